@@ -1,0 +1,168 @@
+// Package dtype names the element types of tensors and says how they combine.
+//
+// A [Type] answers for its size, its class (boolean, integer, floating point), the type that two operands promote to,
+// and the type in which arithmetic on it is carried out. Complex types are not supported.
+package dtype
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Type is the element type of a tensor. The zero value is [Invalid].
+type Type uint8
+
+// The element types, in order of promotion within each class.
+const (
+	Invalid Type = iota
+	Bool         // one byte, 0 or 1
+	U8           // unsigned 8-bit integer
+	I8           // signed 8-bit integer
+	I16          // signed 16-bit integer
+	I32          // signed 32-bit integer
+	I64          // signed 64-bit integer
+	F16          // IEEE 754 binary16
+	BF16         // bfloat16: the upper half of a binary32
+	F32          // IEEE 754 binary32
+	F64          // IEEE 754 binary64
+	U32          // unsigned 32-bit integer: inside expressions and for random bits, not a tensor type
+	U64          // unsigned 64-bit integer: inside expressions, not a tensor type
+	count
+)
+
+var info = [count]struct {
+	name string
+	size int
+}{
+	Invalid: {"invalid", 0},
+	Bool:    {"bool", 1}, U8: {"uint8", 1}, I8: {"int8", 1}, I16: {"int16", 2}, I32: {"int32", 4}, I64: {"int64", 8},
+	F16: {"float16", 2}, BF16: {"bfloat16", 2}, F32: {"float32", 4}, F64: {"float64", 8},
+	U32: {"uint32", 4}, U64: {"uint64", 8},
+}
+
+// Types lists the types that a tensor may have.
+func Types() []Type { return []Type{Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64} }
+
+// String returns torch's name of the type, such as "float32".
+func (t Type) String() string {
+	if t < count {
+		return info[t].name
+	}
+	return fmt.Sprintf("dtype(%d)", uint8(t))
+}
+
+// Size returns the bytes of one element, 0 for [Invalid].
+func (t Type) Size() int {
+	if t < count {
+		return info[t].size
+	}
+	return 0
+}
+
+// IsFloat reports whether t is a floating point type.
+func (t Type) IsFloat() bool { return t >= F16 && t <= F64 }
+
+// IsHalf reports whether t is a 16-bit floating point type: stored as such, computed in float32.
+func (t Type) IsHalf() bool { return t == F16 || t == BF16 }
+
+// IsInteger reports whether t is an integer type; Bool is not.
+func (t Type) IsInteger() bool { return t >= U8 && t <= I64 || t == U32 || t == U64 }
+
+// IsSigned reports whether t can hold negative numbers.
+func (t Type) IsSigned() bool { return t >= I8 && t <= F64 }
+
+// Compute returns the type in which arithmetic on t is carried out: float32 for the 16-bit floats, int32 for the
+// narrow integers (results wrap at the width of t when they are stored), t itself otherwise.
+func (t Type) Compute() Type {
+	switch t {
+	case F16, BF16:
+		return F32
+	case U8, I8, I16:
+		return I32
+	}
+	return t
+}
+
+// Promote returns the type of a result of operands of types a and b, by PyTorch's table for two tensors of
+// dimension ≥ 1 (https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
+func Promote(a, b Type) Type {
+	switch {
+	case a == b:
+		return a
+	case a == Invalid || b == Invalid:
+		return Invalid
+	case a == Bool:
+		return b
+	case b == Bool:
+		return a
+	case a.IsFloat() && b.IsFloat():
+		if a.IsHalf() && b.IsHalf() {
+			return F32
+		}
+		return max(a, b)
+	case a.IsFloat():
+		return a
+	case b.IsFloat():
+		return b
+	case a == U8 && b >= I8 && b <= I64:
+		return max(b, I16)
+	case b == U8 && a >= I8 && a <= I64:
+		return max(a, I16)
+	}
+	return max(a, b)
+}
+
+// Parse returns the type of torch's name ("float32", "float", "half", "long", …).
+func Parse(name string) (Type, error) {
+	switch strings.TrimPrefix(name, "torch.") {
+	case "float":
+		return F32, nil
+	case "double":
+		return F64, nil
+	case "half":
+		return F16, nil
+	case "int":
+		return I32, nil
+	case "long":
+		return I64, nil
+	case "short":
+		return I16, nil
+	}
+	for _, t := range Types() {
+		if t.String() == strings.TrimPrefix(name, "torch.") {
+			return t, nil
+		}
+	}
+	return Invalid, fmt.Errorf("dtype: unknown type %q (one of %v)", name, Types())
+}
+
+// Element is the set of Go types that hold an element. Float16 and BFloat16 hold the 16-bit floats.
+type Element interface {
+	bool | uint8 | int8 | int16 | int32 | int64 | Float16 | BFloat16 | float32 | float64
+}
+
+// Of returns the type whose elements Go holds as T.
+func Of[T Element]() Type {
+	var z T
+	switch any(z).(type) {
+	case bool:
+		return Bool
+	case uint8:
+		return U8
+	case int8:
+		return I8
+	case int16:
+		return I16
+	case int32:
+		return I32
+	case int64:
+		return I64
+	case Float16:
+		return F16
+	case BFloat16:
+		return BF16
+	case float32:
+		return F32
+	}
+	return F64
+}
