@@ -1,0 +1,158 @@
+package cu
+
+import "fmt"
+
+// Device is the driver's ordinal of a GPU, valid after Init: 0 ≤ Device < DeviceCount.
+type Device int32
+
+// Handles of the driver's objects. The zero value is no object, except for Stream: stream 0 is the legacy default
+// stream of the current context, which waits for, and is waited for by, all streams not made with StreamNonBlocking.
+type (
+	Context  uintptr
+	Module   uintptr
+	Function uintptr
+	Stream   uintptr
+	Event    uintptr
+)
+
+// DevicePtr is an address in a device's memory (or of mapped host memory as the device sees it). It is never dereferenced by the host.
+type DevicePtr uint64
+
+// Version is a version of the driver API as the driver encodes it, 1000·major + 10·minor: 12040 is 12.4.
+type Version int
+
+// String returns the version as NVIDIA writes it, "12.4".
+func (v Version) String() string { return fmt.Sprintf("%d.%d", int(v)/1000, int(v)%1000/10) }
+
+// UUID identifies a GPU across processes and machines.
+type UUID [16]byte
+
+// String returns the form that nvidia-smi prints, "GPU-8-4-4-4-12" in hexadecimal.
+func (u UUID) String() string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// Dim3 is an extent of a grid (in blocks) or of a block (in threads). Each component is at least 1 in a launch.
+type Dim3 struct{ X, Y, Z uint32 }
+
+// Count returns X·Y·Z.
+func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
+
+// String returns "(x, y, z)".
+func (d Dim3) String() string { return fmt.Sprintf("(%d, %d, %d)", d.X, d.Y, d.Z) }
+
+// DeviceAttr names a property of a device. Numbers are those of CUdevice_attribute in cuda.h.
+type DeviceAttr int32
+
+// Device attributes. Sizes are in bytes, clocks in kHz, and flags are 0 or 1.
+const (
+	AttrMaxThreadsPerBlock       DeviceAttr = 1
+	AttrMaxBlockDimX             DeviceAttr = 2
+	AttrMaxBlockDimY             DeviceAttr = 3
+	AttrMaxBlockDimZ             DeviceAttr = 4
+	AttrMaxGridDimX              DeviceAttr = 5
+	AttrMaxGridDimY              DeviceAttr = 6
+	AttrMaxGridDimZ              DeviceAttr = 7
+	AttrMaxSharedPerBlock        DeviceAttr = 8 // without opting in by FuncSetAttribute
+	AttrTotalConstantMemory      DeviceAttr = 9
+	AttrWarpSize                 DeviceAttr = 10
+	AttrMaxRegistersPerBlock     DeviceAttr = 12
+	AttrClockRate                DeviceAttr = 13
+	AttrMultiprocessorCount      DeviceAttr = 16
+	AttrKernelExecTimeout        DeviceAttr = 17
+	AttrIntegrated               DeviceAttr = 18
+	AttrCanMapHostMemory         DeviceAttr = 19
+	AttrComputeMode              DeviceAttr = 20
+	AttrConcurrentKernels        DeviceAttr = 31
+	AttrECCEnabled               DeviceAttr = 32
+	AttrPCIBusID                 DeviceAttr = 33
+	AttrPCIDeviceID              DeviceAttr = 34
+	AttrMemoryClockRate          DeviceAttr = 36
+	AttrGlobalMemoryBusWidth     DeviceAttr = 37 // bits
+	AttrL2CacheSize              DeviceAttr = 38
+	AttrMaxThreadsPerSM          DeviceAttr = 39
+	AttrAsyncEngineCount         DeviceAttr = 40
+	AttrUnifiedAddressing        DeviceAttr = 41
+	AttrPCIDomainID              DeviceAttr = 50
+	AttrComputeCapabilityMajor   DeviceAttr = 75
+	AttrComputeCapabilityMinor   DeviceAttr = 76
+	AttrStreamPriorities         DeviceAttr = 78
+	AttrMaxSharedPerSM           DeviceAttr = 81
+	AttrMaxRegistersPerSM        DeviceAttr = 82
+	AttrManagedMemory            DeviceAttr = 83
+	AttrPageableMemoryAccess     DeviceAttr = 88
+	AttrCooperativeLaunch        DeviceAttr = 95
+	AttrMaxSharedPerBlockOptin   DeviceAttr = 97
+	AttrVirtualMemoryManagement  DeviceAttr = 102
+	AttrMaxBlocksPerSM           DeviceAttr = 106
+	AttrReservedSharedPerBlock   DeviceAttr = 111
+	AttrMemoryPools              DeviceAttr = 115
+	AttrClusterLaunch            DeviceAttr = 120
+	AttrTensorMapAccessSupported DeviceAttr = 127
+)
+
+// FuncAttr names a property of a kernel. Numbers are those of CUfunction_attribute in cuda.h.
+type FuncAttr int32
+
+// Function attributes. Only FuncMaxDynamicShared and FuncSharedCarveout can be set.
+const (
+	FuncMaxThreadsPerBlock FuncAttr = 0
+	FuncSharedBytes        FuncAttr = 1 // statically allocated shared memory
+	FuncConstBytes         FuncAttr = 2
+	FuncLocalBytes         FuncAttr = 3 // per thread; register spills live here
+	FuncNumRegs            FuncAttr = 4 // per thread
+	FuncPTXVersion         FuncAttr = 5 // 10·major + minor of the .target
+	FuncBinaryVersion      FuncAttr = 6 // 10·major + minor of the machine code
+	FuncMaxDynamicShared   FuncAttr = 8 // bytes a launch may ask for; needed above 48 KiB
+	FuncSharedCarveout     FuncAttr = 9 // percent of L1 to use as shared memory, a hint
+)
+
+// CtxFlags configure a primary context before it is first retained.
+type CtxFlags uint32
+
+// Context flags: how a host thread waits in a synchronising call.
+const (
+	CtxSchedAuto         CtxFlags = 0
+	CtxSchedSpin         CtxFlags = 1
+	CtxSchedYield        CtxFlags = 2
+	CtxSchedBlockingSync CtxFlags = 4 // sleep: the right choice where Go's scheduler wants the core
+)
+
+// StreamFlags configure a stream.
+type StreamFlags uint32
+
+// Stream flags.
+const (
+	StreamDefault     StreamFlags = 0 // ordered with the default stream
+	StreamNonBlocking StreamFlags = 1 // independent of the default stream
+)
+
+// EventFlags configure an event.
+type EventFlags uint32
+
+// Event flags, combined by or.
+const (
+	EventDefault       EventFlags = 0 // records time; a waiting thread spins
+	EventBlockingSync  EventFlags = 1 // EventSynchronize sleeps instead of spinning
+	EventDisableTiming EventFlags = 2 // cheaper; EventElapsed refuses it
+)
+
+// HostAllocFlags configure pinned host memory.
+type HostAllocFlags uint32
+
+// Flags of MemHostAlloc, combined by or.
+const (
+	HostPortable      HostAllocFlags = 1 // pinned for every context
+	HostDeviceMap     HostAllocFlags = 2 // kernels can address it, see MemHostGetDevicePointer
+	HostWriteCombined HostAllocFlags = 4 // fast to write in order, very slow to read from the host
+)
+
+// JITOptions say how the driver compiles PTX. The zero value is the driver's default.
+type JITOptions struct {
+	MaxRegisters int  // per thread; 0 leaves the choice to the compiler
+	LineInfo     bool // keep source lines for profilers
+	Verbose      bool // ask for registers, spills and shared memory of each kernel in the info log
+
+	// InfoLog, if not nil, receives what the compiler reported on success (and on failure).
+	InfoLog *string
+}
