@@ -1,0 +1,306 @@
+// Package arch holds the rules of the house that a compiler does not check, and
+// the test that enforces them: imports only descend the floors of
+// docs/design.md, foreign libraries enter at one place, every package and
+// exported identifier is documented, files stay small.
+//
+// The checks read source text, not the build: files for every system and tag
+// are seen, whichever machine runs the test. Nothing imports this package.
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Module is the path of the module whose packages are checked.
+const Module = "github.com/flambeau-go/flambeau"
+
+// A Violation is one broken rule.
+type Violation struct {
+	Where string // file, or file:line
+	What  string // the rule and how it is broken
+}
+
+func (v Violation) String() string { return v.Where + ": " + v.What }
+
+// Check reads the named files (slash-separated, relative to the module root)
+// from fsys and returns every violation, sorted by place. It returns an error
+// only when a file cannot be read; a Go file that does not parse is a violation.
+func Check(fsys fs.FS, files []string) ([]Violation, error) {
+	c := checker{fset: token.NewFileSet(), packages: map[string]*pkg{}}
+	for _, name := range files {
+		text, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return nil, fmt.Errorf("arch: reading %s: %w", name, err)
+		}
+		c.file(name, text)
+	}
+	for dir, p := range c.packages {
+		c.pkg(dir, p)
+	}
+	sort.Slice(c.found, func(i, j int) bool {
+		a, b := c.found[i], c.found[j]
+		return a.Where < b.Where || a.Where == b.Where && a.What < b.What
+	})
+	return c.found, nil
+}
+
+// pkg is what is known of one folder of Go files.
+type pkg struct {
+	name       string
+	first      string // a file of it, to point at
+	documented bool
+}
+
+type checker struct {
+	fset     *token.FileSet
+	packages map[string]*pkg // by folder; only non-test files
+	found    []Violation
+}
+
+func (c *checker) fail(where, format string, args ...any) {
+	c.found = append(c.found, Violation{where, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) at(p token.Pos) string {
+	pos := c.fset.Position(p)
+	return pos.Filename + ":" + strconv.Itoa(pos.Line)
+}
+
+// file checks one file by itself and records what its package needs.
+func (c *checker) file(name string, text []byte) {
+	if _, listed := bigFiles[name]; len(text) > maxFileSize && !listed {
+		c.fail(name, "%d bytes; a tracked file has at most %d", len(text), maxFileSize)
+	}
+	if underTestdata(name) {
+		return
+	}
+	switch path.Ext(name) {
+	case ".go", ".s", ".py", ".sh":
+	default:
+		return
+	}
+	if n := strings.Count(string(text), "\n"); n > maxLines && !generated(text) {
+		c.fail(name, "%d lines; split by purpose below %d", n, maxLines)
+	}
+	if path.Ext(name) != ".go" || ignored(name) {
+		return
+	}
+	f, err := parser.ParseFile(c.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		c.fail(name, "does not parse: %v", err)
+		return
+	}
+	dir, test := path.Dir(name), strings.HasSuffix(name, "_test.go")
+	c.imports(f, dir, test, text)
+	if test {
+		return
+	}
+	p := c.packages[dir]
+	if p == nil {
+		p = &pkg{name: f.Name.Name, first: name}
+		c.packages[dir] = p
+	}
+	p.documented = p.documented || f.Doc != nil
+	if f.Name.Name != "main" && !generated(text) {
+		c.docs(f)
+	}
+}
+
+// pkg checks one package once all its files are read.
+func (c *checker) pkg(dir string, p *pkg) {
+	if floorOf(dir) == nil {
+		c.fail(p.first, "package %s is not in the table of internal/arch/floors.go: declare what it stands on", dir)
+	}
+	if !p.documented {
+		c.fail(p.first, "package %s has no package comment", dir)
+	}
+	for _, name := range []string{p.name, path.Base(dir)} {
+		if slices.Contains(bannedNames, name) {
+			c.fail(p.first, "package %s: the name %q says nothing", dir, name)
+			break
+		}
+	}
+}
+
+// imports checks what one file imports.
+func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
+	for _, spec := range f.Imports {
+		target, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			c.fail(c.at(spec.Pos()), "import %s: %v", spec.Path.Value, err)
+			continue
+		}
+		where := c.at(spec.Pos())
+		if target == "C" {
+			c.fail(where, `import "C": the library builds without cgo`)
+			continue
+		}
+		ours, local := strings.CutPrefix(target, Module+"/")
+		if local && !test && floorOf(dir) != nil && !below(dir, ours) && !related(dir, ours) {
+			c.fail(where, "%s imports %s, which is not below it: imports only descend", dir, ours)
+		}
+		if local && matchesAny(under(drivers), dir) && matchesAny(driversNever, ours) {
+			c.fail(where, "%s imports %s: a driver never does, nor do its tests", dir, ours)
+		}
+		for _, r := range restricted {
+			if r.path != target && !(local && r.path == ours) {
+				continue
+			}
+			if !matchesAny(r.only, dir) && !(test && r.tests) {
+				c.fail(where, "%s imports %s: %s", dir, r.path, r.because)
+			}
+			if r.tag != "" && buildsWith(text, r.tag) {
+				c.fail(where, "imports %s without a constraint that -tags %s turns off", r.path, r.tag)
+			}
+		}
+	}
+}
+
+// docs checks that what a file exports has a comment.
+func (c *checker) docs(f *ast.File) {
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Name.IsExported() && d.Doc == nil && !(d.Recv != nil && (!exportedReceiver(d) || fixedByStd[d.Name.Name])) {
+				c.fail(c.at(d.Pos()), "exported %s has no doc comment", d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				c.spec(d, spec)
+			}
+		}
+	}
+}
+
+func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
+	switch s := spec.(type) {
+	case *ast.TypeSpec:
+		// A group's comment cannot describe each of its types, so one is asked of each.
+		if s.Name.IsExported() && s.Doc == nil && s.Comment == nil && (d.Doc == nil || d.Lparen.IsValid()) {
+			c.fail(c.at(s.Pos()), "exported type %s has no doc comment", s.Name.Name)
+		}
+	case *ast.ValueSpec:
+		for _, name := range s.Names {
+			if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+				c.fail(c.at(name.Pos()), "exported %s %s has no doc comment", d.Tok, name.Name)
+			}
+		}
+	}
+}
+
+// fixedByStd are methods whose contract the standard library's interfaces state.
+var fixedByStd = map[string]bool{"String": true, "Error": true, "Unwrap": true, "Len": true, "Less": true, "Swap": true}
+
+func exportedReceiver(d *ast.FuncDecl) bool {
+	t := d.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+// buildsWith reports whether a file is still part of a build when tag is set:
+// whether its constraint, if any, can hold with that tag. Other tags count as
+// free, so "linux && !nogpu" does not build with nogpu while "linux" does.
+func buildsWith(text []byte, tag string) bool {
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "package ") {
+			break
+		}
+		if !constraint.IsGoBuild(line) {
+			continue
+		}
+		e, err := constraint.Parse(line)
+		return err != nil || satisfiable(e, tag)
+	}
+	return true
+}
+
+// satisfiable tries every assignment of the other tags in e.
+func satisfiable(e constraint.Expr, tag string) bool {
+	names := slices.DeleteFunc(tags(e), func(n string) bool { return n == tag })
+	for bits := range 1 << len(names) {
+		if e.Eval(func(t string) bool {
+			i := slices.Index(names, t)
+			return t == tag || i >= 0 && bits>>i&1 == 1
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// tags returns the tags that e mentions, each once.
+func tags(e constraint.Expr) []string {
+	var names []string
+	switch e := e.(type) {
+	case *constraint.TagExpr:
+		names = []string{e.Tag}
+	case *constraint.NotExpr:
+		names = tags(e.X)
+	case *constraint.AndExpr:
+		names = append(tags(e.X), tags(e.Y)...)
+	case *constraint.OrExpr:
+		names = append(tags(e.X), tags(e.Y)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func under(dirs []string) []string {
+	out := make([]string, len(dirs))
+	for i, d := range dirs {
+		out[i] = d + "/..."
+	}
+	return out
+}
+
+func underTestdata(name string) bool {
+	return slices.Contains(strings.Split(path.Dir(name), "/"), "testdata")
+}
+
+// ignored reports whether the go command leaves the file out of every package.
+func ignored(name string) bool {
+	for _, part := range strings.Split(name, "/") {
+		if strings.HasPrefix(part, "_") || strings.HasPrefix(part, ".") {
+			return true
+		}
+	}
+	return false
+}
+
+// generated reports whether a file says, in the form Go fixes, that a program
+// wrote it.
+func generated(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "// Code generated ") && strings.HasSuffix(line, " DO NOT EDIT.") {
+			return true
+		}
+		if strings.HasPrefix(line, "package ") {
+			return false
+		}
+	}
+	return false
+}

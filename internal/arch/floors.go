@@ -1,0 +1,169 @@
+package arch
+
+import "strings"
+
+// A floor is one package of the house, or with a path ending in "/..." every
+// package below a folder, and the packages that it stands on.
+type floor struct {
+	path string
+	// on lists what the package may import. What those may import is allowed
+	// too: a package sees every floor below it, and nothing beside or above it.
+	on []string
+}
+
+// floors is section 2 of docs/design.md as a table. A package that is not here
+// fails the test: whoever adds one decides first where it stands.
+var floors = []floor{
+	{"dtype", nil},
+	{"shape", []string{"dtype"}},
+	{"expr", []string{"dtype"}},
+	{"device", []string{"shape", "expr"}},
+	{"device/devicetest", []string{"device"}},
+	{"internal/pool", []string{"device"}},
+
+	{"cpu", []string{"internal/pool", "cpu/internal/..."}},
+	{"cpu/internal/...", []string{"shape", "expr"}},
+
+	{"ptx", []string{"expr"}},
+	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu", "cuda/internal/kernels", "cuda/internal/lib"}},
+	{"cuda/internal/cu", nil},
+	{"cuda/internal/emu", []string{"cuda/internal/cu"}},
+	{"cuda/internal/kernels", []string{"ptx", "shape", "expr"}},
+	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
+
+	{"tensor", []string{"device", "cpu"}},
+	{"tensor/optest", []string{"tensor", "internal/golden"}},
+	{"autograd", []string{"tensor"}},
+	{"profile", []string{"tensor"}},
+	{"data", []string{"tensor"}},
+	{"safetensors", []string{"tensor"}},
+	{"torchfile", []string{"tensor"}},
+
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/init"}},
+	{"nn/init", []string{"tensor"}},
+	{"optim", []string{"nn"}},
+	{"optim/sched", []string{"optim"}},
+	{"amp", []string{"nn"}},
+	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
+	{"dist/internal/mpi", nil},
+	{"checkpoint", []string{"dist"}},
+	{"models", []string{"nn"}},
+	{"train", []string{"checkpoint", "models"}},
+
+	{"examples/...", []string{"train", "cuda"}},
+	{"cmd/...", []string{"train", "cuda"}},
+
+	{"internal/golden", nil},
+	{"internal/arch", nil},
+}
+
+// restricted names the imports that only some packages may have. Tests are not
+// bound by cuda's row: they are one of the places it is meant for.
+var restricted = []struct {
+	path    string   // import path, relative to the module for a package of ours
+	only    []string // who may import it
+	tests   bool     // whether any package's tests may, too
+	tag     string   // build tag that must take the importing file out of the build, or ""
+	because string
+}{
+	{
+		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib", "dist/internal/mpi"}, tag: "nogpu",
+		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
+	},
+	{
+		path: "cuda", only: []string{"cuda", "examples/...", "cmd/..."}, tests: true,
+		because: "cuda registers itself; a library that imported it would force it on every program",
+	},
+	{
+		path: "internal/golden", only: []string{"internal/golden", "tensor/optest"}, tests: true,
+		because: "golden data belongs to tests",
+	},
+	{
+		path: "testing", only: []string{"device/devicetest", "tensor/optest", "internal/arch", "internal/golden", "autograd"}, tests: true,
+		because: "product code does not carry the test framework",
+	},
+	{
+		path: "unsafe", only: []string{
+			"device", "device/devicetest", "internal/pool", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
+			"tensor", "safetensors", "torchfile",
+		}, tests: true,
+		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
+	},
+}
+
+// driversNever holds what the drivers do not import, not even in their tests:
+// a driver is proven by the device conformance suite, not through tensors.
+var (
+	drivers      = []string{"cpu", "cuda"}
+	driversNever = []string{"tensor", "nn", "autograd"}
+)
+
+// bannedNames are package names that say nothing about what is inside.
+var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", "misc"}
+
+// bigFiles lists the tracked files that may exceed maxFileSize, with the reason.
+var bigFiles = map[string]string{}
+
+const (
+	maxFileSize = 1 << 20 // bytes of one tracked file
+	maxLines    = 600     // lines of one hand-written source file
+)
+
+// matches reports whether the package path is named by pattern, which is a path
+// or a folder followed by "/...".
+func matches(pattern, path string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == dir || strings.HasPrefix(path, dir+"/")
+	}
+	return path == pattern
+}
+
+func matchesAny(patterns []string, path string) bool {
+	for _, p := range patterns {
+		if matches(p, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// floorOf returns the row that declares path, or nil.
+func floorOf(path string) *floor {
+	for i := range floors {
+		if matches(floors[i].path, path) {
+			return &floors[i]
+		}
+	}
+	return nil
+}
+
+// below reports whether target is a floor that path may stand on, directly or
+// through what its own floors stand on.
+func below(path, target string) bool {
+	seen := map[string]bool{}
+	var walk func(string) bool
+	walk = func(p string) bool {
+		if seen[p] {
+			return false
+		}
+		seen[p] = true
+		f := floorOf(strings.TrimSuffix(p, "/..."))
+		if f == nil {
+			return false
+		}
+		for _, on := range f.on {
+			if matches(on, target) || walk(on) {
+				return true
+			}
+		}
+		return false
+	}
+	return walk(path)
+}
+
+// related reports whether two packages stand in one open folder of the table
+// ("cpu/internal/...", "examples/..."), which may use each other.
+func related(a, b string) bool {
+	f := floorOf(a)
+	return f != nil && strings.HasSuffix(f.path, "/...") && matches(f.path, b)
+}
