@@ -1,0 +1,305 @@
+// Package expr is the scalar language in which elementwise ops are written once.
+//
+// An [Expr] is an immutable graph over the elements of an op's operands: [X] is an element of operand i, [Y] (in gradients)
+// the op's own result, [Param] a scalar given at run time, [Index] the element's position. Its types are resolved by
+// [Lower], which expands the named functions (exp, tanh, …) into primitives, shares common subexpressions and returns a
+// [Program]: typed code in static single assignment form that every backend runs and [Program.Eval] defines. The same
+// program gives the same bits on every device, because every float operation is rounded by itself and a fused
+// multiply-add happens only where [Expr.FMA] is written.
+//
+// Types: a constant or parameter takes the type of its sibling. Operands of different types meet at their promoted
+// type. 16-bit floats are computed in float32, narrow integers in int32, and rounded or wrapped once when stored. Bool
+// is a truth value; its sum is "or", its product "and".
+package expr
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// An Op is a primitive of the language.
+type Op uint8
+
+// The primitives. T is the instruction's type; integer arithmetic wraps.
+const (
+	OpInvalid   Op = iota
+	OpX            // element of operand Imm
+	OpY            // the op's result; Lower replaces it
+	OpConst        // Imm holds the bits
+	OpParam        // run-time scalar Imm
+	OpIndex        // row-major index of the element in the iteration shape: I64 or U32
+	OpAdd          // a + b
+	OpSub          // a - b
+	OpMul          // a · b
+	OpDiv          // a / b, floats only
+	OpFMA          // a·b + c rounded once, floats only
+	OpNeg          // -a (floats: the sign bit flips)
+	OpAbs          // |a| (floats: the sign bit clears)
+	OpMin          // lesser; NaN if either is NaN; -0 < +0
+	OpMax          // greater; NaN if either is NaN; -0 < +0
+	OpSqrt         // square root, correctly rounded
+	OpFloor        // to integer towards -∞
+	OpTrunc        // to integer towards 0
+	OpRoundEven    // to nearest integer, ties to even
+	OpEq           // comparisons: result Bool, operands of one type; false on NaN but for Ne
+	OpNe
+	OpLt
+	OpLe
+	OpGt
+	OpGe
+	OpSelect  // a (Bool) ? b : c
+	OpAnd     // bitwise, and of truth values
+	OpOr      //
+	OpXor     //
+	OpNot     // bitwise complement; of truth values negation
+	OpShl     // a << b; 0 when b ≥ width
+	OpShr     // a >> b, arithmetic for signed types
+	OpMulHi   // upper half of the double-width product, U32
+	OpCvt     // conversion to T: to nearest even into floats; towards zero, saturating, NaN → 0 into integers; wrap between integers; ≠ 0 into Bool
+	OpBitcast // the same bits as type T of equal size
+	opCall    // a named function; Lower expands it
+)
+
+var opNames = [...]string{"invalid", "x", "y", "const", "param", "index", "add", "sub", "mul", "div", "fma", "neg", "abs", "min", "max",
+	"sqrt", "floor", "trunc", "roundeven", "eq", "ne", "lt", "le", "gt", "ge", "select", "and", "or", "xor", "not", "shl", "shr",
+	"mulhi", "cvt", "bitcast", "call"}
+
+// String returns the primitive's name in lower case.
+func (op Op) String() string { return opNames[op] }
+
+// Arity returns the number of operands of a primitive.
+func (op Op) Arity() int {
+	switch op {
+	case OpInvalid, OpX, OpY, OpConst, OpParam, OpIndex, opCall:
+		return 0
+	case OpNeg, OpAbs, OpSqrt, OpFloor, OpTrunc, OpRoundEven, OpNot, OpCvt, OpBitcast:
+		return 1
+	case OpFMA, OpSelect:
+		return 3
+	}
+	return 2
+}
+
+// IsCompare reports whether op compares two values of one type into a Bool.
+func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
+
+// An Expr is an immutable node. Make one with [X], [C] and the methods.
+type Expr struct {
+	op   Op
+	typ  dtype.Type // of Cvt, Bitcast, Index and typed constants; else Invalid: inferred
+	val  float64    // of an untyped constant
+	bits uint64     // of a typed constant
+	idx  int        // of X, Param
+	fn   *Func      // of a call
+	in   []*Expr
+}
+
+// X is an element of operand i.
+func X(i int) *Expr { return &Expr{op: OpX, idx: i} }
+
+// Y is the op's result. It may stand only in gradients.
+func Y() *Expr { return &Expr{op: OpY} }
+
+// C is a constant that takes the type of its sibling.
+func C(v float64) *Expr { return &Expr{op: OpConst, val: v} }
+
+// Bits is a constant of type t given by its bits, in the low bytes of b.
+func Bits(t dtype.Type, b uint64) *Expr { return &Expr{op: OpConst, typ: t, bits: b} }
+
+// F64Const is the float64 constant v.
+func F64Const(v float64) *Expr { return Bits(dtype.F64, math.Float64bits(v)) }
+
+// F32Const is the float32 constant v.
+func F32Const(v float32) *Expr { return Bits(dtype.F32, uint64(math.Float32bits(v))) }
+
+// Param is run-time scalar i; it takes the type of its sibling, or t if that is not Invalid.
+func Param(i int, t ...dtype.Type) *Expr {
+	e := &Expr{op: OpParam, idx: i}
+	if len(t) > 0 {
+		e.typ = t[0]
+	}
+	return e
+}
+
+// Index is the row-major index of the element in the iteration shape, as an I64, or as a U32 (for fewer than 2³² elements).
+func Index(t dtype.Type) *Expr { return &Expr{op: OpIndex, typ: t} }
+
+func node(op Op, in ...*Expr) *Expr { return &Expr{op: op, in: in} }
+
+// Add returns x + y.
+func (x *Expr) Add(y *Expr) *Expr { return node(OpAdd, x, y) }
+
+// Sub returns x - y.
+func (x *Expr) Sub(y *Expr) *Expr { return node(OpSub, x, y) }
+
+// Mul returns x · y.
+func (x *Expr) Mul(y *Expr) *Expr { return node(OpMul, x, y) }
+
+// Div returns x / y, for floats.
+func (x *Expr) Div(y *Expr) *Expr { return node(OpDiv, x, y) }
+
+// FMA returns x·y + z with one rounding.
+func (x *Expr) FMA(y, z *Expr) *Expr { return node(OpFMA, x, y, z) }
+
+// Neg returns -x.
+func (x *Expr) Neg() *Expr { return node(OpNeg, x) }
+
+// Abs returns |x|.
+func (x *Expr) Abs() *Expr { return node(OpAbs, x) }
+
+// Min returns the lesser of x and y, NaN if either is.
+func (x *Expr) Min(y *Expr) *Expr { return node(OpMin, x, y) }
+
+// Max returns the greater of x and y, NaN if either is.
+func (x *Expr) Max(y *Expr) *Expr { return node(OpMax, x, y) }
+
+// Sqrt returns the square root of x.
+func (x *Expr) Sqrt() *Expr { return node(OpSqrt, x) }
+
+// Floor rounds x towards -∞.
+func (x *Expr) Floor() *Expr { return node(OpFloor, x) }
+
+// Trunc rounds x towards zero.
+func (x *Expr) Trunc() *Expr { return node(OpTrunc, x) }
+
+// RoundEven rounds x to the nearest integer, ties to even.
+func (x *Expr) RoundEven() *Expr { return node(OpRoundEven, x) }
+
+// Eq returns x == y.
+func (x *Expr) Eq(y *Expr) *Expr { return node(OpEq, x, y) }
+
+// Ne returns x != y.
+func (x *Expr) Ne(y *Expr) *Expr { return node(OpNe, x, y) }
+
+// Lt returns x < y.
+func (x *Expr) Lt(y *Expr) *Expr { return node(OpLt, x, y) }
+
+// Le returns x <= y.
+func (x *Expr) Le(y *Expr) *Expr { return node(OpLe, x, y) }
+
+// Gt returns x > y.
+func (x *Expr) Gt(y *Expr) *Expr { return node(OpGt, x, y) }
+
+// Ge returns x >= y.
+func (x *Expr) Ge(y *Expr) *Expr { return node(OpGe, x, y) }
+
+// Select returns a where x is true, else b.
+func (x *Expr) Select(a, b *Expr) *Expr { return node(OpSelect, x, a, b) }
+
+// And returns x & y.
+func (x *Expr) And(y *Expr) *Expr { return node(OpAnd, x, y) }
+
+// Or returns x | y.
+func (x *Expr) Or(y *Expr) *Expr { return node(OpOr, x, y) }
+
+// Xor returns x ^ y.
+func (x *Expr) Xor(y *Expr) *Expr { return node(OpXor, x, y) }
+
+// Not returns the complement of x.
+func (x *Expr) Not() *Expr { return node(OpNot, x) }
+
+// Shl returns x << y.
+func (x *Expr) Shl(y *Expr) *Expr { return node(OpShl, x, y) }
+
+// Shr returns x >> y.
+func (x *Expr) Shr(y *Expr) *Expr { return node(OpShr, x, y) }
+
+// MulHi returns the upper 32 bits of the product of two U32.
+func (x *Expr) MulHi(y *Expr) *Expr { return node(OpMulHi, x, y) }
+
+// Cvt converts x to type t.
+func (x *Expr) Cvt(t dtype.Type) *Expr {
+	e := node(OpCvt, x)
+	e.typ = t
+	return e
+}
+
+// Bitcast reinterprets the bits of x as type t of the same size.
+func (x *Expr) Bitcast(t dtype.Type) *Expr {
+	e := node(OpBitcast, x)
+	e.typ = t
+	return e
+}
+
+// A Func is a function that Lower expands into primitives: one formula for float32, one for float64.
+type Func struct {
+	Name   string
+	Arity  int
+	Expand func(t dtype.Type, x []*Expr) *Expr // t is F32 or F64; must consist of primitives and other functions
+	// Diff returns the partial derivatives with respect to each argument; y is the function's value.
+	Diff func(x []*Expr, y *Expr) []*Expr
+	// Ref is the specification in float64.
+	Ref func(x []float64) float64
+}
+
+var funcs = map[string]*Func{}
+
+// Define makes a function known by its name. It is called at package initialisation.
+func Define(f Func) {
+	if _, dup := funcs[f.Name]; dup {
+		panic("expr: function " + f.Name + " is defined twice")
+	}
+	funcs[f.Name] = &f
+}
+
+// Funcs returns the defined functions by name.
+func Funcs() map[string]*Func { return funcs }
+
+// Call applies the function of that name.
+func Call(name string, x ...*Expr) *Expr {
+	f := funcs[name]
+	if f == nil {
+		panic("expr: no function " + name)
+	}
+	if len(x) != f.Arity {
+		panic(fmt.Sprintf("expr: %s takes %d arguments, got %d", name, f.Arity, len(x)))
+	}
+	e := node(opCall, x...)
+	e.fn = f
+	return e
+}
+
+// Scale returns c·x.
+func (x *Expr) Scale(c float64) *Expr { return x.Mul(C(c)) }
+
+// Substitute returns e with leaf X(i) replaced by x(i) and Y by y; nil results keep the leaf.
+func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
+	memo := map[*Expr]*Expr{}
+	var walk func(*Expr) *Expr
+	walk = func(e *Expr) *Expr {
+		if r, ok := memo[e]; ok {
+			return r
+		}
+		r := e
+		switch e.op {
+		case OpX:
+			if s := x(e.idx); s != nil {
+				r = s
+			}
+		case OpY:
+			if y != nil {
+				r = y
+			}
+		default:
+			var in []*Expr
+			for i, a := range e.in {
+				if b := walk(a); b != a && in == nil {
+					in = append(in, e.in[:i]...)
+					in = append(in, b)
+				} else if in != nil {
+					in = append(in, b)
+				}
+			}
+			if in != nil {
+				c := *e
+				c.in = in
+				r = &c
+			}
+		}
+		memo[e] = r
+		return r
+	}
+	return walk(e)
+}
