@@ -1,0 +1,58 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrOutOfMemory is wrapped by every error that says that a device's memory is exhausted.
+var ErrOutOfMemory = errors.New("out of memory")
+
+// An UnavailableError says why a device cannot be opened and what to do.
+type UnavailableError struct {
+	Name   string // what was asked for
+	Reason string // one line: what is missing
+	Help   string // what to do
+	Err    error
+}
+
+func (e *UnavailableError) Error() string {
+	s := fmt.Sprintf("device %q is not available: %s", e.Name, e.Reason)
+	if e.Help != "" {
+		s += "; " + e.Help
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// An IndexError is an index outside its axis, found by a kernel.
+type IndexError struct {
+	Tag          uint32 // what the caller passed to Gather, ScatterAdd or CrossEntropy
+	Index, Bound int64
+	Position     int64 // of the index in its tensor, row-major
+}
+
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("index %d at position %d is out of range for an axis of size %d", e.Index, e.Position, e.Bound)
+}
+
+// A Fault is work that failed on the device. After a fault that is Sticky the device can do nothing more in this process.
+type Fault struct {
+	Device string
+	Kernel string
+	Sticky bool
+	Err    error
+}
+
+func (e *Fault) Error() string {
+	s := e.Device + ": "
+	if e.Kernel != "" {
+		s += "kernel " + e.Kernel + ": "
+	}
+	return s + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Fault) Unwrap() error { return e.Err }
