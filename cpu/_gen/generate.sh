@@ -1,0 +1,5 @@
+#!/bin/sh
+# Regenerates every generated file of cpu/internal. Running it must leave the tree unchanged; CI checks that.
+set -e
+cd "$(dirname "$0")"
+go run ./block -out ../internal/asm
