@@ -10,6 +10,8 @@
 package device
 
 import (
+	"fmt"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -105,7 +107,9 @@ const (
 )
 
 // String returns the kind in lower case.
-func (k ReduceKind) String() string { return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k] }
+func (k ReduceKind) String() string {
+	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
+}
 
 // A Reduction is map, combine, finish. The values are combined in the type that Map stores (float32 for 16-bit floats);
 // float32 sums are pairwise or better, in an order that does not depend on the number of workers.
@@ -141,11 +145,19 @@ type MultiMapper interface {
 
 // Origin says what a buffer is for; it is kept for reports of memory.
 type Origin struct {
-	PC    uintptr // of the caller outside the library, 0 where it was not recorded
+	Where fmt.Stringer // resolves to the call site or the scope when printed; nil where nothing is known
 	Op    string
-	Scope string
 	Shape shape.Dims
 	Type  dtype.Type
+}
+
+// String reads like "[64, 512] float32, result of matmul at train.go:31".
+func (o Origin) String() string {
+	s := o.Shape.String() + " " + o.Type.String() + ", result of " + o.Op
+	if o.Where != nil {
+		s += " " + o.Where.String()
+	}
+	return s
 }
 
 // Info describes a device.
