@@ -1,0 +1,302 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// request is one allocation that the pool is working on.
+type request struct {
+	size    uint64 // as asked
+	rounded uint64
+	stream  StreamID
+	origin  *Origin
+	block   *Block // the answer
+}
+
+// Alloc returns a block of at least size bytes for work on the stream. Size 0 gives a valid block without memory.
+// When the memory does not suffice after all that the ladder can do, the error is a *OOMError, which wraps Options.ErrOOM;
+// other errors of the backing are wrapped.
+func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error) {
+	if size > math.MaxInt64-p.o.LargeRound-p.o.Round {
+		return nil, p.outOfMemory(size, stream, &origin, nil)
+	}
+	rounded := (size + p.o.Round - 1) &^ (p.o.Round - 1)
+	p.mu.Lock()
+	if p.queue.Load() != nil {
+		p.drainLocked()
+	}
+	if p.pending > 0 && p.paused == 0 {
+		p.pollLocked()
+	}
+	if b := p.takeLocked(size, rounded, stream, &origin); b != nil {
+		p.mu.Unlock()
+		return b, nil
+	}
+	// The origin's copy moves to the heap only here, off the fast path.
+	kept := origin
+	return p.allocSlow(&request{size: size, rounded: rounded, stream: stream, origin: &kept})
+}
+
+// allocSlow grows the pool for a request that the cache cannot serve, or climbs the ladder. It is entered with the lock
+// and leaves without.
+func (p *Pool) allocSlow(r *request) (*Block, error) {
+	if p.waiter == nil {
+		err := p.growLocked(r, false)
+		p.mu.Unlock()
+		if err == nil {
+			return r.block, nil
+		}
+		if !errors.Is(err, ErrNoMemory) {
+			return nil, p.growError(r, err)
+		}
+	} else {
+		p.mu.Unlock() // another is on the ladder: memory of the backing is its own until it is served
+	}
+	return p.climb(r)
+}
+
+func (p *Pool) growError(r *request, err error) error {
+	return fmt.Errorf("pool: %s, for %d bytes on stream %d: %w", p.o.Name, r.size, r.stream, err)
+}
+
+// arenaLocked returns the stream's arena, made if need be.
+func (p *Pool) arenaLocked(stream StreamID) *arena {
+	if a := p.last; a != nil && a.stream == stream {
+		return a
+	}
+	for _, a := range p.arenas {
+		if a.stream == stream {
+			p.last = a
+			return a
+		}
+	}
+	a := &arena{stream: stream}
+	p.arenas = append(p.arenas, a)
+	p.last = a
+	return a
+}
+
+// takeLocked serves a request from the cache, or returns nil.
+func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin) *Block {
+	var b *Block
+	if rounded == 0 {
+		b = p.newBlockLocked()
+		b.stream.Store(uint64(stream))
+	} else {
+		a := p.arenaLocked(stream)
+		small := rounded <= p.o.SmallMax
+		if small {
+			b = a.small.bestFit(rounded, p.o.Round)
+		} else {
+			b = a.large.bestFit(rounded)
+		}
+		if b == nil {
+			return nil
+		}
+		p.unindexLocked(b)
+		if rest := b.size - rounded; (small && rest > 0) || rest > p.o.SplitMin {
+			p.splitLocked(b, rounded)
+		}
+	}
+	b.state, b.requested, b.origin = stateLive, size, *origin
+	s := &p.stats
+	s.Allocations++
+	s.AllocatedBytes.add(b.size)
+	s.ActiveBytes.add(b.size)
+	s.RequestedBytes.add(size)
+	s.Allocated.add(1)
+	s.Active.add(1)
+	if origin.Collected {
+		p.collectable += b.size
+		if p.o.GCRatio > 0 && p.collectable > p.gcNext {
+			p.backgroundGCLocked()
+		}
+	}
+	if p.marker != nil && b.size > 0 {
+		p.marker.BlockAllocated(b.addr, size, b.size, origin.Describe())
+	}
+	return b
+}
+
+// splitLocked cuts an unindexed block to size and indexes the rest.
+func (p *Pool) splitLocked(b *Block, size uint64) {
+	r := p.newBlockLocked()
+	r.seg, r.addr, r.size = b.seg, b.addr+uintptr(size), b.size-size
+	r.stream.Store(b.stream.Load())
+	r.prev, r.next = b, b.next
+	if b.next != nil {
+		b.next.prev = r
+	}
+	b.next, b.size = r, size
+	p.indexLocked(r)
+}
+
+// indexLocked makes a block free for its stream.
+func (p *Pool) indexLocked(b *Block) {
+	b.state = stateFree
+	if b.split = b.prev != nil || b.next != nil; b.split {
+		p.stats.InactiveSplitBytes.add(b.size)
+		p.stats.InactiveSplit.add(1)
+	}
+	if b.seg.small {
+		b.seg.home.small.insert(b, p.o.Round, int(p.o.SmallSegment/p.o.Round))
+	} else {
+		b.seg.home.large.insert(b)
+	}
+}
+
+// unindexLocked takes a free block out of its arena's index.
+func (p *Pool) unindexLocked(b *Block) {
+	if b.split {
+		p.stats.InactiveSplitBytes.sub(b.size)
+		p.stats.InactiveSplit.sub(1)
+	}
+	if b.seg.small {
+		b.seg.home.small.remove(b, p.o.Round)
+	} else {
+		b.seg.home.large.remove(b)
+	}
+}
+
+// Free releases the block that its owner got with generation gen. The block is reusable at once on its own stream; where
+// Use named other streams, when the work queued on them so far is done. A stale generation is counted and ignored.
+func (p *Pool) Free(b *Block, gen uint64) {
+	p.checkOwn(b)
+	p.mu.Lock()
+	p.freeLocked(b, gen)
+	p.mu.Unlock()
+}
+
+func (p *Pool) checkOwn(b *Block) {
+	if b.pool != p {
+		panic(fmt.Errorf("pool: a block of %s was freed in the pool of %s", b.pool.o.Name, p.o.Name))
+	}
+}
+
+// freeLocked does what Free says and reports whether the generation was current.
+func (p *Pool) freeLocked(b *Block, gen uint64) bool {
+	if b.state != stateLive || b.gen != gen {
+		p.stats.StaleFrees++
+		return false
+	}
+	b.gen++
+	s := &p.stats
+	s.Frees++
+	s.AllocatedBytes.sub(b.size)
+	s.RequestedBytes.sub(b.requested)
+	s.Allocated.sub(1)
+	if b.origin.Collected {
+		p.collectable -= b.size
+	}
+	if len(b.uses) > 0 && b.seg != nil {
+		b.state = statePending
+		b.events = 0
+		p.recordLocked(b)
+		return true
+	}
+	p.releaseLocked(b)
+	return true
+}
+
+// releaseLocked makes a freed block, for which nothing has to be waited any more, reusable.
+func (p *Pool) releaseLocked(b *Block) {
+	p.stats.ActiveBytes.sub(b.size)
+	p.stats.Active.sub(1)
+	b.uses = b.uses[:0]
+	if b.seg == nil {
+		p.recycleLocked(b)
+		return
+	}
+	if p.marker != nil {
+		p.marker.BlockFreed(b.addr, b.size)
+	}
+	if n := b.next; n != nil && n.state == stateFree {
+		p.unindexLocked(n)
+		b.size += n.size
+		if b.next = n.next; b.next != nil {
+			b.next.prev = b
+		}
+		p.recycleLocked(n)
+	}
+	if v := b.prev; v != nil && v.state == stateFree {
+		p.unindexLocked(v)
+		v.size += b.size
+		if v.next = b.next; v.next != nil {
+			v.next.prev = v
+		}
+		p.recycleLocked(b)
+		b = v
+	}
+	p.indexLocked(b)
+	if p.waiter != nil {
+		p.offerLocked()
+	}
+}
+
+// offerLocked serves the allocation on the ladder before anyone else can take what was just freed.
+func (p *Pool) offerLocked() {
+	if r := p.waiter; r != nil && r.block == nil {
+		if r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin); r.block != nil {
+			p.signal()
+		}
+	}
+}
+
+// growLocked gets a segment for the request from the backing and serves the request from it. The lock is released while
+// the backing works. Exact asks for no more than the request needs.
+func (p *Pool) growLocked(r *request, exact bool) error {
+	size := p.segmentSize(r.rounded)
+	if exact {
+		if r.rounded == size {
+			return fmt.Errorf("no smaller segment: %w", ErrNoMemory)
+		}
+		size = r.rounded
+	}
+	if p.limit > 0 {
+		held := p.stats.ReservedBytes.Current + p.reserving
+		if held > p.limit || size > p.limit-held {
+			return fmt.Errorf("the pool's limit of %s: %w", human(p.limit), ErrNoMemory)
+		}
+	}
+	p.reserving += size
+	p.mu.Unlock()
+	addr, err := p.backing.Alloc(size)
+	if err == nil && uint64(addr)%p.o.Round != 0 {
+		p.backing.Free(addr, size)
+		err = fmt.Errorf("segment at %#x is not aligned to %d bytes", addr, p.o.Round)
+	}
+	p.mu.Lock()
+	p.reserving -= size
+	if err != nil {
+		return fmt.Errorf("segment of %s: %w", human(size), err)
+	}
+	seg := &segment{addr: addr, size: size, small: r.rounded <= p.o.SmallMax, home: p.arenaLocked(r.stream), index: len(p.segments)}
+	p.segments = append(p.segments, seg)
+	p.stats.ReservedBytes.add(size)
+	p.stats.Segments.add(1)
+	b := p.newBlockLocked()
+	b.seg, b.addr, b.size = seg, addr, size
+	b.stream.Store(uint64(r.stream))
+	seg.first = b
+	p.indexLocked(b)
+	if r.block == nil { // a request on the ladder may have been served by a free in the meantime
+		r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
+	}
+	if p.waiter != r {
+		p.offerLocked()
+	}
+	return nil
+}
+
+// segmentSize returns the size of the segment that a block of this size is cut from.
+func (p *Pool) segmentSize(rounded uint64) uint64 {
+	switch {
+	case rounded <= p.o.SmallMax:
+		return p.o.SmallSegment
+	case rounded < p.o.MediumMax:
+		return p.o.MediumSegment
+	}
+	return (rounded + p.o.LargeRound - 1) / p.o.LargeRound * p.o.LargeRound
+}

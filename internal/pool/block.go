@@ -1,0 +1,155 @@
+package pool
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+)
+
+// Origin says what a block is for and who asked. Filling it allocates nothing; text is made only when it is printed.
+type Origin struct {
+	PC      uintptr // of the call outside the library, as runtime.Callers gives it; 0: not recorded
+	ScopePC uintptr // where the scope that owns the block was opened; 0: not recorded
+	Op      string  // what made it: "matmul"
+	Scope   string  // the scope's name
+	DType   string
+	Shape   [8]int
+	Dims    int // how much of Shape counts; negative: not a tensor
+	// Collected marks a block that is released by a garbage-collector cleanup and not by its owner: only these count
+	// towards Options.GCRatio, and only where some live does the ladder collect before it tries anything else.
+	Collected bool
+}
+
+// Describe returns one line such as "[64 784] float32, matmul at train.go:31, in scope "forward" opened at train.go:28".
+func (o Origin) Describe() string {
+	var s strings.Builder
+	if o.Dims >= 0 && (o.Dims > 0 || o.DType != "") {
+		fmt.Fprintf(&s, "%v ", o.Shape[:min(o.Dims, len(o.Shape))])
+	}
+	s.WriteString(o.DType)
+	part := func(format string, args ...any) {
+		if s.Len() > 0 {
+			s.WriteString(", ")
+		}
+		fmt.Fprintf(&s, format, args...)
+	}
+	switch {
+	case o.Op != "" && o.PC != 0:
+		part("%s at %s", o.Op, site(o.PC))
+	case o.Op != "" && (o.ScopePC != 0 || o.Scope != ""):
+		part("result of %s", o.Op)
+	case o.Op != "":
+		part("%s", o.Op)
+	case o.PC != 0:
+		part("at %s", site(o.PC))
+	}
+	switch {
+	case o.Scope != "" && o.ScopePC != 0:
+		part("in scope %q opened at %s", o.Scope, site(o.ScopePC))
+	case o.Scope != "":
+		part("in scope %q", o.Scope)
+	case o.ScopePC != 0:
+		part("in the scope opened at %s", site(o.ScopePC))
+	}
+	if s.Len() == 0 {
+		return "origin not recorded"
+	}
+	return s.String()
+}
+
+// site resolves a PC of runtime.Callers to file:line.
+func site(pc uintptr) string {
+	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	if f.File == "" {
+		return fmt.Sprintf("pc %#x", pc)
+	}
+	return fmt.Sprintf("%s:%d", f.File, f.Line)
+}
+
+type state uint8
+
+const (
+	stateSpare   state = iota // a recycled struct, no memory
+	stateFree                 // in its arena's index
+	stateLive                 // owned
+	statePending              // freed, waiting for foreign streams
+)
+
+func (s state) String() string {
+	return [...]string{"spare", "free", "live", "pending"}[s]
+}
+
+// Block is a piece of device memory. Its owner is whoever got it from Alloc, until Free or Queue.
+type Block struct {
+	pool      *Pool
+	addr      uintptr
+	size      uint64 // rounded
+	requested uint64
+	gen       uint64 // raised by each free
+	stream    atomic.Uint64
+	origin    Origin
+
+	seg        *segment // nil: an empty block
+	prev, next *Block   // neighbours by address in seg; next also links spare structs
+	state      state
+	split      bool // while free: counted as inactive split
+
+	// The arena's index: equal sizes are a list, of which large blocks hang the first into a tree.
+	listPrev, listNext *Block
+	left, right        *Block
+
+	uses     []StreamID // foreign streams; its capacity survives recycling
+	events   int        // while pending: not yet done
+	deferred bool       // while pending: in Pool.deferred
+
+	queueNext *Block
+	queued    atomic.Uint64 // the generation that Queue was asked to free; 0: not in the queue
+}
+
+// Addr returns the device address, 0 for an empty block.
+func (b *Block) Addr() uintptr { return b.addr }
+
+// Size returns the bytes that were asked for.
+func (b *Block) Size() uint64 { return b.requested }
+
+// Rounded returns the bytes that the block occupies.
+func (b *Block) Rounded() uint64 { return b.size }
+
+// Generation returns what Free and Queue need: it differs for each owner of the same memory. At least 1.
+func (b *Block) Generation() uint64 { return b.gen }
+
+// Stream returns the stream on which the block was allocated, or the heir of a retired one.
+func (b *Block) Stream() StreamID { return StreamID(b.stream.Load()) }
+
+// Origin returns what Alloc was told.
+func (b *Block) Origin() Origin { return b.origin }
+
+// segment is a piece of memory of the backing, tiled by its blocks.
+type segment struct {
+	addr  uintptr
+	size  uint64
+	small bool
+	home  *arena
+	first *Block
+	index int // in Pool.segments
+}
+
+// newBlockLocked returns a struct with a generation that no earlier owner of it had.
+func (p *Pool) newBlockLocked() *Block {
+	b := p.spare
+	if b == nil {
+		b = &Block{pool: p, gen: 1}
+		return b
+	}
+	p.spare = b.next
+	b.next = nil
+	return b
+}
+
+// recycleLocked keeps a struct whose memory went elsewhere. The generation goes on counting.
+func (p *Pool) recycleLocked(b *Block) {
+	b.state, b.seg, b.prev, b.addr, b.size, b.requested = stateSpare, nil, nil, 0, 0, 0
+	b.next = p.spare
+	p.spare = b
+}

@@ -1,0 +1,218 @@
+package pool
+
+import "fmt"
+
+// eventQueue holds the events of one foreign stream in the order they were recorded, which is the order they get done.
+type eventQueue struct {
+	stream StreamID
+	waits  []eventWait
+	head   int // waits before it are done
+}
+
+type eventWait struct {
+	event Event
+	block *Block
+}
+
+// Use notes that work on a foreign stream reads or writes the block: its free will wait for what is queued there by then.
+// The caller owns the block; Use of a freed block panics, for memory that someone else may hold is being used.
+func (b *Block) Use(stream StreamID) {
+	if b.Stream() == stream {
+		return
+	}
+	p := b.pool
+	p.mu.Lock()
+	if b.state != stateLive {
+		p.mu.Unlock()
+		panic(fmt.Errorf("pool: %s: Use on stream %d of a block that is %s", p.o.Name, stream, b.state))
+	}
+	known := b.seg == nil
+	for _, s := range b.uses {
+		known = known || s == stream
+	}
+	if !known {
+		b.uses = append(b.uses, stream)
+	}
+	p.mu.Unlock()
+}
+
+// recordLocked records the events that a freed block waits for. Where that fails or is paused, the block is deferred: it
+// stays pending, and the events are recorded later, which is only more cautious.
+func (p *Pool) recordLocked(b *Block) {
+	for p.paused == 0 && len(b.uses) > 0 {
+		last := len(b.uses) - 1
+		s := b.uses[last]
+		if s != b.Stream() { // equal after Retire
+			e, err := p.backing.Record(s)
+			if err != nil {
+				p.eventIssue = fmt.Errorf("event on stream %d: %w", s, err)
+				break
+			}
+			q := p.eventQueueLocked(s)
+			q.waits = append(q.waits, eventWait{e, b})
+			p.pending++
+			b.events++
+		}
+		b.uses = b.uses[:last]
+	}
+	switch {
+	case len(b.uses) > 0:
+		b.deferred = true
+		p.deferred = append(p.deferred, b)
+	case b.events == 0:
+		p.releaseLocked(b)
+	}
+}
+
+func (p *Pool) eventQueueLocked(s StreamID) *eventQueue {
+	for _, q := range p.events {
+		if q.stream == s {
+			return q
+		}
+	}
+	q := &eventQueue{stream: s}
+	p.events = append(p.events, q)
+	return q
+}
+
+// pollLocked releases the blocks whose events are done.
+func (p *Pool) pollLocked() {
+	for _, q := range p.events {
+		for q.head < len(q.waits) && p.backing.Done(q.waits[q.head].event) {
+			w := q.waits[q.head]
+			q.waits[q.head] = eventWait{}
+			q.head++
+			p.pending--
+			p.eventDoneLocked(w)
+		}
+		if q.head == len(q.waits) {
+			q.waits, q.head = q.waits[:0], 0
+		} else if q.head > 64 && q.head > len(q.waits)/2 { // keep a stream that never drains from growing its slice
+			n := copy(q.waits, q.waits[q.head:])
+			clear(q.waits[n:])
+			q.waits, q.head = q.waits[:n], 0
+		}
+	}
+}
+
+func (p *Pool) eventDoneLocked(w eventWait) {
+	w.event.Release()
+	w.block.events--
+	if w.block.events == 0 && !w.block.deferred {
+		p.releaseLocked(w.block)
+	}
+}
+
+// retryDeferredLocked records the events that could not be recorded before.
+func (p *Pool) retryDeferredLocked() {
+	if p.paused > 0 {
+		return
+	}
+	blocks := p.deferred
+	p.deferred = nil
+	for _, b := range blocks {
+		b.deferred = false
+		p.recordLocked(b)
+	}
+}
+
+// syncLocked waits for every event that blocks are pending on. The lock is released meanwhile.
+func (p *Pool) syncLocked() {
+	if p.paused > 0 {
+		return
+	}
+	p.retryDeferredLocked()
+	if p.pending == 0 {
+		return
+	}
+	var waits []eventWait
+	for _, q := range p.events {
+		waits = append(waits, q.waits[q.head:]...)
+		clear(q.waits)
+		q.waits, q.head = q.waits[:0], 0
+	}
+	p.pending = 0
+	p.stats.Syncs++
+	p.mu.Unlock()
+	for _, w := range waits {
+		p.backing.Wait(w.event)
+	}
+	p.mu.Lock()
+	for _, w := range waits {
+		p.eventDoneLocked(w)
+	}
+}
+
+// PauseEvents stops the pool from recording, asking and waiting for events until ResumeEvents, as a stream capture demands:
+// blocks freed with foreign users meanwhile stay pending. Calls nest.
+func (p *Pool) PauseEvents() {
+	p.mu.Lock()
+	p.paused++
+	p.mu.Unlock()
+}
+
+// ResumeEvents ends what PauseEvents began.
+func (p *Pool) ResumeEvents() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused == 0 {
+		panic("pool: ResumeEvents without PauseEvents")
+	}
+	p.paused--
+	p.retryDeferredLocked()
+}
+
+// Retire hands what belongs to a stream to another one, before the driver destroys it. All work on the stream must be
+// done. Its cached blocks then serve the heir, and blocks still owned are as if allocated there.
+func (p *Pool) Retire(stream, heir StreamID) {
+	if stream == heir {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settleLocked()
+	to := p.arenaLocked(heir)
+	for _, seg := range p.segments {
+		moves := seg.home.stream == stream
+		for b := seg.first; b != nil; b = b.next {
+			if moves {
+				if b.state == stateFree {
+					p.unindexLocked(b)
+				}
+				b.stream.Store(uint64(heir))
+			}
+			if b.state == stateLive || b.state == statePending {
+				kept := b.uses[:0]
+				for _, s := range b.uses {
+					if s != stream && s != b.Stream() {
+						kept = append(kept, s)
+					}
+				}
+				b.uses = kept
+			}
+		}
+		if moves {
+			seg.home = to
+			for b := seg.first; b != nil; b = b.next {
+				if b.state == stateFree {
+					p.indexLocked(b)
+				}
+			}
+		}
+	}
+	for i, a := range p.arenas {
+		if a.stream == stream {
+			p.arenas = append(p.arenas[:i], p.arenas[i+1:]...)
+			break
+		}
+	}
+	p.last = nil
+	for i, q := range p.events {
+		if q.stream == stream && q.head == len(q.waits) {
+			p.events = append(p.events[:i], p.events[i+1:]...)
+			break
+		}
+	}
+	p.retryDeferredLocked()
+	p.offerLocked()
+}

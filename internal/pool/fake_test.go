@@ -1,0 +1,157 @@
+package pool
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+)
+
+// fakeDevice is a Backing whose streams move only when told: work is a counter per stream, an event a value of it.
+type fakeDevice struct {
+	mu         sync.Mutex
+	total      uint64
+	used       uint64
+	next       uintptr
+	segments   map[uintptr]uint64
+	holes      []hole // freed address ranges, reused so that stale knowledge would show
+	queued     map[StreamID]uint64
+	finished   map[StreamID]uint64
+	open       int // events not released
+	recordErr  error
+	allocErr   error
+	log        []string
+	logging    bool
+	segmentOps int
+	asked      []uint64
+}
+
+type hole struct {
+	addr uintptr
+	size uint64
+}
+
+func newFake(total uint64) *fakeDevice {
+	return &fakeDevice{total: total, next: 0x10000, segments: map[uintptr]uint64{}, queued: map[StreamID]uint64{}, finished: map[StreamID]uint64{}}
+}
+
+type fakeEvent struct {
+	d        *fakeDevice
+	stream   StreamID
+	at       uint64
+	released bool
+}
+
+func (e *fakeEvent) Release() {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	if e.released {
+		panic("event released twice")
+	}
+	e.released = true
+	e.d.open--
+}
+
+func (d *fakeDevice) note(format string, args ...any) {
+	if d.logging {
+		d.log = append(d.log, fmt.Sprintf(format, args...))
+	}
+}
+
+func (d *fakeDevice) Alloc(size uint64) (uintptr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("alloc %d", size)
+	d.asked = append(d.asked, size)
+	if d.allocErr != nil {
+		return 0, d.allocErr
+	}
+	if d.total > 0 && d.used+size > d.total {
+		return 0, fmt.Errorf("fake: %w", ErrNoMemory)
+	}
+	d.segmentOps++
+	d.used += size
+	sort.Slice(d.holes, func(i, j int) bool { return d.holes[i].addr < d.holes[j].addr })
+	for i := range d.holes {
+		if h := &d.holes[i]; h.size >= size {
+			a := h.addr
+			h.addr += uintptr(size)
+			h.size -= size
+			d.segments[a] = size
+			return a, nil
+		}
+	}
+	a := d.next
+	d.next += uintptr(size)
+	d.segments[a] = size
+	return a, nil
+}
+
+func (d *fakeDevice) Free(addr uintptr, size uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("free %d", size)
+	if d.segments[addr] != size {
+		panic(fmt.Sprintf("free of %#x+%d, which is not a segment", addr, size))
+	}
+	delete(d.segments, addr)
+	d.segmentOps++
+	d.used -= size
+	d.holes = append(d.holes, hole{addr, size})
+}
+
+func (d *fakeDevice) Capacity() (free, total uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.total - d.used, d.total
+}
+
+func (d *fakeDevice) Record(s StreamID) (Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.recordErr != nil {
+		return nil, d.recordErr
+	}
+	d.note("record %d", s)
+	d.open++
+	return &fakeEvent{d: d, stream: s, at: d.queued[s]}, nil
+}
+
+func (d *fakeDevice) Done(e Event) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := e.(*fakeEvent)
+	if f.released {
+		panic("released event asked")
+	}
+	return d.finished[f.stream] >= f.at
+}
+
+func (d *fakeDevice) Wait(e Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := e.(*fakeEvent)
+	if f.released {
+		panic("released event waited for")
+	}
+	d.note("wait %d", f.stream)
+	d.finished[f.stream] = max(d.finished[f.stream], f.at)
+}
+
+// work queues one unit on the stream.
+func (d *fakeDevice) work(s StreamID) {
+	d.mu.Lock()
+	d.queued[s]++
+	d.mu.Unlock()
+}
+
+// finish lets n more units of the stream get done.
+func (d *fakeDevice) finish(s StreamID, n uint64) {
+	d.mu.Lock()
+	d.finished[s] = min(d.queued[s], d.finished[s]+n)
+	d.mu.Unlock()
+}
+
+// tiny are sizes that make every path happen with small numbers.
+func tiny() Options {
+	return Options{Name: "fake:0", Round: 8, SmallMax: 128, SmallSegment: 256, MediumMax: 640, MediumSegment: 1280, LargeRound: 256, SplitMin: 96}
+}

@@ -1,0 +1,177 @@
+package pool
+
+import "math/bits"
+
+// arena indexes the free blocks of one stream. Within equal sizes the most recently freed block goes first: it is the one
+// that caches still hold.
+type arena struct {
+	stream StreamID
+	small  bins
+	large  tree
+}
+
+// bins is an exact-size index: one list per multiple of the rounding, and a bitmap of the lists that are not empty.
+type bins struct {
+	heads []*Block
+	words []uint64
+}
+
+func (x *bins) insert(b *Block, unit uint64, count int) {
+	if x.heads == nil {
+		x.heads = make([]*Block, count+1)
+		x.words = make([]uint64, count/64+1)
+	}
+	i := b.size / unit
+	h := x.heads[i]
+	b.listPrev, b.listNext = nil, h
+	if h != nil {
+		h.listPrev = b
+	} else {
+		x.words[i/64] |= 1 << (i % 64)
+	}
+	x.heads[i] = b
+}
+
+func (x *bins) remove(b *Block, unit uint64) {
+	i := b.size / unit
+	if b.listNext != nil {
+		b.listNext.listPrev = b.listPrev
+	}
+	if b.listPrev != nil {
+		b.listPrev.listNext = b.listNext
+	} else if x.heads[i] = b.listNext; b.listNext == nil {
+		x.words[i/64] &^= 1 << (i % 64)
+	}
+	b.listPrev, b.listNext = nil, nil
+}
+
+// bestFit returns a block of the smallest size that is at least size, or nil.
+func (x *bins) bestFit(size, unit uint64) *Block {
+	if x.heads == nil {
+		return nil
+	}
+	i := size / unit
+	if i >= uint64(len(x.heads)) {
+		return nil
+	}
+	if h := x.heads[i]; h != nil {
+		return h
+	}
+	w := x.words[i/64] &^ (1<<(i%64) - 1)
+	for n := i / 64; ; {
+		if w != 0 {
+			return x.heads[n*64+uint64(bits.TrailingZeros64(w))]
+		}
+		if n++; n == uint64(len(x.words)) {
+			return nil
+		}
+		w = x.words[n]
+	}
+}
+
+// tree is a treap over sizes whose priorities are a hash of the size, so its form depends on the set of sizes alone. A node
+// is the first block of the list of its size.
+type tree struct{ root *Block }
+
+// priority is the finaliser of MurmurHash3 (Austin Appleby, public domain): a bijection, so sizes never tie.
+func priority(size uint64) uint64 {
+	size ^= size >> 33
+	size *= 0xff51afd7ed558ccd
+	size ^= size >> 33
+	size *= 0xc4ceb9fe1a85ec53
+	return size ^ size>>33
+}
+
+// place returns where the node of this size hangs, or where it belongs: the first link on the path whose node has a
+// priority that is not greater.
+func (t *tree) place(size uint64) **Block {
+	p := priority(size)
+	link := &t.root
+	for n := *link; n != nil && n.size != size && priority(n.size) > p; n = *link {
+		if size < n.size {
+			link = &n.left
+		} else {
+			link = &n.right
+		}
+	}
+	return link
+}
+
+func (t *tree) insert(b *Block) {
+	link := t.place(b.size)
+	n := *link
+	b.listPrev, b.left, b.right = nil, nil, nil
+	if n != nil && n.size == b.size { // b becomes the list's first, and the node
+		b.listNext, n.listPrev = n, b
+		b.left, b.right = n.left, n.right
+		n.left, n.right = nil, nil
+		*link = b
+		return
+	}
+	b.listNext = nil
+	*link = b
+	l, r := &b.left, &b.right
+	for n != nil { // split the subtree by size
+		if n.size < b.size {
+			*l = n
+			l = &n.right
+			n = n.right
+		} else {
+			*r = n
+			r = &n.left
+			n = n.left
+		}
+	}
+	*l, *r = nil, nil
+}
+
+func (t *tree) remove(b *Block) {
+	if b.listPrev != nil { // not the node
+		b.listPrev.listNext = b.listNext
+		if b.listNext != nil {
+			b.listNext.listPrev = b.listPrev
+		}
+		b.listPrev, b.listNext = nil, nil
+		return
+	}
+	link := t.place(b.size)
+	if n := b.listNext; n != nil { // the next of the same size takes its place
+		n.listPrev, n.left, n.right = nil, b.left, b.right
+		*link = n
+	} else { // merge its subtrees
+		l, r := b.left, b.right
+		for l != nil && r != nil {
+			if priority(l.size) > priority(r.size) {
+				*link = l
+				link = &l.right
+				l = l.right
+			} else {
+				*link = r
+				link = &r.left
+				r = r.left
+			}
+		}
+		if l == nil {
+			l = r
+		}
+		*link = l
+	}
+	b.listNext, b.left, b.right = nil, nil, nil
+}
+
+// bestFit returns a block of the smallest size that is at least size, or nil.
+func (t *tree) bestFit(size uint64) *Block {
+	var best *Block
+	for n := t.root; n != nil; {
+		if n.size == size {
+			return n
+		}
+		if n.size > size {
+			best = n
+			n = n.left
+		} else {
+			n = n.right
+		}
+	}
+	return best
+}

@@ -1,0 +1,171 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Owner is what one origin holds: all live and pending blocks that were asked for at the same place for the same shape.
+type Owner struct {
+	Origin
+	Blocks int
+	Bytes  uint64 // rounded
+	Each   uint64 // rounded size of the largest of them
+}
+
+// String returns a line such as "1.50 GiB in 3 blocks: [64 784] float32, matmul at train.go:31".
+func (o Owner) String() string {
+	if o.Blocks == 1 {
+		return fmt.Sprintf("%s: %s", human(o.Bytes), o.Describe())
+	}
+	return fmt.Sprintf("%s in %d blocks: %s", human(o.Bytes), o.Blocks, o.Describe())
+}
+
+// Largest returns the n owners that hold most, by bytes.
+func (p *Pool) Largest(n int) []Owner {
+	p.mu.Lock()
+	p.settleLocked()
+	owners := p.ownersLocked()
+	p.mu.Unlock()
+	return largest(owners, n)
+}
+
+func (p *Pool) ownersLocked() map[Origin]*Owner {
+	owners := map[Origin]*Owner{}
+	for _, seg := range p.segments {
+		for b := seg.first; b != nil; b = b.next {
+			if b.state == stateFree {
+				continue
+			}
+			o := owners[b.origin]
+			if o == nil {
+				o = &Owner{Origin: b.origin}
+				owners[b.origin] = o
+			}
+			o.Blocks++
+			o.Bytes += b.size
+			o.Each = max(o.Each, b.size)
+		}
+	}
+	return owners
+}
+
+func largest(owners map[Origin]*Owner, n int) []Owner {
+	out := make([]Owner, 0, len(owners))
+	for _, o := range owners {
+		out = append(out, *o)
+	}
+	slices.SortFunc(out, func(a, b Owner) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PC, b.PC), cmp.Compare(a.Op, b.Op), cmp.Compare(a.ScopePC, b.ScopePC),
+			cmp.Compare(a.Scope, b.Scope), slices.Compare(a.Shape[:], b.Shape[:]))
+	})
+	return out[:max(0, min(n, len(out)))]
+}
+
+// OOMError says why an allocation failed and who holds the memory. It wraps Options.ErrOOM and the backing's refusal.
+type OOMError struct {
+	Device      string
+	Asked       uint64
+	Stream      StreamID
+	For         Origin
+	Total, Free uint64 // of the device, 0 where unknown
+	Limit       uint64 // of the pool, 0: none
+	Reserved    uint64 // segments
+	Allocated   uint64 // live blocks
+	Pending     uint64 // freed blocks that wait for other streams
+	LargestFree uint64 // the largest free block that the stream could use
+	FreeCached  uint64 // all free blocks, of all streams
+	Owners      []Owner
+	sentinel    error
+	cause       error
+}
+
+// Unwrap gives errors.Is the caller's sentinel and the backing's error.
+func (e *OOMError) Unwrap() []error {
+	out := make([]error, 0, 2)
+	for _, err := range []error{e.sentinel, e.cause} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// Error gives the numbers on the first line and an owner on each of the next.
+func (e *OOMError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "out of memory on %s: asked for %s (%d bytes) for %s", e.Device, human(e.Asked), e.Asked, e.For.Describe())
+	if e.Total > 0 {
+		fmt.Fprintf(&s, "; capacity %s, free %s", human(e.Total), human(e.Free))
+	} else {
+		s.WriteString("; capacity unknown")
+	}
+	if e.Limit > 0 {
+		fmt.Fprintf(&s, ", limit %s", human(e.Limit))
+	}
+	fmt.Fprintf(&s, "; reserved %s, of which allocated %s, waiting for other streams %s, cached %s; largest free block on stream %d %s",
+		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), e.Stream, human(e.LargestFree))
+	if e.cause != nil {
+		fmt.Fprintf(&s, " (%v)", e.cause)
+	}
+	if len(e.Owners) > 0 {
+		s.WriteString("\nlargest owners:")
+		for _, o := range e.Owners {
+			fmt.Fprintf(&s, "\n  %s", o)
+		}
+	}
+	return s.String()
+}
+
+// outOfMemory is the error for a size that no device has.
+func (p *Pool) outOfMemory(size uint64, stream StreamID, origin *Origin, cause error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.OOMs++
+	return p.oomLocked(size, stream, origin, cause)
+}
+
+// oomLocked makes the error. The lock is released while the backing is asked for its capacity.
+func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause error) error {
+	if cause == nil {
+		cause = ErrNoMemory
+	}
+	s := &p.stats
+	e := &OOMError{
+		Device: p.o.Name, Asked: size, Stream: stream, For: *origin, Limit: p.limit,
+		Reserved: s.ReservedBytes.Current, Allocated: s.AllocatedBytes.Current,
+		Pending:  s.ActiveBytes.Current - s.AllocatedBytes.Current,
+		sentinel: p.o.ErrOOM, cause: cause,
+	}
+	small := size <= p.o.SmallMax
+	for _, seg := range p.segments {
+		for b := seg.first; b != nil; b = b.next {
+			if b.state != stateFree {
+				continue
+			}
+			e.FreeCached += b.size
+			if seg.home.stream == stream && seg.small == small {
+				e.LargestFree = max(e.LargestFree, b.size)
+			}
+		}
+	}
+	e.Owners = largest(p.ownersLocked(), 10)
+	p.mu.Unlock()
+	e.Free, e.Total = p.backing.Capacity()
+	p.mu.Lock()
+	return e
+}
+
+// human writes bytes in binary units.
+func human(n uint64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n)/(1<<10), 0
+	for ; v >= 1024 && unit < 5; unit++ {
+		v /= 1024
+	}
+	return fmt.Sprintf("%.2f %ciB", v, "KMGTPE"[unit])
+}
