@@ -1,0 +1,106 @@
+//go:build !nogpu && (linux || windows) && (amd64 || arm64)
+
+package cu
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// block is one call of a C function with up to 12 integer or pointer arguments: where to go, the arguments, the result, and
+// room for what the callee writes through its pointers. The first three fields are laid out for the assembly of call_linux_*.s.
+//
+// Blocks live on the heap, in a pool, and not on the caller's stack: the heap does not move, so that a callee may even call back into
+// Go (which can move the stack). No call allocates once the pool is warm.
+type block struct {
+	fn uintptr
+	a  [12]uintptr
+	r1 uintptr
+
+	out   [4]uint64  // results by pointer
+	extra [5]uintptr // cuLaunchKernel's list of options
+	size  uintptr    // … and the size that it points to
+}
+
+var blocks = sync.Pool{New: func() any { return new(block) }}
+
+// getBlock returns a block for a call of fn with undefined contents otherwise.
+func getBlock(fn uintptr) *block {
+	b := blocks.Get().(*block)
+	b.fn = fn
+	return b
+}
+
+func putBlock(b *block) { blocks.Put(b) }
+
+// outAddr is the address of out[i], for an argument.
+func (b *block) outAddr(i int) uintptr { return uintptr(unsafe.Pointer(&b.out[i])) }
+
+// call calls fn. A CUresult is 32 bits wide; what the callee leaves above is undefined.
+func (b *block) call() Result {
+	b.invoke()
+	return Result(uint32(b.r1))
+}
+
+// call0 … call5 call fn with so many arguments.
+func call0(fn uintptr) Result {
+	b := getBlock(fn)
+	r := b.call()
+	putBlock(b)
+	return r
+}
+
+func call1(fn, a0 uintptr) Result {
+	b := getBlock(fn)
+	b.a[0] = a0
+	r := b.call()
+	putBlock(b)
+	return r
+}
+
+func call2(fn, a0, a1 uintptr) Result {
+	b := getBlock(fn)
+	b.a[0], b.a[1] = a0, a1
+	r := b.call()
+	putBlock(b)
+	return r
+}
+
+func call3(fn, a0, a1, a2 uintptr) Result {
+	b := getBlock(fn)
+	b.a[0], b.a[1], b.a[2] = a0, a1, a2
+	r := b.call()
+	putBlock(b)
+	return r
+}
+
+func call4(fn, a0, a1, a2, a3 uintptr) Result {
+	b := getBlock(fn)
+	b.a[0], b.a[1], b.a[2], b.a[3] = a0, a1, a2, a3
+	r := b.call()
+	putBlock(b)
+	return r
+}
+
+// get1 calls fn(&out, a…) with up to three further arguments and returns what was written to out.
+func get1(fn uintptr, a ...uintptr) (uint64, Result) {
+	b := getBlock(fn)
+	b.out[0] = 0
+	b.a[0] = b.outAddr(0)
+	copy(b.a[1:], a)
+	r := b.call()
+	v := b.out[0]
+	putBlock(b)
+	return v, r
+}
+
+// get2 calls fn(&out0, &out1).
+func get2(fn uintptr) (uint64, uint64, Result) {
+	b := getBlock(fn)
+	b.out[0], b.out[1] = 0, 0
+	b.a[0], b.a[1] = b.outAddr(0), b.outAddr(1)
+	r := b.call()
+	v0, v1 := b.out[0], b.out[1]
+	putBlock(b)
+	return v0, v1, r
+}

@@ -1,0 +1,118 @@
+//go:build !nogpu && linux && (amd64 || arm64)
+
+package cu
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// fake is a driver library made of C callbacks into this test. All calls end in handle with the function's exported name and
+// its first eleven arguments, so the calling convention itself is under test too.
+type fake struct {
+	exports map[string]bool
+	handle  func(name string, a *[11]uintptr) Result
+	calls   []string
+}
+
+var fakes struct {
+	sync.Mutex
+	now   *fake
+	addrs map[string]uintptr // callbacks are never freed: one for each name in the process
+}
+
+// callback returns the C address that dispatches calls of name to the current fake.
+func callback(name string) uintptr {
+	if p := fakes.addrs[name]; p != 0 {
+		return p
+	}
+	p := purego.NewCallback(func(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10 uintptr) uintptr {
+		f := fakes.now
+		f.calls = append(f.calls, name)
+		a := [11]uintptr{a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10}
+		return uintptr(f.handle(name, &a)) | 0xdeadbeef<<32 // a CUresult leaves the upper half undefined
+	})
+	if fakes.addrs == nil {
+		fakes.addrs = map[string]uintptr{}
+	}
+	fakes.addrs[name] = p
+	return p
+}
+
+// newFake is a healthy driver of this version with one device that exports all of symbolTable.
+func newFake(t *testing.T, version Version) *fake {
+	t.Helper()
+	fakes.Lock()
+	f := &fake{exports: map[string]bool{}}
+	fakes.now = f
+	t.Cleanup(func() { fakes.now = nil; fakes.Unlock() })
+	for _, row := range symbolTable {
+		f.exports[row.name()] = true
+	}
+	f.handle = func(name string, a *[11]uintptr) Result {
+		switch name {
+		case "cuInit":
+		case "cuDriverGetVersion":
+			*(*int32)(pointer(a[0])) = int32(version)
+		case "cuDeviceGetCount":
+			*(*int32)(pointer(a[0])) = 1
+		default:
+			t.Errorf("unexpected call of %s", name)
+			return ErrUnknown
+		}
+		return 0
+	}
+	return f
+}
+
+// on handles calls of name by h and the others as before.
+func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
+	next := f.handle
+	f.handle = func(n string, a *[11]uintptr) Result {
+		if n == name {
+			return h(a)
+		}
+		return next(n, a)
+	}
+}
+
+func (f *fake) library() *library {
+	return &library{path: "libfake.so.1", lookup: func(name string) uintptr {
+		if !f.exports[name] {
+			return 0
+		}
+		return callback(name)
+	}}
+}
+
+func (f *fake) start(t *testing.T) *driver {
+	t.Helper()
+	d, u := start(f.library())
+	if u != nil {
+		t.Fatal(u)
+	}
+	return d
+}
+
+// pointer is an address that came through C.
+func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+func cString(p uintptr) string {
+	b := (*[1 << 16]byte)(pointer(p))
+	n := 0
+	for b[n] != 0 {
+		n++
+	}
+	return string(b[:n])
+}
+
+func want[T comparable](t *testing.T, what string, got, expected T) {
+	t.Helper()
+	if got != expected {
+		t.Errorf("%s: got %v, want %v", what, fmt.Sprint(got), fmt.Sprint(expected))
+	}
+}

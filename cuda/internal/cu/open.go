@@ -1,0 +1,99 @@
+//go:build !nogpu && (linux || windows) && (amd64 || arm64)
+
+package cu
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+var opened struct {
+	sync.Mutex
+	api API
+}
+
+// Open loads and initialises the NVIDIA driver. The first success is kept for the process, a failure is not, so that it may be tried
+// again. The error is always an [*Unavailable]. Open chooses nothing: FLAMBEAU_CUDA is read by its caller.
+func Open() (API, error) {
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.api != nil {
+		return opened.api, nil
+	}
+	lib, tried := loadLibrary(libraryName(), libraryDirs)
+	if lib == nil {
+		u := NewUnavailable(LibraryNotFound, systemDetail())
+		u.Tried = tried
+		return nil, u
+	}
+	d, u := start(lib)
+	if u != nil {
+		return nil, u
+	}
+	opened.api = d
+	return d, nil
+}
+
+// start binds and initialises the driver in lib, or explains why it cannot be used.
+func start(lib *library) (*driver, *Unavailable) {
+	fail := func(r Reason, res Result, v Version, details ...string) (*driver, *Unavailable) {
+		details = slices.DeleteFunc(append(details, "library: "+lib.path), func(s string) bool { return s == "" })
+		if v != 0 {
+			details = append(details, "driver API: "+v.String())
+		}
+		u := NewUnavailable(r, strings.Join(details, "; "))
+		u.Library, u.Result, u.Version = lib.path, res, v
+		return nil, u
+	}
+
+	// The version is asked first, by the name that every driver exports: an old one may lack what bind wants.
+	versionFn := lib.lookup("cuDriverGetVersion")
+	if versionFn == 0 {
+		return fail(DriverTooOld, 0, 0, "the library exports no cuDriverGetVersion")
+	}
+	raw, r := get1(versionFn)
+	version := Version(int32(raw))
+	if r == ErrStubLibrary { // the toolkit's stub answers every call so
+		return fail(InitFailed, r, 0, r.Error(), advice(r))
+	}
+	if r != 0 {
+		return fail(InitFailed, r, 0, "cuDriverGetVersion: "+r.Error(), advice(r))
+	}
+	if version < Minimum {
+		return fail(DriverTooOld, 0, version)
+	}
+	d := &driver{library: lib.path, version: version}
+	if missing := d.fn.bind(lib); len(missing) > 0 {
+		return fail(DriverTooOld, 0, version, "missing functions: "+strings.Join(missing, ", "))
+	}
+
+	switch r := call1(d.fn.init, 0); r {
+	case 0:
+	case ErrNoDevice:
+		return fail(NoDevice, r, version, visibleDevices(), systemDetail())
+	case ErrSystemDriverMismatch:
+		return fail(Mismatch, r, version, systemDetail())
+	case ErrCompatNotSupportedOnDevice:
+		return fail(ForwardCompat, r, version, systemDetail())
+	default:
+		return fail(InitFailed, r, version, "cuInit: "+r.Error(), advice(r), systemDetail())
+	}
+	switch n, err := d.DeviceCount(); {
+	case err != nil:
+		return fail(InitFailed, resultOf(err), version, err.Error())
+	case n == 0:
+		return fail(NoDevice, ErrNoDevice, version, visibleDevices())
+	}
+	return d, nil
+}
+
+// visibleDevices reports the variable that hides GPUs.
+func visibleDevices() string {
+	if v, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
+		return fmt.Sprintf("CUDA_VISIBLE_DEVICES is %q", v)
+	}
+	return "CUDA_VISIBLE_DEVICES is not set"
+}

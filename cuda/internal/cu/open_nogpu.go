@@ -1,0 +1,5 @@
+//go:build nogpu
+
+package cu
+
+const absent = BuiltWithout

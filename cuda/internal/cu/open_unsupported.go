@@ -1,0 +1,5 @@
+//go:build !nogpu && (!(linux || windows) || !(amd64 || arm64))
+
+package cu
+
+const absent = UnsupportedPlatform

@@ -1,0 +1,145 @@
+//go:build !nogpu && (linux || windows) && (amd64 || arm64)
+
+package cu
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// symbols holds the addresses of the driver's functions, all non-zero once bound.
+type symbols struct {
+	init, driverGetVersion                                                             uintptr
+	deviceGetCount, deviceGet, deviceGetName, deviceGetAttribute, deviceTotalMem       uintptr
+	deviceGetUUID, deviceGetPCIBusID, deviceCanAccessPeer                              uintptr
+	primaryCtxRetain, primaryCtxRelease, primaryCtxSetFlags                            uintptr
+	ctxSetCurrent, ctxSynchronize, ctxEnablePeerAccess, ctxGetStreamPriorityRange      uintptr
+	moduleLoadDataEx, moduleUnload, moduleGetFunction                                  uintptr
+	linkCreate, linkAddData, linkComplete, linkDestroy                                 uintptr
+	funcGetAttribute, funcSetAttribute, occupancyMaxActiveBlocks, launchKernel         uintptr
+	memAlloc, memFree, memGetInfo, memHostAlloc, memFreeHost, memHostGetDevicePointer  uintptr
+	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memcpyPeerAsync                 uintptr
+	memsetD8Async, memsetD16Async, memsetD32Async                                      uintptr
+	streamCreateWithPriority, streamDestroy, streamSynchronize, streamQuery            uintptr
+	streamWaitEvent                                                                    uintptr
+	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsed uintptr
+}
+
+// symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the library exports for the same
+// signature ("" if it is the same). A plain cuMemAlloc, for example, is the 32-bit form of CUDA 3.1.
+type symbol struct {
+	base, exported string
+	at             func(*symbols) *uintptr
+}
+
+var symbolTable = []symbol{
+	{"cuInit", "", func(s *symbols) *uintptr { return &s.init }},
+	{"cuDriverGetVersion", "", func(s *symbols) *uintptr { return &s.driverGetVersion }},
+	{"cuDeviceGetCount", "", func(s *symbols) *uintptr { return &s.deviceGetCount }},
+	{"cuDeviceGet", "", func(s *symbols) *uintptr { return &s.deviceGet }},
+	{"cuDeviceGetName", "", func(s *symbols) *uintptr { return &s.deviceGetName }},
+	{"cuDeviceGetAttribute", "", func(s *symbols) *uintptr { return &s.deviceGetAttribute }},
+	{"cuDeviceTotalMem", "cuDeviceTotalMem_v2", func(s *symbols) *uintptr { return &s.deviceTotalMem }},
+	{"cuDeviceGetUuid", "cuDeviceGetUuid_v2", func(s *symbols) *uintptr { return &s.deviceGetUUID }},
+	{"cuDeviceGetPCIBusId", "", func(s *symbols) *uintptr { return &s.deviceGetPCIBusID }},
+	{"cuDeviceCanAccessPeer", "", func(s *symbols) *uintptr { return &s.deviceCanAccessPeer }},
+	{"cuDevicePrimaryCtxRetain", "", func(s *symbols) *uintptr { return &s.primaryCtxRetain }},
+	{"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2", func(s *symbols) *uintptr { return &s.primaryCtxRelease }},
+	{"cuDevicePrimaryCtxSetFlags", "cuDevicePrimaryCtxSetFlags_v2", func(s *symbols) *uintptr { return &s.primaryCtxSetFlags }},
+	{"cuCtxSetCurrent", "", func(s *symbols) *uintptr { return &s.ctxSetCurrent }},
+	{"cuCtxSynchronize", "", func(s *symbols) *uintptr { return &s.ctxSynchronize }},
+	{"cuCtxEnablePeerAccess", "", func(s *symbols) *uintptr { return &s.ctxEnablePeerAccess }},
+	{"cuCtxGetStreamPriorityRange", "", func(s *symbols) *uintptr { return &s.ctxGetStreamPriorityRange }},
+	{"cuModuleLoadDataEx", "", func(s *symbols) *uintptr { return &s.moduleLoadDataEx }},
+	{"cuModuleUnload", "", func(s *symbols) *uintptr { return &s.moduleUnload }},
+	{"cuModuleGetFunction", "", func(s *symbols) *uintptr { return &s.moduleGetFunction }},
+	{"cuLinkCreate", "cuLinkCreate_v2", func(s *symbols) *uintptr { return &s.linkCreate }},
+	{"cuLinkAddData", "cuLinkAddData_v2", func(s *symbols) *uintptr { return &s.linkAddData }},
+	{"cuLinkComplete", "", func(s *symbols) *uintptr { return &s.linkComplete }},
+	{"cuLinkDestroy", "", func(s *symbols) *uintptr { return &s.linkDestroy }},
+	{"cuFuncGetAttribute", "", func(s *symbols) *uintptr { return &s.funcGetAttribute }},
+	{"cuFuncSetAttribute", "", func(s *symbols) *uintptr { return &s.funcSetAttribute }},
+	{"cuOccupancyMaxActiveBlocksPerMultiprocessor", "", func(s *symbols) *uintptr { return &s.occupancyMaxActiveBlocks }},
+	{"cuLaunchKernel", "", func(s *symbols) *uintptr { return &s.launchKernel }},
+	{"cuMemAlloc", "cuMemAlloc_v2", func(s *symbols) *uintptr { return &s.memAlloc }},
+	{"cuMemFree", "cuMemFree_v2", func(s *symbols) *uintptr { return &s.memFree }},
+	{"cuMemGetInfo", "cuMemGetInfo_v2", func(s *symbols) *uintptr { return &s.memGetInfo }},
+	{"cuMemHostAlloc", "", func(s *symbols) *uintptr { return &s.memHostAlloc }},
+	{"cuMemFreeHost", "", func(s *symbols) *uintptr { return &s.memFreeHost }},
+	{"cuMemHostGetDevicePointer", "cuMemHostGetDevicePointer_v2", func(s *symbols) *uintptr { return &s.memHostGetDevicePointer }},
+	{"cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", func(s *symbols) *uintptr { return &s.memcpyHtoDAsync }},
+	{"cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", func(s *symbols) *uintptr { return &s.memcpyDtoHAsync }},
+	{"cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2", func(s *symbols) *uintptr { return &s.memcpyDtoDAsync }},
+	{"cuMemcpyPeerAsync", "", func(s *symbols) *uintptr { return &s.memcpyPeerAsync }},
+	{"cuMemsetD8Async", "", func(s *symbols) *uintptr { return &s.memsetD8Async }},
+	{"cuMemsetD16Async", "", func(s *symbols) *uintptr { return &s.memsetD16Async }},
+	{"cuMemsetD32Async", "", func(s *symbols) *uintptr { return &s.memsetD32Async }},
+	{"cuStreamCreateWithPriority", "", func(s *symbols) *uintptr { return &s.streamCreateWithPriority }},
+	{"cuStreamDestroy", "cuStreamDestroy_v2", func(s *symbols) *uintptr { return &s.streamDestroy }},
+	{"cuStreamSynchronize", "", func(s *symbols) *uintptr { return &s.streamSynchronize }},
+	{"cuStreamQuery", "", func(s *symbols) *uintptr { return &s.streamQuery }},
+	{"cuStreamWaitEvent", "", func(s *symbols) *uintptr { return &s.streamWaitEvent }},
+	{"cuEventCreate", "", func(s *symbols) *uintptr { return &s.eventCreate }},
+	{"cuEventDestroy", "cuEventDestroy_v2", func(s *symbols) *uintptr { return &s.eventDestroy }},
+	{"cuEventRecord", "", func(s *symbols) *uintptr { return &s.eventRecord }},
+	{"cuEventQuery", "", func(s *symbols) *uintptr { return &s.eventQuery }},
+	{"cuEventSynchronize", "", func(s *symbols) *uintptr { return &s.eventSynchronize }},
+	{"cuEventElapsedTime", "", func(s *symbols) *uintptr { return &s.eventElapsed }},
+}
+
+// name is what the library exports.
+func (s symbol) name() string {
+	if s.exported != "" {
+		return s.exported
+	}
+	return s.base
+}
+
+// library is an opened shared library: where it is, and a lookup that returns 0 for a symbol that it does not export.
+type library struct {
+	path   string
+	lookup func(name string) uintptr
+}
+
+// bind resolves all functions and returns the exported names of those that are missing.
+//
+// cuGetProcAddress (the form with a status, from driver API 12.0 on) is preferred: it answers with the signature of a stated version,
+// here Minimum, whatever suffix a newer driver gives it. An older driver is asked for the exported names.
+func (s *symbols) bind(lib *library) (missing []string) {
+	getProc := lib.lookup("cuGetProcAddress_v2")
+	for _, row := range symbolTable {
+		var p uintptr
+		if getProc != 0 {
+			p = procAddress(getProc, row.base)
+		}
+		if p == 0 {
+			p = lib.lookup(row.name())
+		}
+		if p == 0 {
+			missing = append(missing, row.name())
+		}
+		*row.at(s) = p
+	}
+	return missing
+}
+
+// procAddress is cuGetProcAddress_v2(name, &out, Minimum, default flags, &status).
+func procAddress(fn uintptr, name string) uintptr {
+	n := cstring(name)
+	b := getBlock(fn)
+	defer putBlock(b)
+	b.out[0], b.out[1] = 0, 0
+	b.a[0] = uintptr(unsafe.Pointer(&n[0]))
+	b.a[1] = b.outAddr(0)
+	b.a[2] = uintptr(Minimum)
+	b.a[3] = 0
+	b.a[4] = b.outAddr(1)
+	r := b.call()
+	runtime.KeepAlive(n)
+	if r != 0 || uint32(b.out[1]) != 0 { // 1: no such symbol, 2: not in this version
+		return 0
+	}
+	return uintptr(b.out[0])
+}
+
+func cstring(s string) []byte { return append([]byte(s), 0) }
