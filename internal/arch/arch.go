@@ -182,18 +182,20 @@ func (c *checker) docs(f *ast.File) {
 	}
 }
 
+// spec checks one line of a type, const or var declaration. The comment of a
+// parenthesised group serves all of it, as it does in the rendered documentation.
 func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
+	var names []*ast.Ident
+	var own, line *ast.CommentGroup
 	switch s := spec.(type) {
 	case *ast.TypeSpec:
-		// A group's comment cannot describe each of its types, so one is asked of each.
-		if s.Name.IsExported() && s.Doc == nil && s.Comment == nil && (d.Doc == nil || d.Lparen.IsValid()) {
-			c.fail(c.at(s.Pos()), "exported type %s has no doc comment", s.Name.Name)
-		}
+		names, own, line = []*ast.Ident{s.Name}, s.Doc, s.Comment
 	case *ast.ValueSpec:
-		for _, name := range s.Names {
-			if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
-				c.fail(c.at(name.Pos()), "exported %s %s has no doc comment", d.Tok, name.Name)
-			}
+		names, own, line = s.Names, s.Doc, s.Comment
+	}
+	for _, name := range names {
+		if name.IsExported() && d.Doc == nil && own == nil && line == nil {
+			c.fail(c.at(name.Pos()), "exported %s %s has no doc comment", d.Tok, name.Name)
 		}
 	}
 }

@@ -132,7 +132,6 @@ const (
 var V int
 var W int // W is documented here
 
-// A group's comment does not serve types.
 type (
 	U int
 	u int
@@ -140,7 +139,7 @@ type (
 `),
 			"cmd/x/m.go": "// Command x is.\npackage main\n\nfunc Undocumented() {}\n",
 		}, []string{
-			"d.go:21: exported var V", "d.go:26: exported type U", "d.go:4: exported type T",
+			"d.go:21: exported var V", "d.go:25: exported type U", "d.go:4: exported type T",
 			"d.go:7: exported Bits", "d.go:8: exported F",
 		}},
 		{"long file", map[string]string{

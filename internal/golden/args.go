@@ -1,0 +1,48 @@
+package golden
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Args are the arguments of an op that are not tensors, by PyTorch's names. An
+// argument that was None is recorded as null and counts as not given.
+//
+// The methods panic when an argument is absent or of another type: the test then
+// does not fit its golden file.
+type Args map[string]json.RawMessage
+
+// Has reports whether the argument was given and is not None.
+func (a Args) Has(name string) bool {
+	v, ok := a[name]
+	return ok && string(v) != "null"
+}
+
+// Float returns a number.
+func (a Args) Float(name string) float64 { return arg[float64](a, name) }
+
+// Int returns an integer.
+func (a Args) Int(name string) int { return arg[int](a, name) }
+
+// Bool returns a truth value.
+func (a Args) Bool(name string) bool { return arg[bool](a, name) }
+
+// Text returns a string.
+func (a Args) Text(name string) string { return arg[string](a, name) }
+
+// Ints returns a list of integers.
+func (a Args) Ints(name string) []int { return arg[[]int](a, name) }
+
+// Floats returns a list of numbers.
+func (a Args) Floats(name string) []float64 { return arg[[]float64](a, name) }
+
+func arg[T any](a Args, name string) T {
+	var v T
+	if !a.Has(name) {
+		panic(fmt.Sprintf("golden: there is no argument %s in %s", name, a))
+	}
+	if err := json.Unmarshal(a[name], &v); err != nil {
+		panic(fmt.Sprintf("golden: argument %s: %v", name, err))
+	}
+	return v
+}

@@ -1,0 +1,208 @@
+// Package golden reads the numbers that PyTorch computed, for tests to compare
+// with. Tests read files; none runs PyTorch. The scripts that wrote the files are
+// in _golden at the module's root.
+//
+// # Format
+//
+// A golden file is a gzipped safetensors file: after decompression, 8 bytes
+// hold the little-endian length of a JSON header, the header maps tensor names
+// to {"dtype", "shape", "data_offsets"}, and the tensors' bytes follow, row-major
+// and little-endian. The header's "__metadata__" maps strings to strings:
+//
+//	script, seed                  what wrote the file
+//	torch, numpy, python, cpu     with which versions, on which vector unit
+//	threads                       on how many threads
+//	cases                         JSON, a list of cases; see below
+//
+// and whatever else the script recorded. A case is
+//
+//	{"op": "add", "name": "broadcast", "args": {},
+//	 "in":  [{"base": T, "views": [["transpose", [0, 1]]], "grad_f32": T, "grad_f64": T}, …],
+//	 "out": [{"f32": T, "f64": T, "seed": T}]}
+//
+// where each T names a tensor. An operand is its base seen through the views, in
+// order: transpose(dim0, dim1), narrow(dim, start, length), expand(sizes…). The
+// case was run twice: on the operands as they are (f32), and with the float32
+// operands converted to float64 (f64), which is the reference that tells whose
+// error a difference is. Integer and boolean tensors are the same in both runs.
+// A gradient is that of sum(out × seed) with respect to the operand as the op saw
+// it, after its views; so it has the operand's shape, not the base's.
+//
+// The f64 run of a case may overflow, underflow or round later than float32 can:
+// convert it to float32 before comparing special values.
+package golden
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+)
+
+// File is a golden file in memory.
+type File struct {
+	Path  string            // what Open was given, or "" after Read
+	Meta  map[string]string // the metadata as recorded, without the cases
+	Cases []Case            // in the script's order
+
+	tensors map[string]Tensor
+}
+
+// Case is one call of one op.
+type Case struct {
+	Op   string // the op's name in PyTorch: "add", "log_softmax"
+	Name string // what is special: "broadcast", "empty dim=[0]"; unique for the op
+	Args Args   // the op's other arguments, by PyTorch's names
+	In   []Operand
+	Out  []Result
+}
+
+// Operand is a tensor argument of a case.
+type Operand struct {
+	Base    Tensor
+	Views   []View  // applied to Base in order; nil: the operand is Base itself
+	GradF32 *Tensor // gradient in the float32 run, with the operand's shape; nil if the op has none
+	GradF64 *Tensor // gradient in the float64 run
+}
+
+// View is one step from a contiguous tensor to a strided operand.
+type View struct {
+	Name string // "transpose", "narrow" or "expand"
+	Args []int  // PyTorch's arguments of the method of that name
+}
+
+// Result is what a case computes.
+type Result struct {
+	F32  Tensor  // from float32 operands
+	F64  Tensor  // from the same numbers as float64 operands
+	Seed *Tensor // what the result is multiplied with before it is summed and differentiated; nil without gradients
+}
+
+// FormatError says what is wrong with a golden file, and where.
+type FormatError struct {
+	Path   string // the file, if known
+	Where  string // "header", a tensor or a case
+	Reason string
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("golden: %s: %s: %s", e.Path, e.Where, e.Reason)
+}
+
+// maxSize bounds what a file may unpack to; the largest committed one has 3 MB.
+const maxSize = 64 << 20
+
+// Open reads the golden file at path, which is relative to the folder of the
+// test that runs.
+func Open(path string) (*File, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("golden: %w", err)
+	}
+	defer r.Close()
+	return read(r, path)
+}
+
+// Read reads a golden file. What is malformed gives a *FormatError.
+func Read(r io.Reader) (*File, error) { return read(r, "") }
+
+func read(r io.Reader, path string) (*File, error) {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, &FormatError{path, "gzip", err.Error()}
+	}
+	raw, err := io.ReadAll(io.LimitReader(z, maxSize+1))
+	if err != nil {
+		return nil, &FormatError{path, "gzip", err.Error()}
+	}
+	if len(raw) > maxSize {
+		return nil, &FormatError{path, "gzip", fmt.Sprintf("unpacks to more than %d bytes", maxSize)}
+	}
+	f := &File{Path: path}
+	f.tensors, f.Meta, err = parse(raw, path)
+	if err != nil {
+		return nil, err
+	}
+	if text, ok := f.Meta["cases"]; ok {
+		delete(f.Meta, "cases")
+		if err := f.parseCases(text); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// Tensor returns the tensor stored under name.
+func (f *File) Tensor(name string) (Tensor, error) {
+	t, ok := f.tensors[name]
+	if !ok {
+		return Tensor{}, &FormatError{f.Path, "tensor " + name, "is not in the file"}
+	}
+	return t, nil
+}
+
+// parseCases resolves the tensor names of the recorded cases.
+func (f *File) parseCases(text string) error {
+	var rows []struct {
+		Op   string `json:"op"`
+		Name string `json:"name"`
+		Args Args   `json:"args"`
+		In   []struct {
+			Base    string  `json:"base"`
+			Views   []View  `json:"views"`
+			GradF32 *string `json:"grad_f32"`
+			GradF64 *string `json:"grad_f64"`
+		} `json:"in"`
+		Out []struct {
+			F32  string  `json:"f32"`
+			F64  string  `json:"f64"`
+			Seed *string `json:"seed"`
+		} `json:"out"`
+	}
+	if err := json.Unmarshal([]byte(text), &rows); err != nil {
+		return &FormatError{f.Path, "cases", err.Error()}
+	}
+	for _, row := range rows {
+		c := Case{Op: row.Op, Name: row.Name, Args: row.Args}
+		var missing error
+		get := func(name string) Tensor {
+			t, err := f.Tensor(name)
+			if err != nil && missing == nil {
+				missing = &FormatError{f.Path, "case " + row.Op + "/" + row.Name, "names tensor " + name + ", which is not in the file"}
+			}
+			return t
+		}
+		optional := func(name *string) *Tensor {
+			if name == nil {
+				return nil
+			}
+			t := get(*name)
+			return &t
+		}
+		for _, in := range row.In {
+			c.In = append(c.In, Operand{get(in.Base), in.Views, optional(in.GradF32), optional(in.GradF64)})
+		}
+		for _, out := range row.Out {
+			c.Out = append(c.Out, Result{get(out.F32), get(out.F64), optional(out.Seed)})
+		}
+		if missing != nil {
+			return missing
+		}
+		f.Cases = append(f.Cases, c)
+	}
+	return nil
+}
+
+// UnmarshalJSON reads a view from its form [name, [arguments]].
+func (v *View) UnmarshalJSON(text []byte) error {
+	pair := [2]any{&v.Name, &v.Args}
+	if err := json.Unmarshal(text, &pair); err != nil {
+		return err
+	}
+	switch n := len(v.Args); {
+	case v.Name == "transpose" && n == 2, v.Name == "narrow" && n == 3, v.Name == "expand":
+		return nil
+	}
+	return fmt.Errorf("view %s(%v) is none of transpose(dim0, dim1), narrow(dim, start, length), expand(sizes)", v.Name, v.Args)
+}

@@ -1,0 +1,147 @@
+package golden
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Tensor is one stored tensor, contiguous and row-major.
+type Tensor struct {
+	Name  string
+	DType string // safetensors' name: "F32", "F64", "I64", "U8" or "BOOL"
+	Shape []int  // empty for a scalar
+	Data  []byte // little-endian; not to be changed
+}
+
+// sizes of the element types that golden files use, in bytes.
+var sizes = map[string]int{"F32": 4, "F64": 8, "I64": 8, "U8": 1, "BOOL": 1}
+
+// Len is the number of elements.
+func (t Tensor) Len() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// IsFloat reports whether the elements are floating-point numbers.
+func (t Tensor) IsFloat() bool { return t.DType == "F32" || t.DType == "F64" }
+
+// Float32s returns the elements of an F32 tensor. It panics for other types:
+// the test then reads another tensor than it thinks.
+func (t Tensor) Float32s() []float32 {
+	t.must("F32")
+	out := make([]float32, t.Len())
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+	}
+	return out
+}
+
+// Float64s returns the elements of a tensor of any type; no conversion rounds,
+// except that of integers beyond ±2⁵³.
+func (t Tensor) Float64s() []float64 {
+	out := make([]float64, t.Len())
+	for i := range out {
+		switch t.DType {
+		case "F32":
+			out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
+		case "F64":
+			out[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:]))
+		case "I64":
+			out[i] = float64(int64(binary.LittleEndian.Uint64(t.Data[8*i:])))
+		default:
+			out[i] = float64(t.Data[i])
+		}
+	}
+	return out
+}
+
+// Int64s returns the elements of an I64, U8 or BOOL tensor. It panics for
+// other types.
+func (t Tensor) Int64s() []int64 {
+	t.must("I64", "U8", "BOOL")
+	out := make([]int64, t.Len())
+	for i := range out {
+		if t.DType == "I64" {
+			out[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+		} else {
+			out[i] = int64(t.Data[i])
+		}
+	}
+	return out
+}
+
+// Bools returns the elements of a BOOL tensor. It panics for other types.
+func (t Tensor) Bools() []bool {
+	t.must("BOOL")
+	out := make([]bool, t.Len())
+	for i := range out {
+		out[i] = t.Data[i] != 0
+	}
+	return out
+}
+
+func (t Tensor) must(types ...string) {
+	if !slices.Contains(types, t.DType) {
+		panic(fmt.Sprintf("golden: tensor %s is %s, not one of %v", t.Name, t.DType, types))
+	}
+}
+
+// parse reads safetensors from raw. The tensors share raw's memory.
+func parse(raw []byte, path string) (map[string]Tensor, map[string]string, error) {
+	bad := func(where, format string, args ...any) error {
+		return &FormatError{path, where, fmt.Sprintf(format, args...)}
+	}
+	if len(raw) < 8 {
+		return nil, nil, bad("header", "%d bytes, less than its own length", len(raw))
+	}
+	n := binary.LittleEndian.Uint64(raw)
+	if n > uint64(len(raw)-8) {
+		return nil, nil, bad("header", "says it has %d bytes; %d follow", n, len(raw)-8)
+	}
+	var header map[string]json.RawMessage
+	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
+		return nil, nil, bad("header", "%v", err)
+	}
+	data := raw[8+n:]
+	meta := map[string]string{}
+	tensors := make(map[string]Tensor, len(header))
+	for name, text := range header {
+		if name == "__metadata__" {
+			if err := json.Unmarshal(text, &meta); err != nil {
+				return nil, nil, bad("metadata", "%v", err)
+			}
+			continue
+		}
+		var entry struct {
+			DType   string `json:"dtype"`
+			Shape   []int  `json:"shape"`
+			Offsets [2]int `json:"data_offsets"`
+		}
+		where := "tensor " + name
+		if err := json.Unmarshal(text, &entry); err != nil {
+			return nil, nil, bad(where, "%v", err)
+		}
+		size, ok := sizes[entry.DType]
+		if !ok {
+			return nil, nil, bad(where, "element type %q is not one that golden files use", entry.DType)
+		}
+		for _, d := range entry.Shape {
+			if d < 0 || d > 0 && size > maxSize/d {
+				return nil, nil, bad(where, "shape %v", entry.Shape)
+			}
+			size *= d
+		}
+		from, to := entry.Offsets[0], entry.Offsets[1]
+		if from < 0 || from > to || to > len(data) || to-from != size {
+			return nil, nil, bad(where, "%s of shape %v lies at [%d, %d) of %d bytes", entry.DType, entry.Shape, from, to, len(data))
+		}
+		tensors[name] = Tensor{name, entry.DType, entry.Shape, data[from:to:to]}
+	}
+	return tensors, meta, nil
+}
