@@ -25,9 +25,9 @@ var floors = []floor{
 	{"cpu/internal/...", []string{"shape", "expr"}},
 
 	{"ptx", []string{"expr"}},
-	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu", "cuda/internal/kernels", "cuda/internal/lib"}},
+	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib"}},
 	{"cuda/internal/cu", nil},
-	{"cuda/internal/emu", []string{"cuda/internal/cu"}},
+	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},
 	{"cuda/internal/kernels", []string{"ptx", "shape", "expr"}},
 	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
 
