@@ -110,6 +110,7 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	s.Active.add(1)
 	if origin.Collected {
 		p.collectable += b.size
+		p.collectableEver += b.size
 		if p.o.GCRatio > 0 && p.collectable > p.gcNext {
 			p.backgroundGCLocked()
 		}

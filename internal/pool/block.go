@@ -2,60 +2,88 @@ package pool
 
 import (
 	"fmt"
+	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 )
 
 // Origin says what a block is for and who asked. Filling it allocates nothing; text is made only when it is printed.
 type Origin struct {
-	PC      uintptr // of the call outside the library, as runtime.Callers gives it; 0: not recorded
-	ScopePC uintptr // where the scope that owns the block was opened; 0: not recorded
-	Op      string  // what made it: "matmul"
-	Scope   string  // the scope's name
-	DType   string
-	Shape   [8]int
-	Dims    int // how much of Shape counts; negative: not a tensor
+	PC    uintptr      // of the call outside the library, as runtime.Callers gives it; 0: not recorded
+	Where fmt.Stringer // says where instead of PC: "at train.go:31", "in the scope opened at train.go:28"; nil: not recorded
+	Op    string       // what made it: "matmul"
+	Scope string       // the scope's name
+	DType string
+	Shape [8]int
+	Dims  int // how much of Shape counts; negative: not a tensor
 	// Collected marks a block that is released by a garbage-collector cleanup and not by its owner: only these count
 	// towards Options.GCRatio, and only where some live does the ladder collect before it tries anything else.
 	Collected bool
 }
 
-// Describe returns one line such as "[64 784] float32, matmul at train.go:31, in scope "forward" opened at train.go:28".
+// Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope "forward"".
 func (o Origin) Describe() string {
 	var s strings.Builder
-	if o.Dims >= 0 && (o.Dims > 0 || o.DType != "") {
-		fmt.Fprintf(&s, "%v ", o.Shape[:min(o.Dims, len(o.Shape))])
-	}
-	s.WriteString(o.DType)
-	part := func(format string, args ...any) {
+	word := func(w string) {
 		if s.Len() > 0 {
-			s.WriteString(", ")
+			s.WriteByte(' ')
 		}
-		fmt.Fprintf(&s, format, args...)
+		s.WriteString(w)
+	}
+	comma := func() {
+		if s.Len() > 0 {
+			s.WriteByte(',')
+		}
+	}
+	if o.Dims > 0 || (o.Dims == 0 && o.DType != "") {
+		text := "["
+		for i, n := range o.Shape[:min(o.Dims, len(o.Shape))] {
+			if i > 0 {
+				text += ", "
+			}
+			text += strconv.Itoa(n)
+		}
+		word(text + "]")
+	}
+	if o.DType != "" {
+		word(o.DType)
+	}
+	if o.Op != "" || o.PC != 0 || o.Where != nil {
+		comma()
+	}
+	if o.Op != "" {
+		word("result of " + o.Op)
 	}
 	switch {
-	case o.Op != "" && o.PC != 0:
-		part("%s at %s", o.Op, site(o.PC))
-	case o.Op != "" && (o.ScopePC != 0 || o.Scope != ""):
-		part("result of %s", o.Op)
-	case o.Op != "":
-		part("%s", o.Op)
+	case o.Where != nil:
+		word(o.Where.String())
 	case o.PC != 0:
-		part("at %s", site(o.PC))
+		word("at " + site(o.PC))
 	}
-	switch {
-	case o.Scope != "" && o.ScopePC != 0:
-		part("in scope %q opened at %s", o.Scope, site(o.ScopePC))
-	case o.Scope != "":
-		part("in scope %q", o.Scope)
-	case o.ScopePC != 0:
-		part("in the scope opened at %s", site(o.ScopePC))
+	if o.Scope != "" {
+		comma()
+		word(fmt.Sprintf("in scope %q", o.Scope))
 	}
 	if s.Len() == 0 {
 		return "origin not recorded"
 	}
 	return s.String()
+}
+
+// ownerKey groups blocks by origin. A block whose Where cannot be compared is a group of its own.
+type ownerKey struct {
+	origin Origin
+	only   *Block
+}
+
+func (b *Block) ownerKey() ownerKey {
+	k := ownerKey{origin: b.origin}
+	if w := b.origin.Where; w != nil && !reflect.ValueOf(w).Comparable() {
+		k.origin.Where, k.only = nil, b
+	}
+	return k
 }
 
 // site resolves a PC of runtime.Callers to file:line.

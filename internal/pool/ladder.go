@@ -242,13 +242,32 @@ func (p *Pool) backgroundGCLocked() {
 		return
 	}
 	p.gcRunning, p.gcLast = true, now
-	go func() {
-		p.o.GC()
+	go p.collectEarly()
+}
+
+// collectEarly collects, waits until the cleanups' queue is still, and sets the next goal from what survived: what was
+// allocated meanwhile, which may be much on a busy machine, is not part of that.
+func (p *Pool) collectEarly() {
+	p.mu.Lock()
+	ever := p.collectableEver
+	p.mu.Unlock()
+	p.o.GC()
+	deadline := time.Now().Add(p.o.CollectWait)
+	p.mu.Lock()
+	for {
+		p.drainLocked()
+		before := p.stats.QueuedFrees
+		p.mu.Unlock()
+		time.Sleep(quiet)
 		p.mu.Lock()
 		p.drainLocked()
-		p.stats.EarlyCollections++
-		p.gcNext = max(p.o.GCMinBytes, uint64(float64(p.collectable)*(1+p.o.GCRatio)))
-		p.gcLast, p.gcRunning = p.o.Now(), false
-		p.mu.Unlock()
-	}()
+		if p.stats.QueuedFrees == before || time.Now().After(deadline) {
+			break
+		}
+	}
+	p.stats.EarlyCollections++
+	survived := p.collectable - min(p.collectable, p.collectableEver-ever)
+	p.gcNext = max(p.o.GCMinBytes, uint64(float64(survived)*(1+p.o.GCRatio)))
+	p.gcLast, p.gcRunning = p.o.Now(), false
+	p.mu.Unlock()
 }

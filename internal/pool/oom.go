@@ -32,17 +32,18 @@ func (p *Pool) Largest(n int) []Owner {
 	return largest(owners, n)
 }
 
-func (p *Pool) ownersLocked() map[Origin]*Owner {
-	owners := map[Origin]*Owner{}
+func (p *Pool) ownersLocked() map[ownerKey]*Owner {
+	owners := map[ownerKey]*Owner{}
 	for _, seg := range p.segments {
 		for b := seg.first; b != nil; b = b.next {
 			if b.state == stateFree {
 				continue
 			}
-			o := owners[b.origin]
+			k := b.ownerKey()
+			o := owners[k]
 			if o == nil {
 				o = &Owner{Origin: b.origin}
-				owners[b.origin] = o
+				owners[k] = o
 			}
 			o.Blocks++
 			o.Bytes += b.size
@@ -52,13 +53,13 @@ func (p *Pool) ownersLocked() map[Origin]*Owner {
 	return owners
 }
 
-func largest(owners map[Origin]*Owner, n int) []Owner {
+func largest(owners map[ownerKey]*Owner, n int) []Owner {
 	out := make([]Owner, 0, len(owners))
 	for _, o := range owners {
 		out = append(out, *o)
 	}
 	slices.SortFunc(out, func(a, b Owner) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PC, b.PC), cmp.Compare(a.Op, b.Op), cmp.Compare(a.ScopePC, b.ScopePC),
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PC, b.PC), cmp.Compare(a.Op, b.Op),
 			cmp.Compare(a.Scope, b.Scope), slices.Compare(a.Shape[:], b.Shape[:]))
 	})
 	return out[:max(0, min(n, len(out)))]

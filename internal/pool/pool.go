@@ -176,10 +176,11 @@ type Pool struct {
 	wake     chan struct{} // capacity 1: something was freed or queued while hungry
 	hungry   atomic.Bool
 
-	collectable uint64 // live bytes whose Origin is Collected
-	gcNext      uint64 // collectable above which a background collection starts
-	gcLast      time.Time
-	gcRunning   bool
+	collectable     uint64 // live bytes whose Origin is Collected
+	collectableEver uint64 // all that ever were
+	gcNext          uint64 // collectable above which a background collection starts
+	gcLast          time.Time
+	gcRunning       bool
 }
 
 // New returns an empty pool over b. It panics when the sizes in o contradict each other.

@@ -1,0 +1,102 @@
+package hostmem
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// adviseHuge asks for transparent huge pages. A kernel built without them, or with "never", declines: the memory is as
+// good, its first touch slower.
+func adviseHuge(base unsafe.Pointer, length uintptr) bool {
+	if unix.Madvise(unsafe.Slice((*byte)(base), length), unix.MADV_HUGEPAGE) != nil {
+		return false
+	}
+	mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
+	return err == nil && !bytes.Contains(mode, []byte("[never]"))
+}
+
+func capacity() (free, total uint64) {
+	if f, err := os.Open("/proc/meminfo"); err == nil {
+		free, total = meminfo(bufio.NewScanner(f))
+		f.Close()
+	}
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return free, total
+	}
+	return groups(free, total, string(self), func(name string) (uint64, bool) {
+		text, err := os.ReadFile(path.Join("/sys/fs/cgroup", name))
+		if err != nil {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		return n, err == nil // "max" is not a number: no limit
+	})
+}
+
+// meminfo reads MemAvailable and MemTotal, which are in KiB (proc_meminfo(5)).
+func meminfo(s *bufio.Scanner) (free, total uint64) {
+	for s.Scan() {
+		f := strings.Fields(s.Text())
+		if len(f) < 2 {
+			continue
+		}
+		n, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch f[0] {
+		case "MemAvailable:":
+			free = n << 10
+		case "MemTotal:":
+			total = n << 10
+		}
+	}
+	return free, total
+}
+
+// groups lowers free and total to the limits of the process's control groups, of version 2 (memory.max, each level up to
+// the root) or 1 (memory.limit_in_bytes). self is the text of /proc/self/cgroup: lines "id:controllers:path", of which
+// version 2 has one with id 0 and no controllers (cgroups(7)). read returns a number below the mount point.
+func groups(free, total uint64, self string, read func(name string) (uint64, bool)) (uint64, uint64) {
+	lower := func(limit, usage string) {
+		most, ok := read(limit)
+		if !ok {
+			return
+		}
+		total = min(total, most)
+		if used, ok := read(usage); ok {
+			free = min(free, most-min(most, used))
+		}
+		free = min(free, total)
+	}
+	for _, line := range strings.Split(self, "\n") {
+		part := strings.SplitN(line, ":", 3)
+		if len(part) != 3 {
+			continue
+		}
+		var root, limit, usage string
+		switch {
+		case part[0] == "0" && part[1] == "":
+			root, limit, usage = "/", "memory.max", "memory.current"
+		case strings.Contains(","+part[1]+",", ",memory,"):
+			root, limit, usage = "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+		default:
+			continue
+		}
+		for dir := path.Join("/", part[2]); ; dir = path.Dir(dir) {
+			lower(path.Join(root, dir, limit), path.Join(root, dir, usage))
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return free, total
+}
