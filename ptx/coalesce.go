@@ -1,0 +1,185 @@
+package ptx
+
+// coalesceVariables lets instructions read and write a Var's register directly:
+// a snapshot goes when the Var does not change before the snapshot's last use,
+// and `t = op …; var = t` becomes `var = op …`.
+func coalesceVariables(b *Builder) {
+	c := &coalescer{home: map[*register]*region{}, last: map[*register]int{}, count: map[*register]int{}}
+	c.scan(b.entry, nil)
+	c.scan(b.root, nil)
+	c.snapshots(b.entry)
+	c.snapshots(b.root)
+	// Uses have changed: count again for the second half.
+	c = &coalescer{home: map[*register]*region{}, last: map[*register]int{}, count: map[*register]int{}}
+	c.scan(b.entry, nil)
+	c.scan(b.root, nil)
+	c.results(b.root)
+}
+
+type coalescer struct {
+	home  map[*register]*region // region of a register's definition
+	last  map[*register]int     // index, in its home, of the last node that uses it
+	count map[*register]int     // number of uses
+	sets  map[*node]map[*register]bool
+}
+
+type position struct {
+	r     *region
+	index int
+}
+
+// scan records definitions and uses. path is the chain of enclosing nodes.
+func (c *coalescer) scan(r *region, path []position) {
+	for i, n := range r.nodes {
+		here := append(path, position{r, i})
+		n.resolve()
+		for _, inner := range n.regions() {
+			c.scan(inner, here)
+		}
+		n.resolve()
+		n.uses(func(u **register) {
+			c.use(*u, here)
+			// A loop's condition is used at the end of its latch.
+			if n.kind == loopForever && c.home[*u] == n.latch {
+				c.last[*u] = len(n.latch.nodes)
+				c.count[*u]++
+			}
+		})
+		for _, d := range n.dst {
+			c.home[d] = r
+		}
+	}
+}
+
+func (c *coalescer) use(u *register, here []position) {
+	c.count[u]++
+	for _, p := range here {
+		if p.r == c.home[u] {
+			c.last[u] = max(c.last[u], p.index)
+			return
+		}
+	}
+	// Defined in the entry region, used in the root: at its end.
+	if r := c.home[u]; r != nil && len(here) > 0 && r != here[0].r {
+		c.last[u] = len(r.nodes)
+	}
+}
+
+// assigns reports whether n or something inside it sets v.
+func (c *coalescer) assigns(n *node, v *register) bool {
+	for _, d := range n.dst {
+		if d == v {
+			return true
+		}
+	}
+	if n.kind != branchIf && n.kind != loopForever {
+		return false
+	}
+	if c.sets == nil {
+		c.sets = map[*node]map[*register]bool{}
+	}
+	set := c.sets[n]
+	if set == nil {
+		set = map[*register]bool{}
+		for _, inner := range n.regions() {
+			inner.walk(func(_ *region, m *node) {
+				for _, d := range m.dst {
+					if d.mutable {
+						set[d] = true
+					}
+				}
+			})
+		}
+		c.sets[n] = set
+	}
+	return set[v]
+}
+
+func isSnapshot(n *node) bool {
+	return n.kind == instruction && n.op == "mov" && n.form == formPlain && len(n.args) == 1 && n.args[0].mutable && !n.dst[0].mutable
+}
+
+func (c *coalescer) snapshots(r *region) {
+	kept := r.nodes[:0:0]
+	for i, n := range r.nodes {
+		n.resolve()
+		if isSnapshot(n) && c.stable(r, i) {
+			n.dst[0].same = n.args[0]
+			continue
+		}
+		for _, inner := range n.regions() {
+			c.snapshots(inner)
+		}
+		n.resolve()
+		kept = append(kept, n)
+	}
+	r.nodes = kept
+}
+
+// stable reports whether the Var read by snapshot i of r keeps its value to the
+// snapshot's last use.
+func (c *coalescer) stable(r *region, i int) bool {
+	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
+	last := c.last[d]
+	for j := i + 1; j <= last && j < len(r.nodes); j++ {
+		m := r.nodes[j]
+		if c.assigns(m, v) && !(j == last && m.kind == instruction) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *coalescer) results(r *region) {
+	gone := map[int]bool{}
+	defined := map[*register]int{}
+	for i, n := range r.nodes {
+		for _, inner := range n.regions() {
+			c.results(inner)
+		}
+		if n.kind == instruction && n.op == "mov" && n.form == formPlain && n.dst[0].mutable {
+			v, t := n.dst[0], n.args[0]
+			p, here := defined[t]
+			if here && !t.mutable && c.count[t] == 1 && c.untouched(r.nodes[p+1:i], v) {
+				m := r.nodes[p]
+				for k, d := range m.dst {
+					if d == t {
+						m.dst[k] = v
+					}
+				}
+				gone[i] = true
+				continue
+			}
+		}
+		for _, d := range n.dst {
+			if !d.mutable {
+				defined[d] = i
+			}
+		}
+	}
+	kept := r.nodes[:0:0]
+	for i, n := range r.nodes {
+		if !gone[i] {
+			kept = append(kept, n)
+		}
+	}
+	r.nodes = kept
+}
+
+// untouched reports whether none of the nodes reads or sets v or may jump away.
+func (c *coalescer) untouched(nodes []*node, v *register) bool {
+	for _, n := range nodes {
+		if n.kind != instruction && n.kind != comment {
+			return false
+		}
+		ok := true
+		n.uses(func(u **register) { ok = ok && *u != v })
+		for _, d := range n.dst {
+			ok = ok && d != v
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,401 @@
+package ptx
+
+import "fmt"
+
+// Space is a state space of memory.
+type Space uint8
+
+// The spaces.
+const (
+	Global Space = iota
+	Shared
+	Local
+	ParamSpace
+)
+
+var spaceNames = [...]string{"global", "shared", "local", "param"}
+
+func (s Space) String() string { return spaceNames[s] }
+
+// Ptr is an address in one space, pointing to elements of one type. Global
+// addresses are 64 bits wide, the others 32.
+type Ptr struct {
+	b      *Builder
+	base   Value
+	offset int64 // bytes
+	elem   Type
+	space  Space
+	symbol string // of a parameter
+	hint   string
+}
+
+// Elem returns the type that p points to.
+func (p Ptr) Elem() Type { return p.elem }
+
+// As returns p pointing to elements of type t.
+func (p Ptr) As(t Type) Ptr {
+	if t.Size() == 0 {
+		p.b.fail("no memory holds elements of type %v", t)
+	}
+	p.elem = t
+	return p
+}
+
+// NC returns p with loads through the read-only path (`.nc`): valid only for
+// global memory that no thread writes while the kernel runs.
+func (p Ptr) NC() Ptr {
+	if p.space != Global {
+		p.b.fail(".nc is a hint for global loads, not %v", p.space)
+		return p
+	}
+	p.hint = ".nc"
+	return p
+}
+
+// Streaming returns p with the hint that what it loads or stores is used once
+// (`.cs`).
+func (p Ptr) Streaming() Ptr { p.hint = ".cs"; return p }
+
+// Volatile returns p with accesses that are never cached or reordered among
+// themselves (`.volatile`).
+func (p Ptr) Volatile() Ptr { p.hint = ".volatile"; return p }
+
+// At returns the address of element i of p. A constant i costs no instruction.
+// A 32-bit i into global memory is widened by its own signedness.
+func (p Ptr) At(i Operand) Ptr { return p.advance(i, int64(p.elem.Size())) }
+
+// AtByte returns the address i bytes after p.
+func (p Ptr) AtByte(i Operand) Ptr { return p.advance(i, 1) }
+
+func (p Ptr) advance(i Operand, size int64) Ptr {
+	b := p.b
+	if c, ok := i.(Int); ok {
+		p.offset += int64(c) * size
+		return p
+	}
+	v := i.as(b, U32)
+	if !b.check("At", v) {
+		p.base = b.poison(p.base.t)
+		return p
+	}
+	if !v.t.IsInt() || v.t.Bits() < 32 {
+		b.fail("At: an index is a 32- or 64-bit integer, not %v", v.t)
+		p.base = b.poison(p.base.t)
+		return p
+	}
+	if v.r.konst {
+		c := int64(v.r.bits)
+		if v.t == S32 {
+			c = int64(int32(v.r.bits))
+		}
+		p.offset += c * size
+		return p
+	}
+	if p.space == ParamSpace {
+		b.fail("At: parameter space takes constant indices only")
+		return p
+	}
+	if !b.check("At", p.base) {
+		return p
+	}
+	if p.base.t.Bits() == 32 {
+		p.base = v.Cvt(U32).Mad(Int(size), p.base)
+		return p
+	}
+	if v.t.Bits() == 32 {
+		p.base = v.MadWide(Int(size), p.base.Bitcast(wideOf(v.t))).Bitcast(U64)
+		return p
+	}
+	p.base = v.Bitcast(U64).Mad(Int(size), p.base)
+	return p
+}
+
+func wideOf(t Type) Type {
+	if t == S32 {
+		return S64
+	}
+	return U64
+}
+
+// Address returns the address as a value: u64 in global memory, u32 elsewhere.
+func (p Ptr) Address() Value {
+	if p.space == ParamSpace {
+		p.b.fail("a parameter has no address")
+		return p.b.poison(U64)
+	}
+	return p.base.Add(Int(p.offset))
+}
+
+// Aligned reports, as a predicate, whether the address is a multiple of bytes,
+// a power of two.
+func (p Ptr) Aligned(bytes int) Value {
+	a := p.Address()
+	return a.And(Int(bytes - 1)).Eq(Int(0))
+}
+
+func (p Ptr) address() *address {
+	if p.symbol != "" {
+		return &address{symbol: p.symbol, offset: p.offset}
+	}
+	return &address{base: p.base.r, offset: p.offset}
+}
+
+func (p Ptr) usable(op string) bool {
+	return p.symbol != "" || p.b.check(op, p.base)
+}
+
+// Load loads the element. U8 and S8 give U32 and S32 values.
+func (p Ptr) Load() Value {
+	b := p.b
+	if p.symbol != "" && p.elem.Size() > 0 {
+		return b.loadParam(p.symbol, p.offset, p.elem)
+	}
+	if !p.usable("ld") || p.elem.Size() == 0 {
+		return b.poison(p.elem.register())
+	}
+	v := b.result(p.elem.register())
+	b.add(&node{op: "ld." + p.hinted(), t: p.elem, form: formLoad, addr: p.address(), dst: []*register{v.r}, effect: reads})
+	return v
+}
+
+// hinted places the hint: volatile precedes the space, the others follow it.
+func (p Ptr) hinted() string {
+	if p.hint == ".volatile" {
+		return "volatile." + p.space.String()
+	}
+	return p.space.String() + p.hint
+}
+
+// LoadVec loads n = 2 or 4 consecutive elements (8 to 128 bits in all) in one
+// access; the address must be a multiple of their total size.
+func (p Ptr) LoadVec(n int) []Value {
+	b := p.b
+	list := make([]Value, n)
+	for i := range list {
+		list[i] = b.poison(p.elem.register())
+	}
+	if !p.vectorOK("ld", n) || !p.usable("ld") {
+		return list
+	}
+	dst := make([]*register, n)
+	for i := range list {
+		list[i] = b.result(p.elem.register())
+		dst[i] = list[i].r
+	}
+	b.add(&node{op: fmt.Sprintf("ld.%s.v%d", p.hinted(), n), t: p.elem, form: formLoad, addr: p.address(),
+		dst: dst, effect: reads})
+	return list
+}
+
+func (p Ptr) vectorOK(op string, n int) bool {
+	if (n != 2 && n != 4) || p.elem.Size()*n > 16 || p.elem.Size() == 0 || p.space == ParamSpace {
+		p.b.fail("%s: no vector of %d %v in %v memory", op, n, p.elem, p.space)
+		return false
+	}
+	return true
+}
+
+func (p Ptr) writable(op string) bool {
+	if p.space == ParamSpace || p.hint == ".nc" {
+		p.b.fail("%s: %v%s memory is read-only", op, p.space, p.hint)
+		return false
+	}
+	return p.usable(op)
+}
+
+// element converts o to an operand to be stored at p.
+func (p Ptr) element(op string, o Operand) (Value, bool) {
+	b := p.b
+	want := p.elem.register()
+	v := o.as(b, want)
+	if !b.check(op, v) {
+		return v, false
+	}
+	if v.t != want && !(v.t.Bits() == want.Bits() && (v.t.bitsType() == v.t || want.bitsType() == want)) {
+		b.fail("%s: mixed types: memory of %v, value of %v", op, p.elem, v.t)
+		return v, false
+	}
+	return v, true
+}
+
+// Store stores o. U8 and S8 elements take the low byte of a 32-bit value.
+func (p Ptr) Store(o Operand) {
+	v, ok := p.element("st", o)
+	if !p.writable("st") || !ok {
+		return
+	}
+	p.b.add(&node{op: "st." + p.hinted(), t: p.elem, form: formStore, addr: p.address(), args: []*register{v.r}, effect: effectful})
+}
+
+// StoreVec stores 2 or 4 consecutive elements in one access; the address must
+// be a multiple of their total size.
+func (p Ptr) StoreVec(list ...Value) {
+	if !p.vectorOK("st", len(list)) || !p.writable("st") {
+		return
+	}
+	for _, v := range list {
+		if _, ok := p.element("st", v); !ok {
+			return
+		}
+	}
+	p.b.add(&node{op: fmt.Sprintf("st.%s.v%d", p.hinted(), len(list)), t: p.elem, form: formStore,
+		addr: p.address(), args: registers(list), effect: effectful})
+}
+
+// AtomicOp is a read-modify-write operation.
+type AtomicOp uint8
+
+// The operations. AtomicInc and AtomicDec wrap at the operand.
+const (
+	AtomicAdd AtomicOp = iota
+	AtomicMin
+	AtomicMax
+	AtomicAnd
+	AtomicOr
+	AtomicXor
+	AtomicExchange
+	AtomicInc
+	AtomicDec
+)
+
+var atomicNames = [...]string{"add", "min", "max", "and", "or", "xor", "exch", "inc", "dec"}
+
+func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
+	t := p.elem
+	ok := t.Bits() >= 32 && (p.space == Global || p.space == Shared)
+	switch op {
+	case AtomicAdd:
+		if t == S64 {
+			t = U64 // two's complement: the same operation
+		}
+		ok = ok && (t.IsInt() || t.IsFloat())
+	case AtomicMin, AtomicMax:
+		ok = ok && t.IsInt()
+	case AtomicInc, AtomicDec:
+		ok = ok && t == U32
+	default:
+		t = t.bitsType()
+	}
+	if !ok {
+		p.b.fail("atom.%s is not defined for %v in %v memory", atomicNames[op], p.elem, p.space)
+	}
+	return t, ok
+}
+
+// Atomic applies op to the element and returns its former value.
+func (p Ptr) Atomic(op AtomicOp, o Operand) Value {
+	b := p.b
+	v, ok := p.element("atom", o)
+	t, defined := p.atomicType(op)
+	if !ok || !defined || !p.writable("atom") {
+		return b.poison(p.elem)
+	}
+	out := b.result(p.elem)
+	b.add(&node{op: "atom." + p.space.String() + "." + atomicNames[op], t: t, form: formAtomic, addr: p.address(),
+		dst: []*register{out.r}, args: []*register{v.r}, effect: effectful})
+	return out
+}
+
+// Reduce applies op to the element without returning anything (`red`).
+func (p Ptr) Reduce(op AtomicOp, o Operand) {
+	v, ok := p.element("red", o)
+	t, defined := p.atomicType(op)
+	if !ok || !defined || !p.writable("red") {
+		return
+	}
+	if p.space != Global || op == AtomicExchange {
+		p.b.fail("red.%s is not defined in %v memory", atomicNames[op], p.space)
+		return
+	}
+	p.b.add(&node{op: "red.global." + atomicNames[op], t: t, form: formAtomic, addr: p.address(),
+		args: []*register{v.r}, effect: effectful})
+}
+
+// AddVec adds 2 or 4 float32 to consecutive elements, each atomically. It needs
+// sm_90 and PTX 8.1.
+func (p Ptr) AddVec(list ...Value) {
+	if !p.vectorOK("red", len(list)) || !p.writable("red") {
+		return
+	}
+	if p.elem != F32 || p.space != Global {
+		p.b.fail("red.v%d is not defined for %v in %v memory", len(list), p.elem, p.space)
+		return
+	}
+	if !p.b.same("red", append([]Value{p.b.F32(0)}, list...)...) {
+		return
+	}
+	p.b.add(&node{op: fmt.Sprintf("red.global.add.v%d", len(list)), t: F32, form: formAtomic, text: "vector",
+		addr: p.address(), args: registers(list), effect: effectful})
+}
+
+// CompareAndSwap stores swap where the element equals compare, and returns its
+// former value.
+func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
+	b := p.b
+	c, ok1 := p.element("atom.cas", compare)
+	s, ok2 := p.element("atom.cas", swap)
+	if !ok1 || !ok2 || !p.writable("atom.cas") {
+		return b.poison(p.elem)
+	}
+	if p.elem.Bits() < 32 || p.space != Global && p.space != Shared {
+		b.fail("atom.cas is not defined for %v in %v memory", p.elem, p.space)
+		return b.poison(p.elem)
+	}
+	out := b.result(p.elem)
+	b.add(&node{op: "atom." + p.space.String() + ".cas", t: p.elem.bitsType(), form: formAtomic, addr: p.address(),
+		dst: []*register{out.r}, args: []*register{c.r, s.r}, effect: effectful})
+	return out
+}
+
+// CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to
+// shared memory at p (`cp.async`). It has arrived after [Builder.WaitGroup] on
+// the group that it was committed to, for this thread; a barrier makes it
+// visible to the others.
+func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
+
+// CopyAsyncPartial is CopyAsync that reads only size (u32, at most bytes) bytes
+// and fills the rest with zeros.
+func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
+
+func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
+	b := p.b
+	if p.space != Shared || src.space != Global || bytes != 4 && bytes != 8 && bytes != 16 {
+		b.fail("cp.async copies 4, 8 or 16 bytes from global to shared, not %d from %v to %v", bytes, src.space, p.space)
+		return
+	}
+	if !p.usable("cp.async") || !src.usable("cp.async") {
+		return
+	}
+	// .cg bypasses the first-level cache; it exists for 16 bytes only.
+	cache := "ca"
+	if bytes == 16 {
+		cache = "cg"
+	}
+	n := &node{op: "cp.async." + cache + ".shared.global", form: formCopy, addr: p.address(), addr2: src.address(),
+		text: fmt.Sprint(bytes), effect: effectful}
+	if size.b != nil {
+		if !b.check("cp.async", size) || size.t != U32 {
+			b.fail("cp.async: the number of bytes is u32, not %v", size.t)
+			return
+		}
+		n.args = []*register{size.r}
+	}
+	b.add(n)
+}
+
+// CommitGroup closes the group of asynchronous copies started since the last
+// CommitGroup.
+func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
+
+// WaitGroup waits until at most pending of the thread's groups are unfinished.
+func (b *Builder) WaitGroup(pending int) {
+	if pending < 0 {
+		b.fail("cp.async.wait_group: %d groups", pending)
+		return
+	}
+	b.effect("cp.async.wait_group", fmt.Sprint(pending))
+}
+
+func (b *Builder) effect(op, text string) {
+	b.add(&node{op: op, form: formText, text: text, effect: effectful})
+}

@@ -1,0 +1,348 @@
+package ptx
+
+// passes run in this order on every kernel. Each is a function of the whole
+// tree and leaves a correct kernel, so any of them may be taken out. Register
+// allocation, scheduling and branch conversion are the assembler's.
+var passes = []struct {
+	name string
+	run  func(*Builder)
+}{
+	{"fold integer constants and branches on them", foldConstants},
+	{"reduce the strength of multiplications and divisions", reduceStrength},
+	{"fold constant offsets into addresses", foldAddresses},
+	{"share common subexpressions along dominating regions", shareCommon},
+	{"remove dead code", removeDead},
+	{"hoist loop invariants", hoistInvariants},
+	{"coalesce variables with their snapshots", coalesceVariables},
+	{"give constants registers where an instruction needs one", materializeConstants},
+	{"number registers and labels", number},
+}
+
+// resolve replaces the operands of n by their roots.
+func (n *node) resolve() {
+	n.uses(func(r **register) { *r = (*r).root() })
+}
+
+// rewrite runs f over every instruction in execution order, after its operands
+// were resolved; f returns false to drop the node.
+func (r *region) rewrite(f func(*region, *node) bool) {
+	kept := r.nodes[:0:0]
+	for _, n := range r.nodes {
+		n.resolve()
+		for _, inner := range n.regions() {
+			inner.rewrite(f)
+		}
+		n.resolve() // a loop's condition is defined in its latch
+		if f(r, n) {
+			kept = append(kept, n)
+		}
+	}
+	r.nodes = kept
+}
+
+func (b *Builder) rewrite(f func(*region, *node) bool) {
+	b.entry.rewrite(f)
+	b.root.rewrite(f)
+}
+
+func constOperand(r *register) (uint64, bool) { return r.bits, r.konst }
+
+// foldAddresses turns [x + c] with x + c computed separately into an offset.
+func foldAddresses(b *Builder) {
+	b.rewrite(func(_ *region, n *node) bool {
+		for _, a := range []*address{n.addr, n.addr2} {
+			for a != nil && a.base != nil && a.base.def != nil {
+				def := a.base.def
+				if def.op != "add" && def.op != "sub" || !def.t.IsInt() || !def.args[1].root().konst {
+					break
+				}
+				c := signed(def.args[1].root().bits, def.t.Bits())
+				if def.op == "sub" {
+					c = -c
+				}
+				offset := a.offset + c
+				if offset < -1<<23 || offset >= 1<<23 { // the hardware's immediate field
+					break
+				}
+				a.base, a.offset = def.args[0].root(), offset
+			}
+		}
+		return true
+	})
+}
+
+type valueKey struct {
+	op     string
+	t, t2  Type
+	form   form
+	text   string
+	symbol string
+	offset int64
+	args   [4]*register
+}
+
+// shareCommon gives equal pure instructions one definition where the first
+// dominates the second.
+func shareCommon(b *Builder) {
+	table := map[valueKey]*node{}
+	var visit func(r *region, top bool)
+	visit = func(r *region, top bool) {
+		var mine []valueKey
+		kept := r.nodes[:0:0]
+		for _, n := range r.nodes {
+			n.resolve()
+			for _, inner := range n.regions() {
+				visit(inner, false)
+			}
+			n.resolve()
+			if key, ok := n.valueKey(); ok {
+				if first := table[key]; first != nil {
+					for i, d := range n.dst {
+						d.same = first.dst[i]
+					}
+					continue
+				}
+				table[key] = n
+				mine = append(mine, key)
+			}
+			kept = append(kept, n)
+		}
+		r.nodes = kept
+		if !top {
+			for _, key := range mine {
+				delete(table, key)
+			}
+		}
+	}
+	visit(b.entry, true)
+	visit(b.root, true)
+}
+
+func (n *node) valueKey() (valueKey, bool) {
+	key := valueKey{op: n.op, t: n.t, t2: n.t2, form: n.form, text: n.text}
+	if n.kind != instruction || n.effect != pure || len(n.args) > len(key.args) || n.dst[0].mutable {
+		return key, false
+	}
+	for i, a := range n.args {
+		if a.mutable {
+			return key, false
+		}
+		key.args[i] = a
+	}
+	if n.addr != nil {
+		key.symbol, key.offset = n.addr.symbol, n.addr.offset
+	}
+	return key, true
+}
+
+// hoistInvariants moves what a loop computes from outside values ahead of it,
+// innermost loops first.
+func hoistInvariants(b *Builder) {
+	var visit func(r *region)
+	visit = func(r *region) {
+		var out []*node
+		for _, n := range r.nodes {
+			for _, inner := range n.regions() {
+				visit(inner)
+			}
+			if n.kind == loopForever {
+				inside := map[*register]bool{}
+				mark := func(_ *region, m *node) {
+					for _, d := range m.dst {
+						inside[d] = true
+					}
+				}
+				n.body.walk(mark)
+				n.latch.walk(mark)
+				for _, part := range []*region{n.body, n.latch} {
+					kept := part.nodes[:0:0]
+					for _, m := range part.nodes {
+						m.resolve()
+						move := m.kind == instruction && m.effect == pure && !m.dst[0].mutable
+						m.uses(func(u **register) { move = move && !inside[*u] })
+						if !move {
+							kept = append(kept, m)
+							continue
+						}
+						for _, d := range m.dst {
+							delete(inside, d)
+						}
+						out = append(out, m)
+					}
+					part.nodes = kept
+				}
+			}
+			out = append(out, n)
+		}
+		r.nodes = out
+	}
+	visit(b.root)
+}
+
+// removeDead keeps what an effect depends on.
+func removeDead(b *Builder) {
+	setters := map[*register][]*node{}
+	live := map[*node]bool{}
+	var work []*register
+	keep := func(n *node) {
+		if !live[n] {
+			live[n] = true
+			n.uses(func(r **register) { work = append(work, *r) })
+		}
+	}
+	var roots []*node
+	each := func(_ *region, n *node) {
+		n.resolve()
+		for _, d := range n.dst {
+			setters[d] = append(setters[d], n)
+		}
+		if n.kind == instruction && n.effect == effectful {
+			roots = append(roots, n)
+		}
+		if n.kind == comment {
+			live[n] = true
+		}
+		if n.kind == jumpReturn || n.kind == jumpBreak || n.kind == jumpContinue {
+			roots = append(roots, n)
+		}
+	}
+	b.entry.walk(each)
+	b.root.walk(each)
+	// A branch or loop is alive when something inside it is.
+	owner := map[*node]*node{}
+	var own func(r *region, parent *node)
+	own = func(r *region, parent *node) {
+		for _, n := range r.nodes {
+			owner[n] = parent
+			for _, inner := range n.regions() {
+				own(inner, n)
+			}
+		}
+	}
+	own(b.root, nil)
+	reach := func(n *node) {
+		for ; n != nil && !live[n]; n = owner[n] {
+			keep(n)
+		}
+	}
+	for _, n := range roots {
+		// A jump alone keeps nothing: it matters if its loop does.
+		if n.kind == instruction || n.kind == jumpReturn {
+			reach(n)
+		}
+	}
+	for again := true; again; {
+		again = false
+		for len(work) > 0 {
+			r := work[len(work)-1]
+			work = work[:len(work)-1]
+			for _, n := range setters[r] {
+				reach(n)
+			}
+			setters[r] = nil
+		}
+		for _, n := range roots {
+			if !live[n] && n.target != nil && live[n.target] {
+				reach(n)
+				again = true
+			}
+		}
+	}
+	var sweep func(r *region)
+	sweep = func(r *region) {
+		kept := r.nodes[:0:0]
+		for _, n := range r.nodes {
+			if live[n] {
+				for _, inner := range n.regions() {
+					sweep(inner)
+				}
+				kept = append(kept, n)
+			}
+		}
+		r.nodes = kept
+	}
+	sweep(b.entry)
+	sweep(b.root)
+}
+
+// immediate lists the operations whose operands may be constants in the text.
+var immediate = map[string]bool{
+	"add": true, "add.rn": true, "sub": true, "sub.rn": true, "mul.lo": true, "mul.hi": true, "mul.wide": true,
+	"mul.rn": true, "mad.lo": true, "mad.wide": true, "fma.rn": true, "div": true, "div.rn": true, "rem": true,
+	"min": true, "max": true, "min.NaN": true, "max.NaN": true, "and": true, "or": true, "xor": true, "shl": true,
+	"shr": true, "selp": true, "bfe": true, "prmt": true, "mov": true,
+}
+
+func (n *node) takesImmediate() bool {
+	switch n.form {
+	case formStore:
+		return len(n.args) == 1
+	case formAtomic, formCopy:
+		return n.text != "vector"
+	case formPlain:
+		return immediate[n.op] || hasPrefix(n.op, "setp.") || hasPrefix(n.op, "shfl.") || hasPrefix(n.op, "vote.") || hasPrefix(n.op, "redux.")
+	}
+	return false
+}
+
+func hasPrefix(s, prefix string) bool { return len(s) >= len(prefix) && s[:len(prefix)] == prefix }
+
+func materializeConstants(b *Builder) {
+	var visit func(r *region)
+	visit = func(r *region) {
+		made := map[constKey]*register{}
+		out := r.nodes[:0:0]
+		for _, n := range r.nodes {
+			n.resolve()
+			imm := n.takesImmediate()
+			n.uses(func(u **register) {
+				c := *u
+				if !c.konst || imm && c.t != Pred {
+					return
+				}
+				key := constKey{c.t.bitsType(), c.bits}
+				m := made[key]
+				if m == nil {
+					m = &register{t: c.t}
+					def := &node{op: "mov", t: c.t.bitsType(), dst: []*register{m}, args: []*register{c}}
+					if c.t == Pred {
+						zero := b.constant(U32, 0).r
+						def = &node{op: "setp.eq", t: U32, dst: []*register{m}, args: []*register{zero, b.constant(U32, 1-c.bits).r}}
+					}
+					m.def = def
+					made[key] = m
+					out = append(out, def)
+				}
+				*u = m
+			})
+			out = append(out, n)
+			for _, inner := range n.regions() {
+				visit(inner)
+			}
+		}
+		r.nodes = out
+	}
+	visit(b.entry)
+	visit(b.root)
+}
+
+// number gives registers their numbers, per class and in order of appearance,
+// and loops and branches their labels.
+func number(b *Builder) {
+	counts := make([]int, len(classes))
+	each := func(_ *region, n *node) {
+		n.resolve()
+		for _, d := range n.dst {
+			if d.number == 0 {
+				counts[d.t.class()]++
+				d.number = counts[d.t.class()]
+			}
+		}
+		if n.kind == branchIf || n.kind == loopForever {
+			b.labels++
+			n.label = b.labels
+		}
+	}
+	b.entry.walk(each)
+	b.root.walk(each)
+}

@@ -1,0 +1,206 @@
+package ptx
+
+import (
+	"math"
+)
+
+// Value is a typed value of the kernel under construction. The zero Value is
+// invalid.
+type Value struct {
+	b *Builder
+	r *register // nil: invalid, its cause has been reported
+	t Type
+}
+
+// Type returns the type of v.
+func (v Value) Type() Type { return v.t }
+
+// Operand is what operations accept beside their receiver: a [Value], a [*Var]
+// (read at the call), or an untyped constant [Int] or [Float].
+type Operand interface {
+	as(b *Builder, t Type) Value
+}
+
+// Int is an integer constant that takes the type of the value it meets.
+type Int int64
+
+// Float is a constant that takes the floating-point type of the value it meets.
+type Float float64
+
+func (v Value) as(*Builder, Type) Value { return v }
+
+func (i Int) as(b *Builder, t Type) Value {
+	switch {
+	case t == F32 || t == F64:
+		return Float(i).as(b, t)
+	case t.IsInt() || t == B32 || t == B64 || t == B16:
+		bits := t.Bits()
+		lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
+		if bits < 64 {
+			lo, hi = -1<<(bits-1), 1<<bits-1
+			if t.IsSigned() {
+				hi = 1<<(bits-1) - 1
+			}
+		}
+		if int64(i) < lo || int64(i) > hi {
+			b.fail("constant %d does not fit %v", int64(i), t)
+		}
+		return b.constant(t, uint64(i))
+	}
+	if t != Invalid {
+		b.fail("integer constant %d where %v is wanted", int64(i), t)
+	}
+	return b.poison(t)
+}
+
+func (f Float) as(b *Builder, t Type) Value {
+	switch t {
+	case F32:
+		return b.constant(t, uint64(math.Float32bits(float32(f))))
+	case F64:
+		return b.constant(t, math.Float64bits(float64(f)))
+	case Invalid:
+		return b.poison(t)
+	}
+	b.fail("floating-point constant %v where %v is wanted", float64(f), t)
+	return b.poison(t)
+}
+
+// Const returns c as a value of type t.
+func (b *Builder) Const(t Type, c Operand) Value {
+	v := c.as(b, t)
+	if v.r != nil && v.t != t {
+		b.fail("Const: %v is not %v", v.t, t)
+		return b.poison(t)
+	}
+	return v
+}
+
+// U32 returns a constant. S32, U64 and F32 are the same for their types.
+func (b *Builder) U32(c uint32) Value { return b.constant(U32, uint64(c)) }
+
+// S32 returns a constant.
+func (b *Builder) S32(c int32) Value { return b.constant(S32, uint64(uint32(c))) }
+
+// U64 returns a constant.
+func (b *Builder) U64(c uint64) Value { return b.constant(U64, c) }
+
+// F32 returns a constant; the bits of a NaN are kept.
+func (b *Builder) F32(c float32) Value { return b.constant(F32, uint64(math.Float32bits(c))) }
+
+// F64 returns a constant.
+func (b *Builder) F64(c float64) Value { return b.constant(F64, math.Float64bits(c)) }
+
+// Bits returns the constant of type t that has the given bits.
+func (b *Builder) Bits(t Type, bits uint64) Value { return b.constant(t, bits) }
+
+func mask(bits int) uint64 {
+	if bits >= 64 {
+		return math.MaxUint64
+	}
+	return 1<<bits - 1
+}
+
+func (b *Builder) constant(t Type, bits uint64) Value {
+	key := constKey{t, bits & mask(t.Bits())}
+	r := b.consts[key]
+	if r == nil {
+		r = &register{t: t, konst: true, bits: key.bits}
+		b.consts[key] = r
+	}
+	return Value{b, r, t}
+}
+
+func (b *Builder) poison(t Type) Value { return Value{b: b, t: t} }
+
+func (b *Builder) result(t Type) Value {
+	return Value{b, &register{t: t, region: b.cur}, t}
+}
+
+// check reports whether all values may be used here.
+func (b *Builder) check(op string, values ...Value) bool {
+	for i, v := range values {
+		switch {
+		case v.b == nil:
+			b.fail("%s: operand %d is the zero Value", op, i+1)
+			return false
+		case v.b != b:
+			b.fail("%s: operand %d belongs to kernel %s, not %s", op, i+1, v.b.name, b.name)
+			return false
+		case v.r == nil:
+			return false
+		case v.r.region != nil && !v.r.region.encloses(b.cur):
+			b.fail("%s: operand %d (%v) was defined in a region that has ended; use a Var to carry it out", op, i+1, v.t)
+			return false
+		}
+	}
+	return true
+}
+
+// same checks that all values have one type.
+func (b *Builder) same(op string, values ...Value) bool {
+	if !b.check(op, values...) {
+		return false
+	}
+	for _, v := range values[1:] {
+		if v.t != values[0].t {
+			b.fail("%s: mixed types %v and %v", op, values[0].t, v.t)
+			return false
+		}
+	}
+	return true
+}
+
+// emit adds a pure instruction with plain operands.
+func (b *Builder) emit(op string, t, t2, result Type, args ...Value) Value {
+	v := b.result(result)
+	b.add(&node{op: op, t: t, t2: t2, dst: []*register{v.r}, args: registers(args), effect: pure})
+	return v
+}
+
+func registers(values []Value) []*register {
+	list := make([]*register, len(values))
+	for i, v := range values {
+		list[i] = v.r
+	}
+	return list
+}
+
+// Var is a register that may be set more than once.
+type Var struct {
+	b *Builder
+	v Value
+}
+
+// Var declares a variable and sets it to init.
+func (b *Builder) Var(init Value) *Var {
+	x := &Var{b: b, v: Value{b, &register{t: init.t, mutable: true, region: b.cur}, init.t}}
+	x.Set(init)
+	return x
+}
+
+// Type returns the variable's type.
+func (x *Var) Type() Type { return x.v.t }
+
+// Set gives x a new value.
+func (x *Var) Set(o Operand) {
+	b := x.b
+	v := o.as(b, x.v.t)
+	if !b.same("Set", x.v, v) {
+		return
+	}
+	b.add(&node{op: "mov", t: x.v.t.bitsType(), dst: []*register{x.v.r}, args: []*register{v.r}, effect: pure})
+}
+
+// Get returns the value that x has now; a later Set does not change it.
+func (x *Var) Get() Value {
+	b := x.b
+	if !b.check("Get", x.v) {
+		return b.poison(x.v.t)
+	}
+	v := b.result(x.v.t)
+	b.add(&node{op: "mov", t: x.v.t.bitsType(), dst: []*register{v.r}, args: []*register{x.v.r}, effect: pure})
+	return v
+}
+
+func (x *Var) as(*Builder, Type) Value { return x.Get() }

@@ -1,0 +1,183 @@
+package ptx
+
+import "fmt"
+
+const fullWarp = 0xffffffff
+
+// Barrier waits for all threads of the block and orders their shared and global
+// accesses (`bar.sync 0`).
+func (b *Builder) Barrier() { b.effect("bar.sync", "0") }
+
+// NamedBarrier waits at barrier id (0 to 15) for the given number of threads, a
+// multiple of 32.
+func (b *Builder) NamedBarrier(id, threads int) {
+	if id < 0 || id > 15 || threads < 32 || threads%32 != 0 {
+		b.fail("bar.sync %d, %d: barriers are 0 to 15, threads a multiple of 32", id, threads)
+		return
+	}
+	b.effect("bar.sync", fmt.Sprintf("%d, %d", id, threads))
+}
+
+// WarpBarrier waits for all lanes of the warp and orders their accesses.
+func (b *Builder) WarpBarrier() { b.effect("bar.warp.sync", "0xffffffff") }
+
+// Scope is how far a fence reaches.
+type Scope uint8
+
+// The scopes: this block, this device, the whole system (host included).
+const (
+	BlockScope Scope = iota
+	DeviceScope
+	SystemScope
+)
+
+// Fence orders this thread's earlier accesses before its later ones, for
+// observers in the scope.
+func (b *Builder) Fence(s Scope) {
+	b.effect("membar."+[...]string{"cta", "gl", "sys"}[s], "")
+}
+
+// ShuffleMode chooses a shuffle's source lane.
+type ShuffleMode uint8
+
+// The modes: lane xor arg, lane + arg, lane - arg, lane arg.
+const (
+	ShuffleXor ShuffleMode = iota
+	ShuffleDown
+	ShuffleUp
+	ShuffleIndex
+)
+
+var shuffleNames = [...]string{"bfly", "down", "up", "idx"}
+
+// Shuffle returns the value that another lane of the full warp passes for v;
+// where the source lane is outside the warp, v itself. All lanes must take part.
+// 64-bit values go in two halves.
+func (v Value) Shuffle(mode ShuffleMode, arg Operand) Value {
+	return v.ShuffleWidth(mode, arg, 32)
+}
+
+// ShuffleWidth shuffles within groups of width lanes (a power of two to 32).
+func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
+	b := v.b
+	a := arg.as(b, U32)
+	if !b.check("shfl", v, a) {
+		return b.poison(v.t)
+	}
+	if width < 1 || width > 32 || width&(width-1) != 0 || a.t != U32 {
+		b.fail("shfl: width %d (a power of two up to 32), lane %v (u32)", width, a.t)
+		return b.poison(v.t)
+	}
+	switch {
+	case v.t == Pred:
+		one := b.constant(U32, 1)
+		return v.Select(one, Int(0)).ShuffleWidth(mode, a, width).Ne(Int(0))
+	case v.t.Bits() == 16:
+		return v.Bitcast(U16).Cvt(U32).ShuffleWidth(mode, a, width).Cvt(U16).Bitcast(v.t)
+	case v.t.Bits() == 64:
+		lo, hi := v.Split(B32)
+		return b.Join(v.t, lo.ShuffleWidth(mode, a, width), hi.ShuffleWidth(mode, a, width))
+	}
+	clamp := uint32(32-width)<<8 | 31
+	if mode == ShuffleUp {
+		clamp &^= 31
+	}
+	out := b.result(v.t)
+	b.add(&node{op: "shfl.sync." + shuffleNames[mode], t: B32, dst: []*register{out.r},
+		args:   []*register{v.r, a.r, b.U32(clamp).r, b.U32(fullWarp).r},
+		effect: effectful})
+	return out
+}
+
+// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed
+// butterfly, so that every lane gets the same bits.
+func (v Value) WarpReduce(combine func(a, b Value) Value) Value {
+	return v.WarpReduceWidth(32, combine)
+}
+
+// WarpReduceWidth combines v over groups of width consecutive lanes.
+func (v Value) WarpReduceWidth(width int, combine func(a, b Value) Value) Value {
+	for d := width / 2; d > 0; d /= 2 {
+		v = combine(v, v.ShuffleWidth(ShuffleXor, Int(d), 32))
+	}
+	return v
+}
+
+// Any returns whether p holds in some lane of the full warp.
+func (v Value) Any() Value { return v.vote("any.pred", Pred) }
+
+// All returns whether p holds in every lane of the full warp.
+func (v Value) All() Value { return v.vote("all.pred", Pred) }
+
+// Ballot returns a u32 whose bit i is lane i's predicate.
+func (v Value) Ballot() Value { return v.vote("ballot.b32", U32) }
+
+func (v Value) vote(op string, t Type) Value {
+	b := v.b
+	if !b.check("vote", v) {
+		return b.poison(t)
+	}
+	if v.t != Pred {
+		b.fail("vote.%s: the operand is %v, not pred", op, v.t)
+		return b.poison(t)
+	}
+	out := b.result(t)
+	b.add(&node{op: "vote.sync." + op, dst: []*register{out.r}, args: []*register{v.r, b.U32(fullWarp).r}, effect: effectful})
+	return out
+}
+
+// ReduxOp is an integer operation that a warp performs in one instruction.
+type ReduxOp string
+
+// The operations of Redux.
+const (
+	ReduxAdd ReduxOp = "add"
+	ReduxMin ReduxOp = "min"
+	ReduxMax ReduxOp = "max"
+	ReduxAnd ReduxOp = "and"
+	ReduxOr  ReduxOp = "or"
+	ReduxXor ReduxOp = "xor"
+)
+
+// Redux combines a 32-bit integer over the full warp.
+func (v Value) Redux(op ReduxOp) Value {
+	b := v.b
+	if !b.check("redux", v) {
+		return b.poison(v.t)
+	}
+	t := v.t
+	switch op {
+	case ReduxAnd, ReduxOr, ReduxXor:
+		t = t.bitsType()
+	}
+	if v.t != U32 && v.t != S32 {
+		b.fail("redux.%s is not defined for %v", op, v.t)
+		return b.poison(v.t)
+	}
+	out := b.result(v.t)
+	b.add(&node{op: "redux.sync." + string(op), t: t, dst: []*register{out.r},
+		args: []*register{v.r, b.U32(fullWarp).r}, effect: effectful})
+	return out
+}
+
+// GridDependencyWait waits until the grids that this one depends on have ended
+// (programmatic dependent launch). It needs sm_90 and PTX 7.8.
+func (b *Builder) GridDependencyWait() { b.effect("griddepcontrol.wait", "") }
+
+// GridDependencyLaunch lets grids that depend on this one start. It needs sm_90
+// and PTX 7.8.
+func (b *Builder) GridDependencyLaunch() { b.effect("griddepcontrol.launch_dependents", "") }
+
+// Clock returns the multiprocessor's cycle counter.
+func (b *Builder) Clock() Value {
+	v := b.result(U64)
+	b.add(&node{op: "mov", t: U64, form: formSpecial, text: "%clock64", dst: []*register{v.r}, effect: effectful})
+	return v
+}
+
+// GlobalTimer returns the device's nanosecond counter.
+func (b *Builder) GlobalTimer() Value {
+	v := b.result(U64)
+	b.add(&node{op: "mov", t: U64, form: formSpecial, text: "%globaltimer", dst: []*register{v.r}, effect: effectful})
+	return v
+}
