@@ -2,4 +2,4 @@
 # Regenerates every generated file of cpu/internal. Running it must leave the tree unchanged; CI checks that.
 set -e
 cd "$(dirname "$0")"
-go run ./block -out ../internal/asm
+go run ./block -dir ../internal/asm

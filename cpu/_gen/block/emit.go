@@ -1,0 +1,301 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// An isa is one instruction set that kernels are lowered to.
+type isa struct {
+	name   string // AVX2, AVX512
+	bytes  int    // of a vector register
+	lowers map[string]lowering
+}
+
+// A lowering emits one vector's worth of a kernel. The constants are in registers before the loop; f may overwrite v.
+type lowering struct {
+	consts []constant
+	f      func(c *ctx, v, k []reg.VecVirtual) reg.VecVirtual
+}
+
+// A constant is broadcast to all lanes of the given width in bytes.
+type constant struct {
+	width int
+	bits  uint64
+}
+
+func c32(v uint32) constant { return constant{4, uint64(v)} }
+func c64(v uint64) constant { return constant{8, v} }
+
+// ctx is avo's context with what depends on the instruction set.
+type ctx struct {
+	*build.Context
+	isa   *isa
+	lanes int
+	args  map[string]operand.Mem
+}
+
+// vec returns a new register of the given number of bytes.
+func (c *ctx) vec(bytes int) reg.VecVirtual {
+	switch {
+	case bytes > 32:
+		return c.ZMM()
+	case bytes > 16:
+		return c.YMM()
+	}
+	return c.XMM()
+}
+
+// full returns a new register of the full width.
+func (c *ctx) full() reg.VecVirtual { return c.vec(c.isa.bytes) }
+
+func (c *ctx) wide() bool { return c.isa.bytes == 64 }
+
+var elemSize = map[string]int{"float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1}
+
+// load reads lanes elements of the given size; mask nil means all.
+func (c *ctx) load(m operand.Mem, size int, mask reg.Register) reg.VecVirtual {
+	n := c.lanes * size
+	v := c.vec(n)
+	switch {
+	case mask != nil:
+		switch size {
+		case 1:
+			c.VMOVDQU8_Z(m, mask, v)
+		case 2:
+			c.VMOVDQU16_Z(m, mask, v)
+		case 4:
+			c.VMOVDQU32_Z(m, mask, v)
+		case 8:
+			c.VMOVDQU64_Z(m, mask, v)
+		}
+	case n == 4:
+		c.VMOVD(m, v)
+	case n == 8:
+		c.VMOVQ(m, v)
+	case n == 64:
+		c.VMOVDQU32(m, v)
+	default:
+		c.VMOVDQU(m, v)
+	}
+	return v
+}
+
+func (c *ctx) store(v reg.VecVirtual, m operand.Mem, size int, mask reg.Register) {
+	n := c.lanes * size
+	switch {
+	case mask != nil:
+		switch size {
+		case 1:
+			c.VMOVDQU8(v, mask, m)
+		case 2:
+			c.VMOVDQU16(v, mask, m)
+		case 4:
+			c.VMOVDQU32(v, mask, m)
+		case 8:
+			c.VMOVDQU64(v, mask, m)
+		}
+	case n == 4:
+		c.VMOVD(v, m)
+	case n == 8:
+		c.VMOVQ(v, m)
+	case n == 64:
+		c.VMOVDQU32(v, m)
+	default:
+		c.VMOVDQU(v, m)
+	}
+}
+
+// broadcast puts a constant into all lanes of a full register.
+func (c *ctx) broadcast(k constant) reg.VecVirtual {
+	x, v := c.XMM(), c.full()
+	if k.width == 4 {
+		r := c.GP32()
+		c.MOVL(operand.U32(k.bits), r)
+		c.VMOVD(r, x)
+		c.VPBROADCASTD(x, v)
+	} else {
+		r := c.GP64()
+		c.MOVQ(operand.U64(k.bits), r)
+		c.VMOVQ(r, x)
+		c.VPBROADCASTQ(x, v)
+	}
+	return v
+}
+
+// base loads a slice's base pointer.
+func (c *ctx) base(name string) reg.GPVirtual {
+	return c.Load(c.Param(name).Base(), c.GP64()).(reg.GPVirtual)
+}
+
+// elementwise emits one kernel: a loop over four vectors, then over single ones, the last masked with AVX-512. With AVX2
+// the elements beyond the last whole vector are left to the caller.
+func elementwise(c *ctx, k kernel, l lowering) {
+	c.Function(lower(k.name) + c.isa.name)
+	c.Attributes(build.NOSPLIT)
+	d := fmt.Sprintf("%s%s computes %s", lower(k.name), c.isa.name, k.loop)
+	if c.wide() {
+		d += "."
+	} else {
+		d += " for all whole vectors of dst."
+	}
+	c.Doc(d)
+	c.Pragma("noescape")
+	c.SignatureExpr("func(" + k.params() + ")")
+	widest := elemSize[k.dst]
+	for _, s := range k.src {
+		widest = max(widest, elemSize[s])
+	}
+	c.lanes = c.isa.bytes / widest
+	dst := c.base("dst")
+	var src []reg.GPVirtual
+	for _, a := range k.args {
+		src = append(src, c.base(a))
+	}
+	n := c.Load(c.Param("dst").Len(), c.GP64()).(reg.GPVirtual)
+	var ks []reg.VecVirtual
+	for _, x := range l.consts {
+		ks = append(ks, c.broadcast(x))
+	}
+	step := func(i int, mask reg.Register) {
+		var v []reg.VecVirtual
+		for j, s := range k.src {
+			size := elemSize[s]
+			v = append(v, c.load(operand.Mem{Base: src[j], Disp: i * c.lanes * size}, size, mask))
+		}
+		size := elemSize[k.dst]
+		c.store(l.f(c, v, ks), operand.Mem{Base: dst, Disp: i * c.lanes * size}, size, mask)
+	}
+	advance := func(vectors int) {
+		for j, s := range k.src {
+			c.ADDQ(operand.I32(vectors*c.lanes*elemSize[s]), src[j])
+		}
+		c.ADDQ(operand.I32(vectors*c.lanes*elemSize[k.dst]), dst)
+	}
+	const unroll = 4
+	c.SUBQ(operand.I32(unroll*c.lanes), n)
+	c.JL(operand.LabelRef("few"))
+	c.Label("many")
+	for i := range unroll {
+		step(i, nil)
+	}
+	advance(unroll)
+	c.SUBQ(operand.I32(unroll*c.lanes), n)
+	c.JGE(operand.LabelRef("many"))
+	c.Label("few")
+	if c.wide() {
+		c.ADDQ(operand.I32(unroll*c.lanes), n)
+		c.JLE(operand.LabelRef("done"))
+		mask, ones := c.K(), c.GP32()
+		c.MOVL(operand.U32(0xffffffff), ones)
+		c.Label("masked")
+		bits := c.GP32()
+		c.BZHIL(n.As32(), ones, bits)
+		c.KMOVD(bits, mask)
+		step(0, mask)
+		advance(1)
+		c.SUBQ(operand.I32(c.lanes), n)
+		c.JG(operand.LabelRef("masked"))
+	} else {
+		c.ADDQ(operand.I32((unroll-1)*c.lanes), n)
+		c.JL(operand.LabelRef("done"))
+		c.Label("one")
+		step(0, nil)
+		advance(1)
+		c.SUBQ(operand.I32(c.lanes), n)
+		c.JGE(operand.LabelRef("one"))
+	}
+	c.Label("done")
+	c.VZEROUPPER()
+	c.RET()
+}
+
+// writeISA writes the assembly of one instruction set, its declarations and its table.
+func writeISA(dir string, s *isa) {
+	b := build.NewContext()
+	b.ConstraintExpr("!noasm")
+	c := &ctx{Context: b, isa: s}
+	file := strings.ToLower(s.name)
+	var table bytes.Buffer
+	fmt.Fprintf(&table, "%s//go:build !noasm\n\npackage asm\n\n// %s is the %s implementation; what has no kernel of its own is generic Go.\nvar %s = func() kernels {\nk := generic\n", header, file, s.name, file)
+	for _, k := range kernels {
+		l, ok := s.lowers[k.name]
+		if !ok {
+			continue
+		}
+		elementwise(c, k, l)
+		name := lower(k.name)
+		if c.wide() {
+			fmt.Fprintf(&table, "k.%s = %s%s\n", name, name, s.name)
+			continue
+		}
+		var rest []string
+		for _, a := range k.args {
+			rest = append(rest, a+"[n:]")
+		}
+		fmt.Fprintf(&table, "k.%s = func(%s) {\n%s%s(dst, %s)\nif n := len(dst) &^ %d; n < len(dst) {\ngeneric.%s(dst[n:], %s)\n}\n}\n",
+			name, k.params(), name, s.name, strings.Join(k.args, ", "), c.lanes-1, name, strings.Join(rest, ", "))
+	}
+	for _, r := range reductions {
+		if reduce(c, r) {
+			fmt.Fprintf(&table, "k.%s = %s%s\n", lower(r.name), lower(r.name), s.name)
+		}
+	}
+	table.WriteString("return k\n}()\n")
+	for name := range s.lowers {
+		known := false
+		for _, k := range kernels {
+			known = known || k.name == name
+		}
+		if !known {
+			fatal(fmt.Errorf("%s: lowering of unknown kernel %s", s.name, name))
+		}
+	}
+	if !c.wide() {
+		hasF16C(c)
+	}
+	f, err := b.Result()
+	if err != nil {
+		fatal(err)
+	}
+	if err := pass.Compile.Execute(f); err != nil {
+		fatal(err)
+	}
+	cfg := printer.Config{Name: "cpu/_gen/block", Pkg: "asm"}
+	for _, out := range []struct {
+		p    printer.Printer
+		name string
+	}{{printer.NewGoAsm(cfg), file + "_gen_amd64.s"}, {printer.NewStubs(cfg), file + "_gen_amd64.go"}} {
+		text, err := out.p.Print(f)
+		if err != nil {
+			fatal(err)
+		}
+		write(filepath.Join(dir, out.name), text)
+	}
+	write(filepath.Join(dir, file+"_table_gen_amd64.go"), table.Bytes())
+}
+
+// hasF16C emits the one feature test that golang.org/x/sys/cpu lacks.
+func hasF16C(c *ctx) {
+	c.Function("hasF16C")
+	c.Attributes(build.NOSPLIT)
+	c.Doc("hasF16C reports whether the processor converts between float32 and binary16 (CPUID leaf 1, ECX bit 29).")
+	c.SignatureExpr("func() bool")
+	c.MOVL(operand.U32(1), reg.EAX)
+	c.XORL(reg.ECX, reg.ECX)
+	c.CPUID()
+	c.SHRL(operand.U8(29), reg.ECX)
+	c.ANDL(operand.U8(1), reg.ECX)
+	r := c.GP8()
+	c.MOVB(reg.CL, r)
+	c.Store(r, c.ReturnIndex(0))
+	c.RET()
+}
