@@ -9,14 +9,17 @@ package expr
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)
-	if r == nil {
-		return nil
+	if r == nil || r == one {
+		return r
 	}
 	return replaceRoot(r, e)
 }
 
 // one marks a derivative of exactly 1, so that products with it vanish.
 var one = C(1)
+
+// IsOne reports whether a derivative is structurally 1.
+func (x *Expr) IsOne() bool { return x == one }
 
 type differ struct {
 	i    int

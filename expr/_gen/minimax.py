@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Computes the polynomial coefficients of expr/funcs_coef.go. Needs mpmath only.
+
+    python3 minimax.py > ../funcs_coef.go && gofmt -w ../funcs_coef.go
+
+Each polynomial is a weighted least-squares fit on points with Chebyshev density, which lies within a small factor of the
+minimax polynomial. Coefficients are rounded to the working precision from the lowest upwards, and the rest is fitted
+again after each rounding, so that later ones make up for earlier roundings.
+"""
+import sys
+from mpmath import mp, mpf, matrix, lu_solve, pi, cos, exp, log, sqrt, tanh, erf, erfc, atanh, log1p, frexp, nint, ldexp
+import mpmath as m
+
+mp.prec = 400
+
+
+def rnd(x, prec):
+    """x rounded to prec bits."""
+    if x == 0:
+        return mpf(0)
+    _, e = frexp(x)
+    return ldexp(nint(ldexp(x, prec - e)), e - prec)
+
+
+def hexf(x):
+    """x as an exact Go hexadecimal float."""
+    if x == 0:
+        return "0"
+    s = "-" if x < 0 else ""
+    x = abs(x)
+    f, e = frexp(x)
+    n = int(ldexp(f, 53))
+    assert ldexp(mpf(n), e - 53) == x
+    n <<= 1  # 1.52 bits as 13 hexadecimal digits below the point: n has 54 bits, the first is the unit two
+    frac = "%013x" % (int(ldexp(2 * f - 1, 52)))
+    return "%s0x1.%sp%+d" % (s, frac.rstrip("0") or "0", e - 1)
+
+
+def fit(f, w, a, b, n, prec):
+    """n coefficients of p with w(x)·(p(x)-f(x)) small on [a, b], each rounded to prec bits; and the largest w·|p-f|."""
+    a, b = mpf(a), mpf(b)
+    k = 6 * n + 30
+    xs = [(a + b) / 2 + (b - a) / 2 * cos(pi * (2 * i + 1) / (2 * k)) for i in range(k)]
+    fs = [f(x) for x in xs]
+    ws = [w(x) for x in xs]
+    pw = [[ws[i] * xs[i] ** j for j in range(n)] for i in range(k)]
+    rest = [ws[i] * fs[i] for i in range(k)]
+    out = []
+    for j in range(n):
+        d = n - j
+        A = matrix(d, d)
+        r = matrix(d, 1)
+        for u in range(d):
+            for v in range(u, d):
+                A[u, v] = A[v, u] = m.fsum(pw[i][j + u] * pw[i][j + v] for i in range(k))
+            r[u] = m.fsum(pw[i][j + u] * rest[i] for i in range(k))
+        c = rnd(lu_solve(A, r)[0], prec)
+        out.append(c)
+        for i in range(k):
+            rest[i] -= pw[i][j] * c
+    return out, max(abs(v) for v in rest)
+
+
+table = []
+
+
+def emit(name, doc, coef, err, ulp):
+    table.append((name, doc, coef))
+    sys.stderr.write("%-12s %2d coefficients, largest error %s ulp\n" % (name, len(coef), m.nstr(err / ulp, 3)))
+
+
+U = {24: mpf(2) ** -24, 53: mpf(2) ** -53}
+
+
+def small(f, x, taylor):
+    """f(x), or the limit where the quotient that defines it is 0/0."""
+    return taylor if abs(x) < mpf(2) ** -100 else f(x)
+
+
+def exp_tail(r):  # (eʳ-1-r)/r²
+    return small(lambda r: (exp(r) - 1 - r) / r**2, r, mpf(1) / 2)
+
+
+for prec, n in ((24, 5), (53, 10)):
+    lim = log(2) / 2 * mpf("1.0001")
+    c, e = fit(exp_tail, lambda r: r**2 / exp(r), -lim, lim, n, prec)
+    emit("expCoef%d" % (32 if prec == 24 else 64), "(eʳ-1-r)/r² for |r| ≤ ln2/2", c, e, U[prec])
+
+c, e = fit(lambda f: small(lambda f: (log1p(f) - f) / f**2, f, mpf(-1) / 2), lambda f: small(lambda f: f**2 / log1p(f), f, mpf(0)),
+           sqrt(mpf(1) / 2) - 1, sqrt(mpf(2)) - 1, 9, 24)
+emit("logCoef32", "(log(1+f)-f)/f² for √½-1 ≤ f ≤ √2-1", c, e, U[24])
+
+
+def atanh_tail(z):  # (2·atanh(s)-2s)/s³, z = s²
+    return small(lambda z: (2 * atanh(sqrt(z)) / sqrt(z) - 2) / z, z, mpf(2) / 3)
+
+
+zmax = ((sqrt(mpf(2)) - 1) / (sqrt(mpf(2)) + 1)) ** 2
+c, e = fit(atanh_tail, lambda z: z / 2, 0, zmax, 7, 53)
+emit("logCoef64", "(2·atanh(s)-2s)/s³ in z = s², |s| ≤ (√2-1)/(√2+1)", c, e, U[53])
+
+for prec, n in ((24, 5), (53, 11)):
+    lim = mpf("0.5501") ** 2
+    c, e = fit(lambda z: small(lambda z: (tanh(sqrt(z)) / sqrt(z) - 1) / z, z, mpf(-1) / 3),
+               lambda z: small(lambda z: z * sqrt(z) / tanh(sqrt(z)), z, mpf(0)), 0, lim, n, prec)
+    emit("tanhCoef%d" % (32 if prec == 24 else 64), "(tanh(x)/x-1)/x² in z = x², |x| ≤ 0.55", c, e, U[prec])
+
+for prec, n, n2, far in ((24, 7, 8, "4"), (53, 13, 19, "6")):
+    w = 32 if prec == 24 else 64
+    lim = mpf("0.9001") ** 2
+    c, e = fit(lambda z: small(lambda z: erf(sqrt(z)) / sqrt(z) - 1, z, 2 / sqrt(pi) - 1), lambda z: small(lambda z: sqrt(z) / erf(sqrt(z)), z, mpf(1)), 0, lim, n, prec)
+    emit("erfCoef%d" % w, "erf(x)/x-1 in z = x², |x| ≤ 0.9", c, e, U[prec])
+    mid = mpf(1)
+    c, e = fit(lambda t: log(erfc(t + mid)), lambda t: erfc(t + mid), mpf("0.8999") - mid, mpf(far) - mid, n2, prec)
+    emit("erfcLog%d" % w, "log(erfc(x)) in t = x-%s, 0.9 ≤ x ≤ %s" % (m.nstr(mid, 1), far), c, e, U[prec])
+
+
+def split(name, doc, value, parts=2):
+    """value as an unevaluated sum of parts numbers of each precision."""
+    for prec in (24, 53):
+        rest = mpf(value)
+        out = []
+        for _ in range(parts):
+            c = rnd(rest, prec)
+            out.append(c)
+            rest -= c
+        pairs.append(("%s%d" % (name, 32 if prec == 24 else 64), doc, out))
+
+
+pairs = []
+split("ln2x", "ln 2", log(2))
+split("log2ex", "1/ln 2", 1 / log(2))
+
+print("// Code generated by _gen/minimax.py; DO NOT EDIT.\n\npackage expr\n")
+print("// Polynomial coefficients, lowest power first, exact in the type that their name tells.\nvar (")
+for name, doc, coef in table:
+    print("\t// %s is %s." % (name, doc))
+    print("\t%s = []float64{" % name)
+    for c in coef:
+        print("\t\t%s," % hexf(c))
+    print("\t}")
+print(")\n\n// Constants as sums of numbers of the type that their name tells, each the rest's nearest.\nvar (")
+for name, doc, out in pairs:
+    print("\t// %s is %s." % (name, doc))
+    print("\t%s = []float64{%s}" % (name, ", ".join(hexf(c) for c in out)))
+print(")")

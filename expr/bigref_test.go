@@ -1,0 +1,139 @@
+package expr
+
+import (
+	"math"
+	"math/big"
+)
+
+// References in arbitrary precision for float64: textbook series and identities over math/big.
+
+const bigPrec = 300
+
+func bf(v float64) *big.Float { return new(big.Float).SetPrec(bigPrec).SetFloat64(v) }
+
+func bigAdd(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Add(a, b) }
+func bigSub(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Sub(a, b) }
+func bigMul(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Mul(a, b) }
+func bigDiv(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Quo(a, b) }
+func bigNeg(a *big.Float) *big.Float    { return new(big.Float).SetPrec(bigPrec).Neg(a) }
+
+// ulps64 returns |got-want| in units in the last place of the float64 numbers around want.
+func ulps64(got float64, want *big.Float) float64 {
+	if got != got || math.IsInf(got, 0) {
+		if w, _ := want.Float64(); w == got {
+			return 0
+		}
+		return math.Inf(1)
+	}
+	if want.Sign() == 0 {
+		if got == 0 {
+			return 0
+		}
+		return math.Inf(1)
+	}
+	e := max(want.MantExp(nil)-53, -1074)
+	d, _ := new(big.Float).SetMantExp(bigSub(bf(got), want), -e).Float64()
+	return math.Abs(d)
+}
+
+// tiny reports whether t no longer changes a sum near s.
+func tiny(t, s *big.Float) bool {
+	return t.Sign() == 0 || s.Sign() != 0 && t.MantExp(nil) < s.MantExp(nil)-bigPrec-8
+}
+
+// bigExp halves the argument until its Taylor series is short, and squares.
+func bigExp(x *big.Float) *big.Float {
+	k := max(0, x.MantExp(nil)+12)
+	if x.Sign() == 0 {
+		k = 0
+	}
+	r := new(big.Float).SetPrec(bigPrec+64).SetMantExp(x, -k)
+	sum := new(big.Float).SetPrec(bigPrec + 64).SetInt64(1)
+	term := new(big.Float).SetPrec(bigPrec + 64).SetInt64(1)
+	for n := int64(1); ; n++ {
+		term.Mul(term, r)
+		term.Quo(term, new(big.Float).SetInt64(n))
+		if tiny(term, sum) {
+			break
+		}
+		sum.Add(sum, term)
+	}
+	for range k {
+		sum.Mul(sum, sum)
+	}
+	return new(big.Float).SetPrec(bigPrec).Set(sum)
+}
+
+// bigAtanhSeries returns Σ sign^k·s^(2k+1)/(2k+1): atanh for sign 1, atan for -1.
+func bigAtanhSeries(s *big.Float, sign float64) *big.Float {
+	z := bigMul(bigMul(s, s), bf(sign))
+	sum, pow := bf(0), new(big.Float).Copy(s)
+	for n := 1.0; ; n += 2 {
+		t := bigDiv(pow, bf(n))
+		sum = bigAdd(sum, t)
+		if tiny(t, sum) {
+			return sum
+		}
+		pow = bigMul(pow, z)
+	}
+}
+
+var bigLn2 = bigMul(bf(2), bigAtanhSeries(bigDiv(bf(1), bf(3)), 1))
+
+// bigLog is 2·atanh((m-1)/(m+1)) + e·ln2; its argument may carry more than 53 bits.
+func bigLog(x *big.Float) *big.Float {
+	m := new(big.Float)
+	e := x.MantExp(m)
+	m.SetPrec(bigPrec)
+	if m.Cmp(bf(0.7)) < 0 {
+		m.SetMantExp(m, 1)
+		e--
+	}
+	s := bigDiv(bigSub(m, bf(1)), bigAdd(m, bf(1)))
+	return bigAdd(bigMul(bf(2), bigAtanhSeries(s, 1)), bigMul(bf(float64(e)), bigLn2))
+}
+
+// bigExpm1 keeps its relative precision near 0.
+func bigExpm1(x *big.Float) *big.Float {
+	if x.Sign() == 0 || x.MantExp(nil) > -2 {
+		return bigSub(bigExp(x), bf(1))
+	}
+	sum, term := bf(0), bf(1)
+	for n := 1.0; ; n++ {
+		term = bigDiv(bigMul(term, x), bf(n))
+		sum = bigAdd(sum, term)
+		if tiny(term, sum) {
+			return sum
+		}
+	}
+}
+
+func bigTanh(x *big.Float) *big.Float {
+	e := bigExpm1(bigMul(bf(2), x))
+	return bigDiv(e, bigAdd(e, bf(2)))
+}
+
+func bigSigmoid(x *big.Float) *big.Float {
+	return bigDiv(bf(1), bigAdd(bf(1), bigExp(bigNeg(x))))
+}
+
+var bigPi = func() *big.Float { // Machin's formula
+	a := bigAtanhSeries(bigDiv(bf(1), bf(5)), -1)
+	b := bigAtanhSeries(bigDiv(bf(1), bf(239)), -1)
+	return bigMul(bf(4), bigSub(bigMul(bf(4), a), b))
+}()
+
+// bigErf is 2/√π·e^(-x²)·Σ 2ⁿx^(2n+1)/(2n+1)!!, whose terms are of one sign.
+func bigErf(x *big.Float) *big.Float {
+	z := bigMul(bf(2), bigMul(x, x))
+	sum, term := bf(0), new(big.Float).Copy(x)
+	for n := 1.0; ; n += 2 {
+		sum = bigAdd(sum, term)
+		if tiny(term, sum) {
+			break
+		}
+		term = bigDiv(bigMul(term, z), bf(n+2))
+	}
+	c := bigDiv(bf(2), new(big.Float).SetPrec(bigPrec).Sqrt(bigPi))
+	return bigMul(bigMul(c, bigExp(bigNeg(bigMul(x, x)))), sum)
+}

@@ -1,0 +1,177 @@
+package expr
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// The named functions are formulas over the primitives, one for float32 and one for float64, so that a result has the
+// same bits on every device. Both branches of a Select are computed: a formula confines the arguments of the branch that
+// is not taken where overflow would matter, and the signs of NaN are not defined. Errors are at most 2 units in the last
+// place over the whole range of the type, denormal arguments and results included, unless a function says otherwise.
+
+// format describes a binary float type to the formulas.
+type format struct {
+	t, u  dtype.Type // the type, and the unsigned integers of its width
+	mant  int        // bits of the fraction field: 23, 52
+	bias  int        // of the exponent: 127, 1023
+	ln2   []float64
+	log2e []float64
+}
+
+var (
+	single = format{dtype.F32, dtype.U32, 23, 127, ln2x32, log2ex32}
+	double = format{dtype.F64, dtype.U64, 52, 1023, ln2x64, log2ex64}
+)
+
+func formatOf(t dtype.Type) format {
+	if t == dtype.F64 {
+		return double
+	}
+	return single
+}
+
+// pick returns the float32 or the float64 form of a table or constant.
+func pick[T any](f format, for32, for64 T) T {
+	if f.t == dtype.F64 {
+		return for64
+	}
+	return for32
+}
+
+// word is an integer constant of the float's width.
+func (f format) word(b uint64) *Expr { return Bits(f.u, b) }
+
+func (f format) signBit() *Expr { return f.word(1 << pick(f, 31, 63)) }
+
+// copySign returns a, which is not negative, with the sign of x.
+func (f format) copySign(a, x *Expr) *Expr {
+	return a.Bitcast(f.u).Or(x.Bitcast(f.u).And(f.signBit())).Bitcast(f.t)
+}
+
+// poly returns c[0] + c[1]·x + … by Horner's rule.
+func poly(x *Expr, c []float64) *Expr {
+	p := C(c[len(c)-1])
+	for k := len(c) - 2; k >= 0; k-- {
+		if k == len(c)-2 {
+			p = x.FMA(p, C(c[k]))
+		} else {
+			p = p.FMA(x, C(c[k]))
+		}
+	}
+	return p
+}
+
+// power returns n and r with x = n·ln2 + r, |r| ≤ ln2/2, as p ≈ eʳ and the bits of a float that hold n + off in their low
+// part. Adding 1.5·2^mant rounds to an integer.
+func (f format) power(x *Expr, off int) (p, n *Expr) {
+	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
+	t := x.FMA(C(f.log2e[0]), magic)
+	k := t.Sub(magic)
+	r := k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x))
+	c := append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)
+	return poly(r, c), t.Bitcast(f.u)
+}
+
+// exp returns eˣ for x where it neither overflows nor leaves the normal numbers.
+func (f format) exp(x *Expr) *Expr {
+	p, n := f.power(x, f.bias)
+	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
+}
+
+// expFull returns eˣ for any x between the bounds of [expBounds]: 2ⁿ is applied as two factors, so that only the last
+// product can overflow or leave the normal numbers.
+func (f format) expFull(x *Expr) *Expr {
+	p, n := f.power(x, 2*f.bias)
+	return f.scale(p, n)
+}
+
+// scale returns p·2ⁿ for the low bits n + 2·bias.
+func (f format) scale(p, n *Expr) *Expr {
+	m := C(float64(f.mant))
+	half := n.Shr(C(1)).Shl(m)
+	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
+}
+
+// expBounds are arguments beyond which eˣ is 0 or +Inf in either rounding.
+func (f format) expBounds() (lo, hi *Expr) { return C(pick(f, -105.0, -746)), C(pick(f, 89.0, 710)) }
+
+func init() {
+	Define(Func{
+		Name: "exp", Arity: 1,
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			lo, hi := f.expBounds()
+			return f.expFull(x[0].Max(lo).Min(hi))
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y} },
+		Ref:  func(x []float64) float64 { return math.Exp(x[0]) },
+	})
+	Define(Func{
+		Name: "sigmoid", Arity: 1,
+		// e = e^-|x| cannot overflow: 1/(1+e) or e/(1+e).
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			lo, _ := f.expBounds()
+			e := f.expFull(x[0].Abs().Neg().Max(lo))
+			d := e.Add(C(1))
+			y := x[0].Lt(C(0)).Select(e, C(1)).Div(d)
+			if t == dtype.F64 { // y - y·(1-y)·δ undoes the rounding of d by δ where it counts, in y = e/(1+e)
+				y = y.Mul(d.Sub(C(1)).Sub(e)).FMA(C(1).Sub(y), y)
+			}
+			return y
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Mul(C(1).Sub(y))} },
+		Ref: func(x []float64) float64 {
+			if x[0] < 0 {
+				e := math.Exp(x[0])
+				return e / (1 + e)
+			}
+			return 1 / (1 + math.Exp(-x[0]))
+		},
+	})
+	Define(Func{
+		Name: "tanh", Arity: 1,
+		// An odd polynomial below 0.55, 1 - 2/(e²ˣ+1) above.
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			a := x[0].Abs()
+			z := a.Mul(a)
+			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
+			u := a.Min(C(20))
+			far := C(1).Sub(C(2).Div(f.exp(u.Add(u)).Add(C(1))))
+			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Sub(y.Mul(y))} },
+		Ref:  func(x []float64) float64 { return math.Tanh(x[0]) },
+	})
+	Define(Func{
+		Name: "erf", Arity: 1,
+		// An odd polynomial below 0.9, 1 - e^log(erfc x) with a polynomial for the logarithm above.
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			a := x[0].Abs()
+			near := poly(a.Mul(a), pick(f, erfCoef32, erfCoef64)).FMA(a, a)
+			l := poly(a.Min(C(pick(f, 4.0, 6))).Sub(C(1)), pick(f, erfcLog32, erfcLog64))
+			far := C(1).Sub(f.exp(l))
+			return f.copySign(a.Lt(C(0.9)).Select(near, far), x[0])
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr {
+			return []*Expr{x[0].Mul(x[0]).Neg().Exp().Scale(2 / math.SqrtPi)}
+		},
+		Ref: func(x []float64) float64 { return math.Erf(x[0]) },
+	})
+}
+
+// Exp returns eˣ.
+func (x *Expr) Exp() *Expr { return Call("exp", x) }
+
+// Sigmoid returns 1/(1+e⁻ˣ); the result is denormal, not zero, far below.
+func (x *Expr) Sigmoid() *Expr { return Call("sigmoid", x) }
+
+// Tanh returns the hyperbolic tangent of x.
+func (x *Expr) Tanh() *Expr { return Call("tanh", x) }
+
+// Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
+func (x *Expr) Erf() *Expr { return Call("erf", x) }
