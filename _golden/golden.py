@@ -32,6 +32,23 @@ def versions(script, seed):
     }
 
 
+DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
+
+
+def serialize(tensors, meta):
+    """Safetensors bytes, always the same for the same content; the library orders the header by chance."""
+    header, data = {"__metadata__": dict(sorted(meta.items()))}, []
+    at = 0
+    for name, array in sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])):
+        text = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [at, at + len(text)]}
+        data.append(text)
+        at += len(text)
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return len(raw).to_bytes(8, "little") + raw + b"".join(data)
+
+
 class Operand:
     """A tensor stored contiguously, and the views that make the operand of it.
 
@@ -108,7 +125,9 @@ class File:
         meta = {**self.meta, **{k: v if isinstance(v, str) else json.dumps(v) for k, v in meta.items()}}
         if self.cases:
             meta["cases"] = json.dumps(self.cases, separators=(",", ":"), allow_nan=False)
-        raw = safetensors.numpy.save(self.tensors, metadata=dict(sorted(meta.items())))
+        raw = serialize(self.tensors, meta)
+        back = safetensors.numpy.load(raw)  # what we write, the format's own library reads
+        assert back.keys() == self.tensors.keys() and all(back[k].tobytes() == v.tobytes() for k, v in self.tensors.items())
         path = os.path.join(REPOSITORY, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as f, gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=9, mtime=0) as z:
