@@ -52,7 +52,15 @@ func TestHandOver(t *testing.T) {
 	o := tiny()
 	o.CollectWait = 10 * time.Second
 	climbing := make(chan struct{})
-	o.GC = func() { close(climbing) }
+	var onSecond func()
+	climbs := 0
+	o.GC = func() { // one goroutine at a time is here
+		if climbs++; climbs == 1 {
+			close(climbing)
+		} else {
+			onSecond()
+		}
+	}
 	p := New(d, o)
 	held := must(t, p, 1280, 0)
 	got := make(chan *Block)
@@ -64,6 +72,8 @@ func TestHandOver(t *testing.T) {
 		got <- b
 	}()
 	<-climbing
+	hand := make(chan *Block, 1)
+	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
 	second := make(chan error)
 	go func() { // the block is not in the cache for this one to take: it waits behind the first
@@ -77,7 +87,7 @@ func TestHandOver(t *testing.T) {
 	if first == nil {
 		t.FailNow()
 	}
-	p.o.GC = func() { p.Free(first, first.Generation()) }
+	hand <- first
 	if err := <-second; err != nil {
 		t.Error(err)
 	}

@@ -26,9 +26,10 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiter = r
+	defer func() { p.waiter = nil }()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter = nil
+	p.waiter = nil // from here on, what is freed is not offered to r
 	switch {
 	case r.block != nil:
 		return r.block, nil
@@ -37,6 +38,13 @@ func (p *Pool) climb(r *request) (*Block, error) {
 		return nil, p.oomLocked(r.size, r.stream, r.origin, cause)
 	}
 	return nil, p.growError(r, cause)
+}
+
+// unlocked calls a hook, which may panic, without the pool's lock.
+func (p *Pool) unlocked(hook func()) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	hook()
 }
 
 // stepsLocked tries until r has a block, or returns the last refusal of the backing. The lock is released for whatever
@@ -54,9 +62,7 @@ func (p *Pool) stepsLocked(r *request) error {
 		return err
 	}
 	if p.o.Pressure != nil {
-		p.mu.Unlock()
-		p.o.Pressure()
-		p.mu.Lock()
+		p.unlocked(p.o.Pressure)
 		p.cachedLocked(r)
 		if r.block != nil {
 			return nil
@@ -72,9 +78,7 @@ func (p *Pool) stepsLocked(r *request) error {
 	}
 	p.hungry.Store(true)
 	defer p.hungry.Store(false)
-	p.mu.Unlock()
-	p.o.GC()
-	p.mu.Lock()
+	p.unlocked(p.o.GC)
 	p.stats.Collections++
 	deadline := time.Now().Add(p.o.CollectWait)
 	for _, pause := range []time.Duration{quiet, p.o.CollectWait} {

@@ -235,3 +235,26 @@ func TestOOMText(t *testing.T) {
 		t.Errorf("Largest: %d", len(p.Largest(1000)))
 	}
 }
+
+// TestPanickingHook: a hook's panic reaches the caller of Alloc and leaves a pool that works.
+func TestPanickingHook(t *testing.T) {
+	o := tiny()
+	o.CollectWait = 1
+	o.Pressure = func() { panic("hook") }
+	p := New(newFake(1280), o)
+	held := must(t, p, 1280, 0)
+	func() {
+		defer func() {
+			if recover() != "hook" {
+				t.Error("the panic was lost")
+			}
+		}()
+		p.Alloc(1280, 0, Origin{})
+	}()
+	p.Free(held, held.Generation())
+	b := must(t, p, 1280, 0)
+	p.Free(b, b.Generation())
+	if p.Empty() != 1280 {
+		t.Error("the block was offered to the request that panicked")
+	}
+}

@@ -1,0 +1,394 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestForeignStreams(t *testing.T) {
+	d := newFake(0)
+	p := New(d, tiny())
+	b := must(t, p, 100, 0)
+	gen, addr := b.Generation(), b.Addr()
+	b.Use(0) // its own: nothing to wait for
+	d.work(1)
+	d.work(2)
+	b.Use(1)
+	b.Use(2)
+	b.Use(1)
+	p.Free(b, gen)
+	if s := p.Stats(); s.Pending != 1 || s.AllocatedBytes.Current != 0 || s.ActiveBytes.Current != 104 || d.open != 2 {
+		t.Fatalf("after the free: %d pending, %d active, %d events", s.Pending, s.ActiveBytes.Current, d.open)
+	}
+	d.finish(2, 1)
+	if s := p.Stats(); s.Pending != 1 || d.open != 1 {
+		t.Fatalf("after one of two streams: %d pending, %d events", s.Pending, d.open)
+	}
+	if c := must(t, p, 100, 0); c.Addr() == addr {
+		t.Fatal("the block was reused while stream 1 works on it")
+	}
+	d.finish(1, 1)
+	if c := must(t, p, 100, 0); c.Addr() != addr || d.open != 0 || len(c.uses) != 0 {
+		t.Fatalf("at %#x, want %#x; %d events; uses %v", c.Addr(), addr, d.open, c.uses)
+	}
+}
+
+// TestPauseEvents: during a capture the device is not asked about events, and frees with foreign users stay safe.
+func TestPauseEvents(t *testing.T) {
+	d := newFake(0)
+	p := New(d, tiny())
+	waits := must(t, p, 1280, 0)
+	d.work(1)
+	waits.Use(1)
+	p.Free(waits, waits.Generation())
+	d.finish(1, 1)
+	b := must(t, p, 1280, 0) // takes what waits held
+	b.Use(1)
+	d.work(1)
+	d.logging = true
+	p.PauseEvents()
+	p.PauseEvents()
+	addr := b.Addr()
+	p.Free(b, b.Generation())
+	d.finish(1, 1)
+	if s := p.Stats(); s.Pending != 1 || s.Deferred != 1 || p.EventError() != nil {
+		t.Fatalf("%d pending, %d deferred, %v", s.Pending, s.Deferred, p.EventError())
+	}
+	if p.Empty() != 0 {
+		t.Error("Empty waited for a capturing stream")
+	}
+	p.ResumeEvents()
+	if c := must(t, p, 1280, 0); c.Addr() == addr {
+		t.Fatal("reused while paused")
+	}
+	if want := []string{"alloc 1280"}; !reflect.DeepEqual(d.log, want) {
+		t.Errorf("while paused the device saw %v", d.log)
+	}
+	p.ResumeEvents()
+	if c := must(t, p, 1280, 0); c.Addr() != addr {
+		t.Error("not reusable after the pause")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("ResumeEvents without PauseEvents passed")
+		}
+	}()
+	p.ResumeEvents()
+}
+
+// TestRecordFails: a block whose event cannot be recorded is kept from reuse until it can, and the reason is told.
+func TestRecordFails(t *testing.T) {
+	d := newFake(1280)
+	o := tiny()
+	o.CollectWait = 1
+	p := New(d, o)
+	b := must(t, p, 1280, 0)
+	b.Use(1)
+	b.Use(2)
+	d.recordErr = errors.New("stream is capturing")
+	p.Free(b, b.Generation())
+	if _, err := p.Alloc(1280, 0, Origin{}); !errors.Is(err, ErrNoMemory) {
+		t.Fatalf("the block was handed out: %v", err)
+	}
+	s := p.Stats()
+	if s.Pending != 1 || s.Deferred != 1 || !errors.Is(p.EventError(), d.recordErr) {
+		t.Fatalf("%d pending, %d deferred, %v", s.Pending, s.Deferred, p.EventError())
+	}
+	if p.Empty() != 0 || d.used != 1280 {
+		t.Fatal("its segment was returned")
+	}
+	d.recordErr = nil
+	must(t, p, 1280, 0) // the ladder records and waits
+	if s := p.Stats(); s.Deferred != 0 || s.Pending != 0 || d.open != 0 || p.EventError() != nil {
+		t.Errorf("%d deferred, %d pending, %d events, %v", s.Deferred, s.Pending, d.open, p.EventError())
+	}
+}
+
+func TestRetire(t *testing.T) {
+	d := newFake(0)
+	p := New(d, tiny())
+	free := must(t, p, 1280, 1)
+	live := must(t, p, 104, 1)
+	used := must(t, p, 104, 0)
+	waits := must(t, p, 640, 0)
+	gone := must(t, p, 104, 2)
+	for _, b := range []*Block{used, waits, gone} {
+		b.Use(1)
+	}
+	live.Use(0)
+	live.Use(2)
+	p.PauseEvents()
+	p.Free(waits, waits.Generation()) // deferred on stream 1 alone
+	p.ResumeEvents()
+	p.Free(free, free.Generation())
+	d.recordErr = errors.New("stream 1 is destroyed")
+	p.Retire(1, 0)
+	recount(t, p, p.Stats())
+	d.recordErr = nil
+	d.logging = true
+	addr := free.Addr()
+	if b := must(t, p, 1280, 0); b.Addr() != addr {
+		t.Error("the cached block did not go to the heir")
+	}
+	if live.Stream() != 0 {
+		t.Errorf("a live block is on stream %d", live.Stream())
+	}
+	for _, b := range []*Block{live, used, gone} {
+		p.Free(b, b.Generation())
+	}
+	// stream 1 is never asked again; of live's users only stream 2 is foreign still
+	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
+		t.Errorf("the device saw %v, want %v", d.log, want)
+	}
+	s := p.Stats()
+	if s.Pending != 0 || s.AllocatedBytes.Current != 1280 || len(p.arenas) != 2 {
+		t.Errorf("%d pending, %d bytes live, %d arenas", s.Pending, s.AllocatedBytes.Current, len(p.arenas))
+	}
+	recount(t, p, s)
+}
+
+// TestRetireDeferred: a block that is deferred when its last foreign stream retires is released exactly once.
+func TestRetireDeferred(t *testing.T) {
+	d := newFake(0)
+	p := New(d, tiny())
+	b := must(t, p, 104, 0)
+	b.Use(2)
+	b.Use(1)
+	d.work(1)
+	fails := errors.New("stream 2 fails")
+	p.backing = recordFailing{d, 2, fails}
+	p.Free(b, b.Generation()) // waits on 1, deferred on 2
+	p.PauseEvents()
+	p.Retire(2, 3)
+	p.ResumeEvents()
+	d.finish(1, 1)
+	recount(t, p, p.Stats())
+	if s := p.Stats(); s.Pending != 0 || s.Deferred != 0 || d.open != 0 {
+		t.Errorf("%d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
+	}
+}
+
+type recordFailing struct {
+	*fakeDevice
+	on  StreamID
+	err error
+}
+
+func (r recordFailing) Record(s StreamID) (Event, error) {
+	if s == r.on {
+		return nil, r.err
+	}
+	return r.fakeDevice.Record(s)
+}
+
+// markingDevice follows what a checking backing is told.
+type markingDevice struct {
+	*fakeDevice
+	t     *testing.T
+	live  map[uintptr][2]uint64
+	label string
+}
+
+func (d *markingDevice) BlockAllocated(addr uintptr, requested, rounded uint64, label string) {
+	for a, n := range d.live {
+		if overlap(a, n[1], addr, rounded) {
+			d.t.Errorf("[%#x+%d] is marked while [%#x+%d] is", addr, rounded, a, n[1])
+		}
+	}
+	d.live[addr] = [2]uint64{requested, rounded}
+	d.label = label
+}
+
+func (d *markingDevice) BlockFreed(addr uintptr, rounded uint64) {
+	if d.live[addr][1] != rounded {
+		d.t.Errorf("[%#x+%d] is unmarked, marked was %d", addr, rounded, d.live[addr])
+	}
+	delete(d.live, addr)
+}
+
+func TestMarker(t *testing.T) {
+	d := &markingDevice{fakeDevice: newFake(0), t: t, live: map[uintptr][2]uint64{}}
+	p := New(d, tiny())
+	var blocks []*Block
+	for i := range 40 {
+		b := must(t, p, uint64(i*31), StreamID(i%2), Origin{Op: fmt.Sprint("op", i), DType: "float32", Dims: 1, Shape: [8]int{i}})
+		if i > 0 && d.live[b.Addr()] != [2]uint64{b.Size(), b.Rounded()} {
+			t.Fatalf("block %d of %d, %d is marked %v", i, b.Size(), b.Rounded(), d.live[b.Addr()])
+		}
+		blocks = append(blocks, b)
+		if i%3 == 0 {
+			p.Free(blocks[i/2], blocks[i/2].Generation())
+			blocks[i/2] = must(t, p, 8, 0)
+		}
+	}
+	if want := "[39] float32, result of op39"; must(t, p, 8, 0, Origin{Op: "op39", DType: "float32", Dims: 1, Shape: [8]int{39}}).Size() != 8 || d.label != want {
+		t.Errorf("label %q, want %q", d.label, want)
+	}
+	// a block that waits for a foreign stream is not unmarked before that stream is done
+	b := must(t, p, 1280, 0)
+	b.Use(7)
+	d.work(7)
+	p.Free(b, b.Generation())
+	if p.Stats(); d.live[b.addr][1] != 1280 {
+		t.Error("unmarked while in use")
+	}
+	addr := b.addr
+	d.finish(7, 1)
+	if p.Stats(); d.live[addr][1] != 0 {
+		t.Error("still marked")
+	}
+}
+
+func TestQueue(t *testing.T) {
+	p := New(newFake(0), tiny())
+	b := must(t, p, 1280, 0)
+	g1 := b.Generation()
+	p.Queue(b, g1)
+	p.Queue(b, g1) // twice: stale
+	p.Queue(b, 0)  // never a generation
+	if b.state != stateLive {
+		t.Fatal("Queue released at once")
+	}
+	s := p.Stats()
+	if s.QueuedFrees != 1 || s.StaleFrees != 2 || s.Allocated.Current != 0 {
+		t.Fatalf("%d queued, %d stale, %d live", s.QueuedFrees, s.StaleFrees, s.Allocated.Current)
+	}
+	c := must(t, p, 1280, 0)
+	if c != b || c.Generation() == g1 {
+		t.Fatalf("the struct was not recycled, or not with a new generation (%d, %d)", g1, c.Generation())
+	}
+	g2 := c.Generation()
+	p.Queue(b, g1) // the first owner's cleanup, late: in the queue when
+	p.Queue(c, g2) // the second owner's comes: overtakes it
+	p.Queue(b, g1) // and once more, behind
+	d := must(t, p, 8, 0)
+	s = p.Stats()
+	if s.QueuedFrees != 2 || s.StaleFrees != 4 || s.Allocated.Current != 1 {
+		t.Fatalf("%d queued, %d stale, %d live", s.QueuedFrees, s.StaleFrees, s.Allocated.Current)
+	}
+	p.Free(b, g1)
+	p.Free(b, g2)
+	p.Free(d, d.Generation()+1)
+	if s := p.Stats(); s.StaleFrees != 7 || s.Allocated.Current != 1 {
+		t.Fatalf("%d stale, %d live", s.StaleFrees, s.Allocated.Current)
+	}
+}
+
+// TestQueueConcurrently: nothing that goroutines queue while others drain is lost or done twice.
+func TestQueueConcurrently(t *testing.T) {
+	p := New(newFake(0), tiny())
+	const n, goroutines = 2000, 4
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range n {
+				b, err := p.Alloc(64, 0, Origin{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				gen := b.Generation()
+				runtime.Gosched()
+				p.Queue(b, gen)
+				p.Queue(b, gen)
+			}
+		})
+	}
+	wg.Wait()
+	s := p.Stats()
+	if s.QueuedFrees != n*goroutines || s.StaleFrees != n*goroutines || s.Allocated.Current != 0 {
+		t.Errorf("%d queued and %d stale of %d each, %d live", s.QueuedFrees, s.StaleFrees, n*goroutines, s.Allocated.Current)
+	}
+	recount(t, p, s)
+}
+
+func panics(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
+			t.Errorf("panic %q, want one with %q", got, want)
+		}
+	}()
+	f()
+}
+
+func TestMisuse(t *testing.T) {
+	p, other := New(newFake(0), tiny()), New(newFake(0), Options{})
+	b := must(t, p, 8, 0)
+	panics(t, "block of fake:0 was freed in the pool of the device", func() { other.Free(b, b.Generation()) })
+	panics(t, "block of fake:0 was freed in the pool of the device", func() { other.Queue(b, b.Generation()) })
+	p.Free(b, b.Generation())
+	panics(t, "Use on stream 1 of a block that is free", func() { b.Use(1) })
+	for want, change := range map[string]func(*Options){
+		"Round 12":           func(o *Options) { o.Round = 12 },
+		"must be multiples":  func(o *Options) { o.LargeRound = 1001 },
+		"SmallSegment 64 ":   func(o *Options) { o.SmallSegment = 64 },
+		"MediumSegment 1280": func(o *Options) { o.MediumMax = 2000 },
+		"Fraction 1.5":       func(o *Options) { o.Fraction = 1.5 },
+		"Fraction NaN":       func(o *Options) { o.Fraction = math.NaN() },
+	} {
+		o := tiny()
+		change(&o)
+		panics(t, want, func() { New(newFake(0), o) })
+	}
+	d := newFake(0)
+	d.next = 0x10004
+	p = New(d, tiny())
+	if _, err := p.Alloc(8, 0, Origin{}); err == nil || !strings.Contains(err.Error(), "not aligned to 8") || d.used != 0 {
+		t.Errorf("a misaligned segment: %v, %d bytes kept", err, d.used)
+	}
+}
+
+// TestDefaultSizes pins the segment sizes of the package's contract.
+func TestDefaultSizes(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct{ size, block, segment uint64 }{
+		{1, 512, 2 * mib}, {513, 1024, 2 * mib}, {mib, mib, 2 * mib}, {mib + 1, mib + 512, 20 * mib}, {10*mib - 512, 10*mib - 512, 20 * mib},
+		{10 * mib, 10 * mib, 10 * mib}, {11 * mib, 12 * mib, 12 * mib}, {13*mib + 1, 14 * mib, 14 * mib},
+	} {
+		p := New(newFake(0), Options{})
+		b := must(t, p, c.size, 0)
+		if s := p.Stats(); b.Rounded() != c.block || s.ReservedBytes.Current != c.segment || b.Size() != c.size {
+			t.Errorf("%d bytes: block %d of a segment of %d, want %d of %d", c.size, b.Rounded(), s.ReservedBytes.Current, c.block, c.segment)
+		}
+	}
+}
+
+// TestBestFit: the smallest block that fits is taken, of equal ones the most recently freed, and no large block is split
+// for a small remainder.
+func TestBestFit(t *testing.T) {
+	p := New(newFake(0), tiny())
+	var keep, free []*Block
+	for _, size := range []uint64{2048, 1280, 1536, 1280} {
+		free = append(free, must(t, p, size, 0))
+	}
+	for range 4 { // small ones with neighbours that stay
+		free = append(free, must(t, p, 48, 0))
+		keep = append(keep, must(t, p, 8, 0))
+	}
+	for _, b := range free {
+		p.Free(b, b.Generation())
+	}
+	addr := func(b *Block) uintptr { return b.Addr() }
+	want := addr(free[3])
+	if b := must(t, p, 1200, 0); b.Addr() != want || b.Rounded() != 1280 {
+		t.Errorf("1200 bytes at %#x, rounded %d", b.Addr(), b.Rounded())
+	}
+	if b := must(t, p, 1300, 0); b.Rounded() != 1304 {
+		t.Errorf("1300 bytes of 1536: rounded %d, %d remained", b.Rounded(), 1536-b.Rounded())
+	}
+	if b := must(t, p, 1960, 0); b.Rounded() != 2048 {
+		t.Errorf("1960 bytes of 2048: rounded %d", b.Rounded())
+	}
+	want = addr(free[7])
+	if b := must(t, p, 48, 0); b.Addr() != want {
+		t.Errorf("48 bytes at %#x, want the last freed %#x", b.Addr(), want)
+	}
+	runtime.KeepAlive(keep)
+}
