@@ -19,7 +19,8 @@ var floors = []floor{
 	{"expr", []string{"dtype"}},
 	{"device", []string{"shape", "expr"}},
 	{"device/devicetest", []string{"device"}},
-	{"internal/pool", []string{"device"}},
+	{"internal/pool", []string{"device", "internal/pool/hostmem"}},
+	{"internal/pool/hostmem", nil},
 
 	{"cpu", []string{"internal/pool", "cpu/internal/..."}},
 	{"cpu/internal/...", []string{"shape", "expr"}},
@@ -84,7 +85,7 @@ var restricted = []struct {
 	},
 	{
 		path: "unsafe", only: []string{
-			"device", "device/devicetest", "internal/pool", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
+			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
 			"tensor", "safetensors", "torchfile",
 		}, tests: true,
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
