@@ -19,10 +19,10 @@ var floors = []floor{
 	{"expr", []string{"dtype"}},
 	{"device", []string{"shape", "expr"}},
 	{"device/devicetest", []string{"device"}},
-	{"internal/pool", []string{"device", "internal/pool/hostmem"}},
-	{"internal/pool/hostmem", nil},
+	{"internal/pool", []string{"device"}},
+	{"internal/pool/hostmem", []string{"internal/pool"}},
 
-	{"cpu", []string{"internal/pool", "cpu/internal/..."}},
+	{"cpu", []string{"internal/pool/hostmem", "cpu/internal/..."}},
 	{"cpu/internal/...", []string{"shape", "expr"}},
 
 	{"ptx", []string{"expr"}},
