@@ -303,3 +303,6 @@ func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
 	}
 	return walk(e)
 }
+
+// IsX reports whether e is the leaf X(i).
+func (x *Expr) IsX(i int) bool { return x.op == OpX && x.idx == i }

@@ -1,0 +1,54 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+var (
+	tanhOp    = Declare(&Elementwise{Name: "tanh", Arity: 1, Result: Floating, Expr: x0.Tanh(), Ref: ref1(math.Tanh), Domain: wide})
+	sigmoidOp = Declare(&Elementwise{Name: "sigmoid", Arity: 1, Result: Floating, Expr: x0.Sigmoid(), Ref: ref1(sigmoid), Domain: wide})
+	// The gradient of relu is g where the result is positive and 0 elsewhere, at 0 too; an infinite g does not become NaN.
+	reluOp = Declare(&Elementwise{Name: "relu", Arity: 1, Expr: x0.Max(expr.C(0)), Ref: ref1(func(x float64) float64 { return math.Max(x, 0) }), Domain: wide,
+		Grad: []*expr.Expr{expr.Y().Le(expr.C(0)).Select(expr.C(0), x1)}})
+	siluOp = Declare(&Elementwise{Name: "silu", Arity: 1, Result: Floating, Expr: x0.Mul(x0.Sigmoid()), Ref: ref1(func(x float64) float64 { return x * sigmoid(x) }), Domain: wide,
+		// σ(x)·(1 + x·(1 - σ(x)))
+		Grad: []*expr.Expr{x1.Mul(x0.Sigmoid().Mul(expr.C(1).Add(x0.Mul(expr.C(1).Sub(x0.Sigmoid())))))}})
+	geluOp = Declare(&Elementwise{Name: "gelu", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
+		Expr: x0.Scale(0.5).Mul(expr.C(1).Add(x0.Scale(math.Sqrt2 / 2).Erf())),
+		Ref:  ref1(func(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) }),
+		// Φ(x) + x·φ(x)
+		Grad: []*expr.Expr{x1.Mul(expr.C(0.5).Mul(expr.C(1).Add(x0.Scale(math.Sqrt2 / 2).Erf())).
+			Add(x0.Mul(x0.Mul(x0).Scale(-0.5).Exp()).Scale(1 / math.Sqrt(2*math.Pi))))}})
+	geluTanhOp = Declare(&Elementwise{Name: "gelu_tanh", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
+		Expr: x0.Scale(0.5).Mul(expr.C(1).Add(tanhArgument().Tanh())),
+		Ref: ref1(func(x float64) float64 {
+			return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+		})})
+)
+
+// tanhArgument is √(2/π)·(x + 0.044715·x³), of the tanh approximation of GELU (D. Hendrycks, K. Gimpel, arXiv:1606.08415).
+func tanhArgument() *expr.Expr {
+	return x0.Add(x0.Mul(x0).Mul(x0).Scale(0.044715)).Scale(math.Sqrt(2 / math.Pi))
+}
+
+// Tanh returns the hyperbolic tangent of x.
+func (x *Tensor) Tanh() *Tensor { return tanhOp.Apply([]*Tensor{x}) }
+
+// Sigmoid returns 1/(1+e⁻ˣ).
+func (x *Tensor) Sigmoid() *Tensor { return sigmoidOp.Apply([]*Tensor{x}) }
+
+// Relu returns the greater of x and 0; its gradient at 0 is 0.
+func (x *Tensor) Relu() *Tensor { return reluOp.Apply([]*Tensor{x}) }
+
+// Silu returns x·sigmoid(x).
+func (x *Tensor) Silu() *Tensor { return siluOp.Apply([]*Tensor{x}) }
+
+// Gelu returns the Gaussian error linear unit x·Φ(x), by the error function.
+func (x *Tensor) Gelu() *Tensor { return geluOp.Apply([]*Tensor{x}) }
+
+// GeluTanh returns the Gaussian error linear unit in its tanh approximation.
+func (x *Tensor) GeluTanh() *Tensor { return geluTanhOp.Apply([]*Tensor{x}) }

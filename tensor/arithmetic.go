@@ -1,0 +1,156 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+var (
+	x0, x1, x2 = expr.X(0), expr.X(1), expr.X(2)
+	p0, p1     = expr.Param(0), expr.Param(1)
+	wide       = [][2]float64{{-4, 4}}
+)
+
+func ref1(f func(float64) float64) func(x, p []float64) float64 {
+	return func(x, _ []float64) float64 { return f(x[0]) }
+}
+
+func ref2(f func(a, b float64) float64) func(x, p []float64) float64 {
+	return func(x, _ []float64) float64 { return f(x[0], x[1]) }
+}
+
+func refP(f func(a, p float64) float64) func(x, p []float64) float64 {
+	return func(x, p []float64) float64 { return f(x[0], p[0]) }
+}
+
+func plus(a, b float64) float64  { return a + b }
+func minus(a, b float64) float64 { return a - b }
+func times(a, b float64) float64 { return a * b }
+func over(a, b float64) float64  { return a / b }
+func nonZero() [][2]float64      { return [][2]float64{{-4, 4}, {0.5, 4}} }
+func identity(x float64) float64 { return x }
+func squared(x float64) float64  { return x * x }
+func inverse(x float64) float64  { return 1 / x }
+func invSqrt(x float64) float64  { return 1 / math.Sqrt(x) }
+
+var (
+	cloneOp = Declare(&Elementwise{Name: "clone", Arity: 1, Expr: x0, Ref: ref1(identity), Domain: wide})
+
+	addOp = Declare(&Elementwise{Name: "add", Arity: 2, Expr: x0.Add(x1), Ref: ref2(plus), Domain: wide})
+	subOp = Declare(&Elementwise{Name: "sub", Arity: 2, Expr: x0.Sub(x1), Ref: ref2(minus), Domain: wide})
+	mulOp = Declare(&Elementwise{Name: "mul", Arity: 2, Expr: x0.Mul(x1), Ref: ref2(times), Domain: wide})
+	divOp = Declare(&Elementwise{Name: "div", Arity: 2, Result: Floating, Expr: x0.Div(x1), Ref: ref2(over), Domain: nonZero(),
+		// torch: -g·((x/y)/y) for the divisor
+		Grad: []*expr.Expr{x2.Div(x1), x2.Neg().Mul(x0.Div(x1).Div(x1))}})
+	minimumOp = Declare(&Elementwise{Name: "minimum", Arity: 2, Expr: x0.Min(x1), Ref: ref2(math.Min), Domain: wide,
+		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Lt(x1).Select(x2, expr.C(0))), x0.Eq(x1).Select(x2.Scale(0.5), x1.Lt(x0).Select(x2, expr.C(0)))}})
+	maximumOp = Declare(&Elementwise{Name: "maximum", Arity: 2, Expr: x0.Max(x1), Ref: ref2(math.Max), Domain: wide,
+		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Gt(x1).Select(x2, expr.C(0))), x0.Eq(x1).Select(x2.Scale(0.5), x1.Gt(x0).Select(x2, expr.C(0)))}})
+
+	addScalarOp  = Declare(&Elementwise{Name: "add_scalar", Arity: 1, Expr: x0.Add(p0), Ref: refP(plus), Domain: wide, Params: []float64{1.5}})
+	mulScalarOp  = Declare(&Elementwise{Name: "mul_scalar", Arity: 1, Expr: x0.Mul(p0), Ref: refP(times), Domain: wide, Params: []float64{1.5}})
+	divScalarOp  = Declare(&Elementwise{Name: "div_scalar", Arity: 1, Result: Floating, Expr: x0.Div(p0), Ref: refP(over), Domain: wide, Params: []float64{1.5}})
+	rsubScalarOp = Declare(&Elementwise{Name: "rsub_scalar", Arity: 1, Expr: p0.Sub(x0), Ref: refP(func(a, p float64) float64 { return p - a }), Domain: wide, Params: []float64{1.5}})
+	rdivScalarOp = Declare(&Elementwise{Name: "rdiv_scalar", Arity: 1, Result: Floating, Expr: p0.Div(x0), Ref: refP(func(a, p float64) float64 { return p / a }),
+		Domain: [][2]float64{{0.5, 4}}, Params: []float64{1.5}, Grad: []*expr.Expr{x1.Neg().Mul(p0.Div(x0).Div(x0))}})
+	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
+		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
+		Grad: []*expr.Expr{x0.Ge(p0).And(x0.Le(p1)).Select(x1, expr.C(0))}})
+	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: x0.Max(p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
+		Grad: []*expr.Expr{x0.Ge(p0).Select(x1, expr.C(0))}})
+
+	negOp = Declare(&Elementwise{Name: "neg", Arity: 1, Expr: x0.Neg(), Ref: ref1(func(x float64) float64 { return -x }), Domain: wide})
+	absOp = Declare(&Elementwise{Name: "abs", Arity: 1, Expr: x0.Abs(), Ref: ref1(math.Abs), Domain: wide,
+		Grad: []*expr.Expr{x1.Mul(x0.Gt(expr.C(0)).Select(expr.C(1), x0.Lt(expr.C(0)).Select(expr.C(-1), expr.C(0))))}})
+	squareOp = Declare(&Elementwise{Name: "square", Arity: 1, Expr: x0.Mul(x0), Ref: ref1(squared), Domain: wide, Grad: []*expr.Expr{x1.Mul(x0.Scale(2))}})
+	sqrtOp   = Declare(&Elementwise{Name: "sqrt", Arity: 1, Result: Floating, Expr: x0.Sqrt(), Ref: ref1(math.Sqrt), Domain: [][2]float64{{0.1, 9}},
+		Grad: []*expr.Expr{x1.Div(expr.Y().Scale(2))}})
+	rsqrtOp = Declare(&Elementwise{Name: "rsqrt", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.1, 9}},
+		Grad: []*expr.Expr{x1.Scale(-0.5).Mul(expr.Y().Mul(expr.Y()).Mul(expr.Y()))}})
+	reciprocalOp = Declare(&Elementwise{Name: "reciprocal", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0), Ref: ref1(inverse), Domain: [][2]float64{{0.5, 4}},
+		Grad: []*expr.Expr{x1.Neg().Mul(expr.Y().Mul(expr.Y()))}})
+	expOp = Declare(&Elementwise{Name: "exp", Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
+	logOp = Declare(&Elementwise{Name: "log", Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
+		Grad: []*expr.Expr{x1.Div(x0)}})
+)
+
+// Add returns x + y, broadcast together.
+func (x *Tensor) Add(y *Tensor) *Tensor { return addOp.Apply([]*Tensor{x, y}) }
+
+// Sub returns x - y, broadcast together.
+func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
+
+// Mul returns x · y, element by element, broadcast together.
+func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
+
+// Div returns x / y, broadcast together; integers are divided as float32.
+func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
+
+// Minimum returns the lesser of x and y; NaN if either is. On a tie the gradient goes half to each.
+func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
+
+// Maximum returns the greater of x and y; NaN if either is. On a tie the gradient goes half to each.
+func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
+
+// scalar applies op with a scalar; integers become float32 when v is not a whole number, as torch promotes them.
+func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
+	x.use(op.Name)
+	if !x.dtype.IsFloat() && op.Result == Promoted {
+		for _, w := range v {
+			if w != math.Trunc(w) {
+				x = x.Float()
+				break
+			}
+		}
+	}
+	return op.Apply([]*Tensor{x}, v...)
+}
+
+// AddScalar returns x + v. An integer tensor stays one if v is a whole number.
+func (x *Tensor) AddScalar(v float64) *Tensor { return x.scalar(addScalarOp, v) }
+
+// SubScalar returns x - v.
+func (x *Tensor) SubScalar(v float64) *Tensor { return x.scalar(addScalarOp, -v) }
+
+// RSubScalar returns v - x.
+func (x *Tensor) RSubScalar(v float64) *Tensor { return x.scalar(rsubScalarOp, v) }
+
+// MulScalar returns v·x.
+func (x *Tensor) MulScalar(v float64) *Tensor { return x.scalar(mulScalarOp, v) }
+
+// DivScalar returns x / v, in floating point.
+func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) }
+
+// RDivScalar returns v / x, in floating point.
+func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v) }
+
+// Clamp returns x limited to [lo, hi]. NaN stays.
+func (x *Tensor) Clamp(lo, hi float64) *Tensor { return x.scalar(clampOp, lo, hi) }
+
+// ClampMin returns the greater of x and lo.
+func (x *Tensor) ClampMin(lo float64) *Tensor { return x.scalar(maxScalarOp, lo) }
+
+// Neg returns -x.
+func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }
+
+// Abs returns |x|; its gradient at 0 is 0.
+func (x *Tensor) Abs() *Tensor { return absOp.Apply([]*Tensor{x}) }
+
+// Square returns x².
+func (x *Tensor) Square() *Tensor { return squareOp.Apply([]*Tensor{x}) }
+
+// Sqrt returns the square root of x.
+func (x *Tensor) Sqrt() *Tensor { return sqrtOp.Apply([]*Tensor{x}) }
+
+// Rsqrt returns 1/√x.
+func (x *Tensor) Rsqrt() *Tensor { return rsqrtOp.Apply([]*Tensor{x}) }
+
+// Reciprocal returns 1/x.
+func (x *Tensor) Reciprocal() *Tensor { return reciprocalOp.Apply([]*Tensor{x}) }
+
+// Exp returns e to the power x.
+func (x *Tensor) Exp() *Tensor { return expOp.Apply([]*Tensor{x}) }
+
+// Log returns the natural logarithm of x.
+func (x *Tensor) Log() *Tensor { return logOp.Apply([]*Tensor{x}) }

@@ -1,0 +1,327 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+const boolType = dtype.Bool
+
+// A Maker creates tensors in a scope, with an element type and on a device other than the scope's defaults.
+type Maker struct {
+	s   *Scope
+	t   dtype.Type
+	dev device.Device
+}
+
+// Typed returns a maker of tensors of element type t: s.Typed(dtype.I64).Zeros(3).
+func (s *Scope) Typed(t dtype.Type) Maker { return Maker{s, t, s.Device()} }
+
+// On returns a maker of tensors on device d: s.On(d).Zeros(3).
+func (s *Scope) On(d device.Device) Maker { return Maker{s, dtype.Invalid, d} }
+
+// Typed changes the element type.
+func (m Maker) Typed(t dtype.Type) Maker { m.t = t; return m }
+
+// On changes the device.
+func (m Maker) On(d device.Device) Maker { m.dev = d; return m }
+
+func (m Maker) typeOr(t dtype.Type) dtype.Type {
+	if m.t != dtype.Invalid {
+		return m.t
+	}
+	return t
+}
+
+func (m Maker) floatType() dtype.Type { return m.typeOr(m.s.modes.floatType) }
+
+// make checks a shape and allocates.
+func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
+	if len(dims) > shape.MaxRank {
+		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
+	}
+	n := t.Size()
+	if n == 0 || t == dtype.U32 || t == dtype.U64 {
+		fail(op, ErrType, nil, "a tensor cannot be of type %v", t)
+	}
+	for _, d := range dims {
+		if d < 0 {
+			fail(op, ErrShape, nil, "size %d in shape %v is negative", d, shape.Of(dims...))
+		}
+		if d != 0 && n > math.MaxInt64/d {
+			fail(op, ErrShape, nil, "shape %v has too many elements", shape.Of(dims...))
+		}
+		n *= d
+	}
+	x := alloc(op, m.s, m.dev, t, shape.Of(dims...))
+	if x.made == nil {
+		x.made = callSite()
+	}
+	return x
+}
+
+// Empty returns a tensor with undefined contents.
+func (m Maker) Empty(dims ...int) *Tensor { return m.make("empty", m.floatType(), dims) }
+
+// Zeros returns a tensor of zeros.
+func (m Maker) Zeros(dims ...int) *Tensor { return m.make("zeros", m.floatType(), dims).fill(0) }
+
+// Ones returns a tensor of ones.
+func (m Maker) Ones(dims ...int) *Tensor { return m.make("ones", m.floatType(), dims).fill(1) }
+
+// Full returns a tensor of the value v.
+func (m Maker) Full(v float64, dims ...int) *Tensor {
+	return m.make("full", m.floatType(), dims).fill(v)
+}
+
+// Arange returns start, start+step, … up to but not including end: int64 if all three are whole numbers and no type was
+// chosen.
+func (m Maker) Arange(start, end, step float64) *Tensor {
+	if step == 0 || (end-start)/step < 0 || math.IsNaN(start+end+step) || math.IsInf(start+end+step, 0) {
+		fail("arange", ErrValue, nil, "no steps of %v lead from %v to %v", step, start, end)
+	}
+	t := m.s.modes.floatType
+	if start == math.Trunc(start) && end == math.Trunc(end) && step == math.Trunc(step) {
+		t = dtype.I64
+	}
+	t = m.typeOr(t)
+	x := m.make("arange", t, []int{int(math.Ceil((end - start) / step))})
+	run("arange", m.s, indexProgram(t, arangeKind), x, nil, []float64{start, step})
+	return x
+}
+
+// Eye returns the identity matrix of size n.
+func (m Maker) Eye(n int) *Tensor {
+	x := m.make("eye", m.floatType(), []int{n, n})
+	run("eye", m.s, indexProgram(x.dtype, eyeKind), x, nil, []float64{float64(n) + 1})
+	return x
+}
+
+// Zeros returns a float32 tensor of zeros on the scope's device.
+func (s *Scope) Zeros(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Zeros(dims...) }
+
+// Ones returns a float32 tensor of ones on the scope's device.
+func (s *Scope) Ones(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Ones(dims...) }
+
+// Full returns a float32 tensor of the value v on the scope's device.
+func (s *Scope) Full(v float64, dims ...int) *Tensor { return s.Typed(dtype.Invalid).Full(v, dims...) }
+
+// Empty returns a float32 tensor with undefined contents on the scope's device.
+func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty(dims...) }
+
+// Arange returns 0, 1, …, n-1 as int64 on the scope's device.
+func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(0, float64(n), 1) }
+
+// From returns a tensor of the values of v on the scope's device; see [Maker.From].
+func (s *Scope) From(v any, dims ...int) *Tensor { return s.Typed(dtype.Invalid).From(v, dims...) }
+
+// Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without scopes.
+
+// Zeros returns a float32 tensor of zeros in the root scope, on the CPU.
+func Zeros(dims ...int) *Tensor { return root.Zeros(dims...) }
+
+// Ones returns a float32 tensor of ones in the root scope, on the CPU.
+func Ones(dims ...int) *Tensor { return root.Ones(dims...) }
+
+// Full returns a float32 tensor of the value v in the root scope, on the CPU.
+func Full(v float64, dims ...int) *Tensor { return root.Full(v, dims...) }
+
+// From returns a tensor of the values of v in the root scope, on the CPU; see [Maker.From].
+func From(v any, dims ...int) *Tensor { return root.From(v, dims...) }
+
+type indexKind struct {
+	t    dtype.Type
+	kind uint8
+}
+
+const (
+	arangeKind = iota
+	eyeKind
+	fillKind
+)
+
+var indexPrograms = cache[indexKind, *expr.Program]{}
+
+// indexProgram returns the code of a tensor that is a function of the position.
+func indexProgram(t dtype.Type, kind uint8) *expr.Program {
+	return indexPrograms.get(indexKind{t, kind}, func() *expr.Program {
+		i := expr.Index(dtype.I64)
+		var e *expr.Expr
+		switch kind {
+		case arangeKind:
+			w := t.Compute()
+			if w == dtype.Bool {
+				w = dtype.I32
+			}
+			e = i.Cvt(w).Mul(expr.Param(1)).Add(expr.Param(0))
+			if w == dtype.F32 { // torch computes in double
+				e = i.Cvt(dtype.F64).Mul(expr.Param(1)).Add(expr.Param(0))
+			}
+		case eyeKind:
+			// Position i is on the diagonal if i is a multiple of n+1, for n ≥ 1.
+			q := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor()
+			e = q.Mul(expr.Param(0)).Eq(i.Cvt(dtype.F64)).Select(expr.C(1), expr.C(0))
+		case fillKind:
+			e = expr.Param(0, t)
+		}
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, nil, -1)
+	})
+}
+
+// fill sets every element of x, which nobody has seen yet.
+func (x *Tensor) fill(v float64) *Tensor {
+	run(x.op, x.scope, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
+	return x
+}
+
+// From returns a tensor of the values of v: a slice of any element type with the given shape (default: one dimension), a
+// nested slice, a single number, or a tensor. A slice is copied. A tensor's handle is taken over if it lives on the maker's
+// device, so a batch belongs to the scope from then on; else it is copied there. Go's int becomes int64, and the
+// given element type, if one was chosen, converts.
+func (m Maker) From(v any, dims ...int) *Tensor {
+	if t, ok := v.(*Tensor); ok {
+		return m.fromTensor(t, dims)
+	}
+	t, data, sh, err := flatten(reflect.ValueOf(v))
+	if err != nil {
+		fail("from", ErrValue, nil, "%v", err)
+	}
+	if dims != nil {
+		if len(dims) <= shape.MaxRank && shape.Of(dims...).Size() != shape.Of(sh...).Size() {
+			fail("from", ErrShape, nil, "shape %v has %d elements, the slice %d", shape.Of(dims...), shape.Of(dims...).Size(), shape.Of(sh...).Size())
+		}
+		sh = dims
+	}
+	x := m.make("from", t, sh)
+	if len(data) > 0 {
+		check("from", x.st.dev.Upload(x.st.home, x.st.buf, 0, data), x)
+	}
+	if m.t != dtype.Invalid && m.t != t {
+		return x.Cast(m.t)
+	}
+	return x
+}
+
+func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
+	t.use("from")
+	x := t
+	if m.dev != t.st.dev {
+		x = t.copyTo("from", m.s, m.dev)
+	} else if t.scope != m.s {
+		x = t.handle("from", m.s, t.layout)
+		x.made = t.made
+		if t.scope == root && t.node == nil && !t.needsGrad && m.s != root {
+			t.drop() // the scope takes the batch over
+		}
+	}
+	if dims != nil {
+		x = x.Reshape(dims...)
+	}
+	if m.t != dtype.Invalid {
+		x = x.Cast(m.t)
+	}
+	return x
+}
+
+// flatten returns the element type, bytes and shape of a Go value.
+func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error) {
+	if !v.IsValid() {
+		return 0, nil, nil, fmt.Errorf("cannot make a tensor from nil")
+	}
+	for e := v; e.Kind() == reflect.Slice || e.Kind() == reflect.Array; {
+		dims = append(dims, e.Len())
+		if e.Len() == 0 {
+			et := e.Type().Elem()
+			for et.Kind() == reflect.Slice || et.Kind() == reflect.Array {
+				et = et.Elem()
+			}
+			t, _, err = elementType(et)
+			return t, nil, dims, err
+		}
+		e = e.Index(0)
+	}
+	elem := v.Type()
+	for range dims {
+		elem = elem.Elem()
+	}
+	t, conv, err := elementType(elem)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	switch {
+	case len(dims) == 1 && v.Kind() == reflect.Slice && !conv:
+		p := v.UnsafePointer()
+		return t, unsafe.Slice((*byte)(p), v.Len()*t.Size()), dims, nil
+	case len(dims) > shape.MaxRank:
+		return 0, nil, nil, fmt.Errorf("a slice nested %d deep, at most %d dimensions are supported", len(dims), shape.MaxRank)
+	}
+	var walk func(v reflect.Value, depth int) error
+	walk = func(v reflect.Value, depth int) error {
+		if depth < len(dims) {
+			if v.Len() != dims[depth] {
+				return fmt.Errorf("ragged slice: %d and %d entries in dimension %d", dims[depth], v.Len(), depth)
+			}
+			for i := range v.Len() {
+				if err := walk(v.Index(i), depth+1); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		var b uint64
+		switch v.Kind() {
+		case reflect.Bool:
+			if v.Bool() {
+				b = 1
+			}
+		case reflect.Float32, reflect.Float64:
+			b = expr.Encode(t, v.Float())
+		case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+			b = uint64(v.Int())
+		default:
+			b = v.Uint()
+		}
+		for range t.Size() {
+			data = append(data, byte(b))
+			b >>= 8
+		}
+		return nil
+	}
+	return t, data, dims, walk(v, 0)
+}
+
+// elementType maps a Go type to an element type; conv says that the memory differs.
+func elementType(t reflect.Type) (e dtype.Type, conv bool, err error) {
+	switch t {
+	case reflect.TypeFor[dtype.Float16]():
+		return dtype.F16, false, nil
+	case reflect.TypeFor[dtype.BFloat16]():
+		return dtype.BF16, false, nil
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return dtype.Bool, false, nil
+	case reflect.Uint8:
+		return dtype.U8, false, nil
+	case reflect.Int8:
+		return dtype.I8, false, nil
+	case reflect.Int16:
+		return dtype.I16, false, nil
+	case reflect.Int32:
+		return dtype.I32, false, nil
+	case reflect.Int64, reflect.Int:
+		return dtype.I64, t.Size() != 8, nil
+	case reflect.Float32:
+		return dtype.F32, false, nil
+	case reflect.Float64:
+		return dtype.F64, false, nil
+	}
+	return 0, false, fmt.Errorf("cannot make a tensor from elements of type %v", t)
+}

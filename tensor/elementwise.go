@@ -1,0 +1,400 @@
+package tensor
+
+import (
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Result says how an elementwise op finds the type of its result.
+type Result uint8
+
+// The rules for the type of a result.
+const (
+	Promoted   Result = iota // the operands' promoted type
+	Floating                 // the promoted type, float32 for integers and bool
+	Truth                    // bool
+	FixedFloat               // promoted, and refused for integers and bool
+)
+
+// An Elementwise declares an op of one element at a time: everything follows from it, on every device.
+type Elementwise struct {
+	Name   string
+	Arity  int
+	Result Result
+	Expr   *expr.Expr // over expr.X(0 … Arity-1) and Param: the implementation
+	// Ref is the specification in float64.
+	Ref func(x, params []float64) float64
+	// Domain is where operands are sampled in tests; one interval for all operands, or one each.
+	Domain [][2]float64
+	// Grad gives, for each operand, its gradient as an expression over X, Y and g = X(Arity); nil entries have none. It is
+	// set where Expr's symbolic derivative is badly conditioned in float32, or where a kink needs torch's choice. Without
+	// it the gradient is g·Diff(Expr).
+	Grad []*expr.Expr
+	// Params are sample values of the run-time scalars, in tests; their number is the op's.
+	Params []float64
+	// Fixed operands, by bit, keep their own type (a condition) instead of the promoted one.
+	Fixed uint
+	// NoGrad declares that the op has no gradient.
+	NoGrad bool
+
+	mu       sync.RWMutex
+	programs map[signature]*expr.Program
+	vjpOnce  sync.Once
+	vjps     []vjpPart
+}
+
+// signature holds the operand types and the result's, four bits each.
+type signature uint64
+
+// vjpPart is the gradient of one operand as an op of its own.
+type vjpPart struct {
+	op     *Elementwise // nil: none
+	pass   bool         // the gradient is g itself
+	x      []int        // operands of the op, as operands of the original
+	usesY  bool         // followed by the result
+	always bool
+}
+
+var declared []*Elementwise
+
+// Declare makes an elementwise op. Declared ops are walked by the table test, the library's and users' alike.
+func Declare(e *Elementwise) *Elementwise {
+	declared = append(declared, e)
+	return e
+}
+
+// Declared returns all declared elementwise ops.
+func Declared() []*Elementwise { return declared }
+
+// resultType returns the promoted type of the operands and the type of the result. As in torch a tensor of rank 0 does
+// not widen one of higher rank unless its class is higher (bool, integer, float).
+func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
+	class := func(t dtype.Type) int {
+		switch {
+		case t == dtype.Bool:
+			return 0
+		case t.IsFloat():
+			return 2
+		}
+		return 1
+	}
+	var dim, zero dtype.Type
+	for i, t := range in {
+		if e.Fixed>>i&1 != 0 {
+			continue
+		}
+		to := &dim
+		if t.Rank() == 0 {
+			to = &zero
+		}
+		if *to == dtype.Invalid {
+			*to = t.dtype
+		} else {
+			*to = dtype.Promote(*to, t.dtype)
+		}
+	}
+	switch {
+	case dim == dtype.Invalid:
+		common = zero
+	case zero == dtype.Invalid || class(zero) <= class(dim):
+		common = dim
+	default:
+		common = dtype.Promote(dim, zero)
+		if dim != dtype.Invalid && zero.IsFloat() && !dim.IsFloat() {
+			common = zero
+		}
+	}
+	switch e.Result {
+	case Floating:
+		if !common.IsFloat() {
+			common = dtype.F32
+		}
+	case FixedFloat:
+		if !common.IsFloat() {
+			err := newError(e.Name, ErrType, in, "needs floating point operands, not "+common.String())
+			panic(err.hint("use Float or Cast"))
+		}
+	case Truth:
+		return common, dtype.Bool
+	}
+	return common, common
+}
+
+// program returns the code for operands of the given types.
+func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Program {
+	sig := signature(result)<<4 | signature(common)
+	for _, t := range in {
+		sig = sig<<4 | signature(t.dtype)
+	}
+	e.mu.RLock()
+	p := e.programs[sig]
+	e.mu.RUnlock()
+	if p != nil {
+		return p
+	}
+	types := make([]dtype.Type, len(in))
+	for i, t := range in {
+		types[i] = t.dtype
+	}
+	body := expr.Substitute(e.Expr, func(i int) *expr.Expr {
+		if i < len(in) && e.Fixed>>i&1 == 0 && types[i].Compute() != common.Compute() {
+			return expr.X(i).Cvt(common.Compute())
+		}
+		return nil
+	}, nil)
+	p, err := expr.Lower([]*expr.Expr{body}, []dtype.Type{result}, types, -1)
+	if err != nil {
+		fail(e.Name, ErrType, in, "%v", err)
+	}
+	e.mu.Lock()
+	if e.programs == nil {
+		e.programs = map[signature]*expr.Program{}
+	}
+	e.programs[sig] = p
+	e.mu.Unlock()
+	return p
+}
+
+// Apply computes the op on in, broadcast together; params are its run-time scalars.
+func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
+	s := youngest(e.Name, in)
+	dev := sameDevice(e.Name, in)
+	sh := broadcast(e.Name, in)
+	common, result := e.resultType(in)
+	p := e.program(in, common, result)
+	y := alloc(e.Name, s, dev, result, sh)
+	run(e.Name, s, p, y, in, params)
+	if !e.NoGrad && result.IsFloat() && wantsGrad(s, in) {
+		f := &elementwiseFunc{op: e, params: params}
+		record(y, f, in, f.saves(in, y))
+	}
+	return y
+}
+
+// broadcast returns the common shape of in.
+func broadcast(op string, in []*Tensor) shape.Dims {
+	sh := in[0].layout.Shape
+	for _, t := range in[1:] {
+		r, dim, ok := shape.Broadcast(sh, t.layout.Shape)
+		if !ok {
+			e := newError(op, ErrShape, in, "shapes "+shapes(in)+" do not broadcast: dimension -"+utoa(uint32(dim))+" differs and neither is 1")
+			if len(in) == 2 && in[0].Rank() == 2 && in[1].Rank() == 2 && in[0].layout.Shape == in[1].layout.Transpose(0, 1).Shape {
+				e.hint("did you mean T() of one of them?")
+			}
+			panic(e)
+		}
+		sh = r
+	}
+	return sh
+}
+
+func shapes(in []*Tensor) string {
+	s := ""
+	for i, t := range in {
+		switch {
+		case i > 0 && i == len(in)-1:
+			s += " and "
+		case i > 0:
+			s += ", "
+		}
+		s += t.layout.Shape.String()
+	}
+	return s
+}
+
+// run launches p on views of in expanded to y's shape.
+func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
+	stream := s.streamOf(y.st.dev)
+	views := make([]device.View, len(in)+1)
+	for i, t := range in {
+		t.st.read(op, stream)
+		views[i] = t.deviceView()
+		views[i].Layout, _ = t.layout.Expand(y.layout.Shape)
+	}
+	y.st.write(op, stream)
+	views[len(in)] = y.deviceView()
+	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], encode(p, params)), in...)
+}
+
+func encode(p *expr.Program, params []float64) []uint64 {
+	if len(params) == 0 {
+		return nil
+	}
+	b := make([]uint64, len(params))
+	for i, v := range params {
+		if i < len(p.Params) && p.Params[i] != dtype.Invalid {
+			b[i] = expr.Encode(p.Params[i], v)
+		}
+	}
+	return b
+}
+
+// mapInto runs p into the existing tensor y: in-place updates of the library's own.
+func mapInto(op string, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
+	s := y.scope
+	for _, t := range in {
+		if t.scope.depth > s.depth {
+			s = t.scope
+		}
+	}
+	run(op, s, p, y, in, params)
+}
+
+// elementwiseFunc is the graph's view of an application.
+type elementwiseFunc struct {
+	op     *Elementwise
+	params []float64
+}
+
+func (f *elementwiseFunc) Name() string { return f.op.Name }
+
+func (f *elementwiseFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	return f.op.Apply(in, f.params...)
+}
+
+// parts derives the gradient of each operand, once per op.
+func (e *Elementwise) parts() []vjpPart {
+	e.vjpOnce.Do(func() {
+		e.vjps = make([]vjpPart, e.Arity)
+		for k := range e.vjps {
+			e.vjps[k] = e.part(k)
+		}
+	})
+	return e.vjps
+}
+
+func (e *Elementwise) part(k int) vjpPart {
+	if e.Fixed>>k&1 != 0 {
+		return vjpPart{}
+	}
+	g := expr.X(e.Arity)
+	var d *expr.Expr
+	if e.Grad != nil {
+		d = e.Grad[k]
+	} else if d = expr.Diff(e.Expr, k); d != nil {
+		if d.IsOne() {
+			return vjpPart{pass: true}
+		}
+		d = g.Mul(d)
+	}
+	if d == nil {
+		return vjpPart{}
+	}
+	used, usesY := expr.Uses(d)
+	p := vjpPart{usesY: usesY}
+	place := map[int]int{}
+	for i := range e.Arity {
+		if used[i] {
+			place[i] = len(p.x)
+			p.x = append(p.x, i)
+		}
+	}
+	n := len(p.x)
+	if usesY {
+		n++
+	}
+	var fixed uint
+	for i, at := range place {
+		fixed |= e.Fixed >> i & 1 << at
+	}
+	d = expr.Substitute(d, func(i int) *expr.Expr {
+		if i == e.Arity {
+			return expr.X(n)
+		}
+		return expr.X(place[i])
+	}, expr.X(len(p.x)))
+	p.op = &Elementwise{Name: e.Name + ".grad", Arity: n + 1, Result: Floating, Expr: d, Fixed: fixed, Params: e.Params}
+	return p
+}
+
+// saves lists what the wanted gradients mention: operands in order, then the result.
+func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
+	x, usesY := f.wanted(func(i int) bool { return in[i].needsGrad })
+	var keep []*Tensor
+	for i, t := range in {
+		if x>>i&1 != 0 {
+			keep = append(keep, t)
+		}
+	}
+	if usesY {
+		keep = append(keep, y)
+	}
+	return keep
+}
+
+// wanted returns the operands, by bit, and whether the result, that the gradients of the operands in needs mention.
+func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
+	for k, p := range f.op.parts() {
+		if p.op == nil || !needs(k) {
+			continue
+		}
+		for _, i := range p.x {
+			x |= 1 << i
+		}
+		usesY = usesY || p.usesY
+	}
+	return x, usesY
+}
+
+func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	mask, usesY := f.wanted(c.Needs)
+	saved := make([]*Tensor, f.op.Arity+1)
+	k := 0
+	for i := range f.op.Arity {
+		if mask>>i&1 != 0 {
+			saved[i] = c.Saved(k)
+			k++
+		}
+	}
+	if usesY {
+		saved[f.op.Arity] = c.Saved(k)
+	}
+	grads := make([]*Tensor, f.op.Arity)
+	for k, p := range f.op.parts() {
+		if !c.Needs(k) || p.op == nil && !p.pass {
+			continue
+		}
+		to := c.n.operands[k]
+		if p.pass {
+			grads[k] = g.sumTo(to.shape).Cast(to.dtype)
+			continue
+		}
+		in := make([]*Tensor, 0, p.op.Arity)
+		for _, i := range p.x {
+			in = append(in, saved[i])
+		}
+		if p.usesY {
+			in = append(in, saved[f.op.Arity])
+		}
+		grads[k] = p.op.applyReduced(append(in, g), f.params, to.shape, to.dtype)
+	}
+	return grads
+}
+
+// applyReduced computes the op, a gradient, summed to shape sh in type t: one kernel without a temporary where no graph is
+// recorded.
+func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
+	s := youngest(e.Name, in)
+	full := broadcast(e.Name, in)
+	if full == sh || wantsGrad(s, in) {
+		y := e.Apply(in, params...)
+		return y.sumTo(sh).Cast(t)
+	}
+	common, result := e.resultType(in)
+	p := e.program(in, common, result.Compute())
+	out := alloc(e.Name, s, sameDevice(e.Name, in), t, sh)
+	reduceInto(e.Name, s, &device.Reduction{Kind: device.Sum, Map: p}, out, padTo(sh, full.Rank()), in, full, encode(p, params))
+	return out
+}
+
+// padTo puts dimensions of size 1 before s up to rank n.
+func padTo(s shape.Dims, n int) shape.Dims {
+	for s.Rank() < n {
+		s = s.Insert(0, 1)
+	}
+	return s
+}

@@ -1,0 +1,145 @@
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// The kinds of misuse, for errors.Is on an [Error].
+var (
+	ErrShape   = errors.New("shapes do not fit")
+	ErrType    = errors.New("element types do not fit")
+	ErrDevice  = errors.New("tensors are on different devices")
+	ErrFreed   = errors.New("tensor has been freed")
+	ErrScope   = errors.New("scope misused")
+	ErrIndex   = errors.New("index out of range")
+	ErrInPlace = errors.New("modified by an in-place operation")
+	ErrGrad    = errors.New("no gradient")
+	ErrValue   = errors.New("invalid argument")
+)
+
+// An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds them, out of memory,
+// faults of a device and late index errors. [Try] turns it into an ordinary error.
+type Error struct {
+	Op       string    // the operation, in the library's words: "matmul"
+	Operands []Operand // what it was applied to
+	Msg      string    // what is wrong
+	Hint     string    // how to mend it, where that is plain
+	Site     string    // file:line of the caller outside the library
+	Err      error     // the kind (ErrShape, …) or the cause (device.ErrOutOfMemory, …)
+}
+
+// An Operand describes a tensor in an [Error].
+type Operand struct {
+	Shape  shape.Dims
+	Type   dtype.Type
+	Device string
+	Origin string // where it was made
+}
+
+// String reads like "[64, 784] float32 on cpu".
+func (o Operand) String() string {
+	return fmt.Sprintf("%v %v on %s", o.Shape, o.Type, o.Device)
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("tensor: ")
+	b.WriteString(e.Op)
+	b.WriteString(": ")
+	b.WriteString(e.Msg)
+	if e.Hint != "" {
+		b.WriteString(" (")
+		b.WriteString(e.Hint)
+		b.WriteString(")")
+	}
+	if e.Site != "" {
+		b.WriteString("\n  at ")
+		b.WriteString(e.Site)
+	}
+	for i, o := range e.Operands {
+		fmt.Fprintf(&b, "\n  operand %d: %v", i, o)
+		if o.Origin != "" {
+			b.WriteString(", ")
+			b.WriteString(o.Origin)
+		}
+	}
+	return b.String()
+}
+
+// Unwrap returns the kind or the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Try runs f and returns the *[Error] that it panicked with, or nil. Other panics go on.
+func Try(f func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(*Error)
+			if !ok {
+				panic(r)
+			}
+			err = e
+		}
+	}()
+	f()
+	return nil
+}
+
+// fail panics with an *Error of the kind, naming operands and the caller.
+func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
+	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
+}
+
+func newError(op string, kind error, operands []*Tensor, msg string) *Error {
+	e := &Error{Op: op, Err: kind, Msg: msg, Site: callSite().String()}
+	for _, t := range operands {
+		if t != nil {
+			e.Operands = append(e.Operands, t.describe())
+		}
+	}
+	return e
+}
+
+func (x *Tensor) describe() Operand {
+	o := Operand{Shape: x.layout.Shape, Type: x.dtype, Origin: x.origin()}
+	if x.st != nil {
+		o.Device = x.st.dev.Name()
+	}
+	return o
+}
+
+// hintf adds a hint to an error that is about to be thrown.
+func (e *Error) hint(format string, a ...any) *Error {
+	e.Hint = fmt.Sprintf(format, a...)
+	return e
+}
+
+// check panics if a driver refused an operation.
+func check(op string, err error, operands ...*Tensor) {
+	if err != nil {
+		panic(deviceError(op, err, operands))
+	}
+}
+
+// deviceError wraps what a driver reported. A late index error is given the words of the op that caused it.
+func deviceError(op string, err error, operands []*Tensor) *Error {
+	var ix *device.IndexError
+	if errors.As(err, &ix) {
+		name, site := lateSite(ix.Tag)
+		if name != "" {
+			op = name
+		}
+		e := newError(op, ErrIndex, operands, ix.Error())
+		e.Err = errors.Join(ErrIndex, err)
+		if site != "" {
+			e.Site = site
+		}
+		return e
+	}
+	return newError(op, err, operands, err.Error())
+}

@@ -1,0 +1,325 @@
+package tensor
+
+import (
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A Function is a differentiable operation: how the library's heavy ops are written, and a user's own.
+type Function interface {
+	// Name is the operation's name in messages, such as "matmul".
+	Name() string
+	// Forward computes the result. It runs without recording a graph; intermediates die when it returns.
+	Forward(c *Context, in []*Tensor) *Tensor
+	// VJP returns the gradient of each operand, given g, that of the result; nil for none. Written with tensor ops, it can
+	// itself be differentiated.
+	VJP(c *Context, g *Tensor) []*Tensor
+}
+
+// A Context carries values from Forward to VJP and says which gradients are wanted.
+type Context struct {
+	scope *Scope
+	needs []bool
+	keep  []*Tensor // in Forward: to be saved
+	n     *node     // in VJP
+	y     *Tensor
+}
+
+// Scope is where intermediates belong.
+func (c *Context) Scope() *Scope { return c.scope }
+
+// Needs reports whether operand i wants a gradient.
+func (c *Context) Needs(i int) bool { return c.needs[i] }
+
+// Save keeps tensors for VJP: operands, or the result.
+func (c *Context) Save(t ...*Tensor) { c.keep = append(c.keep, t...) }
+
+// Saved returns what Forward saved as number i. It fails if the value was changed in place meanwhile.
+func (c *Context) Saved(i int) *Tensor { return c.n.saved[i].restore(c) }
+
+// NumSaved returns how many tensors Forward saved.
+func (c *Context) NumSaved() int { return len(c.n.saved) }
+
+// An edge says where the gradient of an operand goes: to the node that made it, or to a leaf. Neither: nowhere.
+type edge struct {
+	node *node
+	leaf *Tensor
+}
+
+// A saved value keeps storage alive without a handle, and knows its place in the graph for second derivatives.
+type saved struct {
+	st      *storage
+	layout  shape.Layout
+	dtype   dtype.Type
+	version uint32
+	from    edge
+	needs   bool
+	result  bool // it is the node's own result
+}
+
+// A node records how a tensor was computed.
+type node struct {
+	op       string
+	f        Function
+	inputs   []edge
+	operands []operandInfo
+	needs    []bool
+	saved    []saved
+	scope    *Scope
+	seq      uint64 // grows with time, so that descending order is a topological one
+	shape    shape.Dims
+	dtype    dtype.Type
+	dev      device.Device
+	stream   device.Stream
+	made     *site
+	dropped  bool
+}
+
+// operandInfo is what a gradient must look like.
+type operandInfo struct {
+	shape shape.Dims
+	dtype dtype.Type
+	dev   device.Device
+}
+
+var sequence atomic.Uint64
+
+// edgeOf returns where x's gradient goes.
+func edgeOf(x *Tensor) edge {
+	switch {
+	case !x.needsGrad:
+		return edge{}
+	case x.node != nil:
+		return edge{node: x.node}
+	}
+	return edge{leaf: x.base()}
+}
+
+// wantsGrad reports whether an op in scope s on in records a graph.
+func wantsGrad(s *Scope, in []*Tensor) bool {
+	if s.modes.noGrad {
+		return false
+	}
+	for _, t := range in {
+		if t.needsGrad {
+			return true
+		}
+	}
+	return false
+}
+
+// record hangs y into the graph as f's result on in, saving keep.
+func record(y *Tensor, f Function, in, keep []*Tensor) {
+	s := y.scope
+	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
+		stream: s.streamOf(y.st.dev), made: y.made}
+	n.inputs = make([]edge, len(in))
+	n.needs = make([]bool, len(in))
+	n.operands = make([]operandInfo, len(in))
+	for i, t := range in {
+		n.operands[i] = operandInfo{t.layout.Shape, t.dtype, t.st.dev}
+		n.inputs[i] = edgeOf(t)
+		n.needs[i] = t.needsGrad
+	}
+	if len(keep) > 0 {
+		n.saved = make([]saved, len(keep))
+		for i, t := range keep {
+			t.st.retain()
+			n.saved[i] = saved{st: t.st, layout: t.layout, dtype: t.dtype, version: t.st.version.Load(), from: edgeOf(t), needs: t.needsGrad, result: t == y}
+		}
+	}
+	y.node, y.needsGrad = n, true
+	s.ownNode(n)
+}
+
+// drop gives up what n saved.
+func (n *node) drop() {
+	if n.dropped {
+		return
+	}
+	n.dropped = true
+	for i := range n.saved {
+		n.saved[i].st.release()
+	}
+	n.saved = nil
+}
+
+// restore makes a handle of a saved value in the VJP's scope.
+func (v *saved) restore(c *Context) *Tensor {
+	if now := v.st.version.Load(); now != v.version {
+		e := newError(c.n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
+			utoa(now)+", saved at version "+utoa(v.version))
+		e.Operands = []Operand{{Shape: v.layout.Shape, Type: v.dtype, Device: v.st.dev.Name(), Origin: c.n.origin()}}
+		panic(e)
+	}
+	x := &Tensor{st: v.st, layout: v.layout, dtype: v.dtype, op: "saved by " + c.n.op}
+	x.self = x
+	v.st.retain()
+	c.scope.own(x, false)
+	x.needsGrad = v.needs
+	switch {
+	case v.result:
+		x.node, x.needsGrad = c.n, true
+	case v.from.node != nil:
+		x.node = v.from.node
+	default:
+		x.leaf = v.from.leaf
+	}
+	return x
+}
+
+func (n *node) origin() string {
+	if s := n.made.String(); s != "" {
+		return n.op + " at " + s
+	}
+	if n.scope != nil && n.scope.opened != nil {
+		return "result of " + n.op + " " + n.scope.opened.String()
+	}
+	return "result of " + n.op
+}
+
+func utoa(v uint32) string {
+	var b [10]byte
+	i := len(b)
+	for {
+		i--
+		b[i] = byte('0' + v%10)
+		if v /= 10; v == 0 {
+			return string(b[i:])
+		}
+	}
+}
+
+// Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one device.
+func Apply(f Function, in ...*Tensor) *Tensor {
+	op := f.Name()
+	if len(in) == 0 {
+		fail(op, ErrValue, nil, "a function needs at least one operand")
+	}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	grad := wantsGrad(s, in)
+	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
+	defer c.scope.recycle()
+	c.scope.modes.noGrad = true
+	for i, t := range in {
+		c.needs[i] = grad && t.needsGrad
+	}
+	inner := make([]*Tensor, len(in))
+	for i, t := range in {
+		inner[i] = t.detachedIn(c.scope)
+	}
+	y := f.Forward(c, inner)
+	y.use(op)
+	keep := c.keep
+	if y.scope != c.scope || contains(inner, y) { // an operand itself: give the result a handle of its own
+		y = y.handle(op, c.scope, y.layout)
+	}
+	y.op = op
+	if !grad {
+		c.scope.close([]*Tensor{y}, false)
+		return y
+	}
+	// What Forward saved of its operands is the operands themselves, with their place in the graph.
+	for i, k := range keep {
+		for j, t := range inner {
+			if k == t {
+				keep[i] = in[j]
+			}
+		}
+	}
+	s.own(y, true)
+	record(y, f, in, keep)
+	c.scope.close(nil, false)
+	return y
+}
+
+func contains(list []*Tensor, x *Tensor) bool {
+	for _, t := range list {
+		if t == x {
+			return true
+		}
+	}
+	return false
+}
+
+// detachedIn makes a handle of x without its graph in scope s.
+func (x *Tensor) detachedIn(s *Scope) *Tensor {
+	y := x.handle(x.op, s, x.layout)
+	y.made = x.made
+	return y
+}
+
+// RequiresGrad makes x, a leaf of floating point type, collect a gradient, and returns it.
+func (x *Tensor) RequiresGrad() *Tensor {
+	x.use("requires_grad")
+	if !x.dtype.IsFloat() {
+		fail("requires_grad", ErrType, []*Tensor{x}, "only floating point tensors have gradients, this one is %v", x.dtype)
+	}
+	if x.node != nil {
+		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told to require a gradient; this is a result")
+	}
+	x.needsGrad = true
+	return x
+}
+
+// SetRequiresGrad switches the collection of gradients of a leaf on or off.
+func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
+	if on {
+		return x.RequiresGrad()
+	}
+	x.use("requires_grad")
+	if x.node != nil {
+		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told not to require a gradient; use Detach")
+	}
+	x.needsGrad = false
+	return x
+}
+
+// NeedsGrad reports whether gradients flow into x.
+func (x *Tensor) NeedsGrad() bool { return x.needsGrad }
+
+// IsLeaf reports whether x is not the result of a recorded op.
+func (x *Tensor) IsLeaf() bool { return x.node == nil }
+
+// Grad returns the gradient that Backward has collected in the leaf x, or nil.
+func (x *Tensor) Grad() *Tensor {
+	b := x.base()
+	b.gradMu.Lock()
+	defer b.gradMu.Unlock()
+	return b.grad
+}
+
+// SetGrad replaces the gradient of x by g, which moves to x's scope; nil frees it.
+func (x *Tensor) SetGrad(g *Tensor) {
+	x.use("set_grad")
+	b := x.base()
+	if g != nil {
+		g.use("set_grad")
+		if g.Shape() != x.Shape() || g.st.dev != x.st.dev {
+			fail("set_grad", ErrShape, []*Tensor{x, g}, "a gradient has the shape and device of its tensor")
+		}
+		if g.scope != b.scope {
+			b.scope.own(g, true)
+		}
+	}
+	b.gradMu.Lock()
+	old := b.grad
+	b.grad = g
+	b.gradMu.Unlock()
+	if old != nil && old != g {
+		old.Free()
+	}
+}
+
+// ZeroGrad frees the gradient of x, as torch's zero_grad(set_to_none=True).
+func (x *Tensor) ZeroGrad() { x.SetGrad(nil) }
+
+// Detach returns a view of x that is cut off the graph.
+func (x *Tensor) Detach() *Tensor {
+	x.use("detach")
+	return x.handle("detach", x.scope, x.layout)
+}

@@ -1,0 +1,171 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// writable checks that x may be written in place by an op with operands in, and returns the scope of the op.
+func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
+	all := append([]*Tensor{x}, in...)
+	s := youngest(op, all)
+	sameDevice(op, all)
+	if x.layout.Overlaps() {
+		fail(op, ErrShape, all, "the tensor is expanded: several elements share one place; use Clone first")
+	}
+	if s.modes.noGrad || !wantsGrad(s, all) {
+		return s
+	}
+	switch {
+	case x.node == nil && x.needsGrad:
+		e := newError(op, ErrGrad, all, "a leaf that requires a gradient is changed in place")
+		panic(e.hint("do it in a scope with NoGrad"))
+	case x.scope != s:
+		fail(op, ErrScope, all, "the result would hang the graph of %v on a tensor of %v; use NoGrad, or an op that returns a new tensor", s, x.scope)
+	case x.node != nil:
+		if _, isView := x.node.f.(*viewFunc); isView {
+			fail(op, ErrInPlace, all, "a view that is part of a graph is changed in place; use an op that returns a new tensor")
+		}
+	}
+	return s
+}
+
+// inPlace computes op on in and stores the result in x, the first of in.
+func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
+	s := x.writable(op.Name, in[1:]...)
+	if sh := broadcast(op.Name, in); sh != x.layout.Shape {
+		fail(op.Name, ErrShape, in, "the result has shape %v, the tensor changed in place %v", sh, x.layout.Shape)
+	}
+	if wantsGrad(s, in) {
+		y := op.Apply(in, params...)
+		x.store(op.Name, s, y)
+		x.node, x.needsGrad = y.node, y.needsGrad
+		return x
+	}
+	common, _ := op.resultType(in)
+	if in[0].dtype.IsFloat() != common.IsFloat() || common == boolType && x.dtype != boolType {
+		fail(op.Name, ErrType, in, "a result of type %v cannot be stored in place in %v", common, x.dtype)
+	}
+	for _, t := range in[1:] {
+		if t.st == x.st && t.layout != x.layout {
+			y := op.Apply(in, params...) // another view of the same memory: not element by element
+			x.store(op.Name, s, y)
+			y.Free()
+			return x
+		}
+	}
+	run(op.Name, s, op.program(in, common, x.dtype), x, in, params)
+	x.st.version.Add(1)
+	return x
+}
+
+// store copies y's elements into x.
+func (x *Tensor) store(op string, s *Scope, y *Tensor) {
+	run(op, s, castProgram(y.dtype, x.dtype), x, []*Tensor{y}, nil)
+	x.st.version.Add(1)
+}
+
+// AddInPlace adds y, broadcast to x's shape, to x, and returns x. It is torch's add_.
+func (x *Tensor) AddInPlace(y *Tensor) *Tensor { return x.inPlace(addOp, []*Tensor{x, y}) }
+
+// SubInPlace subtracts y from x.
+func (x *Tensor) SubInPlace(y *Tensor) *Tensor { return x.inPlace(subOp, []*Tensor{x, y}) }
+
+// MulInPlace multiplies x by y.
+func (x *Tensor) MulInPlace(y *Tensor) *Tensor { return x.inPlace(mulOp, []*Tensor{x, y}) }
+
+// DivInPlace divides x, of floating point type, by y.
+func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return x.inPlace(divOp, []*Tensor{x, y}) }
+
+// AddScalarInPlace adds v to x.
+func (x *Tensor) AddScalarInPlace(v float64) *Tensor {
+	return x.inPlace(addScalarOp, []*Tensor{x}, v)
+}
+
+// MulScalarInPlace multiplies x by v.
+func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
+	return x.inPlace(mulScalarOp, []*Tensor{x}, v)
+}
+
+// Fill sets every element of x to v.
+func (x *Tensor) Fill(v float64) *Tensor {
+	s := x.writable("fill")
+	run("fill", s, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
+	x.st.version.Add(1)
+	return x
+}
+
+// Zero sets every element of x to 0.
+func (x *Tensor) Zero() *Tensor { return x.Fill(0) }
+
+// Copy sets x's elements to those of y, broadcast and converted, from any device, and returns x. It is torch's copy_.
+func (x *Tensor) Copy(y *Tensor) *Tensor {
+	x.use("copy")
+	y.use("copy")
+	if y.st.dev != x.st.dev {
+		s := x.scope
+		if y.scope.depth > s.depth {
+			s = y.scope
+		}
+		y = y.copyTo("copy", s, x.st.dev)
+		defer y.Free()
+	}
+	s := x.writable("copy", y)
+	if _, ok := y.layout.Expand(x.layout.Shape); !ok {
+		fail("copy", ErrShape, []*Tensor{x, y}, "shape %v does not expand to %v", y.Shape(), x.Shape())
+	}
+	if wantsGrad(s, []*Tensor{x, y}) {
+		fail("copy", ErrGrad, []*Tensor{x, y}, "Copy does not record gradients; use it in a scope with NoGrad")
+	}
+	if y.st == x.st && y.layout != x.layout {
+		c := y.Clone()
+		defer c.Free()
+		y = c
+	}
+	x.store("copy", s, y)
+	return x
+}
+
+// Update runs one program over groups of tensors of one device and stores its results in place: outs[k] from ins[k], for
+// optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Every
+// tensor is contiguous. Where the device can, it is a single launch.
+func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
+	if len(outs) == 0 {
+		return
+	}
+	s := params.scope
+	dev := params.st.dev
+	stream := s.streamOf(dev)
+	views := func(list [][]*Tensor, write bool) [][]device.View {
+		v := make([][]device.View, len(list))
+		for k, group := range list {
+			v[k] = make([]device.View, len(group))
+			for i, t := range group {
+				t.use(op)
+				if t.st.dev != dev {
+					sameDevice(op, []*Tensor{params, t})
+				}
+				if !t.layout.Contiguous() {
+					fail(op, ErrShape, []*Tensor{t}, "an optimizer needs contiguous tensors")
+				}
+				if write {
+					t.st.write(op, stream)
+					t.st.version.Add(1)
+				} else {
+					t.st.read(op, stream)
+				}
+				v[k][i] = t.deviceView()
+			}
+		}
+		return v
+	}
+	in, out := views(ins, false), views(outs, true)
+	if d, ok := fast[device.MultiMapper](dev); ok {
+		params.st.read(op, stream)
+		check(op, d.MultiMap(stream, p, out, in, params.deviceView()))
+		return
+	}
+	for k := range out {
+		check(op, dev.Map(stream, p, out[k], in[k], bits), outs[k]...)
+	}
+}

@@ -1,0 +1,118 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// matmulFunc is the product of two matrices, or of two batches of matrices of one batch size.
+type matmulFunc struct{}
+
+func (matmulFunc) Name() string { return "matmul" }
+
+func (matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	a, b := in[0], in[1]
+	out := a.layout.Shape.With(a.Rank()-1, b.layout.Shape.At(b.Rank()-1))
+	s := c.Scope()
+	y := alloc("matmul", s, a.st.dev, a.dtype, out)
+	stream := s.streamOf(a.st.dev)
+	a.st.read("matmul", stream)
+	b.st.read("matmul", stream)
+	y.st.write("matmul", stream)
+	check("matmul", y.st.dev.MatMul(stream, batched(y), batched(a), batched(b)), a, b)
+	if c.Needs(0) {
+		c.Save(b)
+	}
+	if c.Needs(1) {
+		c.Save(a)
+	}
+	return y
+}
+
+// batched returns x's view with rank 3.
+func batched(x *Tensor) device.View {
+	v := x.deviceView()
+	if x.Rank() == 2 {
+		v.Layout = v.Layout.Unsqueeze(0)
+	}
+	return v
+}
+
+func (matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	var da, db *Tensor
+	k := 0
+	if c.Needs(0) {
+		da = Apply(matmulFunc{}, g, c.Saved(k).T())
+		k++
+	}
+	if c.Needs(1) {
+		db = Apply(matmulFunc{}, c.Saved(k).T(), g)
+	}
+	return []*Tensor{da, db}
+}
+
+// MatMul returns the matrix product x·y, as torch.matmul: vectors are dot products or rows and columns, and dimensions
+// before the last two are batches, broadcast together. Both operands have one element type; float32 is computed in IEEE
+// float32, 16-bit floats accumulate in float32.
+func (x *Tensor) MatMul(y *Tensor) *Tensor {
+	youngest("matmul", []*Tensor{x, y})
+	in := []*Tensor{x, y}
+	sameDevice("matmul", in)
+	if x.dtype != y.dtype {
+		e := newError("matmul", ErrType, in, fmt.Sprintf("operands are %v and %v", x.dtype, y.dtype))
+		panic(e.hint("Cast one of them"))
+	}
+	if x.dtype == dtype.Bool {
+		fail("matmul", ErrType, in, "bool matrices cannot be multiplied")
+	}
+	if x.Rank() == 0 || y.Rank() == 0 {
+		fail("matmul", ErrShape, in, "both operands need at least one dimension, they have shapes %s", shapes(in))
+	}
+	if x.Rank() == 1 {
+		if k := y.Dim(max(-2, -y.Rank())); x.Dim(0) != k {
+			fail("matmul", ErrShape, in, "%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), x.Dim(0), k)
+		}
+		if y.Rank() == 1 {
+			return x.Unsqueeze(0).MatMul(y.Unsqueeze(1)).reshape(shape.Dims{})
+		}
+		return x.Unsqueeze(0).MatMul(y).Squeeze(-2)
+	}
+	if y.Rank() == 1 {
+		return x.MatMul(y.Unsqueeze(1)).Squeeze(-1)
+	}
+	k, k2 := x.Dim(-1), y.Dim(-2)
+	if k != k2 {
+		e := newError("matmul", ErrShape, in, fmt.Sprintf("%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), k, k2))
+		if k == y.Dim(-1) {
+			e.hint("did you mean y.T()?")
+		} else if k2 == x.Dim(-2) {
+			e.hint("did you mean x.T()?")
+		}
+		panic(e)
+	}
+	switch {
+	case x.Rank() == 2 && y.Rank() == 2:
+		return Apply(matmulFunc{}, x, y)
+	case y.Rank() == 2: // rows of all batches at once
+		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
+		rows := x.Size() / max(k, 1)
+		if k == 0 {
+			rows = out.Size() / max(y.Dim(-1), 1)
+		}
+		return Apply(matmulFunc{}, x.reshape(shape.Of(rows, k)), y).reshape(out)
+	}
+	bx, by := x.layout.Shape.Head(x.Rank()-2), y.layout.Shape.Head(y.Rank()-2)
+	batch, _, ok := shape.Broadcast(bx, by)
+	if !ok {
+		fail("matmul", ErrShape, in, "%v × %v: batch dimensions %v and %v do not broadcast", x.Shape(), y.Shape(), bx, by)
+	}
+	n := batch.Size()
+	flat := func(t *Tensor) *Tensor {
+		r, c := t.Dim(-2), t.Dim(-1)
+		return t.expand(batch.Append(r, c)).reshape(shape.Of(n, r, c))
+	}
+	return Apply(matmulFunc{}, flat(x), flat(y)).reshape(batch.Append(x.Dim(-2), y.Dim(-1)))
+}

@@ -1,0 +1,463 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its operands, so the scope
+// travels with the batch; closing it gives the memory of all that it owns back at once. It also carries the modes that
+// PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
+//
+// A scope may be used by several goroutines; it is closed by one.
+type Scope struct {
+	parent   *Scope
+	depth    int
+	modes    modes
+	opened   *scopeSite
+	closedAt *site
+
+	mu       sync.Mutex
+	owned    []*Tensor
+	nodes    []*node
+	children int
+	closed   bool
+	internal bool // the library's own: recycled, without a net
+	ledger   *ledger
+}
+
+// modes are inherited by child scopes.
+type modes struct {
+	noGrad    bool
+	sites     bool // record the call site of every result
+	dev       device.Device
+	stream    device.Stream
+	gen       *Generator
+	name      string
+	nondet    bool
+	floatType dtype.Type
+}
+
+// An Option sets a mode of a scope.
+type Option func(*modes)
+
+// NoGrad makes a scope in which results record no graph.
+func NoGrad() Option { return func(m *modes) { m.noGrad = true } }
+
+// WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
+func WithGrad() Option { return func(m *modes) { m.noGrad = false } }
+
+// On sets the device on which the scope creates tensors.
+func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, nil } }
+
+// Stream sets the stream on which work of the scope is queued, for its device.
+func Stream(s device.Stream) Option { return func(m *modes) { m.stream = s } }
+
+// Seed gives the scope a generator of its own.
+func Seed(n uint64) Option { return func(m *modes) { m.gen = NewGenerator(n) } }
+
+// WithGenerator makes the scope draw from g.
+func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = g } }
+
+// Named gives the scope a name for reports of memory and profiles.
+func Named(name string) Option { return func(m *modes) { m.name = name } }
+
+// RecordSites records the call site of every result in the scope, for error messages and memory reports; otherwise that is
+// done for created tensors and for large ones only.
+func RecordSites() Option { return func(m *modes) { m.sites = true } }
+
+// Nondeterministic allows kernels whose float sums have no fixed order.
+func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
+
+// scopeSite says in words where a scope was opened.
+type scopeSite struct {
+	at   *site
+	name string
+}
+
+func (s *scopeSite) String() string {
+	w := "in the scope"
+	if s.name != "" {
+		w += fmt.Sprintf(" %q", s.name)
+	}
+	if at := s.at.String(); at != "" {
+		w += " opened at " + at
+	}
+	return w
+}
+
+var root = &Scope{modes: modes{gen: NewGenerator(0), floatType: dtype.F32}}
+
+// Root returns the scope of the process, which never closes: the home of parameters and of all that is made outside any
+// scope. What it owns is freed by [Tensor.Free], or after the garbage collector finds it unreachable.
+func Root() *Scope { return root }
+
+// NewScope opens a scope under the root. See [Do] for the usual form.
+func NewScope(opts ...Option) *Scope { return root.New(opts...) }
+
+// Do runs f with a new scope under the root and closes it, also when f panics.
+func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
+
+// Do runs f with a new child of s and closes it, also when f panics.
+func (s *Scope) Do(f func(s *Scope), opts ...Option) {
+	c := s.New(opts...)
+	done := false
+	defer func() {
+		if !done {
+			c.abandon()
+		}
+	}()
+	f(c)
+	done = true
+	if !c.isClosed() {
+		c.Close()
+	}
+}
+
+// New opens a child scope. It inherits the modes of s, changed by opts.
+func (s *Scope) New(opts ...Option) *Scope {
+	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
+	c.modes.name = ""
+	for _, o := range opts {
+		o(&c.modes)
+	}
+	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
+	c.ledger = &ledger{}
+	runtime.AddCleanup(c, (*ledger).queue, c.ledger)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		panic(s.closedError("scope.new", nil))
+	}
+	s.children++
+	return c
+}
+
+var scopes = sync.Pool{New: func() any { return &Scope{internal: true} }}
+
+// child opens a scope for the library's own intermediates. The caller closes it on every path.
+func (s *Scope) child() *Scope {
+	c := scopes.Get().(*Scope)
+	c.parent, c.depth, c.modes, c.opened, c.closed, c.closedAt = s, s.depth+1, s.modes, s.opened, false, nil
+	s.mu.Lock()
+	s.children++
+	s.mu.Unlock()
+	return c
+}
+
+// recycle closes an internal scope; it may be closed already.
+func (s *Scope) recycle() {
+	if !s.isClosed() {
+		s.close(nil, true)
+	}
+	s.parent = nil
+	s.modes = modes{}
+	scopes.Put(s)
+}
+
+func (s *Scope) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Device returns the device on which the scope creates tensors: the CPU unless it was opened with [On].
+func (s *Scope) Device() device.Device {
+	if s.modes.dev != nil {
+		return s.modes.dev
+	}
+	return hostDevice()
+}
+
+// Generator returns the generator from which random ops of the scope draw.
+func (s *Scope) Generator() *Generator { return s.modes.gen }
+
+// GradEnabled reports whether ops of the scope record a graph.
+func (s *Scope) GradEnabled() bool { return !s.modes.noGrad }
+
+// streamOf returns the stream on which work of s for dev is queued.
+func (s *Scope) streamOf(dev device.Device) device.Stream {
+	if st := s.modes.stream; st != nil && st.Device() == dev {
+		return st
+	}
+	return dev.DefaultStream()
+}
+
+// A ledger lists the storages of a scope for the case that the scope is dropped without being closed. It points to no Tensor.
+type ledger struct {
+	mu sync.Mutex
+	st []*storage
+}
+
+func (l *ledger) queue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, st := range l.st {
+		st.queue()
+	}
+	l.st = nil
+}
+
+// own makes s the owner of handle x; fresh says that its storage has no owner yet either.
+func (s *Scope) own(x *Tensor, fresh bool) {
+	x.scope = s
+	if s == root {
+		if fresh {
+			x.st.watch()
+		}
+		return
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		if fresh {
+			x.st.free()
+		}
+		panic(s.closedError(x.op, nil))
+	}
+	if len(s.owned) == cap(s.owned) && len(s.owned) >= 256 {
+		s.owned = compact(s.owned)
+	}
+	s.owned = append(s.owned, x)
+	if fresh && s.ledger != nil && !x.st.plain() {
+		s.ledger.mu.Lock()
+		if len(s.ledger.st) == cap(s.ledger.st) && len(s.ledger.st) >= 256 {
+			live := s.ledger.st[:0]
+			for _, st := range s.ledger.st {
+				if !st.freed.Load() {
+					live = append(live, st)
+				}
+			}
+			clear(s.ledger.st[len(live):])
+			s.ledger.st = live
+		}
+		s.ledger.st = append(s.ledger.st, x.st)
+		s.ledger.mu.Unlock()
+	}
+	s.mu.Unlock()
+}
+
+// compact drops handles that are freed already.
+func compact(owned []*Tensor) []*Tensor {
+	live := owned[:0]
+	for _, t := range owned {
+		if !t.freed.Load() {
+			live = append(live, t)
+		}
+	}
+	clear(owned[len(live):])
+	return live
+}
+
+// Close frees all that s owns but keep, which moves to the parent with the part of the graph that it still needs
+// (keep x.Detach() to cut that off). It panics if s is closed already or has open children.
+func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
+
+// abandon closes s during a panic: open children no longer matter.
+func (s *Scope) abandon() {
+	if !s.isClosed() {
+		s.close(nil, true)
+	}
+}
+
+func (s *Scope) close(keep []*Tensor, force bool) {
+	if s == root {
+		fail("scope.close", ErrScope, nil, "the root scope cannot be closed")
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		panic(s.closedError("scope.close", nil))
+	}
+	if s.children > 0 && !force {
+		n := s.children
+		s.mu.Unlock()
+		fail("scope.close", ErrScope, nil, "%v has %d open child scopes", s, n)
+	}
+	s.mu.Unlock()
+	for _, t := range keep {
+		t.use("scope.close")
+		if t.scope != s && !t.scope.encloses(s) {
+			fail("scope.close", ErrScope, []*Tensor{t}, "the tensor to keep belongs neither to %v nor to one around it", s)
+		}
+	}
+	s.mu.Lock()
+	owned, nodes := s.owned, s.nodes
+	s.closed = true
+	if !s.internal {
+		s.closedAt = callSite()
+	}
+	if len(keep) > 0 {
+		s.hand(keep)
+	}
+	for _, n := range nodes {
+		if n.scope == s {
+			n.drop()
+		}
+	}
+	for _, t := range owned {
+		if t.scope == s {
+			t.drop()
+		}
+	}
+	clear(owned)
+	clear(nodes)
+	s.owned, s.nodes = nil, nil
+	if s.internal {
+		s.owned, s.nodes = owned[:0], nodes[:0]
+	}
+	if s.ledger != nil {
+		s.ledger.mu.Lock()
+		s.ledger.st = nil
+		s.ledger.mu.Unlock()
+	}
+	p := s.parent
+	s.mu.Unlock()
+	p.mu.Lock()
+	p.children--
+	p.mu.Unlock()
+}
+
+// hand moves keep, and the nodes and leaves of s that their graph needs, to the parent. s.mu is held.
+func (s *Scope) hand(keep []*Tensor) {
+	p := s.parent
+	move := func(t *Tensor) {
+		if t.scope == s {
+			p.own(t, true)
+		}
+	}
+	var stack []*node
+	seen := map[*node]bool{}
+	push := func(n *node) {
+		if n != nil && n.scope == s && !seen[n] {
+			seen[n] = true
+			stack = append(stack, n)
+		}
+	}
+	for _, t := range keep {
+		move(t)
+		push(t.node)
+		if t.leaf != nil {
+			move(t.leaf)
+		}
+		if t.grad != nil {
+			move(t.grad)
+		}
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		p.ownNode(n)
+		for _, e := range n.inputs {
+			push(e.node)
+			if e.leaf != nil {
+				move(e.leaf)
+			}
+		}
+	}
+}
+
+// ownNode makes s responsible for the values that n saved.
+func (s *Scope) ownNode(n *node) {
+	n.scope = s
+	if s == root {
+		return // freed by Backward, or with the storages when nothing reaches the node
+	}
+	s.mu.Lock()
+	s.nodes = append(s.nodes, n)
+	s.mu.Unlock()
+}
+
+// encloses reports whether s is c or one of the scopes around it.
+func (s *Scope) encloses(c *Scope) bool {
+	for c != nil && c.depth > s.depth {
+		c = c.parent
+	}
+	return c == s
+}
+
+// String says where the scope was opened and closed.
+func (s *Scope) String() string {
+	if s == root {
+		return "the root scope"
+	}
+	w := "the scope"
+	if s.opened != nil {
+		if s.opened.name != "" {
+			w += fmt.Sprintf(" %q", s.opened.name)
+		}
+		if at := s.opened.at.String(); at != "" {
+			w += " opened at " + at
+		}
+	}
+	if at := s.closedAt.String(); at != "" {
+		w += " and closed at " + at
+	}
+	return w
+}
+
+func (s *Scope) closedError(op string, t *Tensor) *Error {
+	var in []*Tensor
+	if t != nil {
+		in = []*Tensor{t}
+	}
+	return newError(op, ErrScope, in, fmt.Sprintf("%v is used after it was closed", s)).
+		hint("keep a value with Close(x), copy it into an older tensor, or read it with Item or Data before")
+}
+
+// youngest returns the scope to which the result of op on in belongs, after checking that every operand may be used.
+func youngest(op string, in []*Tensor) *Scope {
+	var y *Scope
+	for _, t := range in {
+		t.use(op)
+		if y == nil || t.scope.depth > y.depth {
+			y = t.scope
+		}
+	}
+	for _, t := range in {
+		if t.scope != y && !t.scope.encloses(y) {
+			fail(op, ErrScope, in, "operands belong to two unrelated scopes: %v, and %v", t.scope, y)
+		}
+	}
+	return y
+}
+
+var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
+
+// hostDevice returns the CPU, which is always linked in.
+func hostDevice() device.Device {
+	d, err := hostOnce()
+	if err != nil {
+		panic(newError("device", err, nil, err.Error()))
+	}
+	return d
+}
+
+// A Generator is a source of random numbers: a seed and an offset that drawing advances, atomically. Child scopes share
+// their parent's. The numbers are those of Philox4x32-10 at (seed, offset + i): the same on every device.
+type Generator struct {
+	seed   uint64
+	offset atomic.Uint64
+}
+
+// NewGenerator returns a generator that starts at offset 0.
+func NewGenerator(seed uint64) *Generator { return &Generator{seed: seed} }
+
+// State returns the seed and the offset, to be restored by [Generator.SetState].
+func (g *Generator) State() (seed, offset uint64) { return g.seed, g.offset.Load() }
+
+// SetState continues from a state. It must not run while others draw.
+func (g *Generator) SetState(seed, offset uint64) {
+	g.seed = seed
+	g.offset.Store(offset)
+}
+
+// Draw reserves n numbers and returns where they start.
+func (g *Generator) Draw(n int) (seed, offset uint64) {
+	return g.seed, g.offset.Add(uint64(n)) - uint64(n)
+}

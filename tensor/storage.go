@@ -1,0 +1,159 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// plainBytes is the size under which CPU storage is ordinary Go memory: nothing is lost if it is never freed.
+const plainBytes = 64 << 10
+
+// A storage is the memory that a tensor and its views share. It is counted: one for each live handle and one for each
+// graph node that saved it; at zero the block returns to the pool in stream order. It points to no Tensor and no Scope, so
+// that a garbage collector's cleanup may hold it.
+type storage struct {
+	dev     device.Device
+	buf     device.Buffer
+	home    device.Stream // the stream it was allocated on
+	refs    atomic.Int32
+	version atomic.Uint32
+	freed   atomic.Bool
+
+	mu     sync.Mutex
+	writer device.Stream   // of the last write
+	users  []device.Stream // other streams than the writer that have read it since
+
+	cleanup runtime.Cleanup // set while the root scope owns it
+	watched bool
+}
+
+func (st *storage) retain() { st.refs.Add(1) }
+
+func (st *storage) release() {
+	switch n := st.refs.Add(-1); {
+	case n == 0:
+		st.free()
+	case n < 0:
+		panic("tensor: a storage was released too often")
+	}
+}
+
+func (st *storage) free() {
+	if st.freed.Swap(true) {
+		return
+	}
+	if st.watched {
+		st.cleanup.Stop()
+	}
+	st.buf.Free()
+}
+
+// queue is free for a garbage collector's cleanup: it may not block.
+func (st *storage) queue() {
+	if !st.freed.Swap(true) {
+		st.buf.Queue()
+	}
+}
+
+// plain reports whether the storage needs no net under it.
+func (st *storage) plain() bool { return st.buf.Host() != nil && st.buf.Size() < plainBytes }
+
+// watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.
+func (st *storage) watch() {
+	if st.watched || st.plain() {
+		return
+	}
+	st.watched = true
+	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
+}
+
+// read orders a read on stream s after the last write, write orders a write after everything.
+func (st *storage) read(op string, s device.Stream) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.writer == s {
+		return
+	}
+	if st.writer != nil {
+		waitFor(op, s, st.writer)
+	}
+	for _, u := range st.users {
+		if u == s {
+			return
+		}
+	}
+	st.users = append(st.users, s)
+	if st.home != s {
+		st.buf.Use(s)
+	}
+}
+
+func (st *storage) write(op string, s device.Stream) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.writer == s && len(st.users) == 0 {
+		return
+	}
+	if st.writer != nil && st.writer != s {
+		waitFor(op, s, st.writer)
+	}
+	for _, u := range st.users {
+		if u != s {
+			waitFor(op, s, u)
+		}
+	}
+	st.users = st.users[:0]
+	st.writer = s
+	if st.home != s {
+		st.buf.Use(s)
+	}
+}
+
+// waitFor makes later work of s wait for what is queued on other so far.
+func waitFor(op string, s, other device.Stream) {
+	ev, err := other.Record()
+	check(op, err)
+	check(op, s.Wait(ev))
+	ev.Release()
+}
+
+// alloc makes a contiguous tensor with undefined contents in scope s.
+func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
+	bytes := sh.Size() * t.Size()
+	stream := s.streamOf(dev)
+	o := device.Origin{Op: op, Shape: sh, Type: t}
+	var made *site
+	if bytes >= 1<<20 || s.modes.sites {
+		made = callSite()
+		o.Where = atSite{made}
+	} else if s.opened != nil {
+		o.Where = s.opened
+	}
+	buf, err := dev.Alloc(bytes, stream, o)
+	if err != nil {
+		e := newError(op, err, nil, fmt.Sprintf("result %v %v: %v", sh, t, err))
+		panic(e)
+	}
+	st := &storage{dev: dev, buf: buf, home: stream, writer: stream}
+	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: made}
+	x.self = x
+	st.refs.Store(1)
+	s.own(x, true)
+	return x
+}
+
+// atSite prints as "at train.go:31".
+type atSite struct{ *site }
+
+func (a atSite) String() string {
+	if s := a.site.String(); s != "" {
+		return "at " + s
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+// Package tensor is tensors with gradients: PyTorch's words and semantics in Go's form.
+//
+// A [Tensor] is a view of a storage on a device. Ops are methods (x.MatMul(w).Add(b).Relu()); they run on the device of
+// their operands, which must be one. Misuse, out of memory and device faults panic with an *[Error]; [Try] is the boundary that
+// turns it into an ordinary error. Functions that open, load or save return errors.
+//
+// A [Scope] owns tensors, ends, and carries the modes. A program that never opens a scope is right, only lazier about
+// memory:
+//
+//	tensor.Do(func(s *tensor.Scope) {
+//		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
+//		loss.Backward()
+//		opt.Step()
+//		opt.ZeroGrad()
+//	}, tensor.On(dev))
+//
+// A Tensor may be read by several goroutines at once. Writing one in place while others use it is a race.
+package tensor
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+
+	_ "github.com/flambeau-go/flambeau/cpu" // there is always a host
+)
+
+// A Tensor is a handle on a strided view of a storage. It is used by pointer; a copied struct is refused.
+type Tensor struct {
+	self   *Tensor // guards against copies
+	st     *storage
+	layout shape.Layout
+	dtype  dtype.Type
+	scope  *Scope
+	freed  atomic.Bool
+	op     string // that made it, for messages
+	made   *site  // nil unless its call site was recorded
+
+	needsGrad bool
+	node      *node   // how it was computed; nil for a leaf
+	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
+
+	gradMu sync.Mutex
+	grad   *Tensor
+}
+
+// use panics unless x may be an operand of op.
+func (x *Tensor) use(op string) {
+	switch {
+	case x == nil:
+		fail(op, ErrValue, nil, "an operand is nil")
+	case x.self != x:
+		fail(op, ErrValue, nil, "an operand is a copy of a Tensor struct: use tensors by pointer")
+	case x.freed.Load():
+		if x.scope != nil && x.scope.parent != nil && x.scope.isClosed() {
+			panic(x.scope.closedError(op, x))
+		}
+		fail(op, ErrFreed, []*Tensor{x}, "the tensor was freed")
+	}
+}
+
+// drop gives up the handle's count, once.
+func (x *Tensor) drop() {
+	if !x.freed.Swap(true) {
+		x.st.release()
+	}
+}
+
+// Free drops the handle: its memory goes back to the pool unless views or the graph still need it. Using x afterwards
+// panics with an error that wraps [ErrFreed]. It is torch's del. Freeing twice is allowed.
+func (x *Tensor) Free() {
+	if x != nil && x.self == x {
+		x.drop()
+	}
+}
+
+// Shape returns the sizes of the dimensions.
+func (x *Tensor) Shape() shape.Dims { return x.layout.Shape }
+
+// Dim returns the size of dimension i; negative i count from the end.
+func (x *Tensor) Dim(i int) int { return x.layout.Shape.At(x.axis("dim", i)) }
+
+// Rank returns the number of dimensions.
+func (x *Tensor) Rank() int { return x.layout.Shape.Rank() }
+
+// Size returns the number of elements.
+func (x *Tensor) Size() int { return x.layout.Size() }
+
+// Strides returns the distance, in elements, between neighbours in each dimension.
+func (x *Tensor) Strides() shape.Dims { return x.layout.Strides }
+
+// Type returns the element type.
+func (x *Tensor) Type() dtype.Type { return x.dtype }
+
+// Device returns where x lives.
+func (x *Tensor) Device() device.Device { return x.st.dev }
+
+// Scope returns the scope that owns x: start expressions over older tensors with it (x.Scope().Arange(n)).
+func (x *Tensor) Scope() *Scope { return x.scope }
+
+// IsContiguous reports whether the elements lie densely in row-major order.
+func (x *Tensor) IsContiguous() bool { return x.layout.Contiguous() }
+
+// Version counts the in-place changes of x's storage.
+func (x *Tensor) Version() uint32 { return x.st.version.Load() }
+
+// axis resolves a possibly negative dimension.
+func (x *Tensor) axis(op string, i int) int {
+	a, ok := shape.Axis(i, x.Rank())
+	if !ok {
+		fail(op, ErrShape, []*Tensor{x}, "dimension %d is out of range for a tensor of rank %d", i, x.Rank())
+	}
+	return a
+}
+
+// origin says in words where x comes from.
+func (x *Tensor) origin() string {
+	if s := x.made.String(); s != "" {
+		return x.op + " at " + s
+	}
+	if x.op == "" {
+		return ""
+	}
+	if x.scope != nil && x.scope.opened != nil {
+		return "result of " + x.op + " " + x.scope.opened.String()
+	}
+	return "result of " + x.op
+}
+
+// handle makes another handle on x's storage, with layout l, in scope s.
+func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
+	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op}
+	if s.modes.sites {
+		y.made = callSite()
+	}
+	y.self = y
+	x.st.retain()
+	s.own(y, false)
+	return y
+}
+
+// In returns a handle of x in scope s, which must be x's scope or inside it: an expression over it belongs to s. Gradients
+// reach x through it.
+func (x *Tensor) In(s *Scope) *Tensor {
+	x.use("in")
+	if x.scope == s {
+		return x
+	}
+	if !x.scope.encloses(s) {
+		fail("in", ErrScope, []*Tensor{x}, "%v is not inside %v, which owns the tensor", s, x.scope)
+	}
+	y := x.handle("in", s, x.layout)
+	y.op, y.made = x.op, x.made
+	y.needsGrad, y.node = x.needsGrad, x.node
+	if x.node == nil {
+		y.leaf = x.base()
+	}
+	return y
+}
+
+// base returns the leaf that x is a handle of.
+func (x *Tensor) base() *Tensor {
+	if x.leaf != nil {
+		return x.leaf
+	}
+	return x
+}
+
+// deviceView returns the driver's view of x.
+func (x *Tensor) deviceView() device.View {
+	return device.View{Buf: x.st.buf, Type: x.dtype, Layout: x.layout}
+}
+
+// sameDevice returns the device that all of in live on.
+func sameDevice(op string, in []*Tensor) device.Device {
+	d := in[0].st.dev
+	for _, t := range in[1:] {
+		if t.st.dev != d {
+			e := newError(op, ErrDevice, in, "operands are on "+d.Name()+" and "+t.st.dev.Name())
+			panic(e.hint("move one with To, CUDA or CPU"))
+		}
+	}
+	return d
+}

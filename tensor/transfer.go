@@ -1,0 +1,166 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// castFunc converts the element type.
+type castFunc struct{ to dtype.Type }
+
+func (castFunc) Name() string { return "cast" }
+
+func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	y := alloc("cast", c.Scope(), x.st.dev, f.to, x.layout.Shape)
+	run("cast", c.Scope(), castProgram(x.dtype, f.to), y, in, nil)
+	return y
+}
+
+func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{g.Cast(c.n.operands[0].dtype)}
+}
+
+// Cast returns x with elements of type t, x itself if it has it already. Floats are truncated towards zero and saturated
+// when they become int32 or int64 (NaN gives 0), narrower integers wrap.
+func (x *Tensor) Cast(t dtype.Type) *Tensor {
+	x.use("cast")
+	if x.dtype == t {
+		return x
+	}
+	if t.Size() == 0 || t == dtype.U32 || t == dtype.U64 {
+		fail("cast", ErrType, []*Tensor{x}, "a tensor cannot be of type %v", t)
+	}
+	if !t.IsFloat() || !x.dtype.IsFloat() {
+		y := alloc("cast", x.scope, x.st.dev, t, x.layout.Shape)
+		run("cast", x.scope, castProgram(x.dtype, t), y, []*Tensor{x}, nil)
+		return y
+	}
+	return Apply(castFunc{t}, x)
+}
+
+// Float is Cast(dtype.F32).
+func (x *Tensor) Float() *Tensor { return x.Cast(dtype.F32) }
+
+// Double is Cast(dtype.F64).
+func (x *Tensor) Double() *Tensor { return x.Cast(dtype.F64) }
+
+// Half is Cast(dtype.F16).
+func (x *Tensor) Half() *Tensor { return x.Cast(dtype.F16) }
+
+// BFloat16 is Cast(dtype.BF16).
+func (x *Tensor) BFloat16() *Tensor { return x.Cast(dtype.BF16) }
+
+// Long is Cast(dtype.I64).
+func (x *Tensor) Long() *Tensor { return x.Cast(dtype.I64) }
+
+// toFunc copies to another device.
+type toFunc struct{ dev device.Device }
+
+func (toFunc) Name() string { return "to" }
+
+func (f toFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	return in[0].copyTo("to", c.Scope(), f.dev)
+}
+
+func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n.operands[0].dev)} }
+
+// To returns x on device d, x itself if it is there already. Gradients flow back to where x is.
+func (x *Tensor) To(d device.Device) *Tensor {
+	x.use("to")
+	if x.st.dev == d {
+		return x
+	}
+	y := Apply(toFunc{d}, x)
+	y.made = callSite()
+	return y
+}
+
+// CUDA returns x on GPU i (default 0): x.To of the device "cuda:i". Without one it panics with an error that says what is missing.
+func (x *Tensor) CUDA(i ...int) *Tensor {
+	n := 0
+	if len(i) > 0 {
+		n = i[0]
+	}
+	d, err := device.Open(fmt.Sprintf("cuda:%d", n))
+	if err != nil {
+		panic(newError("cuda", err, []*Tensor{x}, err.Error()))
+	}
+	return x.To(d)
+}
+
+// CPU returns x on the CPU.
+func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
+
+// copyTo copies x, dense, to device d in scope s, without a graph.
+func (x *Tensor) copyTo(op string, s *Scope, d device.Device) *Tensor {
+	y := alloc(op, s, d, x.dtype, x.layout.Shape)
+	n := x.Size() * x.dtype.Size()
+	if n == 0 {
+		return y
+	}
+	c := x
+	if !x.layout.Contiguous() {
+		c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)
+		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
+		defer c.Free()
+	}
+	off := c.layout.Offset * c.dtype.Size()
+	src, dst := c.st.buf, y.st.buf
+	from := c.scope.streamOf(c.st.dev)
+	c.st.read(op, from)
+	switch {
+	case src.Host() != nil && dst.Host() != nil:
+		copy(dst.Host(), src.Host()[off:off+n])
+	case src.Host() != nil:
+		check(op, d.Upload(y.st.home, dst, 0, src.Host()[off:off+n]), x)
+	case dst.Host() != nil:
+		check(op, c.st.dev.Download(from, dst.Host()[:n], src, off), x)
+	case src.Device().Info().Kind == d.Info().Kind:
+		waitFor(op, y.st.home, from)
+		check(op, d.CopyFrom(y.st.home, dst, 0, src, off, n), x)
+		c.st.buf.Use(y.st.home)
+	default:
+		tmp := make([]byte, n)
+		check(op, c.st.dev.Download(from, tmp, src, off), x)
+		check(op, d.Upload(y.st.home, dst, 0, tmp), x)
+	}
+	runtime.KeepAlive(x)
+	return y
+}
+
+// bytes returns x's elements, dense, in host memory.
+func (x *Tensor) bytes(op string) []byte {
+	x.use(op)
+	n := x.Size() * x.dtype.Size()
+	out := make([]byte, n)
+	c := x
+	if !x.layout.Contiguous() {
+		c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)
+		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
+		defer c.Free()
+	}
+	stream := c.scope.streamOf(c.st.dev)
+	c.st.read(op, stream)
+	check(op, c.st.dev.Download(stream, out, c.st.buf, c.layout.Offset*c.dtype.Size()), x)
+	runtime.KeepAlive(x)
+	return out
+}
+
+// View returns the driver's view of x, for launching kernels on it. It is valid as long as x is; a kernel that writes it
+// tells so by Touch.
+func (x *Tensor) DeviceView() device.View {
+	x.use("device_view")
+	return x.deviceView()
+}
+
+// fromBytes makes a CPU tensor over a copy of data.
+func fromBytes(s *Scope, t dtype.Type, sh shape.Dims, data []byte) *Tensor {
+	x := alloc("from", s, hostDevice(), t, sh)
+	copy(x.st.buf.Host(), data)
+	return x
+}

@@ -1,0 +1,277 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// viewFunc is the graph's view of an op that only rearranges: its gradient is another rearrangement.
+type viewFunc struct {
+	name string
+	vjp  func(c *Context, g *Tensor) *Tensor
+}
+
+func (f *viewFunc) Name() string { return f.name }
+
+// Forward is never called: views are made by Tensor.view.
+func (f *viewFunc) Forward(*Context, []*Tensor) *Tensor { panic("tensor: " + f.name + " is a view") }
+
+func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp(c, g)} }
+
+// view makes a view of x with layout l; vjp carries a gradient back.
+func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
+	y := x.handle(op, x.scope, l)
+	if x.needsGrad && !x.scope.modes.noGrad {
+		record(y, &viewFunc{op, vjp}, []*Tensor{x}, nil)
+	}
+	return y
+}
+
+// Reshape returns the elements under the given shape, as a view where the layout allows and else as a copy. One size may be
+// -1: it is found from the others.
+func (x *Tensor) Reshape(dims ...int) *Tensor {
+	x.use("reshape")
+	return x.reshape(x.inferShape("reshape", dims))
+}
+
+// View is [Tensor.Reshape] that never copies: it panics where the layout does not allow a view.
+func (x *Tensor) View(dims ...int) *Tensor {
+	x.use("view")
+	s := x.inferShape("view", dims)
+	if _, ok := x.layout.View(s); !ok {
+		e := newError("view", ErrShape, []*Tensor{x}, "strides "+x.layout.Strides.String()+" do not allow shape "+s.String()+" without a copy")
+		panic(e.hint("use Reshape"))
+	}
+	return x.reshape(s)
+}
+
+func (x *Tensor) inferShape(op string, dims []int) shape.Dims {
+	if len(dims) > shape.MaxRank {
+		fail(op, ErrShape, []*Tensor{x}, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
+	}
+	s := shape.Of(dims...)
+	at, known := -1, 1
+	for i, d := range dims {
+		switch {
+		case d == -1 && at < 0:
+			at = i
+		case d < 0:
+			fail(op, ErrShape, []*Tensor{x}, "invalid shape %v: a size is negative or two are -1", s)
+		default:
+			known *= d
+		}
+	}
+	if at >= 0 {
+		if known == 0 || x.Size()%known != 0 {
+			fail(op, ErrShape, []*Tensor{x}, "shape %v is invalid for %d elements", s, x.Size())
+		}
+		s = s.With(at, x.Size()/known)
+	}
+	if s.Size() != x.Size() {
+		fail(op, ErrShape, []*Tensor{x}, "shape %v has %d elements, the tensor %d", s, s.Size(), x.Size())
+	}
+	return s
+}
+
+// reshape is Reshape to a shape of the right size.
+func (x *Tensor) reshape(s shape.Dims) *Tensor {
+	from := x.layout.Shape
+	if from == s {
+		return x
+	}
+	l, ok := x.layout.View(s)
+	if !ok {
+		return x.Contiguous().reshape(s)
+	}
+	return x.view("reshape", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
+}
+
+// Flatten merges dimensions start … end (inclusive; negative count from the end) into one.
+func (x *Tensor) Flatten(start, end int) *Tensor {
+	x.use("flatten")
+	if x.Rank() == 0 {
+		return x.reshape(shape.Of(1))
+	}
+	a, b := x.axis("flatten", start), x.axis("flatten", end)
+	if a > b {
+		fail("flatten", ErrShape, []*Tensor{x}, "start %d lies behind end %d", start, end)
+	}
+	var s shape.Dims
+	n := 1
+	for i := range x.Rank() {
+		d := x.layout.Shape.At(i)
+		switch {
+		case i < a || i > b:
+			s = s.Append(d)
+		case i == b:
+			s = s.Append(n * d)
+		default:
+			n *= d
+		}
+	}
+	return x.reshape(s)
+}
+
+// Transpose swaps dimensions i and j.
+func (x *Tensor) Transpose(i, j int) *Tensor {
+	x.use("transpose")
+	a, b := x.axis("transpose", i), x.axis("transpose", j)
+	if a == b {
+		return x
+	}
+	return x.view("transpose", x.layout.Transpose(a, b), func(_ *Context, g *Tensor) *Tensor { return g.Transpose(a, b) })
+}
+
+// T is the transposed matrix: the last two dimensions swapped.
+func (x *Tensor) T() *Tensor {
+	x.use("t")
+	if x.Rank() < 2 {
+		return x
+	}
+	return x.Transpose(-2, -1)
+}
+
+// Permute orders the dimensions as given, each exactly once.
+func (x *Tensor) Permute(dims ...int) *Tensor {
+	x.use("permute")
+	if len(dims) != x.Rank() {
+		fail("permute", ErrShape, []*Tensor{x}, "%d dimensions given for a tensor of rank %d", len(dims), x.Rank())
+	}
+	p, inverse := make([]int, len(dims)), make([]int, len(dims))
+	seen := 0
+	for i, d := range dims {
+		p[i] = x.axis("permute", d)
+		if seen>>p[i]&1 != 0 {
+			fail("permute", ErrShape, []*Tensor{x}, "dimension %d appears twice", d)
+		}
+		seen |= 1 << p[i]
+		inverse[p[i]] = i
+	}
+	return x.view("permute", x.layout.Permute(p), func(_ *Context, g *Tensor) *Tensor { return g.Permute(inverse...) })
+}
+
+// Expand broadcasts x to the given shape without copying; -1 keeps a size.
+func (x *Tensor) Expand(dims ...int) *Tensor {
+	x.use("expand")
+	if len(dims) > shape.MaxRank || len(dims) < x.Rank() {
+		fail("expand", ErrShape, []*Tensor{x}, "%d dimensions given for a tensor of rank %d", len(dims), x.Rank())
+	}
+	s := shape.Of(dims...)
+	for i, d := range dims {
+		at := i - (len(dims) - x.Rank())
+		switch {
+		case d == -1 && at >= 0:
+			s = s.With(i, x.layout.Shape.At(at))
+		case d < 0:
+			fail("expand", ErrShape, []*Tensor{x}, "size %d of dimension %d", d, i)
+		}
+	}
+	if _, ok := x.layout.Expand(s); !ok {
+		fail("expand", ErrShape, []*Tensor{x}, "shape %v does not expand to %v", x.layout.Shape, s)
+	}
+	return x.expand(s)
+}
+
+func (x *Tensor) expand(s shape.Dims) *Tensor {
+	from := x.layout.Shape
+	if from == s {
+		return x
+	}
+	l, ok := x.layout.Expand(s)
+	if !ok {
+		fail("expand", ErrShape, []*Tensor{x}, "shape %v does not expand to %v", from, s)
+	}
+	return x.view("expand", l, func(_ *Context, g *Tensor) *Tensor { return g.sumTo(from) })
+}
+
+// Unsqueeze puts a dimension of size 1 before dimension i; negative i count from behind the last.
+func (x *Tensor) Unsqueeze(i int) *Tensor {
+	x.use("unsqueeze")
+	n := x.Rank() + 1
+	if i < -n || i >= n || n > shape.MaxRank {
+		fail("unsqueeze", ErrShape, []*Tensor{x}, "dimension %d is out of range for a result of rank %d", i, n)
+	}
+	if i < 0 {
+		i += n
+	}
+	from := x.layout.Shape
+	return x.view("unsqueeze", x.layout.Unsqueeze(i), func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
+}
+
+// Squeeze removes the given dimensions where their size is 1, or all such dimensions when none is given.
+func (x *Tensor) Squeeze(dims ...int) *Tensor {
+	x.use("squeeze")
+	mask, _ := x.axes("squeeze", dims)
+	l, from := x.layout, x.layout.Shape
+	for i := x.Rank() - 1; i >= 0; i-- {
+		if mask>>i&1 != 0 && l.Shape.At(i) == 1 {
+			l = l.Squeeze(i)
+		}
+	}
+	if l.Shape == from {
+		return x
+	}
+	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
+}
+
+// Narrow returns indices start … start+n-1 of a dimension.
+func (x *Tensor) Narrow(dim, start, n int) *Tensor {
+	x.use("narrow")
+	a := x.axis("narrow", dim)
+	size := 1
+	if x.Rank() > 0 {
+		size = x.layout.Shape.At(a)
+	}
+	if x.Rank() == 0 || start < 0 || n < 0 || start+n > size {
+		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+n, dim, size)
+	}
+	return x.view("narrow", x.layout.Narrow(a, start, n, 1), func(c *Context, g *Tensor) *Tensor {
+		return Apply(&embedFunc{to: c.n.operands[0].shape, axis: a, start: start}, g)
+	})
+}
+
+// Select returns index i of a dimension, without the dimension; negative i count from the end.
+func (x *Tensor) Select(dim, i int) *Tensor {
+	x.use("select")
+	a := x.axis("select", dim)
+	if x.Rank() == 0 || i < -x.layout.Shape.At(a) || i >= x.layout.Shape.At(a) {
+		fail("select", ErrIndex, []*Tensor{x}, "index %d is out of range for dimension %d", i, dim)
+	}
+	if i < 0 {
+		i += x.layout.Shape.At(a)
+	}
+	return x.view("select", x.layout.Select(a, i), func(c *Context, g *Tensor) *Tensor {
+		return Apply(&embedFunc{to: c.n.operands[0].shape, axis: a, start: i}, g.Unsqueeze(a))
+	})
+}
+
+// embedFunc sets its operand into zeros: the gradient of Narrow.
+type embedFunc struct {
+	to    shape.Dims
+	axis  int
+	start int
+}
+
+func (f *embedFunc) Name() string { return "narrow.grad" }
+
+func (f *embedFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	g := in[0]
+	y := c.Scope().On(g.Device()).Typed(g.dtype).Zeros(f.to.Slice()...)
+	y.Narrow(f.axis, f.start, g.layout.Shape.At(f.axis)).Copy(g)
+	return y
+}
+
+func (f *embedFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{g.Narrow(f.axis, f.start, c.n.operands[0].shape.At(f.axis))}
+}
+
+// Contiguous returns x itself if its elements lie densely in row-major order, else a copy that does.
+func (x *Tensor) Contiguous() *Tensor {
+	x.use("contiguous")
+	if x.layout.Contiguous() {
+		return x
+	}
+	return x.Clone()
+}
+
+// Clone returns a copy of x, contiguous, through which gradients flow.
+func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
