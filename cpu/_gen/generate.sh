@@ -3,3 +3,4 @@
 set -e
 cd "$(dirname "$0")"
 go run ./block -dir ../internal/asm
+go run ./gemm -dir ../internal/gemm

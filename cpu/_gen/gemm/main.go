@@ -1,0 +1,255 @@
+// Command gemm writes the matrix multiplication kernels of package gemm: for each height of a tile the loop over k that
+// keeps the tile of C in registers, and the transposing copies that pack operands.
+//
+//	go run ./gemm -dir ../internal/gemm
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// A tile is one kernel family: an element type on an instruction set.
+type tile struct {
+	isa    string // AVX2, AVX512
+	typ    string // float32, float64
+	bytes  int    // of a vector
+	rows   int    // greatest height
+	packed int    // elements from one k to the next in a packed panel of A
+}
+
+var tiles = []tile{
+	{"AVX2", "float32", 32, 6, 8}, {"AVX2", "float64", 32, 6, 8},
+	{"AVX512", "float32", 64, 14, 16}, {"AVX512", "float64", 64, 14, 16},
+}
+
+func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8}[t.typ] }
+
+func (t tile) suffix() string { return map[string]string{"float32": "F32", "float64": "F64"}[t.typ] + t.isa }
+
+func main() {
+	dir := flag.String("dir", "../internal/gemm", "folder of package gemm")
+	flag.Parse()
+	for _, isa := range []string{"AVX2", "AVX512"} {
+		b := build.NewContext()
+		b.ConstraintExpr("!noasm")
+		for _, t := range tiles {
+			if t.isa != isa {
+				continue
+			}
+			for h := 1; h <= t.rows; h++ {
+				micro(&ctx{b, t}, h)
+			}
+		}
+		if isa == "AVX512" {
+			transposeF32(b)
+			transposeF64(b)
+		}
+		f, err := b.Result()
+		if err == nil {
+			err = pass.Compile.Execute(f)
+		}
+		check(err)
+		cfg := printer.Config{Name: "cpu/_gen/gemm", Pkg: "gemm"}
+		for name, p := range map[string]printer.Printer{"_gen_amd64.s": printer.NewGoAsm(cfg), "_gen_amd64.go": printer.NewStubs(cfg)} {
+			text, err := p.Print(f)
+			check(err)
+			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), text, 0o644))
+		}
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gemm:", err)
+		os.Exit(1)
+	}
+}
+
+type ctx struct {
+	*build.Context
+	t tile
+}
+
+func (c *ctx) vec() reg.VecVirtual {
+	if c.t.bytes == 64 {
+		return c.ZMM()
+	}
+	return c.YMM()
+}
+
+func (c *ctx) broadcast(m operand.Mem, v reg.Register) {
+	if c.t.size() == 4 {
+		c.VBROADCASTSS(m, v)
+	} else {
+		c.VBROADCASTSD(m, v)
+	}
+}
+
+func (c *ctx) fma(x, y, acc reg.Register) {
+	if c.t.size() == 4 {
+		c.VFMADD231PS(x, y, acc)
+	} else {
+		c.VFMADD231PD(x, y, acc)
+	}
+}
+
+func (c *ctx) pointer(name string) reg.GPVirtual {
+	return c.Load(c.Param(name), c.GP64()).(reg.GPVirtual)
+}
+
+// elements loads a count of elements as a count of bytes.
+func (c *ctx) elements(name string) reg.GPVirtual {
+	r := c.pointer(name)
+	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.t.size()]), r)
+	return r
+}
+
+// micro emits the kernel of height h: 2 vectors wide, so that each broadcast element of A meets two of B.
+func micro(c *ctx, h int) {
+	t := c.t
+	width := 2 * t.bytes / t.size()
+	c.Function(fmt.Sprintf("micro%d%s", h, t.suffix()))
+	c.Attributes(build.NOSPLIT)
+	doc := []string{fmt.Sprintf("micro%d%s computes, for r < %d and j < %d, the sum over p < k of a[p*%d+r] * b[p*ldb+j], fused and in the order of p,", h, t.suffix(), h, width, t.packed)}
+	if t.bytes == 64 {
+		doc = append(doc, "and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.")
+	} else {
+		doc = append(doc, fmt.Sprintf("and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be %d.", width))
+	}
+	c.Doc(doc...)
+	c.Pragma("noescape")
+	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%[1]s, ldb int, c *%[1]s, ldc, w, accumulate int)", t.typ))
+	k, a, b, ldb := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.elements("ldb")
+	dst, ldc := c.pointer("c"), c.elements("ldc")
+	row := c.GP64()
+	c.MOVQ(dst, row)
+	for r := range h { // the tile of C is wanted at the end, and the wait for it would be long
+		c.PREFETCHT0(operand.Mem{Base: row})
+		c.PREFETCHT0(operand.Mem{Base: row, Disp: 2*t.bytes - 1})
+		if r < h-1 {
+			c.ADDQ(ldc, row)
+		}
+	}
+	acc := make([][2]reg.VecVirtual, h)
+	for r := range acc {
+		for v := range 2 {
+			acc[r][v] = c.vec()
+			if t.bytes == 64 {
+				c.VPXORD(acc[r][v], acc[r][v], acc[r][v])
+			} else {
+				c.VXORPS(acc[r][v], acc[r][v], acc[r][v])
+			}
+		}
+	}
+	const unroll = 4
+	ldb3 := c.GP64()
+	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
+	step := func(u int) {
+		m := operand.Mem{Base: b}
+		switch u {
+		case 1:
+			m.Index, m.Scale = ldb, 1
+		case 2:
+			m.Index, m.Scale = ldb, 2
+		case 3:
+			m.Index, m.Scale = ldb3, 1
+		}
+		b0, b1 := c.vec(), c.vec()
+		c.VMOVUPS(m, b0)
+		m.Disp = t.bytes
+		c.VMOVUPS(m, b1)
+		for r := range h {
+			x := c.vec()
+			c.broadcast(operand.Mem{Base: a, Disp: (u*t.packed + r) * t.size()}, x)
+			c.fma(b0, x, acc[r][0])
+			c.fma(b1, x, acc[r][1])
+		}
+	}
+	c.SUBQ(operand.I32(unroll), k)
+	c.JL(operand.LabelRef("rest"))
+	c.Label("loop")
+	for u := range unroll {
+		step(u)
+	}
+	c.ADDQ(operand.I32(unroll*t.packed*t.size()), a)
+	c.LEAQ(operand.Mem{Base: b, Index: ldb, Scale: 4}, b)
+	c.SUBQ(operand.I32(unroll), k)
+	c.JGE(operand.LabelRef("loop"))
+	c.Label("rest")
+	c.ADDQ(operand.I32(unroll), k)
+	c.JLE(operand.LabelRef("store"))
+	c.Label("single")
+	step(0)
+	c.ADDQ(operand.I32(t.packed*t.size()), a)
+	c.ADDQ(ldb, b)
+	c.DECQ(k)
+	c.JG(operand.LabelRef("single"))
+	c.Label("store")
+	var mask [2]reg.Register
+	if t.bytes == 64 {
+		w, bits, ones := c.pointer("w"), c.GP64(), c.GP64()
+		c.MOVQ(operand.I32(-1), ones)
+		c.BZHIQ(w, ones, bits)
+		for v := range mask {
+			mask[v] = c.K()
+			c.KMOVQ(bits, mask[v])
+			c.SHRQ(operand.U8(t.bytes/t.size()), bits)
+		}
+	}
+	how := c.pointer("accumulate")
+	c.TESTQ(how, how)
+	c.JEQ(operand.LabelRef("put"))
+	c.rows(acc, dst, ldc, mask, true)
+	c.VZEROUPPER()
+	c.RET()
+	c.Label("put")
+	c.rows(acc, dst, ldc, mask, false)
+	c.VZEROUPPER()
+	c.RET()
+}
+
+// rows stores the tile, or adds it to what is there.
+func (c *ctx) rows(acc [][2]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
+	row := c.GP64()
+	c.MOVQ(dst, row)
+	for r := range acc {
+		for v, x := range acc[r] {
+			m := operand.Mem{Base: row, Disp: v * c.t.bytes}
+			switch {
+			case mask[v] != nil && c.t.size() == 4:
+				if add {
+					c.VADDPS(m, x, mask[v], x)
+				}
+				c.VMOVUPS(x, mask[v], m)
+			case mask[v] != nil:
+				if add {
+					c.VADDPD(m, x, mask[v], x)
+				}
+				c.VMOVUPD(x, mask[v], m)
+			case c.t.size() == 4:
+				if add {
+					c.VADDPS(m, x, x)
+				}
+				c.VMOVUPS(x, m)
+			default:
+				if add {
+					c.VADDPD(m, x, x)
+				}
+				c.VMOVUPD(x, m)
+			}
+		}
+		if r < len(acc)-1 {
+			c.ADDQ(ldc, row)
+		}
+	}
+}

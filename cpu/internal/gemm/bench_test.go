@@ -1,0 +1,124 @@
+package gemm
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// team is a Parallel with one goroutine a processor that waits on a channel.
+type team struct {
+	wake chan struct{}
+	wg   sync.WaitGroup
+	next atomic.Int64
+	n    int
+	f    func(int)
+}
+
+func newTeam() *team {
+	t := &team{wake: make(chan struct{})}
+	for range runtime.GOMAXPROCS(0) - 1 {
+		go func() {
+			for range t.wake {
+				t.work()
+				t.wg.Done()
+			}
+		}()
+	}
+	return t
+}
+
+func (t *team) work() {
+	for {
+		i := int(t.next.Add(1)) - 1
+		if i >= t.n {
+			return
+		}
+		t.f(i)
+	}
+}
+
+func (t *team) run(n int, f func(int)) {
+	t.n, t.f = n, f
+	t.next.Store(0)
+	for range min(n, runtime.GOMAXPROCS(0)) - 1 {
+		t.wg.Add(1)
+		t.wake <- struct{}{}
+	}
+	t.work()
+	t.wg.Wait()
+}
+
+// peak is what all processors together do in the kernel on panels in the first-level cache.
+func peak(par Parallel) (gflops float64) {
+	kern := active32()
+	const k, repeat = 128, 2000
+	h := kern.height
+	procs := runtime.GOMAXPROCS(0)
+	type work struct{ a, b, c []float32 }
+	w := make([]work, procs)
+	for i := range w {
+		w[i] = work{aligned[float32](nil, k*kern.stride), aligned[float32](nil, k*kern.width), aligned[float32](nil, h*kern.width)}
+	}
+	start := time.Now()
+	par(procs, func(i int) {
+		for range repeat {
+			kern.micro[h](k, &w[i].a[0], &w[i].b[0], kern.width, &w[i].c[0], kern.width, kern.width, 0)
+		}
+	})
+	return float64(2*k*h*kern.width*repeat*procs) / float64(time.Since(start).Nanoseconds())
+}
+
+// BenchmarkF32 measures products alternately with the peak, since the clock and other processes change both: the figure
+// that counts is peak%, the median of the ratios.
+func BenchmarkF32(b *testing.B) {
+	par := newTeam().run
+	for _, c := range []struct {
+		name    string
+		m, n, k int
+		ta, tb  bool
+	}{
+		{"nn", 128, 128, 128, false, false}, {"nn", 256, 256, 256, false, false}, {"nn", 512, 512, 512, false, false},
+		{"nn", 1024, 1024, 1024, false, false}, {"nn", 2048, 2048, 2048, false, false},
+		{"nt", 64, 512, 784, false, true}, {"nn", 64, 784, 512, false, false}, {"tn", 512, 784, 64, true, false},
+		{"nt", 512, 512, 784, false, true}, {"nt", 768, 512, 128, false, true}, {"nt", 64, 10, 512, false, true},
+		{"nt", 32, 4096, 1024, false, true}, {"nt", 8, 512, 784, false, true}, {"nt", 1, 512, 784, false, true}, {"nn", 1, 512, 784, false, false},
+	} {
+		for _, v := range asm.Variants()[1:] {
+			b.Run(fmt.Sprintf("%s/%dx%dx%d/%s", c.name, c.m, c.n, c.k, v), func(b *testing.B) {
+				defer asm.Use(v)()
+				x, y, z := make([]float32, c.m*c.k), make([]float32, c.k*c.n), make([]float32, c.m*c.n)
+				ars, acs, brs, bcs := c.k, 1, c.n, 1
+				if c.ta {
+					ars, acs = 1, c.m
+				}
+				if c.tb {
+					brs, bcs = 1, c.k
+				}
+				flops := 2 * c.m * c.n * c.k
+				repeat := max(1, 20_000_000/flops)
+				var rates, ratios []float64
+				for b.Loop() {
+					top := peak(par)
+					start := time.Now()
+					for range repeat {
+						F32(par, c.m, c.n, c.k, x, ars, acs, y, brs, bcs, z, c.n, 1, false)
+					}
+					rate := float64(flops*repeat) / float64(time.Since(start).Nanoseconds())
+					rates, ratios = append(rates, rate), append(ratios, 100*rate/top)
+				}
+				slices.Sort(rates)
+				slices.Sort(ratios)
+				b.ReportMetric(rates[len(rates)/2], "GFLOP/s")
+				b.ReportMetric(ratios[len(ratios)/2], "peak%")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}

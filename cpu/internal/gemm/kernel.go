@@ -1,0 +1,71 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// A kernel is what one variant brings to the blocked algorithm.
+type kernel[T float] struct {
+	height, width int // of a tile of C
+	stride        int // elements from one k to the next in a packed panel of A, at least height
+	block         int // greatest length of a block of k
+	masked        bool
+	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and j < w. Without masked,
+	// w must be width.
+	micro []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)
+	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k, a multiple of step. It may be nil.
+	transpose   func(dst *T, ldd int, src *T, rs, h, k int)
+	group, step int
+	dot         func(a, b []T) T
+}
+
+var generic32 = kernel[float32]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float32](), dot: asm.DotF32}
+var generic64 = kernel[float64]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float64](), dot: asm.DotF64}
+
+func active32() *kernel[float32] {
+	if k := kernels32[asm.Active()]; k != nil {
+		return k
+	}
+	return &generic32
+}
+
+func active64() *kernel[float64] {
+	if k := kernels64[asm.Active()]; k != nil {
+		return k
+	}
+	return &generic64
+}
+
+// microGo returns the kernels in plain Go, by height.
+func microGo[T float]() (fs []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)) {
+	for h := range 5 {
+		fs = append(fs, func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int) {
+			tile4x4(h, k, a, b, ldb, c, ldc, w, accumulate != 0)
+		})
+	}
+	return fs
+}
+
+func tile4x4[T float](h, k int, a, b *T, ldb int, c *T, ldc, w int, accumulate bool) {
+	var acc [16]T
+	pa, pb := unsafe.Slice(a, 4*k), unsafe.Slice(b, (k-1)*ldb+4)
+	for p := range k {
+		x, y := pa[4*p:4*p+4:4*p+4], pb[p*ldb:p*ldb+4:p*ldb+4]
+		y0, y1, y2, y3 := y[0], y[1], y[2], y[3]
+		for r := range 4 {
+			z := acc[4*r : 4*r+4 : 4*r+4]
+			z[0] += T(x[r] * y0)
+			z[1] += T(x[r] * y1)
+			z[2] += T(x[r] * y2)
+			z[3] += T(x[r] * y3)
+		}
+	}
+	dst := unsafe.Slice(c, (h-1)*ldc+w)
+	for r := range h {
+		for j := range w {
+			put(dst, r*ldc+j, acc[4*r+j], accumulate)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package gemm
+
+import "unsafe"
+
+// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. Elements of dst between h and ldd get some value
+// that the kernels may compute with but do not store.
+func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
+	switch {
+	case ks == 1 && kern.transpose != nil:
+		kern.packTransposed(dst, ldd, src, rs, h, k)
+	case rs == 1 && ldd == 32:
+		packRows[T, [32]T](dst, ldd, src, ks, h, k)
+	case rs == 1 && ldd == 16:
+		packRows[T, [16]T](dst, ldd, src, ks, h, k)
+	case rs == 1 && ldd == 8:
+		packRows[T, [8]T](dst, ldd, src, ks, h, k)
+	default:
+		for p := range k {
+			d := dst[p*ldd : p*ldd+ldd]
+			s := src[p*ks:]
+			for r := range h {
+				d[r] = s[r*rs]
+			}
+			clear(d[h:])
+		}
+	}
+}
+
+// packRows packs what is contiguous across the panel. Whole rows are copied even where the panel is narrower, as far as
+// the source goes.
+func packRows[T float, Row any](dst []T, ldd int, src []T, ks, h, k int) {
+	for p := range k {
+		d, s := dst[p*ldd:p*ldd+ldd], src[p*ks:]
+		if len(s) >= ldd {
+			*(*Row)(unsafe.Pointer(&d[0])) = *(*Row)(unsafe.Pointer(&s[0]))
+		} else {
+			copy(d, s[:h])
+			clear(d[h:])
+		}
+	}
+}
+
+// packTransposed packs what is contiguous along k. Missing rows repeat the last, missing groups of rows are zero.
+func (kern *kernel[T]) packTransposed(dst []T, ldd int, src []T, rs, h, k int) {
+	whole := k - k%kern.step
+	for g := 0; g < ldd; g += kern.group {
+		if g >= h {
+			for p := range k {
+				clear(dst[p*ldd+g : p*ldd+ldd])
+			}
+			return
+		}
+		if whole > 0 {
+			kern.transpose(&dst[g], ldd, &src[g*rs], rs, h-g, whole)
+		}
+		for p := whole; p < k; p++ {
+			for r := range kern.group {
+				dst[p*ldd+g+r] = src[min(g+r, h-1)*rs+p]
+			}
+		}
+	}
+}
+
+// rowOffsets returns where 16 rows at distance rs begin, of which only h exist: the last is repeated.
+func rowOffsets(rs, h int) (rows [16]int) {
+	for r := range rows {
+		rows[r] = min(r, h-1) * rs
+	}
+	return rows
+}

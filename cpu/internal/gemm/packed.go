@@ -1,0 +1,217 @@
+package gemm
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// groupLimit bounds m, n and k of what is packed at once: at most 16 MiB of B and about as much of A for float32.
+const groupLimit = 2048
+
+// A job is one product on its way through the blocked algorithm, with the buffers that it packs into. Its methods pack and
+// tiles are the tasks of the workers.
+type job[T float] struct {
+	kern       *kernel[T]
+	m, n, k    int
+	a, b, c    operand[T]
+	accumulate bool
+
+	block          int // length of a block of k
+	m0, n0, k0     int // the group being worked on
+	mg, ng, kg     int
+	repackB        bool
+	panelsA        int // in the group
+	panelsB        int
+	perPackA       int // panels a packing task
+	perPackB       int
+	packTasksB     int
+	tileA, tileB   int // panels a tile task
+	tilesB         int
+	inPlace        bool // B is read where it is, but for its last, narrower panel
+	bufA, bufB     []T
+	packFn, tileFn func(int) // the tasks as values, made once
+	dotsFn         func(int)
+}
+
+type pool[T float] struct {
+	jobs, scratch sync.Pool
+}
+
+var (
+	poolF32 pool[float32]
+	poolF64 pool[float64]
+)
+
+func (p *pool[T]) get() *job[T] {
+	if j, ok := p.jobs.Get().(*job[T]); ok {
+		return j
+	}
+	j := &job[T]{}
+	j.packFn, j.tileFn, j.dotsFn = j.pack, func(i int) { j.tile(p, i) }, j.dotTask
+	return j
+}
+
+func (p *pool[T]) put(j *job[T]) {
+	j.a, j.b, j.c = operand[T]{}, operand[T]{}, operand[T]{}
+	p.jobs.Put(j)
+}
+
+// aligned returns n elements at a multiple of 64 bytes, in buf if it is large enough.
+func aligned[T float](buf []T, n int) []T {
+	if cap(buf) >= n {
+		return buf[:n]
+	}
+	size := int(unsafe.Sizeof(*new(T)))
+	buf = make([]T, n+64/size)
+	skip := int(-uintptr(unsafe.Pointer(&buf[0]))%64) / size
+	return buf[skip : skip+n]
+}
+
+func ceil(a, b int) int { return (a + b - 1) / b }
+
+// packed is the blocked algorithm: groups of k, n and m; in each, the panels of A and B are packed in parallel, then the
+// tiles of C are computed in parallel.
+func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+	j := pool.get()
+	defer pool.put(j)
+	j.kern, j.m, j.n, j.k, j.a, j.b, j.c = kern, m, n, k, a, b, c
+	// Blocks of about equal length, a function of k alone.
+	j.block = min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
+	groupK := max(1, groupLimit/j.block) * j.block
+	j.inPlace = b.cs == 1 && m <= 2*kern.height
+	for k0 := 0; k0 < k; k0 += groupK {
+		j.k0, j.kg = k0, min(groupK, k-k0)
+		j.accumulate = accumulate || k0 > 0
+		for n0 := 0; n0 < n; n0 += groupLimit {
+			j.n0, j.ng = n0, min(groupLimit, n-n0)
+			for m0 := 0; m0 < m; m0 += groupLimit {
+				j.m0, j.mg, j.repackB = m0, min(groupLimit, m-m0), m0 == 0
+				j.run(par)
+			}
+		}
+	}
+}
+
+const (
+	packWork = 1 << 14 // elements a packing task
+	minTasks = 8       // tiles that a product is cut into if they stay large enough
+	tileWork = 1 << 19 // multiplications that a tile task should have
+)
+
+// run packs and multiplies one group.
+func (j *job[T]) run(par Parallel) {
+	kern := j.kern
+	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
+	j.bufA = aligned(j.bufA, j.panelsA*j.kg*kern.stride)
+	j.bufB = aligned(j.bufB, j.offsetB(j.panelsB-1)+j.kg*kern.width)
+	j.perPackA = max(1, packWork/(j.kg*kern.stride))
+	j.perPackB = max(1, packWork/(j.kg*kern.width))
+	j.packTasksB = 0
+	if j.repackB {
+		j.packTasksB = ceil(j.panelsB, j.perPackB)
+		if j.inPlace {
+			j.packTasksB = min(1, j.ng%kern.width)
+		}
+	}
+	par(j.packTasksB+ceil(j.panelsA, j.perPackA), j.packFn)
+
+	j.tileA, j.tileB = min(12, j.panelsA), min(8, j.panelsB)
+	for ceil(j.panelsA, j.tileA)*ceil(j.panelsB, j.tileB) < minTasks && (j.tileA > 1 || j.tileB > 1) &&
+		j.tileA*kern.height*j.tileB*kern.width*j.kg > tileWork {
+		if j.tileA*kern.height > j.tileB*kern.width && j.tileA > 1 || j.tileB == 1 {
+			j.tileA = ceil(j.tileA, 2)
+		} else {
+			j.tileB = ceil(j.tileB, 2)
+		}
+	}
+	j.tilesB = ceil(j.panelsB, j.tileB)
+	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
+}
+
+// rowsOf returns the first row of panel i of A, in the group, and its height: heights differ by one at most.
+func (j *job[T]) rowsOf(i int) (row, h int) {
+	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
+	if i < longer {
+		return i * (h + 1), h + 1
+	}
+	return i*h + longer, h
+}
+
+// offsetB returns where panel p of B begins in its buffer, which holds only the last one if B is read in place.
+func (j *job[T]) offsetB(p int) int {
+	if j.inPlace {
+		return 0
+	}
+	return p * j.kg * j.kern.width
+}
+
+// pack is the i-th packing task: panels of B first, then of A.
+func (j *job[T]) pack(i int) {
+	kern := j.kern
+	if i < j.packTasksB {
+		first, last := i*j.perPackB, min((i+1)*j.perPackB, j.panelsB)
+		if j.inPlace {
+			first, last = j.panelsB-1, j.panelsB
+		}
+		for p := first; p < last; p++ {
+			col := p * kern.width
+			src := j.b.data[j.k0*j.b.rs+(j.n0+col)*j.b.cs:]
+			kern.pack(j.bufB[j.offsetB(p):], kern.width, src, j.b.cs, j.b.rs, min(kern.width, j.ng-col), j.kg)
+		}
+		return
+	}
+	i -= j.packTasksB
+	for p := i * j.perPackA; p < min((i+1)*j.perPackA, j.panelsA); p++ {
+		row, h := j.rowsOf(p)
+		src := j.a.data[(j.m0+row)*j.a.rs+j.k0*j.a.cs:]
+		kern.pack(j.bufA[p*j.kg*kern.stride:], kern.stride, src, j.a.rs, j.a.cs, h, j.kg)
+	}
+}
+
+// tile is the i-th task of the multiplication: some panels of A with some of B, over all blocks of k in order.
+func (j *job[T]) tile(pool *pool[T], i int) {
+	kern := j.kern
+	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
+	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
+	var scratch *[512]T // a tile of C, for what the kernel cannot store
+	if j.c.cs != 1 || !kern.masked && b1 == j.panelsB && j.ng%kern.width != 0 {
+		scratch, _ = pool.scratch.Get().(*[512]T)
+		if scratch == nil {
+			scratch = new([512]T)
+		}
+		defer pool.scratch.Put(scratch)
+	}
+	for k0 := 0; k0 < j.kg; k0 += j.block {
+		kc := min(j.block, j.kg-k0)
+		add := 0
+		if j.accumulate || k0 > 0 {
+			add = 1
+		}
+		for pa := a0; pa < a1; pa++ {
+			row, h := j.rowsOf(pa)
+			a := &j.bufA[pa*j.kg*kern.stride+k0*kern.stride]
+			micro := kern.micro[h]
+			at := (j.m0+row)*j.c.rs + j.n0*j.c.cs
+			for pb := b0; pb < b1; pb++ {
+				col := pb * kern.width
+				w := min(kern.width, j.ng-col)
+				b, ldb := (*T)(nil), kern.width
+				if j.inPlace && w == kern.width {
+					b, ldb = &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs
+				} else {
+					b = &j.bufB[j.offsetB(pb)+k0*kern.width]
+				}
+				if j.c.cs == 1 && (kern.masked || w == kern.width) {
+					micro(kc, a, b, ldb, &j.c.data[at+col], j.c.rs, w, add)
+					continue
+				}
+				micro(kc, a, b, ldb, &scratch[0], kern.width, kern.width, 0)
+				for r := range h {
+					for q, s := range scratch[r*kern.width : r*kern.width+w] {
+						put(j.c.data, at+r*j.c.rs+(col+q)*j.c.cs, s, add != 0)
+					}
+				}
+			}
+		}
+	}
+}
