@@ -1,0 +1,233 @@
+package ptxvm
+
+import "math"
+
+// Floating-point lane operations. Each result is rounded once to its type; products are converted explicitly so that Go never fuses.
+
+func addF32(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u32(canon(f32(a[l]) + f32(b[l])))
+	}
+}
+func subF32(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u32(canon(f32(a[l]) - f32(b[l])))
+	}
+}
+func mulF32(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u32(canon(f32(a[l]) * f32(b[l])))
+	}
+}
+func fmaF32(d, a, b, c *lanes) {
+	for l := range d {
+		p := float64(f32(a[l])) * float64(f32(b[l]))
+		s := p + float64(f32(c[l]))
+		if sb := math.Float64bits(s); sb&0x1fffffff == 0x10000000 || sb>>52&0x7ff < 1023-125 {
+			s = addOdd(p, float64(f32(c[l])))
+		}
+		d[l] = u32(canon(float32(s)))
+	}
+}
+func addF64(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u64(f64(a[l]) + f64(b[l]))
+	}
+}
+func subF64(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u64(f64(a[l]) - f64(b[l]))
+	}
+}
+func mulF64(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u64(float64(f64(a[l]) * f64(b[l])))
+	}
+}
+func fmaF64(d, a, b, c *lanes) {
+	for l := range d {
+		d[l] = u64(math.FMA(f64(a[l]), f64(b[l]), f64(c[l])))
+	}
+}
+func divF32(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u32(canon(f32(a[l]) / f32(b[l])))
+	}
+}
+func maxF32(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u32(max32(f32(a[l]), f32(b[l])))
+	}
+}
+func minF32(d, a, b, _ *lanes) {
+	for l := range d {
+		d[l] = u32(min32(f32(a[l]), f32(b[l])))
+	}
+}
+
+// max32 drops a NaN operand; +0 is larger than -0; two NaNs give the canonical one.
+func max32(x, y float32) float32 {
+	switch {
+	case x > y:
+		return x
+	case x < y:
+		return y
+	case x != x:
+		return canon(y)
+	case y != y:
+		return x
+	case signBit32(x):
+		return y
+	}
+	return x
+}
+
+// f32Op is a float operation on up to three single-precision operands.
+type f32Op func(a, b, c float32) float32
+
+func min32(x, y float32) float32 {
+	if x != x && y != y {
+		return nan32()
+	}
+	return -max32(-x, -y)
+}
+
+var f32Ops = map[string]f32Op{
+	"add": func(a, b, _ float32) float32 { return a + b },
+	"sub": func(a, b, _ float32) float32 { return a - b },
+	"mul": func(a, b, _ float32) float32 { return a * b },
+	"fma": fma32,
+	"div": func(a, b, _ float32) float32 { return a / b },
+	"min": func(a, b, _ float32) float32 { return min32(a, b) },
+	"max": func(a, b, _ float32) float32 { return max32(a, b) },
+	"abs": func(a, _, _ float32) float32 { return math.Float32frombits(math.Float32bits(a) &^ (1 << 31)) },
+	"neg": func(a, _, _ float32) float32 { return -a },
+
+	"minNaN": nanAware(func(a, b, _ float32) float32 { return min32(a, b) }),
+	"maxNaN": nanAware(func(a, b, _ float32) float32 { return max32(a, b) }),
+}
+
+type f64Op func(a, b, c float64) float64
+
+var f64Ops = map[string]f64Op{
+	"div": func(a, b, _ float64) float64 { return a / b },
+	"min": func(a, b, _ float64) float64 { return minMax64(a, b, false) },
+	"max": func(a, b, _ float64) float64 { return minMax64(a, b, true) },
+}
+
+func minMax64(a, b float64, wantMax bool) float64 {
+	switch {
+	case a != a:
+		return b
+	case b != b:
+		return a
+	case wantMax:
+		return math.Max(a, b)
+	}
+	return math.Min(a, b)
+}
+
+// liftF32 makes a lane operation of f with flushing, saturation, and .relu as asked.
+func liftF32(f f32Op, ftz, sat bool) laneFn {
+	return func(d, a, b, c *lanes) {
+		for l := range d {
+			x, y, z := f32(a[l]), f32(b[l]), f32(c[l])
+			if ftz {
+				x, y, z = ftz32(x), ftz32(y), ftz32(z)
+			}
+			r := canon(f(x, y, z))
+			if ftz {
+				r = ftz32(r)
+			}
+			if sat {
+				r = sat32(r)
+			}
+			d[l] = u32(r)
+		}
+	}
+}
+
+// sat32 clamps to [+0, 1]; NaN gives +0.
+func sat32(x float32) float32 {
+	switch {
+	case x >= 1:
+		return 1
+	case x > 0:
+		return x
+	}
+	return 0
+}
+
+func liftF64(f f64Op) laneFn {
+	return func(d, a, b, c *lanes) {
+		for l := range d {
+			d[l] = u64(f(f64(a[l]), f64(b[l]), f64(c[l])))
+		}
+	}
+}
+
+// narrowFloat describes arithmetic of the two 16-bit formats: computed in float32, where one operation on 8 or 11 bits followed by one more
+// rounding equals a single rounding (24 >= 2p+2), but for fma.
+type narrowFloat struct {
+	f    *format
+	to   func(uint64) float32
+	from func(float32) uint64
+}
+
+var (
+	halfFloat  = narrowFloat{fmtF16, f16, toF16}
+	brainFloat = narrowFloat{fmtBF16, bf16, toBF16}
+)
+
+func (n narrowFloat) op(name string, ftz, sat, relu bool) func(a, b, c uint64) uint64 {
+	f := f32Ops[name]
+	sub := n.f.prec - 1 // a value is subnormal when its exponent field is zero
+	flush := func(v uint64) uint64 {
+		if ftz && v>>sub&(1<<n.f.ebits-1) == 0 {
+			return v & 0x8000
+		}
+		return v
+	}
+	return func(a, b, c uint64) uint64 {
+		x, y, z := n.to(flush(a&0xffff)), n.to(flush(b&0xffff)), n.to(flush(c&0xffff))
+		var r uint64
+		switch name {
+		case "fma":
+			r = fmaNarrow(n.f, x, y, z)
+		case "neg":
+			r = flush(a&0xffff) ^ 0x8000
+			return r
+		case "abs":
+			r = flush(a&0xffff) &^ 0x8000
+			return r
+		default:
+			r = n.from(f(x, y, z))
+		}
+		r = flush(r)
+		v := n.to(r)
+		if sat {
+			r = n.from(sat32(v))
+		}
+		if relu && !(v > 0) && v == v {
+			r = 0
+		}
+		return r
+	}
+}
+
+// pair applies a 16-bit operation to both halves.
+func pair(f func(a, b, c uint64) uint64) func(a, b, c uint64) uint64 {
+	return func(a, b, c uint64) uint64 {
+		return f(a&0xffff, b&0xffff, c&0xffff) | f(a>>16&0xffff, b>>16&0xffff, c>>16&0xffff)<<16
+	}
+}
+
+// nanAware makes min and max return the canonical NaN where an operand is one.
+func nanAware(f f32Op) f32Op {
+	return func(a, b, c float32) float32 {
+		if a != a || b != b {
+			return nan32()
+		}
+		return f(a, b, c)
+	}
+}

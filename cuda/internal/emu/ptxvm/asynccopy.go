@@ -1,0 +1,161 @@
+package ptxvm
+
+import "math/bits"
+
+// asyncCopy is a cp.async in flight. It is executed when its thread waits for it, the latest point that the ISA allows.
+type asyncCopy struct {
+	lane  int
+	group uint32 // number of groups its lane had committed when it was issued
+	off   int    // shared offset
+	size  int
+	n     int // source bytes, the rest is zero
+	src   *region
+	at    uint64
+	pc    int32
+}
+
+// copyAsync decodes cp.async, its commit_group, wait_group and wait_all.
+func copyAsync(d *decoder) {
+	if !d.take("async") {
+		d.fail("unknown or unsupported instruction %s", d.stmt.op)
+	}
+	d.need(80, 7, 0)
+	d.e.usesAsync = true
+	x := d.extra()
+	switch {
+	case d.take("commit_group"):
+		d.args(0)
+		d.run(func(w *warp, _ *inst, m uint32) {
+			for ; m != 0; m &= m - 1 {
+				w.groups[bits.TrailingZeros32(m)]++
+			}
+		})
+	case d.take("wait_group"):
+		n := uint32(d.number(d.args(1)[0], 1<<20))
+		d.run(func(w *warp, in *inst, m uint32) { w.waitCopies(in, m, n, false) })
+	case d.take("wait_all"):
+		d.args(0)
+		d.run(func(w *warp, in *inst, m uint32) { w.waitCopies(in, m, 0, true) })
+	default:
+		ca := d.take("ca")
+		if !ca && !d.take("cg") {
+			d.fail("unknown or unsupported instruction %s", d.stmt.op)
+		}
+		if d.oneOf("shared", "shared::cta") < 0 || !d.take("global") {
+			d.fail("%s needs .shared.global", d.stmt.op)
+		}
+		d.oneOf("L2::64B", "L2::128B", "L2::256B")
+		a := d.stmt.args
+		if len(a) != 3 && len(a) != 4 {
+			d.fail("%s takes destination, source, size and optionally source size", d.stmt.op)
+		}
+		x.size = int(d.number(a[2], 16))
+		if x.size != 16 && (!ca || x.size != 4 && x.size != 8) {
+			d.fail("%s: size %d is not allowed (.ca: 4, 8, 16; .cg: 16)", d.stmt.op, x.size)
+		}
+		d.in.a, x.off, _ = d.mem(a[0], spShared)
+		var srcOff int64
+		d.in.b, srcOff, _ = d.mem(a[1], spGlobal)
+		x.count = d.constant(uint64(x.size))
+		if len(a) == 4 {
+			x.count = d.src(a[3], U32)
+		}
+		d.run(func(w *warp, in *inst, m uint32) { w.issueCopy(in, m, uint64(srcOff)) })
+	}
+}
+
+func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
+	x, s := in.x, &w.cta.shared
+	w.need(in, m, in.b, x.count)
+	pc := w.pc
+	src, count := &w.r[in.b], &w.r[x.count]
+	st := &w.cta.stats
+	// sources first: they share w.addr with the destinations
+	first := len(w.pending)
+	var zero uint32
+	for l := range w.addr {
+		w.addr[l] = src[l] + srcOff
+	}
+	var read uint32
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		c := asyncCopy{lane: l, group: w.groups[l], size: x.size, n: int(uint32(count[l])), pc: pc}
+		if c.n > x.size {
+			w.fault(OutOfBounds, in, l, "source size %d exceeds the copy size %d", c.n, x.size)
+		}
+		if w.addr[l]&uint64(x.size-1) != 0 {
+			w.globalFault(in, l, Misaligned, w.addr[l], x.size)
+		}
+		switch {
+		case c.n == x.size:
+			c.src, c.at = w.globalSpan(in, l, x.size, shReady)
+			read |= 1 << l
+		case c.n > 0:
+			w.globalBytes(in, l, c.n)
+			c.src, c.at = w.last, w.addr[l]-w.last.base
+			read |= 1 << l
+		default:
+			zero |= 1 << l
+		}
+		w.pending = append(w.pending, c)
+	}
+	st.GlobalLoads++
+	w.coalesce(read, x.size)
+	w.addresses(in, m)
+	w.conflicts(m, x.size)
+	for i := first; i < len(w.pending); i++ {
+		c := &w.pending[i]
+		c.off = w.sharedSpan(in, c.lane, x.size)
+		w.notPending(in, c.lane, c.off, x.size, "overwrites")
+		w.trackWrite(in, c.lane, c.off, x.size, pc+1, async, false)
+		for k := c.off; k < c.off+x.size; k += 4 {
+			s.pend[k>>2] = int32(w.id*32+c.lane) + 1
+			s.pendPC[k>>2] = pc
+		}
+	}
+}
+
+// globalBytes checks n bytes one by one, for sources shorter than the copy.
+func (w *warp) globalBytes(in *inst, l, n int) {
+	a := w.addr[l]
+	for i := n - 1; i >= 0; i-- {
+		w.addr[l] = a + uint64(i)
+		r, off := w.globalSpan(in, l, 1, shReady)
+		if i == 0 {
+			if uint64(n) > r.size-off {
+				w.globalFault(in, l, OutOfBounds, a, n)
+			}
+			w.last = r
+		}
+	}
+	w.addr[l] = a
+}
+
+// waitCopies completes the copies of the lanes of m but for their n newest groups; all includes copies not committed.
+//
+//go:norace
+func (w *warp) waitCopies(in *inst, m uint32, n uint32, all bool) {
+	s := &w.cta.shared
+	keep := w.pending[:0]
+	for _, c := range w.pending {
+		if m>>c.lane&1 == 0 || !all && c.group+n >= w.groups[c.lane] {
+			keep = append(keep, c)
+			continue
+		}
+		dst := s.data[c.off : c.off+c.size]
+		clear(dst)
+		if c.n > 0 {
+			copy(dst, c.src.data[c.at:c.at+uint64(c.n)])
+		}
+		for k := c.off; k < c.off+c.size; k++ {
+			s.init[k] = 1
+		}
+		for k := c.off; k < c.off+c.size; k += 4 {
+			s.pend[k>>2] = 0
+		}
+		w.addr[c.lane] = uint64(c.off) + sharedOrigin
+		w.trackWrite(&w.cta.entry.code[c.pc], c.lane, c.off, c.size, c.pc+1, async, false)
+	}
+	w.pending = keep
+	_ = in
+}

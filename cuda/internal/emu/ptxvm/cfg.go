@@ -1,0 +1,103 @@
+package ptxvm
+
+// reconverge sets rpc of every branch: the first instruction of its block's immediate post-dominator. Only the last exit of the text counts as
+// an exit; lanes that leave by an earlier one just drop out, so that the rest still meets. Post-dominators follow Cooper, Harvey and
+// Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
+func reconverge(code []inst) {
+	n := len(code)
+	// The graph has a node an instruction; only branches have two successors.
+	succ := func(i int) (a, b int) {
+		in := &code[i]
+		switch {
+		case in.kind == kBranch && in.guard == 0:
+			return int(in.target), -1
+		case in.kind == kBranch:
+			return i + 1, int(in.target)
+		case in.kind == kExit && in.guard == 0:
+			return -1, -1
+		}
+		return i + 1, -1
+	}
+	preds := make([][]int32, n)
+	for i := range code {
+		a, b := succ(i)
+		if a >= 0 {
+			preds[a] = append(preds[a], int32(i))
+		}
+		if b >= 0 && b != a {
+			preds[b] = append(preds[b], int32(i))
+		}
+	}
+	exit := n - 1 // the appended ret; where nothing reaches it, the last unguarded exit before
+	for exit > 0 && len(preds[exit]) == 0 {
+		exit--
+		for exit > 0 && !(code[exit].kind == kExit && code[exit].guard == 0) {
+			exit--
+		}
+	}
+	// postorder of the reversed graph from the exit
+	num := make([]int32, n) // 0: not reached
+	var order []int32
+	type frame struct{ node, next int32 }
+	stack := []frame{{int32(exit), 0}}
+	seen := make([]bool, n)
+	seen[exit] = true
+	for len(stack) > 0 {
+		f := &stack[len(stack)-1]
+		if int(f.next) < len(preds[f.node]) {
+			p := preds[f.node][f.next]
+			f.next++
+			if !seen[p] {
+				seen[p] = true
+				stack = append(stack, frame{p, 0})
+			}
+			continue
+		}
+		order = append(order, f.node)
+		num[f.node] = int32(len(order))
+		stack = stack[:len(stack)-1]
+	}
+	idom := make([]int32, n)
+	for i := range idom {
+		idom[i] = -1
+	}
+	idom[exit] = int32(exit)
+	intersect := func(a, b int32) int32 {
+		for a != b {
+			for num[a] < num[b] {
+				a = idom[a]
+			}
+			for num[b] < num[a] {
+				b = idom[b]
+			}
+		}
+		return a
+	}
+	for changed := true; changed; {
+		changed = false
+		for k := len(order) - 2; k >= 0; k-- {
+			i := order[k]
+			a, b := succ(int(i))
+			d := int32(-1)
+			for _, s := range [2]int{a, b} {
+				if s < 0 || idom[s] < 0 {
+					continue
+				}
+				if d < 0 {
+					d = int32(s)
+				} else {
+					d = intersect(d, int32(s))
+				}
+			}
+			if d != idom[i] {
+				idom[i] = d
+				changed = true
+			}
+		}
+	}
+	for i := range code {
+		if code[i].kind == kBranch && seen[i] && i != exit {
+			code[i].rpc = idom[i]
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package ptxvm
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// cta runs one block at a time; a worker reuses it from block to block.
+type cta struct {
+	launch   *Launch
+	entry    *Entry
+	id       [3]uint32
+	index    uint64
+	warps    []*warp
+	live     int // warps not done
+	stats    Stats
+	maxSteps int64
+	start    time.Time
+	shared   sharedMemory
+	barriers [16]ctaBarrier
+	fence    atomic.Uint64 // fences order host memory accesses through it
+	abort    func() bool   // asked between slices
+}
+
+// slice is how many instructions a warp executes before another gets its turn.
+const slice = 256
+
+func newCTA(l *Launch, globals map[*variable]uint64) *cta {
+	e := l.Entry
+	c := &cta{launch: l, entry: e, maxSteps: l.MaxSteps}
+	if c.maxSteps <= 0 {
+		c.maxSteps = defaultMaxSteps
+	}
+	threads := int(l.Block[0] * l.Block[1] * l.Block[2])
+	n := (threads + 31) / 32
+	c.shared.setup(e.dynOffset+int(l.DynShared), n, e.usesAsync)
+	for i := range n {
+		w := &warp{r: make([]lanes, e.nreg), wm: make([]uint32, e.nreg), p: make([]uint32, e.npred), pm: make([]uint32, e.npred), id: i, cta: c}
+		w.vc = make([]uint32, n)
+		if e.Local > 0 {
+			w.local, w.localInit = make([]byte, 32*e.Local), make([]byte, 32*e.Local)
+		}
+		for _, k := range e.consts {
+			v := k.val
+			if k.global != nil {
+				v += globals[k.global]
+			}
+			if k.dyn {
+				v += uint64(e.dynOffset)
+			}
+			for j := range w.r[k.slot] {
+				w.r[k.slot][j] = v
+			}
+		}
+		for _, s := range e.specials {
+			c.fillSpecial(w, s)
+		}
+		c.warps = append(c.warps, w)
+	}
+	return c
+}
+
+// thread returns %tid of a linear thread index.
+func (c *cta) thread(i int) [3]uint32 {
+	b := c.launch.Block
+	t := uint32(i)
+	return [3]uint32{t % b[0], t / b[0] % b[1], t / (b[0] * b[1])}
+}
+
+func (c *cta) fillSpecial(w *warp, s specialUse) {
+	l := c.launch
+	for i := range w.r[s.slot] {
+		tid := c.thread(w.id*32 + i)
+		var v uint64
+		switch s.sr {
+		case srTidX, srTidY, srTidZ:
+			v = uint64(tid[s.sr-srTidX])
+		case srNtidX, srNtidY, srNtidZ:
+			v = uint64(l.Block[s.sr-srNtidX])
+		case srCtaidX, srCtaidY, srCtaidZ:
+			v = uint64(c.id[s.sr-srCtaidX])
+		case srNctaidX, srNctaidY, srNctaidZ:
+			v = uint64(l.Grid[s.sr-srNctaidX])
+		case srLaneid:
+			v = uint64(i)
+		case srWarpid:
+			v = uint64(w.id)
+		case srNwarpid:
+			v = uint64(len(c.warps))
+		case srSmid:
+			v = c.index % uint64(numSM(l.SM))
+		case srNsmid:
+			v = uint64(numSM(l.SM))
+		case srMaskEq:
+			v = 1 << i
+		case srMaskLt:
+			v = 1<<i - 1
+		case srMaskLe:
+			v = 2<<i - 1
+		case srMaskGt:
+			v = 0xffffffff &^ (2<<i - 1)
+		case srMaskGe:
+			v = 0xffffffff &^ (1<<i - 1)
+		case srDynShared:
+			v = uint64(l.DynShared)
+		case srTotalShared:
+			v = uint64(c.entry.dynOffset) + uint64(l.DynShared)
+		}
+		w.r[s.slot][i] = v
+	}
+}
+
+// numSM is the number of multiprocessors announced: those of A100 and H100.
+func numSM(sm int) int {
+	if sm >= 90 {
+		return 132
+	}
+	return 108
+}
+
+func (c *cta) reset(index uint64) {
+	g := c.launch.Grid
+	c.index = index
+	c.id = [3]uint32{uint32(index % uint64(g[0])), uint32(index / uint64(g[0]) % uint64(g[1])), uint32(index / (uint64(g[0]) * uint64(g[1])))}
+	b := c.launch.Block
+	threads := int(b[0] * b[1] * b[2])
+	c.live = len(c.warps)
+	c.shared.reset()
+	for i := range c.barriers {
+		c.barriers[i].reset()
+	}
+	for i, w := range c.warps {
+		clear(w.wm)
+		clear(w.pm)
+		w.wm[0], w.pm[0], w.p[0] = fullMask, fullMask, fullMask
+		for _, k := range c.entry.consts {
+			w.wm[k.slot] = fullMask
+		}
+		for _, s := range c.entry.specials {
+			w.wm[s.slot] = fullMask
+			if s.sr >= srCtaidX && s.sr <= srCtaidZ || s.sr == srSmid {
+				c.fillSpecial(w, s)
+			}
+		}
+		w.live = fullMask
+		if rest := threads - i*32; rest < 32 {
+			w.live = 1<<rest - 1
+		}
+		w.frame = frame{pc: 0, rpc: -1, mask: w.live}
+		w.stack = w.stack[:0]
+		w.state, w.steps, w.cc = warpReady, 0, 0
+		w.clocks.reset(i)
+		w.pending = w.pending[:0]
+		w.groups = [32]uint32{}
+		fill(w.local, poison)
+		clear(w.localInit)
+	}
+}
+
+// run executes one block to its end. A fault is returned, anything else that panics is a bug and goes on.
+func (c *cta) run(index uint64) (f *Fault) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case *Fault:
+			f = e
+		default:
+			panic(e)
+		}
+	}()
+	c.reset(index)
+	n := len(c.warps)
+	for round := uint64(0); c.live > 0; round++ {
+		if c.abort != nil && c.abort() {
+			return nil
+		}
+		first := int((index*0x9e3779b97f4a7c15 + round*0xbf58476d1ce4e5b9) >> 33 % uint64(n))
+		ran := false
+		for i := range n {
+			w := c.warps[(first+i)%n]
+			if w.state == warpReady {
+				ran = true
+				w.run(slice)
+			}
+		}
+		if !ran && c.live > 0 {
+			c.deadlock()
+		}
+	}
+	return nil
+}
+
+func (c *cta) deadlock() {
+	for _, w := range c.warps {
+		if w.state == warpWaiting {
+			b := &c.barriers[w.barrier]
+			what := "all live warps"
+			if b.want > 0 {
+				what = fmt.Sprintf("%d threads", b.want)
+			}
+			w.fault(Deadlock, w.barInst, bits.TrailingZeros32(w.live), "barrier %d expects %s and has %d threads of %d warps, and no warp can run any more",
+				w.barrier, what, b.threads, bits.OnesCount32(b.arrived))
+		}
+	}
+}
+
+func (c *cta) warpEnded() {
+	c.live--
+	for i := range c.barriers {
+		c.tryRelease(i)
+	}
+}

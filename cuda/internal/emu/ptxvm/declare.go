@@ -1,0 +1,191 @@
+package ptxvm
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// declare parses variable declarations after their state space and lays them out. A parameter list (e given) holds one each and no semicolon.
+func (p *parser) declare(sc *scope, sp space, extern bool, e *Entry) {
+	align, vec := 0, 1
+	var t Type
+	for t == noType {
+		line := p.cur.line
+		switch {
+		case p.accept(".align"):
+			align = p.alignment()
+		case p.accept(".v2"):
+			vec = 2
+		case p.accept(".v4"):
+			vec = 4
+		default:
+			if t = p.typ(); t == Pred || t.Size() == 0 {
+				fail(line, "a .%s variable cannot have type .%s", sp, t)
+			}
+		}
+	}
+	if e != nil && p.accept(".ptr") { // an attribute of pointer parameters: .ptr .space .align n
+		for _, s := range []string{".global", ".const", ".shared", ".local"} {
+			if p.accept(s) {
+				break
+			}
+		}
+		if p.accept(".align") {
+			p.alignment()
+		}
+	}
+	for {
+		line := p.cur.line
+		v := &variable{name: p.word("a variable name"), space: sp, typ: t, size: t.Size() * vec, align: max(align, t.Size()*vec), extern: extern}
+		p.dimensions(v)
+		if sc.vars[v.name] != nil || sc.regs[v.name] != nil {
+			fail(line, "%s is declared twice", v.name)
+		}
+		sc.vars[v.name] = v
+		if p.accept("=") {
+			if sp != spGlobal && sp != spConst || extern {
+				fail(line, "a .%s variable cannot have an initialiser", sp)
+			}
+			p.initialiser(v)
+		}
+		p.place(v, line, e)
+		if e != nil {
+			return
+		}
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect(";")
+}
+
+func (p *parser) alignment() int {
+	line := p.cur.line
+	n := p.integer("an alignment", 4096)
+	if n < 1 || n&(n-1) != 0 {
+		fail(line, "alignment %d is no power of two", n)
+	}
+	return n
+}
+
+func (p *parser) dimensions(v *variable) {
+	for p.accept("[") {
+		line := p.cur.line
+		if p.accept("]") {
+			if !v.extern {
+				fail(line, "array %s needs a size", v.name)
+			}
+			v.size = 0
+			continue
+		}
+		n := p.integer("an array size", maxGlobal)
+		if n == 0 && !v.extern {
+			fail(line, "array %s has size 0", v.name)
+		}
+		if n != 0 && v.size > maxGlobal/n {
+			fail(line, "array %s is too large", v.name)
+		}
+		v.size *= n
+		p.expect("]")
+	}
+}
+
+func (p *parser) place(v *variable, line int, e *Entry) {
+	put := func(end *int, limit int, what string) {
+		v.offset = int(roundUp(uint64(*end), uint64(v.align)))
+		if *end = v.offset + v.size; *end > limit {
+			fail(line, "%s needs %d bytes of %s, more than %d", v.name, *end, what, limit)
+		}
+	}
+	switch v.space {
+	case spParam:
+		put(&e.ParamBytes, maxParams, "parameters")
+		e.Params = append(e.Params, Param{Name: v.name, Type: v.typ, Size: v.size, Align: v.align, Offset: v.offset})
+	case spLocal:
+		put(&p.local, maxLocal, "local memory")
+	case spShared:
+		if v.extern && v.size != 0 {
+			fail(line, ".extern .shared %s must be an array without size", v.name)
+		}
+		if !v.extern && p.entry != nil && p.depth > 0 {
+			put(&p.entry.StaticShared, maxStatic, "static shared memory")
+			v.placed = true
+			p.entry.noteShared(v)
+		}
+	case spConst:
+		if v.extern {
+			fail(line, ".extern .const is not supported")
+		}
+		end := len(p.m.constImage)
+		put(&end, maxConst, "constant memory")
+		p.m.constImage = append(p.m.constImage, make([]byte, end-len(p.m.constImage))...)
+		copy(p.m.constImage[v.offset:], v.init)
+	case spGlobal:
+		if v.extern {
+			fail(line, ".extern .global %s: linking is not supported", v.name)
+		}
+		p.m.globals = append(p.m.globals, v)
+	}
+}
+
+func (p *parser) initialiser(v *variable) {
+	v.init = make([]byte, 0, v.size)
+	p.initValues(v, 0)
+	v.init = append(v.init, make([]byte, v.size-len(v.init))...)
+}
+
+func (p *parser) initValues(v *variable, depth int) {
+	if p.accept("{") {
+		if depth > 8 {
+			fail(p.cur.line, "initialiser of %s nested too deep", v.name)
+		}
+		for !p.accept("}") {
+			p.initValues(v, depth+1)
+			if !p.accept(",") {
+				p.expect("}")
+				return
+			}
+		}
+		return
+	}
+	line := p.cur.line
+	o := p.operand(true)
+	if len(v.init)+v.typ.Size() > v.size {
+		fail(line, "too many initial values for %s", v.name)
+	}
+	bits, ok := literal(o, v.typ)
+	if !ok {
+		fail(line, "%s is no initial value for .%s", p.m.line(line), v.typ)
+	}
+	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
+}
+
+// literal converts a number to the bits of type t; ok is false where the kinds do not go together or the value does not fit.
+func literal(o operand, t Type) (bits uint64, ok bool) {
+	switch o.kind {
+	case okInt:
+		if t.float() && t != F16x2 && t != BF16x2 {
+			return 0, false
+		}
+		m := t.mask()
+		if o.val&^m != 0 && -o.val-1 > m>>1 {
+			return 0, false
+		}
+		return o.val & m, true
+	case okF32:
+		switch t {
+		case F32, B32:
+			return o.val, true
+		case F64:
+			return math.Float64bits(float64(math.Float32frombits(uint32(o.val)))), true
+		}
+	case okF64:
+		switch t {
+		case F64, B64:
+			return o.val, true
+		case F32:
+			return uint64(math.Float32bits(float32(math.Float64frombits(o.val)))), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,369 @@
+package ptxvm
+
+import "strings"
+
+// decoder turns the statements of one entry into instructions. It fails by panicking with a *ParseError.
+type decoder struct {
+	e        *Entry
+	stmt     *stmt
+	in       *inst
+	base     string   // opcode without modifiers
+	mods     []string // modifiers not yet taken
+	nreg     int32
+	npred    int32
+	consts   map[constSlot]int32
+	specials map[special]int32
+	shared   int // end of static shared memory
+	dynAlign int
+}
+
+// decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate slot 0 the constant true.
+func decode(e *Entry, sc *scope, stmts []stmt) {
+	for _, v := range e.mod.scope.vars {
+		v.placed = false
+	}
+	e.names = map[regKey]string{}
+	d := &decoder{e: e, nreg: 1, npred: 1, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
+	e.code = make([]inst, 0, len(stmts)+1)
+	for i := range stmts {
+		s := &stmts[i]
+		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
+		d.stmt, d.in = s, &e.code[i]
+		if s.guard != "" {
+			d.in.guard, d.in.not = d.predicate(operand{kind: okWord, name: s.guard}), s.guardNot
+		}
+		parts := splitOpcode(s.op)
+		d.base, d.mods = parts[0], parts[1:]
+		h := handlers[d.base]
+		if h == nil {
+			d.fail("unknown or unsupported instruction %s", s.op)
+		}
+		h(d)
+		if len(d.mods) > 0 {
+			d.fail("%s: modifier .%s is unknown or not supported here", s.op, d.mods[0])
+		}
+	}
+	line := int32(1)
+	if n := len(e.code); n > 0 {
+		line = e.code[n-1].line
+	}
+	e.code = append(e.code, inst{kind: kExit, line: line, rpc: -1}) // running off the end is ret
+	e.nreg, e.npred = int(d.nreg), int(d.npred)
+	for k, slot := range d.consts {
+		k.slot = slot
+		e.consts = append(e.consts, k)
+	}
+	for sr, slot := range d.specials {
+		e.specials = append(e.specials, specialUse{sr, slot})
+	}
+	e.StaticShared = d.shared
+	e.dynOffset = int(roundUp(uint64(d.shared), uint64(d.dynAlign)))
+	reconverge(e.code)
+}
+
+// splitOpcode splits at dots; "L1::no_allocate" stays whole.
+func splitOpcode(op string) []string { return strings.Split(op, ".") }
+
+func (d *decoder) fail(format string, args ...any) { fail(d.stmt.line, format, args...) }
+
+// need records that the instruction exists from this compute capability and PTX version on, and fails where the module claims less.
+func (d *decoder) need(sm, major, minor int) {
+	m := d.e.mod
+	if m.target < sm {
+		d.fail("%s needs .target sm_%d or higher, the module has %s", d.stmt.op, sm, m.arch)
+	}
+	if m.major < major || m.major == major && m.minor < minor {
+		d.fail("%s needs .version %d.%d or higher, the module has %d.%d", d.stmt.op, major, minor, m.major, m.minor)
+	}
+}
+
+// take removes a modifier and reports whether it was there.
+func (d *decoder) take(name string) bool {
+	for i, m := range d.mods {
+		if m == name {
+			d.mods = append(d.mods[:i:i], d.mods[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// oneOf removes the first of the named modifiers that is there and returns its index, or -1.
+func (d *decoder) oneOf(names ...string) int {
+	for i, n := range names {
+		if d.take(n) {
+			return i
+		}
+	}
+	return -1
+}
+
+// typ removes the last modifier that is a type.
+func (d *decoder) typ() Type {
+	for i := len(d.mods) - 1; i >= 0; i-- {
+		if t, ok := typeByName[d.mods[i]]; ok {
+			d.mods = append(d.mods[:i:i], d.mods[i+1:]...)
+			return t
+		}
+	}
+	d.fail("%s lacks a type", d.stmt.op)
+	panic("unreachable")
+}
+
+// typIn is typ restricted to a list.
+func (d *decoder) typIn(list ...Type) Type {
+	t := d.typ()
+	for _, l := range list {
+		if t == l {
+			return t
+		}
+	}
+	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
+	panic("unreachable")
+}
+
+// args checks the number of operands.
+func (d *decoder) args(n int) []operand {
+	if len(d.stmt.args) != n {
+		d.fail("%s takes %d operands, found %d", d.stmt.op, n, len(d.stmt.args))
+	}
+	return d.stmt.args
+}
+
+func (d *decoder) extra() *extra {
+	if d.in.x == nil {
+		d.in.x = &extra{}
+	}
+	return d.in.x
+}
+
+// constant returns the slot of a constant.
+func (d *decoder) constant(v uint64) int32 {
+	if v == 0 {
+		return 0
+	}
+	return d.constSlot(constSlot{val: v})
+}
+
+func (d *decoder) constSlot(k constSlot) int32 {
+	slot, ok := d.consts[k]
+	if !ok {
+		slot = d.nreg
+		d.nreg++
+		d.consts[k] = slot
+	}
+	return slot
+}
+
+// register resolves a register name; nil where it is none.
+func (d *decoder) register(name string) *register {
+	r := d.stmt.scope.register(name)
+	if r != nil && r.slot < 0 {
+		if r.typ == Pred {
+			r.slot = d.npred
+			d.npred++
+		} else {
+			r.slot = d.nreg
+			d.nreg++
+		}
+		d.e.names[regKey{r.slot, r.typ == Pred}] = name
+	}
+	return r
+}
+
+func (d *decoder) predicate(o operand) int32 {
+	if o.kind != okWord || o.off != 0 {
+		d.fail("%s: expected a predicate register", d.stmt.op)
+	}
+	r := d.register(o.name)
+	if r == nil {
+		d.fail("%s: %s is not declared", d.stmt.op, o.name)
+	}
+	if r.typ != Pred {
+		d.fail("%s: %s is a .%s register, not a predicate", d.stmt.op, o.name, r.typ)
+	}
+	return r.slot
+}
+
+// fits says whether a register of type r may stand for an operand of type t. Sizes are equal (at least equal where wide), and
+// integers do not mix with floats; untyped bits go with everything.
+func fits(r, t Type, wide bool) bool {
+	if r == Pred {
+		return false
+	}
+	if r.Size() != t.Size() && !(wide && r.Size() > t.Size()) {
+		return false
+	}
+	switch {
+	case r.untyped():
+		return r.Size() == t.Size() || !t.float()
+	case t.untyped():
+		return r.Size() == t.Size() || !r.float()
+	case r.float() || t.float():
+		return r == t
+	}
+	return true
+}
+
+func (d *decoder) reg(o operand, t Type, wide bool) (int32, Type) {
+	if o.not {
+		d.fail("%s: only predicates can be negated with !", d.stmt.op)
+	}
+	if o.kind != okWord {
+		d.fail("%s: expected a register of type .%s", d.stmt.op, t)
+	}
+	r := d.register(o.name)
+	if r == nil {
+		if o.name[0] != '%' && d.stmt.scope.variable(o.name) != nil {
+			d.fail("%s: %s is a variable, expected a register", d.stmt.op, o.name)
+		}
+		d.fail("%s: %s is not declared", d.stmt.op, o.name)
+	}
+	if o.off != 0 {
+		d.fail("%s: a register operand cannot have an offset outside an address", d.stmt.op)
+	}
+	if !fits(r.typ, t, wide) {
+		d.fail("%s: register %s of type .%s does not fit an operand of type .%s", d.stmt.op, o.name, r.typ, t)
+	}
+	return r.slot, r.typ
+}
+
+// dst resolves a destination register.
+func (d *decoder) dst(o operand, t Type) int32 { s, _ := d.reg(o, t, false); return s }
+
+// src resolves a source operand: register, special register, number, or address of a variable.
+func (d *decoder) src(o operand, t Type) int32 { return d.source(o, t, false) }
+
+func (d *decoder) source(o operand, t Type, wide bool) int32 {
+	switch o.kind {
+	case okInt, okF32, okF64:
+		v, ok := literal(o, t)
+		if !ok {
+			d.fail("%s: literal does not fit an operand of type .%s", d.stmt.op, t)
+		}
+		return d.constant(v)
+	case okWord:
+		if o.not {
+			d.fail("%s: only predicates can be negated with !", d.stmt.op)
+		}
+		if sr, ok := specialByName[o.name]; ok {
+			return d.special(o.name, sr, t)
+		}
+		if o.name == "WARP_SZ" {
+			return d.constant(32)
+		}
+		if o.name[0] == '%' || d.register(o.name) != nil {
+			s, _ := d.reg(o, t, wide)
+			return s
+		}
+		return d.address(o.name, o.off, t)
+	}
+	d.fail("%s: operand does not fit type .%s", d.stmt.op, t)
+	panic("unreachable")
+}
+
+func (d *decoder) special(name string, sr special, t Type) int32 {
+	want := 4
+	if sr.wide() {
+		want = 8
+	}
+	if t.Size() != want || t.float() {
+		d.fail("%s: %s has %d bits", d.stmt.op, name, 8*want)
+	}
+	if sr >= srClock {
+		d.fail("%s: %s can only be read by mov", d.stmt.op, name)
+	}
+	slot, ok := d.specials[sr]
+	if !ok {
+		slot = d.nreg
+		d.nreg++
+		d.specials[sr] = slot
+	}
+	return slot
+}
+
+// address returns a slot that holds the address of a variable in its own state space.
+func (d *decoder) address(name string, off int64, t Type) int32 {
+	v := d.stmt.scope.variable(name)
+	if v == nil {
+		d.fail("%s: %s is not declared", d.stmt.op, name)
+	}
+	if t.float() || t.Size() != 8 && (t.Size() != 4 || v.space == spGlobal) {
+		d.fail("%s: the address of %s does not fit type .%s", d.stmt.op, name, t)
+	}
+	k := constSlot{val: uint64(off)}
+	switch v.space {
+	case spGlobal:
+		k.global = v
+	case spShared:
+		d.place(v)
+		if v.extern {
+			k.dyn = true
+		}
+		k.val += uint64(v.offset) + sharedOrigin
+	default:
+		k.val += uint64(v.offset)
+	}
+	k.val &= t.mask()
+	return d.constSlot(k)
+}
+
+// place lays out a shared variable of module scope when an entry first uses it.
+func (d *decoder) place(v *variable) {
+	if v.extern {
+		d.dynAlign = max(d.dynAlign, v.align)
+		v.offset = 0
+		d.e.noteShared(v)
+		return
+	}
+	if v.placed {
+		return
+	}
+	v.offset = int(roundUp(uint64(d.shared), uint64(v.align)))
+	v.placed = true
+	d.e.noteShared(v)
+	if d.shared = v.offset + v.size; d.shared > maxStatic {
+		d.fail("%s: static shared memory of %d bytes exceeds %d", v.name, d.shared, maxStatic)
+	}
+}
+
+// noteShared remembers a shared variable for messages.
+func (e *Entry) noteShared(v *variable) {
+	for _, o := range e.sharedVars {
+		if o.name == v.name && o.offset == v.offset && o.extern == v.extern {
+			return
+		}
+	}
+	e.sharedVars = append(e.sharedVars, *v)
+}
+
+// mem resolves an address operand [base+off] in space sp: slot and offset; a generic access to a named variable learns its space.
+func (d *decoder) mem(o operand, sp space) (slot int32, off int64, at space) {
+	if o.kind != okAddr {
+		d.fail("%s: expected an address in brackets", d.stmt.op)
+	}
+	if o.name == "" {
+		return d.constant(o.val), o.off, sp
+	}
+	if r := d.register(o.name); r != nil {
+		if r.typ.float() || r.typ == Pred || r.typ.Size() != 8 && (r.typ.Size() != 4 || sp == spGlobal || sp == spGeneric) {
+			d.fail("%s: register %s of type .%s cannot address .%s memory", d.stmt.op, o.name, r.typ, sp)
+		}
+		return r.slot, o.off, sp
+	}
+	v := d.stmt.scope.variable(o.name)
+	if v == nil {
+		d.fail("%s: %s is not declared", d.stmt.op, o.name)
+	}
+	if sp == spGeneric {
+		sp = v.space
+	}
+	if v.space != sp {
+		d.fail("%s: %s lies in .%s, not in .%s", d.stmt.op, o.name, v.space, sp)
+	}
+	return d.address(o.name, 0, B64), o.off, sp
+}
+
+func (d *decoder) alu(f func(d, a, b, c *lanes)) { d.in.kind, d.in.alu = kALU, f }
+
+func (d *decoder) run(f func(w *warp, in *inst, m uint32)) { d.in.kind, d.in.run = kRun, f }

@@ -1,0 +1,135 @@
+package ptxvm
+
+import "math/bits"
+
+func branch(d *decoder) {
+	d.in.uni = d.take("uni")
+	a := d.args(1)
+	if a[0].kind != okWord || a[0].not || a[0].off != 0 {
+		d.fail("bra needs a label")
+	}
+	pc, ok := d.stmt.scope.label(a[0].name)
+	if !ok {
+		d.fail("label %s is not defined", a[0].name)
+	}
+	d.in.kind, d.in.target = kBranch, int32(pc)
+}
+
+func exitThread(d *decoder) {
+	d.take("uni")
+	d.args(0)
+	d.in.kind = kExit
+}
+
+func trap(d *decoder) {
+	d.args(0)
+	d.run(func(w *warp, i *inst, m uint32) {
+		w.fault(Trap, i, bits.TrailingZeros32(m), "executed by %d lanes", bits.OnesCount32(m))
+	})
+}
+
+func nop(d *decoder) {
+	d.in.kind = kNop
+	if d.base == "pmevent" {
+		d.take("mask")
+		d.args(1)
+	} else {
+		d.args(0)
+	}
+}
+
+func nanosleep(d *decoder) {
+	d.need(70, 6, 3)
+	d.typIn(U32)
+	d.in.a = d.src(d.args(1)[0], U32)
+	d.in.kind = kNop
+}
+
+// gridDependency: launches never overlap here, so there is nothing to wait for.
+func gridDependency(d *decoder) {
+	d.need(90, 7, 8)
+	if d.oneOf("wait", "launch_dependents") < 0 {
+		d.fail("%s needs .wait or .launch_dependents", d.stmt.op)
+	}
+	d.args(0)
+	d.in.kind = kNop
+}
+
+// fence decodes membar and fence. Global accesses of one goroutine are seen in order by others that synchronise through atomics, so nothing is left to do.
+func fence(d *decoder) {
+	d.args(0)
+	if d.base == "membar" {
+		if d.oneOf("cta", "gl", "sys", "gpu") < 0 {
+			d.fail("membar needs .cta, .gl or .sys")
+		}
+	} else {
+		d.need(70, 6, 0)
+		d.oneOf("sc", "acq_rel")
+		if d.oneOf("cta", "cluster", "gpu", "sys") < 0 {
+			d.fail("fence needs a scope")
+		}
+	}
+	d.run(func(w *warp, _ *inst, _ uint32) { w.cta.fence.Add(1) })
+}
+
+// barrier decodes bar and barrier: .sync, .arrive, .red, and bar.warp.sync.
+func barrier(d *decoder) {
+	d.take("cta")
+	if d.base == "bar" && d.take("warp") {
+		if !d.take("sync") {
+			d.fail("bar.warp needs .sync")
+		}
+		d.in.a = d.src(d.args(1)[0], B32)
+		d.run(func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
+		return
+	}
+	d.take("aligned")
+	i, x := d.in, d.extra()
+	a := d.stmt.args
+	counted := func(rest []operand) {
+		if len(rest) == 1 {
+			x.hasCnt, x.count = true, d.src(rest[0], U32)
+		} else if len(rest) > 1 {
+			d.fail("%s has too many operands", d.stmt.op)
+		}
+	}
+	switch {
+	case d.take("sync"):
+		if len(a) == 0 {
+			d.fail("%s needs a barrier number", d.stmt.op)
+		}
+		i.a = d.src(a[0], U32)
+		counted(a[1:])
+		x.mode = barSync
+	case d.take("arrive"):
+		if len(a) != 2 {
+			d.fail("%s needs a barrier number and a thread count", d.stmt.op)
+		}
+		i.a = d.src(a[0], U32)
+		counted(a[1:])
+		x.mode = barArrive
+	case d.take("red"):
+		op := d.oneOf("popc", "and", "or")
+		t := U32
+		if op > 0 {
+			t = Pred
+		}
+		if d.typIn(t); op < 0 || len(a) < 3 {
+			d.fail("%s needs .popc.u32, .and.pred or .or.pred, a destination, a barrier and a predicate", d.stmt.op)
+		}
+		if op == 0 {
+			i.d = d.dst(a[0], U32)
+		} else {
+			i.p = d.predicate(a[0])
+		}
+		i.a = d.src(a[1], U32)
+		last := a[len(a)-1]
+		x.pn, last.not = last.not, false
+		x.p = d.predicate(last)
+		counted(a[2 : len(a)-1])
+		x.mode = barPopc + uint8(op)
+	default:
+		d.fail("%s needs .sync, .arrive or .red", d.stmt.op)
+	}
+	d.run((*warp).arrive)
+}

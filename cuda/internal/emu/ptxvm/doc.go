@@ -1,0 +1,26 @@
+// Package ptxvm executes PTX text on the CPU, one warp at a time, and checks what it executes.
+//
+// It is the heart of the emulated GPU: Parse turns PTX text into a Module, a Launch runs one of its entries over a grid against a Memory,
+// and the result is either Stats or a *Fault that names kernel, PTX line, block and thread. The package knows nothing of contexts,
+// streams or the driver API; those live above it.
+//
+// # What is executed
+//
+// The integer, floating-point, memory, warp-level, atomic, barrier, cp.async, ldmatrix and mma.sync instructions of PTX ISA 7.x/8.x up to sm_90
+// without wgmma, TMA, mbarrier, textures, function calls and cluster features. An instruction, modifier or operand type outside
+// that list is a *ParseError naming it; nothing is skipped silently. Arithmetic is bit-exact IEEE 754 with the stated rounding;
+// .approx functions stay within the error bounds that the PTX ISA gives for them; mma.sync accumulates in float32 in order of k and must be
+// compared by error bound, as on hardware.
+//
+// # What is checked
+//
+// Out-of-bounds and misaligned access in every space, reads of registers and memory never written, shared-memory races
+// (lanes of a warp are concurrent unless bar.warp.sync or another .sync instruction orders them), barriers and warp-level
+// instructions under divergence, reads of cp.async destinations before their wait, deadlock, and runaway loops.
+//
+// # What is not modelled
+//
+// Lanes reconverge at immediate post-dominators, so a lane that spins for another lane of its own warp never ends and is
+// reported as Runaway. Races on global memory between blocks are not detected. Ordering by acquire/release flags in shared memory is not
+// tracked: such an access itself is never a race, but the data it guards needs a barrier to satisfy the detector.
+package ptxvm

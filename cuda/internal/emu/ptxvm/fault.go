@@ -1,0 +1,89 @@
+package ptxvm
+
+import (
+	"fmt"
+	"strings"
+)
+
+// FaultKind classifies what a kernel did wrong.
+type FaultKind uint8
+
+// The kinds of fault.
+const (
+	OutOfBounds             FaultKind = iota + 1 // an address outside every allocation, block, array or parameter
+	Misaligned                                   // an address that is no multiple of the access size
+	SharedRace                                   // two unordered accesses to one shared-memory byte, one of them a write
+	UninitialisedRegister                        // a register read before its lane wrote it
+	UninitialisedMemory                          // a byte read before anything wrote it
+	BarrierDivergence                            // a CTA barrier reached by part of a warp
+	ShuffleDivergence                            // a warp-level instruction whose member lanes are not all there
+	UniformBranchDivergence                      // bra.uni with lanes that disagree
+	AsyncCopyNotWaited                           // a cp.async destination used before wait and, for other threads, barrier
+	Trap                                         // trap or brkpt was executed
+	Deadlock                                     // warps wait at barriers that nobody else can complete
+	Runaway                                      // a warp exceeded Launch.MaxSteps
+	BadLaunch                                    // the launch itself is invalid (sizes, parameters, target)
+	ReadOnly                                     // a store to constant or parameter memory
+)
+
+var faultNames = [...]string{
+	OutOfBounds: "out-of-bounds access", Misaligned: "misaligned access", SharedRace: "shared-memory race",
+	UninitialisedRegister: "uninitialised register", UninitialisedMemory: "uninitialised memory",
+	BarrierDivergence: "barrier under divergence", ShuffleDivergence: "warp instruction under divergence",
+	UniformBranchDivergence: "divergent bra.uni",
+	AsyncCopyNotWaited:      "cp.async data used before its wait", Trap: "trap", Deadlock: "deadlock", Runaway: "runaway kernel",
+	BadLaunch: "bad launch", ReadOnly: "write to read-only memory",
+}
+
+func (k FaultKind) String() string {
+	if int(k) < len(faultNames) && faultNames[k] != "" {
+		return faultNames[k]
+	}
+	return fmt.Sprintf("FaultKind(%d)", uint8(k))
+}
+
+// Site is a place in a kernel: a line of its PTX text executed by one thread.
+type Site struct {
+	Line   int       // line of the PTX text, from 1
+	Source string    // that line, trimmed
+	Thread [3]uint32 // %tid
+}
+
+// Fault is what a kernel did wrong, where, and in which thread. It is the error of Launch.Run.
+type Fault struct {
+	Kind   FaultKind
+	Kernel string
+	Line   int       // line of the PTX text, from 1; 0 for BadLaunch
+	Source string    // that line, trimmed
+	CTA    [3]uint32 // %ctaid
+	Thread [3]uint32 // %tid of the first lane concerned
+	Addr   uint64    // the address concerned, 0 where there is none
+	Msg    string
+	Other  *Site // races and cp.async: the other access
+}
+
+// Error says everything in one sentence.
+func (f *Fault) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s in kernel %s", f.Kind, f.Kernel)
+	if f.Line > 0 {
+		fmt.Fprintf(&b, " at PTX line %d (%s), block (%d,%d,%d), thread (%d,%d,%d)", f.Line, f.Source,
+			f.CTA[0], f.CTA[1], f.CTA[2], f.Thread[0], f.Thread[1], f.Thread[2])
+	}
+	if f.Msg != "" {
+		b.WriteString(": ")
+		b.WriteString(f.Msg)
+	}
+	if o := f.Other; o != nil {
+		fmt.Fprintf(&b, "; the other access is PTX line %d (%s) by thread (%d,%d,%d)", o.Line, o.Source, o.Thread[0], o.Thread[1], o.Thread[2])
+	}
+	return b.String()
+}
+
+// ParseError reports PTX text that Parse cannot accept.
+type ParseError struct {
+	Line int // line of the text, from 1
+	Msg  string
+}
+
+func (e *ParseError) Error() string { return fmt.Sprintf("ptx line %d: %s", e.Line, e.Msg) }

@@ -1,0 +1,166 @@
+package ptxvm
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+const ready64 = 0x0101010101010101 * shReady
+
+// shadowReady says whether every byte of a shadow span of 1, 2, 4, 8 or 16 bytes has the given bits.
+func shadowHas(s []byte, size int, bit uint64) bool {
+	want := bit * 0x0101010101010101
+	switch size {
+	case 1:
+		return uint64(s[0])&bit == bit
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(s))&want&0xffff == want&0xffff
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(s))&want&0xffffffff == want&0xffffffff
+	case 8:
+		return binary.LittleEndian.Uint64(s)&want == want
+	}
+	return binary.LittleEndian.Uint64(s)&binary.LittleEndian.Uint64(s[8:])&want == want
+}
+
+func shadowSet(s []byte, size int) {
+	switch size {
+	case 1:
+		s[0] = shReady
+	case 2:
+		binary.LittleEndian.PutUint16(s, ready64&0xffff)
+	case 4:
+		binary.LittleEndian.PutUint32(s, ready64&0xffffffff)
+	case 8:
+		binary.LittleEndian.PutUint64(s, ready64)
+	default:
+		binary.LittleEndian.PutUint64(s, ready64)
+		binary.LittleEndian.PutUint64(s[8:], ready64)
+	}
+}
+
+// globalSpan resolves a global access of one lane: region and offset. It checks mapping, alignment and shadow.
+func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) {
+	a := w.addr[l]
+	r := w.last
+	if r == nil || a-r.base >= r.size || r.size-(a-r.base) < uint64(total) {
+		r = w.cta.launch.Mem.find(a)
+		if r == nil || r.size-(a-r.base) < uint64(total) {
+			w.globalFault(in, l, OutOfBounds, a, total)
+		}
+		w.last = r
+	}
+	off := a - r.base
+	if a&uint64(total-1) != 0 {
+		w.globalFault(in, l, Misaligned, a, total)
+	}
+	if r.shadow != nil && !shadowHas(r.shadow[off:off+uint64(total)], total, bit) {
+		for i, s := range r.shadow[off : off+uint64(total)] {
+			if s&shAddressable == 0 {
+				w.globalFault(in, l, OutOfBounds, a, total)
+			}
+			if uint64(s)&bit != bit {
+				w.globalFault(in, l, UninitialisedMemory, a+uint64(i), 1)
+			}
+		}
+	}
+	return r, off
+}
+
+func (w *warp) globalFault(in *inst, l int, k FaultKind, addr uint64, size int) {
+	switch k {
+	case Misaligned:
+		w.misaligned(in, l, addr, size, "global")
+	case UninitialisedMemory:
+		w.faultAt(k, in, l, addr, "global byte %#x has never been written: it lies %s", addr, w.cta.launch.Mem.describe(addr, uint64(size)))
+	}
+	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.describe(addr, uint64(size)))
+}
+
+// coalesce counts the 32-byte sectors of a request.
+func (w *warp) coalesce(m uint32, total int) {
+	var seen [64]uint64
+	n := 0
+	last := ^uint64(0)
+	for rest := m; rest != 0; rest &= rest - 1 {
+		s := w.addr[bits.TrailingZeros32(rest)] >> 5
+		if s == last {
+			continue
+		}
+		last = s
+		known := false
+		for i := n - 1; i >= 0; i-- {
+			if seen[i] == s {
+				known = true
+				break
+			}
+		}
+		if !known {
+			seen[n] = s
+			n++
+		}
+	}
+	st := &w.cta.stats
+	bytes := int64(bits.OnesCount32(m)) * int64(total)
+	st.Sectors += int64(n)
+	st.IdealSectors += (bytes + 31) / 32
+	st.GlobalBytes += bytes
+}
+
+// Kernels may race on global memory (two blocks that set the same flag); that is not a race of the emulator, so the
+// accesses are kept from Go's race detector.
+
+//go:norace
+func (w *warp) loadGlobal(in *inst, m uint32) {
+	x := in.x
+	total := x.size * x.n
+	w.cta.stats.GlobalLoads++
+	w.coalesce(m, total)
+	if x.n == 1 && x.size == 4 && x.ext == 0 && x.vec[0] >= 0 {
+		d := &w.r[x.vec[0]]
+		for rest := m; rest != 0; rest &= rest - 1 {
+			l := bits.TrailingZeros32(rest)
+			a := w.addr[l&31]
+			r := w.last
+			if r != nil && r.shadow != nil && a&3 == 0 {
+				if off := a - r.base; off < uint64(len(r.data)) && off+4 <= uint64(len(r.data)) && off+4 <= uint64(len(r.shadow)) &&
+					binary.LittleEndian.Uint32(r.shadow[off:off+4]) == ready64&0xffffffff {
+					d[l&31] = uint64(binary.LittleEndian.Uint32(r.data[off : off+4]))
+					continue
+				}
+			}
+			r, off := w.globalSpan(in, l, 4, shReady)
+			d[l&31] = uint64(binary.LittleEndian.Uint32(r.data[off:]))
+		}
+		w.wm[x.vec[0]] |= m
+		return
+	}
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		r, off := w.globalSpan(in, l, total, shReady)
+		for k := range x.n {
+			w.land(x, k, l, get(r.data[off:], x.size))
+			off += uint64(x.size)
+		}
+	}
+	w.landed(x, m)
+}
+
+//go:norace
+func (w *warp) storeGlobal(in *inst, m uint32) {
+	x := in.x
+	total := x.size * x.n
+	w.cta.stats.GlobalStores++
+	w.coalesce(m, total)
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		r, off := w.globalSpan(in, l, total, shAddressable)
+		if r.shadow != nil {
+			shadowSet(r.shadow[off:], total)
+		}
+		for k := range x.n {
+			put(r.data[off:], x.size, w.r[x.vec[k]][l])
+			off += uint64(x.size)
+		}
+	}
+}

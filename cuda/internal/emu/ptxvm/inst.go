@@ -1,0 +1,125 @@
+package ptxvm
+
+// lanes holds one register of a warp. Values are kept zero-extended from their type's width.
+type lanes [32]uint64
+
+const fullMask = ^uint32(0)
+
+// kind selects how the warp loop executes an instruction.
+type kind uint8
+
+const (
+	kALU    kind = iota // d = alu(a, b, c), lane by lane
+	kCmp                // predicates from cmp(a, b)
+	kSelp               // d = p ? a : b
+	kBranch             // bra
+	kExit               // ret, exit
+	kRun                // run(w, in, mask): everything else
+	kNop
+)
+
+// inst is one decoded instruction.
+type inst struct {
+	kind   kind
+	not    bool  // guard is negated
+	uni    bool  // bra.uni
+	fma    bool  // counts as FMA
+	guard  int32 // predicate slot, 0: none
+	d      int32 // destination register slot
+	a      int32 // source register slots; unused ones are slot 0, the constant zero
+	b      int32
+	c      int32
+	p      int32 // predicate: source of selp, first destination of setp
+	q      int32 // predicate: second destination of setp, 0: none
+	target int32 // branch target
+	rpc    int32 // reconvergence point of a branch, -1: none
+	line   int32
+	alu    func(d, a, b, c *lanes)
+	cmp    func(a, b *lanes) uint32
+	run    func(w *warp, in *inst, m uint32)
+	x      *extra
+}
+
+// extra holds what only some instructions need.
+type extra struct {
+	typ     Type
+	space   space
+	off     int64   // address offset
+	size    int     // element bytes
+	vec     []int32 // vector registers, and fragment registers of mma and ldmatrix
+	vb, vc  []int32
+	vd      []int32
+	ext     uint8 // bits to sign-extend loaded elements to, 0: zero-extend
+	strong  bool  // volatile, relaxed, acquire, release: never a race among themselves
+	mode    uint8
+	combine uint8 // setp .and/.or/.xor
+	pn      bool  // combined predicate negated
+	p       int32
+	count   int32 // slot
+	hasCnt  bool
+	n       int
+	atom    func(old, b, c uint64) uint64
+	addrSym *variable
+}
+
+// constSlot is a register slot that holds the same value for every lane and every launch, or an address known at launch.
+type constSlot struct {
+	slot   int32
+	val    uint64
+	global *variable // val is added to its address
+	dyn    bool      // val is added to the start of dynamic shared memory
+}
+
+// special is a special register that fills a slot when a warp starts.
+type special uint8
+
+const (
+	srTidX special = iota
+	srTidY
+	srTidZ
+	srNtidX
+	srNtidY
+	srNtidZ
+	srCtaidX
+	srCtaidY
+	srCtaidZ
+	srNctaidX
+	srNctaidY
+	srNctaidZ
+	srLaneid
+	srWarpid
+	srNwarpid
+	srSmid
+	srNsmid
+	srGridid
+	srMaskEq
+	srMaskLt
+	srMaskLe
+	srMaskGt
+	srMaskGe
+	srDynShared
+	srTotalShared
+	srClock // the following are read when executed
+	srClockHi
+	srClock64
+	srGlobaltimer
+	srGlobaltimerLo
+	srGlobaltimerHi
+)
+
+type specialUse struct {
+	sr   special
+	slot int32
+}
+
+var specialByName = map[string]special{
+	"%tid.x": srTidX, "%tid.y": srTidY, "%tid.z": srTidZ, "%ntid.x": srNtidX, "%ntid.y": srNtidY, "%ntid.z": srNtidZ,
+	"%ctaid.x": srCtaidX, "%ctaid.y": srCtaidY, "%ctaid.z": srCtaidZ, "%nctaid.x": srNctaidX, "%nctaid.y": srNctaidY, "%nctaid.z": srNctaidZ,
+	"%laneid": srLaneid, "%warpid": srWarpid, "%nwarpid": srNwarpid, "%smid": srSmid, "%nsmid": srNsmid, "%gridid": srGridid,
+	"%lanemask_eq": srMaskEq, "%lanemask_lt": srMaskLt, "%lanemask_le": srMaskLe, "%lanemask_gt": srMaskGt, "%lanemask_ge": srMaskGe,
+	"%dynamic_smem_size": srDynShared, "%total_smem_size": srTotalShared,
+	"%clock": srClock, "%clock_hi": srClockHi, "%clock64": srClock64, "%globaltimer": srGlobaltimer,
+	"%globaltimer_lo": srGlobaltimerLo, "%globaltimer_hi": srGlobaltimerHi,
+}
+
+func (s special) wide() bool { return s == srClock64 || s == srGlobaltimer || s == srGridid }

@@ -1,0 +1,197 @@
+package ptxvm
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// addresses fills w.addr with base register + offset in the lanes of m.
+func (w *warp) addresses(in *inst, m uint32) {
+	if m&^w.wm[in.a] != 0 {
+		w.need(in, m, in.a)
+	}
+	r, off := &w.r[in.a], uint64(in.x.off)
+	for l := range w.addr {
+		w.addr[l] = r[l] + off
+	}
+}
+
+// spread calls f for each group of active lanes whose generic address lies in one space, with w.addr reduced to that space.
+func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
+	if in.x.space != spGeneric {
+		f(in.x.space, m)
+		return
+	}
+	for m != 0 {
+		win := w.addr[bits.TrailingZeros32(m)] >> windowShift
+		var group uint32
+		for rest := m; rest != 0; rest &= rest - 1 {
+			l := bits.TrailingZeros32(rest)
+			if w.addr[l]>>windowShift == win {
+				group |= 1 << l
+				if win > 0 && win <= 4 {
+					w.addr[l] &= winMask
+				}
+			}
+		}
+		sp := spGlobal
+		if win <= 4 {
+			sp = [...]space{spGlobal, spShared, spLocal, spConst, spParam}[win]
+		}
+		f(sp, group)
+		m &^= group
+	}
+}
+
+// loadAny loads from a generic address, or from local, parameter or constant memory.
+func (w *warp) loadAny(in *inst, m uint32) {
+	w.addresses(in, m)
+	w.spread(in, m, func(sp space, m uint32) {
+		switch sp {
+		case spGlobal:
+			w.loadGlobal(in, m)
+		case spShared:
+			w.loadShared(in, m)
+		case spLocal:
+			w.loadLocal(in, m)
+		case spParam:
+			w.loadImage(in, m, w.cta.launch.Params, "parameters")
+		case spConst:
+			w.loadImage(in, m, w.cta.entry.mod.constImage, "constants")
+		}
+	})
+}
+
+func (w *warp) storeAny(in *inst, m uint32) {
+	w.addresses(in, m)
+	w.need(in, m, in.x.vec...)
+	w.spread(in, m, func(sp space, m uint32) {
+		switch sp {
+		case spGlobal:
+			w.storeGlobal(in, m)
+		case spShared:
+			w.storeShared(in, m)
+		case spLocal:
+			w.storeLocal(in, m)
+		default:
+			w.fault(ReadOnly, in, bits.TrailingZeros32(m), "a store to .%s memory", sp)
+		}
+	})
+}
+
+// get reads an element of 1, 2, 4 or 8 bytes.
+func get(b []byte, size int) uint64 {
+	switch size {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(b))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(b))
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+func put(b []byte, size int, v uint64) {
+	switch size {
+	case 1:
+		b[0] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(b, uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(b, uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(b, v)
+	}
+}
+
+// land stores element k of a load into lane l of its register.
+func (w *warp) land(x *extra, k, l int, v uint64) {
+	s := x.vec[k]
+	if s < 0 {
+		return
+	}
+	if x.ext != 0 {
+		v = uint64(signExtend(v, 8*x.size))
+		if x.ext < 64 {
+			v &= 1<<x.ext - 1
+		}
+	}
+	w.r[s][l] = v
+}
+
+func (w *warp) landed(x *extra, m uint32) {
+	for _, s := range x.vec {
+		if s >= 0 {
+			w.wm[s] |= m
+		}
+	}
+}
+
+func (w *warp) misaligned(in *inst, l int, addr uint64, size int, sp string) {
+	w.faultAt(Misaligned, in, l, addr, "%s address %#x is no multiple of the access size %d", sp, addr, size)
+}
+
+// loadImage loads from parameter or constant memory.
+func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
+	x := in.x
+	total := x.size * x.n
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		a := w.addr[l]
+		if a > uint64(len(img)) || uint64(len(img))-a < uint64(total) {
+			w.fault(OutOfBounds, in, l, "a read of %d bytes at offset %d of the %d bytes of %s", total, int64(a), len(img), what)
+		}
+		if a&uint64(total-1) != 0 {
+			w.misaligned(in, l, a, total, what)
+		}
+		for k := range x.n {
+			w.land(x, k, l, get(img[int(a)+k*x.size:], x.size))
+		}
+	}
+	w.landed(x, m)
+}
+
+// localSpan checks a local access of one lane and returns its offset in w.local.
+func (w *warp) localSpan(in *inst, l, total int) int {
+	size := uint64(w.cta.entry.Local)
+	a := w.addr[l]
+	if a > size || size-a < uint64(total) {
+		w.fault(OutOfBounds, in, l, "an access of %d bytes at local offset %d of %d", total, int64(a), size)
+	}
+	if a&uint64(total-1) != 0 {
+		w.misaligned(in, l, a, total, "local")
+	}
+	return l*int(size) + int(a)
+}
+
+func (w *warp) loadLocal(in *inst, m uint32) {
+	x := in.x
+	total := x.size * x.n
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		at := w.localSpan(in, l, total)
+		for i, ok := range w.localInit[at : at+total] {
+			if ok == 0 {
+				w.fault(UninitialisedMemory, in, l, "local byte %d has never been written", int(w.addr[l])+i)
+			}
+		}
+		for k := range x.n {
+			w.land(x, k, l, get(w.local[at+k*x.size:], x.size))
+		}
+	}
+	w.landed(x, m)
+}
+
+func (w *warp) storeLocal(in *inst, m uint32) {
+	x := in.x
+	total := x.size * x.n
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		at := w.localSpan(in, l, total)
+		for k := range x.n {
+			put(w.local[at+k*x.size:], x.size, w.r[x.vec[k]][l])
+		}
+		fill(w.localInit[at:at+total], 1)
+	}
+}

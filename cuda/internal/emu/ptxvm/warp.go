@@ -1,0 +1,319 @@
+package ptxvm
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+type warpState uint8
+
+const (
+	warpReady warpState = iota
+	warpWaiting
+	warpDone
+)
+
+// frame is an entry of the reconvergence stack: lanes that continue at pc once what lies above has reached it.
+type frame struct {
+	pc, rpc int32
+	mask    uint32
+}
+
+// warp is the state of 32 threads in lockstep.
+type warp struct {
+	r  []lanes  // registers
+	wm []uint32 // lanes that have written each register
+	p  []uint32 // predicates, a bit a lane
+	pm []uint32 // lanes that have written each predicate
+	cc uint32   // condition code of add.cc and friends
+
+	frame         // top of the reconvergence stack
+	stack []frame // below it
+	live  uint32  // lanes that exist and have not exited
+
+	id    int
+	state warpState
+	cta   *cta
+	steps int64
+	addr  [32]uint64 // addresses of the memory instruction in progress
+	tmp   lanes
+	last  *region // where the last global access hit
+
+	local, localInit []byte // 32 lanes × Entry.Local
+
+	clocks   // see race.go
+	pending  []asyncCopy
+	groups   [32]uint32 // committed cp.async groups of each lane
+	barrier  int        // the barrier waited for
+	barInst  *inst
+	barValue uint32 // predicate lanes contributed to bar.red
+}
+
+// fault stops the kernel.
+func (w *warp) fault(k FaultKind, in *inst, lane int, format string, args ...any) {
+	w.faultAt(k, in, lane, 0, format, args...)
+}
+
+// faultAt is fault with the address concerned.
+func (w *warp) faultAt(k FaultKind, in *inst, lane int, addr uint64, format string, args ...any) {
+	f := &Fault{Kind: k, Kernel: w.cta.entry.Name, CTA: w.cta.id, Addr: addr, Msg: fmt.Sprintf(format, args...)}
+	f.Line, f.Source = int(in.line), w.cta.entry.mod.line(int(in.line))
+	f.Thread = w.cta.thread(w.id*32 + lane)
+	panic(f)
+}
+
+// need faults unless every lane of m has written the registers.
+func (w *warp) need(in *inst, m uint32, slots ...int32) {
+	for _, s := range slots {
+		if bad := m &^ w.wm[s]; bad != 0 {
+			w.uninitialised(in, s, bad)
+		}
+	}
+}
+
+func (w *warp) uninitialised(in *inst, slot int32, bad uint32) {
+	w.fault(UninitialisedRegister, in, bits.TrailingZeros32(bad), "%s is read before it is written%s", w.cta.entry.registerName(slot, false), lanesText(bad))
+}
+
+func lanesText(m uint32) string {
+	if n := bits.OnesCount32(m); n > 1 {
+		return fmt.Sprintf(" in %d lanes", n)
+	}
+	return ""
+}
+
+// dest marks a register written in the lanes of m and returns it.
+func (w *warp) dest(slot int32, m uint32) *lanes {
+	w.wm[slot] |= m
+	return &w.r[slot]
+}
+
+// write stores v into the lanes of m of a register.
+func (w *warp) write(slot int32, v *lanes, m uint32) {
+	r := w.dest(slot, m)
+	if m == fullMask {
+		*r = *v
+		return
+	}
+	for ; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		r[l] = v[l]
+	}
+}
+
+// pred returns a predicate that must be written in the lanes of m.
+func (w *warp) pred(in *inst, slot int32, m uint32) uint32 {
+	if bad := m &^ w.pm[slot]; bad != 0 {
+		w.fault(UninitialisedRegister, in, bits.TrailingZeros32(bad), "predicate %s is read before it is written%s", w.cta.entry.registerName(slot, true), lanesText(bad))
+	}
+	return w.p[slot]
+}
+
+func (w *warp) extraPred(in *inst, m uint32) uint32 {
+	v := w.pred(in, in.x.p, m)
+	if in.x.pn {
+		v = ^v
+	}
+	return v
+}
+
+func (w *warp) setPred(slot int32, v, m uint32) {
+	w.p[slot] = w.p[slot]&^m | v&m
+	w.pm[slot] |= m
+}
+
+// run executes up to budget instructions; it stops early when the warp waits at a barrier or is done.
+func (w *warp) run(budget int) {
+	code := w.cta.entry.code
+	st := &w.cta.stats
+	start := budget
+	for budget > 0 && w.state == warpReady {
+		if w.pc == w.rpc {
+			w.pop()
+			continue
+		}
+		in := &code[w.pc]
+		budget--
+		m := w.mask
+		if in.guard != 0 {
+			g := w.pred(in, in.guard, m)
+			if in.not {
+				g = ^g
+			}
+			if m &= g; m == 0 && in.kind != kBranch {
+				w.pc++
+				continue
+			}
+		}
+		switch in.kind {
+		case kALU:
+			if bad := m &^ (w.wm[in.a] & w.wm[in.b] & w.wm[in.c]); bad != 0 {
+				w.need(in, m, in.a, in.b, in.c)
+			}
+			if m == fullMask {
+				in.alu(&w.r[in.d], &w.r[in.a], &w.r[in.b], &w.r[in.c])
+				w.wm[in.d] = fullMask
+			} else {
+				in.alu(&w.tmp, &w.r[in.a], &w.r[in.b], &w.r[in.c])
+				w.write(in.d, &w.tmp, m)
+			}
+			if in.fma {
+				st.FMA++
+			}
+		case kCmp:
+			w.need(in, m, in.a, in.b)
+			v := in.cmp(&w.r[in.a], &w.r[in.b])
+			n := ^v
+			if in.x != nil {
+				c := w.extraPred(in, m)
+				v, n = combine(in.x.combine, v, c), combine(in.x.combine, n, c)
+			}
+			if in.p >= 0 {
+				w.setPred(in.p, v, m)
+			}
+			if in.q != 0 {
+				w.setPred(in.q, n, m)
+			}
+		case kSelp:
+			w.need(in, m, in.a, in.b)
+			p := w.pred(in, in.p, m)
+			a, b := &w.r[in.a], &w.r[in.b]
+			for l := range w.tmp {
+				v := b[l]
+				if p>>l&1 != 0 {
+					v = a[l]
+				}
+				w.tmp[l] = v
+			}
+			w.write(in.d, &w.tmp, m)
+		case kBranch:
+			w.branch(in, m)
+			continue
+		case kExit:
+			w.exit(m)
+			continue
+		case kRun:
+			in.run(w, in, m)
+		}
+		w.pc++
+	}
+	start -= budget
+	st.Instructions += int64(start)
+	w.steps += int64(start)
+	if w.steps > w.cta.maxSteps {
+		w.fault(Runaway, &code[min(int(w.pc), len(code)-1)], bits.TrailingZeros32(w.mask), "the warp has executed more than %d instructions", w.cta.maxSteps)
+	}
+}
+
+func (w *warp) branch(in *inst, taken uint32) {
+	rest := w.mask &^ taken
+	switch {
+	case taken == 0:
+		w.pc++
+		return
+	case rest == 0:
+		w.pc = in.target
+		return
+	case in.uni:
+		w.fault(UniformBranchDivergence, in, bits.TrailingZeros32(rest), "bra.uni is taken by %d of %d lanes", bits.OnesCount32(taken), bits.OnesCount32(w.mask))
+	}
+	if in.rpc != w.rpc {
+		// The whole group continues at rpc after both sides have got there.
+		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask})
+		if in.rpc < 0 {
+			w.stack = w.stack[:len(w.stack)-1] // never: both sides end in exit
+		}
+	}
+	// Lanes that go straight to rpc wait in the entry below, which has their bits already.
+	switch fall := w.pc + 1; {
+	case in.target == in.rpc:
+		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest}
+	case fall == in.rpc:
+		w.frame = frame{pc: in.target, rpc: in.rpc, mask: taken}
+	default:
+		w.stack = append(w.stack, frame{pc: in.target, rpc: in.rpc, mask: taken})
+		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest}
+	}
+}
+
+// pop continues with the next group of lanes that are still alive, or ends the warp.
+func (w *warp) pop() {
+	for n := len(w.stack); n > 0; n-- {
+		w.frame = w.stack[n-1]
+		w.stack = w.stack[:n-1]
+		if w.mask &= w.live; w.mask != 0 {
+			return
+		}
+	}
+	w.mask = 0
+	w.state = warpDone
+	w.rpc = -1
+	w.cta.warpEnded()
+}
+
+func (w *warp) exit(m uint32) {
+	w.live &^= m
+	if w.mask &^= m; w.mask != 0 {
+		w.pc++
+		return
+	}
+	w.pop()
+}
+
+// converged faults unless every live lane of the warp executes the instruction together.
+func (w *warp) converged(in *inst, m uint32, k FaultKind) {
+	if m != w.live {
+		w.fault(k, in, bits.TrailingZeros32(w.live&^m), "%d of the warp's %d live lanes execute it, this thread does not", bits.OnesCount32(m), bits.OnesCount32(w.live))
+	}
+}
+
+// members checks the member mask operand of a .sync instruction: each executing lane is in its own mask, and every live lane of that mask executes it now.
+func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
+	w.need(in, m, slot)
+	r := &w.r[slot]
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		v := uint32(r[l])
+		mask |= v
+		if v>>l&1 == 0 {
+			w.fault(ShuffleDivergence, in, l, "the executing lane %d is not in its member mask %#x", l, v)
+		}
+		if miss := v & w.live &^ m; miss != 0 {
+			w.fault(ShuffleDivergence, in, bits.TrailingZeros32(miss), "lane %d is in the member mask %#x but does not execute it together with lane %d (active lanes %#x)", bits.TrailingZeros32(miss), v, l, m)
+		}
+	}
+	return mask
+}
+
+// registerName finds the name of a register for a message.
+func (e *Entry) registerName(slot int32, pred bool) string {
+	if n, ok := e.names[regKey{slot, pred}]; ok {
+		return n
+	}
+	return "a register"
+}
+
+type regKey struct {
+	slot int32
+	pred bool
+}
+
+func (w *warp) readClock(sr special) uint64 {
+	c := uint64(w.cta.stats.Instructions + w.steps)
+	switch sr {
+	case srClock:
+		return c & 0xffffffff
+	case srClockHi:
+		return c >> 32
+	case srClock64:
+		return c
+	}
+	t := uint64(w.cta.start.UnixNano()) + c
+	switch sr {
+	case srGlobaltimerLo:
+		return t & 0xffffffff
+	case srGlobaltimerHi:
+		return t >> 32
+	}
+	return t
+}
