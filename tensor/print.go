@@ -1,0 +1,217 @@
+package tensor
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// The settings of torch.set_printoptions at their defaults.
+const (
+	printPrecision = 4
+	printThreshold = 1000 // elements beyond which only edges are shown
+	printEdge      = 3
+	printWidth     = 80
+)
+
+// String prints x as torch does: values in rows, summarised beyond 1000 elements, with device, element type and
+// requires_grad where they are not the default.
+func (x *Tensor) String() string {
+	if x == nil {
+		return "tensor(nil)"
+	}
+	if x.freed.Load() {
+		return "tensor(freed, " + x.describe().String() + ")"
+	}
+	p := printer{full: x.layout.Shape, summary: x.Size() > printThreshold}
+	p.load(x)
+	const prefix = "tensor("
+	body := "[]"
+	if x.Size() > 0 {
+		p.measure()
+		body, _ = p.block(0, 0, len(prefix))
+	}
+	var suffix []string
+	if x.st.dev != hostDevice() {
+		suffix = append(suffix, "device='"+x.st.dev.Name()+"'")
+	}
+	if x.Size() == 0 && x.Rank() != 1 {
+		s := x.layout.Shape.String()
+		suffix = append(suffix, "size=("+s[1:len(s)-1]+")")
+	}
+	usual := x.dtype == dtype.F32 || x.Size() > 0 && (x.dtype == dtype.I64 || x.dtype == dtype.Bool)
+	if !usual {
+		suffix = append(suffix, "dtype=torch."+x.dtype.String())
+	}
+	switch {
+	case x.node != nil:
+		suffix = append(suffix, "grad_fn=<"+x.node.op+">")
+	case x.needsGrad:
+		suffix = append(suffix, "requires_grad=True")
+	}
+	out := prefix + body
+	last := len(out) - strings.LastIndexByte(out, '\n') + 1
+	for _, s := range suffix {
+		if last+len(s)+2 > printWidth {
+			out += ",\n" + strings.Repeat(" ", len(prefix)) + s
+			last = len(prefix) + len(s)
+		} else {
+			out += ", " + s
+			last += len(s) + 2
+		}
+	}
+	return out + ")"
+}
+
+// A printer lays out the elements that are shown.
+type printer struct {
+	full    shape.Dims // of the tensor
+	shown   shape.Dims // of what is printed: at most 2·printEdge where summarised
+	summary bool
+	dtype   dtype.Type
+	bits    []uint64
+	width   int
+	whole   bool // all values are whole numbers
+	science bool
+}
+
+// load fetches the shown elements.
+func (p *printer) load(x *Tensor) {
+	c := x.scope.child()
+	defer c.recycle()
+	c.modes.noGrad = true
+	y := x.detachedIn(c)
+	if p.summary {
+		for i := range x.Rank() {
+			if n := x.layout.Shape.At(i); n > 2*printEdge {
+				var keep []int64
+				for k := range printEdge {
+					keep = append(keep, int64(k))
+				}
+				for k := range printEdge {
+					keep = append(keep, int64(n-printEdge+k))
+				}
+				y = y.IndexSelect(i, c.On(x.st.dev).From(keep))
+			}
+		}
+	}
+	p.shown, p.dtype = y.layout.Shape, x.dtype
+	b := y.bytes("string")
+	p.bits = make([]uint64, y.Size())
+	for i := range p.bits {
+		p.bits[i] = element(x.dtype, b[i*x.dtype.Size():])
+	}
+}
+
+// measure chooses the format and the width of a column from the values that are finite and not zero.
+func (p *printer) measure() {
+	if !p.dtype.IsFloat() {
+		for _, b := range p.bits {
+			p.width = max(p.width, len(p.plain(b)))
+		}
+		return
+	}
+	p.whole, p.width = true, 1
+	least, greatest := math.Inf(1), 0.0
+	var values []float64
+	for _, b := range p.bits {
+		v := expr.Decode(p.dtype, b)
+		if v == 0 || v-v != 0 {
+			continue
+		}
+		values = append(values, v)
+		a := math.Abs(v)
+		least, greatest = min(least, a), max(greatest, a)
+		p.whole = p.whole && v == math.Ceil(v)
+	}
+	if len(values) == 0 {
+		return
+	}
+	p.science = greatest/least > 1000 || greatest > 1e8 || !p.whole && least < 1e-4
+	for _, v := range values {
+		p.width = max(p.width, len(p.float(v)))
+	}
+}
+
+func (p *printer) float(v float64) string {
+	switch {
+	case v != v:
+		return "nan"
+	case math.IsInf(v, 1):
+		return "inf"
+	case math.IsInf(v, -1):
+		return "-inf"
+	case p.science:
+		return strconv.FormatFloat(v, 'e', printPrecision, 64)
+	case p.whole:
+		return strconv.FormatFloat(v, 'f', 0, 64) + "."
+	}
+	return strconv.FormatFloat(v, 'f', printPrecision, 64)
+}
+
+func (p *printer) plain(b uint64) string {
+	switch p.dtype {
+	case dtype.Bool:
+		if b != 0 {
+			return "True"
+		}
+		return "False"
+	case dtype.I64:
+		return strconv.FormatInt(int64(b), 10)
+	}
+	return strconv.FormatInt(int64(expr.Decode(p.dtype, b)), 10)
+}
+
+// element returns element i, padded; a single number stands alone.
+func (p *printer) element(i int) string {
+	s := ""
+	if p.dtype.IsFloat() {
+		s = p.float(expr.Decode(p.dtype, p.bits[i]))
+	} else {
+		s = p.plain(p.bits[i])
+	}
+	return strings.Repeat(" ", max(p.width-len(s), 0)) + s
+}
+
+// block prints dimension d on, starting at element i, and returns the element behind it.
+func (p *printer) block(d, i, indent int) (string, int) {
+	rank := p.shown.Rank()
+	if rank == 0 {
+		return p.element(0), 1
+	}
+	n := p.shown.At(d)
+	cut := p.summary && p.full.At(d) > 2*printEdge
+	var parts []string
+	for k := range n {
+		if cut && k == printEdge {
+			if d == rank-1 {
+				parts = append(parts, " ...")
+			} else {
+				parts = append(parts, "...")
+			}
+		}
+		var s string
+		if d == rank-1 {
+			s = p.element(i)
+			i++
+		} else {
+			s, i = p.block(d+1, i, indent+1)
+		}
+		parts = append(parts, s)
+	}
+	if d < rank-1 {
+		return "[" + strings.Join(parts, ","+strings.Repeat("\n", rank-1-d)+strings.Repeat(" ", indent+1)) + "]", i
+	}
+	perLine := max(1, (printWidth-indent)/(p.width+2))
+	var lines []string
+	for len(parts) > perLine {
+		lines = append(lines, strings.Join(parts[:perLine], ", "))
+		parts = parts[perLine:]
+	}
+	lines = append(lines, strings.Join(parts, ", "))
+	return "[" + strings.Join(lines, ",\n"+strings.Repeat(" ", indent+1)) + "]", i
+}
