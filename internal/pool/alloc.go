@@ -191,7 +191,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	if b.origin.Collected {
 		p.collectable -= b.size
 	}
-	if len(b.uses) > 0 && b.seg != nil {
+	if len(b.uses) > 0 {
 		b.state = statePending
 		b.events = 0
 		p.recordLocked(b)
@@ -205,7 +205,6 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
-	b.uses = b.uses[:0]
 	if b.seg == nil {
 		p.recycleLocked(b)
 		return

@@ -75,6 +75,9 @@ func TestHandOver(t *testing.T) {
 	hand := make(chan *Block, 1)
 	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
+	if s := p.Stats(); s.AllocatedBytes.Current != 1280 { // already the first's, before it even wakes
+		t.Error("the freed block lies in the cache")
+	}
 	second := make(chan error)
 	go func() { // the block is not in the cache for this one to take: it waits behind the first
 		b, err := p.Alloc(1280, 0, Origin{})
@@ -314,5 +317,73 @@ func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	p := New(newFake(0), o)
 	for range 500 {
 		must(t, p, 1280, 0)
+	}
+}
+
+// TestRoomIsKeptForTheLadder: memory that the device regains while a request is on the ladder is that request's, although
+// another one asks meanwhile.
+func TestRoomIsKeptForTheLadder(t *testing.T) {
+	d := newFake(1280)
+	o := tiny()
+	o.CollectWait = 1
+	var p *Pool
+	other := make(chan error, 1)
+	once := false
+	o.GC = func() {
+		if once {
+			return
+		}
+		once = true
+		d.mu.Lock()
+		d.total = 2560 // room for one more
+		d.mu.Unlock()
+		go func() {
+			_, err := p.Alloc(1280, 5, Origin{})
+			other <- err
+		}()
+		time.Sleep(20 * time.Millisecond) // ample for the other to ask the device, if it does
+	}
+	p = New(d, o)
+	must(t, p, 1280, 0)
+	must(t, p, 1280, 0)
+	if err := <-other; !errors.Is(err, ErrNoMemory) {
+		t.Errorf("the other: %v", err)
+	}
+}
+
+// freeingDevice frees a block at the moment when a segment is being allocated.
+type freeingDevice struct {
+	*fakeDevice
+	during func()
+}
+
+func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
+	if f := d.during; f != nil {
+		d.during = nil
+		f()
+	}
+	return d.fakeDevice.Alloc(size)
+}
+
+// TestServedWhileGrowing: a request that a free serves while the device is being asked keeps that one block, and the segment
+// that arrives too goes to the cache.
+func TestServedWhileGrowing(t *testing.T) {
+	d := &freeingDevice{fakeDevice: newFake(1280)}
+	o := tiny()
+	o.CollectWait = 1
+	p := New(d, o)
+	held := must(t, p, 1280, 0)
+	p.o.Pressure = func() {
+		d.total = 2560
+		d.during = func() { p.Free(held, held.Generation()) }
+	}
+	b := must(t, p, 1280, 0)
+	s := p.Stats()
+	if s.Allocated.Current != 1 || s.ReservedBytes.Current != 2560 {
+		t.Errorf("%d blocks live, %d reserved", s.Allocated.Current, s.ReservedBytes.Current)
+	}
+	p.Free(b, b.Generation())
+	if p.Empty() != 2560 {
+		t.Error("memory was lost")
 	}
 }

@@ -42,17 +42,15 @@ func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1
 		s := b.uses[last]
-		if s != b.Stream() { // equal after Retire
-			e, err := p.backing.Record(s)
-			if err != nil {
-				p.eventIssue = fmt.Errorf("event on stream %d: %w", s, err)
-				break
-			}
-			q := p.eventQueueLocked(s)
-			q.waits = append(q.waits, eventWait{e, b})
-			p.pending++
-			b.events++
+		e, err := p.backing.Record(s)
+		if err != nil {
+			p.eventIssue = fmt.Errorf("event on stream %d: %w", s, err)
+			break
 		}
+		q := p.eventQueueLocked(s)
+		q.waits = append(q.waits, eventWait{e, b})
+		p.pending++
+		b.events++
 		b.uses = b.uses[:last]
 	}
 	switch {

@@ -34,7 +34,7 @@ func TestForeignStreams(t *testing.T) {
 		t.Fatal("the block was reused while stream 1 works on it")
 	}
 	d.finish(1, 1)
-	if c := must(t, p, 100, 0); c.Addr() != addr || d.open != 0 || len(c.uses) != 0 {
+	if c := must(t, p, 100, 0); c.Addr() != addr || d.open != 0 || len(c.uses) != 0 || p.pending != 0 {
 		t.Fatalf("at %#x, want %#x; %d events; uses %v", c.Addr(), addr, d.open, c.uses)
 	}
 }
@@ -164,10 +164,13 @@ func TestRetireDeferred(t *testing.T) {
 	fails := errors.New("stream 2 fails")
 	p.backing = recordFailing{d, 2, fails}
 	p.Free(b, b.Generation()) // waits on 1, deferred on 2
+	d.finish(1, 1)
+	if s := p.Stats(); s.Pending != 1 || s.Deferred != 1 || d.open != 0 {
+		t.Fatalf("with stream 1 done and stream 2 unknown: %d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
+	}
 	p.PauseEvents()
 	p.Retire(2, 3)
 	p.ResumeEvents()
-	d.finish(1, 1)
 	recount(t, p, p.Stats())
 	if s := p.Stats(); s.Pending != 0 || s.Deferred != 0 || d.open != 0 {
 		t.Errorf("%d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
@@ -391,4 +394,32 @@ func TestBestFit(t *testing.T) {
 		t.Errorf("48 bytes at %#x, want the last freed %#x", b.Addr(), want)
 	}
 	runtime.KeepAlive(keep)
+}
+
+// TestLaggingStream: a foreign stream that always lags a hundred frees behind neither mixes up events nor lets their queue
+// grow for ever.
+func TestLaggingStream(t *testing.T) {
+	d := newFake(0)
+	p := New(d, tiny())
+	freed := map[*Block]uint64{} // the work on stream 1 that the block's struct waits for
+	for i := range uint64(5000) {
+		b := must(t, p, 1280, 0)
+		if at := freed[b]; at > d.finished[1] {
+			t.Fatalf("a block came back at %d of %d", d.finished[1], at)
+		}
+		b.Use(1)
+		d.work(1)
+		p.Free(b, b.Generation())
+		freed[b] = i + 1
+		if i >= 100 {
+			d.finish(1, 1)
+		}
+	}
+	if n := cap(p.events[0].waits); n > 1000 || p.pending < 99 || p.pending > 101 {
+		t.Errorf("room for %d events, %d pending", n, p.pending)
+	}
+	d.finish(1, 1000)
+	if s := p.Stats(); s.Pending != 0 || d.open != 0 {
+		t.Errorf("%d pending, %d events", s.Pending, d.open)
+	}
 }

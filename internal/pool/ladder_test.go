@@ -213,7 +213,7 @@ func TestOOMText(t *testing.T) {
 	for _, want := range []string{
 		"out of memory on fake:0: asked for 4.88 KiB (5000 bytes) for [1250] float32, result of conv2d; ",
 		"capacity 16.00 KiB, free ",
-		"reserved 11.50 KiB, of which allocated 10.68 KiB, waiting for other streams 0 B, cached ",
+		"reserved 11.50 KiB, of which allocated 10.68 KiB, waiting for other streams 0 B, cached 840 B; ",
 		"largest free block on stream 0 680 B",
 		"6.00 KiB in 3 blocks: [64, 784] float32, result of matmul at ",
 		fmt.Sprintf(`ladder_test.go:%d, in scope "forward"`, line),
