@@ -149,6 +149,8 @@ type Origin struct {
 	Op    string
 	Shape shape.Dims
 	Type  dtype.Type
+	// Collected marks memory that nobody frees by hand: a garbage collection may give it back.
+	Collected bool
 }
 
 // String reads like "[64, 512] float32, result of matmul at train.go:31".

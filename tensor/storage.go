@@ -127,7 +127,7 @@ func waitFor(op string, s, other device.Stream) {
 func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
 	bytes := sh.Size() * t.Size()
 	stream := s.streamOf(dev)
-	o := device.Origin{Op: op, Shape: sh, Type: t}
+	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	var made *site
 	if bytes >= 1<<20 || s.modes.sites {
 		made = callSite()
