@@ -78,9 +78,10 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 		}
 		return
 	}
-	// The tiles are written row by row: a C whose columns are contiguous is computed as Cᵀ = Bᵀ·Aᵀ, and so is a
-	// product with a vector, which then has m = 1.
-	if c.cs != 1 && c.rs == 1 || n == 1 && m > 1 {
+	// The tiles are written row by row: a C whose columns are contiguous is computed as Cᵀ = Bᵀ·Aᵀ. So is a product with
+	// a vector, which then has m = 1, and one so narrow that most of a tile would be empty.
+	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
+	if c.cs != 1 && c.rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
 	}
 	if m*n*k < parallelWork {

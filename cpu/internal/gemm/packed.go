@@ -28,13 +28,14 @@ type job[T float] struct {
 	tileA, tileB   int // panels a tile task
 	tilesB         int
 	inPlace        bool // B is read where it is, but for its last, narrower panel
+	fused          bool // tile tasks pack the blocks of B that they use: few rows make one tile, so nothing is packed twice
 	bufA, bufB     []T
 	packFn, tileFn func(int) // the tasks as values, made once
 	dotsFn         func(int)
 }
 
 type pool[T float] struct {
-	jobs, scratch sync.Pool
+	jobs, locals sync.Pool
 }
 
 var (
@@ -78,7 +79,8 @@ func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, 
 	// Blocks of about equal length, a function of k alone.
 	j.block = min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
 	groupK := max(1, groupLimit/j.block) * j.block
-	j.inPlace = b.cs == 1 && m <= 2*kern.height
+	j.inPlace = b.cs == 1 && m <= kern.height
+	j.fused = !j.inPlace && m <= tilePanelsA*kern.height
 	for k0 := 0; k0 < k; k0 += groupK {
 		j.k0, j.kg = k0, min(groupK, k-k0)
 		j.accumulate = accumulate || k0 > 0
@@ -94,8 +96,10 @@ func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, 
 
 const (
 	packWork = 1 << 14 // elements a packing task
-	minTasks = 8       // tiles that a product is cut into if they stay large enough
-	tileWork = 1 << 19 // multiplications that a tile task should have
+	// A tile task's share of A and B for one block of k stays in the second-level cache: 168×256 of C with AVX-512.
+	tilePanelsA, tilePanelsB = 12, 8
+	minTasks                 = 8       // tiles that a product is cut into if they stay large enough
+	tileWork                 = 1 << 19 // multiplications that a tile task should have
 )
 
 // run packs and multiplies one group.
@@ -103,11 +107,13 @@ func (j *job[T]) run(par Parallel) {
 	kern := j.kern
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
 	j.bufA = aligned(j.bufA, j.panelsA*j.kg*kern.stride)
-	j.bufB = aligned(j.bufB, j.offsetB(j.panelsB-1)+j.kg*kern.width)
+	if !j.fused {
+		j.bufB = aligned(j.bufB, j.offsetB(j.panelsB-1)+j.kg*kern.width)
+	}
 	j.perPackA = max(1, packWork/(j.kg*kern.stride))
 	j.perPackB = max(1, packWork/(j.kg*kern.width))
 	j.packTasksB = 0
-	if j.repackB {
+	if j.repackB && !j.fused {
 		j.packTasksB = ceil(j.panelsB, j.perPackB)
 		if j.inPlace {
 			j.packTasksB = min(1, j.ng%kern.width)
@@ -115,10 +121,13 @@ func (j *job[T]) run(par Parallel) {
 	}
 	par(j.packTasksB+ceil(j.panelsA, j.perPackA), j.packFn)
 
-	j.tileA, j.tileB = min(12, j.panelsA), min(8, j.panelsB)
+	j.tileA, j.tileB = min(tilePanelsA, j.panelsA), min(tilePanelsB, j.panelsB)
 	for ceil(j.panelsA, j.tileA)*ceil(j.panelsB, j.tileB) < minTasks && (j.tileA > 1 || j.tileB > 1) &&
 		j.tileA*kern.height*j.tileB*kern.width*j.kg > tileWork {
-		if j.tileA*kern.height > j.tileB*kern.width && j.tileA > 1 || j.tileB == 1 {
+		if j.fused && j.tileB == 1 {
+			break
+		}
+		if !j.fused && (j.tileA*kern.height > j.tileB*kern.width && j.tileA > 1 || j.tileB == 1) {
 			j.tileA = ceil(j.tileA, 2)
 		} else {
 			j.tileB = ceil(j.tileB, 2)
@@ -168,50 +177,71 @@ func (j *job[T]) pack(i int) {
 	}
 }
 
+// local is what a tile task needs for itself.
+type local[T float] struct {
+	tile  [512]T // of C, for what the kernel cannot store
+	panel []T    // one block of one panel of B
+}
+
 // tile is the i-th task of the multiplication: some panels of A with some of B, over all blocks of k in order.
 func (j *job[T]) tile(pool *pool[T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
 	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
-	var scratch *[512]T // a tile of C, for what the kernel cannot store
-	if j.c.cs != 1 || !kern.masked && b1 == j.panelsB && j.ng%kern.width != 0 {
-		scratch, _ = pool.scratch.Get().(*[512]T)
-		if scratch == nil {
-			scratch = new([512]T)
-		}
-		defer pool.scratch.Put(scratch)
+	l, _ := pool.locals.Get().(*local[T])
+	if l == nil {
+		l = &local[T]{}
+	}
+	defer pool.locals.Put(l)
+	if j.fused {
+		l.panel = aligned(l.panel, j.block*kern.width)
 	}
 	for k0 := 0; k0 < j.kg; k0 += j.block {
 		kc := min(j.block, j.kg-k0)
-		add := 0
-		if j.accumulate || k0 > 0 {
-			add = 1
-		}
-		for pa := a0; pa < a1; pa++ {
-			row, h := j.rowsOf(pa)
-			a := &j.bufA[pa*j.kg*kern.stride+k0*kern.stride]
-			micro := kern.micro[h]
-			at := (j.m0+row)*j.c.rs + j.n0*j.c.cs
+		if j.fused { // the block of B is hot when the panels of A pass it
 			for pb := b0; pb < b1; pb++ {
 				col := pb * kern.width
-				w := min(kern.width, j.ng-col)
-				b, ldb := (*T)(nil), kern.width
-				if j.inPlace && w == kern.width {
-					b, ldb = &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs
-				} else {
-					b = &j.bufB[j.offsetB(pb)+k0*kern.width]
-				}
-				if j.c.cs == 1 && (kern.masked || w == kern.width) {
-					micro(kc, a, b, ldb, &j.c.data[at+col], j.c.rs, w, add)
-					continue
-				}
-				micro(kc, a, b, ldb, &scratch[0], kern.width, kern.width, 0)
-				for r := range h {
-					for q, s := range scratch[r*kern.width : r*kern.width+w] {
-						put(j.c.data, at+r*j.c.rs+(col+q)*j.c.cs, s, add != 0)
-					}
+				src := j.b.data[(j.k0+k0)*j.b.rs+(j.n0+col)*j.b.cs:]
+				kern.pack(l.panel, kern.width, src, j.b.cs, j.b.rs, min(kern.width, j.ng-col), kc)
+				for pa := a0; pa < a1; pa++ {
+					j.multiply(l, pa, pb, k0, kc, &l.panel[0], kern.width)
 				}
 			}
+			continue
+		}
+		for pa := a0; pa < a1; pa++ {
+			for pb := b0; pb < b1; pb++ {
+				if col := pb * kern.width; j.inPlace && col+kern.width <= j.ng {
+					j.multiply(l, pa, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs)
+				} else {
+					j.multiply(l, pa, pb, k0, kc, &j.bufB[j.offsetB(pb)+k0*kern.width], kern.width)
+				}
+			}
+		}
+	}
+}
+
+// multiply computes one tile of C over one block of k: panel pa of A, and panel pb of B, which is at b.
+func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
+	kern := j.kern
+	row, h := j.rowsOf(pa)
+	col := pb * kern.width
+	w := min(kern.width, j.ng-col)
+	a := &j.bufA[(pa*j.kg+k0)*kern.stride]
+	at := (j.m0+row)*j.c.rs + (j.n0+col)*j.c.cs
+	add := j.accumulate || k0 > 0
+	if j.c.cs == 1 && (kern.masked || w == kern.width) {
+		how := 0
+		if add {
+			how = 1
+		}
+		kern.micro[h](kc, a, b, ldb, &j.c.data[at], j.c.rs, w, how)
+		return
+	}
+	kern.micro[h](kc, a, b, ldb, &l.tile[0], kern.width, kern.width, 0)
+	for r := range h {
+		for q, s := range l.tile[r*kern.width : r*kern.width+w] {
+			put(j.c.data, at+r*j.c.rs+q*j.c.cs, s, add)
 		}
 	}
 }
