@@ -1,0 +1,194 @@
+package emu
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config describes the emulated machine. The zero value of a field means its default.
+type Config struct {
+	Devices int    // number of devices, default 1, at most 64
+	Memory  uint64 // bytes of memory of each device, default 256 MiB
+	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
+	Meta    bool   // addresses without memory, see the package comment
+	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
+
+	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
+	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
+	QueueDepth int   // operations that may be pending before a call runs some of them, default 1024
+
+	Cost    Cost                      // zero fields have defaults
+	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil
+}
+
+// Defaults of Config.
+const (
+	DefaultMemory     = 256 << 20
+	DefaultSM         = 90
+	defaultQueueDepth = 1024
+	maxDevices        = 64
+	minMemory         = 1 << 20
+	maxMemory         = 1 << 42 // the address space of a device
+)
+
+// supportedSMs are the compute capabilities with a row in limitsOf.
+var supportedSMs = []int{80, 86, 87, 89, 90}
+
+// SpecError is a setting that cannot be used: which part of which text, and what is accepted there.
+type SpecError struct {
+	Spec string // the whole text, "" when a Config was built in code
+	Part string // the part that is wrong
+	Want string // what is accepted
+}
+
+// Error returns all three.
+func (e *SpecError) Error() string {
+	if e.Spec == "" && e.Part != "" {
+		return fmt.Sprintf("emulated GPU: %s: want %s", e.Part, e.Want)
+	}
+	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
+}
+
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0]"
+
+// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0]: N devices (1), with so much memory each
+// (a number with KiB, MiB, GiB or TiB), of that compute capability, and the schedule's seed. The error is a [*SpecError].
+func Parse(spec string) (Config, error) {
+	var c Config
+	bad := func(part, want string) (Config, error) {
+		return Config{}, &SpecError{Spec: spec, Part: part, Want: want}
+	}
+	head, rest, more := strings.Cut(spec, ",")
+	name, count, counted := strings.Cut(head, ":")
+	if name != "emulate" {
+		return bad(head, specForm)
+	}
+	if counted {
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 1 || n > maxDevices {
+			return bad(head, fmt.Sprintf("1 to %d devices, as in emulate:2", maxDevices))
+		}
+		c.Devices = n
+	}
+	seen := map[string]bool{}
+	for more {
+		var part string
+		part, rest, more = strings.Cut(rest, ",")
+		key, value, _ := strings.Cut(part, "=")
+		if seen[key] {
+			return bad(part, key+" only once")
+		}
+		seen[key] = true
+		switch key {
+		case "mem":
+			n, ok := parseBytes(value)
+			if !ok || n < minMemory || n > maxMemory {
+				return bad(part, "mem= and a size from 1MiB to 4TiB, as in mem=256MiB")
+			}
+			c.Memory = n
+		case "sm":
+			n, err := strconv.Atoi(value)
+			if err != nil || !slices.Contains(supportedSMs, n) {
+				return bad(part, "sm= and one of "+smList())
+			}
+			c.SM = n
+		case "mode":
+			if value != "meta" {
+				return bad(part, "mode=meta, or no mode")
+			}
+			c.Meta = true
+		case "seed":
+			n, err := strconv.ParseUint(value, 10, 64)
+			if err != nil {
+				return bad(part, "seed= and a number of at most 64 bits, 0 for plain order")
+			}
+			c.Seed = n
+		default:
+			return bad(part, "one of mem=, sm=, mode=, seed=")
+		}
+	}
+	return c.withDefaults(), nil
+}
+
+// String returns the form that Parse reads, with every setting spelled out.
+func (c Config) String() string {
+	c = c.withDefaults()
+	var b strings.Builder
+	fmt.Fprintf(&b, "emulate:%d,mem=%s,sm=%d", c.Devices, formatBytes(c.Memory), c.SM)
+	if c.Meta {
+		b.WriteString(",mode=meta")
+	}
+	if c.Seed != 0 {
+		fmt.Fprintf(&b, ",seed=%d", c.Seed)
+	}
+	return b.String()
+}
+
+func (c Config) withDefaults() Config {
+	if c.Devices == 0 {
+		c.Devices = 1
+	}
+	if c.Memory == 0 {
+		c.Memory = DefaultMemory
+	}
+	if c.SM == 0 {
+		c.SM = DefaultSM
+	}
+	if c.QueueDepth == 0 {
+		c.QueueDepth = defaultQueueDepth
+	}
+	c.Cost = c.Cost.withDefaults()
+	return c
+}
+
+// check validates a Config that has its defaults.
+func (c Config) check() error {
+	switch {
+	case c.Devices < 1 || c.Devices > maxDevices:
+		return &SpecError{Part: fmt.Sprintf("Devices = %d", c.Devices), Want: fmt.Sprintf("1 to %d", maxDevices)}
+	case c.Memory < minMemory || c.Memory > maxMemory:
+		return &SpecError{Part: fmt.Sprintf("Memory = %d", c.Memory), Want: "1 MiB to 4 TiB"}
+	case !slices.Contains(supportedSMs, c.SM):
+		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}
+	case c.QueueDepth < 1:
+		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
+	case c.Workers < 0:
+		return &SpecError{Part: fmt.Sprintf("Workers = %d", c.Workers), Want: "0 for the default, or more"}
+	}
+	return c.Cost.check()
+}
+
+func smList() string {
+	s := make([]string, len(supportedSMs))
+	for i, n := range supportedSMs {
+		s[i] = strconv.Itoa(n)
+	}
+	return strings.Join(s, ", ")
+}
+
+var byteUnits = []struct {
+	suffix string
+	shift  uint
+}{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}}
+
+func parseBytes(s string) (uint64, bool) {
+	for _, u := range byteUnits {
+		if digits, ok := strings.CutSuffix(s, u.suffix); ok {
+			n, err := strconv.ParseUint(digits, 10, 64)
+			return n << u.shift, err == nil && n<<u.shift>>u.shift == n
+		}
+	}
+	return 0, false
+}
+
+func formatBytes(n uint64) string {
+	for _, u := range byteUnits {
+		if n >= 1<<u.shift && n&(1<<u.shift-1) == 0 {
+			return strconv.FormatUint(n>>u.shift, 10) + u.suffix
+		}
+	}
+	return strconv.FormatUint(n, 10) + "B"
+}

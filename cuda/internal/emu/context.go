@@ -1,0 +1,139 @@
+package emu
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// addDefaultStream gives ctx its stream 0. d.mu is held.
+func (d *Driver) addDefaultStream(ctx *context) {
+	ctx.defaultStream = &stream{ctx: ctx, blocking: true, weight: d.weight()}
+	d.streams = append(d.streams, ctx.defaultStream)
+}
+
+// weight draws a new stream's weight in an adversarial schedule.
+func (d *Driver) weight() int {
+	if d.rng == nil {
+		return 1
+	}
+	return weights[d.rng.IntN(len(weights))]
+}
+
+// PrimaryCtxRetain makes the primary context or counts one more user of it. A device whose context died stays dead until Reset.
+func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dv, err := d.device("cuDevicePrimaryCtxRetain", dev)
+	if err != nil {
+		return 0, err
+	}
+	if dv.ctx == nil {
+		if dv.dead != nil {
+			return 0, dv.dead
+		}
+		dv.ctx = &context{handle: cu.Context(d.handle()), dev: dv}
+		d.contexts[dv.ctx.handle] = dv.ctx
+		d.addDefaultStream(dv.ctx)
+	}
+	dv.ctx.refs++
+	return dv.ctx.handle, nil
+}
+
+// PrimaryCtxRelease ends one use of the primary context. With the last one, its work is completed and everything in it is gone.
+func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dv, err := d.device("cuDevicePrimaryCtxRelease", dev)
+	if err != nil {
+		return err
+	}
+	ctx := dv.ctx
+	if ctx == nil {
+		return fail("cuDevicePrimaryCtxRelease", cu.ErrInvalidContext, "device %d has no primary context", dev)
+	}
+	if ctx.refs--; ctx.refs > 0 {
+		return nil
+	}
+	d.drain(ctx)
+	dv.dead = ctx.dead
+	d.dismantle(ctx)
+	delete(d.contexts, ctx.handle)
+	dv.ctx = nil
+	return nil
+}
+
+// PrimaryCtxSetFlags accepts the flags of package cu and otherwise ignores them: a wait takes no virtual processor.
+func (d *Driver) PrimaryCtxSetFlags(dev cu.Device, f cu.CtxFlags) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dv, err := d.device("cuDevicePrimaryCtxSetFlags", dev)
+	if err != nil {
+		return err
+	}
+	switch f {
+	case cu.CtxSchedAuto, cu.CtxSchedSpin, cu.CtxSchedYield, cu.CtxSchedBlockingSync:
+		dv.flags = f
+		return nil
+	}
+	return fail("cuDevicePrimaryCtxSetFlags", cu.ErrInvalidValue, "flags %#x", uint32(f))
+}
+
+// CtxSetCurrent makes c the calling thread's current context.
+func (d *Driver) CtxSetCurrent(c cu.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c == 0 {
+		delete(d.current, threadID())
+		return nil
+	}
+	ctx := d.contexts[c]
+	if ctx == nil {
+		return fail("cuCtxSetCurrent", cu.ErrInvalidContext, "there is no context %#x", uintptr(c))
+	}
+	d.current[threadID()] = ctx
+	return nil
+}
+
+// CtxSynchronize completes all work of the current context.
+func (d *Driver) CtxSynchronize() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, err := d.currentContext("cuCtxSynchronize")
+	if err != nil {
+		return err
+	}
+	d.counters.Synchronisations++
+	d.drain(ctx)
+	return ctx.dead
+}
+
+// CtxEnablePeerAccess always fails, as DeviceCanAccessPeer announces.
+func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuCtxEnablePeerAccess"
+	ctx, err := d.currentContext(call)
+	if err != nil {
+		return err
+	}
+	if p := d.contexts[peer]; p == nil || p == ctx {
+		return fail(call, cu.ErrInvalidContext, "context %#x is not that of a peer", uintptr(peer))
+	}
+	return &cu.Error{Call: call, Result: cu.ErrPeerAccessUnsupported, Detail: "emulated devices copy between each other but do not address each other"}
+}
+
+// CtxStreamPriorityRange returns 0 and −5, as current hardware does.
+func (d *Driver) CtxStreamPriorityRange() (least, greatest int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, err = d.currentContext("cuCtxGetStreamPriorityRange")
+	return 0, greatestPriority, err
+}
+
+const greatestPriority = -5
+
+// String describes the driver, "emulated: 2 devices of sm_90 with 256MiB".
+func (d *Driver) String() string {
+	return fmt.Sprintf("emulated: %d devices of sm_%d with %s", d.cfg.Devices, d.cfg.SM, formatBytes(d.cfg.Memory))
+}

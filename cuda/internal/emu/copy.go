@@ -1,0 +1,308 @@
+package emu
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// AccessError is the cause of an error from a copy or memset that ran into memory which it may not touch.
+type AccessError struct {
+	Kind Kind
+	Addr uint64 // device address, 0 for host memory
+	Size uint64 // bytes of the whole operation
+	Why  string // which byte, and where it lies
+}
+
+// Error returns all of it.
+func (e *AccessError) Error() string {
+	return fmt.Sprintf("emu: %s of %d bytes at %#x: %s", e.Kind, e.Size, e.Addr, e.Why)
+}
+
+// reach checks, at the time of the call, that [p, p+n) is mapped on dev.
+func (d *Driver) reach(call string, dev *device, p cu.DevicePtr, n uint64) error {
+	at := d.deviceAt(p)
+	switch {
+	case at == nil:
+		return fail(call, cu.ErrInvalidValue, "%#x is not an address of an emulated device", uint64(p))
+	case at != dev:
+		return fail(call, cu.ErrInvalidValue, "%#x is memory of device %d, the stream is of device %d", uint64(p), at.ordinal, dev.ordinal)
+	}
+	var err error
+	if dev.mem != nil {
+		_, err = dev.mem.Bytes(uint64(p), n)
+	} else {
+		err = dev.meta.check(uint64(p), n)
+	}
+	if err != nil {
+		return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Detail: fmt.Sprintf("%d bytes at %#x", n, uint64(p)), Cause: err}
+	}
+	return nil
+}
+
+// access returns the memory at p when an operation runs. An error ends the context.
+func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]byte, error) {
+	err := dev.mem.CheckAddressable(uint64(p), n)
+	if err == nil {
+		var b []byte
+		if b, err = dev.mem.Bytes(uint64(p), n); err == nil {
+			return b, nil
+		}
+	}
+	return nil, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Addr: uint64(p), Size: n, Why: err.Error()}}
+}
+
+// alive returns an error when pinned memory was freed under a pending copy. h is nil for captured memory.
+func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
+	if h == nil || !h.freed {
+		return nil
+	}
+	return &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Size: n, Why: "the pinned host memory was freed before the copy ran"}}
+}
+
+// MemcpyHtoDAsync copies from the host: pinned memory is read when the copy's turn comes, pageable memory now.
+func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemcpyHtoDAsync"
+	s, err := d.streamHere(call, st)
+	if err != nil || n == 0 {
+		return err
+	}
+	if src == nil {
+		return fail(call, cu.ErrInvalidValue, "the source is nil")
+	}
+	dev := s.ctx.dev
+	if err := d.reach(call, dev, dst, n); err != nil {
+		return err
+	}
+	d.counters.HtoD.add(n)
+	h := d.hostAt(src, n)
+	if h == nil {
+		d.counters.Pageable++
+	}
+	run := func() (time.Duration, error) { return d.cfg.Cost.link(n), nil }
+	if dev.mem != nil {
+		from := unsafe.Slice((*byte)(src), n)
+		if h == nil {
+			from = bytes.Clone(from)
+		}
+		run = func() (time.Duration, error) {
+			if err := h.alive(KindCopyHtoD, call, n); err != nil {
+				return 0, err
+			}
+			to, err := access(KindCopyHtoD, call, dev, dst, n)
+			if err != nil {
+				return 0, err
+			}
+			copy(to, from)
+			dev.mem.MarkInitialised(uint64(dst), n)
+			return d.cfg.Cost.link(n), nil
+		}
+	}
+	d.enqueue(s, &op{Op: Op{Kind: KindCopyHtoD, Bytes: n}, run: run})
+	return s.ctx.dead
+}
+
+// MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes; for pageable memory the call
+// completes the stream's work. In meta mode the error is ErrMeta.
+func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemcpyDtoHAsync"
+	s, err := d.streamHere(call, st)
+	if err != nil || n == 0 {
+		return err
+	}
+	if dst == nil {
+		return fail(call, cu.ErrInvalidValue, "the destination is nil")
+	}
+	dev := s.ctx.dev
+	if err := d.reach(call, dev, src, n); err != nil {
+		return err
+	}
+	if dev.mem == nil {
+		return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: fmt.Sprintf("%d bytes at %#x", n, uint64(src)), Cause: ErrMeta}
+	}
+	d.counters.DtoH.add(n)
+	h := d.hostAt(dst, n)
+	to := unsafe.Slice((*byte)(dst), n)
+	o := d.enqueue(s, &op{Op: Op{Kind: KindCopyDtoH, Bytes: n}, run: func() (time.Duration, error) {
+		if err := h.alive(KindCopyDtoH, call, n); err != nil {
+			return 0, err
+		}
+		from, err := access(KindCopyDtoH, call, dev, src, n)
+		if err != nil {
+			return 0, err
+		}
+		copy(to, from)
+		return d.cfg.Cost.link(n), nil
+	}})
+	if h == nil {
+		d.counters.Pageable++
+		d.await(o)
+	}
+	return s.ctx.dead
+}
+
+// MemcpyDtoDAsync copies within the stream's device. Ranges that overlap are refused.
+func (d *Driver) MemcpyDtoDAsync(dst, src cu.DevicePtr, n uint64, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemcpyDtoDAsync"
+	s, err := d.streamHere(call, st)
+	if err != nil || n == 0 {
+		return err
+	}
+	dev := s.ctx.dev
+	if err := d.reach(call, dev, dst, n); err != nil {
+		return err
+	}
+	if err := d.reach(call, dev, src, n); err != nil {
+		return err
+	}
+	if uint64(dst) < uint64(src)+n && uint64(src) < uint64(dst)+n {
+		return fail(call, cu.ErrInvalidValue, "%d bytes at %#x and %#x overlap", n, uint64(src), uint64(dst))
+	}
+	d.counters.DtoD.add(n)
+	run := func() (time.Duration, error) { return d.cfg.Cost.local(2 * n), nil }
+	if dev.mem != nil {
+		run = func() (time.Duration, error) {
+			if err := transfer(KindCopyDtoD, call, dev, dst, dev, src, n); err != nil {
+				return 0, err
+			}
+			return d.cfg.Cost.local(2 * n), nil
+		}
+	}
+	d.enqueue(s, &op{Op: Op{Kind: KindCopyDtoD, Bytes: n}, run: run})
+	return s.ctx.dead
+}
+
+// MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the current one.
+func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.DevicePtr, srcCtx cu.Context, n uint64, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemcpyPeerAsync"
+	s, err := d.streamHere(call, st)
+	if err != nil || n == 0 {
+		return err
+	}
+	to, from := d.contexts[dstCtx], d.contexts[srcCtx]
+	switch {
+	case to == nil || from == nil:
+		return fail(call, cu.ErrInvalidContext, "there is no context %#x or %#x", uintptr(dstCtx), uintptr(srcCtx))
+	case to.dead != nil:
+		return to.dead
+	case from.dead != nil:
+		return from.dead
+	}
+	if err := d.reach(call, to.dev, dst, n); err != nil {
+		return err
+	}
+	if err := d.reach(call, from.dev, src, n); err != nil {
+		return err
+	}
+	d.counters.Peer.add(n)
+	run := func() (time.Duration, error) { return d.cfg.Cost.link(n), nil }
+	if to.dev.mem != nil {
+		run = func() (time.Duration, error) {
+			if err := transfer(KindCopyPeer, call, to.dev, dst, from.dev, src, n); err != nil {
+				return 0, err
+			}
+			return d.cfg.Cost.link(n), nil
+		}
+	}
+	d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: n}, run: run})
+	return s.ctx.dead
+}
+
+// transfer copies device memory and what is known about its initialisation.
+func transfer(kind Kind, call string, to *device, dst cu.DevicePtr, from *device, src cu.DevicePtr, n uint64) error {
+	w, err := access(kind, call, to, dst, n)
+	if err != nil {
+		return err
+	}
+	r, err := access(kind, call, from, src, n)
+	if err != nil {
+		return err
+	}
+	copy(w, r)
+	if to == from {
+		to.mem.CopyInitialised(uint64(dst), uint64(src), n)
+	} else {
+		carry(to, uint64(dst), from, uint64(src), n)
+	}
+	return nil
+}
+
+// carry marks at dst what is initialised at src: all at once, or else by halves. The rest of dst keeps what is known about it, so a copy of
+// uninitialised bytes onto initialised ones between two devices is the one case that is not carried over.
+func carry(to *device, dst uint64, from *device, src, n uint64) {
+	switch {
+	case n == 0:
+	case from.mem.CheckInitialised(src, n) == nil:
+		to.mem.MarkInitialised(dst, n)
+	case n > 1:
+		carry(to, dst, from, src, n/2)
+		carry(to, dst+n/2, from, src+n/2, n-n/2)
+	}
+}
+
+// MemsetD8Async fills with a byte.
+func (d *Driver) MemsetD8Async(dst cu.DevicePtr, v uint8, n uint64, st cu.Stream) error {
+	return d.memset("cuMemsetD8Async", dst, []byte{v}, n, st)
+}
+
+// MemsetD16Async fills with a 2-byte value.
+func (d *Driver) MemsetD16Async(dst cu.DevicePtr, v uint16, n uint64, st cu.Stream) error {
+	return d.memset("cuMemsetD16Async", dst, binary.LittleEndian.AppendUint16(nil, v), n, st)
+}
+
+// MemsetD32Async fills with a 4-byte value.
+func (d *Driver) MemsetD32Async(dst cu.DevicePtr, v uint32, n uint64, st cu.Stream) error {
+	return d.memset("cuMemsetD32Async", dst, binary.LittleEndian.AppendUint32(nil, v), n, st)
+}
+
+// memset fills n elements with pattern.
+func (d *Driver) memset(call string, dst cu.DevicePtr, pattern []byte, n uint64, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.streamHere(call, st)
+	if err != nil || n == 0 {
+		return err
+	}
+	width := uint64(len(pattern))
+	if uint64(dst)%width != 0 {
+		return fail(call, cu.ErrInvalidValue, "%#x is not a multiple of %d", uint64(dst), width)
+	}
+	if n > maxMemory/width {
+		return fail(call, cu.ErrInvalidValue, "%d elements of %d bytes", n, width)
+	}
+	size := n * width
+	dev := s.ctx.dev
+	if err := d.reach(call, dev, dst, size); err != nil {
+		return err
+	}
+	d.counters.Memsets.add(size)
+	run := func() (time.Duration, error) { return d.cfg.Cost.local(size), nil }
+	if dev.mem != nil {
+		run = func() (time.Duration, error) {
+			b, err := access(KindMemset, call, dev, dst, size)
+			if err != nil {
+				return 0, err
+			}
+			copy(b, pattern)
+			for done := len(pattern); done < len(b); done *= 2 {
+				copy(b[done:], b[:done])
+			}
+			dev.mem.MarkInitialised(uint64(dst), size)
+			return d.cfg.Cost.local(size), nil
+		}
+	}
+	d.enqueue(s, &op{Op: Op{Kind: KindMemset, Bytes: size}, run: run})
+	return s.ctx.dead
+}

@@ -1,0 +1,62 @@
+package emu
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Cost is the model behind the virtual clock. A zero field has the default named there.
+type Cost struct {
+	Launch           time.Duration // from a kernel's turn to its first instruction, default 2 µs
+	WarpInstructions float64       // a second, on the whole device; default 1e12
+	MemoryBytes      float64       // a second, of global memory; default 3.35e12
+	Copy             time.Duration // start-up of a copy, default 1 µs
+	CopyBytes        float64       // a second, between host and device or two devices; default 25e9
+}
+
+func (c Cost) withDefaults() Cost {
+	if c.Launch == 0 {
+		c.Launch = 2 * time.Microsecond
+	}
+	if c.WarpInstructions == 0 {
+		c.WarpInstructions = 1e12
+	}
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = 3.35e12
+	}
+	if c.Copy == 0 {
+		c.Copy = time.Microsecond
+	}
+	if c.CopyBytes == 0 {
+		c.CopyBytes = 25e9
+	}
+	return c
+}
+
+func (c Cost) check() error {
+	if c.Launch < 0 || c.Copy < 0 {
+		return &SpecError{Part: fmt.Sprintf("Cost.Launch = %v, Cost.Copy = %v", c.Launch, c.Copy), Want: "no negative time"}
+	}
+	for name, v := range map[string]float64{"WarpInstructions": c.WarpInstructions, "MemoryBytes": c.MemoryBytes, "CopyBytes": c.CopyBytes} {
+		if !(v > 0) || math.IsInf(v, 0) {
+			return &SpecError{Part: fmt.Sprintf("Cost.%s = %v", name, v), Want: "a positive number a second"}
+		}
+	}
+	return nil
+}
+
+func perSecond(n uint64, rate float64) time.Duration {
+	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
+}
+
+// kernel is the time of a kernel: its start and then whatever takes longer, instructions or memory traffic.
+func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
+	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
+}
+
+// link is the time of a copy over the link of host or peer.
+func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
+
+// local is the time of a copy (moved twice: read and written) or a fill within a device.
+func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }

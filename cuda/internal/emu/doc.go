@@ -1,0 +1,29 @@
+// Package emu is an NVIDIA driver without hardware: the interface of package cu over emulated devices that parse and run PTX text.
+//
+// Its purpose is to find, on any machine, the mistakes that a GPU hides or reports badly.
+//
+// # Order
+//
+// Streams are real queues. Work that was enqueued runs no earlier than something needs it: a host synchronisation, a query,
+// a full queue. Events, waits and the legacy default stream order work across streams exactly as CUDA promises and no further. With Seed 0 the
+// queues run in the order of the calls; any other seed picks at random, reproducibly, which ready queue runs next and lets some queues
+// lag far behind, so that a missing event or synchronisation changes results under some seed.
+//
+// Copies from and to pinned host memory happen when the queue gets there. A pageable source is captured by the call; a copy to a
+// pageable destination completes within the call. MemFree takes effect at once and waits for nothing.
+//
+// # Faults
+//
+// A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next call that notices, and each call
+// after it, returns the same error, in which errors.As finds the *ptxvm.Fault. Faults that hardware does not report, such as a
+// race or a read of memory that nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.
+//
+// # Time
+//
+// Each device has a virtual clock, driven by a cost model (Cost) and not by the host's clock: event times are reproducible and say nothing about real speed.
+//
+// # Meta mode
+//
+// With Config.Meta memory has addresses and a size but no contents: allocations are counted against the limit, kernels are checked and counted
+// but not run, and reading a value is ErrMeta. It answers how much memory and how many launches a step needs, for models that would not fit.
+package emu

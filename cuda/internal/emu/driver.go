@@ -1,0 +1,223 @@
+package emu
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+)
+
+// DriverVersion is the version that the emulated driver reports, CUDA 12.4.
+const DriverVersion cu.Version = 12040
+
+// The newest PTX that a driver of that version compiles is 8.4.
+const (
+	maxPTXMajor = 8
+	maxPTXMinor = 4
+)
+
+// ErrMeta is the cause of an error from reading a value in meta mode, in which memory has no contents.
+var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there is no value to read")
+
+// Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated. All methods may be called from several goroutines at
+// once; they take turns, kernels included (which use several cores by themselves).
+type Driver struct {
+	cfg Config
+
+	mu        sync.Mutex // all below
+	devices   []*device
+	current   map[uint64]*context // by thread
+	contexts  map[cu.Context]*context
+	modules   map[cu.Module]*module
+	functions map[cu.Function]*function
+	events    map[cu.Event]*event
+	byHandle  map[cu.Stream]*stream
+	streams   []*stream // in order of creation, default streams included
+	hosts     []*hostBlock
+	handles   uint64
+
+	rng       *rand.Rand // nil for plain order
+	issue     uint64
+	pending   int
+	hostClock time.Duration // virtual
+
+	counters Counters
+}
+
+var (
+	_ cu.API      = (*Driver)(nil)
+	_ cu.Checker  = (*Driver)(nil)
+	_ cu.Emulated = (*Driver)(nil)
+)
+
+// device is one emulated GPU.
+type device struct {
+	ordinal int
+	mem     *ptxvm.Memory // nil in meta mode
+	meta    *metaMemory   // nil otherwise
+	ctx     *context      // the primary context while it is retained
+	flags   cu.CtxFlags
+	dead    error // what ended an earlier context: only Reset revives the device
+	engines [engines]time.Duration
+}
+
+// context is a primary context.
+type context struct {
+	handle        cu.Context
+	dev           *device
+	refs          int
+	defaultStream *stream
+	dead          error // what each call returns after a fault
+}
+
+// New makes an emulated driver. The error is a [*SpecError].
+func New(cfg Config) (*Driver, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	d := &Driver{cfg: cfg, current: map[uint64]*context{}, contexts: map[cu.Context]*context{}, modules: map[cu.Module]*module{},
+		functions: map[cu.Function]*function{}, events: map[cu.Event]*event{}, byHandle: map[cu.Stream]*stream{}}
+	if cfg.Seed != 0 {
+		d.rng = rand.New(rand.NewPCG(cfg.Seed, 0))
+	}
+	for i := range cfg.Devices {
+		dev := &device{ordinal: i}
+		dev.clear(cfg)
+		d.devices = append(d.devices, dev)
+	}
+	return d, nil
+}
+
+// addressBase is where a device's addresses start: the devices' ranges are apart, so an address tells its device.
+func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
+
+// clear gives the device an empty memory.
+func (dev *device) clear(cfg Config) {
+	if cfg.Meta {
+		dev.meta = newMetaMemory(addressBase(dev.ordinal), cfg.Memory)
+	} else {
+		dev.mem = ptxvm.NewMemory(addressBase(dev.ordinal), cfg.Memory)
+	}
+}
+
+// Config returns the configuration with its defaults filled in.
+func (d *Driver) Config() Config { return d.cfg }
+
+// Emulated reports true.
+func (d *Driver) Emulated() bool { return true }
+
+// Now returns the host's virtual time: how far synchronisation has taken it.
+func (d *Driver) Now() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hostClock
+}
+
+// Reset revives a device after a fault, which hardware cannot do: its memory, streams, events and modules are gone, and its primary
+// context, if retained, is as new. ErrInvalidDevice when there is no such device.
+func (d *Driver) Reset(ordinal int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ordinal < 0 || ordinal >= len(d.devices) {
+		return fail("Reset", cu.ErrInvalidDevice, "ordinal %d of %d devices", ordinal, len(d.devices))
+	}
+	dev := d.devices[ordinal]
+	if dev.ctx != nil {
+		d.dismantle(dev.ctx)
+		dev.ctx.dead = nil
+		d.addDefaultStream(dev.ctx)
+	}
+	dev.dead = nil
+	return nil
+}
+
+// dismantle drops everything that lives in ctx. d.mu is held.
+func (d *Driver) dismantle(ctx *context) {
+	d.kill(ctx, errDestroyed)
+	d.streams = slices.DeleteFunc(d.streams, func(s *stream) bool {
+		if s.ctx == ctx {
+			delete(d.byHandle, s.handle)
+		}
+		return s.ctx == ctx
+	})
+	deleteIf(d.events, func(e *event) bool { return e.ctx == ctx })
+	deleteIf(d.functions, func(f *function) bool { return f.mod.ctx == ctx })
+	deleteIf(d.modules, func(m *module) bool { return m.ctx == ctx })
+	ctx.dev.clear(d.cfg)
+	for _, h := range d.hosts { // mappings lived in the memory that is gone
+		delete(h.mapped, ctx.dev.ordinal)
+	}
+}
+
+func deleteIf[K comparable, V any](m map[K]V, del func(V) bool) {
+	for k, v := range m {
+		if del(v) {
+			delete(m, k)
+		}
+	}
+}
+
+var errDestroyed = &cu.Error{Call: "cuDevicePrimaryCtxRelease", Result: cu.ErrContextIsDestroyed}
+
+// handle returns a fresh value for a handle. No two objects of any kind ever share one, so that a stale or foreign handle is always found out.
+func (d *Driver) handle() uint64 {
+	d.handles++
+	return 0x10000 + 16*d.handles
+}
+
+// fail makes the error of a call.
+func fail(call string, r cu.Result, format string, args ...any) error {
+	return &cu.Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
+}
+
+// currentContext is the calling thread's current context, alive. d.mu is held.
+func (d *Driver) currentContext(call string) (*context, error) {
+	ctx := d.current[threadID()]
+	switch {
+	case ctx == nil:
+		return nil, fail(call, cu.ErrInvalidContext, "the calling thread has no current context: CtxSetCurrent after runtime.LockOSThread")
+	case d.contexts[ctx.handle] != ctx:
+		return nil, fail(call, cu.ErrContextIsDestroyed, "the calling thread's current context was released")
+	case ctx.dead != nil:
+		return nil, ctx.dead
+	}
+	return ctx, nil
+}
+
+// streamOf finds a stream; 0 is the default stream of the current context. d.mu is held.
+func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
+	if h == 0 {
+		ctx, err := d.currentContext(call)
+		if err != nil {
+			return nil, err
+		}
+		return ctx.defaultStream, nil
+	}
+	s := d.byHandle[h]
+	if s == nil || s.closed {
+		return nil, fail(call, cu.ErrInvalidHandle, "there is no stream %#x", uintptr(h))
+	}
+	return s, s.ctx.dead
+}
+
+// streamHere is streamOf for a call that wants the stream in the current context. d.mu is held.
+func (d *Driver) streamHere(call string, h cu.Stream) (*stream, error) {
+	ctx, err := d.currentContext(call)
+	if err != nil {
+		return nil, err
+	}
+	s, err := d.streamOf(call, h)
+	if err != nil {
+		return nil, err
+	}
+	if s.ctx != ctx {
+		return nil, fail(call, cu.ErrInvalidHandle, "stream %#x is of device %d, the current context of device %d", uintptr(h), s.ctx.dev.ordinal, ctx.dev.ordinal)
+	}
+	return s, nil
+}

@@ -1,0 +1,95 @@
+package emu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+)
+
+// LaunchKernel checks the launch and puts it into the stream's queue. What the hardware would refuse, or silently read beside, is refused
+// at once: dimensions, .maxntid and .reqntid, shared memory, and the size of the parameter block.
+func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint32, st cu.Stream, params []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuLaunchKernel"
+	f, err := d.functionOf(call, h)
+	if err != nil {
+		return err
+	}
+	s, err := d.streamHere(call, st)
+	if err != nil {
+		return err
+	}
+	e := f.entry
+	threads := block.Count()
+	invalid := func(format string, args ...any) error {
+		return fail(call, cu.ErrInvalidValue, "kernel "+e.Name+": "+format, args...)
+	}
+	switch {
+	case f.mod.ctx != s.ctx:
+		return fail(call, cu.ErrInvalidHandle, "kernel %s was loaded on device %d, the stream is of device %d", e.Name, f.mod.ctx.dev.ordinal, s.ctx.dev.ordinal)
+	case grid.X < 1 || grid.Y < 1 || grid.Z < 1 || grid.X > maxGridX || grid.Y > maxGridY || grid.Z > maxGridZ:
+		return invalid("grid %v, the limits are 1 to (%d, %d, %d)", grid, maxGridX, maxGridY, maxGridZ)
+	case threads < 1 || threads > maxThreadsPerBlock || block.X > maxBlockX || block.Y > maxBlockY || block.Z > maxBlockZ:
+		return invalid("block %v, the limits are (%d, %d, %d) and %d threads", block, maxBlockX, maxBlockY, maxBlockZ, maxThreadsPerBlock)
+	case threads > uint64(maxThreads(e)):
+		return invalid("block %v, its .maxntid or .reqntid allows %d threads", block, maxThreads(e))
+	case e.ReqThreads && block != (cu.Dim3{X: uint32(max(1, e.MaxThreads[0])), Y: uint32(max(1, e.MaxThreads[1])), Z: uint32(max(1, e.MaxThreads[2]))}):
+		return invalid("block %v, its .reqntid is %v", block, e.MaxThreads)
+	case uint64(dynShared) > uint64(f.maxDynamic):
+		return invalid("%d bytes of dynamic shared memory, FuncMaxDynamicShared is %d", dynShared, f.maxDynamic)
+	case len(params) != e.ParamBytes:
+		return invalid("%d bytes of parameters, it declares %d", len(params), e.ParamBytes)
+	}
+	d.counters.Launches++
+	k := d.counters.kernel(e.Name)
+	k.Launches++
+	k.Blocks += grid.Count()
+	k.Threads += grid.Count() * threads
+
+	dev := s.ctx.dev
+	run := func() (time.Duration, error) { return d.cfg.Cost.kernel(0, 0), nil } // meta mode
+	if dev.mem != nil {
+		l := ptxvm.Launch{Entry: e, Grid: [3]uint32{grid.X, grid.Y, grid.Z}, Block: [3]uint32{block.X, block.Y, block.Z}, DynShared: dynShared,
+			Params: bytes.Clone(params), Mem: dev.mem, SM: d.cfg.SM, MaxSteps: d.cfg.MaxSteps, Workers: d.cfg.Workers}
+		run = func() (time.Duration, error) {
+			if f.mod.unloaded {
+				return 0, &cu.Error{Call: call, Result: cu.ErrLaunchFailed, Cause: fmt.Errorf("emu: the module of kernel %s was unloaded before the kernel ran", e.Name)}
+			}
+			stats, err := l.Run()
+			cost := d.cfg.Cost.kernel(uint64(stats.Instructions), uint64(stats.Sectors)*sectorBytes)
+			k := d.counters.kernel(e.Name)
+			k.Time += cost
+			k.add(&stats)
+			return cost, faultError(err)
+		}
+	}
+	d.enqueue(s, &op{Op: Op{Kind: KindKernel, Name: e.Name}, run: run})
+	return s.ctx.dead
+}
+
+const sectorBytes = 32
+
+// faultError is the driver's error for what a kernel did, nil for nothing.
+func faultError(err error) error {
+	if err == nil {
+		return nil
+	}
+	r := cu.ErrLaunchFailed
+	var f *ptxvm.Fault
+	if errors.As(err, &f) {
+		switch f.Kind {
+		case ptxvm.OutOfBounds, ptxvm.ReadOnly:
+			r = cu.ErrIllegalAddress
+		case ptxvm.Misaligned:
+			r = cu.ErrMisalignedAddress
+		case ptxvm.Deadlock, ptxvm.Runaway:
+			r = cu.ErrLaunchTimeout
+		}
+	}
+	return &cu.Error{Call: "cuLaunchKernel", Result: r, Cause: err}
+}

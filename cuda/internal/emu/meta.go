@@ -1,0 +1,70 @@
+package emu
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+)
+
+// metaMemory gives addresses out without memory behind them, within a limit and with the rounding of ptxvm.Memory.
+type metaMemory struct {
+	next, limit, mapped uint64
+	ranges              []metaRange // sorted by base, as addresses only grow
+}
+
+type metaRange struct {
+	base, size uint64
+	host       bool
+}
+
+const (
+	metaAlign = 512
+	metaGap   = 1 << 20
+)
+
+func newMetaMemory(base, limit uint64) *metaMemory { return &metaMemory{next: base, limit: limit} }
+
+func (m *metaMemory) add(size uint64, host bool) uint64 {
+	addr := m.next
+	m.ranges = append(m.ranges, metaRange{addr, size, host})
+	m.next = (addr+size+metaAlign-1)/metaAlign*metaAlign + metaGap
+	return addr
+}
+
+// alloc is ptxvm's Memory.Alloc.
+func (m *metaMemory) alloc(size uint64) (uint64, error) {
+	if size > m.limit {
+		return 0, ptxvm.ErrNoMemory
+	}
+	size = (size + metaAlign - 1) / metaAlign * metaAlign
+	if size > m.limit-m.mapped {
+		return 0, ptxvm.ErrNoMemory
+	}
+	m.mapped += size
+	return m.add(size, false), nil
+}
+
+// free ends the range that starts at addr.
+func (m *metaMemory) free(addr uint64, host bool) error {
+	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
+	if i == len(m.ranges) || m.ranges[i].base != addr || m.ranges[i].host != host {
+		return fmt.Errorf("emu: %#x is not the start of a range", addr)
+	}
+	if !host {
+		m.mapped -= m.ranges[i].size
+	}
+	m.ranges = append(m.ranges[:i], m.ranges[i+1:]...)
+	return nil
+}
+
+// check returns an error unless [addr, addr+n) lies in one range.
+func (m *metaMemory) check(addr, n uint64) error {
+	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
+	if i >= 0 {
+		if r := m.ranges[i]; addr-r.base <= r.size && n <= r.size-(addr-r.base) {
+			return nil
+		}
+	}
+	return fmt.Errorf("emu: bytes [%#x,%#x) are not mapped", addr, addr+n)
+}

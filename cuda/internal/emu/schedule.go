@@ -1,0 +1,244 @@
+package emu
+
+import (
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// Kind is what an operation in a queue does.
+type Kind uint8
+
+// Kinds of operation.
+const (
+	KindKernel Kind = iota + 1
+	KindCopyHtoD
+	KindCopyDtoH
+	KindCopyDtoD
+	KindCopyPeer
+	KindMemset
+	KindRecord // of an event
+	KindWait   // for an event
+	KindMark   // a pool's block begins or ends
+)
+
+var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
+	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark"}
+
+// String returns the kind in words.
+func (k Kind) String() string { return kindNames[k] }
+
+// Op describes an operation to Config.Latency.
+type Op struct {
+	Kind   Kind
+	Name   string // of a kernel, else ""
+	Device int
+	Stream cu.Stream
+	Bytes  uint64 // of a copy or memset, else 0
+}
+
+// op is an operation in a stream's queue. Once done it is a point in virtual time that others may depend on.
+type op struct {
+	Op
+	stream *stream
+	issue  uint64                        // position in the order of all calls
+	after  []*op                         // what must be done first, besides the queue's earlier operations
+	run    func() (time.Duration, error) // the effect; nil for records and waits. An error ends the context.
+	submit time.Duration                 // the host's time at the call
+	end    time.Duration                 // virtual time of completion, once done
+	done   bool
+}
+
+// stream is a queue of operations of one context.
+type stream struct {
+	handle   cu.Stream
+	ctx      *context
+	blocking bool // takes part in the ordering of the legacy default stream
+	weight   int  // how eagerly an adversarial schedule serves it
+	queue    []*op
+	last     *op // the newest operation, done or not
+	clock    time.Duration
+	closed   bool // destroyed: goes away when its queue is empty
+}
+
+// An operation of an engine starts when the engine is free: a device computes and copies at once, but runs one kernel after the other.
+const (
+	engineCompute = iota
+	engineIn
+	engineOut
+	engines
+)
+
+func (k Kind) engine() int {
+	switch k {
+	case KindKernel, KindMemset, KindCopyDtoD:
+		return engineCompute
+	case KindCopyHtoD:
+		return engineIn
+	case KindCopyDtoH, KindCopyPeer:
+		return engineOut
+	}
+	return -1
+}
+
+// weights that a stream may get in an adversarial schedule: from one that is only served when nothing else can be to one that races ahead.
+var weights = [...]int{1, 1, 8, 64}
+
+// enqueue appends an operation to s and returns it. d.mu is held.
+func (d *Driver) enqueue(s *stream, o *op) *op {
+	for d.pending >= d.cfg.QueueDepth { // before the append: a call may then still be refused without having run itself
+		d.step()
+	}
+	d.issue++
+	o.stream, o.issue, o.submit = s, d.issue, d.hostClock
+	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
+	// The legacy default stream waits for all blocking streams of its context, and they for it.
+	if def := s.ctx.defaultStream; s == def {
+		for _, other := range d.streams {
+			if other.ctx == s.ctx && other.blocking && other != s && other.last != nil {
+				o.after = append(o.after, other.last)
+			}
+		}
+	} else if s.blocking && def.last != nil {
+		o.after = append(o.after, def.last)
+	}
+	s.queue = append(s.queue, o)
+	s.last = o
+	d.pending++
+	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also be early
+		d.step()
+	}
+	return o
+}
+
+// ready reports whether the first operation of s may run.
+func (s *stream) ready() bool {
+	if len(s.queue) == 0 {
+		return false
+	}
+	for _, o := range s.queue[0].after {
+		if !o.done {
+			return false
+		}
+	}
+	return true
+}
+
+// step runs one operation of the driver's choice and reports whether there was one. In plain order that is the oldest, whose
+// dependencies are older and therefore done. d.mu is held.
+func (d *Driver) step() bool {
+	var pick *stream
+	total := 0
+	for _, s := range d.streams {
+		if !s.ready() {
+			continue
+		}
+		if d.rng == nil {
+			if pick == nil || s.queue[0].issue < pick.queue[0].issue {
+				pick = s
+			}
+			continue
+		}
+		total += s.weight
+		if d.rng.IntN(total) < s.weight { // one of the ready streams, by weight, in one pass
+			pick = s
+		}
+	}
+	if pick == nil {
+		return false
+	}
+	d.execute(pick)
+	return true
+}
+
+// finish runs operations until done holds. d.mu is held.
+func (d *Driver) finish(done func() bool) {
+	for !done() {
+		if !d.step() {
+			// Each wait is for an operation that was issued before it, so some queue is always ready.
+			panic("emu: no operation can run: the order of the queues is broken")
+		}
+	}
+}
+
+// drain runs operations until the queues of ctx are empty and moves the host's clock there. d.mu is held.
+func (d *Driver) drain(ctx *context) {
+	for _, s := range d.streams {
+		if s.ctx == ctx && s.last != nil {
+			d.await(s.last)
+		}
+	}
+}
+
+// await runs operations until o is done, and moves the host's clock there. d.mu is held.
+func (d *Driver) await(o *op) {
+	d.finish(func() bool { return o.done })
+	d.hostClock = max(d.hostClock, o.end)
+}
+
+// execute runs the first operation of s. d.mu is held.
+func (d *Driver) execute(s *stream) {
+	o := s.queue[0]
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	d.pending--
+	defer d.reap(s)
+	o.done = true
+	dev := s.ctx.dev
+	start := max(s.clock, o.submit)
+	for _, a := range o.after {
+		start = max(start, a.end)
+	}
+	o.after = nil
+	if s.ctx.dead != nil {
+		s.clock, o.end, o.run = start, start, nil
+		return
+	}
+	engine := o.Kind.engine()
+	if engine >= 0 {
+		start = max(start, dev.engines[engine])
+	}
+	var cost time.Duration
+	if o.run != nil {
+		var err error
+		cost, err = o.run()
+		o.run = nil
+		if err != nil {
+			s.clock, o.end = start, start
+			d.kill(s.ctx, err)
+			return
+		}
+	}
+	if d.cfg.Latency != nil {
+		cost += max(0, d.cfg.Latency(o.Op))
+	}
+	o.end = start + cost
+	s.clock = o.end
+	if engine >= 0 {
+		dev.engines[engine] = o.end
+	}
+}
+
+// reap forgets a destroyed stream whose work is done. d.mu is held.
+func (d *Driver) reap(s *stream) {
+	if s.closed && len(s.queue) == 0 {
+		d.removeStream(s)
+	}
+}
+
+// kill ends a context: err is what each later call returns, and pending work is dropped. d.mu is held.
+func (d *Driver) kill(ctx *context, err error) {
+	if ctx.dead == nil {
+		ctx.dead = err
+	}
+	for _, s := range d.streams {
+		if s.ctx != ctx {
+			continue
+		}
+		for _, o := range s.queue {
+			o.done, o.end, o.run, o.after = true, s.clock, nil, nil
+			d.pending--
+		}
+		s.queue = nil
+	}
+}

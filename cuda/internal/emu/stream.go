@@ -1,0 +1,227 @@
+package emu
+
+import (
+	"slices"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// event is a handle on the point that its last record captured.
+type event struct {
+	ctx    *context
+	timing bool
+	point  *op // nil before the first record
+}
+
+// StreamCreate makes a stream. The priority is accepted and has no effect: it is never a promise of order.
+func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuStreamCreateWithPriority"
+	ctx, err := d.currentContext(call)
+	if err != nil {
+		return 0, err
+	}
+	if f != cu.StreamDefault && f != cu.StreamNonBlocking {
+		return 0, fail(call, cu.ErrInvalidValue, "flags %#x", uint32(f))
+	}
+	s := &stream{handle: cu.Stream(d.handle()), ctx: ctx, blocking: f == cu.StreamDefault, weight: d.weight(), clock: d.hostClock}
+	d.byHandle[s.handle] = s
+	d.streams = append(d.streams, s)
+	return s.handle, nil
+}
+
+// StreamDestroy ends the handle; pending work still runs when something needs it, or its turn comes.
+func (d *Driver) StreamDestroy(h cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuStreamDestroy"
+	if h == 0 {
+		return fail(call, cu.ErrInvalidHandle, "the default stream cannot be destroyed")
+	}
+	s, err := d.streamOf(call, h)
+	if err != nil {
+		return err
+	}
+	s.closed = true
+	d.reap(s)
+	return nil
+}
+
+// removeStream forgets s. d.mu is held.
+func (d *Driver) removeStream(s *stream) {
+	delete(d.byHandle, s.handle)
+	d.streams = slices.DeleteFunc(d.streams, func(t *stream) bool { return t == s })
+}
+
+// StreamSynchronize completes the stream's work.
+func (d *Driver) StreamSynchronize(h cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.streamOf("cuStreamSynchronize", h)
+	if err != nil {
+		return err
+	}
+	d.counters.Synchronisations++
+	if s.last != nil {
+		d.await(s.last)
+	}
+	return s.ctx.dead
+}
+
+// StreamQuery reports whether the stream's work has completed, after letting one pending operation run, so that polling ends.
+func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.streamOf("cuStreamQuery", h)
+	if err != nil {
+		return false, err
+	}
+	return d.poll(s.last), s.ctx.dead
+}
+
+// poll reports whether o is done, nil counting as done, and if not lets one operation run for the next time.
+func (d *Driver) poll(o *op) bool {
+	if o == nil || o.done {
+		return true
+	}
+	d.step()
+	return false
+}
+
+// StreamWaitEvent makes later work of the stream wait for what the event captured.
+func (d *Driver) StreamWaitEvent(h cu.Stream, e cu.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuStreamWaitEvent"
+	s, err := d.streamOf(call, h)
+	if err != nil {
+		return err
+	}
+	ev, err := d.eventOf(call, e)
+	if err != nil {
+		return err
+	}
+	if ev.point != nil {
+		d.enqueue(s, &op{Op: Op{Kind: KindWait}, after: []*op{ev.point}})
+	}
+	return nil
+}
+
+// eventOf finds an event. d.mu is held.
+func (d *Driver) eventOf(call string, h cu.Event) (*event, error) {
+	e := d.events[h]
+	if e == nil {
+		return nil, fail(call, cu.ErrInvalidHandle, "there is no event %#x", uintptr(h))
+	}
+	return e, nil
+}
+
+// EventCreate makes an event.
+func (d *Driver) EventCreate(f cu.EventFlags) (cu.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, err := d.currentContext("cuEventCreate")
+	if err != nil {
+		return 0, err
+	}
+	if f&^(cu.EventBlockingSync|cu.EventDisableTiming) != 0 {
+		return 0, fail("cuEventCreate", cu.ErrInvalidValue, "flags %#x", uint32(f))
+	}
+	h := cu.Event(d.handle())
+	d.events[h] = &event{ctx: ctx, timing: f&cu.EventDisableTiming == 0}
+	return h, nil
+}
+
+// EventDestroy ends the handle; waits for what it captured stay.
+func (d *Driver) EventDestroy(h cu.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.eventOf("cuEventDestroy", h)
+	if err != nil {
+		return err
+	}
+	delete(d.events, h)
+	return e.ctx.dead
+}
+
+// EventRecord captures the work of the stream so far.
+func (d *Driver) EventRecord(h cu.Event, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuEventRecord"
+	e, err := d.eventOf(call, h)
+	if err != nil {
+		return err
+	}
+	s, err := d.streamOf(call, st)
+	if err != nil {
+		return err
+	}
+	if s.ctx != e.ctx {
+		return fail(call, cu.ErrInvalidHandle, "the event is of device %d, the stream of device %d", e.ctx.dev.ordinal, s.ctx.dev.ordinal)
+	}
+	e.point = d.enqueue(s, &op{Op: Op{Kind: KindRecord}})
+	return nil
+}
+
+// EventQuery reports whether what the event captured has completed, and lets one pending operation run.
+func (d *Driver) EventQuery(h cu.Event) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.eventOf("cuEventQuery", h)
+	if err != nil {
+		return false, err
+	}
+	if e.ctx.dead != nil {
+		return false, e.ctx.dead
+	}
+	return d.poll(e.point), e.ctx.dead
+}
+
+// EventSynchronize completes what the event captured.
+func (d *Driver) EventSynchronize(h cu.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.eventOf("cuEventSynchronize", h)
+	if err != nil {
+		return err
+	}
+	if e.ctx.dead != nil {
+		return e.ctx.dead
+	}
+	d.counters.Synchronisations++
+	if e.point != nil {
+		d.await(e.point)
+	}
+	return e.ctx.dead
+}
+
+// EventElapsed returns the virtual time between two completed events of one device.
+func (d *Driver) EventElapsed(start, end cu.Event) (time.Duration, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuEventElapsedTime"
+	a, err := d.eventOf(call, start)
+	if err != nil {
+		return 0, err
+	}
+	b, err := d.eventOf(call, end)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case a.ctx.dead != nil:
+		return 0, a.ctx.dead
+	case !a.timing || !b.timing:
+		return 0, fail(call, cu.ErrInvalidHandle, "an event was made with EventDisableTiming")
+	case a.point == nil || b.point == nil:
+		return 0, fail(call, cu.ErrInvalidHandle, "an event was never recorded")
+	case a.ctx != b.ctx:
+		return 0, fail(call, cu.ErrInvalidHandle, "the events are of devices %d and %d", a.ctx.dev.ordinal, b.ctx.dev.ordinal)
+	case !a.point.done || !b.point.done:
+		return 0, fail(call, cu.ErrNotReady, "an event has not completed")
+	}
+	return b.point.end - a.point.end, nil
+}
