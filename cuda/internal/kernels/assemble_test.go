@@ -1,0 +1,66 @@
+package kernels
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+)
+
+// assembler finds ptxas: FLAMBEAU_PTXAS, the PATH, then the user's cache. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in
+// continuous integration) its absence fails.
+func assembler(t *testing.T) string {
+	candidates := []string{os.Getenv("FLAMBEAU_PTXAS"), "ptxas"}
+	if dir, err := os.UserCacheDir(); err == nil {
+		candidates = append(candidates, filepath.Join(dir, "flambeau", "ptxas", "bin", "ptxas"))
+	}
+	for _, c := range candidates {
+		if c != "" {
+			if path, err := exec.LookPath(c); err == nil {
+				return path
+			}
+		}
+	}
+	if os.Getenv("FLAMBEAU_PTXAS_REQUIRED") == "1" {
+		t.Fatal("ptxas was not found and FLAMBEAU_PTXAS_REQUIRED is 1; set FLAMBEAU_PTXAS to its path")
+	}
+	return ""
+}
+
+var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
+
+// The real assembler accepts every golden kernel for each generation of devices, without spilling registers.
+func TestAssemble(t *testing.T) {
+	ptxas := assembler(t)
+	if ptxas == "" {
+		t.Log("ptxas was not found: the golden files were NOT assembled; set FLAMBEAU_PTXAS to its path")
+		return
+	}
+	files, err := filepath.Glob("testdata/*.ptx")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	var wg sync.WaitGroup
+	slots := make(chan bool, 4)
+	for _, file := range files {
+		for _, arch := range []string{"sm_80", "sm_90", "sm_120"} {
+			wg.Go(func() {
+				slots <- true
+				defer func() { <-slots }()
+				out, err := exec.Command(ptxas, "-v", "-arch", arch, "-o", os.DevNull, file).CombinedOutput()
+				if err != nil {
+					t.Errorf("%s for %s: %v\n%s", file, arch, err, out)
+				} else if spills.Match(out) {
+					t.Errorf("%s for %s spills:\n%s", file, arch, out)
+				} else if testing.Verbose() {
+					t.Logf("%s %s: %s", file, arch, registers.Find(out))
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+var registers = regexp.MustCompile(`Used [0-9]+ registers`)

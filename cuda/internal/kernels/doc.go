@@ -1,0 +1,25 @@
+// Package kernels holds the CUDA kernels as programs on the ptx builder, and plans how they are launched.
+//
+// For each operation of the device contract there is one pure planning function, which takes operands as addresses with
+// layouts and returns the launches that carry the operation out, in order, on one stream:
+//
+//	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
+//	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
+//	MatMul         batched products of any strides
+//	Softmax        rows, and SoftmaxGrad; also of the logarithm
+//	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
+//	Gather         elements along an axis by index, and ScatterAdd in a fixed order
+//	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
+//
+// A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads Kernel.PTX once a device, keyed
+// by the *Kernel pointer (equal specifications give the same pointer), and launches Kernel.Entry with Kernel.Block threads
+// and Kernel.DynShared bytes. An operation on no elements has no launches. Planning touches no device and is safe for
+// concurrent use.
+//
+// Some operations need scratch memory: the planner asks for it through the [Scratch] that it is given, and the memory must
+// stay valid until the launches have run. Indices that are out of range do not trap: the kernel writes the first of them
+// to a [FaultRecord] whose address the caller gives, stores zero and goes on.
+//
+// Every kernel is deterministic: results have the same bits on every run, and elementwise results have the bits that
+// [expr.Program.Eval] defines.
+package kernels

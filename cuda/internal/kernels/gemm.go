@@ -1,0 +1,306 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// tileLoad is how a block brings a tile of an operand from global to shared memory. "Outer" is the dimension that is not
+// summed over: m of a, n of b.
+type tileLoad uint8
+
+const (
+	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; transposed on the way
+	vectorsAlongOuter                 // unit stride along the outer dimension, aligned vectors
+	scalarsAlongK                     // any strides; neighbouring threads along k
+	scalarsAlongOuter                 // any strides; neighbouring threads along the outer dimension
+)
+
+func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l] }
+
+func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
+
+// gemmTile is a block's share: bm×bn results, k in steps of bk, mc×nc chunks of 16 bytes a thread in each direction.
+type gemmTile struct{ bm, bn, bk, mc, nc int }
+
+// The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are broadcasts or whole rows
+// of banks. In the large one a thread multiplies 8×8 values for each 16 that it reads.
+var (
+	largeTile  = gemmTile{128, 128, 16, 2, 2}
+	mediumTile = gemmTile{64, 64, 16, 1, 1}
+	smallTile  = gemmTile{32, 32, 16, 1, 1}
+	doubleTile = gemmTile{64, 64, 16, 2, 2} // of 8-byte elements
+)
+
+// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched.
+type gemmSpec struct {
+	typ       dtype.Type
+	tile      gemmTile
+	a, b      tileLoad
+	vectorOut bool
+}
+
+func (s gemmSpec) name() string {
+	out := "s"
+	if s.vectorOut {
+		out = "v"
+	}
+	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
+}
+
+// MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
+// rounded once; integers wrap.
+func MatMul(out, a, b Operand) ([]Launch, error) {
+	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
+		return nil, fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
+	}
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	if a.Shape.At(0) != batch || b.Shape.At(0) != batch || a.Shape.At(1) != m || b.Shape.At(1) != k || b.Shape.At(2) != n {
+		return nil, fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
+	}
+	if a.Type != out.Type || b.Type != out.Type || out.Type == dtype.Bool {
+		return nil, fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
+	}
+	if batch*m*n == 0 {
+		return nil, nil
+	}
+	const limit = 1<<31 - 1
+	for _, o := range []Operand{out, a, b} {
+		for d := range 3 {
+			if o.Shape.At(d) > limit-256 || d > 0 && max(o.Strides.At(d), -o.Strides.At(d)) > limit {
+				return nil, fail("matmul", "shape %v with strides %v exceeds 2³¹", o.Shape, o.Strides)
+			}
+		}
+	}
+	s := gemmSpec{typ: out.Type, tile: chooseTile(out.Type, batch, m, n)}
+	s.a = chooseLoad(a, 1, 2)
+	s.b = chooseLoad(b, 2, 1)
+	s.vectorOut = vectorizable(out, 2, 1)
+	return planMatMul(s, out, a, b)
+}
+
+// planMatMul plans a product with the given kernel.
+func planMatMul(s gemmSpec, out, a, b Operand) ([]Launch, error) {
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	kern, err := kernelOf(s)
+	if err != nil {
+		return nil, err
+	}
+	tiles := ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn)
+	var list []Launch
+	for first := 0; first < batch; first += 65535 {
+		count := min(batch-first, 65535)
+		var p packer
+		p.u32(uint32(m))
+		p.u32(uint32(n))
+		p.u32(uint32(k))
+		for _, o := range []Operand{out, a, b} {
+			p.u64(o.start() + uint64(first*o.Strides.At(0)*o.Type.Size()))
+			p.u64(uint64(o.Strides.At(0)))
+			p.u32(uint32(o.Strides.At(1)))
+			p.u32(uint32(o.Strides.At(2)))
+		}
+		l, err := p.launch(kern, tiles, count)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// chooseTile takes the largest tile that still gives most multiprocessors of a large GPU a block.
+func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
+	if t.Size() == 8 {
+		return doubleTile
+	}
+	blocks := func(g gemmTile) int { return batch * ceilDiv(m, g.bm) * ceilDiv(n, g.bn) }
+	switch {
+	case blocks(largeTile) >= 64 && m > 64 && n > 64 && (t == dtype.F32 || t.IsHalf()):
+		return largeTile
+	case blocks(mediumTile) >= 64 && m > 32 && n > 32:
+		return mediumTile
+	}
+	return smallTile
+}
+
+// vectorElements is how many elements of type t a vector access moves, 0 if vectors are not used for t.
+func vectorElements(t dtype.Type) int {
+	switch {
+	case t.Size() == 8:
+		return 2
+	case t.Size() == 4, t.IsHalf():
+		return 4
+	}
+	return 0
+}
+
+// vectorizable reports whether o can be accessed in aligned vectors along dimension d, the other being e.
+func vectorizable(o Operand, d, e int) bool {
+	v := vectorElements(o.Type)
+	return v > 0 && o.Strides.At(d) == 1 && o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 &&
+		o.start()%uint64(v*o.Type.Size()) == 0
+}
+
+func chooseLoad(o Operand, outer, k int) tileLoad {
+	abs := func(v int) int { return max(v, -v) }
+	switch {
+	case vectorizable(o, k, outer):
+		return vectorsAlongK
+	case vectorizable(o, outer, k):
+		return vectorsAlongOuter
+	case abs(o.Strides.At(k)) <= abs(o.Strides.At(outer)):
+		return scalarsAlongK
+	}
+	return scalarsAlongOuter
+}
+
+// gemmOperand is an operand's parameters.
+type gemmOperand struct {
+	p                       ptx.Ptr
+	batch, stride1, stride2 ptx.Value
+}
+
+// gemmBuilder holds the state while a kernel is written.
+type gemmBuilder struct {
+	*ptx.Builder
+	s       gemmSpec
+	chunk   int // elements of the computing type in 16 bytes
+	compute ptx.Type
+	threads int
+	m, n, k ptx.Value
+}
+
+func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	t := s.tile
+	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
+	g.chunk = 16 / g.compute.Size()
+	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
+	g.threads = 32 * (t.bm / warpM) * (t.bn / warpN)
+	g.m, g.n, g.k = b.Param("m", ptx.U32), b.Param("n", ptx.U32), b.Param("k", ptx.U32)
+	operand := func(name string) gemmOperand {
+		o := gemmOperand{p: b.Pointer(name, storage(s.typ)), batch: b.Param(name+"b", ptx.S64)}
+		o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
+		o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
+		return o
+	}
+	c, a, w := operand("out"), operand("a"), operand("b")
+	// Blocks go in groups of 8 tiles along m, so that those that run together share tiles of b.
+	b.Comment("the tile of this block")
+	tilesM := g.m.Add(num(t.bm - 1)).Div(num(t.bm))
+	tilesN := g.n.Add(num(t.bn - 1)).Div(num(t.bn))
+	const group = 8
+	perGroup := tilesN.Mul(num(group))
+	id := b.BlockID(0)
+	first := id.Div(perGroup).Mul(num(group))
+	height := tilesM.Sub(first).Min(num(group))
+	in := id.Rem(perGroup)
+	tileM := first.Add(in.Rem(height)).Mul(num(t.bm))
+	tileN := in.Div(height).Mul(num(t.bn))
+
+	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
+	ldA, ldB := t.bm+4, t.bn+4
+	sizeA, sizeB := t.bk*ldA, t.bk*ldB
+	shared := b.Shared("tiles", g.compute, 2*(sizeA+sizeB))
+	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
+	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
+
+	thread := b.ThreadID(0)
+	lane, warp := thread.And(num(31)), thread.Shr(num(5))
+	warpsN := t.bn / warpN
+	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(3)).Mul(num(g.chunk)))
+	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.And(num(7)).Mul(num(g.chunk)))
+
+	acc := make([][]*ptx.Var, t.mc*g.chunk)
+	zero := b.Const(g.compute, num(0))
+	for i := range acc {
+		for range t.nc * g.chunk {
+			acc[i] = append(acc[i], b.Var(zero))
+		}
+	}
+
+	b.Comment("the first tile")
+	loadA.fetch()
+	loadB.fetch()
+	loadA.store(b.U32(0))
+	loadB.store(b.U32(0))
+	b.Barrier()
+	buffer := b.Var(b.U32(0))
+	b.For(b.U32(0), g.k, num(t.bk), func(ptx.Value, ptx.Loop) {
+		b.Comment("fetch the next tile while this one is multiplied")
+		loadA.advance()
+		loadB.advance()
+		loadA.fetch()
+		loadB.fetch()
+		current := buffer.Get()
+		readA := shared.At(rowBase).At(current.Mul(num(sizeA)))
+		readB := shared.At(num(2 * sizeA)).At(colBase).At(current.Mul(num(sizeB)))
+		for k := range t.bk {
+			x := g.fragment(readA.At(num(k*ldA)), t.mc, 4*g.chunk)
+			y := g.fragment(readB.At(num(k*ldB)), t.nc, 8*g.chunk)
+			for i := range acc {
+				for j, v := range acc[i] {
+					v.Set(multiplyAdd(x[i], y[j], v.Get()))
+				}
+			}
+		}
+		next := b.U32(1).Sub(current)
+		loadA.store(next)
+		loadB.store(next)
+		b.Barrier()
+		buffer.Set(next)
+	})
+	g.writeOut(c, tileM.Add(rowBase), tileN.Add(colBase), acc)
+	return [3]int{g.threads, 1, 1}
+}
+
+func multiplyAdd(x, y, z ptx.Value) ptx.Value {
+	if x.Type().IsFloat() {
+		return x.FMA(y, z)
+	}
+	return x.Mad(y, z)
+}
+
+// fragment reads chunks of 16 bytes that lie distance elements apart.
+func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
+	var list []ptx.Value
+	for c := range chunks {
+		list = append(list, p.At(num(c*distance)).LoadVec(g.chunk)...)
+	}
+	return list
+}
+
+// writeOut rounds and stores a thread's results, which start at row, col.
+func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.Var) {
+	g.Comment("store the results")
+	size := g.s.typ.Size()
+	for i := range acc {
+		r := row.Add(num(i/g.chunk*4*g.chunk + i%g.chunk))
+		g.If(r.Lt(g.m), func() {
+			line := c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1))
+			for j := 0; j < len(acc[i]); j += g.chunk {
+				k := col.Add(num(j * 8))
+				values := make([]ptx.Value, g.chunk)
+				for e := range values {
+					values[e] = acc[i][j+e].Get()
+				}
+				if g.s.vectorOut {
+					g.If(k.Lt(g.n), func() {
+						storeVector(g.Builder, line.AtByte(k.Mul(num(size))), g.s.typ, values)
+					})
+					continue
+				}
+				for e := range values {
+					at := k.Add(num(e))
+					g.If(at.Lt(g.n), func() {
+						p := line.At(at.Bitcast(ptx.S32).MulWide(c.stride2))
+						storeVector(g.Builder, p, g.s.typ, values[e:e+1])
+					})
+				}
+			}
+		})
+	}
+}

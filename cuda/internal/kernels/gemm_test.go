@@ -1,0 +1,168 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// naive is the reference product: float64 sums for floats, wrapping sums for integers, as stored bits, with the sum of
+// absolute products for the error bound.
+func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
+	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
+	k := len(a) / max(batch*m, 1)
+	for p := range batch {
+		for i := range m {
+			for j := range n {
+				var s, z float64
+				var w uint64
+				for l := range k {
+					x, y := a[(p*m+i)*k+l], b[(p*k+l)*n+j]
+					u, v := expr.Decode(o.Type, x), expr.Decode(o.Type, y)
+					s += u * v
+					z += math.Abs(u * v)
+					w += expr.Load(o.Type, x) * expr.Load(o.Type, y)
+				}
+				sum, size = append(sum, s), append(size, z)
+				exact = append(exact, expr.Store(o.Type, w)&(1<<(8*o.Type.Size()-1)<<1-1))
+			}
+		}
+	}
+	return sum, size, exact
+}
+
+func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layout, skip int) (kernel string, fmaPerLoad float64, sectors float64) {
+	t.Helper()
+	m := newMachine(t)
+	c := m.tensor(typ, out, skip)
+	x, y := m.random(m.tensor(typ, a, skip)), m.random(m.tensor(typ, b, skip))
+	list, err := MatMul(c, x, y)
+	s := m.run(list, err)
+	if len(list) == 0 {
+		return
+	}
+	k := float64(a.Shape.At(2))
+	sum, size, exact := naive(c, m.read(x), m.read(y))
+	bad := 0
+	for i, got := range m.read(c) {
+		ok := got == exact[i]
+		if typ.IsFloat() {
+			// Each of k fused multiply-adds rounds once, and the result once more as it is stored.
+			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[typ]
+			unit := max(0x1p-53, min(eps, 0x1p-24))
+			ok = math.Abs(expr.Decode(typ, got)-sum[i]) <= (k+1)*unit*size[i]+eps*math.Abs(sum[i])
+		}
+		if bad == 3 {
+			break
+		}
+		if !ok {
+			bad++
+			t.Errorf("%s (%s): element %d is %v, want %v", what, list[0].Kernel.Name, i, expr.Decode(typ, got), sum[i])
+		}
+	}
+	if s.SharedLoads > 0 {
+		fmaPerLoad = float64(s.FMA) / float64(s.SharedLoads)
+	}
+	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
+}
+
+// layouts of [batch, r, c]: row-major, column-major, padded rows, and a window with steps in both dimensions.
+func matrixLayout(form string, batch, r, c int) shape.Layout {
+	d := []int{batch, r, c}
+	switch form {
+	case "N":
+		return strided(d, []int{r * c, c, 1})
+	case "T":
+		return strided(d, []int{r * c, 1, r})
+	case "padded":
+		return strided(d, []int{r * (c + 4), c + 4, 1})
+	case "steps":
+		return strided(d, []int{r * c * 6, 3 * c, 2})
+	}
+	return strided(d, []int{0, c, 1}) // one matrix for the whole batch
+}
+
+func TestMatMul(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16, dtype.I32, dtype.I64, dtype.U8} {
+		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"padded", "shared"}, {"steps", "N"}, {"N", "steps"}} {
+			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
+				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
+				what := fmt.Sprintf("%v %v %v", typ, forms, d)
+				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
+				if d[0] == 1 {
+					matmulCase(t, what+" misaligned", typ, matrixLayout("T", d[0], d[1], d[2]), a, b, 1)
+				}
+			}
+		}
+	}
+}
+
+func TestMatMulEdges(t *testing.T) {
+	for _, d := range [][4]int{{1, 1, 1, 1}, {1, 1, 33, 17}, {3, 65, 1, 16}, {0, 3, 4, 5}, {2, 0, 4, 5}, {2, 4, 0, 5}, {2, 4, 8, 0}, {1, 31, 32, 33}} {
+		matmulCase(t, fmt.Sprint(d), dtype.F32, dense(d[0], d[1], d[2]), dense(d[0], d[1], d[3]), dense(d[0], d[3], d[2]), 0)
+	}
+}
+
+// The large tile multiplies at least 16 times for each read of shared memory and moves whole sectors.
+func TestMatMulLarge(t *testing.T) {
+	saved := largeTile
+	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
+		s := gemmSpec{typ: dtype.F32, tile: saved}
+		m := newMachine(t)
+		// 64 blocks of 128×128 would take too long here: take one tile and a bit by planning for it directly.
+		d := [4]int{1, 136, 136, 32}
+		c := m.tensor(dtype.F32, dense(d[0], d[1], d[2]), 0)
+		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
+		y := m.random(m.tensor(dtype.F32, matrixLayout(forms[1], d[0], d[3], d[2]), 0))
+		s.a, s.b, s.vectorOut = chooseLoad(x, 1, 2), chooseLoad(y, 2, 1), true
+		list, err := planMatMul(s, c, x, y)
+		st := m.run(list, err)
+		sum, size, _ := naive(c, m.read(x), m.read(y))
+		for i, got := range m.read(c) {
+			if v := expr.Decode(dtype.F32, got); math.Abs(v-sum[i]) > float64(d[3]+1)*0x1p-24*size[i] {
+				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
+			}
+		}
+		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 16 {
+			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
+		}
+		if st.Sectors != st.IdealSectors {
+			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
+		}
+	}
+	name, _, _ := matmulCase(t, "choice", dtype.F32, dense(4, 65, 65), dense(4, 65, 4), dense(4, 4, 65), 0)
+	if name != "gemm_float32_32x32x16_kv_os_s" {
+		t.Errorf("the small product uses %s", name)
+	}
+	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
+		t.Errorf("the large product: %v, %v", l, err)
+	}
+}
+
+func TestMatMulGolden(t *testing.T) {
+	list, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024))
+	golden(t, "gemm_f32_large", list, err)
+	list, err = MatMul(fake(dtype.F32, 1, 33, 33), fake(dtype.F32, 1, 33, 33), fake(dtype.F32, 1, 33, 33))
+	golden(t, "gemm_f32_small", list, err)
+	list, err = MatMul(fake(dtype.F64, 1, 128, 128), fake(dtype.F64, 1, 128, 64), fake(dtype.F64, 1, 64, 128))
+	golden(t, "gemm_f64", list, err)
+	list, err = MatMul(fake(dtype.BF16, 1, 1024, 1024), fake(dtype.BF16, 1, 1024, 64), fake(dtype.BF16, 1, 64, 1024))
+	golden(t, "gemm_bf16_large", list, err)
+}
+
+func TestMatMulErrors(t *testing.T) {
+	f := func(typ dtype.Type, d ...int) Operand { return fake(typ, d...) }
+	for _, o := range [][3]Operand{
+		{f(dtype.F32, 1, 2, 3), f(dtype.F32, 1, 2, 4), f(dtype.F32, 1, 5, 3)},
+		{f(dtype.F32, 2, 3), f(dtype.F32, 2, 4), f(dtype.F32, 4, 3)},
+		{f(dtype.F32, 1, 2, 3), f(dtype.F16, 1, 2, 4), f(dtype.F32, 1, 4, 3)},
+	} {
+		if _, err := MatMul(o[0], o[1], o[2]); err == nil {
+			t.Errorf("no error for %v", o)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package kernels
+
+import (
+	"math/bits"
+
+	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// space is an iteration space: sizes, outermost first, and for each operand its strides in elements.
+type space struct {
+	size   []int
+	stride [][]int // [operand][dimension]
+}
+
+// newSpace collapses the iteration over dims with the operands' strides: dimensions of size 1 go, neighbours that every
+// operand steps through evenly become one. The row-major index of an element stays what it was.
+func newSpace(dims shape.Dims, strides ...shape.Dims) space {
+	s := space{stride: make([][]int, len(strides))}
+	for d := range dims.Rank() {
+		n := dims.At(d)
+		if n == 1 {
+			continue
+		}
+		last := len(s.size) - 1
+		merge := last >= 0
+		for k := range strides {
+			merge = merge && s.stride[k][last] == strides[k].At(d)*n
+		}
+		if merge {
+			s.size[last] *= n
+		} else {
+			s.size = append(s.size, n)
+			last++
+		}
+		for k := range strides {
+			s.stride[k] = append(s.stride[k][:last:last], strides[k].At(d))
+		}
+	}
+	return s
+}
+
+func (s space) rank() int { return len(s.size) }
+
+// elements is the number of elements, 1 for rank 0.
+func (s space) elements() int {
+	n := 1
+	for _, v := range s.size {
+		n *= v
+	}
+	return n
+}
+
+// wide reports whether indices or offsets may exceed 31 bits.
+func (s space) wide() bool {
+	const limit = 1<<31 - 1
+	if s.elements() > limit {
+		return true
+	}
+	for _, strides := range s.stride {
+		reach := 0
+		for d, st := range strides {
+			reach += (s.size[d] - 1) * max(st, -st)
+		}
+		if reach > limit {
+			return true
+		}
+	}
+	return false
+}
+
+// inner returns operand k's stride in the innermost dimension, 1 for rank 0.
+func (s space) inner(k int) int {
+	if r := s.rank(); r > 0 {
+		return s.stride[k][r-1]
+	}
+	return 1
+}
+
+// divisor is the constant that divides by a number with a multiplication and a shift, for dividends below 2³¹
+// (T. Granlund, P. Montgomery: Division by invariant integers using multiplication, 1994).
+func divisor(d int) (magic, shift uint32) {
+	shift = uint32(bits.Len32(uint32(d - 1)))
+	magic = uint32((uint64(1)<<32)*(uint64(1)<<shift-uint64(d))/uint64(d) + 1)
+	return magic, shift
+}
+
+// coordinates are the kernel's parameters for splitting a linear index into one coordinate a dimension.
+type coordinates struct {
+	wide  bool
+	size  []ptx.Value
+	magic []ptx.Value
+	shift []ptx.Value
+}
+
+// declareCoordinates declares the parameters for a space of the given rank. The outermost size is not needed.
+func declareCoordinates(b *ptx.Builder, prefix string, rank int, wide bool) coordinates {
+	c := coordinates{wide: wide}
+	for d := 1; d < rank; d++ {
+		suffix := string(rune('0' + d))
+		c.size = append(c.size, b.Param(prefix+"n"+suffix, indexType(wide)))
+		if !wide {
+			c.magic = append(c.magic, b.Param(prefix+"m"+suffix, ptx.U32))
+			c.shift = append(c.shift, b.Param(prefix+"h"+suffix, ptx.U32))
+		}
+	}
+	return c
+}
+
+func (p *packer) packCoordinates(size []int, wide bool) {
+	for d := 1; d < len(size); d++ {
+		p.index(wide, size[d])
+		if !wide {
+			m, h := divisor(size[d])
+			p.u32(m)
+			p.u32(h)
+		}
+	}
+}
+
+// split returns the coordinates of linear index i, outermost first.
+func (c coordinates) split(i ptx.Value) []ptx.Value {
+	out := make([]ptx.Value, len(c.size)+1)
+	for d := len(c.size); d > 0; d-- {
+		var q ptx.Value
+		if c.wide {
+			q = i.Div(c.size[d-1])
+		} else {
+			q = i.MulHi(c.magic[d-1]).Add(i).Shr(c.shift[d-1])
+		}
+		out[d] = i.Sub(q.Mul(c.size[d-1]))
+		i = q
+	}
+	out[0] = i
+	return out
+}
+
+// indexType is the type of indices and offsets.
+func indexType(wide bool) ptx.Type {
+	if wide {
+		return ptx.U64
+	}
+	return ptx.U32
+}
+
+// declareStrides declares operand strides as parameters.
+func declareStrides(b *ptx.Builder, prefix string, rank int, wide bool) []ptx.Value {
+	list := make([]ptx.Value, rank)
+	for d := range list {
+		list[d] = b.Param(prefix+string(rune('0'+d)), indexType(wide))
+	}
+	return list
+}
+
+func (p *packer) packStrides(strides []int, wide bool) {
+	for _, s := range strides {
+		p.index(wide, s)
+	}
+}
+
+// dot returns the sum of coordinates times strides as a signed offset.
+func dot(b *ptx.Builder, coord, stride []ptx.Value, wide bool) ptx.Value {
+	sum := b.Const(indexType(wide), num(0))
+	for d, c := range coord {
+		sum = c.Mad(stride[d], sum)
+	}
+	if wide {
+		return sum.Bitcast(ptx.S64)
+	}
+	return sum.Bitcast(ptx.S32)
+}
+
+// globalIndex returns the thread's index in a one-dimensional grid, and the number of threads of the grid.
+func globalIndex(b *ptx.Builder, wide bool) (id, step ptx.Value) {
+	if !wide {
+		return b.GlobalID(), b.GridDim(0).Mul(b.BlockDim(0))
+	}
+	t := b.ThreadID(0).Cvt(ptx.U64)
+	return b.BlockID(0).MulWide(b.BlockDim(0)).Add(t), b.GridDim(0).MulWide(b.BlockDim(0))
+}

@@ -1,0 +1,141 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Kernel is one compiled entry point's source and launch shape.
+type Kernel struct {
+	Name         string // of the family and form, for people: "gemm_f32_128x128"
+	Entry        string // of the entry point in PTX
+	PTX          string
+	Block        [3]uint32 // threads
+	StaticShared int       // bytes
+	DynShared    int       // bytes, to be passed at launch
+	ParamSize    int       // bytes of the parameter block
+	Version      int       // PTX version times ten
+	Target       int       // least compute capability times ten
+}
+
+// Launch is one kernel launch.
+type Launch struct {
+	Kernel *Kernel
+	Grid   [3]uint32
+	Params []byte // packed as the .param space lays them out
+}
+
+// Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and strides count elements.
+type Operand struct {
+	Addr uint64
+	Type dtype.Type
+	shape.Layout
+}
+
+// start returns the address of the first element.
+func (o Operand) start() uint64 { return o.Addr + uint64(o.Offset*o.Type.Size()) }
+
+// Scratch gives the address of temporary device memory, aligned to 256 bytes.
+type Scratch func(bytes int) (addr uint64, err error)
+
+// Error says why an operation cannot be planned.
+type Error struct {
+	Op  string
+	Msg string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("cuda kernels: %s: %s", e.Op, e.Msg) }
+
+func fail(op, format string, args ...any) error { return &Error{op, fmt.Sprintf(format, args...)} }
+
+// cache holds the kernels that were built, by their comparable specification.
+var cache sync.Map
+
+// spec is a comparable description of one kernel.
+type spec interface {
+	comparable
+	// build writes the kernel, computing the programs whose keys are part of the specification, and returns the number
+	// of threads of a block along each axis.
+	build(b *ptx.Builder, programs []*expr.Program) (block [3]int)
+	// name is the entry point's name, unique within the family for all fields of the specification.
+	name() string
+}
+
+// kernelOf returns the kernel of a specification, built at first use.
+func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
+	if k, ok := cache.Load(s); ok {
+		return k.(*Kernel), nil
+	}
+	b := ptx.New(s.name())
+	block := s.build(b, programs)
+	b.MaxThreads(block[0], block[1], block[2])
+	built, err := b.Build()
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{Name: built.Name, Entry: built.Name, PTX: built.Text, StaticShared: built.StaticShared,
+		ParamSize: built.ParamSize, Version: built.Version, Target: built.Target}
+	for i, n := range block {
+		k.Block[i] = uint32(n)
+	}
+	actual, _ := cache.LoadOrStore(s, k)
+	return actual.(*Kernel), nil
+}
+
+// packer packs a parameter block with C's alignment, which is also PTX's.
+type packer []byte
+
+func (p *packer) align(n int) {
+	for len(*p)%n != 0 {
+		*p = append(*p, 0)
+	}
+}
+
+func (p *packer) u32(v uint32) {
+	p.align(4)
+	*p = binary.LittleEndian.AppendUint32(*p, v)
+}
+
+func (p *packer) u64(v uint64) {
+	p.align(8)
+	*p = binary.LittleEndian.AppendUint64(*p, v)
+}
+
+// index packs an index in the width that the kernel uses.
+func (p *packer) index(wide bool, v int) {
+	if wide {
+		p.u64(uint64(v))
+	} else {
+		p.u32(uint32(v))
+	}
+}
+
+// launch finishes a launch; a block of the wrong size is a bug of this package.
+func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
+	if len(p) != k.ParamSize {
+		return Launch{}, fail(k.Name, "%d bytes of parameters packed, the kernel takes %d", len(p), k.ParamSize)
+	}
+	l := Launch{Kernel: k, Grid: [3]uint32{1, 1, 1}, Params: p}
+	for i, n := range grid {
+		limit := 1<<31 - 1
+		if i > 0 {
+			limit = 65535
+		}
+		if n < 1 || n > limit {
+			return Launch{}, fail(k.Name, "a grid of %v blocks is not possible", grid)
+		}
+		l.Grid[i] = uint32(n)
+	}
+	return l, nil
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// maxBlocks bounds the grid of kernels that stride over it.
+const maxBlocks = 1 << 16

@@ -1,0 +1,198 @@
+package kernels
+
+import (
+	"flag"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// machine runs launches on the PTX emulator, which checks every access.
+type machine struct {
+	t   *testing.T
+	mem *ptxvm.Memory
+	rng *rand.Rand
+}
+
+func newMachine(t *testing.T) *machine {
+	return &machine{t, ptxvm.NewMemory(0, 1<<30), rand.New(rand.NewPCG(1, 2))}
+}
+
+// scratch is a Scratch on the machine.
+func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
+
+// tensor allocates just the memory that the layout spans, shifted by skip elements from an aligned address, with
+// undefined contents.
+func (m *machine) tensor(t dtype.Type, l shape.Layout, skip int) Operand {
+	m.t.Helper()
+	lo, hi, ok := l.Span()
+	if !ok {
+		return Operand{Addr: 0, Type: t, Layout: l}
+	}
+	l.Offset += skip - lo
+	addr, err := m.mem.Alloc(uint64((hi - lo + 1 + skip) * t.Size()))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return Operand{Addr: addr, Type: t, Layout: l}
+}
+
+// each calls f for the address of every element in row-major order.
+func each(o Operand, f func(i int, addr uint64)) {
+	n := o.Shape.Size()
+	for i := range n {
+		at, rest := o.Offset, i
+		for d := o.Shape.Rank() - 1; d >= 0; d-- {
+			at += rest % o.Shape.At(d) * o.Strides.At(d)
+			rest /= o.Shape.At(d)
+		}
+		f(i, o.Addr+uint64(at*o.Type.Size()))
+	}
+}
+
+// fill writes elements, given as stored bits, in row-major order.
+func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
+	each(o, func(i int, addr uint64) {
+		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		for k := range p {
+			p[k] = byte(f(i) >> (8 * k))
+		}
+		m.mem.MarkInitialised(addr, uint64(len(p)))
+	})
+	return o
+}
+
+// random fills o with values between -4 and 4, integers of the range where the type is one.
+func (m *machine) random(o Operand) Operand {
+	values := map[int]uint64{}
+	return m.fill(o, func(i int) uint64 {
+		if _, ok := values[i]; !ok {
+			values[i] = expr.Encode(o.Type, m.rng.Float64()*8-4)
+			if o.Type == dtype.Bool {
+				values[i] = m.rng.Uint64() & 1
+			}
+		}
+		return values[i]
+	})
+}
+
+// read returns the stored bits in row-major order; reading what no kernel wrote fails the test.
+func (m *machine) read(o Operand) []uint64 {
+	m.t.Helper()
+	list := make([]uint64, o.Shape.Size())
+	each(o, func(i int, addr uint64) {
+		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
+		if err == nil {
+			err = m.mem.CheckInitialised(addr, uint64(len(p)))
+		}
+		if err != nil {
+			m.t.Fatalf("element %d: %v", i, err)
+		}
+		for k := range p {
+			list[i] |= uint64(p[k]) << (8 * k)
+		}
+	})
+	return list
+}
+
+var modules = map[*Kernel]*ptxvm.Entry{}
+
+// run executes the launches. No kernel may fault or meet a bank conflict.
+func (m *machine) run(list []Launch, err error) ptxvm.Stats {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var sum ptxvm.Stats
+	for _, l := range list {
+		k := l.Kernel
+		entry := modules[k]
+		if entry == nil {
+			mod, err := ptxvm.Parse(k.PTX)
+			if err != nil {
+				m.t.Fatalf("%s: %v\n%s", k.Name, err, k.PTX)
+			}
+			entry = mod.Entry(k.Entry)
+			modules[k] = entry
+		}
+		v := ptxvm.Launch{Entry: entry, Grid: l.Grid, Block: k.Block, DynShared: uint32(k.DynShared), Params: l.Params, Mem: m.mem, SM: 80}
+		s, err := v.Run()
+		if err != nil {
+			m.t.Fatalf("%s: %v", k.Name, err)
+		}
+		if s.BankConflicts != 0 {
+			m.t.Errorf("%s: %d bank conflicts in %d requests", k.Name, s.BankConflicts, s.SharedRequests)
+		}
+		sum.Sectors += s.Sectors
+		sum.IdealSectors += s.IdealSectors
+		sum.GlobalLoads += s.GlobalLoads
+		sum.GlobalStores += s.GlobalStores
+		sum.SharedLoads += s.SharedLoads
+		sum.FMA += s.FMA
+		sum.Instructions += s.Instructions
+	}
+	return sum
+}
+
+// sameBits compares stored bits; NaNs are equal.
+func sameBits(t dtype.Type, a, b uint64) bool {
+	return a == b || t.IsFloat() && math.IsNaN(expr.Decode(t, a)) && math.IsNaN(expr.Decode(t, b))
+}
+
+func (m *machine) compare(what string, o Operand, want func(i int) uint64) {
+	m.t.Helper()
+	bad := 0
+	for i, got := range m.read(o) {
+		if w := want(i); !sameBits(o.Type, got, w) {
+			if bad++; bad < 4 {
+				m.t.Errorf("%s: element %d is %v (%#x), want %v (%#x)", what, i, expr.Decode(o.Type, got), got, expr.Decode(o.Type, w), w)
+			}
+		}
+	}
+	if bad > 0 {
+		m.t.Errorf("%s: %d of %d elements are wrong", what, bad, o.Shape.Size())
+	}
+}
+
+// golden compares the text of a family's kernels with testdata.
+func golden(t *testing.T, name string, list []Launch, err error) {
+	t.Helper()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%s: %d launches, %v", name, len(list), err)
+	}
+	for i, l := range list {
+		path := filepath.Join("testdata", name+".ptx")
+		if i > 0 {
+			path = filepath.Join("testdata", name+"_"+string(rune('1'+i))+".ptx")
+		}
+		if *update {
+			if err := os.WriteFile(path, []byte(l.Kernel.PTX), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(want) != l.Kernel.PTX {
+			t.Errorf("%s differs from what is generated (run with -update to accept)", path)
+		}
+	}
+}
+
+// fake is an operand for planning only.
+func fake(t dtype.Type, dims ...int) Operand {
+	return Operand{Addr: 1 << 20, Type: t, Layout: shape.Dense(shape.Of(dims...))}
+}

@@ -1,0 +1,283 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+const mapThreads = 256
+
+// mapSpec describes an elementwise kernel.
+type mapSpec struct {
+	key    string
+	vector int    // elements that a thread takes together; 1 for one by one
+	rank   int    // of the collapsed space; 1 at least
+	dense  bool   // one dimension, in which every operand has stride 1 or 0
+	scalar uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
+	wide   bool
+}
+
+func (s mapSpec) name() string {
+	form := fmt.Sprintf("r%d", s.rank)
+	if s.dense {
+		form = "dense"
+	}
+	if s.wide {
+		form += "w"
+	}
+	return fmt.Sprintf("map_%s_%s_v%d_%x", s.key, form, s.vector, s.scalar)
+}
+
+// Map plans outs[k] = p(ins…) element by element. All layouts have one shape; params are the run-time scalars' bits.
+func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
+	if len(outs) != len(p.Out) || len(ins) != len(p.In) || len(outs) == 0 {
+		return nil, fail("map", "%d outputs and %d inputs for a program of %d and %d", len(outs), len(ins), len(p.Out), len(p.In))
+	}
+	all := append(append(make([]Operand, 0, len(outs)+len(ins)), outs...), ins...)
+	dims := outs[0].Shape
+	strides := make([]shape.Dims, len(all))
+	for k, o := range all {
+		if o.Shape != dims {
+			return nil, fail("map", "operand %d has shape %v, not %v", k, o.Shape, dims)
+		}
+		if want := programType(p, k); o.Type != want {
+			return nil, fail("map", "operand %d is %v, the program takes %v", k, o.Type, want)
+		}
+		strides[k] = o.Strides
+	}
+	if dims.Size() == 0 {
+		return nil, nil
+	}
+	sp := newSpace(dims, strides...)
+	s := mapSpec{key: p.Key(), rank: max(sp.rank(), 1), wide: sp.wide(), vector: 1}
+	if sp.rank() == 0 {
+		sp.size = []int{1}
+		for k := range sp.stride {
+			sp.stride[k] = []int{1}
+		}
+	}
+	s.dense = s.rank == 1
+	vectorize := true
+	for k := range all {
+		switch sp.inner(k) {
+		case 0:
+			s.scalar |= 1 << k
+			vectorize = vectorize && k >= len(outs)
+		case 1:
+		default:
+			s.dense, vectorize = false, false
+		}
+	}
+	n := sp.elements()
+	inner := sp.size[s.rank-1]
+	if v := vectorLength(types(all)...); vectorize && v > 1 && inner >= v && (s.dense || inner%v == 0) && p.Cost() <= 400 {
+		if aligned(all, sp, s.scalar, v) {
+			s.vector = v
+		}
+	}
+	if s.vector == 1 && !s.dense {
+		s.scalar = 0 // of no use without vectors
+	}
+	k, err := kernelOf(s, p)
+	if err != nil {
+		return nil, err
+	}
+	var a packer
+	a.index(s.wide, n)
+	if !s.dense {
+		size := append([]int(nil), sp.size...)
+		size[s.rank-1] /= s.vector
+		a.packCoordinates(size, s.wide)
+	}
+	for i, o := range all {
+		a.u64(o.start())
+		if !s.dense {
+			a.packStrides(vectorStrides(sp.stride[i], s.vector), s.wide)
+		}
+	}
+	if err := a.packScalars("map", p.Params, params); err != nil {
+		return nil, err
+	}
+	l, err := a.launch(k, min(ceilDiv(ceilDiv(n, s.vector), mapThreads), maxBlocks))
+	return []Launch{l}, err
+}
+
+func programType(p *expr.Program, k int) dtype.Type {
+	if k < len(p.Out) {
+		return p.Out[k]
+	}
+	return p.In[k-len(p.Out)]
+}
+
+func types(list []Operand) []dtype.Type {
+	t := make([]dtype.Type, len(list))
+	for i, o := range list {
+		t[i] = o.Type
+	}
+	return t
+}
+
+// aligned reports whether every operand can be accessed in vectors of v elements along the innermost dimension.
+func aligned(all []Operand, sp space, scalar uint32, v int) bool {
+	for k, o := range all {
+		if scalar>>k&1 != 0 {
+			continue
+		}
+		bytes := vectorBytes(o.Type, v)
+		if o.start()%uint64(bytes) != 0 {
+			return false
+		}
+		for _, st := range sp.stride[k][:sp.rank()-1] {
+			if st*o.Type.Size()%bytes != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// vectorStrides are the strides when the innermost coordinate counts vectors.
+func vectorStrides(stride []int, v int) []int {
+	out := append([]int(nil), stride...)
+	out[len(out)-1] *= v
+	return out
+}
+
+func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
+	p := programs[0]
+	m := &mapBuilder{Builder: b, s: s, p: p}
+	m.n = b.Param("n", indexType(s.wide))
+	if !s.dense {
+		m.coords = declareCoordinates(b, "d", s.rank, s.wide)
+	}
+	for k := range len(p.Out) + len(p.In) {
+		name := fmt.Sprintf("x%d", k-len(p.Out))
+		if k < len(p.Out) {
+			name = fmt.Sprintf("y%d", k)
+		}
+		m.base = append(m.base, b.Pointer(name, storage(programType(p, k))))
+		if !s.dense {
+			m.strides = append(m.strides, declareStrides(b, name+"s", s.rank, s.wide))
+		}
+	}
+	m.params = scalarParams(b, p.Params)
+	m.id, m.step = globalIndex(b, s.wide)
+	if s.dense {
+		m.buildDense()
+	} else {
+		m.buildStrided()
+	}
+	return [3]int{mapThreads, 1, 1}
+}
+
+type mapBuilder struct {
+	*ptx.Builder
+	s        mapSpec
+	p        *expr.Program
+	n        ptx.Value
+	coords   coordinates
+	base     []ptx.Ptr
+	strides  [][]ptx.Value
+	params   []ptx.Value
+	id, step ptx.Value
+}
+
+// operandType is the element type of operand k, outputs first.
+func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) }
+
+func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
+
+// body computes the elements first, first+1, … (v of them) whose operands lie at at(k).
+func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
+	outs := len(m.p.Out)
+	in := make([][]ptx.Value, len(m.p.In))
+	for i := range in {
+		k := outs + i
+		switch {
+		case scalars != nil && m.isScalar(k):
+			in[i] = repeat(scalars[i], v)
+		case m.isScalar(k):
+			in[i] = repeat(loadVector(m.Builder, at(k), m.operandType(k), 1)[0], v)
+		default:
+			in[i] = loadVector(m.Builder, at(k), m.operandType(k), v)
+		}
+	}
+	result := make([][]ptx.Value, outs)
+	for e := range v {
+		r := lower(m.Builder, m.p, environment{
+			x:      func(i int) ptx.Value { return in[i][e] },
+			params: m.params,
+			index: func(t ptx.Type) ptx.Value {
+				return first.Add(num(e)).Cvt(t)
+			},
+		})
+		for k := range result {
+			result[k] = append(result[k], r[k])
+		}
+	}
+	for k := range result {
+		storeVector(m.Builder, at(k), m.operandType(k), result[k])
+	}
+}
+
+func repeat(v ptx.Value, n int) []ptx.Value {
+	list := make([]ptx.Value, n)
+	for i := range list {
+		list[i] = v
+	}
+	return list
+}
+
+// buildDense walks vectors with a stride of the grid, then the elements that are left.
+func (m *mapBuilder) buildDense() {
+	v := m.s.vector
+	scalars := make([]ptx.Value, len(m.p.In))
+	for i := range scalars {
+		if k := len(m.p.Out) + i; m.isScalar(k) {
+			scalars[i] = loadVector(m.Builder, m.base[k], m.operandType(k), 1)[0]
+		}
+	}
+	run := func(start, end ptx.Value, v int) {
+		m.For(start, end, m.step, func(i ptx.Value, _ ptx.Loop) {
+			first := i
+			if v > 1 {
+				first = i.Mul(num(v))
+			}
+			m.body(first, v, func(k int) ptx.Ptr { return m.base[k].At(first) }, scalars)
+		})
+	}
+	if v == 1 {
+		run(m.id, m.n, 1)
+		return
+	}
+	m.Comment("vectors of %d", v)
+	vectors := m.n.Div(num(v))
+	run(m.id, vectors, v)
+	m.Comment("the rest, one by one")
+	run(vectors.Mul(num(v)).Add(m.id), m.n, 1)
+}
+
+// buildStrided walks the space with a stride of the grid, splitting the index into coordinates.
+func (m *mapBuilder) buildStrided() {
+	v := m.s.vector
+	end := m.n
+	if v > 1 {
+		end = m.n.Div(num(v)) // the planner saw to it that nothing is left
+	}
+	m.For(m.id, end, m.step, func(i ptx.Value, _ ptx.Loop) {
+		coord := m.coords.split(i)
+		offset := make([]ptx.Ptr, len(m.base))
+		for k := range m.base {
+			offset[k] = m.base[k].At(dot(m.Builder, coord, m.strides[k], m.s.wide))
+		}
+		first := i
+		if v > 1 {
+			first = i.Mul(num(v))
+		}
+		m.body(first, v, func(k int) ptx.Ptr { return offset[k] }, nil)
+	})
+}

@@ -1,0 +1,121 @@
+package kernels
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// loadVector loads n consecutive elements of type t at p, whose address is a multiple of their size or of 16 bytes, in
+// accesses of up to 16 bytes, and widens them.
+func loadVector(b *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
+	out := make([]ptx.Value, 0, n)
+	s := storage(t)
+	if n == 1 {
+		return append(out, widen(t, p.As(s).Load()))
+	}
+	switch size := t.Size(); size {
+	case 4, 8:
+		per := 16 / size
+		for i := 0; i < n; i += per {
+			for _, v := range p.As(s).At(num(i)).LoadVec(min(per, n)) {
+				out = append(out, widen(t, v))
+			}
+		}
+	case 2:
+		for _, w := range words(p, n*2) {
+			lo, hi := w.Split(s)
+			out = append(out, widen(t, lo), widen(t, hi))
+		}
+	case 1:
+		if n == 2 {
+			w := p.As(ptx.U16).Load().Cvt(ptx.U32)
+			return append(out, widenByte(t, w, 0), widenByte(t, w, 1))
+		}
+		for _, w := range words(p, n) {
+			for k := range 4 {
+				out = append(out, widenByte(t, w.Bitcast(ptx.U32), k))
+			}
+		}
+	}
+	return out
+}
+
+// widenByte widens byte k of a word.
+func widenByte(t dtype.Type, w ptx.Value, k int) ptx.Value {
+	if t == dtype.I8 {
+		return w.Bitcast(ptx.S32).ExtractBits(num(8*k), num(8))
+	}
+	return widen(t, w.ExtractBits(num(8*k), num(8)))
+}
+
+// words loads 4, 8 or 16 bytes in one access.
+func words(p ptx.Ptr, bytes int) []ptx.Value {
+	p = p.As(ptx.B32)
+	if bytes == 4 {
+		return []ptx.Value{p.Load()}
+	}
+	return p.LoadVec(bytes / 4)
+}
+
+// storeVector narrows and stores n consecutive elements of type t; the counterpart of loadVector.
+func storeVector(b *ptx.Builder, p ptx.Ptr, t dtype.Type, list []ptx.Value) {
+	n := len(list)
+	v := make([]ptx.Value, n)
+	for i := range list {
+		v[i] = narrow(b, t, list[i])
+	}
+	s := storage(t)
+	if n == 1 {
+		p.As(s).Store(v[0])
+		return
+	}
+	switch size := t.Size(); size {
+	case 4, 8:
+		per := min(16/size, n)
+		for i := 0; i < n; i += per {
+			p.As(s).At(num(i)).StoreVec(v[i : i+per]...)
+		}
+	case 2:
+		var w []ptx.Value
+		for i := 0; i < n; i += 2 {
+			w = append(w, b.Join(ptx.B32, v[i], v[i+1]))
+		}
+		storeWords(p, w)
+	case 1:
+		var w []ptx.Value
+		for i := 0; i+1 < n; i += 2 {
+			w = append(w, v[i].Bitcast(ptx.U32).Permute(v[i+1].Bitcast(ptx.U32), num(0x0040)))
+		}
+		if n == 2 {
+			p.As(ptx.U16).Store(w[0].Cvt(ptx.U16))
+			return
+		}
+		for i := range n / 4 {
+			w[i] = w[2*i].Permute(w[2*i+1], num(0x5410))
+		}
+		storeWords(p, w[:n/4])
+	}
+}
+
+func storeWords(p ptx.Ptr, w []ptx.Value) {
+	if len(w) == 1 {
+		p.As(ptx.B32).Store(w[0].Bitcast(ptx.B32))
+		return
+	}
+	for i := range w {
+		w[i] = w[i].Bitcast(ptx.B32)
+	}
+	p.As(ptx.B32).StoreVec(w...)
+}
+
+// vectorLength is how many elements a thread handles so that the widest operand moves 16 bytes.
+func vectorLength(types ...dtype.Type) int {
+	size := 1
+	for _, t := range types {
+		size = max(size, t.Size())
+	}
+	return min(16/size, 8)
+}
+
+// vectorBytes is the alignment that n elements of type t need as a vector.
+func vectorBytes(t dtype.Type, n int) int { return min(16, n*t.Size()) }
