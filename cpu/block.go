@@ -1,0 +1,437 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// An access is how a view is walked in a binding's order of dimensions. Strides are in bytes.
+type access struct {
+	base   unsafe.Pointer
+	size   int // of an element
+	stride [shape.MaxRank]int
+	inner  int  // stride of the innermost dimension
+	dense  bool // the elements lie one behind the other in walking order
+}
+
+// A binding is a plan on operands: what the workers of one call share. Elements are numbered in row-major order of dims,
+// which may be another order of dimensions than the views'.
+type binding struct {
+	pl     *plan
+	rank   int
+	dims   [shape.MaxRank]int
+	size   int
+	ins    []access
+	outs   []access
+	index  access // strides of the element's row-major position in the views' own order
+	direct []bool // of each result: its step may write to the destination
+	params []uint64
+	whole  int // a block ends where a run of this many elements does (0: anywhere)
+}
+
+var bindings = sync.Pool{New: func() any { return new(binding) }}
+
+// newBinding returns a recycled binding of p to ins, without dimensions yet.
+func newBinding(p *expr.Program, ins []device.View, params []uint64) *binding {
+	var scalars uint64
+	for i := range ins {
+		if isScalar(&ins[i]) && i < 64 {
+			scalars |= 1 << i
+		}
+	}
+	b := bindings.Get().(*binding)
+	b.pl = planFor(p, scalars, false)
+	b.params = append(b.params[:0], params...)
+	return b
+}
+
+func isScalar(v *device.View) bool {
+	for k := range v.Shape.Rank() {
+		if v.Shape.At(k) != 1 && v.Strides.At(k) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *binding) release() {
+	clear(b.ins)
+	clear(b.outs)
+	b.pl = nil
+	bindings.Put(b)
+}
+
+// shape sets the order in which the elements are walked: the views' dimensions in order, neighbours merged where all
+// views allow it and both have the same class (nil: all have). It returns how many collapsed dimensions have class 0 when
+// those come first.
+func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
+	rank := 0
+	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
+	for i := range ins {
+		b.ins[i] = access{base: pointer(&ins[i]), size: ins[i].Type.Size()}
+	}
+	for i := range outs {
+		b.outs[i] = access{base: pointer(&outs[i]), size: outs[i].Type.Size()}
+	}
+	useIndex := len(b.pl.index) > 0
+	own := s.Contiguous()
+	b.index = access{size: 1}
+	b.size = s.Size()
+	var last bool
+	for _, k := range order {
+		n := s.At(k)
+		if n == 1 {
+			continue
+		}
+		c := class != nil && class[k]
+		merge := rank > 0 && c == last
+		if merge {
+			for i := range ins {
+				merge = merge && b.ins[i].stride[rank-1] == n*ins[i].Strides.At(k)*b.ins[i].size
+			}
+			for i := range outs {
+				merge = merge && b.outs[i].stride[rank-1] == n*outs[i].Strides.At(k)*b.outs[i].size
+			}
+			if useIndex {
+				merge = merge && b.index.stride[rank-1] == n*own.At(k)
+			}
+		}
+		if !merge {
+			rank++
+			if !c {
+				kept++
+			}
+			b.dims[rank-1] = 1
+		}
+		b.dims[rank-1] *= n
+		for i := range ins {
+			b.ins[i].stride[rank-1] = ins[i].Strides.At(k) * b.ins[i].size
+		}
+		for i := range outs {
+			b.outs[i].stride[rank-1] = outs[i].Strides.At(k) * b.outs[i].size
+		}
+		b.index.stride[rank-1] = own.At(k)
+		last = c
+	}
+	if rank == 0 {
+		b.dims[0], rank = 1, 1
+		b.index.stride[0] = 1
+	}
+	b.rank = rank
+	for i := range b.ins {
+		b.settle(&b.ins[i])
+	}
+	for i := range b.outs {
+		b.settle(&b.outs[i])
+	}
+	b.settle(&b.index)
+	return kept
+}
+
+func sized(a []access, n int) []access {
+	if cap(a) < n {
+		return make([]access, n)
+	}
+	return a[:n]
+}
+
+// settle derives what the loops look at from the strides.
+func (b *binding) settle(a *access) {
+	a.inner = a.stride[b.rank-1]
+	p := a.size
+	a.dense = true
+	for k := b.rank - 1; k >= 0; k-- {
+		if a.stride[k] != p && b.dims[k] != 1 {
+			a.dense = false
+		}
+		p *= b.dims[k]
+	}
+}
+
+// pointer returns the address of a view's first element.
+func pointer(v *device.View) unsafe.Pointer {
+	h := v.Buf.Host()
+	if len(h) == 0 {
+		return nil
+	}
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(h)), v.Offset*v.Type.Size())
+}
+
+// aliasing decides which results may be written by the step that makes them: not where a later step still reads an operand
+// in the same memory.
+func (b *binding) aliasing() {
+	b.direct = b.direct[:0]
+	for k := range b.pl.outs {
+		o := &b.pl.outs[k]
+		ok := o.def >= 0
+		if ok {
+			lo, hi := b.extent(&b.outs[k])
+			for i := range b.ins {
+				if b.pl.lastUse[i] > o.def {
+					l, h := b.extent(&b.ins[i])
+					ok = ok && (h <= lo || hi <= l)
+				}
+			}
+		}
+		b.direct = append(b.direct, ok)
+	}
+}
+
+func (b *binding) extent(a *access) (lo, hi uintptr) {
+	lo = uintptr(a.base)
+	hi = lo + uintptr(a.size)
+	for k := range b.rank {
+		if d := (b.dims[k] - 1) * a.stride[k]; d < 0 {
+			lo -= uintptr(-d)
+		} else {
+			hi += uintptr(d)
+		}
+	}
+	return lo, hi
+}
+
+// A cursor is the position of an element.
+type cursor [shape.MaxRank]int
+
+func (b *binding) locate(p int) (c cursor) {
+	for k := b.rank - 1; k > 0; k-- {
+		q := p / b.dims[k]
+		c[k] = p - q*b.dims[k]
+		p = q
+	}
+	c[0] = p
+	return c
+}
+
+func (a *access) offset(c *cursor, rank int) int {
+	off := 0
+	for k := range rank {
+		off += c[k] * a.stride[k]
+	}
+	return off
+}
+
+// next moves c from the end of an inner run to the start of the next one and returns the change of a's offset from the
+// start of the old run.
+func (b *binding) next(c *cursor, a *access) int {
+	d := 0
+	for k := b.rank - 2; k >= 0; k-- {
+		c[k]++
+		d += a.stride[k]
+		if c[k] < b.dims[k] {
+			return d
+		}
+		c[k] = 0
+		d -= b.dims[k] * a.stride[k]
+	}
+	return d
+}
+
+// begin takes a runner and computes what is uniform in blocks of at most n elements.
+func (b *binding) begin(n int) *runner {
+	r := b.pl.pool.Get().(*runner)
+	n = min(n, b.pl.block)
+	for _, l := range b.pl.params {
+		fillBits(r.reg[l.val], b.params[l.from], width(l.typ), n)
+	}
+	for _, l := range b.pl.scalar {
+		a := &b.ins[l.from]
+		fillBits(r.reg[l.val], expr.Load(l.typ, readBits(a.base, a.size)), width(l.typ.Compute()), n)
+	}
+	exec(r.reg, b.pl.uniform, n)
+	return r
+}
+
+// end gives the runner back without pointers to operands.
+func (b *binding) end(r *runner) {
+	for _, l := range b.pl.loads {
+		r.reg[l.val] = unsafe.Add(r.base, b.pl.slot[l.val])
+	}
+	for k := range b.pl.outs {
+		if o := &b.pl.outs[k]; o.def >= 0 {
+			r.reg[o.val] = unsafe.Add(r.base, b.pl.slot[o.val])
+		}
+	}
+	b.pl.pool.Put(r)
+}
+
+// load brings the operands of elements p … p+n-1 into registers.
+func (b *binding) load(r *runner, p, n int) {
+	pl := b.pl
+	if len(pl.loads) == 0 && len(pl.index) == 0 {
+		return
+	}
+	var c cursor
+	if b.rank > 1 {
+		c = b.locate(p)
+	} else {
+		c[0] = p
+	}
+	for i := range pl.loads {
+		l := &pl.loads[i]
+		slot := unsafe.Add(r.base, pl.slot[l.val])
+		if l.conv == nil {
+			v := b.fetch(&b.ins[l.from], &c, p, n, slot)
+			if l.keep && v != slot {
+				w := n * b.ins[l.from].size
+				copy(at[byte](slot, w), at[byte](v, w))
+				v = slot
+			}
+			r.reg[l.val] = v
+			continue
+		}
+		l.conv(slot, b.fetch(&b.ins[l.from], &c, p, n, r.stage), nil, nil, n)
+	}
+	for i := range pl.index {
+		l := &pl.index[i]
+		b.positions(unsafe.Add(r.base, pl.slot[l.val]), l.typ, c, p, n)
+	}
+}
+
+// fetch returns n elements from p on, at c, where they lie if they lie densely, else gathered into space.
+func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
+	if a.dense {
+		return unsafe.Add(a.base, p*a.size)
+	}
+	src := unsafe.Add(a.base, a.offset(c, b.rank))
+	in := b.rank - 1
+	if n <= b.dims[in]-c[in] {
+		if a.inner == a.size {
+			return src
+		}
+		gather(space, src, a.size, a.inner, n)
+		return space
+	}
+	cc := *c
+	dst := space
+	for {
+		m := min(n, b.dims[in]-cc[in])
+		gather(dst, src, a.size, a.inner, m)
+		if n -= m; n == 0 {
+			return space
+		}
+		dst = unsafe.Add(dst, m*a.size)
+		src = unsafe.Add(src, b.next(&cc, a)-cc[in]*a.inner)
+		cc[in] = 0
+	}
+}
+
+// store writes the results of elements p … p+n-1 that are not yet in place.
+func (b *binding) store(r *runner, p, n int) {
+	var c cursor
+	if b.rank > 1 {
+		c = b.locate(p)
+	} else {
+		c[0] = p
+	}
+	for k := range b.pl.outs {
+		o, a := &b.pl.outs[k], &b.outs[k]
+		v := r.reg[o.val]
+		dst, ok := b.place(a, &c, p, n)
+		switch {
+		case ok && o.conv != nil:
+			o.conv(dst, v, nil, nil, n)
+			continue
+		case ok:
+			if dst != v {
+				copy(at[byte](dst, n*a.size), at[byte](v, n*a.size))
+			}
+			continue
+		case o.conv != nil:
+			o.conv(r.stage, v, nil, nil, n)
+			v = r.stage
+		}
+		b.scatter(a, c, v, n)
+	}
+}
+
+// place returns where n elements from p on lie, if they lie densely.
+func (b *binding) place(a *access, c *cursor, p, n int) (unsafe.Pointer, bool) {
+	if a.dense {
+		return unsafe.Add(a.base, p*a.size), true
+	}
+	in := b.rank - 1
+	if a.inner == a.size && n <= b.dims[in]-c[in] {
+		return unsafe.Add(a.base, a.offset(c, b.rank)), true
+	}
+	return nil, false
+}
+
+func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
+	dst := unsafe.Add(a.base, a.offset(&c, b.rank))
+	in := b.rank - 1
+	for {
+		m := min(n, b.dims[in]-c[in])
+		spread(dst, src, a.size, a.inner, m)
+		if n -= m; n == 0 {
+			return
+		}
+		src = unsafe.Add(src, m*a.size)
+		dst = unsafe.Add(dst, b.next(&c, a)-c[in]*a.inner)
+		c[in] = 0
+	}
+}
+
+// aim lets the steps that make results write to the destination where it is dense.
+func (b *binding) aim(r *runner, p, n int) {
+	var c cursor
+	located := false
+	for k := range b.pl.outs {
+		o := &b.pl.outs[k]
+		if o.def < 0 {
+			continue
+		}
+		r.reg[o.val] = unsafe.Add(r.base, b.pl.slot[o.val])
+		if !b.direct[k] {
+			continue
+		}
+		if !located && b.rank > 1 {
+			c = b.locate(p)
+		} else if !located {
+			c[0] = p
+		}
+		located = true
+		if dst, ok := b.place(&b.outs[k], &c, p, n); ok {
+			r.reg[o.val] = dst
+		}
+	}
+}
+
+// positions writes the row-major positions of n elements from p on, at c.
+func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int) {
+	a := &b.index
+	if a.dense {
+		if t == dtype.U32 {
+			asm.IotaU32(at[uint32](dst, n), uint32(p))
+		} else {
+			asm.IotaI64(at[int64](dst, n), int64(p))
+		}
+		return
+	}
+	in := b.rank - 1
+	off := a.offset(&c, b.rank)
+	for {
+		m := min(n, b.dims[in]-c[in])
+		if t == dtype.U32 {
+			for i, d := 0, at[uint32](dst, m); i < m; i++ {
+				d[i] = uint32(off + i*a.inner)
+			}
+		} else {
+			for i, d := 0, at[int64](dst, m); i < m; i++ {
+				d[i] = int64(off + i*a.inner)
+			}
+		}
+		if n -= m; n == 0 {
+			return
+		}
+		dst = unsafe.Add(dst, m*width(t))
+		off += b.next(&c, a) - c[in]*a.inner
+		c[in] = 0
+	}
+}

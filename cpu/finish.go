@@ -1,0 +1,63 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+var inf = math.Inf(1)
+
+type castKey struct{ to, from dtype.Type }
+
+var identities sync.Map // castKey → *expr.Program
+
+// castProgram returns the identity from stored type from to stored type to.
+func castProgram(to, from dtype.Type) *expr.Program {
+	k := castKey{to, from}
+	if p, ok := identities.Load(k); ok {
+		return p.(*expr.Program)
+	}
+	p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)
+	identities.Store(k, p)
+	return p
+}
+
+// finish stores the combined values, which are in computing form, through the reduction's last program.
+func (d *Device) finish(r *device.Reduction, t dtype.Type, out *device.View, l shape.Layout, values []byte, params []uint64) {
+	p := r.Finish
+	if p == nil {
+		p = castProgram(out.Type, t)
+	}
+	l.Offset = 0
+	in := []device.View{{Buf: &buffer{dev: d, mem: values}, Type: t, Layout: l}}[:len(p.In)]
+	b := bindings.Get().(*binding)
+	b.pl = planFor(p, 0, true)
+	b.params = append(b.params[:0], params...)
+	outs := []device.View{*out}
+	var space [shape.MaxRank]int
+	order := space[:out.Shape.Rank()]
+	for i := range order {
+		order[i] = i
+	}
+	b.arrange(out.Shape, order, nil, outs, in)
+	for i := range b.ins {
+		b.widen(&b.ins[i], width(t))
+	}
+	b.aliasing()
+	d.mapAll(b)
+	b.release()
+}
+
+// widen corrects an access to elements in computing form, which for truth values are wider than stored.
+func (b *binding) widen(a *access, size int) {
+	for k := range b.rank {
+		a.stride[k] = a.stride[k] / a.size * size
+	}
+	a.size = size
+	b.settle(a)
+}

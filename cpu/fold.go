@@ -1,0 +1,329 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// combiner returns the kernel that combines two blocks of values in computing form. The sum of truth values is "or", their
+// product "and".
+func combiner(k device.ReduceKind, t dtype.Type) kernel {
+	op := [...]expr.Op{expr.OpAdd, expr.OpMul, expr.OpMax, expr.OpMin, expr.OpMax, expr.OpMin}[k]
+	if t == dtype.Bool {
+		op = [...]expr.Op{expr.OpOr, expr.OpAnd, expr.OpOr, expr.OpAnd, expr.OpOr, expr.OpAnd}[k]
+	}
+	return ops[op][t]
+}
+
+type number interface {
+	int32 | int64 | uint32 | uint64 | float32 | float64
+}
+
+// fold combines n ≥ 1 values in computing form to one, given by its bits. The order depends on n alone.
+func fold(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) uint64 {
+	switch t {
+	case dtype.F32:
+		return uint64(math.Float32bits(foldFloat(k, at[float32](p, n), asm.SumF32, asm.ReduceMaxF32, asm.ReduceMinF32)))
+	case dtype.F64:
+		return math.Float64bits(foldFloat(k, at[float64](p, n), asm.SumF64, asm.ReduceMaxF64, asm.ReduceMinF64))
+	case dtype.I32:
+		return uint64(uint32(foldAs(k, at[int32](p, n))))
+	case dtype.I64:
+		return uint64(foldAs(k, at[int64](p, n)))
+	case dtype.U64:
+		return foldAs(k, at[uint64](p, n))
+	case dtype.Bool:
+		if k == device.Sum {
+			k = device.Max
+		} else if k == device.Prod {
+			k = device.Min
+		}
+	}
+	return uint64(foldAs(k, at[uint32](p, n)))
+}
+
+func foldFloat[T float32 | float64](k device.ReduceKind, x []T, sum, most, least func([]T) T) T {
+	if len(x) < 16 || k == device.Prod {
+		return foldAs(k, x)
+	}
+	switch k {
+	case device.Sum:
+		return sum(x)
+	case device.Max:
+		return most(x)
+	}
+	return least(x)
+}
+
+func foldAs[T number](k device.ReduceKind, x []T) T {
+	switch k {
+	case device.Max:
+		r := x[0]
+		for _, v := range x[1:] {
+			r = max(r, v)
+		}
+		return r
+	case device.Min:
+		r := x[0]
+		for _, v := range x[1:] {
+			r = min(r, v)
+		}
+		return r
+	case device.Prod:
+		lane := [8]T{1, 1, 1, 1, 1, 1, 1, 1}
+		for ; len(x) >= 8; x = x[8:] {
+			for i, v := range x[:8] {
+				lane[i] *= v
+			}
+		}
+		for i, v := range x {
+			lane[i] *= v
+		}
+		return ((lane[0] * lane[4]) * (lane[2] * lane[6])) * ((lane[1] * lane[5]) * (lane[3] * lane[7]))
+	}
+	var lane [8]T
+	for ; len(x) >= 8; x = x[8:] {
+		for i, v := range x[:8] {
+			lane[i] += v
+		}
+	}
+	for i, v := range x {
+		lane[i] += v
+	}
+	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
+}
+
+// foldArg returns the extreme of n ≥ 1 values and its first position; a NaN is the extreme.
+func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64, int) {
+	switch t {
+	case dtype.F32:
+		x := at[float32](p, n)
+		i := argFloat(k, x, asm.ReduceMaxF32, asm.ReduceMinF32)
+		return uint64(math.Float32bits(x[i])), i
+	case dtype.F64:
+		x := at[float64](p, n)
+		i := argFloat(k, x, asm.ReduceMaxF64, asm.ReduceMinF64)
+		return math.Float64bits(x[i]), i
+	case dtype.I32:
+		x := at[int32](p, n)
+		i := argOf(k, x)
+		return uint64(uint32(x[i])), i
+	case dtype.I64:
+		x := at[int64](p, n)
+		i := argOf(k, x)
+		return uint64(x[i]), i
+	case dtype.U64:
+		x := at[uint64](p, n)
+		i := argOf(k, x)
+		return x[i], i
+	}
+	x := at[uint32](p, n)
+	i := argOf(k, x)
+	return uint64(x[i]), i
+}
+
+// argFloat finds the extreme by the fast primitive and then where it is.
+func argFloat[T float32 | float64](k device.ReduceKind, x []T, most, least func([]T) T) int {
+	if len(x) < 16 {
+		return argOf(k, x)
+	}
+	var m T
+	if k == device.ArgMax {
+		m = most(x)
+	} else {
+		m = least(x)
+	}
+	if m != m {
+		for i, v := range x {
+			if v != v {
+				return i
+			}
+		}
+	}
+	for i, v := range x {
+		if v == m {
+			return i
+		}
+	}
+	return 0
+}
+
+func argOf[T number](k device.ReduceKind, x []T) int {
+	best := 0
+	for i, v := range x {
+		if better(k, v, x[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// better reports whether v replaces best, which comes before it.
+func better[T number](k device.ReduceKind, v, best T) bool {
+	if best != best {
+		return false
+	}
+	if k == device.ArgMax {
+		return v > best || v != v
+	}
+	return v < best || v != v
+}
+
+// beats is better on bits.
+func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
+	switch t {
+	case dtype.F32:
+		return better(k, math.Float32frombits(uint32(v)), math.Float32frombits(uint32(best)))
+	case dtype.F64:
+		return better(k, math.Float64frombits(v), math.Float64frombits(best))
+	case dtype.I32:
+		return better(k, int32(v), int32(best))
+	case dtype.I64:
+		return better(k, int64(v), int64(best))
+	}
+	return better(k, v, best)
+}
+
+// joinArg takes over what is better in b, with its positions, into a, which comes before it.
+func joinArg(t dtype.Type, k device.ReduceKind, a, b unsafe.Pointer, pa, pb []int64) {
+	n := len(pa)
+	switch t {
+	case dtype.F32:
+		joinArgAs(k, at[float32](a, n), at[float32](b, n), pa, pb)
+	case dtype.F64:
+		joinArgAs(k, at[float64](a, n), at[float64](b, n), pa, pb)
+	case dtype.I32:
+		joinArgAs(k, at[int32](a, n), at[int32](b, n), pa, pb)
+	case dtype.I64:
+		joinArgAs(k, at[int64](a, n), at[int64](b, n), pa, pb)
+	case dtype.U64:
+		joinArgAs(k, at[uint64](a, n), at[uint64](b, n), pa, pb)
+	default:
+		joinArgAs(k, at[uint32](a, n), at[uint32](b, n), pa, pb)
+	}
+}
+
+func joinArgAs[T number](k device.ReduceKind, a, b []T, pa, pb []int64) {
+	for i, v := range b {
+		if better(k, v, a[i]) {
+			a[i], pa[i] = v, pb[i]
+		}
+	}
+}
+
+// updateArg compares n values at position pos with the best so far.
+func updateArg(t dtype.Type, k device.ReduceKind, best, v unsafe.Pointer, at0 []int64, pos int64) {
+	n := len(at0)
+	switch t {
+	case dtype.F32:
+		updateArgAs(k, at[float32](best, n), at[float32](v, n), at0, pos)
+	case dtype.F64:
+		updateArgAs(k, at[float64](best, n), at[float64](v, n), at0, pos)
+	case dtype.I32:
+		updateArgAs(k, at[int32](best, n), at[int32](v, n), at0, pos)
+	case dtype.I64:
+		updateArgAs(k, at[int64](best, n), at[int64](v, n), at0, pos)
+	case dtype.U64:
+		updateArgAs(k, at[uint64](best, n), at[uint64](v, n), at0, pos)
+	default:
+		updateArgAs(k, at[uint32](best, n), at[uint32](v, n), at0, pos)
+	}
+}
+
+func updateArgAs[T number](k device.ReduceKind, best, v []T, at []int64, pos int64) {
+	for i, x := range v {
+		if better(k, x, best[i]) {
+			best[i], at[i] = x, pos
+		}
+	}
+}
+
+// An accumulator is the space in which a unit of a column reduction adds up its blocks.
+type accumulator struct {
+	run, sum [maxBlock]uint64
+	pos      [maxBlock]int64
+}
+
+var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
+
+func newAccumulator(r *reduction) *accumulator {
+	if r.inner == 1 {
+		return nil
+	}
+	return accumulators.Get().(*accumulator)
+}
+
+func (a *accumulator) release() {
+	if a != nil {
+		accumulators.Put(a)
+	}
+}
+
+// tile reduces n positions from from on of a tile of columns.
+func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
+	c0 := tile * r.cols
+	cols := min(r.cols, r.inner-c0)
+	to := (chunk*r.outer+k)*r.inner + c0
+	at := func(row int) int { return (k*r.reduc+row)*r.inner + c0 }
+	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
+	if r.arg {
+		pos := acc.pos[:cols]
+		for i := range n {
+			v := r.evaluate(w, at(from+i), cols)
+			if i == 0 {
+				copy(at8(sum, cols*r.size), at8(v, cols*r.size))
+				for c := range pos {
+					pos[c] = int64(from)
+				}
+				continue
+			}
+			updateArg(r.ct, r.kind, sum, v, pos, int64(from+i))
+		}
+		copy(r.part[to*r.size:], at8(sum, cols*r.size))
+		copy(r.pos[to:], pos)
+		return
+	}
+	// Narrow rows: a block holds per of them, which are added as one wide row.
+	per := 1
+	if r.tiles == 1 {
+		per = max(1, min(r.pl.block/cols, n))
+	}
+	wide := per * cols
+	have := 0 // rows of per in run
+	sums := 0 // runs in sum
+	for i := 0; i < n; i += per {
+		m := min(per, n-i) * cols
+		v := r.evaluate(w, at(from+i), m)
+		switch {
+		case have == 0 && m == wide:
+			copy(at8(run, wide*r.size), at8(v, wide*r.size))
+			have = 1
+		case have == 0: // the last, incomplete row starts a run: it is added to the sum at once
+			r.combine(sum, sum, v, v, m)
+			continue
+		default:
+			r.combine(run, run, v, v, m)
+			have++
+		}
+		if have == runRows || i+per >= n {
+			if sums == 0 {
+				copy(at8(sum, wide*r.size), at8(run, wide*r.size))
+			} else {
+				r.combine(sum, sum, run, run, wide)
+			}
+			sums, have = sums+1, 0
+		}
+	}
+	for per > 1 { // fold the rows side by side, the upper half onto the lower
+		half := (per + 1) / 2
+		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
+		per = half
+	}
+	copy(r.part[to*r.size:], at8(sum, cols*r.size))
+}

@@ -1,0 +1,93 @@
+package cpu
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// inlineWork is the work (elements times instructions, about) below which a call stays on the caller's goroutine: handing
+// work over costs some microseconds.
+const inlineWork = 1 << 15
+
+// Map computes outs[k] = p(ins…) element by element; see [device.Device].
+func (d *Device) Map(_ device.Stream, p *expr.Program, outs, ins []device.View, params []uint64) error {
+	if err := d.checkMap("map", p, outs, ins, params); err != nil {
+		return err
+	}
+	if len(outs) == 0 || outs[0].Size() == 0 {
+		return nil
+	}
+	b := newBinding(p, ins, params)
+	var space [shape.MaxRank]int
+	b.arrange(outs[0].Shape, byStride(space[:], &outs[0]), nil, outs, ins)
+	b.aliasing()
+	d.mapAll(b)
+	b.release()
+	return nil
+}
+
+// byStride lists v's dimensions so that its innermost in memory comes last.
+func byStride(order []int, v *device.View) []int {
+	n := v.Shape.Rank()
+	order = order[:n]
+	for i := range order {
+		order[i] = i
+		for k := i; k > 0 && v.Strides.At(order[k]) > v.Strides.At(order[k-1]); k-- {
+			order[k], order[k-1] = order[k-1], order[k]
+		}
+	}
+	return order
+}
+
+// mapAll runs a binding over all of its elements.
+func (d *Device) mapAll(b *binding) {
+	b.whole = b.dims[b.rank-1]
+	if b.rank == 1 || b.whole < b.pl.block/4 {
+		b.whole = 0
+	}
+	work := b.size * (2 + len(b.pl.body))
+	if work <= inlineWork {
+		b.run(0, b.blocks())
+		return
+	}
+	n := b.blocks()
+	d.crew.parallel(n, max(1, n/(4*d.crew.size), inlineWork/(4*b.pl.block*(2+len(b.pl.body)))), b)
+}
+
+// blocks returns the number of blocks: of runs if these are long, else of the elements in a row.
+func (b *binding) blocks() int {
+	if b.whole > 0 {
+		per := (b.whole + b.pl.block - 1) / b.pl.block
+		return b.size / b.whole * per
+	}
+	return (b.size + b.pl.block - 1) / b.pl.block
+}
+
+// run evaluates blocks lo … hi-1.
+func (b *binding) run(lo, hi int) {
+	r := b.begin(b.size)
+	blk := b.pl.block
+	if b.whole == 0 {
+		for k := lo; k < hi; k++ {
+			p := k * blk
+			b.eval(r, p, min(blk, b.size-p))
+		}
+	} else {
+		per := (b.whole + blk - 1) / blk
+		for k := lo; k < hi; k++ {
+			row := k / per
+			c := (k - row*per) * blk
+			b.eval(r, row*b.whole+c, min(blk, b.whole-c))
+		}
+	}
+	b.end(r)
+}
+
+// eval evaluates elements p … p+n-1 and stores the results.
+func (b *binding) eval(r *runner, p, n int) {
+	b.load(r, p, n)
+	b.aim(r, p, n)
+	exec(r.reg, b.pl.body, n)
+	b.store(r, p, n)
+}

@@ -1,0 +1,154 @@
+package cpu
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
+)
+
+// pooled is the size from which a buffer comes from the pool, in bytes.
+const pooled = 64 << 10
+
+// memory is the pool's backing. There is only one stream to it and its events are always done, because a method returns
+// when its work is done.
+type memory struct{ hostmem.Memory }
+
+type noEvent struct{}
+
+func (noEvent) Release() {}
+
+func (*memory) Record(pool.StreamID) (pool.Event, error) { return noEvent{}, nil }
+func (*memory) Done(pool.Event) bool                     { return true }
+func (*memory) Wait(pool.Event)                          {}
+
+var _ pool.Backing = (*memory)(nil)
+
+// buffer is a block of memory. Its freed flag makes use after Free an error as far as that can be told.
+type buffer struct {
+	dev   *Device
+	mem   []byte
+	block *pool.Block // nil: Go memory
+	gen   uint64
+	freed atomic.Bool
+}
+
+// Alloc returns a buffer; its contents are undefined.
+func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
+	if bytes < 0 {
+		return nil, &ViewError{"alloc", "bytes", fmt.Sprintf("%d is negative", bytes)}
+	}
+	if bytes < pooled {
+		b := &buffer{dev: d}
+		if bytes > 0 {
+			words := make([]uint64, (bytes+7)/8) // aligned for every type
+			b.mem = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes)
+		}
+		return b, nil
+	}
+	po := pool.Origin{Where: o.Where, Op: o.Op, DType: o.Type.String(), Dims: o.Shape.Rank()}
+	for i := range po.Dims {
+		po.Shape[i] = o.Shape.At(i)
+	}
+	blk, err := d.pool.Alloc(uint64(bytes), 0, po)
+	if err != nil {
+		return nil, err
+	}
+	// The block lies outside Go's heap, or in Go memory that the pool's backing keeps.
+	addr := blk.Addr()
+	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
+	return &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}, nil
+}
+
+func (b *buffer) Device() device.Device { return b.dev }
+func (b *buffer) Size() int             { return len(b.mem) }
+func (b *buffer) Host() []byte          { return b.mem }
+func (b *buffer) Use(device.Stream)     {}
+
+func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b.mem))) }
+
+// Free gives the memory back. A second call is ignored.
+func (b *buffer) Free() {
+	if !b.freed.Swap(true) && b.block != nil {
+		b.dev.pool.Free(b.block, b.gen)
+	}
+}
+
+// Queue is Free for cleanups.
+func (b *buffer) Queue() {
+	if !b.freed.Swap(true) && b.block != nil {
+		b.dev.pool.Queue(b.block, b.gen)
+	}
+}
+
+// checkBytes returns the n bytes of buf from off on.
+func (d *Device) checkBytes(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
+	b, ok := buf.(*buffer)
+	switch {
+	case !ok || b == nil:
+		return nil, &ViewError{op, arg, "not a buffer of the CPU"}
+	case b.freed.Load():
+		return nil, &ViewError{op, arg, "the buffer has been freed"}
+	case off < 0 || n < 0 || off > len(b.mem)-n:
+		return nil, &ViewError{op, arg, fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, len(b.mem))}
+	}
+	return b.mem[off : off+n], nil
+}
+
+// Upload copies src to dst from byte offset off on.
+func (d *Device) Upload(_ device.Stream, dst device.Buffer, off int, src []byte) error {
+	m, err := d.checkBytes("upload", "dst", dst, off, len(src))
+	if err == nil {
+		d.move(m, src)
+	}
+	return err
+}
+
+// Download copies from byte offset off of src to dst.
+func (d *Device) Download(_ device.Stream, dst []byte, src device.Buffer, off int) error {
+	m, err := d.checkBytes("download", "src", src, off, len(dst))
+	if err == nil {
+		d.move(dst, m)
+	}
+	return err
+}
+
+// CopyFrom copies between buffers. Ranges of one buffer may overlap.
+func (d *Device) CopyFrom(_ device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
+	to, err := d.checkBytes("copy", "dst", dst, dstOff, size)
+	if err != nil {
+		return err
+	}
+	from, err := d.checkBytes("copy", "src", src, srcOff, size)
+	if err != nil {
+		return err
+	}
+	if dst == src {
+		copy(to, from)
+		return nil
+	}
+	d.move(to, from)
+	return nil
+}
+
+// moveGrain is how many bytes a worker copies at a time.
+const moveGrain = 256 << 10
+
+type mover struct{ dst, src []byte }
+
+func (m *mover) run(lo, hi int) {
+	end := min(hi*moveGrain, len(m.src))
+	copy(m.dst[lo*moveGrain:end], m.src[lo*moveGrain:end])
+}
+
+// move copies src to dst, which do not overlap, with all workers if it is long.
+func (d *Device) move(dst, src []byte) {
+	if len(src) <= 2*moveGrain {
+		copy(dst, src)
+		return
+	}
+	d.crew.parallel((len(src)+moveGrain-1)/moveGrain, 1, &mover{dst, src})
+}

@@ -1,0 +1,350 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A plan is a program made ready for blocks: instructions bound to kernels, values to slots of a scratch arena. Values that
+// depend on nothing that changes from element to element (constants, params, operands that are one element broadcast, and
+// what is computed from these) are uniform: they have slots of their own and are computed once per runner.
+type plan struct {
+	p       *expr.Program
+	scalars uint64 // bit i: operand i is one element broadcast
+	block   int    // elements a block
+	arena   int    // bytes of scratch a runner needs
+	slot    []int  // of each value, the byte offset in the arena, -1 for none
+	stage   int    // offset of the space where values change form between memory and slots
+	stage2  int    // and of another
+	consts  []leaf
+	params  []leaf
+	scalar  []leaf // operands that are one element
+	loads   []leaf // the other operands
+	index   []leaf
+	uniform []step // computed once
+	body    []step // computed for every block
+	outs    []result
+	lastUse []int // of each operand, the last step of body that reads it, -1 for none
+	pool    sync.Pool
+}
+
+// leaf is a value that comes from outside.
+type leaf struct {
+	val  int32
+	from int // which operand, param
+	typ  dtype.Type
+	bits uint64
+	conv kernel // from the stored to the computing form; nil: none
+	keep bool   // it is stored as a result beside others, which may lie over the operand: it needs a slot
+}
+
+type step struct {
+	k          kernel
+	d, a, b, c int32
+}
+
+type result struct {
+	val    int32
+	typ    dtype.Type // as stored
+	conv   kernel     // to the stored form; nil: none
+	def    int        // the step of body that makes it, if it may be made to write to the destination; else -1
+	single bool
+}
+
+type planKey struct {
+	key     string
+	scalars uint64
+	raw     bool
+}
+
+var plans struct {
+	sync.RWMutex
+	m map[planKey]*plan
+}
+
+// planFor returns the plan of p for operands of which those in scalars are one element. Raw operands are in computing form
+// already.
+func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
+	k := planKey{p.Key(), scalars, raw}
+	plans.RLock()
+	pl := plans.m[k]
+	plans.RUnlock()
+	if pl != nil {
+		return pl
+	}
+	pl = compile(p, scalars, raw)
+	plans.Lock()
+	if plans.m == nil || len(plans.m) >= 1<<14 { // a program that makes ever new constants must not grow without end
+		plans.m = map[planKey]*plan{}
+	}
+	plans.m[k] = pl
+	plans.Unlock()
+	return pl
+}
+
+func compile(p *expr.Program, scalars uint64, raw bool) *plan {
+	n := len(p.Code)
+	pl := &plan{p: p, scalars: scalars, slot: make([]int, n), lastUse: make([]int, len(p.In))}
+	root := make([]int32, n) // conversions that keep the bits are other names of their operand
+	uniform := make([]bool, n)
+	operand := make([]int, n) // of a load, else -1
+	var bodyVals []int32      // of each step of body
+	for i := range pl.lastUse {
+		pl.lastUse[i] = -1
+	}
+	for i, c := range p.Code {
+		v := int32(i)
+		root[i], pl.slot[i], operand[i] = v, -1, -1
+		switch c.Op {
+		case expr.OpConst:
+			pl.consts = append(pl.consts, leaf{val: v, typ: c.Type, bits: c.Imm})
+			uniform[i] = true
+			continue
+		case expr.OpParam:
+			pl.params = append(pl.params, leaf{val: v, typ: c.Type, from: int(c.Imm)})
+			uniform[i] = true
+			continue
+		case expr.OpIndex:
+			pl.index = append(pl.index, leaf{val: v, typ: c.Type})
+			continue
+		case expr.OpX:
+			t := p.In[c.Imm]
+			l := leaf{val: v, typ: t, from: int(c.Imm), conv: loads[t]}
+			if raw {
+				l.conv = nil
+			}
+			if scalars>>c.Imm&1 == 1 {
+				pl.scalar = append(pl.scalar, l)
+				uniform[i] = true
+			} else {
+				pl.loads = append(pl.loads, l)
+				operand[i] = int(c.Imm)
+			}
+			continue
+		}
+		s := step{d: v, a: -1, b: -1, c: -1}
+		same := true
+		arity := c.Op.Arity()
+		for k, o := range [3]*int32{&s.a, &s.b, &s.c} {
+			if k < arity {
+				*o = root[[3]int32{c.A, c.B, c.C}[k]]
+				same = same && uniform[*o]
+			}
+		}
+		if s.b < 0 { // operands that an instruction does not have name the first again
+			s.b = s.a
+		}
+		if s.c < 0 {
+			s.c = s.a
+		}
+		uniform[i] = same
+		from := p.Code[c.A].Type
+		switch {
+		case c.Op == expr.OpBitcast:
+			root[i] = s.a
+			continue
+		case c.Op == expr.OpCvt:
+			if s.k = casts[from][c.Type]; s.k == nil {
+				root[i] = s.a
+				continue
+			}
+		case c.Op.IsCompare():
+			s.k = ops[c.Op][from]
+		default:
+			s.k = ops[c.Op][c.Type]
+		}
+		if s.k == nil {
+			panic(fmt.Sprintf("cpu: no kernel for %v of %v (from %v)", c.Op, c.Type, from))
+		}
+		if same {
+			pl.uniform = append(pl.uniform, s)
+		} else {
+			pl.body = append(pl.body, s)
+			bodyVals = append(bodyVals, v)
+		}
+	}
+	pl.results(root, uniform, bodyVals)
+	pl.allocate(uniform)
+	for k, s := range pl.body {
+		for _, o := range [3]int32{s.a, s.b, s.c} {
+			if operand[o] >= 0 {
+				pl.lastUse[operand[o]] = k
+			}
+		}
+	}
+	for _, o := range pl.outs { // a result that is an operand is read when all is computed
+		if operand[o.val] >= 0 {
+			pl.lastUse[operand[o.val]] = len(pl.body)
+			for i := range pl.loads {
+				if l := &pl.loads[i]; l.val == o.val {
+					l.keep = len(pl.outs) > 1
+				}
+			}
+		}
+	}
+	pl.pool.New = func() any { return pl.newRunner() }
+	return pl
+}
+
+func (pl *plan) results(root []int32, uniform []bool, bodyVals []int32) {
+	seen := map[int32]bool{}
+	for k, o := range pl.p.Outs {
+		r := result{val: root[o], typ: pl.p.Out[k], conv: stores[pl.p.Out[k]], def: -1}
+		if r.conv == nil && !uniform[r.val] && !seen[r.val] {
+			for i, v := range bodyVals {
+				if v == r.val {
+					r.def = i
+				}
+			}
+		}
+		seen[r.val] = true
+		pl.outs = append(pl.outs, r)
+	}
+}
+
+// allocate gives every value a slot; the slot of a value that is no longer needed is used again.
+func (pl *plan) allocate(uniform []bool) {
+	code := pl.p.Code
+	end := len(pl.body)
+	last := make([]int, len(code))
+	for k, s := range pl.body {
+		for _, o := range [3]int32{s.a, s.b, s.c} {
+			last[o] = k
+		}
+	}
+	for _, o := range pl.outs {
+		last[o.val] = end
+	}
+	w := 4
+	for _, c := range code {
+		w = max(w, width(c.Type))
+	}
+	slots := 0
+	fresh := func() int { slots++; return slots - 1 }
+	for i, u := range uniform {
+		if u {
+			pl.slot[i] = fresh()
+		}
+	}
+	var free []int
+	for _, l := range [][]leaf{pl.loads, pl.index} {
+		for _, x := range l {
+			pl.slot[x.val] = fresh()
+		}
+	}
+	for k, s := range pl.body {
+		var dead []int
+		for j, o := range [3]int32{s.a, s.b, s.c} {
+			if uniform[o] || last[o] != k || j > 0 && o == s.a || j > 1 && o == s.b {
+				continue
+			}
+			if width(code[o].Type) == width(code[s.d].Type) {
+				free = append(free, pl.slot[o]) // a kernel may write over its operand
+			} else {
+				dead = append(dead, pl.slot[o])
+			}
+		}
+		if n := len(free); n > 0 {
+			pl.slot[s.d], free = free[n-1], free[:n-1]
+		} else {
+			pl.slot[s.d] = fresh()
+		}
+		free = append(free, dead...)
+	}
+	stage, stage2 := fresh(), fresh()
+	// The scratch should stay in the first-level cache beside the operands' own blocks.
+	pl.block = maxBlock
+	for pl.block > 256 && slots*w*pl.block > 40<<10 {
+		pl.block /= 2
+	}
+	for i, s := range pl.slot {
+		if s >= 0 {
+			pl.slot[i] = s * w * pl.block
+		}
+	}
+	pl.stage, pl.stage2 = stage*w*pl.block, stage2*w*pl.block
+	pl.arena = slots * w * pl.block
+}
+
+// A runner is one worker's registers for a plan.
+type runner struct {
+	pl    *plan
+	reg   []unsafe.Pointer // of each value: its slot, or the memory of an operand or result
+	base  unsafe.Pointer   // of the arena
+	stage unsafe.Pointer
+}
+
+func (pl *plan) newRunner() *runner {
+	mem := make([]byte, pl.arena+63)
+	base := unsafe.Pointer(&mem[0])
+	base = unsafe.Add(base, -uintptr(base)&63)
+	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)), base: base, stage: unsafe.Add(base, pl.stage)}
+	for i, s := range pl.slot {
+		if s >= 0 {
+			r.reg[i] = unsafe.Add(base, s)
+		}
+	}
+	for _, c := range pl.consts {
+		fillBits(r.reg[c.val], c.bits, width(c.typ), pl.block)
+	}
+	return r
+}
+
+// fillBits sets n elements of the given width to b.
+func fillBits(p unsafe.Pointer, b uint64, width, n int) {
+	switch width {
+	case 1:
+		s := at[uint8](p, n)
+		for i := range s {
+			s[i] = uint8(b)
+		}
+	case 2:
+		s := at[uint16](p, n)
+		for i := range s {
+			s[i] = uint16(b)
+		}
+	case 4:
+		asm.FillU32(at[uint32](p, n), uint32(b))
+	case 8:
+		asm.FillU64(at[uint64](p, n), b)
+	}
+}
+
+// readBits returns the element of the given width at p.
+func readBits(p unsafe.Pointer, width int) uint64 {
+	switch width {
+	case 1:
+		return uint64(*(*uint8)(p))
+	case 2:
+		return uint64(*(*uint16)(p))
+	case 4:
+		return uint64(*(*uint32)(p))
+	}
+	return *(*uint64)(p)
+}
+
+func writeBits(p unsafe.Pointer, width int, b uint64) {
+	switch width {
+	case 1:
+		*(*uint8)(p) = uint8(b)
+	case 2:
+		*(*uint16)(p) = uint16(b)
+	case 4:
+		*(*uint32)(p) = uint32(b)
+	default:
+		*(*uint64)(p) = b
+	}
+}
+
+// exec runs steps on n elements.
+func exec(reg []unsafe.Pointer, steps []step, n int) {
+	for i := range steps {
+		s := &steps[i]
+		s.k(reg[s.d], reg[s.a], reg[s.b], reg[s.c], n)
+	}
+}

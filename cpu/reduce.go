@@ -1,0 +1,434 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Reductions are cut into units by shape alone, so that sums do not depend on the number of workers. Elements are walked as
+// [outer][reduced][inner]: outer and inner are the dimensions that stay, inner those that lie behind the last reduced one
+// in memory.
+//
+//   - Rows (inner is 1): a unit is a number of rows, or for long rows a segment of one. Blocks are folded to one value each
+//     by the reducing primitives, and these pairwise.
+//   - Columns: a unit is a tile of columns by a number of reduced positions. Blocks are added into an accumulator as wide
+//     as a block, which for narrow rows holds several of them and is folded at the end.
+//
+// The partial results of several units over one output are combined pairwise.
+const (
+	rowSegment = 1 << 15 // elements of a row in a unit
+	tileSize   = 1 << 16 // elements of a tile
+	tileRows   = 128     // least number of reduced positions in a tile
+	runRows    = 16      // blocks added one by one before they are added to the unit's sum
+)
+
+type reduction struct {
+	*binding
+	kind  device.ReduceKind
+	ct    dtype.Type // of the combined values
+	size  int        // of one in partial results
+	arg   bool
+	outer int
+	reduc int
+	inner int
+
+	cols, rows int // of a tile; inner 1: cols is 1
+	tiles      int // of columns
+	chunks     int // of reduced positions
+	combine    kernel
+
+	part []byte  // [chunk][outer][inner] combined values
+	pos  []int64 // the same of positions, for arg kinds
+}
+
+// Reduce combines r.Map(ins…) over the dimensions in which out has size 1 and ins do not; see [device.Device].
+func (d *Device) Reduce(_ device.Stream, r *device.Reduction, out device.View, ins []device.View, params []uint64) error {
+	if err := d.checkReduce(r, &out, ins, params); err != nil {
+		return err
+	}
+	if out.Size() == 0 {
+		return nil
+	}
+	red := reduction{kind: r.Kind, ct: r.Map.Out[0].Compute(), arg: r.Kind >= device.ArgMax}
+	red.size = width(red.ct)
+	s := ins[0].Shape
+	if s.Size() == 0 && red.arg {
+		return &ViewError{"reduce", "in 0", fmt.Sprintf("%v of no elements, shape %v", r.Kind, s)}
+	}
+	var order [shape.MaxRank]int
+	var class [shape.MaxRank]bool
+	n := s.Rank()
+	for k := range n {
+		class[k] = out.Shape.At(k) != s.At(k)
+	}
+	red.split(order[:n], class[:n], s, ins)
+	result := dtype.I64
+	if !red.arg {
+		result = red.ct
+	}
+	// Strides of the combined values, which lie in walking order.
+	dense := shape.Layout{Shape: out.Shape, Strides: out.Shape}
+	at, isDense := 1, true
+	for i := n - 1; i >= 0; i-- {
+		k := order[i]
+		if class[k] {
+			dense.Strides = dense.Strides.With(k, 0)
+			continue
+		}
+		dense.Strides = dense.Strides.With(k, at)
+		isDense = isDense && (out.Strides.At(k) == at || out.Shape.At(k) == 1)
+		at *= out.Shape.At(k)
+	}
+	total := red.outer * red.inner
+	direct := r.Finish == nil && out.Type == result && stores[result] == nil && isDense
+	wide := width(result)
+	var final []byte // the combined values
+	if direct {
+		final = at8(pointer(&out), total*wide)
+	} else {
+		final = d.scratch(total * wide)
+	}
+	if s.Size() == 0 {
+		fillBits(unsafe.Pointer(&final[0]), identity(r.Kind, r.Map.Out[0]), wide, total)
+	} else {
+		red.binding = newBinding(r.Map, ins, params)
+		red.arrange(s, order[:n], class[:n], nil, ins)
+		d.reduceAll(&red, final)
+		red.release()
+	}
+	if direct {
+		return nil
+	}
+	d.finish(r, result, &out, dense, final, params)
+	return nil
+}
+
+func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
+
+// scratch returns memory for the time of one call, aligned for every type.
+func (d *Device) scratch(bytes int) []byte {
+	words := make([]uint64, max(1, (bytes+7)/8))
+	return at8(unsafe.Pointer(&words[0]), bytes)
+}
+
+func (d *Device) checkReduce(r *device.Reduction, out *device.View, ins []device.View, params []uint64) error {
+	if r.Map == nil || len(r.Map.Out) != 1 || len(ins) == 0 {
+		return &ViewError{"reduce", "map", "want a program of at least one operand and with one result"}
+	}
+	if r.Kind > device.ArgMin {
+		return &ViewError{"reduce", "kind", fmt.Sprintf("there is no kind %d", r.Kind)}
+	}
+	if err := d.checkOut("reduce", "out", out); err != nil {
+		return err
+	}
+	s := ins[0].Shape
+	ok := out.Shape.Rank() == s.Rank()
+	for k := 0; ok && k < s.Rank(); k++ {
+		ok = out.Shape.At(k) == s.At(k) || out.Shape.At(k) == 1
+	}
+	if !ok {
+		return &ViewError{"reduce", "out", fmt.Sprintf("shape %v is not %v with dimensions of size 1", out.Shape, s)}
+	}
+	if err := d.checkOperands("reduce", r.Map, s, ins, params); err != nil {
+		return err
+	}
+	if f := r.Finish; f != nil {
+		ct := r.Map.Out[0].Compute()
+		if r.Kind >= device.ArgMax {
+			ct = dtype.I64
+		}
+		if len(f.In) > 1 || len(f.Out) != 1 || f.Out[0] != out.Type || len(f.In) == 1 && f.In[0].Compute() != ct || len(params) < len(f.Params) {
+			return &ViewError{"reduce", "finish", fmt.Sprintf("takes %v and %d params and gives %v, want one operand computed as %v, and %v", f.In, len(f.Params), f.Out, ct, out.Type)}
+		}
+	}
+	return nil
+}
+
+// split orders the dimensions and sets the sizes of the three groups.
+func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
+	lead, most := 0, -1 // the operand that moves in most dimensions decides
+	for i := range ins {
+		moves := 0
+		for k := range order {
+			if ins[i].Strides.At(k) != 0 && s.At(k) > 1 {
+				moves++
+			}
+		}
+		if moves > most {
+			lead, most = i, moves
+		}
+	}
+	stride := func(k int) int {
+		if s.At(k) == 1 {
+			return 1 << 62 // anywhere
+		}
+		v := ins[lead].Strides.At(k)
+		return max(v, -v)
+	}
+	for i := range order {
+		order[i] = i
+		for k := i; k > 0 && stride(order[k]) > stride(order[k-1]); k-- {
+			order[k], order[k-1] = order[k-1], order[k]
+		}
+	}
+	n := len(order)
+	inner := n // where the dimensions behind the last reduced one begin
+	for inner > 0 && !class[order[inner-1]] {
+		inner--
+	}
+	if inner == 0 {
+		inner = n // nothing is reduced: rows of one element
+	}
+	// Before inner, those that stay come first; each group keeps its order, but positions count in the views' order.
+	var o [shape.MaxRank]int
+	w := 0
+	for _, k := range order[:inner] {
+		if !class[k] {
+			o[w] = k
+			w++
+		}
+	}
+	first := w
+	if r.arg {
+		for k := range n {
+			if class[k] {
+				o[w] = k
+				w++
+			}
+		}
+	} else {
+		for _, k := range order[:inner] {
+			if class[k] {
+				o[w] = k
+				w++
+			}
+		}
+	}
+	copy(o[w:], order[inner:])
+	copy(order, o[:n])
+	r.outer, r.reduc, r.inner = 1, 1, 1
+	for i, k := range order {
+		switch {
+		case i < first:
+			r.outer *= s.At(k)
+		case i < w:
+			r.reduc *= s.At(k)
+		default:
+			r.inner *= s.At(k)
+		}
+	}
+}
+
+// identity returns the bits of the combination of no values, in computing form.
+func identity(k device.ReduceKind, t dtype.Type) uint64 {
+	ct := t.Compute()
+	switch k {
+	case device.Sum:
+		return 0
+	case device.Prod:
+		return expr.Encode(ct, 1)
+	}
+	lo, hi := -inf, inf
+	switch t {
+	case dtype.Bool, dtype.U8, dtype.I8, dtype.I16:
+		lo, hi = 0, 255
+		if t == dtype.Bool {
+			hi = 1
+		} else if t != dtype.U8 {
+			hi = float64(int(1)<<(8*t.Size()-1) - 1)
+			lo = -hi - 1
+		}
+	}
+	if k == device.Max {
+		return expr.Encode(ct, lo)
+	}
+	return expr.Encode(ct, hi)
+}
+
+// reduceAll computes the combined values, in walking order.
+func (d *Device) reduceAll(r *reduction, final []byte) {
+	r.whole = 0
+	blk := r.pl.block
+	if r.inner == 1 {
+		r.cols, r.tiles, r.rows = 1, 1, rowSegment
+	} else {
+		r.cols = min(r.inner, blk)
+		r.tiles = (r.inner + r.cols - 1) / r.cols
+		r.rows = max(tileRows, tileSize/r.inner)
+	}
+	r.rows = min(r.rows, r.reduc)
+	r.chunks = (r.reduc + r.rows - 1) / r.rows
+	r.combine = combiner(r.kind, r.ct)
+	total := r.outer * r.inner
+	var last []int64
+	if r.arg {
+		last = at64(final)
+	}
+	switch {
+	case r.chunks == 1 && !r.arg:
+		r.part = final
+	case r.chunks == 1:
+		r.part, r.pos = d.scratch(total*r.size), last
+	default:
+		r.part = d.scratch(r.chunks * total * r.size)
+		if r.arg {
+			r.pos = make([]int64, r.chunks*total)
+		}
+	}
+	units := r.outer * r.tiles * r.chunks
+	work := r.rows * r.cols * (2 + len(r.pl.body))
+	grain := max(1, inlineWork/max(1, work))
+	grain = max(grain, units/(8*d.crew.size))
+	d.crew.parallel(units, grain, r)
+	if r.chunks > 1 {
+		r.join(total)
+		if r.arg {
+			copy(last, r.pos[:total])
+		} else {
+			copy(final, r.part[:total*r.size])
+		}
+	}
+	r.part, r.pos = nil, nil
+}
+
+func at64(b []byte) []int64 { return unsafe.Slice((*int64)(unsafe.Pointer(&b[0])), len(b)/8) }
+
+// join combines the partial results of the chunks pairwise into those of the first.
+func (r *reduction) join(total int) {
+	for step := 1; step < r.chunks; step *= 2 {
+		for c := 0; c+step < r.chunks; c += 2 * step {
+			a, b := c*total, (c+step)*total
+			if r.arg {
+				joinArg(r.ct, r.kind, r.value(a), r.value(b), r.pos[a:a+total], r.pos[b:b+total])
+				continue
+			}
+			r.combine(r.value(a), r.value(a), r.value(b), r.value(b), total)
+		}
+	}
+}
+
+func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[i*r.size]) }
+
+// run reduces units lo … hi-1, which are numbered [outer][tile][chunk].
+func (r *reduction) run(lo, hi int) {
+	w := r.begin(min(r.pl.block, r.binding.size))
+	acc := newAccumulator(r)
+	if r.inner == 1 && r.chunks == 1 && r.reduc <= r.pl.block/2 {
+		r.shortRows(w, lo, hi)
+	} else {
+		for u := lo; u < hi; u++ {
+			chunk := u % r.chunks
+			t := u / r.chunks
+			from := chunk * r.rows
+			n := min(r.rows, r.reduc-from)
+			if r.inner == 1 {
+				r.row(w, t, chunk, from, n)
+			} else {
+				r.tile(w, acc, t/r.tiles, t%r.tiles, chunk, from, n)
+			}
+		}
+	}
+	r.end(w)
+	acc.release()
+}
+
+// evaluate computes the mapped values of elements p … p+n-1 and returns where they are, in computing form.
+func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
+	r.load(w, p, n)
+	exec(w.reg, r.pl.body, n)
+	o := &r.pl.outs[0]
+	v := w.reg[o.val]
+	if o.conv != nil && o.typ.IsInteger() { // narrow: wrapped as if stored
+		o.conv(w.stage, v, nil, nil, n)
+		v = unsafe.Add(w.base, r.pl.stage2)
+		loads[o.typ](v, w.stage, nil, nil, n)
+	}
+	return v
+}
+
+// shortRows reduces whole rows, of which a block holds several.
+func (r *reduction) shortRows(w *runner, lo, hi int) {
+	per := r.pl.block / r.reduc
+	for u := lo; u < hi; u += per {
+		m := min(per, hi-u)
+		v := r.evaluate(w, u*r.reduc, m*r.reduc)
+		for i := range m {
+			x := unsafe.Add(v, i*r.reduc*r.size)
+			if r.arg {
+				b, at := foldArg(r.ct, r.kind, x, r.reduc)
+				writeBits(r.value(u+i), r.size, b)
+				r.pos[u+i] = int64(at)
+			} else {
+				writeBits(r.value(u+i), r.size, fold(r.ct, r.kind, x, r.reduc))
+			}
+		}
+	}
+}
+
+// row reduces n positions from from on of one row.
+func (r *reduction) row(w *runner, k, chunk, from, n int) {
+	p := k*r.reduc + from
+	to := chunk*r.outer + k
+	blk := r.pl.block
+	if r.arg {
+		var best uint64
+		at := -1
+		for i := 0; i < n; i += blk {
+			m := min(blk, n-i)
+			b, a := foldArg(r.ct, r.kind, r.evaluate(w, p+i, m), m)
+			if at < 0 || beats(r.ct, r.kind, b, best) {
+				best, at = b, from+i+a
+			}
+		}
+		writeBits(r.value(to), r.size, best)
+		r.pos[to] = int64(at)
+		return
+	}
+	var c cascade
+	for i := 0; i < n; i += blk {
+		m := min(blk, n-i)
+		c.push(r, fold(r.ct, r.kind, r.evaluate(w, p+i, m), m))
+	}
+	writeBits(r.value(to), r.size, c.total(r))
+}
+
+// cascade combines a row of values pairwise: level i holds a combination of 2^i of them.
+type cascade struct {
+	level [32]uint64
+	n     int
+}
+
+func (c *cascade) push(r *reduction, v uint64) {
+	k := 0
+	for ; c.n>>k&1 == 1; k++ {
+		v = r.two(c.level[k], v)
+	}
+	c.level[k] = v
+	c.n++
+}
+
+func (c *cascade) total(r *reduction) uint64 {
+	var v uint64
+	some := false
+	for k := 0; c.n>>k > 0; k++ {
+		if c.n>>k&1 == 1 {
+			if !some {
+				v, some = c.level[k], true
+			} else {
+				v = r.two(c.level[k], v)
+			}
+		}
+	}
+	return v
+}
+
+// two combines two values given by their bits.
+func (r *reduction) two(a, b uint64) uint64 {
+	r.combine(unsafe.Pointer(&a), unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&b), 1)
+	return a
+}

@@ -1,0 +1,100 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// scatter adds along lines of the axis. Two positions meet in one element only if they lie on one line, so a line is done
+// by one worker in the order of the positions, and the result does not depend on how lines are shared out.
+type scatter struct {
+	indexed
+	dst device.View
+	add func(dst, src unsafe.Pointer)
+}
+
+// ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in the order of the positions; see [device.Device]. A
+// 16-bit sum is rounded after every addition. Positions whose index is outside the axis are left out and reported at once.
+func (d *Device) ScatterAdd(_ device.Stream, dst, src, index device.View, axis int, tag uint32) error {
+	if err := d.checkIndexed("scatter-add", "src", &src, "dst", &dst, &index, axis); err != nil {
+		return err
+	}
+	if index.Size() == 0 {
+		return nil
+	}
+	s := &scatter{dst: dst, add: adder(dst.Type)}
+	s.src, s.index, s.axis, s.bound = src, index, axis, int64(dst.Shape.At(axis))
+	s.bad.Store(-1)
+	n := index.Shape.At(axis)
+	lines := index.Size() / n
+	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size)), s)
+	return s.fault(tag)
+}
+
+// run adds the lines lo … hi-1.
+func (s *scatter) run(lo, hi int) {
+	size := s.dst.Type.Size()
+	dst, src := pointer(&s.dst), pointer(&s.src)
+	n := s.index.Shape.At(s.axis)
+	inner := 1 // positions between neighbours on a line
+	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
+		inner *= s.index.Shape.At(k)
+	}
+	for line := lo; line < hi; line++ {
+		q := line
+		var do, so, io int
+		for k := s.index.Shape.Rank() - 1; k >= 0; k-- {
+			if k == s.axis {
+				continue
+			}
+			c := q % s.index.Shape.At(k)
+			q /= s.index.Shape.At(k)
+			do += c * s.dst.Strides.At(k)
+			so += c * s.src.Strides.At(k)
+			io += c * s.index.Strides.At(k)
+		}
+		for t := range n {
+			i := s.read(io + t*s.index.Strides.At(s.axis))
+			if uint64(i) >= uint64(s.bound) {
+				s.note((line/inner*n+t)*inner + line%inner)
+				continue
+			}
+			s.add(unsafe.Add(dst, (do+int(i)*s.dst.Strides.At(s.axis))*size), unsafe.Add(src, (so+t*s.src.Strides.At(s.axis))*size))
+		}
+	}
+}
+
+func adderOf[T float32 | float64 | int64 | int32 | int16 | uint8]() func(dst, src unsafe.Pointer) {
+	return func(dst, src unsafe.Pointer) { *(*T)(dst) += *(*T)(src) }
+}
+
+// adder returns the addition of one element; that of truth values is "or".
+func adder(t dtype.Type) func(dst, src unsafe.Pointer) {
+	switch t {
+	case dtype.F32:
+		return adderOf[float32]()
+	case dtype.F64:
+		return adderOf[float64]()
+	case dtype.I64, dtype.U64:
+		return adderOf[int64]()
+	case dtype.I32, dtype.U32:
+		return adderOf[int32]()
+	case dtype.I16:
+		return adderOf[int16]()
+	case dtype.Bool:
+		return func(dst, src unsafe.Pointer) { *(*uint8)(dst) |= *(*uint8)(src) }
+	case dtype.F16:
+		return func(dst, src unsafe.Pointer) {
+			d := (*dtype.Float16)(dst)
+			*d = dtype.ToFloat16(d.Float32() + (*dtype.Float16)(src).Float32())
+		}
+	case dtype.BF16:
+		return func(dst, src unsafe.Pointer) {
+			d := (*dtype.BFloat16)(dst)
+			*d = dtype.ToBFloat16(d.Float32() + (*dtype.BFloat16)(src).Float32())
+		}
+	}
+	return adderOf[uint8]()
+}

@@ -1,0 +1,124 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// A task is work on a range of units; ranges of one parallel call are disjoint and may run at once.
+type task interface{ run(lo, hi int) }
+
+// A crew is the set of workers that share the units of a parallel call with the goroutine that makes it. They are started
+// once; a call makes no goroutine. The caller always takes part and waits only for units that a worker has begun, so nested
+// and concurrent calls cannot deadlock: at worst a caller does all of its units itself.
+type crew struct {
+	size  int // the caller included
+	queue chan *job
+	start sync.Once
+	jobs  sync.Pool
+}
+
+// job is one parallel call.
+type job struct {
+	t      task
+	n      int
+	grain  int
+	next   atomic.Int64 // the first range that nobody has taken
+	left   atomic.Int64 // ranges not finished
+	refs   atomic.Int32 // the caller and the entries in the queue
+	done   chan struct{}
+	raised atomic.Pointer[raised]
+}
+
+type raised struct{ value any }
+
+func newCrew(size int) *crew {
+	c := &crew{size: max(size, 1), queue: make(chan *job, 4*max(size, 1))}
+	c.jobs.New = func() any { return &job{done: make(chan struct{}, 1)} }
+	return c
+}
+
+// parallel runs t over the units 0 … n-1 in ranges of grain, and returns when all are done. What a worker panics with is
+// raised again here. At most grain units run inline.
+func (c *crew) parallel(n, grain int, t task) {
+	if n <= 0 {
+		return
+	}
+	ranges := (n + grain - 1) / grain
+	if ranges == 1 || c.size == 1 {
+		t.run(0, n)
+		return
+	}
+	c.start.Do(c.hire)
+	j := c.jobs.Get().(*job)
+	j.t, j.n, j.grain = t, n, grain
+	j.next.Store(0)
+	j.left.Store(int64(ranges))
+	j.raised.Store(nil)
+	j.refs.Store(1)
+	for range min(ranges, c.size) - 1 {
+		j.refs.Add(1)
+		select {
+		case c.queue <- j:
+		default: // all are busy
+			j.refs.Add(-1)
+		}
+	}
+	j.work()
+	<-j.done
+	r := j.raised.Load()
+	c.release(j)
+	if r != nil {
+		panic(r.value)
+	}
+}
+
+func (c *crew) release(j *job) {
+	if j.refs.Add(-1) == 0 {
+		j.t = nil
+		c.jobs.Put(j)
+	}
+}
+
+// dismiss ends the workers; for crews that tests make.
+func (c *crew) dismiss() { close(c.queue) }
+
+func (c *crew) hire() {
+	for range c.size - 1 {
+		go func() {
+			for j := range c.queue {
+				j.work()
+				c.release(j)
+			}
+		}()
+	}
+}
+
+// work takes ranges until none is left.
+func (j *job) work() {
+	for {
+		lo := int(j.next.Add(1)-1) * j.grain
+		if lo >= j.n {
+			return
+		}
+		j.runOne(lo, min(lo+j.grain, j.n))
+	}
+}
+
+func (j *job) runOne(lo, hi int) {
+	defer func() {
+		if v := recover(); v != nil {
+			j.raised.CompareAndSwap(nil, &raised{v})
+		}
+		if j.left.Add(-1) == 0 {
+			j.done <- struct{}{}
+		}
+	}()
+	if j.raised.Load() == nil {
+		j.t.run(lo, hi)
+	}
+}
+
+// defaultCrew serves the device that the registry opens.
+var defaultCrew = sync.OnceValue(func() *crew { return newCrew(runtime.GOMAXPROCS(0)) })

@@ -1,0 +1,393 @@
+// Package devicetest holds any driver to the contract of package device.
+//
+// [Run] walks every primitive over element types and layouts (contiguous, offset, strided, transposed, broadcast, empty,
+// scalar, more than three dimensions) and compares with expr.Program.Eval bit for bit, or with float64 references within a
+// stated bound. It checks streams, events, memory, index errors, running out of memory, and use by several goroutines;
+// optional interfaces where the device satisfies them. A failure names the primitive, the types, the layout and the element.
+// Outputs lie in larger buffers whose other bytes must not change.
+//
+// Shapes are small, because an emulated device runs the suite too; a device that is not emulated also gets sizes that make
+// it cut the work into pieces.
+package devicetest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Run tests dev. The device must have some memory free.
+func Run(t *testing.T, dev device.Device) {
+	for _, c := range []struct {
+		name string
+		f    func(*rig)
+	}{
+		{"Info", testInfo}, {"Copies", testCopies}, {"Streams", testStreams}, {"Memory", testMemory},
+		{"MapPrimitives", testMapPrimitives}, {"MapCasts", testMapCasts}, {"MapLayouts", testMapLayouts}, {"MapForms", testMapForms},
+		{"Reduce", testReduce}, {"ReduceForms", testReduceForms}, {"MatMul", testMatMul}, {"Gather", testGather}, {"ScatterAdd", testScatterAdd},
+		{"Softmax", testSoftmax}, {"CrossEntropy", testCrossEntropy}, {"MultiMap", testMultiMap}, {"Concurrency", testConcurrency},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, dev)
+			c.f(r)
+			r.end()
+		})
+	}
+}
+
+// rig is one test's device, stream and buffers.
+type rig struct {
+	*testing.T
+	dev   device.Device
+	s     device.Stream
+	rnd   *rand.Rand
+	bufs  []device.Buffer
+	large bool // sizes that cut work into pieces are affordable
+}
+
+func newRig(t *testing.T, dev device.Device) *rig {
+	return &rig{T: t, dev: dev, s: dev.DefaultStream(), rnd: rand.New(rand.NewPCG(7, 11)), large: !dev.Info().Emulated}
+}
+
+// end frees what the test has allocated.
+func (r *rig) end() {
+	for _, b := range r.bufs {
+		b.Free()
+	}
+	r.bufs = nil
+	if err := r.dev.Synchronize(); err != nil {
+		r.Errorf("Synchronize: %v", err)
+	}
+}
+
+func (r *rig) must(err error, what string, args ...any) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf(what+": %v", append(args, err)...)
+	}
+}
+
+func (r *rig) alloc(bytes int) device.Buffer {
+	r.Helper()
+	b, err := r.dev.Alloc(bytes, r.s, device.Origin{Op: "devicetest"})
+	r.must(err, "Alloc(%d)", bytes)
+	r.bufs = append(r.bufs, b)
+	return b
+}
+
+// A form places a view of some shape in a storage.
+type form string
+
+const (
+	contiguous form = "contiguous"
+	offset     form = "offset"     // contiguous, behind a few other elements
+	strided    form = "strided"    // every second element of every dimension
+	transposed form = "transposed" // the last two dimensions exchanged
+	reversed   form = "permuted"   // all dimensions in the opposite order
+	rowCast    form = "row broadcast"
+	colCast    form = "column broadcast"
+	allCast    form = "one element broadcast"
+)
+
+var outForms = []form{contiguous, offset, strided, transposed, reversed}
+var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
+
+// place returns the layout of a view of shape s in form f and the elements of the storage around it.
+func place(s shape.Dims, f form) (shape.Layout, int) {
+	n := s.Rank()
+	l := shape.Dense(s)
+	switch f {
+	case offset:
+		l.Offset = 5
+		return l, s.Size() + 9
+	case strided:
+		big := s
+		for k := range n {
+			big = big.With(k, 2*s.At(k)+1)
+		}
+		l = shape.Layout{Shape: s, Strides: big.Contiguous()}
+		for k := range n {
+			l.Offset += l.Strides.At(k)
+			l.Strides = l.Strides.With(k, 2*l.Strides.At(k))
+		}
+		return l, max(big.Size(), 1)
+	case transposed:
+		if n >= 2 {
+			l = shape.Dense(shape.Layout{Shape: s, Strides: s}.Transpose(n-2, n-1).Shape).Transpose(n-2, n-1)
+		}
+	case reversed:
+		p := make([]int, n)
+		back := make([]int, n)
+		for i := range p {
+			p[i] = n - 1 - i
+			back[n-1-i] = s.At(i)
+		}
+		l = shape.Dense(shape.Of(back...)).Permute(p)
+	case rowCast: // one row for all
+		for k := range n - 1 {
+			l.Strides = l.Strides.With(k, 0)
+		}
+	case colCast: // one column for all
+		if n >= 1 {
+			l.Strides = shape.Of(append(s.Head(n-1).Contiguous().Slice(), 0)...)
+		}
+	case allCast:
+		for k := range n {
+			l.Strides = l.Strides.With(k, 0)
+		}
+	}
+	return l, max(s.Size(), 1)
+}
+
+// offsets lists the storage index of every element in row-major order.
+func offsets(l shape.Layout) []int {
+	out := make([]int, 0, l.Size())
+	c := make([]int, l.Shape.Rank())
+	for range l.Size() {
+		o := l.Offset
+		for k, v := range c {
+			o += v * l.Strides.At(k)
+		}
+		out = append(out, o)
+		for k := len(c) - 1; k >= 0; k-- {
+			if c[k]++; c[k] < l.Shape.At(k) {
+				break
+			}
+			c[k] = 0
+		}
+	}
+	return out
+}
+
+func getBits(b []byte, t dtype.Type, i int) uint64 {
+	switch t.Size() {
+	case 1:
+		return uint64(b[i])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(b[2*i:]))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return binary.LittleEndian.Uint64(b[8*i:])
+}
+
+func setBits(b []byte, t dtype.Type, i int, v uint64) {
+	switch t.Size() {
+	case 1:
+		b[i] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(b[2*i:], uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(b[4*i:], uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(b[8*i:], v)
+	}
+}
+
+// An array is a view on the device and what the host knows of it.
+type array struct {
+	r    *rig
+	v    device.View
+	form form
+	host []byte // the whole storage
+	at   []int
+}
+
+// array places values, given by a function of the storage element, on the device.
+func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64) *array {
+	r.Helper()
+	l, n := place(s, f)
+	a := &array{r: r, form: f, host: make([]byte, n*t.Size()), at: offsets(l)}
+	for i := range n {
+		setBits(a.host, t, i, value(i))
+	}
+	a.v = device.View{Buf: r.alloc(len(a.host)), Type: t, Layout: l}
+	r.must(r.dev.Upload(r.s, a.v.Buf, 0, a.host), "Upload")
+	return a
+}
+
+// random is an array of random values; special ones (NaN, infinities, zeros, extremes) are among them.
+func (r *rig) random(t dtype.Type, s shape.Dims, f form) *array {
+	r.Helper()
+	return r.array(t, s, f, func(int) uint64 { return r.value(t) })
+}
+
+// small is an array of random values between -2 and 2 for floats, -4 and 4 for integers.
+func (r *rig) small(t dtype.Type, s shape.Dims, f form) *array {
+	r.Helper()
+	return r.array(t, s, f, func(int) uint64 { return r.tame(t) })
+}
+
+// empty is an array for a result, filled with a pattern.
+func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
+	r.Helper()
+	return r.array(t, s, f, func(i int) uint64 {
+		if t == dtype.Bool {
+			return 1
+		}
+		return uint64(i)*0x9e3779b97f4a7c15 | 1
+	})
+}
+
+// bits returns the elements as the host knows them.
+func (a *array) bits() []uint64 {
+	out := make([]uint64, len(a.at))
+	for i, o := range a.at {
+		out[i] = getBits(a.host, a.v.Type, o)
+	}
+	return out
+}
+
+// floats returns the elements as float64.
+func (a *array) floats() []float64 {
+	out := make([]float64, len(a.at))
+	for i, b := range a.bits() {
+		out[i] = expr.Decode(a.v.Type, b)
+	}
+	return out
+}
+
+// fetch downloads the storage and returns the elements; bytes outside the view must be as before.
+func (a *array) fetch(what string) []uint64 {
+	a.r.Helper()
+	got := make([]byte, len(a.host))
+	a.r.must(a.r.dev.Download(a.r.s, got, a.v.Buf, 0), "%s: Download", what)
+	mine := make([]bool, len(a.host)/a.v.Type.Size())
+	for _, o := range a.at {
+		mine[o] = true
+	}
+	for i, m := range mine {
+		if g, w := getBits(got, a.v.Type, i), getBits(a.host, a.v.Type, i); !m && g != w {
+			a.r.Errorf("%s: result %s of shape %v: storage element %d, outside the view, changed from %#x to %#x", what, a.form, a.v.Shape, i, w, g)
+			break
+		}
+	}
+	copy(a.host, got)
+	return a.bits()
+}
+
+// isNaN reports whether b is a NaN of type t.
+func isNaN(t dtype.Type, b uint64) bool {
+	return t.IsFloat() && math.IsNaN(expr.Decode(t, b))
+}
+
+// same compares results bit by bit; one NaN is as good as another.
+func (a *array) same(what string, want []uint64) bool {
+	a.r.Helper()
+	got := a.fetch(what)
+	for i := range want {
+		if got[i] != want[i] && !(isNaN(a.v.Type, got[i]) && isNaN(a.v.Type, want[i])) {
+			t := a.v.Type
+			a.r.Errorf("%s: result %s, %v of %v: element %d of %d is %v (%#x), want %v (%#x)", what, a.form, t, a.v.Shape, i, len(want),
+				expr.Decode(t, got[i]), got[i], expr.Decode(t, want[i]), want[i])
+			return false
+		}
+	}
+	return true
+}
+
+// near compares results with float64 references within bound(i) of each.
+func (a *array) near(what string, want []float64, bound func(i int) float64) bool {
+	a.r.Helper()
+	got := a.fetch(what)
+	for i, w := range want {
+		g := expr.Decode(a.v.Type, got[i])
+		switch {
+		case math.IsNaN(w) && math.IsNaN(g), g == w:
+			continue
+		case math.Abs(g-w) <= bound(i):
+			continue
+		}
+		a.r.Errorf("%s: result %s, %v of %v: element %d of %d is %v, want %v within %v", what, a.form, a.v.Type, a.v.Shape, i, len(want), g, w, bound(i))
+		return false
+	}
+	return true
+}
+
+// value returns the bits of a random element of type t, one in eight of them special.
+func (r *rig) value(t dtype.Type) uint64 {
+	if r.rnd.IntN(8) != 0 {
+		return r.tame(t)
+	}
+	switch {
+	case t == dtype.Bool:
+		return r.tame(t)
+	case t.IsInteger():
+		w := uint(8 * t.Size())
+		return []uint64{0, 1, 1 << (w - 1), 1<<(w-1) - 1, 1<<w - 1, r.rnd.Uint64()}[r.rnd.IntN(6)] & (1<<(w-1)<<1 - 1)
+	}
+	return expr.Encode(t, []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 0.5, -2.5, 1e-41, 1e30, -3e9, 2147483648, 1e19, 65519, 5e-8}[r.rnd.IntN(14)])
+}
+
+func (r *rig) tame(t dtype.Type) uint64 {
+	switch {
+	case t == dtype.Bool:
+		return uint64(r.rnd.IntN(2))
+	case t == dtype.U8:
+		return uint64(r.rnd.IntN(9))
+	case t.IsInteger():
+		return expr.Encode(t, float64(r.rnd.IntN(9)-4))
+	}
+	return expr.Encode(t, r.rnd.Float64()*4-2)
+}
+
+// eval computes what a map must give.
+func eval(p *expr.Program, ins []*array, params []uint64, n int) [][]uint64 {
+	out := make([][]uint64, len(p.Out))
+	x := make([]uint64, len(ins))
+	in := make([][]uint64, len(ins))
+	for k, a := range ins {
+		in[k] = a.bits()
+	}
+	var buf []uint64
+	for i := range n {
+		for k := range ins {
+			x[k] = in[k][i]
+		}
+		buf = p.Eval(buf[:0], x, params, int64(i))
+		for k, v := range buf {
+			out[k] = append(out[k], v)
+		}
+	}
+	return out
+}
+
+func views(a []*array) []device.View {
+	v := make([]device.View, len(a))
+	for i := range a {
+		v[i] = a[i].v
+	}
+	return v
+}
+
+// checkMap runs p on the device and compares every result with Eval.
+func (r *rig) checkMap(what string, p *expr.Program, outs, ins []*array, params []uint64) bool {
+	r.Helper()
+	n := 0
+	if len(outs) > 0 {
+		n = outs[0].v.Size()
+	}
+	for _, a := range ins {
+		what += fmt.Sprintf(", operand %s %v", a.form, a.v.Type)
+	}
+	want := eval(p, ins, params, n)
+	if err := r.dev.Map(r.s, p, views(outs), views(ins), params); err != nil {
+		r.Errorf("%s: %v", what, err)
+		return false
+	}
+	ok := true
+	for k, o := range outs {
+		ok = o.same(what, want[k]) && ok
+	}
+	if !ok {
+		r.Logf("program:\n%v", p)
+	}
+	return ok
+}

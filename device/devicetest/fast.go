@@ -1,0 +1,230 @@
+package devicetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// rowSizes are [rows, classes] for the fused row operations.
+func (r *rig) rowSizes() []shape.Dims {
+	s := []shape.Dims{shape.Of(3, 1), shape.Of(4, 10), shape.Of(2, 65), shape.Of(0, 5)}
+	if r.large {
+		s = append(s, shape.Of(50, 100), shape.Of(5, 1024), shape.Of(3, 2500), shape.Of(200, 3))
+	}
+	return s
+}
+
+// logSumExp returns the logarithm of the sum of exponentials.
+func logSumExp(x []float64) float64 {
+	m := math.Inf(-1)
+	for _, v := range x {
+		m = max(m, v)
+	}
+	if math.IsInf(m, 0) || math.IsNaN(m) {
+		return m
+	}
+	var s float64
+	for _, v := range x {
+		s += math.Exp(v - m)
+	}
+	return m + math.Log(s)
+}
+
+// spread values: rows of softmax with a range that overflows without subtracting the maximum.
+func (r *rig) logits(t dtype.Type, s shape.Dims, f form) *array {
+	return r.array(t, s, f, func(int) uint64 { return expr.Encode(t, r.rnd.NormFloat64()*3+100) })
+}
+
+func testSoftmax(r *rig) {
+	dev, ok := r.dev.(device.Softmaxer)
+	if !ok {
+		r.Logf("%s is no Softmaxer: nothing to test", r.dev.Name())
+		return
+	}
+	n := 0
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		for _, s := range r.rowSizes() {
+			for _, log := range []bool{false, true} {
+				n++
+				x := r.logits(t, s, inForms[n%5])
+				out := r.empty(t, s, outForms[n/2%len(outForms)])
+				what := fmt.Sprintf("softmax (log %v) of %v of %v, operand %s", log, t, s, x.form)
+				r.must(dev.Softmax(r.s, out.v, x.v, log), what)
+				fx := x.floats()
+				want := make([]float64, len(fx))
+				c := s.At(1)
+				for i := range s.At(0) {
+					lse := logSumExp(fx[i*c : (i+1)*c])
+					for j := range c {
+						want[i*c+j] = fx[i*c+j] - lse
+						if !log {
+							want[i*c+j] = math.Exp(want[i*c+j])
+						}
+					}
+				}
+				e := epsilon(t) + 20*epsilon(t.Compute())
+				out.near(what, want, func(i int) float64 {
+					return e*math.Abs(want[i])*(1+math.Abs(math.Log(math.Abs(want[i])+1e-300))/4) + 8*epsilon(t.Compute())
+				})
+
+				// The gradient from the device's own result.
+				y := out.floats()
+				g := r.small(t, s, inForms[(n+1)%5])
+				dx := r.empty(t, s, outForms[n%len(outForms)])
+				what = fmt.Sprintf("softmax gradient (log %v) of %v of %v", log, t, s)
+				r.must(dev.SoftmaxGrad(r.s, dx.v, out.v, g.v, log), what)
+				fg := g.floats()
+				bound := make([]float64, len(fg))
+				for i := range s.At(0) {
+					var sum, mag float64
+					for j := range c {
+						k := i*c + j
+						v := fg[k]
+						if !log {
+							v *= y[k]
+						}
+						sum += v
+						mag += math.Abs(v)
+					}
+					for j := range c {
+						k := i*c + j
+						if log {
+							want[k] = fg[k] - math.Exp(y[k])*sum
+							bound[k] = math.Exp(y[k]) * mag
+						} else {
+							want[k] = (fg[k] - sum) * y[k]
+							bound[k] = y[k] * (mag + math.Abs(fg[k]))
+						}
+						bound[k] = 40*epsilon(t.Compute())*(bound[k]+math.Abs(want[k])) + epsilon(t)*math.Abs(want[k])*1.01 + 1e-7*epsilon(t)/0x1p-24
+					}
+				}
+				dx.near(what, want, func(i int) float64 { return bound[i] })
+				r.end()
+			}
+		}
+	}
+	// In place, and rows with infinities and NaN.
+	inf, nan := math.Inf(1), math.NaN()
+	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
+	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
+	r.must(dev.Softmax(r.s, x.v, x.v, false), "softmax in place")
+	p := 1 / (1 + math.E)
+	x.near("softmax in place with infinities", []float64{p, 1 - p, 0, nan, nan, nan, nan, nan, nan, nan, 0, 0}, func(int) float64 { return 1e-6 })
+}
+
+func testCrossEntropy(r *rig) {
+	dev, ok := r.dev.(device.CrossEntropyer)
+	if !ok {
+		r.Logf("%s is no CrossEntropyer: nothing to test", r.dev.Name())
+		return
+	}
+	n := 0
+	const ignore = -100
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		ct := t.Compute()
+		for _, s := range r.rowSizes() {
+			n++
+			rows, c := s.At(0), s.At(1)
+			x := r.logits(t, s, inForms[n%5])
+			target := r.array(dtype.I64, shape.Of(rows), inForms[n%3], func(i int) uint64 {
+				if i%4 == 3 {
+					v := int64(ignore)
+					return uint64(v)
+				}
+				return uint64(r.rnd.IntN(c))
+			})
+			loss, lse := r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(rows), offset)
+			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
+			r.must(dev.CrossEntropy(r.s, loss.v, lse.v, x.v, target.v, ignore, 77), what)
+			fx := x.floats()
+			wantLoss, wantLSE := make([]float64, rows), make([]float64, rows)
+			for i, b := range target.bits() {
+				wantLSE[i] = logSumExp(fx[i*c : (i+1)*c])
+				if int64(b) != ignore {
+					wantLoss[i] = wantLSE[i] - fx[i*c+int(b)]
+				}
+			}
+			e := 4 * epsilon(ct)
+			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (math.Abs(wantLoss[i]) + math.Abs(wantLSE[i])) })
+			lse.near(what+", lse", wantLSE, func(i int) float64 { return e * (1 + math.Abs(wantLSE[i])) })
+
+			for _, f := range []form{contiguous, allCast} {
+				g := r.small(ct, shape.Of(rows), f)
+				dx := r.empty(t, s, outForms[n%len(outForms)])
+				r.must(dev.CrossEntropyGrad(r.s, dx.v, x.v, lse.v, target.v, g.v, ignore), what)
+				fg, fl := g.floats(), lse.floats()
+				want := make([]float64, rows*c)
+				for i, b := range target.bits() {
+					if int64(b) == ignore {
+						continue
+					}
+					for j := range c {
+						v := math.Exp(fx[i*c+j] - fl[i])
+						if j == int(b) {
+							v--
+						}
+						want[i*c+j] = v * fg[i]
+					}
+				}
+				dx.near(what+", gradient", want, func(i int) float64 {
+					return epsilon(t)*math.Abs(want[i])*1.01 + 300*epsilon(ct)*math.Abs(fg[i/c]) + 1e-7*epsilon(t)/0x1p-24
+				})
+			}
+			r.end()
+		}
+	}
+	for _, bad := range []int64{-1, 4} {
+		x := r.logits(dtype.F32, shape.Of(9, 4), contiguous)
+		target := r.array(dtype.I64, shape.Of(9), contiguous, func(i int) uint64 {
+			if i >= 7 {
+				return uint64(bad)
+			}
+			return uint64(i % 4)
+		})
+		loss, lse := r.empty(dtype.F32, shape.Of(9), contiguous), r.empty(dtype.F32, shape.Of(9), contiguous)
+		r.checkIndexError(fmt.Sprintf("cross-entropy with target %d", bad), dev.CrossEntropy(r.s, loss.v, lse.v, x.v, target.v, ignore, 77), bad)
+	}
+}
+
+func testMultiMap(r *rig) {
+	dev, ok := r.dev.(device.MultiMapper)
+	if !ok {
+		r.Logf("%s is no MultiMapper: nothing to test", r.dev.Name())
+		return
+	}
+	// A step of an optimizer with momentum over tensors of many sizes, in place.
+	p, m, g := expr.X(0), expr.X(1), expr.X(2)
+	next := m.Mul(expr.Param(1)).Add(g)
+	step := expr.MustLower([]*expr.Expr{p.Sub(next.Mul(expr.Param(0))), next}, []dtype.Type{dtype.F32, dtype.F32}, []dtype.Type{dtype.F32, dtype.F32, dtype.BF16}, -1)
+	sizes := []int{5, 1, 0, 70, 33}
+	if r.large {
+		sizes = append(sizes, 3000, 1, 100_000)
+	}
+	values := []uint64{expr.Encode(dtype.F32, 0.1), expr.Encode(dtype.F32, 0.9)}
+	params := r.array(dtype.I64, shape.Of(len(values)), contiguous, func(i int) uint64 { return values[i] })
+	var outs, ins [][]device.View
+	var arrays [][2]*array
+	var want [][][]uint64
+	for _, n := range sizes {
+		s := shape.Of(n)
+		a, b, c := r.small(dtype.F32, s, contiguous), r.small(dtype.F32, s, offset), r.small(dtype.BF16, s, contiguous)
+		want = append(want, eval(step, []*array{a, b, c}, values, n))
+		arrays = append(arrays, [2]*array{a, b})
+		outs, ins = append(outs, []device.View{a.v, b.v}), append(ins, []device.View{a.v, b.v, c.v})
+	}
+	r.must(dev.MultiMap(r.s, step, outs, ins, params.v), "MultiMap")
+	for k, a := range arrays {
+		a[0].same(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
+		a[1].same(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
+	}
+	var none *device.IndexError
+	if err := dev.MultiMap(r.s, step, outs[:1], ins, params.v); err == nil || errors.As(err, &none) {
+		r.Errorf("MultiMap of fewer results than operands: %v", err)
+	}
+}

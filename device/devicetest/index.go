@@ -1,0 +1,172 @@
+package devicetest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+var indexTypes = []dtype.Type{dtype.I64, dtype.I32}
+
+type indexCase struct {
+	table, index shape.Dims
+	axis         int
+}
+
+func (r *rig) indexCases() []indexCase {
+	c := []indexCase{
+		{shape.Of(5), shape.Of(9), 0}, {shape.Of(4, 3), shape.Of(6, 3), 0}, {shape.Of(4, 3), shape.Of(4, 7), 1}, {shape.Of(4, 5), shape.Of(2, 5), 0},
+		{shape.Of(3, 4, 5), shape.Of(3, 6, 5), 1}, {shape.Of(2, 3, 2, 3), shape.Of(2, 3, 5, 2), 2}, {shape.Of(4, 3), shape.Of(0, 3), 0},
+	}
+	if r.large {
+		c = append(c, indexCase{shape.Of(50, 70), shape.Of(300, 70), 0}, indexCase{shape.Of(3, 1000), shape.Of(3, 2000), 1}, indexCase{shape.Of(10, 7, 130), shape.Of(10, 40, 130), 1})
+	}
+	return c
+}
+
+// source maps every position of the index to the element of the table that it names, -1 where it is outside the axis.
+func source(index *array, table shape.Dims, axis int) []int {
+	bound := table.At(axis)
+	dense := shape.Layout{Shape: index.v.Shape, Strides: table.Contiguous()}
+	along := dense.Strides.At(axis)
+	dense.Strides = dense.Strides.With(axis, 0)
+	at := offsets(dense)
+	for p, b := range index.bits() {
+		i := int(int64(b))
+		if index.v.Type == dtype.I32 {
+			i = int(int32(b))
+		}
+		if i < 0 || i >= bound {
+			at[p] = -1
+		} else {
+			at[p] += i * along
+		}
+	}
+	return at
+}
+
+func (r *rig) indices(t dtype.Type, c indexCase, f form) *array {
+	return r.array(t, c.index, f, func(int) uint64 { return uint64(r.rnd.IntN(c.table.At(c.axis))) })
+}
+
+func testGather(r *rig) {
+	n := 0
+	for _, c := range r.indexCases() {
+		for _, t := range dtype.Types() {
+			n++
+			idx := r.indices(indexTypes[n%2], c, inForms[n%len(inForms)])
+			src := r.random(t, c.table, inForms[n/2%len(inForms)])
+			out := r.empty(t, c.index, outForms[n%len(outForms)])
+			what := fmt.Sprintf("gather of %v of %v along %d by %v of %v, operands %s and %s", t, c.table, c.axis, idx.v.Type, c.index, src.form, idx.form)
+			r.must(r.dev.Gather(r.s, out.v, src.v, idx.v, c.axis, 1), what)
+			want := make([]uint64, c.index.Size())
+			v := src.bits()
+			for p, e := range source(idx, c.table, c.axis) {
+				want[p] = v[e]
+			}
+			out.same(what, want)
+			r.end()
+		}
+	}
+	for _, bad := range []int64{-1, 4, 1 << 40} {
+		for _, t := range indexTypes {
+			if t == dtype.I32 && bad > 1<<31 {
+				continue
+			}
+			c := indexCase{shape.Of(4, 3), shape.Of(5, 3), 0}
+			idx := r.indices(t, c, transposed)
+			spoil(idx, 7, bad)
+			spoil(idx, 11, bad)
+			r.must(r.dev.Upload(r.s, idx.v.Buf, 0, idx.host), "Upload")
+			src, out := r.random(dtype.F32, c.table, contiguous), r.empty(dtype.F32, c.index, contiguous)
+			r.checkIndexError(fmt.Sprintf("gather with %v index %d", t, bad), r.dev.Gather(r.s, out.v, src.v, idx.v, 0, 77), bad)
+			want := make([]uint64, c.index.Size())
+			for p, e := range source(idx, c.table, 0) {
+				if e >= 0 {
+					want[p] = src.bits()[e]
+				}
+			}
+			out.same("gather with an index outside", want)
+		}
+	}
+	r.checkMap("map after an index error", lower(expr.X(0).Neg(), dtype.F32, dtype.F32), []*array{r.empty(dtype.F32, shape.Of(3), contiguous)}, []*array{r.small(dtype.F32, shape.Of(3), contiguous)}, nil)
+}
+
+func spoil(a *array, element int, v int64) {
+	setBits(a.host, a.v.Type, a.at[element], uint64(v))
+}
+
+// checkIndexError expects the error of position 7 in an axis of size 4, now or at the next wait.
+func (r *rig) checkIndexError(what string, err error, bad int64) {
+	r.Helper()
+	if err == nil {
+		err = r.s.Synchronize()
+	}
+	var e *device.IndexError
+	if !errors.As(err, &e) {
+		r.Errorf("%s: error %v, want an IndexError", what, err)
+		return
+	}
+	if e.Tag != 77 || e.Index != bad || e.Bound != 4 || e.Position != 7 {
+		r.Errorf("%s: %+v, want tag 77, index %d, bound 4, position 7", what, *e, bad)
+	}
+}
+
+func testScatterAdd(r *rig) {
+	n := 0
+	for _, c := range r.indexCases() {
+		for _, t := range dtype.Types() {
+			n++
+			idx := r.indices(indexTypes[n%2], c, inForms[n%len(inForms)])
+			src := r.small(t, c.index, inForms[n/2%len(inForms)])
+			dst := r.small(t, c.table, outForms[n%len(outForms)])
+			what := fmt.Sprintf("scatter-add of %v of %v along %d by %v of %v, operands %s and %s", t, c.table, c.axis, idx.v.Type, c.index, src.form, idx.form)
+			want, terms := dst.floats(), make([]float64, c.table.Size())
+			x := src.floats()
+			for p, e := range source(idx, c.table, c.axis) {
+				want[e] += x[p]
+				terms[e]++
+			}
+			r.must(r.dev.ScatterAdd(r.s, dst.v, src.v, idx.v, c.axis, 1), what)
+			for i := range want {
+				switch {
+				case t == dtype.Bool:
+					want[i] = min(want[i], 1)
+				case t.IsInteger():
+					want[i] = wrap(t, want[i])
+				}
+			}
+			// One by one in the type itself at worst: each addition rounds a sum of at most 2·(terms+1) or 4·(terms+1).
+			ok := dst.near(what, want, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
+			if ok && t.IsFloat() { // the same again gives the same bits
+				again := r.array(t, c.table, contiguous, func(int) uint64 { return 0 })
+				twice := r.array(t, c.table, contiguous, func(int) uint64 { return 0 })
+				r.must(r.dev.ScatterAdd(r.s, again.v, src.v, idx.v, c.axis, 1), what)
+				r.must(r.dev.ScatterAdd(r.s, twice.v, src.v, idx.v, c.axis, 1), what)
+				again.fetch(what)
+				twice.same(what+", a second time", again.bits())
+			}
+			r.end()
+		}
+	}
+	for _, bad := range []int64{-1, 4} {
+		c := indexCase{shape.Of(4, 3), shape.Of(5, 3), 0}
+		idx := r.indices(dtype.I64, c, contiguous)
+		spoil(idx, 7, bad)
+		spoil(idx, 11, bad)
+		r.must(r.dev.Upload(r.s, idx.v.Buf, 0, idx.host), "Upload")
+		src, dst := r.small(dtype.F32, c.index, contiguous), r.small(dtype.F32, c.table, offset)
+		want := dst.floats()
+		for p, e := range source(idx, c.table, 0) {
+			if e >= 0 {
+				want[e] += src.floats()[p]
+			}
+		}
+		r.checkIndexError(fmt.Sprintf("scatter-add with index %d", bad), r.dev.ScatterAdd(r.s, dst.v, src.v, idx.v, 0, 77), bad)
+		dst.near("scatter-add with an index outside", want, func(int) float64 { return 1e-5 })
+	}
+}
