@@ -34,7 +34,9 @@ var tiles = []tile{
 
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8}[t.typ] }
 
-func (t tile) suffix() string { return map[string]string{"float32": "F32", "float64": "F64"}[t.typ] + t.isa }
+func (t tile) suffix() string {
+	return map[string]string{"float32": "F32", "float64": "F64"}[t.typ] + t.isa
+}
 
 func main() {
 	dir := flag.String("dir", "../internal/gemm", "folder of package gemm")
@@ -50,10 +52,9 @@ func main() {
 				micro(&ctx{b, t}, h)
 			}
 		}
-		if isa == "AVX512" {
-			transposeF32(b)
-			transposeF64(b)
-		}
+		bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]
+		transposeF32(b, isa, bytes)
+		transposeF64(b, isa, bytes)
 		f, err := b.Result()
 		if err == nil {
 			err = pass.Compile.Execute(f)

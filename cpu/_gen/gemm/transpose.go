@@ -1,18 +1,41 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// transposeF32 emits the packing of 16 rows that are contiguous along k: 128-bit pieces of rows j, 4+j, 8+j, 12+j are
-// gathered into one register by insertions, which do not use the shuffle port, and then 4x4 blocks are transposed within
-// the 128-bit lanes.
-func transposeF32(b *build.Context) {
-	b.Function("transpose16F32AVX512")
+// insert puts 16 bytes from memory into the given 128-bit lane of v.
+func insert(b *build.Context, lane int, m operand.Mem, v reg.VecVirtual) {
+	switch {
+	case lane == 0:
+		b.VMOVUPS(m, v.AsX())
+	case v.Size() == 64:
+		b.VINSERTF32X4(operand.U8(lane), m, v, v)
+	default:
+		b.VINSERTF128(operand.U8(lane), m, v, v)
+	}
+}
+
+func vec(b *build.Context, bytes int) reg.VecVirtual {
+	if bytes == 64 {
+		return b.ZMM()
+	}
+	return b.YMM()
+}
+
+// transposeF32 emits the packing of rows that are contiguous along k, as many as a vector has elements: 128-bit pieces of
+// rows j, 4+j, 8+j, 12+j are gathered into one register by insertions, which do not use the shuffle port, and then 4x4
+// blocks are transposed within the 128-bit lanes.
+func transposeF32(b *build.Context, isa string, bytes int) {
+	n := bytes / 4
+	name := fmt.Sprintf("transpose%dF32%s", n, isa)
+	b.Function(name)
 	b.Attributes(build.NOSPLIT)
-	b.Doc("transpose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k is a multiple of 4.")
+	b.Doc(fmt.Sprintf("%s computes dst[p*ldd+r] = src[rows[r]+p] for r < %d and p < k, where k is a multiple of 4.", name, n))
 	b.Pragma("noescape")
 	b.SignatureExpr("func(dst *float32, ldd int, src *float32, rows *[16]int, k int)")
 	dst, ldd, src, rows, k := load(b, "dst"), load(b, "ldd"), load(b, "src"), load(b, "rows"), load(b, "k")
@@ -23,24 +46,19 @@ func transposeF32(b *build.Context) {
 		z := make([][4]reg.VecVirtual, chunks)
 		for ch := range z {
 			for j := range 4 {
-				z[ch][j] = b.ZMM()
+				z[ch][j] = vec(b, bytes)
 			}
 		}
-		for r := range 16 {
+		for r := range n {
 			off := b.GP64()
 			b.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, off)
 			for ch := range z {
-				v, m := z[ch][r%4], operand.Mem{Base: src, Index: off, Scale: 4, Disp: 16 * ch}
-				if r < 4 {
-					b.VMOVUPS(m, v.AsX())
-				} else {
-					b.VINSERTF32X4(operand.U8(r/4), m, v, v)
-				}
+				insert(b, r/4, operand.Mem{Base: src, Index: off, Scale: 4, Disp: 16 * ch}, z[ch][r%4])
 			}
 		}
 		for ch := range z {
 			v := z[ch]
-			lo0, lo1, hi0, hi1 := b.ZMM(), b.ZMM(), b.ZMM(), b.ZMM()
+			lo0, lo1, hi0, hi1 := vec(b, bytes), vec(b, bytes), vec(b, bytes), vec(b, bytes)
 			b.VUNPCKLPS(v[1], v[0], lo0)
 			b.VUNPCKLPS(v[3], v[2], lo1)
 			b.VUNPCKHPS(v[1], v[0], hi0)
@@ -57,14 +75,17 @@ func transposeF32(b *build.Context) {
 		}
 		b.ADDQ(operand.I32(16*chunks), src)
 	}
-	loops(b, k, 16, func() { piece(4) }, 4, func() { piece(1) })
+	many := bytes / 16 // AVX2 has half the registers
+	loops(b, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
 }
 
-// transposeF64 is the same for float64, with 8 rows to a register and 2x2 blocks.
-func transposeF64(b *build.Context) {
-	b.Function("transpose8F64AVX512")
+// transposeF64 is the same for float64, with 2x2 blocks.
+func transposeF64(b *build.Context, isa string, bytes int) {
+	n := bytes / 8
+	name := fmt.Sprintf("transpose%dF64%s", n, isa)
+	b.Function(name)
 	b.Attributes(build.NOSPLIT)
-	b.Doc("transpose8F64AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a multiple of 2.")
+	b.Doc(fmt.Sprintf("%s computes dst[p*ldd+r] = src[rows[r]+p] for r < %d and p < k, where k is a multiple of 2.", name, n))
 	b.Pragma("noescape")
 	b.SignatureExpr("func(dst *float64, ldd int, src *float64, rows *[16]int, k int)")
 	dst, ldd, src, rows, k := load(b, "dst"), load(b, "ldd"), load(b, "src"), load(b, "rows"), load(b, "k")
@@ -72,22 +93,17 @@ func transposeF64(b *build.Context) {
 	piece := func(chunks int) {
 		z := make([][2]reg.VecVirtual, chunks)
 		for ch := range z {
-			z[ch] = [2]reg.VecVirtual{b.ZMM(), b.ZMM()}
+			z[ch] = [2]reg.VecVirtual{vec(b, bytes), vec(b, bytes)}
 		}
-		for r := range 8 {
+		for r := range n {
 			off := b.GP64()
 			b.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, off)
 			for ch := range z {
-				v, m := z[ch][r%2], operand.Mem{Base: src, Index: off, Scale: 8, Disp: 16 * ch}
-				if r < 2 {
-					b.VMOVUPD(m, v.AsX())
-				} else {
-					b.VINSERTF64X2(operand.U8(r/2), m, v, v)
-				}
+				insert(b, r/2, operand.Mem{Base: src, Index: off, Scale: 8, Disp: 16 * ch}, z[ch][r%2])
 			}
 		}
 		for ch := range z {
-			lo, hi := b.ZMM(), b.ZMM()
+			lo, hi := vec(b, bytes), vec(b, bytes)
 			b.VUNPCKLPD(z[ch][1], z[ch][0], lo)
 			b.VUNPCKHPD(z[ch][1], z[ch][0], hi)
 			b.VMOVUPD(lo, operand.Mem{Base: dst})

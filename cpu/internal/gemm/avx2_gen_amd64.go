@@ -75,3 +75,13 @@ func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, 
 //
 //go:noescape
 func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a multiple of 4.
+//
+//go:noescape
+func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int)
+
+// transpose4F64AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 4 and p < k, where k is a multiple of 2.
+//
+//go:noescape
+func transpose4F64AVX2(dst *float64, ldd int, src *float64, rows *[16]int, k int)

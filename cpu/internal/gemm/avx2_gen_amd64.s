@@ -1803,3 +1803,196 @@ put:
 	VMOVUPD Y11, 32(AX)
 	VZEROUPPER
 	RET
+
+// func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int)
+// Requires: AVX
+TEXT ·transpose8F32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ ldd+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ k+32(FP), SI
+	SHLQ $0x02, CX
+	LEAQ (CX)(CX*2), DI
+	SUBQ $+8, SI
+	JL   rest
+
+many:
+	MOVQ        (BX), R8
+	VMOVUPS     (DX)(R8*4), X0
+	VMOVUPS     16(DX)(R8*4), X4
+	MOVQ        8(BX), R8
+	VMOVUPS     (DX)(R8*4), X1
+	VMOVUPS     16(DX)(R8*4), X5
+	MOVQ        16(BX), R8
+	VMOVUPS     (DX)(R8*4), X2
+	VMOVUPS     16(DX)(R8*4), X6
+	MOVQ        24(BX), R8
+	VMOVUPS     (DX)(R8*4), X3
+	VMOVUPS     16(DX)(R8*4), X7
+	MOVQ        32(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y0, Y0
+	VINSERTF128 $0x01, 16(DX)(R8*4), Y4, Y4
+	MOVQ        40(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y1, Y1
+	VINSERTF128 $0x01, 16(DX)(R8*4), Y5, Y5
+	MOVQ        48(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y2, Y2
+	VINSERTF128 $0x01, 16(DX)(R8*4), Y6, Y6
+	MOVQ        56(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y3, Y3
+	VINSERTF128 $0x01, 16(DX)(R8*4), Y7, Y7
+	VUNPCKLPS   Y1, Y0, Y8
+	VUNPCKLPS   Y3, Y2, Y9
+	VUNPCKHPS   Y1, Y0, Y10
+	VUNPCKHPS   Y3, Y2, Y3
+	VUNPCKLPD   Y9, Y8, Y0
+	VUNPCKHPD   Y9, Y8, Y1
+	VUNPCKLPD   Y3, Y10, Y2
+	VUNPCKHPD   Y3, Y10, Y3
+	VMOVUPS     Y0, (AX)
+	VMOVUPS     Y1, (AX)(CX*1)
+	VMOVUPS     Y2, (AX)(CX*2)
+	VMOVUPS     Y3, (AX)(DI*1)
+	LEAQ        (AX)(CX*4), AX
+	VUNPCKLPS   Y5, Y4, Y8
+	VUNPCKLPS   Y7, Y6, Y9
+	VUNPCKHPS   Y5, Y4, Y10
+	VUNPCKHPS   Y7, Y6, Y7
+	VUNPCKLPD   Y9, Y8, Y4
+	VUNPCKHPD   Y9, Y8, Y5
+	VUNPCKLPD   Y7, Y10, Y6
+	VUNPCKHPD   Y7, Y10, Y7
+	VMOVUPS     Y4, (AX)
+	VMOVUPS     Y5, (AX)(CX*1)
+	VMOVUPS     Y6, (AX)(CX*2)
+	VMOVUPS     Y7, (AX)(DI*1)
+	LEAQ        (AX)(CX*4), AX
+	ADDQ        $+32, DX
+	SUBQ        $+8, SI
+	JGE         many
+
+rest:
+	ADDQ $+4, SI
+	JL   done
+
+few:
+	MOVQ        (BX), R8
+	VMOVUPS     (DX)(R8*4), X11
+	MOVQ        8(BX), R8
+	VMOVUPS     (DX)(R8*4), X12
+	MOVQ        16(BX), R8
+	VMOVUPS     (DX)(R8*4), X13
+	MOVQ        24(BX), R8
+	VMOVUPS     (DX)(R8*4), X14
+	MOVQ        32(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y11, Y11
+	MOVQ        40(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y12, Y12
+	MOVQ        48(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y13, Y13
+	MOVQ        56(BX), R8
+	VINSERTF128 $0x01, (DX)(R8*4), Y14, Y14
+	VUNPCKLPS   Y12, Y11, Y0
+	VUNPCKLPS   Y14, Y13, Y1
+	VUNPCKHPS   Y12, Y11, Y2
+	VUNPCKHPS   Y14, Y13, Y3
+	VUNPCKLPD   Y1, Y0, Y11
+	VUNPCKHPD   Y1, Y0, Y12
+	VUNPCKLPD   Y3, Y2, Y13
+	VUNPCKHPD   Y3, Y2, Y14
+	VMOVUPS     Y11, (AX)
+	VMOVUPS     Y12, (AX)(CX*1)
+	VMOVUPS     Y13, (AX)(CX*2)
+	VMOVUPS     Y14, (AX)(DI*1)
+	LEAQ        (AX)(CX*4), AX
+	ADDQ        $+16, DX
+	SUBQ        $+4, SI
+	JGE         few
+
+done:
+	VZEROUPPER
+	RET
+
+// func transpose4F64AVX2(dst *float64, ldd int, src *float64, rows *[16]int, k int)
+// Requires: AVX
+TEXT ·transpose4F64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ ldd+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ k+32(FP), SI
+	SHLQ $0x03, CX
+	SUBQ $+8, SI
+	JL   rest
+
+many:
+	MOVQ        (BX), DI
+	VMOVUPS     (DX)(DI*8), X0
+	VMOVUPS     16(DX)(DI*8), X2
+	VMOVUPS     32(DX)(DI*8), X4
+	VMOVUPS     48(DX)(DI*8), X6
+	MOVQ        8(BX), DI
+	VMOVUPS     (DX)(DI*8), X1
+	VMOVUPS     16(DX)(DI*8), X3
+	VMOVUPS     32(DX)(DI*8), X5
+	VMOVUPS     48(DX)(DI*8), X7
+	MOVQ        16(BX), DI
+	VINSERTF128 $0x01, (DX)(DI*8), Y0, Y0
+	VINSERTF128 $0x01, 16(DX)(DI*8), Y2, Y2
+	VINSERTF128 $0x01, 32(DX)(DI*8), Y4, Y4
+	VINSERTF128 $0x01, 48(DX)(DI*8), Y6, Y6
+	MOVQ        24(BX), DI
+	VINSERTF128 $0x01, (DX)(DI*8), Y1, Y1
+	VINSERTF128 $0x01, 16(DX)(DI*8), Y3, Y3
+	VINSERTF128 $0x01, 32(DX)(DI*8), Y5, Y5
+	VINSERTF128 $0x01, 48(DX)(DI*8), Y7, Y7
+	VUNPCKLPD   Y1, Y0, Y8
+	VUNPCKHPD   Y1, Y0, Y9
+	VMOVUPD     Y8, (AX)
+	VMOVUPD     Y9, (AX)(CX*1)
+	LEAQ        (AX)(CX*2), AX
+	VUNPCKLPD   Y3, Y2, Y8
+	VUNPCKHPD   Y3, Y2, Y9
+	VMOVUPD     Y8, (AX)
+	VMOVUPD     Y9, (AX)(CX*1)
+	LEAQ        (AX)(CX*2), AX
+	VUNPCKLPD   Y5, Y4, Y8
+	VUNPCKHPD   Y5, Y4, Y9
+	VMOVUPD     Y8, (AX)
+	VMOVUPD     Y9, (AX)(CX*1)
+	LEAQ        (AX)(CX*2), AX
+	VUNPCKLPD   Y7, Y6, Y8
+	VUNPCKHPD   Y7, Y6, Y9
+	VMOVUPD     Y8, (AX)
+	VMOVUPD     Y9, (AX)(CX*1)
+	LEAQ        (AX)(CX*2), AX
+	ADDQ        $+64, DX
+	SUBQ        $+8, SI
+	JGE         many
+
+rest:
+	ADDQ $+6, SI
+	JL   done
+
+few:
+	MOVQ        (BX), DI
+	VMOVUPS     (DX)(DI*8), X10
+	MOVQ        8(BX), DI
+	VMOVUPS     (DX)(DI*8), X11
+	MOVQ        16(BX), DI
+	VINSERTF128 $0x01, (DX)(DI*8), Y10, Y10
+	MOVQ        24(BX), DI
+	VINSERTF128 $0x01, (DX)(DI*8), Y11, Y11
+	VUNPCKLPD   Y11, Y10, Y0
+	VUNPCKHPD   Y11, Y10, Y1
+	VMOVUPD     Y0, (AX)
+	VMOVUPD     Y1, (AX)(CX*1)
+	LEAQ        (AX)(CX*2), AX
+	ADDQ        $+16, DX
+	SUBQ        $+2, SI
+	JGE         few
+
+done:
+	VZEROUPPER
+	RET
