@@ -55,6 +55,8 @@ func main() {
 		bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]
 		transposeF32(b, isa, bytes)
 		transposeF64(b, isa, bytes)
+		copyRows(b, isa, bytes, bytes)
+		copyRows(b, isa, bytes, 2*bytes)
 		f, err := b.Result()
 		if err == nil {
 			err = pass.Compile.Execute(f)

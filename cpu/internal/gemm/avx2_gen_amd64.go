@@ -85,3 +85,13 @@ func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int
 //
 //go:noescape
 func transpose4F64AVX2(dst *float64, ldd int, src *float64, rows *[16]int, k int)
+
+// copyRows32AVX2 copies k rows of 32 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+//
+//go:noescape
+func copyRows32AVX2(dst *byte, src *byte, distance int, k int)
+
+// copyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+//
+//go:noescape
+func copyRows64AVX2(dst *byte, src *byte, distance int, k int)

@@ -1996,3 +1996,95 @@ few:
 done:
 	VZEROUPPER
 	RET
+
+// func copyRows32AVX2(dst *byte, src *byte, distance int, k int)
+// Requires: AVX
+TEXT ·copyRows32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ distance+16(FP), DX
+	MOVQ k+24(FP), BX
+	LEAQ (DX)(DX*2), SI
+	SUBQ $+4, BX
+	JL   rest
+
+many:
+	VMOVUPS (CX), Y0
+	VMOVUPS (CX)(DX*1), Y1
+	VMOVUPS (CX)(DX*2), Y2
+	VMOVUPS (CX)(SI*1), Y3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	ADDQ    $+128, AX
+	LEAQ    (CX)(DX*4), CX
+	SUBQ    $+4, BX
+	JGE     many
+
+rest:
+	ADDQ $+3, BX
+	JL   done
+
+few:
+	VMOVUPS (CX), Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $+32, AX
+	ADDQ    DX, CX
+	SUBQ    $+1, BX
+	JGE     few
+
+done:
+	VZEROUPPER
+	RET
+
+// func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
+// Requires: AVX
+TEXT ·copyRows64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ distance+16(FP), DX
+	MOVQ k+24(FP), BX
+	LEAQ (DX)(DX*2), SI
+	SUBQ $+4, BX
+	JL   rest
+
+many:
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS (CX)(DX*1), Y2
+	VMOVUPS 32(CX)(DX*1), Y3
+	VMOVUPS (CX)(DX*2), Y4
+	VMOVUPS 32(CX)(DX*2), Y5
+	VMOVUPS (CX)(SI*1), Y6
+	VMOVUPS 32(CX)(SI*1), Y7
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	ADDQ    $+256, AX
+	LEAQ    (CX)(DX*4), CX
+	SUBQ    $+4, BX
+	JGE     many
+
+rest:
+	ADDQ $+3, BX
+	JL   done
+
+few:
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $+64, AX
+	ADDQ    DX, CX
+	SUBQ    $+1, BX
+	JGE     few
+
+done:
+	VZEROUPPER
+	RET

@@ -181,3 +181,13 @@ func transpose16F32AVX512(dst *float32, ldd int, src *float32, rows *[16]int, k 
 //
 //go:noescape
 func transpose8F64AVX512(dst *float64, ldd int, src *float64, rows *[16]int, k int)
+
+// copyRows64AVX512 copies k rows of 64 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+//
+//go:noescape
+func copyRows64AVX512(dst *byte, src *byte, distance int, k int)
+
+// copyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+//
+//go:noescape
+func copyRows128AVX512(dst *byte, src *byte, distance int, k int)

@@ -7854,3 +7854,95 @@ few:
 done:
 	VZEROUPPER
 	RET
+
+// func copyRows64AVX512(dst *byte, src *byte, distance int, k int)
+// Requires: AVX, AVX512F
+TEXT ·copyRows64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ distance+16(FP), DX
+	MOVQ k+24(FP), BX
+	LEAQ (DX)(DX*2), SI
+	SUBQ $+4, BX
+	JL   rest
+
+many:
+	VMOVUPS (CX), Z0
+	VMOVUPS (CX)(DX*1), Z1
+	VMOVUPS (CX)(DX*2), Z2
+	VMOVUPS (CX)(SI*1), Z3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    $+256, AX
+	LEAQ    (CX)(DX*4), CX
+	SUBQ    $+4, BX
+	JGE     many
+
+rest:
+	ADDQ $+3, BX
+	JL   done
+
+few:
+	VMOVUPS (CX), Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $+64, AX
+	ADDQ    DX, CX
+	SUBQ    $+1, BX
+	JGE     few
+
+done:
+	VZEROUPPER
+	RET
+
+// func copyRows128AVX512(dst *byte, src *byte, distance int, k int)
+// Requires: AVX, AVX512F
+TEXT ·copyRows128AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ distance+16(FP), DX
+	MOVQ k+24(FP), BX
+	LEAQ (DX)(DX*2), SI
+	SUBQ $+4, BX
+	JL   rest
+
+many:
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS (CX)(DX*1), Z2
+	VMOVUPS 64(CX)(DX*1), Z3
+	VMOVUPS (CX)(DX*2), Z4
+	VMOVUPS 64(CX)(DX*2), Z5
+	VMOVUPS (CX)(SI*1), Z6
+	VMOVUPS 64(CX)(SI*1), Z7
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	ADDQ    $+512, AX
+	LEAQ    (CX)(DX*4), CX
+	SUBQ    $+4, BX
+	JGE     many
+
+rest:
+	ADDQ $+3, BX
+	JL   done
+
+few:
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    $+128, AX
+	ADDQ    DX, CX
+	SUBQ    $+1, BX
+	JGE     few
+
+done:
+	VZEROUPPER
+	RET

@@ -18,7 +18,10 @@ type kernel[T float] struct {
 	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k, a multiple of step. It may be nil.
 	transpose   func(dst *T, ldd int, src *T, rs, h, k int)
 	group, step int
-	dot         func(a, b []T) T
+	// copyRows[n] copies k rows of n vectors, n 1 or 2, to where they follow each other. It may be nil.
+	copyRows []func(dst, src *byte, distance, k int)
+	vector   int // bytes of a vector
+	dot      func(a, b []T) T
 }
 
 var generic32 = kernel[float32]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float32](), dot: asm.DotF32}

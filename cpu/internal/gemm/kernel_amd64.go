@@ -11,18 +11,25 @@ type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulat
 // broadcast A into, fills the 32 registers of AVX-512; 6 rows fill the 16 of AVX2. The lengths of the blocks keep a panel
 // of A in the first-level cache while panels of B stream past it from the second.
 var kernels32 = map[string]*kernel[float32]{
-	"avx2": {height: 6, width: 16, stride: 8, block: 256, dot: asm.DotF32, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
+	"avx2": {height: 6, width: 16, stride: 8, block: 256, dot: asm.DotF32, vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
 		micro1F32AVX2, micro2F32AVX2, micro3F32AVX2, micro4F32AVX2, micro5F32AVX2, micro6F32AVX2}},
-	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dot: asm.DotF32, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
-		micro1F32AVX512, micro2F32AVX512, micro3F32AVX512, micro4F32AVX512, micro5F32AVX512, micro6F32AVX512, micro7F32AVX512, micro8F32AVX512, micro9F32AVX512, micro10F32AVX512, micro11F32AVX512, micro12F32AVX512, micro13F32AVX512, micro14F32AVX512}},
+	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dot: asm.DotF32, vector: 64, copyRows: copy512, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
+		micro1F32AVX512, micro2F32AVX512, micro3F32AVX512, micro4F32AVX512, micro5F32AVX512, micro6F32AVX512, micro7F32AVX512,
+		micro8F32AVX512, micro9F32AVX512, micro10F32AVX512, micro11F32AVX512, micro12F32AVX512, micro13F32AVX512, micro14F32AVX512}},
 }
 
 var kernels64 = map[string]*kernel[float64]{
-	"avx2": {height: 6, width: 8, stride: 8, block: 256, dot: asm.DotF64, transpose: transpose4F64, group: 4, step: 2, micro: []micro64{nil,
+	"avx2": {height: 6, width: 8, stride: 8, block: 256, dot: asm.DotF64, vector: 32, copyRows: copy256, transpose: transpose4F64, group: 4, step: 2, micro: []micro64{nil,
 		micro1F64AVX2, micro2F64AVX2, micro3F64AVX2, micro4F64AVX2, micro5F64AVX2, micro6F64AVX2}},
-	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, dot: asm.DotF64, transpose: transpose8F64, group: 8, step: 2, micro: []micro64{nil,
-		micro1F64AVX512, micro2F64AVX512, micro3F64AVX512, micro4F64AVX512, micro5F64AVX512, micro6F64AVX512, micro7F64AVX512, micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
+	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, dot: asm.DotF64, vector: 64, copyRows: copy512, transpose: transpose8F64, group: 8, step: 2, micro: []micro64{nil,
+		micro1F64AVX512, micro2F64AVX512, micro3F64AVX512, micro4F64AVX512, micro5F64AVX512, micro6F64AVX512, micro7F64AVX512,
+		micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
 }
+
+var (
+	copy256 = []func(dst, src *byte, distance, k int){1: copyRows32AVX2, 2: copyRows64AVX2}
+	copy512 = []func(dst, src *byte, distance, k int){1: copyRows64AVX512, 2: copyRows128AVX512}
+)
 
 func transpose16F32(dst *float32, ldd int, src *float32, rs, h, k int) {
 	rows := rowOffsets(rs, h)

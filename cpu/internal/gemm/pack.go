@@ -8,12 +8,8 @@ func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
 	switch {
 	case ks == 1 && kern.transpose != nil:
 		kern.packTransposed(dst, ldd, src, rs, h, k)
-	case rs == 1 && ldd == 32:
-		packRows[T, [32]T](dst, ldd, src, ks, h, k)
-	case rs == 1 && ldd == 16:
-		packRows[T, [16]T](dst, ldd, src, ks, h, k)
-	case rs == 1 && ldd == 8:
-		packRows[T, [8]T](dst, ldd, src, ks, h, k)
+	case rs == 1:
+		kern.packRows(dst, ldd, src, ks, h, k)
 	default:
 		for p := range k {
 			d := dst[p*ldd : p*ldd+ldd]
@@ -28,15 +24,20 @@ func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
 
 // packRows packs what is contiguous across the panel. Whole rows are copied even where the panel is narrower, as far as
 // the source goes.
-func packRows[T float, Row any](dst []T, ldd int, src []T, ks, h, k int) {
-	for p := range k {
-		d, s := dst[p*ldd:p*ldd+ldd], src[p*ks:]
-		if len(s) >= ldd {
-			*(*Row)(unsafe.Pointer(&d[0])) = *(*Row)(unsafe.Pointer(&s[0]))
-		} else {
-			copy(d, s[:h])
-			clear(d[h:])
+func (kern *kernel[T]) packRows(dst []T, ldd int, src []T, ks, h, k int) {
+	p := 0
+	size := int(unsafe.Sizeof(src[0]))
+	if kern.copyRows != nil && len(src) >= ldd {
+		p = k
+		if ks > 0 {
+			p = min(k, (len(src)-ldd)/ks+1)
 		}
+		kern.copyRows[ldd*size/kern.vector]((*byte)(unsafe.Pointer(&dst[0])), (*byte)(unsafe.Pointer(&src[0])), ks*size, p)
+	}
+	for ; p < k; p++ {
+		d := dst[p*ldd : p*ldd+ldd]
+		copy(d, src[p*ks:][:h])
+		clear(d[h:])
 	}
 }
 

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// copyRows emits the packing of what is contiguous across a panel: rows of the given number of bytes.
+func copyRows(b *build.Context, isa string, bytes, row int) {
+	name := fmt.Sprintf("copyRows%d%s", row, isa)
+	b.Function(name)
+	b.Attributes(build.NOSPLIT)
+	b.Doc(fmt.Sprintf("%s copies k rows of %d bytes: from src, with distance bytes between their beginnings, to dst, without gaps.", name, row))
+	b.Pragma("noescape")
+	b.SignatureExpr("func(dst, src *byte, distance, k int)")
+	dst, src, distance, k := load(b, "dst"), load(b, "src"), load(b, "distance"), load(b, "k")
+	distance3 := b.GP64()
+	b.LEAQ(operand.Mem{Base: distance, Index: distance, Scale: 2}, distance3)
+	move := func(rows int) {
+		var v []reg.VecVirtual
+		for r := range rows {
+			m := operand.Mem{Base: src}
+			switch r {
+			case 1, 2:
+				m.Index, m.Scale = distance, uint8(r)
+			case 3:
+				m.Index, m.Scale = distance3, 1
+			}
+			for at := 0; at < row; at += bytes {
+				x := vec(b, bytes)
+				m.Disp = at
+				b.VMOVUPS(m, x)
+				v = append(v, x)
+			}
+		}
+		for i, x := range v {
+			b.VMOVUPS(x, operand.Mem{Base: dst, Disp: i * bytes})
+		}
+		b.ADDQ(operand.I32(rows*row), dst)
+	}
+	loops(b, k, 4, func() {
+		move(4)
+		b.LEAQ(operand.Mem{Base: src, Index: distance, Scale: 4}, src)
+	}, 1, func() {
+		move(1)
+		b.ADDQ(distance, src)
+	})
+}
