@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -135,4 +136,34 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	want(t, "cuMemAlloc", s.memAlloc, callback("resolved"))
 	want(t, "cuMemFree", s.memFree, callback("cuMemFree_v2"))
 	want(t, "cuEventRecord", s.eventRecord, callback("cuEventRecord"))
+}
+
+// TestSymbolTableIsComplete: each function that a method calls has a row, and no two rows share one.
+func TestSymbolTableIsComplete(t *testing.T) {
+	next := uintptr(0)
+	var s symbols
+	names := map[string]bool{}
+	missing := s.bind(&library{lookup: func(name string) uintptr {
+		if name == "cuGetProcAddress_v2" {
+			return 0
+		}
+		if names[name] {
+			t.Errorf("%s is looked up twice", name)
+		}
+		names[name] = true
+		next++
+		return next
+	}})
+	v := reflect.ValueOf(s)
+	seen := map[uint64]string{}
+	for i := range v.NumField() {
+		p, field := v.Field(i).Uint(), v.Type().Field(i).Name
+		if p == 0 || seen[p] != "" {
+			t.Errorf("%s is not bound to a function of its own (%q)", field, seen[p])
+		}
+		seen[p] = field
+	}
+	if len(missing) > 0 || len(names) != v.NumField() {
+		t.Errorf("missing %q, %d rows for %d functions", missing, len(names), v.NumField())
+	}
 }
