@@ -137,3 +137,20 @@ func bigErf(x *big.Float) *big.Float {
 	c := bigDiv(bf(2), new(big.Float).SetPrec(bigPrec).Sqrt(bigPi))
 	return bigMul(bigMul(c, bigExp(bigNeg(bigMul(x, x)))), sum)
 }
+
+func bigExp2(x *big.Float) *big.Float { return bigExp(bigMul(x, bigLn2)) }
+func bigLog2(x *big.Float) *big.Float { return bigDiv(bigLog(x), bigLn2) }
+
+func bigLog10(x *big.Float) *big.Float { return bigDiv(bigLog(x), bigLog(bf(10))) }
+
+// bigLog1p adds 1 with enough bits for any float64.
+func bigLog1p(x *big.Float) *big.Float {
+	if x.MantExp(nil) > -200 {
+		return bigLog(bigAdd(x, bf(1)))
+	}
+	return bigSub(x, bigMul(bf(0.5), bigMul(x, x)))
+}
+
+func bigRsqrt(x *big.Float) *big.Float {
+	return bigDiv(bf(1), new(big.Float).SetPrec(bigPrec).Sqrt(x))
+}

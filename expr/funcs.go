@@ -63,15 +63,31 @@ func poly(x *Expr, c []float64) *Expr {
 	return p
 }
 
-// power returns n and r with x = n·ln2 + r, |r| ≤ ln2/2, as p ≈ eʳ and the bits of a float that hold n + off in their low
-// part. Adding 1.5·2^mant rounds to an integer.
-func (f format) power(x *Expr, off int) (p, n *Expr) {
+// reduceExp returns r and n with x = n·ln2 + r, |r| ≤ ln2/2; n as bits that hold n + off in their low part. Adding
+// 1.5·2^mant rounds to an integer.
+func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(f.log2e[0]), magic)
 	k := t.Sub(magic)
-	r := k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x))
-	c := append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)
-	return poly(r, c), t.Bitcast(f.u)
+	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
+}
+
+// power returns p ≈ eʳ and the bits of n + off with x = n·ln2 + r.
+func (f format) power(x *Expr, off int) (p, n *Expr) {
+	r, n := f.reduceExp(x, off)
+	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
+}
+
+// exp2 returns 2^(x+lo) for an x whose result overflows or vanishes by little more than the type's range; lo, far below
+// x, may be nil.
+func (f format) exp2(x, lo *Expr) *Expr {
+	magic := C(math.Ldexp(1.5, f.mant) + float64(2*f.bias))
+	t := x.Add(magic)
+	r := x.Sub(t.Sub(magic))
+	if lo != nil {
+		r = r.Add(lo)
+	}
+	return f.scale(r.FMA(poly(r, pick(f, exp2Coef32, exp2Coef64)), C(1)), t.Bitcast(f.u))
 }
 
 // exp returns eˣ for x where it neither overflows nor leaves the normal numbers.
@@ -117,10 +133,8 @@ func init() {
 			e := f.expFull(x[0].Abs().Neg().Max(lo))
 			d := e.Add(C(1))
 			y := x[0].Lt(C(0)).Select(e, C(1)).Div(d)
-			if t == dtype.F64 { // y - y·(1-y)·δ undoes the rounding of d by δ where it counts, in y = e/(1+e)
-				y = y.Mul(d.Sub(C(1)).Sub(e)).FMA(C(1).Sub(y), y)
-			}
-			return y
+			// y + y·(1-y)·δ undoes the rounding of d by δ where it counts, in y = e/(1+e).
+			return y.Mul(d.Sub(C(1)).Sub(e)).FMA(C(1).Sub(y), y)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Mul(C(1).Sub(y))} },
 		Ref: func(x []float64) float64 {
@@ -164,6 +178,39 @@ func init() {
 	})
 }
 
+func init() {
+	Define(Func{
+		Name: "exp2", Arity: 1,
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			return f.exp2(x[0].Max(C(pick(f, -151.0, -1076))).Min(C(pick(f, 129.0, 1025))), nil)
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Scale(math.Ln2)} },
+		Ref:  func(x []float64) float64 { return math.Exp2(x[0]) },
+	})
+	Define(Func{
+		Name: "expm1", Arity: 1,
+		// eˣ-1 = 2ⁿ·q + (2ⁿ-1), q = eʳ-1; halved, so that 2ⁿ does not overflow before the result does.
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			_, hi := f.expBounds()
+			r, n := f.reduceExp(x[0].Max(C(-40)).Min(hi), f.bias-1)
+			q := r.Mul(r).FMA(poly(r, pick(f, expCoef32, expCoef64)), r)
+			half := n.Shl(C(float64(f.mant))).Bitcast(f.t)
+			y := q.FMA(half, half.Sub(C(0.5)))
+			return x[0].Abs().Lt(C(math.Ldexp(1, -f.mant-4))).Select(x[0], y.Add(y))
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Add(C(1))} },
+		Ref:  func(x []float64) float64 { return math.Expm1(x[0]) },
+	})
+	Define(Func{
+		Name: "rsqrt", Arity: 1,
+		Expand: func(t dtype.Type, x []*Expr) *Expr { return C(1).Div(x[0].Sqrt()) },
+		Diff:   func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Mul(y).Mul(y).Scale(-0.5)} },
+		Ref:    func(x []float64) float64 { return 1 / math.Sqrt(x[0]) },
+	})
+}
+
 // Exp returns eˣ.
 func (x *Expr) Exp() *Expr { return Call("exp", x) }
 
@@ -175,3 +222,12 @@ func (x *Expr) Tanh() *Expr { return Call("tanh", x) }
 
 // Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
 func (x *Expr) Erf() *Expr { return Call("erf", x) }
+
+// Exp2 returns 2ˣ.
+func (x *Expr) Exp2() *Expr { return Call("exp2", x) }
+
+// Expm1 returns eˣ-1, accurate near 0.
+func (x *Expr) Expm1() *Expr { return Call("expm1", x) }
+
+// Rsqrt returns 1/√x.
+func (x *Expr) Rsqrt() *Expr { return Call("rsqrt", x) }

@@ -128,6 +128,79 @@ var (
 		-0x1.3e7ce5667acccp-35,
 		0x1.7d2e677e0c21ep-40,
 	}
+	// exp2Coef32 is (2ʳ-1)/r for |r| ≤ ½.
+	exp2Coef32 = []float64{
+		0x1.62e43p-1,
+		0x1.ebfbd8p-3,
+		0x1.c6af76p-5,
+		0x1.3b30a6p-7,
+		0x1.5f0b8cp-10,
+		0x1.3f9bcp-13,
+	}
+	// exp2Coef64 is (2ʳ-1)/r for |r| ≤ ½.
+	exp2Coef64 = []float64{
+		0x1.62e42fefa39efp-1,
+		0x1.ebfbdff82c58ep-3,
+		0x1.c6b08d704a185p-5,
+		0x1.3b2ab6fba50fep-7,
+		0x1.5d87fe788836bp-10,
+		0x1.430912f7a9f3ep-13,
+		0x1.ffcbfcde55481p-17,
+		0x1.62c025606fa91p-20,
+		0x1.b5241c91658f4p-24,
+		0x1.e4c3801506237p-28,
+		0x1.eb0754d5d1ac4p-32,
+		0x1.d487100e0d40fp-36,
+	}
+	// powCoef32 is (2/ln2)·(atanh(s)/s-1-z/3)/z² in z = s², |s| ≤ (√2-1)/(√2+1).
+	powCoef32 = []float64{
+		0x1.2776c4p-1,
+		0x1.a61946p-2,
+		0x1.47b4b4p-2,
+		0x1.202c94p-2,
+	}
+	// powCoef64 is (2/ln2)·(atanh(s)/s-1-z/3)/z² in z = s², |s| ≤ (√2-1)/(√2+1).
+	powCoef64 = []float64{
+		0x1.2776c50ef9bffp-1,
+		0x1.a61762a7adc26p-2,
+		0x1.484b13d7ec8c3p-2,
+		0x1.0c9a8480e08a9p-2,
+		0x1.c68f667aa12fp-3,
+		0x1.89f077c097773p-3,
+		0x1.5c024249ba03p-3,
+		0x1.2f5b82d3bab1bp-3,
+		0x1.64abb124ffe78p-3,
+	}
+	// sinCoef32 is (sin(x)/x-1)/x² in z = x², |x| ≤ π/4.
+	sinCoef32 = []float64{
+		-0x1.555544p-3,
+		0x1.1106e4p-7,
+		-0x1.992bd2p-13,
+	}
+	// cosCoef32 is (cos(x)-1+x²/2)/x⁴ in z = x², |x| ≤ π/4.
+	cosCoef32 = []float64{
+		0x1.55554ap-5,
+		-0x1.6c0c28p-10,
+		0x1.99e818p-16,
+	}
+	// sinCoef64 is (sin(x)/x-1)/x² in z = x², |x| ≤ π/4.
+	sinCoef64 = []float64{
+		-0x1.5555555555548p-3,
+		0x1.111111110f74bp-7,
+		-0x1.a01a019bee91cp-13,
+		0x1.71de355b2533p-19,
+		-0x1.ae5e50f2faccp-26,
+		0x1.5d8d16251620fp-33,
+	}
+	// cosCoef64 is (cos(x)-1+x²/2)/x⁴ in z = x², |x| ≤ π/4.
+	cosCoef64 = []float64{
+		0x1.555555555554ap-5,
+		-0x1.6c16c16c14e3dp-10,
+		0x1.a01a019c666fap-16,
+		-0x1.27e4f7d6eb822p-22,
+		0x1.1ee9cb18b1596p-29,
+		-0x1.8f9e6ce6e6ep-37,
+	}
 )
 
 // Constants as sums of numbers of the type that their name tells, each the rest's nearest.
@@ -140,4 +213,27 @@ var (
 	log2ex32 = []float64{0x1.715476p+0, 0x1.4ae0cp-26}
 	// log2ex64 is 1/ln 2.
 	log2ex64 = []float64{0x1.71547652b82fep+0, 0x1.777d0ffda0d24p-56}
+	// twoLog2ex32 is 2/ln 2.
+	twoLog2ex32 = []float64{0x1.715476p+1, 0x1.4ae0cp-25}
+	// twoLog2ex64 is 2/ln 2.
+	twoLog2ex64 = []float64{0x1.71547652b82fep+1, 0x1.777d0ffda0d24p-55}
+	// twoThirdsLog2ex32 is 2/(3·ln 2).
+	twoThirdsLog2ex32 = []float64{0x1.ec709ep-1, -0x1.e2fe02p-28}
+	// twoThirdsLog2ex64 is 2/(3·ln 2).
+	twoThirdsLog2ex64 = []float64{0x1.ec709dc3a03fdp-1, 0x1.d27f05548af0cp-55}
+	// log10ex32 is 1/ln 10.
+	log10ex32 = []float64{0x1.bcb7b2p-2, -0x1.5b235ep-27}
+	// log10ex64 is 1/ln 10.
+	log10ex64 = []float64{0x1.bcb7b1526e50ep-2, 0x1.95355baaafad3p-57}
+	// log10of2x32 is log10(2).
+	log10of2x32 = []float64{0x1.344136p-2, -0x1.ec10cp-27}
+	// log10of2x64 is log10(2).
+	log10of2x64 = []float64{0x1.34413509f79ffp-2, -0x1.9dc1da994fd21p-59}
+	// halfPix32 is π/2.
+	halfPix32 = []float64{0x1.921fb6p+0, -0x1.777a5cp-25, -0x1.ee59dap-50}
+	// halfPix64 is π/2.
+	halfPix64 = []float64{0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, -0x1.f1976b7ed8fbcp-110}
 )
+
+// twoOverPi32 is 2/π·2²³ as a fixed-point number of seven words, the highest first.
+var twoOverPi32 = []uint64{0x00517cc1, 0xb727220a, 0x94fe13ab, 0xe8fa9a6e, 0xe06db14a, 0xcc9e21c8, 0x20ff28b1}

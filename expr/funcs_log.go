@@ -31,24 +31,35 @@ func logDomain(x, y *Expr) *Expr {
 	return x.Gt(C(0)).Select(y, x.Eq(C(0)).Select(C(math.Inf(-1)), C(math.NaN())))
 }
 
-// log1pNear returns log(1+d) + lo for √½ ≤ 1+d < √2, with a relative error that is small however small d is. lo is far
-// below d or nil.
-func (f format) log1pNear(d, lo *Expr) *Expr {
+// logTail returns log(1+d) - d for √½ ≤ 1+d < √2.
+func (f format) logTail(d *Expr) *Expr {
 	if f.t == dtype.F32 {
-		if lo != nil {
-			return d.Mul(d).FMA(poly(d, logCoef32), lo).Add(d)
-		}
-		return d.Mul(d).FMA(poly(d, logCoef32), d)
+		return d.Mul(d).Mul(poly(d, logCoef32))
 	}
 	// log(1+d) = 2·atanh(s) = d - d²/2 + s·(d²/2 + s²·R(s²)), s = d/(2+d)
 	s := d.Div(d.Add(C(2)))
 	z := s.Mul(s)
 	h := d.Mul(d).Scale(0.5)
-	tail := s.FMA(z.FMA(poly(z, logCoef64), h), h.Neg())
-	if lo != nil {
-		tail = tail.Add(lo)
+	return s.FMA(z.FMA(poly(z, logCoef64), h), h.Neg())
+}
+
+// natural returns e·ln2 + log(1+d).
+func (f format) natural(e, d *Expr) *Expr {
+	if f.t == dtype.F32 { // here ln2 rounded is close enough
+		return e.FMA(C(f.ln2[0]), d.Mul(d).FMA(poly(d, logCoef32), d))
 	}
-	return tail.Add(d)
+	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))
+}
+
+// logBase returns the logarithm of x to a base b of which unit is 1/ln(b) and two log_b(2), each as a sum of two numbers.
+func (f format) logBase(x *Expr, unit, two []float64) *Expr {
+	e, m := f.logParts(x)
+	d := m.Sub(C(1))
+	lo := d.FMA(C(unit[1]), f.logTail(d).Scale(unit[0]))
+	if two[1] != 0 {
+		lo = e.FMA(C(two[1]), lo)
+	}
+	return logDomain(x, e.FMA(C(two[0]), d.FMA(C(unit[0]), lo)))
 }
 
 func init() {
@@ -57,16 +68,55 @@ func init() {
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			e, m := f.logParts(x[0])
-			var lo *Expr
-			if t == dtype.F64 { // in float32 ln2 rounded is close enough
-				lo = e.Scale(f.ln2[1])
-			}
-			return logDomain(x[0], e.FMA(C(f.ln2[0]), f.log1pNear(m.Sub(C(1)), lo)))
+			return logDomain(x[0], f.natural(e, m.Sub(C(1))))
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Div(x[0])} },
 		Ref:  func(x []float64) float64 { return math.Log(x[0]) },
+	})
+	Define(Func{
+		Name: "log2", Arity: 1,
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			return f.logBase(x[0], f.log2e, []float64{1, 0})
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Div(x[0].Scale(math.Ln2))} },
+		Ref:  func(x []float64) float64 { return math.Log2(x[0]) },
+	})
+	Define(Func{
+		Name: "log10", Arity: 1,
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			return f.logBase(x[0], pick(f, log10ex32, log10ex64), pick(f, log10of2x32, log10of2x64))
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Div(x[0].Scale(math.Ln10))} },
+		Ref:  func(x []float64) float64 { return math.Log10(x[0]) },
+	})
+	Define(Func{
+		Name: "log1p", Arity: 1,
+		// 1+x = 2ᵉ·(1+d) with e from the rounded sum; then d = 2⁻ᵉ·x + (2⁻ᵉ-1) is x itself for e = 0, and elsewhere the
+		// result is far from 0.
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			u := x[0].Add(C(1))
+			e, _ := f.logParts(u)
+			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u) // low bits: e - bias - 2
+			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25) // 2⁻ᵉ, denormal for the largest x
+			y := logDomain(u, f.natural(e, s.FMA(x[0], s.Sub(C(1)))))
+			return x[0].Eq(C(0)).Select(x[0], y) // keeps -0
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Div(x[0].Add(C(1)))} },
+		Ref:  func(x []float64) float64 { return math.Log1p(x[0]) },
 	})
 }
 
 // Log returns the natural logarithm of x: -Inf at 0, NaN below.
 func (x *Expr) Log() *Expr { return Call("log", x) }
+
+// Log2 returns the logarithm of x to base 2, exact for powers of 2.
+func (x *Expr) Log2() *Expr { return Call("log2", x) }
+
+// Log10 returns the logarithm of x to base 10.
+func (x *Expr) Log10() *Expr { return Call("log10", x) }
+
+// Log1p returns log(1+x), accurate near 0.
+func (x *Expr) Log1p() *Expr { return Call("log1p", x) }

@@ -27,8 +27,14 @@ var nan, inf, negZero = math.NaN(), math.Inf(1), math.Copysign(0, -1)
 var specs = map[string]spec{
 	"exp":     {-745, 709.7, 1, 1, bigExp, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: 0, nan: nan, 1e9: inf, -1e9: 0}},
 	"log":     {1e-310, 1e300, 1, 1.05, bigLog, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, -1e-320: nan}},
-	"tanh":    {-20, 20, 1.5, 1.5, bigTanh, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
-	"sigmoid": {-740, 40, 2, 1.7, bigSigmoid, map[float64]float64{0: 0.5, negZero: 0.5, inf: 1, -inf: 0, nan: nan}},
+	"exp2":    {-1074, 1023.9, 1, 1, bigExp2, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: 0, nan: nan, 1e9: inf, -1e9: 0, 10: 1024, -3: 0.125, 127: 0x1p127, -149: 0x1p-149}},
+	"expm1":   {-50, 709.7, 1.5, 1.5, bigExpm1, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: -1, nan: nan, 1e9: inf, -1e9: -1, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"rsqrt":   {1e-310, 1e300, 1.51, 1.51, bigRsqrt, map[float64]float64{0: inf, negZero: -inf, inf: 0, -inf: nan, nan: nan, 4: 0.5, -1: nan}},
+	"log2":    {1e-310, 1e300, 1.1, 1.1, bigLog2, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 1024: 10, 0x1p-149: -149}},
+	"log10":   {1e-310, 1e300, 1.1, 1.1, bigLog10, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 10: 1, 100: 2, 1000: 3, 1e10: 10}},
+	"log1p":   {-1 + 0x1p-53, 1e300, 1.5, 1.1, bigLog1p, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: nan, nan: nan, -1: -inf, -2: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"tanh":    {-20, 20, 1.6, 1.5, bigTanh, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
+	"sigmoid": {-740, 40, 1.7, 1.7, bigSigmoid, map[float64]float64{0: 0.5, negZero: 0.5, inf: 1, -inf: 0, nan: nan}},
 	"erf":     {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
 }
 
