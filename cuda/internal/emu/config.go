@@ -21,7 +21,7 @@ type Config struct {
 	QueueDepth int   // operations that may be pending before a call runs some of them, default 1024
 
 	Cost    Cost                      // zero fields have defaults
-	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil
+	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil, and must not call the driver
 }
 
 // Defaults of Config.
