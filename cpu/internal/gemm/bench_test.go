@@ -84,7 +84,8 @@ func BenchmarkF32(b *testing.B) {
 		m, n, k int
 		ta, tb  bool
 	}{
-		{"nn", 128, 128, 128, false, false}, {"nn", 256, 256, 256, false, false}, {"nn", 512, 512, 512, false, false},
+		{"nn", 8, 8, 8, false, false}, {"nn", 16, 16, 16, false, false}, {"nn", 32, 32, 32, false, false}, {"nt", 64, 64, 32, false, true},
+		{"nn", 64, 32, 64, false, false}, {"nn", 128, 128, 128, false, false}, {"nn", 256, 256, 256, false, false}, {"nn", 512, 512, 512, false, false},
 		{"nn", 1024, 1024, 1024, false, false}, {"nn", 2048, 2048, 2048, false, false},
 		{"nt", 64, 512, 784, false, true}, {"nn", 64, 784, 512, false, false}, {"tn", 512, 784, 64, true, false},
 		{"nt", 512, 512, 784, false, true}, {"nt", 768, 512, 128, false, true}, {"nt", 64, 10, 512, false, true},

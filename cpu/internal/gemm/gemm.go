@@ -98,7 +98,7 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 }
 
 const (
-	plainWork    = 512    // multiplications up to which packing does not pay
+	plainWork    = 64     // multiplications up to which packing does not pay
 	parallelWork = 250000 // multiplications from which several goroutines pay: some microseconds on one core
 	fewRows      = 4      // rows of A up to which B is read in place, if both are contiguous along k
 )
