@@ -35,9 +35,7 @@ var formats = map[Type]*format{
 var (
 	fmtF16  = formats[F16]
 	fmtBF16 = formats[BF16]
-	fmtTF32 = formats[TF32]
 	fmtF32  = formats[F32]
-	fmtF64  = formats[F64]
 )
 
 // round returns the bits in format f of (-1)^neg · mant · 2^exp, rounded once; sticky says that the exact magnitude is slightly larger.

@@ -59,7 +59,6 @@ type extra struct {
 	hasCnt  bool
 	n       int
 	atom    func(old, b, c uint64) uint64
-	addrSym *variable
 }
 
 // constSlot is a register slot that holds the same value for every lane and every launch, or an address known at launch.

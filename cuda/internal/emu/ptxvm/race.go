@@ -108,7 +108,6 @@ type sharedMemory struct {
 	nwarps  int
 	pend    []int32 // words with a cp.async in flight: thread + 1
 	pendPC  []int32
-	banks   [32]uint32
 }
 
 func (s *sharedMemory) setup(size, nwarps int, usesAsync bool) {

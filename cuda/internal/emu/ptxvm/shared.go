@@ -53,7 +53,7 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 		}
 		for i, ok := range s.init[off : off+total] {
 			if ok == 0 {
-				w.faultAt(UninitialisedMemory, in, l, w.addr[l], "shared byte %s has not been written in this block", w.sharedName(uint64(off+i)+sharedOrigin))
+				w.faultAt(UninitialisedMemory, in, l, w.addr[l], "shared byte %s has not been written in this block so far (a missing store, or a missing barrier after one)", w.sharedName(uint64(off+i)+sharedOrigin))
 			}
 		}
 	}

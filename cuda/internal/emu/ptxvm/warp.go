@@ -41,12 +41,11 @@ type warp struct {
 
 	local, localInit []byte // 32 lanes × Entry.Local
 
-	clocks   // see race.go
-	pending  []asyncCopy
-	groups   [32]uint32 // committed cp.async groups of each lane
-	barrier  int        // the barrier waited for
-	barInst  *inst
-	barValue uint32 // predicate lanes contributed to bar.red
+	clocks  // see race.go
+	pending []asyncCopy
+	groups  [32]uint32 // committed cp.async groups of each lane
+	barrier int        // the barrier waited for
+	barInst *inst
 }
 
 // fault stops the kernel.
