@@ -205,6 +205,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
+	b.origin.Where = nil // whatever it refers to is not the pool's to keep
 	if b.seg == nil {
 		p.recycleLocked(b)
 		return

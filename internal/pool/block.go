@@ -11,10 +11,12 @@ import (
 
 // Origin says what a block is for and who asked. Filling it allocates nothing; text is made only when it is printed.
 type Origin struct {
-	PC    uintptr      // of the call outside the library, as runtime.Callers gives it; 0: not recorded
-	Where fmt.Stringer // says where instead of PC: "at train.go:31", "in the scope opened at train.go:28"; nil: not recorded
-	Op    string       // what made it: "matmul"
-	Scope string       // the scope's name
+	PC uintptr // of the call outside the library, as runtime.Callers gives it; 0: not recorded
+	// Where says where instead of PC: "at train.go:31", "in the scope opened at train.go:28"; nil: not recorded. The pool
+	// holds it until the block is free, so it must not refer to what owns the block: that would never become garbage.
+	Where fmt.Stringer
+	Op    string // what made it: "matmul"
+	Scope string // the scope's name
 	DType string
 	Shape [8]int
 	Dims  int // how much of Shape counts; negative: not a tensor

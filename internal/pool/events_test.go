@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestForeignStreams(t *testing.T) {
@@ -246,6 +247,28 @@ func TestMarker(t *testing.T) {
 	if p.Stats(); d.live[addr][1] != 0 {
 		t.Error("still marked")
 	}
+}
+
+// TestOriginIsLetGo: a free block does not keep alive what its last owner's Where refers to.
+func TestOriginIsLetGo(t *testing.T) {
+	p := New(newFake(0), tiny())
+	gone := make(chan struct{})
+	func() {
+		w := &struct{ place }{"somewhere"}
+		runtime.AddCleanup(w, func(c chan struct{}) { close(c) }, gone)
+		b := must(t, p, 8, 0, Origin{Where: w})
+		p.Free(b, b.Generation())
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-gone:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	t.Error("it is still reachable")
+	runtime.KeepAlive(p)
 }
 
 func TestQueue(t *testing.T) {

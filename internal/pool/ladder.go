@@ -9,13 +9,18 @@ import (
 // costlier steps. It comes back to waiting, up to Options.CollectWait, before it fails.
 const quiet = 2 * time.Millisecond
 
+// collections is how many garbage collections a request may cause. Another one follows only when the last brought memory
+// back that others (on other streams, whose blocks could not be offered to this request) took and may have dropped again:
+// they soon wait behind the ladder, so few are enough.
+const collections = 8
+
 // climb is the ladder: what is tried, in this order, for a request that neither the cache nor the backing could serve.
 //
 //  1. the same once more (another goroutine may have been on the ladder before), with the queue drained;
 //  2. Options.Pressure;
 //  3. where no live block awaits the garbage collector: step 5 first, for a collection would then find only what programs
 //     that free promptly have lost;
-//  4. a garbage collection, and up to Options.CollectWait for its cleanups to queue releases, and for other goroutines to
+//  4. a garbage collection (again, when it helped only others), and up to Options.CollectWait for its cleanups to queue releases, and for other goroutines to
 //     free: those are offered to this request first;
 //  5. waiting for the events of pending blocks; returning unused segments and asking the backing again; a segment of just
 //     the size asked;
@@ -78,16 +83,22 @@ func (p *Pool) stepsLocked(r *request) error {
 	}
 	p.hungry.Store(true)
 	defer p.hungry.Store(false)
-	p.unlocked(p.o.GC)
-	p.stats.Collections++
-	deadline := time.Now().Add(p.o.CollectWait)
-	for _, pause := range []time.Duration{quiet, p.o.CollectWait} {
-		p.awaitLocked(r, deadline, pause)
-		if r.block != nil {
-			return nil
+	for range collections {
+		before := p.stats.QueuedFrees
+		p.unlocked(p.o.GC)
+		p.stats.Collections++
+		deadline := time.Now().Add(p.o.CollectWait)
+		for _, pause := range []time.Duration{quiet, p.o.CollectWait} {
+			p.awaitLocked(r, deadline, pause)
+			if r.block != nil {
+				return nil
+			}
+			if err = p.reclaimLocked(r); r.block != nil || !errors.Is(err, ErrNoMemory) {
+				return err
+			}
 		}
-		if err = p.reclaimLocked(r); r.block != nil || !errors.Is(err, ErrNoMemory) {
-			return err
+		if p.stats.QueuedFrees == before {
+			break
 		}
 	}
 	return err

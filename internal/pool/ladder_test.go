@@ -121,6 +121,31 @@ func TestLadderOrder(t *testing.T) {
 		}
 		must(t, p, 1280, 0)
 	})
+	t.Run("collected memory that others took: collect again", func(t *testing.T) {
+		d := newFake(2 * 1280)
+		o := tiny()
+		o.CollectWait = time.Millisecond
+		rounds := 0
+		var p *Pool
+		var other, own *Block
+		o.GC = func() {
+			switch rounds++; rounds {
+			case 1: // comes back on stream 5, and is taken there at once
+				p.Queue(other, other.Generation())
+				if b := must(t, p, 1280, 5); b.Addr() == 0 {
+					t.Error("not from the cache")
+				}
+			case 2:
+				p.Queue(own, own.Generation())
+			}
+		}
+		p = New(d, o)
+		other, own = must(t, p, 1280, 5, Origin{Collected: true}), must(t, p, 1280, 0, Origin{Collected: true})
+		must(t, p, 1280, 0)
+		if s := p.Stats(); rounds != 2 || s.Collections != 2 || s.Retries != 1 {
+			t.Errorf("%d rounds, %d collections, %d retries", rounds, s.Collections, s.Retries)
+		}
+	})
 	t.Run("no hope: no ladder", func(t *testing.T) {
 		d, p, _ := setup(true)
 		for _, size := range []uint64{3*1280 + 1, 1 << 40, 1<<64 - 1} {

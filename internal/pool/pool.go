@@ -17,6 +17,9 @@
 //   - Memory is not cleared: a fresh segment holds what the Backing gave, a reused block what its last owner left.
 //   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by its owner.
 //
+// The host is no stream: where it writes to blocks itself (pinned staging memory), they belong to a pseudo-stream of its own,
+// whose Record gives an event that is done, and each device copy is a Use.
+//
 // A Backing must not call the pool from its methods, and no lock that they take may be held by a caller of the pool: Record,
 // Done and the Marker methods run under the pool's lock. Alloc, Free, Capacity and Wait run without it.
 package pool
