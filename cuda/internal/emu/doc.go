@@ -22,6 +22,16 @@
 //
 // Each device has a virtual clock, driven by a cost model (Cost) and not by the host's clock: event times are reproducible and say nothing about real speed.
 //
+// # Stricter than hardware
+//
+// Refused here although a driver may let it pass: parameters whose size is not exactly what the kernel declares, copies that overlap or that
+// leave the stream's device other than by MemcpyPeerAsync, and work on memory, pinned memory or modules that were freed while it was pending.
+//
+// # Less than hardware
+//
+// No peer access, managed memory, virtual memory management, clusters, tensor maps or graphs; the attributes say so. Registers are unknown before
+// ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have none either, and a device has 4 multiprocessors.
+//
 // # Meta mode
 //
 // With Config.Meta memory has addresses and a size but no contents: allocations are counted against the limit, kernels are checked and counted
