@@ -1,0 +1,101 @@
+package expr
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A pair is the unevaluated sum hi + lo of two floats, |lo| ≤ ulp(hi).
+type pair struct{ hi, lo *Expr }
+
+// fastSum returns a + b for |a| ≥ |b| or a = 0 (T. J. Dekker: A floating-point technique for extending the available
+// precision, 1971).
+func fastSum(a, b *Expr) pair {
+	s := a.Add(b)
+	return pair{s, a.Sub(s).Add(b)}
+}
+
+// product returns a·b.
+func product(a, b *Expr) pair {
+	p := a.Mul(b)
+	return pair{p, a.FMA(b, p.Neg())}
+}
+
+// times returns p·q but for lo·lo.
+func (p pair) times(q pair) pair {
+	r := product(p.hi, q.hi)
+	return pair{r.hi, p.hi.FMA(q.lo, p.lo.FMA(q.hi, r.lo))}
+}
+
+func constPair(c []float64) pair { return pair{C(c[0]), C(c[1])} }
+
+// log2Pair returns log2 of a positive finite x to about 2^-33 (float32), 2^-64 (float64) of its value:
+// log2(m) = s·(2/ln2 + s²·(2/(3·ln2) + s²·P(s²))), s = (m-1)/(m+1), in pairs but for P.
+func (f format) log2Pair(x *Expr) pair {
+	e, m := f.logParts(x)
+	d := m.Sub(C(1))
+	den := fastSum(C(2), d)
+	inv := C(1).Div(den.hi)
+	s := pair{hi: d.Mul(inv)}
+	s.lo = s.hi.Neg().FMA(den.lo, s.hi.Neg().FMA(den.hi, d)).Mul(inv)
+	z := s.times(s)
+	c0, c1 := constPair(pick(f, twoLog2ex32, twoLog2ex64)), constPair(pick(f, twoThirdsLog2ex32, twoThirdsLog2ex64))
+	r := fastSum(c1.hi, z.hi.Mul(poly(z.hi, pick(f, powCoef32, powCoef64))))
+	r.lo = r.lo.Add(c1.lo)
+	t := z.times(r)
+	w := fastSum(c0.hi, t.hi)
+	w.lo = w.lo.Add(t.lo.Add(c0.lo))
+	l := s.times(w)
+	sum := fastSum(e, l.hi)
+	return pair{sum.hi, sum.lo.Add(l.lo)}
+}
+
+// pow returns xʸ with the special values of C99's annex F.
+func (f format) pow(x, y *Expr) *Expr {
+	a := x.Abs()
+	finite := a.Lt(C(math.Inf(1)))
+	l := f.log2Pair(a)
+	l.hi = a.Eq(C(0)).Select(C(math.Inf(-1)), finite.Select(l.hi, a))
+	p := product(y, l.hi)
+	p.lo = p.hi.Abs().Lt(C(4096)).Select(y.FMA(l.lo, p.lo), C(0))
+	r := f.exp2(p.hi.Max(C(pick(f, -160.0, -1100))).Min(C(pick(f, 140.0, 1100))), p.lo)
+
+	h := y.Scale(0.5)
+	whole := y.Trunc().Eq(y)
+	odd := whole.And(h.Trunc().Ne(h))
+	sign := odd.Select(x.Bitcast(f.u).And(f.signBit()), f.word(0))
+	r = r.Bitcast(f.u).Or(sign).Bitcast(f.t)
+	r = x.Lt(C(0)).And(finite).And(whole.Not()).Select(C(math.NaN()), r)
+	one := y.Eq(C(0)).Or(x.Eq(C(1))).Or(x.Eq(C(-1)).And(y.Abs().Eq(C(math.Inf(1)))))
+	return one.Select(C(1), r)
+}
+
+// powRef is math.Pow, kept away from denormal bases, for which Go 1.26 has it wrong: Pow(5e-324, 0.25) is 1e-77 there, not
+// 2^-268.5.
+func powRef(x []float64) float64 {
+	if a := math.Abs(x[0]); a > 0 && a < 0x1p-1022 {
+		return math.Pow(math.Ldexp(x[0], 60), x[1]) * math.Exp2(-60*x[1])
+	}
+	return math.Pow(x[0], x[1])
+}
+
+func init() {
+	Define(Func{
+		Name: "pow", Arity: 2,
+		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).pow(x[0], x[1]) },
+		Diff: func(x []*Expr, y *Expr) []*Expr {
+			base, exponent := x[0], x[1]
+			zero := C(0)
+			return []*Expr{
+				exponent.Eq(zero).Select(zero, exponent.Mul(base.Pow(exponent.Sub(C(1))))),
+				base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log())),
+			}
+		},
+		Ref: powRef,
+	})
+}
+
+// Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN; NaN for negative x and a y that is no integer.
+// The derivative by y is 0 where x = 0 and y ≥ 0, by x where y = 0, as in torch.
+func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
