@@ -80,5 +80,5 @@ func Example() {
 	// Output:
 	// [0 2 4 6 8]
 	// true true
-	// out-of-bounds access at line 12 by thread 128
+	// out-of-bounds access at line 13 by thread 128
 }
