@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -308,4 +310,26 @@ func TestModuleAndLink(t *testing.T) {
 	if _, err := d.ModuleLoadData(cubin, JITOptions{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCallsFromManyGoroutines: calls neither mix up their blocks nor trip over a moving stack or a running collection.
+func TestCallsFromManyGoroutines(t *testing.T) {
+	var api API = &driver{fn: symbols{launchKernel: libcAbs(t)}}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 5000 {
+				code := Result(1 + (g*5000+i)%1000)
+				err := api.LaunchKernel(Function(code), Dim3{1, 1, 1}, Dim3{1, 1, 1}, 0, 0, []byte{1, 2, 3})
+				if !errors.Is(err, code) {
+					t.Errorf("goroutine %d: got %v, want %d", g, err, code)
+					return
+				}
+				if i%1000 == 0 {
+					runtime.GC()
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
