@@ -86,6 +86,10 @@ func load(d *decoder) {
 		}
 	}
 	x.typ, x.size, x.n = t, t.Size(), n
+	x.whole = x.ext == 0
+	for _, s := range x.vec {
+		x.whole = x.whole && s >= 0
+	}
 	d.in.a, x.off, x.space = d.mem(a[1], x.space)
 	if d.base == "ldu" && x.space != spGlobal && x.space != spGeneric {
 		d.fail("%s needs .global", d.stmt.op)

@@ -238,26 +238,27 @@ func toInt(x float64, t Type, mode rounding) uint64 {
 	case rp:
 		x = math.Ceil(x)
 	}
-	n := t.bits()
+	m := t.mask()
 	if t.signed() {
-		hi := math.Ldexp(1, n-1)
+		hi := float64(m>>1) + 1 // exact: for 64 bits the sum rounds to 2^63 either way
 		switch {
 		case x >= hi:
-			return t.mask() >> 1
+			return m >> 1
 		case x <= -hi:
-			return t.mask()>>1 + 1
+			return m>>1 + 1
 		}
-		return uint64(int64(x)) & t.mask()
+		return uint64(int64(x)) & m
 	}
 	switch {
 	case x <= 0:
 		return 0
-	case x >= math.Ldexp(1, n):
-		return t.mask()
 	case x >= 0x1p63:
+		if m>>63 == 0 || x >= 0x1p64 {
+			return m
+		}
 		return uint64(int64(x-0x1p63)) | 1<<63
 	}
-	return uint64(int64(x))
+	return min(uint64(int64(x)), m)
 }
 
 // roundIntegral rounds to an integral value in the format's own type.

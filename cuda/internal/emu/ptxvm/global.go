@@ -82,23 +82,28 @@ func (w *warp) coalesce(m uint32, total int) {
 	var seen [64]uint64
 	n := 0
 	last := ^uint64(0)
+	top := uint64(0)
 	for rest := m; rest != 0; rest &= rest - 1 {
-		s := w.addr[bits.TrailingZeros32(rest)] >> 5
+		s := w.addr[bits.TrailingZeros32(rest)&31] >> 5
 		if s == last {
 			continue
 		}
 		last = s
-		known := false
-		for i := n - 1; i >= 0; i-- {
-			if seen[i] == s {
-				known = true
-				break
+		if s <= top { // not rising: the sector may be known
+			known := false
+			for _, v := range seen[:n] {
+				if v == s {
+					known = true
+					break
+				}
+			}
+			if known {
+				continue
 			}
 		}
-		if !known {
-			seen[n] = s
-			n++
-		}
+		top = max(top, s)
+		seen[n&63] = s
+		n++
 	}
 	st := &w.cta.stats
 	bytes := int64(bits.OnesCount32(m)) * int64(total)
@@ -138,6 +143,14 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		r, off := w.globalSpan(in, l, total, shReady)
+		if b := r.data[off:]; x.n == 4 && x.size == 4 && x.whole {
+			_ = b[15]
+			w.r[x.vec[0]][l] = uint64(binary.LittleEndian.Uint32(b))
+			w.r[x.vec[1]][l] = uint64(binary.LittleEndian.Uint32(b[4:]))
+			w.r[x.vec[2]][l] = uint64(binary.LittleEndian.Uint32(b[8:]))
+			w.r[x.vec[3]][l] = uint64(binary.LittleEndian.Uint32(b[12:]))
+			continue
+		}
 		for k := range x.n {
 			w.land(x, k, l, get(r.data[off:], x.size))
 			off += uint64(x.size)
@@ -152,6 +165,29 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	total := x.size * x.n
 	w.cta.stats.GlobalStores++
 	w.coalesce(m, total)
+	if x.n == 1 && x.size == 4 {
+		v := &w.r[x.vec[0]]
+		for rest := m; rest != 0; rest &= rest - 1 {
+			l := bits.TrailingZeros32(rest)
+			a := w.addr[l&31]
+			r := w.last
+			if r != nil && r.shadow != nil && a&3 == 0 {
+				if off := a - r.base; off < uint64(len(r.data)) && off+4 <= uint64(len(r.data)) && off+4 <= uint64(len(r.shadow)) {
+					if sh := r.shadow[off : off+4]; binary.LittleEndian.Uint32(sh)&0x01010101 == 0x01010101 {
+						binary.LittleEndian.PutUint32(sh, ready64&0xffffffff)
+						binary.LittleEndian.PutUint32(r.data[off:off+4], uint32(v[l&31]))
+						continue
+					}
+				}
+			}
+			r, off := w.globalSpan(in, l, 4, shAddressable)
+			if r.shadow != nil {
+				shadowSet(r.shadow[off:], 4)
+			}
+			binary.LittleEndian.PutUint32(r.data[off:], uint32(v[l&31]))
+		}
+		return
+	}
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		r, off := w.globalSpan(in, l, total, shAddressable)

@@ -232,6 +232,37 @@ func (s *sharedMemory) splitWord(i int) {
 	s.split[i] = true
 }
 
+// readQuick records a read by several lanes of one word where that needs no search: the last write is ordered before the whole warp, and the
+// only readers since are this warp's in its current epoch. It reports whether it could.
+func (w *warp) readQuick(c *cell, lanes uint32, pc int32, k accessKind) bool {
+	if c.w.pc != 0 {
+		if int(c.w.warp) != w.self {
+			if c.w.epoch > w.vc[c.w.warp] {
+				return false
+			}
+		} else if c.w.epoch > w.base && c.w.lanes != lanes {
+			return false
+		}
+	}
+	r := &c.r
+	if c.many != 0 {
+		r = w.cta.shared.reader(c, w.id)
+	} else if r.pc != 0 && int(r.warp) != w.self {
+		return false
+	}
+	e := w.vc[w.self]
+	if r.pc == 0 || r.epoch != e {
+		*r = access{epoch: e, lanes: lanes, pc: pc, warp: uint16(w.self), kind: k}
+		return true
+	}
+	r.lanes |= lanes
+	r.pc = pc
+	if k == plain {
+		r.kind = plain
+	}
+	return true
+}
+
 // trackRead checks and records a read of size bytes at off.
 func (w *warp) trackRead(in *inst, lane, off, size int, pc int32, k accessKind) {
 	s := &w.cta.shared

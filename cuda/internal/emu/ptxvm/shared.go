@@ -1,6 +1,7 @@
 package ptxvm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 )
@@ -88,6 +89,9 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	w.cta.stats.SharedLoads++
 	w.conflicts(m, total)
 	pc, k := w.pc+1, kindOf(x)
+	if x.n == 1 && x.size == 4 && x.whole {
+		m = w.loadWords(in, m, pc, k)
+	}
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		off := w.sharedSpan(in, l, total)
@@ -98,6 +102,39 @@ func (w *warp) loadShared(in *inst, m uint32) {
 		}
 	}
 	w.landed(x, m)
+}
+
+// loadWords is the quick way for one 32-bit word a lane. It handles runs of lanes with one address together and returns the lanes that need the full checks.
+func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
+	s := &w.cta.shared
+	d := &w.r[in.x.vec[0]]
+	n := uint64(len(s.data))
+	for rest := m; rest != 0; {
+		l := bits.TrailingZeros32(rest)
+		a := w.addr[l&31]
+		run := uint32(1) << l
+		rest &= rest - 1
+		for rest != 0 {
+			j := bits.TrailingZeros32(rest)
+			if w.addr[j&31] != a {
+				break
+			}
+			run |= 1 << j
+			rest &= rest - 1
+		}
+		off := a - sharedOrigin
+		if off >= n || off+4 > n || off&3 != 0 || binary.LittleEndian.Uint32(s.init[off:]) != 0x01010101 ||
+			s.split[off>>2] || s.pend != nil && s.pend[off>>2] != 0 || !w.readQuick(&s.cells[off>>2], run, pc, k) {
+			left |= run
+			continue
+		}
+		v := uint64(binary.LittleEndian.Uint32(s.data[off:]))
+		for ; run != 0; run &= run - 1 {
+			d[bits.TrailingZeros32(run)&31] = v
+		}
+	}
+	w.wm[in.x.vec[0]] |= m &^ left
+	return left
 }
 
 func (w *warp) storeShared(in *inst, m uint32) {
