@@ -154,3 +154,56 @@ func bigLog1p(x *big.Float) *big.Float {
 func bigRsqrt(x *big.Float) *big.Float {
 	return bigDiv(bf(1), new(big.Float).SetPrec(bigPrec).Sqrt(x))
 }
+
+// trigPi is π to enough bits for the reduction of any float64.
+var trigPi = func() *big.Float {
+	series := func(d int64) *big.Float { // atan(1/d)
+		x := new(big.Float).SetPrec(1500).Quo(new(big.Float).SetPrec(1500).SetInt64(1), new(big.Float).SetInt64(d))
+		z := new(big.Float).SetPrec(1500).Mul(x, x)
+		sum, t := new(big.Float).SetPrec(1500), new(big.Float).SetPrec(1500).Set(x)
+		for n := int64(1); t.MantExp(nil) > -1500; n += 2 {
+			sum.Add(sum, new(big.Float).SetPrec(1500).Quo(t, new(big.Float).SetInt64(n)))
+			t.Mul(t, z).Neg(t)
+		}
+		return sum
+	}
+	a := new(big.Float).SetPrec(1500).Mul(big.NewFloat(4), series(5))
+	a.Sub(a, series(239))
+	return a.Mul(a, big.NewFloat(4))
+}()
+
+// bigSinCos subtracts a multiple of π/2 and sums the Taylor series of e^(ir).
+func bigSinCos(x *big.Float) (sin, cos *big.Float) {
+	half := new(big.Float).SetPrec(1500).Quo(trigPi, big.NewFloat(2))
+	q := new(big.Float).SetPrec(1500).Quo(x, half)
+	q.Add(q, big.NewFloat(0.5))
+	k, _ := q.Int(nil)
+	if q.Sign() < 0 {
+		k.Sub(k, big.NewInt(1))
+	}
+	r := new(big.Float).SetPrec(1500).SetInt(k)
+	r.Mul(r, half).Sub(x, r)
+	r.SetPrec(bigPrec)
+	var part [4]*big.Float
+	for i := range part {
+		part[i] = bf(0)
+	}
+	term := bf(1)
+	for n := 0; n < 4 || !tiny(term, part[0]) || !tiny(term, part[1]); n++ {
+		part[n%4] = bigAdd(part[n%4], term)
+		term = bigDiv(bigMul(term, r), bf(float64(n+1)))
+	}
+	s, c := bigSub(part[1], part[3]), bigSub(part[0], part[2])
+	switch new(big.Int).And(k, big.NewInt(3)).Int64() {
+	case 1:
+		s, c = c, bigNeg(s)
+	case 2:
+		s, c = bigNeg(s), bigNeg(c)
+	case 3:
+		s, c = bigNeg(c), s
+	}
+	return s, c
+}
+
+func bigSin(x *big.Float) *big.Float { s, _ := bigSinCos(x); return s }
+func bigCos(x *big.Float) *big.Float { _, c := bigSinCos(x); return c }

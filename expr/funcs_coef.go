@@ -237,3 +237,26 @@ var (
 
 // twoOverPi32 is 2/π·2²³ as a fixed-point number of seven words, the highest first.
 var twoOverPi32 = []uint64{0x00517cc1, 0xb727220a, 0x94fe13ab, 0xe8fa9a6e, 0xe06db14a, 0xcc9e21c8, 0x20ff28b1}
+
+// twoOverPi64 is 2/π·2⁴⁰ as a fixed-point number of nineteen words.
+var twoOverPi64 = []uint64{
+	0x000000a2f9836e4e,
+	0x441529fc2757d1f5,
+	0x34ddc0db6295993c,
+	0x439041fe5163abde,
+	0xbbc561b7246e3a42,
+	0x4dd2e006492eea09,
+	0xd1921cfe1deb1cb1,
+	0x29a73ee88235f52e,
+	0xbb4484e99c7026b4,
+	0x5f7e413991d63983,
+	0x5339f49c845f8bbd,
+	0xf9283b1ff897ffde,
+	0x05980fef2f118b5a,
+	0x0a6d1f6d367ecf27,
+	0xcb09b74f463f669e,
+	0x5fea2d7527bac7eb,
+	0xe5f17b3d0739f78a,
+	0x5292ea6bfb5fb11f,
+	0x8d5d0856033046fc,
+}

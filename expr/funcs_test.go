@@ -33,6 +33,8 @@ var specs = map[string]spec{
 	"log2":    {1e-310, 1e300, 1.1, 1.1, bigLog2, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 1024: 10, 0x1p-149: -149}},
 	"log10":   {1e-310, 1e300, 1.1, 1.1, bigLog10, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 10: 1, 100: 2, 1000: 3, 1e10: 10}},
 	"log1p":   {-1 + 0x1p-53, 1e300, 1.5, 1.1, bigLog1p, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: nan, nan: nan, -1: -inf, -2: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"sin":     {-math.MaxFloat64, math.MaxFloat64, 1, 1, bigSin, map[float64]float64{0: 0, negZero: negZero, inf: nan, -inf: nan, nan: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"cos":     {-math.MaxFloat64, math.MaxFloat64, 1, 1, bigCos, map[float64]float64{0: 1, negZero: 1, inf: nan, -inf: nan, nan: nan, 0x1p-149: 1}},
 	"tanh":    {-20, 20, 1.6, 1.5, bigTanh, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
 	"sigmoid": {-740, 40, 1.7, 1.7, bigSigmoid, map[float64]float64{0: 0.5, negZero: 0.5, inf: 1, -inf: 0, nan: nan}},
 	"erf":     {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
@@ -171,7 +173,8 @@ func TestFloat64Accuracy(t *testing.T) {
 			var x float64
 			switch i % 4 {
 			case 0:
-				x = s.lo + (s.hi-s.lo)*r.Float64()
+				u := r.Float64()
+				x = s.lo*(1-u) + s.hi*u
 			case 1:
 				x = (r.Float64()*2 - 1) * 3
 			case 2:
