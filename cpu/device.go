@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
@@ -30,6 +31,7 @@ type Device struct {
 	pool *pool.Pool
 	main stream
 	next atomic.Uint64 // the last stream's number
+	par  gemm.Parallel // the crew, as package gemm calls it
 }
 
 var _ device.Device = (*Device)(nil)
@@ -37,6 +39,7 @@ var _ device.Device = (*Device)(nil)
 func newDevice(workers int) *Device {
 	d := &Device{crew: newCrew(workers)}
 	d.main.dev = d
+	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, calls(f)) }
 	d.pool = pool.New(&d.mem, pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1})
 	return d
 }

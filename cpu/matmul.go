@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
-// MatMul computes out[b] = a[b]·b[b]; see [device.Device]. Bool is the product over "or" and "and".
+// MatMul computes out[b] = a[b]·b[b]; see [device.Device]. 16-bit floats are converted to float32, multiplied there and
+// rounded once. Bool is the product over "or" and "and".
 func (d *Device) MatMul(_ device.Stream, out, a, b device.View) error {
 	if err := d.checkMatMul(&out, &a, &b); err != nil {
 		return err
@@ -17,10 +19,16 @@ func (d *Device) MatMul(_ device.Stream, out, a, b device.View) error {
 	if out.Size() == 0 {
 		return nil
 	}
-	m := &product{out: out, a: a, b: b}
-	rows := out.Shape.At(0) * out.Shape.At(1)
-	grain := max(1, inlineWork/max(1, out.Shape.At(2)*a.Shape.At(2)))
-	d.crew.parallel(rows, grain, m)
+	switch {
+	case out.Type == dtype.F32 || out.Type == dtype.F64:
+		d.floatProduct(&out, &a, &b)
+	case out.Type.IsHalf():
+		return d.halfProduct(&out, &a, &b)
+	default:
+		m := &product{out: out, a: a, b: b}
+		rows := out.Shape.At(0) * out.Shape.At(1)
+		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*a.Shape.At(2))), m)
+	}
 	return nil
 }
 
@@ -28,21 +36,21 @@ func (d *Device) checkMatMul(out, a, b *device.View) error {
 	if err := d.checkOut("matmul", "out", out); err != nil {
 		return err
 	}
-	if err := d.checkIn("matmul", "a", a); err != nil {
-		return err
-	}
-	if err := d.checkIn("matmul", "b", b); err != nil {
-		return err
-	}
-	for _, v := range []struct {
-		arg string
-		*device.View
-	}{{"out", out}, {"a", a}, {"b", b}} {
+	for i, v := range [...]*device.View{a, b, out} {
+		name := [...]string{"a", "b", "out"}[i]
+		if err := d.checkIn("matmul", name, v); err != nil {
+			return err
+		}
 		if v.Shape.Rank() != 3 {
-			return &ViewError{"matmul", v.arg, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)}
+			return &ViewError{"matmul", name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)}
 		}
 		if v.Type != out.Type {
-			return &ViewError{"matmul", v.arg, fmt.Sprintf("%v, but out is %v", v.Type, out.Type)}
+			return &ViewError{"matmul", name, fmt.Sprintf("%v, but out is %v", v.Type, out.Type)}
+		}
+		for k := range 3 {
+			if v.Strides.At(k) < 0 {
+				return &ViewError{"matmul", name, fmt.Sprintf("negative strides %v", v.Strides)}
+			}
 		}
 	}
 	s := out.Shape
@@ -52,7 +60,128 @@ func (d *Device) checkMatMul(out, a, b *device.View) error {
 	return nil
 }
 
-// product computes rows of a product, numbered through the batch, in the plain order of k.
+// smallProduct is the number of multiplications of one matrix below which the workers share out whole matrices of a batch.
+const smallProduct = 1 << 20
+
+// floatProduct multiplies float32 or float64 matrices.
+func (d *Device) floatProduct(out, a, b *device.View) {
+	foldBatch(out, a, b)
+	batch := out.Shape.At(0)
+	f := &products{d: d, out: *out, a: *a, b: *b, par: d.par}
+	work := out.Shape.At(1) * out.Shape.At(2) * a.Shape.At(2)
+	if batch == 1 || d.crew.size == 1 || work > smallProduct && batch < 4*d.crew.size {
+		f.run(0, batch)
+		return
+	}
+	f.par = gemm.Serial
+	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), f)
+}
+
+// foldBatch makes rows of a batch whose second operand is one matrix, where a and out allow it.
+func foldBatch(out, a, b *device.View) {
+	n := out.Shape.At(0)
+	rows := out.Shape.At(1)
+	if n == 1 || b.Strides.At(0) != 0 || a.Strides.At(0) != rows*a.Strides.At(1) || out.Strides.At(0) != rows*out.Strides.At(1) {
+		return
+	}
+	merge := func(v *device.View, rows int) {
+		v.Shape = v.Shape.With(0, 1).With(1, rows)
+	}
+	merge(out, n*rows)
+	merge(a, n*rows)
+	b.Shape = b.Shape.With(0, 1)
+}
+
+// products is a batch of float products.
+type products struct {
+	d         *Device
+	out, a, b device.View
+	par       gemm.Parallel
+}
+
+// run multiplies the matrices lo … hi-1 of the batch.
+func (f *products) run(lo, hi int) {
+	m, n, k := f.out.Shape.At(1), f.out.Shape.At(2), f.a.Shape.At(2)
+	for i := lo; i < hi; i++ {
+		if f.out.Type == dtype.F64 {
+			gemm.F64(f.par, m, n, k, matrix[float64](&f.a, i), f.a.Strides.At(1), f.a.Strides.At(2),
+				matrix[float64](&f.b, i), f.b.Strides.At(1), f.b.Strides.At(2),
+				matrix[float64](&f.out, i), f.out.Strides.At(1), f.out.Strides.At(2), false)
+			continue
+		}
+		gemm.F32(f.par, m, n, k, matrix[float32](&f.a, i), f.a.Strides.At(1), f.a.Strides.At(2),
+			matrix[float32](&f.b, i), f.b.Strides.At(1), f.b.Strides.At(2),
+			matrix[float32](&f.out, i), f.out.Strides.At(1), f.out.Strides.At(2), false)
+	}
+}
+
+// matrix returns the elements that matrix i of a batch spans.
+func matrix[T float32 | float64](v *device.View, i int) []T {
+	rows, cols := v.Shape.At(1), v.Shape.At(2)
+	if rows == 0 || cols == 0 {
+		return nil
+	}
+	span := (rows-1)*v.Strides.At(1) + (cols-1)*v.Strides.At(2) + 1
+	return at[T](unsafe.Add(pointer(v), i*v.Strides.At(0)*v.Type.Size()), span)
+}
+
+// halfProduct multiplies 16-bit floats through float32.
+func (d *Device) halfProduct(out, a, b *device.View) error {
+	o32, err := d.temporary(dtype.F32, out.Shape)
+	if err != nil {
+		return err
+	}
+	defer o32.Buf.Free()
+	a32, err := d.widened(a)
+	if err != nil {
+		return err
+	}
+	defer a32.Buf.Free()
+	b32, err := d.widened(b)
+	if err != nil {
+		return err
+	}
+	defer b32.Buf.Free()
+	wide := o32
+	d.floatProduct(&wide, &a32, &b32)
+	return d.Map(nil, castProgram(out.Type, dtype.F32), []device.View{*out}, []device.View{o32}, nil)
+}
+
+// temporary allocates a contiguous view.
+func (d *Device) temporary(t dtype.Type, s shape.Dims) (device.View, error) {
+	buf, err := d.Alloc(s.Size()*t.Size(), nil, device.Origin{Op: "cpu temporary", Shape: s, Type: t})
+	return device.View{Buf: buf, Type: t, Layout: shape.Dense(s)}, err
+}
+
+// widened returns a float32 copy of a batch of matrices in which the inner distance that is 1 stays 1; a batch that repeats
+// one matrix still does.
+func (d *Device) widened(v *device.View) (device.View, error) {
+	src := *v
+	if v.Strides.At(0) == 0 {
+		src.Shape = src.Shape.With(0, 1)
+	}
+	flip := src.Strides.At(1) == 1 && src.Strides.At(2) != 1
+	if flip {
+		src.Layout = src.Transpose(1, 2)
+	}
+	w, err := d.temporary(dtype.F32, src.Shape)
+	if err != nil {
+		return w, err
+	}
+	if err := d.Map(nil, castProgram(dtype.F32, v.Type), []device.View{w}, []device.View{src}, nil); err != nil {
+		w.Buf.Free()
+		return w, err
+	}
+	if flip {
+		w.Layout = w.Transpose(1, 2)
+	}
+	if v.Strides.At(0) == 0 {
+		w.Shape, w.Strides = w.Shape.With(0, v.Shape.At(0)), w.Strides.With(0, 0)
+	}
+	return w, nil
+}
+
+// product computes rows of an integer product, numbered through the batch.
 type product struct{ out, a, b device.View }
 
 func (m *product) run(lo, hi int) {
@@ -66,58 +195,44 @@ func (m *product) run(lo, hi int) {
 		o, a, b := step(&m.out, i, j), step(&m.a, i, j), step(&m.b, i, 0)
 		so, sa, sk, sn := m.out.Strides.At(2), m.a.Strides.At(2), m.b.Strides.At(1), m.b.Strides.At(2)
 		switch m.out.Type {
-		case dtype.F32:
-			dotRow[float32](o, a, b, so, sa, sk, sn, n, k)
-		case dtype.F64:
-			dotRow[float64](o, a, b, so, sa, sk, sn, n, k)
 		case dtype.I64:
-			dotRow[int64](o, a, b, so, sa, sk, sn, n, k)
+			productRow[int64](o, a, b, so, sa, sk, sn, n, k)
 		case dtype.I32:
-			dotRow[int32](o, a, b, so, sa, sk, sn, n, k)
+			productRow[int32](o, a, b, so, sa, sk, sn, n, k)
 		case dtype.I16:
-			dotRow[int16](o, a, b, so, sa, sk, sn, n, k)
+			productRow[int16](o, a, b, so, sa, sk, sn, n, k)
 		case dtype.I8, dtype.U8:
-			dotRow[uint8](o, a, b, so, sa, sk, sn, n, k)
+			productRow[uint8](o, a, b, so, sa, sk, sn, n, k)
 		case dtype.Bool:
 			for c := range n {
-				var any uint8
+				var some uint8
 				for t := range k {
-					any |= *(*uint8)(unsafe.Add(a, t*sa)) & *(*uint8)(unsafe.Add(b, t*sk+c*sn))
+					some |= *(*uint8)(unsafe.Add(a, t*sa)) & *(*uint8)(unsafe.Add(b, t*sk+c*sn))
 				}
-				*(*uint8)(unsafe.Add(o, c*so)) = any
-			}
-		default:
-			half := m.out.Type
-			var x, y [1]float32
-			var q [1]uint16
-			load := func(dst []float32, p unsafe.Pointer) {
-				loads[half](unsafe.Pointer(&dst[0]), p, nil, nil, 1)
-			}
-			for c := range n {
-				var sum float32
-				for t := range k {
-					load(x[:], unsafe.Add(a, 2*t*sa))
-					load(y[:], unsafe.Add(b, 2*(t*sk+c*sn)))
-					sum += float32(x[0] * y[0])
-				}
-				if x[0] = sum; half == dtype.F16 {
-					asm.CvtF32ToF16(q[:], x[:])
-				} else {
-					asm.CvtF32ToBF16(q[:], x[:])
-				}
-				*(*uint16)(unsafe.Add(o, 2*c*so)) = q[0]
+				*(*uint8)(unsafe.Add(o, c*so)) = some
 			}
 		}
 	}
 }
 
-// dotRow computes n elements of a row of the product.
-func dotRow[T float32 | float64 | int64 | int32 | int16 | uint8](o, a, b unsafe.Pointer, so, sa, sk, sn, n, k int) {
+// productRow computes n elements of a row of the product; integers wrap, so the order does not matter.
+func productRow[T int64 | int32 | int16 | uint8](o, a, b unsafe.Pointer, so, sa, sk, sn, n, k int) {
 	sz := int(unsafe.Sizeof(*new(T)))
+	if so == 1 && sn == 1 && n > 1 {
+		row := at[T](o, n)
+		clear(row)
+		for t := range k {
+			x := *(*T)(unsafe.Add(a, t*sa*sz))
+			for c, y := range at[T](unsafe.Add(b, t*sk*sz), n) {
+				row[c] += x * y
+			}
+		}
+		return
+	}
 	for c := range n {
 		var sum T
 		for t := range k {
-			sum += T(*(*T)(unsafe.Add(a, t*sa*sz)) * *(*T)(unsafe.Add(b, (t*sk+c*sn)*sz)))
+			sum += *(*T)(unsafe.Add(a, t*sa*sz)) * *(*T)(unsafe.Add(b, (t*sk+c*sn)*sz))
 		}
 		*(*T)(unsafe.Add(o, c*so*sz)) = sum
 	}

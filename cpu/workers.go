@@ -1,13 +1,21 @@
 package cpu
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
 // A task is work on a range of units; ranges of one parallel call are disjoint and may run at once.
 type task interface{ run(lo, hi int) }
+
+// calls is a task of a function of one unit.
+type calls func(i int)
+
+func (f calls) run(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		f(i)
+	}
+}
 
 // A crew is the set of workers that share the units of a parallel call with the goroutine that makes it. They are started
 // once; a call makes no goroutine. The caller always takes part and waits only for units that a worker has begun, so nested
@@ -119,6 +127,3 @@ func (j *job) runOne(lo, hi int) {
 		j.t.run(lo, hi)
 	}
 }
-
-// defaultCrew serves the device that the registry opens.
-var defaultCrew = sync.OnceValue(func() *crew { return newCrew(runtime.GOMAXPROCS(0)) })

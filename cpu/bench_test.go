@@ -1,0 +1,143 @@
+package cpu
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// newView allocates a contiguous float32 view with small values in it.
+func newView(tb testing.TB, d *Device, t dtype.Type, s ...int) device.View {
+	tb.Helper()
+	dims := shape.Of(s...)
+	b, err := d.Alloc(dims.Size()*t.Size(), nil, device.Origin{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(b.Free)
+	h := b.Host()
+	for i := range h {
+		h[i] = 0
+	}
+	v := device.View{Buf: b, Type: t, Layout: shape.Dense(dims)}
+	if t == dtype.F32 {
+		for i, x := range at[float32](pointer(&v), max(dims.Size(), 1))[:dims.Size()] {
+			_ = x
+			at[float32](pointer(&v), dims.Size())[i] = float32(i%17)*0.25 - 2
+		}
+	}
+	return v
+}
+
+// rate reports GB/s of bytes moved each iteration.
+func rate(b *testing.B, bytes int) {
+	b.ReportMetric(float64(bytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N), "µs/op")
+}
+
+func must(tb testing.TB, err error) {
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+var addProgram = expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(1))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
+
+func unaryProgram(e *expr.Expr) *expr.Program {
+	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+}
+
+// The copy bandwidth of the same run is what the others are to be compared with: "copy" at the same size.
+func BenchmarkMap(b *testing.B) {
+	d := Get()
+	x := expr.X(0)
+	gelu := x.Mul(expr.C(0.5)).Mul(expr.Call("erf", x.Mul(expr.C(0.7071067811865476))).Add(expr.C(1)))
+	for _, n := range []int{16, 1 << 10, 1 << 16, 1 << 20, 1 << 24} {
+		u, v, w := newView(b, d, dtype.F32, n), newView(b, d, dtype.F32, n), newView(b, d, dtype.F32, n)
+		run := func(name string, p *expr.Program, bytes int, ins ...device.View) {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				outs := []device.View{w}
+				for b.Loop() {
+					must(b, d.Map(nil, p, outs, ins, nil))
+				}
+				rate(b, n*bytes)
+			})
+		}
+		run("copy", castProgram(dtype.F32, dtype.F32), 8, u)
+		run("add", addProgram, 12, u, v)
+		run("relu", unaryProgram(x.Max(expr.C(0))), 8, u)
+		run("exp", unaryProgram(expr.Call("exp", x)), 8, u)
+		run("tanh", unaryProgram(expr.Call("tanh", x)), 8, u)
+		run("gelu", unaryProgram(gelu), 8, u)
+	}
+}
+
+func BenchmarkReduce(b *testing.B) {
+	d := Get()
+	const n = 4096
+	x := newView(b, d, dtype.F32, n, n)
+	w := newView(b, d, dtype.F32, n, n)
+	b.Run("copy", func(b *testing.B) {
+		for b.Loop() {
+			must(b, d.Map(nil, castProgram(dtype.F32, dtype.F32), []device.View{w}, []device.View{x}, nil))
+		}
+		rate(b, 8*n*n)
+	})
+	for _, k := range []device.ReduceKind{device.Sum, device.Max, device.ArgMax} {
+		for _, c := range []struct {
+			name string
+			s    []int
+		}{{"full", []int{1, 1}}, {"dim0", []int{1, n}}, {"dim1", []int{n, 1}}} {
+			t := dtype.F32
+			if k == device.ArgMax {
+				t = dtype.I64
+			}
+			out := newView(b, d, t, c.s...)
+			b.Run(k.String()+"/"+c.name, func(b *testing.B) {
+				b.ReportAllocs()
+				r := &device.Reduction{Kind: k, Map: castProgram(dtype.F32, dtype.F32)}
+				ins := []device.View{x}
+				for b.Loop() {
+					must(b, d.Reduce(nil, r, out, ins, nil))
+				}
+				rate(b, 4*n*n)
+			})
+		}
+	}
+}
+
+func BenchmarkLayouts(b *testing.B) {
+	d := Get()
+	const n = 4096
+	x, w := newView(b, d, dtype.F32, n, n), newView(b, d, dtype.F32, n, n)
+	row, col := newView(b, d, dtype.F32, 1, n), newView(b, d, dtype.F32, n, 1)
+	row.Layout, _ = row.Expand(x.Shape)
+	col.Layout, _ = col.Expand(x.Shape)
+	xt := x
+	xt.Layout = x.Transpose(0, 1)
+	for _, c := range []struct {
+		name  string
+		p     *expr.Program
+		bytes int
+		ins   []device.View
+	}{
+		{"copy", castProgram(dtype.F32, dtype.F32), 8, []device.View{x}},
+		{"transposed copy", castProgram(dtype.F32, dtype.F32), 8, []device.View{xt}},
+		{"transposed add", addProgram, 12, []device.View{xt, x}},
+		{"add row", addProgram, 8, []device.View{x, row}},
+		{"add column", addProgram, 8, []device.View{x, col}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				must(b, d.Map(nil, c.p, []device.View{w}, c.ins, nil))
+			}
+			rate(b, c.bytes*n*n)
+		})
+	}
+}
