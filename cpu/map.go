@@ -42,10 +42,7 @@ func byStride(order []int, v *device.View) []int {
 
 // mapAll runs a binding over all of its elements.
 func (d *Device) mapAll(b *binding) {
-	b.whole = b.dims[b.rank-1]
-	if b.rank == 1 || b.whole < b.pl.block/4 {
-		b.whole = 0
-	}
+	b.chooseRuns()
 	work := b.size * (2 + len(b.pl.body))
 	if work <= inlineWork {
 		b.run(0, b.blocks())
@@ -53,6 +50,14 @@ func (d *Device) mapAll(b *binding) {
 	}
 	n := b.blocks()
 	d.crew.parallel(n, max(1, n/(4*d.crew.size), inlineWork/(4*b.pl.block*(2+len(b.pl.body)))), b)
+}
+
+// chooseRuns ends blocks where inner runs end if these are long enough to be walked in place.
+func (b *binding) chooseRuns() {
+	b.whole = b.dims[b.rank-1]
+	if b.rank == 1 || b.whole < b.pl.block/4 {
+		b.whole = 0
+	}
 }
 
 // blocks returns the number of blocks: of runs if these are long, else of the elements in a row.

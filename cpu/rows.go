@@ -1,0 +1,263 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// The fused row operations work on groups of rows that together have some thousand elements, so that short rows share the
+// cost of the functions, which are the plans of package expr's formulas.
+const groupSize = 4096
+
+// function is a plan of one operand in computing form, applied to arrays.
+type function struct {
+	pl      *plan
+	in, out int32
+	inPlace bool
+}
+
+type functionKey struct {
+	name string
+	t    dtype.Type
+}
+
+var functions sync.Map // functionKey → *function
+
+// functionOf returns the named function of package expr for float32 or float64.
+func functionOf(name string, t dtype.Type) *function {
+	k := functionKey{name, t}
+	if f, ok := functions.Load(k); ok {
+		return f.(*function)
+	}
+	p := expr.MustLower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
+	pl := planFor(p, 0, true)
+	f := &function{pl: pl, in: pl.loads[0].val, out: pl.outs[0].val, inPlace: pl.lastUse[0] <= pl.outs[0].def}
+	functions.Store(k, f)
+	return f
+}
+
+// apply computes dst[i] = f(src[i]) for n elements of the given size.
+func (f *function) apply(r *runner, dst, src unsafe.Pointer, size, n int) {
+	for i := 0; i < n; i += f.pl.block {
+		m := min(f.pl.block, n-i)
+		to := unsafe.Add(dst, i*size)
+		r.reg[f.in] = unsafe.Add(src, i*size)
+		if f.inPlace || dst != src {
+			r.reg[f.out] = to
+			exec(r.reg, f.pl.body, m)
+			continue
+		}
+		r.reg[f.out] = unsafe.Add(r.base, f.pl.slot[f.out])
+		exec(r.reg, f.pl.body, m)
+		copy(at8(to, m*size), at8(r.reg[f.out], m*size))
+	}
+}
+
+// release gives a runner back without pointers to operands.
+func (f *function) release(r *runner) {
+	r.reg[f.in] = unsafe.Add(r.base, f.pl.slot[f.in])
+	r.reg[f.out] = unsafe.Add(r.base, f.pl.slot[f.out])
+	f.pl.pool.Put(r)
+}
+
+// rowWorker is a worker's functions and space for a fused row operation in computing type t.
+type rowWorker struct {
+	t        dtype.Type
+	size     int
+	cols     int
+	group    int // rows in a group
+	exp, log *function
+	re, rl   *runner
+	space    [3][]byte        // of a group's elements
+	rows     [4][]byte        // of a group's rows: one value each
+	same     [maxBlock]uint64 // one value repeated
+	stage    [maxBlock]uint64
+}
+
+var rowWorkers = sync.Pool{New: func() any { return new(rowWorker) }}
+
+func newRowWorker(t dtype.Type, cols int) *rowWorker {
+	w := rowWorkers.Get().(*rowWorker)
+	w.t, w.size, w.cols = t, width(t), cols
+	w.group = groupRows(cols)
+	w.exp, w.log = functionOf("exp", t), functionOf("log", t)
+	w.re, w.rl = w.exp.pl.pool.Get().(*runner), w.log.pl.pool.Get().(*runner)
+	for i := range w.space {
+		w.space[i] = grown(w.space[i], w.group*cols*w.size)
+	}
+	for i := range w.rows {
+		w.rows[i] = grown(w.rows[i], w.group*w.size)
+	}
+	return w
+}
+
+func (w *rowWorker) release() {
+	w.exp.release(w.re)
+	w.log.release(w.rl)
+	rowWorkers.Put(w)
+}
+
+// groupRows returns how many rows make a group.
+func groupRows(cols int) int { return max(1, groupSize/max(1, cols)) }
+
+// grown returns a slice of n bytes, aligned for every type, b itself if it is large enough.
+func grown(b []byte, n int) []byte {
+	if cap(b) >= n {
+		return b[:n]
+	}
+	words := make([]uint64, (n+7)/8)
+	return at8(unsafe.Pointer(&words[0]), n)
+}
+
+func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
+
+// load returns rows lo … lo+n-1 of v in computing form: where they are, if they lie so, else in space k.
+func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
+	size := v.Type.Size()
+	src := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
+	dense := (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1)
+	if dense && v.Type == w.t {
+		return src
+	}
+	dst := data(w.space[k])
+	for i := range n {
+		for c := 0; c < w.cols; c += maxBlock {
+			m := min(maxBlock, w.cols-c)
+			from := unsafe.Add(src, (i*v.Strides.At(0)+c*v.Strides.At(1))*size)
+			to := unsafe.Add(dst, (i*w.cols+c)*w.size)
+			switch stride := v.Strides.At(1) * size; {
+			case v.Type == w.t:
+				gather(to, from, size, stride, m)
+			case stride == size:
+				loads[v.Type](to, from, nil, nil, m)
+			default:
+				gather(unsafe.Pointer(&w.stage), from, size, stride, m)
+				loads[v.Type](to, unsafe.Pointer(&w.stage), nil, nil, m)
+			}
+		}
+	}
+	return dst
+}
+
+// target returns where rows lo … lo+n-1 of v are to be computed: in place if they lie densely in computing form, else in
+// space k.
+func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
+	if v.Type == w.t && (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1) {
+		return unsafe.Add(pointer(v), lo*v.Strides.At(0)*w.size)
+	}
+	return data(w.space[k])
+}
+
+// store writes rows lo … lo+n-1 of v from src, unless src is the target.
+func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
+	size := v.Type.Size()
+	dst := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
+	if dst == src {
+		return
+	}
+	for i := range n {
+		for c := 0; c < w.cols; c += maxBlock {
+			m := min(maxBlock, w.cols-c)
+			to := unsafe.Add(dst, (i*v.Strides.At(0)+c*v.Strides.At(1))*size)
+			from := unsafe.Add(src, (i*w.cols+c)*w.size)
+			switch stride := v.Strides.At(1) * size; {
+			case v.Type == w.t:
+				spread(to, from, size, stride, m)
+			case stride == size:
+				stores[v.Type](to, from, nil, nil, m)
+			default:
+				stores[v.Type](unsafe.Pointer(&w.stage), from, nil, nil, m)
+				spread(to, unsafe.Pointer(&w.stage), size, stride, m)
+			}
+		}
+	}
+}
+
+// each computes dst[i, c] = op(src[i, c], value[i]) for n rows.
+func (w *rowWorker) each(op expr.Op, dst, src, value unsafe.Pointer, n int) {
+	k := ops[op][w.t]
+	same := unsafe.Pointer(&w.same)
+	for i := range n {
+		fillBits(same, readBits(unsafe.Add(value, i*w.size), w.size), w.size, min(w.cols, maxBlock))
+		for c := 0; c < w.cols; c += maxBlock {
+			o := (i*w.cols + c) * w.size
+			k(unsafe.Add(dst, o), unsafe.Add(src, o), same, same, min(maxBlock, w.cols-c))
+		}
+	}
+}
+
+// both computes dst = op(a, b) for n rows of elements.
+func (w *rowWorker) both(op expr.Op, dst, a, b unsafe.Pointer, n int) {
+	ops[op][w.t](dst, a, b, b, n*w.cols)
+}
+
+// fold combines each of n rows into dst.
+func (w *rowWorker) fold(k device.ReduceKind, dst, src unsafe.Pointer, n int) {
+	combine := combiner(k, w.t)
+	for i := range n {
+		to := unsafe.Add(dst, i*w.size)
+		for c := 0; c < w.cols; c += maxBlock {
+			v := fold(w.t, k, unsafe.Add(src, (i*w.cols+c)*w.size), min(maxBlock, w.cols-c))
+			if c == 0 {
+				writeBits(to, w.size, v)
+				continue
+			}
+			writeBits(unsafe.Pointer(&w.stage), w.size, v)
+			combine(to, to, unsafe.Pointer(&w.stage), unsafe.Pointer(&w.stage), 1)
+		}
+	}
+}
+
+func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
+
+// checkRows checks that the views are of one rank-2 shape and float type, the first of them a result.
+func (d *Device) checkRows(op string, names string, views ...*device.View) error {
+	start := 0
+	for i, v := range views {
+		end := start
+		for end < len(names) && names[end] != ' ' {
+			end++
+		}
+		name := names[start:end]
+		start = end + 1
+		check := d.checkIn
+		if i == 0 {
+			check = d.checkOut
+		}
+		if err := check(op, name, v); err != nil {
+			return err
+		}
+		switch {
+		case v.Shape.Rank() != 2 || v.Shape != views[0].Shape:
+			return &ViewError{op, name, fmt.Sprintf("shape %v, want [rows, columns] as all", v.Shape)}
+		case v.Type != views[0].Type || !v.Type.IsFloat():
+			return &ViewError{op, name, fmt.Sprintf("of %v, want one float type for all", v.Type)}
+		}
+	}
+	return nil
+}
+
+// checkColumn checks a view of one value a row.
+func (d *Device) checkColumn(op, name string, v *device.View, t dtype.Type, rows int, written bool) error {
+	check := d.checkIn
+	if written {
+		check = d.checkOut
+	}
+	if err := check(op, name, v); err != nil {
+		return err
+	}
+	if v.Shape.Rank() != 1 || v.Shape.At(0) != rows || v.Type != t {
+		return &ViewError{op, name, fmt.Sprintf("%v of %v, want [%d] of %v", v.Shape, v.Type, rows, t)}
+	}
+	return nil
+}
+
+// element returns the address of element i of a rank-1 view.
+func element(v *device.View, i int) unsafe.Pointer {
+	return unsafe.Add(pointer(v), i*v.Strides.At(0)*v.Type.Size())
+}
