@@ -89,6 +89,16 @@ func benchPair(b *testing.B, size uint64, hold int) {
 }
 
 func BenchmarkPair(b *testing.B) {
+	b.Run("100KiB/round 64", func(b *testing.B) { // cut from the end of a long row of empty bins
+		p := New(newFake(0), Options{Round: 64})
+		for b.Loop() {
+			x, err := p.Alloc(100<<10, 0, Origin{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			p.Free(x, x.Generation())
+		}
+	})
 	b.Run("4KiB/empty pool", func(b *testing.B) { benchPair(b, 4096, 0) })
 	b.Run("4KiB/1000 blocks", func(b *testing.B) { benchPair(b, 4096, 1000) })
 	b.Run("3MiB/empty pool", func(b *testing.B) { benchPair(b, 3<<20, 0) })

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"strings"
@@ -444,5 +445,43 @@ func TestLaggingStream(t *testing.T) {
 	d.finish(1, 1000)
 	if s := p.Stats(); s.Pending != 0 || d.open != 0 {
 		t.Errorf("%d pending, %d events", s.Pending, d.open)
+	}
+}
+
+// TestBins compares the exact-size index with a search of a plain list.
+func TestBins(t *testing.T) {
+	for _, count := range []int{1, 63, 64, 65, 4095, 4096, 4097, 65536} {
+		var x bins
+		r := rand.New(rand.NewPCG(uint64(count), 1))
+		in := map[*Block]bool{}
+		for range 2000 {
+			if size := uint64(1+r.IntN(count)) * 8; len(in) < 3 || r.IntN(2) == 0 && len(in) < 12 {
+				b := &Block{size: size}
+				x.insert(b, 8, count)
+				in[b] = true
+			} else {
+				for b := range in {
+					x.remove(b, 8)
+					delete(in, b)
+					break
+				}
+			}
+			ask := uint64(1+r.IntN(count)) * 8
+			best := uint64(0)
+			for b := range in {
+				if b.size >= ask && (best == 0 || b.size < best) {
+					best = b.size
+				}
+			}
+			got := uint64(0)
+			if b := x.bestFit(ask, 8); b != nil {
+				if got = b.size; !in[b] {
+					t.Fatal("a block that is not in the index")
+				}
+			}
+			if got != best {
+				t.Fatalf("%d bins: %d for %d, want %d", count, got, ask, best)
+			}
+		}
 	}
 }

@@ -10,16 +10,19 @@ type arena struct {
 	large  tree
 }
 
-// bins is an exact-size index: one list per multiple of the rounding, and a bitmap of the lists that are not empty.
+// bins is an exact-size index: one list per multiple of the rounding, a bitmap of the lists that are not empty, and a bitmap
+// of the words of that which are not zero.
 type bins struct {
-	heads []*Block
-	words []uint64
+	heads   []*Block
+	words   []uint64
+	summary []uint64
 }
 
 func (x *bins) insert(b *Block, unit uint64, count int) {
 	if x.heads == nil {
 		x.heads = make([]*Block, count+1)
 		x.words = make([]uint64, count/64+1)
+		x.summary = make([]uint64, count/64/64+1)
 	}
 	i := b.size / unit
 	h := x.heads[i]
@@ -28,6 +31,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		h.listPrev = b
 	} else {
 		x.words[i/64] |= 1 << (i % 64)
+		x.summary[i/64/64] |= 1 << (i / 64 % 64)
 	}
 	x.heads[i] = b
 }
@@ -40,7 +44,9 @@ func (x *bins) remove(b *Block, unit uint64) {
 	if b.listPrev != nil {
 		b.listPrev.listNext = b.listNext
 	} else if x.heads[i] = b.listNext; b.listNext == nil {
-		x.words[i/64] &^= 1 << (i % 64)
+		if x.words[i/64] &^= 1 << (i % 64); x.words[i/64] == 0 {
+			x.summary[i/64/64] &^= 1 << (i / 64 % 64)
+		}
 	}
 	b.listPrev, b.listNext = nil, nil
 }
@@ -57,16 +63,22 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	if h := x.heads[i]; h != nil {
 		return h
 	}
-	w := x.words[i/64] &^ (1<<(i%64) - 1)
-	for n := i / 64; ; {
-		if w != 0 {
-			return x.heads[n*64+uint64(bits.TrailingZeros64(w))]
-		}
-		if n++; n == uint64(len(x.words)) {
-			return nil
-		}
-		w = x.words[n]
+	n := i / 64
+	if w := x.words[n] &^ (1<<(i%64) - 1); w != 0 {
+		return x.heads[n*64+uint64(bits.TrailingZeros64(w))]
 	}
+	n++ // the first word after it that is not zero
+	for m := n / 64; m < uint64(len(x.summary)); m++ {
+		w := x.summary[m]
+		if m == n/64 {
+			w &^= 1<<(n%64) - 1
+		}
+		if w != 0 {
+			n = m*64 + uint64(bits.TrailingZeros64(w))
+			return x.heads[n*64+uint64(bits.TrailingZeros64(x.words[n]))]
+		}
+	}
+	return nil
 }
 
 // tree is a treap over sizes whose priorities are a hash of the size, so its form depends on the set of sizes alone. A node

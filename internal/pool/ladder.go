@@ -20,8 +20,8 @@ const collections = 8
 //  2. Options.Pressure;
 //  3. where no live block awaits the garbage collector: step 5 first, for a collection would then find only what programs
 //     that free promptly have lost;
-//  4. a garbage collection (again, when it helped only others), and up to Options.CollectWait for its cleanups to queue releases, and for other goroutines to
-//     free: those are offered to this request first;
+//  4. a garbage collection (again, when it helped only others), and up to Options.CollectWait for its cleanups to queue
+//     releases, and for other goroutines to free: those are offered to this request first;
 //  5. waiting for the events of pending blocks; returning unused segments and asking the backing again; a segment of just
 //     the size asked;
 //  6. the typed error.
@@ -31,10 +31,16 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiter = r
-	defer func() { p.waiter = nil }()
+	finished := false
+	defer func() {
+		p.waiter = nil
+		if !finished && r.block != nil { // a hook panicked: nobody will own it
+			p.freeLocked(r.block, r.block.gen)
+		}
+	}()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter = nil // from here on, what is freed is not offered to r
+	p.waiter, finished = nil, true // from here on, what is freed is not offered to r
 	switch {
 	case r.block != nil:
 		return r.block, nil

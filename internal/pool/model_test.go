@@ -370,6 +370,9 @@ func checkIndex(t *testing.T, p *Pool) {
 			if (a.small.words[i/64]>>(i%64)&1 == 1) != (h != nil) {
 				t.Fatalf("bit %d of the bitmap is wrong", i)
 			}
+			if w := i / 64; (a.small.summary[w/64]>>(w%64)&1 == 1) != (a.small.words[w] != 0) {
+				t.Fatalf("bit %d of the bitmap's summary is wrong", w)
+			}
 			list(a, true, h, uint64(i)*p.o.Round)
 		}
 		var walk func(n *Block, low, high, top uint64)

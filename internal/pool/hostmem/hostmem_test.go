@@ -91,3 +91,13 @@ func TestErrors(t *testing.T) {
 	}
 	m.Free(a, 4096)
 }
+
+func TestGoMemory(t *testing.T) {
+	for _, n := range []uint64{1, 512, 8192, 100_000, HugePage, 20<<20 + 512} {
+		words, addr := goMemory(n)
+		if uint64(len(words))*8 < n || addr%4096 != 0 || addr != uintptr(unsafe.Pointer(&words[0])) {
+			t.Errorf("%d bytes: %d words at %#x", n, len(words), addr)
+		}
+		words[len(words)-1] = 1
+	}
+}
