@@ -11,7 +11,11 @@ func (f format) logParts(x *Expr) (e, m *Expr) {
 	minNormal := math.Ldexp(1, 1-f.bias)
 	up := f.mant + 2 // a denormal is scaled by 2^up, and its bits get the exponent that it would have
 	low := x.Lt(C(minNormal))
-	bits := low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u))
+	return f.splitBits(low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u)))
+}
+
+// splitBits is logParts for the bits of a normal x, or those that a denormal would have were there room in its exponent.
+func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // √½
 	if f.t == dtype.F32 {
 		d := bits.Sub(root)

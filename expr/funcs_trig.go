@@ -18,8 +18,9 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	t := a.FMA(C(2/math.Pi), magic)
 	k := t.Sub(magic)
 	r1 := k.FMA(C(-c[0]), a)
-	r.hi = k.FMA(C(-c[1]), r1)
-	r.lo = k.FMA(C(-c[2]), k.FMA(C(-c[1]), r1.Sub(r.hi)))
+	p := product(k, C(c[1]))
+	r.hi = r1.Sub(p.hi) // a fast sum is exact here: r1 is a multiple of ulp(p)
+	r.lo = k.FMA(C(-c[2]), r1.Sub(r.hi).Sub(p.hi).Sub(p.lo))
 	q = t.Bitcast(f.u)
 
 	near := a.Lt(C(pick(f, 0x1p16, 0x1p30)))
@@ -82,14 +83,18 @@ func (f format) mulHi(m, w *Expr) *Expr {
 	return mh.Mul(wh).Add(a.Shr(half)).Add(b.Shr(half))
 }
 
-// sinCos returns the sine and the cosine of r: polynomials for |r| ≤ π/4.
+// sinCos returns the sine and the cosine of r: polynomials for |r| ≤ π/4. r.lo may be nil.
 func (f format) sinCos(r pair) (sin, cos *Expr) {
 	z := r.hi.Mul(r.hi)
-	sin = r.hi.Add(r.hi.Mul(z).FMA(poly(z, pick(f, sinCoef32, sinCoef64)), r.lo))
+	sc, cc := poly(z, pick(f, sinCoef32, sinCoef64)), poly(z, pick(f, cosCoef32, cosCoef64))
+	if r.lo == nil {
+		return r.hi.Mul(z).FMA(sc, r.hi), z.FMA(z.FMA(cc, C(-0.5)), C(1))
+	}
+	sin = r.hi.Add(r.hi.Mul(z).FMA(sc, r.lo))
 	h := z.Scale(0.5)
 	one := C(1).Sub(h)
 	tail := C(1).Sub(one).Sub(h) // what the subtraction rounded off
-	cos = one.Add(z.Mul(z).FMA(poly(z, pick(f, cosCoef32, cosCoef64)), r.hi.Neg().FMA(r.lo, tail)))
+	cos = one.Add(z.Mul(z).FMA(cc, r.hi.Neg().FMA(r.lo, tail)))
 	return sin, cos
 }
 
