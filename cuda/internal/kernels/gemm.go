@@ -29,7 +29,7 @@ type gemmTile struct{ bm, bn, bk, mc, nc int }
 // The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are broadcasts or whole rows
 // of banks. In the large one a thread multiplies 8×8 values for each 16 that it reads.
 var (
-	largeTile  = gemmTile{128, 128, 16, 2, 2}
+	largeTile  = gemmTile{128, 128, 8, 2, 2}
 	mediumTile = gemmTile{64, 64, 16, 1, 1}
 	smallTile  = gemmTile{32, 32, 16, 1, 1}
 	doubleTile = gemmTile{64, 64, 16, 2, 2} // of 8-byte elements
@@ -208,6 +208,9 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
 	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
 
+	if t == largeTile && s.a.vectors() && s.b.vectors() {
+		b.MinBlocks(2) // it fits 128 registers
+	}
 	thread := b.ThreadID(0)
 	lane, warp := thread.And(num(31)), thread.Shr(num(5))
 	warpsN := t.bn / warpN

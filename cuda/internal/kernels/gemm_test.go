@@ -138,7 +138,7 @@ func TestMatMulLarge(t *testing.T) {
 	if name != "gemm_float32_32x32x16_kv_os_s" {
 		t.Errorf("the small product uses %s", name)
 	}
-	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
+	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x8_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
 }

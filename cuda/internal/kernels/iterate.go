@@ -51,10 +51,12 @@ func (s space) elements() int {
 	return n
 }
 
+// narrowLimit is the largest number of elements, and distance between them, that 32-bit indices serve. Tests lower it.
+var narrowLimit = 1<<31 - 1
+
 // wide reports whether indices or offsets may exceed 31 bits.
 func (s space) wide() bool {
-	const limit = 1<<31 - 1
-	if s.elements() > limit {
+	if s.elements() > narrowLimit {
 		return true
 	}
 	for _, strides := range s.stride {
@@ -62,7 +64,7 @@ func (s space) wide() bool {
 		for d, st := range strides {
 			reach += (s.size[d] - 1) * max(st, -st)
 		}
-		if reach > limit {
+		if reach > narrowLimit {
 			return true
 		}
 	}

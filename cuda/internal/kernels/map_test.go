@@ -107,8 +107,12 @@ func TestMapLayouts(t *testing.T) {
 			strided([]int{2, 3, 2, 3, 2, 3, 2, 3}, []int{0, 1, 0, 3, 0, 9, 0, 27}), 0},
 		{"empty", dense(3, 0), dense(3, 0), dense(3, 0), 0},
 	}
-	for _, test := range tests {
-		mapCase(t, test.what, p, []shape.Layout{test.out}, []shape.Layout{test.a, test.b}, test.skip, nil)
+	defer func(n int) { narrowLimit = n }(narrowLimit)
+	for range 2 {
+		for _, test := range tests {
+			mapCase(t, test.what, p, []shape.Layout{test.out}, []shape.Layout{test.a, test.b}, test.skip, nil)
+		}
+		narrowLimit = 0 // once more with 64-bit indices
 	}
 }
 

@@ -1,0 +1,50 @@
+package kernels
+
+import (
+	"encoding/binary"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// FaultBytes is the size of the memory that a kernel which checks indices writes to: a fault record of five fields, in
+// order a state (uint32: 0 none, 1 recorded), the caller's tag (uint32), and the index, the bound and the index's
+// position (int64 each), little-endian. It is aligned to 8 bytes and zero before the first launch; the first offender
+// of all launches since then is recorded and the others are dropped.
+const FaultBytes = 32
+
+// ReadFault returns the fault in a record, nil if there is none. Zero the record to arm it again.
+func ReadFault(record []byte) *device.IndexError {
+	if binary.LittleEndian.Uint32(record) == 0 {
+		return nil
+	}
+	word := func(i int) int64 { return int64(binary.LittleEndian.Uint64(record[i:])) }
+	return &device.IndexError{Tag: binary.LittleEndian.Uint32(record[4:]), Index: word(8), Bound: word(16), Position: word(24)}
+}
+
+// faultParams are a kernel's parameters for reporting indices.
+type faultParams struct {
+	record ptx.Ptr
+	tag    ptx.Value
+}
+
+func declareFault(b *ptx.Builder) faultParams {
+	return faultParams{b.Pointer("fault", ptx.U32), b.Param("tag", ptx.U32)}
+}
+
+func (p *packer) packFault(record uint64, tag uint32) {
+	p.u64(record)
+	p.u32(tag)
+}
+
+// report records an index, unless an earlier one is recorded. The values are s64.
+func (f faultParams) report(b *ptx.Builder, index, bound, position ptx.Value) {
+	b.If(f.record.CompareAndSwap(num(0), num(1)).Eq(num(0)), func() {
+		f.record.At(num(1)).Store(f.tag)
+		words := f.record.As(ptx.S64)
+		words.At(num(1)).Store(index)
+		words.At(num(2)).Store(bound)
+		words.At(num(3)).Store(position)
+		b.Fence(ptx.SystemScope)
+	})
+}

@@ -1,0 +1,295 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// reduceForm is how threads share the work.
+type reduceForm uint8
+
+const (
+	warpPerRow  reduceForm = iota // a warp combines one result, lanes along the reduced dimensions
+	blockPerRow                   // a block combines one result
+	columns                       // 32 results a block, lanes along the results, 8 threads for each
+)
+
+func (f reduceForm) String() string { return [...]string{"warp", "block", "columns"}[f] }
+
+// reduceStage is what a kernel reads and writes when a reduction is split in two.
+type reduceStage uint8
+
+const (
+	wholeReduction reduceStage = iota // operands to results
+	firstStage                        // operands to one partial value a chunk
+	lastStage                         // partial values to results
+)
+
+func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
+
+// reduceSpec describes a reduction kernel. Results are counted by o, what is combined into one of them by r.
+type reduceSpec struct {
+	mapKey, finishKey string
+	kind              device.ReduceKind
+	form              reduceForm
+	stage             reduceStage
+	out               dtype.Type
+	keptRank, redRank int
+	wide              bool
+}
+
+func (s reduceSpec) name() string {
+	wide := ""
+	if s.wide {
+		wide = "w"
+	}
+	finish := ""
+	if s.finishKey != "" {
+		finish = "_" + s.finishKey
+	}
+	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, s.mapKey, finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
+}
+
+// reduction is the plan of one reduction in terms of collapsed spaces.
+type reduction struct {
+	r          *device.Reduction
+	out        Operand
+	ins        []Operand
+	kept, red  space // kept: strides of out, ins, index; red: of ins, index
+	o, n       int   // results; elements of each
+	wide       bool
+	scalars    []uint64
+	partial    uint64 // values, then (for arg) positions at position
+	position   uint64
+	chunk, cut int // elements of a chunk; number of chunks
+}
+
+// Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins do not. The order of
+// combination depends on the shapes only. Float sums are combined pairwise from runs of at most a few dozen elements.
+func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
+	if len(ins) == 0 || len(ins) != len(r.Map.In) || len(r.Map.Out) != 1 {
+		return nil, fail("reduce", "%d operands for a map of %d operands and %d results", len(ins), len(r.Map.In), len(r.Map.Out))
+	}
+	dims := ins[0].Shape
+	if out.Shape.Rank() != dims.Rank() {
+		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
+	}
+	p := &reduction{r: r, out: out, ins: ins, scalars: params}
+	var keptDims, redDims []int
+	for d := range dims.Rank() {
+		switch {
+		case out.Shape.At(d) == dims.At(d):
+			keptDims = append(keptDims, d)
+		case out.Shape.At(d) == 1:
+			redDims = append(redDims, d)
+		default:
+			return nil, fail("reduce", "shape %v to %v: dimension %d", dims, out.Shape, d)
+		}
+	}
+	for k, o := range ins {
+		if o.Shape != dims || o.Type != r.Map.In[k] {
+			return nil, fail("reduce", "operand %d is %v %v, not %v %v", k, o.Type, o.Shape, r.Map.In[k], dims)
+		}
+	}
+	if r.Finish != nil && (len(r.Finish.Out) != 1 || r.Finish.Out[0] != out.Type) {
+		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
+	}
+	pick := func(list []int, from shape.Dims) shape.Dims {
+		var s shape.Dims
+		for _, d := range list {
+			s = s.Append(from.At(d))
+		}
+		return s
+	}
+	index := dims.Contiguous()
+	keptStrides := []shape.Dims{pick(keptDims, out.Strides)}
+	var redStrides []shape.Dims
+	for _, o := range ins {
+		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
+		redStrides = append(redStrides, pick(redDims, o.Strides))
+	}
+	keptStrides, redStrides = append(keptStrides, pick(keptDims, index)), append(redStrides, pick(redDims, index))
+	p.kept = newSpace(pick(keptDims, dims), keptStrides...).atLeastRank1()
+	p.red = newSpace(pick(redDims, dims), redStrides...).atLeastRank1()
+	p.o, p.n = p.kept.elements(), p.red.elements()
+	if p.o == 0 {
+		return nil, nil
+	}
+	all := newSpace(dims, append([]shape.Dims{index}, strideList(ins)...)...)
+	p.wide = all.wide() || p.kept.wide() || p.red.wide()
+	return p.plan(scratch)
+}
+
+func strideList(list []Operand) []shape.Dims {
+	s := make([]shape.Dims, len(list))
+	for i, o := range list {
+		s[i] = o.Strides
+	}
+	return s
+}
+
+// atLeastRank1 gives a space of one element a dimension.
+func (s space) atLeastRank1() space {
+	if s.rank() == 0 {
+		s.size = []int{1}
+		for k := range s.stride {
+			s.stride[k] = []int{0}
+		}
+	}
+	return s
+}
+
+const (
+	reduceThreads = 256
+	columnWidth   = 32 // results of a block in the column form
+	columnHeight  = reduceThreads / columnWidth
+	unroll        = 4 // independent accumulators of a thread
+	wantedBlocks  = 264
+)
+
+// plan chooses the form and the chunks and makes the launches.
+func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
+	redInner, keptInner := p.red.inner(0), p.kept.inner(1)
+	form := blockPerRow
+	switch {
+	case p.n <= 16 || keptInner == 1 && redInner != 1 && p.o > 1:
+		form = columns
+	case p.n <= 1024:
+		form = warpPerRow
+	}
+	p.chunk, p.cut = p.chunks(form)
+	if p.cut == 1 {
+		l, err := p.launch(wholeReduction, form, p.o, p.n)
+		return []Launch{l}, err
+	}
+	acc := p.r.Map.Out[0].Compute()
+	size := max(acc.Size(), 4)
+	bytes := p.o * p.cut * size
+	total := (bytes + 255) / 256 * 256
+	if p.isArg() {
+		total += p.o * p.cut * 8
+	}
+	var err error
+	if p.partial, err = scratch(total); err != nil {
+		return nil, err
+	}
+	p.position = p.partial + uint64((bytes+255)/256*256)
+	first, err := p.launch(firstStage, form, p.o, p.n)
+	if err != nil {
+		return nil, err
+	}
+	last := blockPerRow
+	if p.o > 8 {
+		last = columns
+	}
+	second, err := p.launch(lastStage, last, p.o, p.cut)
+	return []Launch{first, second}, err
+}
+
+// chunks returns the elements that one group of threads combines and the number of groups for a result: chains stay
+// short, and a large device gets enough blocks.
+func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
+	var most, least, blocks int
+	switch form {
+	case warpPerRow:
+		return p.n, 1
+	case blockPerRow:
+		most, least, blocks = 32*unroll*reduceThreads, 4*unroll*reduceThreads, p.o
+	case columns:
+		most, least, blocks = 32*unroll*columnHeight, 2*unroll*columnHeight, ceilDiv(p.o, columnWidth)
+	}
+	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
+	if p.n <= chunk {
+		return max(p.n, 1), 1
+	}
+	return chunk, ceilDiv(p.n, chunk)
+}
+
+func (p *reduction) isArg() bool { return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin }
+
+// launch packs one kernel's parameters in the order in which reduceBuilder declares them.
+func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
+	s := reduceSpec{mapKey: p.r.Map.Key(), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
+		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide}
+	programs := []*expr.Program{p.r.Map, p.r.Finish}
+	if stage == firstStage {
+		s.out, programs[1] = p.r.Map.Out[0], nil
+	}
+	if stage == lastStage {
+		s.redRank = 1
+	}
+	if programs[1] != nil {
+		s.finishKey = p.r.Finish.Key()
+	}
+	k, err := kernelOf(s, programs...)
+	if err != nil {
+		return Launch{}, err
+	}
+	chunk, cut := p.chunk, p.cut
+	if stage != firstStage {
+		chunk, cut = max(n, 1), 1
+	}
+	var a packer
+	a.index(p.wide, o)
+	a.index(p.wide, n)
+	a.index(p.wide, chunk)
+	a.index(p.wide, cut)
+	a.packCoordinates(p.kept.size, p.wide)
+	if stage != lastStage {
+		a.packCoordinates(p.red.size, p.wide)
+		for i, in := range p.ins {
+			a.u64(in.start())
+			a.packStrides(p.kept.stride[i+1], p.wide)
+			a.packStrides(p.red.stride[i], p.wide)
+		}
+		if p.r.Map.UsesIndex() {
+			a.packStrides(p.kept.stride[len(p.ins)+1], p.wide)
+			a.packStrides(p.red.stride[len(p.ins)], p.wide)
+		}
+	}
+	if stage != wholeReduction {
+		a.u64(p.partial)
+		if p.isArg() {
+			a.u64(p.position)
+		}
+	}
+	if stage != firstStage {
+		a.u64(p.out.start())
+		a.packStrides(p.kept.stride[0], p.wide)
+	}
+	var types []dtype.Type
+	if stage != lastStage {
+		types = p.r.Map.Params
+	}
+	if programs[1] != nil {
+		types = mergeParams(types, p.r.Finish.Params)
+	}
+	if err := a.packScalars("reduce", types, p.scalars); err != nil {
+		return Launch{}, err
+	}
+	blocks := o * cut
+	switch form {
+	case warpPerRow:
+		blocks = ceilDiv(blocks, reduceThreads/32)
+	case columns:
+		blocks = ceilDiv(o, columnWidth) * cut
+	}
+	return a.launch(k, blocks)
+}
+
+// mergeParams joins the scalars' types of two programs that share their numbering.
+func mergeParams(a, b []dtype.Type) []dtype.Type {
+	list := append([]dtype.Type(nil), a...)
+	for i, t := range b {
+		if i >= len(list) {
+			list = append(list, t)
+		} else if list[i] == dtype.Invalid {
+			list[i] = t
+		}
+	}
+	return list
+}

@@ -1,0 +1,409 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// reduceBuilder writes a reduction kernel.
+type reduceBuilder struct {
+	*ptx.Builder
+	s               reduceSpec
+	mapping, finish *expr.Program
+	acc             dtype.Type // computing type of what is combined
+	reg             ptx.Type   // of its register: Bool is held as 0 or 1 in a u32
+	results, n      ptx.Value
+	chunk, cut      ptx.Value
+	kept, red       coordinates
+	ins             []reduceOperand
+	position        []reduceOperand // strides of the element's index, if the map asks for it
+	partial         ptx.Ptr
+	positions       ptx.Ptr
+	out             reduceOperand
+	params          []ptx.Value
+}
+
+type reduceOperand struct {
+	p         ptx.Ptr
+	kept, red []ptx.Value
+}
+
+// partialValue is a running combination, with its position for arg reductions.
+type partialValue struct{ v, at ptx.Value }
+
+func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
+
+func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
+	r := &reduceBuilder{Builder: b, s: s, mapping: programs[0], finish: programs[1]}
+	r.acc = r.mapping.Out[0].Compute()
+	r.reg = computing(r.acc)
+	if r.acc == dtype.Bool {
+		r.reg = ptx.U32
+	}
+	r.declare()
+	switch s.form {
+	case warpPerRow:
+		r.rows(32)
+	case blockPerRow:
+		r.rows(reduceThreads)
+	case columns:
+		r.columns()
+		return [3]int{columnWidth, columnHeight, 1}
+	}
+	return [3]int{reduceThreads, 1, 1}
+}
+
+// declare declares the parameters in the order in which reduction.launch packs them.
+func (r *reduceBuilder) declare() {
+	b, s, it := r.Builder, r.s, indexType(r.s.wide)
+	r.results, r.n = b.Param("results", it), b.Param("n", it)
+	r.chunk, r.cut = b.Param("chunk", it), b.Param("cut", it)
+	r.kept = declareCoordinates(b, "k", s.keptRank, s.wide)
+	if s.stage != lastStage {
+		r.red = declareCoordinates(b, "r", s.redRank, s.wide)
+		for i, t := range r.mapping.In {
+			name := fmt.Sprintf("x%d", i)
+			r.ins = append(r.ins, reduceOperand{b.Pointer(name, storage(t)),
+				declareStrides(b, name+"k", s.keptRank, s.wide), declareStrides(b, name+"r", s.redRank, s.wide)})
+		}
+		if r.mapping.UsesIndex() {
+			r.position = []reduceOperand{{kept: declareStrides(b, "ik", s.keptRank, s.wide), red: declareStrides(b, "ir", s.redRank, s.wide)}}
+		}
+	}
+	if s.stage != wholeReduction {
+		r.partial = b.Pointer("partial", r.reg)
+		if s.isArg() {
+			r.positions = b.Pointer("positions", ptx.U64)
+		}
+	}
+	if s.stage != firstStage {
+		r.out = reduceOperand{p: b.Pointer("y", storage(s.out)), kept: declareStrides(b, "yk", s.keptRank, s.wide)}
+	}
+	var types []dtype.Type
+	if s.stage != lastStage {
+		types = r.mapping.Params
+	}
+	if r.finish != nil {
+		types = mergeParams(types, r.finish.Params)
+	}
+	r.params = scalarParams(b, types)
+}
+
+// rows lets groups of threads (a warp or the block) combine one chunk of one result each.
+func (r *reduceBuilder) rows(group int) {
+	b := r.Builder
+	var id, lane ptx.Value
+	if group == 32 {
+		block, warp := b.BlockID(0), b.WarpID()
+		if r.s.wide {
+			block, warp = block.Cvt(ptx.U64), warp.Cvt(ptx.U64)
+		}
+		id, lane = block.Mad(num(reduceThreads/32), warp), b.LaneID()
+		b.ReturnIf(id.Ge(r.results.Mul(r.cut))) // whole warps leave
+	} else {
+		id, lane = b.BlockID(0), b.ThreadID(0)
+		if r.s.wide {
+			id = id.Cvt(ptx.U64)
+		}
+	}
+	if r.s.wide {
+		lane = lane.Cvt(ptx.U64)
+	}
+	o, c := r.splitChunk(id)
+	a := r.accumulate(o, c, lane, group)
+	a = r.acrossWarp(a, 32)
+	if group > 32 {
+		a = r.acrossWarps(a)
+	}
+	first := lane.Eq(num(0))
+	b.If(first, func() { r.write(o, c, a) })
+}
+
+// splitChunk divides a group's number into the result and the chunk.
+func (r *reduceBuilder) splitChunk(id ptx.Value) (o, c ptx.Value) {
+	if r.s.stage != firstStage {
+		return id, r.Const(indexType(r.s.wide), num(0))
+	}
+	o = id.Div(r.cut)
+	return o, id.Sub(o.Mul(r.cut))
+}
+
+// columns lets a block combine one chunk of 32 neighbouring results.
+func (r *reduceBuilder) columns() {
+	b := r.Builder
+	id := b.BlockID(0)
+	tx, ty := b.ThreadID(0), b.ThreadID(1)
+	at := ty.Mad(num(columnWidth), tx)
+	row := ty
+	if r.s.wide {
+		id, tx, row = id.Cvt(ptx.U64), tx.Cvt(ptx.U64), ty.Cvt(ptx.U64)
+	}
+	block, c := r.splitChunk(id)
+	o := block.Mad(num(columnWidth), tx)
+	inside := o.Lt(r.results)
+	values := b.Shared("values", r.reg, reduceThreads)
+	var places ptx.Ptr
+	if r.s.isArg() {
+		places = b.Shared("places", indexType(r.s.wide), reduceThreads)
+	}
+	b.If(inside, func() {
+		a := r.accumulate(o, c, row, columnHeight)
+		values.At(at).Store(a.v)
+		if r.s.isArg() {
+			places.At(at).Store(a.at)
+		}
+	})
+	b.Barrier()
+	b.If(inside.And(ty.Eq(num(0))), func() {
+		var list []partialValue
+		for y := range columnHeight {
+			p := partialValue{v: values.At(tx).At(num(y * columnWidth)).Load()}
+			if r.s.isArg() {
+				p.at = places.At(tx).At(num(y * columnWidth)).Load()
+			}
+			list = append(list, p)
+		}
+		r.write(o, c, r.tree(list))
+	})
+}
+
+// accumulate combines the elements lane, lane+group, … of chunk c of result o in several chains.
+func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) partialValue {
+	b := r.Builder
+	load := r.loader(o)
+	start := c.Mul(r.chunk)
+	end := start.Add(r.chunk).Min(r.n)
+	vars := make([]*ptx.Var, unroll)
+	places := make([]*ptx.Var, unroll)
+	for i := range vars {
+		vars[i] = b.Var(r.identity())
+		if r.s.isArg() {
+			places[i] = b.Var(b.Bits(indexType(r.s.wide), math.MaxUint64))
+		}
+	}
+	step := func(k int, at ptx.Value) {
+		x := load(at)
+		if r.s.isArg() {
+			y := r.combine(partialValue{vars[k].Get(), places[k].Get()}, x)
+			vars[k].Set(y.v)
+			places[k].Set(y.at)
+			return
+		}
+		vars[k].Set(r.combine(partialValue{v: vars[k].Get()}, x).v)
+	}
+	tail := start.Add(end.Sub(start).Div(num(unroll * group)).Mul(num(unroll * group)))
+	b.For(start.Add(lane), tail, num(unroll*group), func(i ptx.Value, _ ptx.Loop) {
+		for k := range unroll {
+			step(k, i.Add(num(k*group)))
+		}
+	})
+	b.For(tail.Add(lane), end, num(group), func(i ptx.Value, _ ptx.Loop) { step(0, i) })
+	list := make([]partialValue, unroll)
+	for k := range list {
+		list[k].v = vars[k].Get()
+		if r.s.isArg() {
+			list[k].at = places[k].Get()
+		}
+	}
+	return r.tree(list)
+}
+
+// tree combines a list pairwise.
+func (r *reduceBuilder) tree(list []partialValue) partialValue {
+	for len(list) > 1 {
+		var next []partialValue
+		for i := 0; i < len(list); i += 2 {
+			next = append(next, r.combine(list[i], list[i+1]))
+		}
+		list = next
+	}
+	return list[0]
+}
+
+// loader returns a function that gives element i of what is combined into result o.
+func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) partialValue {
+	b := r.Builder
+	if r.s.stage == lastStage {
+		return func(i ptx.Value) partialValue {
+			at := i.Mad(r.results, o)
+			p := partialValue{v: r.partial.At(at).Load()}
+			if r.s.isArg() {
+				p.at = r.positions.At(at).Load().Cvt(indexType(r.s.wide))
+			}
+			return p
+		}
+	}
+	coord := r.kept.split(o)
+	base := make([]ptx.Ptr, len(r.ins))
+	for k, in := range r.ins {
+		base[k] = in.p.At(dot(b, coord, in.kept, r.s.wide))
+	}
+	var position ptx.Value
+	if r.position != nil {
+		position = dot(b, coord, r.position[0].kept, r.s.wide)
+	}
+	return func(i ptx.Value) partialValue {
+		c := r.red.split(i)
+		x := make([]ptx.Value, len(r.ins))
+		for k, in := range r.ins {
+			x[k] = loadVector(b, base[k].At(dot(b, c, in.red, r.s.wide)), r.mapping.In[k], 1)[0]
+		}
+		v := lower(b, r.mapping, environment{
+			x:      func(k int) ptx.Value { return x[k] },
+			params: r.params,
+			index: func(t ptx.Type) ptx.Value {
+				return position.Add(dot(b, c, r.position[0].red, r.s.wide)).Cvt(t)
+			},
+		})[0]
+		t := r.mapping.Out[0]
+		switch {
+		case t == dtype.Bool:
+			v = v.Select(b.U32(1), num(0))
+		case t.Size() < 4 && !t.IsFloat():
+			v = wrap(t, v)
+		}
+		return partialValue{v: v, at: i}
+	}
+}
+
+// wrap reduces a 32-bit integer to what a narrow integer type holds.
+func wrap(t dtype.Type, v ptx.Value) ptx.Value {
+	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
+}
+
+func (r *reduceBuilder) identity() ptx.Value {
+	b, t := r.Builder, r.reg
+	switch r.s.kind {
+	case device.Sum:
+		return b.Const(t, num(0))
+	case device.Prod:
+		return b.Const(t, num(1))
+	}
+	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
+	switch {
+	case r.acc == dtype.Bool:
+		if largest {
+			return b.U32(0)
+		}
+		return b.U32(1)
+	case t.IsFloat():
+		if largest {
+			return b.Const(t, real(math.Inf(-1)))
+		}
+		return b.Const(t, real(math.Inf(1)))
+	case t.IsSigned():
+		least := uint64(1) << (t.Bits() - 1)
+		if largest {
+			return b.Bits(t, least)
+		}
+		return b.Bits(t, least-1)
+	case largest:
+		return b.Bits(t, 0)
+	}
+	return b.Bits(t, math.MaxUint64)
+}
+
+// combine is the reduction's operation.
+func (r *reduceBuilder) combine(x, y partialValue) partialValue {
+	truth := r.acc == dtype.Bool
+	switch kind := r.s.kind; {
+	case truth && (kind == device.Sum || kind == device.Max):
+		return partialValue{v: x.v.Or(y.v)}
+	case truth && (kind == device.Prod || kind == device.Min):
+		return partialValue{v: x.v.And(y.v)}
+	case kind == device.Sum:
+		return partialValue{v: x.v.Add(y.v)}
+	case kind == device.Prod:
+		return partialValue{v: x.v.Mul(y.v)}
+	case kind == device.Max:
+		return partialValue{v: x.v.MaxNaN(y.v)}
+	case kind == device.Min:
+		return partialValue{v: x.v.MinNaN(y.v)}
+	}
+	// The first position of the extreme value; NaN is more extreme than any number.
+	var better, same ptx.Value
+	if r.s.kind == device.ArgMax {
+		better = y.v.Gt(x.v)
+	} else {
+		better = y.v.Lt(x.v)
+	}
+	same = y.v.Eq(x.v)
+	if r.reg.IsFloat() {
+		xn, yn := x.v.IsNaN(), y.v.IsNaN()
+		better = better.Or(yn.And(xn.Not()))
+		same = same.Or(yn.And(xn))
+	}
+	take := better.Or(same.And(y.at.Lt(x.at)))
+	return partialValue{take.Select(y.v, x.v), take.Select(y.at, x.at)}
+}
+
+// acrossWarp combines the lanes of each group of width; every lane gets the result.
+func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
+	for d := width / 2; d > 0; d /= 2 {
+		other := partialValue{v: a.v.Shuffle(ptx.ShuffleXor, num(d))}
+		if r.s.isArg() {
+			other.at = a.at.Shuffle(ptx.ShuffleXor, num(d))
+		}
+		a = r.combine(a, other)
+	}
+	return a
+}
+
+// acrossWarps combines the warps' values through shared memory; the first warp gets the result.
+func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
+	b := r.Builder
+	const warps = reduceThreads / 32
+	values := b.Shared("values", r.reg, warps)
+	var places ptx.Ptr
+	if r.s.isArg() {
+		places = b.Shared("places", indexType(r.s.wide), warps)
+	}
+	b.If(b.LaneID().Eq(num(0)), func() {
+		values.At(b.WarpID()).Store(a.v)
+		if r.s.isArg() {
+			places.At(b.WarpID()).Store(a.at)
+		}
+	})
+	b.Barrier()
+	lane := b.LaneID().And(num(warps - 1))
+	p := partialValue{v: values.At(lane).Load()}
+	if r.s.isArg() {
+		p.at = places.At(lane).Load()
+	}
+	return r.acrossWarp(p, warps)
+}
+
+// write finishes and stores result o, or the partial value of its chunk c.
+func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
+	b := r.Builder
+	if r.s.stage == firstStage {
+		at := c.Mad(r.results, o)
+		r.partial.At(at).Store(a.v)
+		if r.s.isArg() {
+			r.positions.At(at).Store(a.at.Cvt(ptx.U64))
+		}
+		return
+	}
+	v := a.v
+	switch {
+	case r.s.isArg():
+		v = convert(b, a.at, ptx.S64)
+		v = convert(b, v, computing(r.s.out.Compute()))
+	default:
+		if r.acc == dtype.Bool {
+			v = v.Ne(num(0))
+		}
+		if r.finish != nil {
+			v = lower(b, r.finish, environment{x: func(int) ptx.Value { return v }, params: r.params})[0]
+		} else {
+			v = convert(b, v, computing(r.s.out.Compute()))
+		}
+	}
+	p := r.out.p.At(dot(b, r.kept.split(o), r.out.kept, r.s.wide))
+	storeVector(b, p, r.s.out, []ptx.Value{v})
+}

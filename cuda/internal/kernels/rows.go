@@ -1,0 +1,156 @@
+package kernels
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// rowWork is how kernels that treat one row at a time (softmax, cross-entropy) share it: a warp a row, or a block.
+type rowWork struct {
+	*ptx.Builder
+	group   int // threads of a row
+	columns ptx.Value
+	lane    ptx.Value
+	row     ptx.Value
+	shared  ptx.Ptr // one value a warp, for groups of a block
+}
+
+const rowThreads = 256
+
+// rowGroup is the number of threads that take a row.
+func rowGroup(columns int) int {
+	if columns <= 1024 {
+		return 32
+	}
+	return rowThreads
+}
+
+func rowBlocks(rows, columns int) int { return ceilDiv(rows, rowThreads/rowGroup(columns)) }
+
+// newRows starts a kernel for rows of the computing type t; surplus groups leave.
+func newRows(b *ptx.Builder, group int, t ptx.Type, rows, columns ptx.Value) *rowWork {
+	w := &rowWork{Builder: b, group: group, columns: columns}
+	if group == 32 {
+		w.lane, w.row = b.LaneID(), b.BlockID(0).Mad(num(rowThreads/32), b.WarpID())
+	} else {
+		w.lane, w.row = b.ThreadID(0), b.BlockID(0)
+		w.shared = b.Shared("across", t, rowThreads/32)
+	}
+	b.ReturnIf(w.row.Ge(rows))
+	return w
+}
+
+// each runs f for the columns of this thread.
+func (w *rowWork) each(f func(i ptx.Value)) {
+	w.For(w.lane, w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { f(i) })
+}
+
+// reduce combines f(i) over the row, beginning with start; every thread of the row gets the same bits. Each thread keeps
+// four chains so that rounding errors grow slowly.
+func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, f func(i ptx.Value) ptx.Value) ptx.Value {
+	const chains = 4
+	vars := make([]*ptx.Var, chains)
+	for k := range vars {
+		vars[k] = w.Var(start)
+	}
+	tail := w.columns.Div(num(chains * w.group)).Mul(num(chains * w.group))
+	w.For(w.lane, tail, num(chains*w.group), func(i ptx.Value, _ ptx.Loop) {
+		var x [chains]ptx.Value
+		for k := range vars {
+			x[k] = f(i.Add(num(k * w.group)))
+		}
+		for k, v := range vars {
+			v.Set(combine(v.Get(), x[k]))
+		}
+	})
+	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) {
+		vars[0].Set(combine(vars[0].Get(), f(i)))
+	})
+	v := combine(combine(vars[0].Get(), vars[1].Get()), combine(vars[2].Get(), vars[3].Get()))
+	v = v.WarpReduce(combine)
+	if w.group == 32 {
+		return v
+	}
+	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
+	w.Barrier()
+	v = w.shared.At(w.LaneID().And(num(rowThreads/32-1))).Load().WarpReduceWidth(rowThreads/32, combine)
+	w.Barrier() // before the next reduction stores
+	return v
+}
+
+func (w *rowWork) max(t ptx.Type, f func(i ptx.Value) ptx.Value) ptx.Value {
+	return w.reduce(w.Const(t, real(math.Inf(-1))), func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }, f)
+}
+
+func (w *rowWork) sum(t ptx.Type, f func(i ptx.Value) ptx.Value) ptx.Value {
+	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, f)
+}
+
+// call applies a function of the expression language to a value of its own type.
+func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {
+	t := dtype.F32
+	if x.Type() == ptx.F64 {
+		t = dtype.F64
+	}
+	p := expr.MustLower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
+	return lower(b, p, environment{x: func(int) ptx.Value { return x }})[0]
+}
+
+// rowOperand is a rank-2 operand's parameters in a kernel.
+type rowOperand struct {
+	t           dtype.Type
+	p           ptx.Ptr
+	row, column ptx.Value
+	unit        bool // the columns are neighbours
+}
+
+// declareRows declares a rank-2 operand.
+func declareRows(b *ptx.Builder, name string, t dtype.Type, unit bool) rowOperand {
+	o := rowOperand{t: t, p: b.Pointer(name, storage(t)), row: b.Param(name+"r", ptx.S64), unit: unit}
+	if !unit {
+		o.column = b.Param(name+"c", ptx.S64)
+	}
+	return o
+}
+
+func (p *packer) packRows(o Operand, unit bool) {
+	p.u64(o.start())
+	p.u64(uint64(o.Strides.At(0)))
+	if !unit {
+		p.u64(uint64(o.Strides.At(1)))
+	}
+}
+
+// unitColumns reports whether the operands' columns are neighbours in memory.
+func unitColumns(list ...Operand) bool {
+	for _, o := range list {
+		if o.Strides.At(1) != 1 && o.Shape.At(1) > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// at points to the start of the row.
+func (o rowOperand) at(row ptx.Value) rowOperand {
+	o.p = o.p.At(row.Cvt(ptx.S64).Mul(o.row))
+	return o
+}
+
+func (o rowOperand) element(i ptx.Value) ptx.Ptr {
+	if o.unit {
+		return o.p.At(i)
+	}
+	return o.p.At(i.Cvt(ptx.S64).Mul(o.column))
+}
+
+func (o rowOperand) load(b *ptx.Builder, i ptx.Value) ptx.Value {
+	return loadVector(b, o.element(i), o.t, 1)[0]
+}
+
+func (o rowOperand) store(b *ptx.Builder, i, v ptx.Value) {
+	storeVector(b, o.element(i), o.t, []ptx.Value{v})
+}

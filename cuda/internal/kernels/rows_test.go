@@ -1,0 +1,196 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// decode reads an operand as float64.
+func (m *machine) decode(o Operand) []float64 {
+	m.t.Helper()
+	bits := m.read(o)
+	v := make([]float64, len(bits))
+	for i, b := range bits {
+		v[i] = expr.Decode(o.Type, b)
+	}
+	return v
+}
+
+// near compares with float64 references: rel times the size of the value plus abs.
+func (m *machine) near(what string, o Operand, want []float64, tolerance float64) {
+	m.t.Helper()
+	bad := 0
+	for i, g := range m.decode(o) {
+		w := want[i]
+		if g == w || g != g && w != w || math.Abs(g-w) <= tolerance*(1+math.Abs(w)) {
+			continue
+		}
+		if bad++; bad < 4 {
+			m.t.Errorf("%s: element %d is %v, want %v", what, i, g, w)
+		}
+	}
+}
+
+var roundings = map[dtype.Type]float64{dtype.F32: 4e-7, dtype.F64: 2e-15, dtype.F16: 1e-3, dtype.BF16: 8e-3}
+
+// slowSoftmax returns softmax and its logarithm of each row of n columns.
+func slowSoftmax(x []float64, n int) (y, log, lse []float64) {
+	y, log = make([]float64, len(x)), make([]float64, len(x))
+	for r := 0; r < len(x); r += n {
+		top, sum := math.Inf(-1), 0.0
+		for _, v := range x[r : r+n] {
+			top = max(top, v)
+		}
+		for _, v := range x[r : r+n] {
+			sum += math.Exp(v - top)
+		}
+		lse = append(lse, top+math.Log(sum))
+		for i, v := range x[r : r+n] {
+			y[r+i], log[r+i] = math.Exp(v-top)/sum, v-top-math.Log(sum)
+		}
+	}
+	return y, log, lse
+}
+
+func TestSoftmax(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		for _, d := range [][2]int{{1, 1}, {3, 5}, {9, 33}, {2, 200}, {2, 1025}, {0, 4}} {
+			if typ != dtype.F32 && d[1] == 1025 {
+				continue
+			}
+			layouts := []shape.Layout{dense(d[0], d[1])}
+			if d[1] == 33 {
+				layouts = append(layouts, strided(d[:], []int{40, 1}), strided(d[:], []int{1, 11}))
+			}
+			for _, l := range layouts {
+				for _, log := range []bool{false, true} {
+					m := newMachine(t)
+					x, y := m.random(m.tensor(typ, l, 1)), m.tensor(typ, dense(d[0], d[1]), 0)
+					if d[1] == 5 {
+						m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(-1)) })
+						m.fill(m.oneElement(x, 6), func(int) uint64 { return expr.Encode(typ, 30000) })
+						m.fill(m.oneElement(x, 12), func(int) uint64 { return expr.Encode(typ, math.NaN()) })
+					}
+					list, err := Softmax(y, x, log)
+					m.run(list, err)
+					want, wantLog, _ := slowSoftmax(m.decode(x), d[1])
+					if log {
+						want = wantLog
+					}
+					what := fmt.Sprintf("softmax %v %v log %v", typ, d, log)
+					m.near(what, y, want, roundings[typ])
+					g, dx := m.random(m.tensor(typ, l, 0)), m.tensor(typ, l, 0)
+					list, err = SoftmaxGrad(dx, y, g, log)
+					m.run(list, err)
+					m.near(what+" gradient", dx, slowSoftmaxGrad(m.decode(y), m.decode(g), d[1], log), 4*roundings[typ])
+				}
+			}
+		}
+	}
+}
+
+func slowSoftmaxGrad(y, g []float64, n int, log bool) []float64 {
+	dx := make([]float64, len(y))
+	for r := 0; r < len(y); r += n {
+		sum := 0.0
+		for i := range n {
+			if log {
+				sum += g[r+i]
+			} else {
+				sum += g[r+i] * y[r+i]
+			}
+		}
+		for i := range n {
+			if log {
+				dx[r+i] = g[r+i] - math.Exp(y[r+i])*sum
+			} else {
+				dx[r+i] = y[r+i] * (g[r+i] - sum)
+			}
+		}
+	}
+	return dx
+}
+
+// fault allocates a cleared fault record.
+func (m *machine) fault() Operand {
+	return m.fill(m.tensor(dtype.U8, dense(FaultBytes), 0), func(int) uint64 { return 0 })
+}
+
+func (m *machine) faultBytes(o Operand) []byte {
+	p, err := m.mem.Bytes(o.Addr, FaultBytes)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return p
+}
+
+func TestCrossEntropy(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+		for _, l := range []shape.Layout{dense(6, 10), dense(2, 1100), strided([]int{6, 10}, []int{1, 6})} {
+			m := newMachine(t)
+			n, c := l.Shape.At(0), l.Shape.At(1)
+			value := typ.Compute()
+			x, dx := m.random(m.tensor(typ, l, 0)), m.tensor(typ, l, 0)
+			loss, lse := m.tensor(value, dense(n), 0), m.tensor(value, strided([]int{n}, []int{2}), 0)
+			target := m.fill(m.tensor(dtype.I64, dense(n), 0), func(i int) uint64 {
+				return [...]uint64{uint64(c - 1), 0, ^uint64(99), 3, 1 << 40, ^uint64(0)}[i]
+			})
+			g := m.fill(m.tensor(value, strided([]int{n}, []int{0}), 0), func(int) uint64 { return expr.Encode(value, 0.5) })
+			fault := m.fault()
+			list, err := CrossEntropy(loss, lse, x, target, -100, fault.Addr, 77)
+			m.run(list, err)
+			v := m.decode(x)
+			y, log, want := slowSoftmax(v, c)
+			m.near("lse", lse, want, roundings[value])
+			losses, grads := make([]float64, n), make([]float64, n*c)
+			for i := range n {
+				k := int64(m.read(target)[i])
+				if k < 0 || k >= int64(c) {
+					continue
+				}
+				losses[i] = -log[i*c+int(k)]
+				for j := range c {
+					grads[i*c+j] = 0.5 * y[i*c+j]
+				}
+				grads[i*c+int(k)] -= 0.5
+			}
+			m.near("loss", loss, losses, 2*roundings[value])
+			e := ReadFault(m.faultBytes(fault))
+			switch {
+			case n == 2 && e != nil:
+				t.Errorf("a fault without reason: %v", e)
+			case n == 6 && (e == nil || e.Tag != 77 || e.Bound != int64(c) || e.Index != 1<<40 && e.Index != -1 || e.Position != 4 && e.Position != 5):
+				t.Errorf("fault record: %+v", e)
+			}
+			list, err = CrossEntropyGrad(dx, x, lse, target, g, -100)
+			m.run(list, err)
+			m.near("gradient", dx, grads, 2*roundings[typ])
+		}
+	}
+}
+
+func TestRowsGolden(t *testing.T) {
+	list, err := Softmax(fake(dtype.F32, 64, 1000), fake(dtype.F32, 64, 1000), false)
+	golden(t, "softmax_warp", list, err)
+	list, err = Softmax(fake(dtype.BF16, 64, 4000), fake(dtype.BF16, 64, 4000), true)
+	golden(t, "logsoftmax_block", list, err)
+	list, err = SoftmaxGrad(fake(dtype.F32, 64, 1000), fake(dtype.F32, 64, 1000), fake(dtype.F32, 64, 1000), false)
+	golden(t, "softmax_grad", list, err)
+	list, err = CrossEntropy(fake(dtype.F32, 64), fake(dtype.F32, 64), fake(dtype.F32, 64, 1000), fake(dtype.I64, 64), -100, 1<<20, 1)
+	golden(t, "crossentropy", list, err)
+	list, err = CrossEntropyGrad(fake(dtype.F32, 64, 1000), fake(dtype.F32, 64, 1000), fake(dtype.F32, 64), fake(dtype.I64, 64), fake(dtype.F32, 64), -100)
+	golden(t, "crossentropy_grad", list, err)
+	for _, bad := range []Operand{fake(dtype.I32, 2, 3), fake(dtype.F32, 6), fake(dtype.F32, 3, 2)} {
+		if _, err := Softmax(fake(dtype.F32, 2, 3), bad, false); err == nil {
+			t.Errorf("no error for softmax of %v %v", bad.Type, bad.Shape)
+		}
+		if _, err := CrossEntropy(fake(dtype.F32, 2), fake(dtype.F32, 2), bad, fake(dtype.I64, 2), 0, 0, 0); err == nil {
+			t.Errorf("no error for cross-entropy of %v %v", bad.Type, bad.Shape)
+		}
+	}
+}

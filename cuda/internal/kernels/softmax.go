@@ -1,0 +1,122 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// softmaxSpec describes a softmax kernel over rows, or its gradient.
+type softmaxSpec struct {
+	typ   dtype.Type
+	log   bool
+	grad  bool
+	unit  bool // columns are neighbours
+	group int
+}
+
+func (s softmaxSpec) name() string {
+	name := "softmax"
+	if s.log {
+		name = "logsoftmax"
+	}
+	if s.grad {
+		name += "_grad"
+	}
+	if !s.unit {
+		name += "_strided"
+	}
+	return fmt.Sprintf("%s_%v_%d", name, s.typ, s.group)
+}
+
+// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands of one floating-point type.
+func Softmax(out, x Operand, log bool) ([]Launch, error) {
+	return planSoftmax("softmax", softmaxSpec{log: log}, out, x)
+}
+
+// SoftmaxGrad plans dx from the result y of Softmax and its gradient g.
+func SoftmaxGrad(dx, y, g Operand, log bool) ([]Launch, error) {
+	return planSoftmax("softmax gradient", softmaxSpec{log: log, grad: true}, dx, y, g)
+}
+
+func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
+	out := list[0]
+	if err := checkRows(op, list...); err != nil || out.Shape.Size() == 0 {
+		return nil, err
+	}
+	rows, columns := out.Shape.At(0), out.Shape.At(1)
+	s.typ, s.unit, s.group = out.Type, unitColumns(list...), rowGroup(columns)
+	k, err := kernelOf(s)
+	if err != nil {
+		return nil, err
+	}
+	var p packer
+	p.u32(uint32(rows))
+	p.u32(uint32(columns))
+	for _, o := range list {
+		p.packRows(o, s.unit)
+	}
+	l, err := p.launch(k, rowBlocks(rows, columns))
+	return []Launch{l}, err
+}
+
+// checkRows checks that the operands are of one floating-point type and one shape of rank 2.
+func checkRows(op string, list ...Operand) error {
+	out := list[0]
+	for _, o := range list {
+		if o.Shape != out.Shape || o.Shape.Rank() != 2 || o.Type != out.Type || !o.Type.IsFloat() {
+			return fail(op, "operands %v %v and %v %v: one floating-point type and one shape of rank 2 are wanted", out.Type, out.Shape, o.Type, o.Shape)
+		}
+	}
+	if out.Shape.At(0) > 1<<31-1 || out.Shape.At(1) > 1<<31-1<<13 {
+		return fail(op, "shape %v exceeds 2³¹", out.Shape)
+	}
+	return nil
+}
+
+func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
+	t := computing(s.typ.Compute())
+	if s.grad {
+		dx, y, g := declareRows(b, "dx", s.typ, s.unit), declareRows(b, "y", s.typ, s.unit), declareRows(b, "g", s.typ, s.unit)
+		w := newRows(b, s.group, t, rows, columns)
+		s.gradient(w, t, dx.at(w.row), y.at(w.row), g.at(w.row))
+		return [3]int{rowThreads, 1, 1}
+	}
+	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
+	w := newRows(b, s.group, t, rows, columns)
+	y, x = y.at(w.row), x.at(w.row)
+	b.Comment("the row's maximum")
+	top := w.max(t, func(i ptx.Value) ptx.Value { return x.load(b, i) })
+	b.Comment("the sum of exponentials")
+	sum := w.sum(t, func(i ptx.Value) ptx.Value { return call(b, "exp", x.load(b, i).Sub(top)) })
+	if s.log {
+		b.Comment("x - maximum - log of the sum")
+		lse := call(b, "log", sum)
+		w.each(func(i ptx.Value) { y.store(b, i, x.load(b, i).Sub(top).Sub(lse)) })
+		return [3]int{rowThreads, 1, 1}
+	}
+	b.Comment("the quotients")
+	w.each(func(i ptx.Value) { y.store(b, i, call(b, "exp", x.load(b, i).Sub(top)).Div(sum)) })
+	return [3]int{rowThreads, 1, 1}
+}
+
+// gradient writes dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
+func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
+	b := w.Builder
+	sum := w.sum(t, func(i ptx.Value) ptx.Value {
+		if s.log {
+			return g.load(b, i)
+		}
+		return g.load(b, i).Mul(y.load(b, i))
+	})
+	w.each(func(i ptx.Value) {
+		if s.log {
+			dx.store(b, i, g.load(b, i).Sub(call(b, "exp", y.load(b, i)).Mul(sum)))
+			return
+		}
+		dx.store(b, i, y.load(b, i).Mul(g.load(b, i).Sub(sum)))
+	})
+}
