@@ -112,6 +112,9 @@ func (p *Pool) retryDeferredLocked() {
 		b.deferred = false
 		p.recordLocked(b)
 	}
+	if len(p.deferred) == 0 {
+		p.eventIssue = nil
+	}
 }
 
 // syncLocked waits for every event that blocks are pending on. The lock is released meanwhile.

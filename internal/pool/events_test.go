@@ -106,9 +106,19 @@ func TestRecordFails(t *testing.T) {
 		t.Fatal("its segment was returned")
 	}
 	d.recordErr = nil
-	must(t, p, 1280, 0) // the ladder records and waits
+	b = must(t, p, 1280, 0) // the ladder records and waits
 	if s := p.Stats(); s.Deferred != 0 || s.Pending != 0 || d.open != 0 || p.EventError() != nil {
 		t.Errorf("%d deferred, %d pending, %d events, %v", s.Deferred, s.Pending, d.open, p.EventError())
+	}
+	p.Free(b, b.Generation())
+	d.recordErr = errors.New("stream is destroyed")
+	if p.Empty() != 0 || d.used != 1280 || !errors.Is(p.EventError(), d.recordErr) {
+		t.Errorf("a segment was returned without knowing that its stream is done: %v", p.EventError())
+	}
+	recount(t, p, p.Stats())
+	d.recordErr = nil
+	if p.Empty() != 1280 || p.EventError() != nil {
+		t.Errorf("the segment stays: %v", p.EventError())
 	}
 }
 

@@ -1,8 +1,9 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"sync"
 )
 
@@ -13,7 +14,7 @@ type fakeDevice struct {
 	used       uint64
 	next       uintptr
 	segments   map[uintptr]uint64
-	holes      []hole // freed address ranges, reused so that stale knowledge would show
+	holes      []hole // freed address ranges by address, reused so that stale knowledge would show
 	queued     map[StreamID]uint64
 	finished   map[StreamID]uint64
 	open       int // events not released
@@ -22,7 +23,6 @@ type fakeDevice struct {
 	log        []string
 	logging    bool
 	segmentOps int
-	asked      []uint64
 }
 
 type hole struct {
@@ -61,7 +61,6 @@ func (d *fakeDevice) Alloc(size uint64) (uintptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note("alloc %d", size)
-	d.asked = append(d.asked, size)
 	if d.allocErr != nil {
 		return 0, d.allocErr
 	}
@@ -70,12 +69,14 @@ func (d *fakeDevice) Alloc(size uint64) (uintptr, error) {
 	}
 	d.segmentOps++
 	d.used += size
-	sort.Slice(d.holes, func(i, j int) bool { return d.holes[i].addr < d.holes[j].addr })
 	for i := range d.holes {
 		if h := &d.holes[i]; h.size >= size {
 			a := h.addr
 			h.addr += uintptr(size)
 			h.size -= size
+			if h.size == 0 {
+				d.holes = slices.Delete(d.holes, i, i+1)
+			}
 			d.segments[a] = size
 			return a, nil
 		}
@@ -96,7 +97,16 @@ func (d *fakeDevice) Free(addr uintptr, size uint64) {
 	delete(d.segments, addr)
 	d.segmentOps++
 	d.used -= size
-	d.holes = append(d.holes, hole{addr, size})
+	i, _ := slices.BinarySearchFunc(d.holes, addr, func(h hole, a uintptr) int { return cmp.Compare(h.addr, a) })
+	d.holes = slices.Insert(d.holes, i, hole{addr, size})
+	for i = max(i-1, 0); i+1 < len(d.holes); { // merge around it
+		if h, n := &d.holes[i], d.holes[i+1]; h.addr+uintptr(h.size) == n.addr {
+			h.size += n.size
+			d.holes = slices.Delete(d.holes, i+1, i+2)
+		} else if i++; n.addr > addr {
+			break
+		}
+	}
 }
 
 func (d *fakeDevice) Capacity() (free, total uint64) {

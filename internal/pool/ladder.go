@@ -2,6 +2,7 @@ package pool
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -212,6 +213,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		e, err := p.backing.Record(stream)
 		if err != nil {
 			e = nil
+			p.eventIssue = fmt.Errorf("event on stream %d: %w", stream, err)
 		}
 		events = append(events, waited{stream, e})
 		return e != nil

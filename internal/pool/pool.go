@@ -169,7 +169,7 @@ type Pool struct {
 	pending    int           // events in them
 	deferred   []*Block      // freed, but their events are not yet recorded
 	paused     int           // PauseEvents depth
-	eventIssue error         // the last error of Record
+	eventIssue error         // the last error of Record that still has consequences
 
 	queue       atomic.Pointer[Block] // what Queue pushed, linked by Block.queueNext
 	staleQueued atomic.Uint64

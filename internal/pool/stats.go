@@ -81,13 +81,12 @@ func (p *Pool) ResetPeak() {
 	}
 }
 
-// EventError returns the last error of Backing.Record for a block that is still deferred, or nil.
+// EventError returns the last error of Backing.Record that keeps memory from use: of a block that is still deferred, or of
+// unused segments that the last Empty or ladder could not return, their stream being destroyed without Retire or in a
+// capture. Nil: none.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.deferred) == 0 {
-		return nil
-	}
 	return p.eventIssue
 }
 
