@@ -71,6 +71,13 @@ func (c *cta) thread(i int) [3]uint32 {
 
 func (c *cta) fillSpecial(w *warp, s specialUse) {
 	l := c.launch
+	if s.sr >= srCtaidX && s.sr <= srCtaidZ {
+		r := &w.r[s.slot]
+		for i := range r {
+			r[i] = uint64(c.id[s.sr-srCtaidX])
+		}
+		return
+	}
 	for i := range w.r[s.slot] {
 		tid := c.thread(w.id*32 + i)
 		var v uint64
@@ -79,8 +86,6 @@ func (c *cta) fillSpecial(w *warp, s specialUse) {
 			v = uint64(tid[s.sr-srTidX])
 		case srNtidX, srNtidY, srNtidZ:
 			v = uint64(l.Block[s.sr-srNtidX])
-		case srCtaidX, srCtaidY, srCtaidZ:
-			v = uint64(c.id[s.sr-srCtaidX])
 		case srNctaidX, srNctaidY, srNctaidZ:
 			v = uint64(l.Grid[s.sr-srNctaidX])
 		case srLaneid:

@@ -129,9 +129,7 @@ func (p *parser) place(v *variable, line int, e *Entry) {
 }
 
 func (p *parser) initialiser(v *variable) {
-	v.init = make([]byte, 0, v.size)
-	p.initValues(v, 0)
-	v.init = append(v.init, make([]byte, v.size-len(v.init))...)
+	p.initValues(v, 0) // the rest is zero
 }
 
 func (p *parser) initValues(v *variable, depth int) {

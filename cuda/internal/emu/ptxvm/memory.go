@@ -275,6 +275,9 @@ func (m *Memory) CopyInitialised(dst, src, size uint64) {
 		return
 	}
 	d, s := rd.shadow[od:od+size], rs.shadow[os:os+size]
+	if rd == rs && od > os && od < os+size {
+		s = append([]byte(nil), s...) // overlapping: copy as memmove does
+	}
 	for i := range d {
 		d[i] = d[i]&shAddressable | s[i]&(d[i]<<1)&shInitialised
 	}

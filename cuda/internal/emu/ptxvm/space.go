@@ -136,7 +136,16 @@ func (w *warp) misaligned(in *inst, l int, addr uint64, size int, sp string) {
 func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 	x := in.x
 	total := x.size * x.n
-	for rest := m; rest != 0; rest &= rest - 1 {
+	first := bits.TrailingZeros32(m)
+	same := true
+	for rest := m; rest != 0 && same; rest &= rest - 1 {
+		same = w.addr[bits.TrailingZeros32(rest)&31] == w.addr[first&31]
+	}
+	group := m
+	if same { // one element for all
+		group = m & -m
+	}
+	for rest := group; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		a := w.addr[l]
 		if a > uint64(len(img)) || uint64(len(img))-a < uint64(total) {
@@ -147,6 +156,17 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 		}
 		for k := range x.n {
 			w.land(x, k, l, get(img[int(a)+k*x.size:], x.size))
+		}
+	}
+	if same {
+		for _, s := range x.vec {
+			if s >= 0 {
+				r := &w.r[s]
+				v := r[first]
+				for rest := m; rest != 0; rest &= rest - 1 {
+					r[bits.TrailingZeros32(rest)&31] = v
+				}
+			}
 		}
 	}
 	w.landed(x, m)
