@@ -325,3 +325,6 @@ func elementType(t reflect.Type) (e dtype.Type, conv bool, err error) {
 	}
 	return 0, false, fmt.Errorf("cannot make a tensor from elements of type %v", t)
 }
+
+// Typed returns a maker of tensors of element type t in the root scope, on the CPU.
+func Typed(t dtype.Type) Maker { return root.Typed(t) }

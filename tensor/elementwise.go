@@ -208,6 +208,11 @@ func shapes(in []*Tensor) string {
 
 // run launches p on views of in expanded to y's shape.
 func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
+	runBits(op, s, p, y, in, encode(p, params))
+}
+
+// runBits is run with scalars that are bits already.
+func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
 	stream := s.streamOf(y.st.dev)
 	views := make([]device.View, len(in)+1)
 	for i, t := range in {
@@ -217,7 +222,7 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 	}
 	y.st.write(op, stream)
 	views[len(in)] = y.deviceView()
-	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], encode(p, params)), in...)
+	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], bits), in...)
 }
 
 func encode(p *expr.Program, params []float64) []uint64 {

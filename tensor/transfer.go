@@ -151,16 +151,23 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// View returns the driver's view of x, for launching kernels on it. It is valid as long as x is; a kernel that writes it
-// tells so by Touch.
+// DeviceView returns the driver's view of x, for launching kernels on it. It is valid as long as x is.
 func (x *Tensor) DeviceView() device.View {
 	x.use("device_view")
 	return x.deviceView()
 }
 
-// fromBytes makes a CPU tensor over a copy of data.
-func fromBytes(s *Scope, t dtype.Type, sh shape.Dims, data []byte) *Tensor {
-	x := alloc("from", s, hostDevice(), t, sh)
+// Bytes returns a copy of x's elements in row-major order, as they lie in memory.
+func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
+
+// FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of data, in row-major order.
+func FromBytes(t dtype.Type, data []byte, dims ...int) *Tensor {
+	x := root.Typed(t).make("from", t, dims)
+	if len(data) != x.Size()*t.Size() {
+		n := x.Size() * t.Size()
+		x.Free()
+		fail("from", ErrShape, nil, "%d bytes for shape %v of %v, which takes %d", len(data), shape.Of(dims...), t, n)
+	}
 	copy(x.st.buf.Host(), data)
 	return x
 }

@@ -40,8 +40,8 @@ var floors = []floor{
 	{"safetensors", []string{"tensor"}},
 	{"torchfile", []string{"tensor"}},
 
-	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/init"}},
-	{"nn/init", []string{"tensor"}},
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
+	{"nn/initial", []string{"tensor"}},
 	{"optim", []string{"nn"}},
 	{"optim/sched", []string{"optim"}},
 	{"amp", []string{"nn"}},

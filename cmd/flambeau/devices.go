@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+type devicesCmd struct {
+	JSON bool `help:"Print one JSON object." name:"json"`
+}
+
+// deviceReport is a device in the JSON object.
+type deviceReport struct {
+	Name       string `json:"name"`
+	Product    string `json:"product"`
+	Emulated   bool   `json:"emulated,omitempty"`
+	Cores      int    `json:"cores"`
+	SIMD       string `json:"simd,omitempty"`
+	Memory     int    `json:"memory_bytes"`
+	Capability string `json:"compute_capability,omitempty"`
+	Driver     string `json:"driver_version,omitempty"`
+	PTX        string `json:"ptx_version,omitempty"`
+	Problem    string `json:"problem,omitempty"`
+}
+
+type devicesReport struct {
+	Devices   []deviceReport `json:"devices"`
+	GPUReason string         `json:"gpu_unavailable,omitempty"`
+	Libraries []cuda.Library `json:"libraries"`
+}
+
+// Run lists the devices.
+func (c *devicesCmd) Run(e *env) error {
+	var r devicesReport
+	for _, kind := range []string{"cpu", "cuda"} {
+		n, err := device.Count(kind)
+		if err != nil {
+			r.GPUReason = err.Error()
+			continue
+		}
+		for i := range n {
+			name := kind
+			if kind != "cpu" {
+				name = fmt.Sprintf("%s:%d", kind, i)
+			}
+			d, err := device.Open(name)
+			if err != nil {
+				r.Devices = append(r.Devices, deviceReport{Name: name, Problem: err.Error()})
+				continue
+			}
+			in := d.Info()
+			p := deviceReport{Name: name, Product: in.Name, Emulated: in.Emulated, Cores: in.Cores, SIMD: in.SIMD, Memory: in.Memory, Driver: in.Driver, PTX: in.PTX}
+			if in.Kind == "cuda" {
+				p.Capability = fmt.Sprintf("%d.%d", in.Capability[0], in.Capability[1])
+			}
+			r.Devices = append(r.Devices, p)
+		}
+	}
+	r.Libraries = cuda.Libraries()
+	if c.JSON {
+		enc := json.NewEncoder(e.out)
+		return enc.Encode(r)
+	}
+	w := tabwriter.NewWriter(e.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "DEVICE\tPRODUCT\tCORES\tMEMORY\tDETAILS")
+	for _, d := range r.Devices {
+		details := ""
+		switch {
+		case d.Problem != "":
+			details = d.Problem
+		case d.Capability != "":
+			details = fmt.Sprintf("compute capability %s, driver %s, PTX %s", d.Capability, d.Driver, d.PTX)
+			if d.Emulated {
+				details += ", EMULATED"
+			}
+		default:
+			details = "SIMD " + d.SIMD
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", d.Name, d.Product, d.Cores, bytes(d.Memory), details)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.GPUReason != "" {
+		fmt.Fprintln(e.out, "\nno GPU:", r.GPUReason)
+	}
+	fmt.Fprintln(e.out, "\noptional libraries (each makes a path faster that works without it):")
+	for _, l := range r.Libraries {
+		state := "not found; looked for " + l.Looked()
+		if l.Found {
+			state = "found: " + l.Path
+		}
+		fmt.Fprintf(e.out, "  %-10s %s\n", l.Name, state)
+	}
+	return nil
+}
+
+// bytes prints a number of bytes for people.
+func bytes(n int) string {
+	const unit = 1024
+	f, k := float64(n), 0
+	for f >= unit && k < 4 {
+		f /= unit
+		k++
+	}
+	return fmt.Sprintf("%.1f %s", f, []string{"B", "KiB", "MiB", "GiB", "TiB"}[k])
+}

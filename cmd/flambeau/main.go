@@ -1,0 +1,75 @@
+// Command flambeau trains models on NVIDIA GPUs and on the CPU, and shows what devices there are.
+//
+// Usage:
+//
+//	flambeau train      train a classifier on the embedded digits, on the best device found
+//	flambeau devices    list the devices and what each needs
+//	flambeau version    print the version
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/alecthomas/kong"
+
+	_ "github.com/flambeau-go/flambeau/cuda" // the GPU driver registers itself
+)
+
+// cli is the command line.
+type cli struct {
+	Train   trainCmd   `cmd:"" help:"Train a classifier of handwritten digits on the best device found."`
+	Devices devicesCmd `cmd:"" help:"List the devices: CPU, GPUs, and the libraries that make them faster."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// env is where a command reads and writes.
+type env struct {
+	ctx      context.Context
+	out, err io.Writer
+	terminal bool // err is one
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 130 when it was
+// interrupted.
+func run(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	e := &env{ctx: ctx, out: out, err: errOut, terminal: isTerminal(errOut)}
+	var c cli
+	status := -1
+	parser, err := kong.New(&c, kong.Name("flambeau"), kong.Description("Tensors, gradients and training in Go, on NVIDIA GPUs and the CPU."),
+		kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
+	if err != nil {
+		fmt.Fprintln(errOut, "flambeau:", err)
+		return 2
+	}
+	k, err := parser.Parse(args)
+	if status >= 0 {
+		return status // --help
+	}
+	if err != nil {
+		fmt.Fprintln(errOut, "flambeau:", err)
+		if len(args) == 0 {
+			fmt.Fprintln(errOut, "Try: flambeau train")
+		} else {
+			fmt.Fprintln(errOut, "See: flambeau --help")
+		}
+		return 2
+	}
+	switch err := k.Run(e); {
+	case err == nil:
+		return 0
+	case errors.Is(err, errInterrupted):
+		return 130
+	default:
+		fmt.Fprintln(errOut, "flambeau:", err)
+		return 1
+	}
+}

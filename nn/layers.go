@@ -1,0 +1,136 @@
+package nn
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Option changes how a layer is made.
+type Option func(*layerOptions)
+
+type layerOptions struct {
+	scope  *tensor.Scope
+	t      dtype.Type
+	noBias bool
+}
+
+// NoBias leaves a layer's bias out.
+func NoBias() Option { return func(o *layerOptions) { o.noBias = true } }
+
+// In makes a layer's parameters in scope s instead of the root scope: on its device, from its generator.
+func In(s *tensor.Scope) Option { return func(o *layerOptions) { o.scope = s } }
+
+// Typed makes a layer's parameters of floating point type t instead of float32.
+func Typed(t dtype.Type) Option { return func(o *layerOptions) { o.t = t } }
+
+func options(opts []Option) layerOptions {
+	o := layerOptions{scope: tensor.Root(), t: dtype.F32}
+	for _, f := range opts {
+		f(&o)
+	}
+	return o
+}
+
+// Linear is y = x·Wᵀ + b.
+type Linear struct {
+	Weight *tensor.Tensor `nn:"weight"` // [out, in]
+	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
+}
+
+// NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
+func NewLinear(in, out int, opts ...Option) *Linear {
+	o := options(opts)
+	l := &Linear{Weight: o.scope.Typed(o.t).Empty(out, in)}
+	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
+	l.Weight.RequiresGrad()
+	if !o.noBias {
+		l.Bias = o.scope.Typed(o.t).Empty(out)
+		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
+		l.Bias.RequiresGrad()
+	}
+	return l
+}
+
+// Forward maps x of shape [..., in] to [..., out].
+func (l *Linear) Forward(x *tensor.Tensor) *tensor.Tensor {
+	y := x.MatMul(l.Weight.In(x.Scope()).T())
+	if l.Bias != nil {
+		y = y.Add(l.Bias)
+	}
+	return y
+}
+
+// Sequential applies its layers one after another. Their names are their numbers.
+type Sequential struct {
+	Layers []Module
+}
+
+// NewSequential returns a chain of layers.
+func NewSequential(layers ...Module) *Sequential { return &Sequential{layers} }
+
+// Forward applies every layer.
+func (s *Sequential) Forward(x *tensor.Tensor) *tensor.Tensor {
+	for _, l := range s.Layers {
+		x = l.Forward(x)
+	}
+	return x
+}
+
+// ReLU is the greater of x and 0.
+type ReLU struct{}
+
+// Forward applies the layer.
+func (ReLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Relu() }
+
+// GELU is x·Φ(x), by the error function, or with Tanh by its tanh approximation.
+type GELU struct{ Tanh bool }
+
+// Forward applies the layer.
+func (g GELU) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if g.Tanh {
+		return x.GeluTanh()
+	}
+	return x.Gelu()
+}
+
+// Tanh is the hyperbolic tangent.
+type Tanh struct{}
+
+// Forward applies the layer.
+func (Tanh) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Tanh() }
+
+// Sigmoid is 1/(1+e⁻ˣ).
+type Sigmoid struct{}
+
+// Forward applies the layer.
+func (Sigmoid) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Sigmoid() }
+
+// SiLU is x·sigmoid(x).
+type SiLU struct{}
+
+// Forward applies the layer.
+func (SiLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Silu() }
+
+// Flatten merges all dimensions but the first.
+type Flatten struct{}
+
+// Forward applies the layer.
+func (Flatten) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Flatten(1, -1) }
+
+// Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
+type Dropout struct {
+	Base
+	P float64
+}
+
+// NewDropout returns a dropout layer, 0 ≤ p ≤ 1.
+func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
+
+// Forward applies the layer.
+func (d *Dropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.Dropout(d.P)
+}

@@ -1,0 +1,323 @@
+// Package nn is layers as plain structs, the losses, and what one does to a whole model.
+//
+// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, its buffers those tagged
+// `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
+// interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
+// the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
+// names join with dots as in torch's state dicts ("layers.0.weight").
+package nn
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Module maps a tensor to a tensor.
+type Module interface {
+	Forward(x *tensor.Tensor) *tensor.Tensor
+}
+
+// An Error says what is wrong with the structure of a model.
+type Error struct {
+	Path string // of the field, such as "encoder.fc1"
+	Msg  string
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return "nn: " + e.Msg
+	}
+	return "nn: " + e.Path + ": " + e.Msg
+}
+
+// Base is embedded by layers that behave differently in training and in evaluation. The zero value is in training.
+type Base struct{ evaluating bool }
+
+// Training reports whether the layer is in training mode.
+func (b *Base) Training() bool { return !b.evaluating }
+
+func (b *Base) setTraining(on bool) { b.evaluating = !on }
+
+// A Param is a named tensor of a model.
+type Param struct {
+	Name   string
+	Tensor *tensor.Tensor
+	Buffer bool // it is state without a gradient
+}
+
+type fieldKind uint8
+
+const (
+	fieldParam fieldKind = iota
+	fieldBuffer
+	fieldModule
+)
+
+type field struct {
+	index    int
+	name     string
+	kind     fieldKind
+	embedded bool
+}
+
+type fieldPlan struct {
+	fields []field
+	err    string
+	at     string
+}
+
+var plans sync.Map // reflect.Type → *fieldPlan
+
+var tensorType = reflect.TypeFor[*tensor.Tensor]()
+
+// planOf lists what of a struct type matters.
+func planOf(t reflect.Type) *fieldPlan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*fieldPlan)
+	}
+	p := &fieldPlan{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, tagged := f.Tag.Lookup("nn")
+		name, option, _ := strings.Cut(tag, ",")
+		if tagged && name == "-" {
+			continue
+		}
+		isTensor := f.Type == tensorType
+		if !f.IsExported() {
+			if tagged || holdsModule(f.Type) && !f.Anonymous {
+				p.at, p.err = f.Name, "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
+			}
+			continue
+		}
+		switch {
+		case isTensor && tagged:
+			k := fieldParam
+			switch option {
+			case "":
+			case "buffer":
+				k = fieldBuffer
+			default:
+				p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in its tag; known is buffer", option)
+			}
+			if name == "" {
+				name = snake(f.Name)
+			}
+			p.fields = append(p.fields, field{i, name, k, false})
+		case isTensor: // an untagged tensor is the model's own affair
+		case holdsModule(f.Type):
+			if name == "" {
+				name = snake(f.Name)
+			}
+			p.fields = append(p.fields, field{i, name, fieldModule, f.Anonymous && !tagged})
+		case tagged:
+			p.at, p.err = f.Name, fmt.Sprintf("a field of type %v holds no tensor and no layer", f.Type)
+		}
+	}
+	seen := map[string]bool{}
+	for _, f := range p.fields {
+		if seen[f.name] && !f.embedded {
+			p.at, p.err = t.Field(f.index).Name, fmt.Sprintf("the name %q is used twice", f.name)
+		}
+		seen[f.name] = true
+	}
+	plans.Store(t, p)
+	return p
+}
+
+// holdsModule reports whether values of type t can hold layers.
+func holdsModule(t reflect.Type) bool { return holds(t, map[reflect.Type]bool{}) }
+
+func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Pointer:
+		return t != tensorType && t.Elem().Kind() == reflect.Struct && holds(t.Elem(), seen)
+	case reflect.Slice, reflect.Array:
+		return holds(t.Elem(), seen)
+	case reflect.Interface:
+		return t == reflect.TypeFor[Module]() || t.Implements(reflect.TypeFor[Module]())
+	case reflect.Struct:
+		if t == reflect.TypeFor[Base]() {
+			return false
+		}
+		if t.Implements(reflect.TypeFor[Module]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[Module]()) {
+			return true
+		}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if _, tagged := f.Tag.Lookup("nn"); tagged && f.Type == tensorType {
+				return true
+			}
+			if f.IsExported() && f.Type != tensorType && holds(f.Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// snake turns Fc1 into fc1 and LayerNorm into layer_norm.
+func snake(s string) string {
+	var b strings.Builder
+	r := []rune(s)
+	for i, c := range r {
+		if unicode.IsUpper(c) && i > 0 && (unicode.IsLower(r[i-1]) || unicode.IsDigit(r[i-1]) || i+1 < len(r) && unicode.IsLower(r[i+1])) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
+}
+
+// A visitor sees every module struct, then its tensors.
+type visitor struct {
+	module func(path string, v reflect.Value)
+	param  func(p Param)
+	seen   map[uintptr]bool
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func (w *visitor) walk(path string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if v.IsNil() {
+			panic(&Error{path, "the layer is nil"})
+		}
+		if v.Kind() == reflect.Pointer {
+			if w.seen[v.Pointer()] {
+				return // a layer that stands in two places counts once
+			}
+			w.seen[v.Pointer()] = true
+		}
+		w.walk(path, v.Elem())
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			w.walk(join(path, strconv.Itoa(i)), v.Index(i))
+		}
+	case reflect.Struct:
+		w.structure(path, v)
+	}
+}
+
+func (w *visitor) structure(path string, v reflect.Value) {
+	p := planOf(v.Type())
+	if p.err != "" {
+		panic(&Error{join(path, p.at), p.err})
+	}
+	if w.module != nil {
+		w.module(path, v)
+	}
+	for _, f := range p.fields {
+		fv := v.Field(f.index)
+		name := join(path, f.name)
+		switch {
+		case f.kind == fieldModule && f.embedded:
+			w.walk(path, fv)
+		case f.kind == fieldModule:
+			if seq := v.Type() == reflect.TypeFor[Sequential](); seq {
+				name = path
+			}
+			w.walk(name, fv)
+		default:
+			if t := fv.Interface().(*tensor.Tensor); t != nil && w.param != nil { // nil: an absent bias
+				w.param(Param{name, t, f.kind == fieldBuffer})
+			}
+		}
+	}
+}
+
+func visit(m any, w *visitor) {
+	w.seen = map[uintptr]bool{}
+	v := reflect.ValueOf(m)
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic(&Error{"", "the model is nil"})
+	}
+	if v.Kind() == reflect.Struct {
+		panic(&Error{"", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())})
+	}
+	w.walk("", v)
+}
+
+// Named returns the parameters and buffers of a model with their names, in order. A tensor that stands in two places is
+// listed once.
+func Named(m any) []Param {
+	var out []Param
+	seen := map[*tensor.Tensor]bool{}
+	visit(m, &visitor{param: func(p Param) {
+		if !seen[p.Tensor] {
+			seen[p.Tensor] = true
+			out = append(out, p)
+		}
+	}})
+	return out
+}
+
+// Parameters returns the tensors of a model that are trained. It panics with an *[Error] if the model's structure hides some.
+func Parameters(m any) []*tensor.Tensor {
+	var out []*tensor.Tensor
+	for _, p := range Named(m) {
+		if !p.Buffer {
+			out = append(out, p.Tensor)
+		}
+	}
+	return out
+}
+
+// To moves all parameters, buffers and gradients of a model to device d, in place: the tensors stay the same values, so
+// optimizers made before remain valid. It returns the model.
+func To[M any](m M, d device.Device) M {
+	for _, p := range Named(m) {
+		p.Tensor.MoveTo(d)
+	}
+	return m
+}
+
+// Train puts a model into training mode.
+func Train[M any](m M) M { return setTraining(m, true) }
+
+// Eval puts a model into evaluation mode: dropout passes everything.
+func Eval[M any](m M) M { return setTraining(m, false) }
+
+func setTraining[M any](m M, on bool) M {
+	visit(m, &visitor{module: func(_ string, v reflect.Value) {
+		if v.CanAddr() {
+			if b, ok := v.Addr().Interface().(interface{ setTraining(bool) }); ok {
+				b.setTraining(on)
+			}
+		}
+	}})
+	return m
+}
+
+// ZeroGrad frees the gradients of all parameters.
+func ZeroGrad(m any) {
+	for _, p := range Parameters(m) {
+		p.ZeroGrad()
+	}
+}
+
+// Count returns the number of elements of all parameters.
+func Count(m any) int {
+	n := 0
+	for _, p := range Parameters(m) {
+		n += p.Size()
+	}
+	return n
+}

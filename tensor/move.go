@@ -1,0 +1,34 @@
+package tensor
+
+import "github.com/flambeau-go/flambeau/device"
+
+// MoveTo moves the leaf x itself to device d, with its gradient: the handle stays valid, so that a model and its optimizer
+// keep their tensors. Views of x stay where they are, on the old memory. The elements become contiguous.
+func (x *Tensor) MoveTo(d device.Device) {
+	x.use("move_to")
+	if x.node != nil {
+		fail("move_to", ErrGrad, []*Tensor{x}, "only leaves can be moved; use To for a result")
+	}
+	b := x.base()
+	if b != x {
+		fail("move_to", ErrScope, []*Tensor{x}, "this is a handle of another tensor, made by In; move that one")
+	}
+	if x.st.dev != d {
+		x.become(x.copyTo("move_to", x.scope, d))
+	}
+	x.gradMu.Lock()
+	defer x.gradMu.Unlock()
+	if g := x.grad; g != nil && g.st.dev != d {
+		g.become(g.copyTo("move_to", g.scope, d))
+	}
+}
+
+// become takes over y's storage; y is left freed.
+func (x *Tensor) become(y *Tensor) {
+	old := x.st
+	y.st.retain()
+	x.st, x.layout = y.st, y.layout
+	x.st.version.Store(old.version.Load() + 1)
+	y.drop()
+	old.release()
+}

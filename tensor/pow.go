@@ -1,0 +1,34 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+var (
+	powOp       = Declare(&Elementwise{Name: "pow", Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}}})
+	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
+		Params: []float64{2.5},
+		// g·p·x^(p-1), and 0 for p = 0 whatever x is.
+		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(x0.Pow(p0.Sub(expr.C(1))))))}})
+)
+
+// Pow returns x to the power y, in floating point.
+func (x *Tensor) Pow(y *Tensor) *Tensor { return powOp.Apply([]*Tensor{x, y}) }
+
+// PowScalar returns x to the power p, in floating point.
+func (x *Tensor) PowScalar(p float64) *Tensor {
+	if p == 2 {
+		return squareOp.Apply([]*Tensor{x.floating()})
+	}
+	return x.scalar(powScalarOp, p)
+}
+
+func (x *Tensor) floating() *Tensor {
+	x.use("pow_scalar")
+	if x.dtype.IsFloat() {
+		return x
+	}
+	return x.Float()
+}

@@ -1,0 +1,214 @@
+package tensor
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+type randomKind uint8
+
+const (
+	uniformKind randomKind = iota
+	normalKind
+	bernoulliKind
+	integerKind
+	dropoutKind
+)
+
+type randomKey struct {
+	t    dtype.Type
+	kind randomKind
+}
+
+var randomPrograms cache[randomKey, *expr.Program]
+
+// randomProgram returns the code that fills with random numbers. Params: seed, offset, then the distribution's own.
+func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
+	return randomPrograms.get(randomKey{t, kind}, func() *expr.Program {
+		seed, offset, index := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)
+		w := t.Compute()
+		if !w.IsFloat() {
+			w = dtype.F32
+		}
+		a, b := expr.Param(2, w), expr.Param(3, w)
+		var in []dtype.Type
+		var e *expr.Expr
+		switch kind {
+		case uniformKind:
+			u := expr.RandomUniform(w, seed, offset, index)
+			v := u.Mul(b.Sub(a)).Add(a)
+			e = v.Ge(b).Select(a, v) // rounding may reach the open end
+		case normalKind:
+			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
+		case bernoulliKind:
+			e = expr.RandomUniform(w, seed, offset, index).Lt(a).Select(expr.C(1), expr.C(0)).Cvt(w)
+		case integerKind:
+			// low + ⌊u·range⌋ with 53 random bits: exact for ranges up to 2⁵³.
+			u := expr.RandomUniform(dtype.F64, seed, offset, index)
+			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
+		case dropoutKind:
+			in = []dtype.Type{t}
+			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
+			e = keep.Select(expr.X(0).Mul(b), expr.C(0))
+		}
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
+	})
+}
+
+// draw fills x, reading in if the kind has an operand, from (seed, offset).
+func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
+	p := randomProgram(x.dtype, kind)
+	bits := []uint64{seed, offset}
+	for i, v := range params {
+		t := dtype.F64
+		if i+2 < len(p.Params) && p.Params[i+2] != dtype.Invalid {
+			t = p.Params[i+2]
+		}
+		bits = append(bits, expr.Encode(t, v))
+	}
+	runBits(x.op, s, p, x, in, bits)
+	return x
+}
+
+// fresh draws as many numbers from the scope's generator as x has elements.
+func (x *Tensor) fresh(kind randomKind, params ...float64) *Tensor {
+	seed, offset := x.scope.modes.gen.Draw(x.Size())
+	return x.draw(x.scope, kind, seed, offset, nil, params...)
+}
+
+// Rand returns random numbers, uniform in [0, 1).
+func (m Maker) Rand(dims ...int) *Tensor { return m.Uniform(0, 1, dims...) }
+
+// Uniform returns random numbers, uniform in [lo, hi).
+func (m Maker) Uniform(lo, hi float64, dims ...int) *Tensor {
+	if !(lo <= hi) {
+		fail("uniform", ErrValue, nil, "the interval [%v, %v) is empty", lo, hi)
+	}
+	return m.float("rand", dims).fresh(uniformKind, lo, hi)
+}
+
+// Randn returns random numbers of the standard normal distribution.
+func (m Maker) Randn(dims ...int) *Tensor { return m.Normal(0, 1, dims...) }
+
+// Normal returns random numbers of the normal distribution.
+func (m Maker) Normal(mean, std float64, dims ...int) *Tensor {
+	if !(std >= 0) {
+		fail("normal", ErrValue, nil, "a standard deviation cannot be %v", std)
+	}
+	return m.float("randn", dims).fresh(normalKind, mean, std)
+}
+
+// Bernoulli returns ones with probability p and zeros.
+func (m Maker) Bernoulli(p float64, dims ...int) *Tensor {
+	if !(p >= 0 && p <= 1) {
+		fail("bernoulli", ErrValue, nil, "%v is not a probability", p)
+	}
+	return m.make("bernoulli", m.floatType(), dims).fresh(bernoulliKind, p)
+}
+
+// RandInt returns random integers in [lo, hi), int64 unless a type was chosen.
+func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
+	if lo >= hi {
+		fail("randint", ErrValue, nil, "the range [%d, %d) is empty", lo, hi)
+	}
+	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
+}
+
+// RandPerm returns a random permutation of 0 … n-1, int64. It is drawn on the host.
+func (m Maker) RandPerm(n int) *Tensor {
+	if n < 0 {
+		fail("randperm", ErrValue, nil, "%d elements", n)
+	}
+	seed, offset := m.s.modes.gen.Draw(n)
+	return m.Typed(m.typeOr(dtype.I64)).From(rand.New(rand.NewPCG(seed, offset)).Perm(n))
+}
+
+// float makes a tensor of floating point type.
+func (m Maker) float(op string, dims []int) *Tensor {
+	t := m.floatType()
+	if !t.IsFloat() {
+		fail(op, ErrType, nil, "random numbers of type %v: use RandInt", t)
+	}
+	return m.make(op, t, dims)
+}
+
+// Rand returns random numbers, uniform in [0, 1), float32 on the scope's device.
+func (s *Scope) Rand(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Rand(dims...) }
+
+// Randn returns random numbers of the standard normal distribution, float32 on the scope's device.
+func (s *Scope) Randn(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Randn(dims...) }
+
+// RandInt returns random int64 integers in [lo, hi) on the scope's device.
+func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
+	return s.Typed(dtype.Invalid).RandInt(lo, hi, dims...)
+}
+
+// ManualSeed restarts the generator of the root scope.
+func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
+
+// redraw is the in-place form; x is a leaf that is being initialised, so its gradient does not matter.
+func (x *Tensor) redraw(op string, kind randomKind, a, b float64) *Tensor {
+	x.use(op)
+	if !x.dtype.IsFloat() {
+		fail(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not %v", x.dtype)
+	}
+	if x.node != nil {
+		fail(op, ErrInPlace, []*Tensor{x}, "a result that is part of a graph is overwritten")
+	}
+	if x.layout.Overlaps() {
+		fail(op, ErrShape, []*Tensor{x}, "the tensor is expanded: several elements share one place; use Clone first")
+	}
+	x.fresh(kind, a, b)
+	x.st.version.Add(1)
+	return x
+}
+
+// UniformInPlace overwrites the leaf x with random numbers in [lo, hi).
+func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
+	return x.redraw("uniform", uniformKind, lo, hi)
+}
+
+// NormalInPlace overwrites the leaf x with random numbers of the normal distribution.
+func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
+	return x.redraw("normal", normalKind, mean, std)
+}
+
+// dropoutFunc keeps where its numbers came from, so that the gradient draws the same again.
+type dropoutFunc struct {
+	p            float64
+	seed, offset uint64
+}
+
+func (*dropoutFunc) Name() string { return "dropout" }
+
+func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	y := alloc("dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
+	scale := 0.0
+	if f.p < 1 {
+		scale = 1 / (1 - f.p)
+	}
+	return y.draw(c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, scale)
+}
+
+func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
+
+// Dropout returns x with elements set to zero with probability p and the others scaled by 1/(1-p). The numbers come from
+// the generator of x's scope; the gradient and a recomputation draw the same ones.
+func (x *Tensor) Dropout(p float64) *Tensor {
+	x.use("dropout")
+	if !(p >= 0 && p <= 1) {
+		fail("dropout", ErrValue, []*Tensor{x}, "%v is not a probability", p)
+	}
+	if !x.dtype.IsFloat() {
+		fail("dropout", ErrType, []*Tensor{x}, "needs a floating point tensor, not %v", x.dtype)
+	}
+	if p == 0 || math.IsNaN(p) {
+		return x
+	}
+	seed, offset := x.scope.modes.gen.Draw(x.Size())
+	return Apply(&dropoutFunc{p, seed, offset}, x)
+}
