@@ -147,6 +147,19 @@ func liftF32(f f32Op, ftz, sat bool) laneFn {
 	}
 }
 
+// signF32 is abs or neg: a change of the sign bit, NaN payloads kept.
+func signF32(name string, ftz bool) laneFn {
+	return lift1(func(a uint64) uint64 {
+		if ftz {
+			a = u32(ftz32(f32(a)))
+		}
+		if name == "abs" {
+			return a &^ (1 << 31)
+		}
+		return a ^ 1<<31
+	})
+}
+
 // sat32 clamps to [+0, 1]; NaN gives +0.
 func sat32(x float32) float32 {
 	switch {

@@ -191,6 +191,11 @@ var floatCases = []conform{
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
 		// the same in the subnormal range
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
+	{"f32 f32 f32", "add.rz.f32 %d, %a, %b;", rows(row(sf(1), sf(-0x1p-30), 0x3f7fffff), row(sf(1), sf(0x1p-24), sf(1)), row(sf(0x1p127), sf(0x1p127), 0x7f7fffff))},
+	{"f32 f32 f32", "add.rp.f32 %d, %a, %b;", rows(row(sf(1), sf(0x1p-60), 0x3f800001), row(sf(1), sf(-1), 0), row(sf(-1), sf(-0x1p-60), sf(-1)))},
+	{"f32 f32 f32", "sub.rm.f32 %d, %a, %b;", rows(row(sf(1), sf(1), nz32), row(0, nz32, 0), row(nz32, 0, nz32), row(0, 0, nz32), row(sf(1), sf(0x1p-60), 0x3f7fffff))},
+	{"f32 f32 f32", "mul.rp.f32 %d, %a, %b;", rows(row(0x3f800001, 0x3f800001, 0x3f800003), row(1, 1, 1), row(1, 0x80000001, nz32))},
+	{"f32 f32 f32 f32", "fma.rz.f32 %d, %a, %b, %c;", rows(row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801000), row(sf(2), sf(3), sf(-6), 0))},
 	{"f32 f32 f32 f32", "mad.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)))},
 	{"f32 f32 f32", "div.rn.f32 %d, %a, %b;", rows(row(sf(1), sf(3), 0x3eaaaaab), row(sf(1), 0, inf32), row(0, 0, qnan32))},
 	{"f32 f32", "sqrt.rn.f32 %d, %a;", rows(row(sf(2), 0x3fb504f3), row(sf(-1), qnan32), row(nz32, nz32), row(1, 0x1a3504f3))},

@@ -1,6 +1,10 @@
 package ptxvm
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // handlers decode one base opcode each. They are filled in by the decode_*.go files.
 var handlers = map[string]func(*decoder){
@@ -23,16 +27,7 @@ var handlers = map[string]func(*decoder){
 
 var int16up = []Type{U16, S16, U32, S32, U64, S64}
 
-func contains(list []Type, t Type) bool {
-	for _, l := range list {
-		if l == t {
-			return true
-		}
-	}
-	return false
-}
-
-// abc resolves d, a, b of one type.
+// dab resolves d, a, b of one type.
 func (d *decoder) dab(t Type) {
 	a := d.args(3)
 	d.in.d, d.in.a, d.in.b = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t)
@@ -52,10 +47,32 @@ func (d *decoder) noType(t Type) {
 	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
 }
 
-// nearest takes an optional .rn and refuses the other directions.
-func (d *decoder) nearest() {
-	if i := d.oneOf("rn", "rz", "rm", "rp"); i > 0 {
-		d.fail("%s: only rounding .rn is supported by %s", d.stmt.op, d.base)
+// direction takes an optional rounding modifier; other directions than .rn are only there for f32.
+func (d *decoder) direction(t Type) rounding {
+	i := d.oneOf("rn", "rz", "rm", "rp")
+	if i > 0 && t != F32 {
+		d.fail("%s: rounding other than .rn is only supported for .f32", d.stmt.op)
+	}
+	return rounding(max(i, 0))
+}
+
+// directed is a float32 operation with a rounding other than .rn: the exact result, or one rounded to odd at 53 bits, is rounded once.
+func directed(name string, mode rounding) f32Op {
+	return func(a, b, c float32) float32 {
+		p, q := float64(a), float64(b)
+		switch name {
+		case "sub":
+			q = -q
+		case "mul":
+			return f32(fmtF32.fromF64(p*q, mode))
+		case "fma":
+			p, q = p*q, float64(c)
+		}
+		x := addOdd(p, q)
+		if x == 0 && mode == rm && math.Float64bits(p)|math.Float64bits(q) != 0 {
+			return f32(1 << 31) // an exact zero is -0 when rounding down, unless both addends are +0
+		}
+		return f32(fmtF32.fromF64(x, mode))
 	}
 }
 
@@ -67,7 +84,7 @@ func addSub(d *decoder) {
 		carry(d, t)
 		return
 	case t.integer():
-		if !contains(int16up, t) {
+		if !slices.Contains(int16up, t) {
 			d.noType(t)
 		}
 		d.dab(t)
@@ -93,17 +110,19 @@ func addSub(d *decoder) {
 		}
 		return
 	}
-	d.nearest()
+	mode := d.direction(t)
 	d.dab(t)
-	floatOp(d, name, t)
+	floatOp(d, name, t, mode)
 }
 
 // floatOp selects the lane operation for add, sub, mul and fma of a float type; operands are resolved already.
-func floatOp(d *decoder, name string, t Type) {
+func floatOp(d *decoder, name string, t Type, mode rounding) {
 	switch t {
 	case F32:
 		ftz, sat := d.take("ftz"), d.take("sat")
-		if !ftz && !sat {
+		if mode != rn {
+			d.alu(liftF32(directed(name, mode), ftz, sat))
+		} else if !ftz && !sat {
 			d.alu(map[string]laneFn{"add": addF32, "sub": subF32, "mul": mulF32, "fma": fmaF32}[name])
 		} else {
 			d.alu(liftF32(f32Ops[name], ftz, sat))
@@ -136,7 +155,7 @@ func floatOp(d *decoder, name string, t Type) {
 
 // carry decodes add.cc, addc, sub.cc and subc; the condition code is one bit a lane.
 func carry(d *decoder, t Type) {
-	if !contains([]Type{U32, S32, U64, S64}, t) {
+	if !slices.Contains([]Type{U32, S32, U64, S64}, t) {
 		d.noType(t)
 	}
 	in, out, sub := len(d.base) == 4, d.base == "add" || d.base == "sub" || d.take("cc"), d.base[:3] == "sub"
@@ -177,12 +196,12 @@ func multiply(d *decoder) {
 			fma(d, t)
 			return
 		}
-		d.nearest()
+		mode := d.direction(t)
 		d.dab(t)
-		floatOp(d, "mul", t)
+		floatOp(d, "mul", t, mode)
 		return
 	}
-	if !contains(int16up, t) {
+	if !slices.Contains(int16up, t) {
 		d.noType(t)
 	}
 	mode := d.oneOf("lo", "hi", "wide")
@@ -230,6 +249,16 @@ func multiply(d *decoder) {
 	d.alu(f)
 }
 
+// hasAny says whether any of the names is in the list.
+func hasAny(list []string, names ...string) bool {
+	for _, n := range names {
+		if slices.Contains(list, n) {
+			return true
+		}
+	}
+	return false
+}
+
 func pick(cond bool, a, b laneFn) laneFn {
 	if cond {
 		return a
@@ -240,12 +269,13 @@ func pick(cond bool, a, b laneFn) laneFn {
 func fusedMultiply(d *decoder) { fma(d, d.typ()) }
 
 func fma(d *decoder, t Type) {
-	if !d.take("rn") {
-		d.fail("%s: fma needs .rn (other roundings are not supported)", d.stmt.op)
+	if !hasAny(d.mods, "rn", "rz", "rm", "rp") {
+		d.fail("%s needs .rn (or, for .f32, .rz, .rm, .rp)", d.stmt.op)
 	}
+	mode := d.direction(t)
 	d.dabc(t)
 	d.in.fma = true
-	floatOp(d, "fma", t)
+	floatOp(d, "fma", t, mode)
 }
 
 func mul24(d *decoder) {
@@ -342,10 +372,7 @@ func absNeg(d *decoder) {
 	d.da(t)
 	switch {
 	case t == F32:
-		d.alu(liftF32(f32Ops[d.base], d.take("ftz"), false))
-		if !contains([]Type{F32}, t) {
-			d.noType(t)
-		}
+		d.alu(signF32(d.base, d.take("ftz")))
 	case t == F64 && d.base == "abs":
 		d.alu(lift1(func(a uint64) uint64 { return a &^ (1 << 63) }))
 	case t == F64:

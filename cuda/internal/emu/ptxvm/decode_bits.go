@@ -205,7 +205,7 @@ func move(d *decoder) {
 	case a[1].kind == okVec:
 		pack(d, t, a)
 	default:
-		if t == B8 || t.Size() < 2 || t == F16x2 || t == BF16x2 || t == TF32 || t == B128 {
+		if t.Size() < 2 || t.Size() > 8 || t.float() && t != F32 && t != F64 {
 			d.noType(t)
 		}
 		d.in.d = d.dst(a[0], t)

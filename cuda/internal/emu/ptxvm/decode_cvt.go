@@ -53,9 +53,16 @@ func approximate(d *decoder) {
 	switch t {
 	case F16, F16x2:
 		d.need(75, 7, 0)
+		if ftz { // flushes subnormal inputs and results
+			d.alu(lift3(half16(f, t)))
+			return
+		}
 		op = func(a, _, _ uint64) uint64 { return toF16(f(f16(a & 0xffff))) }
 	case BF16, BF16x2:
 		d.need(90, 7, 8)
+		if d.base == "ex2" && !ftz {
+			d.fail("%s needs .ftz", d.stmt.op)
+		}
 		op = func(a, _, _ uint64) uint64 { return toBF16(f(bf16(a & 0xffff))) }
 	default:
 		d.noType(t)
@@ -64,6 +71,21 @@ func approximate(d *decoder) {
 		op = pair(op)
 	}
 	d.alu(lift3(op))
+}
+
+// half16 is an approximation on f16 or f16x2 that flushes subnormals.
+func half16(f func(float32) float32, t Type) func(a, b, c uint64) uint64 {
+	flush := func(v uint64) uint64 {
+		if v&0x7c00 == 0 {
+			return v & 0x8000
+		}
+		return v
+	}
+	op := func(a, _, _ uint64) uint64 { return flush(toF16(f(f16(flush(a & 0xffff))))) }
+	if t == F16x2 {
+		op = pair(op)
+	}
+	return op
 }
 
 // convert decodes cvt. Modifiers come as rounding, .ftz, .sat, .relu, destination type, source type.

@@ -54,7 +54,7 @@ func (d *decoder) vectorMod(t Type) int {
 }
 
 func memType(d *decoder) Type {
-	return d.typIn(B8, B16, B32, B64, U8, U16, U32, U64, S8, S16, S32, S64, F16, BF16, F32, F64)
+	return d.typIn(B8, B16, B32, B64, U8, U16, U32, U64, S8, S16, S32, S64, F32, F64)
 }
 
 func load(d *decoder) {
