@@ -1,0 +1,190 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// reach returns the row-major number, in a tensor of shape dims, of the element that position i of a tensor of shape
+// index reaches when its coordinate along axis is replaced by at.
+func reach(dims, index shape.Dims, axis, i, at int) int {
+	out, stride := 0, 1
+	for d := index.Rank() - 1; d >= 0; d-- {
+		c := i % index.At(d)
+		i /= index.At(d)
+		if d == axis {
+			c = at
+		}
+		out += c * stride
+		stride *= dims.At(d)
+	}
+	return out
+}
+
+type indexCase struct {
+	what       string
+	big        shape.Layout // what is indexed
+	small      shape.Layout // what has the index's shape
+	index      shape.Layout
+	axis, skip int
+}
+
+var indexCases = []indexCase{
+	{"vector", dense(20), dense(7), dense(7), 0, 0},
+	{"rows", dense(9, 32), dense(6, 32), strided([]int{6, 32}, []int{1, 0}), 0, 0},
+	{"odd rows", dense(9, 31), dense(6, 31), strided([]int{6, 31}, []int{1, 0}), 0, 1},
+	{"columns", dense(5, 9), dense(5, 7), strided([]int{5, 7}, []int{0, 1}), 1, 0},
+	{"each", dense(4, 9, 5), dense(4, 6, 5), dense(4, 6, 5), 1, 0},
+	{"smaller", dense(6, 9, 8), dense(4, 6, 5), dense(4, 6, 5), 1, 0},
+	{"strided", strided([]int{6, 9}, []int{1, 6}), strided([]int{6, 4}, []int{1, 6}), strided([]int{6, 4}, []int{8, 2}), 1, 0},
+	{"many rows", dense(5, 8), dense(600, 8), strided([]int{600, 8}, []int{1, 0}), 0, 0},
+	{"empty", dense(5, 8), dense(0, 8), strided([]int{0, 8}, []int{1, 0}), 0, 0},
+}
+
+// indices fills the index operand; when wild, two values lie outside of the axis.
+func (m *machine) indices(o Operand, n int, wild bool) Operand {
+	seen := map[uint64]uint64{}
+	var last uint64
+	each(o, func(i int, addr uint64) { last = addr })
+	each(o, func(i int, addr uint64) {
+		if _, ok := seen[addr]; ok {
+			return
+		}
+		v := uint64(m.rng.IntN(n))
+		if wild && (i == 0 || addr == last) {
+			v = uint64(n)
+			if i == 0 {
+				v = ^uint64(0)
+			}
+		}
+		seen[addr] = v
+		m.fill(Operand{Addr: addr, Type: o.Type, Layout: dense()}, func(int) uint64 { return v })
+	})
+	return o
+}
+
+func signed(o Operand, v uint64) int {
+	if o.Type == dtype.I32 {
+		return int(int32(v))
+	}
+	return int(v)
+}
+
+func (m *machine) checkFault(what string, fault Operand, wild bool, n, bound int) {
+	m.t.Helper()
+	e := ReadFault(m.faultBytes(fault))
+	if n == 0 || !wild {
+		if e != nil {
+			m.t.Errorf("%s: a fault without reason: %v", what, e)
+		}
+		return
+	}
+	if e == nil || e.Tag != 5 || e.Bound != int64(bound) || e.Index != -1 && e.Index != int64(bound) {
+		m.t.Errorf("%s: fault %+v", what, e)
+	}
+}
+
+func TestGather(t *testing.T) {
+	defer func(n int) { narrowLimit = n }(narrowLimit)
+	for round := range 2 {
+		for _, c := range indexCases {
+			for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
+				wild := typ == dtype.F32
+				m := newMachine(t)
+				it := []dtype.Type{dtype.I64, dtype.I32}[round]
+				src, out := m.random(m.tensor(typ, c.big, c.skip)), m.tensor(typ, c.small, c.skip)
+				index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
+				fault := m.fault()
+				list, err := Gather(out, src, index, c.axis, fault.Addr, 5)
+				m.run(list, err)
+				from, at := m.read(src), m.read(index)
+				what := fmt.Sprintf("gather %s of %v", c.what, typ)
+				m.compare(what, out, func(i int) uint64 {
+					k := signed(index, at[i])
+					if k < 0 || k >= c.big.Shape.At(c.axis) {
+						return 0
+					}
+					return from[reach(c.big.Shape, c.index.Shape, c.axis, i, k)]
+				})
+				m.checkFault(what, fault, wild, len(at), c.big.Shape.At(c.axis))
+			}
+		}
+		narrowLimit = 0
+	}
+}
+
+func TestScatterAdd(t *testing.T) {
+	defer func(n int) { narrowLimit = n }(narrowLimit)
+	for round := range 2 {
+		for _, c := range indexCases {
+			for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.I64, dtype.U8} {
+				wild := typ == dtype.F32
+				m := newMachine(t)
+				it := []dtype.Type{dtype.I64, dtype.I32}[round]
+				dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
+				index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
+				fault := m.fault()
+				at := m.read(index)
+				want := m.decode(dst)
+				size := make([]float64, len(want))
+				for i, v := range want {
+					size[i] = math.Abs(v)
+				}
+				hits := make([]int, len(want))
+				for i, v := range m.decode(src) {
+					if k := signed(index, at[i]); k >= 0 && k < c.big.Shape.At(c.axis) {
+						to := reach(c.big.Shape, c.index.Shape, c.axis, i, k)
+						want[to] += v
+						size[to] += math.Abs(v)
+						hits[to]++
+					}
+				}
+				list, err := ScatterAdd(dst, src, index, c.axis, fault.Addr, 5, m.scratch)
+				m.run(list, err)
+				what := fmt.Sprintf("scatter-add %s of %v", c.what, typ)
+				eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.BF16: 0x1p-8}[typ]
+				for i, got := range m.read(dst) {
+					g := expr.Decode(typ, got)
+					if !typ.IsFloat() {
+						if w := expr.Store(typ, uint64(int64(want[i]))); w != got {
+							t.Errorf("%s: element %d is %v, want %v", what, i, g, want[i])
+						}
+					} else if math.Abs(g-want[i]) > float64(hits[i]+1)*eps*size[i] {
+						t.Errorf("%s: element %d is %v, want %v", what, i, g, want[i])
+					}
+				}
+				m.checkFault(what, fault, wild, len(at), c.big.Shape.At(c.axis))
+			}
+		}
+		narrowLimit = 0
+	}
+}
+
+func TestIndexGolden(t *testing.T) {
+	scratch := func(int) (uint64, error) { return 1 << 30, nil }
+	rows := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{100, 64}, []int{1, 0})}
+	list, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), rows, 0, 1<<20, 1)
+	golden(t, "gather_rows", list, err)
+	list, err = ScatterAdd(fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), rows, 0, 1<<20, 1, scratch)
+	golden(t, "scatteradd_rows", list, err)
+	list, err = ScatterAdd(fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), fake(dtype.I64, 100, 64), 0, 1<<20, 1, scratch)
+	golden(t, "scatteradd_lines", list, err)
+	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
+		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
+			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
+		}
+		if _, err := ScatterAdd(fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), bad, 0, 0, 0, scratch); err == nil {
+			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
+		}
+	}
+	// More positions than are sorted at once go in rounds.
+	many := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{sortedAtOnce + 5, 64}, []int{1, 0})}
+	if list, err := ScatterAdd(fake(dtype.F32, 10, 64), fake(dtype.F32, sortedAtOnce+5, 64), many, 0, 0, 0, scratch); err != nil || len(list) != 4 || list[3].Grid[0] != 5 {
+		t.Errorf("rounds: %d launches, %v", len(list), err)
+	}
+}

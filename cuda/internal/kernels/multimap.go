@@ -1,0 +1,138 @@
+package kernels
+
+import (
+	"encoding/binary"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// multiChunk is the number of elements that a block of a MultiMap takes.
+const multiChunk = 8192
+
+// multiSpec describes a kernel that runs one program over many groups of tensors.
+type multiSpec struct{ key string }
+
+func (s multiSpec) name() string { return "multimap_" + s.key }
+
+// MultiMapTable returns what the kernel of [MultiMap] reads in device memory (aligned to 8 bytes) to find its tensors,
+// and the number of blocks. It depends on addresses and sizes only, so a caller keeps it from step to step.
+//
+// The table holds two words (64-bit, little-endian) for each block: where in the table its group's record is, in words,
+// and the first element it takes; then for each group the number of elements, whether all addresses allow vectors, and
+// the addresses, outputs first.
+func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
+	const op = "multimap"
+	if len(outs) != len(ins) {
+		return nil, 0, fail(op, "%d groups of outputs, %d of inputs", len(outs), len(ins))
+	}
+	v := multiVector(p)
+	var records []uint64
+	type block struct{ record, first int }
+	var list []block
+	for g := range outs {
+		all := append(append([]Operand(nil), outs[g]...), ins[g]...)
+		if len(outs[g]) != len(p.Out) || len(ins[g]) != len(p.In) {
+			return nil, 0, fail(op, "group %d has %d outputs and %d inputs, the program %d and %d", g, len(outs[g]), len(ins[g]), len(p.Out), len(p.In))
+		}
+		n := all[0].Shape.Size()
+		vectors := uint64(1)
+		for k, o := range all {
+			if !o.Contiguous() || o.Shape.Size() != n || o.Type != programType(p, k) {
+				return nil, 0, fail(op, "group %d, operand %d is %v %v with strides %v: contiguous %v of %d elements is wanted", g, k, o.Type, o.Shape, o.Strides, programType(p, k), n)
+			}
+			if o.start()%uint64(vectorBytes(o.Type, v)) != 0 {
+				vectors = 0
+			}
+		}
+		record := len(records)
+		records = append(records, uint64(n), vectors)
+		for _, o := range all {
+			records = append(records, o.start())
+		}
+		for first := 0; first < n; first += multiChunk {
+			list = append(list, block{record, first})
+		}
+	}
+	for _, b := range list {
+		table = binary.LittleEndian.AppendUint64(table, uint64(2*len(list)+b.record))
+		table = binary.LittleEndian.AppendUint64(table, uint64(b.first))
+	}
+	for _, w := range records {
+		table = binary.LittleEndian.AppendUint64(table, w)
+	}
+	return table, len(list), nil
+}
+
+// multiVector is how many elements a thread takes together.
+func multiVector(p *expr.Program) int {
+	if p.Cost() > 400 {
+		return 1
+	}
+	return vectorLength(append(append([]dtype.Type(nil), p.Out...), p.In...)...)
+}
+
+// MultiMap plans the program over the groups of a table made by [MultiMapTable] and copied to the device. params is the
+// address of the run-time scalars' bits on the device, 8 bytes each.
+func MultiMap(p *expr.Program, table uint64, blocks int, params uint64) ([]Launch, error) {
+	if blocks == 0 {
+		return nil, nil
+	}
+	k, err := kernelOf(multiSpec{p.Key()}, p)
+	if err != nil {
+		return nil, err
+	}
+	var a packer
+	a.u64(table)
+	a.u64(params)
+	l, err := a.launch(k, blocks)
+	return []Launch{l}, err
+}
+
+func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
+	p := programs[0]
+	table, slots := b.Pointer("table", ptx.U64), b.Pointer("params", ptx.U64)
+	mine := table.At(b.BlockID(0).Shl(num(1))).LoadVec(2)
+	first := mine[1]
+	record := table.At(mine[0])
+	n := record.Load()
+	count := n.Sub(first).Min(num(multiChunk)).Cvt(ptx.U32)
+	m := &mapBuilder{Builder: b, s: mapSpec{vector: multiVector(p), dense: true}, p: p}
+	for k := range len(p.Out) + len(p.In) {
+		m.base = append(m.base, b.GlobalPtr(record.At(num(2+k)).Load(), storage(programType(p, k))).At(first))
+	}
+	for i, t := range p.Params {
+		var v ptx.Value
+		switch slot := slots.At(num(i)); {
+		case t == dtype.Invalid:
+		case t == dtype.Bool:
+			v = slot.As(ptx.U32).Load().Ne(num(0))
+		default:
+			v = slot.As(computing(t.Compute())).Load()
+		}
+		m.params = append(m.params, v)
+	}
+	run := func(start, end ptx.Value, v int) {
+		b.For(start, end, num(mapThreads), func(i ptx.Value, _ ptx.Loop) {
+			at := i
+			if v > 1 {
+				at = i.Mul(num(v))
+			}
+			m.body(first.Add(at.Cvt(ptx.U64)), v, func(k int) ptx.Ptr { return m.base[k].At(at) }, nil)
+		})
+	}
+	v := m.s.vector
+	done := b.Var(b.U32(0))
+	if v > 1 {
+		b.If(record.At(num(1)).Load().Ne(num(0)), func() {
+			b.Comment("vectors of %d", v)
+			vectors := count.Div(num(v))
+			run(b.ThreadID(0), vectors, v)
+			done.Set(vectors.Mul(num(v)))
+		})
+	}
+	b.Comment("the rest, one by one")
+	run(done.Get().Add(b.ThreadID(0)), count, 1)
+	return [3]int{mapThreads, 1, 1}
+}

@@ -1,0 +1,291 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// scatterForm is one of the kernels that ScatterAdd is made of.
+type scatterForm uint8
+
+const (
+	scatterLines    scatterForm = iota // a thread owns a line along the axis and walks the indices in order
+	scatterSort                        // order positions by index, stably, by counting what comes before each
+	scatterSegments                    // a block adds up the run of equal indices that starts at its position
+)
+
+func (f scatterForm) String() string { return [...]string{"lines", "sort", "segments"}[f] }
+
+// scatterSpec describes one of those kernels.
+type scatterSpec struct {
+	form  scatterForm
+	typ   dtype.Type
+	index dtype.Type
+	rank  int // of the space without the axis
+	wide  bool
+}
+
+func (s scatterSpec) name() string {
+	wide := ""
+	if s.wide {
+		wide = "w"
+	}
+	return fmt.Sprintf("scatteradd_%v_%v_%v_r%d%s", s.form, s.typ, s.index, s.rank, wide)
+}
+
+const (
+	sortThreads = 256
+	// sortedAtOnce bounds the quadratic work of the sort; more positions go in several rounds, in order.
+	sortedAtOnce = 1 << 16
+)
+
+// ScatterAdd plans dst[i… with index[i…] along axis] += src[i…]. Contributions to one element are added in the order of
+// their position along the axis, so that the result has the same bits on every run. Indices outside of the axis are
+// skipped and reported. Where one index serves whole slices (the gradient of an embedding), positions are sorted by index
+// first and sums are kept in the computing type.
+func ScatterAdd(dst, src, index Operand, axis int, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
+	const op = "scatter-add"
+	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
+		return nil, err
+	}
+	if src.Type == dtype.Bool {
+		return nil, fail(op, "bool has no sum")
+	}
+	sp := withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides)
+	s := scatterSpec{typ: src.Type, index: index.Type, rank: sp.rank()}
+	all := newSpace(src.Shape, dst.Strides.With(axis, 0), src.Strides, index.Strides)
+	reach := (dst.Shape.At(axis) - 1) * max(dst.Strides.At(axis), -dst.Strides.At(axis))
+	s.wide = all.wide() || reach > narrowLimit
+	shared := sp.elements() >= 4
+	for _, st := range sp.stride[2] {
+		shared = shared && st == 0
+	}
+	a := scatterPlan{s: s, sp: sp, dst: dst, src: src, index: index, axis: axis, fault: fault, tag: tag}
+	if !shared {
+		l, err := a.lines()
+		return []Launch{l}, err
+	}
+	return a.sorted(scratch)
+}
+
+type scatterPlan struct {
+	s               scatterSpec
+	sp              space
+	dst, src, index Operand
+	axis            int
+	fault           uint64
+	tag             uint32
+}
+
+func (a *scatterPlan) lines() (Launch, error) {
+	s := a.s
+	s.form = scatterLines
+	k, err := kernelOf(s)
+	if err != nil {
+		return Launch{}, err
+	}
+	var p packer
+	n := a.sp.elements()
+	p.index(s.wide, n)
+	p.packCoordinates(a.sp.size, s.wide)
+	for i, o := range []Operand{a.dst, a.src, a.index} {
+		p.u64(o.start())
+		p.packStrides(a.sp.stride[i], s.wide)
+		p.u64(uint64(o.Strides.At(a.axis)))
+	}
+	p.u64(uint64(a.src.Shape.At(a.axis)))
+	p.u64(uint64(a.dst.Shape.At(a.axis)))
+	p.packFault(a.fault, a.tag)
+	return p.launch(k, min(ceilDiv(n, mapThreads), maxBlocks))
+}
+
+func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
+	count := a.src.Shape.At(a.axis)
+	most := min(count, sortedAtOnce)
+	order, err := scratch(most*4 + 256 + most*8)
+	if err != nil {
+		return nil, err
+	}
+	keys := order + uint64((most*4+255)/256*256)
+	sort, seg := a.s, a.s
+	sort.form, sort.typ, sort.rank, sort.wide = scatterSort, dtype.Invalid, 0, false
+	seg.form = scatterSegments
+	ks, err := kernelOf(sort)
+	if err != nil {
+		return nil, err
+	}
+	kg, err := kernelOf(seg)
+	if err != nil {
+		return nil, err
+	}
+	var list []Launch
+	for first := 0; first < count; first += sortedAtOnce {
+		n := min(count-first, sortedAtOnce)
+		var p packer
+		p.u32(uint32(n))
+		p.u64(a.index.start() + uint64(first*a.index.Strides.At(a.axis)*a.index.Type.Size()))
+		p.u64(uint64(a.index.Strides.At(a.axis)))
+		p.u64(uint64(a.dst.Shape.At(a.axis)))
+		p.u64(order)
+		p.u64(keys)
+		p.u64(uint64(first))
+		p.packFault(a.fault, a.tag)
+		l, err := p.launch(ks, ceilDiv(n, sortThreads))
+		if err != nil {
+			return nil, err
+		}
+		var q packer
+		q.u32(uint32(n))
+		q.index(a.s.wide, a.sp.elements())
+		q.packCoordinates(a.sp.size, a.s.wide)
+		for i, o := range []Operand{a.dst, a.src} {
+			at := o.start()
+			if i == 1 {
+				at += uint64(first * o.Strides.At(a.axis) * o.Type.Size())
+			}
+			q.u64(at)
+			q.packStrides(a.sp.stride[i], a.s.wide)
+			q.u64(uint64(o.Strides.At(a.axis)))
+		}
+		q.u64(uint64(a.dst.Shape.At(a.axis)))
+		q.u64(order)
+		q.u64(keys)
+		g, err := q.launch(kg, n, min(ceilDiv(a.sp.elements(), mapThreads), 64))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l, g)
+	}
+	return list, nil
+}
+
+func (s scatterSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	switch s.form {
+	case scatterSort:
+		s.buildSort(b)
+	case scatterSegments:
+		s.buildSegments(b)
+	default:
+		s.buildLines(b)
+	}
+	return [3]int{mapThreads, 1, 1}
+}
+
+type scatterOperand struct {
+	p       ptx.Ptr
+	strides []ptx.Value
+	axis    ptx.Value
+}
+
+func (s scatterSpec) operand(b *ptx.Builder, name string, t ptx.Type) scatterOperand {
+	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", s.rank, s.wide), b.Param(name+"a", ptx.S64)}
+}
+
+// addTo adds v, of the computing type, to the element at p.
+func (s scatterSpec) addTo(b *ptx.Builder, p ptx.Ptr, v ptx.Value) {
+	storeVector(b, p, s.typ, []ptx.Value{loadVector(b, p, s.typ, 1)[0].Add(v)})
+}
+
+func (s scatterSpec) buildLines(b *ptx.Builder) {
+	n := b.Param("n", indexType(s.wide))
+	coords := declareCoordinates(b, "d", s.rank, s.wide)
+	dst, src := s.operand(b, "dst", storage(s.typ)), s.operand(b, "src", storage(s.typ))
+	index := s.operand(b, "index", storage(s.index))
+	count, bound := b.Param("count", ptx.S64), b.Param("bound", ptx.S64)
+	fault := declareFault(b)
+	id, step := globalIndex(b, s.wide)
+	b.For(id, n, step, func(i ptx.Value, _ ptx.Loop) {
+		c := coords.split(i)
+		to := dst.p.At(dot(b, c, dst.strides, s.wide))
+		from := src.p.At(dot(b, c, src.strides, s.wide))
+		where := index.p.At(dot(b, c, index.strides, s.wide))
+		b.For(b.Const(ptx.S64, num(0)), count, num(1), func(j ptx.Value, _ ptx.Loop) {
+			at := where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64)
+			b.IfElse(at.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)), func() {
+				s.addTo(b, to.At(at.Mul(dst.axis)), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0])
+			}, func() { fault.report(b, at, bound, j) })
+		})
+	})
+}
+
+// buildSort writes for each position its index and itself to the place that it has in the stable order by index. The
+// place is the number of positions that come before it, which all threads count together, a tile at a time.
+func (s scatterSpec) buildSort(b *ptx.Builder) {
+	n := b.Param("n", ptx.U32)
+	index := b.Pointer("index", storage(s.index))
+	stride, bound := b.Param("stride", ptx.S64), b.Param("bound", ptx.S64)
+	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.S64)
+	first := b.Param("first", ptx.S64)
+	fault := declareFault(b)
+	tile := b.Shared("tile", ptx.S64, sortThreads)
+	thread := b.ThreadID(0)
+	j := b.GlobalID()
+	key := func(k ptx.Value) ptx.Value {
+		v := b.Var(b.Bits(ptx.S64, 1<<63-1)) // beyond the end: last
+		b.If(k.Lt(n), func() { v.Set(index.At(k.Cvt(ptx.S64).Mul(stride)).Load().Cvt(ptx.S64)) })
+		return v.Get()
+	}
+	mine := key(j)
+	before := b.Var(b.U32(0))
+	b.For(b.U32(0), n, num(sortThreads), func(start ptx.Value, _ ptx.Loop) {
+		tile.At(thread).Store(key(start.Add(thread)))
+		b.Barrier()
+		// All lanes read the same word, which is a broadcast.
+		b.For(b.U32(0), num(sortThreads), num(4), func(t ptx.Value, _ ptx.Loop) {
+			for u := range 4 {
+				other := tile.At(t).At(num(u)).Load()
+				k := start.Add(t).Add(num(u))
+				less := other.Lt(mine).Or(other.Eq(mine).And(k.Lt(j)))
+				before.Set(before.Get().Add(less.Select(b.U32(1), num(0))))
+			}
+		})
+		b.Barrier()
+	})
+	b.If(j.Lt(n), func() {
+		place := before.Get()
+		order.At(place).Store(j)
+		keys.At(place).Store(mine)
+		b.If(mine.Bitcast(ptx.U64).Ge(bound.Bitcast(ptx.U64)), func() {
+			fault.report(b, mine, bound, first.Add(j.Cvt(ptx.S64)))
+		})
+	})
+}
+
+// buildSegments adds the slices of each run of equal indices; the block of a run's first position does all of it.
+func (s scatterSpec) buildSegments(b *ptx.Builder) {
+	n := b.Param("n", ptx.U32)
+	columns := b.Param("columns", indexType(s.wide))
+	coords := declareCoordinates(b, "d", s.rank, s.wide)
+	dst, src := s.operand(b, "dst", storage(s.typ)), s.operand(b, "src", storage(s.typ))
+	bound := b.Param("bound", ptx.S64)
+	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.S64)
+	p := b.BlockID(0)
+	key := keys.At(p).Load()
+	b.ReturnIf(key.Bitcast(ptx.U64).Ge(bound.Bitcast(ptx.U64)))
+	b.If(p.Ne(num(0)), func() {
+		b.ReturnIf(keys.At(p).At(num(-1)).Load().Eq(key)) // not the first of its run
+	})
+	b.Comment("the end of the run")
+	end := b.Var(p.Add(num(1)))
+	b.While(func() ptx.Value { return end.Get().Lt(n) }, func(l ptx.Loop) {
+		l.BreakIf(keys.At(end.Get()).Load().Ne(key))
+		end.Set(end.Get().Add(num(1)))
+	})
+	column, step := b.BlockID(1).Mad(b.BlockDim(0), b.ThreadID(0)), b.GridDim(1).Mul(b.BlockDim(0))
+	if s.wide {
+		column, step = column.Cvt(ptx.U64), step.Cvt(ptx.U64)
+	}
+	b.For(column, columns, step, func(c ptx.Value, _ ptx.Loop) {
+		at := coords.split(c)
+		from := src.p.At(dot(b, at, src.strides, s.wide))
+		sum := b.Var(b.Const(computing(s.typ.Compute()), num(0)))
+		b.For(p, end, num(1), func(q ptx.Value, _ ptx.Loop) {
+			j := order.At(q).Load()
+			sum.Set(sum.Get().Add(loadVector(b, from.At(j.Cvt(ptx.S64).Mul(src.axis)), s.typ, 1)[0]))
+		})
+		s.addTo(b, dst.p.At(dot(b, at, dst.strides, s.wide)).At(key.Mul(dst.axis)), sum.Get())
+	})
+}
