@@ -23,6 +23,7 @@ type isa struct {
 // A lowering emits one vector's worth of a kernel. The constants are in registers before the loop; f may overwrite v.
 type lowering struct {
 	consts []constant
+	unroll int // vectors a round of the loop; 0 means 4
 	f      func(c *ctx, v, k []reg.VecVirtual) reg.VecVirtual
 }
 
@@ -180,7 +181,10 @@ func elementwise(c *ctx, k kernel, l lowering) {
 		}
 		c.ADDQ(operand.I32(vectors*c.lanes*elemSize[k.dst]), dst)
 	}
-	const unroll = 4
+	unroll := 4
+	if l.unroll != 0 {
+		unroll = l.unroll
+	}
 	c.SUBQ(operand.I32(unroll*c.lanes), n)
 	c.JL(operand.LabelRef("few"))
 	c.Label("many")
@@ -204,7 +208,7 @@ func elementwise(c *ctx, k kernel, l lowering) {
 		advance(1)
 		c.SUBQ(operand.I32(c.lanes), n)
 		c.JG(operand.LabelRef("masked"))
-	} else {
+	} else if unroll > 1 {
 		c.ADDQ(operand.I32((unroll-1)*c.lanes), n)
 		c.JL(operand.LabelRef("done"))
 		c.Label("one")
@@ -250,6 +254,7 @@ func writeISA(dir string, s *isa) {
 		}
 	}
 	table.WriteString("return k\n}()\n")
+	table.WriteString(writeFunctions(c))
 	for name := range s.lowers {
 		known := false
 		for _, k := range kernels {

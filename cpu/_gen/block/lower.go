@@ -32,7 +32,7 @@ func one(size int, i inst) lowering {
 
 // withConst is a kernel that is one bitwise instruction on a and a constant.
 func withConst(op byte, k constant) lowering {
-	return lowering{[]constant{k}, func(c *ctx, v, k vecs) reg.VecVirtual { return c.bitwise(op, v[0], k[0]) }}
+	return lowering{consts: []constant{k}, f: func(c *ctx, v, k vecs) reg.VecVirtual { return c.bitwise(op, v[0], k[0]) }}
 }
 
 // bitwise returns a op b for registers of full width.
@@ -113,16 +113,16 @@ func common() map[string]lowering {
 			c.VFMADD231PD(v[1], v[0], v[2])
 			return v[2]
 		}},
-		"NegU32": {[]constant{c32(0)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"NegU32": {consts: []constant{c32(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			c.VPSUBD(v[0], k[0], v[0])
 			return v[0]
 		}},
-		"NegU64": {[]constant{c64(0)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"NegU64": {consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
 		// The products of the even and of the odd lanes are 64 bits wide; their upper halves are interleaved.
-		"MulHiU32": {[]constant{c64(0xffffffff << 32)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)
 			c.VPSRLQ(operand.U8(32), v[0], v[0])

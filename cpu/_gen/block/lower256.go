@@ -69,7 +69,7 @@ func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	if flip.width != 0 {
 		ks = append(ks, flip)
 	}
-	return lowering{ks, func(c *ctx, v, k vecs) reg.VecVirtual {
+	return lowering{consts: ks, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		a, b := v[0], v[1]
 		if flip.width != 0 {
 			a, b = c.bitwise('^', a, k[1]), c.bitwise('^', b, k[1])
@@ -107,12 +107,12 @@ func lower256() map[string]lowering {
 		"LeI64":  compareI((*bc).VPCMPGTQ, true, true, constant{}),
 		"LtU64":  compareI((*bc).VPCMPGTQ, false, false, c64(1<<63)),
 		"LeU64":  compareI((*bc).VPCMPGTQ, true, true, c64(1<<63)),
-		"SelectU32": {[]constant{c32(0)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"SelectU32": {consts: []constant{c32(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			c.VPCMPEQD(k[0], v[0], v[0])
 			c.VBLENDVPS(v[0], v[2], v[1], v[1])
 			return v[1]
 		}},
-		"SelectU64": {[]constant{c64(0)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"SelectU64": {consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			m := c.YMM()
 			c.VPMOVZXDQ(v[0], m)
 			c.VPCMPEQQ(k[0], m, m)
@@ -121,7 +121,7 @@ func lower256() map[string]lowering {
 		}},
 		"CvtF64ToF32": one(4, func(c *bc, ops ...operand.Op) { c.VCVTPD2PSY(ops[0], ops[1]) }),
 		// Both halves are exact floats, the upper less its bias too, so that only their sum rounds.
-		"CvtU32ToF32": {[]constant{c32(0xffff), f32(1 << 23), f32(1 << 39), f32(1<<39 + 1<<23)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtU32ToF32": {consts: []constant{c32(0xffff), f32(1 << 23), f32(1 << 39), f32(1<<39 + 1<<23)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			lo, hi := c.bitwise('|', c.bitwise('&', v[0], k[0]), k[1]), c.YMM()
 			c.VPSRLD(operand.U8(16), v[0], hi)
 			hi = c.bitwise('|', hi, k[2])
@@ -130,14 +130,14 @@ func lower256() map[string]lowering {
 			return hi
 		}},
 		// The instruction gives the least integer where it cannot convert: complemented, that is the greatest.
-		"CvtF32ToI32": {[]constant{f32(1 << 31)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtF32ToI32": {consts: []constant{f32(1 << 31)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			over, num, o := c.YMM(), c.YMM(), c.YMM()
 			c.VCMPPS(operand.U8(geOQ), k[0], v[0], over)
 			c.VCMPPS(operand.U8(ord), v[0], v[0], num)
 			c.VCVTTPS2DQ(v[0], o)
 			return c.bitwise('&', c.bitwise('^', o, over), num)
 		}},
-		"CvtF64ToI32": {[]constant{f64(math.MaxInt32)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtF64ToI32": {consts: []constant{f64(math.MaxInt32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			num, o := c.YMM(), c.XMM()
 			c.VCMPPD(operand.U8(ord), v[0], v[0], num)
 			x := c.bitwise('&', v[0], num)
@@ -146,12 +146,12 @@ func lower256() map[string]lowering {
 			return o
 		}},
 		"CvtU64ToU32": {f: func(c *ctx, v, _ vecs) reg.VecVirtual { return c.narrow(v[0]) }},
-		"CvtU32ToU8": {[]constant{c32(0xff)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtU32ToU8": {consts: []constant{c32(0xff)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			o := c.pack(c.bitwise('&', v[0], k[0]))
 			c.VPACKUSWB(o, o, o)
 			return o
 		}},
-		"CvtU32ToU16": {[]constant{c32(0xffff)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtU32ToU16": {consts: []constant{c32(0xffff)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			return c.pack(c.bitwise('&', v[0], k[0]))
 		}},
 		"CvtF32ToF16": {f: func(c *ctx, v, _ vecs) reg.VecVirtual {
@@ -159,7 +159,7 @@ func lower256() map[string]lowering {
 			c.VCVTPS2PH(operand.U8(0), v[0], o)
 			return o
 		}},
-		"CvtF32ToBF16": {[]constant{c32(0x7fff), c32(1), c32(0x40)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtF32ToBF16": {consts: []constant{c32(0x7fff), c32(1), c32(0x40)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			nan, top := c.YMM(), c.YMM()
 			c.VCMPPS(operand.U8(unord), v[0], v[0], nan)
 			c.VPSRLD(operand.U8(16), v[0], top)

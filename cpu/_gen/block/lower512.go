@@ -11,7 +11,7 @@ var avx512 = &isa{"AVX512", 64, join(common(), lower512())}
 
 // compare512 emits a comparison into a mask register, then 1 or 0 a lane.
 func compare512(predicate uint64, i inst) lowering {
-	return lowering{[]constant{c32(1)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+	return lowering{consts: []constant{c32(1)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		m := c.K()
 		i(c.Context, operand.U8(predicate), v[1], v[0], m)
 		if c.lanes == 8 {
@@ -50,7 +50,7 @@ func round512(mode uint64, i inst) lowering {
 // toSigned converts towards zero; the instruction gives the least integer where it cannot, so what is too large and NaN
 // are put right. k is the limit and the greatest integer.
 func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
-	return lowering{[]constant{limit, greatest}, func(c *ctx, v, k vecs) reg.VecVirtual {
+	return lowering{consts: []constant{limit, greatest}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		o, over, num := c.vec(c.lanes*size), c.K(), c.K()
 		lim, top := k[0], k[1]
 		if v[0].Size() == 32 {
@@ -79,7 +79,7 @@ func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirt
 // toUnsigned converts towards zero; the instruction gives the greatest integer for what is too large, and the maximum
 // with 0 (second operand for NaN) settles the rest.
 func toUnsigned(size int, maxi, cvt inst) lowering {
-	return lowering{[]constant{c64(0)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])
 		o := c.vec(c.lanes * size)
 		cvt(c.Context, v[0], o)
@@ -122,7 +122,7 @@ func lower512() map[string]lowering {
 			return o
 		}},
 		// Half of the last kept bit, less one, plus that bit: to nearest even. NaN only becomes quiet.
-		"CvtF32ToBF16": {[]constant{c32(0x7fff), c32(1), c32(0x40)}, func(c *ctx, v, k vecs) reg.VecVirtual {
+		"CvtF32ToBF16": {consts: []constant{c32(0x7fff), c32(1), c32(0x40)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			nan, r, top, o := c.K(), c.ZMM(), c.ZMM(), c.YMM()
 			c.VCMPPS(operand.U8(unord), v[0], v[0], nan)
 			c.VPSRLD(operand.U8(16), v[0], top)

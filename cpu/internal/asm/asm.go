@@ -33,18 +33,23 @@ type variant struct {
 	name   string
 	usable bool // by this machine
 	k      *kernels
+	// functions are kernels for named functions of package expr.
+	functions map[string]func(dst, a []float32)
 }
 
 // variants lists what this build holds, slowest first; dispatch files append to it.
-var variants = append([]variant{{"generic", true, &generic}}, machineVariants()...)
+var variants = append([]variant{{name: "generic", usable: true, k: &generic}}, machineVariants()...)
 
-// active is what the exported functions call, activeName its name.
-var active, activeName = best()
+// current is the variant in use, active its kernels: what the exported functions call.
+var (
+	current = best()
+	active  = current.k
+)
 
-func best() (*kernels, string) {
+func best() *variant {
 	for i := len(variants) - 1; ; i-- {
-		if v := variants[i]; v.usable {
-			return v.k, v.name
+		if v := &variants[i]; v.usable {
+			return v
 		}
 	}
 }
@@ -61,20 +66,25 @@ func Variants() []string {
 }
 
 // Active names the implementation in use: the last of [Variants] unless [Use] chose another.
-func Active() string { return activeName }
+func Active() string { return current.name }
 
 // Use makes the exported functions run the named variant until restore is called. It is for tests and benchmarks and
 // must not run beside other uses of the package. It panics if the machine cannot run the variant.
 func Use(name string) (restore func()) {
-	for _, v := range variants {
-		if v.name == name && v.usable {
-			k, n := active, activeName
-			active, activeName = v.k, v.name
-			return func() { active, activeName = k, n }
+	for i := range variants {
+		if v := &variants[i]; v.name == name && v.usable {
+			old := current
+			current, active = v, v.k
+			return func() { current, active = old, old.k }
 		}
 	}
 	panic(fmt.Sprintf("asm: no variant %q on this machine; there are %q", name, Variants()))
 }
+
+// Function returns the kernel that computes dst[i] = f(a[i]) for a function of package expr, named as there, or nil if the
+// variant in use has none. Its bits are those of the function's float32 formula run one primitive after the other, but the
+// intermediate values never leave the registers. dst and a have the same length; they are the same block or do not overlap.
+func Function(name string) func(dst, a []float32) { return current.functions[name] }
 
 //go:noinline
 func panicLength(name string, want int, lens ...int) {

@@ -504,5 +504,60 @@ func sumF64AVX2(a []float64) float64
 //go:noescape
 func dotF64AVX2(a []float64, b []float64) float64
 
+// erfFunctionAVX2 computes dst[i] = erf(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func erfFunctionAVX2(dst []float32, a []float32)
+
+// expFunctionAVX2 computes dst[i] = exp(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func expFunctionAVX2(dst []float32, a []float32)
+
+// exp2FunctionAVX2 computes dst[i] = exp2(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func exp2FunctionAVX2(dst []float32, a []float32)
+
+// expm1FunctionAVX2 computes dst[i] = expm1(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func expm1FunctionAVX2(dst []float32, a []float32)
+
+// logFunctionAVX2 computes dst[i] = log(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func logFunctionAVX2(dst []float32, a []float32)
+
+// log10FunctionAVX2 computes dst[i] = log10(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func log10FunctionAVX2(dst []float32, a []float32)
+
+// log1pFunctionAVX2 computes dst[i] = log1p(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func log1pFunctionAVX2(dst []float32, a []float32)
+
+// log2FunctionAVX2 computes dst[i] = log2(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func log2FunctionAVX2(dst []float32, a []float32)
+
+// rsqrtFunctionAVX2 computes dst[i] = rsqrt(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func rsqrtFunctionAVX2(dst []float32, a []float32)
+
+// sigmoidFunctionAVX2 computes dst[i] = sigmoid(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func sigmoidFunctionAVX2(dst []float32, a []float32)
+
+// tanhFunctionAVX2 computes dst[i] = tanh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func tanhFunctionAVX2(dst []float32, a []float32)
+
 // hasF16C reports whether the processor converts between float32 and binary16 (CPUID leaf 1, ECX bit 29).
 func hasF16C() bool

@@ -589,3 +589,106 @@ var avx2 = func() kernels {
 	k.dotF64 = dotF64AVX2
 	return k
 }()
+
+// functionsAVX2 are the named functions with a kernel of their own.
+var functionsAVX2 = map[string]func(dst, a []float32){
+	"erf": func(dst, a []float32) {
+		erfFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			erfFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"exp": func(dst, a []float32) {
+		expFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			expFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"exp2": func(dst, a []float32) {
+		exp2FunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			exp2FunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"expm1": func(dst, a []float32) {
+		expm1FunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			expm1FunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"log": func(dst, a []float32) {
+		logFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			logFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"log10": func(dst, a []float32) {
+		log10FunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			log10FunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"log1p": func(dst, a []float32) {
+		log1pFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			log1pFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"log2": func(dst, a []float32) {
+		log2FunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			log2FunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"rsqrt": func(dst, a []float32) {
+		rsqrtFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			rsqrtFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"sigmoid": func(dst, a []float32) {
+		sigmoidFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			sigmoidFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+	"tanh": func(dst, a []float32) {
+		tanhFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			tanhFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	},
+}

@@ -608,3 +608,68 @@ func reduceMinF64AVX512(a []float64) float64
 //
 //go:noescape
 func reduceMaxF64AVX512(a []float64) float64
+
+// cosFunctionAVX512 computes dst[i] = cos(a[i]) by the formula of package expr.
+//
+//go:noescape
+func cosFunctionAVX512(dst []float32, a []float32)
+
+// erfFunctionAVX512 computes dst[i] = erf(a[i]) by the formula of package expr.
+//
+//go:noescape
+func erfFunctionAVX512(dst []float32, a []float32)
+
+// expFunctionAVX512 computes dst[i] = exp(a[i]) by the formula of package expr.
+//
+//go:noescape
+func expFunctionAVX512(dst []float32, a []float32)
+
+// exp2FunctionAVX512 computes dst[i] = exp2(a[i]) by the formula of package expr.
+//
+//go:noescape
+func exp2FunctionAVX512(dst []float32, a []float32)
+
+// expm1FunctionAVX512 computes dst[i] = expm1(a[i]) by the formula of package expr.
+//
+//go:noescape
+func expm1FunctionAVX512(dst []float32, a []float32)
+
+// logFunctionAVX512 computes dst[i] = log(a[i]) by the formula of package expr.
+//
+//go:noescape
+func logFunctionAVX512(dst []float32, a []float32)
+
+// log10FunctionAVX512 computes dst[i] = log10(a[i]) by the formula of package expr.
+//
+//go:noescape
+func log10FunctionAVX512(dst []float32, a []float32)
+
+// log1pFunctionAVX512 computes dst[i] = log1p(a[i]) by the formula of package expr.
+//
+//go:noescape
+func log1pFunctionAVX512(dst []float32, a []float32)
+
+// log2FunctionAVX512 computes dst[i] = log2(a[i]) by the formula of package expr.
+//
+//go:noescape
+func log2FunctionAVX512(dst []float32, a []float32)
+
+// rsqrtFunctionAVX512 computes dst[i] = rsqrt(a[i]) by the formula of package expr.
+//
+//go:noescape
+func rsqrtFunctionAVX512(dst []float32, a []float32)
+
+// sigmoidFunctionAVX512 computes dst[i] = sigmoid(a[i]) by the formula of package expr.
+//
+//go:noescape
+func sigmoidFunctionAVX512(dst []float32, a []float32)
+
+// sinFunctionAVX512 computes dst[i] = sin(a[i]) by the formula of package expr.
+//
+//go:noescape
+func sinFunctionAVX512(dst []float32, a []float32)
+
+// tanhFunctionAVX512 computes dst[i] = tanh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func tanhFunctionAVX512(dst []float32, a []float32)

@@ -130,3 +130,20 @@ var avx512 = func() kernels {
 	k.reduceMaxF64 = reduceMaxF64AVX512
 	return k
 }()
+
+// functionsAVX512 are the named functions with a kernel of their own.
+var functionsAVX512 = map[string]func(dst, a []float32){
+	"cos":     cosFunctionAVX512,
+	"erf":     erfFunctionAVX512,
+	"exp":     expFunctionAVX512,
+	"exp2":    exp2FunctionAVX512,
+	"expm1":   expm1FunctionAVX512,
+	"log":     logFunctionAVX512,
+	"log10":   log10FunctionAVX512,
+	"log1p":   log1pFunctionAVX512,
+	"log2":    log2FunctionAVX512,
+	"rsqrt":   rsqrtFunctionAVX512,
+	"sigmoid": sigmoidFunctionAVX512,
+	"sin":     sinFunctionAVX512,
+	"tanh":    tanhFunctionAVX512,
+}

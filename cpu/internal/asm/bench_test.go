@@ -45,3 +45,27 @@ func BenchmarkBlock(b *testing.B) {
 	}
 	_ = sink
 }
+
+// BenchmarkFunction measures the kernels of whole functions on a block of 1024.
+func BenchmarkFunction(b *testing.B) {
+	const n = 1024
+	x, z := make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i] = float32(i)/256 + 0.1
+	}
+	for _, name := range []string{"exp", "log", "tanh", "erf", "sigmoid", "sin"} {
+		for _, v := range Variants()[1:] {
+			b.Run(name+"/"+v, func(b *testing.B) {
+				defer Use(v)()
+				f := Function(name)
+				if f == nil {
+					b.Skip("left to the primitives")
+				}
+				for b.Loop() {
+					f(z, x)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/elem")
+			})
+		}
+	}
+}

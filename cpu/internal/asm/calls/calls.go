@@ -1,0 +1,172 @@
+// Package calls finds the named functions that a lowered program holds, written out as primitives, so that the CPU driver
+// can run each by one kernel ([asm.Function]) in place of dozens.
+//
+// A find is exact: the instructions between argument and result are those of the function's formula, so that the kernel
+// gives the bits that they would give. Where the lowering has merged or simplified something across the border, nothing is
+// found and the primitives run.
+package calls
+
+import (
+	"sort"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A Call says that value Root of a program is the function Name, of package expr, of value Arg. Both are float32.
+type Call struct {
+	Name      string
+	Root, Arg int32
+}
+
+// Find returns the calls in p that are not inside another, by their roots in increasing order. Only functions for which
+// has answers true are looked for. What lies between Arg and Root may have other uses; see [Live].
+func Find(p *expr.Program, has func(name string) bool) []Call {
+	var found []Call
+	inside := make([]bool, len(p.Code)) // of a call found already
+	for v := len(p.Code) - 1; v >= 0; v-- {
+		if p.Code[v].Type != dtype.F32 || inside[v] {
+			continue
+		}
+		for _, f := range patterns() {
+			if !has(f.name) {
+				continue
+			}
+			m := matcher{pattern: f.code, code: p.Code, at: make([]int32, len(f.code)), arg: -1}
+			for i := range m.at {
+				m.at[i] = -1
+			}
+			if m.match(f.root, int32(v)) && m.arg >= 0 {
+				found = append(found, Call{f.name, int32(v), m.arg})
+				for i, x := range m.at {
+					if x >= 0 && x != m.arg && f.code[i].Op != expr.OpConst {
+						inside[x] = true
+					}
+				}
+				break
+			}
+		}
+	}
+	sort.Slice(found, func(i, j int) bool { return found[i].Root < found[j].Root })
+	return found
+}
+
+// Live marks the values of p that are needed when the roots of calls are computed from their arguments alone.
+func Live(p *expr.Program, found []Call) []bool {
+	arg := map[int32]int32{}
+	for _, c := range found {
+		arg[c.Root] = c.Arg
+	}
+	live := make([]bool, len(p.Code))
+	for _, o := range p.Outs {
+		live[o] = true
+	}
+	for v := len(p.Code) - 1; v >= 0; v-- {
+		if !live[v] {
+			continue
+		}
+		if a, ok := arg[int32(v)]; ok {
+			live[a] = true
+			continue
+		}
+		c := p.Code[v]
+		for k, o := range [3]int32{c.A, c.B, c.C} {
+			if k < c.Op.Arity() {
+				live[o] = true
+			}
+		}
+	}
+	return live
+}
+
+// A pattern is the formula of a function.
+type pattern struct {
+	name string
+	code []expr.Instr
+	root int32
+}
+
+// patterns returns the formulas of one float32 argument, the longest first: some hold others.
+var patterns = sync.OnceValue(func() []pattern {
+	var all []pattern
+	for name, f := range expr.Funcs() {
+		if f.Arity != 1 {
+			continue
+		}
+		p, err := expr.Lower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+		if err != nil || len(p.Outs) != 1 {
+			continue // it has no float32 form
+		}
+		all = append(all, pattern{name, p.Code, p.Outs[0]})
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if len(all[i].code) != len(all[j].code) {
+			return len(all[i].code) > len(all[j].code)
+		}
+		return all[i].name < all[j].name
+	})
+	return all
+})
+
+// matcher compares a pattern with a part of a program.
+type matcher struct {
+	pattern, code []expr.Instr
+	at            []int32 // the program's value for each of the pattern's
+	trail         []int32 // the pattern's values in the order in which they were given one
+	arg           int32
+}
+
+func (m *matcher) match(i, v int32) bool {
+	if m.at[i] >= 0 {
+		return m.at[i] == v
+	}
+	f, c := m.pattern[i], m.code[v]
+	if f.Op == expr.OpX {
+		if c.Type != f.Type {
+			return false
+		}
+		m.arg = v
+		m.set(i, v)
+		return true
+	}
+	if f.Op != c.Op || f.Type != c.Type || f.Imm != c.Imm {
+		return false
+	}
+	operands, mark := f.Op.Arity(), len(m.trail)
+	if operands == 0 || m.match(f.A, c.A) && (operands < 2 || m.match(f.B, c.B)) && (operands < 3 || m.match(f.C, c.C)) {
+		m.set(i, v)
+		return true
+	}
+	m.undo(mark)
+	// Lowering orders the operands of commutative operations by where they stand.
+	if commutes(f.Op) && m.match(f.A, c.B) && m.match(f.B, c.A) && (operands < 3 || m.match(f.C, c.C)) {
+		m.set(i, v)
+		return true
+	}
+	m.undo(mark)
+	return false
+}
+
+func (m *matcher) set(i, v int32) {
+	m.at[i] = v
+	m.trail = append(m.trail, i)
+}
+
+func (m *matcher) undo(mark int) {
+	for _, i := range m.trail[mark:] {
+		m.at[i] = -1
+		if m.pattern[i].Op == expr.OpX {
+			m.arg = -1
+		}
+	}
+	m.trail = m.trail[:mark]
+}
+
+func commutes(op expr.Op) bool {
+	switch op {
+	case expr.OpAdd, expr.OpMul, expr.OpMin, expr.OpMax, expr.OpEq, expr.OpNe, expr.OpAnd, expr.OpOr, expr.OpXor, expr.OpFMA, expr.OpMulHi:
+		return true
+	}
+	return false
+}
