@@ -41,6 +41,14 @@ func atomic_(d *decoder) {
 	if half := t == F16 || t == F16x2 || t == BF16 || t == BF16x2; half != noftz {
 		d.fail("%s: .noftz belongs to 16-bit floats, and they need it", d.stmt.op)
 	}
+	if v := d.oneOf("v2", "v4"); v >= 0 {
+		if name != "add" || t != F32 || x.space == spShared {
+			d.fail("%s: vectors are only supported for .global.add.f32", d.stmt.op)
+		}
+		d.need(90, 8, 1)
+		vectorAdd(d, 2<<v, f, red)
+		return
+	}
 	n := 2
 	if !red {
 		n++
@@ -79,6 +87,51 @@ func atomic_(d *decoder) {
 				w.faultAt(OutOfBounds, in, bits.TrailingZeros32(m), w.addr[bits.TrailingZeros32(m)], "an atomic on .%s memory", sp)
 			}
 		})
+	})
+}
+
+// vectorAdd decodes red and atom .global.add.v2|v4.f32: as many atomics as elements, at an address aligned to the whole vector.
+func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
+	x := d.extra()
+	args := 3
+	if red {
+		args = 2
+	}
+	a := d.args(args)
+	if !red {
+		x.vd = d.fragment(a[0], n, F32)
+		a = a[1:]
+	}
+	d.in.a, x.off, x.space = d.mem(a[0], x.space)
+	if x.space != spGlobal && x.space != spGeneric {
+		d.fail("%s: vectors need global memory", d.stmt.op)
+	}
+	x.vec = d.fragment(a[1], n, F32)
+	x.typ, x.size = F32, 4*n
+	parts := make([]inst, n)
+	for k := range parts {
+		parts[k] = inst{line: d.in.line, b: x.vec[k], x: &extra{typ: F32, size: 4, n: -1, atom: f, counted: true}}
+		if !red {
+			parts[k].x.n = int(x.vd[k])
+		}
+	}
+	d.run(func(w *warp, in *inst, m uint32) {
+		w.need(in, m, in.x.vec...)
+		w.addresses(in, m)
+		w.cta.stats.GlobalStores++
+		w.coalesce(m, in.x.size)
+		for rest := m; rest != 0; rest &= rest - 1 {
+			l := bits.TrailingZeros32(rest)
+			if w.addr[l]&uint64(in.x.size-1) != 0 {
+				w.globalFault(in, l, Misaligned, w.addr[l], in.x.size)
+			}
+		}
+		for k := range parts {
+			w.atomicGlobal(&parts[k], m)
+			for l := range w.addr {
+				w.addr[l] += 4
+			}
+		}
 	})
 }
 
@@ -171,8 +224,10 @@ func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 //go:norace
 func (w *warp) atomicGlobal(in *inst, m uint32) {
 	x := in.x
-	w.cta.stats.GlobalStores++
-	w.coalesce(m, x.size)
+	if !x.counted {
+		w.cta.stats.GlobalStores++
+		w.coalesce(m, x.size)
+	}
 	var out lanes
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)

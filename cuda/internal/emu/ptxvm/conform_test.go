@@ -302,6 +302,7 @@ var miscCases = []conform{
 	{"b32 b32", "st.global.b32 [%out], 5; atom.global.exch.b32 %d, [%out], %a;", rows(row(5, 5), row(3, 5))},
 	{"f32 f32", "st.global.f32 [%out], 0f3F800000; red.global.add.f32 [%out], %a; ld.global.f32 %d, [%out];", rows(row(sf(5), sf(6)))},
 	{"f64 f64", "st.global.f64 [%out], 0d3FF0000000000000; red.relaxed.gpu.global.add.f64 [%out], %a; ld.global.f64 %d, [%out];", rows(row(df(5), df(6)))},
+	{"f32 f32", "{ .reg .f32 %v<2>; .reg .b64 %q1, %q2; mul.wide.u32 %q2, %tid, 8; sub.u64 %q1, %out, %q2; st.global.f32 [%q1], 0f00000000; st.global.f32 [%q1+4], 0f00000000; red.global.add.v2.f32 [%q1], {%a, 0f3F800000}; ld.global.f32 %v0, [%q1]; ld.global.f32 %v1, [%q1+4]; st.global.b32 [%q1+4], 0; add.f32 %d, %v0, %v1; }", rows(row(sf(5), sf(6)))},
 	{"b32 b32", "st.global.b32 [%out], 0x3c003c00; red.global.add.noftz.f16x2 [%out], %a; ld.global.b32 %d, [%out];", rows(row(hf(2)<<16|hf(1), hf(3)<<16|hf(2)))},
 	{"b32 b32", "st.global.b32 [%out], 0x3f803f80; atom.global.add.noftz.bf16x2 %t0, [%out], %a; ld.global.b32 %d, [%out];", rows(row(bf(2)<<16|bf(1), bf(3)<<16|bf(2)))},
 	{"b16 b32", "st.global.b32 [%out], 0x00050006; mov.b16 %h0, 5; atom.global.cas.b16 %h1, [%out+2], %h0, %a; ld.global.b32 %d, [%out];", rows(row(9, 0x00090006))},

@@ -3,6 +3,7 @@ package ptxvm
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -205,10 +206,23 @@ func (c *cta) deadlock() {
 			if b.want > 0 {
 				what = fmt.Sprintf("%d threads", b.want)
 			}
-			w.fault(Deadlock, w.barInst, bits.TrailingZeros32(w.live), "barrier %d expects %s and has %d threads of %d warps, and no warp can run any more",
-				w.barrier, what, b.threads, bits.OnesCount32(b.arrived))
+			w.fault(Deadlock, w.barInst, bits.TrailingZeros32(w.live), "barrier %d expects %s and has %d threads of %d warps, and no warp can run any more (%s)",
+				w.barrier, what, b.threads, bits.OnesCount32(b.arrived), c.whereabouts())
 		}
 	}
+}
+
+// whereabouts says where each warp of a deadlocked block is.
+func (c *cta) whereabouts() string {
+	var s []string
+	for i, w := range c.warps {
+		if w.state == warpDone {
+			s = append(s, fmt.Sprintf("warp %d has ended", i))
+		} else {
+			s = append(s, fmt.Sprintf("warp %d waits at barrier %d, line %d", i, w.barrier, w.barInst.line))
+		}
+	}
+	return strings.Join(s, "; ")
 }
 
 func (c *cta) warpEnded() {

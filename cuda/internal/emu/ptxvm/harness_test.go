@@ -138,4 +138,4 @@ func wantFault(t *testing.T, err error, src string, k FaultKind, thread uint32, 
 	return f
 }
 
-const header = ".version 8.0\n.target sm_90\n.address_size 64\n"
+const header = ".version 8.1\n.target sm_90\n.address_size 64\n"

@@ -58,6 +58,7 @@ type extra struct {
 	count   int32 // slot
 	hasCnt  bool
 	n       int
+	counted bool // part of a request that is counted already
 	whole   bool // a vector load without unused elements or extension
 	atom    func(old, b, c uint64) uint64
 }

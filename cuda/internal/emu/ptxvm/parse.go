@@ -461,6 +461,9 @@ func (p *parser) statement(sc *scope) {
 		return
 	}
 	s.line, s.op = line, w
+	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
+		fail(line, "unknown or unsupported instruction %s", w) // before its operands, whose form is unknown too
+	}
 	if !p.is(";") {
 		for {
 			s.args = append(s.args, p.operand(false))

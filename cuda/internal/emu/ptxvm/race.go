@@ -263,13 +263,36 @@ func (w *warp) readQuick(c *cell, lanes uint32, pc int32, k accessKind) bool {
 	return true
 }
 
+// before says whether an access is ordered before a lane (given as a mask) without looking at pairs of lanes; no access at all is.
+func (w *warp) before(a *access, lane uint32) bool {
+	if a.pc == 0 {
+		return true
+	}
+	if int(a.warp) != w.self {
+		return a.epoch <= w.vc[a.warp]
+	}
+	return a.epoch <= w.base || a.lanes == lane
+}
+
+// writeQuick records a write where the last write and the only reads since are ordered before it. It reports whether it could.
+func (w *warp) writeQuick(c *cell, lane uint32, pc int32, k accessKind) bool {
+	if c.many != 0 || !w.before(&c.w, lane) || !w.before(&c.r, lane) {
+		return false
+	}
+	c.r.pc = 0
+	c.w = access{epoch: w.vc[w.self], lanes: lane, pc: pc, warp: uint16(w.self), kind: k}
+	return true
+}
+
 // trackRead checks and records a read of size bytes at off.
 func (w *warp) trackRead(in *inst, lane, off, size int, pc int32, k accessKind) {
 	s := &w.cta.shared
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {
 			if !s.split[i] {
-				w.readCell(in, &s.cells[i], lane, pc, k)
+				if c := &s.cells[i]; !w.readQuick(c, 1<<lane, pc, k) {
+					w.readCell(in, c, lane, pc, k)
+				}
 				continue
 			}
 			for b := range 4 {
@@ -292,7 +315,9 @@ func (w *warp) trackWrite(in *inst, lane, off, size int, pc int32, k accessKind,
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {
 			if !s.split[i] {
-				w.writeCell(in, &s.cells[i], lane, pc, k, same)
+				if c := &s.cells[i]; !w.writeQuick(c, 1<<lane, pc, k) {
+					w.writeCell(in, c, lane, pc, k, same)
+				}
 				continue
 			}
 			for b := range 4 {

@@ -142,6 +142,9 @@ func (w *warp) storeShared(in *inst, m uint32) {
 	total := x.size * x.n
 	w.conflicts(m, total)
 	pc, k := w.pc+1, kindOf(x)
+	if x.n == 1 && x.size == 4 {
+		m = w.storeWords(m, pc, k, x.vec[0])
+	}
 	mask := ^uint64(0) >> (64 - 8*x.size)
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
@@ -165,6 +168,24 @@ func (w *warp) storeShared(in *inst, m uint32) {
 			s.init[off+i] = 1
 		}
 	}
+}
+
+// storeWords is the quick way for one 32-bit word a lane; it returns the lanes that need the full checks.
+func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left uint32) {
+	s := &w.cta.shared
+	v := &w.r[slot]
+	n := uint64(len(s.data))
+	for rest := m; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest) & 31
+		off := w.addr[l] - sharedOrigin
+		if off >= n || off+4 > n || off&3 != 0 || s.split[off>>2] || s.pend != nil && s.pend[off>>2] != 0 || !w.writeQuick(&s.cells[off>>2], 1<<l, pc, k) {
+			left |= 1 << l
+			continue
+		}
+		binary.LittleEndian.PutUint32(s.data[off:], uint32(v[l]))
+		binary.LittleEndian.PutUint32(s.init[off:], 0x01010101)
+	}
+	return left
 }
 
 // conflicts counts a shared request and the cycles that bank conflicts add to it: 32 banks of 4 bytes; 8- and 16-byte accesses go by half and quarter warps.
