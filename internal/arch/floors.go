@@ -29,7 +29,7 @@ var floors = []floor{
 	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib"}},
 	{"cuda/internal/cu", nil},
 	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},
-	{"cuda/internal/kernels", []string{"ptx", "shape", "expr"}},
+	{"cuda/internal/kernels", []string{"ptx", "device"}},
 	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
 
 	{"tensor", []string{"device", "cpu"}},
@@ -37,6 +37,7 @@ var floors = []floor{
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
+	{"data/digits", []string{"data"}},
 	{"safetensors", []string{"tensor"}},
 	{"torchfile", []string{"tensor"}},
 
@@ -51,8 +52,8 @@ var floors = []floor{
 	{"models", []string{"nn"}},
 	{"train", []string{"checkpoint", "models"}},
 
-	{"examples/...", []string{"train", "cuda"}},
-	{"cmd/...", []string{"train", "cuda"}},
+	{"examples/...", []string{"train", "data/digits", "cuda"}},
+	{"cmd/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/golden", nil},
 	{"internal/arch", nil},
