@@ -249,9 +249,8 @@ func writeISA(dir string, s *isa) {
 			name, k.params(), name, s.name, strings.Join(k.args, ", "), c.lanes-1, name, strings.Join(rest, ", "))
 	}
 	for _, r := range reductions {
-		if reduce(c, r) {
-			fmt.Fprintf(&table, "k.%s = %s%s\n", lower(r.name), lower(r.name), s.name)
-		}
+		reduce(c, r)
+		fmt.Fprintf(&table, "k.%s = %s%s\n", lower(r.name), lower(r.name), s.name)
 	}
 	table.WriteString("return k\n}()\n")
 	table.WriteString(writeFunctions(c))

@@ -10,13 +10,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// reduce emits a reduction; false leaves it to generic Go.
-func reduce(c *ctx, r reduction) bool {
+// reduce emits a reduction.
+func reduce(c *ctx, r reduction) {
 	size := elemSize[r.typ]
 	fold := strings.HasPrefix(r.name, "Reduce")
-	if !c.wide() && fold {
-		return false
-	}
 	single := size == 4
 	pick := func(ps, pd inst) inst {
 		if single {
@@ -79,7 +76,20 @@ func reduce(c *ctx, r reduction) bool {
 			x := c.vec(int(a.Size()))
 			mini(c.Context, v, a, x)
 			mini(c.Context, a, v, a)
-			c.VPORD(x, a, a)
+			if c.wide() {
+				c.VPORD(x, a, a)
+			} else {
+				c.VORPS(x, a, a)
+			}
+			return
+		}
+		if !c.wide() {
+			x, nan := c.vec(int(a.Size())), c.vec(int(a.Size()))
+			pick(func(c *bc, o ...operand.Op) { c.VCMPPS(o[0], o[1], o[2], o[3]) }, func(c *bc, o ...operand.Op) { c.VCMPPD(o[0], o[1], o[2], o[3]) })(c.Context, operand.U8(unord), v, a, nan)
+			mini(c.Context, v, a, x)
+			mini(c.Context, a, v, a)
+			c.VANDPS(x, a, a)
+			c.VORPS(nan, a, a)
 			return
 		}
 		x, nan, old := c.vec(int(a.Size())), c.K(), c.vec(int(a.Size()))
@@ -175,6 +185,9 @@ func reduce(c *ctx, r reduction) bool {
 				c.VMOVDQU(operand.Mem{Base: window, Disp: i * 32}, m)
 				v := vecs{c.YMM(), nil}
 				c.VMASKMOVPS(operand.Mem{Base: src[0], Disp: i * 32}, m, v[0])
+				if fold {
+					c.VBLENDVPS(m, v[0], start, v[0])
+				}
 				if len(src) == 2 {
 					v[1] = c.YMM()
 					c.VMASKMOVPS(operand.Mem{Base: src[1], Disp: i * 32}, m, v[1])
@@ -221,7 +234,6 @@ func reduce(c *ctx, r reduction) bool {
 	c.Store(v, c.ReturnIndex(0))
 	c.VZEROUPPER()
 	c.RET()
-	return true
 }
 
 // clear sets v to zeros.

@@ -16,6 +16,9 @@
 //     +0, in the order of i; the last, incomplete round is filled with +0. Then the upper half of the lanes is added to
 //     the lower half, lane by lane, until one is left. A longer sum is the caller's sum of blocks.
 //
+// Beside the primitives there are kernels for whole functions ([Function]): the formula of package expr with its
+// intermediate values in registers. Package calls finds where a program may use them.
+//
 // The generic Go in generic.go is the reference; the doc comment of an assembly kernel is its Go loop. The assembly,
 // its declarations and the exported functions are written by cpu/_gen/block. With the build tag noasm, and on machines
 // other than amd64, the generic variant is the only one.

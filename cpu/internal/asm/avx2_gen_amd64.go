@@ -494,6 +494,16 @@ func sumF32AVX2(a []float32) float32
 //go:noescape
 func dotF32AVX2(a []float32, b []float32) float32
 
+// reduceMinF32AVX2 computes r = min(r, a[i]) from r = +Inf.
+//
+//go:noescape
+func reduceMinF32AVX2(a []float32) float32
+
+// reduceMaxF32AVX2 computes r = max(r, a[i]) from r = -Inf.
+//
+//go:noescape
+func reduceMaxF32AVX2(a []float32) float32
+
 // sumF64AVX2 computes acc[i%32] += a[i] and folds acc by halves.
 //
 //go:noescape
@@ -503,6 +513,16 @@ func sumF64AVX2(a []float64) float64
 //
 //go:noescape
 func dotF64AVX2(a []float64, b []float64) float64
+
+// reduceMinF64AVX2 computes r = min(r, a[i]) from r = +Inf.
+//
+//go:noescape
+func reduceMinF64AVX2(a []float64) float64
+
+// reduceMaxF64AVX2 computes r = max(r, a[i]) from r = -Inf.
+//
+//go:noescape
+func reduceMaxF64AVX2(a []float64) float64
 
 // erfFunctionAVX2 computes dst[i] = erf(a[i]) by the formula of package expr for all whole vectors of dst.
 //

@@ -5642,6 +5642,488 @@ DATA maskDotF32<>+496(SB)/8, $0x0000000000000000
 DATA maskDotF32<>+504(SB)/8, $0x0000000000000000
 GLOBL maskDotF32<>(SB), RODATA|NOPTR, $512
 
+// func reduceMinF32AVX2(a []float32) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·reduceMinF32AVX2(SB), NOSPLIT, $0-28
+	MOVQ         a_base+0(FP), AX
+	MOVQ         a_len+8(FP), CX
+	MOVL         $0x7f800000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y0
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	VMOVAPS      Y0, Y8
+	SUBQ         $+64, CX
+	JL           rest
+
+loop:
+	VMOVDQU (AX), Y9
+	VMINPS  Y9, Y1, Y10
+	VMINPS  Y1, Y9, Y1
+	VORPS   Y10, Y1, Y1
+	VMOVDQU 32(AX), Y9
+	VMINPS  Y9, Y2, Y10
+	VMINPS  Y2, Y9, Y2
+	VORPS   Y10, Y2, Y2
+	VMOVDQU 64(AX), Y9
+	VMINPS  Y9, Y3, Y10
+	VMINPS  Y3, Y9, Y3
+	VORPS   Y10, Y3, Y3
+	VMOVDQU 96(AX), Y9
+	VMINPS  Y9, Y4, Y10
+	VMINPS  Y4, Y9, Y4
+	VORPS   Y10, Y4, Y4
+	VMOVDQU 128(AX), Y9
+	VMINPS  Y9, Y5, Y10
+	VMINPS  Y5, Y9, Y5
+	VORPS   Y10, Y5, Y5
+	VMOVDQU 160(AX), Y9
+	VMINPS  Y9, Y6, Y10
+	VMINPS  Y6, Y9, Y6
+	VORPS   Y10, Y6, Y6
+	VMOVDQU 192(AX), Y9
+	VMINPS  Y9, Y7, Y10
+	VMINPS  Y7, Y9, Y7
+	VORPS   Y10, Y7, Y7
+	VMOVDQU 224(AX), Y9
+	VMINPS  Y9, Y8, Y10
+	VMINPS  Y8, Y9, Y8
+	VORPS   Y10, Y8, Y8
+	ADDQ    $+256, AX
+	SUBQ    $+64, CX
+	JGE     loop
+
+rest:
+	ADDQ       $+64, CX
+	JLE        fold
+	LEAQ       maskReduceMinF32<>+256(SB), DX
+	SHLQ       $0x02, CX
+	SUBQ       CX, DX
+	VMOVDQU    (DX), Y9
+	VMASKMOVPS (AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y1, Y9
+	VMINPS     Y1, Y10, Y1
+	VORPS      Y9, Y1, Y1
+	VMOVDQU    32(DX), Y9
+	VMASKMOVPS 32(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y2, Y9
+	VMINPS     Y2, Y10, Y2
+	VORPS      Y9, Y2, Y2
+	VMOVDQU    64(DX), Y9
+	VMASKMOVPS 64(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y3, Y9
+	VMINPS     Y3, Y10, Y3
+	VORPS      Y9, Y3, Y3
+	VMOVDQU    96(DX), Y9
+	VMASKMOVPS 96(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y4, Y9
+	VMINPS     Y4, Y10, Y4
+	VORPS      Y9, Y4, Y4
+	VMOVDQU    128(DX), Y9
+	VMASKMOVPS 128(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y5, Y9
+	VMINPS     Y5, Y10, Y5
+	VORPS      Y9, Y5, Y5
+	VMOVDQU    160(DX), Y9
+	VMASKMOVPS 160(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y6, Y9
+	VMINPS     Y6, Y10, Y6
+	VORPS      Y9, Y6, Y6
+	VMOVDQU    192(DX), Y9
+	VMASKMOVPS 192(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y7, Y9
+	VMINPS     Y7, Y10, Y7
+	VORPS      Y9, Y7, Y7
+	VMOVDQU    224(DX), Y9
+	VMASKMOVPS 224(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPS     Y10, Y8, Y0
+	VMINPS     Y8, Y10, Y8
+	VORPS      Y0, Y8, Y8
+
+fold:
+	VMINPS       Y5, Y1, Y0
+	VMINPS       Y1, Y5, Y1
+	VORPS        Y0, Y1, Y1
+	VMINPS       Y6, Y2, Y0
+	VMINPS       Y2, Y6, Y2
+	VORPS        Y0, Y2, Y2
+	VMINPS       Y7, Y3, Y0
+	VMINPS       Y3, Y7, Y3
+	VORPS        Y0, Y3, Y3
+	VMINPS       Y8, Y4, Y0
+	VMINPS       Y4, Y8, Y4
+	VORPS        Y0, Y4, Y4
+	VMINPS       Y3, Y1, Y0
+	VMINPS       Y1, Y3, Y1
+	VORPS        Y0, Y1, Y1
+	VMINPS       Y4, Y2, Y0
+	VMINPS       Y2, Y4, Y2
+	VORPS        Y0, Y2, Y2
+	VMINPS       Y2, Y1, Y0
+	VMINPS       Y1, Y2, Y1
+	VORPS        Y0, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VMINPS       X0, X1, X2
+	VMINPS       X1, X0, X1
+	VORPS        X2, X1, X1
+	VMOVHLPS     X1, X1, X0
+	VMINPS       X0, X1, X2
+	VMINPS       X1, X0, X1
+	VORPS        X2, X1, X1
+	VMOVSHDUP    X1, X0
+	VMINPS       X0, X1, X2
+	VMINPS       X1, X0, X1
+	VORPS        X2, X1, X1
+	MOVSS        X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA maskReduceMinF32<>+0(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+8(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+16(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+24(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+32(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+40(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+48(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+56(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+64(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+72(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+80(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+88(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+96(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+104(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+112(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+120(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+128(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+136(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+144(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+152(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+160(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+168(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+176(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+184(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+192(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+200(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+208(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+216(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+224(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+232(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+240(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+248(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF32<>+256(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+264(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+272(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+280(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+288(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+296(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+304(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+312(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+320(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+328(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+336(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+344(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+352(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+360(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+368(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+376(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+384(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+392(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+400(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+408(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+416(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+424(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+432(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+440(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+448(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+456(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+464(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+472(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+480(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+488(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+496(SB)/8, $0x0000000000000000
+DATA maskReduceMinF32<>+504(SB)/8, $0x0000000000000000
+GLOBL maskReduceMinF32<>(SB), RODATA|NOPTR, $512
+
+// func reduceMaxF32AVX2(a []float32) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·reduceMaxF32AVX2(SB), NOSPLIT, $0-28
+	MOVQ         a_base+0(FP), AX
+	MOVQ         a_len+8(FP), CX
+	MOVL         $0xff800000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y0
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	VMOVAPS      Y0, Y8
+	SUBQ         $+64, CX
+	JL           rest
+
+loop:
+	VMOVDQU (AX), Y9
+	VCMPPS  $0x03, Y9, Y1, Y11
+	VMAXPS  Y9, Y1, Y10
+	VMAXPS  Y1, Y9, Y1
+	VANDPS  Y10, Y1, Y1
+	VORPS   Y11, Y1, Y1
+	VMOVDQU 32(AX), Y9
+	VCMPPS  $0x03, Y9, Y2, Y11
+	VMAXPS  Y9, Y2, Y10
+	VMAXPS  Y2, Y9, Y2
+	VANDPS  Y10, Y2, Y2
+	VORPS   Y11, Y2, Y2
+	VMOVDQU 64(AX), Y9
+	VCMPPS  $0x03, Y9, Y3, Y11
+	VMAXPS  Y9, Y3, Y10
+	VMAXPS  Y3, Y9, Y3
+	VANDPS  Y10, Y3, Y3
+	VORPS   Y11, Y3, Y3
+	VMOVDQU 96(AX), Y9
+	VCMPPS  $0x03, Y9, Y4, Y11
+	VMAXPS  Y9, Y4, Y10
+	VMAXPS  Y4, Y9, Y4
+	VANDPS  Y10, Y4, Y4
+	VORPS   Y11, Y4, Y4
+	VMOVDQU 128(AX), Y9
+	VCMPPS  $0x03, Y9, Y5, Y11
+	VMAXPS  Y9, Y5, Y10
+	VMAXPS  Y5, Y9, Y5
+	VANDPS  Y10, Y5, Y5
+	VORPS   Y11, Y5, Y5
+	VMOVDQU 160(AX), Y9
+	VCMPPS  $0x03, Y9, Y6, Y11
+	VMAXPS  Y9, Y6, Y10
+	VMAXPS  Y6, Y9, Y6
+	VANDPS  Y10, Y6, Y6
+	VORPS   Y11, Y6, Y6
+	VMOVDQU 192(AX), Y9
+	VCMPPS  $0x03, Y9, Y7, Y11
+	VMAXPS  Y9, Y7, Y10
+	VMAXPS  Y7, Y9, Y7
+	VANDPS  Y10, Y7, Y7
+	VORPS   Y11, Y7, Y7
+	VMOVDQU 224(AX), Y9
+	VCMPPS  $0x03, Y9, Y8, Y11
+	VMAXPS  Y9, Y8, Y10
+	VMAXPS  Y8, Y9, Y8
+	VANDPS  Y10, Y8, Y8
+	VORPS   Y11, Y8, Y8
+	ADDQ    $+256, AX
+	SUBQ    $+64, CX
+	JGE     loop
+
+rest:
+	ADDQ       $+64, CX
+	JLE        fold
+	LEAQ       maskReduceMaxF32<>+256(SB), DX
+	SHLQ       $0x02, CX
+	SUBQ       CX, DX
+	VMOVDQU    (DX), Y9
+	VMASKMOVPS (AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y1, Y11
+	VMAXPS     Y10, Y1, Y9
+	VMAXPS     Y1, Y10, Y1
+	VANDPS     Y9, Y1, Y1
+	VORPS      Y11, Y1, Y1
+	VMOVDQU    32(DX), Y9
+	VMASKMOVPS 32(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y2, Y11
+	VMAXPS     Y10, Y2, Y9
+	VMAXPS     Y2, Y10, Y2
+	VANDPS     Y9, Y2, Y2
+	VORPS      Y11, Y2, Y2
+	VMOVDQU    64(DX), Y9
+	VMASKMOVPS 64(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y3, Y11
+	VMAXPS     Y10, Y3, Y9
+	VMAXPS     Y3, Y10, Y3
+	VANDPS     Y9, Y3, Y3
+	VORPS      Y11, Y3, Y3
+	VMOVDQU    96(DX), Y9
+	VMASKMOVPS 96(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y4, Y11
+	VMAXPS     Y10, Y4, Y9
+	VMAXPS     Y4, Y10, Y4
+	VANDPS     Y9, Y4, Y4
+	VORPS      Y11, Y4, Y4
+	VMOVDQU    128(DX), Y9
+	VMASKMOVPS 128(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y5, Y11
+	VMAXPS     Y10, Y5, Y9
+	VMAXPS     Y5, Y10, Y5
+	VANDPS     Y9, Y5, Y5
+	VORPS      Y11, Y5, Y5
+	VMOVDQU    160(DX), Y9
+	VMASKMOVPS 160(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y6, Y11
+	VMAXPS     Y10, Y6, Y9
+	VMAXPS     Y6, Y10, Y6
+	VANDPS     Y9, Y6, Y6
+	VORPS      Y11, Y6, Y6
+	VMOVDQU    192(DX), Y9
+	VMASKMOVPS 192(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y7, Y11
+	VMAXPS     Y10, Y7, Y9
+	VMAXPS     Y7, Y10, Y7
+	VANDPS     Y9, Y7, Y7
+	VORPS      Y11, Y7, Y7
+	VMOVDQU    224(DX), Y9
+	VMASKMOVPS 224(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPS     $0x03, Y10, Y8, Y9
+	VMAXPS     Y10, Y8, Y0
+	VMAXPS     Y8, Y10, Y8
+	VANDPS     Y0, Y8, Y8
+	VORPS      Y9, Y8, Y8
+
+fold:
+	VCMPPS       $0x03, Y5, Y1, Y9
+	VMAXPS       Y5, Y1, Y0
+	VMAXPS       Y1, Y5, Y1
+	VANDPS       Y0, Y1, Y1
+	VORPS        Y9, Y1, Y1
+	VCMPPS       $0x03, Y6, Y2, Y5
+	VMAXPS       Y6, Y2, Y0
+	VMAXPS       Y2, Y6, Y2
+	VANDPS       Y0, Y2, Y2
+	VORPS        Y5, Y2, Y2
+	VCMPPS       $0x03, Y7, Y3, Y5
+	VMAXPS       Y7, Y3, Y0
+	VMAXPS       Y3, Y7, Y3
+	VANDPS       Y0, Y3, Y3
+	VORPS        Y5, Y3, Y3
+	VCMPPS       $0x03, Y8, Y4, Y5
+	VMAXPS       Y8, Y4, Y0
+	VMAXPS       Y4, Y8, Y4
+	VANDPS       Y0, Y4, Y4
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y1, Y5
+	VMAXPS       Y3, Y1, Y0
+	VMAXPS       Y1, Y3, Y1
+	VANDPS       Y0, Y1, Y1
+	VORPS        Y5, Y1, Y1
+	VCMPPS       $0x03, Y4, Y2, Y3
+	VMAXPS       Y4, Y2, Y0
+	VMAXPS       Y2, Y4, Y2
+	VANDPS       Y0, Y2, Y2
+	VORPS        Y3, Y2, Y2
+	VCMPPS       $0x03, Y2, Y1, Y3
+	VMAXPS       Y2, Y1, Y0
+	VMAXPS       Y1, Y2, Y1
+	VANDPS       Y0, Y1, Y1
+	VORPS        Y3, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VCMPPS       $0x03, X0, X1, X3
+	VMAXPS       X0, X1, X2
+	VMAXPS       X1, X0, X1
+	VANDPS       X2, X1, X1
+	VORPS        X3, X1, X1
+	VMOVHLPS     X1, X1, X0
+	VCMPPS       $0x03, X0, X1, X3
+	VMAXPS       X0, X1, X2
+	VMAXPS       X1, X0, X1
+	VANDPS       X2, X1, X1
+	VORPS        X3, X1, X1
+	VMOVSHDUP    X1, X0
+	VCMPPS       $0x03, X0, X1, X3
+	VMAXPS       X0, X1, X2
+	VMAXPS       X1, X0, X1
+	VANDPS       X2, X1, X1
+	VORPS        X3, X1, X1
+	MOVSS        X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA maskReduceMaxF32<>+0(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+8(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+16(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+24(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+32(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+40(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+48(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+56(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+64(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+72(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+80(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+88(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+96(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+104(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+112(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+120(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+128(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+136(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+144(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+152(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+160(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+168(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+176(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+184(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+192(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+200(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+208(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+216(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+224(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+232(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+240(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+248(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF32<>+256(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+264(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+272(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+280(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+288(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+296(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+304(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+312(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+320(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+328(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+336(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+344(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+352(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+360(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+368(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+376(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+384(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+392(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+400(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+408(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+416(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+424(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+432(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+440(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+448(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+456(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+464(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+472(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+480(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+488(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+496(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF32<>+504(SB)/8, $0x0000000000000000
+GLOBL maskReduceMaxF32<>(SB), RODATA|NOPTR, $512
+
 // func sumF64AVX2(a []float64) float64
 // Requires: AVX, SSE2
 TEXT ·sumF64AVX2(SB), NOSPLIT, $0-32
@@ -5959,6 +6441,478 @@ DATA maskDotF64<>+488(SB)/8, $0x0000000000000000
 DATA maskDotF64<>+496(SB)/8, $0x0000000000000000
 DATA maskDotF64<>+504(SB)/8, $0x0000000000000000
 GLOBL maskDotF64<>(SB), RODATA|NOPTR, $512
+
+// func reduceMinF64AVX2(a []float64) float64
+// Requires: AVX, AVX2, SSE2
+TEXT ·reduceMinF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ         a_base+0(FP), AX
+	MOVQ         a_len+8(FP), CX
+	MOVQ         $0x7ff0000000000000, DX
+	VMOVQ        DX, X0
+	VPBROADCASTQ X0, Y0
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	VMOVAPS      Y0, Y8
+	SUBQ         $+32, CX
+	JL           rest
+
+loop:
+	VMOVDQU (AX), Y9
+	VMINPD  Y9, Y1, Y10
+	VMINPD  Y1, Y9, Y1
+	VORPS   Y10, Y1, Y1
+	VMOVDQU 32(AX), Y9
+	VMINPD  Y9, Y2, Y10
+	VMINPD  Y2, Y9, Y2
+	VORPS   Y10, Y2, Y2
+	VMOVDQU 64(AX), Y9
+	VMINPD  Y9, Y3, Y10
+	VMINPD  Y3, Y9, Y3
+	VORPS   Y10, Y3, Y3
+	VMOVDQU 96(AX), Y9
+	VMINPD  Y9, Y4, Y10
+	VMINPD  Y4, Y9, Y4
+	VORPS   Y10, Y4, Y4
+	VMOVDQU 128(AX), Y9
+	VMINPD  Y9, Y5, Y10
+	VMINPD  Y5, Y9, Y5
+	VORPS   Y10, Y5, Y5
+	VMOVDQU 160(AX), Y9
+	VMINPD  Y9, Y6, Y10
+	VMINPD  Y6, Y9, Y6
+	VORPS   Y10, Y6, Y6
+	VMOVDQU 192(AX), Y9
+	VMINPD  Y9, Y7, Y10
+	VMINPD  Y7, Y9, Y7
+	VORPS   Y10, Y7, Y7
+	VMOVDQU 224(AX), Y9
+	VMINPD  Y9, Y8, Y10
+	VMINPD  Y8, Y9, Y8
+	VORPS   Y10, Y8, Y8
+	ADDQ    $+256, AX
+	SUBQ    $+32, CX
+	JGE     loop
+
+rest:
+	ADDQ       $+32, CX
+	JLE        fold
+	LEAQ       maskReduceMinF64<>+256(SB), DX
+	SHLQ       $0x03, CX
+	SUBQ       CX, DX
+	VMOVDQU    (DX), Y9
+	VMASKMOVPS (AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y1, Y9
+	VMINPD     Y1, Y10, Y1
+	VORPS      Y9, Y1, Y1
+	VMOVDQU    32(DX), Y9
+	VMASKMOVPS 32(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y2, Y9
+	VMINPD     Y2, Y10, Y2
+	VORPS      Y9, Y2, Y2
+	VMOVDQU    64(DX), Y9
+	VMASKMOVPS 64(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y3, Y9
+	VMINPD     Y3, Y10, Y3
+	VORPS      Y9, Y3, Y3
+	VMOVDQU    96(DX), Y9
+	VMASKMOVPS 96(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y4, Y9
+	VMINPD     Y4, Y10, Y4
+	VORPS      Y9, Y4, Y4
+	VMOVDQU    128(DX), Y9
+	VMASKMOVPS 128(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y5, Y9
+	VMINPD     Y5, Y10, Y5
+	VORPS      Y9, Y5, Y5
+	VMOVDQU    160(DX), Y9
+	VMASKMOVPS 160(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y6, Y9
+	VMINPD     Y6, Y10, Y6
+	VORPS      Y9, Y6, Y6
+	VMOVDQU    192(DX), Y9
+	VMASKMOVPS 192(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y7, Y9
+	VMINPD     Y7, Y10, Y7
+	VORPS      Y9, Y7, Y7
+	VMOVDQU    224(DX), Y9
+	VMASKMOVPS 224(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VMINPD     Y10, Y8, Y0
+	VMINPD     Y8, Y10, Y8
+	VORPS      Y0, Y8, Y8
+
+fold:
+	VMINPD       Y5, Y1, Y0
+	VMINPD       Y1, Y5, Y1
+	VORPS        Y0, Y1, Y1
+	VMINPD       Y6, Y2, Y0
+	VMINPD       Y2, Y6, Y2
+	VORPS        Y0, Y2, Y2
+	VMINPD       Y7, Y3, Y0
+	VMINPD       Y3, Y7, Y3
+	VORPS        Y0, Y3, Y3
+	VMINPD       Y8, Y4, Y0
+	VMINPD       Y4, Y8, Y4
+	VORPS        Y0, Y4, Y4
+	VMINPD       Y3, Y1, Y0
+	VMINPD       Y1, Y3, Y1
+	VORPS        Y0, Y1, Y1
+	VMINPD       Y4, Y2, Y0
+	VMINPD       Y2, Y4, Y2
+	VORPS        Y0, Y2, Y2
+	VMINPD       Y2, Y1, Y0
+	VMINPD       Y1, Y2, Y1
+	VORPS        Y0, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VMINPD       X0, X1, X2
+	VMINPD       X1, X0, X1
+	VORPS        X2, X1, X1
+	VUNPCKHPD    X1, X1, X0
+	VMINPD       X0, X1, X2
+	VMINPD       X1, X0, X1
+	VORPS        X2, X1, X1
+	MOVSD        X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA maskReduceMinF64<>+0(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+8(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+16(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+24(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+32(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+40(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+48(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+56(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+64(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+72(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+80(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+88(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+96(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+104(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+112(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+120(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+128(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+136(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+144(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+152(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+160(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+168(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+176(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+184(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+192(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+200(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+208(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+216(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+224(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+232(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+240(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+248(SB)/8, $0xffffffffffffffff
+DATA maskReduceMinF64<>+256(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+264(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+272(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+280(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+288(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+296(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+304(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+312(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+320(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+328(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+336(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+344(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+352(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+360(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+368(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+376(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+384(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+392(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+400(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+408(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+416(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+424(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+432(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+440(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+448(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+456(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+464(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+472(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+480(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+488(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+496(SB)/8, $0x0000000000000000
+DATA maskReduceMinF64<>+504(SB)/8, $0x0000000000000000
+GLOBL maskReduceMinF64<>(SB), RODATA|NOPTR, $512
+
+// func reduceMaxF64AVX2(a []float64) float64
+// Requires: AVX, AVX2, SSE2
+TEXT ·reduceMaxF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ         a_base+0(FP), AX
+	MOVQ         a_len+8(FP), CX
+	MOVQ         $0xfff0000000000000, DX
+	VMOVQ        DX, X0
+	VPBROADCASTQ X0, Y0
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	VMOVAPS      Y0, Y8
+	SUBQ         $+32, CX
+	JL           rest
+
+loop:
+	VMOVDQU (AX), Y9
+	VCMPPD  $0x03, Y9, Y1, Y11
+	VMAXPD  Y9, Y1, Y10
+	VMAXPD  Y1, Y9, Y1
+	VANDPS  Y10, Y1, Y1
+	VORPS   Y11, Y1, Y1
+	VMOVDQU 32(AX), Y9
+	VCMPPD  $0x03, Y9, Y2, Y11
+	VMAXPD  Y9, Y2, Y10
+	VMAXPD  Y2, Y9, Y2
+	VANDPS  Y10, Y2, Y2
+	VORPS   Y11, Y2, Y2
+	VMOVDQU 64(AX), Y9
+	VCMPPD  $0x03, Y9, Y3, Y11
+	VMAXPD  Y9, Y3, Y10
+	VMAXPD  Y3, Y9, Y3
+	VANDPS  Y10, Y3, Y3
+	VORPS   Y11, Y3, Y3
+	VMOVDQU 96(AX), Y9
+	VCMPPD  $0x03, Y9, Y4, Y11
+	VMAXPD  Y9, Y4, Y10
+	VMAXPD  Y4, Y9, Y4
+	VANDPS  Y10, Y4, Y4
+	VORPS   Y11, Y4, Y4
+	VMOVDQU 128(AX), Y9
+	VCMPPD  $0x03, Y9, Y5, Y11
+	VMAXPD  Y9, Y5, Y10
+	VMAXPD  Y5, Y9, Y5
+	VANDPS  Y10, Y5, Y5
+	VORPS   Y11, Y5, Y5
+	VMOVDQU 160(AX), Y9
+	VCMPPD  $0x03, Y9, Y6, Y11
+	VMAXPD  Y9, Y6, Y10
+	VMAXPD  Y6, Y9, Y6
+	VANDPS  Y10, Y6, Y6
+	VORPS   Y11, Y6, Y6
+	VMOVDQU 192(AX), Y9
+	VCMPPD  $0x03, Y9, Y7, Y11
+	VMAXPD  Y9, Y7, Y10
+	VMAXPD  Y7, Y9, Y7
+	VANDPS  Y10, Y7, Y7
+	VORPS   Y11, Y7, Y7
+	VMOVDQU 224(AX), Y9
+	VCMPPD  $0x03, Y9, Y8, Y11
+	VMAXPD  Y9, Y8, Y10
+	VMAXPD  Y8, Y9, Y8
+	VANDPS  Y10, Y8, Y8
+	VORPS   Y11, Y8, Y8
+	ADDQ    $+256, AX
+	SUBQ    $+32, CX
+	JGE     loop
+
+rest:
+	ADDQ       $+32, CX
+	JLE        fold
+	LEAQ       maskReduceMaxF64<>+256(SB), DX
+	SHLQ       $0x03, CX
+	SUBQ       CX, DX
+	VMOVDQU    (DX), Y9
+	VMASKMOVPS (AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y1, Y11
+	VMAXPD     Y10, Y1, Y9
+	VMAXPD     Y1, Y10, Y1
+	VANDPS     Y9, Y1, Y1
+	VORPS      Y11, Y1, Y1
+	VMOVDQU    32(DX), Y9
+	VMASKMOVPS 32(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y2, Y11
+	VMAXPD     Y10, Y2, Y9
+	VMAXPD     Y2, Y10, Y2
+	VANDPS     Y9, Y2, Y2
+	VORPS      Y11, Y2, Y2
+	VMOVDQU    64(DX), Y9
+	VMASKMOVPS 64(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y3, Y11
+	VMAXPD     Y10, Y3, Y9
+	VMAXPD     Y3, Y10, Y3
+	VANDPS     Y9, Y3, Y3
+	VORPS      Y11, Y3, Y3
+	VMOVDQU    96(DX), Y9
+	VMASKMOVPS 96(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y4, Y11
+	VMAXPD     Y10, Y4, Y9
+	VMAXPD     Y4, Y10, Y4
+	VANDPS     Y9, Y4, Y4
+	VORPS      Y11, Y4, Y4
+	VMOVDQU    128(DX), Y9
+	VMASKMOVPS 128(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y5, Y11
+	VMAXPD     Y10, Y5, Y9
+	VMAXPD     Y5, Y10, Y5
+	VANDPS     Y9, Y5, Y5
+	VORPS      Y11, Y5, Y5
+	VMOVDQU    160(DX), Y9
+	VMASKMOVPS 160(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y6, Y11
+	VMAXPD     Y10, Y6, Y9
+	VMAXPD     Y6, Y10, Y6
+	VANDPS     Y9, Y6, Y6
+	VORPS      Y11, Y6, Y6
+	VMOVDQU    192(DX), Y9
+	VMASKMOVPS 192(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y7, Y11
+	VMAXPD     Y10, Y7, Y9
+	VMAXPD     Y7, Y10, Y7
+	VANDPS     Y9, Y7, Y7
+	VORPS      Y11, Y7, Y7
+	VMOVDQU    224(DX), Y9
+	VMASKMOVPS 224(AX), Y9, Y10
+	VBLENDVPS  Y9, Y10, Y0, Y10
+	VCMPPD     $0x03, Y10, Y8, Y9
+	VMAXPD     Y10, Y8, Y0
+	VMAXPD     Y8, Y10, Y8
+	VANDPS     Y0, Y8, Y8
+	VORPS      Y9, Y8, Y8
+
+fold:
+	VCMPPD       $0x03, Y5, Y1, Y9
+	VMAXPD       Y5, Y1, Y0
+	VMAXPD       Y1, Y5, Y1
+	VANDPS       Y0, Y1, Y1
+	VORPS        Y9, Y1, Y1
+	VCMPPD       $0x03, Y6, Y2, Y5
+	VMAXPD       Y6, Y2, Y0
+	VMAXPD       Y2, Y6, Y2
+	VANDPS       Y0, Y2, Y2
+	VORPS        Y5, Y2, Y2
+	VCMPPD       $0x03, Y7, Y3, Y5
+	VMAXPD       Y7, Y3, Y0
+	VMAXPD       Y3, Y7, Y3
+	VANDPS       Y0, Y3, Y3
+	VORPS        Y5, Y3, Y3
+	VCMPPD       $0x03, Y8, Y4, Y5
+	VMAXPD       Y8, Y4, Y0
+	VMAXPD       Y4, Y8, Y4
+	VANDPS       Y0, Y4, Y4
+	VORPS        Y5, Y4, Y4
+	VCMPPD       $0x03, Y3, Y1, Y5
+	VMAXPD       Y3, Y1, Y0
+	VMAXPD       Y1, Y3, Y1
+	VANDPS       Y0, Y1, Y1
+	VORPS        Y5, Y1, Y1
+	VCMPPD       $0x03, Y4, Y2, Y3
+	VMAXPD       Y4, Y2, Y0
+	VMAXPD       Y2, Y4, Y2
+	VANDPS       Y0, Y2, Y2
+	VORPS        Y3, Y2, Y2
+	VCMPPD       $0x03, Y2, Y1, Y3
+	VMAXPD       Y2, Y1, Y0
+	VMAXPD       Y1, Y2, Y1
+	VANDPS       Y0, Y1, Y1
+	VORPS        Y3, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VCMPPD       $0x03, X0, X1, X3
+	VMAXPD       X0, X1, X2
+	VMAXPD       X1, X0, X1
+	VANDPS       X2, X1, X1
+	VORPS        X3, X1, X1
+	VUNPCKHPD    X1, X1, X0
+	VCMPPD       $0x03, X0, X1, X3
+	VMAXPD       X0, X1, X2
+	VMAXPD       X1, X0, X1
+	VANDPS       X2, X1, X1
+	VORPS        X3, X1, X1
+	MOVSD        X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA maskReduceMaxF64<>+0(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+8(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+16(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+24(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+32(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+40(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+48(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+56(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+64(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+72(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+80(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+88(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+96(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+104(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+112(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+120(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+128(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+136(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+144(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+152(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+160(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+168(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+176(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+184(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+192(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+200(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+208(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+216(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+224(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+232(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+240(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+248(SB)/8, $0xffffffffffffffff
+DATA maskReduceMaxF64<>+256(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+264(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+272(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+280(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+288(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+296(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+304(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+312(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+320(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+328(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+336(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+344(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+352(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+360(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+368(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+376(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+384(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+392(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+400(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+408(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+416(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+424(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+432(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+440(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+448(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+456(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+464(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+472(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+480(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+488(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+496(SB)/8, $0x0000000000000000
+DATA maskReduceMaxF64<>+504(SB)/8, $0x0000000000000000
+GLOBL maskReduceMaxF64<>(SB), RODATA|NOPTR, $512
 
 // func erfFunctionAVX2(dst []float32, a []float32)
 // Requires: AVX, AVX2, FMA3

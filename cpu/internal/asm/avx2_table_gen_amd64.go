@@ -585,8 +585,12 @@ var avx2 = func() kernels {
 	}
 	k.sumF32 = sumF32AVX2
 	k.dotF32 = dotF32AVX2
+	k.reduceMinF32 = reduceMinF32AVX2
+	k.reduceMaxF32 = reduceMaxF32AVX2
 	k.sumF64 = sumF64AVX2
 	k.dotF64 = dotF64AVX2
+	k.reduceMinF64 = reduceMinF64AVX2
+	k.reduceMaxF64 = reduceMaxF64AVX2
 	return k
 }()
 
