@@ -207,3 +207,75 @@ func bigSinCos(x *big.Float) (sin, cos *big.Float) {
 
 func bigSin(x *big.Float) *big.Float { s, _ := bigSinCos(x); return s }
 func bigCos(x *big.Float) *big.Float { _, c := bigSinCos(x); return c }
+
+func bigTan(x *big.Float) *big.Float { s, c := bigSinCos(x); return bigDiv(s, c) }
+
+// bigAtan halves the angle, atan x = 2·atan(x/(1+√(1+x²))), until the series is short.
+func bigAtan(x *big.Float) *big.Float {
+	if x.Sign() == 0 {
+		return x
+	}
+	k := 0
+	for ; x.MantExp(nil) > -8; k++ {
+		x = bigDiv(x, bigAdd(bf(1), bigSqrt(bigAdd(bf(1), bigMul(x, x)))))
+	}
+	return new(big.Float).SetMantExp(bigAtanhSeries(x, -1), k)
+}
+
+func bigSqrt(x *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Sqrt(x) }
+
+// bigAsin is 2·atan(x/(1+√(1-x²))).
+func bigAsin(x *big.Float) *big.Float {
+	c := bigSqrt(bigMul(bigSub(bf(1), x), bigAdd(bf(1), x)))
+	return bigMul(bf(2), bigAtan(bigDiv(x, bigAdd(bf(1), c))))
+}
+
+// bigAcos is 2·atan(√((1-x)/(1+x))).
+func bigAcos(x *big.Float) *big.Float {
+	if x.Cmp(bf(-1)) == 0 {
+		return bigPi
+	}
+	return bigMul(bf(2), bigAtan(bigSqrt(bigDiv(bigSub(bf(1), x), bigAdd(bf(1), x)))))
+}
+
+func bigSinh(x *big.Float) *big.Float { // (m + m/(m+1))/2, m = expm1(x)
+	if x.MantExp(nil) > 0 {
+		return bigMul(bf(0.5), bigSub(bigExp(x), bigExp(bigNeg(x))))
+	}
+	m := bigExpm1(x)
+	return bigMul(bf(0.5), bigAdd(m, bigDiv(m, bigAdd(m, bf(1)))))
+}
+
+func bigCosh(x *big.Float) *big.Float {
+	e := bigExp(x)
+	return bigMul(bf(0.5), bigAdd(e, bigDiv(bf(1), e)))
+}
+
+func bigAsinh(x *big.Float) *big.Float { // odd: log1p(a + a²/(1+√(1+a²)))
+	a := new(big.Float).SetPrec(bigPrec).Abs(x)
+	z := bigMul(a, a)
+	y := bigLog1p(bigAdd(a, bigDiv(z, bigAdd(bf(1), bigSqrt(bigAdd(bf(1), z))))))
+	if x.Sign() < 0 {
+		return bigNeg(y)
+	}
+	return y
+}
+
+func bigAcosh(x *big.Float) *big.Float {
+	t := bigSub(x, bf(1))
+	if t.Sign() == 0 {
+		return t
+	}
+	return bigLog1p(bigAdd(t, bigSqrt(bigMul(t, bigAdd(t, bf(2))))))
+}
+
+func bigAtanh(x *big.Float) *big.Float {
+	return bigMul(bf(0.5), bigLog1p(bigDiv(bigMul(bf(2), x), bigSub(bf(1), x))))
+}
+
+func bigSoftplus(x *big.Float) *big.Float {
+	if x.MantExp(nil) > 12 && x.Sign() > 0 {
+		return x
+	}
+	return bigLog1p(bigExp(x))
+}

@@ -201,6 +201,176 @@ var (
 		0x1.1ee9cb18b1596p-29,
 		-0x1.8f9e6ce6e6ep-37,
 	}
+	// tanCoef32 is (tan(x)/x-1)/x² in z = x², |x| ≤ π/4.
+	tanCoef32 = []float64{
+		0x1.55556p-2,
+		0x1.110da4p-3,
+		0x1.bad84ep-5,
+		0x1.5cd11ep-6,
+		0x1.6276bp-7,
+		0x1.cf9p-14,
+		0x1.1e325p-8,
+	}
+	// tanCoef64 is (tan(x)/x-1)/x² in z = x², |x| ≤ π/4.
+	tanCoef64 = []float64{
+		0x1.555555555555ep-2,
+		0x1.1111111110611p-3,
+		0x1.ba1ba1baba28fp-5,
+		0x1.664f485e6ef4fp-6,
+		0x1.226e3a537fe2fp-7,
+		0x1.d6d2efa0c43dep-9,
+		0x1.7db119a5dab7dp-10,
+		0x1.34c0cbfc68bc2p-11,
+		0x1.feea6da1c20c8p-13,
+		0x1.5fd9b750887a6p-14,
+		0x1.176d6113b3863p-14,
+		-0x1.a1489322a8b22p-16,
+		0x1.92a79902bcd1ap-15,
+		-0x1.91f985cc9edc3p-16,
+		0x1.4675e2540d438p-17,
+	}
+	// atanCoef32 is (atan(x)/x-1)/x² in z = x², |x| ≤ 1.
+	atanCoef32 = []float64{
+		-0x1.55553ap-2,
+		0x1.9991p-3,
+		-0x1.24177ap-3,
+		0x1.c0317ep-4,
+		-0x1.5709bap-4,
+		0x1.d6de14p-5,
+		-0x1.f722e6p-6,
+		0x1.5d871ap-7,
+		-0x1.c7dc84p-10,
+	}
+	// atanCoef64 is (atan(x)/x-1)/x² in z = x², |x| ≤ 1.
+	atanCoef64 = []float64{
+		-0x1.555555555554bp-2,
+		0x1.99999999989ecp-3,
+		-0x1.249249244e624p-3,
+		0x1.c71c71b42921ep-4,
+		-0x1.745d15aa95715p-4,
+		0x1.3b1399f76a62dp-4,
+		-0x1.111022223aed6p-4,
+		0x1.e1d3b3d6b079ap-5,
+		-0x1.aed647841f2b5p-5,
+		0x1.84a5179bb6cccp-5,
+		-0x1.5ef774f9b165dp-5,
+		0x1.389d4833585fep-5,
+		-0x1.0bd8afd699f58p-5,
+		0x1.aa5f6b2ef2068p-6,
+		-0x1.2e9fe27007627p-6,
+		0x1.6ec7a75abe657p-7,
+		-0x1.6a7518c22cdp-8,
+		0x1.14dd17213b6e2p-9,
+		-0x1.3003f47f860dcp-11,
+		0x1.a87f7709c94cap-14,
+		-0x1.19e6ea6748fdap-17,
+	}
+	// asinCoef32 is (asin(x)/x-1)/x² in z = x², |x| ≤ 0.57.
+	asinCoef32 = []float64{
+		0x1.55551cp-3,
+		0x1.334ce8p-4,
+		0x1.69e4c8p-5,
+		0x1.19c29p-5,
+		0x1.6b81aep-8,
+		0x1.9049eap-5,
+	}
+	// asinCoef64 is (asin(x)/x-1)/x² in z = x², |x| ≤ 0.57.
+	asinCoef64 = []float64{
+		0x1.5555555555498p-3,
+		0x1.333333334c6d8p-4,
+		0x1.6db6db5acc2cp-5,
+		0x1.f1c7239db189dp-6,
+		0x1.6e8ad4e36a5bp-6,
+		0x1.1c5db084836d9p-6,
+		0x1.c821d226483ep-7,
+		0x1.877711985b64ap-7,
+		0x1.dde4f701c70e3p-8,
+		0x1.3d34142a2db72p-6,
+		-0x1.b674e21636679p-6,
+		0x1.3df2e0df30127p-4,
+		-0x1.60d28e4e07ebcp-4,
+		0x1.06dde700715cfp-4,
+	}
+	// sinhCoef32 is (sinh(x)/x-1)/x² in z = x², |x| ≤ 1.
+	sinhCoef32 = []float64{
+		0x1.555556p-3,
+		0x1.1110eap-7,
+		0x1.a01c22p-13,
+		0x1.76771ep-19,
+	}
+	// sinhCoef64 is (sinh(x)/x-1)/x² in z = x², |x| ≤ 1.
+	sinhCoef64 = []float64{
+		0x1.5555555555555p-3,
+		0x1.111111111117dp-7,
+		0x1.a01a01a00d838p-13,
+		0x1.71de3a60e19c6p-19,
+		0x1.ae644af273db6p-26,
+		0x1.612ae640f85abp-33,
+		0x1.aaa0650fda944p-41,
+		0x1.43c91495282fdp-48,
+	}
+	// asinhCoef32 is (asinh(x)/x-1)/x² in z = x², |x| ≤ 1.
+	asinhCoef32 = []float64{
+		-0x1.55554ap-3,
+		0x1.332fbp-4,
+		-0x1.6d535p-5,
+		0x1.ec33fcp-6,
+		-0x1.5710c6p-6,
+		0x1.ba3e1cp-7,
+		-0x1.c67ef6p-8,
+		0x1.347cd6p-9,
+		-0x1.8ccbacp-12,
+	}
+	// asinhCoef64 is (asinh(x)/x-1)/x² in z = x², |x| ≤ 1.
+	asinhCoef64 = []float64{
+		-0x1.5555555555553p-3,
+		0x1.3333333332f6cp-4,
+		-0x1.6db6db6d94ebap-5,
+		0x1.f1c71c68147cfp-6,
+		-0x1.6e8ba212b895fp-6,
+		0x1.1c4eb8a9d57c9p-6,
+		-0x1.c9989b538efeap-7,
+		0x1.7a7fed49d2812p-7,
+		-0x1.3fb203ee1acedp-7,
+		0x1.12261a7ff54b8p-7,
+		-0x1.d99310bf265d1p-8,
+		0x1.961f9dd06f02fp-8,
+		-0x1.51761e68acdaap-8,
+		0x1.0669848e2795ap-8,
+		-0x1.6e52f06c2abf3p-9,
+		0x1.b6e819c613263p-10,
+		-0x1.ae6c1257d56efp-11,
+		0x1.4724f89a1b2e2p-12,
+		-0x1.6618e7c209ab8p-14,
+		0x1.f30f38e93e2c6p-17,
+		-0x1.4b108840780bep-20,
+	}
+	// atanhCoef32 is (atanh(x)/x-1)/x² in z = x², |x| ≤ ½.
+	atanhCoef32 = []float64{
+		0x1.55554p-2,
+		0x1.99a65cp-3,
+		0x1.23507ep-3,
+		0x1.e3c6f8p-4,
+		0x1.a890fp-5,
+		0x1.688dccp-3,
+	}
+	// atanhCoef64 is (atanh(x)/x-1)/x² in z = x², |x| ≤ ½.
+	atanhCoef64 = []float64{
+		0x1.555555555554cp-2,
+		0x1.999999999b337p-3,
+		0x1.24924923cb325p-3,
+		0x1.c71c7229383bbp-4,
+		0x1.745d08eee8249p-4,
+		0x1.3b150c0919216p-4,
+		0x1.10fac7badc258p-4,
+		0x1.e3e3d316b5b2ep-5,
+		0x1.9eb1dd9f1ac4cp-5,
+		0x1.e634f005606aep-5,
+		-0x1.2ccc1bfb1333dp-8,
+		0x1.62cfaa07ced25p-3,
+		-0x1.8d0931e72a771p-3,
+		0x1.eb189842c853bp-3,
+	}
 )
 
 // Constants as sums of numbers of the type that their name tells, each the rest's nearest.

@@ -25,19 +25,30 @@ type spec struct {
 var nan, inf, negZero = math.NaN(), math.Inf(1), math.Copysign(0, -1)
 
 var specs = map[string]spec{
-	"exp":     {-745, 709.7, 1, 1, bigExp, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: 0, nan: nan, 1e9: inf, -1e9: 0}},
-	"log":     {1e-310, 1e300, 1, 1.05, bigLog, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, -1e-320: nan}},
-	"exp2":    {-1074, 1023.9, 1, 1, bigExp2, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: 0, nan: nan, 1e9: inf, -1e9: 0, 10: 1024, -3: 0.125, 127: 0x1p127, -149: 0x1p-149}},
-	"expm1":   {-50, 709.7, 1.5, 1.5, bigExpm1, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: -1, nan: nan, 1e9: inf, -1e9: -1, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
-	"rsqrt":   {1e-310, 1e300, 1.51, 1.51, bigRsqrt, map[float64]float64{0: inf, negZero: -inf, inf: 0, -inf: nan, nan: nan, 4: 0.5, -1: nan}},
-	"log2":    {1e-310, 1e300, 1.1, 1.1, bigLog2, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 1024: 10, 0x1p-149: -149}},
-	"log10":   {1e-310, 1e300, 1.1, 1.1, bigLog10, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 10: 1, 100: 2, 1000: 3, 1e10: 10}},
-	"log1p":   {-1 + 0x1p-53, 1e300, 1.5, 1.1, bigLog1p, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: nan, nan: nan, -1: -inf, -2: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
-	"sin":     {-math.MaxFloat64, math.MaxFloat64, 1, 1, bigSin, map[float64]float64{0: 0, negZero: negZero, inf: nan, -inf: nan, nan: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
-	"cos":     {-math.MaxFloat64, math.MaxFloat64, 1, 1, bigCos, map[float64]float64{0: 1, negZero: 1, inf: nan, -inf: nan, nan: nan, 0x1p-149: 1}},
-	"tanh":    {-20, 20, 1.6, 1.5, bigTanh, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
-	"sigmoid": {-740, 40, 1.7, 1.7, bigSigmoid, map[float64]float64{0: 0.5, negZero: 0.5, inf: 1, -inf: 0, nan: nan}},
-	"erf":     {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
+	"exp":        {-745, 709.7, 1, 1, bigExp, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: 0, nan: nan, 1e9: inf, -1e9: 0}},
+	"log":        {1e-310, 1e300, 1, 1.05, bigLog, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, -1e-320: nan}},
+	"exp2":       {-1074, 1023.9, 1, 1, bigExp2, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: 0, nan: nan, 1e9: inf, -1e9: 0, 10: 1024, -3: 0.125, 127: 0x1p127, -149: 0x1p-149}},
+	"expm1":      {-50, 709.7, 1.5, 1.5, bigExpm1, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: -1, nan: nan, 1e9: inf, -1e9: -1, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"rsqrt":      {1e-310, 1e300, 1.51, 1.51, bigRsqrt, map[float64]float64{0: inf, negZero: -inf, inf: 0, -inf: nan, nan: nan, 4: 0.5, -1: nan}},
+	"log2":       {1e-310, 1e300, 1.1, 1.1, bigLog2, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 1024: 10, 0x1p-149: -149}},
+	"log10":      {1e-310, 1e300, 1.1, 1.1, bigLog10, map[float64]float64{0: -inf, negZero: -inf, inf: inf, -inf: nan, nan: nan, 1: 0, -1: nan, 10: 1, 100: 2, 1000: 3, 1e10: 10}},
+	"log1p":      {-1 + 0x1p-53, 1e300, 1.5, 1.1, bigLog1p, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: nan, nan: nan, -1: -inf, -2: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"sin":        {-math.MaxFloat64, math.MaxFloat64, 1, 1, bigSin, map[float64]float64{0: 0, negZero: negZero, inf: nan, -inf: nan, nan: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"cos":        {-math.MaxFloat64, math.MaxFloat64, 1, 1, bigCos, map[float64]float64{0: 1, negZero: 1, inf: nan, -inf: nan, nan: nan, 0x1p-149: 1}},
+	"tan":        {-math.MaxFloat64, math.MaxFloat64, 1.6, 1.6, bigTan, map[float64]float64{0: 0, negZero: negZero, inf: nan, -inf: nan, nan: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"atan":       {-1e300, 1e300, 1.6, 1.6, bigAtan, map[float64]float64{0: 0, negZero: negZero, inf: math.Pi / 2, -inf: -math.Pi / 2, nan: nan, 0x1p-149: 0x1p-149, -3e-320: -3e-320}},
+	"asin":       {-1, 1, 1.6, 1.6, bigAsin, map[float64]float64{0: 0, negZero: negZero, 1: math.Pi / 2, -1: -math.Pi / 2, 1.0001: nan, -2: nan, inf: nan, nan: nan, 0x1p-149: 0x1p-149}},
+	"acos":       {-1, 1, 1.6, 1.6, bigAcos, map[float64]float64{0: math.Pi / 2, negZero: math.Pi / 2, 1: 0, -1: math.Pi, 1.0001: nan, -2: nan, inf: nan, nan: nan}},
+	"sinh":       {-710, 710, 1.8, 1.8, bigSinh, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: -inf, nan: nan, 0x1p-149: 0x1p-149, 1e9: inf, -1e9: -inf}},
+	"cosh":       {-710, 710, 1.8, 1.8, bigCosh, map[float64]float64{0: 1, negZero: 1, inf: inf, -inf: inf, nan: nan, 1e9: inf, -1e9: inf}},
+	"asinh":      {-1e300, 1e300, 2, 2, bigAsinh, map[float64]float64{0: 0, negZero: negZero, inf: inf, -inf: -inf, nan: nan, 0x1p-149: 0x1p-149}},
+	"acosh":      {1, 1e300, 1.8, 1.8, bigAcosh, map[float64]float64{1: 0, 0.9999: nan, 0: nan, -inf: nan, inf: inf, nan: nan}},
+	"atanh":      {-1 + 0x1p-53, 1 - 0x1p-53, 1.8, 1.8, bigAtanh, map[float64]float64{0: 0, negZero: negZero, 1: inf, -1: -inf, 1.0001: nan, -inf: nan, inf: nan, nan: nan, 0x1p-149: 0x1p-149}},
+	"softplus":   {-740, 1e300, 1.8, 1.8, bigSoftplus, map[float64]float64{0: math.Ln2, inf: inf, -inf: 0, nan: nan, -1e9: 0, 1e9: 1e9}},
+	"logsigmoid": {-1e300, 740, 1.8, 1.8, func(x *big.Float) *big.Float { return bigNeg(bigSoftplus(bigNeg(x))) }, map[float64]float64{0: -math.Ln2, inf: 0, -inf: -inf, nan: nan, -1e9: -1e9, 1e9: 0}},
+	"tanh":       {-20, 20, 1.6, 1.5, bigTanh, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
+	"sigmoid":    {-740, 40, 1.7, 1.7, bigSigmoid, map[float64]float64{0: 0.5, negZero: 0.5, inf: 1, -inf: 0, nan: nan}},
+	"erf":        {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
 }
 
 // unary is a program of a function of one operand of type t.
@@ -202,7 +213,11 @@ func TestFloat64Accuracy(t *testing.T) {
 // TestDerivatives compares Diff with central differences in float64, and Ref with the formula.
 func TestDerivatives(t *testing.T) {
 	forEachUnary(t, func(t *testing.T, name string, f *Func, s spec) {
-		checkDerivatives(t, name, f, [][2]float64{{math.Max(s.lo, -5), math.Min(s.hi, 5)}})
+		lo, hi := math.Max(s.lo, -5), math.Min(s.hi, 5)
+		if name == "tan" { // differences fail near the poles
+			lo, hi = -1.3, 1.3
+		}
+		checkDerivatives(t, name, f, [][2]float64{{lo, hi}})
 	})
 }
 

@@ -137,6 +137,23 @@ for prec, n in ((24, 3), (53, 6)):
     emit("cosCoef%d" % w, "(cos(x)-1+x²/2)/x⁴ in z = x², |x| ≤ π/4", c, e, U[prec])
 
 
+
+def odd(name, f, first, lim, n32, n64, doc):
+    """Fits (f(x)/x-1)/x² in z = x² for |x| ≤ lim; first is its value at 0."""
+    for prec, n in ((24, n32), (53, n64)):
+        c, e = fit(lambda z: small(lambda z: (f(sqrt(z)) / sqrt(z) - 1) / z, z, first),
+                   lambda z: small(lambda z: z * sqrt(z) / f(sqrt(z)), z, mpf(0)), 0, lim**2, n, prec)
+        emit("%sCoef%d" % (name, 32 if prec == 24 else 64), "(%s(x)/x-1)/x² in z = x², |x| ≤ %s" % (name, doc), c, e, U[prec])
+
+
+odd("tan", m.tan, mpf(1) / 3, pi / 4 * mpf("1.001"), 7, 15, "π/4")
+odd("atan", m.atan, mpf(-1) / 3, mpf(1), 9, 21, "1")
+odd("asin", m.asin, mpf(1) / 6, mpf("0.5701"), 6, 14, "0.57")
+odd("sinh", m.sinh, mpf(1) / 6, mpf(1), 4, 8, "1")
+odd("asinh", m.asinh, mpf(-1) / 6, mpf(1), 9, 21, "1")
+odd("atanh", atanh, mpf(1) / 3, mpf("0.5"), 6, 14, "½")
+
+
 def split(name, doc, value, parts=2):
     """value as an unevaluated sum of parts numbers of each precision."""
     for prec in (24, 53):
