@@ -33,6 +33,9 @@ type binding struct {
 	direct []bool // of each result: its step may write to the destination
 	params []uint64
 	whole  int // a block ends where a run of this many elements does (0: anywhere)
+
+	across             int // the dimension that makes tiles with the innermost one, -1: no tiles
+	tileRows, tileCols int
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
@@ -418,15 +421,7 @@ func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int
 	off := a.offset(&c, b.rank)
 	for {
 		m := min(n, b.dims[in]-c[in])
-		if t == dtype.U32 {
-			for i, d := 0, at[uint32](dst, m); i < m; i++ {
-				d[i] = uint32(off + i*a.inner)
-			}
-		} else {
-			for i, d := 0, at[int64](dst, m); i < m; i++ {
-				d[i] = int64(off + i*a.inner)
-			}
-		}
+		line(dst, t, off, a.inner, m)
 		if n -= m; n == 0 {
 			return
 		}

@@ -1,9 +1,268 @@
 package cpu
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"testing"
+	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/device/devicetest"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
+
+// The suite again where every call is shared out among more workers than there are cores.
+func TestConformanceOfManyWorkers(t *testing.T) {
+	d := newDevice(5)
+	defer d.crew.dismiss()
+	devicetest.Run(t, d)
+}
+
+func TestRegistered(t *testing.T) {
+	d, err := device.Open("cpu")
+	if err != nil || d != Get() {
+		t.Fatalf("Open: %v, %v", d, err)
+	}
+	i := d.Info()
+	if i.Kind != "cpu" || i.SIMD != asm.Active() || i.Cores < 1 || i.Memory < 0 || i.Emulated {
+		t.Fatalf("%+v", i)
+	}
+}
+
+// Results have the same bits for 1, 2, 3 and 7 workers.
+func TestResultsDoNotDependOnWorkers(t *testing.T) {
+	x := expr.X(0)
+	shapes := [][]int{{300_000}, {700, 900}, {900, 7}, {7, 90_000}, {40, 30, 50}}
+	var want [][]byte
+	for _, workers := range []int{1, 2, 3, 7} {
+		d := newDevice(workers)
+		rnd := rand.New(rand.NewPCG(1, 2))
+		var got [][]byte
+		keep := func(v device.View) { got = append(got, bytes.Clone(v.Buf.Host())) }
+		for _, s := range shapes {
+			in := newView(t, d, dtype.F32, s...)
+			for i := range at[float32](pointer(&in), in.Size()) {
+				at[float32](pointer(&in), in.Size())[i] = rnd.Float32() - 0.3
+			}
+			out := newView(t, d, dtype.F32, s...)
+			must(t, d.Map(nil, unaryProgram(expr.Call("tanh", x)), []device.View{out}, []device.View{in}, nil))
+			keep(out)
+			for mask := 1; mask < 1<<len(s); mask++ {
+				r := append([]int(nil), s...)
+				for k := range r {
+					if mask>>k&1 == 1 {
+						r[k] = 1
+					}
+				}
+				for _, kind := range []device.ReduceKind{device.Sum, device.Prod, device.ArgMax} {
+					ty := dtype.F32
+					if kind == device.ArgMax {
+						ty = dtype.I64
+					}
+					o := newView(t, d, ty, r...)
+					must(t, d.Reduce(nil, &device.Reduction{Kind: kind, Map: castProgram(dtype.F32, dtype.F32)}, o, []device.View{in}, nil))
+					keep(o)
+				}
+			}
+			if len(s) == 2 {
+				o := newView(t, d, dtype.F32, s...)
+				must(t, d.Softmax(nil, o, in, true))
+				keep(o)
+				table := newView(t, d, dtype.F32, 50, s[1])
+				index := newView(t, d, dtype.I64, s[0])
+				for i := range at[int64](pointer(&index), s[0]) {
+					at[int64](pointer(&index), s[0])[i] = rnd.Int64N(50)
+				}
+				index.Layout = shape.Layout{Shape: in.Shape, Strides: shape.Of(1, 0)}
+				must(t, d.ScatterAdd(nil, table, in, index, 0, 0))
+				keep(table)
+				a, b := in, in
+				a.Layout, b.Layout = in.Unsqueeze(0), in.Transpose(0, 1).Unsqueeze(0)
+				c := newView(t, d, dtype.F32, 1, min(s[0], 300), min(s[0], 300))
+				a.Layout, b.Layout = a.Narrow(1, 0, min(s[0], 300), 1), b.Narrow(2, 0, min(s[0], 300), 1)
+				must(t, d.MatMul(nil, c, a, b))
+				keep(c)
+			}
+		}
+		d.crew.dismiss()
+		if want == nil {
+			want = got
+			continue
+		}
+		for i := range want {
+			if !bytes.Equal(got[i], want[i]) {
+				t.Errorf("%d workers: result %d differs from that of one", workers, i)
+			}
+		}
+	}
+}
+
+// Long float32 sums keep their precision: 0.1 added 2²⁴ times one by one would stop at 2²¹.
+func TestSumIsPairwise(t *testing.T) {
+	d := Get()
+	for _, s := range [][]int{{1 << 22}, {1 << 20, 4}, {1 << 11, 1 << 11}, {4, 1 << 20}} {
+		in := newView(t, d, dtype.F32, s...)
+		h := at[float32](pointer(&in), in.Size())
+		var want float64
+		for i := range h {
+			h[i] = 0.1
+			want += float64(h[i])
+		}
+		ones := make([]int, len(s))
+		for i := range ones {
+			ones[i] = 1
+		}
+		out := newView(t, d, dtype.F32, ones...)
+		must(t, d.Reduce(nil, &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}, out, []device.View{in}, nil))
+		got := float64(*(*float32)(pointer(&out)))
+		if e := (got - want) / want; e > 1e-6 || e < -1e-6 {
+			t.Errorf("%v: sum %v, want %v, relative error %.2g", s, got, want, e)
+		}
+		if len(s) > 1 {
+			ones[1] = s[1]
+			out := newView(t, d, dtype.F32, ones...)
+			must(t, d.Reduce(nil, &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}, out, []device.View{in}, nil))
+			got := float64(*(*float32)(pointer(&out)))
+			if e := (got - want/float64(s[1])) / want * float64(s[1]); e > 1e-6 || e < -1e-6 {
+				t.Errorf("%v over dimension 0: relative error %.2g", s, e)
+			}
+		}
+	}
+}
+
+// What small steps are made of must not feed the garbage collector.
+func TestSmallCallsDoNotAllocate(t *testing.T) {
+	d := Get()
+	u, w := newView(t, d, dtype.F32, 16), newView(t, d, dtype.F32, 16)
+	outs, ins := []device.View{w}, []device.View{u, u}
+	if n := testing.AllocsPerRun(100, func() { must(t, d.Map(nil, addProgram, outs, ins, nil)) }); n > 0 {
+		t.Errorf("an addition of 16 elements allocates %v times", n)
+	}
+	p := castProgram(dtype.F32, dtype.F32)
+	if n := testing.AllocsPerRun(100, func() { must(t, d.Map(nil, p, outs, ins[:1], nil)) }); n > 0 {
+		t.Errorf("a copy of 16 elements allocates %v times", n)
+	}
+}
+
+// Operands that would reach outside their memory, or are no longer there, are refused by name.
+func TestBadViewsAreRefused(t *testing.T) {
+	d := Get()
+	good := newView(t, d, dtype.F32, 4, 6)
+	out := newView(t, d, dtype.F32, 4, 6)
+	p := castProgram(dtype.F32, dtype.F32)
+	freed, err := d.Alloc(96, nil, device.Origin{})
+	must(t, err)
+	freed.Free()
+	other := newDevice(1)
+	for name, change := range map[string]func(v *device.View){
+		"of type invalid":         func(v *device.View) { v.Type = dtype.Invalid },
+		"another device":          func(v *device.View) { *v = newView(t, other, dtype.F32, 4, 6) },
+		"has been freed":          func(v *device.View) { v.Buf = freed },
+		"not a buffer of the CPU": func(v *device.View) { v.Buf = nil },
+		"do not lie in a buffer":  func(v *device.View) { v.Offset = 1 },
+		"elements -1 to":          func(v *device.View) { v.Offset = -1 },
+		"differ in length":        func(v *device.View) { v.Strides = shape.Of(1) },
+		"want [4, 6] of float32":  func(v *device.View) { v.Layout = v.Narrow(0, 0, 3, 1) },
+		"[4, 6] of int32, want":   func(v *device.View) { v.Type = dtype.I32 },
+	} {
+		bad := good
+		change(&bad)
+		err := d.Map(nil, p, []device.View{out}, []device.View{bad}, nil)
+		var v *ViewError
+		if !errors.As(err, &v) || !bytes.Contains([]byte(err.Error()), []byte(name)) {
+			t.Errorf("want a ViewError that says %q, got %v", name, err)
+		}
+	}
+	shared := out
+	shared.Strides = shape.Of(0, 1)
+	if err := d.Map(nil, p, []device.View{shared}, []device.View{good}, nil); err == nil {
+		t.Error("a result whose elements share memory: no error")
+	}
+	if err := d.Map(nil, p, nil, []device.View{good}, nil); err == nil {
+		t.Error("no view for a result: no error")
+	}
+	if err := d.Map(nil, unaryProgram(expr.X(0).Mul(expr.Param(0))), []device.View{out}, []device.View{good}, nil); err == nil {
+		t.Error("no value for a parameter: no error")
+	}
+}
+
+// Every variant of the block primitives passes through the driver with the same bits.
+func TestVariantsAgree(t *testing.T) {
+	d := Get()
+	in := newView(t, d, dtype.F32, 5000)
+	var want []byte
+	for _, name := range asm.Variants() {
+		func() {
+			defer asm.Use(name)()
+			var got []byte
+			for _, f := range []string{"exp", "tanh", "erf"} {
+				out := newView(t, d, dtype.F32, 5000)
+				must(t, d.Map(nil, unaryProgram(expr.Call(f, expr.X(0))), []device.View{out}, []device.View{in}, nil))
+				got = append(got, out.Buf.Host()...)
+			}
+			o := newView(t, d, dtype.F32, 1)
+			must(t, d.Reduce(nil, &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}, o, []device.View{in}, nil))
+			got = append(got, o.Buf.Host()...)
+			if want == nil {
+				want = got
+			} else if !bytes.Equal(got, want) {
+				t.Errorf("variant %s gives other bits than %s", name, asm.Variants()[0])
+			}
+		}()
+	}
+}
+
+func TestTransposedMaps(t *testing.T) {
+	d := Get()
+	for _, ty := range []dtype.Type{dtype.U8, dtype.BF16, dtype.F32, dtype.F64} {
+		for _, s := range [][]int{{8, 8}, {9, 33}, {70, 40}, {65, 130}, {3, 17, 41}} {
+			n := len(s)
+			in, out := newView(t, d, ty, s...), newView(t, d, ty, s...)
+			h := in.Buf.Host()
+			for i := range h {
+				h[i] = byte(i * 7)
+			}
+			if ty.IsFloat() { // positive and finite
+				for i := range in.Size() {
+					writeBits(at8ptr(h, i*ty.Size()), ty.Size(), expr.Encode(ty, float64(i%250)))
+				}
+			}
+			in.Layout = in.Transpose(n-2, n-1)
+			out.Layout = shape.Dense(in.Shape)
+			must(t, d.Map(nil, castProgram(ty, ty), []device.View{out}, []device.View{in}, nil))
+			r, c := in.Shape.At(n-2), in.Shape.At(n-1)
+			for k := range in.Size() {
+				b, i, j := k/(r*c), k/c%r, k%c
+				want := readBits(at8ptr(h, ((b*c+j)*r+i)*ty.Size()), ty.Size())
+				if got := readBits(at8ptr(out.Buf.Host(), k*ty.Size()), ty.Size()); got != want {
+					t.Fatalf("%v %v: element %d is %#x, want %#x", ty, s, k, got, want)
+				}
+			}
+		}
+	}
+}
+
+func ExampleGet() {
+	d := Get()
+	b, err := d.Alloc(8, d.DefaultStream(), device.Origin{})
+	if err != nil {
+		panic(err)
+	}
+	defer b.Free()
+	v := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(2))}
+	fill := expr.MustLower([]*expr.Expr{expr.C(1.5)}, []dtype.Type{dtype.F32}, nil, -1)
+	if err := d.Map(d.DefaultStream(), fill, []device.View{v}, nil, nil); err != nil {
+		panic(err)
+	}
+	fmt.Println(b.Host())
+	// Output: [0 0 192 63 0 0 192 63]
+}
+
+func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }

@@ -244,26 +244,16 @@ func updateArgAs[T number](k device.ReduceKind, best, v []T, at []int64, pos int
 	}
 }
 
-// An accumulator is the space in which a unit of a column reduction adds up its blocks.
+// An accumulator is the space in which a unit combines its blocks.
 type accumulator struct {
 	run, sum [maxBlock]uint64
 	pos      [maxBlock]int64
+	at, row  [maxBlock]uint32
+	keep     [maxBlock]uint32
+	cascade  cascade
 }
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
-
-func newAccumulator(r *reduction) *accumulator {
-	if r.inner == 1 {
-		return nil
-	}
-	return accumulators.Get().(*accumulator)
-}
-
-func (a *accumulator) release() {
-	if a != nil {
-		accumulators.Put(a)
-	}
-}
 
 // tile reduces n positions from from on of a tile of columns.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
@@ -274,6 +264,14 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	if r.arg {
 		pos := acc.pos[:cols]
+		if r.size == 4 && r.argWords(w, acc, at, from, n, cols) {
+			for c := range pos {
+				pos[c] = int64(acc.at[c])
+			}
+			copy(r.part[to*r.size:], at8(sum, cols*r.size))
+			copy(r.pos[to:], pos)
+			return
+		}
 		for i := range n {
 			v := r.evaluate(w, at(from+i), cols)
 			if i == 0 {
@@ -326,4 +324,41 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		per = half
 	}
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
+}
+
+// argWords finds the extremes of a tile of 32-bit values by whole blocks: into acc.sum, their positions into acc.at. It
+// gives up, and returns false, when there is a NaN: comparisons do not tell the first of several.
+func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
+	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
+	pos, row := acc.at[:cols], acc.row[:cols]
+	holds := ops[expr.OpGe][r.ct] // what is kept: best ≥ v, or ≤ for the least
+	if r.ct == dtype.Bool {
+		holds = ops[expr.OpGe][dtype.U32]
+	}
+	if r.kind == device.ArgMin {
+		holds = ops[expr.OpLe][r.ct]
+		if r.ct == dtype.Bool {
+			holds = ops[expr.OpLe][dtype.U32]
+		}
+	}
+	for i := range n {
+		v := r.evaluate(w, at0(from+i), cols)
+		if i == 0 {
+			copy(at8(best, cols*4), at8(v, cols*4))
+			asm.FillU32(pos, uint32(from))
+			continue
+		}
+		holds(keep, best, v, v, cols)
+		asm.FillU32(row, uint32(from+i))
+		asm.SelectU32(pos, acc.keep[:cols], pos, row)
+		r.combine(best, best, v, v, cols)
+	}
+	if r.ct == dtype.F32 {
+		for _, v := range at[float32](best, cols) {
+			if v != v {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -42,7 +42,7 @@ func byStride(order []int, v *device.View) []int {
 
 // mapAll runs a binding over all of its elements.
 func (d *Device) mapAll(b *binding) {
-	b.chooseRuns()
+	b.choose()
 	work := b.size * (2 + len(b.pl.body))
 	if work <= inlineWork {
 		b.run(0, b.blocks())
@@ -52,16 +52,21 @@ func (d *Device) mapAll(b *binding) {
 	d.crew.parallel(n, max(1, n/(4*d.crew.size), inlineWork/(4*b.pl.block*(2+len(b.pl.body)))), b)
 }
 
-// chooseRuns ends blocks where inner runs end if these are long enough to be walked in place.
-func (b *binding) chooseRuns() {
+// choose picks how the elements are walked: in tiles, or in blocks, which end where inner runs end if these are long enough
+// to be used in place.
+func (b *binding) choose() {
+	b.chooseTiles()
 	b.whole = b.dims[b.rank-1]
 	if b.rank == 1 || b.whole < b.pl.block/4 {
 		b.whole = 0
 	}
 }
 
-// blocks returns the number of blocks: of runs if these are long, else of the elements in a row.
+// blocks returns the number of blocks: tiles, parts of runs if these are long, else of all elements in a row.
 func (b *binding) blocks() int {
+	if b.across >= 0 {
+		return b.tiles()
+	}
 	if b.whole > 0 {
 		per := (b.whole + b.pl.block - 1) / b.pl.block
 		return b.size / b.whole * per
@@ -71,6 +76,10 @@ func (b *binding) blocks() int {
 
 // run evaluates blocks lo … hi-1.
 func (b *binding) run(lo, hi int) {
+	if b.across >= 0 {
+		b.runTiles(lo, hi)
+		return
+	}
 	r := b.begin(b.size)
 	blk := b.pl.block
 	if b.whole == 0 {

@@ -48,7 +48,7 @@ func (d *Device) MultiMap(_ device.Stream, p *expr.Program, outs, ins [][]device
 		var space [shape.MaxRank]int
 		b.arrange(outs[k][0].Shape, byStride(space[:], &outs[k][0]), nil, outs[k], ins[k])
 		b.aliasing()
-		b.chooseRuns()
+		b.choose()
 		m.groups, m.first = append(m.groups, b), append(m.first, blocks)
 		blocks += b.blocks()
 		work += b.size * (2 + len(b.pl.body))

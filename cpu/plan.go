@@ -257,18 +257,20 @@ func (pl *plan) allocate(uniform []bool) {
 		free = append(free, dead...)
 	}
 	stage, stage2 := fresh(), fresh()
-	// The scratch should stay in the first-level cache beside the operands' own blocks.
+	// The scratch should stay near: most of it in the first-level cache, the rest, mainly constants, in the second.
 	pl.block = maxBlock
-	for pl.block > 256 && slots*w*pl.block > 40<<10 {
+	for pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
+	// Slots a power of two apart would make loads wait for stores with the same low 12 bits of address.
+	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
 		if s >= 0 {
-			pl.slot[i] = s * w * pl.block
+			pl.slot[i] = s * pitch
 		}
 	}
-	pl.stage, pl.stage2 = stage*w*pl.block, stage2*w*pl.block
-	pl.arena = slots * w * pl.block
+	pl.stage, pl.stage2 = stage*pitch, stage2*pitch
+	pl.arena = slots * pitch
 }
 
 // A runner is one worker's registers for a plan.

@@ -317,7 +317,7 @@ func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[
 // run reduces units lo … hi-1, which are numbered [outer][tile][chunk].
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
-	acc := newAccumulator(r)
+	acc := accumulators.Get().(*accumulator)
 	if r.inner == 1 && r.chunks == 1 && r.reduc <= r.pl.block/2 {
 		r.shortRows(w, lo, hi)
 	} else {
@@ -327,14 +327,14 @@ func (r *reduction) run(lo, hi int) {
 			from := chunk * r.rows
 			n := min(r.rows, r.reduc-from)
 			if r.inner == 1 {
-				r.row(w, t, chunk, from, n)
+				r.row(w, acc, t, chunk, from, n)
 			} else {
 				r.tile(w, acc, t/r.tiles, t%r.tiles, chunk, from, n)
 			}
 		}
 	}
 	r.end(w)
-	acc.release()
+	accumulators.Put(acc)
 }
 
 // evaluate computes the mapped values of elements p … p+n-1 and returns where they are, in computing form.
@@ -371,7 +371,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 }
 
 // row reduces n positions from from on of one row.
-func (r *reduction) row(w *runner, k, chunk, from, n int) {
+func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	p := k*r.reduc + from
 	to := chunk*r.outer + k
 	blk := r.pl.block
@@ -389,7 +389,8 @@ func (r *reduction) row(w *runner, k, chunk, from, n int) {
 		r.pos[to] = int64(at)
 		return
 	}
-	var c cascade
+	c := &acc.cascade
+	c.n = 0
 	for i := 0; i < n; i += blk {
 		m := min(blk, n-i)
 		c.push(r, fold(r.ct, r.kind, r.evaluate(w, p+i, m), m))
@@ -400,13 +401,14 @@ func (r *reduction) row(w *runner, k, chunk, from, n int) {
 // cascade combines a row of values pairwise: level i holds a combination of 2^i of them.
 type cascade struct {
 	level [32]uint64
+	pair  [2]uint64
 	n     int
 }
 
 func (c *cascade) push(r *reduction, v uint64) {
 	k := 0
 	for ; c.n>>k&1 == 1; k++ {
-		v = r.two(c.level[k], v)
+		v = c.two(r, c.level[k], v)
 	}
 	c.level[k] = v
 	c.n++
@@ -420,7 +422,7 @@ func (c *cascade) total(r *reduction) uint64 {
 			if !some {
 				v, some = c.level[k], true
 			} else {
-				v = r.two(c.level[k], v)
+				v = c.two(r, c.level[k], v)
 			}
 		}
 	}
@@ -428,7 +430,9 @@ func (c *cascade) total(r *reduction) uint64 {
 }
 
 // two combines two values given by their bits.
-func (r *reduction) two(a, b uint64) uint64 {
-	r.combine(unsafe.Pointer(&a), unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&b), 1)
-	return a
+func (c *cascade) two(r *reduction, a, b uint64) uint64 {
+	c.pair = [2]uint64{a, b}
+	p, q := unsafe.Pointer(&c.pair[0]), unsafe.Pointer(&c.pair[1])
+	r.combine(p, p, q, q, 1)
+	return c.pair[0]
 }

