@@ -40,7 +40,7 @@ func CrossEntropy(loss, lse, x, target Operand, ignore int64, fault uint64, tag 
 	if err != nil {
 		return nil, err
 	}
-	var p packer
+	p := make(packer, 0, 128)
 	p.u32(uint32(x.Shape.At(0)))
 	p.u32(uint32(x.Shape.At(1)))
 	for _, o := range []Operand{loss, lse, target} {
@@ -67,7 +67,7 @@ func CrossEntropyGrad(dx, x, lse, target, g Operand, ignore int64) ([]Launch, er
 	if err != nil {
 		return nil, err
 	}
-	var p packer
+	p := make(packer, 0, 128)
 	p.u32(uint32(x.Shape.At(0)))
 	p.u32(uint32(x.Shape.At(1)))
 	for _, o := range []Operand{lse, g, target} {

@@ -50,14 +50,13 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 		return nil, err
 	}
 	n := sp.elements() / s.vector
-	sizes := append([]int(nil), sp.size...)
-	sizes[s.rank-1] /= s.vector
-	var p packer
+	sp.countVectors(s.vector)
+	p := make(packer, 0, 128)
 	p.index(s.wide, n)
-	p.packCoordinates(sizes, s.wide)
+	p.packCoordinates(sp.size, s.wide)
 	for i, o := range []Operand{out, src, index} {
 		p.u64(o.start())
-		p.packStrides(vectorStrides(sp.stride[i], s.vector), s.wide)
+		p.packStrides(sp.stride[i], s.wide)
 	}
 	p.u64(uint64(src.Shape.At(axis)))
 	p.u64(uint64(axisStride))

@@ -93,7 +93,7 @@ func planMatMul(s gemmSpec, out, a, b Operand) ([]Launch, error) {
 	var list []Launch
 	for first := 0; first < batch; first += 65535 {
 		count := min(batch-first, 65535)
-		var p packer
+		p := make(packer, 0, 128)
 		p.u32(uint32(m))
 		p.u32(uint32(n))
 		p.u32(uint32(k))

@@ -16,8 +16,14 @@ type space struct {
 // newSpace collapses the iteration over dims with the operands' strides: dimensions of size 1 go, neighbours that every
 // operand steps through evenly become one. The row-major index of an element stays what it was.
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
+	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
-	for d := range dims.Rank() {
+	all := make([]int, rank*(1+len(strides))) // one allocation: this runs at every launch
+	s.size = all[:0:rank]
+	for k := range strides {
+		s.stride[k] = all[rank*(k+1) : rank*(k+1) : rank*(k+2)]
+	}
+	for d := range rank {
 		n := dims.At(d)
 		if n == 1 {
 			continue
@@ -34,7 +40,7 @@ func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 			last++
 		}
 		for k := range strides {
-			s.stride[k] = append(s.stride[k][:last:last], strides[k].At(d))
+			s.stride[k] = append(s.stride[k][:last], strides[k].At(d))
 		}
 	}
 	return s

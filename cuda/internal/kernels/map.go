@@ -37,9 +37,13 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 	if len(outs) != len(p.Out) || len(ins) != len(p.In) || len(outs) == 0 {
 		return nil, fail("map", "%d outputs and %d inputs for a program of %d and %d", len(outs), len(ins), len(p.Out), len(p.In))
 	}
-	all := append(append(make([]Operand, 0, len(outs)+len(ins)), outs...), ins...)
+	var (
+		operands [8]Operand // no allocation for the usual number
+		layouts  [8]shape.Dims
+	)
+	all := append(append(operands[:0], outs...), ins...)
 	dims := outs[0].Shape
-	strides := make([]shape.Dims, len(all))
+	strides := layouts[:0]
 	for k, o := range all {
 		if o.Shape != dims {
 			return nil, fail("map", "operand %d has shape %v, not %v", k, o.Shape, dims)
@@ -47,7 +51,7 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 		if want := programType(p, k); o.Type != want {
 			return nil, fail("map", "operand %d is %v, the program takes %v", k, o.Type, want)
 		}
-		strides[k] = o.Strides
+		strides = append(strides, o.Strides)
 	}
 	if dims.Size() == 0 {
 		return nil, nil
@@ -74,7 +78,7 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	if v := vectorLength(types(all)...); vectorize && v > 1 && inner >= v && (s.dense || inner%v == 0) && p.Cost() <= 400 {
+	if v := vectorLength(all); vectorize && v > 1 && inner >= v && (s.dense || inner%v == 0) && p.Cost() <= 400 {
 		if aligned(all, sp, s.scalar, v) {
 			s.vector = v
 		}
@@ -86,17 +90,16 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 	if err != nil {
 		return nil, err
 	}
-	var a packer
+	a := make(packer, 0, 16+len(all)*8*(1+s.rank)+24*s.rank+8*len(p.Params))
 	a.index(s.wide, n)
+	sp.countVectors(s.vector)
 	if !s.dense {
-		size := append([]int(nil), sp.size...)
-		size[s.rank-1] /= s.vector
-		a.packCoordinates(size, s.wide)
+		a.packCoordinates(sp.size, s.wide)
 	}
 	for i, o := range all {
 		a.u64(o.start())
 		if !s.dense {
-			a.packStrides(vectorStrides(sp.stride[i], s.vector), s.wide)
+			a.packStrides(sp.stride[i], s.wide)
 		}
 	}
 	if err := a.packScalars("map", p.Params, params); err != nil {
@@ -111,14 +114,6 @@ func programType(p *expr.Program, k int) dtype.Type {
 		return p.Out[k]
 	}
 	return p.In[k-len(p.Out)]
-}
-
-func types(list []Operand) []dtype.Type {
-	t := make([]dtype.Type, len(list))
-	for i, o := range list {
-		t[i] = o.Type
-	}
-	return t
 }
 
 // aligned reports whether every operand can be accessed in vectors of v elements along the innermost dimension.
@@ -140,11 +135,13 @@ func aligned(all []Operand, sp space, scalar uint32, v int) bool {
 	return true
 }
 
-// vectorStrides are the strides when the innermost coordinate counts vectors.
-func vectorStrides(stride []int, v int) []int {
-	out := append([]int(nil), stride...)
-	out[len(out)-1] *= v
-	return out
+// countVectors lets the innermost coordinate count vectors of v elements.
+func (s space) countVectors(v int) {
+	last := len(s.size) - 1
+	s.size[last] /= v
+	for _, stride := range s.stride {
+		stride[last] *= v
+	}
 }
 
 func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {

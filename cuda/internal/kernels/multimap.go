@@ -70,7 +70,11 @@ func multiVector(p *expr.Program) int {
 	if p.Cost() > 400 {
 		return 1
 	}
-	return vectorLength(append(append([]dtype.Type(nil), p.Out...), p.In...)...)
+	list := make([]Operand, len(p.Out)+len(p.In))
+	for k := range list {
+		list[k].Type = programType(p, k)
+	}
+	return vectorLength(list)
 }
 
 // MultiMap plans the program over the groups of a table made by [MultiMapTable] and copied to the device. params is the
@@ -83,7 +87,7 @@ func MultiMap(p *expr.Program, table uint64, blocks int, params uint64) ([]Launc
 	if err != nil {
 		return nil, err
 	}
-	var a packer
+	a := make(packer, 0, 128)
 	a.u64(table)
 	a.u64(params)
 	l, err := a.launch(k, blocks)

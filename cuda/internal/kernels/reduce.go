@@ -233,7 +233,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if stage != firstStage {
 		chunk, cut = max(n, 1), 1
 	}
-	var a packer
+	a := make(packer, 0, 128)
 	a.index(p.wide, o)
 	a.index(p.wide, n)
 	a.index(p.wide, chunk)

@@ -87,7 +87,7 @@ func (a *scatterPlan) lines() (Launch, error) {
 	if err != nil {
 		return Launch{}, err
 	}
-	var p packer
+	p := make(packer, 0, 128)
 	n := a.sp.elements()
 	p.index(s.wide, n)
 	p.packCoordinates(a.sp.size, s.wide)
@@ -124,7 +124,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	for first := 0; first < count; first += sortedAtOnce {
 		n := min(count-first, sortedAtOnce)
-		var p packer
+		p := make(packer, 0, 128)
 		p.u32(uint32(n))
 		p.u64(a.index.start() + uint64(first*a.index.Strides.At(a.axis)*a.index.Type.Size()))
 		p.u64(uint64(a.index.Strides.At(a.axis)))
@@ -137,7 +137,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 		if err != nil {
 			return nil, err
 		}
-		var q packer
+		q := make(packer, 0, 256)
 		q.u32(uint32(n))
 		q.index(a.s.wide, a.sp.elements())
 		q.packCoordinates(a.sp.size, a.s.wide)

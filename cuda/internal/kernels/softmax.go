@@ -52,7 +52,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	var p packer
+	p := make(packer, 0, 128)
 	p.u32(uint32(rows))
 	p.u32(uint32(columns))
 	for _, o := range list {

@@ -109,10 +109,10 @@ func storeWords(p ptx.Ptr, w []ptx.Value) {
 }
 
 // vectorLength is how many elements a thread handles so that the widest operand moves 16 bytes.
-func vectorLength(types ...dtype.Type) int {
+func vectorLength(list []Operand) int {
 	size := 1
-	for _, t := range types {
-		size = max(size, t.Size())
+	for _, o := range list {
+		size = max(size, o.Type.Size())
 	}
 	return min(16/size, 8)
 }

@@ -1,0 +1,37 @@
+package kernels
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// Planning is on the path of every operation: it should cost well under a microsecond or two.
+func BenchmarkPlan(b *testing.B) {
+	p := program(b, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1).Add(expr.Param(0)))
+	out, x, y := []Operand{fake(dtype.F32, 64, 1024)}, fake(dtype.F32, 64, 1024), fake(dtype.F32, 64, 1024)
+	ins, scalars := []Operand{x, y}, []uint64{0}
+	row := fake(dtype.F32, 64, 1024)
+	row.Strides = row.Strides.With(0, 0)
+	bias := []Operand{x, row}
+	r := &device.Reduction{Kind: device.Sum, Map: identity(b, dtype.F32)}
+	sum := fake(dtype.F32, 64, 1)
+	run := func(name string, f func() error) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := f(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run("map dense", func() error { _, err := Map(p, out, ins, scalars); return err })
+	run("map rows", func() error { _, err := Map(p, out, bias, scalars); return err })
+	run("reduce", func() error { _, err := Reduce(r, sum, ins[:1], nil, nil); return err })
+	big := fake(dtype.F32, 1, 1024, 1024)
+	run("matmul", func() error { _, err := MatMul(big, big, big); return err })
+	run("softmax", func() error { _, err := Softmax(x, y, false); return err })
+}
