@@ -98,3 +98,17 @@ L:
 		})
 	}
 }
+
+// BenchmarkSmallLaunch times a launch of one block, most of it set-up.
+func BenchmarkSmallLaunch(b *testing.B) {
+	d := newDevice(b)
+	m := mustParse(b, vaddSrc)
+	pa, pb, pc := d.floats(make([]float32, 64), "a"), d.floats(make([]float32, 64), "b"), d.alloc(256, "c")
+	l := Launch{Entry: m.Entry("vadd"), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{256, 1, 1}, Params: packParams(pa, pb, pc, 64), Mem: d.mem, SM: 80}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

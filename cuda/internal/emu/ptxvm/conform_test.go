@@ -334,6 +334,8 @@ var convertCases = []conform{
 	{"f32 b32", "cvt.rzi.u32.f32 %d, %a;", rows(row(sf(-2), 0), row(sf(5e9), 0xffffffff), row(sf(4e9), 4000000000))},
 	{"f32 b64", "cvt.rzi.u64.f32 %d, %a;", rows(row(sf(0x1p63), 1<<63), row(sf(0x1p65), ^uint64(0)))},
 	{"f64 b64", "cvt.rzi.s64.f64 %d, %a;", rows(row(df(-0x1p70), 1<<63), row(df(0x1p70), 1<<63-1), row(df(-5.5), s64(-5)))},
+	{"f64 b32", "cvt.rzi.s32.f64 %d, %a;", rows(row(0x7ff8000000000000, 0x80000000), row(df(-7.9), s32(-7)))},
+	{"f32 b64", "cvt.rzi.s64.f32 %d, %a;", rows(row(qnan32, 1<<63), row(sf(-7.9), s64(-7)))},
 	{"f32 f32", "cvt.rni.f32.f32 %d, %a;", rows(row(sf(2.5), sf(2)), row(sf(-0.3), nz32))},
 	{"f32 f32", "cvt.sat.f32.f32 %d, %a;", rows(row(sf(2.5), sf(1)), row(sf(-0.3), 0), row(qnan32, 0), row(sf(.5), sf(.5)))},
 	{"f32 f32", "cvt.ftz.f32.f32 %d, %a;", rows(row(1, 0), row(0x80000001, nz32))},

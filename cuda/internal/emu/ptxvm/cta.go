@@ -12,6 +12,7 @@ import (
 type cta struct {
 	launch   *Launch
 	entry    *Entry
+	block    [3]uint32
 	id       [3]uint32
 	index    uint64
 	warps    []*warp
@@ -28,39 +29,77 @@ type cta struct {
 // slice is how many instructions a warp executes before another gets its turn.
 const slice = 256
 
+// newCTA returns the state for blocks of a launch, reused from an earlier launch of the same shape where there is one.
 func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	e := l.Entry
-	c := &cta{launch: l, entry: e, maxSteps: l.MaxSteps}
+	c, ok := e.pool.Get().(*cta)
+	if !ok || c.block != l.Block || c.shared.dyn != int(l.DynShared) {
+		c = buildCTA(l)
+	}
+	c.launch, c.stats, c.maxSteps = l, Stats{}, l.MaxSteps
 	if c.maxSteps <= 0 {
 		c.maxSteps = defaultMaxSteps
 	}
-	threads := int(l.Block[0] * l.Block[1] * l.Block[2])
-	n := (threads + 31) / 32
-	c.shared.setup(e.dynOffset+int(l.DynShared), n, e.usesAsync)
-	for i := range n {
-		w := &warp{r: make([]lanes, e.nreg), wm: make([]uint32, e.nreg), p: make([]uint32, e.npred), pm: make([]uint32, e.npred), id: i, cta: c}
+	for _, w := range c.warps {
+		for _, k := range e.consts {
+			if k.global != nil {
+				w.fillConst(k.slot, k.val+globals[k.global])
+			}
+		}
+		for _, s := range e.specials {
+			c.fillSpecial(w, s)
+		}
+	}
+	return c
+}
+
+// release gives the state back for later launches.
+func (c *cta) release() {
+	c.launch, c.abort = nil, nil
+	for _, w := range c.warps {
+		w.last = nil
+		clear(w.pending)
+		w.pending = w.pending[:0]
+	}
+	c.entry.pool.Put(c)
+}
+
+func buildCTA(l *Launch) *cta {
+	e := l.Entry
+	c := &cta{entry: e, block: l.Block}
+	n := (int(l.Block[0]*l.Block[1]*l.Block[2]) + 31) / 32
+	c.shared.setup(e.dynOffset, int(l.DynShared), n, e.usesAsync)
+	regs, masks := make([]lanes, n*e.nreg), make([]uint32, n*(e.nreg+2*e.npred))
+	part := func(k int) []uint32 {
+		s := masks[:k:k]
+		masks = masks[k:]
+		return s
+	}
+	warps := make([]warp, n)
+	for i := range warps {
+		w := &warps[i]
+		*w = warp{r: regs[i*e.nreg : (i+1)*e.nreg : (i+1)*e.nreg], wm: part(e.nreg), p: part(e.npred), pm: part(e.npred), id: i, cta: c}
 		w.vc = make([]uint32, n)
 		if e.Local > 0 {
 			w.local, w.localInit = make([]byte, 32*e.Local), make([]byte, 32*e.Local)
 		}
 		for _, k := range e.consts {
 			v := k.val
-			if k.global != nil {
-				v += globals[k.global]
-			}
 			if k.dyn {
 				v += uint64(e.dynOffset)
 			}
-			for j := range w.r[k.slot] {
-				w.r[k.slot][j] = v
-			}
-		}
-		for _, s := range e.specials {
-			c.fillSpecial(w, s)
+			w.fillConst(k.slot, v)
 		}
 		c.warps = append(c.warps, w)
 	}
 	return c
+}
+
+func (w *warp) fillConst(slot int32, v uint64) {
+	r := &w.r[slot]
+	for l := range r {
+		r[l] = v
+	}
 }
 
 // thread returns %tid of a linear thread index.
@@ -182,7 +221,7 @@ func (c *cta) run(index uint64) (f *Fault) {
 		if c.abort != nil && c.abort() {
 			return nil
 		}
-		first := int((index*0x9e3779b97f4a7c15 + round*0xbf58476d1ce4e5b9) >> 33 % uint64(n))
+		first := int(((index+c.launch.Seed)*0x9e3779b97f4a7c15 + (round+c.launch.Seed)*0xbf58476d1ce4e5b9) >> 33 % uint64(n))
 		ran := false
 		for i := range n {
 			w := c.warps[(first+i)%n]

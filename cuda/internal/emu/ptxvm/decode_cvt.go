@@ -166,7 +166,7 @@ func convert(d *decoder) {
 			if ftz && st == F32 {
 				x = float64(ftz32(float32(x)))
 			}
-			return toInt(x, dt, mode)
+			return toInt(x, st, dt, mode)
 		}
 	default:
 		f = convertFloat(d, st, dt, mode, hasRound, integral, ftz, sat, relu)

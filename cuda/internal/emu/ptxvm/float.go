@@ -223,9 +223,13 @@ func fmaNarrow(f *format, a, b, c float32) uint64 {
 	return f.fromF64(addOdd(float64(a)*float64(b), float64(c)), rn)
 }
 
-// toInt converts a float to an integer of type t: round to integral, saturate, NaN gives 0.
-func toInt(x float64, t Type, mode rounding) uint64 {
+// toInt converts a float of type st to an integer of type t: round to integral, saturate. NaN gives 0, or for .f64 sources and 64-bit results
+// the value with only the top bit set (PTX ISA, cvt).
+func toInt(x float64, st, t Type, mode rounding) uint64 {
 	if x != x {
+		if st == F64 || t.Size() == 8 {
+			return t.mask()>>1 + 1
+		}
 		return 0
 	}
 	switch mode {

@@ -18,9 +18,10 @@ type Launch struct {
 	DynShared uint32 // bytes of dynamic shared memory
 	Params    []byte // packed as for CU_LAUNCH_PARAM_BUFFER: each parameter at its Param.Offset
 	Mem       *Memory
-	SM        int   // compute capability of the device: 80, 90
-	MaxSteps  int64 // instructions a warp may execute, 0: 67 million
-	Workers   int   // blocks run at the same time, 0: GOMAXPROCS
+	SM        int    // compute capability of the device: 80, 90
+	MaxSteps  int64  // instructions a warp may execute, 0: 67 million
+	Seed      uint64 // varies the order in which warps take turns; results of correct kernels do not depend on it
+	Workers   int    // blocks run at the same time, 0: GOMAXPROCS
 }
 
 // Stats counts what a launch did. Requests and instructions are per warp.
@@ -102,6 +103,7 @@ func (l *Launch) Run() (Stats, error) {
 		mu.Lock()
 		sum.add(&c.stats)
 		mu.Unlock()
+		c.release()
 	}
 	if workers == 1 {
 		work()

@@ -61,6 +61,7 @@ type Entry struct {
 	specials   []specialUse
 	dynOffset  int // where dynamic shared memory starts, from sharedOrigin
 	usesAsync  bool
+	pool       sync.Pool // of *cta, to launch again
 	names      map[regKey]string
 	sharedVars []variable // placed shared variables, for messages
 }

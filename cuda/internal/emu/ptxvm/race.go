@@ -106,11 +106,14 @@ type sharedMemory struct {
 	parts   []cell   // four a word, allocated on first need
 	readers []access // nwarps entries a set
 	nwarps  int
+	dyn     int     // bytes of dynamic shared memory
 	pend    []int32 // words with a cp.async in flight: thread + 1
 	pendPC  []int32
 }
 
-func (s *sharedMemory) setup(size, nwarps int, usesAsync bool) {
+func (s *sharedMemory) setup(static, dyn, nwarps int, usesAsync bool) {
+	size := static + dyn
+	s.dyn = dyn
 	words := (size + 3) / 4
 	s.nwarps = nwarps
 	s.data, s.init = make([]byte, size), make([]byte, size)
