@@ -39,7 +39,7 @@ var _ device.Device = (*Device)(nil)
 func newDevice(workers int) *Device {
 	d := &Device{crew: newCrew(workers)}
 	d.main.dev = d
-	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, calls(f)) }
+	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
 	d.pool = pool.New(&d.mem, pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1})
 	return d
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/asm/calls"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -49,17 +50,17 @@ type step struct {
 }
 
 type result struct {
-	val    int32
-	typ    dtype.Type // as stored
-	conv   kernel     // to the stored form; nil: none
-	def    int        // the step of body that makes it, if it may be made to write to the destination; else -1
-	single bool
+	val  int32
+	typ  dtype.Type // as stored
+	conv kernel     // to the stored form; nil: none
+	def  int        // the step of body that makes it, if it may be made to write to the destination; else -1
 }
 
 type planKey struct {
 	key     string
 	scalars uint64
 	raw     bool
+	variant string // of the block primitives: they differ in which functions have kernels
 }
 
 var plans struct {
@@ -70,7 +71,7 @@ var plans struct {
 // planFor returns the plan of p for operands of which those in scalars are one element. Raw operands are in computing form
 // already.
 func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
-	k := planKey{p.Key(), scalars, raw}
+	k := planKey{p.Key(), scalars, raw, asm.Active()}
 	plans.RLock()
 	pl := plans.m[k]
 	plans.RUnlock()
@@ -97,9 +98,28 @@ func compile(p *expr.Program, scalars uint64, raw bool) *plan {
 	for i := range pl.lastUse {
 		pl.lastUse[i] = -1
 	}
+	found := calls.Find(p, func(name string) bool { return asm.Function(name) != nil })
+	live := calls.Live(p, found)
 	for i, c := range p.Code {
 		v := int32(i)
 		root[i], pl.slot[i], operand[i] = v, -1, -1
+		if !live[i] {
+			continue
+		}
+		for len(found) > 0 && found[0].Root < v {
+			found = found[1:]
+		}
+		if len(found) > 0 && found[0].Root == v { // a whole function by one kernel
+			a := root[found[0].Arg]
+			s := step{k: unary(asm.Function(found[0].Name)), d: v, a: a, b: a, c: a}
+			if uniform[i] = uniform[a]; uniform[i] {
+				pl.uniform = append(pl.uniform, s)
+			} else {
+				pl.body = append(pl.body, s)
+				bodyVals = append(bodyVals, v)
+			}
+			continue
+		}
 		switch c.Op {
 		case expr.OpConst:
 			pl.consts = append(pl.consts, leaf{val: v, typ: c.Type, bits: c.Imm})

@@ -8,10 +8,10 @@ import (
 // A task is work on a range of units; ranges of one parallel call are disjoint and may run at once.
 type task interface{ run(lo, hi int) }
 
-// calls is a task of a function of one unit.
-type calls func(i int)
+// each is a task of a function of one unit.
+type each func(i int)
 
-func (f calls) run(lo, hi int) {
+func (f each) run(lo, hi int) {
 	for i := lo; i < hi; i++ {
 		f(i)
 	}

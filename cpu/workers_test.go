@@ -19,7 +19,7 @@ func TestParallelDoesEveryUnitOnce(t *testing.T) {
 			defer wg.Done()
 			for n := range 120 {
 				hits := make([]atomic.Int32, n)
-				c.parallel(n, 1+g*n/10%7, calls(func(i int) { hits[i].Add(1) }))
+				c.parallel(n, 1+g*n/10%7, each(func(i int) { hits[i].Add(1) }))
 				for i := range hits {
 					if h := hits[i].Load(); h != 1 {
 						t.Errorf("unit %d of %d done %d times", i, n, h)
@@ -38,9 +38,9 @@ func TestParallelNests(t *testing.T) {
 	var n atomic.Int32
 	finished := make(chan struct{})
 	go func() {
-		c.parallel(8, 1, calls(func(int) {
-			c.parallel(8, 1, calls(func(int) {
-				c.parallel(3, 1, calls(func(int) { n.Add(1) }))
+		c.parallel(8, 1, each(func(int) {
+			c.parallel(8, 1, each(func(int) {
+				c.parallel(3, 1, each(func(int) { n.Add(1) }))
 			}))
 		}))
 		close(finished)
@@ -67,7 +67,7 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 						t.Errorf("%d units, unit %d panics: recovered %v", size, bad, v)
 					}
 				}()
-				c.parallel(size, 1, calls(func(i int) {
+				c.parallel(size, 1, each(func(i int) {
 					if i == bad {
 						panic(want)
 					}
@@ -77,7 +77,7 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 		}
 	}
 	var n atomic.Int32 // the crew still works
-	c.parallel(50, 1, calls(func(int) { n.Add(1) }))
+	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
 	}
