@@ -13,7 +13,7 @@ type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulat
 var kernels32 = map[string]*kernel[float32]{
 	"avx2": {height: 6, width: 16, stride: 8, block: 256, dot: asm.DotF32, vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
 		micro1F32AVX2, micro2F32AVX2, micro3F32AVX2, micro4F32AVX2, micro5F32AVX2, micro6F32AVX2}},
-	"avx512": {height: 14, width: 32, stride: 16, block: 256, masked: true, dot: asm.DotF32, vector: 64, copyRows: copy512, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
+	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dot: asm.DotF32, vector: 64, copyRows: copy512, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
 		micro1F32AVX512, micro2F32AVX512, micro3F32AVX512, micro4F32AVX512, micro5F32AVX512, micro6F32AVX512, micro7F32AVX512,
 		micro8F32AVX512, micro9F32AVX512, micro10F32AVX512, micro11F32AVX512, micro12F32AVX512, micro13F32AVX512, micro14F32AVX512}},
 }

@@ -107,8 +107,11 @@ func (j *job[T]) run(par Parallel) {
 	kern := j.kern
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
 	j.bufA = aligned(j.bufA, j.panelsA*j.kg*kern.stride)
-	if !j.fused {
-		j.bufB = aligned(j.bufB, j.offsetB(j.panelsB-1)+j.kg*kern.width)
+	switch {
+	case j.inPlace:
+		j.bufB = aligned(j.bufB, j.kg*kern.width)
+	case !j.fused:
+		j.bufB = aligned(j.bufB, j.panelsB*j.kg*kern.width)
 	}
 	j.perPackA = max(1, packWork/(j.kg*kern.stride))
 	j.perPackB = max(1, packWork/(j.kg*kern.width))
@@ -146,12 +149,15 @@ func (j *job[T]) rowsOf(i int) (row, h int) {
 	return i*h + longer, h
 }
 
-// offsetB returns where panel p of B begins in its buffer, which holds only the last one if B is read in place.
-func (j *job[T]) offsetB(p int) int {
-	if j.inPlace {
-		return 0
+// blockA and blockB return where the block of k from k0 to k0+kc of a panel is packed. The blocks of all panels that meet
+// lie together: at the distance of whole panels, often a power of two, they would fall on the same sets of the cache.
+func (j *job[T]) blockA(p, k0, kc int) []T { return j.bufA[(j.panelsA*k0+p*kc)*j.kern.stride:] }
+
+func (j *job[T]) blockB(p, k0, kc int) []T {
+	if j.inPlace { // the buffer holds only the last panel
+		return j.bufB[k0*j.kern.width:]
 	}
-	return p * j.kg * j.kern.width
+	return j.bufB[(j.panelsB*k0+p*kc)*j.kern.width:]
 }
 
 // pack is the i-th packing task: panels of B first, then of A.
@@ -163,18 +169,30 @@ func (j *job[T]) pack(i int) {
 			first, last = j.panelsB-1, j.panelsB
 		}
 		for p := first; p < last; p++ {
-			col := p * kern.width
-			src := j.b.data[j.k0*j.b.rs+(j.n0+col)*j.b.cs:]
-			kern.pack(j.bufB[j.offsetB(p):], kern.width, src, j.b.cs, j.b.rs, min(kern.width, j.ng-col), j.kg)
+			for k0 := 0; k0 < j.kg; k0 += j.block {
+				kc := min(j.block, j.kg-k0)
+				j.packB(j.blockB(p, k0, kc), p, k0, kc)
+			}
 		}
 		return
 	}
 	i -= j.packTasksB
 	for p := i * j.perPackA; p < min((i+1)*j.perPackA, j.panelsA); p++ {
 		row, h := j.rowsOf(p)
-		src := j.a.data[(j.m0+row)*j.a.rs+j.k0*j.a.cs:]
-		kern.pack(j.bufA[p*j.kg*kern.stride:], kern.stride, src, j.a.rs, j.a.cs, h, j.kg)
+		for k0 := 0; k0 < j.kg; k0 += j.block {
+			kc := min(j.block, j.kg-k0)
+			src := j.a.data[(j.m0+row)*j.a.rs+(j.k0+k0)*j.a.cs:]
+			kern.pack(j.blockA(p, k0, kc), kern.stride, src, j.a.rs, j.a.cs, h, kc)
+		}
 	}
+}
+
+// packB packs one block of one panel of B.
+func (j *job[T]) packB(dst []T, p, k0, kc int) {
+	width := j.kern.width
+	col := p * width
+	src := j.b.data[(j.k0+k0)*j.b.rs+(j.n0+col)*j.b.cs:]
+	j.kern.pack(dst, width, src, j.b.cs, j.b.rs, min(width, j.ng-col), kc)
 }
 
 // local is what a tile task needs for itself.
@@ -200,9 +218,7 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 		kc := min(j.block, j.kg-k0)
 		if j.fused { // the block of B is hot when the panels of A pass it
 			for pb := b0; pb < b1; pb++ {
-				col := pb * kern.width
-				src := j.b.data[(j.k0+k0)*j.b.rs+(j.n0+col)*j.b.cs:]
-				kern.pack(l.panel, kern.width, src, j.b.cs, j.b.rs, min(kern.width, j.ng-col), kc)
+				j.packB(l.panel, pb, k0, kc)
 				for pa := a0; pa < a1; pa++ {
 					j.multiply(l, pa, pb, k0, kc, &l.panel[0], kern.width)
 				}
@@ -214,7 +230,7 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 				if col := pb * kern.width; j.inPlace && col+kern.width <= j.ng {
 					j.multiply(l, pa, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs)
 				} else {
-					j.multiply(l, pa, pb, k0, kc, &j.bufB[j.offsetB(pb)+k0*kern.width], kern.width)
+					j.multiply(l, pa, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width)
 				}
 			}
 		}
@@ -227,7 +243,7 @@ func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
 	row, h := j.rowsOf(pa)
 	col := pb * kern.width
 	w := min(kern.width, j.ng-col)
-	a := &j.bufA[(pa*j.kg+k0)*kern.stride]
+	a := &j.blockA(pa, k0, kc)[0]
 	at := (j.m0+row)*j.c.rs + (j.n0+col)*j.c.cs
 	add := j.accumulate || k0 > 0
 	if j.c.cs == 1 && (kern.masked || w == kern.width) {
