@@ -279,3 +279,26 @@ func bigSoftplus(x *big.Float) *big.Float {
 	}
 	return bigLog1p(bigExp(x))
 }
+
+// bigErfc is 1 - erf, or above 6 the continued fraction e^(-x²)/√π · 1/(x + (1/2)/(x + (2/2)/(x + (3/2)/(x + …)))).
+func bigErfc(x *big.Float) *big.Float {
+	if x.Cmp(bf(6)) < 0 {
+		return bigSub(bf(1), bigErf(x))
+	}
+	c := new(big.Float).Copy(x)
+	for n := 250.0; n > 0; n-- {
+		c = bigAdd(x, bigDiv(bf(n/2), c))
+	}
+	return bigDiv(bigExp(bigNeg(bigMul(x, x))), bigMul(c, bigSqrt(bigPi)))
+}
+
+// bigErfinv improves math.Erfinv by Newton's method.
+func bigErfinv(x *big.Float) *big.Float {
+	v, _ := x.Float64()
+	y := bf(math.Erfinv(v))
+	for range 3 {
+		slope := bigMul(bigDiv(bf(2), bigSqrt(bigPi)), bigExp(bigNeg(bigMul(y, y))))
+		y = bigSub(y, bigDiv(bigSub(bigErf(y), x), slope))
+	}
+	return y
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sort"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -46,6 +47,8 @@ var specs = map[string]spec{
 	"atanh":      {-1 + 0x1p-53, 1 - 0x1p-53, 1.8, 1.8, bigAtanh, map[float64]float64{0: 0, negZero: negZero, 1: inf, -1: -inf, 1.0001: nan, -inf: nan, inf: nan, nan: nan, 0x1p-149: 0x1p-149}},
 	"softplus":   {-740, 1e300, 1.8, 1.8, bigSoftplus, map[float64]float64{0: math.Ln2, inf: inf, -inf: 0, nan: nan, -1e9: 0, 1e9: 1e9}},
 	"logsigmoid": {-1e300, 740, 1.8, 1.8, func(x *big.Float) *big.Float { return bigNeg(bigSoftplus(bigNeg(x))) }, map[float64]float64{0: -math.Ln2, inf: 0, -inf: -inf, nan: nan, -1e9: -1e9, 1e9: 0}},
+	"erfc":       {-7, 27.2, 4, 4, bigErfc, map[float64]float64{0: 1, negZero: 1, inf: 0, -inf: 2, nan: nan, 1e9: 0, -1e9: 2}},
+	"erfinv":     {-1 + 0x1p-53, 1 - 0x1p-53, 3, 3, bigErfinv, map[float64]float64{0: 0, negZero: negZero, 1: inf, -1: -inf, 1.0001: nan, -3: nan, inf: nan, -inf: nan, nan: nan}},
 	"tanh":       {-20, 20, 1.6, 1.5, bigTanh, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
 	"sigmoid":    {-740, 40, 1.7, 1.7, bigSigmoid, map[float64]float64{0: 0.5, negZero: 0.5, inf: 1, -inf: 0, nan: nan}},
 	"erf":        {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
@@ -104,15 +107,15 @@ func ulps32(got float32, want float64) float64 {
 }
 
 // TestFloat32Accuracy sweeps the bit patterns of float32 and compares with math's float64 function: a sample, or with
-// FLAMBEAU_SOAK=1 all of them.
+// FLAMBEAU_SOAK=1 all of them (an hour a function), with FLAMBEAU_SOAK=n every nth.
 func TestFloat32Accuracy(t *testing.T) {
-	stride := uint64(30011)
-	switch s := os.Getenv("FLAMBEAU_SOAK"); s {
-	case "":
-	case "1":
-		stride = 1
-	default:
-		stride = 101
+	stride := uint64(60013)
+	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || n == 0 {
+			t.Fatalf("FLAMBEAU_SOAK=%s: want 1, or a stride", s)
+		}
+		stride = n
 	}
 	forEachUnary(t, func(t *testing.T, name string, f *Func, s spec) {
 		var mu sync.Mutex

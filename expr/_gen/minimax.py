@@ -153,6 +153,31 @@ odd("sinh", m.sinh, mpf(1) / 6, mpf(1), 4, 8, "1")
 odd("asinh", m.asinh, mpf(-1) / 6, mpf(1), 9, 21, "1")
 odd("atanh", atanh, mpf(1) / 3, mpf("0.5"), 6, 14, "½")
 
+for prec, n, far in ((24, 10, "10.1"), (53, 26, "27.3")):
+    g = lambda t: (lambda x: (1 + 2 * x) * exp(x * x) * erfc(x))(2 * (1 + t) / (1 - t))
+    at = lambda x: (mpf(x) - 2) / (mpf(x) + 2)
+    c, e = fit(g, lambda t: 1 / g(t), at("0.4999"), at(far), n, prec)
+    emit("erfcCoef%d" % (32 if prec == 24 else 64), "(1+2x)·exp(x²)·erfc(x) in t = (x-2)/(x+2), ½ ≤ x ≤ %s" % far, c, e, U[prec])
+
+
+def inverse(w):  # erfinv(x)/x, w = -log(1-x²)
+    x = sqrt(-m.expm1(-w))
+    return small(lambda w: m.erfinv(x) / x, w, sqrt(pi) / 2)
+
+
+mp.prec = 250
+for prec, parts in ((24, ((11, None, 5, "2.5"), (10, sqrt(mpf(5)), 4.1, "3"))),
+                    (53, ((24, None, 6.25, "3.125"), (20, 2.5, 4, "3.25"), (19, 4, 6.1, "5")))):
+    for i, (n, lo, hi, mid) in enumerate(parts):
+        c0 = mpf(mid)
+        if lo is None:
+            f, a0, doc = (lambda t: inverse(t + c0)), mpf(0), "w-%s, w = -log(1-x²) ≤ %s" % (mid, hi)
+        else:
+            f, a0, doc = (lambda t: inverse((t + c0) ** 2)), mpf(lo), "√w-%s, √w ≤ %s" % (mid, hi)
+        c, e = fit(f, lambda t: 1 / f(t), a0 - c0, mpf(hi) - c0, n, prec)
+        emit("erfinvCoef%d%s" % (32 if prec == 24 else 64, "ABC"[i]), "erfinv(x)/x in t = %s" % doc, c, e, U[prec])
+mp.prec = 400
+
 
 def split(name, doc, value, parts=2):
     """value as an unevaluated sum of parts numbers of each precision."""
