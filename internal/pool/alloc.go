@@ -116,7 +116,7 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 		}
 	}
 	if p.marker != nil && b.size > 0 {
-		p.marker.BlockAllocated(b.addr, size, b.size, origin.Describe())
+		p.marker.BlockAllocated(b.Stream(), b.addr, size, b.size, origin.Describe())
 	}
 	return b
 }
@@ -211,7 +211,7 @@ func (p *Pool) releaseLocked(b *Block) {
 		return
 	}
 	if p.marker != nil {
-		p.marker.BlockFreed(b.addr, b.size)
+		p.marker.BlockFreed(b.Stream(), b.addr, b.size)
 	}
 	if n := b.next; n != nil && n.state == stateFree {
 		p.unindexLocked(n)

@@ -207,34 +207,42 @@ type markingDevice struct {
 	*fakeDevice
 	t     *testing.T
 	live  map[uintptr][2]uint64
+	on    map[uintptr]StreamID
 	label string
 }
 
-func (d *markingDevice) BlockAllocated(addr uintptr, requested, rounded uint64, label string) {
+func (d *markingDevice) BlockAllocated(s StreamID, addr uintptr, requested, rounded uint64, label string) {
 	for a, n := range d.live {
 		if overlap(a, n[1], addr, rounded) {
 			d.t.Errorf("[%#x+%d] is marked while [%#x+%d] is", addr, rounded, a, n[1])
 		}
 	}
 	d.live[addr] = [2]uint64{requested, rounded}
+	d.on[addr] = s
 	d.label = label
 }
 
-func (d *markingDevice) BlockFreed(addr uintptr, rounded uint64) {
+func (d *markingDevice) BlockFreed(s StreamID, addr uintptr, rounded uint64) {
 	if d.live[addr][1] != rounded {
 		d.t.Errorf("[%#x+%d] is unmarked, marked was %d", addr, rounded, d.live[addr])
+	}
+	if d.on[addr] != s {
+		d.t.Errorf("%#x is unmarked on stream %d, was marked on %d", addr, s, d.on[addr])
 	}
 	delete(d.live, addr)
 }
 
 func TestMarker(t *testing.T) {
-	d := &markingDevice{fakeDevice: newFake(0), t: t, live: map[uintptr][2]uint64{}}
+	d := &markingDevice{fakeDevice: newFake(0), t: t, live: map[uintptr][2]uint64{}, on: map[uintptr]StreamID{}}
 	p := New(d, tiny())
 	var blocks []*Block
 	for i := range 40 {
 		b := must(t, p, uint64(i*31), StreamID(i%2), Origin{Op: fmt.Sprint("op", i), DType: "float32", Dims: 1, Shape: [8]int{i}})
 		if i > 0 && d.live[b.Addr()] != [2]uint64{b.Size(), b.Rounded()} {
 			t.Fatalf("block %d of %d, %d is marked %v", i, b.Size(), b.Rounded(), d.live[b.Addr()])
+		}
+		if i > 0 && d.on[b.Addr()] != StreamID(i%2) {
+			t.Fatalf("block %d of stream %d is marked on %d", i, i%2, d.on[b.Addr()])
 		}
 		blocks = append(blocks, b)
 		if i%3 == 0 {

@@ -61,10 +61,11 @@ type Backing interface {
 }
 
 // Marker is optionally satisfied by a Backing that checks accesses (the emulator): it is told the bounds of every block, so
-// that out-of-bounds is exact and reused memory can be poisoned. The calls come in the order of the pool's decisions.
+// that out-of-bounds is exact and reused memory can be poisoned. The calls come in the order of the pool's decisions; the
+// stream is the one that owns the block, in whose order they take effect.
 type Marker interface {
-	BlockAllocated(addr uintptr, requested, rounded uint64, label string)
-	BlockFreed(addr uintptr, rounded uint64)
+	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
+	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
 }
 
 // Options configures a pool. The zero value is usable: PyTorch's sizes, no limit, no early collections.
