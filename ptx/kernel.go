@@ -17,7 +17,13 @@ type Kernel struct {
 
 // Build checks the kernel, runs the passes and prints it. It reports every
 // misuse since New as one *Error. A builder is built once.
-func (b *Builder) Build() (*Kernel, error) {
+func (b *Builder) Build() (*Kernel, error) { return b.build(true) }
+
+// BuildPlain is Build without the optimizing passes: the instructions in the
+// order in which they were asked for, to tell a wrong kernel from a wrong pass.
+func (b *Builder) BuildPlain() (*Kernel, error) { return b.build(false) }
+
+func (b *Builder) build(optimize bool) (*Kernel, error) {
 	if b.frozen {
 		b.fail("Build is called twice")
 	}
@@ -32,7 +38,9 @@ func (b *Builder) Build() (*Kernel, error) {
 	}
 	b.frozen = true
 	for _, p := range passes {
-		p.run(b)
+		if optimize || !p.optional {
+			p.run(b)
+		}
 	}
 	k := &Kernel{Name: b.name, Text: b.print(), Version: b.need.version, Target: b.need.target, Params: b.params,
 		StaticShared: b.shared, LocalBytes: b.local, MaxThreads: b.threads}

@@ -126,6 +126,18 @@ func (p Ptr) Address() Value {
 	return p.base.Add(Int(p.offset))
 }
 
+// SelectPtr returns the pointer yes where the predicate v holds and no elsewhere; both are of one space and element type.
+func (v Value) SelectPtr(yes, no Ptr) Ptr {
+	b := v.b
+	if yes.space != no.space || yes.elem != no.elem || yes.space == ParamSpace {
+		b.fail("selp: mixed pointers to %v %v and %v %v", yes.space, yes.elem, no.space, no.elem)
+		yes.base = b.poison(yes.base.t)
+		return yes
+	}
+	yes.base, yes.offset = v.Select(yes.Address(), no.Address()), 0
+	return yes
+}
+
 // Aligned reports, as a predicate, whether the address is a multiple of bytes,
 // a power of two.
 func (p Ptr) Aligned(bytes int) Value {

@@ -1,21 +1,23 @@
 package ptx
 
 // passes run in this order on every kernel. Each is a function of the whole
-// tree and leaves a correct kernel, so any of them may be taken out. Register
-// allocation, scheduling and branch conversion are the assembler's.
+// tree and leaves a correct kernel, so any of the optional ones may be taken
+// out. Register allocation, scheduling and branch conversion are the
+// assembler's.
 var passes = []struct {
-	name string
-	run  func(*Builder)
+	name     string
+	run      func(*Builder)
+	optional bool
 }{
-	{"fold integer constants and branches on them", foldConstants},
-	{"reduce the strength of multiplications and divisions", reduceStrength},
-	{"fold constant offsets into addresses", foldAddresses},
-	{"share common subexpressions along dominating regions", shareCommon},
-	{"remove dead code", removeDead},
-	{"hoist loop invariants", hoistInvariants},
-	{"coalesce variables with their snapshots", coalesceVariables},
-	{"give constants registers where an instruction needs one", materializeConstants},
-	{"number registers and labels", number},
+	{"fold integer constants and branches on them", foldConstants, true},
+	{"reduce the strength of multiplications and divisions", reduceStrength, true},
+	{"fold constant offsets into addresses", foldAddresses, true},
+	{"share common subexpressions along dominating regions", shareCommon, true},
+	{"remove dead code", removeDead, true},
+	{"hoist loop invariants", hoistInvariants, true},
+	{"coalesce variables with their snapshots", coalesceVariables, true},
+	{"give constants registers where an instruction needs one", materializeConstants, false},
+	{"number registers and labels", number, false},
 }
 
 // resolve replaces the operands of n by their roots.

@@ -75,6 +75,13 @@ func MatMul(out, a, b Operand) ([]Launch, error) {
 			}
 		}
 	}
+	if s, ok := tensorSpecFor(out, a, b); ok {
+		kern, err := kernelOf(s)
+		if err != nil {
+			return nil, err
+		}
+		return launchMatMul(kern, s.block, s.block, out, a, b)
+	}
 	s := gemmSpec{typ: out.Type, tile: chooseTile(out.Type, batch, m, n)}
 	s.a = chooseLoad(a, 1, 2)
 	s.b = chooseLoad(b, 2, 1)
@@ -84,12 +91,17 @@ func MatMul(out, a, b Operand) ([]Launch, error) {
 
 // planMatMul plans a product with the given kernel.
 func planMatMul(s gemmSpec, out, a, b Operand) ([]Launch, error) {
-	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	kern, err := kernelOf(s)
 	if err != nil {
 		return nil, err
 	}
-	tiles := ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn)
+	return launchMatMul(kern, s.tile.bm, s.tile.bn, out, a, b)
+}
+
+// launchMatMul packs the parameters, which all kernels for products share, for tiles of bm×bn.
+func launchMatMul(kern *Kernel, bm, bn int, out, a, b Operand) ([]Launch, error) {
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	tiles := ceilDiv(m, bm) * ceilDiv(n, bn)
 	var list []Launch
 	for first := 0; first < batch; first += 65535 {
 		count := min(batch-first, 65535)
@@ -164,6 +176,29 @@ type gemmOperand struct {
 	batch, stride1, stride2 ptx.Value
 }
 
+// declareGemmOperand declares a matrix and moves to the one of this block's batch.
+func declareGemmOperand(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
+	o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
+	o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
+	o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
+	return o
+}
+
+// tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along m, so that those that
+// run together share tiles of b.
+func tileOf(b *ptx.Builder, m, n ptx.Value, bm, bn int) (row, column ptx.Value) {
+	b.Comment("the tile of this block")
+	tilesM := m.Add(num(bm - 1)).Div(num(bm))
+	tilesN := n.Add(num(bn - 1)).Div(num(bn))
+	const group = 8
+	perGroup := tilesN.Mul(num(group))
+	id := b.BlockID(0)
+	first := id.Div(perGroup).Mul(num(group))
+	height := tilesM.Sub(first).Min(num(group))
+	in := id.Rem(perGroup)
+	return first.Add(in.Rem(height)).Mul(num(bm)), in.Div(height).Mul(num(bn))
+}
+
 // gemmBuilder holds the state while a kernel is written.
 type gemmBuilder struct {
 	*ptx.Builder
@@ -181,25 +216,8 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
 	g.threads = 32 * (t.bm / warpM) * (t.bn / warpN)
 	g.m, g.n, g.k = b.Param("m", ptx.U32), b.Param("n", ptx.U32), b.Param("k", ptx.U32)
-	operand := func(name string) gemmOperand {
-		o := gemmOperand{p: b.Pointer(name, storage(s.typ)), batch: b.Param(name+"b", ptx.S64)}
-		o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
-		o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
-		return o
-	}
-	c, a, w := operand("out"), operand("a"), operand("b")
-	// Blocks go in groups of 8 tiles along m, so that those that run together share tiles of b.
-	b.Comment("the tile of this block")
-	tilesM := g.m.Add(num(t.bm - 1)).Div(num(t.bm))
-	tilesN := g.n.Add(num(t.bn - 1)).Div(num(t.bn))
-	const group = 8
-	perGroup := tilesN.Mul(num(group))
-	id := b.BlockID(0)
-	first := id.Div(perGroup).Mul(num(group))
-	height := tilesM.Sub(first).Min(num(group))
-	in := id.Rem(perGroup)
-	tileM := first.Add(in.Rem(height)).Mul(num(t.bm))
-	tileN := in.Div(height).Mul(num(t.bn))
+	c, a, w := declareGemmOperand(b, "out", s.typ), declareGemmOperand(b, "a", s.typ), declareGemmOperand(b, "b", s.typ)
+	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn)
 
 	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
 	ldA, ldB := t.bm+4, t.bn+4

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -101,6 +102,43 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
+// Halves whose rows or columns are whole 16-byte pieces go to the tensor cores, in each storage order.
+func TestMatMulTensor(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
+		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
+			for _, d := range [][4]int{{1, 80, 80, 48}, {2, 8, 16, 72}, {1, 64, 64, 0}} {
+				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
+				what := fmt.Sprintf("tensor %v %v %v", typ, forms, d)
+				name, _, sectors := matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
+				if !strings.HasPrefix(name, "gemm_tensor") {
+					t.Errorf("%s uses %s", what, name)
+				}
+				if sectors != 1 && d[1] == 80 {
+					t.Errorf("%s: %.2f of the sectors that would do", what, sectors)
+				}
+				matmulCase(t, what+" transposed output", typ, matrixLayout("T", d[0], d[1], d[2]), a, b, 0)
+			}
+		}
+	}
+	matmulCase(t, "odd k", dtype.F16, dense(1, 16, 24), matrixLayout("T", 1, 16, 37), dense(1, 37, 24), 0)
+	// The large tile.
+	s := tensorSpec{typ: dtype.BF16, block: 128, ak: true, vectorOut: true}
+	m := newMachine(t)
+	c, x, y := m.tensor(s.typ, dense(1, 136, 144), 0), m.random(m.tensor(s.typ, dense(1, 136, 48), 0)), m.random(m.tensor(s.typ, dense(1, 48, 144), 0))
+	kern, err := kernelOf(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := launchMatMul(kern, s.block, s.block, c, x, y)
+	m.run(list, err)
+	sum, size, _ := naive(c, m.read(x), m.read(y))
+	for i, got := range m.read(c) {
+		if v := expr.Decode(s.typ, got); math.Abs(v-sum[i]) > 0x1p-8*math.Abs(sum[i])+50*0x1p-23*size[i] {
+			t.Fatalf("large: element %d is %v, want %v", i, v, sum[i])
+		}
+	}
+}
+
 func TestMatMulEdges(t *testing.T) {
 	for _, d := range [][4]int{{1, 1, 1, 1}, {1, 1, 33, 17}, {3, 65, 1, 16}, {0, 3, 4, 5}, {2, 0, 4, 5}, {2, 4, 0, 5}, {2, 4, 8, 0}, {1, 31, 32, 33}} {
 		matmulCase(t, fmt.Sprint(d), dtype.F32, dense(d[0], d[1], d[2]), dense(d[0], d[1], d[3]), dense(d[0], d[3], d[2]), 0)
@@ -151,7 +189,11 @@ func TestMatMulGolden(t *testing.T) {
 	list, err = MatMul(fake(dtype.F64, 1, 128, 128), fake(dtype.F64, 1, 128, 64), fake(dtype.F64, 1, 64, 128))
 	golden(t, "gemm_f64", list, err)
 	list, err = MatMul(fake(dtype.BF16, 1, 1024, 1024), fake(dtype.BF16, 1, 1024, 64), fake(dtype.BF16, 1, 64, 1024))
-	golden(t, "gemm_bf16_large", list, err)
+	golden(t, "gemm_bf16_tensor", list, err)
+	list, err = MatMul(fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 60), fake(dtype.F16, 1, 60, 64))
+	golden(t, "gemm_f16_tiles", list, err)
+	list, err = MatMul(fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 64))
+	golden(t, "gemm_f16_tensor", list, err)
 }
 
 func TestMatMulErrors(t *testing.T) {

@@ -1,0 +1,264 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// tensorSpec describes a matrix product of 16-bit floats on the tensor cores. Tiles come in 16-byte asynchronous copies,
+// in three stages, and are swizzled in shared memory so that neither copies nor ldmatrix meet bank conflicts.
+type tensorSpec struct {
+	typ       dtype.Type
+	block     int // rows and columns of a block's tile: four warps of half that in each direction
+	ak, bk    bool
+	vectorOut bool
+}
+
+const (
+	tensorK      = 32 // k of a stage
+	tensorStages = 3
+	tensorWarps  = 4
+)
+
+func (s tensorSpec) name() string {
+	side := func(k bool) string {
+		if k {
+			return "k"
+		}
+		return "o"
+	}
+	out := "s"
+	if s.vectorOut {
+		out = "v"
+	}
+	return fmt.Sprintf("gemm_tensor_%v_%dx%d_%s%s_%s", s.typ, s.block, s.block, side(s.ak), side(s.bk), out)
+}
+
+// tensorSpecFor returns the specification for a product of these operands; false if they are not 16-bit floats whose rows
+// or columns can be copied in 16-byte pieces.
+func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
+	s := tensorSpec{typ: out.Type}
+	if !out.Type.IsHalf() {
+		return s, false
+	}
+	eights := func(o Operand, d, e int) bool {
+		return o.Strides.At(d) == 1 && o.Shape.At(d)%8 == 0 && o.Strides.At(e)%8 == 0 && o.Strides.At(0)%8 == 0 && o.start()%16 == 0
+	}
+	s.ak, s.bk = eights(a, 2, 1), eights(b, 1, 2)
+	if !s.ak && !eights(a, 1, 2) || !s.bk && !eights(b, 2, 1) {
+		return s, false
+	}
+	s.vectorOut = eights(out, 2, 1)
+	s.block = 64
+	if out.Shape.At(0)*ceilDiv(out.Shape.At(1), 128)*ceilDiv(out.Shape.At(2), 128) >= 64 {
+		s.block = 128
+	}
+	return s, true
+}
+
+// tensorBuilder holds the state while a kernel is written.
+type tensorBuilder struct {
+	*ptx.Builder
+	s       tensorSpec
+	m, n, k ptx.Value
+	shared  ptx.Ptr
+	stage   int // bytes of a stage
+	lane    ptx.Value
+}
+
+// build writes the kernel. The parameters are those of the other products.
+func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
+	g.m, g.n, g.k = b.Param("m", ptx.U32), b.Param("n", ptx.U32), b.Param("k", ptx.U32)
+	c, x, y := declareGemmOperand(b, "out", s.typ), declareGemmOperand(b, "a", s.typ), declareGemmOperand(b, "b", s.typ)
+	tileM, tileN := tileOf(b, g.m, g.n, s.block, s.block)
+	half := s.block * tensorK * 2 // bytes of an operand's tile
+	g.stage = 2 * half
+	g.shared = b.Shared("tiles", ptx.U8, max(tensorStages*g.stage, s.block*(s.block+8)*2))
+
+	loadA := g.copier(s.ak, x.p, tileM, g.m, x.stride1, x.stride2, 0)
+	loadB := g.copier(s.bk, y.p, tileN, g.n, y.stride2, y.stride1, half)
+	warp := b.WarpID()
+	w := s.block / 2
+	warpM, warpN := warp.Shr(num(1)).Mul(num(w)), warp.And(num(1)).Mul(num(w))
+	readA := g.reader(s.ak, warpM, 0, false)
+	readB := g.reader(s.bk, warpN, half, true)
+
+	acc := make([][][]*ptx.Var, w/16)
+	for i := range acc {
+		acc[i] = make([][]*ptx.Var, w/8)
+		for j := range acc[i] {
+			for range 4 {
+				acc[i][j] = append(acc[i][j], b.Var(b.F32(0)))
+			}
+		}
+	}
+	b.Comment("fill all stages but one")
+	for i := range tensorStages - 1 {
+		at := b.U32(uint32(i * g.stage))
+		loadA(b.U32(uint32(i*tensorK)), at)
+		loadB(b.U32(uint32(i*tensorK)), at)
+		b.CommitGroup()
+	}
+	next := func(v ptx.Value) ptx.Value {
+		n := v.Add(num(g.stage))
+		return n.Eq(num(tensorStages*g.stage)).Select(b.U32(0), n)
+	}
+	read, write := b.Var(b.U32(0)), b.Var(b.U32(uint32((tensorStages-1)*g.stage)))
+	b.For(b.U32(0), g.k, num(tensorK), func(k ptx.Value, _ ptx.Loop) {
+		b.Comment("this stage has arrived, and everyone is done with the one that is filled next")
+		b.WaitGroup(tensorStages - 2)
+		b.Barrier()
+		ahead := k.Add(num((tensorStages - 1) * tensorK))
+		loadA(ahead, write.Get())
+		loadB(ahead, write.Get())
+		b.CommitGroup()
+		for step := range tensorK / 16 {
+			fx, fy := make([][]ptx.Value, w/16), make([][]ptx.Value, 0, w/8)
+			for i := range fx {
+				fx[i] = readA(read.Get(), step, i)
+			}
+			for j := range w / 16 {
+				f := readB(read.Get(), step, j)
+				fy = append(fy, f[:2], f[2:])
+			}
+			for i := range acc {
+				for j, v := range acc[i] {
+					r := b.MMA(storage(s.typ), fx[i], fy[j], []ptx.Value{v[0].Get(), v[1].Get(), v[2].Get(), v[3].Get()})
+					for e := range v {
+						v[e].Set(r[e])
+					}
+				}
+			}
+		}
+		read.Set(next(read.Get()))
+		write.Set(next(write.Get()))
+	})
+	b.WaitGroup(0)
+	b.Barrier()
+	g.writeOut(c, tileM, tileN, warpM, warpN, acc)
+	return [3]int{32 * tensorWarps, 1, 1}
+}
+
+// swizzle returns the byte at which 16-byte piece number c of a row lies. Along k a row is 64 bytes and two rows share
+// the 128 bytes of all banks; otherwise a row is a multiple of 128 bytes.
+func (g *tensorBuilder) swizzle(alongK bool, row, c ptx.Value) ptx.Value {
+	if alongK {
+		return row.Mul(num(tensorK * 2)).Add(c.Xor(row.Shr(num(1)).And(num(3))).Shl(num(4)))
+	}
+	return row.Mul(num(g.s.block * 2)).Add(c.Xor(row.And(num(7))).Shl(num(4)))
+}
+
+// copier returns a function that starts the copies of an operand's tile at k into the stage at a byte offset. What lies
+// outside of the matrix is filled with zeros.
+func (g *tensorBuilder) copier(alongK bool, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, base int) func(k, stage ptx.Value) {
+	b := g.Builder
+	threads := 32 * tensorWarps
+	perRow := g.s.block / 8
+	if alongK {
+		perRow = tensorK / 8
+	}
+	thread := b.ThreadID(0)
+	row, piece := thread.Div(num(perRow)), thread.Rem(num(perRow))
+	rows := threads / perRow // rows that all threads copy at once: a multiple of 8, so that the swizzle repeats
+	to := g.shared.At(num(base)).At(g.swizzle(alongK, row, piece))
+	n := g.s.block * tensorK / 8 / threads
+	rowBytes := g.s.block * 2
+	if alongK {
+		rowBytes = tensorK * 2
+	}
+	from := make([]ptx.Ptr, n)
+	outside := make([]ptx.Value, n)
+	inK := make([]ptx.Value, n) // k within the tile
+	for i := range from {
+		outer, k := piece.Mul(num(8)), row.Add(num(i*rows))
+		if alongK {
+			outer, k = row.Add(num(i*rows)), piece.Mul(num(8))
+		}
+		at := first.Add(outer)
+		inK[i] = k
+		outside[i] = at.Ge(count)
+		// The unit stride needs no multiplication.
+		if alongK {
+			from[i] = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(k)
+		} else {
+			from[i] = p.At(at).At(k.Bitcast(ptx.S32).MulWide(kStride))
+		}
+	}
+	return func(k, stage ptx.Value) {
+		advance := k.Bitcast(ptx.S32).MulWide(kStride)
+		for i := range from {
+			none := outside[i].Or(k.Add(inK[i]).Ge(g.k))
+			source := none.SelectPtr(p, from[i].At(advance)) // an address that exists, of which nothing is read
+			to.At(num(i*rows*rowBytes)).At(stage).CopyAsyncPartial(source, 16, none.Select(b.U32(0), num(16)))
+		}
+	}
+}
+
+// reader returns a function that loads the fragments of 16 outer elements by 16 k, number i along the outer dimension
+// from first on, of step number step along k in the stage at a byte offset. For a the four registers are the matrices
+// (outer, k) = (0,0), (8,0), (0,8), (8,8); for b (second) they are (0,0), (0,8), (8,0), (8,8).
+func (g *tensorBuilder) reader(alongK bool, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
+	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4)) // bits of the matrix that this lane addresses
+	outerBit, kBit := low, high
+	if second {
+		outerBit, kBit = high, low
+	}
+	r := g.lane.And(num(7))
+	return func(stage ptx.Value, step, i int) []ptx.Value {
+		p := g.shared.At(num(base))
+		if alongK {
+			outer := first.Add(outerBit.Mad(num(8), r))
+			at := g.swizzle(true, outer, kBit.Or(num(2*step)))
+			return p.At(at).At(stage).At(num(i*16*tensorK*2)).LoadMatrix(4, false)
+		}
+		k := kBit.Mad(num(8), r)
+		at := g.swizzle(false, k, first.Shr(num(3)).Or(outerBit).Or(num(2*i)))
+		return p.At(at).At(stage).At(num(step*16*g.s.block*2)).LoadMatrix(4, true)
+	}
+}
+
+// writeOut rounds the results and stores them through shared memory, so that they leave in 16-byte pieces.
+func (g *tensorBuilder) writeOut(c gemmOperand, tileM, tileN, warpM, warpN ptx.Value, acc [][][]*ptx.Var) {
+	b, s := g.Builder, g.s
+	b.Comment("the results go through shared memory")
+	pitch := s.block + 8 // in elements; the padding keeps the stores free of conflicts
+	t := storage(s.typ)
+	row, col := g.lane.Shr(num(2)), g.lane.And(num(3)).Shl(num(1))
+	to := g.shared.As(ptx.U8).AtByte(warpM.Add(row).Mul(num(pitch)).Add(warpN.Add(col)).Shl(num(1)))
+	for i := range acc {
+		for j, v := range acc[i] {
+			p := to.AtByte(num((i*16*pitch + j*8) * 2)).As(ptx.B32)
+			p.Store(b.Pack2(t, v[0].Get(), v[1].Get()))
+			p.AtByte(num(8 * pitch * 2)).Store(b.Pack2(t, v[2].Get(), v[3].Get()))
+		}
+	}
+	b.Barrier()
+	threads := 32 * tensorWarps
+	thread := b.ThreadID(0)
+	if !s.vectorOut {
+		b.For(thread, b.U32(uint32(s.block*s.block)), num(threads), func(e ptx.Value, _ ptx.Loop) {
+			r, k := e.Div(num(s.block)), e.Rem(num(s.block))
+			at, col := tileM.Add(r), tileN.Add(k)
+			b.If(at.Lt(g.m).And(col.Lt(g.n)), func() {
+				p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
+				p.Store(g.shared.As(t).At(r.Mul(num(pitch)).Add(k)).Load())
+			})
+		})
+		return
+	}
+	per := s.block / 8
+	piece := thread.Rem(num(per)).Mul(num(8))
+	for i := range s.block * per / threads {
+		r := thread.Div(num(per)).Add(num(i * threads / per))
+		from := g.shared.AtByte(r.Mul(num(pitch)).Add(piece).Shl(num(1)))
+		at, k := tileM.Add(r), tileN.Add(piece)
+		b.If(at.Lt(g.m).And(k.Lt(g.n)), func() {
+			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
+			line.At(k).As(ptx.B32).StoreVec(from.As(ptx.B32).LoadVec(4)...)
+		})
+	}
+}
