@@ -1,0 +1,121 @@
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// Upload copies src to dst from byte offset off on, in the order of s. src may be reused when it returns.
+func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
+	const op = "upload"
+	st, err := d.stream(op, s)
+	if err != nil {
+		return err
+	}
+	addr, err := d.bytes(op, "dst", dst, off, len(src))
+	if err != nil || len(src) == 0 {
+		return err
+	}
+	return d.send(st, uint64(addr), src)
+}
+
+// send copies b to an address of the device, in the order of the stream.
+func (d *Device) send(s *stream, to uint64, b []byte) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.count.up.Add(1)
+	err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle)
+	runtime.KeepAlive(b)
+	return d.fault("", err)
+}
+
+// Download waits for the work on s, copies from byte offset off of src to dst, and reports a fault or an index error of
+// that work.
+func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
+	const op = "download"
+	st, err := d.stream(op, s)
+	if err != nil {
+		return err
+	}
+	addr, err := d.bytes(op, "src", src, off, len(dst))
+	if err != nil {
+		return err
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return st.await(func() error {
+		if len(dst) == 0 {
+			return d.api.StreamSynchronize(st.handle)
+		}
+		d.count.down.Add(1)
+		// Pageable memory has been written when the call returns.
+		err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(addr), uint64(len(dst)), st.handle)
+		runtime.KeepAlive(dst)
+		return err
+	})
+}
+
+// CopyFrom copies size bytes in the order of s, a stream of this device, from a buffer of this or of another GPU of the same
+// driver. Ranges of one buffer may overlap. What else uses a buffer of another device is for the caller to order by events.
+func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
+	const op = "copy"
+	st, err := d.stream(op, s)
+	if err != nil {
+		return err
+	}
+	to, err := d.bytes(op, "dst", dst, dstOff, size)
+	if err != nil {
+		return err
+	}
+	from := d
+	if b, ok := src.(*buffer); ok && b != nil {
+		if from = b.dev; from.p != d.p {
+			return &ViewError{op, "src", fmt.Sprintf("a buffer of %s of another driver", from.name)}
+		}
+	}
+	at, err := from.bytes(op, "src", src, srcOff, size)
+	if err != nil || size == 0 || to == at {
+		return err
+	}
+	n := uint64(size)
+	if from != d {
+		if err := d.enter(); err != nil {
+			return err
+		}
+		defer d.leave()
+		d.count.within.Add(1)
+		return d.fault("", d.api.MemcpyPeerAsync(cu.DevicePtr(to), d.ctx, cu.DevicePtr(at), from.ctx, n, st.handle))
+	}
+	if to < at+uintptr(size) && at < to+uintptr(size) {
+		// The driver does not say what it does with ranges that overlap: by way of memory of our own.
+		t := &scratch{d: d, s: st, op: op}
+		defer t.free()
+		between, err := t.alloc(size)
+		if err != nil {
+			return err
+		}
+		if err := d.move(st, between, uint64(at), n); err != nil {
+			return err
+		}
+		at = uintptr(between)
+	}
+	return d.move(st, uint64(to), uint64(at), n)
+}
+
+// move copies between ranges of this device that do not overlap.
+func (d *Device) move(s *stream, to, from, n uint64) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.count.within.Add(1)
+	return d.fault("", d.api.MemcpyDtoDAsync(cu.DevicePtr(to), cu.DevicePtr(from), n, s.handle))
+}

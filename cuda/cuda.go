@@ -1,0 +1,106 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+type driver struct{}
+
+// Count returns the number of GPUs that the driver shows.
+func (driver) Count() (int, error) {
+	p, u := current()
+	if u != nil {
+		return 0, u
+	}
+	return p.count, nil
+}
+
+// Open returns device i.
+func (driver) Open(i int) (device.Device, error) {
+	d, err := Open(i)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func init() { device.Register("cuda", driver{}) }
+
+// IsAvailable reports whether there is a GPU that can be used (see [Unavailable] for why not). It opens none.
+func IsAvailable() bool { return Unavailable() == nil }
+
+// DeviceCount returns the number of GPUs that the driver shows, 0 where there is no driver. Not all need be new enough.
+func DeviceCount() int {
+	n, _ := driver{}.Count()
+	return n
+}
+
+// Open returns GPU i, the same value each time. The first call makes its context, which takes some 200 ms. The error is a
+// *[device.UnavailableError].
+func Open(i int) (*Device, error) {
+	p, u := current()
+	if u != nil {
+		e := *u
+		e.Name = deviceName(i)
+		return nil, &e
+	}
+	return p.open(i)
+}
+
+// Unavailable returns nil where [IsAvailable] is true, and otherwise a *[device.UnavailableError] that says why not.
+func Unavailable() error {
+	p, u := current()
+	if u != nil {
+		return u
+	}
+	return p.unusable()
+}
+
+// unusable returns nil if some device is new enough.
+func (p *platform) unusable() error {
+	last := &device.UnavailableError{Name: "cuda", Reason: "the driver shows no GPU", Help: "check nvidia-smi and CUDA_VISIBLE_DEVICES"}
+	for i := range p.count {
+		c, err := p.capability(i)
+		switch {
+		case err != nil:
+			last.Reason, last.Help, last.Err = err.Error(), "", err
+		case c[0] > least[0] || c[0] == least[0] && c[1] >= least[1]:
+			return nil
+		default:
+			last.Reason = fmt.Sprintf("%s has compute capability %d.%d, %d.%d or more is needed", deviceName(i), c[0], c[1], least[0], least[1])
+			last.Help = "use a GPU of the Ampere generation or newer, or the CPU"
+		}
+	}
+	return last
+}
+
+// Emulate returns fresh emulated GPUs, independent of FLAMBEAU_CUDA and of each other's calls, for tests of code that runs
+// on GPUs. The specification is that of the variable: "emulate" for one device, "emulate:2,mem=64MiB,sm=80" for two. A seed
+// other than 0 runs streams in an adversarial order. The error is a *[device.UnavailableError] that names what is wrong.
+//
+// The devices are named cuda:0, cuda:1, … but are not what device.Open gives.
+func Emulate(spec string) ([]*Device, error) {
+	api, err := newEmulator(spec)
+	if err == nil {
+		var p *platform
+		if p, err = newPlatform(api); err == nil {
+			return p.all()
+		}
+	}
+	e := explain(err)
+	return nil, e
+}
+
+func (p *platform) all() ([]*Device, error) {
+	list := make([]*Device, p.count)
+	for i := range list {
+		d, err := p.open(i)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = d
+	}
+	return list, nil
+}

@@ -1,0 +1,148 @@
+package cuda
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+// Device is a GPU. Use [Open], device.Open or [Emulate].
+type Device struct {
+	p    *platform
+	api  cu.API
+	name string
+	h    cu.Device
+	ctx  cu.Context
+	info device.Info
+	sm   int // compute capability times ten
+	ptx  int // newest PTX version that the driver takes, times ten
+
+	main    *stream
+	streams streamPool
+	events  eventPool
+	pool    *pool.Pool
+	index   indexFaults
+	dead    atomic.Pointer[device.Fault] // what ended the device
+	kernels sync.Map                     // *kernels.Kernel to *loaded
+	count   counters
+}
+
+var _ device.Device = (*Device)(nil)
+
+// newDevice opens device i: its primary context, which other libraries of the process share, its stream and its pool.
+func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
+	d := &Device{p: p, api: p.api, name: deviceName(i), sm: 10*capability[0] + capability[1]}
+	var err error
+	if d.h, err = p.api.DeviceGet(i); err != nil {
+		return nil, err
+	}
+	product, err := p.api.DeviceName(d.h)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := p.api.DeviceTotalMem(d.h)
+	if err != nil {
+		return nil, err
+	}
+	cores, err := p.api.DeviceAttribute(d.h, cu.AttrMultiprocessorCount)
+	if err != nil {
+		return nil, err
+	}
+	d.ptx = newestPTX(p.version)
+	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Capability: capability, Memory: int(memory), Cores: cores,
+		Driver: p.version.String(), PTX: fmt.Sprintf("%d.%d", d.ptx/10, d.ptx%10)}
+
+	// A waiting thread sleeps: Go has better uses for the core. Where another library made the context first, its choice stays.
+	_ = p.api.PrimaryCtxSetFlags(d.h, cu.CtxSchedBlockingSync)
+	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
+		return nil, err
+	}
+	if err = d.start(); err != nil {
+		_ = p.api.PrimaryCtxRelease(d.h) // the first error is the one to tell
+		return nil, err
+	}
+	return d, nil
+}
+
+// start makes what lives in the context.
+func (d *Device) start() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	var err error
+	if d.streams.least, d.streams.urgent, err = d.api.CtxStreamPriorityRange(); err != nil {
+		return err
+	}
+	if err = d.index.init(d.api); err != nil {
+		return err
+	}
+	if d.main, err = d.newStream(0); err != nil {
+		return err
+	}
+	d.pool = d.newPool()
+	return nil
+}
+
+// newestPTX returns the newest PTX version, times ten, that a driver of that CUDA version compiles: table "PTX Release
+// History" of NVIDIA's PTX ISA. A later driver takes at least what the last one known here takes.
+func newestPTX(v cu.Version) int {
+	major, minor := int(v)/1000, int(v)%1000/10
+	switch {
+	case major < 11 || major == 11 && minor < 4:
+		return 70
+	case major == 11:
+		return 70 + min(minor, 8)
+	case major == 12 && minor <= 5:
+		return 80 + minor
+	case major == 12 && minor == 6:
+		return 85
+	case major == 12:
+		return 79 + min(minor, 9)
+	case major == 13:
+		return 90 + min(minor, 1)
+	}
+	return 91
+}
+
+// Name returns "cuda:0" for the first device.
+func (d *Device) Name() string { return d.name }
+
+// Info describes the GPU.
+func (d *Device) Info() device.Info { return d.info }
+
+// Synchronize waits for all streams, and reports a fault or an index error of their work.
+func (d *Device) Synchronize() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.api.CtxSynchronize(); err != nil {
+		return d.fault("", err)
+	}
+	if e := d.index.take(^uint64(0)); e != nil {
+		return e
+	}
+	return nil
+}
+
+// counters count what was asked of the driver.
+type counters struct{ launches, up, down, within atomic.Uint64 }
+
+// Counters says how often a device was asked to do something since it was opened.
+type Counters struct {
+	Launches  uint64 // of kernels
+	Uploads   uint64 // copies from the host
+	Downloads uint64 // copies to the host, each of which waits for its stream
+	Copies    uint64 // on the device and between devices
+}
+
+// Counters returns the counts, for tests that hold an operation to its number of launches and copies.
+func (d *Device) Counters() Counters {
+	c := &d.count
+	return Counters{c.launches.Load(), c.up.Load(), c.down.Load(), c.within.Load()}
+}

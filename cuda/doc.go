@@ -1,0 +1,39 @@
+// Package cuda is the driver of NVIDIA GPUs: it runs the primitives of package device on them, with nothing installed but
+// NVIDIA's driver, and on emulated GPUs where there is none.
+//
+// Import it for its side effect, and ask device.Open for "cuda:0" or call [Open]:
+//
+//	import _ "github.com/flambeau-go/flambeau/cuda"
+//
+// The contract:
+//
+//   - It registers itself as kind "cuda". That there is no driver or no GPU is a state and not a failure: [IsAvailable] is
+//     false, and [Unavailable], [Open] and the registry say why and what to do by a *[device.UnavailableError]. Nothing is
+//     loaded before first use. GPUs need compute capability 8.0 (Ampere) or more; older ones are counted but not opened.
+//   - Work is queued on streams of the driver that do not wait for its legacy stream. A method returns when its work is
+//     queued. Order between streams, also of different GPUs, is by events alone. A nil stream is the default stream.
+//   - Download, Synchronize and the waits of streams and events report what went wrong in the work that they wait for: an
+//     index outside its axis as a *[device.IndexError], once, after which the GPU goes on as before; a kernel that failed as
+//     a *[device.Fault]. A fault that is Sticky has cost the process its context: every later call returns the same fault
+//     at once.
+//   - Views are checked before anything is queued: a *[ViewError] names operation and operand.
+//   - Memory comes from a caching pool with an arena for each stream: Free and Alloc on one stream cost no call of the
+//     driver, and a buffer that other streams read ([device.Buffer] Use) is reused when they are done. At the limit, what
+//     the garbage collector holds is collected, cached memory is returned, and only then is the error
+//     [device.ErrOutOfMemory], with a list of who holds the memory.
+//   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
+//   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on return.
+//
+// # Environment
+//
+//	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU. emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1]:
+//	                      emulated ones. Read at first use.
+//	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
+//	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded.
+//
+// Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin.
+//
+// An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault names kernel, line and
+// thread. It says nothing about speed. In mode=meta addresses are given out without memory and kernels are counted, not run:
+// it answers whether a model fits, and reading a value is an error.
+package cuda

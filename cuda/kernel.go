@@ -1,0 +1,154 @@
+package cuda
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+// loaded is a kernel in a device's context. A failure is not kept: memory for its code may be there the next time.
+type loaded struct {
+	mu   sync.Mutex
+	done bool
+	fn   cu.Function
+}
+
+// plainShared is the dynamic shared memory, in bytes, that a kernel gets without asking for more.
+const plainShared = 48 << 10
+
+// function returns the kernel's function on this device, loaded at first use. The device's context is current.
+func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
+	v, ok := d.kernels.Load(k)
+	if !ok {
+		v, _ = d.kernels.LoadOrStore(k, new(loaded))
+	}
+	l := v.(*loaded)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done {
+		return l.fn, nil
+	}
+	fn, err := d.load(k)
+	if err != nil {
+		return 0, err
+	}
+	l.fn, l.done = fn, true
+	return fn, nil
+}
+
+func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
+	if d.p.print != nil {
+		if _, again := d.p.printed.LoadOrStore(k, true); !again {
+			fmt.Fprintf(d.p.print, "// %s, %v threads, %d bytes of dynamic shared memory\n%s\n", k.Name, k.Block, k.DynShared, k.PTX)
+		}
+	}
+	if k.Target > d.sm || k.Version > d.ptx {
+		return 0, d.fault(k.Name, fmt.Errorf("it needs compute capability %.1f and PTX %.1f, the device has %.1f and its driver takes %.1f",
+			float64(k.Target)/10, float64(k.Version)/10, float64(d.sm)/10, float64(d.ptx)/10))
+	}
+	m, err := d.module(k)
+	if err != nil {
+		return 0, d.fault(k.Name, err)
+	}
+	fn, err := d.api.ModuleGetFunction(m, k.Entry)
+	if err == nil && k.DynShared > plainShared {
+		err = d.api.FuncSetAttribute(fn, cu.FuncMaxDynamicShared, k.DynShared)
+	}
+	if err != nil {
+		_ = d.api.ModuleUnload(m) // the first error is the one to tell
+		return 0, d.fault(k.Name, err)
+	}
+	return fn, nil
+}
+
+// module loads a kernel's code: from the cache on disk where there is one, else compiled from its PTX.
+func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
+	if c := d.p.cubins; c != nil {
+		compile := func() ([]byte, error) { return d.api.LinkPTX(k.Name, []byte(k.PTX), cu.JITOptions{}) }
+		if image, err := c.get(k.PTX, d.sm, d.p.version, compile); err == nil {
+			if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
+				return m, nil
+			}
+		}
+		// What the driver does not take, it compiles anew below, and says what is wrong if the text is at fault.
+	}
+	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
+}
+
+// launch puts planned launches into the stream's queue.
+func (d *Device) launch(s *stream, list []kernels.Launch) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	for i := range list {
+		l := &list[i]
+		k := l.Kernel
+		fn, err := d.function(k)
+		if err != nil {
+			return err
+		}
+		grid, block := cu.Dim3{X: l.Grid[0], Y: l.Grid[1], Z: l.Grid[2]}, cu.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}
+		if err := d.api.LaunchKernel(fn, grid, block, uint32(k.DynShared), s.handle, l.Params); err != nil {
+			return d.fault(k.Name, err)
+		}
+		d.count.launches.Add(1)
+		if d.p.sync {
+			if err := d.api.StreamSynchronize(s.handle); err != nil {
+				return d.fault(k.Name, err)
+			}
+		}
+	}
+	if d.p.sync {
+		if e := d.index.take(s.own()); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// scratch is the temporary memory of one operation.
+type scratch struct {
+	d      *Device
+	s      *stream
+	op     string
+	blocks []*pool.Block
+	gens   []uint64
+}
+
+// alloc returns the address of memory for work on the stream.
+func (t *scratch) alloc(bytes int) (uint64, error) {
+	b, err := t.d.pool.Alloc(uint64(bytes), pool.StreamID(t.s.handle), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
+	if err != nil {
+		return 0, err
+	}
+	t.blocks, t.gens = append(t.blocks, b), append(t.gens, b.Generation())
+	return uint64(b.Addr()), nil
+}
+
+// free gives the memory back: to the same stream, whose order keeps it until the launches have run.
+func (t *scratch) free() {
+	for i, b := range t.blocks {
+		t.d.pool.Free(b, t.gens[i])
+	}
+}
+
+// operand is a view as the kernels take it.
+func operand(v *device.View) kernels.Operand {
+	return kernels.Operand{Addr: uint64(v.Buf.Addr()), Type: v.Type, Layout: v.Layout}
+}
+
+func operands(list []device.View) []kernels.Operand {
+	o := make([]kernels.Operand, len(list))
+	for i := range list {
+		o[i] = operand(&list[i])
+	}
+	return o
+}

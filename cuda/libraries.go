@@ -1,0 +1,176 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Library is an optional library of NVIDIA's: each makes a path faster that works without it.
+type Library struct {
+	Name     string   `json:"name"`
+	Found    bool     `json:"found"`
+	Path     string   `json:"path,omitempty"`
+	Searched []string `json:"searched"` // directories and patterns of directories, in order; up to where it was found
+	Purpose  string   `json:"purpose"`
+}
+
+// Looked says shortly where the library was looked for.
+func (l Library) Looked() string {
+	const most = 3
+	if len(l.Searched) == 0 {
+		return "nowhere: it does not exist for this platform"
+	}
+	s := strings.Join(l.Searched[:min(most, len(l.Searched))], ", ")
+	if more := len(l.Searched) - most; more > 0 {
+		s += fmt.Sprintf(" and %d more places", more)
+	}
+	return s
+}
+
+// optional describes what [Libraries] looks for.
+type optional struct {
+	name, purpose string
+	linux         string // pattern of the file
+	windows       string // the same, "" where there is none
+	pip           string // directory of the Python package below site-packages/nvidia, "" where there is none
+}
+
+var optionals = []optional{
+	{"cublasLt", "matrix products", "libcublasLt.so.[0-9]*", "cublasLt64_*.dll", "cublas"},
+	{"cudnn", "convolutions and attention", "libcudnn.so.[0-9]*", "cudnn64_*.dll", "cudnn"},
+	{"nccl", "collectives between GPUs", "libnccl.so.[0-9]*", "", "nccl"},
+	{"nvml", "temperature, power and use of GPUs", "libnvidia-ml.so.1", "nvml.dll", ""},
+}
+
+// Libraries looks for cublasLt, cudnn, nccl and nvml: in LD_LIBRARY_PATH (PATH on windows), the toolkit (CUDA_HOME,
+// CUDA_PATH, /usr/local/cuda), the system's directories and the layout of pip (site-packages/nvidia/*/lib). It reads
+// directories and loads nothing.
+func Libraries() []Library {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "" // then its places are left out
+	}
+	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
+}
+
+// finder is the machine that libraries are looked for on.
+type finder struct {
+	goos, home string
+	env        func(string) string
+	root       string // put before absolute directories of the system, for tests
+}
+
+func (f finder) all() []Library {
+	list := make([]Library, len(optionals))
+	for i, o := range optionals {
+		list[i] = f.find(o)
+	}
+	return list
+}
+
+func (f finder) find(o optional) Library {
+	l := Library{Name: o.name, Purpose: o.purpose, Searched: []string{}}
+	pattern := o.linux
+	if f.goos == "windows" {
+		pattern = o.windows
+	}
+	if pattern == "" || f.goos != "linux" && f.goos != "windows" {
+		return l
+	}
+	for _, dir := range f.places(o) {
+		if slices.Contains(l.Searched, dir) {
+			continue
+		}
+		l.Searched = append(l.Searched, dir)
+		// The only error is that of a bad pattern, as from a directory named "[": nothing is found there.
+		files, _ := filepath.Glob(filepath.Join(dir, pattern))
+		if len(files) > 0 {
+			l.Found, l.Path = true, newest(files)
+			return l
+		}
+	}
+	return l
+}
+
+// newest prefers the shortest name, libx.so.9 to the libx.so.9.1.2 that it points to, and of these the highest version.
+func newest(files []string) string {
+	return slices.MaxFunc(files, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+// places lists directories, some as patterns, in the order in which they are looked through.
+func (f finder) places(o optional) []string {
+	var dirs []string
+	add := func(d ...string) { dirs = append(dirs, d...) }
+	system := func(d ...string) {
+		for _, s := range d {
+			add(f.root + s)
+		}
+	}
+	listed := func(variable, separator string) {
+		for _, d := range strings.Split(f.env(variable), separator) {
+			if d != "" {
+				add(d)
+			}
+		}
+	}
+	if f.goos == "windows" {
+		listed("PATH", ";")
+		for _, v := range []string{"CUDA_PATH", "CUDA_HOME"} {
+			if h := f.env(v); h != "" {
+				add(filepath.Join(h, "bin"), filepath.Join(h, "bin", "x64"))
+			}
+		}
+		if s := f.env("SystemRoot"); s != "" {
+			add(filepath.Join(s, "System32"))
+		}
+		for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
+			if h := f.env(v); h != "" && o.pip != "" {
+				add(filepath.Join(h, "Lib", "site-packages", "nvidia", o.pip, "bin"))
+			}
+		}
+		if a := f.env("LOCALAPPDATA"); a != "" && o.pip != "" {
+			add(filepath.Join(a, "Programs", "Python", "Python3*", "Lib", "site-packages", "nvidia", o.pip, "bin"))
+		}
+		return dirs
+	}
+	listed("LD_LIBRARY_PATH", ":")
+	for _, v := range []string{"CUDA_HOME", "CUDA_PATH"} {
+		if h := f.env(v); h != "" {
+			add(filepath.Join(h, "lib64"), filepath.Join(h, "lib"))
+		}
+	}
+	system("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib", "/usr/local/lib",
+		"/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/nvidia/lib64", "/opt/cuda/lib64", "/run/opengl-driver/lib")
+	if h := f.env("CONDA_PREFIX"); h != "" {
+		add(filepath.Join(h, "lib"))
+	}
+	if o.pip == "" {
+		return dirs
+	}
+	pip := func(base string) {
+		for _, packages := range []string{"site-packages", "dist-packages"} {
+			add(filepath.Join(base, packages, "nvidia", o.pip, "lib"), filepath.Join(base, packages, "nvidia", "cu1[0-9]", "lib"))
+		}
+	}
+	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
+		if h := f.env(v); h != "" {
+			pip(filepath.Join(h, "lib", "python3*"))
+		}
+	}
+	if f.home != "" {
+		pip(filepath.Join(f.home, ".local", "lib", "python3*"))
+	}
+	for _, base := range []string{"/usr/local/lib/python3*", "/usr/lib/python3*"} {
+		pip(f.root + base)
+	}
+	return dirs
+}

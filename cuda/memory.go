@@ -1,0 +1,233 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+// backing gives the device's pool its segments and events. Its streams are the driver's handles.
+type backing struct{ d *Device }
+
+// checkedBacking also tells the emulator where blocks begin and end.
+type checkedBacking struct {
+	backing
+	c cu.Checker
+}
+
+var (
+	_ pool.Backing = backing{}
+	_ pool.Marker  = checkedBacking{}
+)
+
+func (b backing) Alloc(size uint64) (uintptr, error) {
+	d := b.d
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	p, err := d.api.MemAlloc(size)
+	if err == nil {
+		return uintptr(p), nil
+	}
+	if errors.Is(err, cu.ErrOutOfMemory) {
+		return 0, fmt.Errorf("%w: %w", pool.ErrNoMemory, err)
+	}
+	return 0, d.fault("", err)
+}
+
+// Free returns a segment. The pool has waited for the work that uses it, and has no use for an error; a sticky one ends the
+// device.
+func (b backing) Free(addr uintptr, _ uint64) {
+	d := b.d
+	if d.enter() != nil {
+		return // the context is lost and its memory with it
+	}
+	defer d.leave()
+	_ = d.fault("", d.api.MemFree(cu.DevicePtr(addr)))
+}
+
+func (b backing) Capacity() (free, total uint64) {
+	d := b.d
+	if d.enter() != nil {
+		return 0, uint64(d.info.Memory)
+	}
+	defer d.leave()
+	free, total, err := d.api.MemGetInfo()
+	if err != nil {
+		return 0, uint64(d.info.Memory)
+	}
+	return free, total
+}
+
+// poolEvent is an event of the pool. The stream may be of another device, which has read or written the block.
+type poolEvent struct {
+	d *Device
+	h cu.Event
+}
+
+func (e poolEvent) Release() {
+	if e.h != 0 {
+		e.d.recycle(e.h)
+	}
+}
+
+func (b backing) Record(s pool.StreamID) (pool.Event, error) {
+	d := b.d
+	if o, ok := d.p.owners.Load(cu.Stream(s)); ok {
+		d = o.(*Device)
+	}
+	if d.dead.Load() != nil {
+		return poolEvent{d, 0}, nil // nothing runs any more
+	}
+	h, err := d.record(cu.Stream(s))
+	if err != nil && d.dead.Load() == nil {
+		return nil, err
+	}
+	return poolEvent{d, h}, nil
+}
+
+func (backing) Done(e pool.Event) bool {
+	p := e.(poolEvent)
+	return p.h == 0 || p.d.done(p.h)
+}
+
+func (backing) Wait(e pool.Event) {
+	p := e.(poolEvent)
+	if p.h == 0 || p.d.enter() != nil {
+		return
+	}
+	defer p.d.leave()
+	_ = p.d.fault("", p.d.api.EventSynchronize(p.h))
+}
+
+func (b checkedBacking) BlockAllocated(s pool.StreamID, addr uintptr, requested, rounded uint64, label string) {
+	b.c.BlockAllocated(cu.Stream(s), cu.DevicePtr(addr), requested, rounded, label)
+}
+
+func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64) {
+	b.c.BlockFreed(cu.Stream(s), cu.DevicePtr(addr), rounded)
+}
+
+// poolOptions sizes the pool for a device of that much memory. Segments of PyTorch's sizes (20 MiB for blocks of 1 to 10 MiB)
+// would fragment a small, usually emulated, device: below 1 GiB such blocks take segments of their own size, and below
+// 64 MiB all sizes shrink with the memory.
+func poolOptions(name string, memory uint64) pool.Options {
+	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
+	if memory < 1<<30 {
+		seg := uint64(2 << 20)
+		for seg > 64<<10 && seg > memory/32 {
+			seg /= 2
+		}
+		o.SmallSegment, o.MediumSegment, o.LargeRound = seg, seg, seg
+		o.SmallMax, o.MediumMax = seg/2, seg/2
+		o.GCMinBytes = max(memory/4, 1)
+	}
+	return o
+}
+
+func (d *Device) newPool() *pool.Pool {
+	o := poolOptions(d.name, uint64(d.info.Memory))
+	if c, ok := d.api.(cu.Checker); ok {
+		return pool.New(checkedBacking{backing{d}, c}, o)
+	}
+	return pool.New(backing{d}, o)
+}
+
+// buffer is a block of device memory. Its freed flag makes use after Free an error as far as that can be told.
+type buffer struct {
+	dev   *Device
+	block *pool.Block
+	gen   uint64
+	size  int
+	addr  uintptr
+	freed atomic.Bool
+}
+
+var _ device.Buffer = (*buffer)(nil)
+
+// Alloc returns a buffer for work on s; its contents are undefined. The address is a multiple of 512.
+func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
+	if bytes < 0 {
+		return nil, &ViewError{"alloc", "bytes", fmt.Sprintf("%d is negative", bytes)}
+	}
+	st, err := d.stream("alloc", s)
+	if err != nil {
+		return nil, err
+	}
+	if f := d.dead.Load(); f != nil {
+		return nil, f
+	}
+	po := pool.Origin{Where: o.Where, Op: o.Op, Collected: o.Collected, Dims: o.Shape.Rank()}
+	if o.Type != 0 {
+		po.DType = o.Type.String()
+	}
+	for i := range po.Dims {
+		po.Shape[i] = o.Shape.At(i)
+	}
+	blk, err := d.pool.Alloc(uint64(bytes), pool.StreamID(st.handle), po)
+	if err != nil {
+		return nil, err
+	}
+	return &buffer{dev: d, block: blk, gen: blk.Generation(), size: bytes, addr: blk.Addr()}, nil
+}
+
+func (b *buffer) Device() device.Device { return b.dev }
+func (b *buffer) Size() int             { return b.size }
+func (b *buffer) Addr() uintptr         { return b.addr }
+func (b *buffer) Host() []byte          { return nil }
+
+// Use notes that s uses the buffer, so that Free waits for it. s may be of another device of the same driver.
+func (b *buffer) Use(s device.Stream) {
+	if st, ok := s.(*stream); ok && st.dev.p == b.dev.p {
+		b.block.Use(pool.StreamID(st.handle))
+	}
+}
+
+// Free gives the memory back. A second call is ignored.
+func (b *buffer) Free() {
+	if !b.freed.Swap(true) {
+		b.dev.pool.Free(b.block, b.gen)
+	}
+}
+
+// Queue is Free for cleanups: it neither blocks nor allocates.
+func (b *buffer) Queue() {
+	if !b.freed.Swap(true) {
+		b.dev.pool.Queue(b.block, b.gen)
+	}
+}
+
+// SetMemoryLimit bounds the memory that the device's pool takes from the driver, in bytes; 0 lifts the bound. Beyond it
+// Alloc fails with an error that wraps [device.ErrOutOfMemory].
+func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0))) }
+
+// SetMemoryFraction is [Device.SetMemoryLimit] as a fraction of the GPU's memory; 0 lifts the bound.
+func (d *Device) SetMemoryFraction(f float64) error {
+	if !(f >= 0 && f <= 1) {
+		return &ViewError{"set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f)}
+	}
+	d.pool.SetLimit(uint64(f * float64(d.info.Memory)))
+	return nil
+}
+
+// Stats counts the pool's memory.
+func (d *Device) Stats() device.Stats {
+	s := d.pool.Stats()
+	return device.Stats{
+		Allocated: int(s.AllocatedBytes.Current), AllocatedPeak: int(s.AllocatedBytes.Peak),
+		Reserved: int(s.ReservedBytes.Current), ReservedPeak: int(s.ReservedBytes.Peak),
+		AllocatedTotal: int(s.AllocatedBytes.Allocated), Allocations: int(s.Allocations), Frees: int(s.Frees),
+		Segments: int(s.Segments.Current), Retries: int(s.Retries), OOMs: int(s.OOMs),
+	}
+}
+
+// ResetPeak lowers the peaks to the present values.
+func (d *Device) ResetPeak() { d.pool.ResetPeak() }
+
+// Empty gives cached memory back to the driver and returns its bytes.
+func (d *Device) Empty() int { return int(d.pool.Empty()) }

@@ -1,0 +1,225 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// platform is one driver, real or emulated, with its devices.
+type platform struct {
+	api      cu.API
+	version  cu.Version
+	emulated bool
+	count    int
+
+	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
+	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for not
+	printed sync.Map  // by *kernels.Kernel
+	cubins  *cubinCache
+
+	owners sync.Map // of streams: cu.Stream to *Device
+
+	mu      sync.Mutex
+	devices map[int]*Device
+}
+
+// newPlatform asks a driver for what is the same for all of its devices.
+func newPlatform(api cu.API) (*platform, error) {
+	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
+	if os.Getenv("FLAMBEAU_PRINT_PTX") == "1" {
+		p.print = os.Stderr
+	}
+	if e, ok := api.(cu.Emulated); ok {
+		p.emulated = e.Emulated()
+	}
+	if !p.emulated {
+		p.cubins = defaultCubins()
+	}
+	var err error
+	if p.version, err = api.DriverVersion(); err != nil {
+		return nil, err
+	}
+	p.count, err = api.DeviceCount()
+	return p, err
+}
+
+// accepted lists what FLAMBEAU_CUDA may be.
+const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1]"
+
+// choose makes the platform that a value of FLAMBEAU_CUDA asks for. open finds the real driver.
+func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {
+	var api cu.API
+	var err error
+	name, _, _ := strings.Cut(value, ",")
+	name, _, _ = strings.Cut(name, ":")
+	switch {
+	case value == "":
+		api, err = open()
+	case value == "off":
+		err = cu.NewUnavailable(cu.Disabled, "")
+	case name == "emulate":
+		api, err = newEmulator(value)
+	default:
+		return nil, &device.UnavailableError{Name: "cuda", Reason: fmt.Sprintf("FLAMBEAU_CUDA is %q, which means nothing", value), Help: accepted}
+	}
+	if err == nil {
+		var p *platform
+		if p, err = newPlatform(api); err == nil {
+			return p, nil
+		}
+	}
+	return nil, explain(err)
+}
+
+func newEmulator(spec string) (cu.API, error) {
+	cfg, err := emu.Parse(spec)
+	if err != nil {
+		return nil, err
+	}
+	d, err := emu.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// current is the platform that FLAMBEAU_CUDA chose, read at first use.
+var current = sync.OnceValues(func() (*platform, *device.UnavailableError) { return choose(os.Getenv("FLAMBEAU_CUDA"), cu.Open) })
+
+// least is the compute capability that the kernels are written for.
+var least = [2]int{8, 0}
+
+// capability returns the compute capability of device i.
+func (p *platform) capability(i int) (c [2]int, err error) {
+	h, err := p.api.DeviceGet(i)
+	if err != nil {
+		return c, err
+	}
+	if c[0], err = p.api.DeviceAttribute(h, cu.AttrComputeCapabilityMajor); err != nil {
+		return c, err
+	}
+	c[1], err = p.api.DeviceAttribute(h, cu.AttrComputeCapabilityMinor)
+	return c, err
+}
+
+// open returns device i, the same value each time. A failure is not kept: a GPU that was full may have room later.
+func (p *platform) open(i int) (*Device, error) {
+	name := deviceName(i)
+	if i < 0 || i >= p.count {
+		return nil, &device.UnavailableError{Name: name, Reason: fmt.Sprintf("the driver shows %d GPUs", p.count), Help: "the first is cuda:0"}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.devices[i]; d != nil {
+		return d, nil
+	}
+	c, err := p.capability(i)
+	if err != nil {
+		return nil, &device.UnavailableError{Name: name, Reason: err.Error(), Err: err}
+	}
+	if c[0] < least[0] || c[0] == least[0] && c[1] < least[1] {
+		product, _ := p.api.DeviceName(cu.Device(i))
+		return nil, &device.UnavailableError{Name: name,
+			Reason: fmt.Sprintf("%s has compute capability %d.%d, %d.%d or more is needed", product, c[0], c[1], least[0], least[1]),
+			Help:   "use a GPU of the Ampere generation or newer, or the CPU"}
+	}
+	d, err := newDevice(p, i, c)
+	if err != nil {
+		return nil, &device.UnavailableError{Name: name, Reason: "it cannot be initialised: " + err.Error(), Help: "nvidia-smi shows which processes use it", Err: err}
+	}
+	p.devices[i] = d
+	return d, nil
+}
+
+func deviceName(i int) string { return fmt.Sprintf("cuda:%d", i) }
+
+// explain turns what a driver or the emulator says into the error of the device contract.
+func explain(err error) *device.UnavailableError {
+	e := &device.UnavailableError{Name: "cuda", Err: err}
+	var spec *emu.SpecError
+	var u *cu.Unavailable
+	switch {
+	case errors.As(err, &spec):
+		e.Reason = fmt.Sprintf("FLAMBEAU_CUDA is %q, in which %q is wrong", spec.Spec, spec.Part)
+		e.Help = "want " + spec.Want
+	case errors.As(err, &u):
+		e.Reason, e.Help = describe(u)
+	default:
+		e.Reason = err.Error()
+	}
+	return e
+}
+
+// describe says in one line what is missing, and what to do.
+func describe(u *cu.Unavailable) (reason, help string) {
+	detail := ""
+	if u.Detail != "" {
+		detail = " (" + u.Detail + ")"
+	}
+	switch u.Reason {
+	case cu.LibraryNotFound:
+		return "no NVIDIA driver: " + notFound(u.Tried), "on a machine with an NVIDIA GPU install its driver (no toolkit is needed), in a container attach the GPU (docker run --gpus all); " +
+			"FLAMBEAU_CUDA=emulate emulates a GPU, slowly"
+	case cu.NoDevice:
+		return "the NVIDIA driver shows no GPU" + detail, "check nvidia-smi, CUDA_VISIBLE_DEVICES, and in a container that the GPU is attached"
+	case cu.DriverTooOld:
+		have := "the NVIDIA driver is too old"
+		if u.Version != 0 {
+			have += fmt.Sprintf(": it is of CUDA %v, %v is needed", u.Version, cu.Minimum)
+		}
+		return have + detail, "install driver 470 or newer"
+	case cu.Mismatch:
+		return "the NVIDIA kernel module and the driver library are of different versions" + detail,
+			"restart the machine or reload the module; in a container use the host's driver library"
+	case cu.ForwardCompat:
+		return "a cuda-compat library is loaded, which this GPU does not support" + detail,
+			"remove it from the library path (LD_LIBRARY_PATH, /usr/local/cuda/compat), so that the driver's own library is found"
+	case cu.InitFailed:
+		return "the NVIDIA driver cannot be initialised" + detail, "nvidia-smi and the kernel's log (dmesg) usually say more"
+	case cu.Disabled:
+		return "it is switched off by FLAMBEAU_CUDA=off", "unset the variable to use the GPU"
+	case cu.BuiltWithout:
+		return "this program was built with the tag nogpu", "build it without the tag to use the GPU; FLAMBEAU_CUDA=emulate emulates one"
+	case cu.UnsupportedPlatform:
+		return "NVIDIA has no driver for this platform" + detail, "GPUs are used on linux and windows (amd64, arm64); FLAMBEAU_CUDA=emulate emulates one everywhere"
+	}
+	return u.Text + detail, ""
+}
+
+// notFound says where the driver's library was looked for, each try being "path: the loader's answer". A file that is
+// there but cannot be loaded is the more interesting one.
+func notFound(tried []string) string {
+	const most = 3
+	var places []string
+	for i, t := range tried {
+		path, answer, _ := strings.Cut(t, ": ")
+		if i > 0 && answer != "no such file" {
+			return fmt.Sprintf("%s cannot be loaded: %s", path, answer)
+		}
+		if i == 0 {
+			places = append(places, "the loader's path")
+			continue
+		}
+		places = append(places, path[:max(strings.LastIndexAny(path, `/\`), 0)])
+	}
+	library := "its library"
+	if len(tried) > 0 {
+		library, _, _ = strings.Cut(tried[0], ": ")
+	}
+	if len(places) == 0 {
+		return library + " not found"
+	}
+	list := strings.Join(places[:min(most, len(places))], ", ")
+	if more := len(places) - most; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s not found (looked in %s)", library, list)
+}

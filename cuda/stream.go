@@ -1,0 +1,249 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// stream is a non-blocking stream of the driver.
+type stream struct {
+	dev    *Device
+	handle cu.Stream
+	slot   int           // of its record of index errors
+	mask   atomic.Uint64 // the slots of the streams whose work it comes after: its own, and those it waited for
+}
+
+var (
+	_ device.Stream = (*stream)(nil)
+	_ device.Event  = (*event)(nil)
+)
+
+// idleStream is a stream of the driver that no Go value stands for any more.
+type idleStream struct {
+	priority int
+	handle   cu.Stream
+	slot     int
+}
+
+// streamPool keeps the streams whose Go values are garbage: a stream is never destroyed, because work may be queued on it and
+// blocks of memory are ordered by it, but serves the next [Device.NewStream] of its priority.
+type streamPool struct {
+	mu            sync.Mutex
+	idle          []idleStream
+	next          int // slot
+	least, urgent int // the driver's priorities; lower numbers are more urgent
+}
+
+func (p *streamPool) put(s idleStream) {
+	p.mu.Lock()
+	p.idle = append(p.idle, s)
+	p.mu.Unlock()
+}
+
+// newStream makes a stream of the driver's priority with the device's context current.
+func (d *Device) newStream(priority int) (*stream, error) {
+	p := &d.streams
+	priority = min(max(priority, p.urgent), p.least)
+	p.mu.Lock()
+	for i, s := range p.idle {
+		if s.priority == priority {
+			p.idle = append(p.idle[:i], p.idle[i+1:]...)
+			p.mu.Unlock()
+			return d.wrap(s), nil
+		}
+	}
+	slot := p.next % indexSlots
+	p.next++
+	p.mu.Unlock()
+	h, err := d.api.StreamCreate(cu.StreamNonBlocking, priority)
+	if err != nil {
+		return nil, d.fault("", err)
+	}
+	d.p.owners.Store(h, d)
+	return d.wrap(idleStream{priority, h, slot}), nil
+}
+
+func (d *Device) wrap(i idleStream) *stream {
+	s := &stream{dev: d, handle: i.handle, slot: i.slot}
+	s.mask.Store(s.own())
+	return s
+}
+
+// DefaultStream returns the stream used where none is chosen. It is not the driver's legacy stream.
+func (d *Device) DefaultStream() device.Stream { return d.main }
+
+// NewStream returns another stream. A higher priority is more urgent, 0 is the usual one; it is clamped to what the GPU has
+// (two or three levels). The stream lives as long as it is reachable.
+func (d *Device) NewStream(priority int) (device.Stream, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	s, err := d.newStream(-priority)
+	if err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(s, d.streams.put, idleStream{min(max(-priority, d.streams.urgent), d.streams.least), s.handle, s.slot})
+	return s, nil
+}
+
+// stream returns the driver's own form of s; nil is the default stream.
+func (d *Device) stream(op string, s device.Stream) (*stream, error) {
+	if s == nil {
+		return d.main, nil
+	}
+	own, ok := s.(*stream)
+	if !ok || own == nil {
+		return nil, &ViewError{op, "stream", "not a stream of a CUDA device"}
+	}
+	if own.dev != d {
+		return nil, &ViewError{op, "stream", fmt.Sprintf("it belongs to %s, not to %s", own.dev.name, d.name)}
+	}
+	return own, nil
+}
+
+func (s *stream) own() uint64           { return 1 << s.slot }
+func (s *stream) Device() device.Device { return s.dev }
+
+// ID returns the driver's handle.
+func (s *stream) ID() uint64 { return uint64(s.handle) }
+
+// Record marks the work queued so far.
+func (s *stream) Record() (device.Event, error) {
+	h, err := s.dev.record(s.handle)
+	if err != nil {
+		return nil, err
+	}
+	return &event{s: s, handle: h, mask: s.mask.Load()}, nil
+}
+
+// Wait makes later work wait for the event, which may be of another device. An event of another driver is waited for now.
+func (s *stream) Wait(e device.Event) error {
+	own, ok := e.(*event)
+	switch {
+	case e == nil:
+		return nil
+	case !ok || own.s.dev.p != s.dev.p:
+		return e.Wait()
+	case own.released.Load():
+		return errReleased
+	}
+	if err := s.dev.enter(); err != nil {
+		return err
+	}
+	defer s.dev.leave()
+	if err := s.dev.api.StreamWaitEvent(s.handle, own.handle); err != nil {
+		return s.dev.fault("", err)
+	}
+	if own.s.dev == s.dev {
+		s.mask.Or(own.mask)
+	}
+	return nil
+}
+
+// Synchronize waits for the work queued so far.
+func (s *stream) Synchronize() error {
+	if err := s.dev.enter(); err != nil {
+		return err
+	}
+	defer s.dev.leave()
+	return s.await(func() error { return s.dev.api.StreamSynchronize(s.handle) })
+}
+
+var errReleased = errors.New("cuda: the event has been released")
+
+// event is a mark in a stream.
+type event struct {
+	s        *stream
+	handle   cu.Event
+	mask     uint64
+	released atomic.Bool
+}
+
+// Done reports whether the work before the mark has been done. On a device that has failed it is true.
+func (e *event) Done() bool { return e.released.Load() || e.s.dev.done(e.handle) }
+
+// Wait blocks until the work before the mark has been done, and reports what went wrong in it.
+func (e *event) Wait() error {
+	if e.released.Load() {
+		return errReleased
+	}
+	d := e.s.dev
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.api.EventSynchronize(e.handle); err != nil {
+		return d.fault("", err)
+	}
+	if x := d.index.take(e.mask); x != nil {
+		return x
+	}
+	return nil
+}
+
+// Release gives the event back. What waits for it goes on waiting.
+func (e *event) Release() {
+	if !e.released.Swap(true) {
+		e.s.dev.recycle(e.handle)
+	}
+}
+
+// eventPool keeps events for reuse.
+type eventPool struct {
+	mu   sync.Mutex
+	free []cu.Event
+}
+
+// record marks the work of a stream of this device.
+func (d *Device) record(s cu.Stream) (cu.Event, error) {
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	p := &d.events
+	p.mu.Lock()
+	var h cu.Event
+	if n := len(p.free) - 1; n >= 0 {
+		h = p.free[n]
+		p.free = p.free[:n]
+	}
+	p.mu.Unlock()
+	if h == 0 {
+		var err error
+		if h, err = d.api.EventCreate(cu.EventDisableTiming | cu.EventBlockingSync); err != nil {
+			return 0, d.fault("", err)
+		}
+	}
+	if err := d.api.EventRecord(h, s); err != nil {
+		d.recycle(h)
+		return 0, d.fault("", err)
+	}
+	return h, nil
+}
+
+func (d *Device) recycle(h cu.Event) {
+	d.events.mu.Lock()
+	d.events.free = append(d.events.free, h)
+	d.events.mu.Unlock()
+}
+
+// done asks for an event; true where the device has failed.
+func (d *Device) done(h cu.Event) bool {
+	if d.enter() != nil {
+		return true
+	}
+	defer d.leave()
+	ok, err := d.api.EventQuery(h)
+	if err != nil {
+		_ = d.fault("", err) // kept, if sticky, for the next call that can report it
+		return true
+	}
+	return ok
+}
