@@ -222,8 +222,8 @@ func elementwise(c *ctx, k kernel, l lowering) {
 	c.RET()
 }
 
-// writeISA writes the assembly of one instruction set, its declarations and its table.
-func writeISA(dir string, s *isa) {
+// writeISA writes the assembly of one instruction set, its declarations and its table, without the named kernels.
+func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")
 	c := &ctx{Context: b, isa: s}
@@ -253,7 +253,7 @@ func writeISA(dir string, s *isa) {
 		fmt.Fprintf(&table, "k.%s = %s%s\n", lower(r.name), lower(r.name), s.name)
 	}
 	table.WriteString("return k\n}()\n")
-	table.WriteString(writeFunctions(c))
+	table.WriteString(writeFunctions(c, without))
 	for name := range s.lowers {
 		known := false
 		for _, k := range kernels {
@@ -281,6 +281,17 @@ func writeISA(dir string, s *isa) {
 		text, err := out.p.Print(f)
 		if err != nil {
 			fatal(err)
+		}
+		if large := tooLarge(text); !c.wide() && len(large) > 0 {
+			if without != nil {
+				fatal(fmt.Errorf("%s: still too large: %q", s.name, large))
+			}
+			without = map[string]bool{}
+			for _, name := range large {
+				without[name] = true
+			}
+			writeISA(dir, s, without)
+			return
 		}
 		write(filepath.Join(dir, out.name), text)
 	}

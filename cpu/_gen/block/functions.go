@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"regexp"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -13,8 +15,28 @@ import (
 )
 
 // functions are the named functions of package expr that get a kernel of their own: their float32 formula with all
-// intermediate values in registers, which is several times as fast as one kernel a primitive and gives the same bits.
-var functions = []string{"cos", "erf", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "rsqrt", "sigmoid", "sin", "tanh"}
+// intermediate values in registers, which is several times as fast as one kernel a primitive and gives the same bits. They
+// are those of one argument that keep to lanes of 32 bits.
+var functions = func() (names []string) {
+	for name, f := range expr.Funcs() {
+		if f.Arity != 1 {
+			continue
+		}
+		narrow := true
+		for _, c := range program(name).Code {
+			switch c.Type {
+			case dtype.F32, dtype.U32, dtype.I32, dtype.Bool:
+			default:
+				narrow = false
+			}
+		}
+		if narrow {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}()
 
 // value is the result of an instruction: a vector, or for truth values a mask register (AVX-512) or a vector of lanes of all
 // ones or zeros (AVX2).
@@ -320,32 +342,46 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set and returns the Go text of their table.
-func writeFunctions(c *ctx) string {
+// writeFunctions emits the functions of one instruction set but those in without, and returns the Go text of their table.
+func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
-	fmt.Fprintf(&b, "\n// functions%s are the named functions with a kernel of their own.\nvar functions%s = map[string]func(dst, a []float32){\n", c.isa.name, c.isa.name)
+	fmt.Fprintf(&b, "\n// functions%s are the named functions with a kernel of their own.\nvar functions%s = map[string]function{\n", c.isa.name, c.isa.name)
 	for _, name := range functions {
-		if !c.wide() && (name == "sin" || name == "cos") {
-			continue // the reduction of large arguments needs more than 16 registers
-		}
 		k := kernel{name: name + "Function", dst: "float32", src: []string{"float32"}, args: []string{"a"}, loop: fmt.Sprintf("dst[i] = %s(a[i]) by the formula of package expr", name)}
-		elementwise(c, k, translate(program(name), pool))
-		if c.wide() {
-			fmt.Fprintf(&b, "%q: %sFunction%s,\n", name, name, c.isa.name)
+		if without[lower(k.name)+c.isa.name] {
 			continue
 		}
-		fmt.Fprintf(&b, `%q: func(dst, a []float32) {
-			%[2]sFunction%[3]s(dst, a)
+		p := program(name)
+		elementwise(c, k, translate(p, pool))
+		if c.wide() {
+			fmt.Fprintf(&b, "%q: {%q, %sFunction%s},\n", name, p.Key(), name, c.isa.name)
+			continue
+		}
+		fmt.Fprintf(&b, `%q: {%q, func(dst, a []float32) {
+			%[3]sFunction%[4]s(dst, a)
 			if n := len(dst) &^ 7; n < len(dst) {
 				var t [8]float32
 				copy(t[:], a[n:])
-				%[2]sFunction%[3]s(t[:], t[:])
+				%[3]sFunction%[4]s(t[:], t[:])
 				copy(dst[n:], t[:])
 			}
-		},
-`, name, name, c.isa.name)
+		}},
+`, name, p.Key(), name, c.isa.name)
 	}
 	b.WriteString("}\n")
 	return b.String()
 }
+
+// tooLarge returns the functions in AVX2 assembly text for which 16 registers were not enough: the allocator then takes
+// those that only AVX-512 has.
+func tooLarge(text []byte) (names []string) {
+	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
+		if highRegister.Match(f) {
+			names = append(names, string(f[:bytes.IndexByte(f, '(')]))
+		}
+	}
+	return names
+}
+
+var highRegister = regexp.MustCompile(`\b[XY](1[6-9]|2\d|3[01])\b`)

@@ -10,6 +10,6 @@ func main() {
 	dir := flag.String("dir", "../internal/asm", "folder of package asm")
 	flag.Parse()
 	writeAPI(*dir)
-	writeISA(*dir, avx2)
-	writeISA(*dir, avx512)
+	writeISA(*dir, avx2, nil)
+	writeISA(*dir, avx512, nil)
 }

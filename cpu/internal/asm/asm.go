@@ -37,7 +37,13 @@ type variant struct {
 	usable bool // by this machine
 	k      *kernels
 	// functions are kernels for named functions of package expr.
-	functions map[string]func(dst, a []float32)
+	functions map[string]function
+}
+
+// A function is a kernel for a function of package expr, made from the formula with the given key.
+type function struct {
+	formula string
+	run     func(dst, a []float32)
 }
 
 // variants lists what this build holds, slowest first; dispatch files append to it.
@@ -87,7 +93,11 @@ func Use(name string) (restore func()) {
 // Function returns the kernel that computes dst[i] = f(a[i]) for a function of package expr, named as there, or nil if the
 // variant in use has none. Its bits are those of the function's float32 formula run one primitive after the other, but the
 // intermediate values never leave the registers. dst and a have the same length; they are the same block or do not overlap.
-func Function(name string) func(dst, a []float32) { return current.functions[name] }
+func Function(name string) func(dst, a []float32) { return current.functions[name].run }
+
+// Formula returns the key of the lowered formula from which the kernel of a function was made, "" if there is none. Where
+// package expr has another now, the kernel must not stand for it.
+func Formula(name string) string { return current.functions[name].formula }
 
 //go:noinline
 func panicLength(name string, want int, lens ...int) {

@@ -524,10 +524,55 @@ func reduceMinF64AVX2(a []float64) float64
 //go:noescape
 func reduceMaxF64AVX2(a []float64) float64
 
+// acosFunctionAVX2 computes dst[i] = acos(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func acosFunctionAVX2(dst []float32, a []float32)
+
+// acoshFunctionAVX2 computes dst[i] = acosh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func acoshFunctionAVX2(dst []float32, a []float32)
+
+// asinFunctionAVX2 computes dst[i] = asin(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func asinFunctionAVX2(dst []float32, a []float32)
+
+// asinhFunctionAVX2 computes dst[i] = asinh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func asinhFunctionAVX2(dst []float32, a []float32)
+
+// atanFunctionAVX2 computes dst[i] = atan(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func atanFunctionAVX2(dst []float32, a []float32)
+
+// atanhFunctionAVX2 computes dst[i] = atanh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func atanhFunctionAVX2(dst []float32, a []float32)
+
+// coshFunctionAVX2 computes dst[i] = cosh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func coshFunctionAVX2(dst []float32, a []float32)
+
 // erfFunctionAVX2 computes dst[i] = erf(a[i]) by the formula of package expr for all whole vectors of dst.
 //
 //go:noescape
 func erfFunctionAVX2(dst []float32, a []float32)
+
+// erfcFunctionAVX2 computes dst[i] = erfc(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func erfcFunctionAVX2(dst []float32, a []float32)
+
+// erfinvFunctionAVX2 computes dst[i] = erfinv(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func erfinvFunctionAVX2(dst []float32, a []float32)
 
 // expFunctionAVX2 computes dst[i] = exp(a[i]) by the formula of package expr for all whole vectors of dst.
 //
@@ -564,6 +609,11 @@ func log1pFunctionAVX2(dst []float32, a []float32)
 //go:noescape
 func log2FunctionAVX2(dst []float32, a []float32)
 
+// logsigmoidFunctionAVX2 computes dst[i] = logsigmoid(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func logsigmoidFunctionAVX2(dst []float32, a []float32)
+
 // rsqrtFunctionAVX2 computes dst[i] = rsqrt(a[i]) by the formula of package expr for all whole vectors of dst.
 //
 //go:noescape
@@ -573,6 +623,16 @@ func rsqrtFunctionAVX2(dst []float32, a []float32)
 //
 //go:noescape
 func sigmoidFunctionAVX2(dst []float32, a []float32)
+
+// sinhFunctionAVX2 computes dst[i] = sinh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func sinhFunctionAVX2(dst []float32, a []float32)
+
+// softplusFunctionAVX2 computes dst[i] = softplus(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func softplusFunctionAVX2(dst []float32, a []float32)
 
 // tanhFunctionAVX2 computes dst[i] = tanh(a[i]) by the formula of package expr for all whole vectors of dst.
 //

@@ -595,8 +595,71 @@ var avx2 = func() kernels {
 }()
 
 // functionsAVX2 are the named functions with a kernel of their own.
-var functionsAVX2 = map[string]func(dst, a []float32){
-	"erf": func(dst, a []float32) {
+var functionsAVX2 = map[string]function{
+	"acos": {"4e868287f0b72fe7004d3802", func(dst, a []float32) {
+		acosFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			acosFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"acosh": {"02cf090b6aecb22b0233aeb0", func(dst, a []float32) {
+		acoshFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			acoshFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"asin": {"02b99540c5dae9cada167efd", func(dst, a []float32) {
+		asinFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			asinFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"asinh": {"744e1e2ef53ece91a62d2629", func(dst, a []float32) {
+		asinhFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			asinhFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"atan": {"531848cc319eefa4ae9d0f4f", func(dst, a []float32) {
+		atanFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			atanFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"atanh": {"46643b20f1845ebb9f158759", func(dst, a []float32) {
+		atanhFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			atanhFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"cosh": {"ed2a06334028373c994c1ca7", func(dst, a []float32) {
+		coshFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			coshFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"erf": {"4e674b176e8515b5cef8802d", func(dst, a []float32) {
 		erfFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -604,8 +667,26 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			erfFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"exp": func(dst, a []float32) {
+	}},
+	"erfc": {"3a1cc3fb033dc66330726ea1", func(dst, a []float32) {
+		erfcFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			erfcFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"erfinv": {"5efe7e8a8e83e1c11329a95d", func(dst, a []float32) {
+		erfinvFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			erfinvFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"exp": {"f24109471cc3962b012bfe11", func(dst, a []float32) {
 		expFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -613,8 +694,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			expFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"exp2": func(dst, a []float32) {
+	}},
+	"exp2": {"b8f38e867bfeb3a24bad9fe3", func(dst, a []float32) {
 		exp2FunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -622,8 +703,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			exp2FunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"expm1": func(dst, a []float32) {
+	}},
+	"expm1": {"87538d907cdedad9702e584c", func(dst, a []float32) {
 		expm1FunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -631,8 +712,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			expm1FunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"log": func(dst, a []float32) {
+	}},
+	"log": {"76ebc575bdde92cfce8ddfdb", func(dst, a []float32) {
 		logFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -640,8 +721,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			logFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"log10": func(dst, a []float32) {
+	}},
+	"log10": {"8e652da2cb4a1860beb67faa", func(dst, a []float32) {
 		log10FunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -649,8 +730,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			log10FunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"log1p": func(dst, a []float32) {
+	}},
+	"log1p": {"c472388faa50662fdae0b912", func(dst, a []float32) {
 		log1pFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -658,8 +739,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			log1pFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"log2": func(dst, a []float32) {
+	}},
+	"log2": {"d2c73fb013c3f17039ef940f", func(dst, a []float32) {
 		log2FunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -667,8 +748,17 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			log2FunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"rsqrt": func(dst, a []float32) {
+	}},
+	"logsigmoid": {"9d388c3bbd289083664f0071", func(dst, a []float32) {
+		logsigmoidFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			logsigmoidFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"rsqrt": {"d84d84338c8f89932c464dae", func(dst, a []float32) {
 		rsqrtFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -676,8 +766,8 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			rsqrtFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"sigmoid": func(dst, a []float32) {
+	}},
+	"sigmoid": {"ce7ef5e0f5a7acdc46841fb7", func(dst, a []float32) {
 		sigmoidFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -685,8 +775,26 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			sigmoidFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
-	"tanh": func(dst, a []float32) {
+	}},
+	"sinh": {"b7f5ae1bd51f1219ec3e51e8", func(dst, a []float32) {
+		sinhFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			sinhFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"softplus": {"b919b20f428a1aac5d6cde44", func(dst, a []float32) {
+		softplusFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			softplusFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"tanh": {"4fe47428e36c26d5675bc646", func(dst, a []float32) {
 		tanhFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -694,5 +802,5 @@ var functionsAVX2 = map[string]func(dst, a []float32){
 			tanhFunctionAVX2(t[:], t[:])
 			copy(dst[n:], t[:])
 		}
-	},
+	}},
 }

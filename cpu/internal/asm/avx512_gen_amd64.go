@@ -609,15 +609,60 @@ func reduceMinF64AVX512(a []float64) float64
 //go:noescape
 func reduceMaxF64AVX512(a []float64) float64
 
+// acosFunctionAVX512 computes dst[i] = acos(a[i]) by the formula of package expr.
+//
+//go:noescape
+func acosFunctionAVX512(dst []float32, a []float32)
+
+// acoshFunctionAVX512 computes dst[i] = acosh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func acoshFunctionAVX512(dst []float32, a []float32)
+
+// asinFunctionAVX512 computes dst[i] = asin(a[i]) by the formula of package expr.
+//
+//go:noescape
+func asinFunctionAVX512(dst []float32, a []float32)
+
+// asinhFunctionAVX512 computes dst[i] = asinh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func asinhFunctionAVX512(dst []float32, a []float32)
+
+// atanFunctionAVX512 computes dst[i] = atan(a[i]) by the formula of package expr.
+//
+//go:noescape
+func atanFunctionAVX512(dst []float32, a []float32)
+
+// atanhFunctionAVX512 computes dst[i] = atanh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func atanhFunctionAVX512(dst []float32, a []float32)
+
 // cosFunctionAVX512 computes dst[i] = cos(a[i]) by the formula of package expr.
 //
 //go:noescape
 func cosFunctionAVX512(dst []float32, a []float32)
 
+// coshFunctionAVX512 computes dst[i] = cosh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func coshFunctionAVX512(dst []float32, a []float32)
+
 // erfFunctionAVX512 computes dst[i] = erf(a[i]) by the formula of package expr.
 //
 //go:noescape
 func erfFunctionAVX512(dst []float32, a []float32)
+
+// erfcFunctionAVX512 computes dst[i] = erfc(a[i]) by the formula of package expr.
+//
+//go:noescape
+func erfcFunctionAVX512(dst []float32, a []float32)
+
+// erfinvFunctionAVX512 computes dst[i] = erfinv(a[i]) by the formula of package expr.
+//
+//go:noescape
+func erfinvFunctionAVX512(dst []float32, a []float32)
 
 // expFunctionAVX512 computes dst[i] = exp(a[i]) by the formula of package expr.
 //
@@ -654,6 +699,11 @@ func log1pFunctionAVX512(dst []float32, a []float32)
 //go:noescape
 func log2FunctionAVX512(dst []float32, a []float32)
 
+// logsigmoidFunctionAVX512 computes dst[i] = logsigmoid(a[i]) by the formula of package expr.
+//
+//go:noescape
+func logsigmoidFunctionAVX512(dst []float32, a []float32)
+
 // rsqrtFunctionAVX512 computes dst[i] = rsqrt(a[i]) by the formula of package expr.
 //
 //go:noescape
@@ -668,6 +718,21 @@ func sigmoidFunctionAVX512(dst []float32, a []float32)
 //
 //go:noescape
 func sinFunctionAVX512(dst []float32, a []float32)
+
+// sinhFunctionAVX512 computes dst[i] = sinh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func sinhFunctionAVX512(dst []float32, a []float32)
+
+// softplusFunctionAVX512 computes dst[i] = softplus(a[i]) by the formula of package expr.
+//
+//go:noescape
+func softplusFunctionAVX512(dst []float32, a []float32)
+
+// tanFunctionAVX512 computes dst[i] = tan(a[i]) by the formula of package expr.
+//
+//go:noescape
+func tanFunctionAVX512(dst []float32, a []float32)
 
 // tanhFunctionAVX512 computes dst[i] = tanh(a[i]) by the formula of package expr.
 //

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -21,7 +22,7 @@ type Call struct {
 }
 
 // Find returns the calls in p that are not inside another, by their roots in increasing order. Only functions for which
-// has answers true are looked for. What lies between Arg and Root may have other uses; see [Live].
+// has answers true are looked for, and not those whose kernel was made from another formula than package expr has now. What lies between Arg and Root may have other uses; see [Live].
 func Find(p *expr.Program, has func(name string) bool) []Call {
 	var found []Call
 	inside := make([]bool, len(p.Code)) // of a call found already
@@ -30,7 +31,7 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 			continue
 		}
 		for _, f := range patterns() {
-			if !has(f.name) {
+			if made := asm.Formula(f.name); !has(f.name) || made != "" && made != f.key {
 				continue
 			}
 			m := matcher{pattern: f.code, code: p.Code, at: make([]int32, len(f.code)), arg: -1}
@@ -82,9 +83,9 @@ func Live(p *expr.Program, found []Call) []bool {
 
 // A pattern is the formula of a function.
 type pattern struct {
-	name string
-	code []expr.Instr
-	root int32
+	name, key string
+	code      []expr.Instr
+	root      int32
 }
 
 // patterns returns the formulas of one float32 argument, the longest first: some hold others.
@@ -98,7 +99,7 @@ var patterns = sync.OnceValue(func() []pattern {
 		if err != nil || len(p.Outs) != 1 {
 			continue // it has no float32 form
 		}
-		all = append(all, pattern{name, p.Code, p.Outs[0]})
+		all = append(all, pattern{name, p.Key(), p.Code, p.Outs[0]})
 	}
 	sort.Slice(all, func(i, j int) bool {
 		if len(all[i].code) != len(all[j].code) {
