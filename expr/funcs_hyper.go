@@ -91,8 +91,10 @@ func init() {
 			f := formatOf(t)
 			a := x[0].Abs()
 			moderate := a.Lt(C(0x1p40))
-			e, m := f.splitBits(moderate.Select(a.Add(a.FMA(a, C(1)).Sqrt()), a).Bitcast(f.u))
-			far := f.natural(e.Add(moderate.Select(C(0), C(1))), m.Sub(C(1)))
+			u := fastSum(a.FMA(a, C(1)).Sqrt(), a)
+			e, m := f.splitBits(moderate.Select(u.hi, a).Bitcast(f.u))
+			d := m.Sub(C(1)).Add(moderate.Select(u.lo.Mul(m).Div(u.hi), C(0)))
+			far := f.natural(e.Add(moderate.Select(C(0), C(1))), d)
 			far = a.Lt(C(math.Inf(1))).Select(far, a)
 			return f.copySign(a.Lt(C(1)).Select(oddPoly(a, pick(f, asinhCoef32, asinhCoef64)), far), x[0])
 		},
@@ -126,7 +128,7 @@ func init() {
 			return x[0].Lt(C(1)).Select(C(math.NaN()), y)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr {
-			return []*Expr{C(1).Div(x[0].Sub(C(1)).Mul(x[0].Add(C(1))).Sqrt())}
+			return []*Expr{C(1).Div(x[0].Sub(C(1)).Sqrt().Mul(x[0].Add(C(1)).Sqrt()))}
 		},
 		Ref: func(x []float64) float64 { return math.Acosh(x[0]) },
 	})
