@@ -3,9 +3,11 @@ package kernels
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // tileLoad is how a block brings a tile of an operand from global to shared memory. "Outer" is the dimension that is not
@@ -37,7 +39,8 @@ var (
 
 // gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched.
 type gemmSpec struct {
-	typ       dtype.Type
+	typ       dtype.Type // of a and b
+	out       dtype.Type
 	tile      gemmTile
 	a, b      tileLoad
 	vectorOut bool
@@ -48,12 +51,19 @@ func (s gemmSpec) name() string {
 	if s.vectorOut {
 		out = "v"
 	}
+	if s.out != s.typ {
+		out += "_" + s.out.String()
+	}
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
 // rounded once; integers wrap.
-func MatMul(out, a, b Operand) ([]Launch, error) {
+func MatMul(out, a, b Operand) ([]Launch, error) { return MatMulSplit(out, a, b, nil) }
+
+// MatMulSplit is MatMul that may divide the sum over k among blocks where the result alone would leave most of the device
+// idle. The partial sums go to scratch memory and are added in a fixed order. Without scratch nothing is divided.
+func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
 		return nil, fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
 	}
@@ -75,47 +85,100 @@ func MatMul(out, a, b Operand) ([]Launch, error) {
 			}
 		}
 	}
-	if s, ok := tensorSpecFor(out, a, b); ok {
-		kern, err := kernelOf(s)
-		if err != nil {
-			return nil, err
+	form := func(out Operand) productForm {
+		if s, ok := tensorSpecFor(out, a, b); ok {
+			return s
 		}
-		return launchMatMul(kern, s.block, s.block, out, a, b)
+		s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
+		s.vectorOut = vectorizable(out, 2, 1)
+		return s
 	}
-	s := gemmSpec{typ: out.Type, tile: chooseTile(out.Type, batch, m, n)}
-	s.a = chooseLoad(a, 1, 2)
-	s.b = chooseLoad(b, 2, 1)
-	s.vectorOut = vectorizable(out, 2, 1)
-	return planMatMul(s, out, a, b)
+	f := form(out)
+	bm, bn := f.extent()
+	chunk := splitK(k, batch*ceilDiv(m, bm)*ceilDiv(n, bn))
+	if scratch == nil || chunk >= k || batch > maxGridY {
+		return launchMatMul(f, out, a, b, max(k, 1))
+	}
+	return splitMatMul(form, out, a, b, chunk, scratch)
 }
 
-// planMatMul plans a product with the given kernel.
-func planMatMul(s gemmSpec, out, a, b Operand) ([]Launch, error) {
-	kern, err := kernelOf(s)
+// splitK returns how much of k a block sums up: all of it where there are enough blocks, else a multiple of 64 that makes
+// enough of them.
+func splitK(k, blocks int) int {
+	if blocks >= wantedBlocks/2 || k < 256 {
+		return max(k, 1)
+	}
+	parts := min(ceilDiv(wantedBlocks, blocks), k/128, 64)
+	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
+}
+
+// identities store a computing type's partial sums as they are.
+var identities = map[dtype.Type]*expr.Program{}
+
+func init() {
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.I64} {
+		identities[t] = expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{t}, []dtype.Type{t}, -1)
+	}
+}
+
+// splitMatMul lets blocks along the grid's third axis sum up chunk of k each, and adds their results.
+func splitMatMul(form func(out Operand) productForm, out, a, b Operand, chunk int, scratch Scratch) ([]Launch, error) {
+	parts := ceilDiv(a.Shape.At(2), chunk)
+	sum := out.Type.Compute()
+	dims := out.Shape.Insert(0, parts)
+	addr, err := scratch(dims.Size() * sum.Size())
 	if err != nil {
 		return nil, err
 	}
-	return launchMatMul(kern, s.tile.bm, s.tile.bn, out, a, b)
+	partial := Operand{Addr: addr, Type: sum, Layout: shape.Dense(out.Shape)}
+	list, err := launchMatMul(form(partial), partial, a, b, chunk)
+	if err != nil {
+		return nil, err
+	}
+	all := Operand{Addr: addr, Type: sum, Layout: shape.Dense(dims)}
+	result := out
+	result.Shape, result.Strides = out.Shape.Insert(0, 1), out.Strides.Insert(0, 0)
+	last, err := Reduce(&device.Reduction{Kind: device.Sum, Map: identities[sum]}, result, []Operand{all}, nil, scratch)
+	return append(list, last...), err
 }
 
-// launchMatMul packs the parameters, which all kernels for products share, for tiles of bm×bn.
-func launchMatMul(kern *Kernel, bm, bn int, out, a, b Operand) ([]Launch, error) {
+// productForm is a kernel for products.
+type productForm interface {
+	extent() (bm, bn int) // of a block's tile
+	kernel() (*Kernel, error)
+}
+
+func (s gemmSpec) extent() (bm, bn int)     { return s.tile.bm, s.tile.bn }
+func (s gemmSpec) kernel() (*Kernel, error) { return kernelOf(s) }
+
+const maxGridY = 65535
+
+// launchMatMul packs the parameters, which all kernels for products share. A block sums up chunk of k; if that is not all,
+// out is contiguous and followed by the other parts.
+func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error) {
+	kern, err := f.kernel()
+	if err != nil {
+		return nil, err
+	}
+	bm, bn := f.extent()
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	tiles := ceilDiv(m, bm) * ceilDiv(n, bn)
 	var list []Launch
-	for first := 0; first < batch; first += 65535 {
-		count := min(batch-first, 65535)
+	for first := 0; first < batch; first += maxGridY {
+		count := min(batch-first, maxGridY)
 		p := make(packer, 0, 128)
 		p.u32(uint32(m))
 		p.u32(uint32(n))
 		p.u32(uint32(k))
+		p.u32(uint32(chunk))
+		p.u64(uint64(batch * m * n))
 		for _, o := range []Operand{out, a, b} {
 			p.u64(o.start() + uint64(first*o.Strides.At(0)*o.Type.Size()))
 			p.u64(uint64(o.Strides.At(0)))
 			p.u32(uint32(o.Strides.At(1)))
 			p.u32(uint32(o.Strides.At(2)))
 		}
-		l, err := p.launch(kern, tiles, count)
+		l, err := p.launch(kern, tiles, count, max(ceilDiv(k, chunk), 1))
 		if err != nil {
 			return nil, err
 		}
@@ -176,12 +239,30 @@ type gemmOperand struct {
 	batch, stride1, stride2 ptx.Value
 }
 
-// declareGemmOperand declares a matrix and moves to the one of this block's batch.
-func declareGemmOperand(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
-	o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
-	o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
-	o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
-	return o
+// productParams are the parameters of all kernels for products, moved to this block's batch and part of k.
+type productParams struct {
+	m, n, k   ptx.Value // k of this part
+	out, a, b gemmOperand
+}
+
+// declareProduct declares them as launchMatMul packs them.
+func declareProduct(b *ptx.Builder, typ, out dtype.Type) productParams {
+	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32)}
+	k, chunk, part := b.Param("k", ptx.U32), b.Param("chunk", ptx.U32), b.Param("part", ptx.S64)
+	operand := func(name string, t dtype.Type) gemmOperand {
+		o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
+		o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
+		o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
+		return o
+	}
+	q.out, q.a, q.b = operand("out", out), operand("a", typ), operand("b", typ)
+	b.Comment("the part of k")
+	start := b.BlockID(2).Mul(chunk)
+	q.k = k.Sub(start).Min(chunk)
+	q.a.p = q.a.p.At(start.Bitcast(ptx.S32).MulWide(q.a.stride2))
+	q.b.p = q.b.p.At(start.Bitcast(ptx.S32).MulWide(q.b.stride1))
+	q.out.p = q.out.p.At(b.BlockID(2).Cvt(ptx.S64).Mul(part))
+	return q
 }
 
 // tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along m, so that those that
@@ -215,8 +296,9 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g.chunk = 16 / g.compute.Size()
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
 	g.threads = 32 * (t.bm / warpM) * (t.bn / warpN)
-	g.m, g.n, g.k = b.Param("m", ptx.U32), b.Param("n", ptx.U32), b.Param("k", ptx.U32)
-	c, a, w := declareGemmOperand(b, "out", s.typ), declareGemmOperand(b, "a", s.typ), declareGemmOperand(b, "b", s.typ)
+	q := declareProduct(b, s.typ, s.out)
+	g.m, g.n, g.k = q.m, q.n, q.k
+	c, a, w := q.out, q.a, q.b
 	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn)
 
 	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
@@ -297,7 +379,7 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 // writeOut rounds and stores a thread's results, which start at row, col.
 func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the results")
-	size := g.s.typ.Size()
+	size := g.s.out.Size()
 	for i := range acc {
 		r := row.Add(num(i/g.chunk*4*g.chunk + i%g.chunk))
 		g.If(r.Lt(g.m), func() {
@@ -310,7 +392,7 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 				}
 				if g.s.vectorOut {
 					g.If(k.Lt(g.n), func() {
-						storeVector(g.Builder, line.AtByte(k.Mul(num(size))), g.s.typ, values)
+						storeVector(g.Builder, line.AtByte(k.Mul(num(size))), g.s.out, values)
 					})
 					continue
 				}
@@ -318,7 +400,7 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 					at := k.Add(num(e))
 					g.If(at.Lt(g.n), func() {
 						p := line.At(at.Bitcast(ptx.S32).MulWide(c.stride2))
-						storeVector(g.Builder, p, g.s.typ, values[e:e+1])
+						storeVector(g.Builder, p, g.s.out, values[e:e+1])
 					})
 				}
 			}

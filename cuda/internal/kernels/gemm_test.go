@@ -41,7 +41,7 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	m := newMachine(t)
 	c := m.tensor(typ, out, skip)
 	x, y := m.random(m.tensor(typ, a, skip)), m.random(m.tensor(typ, b, skip))
-	list, err := MatMul(c, x, y)
+	list, err := MatMulSplit(c, x, y, m.scratch)
 	s := m.run(list, err)
 	if len(list) == 0 {
 		return
@@ -122,14 +122,10 @@ func TestMatMulTensor(t *testing.T) {
 	}
 	matmulCase(t, "odd k", dtype.F16, dense(1, 16, 24), matrixLayout("T", 1, 16, 37), dense(1, 37, 24), 0)
 	// The large tile.
-	s := tensorSpec{typ: dtype.BF16, block: 128, ak: true, vectorOut: true}
+	s := tensorSpec{typ: dtype.BF16, out: dtype.BF16, block: 128, ak: true, vectorOut: true}
 	m := newMachine(t)
 	c, x, y := m.tensor(s.typ, dense(1, 136, 144), 0), m.random(m.tensor(s.typ, dense(1, 136, 48), 0)), m.random(m.tensor(s.typ, dense(1, 48, 144), 0))
-	kern, err := kernelOf(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := launchMatMul(kern, s.block, s.block, c, x, y)
+	list, err := launchMatMul(s, c, x, y, 48)
 	m.run(list, err)
 	sum, size, _ := naive(c, m.read(x), m.read(y))
 	for i, got := range m.read(c) {
@@ -149,7 +145,7 @@ func TestMatMulEdges(t *testing.T) {
 func TestMatMulLarge(t *testing.T) {
 	saved := largeTile
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
-		s := gemmSpec{typ: dtype.F32, tile: saved}
+		s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: saved}
 		m := newMachine(t)
 		// 64 blocks of 128×128 would take too long here: take one tile and a bit by planning for it directly.
 		d := [4]int{1, 136, 136, 32}
@@ -157,7 +153,7 @@ func TestMatMulLarge(t *testing.T) {
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
 		y := m.random(m.tensor(dtype.F32, matrixLayout(forms[1], d[0], d[3], d[2]), 0))
 		s.a, s.b, s.vectorOut = chooseLoad(x, 1, 2), chooseLoad(y, 2, 1), true
-		list, err := planMatMul(s, c, x, y)
+		list, err := launchMatMul(s, c, x, y, d[3])
 		st := m.run(list, err)
 		sum, size, _ := naive(c, m.read(x), m.read(y))
 		for i, got := range m.read(c) {
@@ -178,6 +174,26 @@ func TestMatMulLarge(t *testing.T) {
 	}
 	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x8_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
+	}
+}
+
+// Where the result is small and k is not, blocks share the sum.
+func TestMatMulSplit(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16, dtype.I32} {
+		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}} {
+			for _, forms := range [][2]string{{"N", "N"}, {"T", "T"}} {
+				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
+				matmulCase(t, fmt.Sprintf("split %v %v %v", typ, forms, d), typ, matrixLayout(forms[1], d[0], d[1], d[2]), a, b, 0)
+			}
+		}
+	}
+	scratch := func(int) (uint64, error) { return 1 << 30, nil }
+	f := func(d ...int) Operand { return fake(dtype.F32, d...) }
+	if list, err := MatMulSplit(f(1, 64, 64), f(1, 64, 4096), f(1, 4096, 64), scratch); err != nil || len(list) != 2 || list[0].Grid[2] != 32 {
+		t.Errorf("small: %d launches, %v", len(list), err)
+	}
+	if list, err := MatMulSplit(f(1, 4096, 4096), f(1, 4096, 4096), f(1, 4096, 4096), scratch); err != nil || len(list) != 1 {
+		t.Errorf("large: %d launches, %v", len(list), err)
 	}
 }
 

@@ -11,11 +11,15 @@ import (
 // tensorSpec describes a matrix product of 16-bit floats on the tensor cores. Tiles come in 16-byte asynchronous copies,
 // in three stages, and are swizzled in shared memory so that neither copies nor ldmatrix meet bank conflicts.
 type tensorSpec struct {
-	typ       dtype.Type
-	block     int // rows and columns of a block's tile: four warps of half that in each direction
+	typ       dtype.Type // of a and b
+	out       dtype.Type // typ, or F32 for parts of a sum
+	block     int        // rows and columns of a block's tile: four warps of half that in each direction
 	ak, bk    bool
 	vectorOut bool
 }
+
+func (s tensorSpec) extent() (bm, bn int)     { return s.block, s.block }
+func (s tensorSpec) kernel() (*Kernel, error) { return kernelOf(s) }
 
 const (
 	tensorK      = 32 // k of a stage
@@ -34,14 +38,17 @@ func (s tensorSpec) name() string {
 	if s.vectorOut {
 		out = "v"
 	}
+	if s.out != s.typ {
+		out += "_" + s.out.String()
+	}
 	return fmt.Sprintf("gemm_tensor_%v_%dx%d_%s%s_%s", s.typ, s.block, s.block, side(s.ak), side(s.bk), out)
 }
 
 // tensorSpecFor returns the specification for a product of these operands; false if they are not 16-bit floats whose rows
 // or columns can be copied in 16-byte pieces.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
-	s := tensorSpec{typ: out.Type}
-	if !out.Type.IsHalf() {
+	s := tensorSpec{typ: a.Type, out: out.Type}
+	if !a.Type.IsHalf() {
 		return s, false
 	}
 	eights := func(o Operand, d, e int) bool {
@@ -52,6 +59,9 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 		return s, false
 	}
 	s.vectorOut = eights(out, 2, 1)
+	if out.Type == dtype.F32 { // pairs, not eights
+		s.vectorOut = out.Shape.At(2)%2 == 0
+	}
 	s.block = 64
 	if out.Shape.At(0)*ceilDiv(out.Shape.At(1), 128)*ceilDiv(out.Shape.At(2), 128) >= 64 {
 		s.block = 128
@@ -72,8 +82,9 @@ type tensorBuilder struct {
 // build writes the kernel. The parameters are those of the other products.
 func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	g.m, g.n, g.k = b.Param("m", ptx.U32), b.Param("n", ptx.U32), b.Param("k", ptx.U32)
-	c, x, y := declareGemmOperand(b, "out", s.typ), declareGemmOperand(b, "a", s.typ), declareGemmOperand(b, "b", s.typ)
+	q := declareProduct(b, s.typ, s.out)
+	g.m, g.n, g.k = q.m, q.n, q.k
+	c, x, y := q.out, q.a, q.b
 	tileM, tileN := tileOf(b, g.m, g.n, s.block, s.block)
 	half := s.block * tensorK * 2 // bytes of an operand's tile
 	g.stage = 2 * half
@@ -139,7 +150,11 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	})
 	b.WaitGroup(0)
 	b.Barrier()
-	g.writeOut(c, tileM, tileN, warpM, warpN, acc)
+	if s.out == dtype.F32 {
+		g.writeSums(c, tileM.Add(warpM), tileN.Add(warpN), acc)
+	} else {
+		g.writeOut(c, tileM, tileN, warpM, warpN, acc)
+	}
 	return [3]int{32 * tensorWarps, 1, 1}
 }
 
@@ -218,6 +233,30 @@ func (g *tensorBuilder) reader(alongK bool, first ptx.Value, base int, second bo
 		k := kBit.Mad(num(8), r)
 		at := g.swizzle(false, k, first.Shr(num(3)).Or(outerBit).Or(num(2*i)))
 		return p.At(at).At(stage).At(num(step*16*g.s.block*2)).LoadMatrix(4, true)
+	}
+}
+
+// writeSums stores float32 sums, whose rows are contiguous, as they lie in the registers.
+func (g *tensorBuilder) writeSums(c gemmOperand, row, col ptx.Value, acc [][][]*ptx.Var) {
+	b := g.Builder
+	row, col = row.Add(g.lane.Shr(num(2))), col.Add(g.lane.And(num(3)).Shl(num(1)))
+	for i := range acc {
+		for h := range 2 {
+			at := row.Add(num(i*16 + h*8))
+			b.If(at.Lt(g.m), func() {
+				line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
+				for j, v := range acc[i] {
+					k := col.Add(num(j * 8))
+					lo, hi := v[2*h].Get(), v[2*h+1].Get()
+					if g.s.vectorOut {
+						b.If(k.Lt(g.n), func() { line.At(k).StoreVec(lo, hi) })
+						continue
+					}
+					b.If(k.Lt(g.n), func() { line.At(k).Store(lo) })
+					b.If(k.Add(num(1)).Lt(g.n), func() { line.At(k).At(num(1)).Store(hi) })
+				}
+			})
+		}
 	}
 }
 
