@@ -7,8 +7,10 @@ import (
 )
 
 // kernel wraps a body that may use the buffer at %rd0 (parameter p) and the thread index %t.
-func kernel(body string) string {
-	return header + `.visible .entry buggy(.param .u64 p)
+func kernel(body string) string { return header + entry("buggy", body) }
+
+func entry(name, body string) string {
+	return `.visible .entry ` + name + `(.param .u64 p)
 {
 	.reg .pred %p<4>;
 	.reg .b16 %h<4>;

@@ -32,23 +32,29 @@ const (
 	inf64         = 0x7ff0000000000000
 )
 
-// run executes the code once a row, a lane each, and returns %d of every row.
-func (c conform) run(t *testing.T) []uint64 {
-	t.Helper()
+// entry prints the kernel: each thread loads its inputs, runs the code and stores %d.
+func (c conform) entry(name string) string {
 	types := strings.Fields(c.regs)
 	nin := len(types) - 1
 	var b strings.Builder
-	b.WriteString(header + ".visible .entry k(.param .u64 pin, .param .u64 pout)\n{\n.reg .pred %p, %q, %s;\n.reg .b64 %in, %out, %t64<4>;\n.reg .b32 %tid, %t<8>;\n.reg .b16 %h<8>;\n.reg .f32 %f<8>;\n")
+	b.WriteString(".visible .entry " + name + "(.param .u64 pin, .param .u64 pout)\n{\n.reg .pred %p, %q, %s;\n.reg .b64 %in, %out, %w<4>;\n.reg .b32 %tx, %t<8>;\n.reg .b16 %h<8>;\n.reg .f32 %f<8>;\n")
 	names := []string{"%a", "%b", "%c"}[:nin]
 	for i, n := range names {
 		fmt.Fprintf(&b, ".reg .%s %s;\n", types[i], n)
 	}
-	fmt.Fprintf(&b, ".reg .%s %%d;\nld.param.u64 %%in, [pin];\nld.param.u64 %%out, [pout];\nmov.u32 %%tid, %%tid.x;\nmad.wide.u32 %%in, %%tid, %d, %%in;\nmad.wide.u32 %%out, %%tid, 8, %%out;\n", types[nin], 8*max(nin, 1))
+	fmt.Fprintf(&b, ".reg .%s %%d;\nld.param.u64 %%in, [pin];\nld.param.u64 %%out, [pout];\nmov.u32 %%tx, %%tid.x;\nmad.wide.u32 %%in, %%tx, %d, %%in;\nmad.wide.u32 %%out, %%tx, 8, %%out;\n", types[nin], 8*max(nin, 1))
 	size := func(ty string) int { return typeByName[ty].bits() }
 	for i, n := range names {
 		fmt.Fprintf(&b, "ld.global.b%d %s, [%%in+%d];\n", size(types[i]), n, 8*i)
 	}
 	fmt.Fprintf(&b, "%s\nst.global.b%d [%%out], %%d;\nret;\n}\n", c.code, size(types[nin]))
+	return b.String()
+}
+
+// run executes the code once a row, a lane each, and returns %d of every row.
+func (c conform) run(t *testing.T) []uint64 {
+	t.Helper()
+	nin := len(strings.Fields(c.regs)) - 1
 	d := newDevice(t)
 	var in []byte
 	for _, r := range c.rows {
@@ -64,7 +70,7 @@ func (c conform) run(t *testing.T) []uint64 {
 	d.put(pin, in)
 	out, _ := d.mem.Bytes(pout, uint64(8*len(c.rows)))
 	clear(out)
-	if _, err := d.launch(b.String(), 1, uint32(len(c.rows)), 0, pin, pout); err != nil {
+	if _, err := d.launch(header+c.entry("k"), 1, uint32(len(c.rows)), 0, pin, pout); err != nil {
 		t.Errorf("%s: %v", c.code, err)
 		return nil
 	}
@@ -101,7 +107,7 @@ var integerCases = []conform{
 	{"b32 b32", "add.u32 %d, %a, -1;", rows(row(1, 0), row(0, 0xffffffff))},
 	{"b32 b32 b32", "add.cc.u32 %t0, %a, %b; addc.u32 %d, 0, 0;", rows(row(0xffffffff, 1, 1), row(1, 1, 0))},
 	{"b32 b32 b32", "sub.cc.u32 %t0, %a, %b; subc.u32 %d, 0, 0;", rows(row(0, 1, 0xffffffff), row(1, 1, 0))},
-	{"b64 b64 b64", "add.cc.u64 %t640, %a, %b; addc.u64 %d, 5, 0;", rows(row(1<<63, 1<<63, 6), row(1, 1, 5))},
+	{"b64 b64 b64", "add.cc.u64 %w0, %a, %b; addc.u64 %d, 5, 0;", rows(row(1<<63, 1<<63, 6), row(1, 1, 5))},
 	{"b32 b32 b32", "mul.lo.u32 %d, %a, %b;", rows(row(7, 6, 42), row(0x10001, 0x10001, 0x20001))},
 	{"b32 b32 b32", "mul.lo.s32 %d, %a, %b;", rows(row(s32(-7), 6, s32(-42)))},
 	{"b32 b32 b32", "mul.hi.u32 %d, %a, %b;", rows(row(0xffffffff, 0xffffffff, 0xfffffffe), row(1<<31, 4, 2))},
@@ -283,10 +289,10 @@ var miscCases = []conform{
 	{"b32 b32", "mov.u32 %d, 0; L: add.u32 %d, %d, %a; sub.u32 %a, %a, 1; setp.ne.u32 %p, %a, 0; @%p bra L;", rows(row(1, 1), row(4, 10), row(3, 6))},
 	{"b32 b32", "setp.gt.u32 %p, %a, 5; @!%p bra E; mov.u32 %d, 1; bra X; E: mov.u32 %d, 2; X:", rows(row(1, 2), row(9, 1), row(5, 2))},
 	{"b32 b32", "mov.u32 %d, 9; st.global.u32 [%out], 7; setp.gt.u32 %p, %a, 5; @%p ret;", rows(row(1, 9), row(9, 7), row(6, 7))},
-	{"b32 b32", ".local .align 8 .b8 buf[16]; mov.u64 %t640, buf; st.local.u32 [%t640+4], %a; ld.local.u32 %d, [buf+4];", rows(row(1, 1), row(9, 9))},
-	{"b32 b32", ".local .b32 buf[4]; mov.u64 %t640, buf; cvta.local.u64 %t640, %t640; st.u32 [%t640+8], %a; ld.u32 %d, [%t640+8];", rows(row(1, 1), row(9, 9))},
-	{"b32 b32", ".shared .b32 buf[32]; mov.u32 %t0, buf; mad.lo.u32 %t0, %tid, 4, %t0; st.shared.u32 [%t0], %a; ld.shared.u32 %d, [%t0];", rows(row(1, 1), row(9, 9))},
-	{"b32 b32", ".shared .b32 buf[32]; mov.u64 %t640, buf; cvta.shared.u64 %t640, %t640; mad.wide.u32 %t640, %tid, 4, %t640; st.u32 [%t640], %a; ld.u32 %d, [%t640];", rows(row(1, 1), row(9, 9))},
+	{"b32 b32", ".local .align 8 .b8 buf[16]; mov.u64 %w0, buf; st.local.u32 [%w0+4], %a; ld.local.u32 %d, [buf+4];", rows(row(1, 1), row(9, 9))},
+	{"b32 b32", ".local .b32 buf[4]; mov.u64 %w0, buf; cvta.local.u64 %w0, %w0; st.u32 [%w0+8], %a; ld.u32 %d, [%w0+8];", rows(row(1, 1), row(9, 9))},
+	{"b32 b32", ".shared .b32 buf[32]; mov.u32 %t0, buf; mad.lo.u32 %t0, %tx, 4, %t0; st.shared.u32 [%t0], %a; ld.shared.u32 %d, [%t0];", rows(row(1, 1), row(9, 9))},
+	{"b32 b32", ".shared .b32 buf[32]; mov.u64 %w0, buf; cvta.shared.u64 %w0, %w0; mad.wide.u32 %w0, %tx, 4, %w0; st.u32 [%w0], %a; ld.u32 %d, [%w0];", rows(row(1, 1), row(9, 9))},
 	{"b32 b32", "ld.global.s8 %d, [%in];", rows(row(0x80, 0xffffff80))},
 	{"b32 b32", "ld.global.u8 %d, [%in+1];", rows(row(0x8000, 0x80))},
 	{"b32 b64", "ld.global.s16 %d, [%in];", rows(row(0xfffe, s64(-2)))},
@@ -302,11 +308,11 @@ var miscCases = []conform{
 	{"b32 b32", "st.global.b32 [%out], 5; atom.global.exch.b32 %d, [%out], %a;", rows(row(5, 5), row(3, 5))},
 	{"f32 f32", "st.global.f32 [%out], 0f3F800000; red.global.add.f32 [%out], %a; ld.global.f32 %d, [%out];", rows(row(sf(5), sf(6)))},
 	{"f64 f64", "st.global.f64 [%out], 0d3FF0000000000000; red.relaxed.gpu.global.add.f64 [%out], %a; ld.global.f64 %d, [%out];", rows(row(df(5), df(6)))},
-	{"f32 f32", "{ .reg .f32 %v<2>; .reg .b64 %q1, %q2; mul.wide.u32 %q2, %tid, 8; sub.u64 %q1, %out, %q2; st.global.f32 [%q1], 0f00000000; st.global.f32 [%q1+4], 0f00000000; red.global.add.v2.f32 [%q1], {%a, 0f3F800000}; ld.global.f32 %v0, [%q1]; ld.global.f32 %v1, [%q1+4]; st.global.b32 [%q1+4], 0; add.f32 %d, %v0, %v1; }", rows(row(sf(5), sf(6)))},
+	{"f32 f32", "{ .reg .f32 %v<2>; .reg .b64 %v1x, %v2x; mul.wide.u32 %v2x, %tx, 8; sub.u64 %v1x, %out, %v2x; st.global.f32 [%v1x], 0f00000000; st.global.f32 [%v1x+4], 0f00000000; red.global.add.v2.f32 [%v1x], {%a, 0f3F800000}; ld.global.f32 %v0, [%v1x]; ld.global.f32 %v1, [%v1x+4]; st.global.b32 [%v1x+4], 0; add.f32 %d, %v0, %v1; }", rows(row(sf(5), sf(6)))},
 	{"b32 b32", "st.global.b32 [%out], 0x3c003c00; red.global.add.noftz.f16x2 [%out], %a; ld.global.b32 %d, [%out];", rows(row(hf(2)<<16|hf(1), hf(3)<<16|hf(2)))},
 	{"b32 b32", "st.global.b32 [%out], 0x3f803f80; atom.global.add.noftz.bf16x2 %t0, [%out], %a; ld.global.b32 %d, [%out];", rows(row(bf(2)<<16|bf(1), bf(3)<<16|bf(2)))},
 	{"b16 b32", "st.global.b32 [%out], 0x00050006; mov.b16 %h0, 5; atom.global.cas.b16 %h1, [%out+2], %h0, %a; ld.global.b32 %d, [%out];", rows(row(9, 0x00090006))},
-	{"b64 b64", "st.global.b64 [%out], 5; atom.add.u64 %t640, [%out], %a; ld.global.b64 %d, [%out];", rows(row(1<<40, 1<<40+5))},
+	{"b64 b64", "st.global.b64 [%out], 5; atom.add.u64 %w0, [%out], %a; ld.global.b64 %d, [%out];", rows(row(1<<40, 1<<40+5))},
 	{"b32 b32", "st.global.b32 [%out], 0xf0; red.global.or.b32 [%out], %a; red.global.and.b32 [%out], 0x3f; red.global.xor.b32 [%out], 1; ld.global.b32 %d, [%out];", rows(row(0xf, 0x3e))},
 }
 

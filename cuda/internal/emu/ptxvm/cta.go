@@ -180,6 +180,7 @@ func (c *cta) reset(index uint64) {
 		clear(w.wm)
 		clear(w.pm)
 		w.wm[0], w.pm[0], w.p[0] = fullMask, fullMask, fullMask
+		w.pm[predFalse], w.p[predFalse] = fullMask, 0
 		for _, k := range c.entry.consts {
 			w.wm[k.slot] = fullMask
 		}

@@ -17,13 +17,13 @@ type decoder struct {
 	dynAlign int
 }
 
-// decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate slot 0 the constant true.
+// decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate slots 0 and 1 the constants true and false.
 func decode(e *Entry, sc *scope, stmts []stmt) {
 	for _, v := range e.mod.scope.vars {
 		v.placed = false
 	}
 	e.names = map[regKey]string{}
-	d := &decoder{e: e, nreg: 1, npred: 1, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
+	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
 	for i := range stmts {
 		s := &stmts[i]
@@ -175,6 +175,9 @@ func (d *decoder) predicate(o operand) int32 {
 	if o.kind != okWord || o.off != 0 {
 		d.fail("%s: expected a predicate register", d.stmt.op)
 	}
+	if o.not {
+		d.fail("%s: the predicate cannot be negated here", d.stmt.op)
+	}
 	r := d.register(o.name)
 	if r == nil {
 		d.fail("%s: %s is not declared", d.stmt.op, o.name)
@@ -184,6 +187,21 @@ func (d *decoder) predicate(o operand) int32 {
 	}
 	return r.slot
 }
+
+// condition resolves a predicate that is read: a register, or the number 0 or 1, perhaps negated.
+func (d *decoder) condition(o operand) (slot int32, not bool) {
+	if o.kind == okInt {
+		if o.val == 0 {
+			return predFalse, false
+		}
+		return 0, false
+	}
+	not = o.not
+	o.not = false
+	return d.predicate(o), not
+}
+
+const predFalse = 1
 
 // fits says whether a register of type r may stand for an operand of type t. Sizes are equal (at least equal where wide), and
 // integers do not mix with floats; untyped bits go with everything.

@@ -217,9 +217,7 @@ func (d *decoder) combination(args []operand, n int) []operand {
 	a := d.args(n + 1)
 	x := d.extra()
 	x.combine = uint8(c) + 1
-	o := a[n]
-	x.pn, o.not = o.not, false
-	x.p = d.predicate(o)
+	x.p, x.pn = d.condition(a[n])
 	return a
 }
 

@@ -123,9 +123,7 @@ func barrier(d *decoder) {
 			i.p = d.predicate(a[0])
 		}
 		i.a = d.src(a[1], U32)
-		last := a[len(a)-1]
-		x.pn, last.not = last.not, false
-		x.p = d.predicate(last)
+		x.p, x.pn = d.condition(a[len(a)-1])
 		counted(a[2 : len(a)-1])
 		x.mode = barPopc + uint8(op)
 	default:

@@ -104,19 +104,34 @@ func newScope(up *scope) *scope {
 	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}}
 }
 
+// span returns the range of registers that a numbered name belongs to: all digits at its end are the number.
+func (s *scope) span(name string) *regRange {
+	prefix := strings.TrimRight(name, "0123456789")
+	num := name[len(prefix):]
+	if num == "" || num != "0" && num[0] == '0' {
+		return nil
+	}
+	n, err := strconv.ParseUint(num, 10, 32)
+	if err != nil {
+		return nil
+	}
+	for i := range s.ranges {
+		if g := &s.ranges[i]; g.prefix == prefix && n < g.n {
+			return g
+		}
+	}
+	return nil
+}
+
 func (s *scope) register(name string) *register {
 	for ; s != nil; s = s.up {
 		if r := s.regs[name]; r != nil {
 			return r
 		}
-		for _, g := range s.ranges {
-			if num, ok := strings.CutPrefix(name, g.prefix); ok && num != "" && (num == "0" || num[0] != '0') {
-				if n, err := strconv.ParseUint(num, 10, 32); err == nil && n < g.n {
-					r := &register{typ: g.typ, slot: -1}
-					s.regs[name] = r
-					return r
-				}
-			}
+		if g := s.span(name); g != nil {
+			r := &register{typ: g.typ, slot: -1}
+			s.regs[name] = r
+			return r
 		}
 	}
 	return nil
@@ -424,11 +439,24 @@ func (p *parser) registers(sc *scope) {
 		if strings.ContainsAny(name, ".:") {
 			fail(line, "bad register name %s", name)
 		}
-		if sc.regs[name] != nil || sc.vars[name] != nil {
+		if _, sr := specialByName[name+".x"]; sr {
+			fail(line, "%s hides a special register", name)
+		}
+		if sc.regs[name] != nil || sc.vars[name] != nil || sc.span(name) != nil {
 			fail(line, "%s is declared twice", name)
 		}
 		if p.accept("<") {
 			n := p.integer("a register count", maxRegRange)
+			if digit(name[len(name)-1]) {
+				fail(line, "the name of a register range cannot end in a digit: %s", name)
+			}
+			for r := range sc.regs {
+				if num, ok := strings.CutPrefix(r, name); ok && num != "" && strings.Trim(num, "0123456789") == "" {
+					if v, err := strconv.ParseUint(num, 10, 32); err == nil && v < uint64(n) {
+						fail(line, "%s is declared twice", r)
+					}
+				}
+			}
 			for _, g := range sc.ranges {
 				if g.prefix == name {
 					fail(line, "%s is declared twice", name)

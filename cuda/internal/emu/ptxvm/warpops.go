@@ -92,9 +92,7 @@ func vote(d *decoder) {
 		d.typIn(Pred)
 		i.p = d.predicate(a[0])
 	}
-	o := a[1]
-	x.pn, o.not = o.not, false
-	x.p = d.predicate(o)
+	x.p, x.pn = d.condition(a[1])
 	x.count, x.mode = d.src(a[2], B32), uint8(mode)
 	d.run(func(w *warp, in *inst, m uint32) {
 		mask := w.members(in, m, in.x.count)
