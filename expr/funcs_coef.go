@@ -6,511 +6,208 @@ package expr
 var (
 	// expCoef32 is (eʳ-1-r)/r² for |r| ≤ ln2/2.
 	expCoef32 = []float64{
-		0x1.fffff8p-2,
-		0x1.55548ep-3,
-		0x1.555b96p-5,
-		0x1.123bdp-7,
-		0x1.685352p-10,
+		0x1.fffff8p-2, 0x1.55548ep-3, 0x1.555b96p-5, 0x1.123bdp-7, 0x1.685352p-10,
 	}
 	// expCoef64 is (eʳ-1-r)/r² for |r| ≤ ln2/2.
 	expCoef64 = []float64{
-		0x1.000000000000bp-1,
-		0x1.555555555550fp-3,
-		0x1.55555555502ap-5,
-		0x1.1111111122b4ap-7,
-		0x1.6c16c1852c01cp-10,
-		0x1.a01a014498ae6p-13,
-		0x1.a01997c656a0fp-16,
-		0x1.71deec62e8918p-19,
-		0x1.28af42a60c9fap-22,
-		0x1.add773f1864b3p-26,
+		0x1.000000000000bp-1, 0x1.555555555550fp-3, 0x1.55555555502ap-5, 0x1.1111111122b4ap-7, 0x1.6c16c1852c01cp-10,
+		0x1.a01a014498ae6p-13, 0x1.a01997c656a0fp-16, 0x1.71deec62e8918p-19, 0x1.28af42a60c9fap-22, 0x1.add773f1864b3p-26,
 	}
 	// logCoef32 is (log(1+f)-f)/f² for √½-1 ≤ f ≤ √2-1.
 	logCoef32 = []float64{
-		-0x1.fffff8p-2,
-		0x1.555558p-2,
-		-0x1.000432p-2,
-		0x1.99a016p-3,
-		-0x1.5422bp-3,
-		0x1.22b8bep-3,
-		-0x1.0fa384p-3,
-		0x1.06b52p-3,
-		-0x1.325abp-4,
+		-0x1.fffff8p-2, 0x1.555558p-2, -0x1.000432p-2, 0x1.99a016p-3, -0x1.5422bp-3,
+		0x1.22b8bep-3, -0x1.0fa384p-3, 0x1.06b52p-3, -0x1.325abp-4,
 	}
 	// logCoef64 is (2·atanh(s)-2s)/s³ in z = s², |s| ≤ (√2-1)/(√2+1).
 	logCoef64 = []float64{
-		0x1.5555555555594p-1,
-		0x1.999999997f73fp-2,
-		0x1.249249423ac79p-2,
-		0x1.c71c51d6d7e76p-3,
-		0x1.746647f14b159p-3,
-		0x1.39a0eaea502f7p-3,
-		0x1.2f0ccd19fb262p-3,
+		0x1.5555555555594p-1, 0x1.999999997f73fp-2, 0x1.249249423ac79p-2, 0x1.c71c51d6d7e76p-3, 0x1.746647f14b159p-3,
+		0x1.39a0eaea502f7p-3, 0x1.2f0ccd19fb262p-3,
 	}
 	// tanhCoef32 is (tanh(x)/x-1)/x² in z = x², |x| ≤ 0.55.
 	tanhCoef32 = []float64{
-		-0x1.55554ap-2,
-		0x1.110cfcp-3,
-		-0x1.b92264p-5,
-		0x1.590f84p-6,
-		-0x1.9a420cp-8,
+		-0x1.55554ap-2, 0x1.110cfcp-3, -0x1.b92264p-5, 0x1.590f84p-6, -0x1.9a420cp-8,
 	}
 	// tanhCoef64 is (tanh(x)/x-1)/x² in z = x², |x| ≤ 0.55.
 	tanhCoef64 = []float64{
-		-0x1.555555555554fp-2,
-		0x1.1111111110786p-3,
-		-0x1.ba1ba1b97bdf5p-5,
-		0x1.664f4859095e8p-6,
-		-0x1.226e2f06aba5ap-7,
-		0x1.d6d2995ac28bfp-9,
-		-0x1.7d8fb67670c66p-10,
-		0x1.3482bbfa5191cp-11,
-		-0x1.e9661355e84d8p-13,
-		0x1.5d58766fb381ep-14,
+		-0x1.555555555554fp-2, 0x1.1111111110786p-3, -0x1.ba1ba1b97bdf5p-5, 0x1.664f4859095e8p-6, -0x1.226e2f06aba5ap-7,
+		0x1.d6d2995ac28bfp-9, -0x1.7d8fb67670c66p-10, 0x1.3482bbfa5191cp-11, -0x1.e9661355e84d8p-13, 0x1.5d58766fb381ep-14,
 		-0x1.46cc0b1736edp-16,
 	}
 	// erfCoef32 is erf(x)/x-1 in z = x², |x| ≤ 0.9.
 	erfCoef32 = []float64{
-		0x1.06eba8p-3,
-		-0x1.812742p-2,
-		0x1.ce2dfap-4,
-		-0x1.b80ee8p-6,
-		0x1.54d5a2p-8,
-		-0x1.aafd08p-11,
-		0x1.5fff36p-14,
+		0x1.06eba8p-3, -0x1.812742p-2, 0x1.ce2dfap-4, -0x1.b80ee8p-6, 0x1.54d5a2p-8,
+		-0x1.aafd08p-11, 0x1.5fff36p-14,
 	}
 	// erfcLog32 is log(erfc(x)) in t = x-1.0, 0.9 ≤ x ≤ 4.
 	erfcLog32 = []float64{
-		-0x1.d97fcp+0,
-		-0x1.51c9bp+1,
-		-0x1.afab36p-1,
-		-0x1.54a2dep-5,
-		0x1.4a3398p-7,
-		-0x1.0aa5fp-9,
-		0x1.36764p-12,
-		-0x1.72f4fp-16,
+		-0x1.d97fcp+0, -0x1.51c9bp+1, -0x1.afab36p-1, -0x1.54a2dep-5, 0x1.4a3398p-7,
+		-0x1.0aa5fp-9, 0x1.36764p-12, -0x1.72f4fp-16,
 	}
 	// erfCoef64 is erf(x)/x-1 in z = x², |x| ≤ 0.9.
 	erfCoef64 = []float64{
-		0x1.06eba8214db69p-3,
-		-0x1.812746b037a03p-2,
-		0x1.ce2f21a043c63p-4,
-		-0x1.b82ce312d05f3p-6,
-		0x1.565bcd1950bfcp-8,
-		-0x1.c02db60d33e01p-11,
-		0x1.f9a3677adc93dp-14,
-		-0x1.f4d7aea3fcacbp-17,
-		0x1.ba32bb3e1eb42p-20,
-		-0x1.62447cb3f991dp-23,
-		0x1.0f4315986f66ep-26,
-		-0x1.c32195518b043p-30,
-		0x1.5c87e6593edccp-33,
+		0x1.06eba8214db69p-3, -0x1.812746b037a03p-2, 0x1.ce2f21a043c63p-4, -0x1.b82ce312d05f3p-6, 0x1.565bcd1950bfcp-8,
+		-0x1.c02db60d33e01p-11, 0x1.f9a3677adc93dp-14, -0x1.f4d7aea3fcacbp-17, 0x1.ba32bb3e1eb42p-20, -0x1.62447cb3f991dp-23,
+		0x1.0f4315986f66ep-26, -0x1.c32195518b043p-30, 0x1.5c87e6593edccp-33,
 	}
 	// erfcLog64 is log(erfc(x)) in t = x-1.0, 0.9 ≤ x ≤ 6.
 	erfcLog64 = []float64{
-		-0x1.d97fbf27aa2a1p+0,
-		-0x1.51c9b0006c23cp+1,
-		-0x1.afabc11a28faep-1,
-		-0x1.5477f09cad33ap-5,
-		0x1.48c9d40d782bfp-7,
-		-0x1.033f699f61faap-9,
-		0x1.f1b4ab594674cp-13,
-		0x1.b8c2a4f3b9882p-16,
-		-0x1.c76b065e387d5p-16,
-		0x1.41af6ca314987p-17,
-		-0x1.1118146d71b4fp-19,
-		0x1.0543b50d43ba4p-23,
-		0x1.dc375d82eca98p-24,
-		-0x1.f419c0c379bcdp-25,
-		0x1.23f2cf898c739p-26,
-		-0x1.cd8f90b820a6ep-29,
-		0x1.eae40351b0aebp-32,
-		-0x1.3e7ce5667acccp-35,
-		0x1.7d2e677e0c21ep-40,
+		-0x1.d97fbf27aa2a1p+0, -0x1.51c9b0006c23cp+1, -0x1.afabc11a28faep-1, -0x1.5477f09cad33ap-5, 0x1.48c9d40d782bfp-7,
+		-0x1.033f699f61faap-9, 0x1.f1b4ab594674cp-13, 0x1.b8c2a4f3b9882p-16, -0x1.c76b065e387d5p-16, 0x1.41af6ca314987p-17,
+		-0x1.1118146d71b4fp-19, 0x1.0543b50d43ba4p-23, 0x1.dc375d82eca98p-24, -0x1.f419c0c379bcdp-25, 0x1.23f2cf898c739p-26,
+		-0x1.cd8f90b820a6ep-29, 0x1.eae40351b0aebp-32, -0x1.3e7ce5667acccp-35, 0x1.7d2e677e0c21ep-40,
 	}
 	// exp2Coef32 is (2ʳ-1)/r for |r| ≤ ½.
 	exp2Coef32 = []float64{
-		0x1.62e43p-1,
-		0x1.ebfbd8p-3,
-		0x1.c6af76p-5,
-		0x1.3b30a6p-7,
-		0x1.5f0b8cp-10,
+		0x1.62e43p-1, 0x1.ebfbd8p-3, 0x1.c6af76p-5, 0x1.3b30a6p-7, 0x1.5f0b8cp-10,
 		0x1.3f9bcp-13,
 	}
 	// exp2Coef64 is (2ʳ-1)/r for |r| ≤ ½.
 	exp2Coef64 = []float64{
-		0x1.62e42fefa39efp-1,
-		0x1.ebfbdff82c58ep-3,
-		0x1.c6b08d704a185p-5,
-		0x1.3b2ab6fba50fep-7,
-		0x1.5d87fe788836bp-10,
-		0x1.430912f7a9f3ep-13,
-		0x1.ffcbfcde55481p-17,
-		0x1.62c025606fa91p-20,
-		0x1.b5241c91658f4p-24,
-		0x1.e4c3801506237p-28,
-		0x1.eb0754d5d1ac4p-32,
-		0x1.d487100e0d40fp-36,
+		0x1.62e42fefa39efp-1, 0x1.ebfbdff82c58ep-3, 0x1.c6b08d704a185p-5, 0x1.3b2ab6fba50fep-7, 0x1.5d87fe788836bp-10,
+		0x1.430912f7a9f3ep-13, 0x1.ffcbfcde55481p-17, 0x1.62c025606fa91p-20, 0x1.b5241c91658f4p-24, 0x1.e4c3801506237p-28,
+		0x1.eb0754d5d1ac4p-32, 0x1.d487100e0d40fp-36,
 	}
 	// powCoef32 is (2/ln2)·(atanh(s)/s-1-z/3)/z² in z = s², |s| ≤ (√2-1)/(√2+1).
 	powCoef32 = []float64{
-		0x1.2776c4p-1,
-		0x1.a61946p-2,
-		0x1.47b4b4p-2,
-		0x1.202c94p-2,
+		0x1.2776c4p-1, 0x1.a61946p-2, 0x1.47b4b4p-2, 0x1.202c94p-2,
 	}
 	// powCoef64 is (2/ln2)·(atanh(s)/s-1-z/3)/z² in z = s², |s| ≤ (√2-1)/(√2+1).
 	powCoef64 = []float64{
-		0x1.2776c50ef9bffp-1,
-		0x1.a61762a7adc26p-2,
-		0x1.484b13d7ec8c3p-2,
-		0x1.0c9a8480e08a9p-2,
-		0x1.c68f667aa12fp-3,
-		0x1.89f077c097773p-3,
-		0x1.5c024249ba03p-3,
-		0x1.2f5b82d3bab1bp-3,
-		0x1.64abb124ffe78p-3,
+		0x1.2776c50ef9bffp-1, 0x1.a61762a7adc26p-2, 0x1.484b13d7ec8c3p-2, 0x1.0c9a8480e08a9p-2, 0x1.c68f667aa12fp-3,
+		0x1.89f077c097773p-3, 0x1.5c024249ba03p-3, 0x1.2f5b82d3bab1bp-3, 0x1.64abb124ffe78p-3,
 	}
 	// sinCoef32 is (sin(x)/x-1)/x² in z = x², |x| ≤ π/4.
 	sinCoef32 = []float64{
-		-0x1.555544p-3,
-		0x1.1106e4p-7,
-		-0x1.992bd2p-13,
+		-0x1.555544p-3, 0x1.1106e4p-7, -0x1.992bd2p-13,
 	}
 	// cosCoef32 is (cos(x)-1+x²/2)/x⁴ in z = x², |x| ≤ π/4.
 	cosCoef32 = []float64{
-		0x1.55554ap-5,
-		-0x1.6c0c28p-10,
-		0x1.99e818p-16,
+		0x1.55554ap-5, -0x1.6c0c28p-10, 0x1.99e818p-16,
 	}
 	// sinCoef64 is (sin(x)/x-1)/x² in z = x², |x| ≤ π/4.
 	sinCoef64 = []float64{
-		-0x1.5555555555548p-3,
-		0x1.111111110f74bp-7,
-		-0x1.a01a019bee91cp-13,
-		0x1.71de355b2533p-19,
-		-0x1.ae5e50f2faccp-26,
+		-0x1.5555555555548p-3, 0x1.111111110f74bp-7, -0x1.a01a019bee91cp-13, 0x1.71de355b2533p-19, -0x1.ae5e50f2faccp-26,
 		0x1.5d8d16251620fp-33,
 	}
 	// cosCoef64 is (cos(x)-1+x²/2)/x⁴ in z = x², |x| ≤ π/4.
 	cosCoef64 = []float64{
-		0x1.555555555554ap-5,
-		-0x1.6c16c16c14e3dp-10,
-		0x1.a01a019c666fap-16,
-		-0x1.27e4f7d6eb822p-22,
-		0x1.1ee9cb18b1596p-29,
+		0x1.555555555554ap-5, -0x1.6c16c16c14e3dp-10, 0x1.a01a019c666fap-16, -0x1.27e4f7d6eb822p-22, 0x1.1ee9cb18b1596p-29,
 		-0x1.8f9e6ce6e6ep-37,
 	}
 	// tanCoef32 is (tan(x)/x-1)/x² in z = x², |x| ≤ π/4.
 	tanCoef32 = []float64{
-		0x1.55556p-2,
-		0x1.110da4p-3,
-		0x1.bad84ep-5,
-		0x1.5cd11ep-6,
-		0x1.6276bp-7,
-		0x1.cf9p-14,
-		0x1.1e325p-8,
+		0x1.55556p-2, 0x1.110da4p-3, 0x1.bad84ep-5, 0x1.5cd11ep-6, 0x1.6276bp-7,
+		0x1.cf9p-14, 0x1.1e325p-8,
 	}
 	// tanCoef64 is (tan(x)/x-1)/x² in z = x², |x| ≤ π/4.
 	tanCoef64 = []float64{
-		0x1.555555555555ep-2,
-		0x1.1111111110611p-3,
-		0x1.ba1ba1baba28fp-5,
-		0x1.664f485e6ef4fp-6,
-		0x1.226e3a537fe2fp-7,
-		0x1.d6d2efa0c43dep-9,
-		0x1.7db119a5dab7dp-10,
-		0x1.34c0cbfc68bc2p-11,
-		0x1.feea6da1c20c8p-13,
-		0x1.5fd9b750887a6p-14,
-		0x1.176d6113b3863p-14,
-		-0x1.a1489322a8b22p-16,
-		0x1.92a79902bcd1ap-15,
-		-0x1.91f985cc9edc3p-16,
-		0x1.4675e2540d438p-17,
+		0x1.555555555555ep-2, 0x1.1111111110611p-3, 0x1.ba1ba1baba28fp-5, 0x1.664f485e6ef4fp-6, 0x1.226e3a537fe2fp-7,
+		0x1.d6d2efa0c43dep-9, 0x1.7db119a5dab7dp-10, 0x1.34c0cbfc68bc2p-11, 0x1.feea6da1c20c8p-13, 0x1.5fd9b750887a6p-14,
+		0x1.176d6113b3863p-14, -0x1.a1489322a8b22p-16, 0x1.92a79902bcd1ap-15, -0x1.91f985cc9edc3p-16, 0x1.4675e2540d438p-17,
 	}
 	// atanCoef32 is (atan(x)/x-1)/x² in z = x², |x| ≤ 1.
 	atanCoef32 = []float64{
-		-0x1.55553ap-2,
-		0x1.9991p-3,
-		-0x1.24177ap-3,
-		0x1.c0317ep-4,
-		-0x1.5709bap-4,
-		0x1.d6de14p-5,
-		-0x1.f722e6p-6,
-		0x1.5d871ap-7,
-		-0x1.c7dc84p-10,
+		-0x1.55553ap-2, 0x1.9991p-3, -0x1.24177ap-3, 0x1.c0317ep-4, -0x1.5709bap-4,
+		0x1.d6de14p-5, -0x1.f722e6p-6, 0x1.5d871ap-7, -0x1.c7dc84p-10,
 	}
 	// atanCoef64 is (atan(x)/x-1)/x² in z = x², |x| ≤ 1.
 	atanCoef64 = []float64{
-		-0x1.555555555554bp-2,
-		0x1.99999999989ecp-3,
-		-0x1.249249244e624p-3,
-		0x1.c71c71b42921ep-4,
-		-0x1.745d15aa95715p-4,
-		0x1.3b1399f76a62dp-4,
-		-0x1.111022223aed6p-4,
-		0x1.e1d3b3d6b079ap-5,
-		-0x1.aed647841f2b5p-5,
-		0x1.84a5179bb6cccp-5,
-		-0x1.5ef774f9b165dp-5,
-		0x1.389d4833585fep-5,
-		-0x1.0bd8afd699f58p-5,
-		0x1.aa5f6b2ef2068p-6,
-		-0x1.2e9fe27007627p-6,
-		0x1.6ec7a75abe657p-7,
-		-0x1.6a7518c22cdp-8,
-		0x1.14dd17213b6e2p-9,
-		-0x1.3003f47f860dcp-11,
-		0x1.a87f7709c94cap-14,
+		-0x1.555555555554bp-2, 0x1.99999999989ecp-3, -0x1.249249244e624p-3, 0x1.c71c71b42921ep-4, -0x1.745d15aa95715p-4,
+		0x1.3b1399f76a62dp-4, -0x1.111022223aed6p-4, 0x1.e1d3b3d6b079ap-5, -0x1.aed647841f2b5p-5, 0x1.84a5179bb6cccp-5,
+		-0x1.5ef774f9b165dp-5, 0x1.389d4833585fep-5, -0x1.0bd8afd699f58p-5, 0x1.aa5f6b2ef2068p-6, -0x1.2e9fe27007627p-6,
+		0x1.6ec7a75abe657p-7, -0x1.6a7518c22cdp-8, 0x1.14dd17213b6e2p-9, -0x1.3003f47f860dcp-11, 0x1.a87f7709c94cap-14,
 		-0x1.19e6ea6748fdap-17,
 	}
 	// asinCoef32 is (asin(x)/x-1)/x² in z = x², |x| ≤ 0.57.
 	asinCoef32 = []float64{
-		0x1.55551cp-3,
-		0x1.334ce8p-4,
-		0x1.69e4c8p-5,
-		0x1.19c29p-5,
-		0x1.6b81aep-8,
+		0x1.55551cp-3, 0x1.334ce8p-4, 0x1.69e4c8p-5, 0x1.19c29p-5, 0x1.6b81aep-8,
 		0x1.9049eap-5,
 	}
 	// asinCoef64 is (asin(x)/x-1)/x² in z = x², |x| ≤ 0.57.
 	asinCoef64 = []float64{
-		0x1.5555555555498p-3,
-		0x1.333333334c6d8p-4,
-		0x1.6db6db5acc2cp-5,
-		0x1.f1c7239db189dp-6,
-		0x1.6e8ad4e36a5bp-6,
-		0x1.1c5db084836d9p-6,
-		0x1.c821d226483ep-7,
-		0x1.877711985b64ap-7,
-		0x1.dde4f701c70e3p-8,
-		0x1.3d34142a2db72p-6,
-		-0x1.b674e21636679p-6,
-		0x1.3df2e0df30127p-4,
-		-0x1.60d28e4e07ebcp-4,
-		0x1.06dde700715cfp-4,
+		0x1.5555555555498p-3, 0x1.333333334c6d8p-4, 0x1.6db6db5acc2cp-5, 0x1.f1c7239db189dp-6, 0x1.6e8ad4e36a5bp-6,
+		0x1.1c5db084836d9p-6, 0x1.c821d226483ep-7, 0x1.877711985b64ap-7, 0x1.dde4f701c70e3p-8, 0x1.3d34142a2db72p-6,
+		-0x1.b674e21636679p-6, 0x1.3df2e0df30127p-4, -0x1.60d28e4e07ebcp-4, 0x1.06dde700715cfp-4,
 	}
 	// sinhCoef32 is (sinh(x)/x-1)/x² in z = x², |x| ≤ 1.
 	sinhCoef32 = []float64{
-		0x1.555556p-3,
-		0x1.1110eap-7,
-		0x1.a01c22p-13,
-		0x1.76771ep-19,
+		0x1.555556p-3, 0x1.1110eap-7, 0x1.a01c22p-13, 0x1.76771ep-19,
 	}
 	// sinhCoef64 is (sinh(x)/x-1)/x² in z = x², |x| ≤ 1.
 	sinhCoef64 = []float64{
-		0x1.5555555555555p-3,
-		0x1.111111111117dp-7,
-		0x1.a01a01a00d838p-13,
-		0x1.71de3a60e19c6p-19,
-		0x1.ae644af273db6p-26,
-		0x1.612ae640f85abp-33,
-		0x1.aaa0650fda944p-41,
-		0x1.43c91495282fdp-48,
+		0x1.5555555555555p-3, 0x1.111111111117dp-7, 0x1.a01a01a00d838p-13, 0x1.71de3a60e19c6p-19, 0x1.ae644af273db6p-26,
+		0x1.612ae640f85abp-33, 0x1.aaa0650fda944p-41, 0x1.43c91495282fdp-48,
 	}
 	// asinhCoef32 is (asinh(x)/x-1)/x² in z = x², |x| ≤ 1.
 	asinhCoef32 = []float64{
-		-0x1.55554ap-3,
-		0x1.332fbp-4,
-		-0x1.6d535p-5,
-		0x1.ec33fcp-6,
-		-0x1.5710c6p-6,
-		0x1.ba3e1cp-7,
-		-0x1.c67ef6p-8,
-		0x1.347cd6p-9,
-		-0x1.8ccbacp-12,
+		-0x1.55554ap-3, 0x1.332fbp-4, -0x1.6d535p-5, 0x1.ec33fcp-6, -0x1.5710c6p-6,
+		0x1.ba3e1cp-7, -0x1.c67ef6p-8, 0x1.347cd6p-9, -0x1.8ccbacp-12,
 	}
 	// asinhCoef64 is (asinh(x)/x-1)/x² in z = x², |x| ≤ 1.
 	asinhCoef64 = []float64{
-		-0x1.5555555555553p-3,
-		0x1.3333333332f6cp-4,
-		-0x1.6db6db6d94ebap-5,
-		0x1.f1c71c68147cfp-6,
-		-0x1.6e8ba212b895fp-6,
-		0x1.1c4eb8a9d57c9p-6,
-		-0x1.c9989b538efeap-7,
-		0x1.7a7fed49d2812p-7,
-		-0x1.3fb203ee1acedp-7,
-		0x1.12261a7ff54b8p-7,
-		-0x1.d99310bf265d1p-8,
-		0x1.961f9dd06f02fp-8,
-		-0x1.51761e68acdaap-8,
-		0x1.0669848e2795ap-8,
-		-0x1.6e52f06c2abf3p-9,
-		0x1.b6e819c613263p-10,
-		-0x1.ae6c1257d56efp-11,
-		0x1.4724f89a1b2e2p-12,
-		-0x1.6618e7c209ab8p-14,
-		0x1.f30f38e93e2c6p-17,
+		-0x1.5555555555553p-3, 0x1.3333333332f6cp-4, -0x1.6db6db6d94ebap-5, 0x1.f1c71c68147cfp-6, -0x1.6e8ba212b895fp-6,
+		0x1.1c4eb8a9d57c9p-6, -0x1.c9989b538efeap-7, 0x1.7a7fed49d2812p-7, -0x1.3fb203ee1acedp-7, 0x1.12261a7ff54b8p-7,
+		-0x1.d99310bf265d1p-8, 0x1.961f9dd06f02fp-8, -0x1.51761e68acdaap-8, 0x1.0669848e2795ap-8, -0x1.6e52f06c2abf3p-9,
+		0x1.b6e819c613263p-10, -0x1.ae6c1257d56efp-11, 0x1.4724f89a1b2e2p-12, -0x1.6618e7c209ab8p-14, 0x1.f30f38e93e2c6p-17,
 		-0x1.4b108840780bep-20,
 	}
 	// atanhCoef32 is (atanh(x)/x-1)/x² in z = x², |x| ≤ ½.
 	atanhCoef32 = []float64{
-		0x1.55554p-2,
-		0x1.99a65cp-3,
-		0x1.23507ep-3,
-		0x1.e3c6f8p-4,
-		0x1.a890fp-5,
+		0x1.55554p-2, 0x1.99a65cp-3, 0x1.23507ep-3, 0x1.e3c6f8p-4, 0x1.a890fp-5,
 		0x1.688dccp-3,
 	}
 	// atanhCoef64 is (atanh(x)/x-1)/x² in z = x², |x| ≤ ½.
 	atanhCoef64 = []float64{
-		0x1.555555555554cp-2,
-		0x1.999999999b337p-3,
-		0x1.24924923cb325p-3,
-		0x1.c71c7229383bbp-4,
-		0x1.745d08eee8249p-4,
-		0x1.3b150c0919216p-4,
-		0x1.10fac7badc258p-4,
-		0x1.e3e3d316b5b2ep-5,
-		0x1.9eb1dd9f1ac4cp-5,
-		0x1.e634f005606aep-5,
-		-0x1.2ccc1bfb1333dp-8,
-		0x1.62cfaa07ced25p-3,
-		-0x1.8d0931e72a771p-3,
-		0x1.eb189842c853bp-3,
+		0x1.555555555554cp-2, 0x1.999999999b337p-3, 0x1.24924923cb325p-3, 0x1.c71c7229383bbp-4, 0x1.745d08eee8249p-4,
+		0x1.3b150c0919216p-4, 0x1.10fac7badc258p-4, 0x1.e3e3d316b5b2ep-5, 0x1.9eb1dd9f1ac4cp-5, 0x1.e634f005606aep-5,
+		-0x1.2ccc1bfb1333dp-8, 0x1.62cfaa07ced25p-3, -0x1.8d0931e72a771p-3, 0x1.eb189842c853bp-3,
 	}
 	// erfcCoef32 is (1+2x)·exp(x²)·erfc(x) in t = (x-2)/(x+2), ½ ≤ x ≤ 10.1.
 	erfcCoef32 = []float64{
-		0x1.46e80ep+0,
-		-0x1.7bf5dcp-4,
-		-0x1.5407c6p-3,
-		0x1.4ff8ccp-3,
-		-0x1.bc2054p-5,
-		-0x1.065186p-7,
-		0x1.1c1edp-7,
-		0x1.2bc45p-10,
-		-0x1.4f3aa8p-10,
-		-0x1.cd9bfap-13,
+		0x1.46e80ep+0, -0x1.7bf5dcp-4, -0x1.5407c6p-3, 0x1.4ff8ccp-3, -0x1.bc2054p-5,
+		-0x1.065186p-7, 0x1.1c1edp-7, 0x1.2bc45p-10, -0x1.4f3aa8p-10, -0x1.cd9bfap-13,
 	}
 	// erfcCoef64 is (1+2x)·exp(x²)·erfc(x) in t = (x-2)/(x+2), ½ ≤ x ≤ 27.3.
 	erfcCoef64 = []float64{
-		0x1.46e80e2277953p+0,
-		-0x1.7bf5ec1700631p-4,
-		-0x1.5407bebf3218cp-3,
-		0x1.4ffa1e14e26b5p-3,
-		-0x1.bc2b9561c40eap-5,
-		-0x1.074234041ed7dp-7,
-		0x1.1dd2eca4b085dp-7,
-		0x1.4d461cacf3413p-10,
-		-0x1.7de52b4075ecep-10,
-		-0x1.dc6907ed2695ep-12,
-		0x1.b0cbb87e62f09p-13,
-		0x1.3cbc885c2f011p-13,
-		-0x1.9f30f0d59b39fp-20,
-		-0x1.310d1bc48d403p-15,
-		-0x1.bfe98dcec4bbap-17,
-		0x1.cb1d1e8b5b0c6p-19,
-		0x1.48c1cb8fbd5aap-18,
-		0x1.4489360edb5a5p-19,
-		-0x1.bb17e16bde9c1p-22,
-		-0x1.5b60093bed47ap-19,
-		0x1.3834699003d97p-23,
-		0x1.0521919d6fe69p-19,
-		-0x1.1751889e93a07p-20,
-		-0x1.40397fbcadb45p-21,
-		0x1.b371a6b7fb5dbp-21,
+		0x1.46e80e2277953p+0, -0x1.7bf5ec1700631p-4, -0x1.5407bebf3218cp-3, 0x1.4ffa1e14e26b5p-3, -0x1.bc2b9561c40eap-5,
+		-0x1.074234041ed7dp-7, 0x1.1dd2eca4b085dp-7, 0x1.4d461cacf3413p-10, -0x1.7de52b4075ecep-10, -0x1.dc6907ed2695ep-12,
+		0x1.b0cbb87e62f09p-13, 0x1.3cbc885c2f011p-13, -0x1.9f30f0d59b39fp-20, -0x1.310d1bc48d403p-15, -0x1.bfe98dcec4bbap-17,
+		0x1.cb1d1e8b5b0c6p-19, 0x1.48c1cb8fbd5aap-18, 0x1.4489360edb5a5p-19, -0x1.bb17e16bde9c1p-22, -0x1.5b60093bed47ap-19,
+		0x1.3834699003d97p-23, 0x1.0521919d6fe69p-19, -0x1.1751889e93a07p-20, -0x1.40397fbcadb45p-21, 0x1.b371a6b7fb5dbp-21,
 		-0x1.ffe2d54a9d682p-23,
 	}
-	// erfinvCoef32A is erfinv(x)/x in t = w-2.5, w = -log(1-x²) ≤ 5.
+	// erfinvCoef32A is erfinv(x)/x-1 in t = w = -log(1-x²) ≤ 5.
 	erfinvCoef32A = []float64{
-		0x1.805c5ep+0,
-		0x1.f91e8cp-3,
-		-0x1.11c70cp-8,
-		-0x1.486718p-10,
-		0x1.ca157ep-13,
-		-0x1.4c905ep-18,
-		-0x1.d4062cp-19,
-		0x1.f2e49cp-22,
-		0x1.c1c15ap-26,
-		-0x1.2a7beap-27,
-		-0x1.1654e6p-33,
+		-0x1.d203b6p-4, 0x1.db29e6p-3, 0x1.7a7d6ap-7, -0x1.32991ep-9, -0x1.fc72dcp-14,
+		0x1.4ecba8p-15, 0x1.993368p-18, -0x1.5934a6p-19, 0x1.5a47cap-22, -0x1.3b909ap-26,
+		0x1.a68ca4p-32,
 	}
-	// erfinvCoef32B is erfinv(x)/x in t = √w-3, √w ≤ 4.1.
+	// erfinvCoef32B is erfinv(x)/x-1 in t = √w-3, √w ≤ 4.1.
 	erfinvCoef32B = []float64{
-		0x1.6a9efcp+1,
-		0x1.006dc4p+0,
-		0x1.357e02p-7,
-		-0x1.f474d4p-8,
-		0x1.74d15cp-8,
-		-0x1.d7fb16p-9,
-		0x1.846902p-10,
-		-0x1.af7a02p-15,
-		-0x1.425916p-12,
-		0x1.d955e4p-14,
+		0x1.d53df8p+0, 0x1.006dc4p+0, 0x1.357e02p-7, -0x1.f474d4p-8, 0x1.74d15cp-8,
+		-0x1.d7fb16p-9, 0x1.846902p-10, -0x1.af7a02p-15, -0x1.425916p-12, 0x1.d955e4p-14,
 	}
-	// erfinvCoef64A is erfinv(x)/x in t = w-3.125, w = -log(1-x²) ≤ 6.25.
+	// erfinvCoef64A is erfinv(x)/x-1 in t = w = -log(1-x²) ≤ 6.25.
 	erfinvCoef64A = []float64{
-		0x1.a755e7c99ae86p+0,
-		0x1.ebd80d9b13df6p-3,
-		-0x1.8b6c33114ee07p-8,
-		-0x1.8457694833647p-11,
-		0x1.879c2a20d5c7bp-13,
-		-0x1.d1d1f7cb74d48p-17,
-		-0x1.6e8a53edbe3aap-20,
-		0x1.c6b4f8bf5abefp-22,
-		-0x1.f36ce551bd6aep-26,
-		-0x1.1a9eb9a50ba34p-28,
-		0x1.20f4eb74015dbp-30,
-		-0x1.dc3d459be0a6fp-35,
-		-0x1.c89613c8cb18dp-37,
-		0x1.722e2e3264092p-39,
-		-0x1.6d8e59416dff1p-44,
-		-0x1.6818464590298p-45,
-		0x1.db326e25a729bp-48,
-		-0x1.97185d0ae6416p-55,
-		-0x1.2bd9a114a241cp-53,
-		0x1.246364aa9cdeep-56,
-		0x1.51c9cdcf424f9p-60,
-		-0x1.aa7880dde5133p-62,
-		-0x1.318d355b02655p-70,
-		0x1.03fdc3697ef2ap-68,
+		-0x1.d203b725884aap-4, 0x1.db29fb2fee591p-3, 0x1.7a72e72c2928dp-7, -0x1.3211025ff8307p-9, -0x1.0c86b78f6794cp-13,
+		0x1.870141d80a004p-15, 0x1.0f204c7bad671p-19, -0x1.0fd5674c9265ep-20, -0x1.3f34700f5043ap-25, 0x1.856791a05b9a9p-26,
+		0x1.cee898a1e9e79p-31, -0x1.3790f637fa60dp-31, -0x1.0e2292d7a4f19p-38, 0x1.ac4e45d64bc31p-37, -0x1.e3bf0827dda1cp-40,
+		0x1.0fd2c727e5f12p-40, -0x1.0232144582595p-41, 0x1.0bd60006c1e55p-43, -0x1.5eac8a2eb5753p-46, 0x1.365f9678a5716p-49,
+		-0x1.783b7d3ef6e53p-53, 0x1.2e70cc3509073p-57, -0x1.24b8bc708d47dp-62, 0x1.03909e56a4d5bp-68,
 	}
-	// erfinvCoef64B is erfinv(x)/x in t = √w-3.25, √w ≤ 4.
+	// erfinvCoef64B is erfinv(x)/x-1 in t = √w-3.25, √w ≤ 4.
 	erfinvCoef64B = []float64{
-		0x1.8abcc380d5a48p+1,
-		0x1.0158a6d641d56p+0,
-		0x1.5ffcfe5b6d69cp-8,
-		-0x1.ebadabba15d95p-9,
-		0x1.468eeca8240e3p-9,
-		-0x1.ba9240d39d276p-10,
-		0x1.f3cc54e606b71p-11,
-		-0x1.7448bde26da66p-12,
-		0x1.932daf78422cep-16,
-		0x1.1e6ade37f8cb2p-14,
-		-0x1.8cf1409bded48p-15,
-		0x1.a23ce1b7b218p-17,
-		0x1.88c5acd93f77ep-19,
-		-0x1.0b5ef5765e29ep-18,
-		0x1.92058840ae054p-20,
-		-0x1.033c444b33311p-25,
-		-0x1.2254d9ed95545p-22,
-		0x1.1f7d20ed6fce3p-23,
-		0x1.7429f4edc332ep-32,
-		-0x1.15afc6e3b7d39p-26,
+		0x1.0abcc380d5a48p+1, 0x1.0158a6d641d56p+0, 0x1.5ffcfe5b6d69cp-8, -0x1.ebadabba15d95p-9, 0x1.468eeca8240e3p-9,
+		-0x1.ba9240d39d276p-10, 0x1.f3cc54e606b71p-11, -0x1.7448bde26da66p-12, 0x1.932daf78422cep-16, 0x1.1e6ade37f8cb2p-14,
+		-0x1.8cf1409bded48p-15, 0x1.a23ce1b7b218p-17, 0x1.88c5acd93f77ep-19, -0x1.0b5ef5765e29ep-18, 0x1.92058840ae054p-20,
+		-0x1.033c444b33311p-25, -0x1.2254d9ed95545p-22, 0x1.1f7d20ed6fce3p-23, 0x1.7429f4edc332ep-32, -0x1.15afc6e3b7d39p-26,
 	}
-	// erfinvCoef64C is erfinv(x)/x in t = √w-5, √w ≤ 6.1.
+	// erfinvCoef64C is erfinv(x)/x-1 in t = √w-5, √w ≤ 6.1.
 	erfinvCoef64C = []float64{
-		0x1.3664ddd1ad7fbp+2,
-		0x1.02a30d1fba10fp+0,
-		-0x1.22ea5df1d257ap-13,
-		-0x1.c2f36aa2e8ef8p-13,
-		0x1.3ebf4ef7a6161p-14,
-		-0x1.4a348f80b4752p-16,
-		0x1.2fbd011688b8ep-18,
-		-0x1.0a908c318bc41p-20,
-		0x1.ebe05a039f0cp-23,
-		-0x1.22225fa288171p-24,
-		0x1.f2cfd5e7a2013p-26,
-		-0x1.06348f67c061dp-26,
-		0x1.0bc14d5ca30f7p-27,
-		-0x1.dc110657d9a0bp-29,
-		0x1.71cea6716c907p-30,
-		-0x1.e5977260f4b87p-32,
-		0x1.d79dd0f2a757p-35,
-		0x1.811e32cc4b00ep-35,
-		-0x1.27c132e75fdf5p-36,
+		0x1.ecc9bba35aff6p+1, 0x1.02a30d1fba10fp+0, -0x1.22ea5df1d257ap-13, -0x1.c2f36aa2e8ef8p-13, 0x1.3ebf4ef7a6161p-14,
+		-0x1.4a348f80b4752p-16, 0x1.2fbd011688b8ep-18, -0x1.0a908c318bc41p-20, 0x1.ebe05a039f0cp-23, -0x1.22225fa288171p-24,
+		0x1.f2cfd5e7a2013p-26, -0x1.06348f67c061dp-26, 0x1.0bc14d5ca30f7p-27, -0x1.dc110657d9a0bp-29, 0x1.71cea6716c907p-30,
+		-0x1.e5977260f4b87p-32, 0x1.d79dd0f2a757p-35, 0x1.811e32cc4b00ep-35, -0x1.27c132e75fdf5p-36,
 	}
 )
 

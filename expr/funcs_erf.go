@@ -38,7 +38,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "erfinv", Arity: 1,
-		// x times a polynomial in w = -log(1-x²), or in √w where that is large, after M. Giles: Approximating the erfinv
+		// x plus x times a polynomial in w = -log(1-x²), or in √w where that is large, after M. Giles: Approximating the erfinv
 		// function, GPU Computing Gems, 2011; the coefficients are our own.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
@@ -46,13 +46,14 @@ func init() {
 			s := w.Sqrt()
 			var p *Expr
 			if t == dtype.F32 {
-				p = w.Lt(C(5)).Select(poly(w.Sub(C(2.5)), erfinvCoef32A), poly(s.Sub(C(3)), erfinvCoef32B))
+				p = w.Lt(C(5)).Select(poly(w, erfinvCoef32A), poly(s.Sub(C(3)), erfinvCoef32B))
 			} else {
-				p = w.Lt(C(6.25)).Select(poly(w.Sub(C(3.125)), erfinvCoef64A),
+				p = w.Lt(C(6.25)).Select(poly(w, erfinvCoef64A),
 					s.Lt(C(4)).Select(poly(s.Sub(C(3.25)), erfinvCoef64B), poly(s.Sub(C(5)), erfinvCoef64C)))
 			}
 			p = x[0].Abs().Eq(C(1)).Select(C(math.Inf(1)), p)
-			return f.copySign(p.Mul(x[0].Abs()), x[0])
+			a := x[0].Abs()
+			return f.copySign(p.FMA(a, a), x[0])
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{y.Mul(y).Exp().Scale(math.Sqrt(math.Pi) / 2)}

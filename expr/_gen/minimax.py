@@ -166,16 +166,16 @@ def inverse(w):  # erfinv(x)/x, w = -log(1-x²)
 
 
 mp.prec = 250
-for prec, parts in ((24, ((11, None, 5, "2.5"), (10, sqrt(mpf(5)), 4.1, "3"))),
-                    (53, ((24, None, 6.25, "3.125"), (20, 2.5, 4, "3.25"), (19, 4, 6.1, "5")))):
+for prec, parts in ((24, ((11, None, 5, "0"), (10, sqrt(mpf(5)), 4.1, "3"))),
+                    (53, ((24, None, 6.25, "0"), (20, 2.5, 4, "3.25"), (19, 4, 6.1, "5")))):
     for i, (n, lo, hi, mid) in enumerate(parts):
         c0 = mpf(mid)
         if lo is None:
-            f, a0, doc = (lambda t: inverse(t + c0)), mpf(0), "w-%s, w = -log(1-x²) ≤ %s" % (mid, hi)
+            f, a0, doc = (lambda t: inverse(t + c0)), mpf(0), "w = -log(1-x²) ≤ %s" % hi
         else:
             f, a0, doc = (lambda t: inverse((t + c0) ** 2)), mpf(lo), "√w-%s, √w ≤ %s" % (mid, hi)
-        c, e = fit(f, lambda t: 1 / f(t), a0 - c0, mpf(hi) - c0, n, prec)
-        emit("erfinvCoef%d%s" % (32 if prec == 24 else 64, "ABC"[i]), "erfinv(x)/x in t = %s" % doc, c, e, U[prec])
+        c, e = fit(lambda t: f(t) - 1, lambda t: 1 / f(t), a0 - c0, mpf(hi) - c0, n, prec)
+        emit("erfinvCoef%d%s" % (32 if prec == 24 else 64, "ABC"[i]), "erfinv(x)/x-1 in t = %s" % doc, c, e, U[prec])
 mp.prec = 400
 
 
@@ -208,8 +208,8 @@ print("// Polynomial coefficients, lowest power first, exact in the type that th
 for name, doc, coef in table:
     print("\t// %s is %s." % (name, doc))
     print("\t%s = []float64{" % name)
-    for c in coef:
-        print("\t\t%s," % hexf(c))
+    for i in range(0, len(coef), 5):
+        print("\t\t%s," % ", ".join(hexf(c) for c in coef[i : i + 5]))
     print("\t}")
 print(")\n\n// Constants as sums of numbers of the type that their name tells, each the rest's nearest.\nvar (")
 for name, doc, out in pairs:
