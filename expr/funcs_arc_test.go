@@ -38,9 +38,9 @@ func TestAtan2(t *testing.T) {
 				check(y, x)
 			}
 		}
-		n := 100000
+		n := 40000
 		if ty == dtype.F64 {
-			n = 1500
+			n = 400
 		}
 		for range n {
 			y, x := r.Float64()*2-1, r.Float64()*2-1

@@ -109,7 +109,7 @@ func ulps32(got float32, want float64) float64 {
 // TestFloat32Accuracy sweeps the bit patterns of float32 and compares with math's float64 function: a sample, or with
 // FLAMBEAU_SOAK=1 all of them (an hour a function), with FLAMBEAU_SOAK=n every nth.
 func TestFloat32Accuracy(t *testing.T) {
-	stride := uint64(60013)
+	stride := uint64(90001)
 	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 32)
 		if err != nil || n == 0 {
@@ -175,7 +175,7 @@ func TestSpecialValues(t *testing.T) {
 // TestFloat64Accuracy compares samples with values computed in arbitrary precision: uniform over the function's
 // interval, uniform in the exponent over the whole type where that lies in the interval, and near 0 and ±1.
 func TestFloat64Accuracy(t *testing.T) {
-	n := 1500
+	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {
 		n = 100000
 	}
