@@ -140,11 +140,11 @@ func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 	mask := t.mask()
 	switch name {
 	case "exch":
-		if t == B32 || t == B64 || t == U32 || t == S32 || t == F32 || t == U64 || t == S64 || t == F64 {
+		if t == B32 || t == B64 {
 			return func(_, b, _ uint64) uint64 { return b }
 		}
 	case "cas":
-		if t.untyped() || t == U32 || t == S32 || t == U64 || t == S64 {
+		if t.untyped() {
 			return func(old, b, c uint64) uint64 {
 				if old == b&mask {
 					return c
@@ -153,7 +153,7 @@ func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 			}
 		}
 	case "and", "or", "xor":
-		if t != B32 && t != B64 && !t.integer() {
+		if t != B32 && t != B64 {
 			return nil
 		}
 		switch name {
@@ -183,7 +183,7 @@ func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 		}
 	case "add":
 		switch t {
-		case U32, S32, U64, S64:
+		case U32, S32, U64:
 			return func(old, b, _ uint64) uint64 { return (old + b) & mask }
 		case F32:
 			return func(old, b, _ uint64) uint64 { return u32(canon(f32(old) + f32(b))) }

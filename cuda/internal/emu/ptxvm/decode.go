@@ -249,7 +249,7 @@ func (d *decoder) reg(o operand, t Type, wide bool) (int32, Type) {
 // dst resolves a destination register.
 func (d *decoder) dst(o operand, t Type) int32 { s, _ := d.reg(o, t, false); return s }
 
-// src resolves a source operand: register, special register, number, or address of a variable.
+// src resolves a source operand: register, special register or number (mov alone also takes addresses of variables).
 func (d *decoder) src(o operand, t Type) int32 { return d.source(o, t, false) }
 
 func (d *decoder) source(o operand, t Type, wide bool) int32 {
@@ -270,11 +270,8 @@ func (d *decoder) source(o operand, t Type, wide bool) int32 {
 		if o.name == "WARP_SZ" {
 			return d.constant(32)
 		}
-		if o.name[0] == '%' || d.register(o.name) != nil {
-			s, _ := d.reg(o, t, wide)
-			return s
-		}
-		return d.address(o.name, o.off, t)
+		s, _ := d.reg(o, t, wide)
+		return s
 	}
 	d.fail("%s: operand does not fit type .%s", d.stmt.op, t)
 	panic("unreachable")

@@ -21,7 +21,7 @@ var handlers = map[string]func(*decoder){
 	"cp": copyAsync, "ldmatrix": loadMatrix, "stmatrix": storeMatrix, "mma": matrixMultiply,
 
 	"bra": branch, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,
-	"bar": barrier, "barrier": barrier, "shfl": shuffle, "vote": vote, "activemask": activeMask, "redux": reduceSync, "match": matchSync, "elect": electSync,
+	"bar": barrier, "barrier": barrier, "isspacep": isSpace, "shfl": shuffle, "vote": vote, "activemask": activeMask, "redux": reduceSync, "match": matchSync, "elect": electSync,
 	"membar": fence, "fence": fence, "griddepcontrol": gridDependency,
 }
 
@@ -193,6 +193,9 @@ func multiply(d *decoder) {
 	mad := d.base == "mad"
 	if t.float() {
 		if mad {
+			if t != F32 && t != F64 {
+				d.noType(t)
+			}
 			fma(d, t)
 			return
 		}
@@ -340,6 +343,9 @@ func divide(d *decoder) {
 			d.alu(liftF32(f32Ops["div"], ftz, false))
 		case mode == 1:
 			d.alu(liftF32(func(a, b, _ float32) float32 { return divApprox(a, b) }, ftz, false))
+		case mode > 2:
+			to := rounding(mode - 2)
+			d.alu(liftF32(func(a, b, _ float32) float32 { return f32(fmtF32.fromF64(divOdd(float64(a), float64(b)), to)) }, ftz, false))
 		default:
 			d.fail("%s needs .rn, .approx or .full", d.stmt.op)
 		}
@@ -383,7 +389,7 @@ func absNeg(d *decoder) {
 			d.need(80, 7, 0)
 			n = brainFloat
 		}
-		f := n.op(d.base, d.take("ftz"), false, false)
+		f := n.op(d.base, (t == F16 || t == F16x2) && d.take("ftz"), false, false)
 		if t.Size() == 4 {
 			f = pair(f)
 		}
@@ -444,6 +450,14 @@ func minMax(d *decoder) {
 		}
 		if f == nil {
 			d.noType(t)
+		}
+		if t == S32 && d.take("relu") {
+			d.need(90, 8, 0)
+			g := f
+			f = func(d, a, b, c *lanes) {
+				g(d, a, b, c)
+				maxInt[int32](d, d, &lanes{}, c)
+			}
 		}
 		d.alu(f)
 	}

@@ -15,13 +15,20 @@ func logic(d *decoder) {
 		}
 		a := d.args(n)
 		d.in.p = d.predicate(a[0])
-		d.in.a, d.in.b = d.predicate(a[1]), 0
+		var notA, notB bool
+		d.in.a, notA = d.condition(a[1])
 		if n == 3 {
-			d.in.b = d.predicate(a[2])
+			d.in.b, notB = d.condition(a[2])
 		}
 		op := d.base
 		d.run(func(w *warp, i *inst, m uint32) {
 			x, y := w.pred(i, i.a, m), w.pred(i, i.b, m)
+			if notA {
+				x = ^x
+			}
+			if notB {
+				y = ^y
+			}
 			switch op {
 			case "and":
 				x &= y
@@ -222,7 +229,11 @@ func move(d *decoder) {
 			})
 			return
 		}
-		d.in.a = d.src(a[1], t)
+		if o := a[1]; o.kind == okWord && o.name[0] != '%' && o.name != "WARP_SZ" && d.register(o.name) == nil {
+			d.in.a = d.address(o.name, o.off, t)
+		} else {
+			d.in.a = d.src(o, t)
+		}
 		d.alu(movLanes)
 	}
 }
@@ -289,7 +300,11 @@ func unpack(d *decoder, t Type, a []operand) {
 func selectPred(d *decoder) {
 	t := d.typIn(B16, B32, B64, U16, U32, U64, S16, S32, S64, F32, F64)
 	a := d.args(4)
-	d.in.d, d.in.a, d.in.b, d.in.p = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t), d.predicate(a[3])
+	d.in.d, d.in.a, d.in.b = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t)
+	var not bool
+	if d.in.p, not = d.condition(a[3]); not {
+		d.in.a, d.in.b = d.in.b, d.in.a
+	}
 	d.in.kind = kSelp
 }
 

@@ -174,7 +174,10 @@ func (d *decoder) comparison() (cmpFn, Type) {
 	var f cmpFn
 	switch {
 	case t == F32 || t == F64 || t == F16 || t == BF16:
-		f = cmpFloat(op, t, t != F64 && d.take("ftz"))
+		f = cmpFloat(op, t, (t == F32 || t == F16) && d.take("ftz"))
+		if t == BF16 {
+			d.need(90, 7, 8)
+		}
 	case t == B16 || t == B32 || t == B64:
 		if op == "eq" || op == "ne" {
 			f = cmpInt[uint64](op)
@@ -227,6 +230,9 @@ func setPredicate(d *decoder) {
 	i := d.in
 	dst := a[0]
 	if dst.kind == okGroup {
+		if t == F16 || t == BF16 {
+			d.fail("%s: a second predicate does not go with .%s", d.stmt.op, t)
+		}
 		if dst.pair != "_" {
 			i.q = d.predicate(operand{kind: okWord, name: dst.pair})
 		}
@@ -249,6 +255,9 @@ func setValue(d *decoder) {
 	i := d.in
 	i.d, i.a, i.b, i.cmp = d.dst(a[0], dt), d.src(a[1], t), d.src(a[2], t), f
 	yes := uint64(0xffffffff)
+	if dt == F32 && (t == F16 || t == BF16) {
+		d.noType(t)
+	}
 	if dt == F32 {
 		yes = 0x3f800000
 	}

@@ -40,6 +40,9 @@ func approximate(d *decoder) {
 	ftz := d.take("ftz")
 	if d.base == "tanh" {
 		d.need(75, 7, 0)
+		if ftz {
+			d.fail("%s: tanh has no .ftz", d.stmt.op)
+		}
 	}
 	d.da(t)
 	if t == F32 {
@@ -53,9 +56,8 @@ func approximate(d *decoder) {
 	switch t {
 	case F16, F16x2:
 		d.need(75, 7, 0)
-		if ftz { // flushes subnormal inputs and results
-			d.alu(lift3(half16(f, t)))
-			return
+		if ftz {
+			d.fail("%s: .ftz does not go with .%s", d.stmt.op, t)
 		}
 		op = func(a, _, _ uint64) uint64 { return toF16(f(f16(a & 0xffff))) }
 	case BF16, BF16x2:
@@ -71,21 +73,6 @@ func approximate(d *decoder) {
 		op = pair(op)
 	}
 	d.alu(lift3(op))
-}
-
-// half16 is an approximation on f16 or f16x2 that flushes subnormals.
-func half16(f func(float32) float32, t Type) func(a, b, c uint64) uint64 {
-	flush := func(v uint64) uint64 {
-		if v&0x7c00 == 0 {
-			return v & 0x8000
-		}
-		return v
-	}
-	op := func(a, _, _ uint64) uint64 { return flush(toF16(f(f16(flush(a & 0xffff))))) }
-	if t == F16x2 {
-		op = pair(op)
-	}
-	return op
 }
 
 // convert decodes cvt. Modifiers come as rounding, .ftz, .sat, .relu, destination type, source type.
@@ -104,8 +91,20 @@ func convert(d *decoder) {
 		convertPair(d, dt, st, mode, hasRound, ftz || sat, relu)
 		return
 	}
+	if ftz && dt != F32 && st != F32 {
+		d.fail("%s: .ftz needs .f32", d.stmt.op)
+	}
 	if dt == TF32 {
 		d.need(80, 7, 0)
+		if st != F32 || ftz || sat || mode == rm || mode == rp || integral {
+			d.fail("%s is not supported (.rna, .rn and .rz from .f32 are)", d.stmt.op)
+		}
+	}
+	if relu && (st != F32 || mode == rm || mode == rp || ftz || sat) {
+		d.fail("%s: .relu needs .rn or .rz from .f32", d.stmt.op)
+	}
+	if (dt == BF16 || st == BF16) && (sat || st.Size() == 1) {
+		d.fail("%s is not supported", d.stmt.op)
 	}
 	if dt == BF16 || st == BF16 {
 		if dt == F32 || st == F32 {
@@ -241,6 +240,13 @@ func saturate(v uint64, t Type) uint64 {
 
 func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ftz, sat, relu bool) func(uint64) uint64 {
 	narrows := formats[dt].prec < formats[st].prec || dt == BF16 && st == F16 || dt == F16 && st == BF16
+	if st == BF16 || st == F16 && dt == BF16 { // the modifier is optional
+		if narrows && !hasRound {
+			hasRound = true
+		} else if !narrows {
+			hasRound, mode = false, rn
+		}
+	}
 	if narrows && !hasRound {
 		d.fail("%s needs a rounding modifier", d.stmt.op)
 	}

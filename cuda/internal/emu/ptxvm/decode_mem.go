@@ -1,40 +1,40 @@
 package ptxvm
 
-import "strings"
-
-var strongMods = []string{"volatile", "relaxed", "acquire", "release", "mmio"}
-
-// memoryMods takes space, ordering, scope and cache modifiers.
+// memoryMods takes space, ordering, scope and cache modifiers of ld and st.
 func (d *decoder) memoryMods() {
 	x := d.extra()
-	spaces := []string{"global", "shared", "local", "param", "const"}
-	i := d.oneOf(append(spaces, "shared::cta")...)
+	ld := d.base != "st"
+	i := d.oneOf("global", "shared", "local", "param", "const", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spLocal, spParam, spConst, spShared}[i+1]
-	if i := d.oneOf(strongMods...); i >= 0 {
-		x.strong = true
-		if i > 0 {
-			d.need(70, 6, 0)
+	anyone := x.space == spGeneric || x.space == spGlobal || x.space == spShared // seen by other threads
+	orders, caches := []string{"volatile", "relaxed", "release"}, []string{"wb", "cg", "cs", "wt"}
+	if ld {
+		orders[2], caches = "acquire", []string{"ca", "cg", "cs", "cv", "lu"}
+	}
+	order := -1
+	if anyone {
+		order = d.oneOf(orders...)
+		x.strong = order >= 0
+	}
+	if order > 0 {
+		d.need(70, 6, 0)
+		if d.oneOf("cta", "cluster", "gpu", "sys") < 0 {
+			d.fail("%s: .%s needs a scope", d.stmt.op, orders[order])
 		}
 	}
 	d.take("weak")
-	d.oneOf("cta", "cluster", "gpu", "sys")
-	nc := d.take("nc")
-	if nc && (d.base != "ld" || x.space != spGlobal) {
+	if d.take("nc") && (d.base != "ld" || x.space != spGlobal) {
 		d.fail("%s: .nc needs ld.global", d.stmt.op)
 	}
-	d.oneOf("ca", "cg", "cs", "cv", "lu", "wb", "wt")
-	for i := 0; i < len(d.mods); {
-		m := d.mods[i]
-		switch m {
-		case "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B":
-			d.need(70, 7, 4)
-			d.mods = append(d.mods[:i:i], d.mods[i+1:]...)
-		default:
-			if strings.Contains(m, "::") {
-				d.fail("%s: modifier .%s is unknown or not supported here", d.stmt.op, m)
-			}
-			i++
-		}
+	d.oneOf(caches...)
+	if x.space != spGeneric && x.space != spGlobal {
+		return
+	}
+	if d.oneOf("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate") >= 0 {
+		d.need(70, 7, 4)
+	}
+	if ld && d.oneOf("L2::64B", "L2::128B", "L2::256B") >= 0 {
+		d.need(75, 7, 4)
 	}
 }
 

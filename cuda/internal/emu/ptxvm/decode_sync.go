@@ -16,7 +16,9 @@ func branch(d *decoder) {
 }
 
 func exitThread(d *decoder) {
-	d.take("uni")
+	if d.base == "ret" {
+		d.take("uni")
+	}
 	d.args(0)
 	d.in.kind = kExit
 }
@@ -26,6 +28,24 @@ func trap(d *decoder) {
 	d.run(func(w *warp, i *inst, m uint32) {
 		w.fault(Trap, i, bits.TrailingZeros32(m), "executed by %d lanes", bits.OnesCount32(m))
 	})
+}
+
+// isSpace decodes isspacep.space p, a for a generic address.
+func isSpace(d *decoder) {
+	i := d.oneOf("global", "shared", "shared::cta", "local", "const", "param")
+	if i < 0 {
+		d.fail("%s lacks a state space", d.stmt.op)
+	}
+	win := [...]uint64{0, 1, 1, 2, 3, 4}[i]
+	a := d.args(2)
+	d.in.p, d.in.a = d.predicate(a[0]), d.src(a[1], U64)
+	d.in.kind = kCmp
+	d.in.cmp = func(a, _ *lanes) (m uint32) {
+		for l, v := range a {
+			m |= bit(v>>windowShift == win) << l
+		}
+		return m
+	}
 }
 
 func nop(d *decoder) {
@@ -59,7 +79,7 @@ func gridDependency(d *decoder) {
 func fence(d *decoder) {
 	d.args(0)
 	if d.base == "membar" {
-		if d.oneOf("cta", "gl", "sys", "gpu") < 0 {
+		if d.oneOf("cta", "gl", "sys") < 0 {
 			d.fail("membar needs .cta, .gl or .sys")
 		}
 	} else {

@@ -207,6 +207,24 @@ func addOdd(x, y float64) float64 {
 	return s
 }
 
+// divOdd returns x/y rounded to odd at 53 bits.
+func divOdd(x, y float64) float64 {
+	q := x / y
+	if q != q || math.IsInf(q, 0) || q == 0 || math.IsInf(y, 0) {
+		return q
+	}
+	r := math.FMA(-q, y, x) // exact for quotients of float32 values
+	if b := math.Float64bits(q); r != 0 && b&1 == 0 {
+		if (r > 0) == (y > 0) == (q > 0) { // the exact quotient is further from zero
+			b++
+		} else {
+			b--
+		}
+		return math.Float64frombits(b)
+	}
+	return q
+}
+
 // fma32 returns a·b+c rounded once. The product of two float32 is exact in float64; only sums that fall on, or in the subnormal range may fall
 // on, a rounding boundary of float32 need the slow way.
 func fma32(a, b, c float32) float32 {

@@ -4,9 +4,6 @@ import "math/bits"
 
 // fragment resolves a braced list of registers, destinations or sources.
 func (d *decoder) fragment(o operand, n int, t Type) []int32 {
-	if o.kind != okVec && n == 1 {
-		return []int32{d.dst(o, t)}
-	}
 	if o.kind != okVec || len(o.list) != n {
 		d.fail("%s needs %d registers in braces here", d.stmt.op, n)
 	}

@@ -99,7 +99,9 @@ func TestModuleVariables(t *testing.T) {
 
 // rejected lists what Parse refuses and what its message says; ptxas refuses it too, but where ours is set.
 var rejected = []struct{ body, want string }{
-	{"selp.b32 %r1, 1, 0, !%p1;", "negated"},
+	{"mov.pred !%p2, %p1;", "negated"},
+	{"setp.eq.u32 %p1, %r1, %r2, !%p3;", "takes 3 operands"},
+	{"add.u32 %r1, %r2, p;", "variable"},
 
 	{"frobnicate.u32 %r1, %r2;", "frobnicate.u32"},
 	{"add.u32.wrong %r1, %r2, %r3;", ".wrong"},

@@ -23,7 +23,11 @@ func shuffle(d *decoder) {
 		}
 		dst.kind = okWord
 	}
-	i.d, i.a, i.b, i.c = d.dst(dst, B32), d.src(a[1], B32), d.src(a[2], B32), d.src(a[3], B32)
+	i.d = -1
+	if dst.name != "_" {
+		i.d = d.dst(dst, B32)
+	}
+	i.a, i.b, i.c = d.src(a[1], B32), d.src(a[2], B32), d.src(a[3], B32)
 	x.count, x.mode = d.src(a[4], B32), uint8(mode)
 	d.run((*warp).shuffle)
 }
@@ -67,7 +71,9 @@ func (w *warp) shuffle(in *inst, m uint32) {
 		}
 		out[l] = src[j]
 	}
-	w.write(in.d, &out, m)
+	if in.d >= 0 {
+		w.write(in.d, &out, m)
+	}
 	if in.q != 0 {
 		w.setPred(in.q, valid, m)
 	}
