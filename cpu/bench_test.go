@@ -141,3 +141,74 @@ func BenchmarkLayouts(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkRows(b *testing.B) {
+	d := Get()
+	for _, s := range [][2]int{{4096, 1024}, {768, 65}} {
+		x, y, g := newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[0], s[1])
+		loss, lse, target := newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.I64, s[0])
+		size := s[0] * s[1] * 4
+		for _, c := range []struct {
+			name  string
+			bytes int
+			f     func() error
+		}{
+			{"copy", 2 * size, func() error {
+				return d.Map(nil, castProgram(dtype.F32, dtype.F32), []device.View{y}, []device.View{x}, nil)
+			}},
+			{"softmax", 2 * size, func() error { return d.Softmax(nil, y, x, false) }},
+			{"log softmax", 2 * size, func() error { return d.Softmax(nil, y, x, true) }},
+			{"softmax gradient", 3 * size, func() error { return d.SoftmaxGrad(nil, g, y, x, false) }},
+			{"cross-entropy", size, func() error { return d.CrossEntropy(nil, loss, lse, x, target, -100, 0) }},
+			{"cross-entropy gradient", 2 * size, func() error { return d.CrossEntropyGrad(nil, g, x, lse, target, loss, -100) }},
+		} {
+			b.Run(fmt.Sprintf("%s/%dx%d", c.name, s[0], s[1]), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					must(b, c.f())
+				}
+				rate(b, c.bytes)
+			})
+		}
+	}
+}
+
+// An embedding: rows of a table by a column of indices, and its gradient.
+func BenchmarkEmbedding(b *testing.B) {
+	d := Get()
+	for _, s := range [][3]int{{65, 128, 768}, {50257, 768, 8192}} {
+		table, out, index := newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[2], s[1]), newView(b, d, dtype.I64, s[2])
+		for i := range at[int64](pointer(&index), s[2]) {
+			at[int64](pointer(&index), s[2])[i] = int64(i * 7919 % s[0])
+		}
+		index.Layout = shape.Layout{Shape: out.Shape, Strides: shape.Of(1, 0)}
+		b.Run(fmt.Sprintf("gather/%dx%d by %d", s[0], s[1], s[2]), func(b *testing.B) {
+			for b.Loop() {
+				must(b, d.Gather(nil, out, table, index, 0, 0))
+			}
+			rate(b, 8*s[1]*s[2])
+		})
+		b.Run(fmt.Sprintf("scatter-add/%dx%d by %d", s[0], s[1], s[2]), func(b *testing.B) {
+			for b.Loop() {
+				must(b, d.ScatterAdd(nil, table, out, index, 0, 0))
+			}
+			rate(b, 12*s[1]*s[2])
+		})
+	}
+}
+
+func BenchmarkMatMul(b *testing.B) {
+	d := Get()
+	for _, s := range [][4]int{{1, 4, 4, 4}, {1, 64, 784, 512}, {1, 512, 512, 512}, {48, 64, 32, 64}} {
+		for _, t := range []dtype.Type{dtype.F32, dtype.BF16} {
+			x, y, out := newView(b, d, t, s[0], s[1], s[2]), newView(b, d, t, s[0], s[2], s[3]), newView(b, d, t, s[0], s[1], s[3])
+			b.Run(fmt.Sprintf("%v/%dx%dx%dx%d", t, s[0], s[1], s[2], s[3]), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					must(b, d.MatMul(nil, out, x, y))
+				}
+				b.ReportMetric(2*float64(s[0]*s[1]*s[2]*s[3])*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}

@@ -15,6 +15,8 @@ type indexed struct {
 	axis            int
 	bound           int64
 	bad             atomic.Int64 // position of the first offender, -1 for none
+	shared          int          // neighbouring elements that share one index
+	suffix          int          // the first dimension of these
 }
 
 // Gather sets out[i…] = src[i… with index[i…] along axis]; see [device.Device]. An index outside the axis is reported at
@@ -28,7 +30,13 @@ func (d *Device) Gather(_ device.Stream, out, src, index device.View, axis int, 
 	}
 	g := &indexed{out: out, src: src, index: index, axis: axis, bound: int64(src.Shape.At(axis))}
 	g.bad.Store(-1)
-	d.crew.parallel(out.Size(), max(inlineWork/4, out.Size()/(4*d.crew.size)), g)
+	g.share(&g.out, &g.src)
+	row := g.shared
+	if row == 1 && out.Shape.Rank() > 0 {
+		row = out.Shape.At(out.Shape.Rank() - 1)
+	}
+	rows := out.Size() / row
+	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size)), g)
 	return g.fault(tag)
 }
 
@@ -102,58 +110,111 @@ func (d *Device) checkIndexed(op, denseName string, dense *device.View, tableNam
 	return nil
 }
 
-// walker steps through the row-major positions of an index view and follows the offsets of three views.
-type walker struct {
-	c    [8]int
-	rank int
-}
-
-// run gathers positions lo … hi-1.
+// run gathers rows lo … hi-1; a row is what follows the innermost dimensions but one, or, where a run of elements shares one
+// index, such a run.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
-	w := walker{rank: n}
-	q := lo
-	for k := n - 1; k >= 0; k-- {
-		w.c[k] = q % g.index.Shape.At(k)
-		q /= g.index.Shape.At(k)
-	}
 	size := g.out.Type.Size()
-	out, src := pointer(&g.out), pointer(&g.src)
-	along := g.src.Strides.At(g.axis)
-	var oo, so, io int
-	for k := range n {
-		oo += w.c[k] * g.out.Strides.At(k)
-		io += w.c[k] * g.index.Strides.At(k)
-		if k != g.axis {
-			so += w.c[k] * g.src.Strides.At(k)
+	out, src, index := pointer(&g.out), pointer(&g.src), pointer(&g.index)
+	is := g.index.Type.Size()
+	outer := n - 1 // dimensions that number the rows
+	if g.shared > 1 {
+		outer = g.suffix
+	}
+	outer = max(outer, 0)
+	for row := lo; row < hi; row++ {
+		q := row
+		var oo, so, io int
+		for k := outer - 1; k >= 0; k-- {
+			c := q % g.index.Shape.At(k)
+			q /= g.index.Shape.At(k)
+			oo += c * g.out.Strides.At(k)
+			io += c * g.index.Strides.At(k)
+			if k != g.axis {
+				so += c * g.src.Strides.At(k)
+			}
+		}
+		along := g.src.Strides.At(g.axis) * size
+		o, s, x := unsafe.Add(out, oo*size), unsafe.Add(src, so*size), unsafe.Add(index, io*is)
+		if g.shared > 1 {
+			dst := at8(o, g.shared*size)
+			if i := indexAt(x, is); uint64(i) < uint64(g.bound) {
+				copy(dst, at8(unsafe.Add(s, int(i)*along), g.shared*size))
+			} else {
+				clear(dst)
+				g.note(row * g.shared)
+			}
+			continue
+		}
+		last := n - 1
+		l := gatherLine{o: o, s: s, x: x, n: 1, along: along, bound: uint64(g.bound)}
+		if n > 0 {
+			l.n = g.index.Shape.At(last)
+			l.do, l.dx = g.out.Strides.At(last)*size, g.index.Strides.At(last)*is
+			if last != g.axis {
+				l.ds = g.src.Strides.At(last) * size
+			}
+		}
+		if bad := l.run(size, is); bad >= 0 {
+			g.note(row*l.n + bad)
 		}
 	}
-	for p := lo; p < hi; p++ {
-		i := g.read(io)
-		var v uint64
-		if uint64(i) < uint64(g.bound) {
-			v = readBits(unsafe.Add(src, (so+int(i)*along)*size), size)
-		} else {
-			g.note(p)
+}
+
+// share finds the innermost dimensions, behind the axis, through which the index does not move and the elements of both other
+// views are neighbours: a table's rows.
+func (g *indexed) share(a, b *device.View) {
+	g.shared, g.suffix = 1, g.index.Shape.Rank()
+	for k := g.suffix - 1; k > g.axis; k-- {
+		if n := g.index.Shape.At(k); n != 1 {
+			if g.index.Strides.At(k) != 0 || a.Strides.At(k) != g.shared || b.Strides.At(k) != g.shared {
+				return
+			}
+			g.shared *= n
 		}
-		writeBits(unsafe.Add(out, oo*size), size, v)
-		for k := n - 1; k >= 0; k-- {
-			w.c[k]++
-			oo += g.out.Strides.At(k)
-			io += g.index.Strides.At(k)
-			if k != g.axis {
-				so += g.src.Strides.At(k)
-			}
-			if w.c[k] < g.index.Shape.At(k) {
-				break
-			}
-			m := w.c[k]
-			w.c[k] = 0
-			oo -= m * g.out.Strides.At(k)
-			io -= m * g.index.Strides.At(k)
-			if k != g.axis {
-				so -= m * g.src.Strides.At(k)
-			}
-		}
+		g.suffix = k
 	}
+}
+
+func indexAt(p unsafe.Pointer, size int) int64 {
+	if size == 4 {
+		return int64(*(*int32)(p))
+	}
+	return *(*int64)(p)
+}
+
+// A gatherLine is one row of a gather: strides in bytes.
+type gatherLine struct {
+	o, s, x           unsafe.Pointer
+	n                 int
+	do, ds, dx, along int
+	bound             uint64
+}
+
+// run returns the first position whose index is outside the axis, -1 for none.
+func (l *gatherLine) run(size, indexSize int) int {
+	switch size {
+	case 1:
+		return gatherLineAs[uint8](l, indexSize)
+	case 2:
+		return gatherLineAs[uint16](l, indexSize)
+	case 4:
+		return gatherLineAs[uint32](l, indexSize)
+	}
+	return gatherLineAs[uint64](l, indexSize)
+}
+
+func gatherLineAs[T uint8 | uint16 | uint32 | uint64](l *gatherLine, indexSize int) int {
+	bad := -1
+	for j := range l.n {
+		i := indexAt(unsafe.Add(l.x, j*l.dx), indexSize)
+		var v T
+		if uint64(i) < l.bound {
+			v = *(*T)(unsafe.Add(l.s, j*l.ds+int(i)*l.along))
+		} else if bad < 0 {
+			bad = j
+		}
+		*(*T)(unsafe.Add(l.o, j*l.do)) = v
+	}
+	return bad
 }

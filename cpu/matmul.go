@@ -67,14 +67,14 @@ const smallProduct = 1 << 20
 func (d *Device) floatProduct(out, a, b *device.View) {
 	foldBatch(out, a, b)
 	batch := out.Shape.At(0)
-	f := &products{d: d, out: *out, a: *a, b: *b, par: d.par}
 	work := out.Shape.At(1) * out.Shape.At(2) * a.Shape.At(2)
 	if batch == 1 || d.crew.size == 1 || work > smallProduct && batch < 4*d.crew.size {
-		f.run(0, batch)
+		for i := range batch {
+			multiply(d.par, out, a, b, i)
+		}
 		return
 	}
-	f.par = gemm.Serial
-	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), f)
+	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &products{*out, *a, *b})
 }
 
 // foldBatch makes rows of a batch whose second operand is one matrix, where a and out allow it.
@@ -92,27 +92,27 @@ func foldBatch(out, a, b *device.View) {
 	b.Shape = b.Shape.With(0, 1)
 }
 
-// products is a batch of float products.
-type products struct {
-	d         *Device
-	out, a, b device.View
-	par       gemm.Parallel
+// products is a batch of float products, of which each is one worker's.
+type products struct{ out, a, b device.View }
+
+func (f *products) run(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		multiply(gemm.Serial, &f.out, &f.a, &f.b, i)
+	}
 }
 
-// run multiplies the matrices lo … hi-1 of the batch.
-func (f *products) run(lo, hi int) {
-	m, n, k := f.out.Shape.At(1), f.out.Shape.At(2), f.a.Shape.At(2)
-	for i := lo; i < hi; i++ {
-		if f.out.Type == dtype.F64 {
-			gemm.F64(f.par, m, n, k, matrix[float64](&f.a, i), f.a.Strides.At(1), f.a.Strides.At(2),
-				matrix[float64](&f.b, i), f.b.Strides.At(1), f.b.Strides.At(2),
-				matrix[float64](&f.out, i), f.out.Strides.At(1), f.out.Strides.At(2), false)
-			continue
-		}
-		gemm.F32(f.par, m, n, k, matrix[float32](&f.a, i), f.a.Strides.At(1), f.a.Strides.At(2),
-			matrix[float32](&f.b, i), f.b.Strides.At(1), f.b.Strides.At(2),
-			matrix[float32](&f.out, i), f.out.Strides.At(1), f.out.Strides.At(2), false)
+// multiply computes product i of a batch.
+func multiply(par gemm.Parallel, out, a, b *device.View, i int) {
+	m, n, k := out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	if out.Type == dtype.F64 {
+		gemm.F64(par, m, n, k, matrix[float64](a, i), a.Strides.At(1), a.Strides.At(2),
+			matrix[float64](b, i), b.Strides.At(1), b.Strides.At(2),
+			matrix[float64](out, i), out.Strides.At(1), out.Strides.At(2), false)
+		return
 	}
+	gemm.F32(par, m, n, k, matrix[float32](a, i), a.Strides.At(1), a.Strides.At(2),
+		matrix[float32](b, i), b.Strides.At(1), b.Strides.At(2),
+		matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), false)
 }
 
 // matrix returns the elements that matrix i of a batch spans.

@@ -14,6 +14,9 @@ import (
 // cost of the functions, which are the plans of package expr's formulas.
 const groupSize = 4096
 
+// sameBlock is how often a row's value is repeated for the block primitives.
+const sameBlock = 256
+
 // function is a plan of one operand in computing form, applied to arrays.
 type function struct {
 	pl      *plan
@@ -73,9 +76,9 @@ type rowWorker struct {
 	group    int // rows in a group
 	exp, log *function
 	re, rl   *runner
-	space    [3][]byte        // of a group's elements
-	rows     [4][]byte        // of a group's rows: one value each
-	same     [maxBlock]uint64 // one value repeated
+	space    [3][]byte         // of a group's elements
+	rows     [4][]byte         // of a group's rows: one value each
+	same     [sameBlock]uint64 // one value repeated
 	stage    [maxBlock]uint64
 }
 
@@ -183,10 +186,20 @@ func (w *rowWorker) each(op expr.Op, dst, src, value unsafe.Pointer, n int) {
 	k := ops[op][w.t]
 	same := unsafe.Pointer(&w.same)
 	for i := range n {
-		fillBits(same, readBits(unsafe.Add(value, i*w.size), w.size), w.size, min(w.cols, maxBlock))
-		for c := 0; c < w.cols; c += maxBlock {
+		v := readBits(unsafe.Add(value, i*w.size), w.size)
+		if w.size == 4 {
+			v |= v << 32
+		}
+		words := w.same[:(min(w.cols, sameBlock)*w.size+7)/8]
+		for j := 0; j+4 <= len(words); j += 4 {
+			*(*[4]uint64)(words[j:]) = [4]uint64{v, v, v, v}
+		}
+		for j := len(words) &^ 3; j < len(words); j++ {
+			words[j] = v
+		}
+		for c := 0; c < w.cols; c += sameBlock {
 			o := (i*w.cols + c) * w.size
-			k(unsafe.Add(dst, o), unsafe.Add(src, o), same, same, min(maxBlock, w.cols-c))
+			k(unsafe.Add(dst, o), unsafe.Add(src, o), same, same, min(sameBlock, w.cols-c))
 		}
 	}
 }

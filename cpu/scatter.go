@@ -13,6 +13,9 @@ type scatter struct {
 	indexed
 	dst device.View
 	add func(dst, src unsafe.Pointer)
+
+	whole       kernel // adds parts of rows that share an index; nil: one by one
+	cols, parts int    // of a row
 }
 
 // ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in the order of the positions; see [device.Device]. A
@@ -27,14 +30,31 @@ func (d *Device) ScatterAdd(_ device.Stream, dst, src, index device.View, axis i
 	s := &scatter{dst: dst, add: adder(dst.Type)}
 	s.src, s.index, s.axis, s.bound = src, index, axis, int64(dst.Shape.At(axis))
 	s.bad.Store(-1)
+	s.share(&s.src, &s.dst)
 	n := index.Shape.At(axis)
 	lines := index.Size() / n
+	if k := combiner(device.Sum, dst.Type); s.shared >= 16 && s.suffix == axis+1 && k != nil && stores[dst.Type] == nil {
+		// Rows of a table: the columns are shared out.
+		s.whole, s.cols = k, max(64, (s.shared+d.crew.size-1)/d.crew.size)
+		if work := s.shared * n; work < inlineWork {
+			s.cols = s.shared
+		}
+		s.parts = (s.shared + s.cols - 1) / s.cols
+		d.crew.parallel(lines/s.shared*s.parts, 1, s)
+		return s.fault(tag)
+	}
 	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size)), s)
 	return s.fault(tag)
 }
 
-// run adds the lines lo … hi-1.
+// run adds the lines lo … hi-1, or the parts of rows of that number.
 func (s *scatter) run(lo, hi int) {
+	if s.whole != nil {
+		for u := lo; u < hi; u++ {
+			s.rows(u/s.parts, u%s.parts*s.cols)
+		}
+		return
+	}
 	size := s.dst.Type.Size()
 	dst, src := pointer(&s.dst), pointer(&s.src)
 	n := s.index.Shape.At(s.axis)
@@ -63,6 +83,32 @@ func (s *scatter) run(lo, hi int) {
 			}
 			s.add(unsafe.Add(dst, (do+int(i)*s.dst.Strides.At(s.axis))*size), unsafe.Add(src, (so+t*s.src.Strides.At(s.axis))*size))
 		}
+	}
+}
+
+// rows adds the part that begins at column c of all rows of one position before the axis.
+func (s *scatter) rows(outer, c int) {
+	var do, so, io int
+	q := outer
+	for k := s.axis - 1; k >= 0; k-- {
+		i := q % s.index.Shape.At(k)
+		q /= s.index.Shape.At(k)
+		do += i * s.dst.Strides.At(k)
+		so += i * s.src.Strides.At(k)
+		io += i * s.index.Strides.At(k)
+	}
+	size, is := s.dst.Type.Size(), s.index.Type.Size()
+	dst, src := unsafe.Add(pointer(&s.dst), (do+c)*size), unsafe.Add(pointer(&s.src), (so+c)*size)
+	index := unsafe.Add(pointer(&s.index), io*is)
+	n, cols := s.index.Shape.At(s.axis), min(s.cols, s.shared-c)
+	for t := range n {
+		i := indexAt(unsafe.Add(index, t*s.index.Strides.At(s.axis)*is), is)
+		if uint64(i) >= uint64(s.bound) {
+			s.note((outer*n + t) * s.shared)
+			continue
+		}
+		to, from := unsafe.Add(dst, int(i)*s.dst.Strides.At(s.axis)*size), unsafe.Add(src, t*s.src.Strides.At(s.axis)*size)
+		s.whole(to, to, from, from, cols)
 	}
 }
 

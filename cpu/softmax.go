@@ -144,7 +144,7 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View,
 		for i := range n {
 			o := i * w.size
 			var b uint64
-			if uint64(*(*int64)(element(&target, lo+i))) < uint64(cols) {
+			if c := *(*int64)(element(&target, lo+i)); uint64(c) < uint64(cols) && c != ignore {
 				b = readBits(unsafe.Add(total, o), w.size)
 			}
 			writeBits(element(&loss, lo+i), w.size, b)

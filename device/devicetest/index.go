@@ -116,7 +116,64 @@ func (r *rig) checkIndexError(what string, err error, bad int64) {
 	}
 }
 
+// Rows of a table: one index for all of a row's elements, as in an embedding, also with one outside.
+func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
+	r.Helper()
+	c := indexCase{shape.Of(rows, width), shape.Of(n, width), 0}
+	idx := r.array(dtype.I64, shape.Of(n, 1), contiguous, func(int) uint64 { return uint64(r.rnd.IntN(rows)) })
+	if bad {
+		spoil(idx, 3, int64(rows))
+		r.must(r.dev.Upload(r.s, idx.v.Buf, 0, idx.host), "Upload")
+	}
+	idx.v.Layout = shape.Layout{Shape: c.index, Strides: shape.Of(1, 0)}
+	idx.at = offsets(idx.v.Layout)
+	what := fmt.Sprintf("rows of %v, %v by %d", t, c.table, n)
+	table, src, out := r.random(t, c.table, contiguous), r.small(t, c.index, contiguous), r.empty(t, c.index, offset)
+	want := make([]uint64, c.index.Size())
+	sum, terms := make([]float64, c.table.Size()), make([]float64, c.table.Size())
+	for p, e := range source(idx, c.table, 0) {
+		if e >= 0 {
+			want[p] = table.bits()[e]
+			sum[e] += src.floats()[p]
+			terms[e]++
+		}
+	}
+	check := func(err error) {
+		r.Helper()
+		if !bad {
+			r.must(err, what)
+			return
+		}
+		if err == nil {
+			err = r.s.Synchronize()
+		}
+		var e *device.IndexError
+		if !errors.As(err, &e) || *e != (device.IndexError{Tag: 5, Index: int64(rows), Bound: int64(rows), Position: int64(3 * width)}) {
+			r.Errorf("%s: error %v, want an IndexError at position %d", what, err, 3*width)
+		}
+	}
+	check(r.dev.Gather(r.s, out.v, table.v, idx.v, 0, 5))
+	out.same("gather of "+what, want)
+	grad := r.array(t, c.table, offset, func(int) uint64 { return 0 })
+	check(r.dev.ScatterAdd(r.s, grad.v, src.v, idx.v, 0, 5))
+	for i := range sum {
+		if t.IsInteger() {
+			sum[i] = wrap(t, sum[i])
+		}
+	}
+	grad.near("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
+}
+
 func testScatterAdd(r *rig) {
+	for _, t := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I64} {
+		r.checkRows(t, 7, 33, 20, false)
+		r.checkRows(t, 7, 33, 20, true)
+		if r.large {
+			r.checkRows(t, 60, 200, 500, false)
+			r.checkRows(t, 60, 200, 500, true)
+		}
+		r.end()
+	}
 	n := 0
 	for _, c := range r.indexCases() {
 		for _, t := range dtype.Types() {
