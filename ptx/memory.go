@@ -126,6 +126,17 @@ func (p Ptr) Address() Value {
 	return p.base.Add(Int(p.offset))
 }
 
+// MovedTo returns p pointing to address, of the type that Address returns: for pointers that are kept in a Var.
+func (p Ptr) MovedTo(address Operand) Ptr {
+	a := address.as(p.b, p.base.t)
+	if p.space == ParamSpace || a.t != p.base.t {
+		p.b.fail("MovedTo: a pointer to %v memory and an address of type %v", p.space, a.t)
+		a = p.b.poison(p.base.t)
+	}
+	p.base, p.offset = a, 0
+	return p
+}
+
 // SelectPtr returns the pointer yes where the predicate v holds and no elsewhere; both are of one space and element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b

@@ -252,6 +252,7 @@ func TestMisuse(t *testing.T) {
 		{"atom.min is not defined for f32", func(b *ptx.Builder, u, f ptx.Value, p ptx.Ptr) { p.Atomic(ptx.AtomicMin, f) }},
 		{"operand 1 is the zero Value", func(b *ptx.Builder, u, f ptx.Value, p ptx.Ptr) { b.Pack2(ptx.F16, ptx.Value{}, f) }},
 		{"mixed pointers to global f32 and global u32", func(b *ptx.Builder, u, f ptx.Value, p ptx.Ptr) { u.Eq(u).SelectPtr(p, p.As(ptx.U32)) }},
+		{"address of type u32", func(b *ptx.Builder, u, f ptx.Value, p ptx.Ptr) { p.MovedTo(u) }},
 		{"constant indices only", func(b *ptx.Builder, u, f ptx.Value, p ptx.Ptr) { b.ParamBytes("q", 8, 4).At(u) }},
 	}
 	for _, test := range tests {

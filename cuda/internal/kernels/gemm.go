@@ -326,18 +326,16 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 
 	b.Comment("the first tile")
-	loadA.fetch()
-	loadB.fetch()
+	loadA.fetch(b.U32(0))
+	loadB.fetch(b.U32(0))
 	loadA.store(b.U32(0))
 	loadB.store(b.U32(0))
 	b.Barrier()
 	buffer := b.Var(b.U32(0))
-	b.For(b.U32(0), g.k, num(t.bk), func(ptx.Value, ptx.Loop) {
+	b.For(b.U32(0), g.k, num(t.bk), func(k ptx.Value, _ ptx.Loop) {
 		b.Comment("fetch the next tile while this one is multiplied")
-		loadA.advance()
-		loadB.advance()
-		loadA.fetch()
-		loadB.fetch()
+		loadA.fetch(k.Add(num(t.bk)))
+		loadB.fetch(k.Add(num(t.bk)))
 		current := buffer.Get()
 		readA := shared.At(rowBase).At(current.Mul(num(sizeA)))
 		readB := shared.At(num(2 * sizeA)).At(colBase).At(current.Mul(num(sizeB)))

@@ -10,9 +10,7 @@ type tileLoader struct {
 	g      *gemmBuilder
 	mode   tileLoad
 	units  []loadUnit
-	offset *ptx.Var // bytes that the operand has advanced along k
-	step   ptx.Value
-	k      *ptx.Var // k of the tile's first row
+	step   ptx.Value // bytes from one tile to the next
 	ld     int
 	shared ptx.Ptr
 }
@@ -20,6 +18,7 @@ type tileLoader struct {
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
 	from   ptx.Ptr
+	at     *ptx.Var  // its address in the next tile
 	inside ptx.Value // the outer coordinate is inside the matrix
 	k      ptx.Value // within the tile
 	to     ptx.Ptr   // in the first buffer
@@ -30,7 +29,7 @@ type loadUnit struct {
 // dimension; the strides count elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
-	l := &tileLoader{g: g, mode: mode, ld: ld, shared: shared, offset: b.Var(b.U64(0)), k: b.Var(b.U32(0))}
+	l := &tileLoader{g: g, mode: mode, ld: ld, shared: shared}
 	l.step = kStride.MulWide(num(bk * g.s.typ.Size())).Bitcast(ptx.U64)
 	v := 1
 	if mode.vectors() {
@@ -57,6 +56,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		at := first.Add(outer)
 		unit := loadUnit{inside: at.Lt(count), k: k}
 		unit.from = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(k.Bitcast(ptx.S32).MulWide(kStride))
+		unit.at = b.Var(unit.from.Address())
 		unit.to = shared.At(k.Mad(num(ld), outer))
 		for range v {
 			unit.regs = append(unit.regs, b.Var(b.Const(g.compute, num(0))))
@@ -66,25 +66,19 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	return l
 }
 
-// advance moves on to the next tile along k.
-func (l *tileLoader) advance() {
-	l.offset.Set(l.offset.Get().Add(l.step))
-	l.k.Set(l.k.Get().Add(num(l.g.s.tile.bk)))
-}
-
-// fetch reads the tile into registers; what is outside of the matrix becomes zero.
-func (l *tileLoader) fetch() {
+// fetch reads the tile that starts at k into registers and moves on; what is outside of the matrix becomes zero.
+func (l *tileLoader) fetch(k ptx.Value) {
 	b := l.g.Builder
-	offset, k := l.offset.Get(), l.k.Get()
 	for _, u := range l.units {
 		for _, r := range u.regs {
 			r.Set(num(0))
 		}
 		b.If(u.inside.And(k.Add(u.k).Lt(l.g.k)), func() {
-			for i, v := range loadVector(b, u.from.AtByte(offset), l.g.s.typ, len(u.regs)) {
+			for i, v := range loadVector(b, u.from.MovedTo(u.at), l.g.s.typ, len(u.regs)) {
 				u.regs[i].Set(v)
 			}
 		})
+		u.at.Set(u.at.Get().Add(l.step))
 	}
 }
 
