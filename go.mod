@@ -3,9 +3,8 @@ module github.com/flambeau-go/flambeau
 go 1.26.0
 
 require (
-	github.com/alecthomas/kong v1.17.0 // indirect
-	github.com/ebitengine/purego v0.11.3 // indirect
-	golang.org/x/sys v0.48.0 // indirect
-	golang.org/x/term v0.46.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
+	github.com/alecthomas/kong v1.17.0
+	github.com/ebitengine/purego v0.11.3
+	golang.org/x/sys v0.48.0
+	golang.org/x/term v0.46.0
 )

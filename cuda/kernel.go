@@ -1,7 +1,11 @@
 package cuda
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
@@ -46,6 +50,11 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 			fmt.Fprintf(d.p.print, "// %s, %v threads, %d bytes of dynamic shared memory\n%s\n", k.Name, k.Block, k.DynShared, k.PTX)
 		}
 	}
+	if d.p.folder != "" {
+		if err := writeKernel(d.p.folder, k); err != nil {
+			return 0, d.fault(k.Name, err)
+		}
+	}
 	if k.Target > d.sm || k.Version > d.ptx {
 		return 0, d.fault(k.Name, fmt.Errorf("it needs compute capability %.1f and PTX %.1f, the device has %.1f and its driver takes %.1f",
 			float64(k.Target)/10, float64(k.Version)/10, float64(d.sm)/10, float64(d.ptx)/10))
@@ -63,6 +72,33 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 		return 0, d.fault(k.Name, err)
 	}
 	return fn, nil
+}
+
+// writeKernel puts a kernel's text into a folder, under a name made of its hash, so that equal texts are one file.
+func writeKernel(folder string, k *kernels.Kernel) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(k.PTX))
+	path := filepath.Join(folder, hex.EncodeToString(sum[:12])+".ptx")
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	f, err := os.CreateTemp(folder, ".part-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(k.PTX)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
 }
 
 // module loads a kernel's code: from the cache on disk where there is one, else compiled from its PTX.

@@ -22,6 +22,7 @@ type platform struct {
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
 	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for not
+	folder  string    // … or the folder that gets a file for each
 	printed sync.Map  // by *kernels.Kernel
 	cubins  *cubinCache
 
@@ -34,8 +35,12 @@ type platform struct {
 // newPlatform asks a driver for what is the same for all of its devices.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
-	if os.Getenv("FLAMBEAU_PRINT_PTX") == "1" {
+	switch v := os.Getenv("FLAMBEAU_PRINT_PTX"); v {
+	case "", "0":
+	case "1":
 		p.print = os.Stderr
+	default:
+		p.folder = v
 	}
 	if e, ok := api.(cu.Emulated); ok {
 		p.emulated = e.Emulated()

@@ -54,8 +54,21 @@ func (p *Pool) ownersLocked() map[ownerKey]*Owner {
 }
 
 func largest(owners map[ownerKey]*Owner, n int) []Owner {
-	out := make([]Owner, 0, len(owners))
+	// Origins that read alike are one owner: each allocation may have recorded its call site anew.
+	alike := map[string]*Owner{}
 	for _, o := range owners {
+		text := o.Origin.Describe()
+		if a := alike[text]; a != nil {
+			a.Blocks += o.Blocks
+			a.Bytes += o.Bytes
+			a.Each = max(a.Each, o.Each)
+			continue
+		}
+		c := *o
+		alike[text] = &c
+	}
+	out := make([]Owner, 0, len(alike))
+	for _, o := range alike {
 		out = append(out, *o)
 	}
 	slices.SortFunc(out, func(a, b Owner) int {

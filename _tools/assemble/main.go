@@ -1,0 +1,233 @@
+// Command assemble gives every kernel in a folder of PTX files to NVIDIA's assembler, for each of the architectures, and
+// fails when one is refused, spills registers, or draws a warning about serialised matrix instructions.
+//
+//	go run ./assemble [-ptxas PATH] [-cache DIR] [-arch sm_80,sm_90,sm_120] FOLDER
+//
+// Kernels of one PTX version and target go many to a module, since starting the assembler costs more than a kernel does. What passed
+// before, by the hash of text, architecture and assembler, is not assembled again.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A kernel is one file's entry point.
+type kernel struct {
+	file, header, body, entry string
+	target                    int
+	hash                      [32]byte
+}
+
+var (
+	versionLine = regexp.MustCompile(`(?m)^\.version\s+\S+\s*$`)
+	targetLine  = regexp.MustCompile(`(?m)^\.target\s+sm_(\d+)(\w*)\s*$`)
+	sizeLine    = regexp.MustCompile(`(?m)^\.address_size\s+64\s*$`)
+	entryName   = regexp.MustCompile(`\.entry\s+([\w$]+)`)
+	moduleName  = regexp.MustCompile(`(?m)^\s*(?:\.\w+\s+)*\.(?:shared|global|const)\s+[^;]*?([\w$]+)\s*(?:\[|;|=)`)
+	spill       = regexp.MustCompile(`[1-9]\d* bytes spill`)
+	serialised  = regexp.MustCompile(`C75\d\d`)
+)
+
+func main() {
+	log.SetFlags(0)
+	ptxas := flag.String("ptxas", os.Getenv("FLAMBEAU_PTXAS"), "the assembler")
+	cache := flag.String("cache", "", "folder that remembers what passed")
+	arch := flag.String("arch", "sm_80,sm_90,sm_120", "architectures")
+	batch := flag.Int("batch", 64, "kernels a module")
+	flag.Parse()
+	if *ptxas == "" || flag.NArg() != 1 {
+		log.Fatal("usage: assemble -ptxas PATH [-cache DIR] FOLDER")
+	}
+	version, err := exec.Command(*ptxas, "--version").Output()
+	if err != nil {
+		log.Fatalf("%s: %v", *ptxas, err)
+	}
+	kernels, err := read(flag.Arg(0))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if len(kernels) == 0 {
+		log.Fatalf("%s: no kernels", flag.Arg(0))
+	}
+	start := time.Now()
+	a := &assembler{ptxas: *ptxas, version: version, cache: *cache}
+	slots := make(chan bool, runtime.NumCPU())
+	var wg sync.WaitGroup
+	for _, sm := range strings.Split(*arch, ",") {
+		todo := a.unseen(kernels, sm)
+		for _, group := range groups(todo, *batch) {
+			wg.Go(func() {
+				slots <- true
+				defer func() { <-slots }()
+				a.group(group, sm)
+			})
+		}
+	}
+	wg.Wait()
+	fmt.Printf("%d kernels for %s: %d assembled, %d known to pass, %d failed, %.1f s\n", len(kernels), *arch, a.done, a.known, a.failed, time.Since(start).Seconds())
+	if a.failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// read finds the kernels of a folder.
+func read(folder string) ([]kernel, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.ptx"))
+	if err != nil {
+		return nil, err
+	}
+	var out []kernel
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		k := kernel{file: f, hash: sha256.Sum256(text)}
+		t := targetLine.FindSubmatch(text)
+		e := entryName.FindAllSubmatch(text, -1)
+		if t == nil || len(e) == 0 {
+			return nil, fmt.Errorf("%s: no .target or no .entry", f)
+		}
+		fmt.Sscan(string(t[1]), &k.target)
+		k.entry = string(e[0][1])
+		k.header = strings.TrimSpace(string(versionLine.Find(text))) + "\n" + strings.TrimSpace(string(targetLine.Find(text))) + "\n.address_size 64\n"
+		body := string(text)
+		for _, re := range []*regexp.Regexp{versionLine, targetLine, sizeLine} {
+			body = re.ReplaceAllString(body, "")
+		}
+		k.body = body
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// groups puts kernels with one header together; names must differ inside a module.
+func groups(kernels []kernel, batch int) [][]kernel {
+	byHeader := map[string][]kernel{}
+	for _, k := range kernels {
+		h := k.header
+		if moduleName.MatchString(strings.SplitN(k.body, ".entry", 2)[0]) {
+			h += k.file // it declares module variables, whose names may clash: alone
+		}
+		byHeader[h] = append(byHeader[h], k)
+	}
+	var out [][]kernel
+	for _, list := range byHeader {
+		var open [][]kernel
+		for _, k := range list {
+			at := slices.IndexFunc(open, func(g []kernel) bool {
+				return len(g) < batch && !slices.ContainsFunc(g, func(o kernel) bool { return o.entry == k.entry })
+			})
+			if at < 0 {
+				open = append(open, nil)
+				at = len(open) - 1
+			}
+			open[at] = append(open[at], k)
+		}
+		out = append(out, open...)
+	}
+	return out
+}
+
+type assembler struct {
+	ptxas   string
+	version []byte
+	cache   string
+
+	mu                  sync.Mutex
+	done, known, failed int
+}
+
+func (a *assembler) mark(k kernel, sm string) string {
+	h := sha256.New()
+	h.Write(k.hash[:])
+	h.Write([]byte(sm))
+	h.Write(a.version)
+	return filepath.Join(a.cache, hex.EncodeToString(h.Sum(nil)[:16]))
+}
+
+// unseen leaves out what passed before, and what the architecture is too old for.
+func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
+	var n int
+	fmt.Sscanf(sm, "sm_%d", &n)
+	var out []kernel
+	for _, k := range kernels {
+		if k.target > n || strings.Contains(k.header, fmt.Sprintf("sm_%da", k.target)) && k.target != n {
+			continue
+		}
+		if a.cache != "" {
+			if _, err := os.Stat(a.mark(k, sm)); err == nil {
+				a.known++
+				continue
+			}
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// group assembles a module; if it fails, each kernel by itself, to name the culprits.
+func (a *assembler) group(list []kernel, sm string) {
+	if text, ok := a.run(list, sm); !ok {
+		if len(list) > 1 {
+			for _, k := range list {
+				a.group([]kernel{k}, sm)
+			}
+			return
+		}
+		a.mu.Lock()
+		a.failed++
+		fmt.Printf("%s (%s) for %s:\n%s\n", list[0].file, list[0].entry, sm, text)
+		a.mu.Unlock()
+		return
+	}
+	a.mu.Lock()
+	a.done += len(list)
+	a.mu.Unlock()
+	if a.cache != "" {
+		if err := os.MkdirAll(a.cache, 0o755); err != nil {
+			log.Fatal(err)
+		}
+		for _, k := range list {
+			if err := os.WriteFile(a.mark(k, sm), nil, 0o644); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+}
+
+func (a *assembler) run(list []kernel, sm string) (string, bool) {
+	f, err := os.CreateTemp("", "assemble-*.ptx")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(f.Name())
+	f.WriteString(list[0].header)
+	for _, k := range list {
+		f.WriteString(k.body)
+	}
+	if err := f.Close(); err != nil {
+		log.Fatal(err)
+	}
+	out, err := exec.Command(a.ptxas, "-v", "-arch", sm, "-o", os.DevNull, f.Name()).CombinedOutput()
+	if err != nil {
+		return string(out), false
+	}
+	if spill.Match(out) || serialised.Match(out) {
+		return string(out), false
+	}
+	return "", true
+}
