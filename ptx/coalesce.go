@@ -4,23 +4,38 @@ package ptx
 // a snapshot goes when the Var does not change before the snapshot's last use,
 // and `t = op …; var = t` becomes `var = op …`.
 func coalesceVariables(b *Builder) {
-	c := &coalescer{home: map[*register]*region{}, last: map[*register]int{}, count: map[*register]int{}}
+	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
 	c.snapshots(b.entry)
 	c.snapshots(b.root)
 	// Uses have changed: count again for the second half.
-	c = &coalescer{home: map[*register]*region{}, last: map[*register]int{}, count: map[*register]int{}}
+	c = &coalescer{round: 2}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
 	c.results(b.root)
 }
 
 type coalescer struct {
-	home  map[*register]*region // region of a register's definition
-	last  map[*register]int     // index, in its home, of the last node that uses it
-	count map[*register]int     // number of uses
+	round int
 	sets  map[*node]map[*register]bool
+}
+
+// usage is what the coalescer knows of a register. It is kept there because a
+// map of them dominated the time of building a kernel.
+type usage struct {
+	round int     // of the scan that gathered the rest
+	home  *region // of the definition
+	last  int     // index, in its home, of the last node that uses it
+	count int     // number of uses
+}
+
+// usage returns r's record for this scan.
+func (c *coalescer) usage(r *register) *usage {
+	if r.usage.round != c.round {
+		r.usage = usage{round: c.round}
+	}
+	return &r.usage
 }
 
 type position struct {
@@ -40,28 +55,29 @@ func (c *coalescer) scan(r *region, path []position) {
 		n.uses(func(u **register) {
 			c.use(*u, here)
 			// A loop's condition is used at the end of its latch.
-			if n.kind == loopForever && c.home[*u] == n.latch {
-				c.last[*u] = len(n.latch.nodes)
-				c.count[*u]++
+			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
+				r.last = len(n.latch.nodes)
+				r.count++
 			}
 		})
 		for _, d := range n.dst {
-			c.home[d] = r
+			c.usage(d).home = r
 		}
 	}
 }
 
 func (c *coalescer) use(u *register, here []position) {
-	c.count[u]++
+	r := c.usage(u)
+	r.count++
 	for _, p := range here {
-		if p.r == c.home[u] {
-			c.last[u] = max(c.last[u], p.index)
+		if p.r == r.home {
+			r.last = max(r.last, p.index)
 			return
 		}
 	}
 	// Defined in the entry region, used in the root: at its end.
-	if r := c.home[u]; r != nil && len(here) > 0 && r != here[0].r {
-		c.last[u] = len(r.nodes)
+	if r.home != nil && len(here) > 0 && r.home != here[0].r {
+		r.last = len(r.home.nodes)
 	}
 }
 
@@ -120,7 +136,7 @@ func (c *coalescer) snapshots(r *region) {
 // snapshot's last use.
 func (c *coalescer) stable(r *region, i int) bool {
 	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
-	last := c.last[d]
+	last := c.usage(d).last
 	for j := i + 1; j <= last && j < len(r.nodes); j++ {
 		m := r.nodes[j]
 		if c.assigns(m, v) && !(j == last && m.kind == instruction) {
@@ -140,7 +156,7 @@ func (c *coalescer) results(r *region) {
 		if n.kind == instruction && n.op == "mov" && n.form == formPlain && n.dst[0].mutable {
 			v, t := n.dst[0], n.args[0]
 			p, here := defined[t]
-			if here && !t.mutable && c.count[t] == 1 && c.untouched(r.nodes[p+1:i], v) {
+			if here && !t.mutable && c.usage(t).count == 1 && c.untouched(r.nodes[p+1:i], v) {
 				m := r.nodes[p]
 				for k, d := range m.dst {
 					if d == t {

@@ -13,6 +13,8 @@ type register struct {
 	def     *node   // nil for Vars and constants
 	same    *register
 	number  int
+	usage   usage // the coalescer's
+	setters []*node
 }
 
 // root follows the replacements that passes made.
@@ -64,6 +66,8 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
+	live   bool // to the removal of dead code
+	owner  *node
 }
 
 // form tells the printer how the operands are laid out.

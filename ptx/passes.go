@@ -183,12 +183,10 @@ func hoistInvariants(b *Builder) {
 
 // removeDead keeps what an effect depends on.
 func removeDead(b *Builder) {
-	setters := map[*register][]*node{}
-	live := map[*node]bool{}
 	var work []*register
 	keep := func(n *node) {
-		if !live[n] {
-			live[n] = true
+		if !n.live {
+			n.live = true
 			n.uses(func(r **register) { work = append(work, *r) })
 		}
 	}
@@ -196,13 +194,13 @@ func removeDead(b *Builder) {
 	each := func(_ *region, n *node) {
 		n.resolve()
 		for _, d := range n.dst {
-			setters[d] = append(setters[d], n)
+			d.setters = append(d.setters, n)
 		}
 		if n.kind == instruction && n.effect == effectful {
 			roots = append(roots, n)
 		}
 		if n.kind == comment {
-			live[n] = true
+			n.live = true
 		}
 		if n.kind == jumpReturn || n.kind == jumpBreak || n.kind == jumpContinue {
 			roots = append(roots, n)
@@ -211,11 +209,10 @@ func removeDead(b *Builder) {
 	b.entry.walk(each)
 	b.root.walk(each)
 	// A branch or loop is alive when something inside it is.
-	owner := map[*node]*node{}
 	var own func(r *region, parent *node)
 	own = func(r *region, parent *node) {
 		for _, n := range r.nodes {
-			owner[n] = parent
+			n.owner = parent
 			for _, inner := range n.regions() {
 				own(inner, n)
 			}
@@ -223,7 +220,7 @@ func removeDead(b *Builder) {
 	}
 	own(b.root, nil)
 	reach := func(n *node) {
-		for ; n != nil && !live[n]; n = owner[n] {
+		for ; n != nil && !n.live; n = n.owner {
 			keep(n)
 		}
 	}
@@ -238,13 +235,13 @@ func removeDead(b *Builder) {
 		for len(work) > 0 {
 			r := work[len(work)-1]
 			work = work[:len(work)-1]
-			for _, n := range setters[r] {
+			for _, n := range r.setters {
 				reach(n)
 			}
-			setters[r] = nil
+			r.setters = nil
 		}
 		for _, n := range roots {
-			if !live[n] && n.target != nil && live[n.target] {
+			if !n.live && n.target != nil && n.target.live {
 				reach(n)
 				again = true
 			}
@@ -254,7 +251,7 @@ func removeDead(b *Builder) {
 	sweep = func(r *region) {
 		kept := r.nodes[:0:0]
 		for _, n := range r.nodes {
-			if live[n] {
+			if n.live {
 				for _, inner := range n.regions() {
 					sweep(inner)
 				}

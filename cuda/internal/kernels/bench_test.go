@@ -35,3 +35,28 @@ func BenchmarkPlan(b *testing.B) {
 	run("matmul", func() error { _, err := MatMul(big, big, big); return err })
 	run("softmax", func() error { _, err := Softmax(x, y, false); return err })
 }
+
+// Building happens once for each form of kernel.
+func BenchmarkBuild(b *testing.B) {
+	big := fake(dtype.F32, 1, 1024, 1024)
+	half := fake(dtype.BF16, 1, 1024, 1024)
+	p := program(b, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, expr.Call("tanh", x0))
+	one := []Operand{fake(dtype.F32, 1024)}
+	for _, c := range []struct {
+		name string
+		f    func() ([]Launch, error)
+	}{
+		{"gemm", func() ([]Launch, error) { return MatMul(big, big, big) }},
+		{"tensor gemm", func() ([]Launch, error) { return MatMul(half, half, half) }},
+		{"tanh", func() ([]Launch, error) { return Map(p, one, one, nil) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				cache.Clear()
+				if _, err := c.f(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -92,9 +92,12 @@ func TestMatMul(t *testing.T) {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"padded", "shared"}, {"steps", "N"}, {"N", "steps"}} {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
+				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
+					continue // the batch is the same for all
+				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
-				if d[0] == 1 {
+				if d[0] == 1 && typ.Size() > 1 {
 					matmulCase(t, what+" misaligned", typ, matrixLayout("T", d[0], d[1], d[2]), a, b, 1)
 				}
 			}
