@@ -8,16 +8,6 @@ import (
 	"github.com/flambeau-go/flambeau/device/devicetest"
 )
 
-// emulated returns the first device of a fresh emulated driver.
-func emulated(t testing.TB, spec string) *Device {
-	t.Helper()
-	list, err := Emulate(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list[0]
-}
-
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
 // The same on hardware. FLAMBEAU_TEST_GPU=1 says that there is some, so that its absence is a failure.

@@ -1,0 +1,247 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A kernel that reads what nothing wrote ends the device, and says kernel, line and thread.
+func TestStickyFault(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	x, y := empty(t, d, nil, 5), empty(t, d, nil, 5)
+	must(t, d.Map(nil, double, views(y), views(x), nil))
+	first := d.Download(nil, make([]byte, 4), y.Buf, 0)
+	var f *device.Fault
+	var found *ptxvm.Fault
+	if !errors.As(first, &f) || !errors.As(first, &found) || !f.Sticky || f.Device != "cuda:0" || f.Kernel != found.Kernel || found.Kind != ptxvm.UninitialisedMemory {
+		t.Fatalf("%v", first)
+	}
+	for _, want := range []string{"cuda:0: kernel map_", "uninitialised memory", "PTX line", "thread (0,0,0)"} {
+		if !strings.Contains(first.Error(), want) {
+			t.Errorf("%q is not in: %v", want, first)
+		}
+	}
+	s := d.DefaultStream()
+	_, alloc := d.Alloc(8, nil, device.Origin{})
+	_, stream := d.NewStream(0)
+	_, record := s.Record()
+	for i, err := range []error{alloc, stream, record, s.Synchronize(), d.Synchronize(), d.Upload(nil, x.Buf, 0, make([]byte, 4)),
+		d.Map(nil, double, views(y), views(x), nil), d.CopyFrom(nil, x.Buf, 0, y.Buf, 0, 4), d.Download(nil, make([]byte, 4), x.Buf, 0)} {
+		if err != first {
+			t.Errorf("call %d after the fault: %v, want the same fault", i, err)
+		}
+	}
+	x.Buf.Free() // without effect on the driver, and without panic
+	y.Buf.Queue()
+	d.Empty()
+}
+
+// FLAMBEAU_CUDA_SYNC makes the operation itself report.
+func TestSync(t *testing.T) {
+	t.Setenv("FLAMBEAU_CUDA_SYNC", "1")
+	d := emulated(t, "emulate,mem=16MiB")
+	x, y := floats(t, d, nil, 1, 2, 3), empty(t, d, nil, 1)
+	var e *device.IndexError
+	if err := d.Gather(nil, y, x, longs(t, d, nil, 9), 0, 5); !errors.As(err, &e) || e.Tag != 5 || e.Index != 9 {
+		t.Errorf("gather: %v", err)
+	}
+	z := empty(t, d, nil, 3)
+	var f *device.Fault
+	if err := d.Map(nil, double, views(x), views(z), nil); !errors.As(err, &f) || !strings.HasPrefix(f.Kernel, "map_") {
+		t.Errorf("map: %v", err)
+	}
+}
+
+func TestPrintPTX(t *testing.T) {
+	list, err := Emulate("emulate:2,mem=16MiB")
+	must(t, err)
+	var out bytes.Buffer
+	list[0].p.print = &out
+	for range 2 {
+		for _, d := range list {
+			x := floats(t, d, nil, 1)
+			must(t, d.Map(nil, double, views(x), views(x), nil))
+			check(t, d, nil, x, 2)
+		}
+	}
+	if n := strings.Count(out.String(), ".entry"); n != 1 || !strings.HasPrefix(out.String(), "// map_") {
+		t.Errorf("one kernel was printed %d times:\n%s", n, out.String())
+	}
+	t.Setenv("FLAMBEAU_PRINT_PTX", "1")
+	if d := emulated(t, "emulate"); d.p.print == io.Writer(nil) {
+		t.Error("FLAMBEAU_PRINT_PTX=1 prints nothing")
+	}
+}
+
+// sharedKernel stores the number of its thread by way of dynamic shared memory of so many bytes.
+func sharedKernel(bytes int) *kernels.Kernel {
+	return &kernels.Kernel{Name: "shared", Entry: "shared", Block: [3]uint32{32, 1, 1}, DynShared: bytes, ParamSize: 8, Version: 70, Target: 80, PTX: `
+.version 7.0
+.target sm_80
+.address_size 64
+.extern .shared .align 16 .b8 dyn[];
+.visible .entry shared(.param .u64 out)
+{
+	.reg .b32 %r<5>;
+	.reg .b64 %rd<4>;
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r2, dyn;
+	shl.b32 %r3, %r1, 2;
+	add.u32 %r2, %r2, %r3;
+	st.shared.u32 [%r2], %r1;
+	ld.shared.u32 %r4, [%r2];
+	ld.param.u64 %rd1, [out];
+	mul.wide.u32 %rd2, %r1, 4;
+	add.u64 %rd3, %rd1, %rd2;
+	st.global.u32 [%rd3], %r4;
+	ret;
+}
+`}
+}
+
+func TestLaunch(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB,sm=80")
+	out := empty(t, d, nil, 32)
+	at := operand(&out).Addr
+	params := func(a uint64) []byte { return le64(a) }
+	launch := func(k *kernels.Kernel, p []byte) error {
+		return d.launch(d.main, []kernels.Launch{{Kernel: k, Grid: [3]uint32{1, 1, 1}, Params: p}})
+	}
+	must(t, launch(sharedKernel(100<<10), params(at)))
+	got := make([]byte, 128)
+	must(t, d.Download(nil, got, out.Buf, 0))
+	if got[4*31] != 31 {
+		t.Errorf("%v", got)
+	}
+	// What cannot be launched is a fault that is not sticky.
+	newer, higher, much, none, wrong := sharedKernel(0), sharedKernel(0), sharedKernel(1<<20), sharedKernel(0), sharedKernel(0)
+	newer.Version, higher.Target, none.Entry = 88, 90, "other"
+	wrong.PTX = strings.Replace(wrong.PTX, "st.global.u32", "st.global.u33", 1)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{launch(newer, params(at)), "cuda:0: kernel shared: it needs compute capability 8.0 and PTX 8.8, the device has 8.0 and its driver takes 8.4"},
+		{launch(higher, params(at)), "it needs compute capability 9.0"},
+		{launch(much, params(at)), "dynamic shared memory"},
+		{launch(none, params(at)), `"other"`},
+		{launch(wrong, params(at)), "line 19"},
+		{launch(sharedKernel(0), nil), "0 bytes of parameters"},
+	} {
+		var f *device.Fault
+		if !errors.As(c.err, &f) || f.Sticky || f.Kernel != "shared" || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%v, want %s", c.err, c.want)
+		}
+	}
+	must(t, launch(sharedKernel(200), params(at)))
+	must(t, d.Synchronize())
+	// Beside a block, though inside of the pool's segment.
+	must(t, launch(sharedKernel(200), params(at+64)))
+	var found *ptxvm.Fault
+	if err := d.Synchronize(); !errors.As(err, &found) || found.Kind != ptxvm.OutOfBounds || found.Thread[0] != 16 {
+		t.Errorf("16 elements beside the block: %v", err)
+	}
+}
+
+func le64(v uint64) []byte {
+	b := make([]byte, 8)
+	for i := range b {
+		b[i] = byte(v >> (8 * i))
+	}
+	return b
+}
+
+// An index error comes out once, of the wait for the stream whose work it was or for one that comes after it.
+func TestIndexErrors(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB,seed=2")
+	a, b := stream2(t, d)
+	table := floats(t, d, nil, 1, 2, 3)
+	must(t, d.Synchronize())
+	table.Buf.Use(a)
+	table.Buf.Use(b)
+	gather := func(s device.Stream, tag uint32, index ...int64) device.View {
+		t.Helper()
+		i, y := longs(t, d, s, index...), empty(t, d, s, len(index))
+		must(t, d.Gather(s, y, table, i, 0, tag))
+		return y
+	}
+	is := func(what string, err error, tag uint32, index, position int64) {
+		t.Helper()
+		var e *device.IndexError
+		if !errors.As(err, &e) || *e != (device.IndexError{Tag: tag, Index: index, Bound: 3, Position: position}) {
+			t.Errorf("%s: %v, want index %d at %d of tag %d", what, err, index, position, tag)
+		}
+	}
+	y := gather(a, 1, 0, 3, 2)
+	x := gather(b, 2, 1)
+	check(t, d, b, x, 2) // the other stream's error does not come out here
+	got := make([]byte, 12)
+	is("Download", d.Download(a, got, y.Buf, 0), 1, 3, 1)
+	if !bytes.Equal(got, bytesOf([]float32{1, 0, 3})) {
+		t.Errorf("%v: want 0 for the element whose index is outside", got)
+	}
+	must(t, a.Synchronize())
+	check(t, d, a, y, 1, 0, 3)
+
+	gather(a, 3, -1, 7)
+	is("Stream.Synchronize", a.Synchronize(), 3, -1, 0)
+	gather(a, 4, 7)
+	is("Device.Synchronize", d.Synchronize(), 4, 7, 0)
+	gather(a, 5, 1<<40)
+	e, err := a.Record()
+	must(t, err)
+	is("Event.Wait", e.Wait(), 5, 1<<40, 0)
+	e.Release()
+
+	gather(a, 6, 3)
+	gather(b, 7, 4)
+	if e, err = a.Record(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, b.Wait(e))
+	e.Release()
+	var tags []uint32
+	for range 2 { // both streams' errors, one at a time
+		var x *device.IndexError
+		if err := b.Synchronize(); !errors.As(err, &x) {
+			t.Fatalf("the waiting stream: %v", err)
+		}
+		tags = append(tags, x.Tag)
+	}
+	if tags[0]+tags[1] != 13 {
+		t.Errorf("tags %v, want 6 and 7", tags)
+	}
+	must(t, b.Synchronize())
+	must(t, d.Synchronize())
+
+	x = floats(t, d, nil, fill(1, 6)...)
+	x.Layout = shape.Dense(shape.Of(2, 3))
+	loss, lse := empty(t, d, nil, 2), empty(t, d, nil, 2)
+	must(t, d.CrossEntropy(nil, loss, lse, x, longs(t, d, nil, 0, 3), -100, 8))
+	is("cross-entropy", d.Synchronize(), 8, 3, 1)
+	must(t, d.Synchronize())
+}
+
+// In meta mode a step is counted and reading is an error that ends nothing.
+func TestMeta(t *testing.T) {
+	d := emulated(t, "emulate,mem=8GiB,mode=meta")
+	x := empty(t, d, nil, 1<<30)
+	must(t, d.Map(nil, double, views(x), views(x), nil))
+	must(t, d.Synchronize())
+	if err := d.Download(nil, make([]byte, 4), x.Buf, 0); !errors.Is(err, emu.ErrMeta) {
+		t.Errorf("a value of meta mode: %v", err)
+	}
+	must(t, d.Map(nil, double, views(x), views(x), nil))
+	if c, s := d.Counters(), d.Stats(); c.Launches != 2 || s.Allocated != 4<<30 {
+		t.Errorf("%+v, %+v", c, s)
+	}
+}

@@ -1,0 +1,201 @@
+package cuda
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/pool"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+type place string
+
+func (p place) String() string { return "at " + string(p) }
+
+func TestOutOfMemory(t *testing.T) {
+	d := emulated(t, "emulate,mem=64MiB")
+	var held []device.Buffer
+	for {
+		b, err := d.Alloc(10<<20, nil, device.Origin{Where: place("train.go:31"), Op: "matmul", Shape: shape.Of(1280, 2048), Type: dtype.F32})
+		if err == nil {
+			held = append(held, b)
+			continue
+		}
+		var oom *pool.OOMError
+		if !errors.Is(err, device.ErrOutOfMemory) || !errors.As(err, &oom) || oom.Total != 64<<20 {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"out of memory on cuda:0", "asked for 10.00 MiB", "capacity 64.00 MiB", "60.00 MiB in 6 blocks: [1280, 2048] float32, result of matmul at train.go:31"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q is not in: %v", want, err)
+			}
+		}
+		break
+	}
+	if len(held) != 6 {
+		t.Errorf("%d buffers of 10 MiB in 64 MiB, want 6", len(held))
+	}
+	held[0].Free()
+	b, err := d.Alloc(10<<20, nil, device.Origin{})
+	must(t, err)
+	x := floats(t, d, nil, 1)
+	must(t, d.Map(nil, double, views(x), views(x), nil))
+	check(t, d, nil, x, 2)
+	b.Free()
+}
+
+// Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, fill a small device nearly to the end.
+func TestSmallDevicesDoNotFragment(t *testing.T) {
+	for _, c := range []struct {
+		spec        string
+		size, least int
+	}{
+		{"emulate,mem=64MiB", 3 << 20, 15}, {"emulate,mem=64MiB", 1<<20 + 1, 31}, {"emulate,mem=64MiB", 500 << 10, 100}, {"emulate,mem=1MiB", 40 << 10, 15},
+		{"emulate,mem=64MiB", 30 << 20, 2}, {"emulate,mem=512MiB,mode=meta", 9 << 20, 50}, {"emulate,mem=16GiB,mode=meta", 9 << 20, 1600},
+	} {
+		d := emulated(t, c.spec)
+		n := 0
+		var held []device.Buffer
+		for ; ; n++ {
+			b, err := d.Alloc(c.size, nil, device.Origin{})
+			if err != nil {
+				break
+			}
+			held = append(held, b)
+		}
+		if n < c.least {
+			t.Errorf("%s: %d buffers of %d bytes, want at least %d", c.spec, n, c.size, c.least)
+		}
+		for _, b := range held {
+			b.Free()
+		}
+		if s := d.Stats(); s.Allocated != 0 || s.Reserved == 0 || d.Empty() != s.Reserved || d.Stats().Reserved != 0 {
+			t.Errorf("%s: after Free %+v, after Empty %+v", c.spec, s, d.Stats())
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	d := emulated(t, "emulate,mem=64MiB")
+	must(t, d.SetMemoryFraction(0.25))
+	if _, err := d.Alloc(17<<20, nil, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "limit 16.00 MiB") {
+		t.Errorf("17 MiB of a quarter of 64 MiB: %v", err)
+	}
+	b, err := d.Alloc(15<<20, nil, device.Origin{})
+	must(t, err)
+	b.Free()
+	must(t, d.SetMemoryFraction(0))
+	b, err = d.Alloc(40<<20, nil, device.Origin{})
+	must(t, err)
+	b.Free()
+	for _, f := range []float64{-1, 1.5} {
+		var e *ViewError
+		if err := d.SetMemoryFraction(f); !errors.As(err, &e) {
+			t.Errorf("fraction %v: %v", f, err)
+		}
+	}
+}
+
+// A buffer that nobody frees comes back by the collector's cleanup when memory is short.
+func TestCollected(t *testing.T) {
+	d := emulated(t, "emulate,mem=64MiB")
+	lose := func() {
+		b, err := d.Alloc(20<<20, nil, device.Origin{Op: "lost", Collected: true})
+		must(t, err)
+		owner := &struct{ b device.Buffer }{b}
+		runtime.AddCleanup(owner, func(b device.Buffer) { b.Queue() }, b)
+	}
+	for range 12 {
+		lose()
+	}
+	if s := d.Stats(); s.Frees < 9 {
+		t.Errorf("12 lost buffers of 20 MiB in 64 MiB: %+v", s)
+	}
+}
+
+func TestBufferMisuse(t *testing.T) {
+	list, err := Emulate("emulate:2,mem=16MiB")
+	must(t, err)
+	d, other := list[0], list[1]
+	stranger := emulated(t, "emulate,mem=16MiB")
+	x, y := floats(t, d, nil, 1, 2, 3), empty(t, d, nil, 3)
+	far, foreign := empty(t, other, nil, 3), empty(t, stranger, nil, 3)
+	gone := empty(t, d, nil, 3)
+	gone.Buf.Free()
+	gone.Buf.Free() // ignored
+	gone.Buf.Queue()
+	if s := d.Stats(); s.Frees != 1 {
+		t.Errorf("one buffer freed three times: %d frees", s.Frees)
+	}
+	out := x
+	out.Layout.Shape = shape.Of(4)
+	out.Layout.Strides = shape.Of(1)
+	folded := x
+	folded.Strides = shape.Of(0)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{d.Map(nil, double, views(y), views(gone), nil), "cuda: map: in: the buffer has been freed"},
+		{d.Map(nil, double, views(far), views(x), nil), "cuda: map: out: the buffer belongs to cuda:1, not to cuda:0"},
+		{d.Map(nil, double, views(y), views(out), nil), "cuda: map: in: elements 0 to 3 of float32 do not lie in a buffer of 12 bytes"},
+		{d.Map(nil, double, views(folded), views(x), nil), "cuda: map: out: strides [0] of shape [3] let elements share memory"},
+		{d.Map(nil, plus, views(y), views(x), nil), "cuda: map: in: 1 views for 2 operands"},
+		{d.Map(other.main, double, views(y), views(x), nil), "cuda: map: stream: it belongs to cuda:1, not to cuda:0"},
+		{d.Upload(nil, x.Buf, 1, make([]byte, 12)), "cuda: upload: dst: 12 bytes at offset 1 do not lie in a buffer of 12 bytes"},
+		{d.Download(nil, make([]byte, 1), gone.Buf, 0), "cuda: download: src: the buffer has been freed"},
+		{d.CopyFrom(nil, x.Buf, 0, foreign.Buf, 0, 4), "cuda: copy: src: a buffer of cuda:0 of another driver"},
+		{d.CopyFrom(nil, x.Buf, 0, nil, 0, 4), "cuda: copy: src: not a buffer of a CUDA device"},
+		{d.MatMul(nil, x, x, x), "cuda: matmul: out: shape [3], want [batch, rows, columns]"},
+		{d.Gather(nil, y, x, x, 0, 0), "cuda: gather: index: of float32, want int64 or int32"},
+		{d.Softmax(nil, y, x, false), "cuda: softmax: out: shape [3], want [rows, columns] as all"},
+		{d.CrossEntropy(nil, x, x, x, x, 0, 0), "cuda: cross-entropy: x: [3] of float32, want [rows, classes] of a float type"},
+		{d.MultiMap(nil, double, [][]device.View{views(y)}, nil, x), "cuda: multi-map: outs: 1 groups, but 0 groups of operands"},
+	} {
+		var e *ViewError
+		if !errors.As(c.err, &e) || c.err.Error() != c.want {
+			t.Errorf("%v, want %s", c.err, c.want)
+		}
+	}
+	if _, err := d.Alloc(-1, nil, device.Origin{}); err == nil {
+		t.Error("a buffer of -1 bytes")
+	}
+	if c := d.Counters(); c.Launches != 0 {
+		t.Errorf("%d launches of operations that were refused", c.Launches)
+	}
+}
+
+// A stream that is garbage serves again, so that making one in a loop does not run out of them.
+func TestStreamsAreReused(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	seen := map[uint64]bool{}
+	for i := range 200 {
+		s, err := d.NewStream(0)
+		must(t, err)
+		seen[s.ID()] = true
+		x := floats(t, d, s, 1)
+		must(t, d.Map(s, double, views(x), views(x), nil))
+		x.Buf.Free()
+		if i%50 == 49 {
+			for range 20 { // cleanups run some time after the collection
+				runtime.GC()
+				d.streams.mu.Lock()
+				n := len(d.streams.idle)
+				d.streams.mu.Unlock()
+				if n > 30 {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	if len(seen) > 160 {
+		t.Errorf("200 streams one after the other are %d of the driver's", len(seen))
+	}
+	must(t, d.Synchronize())
+}

@@ -1,0 +1,188 @@
+package cuda
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+var seeds = []int{0, 1, 2, 3, 4, 5}
+
+// Under schedules that let streams lag far behind, results depend on events alone. Buffers that another stream reads are
+// freed at once, and their memory is wanted again by the stream that owns it.
+func TestStreamsUnderAdversarialOrder(t *testing.T) {
+	for _, seed := range seeds {
+		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
+		a, b := stream2(t, d)
+		const n = 300
+		total := floats(t, d, b, fill(0, n)...)
+		for i := range 12 {
+			x := floats(t, d, a, fill(float32(i), n)...)
+			y := empty(t, d, a, n)
+			must(t, d.Map(a, double, views(y), views(x), nil))
+			x.Buf.Free() // reused by the next round's work on a, in its order
+			e, err := a.Record()
+			must(t, err)
+			must(t, b.Wait(e))
+			e.Release()
+			y.Buf.Use(b)
+			must(t, d.Map(b, plus, views(total), views(total, y), nil))
+			y.Buf.Free() // while b may not even have begun
+		}
+		check(t, d, b, total, fill(2*66, n)...)
+		must(t, d.Synchronize())
+		if s := d.Stats(); s.Allocated != 4*(n+127)/512*512 && s.Allocations-s.Frees != 1 {
+			t.Errorf("seed %d: %+v", seed, s)
+		}
+	}
+}
+
+func stream2(t *testing.T, d *Device) (a, b device.Stream) {
+	t.Helper()
+	a, err := d.NewStream(0)
+	must(t, err)
+	b, err = d.NewStream(1)
+	must(t, err)
+	if a.ID() == b.ID() || a.ID() == d.DefaultStream().ID() {
+		t.Fatal("streams are not told apart")
+	}
+	return a, b
+}
+
+// Two GPUs pass a vector to and fro; each copy is ordered by an event of the other.
+func TestBetweenDevices(t *testing.T) {
+	for _, seed := range seeds {
+		list, err := Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
+		must(t, err)
+		const n = 100
+		v := floats(t, list[0], nil, fill(0, n)...)
+		for i := range 10 {
+			from, to := list[i%2], list[(i+1)%2]
+			must(t, from.Map(nil, next, views(v), views(v), nil))
+			e, err := from.DefaultStream().Record()
+			must(t, err)
+			s := to.DefaultStream()
+			must(t, s.Wait(e))
+			e.Release()
+			w := empty(t, to, nil, n)
+			v.Buf.Use(s)
+			must(t, to.CopyFrom(s, w.Buf, 0, v.Buf, 0, 4*n))
+			v.Buf.Free() // waits for the other device's stream
+			v = w
+		}
+		check(t, list[0], nil, v, fill(10, n)...)
+		for _, d := range list {
+			must(t, d.Synchronize())
+		}
+		if c := list[0].Counters(); c != (Counters{Launches: 5, Uploads: 1, Downloads: 1, Copies: 5}) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB,seed=3")
+	a, _ := stream2(t, d)
+	x := floats(t, d, a, fill(1, 50)...)
+	must(t, d.Map(a, double, views(x), views(x), nil))
+	e, err := a.Record()
+	must(t, err)
+	for !e.Done() { // asking makes an emulated device go on
+	}
+	must(t, e.Wait())
+	e.Release()
+	e.Release() // ignored
+	if err := e.Wait(); err == nil {
+		t.Error("a released event was waited for")
+	}
+	if err := a.Wait(e); err == nil {
+		t.Error("a stream waits for a released event")
+	}
+	must(t, a.Wait(hostEvent{}))
+	again, err := a.Record()
+	must(t, err)
+	if again.(*event).handle != e.(*event).handle {
+		t.Error("a released event is not used again")
+	}
+	again.Release()
+	must(t, a.Synchronize())
+}
+
+// hostEvent is an event of another driver.
+type hostEvent struct{}
+
+func (hostEvent) Done() bool  { return true }
+func (hostEvent) Wait() error { return nil }
+func (hostEvent) Release()    {}
+
+func TestOverlappingCopy(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	for _, c := range [][2]int{{0, 1}, {1, 0}, {0, 0}, {0, 3}, {3, 0}} {
+		x := floats(t, d, nil, 1, 2, 3, 4, 5, 6)
+		want := []float32{1, 2, 3, 4, 5, 6}
+		copy(want[c[0]:c[0]+3], append([]float32(nil), want[c[1]:c[1]+3]...))
+		must(t, d.CopyFrom(nil, x.Buf, 4*c[0], x.Buf, 4*c[1], 12))
+		check(t, d, nil, x, want...)
+		x.Buf.Free()
+	}
+	if s := d.Stats(); s.Allocated != 0 {
+		t.Errorf("left over: %+v", s)
+	}
+}
+
+// Four goroutines use a fresh device: the same kernels for the first time at once, streams, events and memory.
+func TestConcurrentUse(t *testing.T) {
+	list, err := Emulate("emulate:2,mem=32MiB,seed=7")
+	must(t, err)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := concurrentWork(t, list[g%2], g); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
+	for _, d := range list {
+		must(t, d.Synchronize())
+		loaded := 0
+		d.kernels.Range(func(any, any) bool { loaded++; return true })
+		if loaded != 1 {
+			t.Errorf("%s: %d kernels loaded, want 1", d.Name(), loaded)
+		}
+	}
+}
+
+func concurrentWork(t *testing.T, d *Device, g int) error {
+	s, err := d.NewStream(g % 2)
+	if err != nil {
+		return err
+	}
+	const n = 64
+	p := lower(expr.X(0).Add(expr.Param(0)), 1)
+	for i := range 8 {
+		x := floats(t, d, s, fill(float32(g), n)...)
+		y := empty(t, d, s, n)
+		if err := d.Map(s, p, views(y), views(x), []uint64{expr.Encode(p.Params[0], float64(i))}); err != nil {
+			return err
+		}
+		e, err := s.Record()
+		if err != nil {
+			return err
+		}
+		if err := d.DefaultStream().Wait(e); err != nil {
+			return err
+		}
+		e.Release()
+		x.Buf.Free()
+		check(t, d, s, y, fill(float32(g+i), n)...)
+		y.Buf.Free()
+		d.Stats()
+	}
+	return s.Synchronize()
+}
