@@ -100,10 +100,10 @@ func convert(d *decoder) {
 			d.fail("%s is not supported (.rna, .rn and .rz from .f32 are)", d.stmt.op)
 		}
 	}
-	if relu && (st != F32 || mode == rm || mode == rp || ftz || sat) {
+	if relu && (st != F32 || mode > rz || ftz || sat) {
 		d.fail("%s: .relu needs .rn or .rz from .f32", d.stmt.op)
 	}
-	if (dt == BF16 || st == BF16) && (sat || st.Size() == 1) {
+	if (dt == BF16 || st == BF16) && (sat || st.Size() == 1 || dt.Size() == 1) {
 		d.fail("%s is not supported", d.stmt.op)
 	}
 	if dt == BF16 || st == BF16 {
@@ -134,6 +134,9 @@ func convert(d *decoder) {
 	case !st.float() && !dt.float():
 		if hasRound || integral || ftz {
 			d.fail("%s: rounding or .ftz on an integer conversion", d.stmt.op)
+		}
+		if sat && (dt.Size() > st.Size() && (dt.signed() || st.unsigned()) || dt.Size() == st.Size() && dt.signed() == st.signed()) {
+			d.fail("%s: .sat on a conversion that cannot overflow", d.stmt.op)
 		}
 		if fast := intConvert(st, dt, wt, sat); fast != nil {
 			d.alu(fast)
@@ -240,7 +243,7 @@ func saturate(v uint64, t Type) uint64 {
 
 func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ftz, sat, relu bool) func(uint64) uint64 {
 	narrows := formats[dt].prec < formats[st].prec || dt == BF16 && st == F16 || dt == F16 && st == BF16
-	if st == BF16 || st == F16 && dt == BF16 { // the modifier is optional
+	if st != dt && mode != rna && (st == BF16 || st == F16 && dt == BF16) { // the modifier is optional
 		if narrows && !hasRound {
 			hasRound = true
 		} else if !narrows {
