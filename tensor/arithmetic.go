@@ -44,9 +44,9 @@ var (
 		// torch: -g·((x/y)/y) for the divisor
 		Grad: []*expr.Expr{x2.Div(x1), x2.Neg().Mul(x0.Div(x1).Div(x1))}})
 	minimumOp = Declare(&Elementwise{Name: "minimum", Arity: 2, Expr: x0.Min(x1), Ref: ref2(math.Min), Domain: wide,
-		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Lt(x1).Select(x2, expr.C(0))), x0.Eq(x1).Select(x2.Scale(0.5), x1.Lt(x0).Select(x2, expr.C(0)))}})
+		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Gt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Gt(x0).Select(expr.C(0), x2))}})
 	maximumOp = Declare(&Elementwise{Name: "maximum", Arity: 2, Expr: x0.Max(x1), Ref: ref2(math.Max), Domain: wide,
-		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Gt(x1).Select(x2, expr.C(0))), x0.Eq(x1).Select(x2.Scale(0.5), x1.Gt(x0).Select(x2, expr.C(0)))}})
+		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Lt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Lt(x0).Select(expr.C(0), x2))}})
 
 	addScalarOp  = Declare(&Elementwise{Name: "add_scalar", Arity: 1, Expr: x0.Add(p0), Ref: refP(plus), Domain: wide, Params: []float64{1.5}})
 	mulScalarOp  = Declare(&Elementwise{Name: "mul_scalar", Arity: 1, Expr: x0.Mul(p0), Ref: refP(times), Domain: wide, Params: []float64{1.5}})
@@ -56,9 +56,11 @@ var (
 		Domain: [][2]float64{{0.5, 4}}, Params: []float64{1.5}, Grad: []*expr.Expr{x1.Neg().Mul(p0.Div(x0).Div(x0))}})
 	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
-		Grad: []*expr.Expr{x0.Ge(p0).And(x0.Le(p1)).Select(x1, expr.C(0))}})
+		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
 	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: x0.Max(p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
-		Grad: []*expr.Expr{x0.Ge(p0).Select(x1, expr.C(0))}})
+		Grad: []*expr.Expr{x0.Gt(p0).Select(x1, expr.C(0))}})
+	minScalarOp = Declare(&Elementwise{Name: "clamp_max", Arity: 1, Expr: x0.Min(p0), Ref: refP(math.Min), Domain: wide, Params: []float64{0.5},
+		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
 
 	negOp = Declare(&Elementwise{Name: "neg", Arity: 1, Expr: x0.Neg(), Ref: ref1(func(x float64) float64 { return -x }), Domain: wide})
 	absOp = Declare(&Elementwise{Name: "abs", Arity: 1, Expr: x0.Abs(), Ref: ref1(math.Abs), Domain: wide,
@@ -87,10 +89,12 @@ func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 // Div returns x / y, broadcast together; integers are divided as float32.
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
 
-// Minimum returns the lesser of x and y; NaN if either is. On a tie the gradient goes half to each.
+// Minimum returns the lesser of x and y; NaN if either is. On a tie the gradient goes half to each, and where one is NaN all
+// of it to both, as in torch.
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
 
-// Maximum returns the greater of x and y; NaN if either is. On a tie the gradient goes half to each.
+// Maximum returns the greater of x and y; NaN if either is. On a tie the gradient goes half to each, and where one is NaN all
+// of it to both, as in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
 // scalar applies op with a scalar; integers become float32 when v is not a whole number, as torch promotes them.
@@ -125,11 +129,14 @@ func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) 
 // RDivScalar returns v / x, in floating point.
 func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v) }
 
-// Clamp returns x limited to [lo, hi]. NaN stays.
+// Clamp returns x limited to [lo, hi]. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
 func (x *Tensor) Clamp(lo, hi float64) *Tensor { return x.scalar(clampOp, lo, hi) }
 
-// ClampMin returns the greater of x and lo.
+// ClampMin returns the greater of x and lo; its gradient at lo is 0.
 func (x *Tensor) ClampMin(lo float64) *Tensor { return x.scalar(maxScalarOp, lo) }
+
+// ClampMax returns the lesser of x and hi; its gradient at hi is 0.
+func (x *Tensor) ClampMax(hi float64) *Tensor { return x.scalar(minScalarOp, hi) }
 
 // Neg returns -x.
 func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }

@@ -19,8 +19,15 @@ func (x *Tensor) Pow(y *Tensor) *Tensor { return powOp.Apply([]*Tensor{x, y}) }
 
 // PowScalar returns x to the power p, in floating point.
 func (x *Tensor) PowScalar(p float64) *Tensor {
-	if p == 2 {
-		return squareOp.Apply([]*Tensor{x.floating()})
+	switch p { // as torch does: exact or within 1 ulp, and cheaper
+	case 2:
+		return x.floating().Square()
+	case 0.5:
+		return x.Sqrt()
+	case -0.5:
+		return x.Rsqrt()
+	case -1:
+		return x.Reciprocal()
 	}
 	return x.scalar(powScalarOp, p)
 }

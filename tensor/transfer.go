@@ -138,6 +138,9 @@ func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
 	n := x.Size() * x.dtype.Size()
 	out := make([]byte, n)
+	if n == 0 {
+		return out // its offset may lie behind the buffer's end
+	}
 	c := x
 	if !x.layout.Contiguous() {
 		c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)

@@ -1,0 +1,311 @@
+package optest
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// lacking lists what PyTorch recorded and package tensor cannot compute. The test fails for a case that is neither computed
+// nor listed, and for an entry that no case needs.
+var lacking = map[string]func(a golden.Args) bool{
+	"cross_entropy": func(a golden.Args) bool { return a.Float("label_smoothing") != 0 },
+}
+
+// otherwise lists the cases in which this library chooses another value than PyTorch, for special operands only.
+var otherwise = map[string]string{
+	"mse_loss extreme reduction=mean": "a composition here: 2·x overflows before the division by the count",
+	"pow extreme exponent=1.5":        "the gradient has the power ½ of C99, PyTorch the square root: -Inf gives +Inf, not NaN",
+	"pow extreme exponent=-0.5":       "the gradient at -0 is that of 1/√x in its own result",
+}
+
+type goldenOp func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor
+
+func unaryOp(f func(*tensor.Tensor) *tensor.Tensor) goldenOp {
+	return func(_ golden.Args, x []*tensor.Tensor) *tensor.Tensor { return f(x[0]) }
+}
+
+func binaryOp(f func(x, y *tensor.Tensor) *tensor.Tensor) goldenOp {
+	return func(_ golden.Args, x []*tensor.Tensor) *tensor.Tensor { return f(x[0], x[1]) }
+}
+
+func dims(a golden.Args) []int {
+	var d []int
+	if a.Has("dim") {
+		if d = nil; a["dim"][0] == '[' {
+			d = a.Ints("dim")
+		} else {
+			d = []int{a.Int("dim")}
+		}
+	}
+	if a.Has("keepdim") && a.Bool("keepdim") {
+		d = append(d, tensor.KeepDim)
+	}
+	return d
+}
+
+func reduceOp(f func(x *tensor.Tensor, dims ...int) *tensor.Tensor) goldenOp {
+	return func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return f(x[0], dims(a)...) }
+}
+
+// reduced is torch's reduction="mean", "sum" or "none".
+func reduced(a golden.Args, x *tensor.Tensor) *tensor.Tensor {
+	switch a.Text("reduction") {
+	case "mean":
+		return x.Mean()
+	case "sum":
+		return x.Sum()
+	}
+	return x
+}
+
+var goldenOps = map[string]goldenOp{
+	"neg": unaryOp((*tensor.Tensor).Neg), "exp": unaryOp((*tensor.Tensor).Exp), "sqrt": unaryOp((*tensor.Tensor).Sqrt),
+	"square": unaryOp((*tensor.Tensor).Square), "abs": unaryOp((*tensor.Tensor).Abs), "tanh": unaryOp((*tensor.Tensor).Tanh),
+	"sigmoid": unaryOp((*tensor.Tensor).Sigmoid), "relu": unaryOp((*tensor.Tensor).Relu), "log": unaryOp((*tensor.Tensor).Log),
+	"gelu": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		if a.Text("approximate") == "tanh" {
+			return x[0].GeluTanh()
+		}
+		return x[0].Gelu()
+	},
+	"pow": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].PowScalar(a.Float("exponent")) },
+	"clamp": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		switch {
+		case !a.Has("max"):
+			return x[0].ClampMin(a.Float("min"))
+		case !a.Has("min"):
+			return x[0].ClampMax(a.Float("max"))
+		}
+		return x[0].Clamp(a.Float("min"), a.Float("max"))
+	},
+	"add": binaryOp((*tensor.Tensor).Add), "sub": binaryOp((*tensor.Tensor).Sub), "mul": binaryOp((*tensor.Tensor).Mul),
+	"div": binaryOp((*tensor.Tensor).Div), "minimum": binaryOp((*tensor.Tensor).Minimum), "maximum": binaryOp((*tensor.Tensor).Maximum),
+	"eq": binaryOp((*tensor.Tensor).Eq), "ne": binaryOp((*tensor.Tensor).Ne), "lt": binaryOp((*tensor.Tensor).Lt),
+	"le": binaryOp((*tensor.Tensor).Le), "gt": binaryOp((*tensor.Tensor).Gt), "ge": binaryOp((*tensor.Tensor).Ge),
+	"where": func(_ golden.Args, x []*tensor.Tensor) *tensor.Tensor { return tensor.Where(x[0], x[1], x[2]) },
+
+	"sum": reduceOp((*tensor.Tensor).Sum), "mean": reduceOp((*tensor.Tensor).Mean), "amax": reduceOp((*tensor.Tensor).Amax),
+	"amin": reduceOp((*tensor.Tensor).Amin), "argmax": reduceOp((*tensor.Tensor).Argmax), "argmin": reduceOp((*tensor.Tensor).Argmin),
+
+	"matmul": binaryOp((*tensor.Tensor).MatMul),
+	"linear": func(_ golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		y := x[0].MatMul(x[1].T())
+		if len(x) > 2 {
+			y = y.Add(x[2])
+		}
+		return y
+	},
+	"softmax":     func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].Softmax(a.Int("dim")) },
+	"log_softmax": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].LogSoftmax(a.Int("dim")) },
+	"cross_entropy": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		logits, target, ignore := x[0], x[1], a.Int("ignore_index")
+		shape := target.Shape().Slice()
+		switch logits.Rank() {
+		case 1:
+			logits = logits.Unsqueeze(0)
+		case 4:
+			logits = logits.Permute(0, 2, 3, 1).Flatten(0, 2)
+		}
+		target = target.Reshape(target.Size())
+		loss := logits.CrossEntropy(target, ignore)
+		switch a.Text("reduction") {
+		case "mean":
+			return loss.Sum().Div(target.NeScalar(float64(ignore)).Sum().Cast(loss.Type()))
+		case "sum":
+			return loss.Sum()
+		}
+		return loss.Reshape(shape...)
+	},
+	"mse_loss": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return reduced(a, x[0].Sub(x[1]).Square()) },
+
+	"reshape": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].Reshape(a.Ints("shape")...) },
+	"transpose": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		return x[0].Transpose(a.Int("dim0"), a.Int("dim1"))
+	},
+	"permute": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].Permute(a.Ints("dims")...) },
+	"expand":  func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].Expand(a.Ints("size")...) },
+	"narrow": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		return x[0].Narrow(a.Int("dim"), a.Int("start"), a.Int("length"))
+	},
+	"select": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+		return x[0].Select(a.Int("dim"), a.Int("index"))
+	},
+	"cat":          func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return tensor.Cat(dimOr0(a), x...) },
+	"stack":        func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return tensor.Stack(dimOr0(a), x...) },
+	"index_select": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].IndexSelect(a.Int("dim"), x[1]) },
+	"embedding":    binaryOp((*tensor.Tensor).Embedding),
+}
+
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.safetensors.gz")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("golden files: %v, %v", files, err)
+	}
+	cpu := hostDevice()
+	used, ran := map[string]bool{}, 0
+	for _, path := range files {
+		f, err := golden.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range f.Cases {
+			if no := lacking[c.Op]; no != nil && no(c.Args) {
+				used[c.Op] = true
+				continue
+			}
+			ran++
+			if why := otherwise[c.Op+" "+c.Name]; why != "" {
+				used[c.Op+" "+c.Name] = true
+				if len(goldenCase(cpu, c)) == 0 {
+					t.Errorf("%s %s is as PyTorch's now: it is listed as other (%s)", c.Op, c.Name, why)
+				}
+				continue
+			}
+			for _, msg := range goldenCase(cpu, c) {
+				t.Errorf("%s %s: %s", c.Op, c.Name, msg)
+			}
+		}
+	}
+	for op := range lacking {
+		if !used[op] {
+			t.Errorf("%s is listed as lacking, but no case needs it", op)
+		}
+	}
+	for name := range otherwise {
+		if !used[name] {
+			t.Errorf("%s is listed as other than PyTorch's, but there is no such case", name)
+		}
+	}
+	if ran < 700 {
+		t.Errorf("only %d cases ran", ran)
+	}
+}
+
+// place puts a golden operand on dev, its floats as t, seen through its views, as a leaf.
+func place(s *tensor.Scope, dev device.Device, o golden.Operand, t dtype.Type) *tensor.Tensor {
+	var x *tensor.Tensor
+	switch {
+	case o.Base.IsFloat():
+		x = tensor.From(o.Base.Float64s(), o.Base.Shape...).Cast(t)
+	case o.Base.DType == "I64":
+		x = tensor.From(o.Base.Int64s(), o.Base.Shape...)
+	default:
+		x = tensor.From(o.Base.Bools(), o.Base.Shape...)
+	}
+	x = x.Reshape(o.Base.Shape...).To(dev).In(s)
+	for _, v := range o.Views {
+		switch v.Name {
+		case "transpose":
+			x = x.Transpose(v.Args[0], v.Args[1])
+		case "narrow":
+			x = x.Narrow(v.Args[0], v.Args[1], v.Args[2])
+		case "expand":
+			x = x.Expand(v.Args...)
+		}
+	}
+	if o.GradF32 != nil {
+		x.RequiresGrad()
+	}
+	return x
+}
+
+var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dtype.I64, "BOOL": dtype.Bool}
+
+func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
+
+// goldenCase runs one case on dev in both precisions and says what is wrong.
+func goldenCase(dev device.Device, c golden.Case) (wrong []string) {
+	op := goldenOps[c.Op]
+	if op == nil {
+		return []string{"no such op is known to the test, nor is it listed as lacking"}
+	}
+	terms := caseTerms(c)
+	strict := looseZero[c.Op] == ""
+	for _, run := range []struct {
+		t         dtype.Type
+		out, seed golden.Tensor
+	}{{dtype.F32, c.Out[0].F32, golden.Tensor{}}, {dtype.F64, c.Out[0].F64, golden.Tensor{}}} {
+		err := tensor.Try(func() {
+			tensor.Do(func(s *tensor.Scope) {
+				var in, leaves []*tensor.Tensor
+				var grads []int
+				for i, o := range c.In {
+					x := place(s, dev, o, run.t)
+					in = append(in, x)
+					if o.GradF32 != nil {
+						leaves, grads = append(leaves, x), append(grads, i)
+					}
+				}
+				y := op(c.Args, in)
+				if msg := against(y, stored[run.out.DType], strict, c.Out[0].F32, c.Out[0].F64, terms.out); msg != "" {
+					wrong = append(wrong, fmt.Sprintf("%v: %s", run.t, msg))
+				}
+				if c.Out[0].Seed == nil {
+					return
+				}
+				seed := s.From(c.Out[0].Seed.Float64s(), c.Out[0].Seed.Shape...).Reshape(c.Out[0].Seed.Shape...).Cast(run.t).To(dev)
+				for k, g := range tensor.Gradients(y, leaves, tensor.GradOutput(seed)) {
+					i := grads[k]
+					if msg := against(g, run.t, strict, *c.In[i].GradF32, *c.In[i].GradF64, terms.grads[i]); msg != "" {
+						wrong = append(wrong, fmt.Sprintf("%v: gradient %d: %s", run.t, i, msg))
+					}
+				}
+			})
+		})
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("%v: %v", run.t, err))
+		}
+	}
+	return wrong
+}
+
+// against holds a result to torch's: in float32 it may be off by twice what torch's own is, by 4 ulp, or by 2⁻²³ of the
+// sum of what is added up in it; in float64 by the same in its own precision. What is special must be torch's to the bit.
+func against(got *tensor.Tensor, t dtype.Type, strict bool, t32, t64 golden.Tensor, terms []float64) string {
+	if got.Type() != t {
+		return fmt.Sprintf("type is %v, want %v", got.Type(), t)
+	}
+	if !slices.Equal(got.Shape().Slice(), t64.Shape) && len(t64.Shape)+got.Rank() > 0 {
+		return fmt.Sprintf("shape is %v, want %v", got.Shape(), t64.Shape)
+	}
+	g, w32, w64 := got.Floats(), t32.Float64s(), t64.Float64s()
+	ref := array{t64.Shape, w64}
+	if !t.IsFloat() {
+		return differ(g, ref, func(int) float64 { return 0 })
+	}
+	if t == dtype.F32 {
+		ref = array{t64.Shape, slices.Clone(w64)}
+		for i, w := range w32 {
+			// What is special in float32 is so because of its range. Where only PyTorch's way there overflows, ours need not.
+			direct := math.Abs(w64[i]) <= math.MaxFloat32 && !math.IsInf(g[i], 0) && g[i] == g[i]
+			if w == 0 || g[i] != w64[i] && (math.IsNaN(w) || math.IsInf(w, 0)) && !direct {
+				ref.v[i] = w
+			}
+		}
+	}
+	for i, w := range ref.v {
+		if strict && w == 0 && g[i] == 0 && math.Signbit(w) != math.Signbit(g[i]) {
+			return fmt.Sprintf("element %d is %v, the sign of zero differs", i, g[i])
+		}
+	}
+	return differ(g, ref, func(i int) float64 {
+		tol := 4 * ulp(t, w64[i])
+		if t == dtype.F32 {
+			tol = max(tol, 2*math.Abs(w32[i]-w64[i]))
+		} else {
+			tol = max(tol, 1e-12*math.Abs(w64[i]), 1e-13)
+		}
+		if terms != nil {
+			tol = max(tol, ulp(t, 1)*terms[i])
+		}
+		return tol
+	})
+}

@@ -1,0 +1,232 @@
+package optest
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// terms are the sums of the absolute values of what is added up in each element of a result and of its gradients: a sum that
+// is taken in another order, or a term that is rounded otherwise, may differ by the rounding of these. nil where nothing is
+// added or cancels.
+type terms struct {
+	out   []float64
+	grads map[int][]float64
+}
+
+// looseZero are the ops where which zero comes out is not PyTorch's choice but that of a machine's instruction or of the
+// order of operations in a fused kernel.
+var looseZero = map[string]string{
+	"minimum": "of 0 and -0", "maximum": "of 0 and -0", "amax": "of 0 and -0", "amin": "of 0 and -0", "clamp": "of 0 and -0", "relu": "of 0 and -0",
+	"cross_entropy": "p - 1 or 1 - p, and the negative of a sum that is 0",
+	"mse_loss":      "x - y or y - x in a fused gradient",
+	"pow":           "PyTorch replaces some powers by roots in gradients too",
+}
+
+// viewed is the operand as the op sees it.
+func viewed(o golden.Operand) array {
+	a := arrayOf(o.Base)
+	for _, v := range o.Views {
+		switch v.Name {
+		case "transpose":
+			p := make([]int, len(a.dims))
+			for i := range p {
+				p[i] = i
+			}
+			p[v.Args[0]], p[v.Args[1]] = p[v.Args[1]], p[v.Args[0]]
+			a = a.permute(p)
+		case "narrow":
+			a = a.narrow(v.Args[0], v.Args[1], v.Args[2])
+		case "expand":
+			a = a.expand(v.Args)
+		}
+	}
+	return a
+}
+
+// softmaxOf returns the probabilities along dim and, for each element, the greatest absolute value of its row.
+func softmaxOf(x array, dim int) (p, most array) {
+	p, most = newArray(x.dims...), newArray(x.dims...)
+	if dim < 0 {
+		dim += len(x.dims)
+	}
+	if len(x.dims) == 0 {
+		p.v[0], most.v[0] = 1, math.Abs(x.v[0])
+		return
+	}
+	rows := append([]int(nil), x.dims...)
+	rows[dim] = 1
+	maxima, abs, sum := newArray(rows...).apply(func(float64) float64 { return math.Inf(-1) }), newArray(rows...), newArray(rows...)
+	each(x.dims, func(i int, idx []int) {
+		r := sum.offset(idx)
+		maxima.v[r] = math.Max(maxima.v[r], x.v[i])
+		if a := math.Abs(x.v[i]); a < math.Inf(1) {
+			abs.v[r] = math.Max(abs.v[r], a)
+		}
+	})
+	each(x.dims, func(i int, idx []int) {
+		p.v[i] = math.Exp(x.v[i] - maxima.v[sum.offset(idx)])
+		sum.v[sum.offset(idx)] += p.v[i]
+	})
+	each(x.dims, func(i int, idx []int) {
+		p.v[i] /= sum.v[sum.offset(idx)]
+		most.v[i] = abs.v[sum.offset(idx)]
+	})
+	return p, most
+}
+
+func absolute(a array) array { return a.apply(math.Abs) }
+
+// caseTerms returns the terms of a golden case.
+func caseTerms(c golden.Case) terms {
+	t := terms{grads: map[int][]float64{}}
+	var x []array
+	for _, o := range c.In {
+		x = append(x, viewed(o))
+	}
+	out := arrayOf(c.Out[0].F64)
+	var seed array
+	if c.Out[0].Seed != nil {
+		seed = absolute(arrayOf(*c.Out[0].Seed))
+	}
+	// byElement takes the derivative's factor at each element of the result.
+	byElement := func(k int, factor func(i int, in []float64) float64) {
+		if c.In[k].GradF64 == nil {
+			return
+		}
+		g := newArray(out.dims...)
+		in := make([]float64, len(x))
+		each(out.dims, func(i int, idx []int) {
+			for j := range x {
+				in[j] = x[j].v[x[j].offset(idx)]
+			}
+			g.v[i] = seed.v[i] * math.Abs(factor(i, in))
+		})
+		t.grads[k] = g.sumTo(x[k].dims).v
+	}
+	one := func(int, []float64) float64 { return 1 }
+	switch c.Op {
+	case "add", "sub", "minimum", "maximum", "where":
+		for k := range x {
+			byElement(k, one)
+		}
+	case "mul":
+		byElement(0, func(_ int, in []float64) float64 { return in[1] })
+		byElement(1, func(_ int, in []float64) float64 { return in[0] })
+	case "div":
+		byElement(0, func(_ int, in []float64) float64 { return 1 / in[1] })
+		byElement(1, func(_ int, in []float64) float64 { return in[0] / in[1] / in[1] })
+	case "tanh": // 1 - y²
+		byElement(0, one)
+	case "gelu": // Φ(x) + x·φ(x), where Φ and the tanh of its approximation cancel
+		t.out = absolute(x[0]).v
+		byElement(0, func(_ int, in []float64) float64 { v := math.Abs(in[0]); return 1 + 0.4*v*(1+0.134*v*v) })
+	case "matmul", "linear", "sum", "mean":
+		t = absoluteRun(c)
+	case "softmax":
+		p, most := softmaxOf(x[0], c.Args.Int("dim"))
+		t.out = make([]float64, len(p.v))
+		g := make([]float64, len(p.v))
+		gp, _ := rowSums(p, seed, c.Args.Int("dim"))
+		for i, v := range p.v {
+			t.out[i] = v * (1 + most.v[i])
+			g[i] = v * (seed.v[i] + gp.v[i]) * (1 + most.v[i])
+		}
+		t.grads[0] = g
+	case "log_softmax":
+		p, most := softmaxOf(x[0], c.Args.Int("dim"))
+		t.out = make([]float64, len(p.v))
+		g := make([]float64, len(p.v))
+		_, gs := rowSums(p, seed, c.Args.Int("dim"))
+		for i, v := range p.v {
+			t.out[i] = 1 + math.Abs(out.v[i])
+			g[i] = seed.v[i] + v*gs.v[i]*(1+most.v[i])
+		}
+		t.grads[0] = g
+	case "cross_entropy":
+		t.out = out.apply(func(v float64) float64 { return 1 + math.Abs(v) }).v
+		dim, scale := min(1, len(x[0].dims)-1), 0.0
+		for _, v := range seed.v {
+			scale = max(scale, v)
+		}
+		if c.Args.Text("reduction") == "mean" {
+			scale /= float64(max(1, len(x[1].v)))
+		}
+		p, most := softmaxOf(x[0], dim)
+		g := make([]float64, len(p.v))
+		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
+			g[i] = scale * v * (2 + most.v[i])
+		}
+		t.grads[0] = g
+	case "mse_loss": // squares do not cancel
+		t.out = absolute(out).apply(func(v float64) float64 { return 4 * v }).v
+		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).v
+	}
+	return t
+}
+
+// rowSums returns Σ s·p and Σ s over dim, at each element.
+func rowSums(p, s array, dim int) (sp, ss array) {
+	if dim < 0 {
+		dim += len(p.dims)
+	}
+	if len(p.dims) == 0 {
+		return s, s
+	}
+	rows := append([]int(nil), p.dims...)
+	rows[dim] = 1
+	weighted := s.clone()
+	for i := range weighted.v {
+		weighted.v[i] *= p.v[i]
+	}
+	return weighted.sumTo(rows).expand(p.dims), s.sumTo(rows).expand(p.dims)
+}
+
+// absoluteRun runs a case whose terms are products of its operands on the absolute values of these: float64 sums without
+// cancellation.
+func absoluteRun(c golden.Case) (t terms) {
+	t.grads = map[int][]float64{}
+	tensor.Do(func(s *tensor.Scope) {
+		var in, leaves []*tensor.Tensor
+		var at []int
+		for i, o := range c.In {
+			a := absolute(viewed(o))
+			x := s.Typed(dtype.F64).From(a.v).Reshape(a.dims...)
+			if o.GradF64 != nil {
+				x.RequiresGrad()
+				leaves, at = append(leaves, x), append(at, i)
+			}
+			in = append(in, x)
+		}
+		y := goldenOps[c.Op](c.Args, in)
+		t.out = y.Floats()
+		if c.Out[0].Seed == nil {
+			return
+		}
+		seed := absolute(arrayOf(*c.Out[0].Seed))
+		g := tensor.Gradients(y, leaves, tensor.GradOutput(s.From(seed.v).Reshape(seed.dims...)))
+		for k, i := range at {
+			t.grads[i] = g[k].Floats()
+		}
+	})
+	return t
+}
+
+func dimOr0(a golden.Args) int {
+	if a.Has("dim") {
+		return a.Int("dim")
+	}
+	return 0
+}
+
+// hostDevice returns the CPU.
+func hostDevice() device.Device {
+	d, err := device.Open("cpu")
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
