@@ -212,3 +212,24 @@ func BenchmarkMatMul(b *testing.B) {
 		}
 	}
 }
+
+// What a call costs beside its work.
+func BenchmarkSmallReduce(b *testing.B) {
+	d := Get()
+	x, one, rows := newView(b, d, dtype.F32, 4, 8), newView(b, d, dtype.F32, 1, 1), newView(b, d, dtype.F32, 4, 1)
+	for _, c := range []struct {
+		name string
+		out  device.View
+		fin  *expr.Program
+	}{{"full", one, nil}, {"rows", rows, nil}, {"mean", rows, unaryProgram(expr.X(0).Scale(0.125))}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			r := &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32), Finish: c.fin}
+			ins := []device.View{x}
+			for b.Loop() {
+				must(b, d.Reduce(nil, r, c.out, ins, nil))
+			}
+			rate(b, 4*32)
+		})
+	}
+}

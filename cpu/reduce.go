@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -87,18 +88,21 @@ func (d *Device) Reduce(_ device.Stream, r *device.Reduction, out device.View, i
 	total := red.outer * red.inner
 	direct := r.Finish == nil && out.Type == result && stores[result] == nil && isDense
 	wide := width(result)
+	tmp := scratches.Get().(*scratch)
+	defer scratches.Put(tmp)
 	var final []byte // the combined values
 	if direct {
 		final = at8(pointer(&out), total*wide)
 	} else {
-		final = d.scratch(total * wide)
+		tmp.values = grown(tmp.values, total*wide)
+		final = tmp.values
 	}
 	if s.Size() == 0 {
 		fillBits(unsafe.Pointer(&final[0]), identity(r.Kind, r.Map.Out[0]), wide, total)
 	} else {
 		red.binding = newBinding(r.Map, ins, params)
 		red.arrange(s, order[:n], class[:n], nil, ins)
-		d.reduceAll(&red, final)
+		d.reduceAll(&red, final, tmp)
 		red.release()
 	}
 	if direct {
@@ -110,11 +114,10 @@ func (d *Device) Reduce(_ device.Stream, r *device.Reduction, out device.View, i
 
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// scratch returns memory for the time of one call, aligned for every type.
-func (d *Device) scratch(bytes int) []byte {
-	words := make([]uint64, max(1, (bytes+7)/8))
-	return at8(unsafe.Pointer(&words[0]), bytes)
-}
+// scratch is memory for the time of one call; its contents are undefined.
+type scratch struct{ values, parts, positions []byte }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func (d *Device) checkReduce(r *device.Reduction, out *device.View, ins []device.View, params []uint64) error {
 	if r.Map == nil || len(r.Map.Out) != 1 || len(ins) == 0 {
@@ -251,7 +254,7 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 }
 
 // reduceAll computes the combined values, in walking order.
-func (d *Device) reduceAll(r *reduction, final []byte) {
+func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) {
 	r.whole = 0
 	blk := r.pl.block
 	if r.inner == 1 {
@@ -273,11 +276,14 @@ func (d *Device) reduceAll(r *reduction, final []byte) {
 	case r.chunks == 1 && !r.arg:
 		r.part = final
 	case r.chunks == 1:
-		r.part, r.pos = d.scratch(total*r.size), last
+		tmp.parts = grown(tmp.parts, total*r.size)
+		r.part, r.pos = tmp.parts, last
 	default:
-		r.part = d.scratch(r.chunks * total * r.size)
+		tmp.parts = grown(tmp.parts, r.chunks*total*r.size)
+		r.part = tmp.parts
 		if r.arg {
-			r.pos = make([]int64, r.chunks*total)
+			tmp.positions = grown(tmp.positions, r.chunks*total*8)
+			r.pos = at64(tmp.positions)
 		}
 	}
 	units := r.outer * r.tiles * r.chunks

@@ -7,7 +7,7 @@
 // Outputs lie in larger buffers whose other bytes must not change.
 //
 // Shapes are small, because an emulated device runs the suite too; a device that is not emulated also gets sizes that make
-// it cut the work into pieces.
+// it cut the work into pieces, but in go test -short.
 package devicetest
 
 import (
@@ -53,7 +53,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T, dev device.Device) *rig {
-	return &rig{T: t, dev: dev, s: dev.DefaultStream(), rnd: rand.New(rand.NewPCG(7, 11)), large: !dev.Info().Emulated}
+	return &rig{T: t, dev: dev, s: dev.DefaultStream(), rnd: rand.New(rand.NewPCG(7, 11)), large: !dev.Info().Emulated && !testing.Short()}
 }
 
 // end frees what the test has allocated.

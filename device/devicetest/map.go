@@ -114,7 +114,7 @@ func testMapCasts(r *rig) {
 func (r *rig) shapes() []shape.Dims {
 	s := []shape.Dims{shape.Of(), shape.Of(1), shape.Of(0), shape.Of(17), shape.Of(3, 5), shape.Of(4, 0, 2), shape.Of(2, 1, 3, 4), shape.Of(2, 2, 1, 2, 3, 1, 2)}
 	if r.large {
-		s = append(s, shape.Of(5000), shape.Of(3, 1100), shape.Of(70, 65), shape.Of(1100, 3), shape.Of(7, 9, 11, 13), shape.Of(2, 260, 5))
+		s = append(s, shape.Of(2500), shape.Of(3, 600), shape.Of(40, 45), shape.Of(600, 3), shape.Of(3, 7, 9, 11), shape.Of(2, 260, 3))
 	}
 	return s
 }
