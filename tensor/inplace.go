@@ -160,7 +160,7 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 		return v
 	}
 	in, out := views(ins, false), views(outs, true)
-	if d, ok := fast[device.MultiMapper](dev); ok {
+	if d, ok := fast[device.MultiMapper](s, dev); ok {
 		params.st.read(op, stream)
 		check(op, d.MultiMap(stream, p, out, in, params.deviceView()))
 		return

@@ -40,6 +40,7 @@ type modes struct {
 	gen       *Generator
 	name      string
 	nondet    bool
+	composed  bool // no fast kernels
 	floatType dtype.Type
 }
 
@@ -73,6 +74,10 @@ func RecordSites() Option { return func(m *modes) { m.sites = true } }
 
 // Nondeterministic allows kernels whose float sums have no fixed order.
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
+
+// Composed makes heavy ops take their composition of primitives, also where the device has a fast kernel for them: the
+// reference that tests hold the kernels against, and a way to find out whether a kernel is at fault.
+func Composed() Option { return func(m *modes) { m.composed = true } }
 
 // scopeSite says in words where a scope was opened.
 type scopeSite struct {

@@ -17,13 +17,10 @@ func (f softmaxFunc) Name() string {
 	return "softmax"
 }
 
-// compositionOnly makes heavy ops take their composition of primitives, so that tests can hold fast kernels against it.
-var compositionOnly bool
-
-// fast returns dev as the optional interface T, if it has it.
-func fast[T any](dev device.Device) (T, bool) {
+// fast returns dev as the optional interface T, if it has it and s allows it.
+func fast[T any](s *Scope, dev device.Device) (T, bool) {
 	t, ok := dev.(T)
-	return t, ok && !compositionOnly
+	return t, ok && !s.modes.composed
 }
 
 func (f softmaxFunc) Forward(c *Context, in []*Tensor) *Tensor {
@@ -36,7 +33,7 @@ func (f softmaxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 func (f softmaxFunc) compute(c *Context, x *Tensor) *Tensor {
-	if d, ok := fast[device.Softmaxer](x.st.dev); ok {
+	if d, ok := fast[device.Softmaxer](c.Scope(), x.st.dev); ok {
 		s := c.Scope()
 		y := alloc(f.Name(), s, x.st.dev, x.dtype, x.layout.Shape)
 		stream := s.streamOf(x.st.dev)
@@ -59,7 +56,7 @@ func (f softmaxFunc) compute(c *Context, x *Tensor) *Tensor {
 
 func (f softmaxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	y := c.Saved(0)
-	if d, ok := fast[device.Softmaxer](y.st.dev); ok && c.Scope().modes.noGrad && g.dtype == y.dtype {
+	if d, ok := fast[device.Softmaxer](c.Scope(), y.st.dev); ok && c.Scope().modes.noGrad && g.dtype == y.dtype {
 		s := c.Scope()
 		dx := alloc(f.Name()+".grad", s, y.st.dev, y.dtype, y.layout.Shape)
 		stream := s.streamOf(y.st.dev)
@@ -114,7 +111,7 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, target := in[0], in[1]
 	n := x.layout.Shape.At(0)
 	s := c.Scope()
-	d, ok := fast[device.CrossEntropyer](x.st.dev)
+	d, ok := fast[device.CrossEntropyer](s, x.st.dev)
 	if !ok {
 		if c.Needs(0) {
 			c.Save(x, target)
@@ -153,7 +150,7 @@ func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
 func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, target := c.Saved(0), c.Saved(1)
 	s := c.Scope()
-	if d, ok := fast[device.CrossEntropyer](x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 3 {
+	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 3 {
 		lse := c.Saved(2)
 		g := g.Cast(lse.dtype)
 		dx := alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
