@@ -677,7 +677,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"erfinv": {"5efe7e8a8e83e1c11329a95d", func(dst, a []float32) {
+	"erfinv": {"9df72ec7939f34caf1ecaf21", func(dst, a []float32) {
 		erfinvFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32

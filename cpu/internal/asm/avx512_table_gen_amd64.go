@@ -143,7 +143,7 @@ var functionsAVX512 = map[string]function{
 	"cosh":       {"ed2a06334028373c994c1ca7", coshFunctionAVX512},
 	"erf":        {"4e674b176e8515b5cef8802d", erfFunctionAVX512},
 	"erfc":       {"3a1cc3fb033dc66330726ea1", erfcFunctionAVX512},
-	"erfinv":     {"5efe7e8a8e83e1c11329a95d", erfinvFunctionAVX512},
+	"erfinv":     {"9df72ec7939f34caf1ecaf21", erfinvFunctionAVX512},
 	"exp":        {"f24109471cc3962b012bfe11", expFunctionAVX512},
 	"exp2":       {"b8f38e867bfeb3a24bad9fe3", exp2FunctionAVX512},
 	"expm1":      {"87538d907cdedad9702e584c", expm1FunctionAVX512},
