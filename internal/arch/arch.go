@@ -149,9 +149,6 @@ func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
 		if local && !test && floorOf(dir) != nil && !below(dir, ours) && !related(dir, ours) {
 			c.fail(where, "%s imports %s, which is not below it: imports only descend", dir, ours)
 		}
-		if local && matchesAny(under(drivers), dir) && matchesAny(driversNever, ours) {
-			c.fail(where, "%s imports %s: a driver never does, nor do its tests", dir, ours)
-		}
 		for _, r := range restricted {
 			if r.path != target && !(local && r.path == ours) {
 				continue
@@ -268,14 +265,6 @@ func tags(e constraint.Expr) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-func under(dirs []string) []string {
-	out := make([]string, len(dirs))
-	for i, d := range dirs {
-		out[i] = d + "/..."
-	}
-	return out
 }
 
 func underTestdata(name string) bool {

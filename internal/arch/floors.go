@@ -54,6 +54,7 @@ var floors = []floor{
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda"}},
+	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/golden", nil},
 	{"internal/arch", nil},
@@ -73,7 +74,7 @@ var restricted = []struct {
 		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
 	},
 	{
-		path: "cuda", only: []string{"cuda", "examples/...", "cmd/..."}, tests: true,
+		path: "cuda", only: []string{"cuda", "examples/...", "cmd/...", "bench/..."}, tests: true,
 		because: "cuda registers itself; a library that imported it would force it on every program",
 	},
 	{
@@ -92,13 +93,6 @@ var restricted = []struct {
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
 	},
 }
-
-// driversNever holds what the drivers do not import, not even in their tests:
-// a driver is proven by the device conformance suite, not through tensors.
-var (
-	drivers      = []string{"cpu", "cuda"}
-	driversNever = []string{"tensor", "nn", "autograd"}
-)
 
 // bannedNames are package names that say nothing about what is inside.
 var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", "misc"}
