@@ -65,16 +65,21 @@ func (s space) wide() bool {
 	if s.elements() > narrowLimit {
 		return true
 	}
-	for _, strides := range s.stride {
-		reach := 0
-		for d, st := range strides {
-			reach += (s.size[d] - 1) * max(st, -st)
-		}
-		if reach > narrowLimit {
+	for k := range s.stride {
+		if s.reach(k) > narrowLimit {
 			return true
 		}
 	}
 	return false
+}
+
+// reach is the largest distance between elements of operand k.
+func (s space) reach(k int) int {
+	sum := 0
+	for d, st := range s.stride[k] {
+		sum += max(s.size[d]-1, 0) * max(st, -st)
+	}
+	return sum
 }
 
 // inner returns operand k's stride in the innermost dimension, 1 for rank 0.

@@ -93,8 +93,8 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 			return v.Select(b.F64(1), real(0))
 		}
 		return v.Select(b.Const(to, num(1)), num(0))
-	case from.IsFloat() && to.IsInt() && to.Bits() == 64:
-		// The instruction's result for NaN is documented as 0, but devices give the least integer for 64 bits.
+	case from.IsFloat() && to.IsInt() && (to.Bits() == 64 || from == ptx.F64):
+		// The instruction gives the highest bit alone for NaN, and 0 only where both types have 32 bits or fewer.
 		return v.IsNaN().Select(b.Const(to, num(0)), v.Cvt(to))
 	}
 	return v.Cvt(to)

@@ -79,7 +79,8 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, ins: ins, scalars: params}
-	var keptDims, redDims []int
+	var kept, red [shape.MaxRank]int // dimensions
+	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
 		case out.Shape.At(d) == dims.At(d):
@@ -98,16 +99,9 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	if r.Finish != nil && (len(r.Finish.Out) != 1 || r.Finish.Out[0] != out.Type) {
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
-	pick := func(list []int, from shape.Dims) shape.Dims {
-		var s shape.Dims
-		for _, d := range list {
-			s = s.Append(from.At(d))
-		}
-		return s
-	}
 	index := dims.Contiguous()
-	keptStrides := []shape.Dims{pick(keptDims, out.Strides)}
-	var redStrides []shape.Dims
+	var buffer [2][8]shape.Dims // no allocation for the usual number of operands
+	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
 		redStrides = append(redStrides, pick(redDims, o.Strides))
@@ -119,15 +113,18 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	if p.o == 0 {
 		return nil, nil
 	}
-	all := newSpace(dims, append([]shape.Dims{index}, strideList(ins)...)...)
-	p.wide = all.wide() || p.kept.wide() || p.red.wide()
+	p.wide = p.kept.wide() || p.o*p.n > narrowLimit
+	for k := range p.red.stride {
+		p.wide = p.wide || p.kept.reach(k+1)+p.red.reach(k) > narrowLimit
+	}
 	return p.plan(scratch)
 }
 
-func strideList(list []Operand) []shape.Dims {
-	s := make([]shape.Dims, len(list))
-	for i, o := range list {
-		s[i] = o.Strides
+// pick returns the entries of from in the listed dimensions.
+func pick(list []int, from shape.Dims) shape.Dims {
+	var s shape.Dims
+	for _, d := range list {
+		s = s.Append(from.At(d))
 	}
 	return s
 }
@@ -215,7 +212,7 @@ func (p *reduction) isArg() bool { return p.r.Kind == device.ArgMax || p.r.Kind 
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
 	s := reduceSpec{mapKey: p.r.Map.Key(), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
 		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide}
-	programs := []*expr.Program{p.r.Map, p.r.Finish}
+	programs := [2]*expr.Program{p.r.Map, p.r.Finish}
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
@@ -225,7 +222,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if programs[1] != nil {
 		s.finishKey = p.r.Finish.Key()
 	}
-	k, err := kernelOf(s, programs...)
+	k, err := kernelOf(s, programs[:]...)
 	if err != nil {
 		return Launch{}, err
 	}
@@ -283,6 +280,9 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 
 // mergeParams joins the scalars' types of two programs that share their numbering.
 func mergeParams(a, b []dtype.Type) []dtype.Type {
+	if len(b) == 0 {
+		return a
+	}
 	list := append([]dtype.Type(nil), a...)
 	for i, t := range b {
 		if i >= len(list) {

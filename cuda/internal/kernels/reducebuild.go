@@ -296,8 +296,19 @@ func (r *reduceBuilder) identity() ptx.Value {
 			return b.Const(t, real(math.Inf(-1)))
 		}
 		return b.Const(t, real(math.Inf(1)))
+	case r.acc == dtype.U8:
+		if largest {
+			return b.Bits(t, 0)
+		}
+		return b.Bits(t, math.MaxUint8)
 	case t.IsSigned():
 		least := uint64(1) << (t.Bits() - 1)
+		if n := 8 * r.acc.Size(); n < t.Bits() { // in the computing type, as nothing at all is the result of no elements
+			least = uint64(uint32(-(int32(1) << (n - 1))))
+			if !largest {
+				return b.Bits(t, uint64(1)<<(n-1)-1)
+			}
+		}
 		if largest {
 			return b.Bits(t, least)
 		}

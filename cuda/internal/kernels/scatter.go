@@ -80,6 +80,9 @@ type scatterPlan struct {
 	tag             uint32
 }
 
+// inner is the distance between neighbours along the axis, counted in row-major positions of the index.
+func (a *scatterPlan) inner() int { return a.index.Shape.Tail(a.axis + 1).Size() }
+
 func (a *scatterPlan) lines() (Launch, error) {
 	s := a.s
 	s.form = scatterLines
@@ -98,6 +101,7 @@ func (a *scatterPlan) lines() (Launch, error) {
 	}
 	p.u64(uint64(a.src.Shape.At(a.axis)))
 	p.u64(uint64(a.dst.Shape.At(a.axis)))
+	p.u64(uint64(a.inner()))
 	p.packFault(a.fault, a.tag)
 	return p.launch(k, min(ceilDiv(n, mapThreads), maxBlocks))
 }
@@ -132,6 +136,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 		p.u64(order)
 		p.u64(keys)
 		p.u64(uint64(first))
+		p.u64(uint64(a.inner()))
 		p.packFault(a.fault, a.tag)
 		l, err := p.launch(ks, ceilDiv(n, sortThreads))
 		if err != nil {
@@ -194,7 +199,7 @@ func (s scatterSpec) buildLines(b *ptx.Builder) {
 	coords := declareCoordinates(b, "d", s.rank, s.wide)
 	dst, src := s.operand(b, "dst", storage(s.typ)), s.operand(b, "src", storage(s.typ))
 	index := s.operand(b, "index", storage(s.index))
-	count, bound := b.Param("count", ptx.S64), b.Param("bound", ptx.S64)
+	count, bound, inner := b.Param("count", ptx.S64), b.Param("bound", ptx.S64), b.Param("inner", ptx.S64)
 	fault := declareFault(b)
 	id, step := globalIndex(b, s.wide)
 	b.For(id, n, step, func(i ptx.Value, _ ptx.Loop) {
@@ -206,7 +211,11 @@ func (s scatterSpec) buildLines(b *ptx.Builder) {
 			at := where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64)
 			b.IfElse(at.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)), func() {
 				s.addTo(b, to.At(at.Mul(dst.axis)), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0])
-			}, func() { fault.report(b, at, bound, j) })
+			}, func() {
+				line := i.Cvt(ptx.U64).Bitcast(ptx.S64)
+				outer := line.Div(inner)
+				fault.report(b, at, bound, outer.Mul(count).Add(j).Mul(inner).Add(line.Sub(outer.Mul(inner))))
+			})
 		})
 	})
 }
@@ -218,7 +227,7 @@ func (s scatterSpec) buildSort(b *ptx.Builder) {
 	index := b.Pointer("index", storage(s.index))
 	stride, bound := b.Param("stride", ptx.S64), b.Param("bound", ptx.S64)
 	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.S64)
-	first := b.Param("first", ptx.S64)
+	first, inner := b.Param("first", ptx.S64), b.Param("inner", ptx.S64)
 	fault := declareFault(b)
 	tile := b.Shared("tile", ptx.S64, sortThreads)
 	thread := b.ThreadID(0)
@@ -249,7 +258,7 @@ func (s scatterSpec) buildSort(b *ptx.Builder) {
 		order.At(place).Store(j)
 		keys.At(place).Store(mine)
 		b.If(mine.Bitcast(ptx.U64).Ge(bound.Bitcast(ptx.U64)), func() {
-			fault.report(b, mine, bound, first.Add(j.Cvt(ptx.S64)))
+			fault.report(b, mine, bound, first.Add(j.Cvt(ptx.S64)).Mul(inner))
 		})
 	})
 }
