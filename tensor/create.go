@@ -182,9 +182,9 @@ func (x *Tensor) fill(v float64) *Tensor {
 }
 
 // From returns a tensor of the values of v: a slice of any element type with the given shape (default: one dimension), a
-// nested slice, a single number, or a tensor. A slice is copied. A tensor's handle is taken over if it lives on the maker's
-// device, so a batch belongs to the scope from then on; else it is copied there. Go's int becomes int64, and the
-// given element type, if one was chosen, converts.
+// nested slice, a single number, or a tensor. A slice is copied. A tensor of the root scope is handed over: it belongs to the
+// maker's scope from then on, copied if that is on another device, and the old handle is freed ([Tensor.In] lends instead).
+// Go's int becomes int64, and the given element type, if one was chosen, converts.
 func (m Maker) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok {
 		return m.fromTensor(t, dims)
@@ -217,9 +217,10 @@ func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	} else if t.scope != m.s {
 		x = t.handle("from", m.s, t.layout)
 		x.made = t.made
-		if t.scope == root && t.node == nil && !t.needsGrad && m.s != root {
-			t.drop() // the scope takes the batch over
-		}
+	}
+	if x != t && t.scope == root && m.s != root && t.node == nil && !t.needsGrad {
+		t.gone = "was handed over to " + m.s.String() + " by From"
+		t.drop()
 	}
 	if dims != nil {
 		x = x.Reshape(dims...)

@@ -213,7 +213,7 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 	x.scope = s
 	if s == root {
 		if fresh {
-			x.st.watch()
+			s.note(x.st)
 		}
 		return
 	}
@@ -229,22 +229,35 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 		s.owned = compact(s.owned)
 	}
 	s.owned = append(s.owned, x)
-	if fresh && s.ledger != nil && !x.st.plain() {
-		s.ledger.mu.Lock()
-		if len(s.ledger.st) == cap(s.ledger.st) && len(s.ledger.st) >= 256 {
-			live := s.ledger.st[:0]
-			for _, st := range s.ledger.st {
-				if !st.freed.Load() {
-					live = append(live, st)
-				}
-			}
-			clear(s.ledger.st[len(live):])
-			s.ledger.st = live
-		}
-		s.ledger.st = append(s.ledger.st, x.st)
-		s.ledger.mu.Unlock()
+	if fresh {
+		s.note(x.st)
 	}
 	s.mu.Unlock()
+}
+
+// note puts a storage under the net: what nobody closes or frees goes back to the pool when the collector finds it.
+func (s *Scope) note(st *storage) {
+	switch {
+	case s == root:
+		st.watch()
+		return
+	case s.ledger == nil || st.plain():
+		return
+	}
+	l := s.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.st) == cap(l.st) && len(l.st) >= 256 {
+		live := l.st[:0]
+		for _, st := range l.st {
+			if !st.freed.Load() {
+				live = append(live, st)
+			}
+		}
+		clear(l.st[len(live):])
+		l.st = live
+	}
+	l.st = append(l.st, st)
 }
 
 // compact drops handles that are freed already.
@@ -370,6 +383,9 @@ func (s *Scope) hand(keep []*Tensor) {
 // ownNode makes s responsible for the values that n saved.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
+	for i := range n.saved {
+		s.note(n.saved[i].st)
+	}
 	if s == root {
 		return // freed by Backward, or with the storages when nothing reaches the node
 	}

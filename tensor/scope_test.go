@@ -350,3 +350,42 @@ func TestOutOfMemoryIsTyped(t *testing.T) {
 		t.Fatal("the program goes on")
 	}
 }
+
+// What only a graph keeps is collected with the graph, in the root scope and in a dropped one.
+func TestSavedValuesAreCollected(t *testing.T) {
+	runtime.GC()
+	time.Sleep(20 * time.Millisecond)
+	base := live(t)
+	func() {
+		x := Ones(64, big/64).RequiresGrad()
+		for range 10 {
+			x.Tanh().Softmax(-1).Amax(-1) // intermediates and results that Backward never passes
+		}
+		s := NewScope()
+		y := x.In(s)
+		for range 10 {
+			y.Tanh().Softmax(-1).Amax(-1)
+		}
+	}()
+	for range 40 {
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond)
+		if live(t) <= base {
+			return
+		}
+	}
+	t.Fatalf("%d bytes were never collected", live(t)-base)
+}
+
+func TestFromHandsOver(t *testing.T) {
+	x := Ones(3)
+	Do(func(s *Scope) {
+		if y := s.From(x); y.Scope() != s || y.Sum().Item() != 3 {
+			t.Fatal("the scope has it")
+		}
+	})
+	err := Try(func() { x.Sum() })
+	if !errors.Is(err, ErrFreed) || !strings.Contains(err.Error(), "handed over") || !strings.Contains(err.Error(), "x.In(s)") {
+		t.Fatalf("got %v", err)
+	}
+}

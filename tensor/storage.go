@@ -30,7 +30,7 @@ type storage struct {
 	users  []device.Stream // other streams than the writer that have read it since
 
 	cleanup runtime.Cleanup // set while the root scope owns it
-	watched bool
+	watched atomic.Bool
 }
 
 func (st *storage) retain() { st.refs.Add(1) }
@@ -48,7 +48,7 @@ func (st *storage) free() {
 	if st.freed.Swap(true) {
 		return
 	}
-	if st.watched {
+	if st.watched.Load() {
 		st.cleanup.Stop()
 	}
 	st.buf.Free()
@@ -66,10 +66,9 @@ func (st *storage) plain() bool { return st.buf.Host() != nil && st.buf.Size() <
 
 // watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.
 func (st *storage) watch() {
-	if st.watched || st.plain() {
+	if st.plain() || !st.watched.CompareAndSwap(false, true) {
 		return
 	}
-	st.watched = true
 	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
 }
 

@@ -36,6 +36,7 @@ type Tensor struct {
 	dtype  dtype.Type
 	scope  *Scope
 	freed  atomic.Bool
+	gone   string // why it was freed, where that is not plain
 	op     string // that made it, for messages
 	made   *site  // nil unless its call site was recorded
 
@@ -57,6 +58,9 @@ func (x *Tensor) use(op string) {
 	case x.freed.Load():
 		if x.scope != nil && x.scope.parent != nil && x.scope.isClosed() {
 			panic(x.scope.closedError(op, x))
+		}
+		if x.gone != "" {
+			panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor "+x.gone).hint("x.In(s) lends a tensor to a scope, s.From(x) gives it away"))
 		}
 		fail(op, ErrFreed, []*Tensor{x}, "the tensor was freed")
 	}
