@@ -32,6 +32,7 @@ type binding struct {
 	index  access // strides of the element's row-major position in the views' own order
 	direct []bool // of each result: its step may write to the destination
 	params []uint64
+	blk    int // elements a block
 	whole  int // a block ends where a run of this many elements does (0: anywhere)
 
 	across             int // the dimension that makes tiles with the innermost one, -1: no tiles

@@ -49,17 +49,40 @@ func (d *Device) mapAll(b *binding) {
 		return
 	}
 	n := b.blocks()
-	d.crew.parallel(n, max(1, n/(4*d.crew.size), inlineWork/(4*b.pl.block*(2+len(b.pl.body)))), b)
+	d.crew.parallel(n, max(1, n/(4*d.crew.size), inlineWork/(4*b.blk*(2+len(b.pl.body)))), b)
 }
 
 // choose picks how the elements are walked: in tiles, or in blocks, which end where inner runs end if these are long enough
 // to be used in place.
 func (b *binding) choose() {
 	b.chooseTiles()
+	b.blk = b.pl.block
+	if b.bare() {
+		b.blk = bareBlock
+	}
 	b.whole = b.dims[b.rank-1]
 	if b.rank == 1 || b.whole < b.pl.block/4 {
 		b.whole = 0
 	}
+}
+
+// bareBlock is the length of a block where nothing is held in slots.
+const bareBlock = 16 << 10
+
+// bare reports whether the program is at most one instruction on operands and a result that are used where they lie.
+func (b *binding) bare() bool {
+	pl := b.pl
+	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||
+		len(pl.loads) == 0 || len(pl.consts)+len(pl.params)+len(pl.scalar)+len(pl.index) > 0 || len(pl.body) == 1 && !b.direct[0] {
+		return false
+	}
+	for i := range pl.loads {
+		l := &pl.loads[i]
+		if l.conv != nil || l.keep || !b.ins[l.from].dense {
+			return false
+		}
+	}
+	return len(pl.body) == 0 || !pl.body[0].bounded
 }
 
 // blocks returns the number of blocks: tiles, parts of runs if these are long, else of all elements in a row.
@@ -68,10 +91,10 @@ func (b *binding) blocks() int {
 		return b.tiles()
 	}
 	if b.whole > 0 {
-		per := (b.whole + b.pl.block - 1) / b.pl.block
+		per := (b.whole + b.blk - 1) / b.blk
 		return b.size / b.whole * per
 	}
-	return (b.size + b.pl.block - 1) / b.pl.block
+	return (b.size + b.blk - 1) / b.blk
 }
 
 // run evaluates blocks lo … hi-1.
@@ -81,7 +104,7 @@ func (b *binding) run(lo, hi int) {
 		return
 	}
 	r := b.begin(b.size)
-	blk := b.pl.block
+	blk := b.blk
 	if b.whole == 0 {
 		for k := lo; k < hi; k++ {
 			p := k * blk

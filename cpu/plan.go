@@ -47,6 +47,7 @@ type leaf struct {
 type step struct {
 	k          kernel
 	d, a, b, c int32
+	bounded    bool // k takes at most maxBlock elements
 }
 
 type result struct {
@@ -173,10 +174,12 @@ func compile(p *expr.Program, scalars uint64, raw bool) *plan {
 				root[i] = s.a
 				continue
 			}
+			s.bounded = c.Type == dtype.Bool
 		case c.Op.IsCompare():
 			s.k = ops[c.Op][from]
 		default:
 			s.k = ops[c.Op][c.Type]
+			s.bounded = c.Op == expr.OpNot && c.Type == dtype.Bool
 		}
 		if s.k == nil {
 			panic(fmt.Sprintf("cpu: no kernel for %v of %v (from %v)", c.Op, c.Type, from))
