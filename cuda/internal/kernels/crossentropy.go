@@ -105,7 +105,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		lse, g, target := declareRows(b, "lse", value, true), declareRows(b, "g", value, true), declareRows(b, "target", dtype.I64, true)
 		x, dx := declareRows(b, "x", s.typ, s.unit), declareRows(b, "dx", s.typ, s.unit)
 		ignore := b.Param("ignore", ptx.S64)
-		w := newRows(b, s.group, t, rows, columns)
+		w := newRows(b, s.group, s.typ, rows, columns)
 		x, dx = x.at(w.row), dx.at(w.row)
 		class := target.at(w.row).p.Load()
 		// A target that is no class was reported by the forward kernel.
@@ -113,12 +113,12 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.IfElse(ok, func() {
 			sum, scale := lse.at(w.row).p.Load(), g.at(w.row).p.Load()
 			hot := class.Cvt(ptx.U32)
-			w.each(func(i ptx.Value) {
-				p := call(b, "exp", x.load(b, i).Sub(sum))
+			w.each(loadAll(b, x), func(i ptx.Value, v []ptx.Value) {
+				p := call(b, "exp", v[0].Sub(sum))
 				dx.store(b, i, i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale))
 			})
 		}, func() {
-			w.each(func(i ptx.Value) { dx.store(b, i, b.Const(t, real(0))) })
+			w.each(loadAll(b), func(i ptx.Value, _ []ptx.Value) { dx.store(b, i, b.Const(t, real(0))) })
 		})
 		return [3]int{rowThreads, 1, 1}
 	}
@@ -126,11 +126,12 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	x := declareRows(b, "x", s.typ, s.unit)
 	ignore := b.Param("ignore", ptx.S64)
 	fault := declareFault(b)
-	w := newRows(b, s.group, t, rows, columns)
+	w := newRows(b, s.group, s.typ, rows, columns)
 	x = x.at(w.row)
 	b.Comment("the logarithm of the sum of exponentials")
-	top := w.max(t, func(i ptx.Value) ptx.Value { return x.load(b, i) })
-	sum := w.sum(t, func(i ptx.Value) ptx.Value { return call(b, "exp", x.load(b, i).Sub(top)) })
+	load := loadAll(b, x)
+	top := w.max(t, load, itself)
+	sum := w.sum(t, load, func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) })
 	total := top.Add(call(b, "log", sum))
 	b.If(w.lane.Eq(num(0)), func() {
 		b.Comment("the loss of the row")

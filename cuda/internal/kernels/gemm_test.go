@@ -139,7 +139,7 @@ func TestMatMulTensor(t *testing.T) {
 }
 
 func TestMatMulEdges(t *testing.T) {
-	for _, d := range [][4]int{{1, 1, 1, 1}, {1, 1, 33, 17}, {3, 65, 1, 16}, {0, 3, 4, 5}, {2, 0, 4, 5}, {2, 4, 0, 5}, {2, 4, 8, 0}, {1, 31, 32, 33}} {
+	for _, d := range [][4]int{{1, 1, 1, 1}, {1, 1, 33, 17}, {3, 65, 1, 16}, {0, 3, 4, 5}, {2, 0, 4, 5}, {2, 4, 0, 5}, {2, 4, 8, 0}, {1, 31, 32, 33}, {1, 290, 70, 4}} {
 		matmulCase(t, fmt.Sprint(d), dtype.F32, dense(d[0], d[1], d[2]), dense(d[0], d[1], d[3]), dense(d[0], d[3], d[2]), 0)
 	}
 }

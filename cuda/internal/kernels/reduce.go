@@ -144,7 +144,7 @@ const (
 	reduceThreads = 256
 	columnWidth   = 32 // results of a block in the column form
 	columnHeight  = reduceThreads / columnWidth
-	unroll        = 4 // independent accumulators of a thread
+	chains        = 4 // independent accumulators of a thread, at least
 	wantedBlocks  = 264
 )
 
@@ -195,9 +195,9 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case warpPerRow:
 		return p.n, 1
 	case blockPerRow:
-		most, least, blocks = 32*unroll*reduceThreads, 4*unroll*reduceThreads, p.o
+		most, least, blocks = 32*chains*reduceThreads, 4*chains*reduceThreads, p.o
 	case columns:
-		most, least, blocks = 32*unroll*columnHeight, 2*unroll*columnHeight, ceilDiv(p.o, columnWidth)
+		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth)
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
 	if p.n <= chunk {

@@ -15,6 +15,7 @@ type reduceBuilder struct {
 	*ptx.Builder
 	s               reduceSpec
 	mapping, finish *expr.Program
+	unroll          int        // independent accumulators of a thread, and loads under way
 	acc             dtype.Type // computing type of what is combined
 	reg             ptx.Type   // of its register: Bool is held as 0 or 1 in a u32
 	results, n      ptx.Value
@@ -41,6 +42,13 @@ func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == d
 func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	r := &reduceBuilder{Builder: b, s: s, mapping: programs[0], finish: programs[1]}
 	r.acc = r.mapping.Out[0].Compute()
+	r.unroll = chains
+	if s.stage != lastStage {
+		r.unroll = 2 * chains
+		for _, t := range r.mapping.In {
+			r.unroll = min(r.unroll, loadsInFlight(t))
+		}
+	}
 	r.reg = computing(r.acc)
 	if r.acc == dtype.Bool {
 		r.reg = ptx.U32
@@ -178,8 +186,8 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) partialValue
 	load := r.loader(o)
 	start := c.Mul(r.chunk)
 	end := start.Add(r.chunk).Min(r.n)
-	vars := make([]*ptx.Var, unroll)
-	places := make([]*ptx.Var, unroll)
+	vars := make([]*ptx.Var, r.unroll)
+	places := make([]*ptx.Var, r.unroll)
 	for i := range vars {
 		vars[i] = b.Var(r.identity())
 		if r.s.isArg() {
@@ -196,14 +204,14 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) partialValue
 		}
 		vars[k].Set(r.combine(partialValue{v: vars[k].Get()}, x).v)
 	}
-	tail := start.Add(end.Sub(start).Div(num(unroll * group)).Mul(num(unroll * group)))
-	b.For(start.Add(lane), tail, num(unroll*group), func(i ptx.Value, _ ptx.Loop) {
-		for k := range unroll {
+	tail := start.Add(end.Sub(start).Div(num(r.unroll * group)).Mul(num(r.unroll * group)))
+	b.For(start.Add(lane), tail, num(r.unroll*group), func(i ptx.Value, _ ptx.Loop) {
+		for k := range r.unroll {
 			step(k, i.Add(num(k*group)))
 		}
 	})
 	b.For(tail.Add(lane), end, num(group), func(i ptx.Value, _ ptx.Loop) { step(0, i) })
-	list := make([]partialValue, unroll)
+	list := make([]partialValue, r.unroll)
 	for k := range list {
 		list[k].v = vars[k].Get()
 		if r.s.isArg() {
@@ -285,7 +293,18 @@ func (r *reduceBuilder) identity() ptx.Value {
 		return b.Const(t, num(1))
 	}
 	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
-	switch {
+	switch stored := r.mapping.Out[0]; {
+	case stored == dtype.U8: // of the narrow type, not the computing one: it is the result where there is nothing to combine
+		if largest {
+			return b.Bits(t, 0)
+		}
+		return b.Bits(t, math.MaxUint8)
+	case stored == dtype.I8 || stored == dtype.I16:
+		bound := uint64(1) << (8*stored.Size() - 1)
+		if largest {
+			return b.Bits(t, uint64(uint32(-bound)))
+		}
+		return b.Bits(t, bound-1)
 	case r.acc == dtype.Bool:
 		if largest {
 			return b.U32(0)
@@ -296,19 +315,8 @@ func (r *reduceBuilder) identity() ptx.Value {
 			return b.Const(t, real(math.Inf(-1)))
 		}
 		return b.Const(t, real(math.Inf(1)))
-	case r.acc == dtype.U8:
-		if largest {
-			return b.Bits(t, 0)
-		}
-		return b.Bits(t, math.MaxUint8)
 	case t.IsSigned():
 		least := uint64(1) << (t.Bits() - 1)
-		if n := 8 * r.acc.Size(); n < t.Bits() { // in the computing type, as nothing at all is the result of no elements
-			least = uint64(uint32(-(int32(1) << (n - 1))))
-			if !largest {
-				return b.Bits(t, uint64(1)<<(n-1)-1)
-			}
-		}
 		if largest {
 			return b.Bits(t, least)
 		}

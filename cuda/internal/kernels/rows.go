@@ -12,6 +12,7 @@ import (
 type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
+	unroll  int // loads of a thread that are under way together
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
@@ -30,46 +31,80 @@ func rowGroup(columns int) int {
 
 func rowBlocks(rows, columns int) int { return ceilDiv(rows, rowThreads/rowGroup(columns)) }
 
-// newRows starts a kernel for rows of the computing type t; surplus groups leave.
-func newRows(b *ptx.Builder, group int, t ptx.Type, rows, columns ptx.Value) *rowWork {
-	w := &rowWork{Builder: b, group: group, columns: columns}
+// loadsInFlight is how many loads of type t a thread issues before it uses the first: enough bytes of all threads
+// together to hide the latency of memory.
+func loadsInFlight(t dtype.Type) int {
+	if t.Size() <= 2 {
+		return 8
+	}
+	return 4
+}
+
+// newRows starts a kernel for rows of type t; surplus groups leave.
+func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *rowWork {
+	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t)}
 	if group == 32 {
 		w.lane, w.row = b.LaneID(), b.BlockID(0).Mad(num(rowThreads/32), b.WarpID())
 	} else {
 		w.lane, w.row = b.ThreadID(0), b.BlockID(0)
-		w.shared = b.Shared("across", t, rowThreads/32)
+		w.shared = b.Shared("across", computing(t.Compute()), rowThreads/32)
 	}
 	b.ReturnIf(w.row.Ge(rows))
 	return w
 }
 
-// each runs f for the columns of this thread.
-func (w *rowWork) each(f func(i ptx.Value)) {
-	w.For(w.lane, w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { f(i) })
+// each runs load and then use for the columns of this thread, several loads ahead of their uses.
+func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value, v []ptx.Value)) {
+	tail := w.whole()
+	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
+		at, v := make([]ptx.Value, w.unroll), make([][]ptx.Value, w.unroll)
+		for k := range v {
+			at[k] = i.Add(num(k * w.group))
+			v[k] = load(at[k])
+		}
+		for k := range v {
+			use(at[k], v[k])
+		}
+	})
+	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { use(i, load(i)) })
 }
 
-// reduce combines f(i) over the row, beginning with start; every thread of the row gets the same bits. Each thread keeps
-// four chains so that rounding errors grow slowly.
-func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, f func(i ptx.Value) ptx.Value) ptx.Value {
-	const chains = 4
-	vars := make([]*ptx.Var, chains)
+// whole is the number of columns in whole rounds of the unrolled loops.
+func (w *rowWork) whole() ptx.Value {
+	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
+}
+
+// reduce combines f(load(i)) over the row, beginning with start; every thread of the row gets the same bits. Each thread
+// keeps several chains so that rounding errors grow slowly.
+func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
+	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
 		vars[k] = w.Var(start)
 	}
-	tail := w.columns.Div(num(chains * w.group)).Mul(num(chains * w.group))
-	w.For(w.lane, tail, num(chains*w.group), func(i ptx.Value, _ ptx.Loop) {
-		var x [chains]ptx.Value
+	tail := w.whole()
+	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
+		x := make([][]ptx.Value, w.unroll)
 		for k := range vars {
-			x[k] = f(i.Add(num(k * w.group)))
+			x[k] = load(i.Add(num(k * w.group)))
 		}
 		for k, v := range vars {
-			v.Set(combine(v.Get(), x[k]))
+			v.Set(combine(v.Get(), f(x[k])))
 		}
 	})
 	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) {
-		vars[0].Set(combine(vars[0].Get(), f(i)))
+		vars[0].Set(combine(vars[0].Get(), f(load(i))))
 	})
-	v := combine(combine(vars[0].Get(), vars[1].Get()), combine(vars[2].Get(), vars[3].Get()))
+	list := make([]ptx.Value, w.unroll)
+	for k := range list {
+		list[k] = vars[k].Get()
+	}
+	for len(list) > 1 {
+		for k := range len(list) / 2 {
+			list[k] = combine(list[2*k], list[2*k+1])
+		}
+		list = list[:len(list)/2]
+	}
+	v := list[0]
 	v = v.WarpReduce(combine)
 	if w.group == 32 {
 		return v
@@ -81,13 +116,26 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 	return v
 }
 
-func (w *rowWork) max(t ptx.Type, f func(i ptx.Value) ptx.Value) ptx.Value {
-	return w.reduce(w.Const(t, real(math.Inf(-1))), func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }, f)
+func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
+	return w.reduce(w.Const(t, real(math.Inf(-1))), func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }, load, f)
 }
 
-func (w *rowWork) sum(t ptx.Type, f func(i ptx.Value) ptx.Value) ptx.Value {
-	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, f)
+func (w *rowWork) sum(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
+	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, load, f)
 }
+
+// loadAll returns a function that loads the same column of several operands.
+func loadAll(b *ptx.Builder, list ...rowOperand) func(i ptx.Value) []ptx.Value {
+	return func(i ptx.Value) []ptx.Value {
+		v := make([]ptx.Value, len(list))
+		for k, o := range list {
+			v[k] = o.load(b, i)
+		}
+		return v
+	}
+}
+
+func itself(v []ptx.Value) ptx.Value { return v[0] }
 
 // call applies a function of the expression language to a value of its own type.
 func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {

@@ -81,42 +81,41 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	t := computing(s.typ.Compute())
 	if s.grad {
 		dx, y, g := declareRows(b, "dx", s.typ, s.unit), declareRows(b, "y", s.typ, s.unit), declareRows(b, "g", s.typ, s.unit)
-		w := newRows(b, s.group, t, rows, columns)
+		w := newRows(b, s.group, s.typ, rows, columns)
 		s.gradient(w, t, dx.at(w.row), y.at(w.row), g.at(w.row))
 		return [3]int{rowThreads, 1, 1}
 	}
 	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
-	w := newRows(b, s.group, t, rows, columns)
+	w := newRows(b, s.group, s.typ, rows, columns)
 	y, x = y.at(w.row), x.at(w.row)
+	load := loadAll(b, x)
 	b.Comment("the row's maximum")
-	top := w.max(t, func(i ptx.Value) ptx.Value { return x.load(b, i) })
+	top := w.max(t, load, itself)
 	b.Comment("the sum of exponentials")
-	sum := w.sum(t, func(i ptx.Value) ptx.Value { return call(b, "exp", x.load(b, i).Sub(top)) })
+	exp := func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) }
+	sum := w.sum(t, load, exp)
 	if s.log {
 		b.Comment("x - maximum - log of the sum")
 		lse := call(b, "log", sum)
-		w.each(func(i ptx.Value) { y.store(b, i, x.load(b, i).Sub(top).Sub(lse)) })
+		w.each(load, func(i ptx.Value, v []ptx.Value) { y.store(b, i, v[0].Sub(top).Sub(lse)) })
 		return [3]int{rowThreads, 1, 1}
 	}
 	b.Comment("the quotients")
-	w.each(func(i ptx.Value) { y.store(b, i, call(b, "exp", x.load(b, i).Sub(top)).Div(sum)) })
+	w.each(load, func(i ptx.Value, v []ptx.Value) { y.store(b, i, exp(v).Div(sum)) })
 	return [3]int{rowThreads, 1, 1}
 }
 
 // gradient writes dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
 func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
 	b := w.Builder
-	sum := w.sum(t, func(i ptx.Value) ptx.Value {
-		if s.log {
-			return g.load(b, i)
-		}
-		return g.load(b, i).Mul(y.load(b, i))
-	})
-	w.each(func(i ptx.Value) {
-		if s.log {
-			dx.store(b, i, g.load(b, i).Sub(call(b, "exp", y.load(b, i)).Mul(sum)))
-			return
-		}
-		dx.store(b, i, y.load(b, i).Mul(g.load(b, i).Sub(sum)))
-	})
+	both := loadAll(b, y, g)
+	if s.log {
+		sum := w.sum(t, loadAll(b, g), itself)
+		w.each(both, func(i ptx.Value, v []ptx.Value) {
+			dx.store(b, i, v[1].Sub(call(b, "exp", v[0]).Mul(sum)))
+		})
+		return
+	}
+	sum := w.sum(t, both, func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) })
+	w.each(both, func(i ptx.Value, v []ptx.Value) { dx.store(b, i, v[0].Mul(v[1].Sub(sum))) })
 }
