@@ -44,12 +44,20 @@ func main() {
 	for _, isa := range []string{"AVX2", "AVX512"} {
 		b := build.NewContext()
 		b.ConstraintExpr("!noasm")
+		var window *operand.Mem
 		for _, t := range tiles {
 			if t.isa != isa {
 				continue
 			}
 			for h := 1; h <= t.rows; h++ {
-				micro(&ctx{b, t}, h)
+				micro(&ctx{Context: b, t: t}, h)
+			}
+			for h := 1; h <= 4; h++ {
+				for _, n := range []int{1, dotColumns[isa]} {
+					c := &ctx{Context: b, t: t, window: window}
+					dots(c, h, n)
+					window = c.window
+				}
 			}
 		}
 		bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]
@@ -80,7 +88,8 @@ func check(err error) {
 
 type ctx struct {
 	*build.Context
-	t tile
+	t      tile
+	window *operand.Mem // the table that masks of AVX2 are taken from, once it exists
 }
 
 func (c *ctx) vec() reg.VecVirtual {

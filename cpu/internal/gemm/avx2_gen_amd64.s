@@ -904,6 +904,638 @@ put:
 	VZEROUPPER
 	RET
 
+// func dots1x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), DX
+	MOVQ   ldb+32(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   out+40(FP), BX
+	VXORPS Y0, Y0, Y0
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y1
+	VMOVUPS     (DX), Y2
+	VFMADD231PS Y2, Y1, Y0
+	ADDQ        $+32, CX
+	ADDQ        $+32, DX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), SI
+	SHLQ        $0x02, AX
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y1
+	VMASKMOVPS  (CX), Y1, Y2
+	VMASKMOVPS  (DX), Y1, Y1
+	VFMADD231PS Y1, Y2, Y0
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, (BX)
+	VZEROUPPER
+	RET
+
+DATA window<>+0(SB)/8, $0xffffffffffffffff
+DATA window<>+8(SB)/8, $0xffffffffffffffff
+DATA window<>+16(SB)/8, $0xffffffffffffffff
+DATA window<>+24(SB)/8, $0xffffffffffffffff
+DATA window<>+32(SB)/8, $0x0000000000000000
+DATA window<>+40(SB)/8, $0x0000000000000000
+DATA window<>+48(SB)/8, $0x0000000000000000
+DATA window<>+56(SB)/8, $0x0000000000000000
+GLOBL window<>(SB), RODATA|NOPTR, $64
+
+// func dots1x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots1x2F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), DX
+	MOVQ   ldb+32(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   out+40(FP), SI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (DX), Y3
+	VFMADD231PS Y3, Y2, Y0
+	VMOVUPS     (DX)(BX*1), Y3
+	VFMADD231PS Y3, Y2, Y1
+	ADDQ        $+32, CX
+	ADDQ        $+32, DX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), DI
+	SHLQ        $0x02, AX
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VMASKMOVPS  (DX), Y2, Y4
+	VFMADD231PS Y4, Y3, Y0
+	VMASKMOVPS  (DX)(BX*1), Y2, Y2
+	VFMADD231PS Y2, Y3, Y1
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X0
+	VPERMILPD    $0x01, X0, X2
+	VADDPS       X2, X0, X0
+	VMOVSHDUP    X0, X2
+	VADDPS       X2, X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(SI)
+	VZEROUPPER
+	RET
+
+// func dots2x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   out+40(FP), SI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (CX)(DX*1), Y3
+	VMOVUPS     (BX), Y4
+	VFMADD231PS Y4, Y2, Y0
+	VFMADD231PS Y4, Y3, Y1
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), DI
+	SHLQ        $0x02, AX
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VMASKMOVPS  (CX)(DX*1), Y2, Y4
+	VMASKMOVPS  (BX), Y2, Y2
+	VFMADD231PS Y2, Y3, Y0
+	VFMADD231PS Y2, Y4, Y1
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X0
+	VPERMILPD    $0x01, X0, X2
+	VADDPS       X2, X0, X0
+	VMOVSHDUP    X0, X2
+	VADDPS       X2, X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(SI)
+	VZEROUPPER
+	RET
+
+// func dots2x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots2x2F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   out+40(FP), DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y4
+	VMOVUPS     (CX)(DX*1), Y5
+	VMOVUPS     (BX), Y6
+	VFMADD231PS Y6, Y4, Y0
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (BX)(SI*1), Y6
+	VFMADD231PS Y6, Y4, Y1
+	VFMADD231PS Y6, Y5, Y3
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R8
+	SHLQ        $0x02, AX
+	SUBQ        AX, R8
+	VMOVUPS     (R8), Y4
+	VMASKMOVPS  (CX), Y4, Y5
+	VMASKMOVPS  (CX)(DX*1), Y4, Y6
+	VMASKMOVPS  (BX), Y4, Y7
+	VFMADD231PS Y7, Y5, Y0
+	VFMADD231PS Y7, Y6, Y2
+	VMASKMOVPS  (BX)(SI*1), Y4, Y4
+	VFMADD231PS Y4, Y5, Y1
+	VFMADD231PS Y4, Y6, Y3
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSHDUP    X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSS       X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(DI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSHDUP    X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, 8(DI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPS       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSHDUP    X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSS       X3, 12(DI)
+	VZEROUPPER
+	RET
+
+// func dots3x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots3x1F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   out+40(FP), SI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y3
+	VMOVUPS     (CX)(DX*1), Y4
+	VMOVUPS     (CX)(DX*2), Y5
+	VMOVUPS     (BX), Y6
+	VFMADD231PS Y6, Y3, Y0
+	VFMADD231PS Y6, Y4, Y1
+	VFMADD231PS Y6, Y5, Y2
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), DI
+	SHLQ        $0x02, AX
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y3
+	VMASKMOVPS  (CX), Y3, Y4
+	VMASKMOVPS  (CX)(DX*1), Y3, Y5
+	VMASKMOVPS  (CX)(DX*2), Y3, Y6
+	VMASKMOVPS  (BX), Y3, Y3
+	VFMADD231PS Y3, Y4, Y0
+	VFMADD231PS Y3, Y5, Y1
+	VFMADD231PS Y3, Y6, Y2
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X3
+	VADDPS       X3, X0, X0
+	VPERMILPD    $0x01, X0, X3
+	VADDPS       X3, X0, X0
+	VMOVSHDUP    X0, X3
+	VADDPS       X3, X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(SI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSHDUP    X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, 8(SI)
+	VZEROUPPER
+	RET
+
+// func dots3x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots3x2F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   out+40(FP), DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y6
+	VMOVUPS     (CX)(DX*1), Y7
+	VMOVUPS     (CX)(DX*2), Y8
+	VMOVUPS     (BX), Y9
+	VFMADD231PS Y9, Y6, Y0
+	VFMADD231PS Y9, Y7, Y2
+	VFMADD231PS Y9, Y8, Y4
+	VMOVUPS     (BX)(SI*1), Y9
+	VFMADD231PS Y9, Y6, Y1
+	VFMADD231PS Y9, Y7, Y3
+	VFMADD231PS Y9, Y8, Y5
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R8
+	SHLQ        $0x02, AX
+	SUBQ        AX, R8
+	VMOVUPS     (R8), Y6
+	VMASKMOVPS  (CX), Y6, Y7
+	VMASKMOVPS  (CX)(DX*1), Y6, Y8
+	VMASKMOVPS  (CX)(DX*2), Y6, Y9
+	VMASKMOVPS  (BX), Y6, Y10
+	VFMADD231PS Y10, Y7, Y0
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y4
+	VMASKMOVPS  (BX)(SI*1), Y6, Y6
+	VFMADD231PS Y6, Y7, Y1
+	VFMADD231PS Y6, Y8, Y3
+	VFMADD231PS Y6, Y9, Y5
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPD    $0x01, X0, X6
+	VADDPS       X6, X0, X0
+	VMOVSHDUP    X0, X6
+	VADDPS       X6, X0, X0
+	VMOVSS       X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(DI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSHDUP    X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, 8(DI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPS       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSHDUP    X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSS       X3, 12(DI)
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X4
+	VPERMILPD    $0x01, X4, X0
+	VADDPS       X0, X4, X4
+	VMOVSHDUP    X4, X0
+	VADDPS       X0, X4, X4
+	VMOVSS       X4, 16(DI)
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPS       X0, X5, X5
+	VPERMILPD    $0x01, X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSHDUP    X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSS       X5, 20(DI)
+	VZEROUPPER
+	RET
+
+// func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   out+40(FP), SI
+	LEAQ   (DX)(DX*2), DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y4
+	VMOVUPS     (CX)(DX*1), Y5
+	VMOVUPS     (CX)(DX*2), Y6
+	VMOVUPS     (CX)(DI*1), Y7
+	VMOVUPS     (BX), Y8
+	VFMADD231PS Y8, Y4, Y0
+	VFMADD231PS Y8, Y5, Y1
+	VFMADD231PS Y8, Y6, Y2
+	VFMADD231PS Y8, Y7, Y3
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R8
+	SHLQ        $0x02, AX
+	SUBQ        AX, R8
+	VMOVUPS     (R8), Y4
+	VMASKMOVPS  (CX), Y4, Y5
+	VMASKMOVPS  (CX)(DX*1), Y4, Y6
+	VMASKMOVPS  (CX)(DX*2), Y4, Y7
+	VMASKMOVPS  (CX)(DI*1), Y4, Y8
+	VMASKMOVPS  (BX), Y4, Y4
+	VFMADD231PS Y4, Y5, Y0
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y4, Y7, Y2
+	VFMADD231PS Y4, Y8, Y3
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSHDUP    X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(SI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSHDUP    X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, 8(SI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPS       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSHDUP    X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSS       X3, 12(SI)
+	VZEROUPPER
+	RET
+
+// func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dots4x2F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   out+40(FP), DI
+	LEAQ   (DX)(DX*2), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y8
+	VMOVUPS     (CX)(DX*1), Y9
+	VMOVUPS     (CX)(DX*2), Y10
+	VMOVUPS     (CX)(R8*1), Y11
+	VMOVUPS     (BX), Y12
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	VMOVUPS     (BX)(SI*1), Y12
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R9
+	SHLQ        $0x02, AX
+	SUBQ        AX, R9
+	VMOVUPS     (R9), Y8
+	VMASKMOVPS  (CX), Y8, Y9
+	VMASKMOVPS  (CX)(DX*1), Y8, Y10
+	VMASKMOVPS  (CX)(DX*2), Y8, Y11
+	VMASKMOVPS  (CX)(R8*1), Y8, Y12
+	VMASKMOVPS  (BX), Y8, Y13
+	VFMADD231PS Y13, Y9, Y0
+	VFMADD231PS Y13, Y10, Y2
+	VFMADD231PS Y13, Y11, Y4
+	VFMADD231PS Y13, Y12, Y6
+	VMASKMOVPS  (BX)(SI*1), Y8, Y8
+	VFMADD231PS Y8, Y9, Y1
+	VFMADD231PS Y8, Y10, Y3
+	VFMADD231PS Y8, Y11, Y5
+	VFMADD231PS Y8, Y12, Y7
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VPERMILPD    $0x01, X0, X8
+	VADDPS       X8, X0, X0
+	VMOVSHDUP    X0, X8
+	VADDPS       X8, X0, X0
+	VMOVSS       X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(DI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSHDUP    X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, 8(DI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPS       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSHDUP    X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSS       X3, 12(DI)
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X4
+	VPERMILPD    $0x01, X4, X0
+	VADDPS       X0, X4, X4
+	VMOVSHDUP    X4, X0
+	VADDPS       X0, X4, X4
+	VMOVSS       X4, 16(DI)
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPS       X0, X5, X5
+	VPERMILPD    $0x01, X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSHDUP    X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSS       X5, 20(DI)
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPS       X0, X6, X6
+	VPERMILPD    $0x01, X6, X0
+	VADDPS       X0, X6, X6
+	VMOVSHDUP    X6, X0
+	VADDPS       X0, X6, X6
+	VMOVSS       X6, 24(DI)
+	VEXTRACTF128 $0x01, Y7, X0
+	VADDPS       X0, X7, X7
+	VPERMILPD    $0x01, X7, X0
+	VADDPS       X0, X7, X7
+	VMOVSHDUP    X7, X0
+	VADDPS       X0, X7, X7
+	VMOVSS       X7, 28(DI)
+	VZEROUPPER
+	RET
+
 // func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro1F64AVX2(SB), NOSPLIT, $0-64
@@ -1801,6 +2433,568 @@ put:
 	ADDQ    DI, AX
 	VMOVUPD Y10, (AX)
 	VMOVUPD Y11, 32(AX)
+	VZEROUPPER
+	RET
+
+// func dots1x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots1x1F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), DX
+	MOVQ   ldb+32(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   out+40(FP), BX
+	VXORPS Y0, Y0, Y0
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y1
+	VMOVUPS     (DX), Y2
+	VFMADD231PD Y2, Y1, Y0
+	ADDQ        $+32, CX
+	ADDQ        $+32, DX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), SI
+	SHLQ        $0x03, AX
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y1
+	VMASKMOVPS  (CX), Y1, Y2
+	VMASKMOVPS  (DX), Y1, Y1
+	VFMADD231PD Y1, Y2, Y0
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPD       X1, X0, X0
+	VMOVSD       X0, (BX)
+	VZEROUPPER
+	RET
+
+// func dots1x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots1x2F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), DX
+	MOVQ   ldb+32(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   out+40(FP), SI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (DX), Y3
+	VFMADD231PD Y3, Y2, Y0
+	VMOVUPS     (DX)(BX*1), Y3
+	VFMADD231PD Y3, Y2, Y1
+	ADDQ        $+32, CX
+	ADDQ        $+32, DX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), DI
+	SHLQ        $0x03, AX
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VMASKMOVPS  (DX), Y2, Y4
+	VFMADD231PD Y4, Y3, Y0
+	VMASKMOVPS  (DX)(BX*1), Y2, Y2
+	VFMADD231PD Y2, Y3, Y1
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPD       X2, X0, X0
+	VPERMILPD    $0x01, X0, X2
+	VADDPD       X2, X0, X0
+	VMOVSD       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(SI)
+	VZEROUPPER
+	RET
+
+// func dots2x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots2x1F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   out+40(FP), SI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (CX)(DX*1), Y3
+	VMOVUPS     (BX), Y4
+	VFMADD231PD Y4, Y2, Y0
+	VFMADD231PD Y4, Y3, Y1
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), DI
+	SHLQ        $0x03, AX
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VMASKMOVPS  (CX)(DX*1), Y2, Y4
+	VMASKMOVPS  (BX), Y2, Y2
+	VFMADD231PD Y2, Y3, Y0
+	VFMADD231PD Y2, Y4, Y1
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPD       X2, X0, X0
+	VPERMILPD    $0x01, X0, X2
+	VADDPD       X2, X0, X0
+	VMOVSD       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(SI)
+	VZEROUPPER
+	RET
+
+// func dots2x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots2x2F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   out+40(FP), DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y4
+	VMOVUPS     (CX)(DX*1), Y5
+	VMOVUPS     (BX), Y6
+	VFMADD231PD Y6, Y4, Y0
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     (BX)(SI*1), Y6
+	VFMADD231PD Y6, Y4, Y1
+	VFMADD231PD Y6, Y5, Y3
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R8
+	SHLQ        $0x03, AX
+	SUBQ        AX, R8
+	VMOVUPS     (R8), Y4
+	VMASKMOVPS  (CX), Y4, Y5
+	VMASKMOVPS  (CX)(DX*1), Y4, Y6
+	VMASKMOVPS  (BX), Y4, Y7
+	VFMADD231PD Y7, Y5, Y0
+	VFMADD231PD Y7, Y6, Y2
+	VMASKMOVPS  (BX)(SI*1), Y4, Y4
+	VFMADD231PD Y4, Y5, Y1
+	VFMADD231PD Y4, Y6, Y3
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPD       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPD       X4, X0, X0
+	VMOVSD       X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(DI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPD       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPD       X0, X2, X2
+	VMOVSD       X2, 16(DI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPD       X0, X3, X3
+	VMOVSD       X3, 24(DI)
+	VZEROUPPER
+	RET
+
+// func dots3x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots3x1F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   out+40(FP), SI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y3
+	VMOVUPS     (CX)(DX*1), Y4
+	VMOVUPS     (CX)(DX*2), Y5
+	VMOVUPS     (BX), Y6
+	VFMADD231PD Y6, Y3, Y0
+	VFMADD231PD Y6, Y4, Y1
+	VFMADD231PD Y6, Y5, Y2
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), DI
+	SHLQ        $0x03, AX
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y3
+	VMASKMOVPS  (CX), Y3, Y4
+	VMASKMOVPS  (CX)(DX*1), Y3, Y5
+	VMASKMOVPS  (CX)(DX*2), Y3, Y6
+	VMASKMOVPS  (BX), Y3, Y3
+	VFMADD231PD Y3, Y4, Y0
+	VFMADD231PD Y3, Y5, Y1
+	VFMADD231PD Y3, Y6, Y2
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X3
+	VADDPD       X3, X0, X0
+	VPERMILPD    $0x01, X0, X3
+	VADDPD       X3, X0, X0
+	VMOVSD       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(SI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPD       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPD       X0, X2, X2
+	VMOVSD       X2, 16(SI)
+	VZEROUPPER
+	RET
+
+// func dots3x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots3x2F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   out+40(FP), DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y6
+	VMOVUPS     (CX)(DX*1), Y7
+	VMOVUPS     (CX)(DX*2), Y8
+	VMOVUPS     (BX), Y9
+	VFMADD231PD Y9, Y6, Y0
+	VFMADD231PD Y9, Y7, Y2
+	VFMADD231PD Y9, Y8, Y4
+	VMOVUPS     (BX)(SI*1), Y9
+	VFMADD231PD Y9, Y6, Y1
+	VFMADD231PD Y9, Y7, Y3
+	VFMADD231PD Y9, Y8, Y5
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R8
+	SHLQ        $0x03, AX
+	SUBQ        AX, R8
+	VMOVUPS     (R8), Y6
+	VMASKMOVPS  (CX), Y6, Y7
+	VMASKMOVPS  (CX)(DX*1), Y6, Y8
+	VMASKMOVPS  (CX)(DX*2), Y6, Y9
+	VMASKMOVPS  (BX), Y6, Y10
+	VFMADD231PD Y10, Y7, Y0
+	VFMADD231PD Y10, Y8, Y2
+	VFMADD231PD Y10, Y9, Y4
+	VMASKMOVPS  (BX)(SI*1), Y6, Y6
+	VFMADD231PD Y6, Y7, Y1
+	VFMADD231PD Y6, Y8, Y3
+	VFMADD231PD Y6, Y9, Y5
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPD       X6, X0, X0
+	VPERMILPD    $0x01, X0, X6
+	VADDPD       X6, X0, X0
+	VMOVSD       X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(DI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPD       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPD       X0, X2, X2
+	VMOVSD       X2, 16(DI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPD       X0, X3, X3
+	VMOVSD       X3, 24(DI)
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X4
+	VPERMILPD    $0x01, X4, X0
+	VADDPD       X0, X4, X4
+	VMOVSD       X4, 32(DI)
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X5
+	VPERMILPD    $0x01, X5, X0
+	VADDPD       X0, X5, X5
+	VMOVSD       X5, 40(DI)
+	VZEROUPPER
+	RET
+
+// func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots4x1F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   out+40(FP), SI
+	LEAQ   (DX)(DX*2), DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y4
+	VMOVUPS     (CX)(DX*1), Y5
+	VMOVUPS     (CX)(DX*2), Y6
+	VMOVUPS     (CX)(DI*1), Y7
+	VMOVUPS     (BX), Y8
+	VFMADD231PD Y8, Y4, Y0
+	VFMADD231PD Y8, Y5, Y1
+	VFMADD231PD Y8, Y6, Y2
+	VFMADD231PD Y8, Y7, Y3
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R8
+	SHLQ        $0x03, AX
+	SUBQ        AX, R8
+	VMOVUPS     (R8), Y4
+	VMASKMOVPS  (CX), Y4, Y5
+	VMASKMOVPS  (CX)(DX*1), Y4, Y6
+	VMASKMOVPS  (CX)(DX*2), Y4, Y7
+	VMASKMOVPS  (CX)(DI*1), Y4, Y8
+	VMASKMOVPS  (BX), Y4, Y4
+	VFMADD231PD Y4, Y5, Y0
+	VFMADD231PD Y4, Y6, Y1
+	VFMADD231PD Y4, Y7, Y2
+	VFMADD231PD Y4, Y8, Y3
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPD       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPD       X4, X0, X0
+	VMOVSD       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(SI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPD       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPD       X0, X2, X2
+	VMOVSD       X2, 16(SI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPD       X0, X3, X3
+	VMOVSD       X3, 24(SI)
+	VZEROUPPER
+	RET
+
+// func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dots4x2F64AVX2(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   out+40(FP), DI
+	LEAQ   (DX)(DX*2), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y8
+	VMOVUPS     (CX)(DX*1), Y9
+	VMOVUPS     (CX)(DX*2), Y10
+	VMOVUPS     (CX)(R8*1), Y11
+	VMOVUPS     (BX), Y12
+	VFMADD231PD Y12, Y8, Y0
+	VFMADD231PD Y12, Y9, Y2
+	VFMADD231PD Y12, Y10, Y4
+	VFMADD231PD Y12, Y11, Y6
+	VMOVUPS     (BX)(SI*1), Y12
+	VFMADD231PD Y12, Y8, Y1
+	VFMADD231PD Y12, Y9, Y3
+	VFMADD231PD Y12, Y10, Y5
+	VFMADD231PD Y12, Y11, Y7
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), R9
+	SHLQ        $0x03, AX
+	SUBQ        AX, R9
+	VMOVUPS     (R9), Y8
+	VMASKMOVPS  (CX), Y8, Y9
+	VMASKMOVPS  (CX)(DX*1), Y8, Y10
+	VMASKMOVPS  (CX)(DX*2), Y8, Y11
+	VMASKMOVPS  (CX)(R8*1), Y8, Y12
+	VMASKMOVPS  (BX), Y8, Y13
+	VFMADD231PD Y13, Y9, Y0
+	VFMADD231PD Y13, Y10, Y2
+	VFMADD231PD Y13, Y11, Y4
+	VFMADD231PD Y13, Y12, Y6
+	VMASKMOVPS  (BX)(SI*1), Y8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	VFMADD231PD Y8, Y10, Y3
+	VFMADD231PD Y8, Y11, Y5
+	VFMADD231PD Y8, Y12, Y7
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPD       X8, X0, X0
+	VPERMILPD    $0x01, X0, X8
+	VADDPD       X8, X0, X0
+	VMOVSD       X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(DI)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPD       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPD       X0, X2, X2
+	VMOVSD       X2, 16(DI)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPD       X0, X3, X3
+	VMOVSD       X3, 24(DI)
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X4
+	VPERMILPD    $0x01, X4, X0
+	VADDPD       X0, X4, X4
+	VMOVSD       X4, 32(DI)
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X5
+	VPERMILPD    $0x01, X5, X0
+	VADDPD       X0, X5, X5
+	VMOVSD       X5, 40(DI)
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPD       X0, X6, X6
+	VPERMILPD    $0x01, X6, X0
+	VADDPD       X0, X6, X6
+	VMOVSD       X6, 48(DI)
+	VEXTRACTF128 $0x01, Y7, X0
+	VADDPD       X0, X7, X7
+	VPERMILPD    $0x01, X7, X0
+	VADDPD       X0, X7, X7
+	VMOVSD       X7, 56(DI)
 	VZEROUPPER
 	RET
 

@@ -1,23 +1,44 @@
 package gemm
 
-// dots computes a product with few rows as dot products, each of a row of A and a column of B that is contiguous: B, the
-// larger of the two, is read once and not copied.
+// A dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k, for as many rows r and columns j < w as it is made
+// for. The order of a sum does not depend on either.
+type dotKernel[T float] func(k int, a *T, lda int, b *T, ldb int, out *T)
+
+// dotRows is how many rows the largest dot kernels take.
+const dotRows = 4
+
+// dots computes a product with few rows as dot products of rows of A and columns of B, both contiguous: B, the larger of
+// the two, is read once and not copied.
 func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.c, j.accumulate = kern, m, n, k, a, b, c, accumulate
-	j.tileB = max(1, dotWork/k)
+	j.tileB = ceil(max(1, dotWork/k), kern.dotWidth) * kern.dotWidth
 	par(ceil(n, j.tileB), j.dotsFn)
 }
 
 const dotWork = 1 << 15 // elements of B a task
 
 // dotTask is the i-th task: tileB columns of B.
-func (j *job[T]) dotTask(i int) {
-	for q := i * j.tileB; q < min((i+1)*j.tileB, j.n); q++ {
-		col := j.b.data[q*j.b.cs:][:j.k]
-		for r := range j.m {
-			put(j.c.data, r*j.c.rs+q*j.c.cs, j.kern.dot(j.a.data[r*j.a.rs:][:j.k], col), j.accumulate)
+func (j *job[T]) dotTask(pool *pool[T], i int) {
+	kern := j.kern
+	l := pool.local()
+	defer pool.locals.Put(l)
+	last := min((i+1)*j.tileB, j.n)
+	for q := i * j.tileB; q < last; {
+		w, kernels := kern.dotWidth, kern.dots
+		if q+w > last {
+			w, kernels = 1, kern.dots1
 		}
+		for r := 0; r < j.m; r += dotRows {
+			h := min(dotRows, j.m-r)
+			kernels[h](j.k, &j.a.data[r*j.a.rs], j.a.rs, &j.b.data[q*j.b.cs], j.b.cs, &l.tile[0])
+			for x := range h {
+				for y := range w {
+					put(j.c.data, (r+x)*j.c.rs+(q+y)*j.c.cs, l.tile[x*w+y], j.accumulate)
+				}
+			}
+		}
+		q += w
 	}
 }

@@ -6,8 +6,9 @@
 //     distance between rows and the distance between columns, in elements. Any distances will do (transposed operands,
 //     slices of larger matrices, distance 0 to repeat); those of C must not let elements coincide. C overlaps neither
 //     A nor B.
-//   - The sum over k runs in blocks of fixed length, in order, whatever the number of workers and whoever does what: the
-//     bits of the result depend on the shape, the distances, and the variant (package asm's Active), on nothing else.
+//   - The order of the sum over k is fixed: blocks of a length that depends on k alone, one after the other, or for few
+//     rows the lanes of a vector. The bits of the result depend on the shape, the distances and the variant (package asm's
+//     Active), not on the number of workers or on who does what.
 //     With AVX2 and AVX-512 products are fused with their addition, in generic Go they are rounded. NaN and infinities
 //     behave as in the plain sum; k = 0 gives zeros.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating
@@ -90,7 +91,7 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 	switch {
 	case m*n*k <= plainWork:
 		plain(m, n, k, a, b, c, accumulate)
-	case m <= fewRows && a.cs == 1 && b.rs == 1 && kern.dot != nil:
+	case m <= fewRows && k >= dotDepth*m && a.cs == 1 && b.rs == 1 && kern.dots != nil:
 		dots(par, pool, kern, m, n, k, a, b, c, accumulate)
 	default:
 		packed(par, pool, kern, m, n, k, a, b, c, accumulate)
@@ -100,7 +101,8 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 const (
 	plainWork    = 64     // multiplications up to which packing does not pay
 	parallelWork = 250000 // multiplications from which several goroutines pay: some microseconds on one core
-	fewRows      = 4      // rows of A up to which B is read in place, if both are contiguous along k
+	fewRows      = 12     // rows of A up to which B is read in place, if both are contiguous along k
+	dotDepth     = 16     // k to the row from which it pays: the lanes of each sum must be added up
 )
 
 // plain is the definition, for tiny products.

@@ -21,11 +21,13 @@ type kernel[T float] struct {
 	// copyRows[n] copies k rows of n vectors, n 1 or 2, to where they follow each other. It may be nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // bytes of a vector
-	dot      func(a, b []T) T
+	// dots[h] takes h rows and dotWidth columns, dots1[h] one column. They may be nil.
+	dots, dots1 []dotKernel[T]
+	dotWidth    int
 }
 
-var generic32 = kernel[float32]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float32](), dot: asm.DotF32}
-var generic64 = kernel[float64]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float64](), dot: asm.DotF64}
+var generic32 = kernel[float32]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float32]()}
+var generic64 = kernel[float64]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float64]()}
 
 func active32() *kernel[float32] {
 	if k := kernels32[asm.Active()]; k != nil {

@@ -2,8 +2,6 @@
 
 package gemm
 
-import "github.com/flambeau-go/flambeau/cpu/internal/asm"
-
 type micro32 = func(k int, a, b *float32, ldb int, c *float32, ldc, w, accumulate int)
 type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulate int)
 
@@ -11,19 +9,23 @@ type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulat
 // broadcast A into, fills the 32 registers of AVX-512; 6 rows fill the 16 of AVX2. The lengths of the blocks keep a panel
 // of A in the first-level cache while panels of B stream past it from the second.
 var kernels32 = map[string]*kernel[float32]{
-	"avx2": {height: 6, width: 16, stride: 8, block: 256, dot: asm.DotF32, vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
-		micro1F32AVX2, micro2F32AVX2, micro3F32AVX2, micro4F32AVX2, micro5F32AVX2, micro6F32AVX2}},
-	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dot: asm.DotF32, vector: 64, copyRows: copy512, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
-		micro1F32AVX512, micro2F32AVX512, micro3F32AVX512, micro4F32AVX512, micro5F32AVX512, micro6F32AVX512, micro7F32AVX512,
-		micro8F32AVX512, micro9F32AVX512, micro10F32AVX512, micro11F32AVX512, micro12F32AVX512, micro13F32AVX512, micro14F32AVX512}},
+	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dotKernel[float32]{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dotKernel[float32]{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2,
+		vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
+			micro1F32AVX2, micro2F32AVX2, micro3F32AVX2, micro4F32AVX2, micro5F32AVX2, micro6F32AVX2}},
+	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dots: []dotKernel[float32]{nil, dots1x4F32AVX512, dots2x4F32AVX512, dots3x4F32AVX512, dots4x4F32AVX512}, dots1: []dotKernel[float32]{nil, dots1x1F32AVX512, dots2x1F32AVX512, dots3x1F32AVX512, dots4x1F32AVX512}, dotWidth: 4,
+		vector: 64, copyRows: copy512, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
+			micro1F32AVX512, micro2F32AVX512, micro3F32AVX512, micro4F32AVX512, micro5F32AVX512, micro6F32AVX512, micro7F32AVX512,
+			micro8F32AVX512, micro9F32AVX512, micro10F32AVX512, micro11F32AVX512, micro12F32AVX512, micro13F32AVX512, micro14F32AVX512}},
 }
 
 var kernels64 = map[string]*kernel[float64]{
-	"avx2": {height: 6, width: 8, stride: 8, block: 256, dot: asm.DotF64, vector: 32, copyRows: copy256, transpose: transpose4F64, group: 4, step: 2, micro: []micro64{nil,
-		micro1F64AVX2, micro2F64AVX2, micro3F64AVX2, micro4F64AVX2, micro5F64AVX2, micro6F64AVX2}},
-	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, dot: asm.DotF64, vector: 64, copyRows: copy512, transpose: transpose8F64, group: 8, step: 2, micro: []micro64{nil,
-		micro1F64AVX512, micro2F64AVX512, micro3F64AVX512, micro4F64AVX512, micro5F64AVX512, micro6F64AVX512, micro7F64AVX512,
-		micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
+	"avx2": {height: 6, width: 8, stride: 8, block: 256, dots: []dotKernel[float64]{nil, dots1x2F64AVX2, dots2x2F64AVX2, dots3x2F64AVX2, dots4x2F64AVX2}, dots1: []dotKernel[float64]{nil, dots1x1F64AVX2, dots2x1F64AVX2, dots3x1F64AVX2, dots4x1F64AVX2}, dotWidth: 2,
+		vector: 32, copyRows: copy256, transpose: transpose4F64, group: 4, step: 2, micro: []micro64{nil,
+			micro1F64AVX2, micro2F64AVX2, micro3F64AVX2, micro4F64AVX2, micro5F64AVX2, micro6F64AVX2}},
+	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, dots: []dotKernel[float64]{nil, dots1x4F64AVX512, dots2x4F64AVX512, dots3x4F64AVX512, dots4x4F64AVX512}, dots1: []dotKernel[float64]{nil, dots1x1F64AVX512, dots2x1F64AVX512, dots3x1F64AVX512, dots4x1F64AVX512}, dotWidth: 4,
+		vector: 64, copyRows: copy512, transpose: transpose8F64, group: 8, step: 2, micro: []micro64{nil,
+			micro1F64AVX512, micro2F64AVX512, micro3F64AVX512, micro4F64AVX512, micro5F64AVX512, micro6F64AVX512, micro7F64AVX512,
+			micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
 }
 
 var (

@@ -48,8 +48,15 @@ func (p *pool[T]) get() *job[T] {
 		return j
 	}
 	j := &job[T]{}
-	j.packFn, j.tileFn, j.dotsFn = j.pack, func(i int) { j.tile(p, i) }, j.dotTask
+	j.packFn, j.tileFn, j.dotsFn = j.pack, func(i int) { j.tile(p, i) }, func(i int) { j.dotTask(p, i) }
 	return j
+}
+
+func (p *pool[T]) local() *local[T] {
+	if l, ok := p.locals.Get().(*local[T]); ok {
+		return l
+	}
+	return &local[T]{}
 }
 
 func (p *pool[T]) put(j *job[T]) {
@@ -206,10 +213,7 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
 	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
-	l, _ := pool.locals.Get().(*local[T])
-	if l == nil {
-		l = &local[T]{}
-	}
+	l := pool.local()
 	defer pool.locals.Put(l)
 	if j.fused {
 		l.panel = aligned(l.panel, j.block*kern.width)

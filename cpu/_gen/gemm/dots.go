@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// dotColumns is how many columns of B a kernel of dot products takes at once: with 4 rows of A their sums fill half of the
+// registers, and each element of A and B that is loaded is used several times.
+var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4}
+
+// dots emits the products of h rows of A and n columns of B, all contiguous along k.
+func dots(c *ctx, h, n int) {
+	t := c.t
+	c.Function(fmt.Sprintf("dots%dx%d%s", h, n, t.suffix()))
+	c.Attributes(build.NOSPLIT)
+	lanes := t.bytes / t.size()
+	c.Doc(fmt.Sprintf("dots%dx%d%s computes, for r < %d and j < %d, out[r*%d+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in %d sums", h, n, t.suffix(), h, n, n, lanes),
+		fmt.Sprintf("by p mod %d that are added in halves.", lanes))
+	c.Pragma("noescape")
+	c.SignatureExpr(fmt.Sprintf("func(k int, a *%[1]s, lda int, b *%[1]s, ldb int, out *%[1]s)", t.typ))
+	k, a, lda, b, ldb, out := c.pointer("k"), c.pointer("a"), c.elements("lda"), c.pointer("b"), c.elements("ldb"), c.pointer("out")
+	triple := func(d reg.GPVirtual, rows int) reg.GPVirtual {
+		r := c.GP64()
+		if rows > 3 {
+			c.LEAQ(operand.Mem{Base: d, Index: d, Scale: 2}, r)
+		}
+		return r
+	}
+	lda3, ldb3 := triple(lda, h), triple(ldb, n)
+	row := func(base, d, d3 reg.GPVirtual, i int) operand.Mem {
+		switch i {
+		case 0:
+			return operand.Mem{Base: base}
+		case 3:
+			return operand.Mem{Base: base, Index: d3, Scale: 1}
+		}
+		return operand.Mem{Base: base, Index: d, Scale: uint8(i)}
+	}
+	acc := make([][]reg.VecVirtual, h)
+	for r := range acc {
+		for range n {
+			v := c.vec()
+			if t.bytes == 64 {
+				c.VPXORD(v, v, v)
+			} else {
+				c.VXORPS(v, v, v)
+			}
+			acc[r] = append(acc[r], v)
+		}
+	}
+	step := func(load func(m operand.Mem, v reg.VecVirtual)) {
+		x := make([]reg.VecVirtual, h)
+		for r := range x {
+			x[r] = c.vec()
+			load(row(a, lda, lda3, r), x[r])
+		}
+		for j := range n {
+			y := c.vec()
+			load(row(b, ldb, ldb3, j), y)
+			for r := range h {
+				c.fma(y, x[r], acc[r][j])
+			}
+		}
+	}
+	c.SUBQ(operand.I32(lanes), k)
+	c.JL(operand.LabelRef("rest"))
+	c.Label("loop")
+	step(func(m operand.Mem, v reg.VecVirtual) { c.VMOVUPS(m, v) })
+	c.ADDQ(operand.I32(t.bytes), a)
+	c.ADDQ(operand.I32(t.bytes), b)
+	c.SUBQ(operand.I32(lanes), k)
+	c.JGE(operand.LabelRef("loop"))
+	c.Label("rest")
+	c.ADDQ(operand.I32(lanes), k)
+	c.JLE(operand.LabelRef("sum"))
+	step(c.partial(k))
+	c.Label("sum")
+	for r := range h {
+		for j := range n {
+			c.sum(acc[r][j], operand.Mem{Base: out, Disp: (r*n + j) * t.size()})
+		}
+	}
+	c.VZEROUPPER()
+	c.RET()
+}
+
+// partial returns a load of the first k elements, the others zero.
+func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
+	if c.t.bytes == 64 {
+		ones, bits, mask := c.GP64(), c.GP64(), c.K()
+		c.MOVQ(operand.I32(-1), ones)
+		c.BZHIQ(k, ones, bits)
+		c.KMOVQ(bits, mask)
+		return func(m operand.Mem, v reg.VecVirtual) {
+			if c.t.size() == 4 {
+				c.VMOVUPS_Z(m, mask, v)
+			} else {
+				c.VMOVUPD_Z(m, mask, v)
+			}
+		}
+	}
+	// A window of one vector slides over a vector of ones and one of zeros.
+	if c.window == nil {
+		g := c.StaticGlobal("window")
+		c.DataAttributes(build.RODATA | build.NOPTR)
+		for i := range 8 {
+			word := uint64(math.MaxUint64)
+			if i >= 4 {
+				word = 0
+			}
+			c.AddDatum(8*i, operand.U64(word))
+		}
+		c.window = &g
+	}
+	at, mask := c.GP64(), c.YMM()
+	c.LEAQ(c.window.Offset(32), at)
+	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.t.size()]), k)
+	c.SUBQ(k, at)
+	c.VMOVUPS(operand.Mem{Base: at}, mask)
+	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
+}
+
+// sum adds the lanes of v by halves and stores the result.
+func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
+	add := func(x, y reg.Register) {
+		if c.t.size() == 4 {
+			c.VADDPS(x, y, y)
+		} else {
+			c.VADDPD(x, y, y)
+		}
+	}
+	if v.Size() == 64 {
+		h := c.YMM()
+		c.VEXTRACTF64X4(operand.U8(1), v, h)
+		v = v.AsY().(reg.VecVirtual)
+		add(h, v)
+	}
+	h := c.XMM()
+	if c.t.bytes == 64 { // the other form does not reach the upper registers
+		c.VEXTRACTF32X4(operand.U8(1), v, h)
+	} else {
+		c.VEXTRACTF128(operand.U8(1), v, h)
+	}
+	v = v.AsX().(reg.VecVirtual)
+	add(h, v)
+	h = c.XMM()
+	c.VPERMILPD(operand.U8(1), v, h)
+	add(h, v)
+	if c.t.size() == 8 {
+		c.VMOVSD(v, m)
+		return
+	}
+	h = c.XMM()
+	c.VMOVSHDUP(v, h)
+	add(h, v)
+	c.VMOVSS(v, m)
+}
