@@ -27,6 +27,17 @@ func castProgram(to, from dtype.Type) *expr.Program {
 	return p
 }
 
+// zeroProgram fills with zeros of type t.
+func zeroProgram(t dtype.Type) *expr.Program {
+	k := castKey{t, dtype.Invalid}
+	if p, ok := identities.Load(k); ok {
+		return p.(*expr.Program)
+	}
+	p := expr.MustLower([]*expr.Expr{expr.Bits(t.Compute(), 0)}, []dtype.Type{t}, nil, -1)
+	identities.Store(k, p)
+	return p
+}
+
 // finish stores the combined values, which are in computing form, through the reduction's last program.
 func (d *Device) finish(r *device.Reduction, t dtype.Type, out *device.View, l shape.Layout, values []byte, params []uint64) {
 	p := r.Finish

@@ -19,6 +19,9 @@ func (d *Device) MatMul(_ device.Stream, out, a, b device.View) error {
 	if out.Size() == 0 {
 		return nil
 	}
+	if a.Shape.At(2) == 0 {
+		return d.Map(nil, zeroProgram(out.Type), []device.View{out}, nil, nil)
+	}
 	switch {
 	case out.Type == dtype.F32 || out.Type == dtype.F64:
 		d.floatProduct(&out, &a, &b)
