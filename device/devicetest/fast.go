@@ -187,7 +187,7 @@ func testCrossEntropy(r *rig) {
 			return uint64(i % 4)
 		})
 		loss, lse := r.empty(dtype.F32, shape.Of(9), contiguous), r.empty(dtype.F32, shape.Of(9), contiguous)
-		r.checkIndexError(fmt.Sprintf("cross-entropy with target %d", bad), dev.CrossEntropy(r.s, loss.v, lse.v, x.v, target.v, ignore, 77), bad)
+		r.checkIndexError(fmt.Sprintf("cross-entropy with target %d", bad), dev.CrossEntropy(r.s, loss.v, lse.v, x.v, target.v, ignore, 77), bad, 7, 8)
 	}
 }
 

@@ -3,6 +3,7 @@ package devicetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -83,7 +84,7 @@ func testGather(r *rig) {
 			spoil(idx, 11, bad)
 			r.must(r.dev.Upload(r.s, idx.v.Buf, 0, idx.host), "Upload")
 			src, out := r.random(dtype.F32, c.table, contiguous), r.empty(dtype.F32, c.index, contiguous)
-			r.checkIndexError(fmt.Sprintf("gather with %v index %d", t, bad), r.dev.Gather(r.s, out.v, src.v, idx.v, 0, 77), bad)
+			r.checkIndexError(fmt.Sprintf("gather with %v index %d", t, bad), r.dev.Gather(r.s, out.v, src.v, idx.v, 0, 77), bad, 7, 11)
 			want := make([]uint64, c.index.Size())
 			for p, e := range source(idx, c.table, 0) {
 				if e >= 0 {
@@ -100,8 +101,9 @@ func spoil(a *array, element int, v int64) {
 	setBits(a.host, a.v.Type, a.at[element], uint64(v))
 }
 
-// checkIndexError expects the error of position 7 in an axis of size 4, now or at the next wait.
-func (r *rig) checkIndexError(what string, err error, bad int64) {
+// checkIndexError expects the error of one of these positions in an axis of size 4, now or at the next wait. Where several
+// indices are outside, kernels that run side by side may report any one of them.
+func (r *rig) checkIndexError(what string, err error, bad int64, positions ...int64) {
 	r.Helper()
 	if err == nil {
 		err = r.s.Synchronize()
@@ -111,8 +113,8 @@ func (r *rig) checkIndexError(what string, err error, bad int64) {
 		r.Errorf("%s: error %v, want an IndexError", what, err)
 		return
 	}
-	if e.Tag != 77 || e.Index != bad || e.Bound != 4 || e.Position != 7 {
-		r.Errorf("%s: %+v, want tag 77, index %d, bound 4, position 7", what, *e, bad)
+	if e.Tag != 77 || e.Index != bad || e.Bound != 4 || !slices.Contains(positions, e.Position) {
+		r.Errorf("%s: %+v, want tag 77, index %d, bound 4, a position of %v", what, *e, bad, positions)
 	}
 }
 
@@ -224,7 +226,7 @@ func testScatterAdd(r *rig) {
 				want[e] += src.floats()[p]
 			}
 		}
-		r.checkIndexError(fmt.Sprintf("scatter-add with index %d", bad), r.dev.ScatterAdd(r.s, dst.v, src.v, idx.v, 0, 77), bad)
+		r.checkIndexError(fmt.Sprintf("scatter-add with index %d", bad), r.dev.ScatterAdd(r.s, dst.v, src.v, idx.v, 0, 77), bad, 7, 11)
 		dst.near("scatter-add with an index outside", want, func(int) float64 { return 1e-5 })
 	}
 }
