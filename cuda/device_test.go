@@ -10,6 +10,11 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
+// The oldest capability, with streams that lag behind each other.
+func TestConformanceUnderAdversarialOrder(t *testing.T) {
+	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1"))
+}
+
 // The same on hardware. FLAMBEAU_TEST_GPU=1 says that there is some, so that its absence is a failure.
 func TestConformanceOnHardware(t *testing.T) {
 	d, err := Open(0)
