@@ -124,6 +124,10 @@ func testAll[T float](t *testing.T, f gemmFunc[T], eps float64) {
 			for k := range 40 {
 				try(17, 35, k, [3]int{k % 2, k / 2 % 2, 0}, k%3 == 0)
 			}
+			for m := range 14 { // few rows, by dot products
+				try(m, 7+m, 16*m+5, [3]int{0, 1, m % 4}, m%2 == 0)
+				try(7+m, m, 16*m+8, [3]int{2, 1, m % 4}, m%2 == 1)
+			}
 			try(70, 150, 1000, [3]int{0, 1, 0}, true) // several blocks of k and several tasks
 			try(3, 2100, 5, [3]int{0, 0, 0}, false)   // more than a group
 			try(2100, 6, 3, [3]int{0, 1, 0}, false)

@@ -1,0 +1,66 @@
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"testing"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"golang.org/x/sys/unix"
+)
+
+// beforeFault returns n elements that end where a page without access begins: reading behind them faults.
+func beforeFault(t *testing.T, n int) []float32 {
+	page := unix.Getpagesize()
+	size := ceil(4*n, page) * page
+	m, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Munmap(m); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mprotect(m[size:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size-4*n])), n)
+}
+
+// TestStaysInside multiplies operands that lie before pages without access.
+func TestStaysInside(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, variant := range asm.Variants() {
+		t.Run(variant, func(t *testing.T) {
+			defer asm.Use(variant)()
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+			for range 60 {
+				m, n, k := 1+r.IntN(40), 1+r.IntN(70), 1+r.IntN(90)
+				if r.IntN(3) == 0 {
+					m, k = 1+r.IntN(12), 200+r.IntN(60)
+				}
+				a, b, c := beforeFault(t, m*k), beforeFault(t, k*n), beforeFault(t, m*n)
+				for i := range 4 {
+					ars, acs, brs, bcs := k, 1, n, 1
+					if i%2 == 1 {
+						ars, acs = 1, m
+					}
+					if i/2 == 1 {
+						brs, bcs = 1, k
+					}
+					func() {
+						defer func() {
+							if e := recover(); e != nil {
+								t.Fatal(fmt.Sprintf("m %d, n %d, k %d, A by %d and %d, B by %d and %d: %v", m, n, k, ars, acs, brs, bcs, e))
+							}
+						}()
+						F32(Serial, m, n, k, a, ars, acs, b, brs, bcs, c, n, 1, i == 0)
+					}()
+				}
+			}
+		})
+	}
+}
