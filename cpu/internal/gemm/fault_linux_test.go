@@ -1,7 +1,6 @@
 package gemm
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
 	"testing"
@@ -54,7 +53,7 @@ func TestStaysInside(t *testing.T) {
 					func() {
 						defer func() {
 							if e := recover(); e != nil {
-								t.Fatal(fmt.Sprintf("m %d, n %d, k %d, A by %d and %d, B by %d and %d: %v", m, n, k, ars, acs, brs, bcs, e))
+								t.Fatalf("m %d, n %d, k %d, A by %d and %d, B by %d and %d: %v", m, n, k, ars, acs, brs, bcs, e)
 							}
 						}()
 						F32(Serial, m, n, k, a, ars, acs, b, brs, bcs, c, n, 1, i == 0)
