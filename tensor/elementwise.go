@@ -52,11 +52,10 @@ type signature uint64
 
 // vjpPart is the gradient of one operand as an op of its own.
 type vjpPart struct {
-	op     *Elementwise // nil: none
-	pass   bool         // the gradient is g itself
-	x      []int        // operands of the op, as operands of the original
-	usesY  bool         // followed by the result
-	always bool
+	op    *Elementwise // nil: none
+	pass  bool         // the gradient is g itself
+	x     []int        // operands of the op, as operands of the original
+	usesY bool         // followed by the result
 }
 
 var declared []*Elementwise

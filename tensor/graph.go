@@ -25,7 +25,6 @@ type Context struct {
 	needs []bool
 	keep  []*Tensor // in Forward: to be saved
 	n     *node     // in VJP
-	y     *Tensor
 }
 
 // Scope is where intermediates belong.

@@ -53,16 +53,6 @@ func outside(function, file string) bool {
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
 
-// madeAt prints a creation site in words.
-type madeAt struct{ *site }
-
-func (m madeAt) String() string {
-	if s := m.site.String(); s != "" {
-		return "made at " + s
-	}
-	return ""
-}
-
 // late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed to the driver.
 var late struct {
 	sync.Mutex
