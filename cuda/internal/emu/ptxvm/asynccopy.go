@@ -97,6 +97,9 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 		default:
 			zero |= 1 << l
 		}
+		if c.n > 0 && w.cta.blocks != nil {
+			w.cta.blocks.access(w, in, l, c.src, c.at, c.n, false, false, plain)
+		}
 		w.pending = append(w.pending, c)
 	}
 	st.GlobalLoads++

@@ -12,8 +12,9 @@ func atomic_(d *decoder) {
 	x := d.extra()
 	i := d.oneOf("global", "shared", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spShared}[i+1]
-	if d.oneOf("relaxed", "acquire", "release", "acq_rel") >= 0 {
+	if i := d.oneOf("relaxed", "acquire", "release", "acq_rel"); i >= 0 {
 		d.need(70, 6, 0)
+		x.release = i >= 2
 	}
 	d.oneOf("cta", "cluster", "gpu", "sys")
 	op := d.oneOf("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas")
@@ -227,6 +228,9 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 	if !x.counted {
 		w.cta.stats.GlobalStores++
 		w.coalesce(m, x.size)
+	}
+	if w.cta.blocks != nil {
+		w.trackGlobal(in, m, x.size, true, true)
 	}
 	var out lanes
 	for rest := m; rest != 0; rest &= rest - 1 {

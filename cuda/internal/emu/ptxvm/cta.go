@@ -22,6 +22,7 @@ type cta struct {
 	start    time.Time
 	shared   sharedMemory
 	barriers [16]ctaBarrier
+	blocks   *blockRaces   // nil unless asked for
 	fence    atomic.Uint64 // fences order host memory accesses through it
 	abort    func() bool   // asked between slices
 }
@@ -55,7 +56,7 @@ func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 
 // release gives the state back for later launches.
 func (c *cta) release() {
-	c.launch, c.abort = nil, nil
+	c.launch, c.abort, c.blocks = nil, nil, nil
 	for _, w := range c.warps {
 		w.last = nil
 		clear(w.pending)
@@ -217,6 +218,9 @@ func (c *cta) run(index uint64) (f *Fault) {
 		}
 	}()
 	c.reset(index)
+	if c.blocks != nil {
+		c.blocks.begin(index)
+	}
 	n := len(c.warps)
 	for round := uint64(0); c.live > 0; round++ {
 		if c.abort != nil && c.abort() {

@@ -17,6 +17,7 @@ func (d *decoder) memoryMods() {
 		x.strong = order >= 0
 	}
 	if order > 0 {
+		x.release = orders[order] == "release"
 		d.need(70, 6, 0)
 		if d.oneOf("cta", "cluster", "gpu", "sys") < 0 {
 			d.fail("%s: .%s needs a scope", d.stmt.op, orders[order])

@@ -89,7 +89,7 @@ func fence(d *decoder) {
 			d.fail("fence needs a scope")
 		}
 	}
-	d.run(func(w *warp, _ *inst, _ uint32) { w.cta.fence.Add(1) })
+	d.run(func(w *warp, _ *inst, _ uint32) { w.cta.fence.Add(1); w.cta.blocks.fence() })
 }
 
 // barrier decodes bar and barrier: .sync, .arrive, .red, and bar.warp.sync.

@@ -21,6 +21,7 @@
 // # What is not modelled
 //
 // Lanes reconverge at immediate post-dominators, so a lane that spins for another lane of its own warp never ends and is
-// reported as Runaway. Races on global memory between blocks are not detected. Ordering by acquire/release flags in shared memory is not
+// reported as Runaway. Races on global memory between blocks are only
+// looked for on request (Launch.CheckBlocks), those between threads of one block not at all. Ordering by acquire/release flags in shared memory is not
 // tracked: such an access itself is never a race, but the data it guards needs a barrier to satisfy the detector.
 package ptxvm

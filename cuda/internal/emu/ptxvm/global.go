@@ -121,6 +121,9 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 	total := x.size * x.n
 	w.cta.stats.GlobalLoads++
 	w.coalesce(m, total)
+	if w.cta.blocks != nil {
+		w.trackGlobal(in, m, total, false, false)
+	}
 	if x.n == 1 && x.size == 4 && x.ext == 0 && x.vec[0] >= 0 {
 		d := &w.r[x.vec[0]]
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -165,6 +168,9 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	total := x.size * x.n
 	w.cta.stats.GlobalStores++
 	w.coalesce(m, total)
+	if w.cta.blocks != nil {
+		w.trackGlobal(in, m, total, true, false)
+	}
 	if x.n == 1 && x.size == 4 {
 		v := &w.r[x.vec[0]]
 		for rest := m; rest != 0; rest &= rest - 1 {

@@ -51,6 +51,7 @@ type extra struct {
 	vd      []int32
 	ext     uint8 // bits to sign-extend loaded elements to, 0: zero-extend
 	strong  bool  // volatile, relaxed, acquire, release: never a race among themselves
+	release bool  // .release or .acq_rel
 	mode    uint8
 	combine uint8 // setp .and/.or/.xor
 	pn      bool  // combined predicate negated

@@ -18,10 +18,12 @@ type Launch struct {
 	DynShared uint32 // bytes of dynamic shared memory
 	Params    []byte // packed as for CU_LAUNCH_PARAM_BUFFER: each parameter at its Param.Offset
 	Mem       *Memory
-	SM        int    // compute capability of the device: 80, 90
-	MaxSteps  int64  // instructions a warp may execute, 0: 67 million
-	Seed      uint64 // varies the order in which warps take turns; results of correct kernels do not depend on it
-	Workers   int    // blocks run at the same time, 0: GOMAXPROCS
+	SM        int   // compute capability of the device: 80, 90
+	MaxSteps  int64 // instructions a warp may execute, 0: 67 million
+	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, at several times the cost.
+	CheckBlocks bool
+	Seed        uint64 // varies the order in which warps take turns; results of correct kernels do not depend on it
+	Workers     int    // blocks run at the same time, 0: GOMAXPROCS
 }
 
 // Stats counts what a launch did. Requests and instructions are per warp.
@@ -71,6 +73,10 @@ func (l *Launch) Run() (Stats, error) {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	workers = int(min(uint64(workers), total))
+	var races *blockRaces
+	if l.CheckBlocks {
+		workers, races = 1, newBlockRaces(l)
+	}
 	var (
 		next   atomic.Uint64
 		lowest atomic.Uint64 // lowest block index with a fault so far
@@ -84,7 +90,7 @@ func (l *Launch) Run() (Stats, error) {
 	start := time.Now()
 	work := func() {
 		c := newCTA(l, globals)
-		c.start = start
+		c.start, c.blocks = start, races
 		c.abort = func() bool { return c.index > lowest.Load() }
 		for {
 			i := next.Add(1) - 1
