@@ -30,7 +30,7 @@ func Run(t *testing.T, dev device.Device) {
 		f    func(*rig)
 	}{
 		{"Info", testInfo}, {"Copies", testCopies}, {"Streams", testStreams}, {"Memory", testMemory},
-		{"MapPrimitives", testMapPrimitives}, {"MapCasts", testMapCasts}, {"MapLayouts", testMapLayouts}, {"MapForms", testMapForms},
+		{"MapPrimitives", testMapPrimitives}, {"MapCasts", testMapCasts}, {"MapLayouts", testMapLayouts}, {"MapForms", testMapForms}, {"RandomPrograms", testRandomPrograms},
 		{"Reduce", testReduce}, {"ReduceForms", testReduceForms}, {"MatMul", testMatMul}, {"Gather", testGather}, {"ScatterAdd", testScatterAdd},
 		{"Softmax", testSoftmax}, {"CrossEntropy", testCrossEntropy}, {"MultiMap", testMultiMap}, {"Concurrency", testConcurrency},
 	} {
