@@ -134,8 +134,23 @@ func round(t dtype.Type, v float64) float64 {
 		return v
 	case dtype.F32:
 		return float64(float32(v))
+	case dtype.Bool:
+		if v != 0 {
+			return 1
+		}
+		return 0
+	case dtype.U8: // integers wrap
+		return float64(uint8(int64(v)))
+	case dtype.I8:
+		return float64(int8(int64(v)))
+	case dtype.I16:
+		return float64(int16(int64(v)))
+	case dtype.I32:
+		return float64(int32(int64(v)))
+	case dtype.I64:
+		return float64(int64(v))
 	}
-	return expr.Decode(t, expr.Store(t, expr.Encode(t, v)))
+	return expr.Decode(t, expr.Encode(t, v))
 }
 
 // ulp returns the distance between neighbours of type t around v, the smallest there is for v = 0.

@@ -1,0 +1,143 @@
+// Package optest is the table test of package tensor: it walks every op that is declared, over element types and layouts, on
+// any device.
+//
+// [Run] takes every elementwise op ([tensor.Declared], a user's own too), every reduction ([tensor.Reductions]) and every
+// heavy op and view in the package's table, and checks on contiguous, transposed, strided, broadcast, expanded, empty and
+// scalar operands and on operands of more than three dimensions:
+//
+//   - values, against the op's float64 reference: within a few ulp in float32, within one of the rounded value in 16 bits,
+//     exactly for integers and bool;
+//   - gradients, in float64 against central differences of the reference, in float32 and 16 bits against those in float64;
+//   - second derivatives, in float64 against central differences of the gradients;
+//   - fast kernels, against the composition of primitives that they replace.
+//
+// The references share no code with package tensor. [Unwalked] names the ops and methods that no row of the table reaches.
+package optest
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Options narrow a walk.
+type Options struct {
+	// Small walks fewer layouts and element types: for a device that is emulated.
+	Small bool
+	// Only, if set, chooses the ops by name.
+	Only func(op string) bool
+}
+
+// Run walks all ops on dev.
+func Run(t *testing.T, dev device.Device, o Options) {
+	w := &walk{dev: dev, o: o}
+	t.Run("Elementwise", w.elementwise)
+	t.Run("Reductions", w.reductions)
+	t.Run("Heavy", w.heavy)
+}
+
+// walk is one run over the table.
+type walk struct {
+	dev device.Device
+	o   Options
+}
+
+func (w *walk) wants(op string) bool { return w.o.Only == nil || w.o.Only(op) }
+
+// random returns a source of numbers that depends on names only.
+func random(names ...string) *rand.Rand {
+	h := fnv.New64a()
+	for _, n := range names {
+		h.Write([]byte(n))
+	}
+	return rand.New(rand.NewPCG(h.Sum64(), 1))
+}
+
+// sample returns numbers of type t from [lo, hi]: floats as t holds them, whole numbers for integers, 0 and 1 for bool.
+func sample(r *rand.Rand, t dtype.Type, lo, hi float64, dims ...int) array {
+	a := newArray(dims...)
+	for i := range a.v {
+		v := lo + r.Float64()*(hi-lo)
+		switch {
+		case t == dtype.Bool:
+			v = float64(r.IntN(2))
+		case t.IsInteger():
+			lo, hi := math.Ceil(lo), math.Floor(hi)
+			if !t.IsSigned() {
+				lo = max(lo, 0)
+			}
+			v = lo + math.Floor(r.Float64()*(hi-lo+1))
+		}
+		a.v[i] = round(t, v)
+	}
+	return a
+}
+
+// A layout says how an operand lies in its storage.
+type layout string
+
+const (
+	contiguous layout = "contiguous"
+	transposed layout = "transposed" // first and last dimension swapped
+	strided    layout = "strided"    // every second row and behind an offset, between NaNs
+	expanded   layout = "expanded"   // its first dimension has stride 0
+)
+
+// put makes a tensor of a on the device, in the layout. An expanded operand repeats its first entry: a is changed to match.
+func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Tensor {
+	n := len(a.dims)
+	host := func(a array) *tensor.Tensor {
+		x := s.On(hostDevice()).From(a.v).Reshape(a.dims...).Cast(t).To(w.dev)
+		return x.Detach()
+	}
+	switch {
+	case n == 0 || l == contiguous:
+		return host(*a)
+	case l == transposed:
+		p := make([]int, n)
+		for i := range p {
+			p[i] = i
+		}
+		p[0], p[n-1] = n-1, 0
+		return host(a.permute(p)).Transpose(0, n-1)
+	case l == strided:
+		wide := append([]int(nil), a.dims...)
+		wide[n-1] += 3
+		b := newArray(wide...)
+		for i := range b.v {
+			b.v[i] = math.NaN()
+			if !t.IsFloat() {
+				b.v[i] = 1
+			}
+		}
+		each(a.dims, func(i int, idx []int) {
+			to := append([]int(nil), idx...)
+			to[n-1] += 2
+			b.v[b.offset(to)] = a.v[i]
+		})
+		return host(b).Narrow(n-1, 2, a.dims[n-1])
+	case l == expanded:
+		one := append([]int(nil), a.dims...)
+		one[0] = min(1, one[0])
+		if one[0] == 0 {
+			return host(*a)
+		}
+		b := a.narrow(0, 0, 1)
+		*a = b.expand(a.dims)
+		return host(b).Expand(a.dims...)
+	}
+	panic("optest: unknown layout " + string(l))
+}
+
+// guard runs f in a scope and reports what it panics with.
+func guard(t *testing.T, where string, f func(s *tensor.Scope)) {
+	t.Helper()
+	if err := tensor.Try(func() { tensor.Do(f) }); err != nil {
+		t.Errorf("%s: %v", where, err)
+	}
+}

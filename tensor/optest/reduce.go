@@ -1,0 +1,209 @@
+package optest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// reduceMethods maps the names of reductions to methods.
+var reduceMethods = map[string]struct {
+	name string
+	call func(x *tt, dims ...int) *tt
+}{
+	"sum": {"Sum", (*tt).Sum}, "mean": {"Mean", (*tt).Mean}, "amax": {"Amax", (*tt).Amax}, "amin": {"Amin", (*tt).Amin},
+	"argmax": {"Argmax", (*tt).Argmax}, "argmin": {"Argmin", (*tt).Argmin},
+}
+
+// reduceSpec is one arrangement of a reduction.
+type reduceSpec struct {
+	dims []int
+	over []int // nil: all
+	lay  layout
+}
+
+var reduceSpecs = []reduceSpec{
+	{[]int{3, 4, 5}, nil, contiguous},
+	{[]int{3, 4, 5}, []int{1}, contiguous},
+	{[]int{3, 4, 5}, []int{-1}, transposed},
+	{[]int{}, nil, contiguous},
+	{[]int{3, 0}, []int{0}, contiguous},
+	{[]int{0, 3}, []int{0}, contiguous}, // of nothing: sums alone
+	{[]int{3, 4, 5}, []int{0, 2}, contiguous},
+	{[]int{3, 4, 5}, []int{0}, strided},
+	{[]int{4, 5}, []int{0}, expanded},
+	{[]int{4, 5}, nil, transposed},
+	{[]int{2, 3, 2, 3, 2}, []int{1, 3}, transposed},
+	{[]int{2, 3, 2, 3, 2}, []int{0, 2, 4}, strided},
+	{[]int{1500}, nil, contiguous},
+	{[]int{5, 700}, []int{1}, contiguous},
+	{[]int{700, 5}, []int{0}, contiguous},
+}
+
+const smallReduce = 5
+
+func arg(r *tensor.Reduction) bool { return r.Kind == device.ArgMax || r.Kind == device.ArgMin }
+
+func (w *walk) reductions(t *testing.T) {
+	for _, r := range tensor.Reductions() {
+		if r.Ref == nil {
+			t.Errorf("%s has no reference", r.Name)
+			continue
+		}
+		if !w.wants(r.Name) {
+			continue
+		}
+		types, list := dtype.Types(), reduceSpecs
+		if w.o.Small {
+			types, list = []dtype.Type{dtype.F32, dtype.BF16, dtype.I64}, reduceSpecs[:smallReduce]
+		}
+		for _, sp := range list {
+			if arg(r) && len(sp.over) > 1 {
+				continue
+			}
+			if slices.Contains(sp.dims, 0) && sp.over[0] == slices.Index(sp.dims, 0) && r.Kind != device.Sum && r.Kind != device.Prod {
+				continue
+			}
+			for _, ty := range types {
+				w.reduced(t, r, ty, sp)
+			}
+			if !arg(r) && size(sp.dims) <= 120 {
+				w.reducedGradient(t, r, sp)
+			}
+		}
+	}
+}
+
+func applyReduction(r *tensor.Reduction, x *tt, dims ...int) *tt {
+	if m, ok := reduceMethods[r.Name]; ok {
+		return m.call(x, dims...)
+	}
+	return r.Apply(x, dims...)
+}
+
+// gathered returns, for each element of a reduction's result, the elements that it combines, in order, and their places.
+func gathered(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
+	kept := slices.Clone(x.dims)
+	for i := range kept {
+		if over == nil || slices.Contains(over, i) || slices.Contains(over, i-len(kept)) {
+			kept[i] = 1
+		} else {
+			dims = append(dims, kept[i])
+		}
+	}
+	y := newArray(kept...)
+	groups, places = make([][]float64, len(y.v)), make([][]int, len(y.v))
+	each(x.dims, func(i int, idx []int) {
+		at := y.offset(idx)
+		groups[at] = append(groups[at], x.v[i])
+		places[at] = append(places[at], i)
+	})
+	return dims, groups, places
+}
+
+func (w *walk) reduced(t *testing.T, r *tensor.Reduction, ty dtype.Type, sp reduceSpec) {
+	name := fmt.Sprintf("%s %v of %v over %v, %s", r.Name, ty, sp.dims, sp.over, sp.lay)
+	result := ty
+	switch {
+	case arg(r):
+		result = dtype.I64
+	case ty.IsFloat() || r.Same:
+	case r.Floating:
+		result = dtype.F32
+	default:
+		result = dtype.I64
+	}
+	in := sample(random(name), ty, r.Domain[0], r.Domain[1], sp.dims...)
+	guard(t, name, func(s *tensor.Scope) {
+		x := w.put(s, &in, ty, sp.lay)
+		dims, groups, _ := gathered(in, sp.over)
+		want, terms := newArray(dims...), newArray(dims...)
+		for i, g := range groups {
+			want.v[i] = round(result, r.Ref(g))
+			for _, v := range g {
+				terms.v[i] += math.Abs(v)
+			}
+			if r.Floating {
+				terms.v[i] /= float64(len(g))
+			}
+		}
+		tolerance := func(i int) float64 {
+			acc := 0x1p-24
+			switch {
+			case r.Kind != device.Sum:
+				return 0
+			case ty == dtype.F64:
+				acc = 0x1p-53
+			}
+			return ulp(result, want.v[i]) + 4*acc*terms.v[i]
+		}
+		if msg := differs(applyReduction(r, x, sp.over...), result, want, tolerance); msg != "" {
+			t.Errorf("%s: %s", name, msg)
+		}
+		kept := applyReduction(r, x, append(slices.Clone(sp.over), tensor.KeepDim)...)
+		if got := kept.Shape().Slice(); len(got) != len(sp.dims) || kept.Size() != len(want.v) {
+			t.Errorf("%s, keeping dimensions: shape %v", name, got)
+		}
+	})
+}
+
+func (w *walk) reducedGradient(t *testing.T, r *tensor.Reduction, sp reduceSpec) {
+	name := fmt.Sprintf("%s gradient of %v over %v, %s", r.Name, sp.dims, sp.over, sp.lay)
+	in := sample(random(name), dtype.BF16, r.Domain[0], r.Domain[1], sp.dims...)
+	var want, terms array
+	for _, ty := range []dtype.Type{dtype.F64, dtype.F32, dtype.BF16} {
+		if w.o.Small && ty == dtype.BF16 {
+			continue
+		}
+		guard(t, name, func(s *tensor.Scope) {
+			x := w.put(s, &in, ty, sp.lay).RequiresGrad()
+			y := applyReduction(r, x, sp.over...)
+			seed := sample(random(r.Name, "seed"), dtype.BF16, -1, 1, y.Shape().Slice()...)
+			g := tensor.Gradients(y, []*tt{x}, tensor.GradOutput(w.put(s, &seed, ty, contiguous)))[0]
+			if want.v == nil {
+				want, terms = newArray(sp.dims...), newArray(sp.dims...)
+				_, groups, places := gathered(in, sp.over)
+				for i, group := range groups {
+					for k, at := range places[i] {
+						v := group[k]
+						move := func(h float64) float64 { group[k] = v + h; return r.Ref(group) }
+						want.v[at] = seed.v[i] * (move(step) - move(-step)) / (2 * step)
+						group[k] = v
+						terms.v[at] = math.Abs(seed.v[i])
+					}
+				}
+			}
+			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
+			if sp.lay == expanded || r.Name == "amax" || r.Name == "amin" {
+				// Equal greatest elements share the gradient, central differences do not see that: the sum over each group counts.
+				_, groups, places := gathered(in, sp.over)
+				have := g.Floats()
+				for i := range groups {
+					sum := 0.0
+					for _, at := range places[i] {
+						sum += have[at]
+						if r.Kind != device.Sum && groups[i][0] == groups[i][0] && in.v[at] != r.Ref(groups[i]) && have[at] != 0 {
+							t.Errorf("%s %v: element %d is no extreme and gets %v", name, ty, at, have[at])
+						}
+					}
+					total := seed.v[i]
+					if r.Name == "sum" {
+						total *= float64(len(groups[i]))
+					}
+					if math.Abs(sum-total) > 8*ulp(ty, 1)*float64(len(groups[i])) {
+						t.Errorf("%s %v: the gradients of group %d add up to %v, want %v", name, ty, i, sum, total)
+					}
+				}
+				return
+			}
+			if msg := differs(g, ty, want, tolerance); msg != "" {
+				t.Errorf("%s %v: %s", name, ty, msg)
+			}
+		})
+	}
+}
