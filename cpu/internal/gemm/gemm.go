@@ -101,7 +101,7 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 const (
 	plainWork    = 64     // multiplications up to which packing does not pay
 	parallelWork = 250000 // multiplications from which several goroutines pay: some microseconds on one core
-	fewRows      = 12     // rows of A up to which B is read in place, if both are contiguous along k
+	fewRows      = 16     // rows of A up to which B is read in place, if both are contiguous along k
 	dotDepth     = 16     // k to the row from which it pays: the lanes of each sum must be added up
 )
 
