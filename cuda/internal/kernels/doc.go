@@ -5,7 +5,7 @@
 //
 //	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
-//	MatMul         batched products of any strides
+//	MatMul         batched products of any strides; MatMulSplit also divides long sums among blocks
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
 //	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
 //	Gather         elements along an axis by index, and ScatterAdd in a fixed order
@@ -18,7 +18,7 @@
 //
 // Some operations need scratch memory: the planner asks for it through the [Scratch] that it is given, and the memory must
 // stay valid until the launches have run. Indices that are out of range do not trap: the kernel writes the first of them
-// to a [FaultRecord] whose address the caller gives, stores zero and goes on.
+// to a fault record (see [FaultBytes]) whose address the caller gives, stores zero and goes on.
 //
 // Every kernel is deterministic: results have the same bits on every run, and elementwise results have the bits that
 // [expr.Program.Eval] defines.

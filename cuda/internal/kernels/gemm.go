@@ -62,7 +62,8 @@ func (s gemmSpec) name() string {
 func MatMul(out, a, b Operand) ([]Launch, error) { return MatMulSplit(out, a, b, nil) }
 
 // MatMulSplit is MatMul that may divide the sum over k among blocks where the result alone would leave most of the device
-// idle. The partial sums go to scratch memory and are added in a fixed order. Without scratch nothing is divided.
+// idle. The partial sums go to scratch memory and are added in a fixed order. Products with a vector are reductions, which
+// read each element of the matrix once, coalesced. Without scratch nothing is divided.
 func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
 		return nil, fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
@@ -84,6 +85,9 @@ func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 				return nil, fail("matmul", "shape %v with strides %v exceeds 2³¹", o.Shape, o.Strides)
 			}
 		}
+	}
+	if scratch != nil && (m == 1 || n == 1) && k >= 32 {
+		return vectorMatMul(out, a, b, scratch)
 	}
 	form := func(out Operand) productForm {
 		if s, ok := tensorSpecFor(out, a, b); ok {
@@ -112,10 +116,38 @@ func splitK(k, blocks int) int {
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
+// vectorMatMul plans a product in which m or n is 1 as the sum over k of a·b over [batch, m, n, k].
+func vectorMatMul(out, a, b Operand, scratch Scratch) ([]Launch, error) {
+	t := out.Type
+	p, ok := products[t]
+	if !ok {
+		return nil, fail("matmul", "no product of %v", t)
+	}
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	dims := shape.Of(batch, m, n, k)
+	o, x, y := out, a, b
+	o.Shape, o.Strides = shape.Of(batch, m, n, 1), out.Strides.Append(0)
+	x.Shape, x.Strides = dims, shape.Of(a.Strides.At(0), a.Strides.At(1), 0, a.Strides.At(2))
+	y.Shape, y.Strides = dims, shape.Of(b.Strides.At(0), 0, b.Strides.At(2), b.Strides.At(1))
+	matrix := [2]Operand{x, y} // the matrix first: it decides how threads share the work
+	if m == 1 {
+		matrix = [2]Operand{y, x}
+	}
+	return Reduce(&device.Reduction{Kind: device.Sum, Map: p}, o, matrix[:], nil, scratch)
+}
+
+// products multiply two elements in the computing type of each type.
+var products = map[dtype.Type]*expr.Program{}
+
 // identities store a computing type's partial sums as they are.
 var identities = map[dtype.Type]*expr.Program{}
 
 func init() {
+	for _, t := range dtype.Types() {
+		if t != dtype.Bool {
+			products[t] = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.X(1))}, []dtype.Type{t.Compute()}, []dtype.Type{t, t}, -1)
+		}
+	}
 	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.I64} {
 		identities[t] = expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{t}, []dtype.Type{t}, -1)
 	}

@@ -183,13 +183,14 @@ func TestMatMulLarge(t *testing.T) {
 // Where the result is small and k is not, blocks share the sum.
 func TestMatMulSplit(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16, dtype.I32} {
-		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}} {
+		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}, {2, 1, 20, 90}, {1, 20, 1, 1500}} {
 			for _, forms := range [][2]string{{"N", "N"}, {"T", "T"}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				matmulCase(t, fmt.Sprintf("split %v %v %v", typ, forms, d), typ, matrixLayout(forms[1], d[0], d[1], d[2]), a, b, 0)
 			}
 		}
 	}
+	matmulCase(t, "bytes", dtype.U8, dense(1, 1, 9), dense(1, 1, 40), dense(1, 40, 9), 0)
 	scratch := func(int) (uint64, error) { return 1 << 30, nil }
 	f := func(d ...int) Operand { return fake(dtype.F32, d...) }
 	if list, err := MatMulSplit(f(1, 64, 64), f(1, 64, 4096), f(1, 4096, 64), scratch); err != nil || len(list) != 2 || list[0].Grid[2] != 32 {
