@@ -41,7 +41,6 @@ type ctx struct {
 	*build.Context
 	isa   *isa
 	lanes int
-	args  map[string]operand.Mem
 }
 
 // vec returns a new register of the given number of bytes.
