@@ -3,7 +3,6 @@ package ptxvm
 import (
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // Limits that keep parsing of hostile text bounded.
@@ -16,144 +15,6 @@ const (
 	maxRegRange = 1 << 20
 	maxNesting  = 200
 )
-
-// Module is a parsed PTX module. It is immutable but for the instances of its .global variables, and safe for concurrent use.
-type Module struct {
-	target       int
-	arch         string // "sm_90a"
-	major, minor int
-	entries      []*Entry
-	byName       map[string]*Entry
-	src          []string // lines
-	scope        *scope   // module-scope variables
-	constImage   []byte
-	globals      []*variable
-
-	mu        sync.Mutex
-	instances map[*Memory]map[*variable]uint64
-}
-
-// Param is one kernel parameter. Size and Offset are in bytes, Offset into the packed parameter block.
-type Param struct {
-	Name   string
-	Type   Type
-	Size   int // of the whole parameter, arrays included
-	Align  int
-	Offset int
-}
-
-// Entry is one kernel.
-type Entry struct {
-	Name         string
-	Params       []Param
-	ParamBytes   int    // size of the packed parameter block
-	MaxThreads   [3]int // .maxntid or .reqntid, zero where absent
-	ReqThreads   bool   // MaxThreads is exact
-	MinCTAs      int    // .minnctapersm
-	StaticShared int    // bytes of static shared memory
-	Local        int    // bytes of local memory a thread
-
-	mod        *Module
-	code       []inst
-	consts     []constSlot
-	nreg       int
-	npred      int
-	specials   []specialUse
-	dynOffset  int // where dynamic shared memory starts, from sharedOrigin
-	usesAsync  bool
-	pool       sync.Pool // of *cta, to launch again
-	names      map[regKey]string
-	sharedVars []variable // placed shared variables, for messages
-}
-
-// variable is a declared .shared, .local, .global, .const or .param variable.
-type variable struct {
-	name   string
-	space  space
-	typ    Type
-	size   int
-	align  int
-	offset int // within its space (not for .global)
-	extern bool
-	init   []byte // .global, .const
-	placed bool   // module-scope .shared: already laid out in the entry being decoded
-}
-
-// scope maps names to declarations, innermost first.
-type scope struct {
-	up     *scope
-	regs   map[string]*register
-	ranges []regRange
-	vars   map[string]*variable
-	labels map[string]int // instruction index
-}
-
-type regRange struct {
-	prefix string
-	n      uint64
-	typ    Type
-}
-
-// register is a declared register; slot is given on first use.
-type register struct {
-	typ  Type
-	slot int32 // index into the register file, or the predicate file
-}
-
-func newScope(up *scope) *scope {
-	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}}
-}
-
-// span returns the range of registers that a numbered name belongs to: all digits at its end are the number.
-func (s *scope) span(name string) *regRange {
-	prefix := strings.TrimRight(name, "0123456789")
-	num := name[len(prefix):]
-	if num == "" || num != "0" && num[0] == '0' {
-		return nil
-	}
-	n, err := strconv.ParseUint(num, 10, 32)
-	if err != nil {
-		return nil
-	}
-	for i := range s.ranges {
-		if g := &s.ranges[i]; g.prefix == prefix && n < g.n {
-			return g
-		}
-	}
-	return nil
-}
-
-func (s *scope) register(name string) *register {
-	for ; s != nil; s = s.up {
-		if r := s.regs[name]; r != nil {
-			return r
-		}
-		if g := s.span(name); g != nil {
-			r := &register{typ: g.typ, slot: -1}
-			s.regs[name] = r
-			return r
-		}
-	}
-	return nil
-}
-
-func (s *scope) variable(name string) *variable {
-	for ; s != nil; s = s.up {
-		if v := s.vars[name]; v != nil {
-			return v
-		}
-	}
-	return nil
-}
-
-func (s *scope) label(name string) (int, bool) {
-	for ; s != nil; s = s.up {
-		if pc, ok := s.labels[name]; ok {
-			return pc, true
-		}
-	}
-	return 0, false
-}
 
 // stmt is one instruction as written.
 type stmt struct {
@@ -201,38 +62,6 @@ func Parse(ptx string) (m *Module, err error) {
 	p := &parser{lexer: newLexer(ptx), m: &Module{byName: map[string]*Entry{}, src: strings.Split(ptx, "\n"), scope: newScope(nil), instances: map[*Memory]map[*variable]uint64{}}}
 	p.module()
 	return p.m, nil
-}
-
-// Target returns the compute capability of .target, 80 for sm_80.
-func (m *Module) Target() int { return m.target }
-
-// Arch returns .target as written, "sm_90a".
-func (m *Module) Arch() string { return m.arch }
-
-// Version returns the PTX ISA version of .version.
-func (m *Module) Version() (major, minor int) { return m.major, m.minor }
-
-// Entries returns the names of the entries in order of the text.
-func (m *Module) Entries() []string {
-	names := make([]string, len(m.entries))
-	for i, e := range m.entries {
-		names[i] = e.Name
-	}
-	return names
-}
-
-// Entry returns the entry of that name, nil if absent.
-func (m *Module) Entry(name string) *Entry { return m.byName[name] }
-
-func (m *Module) line(n int) string {
-	if n < 1 || n > len(m.src) {
-		return ""
-	}
-	s := strings.TrimSpace(m.src[n-1])
-	if i := strings.Index(s, "//"); i > 0 {
-		s = strings.TrimSpace(s[:i])
-	}
-	return s
 }
 
 type parser struct {

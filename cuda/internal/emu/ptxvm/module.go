@@ -1,0 +1,87 @@
+package ptxvm
+
+import (
+	"strings"
+	"sync"
+)
+
+// Module is a parsed PTX module. It is immutable but for the instances of its .global variables, and safe for concurrent use.
+type Module struct {
+	target       int
+	arch         string // "sm_90a"
+	major, minor int
+	entries      []*Entry
+	byName       map[string]*Entry
+	src          []string // lines
+	scope        *scope   // module-scope variables
+	constImage   []byte
+	globals      []*variable
+
+	mu        sync.Mutex
+	instances map[*Memory]map[*variable]uint64
+}
+
+// Param is one kernel parameter. Size and Offset are in bytes, Offset into the packed parameter block.
+type Param struct {
+	Name   string
+	Type   Type
+	Size   int // of the whole parameter, arrays included
+	Align  int
+	Offset int
+}
+
+// Entry is one kernel.
+type Entry struct {
+	Name         string
+	Params       []Param
+	ParamBytes   int    // size of the packed parameter block
+	MaxThreads   [3]int // .maxntid or .reqntid, zero where absent
+	ReqThreads   bool   // MaxThreads is exact
+	MinCTAs      int    // .minnctapersm
+	StaticShared int    // bytes of static shared memory
+	Local        int    // bytes of local memory a thread
+
+	mod        *Module
+	code       []inst
+	consts     []constSlot
+	nreg       int
+	npred      int
+	specials   []specialUse
+	dynOffset  int // where dynamic shared memory starts, from sharedOrigin
+	usesAsync  bool
+	pool       sync.Pool // of *cta, to launch again
+	names      map[regKey]string
+	sharedVars []variable // placed shared variables, for messages
+}
+
+// Target returns the compute capability of .target, 80 for sm_80.
+func (m *Module) Target() int { return m.target }
+
+// Arch returns .target as written, "sm_90a".
+func (m *Module) Arch() string { return m.arch }
+
+// Version returns the PTX ISA version of .version.
+func (m *Module) Version() (major, minor int) { return m.major, m.minor }
+
+// Entries returns the names of the entries in order of the text.
+func (m *Module) Entries() []string {
+	names := make([]string, len(m.entries))
+	for i, e := range m.entries {
+		names[i] = e.Name
+	}
+	return names
+}
+
+// Entry returns the entry of that name, nil if absent.
+func (m *Module) Entry(name string) *Entry { return m.byName[name] }
+
+func (m *Module) line(n int) string {
+	if n < 1 || n > len(m.src) {
+		return ""
+	}
+	s := strings.TrimSpace(m.src[n-1])
+	if i := strings.Index(s, "//"); i > 0 {
+		s = strings.TrimSpace(s[:i])
+	}
+	return s
+}

@@ -1,0 +1,95 @@
+package ptxvm
+
+import (
+	"strconv"
+	"strings"
+)
+
+// variable is a declared .shared, .local, .global, .const or .param variable.
+type variable struct {
+	name   string
+	space  space
+	typ    Type
+	size   int
+	align  int
+	offset int // within its space (not for .global)
+	extern bool
+	init   []byte // .global, .const
+	placed bool   // module-scope .shared: already laid out in the entry being decoded
+}
+
+// scope maps names to declarations, innermost first.
+type scope struct {
+	up     *scope
+	regs   map[string]*register
+	ranges []regRange
+	vars   map[string]*variable
+	labels map[string]int // instruction index
+}
+
+type regRange struct {
+	prefix string
+	n      uint64
+	typ    Type
+}
+
+// register is a declared register; slot is given on first use.
+type register struct {
+	typ  Type
+	slot int32 // index into the register file, or the predicate file
+}
+
+func newScope(up *scope) *scope {
+	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}}
+}
+
+// span returns the range of registers that a numbered name belongs to: all digits at its end are the number.
+func (s *scope) span(name string) *regRange {
+	prefix := strings.TrimRight(name, "0123456789")
+	num := name[len(prefix):]
+	if num == "" || num != "0" && num[0] == '0' {
+		return nil
+	}
+	n, err := strconv.ParseUint(num, 10, 32)
+	if err != nil {
+		return nil
+	}
+	for i := range s.ranges {
+		if g := &s.ranges[i]; g.prefix == prefix && n < g.n {
+			return g
+		}
+	}
+	return nil
+}
+
+func (s *scope) register(name string) *register {
+	for ; s != nil; s = s.up {
+		if r := s.regs[name]; r != nil {
+			return r
+		}
+		if g := s.span(name); g != nil {
+			r := &register{typ: g.typ, slot: -1}
+			s.regs[name] = r
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *scope) variable(name string) *variable {
+	for ; s != nil; s = s.up {
+		if v := s.vars[name]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func (s *scope) label(name string) (int, bool) {
+	for ; s != nil; s = s.up {
+		if pc, ok := s.labels[name]; ok {
+			return pc, true
+		}
+	}
+	return 0, false
+}
