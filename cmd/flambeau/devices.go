@@ -80,7 +80,7 @@ func (c *devicesCmd) Run(e *env) error {
 		default:
 			details = "SIMD " + d.SIMD
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", d.Name, d.Product, d.Cores, bytes(d.Memory), details)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", d.Name, d.Product, d.Cores, byteCount(d.Memory), details)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (c *devicesCmd) Run(e *env) error {
 	return nil
 }
 
-// bytes prints a number of bytes for people.
-func bytes(n int) string {
+// byteCount prints a number of bytes for people.
+func byteCount(n int) string {
 	const unit = 1024
 	f, k := float64(n), 0
 	for f >= unit && k < 4 {

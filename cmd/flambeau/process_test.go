@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/safetensors"
+)
+
+// The environment is read once a process, so these tests run the command in a process of its own: this test binary again.
+func TestMain(m *testing.M) {
+	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func process(t *testing.T, cuda string, args ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(os.Environ(), "FLAMBEAU_TEST_COMMAND=1", "FLAMBEAU_CUDA="+cuda)
+	return c
+}
+
+// The same forty steps on the CPU and on an emulated GPU: losses agree, and each device repeats itself bit for bit.
+func TestEmulatedGPUAgreesWithCPU(t *testing.T) {
+	train := func(device string) result {
+		c := process(t, "emulate", "train", "--device", device, "--steps", "40", "--seed", "1", "--losses", "--json")
+		var errOut bytes.Buffer
+		c.Stderr = &errOut
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", device, err, errOut.String())
+		}
+		return lastLine(t, string(out))
+	}
+	gpu, again, cpu := train("cuda"), train("cuda"), train("cpu")
+	if gpu.Device != "cuda:0" || !gpu.Emulated || cpu.Device != "cpu" || len(gpu.Losses) != 40 || gpu.PeakDeviceBytes <= 0 {
+		t.Fatalf("%+v\n%+v", gpu, cpu)
+	}
+	if !slices.Equal(gpu.Losses, again.Losses) {
+		t.Error("two runs on the emulated GPU differ")
+	}
+	for i, l := range cpu.Losses {
+		if d := math.Abs(gpu.Losses[i] - l); d > 1e-4*math.Max(1, l) {
+			t.Errorf("step %d: %v on the GPU, %v on the CPU", i+1, gpu.Losses[i], l)
+		}
+	}
+}
+
+func TestDeviceChoice(t *testing.T) {
+	for _, c := range []struct {
+		cuda, args, want string
+		status           int
+	}{
+		{"off", "train --steps 1", "; using the CPU", 0},
+		{"off", "train --steps 1 --device cuda", "--device cpu works without it", 1},
+		{"emulate", "train --steps 1 --device cuda:7", `device "cuda:7" is not available: there is 1 cuda device`, 1},
+		{"emulate", "train --steps 1", "using cuda:0 (Emulated GPU (sm_90)): EMULATED", 0},
+		{"emulate:2", "devices", "cuda:1", 0},
+		{"nonsense", "train --steps 1", "nonsense", 0},
+		{"emulate,mem=much", "devices", "mem=much", 0},
+	} {
+		out, err := process(t, c.cuda, strings.Fields(c.args)...).CombinedOutput()
+		var exit *exec.ExitError
+		status := 0
+		if errors.As(err, &exit) {
+			status = exit.ExitCode()
+		}
+		if status != c.status || !strings.Contains(string(out), c.want) {
+			t.Errorf("FLAMBEAU_CUDA=%s flambeau %s: status %d\n%s", c.cuda, c.args, status, out)
+		}
+	}
+}
+
+// Ctrl-C ends a training cleanly: the weights are written, the status is 130.
+func TestInterruptedProcess(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("windows has no way to interrupt another process")
+	}
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	c := process(t, "off", "train", "--epochs", "100000", "--out", path)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if _, _, err := safetensors.Load(path); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if !strings.Contains(out.String(), "weights written") {
+		t.Fatal(out.String())
+	}
+}
