@@ -97,7 +97,8 @@ func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x
 // of it to both, as in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
-// scalar applies op with a scalar; integers become float32 when v is not a whole number, as torch promotes them.
+// scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool becomes int64 by a whole
+// number, integers and bool become float32 by one with a fraction.
 func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	x.use(op.Name)
 	if !x.dtype.IsFloat() && op.Result == Promoted {
@@ -106,6 +107,9 @@ func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 				x = x.Float()
 				break
 			}
+		}
+		if x.dtype == boolType {
+			x = x.Long()
 		}
 	}
 	return op.Apply([]*Tensor{x}, v...)

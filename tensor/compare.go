@@ -1,6 +1,11 @@
 package tensor
 
-import "github.com/flambeau-go/flambeau/expr"
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
 
 func truthOf(f func(a, b float64) bool) func(x, p []float64) float64 {
 	return func(x, p []float64) float64 {
@@ -77,8 +82,14 @@ func (x *Tensor) Ge(y *Tensor) *Tensor { return geOp.Apply([]*Tensor{x, y}) }
 // compareScalar compares with v; integers are compared as float32 when v is not a whole number.
 func (x *Tensor) compareScalar(op *Elementwise, v float64) *Tensor {
 	x.use(op.Name)
-	if !x.dtype.IsFloat() && v != float64(int64(v)) {
+	switch {
+	case x.dtype.IsFloat():
+	case v != math.Trunc(v) || math.Abs(v) > math.MaxInt64:
 		x = x.Float()
+	case x.dtype != dtype.I64: // the number may lie outside of what x's type holds
+		if p := expr.Encode(x.dtype.Compute(), v); x.dtype == boolType || expr.Decode(x.dtype.Compute(), p) != v {
+			x = x.Long()
+		}
 	}
 	return op.Apply([]*Tensor{x}, v)
 }

@@ -37,13 +37,13 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 		fail(op.Name, ErrShape, in, "the result has shape %v, the tensor changed in place %v", sh, x.layout.Shape)
 	}
 	if wantsGrad(s, in) {
-		y := op.Apply(in, params...)
+		y := op.Apply(x.unwritten(op, in), params...)
 		x.store(op.Name, s, y)
 		x.node, x.needsGrad = y.node, y.needsGrad
 		return x
 	}
 	common, _ := op.resultType(in)
-	if in[0].dtype.IsFloat() != common.IsFloat() || common == boolType && x.dtype != boolType {
+	if in[0].dtype.IsFloat() != common.IsFloat() || x.dtype == boolType && common != boolType {
 		fail(op.Name, ErrType, in, "a result of type %v cannot be stored in place in %v", common, x.dtype)
 	}
 	for _, t := range in[1:] {
@@ -57,6 +57,20 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	run(op.Name, s, op.program(in, common, x.dtype), x, in, params)
 	x.st.version.Add(1)
 	return x
+}
+
+// unwritten returns in with copies in place of what op's gradient mentions and what lies in x's memory, which is about to be
+// overwritten.
+func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
+	f := &elementwiseFunc{op: op}
+	mask, _ := f.wanted(func(i int) bool { return in[i].needsGrad })
+	out := append([]*Tensor(nil), in...)
+	for i, t := range in {
+		if mask>>i&1 != 0 && t.st == x.st {
+			out[i] = t.Clone()
+		}
+	}
+	return out
 }
 
 // store copies y's elements into x.

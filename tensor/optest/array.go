@@ -113,7 +113,7 @@ func (a array) narrow(dim, start, n int) array {
 	return y
 }
 
-func (a array) reshape(dims ...int) array { return array{dims, a.v} }
+func (a array) reshape(dims ...int) array { return array{slices.Clone(dims), slices.Clone(a.v)} }
 
 func (a array) apply(f func(float64) float64) array {
 	y := newArray(a.dims...)

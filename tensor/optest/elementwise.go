@@ -76,7 +76,7 @@ func (w *walk) elementwise(t *testing.T) {
 			continue
 		}
 		for _, sp := range list {
-			if (e.Arity > 1 || len(sp.dims) == 1) && sp.name != "long" {
+			if (e.Arity > 1 || len(sp.dims) == 1) && sp.name != "long" && (!w.o.Small || len(sp.dims) > 1 || sp.name == "contiguous") {
 				w.gradients(t, e, sp)
 			}
 		}
@@ -182,7 +182,6 @@ func (w *walk) values(t *testing.T, e *tensor.Elementwise, ty dtype.Type, sp spe
 		if len(in) > 0 {
 			first = in[0].expand(want.dims)
 		}
-		exact := want.clone()
 		if !result.IsFloat() || result.IsHalf() {
 			want = want.rounded(result)
 		}
@@ -203,7 +202,6 @@ func (w *walk) values(t *testing.T, e *tensor.Elementwise, ty dtype.Type, sp spe
 			}
 			return tol
 		}
-		_ = exact
 		if msg := differs(call(e, x), result, want, tolerance); msg != "" {
 			t.Errorf("%s: %s", where(e.Name, ty, sp), msg)
 		}

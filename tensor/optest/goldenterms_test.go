@@ -3,7 +3,6 @@ package optest
 import (
 	"math"
 
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/golden"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -46,39 +45,6 @@ func viewed(o golden.Operand) array {
 	}
 	return a
 }
-
-// softmaxOf returns the probabilities along dim and, for each element, the greatest absolute value of its row.
-func softmaxOf(x array, dim int) (p, most array) {
-	p, most = newArray(x.dims...), newArray(x.dims...)
-	if dim < 0 {
-		dim += len(x.dims)
-	}
-	if len(x.dims) == 0 {
-		p.v[0], most.v[0] = 1, math.Abs(x.v[0])
-		return
-	}
-	rows := append([]int(nil), x.dims...)
-	rows[dim] = 1
-	maxima, abs, sum := newArray(rows...).apply(func(float64) float64 { return math.Inf(-1) }), newArray(rows...), newArray(rows...)
-	each(x.dims, func(i int, idx []int) {
-		r := sum.offset(idx)
-		maxima.v[r] = math.Max(maxima.v[r], x.v[i])
-		if a := math.Abs(x.v[i]); a < math.Inf(1) {
-			abs.v[r] = math.Max(abs.v[r], a)
-		}
-	})
-	each(x.dims, func(i int, idx []int) {
-		p.v[i] = math.Exp(x.v[i] - maxima.v[sum.offset(idx)])
-		sum.v[sum.offset(idx)] += p.v[i]
-	})
-	each(x.dims, func(i int, idx []int) {
-		p.v[i] /= sum.v[sum.offset(idx)]
-		most.v[i] = abs.v[sum.offset(idx)]
-	})
-	return p, most
-}
-
-func absolute(a array) array { return a.apply(math.Abs) }
 
 // caseTerms returns the terms of a golden case.
 func caseTerms(c golden.Case) terms {
@@ -127,7 +93,7 @@ func caseTerms(c golden.Case) terms {
 	case "matmul", "linear", "sum", "mean":
 		t = absoluteRun(c)
 	case "softmax":
-		p, most := softmaxOf(x[0], c.Args.Int("dim"))
+		p, most := softmax(x[0], c.Args.Int("dim"))
 		t.out = make([]float64, len(p.v))
 		g := make([]float64, len(p.v))
 		gp, _ := rowSums(p, seed, c.Args.Int("dim"))
@@ -137,7 +103,7 @@ func caseTerms(c golden.Case) terms {
 		}
 		t.grads[0] = g
 	case "log_softmax":
-		p, most := softmaxOf(x[0], c.Args.Int("dim"))
+		p, most := softmax(x[0], c.Args.Int("dim"))
 		t.out = make([]float64, len(p.v))
 		g := make([]float64, len(p.v))
 		_, gs := rowSums(p, seed, c.Args.Int("dim"))
@@ -155,7 +121,7 @@ func caseTerms(c golden.Case) terms {
 		if c.Args.Text("reduction") == "mean" {
 			scale /= float64(max(1, len(x[1].v)))
 		}
-		p, most := softmaxOf(x[0], dim)
+		p, most := softmax(x[0], dim)
 		g := make([]float64, len(p.v))
 		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
 			g[i] = scale * v * (2 + most.v[i])
@@ -220,13 +186,4 @@ func dimOr0(a golden.Args) int {
 		return a.Int("dim")
 	}
 	return 0
-}
-
-// hostDevice returns the CPU.
-func hostDevice() device.Device {
-	d, err := device.Open("cpu")
-	if err != nil {
-		panic(err)
-	}
-	return d
 }

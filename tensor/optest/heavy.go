@@ -1,5 +1,248 @@
 package optest
 
-import "testing"
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
 
-func (w *walk) heavy(t *testing.T) {}
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// row is one case of a heavy op, a view or an in-place form.
+type row struct {
+	op      string
+	methods []string // of *tensor.Tensor, or functions of package tensor, that it tests
+	in      [][]int  // shapes of the operands
+	index   map[int]int
+	call    func(x []*tt) *tt
+	ref     func(x []array) array
+	terms   func(x []array) array // Σ|terms| of each element; nil: the result is exact
+	ints    bool                  // defined for integers and bool as well
+	noGrad  bool
+	kernels bool // devices may have fast kernels: compositions are walked too
+	result  dtype.Type
+}
+
+func (r *row) String() string { return fmt.Sprintf("%s %v", r.op, r.in) }
+
+func (w *walk) heavy(t *testing.T) {
+	for _, r := range table() {
+		if !w.wants(r.op) {
+			continue
+		}
+		layouts := []layout{contiguous, transposed, strided, expanded}
+		floats := []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
+		if w.o.Small {
+			layouts, floats = layouts[:2], floats[:3]
+		}
+		modes := [][]tensor.Option{nil}
+		if r.kernels {
+			modes = append(modes, []tensor.Option{tensor.Composed()})
+		}
+		for m, mode := range modes {
+			name := r.String()
+			if m == 1 {
+				name += " composed"
+			}
+			for _, lay := range layouts {
+				w.heavyCase(t, name, &r, lay, floats, mode)
+			}
+			if !w.o.Small && !r.noGrad {
+				w.heavySecond(t, name, &r, mode)
+			}
+		}
+		if r.ints {
+			for _, ty := range dtype.Types() {
+				if !ty.IsFloat() && (!w.o.Small || ty == dtype.I64) {
+					w.heavyInts(t, &r, ty)
+				}
+			}
+		}
+	}
+}
+
+// operands samples a row's operands: numbers, or indices below a bound.
+func (r *row) operands(t dtype.Type) []array {
+	src := random(r.String())
+	in := make([]array, len(r.in))
+	for k, dims := range r.in {
+		if bound, ok := r.index[k]; ok {
+			in[k] = sample(src, dtype.I64, 0, float64(bound-1), dims...)
+			continue
+		}
+		in[k] = sample(src, t, -2, 2, dims...)
+	}
+	return in
+}
+
+// place puts the operands on the device; in changes where a layout repeats entries.
+func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layout) (x, leaves []*tt, at []int) {
+	for k := range in {
+		if _, ok := r.index[k]; ok {
+			l := lay
+			if l == expanded || l == strided {
+				l = contiguous
+			}
+			x = append(x, w.put(s, &in[k], dtype.I64, l))
+			continue
+		}
+		v := w.put(s, &in[k], t, lay)
+		if t.IsFloat() && !r.noGrad {
+			leaves, at = append(leaves, v.RequiresGrad()), append(at, k)
+		}
+		x = append(x, v)
+	}
+	return
+}
+
+func (w *walk) heavyCase(t *testing.T, name string, r *row, lay layout, types []dtype.Type, mode []tensor.Option) {
+	in := r.operands(dtype.BF16)
+	var grads, sizes []array
+	for _, ty := range types {
+		where := fmt.Sprintf("%s %s %v", name, lay, ty)
+		err := tensor.Try(func() {
+			tensor.Do(func(s *tensor.Scope) {
+				x, leaves, at := r.place(w, s, in, ty, lay)
+				y := r.call(x)
+				want, result := r.ref(in), ty
+				if r.result != dtype.Invalid {
+					result = r.result
+				}
+				var terms array
+				if r.terms != nil {
+					terms = r.terms(in)
+				}
+				acc := 0x1p-24
+				if ty == dtype.F64 {
+					acc = 0x1p-53
+				}
+				want = want.rounded(result)
+				if msg := differs(y, result, want, func(i int) float64 {
+					if terms.v == nil {
+						return 0
+					}
+					return 2*ulp(result, want.v[i]) + 8*acc*terms.v[i]
+				}); msg != "" {
+					t.Errorf("%s: %s", where, msg)
+					return
+				}
+				if r.noGrad || len(leaves) == 0 {
+					return
+				}
+				seed := sample(random(r.op, "seed"), dtype.BF16, -1, 1, want.dims...)
+				if grads == nil {
+					for _, k := range at {
+						g, size := r.jacobian(in, k, seed)
+						grads, sizes = append(grads, g), append(sizes, size)
+					}
+				}
+				tol := 16 * ulp(ty, 1)
+				if ty == dtype.F64 {
+					tol = 1e-8
+				}
+				for n, g := range tensor.Gradients(y, leaves, tensor.GradOutput(w.put(s, &seed, ty, contiguous)), tensor.AllowUnused()) {
+					if g == nil {
+						t.Errorf("%s gradient %d: none", where, at[n])
+						continue
+					}
+					if msg := differs(g, ty, grads[n], func(i int) float64 { return tol*sizes[n].v[i] + 1e-9 }); msg != "" {
+						t.Errorf("%s gradient %d: %s", where, at[n], msg)
+					}
+				}
+			}, mode...)
+		})
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+}
+
+// jacobian returns the gradient of Σ seed·ref by operand k, by central differences, and Σ|terms| of each entry.
+func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
+	g, size = newArray(in[k].dims...), newArray(in[k].dims...)
+	moved := slices.Clone(in)
+	moved[k] = in[k].clone()
+	for i, v := range in[k].v {
+		moved[k].v[i] = v + step
+		hi := r.ref(moved)
+		moved[k].v[i] = v - step
+		lo := r.ref(moved)
+		moved[k].v[i] = v
+		for o := range hi.v {
+			d := seed.v[o] * (hi.v[o] - lo.v[o]) / (2 * step)
+			g.v[i] += d
+			size.v[i] += math.Abs(d)
+		}
+		size.v[i] += 0.25 // of what cancels inside a derivative
+	}
+	return g, size
+}
+
+func (w *walk) heavyInts(t *testing.T, r *row, ty dtype.Type) {
+	in := r.operands(ty)
+	guard(t, r.String()+" "+ty.String(), func(s *tensor.Scope) {
+		x, _, _ := r.place(w, s, in, ty, transposed)
+		if msg := differs(r.call(x), ty, r.ref(in).rounded(ty), func(int) float64 { return 0 }); msg != "" {
+			t.Errorf("%s %v: %s", r, ty, msg)
+		}
+	})
+}
+
+// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64.
+func (w *walk) heavySecond(t *testing.T, name string, r *row, mode []tensor.Option) {
+	in := r.operands(dtype.F32)
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			inner := func(s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
+				x, leaves, at := r.place(w, s, in, dtype.F64, contiguous)
+				y := r.call(x)
+				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
+				var sum *tt
+				for n, g := range tensor.Gradients(y, leaves, append(opts, tensor.GradOutput(w.put(s, &seed, dtype.F64, contiguous)))...) {
+					weight := sample(random(r.op, "weight", fmt.Sprint(n)), dtype.F32, 0.5, 1, g.Shape().Slice()...)
+					part := g.Mul(w.put(s, &weight, dtype.F64, contiguous)).Sum()
+					if sum == nil {
+						sum = part
+					} else {
+						sum = sum.Add(part)
+					}
+				}
+				return sum, leaves, at
+			}
+			sum, leaves, at := inner(s, in, tensor.CreateGraph())
+			got := make([]*tt, len(leaves))
+			if sum.NeedsGrad() {
+				got = tensor.Gradients(sum, leaves, tensor.AllowUnused())
+			}
+			for n, k := range at {
+				want := newArray(in[k].dims...)
+				moved := slices.Clone(in)
+				moved[k] = in[k].clone()
+				value := func(v float64, i int) (f float64) {
+					moved[k].v[i] = v
+					s.Do(func(c *tensor.Scope) {
+						y, _, _ := inner(c, moved)
+						f = y.Item()
+					})
+					return f
+				}
+				for i, v := range in[k].v {
+					want.v[i] = (value(v+step, i) - value(v-step, i)) / (2 * step)
+					moved[k].v[i] = v
+				}
+				have := newArray(in[k].dims...).v
+				if got[n] != nil {
+					have = got[n].Floats()
+				}
+				if msg := differ(have, want, func(i int) float64 { return 1e-7 * (10 + math.Abs(want.v[i])) }); msg != "" {
+					t.Errorf("%s second order, operand %d: %s", name, k, msg)
+				}
+			}
+		}, mode...)
+	})
+	if err != nil {
+		t.Errorf("%s second order: %v", name, err)
+	}
+}

@@ -141,3 +141,12 @@ func guard(t *testing.T, where string, f func(s *tensor.Scope)) {
 		t.Errorf("%s: %v", where, err)
 	}
 }
+
+// hostDevice returns the CPU, which package tensor links in.
+func hostDevice() device.Device {
+	d, err := device.Open("cpu")
+	if err != nil {
+		panic(err)
+	}
+	return d
+}

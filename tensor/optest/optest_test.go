@@ -1,5 +1,68 @@
 package optest
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
 
 func TestCPU(t *testing.T) { Run(t, hostDevice(), Options{}) }
+
+func TestEveryOpIsWalked(t *testing.T) {
+	for _, name := range Unwalked() {
+		t.Errorf("%s is in no table: add a row", name)
+	}
+}
+
+// Type promotion between operands, PyTorch 2.15's torch.result_type; rank 0 counts less than rank 1.
+func TestPromotion(t *testing.T) {
+	const b, u8, i8, i32, i64, f16, bf16, f32, f64 = dtype.Bool, dtype.U8, dtype.I8, dtype.I32, dtype.I64, dtype.F16, dtype.BF16, dtype.F32, dtype.F64
+	for _, c := range []struct {
+		x, y dtype.Type
+		rank int // of y
+		want dtype.Type
+	}{
+		{f32, f64, 1, f64}, {f32, f64, 0, f32}, {f16, bf16, 1, f32}, {f16, f32, 0, f16}, {i64, f32, 1, f32}, {i64, f16, 0, f16}, {i64, f64, 0, f64},
+		{b, i8, 0, i8}, {b, b, 1, b}, {u8, i8, 1, dtype.I16}, {u8, i64, 0, u8}, {i32, i64, 0, i32}, {f16, i64, 1, f16}, {b, f32, 0, f32}, {f32, b, 1, f32},
+	} {
+		tensor.Do(func(s *tensor.Scope) {
+			dims := []int{3}[:c.rank]
+			x, y := s.Typed(c.x).Ones(3), s.Typed(c.y).Ones(dims...)
+			for _, z := range []*tt{x.Add(y), y.Mul(x), tensor.Where(s.Typed(b).Ones(3), x, y)} {
+				if z.Type() != c.want {
+					t.Errorf("%v with %v of rank %d gives %v, want %v", c.x, c.y, c.rank, z.Type(), c.want)
+				}
+			}
+			if z := x.Eq(y); z.Type() != b {
+				t.Errorf("Eq gives %v", z.Type())
+			}
+		})
+	}
+}
+
+// Numbers promote by their class alone.
+func TestNumbersPromote(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		truth := s.From([]bool{true, false})
+		bytes := s.From([]uint8{200, 3})
+		for _, c := range []struct {
+			what string
+			y    *tt
+			t    dtype.Type
+			v    [2]float64
+		}{
+			{"bool + 1", truth.AddScalar(1), dtype.I64, [2]float64{2, 1}}, {"bool · 0.5", truth.MulScalar(0.5), dtype.F32, [2]float64{0.5, 0}},
+			{"2 - bool", truth.RSubScalar(2), dtype.I64, [2]float64{1, 2}}, {"bool / 2", truth.DivScalar(2), dtype.F32, [2]float64{0.5, 0}},
+			{"uint8 + 100", bytes.AddScalar(100), dtype.U8, [2]float64{44, 103}}, {"uint8 + 0.5", bytes.AddScalar(0.5), dtype.F32, [2]float64{200.5, 3.5}},
+			{"-uint8", bytes.Neg(), dtype.U8, [2]float64{56, 253}}, {"bool == 2", truth.EqScalar(2), dtype.Bool, [2]float64{0, 0}},
+			{"bool < 2", truth.LtScalar(2), dtype.Bool, [2]float64{1, 1}}, {"uint8 > -1", bytes.GtScalar(-1), dtype.Bool, [2]float64{1, 1}},
+			{"uint8 < 2⁴⁰", bytes.LtScalar(1 << 40), dtype.Bool, [2]float64{1, 1}}, {"uint8 < 3.5", bytes.LtScalar(3.5), dtype.Bool, [2]float64{0, 1}},
+			{"half + 0.1", s.Typed(dtype.F16).From([]float32{1, 2}).AddScalar(0.1), dtype.F16, [2]float64{round(dtype.F16, 1.1), round(dtype.F16, 2.1)}},
+		} {
+			if c.y.Type() != c.t || c.y.Floats()[0] != c.v[0] || c.y.Floats()[1] != c.v[1] {
+				t.Errorf("%s is %v %v, want %v %v", c.what, c.y.Type(), c.y.Floats(), c.t, c.v)
+			}
+		}
+	})
+}

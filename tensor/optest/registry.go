@@ -1,0 +1,61 @@
+package optest
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// noValue are the methods that return a tensor and compute nothing, or whose values are random: their own tests hold them.
+var noValue = map[string]string{
+	"Grad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
+	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host",
+	"Dropout": "random", "UniformInPlace": "random", "NormalInPlace": "random",
+}
+
+// Unwalked returns the names of elementwise ops and reductions that are declared, and of methods of *tensor.Tensor that return a
+// tensor, which no row of the tables calls. An op of a user's own is walked without a row; list those names in known.
+func Unwalked(known ...string) []string {
+	covered := map[string]bool{}
+	for name := range noValue {
+		covered[name] = true
+	}
+	for _, m := range methods {
+		covered[m.name] = true
+	}
+	for _, m := range reduceMethods {
+		covered[m.name] = true
+	}
+	for _, r := range table() {
+		for _, m := range r.methods {
+			covered[m] = true
+		}
+	}
+	var missing []string
+	for _, e := range tensor.Declared() {
+		if _, ok := methods[e.Name]; !ok && !slices.Contains(known, e.Name) {
+			missing = append(missing, e.Name)
+		}
+	}
+	for _, r := range tensor.Reductions() {
+		if _, ok := reduceMethods[r.Name]; !ok && !slices.Contains(known, r.Name) {
+			missing = append(missing, r.Name)
+		}
+	}
+	t := reflect.TypeFor[*tensor.Tensor]()
+	for i := range t.NumMethod() {
+		m := t.Method(i)
+		for o := range m.Type.NumOut() {
+			if m.Type.Out(o) == t && !covered[m.Name] {
+				missing = append(missing, "(*tensor.Tensor)."+m.Name)
+			}
+		}
+	}
+	for _, f := range []string{"Where", "Cat", "Stack"} { // functions cannot be listed by reflection
+		if !covered[f] {
+			missing = append(missing, "tensor."+f)
+		}
+	}
+	return missing
+}
