@@ -83,6 +83,11 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 			s.vector = v
 		}
 	}
+	if !s.dense && !s.wide && s.vector == 1 {
+		if t, ok := tileSpecFor(p, sp, len(outs)); ok {
+			return planTiles(t, p, sp, all, params)
+		}
+	}
 	if s.vector == 1 && !s.dense {
 		s.scalar = 0 // of no use without vectors
 	}

@@ -98,6 +98,9 @@ func TestMapLayouts(t *testing.T) {
 		{"odd bias row", dense(5, 63), dense(5, 63), strided([]int{5, 63}, []int{0, 1}), 0},
 		{"column", dense(64, 12), dense(64, 12), strided([]int{64, 12}, []int{1, 0}), 0},
 		{"transposed", dense(17, 33), strided([]int{17, 33}, []int{1, 17}), dense(17, 33), 0},
+		{"transposed in whole tiles", dense(64, 96), strided([]int{64, 96}, []int{1, 64}), strided([]int{64, 96}, []int{0, 1}), 0},
+		{"transposed batch", dense(3, 40, 2, 20), strided([]int{3, 40, 2, 20}, []int{1600, 1, 800, 40}), strided([]int{3, 40, 2, 20}, []int{1, 3, 0, 240}), 0},
+		{"both transposed", dense(20, 70), strided([]int{20, 70}, []int{1, 20}), strided([]int{20, 70}, []int{1, 24}), 1},
 		{"transposed output", strided([]int{17, 33}, []int{1, 17}), dense(17, 33), dense(17, 33), 0},
 		{"window", strided([]int{6, 8}, []int{16, 1}), strided([]int{6, 8}, []int{12, 1}), dense(6, 8), 0},
 		{"misaligned window", strided([]int{6, 8}, []int{16, 1}), strided([]int{6, 8}, []int{12, 1}), dense(6, 8), 1},
@@ -179,7 +182,13 @@ func TestMapGolden(t *testing.T) {
 	row := Operand{Addr: 1 << 20, Type: dtype.F32, Layout: strided([]int{16, 64}, []int{0, 1})}
 	list, err = Map(p, []Operand{fake(dtype.F32, 16, 64)}, []Operand{fake(dtype.F32, 16, 64), row}, []uint64{0})
 	golden(t, "map_rows", list, err)
+	if ideal, actual := mapCase(t, "transposed", identity(t, dtype.F32), []shape.Layout{dense(64, 96)}, []shape.Layout{strided([]int{64, 96}, []int{1, 64})}, 0, nil); ideal != actual {
+		t.Errorf("transposed: %d sectors, %d would do", actual, ideal)
+	}
 	turned := Operand{Addr: 1 << 20, Type: dtype.F32, Layout: strided([]int{16, 64}, []int{1, 16})}
+	list, err = Map(p, []Operand{fake(dtype.F32, 16, 64)}, []Operand{fake(dtype.F32, 16, 64), turned}, []uint64{0})
+	golden(t, "map_tile", list, err)
+	turned.Strides = shape.Of(2, 100)
 	list, err = Map(p, []Operand{fake(dtype.F32, 16, 64)}, []Operand{fake(dtype.F32, 16, 64), turned}, []uint64{0})
 	golden(t, "map_strided", list, err)
 	cast := program(t, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.F32}, x0)
