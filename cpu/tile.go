@@ -66,6 +66,20 @@ func (b *binding) runTiles(lo, hi int) {
 func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	pl := b.pl
 	n := rows * cols
+	// The cache misses of a tile overlap when nothing else stands between them.
+	var sum byte
+	for i := range pl.loads {
+		a := &b.ins[pl.loads[i].from]
+		if a.stride[b.across] == a.size {
+			sum |= touch(unsafe.Add(a.base, a.offset(c, b.rank)), a.inner, rows*a.size, cols)
+		}
+	}
+	for k := range pl.outs {
+		if a := &b.outs[k]; a.inner == a.size {
+			sum |= touch(unsafe.Add(a.base, a.offset(c, b.rank)), a.stride[b.across], cols*a.size, rows)
+		}
+	}
+	*(*byte)(r.stage) = sum
 	for i := range pl.loads {
 		l := &pl.loads[i]
 		a := &b.ins[l.from]
@@ -142,6 +156,17 @@ func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
 	default:
 		transposeAs[uint64](dst, src, stride, rows, cols)
 	}
+}
+
+// touch reads a byte of every cache line of n rows of the given bytes.
+func touch(p unsafe.Pointer, stride, bytes, n int) (sum byte) {
+	for j := range n {
+		row := unsafe.Add(p, j*stride)
+		for o := 0; o < bytes; o += 64 {
+			sum |= *(*byte)(unsafe.Add(row, o))
+		}
+	}
+	return sum
 }
 
 func transposeAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, stride, rows, cols int) {
