@@ -32,7 +32,8 @@ func (d *Device) enter() error {
 func (d *Device) leave() { runtime.UnlockOSThread() }
 
 // fault makes the error of the device contract of a call's error, nil of nil. A sticky one ends the device: it is what every
-// later call returns. kernel names what was launched, where that is known.
+// later call returns. kernel names what was launched, where that is known: of a sticky fault on hardware it is only where
+// every launch is waited for.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
 		return nil
@@ -51,6 +52,10 @@ func (d *Device) fault(kernel string, err error) error {
 		if e.Result == cu.ErrOutOfMemory {
 			f.Err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
 		}
+	}
+	if f.Sticky && found == nil && !d.p.sync {
+		// Hardware says that something failed, in whichever call notices, and not what.
+		f.Kernel, f.Err = "", fmt.Errorf("%w; with FLAMBEAU_CUDA_SYNC=1 the operation that fails reports it", err)
 	}
 	if f.Sticky && !d.dead.CompareAndSwap(nil, f) {
 		return d.dead.Load()

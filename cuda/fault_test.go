@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
@@ -43,6 +44,57 @@ func TestStickyFault(t *testing.T) {
 	x.Buf.Free() // without effect on the driver, and without panic
 	y.Buf.Queue()
 	d.Empty()
+}
+
+// hardware fails as a GPU does: some call after the kernel returns a number.
+type hardware struct {
+	cu.API
+	launched, failing bool
+}
+
+func (h *hardware) LaunchKernel(f cu.Function, grid, block cu.Dim3, dynShared uint32, s cu.Stream, params []byte) error {
+	if h.failing && h.launched {
+		return &cu.Error{Call: "cuLaunchKernel", Result: cu.ErrIllegalAddress}
+	}
+	h.launched = true
+	return h.API.LaunchKernel(f, grid, block, dynShared, s, params)
+}
+
+func (h *hardware) StreamSynchronize(s cu.Stream) error {
+	if h.failing && h.launched {
+		return &cu.Error{Call: "cuStreamSynchronize", Result: cu.ErrIllegalAddress}
+	}
+	return h.API.StreamSynchronize(s)
+}
+
+// A fault is not laid at the door of the kernel whose launch happens to notice it, but of the one that FLAMBEAU_CUDA_SYNC
+// has waited for.
+func TestFaultOfHardware(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		api, err := newEmulator("emulate,mem=16MiB")
+		must(t, err)
+		h := &hardware{API: api}
+		p, err := newPlatform(h)
+		must(t, err)
+		p.sync = sync
+		d, err := p.open(0)
+		must(t, err)
+		x := floats(t, d, nil, 1)
+		h.failing = true
+		err = d.Map(nil, double, views(x), views(x), nil)
+		if !sync {
+			must(t, err)
+			err = d.Map(nil, next, views(x), views(x), nil)
+		}
+		var f *device.Fault
+		if !errors.As(err, &f) || !f.Sticky || !errors.Is(err, cu.ErrIllegalAddress) || sync != strings.HasPrefix(f.Kernel, "map_") ||
+			sync == strings.Contains(err.Error(), "FLAMBEAU_CUDA_SYNC=1") {
+			t.Errorf("sync %v: %v", sync, err)
+		}
+		if again := d.Synchronize(); again != err {
+			t.Errorf("later: %v", again)
+		}
+	}
 }
 
 // FLAMBEAU_CUDA_SYNC makes the operation itself report.

@@ -181,8 +181,12 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use notes that s uses the buffer, so that Free waits for it. s may be of another device of the same driver.
+// Use notes that s uses the buffer, so that Free waits for it. s may be of another device of the same driver. Use of a freed
+// buffer panics: its memory may be somebody else's.
 func (b *buffer) Use(s device.Stream) {
+	if b.freed.Load() {
+		panic(&ViewError{"use", "buffer", "the buffer has been freed"})
+	}
 	if st, ok := s.(*stream); ok && st.dev.p == b.dev.p {
 		b.block.Use(pool.StreamID(st.handle))
 	}

@@ -165,6 +165,14 @@ func TestBufferMisuse(t *testing.T) {
 	if _, err := d.Alloc(-1, nil, device.Origin{}); err == nil {
 		t.Error("a buffer of -1 bytes")
 	}
+	func() {
+		defer func() {
+			if e, ok := recover().(*ViewError); !ok || e.Op != "use" {
+				t.Errorf("Use of a freed buffer: %v", e)
+			}
+		}()
+		gone.Buf.Use(d.DefaultStream())
+	}()
 	if c := d.Counters(); c.Launches != 0 {
 		t.Errorf("%d launches of operations that were refused", c.Launches)
 	}
