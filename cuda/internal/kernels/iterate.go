@@ -124,7 +124,7 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			m, h := divisor(size[d])
+			m, h := divisor(max(1, size[d])) // of a space without elements no index is split
 			p.u32(m)
 			p.u32(h)
 		}
