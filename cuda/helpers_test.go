@@ -3,6 +3,7 @@ package cuda
 import (
 	"encoding/binary"
 	"math"
+	"os"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -19,6 +20,28 @@ func emulated(t testing.TB, spec string) *Device {
 		t.Fatal(err)
 	}
 	return list[0]
+}
+
+// hardware returns the first GPU, nil if there is none. FLAMBEAU_TEST_GPU=1 says that there is one, so that its absence is a
+// failure.
+func hardware(t testing.TB) *Device {
+	t.Helper()
+	d, err := Open(0)
+	if err == nil && !d.Info().Emulated {
+		return d
+	}
+	if os.Getenv("FLAMBEAU_TEST_GPU") == "1" {
+		t.Fatalf("FLAMBEAU_TEST_GPU=1, but there is no GPU: %v", err)
+	}
+	return nil
+}
+
+// onBoth runs a test on an emulated device, and on hardware if there is any.
+func onBoth(t *testing.T, spec string, f func(t *testing.T, d *Device)) {
+	t.Run("emulated", func(t *testing.T) { f(t, emulated(t, spec)) })
+	if d := hardware(t); d != nil {
+		t.Run("hardware", func(t *testing.T) { f(t, d) })
+	}
 }
 
 func must(t testing.TB, err error) {
