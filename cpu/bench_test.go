@@ -233,3 +233,14 @@ func BenchmarkSmallReduce(b *testing.B) {
 		})
 	}
 }
+
+// The statistics of a batch of images: sums over all but the second dimension.
+func BenchmarkChannelSum(b *testing.B) {
+	d := Get()
+	x, out := newView(b, d, dtype.F32, 32, 64, 28, 28), newView(b, d, dtype.F32, 1, 64, 1, 1)
+	r := &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}
+	for b.Loop() {
+		must(b, d.Reduce(nil, r, out, []device.View{x}, nil))
+	}
+	rate(b, 4*x.Size())
+}

@@ -160,11 +160,11 @@ func (b *binding) settle(a *access) {
 
 // pointer returns the address of a view's first element.
 func pointer(v *device.View) unsafe.Pointer {
-	h := v.Buf.Host()
-	if len(h) == 0 {
+	b := v.Buf.(*buffer)
+	if len(b.mem) == 0 {
 		return nil
 	}
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(h)), v.Offset*v.Type.Size())
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
 // aliasing decides which results may be written by the step that makes them: not where a later step still reads an operand

@@ -384,8 +384,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	if r.arg {
 		var best uint64
 		at := -1
-		for i := 0; i < n; i += blk {
-			m := min(blk, n-i)
+		for i, m := 0, 0; i < n; i += m {
+			m = r.reach(p+i, min(blk, n-i))
 			b, a := foldArg(r.ct, r.kind, r.evaluate(w, p+i, m), m)
 			if at < 0 || beats(r.ct, r.kind, b, best) {
 				best, at = b, from+i+a
@@ -397,11 +397,21 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	}
 	c := &acc.cascade
 	c.n = 0
-	for i := 0; i < n; i += blk {
-		m := min(blk, n-i)
+	for i, m := 0, 0; i < n; i += m {
+		m = r.reach(p+i, min(blk, n-i))
 		c.push(r, fold(r.ct, r.kind, r.evaluate(w, p+i, m), m))
 	}
 	writeBits(r.value(to), r.size, c.total(r))
+}
+
+// reach shortens a block of n elements from p on so that it ends where an inner run ends, if runs are long enough to be used
+// where they lie.
+func (r *reduction) reach(p, n int) int {
+	run := r.dims[r.rank-1]
+	if r.rank == 1 || run < r.pl.block/4 {
+		return n
+	}
+	return min(n, run-p%run)
 }
 
 // cascade combines a row of values pairwise: level i holds a combination of 2^i of them.
