@@ -23,6 +23,7 @@ type cta struct {
 	shared   sharedMemory
 	barriers [16]ctaBarrier
 	blocks   *blockRaces   // nil unless asked for
+	lines    []LineStats   // by instruction, nil unless asked for
 	fence    atomic.Uint64 // fences order host memory accesses through it
 	abort    func() bool   // asked between slices
 }
@@ -56,7 +57,7 @@ func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 
 // release gives the state back for later launches.
 func (c *cta) release() {
-	c.launch, c.abort, c.blocks = nil, nil, nil
+	c.launch, c.abort, c.blocks, c.lines = nil, nil, nil, nil
 	for _, w := range c.warps {
 		w.last = nil
 		clear(w.pending)

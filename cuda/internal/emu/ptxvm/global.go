@@ -110,6 +110,10 @@ func (w *warp) coalesce(m uint32, total int) {
 	st.Sectors += int64(n)
 	st.IdealSectors += (bytes + 31) / 32
 	st.GlobalBytes += bytes
+	if w.cta.lines != nil {
+		w.cta.lines[w.pc].Sectors += int64(n)
+		w.cta.lines[w.pc].IdealSectors += (bytes + 31) / 32
+	}
 }
 
 // Kernels may race on global memory (two blocks that set the same flag); that is not a race of the emulator, so the

@@ -20,6 +20,8 @@ type Launch struct {
 	Mem       *Memory
 	SM        int   // compute capability of the device: 80, 90
 	MaxSteps  int64 // instructions a warp may execute, 0: 67 million
+	// Lines, where not nil, collects counters by line of the PTX text; Run adds to what is there.
+	Lines map[int]*LineStats
 	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, at several times the cost.
 	CheckBlocks bool
 	Seed        uint64 // varies the order in which warps take turns; results of correct kernels do not depend on it
@@ -40,6 +42,15 @@ type Stats struct {
 	FMA            int64 // warp-level fused multiply-adds
 	MMA            int64 // warp-level matrix instructions
 	Barriers       int64 // CTA barriers that warps arrived at
+}
+
+// LineStats counts what one line of the PTX text did, in warp-level requests.
+type LineStats struct {
+	Instructions  int64 // warp instructions issued
+	Lanes         int64 // threads that executed them: 32 an instruction without divergence
+	Sectors       int64 // 32-byte sectors of global memory touched
+	IdealSectors  int64 // sectors that the same bytes would need if they were contiguous
+	BankConflicts int64 // extra cycles of shared memory
 }
 
 func (s *Stats) add(o *Stats) {
@@ -91,6 +102,9 @@ func (l *Launch) Run() (Stats, error) {
 	work := func() {
 		c := newCTA(l, globals)
 		c.start, c.blocks = start, races
+		if l.Lines != nil {
+			c.lines = make([]LineStats, len(l.Entry.code))
+		}
 		c.abort = func() bool { return c.index > lowest.Load() }
 		for {
 			i := next.Add(1) - 1
@@ -108,6 +122,22 @@ func (l *Launch) Run() (Stats, error) {
 		}
 		mu.Lock()
 		sum.add(&c.stats)
+		for pc, n := range c.lines {
+			if n.Instructions == 0 {
+				continue
+			}
+			at := int(l.Entry.code[pc].line)
+			t := l.Lines[at]
+			if t == nil {
+				t = &LineStats{}
+				l.Lines[at] = t
+			}
+			t.Instructions += n.Instructions
+			t.Lanes += n.Lanes
+			t.Sectors += n.Sectors
+			t.IdealSectors += n.IdealSectors
+			t.BankConflicts += n.BankConflicts
+		}
 		mu.Unlock()
 		c.release()
 	}

@@ -203,7 +203,11 @@ func (w *warp) conflicts(m uint32, total int) {
 		if group == 0 {
 			continue
 		}
-		st.BankConflicts += w.phase(first, group, total)
+		extra := w.phase(first, group, total)
+		st.BankConflicts += extra
+		if w.cta.lines != nil {
+			w.cta.lines[w.pc].BankConflicts += extra
+		}
 	}
 }
 

@@ -160,6 +160,46 @@ func TestCounters(t *testing.T) {
 	}
 }
 
+func TestCountersByLine(t *testing.T) {
+	d := newDevice(t)
+	p := d.alloc(4096, "buffer")
+	d.put(p, make([]byte, 4096))
+	src := kernel(`setp.lt.u32 %p1, %t, 8;
+@%p1 bra SKIP;
+	ld.global.u32 %r1, [%rd1]; // HERE
+SKIP:
+	mov.u32 %r1, sm;
+	mad.lo.u32 %r1, %t, 8, %r1;
+	st.shared.u32 [%r1], %t; // THERE`)
+	m := mustParse(t, src)
+	l := Launch{Entry: m.entries[0], Grid: [3]uint32{3, 1, 1}, Block: [3]uint32{64, 1, 1}, Params: packParams(p), Mem: d.mem, SM: 90, Lines: map[int]*LineStats{}}
+	st, err := l.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(mark string) LineStats {
+		for i, s := range strings.Split(src, "\n") {
+			if strings.Contains(s, mark) {
+				return *l.Lines[i+1]
+			}
+		}
+		return LineStats{}
+	}
+	if got, want := at("// HERE"), (LineStats{Instructions: 6, Lanes: 3 * 56, Sectors: 3 * 7, IdealSectors: 3 * 7}); got != want {
+		t.Errorf("load: %+v, want %+v", got, want)
+	}
+	if got, want := at("// THERE"), (LineStats{Instructions: 6, Lanes: 192, BankConflicts: 6}); got != want {
+		t.Errorf("store: %+v, want %+v", got, want)
+	}
+	var sum int64
+	for _, n := range l.Lines {
+		sum += n.Instructions
+	}
+	if sum != st.Instructions {
+		t.Errorf("lines sum to %d of %d instructions", sum, st.Instructions)
+	}
+}
+
 // mmaSrc: one warp computes a 16×8 tile, operands staged by cp.async and read by ldmatrix; bt is b transposed.
 const mmaSrc = `.version 7.0
 .target sm_80

@@ -133,6 +133,9 @@ func (w *warp) run(budget int) {
 		}
 		in := &code[w.pc]
 		budget--
+		if w.cta.lines != nil {
+			w.cta.lines[w.pc].Instructions++
+		}
 		m := w.mask
 		if in.guard != 0 {
 			g := w.pred(in, in.guard, m)
@@ -143,6 +146,9 @@ func (w *warp) run(budget int) {
 				w.pc++
 				continue
 			}
+		}
+		if w.cta.lines != nil {
+			w.cta.lines[w.pc].Lanes += int64(bits.OnesCount32(m))
 		}
 		switch in.kind {
 		case kALU:
