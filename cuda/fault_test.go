@@ -174,6 +174,10 @@ func TestLaunch(t *testing.T) {
 	if got[4*31] != 31 {
 		t.Errorf("%v", got)
 	}
+	both := sharedKernel(16 << 10)
+	both.StaticShared = 40 << 10
+	both.PTX = strings.Replace(both.PTX, "{", "{\n\t.shared .align 16 .b8 fixed[40960];", 1)
+	must(t, launch(both, params(at)))
 	// What cannot be launched is a fault that is not sticky.
 	newer, higher, much, none, wrong := sharedKernel(0), sharedKernel(0), sharedKernel(1<<20), sharedKernel(0), sharedKernel(0)
 	newer.Version, higher.Target, none.Entry = 88, 90, "other"

@@ -21,7 +21,7 @@ type loaded struct {
 	fn   cu.Function
 }
 
-// plainShared is the dynamic shared memory, in bytes, that a kernel gets without asking for more.
+// plainShared is the shared memory, static and dynamic together in bytes, that a kernel gets without asking for more.
 const plainShared = 48 << 10
 
 // function returns the kernel's function on this device, loaded at first use. The device's context is current.
@@ -64,7 +64,7 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 		return 0, d.fault(k.Name, err)
 	}
 	fn, err := d.api.ModuleGetFunction(m, k.Entry)
-	if err == nil && k.DynShared > plainShared {
+	if err == nil && k.DynShared > 0 && k.StaticShared+k.DynShared > plainShared {
 		err = d.api.FuncSetAttribute(fn, cu.FuncMaxDynamicShared, k.DynShared)
 	}
 	if err != nil {
