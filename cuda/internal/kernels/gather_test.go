@@ -75,16 +75,19 @@ func signed(o Operand, v uint64) int {
 	return int(v)
 }
 
-func (m *machine) checkFault(what string, fault Operand, wild bool, n, bound int) {
+// checkFault checks that a fault was recorded only where there is one, and that it names an offending position.
+func (m *machine) checkFault(what string, fault Operand, wild bool, index Operand, bound int) {
 	m.t.Helper()
 	e := ReadFault(m.faultBytes(fault))
-	if n == 0 || !wild {
+	at := m.read(index)
+	if len(at) == 0 || !wild {
 		if e != nil {
 			m.t.Errorf("%s: a fault without reason: %v", what, e)
 		}
 		return
 	}
-	if e == nil || e.Tag != 5 || e.Bound != int64(bound) || e.Index != -1 && e.Index != int64(bound) {
+	if e == nil || e.Tag != 5 || e.Bound != int64(bound) || e.Index != -1 && e.Index != int64(bound) ||
+		e.Position < 0 || e.Position >= int64(len(at)) || signed(index, at[e.Position]) != int(e.Index) {
 		m.t.Errorf("%s: fault %+v", what, e)
 	}
 }
@@ -111,7 +114,7 @@ func TestGather(t *testing.T) {
 					}
 					return from[reach(c.big.Shape, c.index.Shape, c.axis, i, k)]
 				})
-				m.checkFault(what, fault, wild, len(at), c.big.Shape.At(c.axis))
+				m.checkFault(what, fault, wild, index, c.big.Shape.At(c.axis))
 			}
 		}
 		narrowLimit = 0
@@ -158,7 +161,7 @@ func TestScatterAdd(t *testing.T) {
 						t.Errorf("%s: element %d is %v, want %v", what, i, g, want[i])
 					}
 				}
-				m.checkFault(what, fault, wild, len(at), c.big.Shape.At(c.axis))
+				m.checkFault(what, fault, wild, index, c.big.Shape.At(c.axis))
 			}
 		}
 		narrowLimit = 0

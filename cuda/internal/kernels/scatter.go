@@ -59,7 +59,8 @@ func ScatterAdd(dst, src, index Operand, axis int, fault uint64, tag uint32, scr
 	all := newSpace(src.Shape, dst.Strides.With(axis, 0), src.Strides, index.Strides)
 	reach := (dst.Shape.At(axis) - 1) * max(dst.Strides.At(axis), -dst.Strides.At(axis))
 	s.wide = all.wide() || reach > narrowLimit
-	shared := sp.elements() >= 4
+	// A slice must be worth a block, and the sort's keys have 32 bits.
+	shared := sp.elements() >= 4 && dst.Shape.At(axis) < 1<<32-1
 	for _, st := range sp.stride[2] {
 		shared = shared && st == 0
 	}
@@ -109,7 +110,7 @@ func (a *scatterPlan) lines() (Launch, error) {
 func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	count := a.src.Shape.At(a.axis)
 	most := min(count, sortedAtOnce)
-	order, err := scratch(most*4 + 256 + most*8)
+	order, err := scratch(most*4 + 256 + most*4)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,6 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 			q.packStrides(a.sp.stride[i], a.s.wide)
 			q.u64(uint64(o.Strides.At(a.axis)))
 		}
-		q.u64(uint64(a.dst.Shape.At(a.axis)))
 		q.u64(order)
 		q.u64(keys)
 		g, err := q.launch(kg, n, min(ceilDiv(a.sp.elements(), mapThreads), 64))
@@ -220,46 +220,58 @@ func (s scatterSpec) buildLines(b *ptx.Builder) {
 	})
 }
 
+// noKey is the sort key of indices outside of the axis and of what lies beyond the end: it comes last.
+const noKey = 1<<32 - 1
+
 // buildSort writes for each position its index and itself to the place that it has in the stable order by index. The
-// place is the number of positions that come before it, which all threads count together, a tile at a time.
+// place is the number of positions that come before it, which all threads count together, a tile at a time: of equal
+// indices those in earlier tiles come before, those in later tiles do not.
 func (s scatterSpec) buildSort(b *ptx.Builder) {
 	n := b.Param("n", ptx.U32)
 	index := b.Pointer("index", storage(s.index))
 	stride, bound := b.Param("stride", ptx.S64), b.Param("bound", ptx.S64)
-	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.S64)
+	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.U32)
 	first, inner := b.Param("first", ptx.S64), b.Param("inner", ptx.S64)
 	fault := declareFault(b)
-	tile := b.Shared("tile", ptx.S64, sortThreads)
+	tile := b.Shared("tile", ptx.U32, sortThreads)
 	thread := b.ThreadID(0)
 	j := b.GlobalID()
+	at := func(k ptx.Value) ptx.Value { return index.At(k.Cvt(ptx.S64).Mul(stride)).Load().Cvt(ptx.S64) }
 	key := func(k ptx.Value) ptx.Value {
-		v := b.Var(b.Bits(ptx.S64, 1<<63-1)) // beyond the end: last
-		b.If(k.Lt(n), func() { v.Set(index.At(k.Cvt(ptx.S64).Mul(stride)).Load().Cvt(ptx.S64)) })
+		v := b.Var(b.U32(noKey))
+		b.If(k.Lt(n), func() {
+			i := at(k)
+			v.Set(i.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)).Select(i.Cvt(ptx.U32), b.U32(noKey)))
+		})
 		return v.Get()
 	}
 	mine := key(j)
 	before := b.Var(b.U32(0))
-	b.For(b.U32(0), n, num(sortThreads), func(start ptx.Value, _ ptx.Loop) {
-		tile.At(thread).Store(key(start.Add(thread)))
-		b.Barrier()
-		// All lanes read the same word, which is a broadcast.
-		b.For(b.U32(0), num(sortThreads), num(4), func(t ptx.Value, _ ptx.Loop) {
-			for u := range 4 {
-				other := tile.At(t).At(num(u)).Load()
-				k := start.Add(t).Add(num(u))
-				less := other.Lt(mine).Or(other.Eq(mine).And(k.Lt(j)))
-				before.Set(before.Get().Add(less.Select(b.U32(1), num(0))))
-			}
+	count := func(from, to ptx.Value, comes func(other, k ptx.Value) ptx.Value) {
+		b.For(from, to, num(sortThreads), func(start ptx.Value, _ ptx.Loop) {
+			tile.At(thread).Store(key(start.Add(thread)))
+			b.Barrier()
+			// All lanes read the same words, which is a broadcast.
+			b.For(b.U32(0), num(sortThreads), num(8), func(t ptx.Value, _ ptx.Loop) {
+				others := append(tile.At(t).LoadVec(4), tile.At(t).At(num(4)).LoadVec(4)...)
+				for u, other := range others {
+					k := start.Add(t).Add(num(u))
+					before.Set(before.Get().Add(comes(other, k).Select(b.U32(1), num(0))))
+				}
+			})
+			b.Barrier()
 		})
-		b.Barrier()
-	})
+	}
+	own := b.BlockID(0).Mul(num(sortThreads))
+	next := own.Add(num(sortThreads))
+	count(b.U32(0), own, func(other, _ ptx.Value) ptx.Value { return other.Le(mine) })
+	count(own, next, func(other, k ptx.Value) ptx.Value { return other.Lt(mine).Or(other.Eq(mine).And(k.Lt(j))) })
+	count(next, n, func(other, _ ptx.Value) ptx.Value { return other.Lt(mine) })
 	b.If(j.Lt(n), func() {
 		place := before.Get()
 		order.At(place).Store(j)
 		keys.At(place).Store(mine)
-		b.If(mine.Bitcast(ptx.U64).Ge(bound.Bitcast(ptx.U64)), func() {
-			fault.report(b, mine, bound, first.Add(j.Cvt(ptx.S64)).Mul(inner))
-		})
+		b.If(mine.Eq(num(noKey)), func() { fault.report(b, at(j), bound, first.Add(j.Cvt(ptx.S64)).Mul(inner)) })
 	})
 }
 
@@ -269,11 +281,10 @@ func (s scatterSpec) buildSegments(b *ptx.Builder) {
 	columns := b.Param("columns", indexType(s.wide))
 	coords := declareCoordinates(b, "d", s.rank, s.wide)
 	dst, src := s.operand(b, "dst", storage(s.typ)), s.operand(b, "src", storage(s.typ))
-	bound := b.Param("bound", ptx.S64)
-	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.S64)
+	order, keys := b.Pointer("order", ptx.U32), b.Pointer("keys", ptx.U32)
 	p := b.BlockID(0)
 	key := keys.At(p).Load()
-	b.ReturnIf(key.Bitcast(ptx.U64).Ge(bound.Bitcast(ptx.U64)))
+	b.ReturnIf(key.Eq(num(noKey)))
 	b.If(p.Ne(num(0)), func() {
 		b.ReturnIf(keys.At(p).At(num(-1)).Load().Eq(key)) // not the first of its run
 	})
@@ -295,6 +306,6 @@ func (s scatterSpec) buildSegments(b *ptx.Builder) {
 			j := order.At(q).Load()
 			sum.Set(sum.Get().Add(loadVector(b, from.At(j.Cvt(ptx.S64).Mul(src.axis)), s.typ, 1)[0]))
 		})
-		s.addTo(b, dst.p.At(dot(b, at, dst.strides, s.wide)).At(key.Mul(dst.axis)), sum.Get())
+		s.addTo(b, dst.p.At(dot(b, at, dst.strides, s.wide)).At(key.Cvt(ptx.S64).Mul(dst.axis)), sum.Get())
 	})
 }
