@@ -5,6 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -63,16 +66,10 @@ func TestAgainstAssembler(t *testing.T) {
 		all.WriteString(entry(fmt.Sprintf("c%d", n), b.body))
 		n++
 	}
-	if out, err := assemble(t, ptxas, "sm_90", all.String()); err != nil {
-		lines := strings.Split(all.String(), "\n")
-		for l := range strings.SplitSeq(out, "\n") {
-			var at int
-			if i := strings.Index(l, "line "); i >= 0 {
-				if _, err := fmt.Sscanf(l[i:], "line %d;", &at); err == nil && at > 0 && at <= len(lines) {
-					l += "\n\t" + lines[at-1]
-				}
-			}
-			t.Error(l)
+	wrong, _ := refusals(t, ptxas, "sm_90", all.String())
+	for i, l := range strings.Split(all.String(), "\n") {
+		if why, no := wrong[i+1]; no {
+			t.Errorf("%s\n\t%s", why, l)
 		}
 	}
 	for _, src := range []string{vaddSrc, softmaxSrc, gemmSrc(), elementwiseSrc, strings.ReplaceAll(mmaSrc, "TYPE", "bf16")} {
@@ -80,9 +77,42 @@ func TestAgainstAssembler(t *testing.T) {
 			t.Errorf("%s\n%s", out, src)
 		}
 	}
+	var lines []string // plain instructions go together, the rest one by one
 	for _, c := range rejected {
-		if out, err := assemble(t, ptxas, "sm_80", rejectedSource(c.body)); err == nil {
+		if plainInstruction.MatchString(c.body) {
+			lines = append(lines, c.body)
+		} else if out, err := assemble(t, ptxas, "sm_80", rejectedSource(c.body)); err == nil {
 			t.Errorf("ptxas accepts what Parse refuses: %s %s", c.body, out)
 		}
 	}
+	together := rejectedSource(strings.Join(lines, "\n"))
+	refused, _ := refusals(t, ptxas, "sm_80", together)
+	for i, l := range strings.Split(together, "\n") {
+		if _, no := refused[i+1]; no || !slices.Contains(lines, l) {
+			continue
+		}
+		// errors of later phases show only where there are none of earlier ones
+		if out, err := assemble(t, ptxas, "sm_80", rejectedSource(l)); err == nil {
+			t.Errorf("ptxas accepts what Parse refuses: %s %s", l, out)
+		}
+	}
 }
+
+var plainInstruction = regexp.MustCompile(`^[a-z][a-z0-9._:]* [^{}]*;$`)
+
+// refusals returns what ptxas says about each line of a module, and all it says.
+func refusals(t *testing.T, ptxas, arch, src string) (byLine map[int]string, out string) {
+	t.Helper()
+	out, _ = assemble(t, ptxas, arch, src)
+	byLine = map[int]string{}
+	for _, m := range refusal.FindAllStringSubmatch(out, -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		byLine[n] = m[2]
+	}
+	return byLine, out
+}
+
+var refusal = regexp.MustCompile(`line (\d+); error\s*: (.*)`)

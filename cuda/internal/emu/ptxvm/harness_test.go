@@ -101,7 +101,7 @@ func mustParse(t testing.TB, src string) *Module {
 func (d *device) launch(src string, grid, block, dyn uint32, params ...any) (Stats, error) {
 	d.t.Helper()
 	m := mustParse(d.t, src)
-	l := Launch{Entry: m.entries[0], Grid: [3]uint32{grid, 1, 1}, Block: [3]uint32{block, 1, 1}, DynShared: dyn, Params: packParams(params...), Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 22}
+	l := Launch{Entry: m.entries[0], Grid: [3]uint32{grid, 1, 1}, Block: [3]uint32{block, 1, 1}, DynShared: dyn, Params: packParams(params...), Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 18}
 	return l.Run()
 }
 
