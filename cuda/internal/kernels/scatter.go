@@ -288,12 +288,15 @@ func (s scatterSpec) buildSegments(b *ptx.Builder) {
 	b.If(p.Ne(num(0)), func() {
 		b.ReturnIf(keys.At(p).At(num(-1)).Load().Eq(key)) // not the first of its run
 	})
-	b.Comment("the end of the run")
-	end := b.Var(p.Add(num(1)))
-	b.While(func() ptx.Value { return end.Get().Lt(n) }, func(l ptx.Loop) {
-		l.BreakIf(keys.At(end.Get()).Load().Ne(key))
-		end.Set(end.Get().Add(num(1)))
+	b.Comment("the end of the run, by bisection: keys ascend")
+	low, high := b.Var(p.Add(num(1))), b.Var(n)
+	b.While(func() ptx.Value { return low.Get().Lt(high) }, func(ptx.Loop) {
+		middle := low.Get().Add(high.Get().Sub(low).Shr(num(1)))
+		same := keys.At(middle).Load().Eq(key)
+		low.Set(same.Select(middle.Add(num(1)), low.Get()))
+		high.Set(same.Select(high.Get(), middle))
 	})
+	end := low.Get()
 	column, step := b.BlockID(1).Mad(b.BlockDim(0), b.ThreadID(0)), b.GridDim(1).Mul(b.BlockDim(0))
 	if s.wide {
 		column, step = column.Cvt(ptx.U64), step.Cvt(ptx.U64)
@@ -302,10 +305,21 @@ func (s scatterSpec) buildSegments(b *ptx.Builder) {
 		at := coords.split(c)
 		from := src.p.At(dot(b, at, src.strides, s.wide))
 		sum := b.Var(b.Const(computing(s.typ.Compute()), num(0)))
-		b.For(p, end, num(1), func(q ptx.Value, _ ptx.Loop) {
-			j := order.At(q).Load()
-			sum.Set(sum.Get().Add(loadVector(b, from.At(j.Cvt(ptx.S64).Mul(src.axis)), s.typ, 1)[0]))
+		load := func(q ptx.Value) ptx.Value {
+			return loadVector(b, from.At(order.At(q).Load().Cvt(ptx.S64).Mul(src.axis)), s.typ, 1)[0]
+		}
+		const ahead = 8 // loads under way together; the order of the sum stays
+		tail := p.Add(end.Sub(p).Div(num(ahead)).Mul(num(ahead)))
+		b.For(p, tail, num(ahead), func(q ptx.Value, _ ptx.Loop) {
+			var v [ahead]ptx.Value
+			for k := range v {
+				v[k] = load(q.Add(num(k)))
+			}
+			for _, x := range v {
+				sum.Set(sum.Get().Add(x))
+			}
 		})
+		b.For(tail, end, num(1), func(q ptx.Value, _ ptx.Loop) { sum.Set(sum.Get().Add(load(q))) })
 		s.addTo(b, dst.p.At(dot(b, at, dst.strides, s.wide)).At(key.Cvt(ptx.S64).Mul(dst.axis)), sum.Get())
 	})
 }
