@@ -20,7 +20,7 @@ var errInterrupted = errors.New("interrupted")
 
 type trainCmd struct {
 	Device string  `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
-	Epochs int     `help:"Times to go over the training set." default:"40"`
+	Epochs int     `help:"Times to go over the training set." default:"60"`
 	Steps  int     `help:"Stop after this many steps, 0 for no such limit." default:"0"`
 	Batch  int     `help:"Samples a step." default:"32"`
 	LR     float64 `help:"Learning rate at the start; it falls to zero along a cosine." name:"lr" default:"0.003"`
@@ -121,11 +121,13 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// model returns the classifier.
+// model returns the classifier. Its size and dropout were chosen by four-fold validation inside the training set; the test
+// set has had no say.
 func model() *nn.Sequential {
+	const hidden, dropout = 256, 0.4
 	return nn.NewSequential(
-		nn.NewLinear(digits.Pixels, 128), &nn.ReLU{}, nn.NewDropout(0.2),
-		nn.NewLinear(128, digits.Classes))
+		nn.NewLinear(digits.Pixels, hidden), nn.ReLU{}, nn.NewDropout(dropout),
+		nn.NewLinear(hidden, digits.Classes))
 }
 
 // lossChunk is how many losses are collected on the device before they are read.
@@ -134,7 +136,7 @@ const lossChunk = 32
 func (c *trainCmd) train(e *env, dev device.Device, train, test *digits.Set) (*result, error) {
 	tensor.Root().Generator().SetState(c.Seed, 0)
 	m := nn.To(model(), dev)
-	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: c.LR, WeightDecay: 0.01})
+	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: c.LR, WeightDecay: 0.1})
 	loader, err := data.NewLoader(train, data.Config{Batch: c.Batch, Shuffle: true, Seed: c.Seed})
 	if err != nil {
 		return nil, err
