@@ -1,10 +1,16 @@
-package optest_test
+package optest
 
 import (
+	"math"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
-	"github.com/flambeau-go/flambeau/tensor/optest"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // emulated returns a GPU of the emulated driver.
@@ -17,4 +23,182 @@ func emulated(t *testing.T) *cuda.Device {
 	return devices[0]
 }
 
-func TestCUDA(t *testing.T) { optest.Run(t, emulated(t), optest.Options{FirstOrder: true}) }
+// The whole walk on a GPU; second derivatives are the same compositions that the CPU ran.
+func TestCUDA(t *testing.T) {
+	d := emulated(t)
+	Run(t, d, Options{FirstOrder: true})
+	if err := d.Synchronize(); err != nil {
+		t.Error(err)
+	}
+	if s := d.Stats(); s.Allocated != 0 {
+		t.Errorf("%d bytes are left in use", s.Allocated)
+	}
+}
+
+func TestGoldenCUDA(t *testing.T) {
+	d := emulated(t)
+	files, err := filepath.Glob("testdata/*.safetensors.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		f, err := golden.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range f.Cases {
+			// Half of the work for what differs from another case in the reduction of a loss only.
+			if no := lacking[c.Op]; no != nil && no(c.Args) || otherwise[c.Op+" "+c.Name] != "" || strings.Contains(c.Name, "reduction=sum") {
+				continue
+			}
+			for _, msg := range goldenCase(d, c) {
+				t.Errorf("%s %s: %s", c.Op, c.Name, msg)
+			}
+		}
+	}
+}
+
+var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.5, 0x1p-149, -0x1p-130, 0x1p-126, 1e-20, -1e20, math.MaxFloat32, -math.MaxFloat32,
+	math.Inf(1), math.Inf(-1), math.NaN(), 3, -7, 88.7, -104}
+
+// sameBits compares the bytes of two tensors; all NaNs are equal.
+func sameBits(t *testing.T, what string, a, b *tt) {
+	t.Helper()
+	x, y := a.Bytes(), b.Bytes()
+	if a.Type() != b.Type() || len(x) != len(y) {
+		t.Errorf("%s: %v and %v", what, a.Type(), b.Type())
+		return
+	}
+	n := a.Type().Size()
+	fa, fb := a.Floats(), b.Floats()
+	for i := range fa {
+		if string(x[i*n:i*n+n]) != string(y[i*n:i*n+n]) && (fa[i] == fa[i] || fb[i] == fb[i]) {
+			t.Errorf("%s: element %d is %v on the CPU, %v on the GPU", what, i, fa[i], fb[i])
+			return
+		}
+	}
+}
+
+// Elementwise results and gradients have the same bits on every device.
+func TestSameBits(t *testing.T) {
+	gpu := emulated(t)
+	for _, e := range tensor.Declared() {
+		for _, ty := range []dtype.Type{dtype.F32, dtype.F64} {
+			run := func(dev device.Device, s *tensor.Scope) (out []*tt) {
+				w := &walk{dev: dev}
+				var in, leaves []*tt
+				for k := range e.Arity {
+					d := e.Domain[min(k, len(e.Domain)-1)]
+					a := sample(random(e.Name, "bits"), typeOf(e, k, ty), d[0], d[1], 400)
+					copy(a.v[10*k:], special)
+					if k > 0 { // each special value meets each
+						for i := range special {
+							copy(a.v[i*len(special):], append(append([]float64(nil), special[i:]...), special[:i]...)[:min(len(special), 400-i*len(special))])
+						}
+						if e.Fixed>>k&1 != 0 {
+							a = a.rounded(dtype.Bool)
+						}
+					} else if e.Fixed&1 == 0 {
+						for i := range a.v[:len(special)*len(special)] {
+							a.v[i] = special[i%len(special)]
+						}
+					} else {
+						a = a.rounded(dtype.Bool)
+					}
+					x := w.put(s, &a, typeOf(e, k, ty), contiguous)
+					if e.Fixed>>k&1 == 0 && !e.NoGrad && e.Result != tensor.Truth {
+						leaves = append(leaves, x.RequiresGrad())
+					}
+					in = append(in, x)
+				}
+				y := e.Apply(in, e.Params...)
+				out = append(out, y)
+				if len(leaves) > 0 {
+					seed := sample(random(e.Name, "seed"), ty, -1, 1, 400)
+					out = append(out, tensor.Gradients(y, leaves, tensor.GradOutput(w.put(s, &seed, ty, contiguous)))...)
+				}
+				return out
+			}
+			guard(t, e.Name, func(s *tensor.Scope) {
+				a, b := run(hostDevice(), s), run(gpu, s)
+				for i := range a {
+					what := e.Name + " " + ty.String()
+					if i > 0 {
+						what += " gradient"
+					}
+					sameBits(t, what, a[i], b[i])
+				}
+			})
+		}
+	}
+}
+
+// The same seed gives the same numbers on every device.
+func TestSameRandomNumbers(t *testing.T) {
+	gpu := emulated(t)
+	for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		run := func(dev device.Device) (out []*tt) {
+			tensor.Do(func(s *tensor.Scope) {
+				m := s.On(dev).Typed(ty)
+				x := m.Ones(40, 25)
+				v := m.Zeros(30, 20).T().Narrow(0, 3, 9)
+				v.NormalInPlace(1, 2)
+				for _, y := range []*tt{m.Rand(1000), m.Randn(999), m.Uniform(-3, 5, 10, 7), m.Normal(4, 0.1, 33), m.Bernoulli(0.3, 500), x.Dropout(0.4), x.T().Dropout(0.1), v,
+					s.On(dev).RandInt(-5, 1<<40, 300), s.On(dev).RandPerm(50)} {
+					out = append(out, y.CPU().In(s).Contiguous())
+				}
+				for i, y := range out {
+					out[i] = tensor.FromBytes(y.Type(), y.Bytes(), y.Shape().Slice()...)
+				}
+			}, tensor.Seed(77))
+			return out
+		}
+		a, b := run(hostDevice()), run(gpu)
+		for i := range a {
+			sameBits(t, ty.String()+" random numbers "+string(rune('0'+i)), a[i], b[i])
+		}
+	}
+}
+
+// No op waits for the device or moves data to or from the host.
+func TestNoHostCopies(t *testing.T) {
+	gpu := emulated(t)
+	w := &walk{dev: gpu}
+	hold := func(what string, f func()) {
+		t.Helper()
+		before := gpu.Counters()
+		f()
+		after := gpu.Counters()
+		if after.Uploads != before.Uploads || after.Downloads != before.Downloads {
+			t.Errorf("%s: %d uploads, %d downloads", what, after.Uploads-before.Uploads, after.Downloads-before.Downloads)
+		}
+	}
+	for _, r := range table() {
+		guard(t, r.String(), func(s *tensor.Scope) {
+			x, leaves, _ := r.place(w, s, r.operands(dtype.F32), dtype.F32, transposed)
+			seed := s.On(gpu).Ones(r.ref(r.operands(dtype.F32)).dims...)
+			if r.result.IsFloat() {
+				seed = seed.Cast(r.result)
+			}
+			hold(r.String(), func() {
+				y := r.call(x)
+				if len(leaves) > 0 && !r.noGrad {
+					tensor.Gradients(y, leaves, tensor.GradOutput(seed))
+				}
+			})
+		})
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.On(gpu).Ones(4, 5).RequiresGrad()
+		hold("a step", func() {
+			y := x.Gelu().Dropout(0.5).Add(s.On(gpu).Randn(5)).Softmax(-1).Amax(0, tensor.KeepDim).Mean()
+			y.Backward()
+			x.In(s).Detach().AddInPlace(x.Grad())
+		})
+		before := gpu.Counters()
+		x.Sum().Item()
+		if after := gpu.Counters(); after.Downloads != before.Downloads+1 || after.Uploads != before.Uploads {
+			t.Errorf("Item is not one download: %+v then %+v", before, after)
+		}
+	})
+}

@@ -29,7 +29,7 @@ import (
 type Options struct {
 	// Small walks fewer layouts and element types: for a device that is emulated.
 	Small bool
-	// FirstOrder leaves out the second derivatives of heavy ops, which take many small runs.
+	// FirstOrder leaves out second derivatives, which take many small runs.
 	FirstOrder bool
 	// Only, if set, chooses the ops by name.
 	Only func(op string) bool
