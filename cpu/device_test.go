@@ -269,3 +269,20 @@ func ExampleGet() {
 }
 
 func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }
+
+// A thousand ones of a 16-bit float, scattered to one element, do not stick at 256 or 2048.
+func TestHalfScatterRoundsOnce(t *testing.T) {
+	d := Get()
+	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {
+		const n = 3000
+		dst, src, index := newView(t, d, ty, 2), newView(t, d, ty, n), newView(t, d, dtype.I64, n)
+		for i := range n {
+			writeBits(at8ptr(src.Buf.Host(), 2*i), 2, expr.Encode(ty, 1))
+		}
+		must(t, d.ScatterAdd(nil, dst, src, index, 0, 0))
+		want := expr.Decode(ty, expr.Encode(ty, n))
+		if got := expr.Decode(ty, readBits(pointer(&dst), 2)); got != want {
+			t.Errorf("%v: %v ones add up to %v, want %v", ty, n, got, want)
+		}
+	}
+}

@@ -18,14 +18,17 @@ type scatter struct {
 	cols, parts int    // of a row
 }
 
-// ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in the order of the positions; see [device.Device]. A
-// 16-bit sum is rounded after every addition. Positions whose index is outside the axis are left out and reported at once.
+// ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in the order of the positions; see [device.Device].
+// 16-bit floats are added in float32 and rounded once. Positions whose index is outside the axis are left out and reported at once.
 func (d *Device) ScatterAdd(_ device.Stream, dst, src, index device.View, axis int, tag uint32) error {
 	if err := d.checkIndexed("scatter-add", "src", &src, "dst", &dst, &index, axis); err != nil {
 		return err
 	}
 	if index.Size() == 0 {
 		return nil
+	}
+	if dst.Type.IsHalf() {
+		return d.scatterHalf(dst, src, index, axis, tag)
 	}
 	s := &scatter{dst: dst, add: adder(dst.Type)}
 	s.src, s.index, s.axis, s.bound = src, index, axis, int64(dst.Shape.At(axis))
@@ -45,6 +48,27 @@ func (d *Device) ScatterAdd(_ device.Stream, dst, src, index device.View, axis i
 	}
 	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size)), s)
 	return s.fault(tag)
+}
+
+// scatterHalf adds 16-bit floats in a float32 copy of dst.
+func (d *Device) scatterHalf(dst, src, index device.View, axis int, tag uint32) error {
+	wide := [2]device.View{}
+	for i, v := range []device.View{dst, src} {
+		w, err := d.temporary(dtype.F32, v.Shape)
+		if err != nil {
+			return err
+		}
+		defer w.Buf.Free()
+		if err := d.Map(nil, castProgram(dtype.F32, v.Type), []device.View{w}, []device.View{v}, nil); err != nil {
+			return err
+		}
+		wide[i] = w
+	}
+	bad := d.ScatterAdd(nil, wide[0], wide[1], index, axis, tag) // an index outside the axis: the others are added
+	if err := d.Map(nil, castProgram(dst.Type, dtype.F32), []device.View{dst}, wide[:1], nil); err != nil {
+		return err
+	}
+	return bad
 }
 
 // run adds the lines lo … hi-1, or the parts of rows of that number.
@@ -131,16 +155,6 @@ func adder(t dtype.Type) func(dst, src unsafe.Pointer) {
 		return adderOf[int16]()
 	case dtype.Bool:
 		return func(dst, src unsafe.Pointer) { *(*uint8)(dst) |= *(*uint8)(src) }
-	case dtype.F16:
-		return func(dst, src unsafe.Pointer) {
-			d := (*dtype.Float16)(dst)
-			*d = dtype.ToFloat16(d.Float32() + (*dtype.Float16)(src).Float32())
-		}
-	case dtype.BF16:
-		return func(dst, src unsafe.Pointer) {
-			d := (*dtype.BFloat16)(dst)
-			*d = dtype.ToBFloat16(d.Float32() + (*dtype.BFloat16)(src).Float32())
-		}
 	}
 	return adderOf[uint8]()
 }
