@@ -207,15 +207,32 @@ func (s scatterSpec) buildLines(b *ptx.Builder) {
 		to := dst.p.At(dot(b, c, dst.strides, s.wide))
 		from := src.p.At(dot(b, c, src.strides, s.wide))
 		where := index.p.At(dot(b, c, index.strides, s.wide))
-		b.For(b.Const(ptx.S64, num(0)), count, num(1), func(j ptx.Value, _ ptx.Loop) {
-			at := where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64)
+		add := func(j, at, v ptx.Value) {
 			b.IfElse(at.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)), func() {
-				s.addTo(b, to.At(at.Mul(dst.axis)), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0])
+				s.addTo(b, to.At(at.Mul(dst.axis)), v)
 			}, func() {
 				line := i.Cvt(ptx.U64).Bitcast(ptx.S64)
 				outer := line.Div(inner)
 				fault.report(b, at, bound, outer.Mul(count).Add(j).Mul(inner).Add(line.Sub(outer.Mul(inner))))
 			})
+		}
+		load := func(j ptx.Value) (at, v ptx.Value) {
+			return where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0]
+		}
+		const ahead = 4 // loads under way together; the additions stay in order
+		tail := count.And(num(^(ahead - 1)))
+		b.For(b.Const(ptx.S64, num(0)), tail, num(ahead), func(j ptx.Value, _ ptx.Loop) {
+			var at, v [ahead]ptx.Value
+			for k := range v {
+				at[k], v[k] = load(j.Add(num(k)))
+			}
+			for k := range v {
+				add(j.Add(num(k)), at[k], v[k])
+			}
+		})
+		b.For(tail, count, num(1), func(j ptx.Value, _ ptx.Loop) {
+			at, v := load(j)
+			add(j, at, v)
 		})
 	})
 }
