@@ -317,7 +317,7 @@ atom.shared::cta.add.u32 %r1, [sm], 1;
 // finds only in a later phase, which a file with errors never reaches.
 var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp?\..*b?f16x2|[a-z]+\.r[zmp]\.f64|fma\.rz\.bf16|rcp\.(approx|rn)\.ftz\.f64|` +
 	`rsqrt\.approx(\.ftz)?\.f64|fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mad\.lo\.cc|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
-	`ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
+	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
 
 // Parse and the real assembler agree on every line.
 func TestAcceptance(t *testing.T) {
@@ -327,19 +327,22 @@ func TestAcceptance(t *testing.T) {
 		return
 	}
 	lines := acceptanceLines()
-	refused, out := refusals(t, ptxas, "sm_90", acceptanceHeader+strings.Join(lines, "\n")+"\nX: ret;\n}\n")
-	first := strings.Count(acceptanceHeader, "\n") + 1
-	if len(refused) == 0 || len(refused) == len(lines) {
-		t.Fatalf("ptxas refused %d of %d lines: %.300s", len(refused), len(lines), out)
-	}
-	for i, l := range lines {
-		_, err := Parse(acceptanceHeader + l + "\nX: ret;\n}\n")
-		why, no := refused[first+i]
-		switch {
-		case no && err == nil:
-			t.Errorf("ptxas refuses %s: %s", l, why)
-		case !no && err != nil && !refusedOnPurpose.MatchString(l):
-			t.Errorf("ptxas takes %s: %v", l, err)
+	for _, target := range [][2]string{{"8.1", "sm_90"}, {"7.8", "sm_90"}, {"7.1", "sm_80"}, {"7.0", "sm_80"}} {
+		head := strings.NewReplacer("8.1", target[0], "sm_90", target[1]).Replace(acceptanceHeader)
+		refused, out := refusals(t, ptxas, target[1], head+strings.Join(lines, "\n")+"\nX: ret;\n}\n")
+		first := strings.Count(head, "\n") + 1
+		if len(refused) == 0 || len(refused) == len(lines) {
+			t.Fatalf("ptxas refused %d of %d lines: %.300s", len(refused), len(lines), out)
+		}
+		for i, l := range lines {
+			_, err := Parse(head + l + "\nX: ret;\n}\n")
+			why, no := refused[first+i]
+			switch {
+			case no && err == nil:
+				t.Errorf("%v: ptxas refuses %s: %s", target, l, why)
+			case !no && err != nil && !refusedOnPurpose.MatchString(l):
+				t.Errorf("%v: ptxas takes %s: %v", target, l, err)
+			}
 		}
 	}
 }

@@ -112,6 +112,9 @@ func convert(d *decoder) {
 			if st == BF16 {
 				d.need(80, 7, 1)
 			}
+			if st == BF16 && ftz {
+				d.need(80, 7, 8)
+			}
 		} else {
 			d.need(90, 7, 8)
 		}
@@ -343,6 +346,9 @@ func convertAddress(d *decoder) {
 	sp := d.oneOf("global", "shared", "local", "const", "param")
 	if sp < 0 {
 		d.fail("%s lacks a state space", d.stmt.op)
+	}
+	if sp == 4 {
+		d.need(70, 7, 7)
 	}
 	a := d.args(2)
 	d.in.d, d.in.a = d.dst(a[0], U64), d.src(a[1], U64)

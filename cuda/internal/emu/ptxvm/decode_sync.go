@@ -94,7 +94,9 @@ func fence(d *decoder) {
 
 // barrier decodes bar and barrier: .sync, .arrive, .red, and bar.warp.sync.
 func barrier(d *decoder) {
-	d.take("cta")
+	if d.take("cta") {
+		d.need(70, 7, 8)
+	}
 	if d.base == "bar" && d.take("warp") {
 		if !d.take("sync") {
 			d.fail("bar.warp needs .sync")
