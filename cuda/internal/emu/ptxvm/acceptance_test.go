@@ -327,7 +327,7 @@ func TestAcceptance(t *testing.T) {
 		return
 	}
 	lines := acceptanceLines()
-	for _, target := range [][2]string{{"8.1", "sm_90"}, {"7.8", "sm_90"}, {"7.1", "sm_80"}, {"7.0", "sm_80"}} {
+	for _, target := range [][2]string{{"8.1", "sm_90"}, {"7.0", "sm_80"}} {
 		head := strings.NewReplacer("8.1", target[0], "sm_90", target[1]).Replace(acceptanceHeader)
 		refused, out := refusals(t, ptxas, target[1], head+strings.Join(lines, "\n")+"\nX: ret;\n}\n")
 		first := strings.Count(head, "\n") + 1
