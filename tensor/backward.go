@@ -67,7 +67,7 @@ type engine struct {
 	scope   *Scope // of gradients on their way
 	pending map[*node]*Tensor
 	queue   queue
-	capture map[edge]int // inputs whose gradients are returned
+	capture map[edge]int // inputs whose gradients are returned; one that is given twice is captured once
 	found   []*Tensor
 }
 
@@ -95,6 +95,11 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 		if g.Shape() != y.Shape() {
 			fail(op, ErrShape, []*Tensor{y, g}, "GradOutput has shape %v, the tensor %v", g.Shape(), y.Shape())
 		}
+		sameDevice(op, []*Tensor{y, g})
+		if g.dtype != y.dtype {
+			e := newError(op, ErrType, []*Tensor{y, g}, fmt.Sprintf("GradOutput is %v, the tensor %v", g.dtype, y.dtype))
+			panic(e.hint("Cast it"))
+		}
 		g = e.bring(g)
 	}
 	if inputs != nil {
@@ -105,12 +110,19 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 			if !in.needsGrad {
 				fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
 			}
-			e.capture[edgeOf(in)] = i
+			if _, twice := e.capture[edgeOf(in)]; !twice {
+				e.capture[edgeOf(in)] = i
+			}
 		}
 	}
 	e.send(edgeOf(y), g)
 	for len(e.queue) > 0 {
 		e.step(heap.Pop(&e.queue).(*node))
+	}
+	for i, in := range inputs {
+		if k := e.capture[edgeOf(in)]; k != i && e.found[k] != nil {
+			e.found[i] = e.found[k].handleWithGraph(e.scope)
+		}
 	}
 	for i, t := range e.found {
 		if t == nil && !o.unused {
