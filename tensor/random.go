@@ -39,8 +39,7 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 		switch kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			v := u.Mul(b.Sub(a)).Add(a)
-			e = v.Ge(b).Select(a, v) // rounding may reach the open end
+			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a) // rounding may reach the open end; see below
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
 		case bernoulliKind:
@@ -61,6 +60,9 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 // draw fills x, reading in if the kind has an operand, from (seed, offset).
 func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
 	p := randomProgram(x.dtype, kind)
+	if kind == uniformKind {
+		params = append(params, below(x.dtype, params[1]))
+	}
 	bits := []uint64{seed, offset}
 	for i, v := range params {
 		t := dtype.F64
@@ -71,6 +73,24 @@ func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tens
 	}
 	runBits(x.op, s, p, x, in, bits)
 	return x
+}
+
+// below returns the greatest number of floating point type t that is less than v.
+func below(t dtype.Type, v float64) float64 {
+	b := expr.Encode(t, v)
+	r := expr.Decode(t, b)
+	sign := uint64(1) << (8*t.Size() - 1)
+	switch {
+	case r < v || r != r || math.IsInf(r, -1):
+		return r
+	case r == 0:
+		b = sign | 1
+	case r < 0:
+		b++
+	default:
+		b--
+	}
+	return expr.Decode(t, b)
 }
 
 // fresh draws as many numbers from the scope's generator as x has elements.
