@@ -155,7 +155,7 @@ func (e *engine) bring(g *Tensor) *Tensor {
 func (e *engine) step(n *node) {
 	g := e.pending[n]
 	delete(e.pending, n)
-	if n.dropped && (len(n.inputs) > 0) {
+	if n.dropped.Load() && len(n.inputs) > 0 {
 		msg := "the graph was freed by an earlier Backward"
 		hint := "pass RetainGraph to the first one"
 		if n.scope != nil && n.scope != root && n.scope.isClosed() {

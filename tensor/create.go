@@ -216,6 +216,7 @@ func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 		x = t.copyTo("from", m.s, m.dev)
 	} else if t.scope != m.s {
 		x = t.handle("from", m.s, t.layout)
+		m.s.note(x.st)
 		x.made = t.made
 	}
 	if x != t && t.scope == root && m.s != root && t.node == nil && !t.needsGrad {

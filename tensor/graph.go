@@ -74,7 +74,7 @@ type node struct {
 	dev      device.Device
 	stream   device.Stream
 	made     *site
-	dropped  bool
+	dropped  atomic.Bool
 }
 
 // operandInfo is what a gradient must look like.
@@ -136,10 +136,9 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 
 // drop gives up what n saved.
 func (n *node) drop() {
-	if n.dropped {
+	if n.dropped.Swap(true) {
 		return
 	}
-	n.dropped = true
 	for i := range n.saved {
 		n.saved[i].st.release()
 	}

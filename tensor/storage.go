@@ -29,8 +29,11 @@ type storage struct {
 	writer device.Stream   // of the last write
 	users  []device.Stream // other streams than the writer that have read it since
 
-	cleanup runtime.Cleanup // set while the root scope owns it
+	cleanup runtime.Cleanup // under mu; set once the root scope has owned it
 	watched atomic.Bool
+
+	ledger atomic.Pointer[ledger] // of the scope that owns it; nil for the root and for closed ones
+	shared atomic.Bool            // it has been in the ledgers of several open scopes
 }
 
 func (st *storage) retain() { st.refs.Add(1) }
@@ -49,7 +52,9 @@ func (st *storage) free() {
 		return
 	}
 	if st.watched.Load() {
+		st.mu.Lock()
 		st.cleanup.Stop()
+		st.mu.Unlock()
 	}
 	st.buf.Free()
 }
@@ -66,7 +71,12 @@ func (st *storage) plain() bool { return st.buf.Host() != nil && st.buf.Size() <
 
 // watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.
 func (st *storage) watch() {
-	if st.plain() || !st.watched.CompareAndSwap(false, true) {
+	if st.plain() || st.watched.Load() {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.freed.Load() || st.watched.Swap(true) {
 		return
 	}
 	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
