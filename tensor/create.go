@@ -212,7 +212,9 @@ func (m Maker) From(v any, dims ...int) *Tensor {
 func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	t.use("from")
 	x := t
-	if m.dev != t.st.dev {
+	if t.needsGrad && t.scope.encloses(m.s) { // part of a graph: it stays part of it
+		x = t.In(m.s).To(m.dev)
+	} else if m.dev != t.st.dev {
 		x = t.copyTo("from", m.s, m.dev)
 	} else if t.scope != m.s {
 		x = t.handle("from", m.s, t.layout)

@@ -167,7 +167,7 @@ func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	p := e.program(in, common, result)
 	y := alloc(e.Name, s, dev, result, sh)
 	run(e.Name, s, p, y, in, params)
-	if !e.NoGrad && result.IsFloat() && wantsGrad(s, in) {
+	if !e.NoGrad && result.IsFloat() && wantsGrad(e.Name, s, in) {
 		f := &elementwiseFunc{op: e, params: params}
 		record(y, f, in, f.saves(in, y))
 	}
@@ -384,7 +384,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
 	s := youngest(e.Name, in)
 	full := broadcast(e.Name, in)
-	if full == sh || wantsGrad(s, in) {
+	if full == sh || wantsGrad(e.Name, s, in) {
 		y := e.Apply(in, params...)
 		return y.sumTo(sh).Cast(t)
 	}

@@ -13,7 +13,7 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	if x.layout.Overlaps() {
 		fail(op, ErrShape, all, "the tensor is expanded: several elements share one place; use Clone first")
 	}
-	if s.modes.noGrad || !wantsGrad(s, all) {
+	if s.modes.noGrad || !wantsGrad(op, s, all) {
 		return s
 	}
 	switch {
@@ -36,10 +36,11 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	if sh := broadcast(op.Name, in); sh != x.layout.Shape {
 		fail(op.Name, ErrShape, in, "the result has shape %v, the tensor changed in place %v", sh, x.layout.Shape)
 	}
-	if wantsGrad(s, in) {
+	if wantsGrad(op.Name, s, in) {
 		y := op.Apply(x.unwritten(op, in), params...)
 		x.store(op.Name, s, y)
 		x.node, x.needsGrad = y.node, y.needsGrad
+		x.recorded = x.st.recorded.Add(1)
 		return x
 	}
 	common, _ := op.resultType(in)
@@ -128,7 +129,7 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 	if _, ok := y.layout.Expand(x.layout.Shape); !ok {
 		fail("copy", ErrShape, []*Tensor{x, y}, "shape %v does not expand to %v", y.Shape(), x.Shape())
 	}
-	if wantsGrad(s, []*Tensor{x, y}) {
+	if wantsGrad("copy", s, []*Tensor{x, y}) {
 		fail("copy", ErrGrad, []*Tensor{x, y}, "Copy does not record gradients; use it in a scope with NoGrad")
 	}
 	if y.st == x.st && y.layout != x.layout {

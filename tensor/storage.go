@@ -23,7 +23,9 @@ type storage struct {
 	home    device.Stream // the stream it was allocated on
 	refs    atomic.Int32
 	version atomic.Uint32
-	freed   atomic.Bool
+	// recorded counts the in-place changes that hung their handle into a graph. Other handles do not learn of them.
+	recorded atomic.Uint32
+	freed    atomic.Bool
 
 	mu     sync.Mutex
 	writer device.Stream   // of the last write
