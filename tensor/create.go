@@ -47,18 +47,16 @@ func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 	if len(dims) > shape.MaxRank {
 		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
 	}
-	n := t.Size()
-	if n == 0 || t == dtype.U32 || t == dtype.U64 {
+	if m.dev == nil {
+		fail(op, ErrDevice, nil, "the device is nil")
+	}
+	if t.Size() == 0 || t == dtype.U32 || t == dtype.U64 {
 		fail(op, ErrType, nil, "a tensor cannot be of type %v", t)
 	}
 	for _, d := range dims {
 		if d < 0 {
 			fail(op, ErrShape, nil, "size %d in shape %v is negative", d, shape.Of(dims...))
 		}
-		if d != 0 && n > math.MaxInt64/d {
-			fail(op, ErrShape, nil, "shape %v has too many elements", shape.Of(dims...))
-		}
-		n *= d
 	}
 	x := alloc(op, m.s, m.dev, t, shape.Of(dims...))
 	if x.made == nil {
@@ -246,7 +244,9 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 			for et.Kind() == reflect.Slice || et.Kind() == reflect.Array {
 				et = et.Elem()
 			}
-			t, _, err = elementType(et)
+			if t, _, err = elementType(et); err == nil {
+				err = alike(v, dims, 0)
+			}
 			return t, nil, dims, err
 		}
 		e = e.Index(0)
@@ -269,9 +269,6 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 	var walk func(v reflect.Value, depth int) error
 	walk = func(v reflect.Value, depth int) error {
 		if depth < len(dims) {
-			if v.Len() != dims[depth] {
-				return fmt.Errorf("ragged slice: %d and %d entries in dimension %d", dims[depth], v.Len(), depth)
-			}
 			for i := range v.Len() {
 				if err := walk(v.Index(i), depth+1); err != nil {
 					return err
@@ -298,7 +295,26 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 		}
 		return nil
 	}
+	if err := alike(v, dims, 0); err != nil {
+		return 0, nil, nil, err
+	}
 	return t, data, dims, walk(v, 0)
+}
+
+// alike reports an entry of a nested slice that is not of the first one's length.
+func alike(v reflect.Value, dims []int, depth int) error {
+	if len(dims) == 0 {
+		return nil // a number
+	}
+	if v.Len() != dims[depth] {
+		return fmt.Errorf("ragged slice: %d and %d entries in dimension %d", dims[depth], v.Len(), depth)
+	}
+	for i := 0; i < v.Len() && depth+1 < len(dims); i++ {
+		if err := alike(v.Index(i), dims, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // elementType maps a Go type to an element type; conv says that the memory differs.

@@ -160,6 +160,9 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 
 // Apply computes the op on in, broadcast together; params are its run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
+	if len(in) != e.Arity || len(in) == 0 {
+		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
+	}
 	s := youngest(e.Name, in)
 	dev := sameDevice(e.Name, in)
 	sh := broadcast(e.Name, in)

@@ -279,6 +279,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told to require a gradient; this is a result")
 	}
 	x.needsGrad = true
+	x.base().needsGrad = true // In's handle stands for the leaf
 	return x
 }
 
@@ -292,6 +293,7 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told not to require a gradient; use Detach")
 	}
 	x.needsGrad = false
+	x.base().needsGrad = false
 	return x
 }
 

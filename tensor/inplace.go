@@ -105,6 +105,10 @@ func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
 // Fill sets every element of x to v.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
+	if wantsGrad("fill", s, []*Tensor{x}) { // its value, and how that was computed, is gone
+		x.node, x.needsGrad = nil, false
+		x.recorded = x.st.recorded.Add(1)
+	}
 	run("fill", s, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
 	x.st.version.Add(1)
 	return x
@@ -117,6 +121,7 @@ func (x *Tensor) Zero() *Tensor { return x.Fill(0) }
 func (x *Tensor) Copy(y *Tensor) *Tensor {
 	x.use("copy")
 	y.use("copy")
+	given := y
 	if y.st.dev != x.st.dev {
 		s := x.scope
 		if y.scope.depth > s.depth {
@@ -129,7 +134,7 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 	if _, ok := y.layout.Expand(x.layout.Shape); !ok {
 		fail("copy", ErrShape, []*Tensor{x, y}, "shape %v does not expand to %v", y.Shape(), x.Shape())
 	}
-	if wantsGrad("copy", s, []*Tensor{x, y}) {
+	if wantsGrad("copy", s, []*Tensor{x, given}) {
 		fail("copy", ErrGrad, []*Tensor{x, y}, "Copy does not record gradients; use it in a scope with NoGrad")
 	}
 	if y.st == x.st && y.layout != x.layout {

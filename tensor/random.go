@@ -134,6 +134,9 @@ func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	if lo >= hi {
 		fail("randint", ErrValue, nil, "the range [%d, %d) is empty", lo, hi)
 	}
+	if span := uint64(hi) - uint64(lo); span > 1<<53 {
+		fail("randint", ErrValue, nil, "the range [%d, %d) has %d numbers, at most 2⁵³ are supported", lo, hi, span)
+	}
 	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
 }
 

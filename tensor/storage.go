@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -136,7 +137,13 @@ func waitFor(op string, s, other device.Stream) {
 
 // alloc makes a contiguous tensor with undefined contents in scope s.
 func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
-	bytes := sh.Size() * t.Size()
+	bytes := t.Size()
+	for i := range sh.Rank() {
+		if d := sh.At(i); d != 0 && bytes > math.MaxInt/d {
+			fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
+		}
+		bytes *= sh.At(i)
+	}
 	stream := s.streamOf(dev)
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	var made *site
