@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -61,6 +62,23 @@ func TestInPlaceOfItself(t *testing.T) {
 		y.Narrow(1, 0, 2).AddInPlace(y.Narrow(1, 1, 2)) // overlapping views of one memory: as if the operand were a copy
 		if got := y.Floats(); !slices.Equal(got, []float64{3, 5, 3, 9, 11, 6}) {
 			t.Errorf("overlapping views give %v", got)
+		}
+		for _, shift := range []int{1, -1} { // enough elements that any order of writing shows
+			z, want := s.Typed(dtype.F32).Arange(0, 4000, 1), make([]float64, 4000)
+			from, to := max(0, -shift), max(0, shift)
+			z.Narrow(0, to, 3999).Copy(z.Narrow(0, from, 3999))
+			for i := range want {
+				want[i] = float64(i)
+			}
+			copy(want[to:to+3999], slices.Clone(want[from:from+3999]))
+			if !slices.Equal(z.Floats(), want) {
+				t.Errorf("a copy within one memory by %d is not as of a copy", shift)
+			}
+		}
+		sq := s.From([]float32{1, 2, 3, 4}, 2, 2)
+		sq.Copy(sq.T())
+		if got := sq.Floats(); !slices.Equal(got, []float64{1, 3, 2, 4}) {
+			t.Errorf("a matrix set to its transpose is %v", got)
 		}
 	})
 }
