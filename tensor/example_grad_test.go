@@ -115,24 +115,25 @@ func ExampleTensor_Version() {
 	// true
 }
 
-// softplus is declared as a formula, log(1 + eˣ). Its gradient is derived from that, and it runs on every device.
-var softplus = tensor.Declare(&tensor.Elementwise{
-	Name: "softplus", Arity: 1, Result: tensor.Floating,
-	Expr:   expr.X(0).Exp().Log1p(),
-	Ref:    func(x, _ []float64) float64 { return math.Log1p(math.Exp(x[0])) },
+// snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its gradient is derived from
+// that, and it runs on every device.
+var snake = tensor.Declare(&tensor.Elementwise{
+	Name: "snake", Arity: 1, Result: tensor.Floating,
+	Expr:   expr.X(0).Add(expr.X(0).Sin().Mul(expr.X(0).Sin())),
+	Ref:    func(x, _ []float64) float64 { return x[0] + math.Pow(math.Sin(x[0]), 2) },
 	Domain: [][2]float64{{-8, 8}},
 })
 
-// A user's own elementwise op, differentiable on every device, is one declaration (softplus above).
+// A user's own elementwise op, differentiable on every device, is one declaration (snake above).
 func ExampleDeclare() {
 	x := tensor.From([]float32{-1, 0, 1}).RequiresGrad()
-	y := softplus.Apply([]*tensor.Tensor{x})
+	y := snake.Apply([]*tensor.Tensor{x})
 	y.Sum().Backward()
 	fmt.Println(y)
-	fmt.Println(x.Grad()) // sigmoid(x)
+	fmt.Println(x.Grad()) // 1 + sin 2x
 	// Output:
-	// tensor([0.3133, 0.6931, 1.3133], grad_fn=<softplus>)
-	// tensor([0.2689, 0.5000, 0.7311])
+	// tensor([-0.2919,  0.0000,  1.7081], grad_fn=<snake>)
+	// tensor([0.0907, 1.0000, 1.9093])
 }
 
 // huber is a declared op of two operands and a run-time scalar, the width δ of the quadratic part.
