@@ -85,12 +85,16 @@ func (m Maker) Arange(start, end, step float64) *Tensor {
 	if step == 0 || (end-start)/step < 0 || math.IsNaN(start+end+step) || math.IsInf(start+end+step, 0) {
 		fail("arange", ErrValue, nil, "no steps of %v lead from %v to %v", step, start, end)
 	}
+	n := math.Ceil((end - start) / step)
+	if n >= math.MaxInt64 {
+		fail("arange", ErrShape, nil, "from %v to %v by %v there are too many elements", start, end, step)
+	}
 	t := m.s.modes.floatType
 	if start == math.Trunc(start) && end == math.Trunc(end) && step == math.Trunc(step) {
 		t = dtype.I64
 	}
 	t = m.typeOr(t)
-	x := m.make("arange", t, []int{int(math.Ceil((end - start) / step))})
+	x := m.make("arange", t, []int{int(n)})
 	run("arange", m.s, indexProgram(t, arangeKind), x, nil, []float64{start, step})
 	return x
 }

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -92,13 +94,23 @@ func (x *Tensor) MulInPlace(y *Tensor) *Tensor { return x.inPlace(mulOp, []*Tens
 // DivInPlace divides x, of floating point type, by y.
 func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return x.inPlace(divOp, []*Tensor{x, y}) }
 
+// holds panics unless x's type holds the result of an op with the number v.
+func (x *Tensor) holds(op string, v float64) {
+	x.use(op)
+	if x.dtype == boolType || !x.dtype.IsFloat() && (v != math.Trunc(v) || math.IsInf(v, 0)) {
+		fail(op, ErrType, []*Tensor{x}, "the result with the number %v cannot be stored in place in %v", v, x.dtype)
+	}
+}
+
 // AddScalarInPlace adds v to x.
 func (x *Tensor) AddScalarInPlace(v float64) *Tensor {
+	x.holds("add_scalar", v)
 	return x.inPlace(addScalarOp, []*Tensor{x}, v)
 }
 
 // MulScalarInPlace multiplies x by v.
 func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
+	x.holds("mul_scalar", v)
 	return x.inPlace(mulScalarOp, []*Tensor{x}, v)
 }
 

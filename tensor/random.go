@@ -104,10 +104,23 @@ func (m Maker) Rand(dims ...int) *Tensor { return m.Uniform(0, 1, dims...) }
 
 // Uniform returns random numbers, uniform in [lo, hi).
 func (m Maker) Uniform(lo, hi float64, dims ...int) *Tensor {
-	if !(lo <= hi) {
-		fail("uniform", ErrValue, nil, "the interval [%v, %v) is empty", lo, hi)
-	}
+	checkInterval(m.floatType(), lo, hi)
 	return m.float("rand", dims).fresh(uniformKind, lo, hi)
+}
+
+func checkInterval(t dtype.Type, lo, hi float64, in ...*Tensor) {
+	if !(lo <= hi) {
+		fail("uniform", ErrValue, in, "the interval [%v, %v) is empty", lo, hi)
+	}
+	if t.IsFloat() && math.IsInf(expr.Decode(t.Compute(), expr.Encode(t.Compute(), hi-lo)), 0) {
+		fail("uniform", ErrValue, in, "the interval [%v, %v) is wider than the numbers of %v", lo, hi, t)
+	}
+}
+
+func checkDeviation(std float64, in ...*Tensor) {
+	if !(std >= 0) {
+		fail("normal", ErrValue, in, "a standard deviation cannot be %v", std)
+	}
 }
 
 // Randn returns random numbers of the standard normal distribution.
@@ -115,9 +128,7 @@ func (m Maker) Randn(dims ...int) *Tensor { return m.Normal(0, 1, dims...) }
 
 // Normal returns random numbers of the normal distribution.
 func (m Maker) Normal(mean, std float64, dims ...int) *Tensor {
-	if !(std >= 0) {
-		fail("normal", ErrValue, nil, "a standard deviation cannot be %v", std)
-	}
+	checkDeviation(std)
 	return m.float("randn", dims).fresh(normalKind, mean, std)
 }
 
@@ -191,11 +202,15 @@ func (x *Tensor) redraw(op string, kind randomKind, a, b float64) *Tensor {
 
 // UniformInPlace overwrites the leaf x with random numbers in [lo, hi).
 func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
+	x.use("uniform")
+	checkInterval(x.dtype, lo, hi, x)
 	return x.redraw("uniform", uniformKind, lo, hi)
 }
 
 // NormalInPlace overwrites the leaf x with random numbers of the normal distribution.
 func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
+	x.use("normal")
+	checkDeviation(std, x)
 	return x.redraw("normal", normalKind, mean, std)
 }
 
