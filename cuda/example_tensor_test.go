@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -87,4 +88,60 @@ func Example_outOfMemory() {
 	}
 	// Output:
 	// 131072 <nil>
+}
+
+// Counters tells how often a GPU was asked to do something: an optimizer's step over all parameters is one launch.
+func ExampleDevice_Counters() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB,sm=90")
+	if err != nil {
+		log.Fatal(err)
+	}
+	model := nn.To(nn.NewSequential(nn.NewLinear(4, 4), nn.NewLinear(4, 4), nn.NewLinear(4, 4)), gpus[0])
+	opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.1})
+	tensor.Do(func(s *tensor.Scope) {
+		model.Forward(s.Ones(2, 4)).Sum().Backward()
+	}, tensor.On(gpus[0]))
+	before := gpus[0].Counters().Launches
+	opt.Step()
+	fmt.Println(len(opt.Params()), "parameters,", gpus[0].Counters().Launches-before, "launch")
+	// Output:
+	// 6 parameters, 1 launch
+}
+
+// SetMemoryLimit leaves a part of a GPU's memory to others.
+func ExampleDevice_SetMemoryLimit() {
+	gpus, err := cuda.Emulate("emulate,mem=256MiB,sm=90")
+	if err != nil {
+		log.Fatal(err)
+	}
+	gpus[0].SetMemoryLimit(64 << 20)
+	err = tensor.Try(func() { tensor.Root().On(gpus[0]).Zeros(128 << 20 / 4) })
+	fmt.Println(errors.Is(err, device.ErrOutOfMemory))
+	// Output: true
+}
+
+// IsAvailable asks without opening a GPU; Unavailable says why there is none.
+func ExampleIsAvailable() {
+	if !cuda.IsAvailable() {
+		var u *device.UnavailableError
+		fmt.Println(errors.As(cuda.Unavailable(), &u) && u.Reason != "")
+	} else {
+		fmt.Println(cuda.Unavailable() == nil && cuda.DeviceCount() > 0)
+	}
+	// Output: true
+}
+
+// With mode=meta addresses are given out without memory: whether a model fits is known without a GPU of that size.
+func ExampleEmulate_meta() {
+	gpus, err := cuda.Emulate("emulate,mem=80GiB,sm=90,mode=meta")
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Typed(dtype.BF16).Empty(100_000, 100_000) // 18.6 GiB
+		x.MatMul(x)
+	}, tensor.On(gpus[0]))
+	fmt.Printf("%.1f GiB at the peak\n", float64(gpus[0].Stats().AllocatedPeak)/(1<<30))
+	// Output:
+	// 37.3 GiB at the peak
 }

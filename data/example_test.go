@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -135,4 +136,33 @@ func ExampleConfigError() {
 	// Output:
 	// true Batch
 	// data: Batch: 0 samples a batch, at least 1 is needed
+}
+
+// A dataset that makes whole batches at once is a Batcher, as TensorDataset is; a loader takes that way by itself.
+func ExampleBatcher() {
+	ds, err := data.NewTensorDataset(tensor.From([]float32{0, 10, 20, 30}), tensor.From([]int64{0, 1, 2, 3}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var b data.Batcher = ds
+	x, y, err := b.GetBatch([]int{3, 1})
+	fmt.Println(x, y, err)
+	// Output:
+	// tensor([30., 10.]) tensor([3, 1]) <nil>
+}
+
+// SetEpoch makes a training that is resumed see the order that it would have seen.
+func ExampleLoader_SetEpoch() {
+	loader, err := data.NewLoader(table{6}, data.Config{Batch: 6, Shuffle: true, Seed: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader.SetEpoch(3)
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(slices.Equal(batch.Index, loader.Order(3)))
+	}
+	// Output: true
 }

@@ -77,3 +77,23 @@ func ExampleErrOutOfMemory() {
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory))
 	// Output: true
 }
+
+// What a device is faster at it says by satisfying an optional interface.
+func ExampleSoftmaxer() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, softmax := dev.(device.Softmaxer)
+	_, updates := dev.(device.MultiMapper)
+	fmt.Println(softmax, updates)
+	// Output:
+	// true true
+}
+
+// An index outside its axis is found by a kernel and reported at the next wait, with its value and place.
+func ExampleIndexError() {
+	fmt.Println(&device.IndexError{Index: 12, Bound: 10, Position: 1})
+	// Output:
+	// index 12 at position 1 is out of range for an axis of size 10
+}

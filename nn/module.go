@@ -5,6 +5,10 @@
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
 // names join with dots as in torch's state dicts ("layers.0.weight").
+//
+// A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) panics with an
+// *[Error], which tensor.Try does not catch: it is a mistake in the program. Not looked into are tensors without a tag and
+// fields of interface types without Forward, such as any.
 package nn
 
 import (
