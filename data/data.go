@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Sample is one input and its target, as Go values: what tensor.From takes. All samples of a dataset have the same types
+// A Sample is one input and its target, as Go values: what [tensor.From] takes. All samples of a dataset have the same types
 // and shapes, and neither value is nil: a dataset without targets gives a number, such as the sample's, for Y.
 type Sample struct {
 	X, Y any
