@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -122,9 +123,25 @@ func waitFor(op string, s, other device.Stream) {
 	ev.Release()
 }
 
+// bytesOf returns the memory that a shape takes, which must be a number.
+func bytesOf(op string, sh shape.Dims, t dtype.Type) int {
+	n, over := uint64(t.Size()), uint64(0)
+	for i := range sh.Rank() {
+		hi, lo := bits.Mul64(n, uint64(sh.At(i)))
+		if sh.At(i) == 0 {
+			return 0
+		}
+		n, over = lo, over|hi|lo>>63
+	}
+	if over != 0 {
+		fail(op, ErrShape, nil, "shape %v has too many elements", sh)
+	}
+	return int(n)
+}
+
 // alloc makes a contiguous tensor with undefined contents in scope s.
 func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
-	bytes := sh.Size() * t.Size()
+	bytes := bytesOf(op, sh, t)
 	stream := s.streamOf(dev)
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	var made *site
