@@ -19,6 +19,10 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Kind: device.Prod, Map: e
 // product of no elements is 1. The gradient of each element is the product of the others, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
+// fewFactors is up to how many factors the products of the others are computed one by one in a first gradient, which is right for
+// infinite factors and extreme products too; beyond, they are quotients.
+const fewFactors = 16
+
 // prodFunc gives prod its gradient.
 type prodFunc struct{ dims []int }
 
@@ -42,7 +46,7 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return []*Tensor{g}
 	case x.Size() == 0:
 		return []*Tensor{g.expand(x.layout.Shape)}
-	case c.Scope().GradEnabled():
+	case c.Scope().GradEnabled() || n <= fewFactors:
 		return []*Tensor{g.Mul(x.othersProduct(mask, n))}
 	}
 	// Without zeros the product of the others is the product by the element; with one zero it is not 0 for that one alone.

@@ -42,9 +42,6 @@ func (f *varFunc) pass(t dtype.Type) *device.Reduction {
 	})
 }
 
-// freedom returns the degrees of freedom of n elements.
-func (f *varFunc) freedom(n int) float64 { return float64(max(0, n-f.correction)) }
-
 func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, s := in[0], c.Scope()
 	mask, keep := x.axes(f.Name(), f.dims)
@@ -52,7 +49,7 @@ func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	mean := x.Cast(x.dtype.Compute()).Mean(append(axesOf(mask), KeepDim)...)
 	p := f.pass(x.dtype)
 	y := alloc(f.Name(), s, x.st.dev, x.dtype, out)
-	reduceInto(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], f.freedom(n))})
+	reduceInto(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(max(0, n-f.correction)))})
 	if c.Needs(0) {
 		if c.Save(x); f.root {
 			c.Save(y)
@@ -72,7 +69,8 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		g = g.Div(y.MulScalar(2)).MaskedFill(y.EqScalar(0), 0)
 	}
 	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
-	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / f.freedom(n))).Cast(x.dtype)}
+	// As in torch the divisor may be negative here, though the value's is not.
+	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
 
 func (x *Tensor) variance(f *varFunc) *Tensor {

@@ -23,6 +23,11 @@ var lacking = map[string]func(a golden.Args) bool{
 var otherwise = map[string]string{
 	"mse_loss extreme reduction=mean": "a composition here: 2·x overflows before the division by the count",
 	"pow extreme exponent=1.5":        "the gradient has the power ½ of C99, PyTorch the square root: -Inf gives +Inf, not NaN",
+	"var extreme correction=5":        "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
+	"var scalar correction=5":         "PyTorch makes the gradient of a scalar NaN without degrees of freedom, and that of one element of a dimension 0",
+	"std extreme correction=0":        "squares overflow in float32; PyTorch adds up in float64 on the CPU",
+	"std extreme correction=1":        "squares overflow in float32; PyTorch adds up in float64 on the CPU",
+	"std extreme correction=5":        "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
 	"pow extreme exponent=-0.5":       "the gradient at -0 is that of 1/√x in its own result",
 }
 
@@ -184,7 +189,7 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s is listed as other than PyTorch's, but there is no such case", name)
 		}
 	}
-	if ran < 700 {
+	if ran < 1700 {
 		t.Errorf("only %d cases ran", ran)
 	}
 }
