@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -160,6 +161,9 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 
 // Apply computes the op on in, broadcast together; params are its run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
+	if len(in) != e.Arity || len(in) == 0 {
+		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
+	}
 	s := youngest(e.Name, in)
 	dev := sameDevice(e.Name, in)
 	sh := broadcast(e.Name, in)
@@ -167,7 +171,7 @@ func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	p := e.program(in, common, result)
 	y := alloc(e.Name, s, dev, result, sh)
 	run(e.Name, s, p, y, in, params)
-	if !e.NoGrad && result.IsFloat() && wantsGrad(s, in) {
+	if !e.NoGrad && result.IsFloat() && wantsGrad(e.Name, s, in) {
 		f := &elementwiseFunc{op: e, params: params}
 		record(y, f, in, f.saves(in, y))
 	}
@@ -213,7 +217,8 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 // runBits is run with scalars that are bits already.
 func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
 	stream := s.streamOf(y.st.dev)
-	views := make([]device.View, len(in)+1)
+	v := takeViews(len(in) + 1)
+	views := *v
 	for i, t := range in {
 		t.st.read(op, stream)
 		views[i] = t.deviceView()
@@ -222,6 +227,21 @@ func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits
 	y.st.write(op, stream)
 	views[len(in)] = y.deviceView()
 	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], bits), in...)
+	giveViews(v)
+}
+
+// viewLists are reused: a view is large, and every op needs a few for the time of a call.
+var viewLists = sync.Pool{New: func() any { return new([]device.View) }}
+
+func takeViews(n int) *[]device.View {
+	v := viewLists.Get().(*[]device.View)
+	*v = slices.Grow((*v)[:0], n)[:n]
+	return v
+}
+
+func giveViews(v *[]device.View) {
+	clear(*v) // they hold buffers
+	viewLists.Put(v)
 }
 
 func encode(p *expr.Program, params []float64) []uint64 {
@@ -384,7 +404,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
 	s := youngest(e.Name, in)
 	full := broadcast(e.Name, in)
-	if full == sh || wantsGrad(s, in) {
+	if full == sh || wantsGrad(e.Name, s, in) {
 		y := e.Apply(in, params...)
 		return y.sumTo(sh).Cast(t)
 	}

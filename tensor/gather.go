@@ -117,6 +117,9 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	if x.Rank() != 2 {
 		fail("embedding", ErrShape, []*Tensor{x, index}, "the table must be a matrix, it has shape %v", x.Shape())
 	}
+	if index.Rank() == shape.MaxRank {
+		fail("embedding", ErrShape, []*Tensor{x, index}, "the index has %d dimensions, the result cannot have one more", index.Rank())
+	}
 	return x.indexSelect("embedding", 0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 

@@ -51,8 +51,8 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	if x.Rank() > 0 {
 		size = x.layout.Shape.At(a)
 	}
-	if x.Rank() == 0 || start < 0 || n < 0 || n > size-start {
-		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+n, dim, size)
+	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
+		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
 	}
 	return x.region("narrow", sliced(a, start, n, 1))
 }
