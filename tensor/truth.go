@@ -18,7 +18,7 @@ func countOf(hit func(v float64) bool, finish func(n int) float64) func([]float6
 	}
 }
 
-func truth(b bool) float64 {
+func indicator(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -32,9 +32,9 @@ var (
 	countNonzeroOp = declareReduction(&Reduction{Name: "count_nonzero", Kind: device.Sum, Count: true, Domain: [2]float64{-2, 2},
 		Map: x0.Ne(expr.C(0)).Cvt(dtype.I64), Ref: countOf(notZero, func(n int) float64 { return float64(n) })})
 	anyOp = declareReduction(&Reduction{Name: "any", Kind: device.Sum, Count: true, Truth: true, Domain: [2]float64{-2, 2},
-		Map: x0.Ne(expr.C(0)).Cvt(dtype.I64), Finish: x0.Ne(expr.C(0)), Ref: countOf(notZero, func(n int) float64 { return truth(n > 0) })})
+		Map: x0.Ne(expr.C(0)).Cvt(dtype.I64), Finish: x0.Ne(expr.C(0)), Ref: countOf(notZero, func(n int) float64 { return indicator(n > 0) })})
 	allOp = declareReduction(&Reduction{Name: "all", Kind: device.Sum, Count: true, Truth: true, Domain: [2]float64{-2, 2},
-		Map: x0.Eq(expr.C(0)).Cvt(dtype.I64), Finish: x0.Eq(expr.C(0)), Ref: countOf(isZero, func(n int) float64 { return truth(n == 0) })})
+		Map: x0.Eq(expr.C(0)).Cvt(dtype.I64), Finish: x0.Eq(expr.C(0)), Ref: countOf(isZero, func(n int) float64 { return indicator(n == 0) })})
 )
 
 // CountNonzero returns how many elements are not 0, int64, over dims or over all. NaN is not 0.
