@@ -213,7 +213,35 @@ def multiplying():
     f.write(FOLDER + "product.safetensors.gz")
 
 
+def comparing():
+    f = File(__file__, SEED + 23)
+    r = f.randn
+    for name, ix, n in (("ordinary", f.randint(0, 5, (4,)), 5), ("matrix", f.randint(0, 3, (2, 3)), 4), ("transposed", Operand(f.randint(0, 3, (3, 2)), transpose(0, 1)), 3),
+                        ("expanded", Operand(f.randint(0, 3, (1, 2)), expand(3, 2)), 3), ("scalar", torch.tensor(2), 3), ("empty", torch.zeros(0, 2, dtype=torch.int64), 3)):
+        f.case("one_hot", name, lambda x: F.one_hot(x, n), [ix], num_classes=n)
+    pairs = lambda n, m: {"ordinary": [r(n, m), r(n, m)], "transposed": [Operand(r(m, n), transpose(0, 1)), r(n, m)], "narrowed": [Operand(r(n, m + 3), narrow(1, 2, m)), r(n, m)],
+                          "expanded": [Operand(r(1, m), expand(n, m)), r(n, m)], "empty": [r(0, m), r(0, m)]}
+    rows = [torch.tensor([[0.0, 0.0, 0.0], [1e-20, 0.0, 0.0], [1.0, -2.0, 3.0], [math.inf, 1.0, 0.0], [math.nan, 1.0, 0.0], [1e10, 1.0, -1e10]]), torch.tensor([[1.0, 2.0, 3.0]] * 6)]
+    for dim in (0, 1, -1):
+        fn = lambda x, y: F.cosine_similarity(x, y, dim, 1e-8)
+        for name, xs in {**pairs(4, 3), "broadcast": [r(4, 1, 3), r(2, 3)], "extreme": rows}.items():
+            f.case("cosine_similarity", f"{name} dim={dim}", fn, xs, dim=dim, eps=1e-8)
+    for p in (1.0, 2.0, 3.0, math.inf):
+        order = "inf" if p == math.inf else str(p)
+        fn = lambda x, y: F.pairwise_distance(x, y, p, 1e-6)
+        same = r(3, 4)
+        for name, xs in {**pairs(4, 3), "broadcast": [r(4, 3), r(1, 3)], "vectors": [r(5), r(5)], "equal": [same, same.clone()]}.items():
+            f.case("pairwise_distance", f"{name} p={order}", fn, xs, p=order, eps=1e-6)
+        fn = lambda x, y: torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
+        for name, xs in {**pairs(4, 3), "batches": [r(2, 3, 4), r(2, 2, 4)], "broadcast": [r(2, 1, 3, 4), r(3, 2, 4)], "equal": [same, same.clone()], "no columns": [r(2, 0), r(3, 0)]}.items():
+            if name == "empty":
+                xs = [r(0, 3), r(2, 3)]
+            f.case("cdist", f"{name} p={order}", fn, xs, p=order)
+    f.write(FOLDER + "distance.safetensors.gz")
+
+
 if __name__ == "__main__":
     rearranging()
     reducing()
     multiplying()
+    comparing()

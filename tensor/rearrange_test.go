@@ -174,6 +174,15 @@ func TestMisuse(t *testing.T) {
 		{tensor.ErrValue, "names a dimension twice, or one that no operand has", func(x *tt) { tensor.Einsum("ij->ik", x) }},
 		{tensor.ErrType, "Cast one of them", func(x *tt) { tensor.Einsum("ij,ij", x, x.Long()) }},
 		{tensor.ErrType, "bool cannot be summed over j", func(x *tt) { tensor.Einsum("ij->i", x.GtScalar(0)) }},
+		{tensor.ErrType, "use Cast(dtype.I64)", func(x *tt) { x.OneHot(3) }},
+		{tensor.ErrValue, "-1 classes", func(x *tt) { x.Long().OneHot(-1) }},
+		{tensor.ErrIndex, "one_hot", func(x *tt) { x.Long().OneHot(1) }},
+		{tensor.ErrShape, "dimension 2 is out of range", func(x *tt) { x.CosineSimilarity(x, 2, 1e-8) }},
+		{tensor.ErrShape, "pairwise_distance: needs vectors", func(x *tt) { x.Sum().PairwiseDistance(x.Sum(), 2, 0) }},
+		{tensor.ErrShape, "pairwise_distance: shapes [3, 4] and [4, 3] do not broadcast", func(x *tt) { x.PairwiseDistance(x.T(), 2, 0) }},
+		{tensor.ErrShape, "needs rows of one size", func(x *tt) { x.Cdist(x.T(), 2) }},
+		{tensor.ErrValue, "the order is -1", func(x *tt) { x.Cdist(x, -1) }},
+		{tensor.ErrType, "cdist: needs a floating point tensor", func(x *tt) { x.Cdist(x.Long(), 1) }},
 		{tensor.ErrShape, "at most 8", func(x *tt) { tensor.Einsum("ab,cd,ef,gh,ij->abcdefghij", x, x, x, x, x) }},
 	} {
 		tensor.Do(func(s *tensor.Scope) {

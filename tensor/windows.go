@@ -50,7 +50,7 @@ func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 		for range flat.Rank() {
 			ones = ones.Append(1)
 		}
-		return Apply(scatterFunc{a, to}, rows.reshape(flat), index.reshape(ones.With(a, count*size)).expand(flat))
+		return Apply(scatterFunc{a, to, "unfold.grad"}, rows.reshape(flat), index.reshape(ones.With(a, count*size)).expand(flat))
 	})
 }
 
@@ -109,7 +109,7 @@ func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 			return c.Scope().On(g.st.dev).Typed(g.dtype).Zeros(from.Shape.Slice()...)
 		}
 		n := g.Size()
-		flat := Apply(scatterFunc{0, shape.Of(hi - lo + 1)}, g.reshape(shape.Of(n)), positions(c.Scope(), g, l.Shape, l.Strides, l.Offset-lo))
+		flat := Apply(scatterFunc{0, shape.Of(hi - lo + 1), "as_strided.grad"}, g.reshape(shape.Of(n)), positions(c.Scope(), g, l.Shape, l.Strides, l.Offset-lo))
 		back := from
 		if back.Offset -= lo; back.Size() == 0 {
 			back.Offset = 0

@@ -91,25 +91,35 @@ func init() {
 		"outer": binaryOp((*tt).Outer), "dot": binaryOp((*tt).Dot), "bmm": binaryOp((*tt).Bmm),
 		"addmm":   func(a args, x []*tt) *tt { return x[0].Addmm(x[1], x[2], a.Float("beta"), a.Float("alpha")) },
 		"baddbmm": func(a args, x []*tt) *tt { return x[0].Baddbmm(x[1], x[2], a.Float("beta"), a.Float("alpha")) },
-		"einsum":  func(a args, x []*tt) *tt { return tensor.Einsum(a.Text("equation"), x...) },
+		"one_hot": of(func(a args, x *tt) *tt { return x.OneHot(a.Int("num_classes")) }),
+		"cosine_similarity": func(a args, x []*tt) *tt {
+			return x[0].CosineSimilarity(x[1], a.Int("dim"), a.Float("eps"))
+		},
+		"pairwise_distance": func(a args, x []*tt) *tt { return x[0].PairwiseDistance(x[1], order(a), a.Float("eps")) },
+		"cdist":             func(a args, x []*tt) *tt { return x[0].Cdist(x[1], order(a)) },
+		"einsum":            func(a args, x []*tt) *tt { return tensor.Einsum(a.Text("equation"), x...) },
 	} {
 		goldenOps[name] = op
 	}
 	for op, why := range map[string]string{
-		"dot":     "sums of 0 and -0",
-		"addmm":   "sums of 0 and -0, and products with alpha = 0",
-		"baddbmm": "sums of 0 and -0, and products with alpha = 0",
-		"norm":    "PyTorch takes the factor of a norm of 0 as 0, or the gradient",
-		"prod":    "PyTorch takes cumulative products where an element is 0",
+		"cosine_similarity": "sums of 0 and -0",
+		"pairwise_distance": "sums of 0 and -0",
+		"cdist":             "sums of 0 and -0",
+		"dot":               "sums of 0 and -0",
+		"addmm":             "sums of 0 and -0, and products with alpha = 0",
+		"baddbmm":           "sums of 0 and -0, and products with alpha = 0",
+		"norm":              "PyTorch takes the factor of a norm of 0 as 0, or the gradient",
+		"prod":              "PyTorch takes cumulative products where an element is 0",
 	} {
 		looseZero[op] = why
 	}
 	for name, why := range map[string]string{
-		"var extreme correction=5": "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
-		"var scalar correction=5":  "PyTorch makes the gradient of a scalar NaN without degrees of freedom, and that of one element of a dimension 0",
-		"std extreme correction=0": "squares overflow in float32; PyTorch adds up in float64 on the CPU",
-		"std extreme correction=1": "squares overflow in float32; PyTorch adds up in float64 on the CPU",
-		"std extreme correction=5": "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
+		"cosine_similarity extreme dim=-1": "a length below eps is a constant in the gradient here; PyTorch goes on through it",
+		"var extreme correction=5":         "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
+		"var scalar correction=5":          "PyTorch makes the gradient of a scalar NaN without degrees of freedom, and that of one element of a dimension 0",
+		"std extreme correction=0":         "squares overflow in float32; PyTorch adds up in float64 on the CPU",
+		"std extreme correction=1":         "squares overflow in float32; PyTorch adds up in float64 on the CPU",
+		"std extreme correction=5":         "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
 	} {
 		otherwise[name] = why
 	}
@@ -139,6 +149,13 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 		t.out, t.grads[0] = scaled(absolute(out), n), scaled(grad(), 2*n)
 	case "norm":
 		t.out, t.grads[0] = scaled(absolute(out), 4), scaled(grad(), 8)
+	case "cosine_similarity", "pairwise_distance", "cdist":
+		t.out = absolute(out).apply(func(v float64) float64 { return 2 + 4*v }).v
+		for k := range x {
+			if c.In[k].GradF64 != nil {
+				t.grads[k] = absolute(arrayOf(*c.In[k].GradF64)).apply(func(v float64) float64 { return 8 + 8*v }).v
+			}
+		}
 	case "logsumexp": // exp(x - y) has the rounding of x and y in it
 		t.out = absolute(out).apply(func(v float64) float64 { return 2 + v }).v
 		most := 0.0

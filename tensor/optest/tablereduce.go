@@ -160,6 +160,40 @@ func productRows() []row {
 	} {
 		add("einsum "+c.eq, "Einsum", c.in, func(x []*tt) *tt { return tensor.Einsum(c.eq, x...) }, einsumRef(c.eq))
 	}
+	some := func(x []array, ref func(x []array) array) array {
+		return ref(x).apply(func(v float64) float64 { return 4 + 8*math.Abs(v) })
+	}
+	compare := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) {
+		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, rounds: true, terms: func(x []array) array { return some(x, ref) }})
+	}
+	compare("cosine_similarity", "CosineSimilarity", [][]int{{3, 4}, {3, 4}}, func(x []*tt) *tt { return x[0].CosineSimilarity(x[1], 1, 1e-8) }, func(x []array) array {
+		return einsumRef("ij,ij->i")([]array{unitRows(x[0]), unitRows(x[1])})
+	})
+	compare("pairwise_distance", "PairwiseDistance", [][]int{{3, 4}, {4}}, func(x []*tt) *tt { return x[0].PairwiseDistance(x[1], 2, 1e-6) }, func(x []array) array {
+		y := x[1].expand(x[0].dims)
+		for i, v := range x[0].v {
+			y.v[i] = v - y.v[i] + 1e-6
+		}
+		return along(y, []int{1}, normRef(2))
+	})
+	compare("cdist", "Cdist", [][]int{{3, 4}, {2, 4}}, func(x []*tt) *tt { return x[0].Cdist(x[1], 3) }, func(x []array) array {
+		return arrayOfFunc([]int{3, 2}, func(i []int) float64 {
+			d := make([]float64, 4)
+			for k := range d {
+				d[k] = x[0].at(i[0], k) - x[1].at(i[1], k)
+			}
+			return normRef(3)(d)
+		})
+	})
+	rows = append(rows, row{op: "one_hot", methods: []string{"OneHot"}, in: [][]int{{2, 3}}, index: map[int]int{0: 4}, noGrad: true, result: dtype.I64,
+		call: func(x []*tt) *tt { return x[0].OneHot(4) }, ref: func(x []array) array {
+			return arrayOfFunc([]int{2, 3, 4}, func(i []int) float64 {
+				if int(x[0].at(i[0], i[1])) == i[2] {
+					return 1
+				}
+				return 0
+			})
+		}})
 	add("einsum ...", "Einsum", [][]int{{2, 1, 2, 3}, {3, 3, 2}}, func(x []*tt) *tt { return tensor.Einsum("...ij, ...jk -> ...ik", x...) }, einsumRef("abij,bjk->abik"))
 	add("einsum ...", "Einsum", [][]int{{2, 3}, {3, 2, 3}}, func(x []*tt) *tt { return tensor.Einsum("...,i...", x...) }, einsumRef("ab,iab->abi"))
 	return rows
@@ -206,4 +240,10 @@ func einsumRef(eq string) func(x []array) array {
 		})
 		return y
 	}
+}
+
+// unitRows divides each row of a matrix by its length.
+func unitRows(x array) array {
+	length := along(x, []int{1}, normRef(2))
+	return arrayOfFunc(x.dims, func(i []int) float64 { return x.at(i...) / length.v[i[0]] })
 }
