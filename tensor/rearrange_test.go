@@ -144,7 +144,7 @@ func TestMisuse(t *testing.T) {
 		{tensor.ErrShape, "too many elements", func(x *tt) { x.Narrow(0, 0, 1).Expand(1<<62, 4).Clone() }},
 		{tensor.ErrShape, "dimension -1 appears twice", func(x *tt) { x.Flip(1, -1) }},
 		{tensor.ErrShape, "2 shifts for 1 dimensions", func(x *tt) { x.Roll([]int{1, 2}, []int{0}) }},
-		{tensor.ErrShape, "give pairs", func(x *tt) { x.Pad(0, 1) }},
+		{tensor.ErrShape, "give pairs", func(x *tt) { x.Pad(0, 1, 1, 1, 1, 1, 1) }},
 		{tensor.ErrShape, "leave -1 elements", func(x *tt) { x.Pad(0, -3, -2) }},
 		{tensor.ErrShape, "a reflection is smaller", func(x *tt) { x.PadReflect(4, 0) }},
 		{tensor.ErrShape, "more than once", func(x *tt) { x.PadCircular(0, 5) }},
