@@ -8,3 +8,5 @@ require (
 	golang.org/x/sys v0.48.0
 	golang.org/x/term v0.46.0
 )
+
+require pgregory.net/rapid v1.3.0

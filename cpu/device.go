@@ -41,6 +41,7 @@ func newDevice(workers int) *Device {
 	d.main.dev = d
 	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
 	d.pool = pool.New(&d.mem, pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1})
+	d.SetMemoryLimit(0)
 	return d
 }
 
@@ -64,9 +65,17 @@ func (d *Device) Info() device.Info {
 	return device.Info{Kind: "cpu", Name: processor(), Memory: int(total), Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }
 
-// SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes; 0 lifts the bound. Beyond it
-// Alloc fails with an error that wraps [device.ErrOutOfMemory].
-func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0))) }
+// SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond it Alloc collects garbage
+// and at last fails with an error that wraps [device.ErrOutOfMemory]. 0 restores the bound that the device begins with: nine
+// tenths of the memory that the process may have, where the system tells; none otherwise. It comes before the system's own end,
+// which on Linux is the death of the process.
+func (d *Device) SetMemoryLimit(bytes int) {
+	if bytes <= 0 {
+		_, total := d.mem.Capacity()
+		bytes = int(total / 10 * 9)
+	}
+	d.pool.SetLimit(uint64(bytes))
+}
 
 // Stats counts the pool's memory.
 func (d *Device) Stats() device.Stats {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -285,4 +286,25 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 			t.Errorf("%v: %v ones add up to %v, want %v", ty, n, got, want)
 		}
 	}
+}
+
+// Memory that nobody frees by hand comes back when the collector finds it: three times the limit passes through.
+func TestLostMemoryComesBack(t *testing.T) {
+	d := newDevice(1)
+	d.SetMemoryLimit(64 << 20)
+	type owner struct{ b device.Buffer }
+	for i := range 24 {
+		b, err := d.Alloc(8<<20, nil, device.Origin{Op: "lost", Collected: true})
+		if err != nil {
+			t.Fatalf("buffer %d of 8 MiB: %v", i, err)
+		}
+		o := &owner{b}
+		runtime.AddCleanup(o, func(b device.Buffer) { b.Queue() }, b)
+	}
+	held, err := d.Alloc(40<<20, nil, device.Origin{})
+	must(t, err)
+	if _, err := d.Alloc(40<<20, nil, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Fatalf("80 MiB under a limit of 64 MiB: %v", err)
+	}
+	held.Free()
 }

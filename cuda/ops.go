@@ -62,7 +62,7 @@ func (d *Device) MatMul(s device.Stream, out, a, b device.View) error {
 	if out.Type == dtype.Bool {
 		list, err = t.product(operand(&out), operand(&a), operand(&b))
 	} else {
-		list, err = kernels.MatMul(operand(&out), operand(&a), operand(&b))
+		list, err = kernels.MatMulSplit(operand(&out), operand(&a), operand(&b), t.alloc)
 	}
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (r *trainer) free() {
 // FLAMBEAU_SOAK, and a short form of it otherwise.
 func memoryRun() (mem string, n, hidden, allocated int) {
 	if os.Getenv("FLAMBEAU_SOAK") != "" {
-		return "64MiB", 300, 4096, 20 * 64 << 20
+		return "64MiB", 300, 5120, 20 * 64 << 20
 	}
 	return "6MiB", 24, 1024, 3 * 6 << 20
 }

@@ -49,13 +49,14 @@ func collate(values []any) (*tensor.Tensor, error) {
 
 // stack puts tensors of one shape and type behind one another along a new first dimension.
 func stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, err error) {
+	var differs error
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
 			y = s.Typed(first.Type()).Empty(append([]int{len(values)}, first.Shape().Slice()...)...)
 			for i, v := range values {
 				t, ok := v.(*tensor.Tensor)
 				if !ok || t.Shape() != first.Shape() || t.Type() != first.Type() {
-					err = fmt.Errorf("sample %d of the batch is not a %v tensor of shape %v", i, first.Type(), first.Shape())
+					differs = fmt.Errorf("sample %d of the batch is not a %v tensor of shape %v", i, first.Type(), first.Shape())
 					return
 				}
 				y.Select(0, i).Copy(t)
@@ -63,5 +64,11 @@ func stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, err error) {
 			s.Close(y)
 		}, tensor.NoGrad())
 	})
-	return y, err
+	if err == nil {
+		err = differs
+	}
+	if err != nil {
+		return nil, err
+	}
+	return y, nil
 }

@@ -175,3 +175,36 @@ func TestTensorDataset(t *testing.T) {
 		t.Fatal("different numbers of samples")
 	}
 }
+
+// tensors is samples that are tensors; one of them is of another shape.
+type tensors struct{ odd int }
+
+func (tensors) Len() int { return 6 }
+
+func (d tensors) Get(i int) (data.Sample, error) {
+	if i == d.odd {
+		return data.Sample{X: tensor.Ones(3), Y: i}, nil
+	}
+	return data.Sample{X: tensor.Full(float64(i), 2), Y: i}, nil
+}
+
+func TestTensorSamples(t *testing.T) {
+	for b, err := range load(t, tensors{-1}, data.Config{Batch: 3}).Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y, x := b.Y.Floats(), b.X.Floats(); b.X.Rank() != 2 || x[0] != y[0] || x[5] != y[2] {
+			t.Fatalf("%v with targets %v", x, y)
+		}
+	}
+	var got error
+	for b, err := range load(t, tensors{4}, data.Config{Batch: 3}).Batches() {
+		if got = err; err == nil && b.Index[0] != 0 {
+			t.Errorf("the batch %v cannot be made", b.Index)
+		}
+	}
+	var s *data.SampleError
+	if !errors.As(got, &s) || !strings.Contains(got.Error(), "sample 1 of the batch is not a float32 tensor of shape [2]") {
+		t.Errorf("got %v", got)
+	}
+}

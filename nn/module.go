@@ -5,6 +5,10 @@
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
 // names join with dots as in torch's state dicts ("layers.0.weight").
+//
+// A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) panics with an
+// *[Error], which tensor.Try does not catch: it is a mistake in the program. Not looked into are tensors without a tag and
+// fields of interface types without Forward, such as any.
 package nn
 
 import (
@@ -91,8 +95,9 @@ func planOf(t reflect.Type) *fieldPlan {
 			continue
 		}
 		isTensor := f.Type == tensorType
-		if !f.IsExported() {
-			if tagged || holdsModule(f.Type) && !f.Anonymous {
+		// The exported fields of an embedded struct can be reached though its type is not exported.
+		if !f.IsExported() && !(f.Anonymous && f.Type.Kind() == reflect.Struct) {
+			if tagged || holdsModule(f.Type) {
 				p.at, p.err = f.Name, "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
 			}
 			continue
@@ -143,7 +148,7 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 	switch t.Kind() {
 	case reflect.Pointer:
 		return t != tensorType && t.Elem().Kind() == reflect.Struct && holds(t.Elem(), seen)
-	case reflect.Slice, reflect.Array:
+	case reflect.Slice, reflect.Array, reflect.Map:
 		return holds(t.Elem(), seen)
 	case reflect.Interface:
 		return t == reflect.TypeFor[Module]() || t.Implements(reflect.TypeFor[Module]())
@@ -159,7 +164,7 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 			if _, tagged := f.Tag.Lookup("nn"); tagged && f.Type == tensorType {
 				return true
 			}
-			if f.IsExported() && f.Type != tensorType && holds(f.Type, seen) {
+			if (f.IsExported() || f.Anonymous && f.Type.Kind() == reflect.Struct) && f.Type != tensorType && holds(f.Type, seen) {
 				return true
 			}
 		}
@@ -184,7 +189,13 @@ func snake(s string) string {
 type visitor struct {
 	module func(path string, v reflect.Value)
 	param  func(p Param)
-	seen   map[uintptr]bool
+	seen   map[place]bool
+}
+
+// A place tells a struct from its first field, which has the same address.
+type place struct {
+	at uintptr
+	t  reflect.Type
 }
 
 func join(path, name string) string {
@@ -201,16 +212,19 @@ func (w *visitor) walk(path string, v reflect.Value) {
 			panic(&Error{path, "the layer is nil"})
 		}
 		if v.Kind() == reflect.Pointer {
-			if w.seen[v.Pointer()] {
+			at := place{v.Pointer(), v.Type()}
+			if w.seen[at] {
 				return // a layer that stands in two places counts once
 			}
-			w.seen[v.Pointer()] = true
+			w.seen[at] = true
 		}
 		w.walk(path, v.Elem())
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
 			w.walk(join(path, strconv.Itoa(i)), v.Index(i))
 		}
+	case reflect.Map:
+		panic(&Error{path, "layers in a map have no order; use a slice, or tag the field nn:\"-\""})
 	case reflect.Struct:
 		w.structure(path, v)
 	}
@@ -244,7 +258,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 }
 
 func visit(m any, w *visitor) {
-	w.seen = map[uintptr]bool{}
+	w.seen = map[place]bool{}
 	v := reflect.ValueOf(m)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(&Error{"", "the model is nil"})
@@ -297,7 +311,7 @@ func Eval[M any](m M) M { return setTraining(m, false) }
 
 func setTraining[M any](m M, on bool) M {
 	visit(m, &visitor{module: func(_ string, v reflect.Value) {
-		if v.CanAddr() {
+		if v.CanAddr() && v.CanInterface() {
 			if b, ok := v.Addr().Interface().(interface{ setTraining(bool) }); ok {
 				b.setTraining(on)
 			}

@@ -70,11 +70,16 @@ func TestStructureMistakes(t *testing.T) {
 	type badOption struct {
 		A *tensor.Tensor `nn:"w,buffr"`
 	}
+	type mapped struct{ Heads map[string]*nn.Linear }
+	type tower struct{ Fc *nn.Linear }
+	type behind struct{ *tower }
 	for name, m := range map[string]any{
 		"fc: the field is not exported":    &hidden{nn.NewLinear(1, 1)},
 		`B: the name "w" is used twice`:    &twice{},
 		"holds no tensor and no layer":     &badTag{},
 		`unknown option "buffr"`:           &badOption{},
+		"heads: layers in a map":           &mapped{map[string]*nn.Linear{"a": nn.NewLinear(1, 1)}},
+		"tower: the field is not exported": &behind{&tower{nn.NewLinear(1, 1)}},
 		"blocks.0: the layer is nil":       &model{Blocks: []*block{nil}, Head: nn.NewLinear(1, 1)},
 		"the model is nil":                 (*model)(nil),
 		"pass a pointer to the model, not": model{},
@@ -88,6 +93,37 @@ func TestStructureMistakes(t *testing.T) {
 			}()
 			nn.Parameters(m)
 		}()
+	}
+}
+
+type trunk struct {
+	nn.Base
+	Fc *nn.Linear
+}
+
+// What an embedded struct exports belongs to the model, also where the struct's own type is not exported, and a struct is not
+// taken for its first field, which has the same address.
+func TestEmbeddedStructs(t *testing.T) {
+	type outer struct {
+		Inner trunk
+		Extra *nn.Linear
+	}
+	o := &outer{trunk{Fc: nn.NewLinear(1, 1)}, nn.NewLinear(1, 1)}
+	m := &struct {
+		trunk
+		First *trunk
+		Whole *outer
+	}{trunk{Fc: nn.NewLinear(1, 1)}, &o.Inner, o}
+	var names []string
+	for _, p := range nn.Named(m) {
+		names = append(names, p.Name)
+	}
+	want := []string{"fc.weight", "fc.bias", "first.fc.weight", "first.fc.bias", "whole.extra.weight", "whole.extra.bias"}
+	if !slices.Equal(names, want) {
+		t.Errorf("got  %v\nwant %v", names, want)
+	}
+	if nn.Eval(m); m.Training() || m.First.Training() {
+		t.Error("Eval reaches embedded layers")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // AdamConfig sets Adam and AdamW. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999 and 1e-8.
 type AdamConfig struct {
-	LR           float64
+	LR           float64 // no default: with 0 a step changes nothing
 	Beta1, Beta2 float64
 	Eps          float64
 	WeightDecay  float64 // Adam: an L2 penalty, added to the gradient; AdamW: decoupled, p ← p·(1 - lr·λ)

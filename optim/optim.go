@@ -63,11 +63,19 @@ func newBase(name string, params []*tensor.Tensor, lr float64) base {
 	return base{name: name, params: append([]*tensor.Tensor(nil), params...), lr: lr}
 }
 
-func (b *base) LR() float64              { return b.lr }
-func (b *base) SetLR(lr float64)         { b.lr = lr }
-func (b *base) Steps() int               { return b.steps }
+// LR returns the learning rate.
+func (b *base) LR() float64 { return b.lr }
+
+// SetLR changes the learning rate from the next step on.
+func (b *base) SetLR(lr float64) { b.lr = lr }
+
+// Steps returns how often Step was called.
+func (b *base) Steps() int { return b.steps }
+
+// Params returns the parameters, in the order in which they were given.
 func (b *base) Params() []*tensor.Tensor { return b.params }
 
+// ZeroGrad frees the gradients of the parameters, as torch's zero_grad(set_to_none=True).
 func (b *base) ZeroGrad() {
 	for _, p := range b.params {
 		p.ZeroGrad()

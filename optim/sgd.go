@@ -7,7 +7,7 @@ import (
 
 // SGDConfig sets stochastic gradient descent. The zero value of a field leaves that part out.
 type SGDConfig struct {
-	LR          float64
+	LR          float64 // no default: with 0 a step changes nothing
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64 // L2 penalty, added to the gradient

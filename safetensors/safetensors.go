@@ -21,6 +21,8 @@ import (
 // maxHeader bounds the JSON header, as the format's own library does.
 const maxHeader = 100 << 20
 
+const metadataKey = "__metadata__"
+
 // An Error says what is wrong with a file.
 type Error struct{ Path, Msg string }
 
@@ -39,7 +41,10 @@ type entry struct {
 // that path holds either the old file or the whole new one.
 func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string) (err error) {
 	keys := make([]string, 0, len(tensors))
-	for k := range tensors {
+	for k, t := range tensors {
+		if t == nil || k == metadataKey {
+			return &Error{path, fmt.Sprintf("the tensor %q is nil, or its name is one that the format keeps for itself", k)}
+		}
 		keys = append(keys, k)
 	}
 	// Wider types first keeps every tensor aligned to its element.
@@ -49,7 +54,7 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	})
 	header := map[string]any{}
 	if len(metadata) > 0 {
-		header["__metadata__"] = metadata
+		header[metadataKey] = metadata
 	}
 	at := int64(0)
 	for _, k := range keys {
@@ -139,7 +144,7 @@ func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]s
 	tensors = map[string]*tensor.Tensor{}
 	body := info.Size() - 8 - int64(n)
 	for name, v := range raw {
-		if name == "__metadata__" {
+		if name == metadataKey {
 			if err := json.Unmarshal(v, &metadata); err != nil {
 				return bad("metadata: %v", err)
 			}

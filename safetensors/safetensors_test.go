@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,6 +75,19 @@ func TestDamagedFiles(t *testing.T) {
 		if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%s: got %v", want, err)
 		}
+	}
+}
+
+func TestNamesThatCannotBeSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	for _, m := range []map[string]*tensor.Tensor{{"a": nil}, {metadataKey: tensor.Ones(1)}} {
+		var e *Error
+		if err := Save(path, m, nil); !errors.As(err, &e) {
+			t.Errorf("%v: got %v", m, err)
+		}
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("nothing may be written")
 	}
 }
 

@@ -98,12 +98,12 @@ func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
 // scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool becomes int64 by a whole
-// number, integers and bool become float32 by one with a fraction.
+// number, integers and bool become float32 by one with a fraction, by NaN and by infinities.
 func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	x.use(op.Name)
 	if !x.dtype.IsFloat() && op.Result == Promoted {
 		for _, w := range v {
-			if w != math.Trunc(w) {
+			if w != math.Trunc(w) || math.IsInf(w, 0) {
 				x = x.Float()
 				break
 			}

@@ -67,7 +67,7 @@ type engine struct {
 	scope   *Scope // of gradients on their way
 	pending map[*node]*Tensor
 	queue   queue
-	capture map[edge]int // inputs whose gradients are returned
+	capture map[edge]int // inputs whose gradients are returned; one that is given twice is captured once
 	found   []*Tensor
 }
 
@@ -95,7 +95,17 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 		if g.Shape() != y.Shape() {
 			fail(op, ErrShape, []*Tensor{y, g}, "GradOutput has shape %v, the tensor %v", g.Shape(), y.Shape())
 		}
-		g = e.bring(g)
+		sameDevice(op, []*Tensor{y, g})
+		if g.dtype != y.dtype {
+			e := newError(op, ErrType, []*Tensor{y, g}, fmt.Sprintf("GradOutput is %v, the tensor %v", g.dtype, y.dtype))
+			panic(e.hint("Cast it"))
+		}
+		if g.scope.encloses(y.scope) {
+			g = g.In(e.scope)
+		} else { // lent: it stays its owner's
+			youngest(op, []*Tensor{y, g})
+			g = g.handleWithGraph(e.scope)
+		}
 	}
 	if inputs != nil {
 		e.capture = map[edge]int{}
@@ -105,12 +115,19 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 			if !in.needsGrad {
 				fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
 			}
-			e.capture[edgeOf(in)] = i
+			if _, twice := e.capture[edgeOf(in)]; !twice {
+				e.capture[edgeOf(in)] = i
+			}
 		}
 	}
 	e.send(edgeOf(y), g)
 	for len(e.queue) > 0 {
 		e.step(heap.Pop(&e.queue).(*node))
+	}
+	for i, in := range inputs {
+		if k := e.capture[edgeOf(in)]; k != i && e.found[k] != nil {
+			e.found[i] = e.found[k].handleWithGraph(e.scope)
+		}
 	}
 	for i, t := range e.found {
 		if t == nil && !o.unused {
@@ -143,7 +160,7 @@ func (e *engine) bring(g *Tensor) *Tensor {
 func (e *engine) step(n *node) {
 	g := e.pending[n]
 	delete(e.pending, n)
-	if n.dropped && (len(n.inputs) > 0) {
+	if n.dropped.Load() && len(n.inputs) > 0 {
 		msg := "the graph was freed by an earlier Backward"
 		hint := "pass RetainGraph to the first one"
 		if n.scope != nil && n.scope != root && n.scope.isClosed() {
@@ -167,6 +184,7 @@ func (e *engine) step(n *node) {
 		if d == nil || to == (edge{}) {
 			continue
 		}
+		d = e.checked(n, i, d)
 		if d == gi || d.scope != vs && d.scope != e.scope {
 			d = d.handleWithGraph(vs)
 		}
@@ -182,6 +200,25 @@ func (e *engine) step(n *node) {
 	if !e.o.retain {
 		n.drop()
 	}
+}
+
+// checked returns d, the gradient that a VJP gave for operand i, in the operand's type; it has its shape and device.
+func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
+	want := n.operands[i]
+	if d.freed.Load() {
+		fail(e.op, ErrFreed, []*Tensor{d}, "the VJP of %s returned a freed tensor for operand %d", n.op, i)
+	}
+	if d.layout.Shape != want.shape || d.st.dev != want.dev {
+		fail(e.op, ErrGrad, []*Tensor{d}, "the VJP of %s returned a gradient of shape %v on %s for operand %d, of shape %v on %s",
+			n.op, d.layout.Shape, d.st.dev.Name(), i, want.shape, want.dev.Name())
+	}
+	if d.dtype == want.dtype {
+		return d
+	}
+	if !d.dtype.IsFloat() {
+		fail(e.op, ErrType, []*Tensor{d}, "the VJP of %s returned a gradient of type %v for operand %d, of type %v", n.op, d.dtype, i, want.dtype)
+	}
+	return d.Cast(want.dtype)
 }
 
 // handleWithGraph makes another handle of x in s that keeps its place in the graph.
@@ -202,15 +239,18 @@ func exclusive(g *Tensor) bool {
 // send adds g to what goes to an edge. g belongs to the engine's scope.
 func (e *engine) send(to edge, g *Tensor) {
 	if i, ok := e.capture[to]; ok {
+		own := g
+		if to.node != nil {
+			own = g.handleWithGraph(e.scope) // g itself goes on
+		}
 		if e.found[i] == nil {
-			e.found[i] = g
+			e.found[i] = own
 		} else {
-			e.found[i] = e.sum(e.found[i], g)
+			e.found[i] = e.sum(e.found[i], own)
 		}
 		if to.node == nil {
 			return
 		}
-		g = g.handleWithGraph(e.scope)
 	}
 	if n := to.node; n != nil {
 		if old, ok := e.pending[n]; ok {
@@ -248,25 +288,29 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) {
 	}
 	leaf.gradMu.Lock()
 	defer leaf.gradMu.Unlock()
-	if g.dtype != leaf.dtype {
-		g = g.Cast(leaf.dtype)
+	if g.st.dev != leaf.st.dev {
+		fail(e.op, ErrDevice, []*Tensor{leaf, g}, "the leaf is on %s, its gradient on %s: it was moved after it was used", leaf.st.dev.Name(), g.st.dev.Name())
 	}
+	had := leaf.grad != nil && !leaf.grad.freed.Load()
 	switch {
-	case leaf.grad != nil && !e.o.create:
+	case had && !e.o.create:
 		leaf.grad.addInto(g)
+		leaf.grad.st.version.Add(1) // a graph may have saved it
 		g.Free()
-	case leaf.grad != nil:
+	case had:
 		sum := leaf.grad.In(e.scope).Add(g)
 		leaf.scope.adopt(sum)
 		leaf.grad = sum
-	case exclusive(g) || e.o.create:
+	case exclusive(g) || e.o.create && g.st.refs.Load() == 1 && g.layout.Contiguous():
 		leaf.scope.adopt(g)
 		leaf.grad = g
 	default:
 		c := g.Clone()
 		leaf.scope.adopt(c)
 		leaf.grad = c
-		g.Free()
+		if !e.o.create {
+			g.Free()
+		}
 	}
 	leaf.grad.op, leaf.grad.made = "grad", leaf.made
 }
@@ -281,10 +325,15 @@ func (s *Scope) adopt(x *Tensor) {
 			x.node = nil
 			return
 		}
-		from.mu.Lock()
-		from.hand([]*Tensor{x})
-		from.mu.Unlock()
+		from.lend(x)
 	}
+}
+
+// lend moves x to the parent, as Close would.
+func (s *Scope) lend(x *Tensor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hand([]*Tensor{x})
 }
 
 // addInto adds g to x in place, without a graph and without counting a version: x is a gradient.

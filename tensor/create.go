@@ -47,18 +47,16 @@ func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 	if len(dims) > shape.MaxRank {
 		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
 	}
-	n := t.Size()
-	if n == 0 || t == dtype.U32 || t == dtype.U64 {
+	if m.dev == nil {
+		fail(op, ErrDevice, nil, "the device is nil")
+	}
+	if t.Size() == 0 || t == dtype.U32 || t == dtype.U64 {
 		fail(op, ErrType, nil, "a tensor cannot be of type %v", t)
 	}
 	for _, d := range dims {
 		if d < 0 {
 			fail(op, ErrShape, nil, "size %d in shape %v is negative", d, shape.Of(dims...))
 		}
-		if d != 0 && n > math.MaxInt64/d {
-			fail(op, ErrShape, nil, "shape %v has too many elements", shape.Of(dims...))
-		}
-		n *= d
 	}
 	x := alloc(op, m.s, m.dev, t, shape.Of(dims...))
 	if x.made == nil {
@@ -87,12 +85,16 @@ func (m Maker) Arange(start, end, step float64) *Tensor {
 	if step == 0 || (end-start)/step < 0 || math.IsNaN(start+end+step) || math.IsInf(start+end+step, 0) {
 		fail("arange", ErrValue, nil, "no steps of %v lead from %v to %v", step, start, end)
 	}
+	n := math.Ceil((end - start) / step)
+	if n >= math.MaxInt64 {
+		fail("arange", ErrShape, nil, "from %v to %v by %v there are too many elements", start, end, step)
+	}
 	t := m.s.modes.floatType
 	if start == math.Trunc(start) && end == math.Trunc(end) && step == math.Trunc(step) {
 		t = dtype.I64
 	}
 	t = m.typeOr(t)
-	x := m.make("arange", t, []int{int(math.Ceil((end - start) / step))})
+	x := m.make("arange", t, []int{int(n)})
 	run("arange", m.s, indexProgram(t, arangeKind), x, nil, []float64{start, step})
 	return x
 }
@@ -212,10 +214,13 @@ func (m Maker) From(v any, dims ...int) *Tensor {
 func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	t.use("from")
 	x := t
-	if m.dev != t.st.dev {
+	if t.needsGrad && t.scope.encloses(m.s) { // part of a graph: it stays part of it
+		x = t.In(m.s).To(m.dev)
+	} else if m.dev != t.st.dev {
 		x = t.copyTo("from", m.s, m.dev)
 	} else if t.scope != m.s {
 		x = t.handle("from", m.s, t.layout)
+		m.s.note(x.st)
 		x.made = t.made
 	}
 	if x != t && t.scope == root && m.s != root && t.node == nil && !t.needsGrad {
@@ -243,7 +248,9 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 			for et.Kind() == reflect.Slice || et.Kind() == reflect.Array {
 				et = et.Elem()
 			}
-			t, _, err = elementType(et)
+			if t, _, err = elementType(et); err == nil {
+				err = alike(v, dims, 0)
+			}
 			return t, nil, dims, err
 		}
 		e = e.Index(0)
@@ -266,9 +273,6 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 	var walk func(v reflect.Value, depth int) error
 	walk = func(v reflect.Value, depth int) error {
 		if depth < len(dims) {
-			if v.Len() != dims[depth] {
-				return fmt.Errorf("ragged slice: %d and %d entries in dimension %d", dims[depth], v.Len(), depth)
-			}
 			for i := range v.Len() {
 				if err := walk(v.Index(i), depth+1); err != nil {
 					return err
@@ -295,7 +299,26 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 		}
 		return nil
 	}
+	if err := alike(v, dims, 0); err != nil {
+		return 0, nil, nil, err
+	}
 	return t, data, dims, walk(v, 0)
+}
+
+// alike reports an entry of a nested slice that is not of the first one's length.
+func alike(v reflect.Value, dims []int, depth int) error {
+	if len(dims) == 0 {
+		return nil // a number
+	}
+	if v.Len() != dims[depth] {
+		return fmt.Errorf("ragged slice: %d and %d entries in dimension %d", dims[depth], v.Len(), depth)
+	}
+	for i := 0; i < v.Len() && depth+1 < len(dims); i++ {
+		if err := alike(v.Index(i), dims, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // elementType maps a Go type to an element type; conv says that the memory differs.

@@ -172,6 +172,9 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 
 // Apply computes the op on in, broadcast together; params are its run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
+	if len(in) != e.Arity || len(in) == 0 {
+		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
+	}
 	s := youngest(e.Name, in)
 	dev := sameDevice(e.Name, in)
 	sh := broadcast(e.Name, in)
@@ -179,7 +182,7 @@ func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	p := e.program(in, common, result)
 	y := alloc(e.Name, s, dev, result, sh)
 	run(e.Name, s, p, y, in, params)
-	if !e.NoGrad && result.IsFloat() && wantsGrad(s, in) {
+	if !e.NoGrad && result.IsFloat() && wantsGrad(e.Name, s, in) {
 		f := &elementwiseFunc{op: e, params: params}
 		record(y, f, in, f.saves(in, y))
 	}
@@ -396,7 +399,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
 	s := youngest(e.Name, in)
 	full := broadcast(e.Name, in)
-	if full == sh || wantsGrad(s, in) {
+	if full == sh || wantsGrad(e.Name, s, in) {
 		y := e.Apply(in, params...)
 		return y.sumTo(sh).Cast(t)
 	}

@@ -6,19 +6,22 @@ import (
 )
 
 // gatherFunc picks elements along an axis by an index tensor of the result's shape.
-type gatherFunc struct{ axis int }
+type gatherFunc struct {
+	axis int
+	op   string // as the user called it
+}
 
-func (gatherFunc) Name() string { return "gather" }
+func (f gatherFunc) Name() string { return f.op }
 
 func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, index := in[0], in[1]
 	s := c.Scope()
-	y := alloc("gather", s, x.st.dev, x.dtype, index.layout.Shape)
+	y := alloc(f.op, s, x.st.dev, x.dtype, index.layout.Shape)
 	stream := s.streamOf(x.st.dev)
-	x.st.read("gather", stream)
-	index.st.read("gather", stream)
-	y.st.write("gather", stream)
-	check("gather", y.st.dev.Gather(stream, y.deviceView(), x.deviceView(), index.deviceView(), f.axis, lateTag("gather")), x, index)
+	x.st.read(f.op, stream)
+	index.st.read(f.op, stream)
+	y.st.write(f.op, stream)
+	check(f.op, y.st.dev.Gather(stream, y.deviceView(), x.deviceView(), index.deviceView(), f.axis, lateTag(f.op)), x, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}
@@ -54,7 +57,7 @@ func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	return []*Tensor{Apply(gatherFunc{f.axis}, g, c.Saved(0)), nil}
+	return []*Tensor{Apply(gatherFunc{f.axis, "gather"}, g, c.Saved(0)), nil}
 }
 
 func checkIndex(op string, x, index *Tensor) {
@@ -86,22 +89,26 @@ func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 		}
 		src = src.Narrow(i, 0, n)
 	}
-	return Apply(gatherFunc{a}, src, index)
+	return Apply(gatherFunc{a, "gather"}, src, index)
 }
 
 // IndexSelect returns the entries of dimension dim that index, a vector, names.
 func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	checkIndex("index_select", x, index)
-	a := x.axis("index_select", dim)
+	return x.indexSelect("index_select", dim, index)
+}
+
+func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
+	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {
-		fail("index_select", ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
+		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
 	}
 	sh := shape.Dims{}
 	for range x.Rank() {
 		sh = sh.Append(1)
 	}
 	full := x.layout.Shape.With(a, index.Dim(0))
-	return Apply(gatherFunc{a}, x, index.reshape(sh.With(a, index.Dim(0))).expand(full))
+	return Apply(gatherFunc{a, op}, x, index.reshape(sh.With(a, index.Dim(0))).expand(full))
 }
 
 // Embedding returns the rows of x, a matrix, that index names: shape index.Shape() + [x.Dim(1)].
@@ -110,7 +117,10 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	if x.Rank() != 2 {
 		fail("embedding", ErrShape, []*Tensor{x, index}, "the table must be a matrix, it has shape %v", x.Shape())
 	}
-	return x.IndexSelect(0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
+	if index.Rank() == shape.MaxRank {
+		fail("embedding", ErrShape, []*Tensor{x, index}, "the index has %d dimensions, the result cannot have one more", index.Rank())
+	}
+	return x.indexSelect("embedding", 0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
 // ScatterAdd returns x with the elements of src added at the places that index names along dim, as torch.scatter_add; index

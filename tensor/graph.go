@@ -34,10 +34,23 @@ func (c *Context) Scope() *Scope { return c.scope }
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
 // Save keeps tensors for VJP: operands, or the result.
-func (c *Context) Save(t ...*Tensor) { c.keep = append(c.keep, t...) }
+func (c *Context) Save(t ...*Tensor) {
+	for _, x := range t {
+		x.use("save")
+	}
+	c.keep = append(c.keep, t...)
+}
 
 // Saved returns what Forward saved as number i. It fails if the value was changed in place meanwhile.
-func (c *Context) Saved(i int) *Tensor { return c.n.saved[i].restore(c) }
+func (c *Context) Saved(i int) *Tensor {
+	switch {
+	case c.n == nil:
+		fail("saved", ErrValue, nil, "values are saved by Forward for VJP; Forward has none yet")
+	case i < 0 || i >= len(c.n.saved):
+		fail("saved", ErrValue, nil, "Forward of %s saved %d values, there is no number %d", c.n.op, len(c.n.saved), i)
+	}
+	return c.n.saved[i].restore(c)
+}
 
 // NumSaved returns how many tensors Forward saved.
 func (c *Context) NumSaved() int { return len(c.n.saved) }
@@ -74,7 +87,7 @@ type node struct {
 	dev      device.Device
 	stream   device.Stream
 	made     *site
-	dropped  bool
+	dropped  atomic.Bool
 }
 
 // operandInfo is what a gradient must look like.
@@ -97,10 +110,14 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s on in records a graph.
-func wantsGrad(s *Scope, in []*Tensor) bool {
+// wantsGrad reports whether an op in scope s on in records a graph. It fails for an operand whose memory an in-place op with
+// a gradient has changed through another handle: the operand's place in the graph is not that of its value any more.
+func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
+	}
+	for _, t := range in {
+		t.current(op)
 	}
 	for _, t := range in {
 		if t.needsGrad {
@@ -136,10 +153,9 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 
 // drop gives up what n saved.
 func (n *node) drop() {
-	if n.dropped {
+	if n.dropped.Swap(true) {
 		return
 	}
-	n.dropped = true
 	for i := range n.saved {
 		n.saved[i].st.release()
 	}
@@ -156,6 +172,7 @@ func (v *saved) restore(c *Context) *Tensor {
 	}
 	x := &Tensor{st: v.st, layout: v.layout, dtype: v.dtype, op: "saved by " + c.n.op}
 	x.self = x
+	x.recorded = detached // its version has been checked
 	v.st.retain()
 	c.scope.own(x, false)
 	x.needsGrad = v.needs
@@ -200,7 +217,7 @@ func Apply(f Function, in ...*Tensor) *Tensor {
 	}
 	s := youngest(op, in)
 	sameDevice(op, in)
-	grad := wantsGrad(s, in)
+	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
 	c.scope.modes.noGrad = true
@@ -262,6 +279,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told to require a gradient; this is a result")
 	}
 	x.needsGrad = true
+	x.base().needsGrad = true // In's handle stands for the leaf
 	return x
 }
 
@@ -275,6 +293,7 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told not to require a gradient; use Detach")
 	}
 	x.needsGrad = false
+	x.base().needsGrad = false
 	return x
 }
 
@@ -298,9 +317,13 @@ func (x *Tensor) SetGrad(g *Tensor) {
 	b := x.base()
 	if g != nil {
 		g.use("set_grad")
-		if g.Shape() != x.Shape() || g.st.dev != x.st.dev {
-			fail("set_grad", ErrShape, []*Tensor{x, g}, "a gradient has the shape and device of its tensor")
+		if g.Shape() != x.Shape() {
+			fail("set_grad", ErrShape, []*Tensor{x, g}, "a gradient has the shape of its tensor")
 		}
+		if g.dtype != x.dtype {
+			fail("set_grad", ErrType, []*Tensor{x, g}, "a gradient has the type of its tensor")
+		}
+		sameDevice("set_grad", []*Tensor{x, g})
 		if g.scope != b.scope {
 			b.scope.own(g, true)
 		}
@@ -320,5 +343,7 @@ func (x *Tensor) ZeroGrad() { x.SetGrad(nil) }
 // Detach returns a view of x that is cut off the graph.
 func (x *Tensor) Detach() *Tensor {
 	x.use("detach")
-	return x.handle("detach", x.scope, x.layout)
+	y := x.handle("detach", x.scope, x.layout)
+	y.recorded = detached
+	return y
 }

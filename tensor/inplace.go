@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -13,7 +15,7 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	if x.layout.Overlaps() {
 		fail(op, ErrShape, all, "the tensor is expanded: several elements share one place; use Clone first")
 	}
-	if s.modes.noGrad || !wantsGrad(s, all) {
+	if s.modes.noGrad || !wantsGrad(op, s, all) {
 		return s
 	}
 	switch {
@@ -36,10 +38,11 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	if sh := broadcast(op.Name, in); sh != x.layout.Shape {
 		fail(op.Name, ErrShape, in, "the result has shape %v, the tensor changed in place %v", sh, x.layout.Shape)
 	}
-	if wantsGrad(s, in) {
+	if wantsGrad(op.Name, s, in) {
 		y := op.Apply(x.unwritten(op, in), params...)
 		x.store(op.Name, s, y)
 		x.node, x.needsGrad = y.node, y.needsGrad
+		x.recorded = x.st.recorded.Add(1)
 		return x
 	}
 	common, _ := op.resultType(in)
@@ -91,19 +94,33 @@ func (x *Tensor) MulInPlace(y *Tensor) *Tensor { return x.inPlace(mulOp, []*Tens
 // DivInPlace divides x, of floating point type, by y.
 func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return x.inPlace(divOp, []*Tensor{x, y}) }
 
+// holds panics unless x's type holds the result of an op with the number v.
+func (x *Tensor) holds(op string, v float64) {
+	x.use(op)
+	if x.dtype == boolType || !x.dtype.IsFloat() && (v != math.Trunc(v) || math.IsInf(v, 0)) {
+		fail(op, ErrType, []*Tensor{x}, "the result with the number %v cannot be stored in place in %v", v, x.dtype)
+	}
+}
+
 // AddScalarInPlace adds v to x.
 func (x *Tensor) AddScalarInPlace(v float64) *Tensor {
+	x.holds("add_scalar", v)
 	return x.inPlace(addScalarOp, []*Tensor{x}, v)
 }
 
 // MulScalarInPlace multiplies x by v.
 func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
+	x.holds("mul_scalar", v)
 	return x.inPlace(mulScalarOp, []*Tensor{x}, v)
 }
 
 // Fill sets every element of x to v.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
+	if wantsGrad("fill", s, []*Tensor{x}) { // its value, and how that was computed, is gone
+		x.node, x.needsGrad = nil, false
+		x.recorded = x.st.recorded.Add(1)
+	}
 	run("fill", s, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
 	x.st.version.Add(1)
 	return x
@@ -116,6 +133,7 @@ func (x *Tensor) Zero() *Tensor { return x.Fill(0) }
 func (x *Tensor) Copy(y *Tensor) *Tensor {
 	x.use("copy")
 	y.use("copy")
+	given := y
 	if y.st.dev != x.st.dev {
 		s := x.scope
 		if y.scope.depth > s.depth {
@@ -128,7 +146,7 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 	if _, ok := y.layout.Expand(x.layout.Shape); !ok {
 		fail("copy", ErrShape, []*Tensor{x, y}, "shape %v does not expand to %v", y.Shape(), x.Shape())
 	}
-	if wantsGrad(s, []*Tensor{x, y}) {
+	if wantsGrad("copy", s, []*Tensor{x, given}) {
 		fail("copy", ErrGrad, []*Tensor{x, y}, "Copy does not record gradients; use it in a scope with NoGrad")
 	}
 	if y.st == x.st && y.layout != x.layout {

@@ -7,7 +7,13 @@ import (
 )
 
 var (
-	powOp       = Declare(&Elementwise{Name: "pow", Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}}})
+	powOp = Declare(&Elementwise{Name: "pow", Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}},
+		Grad: []*expr.Expr{
+			// g·y·x^(y-1), and 0 for y = 0 whatever x is.
+			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
+			// g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch: x^y is 0 there for all y nearby (at y = 0 by choice).
+			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
+		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
 		// g·p·x^(p-1), and 0 for p = 0 whatever x is.

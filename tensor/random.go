@@ -39,8 +39,7 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 		switch kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			v := u.Mul(b.Sub(a)).Add(a)
-			e = v.Ge(b).Select(a, v) // rounding may reach the open end
+			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a) // rounding may reach the open end; see below
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
 		case bernoulliKind:
@@ -61,6 +60,9 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 // draw fills x, reading in if the kind has an operand, from (seed, offset).
 func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
 	p := randomProgram(x.dtype, kind)
+	if kind == uniformKind {
+		params = append(params, below(x.dtype, params[1]))
+	}
 	bits := []uint64{seed, offset}
 	for i, v := range params {
 		t := dtype.F64
@@ -71,6 +73,24 @@ func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tens
 	}
 	runBits(x.op, s, p, x, in, bits)
 	return x
+}
+
+// below returns the greatest number of floating point type t that is less than v.
+func below(t dtype.Type, v float64) float64 {
+	b := expr.Encode(t, v)
+	r := expr.Decode(t, b)
+	sign := uint64(1) << (8*t.Size() - 1)
+	switch {
+	case r < v || r != r || math.IsInf(r, -1):
+		return r
+	case r == 0:
+		b = sign | 1
+	case r < 0:
+		b++
+	default:
+		b--
+	}
+	return expr.Decode(t, b)
 }
 
 // fresh draws as many numbers from the scope's generator as x has elements.
@@ -84,10 +104,23 @@ func (m Maker) Rand(dims ...int) *Tensor { return m.Uniform(0, 1, dims...) }
 
 // Uniform returns random numbers, uniform in [lo, hi).
 func (m Maker) Uniform(lo, hi float64, dims ...int) *Tensor {
-	if !(lo <= hi) {
-		fail("uniform", ErrValue, nil, "the interval [%v, %v) is empty", lo, hi)
-	}
+	checkInterval(m.floatType(), lo, hi)
 	return m.float("rand", dims).fresh(uniformKind, lo, hi)
+}
+
+func checkInterval(t dtype.Type, lo, hi float64, in ...*Tensor) {
+	if !(lo <= hi) {
+		fail("uniform", ErrValue, in, "the interval [%v, %v) is empty", lo, hi)
+	}
+	if t.IsFloat() && math.IsInf(expr.Decode(t.Compute(), expr.Encode(t.Compute(), hi-lo)), 0) {
+		fail("uniform", ErrValue, in, "the interval [%v, %v) is wider than the numbers of %v", lo, hi, t)
+	}
+}
+
+func checkDeviation(std float64, in ...*Tensor) {
+	if !(std >= 0) {
+		fail("normal", ErrValue, in, "a standard deviation cannot be %v", std)
+	}
 }
 
 // Randn returns random numbers of the standard normal distribution.
@@ -95,9 +128,7 @@ func (m Maker) Randn(dims ...int) *Tensor { return m.Normal(0, 1, dims...) }
 
 // Normal returns random numbers of the normal distribution.
 func (m Maker) Normal(mean, std float64, dims ...int) *Tensor {
-	if !(std >= 0) {
-		fail("normal", ErrValue, nil, "a standard deviation cannot be %v", std)
-	}
+	checkDeviation(std)
 	return m.float("randn", dims).fresh(normalKind, mean, std)
 }
 
@@ -113,6 +144,9 @@ func (m Maker) Bernoulli(p float64, dims ...int) *Tensor {
 func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	if lo >= hi {
 		fail("randint", ErrValue, nil, "the range [%d, %d) is empty", lo, hi)
+	}
+	if span := uint64(hi) - uint64(lo); span > 1<<53 {
+		fail("randint", ErrValue, nil, "the range [%d, %d) has %d numbers, at most 2⁵³ are supported", lo, hi, span)
 	}
 	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
 }
@@ -168,11 +202,15 @@ func (x *Tensor) redraw(op string, kind randomKind, a, b float64) *Tensor {
 
 // UniformInPlace overwrites the leaf x with random numbers in [lo, hi).
 func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
+	x.use("uniform")
+	checkInterval(x.dtype, lo, hi, x)
 	return x.redraw("uniform", uniformKind, lo, hi)
 }
 
 // NormalInPlace overwrites the leaf x with random numbers of the normal distribution.
 func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
+	x.use("normal")
+	checkDeviation(std, x)
 	return x.redraw("normal", normalKind, mean, std)
 }
 

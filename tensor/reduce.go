@@ -137,7 +137,7 @@ func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	y := alloc(r.Name, s, x.st.dev, result, out)
 	params := r.params(p, count)
 	reduceInto(r.Name, s, p, y, kept, []*Tensor{x}, x.layout.Shape, params)
-	if r.Grad != nil && result.IsFloat() && wantsGrad(s, []*Tensor{x}) {
+	if r.Grad != nil && result.IsFloat() && wantsGrad(r.Name, s, []*Tensor{x}) {
 		f := &reductionFunc{r: r, kept: kept, count: count}
 		r.gradient()
 		var save []*Tensor

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -118,10 +119,10 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 		}
 	}()
 	f(c)
-	done = true
 	if !c.isClosed() {
 		c.Close()
 	}
+	done = true
 }
 
 // New opens a child scope. It inherits the modes of s, changed by opts.
@@ -155,10 +156,17 @@ func (s *Scope) child() *Scope {
 	return c
 }
 
-// recycle closes an internal scope; it may be closed already.
+// recycle closes an internal scope; it may be closed already. One in which a user's function left a child open is not used
+// again: that child still points to it.
 func (s *Scope) recycle() {
 	if !s.isClosed() {
 		s.close(nil, true)
+	}
+	s.mu.Lock()
+	left := s.children > 0
+	s.mu.Unlock()
+	if left {
+		return
 	}
 	s.parent = nil
 	s.modes = modes{}
@@ -194,6 +202,8 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 }
 
 // A ledger lists the storages of a scope for the case that the scope is dropped without being closed. It points to no Tensor.
+// When it is queued the scope and all its handles are unreachable, but a storage may have handles in scopes that are no
+// descendants (kept views, handed over tensors): such a shared one gets a net of its own, which takes another collection.
 type ledger struct {
 	mu sync.Mutex
 	st []*storage
@@ -203,13 +213,33 @@ func (l *ledger) queue() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, st := range l.st {
-		st.queue()
+		if st.shared.Load() {
+			st.watch()
+		} else {
+			st.queue()
+		}
 	}
 	l.st = nil
 }
 
+// clear ends the ledger's concern for its storages, and returns them.
+func (l *ledger) clear() []*storage {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.st
+	for _, st := range list {
+		st.ledger.CompareAndSwap(l, nil)
+	}
+	l.st = nil
+	return list
+}
+
 // own makes s the owner of handle x; fresh says that its storage has no owner yet either.
 func (s *Scope) own(x *Tensor, fresh bool) {
+	defer runtime.KeepAlive(x.scope) // its ledger may not be queued before the storage is noted here
 	x.scope = s
 	if s == root {
 		if fresh {
@@ -220,9 +250,7 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		if fresh {
-			x.st.free()
-		}
+		x.drop()
 		panic(s.closedError(x.op, nil))
 	}
 	if len(s.owned) == cap(s.owned) && len(s.owned) >= 256 {
@@ -241,10 +269,13 @@ func (s *Scope) note(st *storage) {
 	case s == root:
 		st.watch()
 		return
-	case s.ledger == nil || st.plain():
+	case s.ledger == nil || st.plain() || st.watched.Load():
 		return
 	}
 	l := s.ledger
+	if !st.ledger.CompareAndSwap(nil, l) && st.ledger.Load() != l {
+		st.shared.Store(true)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.st) == cap(l.st) && len(l.st) >= 256 {
@@ -304,12 +335,26 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 			fail("scope.close", ErrScope, []*Tensor{t}, "the tensor to keep belongs neither to %v nor to one around it", s)
 		}
 	}
+	p := s.parent
+	if len(keep) > 0 && p.isClosed() {
+		panic(p.closedError("scope.close", keep[0]))
+	}
+	s.end(keep)
+	p.mu.Lock()
+	p.children--
+	p.mu.Unlock()
+}
+
+// end closes s for use, moves keep to the parent and drops the rest.
+func (s *Scope) end(keep []*Tensor) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
 	if !s.internal {
 		s.closedAt = callSite()
 	}
+	storages := s.ledger.clear()
 	if len(keep) > 0 {
 		s.hand(keep)
 	}
@@ -323,32 +368,22 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 			t.drop()
 		}
 	}
+	for _, st := range storages { // what a scope without an end has a handle of needs another net
+		if !st.freed.Load() && st.ledger.Load() == nil {
+			st.watch()
+		}
+	}
 	clear(owned)
 	clear(nodes)
 	s.owned, s.nodes = nil, nil
 	if s.internal {
 		s.owned, s.nodes = owned[:0], nodes[:0]
 	}
-	if s.ledger != nil {
-		s.ledger.mu.Lock()
-		s.ledger.st = nil
-		s.ledger.mu.Unlock()
-	}
-	p := s.parent
-	s.mu.Unlock()
-	p.mu.Lock()
-	p.children--
-	p.mu.Unlock()
 }
 
-// hand moves keep, and the nodes and leaves of s that their graph needs, to the parent. s.mu is held.
+// hand moves keep, and the nodes and leaves of s that their graph needs, with their gradients, to the parent. s.mu is held.
 func (s *Scope) hand(keep []*Tensor) {
 	p := s.parent
-	move := func(t *Tensor) {
-		if t.scope == s {
-			p.own(t, true)
-		}
-	}
 	var stack []*node
 	seen := map[*node]bool{}
 	push := func(n *node) {
@@ -357,8 +392,11 @@ func (s *Scope) hand(keep []*Tensor) {
 			stack = append(stack, n)
 		}
 	}
-	for _, t := range keep {
-		move(t)
+	var move func(t *Tensor)
+	move = func(t *Tensor) {
+		if t.scope == s {
+			p.own(t, true)
+		}
 		push(t.node)
 		if t.leaf != nil {
 			move(t.leaf)
@@ -366,6 +404,9 @@ func (s *Scope) hand(keep []*Tensor) {
 		if t.grad != nil {
 			move(t.grad)
 		}
+	}
+	for _, t := range keep {
+		move(t)
 	}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
@@ -390,6 +431,15 @@ func (s *Scope) ownNode(n *node) {
 		return // freed by Backward, or with the storages when nothing reaches the node
 	}
 	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		n.drop()
+		panic(s.closedError(n.op, nil))
+	}
+	if len(s.nodes) == cap(s.nodes) && len(s.nodes) >= 256 {
+		// A long-lived scope forgets the nodes that Backward has passed.
+		s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool { return n.dropped.Load() })
+	}
 	s.nodes = append(s.nodes, n)
 	s.mu.Unlock()
 }

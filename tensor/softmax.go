@@ -135,9 +135,8 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 var (
 	// safeTargetOp replaces an ignored class by 0, so that it can be looked up.
 	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
-	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2,
-		Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
-	oneHotOp = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
+	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, NoGrad: true}
+	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
 )
 
 // composed picks the classes from logarithms of probabilities.
@@ -164,8 +163,8 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
-	live := target.NeScalar(float64(f.ignore)).Cast(x.dtype)
-	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Mul(live).Unsqueeze(1)), nil}
+	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
+	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).MaskedFill(ignored, 0), nil}
 }
 
 // CrossEntropy returns, for logits x of shape [n, classes] and class indices target of shape [n] (int64), the negative log

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -23,14 +24,19 @@ type storage struct {
 	home    device.Stream // the stream it was allocated on
 	refs    atomic.Int32
 	version atomic.Uint32
-	freed   atomic.Bool
+	// recorded counts the in-place changes that hung their handle into a graph. Other handles do not learn of them.
+	recorded atomic.Uint32
+	freed    atomic.Bool
 
 	mu     sync.Mutex
 	writer device.Stream   // of the last write
 	users  []device.Stream // other streams than the writer that have read it since
 
-	cleanup runtime.Cleanup // set while the root scope owns it
+	cleanup runtime.Cleanup // under mu; set once the root scope has owned it
 	watched atomic.Bool
+
+	ledger atomic.Pointer[ledger] // of the scope that owns it; nil for the root and for closed ones
+	shared atomic.Bool            // it has been in the ledgers of several open scopes
 }
 
 func (st *storage) retain() { st.refs.Add(1) }
@@ -49,7 +55,9 @@ func (st *storage) free() {
 		return
 	}
 	if st.watched.Load() {
+		st.mu.Lock()
 		st.cleanup.Stop()
+		st.mu.Unlock()
 	}
 	st.buf.Free()
 }
@@ -66,7 +74,12 @@ func (st *storage) plain() bool { return st.buf.Host() != nil && st.buf.Size() <
 
 // watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.
 func (st *storage) watch() {
-	if st.plain() || !st.watched.CompareAndSwap(false, true) {
+	if st.plain() || st.watched.Load() {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.freed.Load() || st.watched.Swap(true) {
 		return
 	}
 	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
@@ -124,7 +137,13 @@ func waitFor(op string, s, other device.Stream) {
 
 // alloc makes a contiguous tensor with undefined contents in scope s.
 func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
-	bytes := sh.Size() * t.Size()
+	bytes := t.Size()
+	for i := range sh.Rank() {
+		if d := sh.At(i); d != 0 && bytes > math.MaxInt/d {
+			fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
+		}
+		bytes *= sh.At(i)
+	}
 	stream := s.streamOf(dev)
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	var made *site

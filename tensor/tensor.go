@@ -40,6 +40,7 @@ type Tensor struct {
 	op     string // that made it, for messages
 	made   *site  // nil unless its call site was recorded
 
+	recorded  uint32 // the storage's count of recorded writes when this handle took its place in the graph, or detached
 	needsGrad bool
 	node      *node   // how it was computed; nil for a leaf
 	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
@@ -63,6 +64,17 @@ func (x *Tensor) use(op string) {
 			panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor "+x.gone).hint("x.In(s) lends a tensor to a scope, s.From(x) gives it away"))
 		}
 		fail(op, ErrFreed, []*Tensor{x}, "the tensor was freed")
+	}
+}
+
+// detached marks a handle that reads whatever value is there and has no place in the graph.
+const detached = ^uint32(0)
+
+// current panics if x's memory was changed through another handle by an in-place op that recorded a gradient.
+func (x *Tensor) current(op string) {
+	if n := x.st.recorded.Load(); x.recorded != n && x.recorded != detached {
+		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another view or handle, of which this one does not know")
+		panic(e.hint("take the view again from the tensor that was changed, or use an op that returns a new tensor"))
 	}
 }
 
@@ -136,7 +148,7 @@ func (x *Tensor) origin() string {
 
 // handle makes another handle on x's storage, with layout l, in scope s.
 func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
-	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op}
+	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op, recorded: x.recorded}
 	if s.modes.sites {
 		y.made = callSite()
 	}

@@ -72,6 +72,9 @@ func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n
 // To returns x on device d, x itself if it is there already. Gradients flow back to where x is.
 func (x *Tensor) To(d device.Device) *Tensor {
 	x.use("to")
+	if d == nil {
+		fail("to", ErrDevice, []*Tensor{x}, "the device is nil")
+	}
 	if x.st.dev == d {
 		return x
 	}
@@ -121,9 +124,8 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device) *Tensor {
 	case dst.Host() != nil:
 		check(op, c.st.dev.Download(from, dst.Host()[:n], src, off), x)
 	case src.Device().Info().Kind == d.Info().Kind:
-		waitFor(op, y.st.home, from)
+		c.st.read(op, y.st.home) // a later write to x waits for the copy
 		check(op, d.CopyFrom(y.st.home, dst, 0, src, off, n), x)
-		c.st.buf.Use(y.st.home)
 	default:
 		tmp := make([]byte, n)
 		check(op, c.st.dev.Download(from, tmp, src, off), x)
@@ -164,6 +166,7 @@ func (x *Tensor) DeviceView() device.View {
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 
 // FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of data, in row-major order.
+// Any byte but 0 is true.
 func FromBytes(t dtype.Type, data []byte, dims ...int) *Tensor {
 	x := root.Typed(t).make("from", t, dims)
 	if len(data) != x.Size()*t.Size() {
@@ -171,6 +174,14 @@ func FromBytes(t dtype.Type, data []byte, dims ...int) *Tensor {
 		x.Free()
 		fail("from", ErrShape, nil, "%d bytes for shape %v of %v, which takes %d", len(data), shape.Of(dims...), t, n)
 	}
-	copy(x.st.buf.Host(), data)
+	to := x.st.buf.Host()
+	copy(to, data)
+	if t == dtype.Bool {
+		for i, v := range to {
+			if v != 0 {
+				to[i] = 1
+			}
+		}
+	}
 	return x
 }

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -20,7 +22,7 @@ func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp
 // view makes a view of x with layout l; vjp carries a gradient back.
 func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
 	y := x.handle(op, x.scope, l)
-	if x.needsGrad && !x.scope.modes.noGrad {
+	if wantsGrad(op, x.scope, []*Tensor{x}) {
 		record(y, &viewFunc{op, vjp}, []*Tensor{x}, nil)
 	}
 	return y
@@ -56,6 +58,8 @@ func (x *Tensor) inferShape(op string, dims []int) shape.Dims {
 			at = i
 		case d < 0:
 			fail(op, ErrShape, []*Tensor{x}, "invalid shape %v: a size is negative or two are -1", s)
+		case d != 0 && known > math.MaxInt/d:
+			fail(op, ErrShape, []*Tensor{x}, "shape %v has too many elements", s)
 		default:
 			known *= d
 		}
@@ -168,6 +172,13 @@ func (x *Tensor) Expand(dims ...int) *Tensor {
 	if _, ok := x.layout.Expand(s); !ok {
 		fail("expand", ErrShape, []*Tensor{x}, "shape %v does not expand to %v", x.layout.Shape, s)
 	}
+	n := 1
+	for i := range s.Rank() {
+		if d := s.At(i); d != 0 && n > math.MaxInt/d {
+			fail("expand", ErrShape, []*Tensor{x}, "shape %v has too many elements", s)
+		}
+		n *= s.At(i)
+	}
 	return x.expand(s)
 }
 
@@ -221,8 +232,8 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	if x.Rank() > 0 {
 		size = x.layout.Shape.At(a)
 	}
-	if x.Rank() == 0 || start < 0 || n < 0 || start+n > size {
-		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+n, dim, size)
+	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
+		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
 	}
 	return x.view("narrow", x.layout.Narrow(a, start, n, 1), func(c *Context, g *Tensor) *Tensor {
 		return Apply(&embedFunc{to: c.n.operands[0].shape, axis: a, start: start}, g)

@@ -88,11 +88,14 @@ func (c *devicesCmd) Run(e *env) error {
 	if r.GPUReason != "" {
 		fmt.Fprintln(e.out, "\nno GPU:", r.GPUReason)
 	}
-	fmt.Fprintln(e.out, "\noptional libraries (each makes a path faster that works without it):")
+	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (looked for and shown, not used yet; everything works without them):")
 	for _, l := range r.Libraries {
-		state := "not found; looked for " + l.Looked()
-		if l.Found {
+		state := "not found in " + l.Looked()
+		switch {
+		case l.Found:
 			state = "found: " + l.Path
+		case len(l.Searched) == 0:
+			state = "does not exist for this platform"
 		}
 		fmt.Fprintf(e.out, "  %-10s %s\n", l.Name, state)
 	}

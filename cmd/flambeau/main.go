@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -23,7 +24,7 @@ import (
 // cli is the command line.
 type cli struct {
 	Train   trainCmd   `cmd:"" help:"Train a classifier of handwritten digits on the best device found."`
-	Devices devicesCmd `cmd:"" help:"List the devices: CPU, GPUs, and the libraries that make them faster."`
+	Devices devicesCmd `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -49,6 +50,9 @@ func run(args []string, out, errOut io.Writer) int {
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 2
+	}
+	if len(args) > 0 && args[0] == "help" { // as with go help train
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	k, err := parser.Parse(args)
 	if status >= 0 {

@@ -69,7 +69,10 @@ func TestTrainIsReproducible(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
-	dir := t.TempDir()
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args   string
 		status int
@@ -85,7 +88,11 @@ func TestMistakes(t *testing.T) {
 		{"train --device tpu", 1, `no kind of device "tpu"; known are`},
 		{"train --device cpu:1", 1, "there is 1 cpu device"},
 		{"train --device cuda:x", 1, `"x" is not the number of a device`},
-		{"train --device cpu --steps 1 --out " + filepath.Join(dir, "no", "dir", "x"), 1, "no such file or directory"},
+		{"train --device gpu", 1, `known are cpu, cuda and auto\n$`},
+		{"train --steps 1 --losses", 2, "--losses.* add --json"},
+		{"train --device cpu --out " + filepath.Join(dir, "no", "dir", "x"), 1, `^flambeau: --out .*(no such file|cannot find)`},
+		{"train --device cpu --out " + dir, 1, "^flambeau: --out .* is a folder"},
+		{"train --device cpu --out " + filepath.Join(file, "x"), 1, "^flambeau: --out .*(not a (folder|directory)|cannot find)"},
 	} {
 		status, _, errOut := command(t, strings.Fields(c.args)...)
 		if status != c.status || !regexp.MustCompile(c.want).MatchString(errOut) {
@@ -127,7 +134,12 @@ func TestDevicesAndVersion(t *testing.T) {
 	if status, out, _ = command(t, "version"); status != 0 || !strings.HasPrefix(out, "flambeau ") {
 		t.Errorf("%s", out)
 	}
-	if status, out, _ = command(t, "train", "--help"); status != 0 || !strings.Contains(out, "--losses") {
+	for _, args := range [][]string{{"train", "--help"}, {"help", "train"}} {
+		if status, out, _ = command(t, args...); status != 0 || !strings.Contains(out, "--losses") {
+			t.Errorf("%q: %s", args, out)
+		}
+	}
+	if status, out, _ = command(t, "help"); status != 0 || !strings.Contains(out, "devices") {
 		t.Errorf("%s", out)
 	}
 }

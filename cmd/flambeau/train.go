@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/flambeau-go/flambeau/data"
@@ -41,6 +44,8 @@ func (c *trainCmd) Validate() error {
 		return fmt.Errorf("--batch %d: at least 1 sample is needed", c.Batch)
 	case !(c.LR > 0) || math.IsInf(c.LR, 1):
 		return fmt.Errorf("--lr %v: a learning rate is a positive number", c.LR)
+	case c.Losses && !c.JSON:
+		return errors.New("--losses: the losses are part of the JSON object; add --json")
 	}
 	return nil
 }
@@ -61,6 +66,9 @@ type result struct {
 
 // Run trains.
 func (c *trainCmd) Run(e *env) error {
+	if err := c.checkOut(); err != nil {
+		return err
+	}
 	dev, why, err := c.open()
 	if err != nil {
 		return err
@@ -96,16 +104,35 @@ func (c *trainCmd) Run(e *env) error {
 	return stopped
 }
 
+// checkOut finds what would keep the weights from being written, before the work and not after it.
+func (c *trainCmd) checkOut() error {
+	if c.Out == "" {
+		return nil
+	}
+	if info, err := os.Stat(c.Out); err == nil && info.IsDir() {
+		return fmt.Errorf("--out %s is a folder; name a file in it", c.Out)
+	}
+	if info, err := os.Stat(filepath.Dir(c.Out)); err != nil {
+		return fmt.Errorf("--out %s: %w", c.Out, err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("--out %s: %s is not a folder", c.Out, filepath.Dir(c.Out))
+	}
+	return nil
+}
+
 // open finds the device and the reason for it.
 func (c *trainCmd) open() (device.Device, string, error) {
 	if c.Device == "auto" {
 		d, why := device.Best()
+		if d.Info().Kind == "cpu" {
+			why = "no GPU: " + why
+		}
 		return d, announce(d, why), nil
 	}
 	d, err := device.Open(c.Device)
 	if err != nil {
 		var u *device.UnavailableError
-		if errors.As(err, &u) && u.Name != "cpu" {
+		if errors.As(err, &u) && strings.HasPrefix(c.Device, "cuda") {
 			return nil, "", fmt.Errorf("%w; --device cpu works without it", err)
 		}
 		return nil, "", err
@@ -187,7 +214,11 @@ epochs:
 					return nil, err
 				}
 			}
-			bar.step(r.Steps, fmt.Sprintf("loss %.4f", r.TrainLoss))
+			text := ""
+			if len(r.Losses) > 0 {
+				text = fmt.Sprintf("loss %.4f", r.TrainLoss)
+			}
+			bar.step(r.Steps, text)
 			if r.Steps == total {
 				break
 			}

@@ -209,3 +209,44 @@ func TestNoHostCopies(t *testing.T) {
 		}
 	})
 }
+
+// Casts between all types have the same bits on every device, those of special values too.
+func TestCasts(t *testing.T) {
+	gpu := emulated(t)
+	values := append(append([]float64(nil), special...), 255, 256, -129, 65504, 65520, 1e9, -3e9, 1<<40, 0x1p62, 0x1p63, -0x1p63, 0.9999, 2.5, -0.5, 3.4e38)
+	tensor.Do(func(s *tensor.Scope) {
+		for _, from := range dtype.Types() {
+			var x *tt
+			if from.IsFloat() {
+				x = s.From(values).Cast(from)
+			} else {
+				x = s.From([]int64{0, 1, -1, 2, 127, 128, -128, -129, 255, 256, 32767, 40000, 65519, 65520, -70000, 1<<24 + 1, 1<<31 - 1, 1 << 31, -1 << 31, 1<<53 + 1, math.MaxInt64, math.MinInt64}).Cast(from)
+			}
+			y := x.To(gpu)
+			for _, to := range dtype.Types() {
+				sameBits(t, from.String()+" to "+to.String(), x.Cast(to), y.Cast(to))
+			}
+		}
+		for _, c := range []struct {
+			to   dtype.Type
+			in   []float64
+			want []float64
+		}{
+			{dtype.I32, []float64{2.9, -2.9, 3e9, -3e9, math.NaN(), math.Inf(1)}, []float64{2, -2, math.MaxInt32, math.MinInt32, 0, math.MaxInt32}},
+			{dtype.I64, []float64{2.9, -2.9, 1e30, math.Inf(-1), math.NaN(), 0x1p53}, []float64{2, -2, math.MaxInt64, math.MinInt64, 0, 0x1p53}},
+			{dtype.Bool, []float64{0, math.Copysign(0, -1), 0.1, -2, math.NaN(), math.Inf(1)}, []float64{0, 0, 1, 1, 1, 1}},
+			{dtype.F16, []float64{65504, 65519, 65520, 0x1p-24, 0x1p-25, 2049}, []float64{65504, 65504, math.Inf(1), 0x1p-24, 0, 2048}},
+			{dtype.BF16, []float64{257, 258, 259, 3.4e38, 1e-45, -1}, []float64{256, 258, 260, math.Inf(1), 0, -1}},
+			{dtype.U8, []float64{0, 255, 7.9, 128, 1, 2}, []float64{0, 255, 7, 128, 1, 2}},
+		} {
+			for _, dev := range []device.Device{hostDevice(), gpu} {
+				got := s.On(dev).From(c.in).Cast(c.to).Floats()
+				for i, w := range c.want {
+					if got[i] != w {
+						t.Errorf("%v as %v on %s is %v, want %v", c.in[i], c.to, dev.Name(), got[i], w)
+					}
+				}
+			}
+		}
+	})
+}

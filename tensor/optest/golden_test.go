@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -172,6 +173,11 @@ func TestGolden(t *testing.T) {
 			for _, msg := range goldenCase(cpu, c) {
 				t.Errorf("%s %s: %s", c.Op, c.Name, msg)
 			}
+			if strings.Contains(path, "loss") {
+				for _, msg := range goldenCase(cpu, c, tensor.Composed()) {
+					t.Errorf("%s %s, composed: %s", c.Op, c.Name, msg)
+				}
+			}
 		}
 	}
 	for op := range lacking {
@@ -222,7 +228,7 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
 // goldenCase runs one case on dev in both precisions and says what is wrong.
-func goldenCase(dev device.Device, c golden.Case) (wrong []string) {
+func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {
 		return []string{"no such op is known to the test, nor is it listed as lacking"}
@@ -258,7 +264,7 @@ func goldenCase(dev device.Device, c golden.Case) (wrong []string) {
 						wrong = append(wrong, fmt.Sprintf("%v: gradient %d: %s", run.t, i, msg))
 					}
 				}
-			})
+			}, mode...)
 		})
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("%v: %v", run.t, err))

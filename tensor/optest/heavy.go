@@ -142,7 +142,7 @@ func (w *walk) heavyCase(t *testing.T, name string, r *row, lay layout, types []
 				if ty == dtype.F64 {
 					tol = 1e-8
 				}
-				for n, g := range tensor.Gradients(y, leaves, tensor.GradOutput(w.put(s, &seed, ty, contiguous)), tensor.AllowUnused()) {
+				for n, g := range tensor.Gradients(y, leaves, tensor.GradOutput(w.put(s, &seed, y.Type(), contiguous)), tensor.AllowUnused()) {
 					if g == nil {
 						t.Errorf("%s gradient %d: none", where, at[n])
 						continue
@@ -200,7 +200,7 @@ func (w *walk) heavySecond(t *testing.T, name string, r *row, mode []tensor.Opti
 				y := r.call(x)
 				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
 				var sum *tt
-				for n, g := range tensor.Gradients(y, leaves, append(opts, tensor.GradOutput(w.put(s, &seed, dtype.F64, contiguous)))...) {
+				for n, g := range tensor.Gradients(y, leaves, append(opts, tensor.GradOutput(w.put(s, &seed, y.Type(), contiguous)))...) {
 					weight := sample(random(r.op, "weight", fmt.Sprint(n)), dtype.F32, 0.5, 1, g.Shape().Slice()...)
 					part := g.Mul(w.put(s, &weight, dtype.F64, contiguous)).Sum()
 					if sum == nil {

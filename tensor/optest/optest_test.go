@@ -1,6 +1,7 @@
 package optest
 
 import (
+	"math"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -65,4 +66,24 @@ func TestNumbersPromote(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Powers at the ends of their domain, by the rules of PyTorch's pow_backward_self and pow_backward_exponent.
+func TestPowAtZero(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for _, c := range []struct{ x, y, v, dx, dy float64 }{
+		{0, 2, 0, 0, 0}, {0, 0, 1, 0, 0}, {0, 1, 0, 1, 0}, {0, 0.5, 0, inf, 0}, {0, -1, inf, -inf, -inf},
+		{2, 0, 1, 0, math.Ln2}, {-2, 3, -8, 12, nan}, {-2, 0.5, nan, nan, nan}, {1, 5, 1, 5, 0},
+	} {
+		tensor.Do(func(s *tensor.Scope) {
+			x, y := s.From([]float64{c.x}).RequiresGrad(), s.From([]float64{c.y}).RequiresGrad()
+			z := x.Pow(y)
+			g := tensor.Gradients(z.Sum(), []*tt{x, y})
+			for i, p := range [][2]float64{{z.Item(), c.v}, {g[0].Item(), c.dx}, {g[1].Item(), c.dy}} {
+				if p[0] != p[1] && !(p[0] != p[0] && p[1] != p[1]) && math.Abs(p[0]-p[1]) > 1e-12 {
+					t.Errorf("%v^%v: value, gradients [%d] is %v, want %v", c.x, c.y, i, p[0], p[1])
+				}
+			}
+		})
+	}
 }

@@ -32,10 +32,10 @@ func copyAsync(d *decoder) {
 		})
 	case d.take("wait_group"):
 		n := uint32(d.number(d.args(1)[0], 1<<20))
-		d.run(func(w *warp, in *inst, m uint32) { w.waitCopies(in, m, n, false) })
+		d.run(func(w *warp, _ *inst, m uint32) { w.waitCopies(m, n, false) })
 	case d.take("wait_all"):
 		d.args(0)
-		d.run(func(w *warp, in *inst, m uint32) { w.waitCopies(in, m, 0, true) })
+		d.run(func(w *warp, _ *inst, m uint32) { w.waitCopies(m, 0, true) })
 	default:
 		ca := d.take("ca")
 		if !ca && !d.take("cg") {
@@ -139,7 +139,7 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 // waitCopies completes the copies of the lanes of m but for their n newest groups; all includes copies not committed.
 //
 //go:norace
-func (w *warp) waitCopies(in *inst, m uint32, n uint32, all bool) {
+func (w *warp) waitCopies(m uint32, n uint32, all bool) {
 	s := &w.cta.shared
 	keep := w.pending[:0]
 	for _, c := range w.pending {
@@ -162,5 +162,4 @@ func (w *warp) waitCopies(in *inst, m uint32, n uint32, all bool) {
 		w.trackWrite(&w.cta.entry.code[c.pc], c.lane, c.off, c.size, c.pc+1, async, false)
 	}
 	w.pending = keep
-	_ = in
 }

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// atomic_ decodes atom and red.
-func atomic_(d *decoder) {
+// atomicMemory decodes atom and red.
+func atomicMemory(d *decoder) {
 	red := d.base == "red"
 	x := d.extra()
 	i := d.oneOf("global", "shared", "shared::cta")

@@ -17,7 +17,7 @@ var handlers = map[string]func(*decoder){
 	"cvt": convert, "cvta": convertAddress,
 	"mul24": mul24, "mad24": mul24, "dp4a": dotProduct4,
 
-	"ld": load, "ldu": load, "st": store, "atom": atomic_, "red": atomic_, "prefetch": prefetch, "prefetchu": prefetch,
+	"ld": load, "ldu": load, "st": store, "atom": atomicMemory, "red": atomicMemory, "prefetch": prefetch, "prefetchu": prefetch,
 	"cp": copyAsync, "ldmatrix": loadMatrix, "stmatrix": storeMatrix, "mma": matrixMultiply,
 
 	"bra": branch, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,

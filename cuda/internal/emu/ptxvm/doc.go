@@ -12,6 +12,9 @@
 // .approx functions stay within the error bounds that the PTX ISA gives for them; mma.sync accumulates in float32 in order of k and must be
 // compared by error bound, as on hardware.
 //
+// Tests hold acceptance against the real assembler, where it is installed: tens of thousands of combinations of instruction, type and modifier,
+// each taken or refused by both.
+//
 // # What is checked
 //
 // Out-of-bounds and misaligned access in every space, reads of registers and memory never written, shared-memory races
@@ -21,7 +24,8 @@
 // # What is not modelled
 //
 // Lanes reconverge at immediate post-dominators, so a lane that spins for another lane of its own warp never ends and is
-// reported as Runaway. Races on global memory between blocks are only
-// looked for on request (Launch.CheckBlocks), those between threads of one block not at all. Ordering by acquire/release flags in shared memory is not
-// tracked: such an access itself is never a race, but the data it guards needs a barrier to satisfy the detector.
+// reported as Runaway. Races on global memory between blocks are only looked for on request (Launch.CheckBlocks), those between
+// threads of one block not at all. Ordering by acquire and release flags in shared memory is not tracked: such an access itself is never a
+// race, but the data it guards needs a barrier to satisfy the detector. Any .sync instruction of a warp counts as ordering its lanes' accesses
+// to shared memory, which is kinder than the PTX memory model: that grants it to bar.warp.sync alone.
 package ptxvm

@@ -1,0 +1,168 @@
+package data_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// table is a dataset of squares: a length and samples by number.
+type table struct{ n int }
+
+func (s table) Len() int { return s.n }
+
+func (s table) Get(i int) (data.Sample, error) {
+	if i == 13 {
+		return data.Sample{}, errors.New("unlucky")
+	}
+	return data.Sample{X: []float32{float32(i)}, Y: float32(i * i)}, nil
+}
+
+// A loader makes batches of a dataset's samples, prepared ahead by its goroutines.
+func ExampleLoader() {
+	loader, err := data.NewLoader(table{5}, data.Config{Batch: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(batch.X.Shape(), batch.Y)
+	}
+	// Output:
+	// [2, 1] tensor([0., 1.])
+	// [2, 1] tensor([4., 9.])
+	// [1, 1] tensor([16.])
+}
+
+// The order is a function of seed and epoch, whatever the number of workers.
+func ExampleLoader_Order() {
+	one, err := data.NewLoader(table{10}, data.Config{Batch: 2, Shuffle: true, Seed: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	four, err := data.NewLoader(table{10}, data.Config{Batch: 2, Shuffle: true, Seed: 1, Workers: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(one.Order(0))
+	fmt.Println(one.Order(1))
+	fmt.Println(four.Order(1))
+	// Output:
+	// [6 3 1 9 7 4 8 2 0 5]
+	// [3 5 8 2 7 1 6 4 0 9]
+	// [3 5 8 2 7 1 6 4 0 9]
+}
+
+// An error of the dataset ends the loop and says which sample it was.
+func ExampleSampleError() {
+	loader, err := data.NewLoader(table{20}, data.Config{Batch: 4, Workers: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		var bad *data.SampleError
+		if errors.As(err, &bad) {
+			fmt.Println("sample", bad.Index, "failed:", bad.Unwrap())
+			break
+		}
+		fmt.Println(batch.Index)
+	}
+	// Output:
+	// [0 1 2 3]
+	// [4 5 6 7]
+	// [8 9 10 11]
+	// sample 13 failed: unlucky
+}
+
+// A batch belongs to who receives it; From hands it to the scope of a step, which frees it.
+func ExampleBatch() {
+	loader, err := data.NewLoader(table{4}, data.Config{Batch: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		tensor.Do(func(s *tensor.Scope) {
+			x, y := s.From(batch.X), s.From(batch.Y)
+			fmt.Println(x.Squeeze(1).Square().Eq(y))
+		})
+	}
+	// Output:
+	// tensor([True, True, True, True])
+}
+
+// Tensors in memory are a dataset too.
+func ExampleNewTensorDataset() {
+	x, y := tensor.Zeros(6, 3), tensor.Root().Arange(6)
+	ds, err := data.NewTensorDataset(x, y)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(ds, data.Config{Batch: 4, DropLast: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(ds.Len(), "samples,", loader.Len(), "batch")
+	for batch, err := range loader.Batches() {
+		fmt.Println(batch.X.Shape(), batch.Y, err)
+	}
+	// Output:
+	// 6 samples, 1 batch
+	// [4, 3] tensor([0, 1, 2, 3]) <nil>
+}
+
+// A subset is some of the samples, in an order of one's own.
+func ExampleSubset() {
+	s := data.Subset{Of: table{10}, Index: []int{9, 3}}
+	sample, err := s.Get(1)
+	fmt.Println(s.Len(), sample.X, sample.Y, err)
+	// Output: 2 [3] 9 <nil>
+}
+
+// Settings that cannot be are an error at once.
+func ExampleConfigError() {
+	_, err := data.NewLoader(table{5}, data.Config{})
+	var c *data.ConfigError
+	fmt.Println(errors.As(err, &c), c.Field)
+	fmt.Println(err)
+	// Output:
+	// true Batch
+	// data: Batch: 0 samples a batch, at least 1 is needed
+}
+
+// A dataset that makes whole batches at once is a Batcher, as TensorDataset is; a loader takes that way by itself.
+func ExampleBatcher() {
+	ds, err := data.NewTensorDataset(tensor.From([]float32{0, 10, 20, 30}), tensor.From([]int64{0, 1, 2, 3}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var b data.Batcher = ds
+	x, y, err := b.GetBatch([]int{3, 1})
+	fmt.Println(x, y, err)
+	// Output:
+	// tensor([30., 10.]) tensor([3, 1]) <nil>
+}
+
+// SetEpoch makes a training that is resumed see the order that it would have seen.
+func ExampleLoader_SetEpoch() {
+	loader, err := data.NewLoader(table{6}, data.Config{Batch: 6, Shuffle: true, Seed: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader.SetEpoch(3)
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(slices.Equal(batch.Index, loader.Order(3)))
+	}
+	// Output: true
+}

@@ -1,0 +1,99 @@
+package device_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+
+	_ "github.com/flambeau-go/flambeau/cpu" // as package tensor does
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// Best is torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why. This program links no GPU driver
+// in.
+func ExampleBest() {
+	dev, why := device.Best()
+	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
+	// Output: cpu true
+}
+
+// A device that cannot be opened says what is missing and what to do.
+func ExampleOpen() {
+	_, err := device.Open("cuda:1")
+	fmt.Println(err)
+	var u *device.UnavailableError
+	if errors.As(err, &u) {
+		fmt.Println(u.Help)
+	}
+	_, err = device.Open("tpu")
+	fmt.Println(err)
+	_, err = device.Open("cpu:1")
+	fmt.Println(err)
+	// Output:
+	// device "cuda:1" is not available: its driver is not linked into this program; add import _ "github.com/flambeau-go/flambeau/cuda"
+	// add import _ "github.com/flambeau-go/flambeau/cuda"
+	// device "tpu" is not available: there is no kind of device "tpu"; known are cpu and auto
+	// device "cpu:1" is not available: there is 1 cpu device; the first is cpu:0
+}
+
+// Stats tells the memory in use, as torch.cuda.memory_allocated and its relatives do.
+func ExampleStats() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	before := dev.Stats().Allocated
+	b, err := dev.Alloc(1<<20, dev.DefaultStream(), device.Origin{Op: "example"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(dev.Stats().Allocated - before)
+	b.Free()
+	fmt.Println(dev.Stats().Allocated-before, dev.Info().Kind)
+	// Output:
+	// 1048576
+	// 0 cpu
+}
+
+// Count says how many devices of a kind there are, and why there are none.
+func ExampleCount() {
+	n, err := device.Count("cpu")
+	fmt.Println(n, err)
+	n, err = device.Count("cuda")
+	fmt.Println(n, err != nil)
+	// Output:
+	// 1 <nil>
+	// 0 true
+}
+
+// Errors of full devices wrap ErrOutOfMemory.
+func ExampleErrOutOfMemory() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = dev.Alloc(1<<60, dev.DefaultStream(), device.Origin{Op: "example"})
+	fmt.Println(errors.Is(err, device.ErrOutOfMemory))
+	// Output: true
+}
+
+// What a device is faster at it says by satisfying an optional interface.
+func ExampleSoftmaxer() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, softmax := dev.(device.Softmaxer)
+	_, updates := dev.(device.MultiMapper)
+	fmt.Println(softmax, updates)
+	// Output:
+	// true true
+}
+
+// An index outside its axis is found by a kernel and reported at the next wait, with its value and place.
+func ExampleIndexError() {
+	fmt.Println(&device.IndexError{Index: 12, Bound: 10, Position: 1})
+	// Output:
+	// index 12 at position 1 is out of range for an axis of size 10
+}

@@ -1,0 +1,225 @@
+package arch
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// publicPackages are the packages whose names the documentation uses, by the name that code gives them.
+var publicPackages = map[string]string{
+	"cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
+	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
+}
+
+// receivers say of which type the variables are that the documentation uses, as package.Type.
+var receivers = map[string]string{
+	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
+	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device", "opt": "optim.Optimizer",
+	"loader": "data.Loader", "batch": "data.Batch",
+}
+
+// exports is what the public packages export.
+type exports struct {
+	names   map[string]bool            // package.Name
+	members map[string]map[string]bool // methods and fields by package.Type
+	all     map[string]bool            // every name, method and field by itself
+}
+
+func (e *exports) member(owner, name string) {
+	if !ast.IsExported(name) {
+		return
+	}
+	if e.members[owner] == nil {
+		e.members[owner] = map[string]bool{}
+	}
+	e.members[owner][name] = true
+	e.all[name] = true
+}
+
+func (e *exports) fields(owner string, list *ast.FieldList) {
+	for _, f := range list.List {
+		for _, n := range f.Names {
+			e.member(owner, n.Name)
+		}
+	}
+}
+
+func (e *exports) file(pkg string, f *ast.File) {
+	name := func(n string) {
+		if ast.IsExported(n) {
+			e.names[pkg+"."+n] = true
+			e.all[n] = true
+		}
+	}
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				name(d.Name.Name)
+				continue
+			}
+			t := d.Recv.List[0].Type
+			if p, ok := t.(*ast.StarExpr); ok {
+				t = p.X
+			}
+			if id, ok := t.(*ast.Ident); ok {
+				e.member(pkg+"."+id.Name, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						name(n.Name)
+					}
+				case *ast.TypeSpec:
+					name(s.Name.Name)
+					switch t := s.Type.(type) {
+					case *ast.StructType:
+						e.fields(pkg+"."+s.Name.Name, t.Fields)
+					case *ast.InterfaceType:
+						e.fields(pkg+"."+s.Name.Name, t.Methods)
+					}
+				}
+			}
+		}
+	}
+}
+
+// publicNames reads the source of the public packages, for every system and tag.
+func publicNames(t *testing.T) *exports {
+	t.Helper()
+	e := &exports{names: map[string]bool{}, members: map[string]map[string]bool{}, all: map[string]bool{}}
+	for pkg, dir := range publicPackages {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no Go files in %s: %v", dir, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.file(pkg, f)
+		}
+	}
+	return e
+}
+
+var (
+	span     = regexp.MustCompile("`[^`]+`")
+	literal  = regexp.MustCompile(`"[^"]*"|//[^\n]*`)
+	selector = regexp.MustCompile(`([A-Za-z_]\w*|\)|\])?\.([A-Za-z]\w*)`)
+	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
+)
+
+// ours returns the pieces of Go in a page: the last column of tables (those before are PyTorch's), code blocks, and what
+// stands in backquotes elsewhere.
+func ours(page string) []string {
+	var code []string
+	fenced, goCode := false, false
+	for line := range strings.Lines(page) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			fenced = !fenced
+			goCode = fenced && strings.TrimSpace(line) == "```go"
+		case fenced:
+			if goCode {
+				code = append(code, line)
+			}
+		case strings.HasPrefix(line, "|"):
+			cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+			code = append(code, span.FindAllString(cells[len(cells)-1], -1)...)
+		default:
+			code = append(code, span.FindAllString(line, -1)...)
+		}
+	}
+	return code
+}
+
+// unknown returns what a page mentions of the public packages that they do not export.
+func (e *exports) unknown(page string) []string {
+	var wrong []string
+	for _, code := range ours(page) {
+		text := literal.ReplaceAllString(strings.Trim(code, "`"), `""`)
+		for _, m := range selector.FindAllStringSubmatch(text, -1) {
+			on, name := m[1], m[2]
+			ok := true
+			switch {
+			case !ast.IsExported(name):
+			case publicPackages[on] != "":
+				ok = e.names[on+"."+name]
+			case receivers[on] != "":
+				ok = e.members[receivers[on]][name]
+			case on == "fmt" || on == "errors" || on == "log":
+			default:
+				ok = e.all[name]
+			}
+			if !ok {
+				wrong = append(wrong, fmt.Sprintf("%s.%s in %s", on, name, strings.TrimSpace(code)))
+			}
+		}
+		// Names that stand alone are functions, methods or fields; those in capitals with underscores are the environment's.
+		for _, at := range word.FindAllStringIndex(text, -1) {
+			w := text[at[0]:at[1]]
+			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !e.all[w] {
+				wrong = append(wrong, fmt.Sprintf("%s in %s", w, strings.TrimSpace(code)))
+			}
+		}
+	}
+	return wrong
+}
+
+// Every Go name in the comparison with PyTorch and in the README exists.
+func TestFromPyTorchNamesExist(t *testing.T) {
+	e := publicNames(t)
+	for _, page := range []string{"docs/from-pytorch.md", "README.md"} {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(text, []byte("`")); n < 20 {
+			t.Errorf("%s: only %d backquotes", page, n)
+		}
+		for _, w := range e.unknown(string(text)) {
+			t.Errorf("%s: %s does not exist", page, w)
+		}
+	}
+}
+
+// The check itself finds what is wrong, and only that.
+func TestFromPyTorchCheck(t *testing.T) {
+	e := publicNames(t)
+	for _, c := range []struct {
+		page string
+		want []string // beginnings, in order
+	}{
+		{"| `torch.Foo` | `tensor.From(v)`, `x.MatMul(w)`, `Zeros`, `optim.SGDConfig{LR: 0.1}` |", nil},
+		{"| `nn.Linear(1, 2)` | `nn.Linnear(1, 2)` |", []string{"nn.Linnear"}},
+		{"| `a` | `x.Matmul(w)`, `s.MatMul(x)`, `dev.Stats().Alocated` |", []string{"x.Matmul", "s.MatMul", ").Alocated"}},
+		{"| `a` | `Zeroes`, `FLAMBEAU_CUDA`, `\"Quoted.Word\"` |", []string{"Zeroes"}},
+		{"| `a` | `optim.SGDConfig{Rate: 1}` |", []string{"Rate"}},
+		{"```go\nx := tensor.Form(1) // of Nothing\n```\n```\nNot Go\n```\n", []string{"tensor.Form"}},
+		{"In prose `tensor.Scop` and `x.Free()`.", []string{"tensor.Scop"}},
+	} {
+		got := e.unknown(c.page)
+		ok := len(got) == len(c.want)
+		for i := range got {
+			ok = ok && strings.HasPrefix(got[i], c.want[i])
+		}
+		if !ok {
+			t.Errorf("%q: %q, want %q", c.page, got, c.want)
+		}
+	}
+}

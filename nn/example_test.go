@@ -1,0 +1,148 @@
+package nn_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// perceptron is a model: a struct whose exported fields hold layers.
+type perceptron struct {
+	Hidden *nn.Linear
+	Drop   *nn.Dropout
+	Out    *nn.Linear `nn:"head"` // another name than the field's
+}
+
+func (p *perceptron) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return p.Out.Forward(p.Drop.Forward(p.Hidden.Forward(x).Relu()))
+}
+
+func newPerceptron() *perceptron {
+	return &perceptron{nn.NewLinear(4, 8), nn.NewDropout(0.5), nn.NewLinear(8, 2)}
+}
+
+// A model needs no registration: parameters are found through the fields.
+func Example() {
+	m := newPerceptron()
+	for _, p := range nn.Named(m) {
+		fmt.Println(p.Name, p.Tensor.Shape())
+	}
+	fmt.Println(nn.Count(m), "numbers; an output of shape", m.Forward(tensor.Ones(3, 4)).Shape())
+	// Output:
+	// hidden.weight [8, 4]
+	// hidden.bias [8]
+	// head.weight [2, 8]
+	// head.bias [2]
+	// 58 numbers; an output of shape [3, 2]
+}
+
+// scaled is a layer of one's own: a parameter is a tagged field, a buffer is state without a gradient.
+type scaled struct {
+	Gain *tensor.Tensor `nn:"gain"`
+	Seen *tensor.Tensor `nn:"seen,buffer"`
+}
+
+func (l *scaled) Forward(x *tensor.Tensor) *tensor.Tensor {
+	l.Seen.AddScalarInPlace(float64(x.Dim(0)))
+	return x.Mul(l.Gain)
+}
+
+// Parameters are trained; Named lists buffers too.
+func ExampleParameters() {
+	l := &scaled{Gain: tensor.Ones(2).RequiresGrad(), Seen: tensor.Zeros()}
+	l.Forward(tensor.From([][]float32{{1, 2}, {3, 4}})).Sum().Backward()
+	for _, p := range nn.Parameters(l) {
+		fmt.Println(p.Grad())
+	}
+	for _, p := range nn.Named(l) {
+		fmt.Println(p.Name, p.Buffer)
+	}
+	fmt.Println(l.Seen)
+	// Output:
+	// tensor([4., 6.])
+	// gain false
+	// seen true
+	// tensor(2.)
+}
+
+// What a model hides from reflection is an error, not a parameter that is silently never trained.
+func ExampleError() {
+	type forgotten struct {
+		Head  *nn.Linear
+		layer *nn.Linear
+	}
+	defer func() { fmt.Println(recover().(*nn.Error)) }()
+	nn.Parameters(&forgotten{Head: nn.NewLinear(2, 2), layer: nn.NewLinear(2, 2)})
+	// Output:
+	// nn: layer: the field is not exported, so its parameters cannot be found; export it or tag it nn:"-"
+}
+
+// Dropout is active in training only.
+func ExampleEval() {
+	m := newPerceptron()
+	x := tensor.Ones(1, 4)
+	same := func() bool { return m.Forward(x).Eq(m.Forward(x)).Sum().Item() == 2 }
+	nn.Eval(m)
+	fmt.Println(same(), m.Drop.Training())
+	nn.Train(m)
+	fmt.Println(m.Drop.Training())
+	// Output:
+	// true false
+	// true
+}
+
+// Sequential chains layers; their names are their numbers, as in torch.
+func ExampleNewSequential() {
+	m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(6, 3), nn.GELU{}, nn.NewLinear(3, 1, nn.NoBias()))
+	for _, p := range nn.Named(m) {
+		fmt.Println(p.Name, p.Tensor.Shape())
+	}
+	fmt.Println(m.Forward(tensor.Ones(5, 2, 3)).Shape())
+	// Output:
+	// 1.weight [3, 6]
+	// 1.bias [3]
+	// 3.weight [1, 3]
+	// [5, 1]
+}
+
+// To moves a model in place: its tensors remain the same values, so an optimizer made before stays valid.
+func ExampleTo() {
+	m := newPerceptron()
+	before := m.Out.Weight
+	dev, why := device.Best() // a GPU if package cuda is linked in and there is one
+	nn.To(m, dev)
+	fmt.Println(m.Out.Weight == before, m.Out.Weight.Device() == dev, why != "")
+	// Output: true true true
+}
+
+// Layers are made in the root scope in float32, or as the options say.
+func ExampleNewLinear() {
+	tensor.Do(func(s *tensor.Scope) {
+		l := nn.NewLinear(2, 3, nn.In(s), nn.Typed(dtype.F64), nn.NoBias())
+		fmt.Println(l.Weight.Shape(), l.Weight.Type(), l.Weight.Scope() == s, l.Bias == nil)
+	}, tensor.Seed(1))
+	// Output: [3, 2] float64 true true
+}
+
+// CrossEntropy takes logits and classes; rows whose target is IgnoreIndex do not count.
+func ExampleCrossEntropy() {
+	logits := tensor.From([][]float32{{2, 0, 0}, {0, 0, 5}, {1, 1, 1}}).RequiresGrad()
+	loss := nn.CrossEntropy(logits, tensor.From([]int64{0, 2, nn.IgnoreIndex}))
+	loss.Backward()
+	fmt.Printf("%.4f\n", loss.Item())
+	fmt.Println(logits.Grad())
+	// Output:
+	// 0.1265
+	// tensor([[-0.1065,  0.0533,  0.0533],
+	//         [ 0.0033,  0.0033, -0.0066],
+	//         [ 0.0000,  0.0000,  0.0000]])
+}
+
+// MSE is the mean of the squared differences.
+func ExampleMSE() {
+	fmt.Println(nn.MSE(tensor.From([]float32{1, 2}), tensor.From([]float32{1, 4})))
+	// Output: tensor(2.)
+}

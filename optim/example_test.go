@@ -1,0 +1,95 @@
+package optim_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The loop of every training: loss, Backward, Step, ZeroGrad. Here AdamW fits a line to points on y = 2x + 1.
+func Example() {
+	tensor.ManualSeed(1)
+	x := tensor.Root().Arange(8).Float().Unsqueeze(1).MulScalar(0.25)
+	y := x.MulScalar(2).AddScalar(1)
+	model := nn.NewLinear(1, 1)
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.05})
+	first, last := 0.0, 0.0
+	for step := range 500 {
+		tensor.Do(func(s *tensor.Scope) {
+			loss := nn.MSE(model.Forward(x.In(s)), y)
+			loss.Backward()
+			opt.Step()
+			opt.ZeroGrad()
+			last = loss.Item()
+		})
+		if step == 0 {
+			first = last
+		}
+	}
+	fmt.Println(last < first/1000)
+	fmt.Printf("%.2f x + %.2f\n", model.Weight.Detach().Item(), model.Bias.Detach().Item())
+	// Output:
+	// true
+	// 2.00 x + 1.00
+}
+
+// One step of plain gradient descent, and one with the momentum of the first.
+func ExampleNewSGD() {
+	w := tensor.From([]float32{1, 1}).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	for range 2 {
+		w.Mul(tensor.From([]float32{1, 2})).Sum().Backward() // the gradient is always [1, 2]
+		opt.Step()
+		opt.ZeroGrad()
+		fmt.Println(w.Detach())
+	}
+	// Output:
+	// tensor([0.9000, 0.8000])
+	// tensor([0.7100, 0.4200])
+}
+
+// Adam's step is as long as the learning rate whatever the size of the gradient, at first.
+func ExampleNewAdam() {
+	w := tensor.Zeros(3).RequiresGrad()
+	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})
+	w.Mul(tensor.From([]float32{1e-3, 1, 1e3})).Sum().Backward()
+	opt.Step()
+	fmt.Println(w.Detach())
+	// Output:
+	// tensor([-0.5000, -0.5000, -0.5000])
+}
+
+// The decay of AdamW shrinks the weights by lr·λ a step, apart from what the gradient does.
+func ExampleNewAdamW() {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1, WeightDecay: 0.5})
+	w.MulScalar(0).Sum().Backward()
+	opt.Step()
+	fmt.Println(w.Detach())
+	// Output:
+	// tensor([0.9500, 0.9500])
+}
+
+// A schedule sets the learning rate between steps; it reaches the device with the next one.
+func ExampleOptimizer() {
+	w := tensor.Zeros(1).RequiresGrad()
+	var opt optim.Optimizer = optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
+	for opt.Steps() < 3 {
+		w.Sum().Backward()
+		opt.Step()
+		opt.ZeroGrad()
+		opt.SetLR(opt.LR() / 2)
+	}
+	fmt.Println(w.Detach().Item(), opt.LR())
+	// Output: -1.75 0.125
+}
+
+// Arguments that make no sense panic when the optimizer is made.
+func ExampleError() {
+	defer func() { fmt.Println(recover().(*optim.Error)) }()
+	optim.NewSGD(nil, optim.SGDConfig{LR: 0.1})
+	// Output:
+	// optim: SGD: there are no parameters
+}

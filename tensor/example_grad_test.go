@@ -1,0 +1,214 @@
+package tensor_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Backward adds the gradient to every leaf that asked for one by RequiresGrad.
+func ExampleTensor_Backward() {
+	w := tensor.From([]float32{1, 2, 3}).RequiresGrad()
+	w.Square().Sum().Backward()
+	fmt.Println(w.Grad())
+	w.Sum().Backward() // gradients accumulate until ZeroGrad
+	fmt.Println(w.Grad())
+	w.ZeroGrad()
+	fmt.Println(w.Grad() == nil)
+	// Output:
+	// tensor([2., 4., 6.])
+	// tensor([3., 5., 7.])
+	// true
+}
+
+// A result that is no scalar needs the gradient to start from.
+func ExampleGradOutput() {
+	x := tensor.From([]float32{1, 2, 3}).RequiresGrad()
+	x.Square().Backward(tensor.GradOutput(tensor.From([]float32{1, 0, 1})))
+	fmt.Println(x.Grad())
+	// Output:
+	// tensor([2., 0., 6.])
+}
+
+// A graph serves one Backward; RetainGraph keeps it for another.
+func ExampleRetainGraph() {
+	x := tensor.From(3.0).RequiresGrad()
+	y := x.Square()
+	y.Backward(tensor.RetainGraph())
+	y.Backward()
+	fmt.Println(x.Grad().Item())
+	err := tensor.Try(func() { y.Backward() })
+	fmt.Println(err.(*tensor.Error).Msg)
+	fmt.Println(err.(*tensor.Error).Hint)
+	// Output:
+	// 12
+	// cannot go back through square: the graph was freed by an earlier Backward
+	// pass RetainGraph to the first one
+}
+
+// Gradients returns gradients instead of adding them to leaves. With CreateGraph they can be differentiated again: here
+// the first three derivatives of x⁴ at 2.
+func ExampleGradients() {
+	x := tensor.From(2.0).RequiresGrad()
+	y := x.PowScalar(4)
+	for range 3 {
+		y = tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
+		fmt.Print(y.Item(), " ")
+	}
+	fmt.Println()
+	// Output:
+	// 32 48 48
+}
+
+// Gradients also flow to intermediate results. An input that the result does not depend on is an error unless AllowUnused
+// says that nil will do.
+func ExampleAllowUnused() {
+	x := tensor.From([]float32{1, 2}).RequiresGrad()
+	other := tensor.From([]float32{5}).RequiresGrad()
+	h := x.MulScalar(3)
+	y := h.Square().Sum()
+	g := tensor.Gradients(y, []*tensor.Tensor{h, other}, tensor.AllowUnused())
+	fmt.Println(g[0], g[1] == nil)
+	// Output:
+	// tensor([ 6., 12.]) true
+}
+
+// In a scope opened with NoGrad results record no graph; WithGrad switches recording on again inside.
+func ExampleNoGrad() {
+	w := tensor.Ones(2).RequiresGrad()
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float32{1, 2})
+		fmt.Println(x.Mul(w).NeedsGrad())
+		s.Do(func(s *tensor.Scope) {
+			fmt.Println(s.From([]float32{1, 2}).Mul(w).NeedsGrad())
+		}, tensor.WithGrad())
+	}, tensor.NoGrad())
+	// Output:
+	// false
+	// true
+}
+
+// Detach cuts a value off its graph: a constant from there on.
+func ExampleTensor_Detach() {
+	x := tensor.From(3.0).RequiresGrad()
+	x.Mul(x.Detach()).Backward() // x·3, not x²
+	fmt.Println(x.Grad().Item())
+	// Output: 3
+}
+
+// Changing a value in place that a gradient still needs is found when the gradient is computed.
+func ExampleTensor_Version() {
+	x := tensor.From([]float32{1, 2}).RequiresGrad()
+	y := x.Exp() // its gradient is its own value
+	before := y.Version()
+	y.MulScalarInPlace(2)
+	fmt.Println(y.Version() - before)
+	err := tensor.Try(func() { y.Sum().Backward() })
+	fmt.Println(err.(*tensor.Error).Msg)
+	fmt.Println(errors.Is(err, tensor.ErrInPlace))
+	// Output:
+	// 1
+	// a value needed for its gradient was modified by an in-place operation: it is at version 1, saved at version 0
+	// true
+}
+
+// snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its gradient is derived from
+// that, and it runs on every device.
+var snake = tensor.Declare(&tensor.Elementwise{
+	Name: "snake", Arity: 1, Result: tensor.Floating,
+	Expr:   expr.X(0).Add(expr.X(0).Sin().Mul(expr.X(0).Sin())),
+	Ref:    func(x, _ []float64) float64 { return x[0] + math.Pow(math.Sin(x[0]), 2) },
+	Domain: [][2]float64{{-8, 8}},
+})
+
+// A user's own elementwise op, differentiable on every device, is one declaration (snake above).
+func ExampleDeclare() {
+	x := tensor.From([]float32{-1, 0, 1}).RequiresGrad()
+	y := snake.Apply([]*tensor.Tensor{x})
+	y.Sum().Backward()
+	fmt.Println(y)
+	fmt.Println(x.Grad()) // 1 + sin 2x
+	// Output:
+	// tensor([-0.2919,  0.0000,  1.7081], grad_fn=<snake>)
+	// tensor([0.0907, 1.0000, 1.9093])
+}
+
+// huber is a declared op of two operands and a run-time scalar, the width δ of the quadratic part.
+var huber = tensor.Declare(&tensor.Elementwise{
+	Name: "huber", Arity: 2, Result: tensor.Floating, Params: []float64{1}, Domain: [][2]float64{{-3, 3}, {-3, 3}},
+	Expr: func() *expr.Expr {
+		d, delta := expr.X(0).Sub(expr.X(1)).Abs(), expr.Param(0)
+		return d.Lt(delta).Select(d.Mul(d).Scale(0.5), delta.Mul(d.Sub(delta.Scale(0.5))))
+	}(),
+	Ref: func(x, p []float64) float64 {
+		d := math.Abs(x[0] - x[1])
+		if d < p[0] {
+			return d * d / 2
+		}
+		return p[0] * (d - p[0]/2)
+	},
+})
+
+// Operands broadcast together; run-time scalars are passed to Apply and do not make a new kernel.
+func ExampleElementwise_Apply() {
+	guess := tensor.From([]float32{0.5, 3, -4}).RequiresGrad()
+	loss := huber.Apply([]*tensor.Tensor{guess, tensor.From(float32(0))}, 1)
+	loss.Sum().Backward()
+	fmt.Println(loss)
+	fmt.Println(guess.Grad())
+	// Output:
+	// tensor([0.1250, 2.5000, 3.5000], grad_fn=<huber>)
+	// tensor([ 0.5000,  1.0000, -1.0000])
+}
+
+// clipped passes its operand on and limits the gradient on its way back: a Function with a gradient of its own choice.
+type clipped struct{ limit float64 }
+
+func (clipped) Name() string { return "clipped" }
+
+func (clipped) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	return in[0].Clone()
+}
+
+func (f clipped) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	return []*tensor.Tensor{g.Clamp(-f.limit, f.limit)}
+}
+
+// torch.autograd.Function is a type with three methods, and Apply.
+func ExampleApply() {
+	x := tensor.From([]float32{0.1, 10}).RequiresGrad()
+	tensor.Apply(clipped{limit: 1}, x).Square().Sum().Backward()
+	fmt.Println(x.Grad())
+	// Output:
+	// tensor([0.2000, 1.0000])
+}
+
+// cube saves what its gradient needs in the Context, and asks whether the gradient is wanted.
+type cube struct{}
+
+func (cube) Name() string { return "cube" }
+
+func (cube) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	c.Save(in[0])
+	return in[0].Square().Mul(in[0])
+}
+
+func (cube) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	if !c.Needs(0) {
+		return []*tensor.Tensor{nil}
+	}
+	return []*tensor.Tensor{c.Saved(0).Square().MulScalar(3).Mul(g)}
+}
+
+// Written with tensor ops, a VJP can itself be differentiated.
+func ExampleFunction() {
+	x := tensor.From(2.0).RequiresGrad()
+	y := tensor.Apply(cube{}, x)
+	first := tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
+	second := tensor.Gradients(first, []*tensor.Tensor{x})[0]
+	fmt.Println(y.Item(), first.Item(), second.Item())
+	// Output: 8 12 12
+}

@@ -1,0 +1,180 @@
+package tensor_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A scope owns what is computed from its tensors, frees it when the function returns, and carries the modes. Item and Data
+// bring values out.
+func ExampleDo() {
+	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // made outside: lives on
+	var y *tensor.Tensor
+	total := 0.0
+	for _, batch := range [][]float32{{1, 0}, {0, 1}} {
+		tensor.Do(func(s *tensor.Scope) {
+			y = w.MatMul(s.From(batch)) // of s, since an operand is
+			total += y.Sum().Item()
+		})
+	}
+	fmt.Println(total)
+	err := tensor.Try(func() { y.Item() }) // y ended with its scope
+	fmt.Println(errors.Is(err, tensor.ErrScope))
+	// Output:
+	// 10
+	// true
+}
+
+// Close frees all but what it is told to keep, which moves to the parent.
+func ExampleScope_Close() {
+	s := tensor.NewScope()
+	x := s.From([]float32{1, 2, 3})
+	square, sum := x.Square(), x.Sum()
+	s.Close(sum)
+	fmt.Println(sum.Item(), sum.Scope() == tensor.Root())
+	err := tensor.Try(func() { square.Item() })
+	fmt.Println(errors.Is(err, tensor.ErrScope))
+	// Output:
+	// 6 true
+	// true
+}
+
+// Scopes nest. A child inherits the modes of its parent, and ends before it.
+func ExampleScope_New() {
+	outer := tensor.NewScope(tensor.NoGrad(), tensor.Named("epoch"))
+	inner := outer.New(tensor.Named("step"))
+	x := outer.Ones(2)
+	y := x.Add(inner.Ones(2)) // of inner, the youngest
+	fmt.Println(y.Scope() == inner, inner.GradEnabled())
+	err := tensor.Try(func() { outer.Close() })
+	fmt.Println(errors.Is(err, tensor.ErrScope))
+	inner.Close()
+	outer.Close()
+	// Output:
+	// true false
+	// true
+}
+
+// An expression over older tensors alone belongs to their scope. In gives a handle in a younger one, so that the results
+// end with it; gradients flow through.
+func ExampleTensor_In() {
+	w := tensor.From([]float32{3, 4}).RequiresGrad()
+	tensor.Do(func(s *tensor.Scope) {
+		penalty := w.In(s).Square().Sum()
+		fmt.Println(penalty.Scope() == s)
+		penalty.Backward()
+	})
+	fmt.Println(w.Grad())
+	// Output:
+	// true
+	// tensor([6., 8.])
+}
+
+// Free gives memory back early, as Python's del does.
+func ExampleTensor_Free() {
+	x := tensor.Ones(1000)
+	y := x.Sum()
+	x.Free()
+	fmt.Println(y.Item())
+	fmt.Println(errors.Is(tensor.Try(func() { x.Sum() }), tensor.ErrFreed))
+	// Output:
+	// 1000
+	// true
+}
+
+// On sets where the scope creates tensors; a maker chooses for one call.
+func ExampleOn() {
+	dev, err := device.Open("cpu") // or "cuda:0", or "auto"
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		fmt.Println(s.Zeros(2).Device().Name(), s.Typed(dtype.I64).Zeros(2).Type())
+	}, tensor.On(dev))
+	// Output: cpu int64
+}
+
+// The same seed gives the same numbers, on every device.
+func ExampleSeed() {
+	draw := func(seed uint64) *tensor.Tensor {
+		s := tensor.NewScope(tensor.Seed(seed))
+		x := s.Randn(3)
+		s.Close(x)
+		return x
+	}
+	fmt.Println(draw(7))
+	fmt.Println(draw(7).Eq(draw(7)).Floats(), draw(8).Eq(draw(7)).Floats())
+	// Output:
+	// tensor([2.9157e-04, 3.7640e-01, 3.1904e+00])
+	// [1 1 1] [0 0 0]
+}
+
+// ManualSeed restarts the generator of everything made outside a scope with a seed of its own.
+func ExampleManualSeed() {
+	tensor.ManualSeed(1)
+	a := tensor.Root().Rand(2)
+	tensor.ManualSeed(1)
+	b := tensor.Root().Rand(2)
+	fmt.Println(tensor.Data[float32](a.Eq(b).Float()))
+	// Output: [1 1]
+}
+
+// A generator is an object whose state can be stored and restored; scopes share one by WithGenerator.
+func ExampleGenerator() {
+	g := tensor.NewGenerator(42)
+	s := tensor.NewScope(tensor.WithGenerator(g))
+	defer s.Close()
+	s.Randn(10)
+	seed, offset := g.State()
+	fmt.Println(seed, offset)
+	next := s.RandInt(0, 100, 3)
+	g.SetState(seed, offset)
+	again := s.RandInt(0, 100, 3)
+	fmt.Println(next.Sub(again))
+	// Output:
+	// 42 10
+	// tensor([0, 0, 0])
+}
+
+// Dropout draws from the scope's generator.
+func ExampleTensor_Dropout() {
+	tensor.Do(func(s *tensor.Scope) {
+		fmt.Println(s.Ones(8).Dropout(0.5))
+	}, tensor.Seed(3))
+	// Output:
+	// tensor([2., 0., 2., 0., 2., 2., 2., 2.])
+}
+
+// Composed makes heavy ops take their definition in terms of primitives instead of the device's fast kernel: a way to find
+// out whether a kernel is at fault.
+func ExampleComposed() {
+	softmax := func(opts ...tensor.Option) []float64 {
+		s := tensor.NewScope(opts...)
+		defer s.Close()
+		return s.From([]float64{1, 2, 3}).Softmax(0).Floats()
+	}
+	a, b := softmax(), softmax(tensor.Composed())
+	fmt.Printf("%.4f\n%.4f\n", a, b)
+	// Output:
+	// [0.0900 0.2447 0.6652]
+	// [0.0900 0.2447 0.6652]
+}
+
+// Every created tensor knows the line that made it; with RecordSites every result does.
+func ExampleRecordSites() {
+	tensor.Do(func(s *tensor.Scope) {
+		h := s.Ones(2, 3).MulScalar(2)
+		var e *tensor.Error
+		errors.As(tensor.Try(func() { h.Add(s.Ones(4)) }), &e)
+		where := e.Operands[0].Origin
+		fmt.Println(where[:strings.LastIndex(where, ":")])
+	}, tensor.RecordSites())
+	// Output:
+	// mul_scalar at tensor/example_scope_test.go
+}

@@ -1,0 +1,93 @@
+package tensor
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// Sizes that overflow, ranks beyond the limit and other impossible arguments are typed errors, before memory is touched.
+func TestImpossibleArguments(t *testing.T) {
+	z := Zeros
+	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
+	for name, c := range map[string]struct {
+		f    func()
+		kind error
+	}{
+		"rank 9":                   {func() { z(1, 1, 1, 1, 1, 1, 1, 1, 1) }, ErrShape},
+		"negative size":            {func() { z(2, -1) }, ErrShape},
+		"huge":                     {func() { z(1<<62, 4) }, ErrShape},
+		"huge by broadcasting":     {func() { z(1).Expand(1<<40, 1).Add(z(1).Expand(1, 1<<40)) }, ErrShape},
+		"expand beyond int":        {func() { z(1).Expand(1<<40, 1<<40) }, ErrShape},
+		"reshape that wraps":       {func() { z(0).Reshape(1<<62, 4) }, ErrShape},
+		"reshape -1 that wraps":    {func() { z(4).Reshape(-1, 1<<62, 4) }, ErrShape},
+		"narrow that wraps":        {func() { z(4).Narrow(0, 1, math.MaxInt) }, ErrIndex},
+		"narrow from behind":       {func() { z(4).Narrow(0, math.MaxInt, 1) }, ErrIndex},
+		"unsqueeze of rank 8":      {func() { z(1, 1, 1, 1, 1, 1, 1, 1).Unsqueeze(0) }, ErrShape},
+		"embedding of rank 8":      {func() { z(3, 2).Embedding(long(1, 1, 1, 1, 1, 1, 1, 1)) }, ErrShape},
+		"arange without end":       {func() { Typed(dtype.F32).Arange(0, 1e300, 1) }, ErrShape},
+		"too many random integers": {func() { Root().RandInt(math.MinInt, math.MaxInt, 2) }, ErrValue},
+		"ragged empty slice":       {func() { From([][]int{{}, {1}}) }, ErrValue},
+		"ragged nested slice":      {func() { From([][][]int{{{1}, {2}}, {{3}, {}}}) }, ErrValue},
+		"no operands":              {func() { addOp.Apply(nil) }, ErrValue},
+		"one operand of two":       {func() { addOp.Apply([]*Tensor{z(1)}) }, ErrValue},
+		"three operands for two":   {func() { addOp.Apply([]*Tensor{z(1), z(1), z(1)}) }, ErrValue},
+		"to no device":             {func() { z(1).To(nil) }, ErrDevice},
+		"on no device":             {func() { Root().On(nil).Zeros(1) }, ErrDevice},
+		"argmax of nothing":        {func() { z(0).Argmax() }, ErrShape},
+		"item of nothing":          {func() { z(0).Item() }, ErrShape},
+	} {
+		var e *Error
+		if err := Try(c.f); !errors.As(err, &e) || !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Tensors without elements go through every kind of op, and their gradients too.
+func TestNoElements(t *testing.T) {
+	x := Zeros(0, 3).RequiresGrad()
+	w := Ones(3, 2).RequiresGrad()
+	loss := x.MatMul(w).Tanh().LogSoftmax(-1).CrossEntropy(Typed(dtype.I64).Zeros(0), -100).Sum()
+	if loss.Backward(); loss.Item() != 0 || w.Grad().Sum().Item() != 0 || x.Grad().Shape() != x.Shape() {
+		t.Errorf("loss %v, gradients %v and %v", loss, w.Grad(), x.Grad())
+	}
+	if v := Zeros(0).Mean().Item(); v == v {
+		t.Errorf("the mean of nothing is %v", v)
+	}
+	if y := Zeros(2, 0).MatMul(Zeros(0, 3)); y.Sum().Item() != 0 || y.Size() != 6 {
+		t.Errorf("a sum over no products: %v", y)
+	}
+	if y := Zeros(0, 3).Argmax(1); y.Size() != 0 {
+		t.Errorf("argmax of no rows: %v", y)
+	}
+}
+
+func TestBytesAreTruth(t *testing.T) {
+	if n := FromBytes(dtype.Bool, []byte{7, 0, 1}, 3).Sum().Item(); n != 2 {
+		t.Errorf("%v true", n)
+	}
+}
+
+// Fill ends what the tensor was computed from; Copy refuses a gradient that it cannot record.
+func TestOverwrittenResults(t *testing.T) {
+	x := Ones(3).RequiresGrad()
+	Do(func(s *Scope) {
+		y := x.In(s).MulScalar(3)
+		y.Fill(0)
+		y.Add(x).Sum().Backward()
+	})
+	if g := x.Grad().Sum().Item(); g != 3 {
+		t.Errorf("the gradient adds up to %v: the overwritten value has none", g)
+	}
+	if err := Try(func() { Zeros(3).Copy(x.MulScalar(2)) }); !errors.Is(err, ErrGrad) {
+		t.Errorf("got %v", err)
+	}
+	w := Ones(2)
+	Do(func(s *Scope) { w.In(s).RequiresGrad().Square().Sum().Backward() })
+	if !w.NeedsGrad() || w.Grad() == nil {
+		t.Error("a handle made by In stands for its leaf")
+	}
+}

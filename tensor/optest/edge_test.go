@@ -1,0 +1,152 @@
+package optest
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// both runs f on the CPU and on an emulated GPU.
+func both(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
+	for _, d := range []device.Device{hostDevice(), emulated(t)} {
+		t.Run(d.Info().Kind, func(t *testing.T) {
+			if err := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { f(t, s) }, tensor.On(d)) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func want(t *testing.T, what string, x *tt, v ...float64) {
+	t.Helper()
+	if got := x.Floats(); !slices.Equal(got, v) {
+		t.Errorf("%s is %v, want %v", what, got, v)
+	}
+}
+
+func TestEightDimensions(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		dims := []int{2, 1, 3, 2, 1, 2, 3, 2}
+		a := newArray(dims...)
+		for i := range a.v {
+			a.v[i] = float64(i % 31)
+		}
+		p := []int{7, 2, 5, 0, 6, 3, 4, 1}
+		x := s.Typed(dtype.F32).From(a.v, dims...).Permute(p...)
+		b := a.permute(p)
+		y := x.Add(s.Ones(2, 3, 1, 2, 1, 2, 1, 1))
+		if msg := differs(y, dtype.F32, b.apply(func(v float64) float64 { return v + 1 }), func(int) float64 { return 0 }); msg != "" {
+			t.Error("sum:", msg)
+		}
+		over := []int{0, 3, 6}
+		dimsOut, groups, _ := gathered(b, over)
+		sum := newArray(dimsOut...)
+		for i, g := range groups {
+			for _, v := range g {
+				sum.v[i] += v
+			}
+		}
+		if msg := differs(x.Sum(over...), dtype.F32, sum, func(int) float64 { return 0 }); msg != "" {
+			t.Error("reduction:", msg)
+		}
+	})
+}
+
+func TestInt32Indices(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		w := s.From([]float32{1, 2, 3, 4, 5, 6}, 3, 2).RequiresGrad()
+		for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {
+			ix := s.Typed(ty).From([]int32{2, 0, 2})
+			y := w.Embedding(ix)
+			want(t, "rows", y, 5, 6, 1, 2, 5, 6)
+			want(t, "gradient", tensor.Gradients(y.Sum(), []*tt{w})[0], 1, 1, 0, 0, 2, 2)
+			want(t, "scattered", s.Zeros(3).ScatterAdd(0, ix, s.From([]float32{1, 10, 100})), 10, 0, 101)
+		}
+	})
+}
+
+func TestInfiniteNumbers(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		x := s.From([]int64{-7, 0, 9})
+		want(t, "clamp", x.Clamp(math.Inf(-1), 5), -7, 0, 5)
+		want(t, "sum", x.AddScalar(math.Inf(1)), math.Inf(1), math.Inf(1), math.Inf(1))
+		want(t, "less", x.LtScalar(math.Inf(1)), 1, 1, 1)
+		want(t, "less than NaN", x.LtScalar(math.NaN()), 0, 0, 0)
+		want(t, "not equal to NaN", x.NeScalar(math.NaN()), 1, 1, 1)
+		y := s.From([]float32{1, float32(math.NaN()), -1})
+		if got := y.Amax().Item(); got == got {
+			t.Errorf("the greatest of a NaN among numbers is %v", got)
+		}
+		want(t, "first NaN", y.Argmin(), 1)
+	})
+}
+
+// The engine: sums over paths, accumulation, retained graphs, second derivatives into leaves.
+func TestEngine(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		w := s.From([]float64{1, 2, 3}).RequiresGrad()
+		a := w.Exp()
+		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // e^w·w + e^w - 2w
+		y.Backward(tensor.RetainGraph())
+		first := w.Grad().Floats()
+		for i, x := range []float64{1, 2, 3} {
+			if d := math.Exp(x)*(x+2) - 2; math.Abs(first[i]-d) > 1e-12*d {
+				t.Errorf("gradient %d is %v, want %v", i, first[i], d)
+			}
+		}
+		y.Backward()
+		for i, v := range w.Grad().Floats() {
+			if v != 2*first[i] {
+				t.Errorf("a second Backward gives %v, want twice %v", v, first[i])
+			}
+		}
+		w.ZeroGrad()
+		seed := s.From([]float64{1, 10, 100})
+		w.Add(w).Backward(tensor.GradOutput(seed)) // two handles of one gradient meet in the leaf
+		want(t, "gradient", w.Grad(), 2, 20, 200)
+		want(t, "seed", seed, 1, 10, 100)
+		w.T().Backward(tensor.GradOutput(seed))
+		want(t, "accumulated", w.Grad(), 3, 30, 300)
+		want(t, "seed", seed, 1, 10, 100)
+		w.ZeroGrad()
+
+		cube := w.Mul(w).Mul(w).Sum()
+		g := tensor.Gradients(cube, []*tt{w}, tensor.CreateGraph())[0]
+		if w.Grad() != nil {
+			t.Error("Gradients adds to the leaf")
+		}
+		g.Sum().Backward(tensor.RetainGraph())
+		want(t, "second derivative", w.Grad(), 6, 12, 18)
+		w.ZeroGrad()
+		h := tensor.Gradients(g.Square().Sum(), []*tt{w}, tensor.CreateGraph())[0] // of 9w⁴: 36w³
+		want(t, "gradient of a squared gradient", h, 36, 288, 972)
+
+		shared := s.From([]float64{1, 1}).RequiresGrad()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				tensor.Do(func(c *tensor.Scope) {
+					for range 5 {
+						shared.MulScalar(3).Sum().Backward()
+					}
+				})
+			})
+		}
+		wg.Wait()
+		want(t, "gradient of eight goroutines", shared.Grad(), 120, 120)
+	})
+	tensor.Do(func(s *tensor.Scope) { // as deep as memory allows
+		x := s.Typed(dtype.F64).Ones(1).RequiresGrad()
+		y := x
+		for range 50000 {
+			y = y.AddScalar(1)
+		}
+		y.Backward()
+		want(t, "gradient of a deep graph", x.Grad(), 1)
+	})
+}
