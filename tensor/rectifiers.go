@@ -52,13 +52,13 @@ var (
 		Ref:  ref2(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		Grad: []*expr.Expr{x0.Gt(zeroC).Select(x2, x1.Mul(x2)), x0.Gt(zeroC).Select(zeroC, x0.Mul(x2))}})
 	eluOp = activation("elu", x0.Gt(zeroC).Select(x0, x0.Expm1().Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)) }),
-		x0.Gt(zeroC).Select(x1, x1.Mul(p0).Mul(x0.Exp())), 1.5)
+		x0.Le(zeroC).Select(x1.Mul(p0).Mul(x0.Exp()), x1), 1.5)
 	celuOp = activation("celu", x0.Gt(zeroC).Select(x0, x0.Div(p0).Expm1().Mul(p0)),
 		refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)/a) }),
-		x0.Gt(zeroC).Select(x1, x1.Mul(x0.Div(p0).Exp())), 1.5)
+		x0.Le(zeroC).Select(x1.Mul(x0.Div(p0).Exp()), x1), 1.5)
 	seluOp = activation("selu", x0.Gt(zeroC).Select(x0.Scale(seluScale), x0.Expm1().Scale(seluScale*seluAlpha)),
 		ref1(func(x float64) float64 { return seluScale * (math.Max(x, 0) + seluAlpha*math.Expm1(math.Min(x, 0))) }),
-		x0.Gt(zeroC).Select(x1.Scale(seluScale), x1.Scale(seluScale*seluAlpha).Mul(x0.Exp())))
+		x0.Le(zeroC).Select(x1.Scale(seluScale*seluAlpha).Mul(x0.Exp()), x1.Scale(seluScale)))
 	mishOp = activation("mish", x0.Mul(mishInner), ref1(func(x float64) float64 { return x * math.Tanh(softplus(x)) }),
 		x1.Mul(mishInner.Add(x0.Mul(x0.Sigmoid()).Mul(unit.Sub(mishInner.Mul(mishInner))))))
 
@@ -76,7 +76,7 @@ var (
 		}
 		return x
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC))),
+	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))), // +0, or NaN
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
 	tanhshrinkOp = activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())))
 	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, Result: FixedFloat, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{0.5, -7},

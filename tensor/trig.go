@@ -33,7 +33,7 @@ var (
 	sinhOp  = unary("sinh", x0.Sinh(), math.Sinh, -4, 4, nil)
 	coshOp  = unary("cosh", x0.Cosh(), math.Cosh, -4, 4, nil)
 	asinhOp = unary("asinh", x0.Asinh(), math.Asinh, -4, 4, x1.Mul(onePlusSquare.Rsqrt()))
-	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Rsqrt()))
+	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Add(zeroC).Rsqrt()))
 	atanhOp = unary("atanh", x0.Atanh(), math.Atanh, -0.9, 0.9, x1.Div(oneMinusSquare))
 
 	// -π … π by the quadrant; torch's gradient, which is NaN at the origin.
