@@ -6,7 +6,8 @@
 //
 // Work is queued on a [Stream] and runs in its order. A method returns when the work is queued, with an error for what can
 // be known by then; faults of the work itself come out of the next call that waits ([Device.Download],
-// [Stream.Synchronize]). Outputs never overlap inputs, unless they are the same view (in place).
+// [Stream.Synchronize]). Slices of views and scalars are the caller's again when a method returns. Outputs never overlap
+// inputs, unless they are the same view (in place).
 package device
 
 import (

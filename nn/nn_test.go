@@ -127,6 +127,22 @@ func TestEmbeddedStructs(t *testing.T) {
 	}
 }
 
+// A layer may be younger than what it is applied to, and the other way round; it need not be as old as the root.
+func TestLayerInScope(t *testing.T) {
+	x := tensor.Ones(2, 4)
+	tensor.Do(func(s *tensor.Scope) {
+		l := nn.NewLinear(4, 3, nn.In(s))
+		y := l.Forward(x)
+		if y.Scope() != s {
+			t.Error("the result belongs to the younger scope")
+		}
+		s.Do(func(c *tensor.Scope) { l.Forward(x.In(c)).Sum().Backward() })
+		if g := l.Bias.Grad(); g.Scope() != s || g.Sum().Item() != 6 {
+			t.Errorf("the gradient is %v", g)
+		}
+	})
+}
+
 func TestTrainAndEval(t *testing.T) {
 	b := newBlock()
 	x := tensor.Ones(2, 4)

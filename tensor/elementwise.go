@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -228,7 +229,8 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 // runBits is run with scalars that are bits already.
 func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
 	stream := s.streamOf(y.st.dev)
-	views := make([]device.View, len(in)+1)
+	v := takeViews(len(in) + 1)
+	views := *v
 	for i, t := range in {
 		t.st.read(op, stream)
 		views[i] = t.deviceView()
@@ -237,6 +239,21 @@ func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits
 	y.st.write(op, stream)
 	views[len(in)] = y.deviceView()
 	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], bits), in...)
+	giveViews(v)
+}
+
+// viewLists are reused: a view is large, and every op needs a few for the time of a call.
+var viewLists = sync.Pool{New: func() any { return new([]device.View) }}
+
+func takeViews(n int) *[]device.View {
+	v := viewLists.Get().(*[]device.View)
+	*v = slices.Grow((*v)[:0], n)[:n]
+	return v
+}
+
+func giveViews(v *[]device.View) {
+	clear(*v) // they hold buffers
+	viewLists.Put(v)
 }
 
 func encode(p *expr.Program, params []float64) []uint64 {

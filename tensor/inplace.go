@@ -165,6 +165,10 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	if len(outs) == 0 {
 		return
 	}
+	params.use(op)
+	if len(outs) != len(ins) {
+		fail(op, ErrValue, []*Tensor{params}, "%d groups of results, but %d of operands", len(outs), len(ins))
+	}
 	s := params.scope
 	dev := params.st.dev
 	stream := s.streamOf(dev)

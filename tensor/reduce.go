@@ -162,7 +162,8 @@ func (r *Reduction) params(p *device.Reduction, count int) []uint64 {
 // reduceInto launches p over views of in expanded to full, into y seen with shape kept.
 func reduceInto(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	stream := s.streamOf(y.st.dev)
-	views := make([]device.View, len(in))
+	v := takeViews(len(in))
+	views := *v
 	for i, t := range in {
 		t.st.read(op, stream)
 		views[i] = t.deviceView()
@@ -172,6 +173,7 @@ func reduceInto(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.
 	out := y.deviceView()
 	out.Layout = shape.Layout{Shape: kept, Strides: kept.Contiguous(), Offset: y.layout.Offset}
 	check(op, y.st.dev.Reduce(stream, p, out, views, params), in...)
+	giveViews(v)
 }
 
 // gradient derives the op that computes the gradient.

@@ -134,7 +134,6 @@ func (s *Scope) New(opts ...Option) *Scope {
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
 	c.ledger = &ledger{}
-	runtime.AddCleanup(c, (*ledger).queue, c.ledger)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -205,8 +204,9 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 // When it is queued the scope and all its handles are unreachable, but a storage may have handles in scopes that are no
 // descendants (kept views, handed over tensors): such a shared one gets a net of its own, which takes another collection.
 type ledger struct {
-	mu sync.Mutex
-	st []*storage
+	mu    sync.Mutex
+	st    []*storage
+	armed bool // the scope carries the cleanup: from its first pooled storage on
 }
 
 func (l *ledger) queue() {
@@ -278,6 +278,10 @@ func (s *Scope) note(st *storage) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.armed {
+		l.armed = true
+		runtime.AddCleanup(s, (*ledger).queue, l)
+	}
 	if len(l.st) == cap(l.st) && len(l.st) >= 256 {
 		live := l.st[:0]
 		for _, st := range l.st {

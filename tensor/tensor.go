@@ -158,11 +158,14 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	return y
 }
 
-// In returns a handle of x in scope s, which must be x's scope or inside it: an expression over it belongs to s. Gradients
-// reach x through it.
+// In returns a handle of x in scope s, inside x's own: an expression over it belongs to s. Gradients reach x through it. If
+// x is as young as s, or younger, it is x itself.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
 	if x.scope == s {
+		return x
+	}
+	if s.encloses(x.scope) {
 		return x
 	}
 	if !x.scope.encloses(s) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,7 @@ var receivers = map[string]string{
 // exports is what the public packages export.
 type exports struct {
 	names   map[string]bool            // package.Name
+	funcs   map[string]bool            // those of them that are functions
 	members map[string]map[string]bool // methods and fields by package.Type
 	all     map[string]bool            // every name, method and field by itself
 }
@@ -64,6 +66,7 @@ func (e *exports) file(pkg string, f *ast.File) {
 		case *ast.FuncDecl:
 			if d.Recv == nil {
 				name(d.Name.Name)
+				e.funcs[pkg+"."+d.Name.Name] = true
 				continue
 			}
 			t := d.Recv.List[0].Type
@@ -97,7 +100,7 @@ func (e *exports) file(pkg string, f *ast.File) {
 // publicNames reads the source of the public packages, for every system and tag.
 func publicNames(t *testing.T) *exports {
 	t.Helper()
-	e := &exports{names: map[string]bool{}, members: map[string]map[string]bool{}, all: map[string]bool{}}
+	e := &exports{names: map[string]bool{}, funcs: map[string]bool{}, members: map[string]map[string]bool{}, all: map[string]bool{}}
 	for pkg, dir := range publicPackages {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil || len(files) == 0 {
@@ -220,6 +223,53 @@ func TestFromPyTorchCheck(t *testing.T) {
 		}
 		if !ok {
 			t.Errorf("%q: %q, want %q", c.page, got, c.want)
+		}
+	}
+}
+
+// goOnly are operations without a counterpart in PyTorch that a reader of the page looks for: the plumbing.
+var goOnly = []string{
+	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Reductions", "tensor.Update", "tensor.Tensor.DeviceView",
+	"tensor.Tensor.String",
+}
+
+// What is not listed is not there, says the page: so every operation, layer, loss and optimizer is listed.
+func TestFromPyTorchIsComplete(t *testing.T) {
+	e := publicNames(t)
+	text, err := os.ReadFile(filepath.Join(root, "docs/from-pytorch.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, code := range ours(string(text)) {
+		for _, w := range word.FindAllString(code, -1) {
+			listed[w] = true
+		}
+	}
+	want := map[string]bool{}
+	for name := range e.members["tensor.Tensor"] {
+		want["tensor.Tensor."+name] = true
+	}
+	for name := range e.funcs {
+		switch pkg, base, _ := strings.Cut(name, "."); pkg {
+		case "tensor", "nn", "initial", "optim", "data", "safetensors":
+			want[name] = ast.IsExported(base)
+		}
+	}
+	for owner, members := range e.members {
+		if strings.HasPrefix(owner, "nn.") && members["Forward"] && owner != "nn.Module" && !e.funcs["nn.New"+owner[len("nn."):]] {
+			want[owner] = true // a layer that is made without a function
+		}
+	}
+	for name, exported := range want {
+		last := name[strings.LastIndex(name, ".")+1:]
+		if exported && !listed[last] && !slices.Contains(goOnly, name) {
+			t.Errorf("%s is not in docs/from-pytorch.md: add it to a table there, beside what PyTorch calls it", name)
+		}
+	}
+	for _, name := range goOnly {
+		if last := name[strings.LastIndex(name, ".")+1:]; !want[name] || listed[last] {
+			t.Errorf("%s does not exist or is listed: take it out of goOnly", name)
 		}
 	}
 }

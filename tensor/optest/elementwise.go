@@ -308,7 +308,7 @@ func (w *walk) second(t *testing.T, e *tensor.Elementwise) {
 					leaves, at = append(leaves, x[k].RequiresGrad()), append(at, k)
 				}
 			}
-			g := tensor.Gradients(call(e, x), leaves, append(opts, tensor.GradOutput(w.put(s, &seed, dtype.F64, contiguous)))...)
+			g := tensor.Gradients(call(e, x).Square(), leaves, append(opts, tensor.GradOutput(w.put(s, &seed, dtype.F64, contiguous)))...)
 			for n, k := range at {
 				term := g[n].Mul(w.put(s, &weights[k], dtype.F64, contiguous))
 				if sum == nil {

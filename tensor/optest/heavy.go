@@ -49,7 +49,7 @@ func (w *walk) heavy(t *testing.T) {
 			for _, lay := range layouts {
 				w.heavyCase(t, name, &r, lay, floats, mode)
 			}
-			if !w.o.Small && !w.o.FirstOrder && !r.noGrad {
+			if !w.o.Small && !w.o.FirstOrder && !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) { // differences do not see through rounding
 				w.heavySecond(t, name, &r, mode)
 			}
 		}
@@ -197,7 +197,7 @@ func (w *walk) heavySecond(t *testing.T, name string, r *row, mode []tensor.Opti
 		tensor.Do(func(s *tensor.Scope) {
 			inner := func(s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
 				x, leaves, at := r.place(w, s, in, dtype.F64, contiguous)
-				y := r.call(x)
+				y := r.call(x).Square() // so that the gradient that reaches the op depends on the operands too
 				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
 				var sum *tt
 				for n, g := range tensor.Gradients(y, leaves, append(opts, tensor.GradOutput(w.put(s, &seed, y.Type(), contiguous)))...) {

@@ -1,0 +1,63 @@
+package tensor
+
+import "testing"
+
+// What an op costs beside its arithmetic: tensors of one element.
+
+func BenchmarkAdd(b *testing.B) {
+	b.ReportAllocs()
+	s := NewScope()
+	defer s.Close()
+	x := s.Ones(1)
+	for b.Loop() {
+		x.Add(x).Free()
+	}
+}
+
+func BenchmarkAddWithGrad(b *testing.B) {
+	b.ReportAllocs()
+	w := Ones(1).RequiresGrad()
+	for b.Loop() {
+		Do(func(s *Scope) {
+			x := w.In(s)
+			for range 100 {
+				x.Add(x)
+			}
+		})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/add")
+}
+
+// A chain of 50 ops forward and back.
+func BenchmarkChain(b *testing.B) {
+	b.ReportAllocs()
+	w := Ones(1).RequiresGrad()
+	for b.Loop() {
+		Do(func(s *Scope) {
+			x := w.In(s)
+			for range 25 {
+				x = x.MulScalar(0.5).Tanh()
+			}
+			x.Sum().Backward()
+		})
+		w.ZeroGrad()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/50, "ns/op-pair")
+}
+
+func BenchmarkMatMulSmall(b *testing.B) {
+	b.ReportAllocs()
+	s := NewScope()
+	defer s.Close()
+	x := s.Ones(2, 2)
+	for b.Loop() {
+		x.MatMul(x).Free()
+	}
+}
+
+func BenchmarkScope(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		Do(func(*Scope) {})
+	}
+}
