@@ -24,7 +24,7 @@ func emulated(t *testing.T, seed int) (a, b device.Device) {
 func train(dev device.Device, s1, s2 device.Stream) (sum float64) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(0.5, 64, 64).RequiresGrad()
-		x := s.Arange(64 * 64).Float().MulScalar(1e-3).Reshape(64, 64)
+		x := s.Arange(64*64).Float().MulScalar(1e-3).Reshape(64, 64)
 		for i := range 4 {
 			st := s1
 			if i%2 == 1 {
