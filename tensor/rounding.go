@@ -121,16 +121,25 @@ func (x *Tensor) IsFinite() *Tensor { return isFiniteOp.Apply([]*Tensor{x}) }
 // NanToNum returns x with numbers in place of NaN, +Inf and -Inf, given in this order: by default 0, the greatest and the least
 // number of x's type. Integers are copied. The gradient is 0 where a number was replaced.
 func (x *Tensor) NanToNum(values ...float64) *Tensor {
+	v, ok := x.replacements(values)
+	if !ok {
+		return x.Clone()
+	}
+	return nanToNumOp.Apply([]*Tensor{x}, v...)
+}
+
+// replacements returns the parameters of nan_to_num; ok is false for integers, which have nothing to replace.
+func (x *Tensor) replacements(values []float64) (v []float64, ok bool) {
 	x.use("nan_to_num")
 	if len(values) > 3 {
 		fail("nan_to_num", ErrValue, []*Tensor{x}, "%d values, at most 3 are replaced", len(values))
 	}
 	if !x.dtype.IsFloat() {
-		return x.Clone()
+		return nil, false
 	}
-	v := []float64{0, greatest(x.dtype), -greatest(x.dtype)}
+	v = []float64{0, greatest(x.dtype), -greatest(x.dtype)}
 	copy(v, values)
-	return nanToNumOp.Apply([]*Tensor{x}, v...)
+	return v, true
 }
 
 // greatest returns the greatest finite number of the floating point type t.

@@ -34,6 +34,9 @@ func Unwalked(known ...string) []string {
 			covered[m] = true
 		}
 	}
+	for _, f := range inPlaceForms {
+		covered[f.name+"InPlace"] = true
+	}
 	var missing []string
 	for _, e := range tensor.Declared() {
 		if _, ok := methods[e.Name]; !ok && !slices.Contains(known, e.Name) {
