@@ -130,3 +130,6 @@ type done struct{}
 func (done) Done() bool  { return true }
 func (done) Wait() error { return nil }
 func (done) Release()    {}
+
+// String returns the device's name, "cpu".
+func (d *Device) String() string { return d.Name() }

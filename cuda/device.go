@@ -146,3 +146,6 @@ func (d *Device) Counters() Counters {
 	c := &d.count
 	return Counters{c.launches.Load(), c.up.Load(), c.down.Load(), c.within.Load()}
 }
+
+// String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated device's says so.
+func (d *Device) String() string { return d.Name() + " (" + d.Info().Name + ")" }

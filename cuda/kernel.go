@@ -50,11 +50,6 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 			fmt.Fprintf(d.p.print, "// %s, %v threads, %d bytes of dynamic shared memory\n%s\n", k.Name, k.Block, k.DynShared, k.PTX)
 		}
 	}
-	if d.p.folder != "" {
-		if err := writeKernel(d.p.folder, k); err != nil {
-			return 0, d.fault(k.Name, err)
-		}
-	}
 	if k.Target > d.sm || k.Version > d.ptx {
 		return 0, d.fault(k.Name, fmt.Errorf("it needs compute capability %.1f and PTX %.1f, the device has %.1f and its driver takes %.1f",
 			float64(k.Target)/10, float64(k.Version)/10, float64(d.sm)/10, float64(d.ptx)/10))
@@ -62,6 +57,11 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 	m, err := d.module(k)
 	if err != nil {
 		return 0, d.fault(k.Name, err)
+	}
+	if d.p.folder != "" {
+		if err := writeKernel(d.p.folder, k); err != nil {
+			return 0, d.fault(k.Name, err)
+		}
 	}
 	fn, err := d.api.ModuleGetFunction(m, k.Entry)
 	if err == nil && k.DynShared > 0 && k.StaticShared+k.DynShared > plainShared {

@@ -190,7 +190,7 @@ func describe(u *cu.Unavailable) (reason, help string) {
 	case cu.InitFailed:
 		return "the NVIDIA driver cannot be initialised" + detail, "nvidia-smi and the kernel's log (dmesg) usually say more"
 	case cu.Disabled:
-		return "it is switched off by FLAMBEAU_CUDA=off", "unset the variable to use the GPU"
+		return "switched off by FLAMBEAU_CUDA=off", "unset the variable to use the GPU"
 	case cu.BuiltWithout:
 		return "this program was built with the tag nogpu", "build it without the tag to use the GPU; FLAMBEAU_CUDA=emulate emulates one"
 	case cu.UnsupportedPlatform:

@@ -35,7 +35,7 @@ func TestUnavailable(t *testing.T) {
 		{"", refuse(cu.NewUnavailable(cu.Mismatch, "x")), "the NVIDIA kernel module and the driver library are of different versions (x)", "restart"},
 		{"", refuse(cu.NewUnavailable(cu.ForwardCompat, "")), "a cuda-compat library is loaded, which this GPU does not support", "LD_LIBRARY_PATH"},
 		{"", refuse(cu.NewUnavailable(cu.InitFailed, "cuInit: 46")), "the NVIDIA driver cannot be initialised (cuInit: 46)", "dmesg"},
-		{"off", nil, "it is switched off by FLAMBEAU_CUDA=off", "unset"},
+		{"off", nil, "switched off by FLAMBEAU_CUDA=off", "unset"},
 		{"", refuse(cu.NewUnavailable(cu.BuiltWithout, "built for linux/amd64")), "this program was built with the tag nogpu", "without the tag"},
 		{"", refuse(cu.NewUnavailable(cu.UnsupportedPlatform, "built for darwin/arm64")), "NVIDIA has no driver for this platform (built for darwin/arm64)", "emulate"},
 		{"on", nil, `FLAMBEAU_CUDA is "on", which means nothing`, "emulate[:devices]"},

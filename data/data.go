@@ -12,7 +12,7 @@ import (
 )
 
 // A Sample is one input and its target, as Go values: what [tensor.From] takes. All samples of a dataset have the same types
-// and shapes.
+// and shapes, and neither value is nil: a dataset without targets gives a number, such as the sample's, for Y.
 type Sample struct {
 	X, Y any
 }

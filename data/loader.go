@@ -34,6 +34,8 @@ type Loader struct {
 // NewLoader returns a loader over ds.
 func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	switch {
+	case ds == nil:
+		return nil, &ConfigError{"Dataset", "there is none"}
 	case c.Batch < 1:
 		return nil, &ConfigError{"Batch", fmt.Sprintf("%d samples a batch, at least 1 is needed", c.Batch)}
 	case c.Workers < 0:

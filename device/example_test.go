@@ -31,7 +31,7 @@ func ExampleOpen() {
 	_, err = device.Open("cpu:1")
 	fmt.Println(err)
 	// Output:
-	// device "cuda:1" is not available: its driver is not linked into this program; add import _ "github.com/flambeau-go/flambeau/cuda"
+	// device "cuda:1" is not available: the driver is not linked into this program; add import _ "github.com/flambeau-go/flambeau/cuda"
 	// add import _ "github.com/flambeau-go/flambeau/cuda"
 	// device "tpu" is not available: there is no kind of device "tpu"; known are cpu and auto
 	// device "cpu:1" is not available: there is 1 cpu device; the first is cpu:0

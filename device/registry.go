@@ -31,6 +31,8 @@ func Register(kind string, d Driver) {
 	registry.drivers[kind] = d
 }
 
+const notLinked = "the driver is not linked into this program"
+
 // imports tells how a driver that is not linked in is linked in.
 var imports = map[string]string{
 	"cuda": `import _ "github.com/flambeau-go/flambeau/cuda"`,
@@ -50,7 +52,7 @@ func driver(kind, name string) (Driver, error) {
 	}
 	sort.Strings(known)
 	if line, ok := imports[kind]; ok {
-		return nil, &UnavailableError{Name: name, Reason: "its driver is not linked into this program", Help: "add " + line}
+		return nil, &UnavailableError{Name: name, Reason: notLinked, Help: "add " + line}
 	}
 	return nil, &UnavailableError{Name: name, Reason: fmt.Sprintf("there is no kind of device %q", kind),
 		Help: fmt.Sprintf("known are %s and auto", strings.Join(known, ", "))}
@@ -119,7 +121,14 @@ func Best() (Device, string) {
 	if d, err := Open("cuda:0"); err == nil {
 		return d, "using " + d.Name() + " (" + d.Info().Name + ")"
 	} else if u, ok := err.(*UnavailableError); ok {
-		why = u.Reason + "; "
+		why = u.Reason
+		if !strings.HasPrefix(why, "no ") {
+			why = "no GPU: " + why
+		}
+		if u.Reason == notLinked {
+			why += " (" + u.Help + ")"
+		}
+		why += "; "
 	} else {
 		why = err.Error() + "; "
 	}

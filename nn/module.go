@@ -62,6 +62,8 @@ const (
 	fieldParam fieldKind = iota
 	fieldBuffer
 	fieldModule
+	fieldLoose // an untagged tensor: only an error if it would be trained
+	fieldAny   // an interface value that may hold a layer
 )
 
 type field struct {
@@ -116,14 +118,20 @@ func planOf(t reflect.Type) *fieldPlan {
 				name = snake(f.Name)
 			}
 			p.fields = append(p.fields, field{i, name, k, false})
-		case isTensor: // an untagged tensor is the model's own affair
+		case isTensor: // an untagged tensor is the model's own affair, unless it wants to be trained
+			p.fields = append(p.fields, field{i, f.Name, fieldLoose, true})
+		case f.Type.Kind() == reflect.Interface && !holdsModule(f.Type):
+			if name == "" {
+				name = snake(f.Name)
+			}
+			p.fields = append(p.fields, field{i, name, fieldAny, true})
 		case holdsModule(f.Type):
 			if name == "" {
 				name = snake(f.Name)
 			}
 			p.fields = append(p.fields, field{i, name, fieldModule, f.Anonymous && !tagged})
 		case tagged:
-			p.at, p.err = f.Name, fmt.Sprintf("a field of type %v holds no tensor and no layer", f.Type)
+			p.at, p.err = f.Name, fmt.Sprintf("a field of type %v cannot be a parameter or a layer; a parameter is a *tensor.Tensor, lists are of layers", f.Type)
 		}
 	}
 	seen := map[string]bool{}
@@ -242,6 +250,14 @@ func (w *visitor) structure(path string, v reflect.Value) {
 		fv := v.Field(f.index)
 		name := join(path, f.name)
 		switch {
+		case f.kind == fieldLoose:
+			if t := fv.Interface().(*tensor.Tensor); t != nil && t.IsLeaf() && t.NeedsGrad() {
+				panic(&Error{name, "a tensor that requires a gradient has no nn tag, so it would not be trained; tag it with its name, or nn:\"-\""})
+			}
+		case f.kind == fieldAny:
+			if !fv.IsNil() && holdsModule(fv.Elem().Type()) {
+				w.walk(name, fv)
+			}
 		case f.kind == fieldModule && f.embedded:
 			w.walk(path, fv)
 		case f.kind == fieldModule:
@@ -262,6 +278,11 @@ func visit(m any, w *visitor) {
 	v := reflect.ValueOf(m)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(&Error{"", "the model is nil"})
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:
+	default:
+		panic(&Error{"", fmt.Sprintf("a %v is not a model; pass a pointer to a struct", v.Type())})
 	}
 	if v.Kind() == reflect.Struct {
 		panic(&Error{"", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())})

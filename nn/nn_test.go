@@ -73,10 +73,13 @@ func TestStructureMistakes(t *testing.T) {
 	type mapped struct{ Heads map[string]*nn.Linear }
 	type tower struct{ Fc *nn.Linear }
 	type behind struct{ *tower }
+	type loose struct{ Loose *tensor.Tensor }
 	for name, m := range map[string]any{
 		"fc: the field is not exported":    &hidden{nn.NewLinear(1, 1)},
 		`B: the name "w" is used twice`:    &twice{},
-		"holds no tensor and no layer":     &badTag{},
+		"cannot be a parameter or a layer": &badTag{},
+		"Loose: a tensor that requires a":  &loose{tensor.Ones(1).RequiresGrad()},
+		"a int is not a model":             3,
 		`unknown option "buffr"`:           &badOption{},
 		"heads: layers in a map":           &mapped{map[string]*nn.Linear{"a": nn.NewLinear(1, 1)}},
 		"tower: the field is not exported": &behind{&tower{nn.NewLinear(1, 1)}},
@@ -141,6 +144,16 @@ func TestLayerInScope(t *testing.T) {
 			t.Errorf("the gradient is %v", g)
 		}
 	})
+}
+
+// A field of interface type counts if it holds a layer, and not otherwise.
+func TestLayersInInterfaces(t *testing.T) {
+	type open struct {
+		Layer, Nothing, Number any
+	}
+	if n := len(nn.Parameters(&open{Layer: nn.NewLinear(2, 3), Number: 4})); n != 2 {
+		t.Fatalf("%d parameters", n)
+	}
 }
 
 func TestTrainAndEval(t *testing.T) {

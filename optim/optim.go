@@ -43,7 +43,10 @@ func newBase(name string, params []*tensor.Tensor, lr float64) base {
 	if len(params) == 0 {
 		bad("there are no parameters")
 	}
-	if !(lr >= 0) || math.IsInf(lr, 1) {
+	switch {
+	case lr == 0:
+		bad("the learning rate LR is not set")
+	case !(lr > 0) || math.IsInf(lr, 1):
 		bad("invalid learning rate %v", lr)
 	}
 	seen := map[*tensor.Tensor]bool{}

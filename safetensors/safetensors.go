@@ -122,6 +122,9 @@ func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]s
 	if err != nil {
 		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, &Error{path, "this is not a file"}
+	}
 	bad := func(format string, a ...any) (map[string]*tensor.Tensor, map[string]string, error) {
 		return nil, nil, &Error{path, fmt.Sprintf(format, a...)}
 	}
@@ -131,6 +134,9 @@ func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]s
 	}
 	n := binary.LittleEndian.Uint64(size[:])
 	if n > maxHeader || int64(n) > info.Size()-8 {
+		if size[0] == 'P' && size[1] == 'K' {
+			return bad("this is a zip file, as PyTorch's .pt files are, not a safetensors file")
+		}
 		return bad("the header claims %d bytes, the file has %d", n, info.Size())
 	}
 	text := make([]byte, n)

@@ -35,6 +35,7 @@ func TestImpossibleArguments(t *testing.T) {
 		"one operand of two":       {func() { addOp.Apply([]*Tensor{z(1)}) }, ErrValue},
 		"three operands for two":   {func() { addOp.Apply([]*Tensor{z(1), z(1), z(1)}) }, ErrValue},
 		"to no device":             {func() { z(1).To(nil) }, ErrDevice},
+		"moved to no device":       {func() { z(1).MoveTo(nil) }, ErrDevice},
 		"on no device":             {func() { Root().On(nil).Zeros(1) }, ErrDevice},
 		"argmax of nothing":        {func() { z(0).Argmax() }, ErrShape},
 		"item of nothing":          {func() { z(0).Item() }, ErrShape},

@@ -6,6 +6,9 @@ import "github.com/flambeau-go/flambeau/device"
 // keep their tensors. Views of x stay where they are, on the old memory. The elements become contiguous.
 func (x *Tensor) MoveTo(d device.Device) {
 	x.use("move_to")
+	if d == nil {
+		fail("move_to", ErrDevice, []*Tensor{x}, "the device is nil")
+	}
 	if x.node != nil {
 		fail("move_to", ErrGrad, []*Tensor{x}, "only leaves can be moved; use To for a result")
 	}

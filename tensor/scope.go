@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -200,43 +199,6 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 	return dev.DefaultStream()
 }
 
-// A ledger lists the storages of a scope for the case that the scope is dropped without being closed. It points to no Tensor.
-// When it is queued the scope and all its handles are unreachable, but a storage may have handles in scopes that are no
-// descendants (kept views, handed over tensors): such a shared one gets a net of its own, which takes another collection.
-type ledger struct {
-	mu    sync.Mutex
-	st    []*storage
-	armed bool // the scope carries the cleanup: from its first pooled storage on
-}
-
-func (l *ledger) queue() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, st := range l.st {
-		if st.shared.Load() {
-			st.watch()
-		} else {
-			st.queue()
-		}
-	}
-	l.st = nil
-}
-
-// clear ends the ledger's concern for its storages, and returns them.
-func (l *ledger) clear() []*storage {
-	if l == nil {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := l.st
-	for _, st := range list {
-		st.ledger.CompareAndSwap(l, nil)
-	}
-	l.st = nil
-	return list
-}
-
 // own makes s the owner of handle x; fresh says that its storage has no owner yet either.
 func (s *Scope) own(x *Tensor, fresh bool) {
 	defer runtime.KeepAlive(x.scope) // its ledger may not be queued before the storage is noted here
@@ -261,38 +223,6 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 		s.note(x.st)
 	}
 	s.mu.Unlock()
-}
-
-// note puts a storage under the net: what nobody closes or frees goes back to the pool when the collector finds it.
-func (s *Scope) note(st *storage) {
-	switch {
-	case s == root:
-		st.watch()
-		return
-	case s.ledger == nil || st.plain() || st.watched.Load():
-		return
-	}
-	l := s.ledger
-	if !st.ledger.CompareAndSwap(nil, l) && st.ledger.Load() != l {
-		st.shared.Store(true)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.armed {
-		l.armed = true
-		runtime.AddCleanup(s, (*ledger).queue, l)
-	}
-	if len(l.st) == cap(l.st) && len(l.st) >= 256 {
-		live := l.st[:0]
-		for _, st := range l.st {
-			if !st.freed.Load() {
-				live = append(live, st)
-			}
-		}
-		clear(l.st[len(live):])
-		l.st = live
-	}
-	l.st = append(l.st, st)
 }
 
 // compact drops handles that are freed already.
@@ -511,28 +441,4 @@ func hostDevice() device.Device {
 		panic(newError("device", err, nil, err.Error()))
 	}
 	return d
-}
-
-// A Generator is a source of random numbers: a seed and an offset that drawing advances, atomically. Child scopes share
-// their parent's. The numbers are those of Philox4x32-10 at (seed, offset + i): the same on every device.
-type Generator struct {
-	seed   uint64
-	offset atomic.Uint64
-}
-
-// NewGenerator returns a generator that starts at offset 0.
-func NewGenerator(seed uint64) *Generator { return &Generator{seed: seed} }
-
-// State returns the seed and the offset, to be restored by [Generator.SetState].
-func (g *Generator) State() (seed, offset uint64) { return g.seed, g.offset.Load() }
-
-// SetState continues from a state. It must not run while others draw.
-func (g *Generator) SetState(seed, offset uint64) {
-	g.seed = seed
-	g.offset.Store(offset)
-}
-
-// Draw reserves n numbers and returns where they start.
-func (g *Generator) Draw(n int) (seed, offset uint64) {
-	return g.seed, g.offset.Add(uint64(n)) - uint64(n)
 }

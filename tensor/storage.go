@@ -92,13 +92,13 @@ func (st *storage) read(op string, s device.Stream) {
 	if st.writer == s {
 		return
 	}
-	if st.writer != nil {
-		waitFor(op, s, st.writer)
-	}
 	for _, u := range st.users {
 		if u == s {
-			return
+			return // it has waited for the last write
 		}
+	}
+	if st.writer != nil {
+		waitFor(op, s, st.writer)
 	}
 	st.users = append(st.users, s)
 	if st.home != s {

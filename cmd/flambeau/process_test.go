@@ -62,7 +62,7 @@ func TestDeviceChoice(t *testing.T) {
 		cuda, args, want string
 		status           int
 	}{
-		{"off", "train --steps 1", "no GPU: it is switched off by FLAMBEAU_CUDA=off; using the CPU", 0},
+		{"off", "train --steps 1", "no GPU: switched off by FLAMBEAU_CUDA=off; using the CPU", 0},
 		{"off", "train --steps 1 --device cuda", "--device cpu works without it", 1},
 		{"emulate", "train --steps 1 --device cuda:7", `device "cuda:7" is not available: there is 1 cuda device`, 1},
 		{"emulate", "train --steps 1", "using cuda:0 (Emulated GPU (sm_90)): EMULATED", 0},

@@ -36,8 +36,8 @@ type trainCmd struct {
 // Validate is called by kong.
 func (c *trainCmd) Validate() error {
 	switch {
-	case c.Epochs < 1:
-		return fmt.Errorf("--epochs %d: at least 1 is needed", c.Epochs)
+	case c.Epochs < 1 || c.Epochs > 1e9:
+		return fmt.Errorf("--epochs %d: 1 to a billion", c.Epochs)
 	case c.Steps < 0:
 		return fmt.Errorf("--steps %d: a number of steps cannot be negative", c.Steps)
 	case c.Batch < 1:
@@ -124,9 +124,6 @@ func (c *trainCmd) checkOut() error {
 func (c *trainCmd) open() (device.Device, string, error) {
 	if c.Device == "auto" {
 		d, why := device.Best()
-		if d.Info().Kind == "cpu" {
-			why = "no GPU: " + why
-		}
 		return d, announce(d, why), nil
 	}
 	d, err := device.Open(c.Device)

@@ -98,6 +98,7 @@ func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 }
 
 func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	roomForRegisters(b)
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
 	t := computing(s.typ.Compute())
 	value := s.typ.Compute()

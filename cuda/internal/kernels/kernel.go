@@ -88,6 +88,10 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
+// roomForRegisters asks for four blocks a multiprocessor: with up to 256 threads that leaves 64 registers each. Left to itself the
+// assembler aims at more blocks than these kernels need, and spills for it on some architectures.
+func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
+
 // packer packs a parameter block with C's alignment, which is also PTX's.
 type packer []byte
 

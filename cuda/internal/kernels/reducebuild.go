@@ -42,6 +42,10 @@ func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == d
 func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	r := &reduceBuilder{Builder: b, s: s, mapping: programs[0], finish: programs[1]}
 	r.acc = r.mapping.Out[0].Compute()
+	roomForRegisters(b)
+	if r.acc.Size() == 8 {
+		b.MinBlocks(3) // its chains of partial results take twice the registers
+	}
 	r.unroll = chains
 	if s.stage != lastStage {
 		r.unroll = 2 * chains

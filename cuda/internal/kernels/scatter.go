@@ -168,6 +168,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 }
 
 func (s scatterSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	roomForRegisters(b)
 	switch s.form {
 	case scatterSort:
 		s.buildSort(b)

@@ -77,6 +77,7 @@ func checkRows(op string, list ...Operand) error {
 }
 
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	roomForRegisters(b)
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
 	t := computing(s.typ.Compute())
 	if s.grad {

@@ -1,0 +1,27 @@
+package tensor
+
+import "sync/atomic"
+
+// A Generator is a source of random numbers: a seed and an offset that drawing advances, atomically. Child scopes share
+// their parent's. The numbers are those of Philox4x32-10 at (seed, offset + i): the same on every device.
+type Generator struct {
+	seed   uint64
+	offset atomic.Uint64
+}
+
+// NewGenerator returns a generator that starts at offset 0.
+func NewGenerator(seed uint64) *Generator { return &Generator{seed: seed} }
+
+// State returns the seed and the offset, to be restored by [Generator.SetState].
+func (g *Generator) State() (seed, offset uint64) { return g.seed, g.offset.Load() }
+
+// SetState continues from a state. It must not run while others draw.
+func (g *Generator) SetState(seed, offset uint64) {
+	g.seed = seed
+	g.offset.Store(offset)
+}
+
+// Draw reserves n numbers and returns where they start.
+func (g *Generator) Draw(n int) (seed, offset uint64) {
+	return g.seed, g.offset.Add(uint64(n)) - uint64(n)
+}

@@ -1,0 +1,75 @@
+package tensor
+
+import (
+	"runtime"
+	"sync"
+)
+
+// A ledger lists the storages of a scope for the case that the scope is dropped without being closed. It points to no Tensor.
+// When it is queued the scope and all its handles are unreachable, but a storage may have handles in scopes that are no
+// descendants (kept views, handed over tensors): such a shared one gets a net of its own, which takes another collection.
+type ledger struct {
+	mu    sync.Mutex
+	st    []*storage
+	armed bool // the scope carries the cleanup: from its first pooled storage on
+}
+
+func (l *ledger) queue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, st := range l.st {
+		if st.shared.Load() {
+			st.watch()
+		} else {
+			st.queue()
+		}
+	}
+	l.st = nil
+}
+
+// clear ends the ledger's concern for its storages, and returns them.
+func (l *ledger) clear() []*storage {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.st
+	for _, st := range list {
+		st.ledger.CompareAndSwap(l, nil)
+	}
+	l.st = nil
+	return list
+}
+
+// note puts a storage under the net: what nobody closes or frees goes back to the pool when the collector finds it.
+func (s *Scope) note(st *storage) {
+	switch {
+	case s == root:
+		st.watch()
+		return
+	case s.ledger == nil || st.plain() || st.watched.Load():
+		return
+	}
+	l := s.ledger
+	if !st.ledger.CompareAndSwap(nil, l) && st.ledger.Load() != l {
+		st.shared.Store(true)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.armed {
+		l.armed = true
+		runtime.AddCleanup(s, (*ledger).queue, l)
+	}
+	if len(l.st) == cap(l.st) && len(l.st) >= 256 {
+		live := l.st[:0]
+		for _, st := range l.st {
+			if !st.freed.Load() {
+				live = append(live, st)
+			}
+		}
+		clear(l.st[len(live):])
+		l.st = live
+	}
+	l.st = append(l.st, st)
+}
