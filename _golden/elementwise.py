@@ -57,6 +57,10 @@ def functions():
     for op in ("isnan", "isinf", "isposinf", "isneginf", "isfinite"):
         unary(f, op, getattr(t, op), grad=False)
     unary(f, "nan_to_num", lambda x: t.nan_to_num(x, 2.0, 5.0, -7.0), nan=2.0, posinf=5.0, neginf=-7.0)
+    unary(f, "rsqrt", t.rsqrt, 0.01, 9)
+    unary(f, "reciprocal", t.reciprocal)
+    unary(f, "silu", F.silu, -20, 20)
+    unary(f, "logical_not", t.logical_not, grad=False)
     f.write(FOLDER + "functions.safetensors.gz")
 
 
@@ -140,6 +144,14 @@ def pairs():
         f.case(op, "expanded", fn, [Operand(r(1, 4), expand(3, 4)), r(3, 4), Operand(last(3, 1), expand(3, 4))], **args),
         f.case(op, "empty", fn, [r(0, 3), r(0, 3), last(0, 3)], **args),
         f.case(op, "extreme", fn, [SPECIAL.reshape(N, 1), SPECIAL.reshape(1, N), SPECIAL.flip(0).reshape(N, 1)], **args))
+    mask = lambda *s: f.randint(0, 2, s).bool()
+    filled = lambda x, m: x.masked_fill(m, 7.5)
+    f.case("masked_fill", "ordinary", filled, [r(3, 5), mask(3, 5)], value=7.5)
+    f.case("masked_fill", "transposed", filled, [Operand(r(4, 3), transpose(0, 1)), Operand(mask(4, 3), transpose(0, 1))], value=7.5)
+    f.case("masked_fill", "broadcast", filled, [r(2, 3, 4), mask(3, 1)], value=7.5)
+    f.case("masked_fill", "expanded", filled, [Operand(r(1, 4), expand(3, 4)), mask(3, 4)], value=7.5)
+    f.case("masked_fill", "empty", filled, [r(0, 3), mask(3)], value=7.5)
+    f.case("masked_fill", "extreme", filled, [SPECIAL, t.arange(N) % 3 == 0], value=7.5)
     three("lerp", t.lerp)
     three("addcmul", lambda x, y, z: t.addcmul(x, y, z, value=0.5), value=0.5)
     three("addcdiv", lambda x, y, z: t.addcdiv(x, y, z, value=0.5), lambda *s: r(*s).abs() + 0.25, value=0.5)

@@ -19,6 +19,7 @@ var fromMethods = map[string][]string{
 	"logical_xor": nil, "softplus": {"beta", "threshold"}, "softsign": nil, "leaky_relu": {"slope"}, "elu": {"alpha"}, "celu": {"alpha"}, "selu": nil,
 	"mish": nil, "relu6": nil, "hardtanh": {"min_val", "max_val"}, "hardsigmoid": nil, "hardswish": nil, "hardshrink": {"lambd"}, "softshrink": {"lambd"},
 	"tanhshrink": nil, "threshold": {"threshold", "value"}, "lerp": nil, "lerp_scalar": {"weight"}, "addcmul": {"value"}, "addcdiv": {"value"}, "copysign": nil,
+	"rsqrt": nil, "reciprocal": nil, "silu": nil, "logical_not": nil, "masked_fill": {"value"},
 }
 
 func init() {
@@ -113,6 +114,9 @@ func elementTerms(c golden.Case) (t terms) {
 				a = a.expand(out)
 			}
 			x := s.On(hostDevice()).Typed(dtype.F64).From(a.v).Reshape(a.dims...)
+			if o.Base.DType == "BOOL" {
+				x = x.Cast(dtype.Bool)
+			}
 			if o.GradF64 != nil {
 				leaves, at = append(leaves, x.RequiresGrad()), append(at, i)
 			}
