@@ -125,6 +125,8 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 		return d.floatScalar.Apply([]*Tensor{x}, v)
 	case v != math.Trunc(v) || math.Abs(v) >= 1<<53:
 		return d.floatScalar.Apply([]*Tensor{x.Float()}, v)
+	case v == 0: // as torch; a number is known without asking the device
+		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
 	}
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }
@@ -133,26 +135,26 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 // too; divided by 0 it is 0, where torch raises an error on the CPU. The gradient is 0.
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
 
-// FloorDivideScalar returns ⌊x/v⌋.
+// FloorDivideScalar returns ⌊x/v⌋. Integers by the number 0 are refused.
 func (x *Tensor) FloorDivideScalar(v float64) *Tensor { return floorDivide.number(x, v) }
 
 // TruncDivide returns x/y rounded towards zero, broadcast together: torch's div with rounding_mode="trunc". Integers are divided as by
 // FloorDivide. The gradient is 0.
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
 
-// TruncDivideScalar returns x/v rounded towards zero.
+// TruncDivideScalar returns x/v rounded towards zero. Integers by the number 0 are refused.
 func (x *Tensor) TruncDivideScalar(v float64) *Tensor { return truncDivide.number(x, v) }
 
 // Remainder returns x - y·⌊x/y⌋, broadcast together: it has the sign of y, as Python's %. It is exact. By the float 0 it is NaN, by the
 // integer 0 it is x, where torch raises an error on the CPU.
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
 
-// RemainderScalar returns x - v·⌊x/v⌋.
+// RemainderScalar returns x - v·⌊x/v⌋. Integers by the number 0 are refused.
 func (x *Tensor) RemainderScalar(v float64) *Tensor { return remainders.number(x, v) }
 
 // Fmod returns x - y·trunc(x/y), broadcast together: it has the sign of x, as C's fmod. It is exact. By the float 0 it is NaN, by the
 // integer 0 it is x, where torch raises an error on the CPU.
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }
 
-// FmodScalar returns x - v·trunc(x/v).
+// FmodScalar returns x - v·trunc(x/v). Integers by the number 0 are refused.
 func (x *Tensor) FmodScalar(v float64) *Tensor { return fmods.number(x, v) }

@@ -157,6 +157,9 @@ func (x *Tensor) RemainderScalarInPlace(v float64) *Tensor {
 	if x.dtype.IsFloat() {
 		return x.inPlace(remainders.floatScalar, []*Tensor{x}, v)
 	}
+	if v == 0 {
+		fail("remainder", ErrValue, []*Tensor{x}, "integers are divided by 0")
+	}
 	return x.inPlace(remainders.integerScalar, []*Tensor{x}, v)
 }
 
