@@ -94,8 +94,11 @@ func (r *trainer) free() {
 // memoryRun says how a memory test runs: 300 steps on 64 MiB, with at least twenty times as much allocated in all, behind
 // FLAMBEAU_SOAK, and a short form of it otherwise.
 func memoryRun() (mem string, n, hidden, allocated int) {
-	if os.Getenv("FLAMBEAU_SOAK") != "" {
+	switch {
+	case os.Getenv("FLAMBEAU_SOAK") != "":
 		return "64MiB", 300, 5120, 20 * 64 << 20
+	case testing.Short():
+		return "4MiB", 12, 512, 4 << 20
 	}
 	return "6MiB", 24, 1024, 3 * 6 << 20
 }
