@@ -33,7 +33,7 @@ func TestActivations(t *testing.T) {
 		"Softplus of 3": {nn.NewSoftplus(3, 20), [4]float64{0.00018431049178693214, 0.1289570020383, 0.7834021863055823, 8.0}},
 		"Hardtanh":      {nn.NewHardtanh(-1, 1), [4]float64{-1.0, -0.25, 0.75, 1.0}},
 		"Hardshrink":    {nn.NewHardshrink(0.5), [4]float64{-2.5, 0.0, 0.75, 8.0}},
-		"Softshrink":    {nn.NewSoftshrink(0.5), [4]float64{-2.0, -0.0, 0.25, 7.5}},
+		"Softshrink":    {nn.NewSoftshrink(0.5), [4]float64{-2.0, 0, 0.25, 7.5}},
 		"Threshold":     {nn.NewThreshold(0.1, 20), [4]float64{20.0, 20.0, 0.75, 8.0}},
 		"Softmax":       {nn.NewSoftmax(0), [4]float64{2.750896873188241e-05, 0.00026099782845874687, 0.0007094656543666826, 0.9990020275484427}},
 		"LogSoftmax":    {nn.NewLogSoftmax(-1), [4]float64{-10.500998470757622, -8.250998470757622, -7.250998470757622, -0.0009984707576223832}},
