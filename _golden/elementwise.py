@@ -57,6 +57,8 @@ def functions():
     for op in ("isnan", "isinf", "isposinf", "isneginf", "isfinite"):
         unary(f, op, getattr(t, op), grad=False)
     unary(f, "nan_to_num", lambda x: t.nan_to_num(x, 2.0, 5.0, -7.0), nan=2.0, posinf=5.0, neginf=-7.0)
+    for base in (2.0, 0.0, -1.5):
+        unary(f, "rpow_scalar", lambda x: base**x, base=base)
     unary(f, "rsqrt", t.rsqrt, 0.01, 9)
     unary(f, "reciprocal", t.reciprocal)
     unary(f, "silu", F.silu, -20, 20)
@@ -107,6 +109,9 @@ def pairs():
     for op, positive in (("atan2", False), ("hypot", False), ("logaddexp", False), ("xlogy", True), ("copysign", False),
                          ("remainder", True), ("fmod", True)):
         binary(f, op, getattr(t, op), positive)
+    binary(f, "fmax", t.fmax)
+    binary(f, "fmin", t.fmin)
+    binary(f, "isclose", lambda x, y: t.isclose(x, y, 0.25, 0.125), grad=False, rtol=0.25, atol=0.125)
     for mode in ("floor", "trunc"):
         binary(f, "div_" + mode, lambda x, y: t.div(x, y, rounding_mode=mode), True)
     for op in ("logical_and", "logical_or", "logical_xor"):

@@ -19,6 +19,7 @@ var fromMethods = map[string][]string{
 	"logical_xor": nil, "softplus": {"beta", "threshold"}, "softsign": nil, "leaky_relu": {"slope"}, "elu": {"alpha"}, "celu": {"alpha"}, "selu": nil,
 	"mish": nil, "relu6": nil, "hardtanh": {"min_val", "max_val"}, "hardsigmoid": nil, "hardswish": nil, "hardshrink": {"lambd"}, "softshrink": {"lambd"},
 	"tanhshrink": nil, "threshold": {"threshold", "value"}, "lerp": nil, "lerp_scalar": {"weight"}, "addcmul": {"value"}, "addcdiv": {"value"}, "copysign": nil,
+	"fmax": nil, "fmin": nil, "rpow_scalar": {"base"}, "isclose": {"rtol", "atol"},
 	"rsqrt": nil, "reciprocal": nil, "silu": nil, "logical_not": nil, "masked_fill": {"value"},
 }
 

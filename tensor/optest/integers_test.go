@@ -87,7 +87,11 @@ func TestIntegers(t *testing.T) {
 				t.Fatalf("%d and %d: quotient %d, remainder %d, shifts %d, %d; want %d, %d, %d, %d", a[i], b[i], q[i], m[i], l[i], h[i], wq, wm, wl, wh)
 			}
 		}
+		if near := ta.AddScalar(0); !ta.AllClose(near, 0, 0) || ta.AllClose(tb, 0, 1) || s.Ones(2).AllClose(s.From([]float32{1, 1.1}), 0.05, 0) || !s.Ones(2).AllClose(s.From([]float32{1, 1.1}), 0.1, 0) {
+			t.Error("AllClose")
+		}
 		for _, what := range []func(){
+			func() { ta.IsClose(tb, -1, 0) },
 			func() { ta.Float().BitwiseAnd(tb) }, func() { ta.BitwiseAndScalar(300) }, func() { ta.BitwiseOrScalar(1 << 60) },
 			func() { ta.Cast(dtype.Bool).FloorDivide(tb.Cast(dtype.Bool)) }, func() { ta.LeakyRelu(0.1) }, func() { ta.Long().Addcmul(ta.Long(), tb.Long(), 0.5) },
 			func() { ta.Float().Logit(0.7) }, func() { ta.Float().PRelu(s.Ones(3)) }, func() { ta.Float().Hardtanh(2, 1) }, func() { ta.Float().Softshrink(-1) },

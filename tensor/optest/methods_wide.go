@@ -71,6 +71,9 @@ func init() {
 		"tanhshrink": unary("Tanhshrink", (*tt).Tanhshrink),
 		"threshold":  {"Threshold", func(x []*tt, p []float64) *tt { return x[0].Threshold(p[0], p[1]) }},
 
+		"fmax": binary("Fmax", (*tt).Fmax), "fmin": binary("Fmin", (*tt).Fmin), "rpow_scalar": withScalar("RPowScalar", (*tt).RPowScalar),
+		"isclose": {"IsClose", func(x []*tt, p []float64) *tt { return x[0].IsClose(x[1], p[0], p[1]) }},
+
 		"lerp":        ternary("Lerp", (*tt).Lerp),
 		"lerp_scalar": {"LerpScalar", func(x []*tt, p []float64) *tt { return x[0].LerpScalar(x[1], p[0]) }},
 		"addcmul":     {"Addcmul", func(x []*tt, p []float64) *tt { return x[0].Addcmul(x[1], x[2], p[0]) }},
