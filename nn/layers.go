@@ -10,9 +10,10 @@ import (
 type Option func(*layerOptions)
 
 type layerOptions struct {
-	scope  *tensor.Scope
-	t      dtype.Type
-	noBias bool
+	scope    *tensor.Scope
+	t        dtype.Type
+	noBias   bool
+	noAffine bool
 }
 
 // NoBias leaves a layer's bias out.

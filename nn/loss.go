@@ -15,5 +15,7 @@ func CrossEntropy(logits, target *tensor.Tensor) *tensor.Tensor {
 	return logits.CrossEntropy(target, IgnoreIndex).Sum().Div(target.NeScalar(IgnoreIndex).Sum().Cast(logits.Type()))
 }
 
-// MSE returns the mean of (x - y)².
-func MSE(x, y *tensor.Tensor) *tensor.Tensor { return x.Sub(y).Square().Mean() }
+// MSE returns the reduction, the mean if none is given, of (x - y)².
+func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
+	return reduce("mse_loss", x.Sub(y).Square(), r)
+}

@@ -4,6 +4,9 @@
 set -uo pipefail
 cd "$(dirname "$0")"
 here=$PWD
+for packed in *.gz; do
+	[ -e "$packed" ] && gunzip -f "$packed" && chmod +x "${packed%.gz}"
+done
 out=${OUT:-./out}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)

@@ -30,26 +30,27 @@ func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0]
-	return []*Tensor{Apply(scatterFunc{f.axis, to.shape}, g, c.Saved(0)), nil}
+	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add"}, g, c.Saved(0)), nil}
 }
 
 // scatterFunc adds elements into zeros of a shape: the gradient of gather.
 type scatterFunc struct {
 	axis int
 	to   shape.Dims
+	op   string // as the user called it
 }
 
-func (scatterFunc) Name() string { return "scatter_add" }
+func (f scatterFunc) Name() string { return f.op }
 
 func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g, index := in[0], in[1]
 	s := c.Scope()
 	y := s.On(g.st.dev).Typed(g.dtype).Zeros(f.to.Slice()...)
 	stream := s.streamOf(g.st.dev)
-	g.st.read("scatter_add", stream)
-	index.st.read("scatter_add", stream)
-	y.st.write("scatter_add", stream)
-	check("scatter_add", y.st.dev.ScatterAdd(stream, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag("scatter_add")), g, index)
+	g.st.read(f.op, stream)
+	index.st.read(f.op, stream)
+	y.st.write(f.op, stream)
+	check(f.op, y.st.dev.ScatterAdd(stream, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag(f.op)), g, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}
@@ -136,5 +137,5 @@ func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
 	if src.dtype != x.dtype {
 		fail("scatter_add", ErrType, in, "source is %v, the tensor %v", src.dtype, x.dtype)
 	}
-	return x.Add(Apply(scatterFunc{a, x.layout.Shape}, src, index))
+	return x.Add(Apply(scatterFunc{a, x.layout.Shape, "scatter_add"}, src, index))
 }

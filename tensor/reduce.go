@@ -26,6 +26,8 @@ type Reduction struct {
 	Floating bool
 	// Same keeps the operand's type (amax).
 	Same bool
+	// Count: Map takes the operand in its own type and gives int64, which is also the result's type; with Truth that is bool.
+	Count, Truth bool
 	// Ref is the specification in float64.
 	Ref    func(x []float64) float64
 	Domain [2]float64
@@ -51,6 +53,10 @@ func declareReduction(r *Reduction) *Reduction {
 // resultType returns the type in which values are combined and that of the result.
 func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 	switch {
+	case r.Truth:
+		return dtype.I64, dtype.Bool
+	case r.Count:
+		return dtype.I64, dtype.I64
 	case r.Kind == device.ArgMax || r.Kind == device.ArgMin:
 		return t.Compute(), dtype.I64
 	case r.Same:
@@ -70,7 +76,10 @@ func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	if p := r.programs[x.dtype]; p != nil {
 		return p, result
 	}
-	body := expr.Substitute(r.Map, func(int) *expr.Expr { return expr.X(0).Cvt(acc) }, nil)
+	body := r.Map
+	if !r.Count {
+		body = expr.Substitute(r.Map, func(int) *expr.Expr { return expr.X(0).Cvt(acc) }, nil)
+	}
 	p := &device.Reduction{Kind: r.Kind}
 	var err error
 	if p.Map, err = expr.Lower([]*expr.Expr{body}, []dtype.Type{acc}, []dtype.Type{x.dtype}, -1); err == nil && r.Finish != nil {
@@ -330,12 +339,7 @@ func (f *extremeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	mask, _ := x.axes(f.r.Name, f.dims)
 	kept, _, _ := reducedShapes(x.layout.Shape, mask, true)
 	hit := x.Eq(y.reshape(kept)).Cast(g.dtype)
-	var over []int
-	for i := range x.Rank() {
-		if mask>>i&1 != 0 {
-			over = append(over, i)
-		}
-	}
+	over := axesOf(mask)
 	share := g.reshape(kept)
 	if len(over) > 0 {
 		share = share.Div(hit.Sum(append(over, KeepDim)...))

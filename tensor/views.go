@@ -224,57 +224,6 @@ func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Narrow returns indices start … start+n-1 of a dimension.
-func (x *Tensor) Narrow(dim, start, n int) *Tensor {
-	x.use("narrow")
-	a := x.axis("narrow", dim)
-	size := 1
-	if x.Rank() > 0 {
-		size = x.layout.Shape.At(a)
-	}
-	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
-		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
-	}
-	return x.view("narrow", x.layout.Narrow(a, start, n, 1), func(c *Context, g *Tensor) *Tensor {
-		return Apply(&embedFunc{to: c.n.operands[0].shape, axis: a, start: start}, g)
-	})
-}
-
-// Select returns index i of a dimension, without the dimension; negative i count from the end.
-func (x *Tensor) Select(dim, i int) *Tensor {
-	x.use("select")
-	a := x.axis("select", dim)
-	if x.Rank() == 0 || i < -x.layout.Shape.At(a) || i >= x.layout.Shape.At(a) {
-		fail("select", ErrIndex, []*Tensor{x}, "index %d is out of range for dimension %d", i, dim)
-	}
-	if i < 0 {
-		i += x.layout.Shape.At(a)
-	}
-	return x.view("select", x.layout.Select(a, i), func(c *Context, g *Tensor) *Tensor {
-		return Apply(&embedFunc{to: c.n.operands[0].shape, axis: a, start: i}, g.Unsqueeze(a))
-	})
-}
-
-// embedFunc sets its operand into zeros: the gradient of Narrow.
-type embedFunc struct {
-	to    shape.Dims
-	axis  int
-	start int
-}
-
-func (f *embedFunc) Name() string { return "narrow.grad" }
-
-func (f *embedFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	g := in[0]
-	y := c.Scope().On(g.Device()).Typed(g.dtype).Zeros(f.to.Slice()...)
-	y.Narrow(f.axis, f.start, g.layout.Shape.At(f.axis)).Copy(g)
-	return y
-}
-
-func (f *embedFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	return []*Tensor{g.Narrow(f.axis, f.start, c.n.operands[0].shape.At(f.axis))}
-}
-
 // Contiguous returns x itself if its elements lie densely in row-major order, else a copy that does.
 func (x *Tensor) Contiguous() *Tensor {
 	x.use("contiguous")

@@ -134,6 +134,8 @@ func caseTerms(c golden.Case) terms {
 	case "mse_loss": // squares do not cancel
 		t.out = absolute(out).apply(func(v float64) float64 { return 4 * v }).v
 		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).v
+	default:
+		return shapeTerms(c, x, out, seed)
 	}
 	return t
 }

@@ -17,7 +17,8 @@ var reduceMethods = map[string]struct {
 	call func(x *tt, dims ...int) *tt
 }{
 	"sum": {"Sum", (*tt).Sum}, "mean": {"Mean", (*tt).Mean}, "amax": {"Amax", (*tt).Amax}, "amin": {"Amin", (*tt).Amin},
-	"argmax": {"Argmax", (*tt).Argmax}, "argmin": {"Argmin", (*tt).Argmin},
+	"argmax": {"Argmax", (*tt).Argmax}, "argmin": {"Argmin", (*tt).Argmin}, "prod": {"Prod", (*tt).Prod},
+	"any": {"Any", (*tt).Any}, "all": {"All", (*tt).All}, "count_nonzero": {"CountNonzero", (*tt).CountNonzero},
 }
 
 // reduceSpec is one arrangement of a reduction.
@@ -74,7 +75,7 @@ func (w *walk) reductions(t *testing.T) {
 			for _, ty := range types {
 				w.reduced(t, r, ty, sp)
 			}
-			if !arg(r) && size(sp.dims) <= 120 {
+			if !arg(r) && !r.Count && size(sp.dims) <= 120 {
 				w.reducedGradient(t, r, sp)
 			}
 		}
@@ -112,7 +113,10 @@ func (w *walk) reduced(t *testing.T, r *tensor.Reduction, ty dtype.Type, sp redu
 	name := fmt.Sprintf("%s %v of %v over %v, %s", r.Name, ty, sp.dims, sp.over, sp.lay)
 	result := ty
 	switch {
-	case arg(r):
+	case r.Truth && ty != dtype.U8:
+		result = dtype.Bool
+	case r.Truth:
+	case arg(r) || r.Count:
 		result = dtype.I64
 	case ty.IsFloat() || r.Same:
 	case r.Floating:
@@ -136,11 +140,14 @@ func (w *walk) reduced(t *testing.T, r *tensor.Reduction, ty dtype.Type, sp redu
 		}
 		tolerance := func(i int) float64 {
 			acc := 0x1p-24
+			if ty == dtype.F64 {
+				acc = 0x1p-53
+			}
 			switch {
+			case r.Kind == device.Prod && result.IsFloat(): // each factor rounds
+				return ulp(result, want.v[i]) + acc*float64(len(groups[i]))*math.Abs(want.v[i])
 			case r.Kind != device.Sum:
 				return 0
-			case ty == dtype.F64:
-				acc = 0x1p-53
 			}
 			return ulp(result, want.v[i]) + 4*acc*terms.v[i]
 		}
@@ -177,11 +184,14 @@ func (w *walk) reducedGradient(t *testing.T, r *tensor.Reduction, sp reduceSpec)
 						want.v[at] = seed.v[i] * (move(step) - move(-step)) / (2 * step)
 						group[k] = v
 						terms.v[at] = math.Abs(seed.v[i])
+						if r.Kind == device.Prod {
+							terms.v[at] += float64(len(group)) * math.Abs(want.v[at])
+						}
 					}
 				}
 			}
 			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
-			if sp.lay == expanded || r.Name == "amax" || r.Name == "amin" {
+			if sp.lay == expanded && r.Kind != device.Prod || r.Name == "amax" || r.Name == "amin" {
 				// Equal greatest elements share the gradient, central differences do not see that: the sum over each group counts.
 				_, groups, places := gathered(in, sp.over)
 				have := g.Floats()

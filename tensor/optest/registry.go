@@ -52,12 +52,12 @@ func Unwalked(known ...string) []string {
 	for i := range t.NumMethod() {
 		m := t.Method(i)
 		for o := range m.Type.NumOut() {
-			if m.Type.Out(o) == t && !covered[m.Name] {
+			if (m.Type.Out(o) == t || m.Type.Out(o) == reflect.SliceOf(t)) && !covered[m.Name] {
 				missing = append(missing, "(*tensor.Tensor)."+m.Name)
 			}
 		}
 	}
-	for _, f := range []string{"Where", "Cat", "Stack"} { // functions cannot be listed by reflection
+	for _, f := range []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"} { // functions cannot be listed by reflection
 		if !covered[f] {
 			missing = append(missing, "tensor."+f)
 		}

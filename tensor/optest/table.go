@@ -2,6 +2,7 @@ package optest
 
 import (
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -166,7 +167,7 @@ func table() []row {
 	add(row{op: "zero", methods: []string{"Zero"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Zero() },
 		ref: func(x []array) array { return newArray(x[0].dims...) }})
 	add(row{op: "detach", methods: []string{"Detach"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Detach() }, ref: first})
-	return rows
+	return slices.Concat(rows, shapeRows(), reductionRows(), productRows())
 }
 
 func shapedEmpty(dims ...int) func(x array) array {

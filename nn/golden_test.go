@@ -1,0 +1,186 @@
+package nn_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/tensor/optest"
+)
+
+type tt = tensor.Tensor
+
+func reductionOf(a golden.Args) nn.Reduction {
+	return map[string]nn.Reduction{"mean": nn.Mean, "sum": nn.Sum, "none": nn.None, "batchmean": nn.BatchMean}[a.Text("reduction")]
+}
+
+var goldenLayers = map[string]func(a golden.Args, x []*tt) *tt{
+	"l1_loss":              func(a golden.Args, x []*tt) *tt { return nn.L1(x[0], x[1], reductionOf(a)) },
+	"mse_loss":             func(a golden.Args, x []*tt) *tt { return nn.MSE(x[0], x[1], reductionOf(a)) },
+	"smooth_l1_loss":       func(a golden.Args, x []*tt) *tt { return nn.SmoothL1(x[0], x[1], a.Float("beta"), reductionOf(a)) },
+	"huber_loss":           func(a golden.Args, x []*tt) *tt { return nn.Huber(x[0], x[1], a.Float("delta"), reductionOf(a)) },
+	"binary_cross_entropy": func(a golden.Args, x []*tt) *tt { return nn.BCE(x[0], x[1], reductionOf(a)) },
+	"binary_cross_entropy_with_logits": func(a golden.Args, x []*tt) *tt {
+		if len(x) > 2 {
+			return nn.BCEWithLogits(x[0], x[1], x[2], reductionOf(a))
+		}
+		return nn.BCEWithLogits(x[0], x[1], nil, reductionOf(a))
+	},
+	"kl_div": func(a golden.Args, x []*tt) *tt {
+		if a.Bool("log_target") {
+			return nn.KLDivLog(x[0], x[1], reductionOf(a))
+		}
+		return nn.KLDiv(x[0], x[1], reductionOf(a))
+	},
+	"nll_loss": func(a golden.Args, x []*tt) *tt { return nn.NLL(x[0], x[1], reductionOf(a)) },
+	"layer_norm": func(a golden.Args, x []*tt) *tt {
+		l := nn.NewLayerNorm(a.Ints("shape"), nn.NoAffine())
+		if l.Eps = a.Float("eps"); len(x) > 1 {
+			l.Weight, l.Bias = x[1], x[2]
+		}
+		return l.Forward(x[0])
+	},
+	"rms_norm": func(a golden.Args, x []*tt) *tt {
+		l := nn.NewRMSNorm(a.Ints("shape"), nn.NoAffine())
+		if l.Eps = a.Float("eps"); len(x) > 1 {
+			l.Weight = x[1]
+		}
+		return l.Forward(x[0])
+	},
+}
+
+// Results and gradients are PyTorch's, on the CPU and on an emulated GPU.
+func TestGolden(t *testing.T) {
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"testdata/losses.safetensors.gz", "testdata/norms.safetensors.gz"} {
+		f, err := golden.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Cases) < 100 {
+			t.Fatalf("%s has %d cases", path, len(f.Cases))
+		}
+		for i, c := range f.Cases {
+			goldenCase(t, cpu, c, dtype.F32)
+			goldenCase(t, cpu, c, dtype.F64)
+			if i%3 == 0 {
+				goldenCase(t, gpus[0], c, dtype.F32)
+			}
+		}
+	}
+}
+
+func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type) {
+	where := fmt.Sprintf("%s %s %v on %s", c.Op, c.Name, ty, dev.Name())
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			var in, leaves []*tt
+			var grads []golden.Operand
+			for _, o := range c.In {
+				var x *tt
+				if o.Base.IsFloat() {
+					x = tensor.From(o.Base.Float64s()).Cast(ty)
+				} else {
+					x = tensor.From(o.Base.Int64s())
+				}
+				x = x.Reshape(o.Base.Shape...).To(dev).In(s)
+				for _, v := range o.Views {
+					switch v.Name {
+					case "transpose":
+						x = x.Transpose(v.Args[0], v.Args[1])
+					case "narrow":
+						x = x.Narrow(v.Args[0], v.Args[1], v.Args[2])
+					case "expand":
+						x = x.Expand(v.Args...)
+					}
+				}
+				if in = append(in, x); o.GradF32 != nil {
+					leaves, grads = append(leaves, x.RequiresGrad()), append(grads, o)
+				}
+			}
+			y := goldenLayers[c.Op](c.Args, in)
+			near(t, where, y, ty, c.Out[0].F32, c.Out[0].F64)
+			if c.Out[0].Seed == nil {
+				return
+			}
+			seed := s.From(c.Out[0].Seed.Float64s()).Reshape(c.Out[0].Seed.Shape...).Cast(ty).To(dev)
+			for k, g := range tensor.Gradients(y, leaves, tensor.GradOutput(seed)) {
+				near(t, fmt.Sprintf("%s, gradient %d", where, k), g, ty, *grads[k].GradF32, *grads[k].GradF64)
+			}
+		})
+	})
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+	}
+}
+
+// near compares with PyTorch's numbers: special ones exactly, others within 16 roundings of the greatest or of 1, or twice what
+// PyTorch itself is off in float32; 16 times that far from 0, where a mean cancels.
+func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor) {
+	t.Helper()
+	if got.Type() != ty || !slices.Equal(got.Shape().Slice(), t64.Shape) && got.Rank()+len(t64.Shape) > 0 {
+		t.Errorf("%s: %v %v, want shape %v", where, got.Type(), got.Shape(), t64.Shape)
+		return
+	}
+	w32, w64 := t32.Float64s(), t64.Float64s()
+	most := 1.0
+	for _, v := range w64 {
+		if !math.IsInf(v, 0) && v == v {
+			most = max(most, math.Abs(v))
+		}
+	}
+	unit, want := 0x1p-49, w64
+	if ty == dtype.F32 {
+		unit = 0x1p-20
+	}
+	if strings.Contains(where, " far ") {
+		unit *= 256
+	}
+	for i, g := range got.Floats() {
+		w, tol := want[i], unit*most
+		if ty == dtype.F32 {
+			tol = max(tol, 2*math.Abs(w32[i]-w64[i]))
+			if math.IsInf(w32[i], 0) || w32[i] != w32[i] {
+				w = w32[i]
+			}
+		}
+		if g != w && !(math.Abs(g-w) <= tol) && (g == g || w == w) {
+			t.Errorf("%s: element %d is %v, want %v", where, i, g, w)
+			return
+		}
+	}
+}
+
+// The declared losses in the table test: all element types and layouts, against references and central differences.
+func TestLossesAreWalked(t *testing.T) {
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := []string{"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "binary_cross_entropy_weighted", "kl_div", "kl_div_log_target"}
+	n := 0
+	for _, e := range tensor.Declared() {
+		if slices.Contains(mine, e.Name) {
+			n++
+		}
+	}
+	if n != len(mine) {
+		t.Errorf("%d of %d losses are declared", n, len(mine))
+	}
+	optest.Run(t, cpu, optest.Options{Only: func(op string) bool { return slices.Contains(mine, op) }})
+}

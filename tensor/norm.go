@@ -1,0 +1,104 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// The norms of order 1, 2, ∞ and -∞ are reductions of their own.
+var (
+	norm1Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Abs()}
+	norm2Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Mul(expr.X(0)), Finish: expr.X(0).Sqrt()}
+	normMaxOp = &Reduction{Name: "norm", Kind: device.Max, Map: expr.X(0).Abs()}
+	normMinOp = &Reduction{Name: "norm", Kind: device.Min, Map: expr.X(0).Abs()}
+)
+
+// normFunc is the vector norm of order p.
+type normFunc struct {
+	p    float64
+	dims []int
+}
+
+func (*normFunc) Name() string { return "norm" }
+
+func (f *normFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	var y *Tensor
+	switch f.p {
+	case 0:
+		y = countNonzeroOp.Apply(x, f.dims...).Cast(x.dtype)
+	case 1:
+		y = norm1Op.Apply(x, f.dims...)
+	case 2:
+		y = norm2Op.Apply(x, f.dims...)
+	case math.Inf(1):
+		y = normMaxOp.Apply(x, f.dims...)
+	case math.Inf(-1):
+		y = normMinOp.Apply(x, f.dims...)
+	default:
+		y = x.Cast(x.dtype.Compute()).Abs().PowScalar(f.p).Sum(f.dims...).PowScalar(1 / f.p).Cast(x.dtype)
+	}
+	if c.Needs(0) {
+		c.Save(x, y)
+	}
+	return y
+}
+
+// sign returns -1, 0 or 1, and 0 for NaN.
+func (x *Tensor) sign() *Tensor {
+	return x.GtScalar(0).Cast(x.dtype).Sub(x.LtScalar(0).Cast(x.dtype))
+}
+
+func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x := c.Saved(0)
+	mask, _ := x.axes("norm", f.dims)
+	kept, _, _ := reducedShapes(x.layout.Shape, mask, true)
+	wide := x.Cast(x.dtype.Compute())
+	y, g := c.Saved(1).Cast(wide.dtype).reshape(kept), g.Cast(wide.dtype).reshape(kept)
+	var d *Tensor
+	switch {
+	case f.p == 0:
+		d = wide.Scope().On(x.st.dev).Typed(wide.dtype).Zeros(x.layout.Shape.Slice()...)
+	case f.p == 1:
+		d = wide.sign().Mul(g)
+	case f.p == 2:
+		d = wide.Mul(g.Div(y)).MaskedFill(y.EqScalar(0), 0)
+	case math.IsInf(f.p, 0): // shared among the extreme elements; NaN counts as one
+		abs := wide.Abs()
+		hit := Where(abs.Eq(y), abs.Scope().On(x.st.dev).Typed(boolType).Ones(), abs.Ne(abs)).Cast(wide.dtype)
+		share := g
+		if over := axesOf(mask); len(over) > 0 {
+			share = g.Div(hit.Sum(append(over, KeepDim)...))
+		}
+		d = wide.sign().Mul(hit).Mul(share)
+	case f.p < 1: // |x|^(p-1) is infinite at 0
+		d = wide.sign().Mul(wide.Abs().PowScalar(f.p-1).MaskedFill(wide.EqScalar(0), 0)).Mul(g.Mul(y.PowScalar(1 - f.p)))
+	case f.p < 2:
+		scale := g.Div(y.PowScalar(f.p-1)).MaskedFill(y.EqScalar(0), 0)
+		d = wide.sign().Mul(wide.Abs().PowScalar(f.p - 1)).Mul(scale)
+	default:
+		scale := g.Div(y.PowScalar(f.p-1)).MaskedFill(y.EqScalar(0), 0)
+		d = wide.Mul(wide.Abs().PowScalar(f.p - 2)).Mul(scale)
+	}
+	return []*Tensor{d.Cast(x.dtype)}
+}
+
+// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements when none is given, torch.linalg.vector_norm: for p = 1 the sum
+// and for p = ±Inf the greatest and the least of the absolute values, for p = 0 the number of elements that are not 0. Where
+// the norm is 0 its gradient is 0; equal extremes share theirs. The order p is not NaN, and for p < 0 and p = Inf there is no norm of no elements.
+func (x *Tensor) Norm(p float64, dims ...int) *Tensor {
+	x.use("norm")
+	x.mustFloat("norm")
+	if math.IsNaN(p) {
+		fail("norm", ErrValue, []*Tensor{x}, "the order is NaN")
+	}
+	if p < 0 || math.IsInf(p, 1) {
+		mask, _ := x.axes("norm", dims)
+		if _, _, n := reducedShapes(x.layout.Shape, mask, true); n == 0 {
+			fail("norm", ErrShape, []*Tensor{x}, "cannot reduce over no elements: the norm of order %v has no value for an empty set", p)
+		}
+	}
+	return Apply(&normFunc{p, dims}, x)
+}

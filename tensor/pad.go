@@ -1,0 +1,130 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// padding is what comes before and behind each dimension.
+type padding struct{ before, behind shape.Dims }
+
+// paddings reads pads, pairs from the last dimension on as torch's F.pad has them.
+func (x *Tensor) paddings(op string, pads []int) padding {
+	x.use(op)
+	if len(pads)%2 != 0 || len(pads)/2 > x.Rank() {
+		e := newError(op, ErrShape, []*Tensor{x}, itoa(len(pads))+" sizes for a tensor of rank "+itoa(x.Rank()))
+		panic(e.hint("give pairs, before and behind, of the last dimension first"))
+	}
+	var p padding
+	for i := range x.Rank() {
+		l, r := 0, 0
+		if k := x.Rank() - 1 - i; 2*k < len(pads) {
+			l, r = pads[2*k], pads[2*k+1]
+		}
+		p.before, p.behind = p.before.Append(l), p.behind.Append(r)
+	}
+	return p
+}
+
+// Pad returns x between elements of value v: pads are pairs of sizes, before and behind, of the last dimension first, as
+// in torch's F.pad. A negative size cuts off.
+func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
+	p := x.paddings("pad", pads)
+	to := x.layout.Shape
+	y := x
+	for i := range x.Rank() {
+		l, r, n := p.before.At(i), p.behind.At(i), to.At(i)
+		if max(l, r) > math.MaxInt/4 || min(l, r) < -math.MaxInt/4 || l+n+r < 0 {
+			fail("pad", ErrShape, []*Tensor{x}, "sizes %d and %d leave %d elements of dimension %d", l, r, l+n+r, i)
+		}
+		to = to.With(i, l+n+r)
+		// What stays of x.
+		first, last := max(0, -l), max(n-max(0, -r), max(0, -l))
+		if first > 0 || last < n {
+			y = y.region("pad", sliced(i, min(first, n), max(0, min(last, n)-first), 1))
+		}
+	}
+	x.fits("pad", to)
+	part := y.layout.Shape
+	return Apply(&intoFunc{op: "pad", to: to, fill: v, of: func(l shape.Layout) shape.Layout {
+		for i := range part.Rank() {
+			at := max(0, p.before.At(i))
+			if part.At(i) == 0 {
+				at = 0
+			}
+			l = l.Narrow(i, at, part.At(i), 1)
+		}
+		return l
+	}}, y)
+}
+
+// padBy pads every dimension with x's own entries: index maps positions -before … size-1+behind to entries.
+func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tensor) *Tensor {
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c)
+		for a := range x.Rank() {
+			l, r := p.before.At(a), p.behind.At(a)
+			x.fits(op, y.layout.Shape.With(a, l+r+x.layout.Shape.At(a)))
+			if l == 0 && r == 0 {
+				continue
+			}
+			n := x.layout.Shape.At(a)
+			at := c.On(x.st.dev).Typed(dtype.I64).Arange(float64(-l), float64(n+r), 1)
+			y = y.indexSelect(op, a, index(at, n))
+		}
+		if y.st == x.st {
+			return y.Clone()
+		}
+		return y
+	})
+}
+
+// within checks that no size is negative or beyond limit(n) for a dimension of size n.
+func (p padding) within(op string, x *Tensor, why string, limit func(n int) int) {
+	for a := range x.Rank() {
+		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
+		if l < 0 || r < 0 {
+			e := newError(op, ErrValue, []*Tensor{x}, "negative sizes "+itoa(l)+" and "+itoa(r)+" for dimension "+itoa(a))
+			panic(e.hint("use Slice or Pad to cut off"))
+		}
+		if most := limit(n); max(l, r) > most {
+			fail(op, ErrShape, []*Tensor{x}, "sizes %d and %d for dimension %d of size %d: %s", l, r, a, n, why)
+		}
+	}
+}
+
+// PadReflect pads x with itself, mirrored at its first and last entries, which do not appear twice; for pads see
+// [Tensor.Pad]. Each size is less than that of its dimension.
+func (x *Tensor) PadReflect(pads ...int) *Tensor {
+	p := x.paddings("pad_reflect", pads)
+	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
+	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor { // |i| from the start, the same from the end
+		last := float64(n - 1)
+		return at.Abs().RSubScalar(last).Abs().RSubScalar(last)
+	})
+}
+
+// PadReplicate pads x with its first and last entries, repeated; for pads see [Tensor.Pad]. A dimension without entries cannot
+// be padded.
+func (x *Tensor) PadReplicate(pads ...int) *Tensor {
+	p := x.paddings("pad_replicate", pads)
+	p.within("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {
+		if n == 0 {
+			return 0
+		}
+		return math.MaxInt / 4
+	})
+	return x.padBy("pad_replicate", p, func(at *Tensor, n int) *Tensor { return at.Clamp(0, float64(n-1)) })
+}
+
+// PadCircular pads x with entries from its other end; for pads see [Tensor.Pad]. Each size is at most that of its dimension.
+func (x *Tensor) PadCircular(pads ...int) *Tensor {
+	p := x.paddings("pad_circular", pads)
+	p.within("pad_circular", x, "it wraps around more than once", func(n int) int { return n })
+	return x.padBy("pad_circular", p, func(at *Tensor, n int) *Tensor {
+		size := float64(n)
+		return at.Add(at.LtScalar(0).Long().MulScalar(size)).Sub(at.GeScalar(size).Long().MulScalar(size))
+	})
+}

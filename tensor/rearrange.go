@@ -1,0 +1,198 @@
+package tensor
+
+import (
+	"strconv"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// Unflatten replaces a dimension by several of the given sizes, whose product is its size; one size may be -1.
+func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
+	x.use("unflatten")
+	a := x.axis("unflatten", dim)
+	in := []*Tensor{x}
+	if x.Rank() == 0 || len(sizes) == 0 || x.Rank()-1+len(sizes) > shape.MaxRank {
+		fail("unflatten", ErrShape, in, "%d sizes for one dimension of a tensor of rank %d; there must be at least one of each, and at most %d in the result", len(sizes), x.Rank(), shape.MaxRank)
+	}
+	n, at, known := x.layout.Shape.At(a), -1, 1
+	for i, d := range sizes {
+		switch {
+		case d == -1 && at < 0:
+			at = i
+		case d < 0:
+			fail("unflatten", ErrShape, in, "invalid sizes %v: one is negative or two are -1", sizes)
+		default:
+			known *= d
+		}
+	}
+	s := shape.Of(sizes...)
+	if at >= 0 && known > 0 {
+		s = s.With(at, n/known)
+	}
+	if at >= 0 && known == 0 || s.Size() != n {
+		fail("unflatten", ErrShape, in, "sizes %v do not multiply to %d, the size of dimension %d", sizes, n, dim)
+	}
+	return x.reshape(x.layout.Shape.Remove(a).Insert(a, s.Slice()...))
+}
+
+// MoveAxis moves dimension from to place to; the others keep their order. It is a view.
+func (x *Tensor) MoveAxis(from, to int) *Tensor {
+	x.use("moveaxis")
+	a, b := x.axis("moveaxis", from), x.axis("moveaxis", to)
+	var p []int
+	for i := range x.Rank() {
+		if i != a {
+			p = append(p, i)
+		}
+	}
+	if a == b {
+		return x
+	}
+	p = append(p[:b], append([]int{a}, p[b:]...)...)
+	return x.Permute(p...)
+}
+
+// BroadcastTo is [Tensor.Expand]: x under a shape that it broadcasts to, as a view.
+func (x *Tensor) BroadcastTo(dims ...int) *Tensor { return x.Expand(dims...) }
+
+// Split returns parts of the given size along a dimension, as views; the last is smaller if the size does not divide.
+func (x *Tensor) Split(size, dim int) []*Tensor {
+	x.use("split")
+	a := x.axisOf("split", dim)
+	n := x.layout.Shape.At(a)
+	if size < 1 && (size < 0 || n > 0) {
+		fail("split", ErrValue, []*Tensor{x}, "parts of size %d", size)
+	}
+	parts := []*Tensor{}
+	for at := 0; at < n || len(parts) == 0; at += size {
+		parts = append(parts, x.region("split", sliced(a, at, min(size, n-at), 1)))
+	}
+	return parts
+}
+
+// axisOf is axis for a tensor that must have dimensions.
+func (x *Tensor) axisOf(op string, dim int) int {
+	if x.Rank() == 0 {
+		fail(op, ErrShape, []*Tensor{x}, "needs a tensor with a dimension, this has rank 0")
+	}
+	return x.axis(op, dim)
+}
+
+// SplitSizes returns parts of the given sizes along a dimension, as views; the sizes add up to the dimension's.
+func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
+	x.use("split")
+	a := x.axisOf("split", dim)
+	n := x.layout.Shape.At(a)
+	left := n
+	for _, d := range sizes {
+		if d < 0 || d > left {
+			left = -1
+			break
+		}
+		left -= d
+	}
+	if left != 0 {
+		fail("split", ErrShape, []*Tensor{x}, "sizes %v do not add up to %d, the size of dimension %d", sizes, n, dim)
+	}
+	parts := make([]*Tensor, len(sizes))
+	at := 0
+	for i, d := range sizes {
+		parts[i] = x.region("split", sliced(a, at, d, 1))
+		at += d
+	}
+	return parts
+}
+
+// Chunk returns a dimension in n parts, as views: all of the same size but the last, which may be smaller; as in torch there
+// are fewer than n where the size does not allow for more.
+func (x *Tensor) Chunk(n, dim int) []*Tensor {
+	x.use("chunk")
+	a := x.axisOf("chunk", dim)
+	if n < 1 {
+		fail("chunk", ErrValue, []*Tensor{x}, "%d parts; there must be at least one", n)
+	}
+	size := x.layout.Shape.At(a)
+	if size == 0 { // torch gives n empty parts
+		parts := make([]*Tensor, n)
+		for i := range parts {
+			parts[i] = x.region("chunk", sliced(a, 0, 0, 1))
+		}
+		return parts
+	}
+	return x.Split((size-1)/n+1, a)
+}
+
+// Unbind returns the entries of a dimension, without it, as views.
+func (x *Tensor) Unbind(dim int) []*Tensor {
+	x.use("unbind")
+	a := x.axisOf("unbind", dim)
+	parts := make([]*Tensor, x.layout.Shape.At(a))
+	for i := range parts {
+		parts[i] = x.Select(a, i)
+	}
+	return parts
+}
+
+// HStack joins tensors side by side: along the second dimension, vectors and scalars along the first.
+func HStack(x ...*Tensor) *Tensor {
+	rows := make([]*Tensor, len(x))
+	dim := 1
+	for i, t := range x {
+		t.use("hstack")
+		if rows[i] = t; t.Rank() == 0 {
+			rows[i] = t.reshape(shape.Of(1))
+		}
+		if i == 0 && rows[i].Rank() == 1 {
+			dim = 0
+		}
+	}
+	return Cat(dim, rows...)
+}
+
+// VStack joins tensors one below the other: along the first dimension; vectors and scalars are rows.
+func VStack(x ...*Tensor) *Tensor {
+	rows := make([]*Tensor, len(x))
+	for i, t := range x {
+		t.use("vstack")
+		if rows[i] = t; t.Rank() < 2 {
+			rows[i] = t.reshape(shape.Of(1, t.Size()))
+		}
+	}
+	return Cat(0, rows...)
+}
+
+// Meshgrid returns, for vectors (or scalars) of sizes n₀, n₁, …, tensors of shape [n₀, n₁, …] that hold the coordinates of a
+// grid: the k-th is x[k] along dimension k, everywhere. They are expanded views. It is torch's indexing="ij".
+func Meshgrid(x ...*Tensor) []*Tensor {
+	if len(x) == 0 || len(x) > shape.MaxRank {
+		fail("meshgrid", ErrValue, nil, "%d vectors; there must be 1 to %d", len(x), shape.MaxRank)
+	}
+	youngest("meshgrid", x)
+	sameDevice("meshgrid", x)
+	var full, ones shape.Dims
+	for _, t := range x {
+		if t.Rank() > 1 || t.dtype != x[0].dtype {
+			fail("meshgrid", ErrShape, x, "operands must be vectors of one type; shapes are %s", shapes(x))
+		}
+		full, ones = full.Append(t.Size()), ones.Append(1)
+	}
+	grid := make([]*Tensor, len(x))
+	for k, t := range x {
+		grid[k] = t.reshape(ones.With(k, t.Size())).expand(full)
+	}
+	return grid
+}
+
+// MeshgridXY is [Meshgrid] with the first two dimensions of the result swapped, torch's indexing="xy": the first vector runs
+// along columns.
+func MeshgridXY(x ...*Tensor) []*Tensor {
+	grid := Meshgrid(x...)
+	if len(grid) > 1 {
+		for k, t := range grid {
+			grid[k] = t.Transpose(0, 1)
+		}
+	}
+	return grid
+}

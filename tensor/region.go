@@ -1,0 +1,158 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A region is a part of a tensor as a function of its layout: each of the part's elements is one of the tensor's, no two the
+// same. Slices and diagonals are regions.
+type region func(l shape.Layout) shape.Layout
+
+// region makes the view of a part of x. Its gradient is the part's set into zeros.
+func (x *Tensor) region(op string, of region) *Tensor {
+	to := x.layout.Shape
+	return x.view(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) })
+}
+
+// intoFunc sets its operand into a region of a new tensor that is fill elsewhere.
+type intoFunc struct {
+	op   string
+	to   shape.Dims
+	of   region
+	fill float64
+}
+
+func (f *intoFunc) Name() string { return f.op }
+
+func (f *intoFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, s := in[0], c.Scope()
+	y := s.On(x.st.dev).Typed(x.dtype).Full(f.fill, f.to.Slice()...)
+	y.handle(f.op, s, f.of(y.layout)).store(f.op, s, x)
+	return y
+}
+
+func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.of)} }
+
+// sliced is the region of n indices of an axis, from start on, step apart.
+func sliced(axis, start, n, step int) region {
+	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
+}
+
+// End, as the stop of [Tensor.Slice], is behind the last index; -End, for a negative step, is before the first.
+const End = math.MaxInt
+
+// Narrow returns indices start … start+n-1 of a dimension.
+func (x *Tensor) Narrow(dim, start, n int) *Tensor {
+	x.use("narrow")
+	a := x.axis("narrow", dim)
+	size := 1
+	if x.Rank() > 0 {
+		size = x.layout.Shape.At(a)
+	}
+	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
+		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
+	}
+	return x.region("narrow", sliced(a, start, n, 1))
+}
+
+// Slice returns indices start, start+step, … before stop of a dimension, as Python's x[start:stop:step]: negative start and
+// stop count from the end, and what lies outside of the dimension is cut off; [End] leaves stop out. The result is a view for
+// a positive step. A negative step, which torch does not have, goes downwards, and the result is a copy ([Tensor.Flip]),
+// since strides are never negative. A step of 0 and a tensor of rank 0 are errors.
+func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
+	x.use("slice")
+	a := x.axis("slice", dim)
+	if x.Rank() == 0 {
+		fail("slice", ErrShape, []*Tensor{x}, "a tensor of rank 0 has no dimension to slice")
+	}
+	if step == 0 {
+		fail("slice", ErrValue, []*Tensor{x}, "the step is 0")
+	}
+	size := x.layout.Shape.At(a)
+	lo, hi := 0, size // where start and stop may lie
+	if step < 0 {
+		lo, hi = -1, size-1
+	}
+	at := func(i int) int {
+		if i < 0 && i >= -size {
+			i += size
+		}
+		return min(max(i, lo), hi)
+	}
+	start, stop = at(start), at(stop)
+	if step > 0 {
+		n := 0
+		if stop > start {
+			n = (stop-start-1)/step + 1
+		}
+		if n <= 1 {
+			step = 1
+		}
+		return x.region("slice", sliced(a, min(start, max(size-1, 0)), n, step))
+	}
+	n := 0
+	if start > stop {
+		n = 1
+		if step > stop-start { // -step may overflow
+			n = (start-stop-1)/-step + 1
+		}
+	}
+	if n <= 1 {
+		return x.region("slice", sliced(a, max(start, 0), n, 1)).Flip(a)
+	}
+	return x.region("slice", sliced(a, start+(n-1)*step, n, -step)).Flip(a)
+}
+
+// Select returns index i of a dimension, without the dimension; negative i count from the end.
+func (x *Tensor) Select(dim, i int) *Tensor {
+	x.use("select")
+	a := x.axis("select", dim)
+	if x.Rank() == 0 || i < -x.layout.Shape.At(a) || i >= x.layout.Shape.At(a) {
+		fail("select", ErrIndex, []*Tensor{x}, "index %d is out of range for dimension %d", i, dim)
+	}
+	if i < 0 {
+		i += x.layout.Shape.At(a)
+	}
+	return x.region("select", func(l shape.Layout) shape.Layout { return l.Select(a, i) })
+}
+
+// Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus offset, as a view: these two
+// dimensions are replaced by one, the last of the result.
+func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
+	x.use("diagonal")
+	a, b := x.twoAxes("diagonal", dim1, dim2)
+	return x.region("diagonal", diagonalOf(x.layout.Shape, offset, a, b))
+}
+
+// twoAxes resolves two different dimensions.
+func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
+	a, b = x.axis(op, dim1), x.axis(op, dim2)
+	if a == b {
+		fail(op, ErrShape, []*Tensor{x}, "dimensions %d and %d are the same; a diagonal lies in two dimensions", dim1, dim2)
+	}
+	return a, b
+}
+
+// diagonalOf is the region of a diagonal of a tensor of shape s.
+func diagonalOf(s shape.Dims, offset, a, b int) region {
+	n, row, col := 0, 0, 0
+	switch r, c := s.At(a), s.At(b); {
+	case offset >= 0 && offset < c:
+		n, col = min(r, c-offset), offset
+	case offset < 0 && offset > -r:
+		n, row = min(r+offset, c), -offset
+	}
+	return func(l shape.Layout) shape.Layout {
+		step := l.Strides.At(a) + l.Strides.At(b)
+		if n > 0 {
+			l.Offset += row*l.Strides.At(a) + col*l.Strides.At(b)
+		}
+		for _, i := range []int{max(a, b), min(a, b)} {
+			l.Shape, l.Strides = l.Shape.Remove(i), l.Strides.Remove(i)
+		}
+		l.Shape, l.Strides = l.Shape.Append(n), l.Strides.Append(step)
+		return l
+	}
+}

@@ -1,0 +1,201 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// around returns the number of elements before and behind dimension a of s.
+func around(s shape.Dims, a int) (outer, inner int) { return s.Head(a).Size(), s.Tail(a + 1).Size() }
+
+// repeatAxis puts n copies of dimension a behind one another or, if each, n copies of each entry.
+func (x *Tensor) repeatAxis(a, n int, each bool) *Tensor {
+	s := x.layout.Shape
+	outer, inner := around(s, a)
+	from, to := shape.Of(outer, 1, s.At(a)*inner), shape.Of(outer, n, s.At(a)*inner)
+	if each {
+		from, to = shape.Of(outer*s.At(a), 1, inner), shape.Of(outer*s.At(a), n, inner)
+	}
+	return x.reshape(from).expand(to).reshape(s.With(a, n*s.At(a)))
+}
+
+// fits checks that a tensor of shape s and x's type can be counted in bytes.
+func (x *Tensor) fits(op string, s shape.Dims) {
+	n := x.dtype.Size()
+	for i := range s.Rank() {
+		n = x.grown(op, n, s.At(i))
+	}
+}
+
+// grown returns n·k, which must be a number of elements or bytes.
+func (x *Tensor) grown(op string, n, k int) int {
+	if n > 0 && k > math.MaxInt/n {
+		fail(op, ErrShape, []*Tensor{x}, "the result has too many elements")
+	}
+	return n * k
+}
+
+// repeat is Repeat with as many counts as the result has dimensions.
+func (x *Tensor) repeat(op string, counts []int) *Tensor {
+	for i, n := range counts {
+		if n < 0 {
+			fail(op, ErrValue, []*Tensor{x}, "%d copies along dimension %d", n, i)
+		}
+	}
+	to := padTo(x.layout.Shape, len(counts))
+	for a, n := range counts {
+		to = to.With(a, x.grown(op, to.At(a), n))
+	}
+	x.fits(op, to)
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c).reshape(padTo(x.layout.Shape, len(counts)))
+		for a := len(counts) - 1; a >= 0; a-- {
+			if counts[a] != 1 {
+				y = y.repeatAxis(a, counts[a], false)
+			}
+		}
+		if y.st == x.st {
+			return y.Clone()
+		}
+		return y
+	})
+}
+
+// Repeat returns counts[i] copies of x behind one another along each dimension i, as torch.Tensor.repeat. There are at least as
+// many counts as dimensions; further ones, at the front, make new dimensions. The result is a copy.
+func (x *Tensor) Repeat(counts ...int) *Tensor {
+	x.use("repeat")
+	if len(counts) < x.Rank() || len(counts) > shape.MaxRank {
+		e := newError("repeat", ErrShape, []*Tensor{x}, itoa(len(counts))+" counts for a tensor of rank "+itoa(x.Rank())+"; there must be at least one for each dimension, and at most "+itoa(shape.MaxRank))
+		panic(e.hint("Tile takes fewer counts than dimensions"))
+	}
+	return x.repeat("repeat", counts)
+}
+
+// Tile is [Tensor.Repeat] that also takes fewer counts than x has dimensions: these count for the last ones.
+func (x *Tensor) Tile(counts ...int) *Tensor {
+	x.use("tile")
+	if len(counts) > shape.MaxRank {
+		fail("tile", ErrShape, []*Tensor{x}, "%d counts, at most %d dimensions are supported", len(counts), shape.MaxRank)
+	}
+	all := append([]int(nil), counts...)
+	for len(all) < x.Rank() {
+		all = append([]int{1}, all...)
+	}
+	return x.repeat("tile", all)
+}
+
+// RepeatInterleave returns each entry of a dimension n times, one behind the other. Flatten x first for torch's form without
+// a dimension.
+func (x *Tensor) RepeatInterleave(n, dim int) *Tensor {
+	x.use("repeat_interleave")
+	a := x.axisOf("repeat_interleave", dim)
+	if n < 0 {
+		fail("repeat_interleave", ErrValue, []*Tensor{x}, "%d copies", n)
+	}
+	x.fits("repeat_interleave", x.layout.Shape.With(a, x.grown("repeat_interleave", x.layout.Shape.At(a), n)))
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c)
+		if n == 1 {
+			return y.Clone()
+		}
+		return y.repeatAxis(a, n, true)
+	})
+}
+
+// flipFunc reverses the order of entries along axes.
+type flipFunc struct{ mask uint }
+
+func (flipFunc) Name() string { return "flip" }
+
+func (f flipFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	y := in[0]
+	for a := range y.Rank() {
+		if f.mask>>a&1 == 0 || y.layout.Shape.At(a) < 2 || y.Size() == 0 {
+			continue
+		}
+		n := float64(y.layout.Shape.At(a))
+		y = y.indexSelect("flip", a, c.Scope().On(y.st.dev).Typed(dtype.I64).Arange(n-1, -1, -1))
+	}
+	if y == in[0] {
+		return y.Clone()
+	}
+	return y
+}
+
+func (f flipFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
+
+// Flip returns x with the order of entries reversed along dims. As in torch it is a copy: strides are never negative.
+func (x *Tensor) Flip(dims ...int) *Tensor {
+	x.use("flip")
+	var mask uint
+	for _, d := range dims {
+		a := x.axis("flip", d)
+		if mask>>a&1 != 0 {
+			fail("flip", ErrShape, []*Tensor{x}, "dimension %d appears twice", d)
+		}
+		mask |= 1 << a
+	}
+	return Apply(flipFunc{mask}, x)
+}
+
+// rollFunc moves entries along an axis; those that leave at the end come in at the start.
+type rollFunc struct {
+	shifts shape.Dims // of each dimension, from 0 to its size - 1
+}
+
+func (rollFunc) Name() string { return "roll" }
+
+func (f rollFunc) Forward(_ *Context, in []*Tensor) *Tensor {
+	y := in[0]
+	for a := range y.Rank() {
+		if k := f.shifts.At(a); k != 0 {
+			n := y.layout.Shape.At(a)
+			y = Cat(a, y.Narrow(a, n-k, k), y.Narrow(a, 0, n-k))
+		}
+	}
+	if y == in[0] {
+		return y.Clone()
+	}
+	return y
+}
+
+func (f rollFunc) VJP(_ *Context, g *Tensor) []*Tensor {
+	back := f
+	for a := range g.Rank() {
+		if k := f.shifts.At(a); k != 0 {
+			back.shifts = back.shifts.With(a, g.layout.Shape.At(a)-k)
+		}
+	}
+	return []*Tensor{Apply(back, g)}
+}
+
+// Roll returns x with its entries moved by shifts[i] along dims[i]; what leaves at one end comes in at the other, and a
+// dimension that is named twice moves twice. Without dims the flattened tensor is moved, by the only shift.
+func (x *Tensor) Roll(shifts, dims []int) *Tensor {
+	x.use("roll")
+	if len(dims) == 0 && len(shifts) == 1 && x.Rank() != 1 {
+		return within(x.scope, func(c *Scope) *Tensor {
+			return x.In(c).reshape(shape.Of(x.Size())).Roll(shifts, []int{0}).reshape(x.layout.Shape)
+		})
+	}
+	if len(dims) == 0 && len(shifts) == 1 {
+		dims = []int{0}
+	}
+	if len(shifts) != len(dims) || len(dims) == 0 {
+		fail("roll", ErrShape, []*Tensor{x}, "%d shifts for %d dimensions", len(shifts), len(dims))
+	}
+	var f rollFunc
+	for range x.Rank() {
+		f.shifts = f.shifts.Append(0)
+	}
+	for i, d := range dims {
+		a := x.axisOf("roll", d)
+		if n := x.layout.Shape.At(a); n > 0 {
+			f.shifts = f.shifts.With(a, ((f.shifts.At(a)+shifts[i]%n)%n+n)%n)
+		}
+	}
+	return Apply(f, x)
+}

@@ -1,0 +1,90 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// OneHot returns, for indices x (int64 or int32) of classes 0 … classes-1, int64 rows that are 1 at the index and 0 elsewhere:
+// shape x.Shape() + [classes]. An index outside is an error, on a GPU reported at the next wait.
+func (x *Tensor) OneHot(classes int) *Tensor {
+	checkIndex("one_hot", x, x)
+	in := []*Tensor{x}
+	if classes < 0 || classes == 0 && x.Size() > 0 {
+		fail("one_hot", ErrValue, in, "%d classes", classes)
+	}
+	if x.Rank() == shape.MaxRank {
+		fail("one_hot", ErrShape, in, "the result would have more than %d dimensions", shape.MaxRank)
+	}
+	to := x.layout.Shape.Append(classes)
+	if x.Size() == 0 {
+		return x.scope.On(x.st.dev).Typed(dtype.I64).Zeros(to.Slice()...)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		index := x.In(c).Unsqueeze(-1)
+		ones := c.On(x.st.dev).Typed(dtype.I64).Ones().expand(index.layout.Shape)
+		return Apply(scatterFunc{x.Rank(), to, "one_hot"}, ones, index)
+	})
+}
+
+// CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a dimension of the shape to which
+// both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8.
+func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
+	const op = "cosine_similarity"
+	in := []*Tensor{x, y}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	y.mustFloat(op)
+	full := broadcast(op, in)
+	a, ok := shape.Axis(dim, full.Rank())
+	if !ok || full.Rank() == 0 {
+		fail(op, ErrShape, in, "dimension %d is out of range for shape %v", dim, full)
+	}
+	return within(s, func(c *Scope) *Tensor {
+		along := func(t *Tensor) *Tensor {
+			t = t.In(c).expand(full)
+			return t.Div(t.Norm(2, a, KeepDim).ClampMin(eps))
+		}
+		return along(x).Mul(along(y)).Sum(a)
+	})
+}
+
+// PairwiseDistance returns the norm of order p of x - y + eps over the last dimension, with x and y broadcast. torch's eps is
+// 1e-6.
+func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
+	const op = "pairwise_distance"
+	in := []*Tensor{x, y}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	y.mustFloat(op)
+	if full := broadcast(op, in); full.Rank() == 0 {
+		fail(op, ErrShape, in, "needs vectors; shapes are %s", shapes(in))
+	}
+	return within(s, func(c *Scope) *Tensor { return x.In(c).Sub(y).AddScalar(eps).Norm(p, -1) })
+}
+
+// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and [..., k, m] give [..., n, k],
+// with the dimensions before broadcast. Between equal rows the distance and its gradient are 0. All n·k·m differences are in
+// memory at once.
+func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
+	const op = "cdist"
+	in := []*Tensor{x, y}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	y.mustFloat(op)
+	if x.Rank() < 2 || y.Rank() < 2 || x.Rank() == shape.MaxRank || y.Rank() == shape.MaxRank || x.Dim(-1) != y.Dim(-1) {
+		fail(op, ErrShape, in, "needs rows of one size, [..., n, m] and [..., k, m]; shapes are %s", shapes(in))
+	}
+	if !(p >= 0) {
+		fail(op, ErrValue, in, "the order is %v, it must not be negative", p)
+	}
+	if x.Dim(-1) == 0 && math.IsInf(p, 1) {
+		p = 1 // of no differences; the greatest of none is 0 too, here
+	}
+	return within(s, func(c *Scope) *Tensor { return x.In(c).Unsqueeze(-2).Sub(y.In(c).Unsqueeze(-3)).Norm(p, -1) })
+}

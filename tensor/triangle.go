@@ -1,0 +1,65 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// triangle returns x with zeros where the column minus the row is beyond k, in the last two dimensions.
+func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
+	x.use(op)
+	if x.Rank() < 2 {
+		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		m := c.On(x.st.dev).Typed(dtype.I64)
+		d := m.Arange(0, float64(x.Dim(-1)), 1).Sub(m.Arange(0, float64(x.Dim(-2)), 1).Unsqueeze(1))
+		out := d.GtScalar(float64(k))
+		if upper {
+			out = d.LtScalar(float64(k))
+		}
+		return x.In(c).MaskedFill(out, 0)
+	})
+}
+
+// Tril returns the lower triangles of the matrices in the last two dimensions: elements with column - row > k become 0.
+func (x *Tensor) Tril(k int) *Tensor { return x.triangle("tril", k, false) }
+
+// Triu returns the upper triangles of the matrices in the last two dimensions: elements with column - row < k become 0.
+func (x *Tensor) Triu(k int) *Tensor { return x.triangle("triu", k, true) }
+
+// DiagEmbed returns zeros with x's last dimension on the diagonal of two dimensions dim1 and dim2 of the result, in which the
+// second index is the first plus offset.
+func (x *Tensor) DiagEmbed(offset, dim1, dim2 int) *Tensor {
+	const op = "diag_embed"
+	x.use(op)
+	in := []*Tensor{x}
+	if x.Rank() == 0 || x.Rank() == shape.MaxRank {
+		fail(op, ErrShape, in, "needs a tensor of 1 to %d dimensions, this has %d", shape.MaxRank-1, x.Rank())
+	}
+	rank := x.Rank() + 1
+	a, ok := shape.Axis(dim1, rank)
+	b, ok2 := shape.Axis(dim2, rank)
+	if !ok || !ok2 || a == b {
+		fail(op, ErrShape, in, "dimensions %d and %d of a result of rank %d: they must exist and differ", dim1, dim2, rank)
+	}
+	n := x.Dim(-1) + max(offset, -offset)
+	to := x.layout.Shape.Head(x.Rank() - 1)
+	for _, i := range []int{min(a, b), max(a, b)} {
+		to = to.Insert(i, n)
+	}
+	return Apply(&intoFunc{op: op, to: to, of: diagonalOf(to, offset, a, b)}, x)
+}
+
+// Diag returns the matrix with the vector x on its k-th diagonal, or the k-th diagonal of a matrix as a copy.
+func (x *Tensor) Diag(k int) *Tensor {
+	x.use("diag")
+	switch x.Rank() {
+	case 1:
+		return x.DiagEmbed(k, 0, 1)
+	case 2:
+		return within(x.scope, func(c *Scope) *Tensor { return x.In(c).Diagonal(k, 0, 1).Clone() })
+	}
+	fail("diag", ErrShape, []*Tensor{x}, "needs a vector or a matrix, this has shape %v", x.Shape())
+	return nil
+}

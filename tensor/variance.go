@@ -1,0 +1,101 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// varFunc is the variance, or its square root, in two passes: the mean first, then the mean square distance from it.
+type varFunc struct {
+	correction int
+	dims       []int
+	root       bool
+}
+
+func (f *varFunc) Name() string {
+	if f.root {
+		return "std"
+	}
+	return "var"
+}
+
+type variancePass struct {
+	t    dtype.Type
+	root bool
+}
+
+var variancePasses cache[variancePass, *device.Reduction]
+
+// pass sums (x - mean)² and divides by the degrees of freedom.
+func (f *varFunc) pass(t dtype.Type) *device.Reduction {
+	return variancePasses.get(variancePass{t, f.root}, func() *device.Reduction {
+		acc := t.Compute()
+		d := x0.Cvt(acc).Sub(x1)
+		finish := x0.Div(p0)
+		if f.root {
+			finish = finish.Sqrt()
+		}
+		return &device.Reduction{Kind: device.Sum,
+			Map:    expr.MustLower([]*expr.Expr{d.Mul(d)}, []dtype.Type{acc}, []dtype.Type{t, acc}, -1),
+			Finish: expr.MustLower([]*expr.Expr{finish}, []dtype.Type{t}, []dtype.Type{acc}, -1)}
+	})
+}
+
+func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, s := in[0], c.Scope()
+	mask, keep := x.axes(f.Name(), f.dims)
+	kept, out, n := reducedShapes(x.layout.Shape, mask, keep)
+	mean := x.Cast(x.dtype.Compute()).Mean(append(axesOf(mask), KeepDim)...)
+	p := f.pass(x.dtype)
+	y := alloc(f.Name(), s, x.st.dev, x.dtype, out)
+	reduceInto(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(max(0, n-f.correction)))})
+	if c.Needs(0) {
+		if c.Save(x); f.root {
+			c.Save(y)
+		}
+	}
+	return y
+}
+
+func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x := c.Saved(0)
+	mask, _ := x.axes(f.Name(), f.dims)
+	kept, _, n := reducedShapes(x.layout.Shape, mask, true)
+	wide := x.Cast(x.dtype.Compute())
+	g = g.Cast(wide.dtype)
+	if f.root { // nothing where the deviation is 0
+		y := c.Saved(1).Cast(wide.dtype)
+		g = g.Div(y.MulScalar(2)).MaskedFill(y.EqScalar(0), 0)
+	}
+	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
+	// As in torch the divisor may be negative here, though the value's is not.
+	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
+}
+
+func (x *Tensor) variance(f *varFunc) *Tensor {
+	x.use(f.Name())
+	x.mustFloat(f.Name())
+	return Apply(f, x)
+}
+
+// mustFloat refuses integers and bool.
+func (x *Tensor) mustFloat(op string) {
+	if !x.dtype.IsFloat() {
+		e := newError(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())
+		panic(e.hint("use Float"))
+	}
+}
+
+// Var returns the variance over dims, or over all elements when none is given: the sum of squared distances from the mean
+// over their number less correction, which is 1 for the unbiased estimate that is torch's default and 0 for the mean square.
+// It is computed in two passes, in float32 for 16-bit floats. Where the divisor is not positive the result is NaN, or
+// infinite if the elements differ, as in torch.
+func (x *Tensor) Var(correction int, dims ...int) *Tensor {
+	return x.variance(&varFunc{correction: correction, dims: dims})
+}
+
+// Std returns the square root of [Tensor.Var], the standard deviation. Where it is 0 its gradient is 0.
+func (x *Tensor) Std(correction int, dims ...int) *Tensor {
+	return x.variance(&varFunc{correction: correction, dims: dims, root: true})
+}
