@@ -19,6 +19,7 @@ const (
 	Floating                 // the promoted type, float32 for integers and bool
 	Truth                    // bool
 	FixedFloat               // promoted, and refused for integers and bool
+	Integral                 // promoted, and refused for floats
 )
 
 // An Elementwise declares an op of one element at a time: everything follows from it, on every device.
@@ -41,6 +42,8 @@ type Elementwise struct {
 	Fixed uint
 	// NoGrad declares that the op has no gradient.
 	NoGrad bool
+	// NoBool refuses operands that are all bool.
+	NoBool bool
 
 	mu       sync.RWMutex
 	programs map[signature]*expr.Program
@@ -108,6 +111,10 @@ func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 			common = zero
 		}
 	}
+	if e.NoBool && common == dtype.Bool {
+		err := newError(e.Name, ErrType, in, "is not defined for bool operands")
+		panic(err.hint("use Cast"))
+	}
 	switch e.Result {
 	case Floating:
 		if !common.IsFloat() {
@@ -117,6 +124,11 @@ func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 		if !common.IsFloat() {
 			err := newError(e.Name, ErrType, in, "needs floating point operands, not "+common.String())
 			panic(err.hint("use Float or Cast"))
+		}
+	case Integral:
+		if common.IsFloat() {
+			err := newError(e.Name, ErrType, in, "needs integer or bool operands, not "+common.String())
+			panic(err.hint("use Cast"))
 		}
 	case Truth:
 		return common, dtype.Bool

@@ -16,6 +16,7 @@ const (
 	bernoulliKind
 	integerKind
 	dropoutKind
+	truncatedKind
 )
 
 type randomKey struct {
@@ -42,6 +43,8 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a) // rounding may reach the open end; see below
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
+		case truncatedKind:
+			e = truncatedNormal(w, expr.RandomUniform(w, seed, offset, index))
 		case bernoulliKind:
 			e = expr.RandomUniform(w, seed, offset, index).Lt(a).Select(expr.C(1), expr.C(0)).Cvt(w)
 		case integerKind:
@@ -184,7 +187,7 @@ func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
 // redraw is the in-place form; x is a leaf that is being initialised, so its gradient does not matter.
-func (x *Tensor) redraw(op string, kind randomKind, a, b float64) *Tensor {
+func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	x.use(op)
 	if !x.dtype.IsFloat() {
 		fail(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not %v", x.dtype)
@@ -195,7 +198,7 @@ func (x *Tensor) redraw(op string, kind randomKind, a, b float64) *Tensor {
 	if x.layout.Overlaps() {
 		fail(op, ErrShape, []*Tensor{x}, "the tensor is expanded: several elements share one place; use Clone first")
 	}
-	x.fresh(kind, a, b)
+	x.fresh(kind, params...)
 	x.st.version.Add(1)
 	return x
 }

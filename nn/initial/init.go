@@ -35,6 +35,11 @@ func Uniform(w *tensor.Tensor, lo, hi float64) { w.UniformInPlace(lo, hi) }
 // Normal draws from the normal distribution.
 func Normal(w *tensor.Tensor, mean, std float64) { w.NormalInPlace(mean, std) }
 
+// TruncNormal draws from the normal distribution confined to [lo, hi]; torch's defaults are mean 0, deviation 1 and ±2.
+func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
+	w.TruncNormalInPlace(mean, std, lo, hi)
+}
+
 // Constant sets every element to v.
 func Constant(w *tensor.Tensor, v float64) { noGrad(w, func(w *tensor.Tensor) { w.Fill(v) }) }
 

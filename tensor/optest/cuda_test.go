@@ -66,6 +66,9 @@ func TestGoldenCUDA(t *testing.T) {
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.5, 0x1p-149, -0x1p-130, 0x1p-126, 1e-20, -1e20, math.MaxFloat32, -math.MaxFloat32,
 	math.Inf(1), math.Inf(-1), math.NaN(), 3, -7, 88.7, -104}
 
+// specialIntegers are saturated at a type's limits.
+var specialIntegers = []float64{0, 1, -1, 2, -2, 3, 7, -8, 31, 32, 63, 64, 100, -128, math.MaxInt32, math.MinInt32, 1<<53 + 2, 1 << 62, math.MaxInt64, math.MinInt64}
+
 // sameBits compares the bytes of two tensors; all NaNs are equal.
 func sameBits(t *testing.T, what string, a, b *tt) {
 	t.Helper()
@@ -88,7 +91,11 @@ func sameBits(t *testing.T, what string, a, b *tt) {
 func TestSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for _, e := range tensor.Declared() {
-		for _, ty := range []dtype.Type{dtype.F32, dtype.F64} {
+		types, special := []dtype.Type{dtype.F32, dtype.F64}, special
+		if e.Result == tensor.Integral {
+			types, special = []dtype.Type{dtype.I32, dtype.I64, dtype.I8, dtype.U8}, specialIntegers
+		}
+		for _, ty := range types {
 			run := func(dev device.Device, s *tensor.Scope) (out []*tt) {
 				w := &walk{dev: dev}
 				var in, leaves []*tt
@@ -111,7 +118,7 @@ func TestSameBits(t *testing.T) {
 						a = a.rounded(dtype.Bool)
 					}
 					x := w.put(s, &a, typeOf(e, k, ty), contiguous)
-					if e.Fixed>>k&1 == 0 && !e.NoGrad && e.Result != tensor.Truth {
+					if e.Fixed>>k&1 == 0 && !e.NoGrad && e.Result != tensor.Truth && ty.IsFloat() {
 						leaves = append(leaves, x.RequiresGrad())
 					}
 					in = append(in, x)

@@ -24,8 +24,12 @@ var lacking = map[string]func(a golden.Args) bool{
 var otherwise = map[string]string{
 	"mse_loss extreme reduction=mean": "a composition here: 2·x overflows before the division by the count",
 	"pow extreme exponent=1.5":        "the gradient has the power ½ of C99, PyTorch the square root: -Inf gives +Inf, not NaN",
-	"pow extreme exponent=-0.5":       "the gradient at -0 is that of 1/√x in its own result",
+	"softsign extreme":                "the gradient at ±Inf is 0: PyTorch's form gives Inf/Inf",
+	"hardsigmoid ordinary":            sixth, "hardsigmoid transposed": sixth, "hardsigmoid expanded": sixth, "hardsigmoid sweep": sixth, "hardsigmoid extreme": sixth,
+	"pow extreme exponent=-0.5": "the gradient at -0 is that of 1/√x in its own result",
 }
+
+const sixth = "PyTorch multiplies a float64 gradient by a float32 sixth"
 
 type goldenOp func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor
 
@@ -190,7 +194,7 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s is listed as other than PyTorch's, but there is no such case", name)
 		}
 	}
-	if ran < 700 {
+	if ran < 1200 {
 		t.Errorf("only %d cases ran", ran)
 	}
 }

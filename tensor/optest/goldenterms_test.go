@@ -20,6 +20,7 @@ type terms struct {
 // order of operations in a fused kernel.
 var looseZero = map[string]string{
 	"minimum": "of 0 and -0", "maximum": "of 0 and -0", "amax": "of 0 and -0", "amin": "of 0 and -0", "clamp": "of 0 and -0", "relu": "of 0 and -0",
+	"relu6": "of 0 and -0", "tanhshrink": "a sum that cancels in PyTorch", "softshrink": "+0 or that of x, by the place in a vector", "lerp": "PyTorch fuses it", "lerp_scalar": "PyTorch fuses it",
 	"cross_entropy": "p - 1 or 1 - p, and the negative of a sum that is 0",
 	"mse_loss":      "x - y or y - x in a fused gradient",
 	"pow":           "PyTorch replaces some powers by roots in gradients too",
@@ -49,6 +50,9 @@ func viewed(o golden.Operand) array {
 // caseTerms returns the terms of a golden case.
 func caseTerms(c golden.Case) terms {
 	t := terms{grads: map[int][]float64{}}
+	if _, ok := fromMethods[c.Op]; ok || c.Op == "prelu" || c.Op == "logit" {
+		return elementTerms(c)
+	}
 	var x []array
 	for _, o := range c.In {
 		x = append(x, viewed(o))

@@ -9,6 +9,7 @@
 //     exactly for integers and bool;
 //   - gradients, in float64 against central differences of the reference, in float32 and 16 bits against those in float64;
 //   - second derivatives, in float64 against central differences of the gradients;
+//   - functions in place, against the forms that return a new tensor;
 //   - fast kernels, against the composition of primitives that they replace.
 //
 // The references share no code with package tensor. [Unwalked] names the ops and methods that no row of the table reaches.
@@ -41,6 +42,7 @@ func Run(t *testing.T, dev device.Device, o Options) {
 	t.Run("Elementwise", w.elementwise)
 	t.Run("Reductions", w.reductions)
 	t.Run("Heavy", w.heavy)
+	t.Run("InPlace", w.inPlaces)
 }
 
 // walk is one run over the table.

@@ -146,3 +146,15 @@ func catRef(axis int) func(x []array) array {
 		return y
 	}
 }
+
+func gluRef(dim int) func(x []array) array {
+	return func(x []array) array {
+		d := (dim + len(x[0].dims)) % len(x[0].dims)
+		n := x[0].dims[d] / 2
+		y, gate := x[0].narrow(d, 0, n), x[0].narrow(d, n, n)
+		for i := range y.v {
+			y.v[i] /= 1 + math.Exp(-gate.v[i])
+		}
+		return y
+	}
+}

@@ -12,6 +12,8 @@ var noValue = map[string]string{
 	"Grad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
 	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host",
 	"Dropout": "random", "UniformInPlace": "random", "NormalInPlace": "random",
+	"TruncNormalInPlace": "random", "BernoulliInPlace": "random", "Bernoulli": "random", "Multinomial": "random", "RandLike": "random", "RandnLike": "random",
+	"RandIntLike": "random", "EmptyLike": "undefined values",
 }
 
 // Unwalked returns the names of elementwise ops and reductions that are declared, and of methods of *tensor.Tensor that return a
@@ -31,6 +33,9 @@ func Unwalked(known ...string) []string {
 		for _, m := range r.methods {
 			covered[m] = true
 		}
+	}
+	for _, f := range inPlaceForms {
+		covered[f.name+"InPlace"] = true
 	}
 	var missing []string
 	for _, e := range tensor.Declared() {

@@ -147,6 +147,19 @@ func table() []row {
 	scalarInPlace("AddScalarInPlace", func(x *tt) *tt { return x.AddScalarInPlace(1.5) }, func(v float64) float64 { return v + 1.5 })
 	scalarInPlace("MulScalarInPlace", func(x *tt) *tt { return x.MulScalarInPlace(-3) }, func(v float64) float64 { return -3 * v })
 	scalarInPlace("SubScalar", func(x *tt) *tt { return x.SubScalar(0.5) }, func(v float64) float64 { return v - 0.5 })
+	for _, c := range []struct {
+		in  []int
+		dim int
+	}{{[]int{3, 6}, -1}, {[]int{4, 3, 2}, 0}, {[]int{2, 0}, 1}} {
+		add(row{op: "glu", methods: []string{"Glu"}, in: [][]int{c.in}, call: func(x []*tt) *tt { return x[0].Glu(c.dim) }, terms: ones, ref: gluRef(c.dim)})
+	}
+	constantLike := func(method string, call func(x *tt) *tt, v float64) {
+		add(row{op: "like", methods: []string{method}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return call(x[0]) },
+			ref: func(x []array) array { return x[0].apply(func(float64) float64 { return v }) }})
+	}
+	constantLike("ZerosLike", (*tt).ZerosLike, 0)
+	constantLike("OnesLike", (*tt).OnesLike, 1)
+	constantLike("FullLike", func(x *tt) *tt { return x.FullLike(1) }, 1)
 	add(row{op: "copy", methods: []string{"Copy"}, in: [][]int{{3, 4}, {4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Copy(x[1]) },
 		ref: func(x []array) array { return x[1].expand(x[0].dims) }})
 	add(row{op: "fill", methods: []string{"Fill"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Fill(1) },

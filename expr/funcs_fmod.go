@@ -1,0 +1,90 @@
+package expr
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// reduceBy returns the remainder of r by y > 0, or a number off by less than y, after n steps. Each takes away the quotient rounded to 53
+// bits: what is left is a multiple of the last place of both and smaller than r, so the fused multiply-add is exact, and the
+// quotient shrinks by 2⁵³.
+func reduceBy(r, y *Expr, n int) *Expr {
+	for range n {
+		r = r.Div(y).Trunc().Neg().FMA(y, r)
+	}
+	return r
+}
+
+// fmod returns x - y·trunc(x/y) without any rounding, in float64. A quotient up to 2²⁷⁸, that of any two float32, takes 6
+// steps. Any two float64 need more than a quotient can hold: x is reduced by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ first, where y is so small.
+func fmod(x, y *Expr, wide bool) *Expr {
+	r, a := x.Abs(), y.Abs()
+	if wide {
+		up := a.Scale(0x1p700)
+		second := a.Lt(C(0x1p300)).Select(up, a)
+		first := a.Lt(C(0x1p-400)).Select(up.Scale(0x1p700), second)
+		r = reduceBy(reduceBy(r, first, 14), second, 14)
+		r = reduceBy(r, a, 14)
+	} else {
+		r = reduceBy(r, a, 6)
+	}
+	r = r.Lt(C(0)).Select(r.Add(a), r) // the last quotient was rounded up
+	// A finite number is its own remainder by infinity.
+	inf := C(math.Inf(1))
+	return a.Eq(inf).And(x.Abs().Lt(inf)).Select(x.Abs(), r)
+}
+
+func init() {
+	Define(Func{
+		Name: "copysign", Arity: 2,
+		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).copySign(x[0].Abs(), x[1]) },
+		// Where x is 0 torch has 0; y chooses a sign and has no derivative.
+		Diff: func(x []*Expr, y *Expr) []*Expr {
+			return []*Expr{x[0].Eq(C(0)).Select(C(0), y.Div(x[0])), C(0)}
+		},
+		Ref: func(x []float64) float64 { return math.Copysign(x[0], x[1]) },
+	})
+	Define(Func{
+		Name: "fmod", Arity: 2,
+		// Exact, like C's fmod: in float32 by way of float64.
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			f := formatOf(t)
+			r := fmod(x[0].Cvt(dtype.F64), x[1].Cvt(dtype.F64), t == dtype.F64).Cvt(t)
+			return f.copySign(r, x[0])
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1), x[0].Div(x[1]).Trunc().Neg()} },
+		Ref:  func(x []float64) float64 { return math.Mod(x[0], x[1]) },
+	})
+	Define(Func{
+		Name: "hypot", Arity: 2,
+		// float32 by way of float64, where no square overflows; float64 scaled by a power of two.
+		Expand: func(t dtype.Type, x []*Expr) *Expr {
+			a, b := x[0].Abs(), x[1].Abs()
+			inf := C(math.Inf(1))
+			var h *Expr
+			if t == dtype.F32 {
+				u, v := a.Cvt(dtype.F64), b.Cvt(dtype.F64)
+				h = u.FMA(u, v.Mul(v)).Sqrt().Cvt(dtype.F32)
+			} else {
+				m := a.Max(b)
+				s := m.Gt(C(0x1p500)).Select(C(0x1p-600), m.Lt(C(0x1p-450)).Select(C(0x1p600), C(1)))
+				back := m.Gt(C(0x1p500)).Select(C(0x1p600), m.Lt(C(0x1p-450)).Select(C(0x1p-600), C(1)))
+				u, v := a.Mul(s), b.Mul(s)
+				h = u.FMA(u, v.Mul(v)).Sqrt().Mul(back)
+			}
+			return a.Eq(inf).Or(b.Eq(inf)).Select(inf, h)
+		},
+		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{x[0].Div(y), x[1].Div(y)} },
+		Ref:  func(x []float64) float64 { return math.Hypot(x[0], x[1]) },
+	})
+}
+
+// CopySign returns |x| with the sign bit of y.
+func (x *Expr) CopySign(y *Expr) *Expr { return Call("copysign", x, y) }
+
+// Fmod returns the remainder of the division of x by y, exactly, with the sign of x; NaN for y = 0.
+func (x *Expr) Fmod(y *Expr) *Expr { return Call("fmod", x, y) }
+
+// Hypot returns √(x²+y²) without overflow on the way; infinite if either is.
+func (x *Expr) Hypot(y *Expr) *Expr { return Call("hypot", x, y) }

@@ -1,0 +1,121 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+func bits(f func(a, b int64) int64) func(a, b float64) float64 {
+	return func(a, b float64) float64 { return float64(f(int64(a), int64(b))) }
+}
+
+func logical(f func(a, b bool) bool) func(x, p []float64) float64 {
+	return truthOf(func(a, b float64) bool { return f(a != 0, b != 0) })
+}
+
+// declareBitwise declares an op of integers with a tensor and with a number.
+func declareBitwise(name string, f func(a, b *expr.Expr) *expr.Expr, ref func(a, b int64) int64, second [2]float64, noBool bool) (pair, scalar *Elementwise) {
+	domain := [][2]float64{{-100, 100}, second}
+	pair = Declare(&Elementwise{Name: name, Arity: 2, Result: Integral, Expr: f(x0, x1), Ref: ref2(bits(ref)), Domain: domain, NoBool: noBool, NoGrad: true})
+	scalar = Declare(&Elementwise{Name: name + "_scalar", Arity: 1, Result: Integral, Expr: f(x0, p0), Ref: refP(bits(ref)), Domain: domain, Params: []float64{5}, NoBool: noBool, NoGrad: true})
+	return
+}
+
+func declareLogical(name string, f func(a, b *expr.Expr) *expr.Expr, ref func(a, b bool) bool) *Elementwise {
+	return Declare(&Elementwise{Name: name, Arity: 2, Result: Truth, Expr: f(x0.Ne(expr.C(0)), x1.Ne(expr.C(0))), Ref: logical(ref), Domain: [][2]float64{{-1.4, 1.4}}, NoGrad: true})
+}
+
+var (
+	andOp, andScalarOp = declareBitwise("bitwise_and", (*expr.Expr).And, func(a, b int64) int64 { return a & b }, [2]float64{-100, 100}, false)
+	orOp, orScalarOp   = declareBitwise("bitwise_or", (*expr.Expr).Or, func(a, b int64) int64 { return a | b }, [2]float64{-100, 100}, false)
+	xorOp, xorScalarOp = declareBitwise("bitwise_xor", (*expr.Expr).Xor, func(a, b int64) int64 { return a ^ b }, [2]float64{-100, 100}, false)
+	// The table's numbers stay below the width of every type, where the reference in float64 holds; shifts beyond it have a test of their own.
+	leftOp, leftScalarOp   = declareBitwise("bitwise_left_shift", (*expr.Expr).Shl, func(a, b int64) int64 { return a << b }, [2]float64{0, 6}, true)
+	rightOp, rightScalarOp = declareBitwise("bitwise_right_shift", (*expr.Expr).Shr, func(a, b int64) int64 { return a >> b }, [2]float64{0, 6}, true)
+
+	complementOp = Declare(&Elementwise{Name: "bitwise_not", Arity: 1, Result: Integral, Expr: x0.Not(), Domain: [][2]float64{{-100, 100}}, NoGrad: true,
+		NoBool: true, Ref: ref1(func(x float64) float64 { return float64(^int64(x)) })})
+
+	bothOp   = declareLogical("logical_and", (*expr.Expr).And, func(a, b bool) bool { return a && b })
+	eitherOp = declareLogical("logical_or", (*expr.Expr).Or, func(a, b bool) bool { return a || b })
+	oddOp    = declareLogical("logical_xor", (*expr.Expr).Xor, func(a, b bool) bool { return a != b })
+)
+
+// whole applies op with the whole number v.
+func (x *Tensor) whole(op *Elementwise, v int64) *Tensor {
+	x.use(op.Name)
+	if v <= -1<<53 || v >= 1<<53 {
+		fail(op.Name, ErrValue, []*Tensor{x}, "the number %d does not lie within ±2⁵³; use a tensor", v)
+	}
+	if x.dtype == boolType { // a number is an integer
+		x = x.Long()
+	}
+	if low, high := limits(x.dtype); !x.dtype.IsFloat() && (float64(v) < low || float64(v) > high) {
+		fail(op.Name, ErrValue, []*Tensor{x}, "the number %d is not one of %v", v, x.dtype)
+	}
+	return op.Apply([]*Tensor{x}, float64(v))
+}
+
+// limits returns the least and the greatest number of the integer type t.
+func limits(t dtype.Type) (low, high float64) {
+	switch t {
+	case dtype.Bool:
+		return 0, 1
+	case dtype.U8:
+		return 0, 255
+	}
+	high = math.Ldexp(1, 8*t.Size()-1)
+	return -high, high - 1
+}
+
+// BitwiseAnd returns x & y of integers or bools, broadcast together.
+func (x *Tensor) BitwiseAnd(y *Tensor) *Tensor { return andOp.Apply([]*Tensor{x, y}) }
+
+// BitwiseOr returns x | y of integers or bools, broadcast together.
+func (x *Tensor) BitwiseOr(y *Tensor) *Tensor { return orOp.Apply([]*Tensor{x, y}) }
+
+// BitwiseXor returns x ^ y of integers or bools, broadcast together.
+func (x *Tensor) BitwiseXor(y *Tensor) *Tensor { return xorOp.Apply([]*Tensor{x, y}) }
+
+// BitwiseAndScalar returns x & v; v lies within x's type and ±2⁵³.
+func (x *Tensor) BitwiseAndScalar(v int64) *Tensor { return x.whole(andScalarOp, v) }
+
+// BitwiseOrScalar returns x | v; v lies within x's type and ±2⁵³.
+func (x *Tensor) BitwiseOrScalar(v int64) *Tensor { return x.whole(orScalarOp, v) }
+
+// BitwiseXorScalar returns x ^ v; v lies within x's type and ±2⁵³.
+func (x *Tensor) BitwiseXorScalar(v int64) *Tensor { return x.whole(xorScalarOp, v) }
+
+// BitwiseNot returns the complement of integers, and the negation of bools.
+func (x *Tensor) BitwiseNot() *Tensor {
+	x.use("bitwise_not")
+	if x.dtype == boolType {
+		return x.LogicalNot()
+	}
+	return complementOp.Apply([]*Tensor{x})
+}
+
+// BitwiseLeftShift returns the integers x << y, broadcast together. Shifted by a negative number or by the type's width or more, all bits
+// are lost: 0.
+func (x *Tensor) BitwiseLeftShift(y *Tensor) *Tensor { return leftOp.Apply([]*Tensor{x, y}) }
+
+// BitwiseRightShift returns the integers x >> y, broadcast together, with copies of the sign. Shifted by a negative number or by the
+// type's width or more only these are left: 0 or -1.
+func (x *Tensor) BitwiseRightShift(y *Tensor) *Tensor { return rightOp.Apply([]*Tensor{x, y}) }
+
+// BitwiseLeftShiftScalar returns x << n; see [Tensor.BitwiseLeftShift].
+func (x *Tensor) BitwiseLeftShiftScalar(n int64) *Tensor { return x.whole(leftScalarOp, n) }
+
+// BitwiseRightShiftScalar returns x >> n; see [Tensor.BitwiseRightShift].
+func (x *Tensor) BitwiseRightShiftScalar(n int64) *Tensor { return x.whole(rightScalarOp, n) }
+
+// LogicalAnd returns whether x and y are both not zero, broadcast together.
+func (x *Tensor) LogicalAnd(y *Tensor) *Tensor { return bothOp.Apply([]*Tensor{x, y}) }
+
+// LogicalOr returns whether x or y is not zero, broadcast together.
+func (x *Tensor) LogicalOr(y *Tensor) *Tensor { return eitherOp.Apply([]*Tensor{x, y}) }
+
+// LogicalXor returns whether just one of x and y is not zero, broadcast together.
+func (x *Tensor) LogicalXor(y *Tensor) *Tensor { return oddOp.Apply([]*Tensor{x, y}) }

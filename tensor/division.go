@@ -1,0 +1,160 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// Division with a quotient that is a whole number. Floats and integers are ops of their own: the former lower to an exact fmod,
+// the latter to 64-bit integers. A number divided by the integer 0 cannot raise an error without waiting for the device: the
+// quotient is 0 and the remainder the dividend, on every device.
+
+// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, in int64, exactly. A float64 quotient is off by less than 2¹² from that of
+// two int64; what is left over, computed in wrapping arithmetic, is small enough for a second one to be off by 1.
+func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
+	x, y = x.Cvt(dtype.I64), y.Cvt(dtype.I64)
+	divide := func(a *expr.Expr) *expr.Expr {
+		return a.Cvt(dtype.F64).Div(y.Cvt(dtype.F64)).Trunc().Cvt(dtype.I64)
+	}
+	zero, one := expr.Bits(dtype.I64, 0), expr.Bits(dtype.I64, 1)
+	negative := y.Lt(zero)
+	q = divide(x)
+	r = x.Sub(q.Mul(y))
+	more := divide(r)
+	q, r = q.Add(more), r.Sub(more.Mul(y))
+	below := negative.Select(r.Gt(zero), r.Lt(zero)) // the signs of r and y differ
+	above := negative.Select(r.Le(y), r.Ge(y))
+	q = below.Select(q.Sub(one), above.Select(q.Add(one), q))
+	r = below.Select(r.Add(y), above.Select(r.Sub(y), r))
+	none := y.Eq(zero)
+	return none.Select(zero, q), none.Select(x, r)
+}
+
+// truncated returns the quotient and remainder of x/y rounded towards zero.
+func truncated(x, y *expr.Expr) (q, r *expr.Expr) {
+	q, r = quotient(x, y)
+	x, y = x.Cvt(dtype.I64), y.Cvt(dtype.I64)
+	zero, one := expr.Bits(dtype.I64, 0), expr.Bits(dtype.I64, 1)
+	up := r.Ne(zero).And(y.Ne(zero)).And(x.Lt(zero).Xor(y.Lt(zero)))
+	return up.Select(q.Add(one), q), up.Select(r.Sub(y), r)
+}
+
+// floored returns torch's ⌊x/y⌋ for floats: from the exact remainder, so that it never contradicts that, and x/y for y = 0.
+func floored(x, y *expr.Expr) *expr.Expr {
+	mod := x.Fmod(y)
+	div := x.Sub(mod).Div(y)
+	div = mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(div.Sub(unit), div)
+	low := div.Floor()
+	low = div.Sub(low).Gt(expr.C(0.5)).Select(low.Add(unit), low)
+	low = div.Eq(expr.C(0)).Select(expr.C(0).CopySign(x.Div(y)), low)
+	return y.Eq(expr.C(0)).Select(x.Div(y), low)
+}
+
+// remainder has the sign of y.
+func remainder(x, y *expr.Expr) *expr.Expr {
+	mod := x.Fmod(y)
+	return mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(mod.Add(y), mod)
+}
+
+// flooredRef, remainderRef and the like are the specifications; integers given as float64 are divided as such.
+func flooredRef(a, b float64) float64 { return math.RoundToEven((a - remainderRef(a, b)) / b) }
+
+func remainderRef(a, b float64) float64 {
+	m := math.Mod(a, b)
+	if m != 0 && (m < 0) != (b < 0) {
+		m += b
+	}
+	return m
+}
+
+func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
+
+// division is one function of a dividend and a divisor, of floats or integers, the divisor a tensor or a number.
+type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
+
+// declareDivision declares one; own is its derivative by x, other the negative of that by y, nil for 0.
+func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
+	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
+	whole := expr.Param(0, dtype.I64)
+	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}} // numbers that a gradient's test can keep away from the jumps
+	first := func(g *expr.Expr) *expr.Expr {
+		if own == nil {
+			return expr.C(0)
+		}
+		return g
+	}
+	second := func(g *expr.Expr) *expr.Expr {
+		if other == nil {
+			return expr.C(0)
+		}
+		return g.Neg().Mul(other(x0, x1))
+	}
+	return division{
+		Declare(&Elementwise{Name: name, Arity: 2, Result: FixedFloat, Expr: float(x0, x1), Ref: ref2(ref), Domain: by, Grad: []*expr.Expr{first(x2), second(x2)}}),
+		Declare(&Elementwise{Name: name + "_integer", Arity: 2, Result: Integral, Expr: integer(x0, x1), Ref: ref2(ref), Domain: by, NoBool: true, NoGrad: true}),
+		Declare(&Elementwise{Name: name + "_scalar", Arity: 1, Result: FixedFloat, Expr: float(x0, p0), Ref: refP(ref), Domain: by, Params: []float64{2.5}, Grad: []*expr.Expr{first(x1)}}),
+		Declare(&Elementwise{Name: name + "_integer_scalar", Arity: 1, Result: Integral, Expr: integer(x0, whole), Ref: refP(ref), Domain: by, Params: []float64{-3}, NoBool: true, NoGrad: true}),
+	}
+}
+
+var (
+	floorDivide = declareDivision("floor_divide", floored, func(x, y *expr.Expr) *expr.Expr { q, _ := quotient(x, y); return q }, flooredRef, nil, nil)
+	truncDivide = declareDivision("trunc_divide", func(x, y *expr.Expr) *expr.Expr { return x.Div(y).Trunc() },
+		func(x, y *expr.Expr) *expr.Expr { q, _ := truncated(x, y); return q }, truncatedRef, nil, nil)
+	remainders = declareDivision("remainder", remainder, func(x, y *expr.Expr) *expr.Expr { _, r := quotient(x, y); return r }, remainderRef, unit, floored)
+	fmods      = declareDivision("fmod", (*expr.Expr).Fmod, func(x, y *expr.Expr) *expr.Expr { _, r := truncated(x, y); return r }, math.Mod, unit,
+		func(x, y *expr.Expr) *expr.Expr { return x.Div(y).Trunc() })
+)
+
+func (d division) apply(x, y *Tensor) *Tensor {
+	in := []*Tensor{x, y}
+	youngest(d.float.Name, in)
+	if t, _ := (&Elementwise{Name: d.float.Name}).resultType(in); t.IsFloat() {
+		return d.float.Apply(in)
+	}
+	return d.integer.Apply(in)
+}
+
+// number divides by v. As in torch an integer tensor stays one if v is a whole number.
+func (d division) number(x *Tensor, v float64) *Tensor {
+	x.use(d.float.Name)
+	switch {
+	case x.dtype.IsFloat():
+		return d.floatScalar.Apply([]*Tensor{x}, v)
+	case v != math.Trunc(v) || math.Abs(v) >= 1<<53:
+		return d.floatScalar.Apply([]*Tensor{x.Float()}, v)
+	case v == 0: // as torch; a number is known without asking the device
+		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
+	}
+	return d.integerScalar.Apply([]*Tensor{x}, v)
+}
+
+// FloorDivide returns ⌊x/y⌋, broadcast together: torch's floor_divide and Python's //. Of integers the result is an integer, exact for int64
+// too; divided by 0 it is 0, where torch raises an error on the CPU. The gradient is 0.
+func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
+
+// FloorDivideScalar returns ⌊x/v⌋. Integers by the number 0 are refused.
+func (x *Tensor) FloorDivideScalar(v float64) *Tensor { return floorDivide.number(x, v) }
+
+// TruncDivide returns x/y rounded towards zero, broadcast together: torch's div with rounding_mode="trunc". Integers are divided as by
+// FloorDivide. The gradient is 0.
+func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
+
+// TruncDivideScalar returns x/v rounded towards zero. Integers by the number 0 are refused.
+func (x *Tensor) TruncDivideScalar(v float64) *Tensor { return truncDivide.number(x, v) }
+
+// Remainder returns x - y·⌊x/y⌋, broadcast together: it has the sign of y, as Python's %. It is exact. By the float 0 it is NaN, by the
+// integer 0 it is x, where torch raises an error on the CPU.
+func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
+
+// RemainderScalar returns x - v·⌊x/v⌋. Integers by the number 0 are refused.
+func (x *Tensor) RemainderScalar(v float64) *Tensor { return remainders.number(x, v) }
+
+// Fmod returns x - y·trunc(x/y), broadcast together: it has the sign of x, as C's fmod. It is exact. By the float 0 it is NaN, by the
+// integer 0 it is x, where torch raises an error on the CPU.
+func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }
+
+// FmodScalar returns x - v·trunc(x/v). Integers by the number 0 are refused.
+func (x *Tensor) FmodScalar(v float64) *Tensor { return fmods.number(x, v) }

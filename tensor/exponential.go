@@ -1,0 +1,117 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+func logAddExp(a, b float64) float64 {
+	if a == b {
+		return a + math.Ln2
+	}
+	return math.Max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b)))
+}
+
+// log2 is math.Log2, which cancels near 1.
+func log2(x float64) float64 {
+	if math.Abs(x-1) < 0.25 {
+		return math.Log1p(x-1) / math.Ln2
+	}
+	return math.Log2(x)
+}
+
+func xlogy(a, b float64) float64 {
+	switch {
+	case b != b:
+		return b
+	case a == 0:
+		return 0
+	}
+	return a * math.Log(b)
+}
+
+func logit(x float64) float64 {
+	if math.Abs(x-0.5) < 0.25 {
+		return math.Log1p((2*x - 1) / (1 - x))
+	}
+	return math.Log(x / (1 - x))
+}
+
+// logitExpr is log(x/(1-x)); around ½, where that cancels, log(1 + (2x-1)/(1-x)).
+func logitExpr(x *expr.Expr) *expr.Expr {
+	near := x.Add(x).Sub(unit).Div(unit.Sub(x)).Log1p()
+	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
+}
+
+var (
+	exp2Op  = unary("exp2", x0.Exp2(), math.Exp2, -6, 6, nil)
+	expm1Op = unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil)
+	log2Op  = unary("log2", x0.Log2(), log2, 0.1, 9, x1.Div(x0.Scale(math.Ln2)))
+	log10Op = unary("log10", x0.Log10(), math.Log10, 0.1, 9, x1.Div(x0.Scale(math.Ln10)))
+	log1pOp = unary("log1p", x0.Log1p(), math.Log1p, -0.8, 9, x1.Div(x0.Add(unit)))
+
+	erfOp    = unary("erf", x0.Erf(), math.Erf, -3, 3, nil)
+	erfcOp   = unary("erfc", x0.Erfc(), math.Erfc, -3, 3, nil)
+	erfinvOp = unary("erfinv", x0.Erfinv(), math.Erfinv, -0.9, 0.9, nil)
+
+	logSigmoidOp = Declare(&Elementwise{Name: "log_sigmoid", Arity: 1, Result: FixedFloat, Expr: x0.LogSigmoid(), Domain: wide,
+		Ref: ref1(func(x float64) float64 { return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) })})
+	logitOp = unary("logit", logitExpr(x0), logit, 0.06, 0.94,
+		x0.Lt(expr.C(0)).Or(x0.Gt(unit)).Select(expr.C(math.NaN()), x1.Div(x0.Mul(unit.Sub(x0)))))
+	// Limited to [ε, 1-ε]; outside of it the gradient is 0.
+	logitEpsOp = Declare(&Elementwise{Name: "logit_eps", Arity: 1, Result: Floating, Domain: [][2]float64{{-0.5, 1.5}}, Params: []float64{0.1},
+		Expr: logitExpr(x0.Lt(p0).Select(p0, x0.Gt(unit.Sub(p0)).Select(unit.Sub(p0), x0))),
+		Ref:  refP(func(x, eps float64) float64 { return logit(math.Min(math.Max(x, eps), 1-eps)) }),
+		Grad: []*expr.Expr{x0.Lt(p0).Or(x0.Gt(unit.Sub(p0))).Select(expr.C(0), x1.Div(x0.Mul(unit.Sub(x0))))}})
+
+	logAddExpOp = Declare(&Elementwise{Name: "logaddexp", Arity: 2, Result: FixedFloat, Expr: x0.LogAddExp(x1), Ref: ref2(logAddExp), Domain: wide})
+	xlogyOp     = Declare(&Elementwise{Name: "xlogy", Arity: 2, Result: Floating, Domain: [][2]float64{{-4, 4}, {0.2, 4}}, Ref: ref2(xlogy),
+		Expr: x1.Ne(x1).Select(x1, x0.Eq(expr.C(0)).Select(expr.C(0), x0.Mul(x1.Log()))),
+		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
+)
+
+// Exp2 returns 2 to the power x.
+func (x *Tensor) Exp2() *Tensor { return exp2Op.Apply([]*Tensor{x}) }
+
+// Expm1 returns eˣ-1, accurate near 0.
+func (x *Tensor) Expm1() *Tensor { return expm1Op.Apply([]*Tensor{x}) }
+
+// Log2 returns the logarithm of x to base 2.
+func (x *Tensor) Log2() *Tensor { return log2Op.Apply([]*Tensor{x}) }
+
+// Log10 returns the logarithm of x to base 10.
+func (x *Tensor) Log10() *Tensor { return log10Op.Apply([]*Tensor{x}) }
+
+// Log1p returns log(1+x), accurate near 0.
+func (x *Tensor) Log1p() *Tensor { return log1pOp.Apply([]*Tensor{x}) }
+
+// Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
+func (x *Tensor) Erf() *Tensor { return erfOp.Apply([]*Tensor{x}) }
+
+// Erfc returns 1 - erf(x), accurate where that is small.
+func (x *Tensor) Erfc() *Tensor { return erfcOp.Apply([]*Tensor{x}) }
+
+// Erfinv returns the y with erf(y) = x: ±Inf at ±1, NaN beyond.
+func (x *Tensor) Erfinv() *Tensor { return erfinvOp.Apply([]*Tensor{x}) }
+
+// LogSigmoid returns log(sigmoid(x)) = -log(1+e⁻ˣ) of a floating point tensor.
+func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }
+
+// Logit returns log(x/(1-x)), the inverse of Sigmoid: NaN outside of [0, 1]. With eps, x is limited to [eps, 1-eps] first, and
+// the gradient is 0 outside of that.
+func (x *Tensor) Logit(eps ...float64) *Tensor {
+	switch {
+	case len(eps) == 0:
+		return logitOp.Apply([]*Tensor{x})
+	case len(eps) > 1 || !(eps[0] >= 0 && eps[0] <= 0.5):
+		fail("logit", ErrValue, []*Tensor{x}, "eps is %v, it must be one number from 0 to 0.5", eps)
+	}
+	return logitEpsOp.Apply([]*Tensor{x}, eps[0])
+}
+
+// LogAddExp returns log(eˣ+eʸ) of floating point tensors, broadcast together, without overflow.
+func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tensor{x, y}) }
+
+// XLogY returns x·log(y), broadcast together, and 0 where x is 0, unless y is NaN.
+func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }

@@ -1,0 +1,160 @@
+package optest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// inPlaceForm is a function in both forms. The operands are numbers from [0.3, 0.9], where every function is defined, or integers.
+type inPlaceForm struct {
+	name    string // of the method; that in place ends in InPlace
+	arity   int
+	integer bool // for integers, without a gradient
+	plain   func(x []*tt) *tt
+	inPlace func(x []*tt) *tt
+}
+
+func plainForm(name string, plain, inPlace func(*tt) *tt) inPlaceForm {
+	return inPlaceForm{name, 1, false, func(x []*tt) *tt { return plain(x[0]) }, func(x []*tt) *tt { return inPlace(x[0]) }}
+}
+
+func scalarForm(name string, plain, inPlace func(*tt, float64) *tt, v float64) inPlaceForm {
+	return inPlaceForm{name, 1, false, func(x []*tt) *tt { return plain(x[0], v) }, func(x []*tt) *tt { return inPlace(x[0], v) }}
+}
+
+func rangeForm(name string, plain, inPlace func(*tt, float64, float64) *tt) inPlaceForm {
+	return inPlaceForm{name, 1, false, func(x []*tt) *tt { return plain(x[0], 0.4, 0.7) }, func(x []*tt) *tt { return inPlace(x[0], 0.4, 0.7) }}
+}
+
+func pairForm(name string, integer bool, plain, inPlace func(x, y *tt) *tt) inPlaceForm {
+	return inPlaceForm{name, 2, integer, func(x []*tt) *tt { return plain(x[0], x[1]) }, func(x []*tt) *tt { return inPlace(x[0], x[1]) }}
+}
+
+var inPlaceForms = []inPlaceForm{
+	plainForm("Abs", (*tt).Abs, (*tt).AbsInPlace),
+	plainForm("Neg", (*tt).Neg, (*tt).NegInPlace),
+	plainForm("Square", (*tt).Square, (*tt).SquareInPlace),
+	plainForm("Sqrt", (*tt).Sqrt, (*tt).SqrtInPlace),
+	plainForm("Rsqrt", (*tt).Rsqrt, (*tt).RsqrtInPlace),
+	plainForm("Reciprocal", (*tt).Reciprocal, (*tt).ReciprocalInPlace),
+	plainForm("Exp", (*tt).Exp, (*tt).ExpInPlace),
+	plainForm("Expm1", (*tt).Expm1, (*tt).Expm1InPlace),
+	plainForm("Log", (*tt).Log, (*tt).LogInPlace),
+	plainForm("Log1p", (*tt).Log1p, (*tt).Log1pInPlace),
+	plainForm("Sin", (*tt).Sin, (*tt).SinInPlace),
+	plainForm("Cos", (*tt).Cos, (*tt).CosInPlace),
+	plainForm("Erfinv", (*tt).Erfinv, (*tt).ErfinvInPlace),
+	plainForm("Tanh", (*tt).Tanh, (*tt).TanhInPlace),
+	plainForm("Sigmoid", (*tt).Sigmoid, (*tt).SigmoidInPlace),
+	plainForm("Relu", (*tt).Relu, (*tt).ReluInPlace),
+	plainForm("Relu6", (*tt).Relu6, (*tt).Relu6InPlace),
+	plainForm("Silu", (*tt).Silu, (*tt).SiluInPlace),
+	plainForm("Gelu", (*tt).Gelu, (*tt).GeluInPlace),
+	plainForm("Mish", (*tt).Mish, (*tt).MishInPlace),
+	plainForm("Selu", (*tt).Selu, (*tt).SeluInPlace),
+	plainForm("Hardswish", (*tt).Hardswish, (*tt).HardswishInPlace),
+	plainForm("Hardsigmoid", (*tt).Hardsigmoid, (*tt).HardsigmoidInPlace),
+	plainForm("Sign", (*tt).Sign, (*tt).SignInPlace),
+	plainForm("Floor", (*tt).Floor, (*tt).FloorInPlace),
+	plainForm("Ceil", (*tt).Ceil, (*tt).CeilInPlace),
+	plainForm("Round", (*tt).Round, (*tt).RoundInPlace),
+	plainForm("Trunc", (*tt).Trunc, (*tt).TruncInPlace),
+	plainForm("NanToNum", func(x *tt) *tt { return x.NanToNum() }, func(x *tt) *tt { return x.NanToNumInPlace() }),
+	scalarForm("SubScalar", (*tt).SubScalar, (*tt).SubScalarInPlace, 0.3), scalarForm("DivScalar", (*tt).DivScalar, (*tt).DivScalarInPlace, 3),
+	scalarForm("ClampMin", (*tt).ClampMin, (*tt).ClampMinInPlace, 0.5), scalarForm("ClampMax", (*tt).ClampMax, (*tt).ClampMaxInPlace, 0.5),
+	scalarForm("LeakyRelu", (*tt).LeakyRelu, (*tt).LeakyReluInPlace, 0.1), scalarForm("Elu", (*tt).Elu, (*tt).EluInPlace, 2),
+	scalarForm("PowScalar", (*tt).PowScalar, (*tt).PowScalarInPlace, 2.5), scalarForm("PowScalar", (*tt).PowScalar, (*tt).PowScalarInPlace, 2),
+	scalarForm("PowScalar", (*tt).PowScalar, (*tt).PowScalarInPlace, 0.5), scalarForm("PowScalar", (*tt).PowScalar, (*tt).PowScalarInPlace, -0.5),
+	scalarForm("PowScalar", (*tt).PowScalar, (*tt).PowScalarInPlace, -1), scalarForm("RemainderScalar", (*tt).RemainderScalar, (*tt).RemainderScalarInPlace, -0.37),
+	rangeForm("Clamp", (*tt).Clamp, (*tt).ClampInPlace), rangeForm("Hardtanh", (*tt).Hardtanh, (*tt).HardtanhInPlace),
+	pairForm("Pow", false, (*tt).Pow, (*tt).PowInPlace),
+	pairForm("MaskedFill", false, func(x, y *tt) *tt { return x.MaskedFill(y.GtScalar(0.6), 2) }, func(x, y *tt) *tt { return x.MaskedFillInPlace(y.GtScalar(0.6), 2) }),
+	pairForm("LerpScalar", false, func(x, y *tt) *tt { return x.LerpScalar(y, 0.3) }, func(x, y *tt) *tt { return x.LerpScalarInPlace(y, 0.3) }),
+	{"Lerp", 3, false, func(x []*tt) *tt { return x[0].Lerp(x[1], x[2]) }, func(x []*tt) *tt { return x[0].LerpInPlace(x[1], x[2]) }},
+	{"Addcmul", 3, false, func(x []*tt) *tt { return x[0].Addcmul(x[1], x[2], -2) }, func(x []*tt) *tt { return x[0].AddcmulInPlace(x[1], x[2], -2) }},
+	{"Addcdiv", 3, false, func(x []*tt) *tt { return x[0].Addcdiv(x[1], x[2], -2) }, func(x []*tt) *tt { return x[0].AddcdivInPlace(x[1], x[2], -2) }},
+	pairForm("BitwiseAnd", true, (*tt).BitwiseAnd, (*tt).BitwiseAndInPlace), pairForm("BitwiseOr", true, (*tt).BitwiseOr, (*tt).BitwiseOrInPlace),
+	pairForm("BitwiseXor", true, (*tt).BitwiseXor, (*tt).BitwiseXorInPlace),
+}
+
+// inPlaces holds each function in place to the one that returns a new tensor: the same bits in x itself, and the same gradients.
+func (w *walk) inPlaces(t *testing.T) {
+	for _, f := range inPlaceForms {
+		if !w.wants("in place") {
+			continue
+		}
+		types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16}
+		if f.integer {
+			types = []dtype.Type{dtype.I64, dtype.U8, dtype.Bool}
+		}
+		layouts := []layout{contiguous, transposed, strided}
+		if w.o.FirstOrder || w.o.Small { // the same code as on the CPU, on another device
+			types, layouts = types[:1], layouts[:2]
+		}
+		for _, ty := range types {
+			for _, lay := range layouts {
+				name := fmt.Sprintf("%sInPlace %v %s", f.name, ty, lay)
+				guard(t, name, func(s *tensor.Scope) { w.inPlace(t, s, name, &f, ty, lay) })
+			}
+		}
+	}
+}
+
+func (w *walk) inPlace(t *testing.T, s *tensor.Scope, name string, f *inPlaceForm, ty dtype.Type, lay layout) {
+	var leaves, plain, placed []*tt
+	r := random(f.name)
+	for k := range f.arity {
+		lo, hi := 0.3, 0.9
+		if f.integer {
+			lo, hi = 0, 100
+		}
+		a := sample(r, ty, lo, hi, [][]int{{4, 6}, {6}, {4, 1}}[k]...)
+		x := w.put(s, &a, ty, []layout{lay, contiguous, contiguous}[k])
+		if !f.integer {
+			x.RequiresGrad()
+		}
+		leaves, plain, placed = append(leaves, x), append(plain, x), append(placed, x)
+	}
+	// What is changed is 0 + x, in the layout of the walk: a result, whose gradient is that of x.
+	zero := newArray(4, 6)
+	changed := w.put(s, &zero, ty, lay)
+	if f.integer {
+		changed.Copy(leaves[0])
+	} else {
+		changed.AddInPlace(leaves[0])
+	}
+	placed[0] = changed
+	want := f.plain(plain)
+	version := changed.Version()
+	got := f.inPlace(placed)
+	if got != changed || changed.Version() == version {
+		t.Errorf("%s: the result is another tensor, or its version stayed %d", name, version)
+	}
+	if !slices.Equal(got.Floats(), want.Floats()) || got.Type() != ty || want.Type() != ty {
+		t.Errorf("%s is %v, want %v", name, got, want)
+	}
+	if f.integer {
+		return
+	}
+	if !got.NeedsGrad() {
+		t.Errorf("%s: no gradient", name)
+		return
+	}
+	seed := sample(r, ty, -1, 1, 4, 6)
+	g := w.put(s, &seed, ty, contiguous)
+	have, should := tensor.Gradients(got, leaves, tensor.GradOutput(g), tensor.AllowUnused()), tensor.Gradients(want, leaves, tensor.GradOutput(g), tensor.AllowUnused())
+	for k := range have {
+		if (have[k] == nil) != (should[k] == nil) {
+			t.Errorf("%s: gradient %d is %v, want %v", name, k, have[k], should[k])
+		} else if have[k] != nil { // the layout may change the order of a sum
+			want := array{leaves[k].Shape().Slice(), should[k].Floats()}
+			if msg := differs(have[k], ty, want, func(int) float64 { return 8 * ulp(ty, 1) }); msg != "" {
+				t.Errorf("%s: gradient %d: %s", name, k, msg)
+			}
+		}
+	}
+}

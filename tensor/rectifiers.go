@@ -1,0 +1,179 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// Activations with kinks, and those made of exponentials. At a kink, and for NaN, a gradient is PyTorch's.
+
+var zeroC = expr.C(0)
+
+func clamp(x, lo, hi float64) float64 { return math.Min(math.Max(x, lo), hi) }
+
+func softplus(x float64) float64 { return math.Max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+
+// activation declares a function of floating point tensors.
+func activation(name string, e *expr.Expr, ref func(x, p []float64) float64, grad *expr.Expr, params ...float64) *Elementwise {
+	return Declare(&Elementwise{Name: name, Arity: 1, Result: FixedFloat, Expr: e, Ref: ref, Domain: apart, Params: params, Grad: []*expr.Expr{grad}})
+}
+
+// SELU's constants (G. Klambauer et al.: Self-normalizing neural networks, arXiv:1706.02515).
+const (
+	seluAlpha = 1.6732632423543772848170429916717
+	seluScale = 1.0507009873554804934193349852946
+)
+
+// between is g for lo < x < hi, and for NaN, 0 elsewhere.
+func between(lo, hi, g *expr.Expr) *expr.Expr {
+	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
+}
+
+func limit(x, lo, hi *expr.Expr) *expr.Expr { return x.Max(lo).Min(hi) }
+
+var (
+	mishInner = x0.Softplus().Tanh()
+
+	// Where β·x is above the threshold the result is x itself.
+	softplusOp = activation("softplus", x0.Mul(p0).Gt(p1).Select(x0, x0.Mul(p0).Softplus().Div(p0)),
+		func(x, p []float64) float64 {
+			if x[0]*p[0] > p[1] {
+				return x[0]
+			}
+			return softplus(x[0]*p[0]) / p[0]
+		},
+		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7)
+	softsignOp = activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
+		x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))
+	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
+		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
+	preluOp = Declare(&Elementwise{Name: "prelu", Arity: 2, Result: FixedFloat, Expr: x0.Gt(zeroC).Select(x0, x1.Mul(x0)), Domain: wide,
+		Ref:  ref2(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
+		Grad: []*expr.Expr{x0.Gt(zeroC).Select(x2, x1.Mul(x2)), x0.Gt(zeroC).Select(zeroC, x0.Mul(x2))}})
+	eluOp = activation("elu", x0.Gt(zeroC).Select(x0, x0.Expm1().Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)) }),
+		x0.Le(zeroC).Select(x1.Mul(p0).Mul(x0.Exp()), x1), 1.5)
+	celuOp = activation("celu", x0.Gt(zeroC).Select(x0, x0.Div(p0).Expm1().Mul(p0)),
+		refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)/a) }),
+		x0.Le(zeroC).Select(x1.Mul(x0.Div(p0).Exp()), x1), 1.5)
+	seluOp = activation("selu", x0.Gt(zeroC).Select(x0.Scale(seluScale), x0.Expm1().Scale(seluScale*seluAlpha)),
+		ref1(func(x float64) float64 { return seluScale * (math.Max(x, 0) + seluAlpha*math.Expm1(math.Min(x, 0))) }),
+		x0.Le(zeroC).Select(x1.Scale(seluScale*seluAlpha).Mul(x0.Exp()), x1.Scale(seluScale)))
+	mishOp = activation("mish", x0.Mul(mishInner), ref1(func(x float64) float64 { return x * math.Tanh(softplus(x)) }),
+		x1.Mul(mishInner.Add(x0.Mul(x0.Sigmoid()).Mul(unit.Sub(mishInner.Mul(mishInner))))))
+
+	relu6Op = Declare(&Elementwise{Name: "relu6", Arity: 1, Expr: limit(x0, zeroC, expr.C(6)), Domain: apart, NoBool: true,
+		Ref: ref1(func(x float64) float64 { return clamp(x, 0, 6) }), Grad: []*expr.Expr{between(zeroC, expr.C(6), x1)}})
+	hardtanhOp    = activation("hardtanh", limit(x0, p0, p1), func(x, p []float64) float64 { return clamp(x[0], p[0], p[1]) }, between(p0, p1, x1), -1, 2)
+	hardsigmoidOp = activation("hardsigmoid", limit(x0.Add(expr.C(3)), zeroC, expr.C(6)).Div(expr.C(6)), ref1(func(x float64) float64 { return clamp(x+3, 0, 6) / 6 }),
+		x0.Gt(expr.C(-3)).And(x0.Lt(expr.C(3))).Select(x1.Scale(1.0/6), zeroC))
+	hardswishOp = activation("hardswish", x0.Mul(limit(x0.Add(expr.C(3)), zeroC, expr.C(6))).Div(expr.C(6)),
+		ref1(func(x float64) float64 { return x * clamp(x+3, 0, 6) / 6 }),
+		x0.Le(expr.C(-3)).Select(zeroC, x0.Lt(expr.C(3)).Select(x1.Mul(x0.Div(expr.C(3)).Add(expr.C(0.5))), x1)))
+	hardshrinkOp = activation("hardshrink", x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x0), refP(func(x, a float64) float64 {
+		if math.Abs(x) <= a {
+			return 0
+		}
+		return x
+	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
+	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))), // +0, or NaN
+		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
+	tanhshrinkOp = activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())))
+	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, Result: FixedFloat, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{0.5, -7},
+		Ref: func(x, p []float64) float64 {
+			if x[0] <= p[0] {
+				return p[1]
+			}
+			return x[0]
+		}, Grad: []*expr.Expr{x0.Le(p0).Select(zeroC, x1)}})
+)
+
+// Softplus returns log(1+exp(β·x))/β, and x where β·x is above the threshold; torch's defaults are Softplus(1, 20).
+func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
+	if beta == 0 {
+		fail("softplus", ErrValue, []*Tensor{x}, "beta is 0")
+	}
+	return softplusOp.Apply([]*Tensor{x}, beta, threshold)
+}
+
+// Softsign returns x/(1+|x|).
+func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
+
+// LeakyRelu returns x where it is positive and slope·x elsewhere; its gradient at 0 is slope.
+func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
+
+// PRelu returns x where it is positive and w·x elsewhere. w has one element, or one for each channel of x, dimension 1. The gradient of
+// x at 0 is w.
+func (x *Tensor) PRelu(w *Tensor) *Tensor {
+	in := []*Tensor{x, w}
+	youngest("prelu", in)
+	if n := w.Size(); n != 1 {
+		if x.Rank() < 2 || w.Rank() != 1 || x.layout.Shape.At(1) != n {
+			fail("prelu", ErrShape, in, "%d weights of rank %d for an input of shape %v: one, or one for each entry of dimension 1", n, w.Rank(), x.Shape())
+		}
+		dims := make([]int, x.Rank())
+		for i := range dims {
+			dims[i] = 1
+		}
+		dims[1] = n
+		w = w.Reshape(dims...)
+	} else if w.Rank() > 0 {
+		w = w.Reshape()
+	}
+	return preluOp.Apply([]*Tensor{x, w})
+}
+
+// Elu returns x where it is positive and α·(eˣ-1) elsewhere.
+func (x *Tensor) Elu(alpha float64) *Tensor { return eluOp.Apply([]*Tensor{x}, alpha) }
+
+// Celu returns x where it is positive and α·(exp(x/α)-1) elsewhere.
+func (x *Tensor) Celu(alpha float64) *Tensor {
+	if alpha == 0 {
+		fail("celu", ErrValue, []*Tensor{x}, "alpha is 0")
+	}
+	return celuOp.Apply([]*Tensor{x}, alpha)
+}
+
+// Selu returns the scaled exponential linear unit: 1.0507·Elu(x, 1.6733).
+func (x *Tensor) Selu() *Tensor { return seluOp.Apply([]*Tensor{x}) }
+
+// Mish returns x·tanh(softplus(x)).
+func (x *Tensor) Mish() *Tensor { return mishOp.Apply([]*Tensor{x}) }
+
+// Relu6 returns x limited to [0, 6]; its gradient at both is 0.
+func (x *Tensor) Relu6() *Tensor { return relu6Op.Apply([]*Tensor{x}) }
+
+// Hardtanh returns the floating point tensor x limited to [lo, hi]; its gradient at both is 0.
+func (x *Tensor) Hardtanh(lo, hi float64) *Tensor {
+	if !(lo <= hi) {
+		fail("hardtanh", ErrValue, []*Tensor{x}, "the interval [%v, %v] is empty", lo, hi)
+	}
+	return hardtanhOp.Apply([]*Tensor{x}, lo, hi)
+}
+
+// Hardsigmoid returns x/6 + ½ limited to [0, 1]; its gradient at ±3 is 0.
+func (x *Tensor) Hardsigmoid() *Tensor { return hardsigmoidOp.Apply([]*Tensor{x}) }
+
+// Hardswish returns x·Hardsigmoid(x).
+func (x *Tensor) Hardswish() *Tensor { return hardswishOp.Apply([]*Tensor{x}) }
+
+// Hardshrink returns 0 where |x| ≤ λ, and x elsewhere.
+func (x *Tensor) Hardshrink(lambda float64) *Tensor {
+	return hardshrinkOp.Apply([]*Tensor{x}, lambda)
+}
+
+// Softshrink returns x moved towards 0 by λ ≥ 0, and 0 where |x| ≤ λ.
+func (x *Tensor) Softshrink(lambda float64) *Tensor {
+	if !(lambda >= 0) {
+		fail("softshrink", ErrValue, []*Tensor{x}, "lambda is %v, it must not be negative", lambda)
+	}
+	return softshrinkOp.Apply([]*Tensor{x}, lambda)
+}
+
+// Tanhshrink returns x - tanh(x).
+func (x *Tensor) Tanhshrink() *Tensor { return tanhshrinkOp.Apply([]*Tensor{x}) }
+
+// Threshold returns x where it is above the threshold, and value elsewhere.
+func (x *Tensor) Threshold(threshold, value float64) *Tensor {
+	return thresholdOp.Apply([]*Tensor{x}, threshold, value)
+}

@@ -1,0 +1,117 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// normalCDF is the standard normal distribution function.
+func normalCDF(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
+
+// truncatedNormal draws by inversion: uniform numbers between 2Φ-1 of both limits, through erfinv, scaled, moved and held within [lo, hi].
+func truncatedNormal(w dtype.Type, u *expr.Expr) *expr.Expr {
+	p := func(i int) *expr.Expr { return expr.Param(i, w) }
+	u = u.Mul(p(3).Sub(p(2))).Add(p(2))
+	return u.Erfinv().Mul(p(4)).Add(p(5)).Max(p(6)).Min(p(7))
+}
+
+// truncatedParams checks the distribution and returns the parameters of its program.
+func truncatedParams(mean, std, lo, hi float64, in ...*Tensor) []float64 {
+	switch {
+	case !(std > 0) || math.IsInf(std, 0) || math.IsNaN(mean-mean):
+		fail("trunc_normal", ErrValue, in, "no normal distribution has mean %v and standard deviation %v", mean, std)
+	case !(lo < hi):
+		fail("trunc_normal", ErrValue, in, "the interval [%v, %v] is empty", lo, hi)
+	}
+	a, b := 2*normalCDF((lo-mean)/std)-1, 2*normalCDF((hi-mean)/std)-1
+	return []float64{a, b, std * math.Sqrt2, mean, lo, hi}
+}
+
+// TruncNormal returns random numbers of the normal distribution of mean and std, confined to [lo, hi]. Far out in a tail, where
+// float32 cannot tell probabilities apart, many of them are the limit itself.
+func (m Maker) TruncNormal(mean, std, lo, hi float64, dims ...int) *Tensor {
+	p := truncatedParams(mean, std, lo, hi)
+	return m.float("trunc_normal", dims).fresh(truncatedKind, p...)
+}
+
+// TruncNormalInPlace overwrites the leaf x with random numbers of the normal distribution confined to [lo, hi].
+func (x *Tensor) TruncNormalInPlace(mean, std, lo, hi float64) *Tensor {
+	x.use("trunc_normal")
+	return x.redraw("trunc_normal", truncatedKind, truncatedParams(mean, std, lo, hi, x)...)
+}
+
+// BernoulliInPlace overwrites the leaf x with ones with probability p and zeros.
+func (x *Tensor) BernoulliInPlace(p float64) *Tensor {
+	x.use("bernoulli")
+	if !(p >= 0 && p <= 1) {
+		fail("bernoulli", ErrValue, []*Tensor{x}, "%v is not a probability", p)
+	}
+	return x.redraw("bernoulli", bernoulliKind, p)
+}
+
+// Bernoulli returns, for each element of x, 1 with the probability that it holds and 0 else, of x's type. It has no gradient.
+func (x *Tensor) Bernoulli() (y *Tensor) {
+	x.use("bernoulli")
+	x.scope.Do(func(c *Scope) {
+		p := x.In(c)
+		y = p.RandLike().Lt(p).Cast(x.dtype)
+		c.Close(y)
+	}, NoGrad())
+	return y
+}
+
+// Multinomial draws n classes, int64, for each row of the probabilities x, [classes] or [rows, classes], which need not add up to 1. The
+// result is [n] or [rows, n]. With replacement every draw is by itself; without, no class comes twice in a row of the result. A class
+// of probability 0 comes only when a row has no other left, which torch refuses; finding out would mean to wait for the device.
+//
+// A class wins a draw if pᵢ/Eᵢ is the greatest, for exponential random numbers E: with replacement that takes memory for rows·n·classes
+// numbers, without for rows·classes.
+func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
+	x.use("multinomial")
+	in := []*Tensor{x}
+	rank := x.Rank()
+	if !x.dtype.IsFloat() {
+		fail("multinomial", ErrType, in, "probabilities of type %v: use Float", x.dtype)
+	}
+	if rank != 1 && rank != 2 {
+		fail("multinomial", ErrShape, in, "probabilities have 1 or 2 dimensions, not %d", rank)
+	}
+	classes := x.layout.Shape.At(rank - 1)
+	if n <= 0 || classes == 0 || !replacement && n > classes {
+		fail("multinomial", ErrValue, in, "%d draws of %d classes", n, classes)
+	}
+	x.scope.Do(func(c *Scope) {
+		p := x.In(c)
+		if rank == 1 {
+			p = p.Unsqueeze(0)
+		}
+		if p.dtype.Size() < 4 {
+			p = p.Float()
+		}
+		if replacement {
+			p = p.Unsqueeze(1).Expand(p.layout.Shape.At(0), n, classes)
+		}
+		// -log(1-u), away from 0.
+		key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
+		if replacement {
+			y = key.Argmax(-1)
+		} else {
+			index := c.On(p.st.dev).Typed(dtype.I64).Arange(0, float64(classes), 1)
+			drawn := make([]*Tensor, n)
+			for k := range drawn {
+				drawn[k] = key.Argmax(-1, KeepDim)
+				if k < n-1 {
+					key = key.MaskedFill(index.Eq(drawn[k]), -1)
+				}
+			}
+			y = Cat(1, drawn...)
+		}
+		if rank == 1 {
+			y = y.Squeeze(0)
+		}
+		c.Close(y)
+	}, NoGrad())
+	return y
+}

@@ -1,0 +1,100 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+type spaceKey struct {
+	t   dtype.Type
+	log bool
+}
+
+var spacePrograms cache[spaceKey, *expr.Program]
+
+// spaceProgram returns the code of evenly spaced numbers, computed in float64 and rounded once. Params: start, end, step, the number of
+// steps and half of it; log also the base. The second half counts from the end, so that this is met exactly.
+func spaceProgram(t dtype.Type, log bool) *expr.Program {
+	return spacePrograms.get(spaceKey{t, log}, func() *expr.Program {
+		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }
+		i := expr.Index(dtype.I64).Cvt(dtype.F64)
+		e := i.Lt(p(4)).Select(p(0).Add(p(2).Mul(i)), p(1).Sub(p(2).Mul(p(3).Sub(i))))
+		if log {
+			e = p(5).Pow(e)
+		}
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, nil, -1)
+	})
+}
+
+func (m Maker) space(op string, start, end float64, n int, log bool, base float64) *Tensor {
+	if n < 0 {
+		fail(op, ErrValue, nil, "%d steps", n)
+	}
+	if math.IsNaN(start-start) || math.IsNaN(end-end) {
+		fail(op, ErrValue, nil, "no steps lead from %v to %v", start, end)
+	}
+	x := m.make(op, m.floatType(), []int{n})
+	step, half := 0.0, float64(n)/2
+	if n > 1 {
+		step = end/float64(n-1) - start/float64(n-1)
+	} else {
+		half = 1
+	}
+	run(op, m.s, spaceProgram(x.dtype, log), x, nil, []float64{start, end, step, float64(n - 1), half, base})
+	return x
+}
+
+// Linspace returns n numbers from start to end, both included, evenly spaced; one number is start.
+func (m Maker) Linspace(start, end float64, n int) *Tensor {
+	return m.space("linspace", start, end, n, false, 0)
+}
+
+// Logspace returns the powers of base with the exponents Linspace(start, end, n).
+func (m Maker) Logspace(start, end float64, n int, base float64) *Tensor {
+	return m.space("logspace", start, end, n, true, base)
+}
+
+// Linspace returns n float32 numbers from start to end on the scope's device; see [Maker.Linspace].
+func (s *Scope) Linspace(start, end float64, n int) *Tensor {
+	return s.Typed(dtype.Invalid).Linspace(start, end, n)
+}
+
+// Logspace returns n float32 powers of base on the scope's device; see [Maker.Logspace].
+func (s *Scope) Logspace(start, end float64, n int, base float64) *Tensor {
+	return s.Typed(dtype.Invalid).Logspace(start, end, n, base)
+}
+
+// like returns the maker of tensors in x's scope, of its type and on its device, and its shape.
+func (x *Tensor) like(op string) (m Maker, dims []int) {
+	x.use(op)
+	return Maker{x.scope, x.dtype, x.st.dev}, x.layout.Shape.Slice()
+}
+
+// EmptyLike returns a tensor with undefined contents, of x's shape, type and device, in its scope.
+func (x *Tensor) EmptyLike() *Tensor { m, dims := x.like("empty_like"); return m.Empty(dims...) }
+
+// ZerosLike returns zeros of x's shape, type and device, in its scope.
+func (x *Tensor) ZerosLike() *Tensor { m, dims := x.like("zeros_like"); return m.Zeros(dims...) }
+
+// OnesLike returns ones of x's shape, type and device, in its scope.
+func (x *Tensor) OnesLike() *Tensor { m, dims := x.like("ones_like"); return m.Ones(dims...) }
+
+// FullLike returns a tensor of the value v, of x's shape, type and device, in its scope.
+func (x *Tensor) FullLike(v float64) *Tensor {
+	m, dims := x.like("full_like")
+	return m.Full(v, dims...)
+}
+
+// RandLike returns random numbers, uniform in [0, 1), of x's shape, floating point type and device, in its scope.
+func (x *Tensor) RandLike() *Tensor { m, dims := x.like("rand_like"); return m.Rand(dims...) }
+
+// RandnLike returns random numbers of the standard normal distribution, of x's shape, floating point type and device, in its scope.
+func (x *Tensor) RandnLike() *Tensor { m, dims := x.like("randn_like"); return m.Randn(dims...) }
+
+// RandIntLike returns random integers in [lo, hi), of x's shape, type and device, in its scope.
+func (x *Tensor) RandIntLike(lo, hi int) *Tensor {
+	m, dims := x.like("randint_like")
+	return m.RandInt(lo, hi, dims...)
+}
