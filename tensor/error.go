@@ -130,11 +130,12 @@ func check(op string, err error, operands ...*Tensor) {
 func deviceError(op string, err error, operands []*Tensor) *Error {
 	var ix *device.IndexError
 	if errors.As(err, &ix) {
-		name, site := lateSite(ix.Tag)
-		if name != "" {
-			op = name
+		told, site := *ix, ""
+		if l, ok := lateSite(ix.Tag); ok {
+			op, site = l.op, l.site.String()
+			told.Position = l.position(ix.Position)
 		}
-		e := newError(op, ErrIndex, operands, ix.Error())
+		e := newError(op, ErrIndex, operands, told.Error())
 		e.Err = errors.Join(ErrIndex, err)
 		if site != "" {
 			e.Site = site

@@ -219,7 +219,7 @@ func ExampleError() {
 	fmt.Println(e.Op+":", e.Msg)
 	fmt.Println(errors.Is(err, tensor.ErrIndex))
 	// Output:
-	// embedding: index 12 at position 4 is out of range for an axis of size 10
+	// embedding: index 12 at position 1 is out of range for an axis of size 10
 	// true
 }
 

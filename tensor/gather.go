@@ -21,7 +21,7 @@ func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x.st.read(f.op, stream)
 	index.st.read(f.op, stream)
 	y.st.write(f.op, stream)
-	check(f.op, y.st.dev.Gather(stream, y.deviceView(), x.deviceView(), index.deviceView(), f.axis, lateTag(f.op)), x, index)
+	check(f.op, y.st.dev.Gather(stream, y.deviceView(), x.deviceView(), index.deviceView(), f.axis, lateTag(f.op, index)), x, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}
@@ -50,7 +50,7 @@ func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g.st.read(f.op, stream)
 	index.st.read(f.op, stream)
 	y.st.write(f.op, stream)
-	check(f.op, y.st.dev.ScatterAdd(stream, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag(f.op)), g, index)
+	check(f.op, y.st.dev.ScatterAdd(stream, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag(f.op, index)), g, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}

@@ -3,6 +3,7 @@ package tensor
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -90,5 +91,19 @@ func TestOverwrittenResults(t *testing.T) {
 	Do(func(s *Scope) { w.In(s).RequiresGrad().Square().Sum().Backward() })
 	if !w.NeedsGrad() || w.Grad() == nil {
 		t.Error("a handle made by In stands for its leaf")
+	}
+}
+
+// The position of a bad index is one in the index that the caller gave, also where the op expands it.
+func TestIndexPosition(t *testing.T) {
+	table := Ones(4, 3)
+	for want, f := range map[string]func(){
+		"embedding: index 7 at position 1":     func() { table.Embedding(From([][]int64{{1, 7}, {0, 9}})) },
+		"index_select: index -1 at position 2": func() { table.T().IndexSelect(1, From([]int64{0, 3, -1})) },
+		"gather: index 4 at position 3":        func() { table.Gather(0, From([][]int64{{0, 1, 2}, {4, 0, 0}})) },
+	} {
+		if err := Try(f); !errors.Is(err, ErrIndex) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", want, err)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 const module = "github.com/flambeau-go/flambeau"
@@ -57,30 +59,46 @@ func outside(function, file string) bool {
 var late struct {
 	sync.Mutex
 	next uint32
-	ring [1024]struct {
-		tag  uint32
-		op   string
-		site *site
-	}
+	ring [1024]lateOp
+}
+
+// A lateOp is what an index error is told with.
+type lateOp struct {
+	tag   uint32
+	op    string
+	site  *site
+	index shape.Layout // of the index tensor, which may be expanded
 }
 
 // lateTag notes an op that may report an index error later.
-func lateTag(op string) uint32 {
+func lateTag(op string, index *Tensor) uint32 {
 	s := callSite()
 	late.Lock()
 	defer late.Unlock()
 	late.next++
-	e := &late.ring[late.next%uint32(len(late.ring))]
-	e.tag, e.op, e.site = late.next, op, s
+	late.ring[late.next%uint32(len(late.ring))] = lateOp{late.next, op, s, index.layout}
 	return late.next
 }
 
-func lateSite(tag uint32) (op, site string) {
+// lateSite returns the op of a tag, false if the ring has gone past it.
+func lateSite(tag uint32) (lateOp, bool) {
 	late.Lock()
+	defer late.Unlock()
 	e := late.ring[tag%uint32(len(late.ring))]
-	late.Unlock()
-	if e.tag != tag || tag == 0 {
-		return "", ""
+	return e, e.tag == tag && tag != 0
+}
+
+// position turns a position in the expanded index into one in the index as it was given.
+func (l lateOp) position(at int64) int64 {
+	s := l.index.Shape
+	pos, unit := int64(0), int64(1)
+	for i := s.Rank() - 1; i >= 0; i-- {
+		n := int64(max(s.At(i), 1))
+		if l.index.Strides.At(i) != 0 {
+			pos += at % n * unit
+			unit *= n
+		}
+		at /= n
 	}
-	return e.op, e.site.String()
+	return pos
 }

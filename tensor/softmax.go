@@ -125,7 +125,7 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	target.st.read("cross_entropy", stream)
 	loss.st.write("cross_entropy", stream)
 	lse.st.write("cross_entropy", stream)
-	check("cross_entropy", d.CrossEntropy(stream, loss.deviceView(), lse.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag("cross_entropy")), x, target)
+	check("cross_entropy", d.CrossEntropy(stream, loss.deviceView(), lse.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag("cross_entropy", target)), x, target)
 	if c.Needs(0) {
 		c.Save(x, target, lse)
 	}
