@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestOpFiles(t *testing.T) {
 	paths, err := filepath.Glob("../../tensor/optest/testdata/*.safetensors.gz")
 	if err != nil || len(paths) < 6 {
-		t.Fatalf("found %d files (%v), want the six that ops.py writes", len(paths), err)
+		t.Fatalf("found %d files (%v), want at least the six that ops.py writes", len(paths), err)
 	}
 	perOp := map[string]int{}
 	for _, path := range paths {
@@ -22,7 +23,7 @@ func TestOpFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Meta["torch"] == "" || f.Meta["script"] != "_golden/ops.py" {
+		if f.Meta["torch"] == "" || !strings.HasPrefix(f.Meta["script"], "_golden/") {
 			t.Errorf("%s does not say what made it: %v", path, f.Meta)
 		}
 		seen := map[string]bool{}
@@ -43,7 +44,7 @@ func TestOpFiles(t *testing.T) {
 				if shape := shapeOf(in); !slices.Equal(in.GradF32.Shape, shape) || !slices.Equal(in.GradF64.Shape, shape) {
 					t.Errorf("%s: operand %d has shape %v, its gradients %v and %v", name, i, shape, in.GradF32.Shape, in.GradF64.Shape)
 				}
-				if c.Name != "extreme" {
+				if !strings.HasPrefix(c.Name, "extreme") {
 					agree(t, fmt.Sprintf("%s gradient %d", name, i), *in.GradF32, *in.GradF64)
 				}
 			}
@@ -98,6 +99,12 @@ func agree(t *testing.T, what string, got, want Tensor) {
 		return
 	}
 	g, w := got.Float64s(), want.Float64s()
+	scale := 1.0 // float32 cancels against the largest of the terms
+	for _, v := range w {
+		if a := math.Abs(v); a > scale && a < 1e6 {
+			scale = a
+		}
+	}
 	for i := range g {
 		rounded := w[i]
 		if got.DType == "F32" {
@@ -108,7 +115,7 @@ func agree(t *testing.T, what string, got, want Tensor) {
 		if math.IsNaN(g[i]) || math.IsInf(g[i], 0) || math.IsNaN(rounded) || math.IsInf(rounded, 0) {
 			continue
 		}
-		if d := math.Abs(g[i] - rounded); d > 1e-5+1e-4*math.Abs(rounded) {
+		if d := math.Abs(g[i] - rounded); d > 1e-4*scale+1e-4*math.Abs(rounded) {
 			t.Errorf("%s: element %d is %v in float32, %v in float64", what, i, g[i], w[i])
 		}
 	}
