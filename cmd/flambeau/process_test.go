@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -89,23 +91,35 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	c := process(t, "off", "train", "--epochs", "100000", "--out", path)
-	var out bytes.Buffer
-	c.Stdout, c.Stderr = &out, &out
+	pipe, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond)
+	messages := bufio.NewReader(pipe)
+	first, err := messages.ReadString('\n') // the device: from here on an interrupt is handled
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
+	rest, err := io.ReadAll(messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := first + string(rest)
 	var exit *exec.ExitError
 	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
-		t.Fatalf("%v\n%s", err, out.String())
+		t.Fatalf("%v\n%s", err, text)
 	}
 	if _, _, err := safetensors.Load(path); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
+		t.Fatalf("%v\n%s", err, text)
 	}
-	if !strings.Contains(out.String(), "weights written") {
-		t.Fatal(out.String())
+	if !strings.Contains(text, "weights written") {
+		t.Fatal(text)
 	}
 }
