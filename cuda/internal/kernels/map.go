@@ -152,6 +152,9 @@ func (s space) countVectors(v int) {
 func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	m := &mapBuilder{Builder: b, s: s, p: p}
+	if s.vector >= 8 && p.Cost() > 20 {
+		b.MinBlocks(2) // eight long computations at once; see roomForRegisters
+	}
 	m.n = b.Param("n", indexType(s.wide))
 	if !s.dense {
 		m.coords = declareCoordinates(b, "d", s.rank, s.wide)
