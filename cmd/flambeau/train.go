@@ -145,8 +145,7 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// model returns the classifier. Its size and dropout were chosen by four-fold validation inside the training set; the test
-// set has had no say.
+// model returns the classifier. Its size and dropout were chosen by four-fold validation inside the training set.
 func model() *nn.Sequential {
 	const hidden, dropout = 256, 0.4
 	return nn.NewSequential(
