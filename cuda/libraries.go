@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Library is an optional library of NVIDIA's: each makes a path faster that works without it.
+// Library is an optional library of NVIDIA's and whether it is on this machine. Nothing uses them yet; every path works without.
 type Library struct {
 	Name     string   `json:"name"`
 	Found    bool     `json:"found"`
