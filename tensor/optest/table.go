@@ -26,6 +26,9 @@ func ones(x []array) array {
 
 func first(x []array) array { return x[0].clone() }
 
+// rowTables are further parts of the table, each in a file of its own that adds itself in init.
+var rowTables []func() []row
+
 // table lists the heavy ops, the views and the in-place forms.
 func table() []row {
 	var rows []row
@@ -167,7 +170,11 @@ func table() []row {
 	add(row{op: "zero", methods: []string{"Zero"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Zero() },
 		ref: func(x []array) array { return newArray(x[0].dims...) }})
 	add(row{op: "detach", methods: []string{"Detach"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Detach() }, ref: first})
-	return slices.Concat(rows, shapeRows(), reductionRows(), productRows())
+	rows = slices.Concat(rows, shapeRows(), reductionRows(), productRows())
+	for _, more := range rowTables {
+		rows = append(rows, more()...)
+	}
+	return rows
 }
 
 func shapedEmpty(dims ...int) func(x array) array {
