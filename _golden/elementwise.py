@@ -5,24 +5,24 @@ import math
 import torch
 import torch.nn.functional as F
 
-from golden import File, Operand
+from golden import File, Operand, single, tiled
 from ops import FOLDER, SPECIAL, expand, narrow, transpose
 
 SEED = 20270
 N = len(SPECIAL)
 
 
-def unary(f, op, fn, low=-3.0, high=3.0, special=SPECIAL, grad=True, **args):
+def unary(f, op, fn, low=-3.0, high=3.0, special=SPECIAL, grad=True, also=(), **args):
     """The cases of a function of one tensor, sampled from [low, high] and at the special values."""
     def sample(*shape):
         return torch.rand(shape, generator=f.generator) * (high - low) + low
     tag = "".join(f" {k}={v}" for k, v in args.items())
-    f.case(op, "ordinary" + tag, fn, [Operand(sample(3, 5), grad=grad)], **args)
-    f.case(op, "transposed" + tag, fn, [Operand(sample(4, 3), transpose(0, 1), grad=grad)], **args)
-    f.case(op, "expanded" + tag, fn, [Operand(sample(4, 1), expand(2, 4, 3), grad=grad)], **args)
+    f.case(op, "ordinary" + tag, fn, [Operand(sample(3, 5), grad=grad)], also, **args)
+    f.case(op, "transposed" + tag, fn, [Operand(sample(4, 3), transpose(0, 1), grad=grad)], also, **args)
+    f.case(op, "expanded" + tag, fn, [Operand(sample(4, 1), expand(2, 4, 3), grad=grad)], also, **args)
     f.case(op, "empty" + tag, fn, [Operand(sample(0, 3), grad=grad)], **args)
-    f.case(op, "sweep" + tag, fn, [Operand(torch.linspace(low, high, 41), grad=grad)], **args)
-    f.case(op, "extreme" + tag, fn, [Operand(special, grad=grad)], **args)
+    f.case(op, "sweep" + tag, fn, [Operand(torch.linspace(low, high, 41), grad=grad)], also, **args)
+    f.case(op, "extreme" + tag, fn, [Operand(special, grad=grad)], also, **args)
 
 
 def binary(f, op, fn, positive=False, grad=True, **args):
@@ -71,9 +71,9 @@ def activations():
     kinks = torch.cat([SPECIAL, torch.tensor([3.0, -3.0, 6.0, -0.5, 2.0, 20.0, 20.5, -200.0, 90.0, 8.0])])
     numbers = kinks[~kinks.isnan()]
 
-    def act(op, fn, nan=True, **args):
+    def act(op, fn, nan=True, also=(), **args):
         """nan=False: the gradient for NaN depends on where in a vector it stands."""
-        unary(f, op, fn, -6, 8, special=kinks if nan else numbers, **args)
+        unary(f, op, fn, -6, 8, special=kinks if nan else numbers, also=also, **args)
     act("log_sigmoid", F.logsigmoid)
     act("softsign", F.softsign)
     act("selu", F.selu)
@@ -90,7 +90,8 @@ def activations():
         act("elu", lambda x: F.elu(x, alpha), alpha=alpha)
         act("celu", lambda x: F.celu(x, alpha), alpha=alpha)
         act("hardshrink", lambda x: F.hardshrink(x, alpha), nan=False, lambd=alpha)
-        act("softshrink", lambda x: F.softshrink(x, alpha), nan=False, lambd=alpha)
+        soft = lambda x: F.softshrink(x, alpha)
+        act("softshrink", soft, nan=False, also=(single(soft), tiled(soft)), lambd=alpha)
     act("hardtanh", lambda x: F.hardtanh(x, -3.0, 6.0), nan=False, min_val=-3.0, max_val=6.0)
     act("threshold", lambda x: F.threshold(x, 0.5, -2.0), threshold=0.5, value=-2.0)
     r = f.randn

@@ -67,6 +67,23 @@ class Operand:
         return t.detach().requires_grad_(self.grad)
 
 
+def tiled(fn):
+    """The elementwise function fn computed on 64 copies of its operands behind one another: by whole vectors."""
+    def run(*operands):
+        full = torch.broadcast_tensors(*operands)
+        return fn(*[x.reshape(-1).repeat(64) for x in full])[:full[0].numel()].reshape(full[0].shape)
+    return run
+
+
+def single(fn):
+    """The elementwise function fn computed on one element after the other: by no vectors."""
+    def run(*operands):
+        full = torch.broadcast_tensors(*operands)
+        parts = [fn(*e) for e in zip(*[x.reshape(-1).unbind() for x in full])]
+        return torch.stack(parts).reshape(full[0].shape) if parts else fn(*full)
+    return run
+
+
 class File:
     """Collects tensors and cases and writes them."""
 
@@ -89,8 +106,11 @@ class File:
         self.tensors[name] = np.ascontiguousarray(array).reshape(array.shape)
         return name
 
-    def case(self, op, name, fn, operands, **args):
+    def case(self, op, name, fn, operands, also=(), **args):
         """Runs fn(*tensors) on float32 and on float64 and records operands, results and gradients.
+
+        also lists functions that compute the same in another arrangement. Where one of them gives the other zero than fn,
+        PyTorch leaves the sign of zero to the place of an element in a vector: the mask "torn" of the result records it.
 
         The gradient of each float operand is that of the sum of all elements of result x seed, where seed is random.
         """
@@ -104,10 +124,14 @@ class File:
             row["in"].append(entry)
         result = {}
         seed = None
+        torn = torch.tensor(False)
         for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
             leaves = [o.tensor(dtype) for o in operands]
             y = fn(*leaves)
             result[label] = self.store(f"{key}/out_{label}", y)
+            for other in also:
+                z = other(*leaves).detach()
+                torn = torn | (y == 0) & (z == 0) & (y.signbit() != z.signbit())
             wanted = [(i, t) for i, t in enumerate(leaves) if t.requires_grad]
             if not (wanted and y.requires_grad):
                 continue
@@ -117,6 +141,8 @@ class File:
             grads = torch.autograd.grad(y, [t for _, t in wanted], seed.to(dtype))
             for (i, _), g in zip(wanted, grads):
                 row["in"][i]["grad_" + label] = self.store(f"{key}/grad{i}_{label}", g)
+        if torn.any():
+            result["torn"] = self.store(f"{key}/torn", torn)
         row["out"].append(result)
         self.cases.append(row)
 

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from golden import File, Operand
+from golden import File, Operand, single, tiled
 
 SEED = 20260
 FOLDER = "tensor/optest/testdata/"
@@ -45,7 +45,7 @@ def unary(f, op, fn, low=-3.0, high=3.0, special=SPECIAL, **args):
     f.case(op, "extreme" + tag, fn, [special], **args)
 
 
-def binary(f, op, fn, grad=True):
+def binary(f, op, fn, grad=True, also=()):
     """The cases of a function of two tensors that broadcast."""
     def pair(a, b):
         return [Operand(o, grad=grad) if isinstance(o, torch.Tensor) else o for o in (a, b)]
@@ -59,8 +59,8 @@ def binary(f, op, fn, grad=True):
     f.case(op, "expanded", fn, pair(Operand(f.randn(1, 4), expand(3, 4), grad=grad), f.randn(3, 4)))
     f.case(op, "empty", fn, pair(f.randn(0, 1), f.randn(1, 3)))
     f.case(op, "scalar", fn, pair(f.randn(), f.randn()))
-    f.case(op, "ties", fn, pair(torch.tensor([1.0, 2.0, 3.0, -0.0]), torch.tensor([1.0, 2.5, 3.0, 0.0])))
-    f.case(op, "extreme", fn, pair(SPECIAL.reshape(n, 1), SPECIAL.reshape(1, n)))
+    f.case(op, "ties", fn, pair(torch.tensor([1.0, 2.0, 3.0, -0.0]), torch.tensor([1.0, 2.5, 3.0, 0.0])), also)
+    f.case(op, "extreme", fn, pair(SPECIAL.reshape(n, 1), SPECIAL.reshape(1, n)), also)
     a, b = f.randint(-9, 9, (3, 4)), f.randint(1, 9, (4,))
     f.case(op, "int64", fn, [a, b])
 
@@ -86,7 +86,8 @@ def pointwise():
 
     f = File(__file__, SEED + 1)
     for op in ("add", "sub", "mul", "div", "minimum", "maximum"):
-        binary(f, op, getattr(torch, op))
+        fn = getattr(torch, op)
+        binary(f, op, fn, also=(single(fn), tiled(fn)) if op in ("minimum", "maximum") else ())
     for op in ("eq", "ne", "lt", "le", "gt", "ge"):
         binary(f, op, getattr(torch, op), grad=False)
     where = torch.where
@@ -122,7 +123,8 @@ def reductions():
         rows = torch.tensor([[1.0, math.inf, 2.0], [-math.inf, math.inf, 0.0], [math.nan, 1.0, math.inf], [-0.0, 0.0, -0.0],
                              [TINY, DENORMAL, -TINY], [MAX, MAX, -MAX], [-math.inf, -math.inf, -math.inf], [2.0, 2.0, 1.0]])
         last = lambda x: fn(x, dim=-1, keepdim=False)
-        f.case(op, "extreme", last, [Operand(rows, grad=grad)], dim=-1 if op == "argmax" or op == "argmin" else [-1], keepdim=False)
+        also = [lambda x: last(x.roll(1, -1)), lambda x: last(x.roll(2, -1))] if op in ("amax", "amin") else ()
+        f.case(op, "extreme", last, [Operand(rows, grad=grad)], also, dim=-1 if op == "argmax" or op == "argmin" else [-1], keepdim=False)
     lists = (None, [0], [1], [-1], [0, 2], [0, 1, 2])
     for op in ("sum", "mean", "amax", "amin"):
         cases(op, getattr(torch, op), lists)

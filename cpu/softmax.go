@@ -138,8 +138,8 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View,
 		w.exp.apply(w.re, e, e, w.size, n*cols)
 		w.fold(device.Sum, sum, e, n)
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		k := ops[expr.OpSub][w.t]
-		k(total, logs, total, total, n)
+		ops[expr.OpSub][w.t](total, total, logs, logs, n) // log p, whose 0 is +0 as torch's: the loss is -0 then
+		ops[expr.OpNeg][w.t](total, total, total, total, n)
 		ops[expr.OpAdd][w.t](logs, logs, most, most, n)
 		for i := range n {
 			o := i * w.size
@@ -203,6 +203,8 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, lse, target, g device.
 			}
 		}
 		w.each(expr.OpMul, y, y, w.row(1), n)
+		clear(at8(w.row(2), n*w.size))
+		w.each(expr.OpAdd, y, y, w.row(2), n) // +0 for -0: torch subtracts products from g
 		for i := range n {
 			if c := *(*int64)(element(&target, lo+i)); uint64(c) >= uint64(cols) || c == ignore {
 				clear(at8(unsafe.Add(y, i*cols*w.size), cols*w.size))

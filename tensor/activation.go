@@ -12,7 +12,7 @@ var (
 	tanhOp    = Declare(&Elementwise{Name: "tanh", Arity: 1, Result: Floating, Expr: x0.Tanh(), Ref: ref1(math.Tanh), Domain: wide})
 	sigmoidOp = Declare(&Elementwise{Name: "sigmoid", Arity: 1, Result: Floating, Expr: x0.Sigmoid(), Ref: ref1(sigmoid), Domain: wide})
 	// The gradient of relu is g where the result is positive and 0 elsewhere, at 0 too; an infinite g does not become NaN.
-	reluOp = Declare(&Elementwise{Name: "relu", Arity: 1, Expr: x0.Max(expr.C(0)), Ref: ref1(func(x float64) float64 { return math.Max(x, 0) }), Domain: wide,
+	reluOp = Declare(&Elementwise{Name: "relu", Arity: 1, Expr: x0.Lt(expr.C(0)).Select(expr.C(0), x0), Ref: ref1(func(x float64) float64 { return math.Max(x, 0) }), Domain: wide,
 		Grad: []*expr.Expr{expr.Y().Le(expr.C(0)).Select(expr.C(0), x1)}})
 	siluOp = Declare(&Elementwise{Name: "silu", Arity: 1, Result: Floating, Expr: x0.Mul(x0.Sigmoid()), Ref: ref1(func(x float64) float64 { return x * sigmoid(x) }), Domain: wide,
 		// σ(x)·(1 + x·(1 - σ(x)))
@@ -41,7 +41,7 @@ func (x *Tensor) Tanh() *Tensor { return tanhOp.Apply([]*Tensor{x}) }
 // Sigmoid returns 1/(1+e⁻ˣ).
 func (x *Tensor) Sigmoid() *Tensor { return sigmoidOp.Apply([]*Tensor{x}) }
 
-// Relu returns the greater of x and 0; its gradient at 0 is 0.
+// Relu returns x where it is not negative and 0 elsewhere, -0 for -0; its gradient at 0 is 0.
 func (x *Tensor) Relu() *Tensor { return reluOp.Apply([]*Tensor{x}) }
 
 // Silu returns x·sigmoid(x).

@@ -54,12 +54,12 @@ var (
 	rsubScalarOp = Declare(&Elementwise{Name: "rsub_scalar", Arity: 1, Expr: p0.Sub(x0), Ref: refP(func(a, p float64) float64 { return p - a }), Domain: wide, Params: []float64{1.5}})
 	rdivScalarOp = Declare(&Elementwise{Name: "rdiv_scalar", Arity: 1, Result: Floating, Expr: p0.Div(x0), Ref: refP(func(a, p float64) float64 { return p / a }),
 		Domain: [][2]float64{{0.5, 4}}, Params: []float64{1.5}, Grad: []*expr.Expr{x1.Neg().Mul(p0.Div(x0).Div(x0))}})
-	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
+	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
-	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: x0.Max(p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
+	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: atLeast(x0, p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
 		Grad: []*expr.Expr{x0.Gt(p0).Select(x1, expr.C(0))}})
-	minScalarOp = Declare(&Elementwise{Name: "clamp_max", Arity: 1, Expr: x0.Min(p0), Ref: refP(math.Min), Domain: wide, Params: []float64{0.5},
+	minScalarOp = Declare(&Elementwise{Name: "clamp_max", Arity: 1, Expr: atMost(x0, p0), Ref: refP(math.Min), Domain: wide, Params: []float64{0.5},
 		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
 
 	negOp = Declare(&Elementwise{Name: "neg", Arity: 1, Expr: x0.Neg(), Ref: ref1(func(x float64) float64 { return -x }), Domain: wide})

@@ -143,7 +143,7 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 		case 0.5:
 			return x.SqrtInPlace()
 		case -0.5:
-			return x.RsqrtInPlace()
+			return x.inPlace(powRsqrtOp, []*Tensor{x})
 		case -1:
 			return x.ReciprocalInPlace()
 		}

@@ -8,9 +8,9 @@ import (
 
 func lerp(a, b, w float64) float64 { return a + w*(b-a) }
 
-// lerpExpr goes from the nearer end, so that a weight of 1 gives b itself.
+// lerpExpr goes from the nearer end, so that a weight of 1 gives b itself; its products are fused with the sums, as torch's.
 func lerpExpr(a, b, w *expr.Expr) *expr.Expr {
-	return w.Abs().Lt(expr.C(0.5)).Select(a.Add(w.Mul(b.Sub(a))), b.Sub(b.Sub(a).Mul(unit.Sub(w))))
+	return w.Abs().Lt(expr.C(0.5)).Select(w.FMA(b.Sub(a), a), b.Sub(a).Neg().FMA(unit.Sub(w), b))
 }
 
 var (

@@ -16,8 +16,11 @@ var (
 		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
-		// g·p·x^(p-1), and 0 for p = 0 whatever x is.
-		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(x0.Pow(p0.Sub(expr.C(1))))))}})
+		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root, NaN of -Inf and -0 of -0.
+		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
+	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2): at -0 that is -Inf.
+	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
+		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
 )
 
 // Pow returns x to the power y, in floating point.
@@ -31,7 +34,7 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	case 0.5:
 		return x.Sqrt()
 	case -0.5:
-		return x.Rsqrt()
+		return powRsqrtOp.Apply([]*Tensor{x})
 	case -1:
 		return x.Reciprocal()
 	}

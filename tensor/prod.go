@@ -47,7 +47,11 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	case x.Size() == 0:
 		return []*Tensor{g.expand(x.layout.Shape)}
 	case c.Scope().GradEnabled() || n <= fewFactors:
-		return []*Tensor{g.Mul(x.othersProduct(mask, n))}
+		d := g.Mul(x.othersProduct(mask, n))
+		if len(f.dims) == 0 { // torch has +0 for all of a tensor with more than one 0
+			d = Where(x.EqScalar(0).Sum().GtScalar(1), d.AddScalar(0), d)
+		}
+		return []*Tensor{d}
 	}
 	// Without zeros the product of the others is the product by the element; with one zero it is not 0 for that one alone.
 	wide := x.Cast(x.dtype.Compute())

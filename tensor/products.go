@@ -8,7 +8,37 @@ import (
 
 // addProductOp is p0·x + p1·y, where x does not count for p0 = 0.
 var addProductOp = &Elementwise{Name: "addmm", Arity: 2, Expr: p0.Eq(expr.C(0)).Select(expr.C(0), p0.Mul(x0)).Add(p1.Mul(x1)),
-	Grad: []*expr.Expr{p0.Mul(x2), p1.Mul(x2)}, Params: []float64{1, 1}}
+	NoGrad: true, Params: []float64{1, 1}}
+
+// addProductFunc is beta·x + alpha·a·b. As in torch its gradients are scaled last: what is 0 because of alpha has the sign of the
+// product.
+type addProductFunc struct {
+	op          string
+	beta, alpha float64
+}
+
+func (f addProductFunc) Name() string { return f.op }
+
+func (f addProductFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(1) || c.Needs(2) {
+		c.Save(in[1], in[2])
+	}
+	return addProductOp.Apply([]*Tensor{in[0], in[1].MatMul(in[2])}, f.beta, f.alpha)
+}
+
+func (f addProductFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, 3)
+	if c.Needs(0) {
+		grads[0] = g.MulScalar(f.beta).sumTo(c.n.operands[0].shape)
+	}
+	if c.Needs(1) {
+		grads[1] = g.MatMul(c.Saved(1).T()).MulScalar(f.alpha)
+	}
+	if c.Needs(2) {
+		grads[2] = c.Saved(0).T().MatMul(g).MulScalar(f.alpha)
+	}
+	return grads
+}
 
 // vectors checks that x and y are vectors.
 func vectors(op string, x, y *Tensor) {
@@ -31,7 +61,30 @@ func (x *Tensor) Dot(y *Tensor) *Tensor {
 	if x.Dim(0) != y.Dim(0) {
 		fail("dot", ErrShape, []*Tensor{x, y}, "the vectors have %d and %d elements", x.Dim(0), y.Dim(0))
 	}
-	return x.MatMul(y)
+	return Apply(dotFunc{}, x, y)
+}
+
+// dotFunc is the product of two vectors. Its gradients are products by a scalar, not sums of one product as a matrix's are: the
+// sign of a product that is 0 stays.
+type dotFunc struct{}
+
+func (dotFunc) Name() string { return "dot" }
+
+func (dotFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) || c.Needs(1) {
+		c.Save(in...)
+	}
+	return in[0].MatMul(in[1])
+}
+
+func (dotFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, 2)
+	for k := range grads {
+		if c.Needs(k) {
+			grads[k] = c.Saved(1 - k).Mul(g)
+		}
+	}
+	return grads
 }
 
 // Bmm returns the products of the matrices of two batches, [b, n, m]·[b, m, p]; unlike [Tensor.MatMul] it does not broadcast.
@@ -81,7 +134,5 @@ func (x *Tensor) addProduct(op string, a, b *Tensor, beta, alpha float64) *Tenso
 		fail(op, ErrType, in, "%v tensors cannot be scaled by %v and %v, which are not whole", x.dtype, beta, alpha)
 	}
 	sameDevice(op, in)
-	return within(youngest(op, in), func(c *Scope) *Tensor {
-		return addProductOp.Apply([]*Tensor{x.In(c), a.In(c).MatMul(b)}, beta, alpha)
-	})
+	return Apply(addProductFunc{op, beta, alpha}, x, a, b)
 }

@@ -30,7 +30,11 @@ func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
-func limit(x, lo, hi *expr.Expr) *expr.Expr { return x.Max(lo).Min(hi) }
+// limit is x between lo and hi, and x itself where it equals one of them: torch's choice among zeros. NaN of any of them stays.
+func limit(x, lo, hi *expr.Expr) *expr.Expr { return atMost(atLeast(x, lo), hi) }
+
+func atLeast(x, lo *expr.Expr) *expr.Expr { return x.Ge(lo).Select(x, x.Max(lo)) }
+func atMost(x, hi *expr.Expr) *expr.Expr  { return x.Le(hi).Select(x, x.Min(hi)) }
 
 var (
 	mishInner = x0.Softplus().Tanh()
@@ -45,7 +49,8 @@ var (
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7)
 	softsignOp = activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
-		x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))
+		// torch has g/(1+|x|)·(1 - |x|/(1+|x|)): 0 where 1 is lost in float64 too, and NaN at ±∞, as x - x
+		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs()))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
 	preluOp = Declare(&Elementwise{Name: "prelu", Arity: 2, Result: FixedFloat, Expr: x0.Gt(zeroC).Select(x0, x1.Mul(x0)), Domain: wide,
@@ -78,7 +83,7 @@ var (
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
 	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))), // +0, or NaN
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	tanhshrinkOp = activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())))
+	tanhshrinkOp = activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC)) // +0, as the difference in torch
 	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, Result: FixedFloat, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{0.5, -7},
 		Ref: func(x, p []float64) float64 {
 			if x[0] <= p[0] {
@@ -96,7 +101,7 @@ func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
 	return softplusOp.Apply([]*Tensor{x}, beta, threshold)
 }
 
-// Softsign returns x/(1+|x|).
+// Softsign returns x/(1+|x|); as in torch its gradient at ±Inf is NaN.
 func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 
 // LeakyRelu returns x where it is positive and slope·x elsewhere; its gradient at 0 is slope.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -29,6 +30,9 @@ func (x *Tensor) OneHot(classes int) *Tensor {
 	})
 }
 
+// lengthOp is a length, at least p0; as in torch the gradient does not know of the bound.
+var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x0, p0), Params: []float64{0}, Grad: []*expr.Expr{x1}}
+
 // CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a dimension of the shape to which
 // both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
@@ -46,7 +50,7 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		along := func(t *Tensor) *Tensor {
 			t = t.In(c).expand(full)
-			return t.Div(t.Norm(2, a, KeepDim).ClampMin(eps))
+			return t.Div(lengthOp.Apply([]*Tensor{t.Norm(2, a, KeepDim)}, eps))
 		}
 		return along(x).Mul(along(y)).Sum(a)
 	})
@@ -67,6 +71,9 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).Sub(y).AddScalar(eps).Norm(p, -1) })
 }
 
+// summedOp copies; its gradient is 0 + g, that of something added up from 0 as torch does it: no -0.
+var summedOp = &Elementwise{Name: "cdist", Arity: 1, Expr: x0, Grad: []*expr.Expr{x1.Add(zeroC)}}
+
 // Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and [..., k, m] give [..., n, k],
 // with the dimensions before broadcast. Between equal rows the distance and its gradient are 0. All n·k·m differences are in
 // memory at once.
@@ -86,5 +93,8 @@ func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	if x.Dim(-1) == 0 && math.IsInf(p, 1) {
 		p = 1 // of no differences; the greatest of none is 0 too, here
 	}
-	return within(s, func(c *Scope) *Tensor { return x.In(c).Unsqueeze(-2).Sub(y.In(c).Unsqueeze(-3)).Norm(p, -1) })
+	return within(s, func(c *Scope) *Tensor {
+		rows := func(x *Tensor) *Tensor { return summedOp.Apply([]*Tensor{x.In(c)}) }
+		return rows(x).Unsqueeze(-2).Sub(rows(y).Unsqueeze(-3)).Norm(p, -1)
+	})
 }

@@ -164,7 +164,7 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
-	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).MaskedFill(ignored, 0), nil}
+	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0), nil}
 }
 
 // CrossEntropy returns, for logits x of shape [n, classes] and class indices target of shape [n] (int64), the negative log

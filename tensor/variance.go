@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -25,12 +27,24 @@ type variancePass struct {
 	root bool
 }
 
+// meanPasses compute the mean in float64.
+var meanPasses cache[dtype.Type, *device.Reduction]
+
+func meanPass(t dtype.Type) *device.Reduction {
+	return meanPasses.get(t, func() *device.Reduction {
+		return &device.Reduction{Kind: device.Sum,
+			Map:    expr.MustLower([]*expr.Expr{x0.Cvt(dtype.F64)}, []dtype.Type{dtype.F64}, []dtype.Type{t}, -1),
+			Finish: expr.MustLower([]*expr.Expr{x0.Div(p0)}, []dtype.Type{dtype.F64}, []dtype.Type{dtype.F64}, -1)}
+	})
+}
+
 var variancePasses cache[variancePass, *device.Reduction]
 
-// pass sums (x - mean)² and divides by the degrees of freedom.
+// pass sums (x - mean)² and divides by the degrees of freedom, in float64 as torch does on the CPU: squares of float32 numbers
+// neither overflow there nor vanish.
 func (f *varFunc) pass(t dtype.Type) *device.Reduction {
 	return variancePasses.get(variancePass{t, f.root}, func() *device.Reduction {
-		acc := t.Compute()
+		const acc = dtype.F64
 		d := x0.Cvt(acc).Sub(x1)
 		finish := x0.Div(p0)
 		if f.root {
@@ -46,8 +60,10 @@ func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, s := in[0], c.Scope()
 	mask, keep := x.axes(f.Name(), f.dims)
 	kept, out, n := reducedShapes(x.layout.Shape, mask, keep)
-	mean := x.Cast(x.dtype.Compute()).Mean(append(axesOf(mask), KeepDim)...)
-	p := f.pass(x.dtype)
+	mean := alloc(f.Name(), s, x.st.dev, dtype.F64, kept)
+	p := meanPass(x.dtype)
+	reduceInto(f.Name(), s, p, mean, kept, []*Tensor{x}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(n))})
+	p = f.pass(x.dtype)
 	y := alloc(f.Name(), s, x.st.dev, x.dtype, out)
 	reduceInto(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(max(0, n-f.correction)))})
 	if c.Needs(0) {
@@ -69,6 +85,10 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		g = g.Div(y.MulScalar(2)).MaskedFill(y.EqScalar(0), 0)
 	}
 	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
+	if whole := len(f.dims) == 0 || f.dims[0] == KeepDim; n <= f.correction && (whole || x.Rank() == 0) {
+		// torch's for all of a tensor without degrees of freedom: infinite, and NaN where an element is the mean
+		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
+	}
 	// As in torch the divisor may be negative here, though the value's is not.
 	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
@@ -89,7 +109,7 @@ func (x *Tensor) mustFloat(op string) {
 
 // Var returns the variance over dims, or over all elements when none is given: the sum of squared distances from the mean
 // over their number less correction, which is 1 for the unbiased estimate that is torch's default and 0 for the mean square.
-// It is computed in two passes, in float32 for 16-bit floats. Where the divisor is not positive the result is NaN, or
+// It is computed in two passes, in float64. Where the divisor is not positive the result is NaN, or
 // infinite if the elements differ, as in torch.
 func (x *Tensor) Var(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims})

@@ -18,7 +18,7 @@
 //
 //	{"op": "add", "name": "broadcast", "args": {},
 //	 "in":  [{"base": T, "views": [["transpose", [0, 1]]], "grad_f32": T, "grad_f64": T}, …],
-//	 "out": [{"f32": T, "f64": T, "seed": T}]}
+//	 "out": [{"f32": T, "f64": T, "seed": T, "torn": T}]}
 //
 // where each T names a tensor. An operand is its base seen through the views, in
 // order: transpose(dim0, dim1), narrow(dim, start, length), expand(sizes…). The
@@ -26,7 +26,9 @@
 // operands converted to float64 (f64), which is the reference that tells whose
 // error a difference is. Integer and boolean tensors are the same in both runs.
 // A gradient is that of sum(out × seed) with respect to the operand as the op saw
-// it, after its views; so it has the operand's shape, not the base's.
+// it, after its views; so it has the operand's shape, not the base's. The optional
+// mask torn is true where PyTorch gives a zero of one sign or of the other by where
+// in a vector an element stands, not by what it is computed from.
 //
 // The f64 run of a case may overflow, underflow or round later than float32 can:
 // convert it to float32 before comparing special values.
@@ -76,6 +78,7 @@ type View struct {
 type Result struct {
 	F32  Tensor  // from float32 operands
 	F64  Tensor  // from the same numbers as float64 operands
+	Torn *Tensor // where the sign of a zero is of no meaning; nil: nowhere
 	Seed *Tensor // what the result is multiplied with before it is summed and differentiated; nil without gradients
 }
 
@@ -158,6 +161,7 @@ func (f *File) parseCases(text string) error {
 			F32  string  `json:"f32"`
 			F64  string  `json:"f64"`
 			Seed *string `json:"seed"`
+			Torn *string `json:"torn"`
 		} `json:"out"`
 	}
 	if err := json.Unmarshal([]byte(text), &rows); err != nil {
@@ -184,7 +188,7 @@ func (f *File) parseCases(text string) error {
 			c.In = append(c.In, Operand{get(in.Base), in.Views, optional(in.GradF32), optional(in.GradF64)})
 		}
 		for _, out := range row.Out {
-			c.Out = append(c.Out, Result{get(out.F32), get(out.F64), optional(out.Seed)})
+			c.Out = append(c.Out, Result{get(out.F32), get(out.F64), optional(out.Torn), optional(out.Seed)})
 		}
 		if missing != nil {
 			return missing

@@ -101,28 +101,6 @@ func init() {
 	} {
 		goldenOps[name] = op
 	}
-	for op, why := range map[string]string{
-		"cosine_similarity": "sums of 0 and -0",
-		"pairwise_distance": "sums of 0 and -0",
-		"cdist":             "sums of 0 and -0",
-		"dot":               "sums of 0 and -0",
-		"addmm":             "sums of 0 and -0, and products with alpha = 0",
-		"baddbmm":           "sums of 0 and -0, and products with alpha = 0",
-		"norm":              "PyTorch takes the factor of a norm of 0 as 0, or the gradient",
-		"prod":              "PyTorch takes cumulative products where an element is 0",
-	} {
-		looseZero[op] = why
-	}
-	for name, why := range map[string]string{
-		"cosine_similarity extreme dim=-1": "a length below eps is a constant in the gradient here; PyTorch goes on through it",
-		"var extreme correction=5":         "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
-		"var scalar correction=5":          "PyTorch makes the gradient of a scalar NaN without degrees of freedom, and that of one element of a dimension 0",
-		"std extreme correction=0":         "squares overflow in float32; PyTorch adds up in float64 on the CPU",
-		"std extreme correction=1":         "squares overflow in float32; PyTorch adds up in float64 on the CPU",
-		"std extreme correction=5":         "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
-	} {
-		otherwise[name] = why
-	}
 }
 
 func order(a golden.Args) float64 {

@@ -16,16 +16,6 @@ type terms struct {
 	grads map[int][]float64
 }
 
-// looseZero are the ops where which zero comes out is not PyTorch's choice but that of a machine's instruction or of the
-// order of operations in a fused kernel.
-var looseZero = map[string]string{
-	"minimum": "of 0 and -0", "maximum": "of 0 and -0", "amax": "of 0 and -0", "amin": "of 0 and -0", "clamp": "of 0 and -0", "relu": "of 0 and -0",
-	"relu6": "of 0 and -0", "tanhshrink": "a sum that cancels in PyTorch", "softshrink": "+0 or that of x, by the place in a vector", "lerp": "PyTorch fuses it", "lerp_scalar": "PyTorch fuses it",
-	"cross_entropy": "p - 1 or 1 - p, and the negative of a sum that is 0",
-	"mse_loss":      "x - y or y - x in a fused gradient",
-	"pow":           "PyTorch replaces some powers by roots in gradients too",
-}
-
 // viewed is the operand as the op sees it.
 func viewed(o golden.Operand) array {
 	a := arrayOf(o.Base)

@@ -36,7 +36,7 @@ var methods = map[string]method{
 	"clamp":     {"Clamp", func(x []*tt, p []float64) *tt { return x[0].Clamp(p[0], p[1]) }},
 	"neg":       unary("Neg", (*tt).Neg), "abs": unary("Abs", (*tt).Abs), "square": unary("Square", (*tt).Square), "sqrt": unary("Sqrt", (*tt).Sqrt),
 	"rsqrt": unary("Rsqrt", (*tt).Rsqrt), "reciprocal": unary("Reciprocal", (*tt).Reciprocal), "exp": unary("Exp", (*tt).Exp), "log": unary("Log", (*tt).Log),
-	"tanh": unary("Tanh", (*tt).Tanh), "sigmoid": unary("Sigmoid", (*tt).Sigmoid), "relu": unary("Relu", (*tt).Relu), "silu": unary("Silu", (*tt).Silu),
+	"pow_rsqrt": unary("PowScalar", func(x *tt) *tt { return x.PowScalar(-0.5) }), "tanh": unary("Tanh", (*tt).Tanh), "sigmoid": unary("Sigmoid", (*tt).Sigmoid), "relu": unary("Relu", (*tt).Relu), "silu": unary("Silu", (*tt).Silu),
 	"gelu": unary("Gelu", (*tt).Gelu), "gelu_tanh": unary("GeluTanh", (*tt).GeluTanh),
 	"eq": binary("Eq", (*tt).Eq), "ne": binary("Ne", (*tt).Ne), "lt": binary("Lt", (*tt).Lt), "le": binary("Le", (*tt).Le), "gt": binary("Gt", (*tt).Gt), "ge": binary("Ge", (*tt).Ge),
 	"eq_scalar": withScalar("EqScalar", (*tt).EqScalar), "ne_scalar": withScalar("NeScalar", (*tt).NeScalar), "lt_scalar": withScalar("LtScalar", (*tt).LtScalar),

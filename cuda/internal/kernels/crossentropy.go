@@ -116,7 +116,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			hot := class.Cvt(ptx.U32)
 			w.each(loadAll(b, x), func(i ptx.Value, v []ptx.Value) {
 				p := call(b, "exp", v[0].Sub(sum))
-				dx.store(b, i, i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale))
+				dx.store(b, i, i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))) // +0 for -0: torch subtracts products from g
 			})
 		}, func() {
 			w.each(loadAll(b), func(i ptx.Value, _ []ptx.Value) { dx.store(b, i, b.Const(t, real(0))) })
@@ -142,7 +142,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.If(class.Ne(ignore), func() {
 			bound := columns.Cvt(ptx.S64)
 			b.IfElse(class.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)),
-				func() { result.Set(total.Sub(x.load(b, class.Cvt(ptx.U32)))) },
+				func() { result.Set(x.load(b, class.Cvt(ptx.U32)).Sub(total).Neg()) },
 				func() { fault.report(b, class, bound, w.row.Cvt(ptx.S64)) })
 		})
 		loss.at(w.row).p.Store(result)
