@@ -146,7 +146,7 @@ func BenchmarkRows(b *testing.B) {
 	d := Get()
 	for _, s := range [][2]int{{4096, 1024}, {768, 65}} {
 		x, y, g := newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[0], s[1])
-		loss, lse, target := newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.I64, s[0])
+		loss, lse, target := newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, 2*s[0]), newView(b, d, dtype.I64, s[0])
 		size := s[0] * s[1] * 4
 		for _, c := range []struct {
 			name  string

@@ -93,7 +93,7 @@ func (d *Device) SoftmaxGrad(_ device.Stream, dx, y, g device.View, log bool) er
 	return nil
 }
 
-// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] and lse[i]; see [device.CrossEntropyer]. A target outside the
+// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] and lse; see [device.CrossEntropyer]. A target outside the
 // classes that is not ignore is reported at once; its loss is 0.
 func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View, ignore int64, tag uint32) error {
 	const op = "cross-entropy"
@@ -110,7 +110,7 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View,
 	if err := d.checkColumn(op, "loss", &loss, t, rows, true); err != nil {
 		return err
 	}
-	if err := d.checkColumn(op, "lse", &lse, t, rows, true); err != nil {
+	if err := d.checkColumn(op, "lse", &lse, t, 2*rows, true); err != nil {
 		return err
 	}
 	if cols == 0 && rows > 0 {
@@ -140,7 +140,6 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View,
 		w.log.apply(w.rl, logs, sum, w.size, n)
 		ops[expr.OpSub][w.t](total, total, logs, logs, n) // log p, whose 0 is +0 as torch's: the loss is -0 then
 		ops[expr.OpNeg][w.t](total, total, total, total, n)
-		ops[expr.OpAdd][w.t](logs, logs, most, most, n)
 		for i := range n {
 			o := i * w.size
 			var b uint64
@@ -148,7 +147,8 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View,
 				b = readBits(unsafe.Add(total, o), w.size)
 			}
 			writeBits(element(&loss, lo+i), w.size, b)
-			writeBits(element(&lse, lo+i), w.size, readBits(unsafe.Add(logs, o), w.size))
+			writeBits(element(&lse, lo+i), w.size, readBits(unsafe.Add(most, o), w.size))
+			writeBits(element(&lse, rows+lo+i), w.size, readBits(unsafe.Add(logs, o), w.size))
 		}
 	})
 	if p := bad.Load(); p < int64(rows) {
@@ -177,7 +177,7 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, lse, target, g device.
 	if err := d.checkColumn(op, "target", &target, dtype.I64, rows, false); err != nil {
 		return err
 	}
-	if err := d.checkColumn(op, "lse", &lse, t, rows, false); err != nil {
+	if err := d.checkColumn(op, "lse", &lse, t, 2*rows, false); err != nil {
 		return err
 	}
 	if err := d.checkColumn(op, "g", &g, t, rows, false); err != nil {
@@ -191,9 +191,11 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, lse, target, g device.
 			o := i * w.size
 			writeBits(unsafe.Add(w.row(0), o), w.size, readBits(element(&lse, lo+i), w.size))
 			writeBits(unsafe.Add(w.row(1), o), w.size, readBits(element(&g, lo+i), w.size))
+			writeBits(unsafe.Add(w.row(3), o), w.size, readBits(element(&lse, rows+lo+i), w.size))
 		}
 		writeBits(w.row(2), w.size, one)
 		w.each(expr.OpSub, y, src, w.row(0), n)
+		w.each(expr.OpSub, y, y, w.row(3), n)
 		w.exp.apply(w.re, y, y, w.size, n*cols)
 		sub := ops[expr.OpSub][w.t]
 		for i := range n {

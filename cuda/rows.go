@@ -48,7 +48,7 @@ func (d *Device) SoftmaxGrad(s device.Stream, dx, y, g device.View, log bool) er
 	return d.launch(st, list)
 }
 
-// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] and lse[i]; see [device.CrossEntropyer]. A target outside the
+// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] and lse; see [device.CrossEntropyer]. A target outside the
 // classes that is not ignore has loss 0, and comes out of the next wait for s.
 func (d *Device) CrossEntropy(s device.Stream, loss, lse, x, target device.View, ignore int64, tag uint32) error {
 	const op = "cross-entropy"
@@ -64,14 +64,14 @@ func (d *Device) CrossEntropy(s device.Stream, loss, lse, x, target device.View,
 	}
 	rows, t := x.Shape.At(0), x.Type.Compute()
 	for _, v := range []*device.View{&loss, &lse} {
-		arg := "loss"
+		arg, n := "loss", rows
 		if v == &lse {
-			arg = "lse"
+			arg, n = "lse", 2*rows
 		}
 		if err := d.out(op, arg, v); err != nil {
 			return err
 		}
-		if err := checkColumn(op, arg, v, t, rows); err != nil {
+		if err := checkColumn(op, arg, v, t, n); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, lse, target, g device.
 		if err := d.in(op, arg, v); err != nil {
 			return err
 		}
-		if err := checkColumn(op, arg, v, t, rows); err != nil {
+		if err := checkColumn(op, arg, v, t, []int{2 * rows, rows}[i]); err != nil {
 			return err
 		}
 	}

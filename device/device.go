@@ -130,8 +130,9 @@ type Softmaxer interface {
 
 // CrossEntropyer is satisfied by devices with a fused log-softmax and negative log likelihood.
 type CrossEntropyer interface {
-	// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] (0 where target is ignore) and lse[i], the logarithm of
-	// the sum of exponentials, for x of shape [n, classes], target I64 [n], loss and lse [n] in x's computing type.
+	// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] (0 where target is ignore), lse[i], the greatest
+	// of x[i], and lse[n+i], the logarithm of Σ exp(x[i] - lse[i]), for x of shape [n, classes], target I64 [n], loss [n] and
+	// lse [2n] in x's computing type. (Their sum would lose what lies below the precision of a great x.)
 	CrossEntropy(s Stream, loss, lse, x, target View, ignore int64, tag uint32) error
 	// CrossEntropyGrad sets dx = (softmax(x) - onehot(target))·g[i], 0 where target is ignore; g is of shape [n], strides may be 0.
 	CrossEntropyGrad(s Stream, dx, x, lse, target, g View, ignore int64) error

@@ -119,7 +119,7 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		return f.composed(x.LogSoftmax(-1), target)
 	}
 	loss := alloc("cross_entropy", s, x.st.dev, x.dtype.Compute(), shape.Of(n))
-	lse := alloc("cross_entropy", s, x.st.dev, x.dtype.Compute(), shape.Of(n))
+	lse := alloc("cross_entropy", s, x.st.dev, x.dtype.Compute(), shape.Of(2*n))
 	stream := s.streamOf(x.st.dev)
 	x.st.read("cross_entropy", stream)
 	target.st.read("cross_entropy", stream)

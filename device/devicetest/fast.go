@@ -137,21 +137,21 @@ func testCrossEntropy(r *rig) {
 				}
 				return uint64(r.rnd.IntN(c))
 			})
-			loss, lse := r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(rows), offset)
+			loss, lse := r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(2*rows), offset)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
 			r.must(dev.CrossEntropy(r.s, loss.v, lse.v, x.v, target.v, ignore, 77), what)
 			fx := x.floats()
-			wantLoss, wantLSE := make([]float64, rows), make([]float64, rows)
+			wantLoss, wantLSE := make([]float64, rows), make([]float64, 2*rows)
 			for i, b := range target.bits() {
 				m, ls := logSumExp(fx[i*c : (i+1)*c])
-				wantLSE[i] = m + ls
+				wantLSE[i], wantLSE[rows+i] = m, ls
 				if int64(b) != ignore {
 					wantLoss[i] = ls - (fx[i*c+int(b)] - m)
 				}
 			}
 			e := 4 * epsilon(ct)
-			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (math.Abs(wantLoss[i]) + math.Abs(wantLSE[i])) })
-			lse.near(what+", lse", wantLSE, func(i int) float64 { return e * (1 + math.Abs(wantLSE[i])) })
+			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (math.Abs(wantLoss[i]) + math.Abs(wantLSE[i]) + wantLSE[rows+i]) })
+			lse.near(what+", lse", wantLSE, func(i int) float64 { return e * (2 + math.Abs(wantLSE[i])) })
 
 			for _, f := range []form{contiguous, allCast} {
 				g := r.small(ct, shape.Of(rows), f)
@@ -164,7 +164,7 @@ func testCrossEntropy(r *rig) {
 						continue
 					}
 					for j := range c {
-						v := math.Exp(fx[i*c+j] - fl[i])
+						v := math.Exp(fx[i*c+j] - fl[i] - fl[rows+i])
 						if j == int(b) {
 							v--
 						}
@@ -186,7 +186,7 @@ func testCrossEntropy(r *rig) {
 			}
 			return uint64(i % 4)
 		})
-		loss, lse := r.empty(dtype.F32, shape.Of(9), contiguous), r.empty(dtype.F32, shape.Of(9), contiguous)
+		loss, lse := r.empty(dtype.F32, shape.Of(9), contiguous), r.empty(dtype.F32, shape.Of(18), contiguous)
 		r.checkIndexError(fmt.Sprintf("cross-entropy with target %d", bad), dev.CrossEntropy(r.s, loss.v, lse.v, x.v, target.v, ignore, 77), bad, 7, 8)
 	}
 }

@@ -87,23 +87,23 @@ func caseTerms(c golden.Case) terms {
 	case "matmul", "linear", "sum", "mean":
 		t = absoluteRun(c)
 	case "softmax":
-		p, most := softmax(x[0], c.Args.Int("dim"))
+		p, below := softmax(x[0], c.Args.Int("dim"))
 		t.out = make([]float64, len(p.v))
 		g := make([]float64, len(p.v))
 		gp, _ := rowSums(p, seed, c.Args.Int("dim"))
 		for i, v := range p.v {
-			t.out[i] = v * (1 + most.v[i])
-			g[i] = v * (seed.v[i] + gp.v[i]) * (1 + most.v[i])
+			t.out[i] = v * (1 + below.v[i])
+			g[i] = v * (seed.v[i] + gp.v[i]) * (1 + below.v[i])
 		}
 		t.grads[0] = g
 	case "log_softmax":
-		p, most := softmax(x[0], c.Args.Int("dim"))
+		p, below := softmax(x[0], c.Args.Int("dim"))
 		t.out = make([]float64, len(p.v))
 		g := make([]float64, len(p.v))
 		_, gs := rowSums(p, seed, c.Args.Int("dim"))
 		for i, v := range p.v {
 			t.out[i] = 1 + math.Abs(out.v[i])
-			g[i] = seed.v[i] + v*gs.v[i]*(1+most.v[i])
+			g[i] = seed.v[i] + v*gs.v[i]*(1+below.v[i])
 		}
 		t.grads[0] = g
 	case "cross_entropy":
@@ -115,10 +115,10 @@ func caseTerms(c golden.Case) terms {
 		if c.Args.Text("reduction") == "mean" {
 			scale /= float64(max(1, len(x[1].v)))
 		}
-		p, most := softmax(x[0], dim)
+		p, below := softmax(x[0], dim)
 		g := make([]float64, len(p.v))
 		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
-			g[i] = scale * v * (2 + most.v[i])
+			g[i] = scale * v * (1 + below.v[i])
 		}
 		t.grads[0] = g
 	case "mse_loss": // squares do not cancel

@@ -46,22 +46,20 @@ func softmaxRef(dim int, log bool) func(x []array) array {
 	}
 }
 
-// softmax returns the probabilities along dim and, for each element, the greatest finite absolute value of its row.
-func softmax(x array, dim int) (p, most array) {
-	p, most = newArray(x.dims...), newArray(x.dims...)
+// softmax returns the probabilities along dim and, for each element, how far it is below the greatest of its row: 0 where that is
+// infinite.
+func softmax(x array, dim int) (p, below array) {
+	p, below = newArray(x.dims...), newArray(x.dims...)
 	if len(x.dims) == 0 {
-		p.v[0], most.v[0] = 1, math.Abs(x.v[0])
-		return p, most
+		p.v[0] = 1
+		return p, below
 	}
 	rows := append([]int(nil), x.dims...)
 	rows[(dim+len(rows))%len(rows)] = 1
-	maxima, abs, sum := newArray(rows...).apply(func(float64) float64 { return math.Inf(-1) }), newArray(rows...), newArray(rows...)
+	maxima, sum := newArray(rows...).apply(func(float64) float64 { return math.Inf(-1) }), newArray(rows...)
 	each(x.dims, func(i int, idx []int) {
 		r := sum.offset(idx)
 		maxima.v[r] = math.Max(maxima.v[r], x.v[i])
-		if a := math.Abs(x.v[i]); a < math.Inf(1) {
-			abs.v[r] = math.Max(abs.v[r], a)
-		}
 	})
 	each(x.dims, func(i int, idx []int) {
 		p.v[i] = math.Exp(x.v[i] - maxima.v[sum.offset(idx)])
@@ -69,9 +67,11 @@ func softmax(x array, dim int) (p, most array) {
 	})
 	each(x.dims, func(i int, idx []int) {
 		p.v[i] /= sum.v[sum.offset(idx)]
-		most.v[i] = abs.v[sum.offset(idx)]
+		if d := maxima.v[sum.offset(idx)] - x.v[i]; d < math.Inf(1) {
+			below.v[i] = d
+		}
 	})
-	return p, most
+	return p, below
 }
 
 // crossRef is the loss of each row; rows whose class is ignore give 0.
