@@ -3,6 +3,7 @@ package tensor
 import (
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
 
@@ -93,7 +94,33 @@ func (x *Tensor) Erf() *Tensor { return erfOp.Apply([]*Tensor{x}) }
 func (x *Tensor) Erfc() *Tensor { return erfcOp.Apply([]*Tensor{x}) }
 
 // Erfinv returns the y with erf(y) = x: ±Inf at ±1, NaN beyond.
-func (x *Tensor) Erfinv() *Tensor { return erfinvOp.Apply([]*Tensor{x}) }
+func (x *Tensor) Erfinv() *Tensor {
+	if !x.dtype.IsFloat() {
+		return erfinvOp.Apply([]*Tensor{x})
+	}
+	return Apply(erfinvFunc{}, x)
+}
+
+// erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts 2y² times in it.
+type erfinvFunc struct{}
+
+func (erfinvFunc) Name() string { return "erfinv" }
+
+func (erfinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) {
+		c.Save(in[0])
+	}
+	return erfinvOp.Apply(in)
+}
+
+func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x := c.Saved(0)
+	wide := x.Cast(dtype.F64)
+	if x.dtype.IsHalf() {
+		wide = x.Float()
+	}
+	return []*Tensor{wide.Erfinv().Square().Exp().MulScalar(math.Sqrt(math.Pi) / 2).Mul(g).Cast(x.dtype)}
+}
 
 // LogSigmoid returns log(sigmoid(x)) = -log(1+e⁻ˣ) of a floating point tensor.
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }

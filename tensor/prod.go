@@ -16,7 +16,7 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Kind: device.Prod, Map: e
 	}})
 
 // Prod returns the product over dims, or over all elements when none is given. Integers and bool are multiplied as int64. The
-// product of no elements is 1. The gradient of each element is the product of the others, also where elements are 0.
+// product of no elements is 1. Floats are multiplied in float64. The gradient of each element is the product of the others, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
 // fewFactors is up to how many factors the products of the others are computed one by one in a first gradient, which is right for

@@ -71,6 +71,10 @@ func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 
 func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	acc, result := r.resultType(x.dtype)
+	finish := r.Finish
+	if r.Kind == device.Prod && acc.IsFloat() && finish == nil { // each factor rounds, and a part of them may overflow
+		acc, finish = dtype.F64, expr.X(0)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.programs[x.dtype]; p != nil {
@@ -82,8 +86,8 @@ func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	}
 	p := &device.Reduction{Kind: r.Kind}
 	var err error
-	if p.Map, err = expr.Lower([]*expr.Expr{body}, []dtype.Type{acc}, []dtype.Type{x.dtype}, -1); err == nil && r.Finish != nil {
-		p.Finish, err = expr.Lower([]*expr.Expr{r.Finish}, []dtype.Type{result}, []dtype.Type{acc}, -1)
+	if p.Map, err = expr.Lower([]*expr.Expr{body}, []dtype.Type{acc}, []dtype.Type{x.dtype}, -1); err == nil && finish != nil {
+		p.Finish, err = expr.Lower([]*expr.Expr{finish}, []dtype.Type{result}, []dtype.Type{acc}, -1)
 	}
 	if err != nil {
 		fail(r.Name, ErrType, []*Tensor{x}, "%v", err)

@@ -2,6 +2,7 @@ package optest
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/flambeau-go/flambeau/internal/golden"
@@ -114,50 +115,114 @@ func order(a golden.Args) float64 {
 // shapeTerms are the terms of what a reduction adds up or multiplies, for the ops of _golden/shapes.py.
 func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
-	grad := func() array {
-		if c.In[0].GradF64 == nil {
-			return newArray(x[0].dims...)
-		}
-		return absolute(arrayOf(*c.In[0].GradF64))
-	}
-	n := float64(len(x[0].v)) / float64(max(1, len(out.v))) // elements of a group
-	scaled := func(a array, f float64) []float64 { return a.apply(func(v float64) float64 { return f * v }).v }
 	switch c.Op {
-	case "prod":
-		t.out, t.grads[0] = scaled(absolute(out), n), scaled(grad(), 2*n)
-	case "norm":
-		t.out, t.grads[0] = scaled(absolute(out), 4), scaled(grad(), 8)
-	case "cosine_similarity", "pairwise_distance", "cdist":
-		t.out = absolute(out).apply(func(v float64) float64 { return 2 + 4*v }).v
-		for k := range x {
-			if c.In[k].GradF64 != nil {
-				t.grads[k] = absolute(arrayOf(*c.In[k].GradF64)).apply(func(v float64) float64 { return 8 + 8*v }).v
+	case "cosine_similarity":
+		n := c.Args.Int("dim")
+		t.out, t.grads = cosineTerms(x, seed, (n+len(seed.dims)+1)%(len(seed.dims)+1), c.Args.Float("eps"))
+	case "pairwise_distance", "cdist":
+		t.grads = distanceTerms(c.Op, x, out, seed, order(c.Args))
+		t.out = absolute(out).v
+	case "norm": // a power of a sum, and in the gradient one of order 1 - p
+		p := math.Abs(1 - order(c.Args))
+		if math.IsInf(p, 0) {
+			p = 0
+		}
+		t.out = absolute(out).v
+		if g := c.In[0].GradF64; g != nil {
+			t.grads[0] = absolute(arrayOf(*g)).apply(func(v float64) float64 { return (2 + p) * v }).v
+		}
+	case "logsumexp": // the greatest and the logarithm; exp(x - y) has the rounding of its argument in it
+		full, over := maximaOf(x[0], dims(c.Args))
+		t.out, t.grads[0] = absolute(out).v, make([]float64, len(x[0].v))
+		for i, group := range over {
+			most := full[i]
+			t.out[i] = 1 + math.Abs(most) + math.Abs(out.v[i]-most)
+			for _, at := range group {
+				d := most - x[0].v[at]
+				if t.out[i] += math.Exp(-d) * finite(d); c.In[0].GradF64 != nil {
+					t.grads[0][at] = seed.v[i] * math.Exp(x[0].v[at]-out.v[i]) * (2 + finite(x[0].v[at]) + finite(out.v[i]))
+				}
 			}
 		}
-	case "logsumexp": // exp(x - y) has the rounding of x and y in it
-		t.out = absolute(out).apply(func(v float64) float64 { return 2 + v }).v
-		most := 0.0
-		for _, v := range append(x[0].v, out.v...) {
-			if v = math.Abs(v); v < math.Inf(1) {
-				most = max(most, v)
-			}
-		}
-		t.grads[0] = scaled(grad(), 4+most)
-	case "var", "std": // of distances from a mean that rounds as the greatest element does
-		t.out = scaled(absolute(out), 4)
-		most := 0.0
+	case "var", "std": // of distances from the mean, which rounds as the greatest element does
+		t.out = absolute(out).v
+		most, factor := 0.0, 0.0
 		for _, v := range x[0].v {
 			if v = math.Abs(v); v < 1e18 {
 				most = max(most, v)
 			}
 		}
-		factor := 0.0
 		for _, v := range seed.v {
 			factor = max(factor, v)
 		}
-		t.grads[0] = grad().apply(func(v float64) float64 { return 4*v + 4*most*factor/max(1, n-float64(c.Args.Int("correction"))) }).v
+		n := float64(len(x[0].v)) / float64(max(1, len(out.v)))
+		if g := c.In[0].GradF64; g != nil {
+			t.grads[0] = absolute(arrayOf(*g)).apply(func(v float64) float64 { return v + 4*most*factor/max(1, n-float64(c.Args.Int("correction"))) }).v
+		}
 	case "expand", "broadcast_to", "repeat", "tile", "repeat_interleave", "unfold", "as_strided", "pad", "outer", "dot", "bmm", "addmm", "baddbmm", "einsum":
 		return absoluteRun(c)
 	}
 	return t
+}
+
+// maximaOf returns the greatest of each group that a reduction over dims combines, and the places of the group's elements.
+func maximaOf(x array, dims []int) (most []float64, places [][]int) {
+	dims = slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == tensor.KeepDim })
+	if len(x.dims) == 0 {
+		dims = nil
+	}
+	_, groups, places := gathered(x, dims)
+	for _, g := range groups {
+		v := math.Inf(-1)
+		for _, e := range g {
+			v = math.Max(v, e)
+		}
+		most = append(most, v)
+	}
+	return most, places
+}
+
+// cosineTerms are those of Σ x̂·ŷ of unit vectors, and of its gradients g·(ŷ - cos·x̂)/‖x‖, whose parts are at most |ŷ| and |x̂|.
+func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, grads map[int][]float64) {
+	full := joint(x...)
+	unit, length := make([]array, 2), make([]array, 2)
+	kept := slices.Clone(full)
+	kept[dim] = 1
+	for k := range x {
+		a := x[k].expand(full)
+		length[k] = a.apply(func(v float64) float64 { return v * v }).sumTo(kept).apply(func(v float64) float64 { return max(math.Sqrt(v), eps) }).expand(full)
+		unit[k] = arrayOfFunc(full, func(i []int) float64 { return math.Abs(a.at(i...)) / length[k].at(i...) })
+	}
+	g := seed.reshape(kept...).expand(full)
+	sum := arrayOfFunc(full, func(i []int) float64 { return unit[0].at(i...) * unit[1].at(i...) }).sumTo(kept)
+	grads = map[int][]float64{}
+	for k := range x {
+		grads[k] = arrayOfFunc(full, func(i []int) float64 {
+			return finite(g.at(i...) * (unit[0].at(i...) + unit[1].at(i...)) / length[k].at(i...))
+		}).sumTo(x[k].dims).v
+	}
+	return sum.v, grads
+}
+
+// distanceTerms are those of the gradients of distances, g·sign(d)·(|d|/‖d‖)^(p-1) for each difference d: at most |g|.
+func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]float64 {
+	a, b, rows := x[0], x[1], slices.Clone(out.dims)
+	if op == "cdist" { // [..., n, 1, m] and [..., 1, k, m]
+		n := len(a.dims)
+		a = a.reshape(slices.Insert(slices.Clone(a.dims), n-1, 1)...)
+		n = len(b.dims)
+		b = b.reshape(slices.Insert(slices.Clone(b.dims), n-2, 1)...)
+	}
+	full := joint(a, b)
+	y, g := out.reshape(append(rows, 1)...).expand(full), seed.reshape(append(rows, 1)...).expand(full)
+	wa, wb := a.expand(full), b.expand(full)
+	each := arrayOfFunc(full, func(i []int) float64 {
+		switch d, n := math.Abs(wa.at(i...)-wb.at(i...)), y.at(i...); {
+		case p < 1 || n == 0 || math.IsInf(p, 0):
+			return g.at(i...)
+		default:
+			return finite(g.at(i...) * math.Pow(d/n, p-1) * p)
+		}
+	})
+	return map[int][]float64{0: each.sumTo(a.dims).v, 1: each.sumTo(b.dims).v}
 }

@@ -102,12 +102,11 @@ func caseTerms(c golden.Case) terms {
 		g := make([]float64, len(p.v))
 		_, gs := rowSums(p, seed, c.Args.Int("dim"))
 		for i, v := range p.v {
-			t.out[i] = 1 + math.Abs(out.v[i])
+			t.out[i] = 1 + below.v[i] + math.Abs(out.v[i]+below.v[i]) // x - greatest, and the logarithm of a sum that rounds
 			g[i] = seed.v[i] + v*gs.v[i]*(1+below.v[i])
 		}
 		t.grads[0] = g
 	case "cross_entropy":
-		t.out = out.apply(func(v float64) float64 { return 1 + math.Abs(v) }).v
 		dim, scale := min(1, len(x[0].dims)-1), 0.0
 		for _, v := range seed.v {
 			scale = max(scale, v)
@@ -122,7 +121,7 @@ func caseTerms(c golden.Case) terms {
 		}
 		t.grads[0] = g
 	case "mse_loss": // squares do not cancel
-		t.out = absolute(out).apply(func(v float64) float64 { return 4 * v }).v
+		t.out = absolute(out).v
 		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).v
 	default:
 		return shapeTerms(c, x, out, seed)

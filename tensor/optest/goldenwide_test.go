@@ -55,11 +55,13 @@ func init() {
 var cancels = map[string]struct {
 	out, grad func(x []float64, a golden.Args, y float64) float64
 }{
-	"mish": {grad: func([]float64, golden.Args, float64) float64 { return 1 }},
-	"tanhshrink": {out: func(x []float64, _ golden.Args, _ float64) float64 { return x[0] },
-		grad: func([]float64, golden.Args, float64) float64 { return 1 }},
-	// the derivative is that of exp(y²): the error of y counts 2y² times
-	"erfinv": {grad: func(_ []float64, _ golden.Args, y float64) float64 { return 2 * y * y * math.Exp(y*y) }},
+	"mish": {grad: func(x []float64, _ golden.Args, _ float64) float64 { // T + x·σ(x)·(1 - T²) with T = tanh(softplus(x))
+		e := math.Exp(x[0])
+		t := math.Tanh(math.Log1p(e))
+		return t + math.Abs(x[0])*e/(1+e)*(1+t*t)
+	}},
+	"tanhshrink": {out: func(x []float64, _ golden.Args, _ float64) float64 { return math.Abs(x[0]) + math.Abs(math.Tanh(x[0])) },
+		grad: func([]float64, golden.Args, float64) float64 { return 1 }}, // in PyTorch, 1 - (1 - y²)
 	"lerp": {out: func(x []float64, _ golden.Args, _ float64) float64 {
 		return math.Abs(x[0]) + math.Abs(x[1]) + math.Abs(x[2]*(x[1]-x[0]))
 	}},
