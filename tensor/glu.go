@@ -13,5 +13,28 @@ func (x *Tensor) Glu(dim int) *Tensor {
 	if n%2 != 0 {
 		fail("glu", ErrShape, in, "dimension %d has the odd size %d, it cannot be halved", dim, n)
 	}
-	return x.Narrow(dim, 0, n/2).Mul(x.Narrow(dim, n/2, n/2).Sigmoid())
+	return Apply(gluFunc{(dim + rank) % rank}, x)
+}
+
+// gluFunc joins the gradients of both halves: as parts of a sum they would lose the sign of their zeros.
+type gluFunc struct{ dim int }
+
+func (gluFunc) Name() string { return "glu" }
+
+func (f gluFunc) halves(x *Tensor) (a, s *Tensor) {
+	n := x.layout.Shape.At(f.dim) / 2
+	return x.Narrow(f.dim, 0, n), x.Narrow(f.dim, n, n).Sigmoid()
+}
+
+func (f gluFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) {
+		c.Save(in[0])
+	}
+	a, s := f.halves(in[0])
+	return a.Mul(s)
+}
+
+func (f gluFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	a, s := f.halves(c.Saved(0))
+	return []*Tensor{Cat(f.dim, g.Mul(s), s.RSubScalar(1).Mul(s).Mul(g).Mul(a))}
 }

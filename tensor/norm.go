@@ -19,6 +19,7 @@ var (
 type normFunc struct {
 	p    float64
 	dims []int
+	each bool // equal extreme elements each get the whole gradient
 }
 
 func (*normFunc) Name() string { return "norm" }
@@ -69,7 +70,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		abs := wide.Abs()
 		hit := Where(abs.Eq(y), abs.Scope().On(x.st.dev).Typed(boolType).Ones(), abs.Ne(abs)).Cast(wide.dtype)
 		share := g
-		if over := axesOf(mask); len(over) > 0 {
+		if over := axesOf(mask); len(over) > 0 && !f.each {
 			share = g.Div(hit.Sum(append(over, KeepDim)...))
 		}
 		d = wide.sign().Mul(hit).Mul(share)
@@ -100,5 +101,5 @@ func (x *Tensor) Norm(p float64, dims ...int) *Tensor {
 			fail("norm", ErrShape, []*Tensor{x}, "cannot reduce over no elements: the norm of order %v has no value for an empty set", p)
 		}
 	}
-	return Apply(&normFunc{p, dims}, x)
+	return Apply(&normFunc{p: p, dims: dims}, x)
 }

@@ -75,7 +75,8 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 var summedOp = &Elementwise{Name: "cdist", Arity: 1, Expr: x0, Grad: []*expr.Expr{x1.Add(zeroC)}}
 
 // Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and [..., k, m] give [..., n, k],
-// with the dimensions before broadcast. Between equal rows the distance and its gradient are 0. All n·k·m differences are in
+// with the dimensions before broadcast. Between equal rows the distance and its gradient are 0; unlike Norm's, for p = Inf equal greatest differences each
+// get the whole gradient, as in torch. All n·k·m differences are in
 // memory at once.
 func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	const op = "cdist"
@@ -95,6 +96,6 @@ func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	}
 	return within(s, func(c *Scope) *Tensor {
 		rows := func(x *Tensor) *Tensor { return summedOp.Apply([]*Tensor{x.In(c)}) }
-		return rows(x).Unsqueeze(-2).Sub(rows(y).Unsqueeze(-3)).Norm(p, -1)
+		return Apply(&normFunc{p: p, dims: []int{-1}, each: true}, rows(x).Unsqueeze(-2).Sub(rows(y).Unsqueeze(-3)))
 	})
 }

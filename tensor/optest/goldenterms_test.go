@@ -2,6 +2,7 @@ package optest
 
 import (
 	"math"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/golden"
@@ -40,7 +41,7 @@ func viewed(o golden.Operand) array {
 // caseTerms returns the terms of a golden case.
 func caseTerms(c golden.Case) terms {
 	t := terms{grads: map[int][]float64{}}
-	if _, ok := fromMethods[c.Op]; ok || c.Op == "prelu" || c.Op == "logit" {
+	if _, ok := fromMethods[c.Op]; ok || c.Op == "prelu" || c.Op == "logit" || c.Op == "pow_tensor" || strings.HasSuffix(c.Op, "_scalar") {
 		return elementTerms(c)
 	}
 	var x []array
