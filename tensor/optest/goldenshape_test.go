@@ -112,6 +112,11 @@ func order(a golden.Args) float64 {
 	return p
 }
 
+// productSums are the ops whose results and gradients are sums of products of their operands: their terms are what the op gives for
+// absolute values.
+var productSums = map[string]bool{"expand": true, "broadcast_to": true, "repeat": true, "tile": true, "repeat_interleave": true, "unfold": true, "as_strided": true, "pad": true,
+	"outer": true, "dot": true, "bmm": true, "addmm": true, "baddbmm": true, "einsum": true, "gather": true, "scatter_add": true, "embedding": true, "index_select": true}
+
 // shapeTerms are the terms of what a reduction adds up or multiplies, for the ops of _golden/shapes.py.
 func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
@@ -159,8 +164,10 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 		if g := c.In[0].GradF64; g != nil {
 			t.grads[0] = absolute(arrayOf(*g)).apply(func(v float64) float64 { return v + 4*most*factor/max(1, n-float64(c.Args.Int("correction"))) }).v
 		}
-	case "expand", "broadcast_to", "repeat", "tile", "repeat_interleave", "unfold", "as_strided", "pad", "outer", "dot", "bmm", "addmm", "baddbmm", "einsum":
-		return absoluteRun(c)
+	default:
+		if productSums[c.Op] {
+			return absoluteRun(c)
+		}
 	}
 	return t
 }

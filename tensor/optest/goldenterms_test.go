@@ -1,6 +1,8 @@
 package optest
 
 import (
+	"bytes"
+	"maps"
 	"math"
 	"strings"
 
@@ -157,13 +159,22 @@ func absoluteRun(c golden.Case) (t terms) {
 		for i, o := range c.In {
 			a := absolute(viewed(o))
 			x := s.Typed(dtype.F64).From(a.v).Reshape(a.dims...)
+			if o.Base.DType == "I64" {
+				x = x.Long()
+			}
 			if o.GradF64 != nil {
 				x.RequiresGrad()
 				leaves, at = append(leaves, x), append(at, i)
 			}
 			in = append(in, x)
 		}
-		y := goldenOps[c.Op](c.Args, in)
+		args := maps.Clone(c.Args)
+		for _, factor := range []string{"alpha", "beta"} {
+			if v, ok := args[factor]; ok {
+				args[factor] = bytes.TrimPrefix(v, []byte("-"))
+			}
+		}
+		y := goldenOps[c.Op](args, in)
 		t.out = y.Floats()
 		if c.Out[0].Seed == nil {
 			return
