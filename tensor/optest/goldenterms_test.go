@@ -125,10 +125,12 @@ func caseTerms(c golden.Case) terms {
 		if c.Args.Text("reduction") == "mean" {
 			scale /= float64(max(1, len(x[1].v)))
 		}
-		p, most := softmax(x[0], dim)
+		p, _ := softmax(x[0], dim)
 		g := make([]float64, len(p.v))
-		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
-			g[i] = scale * v * (2 + most.v[i])
+		for i, v := range p.v { // the rounding of log v counts
+			if v > 0 {
+				g[i] = scale * v * (2 - math.Log(v))
+			}
 		}
 		t.grads[0] = g
 	case "mse_loss": // squares do not cancel
