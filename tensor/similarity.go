@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -29,8 +30,12 @@ func (x *Tensor) OneHot(classes int) *Tensor {
 	})
 }
 
+// atLeastOp is the greater of x and a number, with the gradient of x itself: torch's clamp without a gradient.
+var atLeastOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: x0.Max(p0), Grad: []*expr.Expr{x1}}
+
 // CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a dimension of the shape to which
-// both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8.
+// both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8. As in torch the gradient takes the greater of the two for
+// the length itself.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	const op = "cosine_similarity"
 	in := []*Tensor{x, y}
@@ -46,7 +51,7 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		along := func(t *Tensor) *Tensor {
 			t = t.In(c).expand(full)
-			return t.Div(t.Norm(2, a, KeepDim).ClampMin(eps))
+			return t.Div(atLeastOp.Apply([]*Tensor{t.Norm(2, a, KeepDim)}, eps))
 		}
 		return along(x).Mul(along(y)).Sum(a)
 	})

@@ -114,12 +114,11 @@ func init() {
 		looseZero[op] = why
 	}
 	for name, why := range map[string]string{
-		"cosine_similarity extreme dim=-1": "a length below eps is a constant in the gradient here; PyTorch goes on through it",
-		"var extreme correction=5":         "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
-		"var scalar correction=5":          "PyTorch makes the gradient of a scalar NaN without degrees of freedom, and that of one element of a dimension 0",
-		"std extreme correction=0":         "squares overflow in float32; PyTorch adds up in float64 on the CPU",
-		"std extreme correction=1":         "squares overflow in float32; PyTorch adds up in float64 on the CPU",
-		"std extreme correction=5":         "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
+		"var extreme correction=5": "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
+		"var scalar correction=5":  "PyTorch makes the gradient of a scalar NaN without degrees of freedom, and that of one element of a dimension 0",
+		"std extreme correction=0": "squares overflow in float32; PyTorch adds up in float64 on the CPU",
+		"std extreme correction=1": "squares overflow in float32; PyTorch adds up in float64 on the CPU",
+		"std extreme correction=5": "squares of denormals are 0 in float32; PyTorch adds up in float64 on the CPU",
 	} {
 		otherwise[name] = why
 	}

@@ -8,6 +8,9 @@ import (
 
 func init() {
 	rowTables = append(rowTables, crossEntropyRows)
+	for _, name := range []string{"AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d"} {
+		noValue[name] = "random"
+	}
 }
 
 // lossRef is the cross entropy of logits x[0] with classes in dimension 1 (0 of a vector): with the classes x[1], or with
