@@ -146,3 +146,20 @@ func ExampleMSE() {
 	fmt.Println(nn.MSE(tensor.From([]float32{1, 2}), tensor.From([]float32{1, 4})))
 	// Output: tensor(2.)
 }
+
+// A loss with options is a value; what is not set is torch's default.
+func ExampleCrossEntropyLoss() {
+	loss := nn.CrossEntropyLoss{Weight: tensor.From([]float32{1, 4}), LabelSmoothing: 0.1}
+	logits := tensor.From([][]float32{{2, 0}, {2, 0}})
+	fmt.Printf("%.4f\n", loss.Forward(logits, tensor.From([]int64{0, 1})).Item())
+	// Output: 1.7269
+}
+
+// A triplet loss pulls an anchor to a positive example and away from a negative one.
+func ExampleTripletMarginLoss() {
+	loss := nn.NewTripletMarginLoss()
+	loss.Margin = 0.5
+	anchor, near, far := tensor.From([]float32{0, 0}), tensor.From([]float32{3, 4}), tensor.From([]float32{0, 5})
+	fmt.Printf("%.4f\n", loss.Forward(anchor, near, far).Item())
+	// Output: 0.5000
+}

@@ -118,20 +118,3 @@ type Flatten struct{}
 
 // Forward applies the layer.
 func (Flatten) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Flatten(1, -1) }
-
-// Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
-type Dropout struct {
-	Base
-	P float64
-}
-
-// NewDropout returns a dropout layer, 0 ≤ p ≤ 1.
-func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
-
-// Forward applies the layer.
-func (d *Dropout) Forward(x *tensor.Tensor) *tensor.Tensor {
-	if !d.Training() {
-		return x
-	}
-	return x.Dropout(d.P)
-}

@@ -1,21 +1,72 @@
 package nn
 
-import "github.com/flambeau-go/flambeau/tensor"
+import (
+	"fmt"
 
-// IgnoreIndex is the target that [CrossEntropy] ignores, as in torch.
-const IgnoreIndex = -100
+	"github.com/flambeau-go/flambeau/tensor"
+)
 
-// CrossEntropy returns the mean over the rows of logits [n, classes] of -log softmax(row)[target], with target [n] of int64
-// classes. Rows whose target is [IgnoreIndex] do not count. Logits of more dimensions have their classes last here, and target the
-// shape of the others.
-func CrossEntropy(logits, target *tensor.Tensor) *tensor.Tensor {
-	if logits.Rank() > 2 {
-		logits, target = logits.Flatten(0, -2), target.Flatten(0, -1)
+// A Reduction says what becomes of the losses of elements.
+type Reduction uint8
+
+// The reductions. Mean is what a loss does when none is given, as in torch.
+const (
+	Mean      Reduction = iota // their mean
+	Sum                        // their sum
+	None                       // nothing: the result has the elements' shape
+	BatchMean                  // their sum by the size of the first dimension, torch's "batchmean"
+)
+
+// reduce applies the reduction among r, at most one.
+func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
+	how := Mean
+	if len(r) > 1 {
+		misuse(op, tensor.ErrValue, fmt.Sprintf("%d reductions; there is one", len(r)), loss)
 	}
-	return logits.CrossEntropy(target, IgnoreIndex).Sum().Div(target.NeScalar(IgnoreIndex).Sum().Cast(logits.Type()))
+	if len(r) == 1 {
+		how = r[0]
+	}
+	switch how {
+	case Mean:
+		return loss.Mean()
+	case Sum:
+		return loss.Sum()
+	case None:
+		return loss
+	case BatchMean:
+		if loss.Rank() == 0 {
+			misuse(op, tensor.ErrShape, "a scalar has no batch to take the mean of", loss)
+		}
+		return loss.Sum().DivScalar(float64(loss.Dim(0)))
+	}
+	misuse(op, tensor.ErrValue, fmt.Sprintf("there is no reduction %d", how), loss)
+	return nil
 }
 
-// MSE returns the reduction, the mean if none is given, of (x - y)².
-func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
-	return reduce("mse_loss", x.Sub(y).Square(), r)
+// misuse panics with the library's error.
+func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
+	hinted(op, kind, msg, "", operands...)
+}
+
+// hinted is misuse that says how to mend it.
+func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
+	e := &tensor.Error{Op: op, Err: kind, Msg: msg, Hint: hint}
+	for _, x := range operands {
+		e.Operands = append(e.Operands, tensor.Operand{Shape: x.Shape(), Type: x.Type(), Device: x.Device().Name()})
+	}
+	panic(e)
+}
+
+// reduceWeighted is reduce with torch's mean of weighted losses: their sum by that of the weights. nil weights are 1.
+func reduceWeighted(op string, loss, weight *tensor.Tensor, r []Reduction) *tensor.Tensor {
+	if weight == nil {
+		return reduce(op, loss, r)
+	}
+	if weight.Shape() != loss.Shape() {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("weights have the shape of the losses, %v, not %v", loss.Shape(), weight.Shape()), loss, weight)
+	}
+	if loss = loss.Mul(weight); len(r) == 0 || len(r) == 1 && r[0] == Mean {
+		return loss.Sum().Div(weight.Sum())
+	}
+	return reduce(op, loss, r)
 }

@@ -25,7 +25,7 @@ func TestLossMisuse(t *testing.T) {
 		{tensor.ErrShape, "a scalar has no batch", func(x, y, _ *tt) { nn.KLDiv(x.Sum(), y.Sum(), nn.BatchMean) }},
 		{tensor.ErrShape, "do not broadcast", func(x, y, _ *tt) { nn.BCE(x, y.Reshape(6, 2)) }},
 		{tensor.ErrType, "floating point", func(x, y, _ *tt) { nn.BCEWithLogits(x.Long(), y.Long(), nil) }},
-		{tensor.ErrShape, "the classes, which come last", func(x, y, _ *tt) { nn.NLL(x, y) }},
+		{tensor.ErrShape, "without the classes", func(x, y, _ *tt) { nn.NLL(x, y) }},
 		{tensor.ErrIndex, "4", func(x, _, target *tt) { nn.NLL(x, target.AddScalar(4)) }},
 		{tensor.ErrShape, "dimensions of shape [3]", func(x, _, _ *tt) { nn.NewLayerNorm([]int{3}).Forward(x) }},
 		{tensor.ErrShape, "dimensions of shape [3 3 4]", func(x, _, _ *tt) { nn.NewRMSNorm([]int{3, 3, 4}).Forward(x) }},

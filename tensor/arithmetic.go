@@ -65,7 +65,7 @@ var (
 	negOp = Declare(&Elementwise{Name: "neg", Arity: 1, Expr: x0.Neg(), Ref: ref1(func(x float64) float64 { return -x }), Domain: wide})
 	absOp = Declare(&Elementwise{Name: "abs", Arity: 1, Expr: x0.Abs(), Ref: ref1(math.Abs), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Gt(expr.C(0)).Select(expr.C(1), x0.Lt(expr.C(0)).Select(expr.C(-1), expr.C(0))))}})
-	squareOp = Declare(&Elementwise{Name: "square", Arity: 1, Expr: x0.Mul(x0), Ref: ref1(squared), Domain: wide, Grad: []*expr.Expr{x1.Mul(x0.Scale(2))}})
+	squareOp = Declare(&Elementwise{Name: "square", Arity: 1, Expr: x0.Mul(x0), Ref: ref1(squared), Domain: wide, Grad: []*expr.Expr{x1.Scale(2).Mul(x0)}})
 	sqrtOp   = Declare(&Elementwise{Name: "sqrt", Arity: 1, Result: Floating, Expr: x0.Sqrt(), Ref: ref1(math.Sqrt), Domain: [][2]float64{{0.1, 9}},
 		Grad: []*expr.Expr{x1.Div(expr.Y().Scale(2))}})
 	rsqrtOp = Declare(&Elementwise{Name: "rsqrt", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.1, 9}},

@@ -16,6 +16,7 @@ const (
 	bernoulliKind
 	integerKind
 	dropoutKind
+	alphaDropoutKind
 	truncatedKind
 )
 
@@ -55,6 +56,10 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 			in = []dtype.Type{t}
 			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
 			e = keep.Select(expr.X(0).Mul(b), expr.C(0))
+		case alphaDropoutKind:
+			in = []dtype.Type{t}
+			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
+			e = keep.Select(expr.X(0).Mul(b).Add(expr.Param(4, w)), expr.Param(5, w))
 		}
 		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
 	})
@@ -215,41 +220,4 @@ func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
 	x.use("normal")
 	checkDeviation(std, x)
 	return x.redraw("normal", normalKind, mean, std)
-}
-
-// dropoutFunc keeps where its numbers came from, so that the gradient draws the same again.
-type dropoutFunc struct {
-	p            float64
-	seed, offset uint64
-}
-
-func (*dropoutFunc) Name() string { return "dropout" }
-
-func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	x := in[0]
-	y := alloc("dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
-	scale := 0.0
-	if f.p < 1 {
-		scale = 1 / (1 - f.p)
-	}
-	return y.draw(c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, scale)
-}
-
-func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
-
-// Dropout returns x with elements set to zero with probability p and the others scaled by 1/(1-p). The numbers come from
-// the generator of x's scope; the gradient and a recomputation draw the same ones.
-func (x *Tensor) Dropout(p float64) *Tensor {
-	x.use("dropout")
-	if !(p >= 0 && p <= 1) {
-		fail("dropout", ErrValue, []*Tensor{x}, "%v is not a probability", p)
-	}
-	if !x.dtype.IsFloat() {
-		fail("dropout", ErrType, []*Tensor{x}, "needs a floating point tensor, not %v", x.dtype)
-	}
-	if p == 0 || math.IsNaN(p) {
-		return x
-	}
-	seed, offset := x.scope.modes.gen.Draw(x.Size())
-	return Apply(&dropoutFunc{p, seed, offset}, x)
 }

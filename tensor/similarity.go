@@ -34,7 +34,8 @@ func (x *Tensor) OneHot(classes int) *Tensor {
 var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x0, p0), Params: []float64{0}, Grad: []*expr.Expr{x1}}
 
 // CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a dimension of the shape to which
-// both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8.
+// both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8. As in torch the gradient takes the greater of the two for
+// the length itself.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	const op = "cosine_similarity"
 	in := []*Tensor{x, y}

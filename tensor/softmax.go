@@ -2,8 +2,6 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -100,88 +98,4 @@ func (x *Tensor) Softmax(dim int) *Tensor {
 // LogSoftmax returns the logarithm of softmax along dim.
 func (x *Tensor) LogSoftmax(dim int) *Tensor {
 	return x.alongRows("log_softmax", dim, func(r *Tensor) *Tensor { return Apply(softmaxFunc{log: true}, r) })
-}
-
-// crossEntropyFunc is -log softmax(x)[target] row by row.
-type crossEntropyFunc struct{ ignore int64 }
-
-func (crossEntropyFunc) Name() string { return "cross_entropy" }
-
-func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	x, target := in[0], in[1]
-	n := x.layout.Shape.At(0)
-	s := c.Scope()
-	d, ok := fast[device.CrossEntropyer](s, x.st.dev)
-	if !ok {
-		if c.Needs(0) {
-			c.Save(x, target)
-		}
-		return f.composed(x.LogSoftmax(-1), target)
-	}
-	loss := alloc("cross_entropy", s, x.st.dev, x.dtype.Compute(), shape.Of(n))
-	lse := alloc("cross_entropy", s, x.st.dev, x.dtype.Compute(), shape.Of(2*n))
-	stream := s.streamOf(x.st.dev)
-	x.st.read("cross_entropy", stream)
-	target.st.read("cross_entropy", stream)
-	loss.st.write("cross_entropy", stream)
-	lse.st.write("cross_entropy", stream)
-	check("cross_entropy", d.CrossEntropy(stream, loss.deviceView(), lse.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag("cross_entropy", target)), x, target)
-	if c.Needs(0) {
-		c.Save(x, target, lse)
-	}
-	return loss.Cast(x.dtype)
-}
-
-var (
-	// safeTargetOp replaces an ignored class by 0, so that it can be looked up.
-	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
-	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, NoGrad: true}
-	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
-)
-
-// composed picks the classes from logarithms of probabilities.
-func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
-	safe := safeTargetOp.Apply([]*Tensor{target}, float64(f.ignore))
-	picked := logp.Gather(1, safe.Unsqueeze(1)).Squeeze(1)
-	return ignoredOp.Apply([]*Tensor{picked, target}, float64(f.ignore))
-}
-
-func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	x, target := c.Saved(0), c.Saved(1)
-	s := c.Scope()
-	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 3 {
-		lse := c.Saved(2)
-		g := g.Cast(lse.dtype)
-		dx := alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
-		stream := s.streamOf(x.st.dev)
-		for _, t := range []*Tensor{x, target, lse, g} {
-			t.st.read("cross_entropy", stream)
-		}
-		dx.st.write("cross_entropy", stream)
-		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), lse.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
-		return []*Tensor{dx, nil}
-	}
-	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
-	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
-	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
-	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0), nil}
-}
-
-// CrossEntropy returns, for logits x of shape [n, classes] and class indices target of shape [n] (int64), the negative log
-// likelihood of each row's class, shape [n]; rows whose target is ignore give 0. A target outside 0 … classes-1 is an
-// index error. Most programs call nn.CrossEntropy, which averages.
-func (x *Tensor) CrossEntropy(target *Tensor, ignore int) *Tensor {
-	in := []*Tensor{x, target}
-	youngest("cross_entropy", in)
-	if x.Rank() != 2 || target.Rank() != 1 || x.Dim(0) != target.Dim(0) {
-		fail("cross_entropy", ErrShape, in, "logits must be [n, classes] and targets [n], they are %s", shapes(in))
-	}
-	if !x.dtype.IsFloat() {
-		fail("cross_entropy", ErrType, in, "logits must be floating point, they are %v", x.dtype)
-	}
-	if target.dtype != dtype.I64 {
-		e := newError("cross_entropy", ErrType, in, "targets must be int64 class indices, they are "+target.dtype.String())
-		panic(e.hint("use Cast(dtype.I64)"))
-	}
-	return Apply(crossEntropyFunc{int64(ignore)}, x, target)
 }

@@ -88,9 +88,10 @@ func mistakes(t *testing.T, dev device.Device) {
 			{"negative index", tensor.ErrIndex, func() { here(); m.Ones(4).IndexSelect(0, behind); wait() }, []string{"index_select", "-1", "4", "position 1"}},
 			{"index in embedding", tensor.ErrIndex, func() { here(); m.Ones(4, 2).Embedding(far); wait() }, []string{"embedding", "7", "4"}},
 			{"index in scatter_add", tensor.ErrIndex, func() { here(); m.Ones(4).ScatterAdd(0, far, v); wait() }, []string{"scatter_add", "7", "4"}},
-			{"class", tensor.ErrIndex, func() { here(); m.Ones(3, 5).CrossEntropy(far, -100); wait() }, []string{"cross_entropy", "7", "5", "position 2"}},
-			{"targets", tensor.ErrType, func() { here(); m.Ones(3, 5).CrossEntropy(v, -100) }, []string{"cross_entropy", "int64", "float32", "Cast"}},
-			{"targets' shape", tensor.ErrShape, func() { here(); a.CrossEntropy(ints, -100) }, []string{"cross_entropy", "[2, 3]", "[3]"}},
+			{"class", tensor.ErrIndex, func() { here(); m.Ones(3, 5).CrossEntropy(far, tensor.CrossEntropyOptions{}); wait() }, []string{"cross_entropy", "7", "5", "position 2"}},
+			{"targets", tensor.ErrType, func() { here(); m.Ones(3, 5).CrossEntropy(ints.Cast(dtype.I32), tensor.CrossEntropyOptions{}) }, []string{"cross_entropy", "int64", "int32", "Cast"}},
+			{"real targets", tensor.ErrShape, func() { here(); m.Ones(3, 5).CrossEntropy(v, tensor.CrossEntropyOptions{}) }, []string{"cross_entropy", "[3, 5] and [3]", "float32", "Cast(dtype.I64)"}},
+			{"targets' shape", tensor.ErrShape, func() { here(); a.CrossEntropy(ints, tensor.CrossEntropyOptions{}) }, []string{"cross_entropy", "[2, 3]", "[3]"}},
 			{"item", tensor.ErrShape, func() { here(); a.Item() }, []string{"item", "6 elements"}},
 			{"data of another type", tensor.ErrType, func() { here(); tensor.Data[float64](a) }, []string{"data", "float32", "float64"}},
 			{"backward of many", tensor.ErrGrad, func() { here(); y.Backward() }, []string{"backward", "[2, 3]", "GradOutput"}},
@@ -146,7 +147,7 @@ func TestTwoDevices(t *testing.T) {
 		for name, wrong := range map[string]func(){
 			"add": func() { here(); x.Add(y) }, "matmul": func() { here(); y.MatMul(x.T()) }, "where": func() { here(); tensor.Where(x.GtScalar(0), x, y) },
 			"gather": func() { here(); y.Gather(0, i) }, "embedding": func() { here(); x.Embedding(j) }, "cat": func() { here(); tensor.Cat(0, x, y) },
-			"cross_entropy": func() { here(); s.Ones(3, 2).CrossEntropy(j, -1) }, "mul": func() { here(); y.MulInPlace(s.Ones(3)) },
+			"cross_entropy": func() { here(); s.Ones(3, 2).CrossEntropy(j, tensor.CrossEntropyOptions{IgnoreIndex: new(-1)}) }, "mul": func() { here(); y.MulInPlace(s.Ones(3)) },
 			"scatter_add": func() { here(); y.ScatterAdd(0, j, s.Ones(3)) }, "backward": func() { w := s.Ones(3).RequiresGrad(); here(); w.Exp().Backward(tensor.GradOutput(y)) },
 		} {
 			err := tensor.Try(wrong)

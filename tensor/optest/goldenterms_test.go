@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -121,6 +122,14 @@ func caseTerms(c golden.Case) terms {
 		g := make([]float64, len(p.v))
 		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
 			g[i] = scale * v * (1 + below.v[i])
+		}
+		if s := c.Args.Float("label_smoothing"); s > 0 { // what is subtracted from p is a sum as well
+			each(x[0].dims, func(i int, idx []int) {
+				g[i] += scale * s / float64(x[0].dims[dim])
+				if row := slices.Delete(slices.Clone(idx), dim, dim+1); x[1].v[x[1].offset(row)] == float64(idx[dim]) {
+					g[i] += scale * (1 - s)
+				}
+			})
 		}
 		t.grads[0] = g
 	case "mse_loss": // squares do not cancel

@@ -50,7 +50,7 @@ func table() []row {
 	}
 	for _, ignore := range []int{-100, 2} {
 		add(row{op: "cross_entropy", methods: []string{"CrossEntropy"}, in: [][]int{{6, 5}, {6}}, index: map[int]int{1: 5}, kernels: true,
-			ref: crossRef(ignore), call: func(x []*tt) *tt { return x[0].CrossEntropy(x[1], ignore) },
+			ref: crossRef(ignore), call: func(x []*tt) *tt { return x[0].CrossEntropy(x[1], tensor.CrossEntropyOptions{IgnoreIndex: &ignore}) },
 			terms: func(x []array) array { return newArray(x[1].dims...).apply(func(float64) float64 { return 4 }) }})
 	}
 

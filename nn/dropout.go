@@ -1,0 +1,106 @@
+package nn
+
+import "github.com/flambeau-go/flambeau/tensor"
+
+// Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
+type Dropout struct {
+	Base
+	P float64
+}
+
+// NewDropout returns a dropout layer, 0 ≤ p ≤ 1; torch's default is 0.5.
+func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
+
+// Forward applies the layer.
+func (d *Dropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.Dropout(d.P)
+}
+
+// Dropout1d sets whole channels of signals to zero with probability P in training, and scales the others by 1/(1-P).
+type Dropout1d struct {
+	Base
+	P float64
+}
+
+// NewDropout1d returns a layer for inputs [n, channels, length] or [channels, length].
+func NewDropout1d(p float64) *Dropout1d { return &Dropout1d{P: p} }
+
+// Forward applies the layer.
+func (d *Dropout1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.Dropout1d(d.P)
+}
+
+// Dropout2d sets whole channels of images to zero with probability P in training, and scales the others by 1/(1-P).
+type Dropout2d struct {
+	Base
+	P float64
+}
+
+// NewDropout2d returns a layer for inputs [n, channels, height, width]; three dimensions are [n, channels, length], as in torch.
+func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{P: p} }
+
+// Forward applies the layer.
+func (d *Dropout2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.Dropout2d(d.P)
+}
+
+// Dropout3d sets whole channels of volumes to zero with probability P in training, and scales the others by 1/(1-P).
+type Dropout3d struct {
+	Base
+	P float64
+}
+
+// NewDropout3d returns a layer for inputs [n, channels, depth, height, width] or [channels, depth, height, width].
+func NewDropout3d(p float64) *Dropout3d { return &Dropout3d{P: p} }
+
+// Forward applies the layer.
+func (d *Dropout3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.Dropout3d(d.P)
+}
+
+// AlphaDropout replaces elements with probability P in training by selu's least value and keeps mean 0 and variance 1: see
+// [tensor.Tensor.AlphaDropout].
+type AlphaDropout struct {
+	Base
+	P float64
+}
+
+// NewAlphaDropout returns a layer; torch's default is 0.5.
+func NewAlphaDropout(p float64) *AlphaDropout { return &AlphaDropout{P: p} }
+
+// Forward applies the layer.
+func (d *AlphaDropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.AlphaDropout(d.P)
+}
+
+// FeatureAlphaDropout is [AlphaDropout] of whole channels.
+type FeatureAlphaDropout struct {
+	Base
+	P float64
+}
+
+// NewFeatureAlphaDropout returns a layer for inputs [n, channels, …]; torch's default is 0.5.
+func NewFeatureAlphaDropout(p float64) *FeatureAlphaDropout { return &FeatureAlphaDropout{P: p} }
+
+// Forward applies the layer.
+func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if !d.Training() {
+		return x
+	}
+	return x.FeatureAlphaDropout(d.P)
+}

@@ -1,0 +1,33 @@
+package nn_test
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Dropout layers drop in training, from the scope's seed, and are the identity in evaluation.
+func TestDropoutLayers(t *testing.T) {
+	for name, l := range map[string]nn.Module{"Dropout": nn.NewDropout(0.5), "Dropout1d": nn.NewDropout1d(0.5), "Dropout2d": nn.NewDropout2d(0.5), "Dropout3d": nn.NewDropout3d(0.5),
+		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5)} {
+		dims := map[string][]int{"Dropout1d": {4, 16, 3}, "Dropout2d": {4, 16, 1, 3}, "Dropout3d": {4, 16, 1, 1, 3}}[name]
+		if dims == nil {
+			dims = []int{4, 16}
+		}
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.Ones(dims...)
+			y := l.Forward(x)
+			if n := y.Ne(x).Sum().Item(); n != float64(x.Size()) { // what stays is scaled
+				t.Errorf("%s: %v of %d elements change", name, n, x.Size())
+			}
+			if v := y.Amin().Item(); v >= 1 {
+				t.Errorf("%s drops nothing", name)
+			}
+			nn.Eval(l)
+			if l.Forward(x) != x {
+				t.Errorf("%s drops in evaluation", name)
+			}
+		}, tensor.Seed(1))
+	}
+}

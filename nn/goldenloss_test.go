@@ -1,0 +1,93 @@
+package nn_test
+
+import (
+	"maps"
+
+	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/nn"
+)
+
+// The ops of _golden/lossoptions.py, and those of losses.py that take options there.
+func init() {
+	type args = golden.Args
+	at := func(x []*tt, i int) *tt {
+		if i < len(x) {
+			return x[i]
+		}
+		return nil
+	}
+	ignored := func(a args) *int {
+		if a.Has("ignore_index") {
+			return new(a.Int("ignore_index"))
+		}
+		return nil
+	}
+	maps.Copy(goldenLayers, map[string]func(a args, x []*tt) *tt{
+		"l1_loss": func(a args, x []*tt) *tt {
+			return nn.L1Loss{Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"mse_loss": func(a args, x []*tt) *tt {
+			return nn.MSELoss{Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"huber_loss": func(a args, x []*tt) *tt {
+			return nn.HuberLoss{Delta: a.Float("delta"), Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"binary_cross_entropy": func(a args, x []*tt) *tt {
+			return nn.BCELoss{Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"binary_cross_entropy_with_logits": func(a args, x []*tt) *tt {
+			l := nn.BCEWithLogitsLoss{PosWeight: at(x, 2), Reduction: reductionOf(a)}
+			if len(x) == 4 {
+				l.Weight, l.PosWeight = x[2], x[3]
+			}
+			return l.Forward(x[0], x[1])
+		},
+		"smooth_l1_loss": func(a args, x []*tt) *tt {
+			return nn.SmoothL1Loss{Beta: a.Float("beta"), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"kl_div": func(a args, x []*tt) *tt {
+			return nn.KLDivLoss{LogTarget: a.Bool("log_target"), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"cross_entropy": func(a args, x []*tt) *tt {
+			return nn.CrossEntropyLoss{Weight: at(x, 2), IgnoreIndex: ignored(a), LabelSmoothing: a.Float("label_smoothing"), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"nll_loss": func(a args, x []*tt) *tt {
+			return nn.NLLLoss{Weight: at(x, 2), IgnoreIndex: ignored(a), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"margin_ranking_loss": func(a args, x []*tt) *tt {
+			return nn.MarginRankingLoss{Margin: a.Float("margin"), Reduction: reductionOf(a)}.Forward(x[0], x[1], x[2])
+		},
+		"hinge_embedding_loss": func(a args, x []*tt) *tt {
+			return nn.HingeEmbeddingLoss{Margin: a.Float("margin"), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"cosine_embedding_loss": func(a args, x []*tt) *tt {
+			return nn.CosineEmbeddingLoss{Margin: a.Float("margin"), Reduction: reductionOf(a)}.Forward(x[0], x[1], x[2])
+		},
+		"triplet_margin_loss": func(a args, x []*tt) *tt {
+			l := nn.NewTripletMarginLoss()
+			l.Margin, l.P, l.Swap, l.Reduction = a.Float("margin"), a.Float("p"), a.Bool("swap"), reductionOf(a)
+			return l.Forward(x[0], x[1], x[2])
+		},
+		"poisson_nll_loss": func(a args, x []*tt) *tt {
+			l := nn.NewPoissonNLLLoss()
+			l.LogInput, l.Full, l.Reduction = a.Bool("log_input"), a.Bool("full"), reductionOf(a)
+			return l.Forward(x[0], x[1])
+		},
+		"gaussian_nll_loss": func(a args, x []*tt) *tt {
+			l := nn.NewGaussianNLLLoss()
+			l.Full, l.Reduction = a.Bool("full"), reductionOf(a)
+			return l.Forward(x[0], x[1], x[2])
+		},
+		"soft_margin_loss": func(a args, x []*tt) *tt {
+			return nn.SoftMarginLoss{Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+		"multi_margin_loss": func(a args, x []*tt) *tt {
+			l := nn.NewMultiMarginLoss()
+			l.P, l.Margin, l.Weight, l.Reduction = a.Int("p"), a.Float("margin"), at(x, 2), reductionOf(a)
+			return l.Forward(x[0], x[1])
+		},
+		"multilabel_soft_margin_loss": func(a args, x []*tt) *tt {
+			return nn.MultiLabelSoftMarginLoss{Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
+	})
+}

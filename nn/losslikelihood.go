@@ -1,0 +1,100 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+var (
+	poissonLogOp = tensor.Declare(&tensor.Elementwise{Name: "poisson_nll_loss_log", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, -0.1}, {0, 4}},
+		Expr: x0.Exp().Sub(x1.Mul(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[0]) - x[1]*x[0] },
+		Grad: []*expr.Expr{g2.Mul(x0.Exp()).Sub(g2.Mul(x1)), g2.Mul(x0).Neg()}})
+	poissonOp = tensor.Declare(&tensor.Elementwise{Name: "poisson_nll_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.25, 0.75}, {0, 4}}, Params: []float64{1e-3},
+		Expr: x0.Sub(x1.Mul(x0.Add(p0).Log())), Ref: func(x, p []float64) float64 { return x[0] - x[1]*math.Log(x[0]+p[0]) },
+		Grad: []*expr.Expr{g2.Sub(g2.Mul(x1).Div(x0.Add(p0))), g2.Mul(x0.Add(p0).Log()).Neg()}})
+	stirlingOp = tensor.Declare(&tensor.Elementwise{Name: "stirling", Arity: 1, Result: tensor.FixedFloat, Domain: [][2]float64{{4, 8}},
+		Expr: x0.Le(unit).Select(zero, x0.Mul(x0.Log()).Sub(x0).Add(x0.Scale(2*math.Pi).Log().Scale(0.5))),
+		Ref:  func(x, _ []float64) float64 { return x[0]*math.Log(x[0]) - x[0] + 0.5*math.Log(2*math.Pi*x[0]) },
+		Grad: []*expr.Expr{x0.Le(unit).Select(zero, expr.X(1).Mul(x0.Log().Add(expr.C(0.5).Div(x0))))}})
+	// The gradient by the variance is that at the clamped one, also where it was clamped: torch's choice.
+	variance   = x2.Max(p0)
+	gaussianOp = tensor.Declare(&tensor.Elementwise{Name: "gaussian_nll_loss", Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, 2}, {-2, 2}, {1.2, 2}}, Params: []float64{1e-3},
+		Expr: variance.Log().Add(distance.Mul(distance).Div(variance)).Scale(0.5),
+		Ref: func(x, p []float64) float64 {
+			v, d := math.Max(x[2], p[0]), x[0]-x[1]
+			return 0.5 * (math.Log(v) + d*d/v)
+		},
+		Grad: []*expr.Expr{g3.Div(variance).Mul(distance), g3.Div(variance).Mul(distance).Neg(),
+			g3.Scale(0.5).Div(variance).Sub(g3.Scale(0.5).Div(variance).Mul(distance.Mul(distance).Div(variance)))}})
+)
+
+// PoissonNLLLoss is the negative log likelihood of counts under Poisson distributions of the given means: e^x - y·x for x that are
+// logarithms of means, and x - y·log(x + Eps) for x that are means, each without the term log y! unless Full adds Stirling's
+// approximation of it, y·log y - y + ½·log 2πy, where y > 1. [NewPoissonNLLLoss] has torch's defaults.
+type PoissonNLLLoss struct {
+	LogInput  bool    // x are logarithms of means
+	Full      bool    // add Stirling's approximation
+	Eps       float64 // added to means within the logarithm
+	Reduction Reduction
+}
+
+// NewPoissonNLLLoss returns the loss with torch's defaults: logarithms, and 1e-8 for Eps.
+func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true, Eps: 1e-8} }
+
+// Forward returns the loss of means x and counts y, which broadcast.
+func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
+	var loss *tensor.Tensor
+	if l.LogInput {
+		loss = poissonLogOp.Apply([]*tensor.Tensor{x, y})
+	} else {
+		loss = poissonOp.Apply([]*tensor.Tensor{x, y}, l.Eps)
+	}
+	if l.Full {
+		loss = loss.Add(stirlingOp.Apply([]*tensor.Tensor{y}))
+	}
+	return reduce("poisson_nll_loss", loss, []Reduction{l.Reduction})
+}
+
+// GaussianNLLLoss is the negative log likelihood of y under normal distributions of mean x and variance v,
+// ½(log v + (x-y)²/v), with ½·log 2π added by Full. Variances count as at least Eps, negative ones too, which torch refuses: to find
+// them would mean to wait for the device. [NewGaussianNLLLoss] has torch's defaults.
+type GaussianNLLLoss struct {
+	Full      bool
+	Eps       float64
+	Reduction Reduction
+}
+
+// NewGaussianNLLLoss returns the loss with torch's default for Eps, 1e-6.
+func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} }
+
+// Forward returns the loss of x and y, which broadcast. The variance has x's shape, or with 1 in one dimension, or that without the last
+// one: one variance for all of its elements.
+func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
+	const op = "gaussian_nll_loss"
+	if x.Rank() > 0 && variance.Shape() == x.Shape().Remove(x.Rank()-1) {
+		variance = variance.Unsqueeze(-1)
+	}
+	differ := 0
+	if x.Rank() == variance.Rank() {
+		for i := range x.Rank() {
+			if n := variance.Dim(i); n != x.Dim(i) {
+				if differ++; n != 1 {
+					differ = 2
+				}
+			}
+		}
+	}
+	if x.Rank() != variance.Rank() || differ > 1 {
+		misuse(op, tensor.ErrShape, "variances have the shape of the means, or with 1 in one dimension, or without the last", x, y, variance)
+	}
+	if !(l.Eps > 0) {
+		misuse(op, tensor.ErrValue, "Eps must be positive; NewGaussianNLLLoss sets torch's", x, y, variance)
+	}
+	loss := gaussianOp.Apply([]*tensor.Tensor{x, y, variance}, l.Eps)
+	if l.Full {
+		loss = loss.AddScalar(0.5 * math.Log(2*math.Pi))
+	}
+	return reduce(op, loss, []Reduction{l.Reduction})
+}

@@ -1,0 +1,238 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// crossEntropyFunc is -Σ y·log softmax(x) row by row, where y is 1-smoothing at the target plus smoothing/classes everywhere.
+type crossEntropyFunc struct {
+	ignore    int64
+	smoothing float64
+}
+
+func (crossEntropyFunc) Name() string { return "cross_entropy" }
+
+func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	const op = "cross_entropy"
+	x, target := in[0], in[1]
+	n := x.layout.Shape.At(0)
+	s := c.Scope()
+	d, ok := fast[device.CrossEntropyer](s, x.st.dev)
+	if !ok || f.smoothing != 0 {
+		if c.Needs(0) {
+			c.Save(x, target)
+		}
+		logp := x.LogSoftmax(-1)
+		loss := f.composed(logp, target)
+		if f.smoothing != 0 {
+			loss = f.smooth(loss, logp, target)
+		}
+		return loss
+	}
+	t := x.dtype.Compute()
+	loss, top, rest := alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(n))
+	stream := s.streamOf(x.st.dev)
+	x.st.read(op, stream)
+	target.st.read(op, stream)
+	for _, y := range []*Tensor{loss, top, rest} {
+		y.st.write(op, stream)
+	}
+	check(op, d.CrossEntropy(stream, loss.deviceView(), top.deviceView(), rest.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag(op, target)), x, target)
+	if c.Needs(0) {
+		c.Save(x, target, top, rest)
+	}
+	return loss.Cast(x.dtype)
+}
+
+var (
+	// safeTargetOp replaces an ignored class by 0, so that it can be looked up.
+	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
+	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
+	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
+)
+
+// composed picks the classes, in dimension 1, from logarithms of probabilities.
+func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
+	safe := safeTargetOp.Apply([]*Tensor{target}, float64(f.ignore))
+	picked := Apply(gatherFunc{1, "cross_entropy"}, logp, safe.Unsqueeze(1)).Squeeze(1)
+	return ignoredOp.Apply([]*Tensor{picked, target}, float64(f.ignore))
+}
+
+func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x, target := c.Saved(0), c.Saved(1)
+	s := c.Scope()
+	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 4 {
+		top, rest := c.Saved(2), c.Saved(3)
+		g := g.Cast(top.dtype)
+		dx := alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
+		stream := s.streamOf(x.st.dev)
+		for _, t := range []*Tensor{x, target, top, rest, g} {
+			t.st.read("cross_entropy", stream)
+		}
+		dx.st.write("cross_entropy", stream)
+		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), top.deviceView(), rest.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
+		return []*Tensor{dx, nil}
+	}
+	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
+	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
+	if f.smoothing != 0 {
+		hot = hot.MulScalar(1 - f.smoothing).AddScalar(f.smoothing / float64(x.Dim(1)))
+	}
+	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
+	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0), nil}
+}
+
+// CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value is torch's default.
+type CrossEntropyOptions struct {
+	Weight         *Tensor // a factor for each class, [classes], of the logits' type; nil: 1
+	IgnoreIndex    *int    // the target that counts for nothing; nil: -100. new(0) makes it 0
+	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over the classes
+}
+
+// Ignored returns the class that counts for nothing.
+func (o CrossEntropyOptions) Ignored() int {
+	if o.IgnoreIndex == nil {
+		return -100
+	}
+	return *o.IgnoreIndex
+}
+
+// CrossEntropy returns, for logits x of shape [n, classes, …] or [classes], the loss of each target: torch's cross_entropy with
+// reduction="none". Targets are class indices, int64 [n, …] or a single one, with
+//
+//	w[t]·(1-s)·(-log softmax(x)[t]) + s/classes·Σ w[c]·(-log softmax(x)[c])
+//
+// for weights w and a smoothing s; where the target is the ignored index the loss is 0, and another one outside of 0 … classes-1 is an
+// index error, on a GPU reported at the next wait. Or they are probabilities of x's shape and type, with the loss
+// Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]). Most programs call nn.CrossEntropy, which averages.
+func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
+	const op = "cross_entropy"
+	in := []*Tensor{x, target}
+	if o.Weight != nil {
+		in = append(in, o.Weight)
+	}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.checkCrossEntropy(target, o, in)
+	return within(s, func(c *Scope) *Tensor {
+		x, target := x.In(c), target.In(c)
+		alone := x.Rank() == 1
+		if alone {
+			x, target = x.Unsqueeze(0), target.Unsqueeze(0)
+		}
+		var weight *Tensor // of each class, seen along x
+		if o.Weight != nil {
+			sh := shape.Of(1, x.Dim(1))
+			for sh.Rank() < x.Rank() {
+				sh = sh.Append(1)
+			}
+			weight = o.Weight.In(c).reshape(sh)
+		}
+		var loss *Tensor
+		if target.dtype.IsFloat() {
+			loss = x.crossEntropyOfChances(target, weight, o.LabelSmoothing)
+		} else {
+			loss = x.crossEntropyOfClasses(target, weight, o)
+		}
+		if alone {
+			loss = loss.Squeeze(0)
+		}
+		return loss
+	})
+}
+
+func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*Tensor) {
+	const op = "cross_entropy"
+	x.mustFloat(op)
+	if x.Rank() == 0 {
+		fail(op, ErrShape, in, "logits must be [n, classes, …] or [classes], not a scalar")
+	}
+	dim := min(1, x.Rank()-1)
+	classes := x.Dim(dim)
+	switch {
+	case target.dtype.IsFloat():
+		if target.layout.Shape != x.layout.Shape {
+			e := newError(op, ErrShape, in, "probabilities have the shape of the logits; shapes are "+shapes([]*Tensor{x, target}))
+			if target.layout.Shape == x.layout.Shape.Remove(dim) {
+				e.hint("class indices are int64: use Cast(dtype.I64)")
+			}
+			panic(e)
+		}
+		if target.dtype != x.dtype {
+			e := newError(op, ErrType, in, "probabilities are "+target.dtype.String()+", the logits "+x.dtype.String())
+			panic(e.hint("Cast one of them"))
+		}
+	case target.layout.Shape != x.layout.Shape.Remove(dim):
+		e := newError(op, ErrShape, in, "class indices have the logits' shape [n, classes, …] without the classes; shapes are "+shapes([]*Tensor{x, target}))
+		if r := x.Rank(); r > 2 && target.layout.Shape == x.layout.Shape.Remove(r-1) {
+			e.hint("classes are dimension 1: use MoveAxis(-1, 1)")
+		} else if target.layout.Shape == x.layout.Shape {
+			e.hint("probabilities are of floating point: use Cast")
+		}
+		panic(e)
+	case target.dtype != dtype.I64:
+		e := newError(op, ErrType, in, "targets must be int64 class indices or probabilities, they are "+target.dtype.String())
+		panic(e.hint("use Cast(dtype.I64)"))
+	}
+	if o.Weight != nil {
+		if o.Weight.layout.Shape != shape.Of(classes) {
+			fail(op, ErrShape, in, "%v are the weights of %d classes", o.Weight.Shape(), classes)
+		}
+		if o.Weight.dtype != x.dtype {
+			e := newError(op, ErrType, in, "weights are "+o.Weight.dtype.String()+", the logits "+x.dtype.String())
+			panic(e.hint("Cast one of them"))
+		}
+	}
+	if !(o.LabelSmoothing >= 0 && o.LabelSmoothing <= 1) {
+		fail(op, ErrValue, in, "label smoothing is %v, it must lie between 0 and 1", o.LabelSmoothing)
+	}
+	if classes == 0 && x.layout.Shape.Remove(dim).Size() > 0 {
+		fail(op, ErrShape, in, "there are no classes; the logits' shape is %v", x.Shape())
+	}
+}
+
+// crossEntropyOfClasses is for logits [n, classes, …] and indices [n, …].
+func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions) *Tensor {
+	f := crossEntropyFunc{int64(o.Ignored()), o.LabelSmoothing}
+	if weight != nil && f.smoothing != 0 { // each class has a part of its own
+		logp := x.LogSoftmax(1)
+		return f.smooth(f.composed(logp, target).Mul(weight.targetWeights(target, f.ignore)), logp.Mul(weight), target)
+	}
+	rows := x
+	if x.Rank() > 2 {
+		rows = x.MoveAxis(1, -1).reshape(shape.Of(target.Size(), x.Dim(1)))
+	}
+	loss := Apply(f, rows, target.reshape(shape.Of(target.Size()))).reshape(target.layout.Shape)
+	if weight != nil {
+		loss = loss.Mul(weight.targetWeights(target, f.ignore))
+	}
+	return loss
+}
+
+// smooth takes a part of the loss from all classes evenly, in dimension 1 of their logarithms.
+func (f crossEntropyFunc) smooth(loss, logp, target *Tensor) *Tensor {
+	even := logp.Sum(1).MaskedFill(target.EqScalar(float64(f.ignore)), 0)
+	return loss.MulScalar(1 - f.smoothing).Sub(even.MulScalar(f.smoothing / float64(logp.Dim(1))))
+}
+
+// targetWeights returns the weight of each target, 0 for an ignored one; weights are [1, classes, 1 …].
+func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
+	safe := safeTargetOp.Apply([]*Tensor{target}, float64(ignore))
+	w := x.reshape(shape.Of(x.Size())).indexSelect("cross_entropy", 0, safe.reshape(shape.Of(safe.Size()))).reshape(target.layout.Shape)
+	return w.MaskedFill(target.EqScalar(float64(ignore)), 0)
+}
+
+// crossEntropyOfChances is for logits and probabilities [n, classes, …].
+func (x *Tensor) crossEntropyOfChances(y, weight *Tensor, smoothing float64) *Tensor {
+	if smoothing > 0 {
+		y = y.MulScalar(1 - smoothing).AddScalar(smoothing / float64(x.Dim(1)))
+	}
+	terms := x.LogSoftmax(1).Mul(y)
+	if weight != nil {
+		terms = terms.Mul(weight)
+	}
+	return terms.Sum(1).Neg()
+}

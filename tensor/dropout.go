@@ -1,0 +1,162 @@
+package tensor
+
+import (
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// dropoutFunc keeps where its numbers came from, so that the gradient draws the same again.
+type dropoutFunc struct {
+	p, scale     float64
+	seed, offset uint64
+}
+
+func (*dropoutFunc) Name() string { return "dropout" }
+
+func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	y := alloc("dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
+	return y.draw(c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, f.scale)
+}
+
+func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
+
+// alphaDropoutFunc is dropoutFunc where what stays is moved by shift and what goes is replaced.
+type alphaDropoutFunc struct {
+	dropoutFunc
+	shift, instead float64
+}
+
+func (*alphaDropoutFunc) Name() string { return "alpha_dropout" }
+
+func (f *alphaDropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	y := alloc("alpha_dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
+	return y.draw(c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.p, f.scale, f.shift, f.instead)
+}
+
+func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{Apply(&f.dropoutFunc, g)}
+}
+
+// Of a tensor X(0) and what stays of it, X(1), ones and zeros.
+var (
+	channelDropoutOp = &Elementwise{Name: "feature_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0), zeroC), Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
+	channelAlphaOp   = &Elementwise{Name: "feature_alpha_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0).Add(expr.Param(1)), expr.Param(2)),
+		Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
+)
+
+// alphaParams returns how alpha dropout scales and moves what stays and what it puts instead of the rest, so that numbers of mean 0 and
+// variance 1 keep both: instead is -α, the least value of selu, before the scale and the shift (G. Klambauer et al., arXiv:1706.02515).
+// All is 0 for p = 1, as in torch.
+func alphaParams(p float64) (scale, shift, instead float64) {
+	if p == 1 {
+		return 0, 0, 0
+	}
+	const alpha = 1.7580993408473766
+	scale = 1 / math.Sqrt((alpha*alpha*p+1)*(1-p))
+	return scale, alpha * scale * p, alpha*scale*p - alpha*scale
+}
+
+func dropoutScale(p float64) float64 {
+	if p == 1 {
+		return 0
+	}
+	return 1 / (1 - p)
+}
+
+// checkDropout checks what every kind of dropout needs and reports whether nothing is dropped.
+func (x *Tensor) checkDropout(op string, p float64, ranks ...int) (none bool) {
+	x.use(op)
+	in := []*Tensor{x}
+	if !(p >= 0 && p <= 1) {
+		fail(op, ErrValue, in, "%v is not a probability", p)
+	}
+	x.mustFloat(op)
+	if len(ranks) > 0 && !slices.Contains(ranks, x.Rank()) {
+		e := newError(op, ErrShape, in, "the input has shape "+x.layout.Shape.String()+", it should have "+utoa(uint32(ranks[0]))+" or "+utoa(uint32(ranks[1]))+" dimensions")
+		panic(e.hint("Dropout drops elements of any shape"))
+	}
+	return p == 0 || x.Size() == 0
+}
+
+// Dropout returns x with elements set to zero with probability p and the others scaled by 1/(1-p). The numbers come from
+// the generator of x's scope; the gradient and a recomputation draw the same ones.
+func (x *Tensor) Dropout(p float64) *Tensor {
+	if x.checkDropout("dropout", p) {
+		return x
+	}
+	seed, offset := x.scope.modes.gen.Draw(x.Size())
+	return Apply(&dropoutFunc{p, dropoutScale(p), seed, offset}, x)
+}
+
+// AlphaDropout is the dropout for networks of [Tensor.Selu]: elements are replaced with probability p by selu's least value, and all are
+// scaled and moved so that a mean of 0 and a variance of 1 stay; see [Tensor.Dropout] for the numbers. The result is 0 for p = 1.
+func (x *Tensor) AlphaDropout(p float64) *Tensor {
+	if x.checkDropout("alpha_dropout", p) {
+		return x
+	}
+	seed, offset := x.scope.modes.gen.Draw(x.Size())
+	scale, shift, instead := alphaParams(p)
+	return Apply(&alphaDropoutFunc{dropoutFunc{p, scale, seed, offset}, shift, instead}, x)
+}
+
+// Dropout1d sets whole channels of x, [n, channels, length] or [channels, length], to zero with probability p and scales the others by
+// 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
+func (x *Tensor) Dropout1d(p float64) *Tensor {
+	if x.checkDropout("dropout1d", p, 2, 3) {
+		return x
+	}
+	return x.dropChannels(p, x.Rank()-1)
+}
+
+// Dropout2d sets whole channels of x, [n, channels, height, width], to zero with probability p and scales the others by 1/(1-p). Three
+// dimensions are [n, channels, length], as in torch.
+func (x *Tensor) Dropout2d(p float64) *Tensor {
+	if x.checkDropout("dropout2d", p, 3, 4) {
+		return x
+	}
+	return x.dropChannels(p, 2)
+}
+
+// Dropout3d sets whole channels of x, [n, channels, depth, height, width] or [channels, depth, height, width], to zero with probability p
+// and scales the others by 1/(1-p).
+func (x *Tensor) Dropout3d(p float64) *Tensor {
+	if x.checkDropout("dropout3d", p, 4, 5) {
+		return x
+	}
+	return x.dropChannels(p, x.Rank()-3)
+}
+
+// FeatureAlphaDropout is [Tensor.AlphaDropout] of whole channels of x, [n, channels, …].
+func (x *Tensor) FeatureAlphaDropout(p float64) *Tensor {
+	const op = "feature_alpha_dropout"
+	if x.checkDropout(op, p) {
+		return x
+	}
+	if x.Rank() < 2 {
+		fail(op, ErrShape, []*Tensor{x}, "the input has shape %v, it should be [n, channels, …]", x.Shape())
+	}
+	scale, shift, instead := alphaParams(p)
+	return within(x.scope, func(c *Scope) *Tensor {
+		return channelAlphaOp.Apply([]*Tensor{x.In(c), x.stays(c, p, 2)}, scale, shift, instead)
+	})
+}
+
+// dropChannels drops the entries of the first n dimensions.
+func (x *Tensor) dropChannels(p float64, n int) *Tensor {
+	return within(x.scope, func(c *Scope) *Tensor {
+		return channelDropoutOp.Apply([]*Tensor{x.In(c), x.stays(c, p, n)}, dropoutScale(p))
+	})
+}
+
+// stays draws which entries of the first n dimensions stay: 1 with probability 1-p, with a size of 1 in the others.
+func (x *Tensor) stays(c *Scope, p float64, n int) *Tensor {
+	dims := x.layout.Shape.Slice()
+	for i := n; i < len(dims); i++ {
+		dims[i] = 1
+	}
+	return c.On(x.st.dev).Typed(x.dtype).Bernoulli(1-p, dims...)
+}
