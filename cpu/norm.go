@@ -39,8 +39,16 @@ func (d *Device) Norm(_ device.Stream, out, mean, rstd, x, weight, bias device.V
 		k.fold(device.Sum, r, squares, rows)
 		inverseRoot(r, k.t, rows, k.cols, n.Eps)
 		k.each(expr.OpMul, y, from, r, rows)
-		w.apply(k, expr.OpMul, y, y, lo, rows)
-		b.apply(k, expr.OpAdd, y, y, lo, rows)
+		if w.v != nil && w.inner == 1 && b.v != nil {
+			fma := ops[expr.OpFMA][k.t]
+			for i := range rows {
+				p, at := unsafe.Add(y, i*k.cols*k.size), (lo+i)%w.period*k.cols*k.size
+				fma(p, p, unsafe.Add(w.v, at), unsafe.Add(b.v, at), k.cols)
+			}
+		} else {
+			w.apply(k, expr.OpMul, y, y, lo, rows)
+			b.apply(k, expr.OpAdd, y, y, lo, rows)
+		}
 		if n.Zero && b.v == nil {
 			clear(k.rows[0])
 			k.each(expr.OpAdd, y, y, k.row(0), rows)

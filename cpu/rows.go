@@ -197,11 +197,11 @@ func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 		v |= v << 32
 	}
 	words := w.same[:(min(n, sameBlock)*w.size+7)/8]
-	for j := 0; j+4 <= len(words); j += 4 {
-		*(*[4]uint64)(words[j:]) = [4]uint64{v, v, v, v}
-	}
-	for j := len(words) &^ 3; j < len(words); j++ {
+	for j := range words[:min(8, len(words))] {
 		words[j] = v
+	}
+	for j := 8; j < len(words); j *= 2 { // moving memory is vectorised
+		copy(words[j:], words[:j])
 	}
 	for c := 0; c < n; c += sameBlock {
 		o := c * w.size
