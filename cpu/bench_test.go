@@ -148,11 +148,15 @@ func BenchmarkRows(b *testing.B) {
 		x, y, g := newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[0], s[1]), newView(b, d, dtype.F32, s[0], s[1])
 		loss, top, rest, target := newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.I64, s[0])
 		size := s[0] * s[1] * 4
+		weight, mean, rstd := newView(b, d, dtype.F32, s[1]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0])
+		norm := device.Norm{Eps: 1e-5, Period: 1, Inner: 1}
 		for _, c := range []struct {
 			name  string
 			bytes int
 			f     func() error
 		}{
+			{"layer norm", 2 * size, func() error { return d.Norm(nil, y, mean, rstd, x, weight, weight, norm) }},
+			{"layer norm gradient", 3 * size, func() error { return d.NormGrad(nil, g, y, x, mean, rstd, weight, norm) }},
 			{"copy", 2 * size, func() error {
 				return d.Map(nil, castProgram(dtype.F32, dtype.F32), []device.View{y}, []device.View{x}, nil)
 			}},

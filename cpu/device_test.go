@@ -76,6 +76,12 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 				o := newView(t, d, dtype.F32, s...)
 				must(t, d.Softmax(nil, o, in, true))
 				keep(o)
+				mean, rstd := newView(t, d, dtype.F32, s[0]), newView(t, d, dtype.F32, s[0])
+				norm := device.Norm{Eps: 1e-5, Period: 1, Inner: 1}
+				must(t, d.Norm(nil, o, mean, rstd, in, device.View{}, device.View{}, norm))
+				dx := newView(t, d, dtype.F32, s...)
+				must(t, d.NormGrad(nil, dx, o, in, mean, rstd, device.View{}, norm))
+				keep(dx)
 				table := newView(t, d, dtype.F32, 50, s[1])
 				index := newView(t, d, dtype.I64, s[0])
 				for i := range at[int64](pointer(&index), s[0]) {

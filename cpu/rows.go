@@ -184,23 +184,28 @@ func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 // each computes dst[i, c] = op(src[i, c], value[i]) for n rows.
 func (w *rowWorker) each(op expr.Op, dst, src, value unsafe.Pointer, n int) {
 	k := ops[op][w.t]
-	same := unsafe.Pointer(&w.same)
 	for i := range n {
-		v := readBits(unsafe.Add(value, i*w.size), w.size)
-		if w.size == 4 {
-			v |= v << 32
-		}
-		words := w.same[:(min(w.cols, sameBlock)*w.size+7)/8]
-		for j := 0; j+4 <= len(words); j += 4 {
-			*(*[4]uint64)(words[j:]) = [4]uint64{v, v, v, v}
-		}
-		for j := len(words) &^ 3; j < len(words); j++ {
-			words[j] = v
-		}
-		for c := 0; c < w.cols; c += sameBlock {
-			o := (i*w.cols + c) * w.size
-			k(unsafe.Add(dst, o), unsafe.Add(src, o), same, same, min(sameBlock, w.cols-c))
-		}
+		o := i * w.cols * w.size
+		w.run(k, unsafe.Add(dst, o), unsafe.Add(src, o), readBits(unsafe.Add(value, i*w.size), w.size), w.cols)
+	}
+}
+
+// run computes dst[c] = k(src[c], v) for n elements; v is a value's bits.
+func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
+	same := unsafe.Pointer(&w.same)
+	if w.size == 4 {
+		v |= v << 32
+	}
+	words := w.same[:(min(n, sameBlock)*w.size+7)/8]
+	for j := range words[:min(8, len(words))] {
+		words[j] = v
+	}
+	for j := 8; j < len(words); j *= 2 { // moving memory is vectorised
+		copy(words[j:], words[:j])
+	}
+	for c := 0; c < n; c += sameBlock {
+		o := c * w.size
+		k(unsafe.Add(dst, o), unsafe.Add(src, o), same, same, min(sameBlock, n-c))
 	}
 }
 

@@ -14,6 +14,7 @@ type layerOptions struct {
 	t        dtype.Type
 	noBias   bool
 	noAffine bool
+	stats    bool
 }
 
 // NoBias leaves a layer's bias out.

@@ -61,3 +61,22 @@ func BenchmarkScope(b *testing.B) {
 		Do(func(*Scope) {})
 	}
 }
+
+// A layer normalisation forward and back: the fused kernels beside the composition that they replace.
+func BenchmarkLayerNorm(b *testing.B) {
+	for _, mode := range []struct {
+		name string
+		opts []Option
+	}{{"fused", nil}, {"composed", []Option{Composed()}}} {
+		b.Run(mode.name, func(b *testing.B) {
+			const rows, columns = 2048, 768
+			x, w, g := root.Randn(rows, columns).RequiresGrad(), Ones(columns).RequiresGrad(), Ones(rows, columns)
+			for b.Loop() {
+				Do(func(s *Scope) {
+					Gradients(x.In(s).LayerNorm([]int{columns}, w, w, 1e-5), []*Tensor{x, w}, GradOutput(g))
+				}, mode.opts...)
+			}
+			b.ReportMetric(float64(b.N)*5*4*rows*columns/b.Elapsed().Seconds()/1e9, "GB/s")
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -31,7 +32,7 @@ func assembler(t *testing.T) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// The real assembler accepts every golden kernel for each generation of devices, without spilling registers.
+// The real assembler accepts every golden kernel, and every kernel of [gates], for each generation of devices, without spilling registers.
 func TestAssemble(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -41,6 +42,22 @@ func TestAssemble(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.ptx")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no golden files: %v", err)
+	}
+	dir := t.TempDir()
+	for _, g := range gates(t) {
+		list, err := g.plan(newMachine(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range list {
+			file := filepath.Join(dir, l.Kernel.Name+".ptx")
+			if err := os.WriteFile(file, []byte(l.Kernel.PTX), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(files, file) {
+				files = append(files, file)
+			}
+		}
 	}
 	var wg sync.WaitGroup
 	slots := make(chan bool, 4)

@@ -21,10 +21,12 @@ type machine struct {
 	t   *testing.T
 	mem *ptxvm.Memory
 	rng *rand.Rand
+	// lines, if not nil, collects what each line of a kernel's text did.
+	lines map[*Kernel]map[int]*ptxvm.LineStats
 }
 
 func newMachine(t *testing.T) *machine {
-	return &machine{t, ptxvm.NewMemory(0, 1<<30), rand.New(rand.NewPCG(1, 2))}
+	return &machine{t: t, mem: ptxvm.NewMemory(0, 1<<30), rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 // scratch is a Scratch on the machine.
@@ -128,6 +130,12 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 			modules[k] = entry
 		}
 		v := ptxvm.Launch{Entry: entry, Grid: l.Grid, Block: k.Block, DynShared: uint32(k.DynShared), Params: l.Params, Mem: m.mem, SM: 80}
+		if m.lines != nil {
+			if m.lines[k] == nil {
+				m.lines[k] = map[int]*ptxvm.LineStats{}
+			}
+			v.Lines = m.lines[k]
+		}
 		s, err := v.Run()
 		if err != nil {
 			m.t.Fatalf("%s: %v", k.Name, err)
@@ -141,6 +149,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		sum.GlobalStores += s.GlobalStores
 		sum.SharedLoads += s.SharedLoads
 		sum.FMA += s.FMA
+		sum.BankConflicts += s.BankConflicts
 		sum.Instructions += s.Instructions
 	}
 	return sum

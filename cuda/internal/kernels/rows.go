@@ -104,7 +104,11 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 		}
 		list = list[:len(list)/2]
 	}
-	v := list[0]
+	return w.across(list[0], combine)
+}
+
+// across combines the values of the row's threads; every one gets the result.
+func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	v = v.WarpReduce(combine)
 	if w.group == 32 {
 		return v

@@ -1,0 +1,277 @@
+package kernels
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A gate is a kernel family on operands of the kind that it is made for, and what its text and its run must show: no bank conflicts,
+// whole sectors, and where it is vectorised accesses of 16 bytes; of a product, enough arithmetic for what it reads of shared memory.
+type gate struct {
+	name string
+	plan func(m *machine) ([]Launch, error)
+	// wide is the least part of the bytes of global memory that move in accesses of 16 bytes; 0 for kernels that take their elements
+	// one by one: neighbouring threads then take neighbours, and the sectors are whole all the same.
+	wide float64
+	// spread is by how much an access may touch more sectors than its bytes need, where it has a reason; 0 for not at all.
+	spread float64
+	// fma is the least number of multiply-adds of a thread for an instruction that reads shared memory, in the main loop.
+	fma float64
+}
+
+// globalAccess matches an access to global memory and says how wide it is.
+var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
+
+func accessBytes(line string) int {
+	m := globalAccess.FindStringSubmatch(line)
+	switch {
+	case m == nil:
+		return 0
+	case m[3] != "":
+		n, _ := strconv.Atoi(m[3])
+		return n
+	}
+	bits, _ := strconv.Atoi(m[2])
+	n := bits / 8
+	if m[1] != "" {
+		n *= int(m[1][1] - '0')
+	}
+	return n
+}
+
+var (
+	loopLabel  = regexp.MustCompile(`^(\$\w+):`)
+	loopBranch = regexp.MustCompile(`\bbra(?:\.uni)? (\$\w+);`)
+	multiply   = regexp.MustCompile(`^\s*(?:fma|mma)\.`)
+	sharedRead = regexp.MustCompile(`^\s*(?:ld\.shared|ldmatrix)\b`)
+)
+
+// mainLoop counts, in the loop with the most multiply-adds of a kernel's text, these and the instructions that read shared memory.
+func mainLoop(text string) (multiplies, reads int) {
+	lines := strings.Split(text, "\n")
+	start := map[string]int{}
+	for i, line := range lines {
+		if m := loopLabel.FindStringSubmatch(line); m != nil {
+			start[m[1]] = i
+		}
+		m := loopBranch.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		from, ok := start[m[1]]
+		if !ok {
+			continue // forwards
+		}
+		a, b := 0, 0
+		for _, l := range lines[from:i] {
+			if multiply.MatchString(l) {
+				a++
+			}
+			if sharedRead.MatchString(l) {
+				b++
+			}
+		}
+		if a > multiplies {
+			multiplies, reads = a, b
+		}
+	}
+	return multiplies, reads
+}
+
+// gates lists the families.
+func gates(t *testing.T) []gate {
+	f, h := dtype.F32, dtype.BF16
+	add := program(t, []dtype.Type{f}, []dtype.Type{f, f}, x0.Add(x1))
+	addHalf := program(t, []dtype.Type{h}, []dtype.Type{h, h}, x0.Add(x1))
+	gelu := program(t, []dtype.Type{f}, []dtype.Type{f}, expr.Call("erf", x0))
+	elementwise := func(p *expr.Program, n int) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			var ins []Operand
+			for _, typ := range p.In {
+				ins = append(ins, m.random(m.tensor(typ, dense(n), 0)))
+			}
+			return Map(p, []Operand{m.tensor(p.Out[0], dense(n), 0)}, ins, nil)
+		}
+	}
+	sum := func(typ dtype.Type) *device.Reduction {
+		return &device.Reduction{Kind: device.Sum, Map: identity(t, typ)}
+	}
+	reduce := func(r *device.Reduction, out, in []int) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			typ := r.Map.In[0]
+			to := typ
+			if r.Kind == device.ArgMax {
+				to = dtype.I64
+			}
+			return Reduce(r, m.tensor(to, dense(out...), 0), []Operand{m.random(m.tensor(typ, dense(in...), 0))}, nil, m.scratch)
+		}
+	}
+	softmax := func(rows, columns int, log, grad bool) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			x := func() Operand { return m.random(m.tensor(f, dense(rows, columns), 0)) }
+			if grad {
+				return SoftmaxGrad(m.tensor(f, dense(rows, columns), 0), x(), x(), log)
+			}
+			return Softmax(m.tensor(f, dense(rows, columns), 0), x(), log)
+		}
+	}
+	norm := func(typ, affine dtype.Type, columns int, n device.Norm, grad bool) func(m *machine) ([]Launch, error) {
+		n.Eps = 1e-5
+		return func(m *machine) ([]Launch, error) {
+			c := normCase{typ: typ, affine: affine, rows: 8, columns: columns, weight: true, bias: !n.RMS, n: n}
+			forward, backward := c.operands(m)
+			if grad {
+				m.random(backward.Rstd)
+				if !n.RMS {
+					m.random(backward.Mean)
+				}
+				return NormGrad(backward, n)
+			}
+			return Norm(forward, n)
+		}
+	}
+	layer := device.Norm{Period: 1, Inner: 1}
+	rms := device.Norm{RMS: true, Period: 1, Inner: 1}
+	groups := device.Norm{Period: 2, Inner: 128}
+	product := func(s gemmSpec) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			const k = 64
+			a, b := dense(1, s.tile.bm, k), dense(1, k, s.tile.bn)
+			if s.a == vectorsAlongOuter {
+				a = strided([]int{1, s.tile.bm, k}, []int{k * s.tile.bm, 1, s.tile.bm})
+			}
+			if s.b == vectorsAlongK {
+				b = strided([]int{1, k, s.tile.bn}, []int{k * s.tile.bn, 1, k})
+			}
+			return launchMatMul(s, m.tensor(s.out, dense(1, s.tile.bm, s.tile.bn), 0), m.random(m.tensor(s.typ, a, 0)), m.random(m.tensor(s.typ, b, 0)), k)
+		}
+	}
+	gemm := func(tile gemmTile, a, b tileLoad) gemmSpec { return gemmSpec{f, f, tile, a, b, true} }
+	return []gate{
+		{name: "elementwise float32", plan: elementwise(add, 4096), wide: 1},
+		{name: "elementwise bfloat16", plan: elementwise(addHalf, 4096), wide: 1},
+		{name: "elementwise, a long function", plan: elementwise(gelu, 4096), wide: 1},
+		{name: "elementwise, a row added", wide: 1, plan: func(m *machine) ([]Launch, error) {
+			row := m.random(m.tensor(f, strided([]int{8, 512}, []int{0, 1}), 0))
+			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
+		}},
+		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
+			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
+		}},
+		// The table of addresses is read beside the elements.
+		{name: "optimizer step", wide: 0.9, plan: func(m *machine) ([]Launch, error) {
+			p := sgd(t)
+			slots := m.fill(m.tensor(dtype.I64, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
+			var in []Operand
+			for _, typ := range p.In {
+				in = append(in, m.random(m.tensor(typ, dense(8192), 0)))
+			}
+			table, blocks, err := MultiMapTable(p, [][]Operand{in[:len(p.Out)]}, [][]Operand{in})
+			if err != nil {
+				return nil, err
+			}
+			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
+			return MultiMap(p, at.start(), blocks, slots.start())
+		}},
+
+		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024})},
+		{name: "sums of rows, a block each", plan: reduce(sum(f), []int{4, 1}, []int{4, 4096})},
+		{name: "sums of rows, bfloat16", plan: reduce(sum(h), []int{8, 1}, []int{8, 1024})},
+		{name: "sums of columns", plan: reduce(sum(f), []int{1, 64}, []int{300, 64})},
+		{name: "sum of all", plan: reduce(sum(f), []int{1, 1}, []int{64, 1024})},
+		{name: "argmax of rows", plan: reduce(&device.Reduction{Kind: device.ArgMax, Map: identity(t, f)}, []int{8, 1}, []int{8, 512})},
+
+		{name: "softmax, a warp each", plan: softmax(8, 512, false, false)},
+		{name: "softmax, a block each", plan: softmax(2, 2048, false, false)},
+		{name: "log softmax gradient", plan: softmax(4, 2048, true, true)},
+		{name: "softmax gradient", plan: softmax(8, 512, false, true)},
+		{name: "cross-entropy", plan: func(m *machine) ([]Launch, error) {
+			target := m.fill(m.tensor(dtype.I64, dense(8), 0), func(i int) uint64 { return uint64(i) })
+			return CrossEntropy(m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.random(m.tensor(f, dense(8, 512), 0)), target, -100, m.fault().Addr, 0)
+		}},
+		{name: "rows gathered", plan: func(m *machine) ([]Launch, error) {
+			index := m.indices(m.tensor(dtype.I64, strided([]int{6, 64}, []int{1, 0}), 0), 9, false)
+			return Gather(m.tensor(f, dense(6, 64), 0), m.random(m.tensor(f, dense(9, 64), 0)), index, 0, m.fault().Addr, 0)
+		}},
+
+		{name: "layer norm, in registers of a warp", plan: norm(f, f, 768, layer, false), wide: 0.99},
+		{name: "layer norm, in registers of a block", plan: norm(f, f, 4096, layer, false), wide: 0.99},
+		{name: "layer norm, long rows", plan: norm(f, f, 12288, layer, false), wide: 0.99},
+		{name: "layer norm, bfloat16", plan: norm(h, h, 1024, layer, false), wide: 0.99},
+		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85}, // a row's mean and rstd are read by all of its threads, at one address
+		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
+		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
+		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
+		// A thread takes eight weights of twice the input's size in two reads, which touch the same sectors: the second finds them in the cache.
+		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.99, spread: 2},
+		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6}, // a weight for a vector, at one address or two for a warp
+		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
+
+		{name: "product 128×128", plan: product(gemm(largeTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
+		{name: "product 128×128, both transposed", plan: product(gemm(largeTile, vectorsAlongOuter, vectorsAlongK)), wide: 1, fma: 16},
+		// The smaller tiles are for products that would leave most multiprocessors without a large one: four times the threads for the
+		// same results hide latency, at half of the arithmetic for each read.
+		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 8},
+		{name: "product 32×32", plan: product(gemm(smallTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 8},
+		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
+			return MatMul(m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
+		}},
+	}
+}
+
+// Every family keeps to the rules of its memory: run with -v for the numbers.
+func TestKernelGates(t *testing.T) {
+	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
+	for _, g := range gates(t) {
+		m := newMachine(t)
+		m.lines = map[*Kernel]map[int]*ptxvm.LineStats{}
+		list, err := g.plan(m)
+		s := m.run(list, err) // which fails at the first bank conflict
+		var all, wide float64
+		kernels := []*Kernel{}
+		for k, counts := range m.lines {
+			kernels = append(kernels, k)
+			text := strings.Split(k.PTX, "\n")
+			for line, n := range counts {
+				bytes := accessBytes(text[line-1])
+				if float64(n.Sectors) > max(1, g.spread)*float64(n.IdealSectors) {
+					t.Errorf("%s: %d sectors, %d would do: %s", g.name, n.Sectors, n.IdealSectors, strings.TrimSpace(text[line-1]))
+				}
+				if n.Sectors > 0 && bytes == 0 && !strings.Contains(text[line-1], "atom") && !strings.Contains(text[line-1], "red.") {
+					t.Errorf("%s: an access of unknown width: %s", g.name, text[line-1])
+				}
+				all += float64(int64(bytes) * n.Lanes)
+				if bytes == 16 {
+					wide += float64(16 * n.Lanes)
+				}
+			}
+		}
+		slices.SortFunc(kernels, func(a, b *Kernel) int { return cmp.Compare(a.Name, b.Name) })
+		ratio, text := 0.0, "-"
+		if g.fma > 0 {
+			a, b := mainLoop(kernels[0].PTX)
+			ratio = float64(a) / float64(max(1, b))
+			text = fmt.Sprintf("%.1f", ratio)
+		}
+		t.Logf("%-38s %8d %8d %8d %5.1f%% %9d %9s", g.name, s.GlobalLoads+s.GlobalStores, s.Sectors, s.IdealSectors, 100*wide/max(all, 1), s.BankConflicts, text)
+		if s.Sectors == 0 {
+			t.Errorf("%s: nothing was read or written", g.name)
+		}
+		if wide < g.wide*all {
+			t.Errorf("%s: %.3f of the bytes move 16 at once, want %v", g.name, wide/all, g.wide)
+		}
+		if ratio < g.fma {
+			t.Errorf("%s: %.1f multiply-adds for each read of shared memory, want %v", g.name, ratio, g.fma)
+		}
+	}
+}

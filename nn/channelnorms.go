@@ -1,0 +1,219 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// CumulativeAverage as a Momentum makes running statistics the plain average over all batches so far: torch's momentum=None.
+const CumulativeAverage = -1
+
+// NoStats leaves out the running statistics of a normalisation, which then uses its input's in evaluation too: torch's
+// track_running_stats=False.
+func NoStats() Option { return func(o *layerOptions) { o.stats = false } }
+
+// Stats gives an instance normalisation running statistics: torch's track_running_stats=True.
+func Stats() Option { return func(o *layerOptions) { o.stats = true } }
+
+// Affine gives an instance normalisation a weight and a bias.
+func Affine() Option { return func(o *layerOptions) { o.noAffine = false } }
+
+// ChannelNorm is what the normalisations of channels share: what they learn, and their running statistics. Each is nil if the layer
+// has none.
+type ChannelNorm struct {
+	Base
+	Weight            *tensor.Tensor `nn:"weight"`                     // [channels]
+	Bias              *tensor.Tensor `nn:"bias"`                       // [channels]
+	RunningMean       *tensor.Tensor `nn:"running_mean,buffer"`        // [channels]
+	RunningVar        *tensor.Tensor `nn:"running_var,buffer"`         // [channels]
+	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer"` // int64
+	Momentum          float64        // weight of the newest batch in the running statistics: 0.1 as made, or [CumulativeAverage]
+	Eps               float64        // 1e-5 as made
+}
+
+func newChannelNorm(channels int, o layerOptions) ChannelNorm {
+	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
+	m := o.scope.Typed(o.t)
+	if !o.noAffine {
+		n.Weight = m.Ones(channels).RequiresGrad()
+		if !o.noBias {
+			n.Bias = m.Zeros(channels).RequiresGrad()
+		}
+	}
+	if o.stats {
+		n.RunningMean, n.RunningVar = m.Zeros(channels), m.Ones(channels)
+		n.NumBatchesTracked = o.scope.Typed(dtype.I64).Zeros()
+	}
+	return n
+}
+
+type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
+
+// forward normalises x with its own statistics, in training or if there are none, and keeps the running ones.
+func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
+	mean, variance := n.RunningMean, n.RunningVar
+	if !n.Training() || mean == nil {
+		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
+	}
+	if counts && n.NumBatchesTracked != nil {
+		n.NumBatchesTracked.AddScalarInPlace(1)
+	}
+	if n.Momentum != CumulativeAverage || !counts {
+		momentum := n.Momentum
+		if momentum == CumulativeAverage {
+			momentum = 0
+		}
+		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
+	}
+	// The count is on the device, so the average is taken there: of what the running statistics become with a momentum of 1.
+	s := x.Scope()
+	newMean, newVar := s.On(mean.Device()).Typed(mean.Type()).Empty(mean.Size()), s.On(mean.Device()).Typed(mean.Type()).Empty(mean.Size())
+	newMean.Copy(mean)
+	newVar.Copy(variance)
+	y := f(x, newMean, newVar, n.Weight, n.Bias, true, 1, n.Eps)
+	count := n.NumBatchesTracked.In(s).Cast(mean.Type())
+	mean.AddInPlace(newMean.Sub(mean).Div(count))
+	variance.AddInPlace(newVar.Sub(variance).Div(count))
+	return y
+}
+
+// checkRank refuses inputs of other ranks.
+func checkRank(op string, x *tensor.Tensor, ranks ...int) {
+	for _, r := range ranks {
+		if x.Rank() == r {
+			return
+		}
+	}
+	misuse(op, tensor.ErrShape, fmt.Sprintf("the input has %v dimensions, not %d: its shape is %v", ranks, x.Rank(), x.Shape()), x)
+}
+
+func batchOptions(opts []Option) layerOptions {
+	return options(append([]Option{Stats()}, opts...))
+}
+
+// BatchNorm1d normalises the channels of [n, channels] or [n, channels, length] over the batch: see [tensor.Tensor.BatchNorm].
+type BatchNorm1d struct{ ChannelNorm }
+
+// NewBatchNorm1d returns a layer with weight 1 and bias 0 that keeps running statistics for evaluation.
+func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
+	return &BatchNorm1d{newChannelNorm(channels, batchOptions(opts))}
+}
+
+// Forward applies the layer.
+func (l *BatchNorm1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	checkRank("batch_norm", x, 2, 3)
+	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
+}
+
+// BatchNorm2d normalises the channels of [n, channels, height, width] over the batch: see [tensor.Tensor.BatchNorm].
+type BatchNorm2d struct{ ChannelNorm }
+
+// NewBatchNorm2d returns a layer as [NewBatchNorm1d] does.
+func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
+	return &BatchNorm2d{newChannelNorm(channels, batchOptions(opts))}
+}
+
+// Forward applies the layer.
+func (l *BatchNorm2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	checkRank("batch_norm", x, 4)
+	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
+}
+
+// BatchNorm3d normalises the channels of [n, channels, depth, height, width] over the batch: see [tensor.Tensor.BatchNorm].
+type BatchNorm3d struct{ ChannelNorm }
+
+// NewBatchNorm3d returns a layer as [NewBatchNorm1d] does.
+func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
+	return &BatchNorm3d{newChannelNorm(channels, batchOptions(opts))}
+}
+
+// Forward applies the layer.
+func (l *BatchNorm3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	checkRank("batch_norm", x, 5)
+	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
+}
+
+func instanceOptions(opts []Option) layerOptions {
+	return options(append([]Option{NoAffine()}, opts...))
+}
+
+// instances applies an instance normalisation to a batch, or to an input of one rank less as to a batch of one. Its running statistics
+// are those of the batches, but as in torch it does not count them: with [CumulativeAverage] they stay as they are.
+func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
+	checkRank("instance_norm", x, rank-1, rank)
+	if x.Rank() < rank {
+		return n.forward(x.Unsqueeze(0), (*tensor.Tensor).InstanceNorm, false).Squeeze(0)
+	}
+	return n.forward(x, (*tensor.Tensor).InstanceNorm, false)
+}
+
+// InstanceNorm1d normalises each channel of each instance of [n, channels, length], or of one: see [tensor.Tensor.InstanceNorm].
+type InstanceNorm1d struct{ ChannelNorm }
+
+// NewInstanceNorm1d returns a layer without weight, bias and running statistics, as torch's: [Affine] and [Stats] give it those.
+func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
+	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions(opts))}
+}
+
+// Forward applies the layer.
+func (l *InstanceNorm1d) Forward(x *tensor.Tensor) *tensor.Tensor { return l.instances(x, 3) }
+
+// InstanceNorm2d normalises each channel of each instance of [n, channels, height, width], or of one.
+type InstanceNorm2d struct{ ChannelNorm }
+
+// NewInstanceNorm2d returns a layer as [NewInstanceNorm1d] does.
+func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
+	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions(opts))}
+}
+
+// Forward applies the layer.
+func (l *InstanceNorm2d) Forward(x *tensor.Tensor) *tensor.Tensor { return l.instances(x, 4) }
+
+// InstanceNorm3d normalises each channel of each instance of [n, channels, depth, height, width], or of one.
+type InstanceNorm3d struct{ ChannelNorm }
+
+// NewInstanceNorm3d returns a layer as [NewInstanceNorm1d] does.
+func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
+	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions(opts))}
+}
+
+// Forward applies the layer.
+func (l *InstanceNorm3d) Forward(x *tensor.Tensor) *tensor.Tensor { return l.instances(x, 5) }
+
+// GroupNorm normalises groups of channels of [n, channels, …]: see [tensor.Tensor.GroupNorm].
+type GroupNorm struct {
+	Weight *tensor.Tensor `nn:"weight"` // [channels], nil for none
+	Bias   *tensor.Tensor `nn:"bias"`   // [channels], nil for none
+	Groups int
+	Eps    float64 // 1e-5 as made
+}
+
+// NewGroupNorm returns a layer with weight 1 and bias 0.
+func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
+	o := options(opts)
+	n := newChannelNorm(channels, o)
+	return &GroupNorm{Weight: n.Weight, Bias: n.Bias, Groups: groups, Eps: n.Eps}
+}
+
+// Forward applies the layer.
+func (l *GroupNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.GroupNorm(l.Groups, l.Weight, l.Bias, l.Eps)
+}
+
+// LocalResponseNorm divides by a power of the mean square of neighbouring channels: see [tensor.Tensor.LocalResponseNorm].
+type LocalResponseNorm struct {
+	Size           int
+	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 as made
+}
+
+// NewLocalResponseNorm returns a layer over size neighbouring channels.
+func NewLocalResponseNorm(size int) *LocalResponseNorm {
+	return &LocalResponseNorm{size, 1e-4, 0.75, 1}
+}
+
+// Forward applies the layer.
+func (l *LocalResponseNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.LocalResponseNorm(l.Size, l.Alpha, l.Beta, l.K)
+}

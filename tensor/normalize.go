@@ -1,0 +1,504 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// normKind says over what a normalisation takes mean and variance of x, of shape [n, groups, channels, inner].
+type normKind uint8
+
+const (
+	normRows  normKind = iota // over channels and inner: a row each of n·groups
+	normBatch                 // over n too
+	normFixed                 // they are given
+)
+
+// normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and weight and bias of shape [groups,
+// channels]. All normalisations are this one, seen through Reshape. The operands are x, then those of weight, bias, running mean and
+// running variance that there are.
+type normalizeFunc struct {
+	op           string
+	kind         normKind
+	rms          bool // mean is 0, and the variance the mean square
+	zero         bool // without bias 0 is added, which makes -0 a 0, as PyTorch does in some of them
+	weight, bias bool
+	running      bool // statistics to update, or with normFixed to use
+	eps          float64
+	momentum     float64
+}
+
+func (f *normalizeFunc) Name() string { return f.op }
+
+// at returns the operand's number after x, weight and bias.
+func (f *normalizeFunc) stats() int {
+	n := 1
+	if f.weight {
+		n++
+	}
+	if f.bias {
+		n++
+	}
+	return n
+}
+
+func (f *normalizeFunc) over() []int {
+	if f.kind == normBatch {
+		return []int{0, 2, 3}
+	}
+	return []int{2, 3}
+}
+
+// normTypes are the types of a normalisation's operands; Invalid for what there is not.
+type normTypes struct {
+	x, w, b   dtype.Type
+	rms, zero bool
+}
+
+// normPrograms are the maps and reductions for one set of types.
+type normPrograms struct {
+	mean, variance, rstd    *device.Reduction // of x; of x, mean
+	rstdOf, apply, gradient *expr.Program
+	sum, product            *device.Reduction // of g, w; of g, w, x, mean, rstd
+}
+
+var normCache cache[normTypes, *normPrograms]
+
+// programs are built over operands in a fixed order, of which those that are absent are left out: what is given is x, mean, rstd, w, b
+// forward, and g, w, x, mean, rstd, Σ backward.
+func (k normTypes) programs() *normPrograms {
+	return normCache.get(k, func() *normPrograms {
+		acc := k.x.Compute()
+		type operand struct {
+			e *expr.Expr
+			t dtype.Type
+		}
+		list := func(types ...dtype.Type) (all []*operand, present []dtype.Type) {
+			for _, t := range types {
+				o := &operand{t: t}
+				if t != dtype.Invalid {
+					o.e = expr.X(len(present)).Cvt(acc)
+					present = append(present, t)
+				}
+				all = append(all, o)
+			}
+			return all, present
+		}
+		meanType := acc
+		if k.rms {
+			meanType = dtype.Invalid
+		}
+		distance := func(x, mean *operand) *expr.Expr {
+			if mean.e == nil {
+				return x.e
+			}
+			return x.e.Sub(mean.e)
+		}
+		times := func(e *expr.Expr, w *operand) *expr.Expr {
+			if w.e == nil {
+				return e
+			}
+			return e.Mul(w.e)
+		}
+		reduction := func(m *expr.Expr, in []dtype.Type, finish *expr.Expr) *device.Reduction {
+			r := &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{m}, []dtype.Type{acc}, in, -1)}
+			if finish != nil {
+				r.Finish = expr.MustLower([]*expr.Expr{finish}, []dtype.Type{acc}, []dtype.Type{acc}, -1)
+			}
+			return r
+		}
+		p := &normPrograms{}
+		average, root := x0.Div(p0), unit.Div(x0.Div(p0).Add(p1).Sqrt())
+		o, in := list(k.x)
+		p.mean = reduction(o[0].e, in, average)
+		o, in = list(k.x, meanType)
+		d := distance(o[0], o[1])
+		p.variance, p.rstd = reduction(d.Mul(d), in, average), reduction(d.Mul(d), in, root)
+		p.rstdOf = expr.MustLower([]*expr.Expr{unit.Div(x0.Add(p0).Sqrt())}, []dtype.Type{acc}, []dtype.Type{acc}, -1)
+		o, in = list(k.x, meanType, acc, k.w, k.b)
+		y := times(distance(o[0], o[1]).Mul(o[2].e), o[3])
+		switch {
+		case o[4].e != nil:
+			y = y.Add(o[4].e)
+		case k.zero:
+			y = y.Add(expr.C(0))
+		}
+		p.apply = expr.MustLower([]*expr.Expr{y}, []dtype.Type{k.x}, in, -1)
+
+		o, in = list(k.x, k.w)
+		p.sum = reduction(times(o[0].e, o[1]), in, nil)
+		o, in = list(k.x, k.w, k.x, meanType, acc)
+		p.product = reduction(times(o[0].e, o[1]).Mul(distance(o[2], o[3]).Mul(o[4].e)), in, nil)
+		o, in = list(k.x, k.w, k.x, meanType, acc, meanType, acc) // …, the mean of h unless rms, that of h·z
+		h, z := times(o[0].e, o[1]), distance(o[2], o[3]).Mul(o[4].e)
+		if o[5].e != nil {
+			h = h.Sub(o[5].e)
+		}
+		p.gradient = expr.MustLower([]*expr.Expr{h.Sub(z.Mul(o[6].e)).Mul(o[4].e)}, []dtype.Type{k.x}, in, -1)
+		return p
+	})
+}
+
+func present(list ...*Tensor) []*Tensor {
+	var in []*Tensor
+	for _, t := range list {
+		if t != nil {
+			in = append(in, t)
+		}
+	}
+	return in
+}
+
+func typeOrNone(t *Tensor) dtype.Type {
+	if t == nil {
+		return dtype.Invalid
+	}
+	return t.dtype
+}
+
+// fold reduces operands over dims to a tensor of x's computing type, the dimensions kept.
+func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []int, in []*Tensor, params ...float64) *Tensor {
+	mask := uint(0)
+	for _, d := range over {
+		mask |= 1 << d
+	}
+	kept, _, _ := reducedShapes(x.layout.Shape, mask, true)
+	y := alloc(f.op, s, x.st.dev, x.dtype.Compute(), kept)
+	var bits []uint64
+	if r.Finish != nil {
+		bits = encode(r.Finish, params)
+	}
+	reduceInto(f.op, s, r, y, kept, in, x.layout.Shape, bits)
+	return y
+}
+
+// normOperands are the operands by name; absent ones are nil.
+type normOperands struct{ x, w, b, runningMean, runningVar *Tensor }
+
+func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
+	o.x, in = in[0], in[1:]
+	if f.weight {
+		o.w, in = in[0].affine(), in[1:]
+	}
+	if f.bias {
+		o.b, in = in[0].affine(), in[1:]
+	}
+	if f.running {
+		o.runningMean, o.runningVar = in[0], in[1]
+	}
+	return o
+}
+
+// affine brings [groups, channels] before [n, groups, channels, inner].
+func (x *Tensor) affine() *Tensor {
+	s := x.layout.Shape
+	return x.reshape(shape.Of(1, s.At(0), s.At(1), 1))
+}
+
+func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	s, o := c.Scope(), f.named(in)
+	x := o.x
+	p := normTypes{x.dtype, typeOrNone(o.w), typeOrNone(o.b), f.rms, f.zero}.programs()
+	mean, rstd, y := f.fastForward(s, &o)
+	if y == nil {
+		mean, rstd = f.statistics(s, &o, p)
+		y = alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape)
+		run(f.op, s, p.apply, y, present(x, mean, rstd, o.w, o.b), nil)
+	} else if f.running {
+		f.update(s, &o, mean, f.fold(s, p.variance, x, f.over(), []*Tensor{x, mean}, f.count(x)))
+	}
+	wants := c.Needs(0) || f.weight && c.Needs(1)
+	if wants {
+		c.Save(x)
+		if f.weight {
+			c.Save(in[1])
+		}
+		c.Save(present(mean, rstd)...)
+	}
+	return y
+}
+
+// count is the number of elements that mean and variance are taken of.
+func (f *normalizeFunc) count(x *Tensor) float64 {
+	n := 1
+	for _, d := range f.over() {
+		n *= x.layout.Shape.At(d)
+	}
+	return float64(n)
+}
+
+// statistics returns the mean, nil with rms, and 1/√(variance + eps), in x's computing type.
+func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (mean, rstd *Tensor) {
+	x, n := o.x, f.count(o.x)
+	inverse := func(variance *Tensor) *Tensor {
+		y := alloc(f.op, s, x.st.dev, variance.dtype, variance.layout.Shape)
+		run(f.op, s, p.rstdOf, y, []*Tensor{variance}, []float64{f.eps})
+		return y
+	}
+	if f.kind == normFixed {
+		acc := x.dtype.Compute()
+		kept := shape.Of(1, x.layout.Shape.At(1), 1, 1)
+		// A copy: the statistics may change before the gradient is computed.
+		return o.runningMean.Clone().Cast(acc).reshape(kept), inverse(o.runningVar.Cast(acc).reshape(kept))
+	}
+	if !f.rms {
+		mean = f.fold(s, p.mean, x, f.over(), []*Tensor{x}, n)
+	}
+	in := present(x, mean)
+	if !f.running {
+		return mean, f.fold(s, p.rstd, x, f.over(), in, n, f.eps)
+	}
+	variance := f.fold(s, p.variance, x, f.over(), in, n)
+	f.update(s, o, mean, variance)
+	return mean, inverse(variance)
+}
+
+// runningOp mixes a running value x0 with a new one.
+var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.Mul(p1)), NoGrad: true}
+
+// update mixes the batch's mean and unbiased variance into the running ones; those of rows are averaged over n.
+func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
+	n := f.count(o.x)
+	if n == 0 {
+		return
+	}
+	for _, r := range []struct {
+		to, v  *Tensor
+		factor float64
+	}{{o.runningMean, mean, 1}, {o.runningVar, variance, n / (n - 1)}} {
+		v := r.v
+		if f.kind == normRows {
+			v = v.Mean(0)
+		}
+		v = v.reshape(r.to.layout.Shape)
+		run(f.op, s, runningOp.program([]*Tensor{r.to, v}, v.dtype, r.to.dtype), r.to, []*Tensor{r.to, v}, []float64{1 - f.momentum, f.momentum * r.factor})
+		r.to.st.version.Add(1)
+	}
+}
+
+func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x, k := c.Saved(0), 1
+	var w, mean *Tensor
+	if f.weight {
+		w, k = c.Saved(1).affine(), 2
+	}
+	if !f.rms {
+		mean, k = c.Saved(k), k+1
+	}
+	rstd := c.Saved(k)
+	var dx, dw, db *Tensor
+	if c.Scope().modes.noGrad && g.dtype == x.dtype && f.kind != normFixed {
+		dx, dw, db = f.gradients(c, g, x, w, mean, rstd)
+	} else {
+		dx, dw, db = f.composed(c, g, x, w, mean, rstd)
+	}
+	grads := []*Tensor{dx}
+	flat := func(d *Tensor) *Tensor {
+		if d != nil {
+			d = d.reshape(shape.Of(x.layout.Shape.At(1), x.layout.Shape.At(2)))
+		}
+		return d
+	}
+	if f.weight {
+		grads = append(grads, flat(dw))
+	}
+	if f.bias {
+		grads = append(grads, flat(db))
+	}
+	if f.running {
+		grads = append(grads, nil, nil)
+	}
+	return grads
+}
+
+// needsAffine reports whether the gradients of weight and bias are wanted.
+func (f *normalizeFunc) needsAffine(c *Context) (weight, bias bool) {
+	return f.weight && c.Needs(1), f.bias && c.Needs(f.stats()-1)
+}
+
+// gradients computes the gradients in a few fused passes.
+func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor) {
+	s := c.Scope()
+	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
+	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
+	needW, needB := f.needsAffine(c)
+	outer := []int{0, 3}
+	batch := f.kind == normBatch // then the means that dx takes are those of the weight's and the bias's gradients
+	if needW || batch {
+		dw = f.fold(s, plain.product, x, outer, present(g, x, mean, rstd))
+	}
+	if needB || batch {
+		db = f.fold(s, plain.sum, x, outer, []*Tensor{g})
+	}
+	if !c.Needs(0) {
+		return nil, dw, db
+	}
+	if dx = f.fastGradient(s, g, x, w, mean, rstd); dx != nil {
+		return dx, dw, db
+	}
+	n := f.count(x)
+	var sum, product *Tensor
+	if batch {
+		sum, product = db, dw
+		if w != nil {
+			sum, product = sum.Mul(w.Cast(sum.dtype)), product.Mul(w.Cast(sum.dtype))
+		}
+	} else {
+		product = f.fold(s, p.product, x, f.over(), present(g, w, x, mean, rstd))
+		if !f.rms {
+			sum = f.fold(s, p.sum, x, f.over(), present(g, w))
+		}
+	}
+	if sum != nil {
+		sum = sum.DivScalar(n)
+	}
+	dx = alloc(f.op+".grad", s, x.st.dev, x.dtype, x.layout.Shape)
+	run(f.op, s, p.gradient, dx, present(g, w, x, mean, rstd, sum, product.DivScalar(n)), nil)
+	return dx, dw, db
+}
+
+// composed computes the gradients with tensor ops, so that they can be differentiated: mean and rstd as functions of x, unless they
+// are given.
+func (f *normalizeFunc) composed(c *Context, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor) {
+	acc := x.dtype.Compute()
+	over := append(f.over(), KeepDim)
+	wide, h := x.Cast(acc), g.Cast(acc)
+	g = h
+	if w != nil {
+		h = h.Mul(w.Cast(acc))
+	}
+	d := wide
+	switch {
+	case f.kind == normFixed:
+		d = wide.Sub(mean)
+	case f.rms:
+		rstd = wide.Square().Mean(over...).AddScalar(f.eps).Rsqrt()
+	default:
+		d = wide.Sub(wide.Mean(over...))
+		rstd = d.Square().Mean(over...).AddScalar(f.eps).Rsqrt()
+	}
+	z := d.Mul(rstd)
+	needW, needB := f.needsAffine(c)
+	if needW {
+		dw = g.Mul(z).Sum(0, 3)
+	}
+	if needB {
+		db = g.Sum(0, 3)
+	}
+	if !c.Needs(0) {
+		return nil, dw, db
+	}
+	if f.kind == normFixed {
+		return h.Mul(rstd), dw, db
+	}
+	dx = h.Sub(z.Mul(h.Mul(z).Mean(over...)))
+	if !f.rms {
+		dx = dx.Sub(h.Mean(over...))
+	}
+	return dx.Mul(rstd), dw, db
+}
+
+// rowViews are the views of a normalisation of rows, contiguous.
+func (f *normalizeFunc) rowViews(x *Tensor) (device.Norm, func(t *Tensor, rows bool) device.View) {
+	s := x.layout.Shape
+	n := device.Norm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
+	rows, columns := shape.Of(s.At(0)*s.At(1)), s.At(2)*s.At(3)
+	return n, func(t *Tensor, matrix bool) device.View {
+		if t == nil {
+			return device.View{}
+		}
+		to := shape.Of(t.Size())
+		if matrix {
+			to = rows.Append(columns)
+		}
+		v := t.deviceView()
+		v.Layout = shape.Layout{Shape: to, Strides: to.Contiguous(), Offset: t.layout.Offset}
+		return v
+	}
+}
+
+// fastForward runs the device's kernel for rows, if it has one.
+func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *Tensor) {
+	x := o.x
+	d, ok := fast[device.Normer](s, x.st.dev)
+	if !ok || f.kind != normRows || x.Size() == 0 || f.bias && !f.weight {
+		return nil, nil, nil
+	}
+	x = x.Contiguous()
+	n, view := f.rowViews(x)
+	acc, kept := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0), x.layout.Shape.At(1), 1, 1)
+	if !f.rms {
+		mean = alloc(f.op, s, x.st.dev, acc, kept)
+	}
+	rstd, y = alloc(f.op, s, x.st.dev, acc, kept), alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape)
+	w, b := o.w, o.b
+	if w != nil {
+		w = w.Contiguous()
+	}
+	if b != nil {
+		b = b.Contiguous()
+	}
+	stream := s.streamOf(x.st.dev)
+	for _, t := range present(x, w, b) {
+		t.st.read(f.op, stream)
+	}
+	for _, t := range present(y, mean, rstd) {
+		t.st.write(f.op, stream)
+	}
+	check(f.op, d.Norm(stream, view(y, true), view(mean, false), view(rstd, false), view(x, true), view(w, false), view(b, false), n), present(x, w, b)...)
+	return mean, rstd, y
+}
+
+// fastGradient runs the device's kernel for the gradient of rows, if it has one.
+func (f *normalizeFunc) fastGradient(s *Scope, g, x, w, mean, rstd *Tensor) *Tensor {
+	d, ok := fast[device.Normer](s, x.st.dev)
+	if !ok || f.kind != normRows || x.Size() == 0 {
+		return nil
+	}
+	x, g = x.Contiguous(), g.Contiguous()
+	n, view := f.rowViews(x)
+	dx := alloc(f.op+".grad", s, x.st.dev, x.dtype, x.layout.Shape)
+	if w != nil {
+		w = w.Contiguous()
+	}
+	stream := s.streamOf(x.st.dev)
+	for _, t := range present(g, x, mean, rstd, w) {
+		t.st.read(f.op, stream)
+	}
+	dx.st.write(f.op, stream)
+	check(f.op, d.NormGrad(stream, view(dx, true), view(g, true), view(x, true), view(mean, false), view(rstd, false), view(w, false), n), present(g, x, w)...)
+	return dx
+}
+
+// normInput checks a normalisation's input, and the types of weight and bias, and lists the operands.
+func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
+	in := present(append([]*Tensor{x, weight, bias}, more...)...)
+	youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	for _, t := range in[1:] {
+		if t.dtype != x.dtype && t.dtype != x.dtype.Compute() {
+			e := newError(op, ErrType, in, fmt.Sprintf("weight, bias and statistics for an input of %v are of that type or %v, not %v", x.dtype, x.dtype.Compute(), t.dtype))
+			panic(e.hint("use Cast"))
+		}
+	}
+	return in
+}
+
+// normalize applies f to x seen as [n, groups, channels, inner].
+func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
+	to := x.layout.Shape
+	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0
+	s := youngest(f.op, present(append([]*Tensor{x, weight, bias}, running...)...))
+	return within(s, func(c *Scope) *Tensor {
+		in := []*Tensor{x.In(c).reshape(shape.Of(n, groups, channels, inner))}
+		for _, t := range present(weight, bias) {
+			in = append(in, t.In(c).reshape(shape.Of(groups, channels)))
+		}
+		return Apply(f, append(in, running...)...).reshape(to)
+	})
+}

@@ -1,0 +1,206 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// trailing checks that x ends in normalized, and returns the number of elements of these dimensions.
+func trailing(op string, in []*Tensor, normalized []int) int {
+	x := in[0]
+	fits := len(normalized) > 0 && len(normalized) <= x.Rank()
+	n := 1
+	for i, d := range normalized {
+		fits = fits && x.layout.Shape.At(x.Rank()-len(normalized)+i) == d
+		n *= d
+	}
+	if !fits {
+		fail(op, ErrShape, in, "dimensions of shape %v are to be normalised, the input has shape %v", normalized, x.Shape())
+	}
+	want := shape.Of(normalized...)
+	for _, t := range in[1:] {
+		if t.layout.Shape != want {
+			fail(op, ErrShape, in, "weight and bias have the shape %v of what is normalised, not %v", want, t.Shape())
+		}
+	}
+	return n
+}
+
+// LayerNorm brings the last dimensions of x, whose shape is normalized, to mean 0 and variance 1, then scales and shifts each of their
+// elements: (x - mean)/√(variance + eps)·weight + bias, where the variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros,
+// G. E. Hinton, arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are computed in float32, they may be
+// float32. torch's eps is 1e-5.
+func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
+	const op = "layer_norm"
+	in := normInput(op, x, weight, bias)
+	n := trailing(op, in, normalized)
+	return (&normalizeFunc{op: op, zero: true, eps: eps}).normalize(x, weight, bias, rowsOf(x, len(normalized)), 1, n, 1)
+}
+
+// rowsOf is the number of elements of all dimensions but the last few.
+func rowsOf(x *Tensor, last int) int {
+	n := 1
+	for i := range x.Rank() - last {
+		n *= x.layout.Shape.At(i)
+	}
+	return n
+}
+
+// RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square: x/√(mean(x²) + eps)·weight (B. Zhang,
+// R. Sennrich, arXiv:1910.07467). weight is as in [Tensor.LayerNorm]. A negative eps stands for torch's default, the distance from 1 to
+// the next number of the type that is computed in: 2⁻⁵² for float64, 2⁻²³ for the others.
+func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
+	const op = "rms_norm"
+	in := normInput(op, x, weight, nil)
+	n := trailing(op, in, normalized)
+	if eps < 0 {
+		if eps = 0x1p-23; x.dtype == dtype.F64 {
+			eps = 0x1p-52
+		}
+	}
+	return (&normalizeFunc{op: op, rms: true, eps: eps}).normalize(x, weight, nil, rowsOf(x, len(normalized)), 1, n, 1)
+}
+
+// channelled checks that x is [n, channels, …] and that what else is given has one value a channel, and returns n, the channels and the
+// number of elements behind them.
+func channelled(op string, in []*Tensor) (n, channels, inner int) {
+	x := in[0]
+	if x.Rank() < 2 {
+		fail(op, ErrShape, in, "the input is [n, channels, …], its shape is %v", x.Shape())
+	}
+	n, channels, inner = x.layout.Shape.At(0), x.layout.Shape.At(1), 1
+	for i := 2; i < x.Rank(); i++ {
+		inner *= x.layout.Shape.At(i)
+	}
+	for _, t := range in[1:] {
+		if t.layout.Shape != shape.Of(channels) {
+			fail(op, ErrShape, in, "weight, bias and running statistics have shape [%d], one value a channel, not %v", channels, t.Shape())
+		}
+	}
+	return n, channels, inner
+}
+
+// statistics checks running statistics: both or neither, without gradients, and writable if they are to be updated.
+func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []*Tensor {
+	if (mean == nil) != (variance == nil) {
+		fail(op, ErrValue, in, "either both running statistics are given or neither")
+	}
+	if mean == nil {
+		return nil
+	}
+	for _, t := range []*Tensor{mean, variance} {
+		if t.needsGrad {
+			fail(op, ErrGrad, in, "running statistics have no gradient")
+		}
+		if update && t.layout.Overlaps() {
+			fail(op, ErrShape, in, "a running statistic is expanded: several elements share one place; use Clone first")
+		}
+	}
+	return []*Tensor{mean, variance}
+}
+
+// BatchNorm brings each channel of x, of shape [n, channels, …], to mean 0 and variance 1, then scales and shifts it: (x - mean)/√(variance +
+// eps)·weight + bias (S. Ioffe, C. Szegedy, arXiv:1502.03167). In training, mean and variance are those of the batch, over all dimensions but the
+// channels, the variance the mean square distance; the running statistics, if they are given, are changed in place to (1 - momentum)·running +
+// momentum·batch, with the variance that divides by one less, and not by an empty batch. Otherwise the running statistics are used, and no
+// gradient reaches them. All of weight, bias and statistics have shape [channels], nil is none; for 16-bit floats, which are computed in float32,
+// they may be float32. torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running mean the average of all.
+func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
+	const op = "batch_norm"
+	in := normInput(op, x, weight, bias, runningMean, runningVar)
+	n, channels, inner := channelled(op, in)
+	running := statistics(op, in, runningMean, runningVar, training)
+	f := &normalizeFunc{op: op, kind: normFixed, zero: true, eps: eps, momentum: momentum}
+	switch {
+	case training && n*inner == 1:
+		fail(op, ErrShape, in, "there is one value a channel in training, whose variance is 0; the input has shape %v", x.Shape())
+	case training:
+		f.kind = normBatch
+	case running == nil:
+		fail(op, ErrValue, in, "outside of training the running statistics are needed")
+	}
+	return f.normalize(x, weight, bias, n, channels, 1, inner, running...)
+}
+
+// InstanceNorm brings each channel of each instance of x, of shape [n, channels, …], to mean 0 and variance 1, then scales and shifts it, as
+// [Tensor.BatchNorm] does for the channels of a whole batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With useInputStats the running
+// statistics, if they are given, take the average over the instances; without, they are used instead.
+func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, useInputStats bool, momentum, eps float64) *Tensor {
+	const op = "instance_norm"
+	in := normInput(op, x, weight, bias, runningMean, runningVar)
+	n, channels, inner := channelled(op, in)
+	running := statistics(op, in, runningMean, runningVar, useInputStats)
+	f := &normalizeFunc{op: op, kind: normRows, zero: true, eps: eps, momentum: momentum}
+	switch {
+	case useInputStats && inner == 1:
+		fail(op, ErrShape, in, "there is one element a channel, whose variance is 0; the input has shape %v", x.Shape())
+	case !useInputStats && running == nil:
+		fail(op, ErrValue, in, "without the input's statistics the running ones are needed")
+	case !useInputStats:
+		f.kind = normFixed
+	}
+	return f.normalize(x, weight, bias, n, channels, 1, inner, running...)
+}
+
+// GroupNorm divides the channels of x, of shape [n, channels, …], into groups and brings each group of each instance to mean 0 and variance 1, then
+// scales and shifts each channel (Y. Wu, K. He, arXiv:1803.08494). weight and bias have shape [channels], nil is none; for 16-bit floats, which are
+// computed in float32, they may be float32. torch's eps is 1e-5.
+func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tensor {
+	const op = "group_norm"
+	in := normInput(op, x, weight, bias)
+	n, channels, inner := channelled(op, in)
+	switch {
+	case groups <= 0 || channels%groups != 0:
+		fail(op, ErrValue, in, "%d channels cannot be divided into %d groups", channels, groups)
+	case channels*inner == 0:
+		fail(op, ErrShape, in, "there is nothing to normalise in shape %v", x.Shape())
+	case n*inner*(channels/groups) == 1:
+		fail(op, ErrShape, in, "there is one value a group, whose variance is 0; the input has shape %v", x.Shape())
+	}
+	return (&normalizeFunc{op: op, eps: eps}).normalize(x, weight, bias, n, groups, channels/groups, inner)
+}
+
+// Normalize divides x by its norm of order p along dim, or by eps where that is more: x/max(‖x‖, eps), in float32 for 16-bit floats. torch's
+// defaults are 2, 1 and 1e-12. See [Tensor.Norm] for the orders.
+func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
+	const op = "normalize"
+	x.use(op)
+	x.mustFloat(op)
+	if x.Rank() > 0 {
+		dim = x.axis(op, dim)
+	} else if dim != 0 && dim != -1 {
+		fail(op, ErrShape, []*Tensor{x}, "dimension %d is out of range for a tensor of rank 0", dim)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		wide := x.In(c).Cast(x.dtype.Compute())
+		if x.Rank() == 0 {
+			return wide.Div(wide.Norm(p).ClampMin(eps)).Cast(x.dtype)
+		}
+		return wide.Div(wide.Norm(p, dim, KeepDim).ClampMin(eps)).Cast(x.dtype)
+	})
+}
+
+// LocalResponseNorm divides each element of x, of shape [n, channels, …] and at least rank 3, by (k + alpha·mean)^beta, where mean is that of the squares
+// in the same place of size neighbouring channels, beginning size/2 before; channels that do not exist count as 0 (A. Krizhevsky, I. Sutskever,
+// G. E. Hinton, ImageNet classification with deep convolutional neural networks). It is computed in float32 for 16-bit floats. torch's alpha,
+// beta and k are 1e-4, 0.75 and 1.
+func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
+	const op = "local_response_norm"
+	x.use(op)
+	x.mustFloat(op)
+	in := []*Tensor{x}
+	if x.Rank() < 3 || x.Rank() == shape.MaxRank {
+		fail(op, ErrShape, in, "the input is [n, channels, …] of 3 to %d dimensions, its shape is %v", shape.MaxRank-1, x.Shape())
+	}
+	if size < 1 {
+		fail(op, ErrValue, in, "the size %d is not positive", size)
+	}
+	if x.Size() == 0 {
+		return x.Clone()
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		wide := x.In(c).Cast(x.dtype.Compute())
+		squares := wide.Square().MoveAxis(1, -1).Pad(0, size/2, (size-1)/2).Unfold(-1, size, 1)
+		return wide.Div(squares.Mean(-1).MoveAxis(-1, 1).MulScalar(alpha).AddScalar(k).PowScalar(beta)).Cast(x.dtype)
+	})
+}
