@@ -17,6 +17,11 @@ def tagged(args):
     return "".join(f" {k}={v}" for k, v in args.items())
 
 
+def both(v):
+    """One number for height and width, or one for each."""
+    return v * 2 if len(v) == 1 else v
+
+
 def convolutions(f):
     r = f.randn
     kinds = {
@@ -81,7 +86,103 @@ def convolutions(f):
         f.case(op, "extreme", conv, [APART.reshape(shape), r(*kernel), r(2)])
 
 
+def pools(f):
+    r = f.randn
+    # Ties, NaN more than once in a window, infinities, zeros of both signs.
+    ties = torch.tensor([1.0, 1.0, 0.0, -0.0, math.nan, 2.0, math.nan, math.nan, -math.inf, -math.inf, -math.inf, -math.inf, math.inf, math.inf, 1.0, -1.0,
+                         MAX, MAX, TINY, -TINY, DENORMAL, 0.0, MIN_NORMAL, -MAX])
+    shapes = {1: (2, 2, 7), 2: (1, 2, 5, 6), 3: (1, 1, 3, 4, 4)}
+    edge = {1: (1, 2, 12), 2: (1, 1, 6, 4), 3: (1, 1, 2, 3, 4)}
+    for rank in (1, 2, 3):
+        xs = shapes[rank]
+        back = (xs[-1], *xs[1:-1], xs[0])
+
+        def four(op, fn, part, parts, grad=True, **args):
+            """One set of arguments on the kinds of operands; part names one of several results."""
+            tag = tagged(args)
+            if parts:
+                args["part"] = part
+                tag += f" part={part}"
+                grad = part == 0
+            f.case(op, "ordinary" + tag, fn, [Operand(r(*xs), grad=grad)], **args)
+            if part == 0 and "stride" in args:
+                f.case(op, "unbatched" + tag, fn, [Operand(r(*xs[1:]), grad=grad)], **args)
+            f.case(op, "transposed" + tag, fn, [Operand(r(*back), transpose(0, len(xs) - 1), grad=grad)], **args)
+            f.case(op, "expanded" + tag, fn, [Operand(r(1, 1, *xs[2:]), expand(*xs), grad=grad)], **args)
+            f.case(op, "empty" + tag, fn, [Operand(r(0, *xs[1:]), grad=grad)], **args)
+            f.case(op, "extreme" + tag, fn, [Operand(ties.reshape(edge[rank]), grad=grad)], **args)
+
+        pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
+        kinds = [{"kernel": [2]}, {"kernel": [3], "stride": [2], "padding": [1]}, {"kernel": [2], "stride": [1], "dilation": [2]}, {"kernel": [3], "stride": [2], "padding": [1], "ceil": True}]
+        for args in kinds if rank < 3 else [{"kernel": [2]}, {"kernel": [2, 1, 2], "stride": [1, 2, 2], "padding": [1, 0, 1], "ceil": True}]:
+            for part in (0, 1):
+                def fn(x, args=args, part=part):
+                    return pool(x, args["kernel"], args.get("stride"), args.get("padding", 0), args.get("dilation", 1), args.get("ceil", False), return_indices=True)[part]
+                four(f"max_pool{rank}d", fn, part, 2, **args)
+        if rank > 1:
+            f.case(f"max_pool{rank}d", "int64", lambda x: pool(x, 2, 1), [f.randint(-3, 4, xs)], kernel=[2], stride=[1])
+        if rank == 2:
+            large = f.randn(1, 1, 11, 9)
+            for part in (0, 1):
+                for name, x in (("ordinary large", large), ("extreme large", torch.where(large > 1.2, math.nan, large))):
+                    f.case("max_pool2d", f"{name} part={part}", lambda x: pool(x, (10, 8), 1, return_indices=True)[part], [Operand(x, grad=part == 0)], kernel=[10, 8], stride=[1], part=part)
+        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
+        kinds = [{"kernel": [2]}, {"kernel": [3], "stride": [2], "padding": [1]}, {"kernel": [3], "stride": [2], "padding": [1], "ceil": True, "exclude": True}]
+        if rank == 2:
+            kinds += [{"kernel": [3, 2], "stride": [2, 1], "padding": [1, 0], "divisor": 5}, {"kernel": [3], "stride": [3], "padding": [1], "ceil": True}]
+        for args in kinds if rank < 3 else [{"kernel": [2]}, {"kernel": [2], "stride": [1, 2, 2], "padding": [1], "ceil": True, "exclude": True}, {"kernel": [1, 2, 3], "stride": [1], "padding": [0, 1, 1]}]:
+            def fn(x, args=args):
+                more = (args["divisor"],) if "divisor" in args else ()
+                return pool(x, args["kernel"], args.get("stride"), args.get("padding", 0), args.get("ceil", False), not args.get("exclude", False), *more)
+            four(f"avg_pool{rank}d", fn, 0, 0, **args)
+        if rank < 3:
+            pool = (F.lp_pool1d, F.lp_pool2d)[rank - 1]
+            for p, args in ((2.0, {"kernel": [2]}), (3.0, {"kernel": [3], "stride": [2], "ceil": True})):
+                def fn(x, p=p, args=args):
+                    return pool(x, p, args["kernel"][0], args.get("stride", [None])[0], args.get("ceil", False))
+                tag = f" p={p}" + tagged(args)
+                op = f"lp_pool{rank}d"
+                f.case(op, "ordinary" + tag, fn, [r(*xs)], p=p, **args)
+                f.case(op, "transposed" + tag, fn, [Operand(r(*back), transpose(0, len(xs) - 1))], p=p, **args)
+                f.case(op, "expanded" + tag, fn, [Operand(r(1, 1, *xs[2:]), expand(*xs))], p=p, **args)
+                f.case(op, "empty" + tag, fn, [r(0, *xs[1:])], p=p, **args)
+                f.case(op, "extreme" + tag, fn, [torch.tensor([1.0, 1.0, 2.0, -2.0, math.inf, 1.0, math.nan, 1.0, 1e4, 1.0, 3.0, 4.0]).reshape(1, 1, *(12,) if rank == 1 else (3, 4))], p=p, **args)
+        avg = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[rank - 1]
+        most = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[rank - 1]
+        for size in {1: ([3], [1], [9]), 2: ([3, 4], [1, 1], [5, 2]), 3: ([2, 3, 4], [1, 1, 1])}[rank]:
+            four(f"adaptive_avg_pool{rank}d", lambda x: avg(x, size), 0, 0, size=size)
+            for part in (0, 1):
+                four(f"adaptive_max_pool{rank}d", lambda x: most(x, size, return_indices=True)[part], part, 2, size=size)
+    kinds = [{"kernel": [2]}, {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 0], "dilation": [1, 2]}, {"kernel": [2], "stride": [2]}]
+    for args in kinds:
+        tag = tagged(args)
+
+        def columns(x, args=args):
+            return F.unfold(x, *(both(args.get(k, [d])) for k, d in (("kernel", 0), ("dilation", 1), ("padding", 0), ("stride", 1))))
+
+        def image(x, args=args):
+            return F.fold(x, (5, 4), *(both(args.get(k, [d])) for k, d in (("kernel", 0), ("dilation", 1), ("padding", 0), ("stride", 1))))
+        f.case("unfold2d", "ordinary" + tag, columns, [r(2, 2, 5, 4)], **args)
+        f.case("unfold2d", "unbatched" + tag, columns, [r(2, 5, 4)], **args)
+        f.case("unfold2d", "transposed" + tag, columns, [Operand(r(4, 2, 5, 2), transpose(0, 3))], **args)
+        f.case("unfold2d", "expanded" + tag, columns, [Operand(r(1, 1, 5, 4), expand(2, 2, 5, 4))], **args)
+        f.case("unfold2d", "empty" + tag, columns, [r(0, 2, 5, 4)], **args)
+        f.case("unfold2d", "extreme" + tag, columns, [ties.reshape(1, 1, 6, 4)], **args)
+        rows, n = columns(torch.zeros(1, 2, 5, 4)).shape[1:]
+        f.case("fold", "ordinary" + tag, image, [r(2, rows, n)], **args)
+        f.case("fold", "unbatched" + tag, image, [r(rows, n)], **args)
+        f.case("fold", "transposed" + tag, image, [Operand(r(n, rows), transpose(0, 1))], **args)
+        f.case("fold", "expanded" + tag, image, [Operand(r(1, rows, 1), expand(2, rows, n))], **args)
+        f.case("fold", "empty" + tag, image, [r(0, rows, n)], **args)
+        far = torch.where(r(rows // 2, n) > 1.8, math.inf, r(rows // 2, n))  # infinities of one sign
+        far[0, 0], far[-1, -1], far[0, 1] = math.nan, MAX, TINY
+        f.case("fold", "extreme" + tag, image, [far], **args)
+
+
 if __name__ == "__main__":
     f = File(__file__, SEED + 40)
     convolutions(f)
     f.write(FOLDER + "conv.safetensors.gz")
+    f = File(__file__, SEED + 41)
+    pools(f)
+    f.write(FOLDER + "pool.safetensors.gz")

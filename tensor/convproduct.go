@@ -144,7 +144,7 @@ func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
 				return
 			}
 		}
-		v.addTaps(v.op, c, wide, func(k int) *Tensor {
+		v.addWindows(v.op, c, wide, func(k int) *Tensor {
 			if first {
 				return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
 			}

@@ -59,6 +59,16 @@ func (g *grid) single() bool {
 	return true
 }
 
+// disjoint reports that no element belongs to two windows.
+func (g *grid) disjoint() bool {
+	for i := range g.rank {
+		if g.stride[i] < g.span(i) && g.out[i] > 1 {
+			return false
+		}
+	}
+	return true
+}
+
 // bare reports that there is no padding.
 func (g *grid) bare() bool { return g.before == [3]int{} && g.behind == [3]int{} }
 
@@ -140,13 +150,13 @@ func onesOf(n int) (s shape.Dims) {
 	return s
 }
 
-// addTaps adds to every tap k of y, a padded tensor [n, c, …], its part of cols: the adjoint of windows. Taps are added one
-// after the other, so that the order of additions is fixed.
-func (g *grid) addTaps(op string, c *Scope, y *Tensor, part func(k int) *Tensor) {
+// addWindows adds to every tap k of y, a padded tensor [n, c, …], its part: the adjoint of windows. Taps are added one after
+// the other, so that the order of additions is fixed.
+func (g *grid) addWindows(op string, c *Scope, y *Tensor, part func(k int) *Tensor) {
 	for k := range g.taps() {
 		to := y.handle(op, c, g.tap(y.layout, k))
 		from := part(k)
-		run(op, c, addProgram(y.dtype, y.dtype), to, []*Tensor{to, from}, nil)
+		run(op, c, addProgram(y.dtype, from.dtype), to, []*Tensor{to, from}, nil)
 		to.Free()
 		from.Free()
 	}

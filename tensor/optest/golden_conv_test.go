@@ -34,6 +34,55 @@ func init() {
 				OutputPadding: optional(a, "output_padding"), Groups: groups(a)})
 		}
 	}
+	maxOptions := func(a args) tensor.MaxPoolOptions {
+		return tensor.MaxPoolOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), Dilation: optional(a, "dilation"), CeilMode: a.Has("ceil")}
+	}
+	mostOf := func(plain func(*tt, tensor.MaxPoolOptions) *tt, both func(*tt, tensor.MaxPoolOptions) (*tt, *tt)) goldenOp {
+		return func(a args, x []*tt) *tt {
+			if !a.Has("part") {
+				return plain(x[0], maxOptions(a))
+			}
+			return partOf(a)(both(x[0], maxOptions(a)))
+		}
+	}
+	avgOptions := func(a args) tensor.AvgPoolOptions {
+		o := tensor.AvgPoolOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), CeilMode: a.Has("ceil"), ExcludePadding: a.Has("exclude")}
+		if a.Has("divisor") {
+			o.Divisor = a.Int("divisor")
+		}
+		return o
+	}
+	meanOf := func(f func(*tt, tensor.AvgPoolOptions) *tt) goldenOp {
+		return func(a args, x []*tt) *tt { return f(x[0], avgOptions(a)) }
+	}
+	normOf := func(f func(*tt, float64, tensor.AvgPoolOptions) *tt) goldenOp {
+		return func(a args, x []*tt) *tt { return f(x[0], a.Float("p"), avgOptions(a)) }
+	}
+	foldOptions := func(a args) tensor.FoldOptions {
+		return tensor.FoldOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), Dilation: optional(a, "dilation")}
+	}
+	for name, op := range map[string]goldenOp{
+		"max_pool1d": mostOf((*tt).MaxPool1d, (*tt).MaxPool1dIndices), "max_pool2d": mostOf((*tt).MaxPool2d, (*tt).MaxPool2dIndices),
+		"max_pool3d":          mostOf((*tt).MaxPool3d, (*tt).MaxPool3dIndices),
+		"adaptive_max_pool1d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool1d(a.Ints("size")[0])) },
+		"adaptive_max_pool2d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool2d(a.Ints("size")...)) },
+		"adaptive_max_pool3d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool3d(a.Ints("size")...)) },
+		"lp_pool1d":           normOf((*tt).LPPool1d), "lp_pool2d": normOf((*tt).LPPool2d),
+	} {
+		goldenOps[name] = op
+		goldenTerms[name] = pickTerms
+	}
+	for name, op := range map[string]goldenOp{
+		"avg_pool1d": meanOf((*tt).AvgPool1d), "avg_pool2d": meanOf((*tt).AvgPool2d), "avg_pool3d": meanOf((*tt).AvgPool3d),
+		"adaptive_avg_pool1d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool1d(a.Ints("size")[0]) },
+		"adaptive_avg_pool2d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool2d(a.Ints("size")...) },
+		"adaptive_avg_pool3d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool3d(a.Ints("size")...) },
+		"unfold2d":            func(a args, x []*tt) *tt { return x[0].Unfold2d(foldOptions(a)) },
+		"fold":                func(a args, x []*tt) *tt { return x[0].Fold(5, 4, foldOptions(a)) },
+	} {
+		goldenOps[name] = op
+		goldenTerms[name] = convTerms
+	}
 	for name, op := range map[string]goldenOp{
 		"conv1d": conv((*tt).Conv1d), "conv2d": conv((*tt).Conv2d), "conv3d": conv((*tt).Conv3d),
 		"conv_transpose1d": transposed((*tt).ConvTranspose1d), "conv_transpose2d": transposed((*tt).ConvTranspose2d), "conv_transpose3d": transposed((*tt).ConvTranspose3d),
@@ -41,6 +90,25 @@ func init() {
 		goldenOps[name] = op
 		goldenTerms[name] = convTerms
 	}
+}
+
+// partOf chooses one of two results.
+func partOf(a golden.Args) func(values, indices *tt) *tt {
+	return func(values, indices *tt) *tt {
+		if a.Int("part") == 1 {
+			return indices
+		}
+		return values
+	}
+}
+
+// pickTerms are the terms of an op whose gradient adds up what several windows pick: no more than eight times what a seed can be.
+func pickTerms(c golden.Case) (t terms) {
+	t.grads = map[int][]float64{}
+	if c.In[0].GradF64 != nil {
+		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).apply(func(v float64) float64 { return finite(v) + 8 }).v
+	}
+	return t
 }
 
 // convTerms are the terms of an op that is linear in each operand: those of the absolute values.
