@@ -179,6 +179,60 @@ def pools(f):
         f.case("fold", "extreme" + tag, image, [far], **args)
 
 
+def resampling(f):
+    r = f.randn
+    special = torch.tensor([1.0, -0.0, 2.0, math.inf, 0.5, 1.5, TINY, -1.0, math.nan, 1.0, MAX / 8, 3.0, 0.0, -math.inf, 1.0, DENORMAL, 0.25, -2.0])
+    shapes = {1: (2, 2, 6), 2: (1, 2, 4, 5), 3: (1, 1, 3, 2, 4)}
+    edge = {1: (1, 1, 18), 2: (1, 1, 3, 6), 3: (1, 1, 3, 2, 3)}
+    kinds = {
+        "nearest": {1: [{"size": [13]}, {"scale": [0.7]}], 2: [{"size": [7, 3]}, {"scale": [1.3, 2.0]}], 3: [{"size": [4, 3, 3]}]},
+        "nearest-exact": {1: [{"size": [4]}], 2: [{"size": [7, 3]}, {"scale": [1.7, 0.6]}], 3: [{"scale": [1.5]}]},
+        "linear": {1: [{"size": [11]}, {"scale": [0.7]}, {"size": [4], "align": True}, {"size": [6]}], 2: [{"size": [8, 4]}, {"size": [7, 3]}, {"scale": [1.7, 0.6]}, {"size": [6, 5], "align": True}], 3: [{"size": [4, 3, 3]}, {"scale": [1.4], "align": True}]},
+        "bicubic": {2: [{"size": [7, 3]}, {"scale": [1.7, 0.6]}, {"size": [6, 3], "align": True}, {"size": [1, 9]}]},
+        "area": {1: [{"size": [4]}], 2: [{"size": [3, 2]}], 3: [{"size": [2, 2, 3]}]},
+    }
+    for mode, of in kinds.items():
+        for rank, cases in of.items():
+            xs = shapes[rank]
+            back = (xs[-1], *xs[1:-1], xs[0])
+            for args in cases:
+                name = ("linear", "bilinear", "trilinear")[rank - 1] if mode == "linear" else mode
+
+                def fn(x, args=args, name=name, rank=rank):
+                    size, scale = (v[0] if v and len(v) == 1 else v for v in (args.get("size"), args.get("scale")))
+                    return F.interpolate(x, size, scale, name, args.get("align", False) if "linear" in name or "cubic" in name else None)
+                tag = f" {rank} mode={mode}" + tagged(args)
+                more = {**args, "mode": mode}
+                f.case("interpolate", "ordinary" + tag, fn, [r(*xs)], **more)
+                f.case("interpolate", "transposed" + tag, fn, [Operand(r(*back), transpose(0, len(xs) - 1))], **more)
+                f.case("interpolate", "expanded" + tag, fn, [Operand(r(1, 1, *xs[2:]), expand(*xs))], **more)
+                f.case("interpolate", "empty" + tag, fn, [r(0, *xs[1:])], **more)
+                if mode != "linear" or args != {"size": [7, 3]}:  # in float64 it depends on rounding whether a place lies on an element
+                    f.case("interpolate", "extreme" + tag, fn, [special.reshape(edge[rank])], **more)
+    # Many places: what coordinates are rounded to shows in nearest and in weights.
+    ramp = torch.arange(37.0).reshape(1, 1, 37) + f.randn(37) / 8
+    for mode in ("nearest", "nearest-exact", "linear"):
+        for args in ({"size": [101]}, {"scale": [2.37]}, {"size": [12]}):
+            f.case("interpolate", f"ordinary ramp mode={mode}" + tagged(args), lambda x: F.interpolate(x, args.get("size"), args.get("scale"), mode), [ramp], mode=mode, **args)
+    for mode in ("linear", "bicubic"):
+        f.case("interpolate", f"ordinary ramp 2 mode={mode}", lambda x: F.interpolate(x, (1, 101), None, mode.replace("linear", "bilinear")), [ramp.unsqueeze(0)], mode=mode, size=[1, 101])
+    f.case("interpolate", "int64", lambda x: F.interpolate(x.float(), 5).long(), [f.randint(-9, 9, (1, 2, 3))], mode="nearest", size=[5])
+    grid = special[:16].reshape(1, 4, 2, 2)
+    for op, fn, xs, on in (("pixel_shuffle", F.pixel_shuffle, (1, 8, 2, 3), 2), ("pixel_unshuffle", F.pixel_unshuffle, (1, 2, 4, 6), 2), ("channel_shuffle", F.channel_shuffle, (2, 4, 2, 2), 2)):
+        run = lambda x: fn(x, on)
+        f.case(op, "ordinary", run, [r(*xs)], factor=on)
+        if op != "channel_shuffle":
+            f.case(op, "ordinary without a batch", run, [r(*xs[1:])], factor=on)
+            f.case(op, "ordinary more dimensions", run, [r(2, *xs)], factor=on)
+        f.case(op, "transposed", run, [Operand(r(*xs[:2], xs[3], xs[2]), transpose(2, 3))], factor=on)
+        f.case(op, "expanded", run, [Operand(r(1, 1, *xs[2:]), expand(2, *xs[1:]))], factor=on)
+        # Torch 2.15 leaves the shape of an empty tensor as it is where it should unshuffle, in gradients too.
+        f.case(op, "empty", lambda x: fn(x, 1), [r(0, *xs[1:])], factor=1)
+        f.case(op, "extreme", run, [grid], factor=on)
+        f.case(op, "int64", run, [f.randint(-9, 9, xs)], factor=on)
+        f.case(op, "factor 1", lambda x: fn(x, 1), [r(*xs)], factor=1)
+
+
 if __name__ == "__main__":
     f = File(__file__, SEED + 40)
     convolutions(f)
@@ -186,3 +240,6 @@ if __name__ == "__main__":
     f = File(__file__, SEED + 41)
     pools(f)
     f.write(FOLDER + "pool.safetensors.gz")
+    f = File(__file__, SEED + 42)
+    resampling(f)
+    f.write(FOLDER + "resample.safetensors.gz")

@@ -1,6 +1,8 @@
 package optest
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/internal/golden"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -78,10 +80,24 @@ func init() {
 		"adaptive_avg_pool2d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool2d(a.Ints("size")...) },
 		"adaptive_avg_pool3d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool3d(a.Ints("size")...) },
 		"unfold2d":            func(a args, x []*tt) *tt { return x[0].Unfold2d(foldOptions(a)) },
+		"interpolate":         func(a args, x []*tt) *tt { return x[0].Interpolate(interpolateOptions(a)) },
+		"pixel_shuffle":       func(a args, x []*tt) *tt { return x[0].PixelShuffle(a.Int("factor")) },
+		"pixel_unshuffle":     func(a args, x []*tt) *tt { return x[0].PixelUnshuffle(a.Int("factor")) },
+		"channel_shuffle":     func(a args, x []*tt) *tt { return x[0].ChannelShuffle(a.Int("factor")) },
 		"fold":                func(a args, x []*tt) *tt { return x[0].Fold(5, 4, foldOptions(a)) },
 	} {
 		goldenOps[name] = op
 		goldenTerms[name] = convTerms
+	}
+	goldenTerms["interpolate"] = func(c golden.Case) terms {
+		o := interpolateOptions(c.Args)
+		if o.Mode != tensor.InterpolateCubic {
+			return convTerms(c)
+		}
+		// Some weights are negative.
+		x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
+		sum := resampleRef(o.Mode, to, o.Scale, o.AlignCorners, func(t float64) float64 { return math.Abs(keys(t)) })
+		return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
 	}
 	for name, op := range map[string]goldenOp{
 		"conv1d": conv((*tt).Conv1d), "conv2d": conv((*tt).Conv2d), "conv3d": conv((*tt).Conv3d),
@@ -90,6 +106,19 @@ func init() {
 		goldenOps[name] = op
 		goldenTerms[name] = convTerms
 	}
+}
+
+func interpolateOptions(a golden.Args) tensor.InterpolateOptions {
+	o := tensor.InterpolateOptions{Size: optional(a, "size"), AlignCorners: a.Has("align")}
+	if a.Has("scale") {
+		o.Scale = a.Floats("scale")
+	}
+	for m := range tensor.InterpolateArea + 1 {
+		if m.String() == a.Text("mode") {
+			o.Mode = m
+		}
+	}
+	return o
 }
 
 // partOf chooses one of two results.
