@@ -1,0 +1,52 @@
+package tensor
+
+import (
+	"fmt"
+	"testing"
+)
+
+// convShapes are layers of a ResNet, and a depthwise one.
+var convShapes = []struct {
+	name                              string
+	in, size, out, kernel, stride, gr int
+}{
+	{"stem", 3, 224, 64, 7, 2, 1},
+	{"3x3_64_56", 64, 56, 64, 3, 1, 1},
+	{"1x1_64_256_56", 64, 56, 256, 1, 1, 1},
+	{"1x1s2_256_512", 256, 56, 512, 1, 2, 1},
+	{"3x3s2_128_56", 128, 56, 128, 3, 2, 1},
+	{"3x3_256_14", 256, 14, 256, 3, 1, 1},
+	{"3x3_512_7", 512, 7, 512, 3, 1, 1},
+	{"1x1_2048_7", 512, 7, 2048, 1, 1, 1},
+	{"depthwise_128_56", 128, 56, 128, 3, 1, 128},
+}
+
+// BenchmarkConv2d runs layers on a batch of 8, forward alone and with both gradients.
+func BenchmarkConv2d(b *testing.B) {
+	for _, l := range convShapes {
+		s := NewScope()
+		x, w := s.Randn(8, l.in, l.size, l.size), s.Randn(l.out, l.in/l.gr, l.kernel, l.kernel)
+		o := ConvOptions{Stride: []int{l.stride}, Padding: []int{l.kernel / 2}, Groups: l.gr}
+		y := x.Conv2d(w, nil, o)
+		flops := 2 * float64(y.Size()) * float64(l.in/l.gr*l.kernel*l.kernel)
+		rate := func(b *testing.B, f float64) {
+			b.ReportMetric(f*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		}
+		b.Run(fmt.Sprintf("%s/forward", l.name), func(b *testing.B) {
+			for b.Loop() {
+				x.Conv2d(w, nil, o).Free()
+			}
+			rate(b, flops)
+		})
+		x.RequiresGrad()
+		w.RequiresGrad()
+		g := y.RandnLike()
+		b.Run(fmt.Sprintf("%s/gradients", l.name), func(b *testing.B) {
+			for b.Loop() {
+				s.Do(func(c *Scope) { Gradients(x.In(c).Conv2d(w, nil, o), []*Tensor{x, w}, GradOutput(g)) })
+			}
+			rate(b, 3*flops)
+		})
+		s.Close()
+	}
+}

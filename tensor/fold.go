@@ -1,0 +1,109 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// FoldOptions say how the windows of [Tensor.Unfold2d] and [Tensor.Fold] move. The lists hold one number for height and width, or
+// one for each. Kernel must be given.
+type FoldOptions struct {
+	Kernel   []int // size of the windows
+	Stride   []int // distance between windows; none: 1
+	Padding  []int // zeros on both sides; none: 0
+	Dilation []int // distance between the elements of a window; none: 1
+}
+
+// foldGrid is the geometry over an image of the given height and width.
+func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
+	in := []*Tensor{x}
+	if len(o.Kernel) == 0 {
+		fail(op, ErrValue, in, "no size of the kernel is given")
+	}
+	g.rank, g.in = 2, [3]int{height, width}
+	g.kernel = each(op, in, "kernel", 2, o.Kernel, 1, 1)
+	g.stride = each(op, in, "stride", 2, o.Stride, 1, 1)
+	g.before = each(op, in, "padding", 2, o.Padding, 0, 0)
+	g.dilation = each(op, in, "dilation", 2, o.Dilation, 1, 1)
+	g.behind = g.before
+	for i := range 2 {
+		if g.in[i] < 1 || g.span(i) > g.wide(i) {
+			fail(op, ErrShape, in, "a window of %d (kernel %d, dilation %d) is larger than the image of %d with padding in dimension %d: %d",
+				g.span(i), g.kernel[i], g.dilation[i], g.in[i], i-2, g.wide(i))
+		}
+		g.out[i] = (g.wide(i)-g.span(i))/g.stride[i] + 1
+	}
+	return g
+}
+
+// Unfold2d returns the windows of images x, [n, channels, height, width] or without n, as columns, as torch's F.unfold: shape
+// [n, channels·kernel height·kernel width, number of windows]. Windows may overlap; zeros of the padding are part of them. It is a copy
+// ([Tensor.Unfold] makes windows along one dimension as a view), of any element type.
+func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
+	const op = "unfold2d"
+	x.spatial(op, 2)
+	g := foldGrid(op, x, o, x.Dim(-2), x.Dim(-1))
+	return batchedConv(x, 2, func(x *Tensor) *Tensor { return Apply(&unfold2dFunc{g, x.Dim(1)}, x) })
+}
+
+// Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or without n, to images of the given height and
+// width where [Tensor.Unfold2d] took them from, as torch's F.fold. What lies in several windows is added up, in a fixed order; what
+// lies in the padding is left out. 16-bit floats are added in float32; bool is refused.
+func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
+	const op = "fold"
+	x.use(op)
+	in := []*Tensor{x}
+	if x.Rank() != 2 && x.Rank() != 3 {
+		fail(op, ErrShape, in, "needs columns of 3 dimensions, or 2 without a batch, they have shape %v", x.Shape())
+	}
+	if x.dtype == boolType {
+		fail(op, ErrType, in, "is not defined for bool")
+	}
+	g := foldGrid(op, x, o, height, width)
+	if rows := x.Dim(-2); rows%g.taps() != 0 || x.Dim(-1) != g.places() {
+		e := newError(op, ErrShape, in, fmt.Sprintf("columns have %d elements, which %d, the size of a window, must divide, and there are %d; the image has %d windows",
+			rows, g.taps(), x.Dim(-1), g.places()))
+		panic(e)
+	}
+	return batchedConv(x, 1, func(x *Tensor) *Tensor { return Apply(&foldFunc{g, x.Dim(1) / g.taps()}, x) })
+}
+
+// unfold2dFunc and foldFunc are each other's gradients.
+type unfold2dFunc struct {
+	grid
+	channels int
+}
+
+func (f *unfold2dFunc) Name() string { return "unfold2d" }
+
+func (f *unfold2dFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	s, x := c.Scope(), in[0]
+	padded := f.pad(f.Name(), s, x, 0)
+	seen := padded.handle(f.Name(), s, f.windows(padded.layout, true))
+	return seen.Clone().reshape(shape.Of(x.Dim(0), f.channels*f.taps(), f.places()))
+}
+
+func (f *unfold2dFunc) VJP(_ *Context, g *Tensor) []*Tensor {
+	return []*Tensor{Apply(&foldFunc{f.grid, f.channels}, g)}
+}
+
+type foldFunc struct {
+	grid
+	channels int
+}
+
+func (f *foldFunc) Name() string { return "fold" }
+
+func (f *foldFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	s, x := c.Scope(), in[0]
+	n := x.Dim(0)
+	y := alloc(f.Name(), s, x.st.dev, x.dtype.Compute(), f.padded(n, f.channels)).fill(0)
+	columns := x.reshape(shape.Of(n, f.channels, f.taps(), f.places()))
+	f.addWindows(f.Name(), s, y, func(k int) *Tensor { return columns.Select(2, k).reshape(f.shaped(n, f.channels, f.out)) })
+	return f.cut(f.Name(), s, y).Cast(x.dtype).Contiguous()
+}
+
+func (f *foldFunc) VJP(_ *Context, g *Tensor) []*Tensor {
+	return []*Tensor{Apply(&unfold2dFunc{f.grid, f.channels}, g)}
+}

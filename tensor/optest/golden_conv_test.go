@@ -1,0 +1,155 @@
+package optest
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// optional returns a list of numbers that a case may lack.
+func optional(a golden.Args, name string) []int {
+	if a.Has(name) {
+		return a.Ints(name)
+	}
+	return nil
+}
+
+// The ops of _golden/conv.py.
+func init() {
+	type args = golden.Args
+	groups := func(a args) int {
+		if a.Has("groups") {
+			return a.Int("groups")
+		}
+		return 0
+	}
+	conv := func(f func(x, w, b *tt, o tensor.ConvOptions) *tt) goldenOp {
+		return func(a args, x []*tt) *tt {
+			return f(x[0], x[1], biasOf(x), tensor.ConvOptions{Stride: optional(a, "stride"), Padding: optional(a, "padding"), Dilation: optional(a, "dilation"),
+				Groups: groups(a), Same: a.Has("same")})
+		}
+	}
+	transposed := func(f func(x, w, b *tt, o tensor.ConvTransposeOptions) *tt) goldenOp {
+		return func(a args, x []*tt) *tt {
+			return f(x[0], x[1], biasOf(x), tensor.ConvTransposeOptions{Stride: optional(a, "stride"), Padding: optional(a, "padding"), Dilation: optional(a, "dilation"),
+				OutputPadding: optional(a, "output_padding"), Groups: groups(a)})
+		}
+	}
+	maxOptions := func(a args) tensor.MaxPoolOptions {
+		return tensor.MaxPoolOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), Dilation: optional(a, "dilation"), CeilMode: a.Has("ceil")}
+	}
+	mostOf := func(plain func(*tt, tensor.MaxPoolOptions) *tt, both func(*tt, tensor.MaxPoolOptions) (*tt, *tt)) goldenOp {
+		return func(a args, x []*tt) *tt {
+			if !a.Has("part") {
+				return plain(x[0], maxOptions(a))
+			}
+			return partOf(a)(both(x[0], maxOptions(a)))
+		}
+	}
+	avgOptions := func(a args) tensor.AvgPoolOptions {
+		o := tensor.AvgPoolOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), CeilMode: a.Has("ceil"), ExcludePadding: a.Has("exclude")}
+		if a.Has("divisor") {
+			o.Divisor = a.Int("divisor")
+		}
+		return o
+	}
+	meanOf := func(f func(*tt, tensor.AvgPoolOptions) *tt) goldenOp {
+		return func(a args, x []*tt) *tt { return f(x[0], avgOptions(a)) }
+	}
+	normOf := func(f func(*tt, float64, tensor.AvgPoolOptions) *tt) goldenOp {
+		return func(a args, x []*tt) *tt { return f(x[0], a.Float("p"), avgOptions(a)) }
+	}
+	foldOptions := func(a args) tensor.FoldOptions {
+		return tensor.FoldOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), Dilation: optional(a, "dilation")}
+	}
+	for name, op := range map[string]goldenOp{
+		"max_pool1d": mostOf((*tt).MaxPool1d, (*tt).MaxPool1dIndices), "max_pool2d": mostOf((*tt).MaxPool2d, (*tt).MaxPool2dIndices),
+		"max_pool3d":          mostOf((*tt).MaxPool3d, (*tt).MaxPool3dIndices),
+		"adaptive_max_pool1d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool1d(a.Ints("size")[0])) },
+		"adaptive_max_pool2d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool2d(a.Ints("size")...)) },
+		"adaptive_max_pool3d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool3d(a.Ints("size")...)) },
+		"lp_pool1d":           normOf((*tt).LPPool1d), "lp_pool2d": normOf((*tt).LPPool2d),
+	} {
+		goldenOps[name] = op
+		goldenTerms[name] = pickTerms
+	}
+	for name, op := range map[string]goldenOp{
+		"avg_pool1d": meanOf((*tt).AvgPool1d), "avg_pool2d": meanOf((*tt).AvgPool2d), "avg_pool3d": meanOf((*tt).AvgPool3d),
+		"adaptive_avg_pool1d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool1d(a.Ints("size")[0]) },
+		"adaptive_avg_pool2d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool2d(a.Ints("size")...) },
+		"adaptive_avg_pool3d": func(a args, x []*tt) *tt { return x[0].AdaptiveAvgPool3d(a.Ints("size")...) },
+		"unfold2d":            func(a args, x []*tt) *tt { return x[0].Unfold2d(foldOptions(a)) },
+		"interpolate":         func(a args, x []*tt) *tt { return x[0].Interpolate(interpolateOptions(a)) },
+		"pixel_shuffle":       func(a args, x []*tt) *tt { return x[0].PixelShuffle(a.Int("factor")) },
+		"pixel_unshuffle":     func(a args, x []*tt) *tt { return x[0].PixelUnshuffle(a.Int("factor")) },
+		"channel_shuffle":     func(a args, x []*tt) *tt { return x[0].ChannelShuffle(a.Int("factor")) },
+		"fold":                func(a args, x []*tt) *tt { return x[0].Fold(5, 4, foldOptions(a)) },
+	} {
+		goldenOps[name] = op
+		goldenTerms[name] = convTerms
+	}
+	goldenTerms["interpolate"] = func(c golden.Case) terms {
+		o := interpolateOptions(c.Args)
+		if o.Mode != tensor.InterpolateCubic {
+			return convTerms(c)
+		}
+		// Some weights are negative.
+		x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
+		sum := resampleRef(o.Mode, to, o.Scale, o.AlignCorners, func(t float64) float64 { return math.Abs(keys(t)) })
+		return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
+	}
+	for name, op := range map[string]goldenOp{
+		"conv1d": conv((*tt).Conv1d), "conv2d": conv((*tt).Conv2d), "conv3d": conv((*tt).Conv3d),
+		"conv_transpose1d": transposed((*tt).ConvTranspose1d), "conv_transpose2d": transposed((*tt).ConvTranspose2d), "conv_transpose3d": transposed((*tt).ConvTranspose3d),
+	} {
+		goldenOps[name] = op
+		goldenTerms[name] = convTerms
+	}
+}
+
+func interpolateOptions(a golden.Args) tensor.InterpolateOptions {
+	o := tensor.InterpolateOptions{Size: optional(a, "size"), AlignCorners: a.Has("align")}
+	if a.Has("scale") {
+		o.Scale = a.Floats("scale")
+	}
+	for m := range tensor.InterpolateArea + 1 {
+		if m.String() == a.Text("mode") {
+			o.Mode = m
+		}
+	}
+	return o
+}
+
+// partOf chooses one of two results.
+func partOf(a golden.Args) func(values, indices *tt) *tt {
+	return func(values, indices *tt) *tt {
+		if a.Int("part") == 1 {
+			return indices
+		}
+		return values
+	}
+}
+
+// pickTerms are the terms of an op whose gradient adds up what several windows pick: no more than eight times what a seed can be.
+func pickTerms(c golden.Case) (t terms) {
+	t.grads = map[int][]float64{}
+	if c.In[0].GradF64 != nil {
+		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).apply(func(v float64) float64 { return finite(v) + 8 }).v
+	}
+	return t
+}
+
+// convTerms are the terms of an op that is linear in each operand: those of the absolute values.
+func convTerms(c golden.Case) terms {
+	t := absoluteRun(c)
+	for i, v := range t.out {
+		t.out[i] = finite(v)
+	}
+	for _, g := range t.grads {
+		for i, v := range g {
+			g[i] = finite(v)
+		}
+	}
+	return t
+}

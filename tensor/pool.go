@@ -1,0 +1,283 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// MaxPoolOptions say how the windows of a maximum pool move over its input. The lists hold one number for all spatial dimensions,
+// or one for each. Kernel must be given; the rest of the zero value is torch's default.
+type MaxPoolOptions struct {
+	Kernel   []int // size of the windows
+	Stride   []int // distance between windows; none: that of the kernel, so that they do not overlap
+	Padding  []int // on both sides, at most half of the kernel; none: 0. It is never a maximum
+	Dilation []int // distance between the elements of a window; none: 1
+	CeilMode bool  // windows that begin inside of the input or the padding before it may go beyond the end
+}
+
+// AvgPoolOptions say how the windows of an average pool move over its input; see [MaxPoolOptions]. Kernel must be given; the rest
+// of the zero value is torch's default.
+type AvgPoolOptions struct {
+	Kernel   []int // size of the windows
+	Stride   []int // distance between windows; none: that of the kernel, so that they do not overlap
+	Padding  []int // zeros on both sides, at most half of the kernel; none: 0
+	CeilMode bool  // windows that begin inside of the input or the padding before it may go beyond the end
+	// ExcludePadding takes averages over elements of the input alone, torch's count_include_pad=False.
+	ExcludePadding bool
+	Divisor        int // by which sums are divided, whatever the windows contain; 0: the number of elements
+}
+
+// MaxPool1d returns the greatest element of each window of x, [n, channels, length] or [channels, length], of any type but bool.
+// With padding p on both sides and a window of extent w = dilation·(kernel-1) + 1 there are (length + 2p - w)/stride + 1 windows,
+// rounded down, or up with CeilMode. NaN counts as greatest. The gradient goes to one element of a window: the first of equal
+// ones, the last NaN. Unlike in torch a window without an element of x, which dilation and padding can make, is an error.
+func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
+	y, _ := x.maxPool("max_pool1d", 1, o)
+	return y
+}
+
+// MaxPool2d is [Tensor.MaxPool1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width].
+func (x *Tensor) MaxPool2d(o MaxPoolOptions) *Tensor {
+	y, _ := x.maxPool("max_pool2d", 2, o)
+	return y
+}
+
+// MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or without n.
+func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
+	y, _ := x.maxPool("max_pool3d", 3, o)
+	return y
+}
+
+// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns where in the input's length the maxima are, int64.
+func (x *Tensor) MaxPool1dIndices(o MaxPoolOptions) (values, indices *Tensor) {
+	return x.maxPool("max_pool1d", 1, o)
+}
+
+// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns where the maxima are, int64: row·width + column.
+func (x *Tensor) MaxPool2dIndices(o MaxPoolOptions) (values, indices *Tensor) {
+	return x.maxPool("max_pool2d", 2, o)
+}
+
+// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns where the maxima are, int64, in the flattened spatial dimensions.
+func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
+	return x.maxPool("max_pool3d", 3, o)
+}
+
+// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length], of floating point type (torch takes
+// int64 too). There are (length + 2·padding - kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding
+// count as elements unless ExcludePadding is set; what a window has behind the padding never does. 16-bit floats are added in
+// float32.
+func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool1d", 1, o) }
+
+// AvgPool2d is [Tensor.AvgPool1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width].
+func (x *Tensor) AvgPool2d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool2d", 2, o) }
+
+// AvgPool3d is [Tensor.AvgPool1d] in three dimensions: x is [n, channels, depth, height, width] or without n.
+func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool3d", 3, o) }
+
+// LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x, as torch.nn.functional.lp_pool1d: x itself is raised to the power,
+// not its absolute value. o may give Kernel, Stride and CeilMode; a window cut off by the end counts with its mean. The gradient
+// of a window of zeros is NaN, as in torch.
+func (x *Tensor) LPPool1d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool1d", 1, p, o) }
+
+// LPPool2d is [Tensor.LPPool1d] in two dimensions.
+func (x *Tensor) LPPool2d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool2d", 2, p, o) }
+
+// poolGrid is the geometry of a pool.
+func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation []int, ceil bool) (g grid) {
+	x.spatial(op, rank)
+	in := []*Tensor{x}
+	if len(kernel) == 0 {
+		fail(op, ErrValue, in, "no size of the kernel is given")
+	}
+	g.rank = rank
+	g.kernel = each(op, in, "kernel", rank, kernel, 1, 1)
+	g.stride = each(op, in, "stride", rank, stride, 1, 1)
+	if len(stride) == 0 {
+		g.stride = g.kernel
+	}
+	g.before = each(op, in, "padding", rank, padding, 0, 0)
+	g.dilation = each(op, in, "dilation", rank, dilation, 1, 1)
+	for i := range rank {
+		g.in[i] = x.Dim(i - rank)
+		pad := g.before[i]
+		if pad > g.kernel[i]/2 {
+			fail(op, ErrValue, in, "a padding of %d is more than half of the kernel, %d", pad, g.kernel[i])
+		}
+		room := g.in[i] + 2*pad - g.span(i)
+		if g.in[i] == 0 || room < 0 && !(ceil && room > -g.stride[i]) {
+			fail(op, ErrShape, in, "a window of %d (kernel %d, dilation %d) is larger than the input of %d with padding in dimension %d: %d",
+				g.span(i), g.kernel[i], g.dilation[i], g.in[i], i-rank, g.in[i]+2*pad)
+		}
+		if ceil {
+			room += g.stride[i] - 1
+		}
+		g.out[i] = room/g.stride[i] + 1
+		if ceil && (g.out[i]-1)*g.stride[i] >= g.in[i]+pad {
+			g.out[i]-- // it would begin behind the input
+		}
+		g.behind[i] = max(pad, (g.out[i]-1)*g.stride[i]+g.span(i)-g.in[i]-pad)
+		if g.out[i] < 1 {
+			fail(op, ErrShape, in, "no window begins in dimension %d, of size %d", i-rank, g.in[i])
+		}
+	}
+	return g
+}
+
+// spatial checks that x has rank spatial dimensions behind its channels, with or without a batch.
+func (x *Tensor) spatial(op string, rank int) {
+	x.use(op)
+	if x.Rank() != rank+1 && x.Rank() != rank+2 {
+		fail(op, ErrShape, []*Tensor{x}, "needs an input of %d dimensions, or %d without a batch, it has shape %v", rank+2, rank+1, x.Shape())
+	}
+}
+
+// needsFloat checks that x is of floating point type.
+func (x *Tensor) needsFloat(op string) {
+	x.use(op)
+	if !x.dtype.IsFloat() {
+		e := newError(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())
+		panic(e.hint("use Float"))
+	}
+}
+
+func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices *Tensor) {
+	g := x.poolGrid(op, rank, o.Kernel, o.Stride, o.Padding, o.Dilation, o.CeilMode)
+	if x.dtype == boolType {
+		fail(op, ErrType, []*Tensor{x}, "is not defined for bool")
+	}
+	for i := range rank {
+		for k := range g.out[i] {
+			at := k*g.stride[i] - g.before[i] // of the first element of the window
+			if at < 0 {
+				at += (g.dilation[i] - 1 - at) / g.dilation[i] * g.dilation[i]
+			}
+			if at >= g.in[i] {
+				e := newError(op, ErrShape, []*Tensor{x}, fmt.Sprintf("window %d of dimension %d, with a dilation of %d, has no element of the input", k, i-rank, g.dilation[i]))
+				panic(e.hint("use less padding"))
+			}
+		}
+	}
+	if x.Rank() == rank+2 {
+		return maxima(op, x, g)
+	}
+	values, indices = maxima(op, x.Unsqueeze(0), g)
+	return values.Squeeze(0), indices.Squeeze(0)
+}
+
+func (x *Tensor) avgPool(op string, rank int, o AvgPoolOptions) *Tensor {
+	x.needsFloat(op)
+	g := x.poolGrid(op, rank, o.Kernel, o.Stride, o.Padding, nil, o.CeilMode)
+	f := averages{grid: g, op: op, exclude: o.ExcludePadding, divisor: o.Divisor}
+	return batchedConv(x, rank, func(x *Tensor) *Tensor { return Apply(&avgFunc{f}, x) })
+}
+
+func (x *Tensor) lpPool(op string, rank int, p float64, o AvgPoolOptions) *Tensor {
+	x.needsFloat(op)
+	if p == 0 || math.IsNaN(p) {
+		fail(op, ErrValue, []*Tensor{x}, "there is no norm of order %v", p)
+	}
+	if len(o.Padding) > 0 || o.ExcludePadding || o.Divisor != 0 {
+		fail(op, ErrValue, []*Tensor{x}, "takes a kernel, a stride and CeilMode only; pad before")
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c).PowScalar(p).avgPool(op, rank, o)
+		taps := 1
+		for _, k := range each(op, []*Tensor{x}, "kernel", rank, o.Kernel, 1, 1) {
+			taps *= max(1, k)
+		}
+		return y.Sign().Mul(y.Abs().Relu()).MulScalar(float64(taps)).PowScalar(1 / p)
+	})
+}
+
+// averages is the geometry of an average pool.
+type averages struct {
+	grid
+	op      string
+	exclude bool
+	divisor int
+}
+
+// divide returns sums of windows, [n, c, out…], divided by the number of their elements.
+func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
+	if a.divisor != 0 {
+		return y.DivScalar(float64(a.divisor))
+	}
+	even := true // all windows have the same number
+	for i := range a.rank {
+		even = even && a.wide(i) == a.in[i] || even && !a.exclude && a.behind[i] <= a.before[i]
+	}
+	if even {
+		return y.DivScalar(float64(a.taps()))
+	}
+	var count *Tensor
+	for i := range a.rank {
+		start := positioned(c, y, a.out[i], -a.before[i], a.stride[i])
+		end := start.AddScalar(float64(a.kernel[i])).ClampMax(float64(a.in[i] + a.before[i]))
+		if a.exclude {
+			start, end = start.ClampMin(0), end.ClampMax(float64(a.in[i]))
+		}
+		n := end.Sub(start).reshape(shape.Of(a.out[i]).Append(onesOf(a.rank - 1 - i).Slice()...))
+		if count == nil {
+			count = n
+		} else {
+			count = count.Mul(n)
+		}
+	}
+	return y.Div(count.Cast(y.dtype))
+}
+
+// avgFunc is the mean of windows.
+type avgFunc struct{ averages }
+
+func (f *avgFunc) Name() string { return f.op }
+
+func (f *avgFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, s := in[0], c.Scope()
+	padded := f.pad(f.op, s, x, 0)
+	n := x.Dim(0)
+	seen := padded.handle(f.op, s, f.windows(padded.layout, true))
+	over := make([]int, f.rank)
+	for i := range over {
+		over[i] = 2 + i
+	}
+	return f.divide(s, sumOf(f.op, s, seen, over)).Cast(x.dtype).reshape(f.shaped(n, x.Dim(1), f.out))
+}
+
+// sumOf returns the sums of x over dimensions in its computing type.
+func sumOf(op string, s *Scope, x *Tensor, over []int) *Tensor {
+	mask, _ := x.axes(op, over)
+	kept, out, _ := reducedShapes(x.layout.Shape, mask, false)
+	p, _ := sumOp.program(x)
+	y := alloc(op, s, x.st.dev, x.dtype.Compute(), out)
+	reduceInto(op, s, p, y, kept, []*Tensor{x}, x.layout.Shape, nil)
+	return y
+}
+
+func (f *avgFunc) VJP(_ *Context, g *Tensor) []*Tensor {
+	return []*Tensor{Apply(&avgGradFunc{f.averages}, g)}
+}
+
+// avgGradFunc gives each element of a window its share of the mean.
+type avgGradFunc struct{ averages }
+
+func (f *avgGradFunc) Name() string { return f.op + ".grad" }
+
+func (f *avgGradFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	g, s := in[0], c.Scope()
+	share := f.divide(s, g.Cast(g.dtype.Compute()))
+	y := alloc(f.op, s, g.st.dev, share.dtype, f.padded(g.Dim(0), g.Dim(1))).fill(0)
+	if f.disjoint() {
+		seen := y.handle(f.op, s, f.windows(y.layout, true))
+		seen.store(f.op, s, share.reshape(shape.Of(g.Dim(0), g.Dim(1)).Append(onesOf(f.rank).Slice()...).Append(f.list(f.out).Slice()...)))
+	} else {
+		f.addWindows(f.op, s, y, func(int) *Tensor { return share.handle(f.op, s, share.layout) })
+	}
+	return f.cut(f.op, s, y).Cast(g.dtype).Contiguous()
+}
+
+func (f *avgGradFunc) VJP(_ *Context, x *Tensor) []*Tensor {
+	return []*Tensor{Apply(&avgFunc{f.averages}, x)}
+}

@@ -1,0 +1,217 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// tapsAtOnce is the number of elements of a window that one pass over all windows compares.
+const tapsAtOnce = 9
+
+type maxKey struct {
+	t dtype.Type
+	n int
+}
+
+var maxPrograms cache[maxKey, *expr.Program]
+
+// maxProgram compares n elements of a window with the greatest so far. Operands: where the window begins, the place of the
+// greatest, the greatest, the elements. Params: where the elements lie from the window's beginning. Results: place and greatest.
+func maxProgram(t dtype.Type, n int) *expr.Program {
+	return maxPrograms.get(maxKey{t, n}, func() *expr.Program {
+		place, most := expr.X(1), expr.X(2)
+		types := []dtype.Type{dtype.I64, dtype.I64, t}
+		for k := range n {
+			v := expr.X(3 + k)
+			more := v.Gt(most)
+			if t.IsFloat() { // NaN takes the place, the last one stays
+				more = more.Or(v.Ne(v))
+			}
+			place = more.Select(expr.X(0).Add(expr.Param(k, dtype.I64)), place)
+			most = more.Select(v, most)
+			types = append(types, t)
+		}
+		return expr.MustLower([]*expr.Expr{place, most}, []dtype.Type{dtype.I64, t}, types, -1)
+	})
+}
+
+// least returns what is not greater than any number of type t.
+func least(t dtype.Type) float64 {
+	switch t {
+	case dtype.U8:
+		return 0
+	case dtype.I8:
+		return math.MinInt8
+	case dtype.I16:
+		return math.MinInt16
+	case dtype.I32:
+		return math.MinInt32
+	case dtype.I64:
+		return math.MinInt64
+	}
+	return math.Inf(-1)
+}
+
+// maxima returns the greatest elements of windows of x, [n, c, …], and their places in the flattened spatial dimensions.
+func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
+	c := x.scope.child()
+	defer c.recycle()
+	c.modes.noGrad = true
+	var most, place *Tensor
+	if x.dtype.IsFloat() && g.bare() && g.taps() > 8*tapsAtOnce {
+		most, place = maximaByReduction(op, c, x.detachedIn(c), g)
+	} else {
+		most, place = maximaByTaps(op, c, x.detachedIn(c), g)
+	}
+	c.close([]*Tensor{most, place}, false)
+	if !wantsGrad(op, x.scope, []*Tensor{x}) {
+		return most, place
+	}
+	values = Apply(maxFunc{op}, x, most, place)
+	most.Free()
+	return values, place
+}
+
+// strides are those of the flattened spatial dimensions of the input.
+func (g *grid) strides() shape.Dims { return g.list(g.in).Contiguous() }
+
+// along returns v, a vector along spatial dimension i, as [1, 1, …].
+func (g *grid) along(v *Tensor, i int) *Tensor {
+	return v.reshape(onesOf(2+g.rank).With(2+i, v.Size()))
+}
+
+// begins returns where windows begin in the flattened input, which may be before it, and where their first elements are that
+// belong to it: int64, [1, 1, out…].
+func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
+	s := g.strides()
+	for i := range g.rank {
+		v := positioned(c, x, g.out[i], -g.before[i], g.stride[i])
+		w := v
+		if d := float64(g.dilation[i]); g.before[i] > 0 {
+			w = v.Add(v.Neg().ClampMin(0).AddScalar(d - 1).FloorDivideScalar(d).MulScalar(d))
+		}
+		v, w = g.along(v.MulScalar(float64(s.At(i))), i), g.along(w.MulScalar(float64(s.At(i))), i)
+		if begin == nil {
+			begin, first = v, w
+		} else {
+			begin, first = begin.Add(v), first.Add(w)
+		}
+	}
+	return begin, first
+}
+
+// maximaByTaps passes over the elements of all windows, some at a time.
+func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
+	begin, first := g.begins(c, x)
+	padded := g.pad(op, c, x, least(x.dtype))
+	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
+	most, place = alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
+	if most.Size() == 0 {
+		return most, place
+	}
+	in := []*Tensor{begin, first, c.On(x.st.dev).Typed(x.dtype).Full(least(x.dtype))}
+	s := g.strides()
+	for k := 0; k < g.taps(); {
+		n := min(tapsAtOnce, g.taps()-k)
+		var from []float64
+		for ; len(from) < n; k++ {
+			in = append(in, padded.handle(op, c, g.tap(padded.layout, k)))
+			at, left := 0, k
+			for i := g.rank - 1; i >= 0; i-- {
+				at += left % g.kernel[i] * g.dilation[i] * s.At(i)
+				left /= g.kernel[i]
+			}
+			from = append(from, float64(at))
+		}
+		runPair(op, c, maxProgram(x.dtype, n), place, most, in, from)
+		in = []*Tensor{begin, place, most}
+	}
+	return most, place
+}
+
+// runPair is run for a program with two results.
+func runPair(op string, s *Scope, p *expr.Program, y, z *Tensor, in []*Tensor, params []float64) {
+	stream := s.streamOf(y.st.dev)
+	v := takeViews(len(in) + 2)
+	views := *v
+	for i, t := range in {
+		t.st.read(op, stream)
+		views[i] = t.deviceView()
+		views[i].Layout, _ = t.layout.Expand(y.layout.Shape)
+	}
+	for i, t := range []*Tensor{y, z} {
+		t.st.write(op, stream)
+		views[len(in)+i] = t.deviceView()
+	}
+	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], encode(p, params)), in...)
+	giveViews(v)
+}
+
+var lastNaNs cache[dtype.Type, *device.Reduction]
+
+// lastNaN finds the greatest position, of operand 1, of a NaN in operand 0; without one the result is negative.
+func lastNaN(t dtype.Type) *device.Reduction {
+	return lastNaNs.get(t, func() *device.Reduction {
+		e := expr.X(0).Ne(expr.X(0)).Select(expr.X(1), expr.Bits(dtype.I64, math.MaxUint64))
+		return &device.Reduction{Kind: device.Max, Map: expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.I64}, []dtype.Type{t, dtype.I64}, -1)}
+	})
+}
+
+// maximaByReduction reduces over the elements of windows: for large ones.
+func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
+	n, channels := x.Dim(0), x.Dim(1)
+	seen := x.handle(op, c, g.windows(x.layout, true))
+	var over []int
+	for i := range g.rank {
+		over = append(over, 2+i)
+	}
+	to := g.shaped(n, channels, g.out)
+	if to.Size() == 0 {
+		return alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
+	}
+	tap := argmaxOp.Apply(seen, over...)
+	numbers := positioned(c, x, g.taps(), 0, 1).reshape(shape.Of(1, 1).Append(g.list(g.kernel).Slice()...).Append(onesOf(g.rank).Slice()...))
+	nan := alloc(op, c, x.st.dev, dtype.I64, to)
+	kept, _, _ := reducedShapes(seen.layout.Shape, 1<<(2+g.rank)-4, true)
+	reduceInto(op, c, lastNaN(x.dtype), nan, kept, []*Tensor{seen, numbers}, seen.layout.Shape, nil)
+	tap = tap.Maximum(nan)
+
+	s := g.strides()
+	var steps shape.Dims
+	for i := range g.rank {
+		steps = steps.Append(g.dilation[i] * s.At(i))
+	}
+	from := positions(c, x, g.list(g.kernel), steps, 0)
+	begin, _ := g.begins(c, x)
+	place = from.indexSelect(op, 0, tap.reshape(shape.Of(tap.Size()))).reshape(to).Add(begin)
+	most = pick(op, x, place)
+	return most, place
+}
+
+// pick returns the elements of x, [n, c, …], at places of its flattened spatial dimensions.
+func pick(op string, x, place *Tensor) *Tensor {
+	n, channels := x.Dim(0), x.Dim(1)
+	flat := place.reshape(shape.Of(n, channels, place.layout.Shape.Tail(2).Size()))
+	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
+}
+
+// maxFunc gives the greatest elements, found already, their gradient: operands are x, the elements and their places.
+type maxFunc struct{ op string }
+
+func (f maxFunc) Name() string { return f.op }
+
+func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	c.Save(in[2])
+	return in[1]
+}
+
+func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	to, place := c.n.operands[0].shape, c.Saved(0)
+	flat := shape.Of(to.At(0), to.At(1), place.layout.Shape.Tail(2).Size())
+	dx := Apply(scatterFunc{2, shape.Of(to.At(0), to.At(1), to.Tail(2).Size()), f.op + ".grad"}, g.reshape(flat), place.reshape(flat))
+	return []*Tensor{dx.reshape(to), nil, nil}
+}
