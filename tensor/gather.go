@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -50,7 +51,7 @@ func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g.st.read(f.op, stream)
 	index.st.read(f.op, stream)
 	y.st.write(f.op, stream)
-	check(f.op, y.st.dev.ScatterAdd(stream, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag(f.op, index)), g, index)
+	check(f.op, y.st.dev.Scatter(stream, device.ScatterAdd, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag(f.op, index)), g, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}
