@@ -37,6 +37,7 @@ type indexCase struct {
 
 var indexCases = []indexCase{
 	{"vector", dense(20), dense(7), dense(7), 0, 0},
+	{"long vector", dense(20), dense(100), dense(100), 0, 0},
 	{"rows", dense(9, 32), dense(6, 32), strided([]int{6, 32}, []int{1, 0}), 0, 0},
 	{"odd rows", dense(9, 31), dense(6, 31), strided([]int{6, 31}, []int{1, 0}), 0, 1},
 	{"columns", dense(5, 9), dense(5, 7), strided([]int{5, 7}, []int{0, 1}), 1, 0},

@@ -63,7 +63,7 @@ func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, fault u
 	reach := (dst.Shape.At(axis) - 1) * max(dst.Strides.At(axis), -dst.Strides.At(axis))
 	s.wide = all.wide() || reach > narrowLimit
 	a := scatterPlan{s: s, sp: sp, dst: dst, src: src, index: index, axis: axis, fault: fault, tag: tag}
-	if !servesSlices(sp, dst.Shape.At(axis)) {
+	if !servesSlices(sp, src.Shape.At(axis), dst.Shape.At(axis)) {
 		l, err := a.lines()
 		return []Launch{l}, err
 	}
@@ -87,18 +87,18 @@ func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype
 
 // ScattersSlices reports whether [Scatter] sorts positions and combines slices.
 func ScattersSlices(dst, src, index Operand, axis int) bool {
-	return servesSlices(withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides), dst.Shape.At(axis))
+	return servesSlices(withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides), src.Shape.At(axis), dst.Shape.At(axis))
 }
 
-// servesSlices reports whether the index, whose strides are the third of sp, serves whole slices. A slice must be worth a block, and
-// the sort's keys have 32 bits.
-func servesSlices(sp space, bound int) bool {
+// servesSlices reports whether the index, whose strides are the third of sp, serves whole slices. A slice must be worth a block,
+// or there must be so many positions that one thread would be long at them; and the sort's keys have 32 bits.
+func servesSlices(sp space, count, bound int) bool {
 	for _, st := range sp.stride[2] {
 		if st != 0 {
 			return false
 		}
 	}
-	return sp.elements() >= 4 && bound < 1<<32-1
+	return (sp.elements() >= 4 || count >= 64) && bound < 1<<32-1
 }
 
 type scatterPlan struct {
