@@ -194,7 +194,7 @@ func BenchmarkEmbedding(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("scatter-add/%dx%d by %d", s[0], s[1], s[2]), func(b *testing.B) {
 			for b.Loop() {
-				must(b, d.ScatterAdd(nil, table, out, index, 0, 0))
+				must(b, d.Scatter(nil, device.ScatterAdd, table, out, index, 0, 0))
 			}
 			rate(b, 12*s[1]*s[2])
 		})

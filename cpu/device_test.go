@@ -88,7 +88,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 					at[int64](pointer(&index), s[0])[i] = rnd.Int64N(50)
 				}
 				index.Layout = shape.Layout{Shape: in.Shape, Strides: shape.Of(1, 0)}
-				must(t, d.ScatterAdd(nil, table, in, index, 0, 0))
+				must(t, d.Scatter(nil, device.ScatterAdd, table, in, index, 0, 0))
 				keep(table)
 				a, b := in, in
 				a.Layout, b.Layout = in.Unsqueeze(0), in.Transpose(0, 1).Unsqueeze(0)
@@ -286,7 +286,7 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 		for i := range n {
 			writeBits(at8ptr(src.Buf.Host(), 2*i), 2, expr.Encode(ty, 1))
 		}
-		must(t, d.ScatterAdd(nil, dst, src, index, 0, 0))
+		must(t, d.Scatter(nil, device.ScatterAdd, dst, src, index, 0, 0))
 		want := expr.Decode(ty, expr.Encode(ty, n))
 		if got := expr.Decode(ty, readBits(pointer(&dst), 2)); got != want {
 			t.Errorf("%v: %v ones add up to %v, want %v", ty, n, got, want)

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -92,20 +91,8 @@ func (d *Device) checkIndexed(op, denseName string, dense *device.View, tableNam
 	if err := d.checkIn(op, "index", index); err != nil {
 		return err
 	}
-	switch {
-	case index.Type != dtype.I64 && index.Type != dtype.I32:
-		return &ViewError{op, "index", fmt.Sprintf("of %v, want int64 or int32", index.Type)}
-	case dense.Type != table.Type:
-		return &ViewError{op, denseName, fmt.Sprintf("%v, but %s is %v", dense.Type, tableName, table.Type)}
-	case dense.Shape != index.Shape:
-		return &ViewError{op, "index", fmt.Sprintf("shape %v, but %s has %v", index.Shape, denseName, dense.Shape)}
-	case table.Shape.Rank() != index.Shape.Rank() || axis < 0 || axis >= table.Shape.Rank():
-		return &ViewError{op, "axis", fmt.Sprintf("%d for shapes %v and %v", axis, table.Shape, index.Shape)}
-	}
-	for k := range table.Shape.Rank() {
-		if k != axis && index.Shape.At(k) > table.Shape.At(k) {
-			return &ViewError{op, "index", fmt.Sprintf("shape %v is larger than %v in dimension %d", index.Shape, table.Shape, k)}
-		}
+	if arg, why := device.CheckIndexed(denseName, dense, tableName, table, index, axis); why != "" {
+		return &ViewError{op, arg, why}
 	}
 	return nil
 }

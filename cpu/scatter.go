@@ -7,36 +7,36 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatter adds along lines of the axis. Two positions meet in one element only if they lie on one line, so a line is done
+// scatter combines along lines of the axis. Two positions meet in one element only if they lie on one line, so a line is done
 // by one worker in the order of the positions, and the result does not depend on how lines are shared out.
 type scatter struct {
 	indexed
-	dst device.View
-	add func(dst, src unsafe.Pointer)
+	dst  device.View
+	into func(dst, src unsafe.Pointer) // combines one element
 
-	whole       kernel // adds parts of rows that share an index; nil: one by one
+	whole       kernel // combines parts of rows that share an index; nil: one by one
 	cols, parts int    // of a row
 }
 
-// ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in the order of the positions; see [device.Device].
-// 16-bit floats are added in float32 and rounded once. Positions whose index is outside the axis are left out and reported at once.
-func (d *Device) ScatterAdd(_ device.Stream, dst, src, index device.View, axis int, tag uint32) error {
-	if err := d.checkIndexed("scatter-add", "src", &src, "dst", &dst, &index, axis); err != nil {
+// Scatter combines src[i…] into dst[i… with index[i…] along axis], in the order of the positions; see [device.Device].
+// Positions whose index is outside the axis are left out and reported at once.
+func (d *Device) Scatter(_ device.Stream, kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
+	if err := d.checkIndexed("scatter-"+kind.String(), "src", &src, "dst", &dst, &index, axis); err != nil {
 		return err
 	}
 	if index.Size() == 0 {
 		return nil
 	}
-	if dst.Type.IsHalf() {
-		return d.scatterHalf(dst, src, index, axis, tag)
+	if dst.Type.IsHalf() && kind != device.ScatterSet {
+		return d.scatterHalf(kind, dst, src, index, axis, tag)
 	}
-	s := &scatter{dst: dst, add: adder(dst.Type)}
+	s := &scatter{dst: dst, into: scatterInto(kind, dst.Type)}
 	s.src, s.index, s.axis, s.bound = src, index, axis, int64(dst.Shape.At(axis))
 	s.bad.Store(-1)
 	s.share(&s.src, &s.dst)
 	n := index.Shape.At(axis)
 	lines := index.Size() / n
-	if k := combiner(device.Sum, dst.Type); s.shared >= 16 && s.suffix == axis+1 && k != nil && stores[dst.Type] == nil {
+	if k := rowKernel(kind, dst.Type); s.shared >= 16 && s.suffix == axis+1 && k != nil {
 		// Rows of a table: the columns are shared out.
 		s.whole, s.cols = k, max(64, (s.shared+d.crew.size-1)/d.crew.size)
 		if work := s.shared * n; work < inlineWork {
@@ -50,8 +50,21 @@ func (d *Device) ScatterAdd(_ device.Stream, dst, src, index device.View, axis i
 	return s.fault(tag)
 }
 
-// scatterHalf adds 16-bit floats in a float32 copy of dst.
-func (d *Device) scatterHalf(dst, src, index device.View, axis int, tag uint32) error {
+// rowKernel returns what combines a row with a row, nil where the stored form is not the computing form.
+func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
+	if kind == device.ScatterSet {
+		size := t.Size()
+		return func(d, _, b, _ unsafe.Pointer, n int) { copy(at8(d, n*size), at8(b, n*size)) }
+	}
+	if stores[t] != nil {
+		return nil
+	}
+	return combiner(map[device.ScatterKind]device.ReduceKind{device.ScatterAdd: device.Sum, device.ScatterProd: device.Prod,
+		device.ScatterMax: device.Max, device.ScatterMin: device.Min}[kind], t)
+}
+
+// scatterHalf combines 16-bit floats in a float32 copy of dst, which is rounded once.
+func (d *Device) scatterHalf(kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
 	wide := [2]device.View{}
 	for i, v := range []device.View{dst, src} {
 		w, err := d.temporary(dtype.F32, v.Shape)
@@ -64,14 +77,14 @@ func (d *Device) scatterHalf(dst, src, index device.View, axis int, tag uint32) 
 		}
 		wide[i] = w
 	}
-	bad := d.ScatterAdd(nil, wide[0], wide[1], index, axis, tag) // an index outside the axis: the others are added
+	bad := d.Scatter(nil, kind, wide[0], wide[1], index, axis, tag) // an index outside the axis: the others are done
 	if err := d.Map(nil, castProgram(dst.Type, dtype.F32), []device.View{dst}, wide[:1], nil); err != nil {
 		return err
 	}
 	return bad
 }
 
-// run adds the lines lo … hi-1, or the parts of rows of that number.
+// run does the lines lo … hi-1, or the parts of rows of that number.
 func (s *scatter) run(lo, hi int) {
 	if s.whole != nil {
 		for u := lo; u < hi; u++ {
@@ -105,12 +118,12 @@ func (s *scatter) run(lo, hi int) {
 				s.note((line/inner*n+t)*inner + line%inner)
 				continue
 			}
-			s.add(unsafe.Add(dst, (do+int(i)*s.dst.Strides.At(s.axis))*size), unsafe.Add(src, (so+t*s.src.Strides.At(s.axis))*size))
+			s.into(unsafe.Add(dst, (do+int(i)*s.dst.Strides.At(s.axis))*size), unsafe.Add(src, (so+t*s.src.Strides.At(s.axis))*size))
 		}
 	}
 }
 
-// rows adds the part that begins at column c of all rows of one position before the axis.
+// rows does the part that begins at column c of all rows of one position before the axis.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer
@@ -136,25 +149,55 @@ func (s *scatter) rows(outer, c int) {
 	}
 }
 
-func adderOf[T float32 | float64 | int64 | int32 | int16 | uint8]() func(dst, src unsafe.Pointer) {
-	return func(dst, src unsafe.Pointer) { *(*T)(dst) += *(*T)(src) }
-}
-
-// adder returns the addition of one element; that of truth values is "or".
-func adder(t dtype.Type) func(dst, src unsafe.Pointer) {
+// scatterInto returns the combination of one element. The sum of truth values is "or", their product "and".
+func scatterInto(kind device.ScatterKind, t dtype.Type) func(dst, src unsafe.Pointer) {
+	if kind == device.ScatterSet {
+		switch t.Size() {
+		case 1:
+			return setter[uint8]
+		case 2:
+			return setter[uint16]
+		case 4:
+			return setter[uint32]
+		}
+		return setter[uint64]
+	}
 	switch t {
 	case dtype.F32:
-		return adderOf[float32]()
+		return intoOf[float32](kind)
 	case dtype.F64:
-		return adderOf[float64]()
-	case dtype.I64, dtype.U64:
-		return adderOf[int64]()
-	case dtype.I32, dtype.U32:
-		return adderOf[int32]()
+		return intoOf[float64](kind)
+	case dtype.I64:
+		return intoOf[int64](kind)
+	case dtype.U64:
+		return intoOf[uint64](kind)
+	case dtype.I32:
+		return intoOf[int32](kind)
+	case dtype.U32:
+		return intoOf[uint32](kind)
 	case dtype.I16:
-		return adderOf[int16]()
+		return intoOf[int16](kind)
+	case dtype.I8:
+		return intoOf[int8](kind)
 	case dtype.Bool:
-		return func(dst, src unsafe.Pointer) { *(*uint8)(dst) |= *(*uint8)(src) }
+		if kind == device.ScatterAdd || kind == device.ScatterMax {
+			return intoOf[uint8](device.ScatterMax)
+		}
+		return intoOf[uint8](device.ScatterMin)
 	}
-	return adderOf[uint8]()
+	return intoOf[uint8](kind)
+}
+
+func setter[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer) { *(*T)(dst) = *(*T)(src) }
+
+func intoOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(dst, src unsafe.Pointer) {
+	switch kind {
+	case device.ScatterAdd:
+		return func(dst, src unsafe.Pointer) { *(*T)(dst) += *(*T)(src) }
+	case device.ScatterProd:
+		return func(dst, src unsafe.Pointer) { *(*T)(dst) *= *(*T)(src) }
+	case device.ScatterMax:
+		return func(dst, src unsafe.Pointer) { *(*T)(dst) = max(*(*T)(dst), *(*T)(src)) }
+	}
+	return func(dst, src unsafe.Pointer) { *(*T)(dst) = min(*(*T)(dst), *(*T)(src)) }
 }

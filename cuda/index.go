@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -34,10 +32,10 @@ func (d *Device) Gather(s device.Stream, out, src, index device.View, axis int, 
 	return d.launch(st, list)
 }
 
-// ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in the order of the positions; see [device.Device]. The sum
-// of truth values is "or". Positions whose index is outside the axis are left out, and come out of the next wait for s.
-func (d *Device) ScatterAdd(s device.Stream, dst, src, index device.View, axis int, tag uint32) error {
-	const op = "scatter-add"
+// Scatter combines src[i…] into dst[i… with index[i…] along axis], in the order of the positions; see [device.Device].
+// Positions whose index is outside the axis are left out, and come out of the next wait for s.
+func (d *Device) Scatter(s device.Stream, kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
+	op := "scatter-" + kind.String()
 	st, err := d.stream(op, s)
 	if err != nil {
 		return err
@@ -51,16 +49,20 @@ func (d *Device) ScatterAdd(s device.Stream, dst, src, index device.View, axis i
 	if err := d.checkIndexed(op, "src", &src, "dst", &dst, &index, axis); err != nil {
 		return err
 	}
+	if index.Size() == 0 {
+		return nil
+	}
 	t := &scratch{d: d, s: st, op: op}
 	defer t.free()
-	add := func(dst, src kernels.Operand) ([]kernels.Launch, error) {
-		return kernels.ScatterAdd(dst, src, operand(&index), axis, d.index.record(st.slot), tag, t.alloc)
+	to, from, ix := operand(&dst), operand(&src), operand(&index)
+	plan := func(to, from kernels.Operand) ([]kernels.Launch, error) {
+		return kernels.Scatter(kind, to, from, ix, axis, d.index.record(st.slot), tag, t.alloc)
 	}
 	var list []kernels.Launch
-	if dst.Type == dtype.Bool {
-		list, err = t.scatterOr(operand(&dst), operand(&src), add)
+	if rounds := kind == device.ScatterAdd || kind == device.ScatterProd; rounds && dst.Type.IsHalf() && !kernels.ScattersSlices(to, from, ix, axis) {
+		list, err = t.scatterWide(to, from, plan)
 	} else {
-		list, err = add(operand(&dst), operand(&src))
+		list, err = plan(to, from)
 	}
 	if err != nil {
 		return err
@@ -68,25 +70,43 @@ func (d *Device) ScatterAdd(s device.Stream, dst, src, index device.View, axis i
 	return d.launch(st, list)
 }
 
-// checkIndexed checks what is common to Gather (dense is out, table is src) and ScatterAdd (dense is src, table is dst).
+// scatterWide plans a scatter of 16-bit floats in float32 copies, so that the result is rounded once.
+func (t *scratch) scatterWide(dst, src kernels.Operand, plan func(dst, src kernels.Operand) ([]kernels.Launch, error)) ([]kernels.Launch, error) {
+	var list []kernels.Launch
+	cast := func(to, from kernels.Operand) error {
+		p, err := expr.Lower([]*expr.Expr{expr.X(0)}, []dtype.Type{to.Type}, []dtype.Type{from.Type}, -1)
+		if err != nil {
+			return err
+		}
+		l, err := kernels.Map(p, []kernels.Operand{to}, []kernels.Operand{from}, nil)
+		list = append(list, l...)
+		return err
+	}
+	wide := [2]kernels.Operand{}
+	for i, o := range []kernels.Operand{dst, src} {
+		var err error
+		if wide[i], err = t.temporary(dtype.F32, o.Shape); err != nil {
+			return nil, err
+		}
+		if err = cast(wide[i], o); err != nil {
+			return nil, err
+		}
+	}
+	l, err := plan(wide[0], wide[1])
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, l...)
+	return list, cast(dst, wide[0])
+}
+
+// checkIndexed checks what is common to Gather (dense is out, table is src) and Scatter (dense is src, table is dst).
 func (d *Device) checkIndexed(op, denseName string, dense *device.View, tableName string, table, index *device.View, axis int) error {
 	if err := d.in(op, "index", index); err != nil {
 		return err
 	}
-	switch {
-	case index.Type != dtype.I64 && index.Type != dtype.I32:
-		return &ViewError{op, "index", fmt.Sprintf("of %v, want int64 or int32", index.Type)}
-	case dense.Type != table.Type:
-		return &ViewError{op, denseName, fmt.Sprintf("%v, but %s is %v", dense.Type, tableName, table.Type)}
-	case dense.Shape != index.Shape:
-		return &ViewError{op, "index", fmt.Sprintf("shape %v, but %s has %v", index.Shape, denseName, dense.Shape)}
-	case table.Shape.Rank() != index.Shape.Rank() || axis < 0 || axis >= table.Shape.Rank():
-		return &ViewError{op, "axis", fmt.Sprintf("%d for shapes %v and %v", axis, table.Shape, index.Shape)}
-	}
-	for k := range table.Shape.Rank() {
-		if k != axis && index.Shape.At(k) > table.Shape.At(k) {
-			return &ViewError{op, "index", fmt.Sprintf("shape %v is larger than %v in dimension %d", index.Shape, table.Shape, k)}
-		}
+	if arg, why := device.CheckIndexed(denseName, dense, tableName, table, index, axis); why != "" {
+		return &ViewError{op, arg, why}
 	}
 	return nil
 }
@@ -97,39 +117,20 @@ var (
 	anyTrue   = expr.MustLower([]*expr.Expr{expr.X(0).Ne(expr.C(0))}, []dtype.Type{dtype.Bool}, []dtype.Type{dtype.I32}, -1)
 )
 
-// integers is scratch memory for int32 of that shape.
-func (t *scratch) integers(s shape.Dims) (kernels.Operand, error) {
-	addr, err := t.alloc(s.Size() * dtype.I32.Size())
-	return kernels.Operand{Addr: addr, Type: dtype.I32, Layout: shape.Dense(s)}, err
+// temporary is scratch memory for elements of that type and shape.
+func (t *scratch) temporary(typ dtype.Type, s shape.Dims) (kernels.Operand, error) {
+	addr, err := t.alloc(s.Size() * typ.Size())
+	return kernels.Operand{Addr: addr, Type: typ, Layout: shape.Dense(s)}, err
 }
 
 // counted plans the conversion of truth values to int32 in scratch memory.
 func (t *scratch) counted(o kernels.Operand) (kernels.Operand, []kernels.Launch, error) {
-	i, err := t.integers(o.Shape)
+	i, err := t.temporary(dtype.I32, o.Shape)
 	if err != nil {
 		return i, nil, err
 	}
 	l, err := kernels.Map(countTrue, []kernels.Operand{i}, []kernels.Operand{o}, nil)
 	return i, l, err
-}
-
-// scatterOr plans a scatter-add of truth values.
-func (t *scratch) scatterOr(dst, src kernels.Operand, add func(dst, src kernels.Operand) ([]kernels.Launch, error)) ([]kernels.Launch, error) {
-	id, list, err := t.counted(dst)
-	if err != nil {
-		return nil, err
-	}
-	is, l, err := t.counted(src)
-	if err != nil {
-		return nil, err
-	}
-	list = append(list, l...)
-	if l, err = add(id, is); err != nil {
-		return nil, err
-	}
-	list = append(list, l...)
-	l, err = kernels.Map(anyTrue, []kernels.Operand{dst}, []kernels.Operand{id}, nil)
-	return append(list, l...), err
 }
 
 // product plans a matrix product of truth values over "or" and "and".
@@ -143,7 +144,7 @@ func (t *scratch) product(out, a, b kernels.Operand) ([]kernels.Launch, error) {
 		return nil, err
 	}
 	list = append(list, l...)
-	sum, err := t.integers(out.Shape)
+	sum, err := t.temporary(dtype.I32, out.Shape)
 	if err != nil {
 		return nil, err
 	}

@@ -48,8 +48,9 @@ type Device interface {
 	// Gather sets out[i…] = src[i… with index[i…] along axis]; out and index have one shape. An index outside the axis
 	// stores 0 and is reported as an [IndexError] with tag, at once or at the next wait.
 	Gather(s Stream, out, src, index View, axis int, tag uint32) error
-	// ScatterAdd adds src[i…] to dst[i… with index[i…] along axis], in a fixed order. Index errors as for Gather.
-	ScatterAdd(s Stream, dst, src, index View, axis int, tag uint32) error
+	// Scatter combines src[i…] into dst[i… with index[i…] along axis], in the order of the positions. 16-bit floats are added
+	// and multiplied in float32. Positions whose index is outside the axis are left out; index errors as for Gather.
+	Scatter(s Stream, kind ScatterKind, dst, src, index View, axis int, tag uint32) error
 
 	// Stats tells the memory in use; Empty gives cached memory back to the system and returns its bytes.
 	Stats() Stats

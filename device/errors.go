@@ -29,7 +29,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // An IndexError is an index outside its axis, found by a kernel.
 type IndexError struct {
-	Tag          uint32 // what the caller passed to Gather, ScatterAdd or CrossEntropy
+	Tag          uint32 // what the caller passed to Gather, Scatter or CrossEntropy
 	Index, Bound int64
 	Position     int64 // of the index in its tensor, row-major
 }

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -33,34 +34,6 @@ func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add"}, g, c.Saved(0)), nil}
 }
 
-// scatterFunc adds elements into zeros of a shape: the gradient of gather.
-type scatterFunc struct {
-	axis int
-	to   shape.Dims
-	op   string // as the user called it
-}
-
-func (f scatterFunc) Name() string { return f.op }
-
-func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	g, index := in[0], in[1]
-	s := c.Scope()
-	y := s.On(g.st.dev).Typed(g.dtype).Zeros(f.to.Slice()...)
-	stream := s.streamOf(g.st.dev)
-	g.st.read(f.op, stream)
-	index.st.read(f.op, stream)
-	y.st.write(f.op, stream)
-	check(f.op, y.st.dev.ScatterAdd(stream, y.deviceView(), g.deviceView(), index.deviceView(), f.axis, lateTag(f.op, index)), g, index)
-	if c.Needs(0) {
-		c.Save(index)
-	}
-	return y
-}
-
-func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	return []*Tensor{Apply(gatherFunc{f.axis, "gather"}, g, c.Saved(0)), nil}
-}
-
 func checkIndex(op string, x, index *Tensor) {
 	youngest(op, []*Tensor{x, index})
 	if index.dtype != dtype.I64 && index.dtype != dtype.I32 {
@@ -70,46 +43,74 @@ func checkIndex(op string, x, index *Tensor) {
 	sameDevice(op, []*Tensor{x, index})
 }
 
+// wrap adds the parameter to what lies below 0 by at most that much; what is outside is left as it was given, for the error.
+var wrap = &Elementwise{Name: "index", Arity: 1, Result: Integral, NoGrad: true, Expr: wrapExpr(expr.Param(0, dtype.I64))}
+
+func wrapExpr(n *expr.Expr) *expr.Expr {
+	below := x0.Lt(expr.C(0)).And(x0.Ge(n.Neg()))
+	return below.Select(x0.Add(n), x0)
+}
+
+// wrapped returns indices, int64, whose negative values count from the end of a dimension of size n.
+func (x *Tensor) wrapped(op string, n int) *Tensor {
+	y := wrap.Apply([]*Tensor{x.Cast(dtype.I64)}, float64(n))
+	y.op = op
+	return y
+}
+
 // Gather returns y[i…] = x[i… with index[i…] in dimension dim], as torch.gather: index has x's rank, and in the other
-// dimensions at most x's sizes. An index outside the dimension is an error, on a GPU reported at the next wait.
+// dimensions at most x's sizes. Indices are int64 or int32 and not negative. One outside the dimension is an error, on a GPU
+// reported at the next wait.
 func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
-	checkIndex("gather", x, index)
-	a := x.axis("gather", dim)
+	p := x.place("gather", dim, index, nil)
+	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)
+}
+
+// TakeAlong is [Tensor.Gather] with x and index broadcast together in the other dimensions, as torch.take_along_dim: what
+// ArgSort or Argmax with KeepDim returned picks the elements. Negative indices count from the end.
+func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
+	const op = "take_along_dim"
+	checkIndex(op, x, index)
 	in := []*Tensor{x, index}
-	if index.Rank() != x.Rank() || x.Rank() == 0 {
-		fail("gather", ErrShape, in, "the index must have the tensor's rank, at least 1; shapes are %s", shapes(in))
+	if x.Rank() != index.Rank() || x.Rank() == 0 {
+		fail(op, ErrShape, in, "the index must have the tensor's rank, at least 1; shapes are %s", shapes(in))
 	}
-	src := x
-	for i := range x.Rank() {
-		n, m := index.layout.Shape.At(i), x.layout.Shape.At(i)
-		if i == a || n == m {
-			continue
-		}
-		if n > m {
-			fail("gather", ErrShape, in, "the index has size %d in dimension %d, the tensor %d", n, i, m)
-		}
-		src = src.Narrow(i, 0, n)
+	a := x.axis(op, dim)
+	n, m := x.layout.Shape.At(a), index.layout.Shape.At(a)
+	s, d, ok := shape.Broadcast(x.layout.Shape.With(a, 1), index.layout.Shape.With(a, 1))
+	if !ok {
+		fail(op, ErrShape, in, "shapes %s do not broadcast: dimension -%d differs and neither is 1", shapes(in), d)
 	}
-	return Apply(gatherFunc{a, "gather"}, src, index)
+	return Apply(gatherFunc{a, op}, x.expand(s.With(a, n)), index.wrapped(op, n).expand(s.With(a, m)))
 }
 
-// IndexSelect returns the entries of dimension dim that index, a vector, names.
+// Take returns the elements of x, seen as a vector, that index names, in the index's shape, as torch.take. Negative indices
+// count from the end.
+func (x *Tensor) Take(index *Tensor) *Tensor {
+	const op = "take"
+	checkIndex(op, x, index)
+	flat := x.reshape(shape.Of(x.Size()))
+	return flat.indexSelect(op, 0, index.wrapped(op, x.Size()).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
+}
+
+// IndexSelect returns the entries of dimension dim that index, a vector, names. Indices are int64 or int32 and not negative.
 func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
-	checkIndex("index_select", x, index)
-	return x.indexSelect("index_select", dim, index)
+	const op = "index_select"
+	checkIndex(op, x, index)
+	if x.Rank() == 0 && index.Size() == 1 {
+		x.axis(op, dim)
+		return x.lifted().indexSelect(op, 0, index.lifted()).reshape(shape.Dims{})
+	}
+	return x.indexSelect(op, dim, index.lifted())
 }
 
+// indexSelect is IndexSelect by a vector, in the name of an op.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	sh := shape.Dims{}
-	for range x.Rank() {
-		sh = sh.Append(1)
-	}
-	full := x.layout.Shape.With(a, index.Dim(0))
-	return Apply(gatherFunc{a, op}, x, index.reshape(sh.With(a, index.Dim(0))).expand(full))
+	return Apply(gatherFunc{a, op}, x, along(index, a, x.layout.Shape.With(a, index.Dim(0))))
 }
 
 // Embedding returns the rows of x, a matrix, that index names: shape index.Shape() + [x.Dim(1)].
@@ -124,18 +125,37 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	return x.indexSelect("embedding", 0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
-// ScatterAdd returns x with the elements of src added at the places that index names along dim, as torch.scatter_add; index
-// and src have one shape, with x's sizes in the other dimensions. The order of additions is fixed.
-func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
-	checkIndex("scatter_add", x, index)
-	a := x.axis("scatter_add", dim)
-	in := []*Tensor{x, index, src}
-	src.use("scatter_add")
-	if src.layout.Shape != index.layout.Shape || src.Rank() != x.Rank() || x.Rank() == 0 || src.layout.Shape.With(a, 1) != x.layout.Shape.With(a, 1) {
-		fail("scatter_add", ErrShape, in, "index and source must have one shape, equal to the tensor's but in dimension %d; shapes are %s", a, shapes(in))
+// EmbeddingPadded is [Tensor.Embedding] for which padding, a row that fills up sequences, gets no gradient: torch's F.embedding
+// with padding_idx. A negative padding counts from the last row.
+func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
+	const op = "embedding"
+	x.use(op)
+	if x.Rank() == 2 {
+		n := x.layout.Shape.At(0)
+		if padding < -n || padding >= n {
+			fail(op, ErrIndex, []*Tensor{x, index}, "the padding index %d is out of range for %d rows", padding, n)
+		}
+		if padding < 0 {
+			padding += n
+		}
 	}
-	if src.dtype != x.dtype {
-		fail("scatter_add", ErrType, in, "source is %v, the tensor %v", src.dtype, x.dtype)
+	y := x.Embedding(index)
+	if !y.needsGrad {
+		return y
 	}
-	return x.Add(Apply(scatterFunc{a, x.layout.Shape, "scatter_add"}, src, index))
+	return Apply(stopFunc{op}, y, index.EqScalar(float64(padding)).reshape(index.layout.Shape.Append(1)))
+}
+
+// stopFunc is its first operand, with a gradient only where the second is false.
+type stopFunc struct{ op string }
+
+func (f stopFunc) Name() string { return f.op }
+
+func (f stopFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	c.Save(in[1])
+	return in[0]
+}
+
+func (f stopFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{g.MaskedFill(c.Saved(0), 0), nil}
 }

@@ -3,6 +3,7 @@ package devicetest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -158,7 +159,7 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	check(r.dev.Gather(r.s, out.v, table.v, idx.v, 0, 5))
 	out.same("gather of "+what, want)
 	grad := r.array(t, c.table, offset, func(int) uint64 { return 0 })
-	check(r.dev.ScatterAdd(r.s, grad.v, src.v, idx.v, 0, 5))
+	check(r.dev.Scatter(r.s, device.ScatterAdd, grad.v, src.v, idx.v, 0, 5))
 	for i := range sum {
 		if t.IsInteger() {
 			sum[i] = wrap(t, sum[i])
@@ -167,7 +168,76 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	grad.near("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
 }
 
-func testScatterAdd(r *rig) {
+// combined is what a scatter makes of an element a of the target with b.
+func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
+	switch kind {
+	case device.ScatterSet:
+		return b
+	case device.ScatterMax:
+		return max(a, b)
+	case device.ScatterMin:
+		return min(a, b)
+	case device.ScatterProd:
+		a *= b
+	default:
+		a += b
+	}
+	switch {
+	case t == dtype.Bool:
+		return min(a, 1)
+	case t.IsInteger():
+		return wrap(t, a)
+	}
+	return a
+}
+
+// checkScatter compares a scatter with the plain loop, and with itself run again.
+func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *array) {
+	r.Helper()
+	t := dst.v.Type
+	what := fmt.Sprintf("scatter-%v of %v of %v along %d by %v of %v, operands %s and %s", kind, t, c.table, c.axis, idx.v.Type, c.index, src.form, idx.form)
+	want, size := dst.floats(), make([]float64, c.table.Size())
+	start := dst.bits()
+	terms, x := make([]float64, len(want)), src.floats()
+	for i, v := range want {
+		size[i] = math.Abs(v)
+	}
+	for p, e := range source(idx, c.table, c.axis) {
+		want[e] = combined(kind, t, want[e], x[p])
+		if kind == device.ScatterProd {
+			size[e] *= math.Abs(x[p])
+		} else {
+			size[e] += math.Abs(x[p])
+		}
+		terms[e]++
+	}
+	err := r.dev.Scatter(r.s, kind, dst.v, src.v, idx.v, c.axis, 1)
+	r.must(err, what)
+	rounds := kind == device.ScatterAdd || kind == device.ScatterProd
+	ok := dst.near(what, want, func(i int) float64 {
+		if !rounds || !t.IsFloat() {
+			return 0
+		}
+		return (terms[i] + 1) * epsilon(t) * size[i]
+	})
+	if ok && t.IsFloat() { // the same again gives the same bits, in any layout
+		again := r.array(t, c.table, contiguous, func(i int) uint64 { return start[i] })
+		r.must(r.dev.Scatter(r.s, kind, again.v, src.v, idx.v, c.axis, 1), what)
+		again.same(what+", a second time", dst.fetch(what))
+	}
+}
+
+// rowIndex is an index that serves whole rows.
+func (r *rig) rowIndex(c indexCase) *array {
+	idx := r.array(dtype.I64, shape.Of(c.index.At(0), 1), contiguous, func(int) uint64 { return uint64(r.rnd.IntN(c.table.At(0))) })
+	idx.v.Layout = shape.Layout{Shape: c.index, Strides: shape.Of(1, 0)}
+	idx.at = offsets(idx.v.Layout)
+	return idx
+}
+
+var scatterKinds = []device.ScatterKind{device.ScatterSet, device.ScatterProd, device.ScatterMax, device.ScatterMin}
+
+func testScatter(r *rig) {
 	for _, t := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I64} {
 		r.checkRows(t, 7, 33, 20, false)
 		r.checkRows(t, 7, 33, 20, true)
@@ -177,43 +247,34 @@ func testScatterAdd(r *rig) {
 		}
 		r.end()
 	}
+	// Special values where nothing is rounded.
+	operand := func(kind device.ScatterKind, t dtype.Type, s shape.Dims, f form) *array {
+		if kind == device.ScatterAdd || kind == device.ScatterProd {
+			return r.small(t, s, f)
+		}
+		return r.random(t, s, f)
+	}
+	for _, kind := range scatterKinds {
+		for _, t := range []dtype.Type{dtype.F32, dtype.F16, dtype.I8, dtype.Bool} {
+			c := indexCase{shape.Of(5, 33), shape.Of(20, 33), 0}
+			r.checkScatter(kind, c, r.rowIndex(c), operand(kind, t, c.table, offset), operand(kind, t, c.index, contiguous))
+		}
+		r.end()
+	}
 	n := 0
+	types := dtype.Types()
 	for _, c := range r.indexCases() {
-		for _, t := range dtype.Types() {
+		for _, t := range types {
 			n++
-			idx := r.indices(indexTypes[n%2], c, inForms[n%len(inForms)])
-			src := r.small(t, c.index, inForms[n/2%len(inForms)])
-			dst := r.small(t, c.table, outForms[n%len(outForms)])
-			what := fmt.Sprintf("scatter-add of %v of %v along %d by %v of %v, operands %s and %s", t, c.table, c.axis, idx.v.Type, c.index, src.form, idx.form)
-			want, terms := dst.floats(), make([]float64, c.table.Size())
-			x := src.floats()
-			for p, e := range source(idx, c.table, c.axis) {
-				want[e] += x[p]
-				terms[e]++
+			for _, kind := range []device.ScatterKind{device.ScatterAdd, scatterKinds[(n+n/len(types))%len(scatterKinds)]} {
+				r.checkScatter(kind, c, r.indices(indexTypes[n%2], c, inForms[n%len(inForms)]), operand(kind, t, c.table, outForms[n%len(outForms)]),
+					operand(kind, t, c.index, inForms[n/2%len(inForms)]))
+				r.end()
 			}
-			r.must(r.dev.ScatterAdd(r.s, dst.v, src.v, idx.v, c.axis, 1), what)
-			for i := range want {
-				switch {
-				case t == dtype.Bool:
-					want[i] = min(want[i], 1)
-				case t.IsInteger():
-					want[i] = wrap(t, want[i])
-				}
-			}
-			// One by one in the type itself at worst: each addition rounds a sum of at most 2·(terms+1) or 4·(terms+1).
-			ok := dst.near(what, want, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
-			if ok && t.IsFloat() { // the same again gives the same bits
-				again := r.array(t, c.table, contiguous, func(int) uint64 { return 0 })
-				twice := r.array(t, c.table, contiguous, func(int) uint64 { return 0 })
-				r.must(r.dev.ScatterAdd(r.s, again.v, src.v, idx.v, c.axis, 1), what)
-				r.must(r.dev.ScatterAdd(r.s, twice.v, src.v, idx.v, c.axis, 1), what)
-				again.fetch(what)
-				twice.same(what+", a second time", again.bits())
-			}
-			r.end()
 		}
 	}
-	for _, bad := range []int64{-1, 4} {
+	for k, bad := range []int64{-1, 4, -1, 4, 1 << 40} {
+		kind := device.ScatterKind(k)
 		c := indexCase{shape.Of(4, 3), shape.Of(5, 3), 0}
 		idx := r.indices(dtype.I64, c, contiguous)
 		spoil(idx, 7, bad)
@@ -223,10 +284,10 @@ func testScatterAdd(r *rig) {
 		want := dst.floats()
 		for p, e := range source(idx, c.table, 0) {
 			if e >= 0 {
-				want[e] += src.floats()[p]
+				want[e] = combined(kind, dtype.F32, want[e], src.floats()[p])
 			}
 		}
-		r.checkIndexError(fmt.Sprintf("scatter-add with index %d", bad), r.dev.ScatterAdd(r.s, dst.v, src.v, idx.v, 0, 77), bad, 7, 11)
-		dst.near("scatter-add with an index outside", want, func(int) float64 { return 1e-5 })
+		r.checkIndexError(fmt.Sprintf("scatter-%v with index %d", kind, bad), r.dev.Scatter(r.s, kind, dst.v, src.v, idx.v, 0, 77), bad, 7, 11)
+		dst.near(fmt.Sprintf("scatter-%v with an index outside", kind), want, func(int) float64 { return 1e-5 })
 	}
 }

@@ -8,7 +8,7 @@
 //	MatMul         batched products of any strides; MatMulSplit also divides long sums among blocks
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
 //	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
-//	Gather         elements along an axis by index, and ScatterAdd in a fixed order
+//	Gather         elements along an axis by index, and Scatter in a fixed order
 //	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
 // A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads Kernel.PTX once a device, keyed

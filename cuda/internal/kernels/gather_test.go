@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -36,6 +37,7 @@ type indexCase struct {
 
 var indexCases = []indexCase{
 	{"vector", dense(20), dense(7), dense(7), 0, 0},
+	{"long vector", dense(20), dense(100), dense(100), 0, 0},
 	{"rows", dense(9, 32), dense(6, 32), strided([]int{6, 32}, []int{1, 0}), 0, 0},
 	{"odd rows", dense(9, 31), dense(6, 31), strided([]int{6, 31}, []int{1, 0}), 0, 1},
 	{"columns", dense(5, 9), dense(5, 7), strided([]int{5, 7}, []int{0, 1}), 1, 0},
@@ -121,51 +123,72 @@ func TestGather(t *testing.T) {
 	}
 }
 
-func TestScatterAdd(t *testing.T) {
+func TestScatter(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	for round := range 2 {
+		n := round
 		for _, c := range indexCases {
 			for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.I64, dtype.U8} {
-				wild := typ == dtype.F32
-				m := newMachine(t)
-				it := []dtype.Type{dtype.I64, dtype.I32}[round]
-				dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
-				index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
-				fault := m.fault()
-				at := m.read(index)
-				want := m.decode(dst)
-				size := make([]float64, len(want))
-				for i, v := range want {
-					size[i] = math.Abs(v)
-				}
-				hits := make([]int, len(want))
-				for i, v := range m.decode(src) {
-					if k := signed(index, at[i]); k >= 0 && k < c.big.Shape.At(c.axis) {
-						to := reach(c.big.Shape, c.index.Shape, c.axis, i, k)
-						want[to] += v
-						size[to] += math.Abs(v)
-						hits[to]++
-					}
-				}
-				list, err := ScatterAdd(dst, src, index, c.axis, fault.Addr, 5, m.scratch)
-				m.run(list, err)
-				what := fmt.Sprintf("scatter-add %s of %v", c.what, typ)
-				eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.BF16: 0x1p-8}[typ]
-				for i, got := range m.read(dst) {
-					g := expr.Decode(typ, got)
-					if !typ.IsFloat() {
-						if w := expr.Store(typ, uint64(int64(want[i]))); w != got {
-							t.Errorf("%s: element %d is %v, want %v", what, i, g, want[i])
-						}
-					} else if math.Abs(g-want[i]) > float64(hits[i]+1)*eps*size[i] {
-						t.Errorf("%s: element %d is %v, want %v", what, i, g, want[i])
-					}
-				}
-				m.checkFault(what, fault, wild, index, c.big.Shape.At(c.axis))
+				n++
+				testScatter(t, device.ScatterAdd, c, typ, []dtype.Type{dtype.I64, dtype.I32}[round])
+				testScatter(t, []device.ScatterKind{device.ScatterSet, device.ScatterProd, device.ScatterMax, device.ScatterMin}[n%4], c, typ, dtype.I64)
 			}
 		}
 		narrowLimit = 0
 	}
+}
+
+func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
+	wild := typ == dtype.F32
+	m := newMachine(t)
+	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
+	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
+	fault := m.fault()
+	at := m.read(index)
+	want := m.decode(dst)
+	size := make([]float64, len(want))
+	for i, v := range want {
+		size[i] = math.Abs(v)
+	}
+	hits := make([]int, len(want))
+	for i, v := range m.decode(src) {
+		k := signed(index, at[i])
+		if k < 0 || k >= c.big.Shape.At(c.axis) {
+			continue
+		}
+		to := reach(c.big.Shape, c.index.Shape, c.axis, i, k)
+		hits[to]++
+		switch kind {
+		case device.ScatterSet:
+			want[to] = v
+		case device.ScatterMax:
+			want[to] = max(want[to], v)
+		case device.ScatterMin:
+			want[to] = min(want[to], v)
+		case device.ScatterProd:
+			want[to] *= v
+			size[to] *= math.Abs(v)
+		default:
+			want[to] += v
+			size[to] += math.Abs(v)
+		}
+		if !typ.IsFloat() {
+			want[to] = expr.Decode(typ, expr.Store(typ, uint64(int64(want[to]))))
+		}
+	}
+	list, err := Scatter(kind, dst, src, index, c.axis, fault.Addr, 5, m.scratch)
+	m.run(list, err)
+	what := fmt.Sprintf("scatter-%v %s of %v", kind, c.what, typ)
+	eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.BF16: 0x1p-8}[typ]
+	if kind != device.ScatterAdd && kind != device.ScatterProd {
+		eps = 0
+	}
+	for i, got := range m.read(dst) {
+		if g := expr.Decode(typ, got); math.Abs(g-want[i]) > float64(hits[i]+1)*eps*size[i] {
+			t.Errorf("%s: element %d is %v, want %v", what, i, g, want[i])
+		}
+	}
+	m.checkFault(what, fault, wild, index, c.big.Shape.At(c.axis))
 }
 
 func TestIndexGolden(t *testing.T) {
@@ -173,21 +196,21 @@ func TestIndexGolden(t *testing.T) {
 	rows := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{100, 64}, []int{1, 0})}
 	list, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), rows, 0, 1<<20, 1)
 	golden(t, "gather_rows", list, err)
-	list, err = ScatterAdd(fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), rows, 0, 1<<20, 1, scratch)
+	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), rows, 0, 1<<20, 1, scratch)
 	golden(t, "scatteradd_rows", list, err)
-	list, err = ScatterAdd(fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), fake(dtype.I64, 100, 64), 0, 1<<20, 1, scratch)
+	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), fake(dtype.I64, 100, 64), 0, 1<<20, 1, scratch)
 	golden(t, "scatteradd_lines", list, err)
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
 		}
-		if _, err := ScatterAdd(fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), bad, 0, 0, 0, scratch); err == nil {
+		if _, err := Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), bad, 0, 0, 0, scratch); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
 		}
 	}
 	// More positions than are sorted at once go in rounds.
 	many := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{sortedAtOnce + 5, 64}, []int{1, 0})}
-	if list, err := ScatterAdd(fake(dtype.F32, 10, 64), fake(dtype.F32, sortedAtOnce+5, 64), many, 0, 0, 0, scratch); err != nil || len(list) != 4 || list[3].Grid[0] != 5 {
+	if list, err := Scatter(device.ScatterAdd, fake(dtype.F32, 10, 64), fake(dtype.F32, sortedAtOnce+5, 64), many, 0, 0, 0, scratch); err != nil || len(list) != 4 || list[3].Grid[0] != 5 {
 		t.Errorf("rounds: %d launches, %v", len(list), err)
 	}
 }

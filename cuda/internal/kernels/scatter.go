@@ -3,18 +3,19 @@ package kernels
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scatterForm is one of the kernels that ScatterAdd is made of.
+// scatterForm is one of the kernels that Scatter is made of.
 type scatterForm uint8
 
 const (
 	scatterLines    scatterForm = iota // a thread owns a line along the axis and walks the indices in order
 	scatterSort                        // order positions by index, stably, by counting what comes before each
-	scatterSegments                    // a block adds up the run of equal indices that starts at its position
+	scatterSegments                    // a block combines the run of equal indices that starts at its position
 )
 
 func (f scatterForm) String() string { return [...]string{"lines", "sort", "segments"}[f] }
@@ -22,6 +23,7 @@ func (f scatterForm) String() string { return [...]string{"lines", "sort", "segm
 // scatterSpec describes one of those kernels.
 type scatterSpec struct {
 	form  scatterForm
+	kind  device.ScatterKind
 	typ   dtype.Type
 	index dtype.Type
 	rank  int // of the space without the axis
@@ -33,7 +35,10 @@ func (s scatterSpec) name() string {
 	if s.wide {
 		wide = "w"
 	}
-	return fmt.Sprintf("scatteradd_%v_%v_%v_r%d%s", s.form, s.typ, s.index, s.rank, wide)
+	if s.form == scatterSort {
+		return fmt.Sprintf("scatter_%v_%v", s.form, s.index)
+	}
+	return fmt.Sprintf("scatter%v_%v_%v_%v_r%d%s", s.kind, s.form, s.typ, s.index, s.rank, wide)
 }
 
 const (
@@ -42,34 +47,58 @@ const (
 	sortedAtOnce = 1 << 16
 )
 
-// ScatterAdd plans dst[i… with index[i…] along axis] += src[i…]. Contributions to one element are added in the order of
-// their position along the axis, so that the result has the same bits on every run. Indices outside of the axis are
-// skipped and reported. Where one index serves whole slices (the gradient of an embedding), positions are sorted by index
-// first and sums are kept in the computing type.
-func ScatterAdd(dst, src, index Operand, axis int, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
-	const op = "scatter-add"
+// Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to one element are combined in
+// the order of their position along the axis, so that the result has the same bits on every run. Indices outside of the axis
+// are skipped and reported. Where one index serves whole slices (the gradient of an embedding), positions are sorted by index
+// first and an element is combined in the computing type.
+func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
+	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
 		return nil, err
 	}
-	if src.Type == dtype.Bool {
-		return nil, fail(op, "bool has no sum")
-	}
+	kind, typ := scatterAs(kind, src.Type)
 	sp := withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides)
-	s := scatterSpec{typ: src.Type, index: index.Type, rank: sp.rank()}
+	s := scatterSpec{kind: kind, typ: typ, index: index.Type, rank: sp.rank()}
 	all := newSpace(src.Shape, dst.Strides.With(axis, 0), src.Strides, index.Strides)
 	reach := (dst.Shape.At(axis) - 1) * max(dst.Strides.At(axis), -dst.Strides.At(axis))
 	s.wide = all.wide() || reach > narrowLimit
-	// A slice must be worth a block, and the sort's keys have 32 bits.
-	shared := sp.elements() >= 4 && dst.Shape.At(axis) < 1<<32-1
-	for _, st := range sp.stride[2] {
-		shared = shared && st == 0
-	}
 	a := scatterPlan{s: s, sp: sp, dst: dst, src: src, index: index, axis: axis, fault: fault, tag: tag}
-	if !shared {
+	if !servesSlices(sp, src.Shape.At(axis), dst.Shape.At(axis)) {
 		l, err := a.lines()
 		return []Launch{l}, err
 	}
 	return a.sorted(scratch)
+}
+
+// scatterAs returns the kind and the type with which a kernel does it: what moves bits shares kernels by size, and the sum
+// and product of truth values are their extremes as bytes.
+func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype.Type) {
+	if kind == device.ScatterSet {
+		return kind, map[int]dtype.Type{1: dtype.U8, 2: dtype.I16, 4: dtype.I32, 8: dtype.I64}[t.Size()]
+	}
+	if t == dtype.Bool {
+		if kind == device.ScatterAdd || kind == device.ScatterMax {
+			return device.ScatterMax, dtype.U8
+		}
+		return device.ScatterMin, dtype.U8
+	}
+	return kind, t
+}
+
+// ScattersSlices reports whether [Scatter] sorts positions and combines slices.
+func ScattersSlices(dst, src, index Operand, axis int) bool {
+	return servesSlices(withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides), src.Shape.At(axis), dst.Shape.At(axis))
+}
+
+// servesSlices reports whether the index, whose strides are the third of sp, serves whole slices. A slice must be worth a block,
+// or there must be so many positions that one thread would be long at them; and the sort's keys have 32 bits.
+func servesSlices(sp space, count, bound int) bool {
+	for _, st := range sp.stride[2] {
+		if st != 0 {
+			return false
+		}
+	}
+	return (sp.elements() >= 4 || count >= 64) && bound < 1<<32-1
 }
 
 type scatterPlan struct {
@@ -116,7 +145,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	}
 	keys := order + uint64((most*4+255)/256*256)
 	sort, seg := a.s, a.s
-	sort.form, sort.typ, sort.rank, sort.wide = scatterSort, dtype.Invalid, 0, false
+	sort = scatterSpec{form: scatterSort, index: sort.index}
 	seg.form = scatterSegments
 	ks, err := kernelOf(sort)
 	if err != nil {
@@ -190,9 +219,25 @@ func (s scatterSpec) operand(b *ptx.Builder, name string, t ptx.Type) scatterOpe
 	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", s.rank, s.wide), b.Param(name+"a", ptx.S64)}
 }
 
-// addTo adds v, of the computing type, to the element at p.
-func (s scatterSpec) addTo(b *ptx.Builder, p ptx.Ptr, v ptx.Value) {
-	storeVector(b, p, s.typ, []ptx.Value{loadVector(b, p, s.typ, 1)[0].Add(v)})
+// combine returns what x, an element of the target in the computing type, becomes with v.
+func (s scatterSpec) combine(x, v ptx.Value) ptx.Value {
+	switch s.kind {
+	case device.ScatterAdd:
+		return x.Add(v)
+	case device.ScatterProd:
+		return x.Mul(v)
+	case device.ScatterMax:
+		return x.MaxNaN(v)
+	}
+	return x.MinNaN(v)
+}
+
+// combineAt combines v into the element at p.
+func (s scatterSpec) combineAt(b *ptx.Builder, p ptx.Ptr, v ptx.Value) {
+	if s.kind != device.ScatterSet {
+		v = s.combine(loadVector(b, p, s.typ, 1)[0], v)
+	}
+	storeVector(b, p, s.typ, []ptx.Value{v})
 }
 
 func (s scatterSpec) buildLines(b *ptx.Builder) {
@@ -210,7 +255,7 @@ func (s scatterSpec) buildLines(b *ptx.Builder) {
 		where := index.p.At(dot(b, c, index.strides, s.wide))
 		add := func(j, at, v ptx.Value) {
 			b.IfElse(at.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)), func() {
-				s.addTo(b, to.At(at.Mul(dst.axis)), v)
+				s.combineAt(b, to.At(at.Mul(dst.axis)), v)
 			}, func() {
 				line := i.Cvt(ptx.U64).Bitcast(ptx.S64)
 				outer := line.Div(inner)
@@ -220,7 +265,7 @@ func (s scatterSpec) buildLines(b *ptx.Builder) {
 		load := func(j ptx.Value) (at, v ptx.Value) {
 			return where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0]
 		}
-		const ahead = 4 // loads under way together; the additions stay in order
+		const ahead = 4 // loads under way together; the combinations stay in order
 		tail := count.And(num(^(ahead - 1)))
 		b.For(b.Const(ptx.S64, num(0)), tail, num(ahead), func(j ptx.Value, _ ptx.Loop) {
 			var at, v [ahead]ptx.Value
@@ -293,7 +338,7 @@ func (s scatterSpec) buildSort(b *ptx.Builder) {
 	})
 }
 
-// buildSegments adds the slices of each run of equal indices; the block of a run's first position does all of it.
+// buildSegments combines the slices of each run of equal indices; the block of a run's first position does all of it.
 func (s scatterSpec) buildSegments(b *ptx.Builder) {
 	n := b.Param("n", ptx.U32)
 	columns := b.Param("columns", indexType(s.wide))
@@ -322,11 +367,16 @@ func (s scatterSpec) buildSegments(b *ptx.Builder) {
 	b.For(column, columns, step, func(c ptx.Value, _ ptx.Loop) {
 		at := coords.split(c)
 		from := src.p.At(dot(b, at, src.strides, s.wide))
-		sum := b.Var(b.Const(computing(s.typ.Compute()), num(0)))
+		to := dst.p.At(dot(b, at, dst.strides, s.wide)).At(key.Cvt(ptx.S64).Mul(dst.axis))
 		load := func(q ptx.Value) ptx.Value {
 			return loadVector(b, from.At(order.At(q).Load().Cvt(ptx.S64).Mul(src.axis)), s.typ, 1)[0]
 		}
-		const ahead = 8 // loads under way together; the order of the sum stays
+		if s.kind == device.ScatterSet { // the last of the run wins
+			s.combineAt(b, to, load(end.Sub(num(1))))
+			return
+		}
+		acc := b.Var(loadVector(b, to, s.typ, 1)[0])
+		const ahead = 8 // loads under way together; the order of the combinations stays
 		tail := p.Add(end.Sub(p).Div(num(ahead)).Mul(num(ahead)))
 		b.For(p, tail, num(ahead), func(q ptx.Value, _ ptx.Loop) {
 			var v [ahead]ptx.Value
@@ -334,10 +384,10 @@ func (s scatterSpec) buildSegments(b *ptx.Builder) {
 				v[k] = load(q.Add(num(k)))
 			}
 			for _, x := range v {
-				sum.Set(sum.Get().Add(x))
+				acc.Set(s.combine(acc.Get(), x))
 			}
 		})
-		b.For(tail, end, num(1), func(q ptx.Value, _ ptx.Loop) { sum.Set(sum.Get().Add(load(q))) })
-		s.addTo(b, dst.p.At(dot(b, at, dst.strides, s.wide)).At(key.Cvt(ptx.S64).Mul(dst.axis)), sum.Get())
+		b.For(tail, end, num(1), func(q ptx.Value, _ ptx.Loop) { acc.Set(s.combine(acc.Get(), load(q))) })
+		storeVector(b, to, s.typ, []ptx.Value{acc.Get()})
 	})
 }

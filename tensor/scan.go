@@ -1,0 +1,251 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A scanKind says how a scan combines each entry with those before it.
+type scanKind uint8
+
+const (
+	scanSum scanKind = iota
+	scanProd
+	scanLogSumExp
+	scanMax
+	scanMin
+	scanLinear // of factors a and terms b: yᵢ = bᵢ + aᵢ·yᵢ₋₁
+)
+
+func (k scanKind) String() string {
+	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
+}
+
+// scanType is the type in which a scan of t is computed: a wider one, so that a long sum has the rounding of its result alone.
+// PyTorch's CPU does the same.
+func scanType(t dtype.Type) dtype.Type {
+	switch {
+	case t == dtype.F32:
+		return dtype.F64
+	case t.IsFloat():
+		return t.Compute()
+	}
+	return dtype.I64
+}
+
+// doubling combines, in x, each entry along an axis with all before it, or if reverse with all behind it: after step k it has been
+// combined with its 2ᵏ-1 nearest. combine takes first what lies further in the direction of the scan; it must be associative. x are
+// the parts of one value.
+func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
+	n := x[0].layout.Shape.At(axis)
+	part := func(start, n int) []*Tensor {
+		p := make([]*Tensor, len(x))
+		for i, t := range x {
+			p[i] = t.Narrow(axis, start, n)
+		}
+		return p
+	}
+	for k := 1; k < n; k *= 2 {
+		var next []*Tensor
+		if reverse {
+			next = combine(part(k, n-k), part(0, n-k))
+			for i, rest := range part(n-k, k) {
+				next[i] = Cat(axis, next[i], rest)
+			}
+		} else {
+			next = combine(part(0, n-k), part(k, n-k))
+			for i, rest := range part(0, k) {
+				next[i] = Cat(axis, rest, next[i])
+			}
+		}
+		x = next
+	}
+	return x
+}
+
+// fusedOp is far + a·near's, of the parts of a linear recurrence.
+var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2), NoGrad: true}
+
+// scanFunc is a scan along an axis, backwards if reverse. Of its operands, a linear recurrence has two: factors and terms.
+type scanFunc struct {
+	kind    scanKind
+	axis    int
+	reverse bool
+}
+
+func (f scanFunc) Name() string { return f.kind.String() }
+
+func (f scanFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	y := f.compute(in)
+	switch {
+	case (f.kind == scanLogSumExp || f.kind == scanProd) && c.Needs(0):
+		c.Save(x)
+	case f.kind == scanLinear && (c.Needs(0) || c.Needs(1)):
+		c.Save(x, y)
+	}
+	return y
+}
+
+// result is the type of f's result on x.
+func (f scanFunc) result(x *Tensor) dtype.Type {
+	if x.dtype.IsFloat() {
+		return x.dtype
+	}
+	return dtype.I64
+}
+
+func (f scanFunc) compute(in []*Tensor) *Tensor {
+	t := f.result(in[0])
+	wide := make([]*Tensor, len(in))
+	for i, x := range in {
+		wide[i] = x.Cast(scanType(x.dtype))
+	}
+	if t.IsFloat() && (f.kind == scanSum || f.kind == scanLogSumExp) {
+		wide[0] = wide[0].AddScalar(0) // sums start with +0
+	}
+	done := doubling(wide, f.axis, f.reverse, func(far, near []*Tensor) []*Tensor {
+		switch f.kind {
+		case scanSum:
+			return []*Tensor{far[0].Add(near[0])}
+		case scanProd:
+			return []*Tensor{far[0].Mul(near[0])}
+		case scanLogSumExp:
+			return []*Tensor{far[0].LogAddExp(near[0])}
+		}
+		return []*Tensor{far[0].Mul(near[0]), fusedOp.Apply([]*Tensor{near[0], far[1], near[1]})}
+	})
+	return done[len(done)-1].Cast(t)
+}
+
+// recurrence solves yᵢ = bᵢ + aᵢ·yᵢ₋₁ along an axis, y₋₁ = 0; if reverse, yᵢ = bᵢ + aᵢ·yᵢ₊₁.
+func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
+	return Apply(scanFunc{scanLinear, axis, reverse}, a, b)
+}
+
+// shifted returns x moved by one place along an axis, towards its end or if back to its start; v enters, the last entry leaves.
+func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
+	n := x.layout.Shape.At(axis)
+	if n == 0 {
+		return x
+	}
+	edge := x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
+	if back {
+		return Cat(axis, x.Narrow(axis, 1, n-1), edge)
+	}
+	return Cat(axis, edge, x.Narrow(axis, 0, n-1))
+}
+
+func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	back := !f.reverse
+	switch f.kind {
+	case scanProd: // Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ, without a division, so that zeros are nothing special
+		x := c.Saved(0)
+		wide := x.Cast(scanType(x.dtype))
+		before := Apply(scanFunc{scanProd, f.axis, f.reverse}, wide.shifted(f.axis, f.reverse, 1))
+		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
+		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
+	case scanLogSumExp: // exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
+		t := c.Saved(0).dtype
+		x := c.Saved(0).Cast(scanType(t))
+		y := Apply(f, x) // again, wide: exp would make the rounding of the result larger
+		next := y.shifted(f.axis, back, 0)
+		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp() // infinities too are equal
+		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
+		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
+	case scanLinear: // the terms' gradient is a recurrence in the other direction, with each factor that of its successor
+		a, y := c.Saved(0), c.Saved(1)
+		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
+		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
+	}
+	return []*Tensor{Apply(scanFunc{scanSum, f.axis, back}, g)}
+}
+
+// scan applies f to x along dim; a tensor of rank 0 is a vector of one.
+func (x *Tensor) scan(kind scanKind, dim int) *Tensor {
+	a := x.axis(kind.String(), dim)
+	if x.Rank() == 0 {
+		return Apply(scanFunc{kind: kind}, x.reshape(shape.Of(1))).reshape(shape.Dims{})
+	}
+	return Apply(scanFunc{kind: kind, axis: a}, x)
+}
+
+// CumSum returns the sums along a dimension of each entry and all before it: yᵢ = x₀ + … + xᵢ. Integers and bool are summed as
+// int64; float32 is added up in float64, 16-bit floats in float32.
+func (x *Tensor) CumSum(dim int) *Tensor {
+	x.use("cumsum")
+	return x.scan(scanSum, dim)
+}
+
+// CumProd returns the products along a dimension of each entry and all before it: yᵢ = x₀ · … · xᵢ. Integers and bool are
+// multiplied as int64; float32 in float64, 16-bit floats in float32. The gradient is right also where entries are 0; where they
+// are NaN or infinite it is that of the other factors, while PyTorch, which divides, gives NaN.
+func (x *Tensor) CumProd(dim int) *Tensor {
+	x.use("cumprod")
+	return x.scan(scanProd, dim)
+}
+
+// LogCumSumExp returns log(exp x₀ + … + exp xᵢ) for each entry along a dimension, without overflow, of floating point tensors.
+func (x *Tensor) LogCumSumExp(dim int) *Tensor {
+	x.use("logcumsumexp")
+	if !x.dtype.IsFloat() {
+		e := newError("logcumsumexp", ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())
+		panic(e.hint("use Float"))
+	}
+	return x.scan(scanLogSumExp, dim)
+}
+
+var (
+	// laterMax reports whether the second of two, which comes later, takes the place of the first as the greatest; so does NaN.
+	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
+	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
+)
+
+// placesFunc gives the positions, along an axis, of the greatest or least entry so far.
+type placesFunc struct {
+	kind scanKind
+	axis int
+}
+
+func (f placesFunc) Name() string { return f.kind.String() }
+
+func (f placesFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	later := laterMax
+	if f.kind == scanMin {
+		later = laterMin
+	}
+	sh := x.layout.Shape
+	var along shape.Dims
+	for range sh.Rank() {
+		along = along.Append(1)
+	}
+	at := c.Scope().On(x.st.dev).Typed(dtype.I64).Arange(0, float64(sh.At(f.axis)), 1).reshape(along.With(f.axis, sh.At(f.axis))).expand(sh)
+	done := doubling([]*Tensor{x, at}, f.axis, false, func(far, near []*Tensor) []*Tensor {
+		take := later.Apply([]*Tensor{far[0], near[0]})
+		return []*Tensor{Where(take, near[0], far[0]), Where(take, near[1], far[1])}
+	})
+	return done[1].Contiguous()
+}
+
+func (placesFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil} }
+
+func (x *Tensor) cumulativeExtreme(kind scanKind, dim int) (values, indices *Tensor) {
+	op := kind.String()
+	x.use(op)
+	a := x.axis(op, dim)
+	if x.Rank() == 0 {
+		values, indices = x.reshape(shape.Of(1)).cumulativeExtreme(kind, 0)
+		return values.reshape(shape.Dims{}), indices.reshape(shape.Dims{})
+	}
+	indices = Apply(placesFunc{kind, a}, x.Detach())
+	return Apply(gatherFunc{a, op}, x, indices), indices
+}
+
+// CumMax returns the greatest of each entry and all before it along a dimension, and their positions in it, int64: the last where
+// several are equal. NaN counts as greatest. The gradient goes to the element at the position.
+func (x *Tensor) CumMax(dim int) (values, indices *Tensor) { return x.cumulativeExtreme(scanMax, dim) }
+
+// CumMin returns the least of each entry and all before it along a dimension, and their positions in it, int64: the last where
+// several are equal. NaN counts as least. The gradient goes to the element at the position.
+func (x *Tensor) CumMin(dim int) (values, indices *Tensor) { return x.cumulativeExtreme(scanMin, dim) }

@@ -1,0 +1,123 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// scatterReduceFunc multiplies the elements of its second operand into its first, or takes the extreme.
+type scatterReduceFunc struct {
+	kind device.ScatterKind
+	axis int
+	self bool // the first operand's elements count where there are others
+	op   string
+}
+
+func (f scatterReduceFunc) Name() string { return f.op }
+
+func (f scatterReduceFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, src, index := in[0], in[1], in[2]
+	y := x.Clone()
+	if !f.self { // what does not change the result takes the place
+		first := src
+		if f.kind == device.ScatterProd {
+			first = index.numbers(x, 1)
+		}
+		y.scatter(f.op, c.Scope(), device.ScatterSet, f.axis, first, index)
+	}
+	y.scatter(f.op, c.Scope(), f.kind, f.axis, src, index)
+	if c.Needs(0) || c.Needs(1) {
+		c.Save(x, src, index, y)
+	}
+	return y
+}
+
+// VJP is PyTorch's scatter_reduce_backward (FunctionsManual.cpp).
+func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x, src, index, y := c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3)
+	gather := func(t *Tensor) *Tensor { return Apply(gatherFunc{f.axis, "gather"}, t, index) }
+	var gx, gs *Tensor
+	if f.kind == device.ScatterProd {
+		if c.Needs(0) { // a product without x's own factor
+			one := x.MaskedFill(x.EqScalar(0), 1)
+			gx = g.Mul(Apply(f, one, src, index)).Div(one)
+		}
+		if c.Needs(1) { // the result over a factor; for the only zero of a product, what the others give
+			zero := src.EqScalar(0)
+			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op}, zero.Cast(dtype.I64), index)
+			only := zero.LogicalAnd(gather(counts).EqScalar(1))
+			others := Apply(f, x, src.MaskedFill(only, 1), index)
+			gs = Where(only, gather(g.Mul(others)), gather(g.Mul(y)).Div(src.MaskedFill(zero, 1)))
+		}
+	} else { // in equal parts to all that are the extreme
+		mine, theirs := x.Eq(y).Cast(x.dtype), src.Eq(gather(y)).Cast(x.dtype)
+		part := g.Div(Apply(scatterIntoFunc{device.ScatterAdd, f.axis, f.op}, mine, theirs, index))
+		gx, gs = mine.Mul(part), theirs.Mul(gather(part))
+	}
+	if gx != nil && !f.self {
+		gx = gx.scatterNumber(f.op, f.axis, index, 0)
+	}
+	return []*Tensor{gx, gs, nil}
+}
+
+// reduceInto combines as the word says.
+func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
+	to := x.lifted()
+	extreme := func(kind device.ScatterKind) *Tensor {
+		return Apply(scatterReduceFunc{kind, p.axis, self, p.op}, to, p.src, p.index).reshape(x.layout.Shape)
+	}
+	switch reduce {
+	case "sum":
+		if !self {
+			to = to.scatterNumber(p.op, p.axis, p.index, 0)
+		}
+		return to.scattered(device.ScatterAdd, p).reshape(x.layout.Shape)
+	case "mean":
+		if x.dtype == boolType {
+			panic(newError(p.op, ErrType, []*Tensor{x, p.index, p.src}, "bool has no mean").hint("use Float"))
+		}
+		return within(youngest(p.op, []*Tensor{to, p.index, p.src}), func(c *Scope) *Tensor { return to.In(c).meanInto(p, self) }).reshape(x.layout.Shape)
+	case "prod":
+		return extreme(device.ScatterProd)
+	case "amax":
+		return extreme(device.ScatterMax)
+	case "amin":
+		return extreme(device.ScatterMin)
+	}
+	fail(p.op, ErrValue, []*Tensor{x, p.index, p.src}, `no reduction is called %q: there are "sum", "prod", "mean", "amax" and "amin"`, reduce)
+	return nil
+}
+
+// meanInto divides the sums by the numbers of their terms; integers are rounded down, as PyTorch does.
+func (x *Tensor) meanInto(p placement, self bool) *Tensor {
+	c, t := x.scope, x.dtype
+	count := c.On(x.st.dev).Typed(dtype.I64).Full(indicator(self), x.layout.Shape.Slice()...)
+	count.scatter(p.op, c, device.ScatterAdd, p.axis, p.index.numbers(count, 1), p.index)
+	count = count.ClampMin(1)
+	if t.IsHalf() { // the sum is rounded with the division
+		x, p.src = x.Float(), p.src.In(c).Float()
+	}
+	if !self {
+		x = x.scatterNumber(p.op, p.axis, p.index, 0)
+	}
+	sum := x.scattered(device.ScatterAdd, p)
+	if !t.IsFloat() {
+		return sum.FloorDivide(count).Cast(t)
+	}
+	return sum.Div(count).Cast(t)
+}
+
+// ScatterReduce returns x with the elements of src combined into the places that index names along dim, as
+// torch.scatter_reduce: reduce is "sum", "prod", "mean", "amax" or "amin". Without includeSelf the elements of x count only
+// where no index leads. Shapes and types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN is the extreme;
+// of equal extremes each is given an equal part of the gradient, as in PyTorch, where an equal element of x takes a part even
+// if it does not count. Means by group are an example.
+func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
+	return x.reduceInto(x.place("scatter_reduce", dim, index, src), reduce, includeSelf)
+}
+
+// IndexReduce is [Tensor.ScatterReduce] of whole entries of a dimension, as torch.index_reduce: src[j] is combined into entry
+// index[j], with the shapes of [Tensor.IndexAdd].
+func (x *Tensor) IndexReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
+	return x.reduceInto(x.placeRows("index_reduce", dim, index, src), reduce, includeSelf)
+}
