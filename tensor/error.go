@@ -21,6 +21,7 @@ var (
 	ErrInPlace = errors.New("modified by an in-place operation")
 	ErrGrad    = errors.New("no gradient")
 	ErrValue   = errors.New("invalid argument")
+	ErrLinAlg  = errors.New("the matrix cannot be treated") // singular, not positive definite, no convergence
 )
 
 // An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds them, out of memory,
