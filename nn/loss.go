@@ -45,15 +45,13 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 
 // misuse panics with the library's error.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
-	hinted(op, kind, msg, "", operands...)
+	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
 // hinted is misuse that says how to mend it.
 func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
-	e := &tensor.Error{Op: op, Err: kind, Msg: msg, Hint: hint}
-	for _, x := range operands {
-		e.Operands = append(e.Operands, tensor.Operand{Shape: x.Shape(), Type: x.Type(), Device: x.Device().Name()})
-	}
+	e := tensor.NewError(op, kind, msg, operands...)
+	e.Hint = hint
 	panic(e)
 }
 

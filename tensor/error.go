@@ -21,6 +21,7 @@ var (
 	ErrInPlace = errors.New("modified by an in-place operation")
 	ErrGrad    = errors.New("no gradient")
 	ErrValue   = errors.New("invalid argument")
+	ErrLinAlg  = errors.New("the matrix cannot be treated") // singular, not positive definite, no convergence
 )
 
 // An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds them, out of memory,
@@ -95,6 +96,12 @@ func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }
 
+// NewError makes an error of a kind (ErrShape, …) that names the operation, its operands and the caller's line, for operations of a
+// program's own to panic with.
+func NewError(op string, kind error, msg string, operands ...*Tensor) *Error {
+	return newError(op, kind, operands, msg)
+}
+
 func newError(op string, kind error, operands []*Tensor, msg string) *Error {
 	e := &Error{Op: op, Err: kind, Msg: msg, Site: callSite().String()}
 	for _, t := range operands {
@@ -137,6 +144,9 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 		}
 		e := newError(op, ErrIndex, operands, told.Error())
 		e.Err = errors.Join(ErrIndex, err)
+		if told.Index < 0 {
+			e.hint("a negative index does not count from the end")
+		}
 		if site != "" {
 			e.Site = site
 		}

@@ -156,12 +156,6 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// DeviceView returns the driver's view of x, for launching kernels on it. It is valid as long as x is.
-func (x *Tensor) DeviceView() device.View {
-	x.use("device_view")
-	return x.deviceView()
-}
-
 // Bytes returns a copy of x's elements in row-major order, as they lie in memory.
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 

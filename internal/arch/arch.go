@@ -150,11 +150,11 @@ func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
 			c.fail(where, "%s imports %s, which is not below it: imports only descend", dir, ours)
 		}
 		for _, r := range restricted {
-			if r.path != target && !(local && r.path == ours) {
+			if !matches(r.path, target) && !(local && matches(r.path, ours)) {
 				continue
 			}
 			if !matchesAny(r.only, dir) && !(test && r.tests) {
-				c.fail(where, "%s imports %s: %s", dir, r.path, r.because)
+				c.fail(where, "%s imports %s: %s", dir, strings.TrimPrefix(target, Module+"/"), r.because)
 			}
 			if r.tag != "" && buildsWith(text, r.tag) {
 				c.fail(where, "imports %s without a constraint that -tags %s turns off", r.path, r.tag)

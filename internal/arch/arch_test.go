@@ -103,6 +103,10 @@ func TestRules(t *testing.T) {
 			"cuda/internal/lib/a.go": "//go:build linux || windows\n\n" + doc("lib", "import _ \"github.com/ebitengine/purego\"\n"),
 			"cuda/a.go":              "//go:build !nogpu\n\n" + doc("cuda", "import _ \"github.com/ebitengine/purego\"\n"),
 		}, []string{"cuda/a.go:6: cuda imports github.com/ebitengine/purego: native", "lib/a.go:6: imports github.com/ebitengine/purego without a constraint"}},
+		{"gonum elsewhere", map[string]string{
+			"tensor/t.go": doc("tensor", "import _ \"gonum.org/v1/gonum/blas\"\n"),
+			"nn/n.go":     doc("nn", "import _ \"gonum.org/v1/gonum/lapack/lapack64\"\n"),
+		}, []string{"nn/n.go:4: nn imports gonum.org/v1/gonum/lapack/lapack64: linear algebra"}},
 		{"cgo", map[string]string{"dtype/d.go": doc("dtype", "import \"C\"\n")}, []string{`import "C"`}},
 		{"unknown package", map[string]string{"sparse/s.go": doc("sparse", "")}, []string{"package sparse is not in the table"}},
 		{"banned name", map[string]string{

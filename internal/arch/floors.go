@@ -63,7 +63,7 @@ var floors = []floor{
 // restricted names the imports that only some packages may have. Tests are not
 // bound by cuda's row: they are one of the places it is meant for.
 var restricted = []struct {
-	path    string   // import path, relative to the module for a package of ours
+	path    string   // import path, relative to the module for a package of ours; "/..." at its end takes what is below
 	only    []string // who may import it
 	tests   bool     // whether any package's tests may, too
 	tag     string   // build tag that must take the importing file out of the build, or ""
@@ -72,6 +72,10 @@ var restricted = []struct {
 	{
 		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib", "dist/internal/mpi"}, tag: "nogpu",
 		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
+	},
+	{
+		path: "gonum.org/v1/gonum/...", only: []string{"tensor"},
+		because: "linear algebra on the host is the one thing that it is for",
 	},
 	{
 		path: "cuda", only: []string{"cuda", "examples/...", "cmd/...", "bench/..."}, tests: true,

@@ -1,0 +1,372 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack"
+	"gonum.org/v1/gonum/lapack/lapack64"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A decomposition is an op with several results, computed at once. In the graph each result is a Function of its own: gradients
+// are linear, so those that reach the results one by one add up to the gradient of all. Signs of vectors and bases of
+// subspaces are the routine's choice.
+type decomposition struct {
+	op string
+	// parts computes the results, without a graph.
+	parts func(s *Scope, x *Tensor) []*Tensor
+	// vjp returns the operand's gradient for g, that of result k, given all results.
+	vjp func(k int, p []*Tensor, g *Tensor) *Tensor
+}
+
+func (d *decomposition) apply(x *Tensor) []*Tensor {
+	c := x.scope.child()
+	defer c.recycle()
+	x = x.In(c)
+	in := append([]*Tensor{x}, d.parts(c, x)...)
+	out := make([]*Tensor, len(in)-1)
+	for k := range out {
+		out[k] = Apply(&partFunc{d, k}, in...)
+	}
+	c.close(out, false)
+	return out
+}
+
+// partFunc hangs result k, its operand number k+1, into the graph of operand 0.
+type partFunc struct {
+	d *decomposition
+	k int
+}
+
+func (f *partFunc) Name() string { return f.d.op }
+
+func (f *partFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) {
+		c.Save(in...)
+	}
+	return in[1+f.k]
+}
+
+// VJP takes the results as they were computed. Where the gradient is to be differentiated again, it decomposes anew, so that
+// they depend on the operand.
+func (f *partFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, c.NumSaved())
+	p := make([]*Tensor, c.NumSaved()-1)
+	if c.Scope().GradEnabled() {
+		p = f.d.apply(c.Saved(0))
+	} else {
+		for i := range p {
+			p[i] = c.Saved(1 + i)
+		}
+	}
+	grads[0] = f.d.vjp(f.k, p, g)
+	return grads
+}
+
+// choleskyFunc is the lower Cholesky factor of matrices whose lower triangle is read.
+type choleskyFunc struct{}
+
+func (choleskyFunc) Name() string { return "cholesky" }
+
+func (choleskyFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	n := x.Dim(-1)
+	y := onHost("cholesky", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
+		if n == 0 {
+			return ""
+		}
+		copy(out[0], in[0])
+		if _, ok := lapack64.Potrf(blas64.Symmetric{Uplo: blas.Lower, N: n, Stride: n, Data: out[0]}); !ok {
+			return fmt.Sprintf("the matrix is not positive definite: its leading minor of order %d is not positive", badMinor(n, in[0]))
+		}
+		for i := range n {
+			clear(out[0][i*n+i+1 : (i+1)*n])
+		}
+		return ""
+	})[0]
+	c.Save(y)
+	return y
+}
+
+// badMinor returns the order of the first leading minor that is not positive, by elimination in place.
+func badMinor(n int, a []float64) int {
+	for k := range n {
+		d := a[k*n+k]
+		if !(d > 0) {
+			return k + 1
+		}
+		for i := k + 1; i < n; i++ {
+			f := a[i*n+k] / d
+			for j := k + 1; j <= i; j++ {
+				a[i*n+j] -= float64(f * a[j*n+k])
+			}
+		}
+	}
+	return n
+}
+
+// VJP is L⁻ᵀ·P·L⁻¹ for the symmetric P whose lower triangle is half that of Lᵀ·G, twice on the diagonal (I. Murray,
+// Differentiation of the Cholesky Decomposition, 2016).
+func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	l := c.Saved(0)
+	p := l.T().MatMul(g.Tril(0)).Tril(0)
+	p = p.Add(p.T()).Sub(p.Diagonal(0, -2, -1).DiagEmbed(0, -2, -1)).MulScalar(0.5)
+	half := Apply(triangularFunc{upper: true}, l.T(), p)
+	return []*Tensor{Apply(triangularFunc{upper: true}, l.T(), half.T())}
+}
+
+// Cholesky returns the lower triangular L with L·Lᵀ = x for the symmetric positive definite matrices in the last two
+// dimensions, float32 or float64, or with upper the upper triangular U with Uᵀ·U = x. Only that triangle of x is read; the
+// gradient is symmetric, as torch's. A matrix that is not positive definite is an error that wraps [ErrLinAlg] and names its
+// place in the batch. It works on the host ([HostOps]).
+func (x *Tensor) Cholesky(upper bool) *Tensor {
+	x.mustSquare("cholesky")
+	return doubled("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
+		if upper {
+			return []*Tensor{Apply(choleskyFunc{}, in[0].T()).T()}
+		}
+		return []*Tensor{Apply(choleskyFunc{}, in[0])}
+	})[0]
+}
+
+// eyeLike is the identity in the scope of x, of its type and the size of its last dimension.
+func eyeLike(x *Tensor) *Tensor { return x.scope.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)) }
+
+// eigh is the decomposition of symmetric matrices. Gradient: V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ with E_ij = L_j - L_i off the
+// diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1; only the skew part counts, since x stays symmetric).
+var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor {
+	n := x.Dim(-1)
+	return onHost("eigh", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(n), x.layout.Shape}, func(in, out [][]float64) string {
+		if n == 0 {
+			return ""
+		}
+		for i := range n { // the triangle that is not read may hold anything
+			for j := i + 1; j < n; j++ {
+				in[0][i*n+j] = in[0][j*n+i]
+			}
+		}
+		if ok, _ := finite(in[0]); !ok {
+			return "the matrix has elements that are not finite"
+		}
+		a := blas64.Symmetric{Uplo: blas.Lower, N: n, Stride: n, Data: in[0]}
+		work := scratch(func(w []float64, k int) { lapack64.Syev(lapack.EVCompute, a, out[0], w, k) })
+		if !lapack64.Syev(lapack.EVCompute, a, out[0], work, len(work)) {
+			return "the eigenvalues did not converge"
+		}
+		copy(out[1], in[0])
+		return ""
+	})
+}, vjp: func(k int, p []*Tensor, g *Tensor) *Tensor {
+	l, v := p[0], p[1]
+	if k == 0 {
+		return v.Mul(g.Unsqueeze(-2)).MatMul(v.T())
+	}
+	eye := eyeLike(v)
+	gaps := l.Unsqueeze(-2).Sub(l.Unsqueeze(-1)).Add(eye)
+	w := v.T().MatMul(g)
+	w = w.Sub(w.T()).MulScalar(0.5).Div(gaps)
+	return v.MatMul(w).MatMul(v.T())
+}}
+
+// Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two dimensions, float32 or float64, and
+// matrices whose columns are orthonormal eigenvectors: x = V·diag(L)·Vᵀ. Only the lower triangle of x is read; take x.T() for
+// the upper. The signs of eigenvectors, and their basis where eigenvalues are equal, are not determined: a gradient is that of
+// a function that does not depend on them, and that of vectors of equal eigenvalues is not finite. Elements that are not finite
+// are an error that wraps [ErrLinAlg]; torch does not look. It works on the host ([HostOps]).
+func (x *Tensor) Eigh() (values, vectors *Tensor) {
+	x.mustSquare("eigh")
+	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
+	return p[0], p[1]
+}
+
+// qrReduced is the QR decomposition with min(m, n) columns in Q, qrComplete that with m.
+var qrReduced, qrComplete = qrOf(false), qrOf(true)
+
+func qrOf(complete bool) *decomposition {
+	return &decomposition{op: "qr", parts: func(s *Scope, x *Tensor) []*Tensor {
+		m, n := x.Dim(-2), x.Dim(-1)
+		k := min(m, n)
+		if complete {
+			k = m
+		}
+		return onHost("qr", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(m, k), x.batchOf().Append(k, n)}, func(in, out [][]float64) string {
+			if k > 0 {
+				orthonormal(m, n, k, in[0], out[0], out[1])
+			}
+			return ""
+		})
+	}, vjp: qrVJP}
+}
+
+// orthonormal sets q and r, which are 0, to the QR decomposition of the m×n matrix a, with k columns of Q.
+func orthonormal(m, n, k int, a, q, r []float64) {
+	if n == 0 {
+		setIdentity(m, q)
+		return
+	}
+	tau := make([]float64, min(m, n))
+	g := general(m, n, a)
+	work := scratch(func(w []float64, k int) { lapack64.Geqrf(g, tau, w, k) })
+	lapack64.Geqrf(g, tau, work, len(work))
+	for i := range min(m, n) {
+		copy(r[i*n+i:(i+1)*n], a[i*n+i:(i+1)*n])
+	}
+	for i := range m {
+		copy(q[i*k:(i+1)*k], a[i*n:i*n+min(n, k)])
+	}
+	o := general(m, k, q)
+	work = scratch(func(w []float64, k int) { lapack64.Orgqr(o, tau, w, k) })
+	lapack64.Orgqr(o, tau, work, len(work))
+}
+
+// qrVJP is, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ, where copyltu makes a matrix symmetric from its lower triangle (S.
+// Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra Functions with Application in Optimum Experimental
+// Design, 2010). For m < n the first m columns are decomposed so, and the others are Qᵀ times what they were.
+func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
+	q, r := p[0], p[1]
+	m, n := q.Dim(-2), r.Dim(-1)
+	if q.Dim(-1) > n {
+		fail("qr", ErrGrad, []*Tensor{q, r}, "the complete decomposition of %d by %d matrices has no gradient: the last columns of Q are not determined; use the reduced one", m, n)
+	}
+	if m >= n {
+		if k == 0 {
+			return qrSquare(q, r, g, g.T().MatMul(q).Neg())
+		}
+		return qrSquare(q, r, nil, r.MatMul(g.T()))
+	}
+	first := r.Narrow(-1, 0, m)
+	if k == 0 {
+		left := qrSquare(q, first, g, g.T().MatMul(q).Neg())
+		return Cat(-1, left, left.scope.On(g.st.dev).Typed(g.dtype).Zeros(left.batchOf().Append(m, n-m).Slice()...))
+	}
+	g1, g2 := g.Narrow(-1, 0, m), g.Narrow(-1, m, n-m)
+	gq := q.MatMul(r.Narrow(-1, m, n-m)).MatMul(g2.T())
+	left := qrSquare(q, first, gq, first.MatMul(g1.T()).Sub(gq.T().MatMul(q)))
+	return Cat(-1, left, q.MatMul(g2))
+}
+
+// qrSquare is (gq + q·copyltu(s))·r⁻ᵀ for square r; gq may be nil.
+func qrSquare(q, r, gq, s *Tensor) *Tensor {
+	low := s.Tril(-1)
+	z := q.MatMul(low.Add(low.T()).Add(s.Diagonal(0, -2, -1).DiagEmbed(0, -2, -1)))
+	if gq != nil {
+		z = z.Add(gq)
+	}
+	return Apply(triangularFunc{upper: true}, r, z.T()).T()
+}
+
+// QR returns Q with orthonormal columns and the upper triangular R with Q·R = x, for the m×n matrices in the last two
+// dimensions, float32 or float64. Q has min(m, n) columns, or m with complete; the complete decomposition has a gradient for
+// m ≤ n only, and the gradient wants independent columns (for m < n, the first m). The signs of Q's columns are the routine's
+// choice. It works on the host ([HostOps]).
+func (x *Tensor) QR(complete bool) (q, r *Tensor) {
+	x.mustMatrix("qr")
+	d := qrReduced
+	if complete {
+		d = qrComplete
+	}
+	p := doubled("qr", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
+	return p[0], p[1]
+}
+
+// singularValues decomposes the m×n matrix a, which is overwritten, and says what is wrong.
+func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
+	k := min(m, n)
+	gu, gv := general(m, k, u), general(k, n, vt)
+	if job == lapack.SVDAll {
+		gu, gv = general(m, m, u), general(n, n, vt)
+	}
+	if k == 0 {
+		if job == lapack.SVDAll {
+			setIdentity(m, u)
+			setIdentity(n, vt)
+		}
+		return ""
+	}
+	switch ok, nan := finite(a); {
+	case nan:
+		return "the singular values do not converge: the matrix has NaN in it"
+	case !ok: // as torch
+		for _, v := range [][]float64{u, s, vt} {
+			fillWith(v, math.NaN())
+		}
+		return ""
+	}
+	g := general(m, n, a)
+	work := scratch(func(w []float64, k int) { lapack64.Gesvd(job, job, g, gu, gv, s, w, k) })
+	if !lapack64.Gesvd(job, job, g, gu, gv, s, work, len(work)) {
+		return "the singular values did not converge"
+	}
+	return ""
+}
+
+// svdParts computes U, S and Vᵀ without a graph.
+func svdParts(s *Scope, x *Tensor, full bool) []*Tensor {
+	m, n := x.Dim(-2), x.Dim(-1)
+	k := min(m, n)
+	job, ku, kv := lapack.SVDStore, k, k
+	if full {
+		job, ku, kv = lapack.SVDAll, m, n
+	}
+	batch := x.batchOf()
+	return onHost("svd", s, batch, []*Tensor{x}, []shape.Dims{batch.Append(m, ku), batch.Append(k), batch.Append(kv, n)}, func(in, out [][]float64) string {
+		return singularValues(job, m, n, in[0], out[0], out[2], out[1])
+	})
+}
+
+var svdReduced, svdFull = svdOf(false), svdOf(true)
+
+func svdOf(full bool) *decomposition {
+	return &decomposition{op: "svd", parts: func(s *Scope, x *Tensor) []*Tensor { return svdParts(s, x, full) }, vjp: svdVJP}
+}
+
+// svdVJP (J. Townsend, Differentiating the Singular Value Decomposition, 2016): with E_ij = S_j² - S_i² off the diagonal and
+// skew(X) = X - Xᵀ, U·((skew(Uᵀ·gU)/E)·S + S·(skew(Vᵀ·gV)/E) + diag(gS))·Vᵀ, and for the part of gU outside of U's columns
+// (I - U·Uᵀ)·gU·S⁻¹·Vᵀ, for V alike. Of full matrices the columns beyond the singular values have no gradient, as in torch.
+func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
+	u, s, vh := p[0], p[1], p[2]
+	k := s.Dim(-1)
+	m, n := u.Dim(-2), vh.Dim(-1)
+	u, vh = u.Narrow(-1, 0, k), vh.Narrow(-2, 0, k)
+	row, col := s.Unsqueeze(-2), s.Unsqueeze(-1)
+	if part == 1 {
+		return u.Mul(g.Unsqueeze(-2)).MatMul(vh)
+	}
+	gaps := row.Sub(col).Mul(row.Add(col)).Add(eyeLike(s))
+	skew := func(w *Tensor) *Tensor { return w.Sub(w.T()).Div(gaps) }
+	if part == 0 {
+		g = g.Narrow(-1, 0, k)
+		w := u.T().MatMul(g)
+		d := u.MatMul(skew(w).Mul(row))
+		if m > k {
+			d = d.Add(g.Sub(u.MatMul(w)).Div(row))
+		}
+		return d.MatMul(vh)
+	}
+	g = g.Narrow(-2, 0, k)
+	w := vh.MatMul(g.T())
+	d := skew(w).Mul(col).MatMul(vh)
+	if n > k {
+		d = d.Add(g.Sub(w.T().MatMul(vh)).Div(col))
+	}
+	return u.MatMul(d)
+}
+
+// SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two dimensions, float32 or
+// float64: S in descending order, U and vh = Vᵀ with min(m, n) columns and rows, or square with full. The signs of the vectors,
+// and their basis where singular values are equal, are not determined: a gradient is that of a function that does not depend
+// on them, and that of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that wraps [ErrLinAlg], an
+// infinity gives NaN. It works on the host ([HostOps]).
+func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
+	x.mustMatrix("svd")
+	d := svdReduced
+	if full {
+		d = svdFull
+	}
+	p := doubled("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
+	return p[0], p[1], p[2]
+}

@@ -1,0 +1,51 @@
+package tensor_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A system of equations, one for each matrix of a batch, and the gradient of its solution.
+func ExampleTensor_Solve() {
+	a := tensor.From([][][]float32{{{2, 0}, {0, 4}}, {{1, 1}, {0, 1}}})
+	b := tensor.From([]float32{2, 8}).RequiresGrad()
+	x := a.Solve(b)
+	fmt.Println(x.Detach())
+	x.Sum().Backward()
+	fmt.Println(b.Grad())
+	// Output:
+	// tensor([[ 1.,  2.],
+	//         [-6.,  8.]])
+	// tensor([1.5000, 0.2500])
+}
+
+// The best approximation of rank 1 keeps the greatest singular value.
+func ExampleTensor_SVD() {
+	x := tensor.From([][]float64{{3, 0}, {4, 5}})
+	u, s, vh := x.SVD(false)
+	first := u.Narrow(-1, 0, 1).Mul(s.Narrow(-1, 0, 1)).MatMul(vh.Narrow(-2, 0, 1))
+	fmt.Printf("%.4f %.4f\n", s.Floats(), first.Floats())
+	// Output: [6.7082 2.2361] [1.5000 1.5000 4.5000 4.5000]
+}
+
+// A matrix that cannot be treated is an error that can be told from misuse.
+func ExampleTensor_Cholesky() {
+	l := tensor.From([][]float32{{4, 2}, {2, 10}}).Cholesky(false)
+	fmt.Println(l)
+	err := tensor.Try(func() { tensor.From([][]float32{{1, 2}, {2, 1}}).Cholesky(false) })
+	var e *tensor.Error
+	errors.As(err, &e)
+	fmt.Println(errors.Is(err, tensor.ErrLinAlg), e.Msg)
+	// Output:
+	// tensor([[2., 0.],
+	//         [1., 3.]])
+	// true the matrix is not positive definite: its leading minor of order 2 is not positive
+}
+
+// HostOps are the ops that copy tensors of a GPU to the host and back.
+func ExampleHostOps() {
+	fmt.Println(tensor.HostOps())
+	// Output: [cholesky det eigh inverse lstsq matrix_rank pinv qr slogdet solve solve_triangular svd]
+}

@@ -1,0 +1,291 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack"
+	"gonum.org/v1/gonum/lapack/lapack64"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Linear algebra that is no product of matrices works on the host (see HostOps), in float64 whatever the operands' type, and
+// rounds its results once. Gradients are tensor ops on the operands' device, in float64 too; where a gradient needs what the
+// host alone can compute, it is such an op itself, with a gradient of its own.
+
+// factored is the LU factorisation of an n×n matrix, in place.
+type factored struct {
+	lu     blas64.General
+	pivots []int
+	whole  bool // no pivot is 0
+}
+
+func factor64(n int, a []float64) factored {
+	f := factored{lu: general(n, n, a), pivots: make([]int, n)}
+	f.whole = lapack64.Getrf(f.lu, f.pivots)
+	return f
+}
+
+// zero returns the number, counted from 1, of the first pivot that is 0.
+func (f factored) zero() int {
+	for i := range f.lu.Rows {
+		if f.lu.Data[i*f.lu.Stride+i] == 0 {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// sign returns that of the permutation.
+func (f factored) sign() float64 {
+	s := 1.0
+	for i, p := range f.pivots {
+		if p != i {
+			s = -s
+		}
+	}
+	return s
+}
+
+func (f factored) singular() string {
+	return fmt.Sprintf("the matrix is singular: pivot %d of its LU factorisation is 0", f.zero())
+}
+
+// inverseFunc inverts matrices.
+type inverseFunc struct{}
+
+func (inverseFunc) Name() string { return "inverse" }
+
+func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	n := x.Dim(-1)
+	y := onHost("inverse", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
+		if n == 0 {
+			return ""
+		}
+		lu := factor64(n, in[0])
+		if !lu.whole {
+			return lu.singular()
+		}
+		setIdentity(n, out[0])
+		lapack64.Getrs(blas.NoTrans, lu.lu, general(n, n, out[0]), lu.pivots)
+		return ""
+	})[0]
+	c.Save(y)
+	return y
+}
+
+// VJP is -Yᵀ·G·Yᵀ for the result Y: from d(A⁻¹) = -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix Cookbook, eq. 59).
+func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	t := c.Saved(0).T()
+	return []*Tensor{t.MatMul(g).MatMul(t).Neg()}
+}
+
+// Inverse returns the inverses of the square matrices in the last two dimensions, float32 or float64. A singular matrix is an
+// error that wraps [ErrLinAlg] and names its place in the batch; one that is nearly so is not found out. It works on the host
+// ([HostOps]).
+func (x *Tensor) Inverse() *Tensor {
+	x.mustSquare("inverse")
+	return doubled("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
+		return []*Tensor{Apply(inverseFunc{}, in[0])}
+	})[0]
+}
+
+// detFunc is the determinant.
+type detFunc struct{}
+
+func (detFunc) Name() string { return "det" }
+
+func (detFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	n := x.Dim(-1)
+	c.Save(x)
+	return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.batchOf()}, func(in, out [][]float64) string {
+		out[0][0] = determinant(n, in[0])
+		return ""
+	})[0]
+}
+
+// determinant overwrites a.
+func determinant(n int, a []float64) float64 {
+	d := 1.0
+	if n > 0 {
+		lu := factor64(n, a)
+		d = lu.sign()
+		for i := range n {
+			d *= a[i*n+i]
+		}
+	}
+	return d
+}
+
+// VJP is g times the matrix of cofactors (Jacobi's formula), which singular matrices have too. A zero in it is not negative.
+func (detFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{Apply(cofactorFunc{}, c.Saved(0)).Mul(g.Unsqueeze(-1).Unsqueeze(-1)).AddScalar(0)}
+}
+
+// cofactorFunc is the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ it is det(U)·det(V)·U·C·Vᵀ where C is
+// diagonal with the products of all singular values but one: no division, so it holds for singular matrices (N. Higham, What
+// Is the Adjugate of a Matrix?, 2020).
+type cofactorFunc struct{}
+
+func (cofactorFunc) Name() string { return "det.grad" }
+
+// rotated returns U and Vᵀ of a, which is overwritten, the singular values, and det(U)·det(V).
+func rotated(n int, a []float64) (u, vt, s []float64, sign float64, wrong string) {
+	u, vt, s = make([]float64, n*n), make([]float64, n*n), make([]float64, n)
+	if wrong = singularValues(lapack.SVDAll, n, n, a, u, vt, s); wrong != "" {
+		return
+	}
+	sign = math.Copysign(1, determinant(n, append([]float64(nil), u...))) * math.Copysign(1, determinant(n, append([]float64(nil), vt...)))
+	return
+}
+
+// others returns the product of s without elements i and j.
+func others(s []float64, i, j int) float64 {
+	p := 1.0
+	for k, v := range s {
+		if k != i && k != j {
+			p *= v
+		}
+	}
+	return p
+}
+
+func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	n := x.Dim(-1)
+	c.Save(x)
+	return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
+		if ok, _ := finite(in[0]); !ok || n == 0 {
+			fillWith(out[0], math.NaN())
+			return ""
+		}
+		u, vt, s, sign, wrong := rotated(n, in[0])
+		if wrong != "" {
+			return wrong
+		}
+		for i := range n {
+			d := sign * others(s, i, i)
+			for j := range n {
+				vt[i*n+j] *= d
+			}
+		}
+		copy(out[0], product(n, blas.NoTrans, blas.NoTrans, u, vt))
+		return ""
+	})[0]
+}
+
+// VJP is exact for singular matrices; only third derivatives need the inverse.
+func (cofactorFunc) VJP(c *Context, h *Tensor) []*Tensor {
+	x := c.Saved(0)
+	if !c.Scope().GradEnabled() {
+		return []*Tensor{Apply(cofactorGrad{}, x, h)}
+	}
+	w := Apply(inverseFunc{}, x).T() // the cofactors are det·W
+	d := Apply(detFunc{}, x).Unsqueeze(-1).Unsqueeze(-1)
+	inner := h.Mul(w).Sum(-1, -2, KeepDim).Mul(w)
+	return []*Tensor{inner.Sub(w.MatMul(h.T()).MatMul(w)).Mul(d)}
+}
+
+// cofactorGrad is the second differential of the determinant, in the frame of the singular vectors: for diagonal A it is
+// Σ_{i≠j} p_ij·(E_ii·F_jj - E_ij·F_ji), where p_ij is the product of the other diagonal elements.
+type cofactorGrad struct{}
+
+func (cofactorGrad) Name() string { return "det.grad" }
+
+func (cofactorGrad) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	n := x.Dim(-1)
+	return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
+		if ok, _ := finite(in[0]); !ok || n == 0 {
+			fillWith(out[0], math.NaN())
+			return ""
+		}
+		u, vt, s, sign, wrong := rotated(n, in[0])
+		if wrong != "" {
+			return wrong
+		}
+		h := product(n, blas.NoTrans, blas.Trans, product(n, blas.Trans, blas.NoTrans, u, in[1]), vt)
+		k := make([]float64, n*n)
+		for i := range n {
+			for j := range n {
+				if i != j {
+					p := sign * others(s, i, j)
+					k[i*n+i] += p * h[j*n+j]
+					k[i*n+j] = -p * h[j*n+i]
+				}
+			}
+		}
+		copy(out[0], product(n, blas.NoTrans, blas.NoTrans, product(n, blas.NoTrans, blas.NoTrans, u, k), vt))
+		return ""
+	})[0]
+}
+
+// VJP is never called: cofactorFunc takes this op only where no graph is recorded.
+func (cofactorGrad) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
+
+// Det returns the determinants of the square matrices in the last two dimensions, float32 or float64; that of a matrix without
+// rows is 1. First and second derivatives hold for singular matrices too. It works on the host ([HostOps]).
+func (x *Tensor) Det() *Tensor {
+	x.mustSquare("det")
+	return doubled("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
+}
+
+// logDetFunc hangs the logarithm of |det|, already computed, into the graph of the matrices.
+type logDetFunc struct{}
+
+func (logDetFunc) Name() string { return "slogdet" }
+
+func (logDetFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	c.Save(in[0])
+	return in[1]
+}
+
+// VJP is g·A⁻ᵀ (Petersen & Pedersen, eq. 57).
+func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	a := c.Saved(0)
+	right := g.Unsqueeze(-1).expand(a.layout.Shape.Head(a.Rank()-1)).DiagEmbed(0, -2, -1)
+	return []*Tensor{Apply(solveFunc{loose: true}, a.T(), right), nil}
+}
+
+// SlogDet returns the signs of the determinants of the square matrices in the last two dimensions, float32 or float64, and the
+// logarithms of their absolute values, which neither overflow nor underflow. A singular matrix has 0 and -Inf, and a gradient
+// that is not finite. The sign has no gradient. It works on the host ([HostOps]).
+func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
+	batch, n := x.mustSquare("slogdet")
+	y := doubled("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {
+		y := onHost("slogdet", c, batch, in, []shape.Dims{batch, batch}, func(in, out [][]float64) string {
+			sign, sum := 1.0, 0.0
+			if n > 0 {
+				sign = factor64(n, in[0]).sign()
+			}
+			for i := range n {
+				v := in[0][i*n+i]
+				sum += math.Log(math.Abs(v))
+				switch {
+				case v < 0:
+					sign = -sign
+				case v == 0:
+					sign *= 0
+				case math.IsNaN(v): // as in torch
+					sign = 0
+				}
+			}
+			out[0][0], out[1][0] = sign, sum
+			return ""
+		})
+		return []*Tensor{y[0], Apply(logDetFunc{}, in[0], y[1])}
+	})
+	return y[0], y[1]
+}
+
+// scratch asks a routine for the size of its workspace and makes that.
+func scratch(ask func(work []float64, n int)) []float64 {
+	var w [1]float64
+	ask(w[:], -1)
+	return make([]float64, max(1, int(w[0])))
+}

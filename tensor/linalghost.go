@@ -1,0 +1,181 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// hostOps is the one list of the ops that copy their operands to the host and their results back, on every device: they wait
+// for the work queued so far. Their routines are gonum's translation of LAPACK.
+var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
+
+// HostOps returns the names, as errors and graphs have them, of the ops that work on the host: on a GPU each is a copy to the
+// host, which waits for the stream, and a copy back. All are linear algebra; what is made of them (MatrixPower with a negative
+// exponent) does the same. No other op copies its operands.
+func HostOps() []string { return slices.Clone(hostOps) }
+
+// onHost runs f on each matrix of a batch: in and out are shapes of batch and then a matrix, vector or scalar. f gets the
+// elements in row-major order as float64, may overwrite its operands, and returns what is wrong, or "". The results have no
+// graph and belong to s. All operands are float64.
+func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]float64) string) []*Tensor {
+	if !slices.Contains(hostOps, op) {
+		panic("tensor: " + op + " works on the host and is not in the list of such ops")
+	}
+	n := batch.Size()
+	from, to := make([][]float64, len(in)), make([][]float64, len(out))
+	if n > 0 {
+		for i, x := range in {
+			from[i] = Data[float64](x)
+		}
+	}
+	for i, sh := range out {
+		to[i] = make([]float64, sh.Size())
+	}
+	one, res := make([][]float64, len(in)), make([][]float64, len(out))
+	part := func(v []float64, b int) []float64 { k := len(v) / n; return v[b*k : (b+1)*k : (b+1)*k] }
+	for b := range n {
+		for i := range one {
+			one[i] = part(from[i], b)
+		}
+		for i := range res {
+			res[i] = part(to[i], b)
+		}
+		if wrong := guarded(f, one, res); wrong != "" {
+			if batch.Rank() > 0 {
+				wrong = fmt.Sprintf("batch element %d: %s", b, wrong)
+			}
+			fail(op, ErrLinAlg, in, "%s", wrong)
+		}
+	}
+	results := make([]*Tensor, len(out))
+	for i, sh := range out {
+		y := alloc(op, s, in[0].st.dev, dtype.F64, sh)
+		if len(to[i]) > 0 {
+			raw := unsafe.Slice((*byte)(unsafe.Pointer(&to[i][0])), 8*len(to[i]))
+			if host := y.st.buf.Host(); host != nil {
+				copy(host, raw)
+			} else {
+				check(op, y.st.dev.Upload(y.st.home, y.st.buf, 0, raw), in...)
+			}
+			runtime.KeepAlive(to[i])
+		}
+		results[i] = y
+	}
+	return results
+}
+
+// guarded runs f; what a routine panics with, on operands that it cannot treat, is what is wrong.
+func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong string) {
+	defer func() {
+		if r := recover(); r != nil {
+			wrong = fmt.Sprintf("the routine gave up: %v", r)
+		}
+	}()
+	return f(in, out)
+}
+
+// doubled runs f on the operands given, as float64, in a scope for intermediates, and gives its results the type of the first.
+// An error of a routine names the operands as they were given.
+func doubled(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
+	defer func() {
+		if r := recover(); r != nil {
+			if e, ok := r.(*Error); ok && e.Err == ErrLinAlg {
+				e.Op, e.Operands = op, nil
+				for _, t := range given {
+					e.Operands = append(e.Operands, t.describe())
+				}
+			}
+			panic(r)
+		}
+	}()
+	c := youngest(op, given).child()
+	defer c.recycle()
+	in := make([]*Tensor, len(given))
+	for i, t := range given {
+		in[i] = t.In(c).Cast(dtype.F64)
+	}
+	out := f(c, in)
+	for i, y := range out {
+		out[i] = y.Cast(given[0].dtype)
+	}
+	c.close(out, false)
+	return out
+}
+
+// mustWide refuses what the routines have no precision for: 16-bit floats, integers and bool.
+func (x *Tensor) mustWide(op string) {
+	x.use(op)
+	if x.dtype != dtype.F32 && x.dtype != dtype.F64 {
+		e := newError(op, ErrType, []*Tensor{x}, "needs a float32 or float64 tensor, not "+x.dtype.String())
+		panic(e.hint("use Float"))
+	}
+}
+
+// mustMatrix checks that x is a matrix or a batch of them, and returns the batch's shape and the matrices' size.
+func (x *Tensor) mustMatrix(op string) (batch shape.Dims, m, n int) {
+	x.mustWide(op)
+	if x.Rank() < 2 {
+		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
+	}
+	return x.layout.Shape.Head(x.Rank() - 2), x.Dim(-2), x.Dim(-1)
+}
+
+// mustSquare is mustMatrix for square ones.
+func (x *Tensor) mustSquare(op string) (batch shape.Dims, n int) {
+	batch, m, n := x.mustMatrix(op)
+	if m != n {
+		fail(op, ErrShape, []*Tensor{x}, "needs square matrices, these are %d by %d", m, n)
+	}
+	return batch, n
+}
+
+// batchOf returns the dimensions of x before the last two.
+func (x *Tensor) batchOf() shape.Dims { return x.layout.Shape.Head(x.Rank() - 2) }
+
+// general is a row-major matrix as the routines take it.
+func general(m, n int, v []float64) blas64.General {
+	return blas64.General{Rows: m, Cols: n, Stride: max(n, 1), Data: v}
+}
+
+// product returns a·b, each transposed if said so, of n×n matrices.
+func product(n int, ta, tb blas.Transpose, a, b []float64) []float64 {
+	c := make([]float64, n*n)
+	blas64.Gemm(ta, tb, 1, general(n, n, a), general(n, n, b), 0, general(n, n, c))
+	return c
+}
+
+// finite reports whether v has neither NaN nor infinities, and whether it has NaN.
+func finite(v []float64) (ok, nan bool) {
+	ok = true
+	for _, x := range v {
+		if math.IsNaN(x) {
+			return false, true
+		}
+		if math.IsInf(x, 0) {
+			ok = false
+		}
+	}
+	return ok, false
+}
+
+func fillWith(v []float64, x float64) {
+	for i := range v {
+		v[i] = x
+	}
+}
+
+// setIdentity sets the n×n matrix v, which is 0, to 1 on the diagonal.
+func setIdentity(n int, v []float64) {
+	for i := range n {
+		v[i*n+i] = 1
+	}
+}

@@ -1,0 +1,253 @@
+package optest
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func init() { rowTables = append(rowTables, linalgRows) }
+
+// away is what the operands of linear algebra are moved by, so that they are far from singular and no two eigenvalues or
+// singular values are near: greater and greater numbers on the diagonal, and small ones beside it.
+func away(dims []int) array {
+	return arrayOfFunc(dims, func(idx []int) float64 {
+		i, j := idx[len(idx)-2], idx[len(idx)-1]
+		if i == j {
+			return float64(4 * (i + 2))
+		}
+		return (float64((3*i+5*j)%4) - 1.5) / 4
+	})
+}
+
+func moved(x array) array {
+	y, by := x.clone(), away(x.dims)
+	for i := range y.v {
+		y.v[i] += by.v[i]
+	}
+	return y
+}
+
+func movedTensor(x *tt) *tt {
+	by := away(x.Shape().Slice())
+	return x.Add(x.Scope().On(x.Device()).Typed(x.Type()).From(by.v).Reshape(by.dims...))
+}
+
+// widened computes f of 16-bit operands in float32, since linear algebra refuses them, and rounds its result.
+func widened(f func(x []*tt) *tt) func(x []*tt) *tt {
+	return func(x []*tt) *tt {
+		t := x[0].Type()
+		in := make([]*tt, len(x))
+		for i, v := range x {
+			if in[i] = v; t.Size() == 2 {
+				in[i] = v.Float()
+			}
+		}
+		y := f(in)
+		if t.Size() == 2 && y.Type() == dtype.F32 {
+			y = y.Cast(t)
+		}
+		return y
+	}
+}
+
+func symmetric(x array) array {
+	y := moved(x)
+	t := turnRef(y)
+	for i := range y.v {
+		y.v[i] += t.v[i]
+	}
+	return y
+}
+
+func symmetricTensor(x *tt) *tt { y := movedTensor(x); return y.Add(y.T()) }
+
+func linalgRows() []row {
+	var rows []row
+	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) *row {
+		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: widened(call), ref: ref,
+			terms: func(x []array) array { // of what the routines add up: no more than this for operands so well conditioned
+				return absolute(ref(x)).apply(func(v float64) float64 { return 40 * (1 + v) })
+			}})
+		return &rows[len(rows)-1]
+	}
+	of := func(f func(x *tt) *tt) func(x []*tt) *tt { return func(x []*tt) *tt { return f(movedTensor(x[0])) } }
+	ofRef := func(f func(x array) array) func(x []array) array {
+		return func(x []array) array { return f(moved(x[0])) }
+	}
+	for _, d := range [][]int{{3, 3}, {2, 2, 2}, {0, 2, 2}, {0, 0}} {
+		add("inverse", "Inverse", [][]int{d}, of((*tt).Inverse), ofRef(inverseRef))
+		add("det", "Det", [][]int{d}, of((*tt).Det), ofRef(detRef))
+		add("slogdet", "SlogDet", [][]int{d}, of(func(x *tt) *tt { s, l := x.SlogDet(); return joined([]*tt{s, l}) }), ofRef(func(x array) array {
+			y := detRef(x)
+			return joinedArrays(y.apply(func(v float64) float64 { return math.Copysign(1, v) }), y.apply(func(v float64) float64 { return math.Log(math.Abs(v)) }))
+		}))
+		for _, upper := range []bool{false, true} {
+			add("cholesky", "Cholesky", [][]int{d}, func(x []*tt) *tt { return symmetricTensor(x[0]).Cholesky(upper) }, func(x []array) array {
+				if l := choleskyRef(symmetric(x[0])); !upper {
+					return l
+				} else {
+					return turnRef(l)
+				}
+			})
+		}
+		// Signs of vectors are the routine's choice: absolute values do not depend on them.
+		add("eigh", "Eigh", [][]int{d}, func(x []*tt) *tt { l, v := symmetricTensor(x[0]).Eigh(); return joined([]*tt{l, v.Abs()}) }, func(x []array) array {
+			l, v := eighRef(symmetric(x[0]))
+			return joinedArrays(l, v)
+		})
+	}
+	add("inverse", "MatrixPower", [][]int{{2, 2}}, of(func(x *tt) *tt { return x.MatrixPower(-2) }), ofRef(func(x array) array {
+		y := inverseRef(x)
+		return matmulRef([]array{y, y})
+	}))
+	for _, d := range [][]int{{3, 3}, {4, 2}, {2, 4}, {2, 3, 2}, {0, 2, 3}, {2, 0}, {0, 3}} {
+		for _, complete := range []bool{false, true} {
+			if n := len(d); complete && d[n-2] > d[n-1] {
+				continue // Q has columns that are not determined, and no gradient
+			}
+			add("qr", "QR", [][]int{d}, of(func(x *tt) *tt { q, r := x.QR(complete); return joined([]*tt{q.Abs(), r.Abs()}) }), ofRef(func(x array) array {
+				q, r := qrRef(x)
+				return joinedArrays(q, r)
+			}))
+		}
+		for _, full := range []bool{false, true} {
+			add("svd", "SVD", [][]int{d}, of(func(x *tt) *tt {
+				u, s, vh := x.SVD(full)
+				k := s.Dim(-1)
+				return joined([]*tt{u.Narrow(-1, 0, k).Abs(), s, vh.Narrow(-2, 0, k).Abs()})
+			}), ofRef(func(x array) array { u, s, vt := svdRef(x); return joinedArrays(u, s, vt) }))
+		}
+		add("pinv", "Pinv", [][]int{d}, of((*tt).Pinv), ofRef(pinvRef))
+		rank := add("matrix_rank", "MatrixRank", [][]int{d}, of((*tt).MatrixRank), ofRef(func(x array) array {
+			return eachMatrix(x, noSize, func(m, n int, _ []float64) []float64 { return []float64{float64(min(m, n))} })
+		}))
+		rank.noGrad, rank.result = true, dtype.I64
+	}
+	whole := add("qr", "QR", [][]int{{4, 2}}, of(func(x *tt) *tt { q, r := x.QR(true); return joined([]*tt{q.MatMul(r), q.T().MatMul(q)}) }), ofRef(func(x array) array {
+		return joinedArrays(x, array{[]int{4, 4}, unit(4)})
+	}))
+	whole.noGrad = true
+	add("svd", "SVD", [][]int{{3, 2}}, of(func(x *tt) *tt { u, s, vh := x.SVD(false); return u.Mul(s).MatMul(vh) }), ofRef(array.clone))
+
+	both := func(f func(a, b *tt) *tt) func(x []*tt) *tt {
+		return func(x []*tt) *tt { return f(movedTensor(x[0]), x[1]) }
+	}
+	column := func(f func(a, b array) array) func(x []array) array { // for vectors
+		return func(x []array) array {
+			b := x[1].reshape(append(x[1].dims, 1)...)
+			y := f(moved(x[0]), b)
+			return y.reshape(y.dims[:len(y.dims)-1]...)
+		}
+	}
+	matrix := func(f func(a, b array) array) func(x []array) array {
+		return func(x []array) array { return f(moved(x[0]), x[1]) }
+	}
+	least := func(a, b array) array { return matmulRef([]array{pinvRef(a), b}) }
+	for _, in := range [][][]int{{{3, 3}, {3, 2}}, {{2, 2}, {3, 2, 1}}, {{2, 1, 2, 2}, {3, 2, 2}}, {{2, 2}, {2, 0}}, {{0, 0}, {0, 2}}} {
+		add("solve", "Solve", in, both((*tt).Solve), matrix(solveRef))
+		for k := range 8 {
+			if k > 0 && len(in[0]) != len(in[1]) {
+				continue
+			}
+			o := tensor.TriangularOptions{Upper: k&1 != 0, Right: k&2 != 0, Unit: k&4 != 0}
+			add("solve_triangular", "SolveTriangular", in, both(func(a, b *tt) *tt {
+				if o.Right {
+					return a.SolveTriangular(b.T(), o)
+				}
+				return a.SolveTriangular(b, o)
+			}), matrix(func(a, b array) array {
+				a = oneTriangle(a, o.Upper, o.Unit)
+				if o.Right {
+					return turnRef(solveRef(turnRef(a), b))
+				}
+				return solveRef(a, b)
+			}))
+		}
+	}
+	for _, in := range [][][]int{{{3, 3}, {3}}, {{2, 2, 2}, {2, 2}}, {{2, 2, 2}, {2}}} {
+		add("solve", "Solve", in, both((*tt).Solve), column(solveRef))
+	}
+	add("lstsq", "LstSq", [][]int{{4, 2}, {4, 3}}, both((*tt).LstSq), matrix(least))
+	add("lstsq", "LstSq", [][]int{{4, 2}, {4}}, both((*tt).LstSq), column(least))
+	add("lstsq", "LstSq", [][]int{{2, 2, 3}, {2, 2}}, both((*tt).LstSq), column(least))
+	return append(rows, compositeRows()...)
+}
+
+// compositeRows are the ops that work on the operands' device.
+func compositeRows() []row {
+	var rows []row
+	for _, in := range [][][]int{{{2, 3}, {2, 2}}, {{2}, {2, 3}}, {{2, 1, 2}, {3}}, {{}, {2}}, {{0, 2}, {2, 2}}, {{1, 2, 1, 1, 2}, {1, 1, 2, 1, 2}}} {
+		rows = append(rows, row{op: "kron", methods: []string{"Kron"}, in: in, ints: true, terms: ones, ref: kronRef, call: func(x []*tt) *tt { return x[0].Kron(x[1]) }})
+	}
+	for _, d := range [][]int{{3, 3}, {2, 4}, {0, 2}} {
+		rows = append(rows, row{op: "trace", methods: []string{"Trace"}, in: [][]int{d}, terms: func([]array) array { return array{v: []float64{8}} },
+			call: func(x []*tt) *tt { return x[0].Trace() }, ref: func(x []array) array {
+				y := newArray()
+				for i := range min(d[0], d[1]) {
+					y.v[0] += x[0].at(i, i)
+				}
+				return y
+			}})
+	}
+	for _, c := range []struct {
+		in  [][]int
+		dim int
+	}{{[][]int{{2, 3}, {2, 3}}, -1}, {[][]int{{3, 2}, {3, 1}}, 0}, {[][]int{{0, 3}, {1, 3}}, 1}} {
+		rows = append(rows, row{op: "cross", methods: []string{"Cross"}, in: c.in, rounds: true, call: func(x []*tt) *tt { return x[0].Cross(x[1], c.dim) },
+			terms: func(x []array) array { return arrayOfFunc(joint(x...), func([]int) float64 { return 8 }) },
+			ref: func(x []array) array {
+				full := joint(x...)
+				a, b := x[0].expand(full), x[1].expand(full)
+				dim := (c.dim + len(full)) % len(full)
+				turned := func(v array, by int) array { return v.pick(dim, 0, by%3, (by+1)%3, (by+2)%3) }
+				a1, a2, b1, b2 := turned(a, 1), turned(a, 2), turned(b, 1), turned(b, 2)
+				y := newArray(full...)
+				for i := range y.v {
+					y.v[i] = a1.v[i]*b2.v[i] - a2.v[i]*b1.v[i]
+				}
+				return y
+			}})
+	}
+	for _, n := range []int{1, 3, 4} {
+		rows = append(rows, row{op: "matrix_power", methods: []string{"MatrixPower"}, in: [][]int{{2, 2, 2}}, call: widened(func(x []*tt) *tt { return x[0].MatrixPower(n) }),
+			ref: func(x []array) array { return powerRef(x[0], n) }, terms: func(x []array) array {
+				return powerRef(absolute(x[0]), n).apply(func(v float64) float64 { return float64(n) * v })
+			}})
+	}
+	identity := row{op: "matrix_power", methods: []string{"MatrixPower"}, in: [][]int{{2, 3, 3}}, noGrad: true, call: func(x []*tt) *tt { return x[0].MatrixPower(0) },
+		ref: func(x []array) array { return array{[]int{3, 3}, unit(3)}.expand(x[0].dims) }}
+	return append(rows, identity)
+}
+
+func powerRef(x array, n int) array {
+	y := x.clone()
+	for range n - 1 {
+		y = matmulRef([]array{y, x})
+	}
+	return y
+}
+
+func kronRef(x []array) array {
+	r := max(len(x[0].dims), len(x[1].dims))
+	padded := func(a array) array {
+		d := a.dims
+		for len(d) < r {
+			d = append([]int{1}, d...)
+		}
+		return a.reshape(d...)
+	}
+	a, b := padded(x[0]), padded(x[1])
+	dims := make([]int, r)
+	for i := range dims {
+		dims[i] = a.dims[i] * b.dims[i]
+	}
+	return arrayOfFunc(dims, func(idx []int) float64 {
+		p, q := make([]int, r), make([]int, r)
+		for i, v := range idx {
+			p[i], q[i] = v/b.dims[i], v%b.dims[i]
+		}
+		return a.at(p...) * b.at(q...)
+	})
+}

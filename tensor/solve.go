@@ -1,0 +1,305 @@
+package tensor
+
+import (
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack/lapack64"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// solveFunc solves A·X = B for batches of one shape. loose gives infinities and NaN for a singular matrix, which elsewhere is an
+// error.
+type solveFunc struct{ loose bool }
+
+func (solveFunc) Name() string { return "solve" }
+
+func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	a, b := in[0], in[1]
+	n, k := b.Dim(-2), b.Dim(-1)
+	y := onHost("solve", c.Scope(), a.batchOf(), in, []shape.Dims{b.layout.Shape}, func(in, out [][]float64) string {
+		if n == 0 {
+			return ""
+		}
+		lu := factor64(n, in[0])
+		if !lu.whole && !f.loose {
+			return lu.singular()
+		}
+		if k > 0 {
+			lapack64.Getrs(blas.NoTrans, lu.lu, general(n, k, in[1]), lu.pivots)
+			copy(out[0], in[1])
+		}
+		return ""
+	})[0]
+	c.Save(a, y)
+	return y
+}
+
+// VJP: with Z = A⁻ᵀ·G, the gradient of B is Z and that of A is -Z·Xᵀ (M. Giles, Collected Matrix Derivative Results for
+// Forward and Reverse Mode Algorithmic Differentiation, 2008, 2.3.1).
+func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	z := Apply(f, c.Saved(0).T(), g)
+	if !c.Needs(0) {
+		return []*Tensor{nil, z}
+	}
+	return []*Tensor{z.MatMul(c.Saved(1).T()).Neg(), z}
+}
+
+// rightHand checks the operands of an equation a·x = b, n×k matrices a (or vectors b, where vectors are meant) with batches
+// that broadcast, and returns the batch. square says that a must be.
+func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
+	in := []*Tensor{a, b}
+	youngest(op, in)
+	_, m, n := a.mustMatrix(op)
+	if square {
+		a.mustSquare(op)
+	}
+	b.mustWide(op)
+	sameDevice(op, in)
+	if a.dtype != b.dtype {
+		e := newError(op, ErrType, in, "operands are "+a.dtype.String()+" and "+b.dtype.String())
+		panic(e.hint("Cast one of them"))
+	}
+	vector = vectors && (b.Rank() == 1 || b.Rank() == a.Rank()-1 && b.layout.Shape == a.layout.Shape.Head(a.Rank()-1))
+	rows, bb := 0, shape.Dims{}
+	switch {
+	case vector:
+		rows, bb = b.Dim(-1), b.layout.Shape.Head(b.Rank()-1)
+	case b.Rank() < 2:
+		e := newError(op, ErrShape, in, "the right-hand side must be a matrix or a batch of them, it has shape "+b.Shape().String())
+		panic(e.hint("Unsqueeze(-1) makes a column of a vector"))
+	default:
+		rows, bb = b.Dim(-2), b.batchOf()
+	}
+	if rows != m {
+		fail(op, ErrShape, in, "%d by %d matrices do not go with a right-hand side of %d rows; shapes are %s", m, n, rows, shapes(in))
+	}
+	batch, _, ok := shape.Broadcast(a.batchOf(), bb)
+	if !ok {
+		fail(op, ErrShape, in, "batch dimensions %v and %v do not broadcast", a.batchOf(), bb)
+	}
+	return batch, vector
+}
+
+// expandBatch broadcasts the dimensions before the matrices.
+func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
+	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
+}
+
+// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve: b is a vector, a batch of vectors
+// (x's shape without its last dimension) or matrices [..., n, k], and batches broadcast. A singular matrix is an error that
+// wraps [ErrLinAlg] and names its place in the batch. It works on the host ([HostOps]).
+func (x *Tensor) Solve(b *Tensor) *Tensor {
+	batch, vector := rightHand("solve", x, b, true, true)
+	return doubled("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+		a, b := in[0], in[1]
+		if vector {
+			b = b.Unsqueeze(-1)
+		}
+		var y *Tensor
+		if n := a.Dim(-1); a.Rank() == 2 && b.Rank() > 2 { // one factorisation for all columns
+			columns := b.MoveAxis(-2, 0)
+			y = Apply(solveFunc{}, a, columns.Reshape(n, b.Size()/max(n, 1))).reshape(columns.layout.Shape).MoveAxis(0, -2)
+		} else {
+			y = Apply(solveFunc{}, a.expandBatch(batch), b.expandBatch(batch))
+		}
+		if vector {
+			y = y.Squeeze(-1)
+		}
+		return []*Tensor{y}
+	})[0]
+}
+
+// TriangularOptions say which triangle [Tensor.SolveTriangular] reads and on which side the matrix stands.
+type TriangularOptions struct {
+	Upper bool // the upper triangle is read, not the lower
+	Right bool // X·x = b is solved, not x·X = b
+	Unit  bool // the diagonal is taken as 1 and not read
+}
+
+// triangularFunc solves A·X = B with a triangle of A.
+type triangularFunc struct{ upper, unit bool }
+
+func (triangularFunc) Name() string { return "solve_triangular" }
+
+func (f triangularFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	a, b := in[0], in[1]
+	n, k := b.Dim(-2), b.Dim(-1)
+	y := onHost(f.Name(), c.Scope(), a.batchOf(), in, []shape.Dims{b.layout.Shape}, func(in, out [][]float64) string {
+		if n == 0 || k == 0 {
+			return ""
+		}
+		t := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Stride: n, Data: in[0]}
+		if f.upper {
+			t.Uplo = blas.Upper
+		}
+		if f.unit {
+			t.Diag = blas.Unit
+		}
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, t, general(n, k, in[1]))
+		copy(out[0], in[1])
+		return ""
+	})[0]
+	c.Save(a, y)
+	return y
+}
+
+// VJP is that of solveFunc, in the triangle that is read.
+func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	z := Apply(triangularFunc{!f.upper, f.unit}, c.Saved(0).T(), g)
+	if !c.Needs(0) {
+		return []*Tensor{nil, z}
+	}
+	d := z.MatMul(c.Saved(1).T()).Neg()
+	off := 0
+	if f.unit {
+		off = 1
+	}
+	if f.upper {
+		return []*Tensor{d.Triu(off), z}
+	}
+	return []*Tensor{d.Tril(-off), z}
+}
+
+// SolveTriangular returns X of x·X = b (of X·x = b with o.Right) for triangular x, float32 or float64, and matrices b, as
+// torch.linalg.solve_triangular; the other triangle is not read. Batches broadcast. A zero on the diagonal gives infinities and
+// NaN, no error. It works on the host ([HostOps]).
+func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
+	const op = "solve_triangular"
+	if o.Right {
+		b.use(op)
+		x.mustSquare(op)
+		if b.Rank() < 2 || b.Dim(-1) != x.Dim(-1) {
+			fail(op, ErrShape, []*Tensor{x, b}, "X·x = b needs as many columns of b as x has; shapes are %s", shapes([]*Tensor{x, b}))
+		}
+		y := x.T().SolveTriangular(b.T(), TriangularOptions{Upper: !o.Upper, Unit: o.Unit})
+		return y.T()
+	}
+	batch, _ := rightHand(op, x, b, true, false)
+	return doubled(op, []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+		return []*Tensor{Apply(triangularFunc{o.Upper, o.Unit}, in[0].expandBatch(batch), in[1].expandBatch(batch))}
+	})[0]
+}
+
+// pinvFunc is the pseudo-inverse; singular values of at most tol times the greatest count as 0.
+type pinvFunc struct{ tol float64 }
+
+func (pinvFunc) Name() string { return "pinv" }
+
+func (f pinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	p := svdParts(c.Scope(), in[0], false)
+	u, s, vh := p[0], p[1], p[2]
+	most := s.Sum(-1, KeepDim)
+	if s.Dim(-1) > 0 {
+		most = s.Amax(-1, KeepDim)
+	}
+	r := Where(s.Gt(most.MulScalar(f.tol)), s.Reciprocal(), s.ZerosLike())
+	y := vh.T().Mul(r.Unsqueeze(-2)).MatMul(u.T())
+	c.Save(in[0], y)
+	return y
+}
+
+// VJP: dY = -Y·dA·Y + Y·Yᵀ·dAᵀ·(I-A·Y) + (I-Y·A)·dAᵀ·Yᵀ·Y for matrices near A of its rank (G. Golub and V. Pereyra, The
+// Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems, 1973).
+func (f pinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	a, y := c.Saved(0), c.Saved(1)
+	yt, gt := y.T(), g.T()
+	gyy := gt.MatMul(y).MatMul(yt) // then (I-A·Y) times this
+	yyg := yt.MatMul(y).MatMul(gt) // then this times (I-Y·A)
+	d := gyy.Sub(a.MatMul(y.MatMul(gyy))).Add(yyg.Sub(yyg.MatMul(y).MatMul(a)))
+	return []*Tensor{d.Sub(yt.MatMul(g).MatMul(yt))}
+}
+
+// epsilon is torch's default tolerance of ranks: that of the operand's type, times the longer side.
+func (x *Tensor) epsilon() float64 {
+	e := 0x1p-23
+	if x.dtype.Size() == 8 {
+		e = 0x1p-52
+	}
+	return e * float64(max(x.Dim(-1), x.Dim(-2)))
+}
+
+// Pinv returns the pseudo-inverses (Moore, Penrose) of the matrices in the last two dimensions, float32 or float64. Singular
+// values below the longer side's size times the spacing of the type's numbers at 1 times the greatest count as 0, as in torch.
+// It works on the host ([HostOps]).
+func (x *Tensor) Pinv() *Tensor {
+	x.mustMatrix("pinv")
+	tol := x.epsilon()
+	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
+}
+
+// LstSq returns X with the smallest sum of squares of x·X - b, of those the smallest X: the solution of torch.linalg.lstsq with
+// its driver gelsy, computed with the pseudo-inverse. x is [..., m, n], float32 or float64, b of the shapes that
+// [Tensor.Solve] takes. It works on the host ([HostOps]).
+func (x *Tensor) LstSq(b *Tensor) *Tensor {
+	_, vector := rightHand("lstsq", x, b, false, true)
+	tol := x.epsilon()
+	return doubled("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+		b := in[1]
+		if vector {
+			b = b.Unsqueeze(-1)
+		}
+		y := Apply(pinvFunc{tol}, in[0]).MatMul(b)
+		if vector {
+			y = y.Squeeze(-1)
+		}
+		return []*Tensor{y}
+	})[0]
+}
+
+// MatrixRank returns, as int64, how many singular values of the matrices in the last two dimensions are greater than the
+// tolerance of [Tensor.Pinv]. It works on the host ([HostOps]).
+func (x *Tensor) MatrixRank() *Tensor {
+	const op = "matrix_rank"
+	batch, m, n := x.mustMatrix(op)
+	if min(m, n) == 0 {
+		return x.scope.On(x.st.dev).Typed(dtype.I64).Zeros(batch.Slice()...)
+	}
+	tol := x.epsilon()
+	return within(x.scope, func(c *Scope) *Tensor {
+		s := doubled(op, []*Tensor{x.In(c).Detach()}, func(c *Scope, in []*Tensor) []*Tensor { return svdParts(c, in[0], false)[1:2] })[0]
+		return s.Gt(s.Amax(-1, KeepDim).MulScalar(tol)).Sum(-1)
+	})
+}
+
+// MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any number type, by repeated
+// squaring; the 0-th is the identity, a negative one that of the inverse ([Tensor.Inverse], on the host).
+func (x *Tensor) MatrixPower(n int) *Tensor {
+	const op = "matrix_power"
+	x.use(op)
+	in := []*Tensor{x}
+	if x.Rank() < 2 || x.Dim(-1) != x.Dim(-2) {
+		fail(op, ErrShape, in, "needs square matrices, this has shape %v", x.Shape())
+	}
+	if x.dtype == boolType {
+		fail(op, ErrType, in, "bool matrices cannot be multiplied")
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		p := x.In(c)
+		if n == 0 {
+			return c.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)).expand(x.layout.Shape).Contiguous()
+		}
+		k := uint(n)
+		if n < 0 {
+			p, k = p.Inverse(), -k
+		}
+		var y *Tensor
+		for ; ; p = p.MatMul(p) {
+			if k&1 != 0 {
+				if y == nil {
+					y = p
+				} else {
+					y = y.MatMul(p)
+				}
+			}
+			if k >>= 1; k == 0 {
+				break
+			}
+		}
+		if y.st == x.st { // the first power
+			return y.Clone()
+		}
+		return y
+	})
+}
