@@ -41,6 +41,7 @@ type modes struct {
 	name      string
 	nondet    bool
 	composed  bool // no fast kernels
+	anomaly   AnomalyCheck
 	floatType dtype.Type
 }
 
