@@ -95,6 +95,12 @@ func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }
 
+// Misuse returns the error for an op of another package to panic with: op, the kind and the operands are as in [Error], and its site is
+// found here.
+func Misuse(op string, kind error, operands []*Tensor, msg string) *Error {
+	return newError(op, kind, operands, msg)
+}
+
 func newError(op string, kind error, operands []*Tensor, msg string) *Error {
 	e := &Error{Op: op, Err: kind, Msg: msg, Site: callSite().String()}
 	for _, t := range operands {

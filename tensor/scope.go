@@ -416,6 +416,14 @@ func (s *Scope) closedError(op string, t *Tensor) *Error {
 		hint("keep a value with Close(x), copy it into an older tensor, or read it with Item or Data before")
 }
 
+// Youngest returns the scope to which the result of an op on these tensors belongs: the youngest among theirs, which the others enclose.
+func Youngest(x ...*Tensor) *Scope {
+	if len(x) == 0 {
+		fail("youngest", ErrValue, nil, "no tensors are given, so there is no scope")
+	}
+	return youngest("youngest", x)
+}
+
 // youngest returns the scope to which the result of op on in belongs, after checking that every operand may be used.
 func youngest(op string, in []*Tensor) *Scope {
 	var y *Scope
