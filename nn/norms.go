@@ -13,6 +13,7 @@ func NoAffine() Option { return func(o *layerOptions) { o.noAffine = true } }
 // LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and shifts each of their elements:
 // (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that divides by the number of elements.
 type LayerNorm struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
 	Bias   *tensor.Tensor `nn:"bias"`   // of shape Shape, nil for none
 	Shape  []int          // of the last dimensions of the input
@@ -34,7 +35,8 @@ func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
 }
 
 // Forward normalises x of shape [..., Shape...].
-func (l *LayerNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	wide, over := normalised("layer_norm", x, l.Shape)
 	d := wide.Sub(wide.Mean(over...))
 	y := d.Mul(d.Square().Mean(over...).AddScalar(l.Eps).Rsqrt())
@@ -44,6 +46,7 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
 // RMSNorm divides the last dimensions of its input by their root mean square: x/√(mean(x²) + Eps)·Weight (B. Zhang, R. Sennrich,
 // arXiv:1910.07467).
 type RMSNorm struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
 	Shape  []int          // of the last dimensions of the input
 	Eps    float64        // 0 stands for the distance from 1 to the next number of the input's type, torch's default
@@ -60,7 +63,8 @@ func NewRMSNorm(shape []int, opts ...Option) *RMSNorm {
 }
 
 // Forward normalises x of shape [..., Shape...].
-func (l *RMSNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *RMSNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	wide, over := normalised("rms_norm", x, l.Shape)
 	eps := l.Eps
 	if eps == 0 {

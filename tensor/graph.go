@@ -46,6 +46,16 @@ func (c *Context) Save(t ...*Tensor) {
 	c.keep = append(c.keep, t...)
 }
 
+// Keep returns, in VJP, a handle of x that lasts until this run of Backward or [Gradients] ends, for another VJP that it comes to. All
+// that one run keeps belongs to one scope, and no other run's does.
+func (c *Context) Keep(x *Tensor) *Tensor {
+	if c.n == nil {
+		fail("keep", ErrValue, []*Tensor{x}, "there is no run of Backward in Forward; Save keeps a value for VJP")
+	}
+	x.use("keep")
+	return x.handleWithGraph(c.scope.parent)
+}
+
 // Saved returns what Forward saved as number i. It fails if the value was changed in place meanwhile.
 func (c *Context) Saved(i int) *Tensor {
 	switch {
