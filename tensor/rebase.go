@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -119,7 +121,8 @@ func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Wants(0) {
 		mask := c.Scope().On(g.st.dev).Typed(dtype.Bool).Zeros(n)
 		mask.handle(f.op, c.Scope(), shifted(f.view, -lo)).fill(1)
-		before = flat.MaskedFill(mask, 0).strided(shifted(f.base, -lo))
+		// -0 there, to which the gradient through the view is added: it keeps the sign of a zero.
+		before = flat.MaskedFill(mask, math.Copysign(0, -1)).strided(shifted(f.base, -lo))
 	}
 	if c.Wants(1) {
 		put = flat.strided(shifted(f.view, -lo))
