@@ -6,168 +6,267 @@ import "github.com/flambeau-go/flambeau/tensor"
 // not zero: the doc comment says them.
 
 // Identity returns its input.
-type Identity struct{}
+type Identity struct{ Base }
 
 // Forward applies the layer.
-func (Identity) Forward(x *tensor.Tensor) *tensor.Tensor { return x }
+func (l Identity) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x
+}
 
 // ReLU6 is x limited to [0, 6].
-type ReLU6 struct{}
+type ReLU6 struct{ Base }
 
 // Forward applies the layer.
-func (ReLU6) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Relu6() }
+func (l ReLU6) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Relu6()
+}
 
 // SELU is the scaled exponential linear unit.
-type SELU struct{}
+type SELU struct{ Base }
 
 // Forward applies the layer.
-func (SELU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Selu() }
+func (l SELU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Selu()
+}
 
 // Mish is x·tanh(softplus(x)).
-type Mish struct{}
+type Mish struct{ Base }
 
 // Forward applies the layer.
-func (Mish) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Mish() }
+func (l Mish) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Mish()
+}
 
 // Softsign is x/(1+|x|).
-type Softsign struct{}
+type Softsign struct{ Base }
 
 // Forward applies the layer.
-func (Softsign) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Softsign() }
+func (l Softsign) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Softsign()
+}
 
 // Tanhshrink is x - tanh(x).
-type Tanhshrink struct{}
+type Tanhshrink struct{ Base }
 
 // Forward applies the layer.
-func (Tanhshrink) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Tanhshrink() }
+func (l Tanhshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Tanhshrink()
+}
 
 // LogSigmoid is log(sigmoid(x)).
-type LogSigmoid struct{}
+type LogSigmoid struct{ Base }
 
 // Forward applies the layer.
-func (LogSigmoid) Forward(x *tensor.Tensor) *tensor.Tensor { return x.LogSigmoid() }
+func (l LogSigmoid) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.LogSigmoid()
+}
 
 // Hardswish is x·Hardsigmoid(x).
-type Hardswish struct{}
+type Hardswish struct{ Base }
 
 // Forward applies the layer.
-func (Hardswish) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Hardswish() }
+func (l Hardswish) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Hardswish()
+}
 
 // Hardsigmoid is x/6 + ½ limited to [0, 1].
-type Hardsigmoid struct{}
+type Hardsigmoid struct{ Base }
 
 // Forward applies the layer.
-func (Hardsigmoid) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Hardsigmoid() }
+func (l Hardsigmoid) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Hardsigmoid()
+}
 
 // LeakyReLU is x where it is positive and Slope·x elsewhere.
-type LeakyReLU struct{ Slope float64 }
+type LeakyReLU struct {
+	Base
+	Slope float64
+}
 
 // NewLeakyReLU returns a layer of the given slope; torch's default is 0.01.
-func NewLeakyReLU(slope float64) LeakyReLU { return LeakyReLU{slope} }
+func NewLeakyReLU(slope float64) LeakyReLU { return LeakyReLU{Slope: slope} }
 
 // Forward applies the layer.
-func (l LeakyReLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.LeakyRelu(l.Slope) }
+func (l LeakyReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.LeakyRelu(l.Slope)
+}
 
 // PReLU is x where it is positive and Weight·x elsewhere; the weight is learnt.
 type PReLU struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // [1], or [channels] for inputs [batch, channels, ...]
 }
 
 // NewPReLU returns a layer with n weights of the value first; torch's defaults are 1 and 0.25.
 func NewPReLU(n int, first float64, opts ...Option) *PReLU {
 	o := options(opts)
-	return &PReLU{o.scope.Typed(o.t).Full(first, n).RequiresGrad()}
+	return &PReLU{Weight: o.scope.Typed(o.t).Full(first, n).RequiresGrad()}
 }
 
 // Forward applies the layer.
-func (l *PReLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.PRelu(l.Weight) }
+func (l *PReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.PRelu(l.Weight)
+}
 
 // ELU is x where it is positive and Alpha·(eˣ-1) elsewhere.
-type ELU struct{ Alpha float64 }
+type ELU struct {
+	Base
+	Alpha float64
+}
 
 // NewELU returns a layer; torch's default is 1.
-func NewELU(alpha float64) ELU { return ELU{alpha} }
+func NewELU(alpha float64) ELU { return ELU{Alpha: alpha} }
 
 // Forward applies the layer.
-func (l ELU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Elu(l.Alpha) }
+func (l ELU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Elu(l.Alpha)
+}
 
 // CELU is x where it is positive and Alpha·(exp(x/Alpha)-1) elsewhere.
-type CELU struct{ Alpha float64 }
+type CELU struct {
+	Base
+	Alpha float64
+}
 
 // NewCELU returns a layer; torch's default is 1, and 0 is refused when it is applied.
-func NewCELU(alpha float64) CELU { return CELU{alpha} }
+func NewCELU(alpha float64) CELU { return CELU{Alpha: alpha} }
 
 // Forward applies the layer.
-func (l CELU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Celu(l.Alpha) }
+func (l CELU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Celu(l.Alpha)
+}
 
 // Softplus is log(1+exp(Beta·x))/Beta, and x where Beta·x is above Threshold.
-type Softplus struct{ Beta, Threshold float64 }
+type Softplus struct {
+	Base
+	Beta, Threshold float64
+}
 
 // NewSoftplus returns a layer; torch's defaults are 1 and 20.
-func NewSoftplus(beta, threshold float64) Softplus { return Softplus{beta, threshold} }
+func NewSoftplus(beta, threshold float64) Softplus { return Softplus{Beta: beta, Threshold: threshold} }
 
 // Forward applies the layer.
-func (l Softplus) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Softplus(l.Beta, l.Threshold) }
+func (l Softplus) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Softplus(l.Beta, l.Threshold)
+}
 
 // Hardtanh is x limited to [Min, Max].
-type Hardtanh struct{ Min, Max float64 }
+type Hardtanh struct {
+	Base
+	Min, Max float64
+}
 
 // NewHardtanh returns a layer; torch's defaults are -1 and 1.
-func NewHardtanh(lo, hi float64) Hardtanh { return Hardtanh{lo, hi} }
+func NewHardtanh(lo, hi float64) Hardtanh { return Hardtanh{Min: lo, Max: hi} }
 
 // Forward applies the layer.
-func (l Hardtanh) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Hardtanh(l.Min, l.Max) }
+func (l Hardtanh) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Hardtanh(l.Min, l.Max)
+}
 
 // Hardshrink is 0 where |x| ≤ Lambda and x elsewhere.
-type Hardshrink struct{ Lambda float64 }
+type Hardshrink struct {
+	Base
+	Lambda float64
+}
 
 // NewHardshrink returns a layer; torch's default is 0.5.
-func NewHardshrink(lambda float64) Hardshrink { return Hardshrink{lambda} }
+func NewHardshrink(lambda float64) Hardshrink { return Hardshrink{Lambda: lambda} }
 
 // Forward applies the layer.
-func (l Hardshrink) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Hardshrink(l.Lambda) }
+func (l Hardshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Hardshrink(l.Lambda)
+}
 
 // Softshrink is x moved towards 0 by Lambda, 0 where |x| ≤ Lambda.
-type Softshrink struct{ Lambda float64 }
+type Softshrink struct {
+	Base
+	Lambda float64
+}
 
 // NewSoftshrink returns a layer; torch's default is 0.5.
-func NewSoftshrink(lambda float64) Softshrink { return Softshrink{lambda} }
+func NewSoftshrink(lambda float64) Softshrink { return Softshrink{Lambda: lambda} }
 
 // Forward applies the layer.
-func (l Softshrink) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Softshrink(l.Lambda) }
+func (l Softshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Softshrink(l.Lambda)
+}
 
 // Threshold is x where it is above Threshold and Value elsewhere.
-type Threshold struct{ Threshold, Value float64 }
+type Threshold struct {
+	Base
+	Threshold, Value float64
+}
 
 // NewThreshold returns a layer.
-func NewThreshold(threshold, value float64) Threshold { return Threshold{threshold, value} }
+func NewThreshold(threshold, value float64) Threshold {
+	return Threshold{Threshold: threshold, Value: value}
+}
 
 // Forward applies the layer.
-func (l Threshold) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Threshold(l.Threshold, l.Value) }
+func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Threshold(l.Threshold, l.Value)
+}
 
 // Softmax is exp(x)/Σ exp(x) along dimension Dim.
-type Softmax struct{ Dim int }
+type Softmax struct {
+	Base
+	Dim int
+}
 
 // NewSoftmax returns a layer.
-func NewSoftmax(dim int) Softmax { return Softmax{dim} }
+func NewSoftmax(dim int) Softmax { return Softmax{Dim: dim} }
 
 // Forward applies the layer.
-func (l Softmax) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Softmax(l.Dim) }
+func (l Softmax) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Softmax(l.Dim)
+}
 
 // LogSoftmax is the logarithm of Softmax along dimension Dim.
-type LogSoftmax struct{ Dim int }
+type LogSoftmax struct {
+	Base
+	Dim int
+}
 
 // NewLogSoftmax returns a layer.
-func NewLogSoftmax(dim int) LogSoftmax { return LogSoftmax{dim} }
+func NewLogSoftmax(dim int) LogSoftmax { return LogSoftmax{Dim: dim} }
 
 // Forward applies the layer.
-func (l LogSoftmax) Forward(x *tensor.Tensor) *tensor.Tensor { return x.LogSoftmax(l.Dim) }
+func (l LogSoftmax) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.LogSoftmax(l.Dim)
+}
 
 // GLU is the gated linear unit: the first half of the input along dimension Dim times the sigmoid of the second.
-type GLU struct{ Dim int }
+type GLU struct {
+	Base
+	Dim int
+}
 
 // NewGLU returns a layer; torch's default is -1.
-func NewGLU(dim int) GLU { return GLU{dim} }
+func NewGLU(dim int) GLU { return GLU{Dim: dim} }
 
 // Forward applies the layer. The dimension's size is even.
-func (l GLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Glu(l.Dim) }
+func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Glu(l.Dim)
+}

@@ -102,7 +102,8 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 }
 
 // Forward applies the layer.
-func (l *BatchNorm1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *BatchNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	checkRank("batch_norm", x, 2, 3)
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
@@ -116,7 +117,8 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 }
 
 // Forward applies the layer.
-func (l *BatchNorm2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *BatchNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	checkRank("batch_norm", x, 4)
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
@@ -130,7 +132,8 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 }
 
 // Forward applies the layer.
-func (l *BatchNorm3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *BatchNorm3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	checkRank("batch_norm", x, 5)
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
@@ -158,7 +161,10 @@ func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
 }
 
 // Forward applies the layer.
-func (l *InstanceNorm1d) Forward(x *tensor.Tensor) *tensor.Tensor { return l.instances(x, 3) }
+func (l *InstanceNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	return l.instances(x, 3)
+}
 
 // InstanceNorm2d normalises each channel of each instance of [n, channels, height, width], or of one.
 type InstanceNorm2d struct{ ChannelNorm }
@@ -169,7 +175,10 @@ func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
 }
 
 // Forward applies the layer.
-func (l *InstanceNorm2d) Forward(x *tensor.Tensor) *tensor.Tensor { return l.instances(x, 4) }
+func (l *InstanceNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	return l.instances(x, 4)
+}
 
 // InstanceNorm3d normalises each channel of each instance of [n, channels, depth, height, width], or of one.
 type InstanceNorm3d struct{ ChannelNorm }
@@ -180,7 +189,10 @@ func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
 }
 
 // Forward applies the layer.
-func (l *InstanceNorm3d) Forward(x *tensor.Tensor) *tensor.Tensor { return l.instances(x, 5) }
+func (l *InstanceNorm3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	return l.instances(x, 5)
+}
 
 // GroupNorm normalises groups of channels of [n, channels, …]: see [tensor.Tensor.GroupNorm].
 type GroupNorm struct {
@@ -198,7 +210,8 @@ func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
 }
 
 // Forward applies the layer.
-func (l *GroupNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *GroupNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.GroupNorm(l.Groups, l.Weight, l.Bias, l.Eps)
 }
 
@@ -214,6 +227,7 @@ func NewLocalResponseNorm(size int) *LocalResponseNorm {
 }
 
 // Forward applies the layer.
-func (l *LocalResponseNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *LocalResponseNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.LocalResponseNorm(l.Size, l.Alpha, l.Beta, l.K)
 }

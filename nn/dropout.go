@@ -12,7 +12,8 @@ type Dropout struct {
 func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
 
 // Forward applies the layer.
-func (d *Dropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
 	if !d.Training() {
 		return x
 	}
@@ -29,7 +30,8 @@ type Dropout1d struct {
 func NewDropout1d(p float64) *Dropout1d { return &Dropout1d{P: p} }
 
 // Forward applies the layer.
-func (d *Dropout1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (d *Dropout1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
 	if !d.Training() {
 		return x
 	}
@@ -46,7 +48,8 @@ type Dropout2d struct {
 func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{P: p} }
 
 // Forward applies the layer.
-func (d *Dropout2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (d *Dropout2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
 	if !d.Training() {
 		return x
 	}
@@ -63,7 +66,8 @@ type Dropout3d struct {
 func NewDropout3d(p float64) *Dropout3d { return &Dropout3d{P: p} }
 
 // Forward applies the layer.
-func (d *Dropout3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
 	if !d.Training() {
 		return x
 	}
@@ -81,7 +85,8 @@ type AlphaDropout struct {
 func NewAlphaDropout(p float64) *AlphaDropout { return &AlphaDropout{P: p} }
 
 // Forward applies the layer.
-func (d *AlphaDropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (d *AlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
 	if !d.Training() {
 		return x
 	}
@@ -98,7 +103,8 @@ type FeatureAlphaDropout struct {
 func NewFeatureAlphaDropout(p float64) *FeatureAlphaDropout { return &FeatureAlphaDropout{P: p} }
 
 // Forward applies the layer.
-func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
 	if !d.Training() {
 		return x
 	}

@@ -36,6 +36,7 @@ func options(opts []Option) layerOptions {
 
 // Linear is y = x·Wᵀ + b.
 type Linear struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // [out, in]
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
 }
@@ -55,7 +56,8 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 }
 
 // Forward maps x of shape [..., in] to [..., out].
-func (l *Linear) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	y := x.MatMul(l.Weight.In(x.Scope()).T())
 	if l.Bias != nil {
 		y = y.Add(l.Bias)
@@ -65,14 +67,16 @@ func (l *Linear) Forward(x *tensor.Tensor) *tensor.Tensor {
 
 // Sequential applies its layers one after another. Their names are their numbers.
 type Sequential struct {
+	Base
 	Layers []Module
 }
 
 // NewSequential returns a chain of layers.
-func NewSequential(layers ...Module) *Sequential { return &Sequential{layers} }
+func NewSequential(layers ...Module) *Sequential { return &Sequential{Layers: layers} }
 
 // Forward applies every layer.
-func (s *Sequential) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer s.Enter(&x, &out)()
 	for _, l := range s.Layers {
 		x = l.Forward(x)
 	}
@@ -80,16 +84,23 @@ func (s *Sequential) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // ReLU is the greater of x and 0.
-type ReLU struct{}
+type ReLU struct{ Base }
 
 // Forward applies the layer.
-func (ReLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Relu() }
+func (l ReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Relu()
+}
 
 // GELU is x·Φ(x), by the error function, or with Tanh by its tanh approximation.
-type GELU struct{ Tanh bool }
+type GELU struct {
+	Base
+	Tanh bool
+}
 
 // Forward applies the layer.
-func (g GELU) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (g GELU) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer g.Enter(&x, &out)()
 	if g.Tanh {
 		return x.GeluTanh()
 	}
@@ -97,25 +108,37 @@ func (g GELU) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // Tanh is the hyperbolic tangent.
-type Tanh struct{}
+type Tanh struct{ Base }
 
 // Forward applies the layer.
-func (Tanh) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Tanh() }
+func (l Tanh) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Tanh()
+}
 
 // Sigmoid is 1/(1+e⁻ˣ).
-type Sigmoid struct{}
+type Sigmoid struct{ Base }
 
 // Forward applies the layer.
-func (Sigmoid) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Sigmoid() }
+func (l Sigmoid) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Sigmoid()
+}
 
 // SiLU is x·sigmoid(x).
-type SiLU struct{}
+type SiLU struct{ Base }
 
 // Forward applies the layer.
-func (SiLU) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Silu() }
+func (l SiLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Silu()
+}
 
 // Flatten merges all dimensions but the first.
-type Flatten struct{}
+type Flatten struct{ Base }
 
 // Forward applies the layer.
-func (Flatten) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Flatten(1, -1) }
+func (l Flatten) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Flatten(1, -1)
+}

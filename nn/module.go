@@ -41,14 +41,6 @@ func (e *Error) Error() string {
 	return "nn: " + e.Path + ": " + e.Msg
 }
 
-// Base is embedded by layers that behave differently in training and in evaluation. The zero value is in training.
-type Base struct{ evaluating bool }
-
-// Training reports whether the layer is in training mode.
-func (b *Base) Training() bool { return !b.evaluating }
-
-func (b *Base) setTraining(on bool) { b.evaluating = !on }
-
 // A Param is a named tensor of a model.
 type Param struct {
 	Name   string

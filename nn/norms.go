@@ -10,6 +10,7 @@ func NoAffine() Option { return func(o *layerOptions) { o.noAffine = true } }
 // LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and shifts each of their elements:
 // (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that divides by the number of elements.
 type LayerNorm struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
 	Bias   *tensor.Tensor `nn:"bias"`   // of shape Shape, nil for none
 	Shape  []int          // of the last dimensions of the input
@@ -31,13 +32,15 @@ func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
 }
 
 // Forward normalises x of shape [..., Shape...].
-func (l *LayerNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.LayerNorm(l.Shape, l.Weight, l.Bias, l.Eps)
 }
 
 // RMSNorm divides the last dimensions of its input by their root mean square: x/√(mean(x²) + Eps)·Weight (B. Zhang, R. Sennrich,
 // arXiv:1910.07467).
 type RMSNorm struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
 	Shape  []int          // of the last dimensions of the input
 	Eps    float64        // 0 stands for torch's default: see [tensor.Tensor.RMSNorm]
@@ -54,7 +57,8 @@ func NewRMSNorm(shape []int, opts ...Option) *RMSNorm {
 }
 
 // Forward normalises x of shape [..., Shape...].
-func (l *RMSNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *RMSNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	eps := l.Eps
 	if eps == 0 {
 		eps = -1

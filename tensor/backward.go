@@ -3,6 +3,7 @@ package tensor
 import (
 	"container/heap"
 	"fmt"
+	"slices"
 )
 
 // A GradOption changes how gradients are computed.
@@ -12,7 +13,12 @@ type gradOptions struct {
 	retain, create bool
 	seed           *Tensor
 	unused         bool
+	more           []start
+	into           []*Tensor
 }
+
+// A start is a result that differentiation starts from, with its gradient; nil stands for 1.
+type start struct{ y, g *Tensor }
 
 // RetainGraph keeps what the graph saved, so that it can be differentiated again.
 func RetainGraph() GradOption { return func(o *gradOptions) { o.retain = true } }
@@ -20,127 +26,265 @@ func RetainGraph() GradOption { return func(o *gradOptions) { o.retain = true } 
 // CreateGraph records the computation of the gradients, so that they can be differentiated. It implies [RetainGraph].
 func CreateGraph() GradOption { return func(o *gradOptions) { o.retain, o.create = true, true } }
 
-// GradOutput gives the gradient of the result that differentiation starts from, instead of 1 for a scalar.
+// GradOutput gives the gradient of the result that differentiation starts from, instead of 1 for a scalar. It has the result's
+// shape and device and is converted to its type.
 func GradOutput(g *Tensor) GradOption { return func(o *gradOptions) { o.seed = g } }
 
 // AllowUnused lets [Gradients] return nil for inputs that the output does not depend on.
 func AllowUnused() GradOption { return func(o *gradOptions) { o.unused = true } }
 
-// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from, and frees
-// what the graph saved as it passes. A leaf's gradient lives in the leaf's own scope.
+// Also starts from y as well, in one pass over what the results share: torch.autograd.backward of a list. g is the gradient of y,
+// nil for the 1 of a scalar.
+func Also(y, g *Tensor) GradOption {
+	return func(o *gradOptions) { o.more = append(o.more, start{y, g}) }
+}
+
+// Into makes Backward add to the gradients of these tensors only, leaves or results, and compute no more than these need. It is torch's
+// inputs=. What the result does not depend on is left as it is.
+func Into(x ...*Tensor) GradOption {
+	return func(o *gradOptions) { o.into = append(slices.Clip(o.into), x...) }
+}
+
+// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from and to the results
+// that retain theirs ([Tensor.RetainGrad]), and frees what the graph saved as it passes. A leaf's gradient lives in the leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
 	var o gradOptions
 	for _, f := range opts {
 		f(&o)
 	}
-	differentiate("backward", x, nil, o)
+	if o.into == nil {
+		differentiate("backward", x, nil, o)
+		return
+	}
+	o.unused = true
+	differentiate("backward", x, o.into, o)
 }
 
 // Gradients returns the gradient of y with respect to each of inputs (leaves or intermediate results), in y's scope, and
-// adds to no leaf.
+// adds to no leaf. Only the paths from y to the inputs are walked.
 func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	var o gradOptions
 	for _, f := range opts {
 		f(&o)
 	}
+	if o.into != nil {
+		fail("grad", ErrValue, inputs, "Into is an option of Backward; Gradients adds to no tensor")
+	}
+	if inputs == nil {
+		inputs = []*Tensor{}
+	}
 	return differentiate("grad", y, inputs, o)
 }
 
-// queue orders nodes by descending sequence.
-type queue []*node
+// A task is what one run does with the gradient that comes together at a node or a leaf.
+type task struct {
+	at edge
+	// order is when: descending, after all tasks that send here. A node's is even and grows with the time it was recorded at; a leaf comes
+	// right behind the last node that sends to it.
+	order  uint64
+	g      *Tensor // what has come so far
+	to     []*task // for a node, where the gradients of its operands go; nil: nowhere
+	needed bool    // for a node, that its VJP is called
+	input  int     // 1 + the number of the input whose gradient this is, 0 for none
+}
+
+// queue orders tasks.
+type queue []*task
 
 func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].seq > q[j].seq }
+func (q queue) Less(i, j int) bool { return q[i].order > q[j].order }
 func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(v any)        { *q = append(*q, v.(*node)) }
+func (q *queue) Push(v any)        { *q = append(*q, v.(*task)) }
 func (q *queue) Pop() any {
 	old := *q
-	n := old[len(old)-1]
+	t := old[len(old)-1]
 	*q = old[:len(old)-1]
-	return n
+	return t
 }
 
 // engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory allows.
 type engine struct {
-	op      string
-	o       gradOptions
-	scope   *Scope // of gradients on their way
-	pending map[*node]*Tensor
-	queue   queue
-	capture map[edge]int // inputs whose gradients are returned; one that is given twice is captured once
-	found   []*Tensor
+	op     string
+	o      gradOptions
+	scope  *Scope // of gradients on their way
+	tasks  map[edge]*task
+	queue  queue
+	inputs []*Tensor // whose gradients are wanted; nil: those of all leaves
+	at     []edge    // theirs
+	found  []*Tensor
+	checks AnomalyCheck
 }
 
 func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Tensor {
-	y.use(op)
-	if !y.needsGrad {
-		e := newError(op, ErrGrad, []*Tensor{y}, "the tensor does not depend on anything that requires a gradient")
-		switch {
-		case y.scope.modes.noGrad:
-			e.hint("it was computed in a NoGrad scope")
-		case !y.dtype.IsFloat():
-			e.hint("only floating point results have gradients, this is %v", y.dtype)
-		default:
-			e.hint("call RequiresGrad on the leaves first; Detach and NoGrad cut the graph")
-		}
-		panic(e)
-	}
-	e := &engine{op: op, o: o, scope: y.scope.child(), pending: map[*node]*Tensor{}}
+	starts := append([]start{{y, o.seed}}, o.more...)
+	s := y.startScope(op, o.more)
+	e := &engine{op: op, o: o, scope: s.child(), tasks: map[edge]*task{}, inputs: inputs}
 	defer e.scope.recycle()
 	e.scope.modes.noGrad = !o.create
-	g := o.seed
-	if g == nil {
-		if y.Size() != 1 {
-			e := newError(op, ErrGrad, []*Tensor{y}, fmt.Sprintf("a gradient is implicit only for a scalar, this has shape %v", y.Shape()))
-			panic(e.hint("reduce it with Sum or Mean, or pass GradOutput"))
-		}
-		g = e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
-	} else {
-		g.use(op)
-		if g.Shape() != y.Shape() {
-			fail(op, ErrShape, []*Tensor{y, g}, "GradOutput has shape %v, the tensor %v", g.Shape(), y.Shape())
-		}
-		sameDevice(op, []*Tensor{y, g})
-		if g.dtype != y.dtype {
-			e := newError(op, ErrType, []*Tensor{y, g}, fmt.Sprintf("GradOutput is %v, the tensor %v", g.dtype, y.dtype))
-			panic(e.hint("Cast it"))
-		}
-		if g.scope.encloses(y.scope) {
-			g = g.In(e.scope)
-		} else { // lent: it stays its owner's
-			youngest(op, []*Tensor{y, g})
-			g = g.handleWithGraph(e.scope)
-		}
-	}
-	if inputs != nil {
-		e.capture = map[edge]int{}
-		e.found = make([]*Tensor, len(inputs))
-		for i, in := range inputs {
-			in.use(op)
-			if !in.needsGrad {
-				fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
-			}
-			if _, twice := e.capture[edgeOf(in)]; !twice {
-				e.capture[edgeOf(in)] = i
-			}
-		}
-	}
-	e.send(edgeOf(y), g)
-	for len(e.queue) > 0 {
-		e.step(heap.Pop(&e.queue).(*node))
+	e.checks, e.scope.modes.anomaly = e.scope.modes.anomaly, 0
+	for i := range starts {
+		starts[i].g = e.seed(starts[i])
 	}
 	for i, in := range inputs {
-		if k := e.capture[edgeOf(in)]; k != i && e.found[k] != nil {
+		in.use(op)
+		in.current(op)
+		if !in.needsGrad {
+			fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
+		}
+		e.at = append(e.at, edgeOf(in))
+		if e.tasks[e.at[i]] == nil { // one that is given twice is captured once
+			e.tasks[e.at[i]] = &task{at: e.at[i], input: i + 1}
+		}
+	}
+	e.found = make([]*Tensor, len(inputs))
+	e.plan(starts)
+	for _, s := range starts {
+		if t := e.tasks[edgeOf(s.y)]; t.wanted() {
+			e.send(t, s.g)
+		}
+	}
+	for len(e.queue) > 0 {
+		e.step(heap.Pop(&e.queue).(*task))
+	}
+	return e.results()
+}
+
+// startScope checks the results that differentiation starts from, and returns the youngest scope among theirs.
+func (y *Tensor) startScope(op string, more []start) *Scope {
+	all := []*Tensor{y}
+	for _, m := range more {
+		all = append(all, m.y)
+	}
+	s := youngest(op, all)
+	for _, y := range all {
+		y.current(op)
+		if !y.needsGrad {
+			e := newError(op, ErrGrad, []*Tensor{y}, "the tensor does not depend on anything that requires a gradient")
+			switch {
+			case y.scope.modes.noGrad:
+				e.hint("it was computed in a NoGrad scope")
+			case !y.dtype.IsFloat():
+				e.hint("only floating point results have gradients, this is %v", y.dtype)
+			default:
+				e.hint("call RequiresGrad on the leaves first; Detach and NoGrad cut the graph")
+			}
+			panic(e)
+		}
+	}
+	return s
+}
+
+// seed returns the gradient to start from, in the engine's scope.
+func (e *engine) seed(from start) *Tensor {
+	y, g := from.y, from.g
+	if g == nil {
+		if y.Size() != 1 {
+			err := newError(e.op, ErrGrad, []*Tensor{y}, fmt.Sprintf("a gradient is implicit only for a scalar, this has shape %v", y.Shape()))
+			panic(err.hint("reduce it with Sum or Mean, or pass GradOutput"))
+		}
+		return e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
+	}
+	g.use(e.op)
+	if g.Shape() != y.Shape() {
+		fail(e.op, ErrShape, []*Tensor{y, g}, "GradOutput has shape %v, the tensor %v", g.Shape(), y.Shape())
+	}
+	sameDevice(e.op, []*Tensor{y, g})
+	if !g.dtype.IsFloat() {
+		err := newError(e.op, ErrType, []*Tensor{y, g}, fmt.Sprintf("GradOutput is %v, the tensor %v", g.dtype, y.dtype))
+		panic(err.hint("Cast it"))
+	}
+	if g.scope.encloses(e.scope) {
+		g = g.In(e.scope)
+	} else { // lent: it stays its owner's
+		youngest(e.op, []*Tensor{y, g})
+		g = g.handleWithGraph(e.scope)
+	}
+	return g.Cast(y.dtype)
+}
+
+// plan makes a task for every node and leaf that gradients go to, and finds out which of them lead to an input.
+func (e *engine) plan(starts []start) {
+	all := e.inputs == nil
+	oldest := uint64(0) // a node that is older than every input leads to none
+	if !all {
+		oldest = ^uint64(0)
+		for at := range e.tasks {
+			if at.node == nil {
+				oldest = 0
+				break
+			}
+			oldest = min(oldest, at.node.seq)
+		}
+	}
+	type frame struct {
+		t    *task
+		next int // operand
+	}
+	var path []frame
+	visit := func(at edge, sender uint64) *task {
+		t := e.tasks[at]
+		if t == nil {
+			t = &task{at: at, needed: all}
+			e.tasks[at] = t
+		}
+		switch n := at.node; {
+		case n == nil && (t.order == 0 || sender-1 < t.order):
+			t.order = sender - 1
+		case n != nil && t.order == 0:
+			t.order = 2 * n.seq
+			if n.seq >= oldest {
+				t.to = make([]*task, len(n.inputs))
+				path = append(path, frame{t, 0})
+			}
+		}
+		return t
+	}
+	for _, s := range starts {
+		visit(edgeOf(s.y), ^uint64(0))
+		for len(path) > 0 {
+			f := &path[len(path)-1]
+			n := f.t.at.node
+			if f.next < len(n.inputs) {
+				to := n.inputs[f.next]
+				f.next++
+				if to != (edge{}) {
+					f.t.to[f.next-1] = visit(to, 2*n.seq) // before f moves
+				}
+				continue
+			}
+			path = path[:len(path)-1]
+			for _, to := range f.t.to {
+				f.t.needed = f.t.needed || to.wanted()
+			}
+		}
+	}
+}
+
+// wanted reports whether a gradient sent to t is of use.
+func (t *task) wanted() bool { return t != nil && (t.needed || t.input > 0) }
+
+// results returns what was found for the inputs, or adds it to them.
+func (e *engine) results() []*Tensor {
+	for i := range e.inputs {
+		if k := e.tasks[e.at[i]].input - 1; k != i && e.found[k] != nil && e.o.into == nil {
 			e.found[i] = e.found[k].handleWithGraph(e.scope)
 		}
 	}
-	for i, t := range e.found {
-		if t == nil && !o.unused {
-			fail(op, ErrGrad, []*Tensor{inputs[i]}, "the result does not depend on input %d (AllowUnused makes its gradient nil)", i)
+	if e.o.into != nil {
+		for i, g := range e.found {
+			if g != nil {
+				e.accumulate(e.inputs[i].base(), g)
+				e.accumulated(e.inputs[i].base())
+			}
 		}
+		e.scope.close(nil, false)
+		return nil
 	}
 	var keep []*Tensor
-	for _, t := range e.found {
+	for i, t := range e.found {
+		if t == nil && !e.o.unused {
+			fail(e.op, ErrGrad, []*Tensor{e.inputs[i]}, "the result does not depend on input %d (AllowUnused makes its gradient nil)", i)
+		}
 		if t != nil {
 			keep = append(keep, t)
 		}
@@ -161,35 +305,55 @@ func (e *engine) bring(g *Tensor) *Tensor {
 	return g
 }
 
-// step computes the gradients of one node's operands.
-func (e *engine) step(n *node) {
-	g := e.pending[n]
-	delete(e.pending, n)
-	if n.dropped.Load() && len(n.inputs) > 0 {
-		msg := "the graph was freed by an earlier Backward"
-		hint := "pass RetainGraph to the first one"
-		if n.scope != nil && n.scope != root && n.scope.isClosed() {
-			msg, hint = fmt.Sprintf("the graph belongs to %v", n.scope), "keep the result with Close(x)"
+// step passes on the gradient that has come together at a node or a leaf.
+func (e *engine) step(t *task) {
+	g := t.g
+	t.g = nil
+	if n := t.at.node; n != nil {
+		g = e.hooked(n.hooks.Load(), g, n.op)
+	} else {
+		g = e.hooked(t.at.leaf.hooks.Load(), g, t.at.leaf.op)
+	}
+	if t.input > 0 {
+		e.found[t.input-1] = g
+		if !t.needed {
+			return
 		}
-		err := newError(e.op, ErrGrad, nil, fmt.Sprintf("cannot go back through %s: %s", n.op, msg)).hint("%s", hint)
-		err.Operands = []Operand{{Shape: n.shape, Type: n.dtype, Device: n.dev.Name(), Origin: n.origin()}}
-		panic(err)
+		g = g.handleWithGraph(e.scope)
+	}
+	if t.at.node != nil {
+		e.back(t, g)
+		return
+	}
+	if e.inputs == nil {
+		e.accumulate(t.at.leaf, g)
+		e.accumulated(t.at.leaf)
+	}
+}
+
+// back computes the gradients of one node's operands.
+func (e *engine) back(t *task, g *Tensor) {
+	n := t.at.node
+	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {
+		panic(e.freed(n))
 	}
 	vs := e.scope.child()
 	defer vs.recycle()
 	vs.modes.stream = n.stream
-	c := &Context{scope: vs, needs: n.needs, n: n}
+	c := &Context{scope: vs, needs: n.needs, n: n, to: t.to}
 	gi := g.In(vs)
 	grads := n.f.VJP(c, gi)
 	if len(grads) != len(n.inputs) {
 		fail(e.op, ErrGrad, nil, "%s has %d operands, its VJP returned %d gradients", n.op, len(n.inputs), len(grads))
 	}
 	for i, d := range grads {
-		to := n.inputs[i]
-		if d == nil || to == (edge{}) {
+		if d == nil || t.to[i] == nil {
 			continue
 		}
 		d = e.checked(n, i, d)
+		if !t.to[i].wanted() {
+			continue
+		}
 		if d == gi || d.scope != vs && d.scope != e.scope {
 			d = d.handleWithGraph(vs)
 		}
@@ -199,12 +363,24 @@ func (e *engine) step(n *node) {
 				break
 			}
 		}
-		e.send(to, e.bring(d))
+		e.send(t.to[i], e.bring(d))
 	}
 	g.Free()
 	if !e.o.retain {
 		n.drop()
 	}
+}
+
+// freed says why the graph cannot be walked through n.
+func (e *engine) freed(n *node) *Error {
+	msg := "the graph was freed by an earlier Backward"
+	hint := "pass RetainGraph to the first one"
+	if n.scope != nil && n.scope != root && n.scope.isClosed() {
+		msg, hint = fmt.Sprintf("the graph belongs to %v", n.scope), "keep the result with Close(x)"
+	}
+	err := newError(e.op, ErrGrad, nil, fmt.Sprintf("cannot go back through %s: %s", n.op, msg)).hint("%s", hint)
+	err.Operands = []Operand{{Shape: n.shape, Type: n.dtype, Device: n.dev.Name(), Origin: n.origin()}}
+	return err
 }
 
 // checked returns d, the gradient that a VJP gave for operand i, in the operand's type; it has its shape and device.
@@ -217,17 +393,18 @@ func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 		fail(e.op, ErrGrad, []*Tensor{d}, "the VJP of %s returned a gradient of shape %v on %s for operand %d, of shape %v on %s",
 			n.op, d.layout.Shape, d.st.dev.Name(), i, want.shape, want.dev.Name())
 	}
-	if d.dtype == want.dtype {
-		return d
-	}
-	if !d.dtype.IsFloat() {
+	if d.dtype != want.dtype && !d.dtype.IsFloat() {
 		fail(e.op, ErrType, []*Tensor{d}, "the VJP of %s returned a gradient of type %v for operand %d, of type %v", n.op, d.dtype, i, want.dtype)
 	}
-	return d.Cast(want.dtype)
+	if d = d.Cast(want.dtype); e.checks != 0 {
+		e.anomalous(n, i, d)
+	}
+	return d
 }
 
 // handleWithGraph makes another handle of x in s that keeps its place in the graph.
 func (x *Tensor) handleWithGraph(s *Scope) *Tensor {
+	x.synced()
 	y := x.handle(x.op, s, x.layout)
 	y.needsGrad, y.node = x.needsGrad, x.node
 	if x.node == nil && x.needsGrad {
@@ -241,34 +418,14 @@ func exclusive(g *Tensor) bool {
 	return g.st.refs.Load() == 1 && g.layout.Contiguous() && g.node == nil
 }
 
-// send adds g to what goes to an edge. g belongs to the engine's scope.
-func (e *engine) send(to edge, g *Tensor) {
-	if i, ok := e.capture[to]; ok {
-		own := g
-		if to.node != nil {
-			own = g.handleWithGraph(e.scope) // g itself goes on
-		}
-		if e.found[i] == nil {
-			e.found[i] = own
-		} else {
-			e.found[i] = e.sum(e.found[i], own)
-		}
-		if to.node == nil {
-			return
-		}
-	}
-	if n := to.node; n != nil {
-		if old, ok := e.pending[n]; ok {
-			e.pending[n] = e.sum(old, g)
-			return
-		}
-		e.pending[n] = g
-		heap.Push(&e.queue, n)
+// send adds g to what goes to a task. g belongs to the engine's scope.
+func (e *engine) send(t *task, g *Tensor) {
+	if t.g != nil {
+		t.g = e.sum(t.g, g)
 		return
 	}
-	if e.capture == nil {
-		e.accumulate(to.leaf, g)
-	}
+	t.g = g
+	heap.Push(&e.queue, t)
 }
 
 // sum returns a + b, in a's memory if it is free for that.

@@ -39,7 +39,7 @@ func (f catFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			continue
 		}
 		n := x.shape.At(f.axis)
-		if c.Needs(i) {
+		if c.Wants(i) {
 			grads[i] = g.Narrow(f.axis, at, n).Cast(x.dtype)
 		}
 		at += n

@@ -188,6 +188,9 @@ func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 		f := &elementwiseFunc{op: e, params: params}
 		record(y, f, in, f.saves(in, y))
 	}
+	if s.modes.anomaly&AnomalyForward != 0 {
+		y.inspect(e.Name, s.modes.anomaly, in)
+	}
 	return y
 }
 
@@ -406,7 +409,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	grads := make([]*Tensor, f.op.Arity)
 	for k, p := range f.op.parts() {
-		if !c.Needs(k) || p.op == nil && !p.pass {
+		if !c.Wants(k) || p.op == nil && !p.pass {
 			continue
 		}
 		to := c.n.operands[k]

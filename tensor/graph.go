@@ -25,13 +25,18 @@ type Context struct {
 	needs []bool
 	keep  []*Tensor // in Forward: to be saved
 	n     *node     // in VJP
+	to    []*task   // in VJP: where its gradients go
 }
 
 // Scope is where intermediates belong.
 func (c *Context) Scope() *Scope { return c.scope }
 
-// Needs reports whether operand i wants a gradient.
+// Needs reports whether operand i requires a gradient. The answer in VJP is that in Forward, so that both agree on what was saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
+
+// Wants reports, in VJP, whether the gradient of operand i is of use in this run: [Gradients] of a few inputs uses few of those that
+// operands need, and what VJP returns for the others is dropped.
+func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
 // Save keeps tensors for VJP: operands, or the result.
 func (c *Context) Save(t ...*Tensor) {
@@ -39,6 +44,16 @@ func (c *Context) Save(t ...*Tensor) {
 		x.use("save")
 	}
 	c.keep = append(c.keep, t...)
+}
+
+// Keep returns, in VJP, a handle of x that lasts until this run of Backward or [Gradients] ends, for another VJP that it comes to. All
+// that one run keeps belongs to one scope, and no other run's does.
+func (c *Context) Keep(x *Tensor) *Tensor {
+	if c.n == nil {
+		fail("keep", ErrValue, []*Tensor{x}, "there is no run of Backward in Forward; Save keeps a value for VJP")
+	}
+	x.use("keep")
+	return x.handleWithGraph(c.scope.parent)
 }
 
 // Saved returns what Forward saved as number i. It fails if the value was changed in place meanwhile.
@@ -80,6 +95,8 @@ type node struct {
 	operands []operandInfo
 	needs    []bool
 	saved    []saved
+	saves    int // how many there were, also when they are dropped
+	hooks    atomic.Pointer[hooks]
 	scope    *Scope
 	seq      uint64 // grows with time, so that descending order is a topological one
 	shape    shape.Dims
@@ -110,8 +127,8 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s on in records a graph. It fails for an operand whose memory an in-place op with
-// a gradient has changed through another handle: the operand's place in the graph is not that of its value any more.
+// wantsGrad reports whether an op in scope s on in records a graph. A view whose memory an in-place op with a gradient has changed through
+// another handle takes its new place in the graph; it fails for an operand that cannot, as its place is not that of its value any more.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
@@ -141,7 +158,7 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 		n.needs[i] = t.needsGrad
 	}
 	if len(keep) > 0 {
-		n.saved = make([]saved, len(keep))
+		n.saved, n.saves = make([]saved, len(keep)), len(keep)
 		for i, t := range keep {
 			t.st.retain()
 			n.saved[i] = saved{st: t.st, layout: t.layout, dtype: t.dtype, version: t.st.version.Load(), from: edgeOf(t), needs: t.needsGrad, result: t == y}
@@ -173,7 +190,7 @@ func (v *saved) restore(c *Context) *Tensor {
 	}
 	x := &Tensor{st: v.st, layout: v.layout, dtype: v.dtype, op: "saved by " + c.n.op}
 	x.self = x
-	x.recorded = detached // its version has been checked
+	x.recorded.Store(detached) // its version has been checked
 	v.st.retain()
 	c.scope.own(x, false)
 	x.needsGrad = v.needs
@@ -212,6 +229,14 @@ func utoa(v uint32) string {
 
 // Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one device.
 func Apply(f Function, in ...*Tensor) *Tensor {
+	y := apply(f, in)
+	if checks := y.scope.modes.anomaly; checks&AnomalyForward != 0 {
+		y.inspect(y.op, checks, in)
+	}
+	return y
+}
+
+func apply(f Function, in []*Tensor) *Tensor {
 	op := f.Name()
 	if len(in) == 0 {
 		fail(op, ErrValue, nil, "a function needs at least one operand")
@@ -221,7 +246,7 @@ func Apply(f Function, in ...*Tensor) *Tensor {
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
-	c.scope.modes.noGrad = true
+	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0 // its result is looked at, as that of op
 	for i, t := range in {
 		c.needs[i] = grad && t.needsGrad
 	}
@@ -270,15 +295,15 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 	return y
 }
 
-// RequiresGrad makes x, a leaf of floating point type, collect a gradient, and returns it.
+// RequiresGrad makes x, a leaf of floating point type, collect a gradient, and returns it. A result that requires one stays as it is.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")
 	if !x.dtype.IsFloat() {
 		e := newError("requires_grad", ErrType, []*Tensor{x}, "only floating point tensors have gradients, this one is "+x.dtype.String())
 		panic(e.hint("use Float first"))
 	}
-	if x.node != nil {
-		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told to require a gradient; this is a result")
+	if x.NeedsGrad() && x.node != nil {
+		return x // a result has a gradient already
 	}
 	x.needsGrad = true
 	x.base().needsGrad = true // In's handle stands for the leaf
@@ -300,12 +325,18 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 }
 
 // NeedsGrad reports whether gradients flow into x.
-func (x *Tensor) NeedsGrad() bool { return x.needsGrad }
+func (x *Tensor) NeedsGrad() bool {
+	x.synced()
+	return x.needsGrad
+}
 
 // IsLeaf reports whether x is not the result of a recorded op.
-func (x *Tensor) IsLeaf() bool { return x.node == nil }
+func (x *Tensor) IsLeaf() bool {
+	x.synced()
+	return x.node == nil
+}
 
-// Grad returns the gradient that Backward has collected in the leaf x, or nil.
+// Grad returns the gradient that Backward has collected in x, a leaf or a result that retains its own ([Tensor.RetainGrad]), or nil.
 func (x *Tensor) Grad() *Tensor {
 	b := x.base()
 	b.gradMu.Lock()
@@ -346,6 +377,6 @@ func (x *Tensor) ZeroGrad() { x.SetGrad(nil) }
 func (x *Tensor) Detach() *Tensor {
 	x.use("detach")
 	y := x.handle("detach", x.scope, x.layout)
-	y.recorded = detached
+	y.recorded.Store(detached)
 	return y
 }

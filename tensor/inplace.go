@@ -16,7 +16,15 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	if x.layout.Overlaps() {
 		panic(newError(op, ErrShape, all, "the tensor is expanded: several elements share one place").hint("use Clone first"))
 	}
-	if s.modes.noGrad || !wantsGrad(op, s, all) {
+	if s.modes.noGrad {
+		return s
+	}
+	b := x.root()
+	if b != nil && b.node == nil && b.needsGrad {
+		e := newError(op, ErrGrad, all, "a view of a leaf that requires a gradient is changed in place")
+		panic(e.hint("do it in a scope with NoGrad"))
+	}
+	if !wantsGrad(op, s, all) {
 		return s
 	}
 	switch {
@@ -26,10 +34,8 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	case x.scope != s:
 		e := newError(op, ErrScope, all, "the result would hang the graph of "+s.String()+" on a tensor of "+x.scope.String())
 		panic(e.hint("use NoGrad, or an op that returns a new tensor"))
-	case x.node != nil:
-		if _, isView := x.node.f.(*viewFunc); isView {
-			panic(newError(op, ErrInPlace, all, "a view that is part of a graph is changed in place").hint("use an op that returns a new tensor"))
-		}
+	case b != nil:
+		x.rebasable(op, s, b, all)
 	}
 	return s
 }
@@ -43,9 +49,7 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	}
 	if wantsGrad(op.Name, s, in) {
 		y := op.Apply(x.unwritten(op, in), params...)
-		x.store(op.Name, s, y)
-		x.node, x.needsGrad = y.node, y.needsGrad
-		x.recorded = x.st.recorded.Add(1)
+		x.replace(op.Name, s, y)
 		return x
 	}
 	common, _ := op.resultType(in)
@@ -63,6 +67,9 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	}
 	run(op.Name, s, op.program(in, common, x.dtype), x, in, params)
 	x.st.version.Add(1)
+	if s.modes.anomaly&AnomalyForward != 0 {
+		x.inspect(op.Name, s.modes.anomaly, in)
+	}
 	return x
 }
 
@@ -122,37 +129,64 @@ func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
 // Fill sets every element of x to v.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
-	if wantsGrad("fill", s, []*Tensor{x}) { // its value, and how that was computed, is gone
-		x.node, x.needsGrad = nil, false
-		x.recorded = x.st.recorded.Add(1)
+	if wantsGrad("fill", s, []*Tensor{x}) {
+		x.overwritten("fill", s, x)
 	}
 	run("fill", s, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
 	x.st.version.Add(1)
 	return x
 }
 
+// overwritten gives x, whose elements are about to be replaced by those of in[1], if there is one, its place in the graph.
+func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
+	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: s}
+	if s.modes.sites {
+		y.made = callSite()
+	}
+	record(y, overwriteFunc{op}, in, nil)
+	x.rehang(op, y.node)
+}
+
+// overwriteFunc replaces its first operand by a constant or by its second one: the gradient of what was there is 0.
+type overwriteFunc struct{ op string }
+
+func (f overwriteFunc) Name() string { return f.op }
+
+// Forward is never called: the elements are written in place.
+func (f overwriteFunc) Forward(*Context, []*Tensor) *Tensor {
+	panic("tensor: " + f.op + " is done in place")
+}
+
+func (f overwriteFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	d := make([]*Tensor, len(c.needs))
+	if c.Wants(0) {
+		d[0] = g.ZerosLike()
+	}
+	if len(d) > 1 && c.Wants(1) {
+		d[1] = g.sumTo(c.n.operands[1].shape)
+	}
+	return d
+}
+
 // Zero sets every element of x to 0.
 func (x *Tensor) Zero() *Tensor { return x.Fill(0) }
 
-// Copy sets x's elements to those of y, broadcast and converted, from any device, and returns x. It is torch's copy_.
+// Copy sets x's elements to those of y, broadcast and converted, from any device, and returns x. It is torch's copy_: gradients flow
+// into y, if it is of floating point type, and those of what was there before are 0.
 func (x *Tensor) Copy(y *Tensor) *Tensor {
 	x.use("copy")
 	y.use("copy")
-	given := y
 	if y.st.dev != x.st.dev {
-		s := x.scope
-		if y.scope.depth > s.depth {
-			s = y.scope
-		}
-		y = y.copyTo("copy", s, x.st.dev)
+		y = y.In(youngest("copy", []*Tensor{x, y})).To(x.st.dev)
 		defer y.Free()
 	}
 	s := x.writable("copy", y)
 	if _, ok := y.layout.Expand(x.layout.Shape); !ok {
 		fail("copy", ErrShape, []*Tensor{x, y}, "shape %v does not expand to %v", y.Shape(), x.Shape())
 	}
-	if wantsGrad("copy", s, []*Tensor{x, given}) {
-		fail("copy", ErrGrad, []*Tensor{x, y}, "Copy does not record gradients; use it in a scope with NoGrad")
+	grad := wantsGrad("copy", s, []*Tensor{x, y})
+	if grad && !x.dtype.IsFloat() {
+		grad = false
 	}
 	if y.st == x.st && y.layout != x.layout {
 		c := y.Clone()
@@ -160,6 +194,9 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 		y = c
 	}
 	x.store("copy", s, y)
+	if grad {
+		x.overwritten("copy", s, x, y)
+	}
 	return x
 }
 

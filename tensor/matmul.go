@@ -45,10 +45,12 @@ func (matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	var da, db *Tensor
 	k := 0
 	if c.Needs(0) {
-		da = Apply(matmulFunc{}, g, c.Saved(k).T())
+		if c.Wants(0) {
+			da = Apply(matmulFunc{}, g, c.Saved(k).T())
+		}
 		k++
 	}
-	if c.Needs(1) {
+	if c.Wants(1) {
 		db = Apply(matmulFunc{}, c.Saved(k).T(), g)
 	}
 	return []*Tensor{da, db}

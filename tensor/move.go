@@ -30,7 +30,8 @@ func (x *Tensor) MoveTo(d device.Device) {
 func (x *Tensor) become(y *Tensor) {
 	old := x.st
 	y.st.retain()
-	x.st, x.layout, x.recorded = y.st, y.layout, 0
+	x.st, x.layout = y.st, y.layout
+	x.recorded.Store(0)
 	x.st.version.Store(old.version.Load() + 1)
 	y.drop()
 	old.release()

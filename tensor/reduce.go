@@ -162,6 +162,9 @@ func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 		}
 		record(y, f, []*Tensor{x}, save)
 	}
+	if s.modes.anomaly&AnomalyForward != 0 {
+		y.inspect(r.Name, s.modes.anomaly, []*Tensor{x})
+	}
 	return y
 }
 

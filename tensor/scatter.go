@@ -188,10 +188,7 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 		x.st.version.Add(1)
 		return x
 	}
-	y := computed()
-	x.store(op, s, y)
-	x.node, x.needsGrad = y.node, y.needsGrad
-	x.recorded = x.st.recorded.Add(1)
+	x.replace(op, s, computed())
 	return x
 }
 

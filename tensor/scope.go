@@ -41,6 +41,7 @@ type modes struct {
 	name      string
 	nondet    bool
 	composed  bool // no fast kernels
+	anomaly   AnomalyCheck
 	floatType dtype.Type
 }
 
@@ -413,6 +414,14 @@ func (s *Scope) closedError(op string, t *Tensor) *Error {
 	}
 	return newError(op, ErrScope, in, fmt.Sprintf("%v is used after it was closed", s)).
 		hint("keep a value with Close(x), copy it into an older tensor, or read it with Item or Data before")
+}
+
+// Youngest returns the scope to which the result of an op on these tensors belongs: the youngest among theirs, which the others enclose.
+func Youngest(x ...*Tensor) *Scope {
+	if len(x) == 0 {
+		fail("youngest", ErrValue, nil, "no tensors are given, so there is no scope")
+	}
+	return youngest("youngest", x)
 }
 
 // youngest returns the scope to which the result of op on in belongs, after checking that every operand may be used.

@@ -40,10 +40,12 @@ type Tensor struct {
 	op     string // that made it, for messages
 	made   *site  // nil unless its call site was recorded
 
-	recorded  uint32 // the storage's count of recorded writes when this handle took its place in the graph, or detached
+	recorded  atomic.Uint32 // the storage's count of recorded writes when this handle took its place in the graph, or detached
 	needsGrad bool
 	node      *node   // how it was computed; nil for a leaf
 	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
+	viewed    *Tensor // the tensor that this is a view of, directly or through other views; nil for none
+	hooks     atomic.Pointer[hooks]
 
 	gradMu sync.Mutex
 	grad   *Tensor
@@ -70,11 +72,12 @@ func (x *Tensor) use(op string) {
 // detached marks a handle that reads whatever value is there and has no place in the graph.
 const detached = ^uint32(0)
 
-// current panics if x's memory was changed through another handle by an in-place op that recorded a gradient.
+// current panics if x's memory was changed through another handle by an in-place op that recorded a gradient, and x cannot take the place
+// of its value in the graph.
 func (x *Tensor) current(op string) {
-	if n := x.st.recorded.Load(); x.recorded != n && x.recorded != detached {
-		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another view or handle, of which this one does not know")
-		panic(e.hint("take the view again from the tensor that was changed, or use an op that returns a new tensor"))
+	if !x.synced() {
+		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another handle, of which this one does not know")
+		panic(e.hint("take it again from the tensor that was changed, or use an op that returns a new tensor"))
 	}
 }
 
@@ -148,7 +151,8 @@ func (x *Tensor) origin() string {
 
 // handle makes another handle on x's storage, with layout l, in scope s.
 func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
-	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op, recorded: x.recorded}
+	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op}
+	y.recorded.Store(x.recorded.Load())
 	if s.modes.sites {
 		y.made = callSite()
 	}
@@ -171,9 +175,10 @@ func (x *Tensor) In(s *Scope) *Tensor {
 	if !x.scope.encloses(s) {
 		fail("in", ErrScope, []*Tensor{x}, "%v is not inside %v, which owns the tensor", s, x.scope)
 	}
+	x.synced()
 	y := x.handle("in", s, x.layout)
 	y.op, y.made = x.op, x.made
-	y.needsGrad, y.node = x.needsGrad, x.node
+	y.needsGrad, y.node, y.viewed = x.needsGrad, x.node, x.viewed
 	if x.node == nil {
 		y.leaf = x.base()
 	}

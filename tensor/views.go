@@ -22,6 +22,11 @@ func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp
 // view makes a view of x with layout l; vjp carries a gradient back.
 func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
 	y := x.handle(op, x.scope, l)
+	if !x.scope.modes.noGrad {
+		if y.viewed = x.viewed; x.viewed == nil {
+			y.viewed = x
+		}
+	}
 	if wantsGrad(op, x.scope, []*Tensor{x}) {
 		record(y, &viewFunc{op, vjp}, []*Tensor{x}, nil)
 	}

@@ -93,27 +93,3 @@ func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	}
 	return x.asStrided(l)
 }
-
-func (x *Tensor) asStrided(l shape.Layout) *Tensor {
-	from := x.layout
-	return x.view("as_strided", l, func(c *Context, g *Tensor) *Tensor {
-		// Both layouts, in a storage that begins with the first element that either has.
-		lo, hi, any := from.Span()
-		if a, b, ok := l.Span(); ok {
-			if !any {
-				lo, hi = a, b
-			}
-			lo, hi, any = min(lo, a), max(hi, b), true
-		}
-		if !any {
-			return c.Scope().On(g.st.dev).Typed(g.dtype).Zeros(from.Shape.Slice()...)
-		}
-		n := g.Size()
-		flat := Apply(scatterFunc{0, shape.Of(hi - lo + 1), "as_strided.grad"}, g.reshape(shape.Of(n)), positions(c.Scope(), g, l.Shape, l.Strides, l.Offset-lo))
-		back := from
-		if back.Offset -= lo; back.Size() == 0 {
-			back.Offset = 0
-		}
-		return flat.asStrided(back)
-	})
-}

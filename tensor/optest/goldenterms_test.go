@@ -100,7 +100,7 @@ func caseTerms(c golden.Case) terms {
 	case "gelu": // Φ(x) + x·φ(x), where Φ and the tanh of its approximation cancel
 		t.out = absolute(x[0]).v
 		byElement(0, func(_ int, in []float64) float64 { v := math.Abs(in[0]); return 1 + 0.4*v*(1+0.134*v*v) })
-	case "matmul", "linear", "sum", "mean":
+	case "matmul", "linear", "sum", "mean", "inplace":
 		t = absoluteRun(c)
 	case "softmax":
 		p, below := softmax(x[0], c.Args.Int("dim"))

@@ -163,11 +163,11 @@ func table() []row {
 	constantLike("ZerosLike", (*tt).ZerosLike, 0)
 	constantLike("OnesLike", (*tt).OnesLike, 1)
 	constantLike("FullLike", func(x *tt) *tt { return x.FullLike(1) }, 1)
-	add(row{op: "copy", methods: []string{"Copy"}, in: [][]int{{3, 4}, {4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Copy(x[1]) },
+	add(row{op: "copy", methods: []string{"Copy"}, in: [][]int{{3, 4}, {4}}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().Copy(x[1]) },
 		ref: func(x []array) array { return x[1].expand(x[0].dims) }})
-	add(row{op: "fill", methods: []string{"Fill"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Fill(1) },
+	add(row{op: "fill", methods: []string{"Fill"}, in: [][]int{{3, 4}}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().Fill(1) },
 		ref: func(x []array) array { return x[0].apply(func(float64) float64 { return 1 }) }})
-	add(row{op: "zero", methods: []string{"Zero"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Clone().Zero() },
+	add(row{op: "zero", methods: []string{"Zero"}, in: [][]int{{3, 4}}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().Zero() },
 		ref: func(x []array) array { return newArray(x[0].dims...) }})
 	add(row{op: "detach", methods: []string{"Detach"}, in: [][]int{{3, 4}}, ints: true, noGrad: true, call: func(x []*tt) *tt { return x[0].Detach() }, ref: first})
 	rows = slices.Concat(rows, shapeRows(), reductionRows(), productRows())

@@ -1,0 +1,210 @@
+// Package autograd is what one does with gradients beyond loss.Backward(): gradients of several results, products with Jacobians and
+// Hessians and these themselves, differentiable functions of a user's own, and [Check], which compares gradients with differences.
+//
+// Two forms stand side by side. [Grad] takes tensors that have been computed and walks their graph, as torch.autograd.grad. [VJP], [JVP],
+// [HVP], [Jacobian] and [Hessian] take a function and the point at which to differentiate it, as torch.autograd.functional: the function
+// is called with leaves that stand for the inputs (they share their memory), so that neither the inputs' gradients nor their graphs are
+// touched, and what is returned has no graph. What the function makes on the way is freed when it returns; results belong to the
+// youngest scope of the inputs. Inputs of integer or bool type are passed on and have no derivative. An input that the result does not
+// depend on has zeros.
+//
+// Differentiating twice needs ops whose gradient can be differentiated: all of package tensor, and a [Func] that is not OnceDifferentiable.
+//
+// Misuse panics with a *tensor.Error, as tensor expressions do, and so does what the function panics with. [Check] returns an error, since
+// a wrong gradient is what it is there to find.
+package autograd
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// misuse panics with a *tensor.Error of the kind.
+func misuse(op string, kind error, format string, a ...any) {
+	panic(tensor.NewError(op, kind, fmt.Sprintf(format, a...)))
+}
+
+// Grad returns the gradient of the sum of outputs with respect to each of inputs, leaves or results, and adds to no leaf: torch.autograd.grad.
+// gradOutputs holds the gradient of each output, nil for the 1 of a scalar; a nil slice is that for all of them. What the outputs have in
+// common is walked once. The options are those of [tensor.Gradients].
+func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
+	if len(outputs) == 0 {
+		misuse("grad", tensor.ErrValue, "there are no outputs")
+	}
+	if gradOutputs == nil {
+		gradOutputs = make([]*tensor.Tensor, len(outputs))
+	}
+	if len(gradOutputs) != len(outputs) {
+		misuse("grad", tensor.ErrValue, "%d outputs, but %d gradients of outputs", len(outputs), len(gradOutputs))
+	}
+	all := append([]tensor.GradOption(nil), opts...)
+	if g := gradOutputs[0]; g != nil {
+		all = append(all, tensor.GradOutput(g))
+	}
+	for i, y := range outputs[1:] {
+		all = append(all, tensor.Also(y, gradOutputs[i+1]))
+	}
+	return tensor.Gradients(outputs[0], inputs, all...)
+}
+
+// at calls use with leaves that stand for the inputs, in a scope of its own, and hands what it returns to the scope of the inputs.
+func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
+	if len(inputs) == 0 {
+		misuse(op, tensor.ErrValue, "there are no inputs")
+	}
+	var out []*tensor.Tensor
+	tensor.Youngest(inputs...).Do(func(s *tensor.Scope) {
+		var leaves, wanted []*tensor.Tensor
+		for _, x := range inputs {
+			leaf := x.In(s).Detach()
+			if leaf.Type().IsFloat() {
+				wanted = append(wanted, leaf.RequiresGrad())
+			}
+			leaves = append(leaves, leaf)
+		}
+		if len(wanted) == 0 {
+			misuse(op, tensor.ErrType, "no input is of floating point type, so there is nothing to differentiate by")
+		}
+		out = use(leaves, wanted)
+		var keep []*tensor.Tensor
+		for i, t := range out {
+			if t != nil {
+				out[i] = t.Detach()
+				keep = append(keep, out[i])
+			}
+		}
+		s.Close(keep...)
+	}, tensor.WithGrad())
+	return out
+}
+
+// spread puts the gradients of the inputs that are differentiated by in their places among all; the others have nil.
+func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
+	out := make([]*tensor.Tensor, len(leaves))
+	k := 0
+	for i, x := range leaves {
+		if x.Type().IsFloat() {
+			out[i] = grads[k]
+			k++
+		}
+	}
+	return out
+}
+
+// gradients is tensor.Gradients with zeros for what y does not depend on.
+func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
+	g := make([]*tensor.Tensor, len(inputs))
+	if y.NeedsGrad() {
+		g = tensor.Gradients(y, inputs, append(opts, tensor.AllowUnused())...)
+	}
+	for i, d := range g {
+		if d == nil {
+			g[i] = inputs[i].ZerosLike()
+		}
+	}
+	return g
+}
+
+// scalar panics unless y is one.
+func scalar(op string, y *tensor.Tensor) {
+	if y.Size() != 1 {
+		misuse(op, tensor.ErrShape, "the function returns a tensor of shape %v, it must be a scalar", y.Shape())
+	}
+}
+
+// VJP returns f(inputs) and the product of v with the Jacobian of f there: for each input Σ v·∂f/∂x, what Backward computes. v has the shape
+// of f's result; nil stands for the 1 of a scalar. An integer input has nil.
+func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
+	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+		y := f(leaves)
+		var opts []tensor.GradOption
+		switch {
+		case v != nil && v.Shape() != y.Shape():
+			misuse("vjp", tensor.ErrShape, "v has shape %v, the function's result %v", v.Shape(), y.Shape())
+		case v != nil:
+			opts = append(opts, tensor.GradOutput(v))
+		default:
+			scalar("vjp", y)
+		}
+		return append([]*tensor.Tensor{y}, spread(leaves, gradients(y, wanted, opts...))...)
+	})
+	return out[0], out[1:]
+}
+
+// directions checks v, one for each input, and returns those of the inputs that are differentiated by.
+func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
+	if len(v) != len(leaves) {
+		misuse(op, tensor.ErrValue, "%d inputs, but %d directions", len(leaves), len(v))
+	}
+	var out []*tensor.Tensor
+	for i, x := range leaves {
+		switch {
+		case !x.Type().IsFloat():
+			if v[i] != nil {
+				misuse(op, tensor.ErrType, "input %d is of type %v and has no derivative; its direction must be nil", i, x.Type())
+			}
+			continue
+		case v[i] == nil:
+			misuse(op, tensor.ErrValue, "the direction of input %d is nil", i)
+		case v[i].Shape() != x.Shape():
+			misuse(op, tensor.ErrShape, "the direction of input %d has shape %v, the input %v", i, v[i].Shape(), x.Shape())
+		}
+		out = append(out, v[i])
+	}
+	return out
+}
+
+// JVP returns f(inputs) and the derivative of f there in the direction v, the product of its Jacobian with v, of the shape of f's result. v has
+// a tensor of the input's shape for each input, nil for one of integer type. It differentiates twice: the product of the Jacobian with
+// a vector u is linear in u, and its gradient by u in the direction v is the derivative that is wanted (J. Townsend, "A new trick
+// for calculating Jacobian vector products", 2017).
+func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
+	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+		v := directions("jvp", leaves, v)
+		y := f(leaves)
+		if !y.NeedsGrad() {
+			return []*tensor.Tensor{y, y.ZerosLike()}
+		}
+		u := y.ZerosLike().RequiresGrad()
+		g := tensor.Gradients(y, wanted, tensor.GradOutput(u), tensor.CreateGraph(), tensor.AllowUnused())
+		return []*tensor.Tensor{y, along(g, v, []*tensor.Tensor{u})[0]}
+	})
+	return out[0], out[1]
+}
+
+// along returns the gradient by x of Σ gᵢ·vᵢ.
+func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
+	var outputs, seeds []*tensor.Tensor
+	for i, d := range g {
+		if d != nil && d.NeedsGrad() {
+			outputs, seeds = append(outputs, d), append(seeds, v[i])
+		}
+	}
+	out := make([]*tensor.Tensor, len(x))
+	if len(outputs) > 0 {
+		out = Grad(outputs, x, seeds, tensor.AllowUnused())
+	}
+	for i, d := range out {
+		if d == nil {
+			out[i] = x[i].ZerosLike()
+		}
+	}
+	return out
+}
+
+// HVP returns f(inputs), a scalar, and the product of its Hessian there with v, for each input Σⱼ ∂²f/∂x∂xⱼ·vⱼ, without the Hessian: the
+// gradient of the gradient in the direction v. v is as for [JVP]; an integer input has nil.
+func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y *tensor.Tensor, hv []*tensor.Tensor) {
+	out := at("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+		v := directions("hvp", leaves, v)
+		y := f(leaves)
+		scalar("hvp", y)
+		g := make([]*tensor.Tensor, len(wanted))
+		if y.NeedsGrad() {
+			g = tensor.Gradients(y, wanted, tensor.CreateGraph(), tensor.AllowUnused())
+		}
+		return append([]*tensor.Tensor{y}, spread(leaves, along(g, v, wanted))...)
+	})
+	return out[0], out[1:]
+}

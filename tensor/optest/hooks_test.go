@@ -1,0 +1,265 @@
+package optest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Hooks run in torch's order, on torch's values: the numbers here are what PyTorch 2.15 gives.
+func TestHooks(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
+		times := func(v float64) func(g *tt) *tt { return func(g *tt) *tt { return g.MulScalar(v) } }
+		{ // a leaf: once a run, with the whole gradient, also where it is asked for
+			x, seen := leaf(), []string{}
+			x.RegisterHook(func(g *tt) *tt { seen = append(seen, fmt.Sprint(g.Floats())); return g.MulScalar(10) })
+			y := x.MulScalar(2).Sum().Add(x.MulScalar(3).Sum())
+			want(t, "gradient by a leaf", tensor.Gradients(y, []*tt{x}, tensor.RetainGraph())[0], 50, 50, 50)
+			y.Backward()
+			want(t, "gradient of a leaf", x.Grad(), 50, 50, 50)
+			if !slices.Equal(seen, []string{"[5 5 5]", "[5 5 5]"}) {
+				t.Errorf("a leaf's hook saw %v", seen)
+			}
+		}
+		{ // a result: in order, each on what the one before returned, before the gradient is retained or goes on
+			x, seen := leaf(), ""
+			y := x.MulScalar(2)
+			y.RetainGrad()
+			y.RegisterHook(func(g *tt) *tt { seen += "1"; return g.MulScalar(10) })
+			y.RegisterHook(func(g *tt) *tt { seen += "2"; return g.AddScalar(1) })
+			y.RegisterHook(func(g *tt) *tt { seen += "3"; return nil })
+			y.Sum().Backward()
+			want(t, "retained gradient", y.Grad(), 11, 11, 11)
+			want(t, "gradient behind it", x.Grad(), 22, 22, 22)
+			if seen != "123" {
+				t.Errorf("the order is %s", seen)
+			}
+		}
+		{ // of an input of Gradients, whether or not its gradient goes on
+			x := leaf()
+			y := x.MulScalar(2)
+			y.RegisterHook(times(10))
+			z := y.Sum()
+			want(t, "gradient by a result", tensor.Gradients(z, []*tt{y}, tensor.RetainGraph())[0], 10, 10, 10)
+			g := tensor.Gradients(z, []*tt{y, x})
+			want(t, "gradient by a result", g[0], 10, 10, 10)
+			want(t, "gradient by a leaf", g[1], 20, 20, 20)
+		}
+		{ // of the result that Backward starts from
+			x := leaf()
+			y := x.MulScalar(2)
+			y.RegisterHook(times(3))
+			y.Backward(tensor.GradOutput(s.Ones(3)))
+			want(t, "gradient", x.Grad(), 6, 6, 6)
+		}
+		{ // in place: a hook stays with the value that it was registered for
+			x, seen := leaf(), ""
+			y := x.MulScalar(2)
+			y.RegisterHook(func(g *tt) *tt { seen += fmt.Sprint("a", g.Floats()); return nil })
+			y.MulScalarInPlace(5)
+			y.RegisterHook(func(g *tt) *tt { seen += fmt.Sprint("b", g.Floats()); return nil })
+			y.MulScalar(3).Sum().Backward()
+			if seen != "b[3 3 3]a[15 15 15]" {
+				t.Errorf("hooks around an in-place op saw %s", seen)
+			}
+		}
+		{ // removal
+			x, seen := leaf(), ""
+			a := x.RegisterHook(func(*tt) *tt { seen += "a"; return nil })
+			var b func()
+			b = x.RegisterHook(func(*tt) *tt { seen += "b"; b(); return nil })
+			x.Sum().Backward()
+			a()
+			a()
+			x.RegisterHook(func(*tt) *tt { seen += "c"; return nil })
+			x.Sum().Backward()
+			if seen != "abc" {
+				t.Errorf("hooks that were removed ran: %s", seen)
+			}
+		}
+		{ // through a handle of another scope, and differentiable
+			x := s.From([]float64{2}).RequiresGrad()
+			s.Do(func(c *tensor.Scope) { x.In(c).RegisterHook(func(g *tt) *tt { return g.Mul(x) }) })
+			g := tensor.Gradients(x.Square().Sum(), []*tt{x}, tensor.CreateGraph())[0] // 2x·x
+			want(t, "hooked gradient", g, 8)
+			want(t, "its gradient", tensor.Gradients(g, []*tt{x})[0], 16) // d 2x² = 4x = 8, and again x
+		}
+		{ // a gradient that a hook keeps
+			x := leaf()
+			var kept *tt
+			x.MulScalar(2).RegisterHook(func(g *tt) *tt { kept = g; return nil })
+			y := x.MulScalar(4)
+			y.RegisterHook(func(g *tt) *tt { kept = s.From(g); return nil })
+			y.Sum().Backward()
+			want(t, "kept gradient", kept, 1, 1, 1)
+		}
+		{ // after a leaf's gradient is complete, but not by Gradients
+			x, seen := leaf(), []string{}
+			x.RegisterPostAccumulateGradHook(func(x *tt) { seen = append(seen, fmt.Sprint(x.Grad().Floats())); x.ZeroGrad() })
+			y := x.MulScalar(2).Sum().Add(x.Sum())
+			tensor.Gradients(y, []*tt{x}, tensor.RetainGraph())
+			y.Backward(tensor.RetainGraph())
+			y.Backward(tensor.Into(x))
+			if !slices.Equal(seen, []string{"[3 3 3]", "[3 3 3]"}) || x.Grad() != nil {
+				t.Errorf("the hook after accumulation saw %v, and left %v", seen, x.Grad())
+			}
+		}
+		{ // that is, as soon as no more can come: the leaf nearer to the result first, and before what lies further back is computed
+			a, b, seen := leaf(), leaf(), ""
+			a.RegisterPostAccumulateGradHook(func(*tt) { seen += "a" })
+			b.RegisterPostAccumulateGradHook(func(*tt) { seen += "b" })
+			h := a.Square()
+			h.RegisterHook(func(*tt) *tt { seen += "h"; return nil })
+			h.Mul(b).Sum().Backward()
+			if seen != "bha" {
+				t.Errorf("leaves were complete in the order %s", seen)
+			}
+		}
+		for what, c := range map[string]struct {
+			kind error
+			f    func()
+		}{
+			"a hook where there is no gradient":  {tensor.ErrGrad, func() { s.Ones(3).RegisterHook(times(1)) }},
+			"no hook":                            {tensor.ErrValue, func() { leaf().RegisterHook(nil) }},
+			"no hook after accumulation":         {tensor.ErrValue, func() { leaf().RegisterPostAccumulateGradHook(nil) }},
+			"a hook after accumulation, result":  {tensor.ErrGrad, func() { leaf().Exp().RegisterPostAccumulateGradHook(func(*tt) {}) }},
+			"a hook after accumulation, no grad": {tensor.ErrGrad, func() { s.Ones(2).RegisterPostAccumulateGradHook(func(*tt) {}) }},
+			"another shape":                      {tensor.ErrShape, func() { x := leaf(); x.RegisterHook(func(g *tt) *tt { return g.Sum() }); x.Sum().Backward() }},
+			"another type":                       {tensor.ErrType, func() { x := leaf(); x.RegisterHook((*tt).Double); x.Sum().Backward() }},
+			"a freed gradient": {tensor.ErrFreed, func() {
+				x := leaf()
+				x.RegisterHook(func(g *tt) *tt { y := g.Neg(); y.Free(); return y })
+				x.Sum().Backward()
+			}},
+			"Into for Gradients": {tensor.ErrValue, func() { x := leaf(); tensor.Gradients(x.Sum(), []*tt{x}, tensor.Into(x)) }},
+		} {
+			if err := tensor.Try(c.f); !errors.Is(err, c.kind) {
+				t.Errorf("%s: %v, want %v", what, err, c.kind)
+			}
+		}
+	})
+}
+
+// Hooks may be registered, removed and run by several goroutines, and views brought up to date by them.
+func TestHooksAtOnce(t *testing.T) {
+	x := tensor.From([]float32{1, 2}).RequiresGrad()
+	y := x.MulScalar(1)
+	v := y.Narrow(0, 0, 1)
+	y.MulScalarInPlace(2)
+	var mu sync.Mutex
+	n, after := 0, 0
+	x.RegisterPostAccumulateGradHook(func(*tt) { mu.Lock(); after++; mu.Unlock() })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5 {
+				remove := x.RegisterHook(func(*tt) *tt { mu.Lock(); n++; mu.Unlock(); return nil })
+				tensor.Do(func(c *tensor.Scope) { v.In(c).Sum().Backward(tensor.RetainGraph()) })
+				remove()
+			}
+		})
+	}
+	wg.Wait()
+	want(t, "gradient", x.Grad(), 80, 0)
+	if after != 40 || n < 40 {
+		t.Errorf("%d hooks after accumulation, %d before", after, n)
+	}
+}
+
+// Gradients walks the paths to its inputs only: what lies beside them is not computed, and may even be gone.
+func TestOnlyNeededPaths(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		var calls []string
+		x, w := s.From([]float64{1, 2}).RequiresGrad(), s.From([]float64{3, 4}).RequiresGrad()
+		h := tensor.Apply(&counted{"h", &calls}, x, w)
+		side := tensor.Apply(&counted{"side", &calls}, w, w)
+		y := tensor.Apply(&counted{"y", &calls}, h, side)
+		for _, c := range []struct {
+			in   []*tt
+			want []string
+		}{
+			{[]*tt{x}, []string{"y[true false]", "h[true false]"}}, {[]*tt{h}, []string{"y[true false]"}},
+			{[]*tt{side}, []string{"y[false true]"}}, {[]*tt{w}, []string{"y[true true]", "side[true true]", "h[false true]"}},
+			{[]*tt{y}, nil}, {[]*tt{h, x}, []string{"y[true false]", "h[true false]"}}, {[]*tt{}, nil},
+		} {
+			calls = nil
+			tensor.Gradients(y, c.in, tensor.GradOutput(s.Typed(dtype.F64).Ones(2)), tensor.RetainGraph())
+			if !slices.Equal(calls, c.want) {
+				t.Errorf("gradients by %d inputs called %v, want %v", len(c.in), calls, c.want)
+			}
+		}
+		calls = nil
+		y.Backward(tensor.GradOutput(s.Typed(dtype.F64).Ones(2)), tensor.Into(w))
+		if !slices.Equal(calls, []string{"y[true true]", "side[true true]", "h[false true]"}) {
+			t.Errorf("Backward into one leaf called %v", calls)
+		}
+	})
+}
+
+// counted is x + y, and notes the calls of its VJP and what is wanted of them.
+type counted struct {
+	name  string
+	calls *[]string
+}
+
+func (f *counted) Name() string { return f.name }
+
+func (f *counted) Forward(c *tensor.Context, in []*tt) *tt {
+	c.Save(in...)
+	return in[0].Add(in[1])
+}
+
+func (f *counted) VJP(c *tensor.Context, g *tt) []*tt {
+	*f.calls = append(*f.calls, fmt.Sprint(f.name, []bool{c.Wants(0), c.Wants(1)}))
+	return []*tt{g.MulScalar(1), g.MulScalar(1)}
+}
+
+// A hundred thousand nodes: no recursion anywhere, and time that grows with their number.
+func TestDeepGraphs(t *testing.T) {
+	n := 100_000
+	if testing.Short() { // for the race detector
+		n = 10_000
+	}
+	begin := time.Now()
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float64{0.5}).RequiresGrad()
+		y := x.MulScalar(1)
+		for range n - 1 {
+			y = y.MulScalar(1)
+		}
+		y.Backward(tensor.RetainGraph())
+		want(t, "gradient of a deep graph", x.Grad(), 1)
+		g := tensor.Gradients(y.Square(), []*tt{x}, tensor.CreateGraph())[0]
+		want(t, "gradient with a graph", g, 1)
+		want(t, "second derivative", tensor.Gradients(g, []*tt{x})[0], 2)
+		s.Do(func(c *tensor.Scope) { // a chain of views of a tensor that changes in place, kept beyond its scope
+			v := x.In(c).MulScalar(1)
+			for range n / 10 {
+				v = v.AddScalarInPlace(1).Reshape(1, 1).Reshape(1)
+			}
+			c.Close(v)
+			v.Sum().Backward()
+		})
+	})
+	tensor.Do(func(s *tensor.Scope) { // wide: many uses of one leaf
+		x := s.From([]float64{0.5}).RequiresGrad()
+		sum := x.MulScalar(0)
+		for range n / 2 {
+			sum = sum.Add(x)
+		}
+		sum.Backward()
+		want(t, "gradient of many uses", x.Grad(), float64(n/2))
+	})
+	if d := time.Since(begin); d > 30*time.Second { // two by itself
+		t.Errorf("deep graphs took %v", d)
+	} else {
+		t.Log(d)
+	}
+}

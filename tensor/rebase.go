@@ -1,0 +1,203 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// In-place ops in a graph, as torch rebases history. An in-place op gives the tensor that it changes a new place in the graph. If
+// that is a view, the tensor that it is a view of has changed too: its new value is the old one with the view's elements replaced
+// (spliceFunc), and the view is a view of that. All other views of that tensor have changed as well; they take their new place when they are
+// used next (synced), which their count of recorded writes tells.
+
+// synced brings x's place in the graph up to date and reports whether that was possible.
+func (x *Tensor) synced() bool {
+	n := x.st.recorded.Load()
+	if r := x.recorded.Load(); r == n || r == detached {
+		return true
+	}
+	b := x.viewed
+	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
+		return false
+	}
+	x.gradMu.Lock() // several goroutines may read one view
+	defer x.gradMu.Unlock()
+	if x.recorded.Load() == n {
+		return true
+	}
+	if b.recorded.Load() != n {
+		return false
+	}
+	x.regrow(b, n)
+	return true
+}
+
+// regrow makes x a view of b as b is now, after n recorded writes.
+func (x *Tensor) regrow(b *Tensor, n uint32) {
+	if b.needsGrad {
+		y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, made: x.made}
+		record(y, &viewFunc{"as_strided", stridedVJP(b.layout, x.layout)}, []*Tensor{b}, nil)
+		x.hang(y.node)
+	} else {
+		x.hang(nil)
+	}
+	x.recorded.Store(n)
+}
+
+// rebasable checks that x, a view of b, may be changed in place in scope s by an op that records a graph.
+func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
+	switch {
+	case b.scope != s:
+		fail(op, ErrScope, all, "the result would hang the graph of %v on a tensor of %v, of which the one changed in place is a view; use NoGrad, or an op that returns a new tensor", s, b.scope)
+	case b.layout.Overlaps():
+		fail(op, ErrShape, all, "the tensor changed in place is a view of an expanded one: several elements share one place; use Clone first")
+	case b.recorded.Load() != b.st.recorded.Load() && b.recorded.Load() != detached:
+		e := newError(op, ErrInPlace, all, "the tensor changed in place is a view of one whose memory was modified by an in-place operation with a gradient through another handle")
+		panic(e.hint("use an op that returns a new tensor"))
+	}
+}
+
+// root returns the tensor that x is a view of, nil if there is none that anyone could still use.
+func (x *Tensor) root() *Tensor {
+	b := x.viewed
+	if b == nil || b.st != x.st || b.freed.Load() && b.scope != x.scope {
+		return nil
+	}
+	return b
+}
+
+// replace stores y in x, in place, and gives x the place of y in the graph, which y loses. x has been found writable.
+func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
+	x.store(op, s, y)
+	if y.node != nil {
+		x.rehang(op, y.node)
+	} else { // an op without a gradient
+		x.overwritten(op, s, x)
+	}
+	y.Free()
+}
+
+// rehang gives x, which has been changed in place, the place n in the graph.
+func (x *Tensor) rehang(op string, n *node) {
+	b := x.root()
+	if b == nil {
+		x.viewed = nil
+		x.hang(n)
+		x.recorded.Store(x.st.recorded.Add(1))
+		return
+	}
+	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, node: n, needsGrad: true}
+	changed := &Tensor{st: b.st, layout: b.layout, dtype: b.dtype, scope: x.scope, made: n.made}
+	record(changed, &spliceFunc{op, b.layout, x.layout}, []*Tensor{b, y}, nil)
+	b.hang(changed.node)
+	writes := x.st.recorded.Add(1)
+	b.recorded.Store(writes)
+	x.gradMu.Lock()
+	defer x.gradMu.Unlock()
+	x.regrow(b, writes)
+}
+
+// spliceFunc replaces the elements of a tensor that lie in a view of it. There is no Forward: an in-place op has done that.
+type spliceFunc struct {
+	op         string
+	base, view shape.Layout
+}
+
+func (f *spliceFunc) Name() string { return f.op }
+
+// Forward is never called: splices are recorded by Tensor.rehang.
+func (f *spliceFunc) Forward(*Context, []*Tensor) *Tensor {
+	panic("tensor: " + f.op + " is done in place")
+}
+
+// VJP lays g out as the base lies in its storage. There the view's elements are the gradient of what was put in, and the others that
+// of what was there before.
+func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	lo, n := storageOf(f.base, f.view)
+	flat := g.spread(f.op, f.base, lo, n)
+	var before, put *Tensor
+	if c.Wants(0) {
+		mask := c.Scope().On(g.st.dev).Typed(dtype.Bool).Zeros(n)
+		mask.handle(f.op, c.Scope(), shifted(f.view, -lo)).fill(1)
+		// -0 there, to which the gradient through the view is added: it keeps the sign of a zero.
+		before = flat.MaskedFill(mask, math.Copysign(0, -1)).strided(shifted(f.base, -lo))
+	}
+	if c.Wants(1) {
+		put = flat.strided(shifted(f.view, -lo))
+	}
+	return []*Tensor{before, put}
+}
+
+// storageOf returns the first element and the number of elements of the storage that two layouts span.
+func storageOf(a, b shape.Layout) (lo, n int) {
+	lo, hi, ok := a.Span()
+	if l, h, other := b.Span(); other {
+		if !ok {
+			lo, hi = l, h
+		}
+		lo, hi, ok = min(lo, l), max(hi, h), true
+	}
+	if !ok {
+		return 0, 0
+	}
+	return lo, hi - lo + 1
+}
+
+// shifted moves a layout within its storage.
+func shifted(l shape.Layout, by int) shape.Layout {
+	if l.Offset += by; l.Size() == 0 {
+		l.Offset = 0
+	}
+	return l
+}
+
+// spread returns a flat tensor of n elements that holds x as l, shifted by -lo, lies in it, and 0 elsewhere; elements that share a place are
+// added.
+func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
+	switch l = shifted(l, -lo); {
+	case l.Size() == n && l.Contiguous():
+		return x.Contiguous().reshape(shape.Of(n))
+	case l.Overlaps():
+		flat := x.reshape(shape.Of(x.Size()))
+		return Apply(scatterFunc{0, shape.Of(n), op + ".grad"}, flat, positions(x.scope, x, l.Shape, l.Strides, l.Offset))
+	}
+	return Apply(&putFunc{op + ".grad", n, l}, x)
+}
+
+// strided returns the view of x, which is contiguous, with layout l counted from x's first element on.
+func (x *Tensor) strided(l shape.Layout) *Tensor { return x.asStrided(shifted(l, x.layout.Offset)) }
+
+// putFunc puts its operand into n zeros, with layout l, in which no two elements share a place.
+type putFunc struct {
+	op string
+	n  int
+	l  shape.Layout
+}
+
+func (f *putFunc) Name() string { return f.op }
+
+func (f *putFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	s := c.Scope()
+	y := s.On(in[0].st.dev).Typed(in[0].dtype).Zeros(f.n)
+	y.handle(f.op, s, f.l).store(f.op, s, in[0])
+	return y
+}
+
+func (f *putFunc) VJP(_ *Context, g *Tensor) []*Tensor {
+	return []*Tensor{g.Contiguous().strided(f.l)}
+}
+
+// asStrided is the view of x's storage with layout l.
+func (x *Tensor) asStrided(l shape.Layout) *Tensor {
+	return x.view("as_strided", l, stridedVJP(x.layout, l))
+}
+
+// stridedVJP carries the gradient of a view with layout l back to the tensor with layout from.
+func stridedVJP(from, l shape.Layout) func(c *Context, g *Tensor) *Tensor {
+	return func(c *Context, g *Tensor) *Tensor {
+		lo, n := storageOf(from, l)
+		return g.spread("as_strided", l, lo, n).strided(shifted(from, -lo))
+	}
+}
