@@ -196,6 +196,7 @@ func (l *InstanceNorm3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // GroupNorm normalises groups of channels of [n, channels, …]: see [tensor.Tensor.GroupNorm].
 type GroupNorm struct {
+	Base
 	Weight *tensor.Tensor `nn:"weight"` // [channels], nil for none
 	Bias   *tensor.Tensor `nn:"bias"`   // [channels], nil for none
 	Groups int
@@ -217,13 +218,14 @@ func (l *GroupNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // LocalResponseNorm divides by a power of the mean square of neighbouring channels: see [tensor.Tensor.LocalResponseNorm].
 type LocalResponseNorm struct {
+	Base
 	Size           int
 	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 as made
 }
 
 // NewLocalResponseNorm returns a layer over size neighbouring channels.
 func NewLocalResponseNorm(size int) *LocalResponseNorm {
-	return &LocalResponseNorm{size, 1e-4, 0.75, 1}
+	return &LocalResponseNorm{Size: size, Alpha: 1e-4, Beta: 0.75, K: 1}
 }
 
 // Forward applies the layer.
