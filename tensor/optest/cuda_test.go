@@ -23,14 +23,16 @@ func emulated(t *testing.T) *cuda.Device {
 	return devices[0]
 }
 
-// The whole walk on a GPU; second derivatives are the same compositions that the CPU ran.
+// The whole walk on a GPU.
 func TestCUDA(t *testing.T) {
 	d := emulated(t)
 	o := Options{FirstOrder: true}
 	if testing.Short() { // a few of each kind: for the race detector, which makes emulation slower still
 		o.Only = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 	}
-	Run(t, d, o)
+	if w := Run(t, d, o); o.Only == nil {
+		isWalked(t, w)
+	}
 	if err := d.Synchronize(); err != nil {
 		t.Error(err)
 	}
