@@ -172,49 +172,6 @@ func TestSameRandomNumbers(t *testing.T) {
 	}
 }
 
-// No op waits for the device or moves data to or from the host.
-func TestNoHostCopies(t *testing.T) {
-	gpu := emulated(t)
-	w := &walk{dev: gpu}
-	hold := func(what string, f func()) {
-		t.Helper()
-		before := gpu.Counters()
-		f()
-		after := gpu.Counters()
-		if after.Uploads != before.Uploads || after.Downloads != before.Downloads {
-			t.Errorf("%s: %d uploads, %d downloads", what, after.Uploads-before.Uploads, after.Downloads-before.Downloads)
-		}
-	}
-	for _, r := range table() {
-		guard(t, r.String(), func(s *tensor.Scope) {
-			x, leaves, _ := r.place(w, s, r.operands(dtype.F32), dtype.F32, transposed)
-			seed := s.On(gpu).Ones(r.ref(r.operands(dtype.F32)).dims...)
-			if r.result.IsFloat() {
-				seed = seed.Cast(r.result)
-			}
-			hold(r.String(), func() {
-				y := r.call(x)
-				if len(leaves) > 0 && !r.noGrad {
-					tensor.Gradients(y, leaves, tensor.GradOutput(seed))
-				}
-			})
-		})
-	}
-	tensor.Do(func(s *tensor.Scope) {
-		x := s.On(gpu).Ones(4, 5).RequiresGrad()
-		hold("a step", func() {
-			y := x.Gelu().Dropout(0.5).Add(s.On(gpu).Randn(5)).Softmax(-1).Amax(0, tensor.KeepDim).Mean()
-			y.Backward()
-			x.In(s).Detach().AddInPlace(x.Grad())
-		})
-		before := gpu.Counters()
-		x.Sum().Item()
-		if after := gpu.Counters(); after.Downloads != before.Downloads+1 || after.Uploads != before.Uploads {
-			t.Errorf("Item is not one download: %+v then %+v", before, after)
-		}
-	})
-}
-
 // Casts between all types have the same bits on every device, those of special values too.
 func TestCasts(t *testing.T) {
 	gpu := emulated(t)
