@@ -78,6 +78,28 @@ def scalars(f):
     f.case("bitwise_not", "extreme", t.bitwise_not, [LIMITS])
 
 
+def reversed_scalars(f):
+    """A number and a tensor in the other order."""
+    t = torch
+    for v in (1.5, -2.0):
+        of_one(f, "rfloor_divide_scalar", lambda x: v // x, grad=False, v=v)
+        of_one(f, "rremainder_scalar", lambda x: v % x, grad=False, v=v)  # PyTorch has no gradient for it
+        of_one(f, "rxlogy_scalar", lambda x: t.xlogy(v, x.abs()), v=v)
+        of_one(f, "xlogy_scalar", lambda x: t.xlogy(x, abs(v)), v=abs(v))
+        of_one(f, "where_scalar", lambda x: t.where(x > 0.25, x, v), v=v)
+        of_one(f, "rwhere_scalar", lambda x: t.where(x > 0.25, v, x), v=v)
+        of_one(f, "where_scalars", lambda x: t.where(x > 0.25, v, -v).to(t.float32), grad=False, v=v)
+    counts = f.randint(0, 64, (3, 4))
+    for v in (3.0, -1000.0):
+        for op, fn in (("left", lambda x: int(v) << x), ("right", lambda x: int(v) >> x)):
+            name, args = f"rbitwise_{op}_shift_scalar", {"v": v}
+            f.case(name, f"ordinary v={v}", fn, [counts], **args)
+            f.case(name, f"transposed v={v}", fn, [Operand(counts, transpose(0, 1))], **args)
+            f.case(name, f"expanded v={v}", fn, [Operand(counts[:1].contiguous(), expand(5, 4))], **args)
+            f.case(name, f"empty v={v}", fn, [counts[:0]], **args)
+            f.case(name, f"extreme v={v}", fn, [LIMITS], **args)
+
+
 def powers(f):
     """Powers of tensors, with gradients of base and exponent."""
     r = f.randn
@@ -194,6 +216,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     f = File(__file__, SEED)
     scalars(f)
+    reversed_scalars(f)
     powers(f)
     views(f)
     indices(f)

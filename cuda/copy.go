@@ -56,6 +56,7 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 			return d.api.StreamSynchronize(st.handle)
 		}
 		d.count.down.Add(1)
+		d.count.downBytes.Add(uint64(len(dst)))
 		// Pageable memory has been written when the call returns.
 		err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(addr), uint64(len(dst)), st.handle)
 		runtime.KeepAlive(dst)

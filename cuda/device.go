@@ -131,7 +131,7 @@ func (d *Device) Synchronize() error {
 }
 
 // counters count what was asked of the driver.
-type counters struct{ launches, up, down, within atomic.Uint64 }
+type counters struct{ launches, up, down, downBytes, within atomic.Uint64 }
 
 // Counters says how often a device was asked to do something since it was opened.
 type Counters struct {
@@ -139,12 +139,14 @@ type Counters struct {
 	Uploads   uint64 // copies from the host
 	Downloads uint64 // copies to the host, each of which waits for its stream
 	Copies    uint64 // on the device and between devices
+	// DownloadedBytes is what the downloads copied.
+	DownloadedBytes uint64
 }
 
 // Counters returns the counts, for tests that hold an operation to its number of launches and copies.
 func (d *Device) Counters() Counters {
 	c := &d.count
-	return Counters{c.launches.Load(), c.up.Load(), c.down.Load(), c.within.Load()}
+	return Counters{c.launches.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
 }
 
 // String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated device's says so.

@@ -165,5 +165,15 @@ func TestLossesAreWalked(t *testing.T) {
 	if n != len(mine) {
 		t.Errorf("%d of %d losses are declared", n, len(mine))
 	}
-	optest.Run(t, cpu, optest.Options{Only: func(op string) bool { return slices.Contains(mine, op) }})
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	isMine := func(op string) bool { return slices.Contains(mine, op) }
+	for _, d := range []device.Device{cpu, gpus[0]} {
+		walked := optest.Run(t, d, optest.Options{Only: isMine, FirstOrder: d != cpu})
+		for _, msg := range walked.Differences(func(o optest.Op) bool { return isMine(o.Name) }) {
+			t.Errorf("%s: %s", d.Name(), msg)
+		}
+	}
 }

@@ -148,8 +148,13 @@ func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }
 // Abs returns |x|; its gradient at 0 is 0.
 func (x *Tensor) Abs() *Tensor { return absOp.Apply([]*Tensor{x}) }
 
-// Square returns x².
-func (x *Tensor) Square() *Tensor { return squareOp.Apply([]*Tensor{x}) }
+// Square returns x², int64 for bool.
+func (x *Tensor) Square() *Tensor {
+	if x.use("square"); x.dtype == boolType {
+		x = x.Long()
+	}
+	return squareOp.Apply([]*Tensor{x})
+}
 
 // Sqrt returns the square root of x.
 func (x *Tensor) Sqrt() *Tensor { return sqrtOp.Apply([]*Tensor{x}) }

@@ -127,6 +127,8 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 		return d.floatScalar.Apply([]*Tensor{x.Float()}, v)
 	case v == 0: // as torch; a number is known without asking the device
 		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
+	case x.dtype == boolType:
+		x = x.Long()
 	}
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }

@@ -115,6 +115,9 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	}
 	size := x.layout.Shape.At(a)
 	if size == 0 { // torch gives n empty parts
+		if n > 1<<24 {
+			fail("chunk", ErrValue, []*Tensor{x}, "%d parts of nothing; there may be %d", n, 1<<24)
+		}
 		parts := make([]*Tensor, n)
 		for i := range parts {
 			parts[i] = x.region("chunk", sliced(a, 0, 0, 1))

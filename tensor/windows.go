@@ -87,6 +87,9 @@ func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 		e := newError(op, ErrIndex, in, "sizes "+l.Shape.String()+" and strides "+l.Strides.String()+" from an offset of "+itoa(l.Offset)+" on leave the storage, which holds "+itoa(held)+" elements")
 		panic(e)
 	}
+	if !empty {
+		x.fits(op, l.Shape)
+	}
 	if x.needsGrad && !x.scope.modes.noGrad && x.layout.Overlaps() {
 		e := newError(op, ErrGrad, in, "several elements of the tensor share one place, so that a gradient cannot be given back to them")
 		panic(e.hint("use Contiguous or Detach first"))

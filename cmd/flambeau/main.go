@@ -4,6 +4,7 @@
 //
 //	flambeau train      train a classifier on the embedded digits, on the best device found
 //	flambeau devices    list the devices and what each needs
+//	flambeau ops        list the ops, their types and gradients
 //	flambeau version    print the version
 package main
 
@@ -25,6 +26,7 @@ import (
 type cli struct {
 	Train   trainCmd   `cmd:"" help:"Train a classifier of handwritten digits on the best device found."`
 	Devices devicesCmd `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
+	Ops     opsCmd     `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

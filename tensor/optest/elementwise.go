@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -49,7 +48,7 @@ var specs = []spec{
 // smallSpecs are the first of specs.
 const smallSpecs = 5
 
-func (w *walk) elementwise(t *testing.T) {
+func (w *walk) elementwise(t reporter) {
 	for _, e := range tensor.Declared() {
 		if e.Ref == nil {
 			t.Errorf("%s has no reference", e.Name)
@@ -58,16 +57,14 @@ func (w *walk) elementwise(t *testing.T) {
 		if !w.wants(e.Name) {
 			continue
 		}
-		types := dtype.Types()
+		types := elementTypes(e)
 		list := specs
 		if w.o.Small {
-			types, list = []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64, dtype.U8, dtype.Bool}, specs[:smallSpecs]
+			small := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64, dtype.U8, dtype.Bool}
+			types = slices.DeleteFunc(types, func(ty dtype.Type) bool { return !slices.Contains(small, ty) })
+			list = specs[:smallSpecs]
 		}
 		for _, ty := range types {
-			if ty == dtype.Bool && (e.NoBool || slices.Contains(noBool, e.Name)) || e.Result == tensor.FixedFloat && !ty.IsFloat() ||
-				e.Result == tensor.Integral && ty.IsFloat() {
-				continue
-			}
 			for _, sp := range list {
 				if w.o.Small && ty != dtype.F32 && sp.name != "contiguous" {
 					continue
@@ -78,7 +75,7 @@ func (w *walk) elementwise(t *testing.T) {
 				w.values(t, e, ty, sp)
 			}
 		}
-		if e.NoGrad || e.Result == tensor.Truth || e.Result == tensor.Integral {
+		if !differentiable(e) {
 			continue
 		}
 		for _, sp := range list {
@@ -86,10 +83,22 @@ func (w *walk) elementwise(t *testing.T) {
 				w.gradients(t, e, sp)
 			}
 		}
-		if !w.o.Small && !w.o.FirstOrder {
+		if !w.o.Small {
 			w.second(t, e)
 		}
 	}
+}
+
+// elementTypes lists the types that an op is defined for, and walked on.
+func elementTypes(e *tensor.Elementwise) []dtype.Type {
+	return slices.DeleteFunc(slices.Clone(dtype.Types()), func(ty dtype.Type) bool {
+		return ty == dtype.Bool && (e.NoBool || slices.Contains(noBool, e.Name)) || e.Result == tensor.FixedFloat && !ty.IsFloat() ||
+			e.Result == tensor.Integral && ty.IsFloat()
+	})
+}
+
+func differentiable(e *tensor.Elementwise) bool {
+	return !e.NoGrad && e.Result != tensor.Truth && e.Result != tensor.Integral
 }
 
 // call applies an op as users do: by its method where the table knows it, so that the method is tested too.
@@ -172,12 +181,13 @@ func reference(e *tensor.Elementwise, in []array) array {
 	return y
 }
 
-func (w *walk) values(t *testing.T, e *tensor.Elementwise, ty dtype.Type, sp spec) {
+func (w *walk) values(t reporter, e *tensor.Elementwise, ty dtype.Type, sp spec) {
 	in := operands(e, ty, sp, 0)
 	result := resultOf(e, ty)
 	if ty == dtype.Bool && result == dtype.I64 {
 		result = resultOf(e, dtype.I64)
 	}
+	w.walked.add(elementName(e), ty, 0)
 	guard(t, where(e.Name, ty, sp), func(s *tensor.Scope) {
 		x := make([]*tensor.Tensor, len(in))
 		for k := range in {
@@ -218,7 +228,7 @@ func (w *walk) values(t *testing.T, e *tensor.Elementwise, ty dtype.Type, sp spe
 const step = 0x1p-17
 
 // gradients compares those of Σ seed·op with central differences of the reference.
-func (w *walk) gradients(t *testing.T, e *tensor.Elementwise, sp spec) {
+func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec) {
 	in := operands(e, dtype.F64, sp, step)
 	for k := range in { // numbers that all float types hold
 		in[k] = in[k].rounded(dtype.BF16)
@@ -230,6 +240,7 @@ func (w *walk) gradients(t *testing.T, e *tensor.Elementwise, sp spec) {
 		types = types[:2]
 	}
 	for _, ty := range types {
+		w.walked.add(elementName(e), ty, 1)
 		guard(t, where(e.Name+" gradient", ty, sp), func(s *tensor.Scope) {
 			x := make([]*tensor.Tensor, len(in))
 			var leaves []*tensor.Tensor
@@ -287,10 +298,11 @@ func derivative(e *tensor.Elementwise, in []array, k int) array {
 	return hi
 }
 
-// second compares second derivatives with central differences of the first, in float64.
-func (w *walk) second(t *testing.T, e *tensor.Elementwise) {
+// second compares second derivatives with central differences of the first, in float64; or with those of the CPU.
+func (w *walk) second(t reporter, e *tensor.Elementwise) {
 	sp := spec{"second order", [][]int{{9}}, []layout{contiguous}}
 	in := operands(e, dtype.F64, sp, step)
+	w.walked.add(elementName(e), dtype.F64, 2)
 	guard(t, e.Name+" second order", func(s *tensor.Scope) {
 		r := random(e.Name, "seeds")
 		seed := sample(r, dtype.F32, 0.5, 1, 9)
@@ -299,7 +311,7 @@ func (w *walk) second(t *testing.T, e *tensor.Elementwise) {
 			weights[k] = sample(r, dtype.F32, 0.5, 1, 9)
 		}
 		// inner returns Σ weight·gradient element by element, and the operands it was taken at.
-		inner := func(in []array, opts ...tensor.GradOption) (sum *tensor.Tensor, leaves []*tensor.Tensor, at []int) {
+		inner := func(w *walk, in []array, opts ...tensor.GradOption) (sum *tensor.Tensor, leaves []*tensor.Tensor, at []int) {
 			x := make([]*tensor.Tensor, len(in))
 			for k := range in {
 				a := in[k].clone()
@@ -319,16 +331,25 @@ func (w *walk) second(t *testing.T, e *tensor.Elementwise) {
 			}
 			return
 		}
-		sum, leaves, at := inner(in, tensor.CreateGraph())
-		got := make([]*tensor.Tensor, len(leaves))
-		if sum.NeedsGrad() {
-			got = tensor.Gradients(sum.Sum(), leaves, tensor.AllowUnused())
+		twice := func(w *walk) ([]*tensor.Tensor, []int) {
+			sum, leaves, at := inner(w, in, tensor.CreateGraph())
+			got := make([]*tensor.Tensor, len(leaves))
+			if sum.NeedsGrad() {
+				got = tensor.Gradients(sum.Sum(), leaves, tensor.AllowUnused())
+			}
+			return got, at
+		}
+		got, at := twice(w)
+		if w.o.FirstOrder {
+			want, _ := twice(&walk{dev: hostDevice()})
+			sameSecond(t, e.Name, got, want, at)
+			return
 		}
 		for n, k := range at {
 			moved := func(h float64) []float64 {
 				m := slices.Clone(in)
 				m[k] = in[k].apply(func(v float64) float64 { return v + h })
-				y, _, _ := inner(m)
+				y, _, _ := inner(w, m)
 				return y.Floats()
 			}
 			hi, lo := moved(step), moved(-step)
@@ -347,4 +368,19 @@ func (w *walk) second(t *testing.T, e *tensor.Elementwise) {
 			}
 		}
 	})
+}
+
+// sameSecond holds second derivatives on a device to those on the CPU.
+func sameSecond(t reporter, name string, got, want []*tensor.Tensor, at []int) {
+	t.Helper()
+	for n, k := range at {
+		if (got[n] == nil) != (want[n] == nil) {
+			t.Errorf("%s second order, operand %d: %v, on the CPU %v", name, k, got[n], want[n])
+		} else if got[n] != nil {
+			a := array{want[n].Shape().Slice(), want[n].Floats()}
+			if msg := differs(got[n], dtype.F64, a, func(i int) float64 { return 1e-11 * (1 + math.Abs(a.v[i])) }); msg != "" {
+				t.Errorf("%s second order, operand %d, against the CPU: %s", name, k, msg)
+			}
+		}
+	}
 }

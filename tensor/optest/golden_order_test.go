@@ -9,7 +9,7 @@ func interpolation(a golden.Args) tensor.Interpolation {
 	return map[string]tensor.Interpolation{"linear": tensor.Linear, "lower": tensor.Lower, "higher": tensor.Higher, "midpoint": tensor.Midpoint, "nearest": tensor.Nearest}[a.Text("how")]
 }
 
-func distinct(f func(x *tt, o tensor.UniqueOptions, dim ...int) (values, inverse, counts *tt)) goldenOp {
+func uniqueParts(f func(x *tt, o tensor.UniqueOptions, dim ...int) (values, inverse, counts *tt)) goldenOp {
 	return func(a golden.Args, x []*tt) *tt {
 		values, inverse, counts := f(x[0], tensor.UniqueOptions{Inverse: true, Counts: true}, dims(a)...)
 		return []*tt{values, inverse, counts}[a.Int("part")]
@@ -47,7 +47,7 @@ func init() {
 		"nanquantile": func(a args, x []*tt) *tt { return x[0].NanQuantile(a.Floats("q")[0], interpolation(a), dims(a)...) },
 		"quantiles":   func(a args, x []*tt) *tt { return x[0].Quantiles(a.Floats("q"), interpolation(a), dims(a)...) },
 
-		"unique": distinct((*tt).Unique), "unique_consecutive": distinct((*tt).UniqueConsecutive),
+		"unique": uniqueParts((*tt).Unique), "unique_consecutive": uniqueParts((*tt).UniqueConsecutive),
 		"searchsorted":         func(a args, x []*tt) *tt { return x[0].Searchsorted(x[1], a.Bool("right")) },
 		"bucketize":            func(a args, x []*tt) *tt { return x[0].Bucketize(x[1], a.Bool("right")) },
 		"isin":                 func(a args, x []*tt) *tt { return x[0].IsIn(x[1], a.Bool("invert")) },

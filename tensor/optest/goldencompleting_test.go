@@ -2,6 +2,7 @@ package optest
 
 import (
 	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // The ops of _golden/completing.py.
@@ -35,6 +36,17 @@ func init() {
 		"glu":                  of(func(a args, x *tt) *tt { return x.Glu(a.Int("dim")) }),
 		"gather":               func(a args, x []*tt) *tt { return x[0].Gather(a.Int("dim"), x[1]) },
 		"scatter_add":          func(a args, x []*tt) *tt { return x[0].ScatterAdd(a.Int("dim"), x[1], x[2]) },
+		"rfloor_divide_scalar": of(func(a args, x *tt) *tt { return x.RFloorDivideScalar(a.Float("v")) }),
+		"rremainder_scalar":    of(func(a args, x *tt) *tt { return x.RRemainderScalar(a.Float("v")) }),
+		"rxlogy_scalar":        of(func(a args, x *tt) *tt { return x.Abs().RXLogYScalar(a.Float("v")) }),
+		"xlogy_scalar":         of(func(a args, x *tt) *tt { return x.XLogYScalar(a.Float("v")) }),
+		"where_scalar":         of(func(a args, x *tt) *tt { return tensor.WhereScalar(x.GtScalar(0.25), x, a.Float("v")) }),
+		"rwhere_scalar":        of(func(a args, x *tt) *tt { return tensor.RWhereScalar(x.GtScalar(0.25), a.Float("v"), x) }),
+		"where_scalars": of(func(a args, x *tt) *tt {
+			return tensor.WhereScalars(x.GtScalar(0.25), a.Float("v"), -a.Float("v"))
+		}),
+		"rbitwise_left_shift_scalar":  of(func(a args, x *tt) *tt { return x.RBitwiseLeftShiftScalar(int64(a.Float("v"))) }),
+		"rbitwise_right_shift_scalar": of(func(a args, x *tt) *tt { return x.RBitwiseRightShiftScalar(int64(a.Float("v"))) }),
 	} {
 		if goldenOps[name] != nil {
 			panic("optest: two ops are " + name)

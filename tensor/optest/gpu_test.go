@@ -20,7 +20,7 @@ func TestGPU(t *testing.T) {
 	if d.Info().Emulated {
 		t.Fatalf("FLAMBEAU_TEST_GPU=1, but %v is emulated", d)
 	}
-	Run(t, d, Options{})
+	isWalked(t, Run(t, d, Options{}))
 	if err := d.Synchronize(); err != nil {
 		t.Error(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -29,13 +28,24 @@ type row struct {
 
 func (r *row) String() string { return fmt.Sprintf("%s %v", r.op, r.in) }
 
-func (w *walk) heavy(t *testing.T) {
+// floatTypes are those that a row is walked on, float64 first: its gradients are held to differences.
+var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
+
+// twice reports whether second derivatives are walked: not through rounding, which differences do not see.
+func (r *row) twice() bool {
+	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
+}
+
+// leaves is the number of operands that are no indices.
+func (r *row) leaves() int { return len(r.in) - len(r.index) }
+
+func (w *walk) heavy(t reporter) {
 	for _, r := range table() {
 		if !w.wants(r.op) {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided, expanded}
-		floats := []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
+		floats := floatTypes
 		if w.o.Small {
 			layouts, floats = layouts[:2], floats[:3]
 		}
@@ -51,7 +61,7 @@ func (w *walk) heavy(t *testing.T) {
 			for _, lay := range layouts {
 				w.heavyCase(t, name, &r, lay, floats, mode)
 			}
-			if !w.o.Small && !w.o.FirstOrder && !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) { // differences do not see through rounding
+			if !w.o.Small && r.twice() {
 				w.heavySecond(t, name, &r, mode)
 			}
 		}
@@ -99,11 +109,14 @@ func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layo
 	return
 }
 
-func (w *walk) heavyCase(t *testing.T, name string, r *row, lay layout, types []dtype.Type, mode []tensor.Option) {
+func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dtype.Type, mode []tensor.Option) {
 	in := r.operands(dtype.BF16)
 	var grads, sizes []array
 	for _, ty := range types {
 		where := fmt.Sprintf("%s %s %v", name, lay, ty)
+		if w.walked.addRow(r, ty, 0); !r.noGrad && r.leaves() > 0 {
+			w.walked.addRow(r, ty, 1)
+		}
 		err := tensor.Try(func() {
 			tensor.Do(func(s *tensor.Scope) {
 				x, leaves, at := r.place(w, s, in, ty, lay)
@@ -186,8 +199,9 @@ func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 	return g, size
 }
 
-func (w *walk) heavyInts(t *testing.T, r *row, ty dtype.Type) {
+func (w *walk) heavyInts(t reporter, r *row, ty dtype.Type) {
 	in := r.operands(ty)
+	w.walked.addRow(r, ty, 0)
 	guard(t, r.String()+" "+ty.String(), func(s *tensor.Scope) {
 		x, _, _ := r.place(w, s, in, ty, transposed)
 		if msg := differs(r.call(x), ty, r.ref(in).rounded(ty), func(int) float64 { return 0 }); msg != "" {
@@ -196,12 +210,13 @@ func (w *walk) heavyInts(t *testing.T, r *row, ty dtype.Type) {
 	})
 }
 
-// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64.
-func (w *walk) heavySecond(t *testing.T, name string, r *row, mode []tensor.Option) {
+// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64; or with that of the CPU.
+func (w *walk) heavySecond(t reporter, name string, r *row, mode []tensor.Option) {
 	in := r.operands(dtype.F32)
+	w.walked.addRow(r, dtype.F64, 2)
 	err := tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
-			inner := func(s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
+			inner := func(w *walk, s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
 				x, leaves, at := r.place(w, s, in, dtype.F64, contiguous)
 				y := r.call(x).Square() // so that the gradient that reaches the op depends on the operands too
 				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
@@ -217,10 +232,19 @@ func (w *walk) heavySecond(t *testing.T, name string, r *row, mode []tensor.Opti
 				}
 				return sum, leaves, at
 			}
-			sum, leaves, at := inner(s, in, tensor.CreateGraph())
-			got := make([]*tt, len(leaves))
-			if sum.NeedsGrad() {
-				got = tensor.Gradients(sum, leaves, tensor.AllowUnused())
+			twice := func(w *walk) ([]*tt, []int) {
+				sum, leaves, at := inner(w, s, in, tensor.CreateGraph())
+				got := make([]*tt, len(leaves))
+				if sum.NeedsGrad() {
+					got = tensor.Gradients(sum, leaves, tensor.AllowUnused())
+				}
+				return got, at
+			}
+			got, at := twice(w)
+			if w.o.FirstOrder {
+				want, _ := twice(&walk{dev: hostDevice()})
+				sameSecond(t, name, got, want, at)
+				return
 			}
 			for n, k := range at {
 				want := newArray(in[k].dims...)
@@ -229,7 +253,7 @@ func (w *walk) heavySecond(t *testing.T, name string, r *row, mode []tensor.Opti
 				value := func(v float64, i int) (f float64) {
 					moved[k].v[i] = v
 					s.Do(func(c *tensor.Scope) {
-						y, _, _ := inner(c, moved)
+						y, _, _ := inner(w, c, moved)
 						f = y.Item()
 					})
 					return f

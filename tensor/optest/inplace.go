@@ -3,7 +3,6 @@ package optest
 import (
 	"fmt"
 	"slices"
-	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -81,22 +80,30 @@ var inPlaceForms = []inPlaceForm{
 	pairForm("BitwiseXor", true, (*tt).BitwiseXor, (*tt).BitwiseXorInPlace),
 }
 
+// types lists those that a form is walked on.
+func (f *inPlaceForm) types() []dtype.Type {
+	if f.integer {
+		return []dtype.Type{dtype.I64, dtype.U8, dtype.Bool}
+	}
+	return []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16}
+}
+
 // inPlaces holds each function in place to the one that returns a new tensor: the same bits in x itself, and the same gradients.
-func (w *walk) inPlaces(t *testing.T) {
+func (w *walk) inPlaces(t reporter) {
 	for _, f := range inPlaceForms {
 		if !w.wants("in place") {
 			continue
 		}
-		types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16}
-		if f.integer {
-			types = []dtype.Type{dtype.I64, dtype.U8, dtype.Bool}
-		}
 		layouts := []layout{contiguous, transposed, strided}
 		if w.o.FirstOrder || w.o.Small { // the same code as on the CPU, on another device
-			types, layouts = types[:1], layouts[:2]
+			layouts = layouts[:2]
 		}
-		for _, ty := range types {
-			for _, lay := range layouts {
+		for i, ty := range f.types() {
+			w.walked.add(f.name+"InPlace", ty, 0)
+			if !f.integer {
+				w.walked.add(f.name+"InPlace", ty, 1)
+			}
+			for _, lay := range layouts[:max(1, len(layouts)-i)] {
 				name := fmt.Sprintf("%sInPlace %v %s", f.name, ty, lay)
 				guard(t, name, func(s *tensor.Scope) { w.inPlace(t, s, name, &f, ty, lay) })
 			}
@@ -104,7 +111,7 @@ func (w *walk) inPlaces(t *testing.T) {
 	}
 }
 
-func (w *walk) inPlace(t *testing.T, s *tensor.Scope, name string, f *inPlaceForm, ty dtype.Type, lay layout) {
+func (w *walk) inPlace(t reporter, s *tensor.Scope, name string, f *inPlaceForm, ty dtype.Type, lay layout) {
 	var leaves, plain, placed []*tt
 	r := random(f.name)
 	for k := range f.arity {

@@ -19,7 +19,6 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -30,25 +29,42 @@ import (
 type Options struct {
 	// Small walks fewer layouts and element types: for a device that is emulated.
 	Small bool
-	// FirstOrder leaves out second derivatives, which take many small runs.
+	// FirstOrder compares second derivatives with those of the CPU and not with differences, which take many small runs: for a
+	// device that is emulated, where they are the compositions that the CPU ran.
 	FirstOrder bool
 	// Only, if set, chooses the ops by name.
 	Only func(op string) bool
 }
 
-// Run walks all ops on dev.
-func Run(t *testing.T, dev device.Device, o Options) {
-	w := &walk{dev: dev, o: o}
-	t.Run("Elementwise", w.elementwise)
-	t.Run("Reductions", w.reductions)
-	t.Run("Heavy", w.heavy)
-	t.Run("InPlace", w.inPlaces)
+// Test is a *testing.T. The package does not import testing, so that programs can show what it walks: see [Matrix].
+type Test[T any] interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Run(name string, f func(t T)) bool
+}
+
+// reporter is what a part of the walk needs of a test.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// Run walks all ops on dev, and returns what it walked.
+func Run[T Test[T]](t T, dev device.Device, o Options) Walked {
+	w := &walk{dev: dev, o: o, walked: Walked{}}
+	t.Run("Elementwise", func(t T) { w.elementwise(t) })
+	t.Run("Reductions", func(t T) { w.reductions(t) })
+	t.Run("Heavy", func(t T) { w.heavy(t) })
+	t.Run("InPlace", func(t T) { w.inPlaces(t) })
+	t.Run("Sources", func(t T) { w.sources(t) })
+	return w.walked
 }
 
 // walk is one run over the table.
 type walk struct {
-	dev device.Device
-	o   Options
+	dev    device.Device
+	o      Options
+	walked Walked
 }
 
 func (w *walk) wants(op string) bool { return w.o.Only == nil || w.o.Only(op) }
@@ -139,7 +155,7 @@ func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Te
 }
 
 // guard runs f in a scope and reports what it panics with.
-func guard(t *testing.T, where string, f func(s *tensor.Scope)) {
+func guard(t reporter, where string, f func(s *tensor.Scope)) {
 	t.Helper()
 	if err := tensor.Try(func() { tensor.Do(f) }); err != nil {
 		t.Errorf("%s: %v", where, err)

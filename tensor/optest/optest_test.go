@@ -8,7 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-func TestCPU(t *testing.T) { Run(t, hostDevice(), Options{}) }
+func TestCPU(t *testing.T) { isWalked(t, Run(t, hostDevice(), Options{})) }
+
+// isWalked compares a whole walk with the matrix of ops.
+func isWalked(t *testing.T, w Walked) {
+	t.Helper()
+	for _, msg := range w.Differences(nil) {
+		t.Error(msg)
+	}
+}
 
 func TestEveryOpIsWalked(t *testing.T) {
 	for _, name := range Unwalked() {

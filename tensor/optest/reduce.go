@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -50,9 +49,12 @@ var reduceSpecs = []reduceSpec{
 
 const smallReduce = 8
 
+// reducible reports whether a reduction has a gradient.
+func reducible(r *tensor.Reduction) bool { return !arg(r) && !r.Count && !r.Truth }
+
 func arg(r *tensor.Reduction) bool { return r.Kind == device.ArgMax || r.Kind == device.ArgMin }
 
-func (w *walk) reductions(t *testing.T) {
+func (w *walk) reductions(t reporter) {
 	for _, r := range tensor.Reductions() {
 		if r.Ref == nil {
 			t.Errorf("%s has no reference", r.Name)
@@ -75,7 +77,7 @@ func (w *walk) reductions(t *testing.T) {
 			for _, ty := range types {
 				w.reduced(t, r, ty, sp)
 			}
-			if !arg(r) && !r.Count && size(sp.dims) <= 120 {
+			if reducible(r) && size(sp.dims) <= 120 {
 				w.reducedGradient(t, r, sp)
 				if !w.o.Small && !w.o.FirstOrder {
 					over := row{op: r.Name, in: [][]int{sp.dims}, call: func(x []*tt) *tt { return applyReduction(r, x[0], sp.over...) }}
@@ -83,6 +85,17 @@ func (w *walk) reductions(t *testing.T) {
 				}
 			}
 		}
+		if reducible(r) && !w.o.Small {
+			w.reducedSecond(t, r)
+		}
+	}
+}
+
+// reducedSecond walks second derivatives as those of a row of the table.
+func (w *walk) reducedSecond(t reporter, r *tensor.Reduction) {
+	for _, over := range [][]int{nil, {1}} {
+		name := fmt.Sprintf("%s over %v", r.Name, over)
+		w.heavySecond(t, name, &row{op: r.Name, methods: []string{reductionName(r)}, in: [][]int{{3, 4}}, call: func(x []*tt) *tt { return applyReduction(r, x[0], over...) }}, nil)
 	}
 }
 
@@ -113,7 +126,7 @@ func gathered(x array, over []int) (dims []int, groups [][]float64, places [][]i
 	return dims, groups, places
 }
 
-func (w *walk) reduced(t *testing.T, r *tensor.Reduction, ty dtype.Type, sp reduceSpec) {
+func (w *walk) reduced(t reporter, r *tensor.Reduction, ty dtype.Type, sp reduceSpec) {
 	name := fmt.Sprintf("%s %v of %v over %v, %s", r.Name, ty, sp.dims, sp.over, sp.lay)
 	result := ty
 	switch {
@@ -129,6 +142,7 @@ func (w *walk) reduced(t *testing.T, r *tensor.Reduction, ty dtype.Type, sp redu
 		result = dtype.I64
 	}
 	in := sample(random(name), ty, r.Domain[0], r.Domain[1], sp.dims...)
+	w.walked.add(reductionName(r), ty, 0)
 	guard(t, name, func(s *tensor.Scope) {
 		x := w.put(s, &in, ty, sp.lay)
 		dims, groups, _ := gathered(in, sp.over)
@@ -165,14 +179,15 @@ func (w *walk) reduced(t *testing.T, r *tensor.Reduction, ty dtype.Type, sp redu
 	})
 }
 
-func (w *walk) reducedGradient(t *testing.T, r *tensor.Reduction, sp reduceSpec) {
+func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 	name := fmt.Sprintf("%s gradient of %v over %v, %s", r.Name, sp.dims, sp.over, sp.lay)
 	in := sample(random(name), dtype.BF16, r.Domain[0], r.Domain[1], sp.dims...)
 	var want, terms array
-	for _, ty := range []dtype.Type{dtype.F64, dtype.F32, dtype.BF16} {
-		if w.o.Small && ty == dtype.BF16 {
+	for _, ty := range floatTypes {
+		if w.o.Small && ty.IsHalf() {
 			continue
 		}
+		w.walked.add(reductionName(r), ty, 1)
 		guard(t, name, func(s *tensor.Scope) {
 			x := w.put(s, &in, ty, sp.lay).RequiresGrad()
 			y := applyReduction(r, x, sp.over...)

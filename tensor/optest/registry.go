@@ -7,13 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noValue are the methods that return a tensor and compute nothing, or whose values are random: their own tests hold them.
+// noValue are the methods that return a tensor and compute nothing: their own tests hold them.
 var noValue = map[string]string{
 	"Grad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
 	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host",
-	"Dropout": "random", "UniformInPlace": "random", "NormalInPlace": "random",
-	"TruncNormalInPlace": "random", "BernoulliInPlace": "random", "Bernoulli": "random", "Multinomial": "random", "RandLike": "random", "RandnLike": "random",
-	"RandIntLike": "random", "EmptyLike": "undefined values",
 }
 
 // functions are the ops of package tensor that are functions and not methods: reflection cannot list them. Files with rows of their own
@@ -38,6 +35,9 @@ func Unwalked(known ...string) []string {
 			covered[m] = true
 		}
 	}
+	for _, s := range sources {
+		covered[s.name] = true
+	}
 	for _, f := range inPlaceForms {
 		covered[f.name+"InPlace"] = true
 	}
@@ -53,11 +53,13 @@ func Unwalked(known ...string) []string {
 		}
 	}
 	t := reflect.TypeFor[*tensor.Tensor]()
-	for i := range t.NumMethod() {
-		m := t.Method(i)
-		for o := range m.Type.NumOut() {
-			if (m.Type.Out(o) == t || m.Type.Out(o) == reflect.SliceOf(t)) && !covered[m.Name] {
-				missing = append(missing, "(*tensor.Tensor)."+m.Name)
+	for _, of := range []reflect.Type{t, reflect.TypeFor[tensor.Maker](), reflect.TypeFor[*tensor.Scope]()} {
+		for i := range of.NumMethod() {
+			m := of.Method(i)
+			for o := range m.Type.NumOut() {
+				if (m.Type.Out(o) == t || m.Type.Out(o) == reflect.SliceOf(t)) && !covered[m.Name] {
+					missing = append(missing, "("+of.String()+")."+m.Name)
+				}
 			}
 		}
 	}

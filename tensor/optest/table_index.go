@@ -20,7 +20,7 @@ func beside(x *tt, ix []any) []any {
 	for k, v := range ix {
 		switch v := v.(type) {
 		case wholes:
-			out[k] = whole(x, array(v))
+			out[k] = placedIndex(x, array(v))
 		case masks:
 			out[k] = truths(x, array(v))
 		default:

@@ -9,8 +9,8 @@ import (
 
 func init() { rowTables = append(rowTables, scatterRows, maskedRows) }
 
-// whole puts integers, given as an array, beside x.
-func whole(x *tt, a array) *tt {
+// placedIndex puts integers, given as an array, beside x.
+func placedIndex(x *tt, a array) *tt {
 	v := make([]int64, len(a.v))
 	for i := range v {
 		v[i] = int64(a.v[i])
@@ -18,8 +18,8 @@ func whole(x *tt, a array) *tt {
 	return x.Scope().On(x.Device()).From(v).Reshape(a.dims...)
 }
 
-// truths is whole for bool.
-func truths(x *tt, a array) *tt { return whole(x, a).NeScalar(0) }
+// truths is placedIndex for bool.
+func truths(x *tt, a array) *tt { return placedIndex(x, a).NeScalar(0) }
 
 // spread makes the full index of a vector of indices: shape dims but for the axis.
 func spread(index array, axis int, dims []int) array {
@@ -105,9 +105,9 @@ func scatterRows() []row {
 		set := func(x []array) array { return intoRef(x[0], c.index, x[1], c.axis, false, lastOf) }
 		in := [][]int{{3, 4}, {2, 4}}
 		add(row{op: "scatter", methods: []string{"Scatter"}, in: in, ints: true, ref: set,
-			call: func(x []*tt) *tt { return x[0].Scatter(c.axis, whole(x[0], c.index), x[1]) }})
+			call: func(x []*tt) *tt { return x[0].Scatter(c.axis, placedIndex(x[0], c.index), x[1]) }})
 		add(row{op: "scatter", methods: []string{"ScatterInPlace"}, in: in, ints: true, ref: set,
-			call: func(x []*tt) *tt { return x[0].Clone().ScatterInPlace(c.axis-2, whole(x[0], c.index), x[1]) }})
+			call: func(x []*tt) *tt { return x[0].Clone().ScatterInPlace(c.axis-2, placedIndex(x[0], c.index), x[1]) }})
 		sum := func(x []array) array { return intoRef(x[0], x[1], x[2], c.axis, true, totalOf) }
 		for _, method := range []string{"ScatterAdd", "ScatterAddInPlace"} { // an index smaller than both
 			add(row{op: "scatter_add", methods: []string{method}, in: [][]int{{3, 4}, {2, 3}, {3, 5}}, index: map[int]int{1: []int{3, 4}[c.axis]}, ints: true, ref: sum, terms: absAll(sum),
@@ -122,9 +122,9 @@ func scatterRows() []row {
 	one := func(x []array) array {
 		return intoRef(x[0], apart, newArray(2, 3).apply(func(float64) float64 { return 1 }), 1, false, lastOf)
 	}
-	add(row{op: "scatter", methods: []string{"ScatterScalar"}, in: [][]int{{3, 4}}, ints: true, ref: one, call: func(x []*tt) *tt { return x[0].ScatterScalar(1, whole(x[0], apart), 1) }})
+	add(row{op: "scatter", methods: []string{"ScatterScalar"}, in: [][]int{{3, 4}}, ints: true, ref: one, call: func(x []*tt) *tt { return x[0].ScatterScalar(1, placedIndex(x[0], apart), 1) }})
 	add(row{op: "scatter", methods: []string{"ScatterScalarInPlace"}, in: [][]int{{3, 4}}, ints: true, ref: one,
-		call: func(x []*tt) *tt { return x[0].Clone().ScatterScalarInPlace(1, whole(x[0], apart), 1) }})
+		call: func(x []*tt) *tt { return x[0].Clone().ScatterScalarInPlace(1, placedIndex(x[0], apart), 1) }})
 	add(row{op: "scatter_add", methods: []string{"ScatterAdd"}, in: [][]int{{}, {}, {}}, index: map[int]int{1: 1}, terms: ones,
 		ref: func(x []array) array { return array{nil, []float64{x[0].v[0] + x[2].v[0]}} }, call: func(x []*tt) *tt { return x[0].ScatterAdd(0, x[1], x[2]) }})
 
@@ -148,9 +148,9 @@ func scatterRows() []row {
 		set := func(x []array) array {
 			return intoRef(x[0], spread(order, axis, dims), x[1], axis, false, lastOf)
 		}
-		add(row{op: "index_copy", methods: []string{"IndexCopy"}, in: [][]int{dims, src}, ints: true, ref: set, call: func(x []*tt) *tt { return x[0].IndexCopy(axis, whole(x[0], order), x[1]) }})
+		add(row{op: "index_copy", methods: []string{"IndexCopy"}, in: [][]int{dims, src}, ints: true, ref: set, call: func(x []*tt) *tt { return x[0].IndexCopy(axis, placedIndex(x[0], order), x[1]) }})
 		add(row{op: "index_copy", methods: []string{"IndexCopyInPlace"}, in: [][]int{dims, src}, ints: true, ref: set,
-			call: func(x []*tt) *tt { return x[0].Clone().IndexCopyInPlace(axis, whole(x[0], order), x[1]) }})
+			call: func(x []*tt) *tt { return x[0].Clone().IndexCopyInPlace(axis, placedIndex(x[0], order), x[1]) }})
 		fill := func(x []array) array {
 			return intoRef(x[0], spread(x[1], axis, dims), newArray(src...).apply(func(float64) float64 { return 1 }), axis, false, lastOf)
 		}

@@ -1,0 +1,178 @@
+package optest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Op is what the walk holds an op to, on every device.
+type Op struct {
+	Name     string       // of the method of *tensor.Tensor, or of the function or the method of tensor.Scope that makes a tensor
+	Of       []string     // the declared ops or the rows of the table that it is, by their names
+	Types    []dtype.Type // of the operands
+	Gradient []dtype.Type // in which gradients are checked; nil: it has none
+	Second   bool         // whether second derivatives are checked
+}
+
+// Devices are the kinds of devices that the walk is made on.
+var Devices = []string{"cpu", "cuda"}
+
+// Matrix lists all ops, in the order of their names. The walk of [Run] does what it says and no less: a test compares both.
+func Matrix() []Op {
+	ops := map[string]*Op{}
+	op := func(name, of string) *Op {
+		o := ops[name]
+		if o == nil {
+			o = &Op{Name: name}
+			ops[name] = o
+		}
+		if of != name && !slices.Contains(o.Of, of) {
+			o.Of = append(o.Of, of)
+		}
+		return o
+	}
+	for _, e := range tensor.Declared() {
+		o := op(elementName(e), e.Name)
+		if o.Types = append(o.Types, elementTypes(e)...); differentiable(e) {
+			o.Gradient, o.Second = append(o.Gradient, floatTypes...), true
+		}
+	}
+	for _, r := range tensor.Reductions() {
+		o := op(reductionName(r), r.Name)
+		if o.Types = append(o.Types, dtype.Types()...); reducible(r) {
+			o.Gradient, o.Second = append(o.Gradient, floatTypes...), true
+		}
+	}
+	for _, r := range table() {
+		for _, name := range rowNames(&r) {
+			o := op(name, r.op)
+			o.Types = append(o.Types, floatTypes...)
+			if r.ints {
+				o.Types = append(o.Types, dtype.Types()...)
+			}
+			if !r.noGrad && r.leaves() > 0 {
+				o.Gradient = append(o.Gradient, floatTypes...)
+			}
+			o.Second = o.Second || r.twice()
+		}
+	}
+	for _, f := range inPlaceForms {
+		o := op(f.name+"InPlace", "in place")
+		if o.Types = append(o.Types, f.types()...); !f.integer {
+			o.Gradient = append(o.Gradient, f.types()...)
+		}
+	}
+	for _, s := range sources {
+		o := op(s.name, s.kind())
+		o.Types = append(o.Types, s.types...)
+	}
+	list := make([]Op, 0, len(ops))
+	for _, name := range slices.Sorted(maps.Keys(ops)) {
+		o := ops[name]
+		o.Types, o.Gradient = distinct(o.Types), distinct(o.Gradient)
+		slices.Sort(o.Of)
+		list = append(list, *o)
+	}
+	return list
+}
+
+// distinct sorts types as dtype.Types lists them.
+func distinct(types []dtype.Type) []dtype.Type {
+	types = slices.Clone(types)
+	slices.SortFunc(types, func(a, b dtype.Type) int {
+		return cmp.Compare(slices.Index(dtype.Types(), a), slices.Index(dtype.Types(), b))
+	})
+	return slices.Compact(types)
+}
+
+func elementName(e *tensor.Elementwise) string {
+	if m, ok := methods[e.Name]; ok {
+		return m.name
+	}
+	return e.Name
+}
+
+func reductionName(r *tensor.Reduction) string {
+	if m, ok := reduceMethods[r.Name]; ok {
+		return m.name
+	}
+	return r.Name
+}
+
+// rowNames lists what a row tests: its methods, or those of the other rows of its op where it says none.
+func rowNames(r *row) []string {
+	if len(r.methods) > 0 {
+		return r.methods
+	}
+	for _, other := range table() {
+		if other.op == r.op && len(other.methods) > 0 {
+			return other.methods
+		}
+	}
+	return []string{r.op}
+}
+
+// Walked is what a walk checked: ops, the types of their operands, and the order of derivatives, 0 for values.
+type Walked map[walkedCell]bool
+
+type walkedCell struct {
+	op    string
+	t     dtype.Type
+	order int
+}
+
+func (w Walked) add(op string, t dtype.Type, order int) {
+	if w != nil {
+		w[walkedCell{op, t, order}] = true
+	}
+}
+
+func (w Walked) addRow(r *row, t dtype.Type, order int) {
+	if w == nil {
+		return
+	}
+	for _, name := range rowNames(r) {
+		w.add(name, t, order)
+	}
+}
+
+// Differences says what of the matrix was not walked, and what was walked and is not in it, for the ops that only wants, or all.
+func (w Walked) Differences(only func(op Op) bool) []string {
+	want := Walked{}
+	named := map[string]bool{}
+	for _, o := range Matrix() {
+		if only != nil && !only(o) {
+			continue
+		}
+		named[o.Name] = true
+		for _, t := range o.Types {
+			want.add(o.Name, t, 0)
+		}
+		for _, t := range o.Gradient {
+			want.add(o.Name, t, 1)
+		}
+		if o.Second {
+			want.add(o.Name, dtype.F64, 2)
+		}
+	}
+	order := []string{"values", "gradients", "second derivatives"}
+	var wrong []string
+	for c := range want {
+		if !w[c] {
+			wrong = append(wrong, fmt.Sprintf("%s of %s in %v are in the matrix, and were not walked", order[c.order], c.op, c.t))
+		}
+	}
+	for c := range w {
+		if !want[c] && (only == nil || named[c.op]) {
+			wrong = append(wrong, fmt.Sprintf("%s of %s in %v were walked, and are not in the matrix", order[c.order], c.op, c.t))
+		}
+	}
+	slices.SortFunc(wrong, strings.Compare)
+	return wrong
+}
