@@ -185,7 +185,77 @@ def masks():
     f.write(FOLDER + "mask.safetensors.gz")
 
 
+def brackets(spec, tensors):
+    """The index that spec writes: its parts are divided by commas, t0 is the first tensor, [1;2] a list."""
+    def part(p):
+        if p in ("...", "None", "True", "False"):
+            return {"...": Ellipsis, "None": None, "True": True, "False": False}[p]
+        if p[0] == "t":
+            return tensors[int(p[1:])]
+        if p[0] == "[":
+            return [int(v) for v in p[1:-1].split(";") if v]
+        if ":" in p:
+            return slice(*(int(v) if v else None for v in p.split(":")))
+        return int(p)
+    return tuple(part(p) for p in spec.split(",") if p)
+
+
+def put(x, value, accumulate, index):
+    """x with value at index, or added there; also where the index has no tensors, which index_put does not take."""
+    places = torch.arange(x.numel()).reshape(x.shape)[index]
+    return x.flatten().index_put((places,), value.expand(places.shape) if value.dim() <= places.dim() else value.reshape(places.shape), accumulate).reshape(x.shape)
+
+
+def indexing():
+    f = File(__file__, SEED + 63)
+    r = f.randn
+    mask2, mask3, mask4 = r(3, 4) > 0, torch.tensor([True, False, True]), torch.tensor([False, True, True, False])
+    none = torch.zeros(2, dtype=torch.bool)
+    two = torch.tensor([[0, 1, 1], [1, -1, -2]])
+    cases = [("1", []), ("-1,:,2", []), (":,1:3", []), ("...,::2", []), ("...,0", []), ("None,0,...,None", []), ("1,1,1", []), ("", []), ("...", []), (":,0:0", []), (":,5:", []), (":,-2:,None,-3:-1", []),
+             ("t0", [i(1, 0, 1)]), (":,t0", [two]), (":,:,t0", [i(3, -4, 3)]), ("t0,t1", [i(0, 1, 1), i(2, -1, 2)]), ("t0,:,t1", [i(0, 1), i(1, 2)]), (":,t0,t1", [i(0, 2), i(1, 1)]), ("0,:,t0", [i(0, 3)]),
+             ("t0,0", [i(0, 1)]), ("t0,t1,t2", [two, i(0, 1, 2), torch.tensor([[3], [0]])]), ("t0,None,t1", [i(0, 1), i(1, 2)]), ("[0;1],:,[2;2]", []), ("t0,1:,t1", [i(1), i(3, 0, 3)]), (":,[0;0;2]", []), ("...,t0,None", [i(0, 0)]),
+             ("t0", [r(2, 3) > 0]), (":,t0", [mask2]), ("t0", [r(2, 3, 4) > 0]), (":,t0", [mask3]), ("t0,t1", [torch.tensor([True, True]), i(0, 2)]), (":,t0,t1", [mask3, mask4]), ("t0,:,t1", [torch.tensor([False, True]), mask4]),
+             ("...,t0", [mask4]), ("t0", [none]), ("True", []), ("False", []), ("t0", [torch.tensor(True)]), ("True,t0", [i(0, 1)]), (":,t0,t1", [torch.tensor(1), i(0, 3)]), ("t0,:,t1", [torch.tensor(1), i(0, 3)]), ("t0,t1", [torch.tensor(1), torch.tensor(-1)]),
+             ("t0", [i()]), (":,t0,0", [i()]), ("t0,...", [torch.zeros(0, 2, dtype=torch.int64)])]
+    for n, (spec, tensors) in enumerate(cases):
+        a = {"spec": spec}
+        fn = lambda x, *ts: x[brackets(spec, ts)]
+        x = (lambda: r(2, 3, 4), lambda: Operand(r(4, 3, 2), transpose(0, 2)), lambda: Operand(r(2, 1, 4), expand(2, 3, 4)), lambda: Operand(r(2, 3, 7), narrow(2, 2, 4)))
+        for k, kind in enumerate(("ordinary", "transposed", "expanded", "narrowed")):
+            if k == 0 or n % 3 == k - 1:
+                f.case("index", f"{kind} {n} [{spec}]", fn, [x[k](), *tensors], **a)
+        shape = torch.zeros(2, 3, 4)[brackets(spec, tensors)].shape
+        for accumulate in (False, True):
+            repeated = spec in (":,[0;0;2]", "t0,:,t1") or any(t.dtype == torch.int64 and t.dim() for t in tensors) or ";" in spec
+            if repeated and not accumulate and spec not in ("0,:,t0", "t0,0", ":,t0,t1", "t0,:,t1"):
+                continue  # which value stays is open there
+            b = {**a, "accumulate": accumulate}
+            pn = lambda x, v, *ts: put(x, v, accumulate, brackets(spec, ts))
+            k = (n + accumulate) % 4
+            value = (r(*shape), r(*shape[1:]), r(*(1 for _ in shape)), r())[k]
+            f.case("index_put", f"{('ordinary', 'transposed', 'expanded', 'narrowed')[n % 4]} {n} [{spec}] {accumulate}", pn, [x[n % 4](), value, *tensors], **b)
+            if k != 0 and n % 2:
+                f.case("index_put", f"broadcast {n} [{spec}] {accumulate}", pn, [r(2, 3, 4), value, *tensors], **b)
+    for n, (spec, tensors) in enumerate((("::2,t0", [i(3, 0)]), ("t0", [GRID > 0]), ("1", []), ("t0", [i(2, 0)]))):
+        f.case("index", f"extreme {n} [{spec}]", lambda x, *ts: x[brackets(spec, ts)], [GRID, *tensors], spec=spec)
+        for accumulate in (False, True):
+            f.case("index_put", f"extreme {n} [{spec}] {accumulate}", lambda x, v, *ts: put(x, v, accumulate, brackets(spec, ts)), [Operand(GRID, grad=not accumulate), Operand(torch.tensor(-0.0), grad=False), *tensors], spec=spec, accumulate=accumulate)
+        f.case("index", f"extreme int64 {n} [{spec}]", lambda x, *ts: x[brackets(spec, ts)], [torch.cat([INTS, INTS[:1]]), *tensors], spec=spec)
+    for n, (shape, spec, tensors) in enumerate((((0, 3), "t0", [i()]), ((0, 3), ":,t0", [i(1, 2)]), ((2, 0), "t0", [i(1, 0, 1)]), ((3, 0), "1", []), ((0, 3), "t0", [torch.zeros(0, dtype=torch.bool)]), ((0, 3), "t0", [torch.zeros(0, 3, dtype=torch.bool)]), ((2, 0), "t0,t1", [i(), i()]))):
+        f.case("index", f"empty {n} {list(shape)} [{spec}]", lambda x, *ts: x[brackets(spec, ts)], [r(*shape), *tensors], spec=spec)
+        to = torch.zeros(shape)[brackets(spec, tensors)].shape
+        f.case("index_put", f"empty {n} {list(shape)} [{spec}]", lambda x, v, *ts: put(x, v, False, brackets(spec, ts)), [r(*shape), r(*to), *tensors], spec=spec, accumulate=False)
+    for k, x in enumerate((r(), r(7))):
+        spec = ("", "...", "None", "True")
+        for p in spec:
+            f.case("index", f"ordinary rank {x.dim()} [{p}]", lambda x: x[brackets(p, [])], [x], spec=p)
+    f.case("index", "ordinary scalar by scalar", lambda x, m: x[m], [r(), torch.tensor(False)], spec="t0")
+    f.write(FOLDER + "index.safetensors.gz")
+
+
 if __name__ == "__main__":
     scattering()
     gathering()
     masks()
+    indexing()

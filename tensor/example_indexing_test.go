@@ -21,6 +21,41 @@ func ExampleTensor_ScatterReduce_groupMean() {
 	// tensor([170.,   0., 180.])
 }
 
+// Index is Python's brackets: x[1], x[:, 1:], x[..., None], x[idx], x[mask].
+func ExampleTensor_Index() {
+	x := tensor.From([][]float32{{0, 1, 2}, {3, 4, 5}})
+	fmt.Println(x.Index(1))
+	fmt.Println(x.Index(tensor.All, tensor.Range(1, tensor.End)))
+	fmt.Println(x.Index(tensor.Ellipsis, tensor.NewAxis).Shape())
+	idx := tensor.From([]int64{2, 0, -1})
+	fmt.Println(x.Index(tensor.All, idx))
+	fmt.Println(x.Index([]int{0, 1, 1}, idx))
+	fmt.Println(x.Index(x.GtScalar(3)))
+	// Output:
+	// tensor([3., 4., 5.])
+	// tensor([[1., 2.],
+	//         [4., 5.]])
+	// [2, 3, 1]
+	// tensor([[2., 0., 2.],
+	//         [5., 3., 5.]])
+	// tensor([2., 3., 5.])
+	// tensor([4., 5.])
+}
+
+// SetIndex assigns to what Index would take; IndexPut adds where an index is repeated.
+func ExampleTensor_SetIndex() {
+	x := tensor.Zeros(2, 3)
+	x.SetIndex(tensor.From([]float32{1, 2, 3}), 0)
+	x.SetIndex(9, tensor.All, -1)
+	x.SetIndex(0, x.EqScalar(2))
+	fmt.Println(x)
+	fmt.Println(tensor.Zeros(3).IndexPut(1, true, []int{0, 2, 0}))
+	// Output:
+	// tensor([[1., 0., 9.],
+	//         [0., 0., 9.]])
+	// tensor([2., 0., 1.])
+}
+
 // Nonzero, MaskedSelect and Bincount have as many results as the values say; MaskedScatter is MaskedSelect's opposite.
 func ExampleTensor_Nonzero() {
 	x := tensor.From([][]float32{{0, 5}, {7, 0}})

@@ -70,7 +70,17 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	if step == 0 {
 		fail("slice", ErrValue, []*Tensor{x}, "the step is 0")
 	}
-	size := x.layout.Shape.At(a)
+	first, n, by, down := spanOf(x.layout.Shape.At(a), start, stop, step)
+	y := x.region("slice", sliced(a, first, n, by))
+	if down {
+		return y.Flip(a)
+	}
+	return y
+}
+
+// spanOf resolves start:stop:step, as of Python, in a dimension of the given size: n indices from first on, by apart, which are
+// taken from the last down if the step is negative.
+func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	lo, hi := 0, size // where start and stop may lie
 	if step < 0 {
 		lo, hi = -1, size-1
@@ -83,16 +93,14 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	}
 	start, stop = at(start), at(stop)
 	if step > 0 {
-		n := 0
 		if stop > start {
 			n = (stop-start-1)/step + 1
 		}
 		if n <= 1 {
 			step = 1
 		}
-		return x.region("slice", sliced(a, min(start, max(size-1, 0)), n, step))
+		return min(start, max(size-1, 0)), n, step, false
 	}
-	n := 0
 	if start > stop {
 		n = 1
 		if step > stop-start { // -step may overflow
@@ -100,9 +108,9 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 		}
 	}
 	if n <= 1 {
-		return x.region("slice", sliced(a, max(start, 0), n, 1)).Flip(a)
+		return max(start, 0), n, 1, true
 	}
-	return x.region("slice", sliced(a, start+(n-1)*step, n, -step)).Flip(a)
+	return start + (n-1)*step, n, -step, true
 }
 
 // Select returns index i of a dimension, without the dimension; negative i count from the end.

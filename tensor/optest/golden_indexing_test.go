@@ -3,6 +3,7 @@ package optest
 import (
 	"encoding/json"
 	"maps"
+	"strconv"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -35,16 +36,61 @@ func init() {
 			}
 			return x[0].Bincount(x[1], a.Int("minlength"))
 		},
-		"nonzero":        unaryOp((*tt).Nonzero),
-		"nonzero_tuple":  func(a args, x []*tt) *tt { return x[0].NonzeroTuple()[a.Int("part")] },
-		"masked_select":  binaryOp((*tt).MaskedSelect),
+		"nonzero":       unaryOp((*tt).Nonzero),
+		"nonzero_tuple": func(a args, x []*tt) *tt { return x[0].NonzeroTuple()[a.Int("part")] },
+		"masked_select": binaryOp((*tt).MaskedSelect),
+		"index":         func(a args, x []*tt) *tt { return x[0].Index(brackets(a.Text("spec"), x[1:])...) },
+		"index_put": func(a args, x []*tt) *tt {
+			return x[0].IndexPut(x[1], a.Bool("accumulate"), brackets(a.Text("spec"), x[2:])...)
+		},
 		"masked_scatter": func(_ args, x []*tt) *tt { return x[0].MaskedScatter(x[1], x[2]) },
 	} {
 		goldenOps[name] = op
 	}
-	for _, op := range []string{"scatter_add", "scatter_reduce", "index_reduce", "index_add", "take", "take_along_dim", "embedding_padded", "bincount"} {
+	for _, op := range []string{"scatter_add", "scatter_reduce", "index_reduce", "index_add", "take", "take_along_dim", "embedding_padded", "bincount", "index", "index_put"} {
 		moreTerms[op] = indexedTerms
 	}
+}
+
+// brackets reads an index as _golden/indexing.py writes it.
+func brackets(spec string, tensors []*tt) (ix []any) {
+	number := func(s string, or int) int {
+		if s == "" {
+			return or
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	for _, p := range strings.Split(spec, ",") {
+		switch {
+		case p == "":
+		case p == "...":
+			ix = append(ix, tensor.Ellipsis)
+		case p == "None":
+			ix = append(ix, tensor.NewAxis)
+		case p == "True" || p == "False":
+			ix = append(ix, p == "True")
+		case p[0] == 't':
+			ix = append(ix, tensors[number(p[1:], 0)])
+		case p[0] == '[':
+			list := []int{}
+			for _, v := range strings.Split(strings.Trim(p, "[]"), ";") {
+				list = append(list, number(v, 0))
+			}
+			ix = append(ix, list)
+		case p == ":":
+			ix = append(ix, tensor.All)
+		case strings.Contains(p, ":"):
+			s := append(strings.Split(p, ":"), "")
+			ix = append(ix, tensor.Range(number(s[0], 0), number(s[1], tensor.End), number(s[2], 1)))
+		default:
+			ix = append(ix, number(p, 0))
+		}
+	}
+	return ix
 }
 
 // indexedTerms runs a case, whose results are sums of products, on the absolute values of its numbers: nothing cancels. Its integers are
@@ -63,6 +109,10 @@ func indexedTerms(c golden.Case) (t terms) {
 		var at []int
 		for i, o := range c.In {
 			a := viewed(o)
+			if o.Base.DType == "BOOL" && i > 0 {
+				in = append(in, s.From(a.v).Reshape(a.dims...).NeScalar(0))
+				continue
+			}
 			if !o.Base.IsFloat() {
 				in = append(in, s.Typed(dtype.I64).From(a.v).Reshape(a.dims...))
 				continue

@@ -1,0 +1,291 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A Span is a range of indices of a dimension, for [Tensor.Index]; see [Range].
+type Span struct{ start, stop, step int }
+
+// Range is Python's start:stop, or start:stop:step with a step, for [Tensor.Index]: negative numbers count from the end, what
+// lies outside the dimension is cut off, and [End] as the stop leaves it out. A negative step goes downwards, and the result
+// is then a copy ([Tensor.Slice]).
+func Range(start, stop int, step ...int) Span {
+	s := Span{start, stop, 1}
+	if len(step) > 0 {
+		s.step = step[0]
+	}
+	if len(step) > 1 {
+		s.step = 0 // refused where it is used
+	}
+	return s
+}
+
+// All is Python's ":", a whole dimension, for [Tensor.Index].
+var All = Span{0, End, 1}
+
+// An IndexMark is [Ellipsis] or [NewAxis].
+type IndexMark uint8
+
+// Ellipsis stands, in [Tensor.Index], for as many whole dimensions as the others leave; NewAxis puts a dimension of size 1.
+const (
+	Ellipsis IndexMark = iota + 1
+	NewAxis
+)
+
+// Index is Python's x[…]: each argument says what to take of the next dimension, and dimensions left over are taken whole.
+//
+//   - an int: that entry, without the dimension; negative ones count from the end
+//   - [Range], [All]: a range, as a view
+//   - [Ellipsis], once; [NewAxis]
+//   - a tensor of int64 or int32, or a []int: the entries that it names, whose shape takes the dimension's place; negative
+//     ones count from the end. One of rank 0 takes an entry as an int does, without reading it back
+//   - a tensor of bool, whose shape is that of as many dimensions: the entries where it is true, in one dimension. Their number
+//     is read back, 8 bytes, and so waits for the device. A bool, or a tensor of rank 0, makes a dimension of size 1 or 0
+//
+// Several tensors broadcast together and name entries pairwise. Their common shape takes their place if they stand side by
+// side, and the front if others stand between them; as in PyTorch and unlike NumPy an int among them does not count.
+//
+// With ints, ranges and marks alone the result is a view that shares x's memory; otherwise it is a copy. Gradients flow to x,
+// added up where an entry is taken several times. An index outside its dimension is an error, on a GPU reported at the next wait.
+func (x *Tensor) Index(ix ...any) *Tensor {
+	const op = "index"
+	p := x.plan(op, ix)
+	if len(p.parts) == 0 {
+		return p.view(x)
+	}
+	return within(youngest(op, p.operands(x)), func(c *Scope) *Tensor {
+		return p.take(x.In(c), p.combine(c))
+	})
+}
+
+// An indexPlan is what Index was given, resolved for a tensor's shape: a view, and in it the dimensions that tensors index.
+type indexPlan struct {
+	op    string
+	x     *Tensor
+	steps indexSteps
+	shape shape.Dims // of the view
+	flips []int      // dimensions of the view that run downwards
+	parts []indexPart
+	// What combine finds:
+	order   []int      // the view's dimensions, the indexed ones brought together
+	axis, n int        // in that order: the first of them, and how many
+	place   int        // where the result has the common shape
+	common  shape.Dims // of the index tensors
+}
+
+// An indexStep is what the view does with a dimension of x, or a new one.
+type indexStep struct {
+	kind           stepKind
+	first, n, step int
+}
+
+type indexSteps []indexStep
+
+type stepKind uint8
+
+const (
+	stepSelect stepKind = iota // entry first
+	stepSpan                   // n entries from first on, step apart
+	stepNew                    // none of x: a dimension of size 1
+)
+
+// An indexPart is a tensor that indexes dimensions dim … dim+rank-1 of the view.
+type indexPart struct {
+	dim, rank int
+	index     *Tensor // of integers; of a mask the row-major positions where it is true
+	mask      *Tensor
+	list      []int64 // indices that were given as numbers, where both others are nil
+	known     bool    // the indices are known to lie inside
+}
+
+// region is the view as a function of a layout.
+func (list indexSteps) region(l shape.Layout) shape.Layout {
+	out := shape.Layout{Offset: l.Offset}
+	d := 0
+	for _, s := range list {
+		if s.kind == stepNew {
+			out.Shape, out.Strides = out.Shape.Append(1), out.Strides.Append(1)
+			continue
+		}
+		by := l.Strides.At(d)
+		if s.kind == stepSelect || s.n > 0 {
+			out.Offset += s.first * by
+		}
+		if d++; s.kind == stepSpan {
+			out.Shape, out.Strides = out.Shape.Append(s.n), out.Strides.Append(by*s.step)
+		}
+	}
+	return out
+}
+
+// whole reports whether the view is all of x as it lies.
+func (p *indexPlan) whole() bool {
+	d := 0
+	for _, s := range p.steps {
+		if s.kind != stepSpan || s.n != p.x.layout.Shape.At(d) || s.step != 1 {
+			return false
+		}
+		d++
+	}
+	return len(p.flips) == 0
+}
+
+// view applies the plan but for its tensors, with a gradient.
+func (p *indexPlan) view(x *Tensor) *Tensor {
+	y := x.region(p.op, p.steps.region)
+	if len(p.flips) > 0 {
+		return y.Flip(p.flips...)
+	}
+	return y
+}
+
+// operands are the tensors that the plan works on.
+func (p *indexPlan) operands(more ...*Tensor) []*Tensor {
+	for _, q := range p.parts {
+		if q.mask != nil {
+			more = append(more, q.mask)
+		} else if q.list == nil {
+			more = append(more, q.index)
+		}
+	}
+	return more
+}
+
+// plan resolves the arguments of Index.
+func (x *Tensor) plan(op string, ix []any) *indexPlan {
+	x.use(op)
+	p := &indexPlan{op: op, x: x}
+	consumed, dots := 0, -1
+	for k, v := range ix {
+		switch v := v.(type) {
+		case IndexMark:
+			if v == Ellipsis {
+				if dots >= 0 {
+					fail(op, ErrValue, []*Tensor{x}, "argument %d is a second Ellipsis", k)
+				}
+				dots = k
+			}
+		case bool:
+		case *Tensor:
+			v.use(op)
+			if consumed++; v.dtype == boolType {
+				consumed += v.Rank() - 1
+			}
+		default:
+			consumed++
+		}
+	}
+	if consumed > x.Rank() {
+		fail(op, ErrShape, []*Tensor{x}, "%d dimensions are indexed, the tensor has %d", consumed, x.Rank())
+	}
+	d := 0
+	for k, v := range ix {
+		if k == dots {
+			d = p.spans(d, x.Rank()-consumed)
+			continue
+		}
+		d = p.add(d, k, v)
+	}
+	if dots < 0 {
+		d = p.spans(d, x.Rank()-d)
+	}
+	if p.shape.Rank() > shape.MaxRank {
+		fail(op, ErrShape, []*Tensor{x}, "the result has %d dimensions, at most %d are supported", p.shape.Rank(), shape.MaxRank)
+	}
+	if in := p.operands(x); len(in) > 1 {
+		youngest(op, in)
+		sameDevice(op, in)
+	}
+	return p
+}
+
+// spans takes n dimensions of x whole, from d on.
+func (p *indexPlan) spans(d, n int) int {
+	for range n {
+		p.step(indexStep{stepSpan, 0, p.x.layout.Shape.At(d), 1})
+		d++
+	}
+	return d
+}
+
+func (p *indexPlan) step(s indexStep) {
+	p.steps = append(p.steps, s)
+	switch {
+	case s.kind == stepSelect:
+		return
+	case p.shape.Rank() == shape.MaxRank:
+		fail(p.op, ErrShape, []*Tensor{p.x}, "the result has more than %d dimensions", shape.MaxRank)
+	}
+	p.shape = p.shape.Append(s.n)
+}
+
+// add resolves argument k, v, of dimension d, and returns the next dimension.
+func (p *indexPlan) add(d, k int, v any) int {
+	in := []*Tensor{p.x}
+	size := func() int { return p.x.layout.Shape.At(d) }
+	inside := func(i int) int {
+		if i < -size() || i >= size() {
+			fail(p.op, ErrIndex, in, "index %d is out of range for dimension %d of size %d", i, d, size())
+		}
+		if i < 0 {
+			i += size()
+		}
+		return i
+	}
+	dim := p.shape.Rank()
+	switch v := v.(type) {
+	case int:
+		p.step(indexStep{stepSelect, inside(v), 1, 1})
+		return d + 1
+	case Span:
+		if v.step == 0 {
+			fail(p.op, ErrValue, in, "argument %d is a range with a step of 0, or with several", k)
+		}
+		first, n, step, down := spanOf(size(), v.start, v.stop, v.step)
+		if p.step(indexStep{stepSpan, first, n, step}); down && n > 1 {
+			p.flips = append(p.flips, dim)
+		}
+		return d + 1
+	case IndexMark:
+		if v != NewAxis {
+			fail(p.op, ErrValue, in, "argument %d is no mark that there is", k)
+		}
+		p.step(indexStep{stepNew, 0, 1, 1})
+		return d
+	case bool:
+		p.step(indexStep{stepNew, 0, 1, 1})
+		p.parts = append(p.parts, indexPart{dim: dim, rank: 1, list: make([]int64, int(indicator(v)))})
+		return d
+	case []int:
+		list := make([]int64, len(v))
+		for j, i := range v {
+			list[j] = int64(inside(i))
+		}
+		p.parts = append(p.parts, indexPart{dim: dim, rank: 1, list: list})
+		return p.spans(d, 1)
+	case *Tensor:
+		switch {
+		case v.dtype == dtype.I64 || v.dtype == dtype.I32:
+			p.parts = append(p.parts, indexPart{dim: dim, rank: 1, index: v})
+			return p.spans(d, 1)
+		case v.dtype != boolType:
+			e := newError(p.op, ErrType, []*Tensor{p.x, v}, "argument "+itoa(k)+" is a tensor of "+v.dtype.String()+"; indices are int64 or int32, masks are bool")
+			panic(e.hint("use Cast"))
+		case v.Rank() == 0:
+			p.step(indexStep{stepNew, 0, 1, 1})
+			p.parts = append(p.parts, indexPart{dim: dim, rank: 1, mask: v.reshape(shape.Of(1))})
+			return d
+		}
+		for i := range v.Rank() {
+			if n, m := v.layout.Shape.At(i), p.x.layout.Shape.At(d+i); n != m {
+				fail(p.op, ErrShape, []*Tensor{p.x, v}, "the mask has size %d in its dimension %d, the tensor %d in dimension %d", n, i, m, d+i)
+			}
+		}
+		p.parts = append(p.parts, indexPart{dim: dim, rank: v.Rank(), mask: v})
+		return p.spans(d, v.Rank())
+	}
+	fail(p.op, ErrType, in, "argument %d is a %T; there are int, Range, All, Ellipsis, NewAxis, []int, bool and *Tensor", k, v)
+	return 0
+}

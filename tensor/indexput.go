@@ -1,0 +1,221 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// indexPutFunc is its first operand with the second in the places of a plan; the third is the plan's combined index.
+type indexPutFunc struct {
+	p   *indexPlan
+	add bool
+}
+
+func (f indexPutFunc) Name() string { return f.p.op }
+
+func (f indexPutFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	y := in[0].Clone()
+	var index *Tensor
+	if len(in) > 2 {
+		index = in[2]
+		c.Save(index)
+	}
+	f.p.put(c.Scope(), y, in[1], index, f.add)
+	return y
+}
+
+func (f indexPutFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	rest := []*Tensor{}
+	if c.NumSaved() > 0 {
+		rest = append(rest, c.Saved(0))
+	}
+	grads := make([]*Tensor, 2+len(rest))
+	if grads[0] = g; c.Needs(0) && !f.add {
+		zero := c.Scope().On(g.st.dev).Typed(g.dtype).Full(0)
+		grads[0] = Apply(indexPutFunc{f.p, false}, append([]*Tensor{g, zero}, rest...)...)
+	}
+	if c.Needs(1) {
+		var index *Tensor
+		if len(rest) > 0 {
+			index = rest[0]
+		}
+		grads[1] = f.p.take(g, index).sumTo(c.n.operands[1].shape)
+	}
+	return grads
+}
+
+// bare is the plan without its tensors, for the graph to keep.
+func (p *indexPlan) bare() *indexPlan {
+	b := *p
+	b.x, b.parts = nil, make([]indexPart, len(p.parts))
+	return &b
+}
+
+// put writes value, broadcast, into the plan's places in x's memory.
+func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
+	v := x.handle(p.op, s, p.steps.region(x.layout))
+	value = value.expand(p.result())
+	if index == nil {
+		if add {
+			value = v.Add(value)
+		}
+		v.store(p.op, s, value)
+		return
+	}
+	kind := device.ScatterSet
+	if add {
+		kind = device.ScatterAdd
+	}
+	flat := p.merged(index.Size())
+	value = value.reshape(flat.Remove(p.axis).Insert(p.place, index.Size())).MoveAxis(p.place, p.axis)
+	to := v.Permute(p.order...)
+	spread := along(index, p.axis, flat)
+	if l, ok := to.layout.View(p.merged(p.extent())); ok {
+		x.handle(p.op, s, l).scatter(p.op, s, kind, p.axis, value, spread)
+		return
+	}
+	c := to.Contiguous() // the indexed dimensions do not lie as one
+	c.reshape(p.merged(p.extent())).scatter(p.op, s, kind, p.axis, value, spread)
+	to.store(p.op, s, c)
+}
+
+// value makes a tensor of what is to be put, and returns a mask if that is all the plan has: where one number goes the places
+// need not be counted.
+func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
+	m := s.On(p.x.st.dev).Typed(p.x.dtype)
+	number := func(v float64) *Tensor { return m.Full(v) }
+	long := func(v int64) *Tensor {
+		if v < 1<<53 && v > -1<<53 { // a float64 holds it
+			return number(float64(v))
+		}
+		return s.On(p.x.st.dev).Typed(dtype.I64).From([]int64{v}).reshape(shape.Dims{}).Cast(p.x.dtype)
+	}
+	switch v := v.(type) {
+	case *Tensor:
+		value = v.In(s)
+	case float64:
+		value = number(v)
+	case float32:
+		value = number(float64(v))
+	case int:
+		value = long(int64(v))
+	case int64:
+		value = long(v)
+	case int32:
+		value = long(int64(v))
+	case bool:
+		value = number(indicator(v))
+	default:
+		fail(p.op, ErrType, []*Tensor{p.x}, "the value is a %T; there are numbers, bool and *Tensor", v)
+	}
+	if len(p.flips) > 0 {
+		e := newError(p.op, ErrValue, []*Tensor{p.x}, "a range with a negative step cannot be assigned to")
+		panic(e.hint("turn the value round with Flip"))
+	}
+	if value.dtype != p.x.dtype {
+		if len(p.parts) > 0 && value.Rank() > 0 {
+			e := newError(p.op, ErrType, append(p.operands(p.x), value), "the value is "+value.dtype.String()+", the tensor "+p.x.dtype.String())
+			panic(e.hint("use Cast"))
+		}
+		value = value.Cast(p.x.dtype)
+	}
+	if len(p.parts) == 1 && p.parts[0].mask != nil && value.Size() == 1 && value.Rank() <= p.shape.Rank()-p.parts[0].rank+1 && !add {
+		q := p.parts[0]
+		mask = q.mask.In(s)
+		for range p.shape.Rank() - q.dim - q.rank {
+			mask = mask.Unsqueeze(-1)
+		}
+		value = value.reshape(shape.Dims{})
+	}
+	return value, mask
+}
+
+// fit drops leading dimensions of size 1 that the places lack, as an assignment in Python does, and checks that value broadcasts.
+func (p *indexPlan) fit(value *Tensor) *Tensor {
+	to, s := p.result(), value.layout.Shape
+	for s.Rank() > to.Rank() && s.At(0) == 1 {
+		s = s.Remove(0)
+	}
+	if _, ok := shape.Dense(s).Expand(to); !ok {
+		fail(p.op, ErrShape, []*Tensor{p.x, value}, "a value of shape %v does not broadcast to the places, of shape %v", value.layout.Shape, to)
+	}
+	return value.reshape(s)
+}
+
+// changed returns x with v in the plan's places.
+func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
+	in := p.operands(x)
+	if t, ok := v.(*Tensor); ok {
+		in = append(in, t)
+	}
+	return within(youngest(p.op, in), func(c *Scope) *Tensor {
+		value, mask := p.value(c, v, add)
+		if mask != nil && p.whole() {
+			return Where(mask, value, x.In(c))
+		}
+		var index []*Tensor
+		if len(p.parts) > 0 {
+			index = append(index, p.combine(c))
+		}
+		return Apply(indexPutFunc{p.bare(), add}, append([]*Tensor{x.In(c), p.fit(value)}, index...)...)
+	})
+}
+
+// IndexPut returns x with value at the places that [Tensor.Index] would take, or added there: torch.index_put, with ix in
+// Index's form. value is a number, or a tensor of x's type that broadcasts to the shape that Index would return; where there are
+// no index tensors, and for a tensor of rank 0, it is converted. Of several values for one place the last in row-major order wins, while as in
+// PyTorch each is given its gradient; with accumulate they are added in that order.
+func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
+	const op = "index_put"
+	p := x.plan(op, ix)
+	p.holds(value)
+	return p.changed(x, value, accumulate)
+}
+
+// holds checks value, if it is a tensor, beside the plan's operands.
+func (p *indexPlan) holds(value any) (in []*Tensor) {
+	in = p.operands()
+	if t, ok := value.(*Tensor); ok {
+		in = append(in, t)
+		youngest(p.op, append(in, p.x))
+		sameDevice(p.op, append(in, p.x))
+	}
+	return in
+}
+
+// IndexPutInPlace is [Tensor.IndexPut] in x's own memory, torch's index_put_.
+func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor {
+	const op = "index_put"
+	p := x.plan(op, ix)
+	in := p.holds(value)
+	return x.change(op, in, func() *Tensor { return p.changed(x, value, accumulate) }, func(s *Scope) {
+		c := s.child()
+		defer c.recycle()
+		c.modes.noGrad = true
+		to := x.detachedIn(c)
+		value, mask := p.value(c, value, accumulate)
+		if value.st == x.st { // what is read must not change meanwhile
+			value = value.Clone()
+		}
+		if mask != nil {
+			v := to.handle(op, c, p.steps.region(to.layout))
+			v.store(op, c, Where(mask, value, v))
+			return
+		}
+		var index *Tensor
+		if len(p.parts) > 0 {
+			if index = p.combine(c); index.st == x.st {
+				index = index.Clone()
+			}
+		}
+		p.put(c, to, p.fit(value), index, accumulate)
+	})
+}
+
+// SetIndex is Python's x[…] = value, in place: value, a number or a tensor, is put at the places that [Tensor.Index] would take.
+// It is [Tensor.IndexPutInPlace] without accumulating, and returns x. A number where a mask is true is set without reading
+// the mask back.
+func (x *Tensor) SetIndex(value any, ix ...any) *Tensor {
+	return x.IndexPutInPlace(value, false, ix...)
+}
