@@ -13,3 +13,35 @@ func ExampleTensor_CumSum() {
 	fmt.Println(x.CumSum(1).Floats(), values.Floats(), indices.Floats())
 	// Output: [1 4 6 4 4 9] [1 3 3 4 4 5] [0 1 1 0 0 2]
 }
+
+// Sort and TopK return values and where they were.
+func ExampleTensor_TopK() {
+	x := tensor.From([][]float32{{3, 1, 2}, {4, 6, 5}})
+	values, indices := x.TopK(2, 1, true, true)
+	sorted, _ := x.Sort(1, true)
+	fmt.Println(values.Floats(), indices.Floats(), sorted.Floats())
+	// Output: [3 2 6 5] [0 2 1 2] [3 2 1 6 5 4]
+}
+
+// Several quantiles at once are the first dimension of the result.
+func ExampleTensor_Quantiles() {
+	x := tensor.From([]float32{4, 1, 3, 2, 0})
+	median, _ := x.Median()
+	fmt.Println(x.Quantiles([]float64{0.25, 0.5, 0.9}, tensor.Linear).Floats(), median.Item())
+	// Output: [1 2 3.5999999046325684] 2
+}
+
+// Unique also tells how often each element occurs.
+func ExampleTensor_Unique() {
+	values, _, counts := tensor.From([]int64{3, 1, 3, 2, 3}).Unique(tensor.UniqueOptions{Counts: true})
+	fmt.Println(values.Floats(), counts.Floats())
+	// Output: [1 2 3] [1 1 3]
+}
+
+// Searchsorted looks values up in an ordered vector, Bucketize says which bucket each is in.
+func ExampleTensor_Searchsorted() {
+	bounds := tensor.From([]float32{0, 10, 20})
+	x := tensor.From([]float32{-1, 10, 15, 30})
+	fmt.Println(bounds.Searchsorted(x, false).Floats(), x.Bucketize(bounds, true).Floats())
+	// Output: [0 1 2 3] [0 2 2 3]
+}

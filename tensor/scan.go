@@ -1,23 +1,13 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A scanKind says how a scan combines each entry with those before it.
-type scanKind uint8
-
-const (
-	scanSum scanKind = iota
-	scanProd
-	scanLogSumExp
-	scanMax
-	scanMin
-	scanLinear // of factors a and terms b: yᵢ = bᵢ + aᵢ·yᵢ₋₁
-)
-
-func (k scanKind) String() string {
+// scanName is what users call a scan.
+func scanName(k device.ScanKind) string {
 	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
 }
 
@@ -66,22 +56,45 @@ func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Ten
 // fusedOp is far + a·near's, of the parts of a linear recurrence.
 var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2), NoGrad: true}
 
+// scanned is a scan on a device that has it in one pass, else nil.
+func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, reverse bool, in []*Tensor) *Tensor {
+	d, ok := fast[device.Scanner](s, in[0].st.dev)
+	if !ok {
+		return nil
+	}
+	sh := in[0].layout.Shape
+	outer, inner := around(sh, axis)
+	flat := shape.Of(outer, sh.At(axis), inner)
+	y := alloc(op, s, in[0].st.dev, t, flat)
+	stream := s.streamOf(in[0].st.dev)
+	v := takeViews(len(in))
+	for i, x := range in {
+		x = x.reshape(flat)
+		x.st.read(op, stream)
+		(*v)[i] = x.deviceView()
+	}
+	y.st.write(op, stream)
+	check(op, d.Scan(stream, kind, y.deviceView(), *v, reverse), in...)
+	giveViews(v)
+	return y.reshape(sh)
+}
+
 // scanFunc is a scan along an axis, backwards if reverse. Of its operands, a linear recurrence has two: factors and terms.
 type scanFunc struct {
-	kind    scanKind
+	kind    device.ScanKind
 	axis    int
 	reverse bool
 }
 
-func (f scanFunc) Name() string { return f.kind.String() }
+func (f scanFunc) Name() string { return scanName(f.kind) }
 
 func (f scanFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
-	y := f.compute(in)
+	y := f.compute(c.Scope(), in)
 	switch {
-	case (f.kind == scanLogSumExp || f.kind == scanProd) && c.Needs(0):
+	case (f.kind == device.ScanLogSumExp || f.kind == device.ScanProd) && c.Needs(0):
 		c.Save(x)
-	case f.kind == scanLinear && (c.Needs(0) || c.Needs(1)):
+	case f.kind == device.ScanLinear && (c.Needs(0) || c.Needs(1)):
 		c.Save(x, y)
 	}
 	return y
@@ -95,22 +108,25 @@ func (f scanFunc) result(x *Tensor) dtype.Type {
 	return dtype.I64
 }
 
-func (f scanFunc) compute(in []*Tensor) *Tensor {
+func (f scanFunc) compute(s *Scope, in []*Tensor) *Tensor {
 	t := f.result(in[0])
+	if y := scanned(f.Name(), s, f.kind, t, f.axis, f.reverse, in); y != nil {
+		return y
+	}
 	wide := make([]*Tensor, len(in))
 	for i, x := range in {
 		wide[i] = x.Cast(scanType(x.dtype))
 	}
-	if t.IsFloat() && (f.kind == scanSum || f.kind == scanLogSumExp) {
+	if t.IsFloat() && (f.kind == device.ScanSum || f.kind == device.ScanLogSumExp) {
 		wide[0] = wide[0].AddScalar(0) // sums start with +0
 	}
 	done := doubling(wide, f.axis, f.reverse, func(far, near []*Tensor) []*Tensor {
 		switch f.kind {
-		case scanSum:
+		case device.ScanSum:
 			return []*Tensor{far[0].Add(near[0])}
-		case scanProd:
+		case device.ScanProd:
 			return []*Tensor{far[0].Mul(near[0])}
-		case scanLogSumExp:
+		case device.ScanLogSumExp:
 			return []*Tensor{far[0].LogAddExp(near[0])}
 		}
 		return []*Tensor{far[0].Mul(near[0]), fusedOp.Apply([]*Tensor{near[0], far[1], near[1]})}
@@ -120,7 +136,7 @@ func (f scanFunc) compute(in []*Tensor) *Tensor {
 
 // recurrence solves yᵢ = bᵢ + aᵢ·yᵢ₋₁ along an axis, y₋₁ = 0; if reverse, yᵢ = bᵢ + aᵢ·yᵢ₊₁.
 func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
-	return Apply(scanFunc{scanLinear, axis, reverse}, a, b)
+	return Apply(scanFunc{device.ScanLinear, axis, reverse}, a, b)
 }
 
 // shifted returns x moved by one place along an axis, towards its end or if back to its start; v enters, the last entry leaves.
@@ -139,13 +155,13 @@ func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
 func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	back := !f.reverse
 	switch f.kind {
-	case scanProd: // Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ, without a division, so that zeros are nothing special
+	case device.ScanProd: // Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ, without a division, so that zeros are nothing special
 		x := c.Saved(0)
 		wide := x.Cast(scanType(x.dtype))
-		before := Apply(scanFunc{scanProd, f.axis, f.reverse}, wide.shifted(f.axis, f.reverse, 1))
+		before := Apply(scanFunc{device.ScanProd, f.axis, f.reverse}, wide.shifted(f.axis, f.reverse, 1))
 		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
 		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
-	case scanLogSumExp: // exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
+	case device.ScanLogSumExp: // exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
 		y := Apply(f, x) // again, wide: exp would make the rounding of the result larger
@@ -153,17 +169,17 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp() // infinities too are equal
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
-	case scanLinear: // the terms' gradient is a recurrence in the other direction, with each factor that of its successor
+	case device.ScanLinear: // the terms' gradient is a recurrence in the other direction, with each factor that of its successor
 		a, y := c.Saved(0), c.Saved(1)
 		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
 		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
 	}
-	return []*Tensor{Apply(scanFunc{scanSum, f.axis, back}, g)}
+	return []*Tensor{Apply(scanFunc{device.ScanSum, f.axis, back}, g)}
 }
 
 // scan applies f to x along dim; a tensor of rank 0 is a vector of one.
-func (x *Tensor) scan(kind scanKind, dim int) *Tensor {
-	a := x.axis(kind.String(), dim)
+func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
+	a := x.axis(scanName(kind), dim)
 	if x.Rank() == 0 {
 		return Apply(scanFunc{kind: kind}, x.reshape(shape.Of(1))).reshape(shape.Dims{})
 	}
@@ -174,7 +190,7 @@ func (x *Tensor) scan(kind scanKind, dim int) *Tensor {
 // int64; float32 is added up in float64, 16-bit floats in float32.
 func (x *Tensor) CumSum(dim int) *Tensor {
 	x.use("cumsum")
-	return x.scan(scanSum, dim)
+	return x.scan(device.ScanSum, dim)
 }
 
 // CumProd returns the products along a dimension of each entry and all before it: yᵢ = x₀ · … · xᵢ. Integers and bool are
@@ -182,7 +198,7 @@ func (x *Tensor) CumSum(dim int) *Tensor {
 // are NaN or infinite it is that of the other factors, while PyTorch, which divides, gives NaN.
 func (x *Tensor) CumProd(dim int) *Tensor {
 	x.use("cumprod")
-	return x.scan(scanProd, dim)
+	return x.scan(device.ScanProd, dim)
 }
 
 // LogCumSumExp returns log(exp x₀ + … + exp xᵢ) for each entry along a dimension, without overflow, of floating point tensors.
@@ -192,7 +208,7 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 		e := newError("logcumsumexp", ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())
 		panic(e.hint("use Float"))
 	}
-	return x.scan(scanLogSumExp, dim)
+	return x.scan(device.ScanLogSumExp, dim)
 }
 
 var (
@@ -203,16 +219,19 @@ var (
 
 // placesFunc gives the positions, along an axis, of the greatest or least entry so far.
 type placesFunc struct {
-	kind scanKind
+	kind device.ScanKind
 	axis int
 }
 
-func (f placesFunc) Name() string { return f.kind.String() }
+func (f placesFunc) Name() string { return scanName(f.kind) }
 
 func (f placesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
+	if y := scanned(f.Name(), c.Scope(), f.kind, dtype.I64, f.axis, false, in); y != nil {
+		return y
+	}
 	later := laterMax
-	if f.kind == scanMin {
+	if f.kind == device.ScanMin {
 		later = laterMin
 	}
 	sh := x.layout.Shape
@@ -230,8 +249,8 @@ func (f placesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (placesFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil} }
 
-func (x *Tensor) cumulativeExtreme(kind scanKind, dim int) (values, indices *Tensor) {
-	op := kind.String()
+func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indices *Tensor) {
+	op := scanName(kind)
 	x.use(op)
 	a := x.axis(op, dim)
 	if x.Rank() == 0 {
@@ -244,8 +263,12 @@ func (x *Tensor) cumulativeExtreme(kind scanKind, dim int) (values, indices *Ten
 
 // CumMax returns the greatest of each entry and all before it along a dimension, and their positions in it, int64: the last where
 // several are equal. NaN counts as greatest. The gradient goes to the element at the position.
-func (x *Tensor) CumMax(dim int) (values, indices *Tensor) { return x.cumulativeExtreme(scanMax, dim) }
+func (x *Tensor) CumMax(dim int) (values, indices *Tensor) {
+	return x.cumulativeExtreme(device.ScanMax, dim)
+}
 
 // CumMin returns the least of each entry and all before it along a dimension, and their positions in it, int64: the last where
 // several are equal. NaN counts as least. The gradient goes to the element at the position.
-func (x *Tensor) CumMin(dim int) (values, indices *Tensor) { return x.cumulativeExtreme(scanMin, dim) }
+func (x *Tensor) CumMin(dim int) (values, indices *Tensor) {
+	return x.cumulativeExtreme(device.ScanMin, dim)
+}

@@ -172,11 +172,11 @@ func TestSameRandomNumbers(t *testing.T) {
 	}
 }
 
-// No op waits for the device or moves data to or from the host, but for those whose number of results the device knows.
+// No op waits for the device or moves data to or from the host; those whose result has a shape that depends on values read one number.
 func TestNoHostCopies(t *testing.T) {
 	gpu := emulated(t)
 	w := &walk{dev: gpu}
-	hold := func(what string, sends, reads int, f func()) {
+	holdTo := func(what string, sends, reads int, f func()) {
 		t.Helper()
 		before := gpu.Counters()
 		f()
@@ -185,6 +185,7 @@ func TestNoHostCopies(t *testing.T) {
 			t.Errorf("%s: %d uploads, %d downloads", what, after.Uploads-before.Uploads, after.Downloads-before.Downloads)
 		}
 	}
+	hold := func(what string, f func()) { t.Helper(); holdTo(what, 0, 0, f) }
 	for _, r := range table() {
 		guard(t, r.String(), func(s *tensor.Scope) {
 			x, leaves, _ := r.place(w, s, r.operands(dtype.F32), dtype.F32, transposed)
@@ -192,7 +193,11 @@ func TestNoHostCopies(t *testing.T) {
 			if r.result.IsFloat() {
 				seed = seed.Cast(r.result)
 			}
-			hold(r.String(), r.sends, r.reads, func() {
+			reads := r.reads
+			if r.counts && x[0].Size() > 0 {
+				reads = 1
+			}
+			holdTo(r.String(), r.sends, reads, func() {
 				y := r.call(x)
 				if len(leaves) > 0 && !r.noGrad {
 					tensor.Gradients(y, leaves, tensor.GradOutput(seed))
@@ -202,7 +207,7 @@ func TestNoHostCopies(t *testing.T) {
 	}
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.On(gpu).Ones(4, 5).RequiresGrad()
-		hold("a step", 0, 0, func() {
+		hold("a step", func() {
 			y := x.Gelu().Dropout(0.5).Add(s.On(gpu).Randn(5)).Softmax(-1).Amax(0, tensor.KeepDim).Mean()
 			y.Backward()
 			x.In(s).Detach().AddInPlace(x.Grad())

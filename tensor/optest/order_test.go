@@ -2,6 +2,7 @@ package optest
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -77,5 +78,65 @@ func TestLongSums(t *testing.T) {
 				}, mode...)
 			}
 		}
+	}
+}
+
+// What is wrong in sorting and searching is said on every device.
+func TestSortMistakes(t *testing.T) {
+	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
+		tensor.Do(func(s *tensor.Scope) {
+			m := s.On(dev)
+			x, scalar, none := m.Ones(2, 3), m.Ones(), m.Ones(0, 3)
+			ints, line := m.Typed(dtype.I32).Ones(3), m.Ones(4)
+			freed := m.Ones(2)
+			freed.Free()
+			other := dev
+			if dev = hostDevice(); other == dev {
+				dev = emulated(t)
+			}
+			far := s.On(dev).Ones(3)
+			for _, c := range []wrongUse{
+				{"sort", tensor.ErrShape, func() { x.Sort(2, false) }, []string{"sort", "dimension 2", "[2, 3]"}},
+				{"argsort", tensor.ErrShape, func() { x.Argsort(-3, false) }, []string{"argsort", "dimension -3"}},
+				{"freed", tensor.ErrFreed, func() { freed.Sort(0, false) }, []string{"sort"}},
+				{"topk", tensor.ErrValue, func() { x.TopK(4, 1, true, true) }, []string{"topk", "k is 4", "3 elements"}},
+				{"negative k", tensor.ErrValue, func() { x.TopK(-1, 1, true, true) }, []string{"topk", "k is -1"}},
+				{"topk of a scalar", tensor.ErrValue, func() { scalar.TopK(0, 0, true, true) }, []string{"topk", "rank 0", "Reshape"}},
+				{"kthvalue", tensor.ErrValue, func() { x.Kthvalue(0, 1) }, []string{"kthvalue", "k is 0", "1 to 3"}},
+				{"kthvalue without a dimension", tensor.ErrShape, func() { x.Kthvalue(1) }, []string{"kthvalue", "one dimension, not 0"}},
+				{"kthvalue of none", tensor.ErrShape, func() { none.Kthvalue(1, 0) }, []string{"kthvalue", "no elements"}},
+				{"median of none", tensor.ErrShape, func() { none.Median(0) }, []string{"median", "no elements"}},
+				{"median of no integers", tensor.ErrShape, func() { ints.Narrow(0, 0, 0).Median() }, []string{"median", "no elements"}},
+				{"median of two", tensor.ErrShape, func() { x.Median(0, 1) }, []string{"median", "one dimension, not 2"}},
+				{"median keeps nothing", tensor.ErrShape, func() { x.NanMedian(tensor.KeepDim) }, []string{"nanmedian", "no dimension to keep"}},
+				{"mode", tensor.ErrShape, func() { x.Mode(7) }, []string{"mode", "dimension 7"}},
+				{"mode of none", tensor.ErrShape, func() { none.Mode(0) }, []string{"mode", "no elements"}},
+				{"quantile", tensor.ErrValue, func() { x.Quantile(1.5, tensor.Linear) }, []string{"quantile", "1.5", "0 to 1"}},
+				{"NaN as quantile", tensor.ErrValue, func() { x.Quantiles([]float64{0.5, math.NaN()}, tensor.Linear) }, []string{"quantile", "NaN"}},
+				{"quantile of integers", tensor.ErrType, func() { ints.Quantile(0.5, tensor.Linear) }, []string{"quantile", "int32", "Float"}},
+				{"quantile of none", tensor.ErrShape, func() { none.NanQuantile(0.5, tensor.Linear, 1) }, []string{"nanquantile", "no elements"}},
+				{"interpolation", tensor.ErrValue, func() { x.Quantile(0.5, 9) }, []string{"quantile", "interpolation 9"}},
+				{"unique", tensor.ErrShape, func() { x.Unique(tensor.UniqueOptions{}, 2) }, []string{"unique", "dimension 2"}},
+				{"unique of two", tensor.ErrShape, func() { x.Unique(tensor.UniqueOptions{}, 0, 1) }, []string{"unique", "one dimension, or none"}},
+				{"unique of nothing", tensor.ErrShape, func() { none.UniqueConsecutive(tensor.UniqueOptions{}, 1) }, []string{"unique_consecutive", "no elements"}},
+				{"counts of floats", tensor.ErrType, func() { x.RepeatInterleaveBy(line, 0) }, []string{"repeat_interleave", "float32", "Cast"}},
+				{"number of counts", tensor.ErrShape, func() { x.RepeatInterleaveBy(ints, 0) }, []string{"repeat_interleave", "[3]", "vector of 2"}},
+				{"negative count", tensor.ErrValue, func() { x.RepeatInterleaveBy(ints.Neg(), 1) }, []string{"repeat_interleave", "negative"}},
+				{"searchsorted types", tensor.ErrType, func() { line.Searchsorted(ints, false) }, []string{"searchsorted", "int32", "Cast"}},
+				{"searchsorted rows", tensor.ErrShape, func() { x.Searchsorted(line, false) }, []string{"searchsorted", "[2, 3]", "[4]"}},
+				{"searchsorted in a scalar", tensor.ErrShape, func() { scalar.Searchsorted(line, false) }, []string{"searchsorted", "vector"}},
+				{"bucketize", tensor.ErrShape, func() { line.Bucketize(x, false) }, []string{"bucketize", "vector", "[2, 3]"}},
+				{"devices", tensor.ErrDevice, func() { line.Searchsorted(far, false) }, []string{"searchsorted"}},
+				{"devices of isin", tensor.ErrDevice, func() { line.IsIn(far, false) }, []string{"isin"}},
+				{"diff", tensor.ErrValue, func() { x.Diff(-1, 0) }, []string{"diff", "order -1"}},
+				{"diff of a scalar", tensor.ErrShape, func() { scalar.Diff(1, 0) }, []string{"diff", "rank 0"}},
+				{"histc of integers", tensor.ErrType, func() { ints.Histc(3, 0, 1) }, []string{"histc", "int32", "Float"}},
+				{"bins", tensor.ErrValue, func() { x.Histc(0, 0, 1) }, []string{"histc", "0 bins"}},
+				{"range", tensor.ErrValue, func() { x.Histc(3, 1, 0) }, []string{"histc", "from 1 to 0"}},
+				{"infinite range", tensor.ErrValue, func() { x.Histc(3, 0, math.Inf(1)) }, []string{"histc", "+Inf"}},
+			} {
+				c.check(t)
+			}
+		})
 	}
 }

@@ -1,0 +1,248 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+var _ device.Scanner = (*Device)(nil)
+
+// scanLanes is how many neighbouring columns are scanned together.
+const scanLanes = 256
+
+// scanTask scans columns; a unit is a block of neighbouring ones.
+type scanTask struct {
+	kind    device.ScanKind
+	out     device.View
+	ins     []device.View
+	reverse bool
+	n       int // elements of a column
+	inner   int // neighbouring columns
+	lanes   int // of a unit
+	blocks  int // units of an outer index
+}
+
+// Scan combines along dimension 1 of rank-3 views; see [device.Scanner]. Each column is combined in order.
+func (d *Device) Scan(_ device.Stream, kind device.ScanKind, out device.View, ins []device.View, reverse bool) error {
+	if err := d.checkScan(kind, &out, ins); err != nil {
+		return err
+	}
+	if out.Size() == 0 {
+		return nil
+	}
+	t := &scanTask{kind: kind, out: out, ins: ins, reverse: reverse, n: out.Shape.At(1), inner: out.Shape.At(2)}
+	t.lanes = min(t.inner, scanLanes)
+	t.blocks = (t.inner + t.lanes - 1) / t.lanes
+	units := out.Shape.At(0) * t.blocks
+	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size)), t)
+	return nil
+}
+
+func (d *Device) checkScan(kind device.ScanKind, out *device.View, ins []device.View) error {
+	const op = "scan"
+	want := 1
+	if kind == device.ScanLinear {
+		want = 2
+	}
+	if len(ins) != want || kind > device.ScanLinear {
+		return &ViewError{op, "in", fmt.Sprintf("%d operands of a scan of kind %d", len(ins), kind)}
+	}
+	if err := d.checkOut(op, "out", out); err != nil {
+		return err
+	}
+	if out.Shape.Rank() != 3 {
+		return &ViewError{op, "out", fmt.Sprintf("shape %v, want rank 3", out.Shape)}
+	}
+	for i := range ins {
+		if err := d.checkIn(op, numbered("in", i, want), &ins[i]); err != nil {
+			return err
+		}
+		if ins[i].Shape != out.Shape || ins[i].Type != ins[0].Type {
+			return mismatch(op, numbered("in", i, want), &ins[i], ins[0].Type, out.Shape)
+		}
+	}
+	t := dtype.I64
+	if ins[0].Type.IsFloat() && kind != device.ScanMax && kind != device.ScanMin {
+		t = ins[0].Type
+	}
+	if out.Type != t || (kind == device.ScanLogSumExp || kind == device.ScanLinear) && !t.IsFloat() {
+		return &ViewError{op, "out", fmt.Sprintf("of %v for operands of %v", out.Type, ins[0].Type)}
+	}
+	return nil
+}
+
+// scanSpace is a worker's space; it is reused, for clearing it costs more than many scans.
+type scanSpace struct {
+	raw, computed   [maxBlock]uint64 // of fetch and put
+	x, b, positions [maxBlock]uint64
+}
+
+var scanSpaces = sync.Pool{New: func() any { return new(scanSpace) }}
+
+func (t *scanTask) run(lo, hi int) {
+	w := scanSpaces.Get().(*scanSpace)
+	defer scanSpaces.Put(w)
+	for u := lo; u < hi; u++ {
+		j := u % t.blocks * t.lanes
+		if t.ins[0].Type.IsFloat() {
+			scanColumns[float64](t, w, dtype.F64, u/t.blocks, j, min(t.lanes, t.inner-j))
+		} else {
+			scanColumns[int64](t, w, dtype.I64, u/t.blocks, j, min(t.lanes, t.inner-j))
+		}
+	}
+}
+
+// fetch reads n elements, stride apart, as type to, which is float64 or int64.
+func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
+	size, t := v.Type.Size(), v.Type.Compute()
+	src := unsafe.Add(pointer(v), offset*size)
+	p := unsafe.Pointer(&w.raw)
+	if t == to && v.Type == t {
+		p = dst
+	}
+	gather(p, src, size, stride*size, n)
+	if load := loads[v.Type]; load != nil {
+		load(unsafe.Pointer(&w.computed), p, nil, nil, n)
+		p = unsafe.Pointer(&w.computed)
+	}
+	if cast := casts[t][to]; cast != nil && t != to {
+		cast(dst, p, nil, nil, n)
+	}
+}
+
+// put writes n numbers of type from, float64 or int64, to elements that are stride apart.
+func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, from dtype.Type) {
+	size, t := v.Type.Size(), v.Type.Compute()
+	if cast := casts[from][t]; cast != nil && t != from {
+		cast(unsafe.Pointer(&w.computed), src, nil, nil, n)
+		src = unsafe.Pointer(&w.computed)
+	}
+	if store := stores[v.Type]; store != nil {
+		store(unsafe.Pointer(&w.raw), src, nil, nil, n)
+		src = unsafe.Pointer(&w.raw)
+	}
+	spread(unsafe.Add(pointer(v), offset*size), src, size, stride*size, n)
+}
+
+// scanColumns scans w neighbouring columns from j on of outer index o, in blocks of elements: of one column, or one of each.
+func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
+	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
+	x, b, places := at[T](xp, maxBlock), at[T](bp, maxBlock), at[int64](pp, maxBlock)
+	var state [scanLanes]T // of each column
+	var best [scanLanes]int64
+	step := maxBlock
+	if w > 1 {
+		step = 1
+	}
+	positions := t.kind == device.ScanMax || t.kind == device.ScanMin
+	for done := 0; done < t.n; done += step {
+		m := min(step, t.n-done)
+		low := done // the block's elements are read upwards
+		if t.reverse {
+			low = t.n - done - m
+		}
+		axis, count := 1, m
+		if w > 1 {
+			axis, count = 2, w
+		}
+		offset := func(v *device.View) int { return o*v.Strides.At(0) + low*v.Strides.At(1) + j*v.Strides.At(2) }
+		first := &t.ins[0]
+		space.fetch(xp, typ, first, offset(first), first.Strides.At(axis), count)
+		if len(t.ins) > 1 {
+			second := &t.ins[1]
+			space.fetch(bp, typ, second, offset(second), second.Strides.At(axis), count)
+		}
+		if t.kind == device.ScanSum {
+			sumLanes(x[:count], state[:w], t.reverse)
+			space.put(&t.out, offset(&t.out), t.out.Strides.At(axis), count, xp, typ)
+			continue
+		}
+		for k := range count {
+			i, lane := k, 0
+			if w > 1 {
+				lane = k
+			} else if t.reverse {
+				i = count - 1 - k
+			}
+			v, s := x[i], &state[lane]
+			place := low
+			if w == 1 {
+				place += i
+			}
+			start := done == 0 && (w > 1 || k == 0)
+			switch {
+			case positions:
+				if start || v != v || t.kind == device.ScanMax && v >= *s || t.kind == device.ScanMin && v <= *s {
+					*s, best[lane] = v, int64(place)
+				}
+				places[i] = best[lane]
+				continue
+			case t.kind == device.ScanProd:
+				if start {
+					*s = 1
+				}
+				*s *= v
+			case t.kind == device.ScanLogSumExp:
+				if start {
+					*s = T(math.Inf(-1))
+				}
+				*s = T(logAddExp(float64(*s), float64(v)))
+			case start:
+				*s = b[i]
+			default:
+				*s = T(v * *s) // rounded before the sum
+				*s += b[i]
+			}
+			x[i] = *s
+		}
+		if positions {
+			space.put(&t.out, offset(&t.out), t.out.Strides.At(axis), count, pp, dtype.I64)
+		} else {
+			space.put(&t.out, offset(&t.out), t.out.Strides.At(axis), count, xp, typ)
+		}
+	}
+}
+
+// sumLanes adds x to the sums so far, one of each or one of all.
+func sumLanes[T float64 | int64](x, state []T, reverse bool) {
+	switch {
+	case len(state) > 1:
+		for k, v := range x {
+			state[k] += v
+			x[k] = state[k]
+		}
+	case reverse:
+		s := state[0]
+		for k := len(x) - 1; k >= 0; k-- {
+			s += x[k]
+			x[k] = s
+		}
+		state[0] = s
+	default:
+		s := state[0]
+		for k, v := range x {
+			s += v
+			x[k] = s
+		}
+		state[0] = s
+	}
+}
+
+// logAddExp returns log(eᵃ + eᵇ).
+func logAddExp(a, b float64) float64 {
+	switch {
+	case a != a || b != b:
+		return math.NaN()
+	case a < b:
+		a, b = b, a
+	}
+	if math.IsInf(a, 0) {
+		return a
+	}
+	return a + math.Log1p(math.Exp(b-a))
+}

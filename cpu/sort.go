@@ -1,0 +1,237 @@
+package cpu
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+var _ device.Sorter = (*Device)(nil)
+
+// An element's key is an unsigned integer that grows with it. Keys of 32 bits are sorted as the upper half of a word that has the
+// position in the lower one, larger keys beside their position.
+
+// sortTask sorts rows; a unit is a row.
+type sortTask struct {
+	out, x     device.View
+	descending bool
+	n, k       int
+}
+
+// radixLength is from how many elements on digits are counted instead of elements compared.
+const radixLength = 512
+
+// Argsort sets each row of out to the positions of the first elements of that row of x in order; see [device.Sorter].
+func (d *Device) Argsort(_ device.Stream, out, x device.View, descending bool) error {
+	const op = "argsort"
+	if err := d.checkOut(op, "out", &out); err != nil {
+		return err
+	}
+	if err := d.checkIn(op, "x", &x); err != nil {
+		return err
+	}
+	if out.Shape.Rank() != 2 || x.Shape.Rank() != 2 || out.Shape.At(0) != x.Shape.At(0) || out.Shape.At(1) > x.Shape.At(1) || out.Type != dtype.I64 {
+		return &ViewError{op, "out", fmt.Sprintf("%v of %v for x of shape %v", out.Shape, out.Type, x.Shape)}
+	}
+	if out.Size() == 0 {
+		return nil
+	}
+	t := &sortTask{out, x, descending, x.Shape.At(1), out.Shape.At(1)}
+	rows := x.Shape.At(0)
+	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size)), t)
+	return nil
+}
+
+// sortPair is a key of 64 bits and its position.
+type sortPair struct {
+	key uint64
+	at  int64
+}
+
+// sortSpace is a worker's space.
+type sortSpace struct {
+	words, spareWords []uint64
+	pairs, sparePairs []sortPair
+}
+
+var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
+
+func (t *sortTask) run(lo, hi int) {
+	s := sortSpaces.Get().(*sortSpace)
+	defer sortSpaces.Put(s)
+	packed := t.x.Type != dtype.F64 && t.x.Type != dtype.I64 && int64(t.n) <= math.MaxUint32
+	for row := lo; row < hi; row++ {
+		out := unsafe.Add(pointer(&t.out), row*t.out.Strides.At(0)*8)
+		stride := t.out.Strides.At(1) * 8
+		if packed {
+			s.words = slices.Grow(s.words[:0], t.n)[:t.n]
+			t.keys(row, s.words)
+			for i, key := range s.words {
+				s.words[i] = key<<32 | uint64(i)
+			}
+			first := smallest(s.words, &s.spareWords, t.k, slices.Sort[[]uint64], cmp.Compare[uint64], func(w uint64, shift int) uint8 { return uint8(w >> (32 + shift)) }, 32)
+			for i, w := range first {
+				*(*int64)(unsafe.Add(out, i*stride)) = int64(uint32(w))
+			}
+			continue
+		}
+		s.pairs = slices.Grow(s.pairs[:0], t.n)[:t.n]
+		s.words = slices.Grow(s.words[:0], t.n)[:t.n]
+		t.keys(row, s.words)
+		for i, key := range s.words {
+			s.pairs[i] = sortPair{key, int64(i)}
+		}
+		first := smallest(s.pairs, &s.sparePairs, t.k, sortPairs, comparePairs, func(p sortPair, shift int) uint8 { return uint8(p.key >> shift) }, 64)
+		for i, p := range first {
+			*(*int64)(unsafe.Add(out, i*stride)) = p.at
+		}
+	}
+}
+
+func comparePairs(a, b sortPair) int {
+	if c := cmp.Compare(a.key, b.key); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.at, b.at)
+}
+
+func sortPairs(x []sortPair) { slices.SortFunc(x, comparePairs) }
+
+// keys sets dst to the keys of a row.
+func (t *sortTask) keys(row int, dst []uint64) {
+	size := t.x.Type.Size()
+	stride := t.x.Strides.At(1) * size
+	p := unsafe.Add(pointer(&t.x), row*t.x.Strides.At(0)*size)
+	switch t.x.Type {
+	case dtype.F32:
+		keysOf(dst, p, stride, t.descending, func(v float32) uint64 { return uint64(key32(v)) }, math.MaxUint32)
+	case dtype.F16:
+		keysOf(dst, p, stride, t.descending, func(v dtype.Float16) uint64 { return uint64(key32(v.Float32())) }, math.MaxUint32)
+	case dtype.BF16:
+		keysOf(dst, p, stride, t.descending, func(v dtype.BFloat16) uint64 { return uint64(key32(v.Float32())) }, math.MaxUint32)
+	case dtype.F64:
+		keysOf(dst, p, stride, t.descending, key64, math.MaxUint64)
+	case dtype.I64:
+		keysOf(dst, p, stride, t.descending, func(v int64) uint64 { return uint64(v) ^ 1<<63 }, math.MaxUint64)
+	case dtype.I32:
+		keysOf(dst, p, stride, t.descending, func(v int32) uint64 { return uint64(uint32(v) ^ 1<<31) }, math.MaxUint32)
+	case dtype.I16:
+		keysOf(dst, p, stride, t.descending, func(v int16) uint64 { return uint64(int64(v) + 1<<15) }, math.MaxUint16)
+	case dtype.I8:
+		keysOf(dst, p, stride, t.descending, func(v int8) uint64 { return uint64(int64(v) + 1<<7) }, math.MaxUint8)
+	default: // U8, Bool
+		keysOf(dst, p, stride, t.descending, func(v uint8) uint64 { return uint64(v) }, math.MaxUint8)
+	}
+}
+
+func keysOf[T any](dst []uint64, p unsafe.Pointer, stride int, descending bool, key func(v T) uint64, most uint64) {
+	var flip uint64
+	if descending {
+		flip = most
+	}
+	for i := range dst {
+		dst[i] = key(*(*T)(unsafe.Add(p, i*stride))) ^ flip
+	}
+}
+
+// key32 is the key of a float32: all NaN are equal and the greatest, -0 is 0.
+func key32(v float32) uint32 {
+	switch {
+	case v != v:
+		return math.MaxUint32
+	case v == 0:
+		return 1 << 31
+	}
+	if b := math.Float32bits(v); int32(b) >= 0 {
+		return b | 1<<31
+	} else {
+		return ^b
+	}
+}
+
+// key64 is the key of a float64.
+func key64(v float64) uint64 {
+	switch {
+	case v != v:
+		return math.MaxUint64
+	case v == 0:
+		return 1 << 63
+	}
+	if b := math.Float64bits(v); int64(b) >= 0 {
+		return b | 1<<63
+	} else {
+		return ^b
+	}
+}
+
+// smallest returns the k least of x in order; x is changed. digit gives eight bits of a key, whose length is bits.
+func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a, b T) int, digit func(v T, shift int) uint8, bits int) []T {
+	if k < len(x)/16 {
+		return least(x, k, order, compare)
+	}
+	if len(x) < radixLength {
+		order(x)
+		return x[:k]
+	}
+	from, to := x, slices.Grow((*spare)[:0], len(x))[:len(x)]
+	*spare = to
+	for shift := 0; shift < bits; shift += 8 {
+		var place [256]int
+		for _, v := range from {
+			place[digit(v, shift)]++
+		}
+		sum, one := 0, false
+		for d, n := range place {
+			one = one || n == len(from)
+			place[d], sum = sum, sum+n
+		}
+		if one { // all have this digit
+			continue
+		}
+		for _, v := range from {
+			d := digit(v, shift)
+			to[place[d]] = v
+			place[d]++
+		}
+		from, to = to, from
+	}
+	return from[:k]
+}
+
+// least returns the k least of x in order, by a heap of k whose root is the greatest.
+func least[T any](x []T, k int, order func(x []T), compare func(a, b T) int) []T {
+	heap := x[:k]
+	down := func(i int) {
+		for {
+			c := 2*i + 1
+			if c >= k {
+				return
+			}
+			if c+1 < k && compare(heap[c+1], heap[c]) > 0 {
+				c++
+			}
+			if compare(heap[c], heap[i]) <= 0 {
+				return
+			}
+			heap[c], heap[i] = heap[i], heap[c]
+			i = c
+		}
+	}
+	for i := k/2 - 1; i >= 0; i-- {
+		down(i)
+	}
+	for _, v := range x[k:] {
+		if compare(v, heap[0]) < 0 {
+			heap[0] = v
+			down(0)
+		}
+	}
+	order(heap)
+	return heap
+}

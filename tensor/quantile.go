@@ -1,0 +1,118 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Interpolation says which value a quantile takes between two elements.
+type Interpolation uint8
+
+// The ways to take a value between two elements.
+const (
+	Linear   Interpolation = iota // in proportion to the distance
+	Lower                         // the lower element
+	Higher                        // the higher element
+	Midpoint                      // their mean
+	Nearest                       // the nearer element, of equally near ones that of even rank
+)
+
+// quantile returns the quantiles q of x over dims, first in the result; of the elements that are not NaN if skip.
+func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, single bool, dims []int) *Tensor {
+	x.use(op)
+	in := []*Tensor{x}
+	if !x.dtype.IsFloat() {
+		e := newError(op, ErrType, in, "needs a floating point tensor, not "+x.dtype.String())
+		panic(e.hint("use Float"))
+	}
+	for _, v := range q {
+		if !(v >= 0 && v <= 1) {
+			fail(op, ErrValue, in, "the quantile %v is not from 0 to 1", v)
+		}
+	}
+	if how > Nearest {
+		fail(op, ErrValue, in, "interpolation %d is unknown", how)
+	}
+	mask, keep := x.axes(op, dims)
+	if x.Size() == 0 {
+		fail(op, ErrShape, in, "the tensor has no elements")
+	}
+	kept, out, n := reducedShapes(x.layout.Shape, mask, keep)
+	if !single {
+		if out.Rank() == shape.MaxRank {
+			fail(op, ErrShape, in, "the result would have %d dimensions, at most %d are supported", out.Rank()+1, shape.MaxRank)
+		}
+		out = out.Insert(0, len(q))
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		// The reduced dimensions last, as one.
+		var p []int
+		for i := range x.Rank() {
+			if mask>>i&1 == 0 {
+				p = append(p, i)
+			}
+		}
+		p = append(p, axesOf(mask)...)
+		rows := kept.Size()
+		t := x.In(c).Permute(p...).reshape(shape.Of(rows, n)).Cast(x.dtype.Compute())
+		sorted, _ := t.Sort(1, false)
+		m := c.On(x.st.dev).Typed(t.dtype)
+		at := m.Zeros(1, len(q))
+		for i, v := range q { // nothing is uploaded
+			at.Narrow(1, i, 1).Fill(v)
+		}
+		nans := t.Detach().IsNaN().Sum(1, KeepDim) // they are behind the others
+		var rank *Tensor
+		if skip {
+			rank = at.Mul(nans.RSubScalar(float64(n - 1)).ClampMin(0).Cast(t.dtype))
+		} else {
+			rank = Where(nans.GtScalar(0), m.Full(float64(n-1)), at.MulScalar(float64(n-1)))
+		}
+		y := sorted.between(rank, how).Cast(x.dtype)
+		return y.T().reshape(out)
+	})
+}
+
+// halfOp is what midpoints weigh with.
+var halfOp = &Elementwise{Name: "quantile", Arity: 2, Expr: x0.Eq(x1).Select(expr.C(0), expr.C(0.5)), NoGrad: true}
+
+// between returns the values of sorted rows at ranks that are not whole numbers.
+func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
+	below, above := rank.Floor(), rank.Ceil()
+	switch how {
+	case Lower:
+		above = below
+	case Higher:
+		below = above
+	case Nearest:
+		below = rank.Round()
+		above = below
+	}
+	low := Apply(gatherFunc{1, "quantile"}, x, below.Long())
+	if above == below {
+		return low
+	}
+	high := Apply(gatherFunc{1, "quantile"}, x, above.Long())
+	weight := rank.Sub(below)
+	if how == Midpoint {
+		weight = halfOp.Apply([]*Tensor{below, above})
+	}
+	return low.Lerp(high, weight)
+}
+
+// Quantile returns the q-quantile over dims, or of all elements when none is given; add [KeepDim] to keep the dimensions. It lies
+// at rank q·(n-1) of the n elements in order, counted from 0; how says what is taken between two. A group that has NaN gives NaN.
+// q is from 0 to 1; integers must be cast first, and unlike in PyTorch 16-bit floats need not be.
+func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
+	return x.quantile("quantile", []float64{q}, how, false, true, dims)
+}
+
+// Quantiles is [Tensor.Quantile] of several q at once, which are the first dimension of the result.
+func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor {
+	return x.quantile("quantile", q, how, false, false, dims)
+}
+
+// NanQuantile is [Tensor.Quantile] of the elements that are not NaN; NaN for a group of nothing else.
+func (x *Tensor) NanQuantile(q float64, how Interpolation, dims ...int) *Tensor {
+	return x.quantile("nanquantile", []float64{q}, how, true, true, dims)
+}

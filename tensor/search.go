@@ -1,0 +1,181 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+var (
+	// behindLeft reports whether the place of a value, the second, is behind an element, the first. The place of NaN is behind all.
+	behindLeft  = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Lt(x1).Or(x1.Ne(x1)), NoGrad: true}
+	behindRight = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Le(x1).Or(x1.Ne(x1)), NoGrad: true}
+)
+
+// searchFunc finds places of values in sorted rows by halving.
+type searchFunc struct {
+	op    string
+	right bool
+}
+
+func (f searchFunc) Name() string { return f.op }
+
+func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	sorted, values := in[0], in[1] // [rows, n] and [rows, m]
+	n, s := sorted.layout.Shape.At(1), c.Scope()
+	m := s.On(values.st.dev).Typed(dtype.I64)
+	lo := m.Zeros(values.layout.Shape.Slice()...)
+	if n == 0 || values.Size() == 0 {
+		return lo
+	}
+	behind := behindLeft
+	if f.right {
+		behind = behindRight
+	}
+	hi := lo.FullLike(float64(n))
+	for step := n; step > 0; step /= 2 { // hi - lo is at most step
+		mid := lo.Add(hi).FloorDivideScalar(2)
+		open := lo.Lt(hi)
+		here := Apply(gatherFunc{1, f.op}, sorted, mid.ClampMax(float64(n-1)))
+		up := behind.Apply([]*Tensor{here, values}).LogicalAnd(open)
+		lo = Where(up, mid.AddScalar(1), lo)
+		hi = Where(up, hi, Where(open, mid, hi))
+	}
+	return lo
+}
+
+func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
+
+// Searchsorted returns, for each of values, the place in the last dimension of x, whose rows are in ascending order, at which it
+// would have to be inserted to keep the order: int64, the first such place, or if right the last, behind all elements equal to it.
+// x is a vector, which all values are looked up in, or has the sizes of values in all dimensions but the last. Both are of one
+// type. The place of NaN is at the end, behind others. Rows that are not in order give places without a meaning.
+func (x *Tensor) Searchsorted(values *Tensor, right bool) *Tensor {
+	return x.search("searchsorted", values, right)
+}
+
+func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
+	in := []*Tensor{x, values}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	if x.dtype != values.dtype {
+		e := newError(op, ErrType, in, "the sorted tensor is "+x.dtype.String()+", the values are "+values.dtype.String())
+		panic(e.hint("use Cast"))
+	}
+	vs := values.layout.Shape
+	last := x.Rank() - 1
+	if last < 0 || last > 0 && (vs.Rank() != x.Rank() || vs.Remove(last) != x.layout.Shape.Remove(last)) {
+		fail(op, ErrShape, in, "the sorted tensor must be a vector, or equal the values in all dimensions but the last; shapes are %s", shapes(in))
+	}
+	return within(s, func(c *Scope) *Tensor {
+		n := x.layout.Shape.At(last)
+		rows := x.layout.Shape.Remove(last).Size()
+		columns := vs.Size()
+		if last > 0 {
+			columns = vs.At(last)
+		}
+		sorted := x.In(c).Detach().reshape(shape.Of(rows, n))
+		return Apply(searchFunc{op, right}, sorted, values.In(c).Detach().reshape(shape.Of(rows, columns))).reshape(vs)
+	})
+}
+
+// Bucketize returns for each element the number of the bucket that it is in: boundaries, a vector in ascending order and of x's
+// type, are the upper bounds of the buckets, included, or if right their lower bounds, included. It is [Tensor.Searchsorted] with
+// the roles exchanged.
+func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
+	boundaries.use("bucketize")
+	if boundaries.Rank() != 1 {
+		fail("bucketize", ErrShape, []*Tensor{x, boundaries}, "the boundaries must be a vector, their shape is %v", boundaries.Shape())
+	}
+	return boundaries.search("bucketize", x, right)
+}
+
+// IsIn reports for each element whether it is among those of test, of any shape; with invert, whether it is not. The two are
+// compared in their promoted type. NaN equals nothing.
+func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
+	in := []*Tensor{x, test}
+	s := youngest("isin", in)
+	sameDevice("isin", in)
+	return within(s, func(c *Scope) *Tensor {
+		t := dtype.Promote(x.dtype, test.dtype)
+		if test.Size() == 0 {
+			return c.On(x.st.dev).Typed(boolType).Full(bool2float(invert), x.layout.Shape.Slice()...)
+		}
+		set, _ := test.In(c).Detach().reshape(shape.Of(test.Size())).Cast(t).Sort(0, false)
+		flat := x.In(c).Detach().reshape(shape.Of(x.Size())).Cast(t)
+		at := set.search("isin", flat, false).ClampMax(float64(test.Size() - 1))
+		y := Apply(gatherFunc{0, "isin"}, set, at).Eq(flat)
+		if invert {
+			y = y.LogicalNot()
+		}
+		return y.reshape(x.layout.Shape)
+	})
+}
+
+func bool2float(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Diff returns the differences of neighbours along a dimension, x[i+1] - x[i], taken n times; the dimension is shorter by n. Of
+// bool it is whether they differ. To have it start or end with other values, Cat these first.
+func (x *Tensor) Diff(n, dim int) *Tensor {
+	x.use("diff")
+	a := x.axisOf("diff", dim)
+	if n < 0 {
+		fail("diff", ErrValue, []*Tensor{x}, "differences of order %d", n)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c)
+		for range min(n, x.layout.Shape.At(a)) {
+			m := y.layout.Shape.At(a)
+			after, before := y.Narrow(a, min(1, m), max(m-1, 0)), y.Narrow(a, 0, max(m-1, 0))
+			if x.dtype == boolType {
+				y = after.LogicalXor(before)
+			} else {
+				y = after.Sub(before)
+			}
+		}
+		if y.st == x.st {
+			return y.Clone()
+		}
+		return y
+	})
+}
+
+// Histc counts the elements of a floating point tensor in bins of equal width between lo and hi, a vector of x's type; hi belongs
+// to the last bin. What lies outside and NaN is not counted. Where lo equals hi the range is that of the elements, widened by 1 on
+// either side if these are all equal. A range of the elements that is not finite counts nothing, where PyTorch fails.
+func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
+	x.use("histc")
+	in := []*Tensor{x}
+	if !x.dtype.IsFloat() {
+		e := newError("histc", ErrType, in, "needs a floating point tensor, not "+x.dtype.String())
+		panic(e.hint("use Float"))
+	}
+	if bins < 1 {
+		fail("histc", ErrValue, in, "%d bins", bins)
+	}
+	if !(lo <= hi) || lo-lo != 0 || hi-hi != 0 {
+		fail("histc", ErrValue, in, "the range from %v to %v is not one of finite numbers in order", lo, hi)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		flat := x.In(c).Detach().reshape(shape.Of(x.Size())).Cast(x.dtype.Compute())
+		m := c.On(x.st.dev).Typed(flat.dtype)
+		zeros := m.Zeros(bins)
+		if x.Size() == 0 {
+			return zeros.Cast(x.dtype)
+		}
+		from, to := m.Full(lo), m.Full(hi)
+		if lo == hi {
+			from, to = flat.Amin(), flat.Amax()
+			one := from.Eq(to).Cast(flat.dtype)
+			from, to = from.Sub(one), to.Add(one)
+		}
+		inside := flat.Ge(from).LogicalAnd(flat.Le(to)).LogicalAnd(to.Sub(from).IsFinite())
+		place := flat.Sub(from).MulScalar(float64(bins)).Div(to.Sub(from)).Floor()
+		at := place.MaskedFill(inside.LogicalNot(), 0).ClampMax(float64(bins - 1)).Long()
+		return zeros.ScatterAdd(0, at, inside.Cast(flat.dtype)).Cast(x.dtype)
+	})
+}

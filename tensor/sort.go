@@ -1,0 +1,214 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Sorting is by integers. An element's key is an integer that grows with it: of a float its bits, the lower ones of negative
+// numbers reversed; NaN is the greatest, and -0 is 0. Descending keys are complements. The position of an element among its row's
+// settles ties, so that no two are equal and sorting is stable, whatever the algorithm. Keys of up to 32 bits are one int64
+// together with the position, the key above it.
+
+// sortKey is how an element of type t is ordered: an I32, or an I64 if packed is false.
+func sortKey(t dtype.Type, descending bool) (key *expr.Expr, packed bool) {
+	to, most := dtype.I32, uint64(math.MaxInt32)
+	if t == dtype.F64 || t == dtype.I64 {
+		to, most = dtype.I64, math.MaxInt64
+	}
+	x := expr.X(0)
+	if t.IsFloat() {
+		wide := x.Cvt(t.Compute())
+		b := wide.Bitcast(to)
+		key = b.Lt(expr.Bits(to, 0)).Select(b.Xor(expr.Bits(to, most)), b)
+		key = wide.Eq(expr.C(0)).Select(expr.Bits(to, 0), key)
+		key = wide.Ne(wide).Select(expr.Bits(to, most), key)
+	} else {
+		key = x.Cvt(to)
+	}
+	if descending {
+		key = key.Not()
+	}
+	return key, to == dtype.I32
+}
+
+// sortStep is a program of sorting: the keys of a type, or one for all.
+type sortStep struct {
+	name       string
+	t          dtype.Type
+	descending bool
+}
+
+var sortPrograms cache[sortStep, *expr.Program]
+
+// sortProgram is a program on I64 that computes out.
+func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Program {
+	return sortPrograms.get(step, func() *expr.Program {
+		types := make([]dtype.Type, len(out))
+		for i := range types {
+			types[i] = dtype.I64
+		}
+		return expr.MustLower(out, types, in, -1)
+	})
+}
+
+// keyProgram computes what is sorted: of an element and its position the packed key, or the key alone.
+func keyProgram(t dtype.Type, descending bool) *expr.Program {
+	key, packed := sortKey(t, descending)
+	if packed {
+		key = key.Cvt(dtype.I64).Shl(expr.Bits(dtype.I64, 32)).Or(expr.X(1))
+		return sortProgram(sortStep{"key", t, descending}, []*expr.Expr{key}, t, dtype.I64)
+	}
+	return sortProgram(sortStep{"key", t, descending}, []*expr.Expr{key}, t)
+}
+
+// orderProgram puts two elements in order: packed ones, or pairs of keys and positions.
+func orderProgram(packed bool) *expr.Program {
+	a, b := expr.X(0), expr.X(1)
+	if packed {
+		return sortProgram(sortStep{name: "packed"}, []*expr.Expr{a.Min(b), a.Max(b)}, dtype.I64, dtype.I64)
+	}
+	i, j := expr.X(2), expr.X(3)
+	swap := b.Lt(a).Or(b.Eq(a).And(j.Lt(i)))
+	out := []*expr.Expr{swap.Select(b, a), swap.Select(a, b), swap.Select(j, i), swap.Select(i, j)}
+	return sortProgram(sortStep{name: "pairs"}, out, dtype.I64, dtype.I64, dtype.I64, dtype.I64)
+}
+
+// positionsOf returns the positions 0 … n-1, int64, of each row of a matrix of that many rows, as a view.
+func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
+	return s.On(dev).Typed(dtype.I64).Arange(0, float64(n), 1).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
+}
+
+// argsortRows returns the positions of the k first elements of each row of x in order, shape [rows, k].
+func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor {
+	rows, n := x.layout.Shape.At(0), x.layout.Shape.At(1)
+	if d, ok := fast[device.Sorter](s, x.st.dev); ok && rows > 0 && k > 0 {
+		y := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, k))
+		stream := s.streamOf(x.st.dev)
+		x.st.read(op, stream)
+		y.st.write(op, stream)
+		check(op, d.Argsort(stream, y.deviceView(), x.deviceView(), descending), x)
+		return y
+	}
+	if x.Size() == 0 || n == 1 {
+		return positionsOf(s, x.st.dev, rows, n).Narrow(1, 0, k).Contiguous()
+	}
+	_, packed := sortKey(x.dtype, descending)
+	width := 1
+	for width < n {
+		width *= 2
+	}
+	at := positionsOf(s, x.st.dev, rows, width)
+	keys := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, width))
+	if width > n { // behind all others: these have lower positions
+		fill := sortProgram(sortStep{name: "fill"}, []*expr.Expr{expr.Bits(dtype.I64, math.MaxInt64)})
+		run(op, s, fill, keys.Narrow(1, n, width-n), nil, nil)
+	}
+	in := []*Tensor{x, at.Narrow(1, 0, n)}
+	list := []*Tensor{keys}
+	if !packed {
+		in = in[:1]
+		list = append(list, at.Contiguous())
+	}
+	run(op, s, keyProgram(x.dtype, descending), keys.Narrow(1, 0, n), in, nil)
+	network(op, s, list, orderProgram(packed))
+	if !packed {
+		return list[1].Narrow(1, 0, k).Contiguous()
+	}
+	y := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, k))
+	place := sortProgram(sortStep{name: "place"}, []*expr.Expr{expr.X(0).And(expr.Bits(dtype.I64, math.MaxUint32))}, dtype.I64)
+	run(op, s, place, y, []*Tensor{keys.Narrow(1, 0, k)}, nil)
+	return y
+}
+
+// network sorts the rows of list, parts of one value, in place, by Batcher's odd-even merges: each step puts disjoint pairs in
+// order that lie one distance apart, which are views (K. E. Batcher: Sorting networks and their applications, 1968). The number of
+// columns is a power of 2.
+func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
+	rows, width := list[0].layout.Shape.At(0), list[0].layout.Shape.At(1)
+	for p := 1; p < width; p *= 2 {
+		for k := p; k > 0; k /= 2 {
+			views := make([]*Tensor, 0, 2*len(list))
+			for _, t := range list {
+				blocks := t.reshape(shape.Of(rows, width/(2*p), 2*p))
+				if k < p { // the first k and the last k of a block are in place
+					blocks = blocks.Narrow(2, k, 2*p-2*k)
+				}
+				pairs := blocks.Unflatten(2, -1, 2, k)
+				views = append(views, pairs.Select(3, 0), pairs.Select(3, 1))
+			}
+			runInPlace(op, s, order, views)
+		}
+	}
+}
+
+// runInPlace runs a program whose results replace its operands.
+func runInPlace(op string, s *Scope, p *expr.Program, list []*Tensor) {
+	stream := s.streamOf(list[0].st.dev)
+	v := takeViews(len(list))
+	views := *v
+	for i, t := range list {
+		t.st.write(op, stream)
+		views[i] = t.deviceView()
+	}
+	check(op, list[0].st.dev.Map(stream, p, views, views, nil), list...)
+	giveViews(v)
+}
+
+// orderFunc gives the positions of the first k elements of each row in order.
+type orderFunc struct {
+	op         string
+	k          int
+	descending bool
+}
+
+func (f orderFunc) Name() string { return f.op }
+
+func (f orderFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	return argsortRows(f.op, c.Scope(), in[0], f.k, f.descending)
+}
+
+func (orderFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil} }
+
+// ordered returns the positions, along axis a, of the first k elements in order.
+func (x *Tensor) ordered(op string, a, k int, descending bool) *Tensor {
+	return within(x.scope, func(c *Scope) *Tensor {
+		t := x.In(c).Detach()
+		if x.Rank() == 0 {
+			return Apply(orderFunc{op, k, descending}, t.reshape(shape.Of(1, 1))).reshape(shape.Dims{})
+		}
+		t = t.Transpose(a, -1)
+		rows := t.layout.Shape.Remove(t.Rank() - 1).Size()
+		y := Apply(orderFunc{op, k, descending}, t.reshape(shape.Of(rows, t.Dim(-1))))
+		return y.reshape(t.layout.Shape.With(t.Rank()-1, k)).Transpose(a, -1).Contiguous()
+	})
+}
+
+// taken returns the elements of x at positions along axis a, through which gradients flow.
+func (x *Tensor) taken(op string, a int, at *Tensor) *Tensor {
+	if x.Rank() == 0 {
+		return x.Clone()
+	}
+	return Apply(gatherFunc{a, op}, x, at)
+}
+
+// Sort returns the elements along a dimension in ascending or descending order, and their positions in it, int64. It is always
+// stable: equal elements keep their order. 0 and -0 are equal, NaN is the greatest. The gradient of each element goes back to its
+// place.
+func (x *Tensor) Sort(dim int, descending bool) (values, indices *Tensor) {
+	x.use("sort")
+	a := x.axis("sort", dim)
+	indices = x.ordered("sort", a, x.length(a), descending)
+	return x.taken("sort", a, indices), indices
+}
+
+// Argsort returns the positions, int64, that sort a dimension: [Tensor.Sort]'s second result.
+func (x *Tensor) Argsort(dim int, descending bool) *Tensor {
+	x.use("argsort")
+	a := x.axis("argsort", dim)
+	return x.ordered("argsort", a, x.length(a), descending)
+}

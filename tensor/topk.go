@@ -1,0 +1,195 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// length is the size of axis a; a tensor of rank 0 has one element.
+func (x *Tensor) length(a int) int {
+	if x.Rank() == 0 {
+		return 1
+	}
+	return x.layout.Shape.At(a)
+}
+
+// TopK returns the k greatest elements along a dimension, or the k least, and their positions in it, int64. They are in order,
+// the first best, also if sorted is false, which leaves the order open. Of equal elements the first are taken; NaN is the
+// greatest. The gradient goes to the elements that were taken.
+func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor) {
+	x.use("topk")
+	a := x.axis("topk", dim)
+	n := x.length(a)
+	if k < 0 || k > n {
+		fail("topk", ErrValue, []*Tensor{x}, "k is %d, dimension %d has %d elements", k, dim, n)
+	}
+	_ = sorted // order costs nothing more
+	if x.Rank() == 0 {
+		if k == 0 {
+			e := newError("topk", ErrValue, []*Tensor{x}, "k is 0 for a tensor of rank 0, whose result has one element")
+			panic(e.hint("Reshape to one dimension"))
+		}
+		indices = x.ordered("topk", 0, 1, largest)
+	} else {
+		indices = x.ordered("topk", a, k, largest)
+	}
+	return x.taken("topk", a, indices), indices
+}
+
+// oneOf resolves the one dimension of an op that selects an element of each row.
+func (x *Tensor) oneOf(op string, dims []int) (a int, keep bool) {
+	dim, n := 0, 0
+	for _, d := range dims {
+		if d == KeepDim {
+			keep = true
+			continue
+		}
+		dim, n = d, n+1
+	}
+	if n != 1 {
+		fail(op, ErrShape, []*Tensor{x}, "takes one dimension, not %d", n)
+	}
+	a = x.axis(op, dim)
+	if x.length(a) == 0 {
+		fail(op, ErrShape, []*Tensor{x}, "dimension %d has no elements to choose from", dim)
+	}
+	return a, keep
+}
+
+// selected returns the elements at the positions, one in each row along axis a, and the positions.
+func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indices *Tensor) {
+	values = x.taken(op, a, at)
+	if keep || x.Rank() == 0 {
+		return values, at
+	}
+	return values.Squeeze(a), at.Squeeze(a)
+}
+
+// Kthvalue returns the k-th least element, counted from 1, along one dimension, and its position, int64; add [KeepDim] to keep
+// the dimension. NaN is the greatest; among equal elements it is the first that is left. The gradient goes to the element.
+func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
+	x.use("kthvalue")
+	a, keep := x.oneOf("kthvalue", dims)
+	if n := x.length(a); k < 1 || k > n {
+		fail("kthvalue", ErrValue, []*Tensor{x}, "k is %d, it must be from 1 to %d", k, n)
+	}
+	at := x.ordered("kthvalue", a, k, false)
+	if x.Rank() > 0 {
+		at = at.Narrow(a, k-1, 1).Contiguous()
+	}
+	return x.selected("kthvalue", a, keep, at)
+}
+
+// medianAt returns the position of the median of each row along axis a, with size 1 in that dimension. With nan, NaN is the
+// median of a row that has one, else it is left out.
+func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
+	if x.Rank() == 0 {
+		return x.ordered(op, 0, 1, false)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		t := x.In(c).Detach()
+		n := x.length(a)
+		order := t.ordered(op, a, n, false)
+		if !x.dtype.IsFloat() {
+			return order.Narrow(a, (n-1)/2, 1).Contiguous()
+		}
+		nans := t.IsNaN().Sum(a, KeepDim) // they are behind the others
+		var at *Tensor
+		if nan {
+			at = Where(nans.EqScalar(0), nans.FullLike(float64((n-1)/2)), nans.RSubScalar(float64(n)))
+		} else {
+			at = nans.RSubScalar(float64(n - 1)).ClampMin(0).FloorDivideScalar(2)
+		}
+		return Apply(gatherFunc{a, op}, order, at)
+	})
+}
+
+func (x *Tensor) median(op string, nan bool, dims []int) (values, indices *Tensor) {
+	x.use(op)
+	given := 0
+	for _, d := range dims {
+		if d != KeepDim {
+			given++
+		}
+	}
+	if given == 0 {
+		if len(dims) > 0 {
+			fail(op, ErrShape, []*Tensor{x}, "there is no dimension to keep: the median of all elements has rank 0")
+		}
+		if x.Size() == 0 {
+			if !x.dtype.IsFloat() {
+				fail(op, ErrShape, []*Tensor{x}, "there are no elements to choose from")
+			}
+			return x.Sum().AddScalar(math.NaN()), x.Scope().On(x.st.dev).Typed(dtype.I64).Zeros()
+		}
+		flat := x.reshape(shape.Of(x.Size()))
+		at := flat.medianAt(op, 0, nan)
+		return Apply(sharedFunc{op}, flat, at), at.reshape(shape.Dims{})
+	}
+	a, keep := x.oneOf(op, dims)
+	return x.selected(op, a, keep, x.medianAt(op, a, nan))
+}
+
+// sharedFunc is the element of a vector at a position, whose gradient is shared among all that equal it.
+type sharedFunc struct{ op string }
+
+func (f sharedFunc) Name() string { return f.op }
+
+func (f sharedFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	y := Apply(gatherFunc{0, f.op}, in[0], in[1]).reshape(shape.Dims{})
+	if c.Needs(0) {
+		c.Save(in[0], y)
+	}
+	return y
+}
+
+func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x, y := c.Saved(0), c.Saved(1)
+	hit := x.Eq(y).LogicalOr(x.IsNaN().LogicalAnd(y.IsNaN()))
+	share := g.Div(hit.Sum()).expand(x.layout.Shape)
+	return []*Tensor{share.MaskedFill(hit.LogicalNot(), 0), nil}
+}
+
+// Median returns the median along one dimension and its position, int64, or without a dimension those of the flattened tensor;
+// add [KeepDim] to keep the dimension. Of an even number of elements it is the lower of the two in the middle. A row that has NaN
+// gives NaN, and where the first is; no elements at all give NaN at 0. The gradient goes to the element, or without a dimension in equal parts to all that equal it.
+func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
+
+// NanMedian is [Tensor.Median] that leaves NaN out: it is NaN only for a row of nothing else.
+func (x *Tensor) NanMedian(dims ...int) (values, indices *Tensor) {
+	return x.median("nanmedian", false, dims)
+}
+
+// Mode returns the most frequent element along one dimension, the least of several, and the position, int64, of the last such
+// element; add [KeepDim] to keep the dimension. No NaN is equal to another. The gradient goes to the element at the position.
+func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
+	x.use("mode")
+	a, keep := x.oneOf("mode", dims)
+	if x.Rank() == 0 {
+		return x.Clone(), x.Scope().On(x.st.dev).Typed(dtype.I64).Zeros()
+	}
+	at := within(x.scope, func(c *Scope) *Tensor {
+		t := x.In(c).Detach()
+		sorted, order := t.Sort(a, false)
+		n := x.length(a)
+		at := alongAxis(c, t, a)
+		// Where a run of equal elements starts, and how long it has been at each place.
+		fresh := sorted.Narrow(a, 1, n-1).Ne(sorted.Narrow(a, 0, n-1))
+		first := c.On(t.st.dev).Typed(boolType).Zeros(t.layout.Shape.With(a, 1).Slice()...)
+		starts, _ := at.Mul(Cat(a, first, fresh).Cast(dtype.I64)).CumMax(a)
+		return Apply(gatherFunc{a, "mode"}, order, at.Sub(starts).Argmax(a, KeepDim))
+	})
+	return x.selected("mode", a, keep, at)
+}
+
+// alongAxis returns the positions along axis a for each element of like, int64, as a view.
+func alongAxis(s *Scope, like *Tensor, a int) *Tensor {
+	sh := like.layout.Shape
+	var one shape.Dims
+	for range sh.Rank() {
+		one = one.Append(1)
+	}
+	return s.On(like.st.dev).Typed(dtype.I64).Arange(0, float64(sh.At(a)), 1).reshape(one.With(a, sh.At(a))).expand(sh)
+}

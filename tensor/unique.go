@@ -1,0 +1,183 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// UniqueOptions say what [Tensor.Unique] and [Tensor.UniqueConsecutive] return besides the elements.
+type UniqueOptions struct {
+	// Inverse asks for where each element of the tensor is among the unique ones.
+	Inverse bool
+	// Counts asks for how often each unique element occurs.
+	Counts bool
+}
+
+// runs are the runs of equal neighbours in a sequence: the number of the run that each element is in, from 0, and where runs start.
+func runs(fresh *Tensor) (number, starts *Tensor) {
+	number = fresh.CumSum(0).SubScalar(1)
+	// The one number that shapes depend on is read from the device.
+	n := int(number.Narrow(0, number.Size()-1, 1).Item()) + 1
+	at := fresh.Scope().On(fresh.st.dev).Typed(dtype.I64).Arange(0, float64(n), 1)
+	return number, number.Searchsorted(at, false)
+}
+
+// counted returns the distances of starts from one another and of the last from n.
+func counted(starts *Tensor, n int) *Tensor {
+	end := starts.Scope().On(starts.st.dev).Typed(dtype.I64).Full(float64(n), 1)
+	return Cat(0, starts.Narrow(0, 1, starts.Size()-1), end).Sub(starts)
+}
+
+// fromPlaces returns y with y[places[i]] = values[i], where places are a permutation.
+func fromPlaces(places, values *Tensor) *Tensor {
+	return values.ZerosLike().ScatterAdd(0, places, values)
+}
+
+// newRuns reports which entries of a vector, or which rows of a matrix, differ from the one before; the first does.
+func (x *Tensor) newRuns() *Tensor {
+	n := x.Dim(0)
+	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
+	if x.Rank() > 1 {
+		differ = differ.Any(1)
+	}
+	return Cat(0, x.Scope().On(x.st.dev).Typed(boolType).Ones(1), differ)
+}
+
+// uniqueResult are the parts of a result; what was not asked for is nil.
+type uniqueResult struct{ values, inverse, counts *Tensor }
+
+// distinct finds the distinct rows of a matrix, or elements of a vector, in order, or only among neighbours.
+func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueResult {
+	s := x.scope
+	c := s.child()
+	defer c.recycle()
+	x = x.In(c).Detach()
+	i64 := c.On(x.st.dev).Typed(dtype.I64)
+	var r uniqueResult
+	n := x.Dim(0)
+	if n == 0 {
+		r = uniqueResult{x.Clone(), i64.Zeros(0), i64.Zeros(0)}
+	} else {
+		var order *Tensor
+		sorted := x
+		if !consecutive {
+			order = x.lexical(op)
+			sorted = x.indexSelect(op, 0, order)
+		}
+		number, starts := runs(sorted.newRuns())
+		r.values = sorted.indexSelect(op, 0, starts)
+		if o.Inverse {
+			if r.inverse = number; order != nil {
+				r.inverse = fromPlaces(order, number)
+			}
+		}
+		if o.Counts {
+			r.counts = counted(starts, n)
+		}
+	}
+	kept := []*Tensor{r.values}
+	if !o.Inverse {
+		r.inverse = nil
+	} else {
+		kept = append(kept, r.inverse)
+	}
+	if !o.Counts {
+		r.counts = nil
+	} else {
+		kept = append(kept, r.counts)
+	}
+	c.close(kept, false)
+	return r
+}
+
+// lexical returns the order of the rows of a matrix by their first, then their second column and so on; equal rows keep their
+// order. It sorts by one column after the other, the last first.
+func (x *Tensor) lexical(op string) *Tensor {
+	if x.Rank() == 1 {
+		return x.ordered(op, 0, x.Dim(0), false)
+	}
+	var order *Tensor
+	for k := x.Dim(1) - 1; k >= 0; k-- {
+		column := x.Select(1, k)
+		if order == nil {
+			order = column.ordered(op, 0, x.Dim(0), false)
+			continue
+		}
+		order = order.indexSelect(op, 0, column.indexSelect(op, 0, order).ordered(op, 0, x.Dim(0), false))
+	}
+	return order
+}
+
+// unique is the ops on the flattened tensor, and along dimensions.
+func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int) (values, inverse, counts *Tensor) {
+	x.use(op)
+	switch {
+	case len(dims) > 1:
+		fail(op, ErrShape, []*Tensor{x}, "takes one dimension, or none, not %d", len(dims))
+	case len(dims) == 0:
+		r := x.reshape(shape.Of(x.Size())).distinct(op, consecutive, o)
+		if r.inverse != nil {
+			r.inverse = r.inverse.reshape(x.layout.Shape)
+		}
+		return r.values, r.inverse, r.counts
+	}
+	a := x.axisOf(op, dims[0])
+	rest := x.layout.Shape.Remove(a)
+	if rest.Size() == 0 {
+		fail(op, ErrShape, []*Tensor{x}, "another dimension than %d has no elements, so that its entries cannot be told apart", dims[0])
+	}
+	front := x.MoveAxis(a, 0)
+	r := front.reshape(shape.Of(x.layout.Shape.At(a), rest.Size())).distinct(op, consecutive, o)
+	values = r.values.reshape(front.layout.Shape.With(0, r.values.Dim(0))).MoveAxis(0, a).Contiguous()
+	return values, r.inverse, r.counts
+}
+
+// Unique returns the distinct elements in ascending order as a vector, and if asked for by o, else nil, for each element of x
+// where it is among these, of x's shape, and how often each occurs; both int64. Given a dimension, its entries are compared as
+// wholes and ordered by their elements in row-major order: the values have x's other dimensions, and inverse is a vector.
+//
+// 0 and -0 are equal, and the first of them is returned; no NaN is equal to another. The number of distinct elements, which
+// decides the shapes, is read from the device: the op waits for the work queued so far. There is no gradient.
+func (x *Tensor) Unique(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
+	return x.unique("unique", false, o, dim)
+}
+
+// UniqueConsecutive is [Tensor.Unique] that leaves out only elements equal to the one before, and keeps the order.
+func (x *Tensor) UniqueConsecutive(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
+	return x.unique("unique_consecutive", true, o, dim)
+}
+
+// RepeatInterleaveBy returns entry i of a dimension repeats[i] times, one behind the other; repeats is a vector of integers with an
+// entry for each, or with one for all. It is torch's repeat_interleave with a tensor. The size of the result is read from the device:
+// the op waits for the work queued so far. Negative counts are an error.
+func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
+	const op = "repeat_interleave"
+	in := []*Tensor{x, repeats}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	a := x.axisOf(op, dim)
+	n := x.layout.Shape.At(a)
+	if repeats.dtype.IsFloat() || repeats.dtype == boolType {
+		e := newError(op, ErrType, in, "the counts must be integers, they are "+repeats.dtype.String())
+		panic(e.hint("use Cast(dtype.I64)"))
+	}
+	if repeats.Rank() > 1 || repeats.Size() != n && repeats.Size() != 1 {
+		fail(op, ErrShape, in, "the counts must be a vector of %d, the size of dimension %d, or of 1; their shape is %v", n, dim, repeats.Shape())
+	}
+	return within(s, func(c *Scope) *Tensor {
+		y := x.In(c)
+		if n == 0 {
+			return y.Clone()
+		}
+		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
+		wrong := ends.LtScalar(0).Any()
+		ends = ends.CumSum(0)
+		total := int(ends.Select(0, -1).MaskedFill(wrong, -1).Item())
+		if total < 0 {
+			fail(op, ErrValue, in, "a count is negative")
+		}
+		x.fits(op, x.layout.Shape.With(a, total))
+		at := ends.Searchsorted(c.On(x.st.dev).Typed(dtype.I64).Arange(0, float64(total), 1), true)
+		return y.indexSelect(op, a, at)
+	})
+}
