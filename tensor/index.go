@@ -189,7 +189,7 @@ func (x *Tensor) plan(op string, ix []any) *indexPlan {
 		d = p.add(d, k, v)
 	}
 	if dots < 0 {
-		d = p.spans(d, x.Rank()-d)
+		p.spans(d, x.Rank()-d)
 	}
 	if p.shape.Rank() > shape.MaxRank {
 		fail(op, ErrShape, []*Tensor{x}, "the result has %d dimensions, at most %d are supported", p.shape.Rank(), shape.MaxRank)

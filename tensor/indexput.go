@@ -84,8 +84,17 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 // need not be counted.
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
-	number := func(v float64) *Tensor { return m.Full(v) }
-	long := func(v int64) *Tensor { // a float64 may not hold it
+	number := func(v float64) *Tensor {
+		p.x.takes(p.op, v)
+		return m.Full(v)
+	}
+	long := func(v int64) *Tensor {
+		if v < 1<<53 && v > -1<<53 { // a float64 holds it
+			return number(float64(v))
+		}
+		if p.x.dtype != dtype.I64 {
+			p.x.takes(p.op, float64(v))
+		}
 		return s.On(p.x.st.dev).Typed(dtype.I64).From([]int64{v}).reshape(shape.Dims{}).Cast(p.x.dtype)
 	}
 	switch v := v.(type) {

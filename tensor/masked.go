@@ -3,6 +3,7 @@ package tensor
 import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -22,12 +23,38 @@ func (x *Tensor) truePositions(op string) *Tensor {
 		mask = mask.reshape(shape.Of(n))
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
+		if x.st.buf.Host() == nil {
+			return counts.firstAbove(c, some)
+		}
 		// Each goes to the place that the number of those before it gives; the others meet in a place behind the last.
 		place := counts.AddScalar(-1).MaskedFill(mask.LogicalNot(), float64(some))
 		out := m.Empty(some + 1)
 		out.scatter(op, c, device.ScatterSet, 0, m.Arange(0, float64(n), 1), place)
 		return out.Narrow(0, 0, some)
 	})
+}
+
+var (
+	probe = &Elementwise{Name: "nonzero", Arity: 1, NoGrad: true, Expr: x0.Add(expr.Param(0, dtype.I64)).Min(expr.Param(1, dtype.I64)).Sub(expr.C(1))}
+	climb = &Elementwise{Name: "nonzero", Arity: 3, NoGrad: true, Expr: x1.Le(x2).Select(x0.Add(expr.Param(0, dtype.I64)), x0)}
+)
+
+// firstAbove returns, for each k below some, the first position of x, a vector that ascends, at which there is more than k. All
+// are found at once by steps that halve: what a scatter does in order, and so by few threads of a GPU, takes a logarithm of steps of
+// all of them.
+func (x *Tensor) firstAbove(c *Scope, some int) *Tensor {
+	m := c.On(x.st.dev).Typed(dtype.I64)
+	n, k := x.Size(), m.Arange(0, float64(some), 1)
+	at := m.Zeros(some)
+	step := 1
+	for step <= n/2 {
+		step *= 2
+	}
+	for ; step > 0; step /= 2 {
+		there := x.indexSelect("nonzero", 0, probe.Apply([]*Tensor{at}, float64(step), float64(n)))
+		at = climb.Apply([]*Tensor{at, there, k}, float64(step))
+	}
+	return at
 }
 
 // coordinates turns row-major positions in a tensor of shape s into those in dimension d.

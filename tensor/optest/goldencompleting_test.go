@@ -35,7 +35,6 @@ func init() {
 		"copy":                 binaryOp(func(x, y *tt) *tt { return x.Clone().Copy(y) }),
 		"glu":                  of(func(a args, x *tt) *tt { return x.Glu(a.Int("dim")) }),
 		"gather":               func(a args, x []*tt) *tt { return x[0].Gather(a.Int("dim"), x[1]) },
-		"scatter_add":          func(a args, x []*tt) *tt { return x[0].ScatterAdd(a.Int("dim"), x[1], x[2]) },
 		"rfloor_divide_scalar": of(func(a args, x *tt) *tt { return x.RFloorDivideScalar(a.Float("v")) }),
 		"rremainder_scalar":    of(func(a args, x *tt) *tt { return x.RRemainderScalar(a.Float("v")) }),
 		"rxlogy_scalar":        of(func(a args, x *tt) *tt { return x.Abs().RXLogYScalar(a.Float("v")) }),

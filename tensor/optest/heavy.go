@@ -23,6 +23,8 @@ type row struct {
 	kernels bool // devices may have fast kernels: compositions are walked too
 	result  dtype.Type
 	counts  bool // the shape of the result depends on values: one number is read from the device
+	reads   int  // numbers of the device that it reads back: the number of its results
+	sends   int  // lists of the host that it is given
 	rounds  bool // an intermediate result of the size of terms is rounded to the operands' type
 }
 

@@ -1,7 +1,6 @@
 package optest
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +29,8 @@ type copyWatch struct {
 	gpu  *cuda.Device
 	seen map[string]bool
 	host map[string]bool // the ops that work on the host, and whether each has copied
+	// What the row of the table says that it copies: lists of the host that it is given, and numbers that it reads.
+	rowSends, rowReads uint64
 }
 
 // hold runs an op and holds it to no copies, or to those it is listed with.
@@ -44,6 +45,9 @@ func (c *copyWatch) hold(what string, names []string, f func()) {
 			c.seen[name] = c.seen[name] || up+down > 0
 			return
 		}
+	}
+	if up <= c.rowSends && down <= c.rowReads && bytes == 8*down {
+		return
 	}
 	op, _, _ := strings.Cut(what, " ")
 	if copied, ok := c.host[op]; ok {
@@ -79,7 +83,7 @@ func twice(y *tt, leaves []*tt) {
 // No op waits for the device or moves data to or from the host: forward, backward and backward of backward, of every op of the
 // matrix, with operands that are on the device.
 func TestNoHostCopies(t *testing.T) {
-	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}}
+	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
 	for _, op := range tensor.HostOps() {
 		c.host[op] = false
 	}
@@ -130,11 +134,13 @@ func TestNoHostCopies(t *testing.T) {
 					if r.noGrad {
 						leaves = nil
 					}
-					names := rowNames(&r)
+					reads := r.reads
 					if r.counts {
-						names = append(slices.Clone(names), "Nonzero")
+						reads = 1
 					}
-					c.hold(r.String(), names, func() { twice(r.call(x), leaves) })
+					c.rowSends, c.rowReads = uint64(r.sends), uint64(reads)
+					defer func() { c.rowSends, c.rowReads = 0, 0 }()
+					c.hold(r.String(), rowNames(&r), func() { twice(r.call(x), leaves) })
 				}, mode...)
 			})
 			if err != nil {

@@ -2,6 +2,7 @@ package optest
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -55,6 +56,7 @@ func TestIndexMistakes(t *testing.T) {
 					{"value's type", tensor.ErrType, func() { here(); x.SetIndex(m.Typed(dtype.F64).Ones(4), ix(0)) }, []string{"index_put", "float64", "float32", "Cast"}},
 					{"no value", tensor.ErrType, func() { here(); x.SetIndex("one", 0) }, []string{"index_put", "string"}},
 					{"value on another device", tensor.ErrDevice, func() { here(); x.SetIndex(other.Float(), 0) }, []string{"index_put", "cpu", "cuda:0"}},
+					{"number that does not fit", tensor.ErrValue, func() { here(); ix(1, 2).Cast(dtype.I16).SetIndex(1<<15, 0) }, []string{"index_put", "32768", "int16"}},
 					{"downwards", tensor.ErrValue, func() { here(); x.SetIndex(1, tensor.Range(2, -tensor.End, -1)) }, []string{"index_put", "negative step", "Flip"}},
 					{"leaf", tensor.ErrGrad, func() { here(); w.SetIndex(1, 0) }, []string{"index_put", "leaf", "NoGrad"}},
 					{"view of a graph", tensor.ErrInPlace, func() { here(); w.MulScalar(2).Index(0).SetIndex(1, 0) }, []string{"index_put", "view"}},
@@ -138,8 +140,8 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			want[3] += 2
 			want[11]++
 			check("accumulated")
-			n := m.Typed(dtype.I64).Zeros(2).SetIndex(int64(1)<<62+1, 1)
-			if v := tensor.Data[int64](n); v[1] != 1<<62+1 {
+			n := m.Typed(dtype.I64).Zeros(2).SetIndex(int64(math.MaxInt64), 1)
+			if v := tensor.Data[int64](n); v[1] != math.MaxInt64 {
 				t.Errorf("a great number came as %d", v[1])
 			}
 		})

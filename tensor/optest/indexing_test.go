@@ -3,6 +3,7 @@ package optest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +70,8 @@ func TestScatterMistakes(t *testing.T) {
 					{"index of nothing", tensor.ErrIndex, func() { here(); m.Ones(0).ScatterAdd(0, ix(0), v); wait() }, []string{"scatter_add", "index 0", "size 0"}},
 					{"leaf in place", tensor.ErrGrad, func() { here(); w.ScatterAddInPlace(0, ix(1), v) }, []string{"scatter_add", "leaf"}},
 					{"expanded in place", tensor.ErrShape, func() { here(); m.Ones(1).Expand(4).IndexFillInPlace(0, ix(1), 2) }, []string{"index_fill", "expanded"}},
+					{"number that does not fit", tensor.ErrValue, func() { here(); ix(1, 2).Cast(dtype.U8).ScatterScalar(0, ix(0), 256) }, []string{"scatter", "256", "uint8"}},
+					{"no number of integers", tensor.ErrValue, func() { here(); ix(1, 2).IndexFill(0, ix(0), math.NaN()) }, []string{"index_fill", "NaN", "int64"}},
 					{"reduction", tensor.ErrValue, func() { here(); v.ScatterReduce(0, ix(1), v, "median", true) }, []string{"scatter_reduce", `"median"`, `"mean"`}},
 					{"mean of bool", tensor.ErrType, func() { here(); mask.ScatterReduce(0, ix(1), mask, "mean", true) }, []string{"scatter_reduce", "bool"}},
 					{"reduced index", tensor.ErrIndex, func() { here(); v.ScatterReduce(0, ix(7), v, "amax", true); wait() }, []string{"scatter_reduce", "index 7"}},

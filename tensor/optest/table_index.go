@@ -275,8 +275,17 @@ func indexRows() []row {
 		{[]any{span{0, 2, 1}, bits([]int{3}, 1, 0, 1), []int{1, 0}}, true, []int{1}},
 	} {
 		full := append([]any(nil), c.ix...)
+		reads, sends := 0, 0
+		for _, v := range full {
+			switch v.(type) {
+			case masks:
+				reads++
+			case []int:
+				sends++
+			}
+		}
 		get := func(x *tt) *tt { return x.Index(beside(x, spans(full))...) }
-		rows = append(rows, row{op: "index", methods: []string{"Index"}, in: [][]int{dims}, ints: true, ref: indexRef(dims, full), call: func(x []*tt) *tt { return get(x[0]) }})
+		rows = append(rows, row{op: "index", methods: []string{"Index"}, in: [][]int{dims}, ints: true, reads: reads, sends: sends, ref: indexRef(dims, full), call: func(x []*tt) *tt { return get(x[0]) }})
 		if c.value == nil {
 			continue
 		}
@@ -285,7 +294,7 @@ func indexRows() []row {
 				continue
 			}
 			ref := indexPutRef(dims, full, accumulate)
-			r := row{op: "index_put", methods: []string{"IndexPut"}, in: [][]int{dims, c.value}, ints: true, ref: ref,
+			r := row{op: "index_put", methods: []string{"IndexPut"}, in: [][]int{dims, c.value}, ints: true, reads: reads, sends: sends, ref: ref,
 				call: func(x []*tt) *tt { return x[0].IndexPut(x[1], accumulate, beside(x[0], spans(full))...) }}
 			if accumulate {
 				r.terms = absAll(ref)

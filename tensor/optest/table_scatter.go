@@ -9,13 +9,13 @@ import (
 
 func init() { rowTables = append(rowTables, scatterRows, maskedRows) }
 
-// placedIndex puts integers, given as an array, beside x.
+// whole makes integers, given as an array, beside x: on the device, without a copy from the host.
 func placedIndex(x *tt, a array) *tt {
-	v := make([]int64, len(a.v))
-	for i := range v {
-		v[i] = int64(a.v[i])
+	y := x.Scope().On(x.Device()).Typed(dtype.I64).Zeros(len(a.v))
+	for i, v := range a.v {
+		y.Narrow(0, i, 1).Fill(v)
 	}
-	return x.Scope().On(x.Device()).From(v).Reshape(a.dims...)
+	return y.Reshape(a.dims...)
 }
 
 // truths is placedIndex for bool.
@@ -208,9 +208,9 @@ func scatterRows() []row {
 		}
 		return y
 	}
-	add(row{op: "bincount", methods: []string{"Bincount"}, in: [][]int{{9}, {9}}, index: map[int]int{1: 6}, noGrad: true, result: dtype.F64, ref: count, terms: absAll(count),
+	add(row{op: "bincount", methods: []string{"Bincount"}, in: [][]int{{9}, {9}}, index: map[int]int{1: 6}, noGrad: true, reads: 1, result: dtype.F64, ref: count, terms: absAll(count),
 		call: func(x []*tt) *tt { return x[1].Bincount(x[0].Double(), 6) }})
-	add(row{op: "bincount", methods: []string{"Bincount"}, in: [][]int{{}, {9}}, index: map[int]int{1: 6}, noGrad: true, result: dtype.I64, call: func(x []*tt) *tt { return x[1].Bincount(nil, 6) },
+	add(row{op: "bincount", methods: []string{"Bincount"}, in: [][]int{{}, {9}}, index: map[int]int{1: 6}, noGrad: true, reads: 1, result: dtype.I64, call: func(x []*tt) *tt { return x[1].Bincount(nil, 6) },
 		ref: func(x []array) array {
 			return count([]array{x[1].apply(func(float64) float64 { return 1 }), x[1]})
 		}})
@@ -239,9 +239,9 @@ func maskedRows() []row {
 			}
 			return y
 		}
-		add(row{op: "nonzero", methods: []string{"Nonzero"}, in: [][]int{dims}, noGrad: true, result: dtype.I64, ref: ref, call: func(x []*tt) *tt { return x[0].GtScalar(0).Nonzero() }})
+		add(row{op: "nonzero", methods: []string{"Nonzero"}, in: [][]int{dims}, noGrad: true, reads: min(1, size(dims)), result: dtype.I64, ref: ref, call: func(x []*tt) *tt { return x[0].GtScalar(0).Nonzero() }})
 		if len(dims) > 0 {
-			add(row{op: "nonzero", methods: []string{"NonzeroTuple"}, in: [][]int{dims}, noGrad: true, result: dtype.I64, ref: ref,
+			add(row{op: "nonzero", methods: []string{"NonzeroTuple"}, in: [][]int{dims}, noGrad: true, reads: min(1, size(dims)), result: dtype.I64, ref: ref,
 				call: func(x []*tt) *tt { return tensor.Stack(-1, x[0].ClampMin(0).NonzeroTuple()...) }})
 		}
 	}
@@ -261,7 +261,7 @@ func maskedRows() []row {
 			}
 			return array{[]int{len(v)}, v}
 		}
-		add(row{op: "masked_select", methods: []string{"MaskedSelect"}, in: [][]int{c.in}, ints: true, ref: selected, call: func(x []*tt) *tt { return x[0].MaskedSelect(truths(x[0], c.mask)) }})
+		add(row{op: "masked_select", methods: []string{"MaskedSelect"}, in: [][]int{c.in}, ints: true, reads: 1, ref: selected, call: func(x []*tt) *tt { return x[0].MaskedSelect(truths(x[0], c.mask)) }})
 		scattered := func(x []array) array {
 			y, mask, n := x[0].expand(joined), c.mask.expand(joined), 0
 			for i := range y.v {
