@@ -163,3 +163,18 @@ func ExampleTripletMarginLoss() {
 	fmt.Printf("%.4f\n", loss.Forward(anchor, near, far).Item())
 	// Output: 0.5000
 }
+
+// In training a batch normalisation uses the batch's statistics and keeps running ones; in evaluation it uses those.
+func ExampleBatchNorm1d() {
+	l := nn.NewBatchNorm1d(1)
+	x := tensor.From([][]float32{{0}, {2}, {4}})
+	for range 100 {
+		l.Forward(x)
+	}
+	nn.Eval(l)
+	fmt.Printf("%.2f %.2f %v\n", l.RunningMean.Item(), l.RunningVar.Item(), l.NumBatchesTracked.Item())
+	fmt.Printf("%.2f\n", l.Forward(tensor.From([][]float32{{6}})).Item())
+	// Output:
+	// 2.00 4.00 100
+	// 2.00
+}

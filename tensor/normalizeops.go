@@ -47,7 +47,7 @@ func rowsOf(x *Tensor, last int) int {
 }
 
 // RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square: x/√(mean(x²) + eps)·weight (B. Zhang,
-// R. Sennrich, arXiv:1910.07467). weight is as in [Tensor.LayerNorm]. A negative eps stands for torch's default, the distance from 1 to
+// R. Sennrich, arXiv:1910.07467). weight is as in [Tensor.LayerNorm], where torch also takes other types and promotes. A negative eps stands for torch's default, the distance from 1 to
 // the next number of the type that is computed in: 2⁻⁵² for float64, 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	const op = "rms_norm"
@@ -102,7 +102,7 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // BatchNorm brings each channel of x, of shape [n, channels, …], to mean 0 and variance 1, then scales and shifts it: (x - mean)/√(variance +
 // eps)·weight + bias (S. Ioffe, C. Szegedy, arXiv:1502.03167). In training, mean and variance are those of the batch, over all dimensions but the
 // channels, the variance the mean square distance; the running statistics, if they are given, are changed in place to (1 - momentum)·running +
-// momentum·batch, with the variance that divides by one less, and not by an empty batch. Otherwise the running statistics are used, and no
+// momentum·batch, with the variance that divides by one less, and not by an empty batch; unlike in torch that counts as a change of theirs. Otherwise the running statistics are used, and no
 // gradient reaches them. All of weight, bias and statistics have shape [channels], nil is none; for 16-bit floats, which are computed in float32,
 // they may be float32. torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running mean the average of all.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {

@@ -3,8 +3,9 @@
 //
 //	go run ./assemble [-ptxas PATH] [-cache DIR] [-arch sm_80,sm_90,sm_120] FOLDER
 //
-// Kernels of one PTX version and target go many to a module, since starting the assembler costs more than a kernel does. What passed
-// before, by the hash of text, architecture and assembler, is not assembled again.
+// Kernels of one PTX version and target go many to a module, since starting the assembler costs more than a kernel does; the largest
+// modules go first, so that all cores are busy to the end. Of kernels that differ in name alone one is assembled. What passed before, by
+// the hash of text, architecture and assembler, is not assembled again.
 package main
 
 import (
@@ -64,23 +65,57 @@ func main() {
 	}
 	start := time.Now()
 	a := &assembler{ptxas: *ptxas, version: version, cache: *cache}
-	slots := make(chan bool, runtime.NumCPU())
-	var wg sync.WaitGroup
+	different := distinct(kernels)
+	var jobs []job
 	for _, sm := range strings.Split(*arch, ",") {
-		todo := a.unseen(kernels, sm)
-		for _, group := range groups(todo, *batch) {
-			wg.Go(func() {
-				slots <- true
-				defer func() { <-slots }()
-				a.group(group, sm)
-			})
+		for _, group := range groups(a.unseen(different, sm), *batch) {
+			j := job{group, sm, 0}
+			for _, k := range group {
+				j.size += len(k.body)
+			}
+			jobs = append(jobs, j)
 		}
 	}
+	slices.SortFunc(jobs, func(x, y job) int { return y.size - x.size })
+	queue := make(chan job)
+	var wg sync.WaitGroup
+	for range runtime.NumCPU() {
+		wg.Go(func() {
+			for j := range queue {
+				a.group(j.kernels, j.sm)
+			}
+		})
+	}
+	for _, j := range jobs {
+		queue <- j
+	}
+	close(queue)
 	wg.Wait()
-	fmt.Printf("%d kernels for %s: %d assembled, %d known to pass, %d failed, %.1f s\n", len(kernels), *arch, a.done, a.known, a.failed, time.Since(start).Seconds())
+	fmt.Printf("%d kernels, %d of them different, for %s: %d assembled, %d known to pass, %d failed, %.1f s (%.1f s of processors)\n", len(kernels), len(different), *arch,
+		a.done, a.known, a.failed, time.Since(start).Seconds(), a.busy.Seconds())
 	if a.failed > 0 {
 		os.Exit(1)
 	}
+}
+
+// A job is a module for an architecture.
+type job struct {
+	kernels []kernel
+	sm      string
+	size    int // of the text
+}
+
+// distinct leaves out kernels that differ from an earlier one in name alone.
+func distinct(kernels []kernel) []kernel {
+	seen := map[[32]byte]bool{}
+	var out []kernel
+	for _, k := range kernels {
+		if !seen[k.hash] {
+			seen[k.hash] = true
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // read finds the kernels of a folder.
@@ -95,7 +130,7 @@ func read(folder string) ([]kernel, error) {
 		if err != nil {
 			return nil, err
 		}
-		k := kernel{file: f, hash: sha256.Sum256(text)}
+		k := kernel{file: f, hash: sha256.Sum256(entryName.ReplaceAll(text, []byte(".entry kernel")))}
 		t := targetLine.FindSubmatch(text)
 		e := entryName.FindAllSubmatch(text, -1)
 		if t == nil || len(e) == 0 {
@@ -149,6 +184,7 @@ type assembler struct {
 
 	mu                  sync.Mutex
 	done, known, failed int
+	busy                time.Duration // processor time of the assembler
 }
 
 func (a *assembler) mark(k kernel, sm string) string {
@@ -222,7 +258,13 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 	if err := f.Close(); err != nil {
 		log.Fatal(err)
 	}
-	out, err := exec.Command(a.ptxas, "-v", "-arch", sm, "-o", os.DevNull, f.Name()).CombinedOutput()
+	cmd := exec.Command(a.ptxas, "-v", "-arch", sm, "-o", os.DevNull, f.Name())
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState != nil {
+		a.mu.Lock()
+		a.busy += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		a.mu.Unlock()
+	}
 	if err != nil {
 		return string(out), false
 	}

@@ -26,7 +26,7 @@ func emulated(t *testing.T) *cuda.Device {
 // The whole walk on a GPU.
 func TestCUDA(t *testing.T) {
 	d := emulated(t)
-	o := Options{FirstOrder: true}
+	o := Options{FirstOrder: true, Sparse: true}
 	if testing.Short() { // a few of each kind: for the race detector, which makes emulation slower still
 		o.Only = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 	}

@@ -142,3 +142,23 @@ func TestHalfNorms(t *testing.T) {
 		}
 	})
 }
+
+// Rows too long for one worker are shared by reductions: the same numbers, and gradients.
+func TestLongRows(t *testing.T) {
+	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
+		const n = 1<<14 + 3
+		x := s.Randn(1, n).RequiresGrad()
+		seed := s.Randn(1, n)
+		wide := x.Detach().Double().CPU().In(s).RequiresGrad()
+		want := wide.LayerNorm([]int{n}, nil, nil, 1e-5)
+		grad := tensor.Gradients(want, []*tt{wide}, tensor.GradOutput(seed.CPU().In(s).Double()))[0].Floats()
+		y := x.LayerNorm([]int{n}, nil, nil, 1e-5)
+		got := tensor.Gradients(y, []*tt{x}, tensor.GradOutput(seed))[0].Floats()
+		v := y.Floats()
+		for i, w := range want.Floats() {
+			if math.Abs(v[i]-w) > 1e-5 || math.Abs(got[i]-grad[i]) > 1e-5 {
+				t.Fatalf("on %s: element %d is %v, want %v; its gradient %v, want %v", dev.Name(), i, v[i], w, got[i], grad[i])
+			}
+		}
+	})
+}

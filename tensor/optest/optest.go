@@ -29,6 +29,10 @@ import (
 type Options struct {
 	// Small walks fewer layouts and element types: for a device that is emulated.
 	Small bool
+	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers only), with a third of the other types in
+	// turn, and with all types contiguous: the address of an element and what is computed of it do not know of each other, and each pair
+	// of them is a kernel of its own on a GPU.
+	Sparse bool
 	// FirstOrder compares second derivatives with those of the CPU and not with differences, which take many small runs: for a
 	// device that is emulated, where they are the compositions that the CPU ran.
 	FirstOrder bool
@@ -65,6 +69,16 @@ type walk struct {
 	dev    device.Device
 	o      Options
 	walked Walked
+}
+
+// leavesOut reports whether a sparse walk passes over an op's type in specs[spec].
+func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
+	first := dtype.F32
+	if e.Result == tensor.Integral {
+		first = dtype.I64
+	}
+	dense := specs[spec].lay[0] == contiguous && len(specs[spec].dims) == 1
+	return w.o.Sparse && ty != first && !dense && (len(e.Name)+int(e.Name[0])+spec+int(ty))%3 != 0
 }
 
 func (w *walk) wants(op string) bool { return w.o.Only == nil || w.o.Only(op) }

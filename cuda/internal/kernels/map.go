@@ -78,7 +78,7 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	if v := vectorLength(all); vectorize && v > 1 && inner >= v && (s.dense || inner%v == 0) && p.Cost() <= 400 {
+	if v := vectorLength(all); vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 { // a dense kernel takes what fills no vector one by one
 		if aligned(all, sp, s.scalar, v) {
 			s.vector = v
 		}

@@ -216,8 +216,8 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
-	if stage == lastStage {
-		s.redRank = 1
+	if stage == lastStage { // the map is done: one kernel for all
+		s.redRank, s.mapKey = 1, p.r.Map.Out[0].String()
 	}
 	if programs[1] != nil {
 		s.finishKey = p.r.Finish.Key()
