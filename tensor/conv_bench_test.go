@@ -50,3 +50,45 @@ func BenchmarkConv2d(b *testing.B) {
 		s.Close()
 	}
 }
+
+// BenchmarkPool2d runs pools of a ResNet's and a classifier's sizes, forward alone and with the gradient.
+func BenchmarkPool2d(b *testing.B) {
+	most := MaxPoolOptions{Kernel: []int{3}, Stride: []int{2}, Padding: []int{1}}
+	for _, l := range []struct {
+		name           string
+		channels, size int
+		f              func(x *Tensor) *Tensor
+	}{
+		{"max3s2_64_112", 64, 112, func(x *Tensor) *Tensor { return x.MaxPool2d(most) }},
+		{"max2_64_56", 64, 56, func(x *Tensor) *Tensor { return x.MaxPool2d(MaxPoolOptions{Kernel: []int{2}}) }},
+		{"avg2_64_56", 64, 56, func(x *Tensor) *Tensor { return x.AvgPool2d(AvgPoolOptions{Kernel: []int{2}}) }},
+		{"avg3s1_64_56", 64, 56, func(x *Tensor) *Tensor {
+			return x.AvgPool2d(AvgPoolOptions{Kernel: []int{3}, Stride: []int{1}, Padding: []int{1}})
+		}},
+		{"global_avg_512_7", 512, 7, func(x *Tensor) *Tensor { return x.AdaptiveAvgPool2d(1) }},
+		{"adaptive_avg_512_14_6", 512, 14, func(x *Tensor) *Tensor { return x.AdaptiveAvgPool2d(6) }},
+		{"bilinear_64_28_56", 64, 28, func(x *Tensor) *Tensor {
+			return x.Interpolate(InterpolateOptions{Scale: []float64{2}, Mode: InterpolateLinear})
+		}},
+		{"nearest_64_28_56", 64, 28, func(x *Tensor) *Tensor { return x.Interpolate(InterpolateOptions{Scale: []float64{2}}) }},
+		{"bicubic_64_28_56", 64, 28, func(x *Tensor) *Tensor {
+			return x.Interpolate(InterpolateOptions{Scale: []float64{2}, Mode: InterpolateCubic})
+		}},
+	} {
+		s := NewScope()
+		x := s.Randn(8, l.channels, l.size, l.size)
+		b.Run(l.name+"/forward", func(b *testing.B) {
+			for b.Loop() {
+				s.Do(func(c *Scope) { l.f(x.In(c)) })
+			}
+		})
+		x.RequiresGrad()
+		g := l.f(x).Detach().RandnLike()
+		b.Run(l.name+"/gradient", func(b *testing.B) {
+			for b.Loop() {
+				s.Do(func(c *Scope) { Gradients(l.f(x.In(c)), []*Tensor{x}, GradOutput(g)) })
+			}
+		})
+		s.Close()
+	}
+}
