@@ -86,7 +86,7 @@ func (v *convolution) forward(c *Scope, x, w *Tensor) *Tensor {
 		return y
 	}
 	if v.depthwise() {
-		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Cast(x.dtype)
+		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous().Cast(x.dtype)
 	}
 	a := v.matrices(w)
 	v.chunks(c, n, x.dtype.Size(), func(c *Scope, at, n int) {

@@ -3,6 +3,7 @@ package tensor
 import (
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // Windows of few elements are added up by passes over all windows at once: an elementwise program whose operands are taps, views of
@@ -55,24 +56,62 @@ func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 // is multiplied by weight(k), which broadcasts, unless weight is nil.
 func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tensor) *Tensor {
 	t := x.dtype.Compute()
-	y := alloc(op, c, x.st.dev, t, g.shaped(x.Dim(0), x.Dim(1), g.out))
-	if y.Size() == 0 {
-		return y
+	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
+	if to.Size() == 0 {
+		return alloc(op, c, x.st.dev, t, to)
+	}
+	// Where neighbouring windows are neighbours in memory, their rows follow each other in one long run, with what lies between two
+	// rows of windows in it and left out in the end.
+	tap, whole := g.tap, to
+	long := g.longRun(x.layout)
+	if long > 0 {
+		whole = g.runs(to, long+x.Dim(-1)-g.out[g.rank-1])
+		tap = func(l shape.Layout, k int) shape.Layout {
+			l = g.tap(l, k)
+			l.Shape, l.Strides = g.runs(l.Shape, long), l.Strides.Remove(l.Shape.Rank()-2)
+			return l
+		}
+	}
+	y := alloc(op, c, x.st.dev, t, whole)
+	out := y
+	if whole != to {
+		out = y.handle(op, c, y.layout.Narrow(whole.Rank()-1, 0, long, 1))
 	}
 	sum := c.On(x.st.dev).Typed(t).Full(0)
 	for k := 0; k < g.taps(); {
 		n := min(tapsAtOnce, g.taps()-k)
 		in := []*Tensor{sum}
 		for i := range n {
-			in = append(in, x.handle(op, c, g.tap(x.layout, k+i)))
+			in = append(in, x.handle(op, c, tap(x.layout, k+i)))
 		}
 		for i := 0; i < n && weight != nil; i++ {
-			in = append(in, weight(k+i))
+			w := weight(k + i)
+			in = append(in, w.reshape(w.layout.Shape.Head(out.Rank())))
 		}
-		run(op, c, tapProgram(x.dtype, t, n, weight != nil), y, in, nil)
-		sum, k = y, k+n
+		run(op, c, tapProgram(x.dtype, t, n, weight != nil), out, in, nil)
+		sum, k = out, k+n
 	}
-	return y
+	if whole == to {
+		return y
+	}
+	l := shape.Dense(to)
+	l.Strides = y.layout.Strides.With(y.Rank()-1, x.Dim(-1)).Append(1)
+	return y.handle(op, c, l)
+}
+
+// longRun returns the length of a run of the rows of windows in the last two dimensions of an input of layout l, 0 where these do not
+// follow each other in memory.
+func (g *grid) longRun(l shape.Layout) int {
+	r, last := g.rank, l.Shape.Rank()-1
+	if r < 2 || g.stride[r-1] != 1 || g.stride[r-2] != 1 || g.out[r-2] == 1 || l.Strides.At(last) != 1 || l.Strides.At(last-1) != l.Shape.At(last) {
+		return 0
+	}
+	return (g.out[r-2]-1)*l.Shape.At(last) + g.out[r-1]
+}
+
+// runs replaces the last two sizes of s by one.
+func (g *grid) runs(s shape.Dims, n int) shape.Dims {
+	return s.Head(s.Rank() - 2).Append(n)
 }
 
 var addTapPrograms cache[tapKey, *expr.Program]
