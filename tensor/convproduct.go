@@ -85,8 +85,8 @@ func (v *convolution) forward(c *Scope, x, w *Tensor) *Tensor {
 	if y.Size() == 0 {
 		return y
 	}
-	if v.perGroup() == 1 && v.outputs == v.groups && v.taps() > 1 {
-		return v.depthwise(c, x, w)
+	if v.depthwise() {
+		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous().Cast(x.dtype)
 	}
 	a := v.matrices(w)
 	v.chunks(c, n, x.dtype.Size(), func(c *Scope, at, n int) {
@@ -118,6 +118,11 @@ func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
 	}
 	if g.Size() == 0 || v.taps() == 0 {
 		return y.fill(0)
+	}
+	if v.depthwise() {
+		wide := alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)
+		v.addTaps(v.op, c, wide, g, func(k int) *Tensor { return v.ofTap(w, k) })
+		return v.cut(v.op, c, wide).Contiguous()
 	}
 	v.chunks(c, n, g.dtype.Size(), func(c *Scope, at, n int) {
 		from, to := g.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
@@ -165,6 +170,14 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	if dw.Size() == 0 || x.Dim(0) == 0 || v.places() == 0 {
 		return dw.fill(0).reshape(v.weight())
 	}
+	if v.depthwise() {
+		padded := v.pad(v.op, c, x, 0)
+		seen := padded.handle(v.op, c, v.windows(padded.layout, true))
+		one := onesOf(v.rank).Slice()
+		g := g.reshape(shape.Of(g.Dim(0), v.channels).Append(one...).Append(v.list(v.out).Slice()...))
+		to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
+		return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
+	}
 	v.chunks(c, x.Dim(0), x.dtype.Size(), func(c *Scope, at, n int) {
 		part := dw.In(c)
 		if at > 0 {
@@ -180,14 +193,14 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	return dw.reshape(v.weight())
 }
 
-// depthwise is forward for one input and one output channel in each group: no matrix, a sum of products by itself.
-func (v *convolution) depthwise(c *Scope, x, w *Tensor) *Tensor {
-	n := x.Dim(0)
-	padded := v.pad(v.op, c, x, 0)
-	seen := padded.handle(v.op, c, v.windows(padded.layout, true))
-	weight := w.reshape(shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(onesOf(v.rank).Slice()...))
-	to := shape.Of(n, v.channels).Append(onesOf(v.rank).Slice()...).Append(v.list(v.out).Slice()...)
-	return mulOp.applyReduced([]*Tensor{seen, weight}, nil, to, x.dtype).reshape(v.shaped(n, v.channels, v.out))
+// depthwise reports that each group has one channel and one output: there is no matrix, but sums of products.
+func (v *convolution) depthwise() bool {
+	return v.perGroup() == 1 && v.outputs == v.groups && v.taps() > 1 && v.taps() <= 2*fewTaps
+}
+
+// ofTap returns element k of the weights of a depthwise convolution, [1, channels, 1…].
+func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
+	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }
 
 // exact runs f on operands in the type in which sums of theirs are computed, and rounds its result once.

@@ -9,9 +9,6 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tapsAtOnce is the number of elements of a window that one pass over all windows compares.
-const tapsAtOnce = 9
-
 type maxKey struct {
 	t dtype.Type
 	n int

@@ -199,8 +199,9 @@ func poolRows() []row {
 	avgOf(2, []int{2, 2, 5, 4}, tensor.AvgPoolOptions{Kernel: []int{2}})
 	avgOf(2, []int{1, 5, 4}, tensor.AvgPoolOptions{Kernel: []int{3, 2}, Stride: []int{2, 1}, Padding: []int{1}, ExcludePadding: true})
 	avgOf(2, []int{1, 5, 4}, tensor.AvgPoolOptions{Kernel: []int{2, 3}, Stride: []int{2, 1}, CeilMode: true, Divisor: 3})
+	avgOf(2, []int{2, 4, 3}, tensor.AvgPoolOptions{Kernel: []int{2}, Stride: []int{1}})
 	avgOf(2, []int{0, 2, 4, 4}, tensor.AvgPoolOptions{Kernel: []int{2}})
-	avgOf(3, []int{1, 2, 3, 2, 3}, tensor.AvgPoolOptions{Kernel: []int{2}, Stride: []int{1}})
+	avgOf(3, []int{1, 2, 2, 3, 3}, tensor.AvgPoolOptions{Kernel: []int{2, 2, 1}, Stride: []int{1}})
 
 	for _, c := range []struct{ in, size []int }{{[]int{2, 7}, []int{3}}, {[]int{1, 2, 6}, []int{2}}, {[]int{1, 4, 5}, []int{3, 2}}, {[]int{2, 2, 4, 2}, []int{2, -1}}, {[]int{1, 2, 2, 3}, []int{3, 3}},
 		{[]int{1, 3, 2, 2}, []int{2, 2, 1}}} {

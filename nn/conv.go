@@ -1,0 +1,165 @@
+package nn
+
+import (
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// filter makes a convolution's weight, uniform as torch's default, and its bias, uniform in ±1/√fan, where fan is the number of
+// terms of a sum: the size of the weight's entries.
+func filter(outputs int, dims []int, opts []Option) (weight, bias *tensor.Tensor) {
+	o := options(opts)
+	weight = o.scope.Typed(o.t).Empty(dims...)
+	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
+	weight.RequiresGrad()
+	if !o.noBias {
+		fan := 1
+		for _, n := range dims[1:] {
+			fan *= n
+		}
+		bias = o.scope.Typed(o.t).Empty(outputs)
+		initial.Uniform(bias, -initial.Bound(fan), initial.Bound(fan))
+		bias.RequiresGrad()
+	}
+	return weight, bias
+}
+
+// dimensions returns two sizes, of which groups divides the second, and those of a kernel: one for all of rank, or one for each.
+func dimensions(layer string, first, second, groups, rank int, kernel []int) []int {
+	groups = max(1, groups)
+	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
+		panic(&Error{Path: layer, Msg: "the groups must divide the channels of input and output, which are positive"})
+	}
+	if len(kernel) != 1 && len(kernel) != rank {
+		panic(&Error{Path: layer, Msg: "the kernel needs one size for all dimensions, or one for each"})
+	}
+	dims := []int{first, second / groups}
+	for i := range rank {
+		n := kernel[min(i, len(kernel)-1)]
+		if n < 1 {
+			panic(&Error{Path: layer, Msg: "a size of the kernel is not positive"})
+		}
+		dims = append(dims, n)
+	}
+	return dims
+}
+
+// Conv1d is a convolution over length; see [tensor.Tensor.Conv1d].
+type Conv1d struct {
+	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel]
+	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	Options tensor.ConvOptions
+}
+
+// NewConv1d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each. Weight and
+// bias are uniform in ±1/√(in/groups·size of the kernel), as torch's.
+func NewConv1d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) *Conv1d {
+	l := &Conv1d{Options: o}
+	l.Weight, l.Bias = filter(out, dimensions("Conv1d", out, in, o.Groups, 1, kernel), opts)
+	return l
+}
+
+// Forward maps x of shape [n, in, length], or without n.
+func (l *Conv1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.Conv1d(l.Weight, l.Bias, l.Options)
+}
+
+// Conv2d is a convolution over height and width; see [tensor.Tensor.Conv2d].
+type Conv2d struct {
+	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel height, kernel width]
+	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	Options tensor.ConvOptions
+}
+
+// NewConv2d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each. Weight and
+// bias are uniform in ±1/√(in/groups·size of the kernel), as torch's.
+func NewConv2d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) *Conv2d {
+	l := &Conv2d{Options: o}
+	l.Weight, l.Bias = filter(out, dimensions("Conv2d", out, in, o.Groups, 2, kernel), opts)
+	return l
+}
+
+// Forward maps x of shape [n, in, height, width], or without n.
+func (l *Conv2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.Conv2d(l.Weight, l.Bias, l.Options)
+}
+
+// Conv3d is a convolution over depth, height and width; see [tensor.Tensor.Conv3d].
+type Conv3d struct {
+	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, three sizes of the kernel]
+	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	Options tensor.ConvOptions
+}
+
+// NewConv3d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each. Weight and
+// bias are uniform in ±1/√(in/groups·size of the kernel), as torch's.
+func NewConv3d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) *Conv3d {
+	l := &Conv3d{Options: o}
+	l.Weight, l.Bias = filter(out, dimensions("Conv3d", out, in, o.Groups, 3, kernel), opts)
+	return l
+}
+
+// Forward maps x of shape [n, in, depth, height, width], or without n.
+func (l *Conv3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.Conv3d(l.Weight, l.Bias, l.Options)
+}
+
+// ConvTranspose1d is a transposed convolution over length; see [tensor.Tensor.ConvTranspose1d].
+type ConvTranspose1d struct {
+	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel]
+	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	Options tensor.ConvTransposeOptions
+}
+
+// NewConvTranspose1d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each.
+// Weight and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's.
+func NewConvTranspose1d(in, out int, kernel []int, o tensor.ConvTransposeOptions, opts ...Option) *ConvTranspose1d {
+	l := &ConvTranspose1d{Options: o}
+	l.Weight, l.Bias = filter(out, dimensions("ConvTranspose1d", in, out, o.Groups, 1, kernel), opts)
+	return l
+}
+
+// Forward maps x of shape [n, in, length], or without n.
+func (l *ConvTranspose1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.ConvTranspose1d(l.Weight, l.Bias, l.Options)
+}
+
+// ConvTranspose2d is a transposed convolution over height and width; see [tensor.Tensor.ConvTranspose2d].
+type ConvTranspose2d struct {
+	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel height, kernel width]
+	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	Options tensor.ConvTransposeOptions
+}
+
+// NewConvTranspose2d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each.
+// Weight and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's.
+func NewConvTranspose2d(in, out int, kernel []int, o tensor.ConvTransposeOptions, opts ...Option) *ConvTranspose2d {
+	l := &ConvTranspose2d{Options: o}
+	l.Weight, l.Bias = filter(out, dimensions("ConvTranspose2d", in, out, o.Groups, 2, kernel), opts)
+	return l
+}
+
+// Forward maps x of shape [n, in, height, width], or without n.
+func (l *ConvTranspose2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.ConvTranspose2d(l.Weight, l.Bias, l.Options)
+}
+
+// ConvTranspose3d is a transposed convolution over depth, height and width; see [tensor.Tensor.ConvTranspose3d].
+type ConvTranspose3d struct {
+	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, three sizes of the kernel]
+	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	Options tensor.ConvTransposeOptions
+}
+
+// NewConvTranspose3d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each.
+// Weight and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's.
+func NewConvTranspose3d(in, out int, kernel []int, o tensor.ConvTransposeOptions, opts ...Option) *ConvTranspose3d {
+	l := &ConvTranspose3d{Options: o}
+	l.Weight, l.Bias = filter(out, dimensions("ConvTranspose3d", in, out, o.Groups, 3, kernel), opts)
+	return l
+}
+
+// Forward maps x of shape [n, in, depth, height, width], or without n.
+func (l *ConvTranspose3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return x.ConvTranspose3d(l.Weight, l.Bias, l.Options)
+}

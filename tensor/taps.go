@@ -1,0 +1,134 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Windows of few elements are added up by passes over all windows at once: an elementwise program whose operands are taps, views of
+// the padded input. A reduction over the windows' own dimensions would have runs of two or three elements only.
+
+// tapsAtOnce is the number of elements of a window that one pass takes.
+const tapsAtOnce = 9
+
+// fewTaps is the number of elements of a window up to which passes are taken.
+const fewTaps = 4 * tapsAtOnce
+
+type tapKey struct {
+	from, to dtype.Type
+	n        int
+	weighted bool
+}
+
+var tapPrograms cache[tapKey, *expr.Program]
+
+// tapProgram adds n taps to operand 0, each times a weight if there are weights, which follow the taps. Neighbours are added first, so
+// that roundings do not pile up.
+func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
+	return tapPrograms.get(tapKey{from, to, n, weighted}, func() *expr.Program {
+		x := func(k int) *expr.Expr { return expr.X(1 + k).Cvt(to) }
+		var sum func(lo, hi int) *expr.Expr
+		sum = func(lo, hi int) *expr.Expr {
+			switch {
+			case hi-lo == 1 && weighted:
+				return x(lo).Mul(x(n + lo))
+			case hi-lo == 1:
+				return x(lo)
+			case hi-lo == 2 && weighted && to.IsFloat():
+				return x(lo).FMA(x(n+lo), x(lo+1).Mul(x(n+lo+1)))
+			}
+			mid := (lo + hi) / 2
+			return sum(lo, mid).Add(sum(mid, hi))
+		}
+		types := []dtype.Type{to}
+		for range n {
+			types = append(types, from)
+		}
+		if weighted {
+			types = append(types, types[1:]...)
+		}
+		return expr.MustLower([]*expr.Expr{expr.X(0).Add(sum(0, n))}, []dtype.Type{to}, types, -1)
+	})
+}
+
+// sumTaps returns, for x, padded, [n, c, …], the sums of its windows, [n, c, out…], in the type in which they are computed; each tap k
+// is multiplied by weight(k), which broadcasts, unless weight is nil.
+func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tensor) *Tensor {
+	t := x.dtype.Compute()
+	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
+	if to.Size() == 0 {
+		return alloc(op, c, x.st.dev, t, to)
+	}
+	// Where neighbouring windows are neighbours in memory, their rows follow each other in one long run, with what lies between two
+	// rows of windows in it and left out in the end.
+	tap, whole := g.tap, to
+	long := g.longRun(x.layout)
+	if long > 0 {
+		whole = g.runs(to, long+x.Dim(-1)-g.out[g.rank-1])
+		tap = func(l shape.Layout, k int) shape.Layout {
+			l = g.tap(l, k)
+			l.Shape, l.Strides = g.runs(l.Shape, long), l.Strides.Remove(l.Shape.Rank()-2)
+			return l
+		}
+	}
+	y := alloc(op, c, x.st.dev, t, whole)
+	out := y
+	if whole != to {
+		out = y.handle(op, c, y.layout.Narrow(whole.Rank()-1, 0, long, 1))
+	}
+	sum := c.On(x.st.dev).Typed(t).Full(0)
+	for k := 0; k < g.taps(); {
+		n := min(tapsAtOnce, g.taps()-k)
+		in := []*Tensor{sum}
+		for i := range n {
+			in = append(in, x.handle(op, c, tap(x.layout, k+i)))
+		}
+		for i := 0; i < n && weight != nil; i++ {
+			w := weight(k + i)
+			in = append(in, w.reshape(w.layout.Shape.Head(out.Rank())))
+		}
+		run(op, c, tapProgram(x.dtype, t, n, weight != nil), out, in, nil)
+		sum, k = out, k+n
+	}
+	if whole == to {
+		return y
+	}
+	l := shape.Dense(to)
+	l.Strides = y.layout.Strides.With(y.Rank()-1, x.Dim(-1)).Append(1)
+	return y.handle(op, c, l)
+}
+
+// longRun returns the length of a run of the rows of windows in the last two dimensions of an input of layout l, 0 where these do not
+// follow each other in memory.
+func (g *grid) longRun(l shape.Layout) int {
+	r, last := g.rank, l.Shape.Rank()-1
+	if r < 2 || g.stride[r-1] != 1 || g.stride[r-2] != 1 || g.out[r-2] == 1 || l.Strides.At(last) != 1 || l.Strides.At(last-1) != l.Shape.At(last) {
+		return 0
+	}
+	return (g.out[r-2]-1)*l.Shape.At(last) + g.out[r-1]
+}
+
+// runs replaces the last two sizes of s by one.
+func (g *grid) runs(s shape.Dims, n int) shape.Dims {
+	return s.Head(s.Rank() - 2).Append(n)
+}
+
+var addTapPrograms cache[tapKey, *expr.Program]
+
+// addTaps adds g, a tensor [n, c, out…], times weight(k) to every tap k of y, padded, [n, c, …], one after the other.
+func (g *grid) addTaps(op string, c *Scope, y, from *Tensor, weight func(k int) *Tensor) {
+	p := addTapPrograms.get(tapKey{from: from.dtype, to: y.dtype}, func() *expr.Program {
+		e := expr.X(1).FMA(expr.X(2), expr.X(0))
+		if !y.dtype.IsFloat() {
+			e = expr.X(0).Add(expr.X(1).Mul(expr.X(2)))
+		}
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{y.dtype}, []dtype.Type{y.dtype, from.dtype, from.dtype}, -1)
+	})
+	for k := range g.taps() {
+		to := y.handle(op, c, g.tap(y.layout, k))
+		run(op, c, p, to, []*Tensor{to, from, weight(k)}, nil)
+		to.Free()
+	}
+	y.st.version.Add(1)
+}
