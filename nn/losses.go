@@ -47,11 +47,7 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 
 // misuse panics with the library's error.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
-	e := &tensor.Error{Op: op, Err: kind, Msg: msg}
-	for _, x := range operands {
-		e.Operands = append(e.Operands, tensor.Operand{Shape: x.Shape(), Type: x.Type(), Device: x.Device().Name()})
-	}
-	panic(e)
+	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
 // Losses of one element at a time: of a prediction X(0) and a target X(1), with g = X(2).

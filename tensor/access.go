@@ -12,7 +12,8 @@ import (
 func (x *Tensor) Item() float64 {
 	x.use("item")
 	if x.Size() != 1 {
-		fail("item", ErrShape, []*Tensor{x}, "the tensor has %d elements, not 1", x.Size())
+		e := newError("item", ErrShape, []*Tensor{x}, "the tensor has "+itoa(x.Size())+" elements, not 1")
+		panic(e.hint("Floats and Data return them all; Sum and Mean make one of them"))
 	}
 	return expr.Decode(x.dtype, element(x.dtype, x.bytes("item")))
 }

@@ -75,8 +75,13 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	y.use(op)
 	if !y.needsGrad {
 		e := newError(op, ErrGrad, []*Tensor{y}, "the tensor does not depend on anything that requires a gradient")
-		if y.scope.modes.noGrad {
+		switch {
+		case y.scope.modes.noGrad:
 			e.hint("it was computed in a NoGrad scope")
+		case !y.dtype.IsFloat():
+			e.hint("only floating point results have gradients, this is %v", y.dtype)
+		default:
+			e.hint("call RequiresGrad on the leaves first; Detach and NoGrad cut the graph")
 		}
 		panic(e)
 	}
@@ -131,7 +136,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	}
 	for i, t := range e.found {
 		if t == nil && !o.unused {
-			fail(op, ErrGrad, []*Tensor{inputs[i]}, "the result does not depend on input %d (see AllowUnused)", i)
+			fail(op, ErrGrad, []*Tensor{inputs[i]}, "the result does not depend on input %d (AllowUnused makes its gradient nil)", i)
 		}
 	}
 	var keep []*Tensor

@@ -66,11 +66,14 @@ func Cat(dim int, x ...*Tensor) *Tensor {
 	}
 	a := in[0].axis("cat", dim)
 	if in[0].Rank() == 0 {
-		fail("cat", ErrShape, x, "tensors of rank 0 have no dimension to be joined along; use Stack")
+		panic(newError("cat", ErrShape, x, "tensors of rank 0 have no dimension to be joined along").hint("use Stack"))
 	}
 	out, n := in[0].layout.Shape, 0
 	for i, p := range in {
-		if p.Rank() != out.Rank() || p.layout.Shape.With(a, 1) != out.With(a, 1) {
+		if p.Rank() != out.Rank() {
+			fail("cat", ErrShape, x, "tensor %d has %d dimensions, the first %d; shapes are %s", i, p.Rank(), out.Rank(), shapes(x))
+		}
+		if p.layout.Shape.With(a, 1) != out.With(a, 1) {
 			fail("cat", ErrShape, x, "shapes %v and %v (tensor %d) differ in another dimension than %d", in[0].Shape(), p.Shape(), i, a)
 		}
 		n += p.layout.Shape.At(a)
@@ -95,7 +98,8 @@ func Stack(dim int, x ...*Tensor) *Tensor {
 	rows := make([]*Tensor, len(x))
 	for i, p := range x {
 		if p.layout.Shape != x[0].layout.Shape {
-			fail("stack", ErrShape, x, "shapes %v and %v (tensor %d) differ", x[0].Shape(), p.Shape(), i)
+			e := newError("stack", ErrShape, x, "shapes "+x[0].Shape().String()+" and "+p.Shape().String()+" (tensor "+itoa(i)+") differ")
+			panic(e.hint("Cat joins shapes that differ in one dimension"))
 		}
 		rows[i] = p.Unsqueeze(dim)
 	}

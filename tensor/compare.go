@@ -116,7 +116,8 @@ func (x *Tensor) GeScalar(v float64) *Tensor { return x.compareScalar(geScalarOp
 func Where(cond, a, b *Tensor) *Tensor {
 	cond.use("where")
 	if cond.dtype != boolType {
-		fail("where", ErrType, []*Tensor{cond, a, b}, "the condition is %v, it must be bool", cond.dtype)
+		e := newError("where", ErrType, []*Tensor{cond, a, b}, "the condition is "+cond.dtype.String()+", it must be bool")
+		panic(e.hint("NeScalar(0) is true where it is not 0"))
 	}
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
@@ -125,7 +126,8 @@ func Where(cond, a, b *Tensor) *Tensor {
 func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 	mask.use("masked_fill")
 	if mask.dtype != boolType {
-		fail("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is %v, it must be bool", mask.dtype)
+		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
+		panic(e.hint("NeScalar(0) is true where it is not 0"))
 	}
 	return maskedFillOp.Apply([]*Tensor{x, mask}, v)
 }

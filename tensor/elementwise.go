@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
@@ -196,15 +197,29 @@ func broadcast(op string, in []*Tensor) shape.Dims {
 	for _, t := range in[1:] {
 		r, dim, ok := shape.Broadcast(sh, t.layout.Shape)
 		if !ok {
-			e := newError(op, ErrShape, in, "shapes "+shapes(in)+" do not broadcast: dimension -"+utoa(uint32(dim))+" differs and neither is 1")
-			if len(in) == 2 && in[0].Rank() == 2 && in[1].Rank() == 2 && in[0].layout.Shape == in[1].layout.Transpose(0, 1).Shape {
-				e.hint("did you mean T() of one of them?")
+			p, q := sh.At(sh.Rank()-dim), t.layout.Shape.At(t.Rank()-dim)
+			e := newError(op, ErrShape, in, fmt.Sprintf("shapes %s do not broadcast: dimension -%d is %d and %d, and neither is 1", shapes(in), dim, p, q))
+			if len(in) == 2 {
+				e.Hint = broadcastHint(in[0].layout.Shape, in[1].layout.Shape)
 			}
 			panic(e)
 		}
 		sh = r
 	}
 	return sh
+}
+
+// broadcastHint says how two shapes that do not broadcast would, where that is plain.
+func broadcastHint(a, b shape.Dims) string {
+	switch {
+	case a.Rank() == 2 && b.Rank() == 2 && a.At(0) == b.At(1) && a.At(1) == b.At(0):
+		return "did you mean T() of one of them?"
+	case b.Rank() > 0 && b.Rank()+1 == a.Rank() && a.Head(b.Rank()) == b: // one number for each row
+		return "did you mean Unsqueeze(-1) of the second?"
+	case a.Rank() > 0 && a.Rank()+1 == b.Rank() && b.Head(a.Rank()) == a:
+		return "did you mean Unsqueeze(-1) of the first?"
+	}
+	return ""
 }
 
 func shapes(in []*Tensor) string {

@@ -96,6 +96,12 @@ func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }
 
+// NewError makes an error of a kind (ErrShape, …) that names the operation, its operands and the caller's line, for operations of a
+// program's own to panic with.
+func NewError(op string, kind error, msg string, operands ...*Tensor) *Error {
+	return newError(op, kind, operands, msg)
+}
+
 func newError(op string, kind error, operands []*Tensor, msg string) *Error {
 	e := &Error{Op: op, Err: kind, Msg: msg, Site: callSite().String()}
 	for _, t := range operands {
@@ -138,6 +144,9 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 		}
 		e := newError(op, ErrIndex, operands, told.Error())
 		e.Err = errors.Join(ErrIndex, err)
+		if told.Index < 0 {
+			e.hint("a negative index does not count from the end")
+		}
 		if site != "" {
 			e.Site = site
 		}

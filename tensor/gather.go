@@ -64,7 +64,11 @@ func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func checkIndex(op string, x, index *Tensor) {
 	youngest(op, []*Tensor{x, index})
 	if index.dtype != dtype.I64 && index.dtype != dtype.I32 {
-		e := newError(op, ErrType, []*Tensor{x, index}, "indices must be int64 or int32, they are "+index.dtype.String())
+		in := []*Tensor{x, index}
+		if x == index {
+			in = in[:1]
+		}
+		e := newError(op, ErrType, in, "indices must be int64 or int32, they are "+index.dtype.String())
 		panic(e.hint("use Cast(dtype.I64)"))
 	}
 	sameDevice(op, []*Tensor{x, index})

@@ -167,6 +167,7 @@ func (v *saved) restore(c *Context) *Tensor {
 	if now := v.st.version.Load(); now != v.version {
 		e := newError(c.n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
 			utoa(now)+", saved at version "+utoa(v.version))
+		e.hint("replace that operation by one that returns a new tensor, or apply it to a Clone")
 		e.Operands = []Operand{{Shape: v.layout.Shape, Type: v.dtype, Device: v.st.dev.Name(), Origin: c.n.origin()}}
 		panic(e)
 	}
@@ -273,7 +274,8 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")
 	if !x.dtype.IsFloat() {
-		fail("requires_grad", ErrType, []*Tensor{x}, "only floating point tensors have gradients, this one is %v", x.dtype)
+		e := newError("requires_grad", ErrType, []*Tensor{x}, "only floating point tensors have gradients, this one is "+x.dtype.String())
+		panic(e.hint("use Float first"))
 	}
 	if x.node != nil {
 		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told to require a gradient; this is a result")

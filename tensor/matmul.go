@@ -73,7 +73,11 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	}
 	if x.Rank() == 1 {
 		if k := y.Dim(max(-2, -y.Rank())); x.Dim(0) != k {
-			fail("matmul", ErrShape, in, "%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), x.Dim(0), k)
+			e := newError("matmul", ErrShape, in, fmt.Sprintf("%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), x.Dim(0), k))
+			if y.Rank() > 1 && x.Dim(0) == y.Dim(-1) {
+				e.hint("did you mean y.T()?")
+			}
+			panic(e)
 		}
 		if y.Rank() == 1 {
 			return x.Unsqueeze(0).MatMul(y.Unsqueeze(1)).reshape(shape.Dims{})
@@ -90,6 +94,8 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 			e.hint("did you mean y.T()?")
 		} else if k2 == x.Dim(-2) {
 			e.hint("did you mean x.T()?")
+		} else if x.Rank() > 2 && x.Size() == x.Dim(0)*k2 {
+			e.hint("did you mean x.Flatten(1, -1)?")
 		}
 		panic(e)
 	}

@@ -189,14 +189,12 @@ func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 // redraw is the in-place form; x is a leaf that is being initialised, so its gradient does not matter.
 func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	x.use(op)
-	if !x.dtype.IsFloat() {
-		fail(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not %v", x.dtype)
-	}
+	x.mustFloat(op)
 	if x.node != nil {
-		fail(op, ErrInPlace, []*Tensor{x}, "a result that is part of a graph is overwritten")
+		panic(newError(op, ErrInPlace, []*Tensor{x}, "a result that is part of a graph is overwritten").hint("take a Detach or EmptyLike of it"))
 	}
 	if x.layout.Overlaps() {
-		fail(op, ErrShape, []*Tensor{x}, "the tensor is expanded: several elements share one place; use Clone first")
+		panic(newError(op, ErrShape, []*Tensor{x}, "the tensor is expanded: several elements share one place").hint("use Clone first"))
 	}
 	x.fresh(kind, params...)
 	x.st.version.Add(1)
@@ -244,9 +242,7 @@ func (x *Tensor) Dropout(p float64) *Tensor {
 	if !(p >= 0 && p <= 1) {
 		fail("dropout", ErrValue, []*Tensor{x}, "%v is not a probability", p)
 	}
-	if !x.dtype.IsFloat() {
-		fail("dropout", ErrType, []*Tensor{x}, "needs a floating point tensor, not %v", x.dtype)
-	}
+	x.mustFloat("dropout")
 	if p == 0 || math.IsNaN(p) {
 		return x
 	}

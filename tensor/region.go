@@ -110,7 +110,10 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 	x.use("select")
 	a := x.axis("select", dim)
 	if x.Rank() == 0 || i < -x.layout.Shape.At(a) || i >= x.layout.Shape.At(a) {
-		fail("select", ErrIndex, []*Tensor{x}, "index %d is out of range for dimension %d", i, dim)
+		if x.Rank() == 0 {
+			fail("select", ErrIndex, []*Tensor{x}, "a tensor of rank 0 has no dimension to select from")
+		}
+		fail("select", ErrIndex, []*Tensor{x}, "index %d is out of range for dimension %d of size %d", i, dim, x.layout.Shape.At(a))
 	}
 	if i < 0 {
 		i += x.layout.Shape.At(a)

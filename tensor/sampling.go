@@ -72,15 +72,17 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 	x.use("multinomial")
 	in := []*Tensor{x}
 	rank := x.Rank()
-	if !x.dtype.IsFloat() {
-		fail("multinomial", ErrType, in, "probabilities of type %v: use Float", x.dtype)
-	}
+	x.mustFloat("multinomial")
 	if rank != 1 && rank != 2 {
 		fail("multinomial", ErrShape, in, "probabilities have 1 or 2 dimensions, not %d", rank)
 	}
 	classes := x.layout.Shape.At(rank - 1)
 	if n <= 0 || classes == 0 || !replacement && n > classes {
-		fail("multinomial", ErrValue, in, "%d draws of %d classes", n, classes)
+		e := newError("multinomial", ErrValue, in, itoa(n)+" draws of "+itoa(classes)+" classes")
+		if n > classes && classes > 0 {
+			e.hint("without replacement each class comes once at most")
+		}
+		panic(e)
 	}
 	x.scope.Do(func(c *Scope) {
 		p := x.In(c)

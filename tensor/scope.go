@@ -255,7 +255,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		panic(s.closedError("scope.close", nil))
+		fail("scope.close", ErrScope, nil, "%v is closed already", s)
 	}
 	if s.children > 0 && !force {
 		n := s.children
@@ -426,7 +426,8 @@ func youngest(op string, in []*Tensor) *Scope {
 	}
 	for _, t := range in {
 		if t.scope != y && !t.scope.encloses(y) {
-			fail(op, ErrScope, in, "operands belong to two unrelated scopes: %v, and %v", t.scope, y)
+			e := newError(op, ErrScope, in, fmt.Sprintf("operands belong to two unrelated scopes: %v, and %v", t.scope, y))
+			panic(e.hint("make both in one scope; Close(x) hands a value to the scope around"))
 		}
 	}
 	return y

@@ -174,7 +174,11 @@ func (x *Tensor) CrossEntropy(target *Tensor, ignore int) *Tensor {
 	in := []*Tensor{x, target}
 	youngest("cross_entropy", in)
 	if x.Rank() != 2 || target.Rank() != 1 || x.Dim(0) != target.Dim(0) {
-		fail("cross_entropy", ErrShape, in, "logits must be [n, classes] and targets [n], they are %s", shapes(in))
+		e := newError("cross_entropy", ErrShape, in, "logits must be [n, classes] and targets [n], they are "+shapes(in))
+		if target.Rank() == 2 && target.Dim(1) == 1 {
+			e.hint("Squeeze(1) the targets")
+		}
+		panic(e)
 	}
 	if !x.dtype.IsFloat() {
 		fail("cross_entropy", ErrType, in, "logits must be floating point, they are %v", x.dtype)

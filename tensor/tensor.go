@@ -63,7 +63,7 @@ func (x *Tensor) use(op string) {
 		if x.gone != "" {
 			panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor "+x.gone).hint("x.In(s) lends a tensor to a scope, s.From(x) gives it away"))
 		}
-		fail(op, ErrFreed, []*Tensor{x}, "the tensor was freed")
+		panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor was freed").hint("Free it after its last use, or take a Clone before"))
 	}
 }
 

@@ -170,7 +170,8 @@ func (x *Tensor) Expand(dims ...int) *Tensor {
 		}
 	}
 	if _, ok := x.layout.Expand(s); !ok {
-		fail("expand", ErrShape, []*Tensor{x}, "shape %v does not expand to %v", x.layout.Shape, s)
+		e := newError("expand", ErrShape, []*Tensor{x}, "shape "+x.layout.Shape.String()+" does not expand to "+s.String()+": a size of 1 does, another stays")
+		panic(e.hint("Repeat copies elements; -1 keeps a size"))
 	}
 	n := 1
 	for i := range s.Rank() {
