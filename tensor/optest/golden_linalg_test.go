@@ -59,14 +59,22 @@ func init() {
 		},
 		"kron": binaryOp((*tt).Kron), "trace": unaryOp((*tt).Trace),
 		"cross": func(a args, x []*tt) *tt { return x[0].Cross(x[1], a.Int("dim")) },
+		"inner": binaryOp((*tt).Inner), "svdvals": unaryOp((*tt).SVDVals), "eigvalsh": unaryOp((*tt).EigValsH),
+		"tensordot":      func(a args, x []*tt) *tt { return x[0].TensorDot(x[1], a.Ints("xd"), a.Ints("yd")) },
+		"vecdot":         func(a args, x []*tt) *tt { return x[0].VecDot(x[1], a.Int("dim")) },
+		"multi_dot":      func(_ args, x []*tt) *tt { return tensor.MultiDot(x...) },
+		"matrix_norm":    of(func(a args, x *tt) *tt { return x.MatrixNorm(order(a)) }),
+		"cholesky_solve": func(a args, x []*tt) *tt { return x[0].CholeskySolve(x[1], a.Bool("upper")) },
 	} {
 		goldenOps[name] = op
 	}
-	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular"} {
+	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular", "svdvals", "eigvalsh", "cholesky_solve", "matrix_norm"} {
 		moreTerms[op] = linalgTerms
 	}
 	moreTerms["kron"] = func(c golden.Case, _ []array) terms { return absoluteRun(c) }
-	moreTerms["trace"] = moreTerms["kron"]
+	for _, op := range []string{"trace", "tensordot", "inner", "vecdot", "multi_dot"} {
+		moreTerms[op] = moreTerms["kron"]
+	}
 	moreTerms["matrix_power"] = func(c golden.Case, x []array) terms {
 		if c.Args.Int("power") < 0 {
 			return linalgTerms(c, x)
