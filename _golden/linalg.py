@@ -74,6 +74,7 @@ def main():
         for p in (-2, -1, 0, 1, 3):
             # At 0 torch returns an identity without a gradient.
             spread("matrix_power", lambda x: L.matrix_power(x / 4, p), n, n, grad=p != 0, tag=f" power={p}", power=p, extreme=[("nan", nan)] if p > 0 else [("ties", ties)])
+        spread("matrix_exp", lambda x: L.matrix_exp(x), n, n, make=lambda *s: r(*s), extreme=[("nan", nan), ("tiny", tiny), ("ties", ties), ("large", [[20.0, 1.0], [-1.0, -30.0]]), ("zero", [[0.0, 0.0], [0.0, 0.0]]), ("nilpotent", [[0.0, 1e10], [0.0, 0.0]])] if n == 2 else ())
     f.case("matrix_power", "int64", lambda x: L.matrix_power(x, 3), [f.randint(-3, 4, (2, 2))], power=3)
 
     for m, n in ((3, 3), (4, 2), (2, 4)):

@@ -62,7 +62,7 @@ func TestLinAlgMisuse(t *testing.T) {
 	}{
 		"inverse of a vector": {tensor.ErrShape, func() { v.Inverse() }}, "inverse of what is not square": {tensor.ErrShape, func() { wide.Inverse() }},
 		"inverse of half": {tensor.ErrType, func() { half.Inverse() }}, "det of ints": {tensor.ErrType, func() { ints.Det() }}, "slogdet of bool": {tensor.ErrType, func() { truth.SlogDet() }},
-		"det": {tensor.ErrShape, func() { wide.Det() }}, "slogdet": {tensor.ErrShape, func() { wide.SlogDet() }}, "cholesky": {tensor.ErrShape, func() { wide.Cholesky(false) }}, "eigh": {tensor.ErrShape, func() { wide.Eigh() }},
+		"exponential of a vector": {tensor.ErrShape, func() { v.MatrixExp() }}, "exponential of ints": {tensor.ErrType, func() { ints.MatrixExp() }}, "det": {tensor.ErrShape, func() { wide.Det() }}, "slogdet": {tensor.ErrShape, func() { wide.SlogDet() }}, "cholesky": {tensor.ErrShape, func() { wide.Cholesky(false) }}, "eigh": {tensor.ErrShape, func() { wide.Eigh() }},
 		"qr": {tensor.ErrShape, func() { v.QR(false) }}, "svd": {tensor.ErrType, func() { half.SVD(false) }}, "pinv": {tensor.ErrShape, func() { v.Pinv() }}, "rank": {tensor.ErrType, func() { ints.MatrixRank() }},
 		"rows of the right-hand side": {tensor.ErrShape, func() { x.Solve(tensor.Ones(3)) }}, "types of an equation": {tensor.ErrType, func() { x.Solve(v.Double()) }}, "batches": {tensor.ErrShape, func() { tensor.Ones(2, 2, 2).Solve(tensor.Ones(3, 2, 1)) }},
 		"half on the right": {tensor.ErrType, func() { x.Solve(v.Half()) }}, "triangular vector": {tensor.ErrShape, func() { x.SolveTriangular(v, tensor.TriangularOptions{}) }},
@@ -154,7 +154,7 @@ func TestLinAlgNotFinite(t *testing.T) {
 			"inverse": x.Inverse, "det": x.Det, "slogdet": func() *tensor.Tensor { _, l := x.SlogDet(); return l },
 			"cholesky": func() *tensor.Tensor { return x.Cholesky(false) }, "eigh": func() *tensor.Tensor { _, v := x.Eigh(); return v },
 			"qr": func() *tensor.Tensor { q, _ := x.QR(false); return q }, "svd": func() *tensor.Tensor { u, _, _ := x.SVD(true); return u },
-			"pinv": x.Pinv, "solve": func() *tensor.Tensor { return x.Solve(tensor.From([]float64{1, 2})) },
+			"pinv": x.Pinv, "matrix_exp": x.MatrixExp, "solve": func() *tensor.Tensor { return x.Solve(tensor.From([]float64{1, 2})) },
 			"solve_triangular": func() *tensor.Tensor { return x.SolveTriangular(x, tensor.TriangularOptions{}) },
 		} {
 			err := tensor.Try(func() { f().Sum().Backward() })

@@ -58,8 +58,9 @@ func init() {
 			return x[0].SolveTriangular(x[1], tensor.TriangularOptions{Upper: a.Bool("upper"), Right: a.Bool("right"), Unit: a.Bool("unit")})
 		},
 		"kron": binaryOp((*tt).Kron), "trace": unaryOp((*tt).Trace),
-		"cross": func(a args, x []*tt) *tt { return x[0].Cross(x[1], a.Int("dim")) },
-		"inner": binaryOp((*tt).Inner), "svdvals": unaryOp((*tt).SVDVals), "eigvalsh": unaryOp((*tt).EigValsH),
+		"cross":      func(a args, x []*tt) *tt { return x[0].Cross(x[1], a.Int("dim")) },
+		"matrix_exp": unaryOp((*tt).MatrixExp),
+		"inner":      binaryOp((*tt).Inner), "svdvals": unaryOp((*tt).SVDVals), "eigvalsh": unaryOp((*tt).EigValsH),
 		"tensordot":      func(a args, x []*tt) *tt { return x[0].TensorDot(x[1], a.Ints("xd"), a.Ints("yd")) },
 		"vecdot":         func(a args, x []*tt) *tt { return x[0].VecDot(x[1], a.Int("dim")) },
 		"multi_dot":      func(_ args, x []*tt) *tt { return tensor.MultiDot(x...) },
@@ -68,7 +69,7 @@ func init() {
 	} {
 		goldenOps[name] = op
 	}
-	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular", "svdvals", "eigvalsh", "cholesky_solve", "matrix_norm"} {
+	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular", "svdvals", "eigvalsh", "cholesky_solve", "matrix_norm", "matrix_exp"} {
 		moreTerms[op] = linalgTerms
 	}
 	moreTerms["kron"] = func(c golden.Case, _ []array) terms { return absoluteRun(c) }

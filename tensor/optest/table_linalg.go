@@ -176,6 +176,9 @@ func linalgRows() []row {
 	add("lstsq", "LstSq", [][]int{{4, 2}, {4, 3}}, both((*tt).LstSq), matrix(least))
 	add("lstsq", "LstSq", [][]int{{4, 2}, {4}}, both((*tt).LstSq), column(least))
 	add("lstsq", "LstSq", [][]int{{2, 2, 3}, {2, 2}}, both((*tt).LstSq), column(least))
+	for _, d := range [][]int{{3, 3}, {2, 2, 2}, {0, 2, 2}, {0, 0}} {
+		add("matrix_exp", "MatrixExp", [][]int{d}, func(x []*tt) *tt { return x[0].MatrixExp() }, func(x []array) array { return exponentialRef(x[0]) })
+	}
 	for _, d := range [][]int{{3, 3}, {2, 4, 2}} {
 		add("svd", "SVDVals", [][]int{d}, of((*tt).SVDVals), ofRef(func(x array) array { _, s, _ := svdRef(x); return s }))
 		for _, p := range []float64{2, -2} {
