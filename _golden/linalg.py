@@ -74,6 +74,7 @@ def main():
         for p in (-2, -1, 0, 1, 3):
             # At 0 torch returns an identity without a gradient.
             spread("matrix_power", lambda x: L.matrix_power(x / 4, p), n, n, grad=p != 0, tag=f" power={p}", power=p, extreme=[("nan", nan)] if p > 0 else [("ties", ties)])
+        spread("matrix_exp", lambda x: L.matrix_exp(x), n, n, make=lambda *s: r(*s), extreme=[("nan", nan), ("tiny", tiny), ("ties", ties), ("large", [[20.0, 1.0], [-1.0, -30.0]]), ("zero", [[0.0, 0.0], [0.0, 0.0]]), ("nilpotent", [[0.0, 1e10], [0.0, 0.0]])] if n == 2 else ())
     f.case("matrix_power", "int64", lambda x: L.matrix_power(x, 3), [f.randint(-3, 4, (2, 2))], power=3)
 
     for m, n in ((3, 3), (4, 2), (2, 4)):
@@ -124,6 +125,37 @@ def main():
     for name, x, y, dim in (("ordinary", r(2, 3), r(2, 3), -1), ("ordinary first", r(3, 2), r(3, 2), 0), ("transposed", Operand(r(3, 2), transpose(0, 1)), r(2, 3), 1), ("broadcast", r(2, 1, 3), r(1, 4, 3), -1), ("expanded", Operand(r(1, 3), expand(2, 3)), r(2, 3), 1),
                             ("empty", r(0, 3), r(1, 3), -1), ("extreme", special / 16, special.flip(0) / 16, 1), ("int64", f.randint(-9, 9, (2, 3)), f.randint(-9, 9, (2, 3)), -1)):
         f.case("cross", name, lambda x, y: L.cross(x, y, dim=dim), [x, y], dim=dim)
+    for name, x, y, xd, yd in (("ordinary", r(2, 3, 2), r(3, 2, 4), [1, 2], [0, 1]), ("ordinary one", r(2, 3), r(4, 3), [1], [1]), ("transposed", Operand(r(3, 2), transpose(0, 1)), across(2, 3), [1], [-1]), ("broadcast", r(2, 1), r(3, 2), [1], [0]),
+                               ("expanded", Operand(r(1, 3), expand(2, 3)), r(3), [-1], [0]), ("empty", r(0, 3), r(3, 2), [1], [0]), ("empty sum", r(2, 0), r(0, 2), [1], [0]), ("none", r(2), r(3), [], []), ("extreme", special / 16, r(3, 2), [1], [0])):
+        f.case("tensordot", name, lambda x, y: torch.tensordot(x, y, (xd, yd)), [x, y], xd=xd, yd=yd)
+    for name, x, y in (("ordinary", r(2, 3), r(4, 3)), ("ordinary vector", r(3), r(3)), ("transposed", Operand(r(3, 2), transpose(0, 1)), r(3)), ("expanded", Operand(r(1, 3), expand(2, 3)), r(3)), ("broadcast scalar", r(), r(2)),
+                       ("empty", r(0, 3), r(2, 3)), ("extreme", special / 16, r(3)), ("int64", f.randint(-9, 9, (2, 3)), f.randint(-9, 9, (3,)))):
+        f.case("inner", name, torch.inner, [x, y])
+    for name, x, y, dim in (("ordinary", r(2, 3), r(2, 3), -1), ("ordinary first", r(3, 2), r(3, 2), 0), ("transposed", Operand(r(3, 2), transpose(0, 1)), r(2, 3), 1), ("broadcast", r(3, 1, 4), r(2, 4), 0), ("expanded", Operand(r(1, 3), expand(2, 3)), r(3), -1),
+                            ("empty", r(0, 3), r(1, 3), -1), ("empty sum", r(2, 0), r(2, 0), -1), ("extreme", special / 16, r(3, 3), 1)):
+        f.case("vecdot", name, lambda x, y: L.vecdot(x, y, dim=dim), [x, y], dim=dim)
+    for name, xs in (("ordinary", [r(2, 3), r(3, 4)]), ("ordinary four", [r(2, 3), r(3, 4), r(4, 1), r(1, 2)]), ("vectors", [r(3), r(3, 2), r(2)]), ("transposed", [Operand(r(3, 2), transpose(0, 1)), across(3, 2), r(2, 2)]),
+                     ("expanded", [Operand(r(1, 3), expand(2, 3)), r(3, 2)]), ("empty", [r(0, 2), r(2, 3), r(3, 2)]), ("empty sum", [r(2, 0), r(0, 2)]), ("extreme", [special / 16, r(3, 2)])):
+        f.case("multi_dot", name, lambda *xs: L.multi_dot(xs), xs)
+    for p in (1, -1, 2, -2, INF, -INF):
+        tag = f" p={p}"
+        for name, x in (("ordinary", far(3, 2)), ("transposed", Operand(far(2, 3), transpose(0, 1))), ("batch", far(2, 2, 3)), ("expanded", Operand(far(1, 2, 2), expand(2, 2, 2))), ("empty batch", far(0, 2, 2)),
+                        ("extreme ties", torch.tensor([[1.0, -1.0], [-1.0, 1.0]]) if abs(p) != 2 else torch.eye(2)), ("extreme huge", torch.tensor(huge)), ("extreme tiny", torch.tensor(tiny))):
+            f.case("matrix_norm", name + tag, lambda x: L.matrix_norm(x, p), [x], p=str(p))
+        if p > 0:
+            for shape in ((3, 0), (0, 3), (2, 3, 0)):
+                f.case("matrix_norm", f"empty {shape}" + tag, lambda x: L.matrix_norm(x, p), [r(*shape)], p=str(p))
+        if abs(p) != 2:
+            f.case("matrix_norm", "extreme" + tag, lambda x: L.matrix_norm(x, p), [special[:2]], p=str(p))
+    for m, n in ((3, 3), (2, 4)):
+        spread("svdvals", L.svdvals, m, n, extreme=[("tiny", tiny), ("huge", huge), ("equal", ties), ("infinite", [[1.0, INF], [2.0, 3.0]])] if m == n else ())
+    spread("eigvalsh", L.eigvalsh, 3, 3, make=positive, extreme=[("wide", wide), ("other triangle", [[4.0, NAN], [1.0, 3.0]]), ("equal", [[1.0, 0.0], [0.0, 1.0]])])
+    for upper in (False, True):
+        tag = f" upper={upper}"
+        for name, b, l in (("ordinary", r(3, 2), far(3, 3)), ("transposed", across(3, 2), Operand(far(3, 3), transpose(0, 1))), ("broadcast", r(3, 2, 1), far(2, 2)), ("expanded", Operand(r(2, 1), expand(2, 3)), Operand(far(1, 2, 2), expand(2, 2, 2))),
+                           ("empty", r(0, 2), torch.zeros(0, 0)), ("extreme huge", r(2, 1), torch.tensor([[1e10, -2e9], [3e9, 1e10]]))):
+            # Of the triangle: torch's gradient has elements in the other one too, which is not read.
+            f.case("cholesky_solve", name + tag, lambda b, l: torch.cholesky_solve(b, l.triu() if upper else l.tril(), upper=upper), [b, l], upper=upper)
     f.write(FOLDER + "linalg.safetensors.gz")
 
 

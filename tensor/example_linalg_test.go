@@ -47,5 +47,5 @@ func ExampleTensor_Cholesky() {
 // HostOps are the ops that copy tensors of a GPU to the host and back.
 func ExampleHostOps() {
 	fmt.Println(tensor.HostOps())
-	// Output: [cholesky det eigh inverse lstsq matrix_rank pinv qr slogdet solve solve_triangular svd]
+	// Output: [cholesky det eigh inverse lstsq matrix_exp matrix_rank pinv qr slogdet solve solve_triangular svd]
 }

@@ -215,7 +215,7 @@ func (cofactorGrad) Forward(c *Context, in []*Tensor) *Tensor {
 			for j := range n {
 				if i != j {
 					p := sign * others(s, i, j)
-					k[i*n+i] += p * h[j*n+j]
+					k[i*n+i] += float64(p * h[j*n+j])
 					k[i*n+j] = -p * h[j*n+i]
 				}
 			}

@@ -62,7 +62,7 @@ func TestLinAlgMisuse(t *testing.T) {
 	}{
 		"inverse of a vector": {tensor.ErrShape, func() { v.Inverse() }}, "inverse of what is not square": {tensor.ErrShape, func() { wide.Inverse() }},
 		"inverse of half": {tensor.ErrType, func() { half.Inverse() }}, "det of ints": {tensor.ErrType, func() { ints.Det() }}, "slogdet of bool": {tensor.ErrType, func() { truth.SlogDet() }},
-		"det": {tensor.ErrShape, func() { wide.Det() }}, "slogdet": {tensor.ErrShape, func() { wide.SlogDet() }}, "cholesky": {tensor.ErrShape, func() { wide.Cholesky(false) }}, "eigh": {tensor.ErrShape, func() { wide.Eigh() }},
+		"exponential of a vector": {tensor.ErrShape, func() { v.MatrixExp() }}, "exponential of ints": {tensor.ErrType, func() { ints.MatrixExp() }}, "det": {tensor.ErrShape, func() { wide.Det() }}, "slogdet": {tensor.ErrShape, func() { wide.SlogDet() }}, "cholesky": {tensor.ErrShape, func() { wide.Cholesky(false) }}, "eigh": {tensor.ErrShape, func() { wide.Eigh() }},
 		"qr": {tensor.ErrShape, func() { v.QR(false) }}, "svd": {tensor.ErrType, func() { half.SVD(false) }}, "pinv": {tensor.ErrShape, func() { v.Pinv() }}, "rank": {tensor.ErrType, func() { ints.MatrixRank() }},
 		"rows of the right-hand side": {tensor.ErrShape, func() { x.Solve(tensor.Ones(3)) }}, "types of an equation": {tensor.ErrType, func() { x.Solve(v.Double()) }}, "batches": {tensor.ErrShape, func() { tensor.Ones(2, 2, 2).Solve(tensor.Ones(3, 2, 1)) }},
 		"half on the right": {tensor.ErrType, func() { x.Solve(v.Half()) }}, "triangular vector": {tensor.ErrShape, func() { x.SolveTriangular(v, tensor.TriangularOptions{}) }},
@@ -75,6 +75,13 @@ func TestLinAlgMisuse(t *testing.T) {
 			q, _ := tensor.From([][]float32{{1, 2}, {3, 4}, {5, 7}}).RequiresGrad().QR(true)
 			q.Sum().Backward()
 		}},
+		"dimensions of a contraction": {tensor.ErrShape, func() { x.TensorDot(wide, []int{0, 1}, []int{0}) }}, "sizes of a contraction": {tensor.ErrShape, func() { x.TensorDot(wide, []int{0}, []int{1}) }},
+		"contraction twice": {tensor.ErrShape, func() { x.TensorDot(x, []int{0, -2}, []int{0, 1}) }}, "contraction beyond": {tensor.ErrShape, func() { x.TensorDot(x, []int{2}, []int{0}) }}, "contraction of a scalar": {tensor.ErrShape, func() { tensor.Ones().TensorDot(x, []int{0}, []int{0}) }},
+		"types of a contraction": {tensor.ErrType, func() { x.TensorDot(x.Double(), []int{0}, []int{0}) }}, "inner": {tensor.ErrShape, func() { x.Inner(wide) }}, "vecdot of ints": {tensor.ErrType, func() { ints.VecDot(ints, 0) }},
+		"vecdot of shapes": {tensor.ErrShape, func() { x.VecDot(wide, 0) }}, "vecdot beyond": {tensor.ErrShape, func() { x.VecDot(x, 2) }}, "chain of one": {tensor.ErrValue, func() { tensor.MultiDot(x) }}, "chain of none": {tensor.ErrValue, func() { tensor.MultiDot() }},
+		"chain that does not fit": {tensor.ErrShape, func() { tensor.MultiDot(x, wide, x) }}, "vector in a chain": {tensor.ErrShape, func() { tensor.MultiDot(x, v, x) }}, "types of a chain": {tensor.ErrType, func() { tensor.MultiDot(x, x.Double()) }},
+		"order of a norm": {tensor.ErrValue, func() { x.MatrixNorm(3) }}, "order that is no number": {tensor.ErrValue, func() { x.MatrixNorm(math.NaN()) }}, "norm of ints": {tensor.ErrType, func() { ints.MatrixNorm(1) }}, "norm of a vector": {tensor.ErrShape, func() { v.MatrixNorm(1) }},
+		"norm of half": {tensor.ErrType, func() { half.MatrixNorm(2) }}, "smallest of nothing": {tensor.ErrShape, func() { tensor.Ones(3, 0).MatrixNorm(-1) }}, "factor": {tensor.ErrShape, func() { x.CholeskySolve(wide, false) }}, "eigenvalues": {tensor.ErrShape, func() { wide.EigValsH() }}, "singular values": {tensor.ErrType, func() { half.SVDVals() }},
 		"freed": {tensor.ErrFreed, func() { y := tensor.Ones(2, 2); y.Free(); y.Inverse() }}, "nil": {tensor.ErrValue, func() { x.Solve(nil) }},
 	} {
 		if err := tensor.Try(c.f); !errors.Is(err, c.kind) {
@@ -147,7 +154,7 @@ func TestLinAlgNotFinite(t *testing.T) {
 			"inverse": x.Inverse, "det": x.Det, "slogdet": func() *tensor.Tensor { _, l := x.SlogDet(); return l },
 			"cholesky": func() *tensor.Tensor { return x.Cholesky(false) }, "eigh": func() *tensor.Tensor { _, v := x.Eigh(); return v },
 			"qr": func() *tensor.Tensor { q, _ := x.QR(false); return q }, "svd": func() *tensor.Tensor { u, _, _ := x.SVD(true); return u },
-			"pinv": x.Pinv, "solve": func() *tensor.Tensor { return x.Solve(tensor.From([]float64{1, 2})) },
+			"pinv": x.Pinv, "matrix_exp": x.MatrixExp, "solve": func() *tensor.Tensor { return x.Solve(tensor.From([]float64{1, 2})) },
 			"solve_triangular": func() *tensor.Tensor { return x.SolveTriangular(x, tensor.TriangularOptions{}) },
 		} {
 			err := tensor.Try(func() { f().Sum().Backward() })

@@ -16,11 +16,11 @@ import (
 
 // hostOps is the one list of the ops that copy their operands to the host and their results back, on every device: they wait
 // for the work queued so far. Their routines are gonum's translation of LAPACK.
-var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
+var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names, as errors and graphs have them, of the ops that work on the host: on a GPU each is a copy to the
-// host, which waits for the stream, and a copy back. All are linear algebra; what is made of them (MatrixPower with a negative
-// exponent) does the same. No other op copies its operands.
+// host, which waits for the stream, and a copy back. All are linear algebra; what is made of them (SVDVals, EigValsH, CholeskySolve,
+// MatrixPower with a negative exponent, MatrixNorm of order 2) does the same. No other op copies its operands.
 func HostOps() []string { return slices.Clone(hostOps) }
 
 // onHost runs f on each matrix of a batch: in and out are shapes of batch and then a matrix, vector or scalar. f gets the

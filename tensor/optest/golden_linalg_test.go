@@ -58,15 +58,23 @@ func init() {
 			return x[0].SolveTriangular(x[1], tensor.TriangularOptions{Upper: a.Bool("upper"), Right: a.Bool("right"), Unit: a.Bool("unit")})
 		},
 		"kron": binaryOp((*tt).Kron), "trace": unaryOp((*tt).Trace),
-		"cross": func(a args, x []*tt) *tt { return x[0].Cross(x[1], a.Int("dim")) },
+		"cross":      func(a args, x []*tt) *tt { return x[0].Cross(x[1], a.Int("dim")) },
+		"matrix_exp": unaryOp((*tt).MatrixExp),
+		"inner":      binaryOp((*tt).Inner), "svdvals": unaryOp((*tt).SVDVals), "eigvalsh": unaryOp((*tt).EigValsH),
+		"tensordot":      func(a args, x []*tt) *tt { return x[0].TensorDot(x[1], a.Ints("xd"), a.Ints("yd")) },
+		"vecdot":         func(a args, x []*tt) *tt { return x[0].VecDot(x[1], a.Int("dim")) },
+		"multi_dot":      func(_ args, x []*tt) *tt { return tensor.MultiDot(x...) },
+		"matrix_norm":    of(func(a args, x *tt) *tt { return x.MatrixNorm(order(a)) }),
+		"cholesky_solve": func(a args, x []*tt) *tt { return x[0].CholeskySolve(x[1], a.Bool("upper")) },
 	} {
 		goldenOps[name] = op
 	}
-	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular"} {
+	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular", "svdvals", "eigvalsh", "cholesky_solve", "matrix_norm", "matrix_exp"} {
 		goldenTerms[op] = linalgTerms
 	}
-	goldenTerms["kron"] = absoluteRun
-	goldenTerms["trace"] = absoluteRun
+	for _, op := range []string{"kron", "trace", "tensordot", "inner", "vecdot", "multi_dot"} {
+		goldenTerms[op] = absoluteRun
+	}
 	goldenTerms["matrix_power"] = func(c golden.Case) terms {
 		if c.Args.Int("power") < 0 {
 			return linalgTerms(c)

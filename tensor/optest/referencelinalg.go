@@ -249,6 +249,28 @@ func svdRef(x array) (u, s, vt array) {
 	return reversed(u, k), reversed(l, k).apply(math.Sqrt), turnRef(reversed(v, k))
 }
 
+// exponentialRef adds up the series of x/64, and squares six times.
+func exponentialRef(x array) array {
+	return eachMatrix(x, sameSize, func(_, n int, a []float64) []float64 {
+		times := func(p, q []float64) []float64 {
+			return matmulRef([]array{{[]int{n, n}, p}, {[]int{n, n}, q}}).v
+		}
+		small := array{[]int{n, n}, a}.apply(func(v float64) float64 { return v / 64 }).v
+		y, term := unit(n), unit(n)
+		for k := 1; k < 20; k++ {
+			term = times(term, small)
+			for i := range term {
+				term[i] /= float64(k)
+				y[i] += term[i]
+			}
+		}
+		for range 6 {
+			y = times(y, y)
+		}
+		return y
+	})
+}
+
 // pinvRef is (xᵀ·x)⁻¹·xᵀ or xᵀ·(x·xᵀ)⁻¹.
 func pinvRef(x array) array {
 	t := turnRef(x)

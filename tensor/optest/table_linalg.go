@@ -2,12 +2,16 @@ package optest
 
 import (
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-func init() { rowTables = append(rowTables, linalgRows) }
+func init() {
+	rowTables = append(rowTables, linalgRows)
+	functions = append(functions, "MultiDot")
+}
 
 // away is what the operands of linear algebra are moved by, so that they are far from singular and no two eigenvalues or
 // singular values are near: greater and greater numbers on the diagonal, and small ones beside it.
@@ -172,7 +176,108 @@ func linalgRows() []row {
 	add("lstsq", "LstSq", [][]int{{4, 2}, {4, 3}}, both((*tt).LstSq), matrix(least))
 	add("lstsq", "LstSq", [][]int{{4, 2}, {4}}, both((*tt).LstSq), column(least))
 	add("lstsq", "LstSq", [][]int{{2, 2, 3}, {2, 2}}, both((*tt).LstSq), column(least))
-	return append(rows, compositeRows()...)
+	for _, d := range [][]int{{3, 3}, {2, 2, 2}, {0, 2, 2}, {0, 0}} {
+		add("matrix_exp", "MatrixExp", [][]int{d}, func(x []*tt) *tt { return x[0].MatrixExp() }, func(x []array) array { return exponentialRef(x[0]) })
+	}
+	for _, d := range [][]int{{3, 3}, {2, 4, 2}} {
+		add("svd", "SVDVals", [][]int{d}, of((*tt).SVDVals), ofRef(func(x array) array { _, s, _ := svdRef(x); return s }))
+		for _, p := range []float64{2, -2} {
+			add("svd", "MatrixNorm", [][]int{d}, of(func(x *tt) *tt { return x.MatrixNorm(p) }), ofRef(func(x array) array {
+				_, s, _ := svdRef(x)
+				k := s.dims[len(s.dims)-1]
+				at := 0
+				if p < 0 {
+					at = k - 1
+				}
+				return s.pick(len(s.dims)-1, 0, at).reshape(s.dims[:len(s.dims)-1]...)
+			}))
+		}
+	}
+	add("eigh", "EigValsH", [][]int{{2, 2, 2}}, func(x []*tt) *tt { return symmetricTensor(x[0]).EigValsH() }, func(x []array) array {
+		l, _ := eighRef(symmetric(x[0]))
+		return l
+	})
+	for _, upper := range []bool{false, true} {
+		add("solve_triangular", "CholeskySolve", [][]int{{3, 3}, {2, 3, 2}}, both(func(l, b *tt) *tt { return b.CholeskySolve(l, upper) }), matrix(func(l, b array) array {
+			if l = oneTriangle(l, upper, false); upper {
+				l = turnRef(l)
+			}
+			return solveRef(turnRef(l), solveRef(l, b))
+		}))
+	}
+	return slices.Concat(rows, compositeRows(), contractionRows())
+}
+
+// contractionRows are sums of products, and norms that are sums.
+func contractionRows() []row {
+	var rows []row
+	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) *row {
+		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, terms: absAll(ref)})
+		return &rows[len(rows)-1]
+	}
+	product := func(a array, m, k int, b array, n int, dims ...int) array {
+		return matmulRef([]array{a.reshape(m, k), b.reshape(k, n)}).reshape(dims...)
+	}
+	add("tensordot", "TensorDot", [][]int{{2, 3, 2}, {3, 2, 4}}, func(x []*tt) *tt { return x[0].TensorDot(x[1], []int{1, 2}, []int{0, 1}) },
+		func(x []array) array { return product(x[0], 2, 6, x[1], 4, 2, 4) })
+	add("tensordot", "TensorDot", [][]int{{2, 3, 2}, {2, 3}}, func(x []*tt) *tt { return x[0].TensorDot(x[1], []int{1}, []int{-1}) },
+		func(x []array) array {
+			return product(x[0].permute([]int{0, 2, 1}), 4, 3, x[1].permute([]int{1, 0}), 2, 2, 2, 2)
+		})
+	add("tensordot", "TensorDot", [][]int{{2, 1}, {3, 2}}, func(x []*tt) *tt { return x[0].TensorDot(x[1], []int{1}, []int{0}) },
+		func(x []array) array { return product(x[0].expand([]int{2, 3}), 2, 3, x[1], 2, 2, 2) })
+	add("tensordot", "TensorDot", [][]int{{2, 2}, {3}}, func(x []*tt) *tt { return x[0].TensorDot(x[1], nil, nil) },
+		func(x []array) array { return product(x[0], 4, 1, x[1], 3, 2, 2, 3) })
+	add("inner", "Inner", [][]int{{2, 3}, {2, 2, 3}}, func(x []*tt) *tt { return x[0].Inner(x[1]) },
+		func(x []array) array { return product(x[0], 2, 3, turnRef(x[1].reshape(4, 3)), 4, 2, 2, 2) })
+	add("inner", "Inner", [][]int{{}, {2}}, func(x []*tt) *tt { return x[0].Inner(x[1]) },
+		func(x []array) array { return x[1].apply(func(v float64) float64 { return v * x[0].v[0] }) })
+	for _, dim := range []int{-1, 0} {
+		add("vecdot", "VecDot", [][]int{{3, 1, 4}, {2, 4}}, func(x []*tt) *tt { return x[0].VecDot(x[1], dim) }, func(x []array) array {
+			full := joint(x...)
+			a, b := x[0].expand(full), x[1].expand(full)
+			for i := range a.v {
+				a.v[i] *= b.v[i]
+			}
+			to := slices.Clone(full)
+			at := (dim + 3) % 3
+			to[at] = 1
+			return a.sumTo(to).reshape(slices.Delete(to, at, at+1)...)
+		}).rounds = true
+	}
+	chain := func(x []array) array {
+		y := x[0]
+		for _, b := range x[1:] {
+			y = matmulRef([]array{y, b})
+		}
+		return y
+	}
+	for _, in := range [][][]int{{{2, 3}, {3, 4}}, {{4, 2}, {2, 3}, {3, 2}}, {{3}, {3, 2}, {2, 4}, {4}}, {{2, 0}, {0, 2}, {2, 3}}} {
+		add("multi_dot", "MultiDot", in, func(x []*tt) *tt { return tensor.MultiDot(x...) }, chain).rounds = true
+	}
+	for _, p := range []float64{1, -1, math.Inf(1), math.Inf(-1)} {
+		add("matrix_norm", "MatrixNorm", [][]int{{2, 3, 2}}, func(x []*tt) *tt { return x[0].MatrixNorm(p) }, func(x []array) array {
+			a := absolute(x[0])
+			if math.Abs(p) == 1 {
+				a = turnRef(a)
+			}
+			return eachMatrix(a, noSize, func(m, n int, v []float64) []float64 {
+				y := math.Inf(-1)
+				for i := range m {
+					s := 0.0
+					for j := range n {
+						s += v[i*n+j]
+					}
+					if p < 0 {
+						s = -s
+					}
+					y = max(y, s)
+				}
+				return []float64{math.Abs(y)}
+			})
+		}).rounds = true
+	}
+	return rows
 }
 
 // compositeRows are the ops that work on the operands' device.

@@ -1,0 +1,70 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+)
+
+// SVDVals returns the singular values of [Tensor.SVD] alone.
+func (x *Tensor) SVDVals() *Tensor {
+	x.mustMatrix("svd")
+	return doubled("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return svdReduced.apply(in[0])[1:2] })[0]
+}
+
+// EigValsH returns the eigenvalues of [Tensor.Eigh] alone.
+func (x *Tensor) EigValsH() *Tensor {
+	x.mustSquare("eigh")
+	return doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0])[:1] })[0]
+}
+
+// MatrixNorm returns the norm of order p of the matrices in the last two dimensions, of floating point type: for 1 the greatest sum of
+// absolute values of a column, for infinity that of a row, for 2 the greatest singular value (float32 and float64, on the host as
+// [Tensor.SVD]), and for -1, -infinity and -2 the smallest. Of no values the greatest is 0, the smallest an error. torch's default, the Frobenius norm, is x.Norm(2, -2, -1), the
+// nuclear norm x.SVDVals().Sum(-1).
+func (x *Tensor) MatrixNorm(p float64) *Tensor {
+	const op = "matrix_norm"
+	x.use(op)
+	x.mustFloat(op)
+	if x.Rank() < 2 {
+		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
+	}
+	a := math.Abs(p)
+	if a != 1 && a != 2 && !math.IsInf(a, 1) {
+		e := newError(op, ErrValue, []*Tensor{x}, fmt.Sprintf("there is no norm of order %v: orders are ±1, ±2 and ±infinity", p))
+		panic(e.hint("the Frobenius norm is Norm(2, -2, -1), the nuclear norm SVDVals().Sum(-1)"))
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c)
+		switch a {
+		case 1:
+			y = y.Abs().Sum(-2)
+		case 2:
+			y = y.SVDVals()
+		default:
+			y = y.Abs().Sum(-1)
+		}
+		switch {
+		case p < 0:
+			return y.Amin(-1)
+		case y.Dim(-1) == 0: // as torch
+			return y.Sum(-1)
+		}
+		return y.Amax(-1)
+	})
+}
+
+// CholeskySolve returns X of A·X = x, where l is the lower factor of A that [Tensor.Cholesky] returns, or with upper the upper one;
+// batches broadcast. It works on the host ([HostOps]).
+func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
+	const op = "cholesky_solve"
+	s := youngest(op, []*Tensor{x, l})
+	rightHand(op, l, x, true, false)
+	return within(s, func(c *Scope) *Tensor {
+		f := l.In(c)
+		if upper {
+			f = f.T()
+		}
+		half := f.SolveTriangular(x.In(c), TriangularOptions{})
+		return f.T().SolveTriangular(half, TriangularOptions{Upper: true})
+	})
+}
