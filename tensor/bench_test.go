@@ -61,3 +61,18 @@ func BenchmarkScope(b *testing.B) {
 		Do(func(*Scope) {})
 	}
 }
+
+// A hundred thousand nodes forward, back with a graph of the gradients, and freed.
+func BenchmarkDeepGraph(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		Do(func(s *Scope) {
+			x := s.Ones(1).RequiresGrad()
+			y := x
+			for range 100_000 {
+				y = y.MulScalar(1)
+			}
+			Gradients(y, []*Tensor{x}, CreateGraph())
+		})
+	}
+}
