@@ -22,7 +22,7 @@ import (
 
 // misuse panics with a *tensor.Error of the kind.
 func misuse(op string, kind error, format string, a ...any) {
-	panic(tensor.Misuse(op, kind, nil, fmt.Sprintf(format, a...)))
+	panic(tensor.NewError(op, kind, fmt.Sprintf(format, a...)))
 }
 
 // Grad returns the gradient of the sum of outputs with respect to each of inputs, leaves or results, and adds to no leaf: torch.autograd.grad.

@@ -66,7 +66,7 @@ func Check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) error {
 	for i, x := range inputs {
 		if t := x.Type(); t.IsFloat() && t != dtype.F64 {
-			e := tensor.Misuse("check", tensor.ErrType, inputs, fmt.Sprintf("input %d is of type %v; differences need float64", i, t))
+			e := tensor.NewError("check", tensor.ErrType, fmt.Sprintf("input %d is of type %v; differences need float64", i, t), inputs...)
 			e.Hint = "use Double, or hold it fixed in the function"
 			return e
 		}
@@ -142,7 +142,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			}
 			y := f(leaves)
 			if y.Type() != dtype.F64 {
-				e := tensor.Misuse("check", tensor.ErrType, []*tensor.Tensor{y}, fmt.Sprintf("the function returns %v; differences need float64", y.Type()))
+				e := tensor.NewError("check", tensor.ErrType, fmt.Sprintf("the function returns %v; differences need float64", y.Type()), y)
 				e.Hint = "is there a cast, or a parameter of another type, in it?"
 				panic(e)
 			}

@@ -95,9 +95,9 @@ func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }
 
-// Misuse returns the error for an op of another package to panic with: op, the kind and the operands are as in [Error], and its site is
-// found here.
-func Misuse(op string, kind error, operands []*Tensor, msg string) *Error {
+// NewError makes an error of a kind (ErrShape, …) that names the operation, its operands and the caller's line, for operations of a
+// program's own to panic with.
+func NewError(op string, kind error, msg string, operands ...*Tensor) *Error {
 	return newError(op, kind, operands, msg)
 }
 

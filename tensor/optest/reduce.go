@@ -77,10 +77,6 @@ func (w *walk) reductions(t *testing.T) {
 			}
 			if !arg(r) && !r.Count && size(sp.dims) <= 120 {
 				w.reducedGradient(t, r, sp)
-				if !w.o.Small && !w.o.FirstOrder {
-					over := row{op: r.Name, in: [][]int{sp.dims}, call: func(x []*tt) *tt { return applyReduction(r, x[0], sp.over...) }}
-					w.heavySecond(t, fmt.Sprintf("%s over %v", &over, sp.over), &over, nil)
-				}
 			}
 		}
 	}
