@@ -288,6 +288,21 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		e.Select(0, 0).MulScalarInPlace(3) // e repeats elements, the row that changes does not, and it is z
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)
+		d := x.MulScalar(5).Detach() // a constant, until something with a gradient is put in
+		one, other := d.Narrow(0, 0, 2), d.Narrow(0, 1, 2)
+		one.AddInPlace(x.Narrow(0, 1, 2))
+		grad(other, 0, 0, 1)
+		grad(d, 0, 1, 1)
+		gpu := emulated(t)
+		there := s.On(gpu).Typed(dtype.F32).Zeros(2, 3) // from another device, in another type
+		there.Select(0, 1).Copy(x.MulScalar(5))
+		grad(there.MulScalar(2), 10, 10, 10)
+		q := x.MulScalar(5)
+		still := q.Detach().Narrow(0, 0, 2) // reads what is there
+		q.MulScalarInPlace(2)
+		if still.Exp().NeedsGrad() || still.Floats()[0] != 10 {
+			t.Errorf("a view of a detached tensor is %v", still)
+		}
 		for name, c := range map[string]struct {
 			kind error
 			f    func()
