@@ -80,3 +80,18 @@ func BenchmarkLayerNorm(b *testing.B) {
 		})
 	}
 }
+
+// A hundred thousand nodes forward, back with a graph of the gradients, and freed.
+func BenchmarkDeepGraph(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		Do(func(s *Scope) {
+			x := s.Ones(1).RequiresGrad()
+			y := x
+			for range 100_000 {
+				y = y.MulScalar(1)
+			}
+			Gradients(y, []*Tensor{x}, CreateGraph())
+		})
+	}
+}

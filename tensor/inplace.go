@@ -177,7 +177,11 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 	x.use("copy")
 	y.use("copy")
 	if y.st.dev != x.st.dev {
-		y = y.In(youngest("copy", []*Tensor{x, y})).To(x.st.dev)
+		h := y.In(youngest("copy", []*Tensor{x, y}))
+		if h != y {
+			defer h.Free()
+		}
+		y = h.To(x.st.dev)
 		defer y.Free()
 	}
 	s := x.writable("copy", y)

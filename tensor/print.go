@@ -47,7 +47,7 @@ func (x *Tensor) String() string {
 	if !usual {
 		suffix = append(suffix, "dtype=torch."+x.dtype.String())
 	}
-	switch {
+	switch x.synced(); {
 	case x.node != nil:
 		suffix = append(suffix, "grad_fn=<"+x.node.op+">")
 	case x.needsGrad:

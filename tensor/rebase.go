@@ -14,11 +14,13 @@ import (
 
 // synced brings x's place in the graph up to date and reports whether that was possible.
 func (x *Tensor) synced() bool {
-	n := x.st.recorded.Load()
-	if r := x.recorded.Load(); r == n || r == detached {
+	n, b := x.st.recorded.Load(), x.viewed
+	switch r := x.recorded.Load(); {
+	case r == n:
+		return true
+	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached): // else what it is a view of has a graph by now
 		return true
 	}
-	b := x.viewed
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
 		return false
 	}

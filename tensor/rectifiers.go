@@ -25,6 +25,11 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
+// belowZero is a gradient with a kink: at 0 it has the value of its left side, but, as torch's, no slope there.
+func belowZero(left, at, right *expr.Expr) *expr.Expr {
+	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
+}
+
 // between is g for lo < x < hi, and for NaN, 0 elsewhere.
 func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
@@ -57,13 +62,13 @@ var (
 		Ref:  ref2(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		Grad: []*expr.Expr{x0.Gt(zeroC).Select(x2, x1.Mul(x2)), x0.Gt(zeroC).Select(zeroC, x0.Mul(x2))}})
 	eluOp = activation("elu", x0.Gt(zeroC).Select(x0, x0.Expm1().Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)) }),
-		x0.Le(zeroC).Select(x1.Mul(p0).Mul(x0.Exp()), x1), 1.5)
+		belowZero(x1.Mul(p0).Mul(x0.Exp()), x1.Mul(p0), x1), 1.5)
 	celuOp = activation("celu", x0.Gt(zeroC).Select(x0, x0.Div(p0).Expm1().Mul(p0)),
 		refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)/a) }),
-		x0.Le(zeroC).Select(x1.Mul(x0.Div(p0).Exp()), x1), 1.5)
+		belowZero(x1.Mul(x0.Div(p0).Exp()), x1, x1), 1.5)
 	seluOp = activation("selu", x0.Gt(zeroC).Select(x0.Scale(seluScale), x0.Expm1().Scale(seluScale*seluAlpha)),
 		ref1(func(x float64) float64 { return seluScale * (math.Max(x, 0) + seluAlpha*math.Expm1(math.Min(x, 0))) }),
-		x0.Le(zeroC).Select(x1.Scale(seluScale*seluAlpha).Mul(x0.Exp()), x1.Scale(seluScale)))
+		belowZero(x1.Scale(seluScale*seluAlpha).Mul(x0.Exp()), x1.Scale(seluScale*seluAlpha), x1.Scale(seluScale)))
 	mishOp = activation("mish", x0.Mul(mishInner), ref1(func(x float64) float64 { return x * math.Tanh(softplus(x)) }),
 		x1.Mul(mishInner.Add(x0.Mul(x0.Sigmoid()).Mul(unit.Sub(mishInner.Mul(mishInner))))))
 

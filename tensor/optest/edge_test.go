@@ -150,3 +150,40 @@ func TestEngine(t *testing.T) {
 		want(t, "gradient of a deep graph", x.Grad(), 1)
 	})
 }
+
+// Second derivatives where the first has a kink or differences do not see: PyTorch 2.15's values.
+func TestSecondDerivatives(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		inf, nan := math.Inf(1), math.NaN()
+		for name, c := range map[string]struct {
+			f       func(x *tt) *tt
+			x, want []float64
+		}{
+			"elu":  {func(x *tt) *tt { return x.Elu(1.5) }, []float64{0, math.Copysign(0, -1), 1, inf, nan}, []float64{0, 0, 0, 0, 0}},
+			"celu": {func(x *tt) *tt { return x.Celu(1.5) }, []float64{0, 1, inf}, []float64{0, 0, 0}},
+			"selu": {(*tt).Selu, []float64{0, 1, inf}, []float64{0, 0, 0}},
+			"relu": {(*tt).Relu, []float64{0, 1, -1, inf}, []float64{0, 0, 0, 0}},
+			"abs":  {(*tt).Abs, []float64{0, -1, inf}, []float64{0, 0, 0}},
+			"asin": {(*tt).Asin, []float64{1e-20, -1e-20, 0}, []float64{1e-20, -1e-20, 0}},
+			"acos": {(*tt).Acos, []float64{1e-20, 0}, []float64{-1e-20, 0}}, "atanh": {(*tt).Atanh, []float64{1e-20, 0}, []float64{2e-20, 0}},
+			"sqrt": {(*tt).Sqrt, []float64{0, 1, inf}, []float64{-inf, -0.25, 0}}, "log": {(*tt).Log, []float64{0, inf}, []float64{-inf, 0}},
+			"norm": {func(x *tt) *tt { return x.Reshape(-1, 1).Norm(2, 1) }, []float64{0, 1, -2}, []float64{nan, 0, 0}},
+			"pow":  {func(x *tt) *tt { return x.PowScalar(3) }, []float64{0, 1, inf}, []float64{0, 6, inf}},
+			"tanh": {(*tt).Tanh, []float64{0, inf, -inf}, []float64{0, 0, 0}}, "sigmoid": {(*tt).Sigmoid, []float64{0, inf, -inf}, []float64{0, 0, 0}},
+		} {
+			x := s.From(c.x).RequiresGrad()
+			g := tensor.Gradients(c.f(x), []*tt{x}, tensor.GradOutput(x.OnesLike()), tensor.CreateGraph())[0]
+			got := make([]float64, len(c.x))
+			if g.NeedsGrad() {
+				if h := tensor.Gradients(g.Sum(), []*tt{x}, tensor.AllowUnused())[0]; h != nil {
+					got = h.Floats()
+				}
+			}
+			for i, w := range c.want {
+				if v := got[i]; v != w && !(v != v && w != w) && !(math.Abs(v-w) <= 1e-15*math.Abs(w)) {
+					t.Errorf("%s at %v: %v, want %v", name, c.x[i], v, w)
+				}
+			}
+		}
+	})
+}

@@ -257,7 +257,7 @@ func TestDeepGraphs(t *testing.T) {
 		sum.Backward()
 		want(t, "gradient of many uses", x.Grad(), float64(n/2))
 	})
-	if d := time.Since(begin); d > 30*time.Second { // two by itself
+	if d := time.Since(begin); d > 2*time.Minute { // under two seconds on a quiet machine; anything quadratic takes longer
 		t.Errorf("deep graphs took %v", d)
 	} else {
 		t.Log(d)

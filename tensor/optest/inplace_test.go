@@ -251,3 +251,79 @@ func TestInputTwice(t *testing.T) {
 		}
 	})
 }
+
+// Views whose base is gone, belongs to another scope or repeats elements.
+func TestInPlaceViewsAndScopes(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float64{1, 2, 3}).RequiresGrad()
+		grad := func(y *tt, v ...float64) {
+			t.Helper()
+			if g := tensor.Gradients(y.Sum(), []*tt{x})[0].Floats(); !slices.Equal(g, v) {
+				t.Errorf("gradient %v, want %v", g, v)
+			}
+		}
+		var kept *tt
+		s.Do(func(c *tensor.Scope) {
+			kept = x.In(c).MulScalar(2).Narrow(0, 1, 2)
+			c.Close(kept)
+		})
+		grad(kept.MulInPlace(x.Narrow(0, 0, 2)), 4, 8, 4) // of 2x₁x₀ + 2x₂x₁
+		y := x.MulScalar(2)
+		v, w := y.Narrow(0, 0, 2), y.Narrow(0, 1, 2)
+		y.Free()
+		v.MulScalarInPlace(3)
+		grad(v, 6, 6, 0)
+		grad(w, 0, 6, 2)
+		s.Do(func(c *tensor.Scope) { // the whole lives in c: what is older learns nothing
+			y := x.In(c).MulScalar(2)
+			y.Narrow(0, 0, 2).AddInPlace(c.From([]float64{1, 1}).RequiresGrad())
+			grad(y, 2, 2, 2)
+		})
+		windows := x.MulScalar(1)
+		u := windows.Unfold(0, 2, 1)
+		windows.SquareInPlace()
+		grad(u, 2, 8, 6)
+		z := x.MulScalar(1)
+		e := z.Expand(2, 3)
+		e.Select(0, 0).MulScalarInPlace(3) // e repeats elements, the row that changes does not, and it is z
+		grad(e, 6, 6, 6)
+		grad(z, 3, 3, 3)
+		d := x.MulScalar(5).Detach() // a constant, until something with a gradient is put in
+		one, other := d.Narrow(0, 0, 2), d.Narrow(0, 1, 2)
+		one.AddInPlace(x.Narrow(0, 1, 2))
+		grad(other, 0, 0, 1)
+		grad(d, 0, 1, 1)
+		gpu := emulated(t)
+		there := s.On(gpu).Typed(dtype.F32).Zeros(2, 3) // from another device, in another type
+		there.Select(0, 1).Copy(x.MulScalar(5))
+		grad(there.MulScalar(2), 10, 10, 10)
+		q := x.MulScalar(5)
+		still := q.Detach().Narrow(0, 0, 2) // reads what is there
+		q.MulScalarInPlace(2)
+		if still.Exp().NeedsGrad() || still.Floats()[0] != 10 {
+			t.Errorf("a view of a detached tensor is %v", still)
+		}
+		for name, c := range map[string]struct {
+			kind error
+			f    func()
+		}{
+			"of an older tensor, by a younger one": {tensor.ErrScope, func() {
+				y := x.MulScalar(2)
+				v := y.Narrow(0, 0, 2)
+				s.Do(func(c *tensor.Scope) { v.In(c).AddInPlace(c.From([]float64{1, 1}).RequiresGrad()) })
+			}},
+			"of an older tensor's handle, that is used afterwards": {tensor.ErrInPlace, func() {
+				y := x.MulScalar(2)
+				s.Do(func(c *tensor.Scope) { y.In(c).Narrow(0, 0, 2).AddInPlace(c.From([]float64{1, 1}).RequiresGrad()) })
+				y.Exp()
+			}},
+			"of an expanded constant": {tensor.ErrShape, func() { s.Typed(dtype.F64).Ones(1, 3).Expand(2, 3).Detach().Select(0, 0).AddInPlace(x) }},
+			"of a leaf's handle":      {tensor.ErrGrad, func() { s.Do(func(c *tensor.Scope) { x.In(c).Narrow(0, 0, 2).Zero() }) }},
+			"copied into a leaf":      {tensor.ErrGrad, func() { x.Narrow(0, 0, 2).Copy(s.Ones(2)) }},
+		} {
+			if err := tensor.Try(c.f); !errors.Is(err, c.kind) {
+				t.Errorf("%s: %v, want %v", name, err, c.kind)
+			}
+		}
+	})
+}

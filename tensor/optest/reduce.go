@@ -79,10 +79,6 @@ func (w *walk) reductions(t reporter) {
 			}
 			if reducible(r) && size(sp.dims) <= 120 {
 				w.reducedGradient(t, r, sp)
-				if !w.o.Small && !w.o.FirstOrder {
-					over := row{op: r.Name, in: [][]int{sp.dims}, call: func(x []*tt) *tt { return applyReduction(r, x[0], sp.over...) }}
-					w.heavySecond(t, fmt.Sprintf("%s over %v", &over, sp.over), &over, nil)
-				}
 			}
 		}
 		if reducible(r) && !w.o.Small {
