@@ -133,6 +133,10 @@ func caseTerms(c golden.Case) terms {
 			}
 		}
 		t.grads[0] = g
+	case "scaled_dot_product_attention":
+		return attentionTerms(c)
+	case "rope":
+		return ropeTerms(c)
 	case "mse_loss": // squares do not cancel
 		t.out = absolute(out).apply(func(v float64) float64 { return 4 * v }).v
 		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).v
