@@ -64,7 +64,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	case f.p == 1:
 		d = wide.sign().Mul(g)
 	case f.p == 2:
-		d = wide.Mul(g.Div(y)).MaskedFill(y.EqScalar(0), 0)
+		d = wide.Div(y).MaskedFill(y.EqScalar(0), 0).Mul(g)
 	case math.IsInf(f.p, 0): // shared among the extreme elements; NaN counts as one
 		abs := wide.Abs()
 		hit := Where(abs.Eq(y), abs.Scope().On(x.st.dev).Typed(boolType).Ones(), abs.Ne(abs)).Cast(wide.dtype)
