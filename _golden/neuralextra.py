@@ -36,6 +36,28 @@ def distances():
         f.case("cosine_similarity", f"ties dim={dim}", fn, [b[2:5].clone(), b[2:5].clone()], **args)
 
 
+def layers():
+    bi = lambda x, y, w, b=None: F.bilinear(x, y, w, b)
+    f.case("bilinear", "ordinary", bi, [r(4, 3), r(4, 2), r(5, 3, 2), r(5)])
+    f.case("bilinear", "ordinary without bias", bi, [r(4, 3), r(4, 2), r(5, 3, 2)])
+    f.case("bilinear", "ordinary deep", bi, [r(2, 3, 3), r(2, 3, 2), r(2, 3, 2), r(2)])
+    f.case("bilinear", "ordinary vectors", bi, [r(3), r(2), r(4, 3, 2), r(4)])
+    f.case("bilinear", "transposed", bi, [Operand(r(3, 4), transpose(0, 1)), Operand(r(2, 4), transpose(0, 1)), Operand(r(5, 2, 3), transpose(1, 2)), r(5)])
+    f.case("bilinear", "expanded", bi, [Operand(r(1, 3), expand(4, 3)), r(4, 2), r(5, 3, 2), Operand(r(1), expand(5))])
+    f.case("bilinear", "empty", bi, [r(0, 3), r(0, 2), r(5, 3, 2), r(5)])
+    f.case("bilinear", "extreme", bi, [torch.tensor([[INF, 1.0], [NAN, 0.0], [1e20, 1.0]]), torch.tensor([[1.0, 2.0], [1.0, 1.0], [1e25, 0.0]]), r(2, 2, 2), r(2)])
+    rows = torch.tensor([[1.0, INF, 2.0], [-INF, 0.0, 1.0], [NAN, 1.0, 2.0], [1e4, -1e4, 0.0], [3e38, 3e38, -3e38], [INF, INF, INF], [-0.0, 0.0, 1e-45], [2.0, 2.0, 2.0]])
+    for dim in (-1, 0):
+        fn = lambda x: F.softmin(x, dim=dim)
+        f.case("softmin", f"ordinary dim={dim}", fn, [r(3, 4)], dim=dim)
+        f.case("softmin", f"transposed dim={dim}", fn, [Operand(r(4, 3), transpose(0, 1))], dim=dim)
+        f.case("softmin", f"expanded dim={dim}", fn, [Operand(r(1, 3), expand(4, 3))], dim=dim)
+        f.case("softmin", f"empty dim={dim}", fn, [r(0, 3)], dim=dim)
+        f.case("softmin", f"scalar dim={dim}", fn, [r()], dim=dim)
+    f.case("softmin", "extreme dim=-1", lambda x: F.softmin(x, dim=-1), [rows], dim=-1)
+
+
 if __name__ == "__main__":
     distances()
+    layers()
     f.write(FOLDER + "neuralextra.safetensors.gz")

@@ -17,6 +17,13 @@ func init() {
 		}
 		return tensor.ScaledDotProductAttention(x[0], x[1], x[2], o)
 	}
+	goldenOps["bilinear"] = func(_ golden.Args, x []*tt) *tt {
+		if len(x) > 3 {
+			return x[0].Bilinear(x[1], x[2], x[3])
+		}
+		return x[0].Bilinear(x[1], x[2], nil)
+	}
+	goldenOps["softmin"] = func(a golden.Args, x []*tt) *tt { return x[0].Softmin(a.Int("dim")) }
 	goldenOps["rope"] = func(a golden.Args, x []*tt) *tt {
 		o := tensor.RoPEOptions{Base: a.Float("base"), Offset: a.Int("offset"), Interleaved: a.Bool("interleaved"), Dims: a.Int("dims")}
 		if len(x) > 1 {

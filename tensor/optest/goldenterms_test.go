@@ -94,9 +94,12 @@ func caseTerms(c golden.Case) terms {
 	case "gelu": // Φ(x) + x·φ(x), where Φ and the tanh of its approximation cancel
 		t.out = absolute(x[0]).v
 		byElement(0, func(_ int, in []float64) float64 { v := math.Abs(in[0]); return 1 + 0.4*v*(1+0.134*v*v) })
-	case "matmul", "linear", "sum", "mean":
+	case "matmul", "linear", "bilinear", "sum", "mean":
 		t = absoluteRun(c)
-	case "softmax":
+	case "softmax", "softmin":
+		if c.Op == "softmin" {
+			x[0] = x[0].apply(func(v float64) float64 { return -v })
+		}
 		p, most := softmax(x[0], c.Args.Int("dim"))
 		t.out = make([]float64, len(p.v))
 		g := make([]float64, len(p.v))

@@ -7,9 +7,9 @@ import (
 )
 
 func init() {
-	rowTables = append(rowTables, crossEntropyRows, attentionRows, ropeRows)
+	rowTables = append(rowTables, crossEntropyRows, attentionRows, ropeRows, formRows)
 	functions = append(functions, "ScaledDotProductAttention")
-	for _, name := range []string{"AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d"} {
+	for _, name := range []string{"AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "GumbelSoftmax"} {
 		noValue[name] = "random"
 	}
 }
@@ -237,6 +237,45 @@ func ropeRows() []row {
 			r.index = map[int]int{1: 50}
 		}
 		rows = append(rows, r)
+	}
+	return rows
+}
+
+// formRows are bilinear forms and softmin.
+func formRows() []row {
+	bilinear := func(x []array) array {
+		n := len(x[0].dims)
+		dims := append(append([]int(nil), x[0].dims[:n-1]...), x[2].dims[0])
+		return arrayOfFunc(dims, func(at []int) float64 {
+			sum := 0.0
+			if len(x) > 3 {
+				sum = x[3].v[at[n-1]]
+			}
+			a, b := append([]int(nil), at...), append([]int(nil), at...)
+			for i := range x[2].dims[1] {
+				for j := range x[2].dims[2] {
+					a[n-1], b[n-1] = i, j
+					sum += x[0].at(a...) * x[2].at(at[n-1], i, j) * x[1].at(b...)
+				}
+			}
+			return sum
+		})
+	}
+	var rows []row
+	for _, in := range [][][]int{{{4, 3}, {4, 2}, {3, 3, 2}, {3}}, {{2, 2, 3}, {2, 2, 2}, {2, 3, 2}}, {{3}, {2}, {2, 3, 2}, {2}}} {
+		rows = append(rows, row{op: "bilinear", methods: []string{"Bilinear"}, in: in, ref: bilinear, terms: absAll(bilinear), call: func(x []*tt) *tt {
+			if len(x) > 3 {
+				return x[0].Bilinear(x[1], x[2], x[3])
+			}
+			return x[0].Bilinear(x[1], x[2], nil)
+		}})
+	}
+	for _, dim := range []int{0, -1} {
+		softmin := func(x []array) array {
+			p, _ := softmax(x[0].apply(func(v float64) float64 { return -v }), dim)
+			return p
+		}
+		rows = append(rows, row{op: "softmin", methods: []string{"Softmin"}, in: [][]int{{3, 4}}, ref: softmin, terms: softmin, kernels: true, call: func(x []*tt) *tt { return x[0].Softmin(dim) }})
 	}
 	return rows
 }
