@@ -170,6 +170,15 @@ def margins():
             if reduction == "none":  # the others are what lies in memory
                 case("multi_margin_loss", "empty", run, [r(0, 5), t[:0]], **more, **args)
             case("multi_margin_loss", "extreme", run, [torch.tensor([[1.0, 0.0, 3.0], [math.inf, 1.0, 0.0], [math.nan, 1.0, 0.0], [1e10, -1e10, 0.5], [-0.0, 0.0, -1e-40]]), torch.tensor([0, 1, 1, 2, 0])], **more, **args)
+        run = lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction)
+        t = torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [1, 1, -1, -1], [0, 1, 2, 3], [2, -1, 3, -1]])
+        case("multilabel_margin_loss", "ordinary", run, [r(5, 4), t], **args)
+        case("multilabel_margin_loss", "transposed", run, [Operand(r(4, 5), transpose(0, 1)), t], **args)
+        case("multilabel_margin_loss", "expanded", run, [Operand(r(1, 4), expand(5, 4)), t], **args)
+        case("multilabel_margin_loss", "one row", run, [r(4), t[0]], **args)
+        if reduction == "none":
+            case("multilabel_margin_loss", "empty", run, [r(0, 4), t[:0]], **args)
+        case("multilabel_margin_loss", "extreme", run, [torch.tensor([[1.0, 0.0, 3.0, 0.0], [math.inf, 1.0, 0.0, 1.0], [math.nan, 1.0, 0.0, 2.0], [1e10, -1e10, 0.5, 1.0], [-0.0, 0.0, -1e-40, 1.0]]), t], **args)
         run = lambda x, y, w=None: F.multilabel_soft_margin_loss(x, y, w, reduction=reduction)
         for name, operands in layouts(f, r, chance, chance):
             if name not in ("scalar",):

@@ -86,6 +86,9 @@ func init() {
 			l.P, l.Margin, l.Weight, l.Reduction = a.Int("p"), a.Float("margin"), at(x, 2), reductionOf(a)
 			return l.Forward(x[0], x[1])
 		},
+		"multilabel_margin_loss": func(a args, x []*tt) *tt {
+			return nn.MultiLabelMarginLoss{Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
 		"multilabel_soft_margin_loss": func(a args, x []*tt) *tt {
 			return nn.MultiLabelSoftMarginLoss{Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
 		},

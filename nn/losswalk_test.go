@@ -46,6 +46,9 @@ var lossWalks = []struct {
 	{"multi-margin", [][]int{{4, 3}, {3}}, func(s *tensor.Scope, x []*tt) *tt {
 		return (&nn.MultiMarginLoss{P: 2, Margin: 9, Weight: x[1]}).Forward(x[0], classes(x[0], 4))
 	}},
+	{"multi-label margin", [][]int{{4, 3}}, func(s *tensor.Scope, x []*tt) *tt {
+		return nn.MultiLabelMarginLoss{}.Forward(x[0], classes(x[0], 4, 3).SubScalar(1))
+	}},
 	{"multi-label", [][]int{{4, 3}, {4, 3}, {3}}, func(s *tensor.Scope, x []*tt) *tt {
 		return nn.MultiLabelSoftMarginLoss{Weight: x[2]}.Forward(x[0], x[1].Sigmoid())
 	}},
