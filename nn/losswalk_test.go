@@ -46,6 +46,10 @@ var lossWalks = []struct {
 	{"multi-margin", [][]int{{4, 3}, {3}}, func(s *tensor.Scope, x []*tt) *tt {
 		return (&nn.MultiMarginLoss{P: 2, Margin: 9, Weight: x[1]}).Forward(x[0], classes(x[0], 4))
 	}},
+	{"ctc", [][]int{{5, 2, 3}}, func(s *tensor.Scope, x []*tt) *tt {
+		lengths := func(v ...int64) *tt { return s.On(x[0].Device()).From(v) }
+		return nn.CTCLoss{}.Forward(x[0].LogSoftmax(-1), classes(x[0], 2, 2).ClampMin(1), lengths(5, 4), lengths(2, 1))
+	}},
 	{"multi-label margin", [][]int{{4, 3}}, func(s *tensor.Scope, x []*tt) *tt {
 		return nn.MultiLabelMarginLoss{}.Forward(x[0], classes(x[0], 4, 3).SubScalar(1))
 	}},
