@@ -19,7 +19,7 @@ var (
 	lacks         = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
-		Grad: []*expr.Expr{lacks.Gt(zero).Select(g2, zero), lacks.Gt(zero).Select(g2, zero).Neg()}})
+		Grad: []*expr.Expr{lacks.Gt(zero).Select(g2, zero), lacks.Gt(zero).Select(g2.Neg(), zero)}})
 )
 
 // SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1, computed without overflow. Its zero value has torch's defaults.
