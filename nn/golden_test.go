@@ -49,12 +49,12 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/norms.safetensors.gz"} {
+	for _, path := range []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/ctc.safetensors.gz", "testdata/norms.safetensors.gz"} {
 		f, err := golden.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Cases) < 100 {
+		if len(f.Cases) < 30 {
 			t.Fatalf("%s has %d cases", path, len(f.Cases))
 		}
 		for i, c := range f.Cases {
@@ -130,8 +130,11 @@ func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Te
 	if ty == dtype.F32 {
 		unit = 0x1p-21
 	}
-	if strings.Contains(where, " far ") {
+	switch {
+	case strings.Contains(where, " far "):
 		unit *= 256
+	case strings.HasPrefix(where, "ctc_loss"): // chances are powers of sums of logarithms that go up to 20 there
+		unit *= 8
 	}
 	for i, g := range got.Floats() {
 		w, tol := want[i], unit*most
@@ -155,7 +158,7 @@ func TestLossesAreWalked(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := []string{"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "binary_cross_entropy_weighted", "kl_div", "kl_div_log_target",
-		"margin_ranking_loss", "hinge_embedding_loss", "cosine_embedding_loss", "poisson_nll_loss", "poisson_nll_loss_log", "stirling", "gaussian_nll_loss", "soft_margin_loss", "multi_margin_loss"}
+		"margin_ranking_loss", "hinge_embedding_loss", "cosine_embedding_loss", "poisson_nll_loss", "poisson_nll_loss_log", "stirling", "gaussian_nll_loss", "soft_margin_loss", "multi_margin_loss", "ctc_step"}
 	n := 0
 	for _, e := range tensor.Declared() {
 		if slices.Contains(mine, e.Name) {

@@ -86,6 +86,16 @@ func init() {
 			l.P, l.Margin, l.Weight, l.Reduction = a.Int("p"), a.Float("margin"), at(x, 2), reductionOf(a)
 			return l.Forward(x[0], x[1])
 		},
+		"ctc_loss": func(a args, x []*tt) *tt {
+			logp := x[0]
+			if a.Bool("soft") {
+				logp = logp.LogSoftmax(-1)
+			}
+			return nn.CTCLoss{Blank: a.Int("blank"), ZeroInfinity: a.Bool("zero_infinity"), Reduction: reductionOf(a)}.Forward(logp, x[1], x[2], x[3])
+		},
+		"multilabel_margin_loss": func(a args, x []*tt) *tt {
+			return nn.MultiLabelMarginLoss{Reduction: reductionOf(a)}.Forward(x[0], x[1])
+		},
 		"multilabel_soft_margin_loss": func(a args, x []*tt) *tt {
 			return nn.MultiLabelSoftMarginLoss{Weight: at(x, 2), Reduction: reductionOf(a)}.Forward(x[0], x[1])
 		},

@@ -49,6 +49,18 @@ func TestLossOptionMisuse(t *testing.T) {
 		{tensor.ErrValue, "P is 3", func(x, _, target *tt) { (&nn.MultiMarginLoss{P: 3}).Forward(x, target) }},
 		{tensor.ErrShape, "scores are [n, classes]", func(x, _, target *tt) { nn.NewMultiMarginLoss().Forward(x.Unsqueeze(0), target) }},
 		{tensor.ErrIndex, "index 4", func(x, _, target *tt) { nn.NewMultiMarginLoss().Forward(x, target.AddScalar(4)) }},
+		{tensor.ErrShape, "needs logarithms [time, n, classes]", func(x, _, target *tt) { nn.CTCLoss{}.Forward(x, target, target, target) }},
+		{tensor.ErrType, "targets and lengths must be int64, one is float32", func(x, y, _ *tt) { nn.CTCLoss{}.Forward(x, y.Select(0, 0), y.Sum(), y.Sum()) }},
+		{tensor.ErrType, "floating point", func(x, _, target *tt) { nn.CTCLoss{}.Forward(x.Long(), target, target.Sum(), target.Sum()) }},
+		{tensor.ErrValue, "the blank is class 4 of 4", func(x, _, target *tt) { nn.CTCLoss{Blank: 4}.Forward(x, target, target.Sum(), target.Sum()) }},
+		{tensor.ErrShape, "no time", func(x, _, target *tt) { nn.CTCLoss{}.Forward(x.Narrow(0, 0, 0), target, target.Sum(), target.Sum()) }},
+		{tensor.ErrIndex, "index 9", func(x, _, target *tt) {
+			nn.CTCLoss{}.Forward(x, target.AddScalar(9), target.Sum().AddScalar(3), target.Sum().AddScalar(3))
+		}},
+		{tensor.ErrShape, "[3, 4] and [3]", func(x, _, target *tt) { nn.MultiLabelMarginLoss{}.Forward(x, target) }},
+		{tensor.ErrType, "Cast(dtype.I64)", func(x, y, _ *tt) { nn.MultiLabelMarginLoss{}.Forward(x, y) }},
+		{tensor.ErrType, "floating point scores", func(x, y, _ *tt) { nn.MultiLabelMarginLoss{}.Forward(x.Long(), y.Long()) }},
+		{tensor.ErrIndex, "index 4", func(x, y, _ *tt) { nn.MultiLabelMarginLoss{}.Forward(x, y.Long().AddScalar(4)) }},
 		{tensor.ErrShape, "not a scalar", func(x, y, _ *tt) { nn.MultiLabelSoftMarginLoss{}.Forward(x.Sum(), y.Sum()) }},
 		{tensor.ErrType, "floating point", func(x, y, _ *tt) { nn.SoftMarginLoss{}.Forward(x.Long(), y.Long()) }},
 	} {

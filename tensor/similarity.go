@@ -1,8 +1,6 @@
 package tensor
 
 import (
-	"math"
-
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -70,33 +68,4 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 		fail(op, ErrShape, in, "needs vectors; shapes are %s", shapes(in))
 	}
 	return within(s, func(c *Scope) *Tensor { return x.In(c).Sub(y).AddScalar(eps).Norm(p, -1) })
-}
-
-// summedOp copies; its gradient is 0 + g, that of something added up from 0 as torch does it: no -0.
-var summedOp = &Elementwise{Name: "cdist", Arity: 1, Expr: x0, Grad: []*expr.Expr{x1.Add(zeroC)}}
-
-// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and [..., k, m] give [..., n, k],
-// with the dimensions before broadcast. Between equal rows the distance and its gradient are 0; unlike Norm's, for p = Inf equal greatest differences each
-// get the whole gradient, as in torch. All n·k·m differences are in
-// memory at once.
-func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
-	const op = "cdist"
-	in := []*Tensor{x, y}
-	s := youngest(op, in)
-	sameDevice(op, in)
-	x.mustFloat(op)
-	y.mustFloat(op)
-	if x.Rank() < 2 || y.Rank() < 2 || x.Rank() == shape.MaxRank || y.Rank() == shape.MaxRank || x.Dim(-1) != y.Dim(-1) {
-		fail(op, ErrShape, in, "needs rows of one size, [..., n, m] and [..., k, m]; shapes are %s", shapes(in))
-	}
-	if !(p >= 0) {
-		fail(op, ErrValue, in, "the order is %v, it must not be negative", p)
-	}
-	if x.Dim(-1) == 0 && math.IsInf(p, 1) {
-		p = 1 // of no differences; the greatest of none is 0 too, here
-	}
-	return within(s, func(c *Scope) *Tensor {
-		rows := func(x *Tensor) *Tensor { return summedOp.Apply([]*Tensor{x.In(c)}) }
-		return Apply(&normFunc{p: p, dims: []int{-1}, each: true}, rows(x).Unsqueeze(-2).Sub(rows(y).Unsqueeze(-3)))
-	})
 }

@@ -53,21 +53,24 @@ func (f softmaxFunc) compute(c *Context, x *Tensor) *Tensor {
 }
 
 func (f softmaxFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	y := c.Saved(0)
-	if d, ok := fast[device.Softmaxer](c.Scope(), y.st.dev); ok && c.Scope().modes.noGrad && g.dtype == y.dtype {
-		s := c.Scope()
+	return []*Tensor{f.gradient(c.Scope(), c.Saved(0), g)}
+}
+
+// gradient returns the gradient of the operand, from the result y and its gradient g.
+func (f softmaxFunc) gradient(s *Scope, y, g *Tensor) *Tensor {
+	if d, ok := fast[device.Softmaxer](s, y.st.dev); ok && s.modes.noGrad && g.dtype == y.dtype {
 		dx := alloc(f.Name()+".grad", s, y.st.dev, y.dtype, y.layout.Shape)
 		stream := s.streamOf(y.st.dev)
 		y.st.read(f.Name(), stream)
 		g.st.read(f.Name(), stream)
 		dx.st.write(f.Name(), stream)
 		check(f.Name(), d.SoftmaxGrad(stream, dx.deviceView(), y.deviceView(), g.deviceView(), f.log), y, g)
-		return []*Tensor{dx}
+		return dx
 	}
 	if f.log {
-		return []*Tensor{g.Sub(y.Exp().Mul(g.Sum(-1, KeepDim)))}
+		return g.Sub(y.Exp().Mul(g.Sum(-1, KeepDim)))
 	}
-	return []*Tensor{y.Mul(g.Sub(g.Mul(y).Sum(-1, KeepDim)))}
+	return y.Mul(g.Sub(g.Mul(y).Sum(-1, KeepDim)))
 }
 
 // alongRows applies f to x with dimension dim last and all others merged.

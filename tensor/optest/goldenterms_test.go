@@ -100,9 +100,12 @@ func caseTerms(c golden.Case) terms {
 	case "gelu": // Φ(x) + x·φ(x), where Φ and the tanh of its approximation cancel
 		t.out = absolute(x[0]).v
 		byElement(0, func(_ int, in []float64) float64 { v := math.Abs(in[0]); return 1 + 0.4*v*(1+0.134*v*v) })
-	case "matmul", "linear", "sum", "mean", "inplace":
+	case "matmul", "linear", "bilinear", "sum", "mean", "inplace":
 		t = absoluteRun(c)
-	case "softmax":
+	case "softmax", "softmin":
+		if c.Op == "softmin" {
+			x[0] = x[0].apply(func(v float64) float64 { return -v })
+		}
 		p, below := softmax(x[0], c.Args.Int("dim"))
 		t.out = make([]float64, len(p.v))
 		g := make([]float64, len(p.v))
@@ -144,6 +147,10 @@ func caseTerms(c golden.Case) terms {
 			})
 		}
 		t.grads[0] = g
+	case "scaled_dot_product_attention":
+		return attentionTerms(c)
+	case "rope":
+		return ropeTerms(c)
 	case "mse_loss": // squares do not cancel
 		t.out = absolute(out).v
 		t.grads[0] = absolute(arrayOf(*c.In[0].GradF64)).v

@@ -7,8 +7,9 @@ import (
 )
 
 func init() {
-	rowTables = append(rowTables, crossEntropyRows)
-	for _, name := range []string{"AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d"} {
+	rowTables = append(rowTables, crossEntropyRows, attentionRows, ropeRows, formRows)
+	functions = append(functions, "ScaledDotProductAttention")
+	for _, name := range []string{"AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "GumbelSoftmax"} {
 		noValue[name] = "random"
 	}
 }
@@ -76,6 +77,205 @@ func crossEntropyRows() []row {
 		}
 		r.terms = func(x []array) array { return r.ref(x).apply(func(v float64) float64 { return 8 + 8*math.Abs(v) }) }
 		rows = append(rows, r)
+	}
+	return rows
+}
+
+// attentionRef is the definition: x is queries, keys, values and a mask of 1 and 0, or of what is added to the scores.
+func attentionRef(scale float64, causal, additive bool) func(x []array) array {
+	return func(x []array) array {
+		lead := func(a array) []int { return a.dims[:len(a.dims)-2] }
+		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
+		q, k, v := x[0], x[1], x[2]
+		batch := joint(newArray(lead(q)...), newArray(lead(k)...), newArray(lead(v)...))
+		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 { // grouped heads
+			batch = joint(newArray(lead(q)...))
+			group := lead(q)[r-1] / lead(k)[r-1]
+			spread := func(a array) array {
+				pick := []int{}
+				for h := range lead(q)[r-1] {
+					pick = append(pick, h/group)
+				}
+				return a.pick(r-1, 0, pick...)
+			}
+			k, v = spread(k), spread(v)
+		}
+		scale := scale
+		if scale == 0 {
+			scale = 1 / math.Sqrt(float64(last(q, 1)))
+		}
+		weights := arrayOfFunc(append(append([]int(nil), batch...), last(q, 2), last(k, 2)), func(i []int) float64 {
+			n := len(i)
+			sum := 0.0
+			for e := range last(q, 1) {
+				a := append(append([]int(nil), i[:n-1]...), e)
+				b := append(append([]int(nil), i[:n-2]...), i[n-1], e)
+				sum += q.at(a[n-len(q.dims):]...) * k.at(b[n-len(k.dims):]...)
+			}
+			sum *= scale
+			if causal && i[n-1] > i[n-2] {
+				return math.Inf(-1)
+			}
+			if len(x) > 3 {
+				m := x[3].offset(i)
+				switch {
+				case additive:
+					sum += x[3].v[m]
+				case x[3].v[m] == 0:
+					return math.Inf(-1)
+				}
+			}
+			return sum
+		})
+		p, _ := softmax(weights, -1)
+		for i, w := range p.v {
+			if math.IsNaN(w) {
+				p.v[i] = 0 // a row without a key
+			}
+		}
+		return matmulRef([]array{p, v})
+	}
+}
+
+func attentionRows() []row {
+	var rows []row
+	for _, c := range []struct {
+		in       [][]int
+		o        tensor.AttentionOptions
+		mask     bool // the last operand is 1 where a key is attended to
+		additive bool
+	}{
+		{in: [][]int{{3, 4}, {5, 4}, {5, 2}}},
+		{in: [][]int{{2, 2, 3, 4}, {2, 2, 4, 4}, {2, 2, 4, 3}}, o: tensor.AttentionOptions{Scale: 0.7}},
+		{in: [][]int{{2, 4, 3}, {2, 3, 3}, {2, 3, 2}}, o: tensor.AttentionOptions{Causal: true}},
+		{in: [][]int{{2, 3}, {4, 3}, {4, 2}}, o: tensor.AttentionOptions{Causal: true}},
+		{in: [][]int{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, {3, 5}}, mask: true},
+		{in: [][]int{{2, 3, 2, 2}, {2, 3, 3, 2}, {2, 3, 3, 2}, {2, 1, 1, 3}}, mask: true},
+		{in: [][]int{{2, 2, 3, 2}, {2, 2, 3, 2}, {2, 2, 3, 2}, {2, 1, 3}}, additive: true},
+		{in: [][]int{{2, 4, 3, 2}, {2, 2, 3, 2}, {2, 2, 3, 2}}, o: tensor.AttentionOptions{GroupedHeads: true}},
+		{in: [][]int{{4, 2, 3}, {2, 3, 3}, {2, 3, 2}, {4, 2, 3}}, o: tensor.AttentionOptions{GroupedHeads: true}, additive: true},
+		{in: [][]int{{2, 1, 2, 3}, {3, 2, 3}, {2, 1, 2, 2}}},
+		{in: [][]int{{2, 0, 3}, {2, 2, 3}, {2, 2, 2}}}, {in: [][]int{{2, 2, 3}, {2, 0, 3}, {2, 0, 2}}},
+	} {
+		r := row{op: "scaled_dot_product_attention", methods: []string{"ScaledDotProductAttention"}, in: c.in, kernels: true,
+			ref: attentionRef(c.o.Scale, c.o.Causal, c.additive),
+			call: func(x []*tt) *tt {
+				o := c.o
+				if c.mask {
+					o.Mask = x[3].EqScalar(1)
+				} else if c.additive {
+					o.Mask = x[3]
+				}
+				return tensor.ScaledDotProductAttention(x[0], x[1], x[2], o)
+			}}
+		if c.mask {
+			r.index = map[int]int{3: 2}
+		}
+		r.terms = func(x []array) array { return r.ref(x).apply(func(v float64) float64 { return 4 + 8*math.Abs(v) }) }
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// ropeRef turns pairs of features of x[0] by position·base^(-k/n); x[1] are positions.
+func ropeRef(base float64, offset, dims int, interleaved bool) func(x []array) array {
+	return func(x []array) array {
+		n := len(x[0].dims)
+		d := dims
+		if d == 0 {
+			d = x[0].dims[n-1]
+		}
+		return arrayOfFunc(x[0].dims, func(i []int) float64 {
+			at := i[n-1]
+			if at >= d {
+				return x[0].at(i...)
+			}
+			k, second := at%(d/2), at >= d/2
+			other := append([]int(nil), i...)
+			other[n-1] = (at + d/2) % d
+			if interleaved {
+				k, second = at/2, at%2 == 1
+				other[n-1] = at ^ 1
+			}
+			p := float64(offset + i[n-2])
+			if len(x) > 1 {
+				p = x[1].v[x[1].offset(i[:n-1])]
+			}
+			sin, cos := math.Sincos(p * math.Pow(base, -2*float64(k)/float64(d)))
+			if !second {
+				sin = -sin
+			}
+			return x[0].at(i...)*cos + x[0].at(other...)*sin
+		})
+	}
+}
+
+func ropeRows() []row {
+	var rows []row
+	for _, c := range []struct {
+		in [][]int
+		o  tensor.RoPEOptions
+	}{
+		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
+		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},
+		{in: [][]int{{2, 2, 3, 4}, {2, 1, 3}}}, {in: [][]int{{2, 3, 4}, {3}}, o: tensor.RoPEOptions{Interleaved: true}}, {in: [][]int{{0, 4}}},
+	} {
+		base := c.o.Base
+		if base == 0 {
+			base = 10000
+		}
+		r := row{op: "rope", methods: []string{"RoPE"}, in: c.in, ref: ropeRef(base, c.o.Offset, c.o.Dims, c.o.Interleaved),
+			call: func(x []*tt) *tt {
+				o := c.o
+				if len(x) > 1 {
+					o.Positions = x[1]
+				}
+				return x[0].RoPE(o)
+			}}
+		r.terms = func(x []array) array { return x[0].apply(func(float64) float64 { return 4 }) }
+		if len(c.in) > 1 {
+			r.index = map[int]int{1: 50}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// formRows are bilinear forms and softmin.
+func formRows() []row {
+	bilinear := func(x []array) array {
+		n := len(x[0].dims)
+		dims := append(append([]int(nil), x[0].dims[:n-1]...), x[2].dims[0])
+		return arrayOfFunc(dims, func(at []int) float64 {
+			sum := 0.0
+			if len(x) > 3 {
+				sum = x[3].v[at[n-1]]
+			}
+			a, b := append([]int(nil), at...), append([]int(nil), at...)
+			for i := range x[2].dims[1] {
+				for j := range x[2].dims[2] {
+					a[n-1], b[n-1] = i, j
+					sum += x[0].at(a...) * x[2].at(at[n-1], i, j) * x[1].at(b...)
+				}
+			}
+			return sum
+		})
+	}
+	var rows []row
+	for _, in := range [][][]int{{{4, 3}, {4, 2}, {3, 3, 2}, {3}}, {{2, 2, 3}, {2, 2, 2}, {2, 3, 2}}, {{3}, {2}, {2, 3, 2}, {2}}} {
+		rows = append(rows, row{op: "bilinear", methods: []string{"Bilinear"}, in: in, ref: bilinear, terms: absAll(bilinear), call: func(x []*tt) *tt {
+			if len(x) > 3 {
+				return x[0].Bilinear(x[1], x[2], x[3])
+			}
+			return x[0].Bilinear(x[1], x[2], nil)
+		}})
+	}
+	for _, dim := range []int{0, -1} {
+		softmin := func(x []array) array {
+			p, _ := softmax(x[0].apply(func(v float64) float64 { return -v }), dim)
+			return p
+		}
+		rows = append(rows, row{op: "softmin", methods: []string{"Softmin"}, in: [][]int{{3, 4}}, ref: softmin, terms: softmin, kernels: true, call: func(x []*tt) *tt { return x[0].Softmin(dim) }})
 	}
 	return rows
 }

@@ -1,0 +1,187 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3), -Inf where nothing leads.
+var ctcStepOp = func() *tensor.Elementwise {
+	most, nothing := x0.Max(x1).Max(x2), expr.C(math.Inf(-1))
+	e, y := expr.X(3), expr.Y()
+	sum := x0.Sub(most).Exp().Add(x1.Sub(most).Exp()).Add(x2.Sub(most).Exp())
+	part := func(x *expr.Expr) *expr.Expr {
+		return y.Eq(nothing).Select(zero, expr.X(4).Mul(x.Add(e).Sub(y).Exp()))
+	}
+	return tensor.Declare(&tensor.Elementwise{Name: "ctc_step", Arity: 4, Result: tensor.FixedFloat, Domain: [][2]float64{{0, 2}, {0, 2}, {0, 2}, {0.5, 2}},
+		Expr: most.Eq(nothing).Select(nothing, most.Add(sum.Log()).Add(e)),
+		Ref:  func(x, _ []float64) float64 { return math.Log(math.Exp(x[0])+math.Exp(x[1])+math.Exp(x[2])) + x[3] },
+		Grad: []*expr.Expr{part(x0), part(x1), part(x2), expr.X(4)}})
+}()
+
+// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006): minus the logarithm of the probability that a
+// sequence of classes, with repetitions and blanks taken out, is the target. Its zero value has torch's defaults.
+type CTCLoss struct {
+	Blank        int       // the class that stands for none
+	ZeroInfinity bool      // a target that is too long for its input counts for nothing, instead of an infinite loss
+	Reduction    Reduction // the mean is that of losses by their target's length
+}
+
+// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes], with int64 targets [n, length] or
+// [length] and, int64 too, the lengths of inputs and of targets that count, [n] or []. As in torch the gradient is that by what went into a
+// log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A class that is not there is an index error,
+// on a GPU reported at the next wait. Lengths are not checked, since that would mean to wait for the device: longer ones than there
+// is count as that. Targets of all inputs in one vector are not supported.
+//
+// The composition takes a few small kernels for each time.
+func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
+	const op = "ctc_loss"
+	alone := logp.Rank() == 2
+	if alone {
+		logp, targets, inputLengths, targetLengths = logp.Unsqueeze(1), targets.Unsqueeze(0), inputLengths.Unsqueeze(0), targetLengths.Unsqueeze(0)
+	}
+	in := []*tensor.Tensor{logp, targets, inputLengths, targetLengths}
+	if logp.Rank() != 3 || targets.Rank() != 2 || inputLengths.Rank() != 1 || targetLengths.Rank() != 1 || targets.Dim(0) != logp.Dim(1) || inputLengths.Dim(0) != logp.Dim(1) || targetLengths.Dim(0) != logp.Dim(1) {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("needs logarithms [time, n, classes], targets [n, length] and lengths [n]; shapes are %v, %v, %v and %v", logp.Shape(), targets.Shape(), inputLengths.Shape(), targetLengths.Shape()), in...)
+	}
+	if !logp.Type().IsFloat() {
+		misuse(op, tensor.ErrType, fmt.Sprintf("needs logarithms of floating point, not %v", logp.Type()), in...)
+	}
+	for _, t := range in[1:] {
+		if t.Type() != dtype.I64 {
+			hinted(op, tensor.ErrType, fmt.Sprintf("targets and lengths must be int64, one is %v", t.Type()), "use Cast(dtype.I64)", in...)
+		}
+	}
+	if logp.Dim(0) == 0 {
+		misuse(op, tensor.ErrShape, "the inputs have no time", in...)
+	}
+	if l.Blank < 0 || l.Blank >= logp.Dim(2) {
+		misuse(op, tensor.ErrValue, fmt.Sprintf("the blank is class %d of %d", l.Blank, logp.Dim(2)), in...)
+	}
+	loss := tensor.Apply(&ctcFunc{l.Blank, l.ZeroInfinity}, in...)
+	if l.Reduction == Mean {
+		loss = loss.Div(targetLengths.ClampMin(1).Cast(loss.Type()))
+	} else if alone && l.Reduction == None {
+		loss = loss.Squeeze(0)
+	}
+	return reduce(op, loss, []Reduction{l.Reduction})
+}
+
+// ctcFunc is the loss of each input of a batch.
+type ctcFunc struct {
+	blank   int
+	zeroInf bool
+}
+
+func (*ctcFunc) Name() string { return "ctc_loss" }
+
+// ctcPaths are the classes of the targets with a blank around each, and what is known of their ways.
+type ctcPaths struct {
+	classes  *tensor.Tensor // [n, l]
+	emission *tensor.Tensor // their logarithms at each time, [time, n, l]
+	skip     *tensor.Tensor // 0 where a way may leave out the blank before, else -Inf: [n, l]
+	ends     *tensor.Tensor // where a way may end, bool [n, l]
+	last     *tensor.Tensor // the last time, [n, 1]
+	times, l int
+}
+
+func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths {
+	m := logp.Scope().On(logp.Device()).Typed(dtype.I64)
+	n, s := targets.Dim(0), targets.Dim(1)
+	p := &ctcPaths{times: logp.Dim(0), l: 2*s + 1}
+	lengths = lengths.Unsqueeze(1).ClampMax(float64(s))
+	beyond := m.Arange(0, float64(s), 1).Ge(lengths)
+	known := targets.MaskedFill(beyond, float64(f.blank))
+	blanks := m.Full(float64(f.blank), n, s)
+	p.classes = tensor.Cat(1, tensor.Stack(2, blanks, known).Flatten(1, 2), m.Full(float64(f.blank), n, 1))
+	p.emission = logp.Gather(2, p.classes.Unsqueeze(0).Expand(p.times, n, p.l))
+	at := m.Arange(0, float64(p.l), 1)
+	before := p.classes.Pad(float64(f.blank), 2, -2)
+	may := p.classes.Ne(before).LogicalAnd(p.classes.NeScalar(float64(f.blank)))
+	p.skip = may.Cast(logp.Type()).Log()
+	end := lengths.MulScalar(2)
+	p.ends = at.Eq(end).LogicalOr(at.Eq(end.SubScalar(1)))
+	p.last = inputs.Unsqueeze(1).ClampMax(float64(p.times)).SubScalar(1)
+	return p
+}
+
+// forward returns, for each time, the logarithms of the probabilities of the ways that have come to each class. After an input's last time
+// they stay.
+func (p *ctcPaths) forward() []*tensor.Tensor {
+	nothing := math.Inf(-1)
+	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(0, float64(p.l), 1)
+	way := []*tensor.Tensor{p.emission.Select(0, 0).MaskedFill(at.GtScalar(1), nothing)}
+	for t := 1; t < p.times; t++ {
+		a := way[t-1]
+		next := ctcStepOp.Apply([]*tensor.Tensor{a, a.Pad(nothing, 1, -1), a.Pad(nothing, 2, -2).Add(p.skip), p.emission.Select(0, t)})
+		way = append(way, tensor.Where(p.last.LtScalar(float64(t)), a, next))
+	}
+	return way
+}
+
+// backward returns, for each time, the logarithms of the probabilities of the ways from each class to an end.
+func (p *ctcPaths) backward() []*tensor.Tensor {
+	nothing := math.Inf(-1)
+	way := make([]*tensor.Tensor, p.times)
+	none := p.emission.Select(0, 0).FullLike(nothing)
+	skip := p.skip.Pad(nothing, -2, 2) // into the class after the next
+	for t := p.times - 1; t >= 0; t-- {
+		e := p.emission.Select(0, t)
+		next := none
+		if t+1 < p.times {
+			b := way[t+1]
+			next = ctcStepOp.Apply([]*tensor.Tensor{b, b.Pad(nothing, -1, 1), b.Pad(nothing, -2, 2).Add(skip), e})
+		}
+		start := tensor.Where(p.ends, e, none)
+		way[t] = tensor.Where(p.last.EqScalar(float64(t)), start, tensor.Where(p.last.GtScalar(float64(t)), next, none))
+	}
+	return way
+}
+
+func (f *ctcFunc) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	t := in[0].Type()
+	loss := f.loss(in)
+	if c.Needs(0) {
+		c.Save(append(in, loss)...)
+	}
+	if f.zeroInf {
+		loss = loss.MaskedFill(loss.EqScalar(math.Inf(1)), 0)
+	}
+	return loss.Cast(t)
+}
+
+// loss returns the losses in the type to compute in.
+func (f *ctcFunc) loss(in []*tensor.Tensor) *tensor.Tensor {
+	p := f.paths(in[0].Cast(in[0].Type().Compute()), in[1], in[2], in[3])
+	a := p.forward()[p.times-1]
+	nothing := a.FullLike(math.Inf(-1))
+	loss := tensor.Where(p.ends, a, nothing).LogSumExp(1).Neg()
+	// An input of no time has the empty target only.
+	empty := in[3].EqScalar(0).Cast(loss.Type()).Log().Neg()
+	return tensor.Where(in[2].LeScalar(0), empty, loss)
+}
+
+func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	in := []*tensor.Tensor{c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3)}
+	logp := in[0].Cast(in[0].Type().Compute())
+	var loss *tensor.Tensor
+	if c.Scope().GradEnabled() {
+		loss = f.loss(in) // with its place in the graph
+	} else {
+		loss = c.Saved(4)
+	}
+	p := f.paths(logp, in[1], in[2], in[3])
+	both := tensor.Stack(0, p.forward()...).Add(tensor.Stack(0, p.backward()...)).Sub(p.emission).Add(loss.Unsqueeze(1)).Exp()
+	zeros := logp.ZerosLike()
+	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
+	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(0, float64(p.times), 1).Unsqueeze(1).Unsqueeze(2)
+	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1)).MaskedFill(times.Gt(p.last), 0)
+	if f.zeroInf {
+		d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), 0)
+	}
+	return []*tensor.Tensor{d.Cast(in[0].Type()), nil, nil, nil}
+}

@@ -1,0 +1,53 @@
+package nn_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Without targets there are blanks alone; lengths beyond what is there count as that; no inputs give no losses.
+func TestCTCEdges(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Typed(dtype.F64).Randn(3, 2, 4).LogSoftmax(-1)
+		blanks := x.Select(2, 0).Sum(0).Neg().Floats()
+		lengths := s.From([]int64{3, 3})
+		long := s.Typed(dtype.I64)
+		for name, y := range map[string]*tt{
+			"no targets":   nn.CTCLoss{Reduction: nn.None}.Forward(x, long.Zeros(2, 0), lengths, long.Zeros(2)),
+			"none counts":  nn.CTCLoss{Reduction: nn.None}.Forward(x, long.Ones(2, 3), lengths, long.Zeros(2)),
+			"longer input": nn.CTCLoss{Reduction: nn.None}.Forward(x, long.Ones(2, 3), lengths.MulScalar(5), long.Zeros(2)),
+		} {
+			for i, v := range y.Floats() {
+				if math.Abs(v-blanks[i]) > 1e-12 {
+					t.Errorf("%s: %v, want %v", name, y.Floats(), blanks)
+				}
+			}
+		}
+		all := nn.CTCLoss{Reduction: nn.None}
+		a, b := all.Forward(x, long.Ones(2, 1), lengths, s.From([]int64{7, 1})).Floats(), all.Forward(x, long.Ones(2, 1), lengths, s.From([]int64{1, 1})).Floats()
+		if a[0] != b[0] || a[1] != b[1] {
+			t.Errorf("a target length beyond the targets: %v, want %v", a, b)
+		}
+		none := all.Forward(x, long.Ones(2, 1), long.Zeros(2), s.From([]int64{0, 1})).Floats()
+		if none[0] != 0 || !math.IsInf(none[1], 1) {
+			t.Errorf("inputs of no time: %v", none)
+		}
+		if y := all.Forward(x.Narrow(1, 0, 0), long.Ones(0, 1), long.Zeros(0), long.Zeros(0)); y.Size() != 0 {
+			t.Errorf("no inputs: %v", y)
+		}
+	}, tensor.Seed(1))
+}
+
+// The loss of a line of text whose place in the input is not known.
+func ExampleCTCLoss() {
+	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}}) // of a blank and two letters, at four times
+	text, times, letters := tensor.From([]int64{1, 2}), tensor.From([]int64{4}).Squeeze(), tensor.From([]int64{2}).Squeeze()
+	loss := nn.CTCLoss{Reduction: nn.Sum}.Forward(logits.LogSoftmax(-1), text, times, letters)
+	fmt.Printf("%.3f\n", loss.Item())
+	// Output: 0.185
+}

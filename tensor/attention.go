@@ -1,0 +1,268 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// AttentionOptions are what [ScaledDotProductAttention] may be told; the zero value is torch's default.
+type AttentionOptions struct {
+	// Mask, broadcast to [..., queries, keys], is of bool, true where a query attends to a key, or of floating point and added to the
+	// scores.
+	Mask *Tensor
+	// Causal lets query i attend to the keys 0 … i only, also where there are not as many keys as queries. It excludes Mask.
+	Causal bool
+	// Dropout is the probability with which a weight is dropped. Give 0 outside of training: it is not switched off by itself.
+	Dropout float64
+	// Scale multiplies the products of queries and keys; 0 stands for 1/√features.
+	Scale float64
+	// GroupedHeads lets several neighbouring heads of queries share one of keys and values: [..., h·g, queries, features] with
+	// [..., h, keys, features]. torch's enable_gqa.
+	GroupedHeads bool
+}
+
+// attentionFunc is attention over queries, keys, values and, if there is one, a mask.
+type attentionFunc struct {
+	scale  float64
+	causal bool
+	groups int // heads of queries for one of keys
+	drop   *dropoutFunc
+}
+
+func (*attentionFunc) Name() string { return "scaled_dot_product_attention" }
+
+func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	q, v := in[0], in[2]
+	p := f.chances(c.scope, in)
+	kept := p
+	if f.drop != nil {
+		kept = Apply(f.drop, p)
+	}
+	y := f.unfold(f.fold(kept).MatMul(v.Cast(p.dtype))).Cast(q.dtype)
+	for i := range in {
+		if c.Needs(i) {
+			c.Save(append(in, p)...)
+			break
+		}
+	}
+	return y
+}
+
+// fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n, m].
+func (f *attentionFunc) fold(x *Tensor) *Tensor {
+	if f.groups == 1 {
+		return x
+	}
+	s, r := x.layout.Shape, x.Rank()
+	return x.reshape(s.With(r-3, s.At(r-3)/f.groups).With(r-2, s.At(r-2)*f.groups))
+}
+
+// unfold undoes fold.
+func (f *attentionFunc) unfold(x *Tensor) *Tensor {
+	if f.groups == 1 {
+		return x
+	}
+	s, r := x.layout.Shape, x.Rank()
+	return x.reshape(s.With(r-3, s.At(r-3)*f.groups).With(r-2, s.At(r-2)/f.groups))
+}
+
+var (
+	// Masks add minus infinity, so that a score of NaN or infinity shows, as in torch.
+	maskOp      = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x1.Ne(zeroC).Select(x0, x0.Add(expr.C(math.Inf(-1)))), Fixed: 2, Grad: []*expr.Expr{x2, nil}}
+	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
+)
+
+// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys], in the operands' computing type: float32 for 16-bit floats. A row
+// without any key is 0.
+func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
+	return within(s, func(c *Scope) *Tensor {
+		q, k := in[0].In(c), in[1].In(c)
+		t := q.dtype.Compute()
+		scores := f.unfold(f.fold(q.Cast(t).MulScalar(f.scale)).MatMul(k.Cast(t).T()))
+		apply := func(op *Elementwise, x *Tensor) {
+			if c.modes.noGrad {
+				scores.inPlace(op, []*Tensor{scores, x})
+			} else {
+				scores = op.Apply([]*Tensor{scores, x})
+			}
+		}
+		n := scores.Dim(-1)
+		if f.causal {
+			m := c.On(q.st.dev).Typed(dtype.I64)
+			apply(maskOp, m.Arange(0, float64(n), 1).Le(m.Arange(0, float64(scores.Dim(-2)), 1).Unsqueeze(1)))
+		}
+		if len(in) > 3 {
+			if mask := in[3].In(c); mask.dtype == boolType {
+				apply(maskOp, mask)
+			} else {
+				apply(attentionOp, mask.Cast(t))
+			}
+		}
+		if n == 0 {
+			return scores
+		}
+		nothing := scores.Amax(-1, KeepDim).EqScalar(math.Inf(-1))
+		p := scores.Softmax(-1)
+		if c.modes.noGrad {
+			return p.MaskedFillInPlace(nothing, 0)
+		}
+		return p.MaskedFill(nothing, 0)
+	})
+}
+
+func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	n := len(c.n.operands)
+	in, grads := make([]*Tensor, n), make([]*Tensor, n)
+	for i := range in {
+		in[i] = c.Saved(i)
+	}
+	q, k, v := in[0], in[1], in[2]
+	s, t := c.Scope(), q.dtype.Compute()
+	var p *Tensor
+	if s.modes.noGrad {
+		p = c.Saved(n)
+	} else {
+		p = f.chances(s, in) // with its place in the graph
+	}
+	g = f.fold(g.Cast(t))
+	if c.Needs(2) {
+		grads[2] = within(s, func(c *Scope) *Tensor {
+			kept := p.In(c)
+			if f.drop != nil {
+				kept = Apply(f.drop, kept)
+			}
+			return f.fold(kept).T().MatMul(g).sumTo(v.layout.Shape).Cast(v.dtype)
+		})
+	}
+	d := within(s, func(c *Scope) *Tensor {
+		d := f.unfold(g.In(c).MatMul(v.In(c).Cast(t).T()))
+		if d.layout.Shape != p.layout.Shape {
+			d = d.sumTo(p.layout.Shape) // values of more batches than the weights
+		}
+		if f.drop != nil {
+			d = Apply(f.drop, d)
+		}
+		rows := shape.Of(p.layout.Shape.Head(p.Rank()-1).Size(), p.Dim(-1))
+		return softmaxFunc{}.gradient(c, p.In(c).reshape(rows), d.reshape(rows)).reshape(p.layout.Shape)
+	})
+	if n > 3 && c.Needs(3) {
+		grads[3] = d.sumTo(in[3].layout.Shape).Cast(in[3].dtype)
+	}
+	d = f.fold(d)
+	if c.Needs(0) {
+		grads[0] = f.unfold(d.MatMul(k.Cast(t))).MulScalar(f.scale).sumTo(q.layout.Shape).Cast(q.dtype)
+	}
+	if c.Needs(1) {
+		grads[1] = d.T().MatMul(f.fold(q.Cast(t).MulScalar(f.scale))).sumTo(k.layout.Shape).Cast(k.dtype)
+	}
+	return grads
+}
+
+// ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v for queries q [..., queries, features], keys k [..., keys, features] and
+// values v [..., keys, values]: [..., queries, values] (A. Vaswani et al., arXiv:1706.03762). The dimensions before are batches and heads,
+// broadcast together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit floats are computed in float32 and
+// rounded once. A query that attends to no key at all gives 0, with gradients of 0, as in torch.
+//
+// The weights of all queries and keys are in memory at once, in the forward pass twice for a moment, and are kept for the gradient.
+func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
+	const op = "scaled_dot_product_attention"
+	in := []*Tensor{q, k, v}
+	if o.Mask != nil {
+		in = append(in, o.Mask)
+	}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	f := &attentionFunc{scale: o.Scale, causal: o.Causal, groups: 1}
+	weights := f.check(in, o)
+	if o.Scale == 0 {
+		f.scale = 1 / math.Sqrt(float64(q.Dim(-1)))
+		if q.Dim(-1) == 0 {
+			f.scale = 1 // of products that are 0
+		}
+	}
+	if o.Dropout > 0 {
+		seed, offset := s.modes.gen.Draw(weights.Size())
+		f.drop = &dropoutFunc{o.Dropout, dropoutScale(o.Dropout), seed, offset}
+	}
+	return Apply(f, in...)
+}
+
+// check finds out the grouping and returns the shape of the weights.
+func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
+	const op = "scaled_dot_product_attention"
+	q, k, v := in[0], in[1], in[2]
+	if q.Rank() < 2 || k.Rank() < 2 || v.Rank() < 2 {
+		fail(op, ErrShape, in, "queries, keys and values are [..., length, features]; shapes are %s", shapes(in[:3]))
+	}
+	q.mustFloat(op)
+	if k.dtype != q.dtype || v.dtype != q.dtype {
+		e := newError(op, ErrType, in, "queries are "+q.dtype.String()+", keys "+k.dtype.String()+" and values "+v.dtype.String())
+		panic(e.hint("Cast to one type"))
+	}
+	if q.Dim(-1) != k.Dim(-1) {
+		fail(op, ErrShape, in, "queries have %d features (dimension -1), keys %d", q.Dim(-1), k.Dim(-1))
+	}
+	if k.Dim(-2) != v.Dim(-2) {
+		fail(op, ErrShape, in, "there are %d keys (dimension -2) and %d values", k.Dim(-2), v.Dim(-2))
+	}
+	if o.GroupedHeads {
+		if q.Rank() < 3 || k.Rank() < 3 || v.Rank() < 3 {
+			fail(op, ErrShape, in, "grouped heads are dimension -3; shapes are %s", shapes(in[:3]))
+		}
+		if h := k.Dim(-3); h == 0 || v.Dim(-3) != h || q.Dim(-3)%h != 0 {
+			fail(op, ErrShape, in, "%d heads of queries (dimension -3) cannot share %d of keys and %d of values", q.Dim(-3), h, v.Dim(-3))
+		}
+		f.groups = q.Dim(-3) / k.Dim(-3)
+	}
+	weights := f.broadcast(in)
+	if !(o.Dropout >= 0 && o.Dropout <= 1) {
+		fail(op, ErrValue, in, "%v is not a probability of dropout", o.Dropout)
+	}
+	if math.IsNaN(o.Scale) {
+		fail(op, ErrValue, in, "the scale is NaN")
+	}
+	if o.Mask == nil {
+		return weights
+	}
+	if o.Causal {
+		e := newError(op, ErrValue, in, "a mask is given and attention is causal")
+		panic(e.hint("make one mask of both: mask.LogicalAnd of ones and Tril"))
+	}
+	if o.Mask.dtype != boolType && !o.Mask.dtype.IsFloat() {
+		e := newError(op, ErrType, in, "a mask is of bool or floating point, not "+o.Mask.dtype.String())
+		panic(e.hint("use Cast(dtype.Bool)"))
+	}
+	if _, ok := o.Mask.layout.Expand(weights); !ok {
+		fail(op, ErrShape, in, "a mask of shape %v does not broadcast to %v, [..., queries, keys]", o.Mask.Shape(), weights)
+	}
+	return weights
+}
+
+// broadcast returns the shape of the weights, after checking that batches and heads fit.
+func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
+	const op = "scaled_dot_product_attention"
+	q, k, v := in[0], in[1], in[2]
+	head := func(x *Tensor) shape.Dims { return x.layout.Shape.Head(x.Rank() - 2) }
+	hq := head(q)
+	if f.groups > 1 {
+		hq = hq.With(hq.Rank()-1, k.Dim(-3))
+	}
+	sh, _, ok := shape.Broadcast(hq, head(k))
+	if ok { // values may have more of them than the weights
+		_, _, ok = shape.Broadcast(sh, head(v))
+	}
+	if !ok {
+		e := newError(op, ErrShape, in, "the dimensions before the last two do not broadcast; shapes are "+shapes(in[:3]))
+		if r := q.Rank(); r > 2 && k.Rank() == r && k.Dim(-3) > 0 && q.Dim(-3)%k.Dim(-3) == 0 {
+			e.hint("GroupedHeads lets heads of queries share those of keys and values")
+		}
+		panic(e)
+	}
+	if f.groups > 1 {
+		sh = sh.With(sh.Rank()-1, q.Dim(-3))
+	}
+	return sh.Append(q.Dim(-2)).Append(k.Dim(-2))
+}

@@ -1,0 +1,45 @@
+package tensor
+
+import "github.com/flambeau-go/flambeau/shape"
+
+// Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k] for x [..., n], z [..., m] of the same dimensions before,
+// weight [out, n, m] and bias [out], nil for none: [..., out], torch.nn.functional.bilinear. All have one type.
+func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
+	const op = "bilinear"
+	in := []*Tensor{x, z, weight}
+	if bias != nil {
+		in = append(in, bias)
+	}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	for _, t := range in {
+		if t.dtype != x.dtype {
+			e := newError(op, ErrType, in, "operands are "+x.dtype.String()+" and "+t.dtype.String())
+			panic(e.hint("Cast to one type"))
+		}
+	}
+	if x.Rank() == 0 || x.Rank() != z.Rank() || x.layout.Shape.Head(x.Rank()-1) != z.layout.Shape.Head(z.Rank()-1) {
+		fail(op, ErrShape, in, "operands are [..., n] and [..., m] with equal dimensions before; shapes are %s", shapes(in[:2]))
+	}
+	n, m := x.Dim(-1), z.Dim(-1)
+	if weight.Rank() != 3 || weight.Dim(1) != n || weight.Dim(2) != m {
+		fail(op, ErrShape, in, "the weight should be [out, %d, %d], it is %v", n, m, weight.Shape())
+	}
+	out := weight.Dim(0)
+	if bias != nil && bias.layout.Shape != shape.Of(out) {
+		fail(op, ErrShape, in, "the bias should be [%d], it is %v", out, bias.Shape())
+	}
+	return within(s, func(c *Scope) *Tensor {
+		head := x.layout.Shape.Head(x.Rank() - 1)
+		rows := head.Size()
+		t := x.dtype.Compute() // a product of three rounds once
+		w := weight.In(c).Cast(t).Permute(1, 0, 2).reshape(shape.Of(n, out*m))
+		half := x.In(c).Cast(t).reshape(shape.Of(rows, n)).MatMul(w).reshape(shape.Of(rows, out, m))
+		y := half.MatMul(z.In(c).Cast(t).reshape(shape.Of(rows, m, 1))).reshape(head.Append(out))
+		if bias != nil {
+			y = y.Add(bias.In(c).Cast(t))
+		}
+		return y.Cast(x.dtype)
+	})
+}

@@ -1,0 +1,154 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A distanceKind is how distances of an order p are computed.
+type distanceKind struct {
+	reduce    device.ReduceKind
+	each      *expr.Expr   // of X(0) and X(1), combined by reduce
+	finish    *expr.Expr   // of what is combined; nil: nothing
+	gradient  *Elementwise // by X(0), from X(1), the distance X(2) and its gradient X(3)
+	programs  cache[dtype.Type, *device.Reduction]
+	numParams int
+}
+
+var (
+	rowsDiff = x0.Sub(x1)
+	rowsGap  = rowsDiff.Abs()
+	// 1 or -1, and the difference itself where it is 0 or NaN
+	side = rowsDiff.Gt(zeroC).Select(unit, rowsDiff.Lt(zeroC).Select(expr.C(-1), rowsDiff))
+	// X(0) to the power 1/p, which is the parameter 1 and a remainder, parameter 2, that has no place in it.
+	orderRoot = x0.Gt(zeroC).And(x0.Lt(expr.C(math.Inf(1)))).Select(x0.Pow(expr.Param(1)).Mul(unit.Add(expr.Param(2).Mul(x0.Log()))), x0.Pow(expr.Param(1)))
+	less      = p0.Sub(unit)
+
+	distanceKinds = map[string]*distanceKind{
+		"0": {reduce: device.Sum, each: rowsDiff.Eq(zeroC).Select(zeroC, rowsDiff.Ne(rowsDiff).Select(rowsDiff, unit))},
+		"1": {reduce: device.Sum, each: rowsGap, gradient: distanceGrad(x3.Mul(side))},
+		"2": {reduce: device.Sum, each: rowsDiff.Mul(rowsDiff), finish: x0.Sqrt(), gradient: distanceGrad(x2.Eq(zeroC).Select(zeroC, x3.Mul(rowsDiff).Div(x2)))},
+		"inf": {reduce: device.Max, each: rowsGap,
+			gradient: distanceGrad(x3.Mul(side).Mul(unit.Sub(rowsGap.Sub(x2).Abs().Neg().Floor().Neg().Min(unit))))},
+		"less": {reduce: device.Sum, each: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
+			gradient: distanceGrad(x2.Eq(zeroC).Or(rowsDiff.Eq(zeroC).And(p0.Lt(unit))).Select(zeroC, side.Mul(rowsGap.Pow(less)).Mul(x3).Div(x2.Pow(less))))},
+		"more": {reduce: device.Sum, each: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
+			gradient: distanceGrad(x2.Eq(zeroC).Select(zeroC, rowsDiff.Mul(rowsGap.Pow(less.Sub(unit))).Mul(x3).Div(x2.Pow(less))))},
+	}
+)
+
+func distanceGrad(e *expr.Expr) *Elementwise {
+	return &Elementwise{Name: "cdist.grad", Arity: 4, Result: Floating, Expr: e}
+}
+
+func distanceOf(p float64) *distanceKind {
+	name := "more"
+	switch {
+	case p == 0:
+		name = "0"
+	case p == 1:
+		name = "1"
+	case p == 2:
+		name = "2"
+	case math.IsInf(p, 1):
+		name = "inf"
+	case p < 2:
+		name = "less"
+	}
+	return distanceKinds[name]
+}
+
+// reduction returns the code for operands of type t.
+func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
+	return k.programs.get(t, func() *device.Reduction {
+		r := &device.Reduction{Kind: k.reduce, Map: expr.MustLower([]*expr.Expr{k.each}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
+		if k.finish != nil {
+			r.Finish = expr.MustLower([]*expr.Expr{k.finish}, []dtype.Type{t}, []dtype.Type{t}, -1)
+		}
+		return r
+	})
+}
+
+// cdistFunc is the distances of order p between rows, of the types that are computed in.
+type cdistFunc struct{ p float64 }
+
+func (cdistFunc) Name() string { return "cdist" }
+
+func (f cdistFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	const op = "cdist"
+	x, y := in[0].Unsqueeze(-2), in[1].Unsqueeze(-3)
+	s := c.scope
+	full := broadcast(op, []*Tensor{x, y})
+	last := full.Rank() - 1
+	var out *Tensor
+	if full.At(last) == 0 {
+		out = s.On(x.st.dev).Typed(x.dtype).Zeros(full.Head(last).Slice()...)
+	} else {
+		out = alloc(op, s, x.st.dev, x.dtype, full.Head(last))
+		k := distanceOf(f.p)
+		reduceInto(op, s, k.reduction(x.dtype), out, full.With(last, 1), []*Tensor{x, y}, full, k.params(x.dtype, f.p))
+	}
+	if c.Needs(0) || c.Needs(1) {
+		c.Save(in[0], in[1], out)
+	}
+	return out
+}
+
+// params encodes the parameters of the order p.
+func (k *distanceKind) params(t dtype.Type, p float64) []uint64 {
+	var bits []uint64
+	inverse := expr.Decode(t, expr.Encode(t, 1/p))
+	for _, v := range []float64{p, inverse, 1/p - inverse}[:k.numParams] {
+		bits = append(bits, expr.Encode(t, v))
+	}
+	return bits
+}
+
+func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, 2)
+	op := distanceOf(f.p).gradient
+	distance := c.Saved(2).Unsqueeze(-1)
+	for i, at := range []int{-2, -3} {
+		to := c.n.operands[i]
+		switch {
+		case !c.Needs(i):
+		case op == nil:
+			grads[i] = c.scope.On(to.dev).Typed(to.dtype).Zeros(to.shape.Slice()...)
+		default:
+			in := []*Tensor{c.Saved(0).Unsqueeze(-2), c.Saved(1).Unsqueeze(-3), distance, g.Unsqueeze(-1)}
+			sh := in[i].layout.Shape
+			if at == -3 { // the gradient by the other end has the other sign
+				in[0], in[1] = in[1], in[0]
+			}
+			grads[i] = op.applyReduced(in, []float64{f.p}, sh, to.dtype).reshape(to.shape)
+		}
+	}
+	return grads
+}
+
+// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and [..., k, m] give [..., n, k],
+// with the dimensions before broadcast. Between equal rows the distance and its gradient are 0; for p = 0 it is the number of
+// elements that differ, without a gradient, and for an infinite p each of the greatest differences has the whole gradient, as in
+// torch. 16-bit floats are computed in float32.
+func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
+	const op = "cdist"
+	in := []*Tensor{x, y}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	y.mustFloat(op)
+	if x.Rank() < 2 || y.Rank() < 2 || x.Rank() == shape.MaxRank || y.Rank() == shape.MaxRank || x.Dim(-1) != y.Dim(-1) {
+		fail(op, ErrShape, in, "needs rows of one size, [..., n, m] and [..., k, m]; shapes are %s", shapes(in))
+	}
+	if !(p >= 0) {
+		fail(op, ErrValue, in, "the order is %v, it must not be negative", p)
+	}
+	t := dtype.Promote(x.dtype, y.dtype)
+	return within(s, func(c *Scope) *Tensor {
+		return Apply(cdistFunc{p}, x.In(c).Cast(t.Compute()), y.In(c).Cast(t.Compute())).Cast(t)
+	})
+}

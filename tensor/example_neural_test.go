@@ -1,0 +1,44 @@
+package tensor_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Every query takes a mean of the values, weighted by how well it fits their keys; a causal one sees those up to its own place.
+func ExampleScaledDotProductAttention() {
+	q := tensor.From([][]float32{{0, 0}, {4, 0}, {0, 4}})
+	k := tensor.From([][]float32{{1, 0}, {0, 1}, {1, 0}})
+	v := tensor.From([][]float32{{1}, {2}, {3}})
+	y := tensor.ScaledDotProductAttention(q, k, v, tensor.AttentionOptions{Causal: true})
+	fmt.Println(y.T())
+	// Output: tensor([[1.0000, 1.0558, 2.0000]])
+}
+
+// Queries and keys are turned by their positions, here of a text that goes on after 7 tokens in a cache.
+func ExampleTensor_RoPE() {
+	heads := tensor.Typed(dtype.F32).Ones(2, 4) // two tokens
+	fmt.Println(heads.RoPE(tensor.RoPEOptions{Offset: 7}))
+	// Output:
+	// tensor([[ 0.0969,  0.9276,  1.4109,  1.0675],
+	//         [-1.1349,  0.9169,  0.8439,  1.0767]])
+}
+
+// Dropout of whole channels: each of the six stays or goes as one.
+func ExampleTensor_Dropout1d() {
+	tensor.Do(func(s *tensor.Scope) {
+		fmt.Println(s.Ones(2, 3, 4).Dropout1d(0.5).Mean(-1))
+	}, tensor.Seed(1))
+	// Output:
+	// tensor([[0., 0., 2.],
+	//         [0., 2., 2.]])
+}
+
+// CrossEntropy gives the loss of each target; ignored ones are 0.
+func ExampleTensor_CrossEntropy() {
+	logits := tensor.From([][]float32{{2, 0}, {0, 2}})
+	fmt.Println(logits.CrossEntropy(tensor.From([]int64{0, -1}), tensor.CrossEntropyOptions{IgnoreIndex: new(-1)}))
+	// Output: tensor([0.1269, 0.0000])
+}

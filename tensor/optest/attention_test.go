@@ -1,0 +1,181 @@
+package optest
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Dropout drops weights: values of the unit matrix show them. The gradients are those of a product with the same weights, the second ones too.
+func TestAttentionDropout(t *testing.T) {
+	const p = 0.4
+	tensor.Do(func(s *tensor.Scope) {
+		m := s.Typed(dtype.F64)
+		q, k, v := m.Randn(2, 20, 4), m.Randn(2, 30, 4), m.Randn(2, 30, 3)
+		o := tensor.AttentionOptions{Dropout: p}
+		seeded := func(c *tensor.Scope, q, k, v *tt) *tt {
+			return tensor.ScaledDotProductAttention(q.In(c), k.In(c), v.In(c), o)
+		}
+		again := func(f func(c *tensor.Scope) []*tt) []*tt {
+			c := s.New(tensor.Seed(9))
+			y := f(c)
+			c.Close(y...)
+			return y
+		}
+		weights := q.MatMul(k.T()).MulScalar(0.5).Softmax(-1)
+		kept := again(func(c *tensor.Scope) []*tt {
+			return []*tt{seeded(c, q, k, m.Eye(30).Expand(2, 30, 30))}
+		})[0]
+		mask, n := make([]float64, kept.Size()), 0.0
+		w := weights.Floats()
+		for i, v := range kept.Floats() {
+			if v != 0 {
+				mask[i] = 1 / (1 - p)
+				n++
+			}
+			if math.Abs(v-w[i]*mask[i]) > 1e-12 {
+				t.Fatalf("weight %d of %v becomes %v", i, w[i], v)
+			}
+		}
+		if off := n/float64(kept.Size()) - (1 - p); math.Abs(off) > 0.06 {
+			t.Errorf("%v too many weights stay", off)
+		}
+		factor := m.From(mask).Reshape(2, 20, 30)
+		grads := func(f func(q, k, v *tt) *tt, c *tensor.Scope) []*tt {
+			in := []*tt{q.Clone().In(c).RequiresGrad(), k.Clone().In(c).RequiresGrad(), v.Clone().In(c).RequiresGrad()}
+			y := f(in[0], in[1], in[2])
+			first := tensor.Gradients(y.Square().Sum(), in, tensor.CreateGraph())
+			total := first[0].Square().Sum().Add(first[1].Square().Sum()).Add(first[2].Square().Sum())
+			return append(append(first, y), tensor.Gradients(total, in)...)
+		}
+		got := again(func(c *tensor.Scope) []*tt {
+			return grads(func(q, k, v *tt) *tt { return tensor.ScaledDotProductAttention(q, k, v, o) }, c)
+		})
+		want := again(func(c *tensor.Scope) []*tt {
+			return grads(func(q, k, v *tt) *tt {
+				return q.MatMul(k.T()).MulScalar(0.5).Softmax(-1).Mul(factor.In(c)).MatMul(v)
+			}, c)
+		})
+		for i := range got {
+			if !got[i].AllClose(want[i], 1e-9, 1e-9) {
+				t.Errorf("result %d differs", i)
+			}
+		}
+		if z := tensor.ScaledDotProductAttention(q, k, v, tensor.AttentionOptions{Dropout: 1}); slices.ContainsFunc(z.Floats(), func(v float64) bool { return v != 0 }) {
+			t.Error("everything is dropped, but something comes out")
+		}
+	}, tensor.Seed(4))
+}
+
+// Masks of bool and of numbers, causality and grouped heads say the same in other words.
+func TestAttentionMasks(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		m := s.Typed(dtype.F64)
+		q, k, v := m.Randn(4, 5, 3), m.Randn(4, 7, 3), m.Randn(4, 7, 2)
+		attend := func(o tensor.AttentionOptions) *tt { return tensor.ScaledDotProductAttention(q, k, v, o) }
+		below := s.Typed(dtype.Bool).Ones(5, 7).Tril(0)
+		causal := attend(tensor.AttentionOptions{Causal: true})
+		if causal.Eq(attend(tensor.AttentionOptions{Mask: below})).All().Item() != 1 {
+			t.Error("causal attention is not that below the diagonal")
+		}
+		if causal.Eq(attend(tensor.AttentionOptions{Mask: below.Cast(dtype.F64).Log()})).All().Item() != 1 {
+			t.Error("adding -Inf is not masking")
+		}
+		k, v = k.Narrow(0, 0, 2), v.Narrow(0, 0, 2)
+		grouped := attend(tensor.AttentionOptions{GroupedHeads: true})
+		k, v = k.RepeatInterleave(2, 0), v.RepeatInterleave(2, 0)
+		if !grouped.AllClose(attend(tensor.AttentionOptions{}), 1e-12, 1e-12) {
+			t.Error("grouped heads are not repeated ones")
+		}
+	}, tensor.Seed(6))
+}
+
+// The scores of all queries and keys are in memory twice at most, and once between the passes.
+func TestAttentionMemory(t *testing.T) {
+	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := devices[0]
+	const heads, n, features = 4, 256, 4
+	const weights, small = heads * n * n * 4, heads * n * features * 4
+	tensor.Do(func(s *tensor.Scope) {
+		m := s.On(d)
+		q, k, v := m.Empty(heads, n, features).RequiresGrad(), m.Empty(heads, n, features).RequiresGrad(), m.Empty(heads, n, features).RequiresGrad()
+		mask := m.Typed(dtype.Bool).Empty(1, n)
+		for _, c := range []struct {
+			name string
+			o    tensor.AttentionOptions
+			peak float64 // of weights
+		}{{"plain", tensor.AttentionOptions{}, 2}, {"masked", tensor.AttentionOptions{Mask: mask}, 2}, {"dropped", tensor.AttentionOptions{Dropout: 0.5}, 2}} {
+			base := d.Stats().Allocated
+			d.ResetPeak()
+			y := tensor.ScaledDotProductAttention(q, k, v, c.o)
+			peak, between := d.Stats().AllocatedPeak-base, d.Stats().Allocated-base
+			if most := c.peak*weights + 8*small; float64(peak) > most {
+				t.Errorf("%s: %d bytes at the peak, want at most %v", c.name, peak, most)
+			}
+			if between > weights+4*small {
+				t.Errorf("%s: %d bytes between the passes, want one copy of %d", c.name, between, weights)
+			}
+			d.ResetPeak()
+			y.Sum().Backward()
+			if peak := d.Stats().AllocatedPeak - base; peak > 4*weights+16*small {
+				t.Errorf("%s: %d bytes at the peak of the gradient, weights are %d", c.name, peak, weights)
+			}
+			y.Free()
+			for _, x := range []*tt{q, k, v} {
+				x.ZeroGrad()
+			}
+		}
+	})
+}
+
+func TestAttentionMisuse(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		q, k, v := s.Ones(2, 4, 3, 5), s.Ones(2, 4, 6, 5), s.Ones(2, 4, 6, 2)
+		type o = tensor.AttentionOptions
+		attend := tensor.ScaledDotProductAttention
+		for _, c := range []struct {
+			kind error
+			want string
+			f    func()
+		}{
+			{tensor.ErrShape, "are [..., length, features]; shapes are [5]", func() { attend(s.Ones(5), k, v, o{}) }},
+			{tensor.ErrShape, "queries have 5 features (dimension -1), keys 4", func() { attend(q, k.Narrow(-1, 0, 4), v, o{}) }},
+			{tensor.ErrShape, "there are 6 keys (dimension -2) and 3 values", func() { attend(q, k, v.Narrow(-2, 0, 3), o{}) }},
+			{tensor.ErrShape, "do not broadcast; shapes are [2, 4, 3, 5], [2, 2, 6, 5] and [2, 2, 6, 2] (GroupedHeads lets", func() { attend(q, k.Narrow(1, 0, 2), v.Narrow(1, 0, 2), o{}) }},
+			{tensor.ErrShape, "do not broadcast", func() { attend(q, k, v.Narrow(1, 0, 3), o{}) }},
+			{tensor.ErrShape, "4 heads of queries (dimension -3) cannot share 3 of keys and 3 of values", func() { attend(q, k.Narrow(1, 0, 3), v.Narrow(1, 0, 3), o{GroupedHeads: true}) }},
+			{tensor.ErrShape, "cannot share 2 of keys and 4 of values", func() { attend(q, k.Narrow(1, 0, 2), v, o{GroupedHeads: true}) }},
+			{tensor.ErrShape, "grouped heads are dimension -3", func() { attend(s.Ones(3, 5), s.Ones(6, 5), s.Ones(6, 2), o{GroupedHeads: true}) }},
+			{tensor.ErrType, "queries are float32, keys float64 and values float32", func() { attend(q, k.Double(), v, o{}) }},
+			{tensor.ErrType, "use Float", func() { attend(q.Long(), k.Long(), v.Long(), o{}) }},
+			{tensor.ErrShape, "[3, 5] does not broadcast to [2, 4, 3, 6]", func() { attend(q, k, v, o{Mask: s.Ones(3, 5)}) }},
+			{tensor.ErrShape, "does not broadcast", func() { attend(q, k, v, o{Mask: s.Ones(1, 1, 1, 3, 6)}) }},
+			{tensor.ErrType, "not int64", func() { attend(q, k, v, o{Mask: s.Ones(3, 6).Long()}) }},
+			{tensor.ErrValue, "attention is causal", func() { attend(q, k, v, o{Mask: s.Ones(3, 6), Causal: true}) }},
+			{tensor.ErrValue, "1.5 is not a probability", func() { attend(q, k, v, o{Dropout: 1.5}) }},
+			{tensor.ErrValue, "the scale is NaN", func() { attend(q, k, v, o{Scale: math.NaN()}) }},
+			{tensor.ErrValue, "nil", func() { attend(q, nil, v, o{}) }},
+			{tensor.ErrShape, "[..., length, features]", func() { s.Ones(4).RoPE(tensor.RoPEOptions{}) }},
+			{tensor.ErrShape, "5 of 5 features", func() { q.RoPE(tensor.RoPEOptions{}) }},
+			{tensor.ErrShape, "6 of 5 features", func() { q.RoPE(tensor.RoPEOptions{Dims: 6}) }},
+			{tensor.ErrType, "use Float", func() { q.Long().RoPE(tensor.RoPEOptions{Dims: 2}) }},
+			{tensor.ErrValue, "the base is -1", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Base: -1}) }},
+			{tensor.ErrValue, "both positions and an offset", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Offset: 1, Positions: s.Arange(3)}) }},
+			{tensor.ErrType, "positions must be int64 or int32, they are float32", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Positions: s.Ones(3)}) }},
+			{tensor.ErrShape, "[2, 3] do not broadcast to [2, 4, 3], the input's shape without the features (for heads in dimension 1", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Positions: s.Ones(2, 3).Long()}) }},
+		} {
+			if err := tensor.Try(c.f); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v is not %v with %q", err, c.kind, c.want)
+			}
+		}
+	})
+}
