@@ -36,7 +36,7 @@ func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
 // Forward normalises x of shape [..., Shape...].
 func (l *LayerNorm) Forward(x *tensor.Tensor) *tensor.Tensor {
 	wide, over := normalised("layer_norm", x, l.Shape)
-	d := wide.Sub(wide.Mean(over...))
+	d := wide.Add(wide.Mean(over...).RSubScalar(0)) // x - mean, and +0 where both are 0
 	y := d.Mul(d.Square().Mean(over...).AddScalar(l.Eps).Rsqrt())
 	return affine(x, y, l.Weight, l.Bias)
 }
