@@ -69,7 +69,7 @@ func Matrix() []Op {
 	for _, f := range inPlaceForms {
 		o := op(f.name+"InPlace", "in place")
 		if o.Types = append(o.Types, f.types()...); !f.integer {
-			o.Gradient = append(o.Gradient, f.types()...)
+			o.Gradient, o.Second = append(o.Gradient, f.types()...), true
 		}
 	}
 	for _, s := range sources {
