@@ -23,12 +23,15 @@ func emulated(t *testing.T) *cuda.Device {
 	return devices[0]
 }
 
+// someOps are a few of each kind: for the race detector, which makes emulation slower still.
+var someOps = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
+
 // The whole walk on a GPU.
 func TestCUDA(t *testing.T) {
 	d := emulated(t)
 	o := Options{FirstOrder: true, Sparse: true}
-	if testing.Short() { // a few of each kind: for the race detector, which makes emulation slower still
-		o.Only = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
+	if testing.Short() {
+		o.Only = someOps
 	}
 	if w := Run(t, d, o); o.Only == nil {
 		isWalked(t, w)

@@ -2,7 +2,6 @@ package optest
 
 import (
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,7 +236,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 					}
 				}
 				y := op(c.Args, in)
-				if msg := against(y, stored[run.out.DType], c.Out[0].F32, c.Out[0].F64, terms.out, c.Out[0].Torn, ""); msg != "" {
+				if msg := against(y, stored[run.out.DType], c.Out[0].F32, c.Out[0].F64, golden.Rule{Terms: terms.out, Torn: c.Out[0].Torn}); msg != "" {
 					wrong = append(wrong, fmt.Sprintf("%v: %s", run.t, msg))
 				}
 				if c.Out[0].Seed == nil {
@@ -246,7 +245,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 				seed := s.From(c.Out[0].Seed.Float64s(), c.Out[0].Seed.Shape...).Reshape(c.Out[0].Seed.Shape...).Cast(run.t).To(dev)
 				for k, g := range tensor.Gradients(y, leaves, tensor.GradOutput(seed)) {
 					i := grads[k]
-					if msg := against(g, run.t, *c.In[i].GradF32, *c.In[i].GradF64, terms.grads[i], nil, c.Op); msg != "" {
+					if msg := against(g, run.t, *c.In[i].GradF32, *c.In[i].GradF64, golden.Rule{Terms: terms.grads[i], Rounded64: rounded64[c.Op]}); msg != "" {
 						wrong = append(wrong, fmt.Sprintf("%v: gradient %d: %s", run.t, i, msg))
 					}
 				}
@@ -265,79 +264,22 @@ var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // it multiplies by a float32 sixth
 }
 
-// against holds a result to torch's. In float32 the reference is torch's float64 result of the same operands: ours may be off by
-// twice what torch's own float32 result is, by 4 ulp, or by 2⁻²³ of the sum of what is added up in it; in float64 by the same in
-// its own precision. NaN, infinities and the sign of zero are torch's to the bit: see exactly.
-func against(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, terms []float64, torn *golden.Tensor, gradientOf string) string {
+// against holds a result to torch's by golden.Rule; types and shapes are equal.
+func against(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule golden.Rule) string {
 	if got.Type() != t {
 		return fmt.Sprintf("type is %v, want %v", got.Type(), t)
 	}
 	if !slices.Equal(got.Shape().Slice(), t64.Shape) && len(t64.Shape)+got.Rank() > 0 {
 		return fmt.Sprintf("shape is %v, want %v", got.Shape(), t64.Shape)
 	}
-	if t == dtype.I64 { // float64 does not hold all of them
+	switch {
+	case t == dtype.I64: // float64 does not hold all of them
 		if got, want := tensor.Data[int64](got), t64.Int64s(); !slices.Equal(got, want) {
 			return fmt.Sprintf("is %v, want %v", got, want)
 		}
 		return ""
+	case !t.IsFloat():
+		return differ(got.Floats(), arrayOf(t64), func(int) float64 { return 0 })
 	}
-	g, w32, w64 := got.Floats(), t32.Float64s(), t64.Float64s()
-	if !t.IsFloat() {
-		return differ(g, array{t64.Shape, w64}, func(int) float64 { return 0 })
-	}
-	worst, at, allowed := 0.0, -1, 0.0
-	for i, w := range w64 {
-		own := w32[i] // torch's result in our precision
-		tol := 4 * ulp(t, w)
-		if t == dtype.F64 {
-			own = w
-			tol = max(tol, 1e-12*math.Abs(w), 1e-13, rounded64[gradientOf]*math.Abs(w))
-		}
-		if torn != nil && torn.Bools()[i] && g[i] == 0 && own == 0 {
-			continue
-		}
-		if ok, special := exactly(g[i], own, w, t); !ok {
-			return fmt.Sprintf("element %d of %v is %v; torch has %v in this type and %v in float64", i, t64.Shape, g[i], own, w)
-		} else if special {
-			continue
-		}
-		if terms != nil && terms[i] < math.Inf(1) {
-			tol = max(tol, ulp(t, 1)*terms[i])
-		}
-		if d := math.Abs(own - w); t == dtype.F32 && d < math.Inf(1) {
-			tol = max(tol, 2*d)
-		}
-		if over := math.Abs(g[i]-w) / tol; !(over <= 1) && over > worst {
-			worst, at, allowed = over, i, tol
-		}
-	}
-	if at < 0 {
-		return ""
-	}
-	return fmt.Sprintf("element %d of %v is %v, want %v: off by %.3g, %.3g is allowed", at, t64.Shape, g[at], w64[at], math.Abs(g[at]-w64[at]), allowed)
-}
-
-// exactly reports whether g is what torch's result demands where one of them is special, and whether that settles it. own is
-// torch's result in the type of g, ref that in float64.
-//
-// A NaN or an infinity must be torch's, and torch's must be ours, unless it is so by an overflow on the way in float32: then the
-// float64 result is a number of float32, and ours may be that. A zero has torch's sign; where torch contradicts itself (which
-// zero comes out of a vector instruction, or of a sum of +0 and -0, is not the same in its float32 and float64 code) either
-// sign is torch's. (Where it does so within one type the file says it: see Torn.)
-func exactly(g, own, ref float64, t dtype.Type) (ok, settled bool) {
-	r := round(t, ref)
-	isSpecial := func(v float64) bool { return v != v || math.IsInf(v, 0) }
-	same := func(a, b float64) bool { return a == b || a != a && b != b }
-	switch {
-	case isSpecial(g):
-		return same(g, own) || same(g, r), true
-	case isSpecial(own):
-		return !isSpecial(r), false
-	case g == 0 && own == 0 && ref == 0:
-		sign := math.Signbit(g)
-		return sign == math.Signbit(own) || sign == math.Signbit(ref), true
-	case g == 0 && own == 0:
-		return math.Signbit(g) == math.Signbit(own), false
-	}
-	return true, false
+	return rule.Wrong(got.Floats(), t == dtype.F64, t32, t64)
 }

@@ -52,7 +52,11 @@ func Matrix() []Op {
 	for _, r := range table() {
 		for _, name := range rowNames(&r) {
 			o := op(name, r.op)
-			o.Types = append(o.Types, floatTypes...)
+			if r.leaves() == 0 {
+				o.Types = append(o.Types, dtype.I64)
+			} else {
+				o.Types = append(o.Types, floatTypes...)
+			}
 			if r.ints {
 				o.Types = append(o.Types, dtype.Types()...)
 			}
@@ -65,7 +69,7 @@ func Matrix() []Op {
 	for _, f := range inPlaceForms {
 		o := op(f.name+"InPlace", "in place")
 		if o.Types = append(o.Types, f.types()...); !f.integer {
-			o.Gradient = append(o.Gradient, f.types()...)
+			o.Gradient, o.Second = append(o.Gradient, f.types()...), true
 		}
 	}
 	for _, s := range sources {
@@ -136,6 +140,9 @@ func (w Walked) add(op string, t dtype.Type, order int) {
 func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	if w == nil {
 		return
+	}
+	if r.leaves() == 0 { // indices alone
+		t = dtype.I64
 	}
 	for _, name := range rowNames(r) {
 		w.add(name, t, order)

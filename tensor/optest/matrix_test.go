@@ -2,14 +2,12 @@ package optest
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// onlyFirst lists the differentiable ops whose second derivatives are not walked, with the reason. Forms in place are not in it: each has
-// the declared gradient of its op, which is walked there, and is held to it in first order.
+// onlyFirst lists the differentiable ops whose second derivatives are not walked, with the reason.
 var onlyFirst = map[string]string{
 	"Float":    "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
 	"Half":     "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
@@ -20,7 +18,6 @@ func TestSecondDerivativesAreWalked(t *testing.T) {
 	for _, o := range Matrix() {
 		why := onlyFirst[o.Name]
 		switch {
-		case strings.HasSuffix(o.Name, "InPlace"):
 		case o.Gradient == nil && o.Second:
 			t.Errorf("%s has second derivatives and no first", o.Name)
 		case o.Gradient != nil && !o.Second && why == "":
