@@ -9,32 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Sorting is by integers. An element's key is an integer that grows with it: of a float its bits, the lower ones of negative
-// numbers reversed; NaN is the greatest, and -0 is 0. Descending keys are complements. The position of an element among its row's
-// settles ties, so that no two are equal and sorting is stable, whatever the algorithm. Keys of up to 32 bits are one int64
-// together with the position, the key above it.
+// Sorting is by integers, [device.SortKey], that grow with the element. The position of an element among its row's settles ties, so
+// that no two are equal and sorting is stable, whatever the algorithm. Keys of up to 32 bits are one int64 together with the
+// position, the key above it.
 
-// sortKey is how an element of type t is ordered: an I32, or an I64 if packed is false.
-func sortKey(t dtype.Type, descending bool) (key *expr.Expr, packed bool) {
-	to, most := dtype.I32, uint64(math.MaxInt32)
-	if t == dtype.F64 || t == dtype.I64 {
-		to, most = dtype.I64, math.MaxInt64
-	}
-	x := expr.X(0)
-	if t.IsFloat() {
-		wide := x.Cvt(t.Compute())
-		b := wide.Bitcast(to)
-		key = b.Lt(expr.Bits(to, 0)).Select(b.Xor(expr.Bits(to, most)), b)
-		key = wide.Eq(expr.C(0)).Select(expr.Bits(to, 0), key)
-		key = wide.Ne(wide).Select(expr.Bits(to, most), key)
-	} else {
-		key = x.Cvt(to)
-	}
-	if descending {
-		key = key.Not()
-	}
-	return key, to == dtype.I32
-}
+// packs reports whether keys of elements of type t have 32 bits.
+func packs(t dtype.Type) bool { return t != dtype.F64 && t != dtype.I64 }
 
 // sortStep is a program of sorting: the keys of a type, or one for all.
 type sortStep struct {
@@ -58,8 +38,8 @@ func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Progra
 
 // keyProgram computes what is sorted: of an element and its position the packed key, or the key alone.
 func keyProgram(t dtype.Type, descending bool) *expr.Program {
-	key, packed := sortKey(t, descending)
-	if packed {
+	key := device.SortKey(t, descending)
+	if packs(t) {
 		key = key.Cvt(dtype.I64).Shl(expr.Bits(dtype.I64, 32)).Or(expr.X(1))
 		return sortProgram(sortStep{"key", t, descending}, []*expr.Expr{key}, t, dtype.I64)
 	}
@@ -97,7 +77,7 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	if x.Size() == 0 || n == 1 {
 		return positionsOf(s, x.st.dev, rows, n).Narrow(1, 0, k).Contiguous()
 	}
-	_, packed := sortKey(x.dtype, descending)
+	packed := packs(x.dtype)
 	width := 1
 	for width < n {
 		width *= 2

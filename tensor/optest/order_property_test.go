@@ -56,7 +56,7 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 		dev  device.Device
 		mode []tensor.Option
 		runs int
-	}{{"cpu", hostDevice(), nil, 100}, {"composed", hostDevice(), []tensor.Option{tensor.Composed()}, 20}, {"cuda", gpu, nil, 6}} {
+	}{{"cpu", hostDevice(), nil, 100}, {"composed", hostDevice(), []tensor.Option{tensor.Composed()}, 20}, {"cuda", gpu, nil, 12}} {
 		t.Run(c.name, func(t *testing.T) {
 			runs, failed := 0, false
 			rapid.Check(t, func(t *rapid.T) {

@@ -76,11 +76,12 @@ func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) 
 		return shaped(rowsOf(x, dim, func(v []float64) []float64 { return floatsOf(at(v)) }))
 	}
 	first := one(op, method, in, func(x *tt) *tt { y, _ := call(x); return y }, values)
-	first.kernels, first.noGrad = true, dim == 0 // equal elements of a repeated row have no differences to compare with
+	first.noGrad = dim == 0 // equal elements of a repeated row have no differences to compare with
+	first.kernels = op == "sort" && dim == 1 && len(in) == 2 && in[1] > 0
 	second := one(op+" index", method, in, func(x *tt) *tt { _, i := call(x); return i }, indices)
 	third := one(op+" equal", method, in, func(x *tt) *tt { _, i := call(x.Round()); return i }, func(x array) array { return indices(rounding(x)) })
 	for _, r := range []*row{&second, &third} {
-		r.noGrad, r.ints, r.result, r.kernels = true, false, dtype.I64, true
+		r.noGrad, r.ints, r.result = true, false, dtype.I64
 	}
 	return []row{first, second, third}
 }
@@ -173,7 +174,7 @@ func quantileRows() []row {
 	var rows []row
 	add := func(op, method string, in []int, call func(x *tt) *tt, ref func(x array) array) {
 		r := one(op, method, in, call, ref)
-		r.ints, r.kernels = false, true
+		r.ints = false
 		r.terms = func(x []array) array { return ref(x[0]).apply(func(float64) float64 { return 4 }) }
 		rows = append(rows, r)
 	}
@@ -215,7 +216,7 @@ func uniqueRows() []row {
 	var rows []row
 	add := func(op, method string, in []int, call func(x *tt) *tt, ref func(x array) array, result dtype.Type) {
 		r := one(op, method, in, call, ref)
-		r.noGrad, r.kernels, r.counts, r.result = true, true, true, result
+		r.noGrad, r.counts, r.result = true, true, result
 		r.ints = result == dtype.Invalid
 		rows = append(rows, r)
 	}
@@ -314,7 +315,7 @@ func searchRows() []row {
 		return float64(n)
 	}
 	add := func(op, method string, in [][]int, result dtype.Type, call func(x []*tt) *tt, ref func(x []array) array) {
-		rows = append(rows, row{op: op, methods: []string{method}, in: in, noGrad: true, kernels: true, result: result, call: call, ref: ref})
+		rows = append(rows, row{op: op, methods: []string{method}, in: in, noGrad: true, result: result, call: call, ref: ref})
 	}
 	for _, right := range []bool{false, true} {
 		for _, in := range [][][]int{{{5}, {2, 4}}, {{3, 6}, {3, 4}}, {{2, 2, 3}, {2, 2, 1}}, {{1}, {}}, {{0}, {3}}, {{4}, {0, 2}}} {

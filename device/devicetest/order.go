@@ -1,0 +1,184 @@
+package devicetest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// slowScan combines a column with what is before each element; terms are those of a linear recurrence.
+func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 {
+	y := make([]float64, len(x))
+	s, best := 0.0, 0
+	for k := range x {
+		i := k
+		if reverse {
+			i = len(x) - 1 - k
+		}
+		v, first := x[i], k == 0
+		switch {
+		case kind == device.ScanSum:
+			s += v
+		case kind == device.ScanMax || kind == device.ScanMin:
+			if first || v != v || kind == device.ScanMax && v >= x[best] || kind == device.ScanMin && v <= x[best] {
+				best = i
+			}
+			s = float64(best)
+		case kind == device.ScanLinear && first:
+			s = terms[i]
+		case kind == device.ScanLinear:
+			s = v*s + terms[i]
+		case first:
+			s = v
+		case kind == device.ScanProd:
+			s *= v
+		default:
+			m := math.Max(s, v)
+			s = m + math.Log(math.Exp(s-m)+math.Exp(v-m))
+		}
+		y[i] = s
+	}
+	return y
+}
+
+func testScan(r *rig) {
+	dev, ok := r.dev.(device.Scanner)
+	if !ok {
+		r.Logf("%s is no Scanner: nothing to test", r.dev.Name())
+		return
+	}
+	sizes := []shape.Dims{shape.Of(2, 5, 3), shape.Of(3, 40, 1), shape.Of(1, 12, 35), shape.Of(0, 3, 2), shape.Of(2, 0, 2), shape.Of(1, 1, 1)}
+	if r.large {
+		sizes = append(sizes, shape.Of(2, 1500, 1), shape.Of(2, 3000, 2), shape.Of(1, 100, 500))
+	}
+	n := 0
+	for _, kind := range []device.ScanKind{device.ScanSum, device.ScanProd, device.ScanLogSumExp, device.ScanMax, device.ScanMin, device.ScanLinear} {
+		for _, t := range dtype.Types() {
+			positions := kind == device.ScanMax || kind == device.ScanMin
+			if !t.IsFloat() && (kind == device.ScanLogSumExp || kind == device.ScanLinear) {
+				continue
+			}
+			for _, s := range sizes {
+				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 { // each kind and type once, the other shapes in turn
+					n++
+					continue
+				}
+				n++
+				if kind == device.ScanProd && !t.IsFloat() && s.At(1) > 12 {
+					continue // products that int64 does not hold
+				}
+				x := r.small(t, s, inForms[n%len(inForms)])
+				switch {
+				case positions && t != dtype.I64: // what float64 does not hold is tested by package optest
+					x = r.random(t, s, inForms[n%len(inForms)])
+				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear): // products that neither vanish nor grow
+					x = r.array(t, s, inForms[n%len(inForms)], func(int) uint64 { return expr.Encode(t, 0.999+r.rnd.Float64()*0.002) })
+				}
+				ins, fx := []*array{x}, x.floats()
+				var terms []float64
+				if kind == device.ScanLinear {
+					ins = append(ins, r.small(t, s, inForms[n/2%len(inForms)]))
+					terms = ins[1].floats()
+				}
+				result := dtype.I64
+				if t.IsFloat() && !positions {
+					result = t
+				}
+				out := r.empty(result, s, outForms[n%len(outForms)])
+				reverse := n%2 == 0
+				what := fmt.Sprintf("scan %v of %v of %v, reverse %v, operand %s", kind, t, s, reverse, x.form)
+				views := make([]device.View, len(ins))
+				for i := range ins {
+					views[i] = ins[i].v
+				}
+				r.must(dev.Scan(r.s, kind, out.v, views, reverse), what)
+				want, size := make([]float64, s.Size()), make([]float64, s.Size())
+				for o := range s.At(0) {
+					for j := range s.At(2) {
+						column, abs, b, babs := make([]float64, s.At(1)), make([]float64, s.At(1)), make([]float64, s.At(1)), make([]float64, s.At(1))
+						at := func(i int) int { return (o*s.At(1)+i)*s.At(2) + j }
+						for i := range column {
+							column[i], abs[i] = fx[at(i)], math.Abs(fx[at(i)])
+							if terms != nil {
+								b[i], babs[i] = terms[at(i)], math.Abs(terms[at(i)])
+							}
+						}
+						for i, v := range slowScan(kind, column, b, reverse) {
+							want[at(i)] = v
+						}
+						for i, v := range slowScan(kind, abs, babs, reverse) {
+							size[at(i)] = v
+						}
+					}
+				}
+				length := float64(s.At(1))
+				out.near(what, want, func(i int) float64 {
+					if !result.IsFloat() {
+						return 0
+					}
+					return 2*epsilon(t)*math.Abs(want[i]) + length*epsilon(t.Compute())*(1+size[i])
+				})
+			}
+			r.end()
+		}
+	}
+}
+
+func testArgsort(r *rig) {
+	dev, ok := r.dev.(device.Sorter)
+	if !ok {
+		r.Logf("%s is no Sorter: nothing to test", r.dev.Name())
+		return
+	}
+	sizes := []shape.Dims{shape.Of(3, 1), shape.Of(2, 9), shape.Of(2, 70), shape.Of(0, 5)}
+	if r.large {
+		sizes = append(sizes, shape.Of(100, 40), shape.Of(3, 600), shape.Of(2, 5000), shape.Of(1, 70000))
+	}
+	n := 0
+	for _, t := range dtype.Types() {
+		for _, s := range sizes {
+			n++
+			descending := n%2 == 0
+			x := r.random(t, s, inForms[n%5])
+			k := s.At(1)
+			if n%3 == 0 {
+				k = (k + 8) / 9
+			}
+			out := r.empty(dtype.I64, shape.Of(s.At(0), k), outForms[n%len(outForms)])
+			what := fmt.Sprintf("first %d of %v of %v in order, descending %v, operand %s", k, t, s, descending, x.form)
+			r.must(dev.Argsort(r.s, out.v, x.v, descending), what)
+			f, bits := x.floats(), x.bits()
+			compare := func(i, j int) int {
+				if descending {
+					i, j = j, i
+				}
+				switch {
+				case t == dtype.I64:
+					return cmp.Compare(int64(bits[i]), int64(bits[j]))
+				case f[i] != f[i] || f[j] != f[j]: // NaN is the greatest, for package cmp the least
+					return -cmp.Compare(f[i], f[j])
+				}
+				return cmp.Compare(f[i], f[j])
+			}
+			var want []uint64
+			for row := range s.At(0) {
+				at := make([]int, s.At(1))
+				for i := range at {
+					at[i] = row*s.At(1) + i
+				}
+				slices.SortStableFunc(at, compare)
+				for _, i := range at[:k] {
+					want = append(want, uint64(i-row*s.At(1)))
+				}
+			}
+			out.same(what, want)
+			r.end()
+		}
+	}
+}
