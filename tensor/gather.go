@@ -71,7 +71,7 @@ func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 }
 
 // TakeAlong is [Tensor.Gather] with x and index broadcast together in the other dimensions, as torch.take_along_dim: what
-// ArgSort or Argmax with KeepDim returned picks the elements. Negative indices count from the end.
+// Argsort or Argmax with KeepDim returned picks the elements. Negative indices count from the end.
 func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	const op = "take_along_dim"
 	checkIndex(op, x, index)
