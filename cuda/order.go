@@ -23,7 +23,9 @@ func (d *Device) Scan(s device.Stream, kind device.ScanKind, out device.View, in
 	if err := d.checkScan(kind, &out, ins); err != nil {
 		return err
 	}
-	list, err := kernels.Scan(kind, operand(&out), operands(ins), reverse)
+	t := &scratch{d: d, s: st, op: op}
+	defer t.free()
+	list, err := kernels.Scan(kind, operand(&out), operands(ins), reverse, t.alloc)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,25 @@ type scanSpec struct {
 	group   int // threads of a column: 1, 32 or rowThreads
 	vector  int // elements that a thread loads at once
 	each    int // elements of a thread in a tile
+	phase   scanPhase
 }
+
+// A scanPhase is a part of the scan of long columns that are too few for a device: blocks find the totals of segments, a thread
+// adds them up, and blocks scan the segments from there.
+type scanPhase uint8
+
+const (
+	scanWhole scanPhase = iota
+	scanTotals
+	scanPrefixes
+	scanSegments
+)
+
+// scanSplit is from how many tiles on a column is scanned in segments, and scanBlocks how many of these there are at most, of all
+// columns. Tests lower scanSplit.
+var scanSplit = 32
+
+const scanBlocks = 512
 
 func (s scanSpec) name() string {
 	name := fmt.Sprintf("scan_%v_%v_%d_%d", s.kind, s.typ, s.group, s.each)
@@ -32,11 +50,11 @@ func (s scanSpec) name() string {
 	if s.reverse {
 		name += "_reverse"
 	}
-	return name
+	return name + [...]string{"", "_totals", "_prefixes", "_segments"}[s.phase]
 }
 
 // Scan plans a scan along dimension 1 of operands of one rank-3 shape; see [device.Scanner].
-func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool) ([]Launch, error) {
+func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratch Scratch) ([]Launch, error) {
 	const op = "scan"
 	in := ins[0]
 	if out.Shape.Size() == 0 {
@@ -68,22 +86,69 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool) ([]Lau
 			}
 		}
 	}
+	operands := append([]Operand{out}, ins...)
+	tile := s.group * s.each
+	segments := min(scanBlocks/columns, ceilDiv(n, 4*tile))
+	if s.group < rowThreads || n < scanSplit*tile || segments < 2 {
+		l, err := s.launch(n, columns, inner, n, 1, operands, nil)
+		return []Launch{l}, err
+	}
+	per := ceilDiv(ceilDiv(n, tile), segments) * tile
+	segments = ceilDiv(n, per)
+	var totals []uint64
+	for range s.parts() {
+		addr, err := scratch(8 * columns * segments)
+		if err != nil {
+			return nil, err
+		}
+		totals = append(totals, addr)
+	}
+	var list []Launch
+	for _, s.phase = range []scanPhase{scanTotals, scanPrefixes, scanSegments} {
+		l, err := s.launch(n, columns, inner, per, segments, operands, totals)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// parts is the number of values that a scan combines at once.
+func (s scanSpec) parts() int {
+	if s.positions() || s.kind == device.ScanLinear {
+		return 2
+	}
+	return 1
+}
+
+func (s scanSpec) launch(n, columns, inner, per, segments int, operands []Operand, totals []uint64) (Launch, error) {
 	k, err := kernelOf(s)
 	if err != nil {
-		return nil, err
+		return Launch{}, err
 	}
-	p := make(packer, 0, 128)
+	p := make(packer, 0, 160)
 	p.u32(uint32(n))
 	p.u32(uint32(columns))
 	p.u32(uint32(inner))
-	for _, o := range append([]Operand{out}, ins...) {
+	p.u32(uint32(per))
+	p.u32(uint32(segments))
+	for _, o := range operands {
 		p.u64(o.start())
 		for d := range 3 {
 			p.u64(uint64(o.Strides.At(d)))
 		}
 	}
-	l, err := p.launch(k, ceilDiv(columns, rowThreads/s.group))
-	return []Launch{l}, err
+	for _, addr := range totals {
+		p.u64(addr)
+	}
+	switch s.phase {
+	case scanPrefixes:
+		return p.launch(k, ceilDiv(columns, rowThreads))
+	case scanWhole:
+		return p.launch(k, ceilDiv(columns, rowThreads/s.group))
+	}
+	return p.launch(k, columns*segments)
 }
 
 // scanOperand is a column of an operand.
@@ -109,6 +174,9 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
+	// Of a column that is scanned in segments.
+	per, segments, segment ptx.Value
+	totals                 []ptx.Ptr // of this column, one of each segment
 }
 
 // positions reports whether the result is where an element is.
@@ -134,6 +202,7 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	w := &scanWork{Builder: b, scanSpec: s, acc: s.accumulator()}
 	w.n = b.Param("n", ptx.U32)
 	columns, inner := b.Param("columns", ptx.U32), b.Param("inner", ptx.U32)
+	w.per, w.segments = b.Param("per", ptx.U32), b.Param("segments", ptx.U32)
 	result := s.typ
 	if s.positions() || !s.typ.IsFloat() {
 		result = dtype.I64
@@ -143,11 +212,19 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.kind == device.ScanLinear {
 		w.ins = append(w.ins, s.declare(b, "b", s.typ))
 	}
+	if s.phase != scanWhole {
+		for i, v := range w.start() {
+			w.totals = append(w.totals, b.Pointer(fmt.Sprintf("totals%d", i), v.Type()))
+		}
+	}
 	var column, lane ptx.Value
-	switch s.group {
-	case 1:
+	switch {
+	case s.group == 1 || s.phase == scanPrefixes:
 		column, lane = b.GlobalID(), b.U32(0)
-	case 32:
+	case s.phase != scanWhole:
+		column, lane = b.BlockID(0).Div(w.segments), b.ThreadID(0)
+		w.segment = b.BlockID(0).Sub(column.Mul(w.segments))
+	case s.group == 32:
 		column, lane = b.BlockID(0).Mad(num(rowThreads/32), b.WarpID()), b.LaneID()
 	default:
 		column, lane = b.BlockID(0), b.ThreadID(0)
@@ -162,9 +239,15 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	for i := range w.ins {
 		place(&w.ins[i])
 	}
-	if s.group == 1 {
+	for i := range w.totals {
+		w.totals[i] = w.totals[i].At(column.Mul(w.segments))
+	}
+	switch {
+	case s.phase == scanPrefixes:
+		w.prefixes()
+	case s.group == 1:
 		w.serial()
-	} else {
+	default:
 		w.tiles(lane)
 	}
 	return [3]int{rowThreads, 1, 1}
@@ -393,14 +476,23 @@ func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 func (w *scanWork) tiles(lane ptx.Value) {
 	const warps = rowThreads / 32
 	start := w.start()
-	carry := w.vars(start)
+	from, to := w.U32(0), w.n
+	carried := start
+	if w.phase != scanWhole {
+		from = w.segment.Mul(w.per)
+		to = from.Add(w.per).Min(w.n)
+	}
+	if w.phase == scanSegments {
+		carried = loadFrom(w.totals, w.segment)
+	}
+	carry := w.vars(carried)
 	var shared []ptx.Ptr
 	if w.group > 32 {
 		for i, v := range start {
-			shared = append(shared, w.Shared(fmt.Sprintf("totals%d", i), v.Type(), warps))
+			shared = append(shared, w.Shared(fmt.Sprintf("warps%d", i), v.Type(), warps))
 		}
 	}
-	w.For(w.U32(0), w.n, num(w.group*w.each), func(tile ptx.Value, _ ptx.Loop) {
+	w.For(from, to, num(w.group*w.each), func(tile ptx.Value, _ ptx.Loop) {
 		first := lane.Mad(num(w.each), tile)
 		// Behind the end a vector would be read outside of the column; what such threads have is not used.
 		place := first
@@ -436,11 +528,29 @@ func (w *scanWork) tiles(lane ptx.Value) {
 		}
 		carried := get(carry)
 		later := tile.Ne(num(0))
+		if w.phase == scanTotals {
+			later = tile.Ne(from)
+			set(carry, w.join(carried, total, later))
+			return
+		}
 		before = w.join(carried, before, later, lane.Ne(num(0)))
 		set(carry, w.join(carried, total, later))
 		for e := range list {
 			list[e] = w.join(before, list[e], first.Ne(num(0)))
 		}
 		w.store(first, list)
+	})
+	if w.phase == scanTotals {
+		w.If(lane.Eq(num(0)), func() { storeTo(w.totals, w.segment, get(carry)) })
+	}
+}
+
+// prefixes replaces the totals of a column's segments by those of all segments before them.
+func (w *scanWork) prefixes() {
+	carry := w.vars(w.start())
+	w.For(w.U32(0), w.segments, num(1), func(i ptx.Value, _ ptx.Loop) {
+		v, before := loadFrom(w.totals, i), get(carry)
+		storeTo(w.totals, i, before)
+		set(carry, w.join(before, v, i.Ne(num(0))))
 	})
 }

@@ -64,53 +64,70 @@ func TestScan(t *testing.T) {
 				if !typ.IsFloat() && (kind == device.ScanLogSumExp || kind == device.ScanLinear) || long && (typ != dtype.F32 || d[1] == 2056 && kind != device.ScanSum && kind != device.ScanLinear) {
 					continue
 				}
-				for _, reverse := range []bool{false, true} {
-					m := newMachine(t)
-					l := dense(d[0], d[1], d[2])
-					if n%2 == 1 && d[2] == 3 {
-						l = shape.Dense(shape.Of(d[2], d[1], d[0])).Transpose(0, 2)
+				scans(t, kind, typ, d, n%2)
+			}
+		}
+	}
+}
+
+// Long columns are scanned in segments.
+func TestScanSegments(t *testing.T) {
+	defer func(n int) { scanSplit = n }(scanSplit)
+	scanSplit = 4
+	scans(t, device.ScanSum, dtype.F32, [3]int{1, 9000, 1}, 0)
+	scans(t, device.ScanSum, dtype.Bool, [3]int{1, 8200, 2}, 1)
+	scans(t, device.ScanMax, dtype.BF16, [3]int{1, 9001, 1}, 1)
+	scans(t, device.ScanLinear, dtype.F32, [3]int{1, 8300, 1}, 0)
+	scans(t, device.ScanLogSumExp, dtype.F32, [3]int{2, 2500, 1}, 1)
+}
+
+// scans runs a scan both ways, of operands skip elements from an aligned address.
+func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip int) {
+	t.Helper()
+	for _, reverse := range []bool{false, true} {
+		m := newMachine(t)
+		l := dense(d[0], d[1], d[2])
+		if skip == 1 && d[2] == 3 {
+			l = shape.Dense(shape.Of(d[2], d[1], d[0])).Transpose(0, 2)
+		}
+		x := m.random(m.tensor(typ, l, skip))
+		ins := []Operand{x}
+		var b []float64
+		if kind == device.ScanLinear || kind == device.ScanProd { // factors that neither vanish nor grow
+			m.fill(x, func(i int) uint64 { return expr.Encode(typ, 1+math.Sin(float64(i*i))/8) })
+		}
+		if kind == device.ScanLinear {
+			if len(m.decode(x)) > 0 {
+				m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) }) // no factor of the first
+			}
+			ins = append(ins, m.random(m.tensor(typ, l, 0)))
+			b = m.decode(ins[1])
+		}
+		result := dtype.I64
+		if typ.IsFloat() && kind != device.ScanMax && kind != device.ScanMin {
+			result = typ
+		}
+		y := m.tensor(result, dense(d[0], d[1], d[2]), 0)
+		list, err := Scan(kind, y, ins, reverse && kind != device.ScanLinear, m.scratch)
+		m.run(list, err)
+		in := m.decode(x)
+		want := make([]float64, len(in))
+		for o := range d[0] {
+			for j := range d[2] {
+				column, terms := make([]float64, d[1]), make([]float64, d[1])
+				at := func(i int) int { return (o*d[1]+i)*d[2] + j }
+				for i := range column {
+					column[i] = in[at(i)]
+					if b != nil {
+						terms[i] = b[at(i)]
 					}
-					x := m.random(m.tensor(typ, l, n%2))
-					ins := []Operand{x}
-					var b []float64
-					if kind == device.ScanLinear || kind == device.ScanProd { // factors that neither vanish nor grow
-						m.fill(x, func(i int) uint64 { return expr.Encode(typ, 1+math.Sin(float64(i*i))/8) })
-					}
-					if kind == device.ScanLinear {
-						if len(m.decode(x)) > 0 {
-							m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) }) // no factor of the first
-						}
-						ins = append(ins, m.random(m.tensor(typ, l, 0)))
-						b = m.decode(ins[1])
-					}
-					result := dtype.I64
-					if typ.IsFloat() && kind != device.ScanMax && kind != device.ScanMin {
-						result = typ
-					}
-					y := m.tensor(result, dense(d[0], d[1], d[2]), 0)
-					list, err := Scan(kind, y, ins, reverse && kind != device.ScanLinear)
-					m.run(list, err)
-					in := m.decode(x)
-					want := make([]float64, len(in))
-					for o := range d[0] {
-						for j := range d[2] {
-							column, terms := make([]float64, d[1]), make([]float64, d[1])
-							at := func(i int) int { return (o*d[1]+i)*d[2] + j }
-							for i := range column {
-								column[i] = in[at(i)]
-								if b != nil {
-									terms[i] = b[at(i)]
-								}
-							}
-							for i, v := range slowScan(kind, column, terms, reverse && kind != device.ScanLinear) {
-								want[at(i)] = v
-							}
-						}
-					}
-					m.near(fmt.Sprintf("scan %v of %v %v, reverse %v", kind, typ, d, reverse), y, want, 4*math.Max(roundings[typ], 1e-14))
+				}
+				for i, v := range slowScan(kind, column, terms, reverse && kind != device.ScanLinear) {
+					want[at(i)] = v
 				}
 			}
 		}
+		m.near(fmt.Sprintf("scan %v of %v %v, reverse %v", kind, typ, d, reverse), y, want, 4*math.Max(roundings[typ], 1e-14))
 	}
 }
 
@@ -125,7 +142,7 @@ func TestScanPTX(t *testing.T) {
 		if kind == device.ScanMax || !typ.IsFloat() {
 			result = dtype.I64
 		}
-		list, err := Scan(kind, fake(result, dims...), ins, reverse)
+		list, err := Scan(kind, fake(result, dims...), ins, reverse, func(int) (uint64, error) { return 1 << 22, nil })
 		golden(t, name, list, err)
 	}
 	plan("scan_sum_warp", device.ScanSum, dtype.F32, false, 100, 128, 1)
