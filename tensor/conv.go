@@ -108,7 +108,7 @@ func (x *Tensor) conv(op string, rank int, weight, bias *Tensor, o ConvOptions) 
 			v.before[i] = (v.span(i) - 1) / 2
 			v.behind[i] = v.span(i) - 1 - v.before[i]
 		}
-		if v.in[i] == 0 && v.wide(i) > 0 && v.channels == 0 || v.span(i) > v.wide(i) {
+		if v.span(i) > v.wide(i) {
 			e := newError(op, ErrShape, in, fmt.Sprintf("a window of %d (kernel %d, dilation %d) is larger than the input of %d with padding in dimension %d: %d",
 				v.span(i), v.kernel[i], v.dilation[i], v.in[i], i-rank, v.wide(i)))
 			panic(e.hint("pad more, or use a smaller kernel"))

@@ -113,11 +113,11 @@ func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
 		return y
 	}
 	a := v.matrices(w).T()
-	if !v.single() {
+	if g.Size() == 0 || v.bare() && !v.single() {
 		y.fill(0)
 	}
-	if g.Size() == 0 || v.taps() == 0 {
-		return y.fill(0)
+	if g.Size() == 0 {
+		return y
 	}
 	if v.depthwise() {
 		wide := alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)

@@ -12,6 +12,14 @@ import (
 // tapsAtOnce is the number of elements of a window that one pass takes.
 const tapsAtOnce = 9
 
+// passOf returns how many taps a program for n takes: there are programs for a few numbers only, and the rest is filled up.
+func passOf(n int) int {
+	if n <= 4 {
+		return 4
+	}
+	return tapsAtOnce
+}
+
 // fewTaps is the number of elements of a window up to which passes are taken.
 const fewTaps = 4 * tapsAtOnce
 
@@ -77,18 +85,25 @@ func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tenso
 	if whole != to {
 		out = y.handle(op, c, y.layout.Narrow(whole.Rank()-1, 0, long, 1))
 	}
-	sum := c.On(x.st.dev).Typed(t).Full(0)
+	zero := c.On(x.st.dev).Typed(x.dtype).Full(0)
+	sum := zero.Cast(t)
 	for k := 0; k < g.taps(); {
 		n := min(tapsAtOnce, g.taps()-k)
 		in := []*Tensor{sum}
 		for i := range n {
 			in = append(in, x.handle(op, c, tap(x.layout, k+i)))
 		}
+		for range passOf(n) - n {
+			in = append(in, zero)
+		}
 		for i := 0; i < n && weight != nil; i++ {
 			w := weight(k + i)
 			in = append(in, w.reshape(w.layout.Shape.Head(out.Rank())))
 		}
-		run(op, c, tapProgram(x.dtype, t, n, weight != nil), out, in, nil)
+		for i := n; i < passOf(n) && weight != nil; i++ {
+			in = append(in, zero)
+		}
+		run(op, c, tapProgram(x.dtype, t, passOf(n), weight != nil), out, in, nil)
 		sum, k = out, k+n
 	}
 	if whole == to {
