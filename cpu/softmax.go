@@ -93,9 +93,9 @@ func (d *Device) SoftmaxGrad(_ device.Stream, dx, y, g device.View, log bool) er
 	return nil
 }
 
-// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]], top[i] and rest[i]; see [device.CrossEntropyer]. A target outside the
+// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] and lse; see [device.CrossEntropyer]. A target outside the
 // classes that is not ignore is reported at once; its loss is 0.
-func (d *Device) CrossEntropy(_ device.Stream, loss, top, rest, x, target device.View, ignore int64, tag uint32) error {
+func (d *Device) CrossEntropy(_ device.Stream, loss, lse, x, target device.View, ignore int64, tag uint32) error {
 	const op = "cross-entropy"
 	if err := d.checkIn(op, "x", &x); err != nil {
 		return err
@@ -110,10 +110,7 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, top, rest, x, target device
 	if err := d.checkColumn(op, "loss", &loss, t, rows, true); err != nil {
 		return err
 	}
-	if err := d.checkColumn(op, "top", &top, t, rows, true); err != nil {
-		return err
-	}
-	if err := d.checkColumn(op, "rest", &rest, t, rows, true); err != nil {
+	if err := d.checkColumn(op, "lse", &lse, t, 2*rows, true); err != nil {
 		return err
 	}
 	if cols == 0 && rows > 0 {
@@ -141,8 +138,8 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, top, rest, x, target device
 		w.exp.apply(w.re, e, e, w.size, n*cols)
 		w.fold(device.Sum, sum, e, n)
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		k := ops[expr.OpSub][w.t]
-		k(total, logs, total, total, n)
+		ops[expr.OpSub][w.t](total, total, logs, logs, n) // log p, whose 0 is +0 as torch's: the loss is -0 then
+		ops[expr.OpNeg][w.t](total, total, total, total, n)
 		for i := range n {
 			o := i * w.size
 			var b uint64
@@ -150,8 +147,8 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, top, rest, x, target device
 				b = readBits(unsafe.Add(total, o), w.size)
 			}
 			writeBits(element(&loss, lo+i), w.size, b)
-			writeBits(element(&top, lo+i), w.size, readBits(unsafe.Add(most, o), w.size))
-			writeBits(element(&rest, lo+i), w.size, readBits(unsafe.Add(logs, o), w.size))
+			writeBits(element(&lse, lo+i), w.size, readBits(unsafe.Add(most, o), w.size))
+			writeBits(element(&lse, rows+lo+i), w.size, readBits(unsafe.Add(logs, o), w.size))
 		}
 	})
 	if p := bad.Load(); p < int64(rows) {
@@ -170,8 +167,8 @@ func lower(a *atomic.Int64, v int64) {
 	}
 }
 
-// CrossEntropyGrad sets dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]; rows whose target is ignore, or outside the classes, are 0.
-func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, top, rest, target, g device.View, ignore int64) error {
+// CrossEntropyGrad sets dx = (softmax(x) - onehot(target))·g[i]; rows whose target is ignore, or outside the classes, are 0.
+func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, lse, target, g device.View, ignore int64) error {
 	const op = "cross-entropy gradient"
 	if err := d.checkRows(op, "dx x", &dx, &x); err != nil {
 		return err
@@ -180,10 +177,7 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, top, rest, target, g d
 	if err := d.checkColumn(op, "target", &target, dtype.I64, rows, false); err != nil {
 		return err
 	}
-	if err := d.checkColumn(op, "top", &top, t, rows, false); err != nil {
-		return err
-	}
-	if err := d.checkColumn(op, "rest", &rest, t, rows, false); err != nil {
+	if err := d.checkColumn(op, "lse", &lse, t, 2*rows, false); err != nil {
 		return err
 	}
 	if err := d.checkColumn(op, "g", &g, t, rows, false); err != nil {
@@ -195,9 +189,9 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, top, rest, target, g d
 		y := w.target(&dx, lo, n, 1)
 		for i := range n {
 			o := i * w.size
-			writeBits(unsafe.Add(w.row(0), o), w.size, readBits(element(&top, lo+i), w.size))
+			writeBits(unsafe.Add(w.row(0), o), w.size, readBits(element(&lse, lo+i), w.size))
 			writeBits(unsafe.Add(w.row(1), o), w.size, readBits(element(&g, lo+i), w.size))
-			writeBits(unsafe.Add(w.row(3), o), w.size, readBits(element(&rest, lo+i), w.size))
+			writeBits(unsafe.Add(w.row(3), o), w.size, readBits(element(&lse, rows+lo+i), w.size))
 		}
 		writeBits(w.row(2), w.size, one)
 		w.each(expr.OpSub, y, src, w.row(0), n)
@@ -211,6 +205,8 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, top, rest, target, g d
 			}
 		}
 		w.each(expr.OpMul, y, y, w.row(1), n)
+		clear(at8(w.row(2), n*w.size))
+		w.each(expr.OpAdd, y, y, w.row(2), n) // +0 for -0: torch subtracts products from g
 		for i := range n {
 			if c := *(*int64)(element(&target, lo+i)); uint64(c) >= uint64(cols) || c == ignore {
 				clear(at8(unsafe.Add(y, i*cols*w.size), cols*w.size))

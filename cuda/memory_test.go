@@ -154,7 +154,7 @@ func TestBufferMisuse(t *testing.T) {
 		{d.MatMul(nil, x, x, x), "cuda: matmul: out: shape [3], want [batch, rows, columns]"},
 		{d.Gather(nil, y, x, x, 0, 0), "cuda: gather: index: of float32, want int64 or int32"},
 		{d.Softmax(nil, y, x, false), "cuda: softmax: out: shape [3], want [rows, columns] as all"},
-		{d.CrossEntropy(nil, x, x, x, x, x, 0, 0), "cuda: cross-entropy: x: [3] of float32, want [rows, classes] of a float type"},
+		{d.CrossEntropy(nil, x, x, x, x, 0, 0), "cuda: cross-entropy: x: [3] of float32, want [rows, classes] of a float type"},
 		{d.MultiMap(nil, double, [][]device.View{views(y)}, nil, x), "cuda: multi-map: outs: 1 groups, but 0 groups of operands"},
 	} {
 		var e *ViewError

@@ -48,9 +48,9 @@ func (d *Device) SoftmaxGrad(s device.Stream, dx, y, g device.View, log bool) er
 	return d.launch(st, list)
 }
 
-// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]], top[i] and rest[i]; see [device.CrossEntropyer]. A target outside the
+// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] and lse; see [device.CrossEntropyer]. A target outside the
 // classes that is not ignore has loss 0, and comes out of the next wait for s.
-func (d *Device) CrossEntropy(s device.Stream, loss, top, rest, x, target device.View, ignore int64, tag uint32) error {
+func (d *Device) CrossEntropy(s device.Stream, loss, lse, x, target device.View, ignore int64, tag uint32) error {
 	const op = "cross-entropy"
 	st, err := d.stream(op, s)
 	if err != nil {
@@ -63,12 +63,15 @@ func (d *Device) CrossEntropy(s device.Stream, loss, top, rest, x, target device
 		return &ViewError{op, "x", fmt.Sprintf("%v of %v, want [rows, classes] of a float type", x.Shape, x.Type)}
 	}
 	rows, t := x.Shape.At(0), x.Type.Compute()
-	for i, v := range []*device.View{&loss, &top, &rest} {
-		arg := []string{"loss", "top", "rest"}[i]
+	for _, v := range []*device.View{&loss, &lse} {
+		arg, n := "loss", rows
+		if v == &lse {
+			arg, n = "lse", 2*rows
+		}
 		if err := d.out(op, arg, v); err != nil {
 			return err
 		}
-		if err := checkColumn(op, arg, v, t, rows); err != nil {
+		if err := checkColumn(op, arg, v, t, n); err != nil {
 			return err
 		}
 	}
@@ -78,16 +81,16 @@ func (d *Device) CrossEntropy(s device.Stream, loss, top, rest, x, target device
 	if rows > 0 && x.Shape.At(1) == 0 {
 		return &ViewError{op, "x", "no classes"}
 	}
-	list, err := kernels.CrossEntropy(operand(&loss), operand(&top), operand(&rest), operand(&x), operand(&target), ignore, d.index.record(st.slot), tag)
+	list, err := kernels.CrossEntropy(operand(&loss), operand(&lse), operand(&x), operand(&target), ignore, d.index.record(st.slot), tag)
 	if err != nil {
 		return err
 	}
 	return d.launch(st, list)
 }
 
-// CrossEntropyGrad sets dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]; see [device.CrossEntropyer]. Rows whose target is ignore, or
+// CrossEntropyGrad sets dx = (softmax(x) - onehot(target))·g[i]; see [device.CrossEntropyer]. Rows whose target is ignore, or
 // no class, are 0.
-func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, top, rest, target, g device.View, ignore int64) error {
+func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, lse, target, g device.View, ignore int64) error {
 	const op = "cross-entropy gradient"
 	st, err := d.stream(op, s)
 	if err != nil {
@@ -97,19 +100,19 @@ func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, top, rest, target, g d
 		return err
 	}
 	rows, t := x.Shape.At(0), x.Type.Compute()
-	for i, v := range []*device.View{&top, &rest, &g} {
-		arg := []string{"top", "rest", "g"}[i]
+	for i, v := range []*device.View{&lse, &g} {
+		arg := []string{"lse", "g"}[i]
 		if err := d.in(op, arg, v); err != nil {
 			return err
 		}
-		if err := checkColumn(op, arg, v, t, rows); err != nil {
+		if err := checkColumn(op, arg, v, t, []int{2 * rows, rows}[i]); err != nil {
 			return err
 		}
 	}
 	if err := d.checkTarget(op, &target, rows); err != nil {
 		return err
 	}
-	list, err := kernels.CrossEntropyGrad(operand(&dx), operand(&x), operand(&top), operand(&rest), operand(&target), operand(&g), ignore)
+	list, err := kernels.CrossEntropyGrad(operand(&dx), operand(&x), operand(&lse), operand(&target), operand(&g), ignore)
 	if err != nil {
 		return err
 	}

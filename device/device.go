@@ -130,12 +130,12 @@ type Softmaxer interface {
 
 // CrossEntropyer is satisfied by devices with a fused log-softmax and negative log likelihood.
 type CrossEntropyer interface {
-	// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] (0 where target is ignore), top[i], the greatest of the row, and
-	// rest[i] = log Σ exp(x[i] - top[i]), for x of shape [n, classes], target I64 [n], loss, top and rest [n] in x's computing type.
-	CrossEntropy(s Stream, loss, top, rest, x, target View, ignore int64, tag uint32) error
-	// CrossEntropyGrad sets dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i], the gradient from what CrossEntropy left, 0 where
-	// target is ignore; g is of shape [n], strides may be 0.
-	CrossEntropyGrad(s Stream, dx, x, top, rest, target, g View, ignore int64) error
+	// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] (0 where target is ignore), lse[i], the greatest
+	// of x[i], and lse[n+i], the logarithm of Σ exp(x[i] - lse[i]), for x of shape [n, classes], target I64 [n], loss [n] and
+	// lse [2n] in x's computing type. (Their sum would lose what lies below the precision of a great x.)
+	CrossEntropy(s Stream, loss, lse, x, target View, ignore int64, tag uint32) error
+	// CrossEntropyGrad sets dx = (softmax(x) - onehot(target))·g[i], 0 where target is ignore; g is of shape [n], strides may be 0.
+	CrossEntropyGrad(s Stream, dx, x, lse, target, g View, ignore int64) error
 }
 
 // MultiMapper is satisfied by devices that run one program over many groups of tensors in one launch: an optimizer step.

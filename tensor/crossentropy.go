@@ -25,16 +25,15 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		return f.composed(x.LogSoftmax(-1), target)
 	}
 	t := x.dtype.Compute()
-	loss, top, rest := alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(n))
+	loss, lse := alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(2*n))
 	stream := s.streamOf(x.st.dev)
 	x.st.read(op, stream)
 	target.st.read(op, stream)
-	for _, y := range []*Tensor{loss, top, rest} {
-		y.st.write(op, stream)
-	}
-	check(op, d.CrossEntropy(stream, loss.deviceView(), top.deviceView(), rest.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag(op, target)), x, target)
+	loss.st.write(op, stream)
+	lse.st.write(op, stream)
+	check(op, d.CrossEntropy(stream, loss.deviceView(), lse.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag(op, target)), x, target)
 	if c.Needs(0) {
-		c.Save(x, target, top, rest)
+		c.Save(x, target, lse)
 	}
 	return loss.Cast(x.dtype)
 }
@@ -56,22 +55,22 @@ func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
 func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, target := c.Saved(0), c.Saved(1)
 	s := c.Scope()
-	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 4 {
-		top, rest := c.Saved(2), c.Saved(3)
-		g := g.Cast(top.dtype)
+	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 3 {
+		lse := c.Saved(2)
+		g := g.Cast(lse.dtype)
 		dx := alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
 		stream := s.streamOf(x.st.dev)
-		for _, t := range []*Tensor{x, target, top, rest, g} {
+		for _, t := range []*Tensor{x, target, lse, g} {
 			t.st.read("cross_entropy", stream)
 		}
 		dx.st.write("cross_entropy", stream)
-		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), top.deviceView(), rest.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
+		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), lse.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
 		return []*Tensor{dx, nil}
 	}
 	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
-	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).MaskedFill(ignored, 0), nil}
+	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0), nil}
 }
 
 // CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value is torch's default.

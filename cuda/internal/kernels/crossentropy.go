@@ -27,12 +27,12 @@ func (s crossEntropySpec) name() string {
 	return fmt.Sprintf("%s_%v_%d", name, s.typ, s.group)
 }
 
-// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]) with top[i] the greatest of x[i] and rest[i] = log Σ exp(x[i] - top[i]), for x of
-// shape [n, classes], target I64 [n], and loss, top and rest [n] of x's computing type. Where target is ignore the loss is 0; a target outside of the
+// CrossEntropy plans loss[i] = lse[n+i] - (x[i, target[i]] - lse[i]) with lse[i] the greatest of x[i] and lse[n+i] =
+// log Σ exp(x[i] - lse[i]), for x of shape [n, classes], target I64 [n], and loss [n] and lse [2n] of x's computing type. Where target is ignore the loss is 0; a target outside of the
 // classes gives 0 and is reported in the fault record.
-func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
+func CrossEntropy(loss, lse, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
-	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
+	if err := checkCrossEntropy(op, x, target, lse, loss); err != nil || x.Shape.At(0) == 0 {
 		return nil, err
 	}
 	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), group: rowGroup(x.Shape.At(1))}
@@ -43,7 +43,7 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	p := make(packer, 0, 128)
 	p.u32(uint32(x.Shape.At(0)))
 	p.u32(uint32(x.Shape.At(1)))
-	for _, o := range []Operand{loss, top, rest, target} {
+	for _, o := range []Operand{loss, lse, target} {
 		p.packRows(o, true)
 	}
 	p.packRows(x, s.unit)
@@ -53,10 +53,10 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	return []Launch{l}, err
 }
 
-// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i], 0 in rows whose target is ignore or not a class.
-func CrossEntropyGrad(dx, x, top, rest, target, g Operand, ignore int64) ([]Launch, error) {
+// CrossEntropyGrad plans dx = (exp(x - lse[i] - lse[n+i]) - onehot(target))·g[i], 0 in rows whose target is ignore or not a class.
+func CrossEntropyGrad(dx, x, lse, target, g Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
-	if err := checkCrossEntropy(op, x, target, top, rest, g); err != nil || x.Shape.Size() == 0 {
+	if err := checkCrossEntropy(op, x, target, lse, g); err != nil || x.Shape.Size() == 0 {
 		return nil, err
 	}
 	if err := checkRows(op, dx, x); err != nil {
@@ -70,7 +70,7 @@ func CrossEntropyGrad(dx, x, top, rest, target, g Operand, ignore int64) ([]Laun
 	p := make(packer, 0, 128)
 	p.u32(uint32(x.Shape.At(0)))
 	p.u32(uint32(x.Shape.At(1)))
-	for _, o := range []Operand{top, rest, g, target} {
+	for _, o := range []Operand{lse, g, target} {
 		p.packRows(o, true)
 	}
 	p.packRows(x, s.unit)
@@ -80,8 +80,8 @@ func CrossEntropyGrad(dx, x, top, rest, target, g Operand, ignore int64) ([]Laun
 	return []Launch{l}, err
 }
 
-// checkCrossEntropy checks x, the targets and the vectors of one value a row.
-func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
+// checkCrossEntropy checks x, the targets, the two values a row of lse and a vector of one value a row.
+func checkCrossEntropy(op string, x, target, lse, vector Operand) error {
 	if err := checkRows(op, x); err != nil {
 		return err
 	}
@@ -89,9 +89,9 @@ func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 	if target.Type != dtype.I64 || target.Shape.Rank() != 1 || target.Shape.At(0) != n {
 		return fail(op, "target is %v %v, not int64 [%d]", target.Type, target.Shape, n)
 	}
-	for _, v := range vectors {
-		if v.Type != x.Type.Compute() || v.Shape.Rank() != 1 || v.Shape.At(0) != n {
-			return fail(op, "operand %v %v, not %v [%d]", v.Type, v.Shape, x.Type.Compute(), n)
+	for i, v := range []Operand{vector, lse} {
+		if v.Type != x.Type.Compute() || v.Shape.Rank() != 1 || v.Shape.At(0) != (i+1)*n {
+			return fail(op, "operand %v %v, not %v [%d]", v.Type, v.Shape, x.Type.Compute(), (i+1)*n)
 		}
 	}
 	return nil
@@ -103,8 +103,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	t := computing(s.typ.Compute())
 	value := s.typ.Compute()
 	if s.grad {
-		top, rest := declareRows(b, "top", value, true), declareRows(b, "rest", value, true)
-		g, target := declareRows(b, "g", value, true), declareRows(b, "target", dtype.I64, true)
+		lse, g, target := declareRows(b, "lse", value, true), declareRows(b, "g", value, true), declareRows(b, "target", dtype.I64, true)
 		x, dx := declareRows(b, "x", s.typ, s.unit), declareRows(b, "dx", s.typ, s.unit)
 		ignore := b.Param("ignore", ptx.S64)
 		w := newRows(b, s.group, s.typ, rows, columns)
@@ -113,19 +112,18 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		// A target that is no class was reported by the forward kernel.
 		ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
 		b.IfElse(ok, func() {
-			greatest, sum, scale := top.at(w.row).p.Load(), rest.at(w.row).p.Load(), g.at(w.row).p.Load()
+			top, sum, scale := lse.at(w.row).p.Load(), lse.at(w.row.Add(rows)).p.Load(), g.at(w.row).p.Load()
 			hot := class.Cvt(ptx.U32)
 			w.each(loadAll(b, x), func(i ptx.Value, v []ptx.Value) {
-				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-				dx.store(b, i, i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale))
+				p := call(b, "exp", v[0].Sub(top).Sub(sum))
+				dx.store(b, i, i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))) // +0 for -0: torch subtracts products from g
 			})
 		}, func() {
 			w.each(loadAll(b), func(i ptx.Value, _ []ptx.Value) { dx.store(b, i, b.Const(t, real(0))) })
 		})
 		return [3]int{rowThreads, 1, 1}
 	}
-	loss, tops := declareRows(b, "loss", value, true), declareRows(b, "top", value, true)
-	rests, target := declareRows(b, "rest", value, true), declareRows(b, "target", dtype.I64, true)
+	loss, lse, target := declareRows(b, "loss", value, true), declareRows(b, "lse", value, true), declareRows(b, "target", dtype.I64, true)
 	x := declareRows(b, "x", s.typ, s.unit)
 	ignore := b.Param("ignore", ptx.S64)
 	fault := declareFault(b)
@@ -135,17 +133,17 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	load := loadAll(b, x)
 	top := w.max(t, load, itself)
 	sum := w.sum(t, load, func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) })
-	rest := call(b, "log", sum)
+	total := call(b, "log", sum)
 	b.If(w.lane.Eq(num(0)), func() {
 		b.Comment("the loss of the row")
-		tops.at(w.row).p.Store(top)
-		rests.at(w.row).p.Store(rest)
+		lse.at(w.row).p.Store(top)
+		lse.at(w.row.Add(rows)).p.Store(total)
 		class := target.at(w.row).p.Load()
 		result := b.Var(b.Const(t, real(0)))
 		b.If(class.Ne(ignore), func() {
 			bound := columns.Cvt(ptx.S64)
 			b.IfElse(class.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)),
-				func() { result.Set(rest.Sub(x.load(b, class.Cvt(ptx.U32)).Sub(top))) },
+				func() { result.Set(x.load(b, class.Cvt(ptx.U32)).Sub(top).Sub(total).Neg()) },
 				func() { fault.report(b, class, bound, w.row.Cvt(ptx.S64)) })
 		})
 		loss.at(w.row).p.Store(result)

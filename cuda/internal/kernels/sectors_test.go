@@ -31,7 +31,7 @@ func TestWholeSectors(t *testing.T) {
 		}},
 		{"cross-entropy", func(m *machine) ([]Launch, error) {
 			target := m.fill(m.tensor(dtype.I64, dense(8), 0), func(i int) uint64 { return uint64(i) })
-			return CrossEntropy(m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.random(m.tensor(f, dense(8, 512), 0)), target, -100, m.fault().Addr, 0)
+			return CrossEntropy(m.tensor(f, dense(8), 0), m.tensor(f, dense(16), 0), m.random(m.tensor(f, dense(8, 512), 0)), target, -100, m.fault().Addr, 0)
 		}},
 		{"rows gathered", func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{6, 64}, []int{1, 0}), 0), 9, false)
