@@ -125,7 +125,9 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 		n := c.Args.Int("dim")
 		t.out, t.grads = cosineTerms(x, seed, (n+len(seed.dims)+1)%(len(seed.dims)+1), c.Args.Float("eps"))
 	case "pairwise_distance", "cdist":
-		t.grads = distanceTerms(c.Op, x, out, seed, order(c.Args))
+		if c.Out[0].Seed != nil {
+			t.grads = distanceTerms(c.Op, x, out, seed, order(c.Args))
+		}
 		t.out = absolute(out).v
 	case "norm": // a power of a sum, and in the gradient one of order 1 - p
 		p := math.Abs(1 - order(c.Args))
@@ -211,7 +213,7 @@ func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, gr
 	return sum.v, grads
 }
 
-// distanceTerms are those of the gradients of distances, g·sign(d)·(|d|/‖d‖)^(p-1) for each difference d: at most |g|.
+// distanceTerms are those of the gradients of distances, g·sign(d)·(|d|/‖d‖)^(p-1) for each difference d, with what the power makes of its rounding.
 func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]float64 {
 	a, b, rows := x[0], x[1], slices.Clone(out.dims)
 	if op == "cdist" { // [..., n, 1, m] and [..., 1, k, m]
@@ -225,10 +227,10 @@ func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]f
 	wa, wb := a.expand(full), b.expand(full)
 	each := arrayOfFunc(full, func(i []int) float64 {
 		switch d, n := math.Abs(wa.at(i...)-wb.at(i...)), y.at(i...); {
-		case p < 1 || n == 0 || math.IsInf(p, 0):
+		case d == 0 && p < 1 || n == 0 || math.IsInf(p, 0):
 			return g.at(i...)
 		default:
-			return finite(g.at(i...) * math.Pow(d/n, p-1) * p)
+			return finite(g.at(i...) * math.Pow(d/n, p-1) * max(p, 1))
 		}
 	})
 	return map[int][]float64{0: each.sumTo(a.dims).v, 1: each.sumTo(b.dims).v}
