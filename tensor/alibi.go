@@ -1,7 +1,5 @@
 package tensor
 
-import "math"
-
 // ALiBi returns what attention with linear biases adds to the scores, [heads, queries, keys]: -m·|i - j| for query i and key j, where the
 // queries are at the end of the keys' positions (O. Press et al., arXiv:2108.12409). The slopes m of n heads are 2^(-8/n), 2^(-16/n) …; where
 // n is no power of two they are those of the power below, followed by every second of the power above, as in the authors' code. For causal attention
@@ -15,19 +13,17 @@ func (m Maker) ALiBi(heads, queries, keys int) *Tensor {
 	for 2*power <= heads {
 		power *= 2
 	}
-	slopes := make([]float64, heads)
-	for h := range slopes {
-		if slopes[h] = math.Exp2(-8 * float64(h+1) / float64(power)); h >= power {
-			slopes[h] = math.Exp2(-4 * float64(2*(h-power)+1) / float64(power))
-		}
-	}
 	t := m.floatType()
 	if !t.IsFloat() {
 		fail(op, ErrType, nil, "a bias is of floating point, not %v", t)
 	}
 	return within(m.s, func(c *Scope) *Tensor {
 		w := Maker{c, t.Compute(), m.dev}
+		slopes := w.Arange(1, float64(power+1), 1).MulScalar(-8 / float64(power))
+		if more := heads - power; more > 0 {
+			slopes = Cat(0, slopes, w.Arange(1, float64(2*more), 2).MulScalar(-4/float64(power)))
+		}
 		i := w.Arange(float64(keys-queries), float64(keys), 1).Unsqueeze(1)
-		return w.Arange(0, float64(keys), 1).Sub(i).Abs().Mul(w.From(slopes).MulScalar(-1).Unsqueeze(-1).Unsqueeze(-1)).Cast(t)
+		return w.Arange(0, float64(keys), 1).Sub(i).Abs().Mul(slopes.Exp2().Neg().Unsqueeze(-1).Unsqueeze(-1)).Cast(t)
 	})
 }

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"math"
-	"math/rand/v2"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -159,13 +158,15 @@ func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
 }
 
-// RandPerm returns a random permutation of 0 … n-1, int64. It is drawn on the host.
+// RandPerm returns a random permutation of 0 … n-1, int64: the order of n random numbers of 53 bits.
 func (m Maker) RandPerm(n int) *Tensor {
 	if n < 0 {
 		fail("randperm", ErrValue, nil, "%d elements", n)
 	}
-	seed, offset := m.s.modes.gen.Draw(n)
-	return m.Typed(m.typeOr(dtype.I64)).From(rand.New(rand.NewPCG(seed, offset)).Perm(n))
+	t := m.typeOr(dtype.I64)
+	return within(m.s, func(c *Scope) *Tensor {
+		return Maker{c, dtype.F64, m.dev}.Rand(n).Argsort(0, false).Cast(t)
+	})
 }
 
 // float makes a tensor of floating point type.

@@ -19,7 +19,6 @@ var hostCopies = map[string]struct {
 	"Unique":       {0, 1, 8, "the number of values is the size of the result"},
 	"MaskedSelect": {0, 1, 8, "the number of elements is the size of the result"},
 	"Index":        {0, 1, 8, "of a bool mask, as MaskedSelect"},
-	"RandPerm":     {1, 0, 0, "the permutation is drawn on the host: there is no order to draw one in parallel by"},
 	"IndexPut":     {0, 1, 8, "of a bool mask, as MaskedSelect"},
 }
 
