@@ -110,6 +110,10 @@ func TestRunningStatistics(t *testing.T) {
 func TestHalfNorms(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
+			tiny := s.Typed(typ).Full(0x1p-8, 1, 4).RMSNorm([]int{4}, nil, -1).Floats()[0] // the default eps is that of float32
+			if want := round(typ, 0x1p-8/math.Sqrt(0x1p-16+0x1p-23)); tiny != want {
+				t.Errorf("the default eps gives %v in %v on %s, want %v", tiny, typ, dev.Name(), want)
+			}
 			x := s.Randn(6, 8, 3).AddScalar(4).Cast(typ).RequiresGrad()
 			w := s.Randn(8).Cast(typ).Float().RequiresGrad()
 			b := s.Randn(8).Cast(typ).Float().RequiresGrad()

@@ -31,7 +31,7 @@ type Options struct {
 	Small bool
 	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers only), with a third of the other types in
 	// turn, and with all types contiguous: the address of an element and what is computed of it do not know of each other, and each pair
-	// of them is a kernel of its own on a GPU.
+	// of them is a kernel of its own on a GPU. Of the integer types, which a function of floating point converts first, it takes a third.
 	Sparse bool
 	// FirstOrder compares second derivatives with those of the CPU and not with differences, which take many small runs: for a
 	// device that is emulated, where they are the compositions that the CPU ran.
@@ -77,8 +77,16 @@ func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	if e.Result == tensor.Integral {
 		first = dtype.I64
 	}
-	dense := specs[spec].lay[0] == contiguous && len(specs[spec].dims) == 1
-	return w.o.Sparse && ty != first && !dense && (len(e.Name)+int(e.Name[0])+spec+int(ty))%3 != 0
+	turn := len(e.Name) + int(e.Name[0]) + int(ty)
+	switch dense := specs[spec].lay[0] == contiguous && len(specs[spec].dims) == 1; {
+	case !w.o.Sparse || ty == first:
+		return false
+	case e.Result == tensor.Floating && !ty.IsFloat():
+		return turn%3 != 0
+	case dense:
+		return false
+	}
+	return (turn+spec)%3 != 0
 }
 
 func (w *walk) wants(op string) bool { return w.o.Only == nil || w.o.Only(op) }
