@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -13,7 +14,7 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	s := youngest(op, all)
 	sameDevice(op, all)
 	if x.layout.Overlaps() {
-		fail(op, ErrShape, all, "the tensor is expanded: several elements share one place; use Clone first")
+		panic(newError(op, ErrShape, all, "the tensor is expanded: several elements share one place").hint("use Clone first"))
 	}
 	if s.modes.noGrad {
 		return s
@@ -31,7 +32,8 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 		e := newError(op, ErrGrad, all, "a leaf that requires a gradient is changed in place")
 		panic(e.hint("do it in a scope with NoGrad"))
 	case x.scope != s:
-		fail(op, ErrScope, all, "the result would hang the graph of %v on a tensor of %v; use NoGrad, or an op that returns a new tensor", s, x.scope)
+		e := newError(op, ErrScope, all, "the result would hang the graph of "+s.String()+" on a tensor of "+x.scope.String())
+		panic(e.hint("use NoGrad, or an op that returns a new tensor"))
 	case b != nil:
 		x.rebasable(op, s, b, all)
 	}
@@ -42,7 +44,8 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
 	s := x.writable(op.Name, in[1:]...)
 	if sh := broadcast(op.Name, in); sh != x.layout.Shape {
-		fail(op.Name, ErrShape, in, "the result has shape %v, the tensor changed in place %v", sh, x.layout.Shape)
+		e := newError(op.Name, ErrShape, in, "the result has shape "+sh.String()+", the tensor changed in place "+x.layout.Shape.String())
+		panic(e.hint("use the op that returns a new tensor"))
 	}
 	if wantsGrad(op.Name, s, in) {
 		y := op.Apply(x.unwritten(op, in), params...)
@@ -51,7 +54,8 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	}
 	common, _ := op.resultType(in)
 	if in[0].dtype.IsFloat() != common.IsFloat() || x.dtype == boolType && common != boolType {
-		fail(op.Name, ErrType, in, "a result of type %v cannot be stored in place in %v", common, x.dtype)
+		e := newError(op.Name, ErrType, in, "a result of type "+common.String()+" cannot be stored in place in "+x.dtype.String())
+		panic(e.hint("use the op that returns a new tensor, or Cast first"))
 	}
 	for _, t := range in[1:] {
 		if t.st == x.st && t.layout != x.layout {
@@ -105,7 +109,8 @@ func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return x.inPlace(divOp, []*Tens
 func (x *Tensor) holds(op string, v float64) {
 	x.use(op)
 	if x.dtype == boolType || !x.dtype.IsFloat() && (v != math.Trunc(v) || math.IsInf(v, 0)) {
-		fail(op, ErrType, []*Tensor{x}, "the result with the number %v cannot be stored in place in %v", v, x.dtype)
+		e := newError(op, ErrType, []*Tensor{x}, fmt.Sprintf("the result with the number %v cannot be stored in place in %v", v, x.dtype))
+		panic(e.hint("use the op that returns a new tensor, or Cast first"))
 	}
 }
 
