@@ -52,9 +52,10 @@ func (x *Tensor) regrow(b *Tensor, n uint32) {
 func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	switch {
 	case b.scope != s:
-		fail(op, ErrScope, all, "the result would hang the graph of %v on a tensor of %v, of which the one changed in place is a view; use NoGrad, or an op that returns a new tensor", s, b.scope)
+		e := newError(op, ErrScope, all, "the result would hang the graph of "+s.String()+" on a tensor of "+b.scope.String()+", of which the one changed in place is a view")
+		panic(e.hint("use NoGrad, or an op that returns a new tensor"))
 	case b.layout.Overlaps():
-		fail(op, ErrShape, all, "the tensor changed in place is a view of an expanded one: several elements share one place; use Clone first")
+		panic(newError(op, ErrShape, all, "the tensor changed in place is a view of an expanded one: several elements share one place").hint("use Clone first"))
 	case b.recorded.Load() != b.st.recorded.Load() && b.recorded.Load() != detached:
 		e := newError(op, ErrInPlace, all, "the tensor changed in place is a view of one whose memory was modified by an in-place operation with a gradient through another handle")
 		panic(e.hint("use an op that returns a new tensor"))
