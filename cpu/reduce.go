@@ -104,12 +104,27 @@ func (d *Device) Reduce(_ device.Stream, r *device.Reduction, out device.View, i
 		red.arrange(s, order[:n], class[:n], nil, ins)
 		d.reduceAll(&red, final, tmp)
 		red.release()
+		if r.Kind == device.Sum && result.IsFloat() {
+			fromZero(final, result, total)
+		}
 	}
 	if direct {
 		return nil
 	}
 	d.finish(r, result, &out, dense, final, params)
 	return nil
+}
+
+var plusZeros [4096]byte
+
+// fromZero makes +0 of sums that are -0: a sum begins with 0, which the sums of rows that begin with the first row leave out.
+func fromZero(final []byte, t dtype.Type, n int) {
+	wide := width(t)
+	for block := len(plusZeros) / wide; n > 0; n -= block {
+		p := unsafe.Pointer(&final[0])
+		ops[expr.OpAdd][t](p, p, unsafe.Pointer(&plusZeros), unsafe.Pointer(&plusZeros), min(n, block))
+		final = final[min(n, block)*wide:]
+	}
 }
 
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
