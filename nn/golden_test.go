@@ -142,7 +142,7 @@ func TestLossesAreWalked(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := []string{"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "binary_cross_entropy_weighted", "kl_div", "kl_div_log_target",
-		"margin_ranking_loss", "hinge_embedding_loss", "cosine_embedding_loss", "poisson_nll_loss", "poisson_nll_loss_log", "stirling", "gaussian_nll_loss", "soft_margin_loss", "multi_margin_loss", "ctc_step"}
+		"margin_ranking_loss", "hinge_embedding_loss", "cosine_embedding_loss", "poisson_nll_loss", "poisson_nll_loss_log", "stirling", "gaussian_nll_loss", "soft_margin_loss", "multi_margin_loss", "lacking", "multilabel_soft_margin_loss", "ctc_step"}
 	n := 0
 	for _, e := range tensor.Declared() {
 		if slices.Contains(mine, e.Name) {

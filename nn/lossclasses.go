@@ -21,6 +21,9 @@ func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	loss := x.CrossEntropy(target, o)
 	if target.Type().IsFloat() {
+		if len(r) == 1 && r[0] == Sum {
+			return loss.Neg().Sum().Neg() // as torch does it: -0 of none
+		}
 		return reduce("cross_entropy", loss, r)
 	}
 	return classMean("cross_entropy", loss, target, o.Weight, o.Ignored(), r)

@@ -15,11 +15,16 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// What a score X(0) lacks of the margin to the score X(1) of the right class.
+	// What a score X(0) lacks of the margin to the score X(1) of the right class, and 1 where it lacks something.
 	lacks         = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
 		Grad: []*expr.Expr{lacks.Gt(zero).Select(g2, zero), lacks.Gt(zero).Select(g2.Neg(), zero)}})
+	lackingOp = tensor.Declare(&tensor.Elementwise{Name: "lacking", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
+		Expr: lacks.Gt(zero).Select(unit, zero), Ref: func([]float64, []float64) float64 { return 1 }, NoGrad: true})
+	multiLabelOp = tensor.Declare(&tensor.Elementwise{Name: "multilabel_soft_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
+		Expr: bceLogitsOp.Expr, Ref: bceLogitsOp.Ref,
+		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})
 )
 
 // SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1, computed without overflow. Its zero value has torch's defaults.
@@ -53,17 +58,52 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("scores are [n, classes] or [classes], not %v", x.Shape()), x, target)
 	}
 	checkClasses(op, x, target, l.Weight, x.Rank()-1)
-	right := target.Unsqueeze(-1)
-	loss := multiMarginOp.Apply([]*tensor.Tensor{x, x.Gather(-1, right)}, l.Margin)
-	if l.P == 2 {
-		loss = loss.Square()
-	}
-	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(0, float64(x.Dim(-1)), 1)
-	loss = loss.MaskedFill(classes.Eq(right), 0).Sum(-1)
+	loss := tensor.Apply(&multiMarginFunc{l.P, l.Margin}, x, target)
 	if l.Weight != nil {
 		loss = loss.Mul(l.Weight.IndexSelect(0, target.Flatten(0, -1)).Reshape(target.Shape().Slice()...))
 	}
-	return reduce(op, loss.DivScalar(float64(x.Dim(-1))), []Reduction{l.Reduction})
+	return reduce(op, loss, []Reduction{l.Reduction})
+}
+
+// multiMarginFunc is the loss of each row. Its gradient is multiplied as a whole, so that zeros have the sign that torch's have.
+type multiMarginFunc struct {
+	p      int
+	margin float64
+}
+
+func (*multiMarginFunc) Name() string { return "multi_margin_loss" }
+
+// others is 0 for the right class of a row and 1 for the others.
+func (*multiMarginFunc) others(x, target *tensor.Tensor) *tensor.Tensor {
+	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(0, float64(x.Dim(-1)), 1)
+	return classes.Ne(target.Unsqueeze(-1))
+}
+
+func (f *multiMarginFunc) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	x, target := in[0], in[1]
+	if c.Needs(0) {
+		c.Save(x, target)
+	}
+	loss := multiMarginOp.Apply([]*tensor.Tensor{x, x.Gather(-1, target.Unsqueeze(-1))}, f.margin)
+	if f.p == 2 {
+		loss = loss.Square()
+	}
+	return loss.MaskedFill(f.others(x, target).LogicalNot(), 0).Sum(-1).DivScalar(float64(max(1, x.Dim(-1))))
+}
+
+func (f *multiMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	x, target := c.Saved(0), c.Saved(1)
+	in := []*tensor.Tensor{x, x.Gather(-1, target.Unsqueeze(-1))}
+	var d *tensor.Tensor
+	if f.p == 1 {
+		d = lackingOp.Apply(in, f.margin)
+	} else {
+		d = multiMarginOp.Apply(in, f.margin).MulScalar(2)
+	}
+	right := f.others(x, target).LogicalNot()
+	d = d.MaskedFill(right, 0)
+	d = tensor.Where(right, d.Sum(-1, tensor.KeepDim).RSubScalar(0), d).DivScalar(float64(max(1, x.Dim(-1))))
+	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
 // MultiLabelSoftMarginLoss is the mean over the classes, in the last dimension, of -(y·log σ(x) + (1-y)·log σ(-x)). Its zero value has
@@ -79,7 +119,7 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		misuse(op, tensor.ErrShape, "scores are [..., classes], not a scalar", x, y)
 	}
-	loss := weighted(bceLogitsOp.Apply([]*tensor.Tensor{x, y}), l.Weight)
+	loss := weighted(multiLabelOp.Apply([]*tensor.Tensor{x, y}), l.Weight)
 	return reduce(op, loss.Sum(-1).DivScalar(float64(x.Dim(-1))), []Reduction{l.Reduction})
 }
 
@@ -100,17 +140,42 @@ func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	if target.Type() != dtype.I64 {
 		hinted(op, tensor.ErrType, fmt.Sprintf("targets must be int64 class indices, they are %v", target.Type()), "use Cast(dtype.I64)", x, target)
 	}
+	return reduce(op, tensor.Apply(multiLabelMarginFunc{}, x, target), []Reduction{l.Reduction})
+}
+
+// multiLabelMarginFunc is the loss of each row; see multiMarginFunc.
+type multiLabelMarginFunc struct{}
+
+func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
+
+// targets returns indices without what is beyond a row's targets, and which differences do not count: [..., targets, classes].
+func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
-	s := x.Scope()
-	if n == 0 {
-		return reduce(op, x.Sum(-1), []Reduction{l.Reduction})
-	}
 	// A target counts if no -1 stands at or before it.
-	before := s.On(x.Device()).Typed(dtype.F32).Ones(n, n).Triu(0)
+	before := x.Scope().On(x.Device()).Typed(dtype.F32).Ones(n, n).Triu(0)
 	over := target.EqScalar(-1).Float().Unsqueeze(-2).MatMul(before).Squeeze(-2).GtScalar(0)
-	safe := target.MaskedFill(over, 0)
+	safe = target.MaskedFill(over, 0)
+	if n == 0 {
+		return safe, over.Unsqueeze(-1)
+	}
 	right := safe.OneHot(n).MaskedFill(over.Unsqueeze(-1), 0).Amax(-2).NeScalar(0)
+	return safe, over.Unsqueeze(-1).LogicalOr(right.Unsqueeze(-2))
+}
+
+func (f multiLabelMarginFunc) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	x, target := in[0], in[1]
+	if c.Needs(0) {
+		c.Save(x, target)
+	}
+	safe, out := f.targets(x, target)
 	loss := multiMarginOp.Apply([]*tensor.Tensor{x.Unsqueeze(-2), x.Gather(-1, safe).Unsqueeze(-1)}, 1)
-	loss = loss.MaskedFill(over.Unsqueeze(-1), 0).MaskedFill(right.Unsqueeze(-2), 0).Sum(-2, -1)
-	return reduce(op, loss.DivScalar(float64(n)), []Reduction{l.Reduction})
+	return loss.MaskedFill(out, 0).Sum(-2, -1).DivScalar(float64(max(1, x.Dim(-1))))
+}
+
+func (f multiLabelMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	x, target := c.Saved(0), c.Saved(1)
+	safe, out := f.targets(x, target)
+	d := lackingOp.Apply([]*tensor.Tensor{x.Unsqueeze(-2), x.Gather(-1, safe).Unsqueeze(-1)}, 1).MaskedFill(out, 0)
+	d = d.Sum(-2).ScatterAdd(-1, safe, d.Sum(-1).Neg()).DivScalar(float64(max(1, x.Dim(-1))))
+	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
