@@ -39,6 +39,8 @@ var goldenLayers = map[string]func(a golden.Args, x []*tt) *tt{
 	},
 }
 
+var goldenFiles = []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/ctc.safetensors.gz", "testdata/norms.safetensors.gz"}
+
 // Results and gradients are PyTorch's, on the CPU and on an emulated GPU.
 func TestGolden(t *testing.T) {
 	cpu, err := device.Open("cpu")
@@ -49,7 +51,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/ctc.safetensors.gz", "testdata/norms.safetensors.gz"} {
+	for _, path := range goldenFiles {
 		f, err := golden.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -132,6 +134,32 @@ func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Te
 	terms := slices.Repeat([]float64{8 * most}, t64.Len())
 	if msg := (golden.Rule{Terms: terms}).Wrong(got.Floats(), ty == dtype.F64, t32, t64); msg != "" {
 		t.Errorf("%s: %s", where, msg)
+	}
+}
+
+// Every op here is compared with PyTorch on every kind of operand.
+func TestGoldenIsComplete(t *testing.T) {
+	have := map[string]map[string]bool{}
+	for _, path := range goldenFiles {
+		f, err := golden.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range f.Cases {
+			if have[c.Op] == nil {
+				have[c.Op] = map[string]bool{}
+			}
+			for _, k := range c.Kinds() {
+				have[c.Op][k] = true
+			}
+		}
+	}
+	for op := range goldenLayers {
+		for _, k := range golden.Kinds {
+			if !have[op][k] {
+				t.Errorf("%s: no golden case with operands of kind %s", op, k)
+			}
+		}
 	}
 }
 

@@ -89,11 +89,11 @@ func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 // Div returns x / y, broadcast together; integers are divided as float32.
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
 
-// Minimum returns the lesser of x and y; NaN if either is. On a tie the gradient goes half to each, and where one is NaN all
+// Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
 // of it to both, as in torch.
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
 
-// Maximum returns the greater of x and y; NaN if either is. On a tie the gradient goes half to each, and where one is NaN all
+// Maximum returns the greater of x and y; NaN if either is, and 0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
 // of it to both, as in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
@@ -133,7 +133,7 @@ func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) 
 // RDivScalar returns v / x, in floating point.
 func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v) }
 
-// Clamp returns x limited to [lo, hi]. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
+// Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
 func (x *Tensor) Clamp(lo, hi float64) *Tensor { return x.scalar(clampOp, lo, hi) }
 
 // ClampMin returns the greater of x and lo; its gradient at lo is 0.

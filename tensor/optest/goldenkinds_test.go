@@ -2,7 +2,6 @@ package optest
 
 import (
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,52 +31,8 @@ func goldenCases(t *testing.T, folder string) map[string][]golden.Case {
 	return cases
 }
 
-// kinds are what the golden cases of an op must cover, by what is in them or by how their names begin. Elementwise functions of
-// floats meet each extreme, as does any operand that an extreme case names so.
-var (
-	kinds        = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
-	elementKinds = []string{"ordinary", "strided", "broadcast", "empty", "NaN", "infinity", "denormal"}
-)
-
-// kindsOf says which kinds a case is of.
-func kindsOf(c golden.Case) (has []string) {
-	name := func(prefixes ...string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })
-	}
-	strided, wide, empty, extreme := name("transposed", "strided", "narrowed"), name("broadcast", "expanded"), name("empty"), name("extreme")
-	var first []int
-	for i, o := range c.In {
-		a := viewed(o)
-		for _, v := range o.Views {
-			strided = strided || v.Name != "expand"
-			wide = wide || v.Name == "expand"
-		}
-		if i == 0 {
-			first = a.dims
-		} else if !slices.Equal(first, a.dims) {
-			wide = true
-		}
-		empty = empty || len(a.v) == 0
-		for _, v := range a.v {
-			switch {
-			case v != v:
-				has, extreme = append(has, "NaN"), true
-			case math.IsInf(v, 0):
-				has, extreme = append(has, "infinity"), true
-			case v != 0 && math.Abs(v) < 0x1p-126:
-				has, extreme = append(has, "denormal"), true
-			case o.Base.DType == "I64" && math.Abs(v) >= 1<<62:
-				extreme = true
-			}
-		}
-	}
-	for kind, is := range map[string]bool{"strided": strided, "broadcast": wide, "empty": empty, "ordinary": !strided && !empty && !extreme, "extreme": extreme} {
-		if is {
-			has = append(has, kind)
-		}
-	}
-	return has
-}
+// elementKinds are what the golden cases of an elementwise function of floats must cover: each extreme.
+var elementKinds = []string{"ordinary", "strided", "broadcast", "empty", "NaN", "infinity", "denormal"}
 
 // Every op that PyTorch has is compared with it on every kind of operand.
 func TestGoldenIsComplete(t *testing.T) {
@@ -85,11 +40,11 @@ func TestGoldenIsComplete(t *testing.T) {
 	names := map[string][]string{}
 	for _, e := range tensor.Declared() {
 		if names[e.Name] = elementKinds; e.Result == tensor.Integral {
-			names[e.Name] = kinds
+			names[e.Name] = golden.Kinds
 		}
 	}
 	for _, r := range tensor.Reductions() {
-		names[r.Name] = kinds
+		names[r.Name] = golden.Kinds
 	}
 	for _, r := range table() {
 		op, _, _ := strings.Cut(r.op, " ") // "einsum ij->ji"
@@ -97,7 +52,7 @@ func TestGoldenIsComplete(t *testing.T) {
 			op = r.op
 		}
 		if names[op] == nil {
-			names[op] = kinds
+			names[op] = golden.Kinds
 		}
 	}
 	used := map[string]bool{}
@@ -115,7 +70,7 @@ func TestGoldenIsComplete(t *testing.T) {
 		}
 		have := map[string]bool{}
 		for _, c := range cases[called] {
-			for _, k := range kindsOf(c) {
+			for _, k := range c.Kinds() {
 				have[k] = true
 			}
 		}
@@ -156,6 +111,8 @@ var goldenNames = map[string]string{
 	"floor_divide": "div_floor", "floor_divide_integer": "floor_divide", "trunc_divide": "div_trunc", "remainder_integer": "remainder", "fmod_integer": "fmod",
 	"HStack": "hstack", "VStack": "vstack", "Meshgrid": "meshgrid", "MeshgridXY": "meshgrid", "Max": "max", "Max index": "max", "Min": "min", "Min index": "min",
 	"pad_circular": "pad", "pad_reflect": "pad", "pad_replicate": "pad", "like": "zeros_like",
+	"conv": "conv2d", "conv_transpose": "conv_transpose2d", "max_pool": "max_pool2d", "avg_pool": "avg_pool2d", "lp_pool": "lp_pool2d",
+	"adaptive_avg_pool": "adaptive_avg_pool2d", "adaptive_max_pool": "adaptive_max_pool2d",
 }
 
 // notInTorch are the ops without golden cases.
@@ -166,4 +123,6 @@ var notInTorch = map[string]string{
 }
 
 // senseless are the kinds of operands that an op cannot have.
-var senseless = map[string]string{}
+var senseless = map[string]string{
+	"quantile empty": "PyTorch refuses what has no elements", "nanquantile empty": "PyTorch refuses what has no elements",
+}

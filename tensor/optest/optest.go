@@ -31,7 +31,8 @@ type Options struct {
 	Small bool
 	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers only), with a third of the other types in
 	// turn, and with all types contiguous: the address of an element and what is computed of it do not know of each other, and each pair
-	// of them is a kernel of its own on a GPU. Of the integer types, which a function of floating point converts first, it takes a third.
+	// of them is a kernel of its own on a GPU. Of the integer types, which a function of floating point converts first, it takes the
+	// contiguous ones alone.
 	Sparse bool
 	// FirstOrder compares second derivatives with those of the CPU and not with differences, which take many small runs: for a
 	// device that is emulated, where they are the compositions that the CPU ran.
@@ -82,7 +83,7 @@ func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	case !w.o.Sparse || ty == first:
 		return false
 	case e.Result == tensor.Floating && !ty.IsFloat():
-		return turn%3 != 0
+		return !dense
 	case dense:
 		return false
 	}

@@ -47,7 +47,7 @@ var sources = []source{
 	{name: "Linspace", types: numbers(), dims: []int{5}, want: []float64{0, 2, 4, 6, 8}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Linspace(0, 8, 5) }},
 	{name: "Logspace", types: numbers(), dims: []int{4}, want: []float64{1, 4, 16, 64}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Logspace(0, 6, 4, 2) }},
 	{name: "Eye", types: dtype.Types(), dims: []int{2, 2}, want: []float64{1, 0, 0, 1}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Eye(2) }},
-	{name: "ALiBi", types: halves, dims: []int{2, 1, 2}, want: []float64{0, -0.0625, 0, -0.00390625}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.ALiBi(2, 1, 2) }},
+	{name: "ALiBi", types: halves, dims: []int{2, 1, 2}, want: []float64{-0.0625, math.Copysign(0, -1), -0.00390625, math.Copysign(0, -1)}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.ALiBi(2, 1, 2) }},
 	{name: "From", types: dtype.Types(), dims: []int{2, 2}, want: []float64{0, 1, 1, 0}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.From([]float64{0, 1, 1, 0}, 2, 2) }},
 
 	{name: "Rand", types: halves, dims: []int{40, 3}, holds: within(0, 1), call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Rand(40, 3) }},

@@ -1,0 +1,75 @@
+package golden
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Kinds are the kinds of operands that the cases of an op cover, all together: see [Case.Kinds].
+var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
+
+// Kinds says which kinds of operands a case has, by what is in it or by how its name begins: strided (a transposed or narrowed
+// operand), broadcast (an expanded operand, or operands of several shapes), empty (one without elements), extreme (NaN, infinities,
+// denormal numbers or those next to the limits of int64; "NaN", "infinity" and "denormal" are kinds besides), and ordinary.
+func (c Case) Kinds() (has []string) {
+	name := func(prefixes ...string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })
+	}
+	strided, wide, empty, extreme := name("transposed", "strided", "narrowed"), name("broadcast", "expanded"), name("empty"), name("extreme")
+	special := map[string]bool{}
+	var first []int
+	for i, o := range c.In {
+		for _, v := range o.Views {
+			strided = strided || v.Name != "expand"
+			wide = wide || v.Name == "expand"
+		}
+		shape := o.Shape()
+		if i == 0 {
+			first = shape
+		} else if !slices.Equal(first, shape) {
+			wide = true
+		}
+		empty = empty || slices.Contains(shape, 0)
+		switch {
+		case o.Base.IsFloat():
+			for _, v := range o.Base.Float64s() {
+				special["NaN"] = special["NaN"] || v != v
+				special["infinity"] = special["infinity"] || math.IsInf(v, 0)
+				special["denormal"] = special["denormal"] || v != 0 && math.Abs(v) < 0x1p-126
+			}
+		case o.Base.DType == "I64":
+			for _, v := range o.Base.Int64s() {
+				extreme = extreme || v >= 1<<62 || v <= -1<<62
+			}
+		}
+	}
+	for kind, is := range special {
+		if is {
+			has, extreme = append(has, kind), true
+		}
+	}
+	for kind, is := range map[string]bool{"strided": strided, "broadcast": wide, "empty": empty, "extreme": extreme, "ordinary": !strided && !empty && !extreme} {
+		if is {
+			has = append(has, kind)
+		}
+	}
+	slices.Sort(has)
+	return has
+}
+
+// Shape is that of the operand as the op sees it, after its views.
+func (o Operand) Shape() []int {
+	s := slices.Clone(o.Base.Shape)
+	for _, v := range o.Views {
+		switch v.Name {
+		case "transpose":
+			s[v.Args[0]], s[v.Args[1]] = s[v.Args[1]], s[v.Args[0]]
+		case "narrow":
+			s[v.Args[0]] = v.Args[2]
+		case "expand":
+			s = slices.Clone(v.Args)
+		}
+	}
+	return s
+}
