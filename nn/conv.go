@@ -46,6 +46,7 @@ func dimensions(layer string, first, second, groups, rank int, kernel []int) []i
 
 // Conv1d is a convolution over length; see [tensor.Tensor.Conv1d].
 type Conv1d struct {
+	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
@@ -60,12 +61,14 @@ func NewConv1d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) 
 }
 
 // Forward maps x of shape [n, in, length], or without n.
-func (l *Conv1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *Conv1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.Conv1d(l.Weight, l.Bias, l.Options)
 }
 
 // Conv2d is a convolution over height and width; see [tensor.Tensor.Conv2d].
 type Conv2d struct {
+	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel height, kernel width]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
@@ -80,12 +83,14 @@ func NewConv2d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) 
 }
 
 // Forward maps x of shape [n, in, height, width], or without n.
-func (l *Conv2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *Conv2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.Conv2d(l.Weight, l.Bias, l.Options)
 }
 
 // Conv3d is a convolution over depth, height and width; see [tensor.Tensor.Conv3d].
 type Conv3d struct {
+	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, three sizes of the kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
@@ -100,12 +105,14 @@ func NewConv3d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) 
 }
 
 // Forward maps x of shape [n, in, depth, height, width], or without n.
-func (l *Conv3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *Conv3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.Conv3d(l.Weight, l.Bias, l.Options)
 }
 
 // ConvTranspose1d is a transposed convolution over length; see [tensor.Tensor.ConvTranspose1d].
 type ConvTranspose1d struct {
+	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
@@ -120,12 +127,14 @@ func NewConvTranspose1d(in, out int, kernel []int, o tensor.ConvTransposeOptions
 }
 
 // Forward maps x of shape [n, in, length], or without n.
-func (l *ConvTranspose1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *ConvTranspose1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.ConvTranspose1d(l.Weight, l.Bias, l.Options)
 }
 
 // ConvTranspose2d is a transposed convolution over height and width; see [tensor.Tensor.ConvTranspose2d].
 type ConvTranspose2d struct {
+	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel height, kernel width]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
@@ -140,12 +149,14 @@ func NewConvTranspose2d(in, out int, kernel []int, o tensor.ConvTransposeOptions
 }
 
 // Forward maps x of shape [n, in, height, width], or without n.
-func (l *ConvTranspose2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *ConvTranspose2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.ConvTranspose2d(l.Weight, l.Bias, l.Options)
 }
 
 // ConvTranspose3d is a transposed convolution over depth, height and width; see [tensor.Tensor.ConvTranspose3d].
 type ConvTranspose3d struct {
+	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, three sizes of the kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
@@ -160,6 +171,7 @@ func NewConvTranspose3d(in, out int, kernel []int, o tensor.ConvTransposeOptions
 }
 
 // Forward maps x of shape [n, in, depth, height, width], or without n.
-func (l *ConvTranspose3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l *ConvTranspose3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.ConvTranspose3d(l.Weight, l.Bias, l.Options)
 }

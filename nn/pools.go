@@ -3,151 +3,229 @@ package nn
 import "github.com/flambeau-go/flambeau/tensor"
 
 // MaxPool1d takes the greatest element of each window; see [tensor.Tensor.MaxPool1d].
-type MaxPool1d struct{ Options tensor.MaxPoolOptions }
+type MaxPool1d struct {
+	Base
+	Options tensor.MaxPoolOptions
+}
 
 // NewMaxPool1d returns a layer with the given windows.
-func NewMaxPool1d(o tensor.MaxPoolOptions) MaxPool1d { return MaxPool1d{o} }
+func NewMaxPool1d(o tensor.MaxPoolOptions) MaxPool1d { return MaxPool1d{Options: o} }
 
 // Forward applies the layer.
-func (l MaxPool1d) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MaxPool1d(l.Options) }
+func (l MaxPool1d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.MaxPool1d(l.Options)
+}
 
 // MaxPool2d takes the greatest element of each window; see [tensor.Tensor.MaxPool2d].
-type MaxPool2d struct{ Options tensor.MaxPoolOptions }
+type MaxPool2d struct {
+	Base
+	Options tensor.MaxPoolOptions
+}
 
 // NewMaxPool2d returns a layer with the given windows.
-func NewMaxPool2d(o tensor.MaxPoolOptions) MaxPool2d { return MaxPool2d{o} }
+func NewMaxPool2d(o tensor.MaxPoolOptions) MaxPool2d { return MaxPool2d{Options: o} }
 
 // Forward applies the layer.
-func (l MaxPool2d) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MaxPool2d(l.Options) }
+func (l MaxPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.MaxPool2d(l.Options)
+}
 
 // MaxPool3d takes the greatest element of each window; see [tensor.Tensor.MaxPool3d].
-type MaxPool3d struct{ Options tensor.MaxPoolOptions }
+type MaxPool3d struct {
+	Base
+	Options tensor.MaxPoolOptions
+}
 
 // NewMaxPool3d returns a layer with the given windows.
-func NewMaxPool3d(o tensor.MaxPoolOptions) MaxPool3d { return MaxPool3d{o} }
+func NewMaxPool3d(o tensor.MaxPoolOptions) MaxPool3d { return MaxPool3d{Options: o} }
 
 // Forward applies the layer.
-func (l MaxPool3d) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MaxPool3d(l.Options) }
+func (l MaxPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.MaxPool3d(l.Options)
+}
 
 // AvgPool1d takes the mean of each window; see [tensor.Tensor.AvgPool1d].
-type AvgPool1d struct{ Options tensor.AvgPoolOptions }
+type AvgPool1d struct {
+	Base
+	Options tensor.AvgPoolOptions
+}
 
 // NewAvgPool1d returns a layer with the given windows.
-func NewAvgPool1d(o tensor.AvgPoolOptions) AvgPool1d { return AvgPool1d{o} }
+func NewAvgPool1d(o tensor.AvgPoolOptions) AvgPool1d { return AvgPool1d{Options: o} }
 
 // Forward applies the layer.
-func (l AvgPool1d) Forward(x *tensor.Tensor) *tensor.Tensor { return x.AvgPool1d(l.Options) }
+func (l AvgPool1d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.AvgPool1d(l.Options)
+}
 
 // AvgPool2d takes the mean of each window; see [tensor.Tensor.AvgPool2d].
-type AvgPool2d struct{ Options tensor.AvgPoolOptions }
+type AvgPool2d struct {
+	Base
+	Options tensor.AvgPoolOptions
+}
 
 // NewAvgPool2d returns a layer with the given windows.
-func NewAvgPool2d(o tensor.AvgPoolOptions) AvgPool2d { return AvgPool2d{o} }
+func NewAvgPool2d(o tensor.AvgPoolOptions) AvgPool2d { return AvgPool2d{Options: o} }
 
 // Forward applies the layer.
-func (l AvgPool2d) Forward(x *tensor.Tensor) *tensor.Tensor { return x.AvgPool2d(l.Options) }
+func (l AvgPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.AvgPool2d(l.Options)
+}
 
 // AvgPool3d takes the mean of each window; see [tensor.Tensor.AvgPool3d].
-type AvgPool3d struct{ Options tensor.AvgPoolOptions }
+type AvgPool3d struct {
+	Base
+	Options tensor.AvgPoolOptions
+}
 
 // NewAvgPool3d returns a layer with the given windows.
-func NewAvgPool3d(o tensor.AvgPoolOptions) AvgPool3d { return AvgPool3d{o} }
+func NewAvgPool3d(o tensor.AvgPoolOptions) AvgPool3d { return AvgPool3d{Options: o} }
 
 // Forward applies the layer.
-func (l AvgPool3d) Forward(x *tensor.Tensor) *tensor.Tensor { return x.AvgPool3d(l.Options) }
+func (l AvgPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.AvgPool3d(l.Options)
+}
 
 // AdaptiveAvgPool1d takes means over as many windows as it is told; see [tensor.Tensor.AdaptiveAvgPool1d].
-type AdaptiveAvgPool1d struct{ Size int }
+type AdaptiveAvgPool1d struct {
+	Base
+	Size int
+}
 
 // NewAdaptiveAvgPool1d returns a layer whose results have the given size.
-func NewAdaptiveAvgPool1d(size int) AdaptiveAvgPool1d { return AdaptiveAvgPool1d{size} }
+func NewAdaptiveAvgPool1d(size int) AdaptiveAvgPool1d { return AdaptiveAvgPool1d{Size: size} }
 
 // Forward applies the layer.
-func (l AdaptiveAvgPool1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l AdaptiveAvgPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.AdaptiveAvgPool1d(l.Size)
 }
 
 // AdaptiveAvgPool2d takes means over as many windows as it is told; see [tensor.Tensor.AdaptiveAvgPool2d].
-type AdaptiveAvgPool2d struct{ Size []int }
+type AdaptiveAvgPool2d struct {
+	Base
+	Size []int
+}
 
 // NewAdaptiveAvgPool2d returns a layer whose results have the given size, one number for all dimensions or one for each.
-func NewAdaptiveAvgPool2d(size ...int) AdaptiveAvgPool2d { return AdaptiveAvgPool2d{size} }
+func NewAdaptiveAvgPool2d(size ...int) AdaptiveAvgPool2d { return AdaptiveAvgPool2d{Size: size} }
 
 // Forward applies the layer.
-func (l AdaptiveAvgPool2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l AdaptiveAvgPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.AdaptiveAvgPool2d(l.Size...)
 }
 
 // AdaptiveAvgPool3d takes means over as many windows as it is told; see [tensor.Tensor.AdaptiveAvgPool3d].
-type AdaptiveAvgPool3d struct{ Size []int }
+type AdaptiveAvgPool3d struct {
+	Base
+	Size []int
+}
 
 // NewAdaptiveAvgPool3d returns a layer whose results have the given size, one number for all dimensions or one for each.
-func NewAdaptiveAvgPool3d(size ...int) AdaptiveAvgPool3d { return AdaptiveAvgPool3d{size} }
+func NewAdaptiveAvgPool3d(size ...int) AdaptiveAvgPool3d { return AdaptiveAvgPool3d{Size: size} }
 
 // Forward applies the layer.
-func (l AdaptiveAvgPool3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l AdaptiveAvgPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	return x.AdaptiveAvgPool3d(l.Size...)
 }
 
 // AdaptiveMaxPool1d takes maxima over as many windows as it is told; see [tensor.Tensor.AdaptiveMaxPool1d].
-type AdaptiveMaxPool1d struct{ Size int }
+type AdaptiveMaxPool1d struct {
+	Base
+	Size int
+}
 
 // NewAdaptiveMaxPool1d returns a layer whose results have the given size.
-func NewAdaptiveMaxPool1d(size int) AdaptiveMaxPool1d { return AdaptiveMaxPool1d{size} }
+func NewAdaptiveMaxPool1d(size int) AdaptiveMaxPool1d { return AdaptiveMaxPool1d{Size: size} }
 
 // Forward applies the layer.
-func (l AdaptiveMaxPool1d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l AdaptiveMaxPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	y, _ := x.AdaptiveMaxPool1d(l.Size)
 	return y
 }
 
 // AdaptiveMaxPool2d takes maxima over as many windows as it is told; see [tensor.Tensor.AdaptiveMaxPool2d].
-type AdaptiveMaxPool2d struct{ Size []int }
+type AdaptiveMaxPool2d struct {
+	Base
+	Size []int
+}
 
 // NewAdaptiveMaxPool2d returns a layer whose results have the given size, one number for all dimensions or one for each.
-func NewAdaptiveMaxPool2d(size ...int) AdaptiveMaxPool2d { return AdaptiveMaxPool2d{size} }
+func NewAdaptiveMaxPool2d(size ...int) AdaptiveMaxPool2d { return AdaptiveMaxPool2d{Size: size} }
 
 // Forward applies the layer.
-func (l AdaptiveMaxPool2d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l AdaptiveMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	y, _ := x.AdaptiveMaxPool2d(l.Size...)
 	return y
 }
 
 // AdaptiveMaxPool3d takes maxima over as many windows as it is told; see [tensor.Tensor.AdaptiveMaxPool3d].
-type AdaptiveMaxPool3d struct{ Size []int }
+type AdaptiveMaxPool3d struct {
+	Base
+	Size []int
+}
 
 // NewAdaptiveMaxPool3d returns a layer whose results have the given size, one number for all dimensions or one for each.
-func NewAdaptiveMaxPool3d(size ...int) AdaptiveMaxPool3d { return AdaptiveMaxPool3d{size} }
+func NewAdaptiveMaxPool3d(size ...int) AdaptiveMaxPool3d { return AdaptiveMaxPool3d{Size: size} }
 
 // Forward applies the layer.
-func (l AdaptiveMaxPool3d) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (l AdaptiveMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
 	y, _ := x.AdaptiveMaxPool3d(l.Size...)
 	return y
 }
 
 // Upsample brings its input to another size, or scale; see [tensor.Tensor.Interpolate].
-type Upsample struct{ Options tensor.InterpolateOptions }
+type Upsample struct {
+	Base
+	Options tensor.InterpolateOptions
+}
 
 // NewUpsample returns a layer that interpolates in the given way.
-func NewUpsample(o tensor.InterpolateOptions) Upsample { return Upsample{o} }
+func NewUpsample(o tensor.InterpolateOptions) Upsample { return Upsample{Options: o} }
 
 // Forward applies the layer.
-func (l Upsample) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Interpolate(l.Options) }
+func (l Upsample) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Interpolate(l.Options)
+}
 
 // PixelShuffle makes places of channels; see [tensor.Tensor.PixelShuffle].
-type PixelShuffle struct{ Factor int }
+type PixelShuffle struct {
+	Base
+	Factor int
+}
 
 // NewPixelShuffle returns a layer that makes height and width greater by a factor.
-func NewPixelShuffle(factor int) PixelShuffle { return PixelShuffle{factor} }
+func NewPixelShuffle(factor int) PixelShuffle { return PixelShuffle{Factor: factor} }
 
 // Forward applies the layer.
-func (l PixelShuffle) Forward(x *tensor.Tensor) *tensor.Tensor { return x.PixelShuffle(l.Factor) }
+func (l PixelShuffle) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.PixelShuffle(l.Factor)
+}
 
 // PixelUnshuffle makes channels of places; see [tensor.Tensor.PixelUnshuffle].
-type PixelUnshuffle struct{ Factor int }
+type PixelUnshuffle struct {
+	Base
+	Factor int
+}
 
 // NewPixelUnshuffle returns a layer that makes height and width smaller by a factor.
-func NewPixelUnshuffle(factor int) PixelUnshuffle { return PixelUnshuffle{factor} }
+func NewPixelUnshuffle(factor int) PixelUnshuffle { return PixelUnshuffle{Factor: factor} }
 
 // Forward applies the layer.
-func (l PixelUnshuffle) Forward(x *tensor.Tensor) *tensor.Tensor { return x.PixelUnshuffle(l.Factor) }
+func (l PixelUnshuffle) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.PixelUnshuffle(l.Factor)
+}

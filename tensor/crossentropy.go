@@ -171,6 +171,8 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 			e.hint("classes are dimension 1: use MoveAxis(-1, 1)")
 		} else if target.layout.Shape == x.layout.Shape {
 			e.hint("probabilities are of floating point: use Cast")
+		} else if r := target.Rank(); r > 1 && target.Dim(1) == 1 && target.layout.Shape.Remove(1) == x.layout.Shape.Remove(dim) {
+			e.hint("Squeeze(1) the targets")
 		}
 		panic(e)
 	case target.dtype != dtype.I64:
