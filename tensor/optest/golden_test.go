@@ -213,7 +213,8 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
-// goldenCase runs one case on dev in both precisions and says what is wrong.
+// goldenCase runs one case on dev, in both precisions on the CPU, and says what is wrong. The rule is float32's; on a GPU float64 would be the
+// same formulas as on the CPU, which the walk compares, and half of all kernels.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {
@@ -224,6 +225,9 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 		t         dtype.Type
 		out, seed golden.Tensor
 	}{{dtype.F32, c.Out[0].F32, golden.Tensor{}}, {dtype.F64, c.Out[0].F64, golden.Tensor{}}} {
+		if run.t == dtype.F64 && dev != hostDevice() {
+			continue
+		}
 		err := tensor.Try(func() {
 			tensor.Do(func(s *tensor.Scope) {
 				var in, leaves []*tensor.Tensor

@@ -152,8 +152,11 @@ func (s space) countVectors(v int) {
 func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	m := &mapBuilder{Builder: b, s: s, p: p}
-	if s.vector >= 8 && p.Cost() > 20 {
+	switch cost := p.Cost(); {
+	case s.vector >= 8 && cost > 20:
 		b.MinBlocks(2) // eight long computations at once; see roomForRegisters
+	case cost > 60:
+		roomForRegisters(b)
 	}
 	m.n = b.Param("n", indexType(s.wide))
 	if !s.dense {
