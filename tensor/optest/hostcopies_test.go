@@ -197,7 +197,7 @@ func TestNoHostCopies(t *testing.T) {
 		}
 	}
 	for op, copied := range c.host {
-		if !copied {
+		if !copied && !testing.Short() {
 			t.Errorf("%s is listed as an op that works on the host, and copied nothing", op)
 		}
 	}

@@ -2,13 +2,25 @@ package optest
 
 import (
 	"math"
+	"regexp"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-func TestCPU(t *testing.T) { isWalked(t, Run(t, hostDevice(), Options{})) }
+// The whole walk on the CPU; for the race detector, an op or two of each family of kernels.
+func TestCPU(t *testing.T) {
+	o := Options{}
+	if testing.Short() {
+		o.Only = func(op string) bool { return someOps(op) || kernelOps(op) }
+	}
+	if w := Run(t, hostDevice(), o); o.Only == nil {
+		isWalked(t, w)
+	}
+}
+
+var kernelOps = regexp.MustCompile(`^(sort|topk|cumsum|scatter|index|layer_norm|batch_norm|conv|max_pool|unique|inverse|scaled)`).MatchString
 
 // isWalked compares a whole walk with the matrix of ops.
 func isWalked(t *testing.T, w Walked) {
