@@ -22,6 +22,9 @@ type row struct {
 	noGrad  bool
 	kernels bool // devices may have fast kernels: compositions are walked too
 	result  dtype.Type
+	whole   dtype.Type   // the result of integers and bool, where it is not their type
+	only    []dtype.Type // the floating point types that it takes, float64 first; nil: all
+	noBool  bool
 	counts  bool // the shape of the result depends on values: one number is read from the device
 	reads   int  // numbers of the device that it reads back: the number of its results
 	sends   int  // lists of the host that it is given
@@ -38,6 +41,19 @@ func (r *row) twice() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
 
+// floats are the floating point types that an op takes.
+func (r *row) floats() []dtype.Type {
+	if r.only != nil {
+		return r.only
+	}
+	return floatTypes
+}
+
+// integers are the other types that it takes, if it does.
+func (r *row) integers() []dtype.Type {
+	return slices.DeleteFunc(dtype.Types(), func(t dtype.Type) bool { return t.IsFloat() || r.noBool && t == dtype.Bool })
+}
+
 // leaves is the number of operands that are no indices.
 func (r *row) leaves() int { return len(r.in) - len(r.index) }
 
@@ -47,9 +63,9 @@ func (w *walk) heavy(t reporter) {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided, expanded}
-		floats := floatTypes
+		floats := r.floats()
 		if w.o.Small {
-			layouts, floats = layouts[:2], floats[:3]
+			layouts, floats = layouts[:2], floats[:min(3, len(floats))]
 		}
 		modes := [][]tensor.Option{nil}
 		if r.kernels {
@@ -68,8 +84,8 @@ func (w *walk) heavy(t reporter) {
 			}
 		}
 		if r.ints {
-			for _, ty := range dtype.Types() {
-				if !ty.IsFloat() && (!w.o.Small || ty == dtype.I64) {
+			for _, ty := range r.integers() {
+				if !w.o.Small || ty == dtype.I64 {
 					w.heavyInts(t, &r, ty)
 				}
 			}
@@ -206,7 +222,13 @@ func (w *walk) heavyInts(t reporter, r *row, ty dtype.Type) {
 	w.walked.addRow(r, ty, 0)
 	guard(t, r.String()+" "+ty.String(), func(s *tensor.Scope) {
 		x, _, _ := r.place(w, s, in, ty, transposed)
-		if msg := differs(r.call(x), ty, r.ref(in).rounded(ty), func(int) float64 { return 0 }); msg != "" {
+		result := ty
+		if r.result != dtype.Invalid {
+			result = r.result
+		} else if r.whole != dtype.Invalid {
+			result = r.whole
+		}
+		if msg := differs(r.call(x), result, r.ref(in).rounded(result), func(int) float64 { return 0 }); msg != "" {
 			t.Errorf("%s %v: %s", r, ty, msg)
 		}
 	})

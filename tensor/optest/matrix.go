@@ -55,13 +55,13 @@ func Matrix() []Op {
 			if r.leaves() == 0 {
 				o.Types = append(o.Types, dtype.I64)
 			} else {
-				o.Types = append(o.Types, floatTypes...)
+				o.Types = append(o.Types, r.floats()...)
 			}
 			if r.ints {
-				o.Types = append(o.Types, dtype.Types()...)
+				o.Types = append(o.Types, r.integers()...)
 			}
 			if !r.noGrad && r.leaves() > 0 {
-				o.Gradient = append(o.Gradient, floatTypes...)
+				o.Gradient = append(o.Gradient, r.floats()...)
 			}
 			o.Second = o.Second || r.twice()
 		}

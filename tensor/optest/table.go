@@ -36,7 +36,7 @@ func table() []row {
 
 	for _, in := range [][][]int{{{3, 4}, {4, 5}}, {{2, 3, 4}, {2, 4, 5}}, {{2, 1, 3, 4}, {3, 4, 2}}, {{2, 3, 4}, {4, 5}}, {{3, 4}, {2, 4, 5}},
 		{{4}, {4}}, {{4}, {4, 5}}, {{3, 4}, {4}}, {{9, 17}, {17, 3}}, {{3, 0}, {0, 2}}, {{0, 4}, {4, 2}}} {
-		add(row{op: "matmul", methods: []string{"MatMul"}, in: in, ref: matmulRef, terms: absAll(matmulRef),
+		add(row{op: "matmul", methods: []string{"MatMul"}, in: in, ints: true, noBool: true, ref: matmulRef, terms: absAll(matmulRef),
 			call: func(x []*tt) *tt { return x[0].MatMul(x[1]) }})
 	}
 	for _, c := range []struct {

@@ -98,7 +98,7 @@ func scanRows() []row {
 		composed := c.dim == -1 // one shape of each is enough
 		add := func(op, method string, call func(x *tt) *tt, f, terms func(v []float64) float64) {
 			r := one(op, method, c.in, call, func(x array) array { return rowsOf(x, c.dim, running(f)) })
-			r.ints, r.kernels = false, composed
+			r.ints, r.whole, r.kernels = op != "logcumsumexp", dtype.I64, composed
 			r.terms = func(x []array) array { return rowsOf(x[0], c.dim, running(terms)) }
 			rows = append(rows, r)
 		}

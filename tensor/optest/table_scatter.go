@@ -239,9 +239,9 @@ func maskedRows() []row {
 			}
 			return y
 		}
-		add(row{op: "nonzero", methods: []string{"Nonzero"}, in: [][]int{dims}, noGrad: true, reads: min(1, size(dims)), result: dtype.I64, ref: ref, call: func(x []*tt) *tt { return x[0].GtScalar(0).Nonzero() }})
+		add(row{op: "nonzero", methods: []string{"Nonzero"}, in: [][]int{dims}, ints: true, noGrad: true, reads: min(1, size(dims)), result: dtype.I64, ref: ref, call: func(x []*tt) *tt { return x[0].GtScalar(0).Nonzero() }})
 		if len(dims) > 0 {
-			add(row{op: "nonzero", methods: []string{"NonzeroTuple"}, in: [][]int{dims}, noGrad: true, reads: min(1, size(dims)), result: dtype.I64, ref: ref,
+			add(row{op: "nonzero", methods: []string{"NonzeroTuple"}, in: [][]int{dims}, ints: true, noGrad: true, reads: min(1, size(dims)), result: dtype.I64, ref: ref,
 				call: func(x []*tt) *tt { return tensor.Stack(-1, x[0].ClampMin(0).NonzeroTuple()...) }})
 		}
 	}

@@ -83,6 +83,7 @@ func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) 
 	for _, r := range []*row{&second, &third} {
 		r.noGrad, r.ints, r.result = true, false, dtype.I64
 	}
+	second.ints = true
 	return []row{first, second, third}
 }
 
