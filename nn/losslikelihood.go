@@ -73,6 +73,7 @@ func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} 
 // one: one variance for all of its elements.
 func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
 	const op = "gaussian_nll_loss"
+	given(op, x, y, variance)
 	if x.Rank() > 0 && variance.Shape() == x.Shape().Remove(x.Rank()-1) {
 		variance = variance.Unsqueeze(-1)
 	}

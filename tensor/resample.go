@@ -44,6 +44,8 @@ type InterpolateOptions struct {
 // or, with AlignCorners, at i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic Convolution
 // Interpolation for Digital Image Processing", 1981), for two dimensions alone. Coordinates and weights are computed in x's own
 // type, 16-bit floats in float32, those of Cubic in float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN.
+// The gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as it is, takes each place for its own
+// element's.
 //
 // x is of floating point type, for Nearest and NearestExact of any. Torch's antialias, its uint8 images and
 // recompute_scale_factor are not there; Size does what the last does.
