@@ -79,3 +79,23 @@ func TestAverageWithoutCount(t *testing.T) {
 		}
 	})
 }
+
+// Gradients by targets at the edges: PyTorch's for divergences, that of the loss itself for counts that Stirling's term leaves out.
+func TestTargetGradients(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()
+		g := tensor.Gradients(nn.KLDiv(s.Ones(3), y, nn.Sum), []*tt{y})[0].Floats()
+		if !math.IsNaN(g[0]) || !math.IsNaN(g[1]) || math.Abs(g[2]-math.Ln2) > 1e-6 {
+			t.Errorf("divergence: %v", g)
+		}
+		y = s.From([]float32{0, -1, 0.5, 1}).RequiresGrad()
+		l := nn.NewPoissonNLLLoss()
+		l.Full, l.Reduction = true, nn.Sum
+		if g := tensor.Gradients(l.Forward(s.Ones(4), y), []*tt{y})[0].Floats(); !slices.Equal(g, []float64{-1, -1, -1, -1}) {
+			t.Errorf("counts: %v", g)
+		}
+		if x := nn.BCEWithLogits(s.Full(math.Inf(-1), 2), s.From([]float32{0.5, 1}), nil, nn.None).Floats(); !math.IsInf(x[0], 1) || !math.IsInf(x[1], 1) {
+			t.Errorf("logits of -Inf: %v", x)
+		}
+	})
+}
