@@ -1,4 +1,4 @@
-"""Golden files for the losses and norms of package nn. Writes nn/testdata."""
+"""Golden files for losses, and for norms of rows. Writes nn/testdata/losses.safetensors.gz and tensor/optest/testdata/rownorms.safetensors.gz."""
 
 import math
 
@@ -86,7 +86,7 @@ def norms():
         args = {"shape": [3], "eps": eps}
         f.case("layer_norm", f"extreme {args}", lambda x: F.layer_norm(x, [3], None, None, eps), [rows], **args)
         f.case("rms_norm", f"extreme {args}", lambda x: F.rms_norm(x, [3], None, eps), [rows], **args)
-    f.write("nn/testdata/norms.safetensors.gz")
+    f.write("tensor/optest/testdata/rownorms.safetensors.gz")
 
 
 if __name__ == "__main__":

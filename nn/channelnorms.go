@@ -60,10 +60,10 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	if counts && n.NumBatchesTracked != nil {
 		n.NumBatchesTracked.AddScalarInPlace(1)
 	}
-	if n.Momentum != CumulativeAverage || !counts {
+	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum
 		if momentum == CumulativeAverage {
-			momentum = 0
+			momentum = 0 // as in torch, where nothing is counted
 		}
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}
@@ -81,6 +81,7 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 
 // checkRank refuses inputs of other ranks.
 func checkRank(op string, x *tensor.Tensor, ranks ...int) {
+	given(op, x)
 	for _, r := range ranks {
 		if x.Rank() == r {
 			return

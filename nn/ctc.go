@@ -40,6 +40,7 @@ type CTCLoss struct {
 // The composition takes a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
+	given(op, logp, targets, inputLengths, targetLengths)
 	alone := logp.Rank() == 2
 	if alone {
 		logp, targets, inputLengths, targetLengths = logp.Unsqueeze(1), targets.Unsqueeze(0), inputLengths.Unsqueeze(0), targetLengths.Unsqueeze(0)
@@ -101,8 +102,7 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	p.emission = logp.Gather(2, p.classes.Unsqueeze(0).Expand(p.times, n, p.l))
 	at := m.Arange(0, float64(p.l), 1)
 	before := p.classes.Pad(float64(f.blank), 2, -2)
-	may := p.classes.Ne(before).LogicalAnd(p.classes.NeScalar(float64(f.blank)))
-	p.skip = may.Cast(logp.Type()).Log()
+	p.skip = p.classes.Ne(before).Cast(logp.Type()).Log()
 	end := lengths.MulScalar(2)
 	p.ends = at.Eq(end).LogicalOr(at.Eq(end.SubScalar(1)))
 	p.last = inputs.Unsqueeze(1).ClampMax(float64(p.times)).SubScalar(1)

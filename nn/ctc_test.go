@@ -43,6 +43,22 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
+// A target that is the blank itself, which PyTorch's documentation excludes, counts as in its formula.
+func TestCTCBlankTargets(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)
+		for _, c := range []struct {
+			target []int64
+			want   float64 // PyTorch's
+		}{{[]int64{1, 0}, -0.15763920965841804}, {[]int64{1, 0, 1}, 0.15437976566766426}, {[]int64{0, 1}, 0.3819767229890839}} {
+			n := s.From([]int64{int64(len(c.target))}).Squeeze()
+			if y := (nn.CTCLoss{Reduction: nn.Sum}).Forward(x, s.From(c.target), s.From([]int64{4}).Squeeze(), n); math.Abs(y.Item()-c.want) > 1e-12 {
+				t.Errorf("target %v: %v, want %v", c.target, y.Item(), c.want)
+			}
+		}
+	})
+}
+
 // The loss of a line of text whose place in the input is not known.
 func ExampleCTCLoss() {
 	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}}) // of a blank and two letters, at four times

@@ -7,18 +7,20 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
+// ignored is the class that a case ignores; nil: the default.
+func ignored(a golden.Args) *int {
+	if a.Has("ignore_index") {
+		return new(a.Int("ignore_index"))
+	}
+	return nil
+}
+
 // The ops of _golden/lossoptions.py, and those of losses.py that take options there.
 func init() {
 	type args = golden.Args
 	at := func(x []*tt, i int) *tt {
 		if i < len(x) {
 			return x[i]
-		}
-		return nil
-	}
-	ignored := func(a args) *int {
-		if a.Has("ignore_index") {
-			return new(a.Int("ignore_index"))
 		}
 		return nil
 	}

@@ -48,6 +48,15 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
+// given refuses operands that are nil.
+func given(op string, operands ...*tensor.Tensor) {
+	for _, x := range operands {
+		if x == nil {
+			misuse(op, tensor.ErrValue, "an operand is nil")
+		}
+	}
+}
+
 // hinted is misuse that says how to mend it.
 func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, kind, msg, operands...)

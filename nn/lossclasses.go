@@ -67,6 +67,7 @@ func (l NLLLoss) Forward(logp, target *tensor.Tensor) *tensor.Tensor {
 
 func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	const op = "nll_loss"
+	given(op, logp, target)
 	dim := min(1, logp.Rank()-1)
 	checkClasses(op, logp, target, weight, dim)
 	ignored := target.EqScalar(float64(ignore))

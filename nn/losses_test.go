@@ -3,6 +3,7 @@ package nn_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,11 @@ func TestNorms(t *testing.T) {
 		t.Errorf("%d parameters without a bias, and without any", n)
 	}
 	tensor.Do(func(s *tensor.Scope) {
-		y := l.Forward(s.Rand(4, 2, 3))
+		in := s.Rand(4, 2, 3)
+		y := l.Forward(in)
+		if !slices.Equal(y.Floats(), in.LayerNorm([]int{2, 3}, l.Weight, l.Bias, 1e-5).Floats()) {
+			t.Error("the layer is not the op with its parameters")
+		}
 		y.Square().Sum().Backward()
 		if l.Weight.Grad() == nil || l.Bias.Grad() == nil {
 			t.Error("no gradient")

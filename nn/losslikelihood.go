@@ -32,7 +32,8 @@ var (
 
 // PoissonNLLLoss is the negative log likelihood of counts under Poisson distributions of the given means: e^x - y·x for x that are
 // logarithms of means, and x - y·log(x + Eps) for x that are means, each without the term log y! unless Full adds Stirling's
-// approximation of it, y·log y - y + ½·log 2πy, where y > 1. [NewPoissonNLLLoss] has torch's defaults.
+// approximation of it, y·log y - y + ½·log 2πy, where y > 1; the gradient by other counts is that without it, where torch has NaN for
+// counts of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
 type PoissonNLLLoss struct {
 	LogInput  bool    // x are logarithms of means
 	Full      bool    // add Stirling's approximation
@@ -73,6 +74,7 @@ func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} 
 // one: one variance for all of its elements.
 func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
 	const op = "gaussian_nll_loss"
+	given(op, x, y, variance)
 	if x.Rank() > 0 && variance.Shape() == x.Shape().Remove(x.Rank()-1) {
 		variance = variance.Unsqueeze(-1)
 	}

@@ -51,6 +51,7 @@ func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margi
 // index error, on a GPU reported at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
+	given(op, x, target)
 	if l.P != 1 && l.P != 2 {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("P is %d, it must be 1 or 2", l.P), x, target)
 	}
@@ -116,6 +117,7 @@ type MultiLabelSoftMarginLoss struct {
 // Forward returns the loss of scores x and labels y, 0 … 1, which broadcast: [..., classes].
 func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_soft_margin_loss"
+	given(op, x, y)
 	if x.Rank() == 0 {
 		misuse(op, tensor.ErrShape, "scores are [..., classes], not a scalar", x, y)
 	}
@@ -131,6 +133,7 @@ type MultiLabelMarginLoss struct{ Reduction Reduction }
 // -1. A class that is not there is an index error, on a GPU reported at the next wait. All n·classes² differences are in memory at once.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
+	given(op, x, target)
 	if x.Rank() != 1 && x.Rank() != 2 || target.Shape() != x.Shape() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("scores and targets are [n, classes] or [classes], not %v and %v", x.Shape(), target.Shape()), x, target)
 	}

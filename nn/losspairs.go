@@ -82,6 +82,7 @@ type CosineEmbeddingLoss struct {
 // The cosine is Σ x1·x2 / √((Σ x1² + ε)(Σ x2² + ε)) with ε = 1e-12, as in torch.
 func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	const op = "cosine_embedding_loss"
+	given(op, x1, x2, y)
 	if y.Rank() > 1 || x1.Rank() != y.Rank()+1 || x2.Rank() != x1.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs vectors [n, d] with labels [n], or [d] with one; shapes are %v, %v and %v", x1.Shape(), x2.Shape(), y.Shape()), x1, x2, y)
 	}
@@ -107,6 +108,7 @@ func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margi
 // Forward returns the loss of vectors in the last dimension. A margin that is not positive is an error.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
+	given(op, anchor, positive, negative)
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}

@@ -27,6 +27,7 @@ type Softmax2d struct{ Base }
 // Forward applies the layer.
 func (l Softmax2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	given("softmax2d", x)
 	if x.Rank() != 3 && x.Rank() != 4 {
 		misuse("softmax2d", tensor.ErrShape, fmt.Sprintf("images have 3 or 4 dimensions, the input has shape %v", x.Shape()), x)
 	}

@@ -404,6 +404,7 @@ func (f *normalizeFunc) composed(c *Context, g, x, w, mean, rstd *Tensor) (dx, d
 
 // normInput checks a normalisation's input, and the types of weight and bias, and lists the operands.
 func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
+	x.use(op)
 	in := present(append([]*Tensor{x, weight, bias}, more...)...)
 	youngest(op, in)
 	sameDevice(op, in)

@@ -44,6 +44,8 @@ type InterpolateOptions struct {
 // or, with AlignCorners, at i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic Convolution
 // Interpolation for Digital Image Processing", 1981), for two dimensions alone. Coordinates and weights are computed in x's own
 // type, 16-bit floats in float32, those of Cubic in float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN.
+// The gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as it is, takes each place for its own
+// element's.
 //
 // x is of floating point type, for Nearest and NearestExact of any. Torch's antialias, its uint8 images and
 // recompute_scale_factor are not there; Size does what the last does.
@@ -87,7 +89,9 @@ func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 			if y.dtype == dtype.F64 || o.Mode == InterpolateCubic {
 				a.t = dtype.F64
 			}
-			y = a.sample(y, o.Mode)
+			wide := a.sample(y, o.Mode)
+			y.Free() // the next axis is to have its place
+			y = wide
 		}
 		return y.Cast(x.dtype)
 	})
@@ -179,7 +183,7 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 			at, next = a.coordinates(x, 1, false), 0
 		}
 		first, t := a.split(at)
-		return a.weighted(x, first, t.RSubScalar(1)).Add(a.weighted(x, first.AddScalar(next).ClampMax(float64(a.n-1)), t))
+		return sumAndFree(a.weighted(x, first, t.RSubScalar(1)), a.weighted(x, first.AddScalar(next).ClampMax(float64(a.n-1)), t))
 	}
 	first, t := a.split(a.coordinates(x, a.step(), !a.align))
 	u := t.RSubScalar(1)
@@ -189,7 +193,7 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 		if y == nil {
 			y = part
 		} else {
-			y = y.Add(part)
+			y = sumAndFree(y, part)
 		}
 	}
 	return y
@@ -203,7 +207,18 @@ func (a *axisSampler) split(at *Tensor) (first, t *Tensor) {
 
 // weighted returns the elements of the axis that index names, times w.
 func (a *axisSampler) weighted(x, index, w *Tensor) *Tensor {
-	return x.indexSelect(a.op, a.axis, index).Mul(w.Cast(x.dtype).reshape(onesOf(x.Rank()).With(a.axis, a.m)))
+	part := x.indexSelect(a.op, a.axis, index)
+	y := part.Mul(w.Cast(x.dtype).reshape(onesOf(x.Rank()).With(a.axis, a.m)))
+	part.Free()
+	return y
+}
+
+// sumAndFree adds two tensors that nothing else needs.
+func sumAndFree(x, y *Tensor) *Tensor {
+	sum := x.Add(y)
+	x.Free()
+	y.Free()
+	return sum
 }
 
 // sharpness is the parameter of Keys' kernel that torch takes.

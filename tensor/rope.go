@@ -91,6 +91,9 @@ func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 	if dims < 0 || dims > x.Dim(-1) || dims%2 != 0 {
 		fail(op, ErrShape, in, "%d of %d features (dimension -1) are turned: that must be an even number of them", dims, x.Dim(-1))
 	}
+	if far := 1 << 53; o.Offset > far-x.Dim(-2) || o.Offset < -far {
+		fail(op, ErrValue, in, "the offset is %d; positions are computed in float64, which has no numbers for all of those", o.Offset)
+	}
 	base := o.Base
 	if base == 0 {
 		base = 10000

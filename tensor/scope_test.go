@@ -197,7 +197,7 @@ func TestFourGoroutinesTrainFourModels(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if now := live(t); now != base {
+	if now := live(t); now > base { // less: the collector has come upon what another test left
 		t.Fatalf("%d bytes are left", now-base)
 	}
 }

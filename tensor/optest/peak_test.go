@@ -1,0 +1,56 @@
+package optest
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What an op makes on its way dies early: the greatest memory that it has at one time, by the size of its result, and what is
+// held for its gradient.
+func TestPeaks(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := device.Device(gpus[0])
+	tensor.Do(func(s *tensor.Scope) {
+		c := s.New(tensor.On(dev))
+		x := c.Rand(4, 8, 16, 16).RequiresGrad()
+		w := c.Rand(8, 8, 3, 3).RequiresGrad()
+		for name, f := range map[string]struct {
+			most float64 // by the result's size
+			f    func() *tensor.Tensor
+		}{
+			"bilinear": {5, func() *tensor.Tensor {
+				return x.Interpolate(tensor.InterpolateOptions{Size: []int{20, 20}, Mode: tensor.InterpolateLinear})
+			}},
+			"bicubic": {5, func() *tensor.Tensor {
+				return x.Interpolate(tensor.InterpolateOptions{Size: []int{20, 20}, Mode: tensor.InterpolateCubic})
+			}},
+			"conv2d": {13, func() *tensor.Tensor { // what 9 elements of a window see, the padded input, and the result twice
+				return x.Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}})
+			}},
+			"group_norm": {1.1, func() *tensor.Tensor { return x.GroupNorm(2, nil, nil, 1e-5) }},
+			"dropout2d":  {1.1, func() *tensor.Tensor { return x.Dropout2d(0.5) }},
+		} {
+			before := dev.Stats().Allocated
+			dev.ResetPeak()
+			y := f.f()
+			size := float64(y.Size() * y.Type().Size())
+			if peak := float64(dev.Stats().AllocatedPeak-before) / size; peak > f.most {
+				t.Errorf("%s: %.2f times its result at one time, %v are allowed", name, peak, f.most)
+			}
+			if held := float64(dev.Stats().Allocated-before) / size; held > 1.2 {
+				t.Errorf("%s: holds %.2f times its result", name, held)
+			}
+			y.Free() // what its gradient needs stays with the scope
+		}
+		c.Close()
+		if left := dev.Stats().Allocated; left != 0 {
+			t.Errorf("%d bytes are left", left)
+		}
+	})
+}
