@@ -187,6 +187,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 				fail(op, ErrValue, in, "counts up to the number %v do not fit into memory", v)
 			}
 		}
+		index.fits(op, shape.Of(n))
 		t, add := dtype.I64, index.numbers(index, 1)
 		if weights != nil && x.Size() > 0 { // of nothing int64, as in PyTorch
 			if t = dtype.F64; weights.dtype == dtype.F32 {
