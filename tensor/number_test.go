@@ -86,3 +86,19 @@ func TestNumbersBeforeOperators(t *testing.T) {
 		}
 	})
 }
+
+// TestFactorOfIndexAdd: the factor is refused in words that fit both forms of the op.
+func TestFactorOfIndexAdd(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		index := s.Typed(dtype.I64).Zeros(1)
+		for _, ty := range []dtype.Type{dtype.Bool, dtype.I32} {
+			x := s.Typed(ty).Ones(1)
+			for _, f := range []func(){func() { x.IndexAdd(0, index, x, 0.5) }, func() { x.IndexAddInPlace(0, index, x, 0.5) }} {
+				var e *tensor.Error
+				if err := tensor.Try(f); !errors.As(err, &e) || e.Err != tensor.ErrType || e.Op != "index_add" || !strings.Contains(e.Msg, "alpha is 0.5") {
+					t.Errorf("of %v the error is %v", ty, err)
+				}
+			}
+		}
+	})
+}

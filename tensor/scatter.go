@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -245,7 +247,12 @@ func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Te
 // times scales the source.
 func (p placement) times(alpha float64) placement {
 	if alpha != 1 {
-		p.src.holds(p.op, alpha)
+		switch t := p.src.dtype; {
+		case t == boolType:
+			fail(p.op, ErrType, []*Tensor{p.src}, "alpha is %v, and sums of bool have no factor", alpha)
+		case !t.IsFloat() && alpha != math.Trunc(alpha):
+			fail(p.op, ErrType, []*Tensor{p.src}, "alpha is %v, which is no factor of %v", alpha, t)
+		}
 		p.src = p.src.MulScalar(alpha)
 	}
 	return p
