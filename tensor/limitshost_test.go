@@ -23,6 +23,9 @@ func TestResultsBeyondMemory(t *testing.T) {
 			{"svd", device.ErrOutOfMemory, func(m tensor.Maker) { m.Zeros(1, 1<<20).SVD(true) }},
 			{"qr", tensor.ErrShape, func(m tensor.Maker) { m.Zeros(1<<32, 0).QR(true) }},
 			{"bincount", tensor.ErrShape, func(m tensor.Maker) { m.Typed(dtype.I64).Ones(1).Bincount(nil, 1<<62) }},
+			{"masked_select", tensor.ErrShape, func(m tensor.Maker) {
+				m.Ones(1, 1).Expand(1<<40, 1).MaskedSelect(m.Typed(dtype.Bool).Ones(1, 1).Expand(1, 1<<40)) // 2⁸⁰ elements, 0 in an int
+			}},
 			{"repeat_interleave", tensor.ErrValue, func(m tensor.Maker) {
 				m.Zeros(4).RepeatInterleaveBy(m.Typed(dtype.I64).Full(1<<62, 4), 0) // the sum of the counts is 0 in int64
 			}},
