@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"sync"
 	"unsafe"
@@ -45,33 +44,16 @@ func (d *Device) Scan(_ device.Stream, kind device.ScanKind, out device.View, in
 
 func (d *Device) checkScan(kind device.ScanKind, out *device.View, ins []device.View) error {
 	const op = "scan"
-	want := 1
-	if kind == device.ScanLinear {
-		want = 2
-	}
-	if len(ins) != want || kind > device.ScanLinear {
-		return &ViewError{op, "in", fmt.Sprintf("%d operands of a scan of kind %d", len(ins), kind)}
-	}
 	if err := d.checkOut(op, "out", out); err != nil {
 		return err
 	}
-	if out.Shape.Rank() != 3 {
-		return &ViewError{op, "out", fmt.Sprintf("shape %v, want rank 3", out.Shape)}
-	}
 	for i := range ins {
-		if err := d.checkIn(op, numbered("in", i, want), &ins[i]); err != nil {
+		if err := d.checkIn(op, numbered("in", i, len(ins)), &ins[i]); err != nil {
 			return err
 		}
-		if ins[i].Shape != out.Shape || ins[i].Type != ins[0].Type {
-			return mismatch(op, numbered("in", i, want), &ins[i], ins[0].Type, out.Shape)
-		}
 	}
-	t := dtype.I64
-	if ins[0].Type.IsFloat() && kind != device.ScanMax && kind != device.ScanMin {
-		t = ins[0].Type
-	}
-	if out.Type != t || (kind == device.ScanLogSumExp || kind == device.ScanLinear) && !t.IsFloat() {
-		return &ViewError{op, "out", fmt.Sprintf("of %v for operands of %v", out.Type, ins[0].Type)}
+	if arg, why := device.CheckScan(kind, out, ins); why != "" {
+		return &ViewError{op, arg, why}
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -36,8 +35,8 @@ func (d *Device) Argsort(_ device.Stream, out, x device.View, descending bool) e
 	if err := d.checkIn(op, "x", &x); err != nil {
 		return err
 	}
-	if out.Shape.Rank() != 2 || x.Shape.Rank() != 2 || out.Shape.At(0) != x.Shape.At(0) || out.Shape.At(1) > x.Shape.At(1) || out.Type != dtype.I64 {
-		return &ViewError{op, "out", fmt.Sprintf("%v of %v for x of shape %v", out.Shape, out.Type, x.Shape)}
+	if arg, why := device.CheckArgsort(&out, &x); why != "" {
+		return &ViewError{op, arg, why}
 	}
 	if out.Size() == 0 {
 		return nil

@@ -72,6 +72,9 @@ type Strided device.View
 // checked on hardware: an access out of bounds is a fault that costs the process its context, or worse, is none. The emulated
 // GPU checks every access. To launch on tensors, see tensor.Raw.
 func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) error {
+	if k == nil {
+		return &ViewError{"launch", "kernel", "nil"}
+	}
 	st, err := d.stream(k.k.Name, s)
 	if err != nil {
 		return err

@@ -56,6 +56,10 @@ func TestLaunchArguments(t *testing.T) {
 	}
 	k, out := everyType(t), view(d, dtype.F64, 6)
 	packed := []byte{1, 0, 0, 0, 2, 0, 0, 0, 44, 1, 0, 0}
+	var none *ViewError
+	if err := d.Launch(s, nil, [3]int{}); !errors.As(err, &none) {
+		t.Errorf("no kernel: %v", err)
+	}
 	if err := d.Launch(s, k, [3]int{}, out, uint32(7), float32(1.5), -3, 2.25, int32(-9), packed); err != nil {
 		t.Fatal(err)
 	}

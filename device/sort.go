@@ -1,6 +1,7 @@
 package device
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -13,6 +14,14 @@ type Sorter interface {
 	// descending order; out and x are of rank 2 and have the same rows, and out has at most x's columns. NaN is the greatest; 0
 	// and -0 are equal, as are all NaN. Equal elements keep their order, also if descending.
 	Argsort(s Stream, out, x View, descending bool) error
+}
+
+// CheckArgsort is [CheckScan] for Argsort.
+func CheckArgsort(out, x *View) (arg, reason string) {
+	if out.Shape.Rank() != 2 || x.Shape.Rank() != 2 || out.Shape.At(0) != x.Shape.At(0) || out.Shape.At(1) > x.Shape.At(1) || out.Type != dtype.I64 {
+		return "out", fmt.Sprintf("%v of %v for x of shape %v", out.Shape, out.Type, x.Shape)
+	}
+	return "", ""
 }
 
 // SortKey is the integer that an element of type t, X(0), is ordered by: an I32, or of F64 and I64 an I64. Of a float it is its

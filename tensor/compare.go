@@ -122,14 +122,14 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// MaskedFill returns x with v where mask, a bool tensor, is true.
+// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as in [Tensor.Fill].
 func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 	mask.use("masked_fill")
 	if mask.dtype != boolType {
 		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
 		panic(e.hint("NeScalar(0) is true where it is not 0"))
 	}
-	return maskedFillOp.Apply([]*Tensor{x, mask}, v)
+	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
 }
 
 // LogicalNot returns whether x is zero.

@@ -74,8 +74,9 @@ func (m Maker) Zeros(dims ...int) *Tensor { return m.make("zeros", m.floatType()
 // Ones returns a tensor of ones.
 func (m Maker) Ones(dims ...int) *Tensor { return m.make("ones", m.floatType(), dims).fill(1) }
 
-// Full returns a tensor of the value v.
+// Full returns a tensor of the value v, which a type of integers must hold as in [Tensor.Fill].
 func (m Maker) Full(v float64, dims ...int) *Tensor {
+	v = fitted("full", m.floatType(), v)
 	return m.make("full", m.floatType(), dims).fill(v)
 }
 

@@ -144,7 +144,7 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 		}
 		e := newError(op, ErrIndex, operands, told.Error())
 		e.Err = errors.Join(ErrIndex, err)
-		if told.Index < 0 {
+		if told.Index < 0 && told.Index >= -told.Bound { // one that would, if the op did that
 			e.hint("a negative index does not count from the end")
 		}
 		if site != "" {

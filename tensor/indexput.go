@@ -85,8 +85,7 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
 	number := func(v float64) *Tensor {
-		p.x.takes(p.op, v)
-		return m.Full(v)
+		return m.Full(p.x.takes(p.op, v))
 	}
 	long := func(v int64) *Tensor {
 		if v < 1<<53 && v > -1<<53 { // a float64 holds it

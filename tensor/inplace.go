@@ -126,9 +126,12 @@ func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
 	return x.inPlace(mulScalarOp, []*Tensor{x}, v)
 }
 
-// Fill sets every element of x to v.
+// Fill sets every element of x to v. Of integers a fraction is cut off; a number that their type does not hold is an error, but that,
+// as in PyTorch, an unsigned type takes the negative of what it holds. A finite number beyond a floating point type becomes infinite,
+// where PyTorch fails.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
+	v = x.takes("fill", v)
 	if wantsGrad("fill", s, []*Tensor{x}) {
 		x.overwritten("fill", s, x)
 	}

@@ -163,15 +163,12 @@ func (x *Tensor) RemainderScalarInPlace(v float64) *Tensor {
 	return x.inPlace(remainders.integerScalar, []*Tensor{x}, v)
 }
 
-// MaskedFillInPlace sets x to v where mask, a bool tensor, is true.
+// MaskedFillInPlace sets x to v where mask, a bool tensor, is true; see [Tensor.MaskedFill].
 func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
-	x.use("masked_fill")
+	v = x.takes("masked_fill", v)
 	mask.use("masked_fill")
 	if mask.dtype != boolType {
 		fail("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is %v, it must be bool", mask.dtype)
-	}
-	if x.dtype != boolType {
-		x.holds("masked_fill", v)
 	}
 	return x.inPlace(maskedFillOp, []*Tensor{x, mask}, v)
 }

@@ -265,7 +265,7 @@ func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 			}
 			for i := range n {
 				v := in[0][i*n+i]
-				sum += math.Log(math.Abs(v))
+				sum += logOf(v)
 				switch {
 				case v < 0:
 					sign = -sign
@@ -281,6 +281,14 @@ func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 		return []*Tensor{y[0], Apply(logDetFunc{}, in[0], y[1])}
 	})
 	return y[0], y[1]
+}
+
+// logOf returns log|v|. Of numbers below the normal ones math.Log has the wrong exponent on amd64.
+func logOf(v float64) float64 {
+	if v = math.Abs(v); v < 0x1p-1022 {
+		return math.Log(v*0x1p54) - 54*math.Ln2
+	}
+	return math.Log(v)
 }
 
 // scratch asks a routine for the size of its workspace and makes that.

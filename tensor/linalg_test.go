@@ -188,6 +188,14 @@ func TestSlogDetOfSingular(t *testing.T) {
 	}
 }
 
+// Pivots below the normal numbers have their logarithms too.
+func TestSlogDetOfTiny(t *testing.T) {
+	_, l := tensor.From([]float64{5e-324, 0, 0, 1e-310}, 2, 2).SlogDet()
+	if want := -1074*math.Ln2 - 310*math.Ln10; math.Abs(l.Item()-want) > 1e-9 {
+		t.Errorf("the logarithm is %v, want %v", l.Item(), want)
+	}
+}
+
 // The triangle that is not read does not matter, not even for gradients of a symmetric decomposition.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()

@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -37,8 +36,15 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 			from[i] = Data[float64](x)
 		}
 	}
+	results := make([]*Tensor, len(out))
+	staged := make([]*Tensor, len(out)) // results in the host's memory
 	for i, sh := range out {
-		to[i] = make([]float64, sh.Size())
+		results[i] = alloc(op, s, in[0].st.dev, dtype.F64, sh)
+		if staged[i] = results[i]; results[i].st.buf.Host() == nil {
+			staged[i] = alloc(op, s, hostDevice(), dtype.F64, sh)
+		}
+		to[i] = float64s(staged[i].st.buf.Host())
+		clear(to[i])
 	}
 	one, res := make([][]float64, len(in)), make([][]float64, len(out))
 	part := func(v []float64, b int) []float64 { k := len(v) / n; return v[b*k : (b+1)*k : (b+1)*k] }
@@ -56,21 +62,21 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 			fail(op, ErrLinAlg, in, "%s", wrong)
 		}
 	}
-	results := make([]*Tensor, len(out))
-	for i, sh := range out {
-		y := alloc(op, s, in[0].st.dev, dtype.F64, sh)
-		if len(to[i]) > 0 {
-			raw := unsafe.Slice((*byte)(unsafe.Pointer(&to[i][0])), 8*len(to[i]))
-			if host := y.st.buf.Host(); host != nil {
-				copy(host, raw)
-			} else {
-				check(op, y.st.dev.Upload(y.st.home, y.st.buf, 0, raw), in...)
-			}
-			runtime.KeepAlive(to[i])
+	for i, y := range results {
+		if h := staged[i]; h != y {
+			check(op, y.st.dev.Upload(y.st.home, y.st.buf, 0, h.st.buf.Host()), in...)
+			h.Free()
 		}
-		results[i] = y
 	}
 	return results
+}
+
+// float64s is memory seen as numbers.
+func float64s(b []byte) []float64 {
+	if len(b) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*float64)(unsafe.Pointer(&b[0])), len(b)/8)
 }
 
 // guarded runs f; what a routine panics with, on operands that it cannot treat, is what is wrong.

@@ -104,7 +104,9 @@ func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 	if mask.dtype != boolType {
 		panic(newError(op, ErrType, in, "the mask is "+mask.dtype.String()+", it must be bool").hint("compare to get one"))
 	}
-	return broadcast(op, in[:2])
+	s := broadcast(op, in[:2])
+	x.fits(op, s)
+	return s
 }
 
 // MaskedSelect returns the elements of x where mask, bool, is true, as a vector in row-major order; x and mask broadcast
@@ -187,6 +189,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 				fail(op, ErrValue, in, "counts up to the number %v do not fit into memory", v)
 			}
 		}
+		index.fits(op, shape.Of(n))
 		t, add := dtype.I64, index.numbers(index, 1)
 		if weights != nil && x.Size() > 0 { // of nothing int64, as in PyTorch
 			if t = dtype.F64; weights.dtype == dtype.F32 {

@@ -47,6 +47,7 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 		}
 	}
 	x.fits("pad", to)
+	v = x.takes("pad", v)
 	part := y.layout.Shape
 	return Apply(&intoFunc{op: "pad", to: to, fill: v, of: func(l shape.Layout) shape.Layout {
 		for i := range part.Rank() {

@@ -34,6 +34,9 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 		fail(op, ErrValue, in, "interpolation %d is unknown", how)
 	}
 	mask, keep := x.axes(op, dims)
+	if x.Rank() == 0 {
+		mask = 0
+	}
 	if x.Size() == 0 {
 		fail(op, ErrShape, in, "the tensor has no elements")
 	}

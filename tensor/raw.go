@@ -21,6 +21,9 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	if len(outs) == 0 {
 		fail(op, ErrValue, ins, "a computation without results has no effect")
 	}
+	if f == nil {
+		fail(op, ErrValue, outs, "there is no function to run")
+	}
 	all := append(append([]*Tensor(nil), outs...), ins...)
 	s := youngest(op, all)
 	dev := sameDevice(op, all)

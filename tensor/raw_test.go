@@ -121,3 +121,12 @@ func TestRawStreams(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestRawOfNothing(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		var e *tensor.Error
+		if err := tensor.Try(func() { tensor.Raw("mine", []*tensor.Tensor{s.Zeros(1)}, nil, nil) }); !errors.As(err, &e) || e.Err != tensor.ErrValue || e.Op != "mine" {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}

@@ -17,7 +17,14 @@ func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 			x = x.Long()
 		}
 	}
-	return x.scope.On(x.st.dev).Typed(x.dtype).Full(v), x
+	m := x.scope.On(x.st.dev).Typed(x.dtype)
+	return m.make(op, x.dtype, nil).fill(v), x
+}
+
+// held is number for WhereScalar, where the result has the number as it is.
+func (x *Tensor) held(v float64) (n, same *Tensor) {
+	n, same = x.number("where", v)
+	return n.Fill(same.takes("where", v)), same
 }
 
 // reversed applies a function of two tensors to v and x.
@@ -58,13 +65,13 @@ func (x *Tensor) RXLogYScalar(v float64) *Tensor { return x.reversed("xlogy", v,
 // b is a whole number.
 func WhereScalar(cond, a *Tensor, b float64) *Tensor {
 	s := youngest("where", []*Tensor{cond, a})
-	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).number("where", b); return Where(cond, a, n) })
+	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).held(b); return Where(cond, a, n) })
 }
 
 // RWhereScalar returns the number a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
 func RWhereScalar(cond *Tensor, a float64, b *Tensor) *Tensor {
 	s := youngest("where", []*Tensor{cond, b})
-	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).number("where", a); return Where(cond, n, b) })
+	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).held(a); return Where(cond, n, b) })
 }
 
 // WhereScalars returns the number a where cond, a bool tensor, is true, and b elsewhere, as floats of the scope's type: Go's numbers do not

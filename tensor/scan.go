@@ -234,13 +234,7 @@ func (f placesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if f.kind == device.ScanMin {
 		later = laterMin
 	}
-	sh := x.layout.Shape
-	var along shape.Dims
-	for range sh.Rank() {
-		along = along.Append(1)
-	}
-	at := c.Scope().On(x.st.dev).Typed(dtype.I64).Arange(0, float64(sh.At(f.axis)), 1).reshape(along.With(f.axis, sh.At(f.axis))).expand(sh)
-	done := doubling([]*Tensor{x, at}, f.axis, false, func(far, near []*Tensor) []*Tensor {
+	done := doubling([]*Tensor{x, alongAxis(c.Scope(), x, f.axis)}, f.axis, false, func(far, near []*Tensor) []*Tensor {
 		take := later.Apply([]*Tensor{far[0], near[0]})
 		return []*Tensor{Where(take, near[0], far[0]), Where(take, near[1], far[1])}
 	})

@@ -77,22 +77,6 @@ func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
 }
 
-// takes panics if x's type, of integers, cannot hold the number v. As in PyTorch a fraction is cut off, and an unsigned type takes
-// the negative of what it holds.
-func (x *Tensor) takes(op string, v float64) {
-	if x.dtype.IsFloat() || x.dtype == boolType {
-		return
-	}
-	width := 8 * x.dtype.Size()
-	lo, hi := -math.Ldexp(1, width-1), math.Ldexp(1, width-1)
-	if !x.dtype.IsSigned() {
-		lo, hi = -2*hi+1, 2*hi
-	}
-	if v = math.Trunc(v); !(v >= lo && v < hi) {
-		fail(op, ErrValue, []*Tensor{x}, "the number %v does not fit into %v", v, x.dtype)
-	}
-}
-
 // lifted is x, of rank 0 as a vector of one: torch's ops along a dimension take both.
 func (x *Tensor) lifted() *Tensor {
 	if x.Rank() == 0 {
@@ -171,11 +155,7 @@ func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 
 // along spreads index, a vector, over shape s, whose dimension a has its size.
 func along(index *Tensor, a int, s shape.Dims) *Tensor {
-	ones := shape.Dims{}
-	for range s.Rank() {
-		ones = ones.Append(1)
-	}
-	return index.reshape(ones.With(a, index.Size())).expand(s)
+	return index.reshape(onesOf(s.Rank()).With(a, index.Size())).expand(s)
 }
 
 // scattered returns x with what p says.
@@ -227,7 +207,7 @@ func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
 // scalarPlacement is place with a number for a source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	p := x.place("scatter", dim, index, nil)
-	x.takes("scatter", v)
+	v = x.takes("scatter", v)
 	p.src = p.index.numbers(x, v)
 	return p
 }
@@ -267,7 +247,12 @@ func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Te
 // times scales the source.
 func (p placement) times(alpha float64) placement {
 	if alpha != 1 {
-		p.src.holds(p.op, alpha)
+		switch t := p.src.dtype; {
+		case t == boolType:
+			fail(p.op, ErrType, []*Tensor{p.src}, "alpha is %v, and sums of bool have no factor", alpha)
+		case !t.IsFloat() && alpha != math.Trunc(alpha):
+			fail(p.op, ErrType, []*Tensor{p.src}, "alpha is %v, which is no factor of %v", alpha, t)
+		}
 		p.src = p.src.MulScalar(alpha)
 	}
 	return p
@@ -292,7 +277,7 @@ func (x *Tensor) fillPlacement(dim int, index *Tensor, v float64) placement {
 	if ix.Rank() != 1 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	x.takes(op, v)
+	v = x.takes(op, v)
 	p := placement{op: op, axis: a, index: along(ix.wrapped(op, s.At(a)), a, s.With(a, ix.Size()))}
 	p.src = p.index.numbers(x, v)
 	return p

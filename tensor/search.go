@@ -98,7 +98,7 @@ func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		t := dtype.Promote(x.dtype, test.dtype)
 		if test.Size() == 0 {
-			return c.On(x.st.dev).Typed(boolType).Full(bool2float(invert), x.layout.Shape.Slice()...)
+			return c.On(x.st.dev).Typed(boolType).Full(indicator(invert), x.layout.Shape.Slice()...)
 		}
 		set, _ := test.In(c).Detach().reshape(shape.Of(test.Size())).Cast(t).Sort(0, false)
 		flat := x.In(c).Detach().reshape(shape.Of(x.Size())).Cast(t)
@@ -109,13 +109,6 @@ func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 		}
 		return y.reshape(x.layout.Shape)
 	})
-}
-
-func bool2float(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Diff returns the differences of neighbours along a dimension, x[i+1] - x[i], taken n times; the dimension is shorter by n. Of

@@ -170,11 +170,14 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			return y.Clone()
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
-		wrong := ends.LtScalar(0).Any()
+		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/n)).Any() // of which the sum might wrap
 		ends = ends.CumSum(0)
-		total := int(ends.Select(0, -1).MaskedFill(wrong, -1).Item())
-		if total < 0 {
+		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())
+		switch total {
+		case -1:
 			fail(op, ErrValue, in, "a count is negative")
+		case -2:
+			fail(op, ErrValue, in, "a count is so great that the result has too many elements")
 		}
 		x.fits(op, x.layout.Shape.With(a, total))
 		at := ends.Searchsorted(c.On(x.st.dev).Typed(dtype.I64).Arange(0, float64(total), 1), true)
