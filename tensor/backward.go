@@ -91,6 +91,9 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 		if !in.needsGrad {
 			fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
 		}
+		if o.into != nil {
+			in.RetainGrad() // as torch: a result keeps its gradient from now on
+		}
 		e.at = append(e.at, edgeOf(in))
 		if e.tasks[e.at[i]] == nil { // one that is given twice is captured once
 			e.tasks[e.at[i]] = &task{at: e.at[i], input: i + 1}
@@ -223,7 +226,7 @@ func (e *engine) plan(starts []start) {
 // wanted reports whether a gradient sent to t is of use.
 func (t *task) wanted() bool { return t != nil && (t.needed || t.input > 0) }
 
-// results returns what was found for the inputs, or adds it to them.
+// results returns what was found for the inputs, or adds it to those that are leaves.
 func (e *engine) results() []*Tensor {
 	for i := range e.inputs {
 		if k := e.tasks[e.at[i]].input - 1; k != i && e.found[k] != nil && e.o.into == nil {
@@ -232,7 +235,7 @@ func (e *engine) results() []*Tensor {
 	}
 	if e.o.into != nil {
 		for i, g := range e.found {
-			if g != nil {
+			if g != nil && e.at[i].leaf != nil { // a result has retained it
 				e.accumulate(e.inputs[i].base(), g)
 				e.accumulated(e.inputs[i].base())
 			}

@@ -36,7 +36,7 @@ func Also(y, g *Tensor) GradOption {
 }
 
 // Into makes Backward add to the gradients of these tensors only, leaves or results, and compute no more than these need. It is torch's
-// inputs=. What the result does not depend on is left as it is.
+// inputs=. What the result does not depend on is left as it is. A result among them retains its gradient from then on ([Tensor.RetainGrad]).
 func Into(x ...*Tensor) GradOption {
 	return func(o *gradOptions) { o.into = append(slices.Clip(o.into), x...) }
 }
