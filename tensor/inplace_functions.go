@@ -148,7 +148,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 			return x.ReciprocalInPlace()
 		}
 	}
-	return x.inPlace(powScalarOp, []*Tensor{x}, p)
+	op, params := x.powerOf(p)
+	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
 // RemainderScalarInPlace replaces x by x - v·⌊x/v⌋; see [Tensor.Remainder].
