@@ -129,6 +129,8 @@ func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
 		panic(e.hint("NeScalar(0) is true where it is not 0"))
 	}
+	x.use("masked_fill")
+	x.takes("masked_fill", v)
 	return maskedFillOp.Apply([]*Tensor{x, mask}, v)
 }
 

@@ -76,7 +76,9 @@ func (m Maker) Ones(dims ...int) *Tensor { return m.make("ones", m.floatType(), 
 
 // Full returns a tensor of the value v.
 func (m Maker) Full(v float64, dims ...int) *Tensor {
-	return m.make("full", m.floatType(), dims).fill(v)
+	t := m.floatType()
+	storable("full", t, v)
+	return m.make("full", t, dims).fill(v)
 }
 
 // Arange returns start, start+step, … up to but not including end: int64 if all three are whole numbers and no type was

@@ -117,18 +117,19 @@ func (x *Tensor) holds(op string, v float64) {
 // AddScalarInPlace adds v to x.
 func (x *Tensor) AddScalarInPlace(v float64) *Tensor {
 	x.holds("add_scalar", v)
-	return x.inPlace(addScalarOp, []*Tensor{x}, v)
+	return x.inPlace(addScalarOp, []*Tensor{x}, x.modular(v))
 }
 
 // MulScalarInPlace multiplies x by v.
 func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
 	x.holds("mul_scalar", v)
-	return x.inPlace(mulScalarOp, []*Tensor{x}, v)
+	return x.inPlace(mulScalarOp, []*Tensor{x}, x.modular(v))
 }
 
-// Fill sets every element of x to v.
+// Fill sets every element of x to v, which an integer type must hold.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
+	x.takes("fill", v)
 	if wantsGrad("fill", s, []*Tensor{x}) {
 		x.overwritten("fill", s, x)
 	}

@@ -17,7 +17,7 @@ func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 			x = x.Long()
 		}
 	}
-	return x.scope.On(x.st.dev).Typed(x.dtype).Full(v), x
+	return x.scope.On(x.st.dev).make(op, x.dtype, nil).fill(v), x
 }
 
 // reversed applies a function of two tensors to v and x.

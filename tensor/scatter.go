@@ -1,8 +1,6 @@
 package tensor
 
 import (
-	"math"
-
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -75,22 +73,6 @@ func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *T
 // numbers is v in the shape of x and in the type of like, without memory of that size.
 func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
-}
-
-// takes panics if x's type, of integers, cannot hold the number v. As in PyTorch a fraction is cut off, and an unsigned type takes
-// the negative of what it holds.
-func (x *Tensor) takes(op string, v float64) {
-	if x.dtype.IsFloat() || x.dtype == boolType {
-		return
-	}
-	width := 8 * x.dtype.Size()
-	lo, hi := -math.Ldexp(1, width-1), math.Ldexp(1, width-1)
-	if !x.dtype.IsSigned() {
-		lo, hi = -2*hi+1, 2*hi
-	}
-	if v = math.Trunc(v); !(v >= lo && v < hi) {
-		fail(op, ErrValue, []*Tensor{x}, "the number %v does not fit into %v", v, x.dtype)
-	}
 }
 
 // lifted is x, of rank 0 as a vector of one: torch's ops along a dimension take both.
