@@ -79,6 +79,18 @@ func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Te
 	return out
 }
 
+// result calls f.
+func result(op string, f func(x []*tensor.Tensor) *tensor.Tensor, x []*tensor.Tensor) *tensor.Tensor {
+	if f == nil {
+		misuse(op, tensor.ErrValue, "the function is nil")
+	}
+	y := f(x)
+	if y == nil {
+		misuse(op, tensor.ErrValue, "the function returns nil")
+	}
+	return y
+}
+
 // spread puts the gradients of the inputs that are differentiated by in their places among all; the others have nil.
 func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(leaves))
@@ -117,7 +129,7 @@ func scalar(op string, y *tensor.Tensor) {
 // of f's result; nil stands for the 1 of a scalar. An integer input has nil.
 func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
 	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
-		y := f(leaves)
+		y := result("vjp", f, leaves)
 		var opts []tensor.GradOption
 		switch {
 		case v != nil && v.Shape() != y.Shape():
@@ -162,7 +174,7 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
 	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)
-		y := f(leaves)
+		y := result("jvp", f, leaves)
 		if !y.NeedsGrad() {
 			return []*tensor.Tensor{y, y.ZerosLike()}
 		}
@@ -198,7 +210,7 @@ func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y *tensor.Tensor, hv []*tensor.Tensor) {
 	out := at("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("hvp", leaves, v)
-		y := f(leaves)
+		y := result("hvp", f, leaves)
 		scalar("hvp", y)
 		g := make([]*tensor.Tensor, len(wanted))
 		if y.NeedsGrad() {

@@ -260,6 +260,12 @@ func TestCheck(t *testing.T) {
 				f.OnceDifferentiable = true
 				return autograd.Check(func(in []*tt) *tt { return f.Apply(in[0]) }, in, second)
 			},
+			"no function": func() error { return autograd.Check(nil, in, second) },
+			"no result":   func() error { return autograd.Check(func([]*tt) *tt { return nil }, in, second) },
+			"no result, Jacobian": func() error {
+				return tensor.Try(func() { autograd.Jacobian(func([]*tt) *tt { return nil }, in) })
+			},
+			"no result, VJP":      func() error { return tensor.Try(func() { autograd.VJP(func([]*tt) *tt { return nil }, in, nil) }) },
 			"a function's misuse": func() error { return autograd.Check(func(in []*tt) *tt { return in[1].MatMul(in[1]) }, in, second) },
 		} {
 			var e *tensor.Error

@@ -76,7 +76,7 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	}
 	var v *tensor.Tensor // the gradient of the result
 	at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
-		v = random(inputs[0], f(leaves).Shape().Slice())
+		v = random(inputs[0], result("check", f, leaves).Shape().Slice())
 		return nil
 	})
 	defer v.Free()
@@ -86,7 +86,7 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 		}
 		err := compare(func(x []*tensor.Tensor) *tensor.Tensor {
 			x, v := x[:len(x)-1], x[len(x)-1]
-			y := f(x)
+			y := result("check", f, x)
 			if !y.NeedsGrad() {
 				return x[k].Detach().ZerosLike()
 			}
@@ -140,7 +140,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 					wanted = append(wanted, leaves[k])
 				}
 			}
-			y := f(leaves)
+			y := result("check", f, leaves)
 			if y.Type() != dtype.F64 {
 				e := tensor.NewError("check", tensor.ErrType, fmt.Sprintf("the function returns %v; differences need float64", y.Type()), y)
 				e.Hint = "is there a cast, or a parameter of another type, in it?"

@@ -9,7 +9,7 @@ import (
 // input, nil for an integer input. f runs once; each element of the result takes a backward pass.
 func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	return at("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
-		return spread(leaves, rows("jacobian", f(leaves), wanted))
+		return spread(leaves, rows("jacobian", result("jacobian", f, leaves), wanted))
 	})
 }
 
@@ -46,7 +46,7 @@ func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor
 func Hessian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) [][]*tensor.Tensor {
 	n := len(inputs)
 	flat := at("hessian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
-		y := f(leaves)
+		y := result("hessian", f, leaves)
 		scalar("hessian", y)
 		g := make([]*tensor.Tensor, len(wanted))
 		if y.NeedsGrad() {

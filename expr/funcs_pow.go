@@ -51,14 +51,18 @@ func (f format) log2Pair(x *Expr) pair {
 	return pair{sum.hi, sum.lo.Add(l.lo)}
 }
 
-// pow returns xʸ with the special values of C99's annex F.
-func (f format) pow(x, y *Expr) *Expr {
+// pow returns x^(y+rest) with the special values of C99's annex F for xʸ; rest, far below y, may be nil.
+func (f format) pow(x, y, rest *Expr) *Expr {
 	a := x.Abs()
 	finite := a.Lt(C(math.Inf(1)))
 	l := f.log2Pair(a)
 	l.hi = a.Eq(C(0)).Select(C(math.Inf(-1)), finite.Select(l.hi, a))
 	p := product(y, l.hi)
-	p.lo = p.hi.Abs().Lt(C(4096)).Select(y.FMA(l.lo, p.lo), C(0))
+	p.lo = y.FMA(l.lo, p.lo)
+	if rest != nil {
+		p.lo = rest.FMA(l.hi, p.lo)
+	}
+	p.lo = p.hi.Abs().Lt(C(4096)).Select(p.lo, C(0))
 	r := f.exp2(p.hi.Max(C(pick(f, -160.0, -1100))).Min(C(pick(f, 140.0, 1100))), p.lo)
 
 	h := y.Scale(0.5)
@@ -83,7 +87,7 @@ func powRef(x []float64) float64 {
 func init() {
 	Define(Func{
 		Name: "pow", Arity: 2,
-		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).pow(x[0], x[1]) },
+		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).pow(x[0], x[1], nil) },
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			base, exponent := x[0], x[1]
 			zero := C(0)
@@ -94,8 +98,26 @@ func init() {
 		},
 		Ref: powRef,
 	})
+	Define(Func{
+		Name: "powsum", Arity: 3,
+		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).pow(x[0], x[1], x[2]) },
+		Diff: func(x []*Expr, y *Expr) []*Expr {
+			base, exponent, rest := x[0], x[1], x[2]
+			zero := C(0)
+			less := exponent.Sub(C(1))
+			back := less.Sub(exponent)
+			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1))) // D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2
+			by := base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log()))
+			return []*Expr{exponent.Eq(zero).Select(zero, exponent.Mul(base.PowSum(less, rest.Add(lost)))), by, by}
+		},
+		Ref: func(x []float64) float64 { return powRef([]float64{x[0], x[1] + x[2]}) },
+	})
 }
 
 // Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN; NaN for negative x and a y that is no integer.
 // The derivative by y is 0 where x = 0 and y ≥ 0, by x where y = 0, as in torch.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
+
+// PowSum returns x^(y+rest) for an exponent that is known better than its type holds it: rest is at most half a unit in the last place of y.
+// The special values are those of xʸ.
+func (x *Expr) PowSum(y, rest *Expr) *Expr { return Call("powsum", x, y, rest) }

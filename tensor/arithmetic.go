@@ -115,17 +115,23 @@ func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	return op.Apply([]*Tensor{x}, v...)
 }
 
+// arithmetic applies op with a scalar that may be beyond x's type.
+func (x *Tensor) arithmetic(op *Elementwise, v float64) *Tensor {
+	x.use(op.Name)
+	return x.scalar(op, x.modular(v))
+}
+
 // AddScalar returns x + v. An integer tensor stays one if v is a whole number.
-func (x *Tensor) AddScalar(v float64) *Tensor { return x.scalar(addScalarOp, v) }
+func (x *Tensor) AddScalar(v float64) *Tensor { return x.arithmetic(addScalarOp, v) }
 
 // SubScalar returns x - v.
-func (x *Tensor) SubScalar(v float64) *Tensor { return x.scalar(addScalarOp, -v) }
+func (x *Tensor) SubScalar(v float64) *Tensor { return x.arithmetic(addScalarOp, -v) }
 
 // RSubScalar returns v - x.
-func (x *Tensor) RSubScalar(v float64) *Tensor { return x.scalar(rsubScalarOp, v) }
+func (x *Tensor) RSubScalar(v float64) *Tensor { return x.arithmetic(rsubScalarOp, v) }
 
 // MulScalar returns v·x.
-func (x *Tensor) MulScalar(v float64) *Tensor { return x.scalar(mulScalarOp, v) }
+func (x *Tensor) MulScalar(v float64) *Tensor { return x.arithmetic(mulScalarOp, v) }
 
 // DivScalar returns x / v, in floating point.
 func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) }
@@ -134,13 +140,23 @@ func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) 
 func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v) }
 
 // Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
-func (x *Tensor) Clamp(lo, hi float64) *Tensor { return x.scalar(clampOp, lo, hi) }
+// An integer type that has no number in [lo, hi] is refused.
+func (x *Tensor) Clamp(lo, hi float64) *Tensor {
+	x.limits("clamp", lo, hi)
+	return x.scalar(clampOp, lo, hi)
+}
 
 // ClampMin returns the greater of x and lo; its gradient at lo is 0.
-func (x *Tensor) ClampMin(lo float64) *Tensor { return x.scalar(maxScalarOp, lo) }
+func (x *Tensor) ClampMin(lo float64) *Tensor {
+	x.limits("clamp_min", lo, math.Inf(1))
+	return x.scalar(maxScalarOp, lo)
+}
 
 // ClampMax returns the lesser of x and hi; its gradient at hi is 0.
-func (x *Tensor) ClampMax(hi float64) *Tensor { return x.scalar(minScalarOp, hi) }
+func (x *Tensor) ClampMax(hi float64) *Tensor {
+	x.limits("clamp_max", math.Inf(-1), hi)
+	return x.scalar(minScalarOp, hi)
+}
 
 // Neg returns -x.
 func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }

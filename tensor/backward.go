@@ -8,13 +8,13 @@ import (
 // Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from and to the results
 // that retain theirs ([Tensor.RetainGrad]), and frees what the graph saved as it passes. A leaf's gradient lives in the leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
-	var o gradOptions
-	for _, f := range opts {
-		f(&o)
-	}
-	if o.into == nil {
+	o := optionsOf("backward", opts)
+	switch {
+	case o.into == nil:
 		differentiate("backward", x, nil, o)
 		return
+	case len(o.into) == 0:
+		fail("backward", ErrValue, []*Tensor{x}, "Into names no tensor")
 	}
 	o.unused = true
 	differentiate("backward", x, o.into, o)
@@ -23,10 +23,7 @@ func (x *Tensor) Backward(opts ...GradOption) {
 // Gradients returns the gradient of y with respect to each of inputs (leaves or intermediate results), in y's scope, and
 // adds to no leaf. Only the paths from y to the inputs are walked.
 func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
-	var o gradOptions
-	for _, f := range opts {
-		f(&o)
-	}
+	o := optionsOf("grad", opts)
 	if o.into != nil {
 		fail("grad", ErrValue, inputs, "Into is an option of Backward; Gradients adds to no tensor")
 	}
@@ -90,6 +87,9 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 		in.current(op)
 		if !in.needsGrad {
 			fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
+		}
+		if o.into != nil {
+			in.RetainGrad() // as torch: a result keeps its gradient from now on
 		}
 		e.at = append(e.at, edgeOf(in))
 		if e.tasks[e.at[i]] == nil { // one that is given twice is captured once
@@ -223,7 +223,7 @@ func (e *engine) plan(starts []start) {
 // wanted reports whether a gradient sent to t is of use.
 func (t *task) wanted() bool { return t != nil && (t.needed || t.input > 0) }
 
-// results returns what was found for the inputs, or adds it to them.
+// results returns what was found for the inputs, or adds it to those that are leaves.
 func (e *engine) results() []*Tensor {
 	for i := range e.inputs {
 		if k := e.tasks[e.at[i]].input - 1; k != i && e.found[k] != nil && e.o.into == nil {
@@ -232,7 +232,7 @@ func (e *engine) results() []*Tensor {
 	}
 	if e.o.into != nil {
 		for i, g := range e.found {
-			if g != nil {
+			if g != nil && e.at[i].leaf != nil { // a result has retained it
 				e.accumulate(e.inputs[i].base(), g)
 				e.accumulated(e.inputs[i].base())
 			}
@@ -272,7 +272,7 @@ func (e *engine) step(t *task) {
 	if n := t.at.node; n != nil {
 		g = e.hooked(n.hooks.Load(), g, n.op)
 	} else {
-		g = e.hooked(t.at.leaf.hooks.Load(), g, t.at.leaf.op)
+		g = e.hooked(t.at.leaf.hooks.Load(), g, "a leaf")
 	}
 	if t.input > 0 {
 		e.found[t.input-1] = g

@@ -25,7 +25,7 @@ var (
 	// 1 or -1, and the difference itself where it is 0 or NaN
 	side = rowsDiff.Gt(zeroC).Select(unit, rowsDiff.Lt(zeroC).Select(expr.C(-1), rowsDiff))
 	// X(0) to the power 1/p, which is the parameter 1 and a remainder, parameter 2, that has no place in it.
-	orderRoot = x0.Gt(zeroC).And(x0.Lt(expr.C(math.Inf(1)))).Select(x0.Pow(expr.Param(1)).Mul(unit.Add(expr.Param(2).Mul(x0.Log()))), x0.Pow(expr.Param(1)))
+	orderRoot = x0.PowSum(p1, expr.Param(2))
 	less      = p0.Sub(unit)
 
 	distanceKinds = map[string]*distanceKind{

@@ -41,15 +41,17 @@ func truncated(x, y *expr.Expr) (q, r *expr.Expr) {
 	return up.Select(q.Add(one), q), up.Select(r.Sub(y), r)
 }
 
-// floored returns torch's ⌊x/y⌋ for floats: from the exact remainder, so that it never contradicts that, and x/y for y = 0.
+// floored returns torch's ⌊x/y⌋ for floats: from the exact remainder, so that it never contradicts that, and x/y for y = 0, where its
+// derivative is 0 too.
 func floored(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	div := x.Sub(mod).Div(y)
 	div = mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(div.Sub(unit), div)
 	low := div.Floor()
 	low = div.Sub(low).Gt(expr.C(0.5)).Select(low.Add(unit), low)
-	low = div.Eq(expr.C(0)).Select(expr.C(0).CopySign(x.Div(y)), low)
-	return y.Eq(expr.C(0)).Select(x.Div(y), low)
+	sign := x.Div(y).Floor()
+	low = div.Eq(expr.C(0)).Select(expr.C(0).CopySign(sign), low)
+	return y.Eq(expr.C(0)).Select(sign, low) // infinite or NaN
 }
 
 // remainder has the sign of y.

@@ -45,6 +45,13 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
 }
 
+// fall is x < 0 and farTail e^-|x|. The gradient of log(sigmoid(x)), sigmoid(-x), is written with them: its own derivative then keeps its
+// accuracy where it is small, on both sides; y·(1-y) does not.
+var (
+	fall    = x0.Lt(zeroC)
+	farTail = fall.Select(x0, x0.Neg()).Exp()
+)
+
 var (
 	exp2Op  = unary("exp2", x0.Exp2(), math.Exp2, -6, 6, nil)
 	expm1Op = unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil)
@@ -57,7 +64,8 @@ var (
 	erfinvOp = unary("erfinv", x0.Erfinv(), math.Erfinv, -0.9, 0.9, nil)
 
 	logSigmoidOp = Declare(&Elementwise{Name: "log_sigmoid", Arity: 1, Result: FixedFloat, Expr: x0.LogSigmoid(), Domain: wide,
-		Ref: ref1(func(x float64) float64 { return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) })})
+		Grad: []*expr.Expr{x1.Mul(fall.Select(unit, farTail).Div(farTail.Add(unit)))},
+		Ref:  ref1(func(x float64) float64 { return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) })})
 	logitOp = unary("logit", logitExpr(x0), logit, 0.06, 0.94,
 		x0.Lt(expr.C(0)).Or(x0.Gt(unit)).Select(expr.C(math.NaN()), x1.Div(x0.Mul(unit.Sub(x0)))))
 	// Limited to [ε, 1-ε]; outside of it the gradient is 0.

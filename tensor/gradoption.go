@@ -13,6 +13,18 @@ type gradOptions struct {
 	into           []*Tensor
 }
 
+// optionsOf returns what the options of op say.
+func optionsOf(op string, opts []GradOption) gradOptions {
+	var o gradOptions
+	for i, f := range opts {
+		if f == nil {
+			fail(op, ErrValue, nil, "option %d is nil", i)
+		}
+		f(&o)
+	}
+	return o
+}
+
 // A start is a result that differentiation starts from, with its gradient; nil stands for 1.
 type start struct{ y, g *Tensor }
 
@@ -36,7 +48,12 @@ func Also(y, g *Tensor) GradOption {
 }
 
 // Into makes Backward add to the gradients of these tensors only, leaves or results, and compute no more than these need. It is torch's
-// inputs=. What the result does not depend on is left as it is.
+// inputs=. What the result does not depend on is left as it is. A result among them retains its gradient from then on ([Tensor.RetainGrad]).
+// Into of nothing is refused.
 func Into(x ...*Tensor) GradOption {
-	return func(o *gradOptions) { o.into = append(slices.Clip(o.into), x...) }
+	return func(o *gradOptions) {
+		if o.into = append(slices.Clip(o.into), x...); o.into == nil {
+			o.into = []*Tensor{}
+		}
+	}
 }

@@ -47,7 +47,7 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 //
 // g belongs to a scope that ends with f; s.From(g) keeps it in scope s. It may share memory with other gradients and must not be changed in
 // place. A hook on a result stays with the value that it was registered for when the tensor is changed in place. [Gradients] returns
-// what the hooks of its inputs returned.
+// what the hooks of its inputs returned; torch's grad does so unless it goes on behind an input that is a result.
 func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	const op = "register_hook"
 	x.use(op)

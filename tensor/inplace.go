@@ -117,13 +117,13 @@ func (x *Tensor) holds(op string, v float64) {
 // AddScalarInPlace adds v to x.
 func (x *Tensor) AddScalarInPlace(v float64) *Tensor {
 	x.holds("add_scalar", v)
-	return x.inPlace(addScalarOp, []*Tensor{x}, v)
+	return x.inPlace(addScalarOp, []*Tensor{x}, x.modular(v))
 }
 
 // MulScalarInPlace multiplies x by v.
 func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
 	x.holds("mul_scalar", v)
-	return x.inPlace(mulScalarOp, []*Tensor{x}, v)
+	return x.inPlace(mulScalarOp, []*Tensor{x}, x.modular(v))
 }
 
 // Fill sets every element of x to v. Of integers a fraction is cut off; a number that their type does not hold is an error, but that,

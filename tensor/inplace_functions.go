@@ -1,5 +1,7 @@
 package tensor
 
+import "math"
+
 // In-place forms of functions: torch's names with an underscore. Each replaces x's elements and returns x, bumps its version, and takes part
 // in gradients as a result of its own; a result that x's type cannot hold is refused, as is a leaf that requires a gradient.
 
@@ -99,18 +101,21 @@ func (x *Tensor) DivScalarInPlace(v float64) *Tensor {
 func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 	x.holds("clamp", lo)
 	x.holds("clamp", hi)
+	x.limits("clamp", lo, hi)
 	return x.inPlace(clampOp, []*Tensor{x}, lo, hi)
 }
 
 // ClampMinInPlace replaces x by the greater of x and lo.
 func (x *Tensor) ClampMinInPlace(lo float64) *Tensor {
 	x.holds("clamp_min", lo)
+	x.limits("clamp_min", lo, math.Inf(1))
 	return x.inPlace(maxScalarOp, []*Tensor{x}, lo)
 }
 
 // ClampMaxInPlace replaces x by the lesser of x and hi.
 func (x *Tensor) ClampMaxInPlace(hi float64) *Tensor {
 	x.holds("clamp_max", hi)
+	x.limits("clamp_max", math.Inf(-1), hi)
 	return x.inPlace(minScalarOp, []*Tensor{x}, hi)
 }
 
@@ -148,7 +153,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 			return x.ReciprocalInPlace()
 		}
 	}
-	return x.inPlace(powScalarOp, []*Tensor{x}, p)
+	op, params := x.powerOf(p)
+	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
 // RemainderScalarInPlace replaces x by x - v·⌊x/v⌋; see [Tensor.Remainder].

@@ -3,6 +3,7 @@ package tensor
 import (
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
 
@@ -18,6 +19,10 @@ var (
 		Params: []float64{2.5},
 		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root, NaN of -Inf and -0 of -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
+	// As pow_scalar, where float32 does not hold the exponent: Param(1) is what is left of it. The result's error would be ln(x) times its rounding.
+	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
+		Ref:    func(x, p []float64) float64 { return math.Pow(x[0], p[0]+p[1]) },
+		Params: []float64{float64(float32(2.4)), 2.4 - float64(float32(2.4))}})
 	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2): at -0 that is -Inf.
 	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
@@ -38,7 +43,17 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	case -1:
 		return x.Reciprocal()
 	}
-	return x.scalar(powScalarOp, p)
+	op, params := x.powerOf(p)
+	return x.scalar(op, params...)
+}
+
+// powerOf returns the op that raises x to the power p, and its parameters.
+func (x *Tensor) powerOf(p float64) (*Elementwise, []float64) {
+	hi := float64(float32(p))
+	if hi == p || p != p || math.IsInf(hi, 0) || x.dtype == dtype.F64 || x.dtype.IsHalf() {
+		return powScalarOp, []float64{p}
+	}
+	return powFractionOp, []float64{hi, p - hi}
 }
 
 func (x *Tensor) floating() *Tensor {

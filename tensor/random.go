@@ -192,14 +192,13 @@ func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
 // ManualSeed restarts the generator of the root scope.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
-// redraw is the in-place form; x is a leaf that is being initialised, so its gradient does not matter.
+// redraw is the in-place form. The gradient of what was there before is 0; a leaf is being initialised, so that its gradient does not matter.
 func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	x.use(op)
 	x.mustFloat(op)
-	if x.node != nil {
-		panic(newError(op, ErrInPlace, []*Tensor{x}, "a result that is part of a graph is overwritten").hint("take a Detach or EmptyLike of it"))
-	}
-	if x.layout.Overlaps() {
+	if x.scope.GradEnabled() && !x.IsLeaf() {
+		x.overwritten(op, x.writable(op), x)
+	} else if x.layout.Overlaps() {
 		panic(newError(op, ErrShape, []*Tensor{x}, "the tensor is expanded: several elements share one place").hint("use Clone first"))
 	}
 	x.fresh(kind, params...)
@@ -207,14 +206,15 @@ func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	return x
 }
 
-// UniformInPlace overwrites the leaf x with random numbers in [lo, hi).
+// UniformInPlace overwrites x with random numbers in [lo, hi). It may be done to a leaf that requires a gradient, as an initialiser does; of a
+// result the gradient of what was there before is 0.
 func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
 	x.use("uniform")
 	checkInterval(x.dtype, lo, hi, x)
 	return x.redraw("uniform", uniformKind, lo, hi)
 }
 
-// NormalInPlace overwrites the leaf x with random numbers of the normal distribution.
+// NormalInPlace overwrites x with random numbers of the normal distribution; gradients are as for [Tensor.UniformInPlace].
 func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
 	x.use("normal")
 	checkDeviation(std, x)

@@ -36,13 +36,14 @@ func (m Maker) TruncNormal(mean, std, lo, hi float64, dims ...int) *Tensor {
 	return m.float("trunc_normal", dims).fresh(truncatedKind, p...)
 }
 
-// TruncNormalInPlace overwrites the leaf x with random numbers of the normal distribution confined to [lo, hi].
+// TruncNormalInPlace overwrites x with random numbers of the normal distribution confined to [lo, hi]; gradients are as for
+// [Tensor.UniformInPlace].
 func (x *Tensor) TruncNormalInPlace(mean, std, lo, hi float64) *Tensor {
 	x.use("trunc_normal")
 	return x.redraw("trunc_normal", truncatedKind, truncatedParams(mean, std, lo, hi, x)...)
 }
 
-// BernoulliInPlace overwrites the leaf x with ones with probability p and zeros.
+// BernoulliInPlace overwrites x with ones with probability p and zeros; gradients are as for [Tensor.UniformInPlace].
 func (x *Tensor) BernoulliInPlace(p float64) *Tensor {
 	x.use("bernoulli")
 	if !(p >= 0 && p <= 1) {

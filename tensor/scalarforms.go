@@ -17,8 +17,7 @@ func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 			x = x.Long()
 		}
 	}
-	m := x.scope.On(x.st.dev).Typed(x.dtype)
-	return m.make(op, x.dtype, nil).fill(v), x
+	return x.scope.On(x.st.dev).make(op, x.dtype, nil).fill(v), x
 }
 
 // held is number for WhereScalar, where the result has the number as it is.

@@ -129,7 +129,10 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 func (s *Scope) New(opts ...Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			fail("scope.new", ErrValue, nil, "option %d is nil", i)
+		}
 		o(&c.modes)
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}

@@ -167,9 +167,11 @@ func TestSecondDerivatives(t *testing.T) {
 			"asin": {(*tt).Asin, []float64{1e-20, -1e-20, 0}, []float64{1e-20, -1e-20, 0}},
 			"acos": {(*tt).Acos, []float64{1e-20, 0}, []float64{-1e-20, 0}}, "atanh": {(*tt).Atanh, []float64{1e-20, 0}, []float64{2e-20, 0}},
 			"sqrt": {(*tt).Sqrt, []float64{0, 1, inf}, []float64{-inf, -0.25, 0}}, "log": {(*tt).Log, []float64{0, inf}, []float64{-inf, 0}},
-			"norm": {func(x *tt) *tt { return x.Reshape(-1, 1).Norm(2, 1) }, []float64{0, 1, -2}, []float64{nan, 0, 0}},
-			"pow":  {func(x *tt) *tt { return x.PowScalar(3) }, []float64{0, 1, inf}, []float64{0, 6, inf}},
-			"tanh": {(*tt).Tanh, []float64{0, inf, -inf}, []float64{0, 0, 0}}, "sigmoid": {(*tt).Sigmoid, []float64{0, inf, -inf}, []float64{0, 0, 0}},
+			"norm":        {func(x *tt) *tt { return x.Reshape(-1, 1).Norm(2, 1) }, []float64{0, 1, -2}, []float64{nan, 0, 0}},
+			"pow":         {func(x *tt) *tt { return x.PowScalar(3) }, []float64{0, 1, inf}, []float64{0, 6, inf}},
+			"remainder":   {func(x *tt) *tt { return x.OnesLike().Remainder(x) }, []float64{0, 2, -2, inf}, []float64{0, 0, 0, 0}},
+			"log_sigmoid": {(*tt).LogSigmoid, []float64{0, -36, 36, -700, 700, inf, -inf}, []float64{-0.25, -math.Exp(-36), -math.Exp(-36), -math.Exp(-700), -math.Exp(-700), 0, 0}},
+			"tanh":        {(*tt).Tanh, []float64{0, inf, -inf}, []float64{0, 0, 0}}, "sigmoid": {(*tt).Sigmoid, []float64{0, inf, -inf}, []float64{0, 0, 0}},
 		} {
 			x := s.From(c.x).RequiresGrad()
 			g := tensor.Gradients(c.f(x), []*tt{x}, tensor.GradOutput(x.OnesLike()), tensor.CreateGraph())[0]

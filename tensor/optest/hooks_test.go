@@ -100,6 +100,20 @@ func TestHooks(t *testing.T) {
 			y.Sum().Backward()
 			want(t, "kept gradient", kept, 1, 1, 1)
 		}
+		{ // a result that Backward is asked for keeps its gradient from then on, once
+			x := leaf()
+			y := x.MulScalar(2)
+			z := y.MulScalar(3).Sum()
+			z.Backward(tensor.Into(y, x), tensor.RetainGraph())
+			want(t, "gradient of a result", y.Grad(), 3, 3, 3)
+			z.Backward(tensor.RetainGraph())
+			want(t, "gradient that it keeps", y.Grad(), 6, 6, 6)
+			z.Backward(tensor.Into(y))
+			want(t, "gradient that is retained already", y.Grad(), 9, 9, 9)
+			want(t, "gradient of the leaf", x.Grad(), 12, 12, 12)
+			x.Sum().Backward(tensor.Into(y, x)) // does not depend on y
+			want(t, "gradient of what is not used", y.Grad(), 9, 9, 9)
+		}
 		{ // after a leaf's gradient is complete, but not by Gradients
 			x, seen := leaf(), []string{}
 			x.RegisterPostAccumulateGradHook(func(x *tt) { seen = append(seen, fmt.Sprint(x.Grad().Floats())); x.ZeroGrad() })
@@ -138,6 +152,9 @@ func TestHooks(t *testing.T) {
 				x.RegisterHook(func(g *tt) *tt { y := g.Neg(); y.Free(); return y })
 				x.Sum().Backward()
 			}},
+			"Into of nothing":    {tensor.ErrValue, func() { leaf().Sum().Backward(tensor.Into([]*tt{}...)) }},
+			"no option":          {tensor.ErrValue, func() { leaf().Sum().Backward(nil) }},
+			"no scope's option":  {tensor.ErrValue, func() { s.New(nil) }},
 			"Into for Gradients": {tensor.ErrValue, func() { x := leaf(); tensor.Gradients(x.Sum(), []*tt{x}, tensor.Into(x)) }},
 		} {
 			if err := tensor.Try(c.f); !errors.Is(err, c.kind) {

@@ -1,6 +1,7 @@
 package optest
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -104,5 +105,37 @@ func TestIntegers(t *testing.T) {
 				t.Error("a misuse is not refused")
 			}
 		}
+	})
+}
+
+// Numbers beyond an integer type, as in PyTorch 2.15: they are refused where they would be stored as they are or be limits, and wrap in
+// arithmetic, as the type does.
+func TestNumbersBeyondIntegers(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		x := s.From([]int64{1, 100, -3})
+		small, word, byt := x.Cast(dtype.I8), x.Cast(dtype.I32), x.Cast(dtype.U8)
+		for what, f := range map[string]func(){
+			"Full": func() { s.Typed(dtype.I8).Full(300, 2) }, "FullLike": func() { small.FullLike(-129) }, "Fill": func() { small.Fill(128) },
+			"NaN": func() { word.Fill(math.NaN()) }, "Inf": func() { s.Typed(dtype.I64).Full(math.Inf(1)) }, "uint8": func() { byt.Fill(256) },
+			"MaskedFill": func() { small.MaskedFill(small.EqScalar(1), 300) }, "MaskedFillInPlace": func() { small.MaskedFillInPlace(small.EqScalar(1), 300) },
+			"ClampMin": func() { small.ClampMin(300) }, "ClampMax": func() { byt.ClampMax(-1) }, "Clamp": func() { word.Clamp(1e10, 1e11) },
+			"ClampInPlace": func() { small.ClampInPlace(300, 400) }, "ClampMinInPlace": func() { small.ClampMinInPlace(300) }, "ClampMaxInPlace": func() { small.ClampMaxInPlace(-300) },
+		} {
+			if err := tensor.Try(f); !errors.Is(err, tensor.ErrValue) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		want(t, "a limit below the type", small.ClampMin(-300), 1, 100, -3)
+		want(t, "a limit above the type", word.ClampMax(1e10), 1, 100, -3)
+		want(t, "a fraction", s.Typed(dtype.I8).Full(127.9), 127)
+		want(t, "a negative uint8", s.Typed(dtype.U8).Full(-1), 255)
+		want(t, "int32 + 1e10", word.AddScalar(1e10), 1410065409, 1410065508, 1410065405)
+		want(t, "int32 - 1e10", word.SubScalar(1e10), -1410065407, -1410065308, -1410065411)
+		want(t, "1e10 - int32", word.RSubScalar(1e10), 1410065407, 1410065308, 1410065411)
+		want(t, "int32 · 1e10", word.MulScalar(1e10), 1410065408, -727379968, 64771072)
+		want(t, "int8 + 1e10", small.AddScalar(1e10), 1, 100, -3)
+		want(t, "int8 + 300", small.AddScalar(300), 45, -112, 41)
+		want(t, "uint8 + 1e10 in place", byt.AddScalarInPlace(1e10), 1, 100, 253)
+		want(t, "int32 · 1e10 in place", word.MulScalarInPlace(1e10), 1410065408, -727379968, 64771072)
 	})
 }

@@ -107,3 +107,40 @@ func TestPowAtZero(t *testing.T) {
 		})
 	}
 }
+
+// A float32 power whose exponent float32 does not hold is that of the exponent as it was given, and so are its derivatives: far from 1 the
+// exponent's rounding would count ln(x) times.
+func TestFractionalPowers(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		near := func(what string, got *tt, p float64, in []float32, want func(x float64) float64) {
+			t.Helper()
+			for i, v := range got.Floats() {
+				w := want(float64(in[i]))
+				if ulp := math.Nextafter32(float32(math.Abs(w)), float32(math.Inf(1))) - float32(math.Abs(w)); math.Abs(v-w) > 4*float64(ulp) {
+					t.Errorf("%s of %v^%v is %v, want %v", what, in[i], p, v, w)
+				}
+			}
+		}
+		in := []float32{1e30, 3e37, 1e-30, 2e-38, 8, 0.3, 1}
+		for _, p := range []float64{1. / 3, 0.1, -0.1, 2. / 3, 1.1, 0.9, -1. / 3} {
+			x := s.From(in).RequiresGrad()
+			y := x.PowScalar(p)
+			near("the value", y, p, in, func(x float64) float64 { return math.Pow(x, p) })
+			near("the value in place", s.From(in).PowScalarInPlace(p), p, in, func(x float64) float64 { return math.Pow(x, p) })
+			g := tensor.Gradients(y.Sum(), []*tt{x}, tensor.CreateGraph())[0]
+			near("the gradient", g.Narrow(0, 0, 2), p, in[:2], func(x float64) float64 { return p * math.Pow(x, p-1) })
+			h := tensor.Gradients(g.Narrow(0, 4, 3).Sum(), []*tt{x})[0].Narrow(0, 4, 3)
+			near("the second derivative", h, p, in[4:], func(x float64) float64 { return p * (p - 1) * math.Pow(x, p-2) })
+		}
+		in = []float32{1e9, 1e-9}
+		for _, p := range []float64{1.1, 3, 3.3} {
+			near("the norm", s.From(in).Reshape(2, 1).Norm(p, 1), p, in, func(x float64) float64 { return x })
+		}
+		for _, c := range []struct{ x, p, want float64 }{{-8, 1. / 3, math.NaN()}, {0, 1. / 3, 0}, {0, -1. / 3, math.Inf(1)}, {math.Inf(1), 0.1, math.Inf(1)},
+			{math.NaN(), 0.1, math.NaN()}, {math.Inf(1), -0.1, 0}, {2, 1e39, math.Inf(1)}, {0.5, 1e39, 0}, {3, 1e-50, 1}} {
+			if v := s.Full(c.x).PowScalar(c.p).Item(); v != c.want && !(v != v && c.want != c.want) {
+				t.Errorf("%v^%v is %v, want %v", c.x, c.p, v, c.want)
+			}
+		}
+	})
+}

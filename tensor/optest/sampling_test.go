@@ -1,6 +1,7 @@
 package optest
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -126,4 +127,43 @@ func TestSameSamples(t *testing.T) {
 	for i := range a {
 		sameBits(t, "sample "+string(rune('0'+i)), a[i], b[i])
 	}
+}
+
+// Drawing over a result is recorded as Fill is: the gradient of what was there is 0. A leaf may be drawn over, a view of one not.
+func TestDrawingOverResults(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		for name, c := range map[string]struct {
+			draw func(x *tt) *tt
+			v    float64
+		}{
+			"uniform":      {func(x *tt) *tt { return x.UniformInPlace(2, 2) }, 2},
+			"normal":       {func(x *tt) *tt { return x.NormalInPlace(2, 0) }, 2},
+			"trunc_normal": {func(x *tt) *tt { return x.TruncNormalInPlace(2, 1e-9, 1, 3) }, 2},
+			"bernoulli":    {func(x *tt) *tt { return x.BernoulliInPlace(1) }, 1},
+		} {
+			draw := c.draw
+			x := s.From([]float32{1, 2, 3}).RequiresGrad()
+			y := x.MulScalar(5)
+			draw(y.Narrow(0, 1, 1))
+			y.Square().Sum().Backward()
+			want(t, name+" over a view of a result", x.Grad(), 50, 0, 150)
+			y = x.Exp()
+			z := y.Square() // of what was there
+			if err := tensor.Try(func() { draw(y); z.Sum().Backward() }); !errors.Is(err, tensor.ErrInPlace) {
+				t.Errorf("%s over what a gradient needs: %v", name, err)
+			}
+			if err := tensor.Try(func() { draw(x.Narrow(0, 0, 2)) }); !errors.Is(err, tensor.ErrGrad) {
+				t.Errorf("%s over a view of a leaf: %v", name, err)
+			}
+			s.Do(func(n *tensor.Scope) {
+				v := x.In(n).Narrow(0, 1, 2)
+				draw(v)
+				draw(y.In(n))
+			}, tensor.NoGrad())
+			want(t, name+" over a view of a leaf without a graph", x, 1, c.v, c.v)
+			want(t, name+" over a result without a graph", y, c.v, c.v, c.v)
+			draw(x)
+			want(t, name+" over a leaf", x, c.v, c.v, c.v)
+		}
+	})
 }
