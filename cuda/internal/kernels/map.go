@@ -155,7 +155,7 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	switch cost := p.Cost(); {
 	case s.vector >= 8 && cost > 20:
 		b.MinBlocks(2) // eight long computations at once; see roomForRegisters
-	case cost > 60:
+	case cost > 60, dividesDoubles(p):
 		roomForRegisters(b)
 	}
 	m.n = b.Param("n", indexType(s.wide))
@@ -288,4 +288,15 @@ func (m *mapBuilder) buildStrided() {
 		}
 		m.body(first, v, func(k int) ptx.Ptr { return offset[k] }, nil)
 	})
+}
+
+// dividesDoubles reports whether p divides or takes roots in float64: there is no instruction for these, and the code in their place
+// takes many registers.
+func dividesDoubles(p *expr.Program) bool {
+	for _, c := range p.Code {
+		if c.Type == dtype.F64 && (c.Op == expr.OpDiv || c.Op == expr.OpSqrt) {
+			return true
+		}
+	}
+	return false
 }
