@@ -63,6 +63,7 @@ def losses():
         for name, x, target in (("ordinary", below(4, 5), t), ("transposed", Operand(below(5, 4), transpose(0, 1)), t), ("expanded", Operand(below(1, 5), expand(4, 5)), t), ("holes", below(4, 5), holes),
                                 ("empty", below(0, 5), t[:0]), ("all ignored", below(2, 5), torch.full((2,), -100)), ("extreme", torch.tensor([[-math.inf, 0.0], [-1e30, -0.0]]), torch.tensor([0, 1]))):
             f.case("nll_loss", f"{name} reduction={reduction}", nll, [x, target], reduction=reduction)
+        f.case("mse_loss", f"extreme all reduction={reduction}", lambda x, y: F.mse_loss(x, y, reduction=reduction), [SPECIAL, torch.ones_like(SPECIAL)], reduction=reduction)
     f.write("nn/testdata/losses.safetensors.gz")
 
 

@@ -230,16 +230,6 @@ def losses():
         cross("empty", r(0, 4), torch.zeros(0, dtype=torch.int64), reduction)
         cross("extreme", rows, torch.tensor([1, 1, 0, 0, 2, 0, 1, 2]), reduction)
         cross("wide logits", torch.tensor([[1e4, -1e4, 0.0], [80.0, 0.0, -80.0], [3e38, 0.0, 1.0]]), torch.tensor([1, 2, 0]), reduction)
-
-    for reduction in ("mean", "sum", "none"):
-        fn = lambda x, y, q=reduction: F.mse_loss(x, y, reduction=q)
-        tag = f" reduction={reduction}"
-        f.case("mse_loss", "ordinary" + tag, fn, [r(3, 5), r(3, 5)], reduction=reduction)
-        f.case("mse_loss", "transposed" + tag, fn, [Operand(r(5, 3), transpose(0, 1)), r(3, 5)], reduction=reduction)
-        f.case("mse_loss", "expanded" + tag, fn, [Operand(r(1, 5), expand(3, 5)), r(3, 5)], reduction=reduction)
-        f.case("mse_loss", "empty" + tag, fn, [r(0, 5), r(0, 5)], reduction=reduction)
-        f.case("mse_loss", "scalar" + tag, fn, [r(), r()], reduction=reduction)
-        f.case("mse_loss", "extreme" + tag, fn, [SPECIAL, torch.ones_like(SPECIAL)], reduction=reduction)
     f.write(FOLDER + "loss.safetensors.gz")
 
 

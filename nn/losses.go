@@ -62,7 +62,7 @@ func KLDivLog(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 
 // MSE returns the reduction, the mean if none is given, of (x - y)².
 func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
-	return reduce("mse_loss", x.Sub(y).Square(), r)
+	return reduce("mse_loss", mseOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
 // The losses above as values with torch's options, to be held in a model or a table. Their zero values have torch's defaults, but for

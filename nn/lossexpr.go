@@ -23,6 +23,9 @@ var (
 func both(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
 
 var (
+	// The gradient is doubled before the distance multiplies it: that of a mean then does not overflow before the loss does, as in torch.
+	mseOp = tensor.Declare(&tensor.Elementwise{Name: "mse_loss", Arity: 2, Result: tensor.FixedFloat, Expr: distance.Mul(distance), Domain: [][2]float64{{-4, 4}},
+		Ref: func(x, _ []float64) float64 { return (x[0] - x[1]) * (x[0] - x[1]) }, Grad: []*expr.Expr{g2.Scale(2).Mul(distance), g2.Scale(2).Mul(x1.Sub(x0))}})
 	l1Op = tensor.Declare(&tensor.Elementwise{Name: "l1_loss", Arity: 2, Result: tensor.FixedFloat, Expr: distance.Abs(), Domain: [][2]float64{{-4, 4}},
 		Ref: func(x, _ []float64) float64 { return math.Abs(x[0] - x[1]) }, Grad: both(direction)})
 	smoothL1Op = tensor.Declare(&tensor.Elementwise{Name: "smooth_l1_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}}, Params: []float64{1.5},
