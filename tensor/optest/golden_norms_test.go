@@ -44,13 +44,14 @@ func init() {
 		},
 	} {
 		goldenOps[name] = op
-		termsOf[name] = normTerms
+		goldenTerms[name] = normTerms
 	}
 }
 
 // normTerms are the terms of (x - mean)·rstd·weight + bias and of its gradients: the sums of absolute values that each of these
 // products of sums is made of.
-func normTerms(c golden.Case, in []array, out, seed array) (t terms) {
+func normTerms(c golden.Case) (t terms) {
+	in, out, seed := parts(c)
 	t.grads = map[int][]float64{}
 	x, part := in[0], 0
 	var key func(idx []int) int

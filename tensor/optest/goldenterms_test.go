@@ -20,9 +20,6 @@ type terms struct {
 	grads map[int][]float64
 }
 
-// termsOf are the terms of ops whose cases have a file of their own: of the operands, the result and the absolute seed.
-var termsOf = map[string]func(c golden.Case, x []array, out, seed array) terms{}
-
 // viewed is the operand as the op sees it.
 func viewed(o golden.Operand) array {
 	a := arrayOf(o.Base)
@@ -44,6 +41,17 @@ func viewed(o golden.Operand) array {
 	return a
 }
 
+// parts are the operands of a case as the op sees them, the result and the absolute seed.
+func parts(c golden.Case) (x []array, out, seed array) {
+	for _, o := range c.In {
+		x = append(x, viewed(o))
+	}
+	if c.Out[0].Seed != nil {
+		seed = absolute(arrayOf(*c.Out[0].Seed))
+	}
+	return x, arrayOf(c.Out[0].F64), seed
+}
+
 // goldenTerms give the terms of the ops of further files, which add to it in init.
 var goldenTerms = map[string]func(c golden.Case) terms{}
 
@@ -56,15 +64,7 @@ func caseTerms(c golden.Case) terms {
 	if _, ok := fromMethods[c.Op]; ok || c.Op == "prelu" || c.Op == "logit" || c.Op == "pow_tensor" || strings.HasSuffix(c.Op, "_scalar") {
 		return elementTerms(c)
 	}
-	var x []array
-	for _, o := range c.In {
-		x = append(x, viewed(o))
-	}
-	out := arrayOf(c.Out[0].F64)
-	var seed array
-	if c.Out[0].Seed != nil {
-		seed = absolute(arrayOf(*c.Out[0].Seed))
-	}
+	x, out, seed := parts(c)
 	// byElement takes the derivative's factor at each element of the result.
 	byElement := func(k int, factor func(i int, in []float64) float64) {
 		if c.In[k].GradF64 == nil {
@@ -81,9 +81,6 @@ func caseTerms(c golden.Case) terms {
 		t.grads[k] = g.sumTo(x[k].dims).v
 	}
 	one := func(int, []float64) float64 { return 1 }
-	if f := termsOf[c.Op]; f != nil {
-		return f(c, x, out, seed)
-	}
 	switch c.Op {
 	case "add", "sub", "minimum", "maximum", "where":
 		for k := range x {

@@ -25,7 +25,6 @@ type row struct {
 	whole   dtype.Type   // the result of integers and bool, where it is not their type
 	only    []dtype.Type // the floating point types that it takes, float64 first; nil: all
 	noBool  bool
-	counts  bool // the shape of the result depends on values: one number is read from the device
 	reads   int  // numbers of the device that it reads back: the number of its results
 	sends   int  // lists of the host that it is given
 	rounds  bool // an intermediate result of the size of terms is rounded to the operands' type

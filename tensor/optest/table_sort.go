@@ -217,7 +217,7 @@ func uniqueRows() []row {
 	var rows []row
 	add := func(op, method string, in []int, call func(x *tt) *tt, ref func(x array) array, result dtype.Type) {
 		r := one(op, method, in, call, ref)
-		r.noGrad, r.counts, r.result = true, true, result
+		r.noGrad, r.reads, r.result = true, 1, result
 		r.ints = result == dtype.Invalid
 		rows = append(rows, r)
 	}
@@ -290,7 +290,7 @@ func uniqueRows() []row {
 		n   int
 	}{{[]int{4, 2}, 0, 4}, {[]int{2, 3}, 1, 3}, {[]int{3}, 0, 3}, {[]int{2, 3}, -1, 1}} {
 		dim := (c.dim + len(c.in)) % len(c.in)
-		rows = append(rows, row{op: "repeat_interleave_by", methods: []string{"RepeatInterleaveBy"}, in: [][]int{c.in, {c.n}}, index: map[int]int{1: 4}, ints: true, counts: true,
+		rows = append(rows, row{op: "repeat_interleave_by", methods: []string{"RepeatInterleaveBy"}, in: [][]int{c.in, {c.n}}, index: map[int]int{1: 4}, ints: true, reads: 1,
 			call: func(x []*tt) *tt { return x[0].RepeatInterleaveBy(x[1], c.dim) }, ref: func(x []array) array {
 				var at []int
 				for i := range x[0].dims[dim] {
