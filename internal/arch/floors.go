@@ -38,8 +38,8 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"safetensors", []string{"tensor", "internal/atomicfile"}},
-	{"torchfile", []string{"tensor", "internal/atomicfile"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -57,6 +57,7 @@ var floors = []floor{
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/filemap", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
@@ -93,7 +94,7 @@ var restricted = []struct {
 	{
 		path: "unsafe", only: []string{
 			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
-			"tensor", "safetensors", "torchfile",
+			"tensor", "safetensors", "torchfile", "internal/filemap",
 		}, tests: true,
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
 	},
