@@ -49,13 +49,14 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
-	{"models", []string{"nn"}},
+	{"models", []string{"nn", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
+	{"internal/fetch", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
