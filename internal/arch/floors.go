@@ -49,7 +49,7 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
-	{"models", []string{"nn"}},
+	{"models", []string{"nn", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
@@ -58,6 +58,7 @@ var floors = []floor{
 
 	{"internal/atomicfile", nil},
 	{"internal/filemap", nil},
+	{"internal/fetch", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
