@@ -225,10 +225,8 @@ func gates(t *testing.T) []gate {
 
 		{name: "product 128×128", plan: product(gemm(largeTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
 		{name: "product 128×128, both transposed", plan: product(gemm(largeTile, vectorsAlongOuter, vectorsAlongK)), wide: 1, fma: 16},
-		// The smaller tiles are for products that would leave most multiprocessors without a large one: four times the threads for the
-		// same results hide latency, at half of the arithmetic for each read.
-		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 8},
-		{name: "product 32×32", plan: product(gemm(smallTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 8},
+		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
+		{name: "product 32×64", plan: product(gemm(smallTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
