@@ -345,6 +345,8 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 	if t == largeTile && s.a.vectors() && s.b.vectors() {
 		b.MinBlocks(2) // it fits 128 registers
+	} else if t.slices > 1 {
+		b.MinBlocks(256 / g.threads) // left to itself the assembler aims at more, and spills for it on some architectures
 	}
 	thread := b.ThreadID(0)
 	lane, warp := thread.And(num(31)), thread.Shr(num(5))
