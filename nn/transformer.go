@@ -98,13 +98,18 @@ func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts 
 }
 
 // Forward maps x of shape [length, n, features] to that shape, without masks; see [TransformerEncoderLayer.ForwardMasked].
-func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) *tensor.Tensor {
-	return l.ForwardMasked(x, Masks{})
+func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return l.forward(x, Masks{})
 }
 
 // ForwardMasked maps x of shape [length, n, features], [n, length, features] with BatchFirst, or [length, features], to that shape.
 func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	return l.forward(x, m)
+}
+
+func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	given("transformer_encoder_layer", x)
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
@@ -183,13 +188,18 @@ func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, op
 }
 
 // Forward maps x without masks; see [TransformerEncoder.ForwardMasked].
-func (e *TransformerEncoder) Forward(x *tensor.Tensor) *tensor.Tensor {
-	return e.ForwardMasked(x, Masks{})
+func (e *TransformerEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer e.Enter(&x, &y)()
+	return e.forward(x, Masks{})
 }
 
 // ForwardMasked maps x to its shape; see [TransformerEncoderLayer.ForwardMasked]. All layers see the masks.
 func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
+	return e.forward(x, m)
+}
+
+func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	given("transformer_encoder", x)
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		return e.Norm.Forward(stacked(x.In(c), e.Layers, func(l *TransformerEncoderLayer, x *tensor.Tensor) *tensor.Tensor { return l.ForwardMasked(x, m) }))
