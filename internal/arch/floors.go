@@ -38,6 +38,9 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
+	{"data/vision", []string{"data", "internal/fetch"}},
+	{"data/table", []string{"data"}},
+	{"data/detect", []string{"data/vision", "data/table"}},
 	{"safetensors", []string{"tensor"}},
 	{"torchfile", []string{"tensor"}},
 
@@ -50,13 +53,14 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
 	{"models", []string{"nn", "internal/fetch"}},
-	{"train", []string{"checkpoint", "models"}},
+	{"train", []string{"checkpoint", "models", "data/detect"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/fetch", nil},
+	{"internal/glyphs", []string{"data/vision"}},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
