@@ -40,6 +40,11 @@ var floors = []floor{
 	{"data/digits", []string{"data"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"data/vision", []string{"data", "internal/fetch"}},
+	{"data/table", []string{"data"}},
+	{"data/detect", []string{"data/vision", "data/table"}},
+	{"safetensors", []string{"tensor"}},
+	{"torchfile", []string{"tensor"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -51,7 +56,7 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
 	{"models", []string{"nn", "internal/fetch"}},
-	{"train", []string{"checkpoint", "models"}},
+	{"train", []string{"checkpoint", "models", "data/detect"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
@@ -60,6 +65,7 @@ var floors = []floor{
 	{"internal/atomicfile", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
+	{"internal/glyphs", []string{"data/vision"}},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
