@@ -50,7 +50,8 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
 	{"models", []string{"nn"}},
-	{"train", []string{"checkpoint", "models"}},
+	{"train", []string{"checkpoint", "models", "train/tensorboard"}},
+	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
