@@ -38,8 +38,8 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"safetensors", []string{"tensor"}},
-	{"torchfile", []string{"tensor"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -57,6 +57,7 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
+	{"internal/atomicfile", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
