@@ -16,7 +16,7 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
+	"autograd": "autograd", "checkpoint": "checkpoint", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
 	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
 	"tensorboard": "train/tensorboard", "train": "train",
 }

@@ -48,7 +48,7 @@ var floors = []floor{
 	{"amp", []string{"nn"}},
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
-	{"checkpoint", []string{"dist"}},
+	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn"}},
 	{"train", []string{"checkpoint", "models", "train/tensorboard"}},
 	{"train/tensorboard", nil},
