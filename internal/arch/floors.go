@@ -38,8 +38,8 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"safetensors", []string{"tensor", "internal/atomicfile"}},
-	{"torchfile", []string{"tensor", "internal/atomicfile"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -49,7 +49,7 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
-	{"models", []string{"nn"}},
+	{"models", []string{"nn", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models", "train/tensorboard"}},
 	{"train/tensorboard", nil},
 
@@ -58,6 +58,8 @@ var floors = []floor{
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/filemap", nil},
+	{"internal/fetch", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
@@ -94,7 +96,7 @@ var restricted = []struct {
 	{
 		path: "unsafe", only: []string{
 			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
-			"tensor", "safetensors", "torchfile",
+			"tensor", "safetensors", "torchfile", "internal/filemap",
 		}, tests: true,
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
 	},
