@@ -18,6 +18,9 @@ import (
 var publicPackages = map[string]string{
 	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
 	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor", "vision": "data/vision",
+	"autograd": "autograd", "checkpoint": "checkpoint", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
+	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
+	"tensorboard": "train/tensorboard", "train": "train",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.

@@ -54,9 +54,11 @@ var floors = []floor{
 	{"amp", []string{"nn"}},
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
-	{"checkpoint", []string{"dist"}},
+	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models", "data/detect"}},
+	{"train", []string{"checkpoint", "models", "train/tensorboard"}},
+	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
