@@ -43,8 +43,6 @@ var floors = []floor{
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
-	{"safetensors", []string{"tensor"}},
-	{"torchfile", []string{"tensor"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -56,8 +54,7 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch"}},
-	{"train", []string{"checkpoint", "models", "data/detect"}},
-	{"train", []string{"checkpoint", "models", "train/tensorboard"}},
+	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
