@@ -38,8 +38,9 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
-	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"internal/tensorbytes", []string{"tensor"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
