@@ -6,6 +6,7 @@
 does the first half; without an argument the script runs both itself. It stops at the first difference.
 """
 
+import json
 import math
 import os
 import subprocess
@@ -13,6 +14,8 @@ import sys
 import tempfile
 from collections import OrderedDict
 
+import safetensors
+import safetensors.torch
 import torch
 
 from golden import REPOSITORY
@@ -51,7 +54,29 @@ def check_torchfile(folder):
     print("torchfile: what Go saved is what PyTorch reads")
 
 
-CHECKS = [check_torchfile]
+def check_safetensors(folder):
+    path = os.path.join(folder, "ours.safetensors")
+    with safetensors.safe_open(path, "pt") as f:
+        assert f.metadata() == {"format": "pt", 'a"<': "ä"}
+    tensors = safetensors.torch.load_file(path)
+    assert len(tensors) == 15
+    for t in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]:
+        x = torch.arange(6.).reshape(2, 3).to(getattr(torch, t))
+        assert tensors[t].dtype == x.dtype and torch.equal(tensors[t], x), t
+    assert tensors["scalar"].shape == () and tensors["scalar"] == 7 and tensors["empty"].shape == (0, 4)
+    assert tensors["strided"].tolist() == [[1, 3], [2, 4]] and torch.equal(tensors["large"], torch.arange(100_000.))
+    assert tensors["ä∂\U0001f525"].tolist() == [-1]
+    folder = os.path.join(folder, "sharded")
+    with open(os.path.join(folder, "model.safetensors.index.json")) as f:
+        index = json.load(f)
+    assert index["metadata"]["total_size"] == 6400 and len(index["weight_map"]) == 11
+    for name, file in index["weight_map"].items():
+        x = safetensors.torch.load_file(os.path.join(folder, file))[name]
+        assert torch.equal(x, torch.ones(600) if name == "wide" else torch.full((100,), float(name.split(".")[1]))), name
+    print("safetensors: what Go saved is what Python reads")
+
+
+CHECKS = [check_torchfile, check_safetensors]
 
 
 def main():
