@@ -33,6 +33,8 @@ var publicPackages = map[string]string{
 	"tensorboard": "train/tensorboard",
 	"train":       "train",
 	"vision":      "data/vision",
+	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
+	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor", "torchfile": "torchfile",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.
@@ -267,7 +269,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile":
 			want[name] = ast.IsExported(base)
 		}
 	}

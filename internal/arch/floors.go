@@ -43,6 +43,9 @@ var floors = []floor{
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
+	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"internal/tensorbytes", []string{"tensor"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
