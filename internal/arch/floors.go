@@ -38,6 +38,7 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
+	{"data/text", []string{"data"}},
 	{"safetensors", []string{"tensor"}},
 	{"torchfile", []string{"tensor"}},
 
@@ -49,7 +50,7 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
-	{"models", []string{"nn"}},
+	{"models", []string{"nn", "data/text"}},
 	{"train", []string{"checkpoint", "models"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
