@@ -1,7 +1,8 @@
 // Package models is known networks as structs, with the names and layouts of weights that their PyTorch originals have, so that weights go
 // both ways.
 //
-// Language models: [GPT], OpenAI's GPT-2 in any size, with [GPT.Generate] and [GPT.Stream]. Their names are Hugging Face's. Tokens are int64 tensors [batch, length]; package data/text makes tokens of text.
+// Language models: [GPT], OpenAI's GPT-2 in any size, with [GPT.Generate] and [GPT.Stream]; [BERT] with its heads [MaskedLM] and
+// [SequenceClassifier]. Their names are Hugging Face's. Tokens are int64 tensors [batch, length]; package data/text makes tokens of text.
 //
 // What a constructor is given wrongly (a width that the heads do not divide) is a mistake in the program and panics with an *[Error];
 // methods that load or generate return errors.

@@ -38,6 +38,11 @@ func (h home) zeros(dims ...int) *tensor.Tensor {
 	return h.scope.Typed(h.t).Zeros(dims...).RequiresGrad()
 }
 
+// linear returns a layer whose weight is normal and whose bias is 0.
+func (h home) linear(in, out int, std float64) *nn.Linear {
+	return &nn.Linear{Weight: h.normal(std, out, in), Bias: h.zeros(out)}
+}
+
 // norm returns a layer norm over the last dimension.
 func (h home) norm(width int, eps float64) *nn.LayerNorm {
 	l := nn.NewLayerNorm([]int{width}, h.opts...)
