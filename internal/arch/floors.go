@@ -38,9 +38,9 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"data/text", []string{"data"}},
-	{"safetensors", []string{"tensor"}},
-	{"torchfile", []string{"tensor"}},
+	{"data/text", []string{"data", "internal/atomicfile"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -50,13 +50,16 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
-	{"models", []string{"nn", "data/text"}},
+	{"models", []string{"nn", "data/text", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
+	{"internal/atomicfile", nil},
+	{"internal/filemap", nil},
+	{"internal/fetch", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
@@ -93,7 +96,7 @@ var restricted = []struct {
 	{
 		path: "unsafe", only: []string{
 			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
-			"tensor", "safetensors", "torchfile",
+			"tensor", "safetensors", "torchfile", "internal/filemap",
 		}, tests: true,
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
 	},
