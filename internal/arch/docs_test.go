@@ -35,6 +35,8 @@ var publicPackages = map[string]string{
 	"vision":      "data/vision",
 	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
 	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor", "torchfile": "torchfile",
+	"initial": "nn/initial", "models": "models", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
+	"text": "data/text",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.

@@ -38,6 +38,7 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
+	{"data/text", []string{"data", "internal/atomicfile"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 	{"data/vision", []string{"data", "internal/fetch"}},
@@ -59,6 +60,9 @@ var floors = []floor{
 	{"models", []string{"nn", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
 	{"train/tensorboard", nil},
+	{"checkpoint", []string{"dist"}},
+	{"models", []string{"nn", "data/text", "internal/fetch"}},
+	{"train", []string{"checkpoint", "models"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
