@@ -231,7 +231,8 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	all    bool // what stands in two places is seen twice
+	slot   func(v reflect.Value) // an interface that holds a layer
+	all    bool                  // what stands in two places is seen twice
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -255,6 +256,9 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
 			panic(&Error{path, "the layer is nil"})
+		}
+		if v.Kind() == reflect.Interface && w.slot != nil {
+			w.slot(v)
 		}
 		if v.Kind() == reflect.Pointer {
 			at := place{v.Pointer(), v.Type()}
