@@ -3,6 +3,7 @@ package nn_test
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -69,4 +70,17 @@ func ExampleSummary() {
 	//
 	// Parameters  54,186 (54.2 K), trainable 54,106, frozen 80; buffers 17
 	// Memory      211.7 KiB of parameters, 72 B of buffers, 196.0 KiB of inputs, 5.3 MiB of outputs
+}
+
+// Inputs follow the model: nothing but the call of To changes between devices.
+func ExampleAuto() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := nn.Auto(nn.To(nn.NewSequential(nn.NewLinear(4, 2), nn.ReLU{}), dev))
+	y := m.Forward(tensor.Ones(3, 4))
+	fmt.Println(y.Shape(), y.Device().Name(), m.Device().Name())
+	// Output: [3, 2] cpu cpu
 }
