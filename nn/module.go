@@ -9,6 +9,7 @@
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's persistent=False);
 //   - `nn:"steps,buffer,optional"`: a state dict may lack it;
+//   - `nn:"downsample,optional"`: a layer that may be nil;
 //   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
 //
 // [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them.
@@ -146,12 +147,14 @@ func planOf(t reflect.Type) *fieldPlan {
 			d.kind, d.embedded = fieldModule, f.Anonymous && !tagged
 			for _, o := range options {
 				switch {
+				case o == "optional" && (f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Interface):
+					d.optional = true
 				case o == "inline" && name == "":
 					d.inline = true
 				case o == "inline":
 					p.at, p.err = f.Name, "what is inline has no name of its own"
 				default:
-					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known is inline", o)
+					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known are inline, and optional for a pointer", o)
 				}
 			}
 			p.fields = append(p.fields, d)
@@ -319,16 +322,26 @@ func (w *visitor) structure(path string, v reflect.Value) {
 			if f.embedded || f.inline {
 				name = path
 			}
+			if f.optional && fv.IsNil() {
+				continue
+			}
 			w.walk(name, fv, f.embedded)
 		default:
-			if t := fv.Interface().(*tensor.Tensor); t != nil && w.param != nil { // nil: an absent bias
-				if other := w.names[name]; other != nil && other != t {
-					panic(&Error{name, "the name belongs to two tensors; name one of the fields by a tag"})
-				}
-				w.names[name] = t
-				w.param(Param{name, t, f.kind == fieldBuffer, f.transient, f.optional})
+			if t := fv.Interface().(*tensor.Tensor); t != nil { // nil: an absent bias
+				w.found(Param{Name: name, Tensor: t, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional})
 			}
 		}
+	}
+}
+
+// found hands on a tensor, whose name must be its own.
+func (w *visitor) found(p Param) {
+	if other := w.names[p.Name]; other != nil && other != p.Tensor {
+		panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+	}
+	w.names[p.Name] = p.Tensor
+	if w.param != nil {
+		w.param(p)
 	}
 }
 

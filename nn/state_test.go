@@ -353,7 +353,18 @@ func TestUnsoundNames(t *testing.T) {
 		A []*nn.Linear `nn:",inline"`
 		B []*nn.Linear `nn:",inline"`
 	}
+	type maybe struct {
+		Fc *nn.Linear `nn:"fc,optional"`
+		Ml nn.Module  `nn:",optional"`
+	}
+	type maybeList struct {
+		Fc []*nn.Linear `nn:",optional"`
+	}
+	if n := len(nn.Parameters(&maybe{})) + len(nn.Parameters(&maybe{nn.NewLinear(1, 1), nn.NewLinear(1, 1)})); n != 4 {
+		t.Errorf("%d parameters", n)
+	}
 	for says, m := range map[string]any{
+		`Fc: unknown option "optional"`:                     &maybeList{},
 		"next.next: the *nn_test.ring holds itself":         r,
 		`Right: the name "left" is used twice`:              &leftRight{},
 		"w: the name belongs to two tensors":                &clash{base{w()}, w()},
@@ -366,7 +377,7 @@ func TestUnsoundNames(t *testing.T) {
 	} {
 		mustPanic(t, says, func() { nn.Parameters(m) })
 		mustPanic(t, says, func() { nn.StateDict(m) })
-		mustPanic(t, says, func() { nn.LoadStateDict(m, nil) })
+		mustPanic(t, says, func() { _ = nn.LoadStateDict(m, nil) })
 		mustPanic(t, says, func() { nn.Freeze(m) })
 		mustPanic(t, says, func() { nn.Cast(m, dtype.F16) })
 	}
