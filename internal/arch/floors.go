@@ -38,6 +38,7 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
+	{"data/text", []string{"data"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 
@@ -49,7 +50,7 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist"}},
-	{"models", []string{"nn", "internal/fetch"}},
+	{"models", []string{"nn", "data/text", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
