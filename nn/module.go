@@ -4,7 +4,7 @@
 // `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
-// names join with dots as in torch's state dicts ("layers.0.weight"). Options follow the name in a tag:
+// names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots of its own. Options follow the name in a tag:
 //
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's persistent=False);
@@ -118,9 +118,6 @@ func planOf(t reflect.Type) *fieldPlan {
 		d := field{index: i, name: name}
 		if name == "" {
 			d.name = snake(f.Name)
-		}
-		if strings.Contains(name, ".") {
-			p.at, p.err = f.Name, fmt.Sprintf("the name %q has a dot, which joins names", name)
 		}
 		switch {
 		case isTensor && tagged:

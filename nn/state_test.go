@@ -340,9 +340,6 @@ func TestUnsoundNames(t *testing.T) {
 		base
 		W *tensor.Tensor `nn:"w"`
 	}
-	type dotted struct {
-		W *tensor.Tensor `nn:"a.b"`
-	}
 	type inlineOne struct {
 		Fc *nn.Linear `nn:"fc,inline"`
 	}
@@ -368,7 +365,6 @@ func TestUnsoundNames(t *testing.T) {
 		"next.next: the *nn_test.ring holds itself":         r,
 		`Right: the name "left" is used twice`:              &leftRight{},
 		"w: the name belongs to two tensors":                &clash{base{w()}, w()},
-		`W: the name "a.b" has a dot`:                       &dotted{w()},
 		"Fc: what is inline has no name of its own":         &inlineOne{nn.NewLinear(1, 1)},
 		`Fc: unknown option "buffer" in the tag of a layer`: &wrong{nn.NewLinear(1, 1)},
 		"0.weight: the name belongs to two tensors":         &inlined{[]*nn.Linear{nn.NewLinear(1, 1)}, []*nn.Linear{nn.NewLinear(1, 1)}},
