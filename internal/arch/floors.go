@@ -47,6 +47,7 @@ var floors = []floor{
 	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
 	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
 	{"internal/tensorbytes", []string{"tensor"}},
+	{"data/text", []string{"data"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
