@@ -238,6 +238,11 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	if w.module != nil {
 		w.module(path, v)
 	}
+	if v.Type() == reflect.TypeFor[Recurrent]() && w.param != nil {
+		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer
+			w.param(Param{join(path, p.Name), p.Tensor, false})
+		}
+	}
 	for _, f := range p.fields {
 		fv := v.Field(f.index)
 		name := join(path, f.name)
