@@ -38,8 +38,11 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"safetensors", []string{"tensor"}},
-	{"torchfile", []string{"tensor"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"data/vision", []string{"data", "internal/fetch"}},
+	{"data/table", []string{"data"}},
+	{"data/detect", []string{"data/vision", "data/table"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -49,14 +52,19 @@ var floors = []floor{
 	{"amp", []string{"nn"}},
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
-	{"checkpoint", []string{"dist"}},
-	{"models", []string{"nn"}},
-	{"train", []string{"checkpoint", "models"}},
+	{"checkpoint", []string{"dist", "internal/atomicfile"}},
+	{"models", []string{"nn", "internal/fetch"}},
+	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
+	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
+	{"internal/atomicfile", nil},
+	{"internal/filemap", nil},
+	{"internal/fetch", nil},
+	{"internal/glyphs", []string{"data/vision"}},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
@@ -93,7 +101,7 @@ var restricted = []struct {
 	{
 		path: "unsafe", only: []string{
 			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
-			"tensor", "safetensors", "torchfile",
+			"tensor", "safetensors", "torchfile", "internal/filemap",
 		}, tests: true,
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",
 	},
