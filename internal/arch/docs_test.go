@@ -28,6 +28,7 @@ var publicPackages = map[string]string{
 	"nn":          "nn",
 	"optim":       "optim",
 	"safetensors": "safetensors",
+	"sched":       "optim/sched",
 	"shape":       "shape",
 	"tensor":      "tensor",
 	"tensorboard": "train/tensorboard",
