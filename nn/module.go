@@ -9,7 +9,7 @@
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's persistent=False);
 //   - `nn:"steps,buffer,optional"`: a state dict may lack it;
-//   - `nn:",inline"`: a list whose entries have names right below the struct's own, as [Sequential] has.
+//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
 //
 // [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them.
 //
@@ -145,13 +145,13 @@ func planOf(t reflect.Type) *fieldPlan {
 		case holdsModule(f.Type):
 			d.kind, d.embedded = fieldModule, f.Anonymous && !tagged
 			for _, o := range options {
-				switch list := f.Type.Kind() == reflect.Slice || f.Type.Kind() == reflect.Array; {
-				case o == "inline" && name == "" && list:
+				switch {
+				case o == "inline" && name == "":
 					d.inline = true
 				case o == "inline":
-					p.at, p.err = f.Name, "only a list without a name of its own can be inline"
+					p.at, p.err = f.Name, "what is inline has no name of its own"
 				default:
-					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known is inline, of a list", o)
+					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known is inline", o)
 				}
 			}
 			p.fields = append(p.fields, d)
@@ -231,7 +231,8 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	all    bool // what stands in two places is seen twice
+	slot   func(v reflect.Value) // an interface that holds a layer
+	all    bool                  // what stands in two places is seen twice
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -255,6 +256,9 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
 			panic(&Error{path, "the layer is nil"})
+		}
+		if v.Kind() == reflect.Interface && w.slot != nil {
+			w.slot(v)
 		}
 		if v.Kind() == reflect.Pointer {
 			at := place{v.Pointer(), v.Type()}

@@ -344,7 +344,7 @@ func TestUnsoundNames(t *testing.T) {
 		W *tensor.Tensor `nn:"a.b"`
 	}
 	type inlineOne struct {
-		Fc *nn.Linear `nn:",inline"`
+		Fc *nn.Linear `nn:"fc,inline"`
 	}
 	type wrong struct {
 		Fc *nn.Linear `nn:"fc,buffer"`
@@ -358,7 +358,7 @@ func TestUnsoundNames(t *testing.T) {
 		`Right: the name "left" is used twice`:              &leftRight{},
 		"w: the name belongs to two tensors":                &clash{base{w()}, w()},
 		`W: the name "a.b" has a dot`:                       &dotted{w()},
-		"Fc: only a list without a name of its own":         &inlineOne{nn.NewLinear(1, 1)},
+		"Fc: what is inline has no name of its own":         &inlineOne{nn.NewLinear(1, 1)},
 		`Fc: unknown option "buffer" in the tag of a layer`: &wrong{nn.NewLinear(1, 1)},
 		"0.weight: the name belongs to two tensors":         &inlined{[]*nn.Linear{nn.NewLinear(1, 1)}, []*nn.Linear{nn.NewLinear(1, 1)}},
 		"2: the layer is nil":                               nn.NewSequential(nn.ReLU{}, nn.ReLU{}, nil),
