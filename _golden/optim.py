@@ -6,9 +6,11 @@ step, stacked likewise. In steps 3, 10 and 17 the second parameter has no gradie
 class, or those of two groups, of which the second has the last parameter.
 
 The metadata "trees" maps the name of a case to what state_dict returned after step 10, in float32 and in float64, as JSON, where
-{"tensor": name} stands for a tensor of the file.
+{"tensor": name} stands for a tensor of the file. Another optimizer loads that state and does the steps that are left; where its
+parameters differ from the first one's (torch's loading changes the type of some scalars) they are <case>/resumed<i>_<type>.
 """
 
+import copy
 import json
 
 import torch
@@ -122,14 +124,28 @@ def main():
             leaves = [torch.empty_strided(t.size(), t.stride(), dtype=dtype).copy_(t.detach()).requires_grad_() for t in leaves]
             optimizer = make(op, args, leaves)
             path = [[] for _ in leaves]
+            again, resumed = None, [[] for _ in leaves]
             for step in range(STEPS):
                 for i, (leaf, g) in enumerate(zip(leaves, grads)):
                     leaf.grad = None if missing(step, i) else g[step].to(dtype)
                 optimizer.step()
                 for line, leaf in zip(path, leaves):
                     line.append(leaf.detach().clone().contiguous())
+                if again is not None:
+                    for i, (leaf, g) in enumerate(zip(copies, grads)):
+                        leaf.grad = None if missing(step, i) else g[step].to(dtype)
+                    again.step()
+                    for line, leaf in zip(resumed, copies):
+                        line.append(leaf.detach().clone().contiguous())
                 if step + 1 == SAVED:
                     trees[name][label] = jsonable(f, f"{name}/{label}", optimizer.state_dict())
+                    copies = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+                    again = make(op, args, copies)
+                    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            if any(not torch.equal(torch.stack(a[SAVED:]), torch.stack(b)) for a, b in zip(path, resumed)):
+                print("resuming differs:", name, label)
+                for i, line in enumerate(resumed):
+                    f.store(f"{name}/resumed{i}_{label}", torch.stack(line))
             for i, line in enumerate(path):
                 out[i][label] = f.store(f"{name}/p{i}_{label}", torch.stack(line))
         f.cases.append({"op": op, "name": row, "args": {"groups": json.loads(json.dumps(args if isinstance(args, list) else [args]))}, "in": operands, "out": out})

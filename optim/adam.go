@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/optim/internal/exact"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -105,7 +106,7 @@ var adamRule = &rule[AdamConfig]{
 		return outs
 	},
 	scalars: func(c *AdamConfig, lr, t float64, _ *state, _ bool) ([]float64, []scalar) {
-		c1, c2 := 1-math.Pow(c.Beta1, t), 1-math.Pow(c.Beta2, t)
+		c1, c2 := 1-exact.Pow(c.Beta1, t), 1-exact.Pow(c.Beta2, t)
 		return []float64{1 - lr*c.WeightDecay, c.WeightDecay, 1 - c.Beta1, c.Beta2, 1 - c.Beta2, math.Sqrt(c2), c.Eps, lr / c1}, nil
 	},
 }

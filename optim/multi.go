@@ -18,6 +18,7 @@ type flags [6]bool
 type rule[C any] struct {
 	name   string // of the program
 	schema schema
+	eager  bool // torch makes the state with the optimizer, not with the first step
 	// uses lists the tensors of state, as indices of the schema, that the options need, and flags which program they choose.
 	uses  func(c *C) []int
 	flags func(c *C) flags
@@ -47,7 +48,7 @@ type multi[C any, P options[C]] struct {
 
 func newMulti[C any, P options[C]](name string, r *rule[C], lr func(*C) float64, groups []With[C]) multi[C, P] {
 	m := multi[C, P]{base: newBase(name, r.schema), rule: r}
-	if !r.schema.stepless {
+	if !r.schema.lenient {
 		m.needs = func(c config) []int { return r.uses((*C)(c.(P))) }
 	}
 	if len(groups) == 0 {
@@ -66,6 +67,14 @@ func newBase(name string, s schema) base {
 func (m *multi[C, P]) add(g With[C], lr func(*C) float64) {
 	c := g.Config
 	m.addGroup(g.Params, lr(&c), P(&c))
+	if !m.rule.eager {
+		return
+	}
+	for _, p := range g.Params {
+		ch := change{p: p, st: m.stateOf(p, &c, lr(&c))}
+		m.prepare(&ch, &c, lr(&c), m.rule.uses(&c))
+		m.state[p] = ch.st
+	}
 }
 
 // A launch is what parameters that share device, type, program and scalars are updated by.

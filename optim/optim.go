@@ -169,11 +169,20 @@ func (s scalar) of(v float64) scalar {
 	return scalar{v, s.wide}
 }
 
+// times returns s·v, computed in the precision of s.
+func (s scalar) times(v float64) scalar {
+	if s.wide {
+		return scalar{s.v * v, true}
+	}
+	return scalar{float64(float32(s.v) * float32(v)), false}
+}
+
 // A schema names what an optimizer remembers of a parameter, as torch does.
 type schema struct {
 	tensors  []string // of the parameter's shape
 	scalars  []string // without dimensions
 	stepless bool     // without a count of steps
+	lenient  bool     // tensors may be missing, and begin anew then
 }
 
 func (s *schema) tensor(name string) int {

@@ -62,7 +62,7 @@ func (o *SGD) AddGroup(params []*tensor.Tensor, c SGDConfig) {
 
 var sgdRule = &rule[SGDConfig]{
 	name:   "sgd",
-	schema: schema{tensors: []string{"momentum_buffer"}, stepless: true},
+	schema: schema{tensors: []string{"momentum_buffer"}, stepless: true, lenient: true},
 	uses: func(c *SGDConfig) []int {
 		if c.Momentum != 0 {
 			return upTo(1)

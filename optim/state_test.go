@@ -113,7 +113,11 @@ func TestOneLaunchAGroup(t *testing.T) {
 				opt.Step() // makes the state
 				before := gpu.Counters().Launches
 				opt.Step()
-				if n := gpu.Counters().Launches - before; n != groups {
+				want := groups
+				if op == "Rprop" {
+					want = 1 // the rate matters for the first step alone: the groups do the same
+				}
+				if n := gpu.Counters().Launches - before; n != want {
 					t.Errorf("%s: %d launches for %d groups", op, n, groups)
 				}
 			}

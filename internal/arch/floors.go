@@ -43,8 +43,9 @@ var floors = []floor{
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
-	{"optim", []string{"nn"}},
-	{"optim/sched", []string{"optim"}},
+	{"optim", []string{"nn", "optim/internal/exact"}},
+	{"optim/sched", []string{"optim", "optim/internal/exact"}},
+	{"optim/internal/exact", nil},
 	{"amp", []string{"nn"}},
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
