@@ -16,9 +16,9 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"autograd": "autograd", "checkpoint": "checkpoint", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
-	"tensorboard": "train/tensorboard", "train": "train",
+	"checkpoint": "checkpoint", "tensorboard": "train/tensorboard", "train": "train",
+	"autograd": "autograd", "cuda": "cuda", "data": "data", "detect": "data/detect", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
+	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "table": "data/table", "tensor": "tensor", "vision": "data/vision",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.

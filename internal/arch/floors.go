@@ -40,6 +40,9 @@ var floors = []floor{
 	{"data/digits", []string{"data"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
 	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"data/vision", []string{"data", "internal/fetch"}},
+	{"data/table", []string{"data"}},
+	{"data/detect", []string{"data/vision", "data/table"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -51,7 +54,7 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch"}},
-	{"train", []string{"checkpoint", "models", "train/tensorboard"}},
+	{"train", []string{"checkpoint", "models", "train/tensorboard", "data/detect"}},
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
@@ -61,6 +64,7 @@ var floors = []floor{
 	{"internal/atomicfile", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
+	{"internal/glyphs", []string{"data/vision"}},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
