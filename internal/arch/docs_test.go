@@ -16,7 +16,7 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"checkpoint": "checkpoint", "tensorboard": "train/tensorboard", "train": "train",
+	"checkpoint": "checkpoint", "tensorboard": "train/tensorboard", "torchfile": "torchfile", "train": "train",
 	"autograd": "autograd", "cuda": "cuda", "data": "data", "detect": "data/detect", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
 	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "table": "data/table", "tensor": "tensor", "vision": "data/vision",
 }
@@ -253,7 +253,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile":
 			want[name] = ast.IsExported(base)
 		}
 	}
