@@ -44,6 +44,7 @@ var floors = []floor{
 	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
 	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
 	{"internal/tensorbytes", []string{"tensor"}},
+	{"data/text", []string{"data"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -54,7 +55,7 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
-	{"models", []string{"nn", "internal/fetch"}},
+	{"models", []string{"nn", "internal/fetch", "data/text"}},
 	{"train", []string{"checkpoint", "models", "train/tensorboard", "data/detect"}},
 	{"train/tensorboard", nil},
 
