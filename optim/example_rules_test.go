@@ -53,7 +53,9 @@ func ExampleNewAdagrad() {
 
 // The step finds its size by itself, from below.
 func ExampleNewAdadelta() {
-	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdadelta(p, optim.AdadeltaConfig{LR: 1, Rho: 0.9}) })
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer {
+		return optim.NewAdadelta(p, optim.AdadeltaConfig{LR: 1, Rho: 0.9})
+	})
 	fmt.Println(w)
 	// Output:
 	// tensor([0.9903, 0.9903])
