@@ -64,6 +64,8 @@ var floors = []floor{
 	{"checkpoint", []string{"dist"}},
 	{"models", []string{"nn", "data/text", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models"}},
+	{"models", []string{"nn", "internal/fetch", "data/text"}},
+	{"train", []string{"checkpoint", "models", "train/tensorboard", "data/detect"}},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
 	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
