@@ -26,6 +26,7 @@ var publicPackages = map[string]string{
 	"dtype":       "dtype",
 	"expr":        "expr",
 	"initial":     "nn/initial",
+	"models":      "models",
 	"nn":          "nn",
 	"optim":       "optim",
 	"safetensors": "safetensors",
@@ -34,16 +35,10 @@ var publicPackages = map[string]string{
 	"table":       "data/table",
 	"tensor":      "tensor",
 	"tensorboard": "train/tensorboard",
+	"text":        "data/text",
+	"torchfile":   "torchfile",
 	"train":       "train",
 	"vision":      "data/vision",
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor", "torchfile": "torchfile",
-	"initial": "nn/initial", "models": "models", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
-	"text": "data/text",
-	"checkpoint": "checkpoint", "tensorboard": "train/tensorboard", "torchfile": "torchfile", "train": "train",
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "detect": "data/detect", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "models": "models", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "table": "data/table", "tensor": "tensor", "vision": "data/vision",
-	"sched": "optim/sched", "text": "data/text",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.
