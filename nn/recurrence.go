@@ -195,7 +195,11 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	result := m.Empty(size)
 	y, last, lastC := f.split(result, rows, n, out)
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
-	ins := []*tensor.Tensor{o.h0, o.whh}
+	back := o.whh.T()
+	if len(f.sizes) > 4 && 16*n > min(out, 256) {
+		back = back.Contiguous() // once, instead of in the product of every step; products of few rows read it as it is
+	}
+	ins := []*tensor.Tensor{o.h0, back}
 	kept := in
 	more := func(to *[]*tensor.Tensor, t *tensor.Tensor) func(v []device.View) device.View {
 		if t == nil {
@@ -231,7 +235,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		program := cellKey{f.cell, o.x.Type(), false, keep && f.cell != tanhCell && f.cell != reluCell, bias != nil}.program()
 		tensor.Raw(f.Name(), outs, ins, func(s device.Stream, outs, ins []device.View) error {
 			run := &queue{dev: o.x.Device(), s: s}
-			y, gates, part, h0, whh := outs[0], outs[2], outs[3], ins[0], flipped(ins[1])
+			y, gates, part, h0, back := outs[0], outs[2], outs[3], ins[0], ins[1]
 			var to, from []device.View
 			for _, p := range f.stretches() {
 				before, at := h0, p.lo
@@ -240,7 +244,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 				}
 				before = rowsOf(before, at, p.n)
 				t, g := rowsOf(part, 0, p.n), rowsOf(gates, p.at, p.n)
-				run.product(t, before, whh)
+				run.product(t, before, back)
 				to, from = to[:0], from[:0]
 				for k := range f.cell.gates() {
 					from = append(from, columnsOf(g, k, hidden))
