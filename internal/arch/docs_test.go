@@ -17,7 +17,7 @@ import (
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
 	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor", "torchfile": "torchfile",
+	"initial": "nn/initial", "nn": "nn", "npy": "npy", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor", "torchfile": "torchfile",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.
@@ -252,7 +252,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile", "npy":
 			want[name] = ast.IsExported(base)
 		}
 	}

@@ -39,10 +39,11 @@ var floors = []floor{
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
-	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
+	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 
-	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
 	{"optim", []string{"nn"}},
 	{"optim/sched", []string{"optim"}},
@@ -59,6 +60,7 @@ var floors = []floor{
 
 	{"internal/atomicfile", nil},
 	{"internal/filemap", nil},
+	{"internal/zipfile", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
