@@ -27,12 +27,14 @@ var publicPackages = map[string]string{
 	"initial":     "nn/initial",
 	"models":      "models",
 	"nn":          "nn",
+	"npy":         "npy",
 	"optim":       "optim",
 	"safetensors": "safetensors",
 	"shape":       "shape",
 	"tensor":      "tensor",
 	"tensorboard": "train/tensorboard",
 	"text":        "data/text",
+	"torchfile":   "torchfile",
 	"train":       "train",
 	"vision":      "data/vision",
 }
@@ -269,7 +271,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile", "npy":
 			want[name] = ast.IsExported(base)
 		}
 	}
