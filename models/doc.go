@@ -7,6 +7,8 @@
 // Vision: [MLP], [LeNet] and [CNN] for small images, [ResNet] and [ViT] with torchvision's names. Images are floating point tensors
 // [batch, channels, height, width].
 //
+// [Pretrained] fetches published weights of both kinds.
+//
 // What a constructor is given wrongly (a width that the heads do not divide) is a mistake in the program and panics with an *[Error];
 // methods that load or generate return errors.
 package models

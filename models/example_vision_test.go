@@ -1,7 +1,12 @@
 package models_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log"
+	"os"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
@@ -56,4 +61,28 @@ func ExampleViT() {
 	// Output:
 	// [1, 10]
 	// [96, 32]
+}
+
+// Weights of torchvision in a model, with 1000 classes as published. Without a network the error says which file to put where.
+func ExamplePretrained() {
+	dir, err := os.MkdirTemp("", "weights")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("FLAMBEAU_OFFLINE", "1") // for this example alone
+	defer os.Unsetenv("FLAMBEAU_OFFLINE")
+
+	sd, err := models.Pretrained(context.Background(), "ResNet18_Weights.IMAGENET1K_V1", dir)
+	if errors.Is(err, models.ErrOffline) {
+		fmt.Println("no network:", strings.Contains(err.Error(), "resnet18-f37072fd.pth"))
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := nn.LoadStateDict(models.ResNet18(1000, 3), sd); err != nil {
+		log.Fatal(err)
+	}
+	// Output: no network: true
 }
