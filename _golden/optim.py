@@ -1,4 +1,4 @@
-"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories and clip.
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip and muon.
 
 Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
 their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
@@ -148,8 +148,41 @@ def clipping():
     f.write("optim/testdata/clip.safetensors.gz")
 
 
+def muon():
+    """Writes optim/testdata/muon: three matrices under fixed gradients, as the trajectories, and the momenta after the last step."""
+    f = File(__file__, SEED)
+    shapes = [(6, 4), (3, 5), (4, 4)]
+    params = [f.randn(*s) for s in shapes]
+    grads = [f.randn(8, *s) for s in shapes]
+    operands = [{"base": f.store(f"in{i}", t)} for i, t in enumerate(params + grads)]
+    for args in [
+        dict(lr=0.1),
+        dict(lr=0.1, momentum=0.8, nesterov=False, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        dict(lr=0.02, weight_decay=0.5, adjust_lr_fn="spectral_unclamped", ns_steps=3, eps=1e-5, ns_coefficients=(3.0, -4.0, 2.0)),
+    ]:
+        name = " ".join(f"{k}={v}" for k, v in args.items())
+        out = [{} for _ in range(2 * len(params))]
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            leaves = [p.to(dtype).clone().requires_grad_() for p in params]
+            optimizer = torch.optim.Muon(leaves, **args)
+            path = [[] for _ in leaves]
+            for step in range(8):
+                for leaf, g in zip(leaves, grads):
+                    leaf.grad = g[step].to(dtype)
+                optimizer.step()
+                for line, leaf in zip(path, leaves):
+                    line.append(leaf.detach().clone())
+            for i, line in enumerate(path):
+                out[i][label] = f.store(f"{name}/p{i}_{label}", torch.stack(line))
+                out[3 + i][label] = f.store(f"{name}/m{i}_{label}", optimizer.state[leaves[i]]["momentum_buffer"])
+        group = {k: v for k, v in optimizer.state_dict()["param_groups"][0].items()}
+        f.cases.append({"op": "Muon", "name": name, "args": {"given": args, "group": group}, "in": operands, "out": out})
+    f.write("optim/testdata/muon.safetensors.gz")
+
+
 def main():
     clipping()
+    muon()
     f = File(__file__, SEED)
     params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
     # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that changes its sign.
