@@ -1,4 +1,4 @@
-"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip and muon.
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip, muon and average.
 
 Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
 their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
@@ -180,7 +180,47 @@ def muon():
     f.write("optim/testdata/muon.safetensors.gz")
 
 
+def averages():
+    """Writes optim/testdata/average: a model in six states, its averages after each, and statistics recomputed by update_bn.
+
+    model/<name> and <case>/<name> are stacked along the steps. The model is Sequential(Linear(3, 4), BatchNorm1d(4)).
+    """
+    from torch.optim import swa_utils as W
+
+    f = File(__file__, SEED)
+    torch.manual_seed(SEED)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    cases = {
+        "ema": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.9)),
+        "ema fast": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.3)),
+        "ema buffers": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.6), use_buffers=True),
+        "swa": W.AveragedModel(model),
+    }
+    inputs = f.randn(6, 8, 3)
+    seen = {"model": []} | {name: [] for name in cases}
+    for x in inputs:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(f.randn(*p.shape))
+        model.train()
+        model(x)
+        seen["model"].append({k: v.clone() for k, v in model.state_dict().items()})
+        for name, a in cases.items():
+            a.update_parameters(model)
+            seen[name].append({k: v.clone() for k, v in a.state_dict().items()})
+    for name, states in seen.items():
+        for k in states[0]:
+            f.store(f"{name}/{k}", torch.stack([s[k] for s in states]))
+    cases["swa"].eval()
+    W.update_bn(list(inputs), cases["swa"])
+    for k, v in cases["swa"].state_dict().items():
+        f.store(f"updated/{k}", v)
+    f.store("inputs", inputs)
+    f.write("optim/testdata/average.safetensors.gz")
+
+
 def main():
+    averages()
     clipping()
     muon()
     f = File(__file__, SEED)
