@@ -31,7 +31,8 @@ var _ pool.Backing = (*memory)(nil)
 type buffer struct {
 	dev   *Device
 	mem   []byte
-	block *pool.Block // nil: Go memory
+	block *pool.Block   // nil: Go memory, or of
+	of    device.Buffer // of another driver, whose memory it is; nil for none
 	gen   uint64
 	freed atomic.Bool
 }
@@ -66,23 +67,54 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 func (b *buffer) Device() device.Device { return b.dev }
 func (b *buffer) Size() int             { return len(b.mem) }
 func (b *buffer) Host() []byte          { return b.mem }
-func (b *buffer) Use(device.Stream)     {}
 
 func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b.mem))) }
 
+// Use is for the driver whose memory it is.
+func (b *buffer) Use(s device.Stream) {
+	if b.of != nil {
+		b.of.Use(s)
+	}
+}
+
 // Free gives the memory back. A second call is ignored.
 func (b *buffer) Free() {
-	if !b.freed.Swap(true) && b.block != nil {
+	if b.freed.Swap(true) {
+		return
+	}
+	if b.block != nil {
 		b.dev.pool.Free(b.block, b.gen)
+	}
+	if b.of != nil {
+		b.of.Free()
 	}
 }
 
 // Queue is Free for cleanups.
 func (b *buffer) Queue() {
-	if !b.freed.Swap(true) && b.block != nil {
+	if b.freed.Swap(true) {
+		return
+	}
+	if b.block != nil {
 		b.dev.pool.Queue(b.block, b.gen)
 	}
+	if b.of != nil {
+		b.of.Queue()
+	}
 }
+
+// Import returns a buffer on the memory of another driver that the host can reach.
+func (d *Device) Import(of device.Buffer) (device.Buffer, error) {
+	if of == nil || of.Host() == nil {
+		return nil, &ViewError{"import", "buffer", "the host cannot reach its memory"}
+	}
+	if _, ok := of.(*buffer); ok {
+		return nil, &ViewError{"import", "buffer", "it is of the CPU already"}
+	}
+	return &buffer{dev: d, mem: of.Host(), of: of}, nil
+}
+
+var _ device.Importer = (*Device)(nil)
 
 // checkBytes returns the n bytes of buf from off on.
 func (d *Device) checkBytes(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
