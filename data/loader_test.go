@@ -343,7 +343,7 @@ func TestSkip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := &several{bad: []int{2, 4, 5, 6, 7, 11}}
+	plain := &several{n: 12, bad: []int{2, 4, 5, 6, 7, 11}}
 	for name, d := range map[string]data.Dataset{"samples": plain, "batches": faulty{x, plain.bad}} {
 		var told []int
 		l := load(t, d, data.Config{Batch: 4, Workers: 2, Skip: true, OnSkip: func(e *data.SampleError) { told = append(told, e.Index) }})
@@ -373,9 +373,12 @@ func TestSkip(t *testing.T) {
 }
 
 // several is samples of which some cannot be had.
-type several struct{ bad []int }
+type several struct {
+	n   int
+	bad []int
+}
 
-func (*several) Len() int { return 12 }
+func (d *several) Len() int { return d.n }
 
 func (d *several) Get(i int) (data.Sample, error) {
 	if slices.Contains(d.bad, i) {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,10 +47,10 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 // Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With FLAMBEAU_SOAK, on a quiet machine;
 // otherwise the same code runs, and only has to be right.
 func TestWorkersShareTheCores(t *testing.T) {
-	spin := 10_000
+	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
 	if soak {
-		spin = 3_000_000
+		spin, rounds = 500_000, 40
 	}
 	compute := func() {
 		x := uint64(1)
@@ -64,15 +63,14 @@ func TestWorkersShareTheCores(t *testing.T) {
 			t.Error("a xorshift is never 0")
 		}
 	}
-	var ratios []float64
-	for range 5 {
-		one, two := epoch(t, 1, compute), epoch(t, 2, compute)
-		ratios = append(ratios, one.Seconds()/two.Seconds())
+	one, two := epoch(t, 1, compute), epoch(t, 2, compute)
+	for range rounds { // the least times are those without the machine's other work
+		one, two = min(one, epoch(t, 1, compute)), min(two, epoch(t, 2, compute))
 	}
-	slices.Sort(ratios)
-	t.Logf("2 workers are %.2f times as fast as one (%d CPUs)", ratios[2], runtime.GOMAXPROCS(0))
-	if soak && runtime.GOMAXPROCS(0) >= 2 && ratios[2] < 1.6 {
-		t.Errorf("2 workers are %.2f times as fast as one, want 1.6: %.2f", ratios[2], ratios)
+	ratio := one.Seconds() / two.Seconds()
+	t.Logf("2 workers are %.2f times as fast as one (%v and %v, %d CPUs)", ratio, two, one, runtime.GOMAXPROCS(0))
+	if soak && runtime.GOMAXPROCS(0) >= 2 && ratio < 1.6 {
+		t.Errorf("2 workers are %.2f times as fast as one, want 1.6", ratio)
 	}
 }
 
