@@ -22,7 +22,8 @@ type Config struct {
 
 	// Transform changes each sample, in the workers; rng is as in [RandDataset]. It is called by several goroutines at once.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It is called by several goroutines at once.
+	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It is called by several goroutines at once
+	// and may not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
 
 	// Device is where batches arrive; nil: the CPU, where they are made. They are copied ahead of the loop on streams of the loader's own,
