@@ -150,10 +150,15 @@ func planes(src image.Image) *Image {
 		}
 	case *image.YCbCr:
 		for y := range h {
-			for x := range w {
-				yi, ci := s.YOffset(b.Min.X+x, b.Min.Y+y), s.COffset(b.Min.X+x, b.Min.Y+y)
+			ys := s.Y[s.YOffset(b.Min.X, b.Min.Y+y):][:w]
+			at := s.COffset(b.Min.X, b.Min.Y+y)
+			// The columns of a colour: one each, or two or four share one. Pictures begin at column 0.
+			shift := map[image.YCbCrSubsampleRatio]int{image.YCbCrSubsampleRatio422: 1, image.YCbCrSubsampleRatio420: 1,
+				image.YCbCrSubsampleRatio411: 2, image.YCbCrSubsampleRatio410: 2}[s.SubsampleRatio]
+			cb, cr := s.Cb[at:], s.Cr[at:]
+			for x, v := range ys {
 				i := y*w + x
-				red[i], green[i], blue[i] = color.YCbCrToRGB(s.Y[yi], s.Cb[ci], s.Cr[ci])
+				red[i], green[i], blue[i] = color.YCbCrToRGB(v, cb[x>>shift], cr[x>>shift])
 			}
 		}
 	case *image.RGBA: // of a PNG without transparency
