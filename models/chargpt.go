@@ -41,8 +41,8 @@ func CharGPTDefaults() CharGPTRecipe {
 	}
 }
 
-// Rate returns the learning rate of a step, counted from 0: a line up to LR, then a cosine down to MinLR.
-func (r CharGPTRecipe) Rate(step int) float64 {
+// LRAt returns the learning rate of a step, counted from 0: a line up to LR, then a cosine down to MinLR.
+func (r CharGPTRecipe) LRAt(step int) float64 {
 	if step < r.Warmup {
 		return r.LR * float64(step+1) / float64(r.Warmup)
 	}

@@ -142,7 +142,7 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 			s.Do(func(c *tensor.Scope) {
 				m.Loss(c.From(x), c.From(y)).Backward()
 				clip(c, opt.Params(), r.Clip)
-				opt.SetLR(r.Rate(step))
+				opt.SetLR(r.LRAt(step))
 				opt.Step()
 				opt.ZeroGrad()
 			})

@@ -15,6 +15,7 @@ type layerOptions struct {
 	noBias   bool
 	noAffine bool
 	stats    bool
+	padding  *int
 }
 
 // NoBias leaves a layer's bias out.

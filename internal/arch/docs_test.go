@@ -16,9 +16,25 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "models": "models", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
-	"text": "data/text",
+	"autograd":    "autograd",
+	"checkpoint":  "checkpoint",
+	"cuda":        "cuda",
+	"data":        "data",
+	"device":      "device",
+	"digits":      "data/digits",
+	"dtype":       "dtype",
+	"expr":        "expr",
+	"initial":     "nn/initial",
+	"models":      "models",
+	"nn":          "nn",
+	"optim":       "optim",
+	"safetensors": "safetensors",
+	"shape":       "shape",
+	"tensor":      "tensor",
+	"tensorboard": "train/tensorboard",
+	"text":        "data/text",
+	"train":       "train",
+	"vision":      "data/vision",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.
