@@ -57,6 +57,7 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch", "data/text"}},
+	{"models", []string{"nn", "data/text", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
 	{"train/tensorboard", nil},
 
