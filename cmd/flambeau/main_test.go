@@ -109,7 +109,7 @@ func TestInterruptKeepsTheModel(t *testing.T) {
 	cancel()
 	var out, errOut strings.Builder
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	c := &trainCmd{Device: "cpu", Epochs: 1, Batch: 32, LR: 0.01, Seed: 1, Out: path, JSON: true}
+	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, JSON: true}
 	if err := c.Run(&env{ctx: ctx, out: &out, err: &errOut}); err != errInterrupted {
 		t.Fatalf("got %v", err)
 	}

@@ -60,7 +60,7 @@ var floors = []floor{
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
-	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
+	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest", "internal/glyphs"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
