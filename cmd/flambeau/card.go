@@ -196,7 +196,7 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		tree, err2 := torchfile.Load(path)
 		if err2 != nil {
-			return nil, nil, fmt.Errorf("%s is neither: %w; %w", path, err, err2)
+			return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)
 		}
 		sd, err = torchfile.StateDict(tree)
 	}

@@ -227,7 +227,7 @@ func recipeFor(model, kind string) recipe {
 	case kind == "digits" && model == "mlp":
 		return recipe{60, 32, 256, 0.003, 0.1, 0.4}
 	case model == "gpt":
-		return recipe{10, 16, 0, 2e-3, 0.01, 0.0}
+		return recipe{1, 16, 0, 2e-3, 0.01, 0}
 	case model == "cnn":
 		return recipe{4, 32, 64, 2e-3, 0.01, 0.2}
 	}
