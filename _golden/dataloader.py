@@ -8,7 +8,7 @@ import json
 import os
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, default_collate, random_split
 
 from golden import REPOSITORY, versions
 
@@ -50,6 +50,14 @@ def repeated():
     return rows
 
 
+def splits():
+    """The sizes of random_split's parts of 10 samples."""
+    rows = []
+    for f in ([0.5, 0.5], [0.7, 0.2, 0.1], [1 / 3, 1 / 3, 1 / 3], [0.25, 0.25, 0.25, 0.25], [1.0]):
+        rows.append({"fractions": f, "sizes": [len(p) for p in random_split(range(10), f)]})
+    return rows
+
+
 def plain(v):
     if isinstance(v, torch.Tensor):
         return {"shape": list(v.shape), "dtype": str(v.dtype).removeprefix("torch."), "data": v.flatten().tolist()}
@@ -74,7 +82,7 @@ def collate():
 
 if __name__ == "__main__":
     torch.manual_seed(SEED)
-    out = {"meta": versions(__file__, SEED), "distributed": distributed(), "batches": batches(), "repeated": repeated(), "collate": collate()}
+    out = {"meta": versions(__file__, SEED), "distributed": distributed(), "batches": batches(), "repeated": repeated(), "splits": splits(), "collate": collate()}
     path = os.path.join(REPOSITORY, "data/testdata/torch.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:

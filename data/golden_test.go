@@ -26,7 +26,11 @@ type torchGolden struct {
 		Sizes        []int
 	}
 	Repeated []struct{ N, Samples, Least, Most int }
-	Collate  map[string]any
+	Splits   []struct {
+		Fractions []float64
+		Sizes     []int
+	}
+	Collate map[string]any
 }
 
 func readGolden(t *testing.T) (g torchGolden) {
@@ -43,7 +47,7 @@ func readGolden(t *testing.T) (g torchGolden) {
 
 func TestSamplersAreTorchs(t *testing.T) {
 	g := readGolden(t)
-	if len(g.Distributed) < 30 || len(g.Batches) < 30 || len(g.Repeated) < 3 {
+	if len(g.Distributed) < 30 || len(g.Batches) < 30 || len(g.Repeated) < 3 || len(g.Splits) < 5 {
 		t.Fatal("cases are missing")
 	}
 	for _, c := range g.Distributed {

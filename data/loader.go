@@ -10,7 +10,8 @@ import (
 // A Loader gives the batches of a dataset, epoch by epoch. Its methods are safe for concurrent use; each loop over its batches is an
 // epoch of its own.
 type Loader struct {
-	ds Dataset
+	ds Dataset // nil for a stream
+	st Stream
 	c  Config
 
 	mu      sync.Mutex
@@ -33,13 +34,43 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	return &Loader{ds: ds, c: c, seed: c.Seed}, nil
 }
 
+// NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers call Transform and Collate, so that the
+// order and the batches do not depend on the number of workers. Shuffle, Sampler and Batches are for datasets: see [ShuffleStream],
+// [ShardStream] and [Interleave]. A state within an epoch is resumed by reading again, without Transform, what was seen. With Skip an
+// error of the stream leaves one sample out; what a stream that ends with an error would have given is lost. The error is a *[ConfigError].
+func NewStreamLoader(s Stream, c Config) (*Loader, error) {
+	switch {
+	case s == nil:
+		return nil, &ConfigError{"Stream", "there is none"}
+	case c.Shuffle:
+		return nil, &ConfigError{"Shuffle", "a stream is shuffled by ShuffleStream"}
+	case c.Sampler != nil:
+		return nil, &ConfigError{"Sampler", "a stream has its own order"}
+	case c.Batches != nil:
+		return nil, &ConfigError{"Batches", "a stream has its own order"}
+	}
+	c, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	return &Loader{st: s, c: c, seed: c.Seed}, nil
+}
+
 func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }
 
-// Len returns the number of batches in an epoch.
-func (l *Loader) Len() int { return l.sampler(0).Len() }
+// Len returns the number of batches in an epoch, -1 for a stream.
+func (l *Loader) Len() int {
+	if l.ds == nil {
+		return -1
+	}
+	return l.sampler(0).Len()
+}
 
-// Order returns the order of the samples in an epoch.
+// Order returns the order of the samples in an epoch, nil for a stream.
 func (l *Loader) Order(epoch int) []int {
+	if l.ds == nil {
+		return nil
+	}
 	l.mu.Lock()
 	seed := l.seed
 	l.mu.Unlock()
@@ -88,9 +119,11 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 
 // A job is a batch to make.
 type job struct {
-	number int   // of the batch in the epoch
-	start  int   // place of its first sample in the epoch
-	index  []int // of its samples
+	number  int            // of the batch in the epoch
+	start   int            // place of its first sample in the epoch
+	index   []int          // of its samples
+	samples []Sample       // of a stream
+	bad     []*SampleError // samples of the stream that could not be had
 }
 
 // A result is a batch that is made, or why there is none.
@@ -126,9 +159,15 @@ func (l *Loader) start(from place, seed uint64) *run {
 	for i := range r.slots {
 		r.slots[i] = make(chan result, 1)
 	}
-	s := l.sampler(seed)
-	r.apart = repeats(s)
-	r.wg.Go(func() { r.deal(s) })
+	var jobs iter.Seq2[job, error]
+	if l.ds == nil {
+		jobs = l.streamJobs(from.epoch)
+	} else {
+		s := l.sampler(seed)
+		r.apart = repeats(s)
+		jobs = datasetJobs(s, from.epoch)
+	}
+	r.wg.Go(func() { r.deal(jobs) })
 	for range l.c.Workers {
 		r.wg.Go(r.work)
 	}
@@ -163,47 +202,6 @@ func (r *run) end() {
 
 // put stores the result of a batch. The slot is free: its turn in ahead has been waited for.
 func (r *run) put(number int, res result) { r.slots[number%len(r.slots)] <- res }
-
-// deal hands out the batches of the epoch, from the one that the loop begins with on.
-func (r *run) deal(s BatchSampler) {
-	defer close(r.jobs)
-	number, start := 0, 0
-	last := func(res result) {
-		if r.reserve() {
-			r.put(max(number, r.first), res)
-		}
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			last(result{err: &SampleError{-1, errExit}})
-		}
-	}()
-	err := guard(func() error {
-		for index := range s.Batches(r.epoch) {
-			j := job{number, start, index}
-			start += len(index)
-			if number >= r.first {
-				if !r.reserve() {
-					return nil
-				}
-				select {
-				case r.jobs <- j:
-				case <-r.stop:
-					return nil
-				}
-			}
-			number++
-		}
-		return nil
-	})
-	returned = true
-	if err != nil {
-		last(result{err: &SampleError{-1, fmt.Errorf("the sampler: %w", err)}})
-		return
-	}
-	last(result{end: true})
-}
 
 // reserve waits until one more batch may be on its way; false means that the loop is over.
 func (r *run) reserve() bool {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -35,6 +36,8 @@ func random(ds Dataset) bool {
 	switch d := ds.(type) {
 	case Subset:
 		return random(d.Of)
+	case *Concat:
+		return slices.ContainsFunc(d.of, random)
 	case RandDataset:
 		return true
 	}
@@ -46,6 +49,12 @@ func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	switch d := ds.(type) {
 	case Subset:
 		return GetRand(d.Of, d.Index[i], rng)
+	case *Concat:
+		of, k, err := d.find(i)
+		if err != nil {
+			return Sample{}, err
+		}
+		return GetRand(of, k, rng)
 	case RandDataset:
 		return d.GetRand(i, rng)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -26,9 +27,9 @@ type worker struct {
 // work makes batches until there are no more.
 func (r *run) work() {
 	c := &r.l.c
-	w := &worker{r: r, random: random(r.l.ds) || c.Transform != nil, pcg: rand.NewPCG(0, 0)}
+	w := &worker{r: r, random: r.l.ds != nil && random(r.l.ds) || c.Transform != nil, pcg: rand.NewPCG(0, 0)}
 	w.rng = rand.New(w.pcg)
-	if !w.random && c.Collate == nil {
+	if !w.random && c.Collate == nil && r.l.ds != nil {
 		w.batch = batcher(r.l.ds)
 	}
 	open := -1 // batch in hand
@@ -48,15 +49,18 @@ func (r *run) work() {
 // make makes a batch.
 func (w *worker) make(j job) (res result) {
 	w.at = -1
-	n := w.r.l.ds.Len()
-	for _, i := range j.index {
-		if i < 0 || i >= n {
-			return result{err: &SampleError{i, fmt.Errorf("the sampler gave this index, the dataset has %d samples", n)}}
+	if ds := w.r.l.ds; ds != nil {
+		n := ds.Len()
+		for _, i := range j.index {
+			if i < 0 || i >= n {
+				return result{err: &SampleError{i, fmt.Errorf("the sampler gave this index, the dataset has %d samples", n)}}
+			}
+		}
+		if len(j.index) == 0 {
+			return result{err: &SampleError{-1, errors.New("the sampler gave a batch without samples")}}
 		}
 	}
-	if len(j.index) == 0 {
-		return result{err: &SampleError{-1, errors.New("the sampler gave a batch without samples")}}
-	}
+	res.skipped = j.bad
 	var whole error
 	if w.batch != nil {
 		b := &Batch{Index: j.index}
@@ -74,7 +78,7 @@ func (w *worker) make(j job) (res result) {
 		default:
 		}
 		w.at = i
-		s, err := w.sample(i, j.start+k)
+		s, err := w.sample(&j, k)
 		if err != nil {
 			bad := &SampleError{i, err}
 			if !w.r.l.c.Skip {
@@ -86,6 +90,9 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
+	if w.r.l.ds == nil { // those of the stream and those of Transform
+		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
+	}
 	if whole != nil && len(res.skipped) == 0 {
 		return result{err: &SampleError{-1, whole}}
 	}
@@ -113,20 +120,26 @@ func (w *worker) make(j job) (res result) {
 	return res
 }
 
-// sample makes sample i, which is at a place in the epoch.
-func (w *worker) sample(i, place int) (s Sample, err error) {
-	l := w.r.l
+// sample makes sample k of a batch.
+func (w *worker) sample(j *job, k int) (s Sample, err error) {
+	l, i := w.r.l, j.index[k]
 	err = guard(func() (err error) {
-		if !w.random {
+		if w.random {
+			of := i
+			if w.r.apart {
+				of = j.start + k
+			}
+			w.pcg.Seed(streamSeed(w.r.seed, w.r.epoch, of))
+		}
+		switch {
+		case l.ds == nil:
+			s = j.samples[k]
+		case w.random:
+			s, err = GetRand(l.ds, i, w.rng)
+		default:
 			s, err = l.ds.Get(i)
-			return err
 		}
-		of := i
-		if w.r.apart {
-			of = place
-		}
-		w.pcg.Seed(streamSeed(w.r.seed, w.r.epoch, of))
-		if s, err = GetRand(l.ds, i, w.rng); err == nil && l.c.Transform != nil {
+		if err == nil && l.c.Transform != nil {
 			s, err = l.c.Transform(s, w.rng)
 		}
 		return err

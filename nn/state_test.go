@@ -251,7 +251,9 @@ func TestCast(t *testing.T) {
 				t.Errorf("%v, the weight is %v", err, w.Type())
 			}
 		}
-		if x := s.From([]float32{1.5, -2}).CastInPlace(dtype.I32); x.Type() != dtype.I32 || !slices.Equal(x.Floats(), []float64{1, -2}) {
+		x := s.From([]float32{1.5, -2})
+		x.CastInPlace(dtype.I32)
+		if x.Type() != dtype.I32 || !slices.Equal(x.Floats(), []float64{1, -2}) {
 			t.Error(x)
 		}
 	})

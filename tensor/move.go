@@ -43,7 +43,7 @@ func (x *Tensor) become(y *Tensor) {
 // CastInPlace converts the leaf x itself to type t, with its gradient: the handle stays valid, so that a model and its optimizer keep
 // their tensors. Views of x keep the old memory and type. A leaf that requires a gradient stays of floating point type. The elements
 // become contiguous.
-func (x *Tensor) CastInPlace(t dtype.Type) *Tensor {
+func (x *Tensor) CastInPlace(t dtype.Type) {
 	const op = "cast_in_place"
 	x.use(op)
 	if x.node != nil {
@@ -68,5 +68,4 @@ func (x *Tensor) CastInPlace(t dtype.Type) *Tensor {
 			y.dtype = t
 		}()
 	}
-	return x
 }

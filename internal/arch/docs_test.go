@@ -16,10 +16,29 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"checkpoint": "checkpoint", "tensorboard": "train/tensorboard", "torchfile": "torchfile", "train": "train",
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "detect": "data/detect", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "models": "models", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "table": "data/table", "tensor": "tensor", "vision": "data/vision",
-	"sched": "optim/sched", "text": "data/text",
+	"autograd":    "autograd",
+	"checkpoint":  "checkpoint",
+	"cuda":        "cuda",
+	"data":        "data",
+	"detect":      "data/detect",
+	"device":      "device",
+	"digits":      "data/digits",
+	"dtype":       "dtype",
+	"expr":        "expr",
+	"initial":     "nn/initial",
+	"models":      "models",
+	"nn":          "nn",
+	"optim":       "optim",
+	"safetensors": "safetensors",
+	"sched":       "optim/sched",
+	"shape":       "shape",
+	"table":       "data/table",
+	"tensor":      "tensor",
+	"tensorboard": "train/tensorboard",
+	"text":        "data/text",
+	"torchfile":   "torchfile",
+	"train":       "train",
+	"vision":      "data/vision",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.

@@ -41,8 +41,8 @@ var floors = []floor{
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
-	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
-	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor"}},
+	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 	{"data/text", []string{"data"}},
 
