@@ -1,0 +1,289 @@
+package vision
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// Interpolation is how pixels between pixels are computed.
+type Interpolation int
+
+// Bilinear and Bicubic widen their filters when they make an image smaller, so that nothing is left out: torchvision's
+// antialias=True, which is its default, and Pillow's way. The forms ending in Plain do not: antialias=False.
+const (
+	Bilinear      Interpolation = iota
+	Bicubic                     // a = -0.5
+	Nearest                     // torch's "nearest"
+	BilinearPlain               //
+	BicubicPlain                // a = -0.75
+)
+
+// maxSide bounds the images that transforms make.
+const maxSide = 1 << 16
+
+func sizeOK(h, w int) bool {
+	return h >= 1 && w >= 1 && h <= maxSide && w <= maxSide && h*w <= 1<<28
+}
+
+// Resize makes the shorter side size pixels long and keeps the proportions, as torchvision's Resize(size): the longer side is cut off to a
+// whole number. how is Bilinear unless given. Bytes are rounded to the nearest, ties to even.
+func Resize(size int, how ...Interpolation) Transform {
+	return func(m *Image, _ *rand.Rand) (*Image, error) {
+		h, w := size, size
+		if m.W <= m.H {
+			h = int(float64(size*m.H) / float64(m.W))
+		} else {
+			w = int(float64(size*m.W) / float64(m.H))
+		}
+		return resized(m, h, w, how)
+	}
+}
+
+// ResizeTo makes the image h rows of w pixels, as torchvision's Resize((h, w)).
+func ResizeTo(h, w int, how ...Interpolation) Transform {
+	return func(m *Image, _ *rand.Rand) (*Image, error) { return resized(m, h, w, how) }
+}
+
+func resized(m *Image, h, w int, how []Interpolation) (*Image, error) {
+	if !sizeOK(h, w) {
+		return nil, failf("", "Resize: an image of %d×%d cannot be made %d×%d", m.H, m.W, h, w)
+	}
+	if h == m.H && w == m.W {
+		return m, nil
+	}
+	return m.resample(rect{0, 0, m.H, m.W}, h, w, one(how)), nil
+}
+
+func one(how []Interpolation) Interpolation {
+	if len(how) > 0 {
+		return how[0]
+	}
+	return Bilinear
+}
+
+// A rect is a part of an image.
+type rect struct{ top, left, h, w int }
+
+// blank returns an image of m's channels and type.
+func (m *Image) blank(h, w int) *Image {
+	out := &Image{C: m.C, H: h, W: w}
+	if m.F32 != nil {
+		out.F32 = make([]float32, m.C*h*w)
+	} else {
+		out.U8 = make([]uint8, m.C*h*w)
+	}
+	return out
+}
+
+type pixel interface{ uint8 | float32 }
+
+// resample returns the part r of m as an image of h×w.
+func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
+	out := m.blank(h, w)
+	if how == Nearest {
+		rows, cols := nearest(r.h, h), nearest(r.w, w)
+		if m.F32 != nil {
+			pick(out.F32, m.F32, m, r, rows, cols)
+		} else {
+			pick(out.U8, m.U8, m, r, rows, cols)
+		}
+		return out
+	}
+	rows, cols := taps(r.h, h, how), taps(r.w, w, how)
+	if m.F32 != nil {
+		filter(out.F32, m.F32, m, r, rows, cols, down, func(dst, src []float32) { copy(dst, src) })
+	} else {
+		acc := make([]int32, r.w)
+		filter(out.U8, m.U8, m, r, rows, cols, func(sum []float32, src []uint8, stride int, k kernel) {
+			downBytes(sum, src, stride, k, acc)
+		}, bytesOf)
+	}
+	return out
+}
+
+// bytesOf rounds to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest, ties to even, and leaves it in the low bits.
+func bytesOf(dst []uint8, src []float32) {
+	const magic = 3 << 22
+	dst = dst[:len(src)]
+	for i, v := range src {
+		n := int32(math.Float32bits(v+magic)) - 0x4b400000
+		dst[i] = uint8(min(max(n, 0), 255))
+	}
+}
+
+// nearest returns the source of each of n pixels, of in, by float32 as torch computes it.
+func nearest(in, n int) []int {
+	at := make([]int, n)
+	scale := float32(in) / float32(n)
+	for i := range at {
+		at[i] = min(int(float32(i)*scale), in-1)
+	}
+	return at
+}
+
+func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
+	for c := range m.C {
+		for _, y := range rows {
+			row := src[(c*m.H+r.top+y)*m.W+r.left:][:r.w]
+			for i, x := range cols {
+				dst[i] = row[x]
+			}
+			dst = dst[len(cols):]
+		}
+	}
+}
+
+// A kernel is what one pixel is computed from: neighbours from start on, by weight. The weights of all lie behind one another.
+type kernel struct {
+	start  int
+	weight []float32
+}
+
+// taps returns the kernels that make n pixels of in. The antialiased forms are those of Pillow (Resample.c, precompute_coeffs), the
+// plain ones those of torch (UpSample.h).
+func taps(in, n int, how Interpolation) []kernel {
+	list := make([]kernel, n)
+	scale := float64(in) / float64(n)
+	width, f := 1.0, triangle
+	if how == Bicubic || how == BicubicPlain {
+		width, f = 2, func(x float64) float64 { return cubic(x, -0.5) }
+	}
+	if how == BilinearPlain || how == BicubicPlain {
+		for i := range list {
+			at := (float64(i)+0.5)*scale - 0.5
+			if how == BilinearPlain {
+				at = max(at, 0)
+			}
+			first := int(math.Floor(at))
+			t := at - float64(first)
+			w, from := []float64{1 - t, t}, first
+			if how == BicubicPlain {
+				w, from = []float64{cubic(1+t, -0.75), cubic(t, -0.75), cubic(1-t, -0.75), cubic(2-t, -0.75)}, first-1
+			}
+			list[i] = clamped(from, w, in)
+		}
+		return list
+	}
+	stretch := max(scale, 1)
+	support := width * stretch
+	all := make([]float32, 0, n*(2*int(support)+3))
+	for i := range list {
+		center := scale * (float64(i) + 0.5)
+		start := max(int(center-support+0.5), 0)
+		end := min(int(center+support+0.5), in)
+		sum, from := 0.0, len(all)
+		for k := start; k < end; k++ {
+			v := f((float64(k) - center + 0.5) / stretch)
+			sum += v
+			all = append(all, float32(v))
+		}
+		w := all[from:]
+		for k, v := range w {
+			w[k] = float32(float64(v) / sum)
+		}
+		list[i] = kernel{start, w}
+	}
+	return list
+}
+
+// clamped moves what lies outside of 0 … in-1 to the edge.
+func clamped(start int, w []float64, in int) kernel {
+	from, to := max(start, 0), min(start+len(w), in)
+	from = min(from, in-1)
+	to = max(to, from+1)
+	k := kernel{from, make([]float32, to-from)}
+	sum := make([]float64, to-from)
+	for i, v := range w {
+		sum[min(max(start+i, from), to-1)-from] += v
+	}
+	for i, v := range sum {
+		k.weight[i] = float32(v)
+	}
+	return k
+}
+
+func triangle(x float64) float64 { return max(1-math.Abs(x), 0) }
+
+// cubic is the convolution kernel of R. Keys, "Cubic convolution interpolation for digital image processing", 1981.
+func cubic(x, a float64) float64 {
+	x = math.Abs(x)
+	switch {
+	case x < 1:
+		return ((a+2)*x-(a+3))*x*x + 1
+	case x < 2:
+		return (((x-5)*x+8)*x - 4) * a
+	}
+	return 0
+}
+
+// filter computes each row from rows, by vertical, then each of its pixels from neighbours, for four rows at a time.
+func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
+	w := len(cols)
+	sum, out := make([]float32, r.w), make([]float32, 4*w)
+	quad := make([][4]float32, r.w) // four rows, side by side
+	for c := range m.C {
+		plane := src[(c*m.H+r.top)*m.W+r.left:]
+		for y := 0; y < len(rows); y += 4 {
+			n := min(4, len(rows)-y)
+			for i := range n {
+				vertical(sum, plane, m.W, rows[y+i])
+				for x, v := range sum {
+					quad[x][i] = v
+				}
+			}
+			for x := range cols {
+				k := &cols[x]
+				var s0, s1, s2, s3 float32
+				in := quad[k.start:][:len(k.weight)]
+				for i, v := range k.weight {
+					q := &in[i]
+					s0 += float32(v * q[0])
+					s1 += float32(v * q[1])
+					s2 += float32(v * q[2])
+					s3 += float32(v * q[3])
+				}
+				out[x], out[w+x], out[2*w+x], out[3*w+x] = s0, s1, s2, s3
+			}
+			store(dst[:n*w], out[:n*w])
+			dst = dst[n*w:]
+		}
+	}
+}
+
+// down computes a row from the rows of a kernel.
+func down(sum []float32, src []float32, stride int, k kernel) {
+	clear(sum)
+	for i, w := range k.weight {
+		in := src[(k.start+i)*stride:][:len(sum)]
+		for x := range sum {
+			sum[x] += float32(w * in[x])
+		}
+	}
+}
+
+// downBytes is down for bytes, in integers: weights are rounded to 2⁻²¹, which is below a thousandth of a level, and the sum of
+// absolute weights is below 2, so that nothing overflows.
+func downBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
+	const one = 1 << 21
+	n := len(sum)
+	acc = acc[:n]
+	clear(acc)
+	for i := 0; i < len(k.weight); i += 2 {
+		a := src[(k.start+i)*stride:][:n]
+		v := int32(math.RoundToEven(float64(k.weight[i]) * one))
+		if i+1 == len(k.weight) {
+			for x := range acc {
+				acc[x] += v * int32(a[x])
+			}
+			break
+		}
+		b := src[(k.start+i+1)*stride:][:n]
+		w := int32(math.RoundToEven(float64(k.weight[i+1]) * one))
+		for x := range acc {
+			acc[x] += v*int32(a[x]) + w*int32(b[x])
+		}
+	}
+	for x, v := range acc {
+		sum[x] = float32(v) * (1.0 / one)
+	}
+}
