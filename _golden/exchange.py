@@ -6,6 +6,7 @@
 does the first half; without an argument the script runs both itself. It stops at the first difference.
 """
 
+import json
 import math
 import os
 import subprocess
@@ -13,6 +14,9 @@ import sys
 import tempfile
 from collections import OrderedDict
 
+import numpy as np
+import safetensors
+import safetensors.torch
 import torch
 
 from golden import REPOSITORY
@@ -51,7 +55,44 @@ def check_torchfile(folder):
     print("torchfile: what Go saved is what PyTorch reads")
 
 
-CHECKS = [check_torchfile]
+def check_safetensors(folder):
+    path = os.path.join(folder, "ours.safetensors")
+    with safetensors.safe_open(path, "pt") as f:
+        assert f.metadata() == {"format": "pt", 'a"<': "ä"}
+    tensors = safetensors.torch.load_file(path)
+    assert len(tensors) == 15
+    for t in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]:
+        x = torch.arange(6.).reshape(2, 3).to(getattr(torch, t))
+        assert tensors[t].dtype == x.dtype and torch.equal(tensors[t], x), t
+    assert tensors["scalar"].shape == () and tensors["scalar"] == 7 and tensors["empty"].shape == (0, 4)
+    assert tensors["strided"].tolist() == [[1, 3], [2, 4]] and torch.equal(tensors["large"], torch.arange(100_000.))
+    assert tensors["ä∂\U0001f525"].tolist() == [-1]
+    folder = os.path.join(folder, "sharded")
+    with open(os.path.join(folder, "model.safetensors.index.json")) as f:
+        index = json.load(f)
+    assert index["metadata"]["total_size"] == 6400 and len(index["weight_map"]) == 11
+    for name, file in index["weight_map"].items():
+        x = safetensors.torch.load_file(os.path.join(folder, file))[name]
+        assert torch.equal(x, torch.ones(600) if name == "wide" else torch.full((100,), float(name.split(".")[1]))), name
+    print("safetensors: what Go saved is what Python reads")
+
+
+def check_npy(folder):
+    arrays = np.load(os.path.join(folder, "ours.npz"))
+    assert len(arrays.files) == 15
+    for t in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]:
+        x = np.arange(6).reshape(2, 3).astype(t)
+        assert arrays[t].dtype == x.dtype and np.array_equal(arrays[t], x), t
+    assert arrays["scalar"].shape == () and arrays["scalar"] == 2.5 and arrays["empty"].shape == (0, 4)
+    assert arrays["vector"].tolist() == [1, 2] and arrays["strided"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert arrays["layer/weight"].shape == (2, 2) and arrays["ä"].tolist() == [1]
+    for mode in [None, "r"]:
+        x = np.load(os.path.join(folder, "ours.npy"), mmap_mode=mode)
+        assert x.dtype == np.float32 and x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    print("npy: what Go saved is what NumPy reads")
+
+
+CHECKS = [check_torchfile, check_safetensors, check_npy]
 
 
 def main():

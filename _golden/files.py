@@ -1,15 +1,15 @@
-"""Writes files as people save them with PyTorch, for the readers of package torchfile, and NumPy's for package npy.
+"""Writes files as people save them with PyTorch, for the readers of package torchfile, safetensors' for package safetensors, and NumPy's
+for package npy.
 
 Each tensor "x" of a .pt file stands beside "x.type", "x.shape", "x.stride" and "x.values", which say what must be read.
 """
 
-import io
 import os
-import sys
 import warnings
 from collections import OrderedDict
 
 import numpy as np
+import safetensors.torch
 import torch
 
 from golden import REPOSITORY
@@ -108,6 +108,12 @@ def main():
     ]:
         torch.save(value, os.path.join(refused, name + ".pt"))
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), os.path.join(refused, "script.pt"))
+
+    folder = os.path.join(REPOSITORY, "safetensors", "testdata")
+    os.makedirs(folder, exist_ok=True)
+    flat = {name: x.detach().clone().contiguous() for name, x in tensors().items()}
+    values = {name: " ".join(map(repr, (float(v) for v in x.reshape(-1).tolist()))) for name, x in flat.items()}
+    safetensors.torch.save_file(flat, os.path.join(folder, "python.safetensors"), values)
 
     folder = os.path.join(REPOSITORY, "npy", "testdata")
     os.makedirs(folder, exist_ok=True)

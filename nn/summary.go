@@ -126,7 +126,12 @@ func bytesOf(x *tensor.Tensor) int { return x.Size() * x.Type().Size() }
 func (o *Overview) count(m any, at map[string]int) {
 	seen := map[*tensor.Tensor]bool{}
 	visit(m, &visitor{param: func(p Param) {
-		l := &o.Layers[at[p.Name[:max(0, strings.LastIndexByte(p.Name, '.'))]]]
+		path, owner := p.Name, 0
+		for ok := false; !ok && path != ""; {
+			path = path[:max(0, strings.LastIndexByte(path, '.'))]
+			owner, ok = at[path]
+		}
+		l := &o.Layers[owner]
 		if seen[p.Tensor] {
 			l.Tied = true
 			return

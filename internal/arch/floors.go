@@ -42,11 +42,12 @@ var floors = []floor{
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
 	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor"}},
-	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor"}},
+	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 	{"data/text", []string{"data"}},
+	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 
-	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
 	{"optim", []string{"nn", "optim/internal/exact"}},
 	{"optim/sched", []string{"optim", "optim/internal/exact"}},
@@ -67,6 +68,7 @@ var floors = []floor{
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
 	{"internal/glyphs", []string{"data/vision"}},
+	{"internal/zipfile", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }
