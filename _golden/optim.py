@@ -1,4 +1,4 @@
-"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories.
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip, muon and average.
 
 Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
 their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
@@ -104,7 +104,125 @@ def jsonable(f, key, v):
     return v
 
 
+def clipping():
+    """Writes optim/testdata/clip: gradients before and after clipping by norm and by value, and their norm.
+
+    A case has as operands the gradients of four parameters, and as results the norm, unless it clips by value, and the gradients.
+    """
+    f = File(__file__, SEED)
+    grads = [Operand(f.randn(), grad=False), Operand(f.randn(5) * 3, grad=False), Operand(f.randn(2, 3), ("transpose", (0, 1)), grad=False), Operand(torch.zeros(0), grad=False)]
+    tiny = [Operand(g.base * 1e-3, *g.views, grad=False) for g in grads]
+    broken = [Operand(g.base.clone(), *g.views, grad=False) for g in grads]
+    broken[1].base[2] = float("inf")
+    for name, list_, kind, args in [
+        ("norm 2", grads, "norm", dict(max_norm=1.0)),
+        ("below the limit", tiny, "norm", dict(max_norm=1.0)),
+        ("limit 0", grads, "norm", dict(max_norm=0.0)),
+        ("norm 1", grads, "norm", dict(max_norm=0.5, norm_type=1.0)),
+        ("norm 3", grads, "norm", dict(max_norm=0.5, norm_type=3.0)),
+        ("norm inf", grads[:3], "norm", dict(max_norm=0.5, norm_type=float("inf"))),
+        ("infinite", broken, "norm", dict(max_norm=0.5)),
+        ("value", grads, "value", dict(clip_value=0.75)),
+        ("value of infinity", broken, "value", dict(clip_value=0.75)),
+    ]:
+        row = {"op": kind, "name": name, "args": {k: str(v) for k, v in args.items()}, "in": [], "out": []}
+        for i, g in enumerate(list_):
+            row["in"].append({"base": f.store(f"{name}/g{i}", g.base), "views": [[v, list(a)] for v, a in g.views]})
+        results = {}
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            params = []
+            for g in list_:
+                t = g.tensor(dtype)
+                p = torch.zeros_like(t).requires_grad_()
+                p.grad = torch.empty_strided(t.size(), t.stride(), dtype=dtype).copy_(t)
+                params.append(p)
+            if kind == "norm":
+                out = [torch.nn.utils.clip_grad_norm_(params, **args)]
+            else:
+                torch.nn.utils.clip_grad_value_(params, **args)
+                out = []
+            results[label] = out + [p.grad.contiguous() for p in params]
+        for i in range(len(results["f32"])):
+            row["out"].append({label: f.store(f"{name}/out{i}_{label}", results[label][i]) for label in results})
+        f.cases.append(row)
+    f.write("optim/testdata/clip.safetensors.gz")
+
+
+def muon():
+    """Writes optim/testdata/muon: three matrices under fixed gradients, as the trajectories, and the momenta after the last step."""
+    f = File(__file__, SEED)
+    shapes = [(6, 4), (3, 5), (4, 4)]
+    params = [f.randn(*s) for s in shapes]
+    grads = [f.randn(8, *s) for s in shapes]
+    operands = [{"base": f.store(f"in{i}", t)} for i, t in enumerate(params + grads)]
+    for args in [
+        dict(lr=0.1),
+        dict(lr=0.1, momentum=0.8, nesterov=False, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        dict(lr=0.02, weight_decay=0.5, adjust_lr_fn="spectral_unclamped", ns_steps=3, eps=1e-5, ns_coefficients=(3.0, -4.0, 2.0)),
+    ]:
+        name = " ".join(f"{k}={v}" for k, v in args.items())
+        out = [{} for _ in range(2 * len(params))]
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            leaves = [p.to(dtype).clone().requires_grad_() for p in params]
+            optimizer = torch.optim.Muon(leaves, **args)
+            path = [[] for _ in leaves]
+            for step in range(8):
+                for leaf, g in zip(leaves, grads):
+                    leaf.grad = g[step].to(dtype)
+                optimizer.step()
+                for line, leaf in zip(path, leaves):
+                    line.append(leaf.detach().clone())
+            for i, line in enumerate(path):
+                out[i][label] = f.store(f"{name}/p{i}_{label}", torch.stack(line))
+                out[3 + i][label] = f.store(f"{name}/m{i}_{label}", optimizer.state[leaves[i]]["momentum_buffer"])
+        group = {k: v for k, v in optimizer.state_dict()["param_groups"][0].items()}
+        f.cases.append({"op": "Muon", "name": name, "args": {"given": args, "group": group}, "in": operands, "out": out})
+    f.write("optim/testdata/muon.safetensors.gz")
+
+
+def averages():
+    """Writes optim/testdata/average: a model in six states, its averages after each, and statistics recomputed by update_bn.
+
+    model/<name> and <case>/<name> are stacked along the steps. The model is Sequential(Linear(3, 4), BatchNorm1d(4)).
+    """
+    from torch.optim import swa_utils as W
+
+    f = File(__file__, SEED)
+    torch.manual_seed(SEED)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    cases = {
+        "ema": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.9)),
+        "ema fast": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.3)),
+        "ema buffers": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.6), use_buffers=True),
+        "swa": W.AveragedModel(model),
+    }
+    inputs = f.randn(6, 8, 3)
+    seen = {"model": []} | {name: [] for name in cases}
+    for x in inputs:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(f.randn(*p.shape))
+        model.train()
+        model(x)
+        seen["model"].append({k: v.clone() for k, v in model.state_dict().items()})
+        for name, a in cases.items():
+            a.update_parameters(model)
+            seen[name].append({k: v.clone() for k, v in a.state_dict().items()})
+    for name, states in seen.items():
+        for k in states[0]:
+            f.store(f"{name}/{k}", torch.stack([s[k] for s in states]))
+    cases["swa"].eval()
+    W.update_bn(list(inputs), cases["swa"])
+    for k, v in cases["swa"].state_dict().items():
+        f.store(f"updated/{k}", v)
+    f.store("inputs", inputs)
+    f.write("optim/testdata/average.safetensors.gz")
+
+
 def main():
+    averages()
+    clipping()
+    muon()
     f = File(__file__, SEED)
     params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
     # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that changes its sign.
