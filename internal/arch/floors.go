@@ -44,7 +44,7 @@ var floors = []floor{
 	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor"}},
 	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "tensor", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
-	{"data/text", []string{"data"}},
+	{"data/text", []string{"data", "internal/atomicfile"}},
 	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial"}},
