@@ -57,12 +57,11 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch", "data/text"}},
-	{"models", []string{"nn", "data/text", "internal/fetch"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
-	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
+	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest", "internal/glyphs"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
