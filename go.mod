@@ -11,3 +11,5 @@ require (
 )
 
 require pgregory.net/rapid v1.3.0
+
+require golang.org/x/image v0.46.0

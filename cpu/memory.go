@@ -34,6 +34,28 @@ type buffer struct {
 	block *pool.Block // nil: Go memory
 	gen   uint64
 	freed atomic.Bool
+	// release is of memory that is not the driver's own: called once when the buffer is freed, and kept after that, because what
+	// it refers to keeps the memory there.
+	release func()
+}
+
+var _ device.Borrower = (*Device)(nil)
+
+// Borrow returns a buffer on memory of the caller's. release may be nil; else it is called once, when the buffer is freed or
+// queued, from any goroutine, and must not block. The buffer refers to release as long as it can be reached itself, so that what
+// release refers to lives as long.
+func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
+	if release == nil {
+		release = func() {}
+	}
+	return &buffer{dev: d, mem: mem, release: release}
+}
+
+// giveBack is what Free and Queue do for memory that is not of the pool.
+func (b *buffer) giveBack() {
+	if b.release != nil {
+		b.release()
+	}
 }
 
 // Alloc returns a buffer; its contents are undefined.
@@ -72,15 +94,23 @@ func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData
 
 // Free gives the memory back. A second call is ignored.
 func (b *buffer) Free() {
-	if !b.freed.Swap(true) && b.block != nil {
+	switch {
+	case b.freed.Swap(true):
+	case b.block != nil:
 		b.dev.pool.Free(b.block, b.gen)
+	default:
+		b.giveBack()
 	}
 }
 
 // Queue is Free for cleanups.
 func (b *buffer) Queue() {
-	if !b.freed.Swap(true) && b.block != nil {
+	switch {
+	case b.freed.Swap(true):
+	case b.block != nil:
 		b.dev.pool.Queue(b.block, b.gen)
+	default:
+		b.giveBack()
 	}
 }
 

@@ -7,66 +7,255 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// collate stacks values of one type and shape: numbers, slices of numbers, or tensors.
-func collate(values []any) (*tensor.Tensor, error) {
-	if t, ok := values[0].(*tensor.Tensor); ok {
-		return stack(t, values)
+// An oddError is a sample that does not fit with the first of its batch.
+type oddError struct {
+	at  int    // in the batch
+	key string // where in a nested value
+	msg string
+}
+
+func (e *oddError) Error() string {
+	return e.key + fmt.Sprintf("sample %d of the batch ", e.at) + e.msg
+}
+
+func odd(at int, format string, args ...any) error {
+	return &oddError{at: at, msg: fmt.Sprintf(format, args...)}
+}
+
+// Collate makes a batch of samples: torch's default_collate.
+//
+//   - Numbers, and slices (also nested) and arrays of numbers, become one tensor with a new first dimension; Go's int becomes int64 and
+//     float64 stays float64, as in [tensor.From].
+//   - CPU tensors of one shape and type are stacked.
+//   - Strings become a []string.
+//   - Maps with string keys become a map[string]any of what each key's values become; all have the keys of the first.
+//   - A []any, and a []string, becomes a []any of what the values at each place become; all have one length.
+//
+// A slice of numbers is a tensor here, where a Python list of numbers would become a list. What Config.Collate returns may use it.
+func Collate(samples []Sample) (*Batch, error) {
+	if len(samples) == 0 {
+		return nil, fmt.Errorf("data: no samples to collate")
+	}
+	values := make([]any, len(samples))
+	for i := range samples {
+		values[i] = samples[i].X
+	}
+	b := &Batch{}
+	var err error
+	if b.Inputs, err = CollateValues(values); err != nil {
+		return nil, err
+	}
+	for i := range samples {
+		values[i] = samples[i].Y
+	}
+	if b.Targets, err = CollateValues(values); err != nil {
+		b.Free()
+		return nil, err
+	}
+	return b.complete(), nil
+}
+
+// CollateValues is [Collate] for one value of each sample.
+func CollateValues(values []any) (any, error) {
+	if len(values) == 0 {
+		return nil, fmt.Errorf("data: no values to collate")
+	}
+	switch first := values[0].(type) {
+	case nil:
+		return nil, odd(0, "has nil as a value")
+	case *tensor.Tensor:
+		if first == nil {
+			return nil, odd(0, "has a nil tensor")
+		}
+		return asAny(stack(first, values))
+	case float32:
+		return asAny(numbers[float32](values))
+	case float64:
+		return asAny(numbers[float64](values))
+	case int:
+		return asAny(numbers[int](values))
+	case int64:
+		return asAny(numbers[int64](values))
+	case []float32:
+		return asAny(rows[float32](values))
+	case []uint8:
+		return asAny(rows[uint8](values))
+	case []int64:
+		return asAny(rows[int64](values))
+	case []int:
+		return asAny(rows[int](values))
+	case string:
+		out := make([]string, len(values))
+		for i, v := range values {
+			s, ok := v.(string)
+			if !ok {
+				return nil, odd(i, "holds a %T, the first a string", v)
+			}
+			out[i] = s
+		}
+		return out, nil
 	}
 	first := reflect.ValueOf(values[0])
-	if !first.IsValid() {
-		return nil, fmt.Errorf("a sample's value is nil")
+	for i, v := range values {
+		if t := reflect.TypeOf(v); t != first.Type() {
+			return nil, odd(i, "holds a %T, the first a %T", v, values[0])
+		}
+	}
+	switch k := first.Kind(); {
+	case k == reflect.Map && first.Type().Key().Kind() == reflect.String:
+		return collateMap(values)
+	case k == reflect.Slice && (first.Type().Elem().Kind() == reflect.Interface || first.Type().Elem().Kind() == reflect.String || first.Type().Elem().Kind() == reflect.Map):
+		return collateList(values)
 	}
 	list := reflect.MakeSlice(reflect.SliceOf(first.Type()), len(values), len(values))
-	flat := first.Kind() == reflect.Slice && first.Type().Elem().Kind() != reflect.Slice
-	var out reflect.Value
-	if flat {
-		out = reflect.MakeSlice(first.Type(), 0, len(values)*first.Len())
-	}
 	for i, v := range values {
-		r := reflect.ValueOf(v)
-		if !r.IsValid() || r.Type() != first.Type() {
-			return nil, fmt.Errorf("sample %d of the batch holds a %T, the first a %T", i, v, values[0])
-		}
-		if flat {
-			if r.Len() != first.Len() {
-				return nil, fmt.Errorf("sample %d of the batch has %d values, the first %d", i, r.Len(), first.Len())
-			}
-			out = reflect.AppendSlice(out, r)
-			continue
-		}
-		list.Index(i).Set(r)
+		list.Index(i).Set(reflect.ValueOf(v))
 	}
 	var t *tensor.Tensor
-	err := tensor.Try(func() {
-		if flat {
-			t = tensor.From(out.Interface(), len(values), first.Len())
-		} else {
-			t = tensor.From(list.Interface())
+	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
+	if err != nil {
+		for i, v := range values { // a slice that is not of the first one's lengths
+			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
+				return nil, odd(i, "has values of shape %s, the first %s", a, b)
+			}
 		}
-	})
+		return nil, err
+	}
+	return t, nil
+}
+
+// lengths writes the shape of a nested slice, by its first entries.
+func lengths(v reflect.Value) string {
+	var n []int
+	for v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
+		n = append(n, v.Len())
+		if v.Len() == 0 {
+			break
+		}
+		v = v.Index(0)
+	}
+	return fmt.Sprint(n)
+}
+
+func asAny(t *tensor.Tensor, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func numbers[T any](values []any) (t *tensor.Tensor, err error) {
+	all := make([]T, len(values))
+	for i, v := range values {
+		n, ok := v.(T)
+		if !ok {
+			return nil, odd(i, "holds a %T, the first a %T", v, values[0])
+		}
+		all[i] = n
+	}
+	err = tensor.Try(func() { t = tensor.From(all) })
 	return t, err
+}
+
+func rows[T any](values []any) (t *tensor.Tensor, err error) {
+	n := len(values[0].([]T))
+	all := make([]T, 0, n*len(values))
+	for i, v := range values {
+		r, ok := v.([]T)
+		if !ok {
+			return nil, odd(i, "holds a %T, the first a %T", v, values[0])
+		}
+		if len(r) != n {
+			return nil, odd(i, "has %d values, the first %d", len(r), n)
+		}
+		all = append(all, r...)
+	}
+	err = tensor.Try(func() { t = tensor.From(all, len(values), n) })
+	return t, err
+}
+
+// inside collates one part of nested values; what is made already is given back if it fails.
+func inside(key string, made any, values []any) (any, error) {
+	v, err := CollateValues(values)
+	if err != nil {
+		(&Batch{Inputs: made}).Free()
+		if o, ok := err.(*oddError); ok {
+			o.key = key + ": " + o.key
+			return nil, o
+		}
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return v, nil
+}
+
+func collateMap(values []any) (any, error) {
+	first := reflect.ValueOf(values[0])
+	out := make(map[string]any, first.Len())
+	for i, v := range values {
+		if n := reflect.ValueOf(v).Len(); n != first.Len() {
+			return nil, odd(i, "has %d keys, the first %d", n, first.Len())
+		}
+	}
+	part := make([]any, len(values))
+	for _, key := range first.MapKeys() {
+		name := key.String()
+		for i, v := range values {
+			e := reflect.ValueOf(v).MapIndex(key)
+			if !e.IsValid() {
+				(&Batch{Inputs: out}).Free()
+				return nil, odd(i, "has no key %q, which the first has", name)
+			}
+			part[i] = e.Interface()
+		}
+		v, err := inside(fmt.Sprintf("key %q", name), out, part)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+func collateList(values []any) (any, error) {
+	n := reflect.ValueOf(values[0]).Len()
+	for i, v := range values {
+		if k := reflect.ValueOf(v).Len(); k != n {
+			return nil, odd(i, "has %d values, the first %d", k, n)
+		}
+	}
+	out := make([]any, 0, n)
+	part := make([]any, len(values))
+	for k := range n {
+		for i, v := range values {
+			part[i] = reflect.ValueOf(v).Index(k).Interface()
+		}
+		v, err := inside(fmt.Sprintf("place %d", k), out, part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
 }
 
 // stack puts tensors of one shape and type behind one another along a new first dimension.
 func stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, err error) {
-	var differs error
+	for i, v := range values {
+		t, ok := v.(*tensor.Tensor)
+		if !ok || t == nil || t.Shape() != first.Shape() || t.Type() != first.Type() {
+			return nil, odd(i, "is not a %v tensor of shape %v", first.Type(), first.Shape())
+		}
+	}
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
 			y = s.Typed(first.Type()).Empty(append([]int{len(values)}, first.Shape().Slice()...)...)
 			for i, v := range values {
-				t, ok := v.(*tensor.Tensor)
-				if !ok || t.Shape() != first.Shape() || t.Type() != first.Type() {
-					differs = fmt.Errorf("sample %d of the batch is not a %v tensor of shape %v", i, first.Type(), first.Shape())
-					return
-				}
+				t := v.(*tensor.Tensor)
 				y.Select(0, i).Copy(t)
 			}
 			s.Close(y)
 		}, tensor.NoGrad())
 	})
-	if err == nil {
-		err = differs
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,189 +1,219 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"iter"
-	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 )
 
-// Config sets a [Loader].
-type Config struct {
-	Batch    int    // samples a batch, at least 1
-	Shuffle  bool   // visit the samples in a random order, another one each epoch
-	Seed     uint64 // of that order
-	DropLast bool   // leave out a last batch that is not full
-	Workers  int    // goroutines that prepare batches; 0: one
-	Prefetch int    // batches prepared ahead; 0: twice the workers
-}
-
-// A ConfigError is a setting that a loader cannot have.
-type ConfigError struct{ Field, Msg string }
-
-func (e *ConfigError) Error() string { return "data: " + e.Field + ": " + e.Msg }
-
-// A Loader gives the batches of a dataset, epoch by epoch.
+// A Loader gives the batches of a dataset, epoch by epoch. Its methods are safe for concurrent use; each loop over its batches is an
+// epoch of its own.
 type Loader struct {
-	ds    Dataset
-	c     Config
-	epoch uint64
-	mu    sync.Mutex
+	ds Dataset // nil for a stream
+	st Stream
+	c  Config
+
+	mu      sync.Mutex
+	seed    uint64 // Config's, or that of a loaded state
+	next    place  // where the next loop begins
+	seen    place  // what the latest loop has come to
+	turn    int    // number of the latest loop
+	skipped int
 }
 
-// NewLoader returns a loader over ds.
+// NewLoader returns a loader over ds. The error is a *[ConfigError].
 func NewLoader(ds Dataset, c Config) (*Loader, error) {
-	switch {
-	case ds == nil:
+	if ds == nil {
 		return nil, &ConfigError{"Dataset", "there is none"}
-	case c.Batch < 1:
-		return nil, &ConfigError{"Batch", fmt.Sprintf("%d samples a batch, at least 1 is needed", c.Batch)}
-	case c.Workers < 0:
-		return nil, &ConfigError{"Workers", fmt.Sprintf("%d is negative", c.Workers)}
-	case c.Prefetch < 0:
-		return nil, &ConfigError{"Prefetch", fmt.Sprintf("%d is negative", c.Prefetch)}
 	}
-	c.Workers = max(c.Workers, 1)
-	if c.Prefetch == 0 {
-		c.Prefetch = 2 * c.Workers
+	c, err := c.check()
+	if err != nil {
+		return nil, err
 	}
-	return &Loader{ds: ds, c: c}, nil
+	return &Loader{ds: ds, c: c, seed: c.Seed}, nil
 }
 
-// Len returns the number of batches in an epoch.
+// NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers call Transform and Collate, so that the
+// order and the batches do not depend on the number of workers. Shuffle, Sampler and Batches are for datasets: see [ShuffleStream],
+// [ShardStream] and [Interleave]. A state within an epoch is resumed by reading again, without Transform, what was seen. With Skip an
+// error of the stream leaves one sample out; what a stream that ends with an error would have given is lost. The error is a *[ConfigError].
+func NewStreamLoader(s Stream, c Config) (*Loader, error) {
+	switch {
+	case s == nil:
+		return nil, &ConfigError{"Stream", "there is none"}
+	case c.Shuffle:
+		return nil, &ConfigError{"Shuffle", "a stream is shuffled by ShuffleStream"}
+	case c.Sampler != nil:
+		return nil, &ConfigError{"Sampler", "a stream has its own order"}
+	case c.Batches != nil:
+		return nil, &ConfigError{"Batches", "a stream has its own order"}
+	}
+	c, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	return &Loader{st: s, c: c, seed: c.Seed}, nil
+}
+
+func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }
+
+// Len returns the number of batches in an epoch, -1 for a stream.
 func (l *Loader) Len() int {
-	n := l.ds.Len()
-	if l.c.DropLast {
-		return n / l.c.Batch
+	if l.ds == nil {
+		return -1
 	}
-	return (n + l.c.Batch - 1) / l.c.Batch
+	return l.sampler(0).Len()
 }
 
-// SetEpoch makes the next loop over the batches that of epoch n, counted from 0: the order is a function of it.
-func (l *Loader) SetEpoch(n int) {
-	l.mu.Lock()
-	l.epoch = uint64(n)
-	l.mu.Unlock()
-}
-
-// Order returns the order of the samples in an epoch.
+// Order returns the order of the samples in an epoch, nil for a stream.
 func (l *Loader) Order(epoch int) []int {
-	n := l.ds.Len()
-	if !l.c.Shuffle {
-		order := make([]int, n)
-		for i := range order {
-			order[i] = i
-		}
-		return order
+	if l.ds == nil {
+		return nil
 	}
-	return rand.New(rand.NewPCG(l.c.Seed, uint64(epoch))).Perm(n)
+	l.mu.Lock()
+	seed := l.seed
+	l.mu.Unlock()
+	order := []int{}
+	for b := range l.sampler(seed).Batches(epoch) {
+		order = append(order, b...)
+	}
+	return order
 }
 
-// Batches loops over the batches of the next epoch. An error ends the loop: a *[SampleError], also for a panic in the dataset.
-func (l *Loader) Batches() iter.Seq2[*Batch, error] {
+// Batches loops over the batches of the next epoch, or what is left of it after [Loader.LoadStateDict]. An error ends the loop: a
+// *[SampleError], also for a panic in the dataset. A loop that is left early is over: the next one is the next epoch.
+func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
+
+// BatchesContext is Batches that also ends when ctx does, with an error that wraps the context's cause. A sample that is being made at
+// that time is waited for.
+func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
-		l.mu.Lock()
-		epoch := l.epoch
-		l.epoch++
-		l.mu.Unlock()
-		order := l.Order(int(epoch))
-		n := l.Len()
-		type result struct {
-			b   *Batch
-			err error
-		}
-		slots := make([]chan result, n)
-		for i := range slots {
-			slots[i] = make(chan result, 1)
-		}
-		stop := make(chan struct{})
-		ahead := make(chan struct{}, l.c.Prefetch)
-		next := make(chan int)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			defer close(next)
-			for i := range n {
-				select {
-				case ahead <- struct{}{}:
-				case <-stop:
-					return
-				}
-				select {
-				case next <- i:
-				case <-stop:
-					return
+		from, seed, turn := l.begin()
+		r := l.start(from, seed)
+		defer r.end()
+		for {
+			res := r.next(ctx)
+			for _, e := range res.skipped {
+				if l.c.OnSkip != nil {
+					l.c.OnSkip(e)
 				}
 			}
-		})
-		for range min(l.c.Workers, n) {
-			wg.Go(func() {
-				for i := range next {
-					b, err := l.make(order[i*l.c.Batch : min((i+1)*l.c.Batch, len(order))])
-					slots[i] <- result{b, err}
-				}
-			})
-		}
-		at := 0
-		defer func() {
-			close(stop)
-			wg.Wait()
-			for _, s := range slots[at:] { // prepared, never seen
-				select {
-				case r := <-s:
-					r.b.free()
-				default:
-				}
+			switch {
+			case res.err != nil:
+				l.saw(turn, place{from.epoch, r.at}, len(res.skipped))
+				yield(nil, res.err)
+				return
+			case res.end:
+				l.saw(turn, place{epoch: from.epoch + 1}, len(res.skipped))
+				return
 			}
-		}()
-		for at < n {
-			r := <-slots[at]
-			at++
-			<-ahead
-			if !yield(r.b, r.err) || r.err != nil {
+			r.at++
+			l.saw(turn, place{from.epoch, r.at}, len(res.skipped))
+			if res.b != nil && !yield(res.b, nil) {
 				return
 			}
 		}
 	}
 }
 
-func (b *Batch) free() {
-	if b != nil {
-		b.X.Free()
-		b.Y.Free()
+// A job is a batch to make.
+type job struct {
+	number  int            // of the batch in the epoch
+	start   int            // place of its first sample in the epoch
+	index   []int          // of its samples
+	samples []Sample       // of a stream
+	bad     []*SampleError // samples of the stream that could not be had
+}
+
+// A result is a batch that is made, or why there is none.
+type result struct {
+	b       *Batch // nil if all its samples were skipped
+	skipped []*SampleError
+	err     error
+	end     bool // there are no more batches
+}
+
+// free gives back a batch that nobody has seen.
+func (r result) free() { r.b.Free() }
+
+// A run is one loop over an epoch: a goroutine that hands out jobs, and the workers.
+type run struct {
+	l     *Loader
+	epoch int
+	seed  uint64
+	apart bool // samples may come several times
+	first int  // batch of the epoch
+	at    int  // number of the batch that the loop sees next
+
+	slots []chan result // of batch i: i modulo their number
+	ahead chan struct{} // an entry for each batch that is on its way
+	jobs  chan job
+	stop  chan struct{}
+	wg    sync.WaitGroup
+}
+
+func (l *Loader) start(from place, seed uint64) *run {
+	r := &run{l: l, epoch: from.epoch, seed: seed, first: from.at, at: from.at, slots: make([]chan result, l.c.Prefetch),
+		ahead: make(chan struct{}, l.c.Prefetch), jobs: make(chan job), stop: make(chan struct{})}
+	for i := range r.slots {
+		r.slots[i] = make(chan result, 1)
+	}
+	var jobs iter.Seq2[job, error]
+	if l.ds == nil {
+		jobs = l.streamJobs(from.epoch)
+	} else {
+		s := l.sampler(seed)
+		r.apart = repeats(s)
+		jobs = datasetJobs(s, from.epoch)
+	}
+	r.wg.Go(func() { r.deal(jobs) })
+	for range l.c.Workers {
+		r.wg.Go(r.work)
+	}
+	return r
+}
+
+// next waits for the next batch.
+func (r *run) next(ctx context.Context) result {
+	if ctx.Err() == nil {
+		select {
+		case res := <-r.slots[r.at%len(r.slots)]:
+			<-r.ahead
+			return res
+		case <-ctx.Done():
+		}
+	}
+	return result{err: fmt.Errorf("data: epoch %d, batch %d: %w", r.epoch, r.at, context.Cause(ctx))}
+}
+
+// end stops the goroutines, waits for them and frees what nobody has seen.
+func (r *run) end() {
+	close(r.stop)
+	r.wg.Wait()
+	for _, s := range r.slots {
+		select {
+		case res := <-s:
+			res.free()
+		default:
+		}
 	}
 }
 
-// make collates the samples of index.
-func (l *Loader) make(index []int) (b *Batch, err error) {
-	at := -1
-	defer func() {
-		if r := recover(); r != nil {
-			b, err = nil, &SampleError{at, fmt.Errorf("panic: %v\n%s", r, debug.Stack())}
-		}
-	}()
-	b = &Batch{Index: append([]int(nil), index...)}
-	if m, ok := l.ds.(Batcher); ok {
-		if b.X, b.Y, err = m.GetBatch(index); err != nil {
-			return nil, &SampleError{-1, err}
-		}
-		return b, nil
+// put stores the result of a batch. The slot is free: its turn in ahead has been waited for.
+func (r *run) put(number int, res result) { r.slots[number%len(r.slots)] <- res }
+
+// reserve waits until one more batch may be on its way; false means that the loop is over.
+func (r *run) reserve() bool {
+	select {
+	case <-r.stop:
+		return false
+	default:
 	}
-	xs, ys := make([]any, len(index)), make([]any, len(index))
-	for k, i := range index {
-		at = i
-		s, err := l.ds.Get(i)
-		if err != nil {
-			return nil, &SampleError{i, err}
-		}
-		xs[k], ys[k] = s.X, s.Y
+	select {
+	case r.ahead <- struct{}{}:
+		return true
+	case <-r.stop:
+		return false
 	}
-	at = -1
-	if b.X, err = collate(xs); err != nil {
-		return nil, &SampleError{-1, err}
-	}
-	if b.Y, err = collate(ys); err != nil {
-		b.X.Free()
-		return nil, &SampleError{-1, err}
-	}
-	return b, nil
 }

@@ -110,7 +110,7 @@ func (l Recurrent) ownParams() []Param {
 		if k%l.directions() == 1 {
 			suffix += "_reverse"
 		}
-		for _, p := range []Param{{"weight_ih", w.WeightIH, false}, {"weight_hh", w.WeightHH, false}, {"bias_ih", w.BiasIH, false}, {"bias_hh", w.BiasHH, false}, {"weight_hr", w.WeightHR, false}} {
+		for _, p := range []Param{{Name: "weight_ih", Tensor: w.WeightIH}, {Name: "weight_hh", Tensor: w.WeightHH}, {Name: "bias_ih", Tensor: w.BiasIH}, {Name: "bias_hh", Tensor: w.BiasHH}, {Name: "weight_hr", Tensor: w.WeightHR}} {
 			if p.Tensor != nil {
 				p.Name += suffix
 				list = append(list, p)

@@ -22,11 +22,7 @@ func Example() {
 	path := filepath.Join(dir, "model.safetensors")
 
 	trained := nn.NewSequential(nn.NewLinear(4, 3), nn.ReLU{}, nn.NewLinear(3, 2))
-	state := map[string]*tensor.Tensor{}
-	for _, p := range nn.Named(trained) {
-		state[p.Name] = p.Tensor
-	}
-	if err := safetensors.Save(path, state, map[string]string{"epoch": "7"}); err != nil {
+	if err := safetensors.Save(path, nn.StateDict(trained), map[string]string{"epoch": "7"}); err != nil {
 		log.Fatal(err)
 	}
 
@@ -35,11 +31,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	fresh := nn.NewSequential(nn.NewLinear(4, 3), nn.ReLU{}, nn.NewLinear(3, 2))
-	tensor.Do(func(s *tensor.Scope) {
-		for _, p := range nn.Named(fresh) {
-			p.Tensor.In(s).Copy(loaded[p.Name])
-		}
-	}, tensor.NoGrad())
+	if err := nn.LoadStateDict(fresh, loaded); err != nil {
+		log.Fatal(err)
+	}
 	x := tensor.Ones(1, 4)
 	fmt.Println(fresh.Forward(x).Eq(trained.Forward(x)).Detach(), about["epoch"])
 	// Output: tensor([[True, True]]) 7

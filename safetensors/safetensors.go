@@ -10,10 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sort"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
 	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -39,7 +39,7 @@ type entry struct {
 
 // Save writes tensors, from any device, to path: to a temporary file in the same directory, which is synced and renamed, so
 // that path holds either the old file or the whole new one.
-func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string) (err error) {
+func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string) error {
 	keys := make([]string, 0, len(tensors))
 	for k, t := range tensors {
 		if t == nil || k == metadataKey {
@@ -70,16 +70,11 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	for len(text)%8 != 0 {
 		text = append(text, ' ')
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
+	defer f.Abort()
 	w := bufio.NewWriterSize(f, 1<<20)
 	var size [8]byte
 	binary.LittleEndian.PutUint64(size[:], uint64(len(text)))
@@ -95,16 +90,7 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
-	if err := f.Chmod(0o644); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := f.Commit(); err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
 	return nil

@@ -21,6 +21,7 @@ const plainBytes = 64 << 10
 type storage struct {
 	dev     device.Device
 	buf     device.Buffer
+	lent    bool          // the memory is of others, who want to know when it is free
 	home    device.Stream // the stream it was allocated on
 	refs    atomic.Int32
 	version atomic.Uint32
@@ -70,7 +71,9 @@ func (st *storage) queue() {
 }
 
 // plain reports whether the storage needs no net under it.
-func (st *storage) plain() bool { return st.buf.Host() != nil && st.buf.Size() < plainBytes }
+func (st *storage) plain() bool {
+	return !st.lent && st.buf.Host() != nil && st.buf.Size() < plainBytes
+}
 
 // watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.
 func (st *storage) watch() {

@@ -16,8 +16,23 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
+	"autograd":    "autograd",
+	"checkpoint":  "checkpoint",
+	"cuda":        "cuda",
+	"data":        "data",
+	"device":      "device",
+	"digits":      "data/digits",
+	"dtype":       "dtype",
+	"expr":        "expr",
+	"initial":     "nn/initial",
+	"nn":          "nn",
+	"optim":       "optim",
+	"safetensors": "safetensors",
+	"shape":       "shape",
+	"tensor":      "tensor",
+	"tensorboard": "train/tensorboard",
+	"train":       "train",
+	"vision":      "data/vision",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.

@@ -1,0 +1,115 @@
+package data
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sort"
+)
+
+// LengthConfig sets a [LengthSampler].
+type LengthConfig struct {
+	Batch    int    // samples a batch, at least 1
+	Bounds   []int  // ascending: samples up to each bound batch together; nil: see Pool
+	Pool     int    // without Bounds: samples that are sorted by length together; 0: 50 batches
+	Shuffle  bool   // the samples before they are grouped, and the batches
+	Seed     uint64 // of the shuffles
+	DropLast bool   // leave out batches that are not full
+}
+
+// A LengthSampler makes batches of samples of similar length, so that little padding is needed. With Bounds a sample of length n goes
+// to the bucket of the first bound ≥ n, those beyond the last to one of their own, and a batch is of one bucket. Without, the samples
+// of each Pool are sorted by length, longest first, and cut into batches. With Shuffle batches differ from epoch to epoch, as does
+// their order.
+type LengthSampler struct {
+	lengths []int
+	c       LengthConfig
+}
+
+// NewLengthSampler returns a sampler for samples of these lengths. The error is a *[ConfigError].
+func NewLengthSampler(lengths []int, c LengthConfig) (*LengthSampler, error) {
+	switch {
+	case c.Batch < 1:
+		return nil, &ConfigError{"Batch", fmt.Sprintf("%d samples a batch, at least 1 is needed", c.Batch)}
+	case c.Pool < 0:
+		return nil, &ConfigError{"Pool", fmt.Sprintf("%d is negative", c.Pool)}
+	case c.Bounds != nil && c.Pool != 0:
+		return nil, &ConfigError{"Pool", "has no meaning beside Bounds"}
+	}
+	for i, b := range c.Bounds {
+		if i > 0 && b <= c.Bounds[i-1] {
+			return nil, &ConfigError{"Bounds", fmt.Sprintf("%v do not ascend", c.Bounds)}
+		}
+	}
+	if c.Pool == 0 {
+		c.Pool = 50 * c.Batch
+	}
+	c.Bounds = slices.Clone(c.Bounds)
+	return &LengthSampler{slices.Clone(lengths), c}, nil
+}
+
+// groups returns the samples of an epoch by bucket or pool.
+func (s *LengthSampler) groups(rng *rand.Rand) [][]int {
+	order := make([]int, len(s.lengths))
+	for i := range order {
+		order[i] = i
+	}
+	if rng != nil {
+		rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	if s.c.Bounds == nil {
+		var g [][]int
+		for pool := range slices.Chunk(order, s.c.Pool) {
+			slices.SortStableFunc(pool, func(a, b int) int { return cmp.Compare(s.lengths[b], s.lengths[a]) })
+			g = append(g, pool)
+		}
+		return g
+	}
+	g := make([][]int, len(s.c.Bounds)+1)
+	for _, i := range order {
+		b := sort.SearchInts(s.c.Bounds, s.lengths[i])
+		g[b] = append(g[b], i)
+	}
+	return g
+}
+
+// Len returns the number of batches in an epoch.
+func (s *LengthSampler) Len() int {
+	n := 0
+	for _, g := range s.groups(nil) {
+		if s.c.DropLast {
+			n += len(g) / s.c.Batch
+		} else {
+			n += (len(g) + s.c.Batch - 1) / s.c.Batch
+		}
+	}
+	return n
+}
+
+// Batches gives the batches of an epoch.
+func (s *LengthSampler) Batches(epoch int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		var rng *rand.Rand
+		if s.c.Shuffle {
+			rng = rand.New(rand.NewPCG(s.c.Seed, uint64(epoch)))
+		}
+		var all [][]int
+		for _, g := range s.groups(rng) {
+			for b := range slices.Chunk(g, s.c.Batch) {
+				if len(b) == s.c.Batch || !s.c.DropLast {
+					all = append(all, b)
+				}
+			}
+		}
+		if rng != nil {
+			rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		}
+		for _, b := range all {
+			if !yield(slices.Clone(b)) {
+				return
+			}
+		}
+	}
+}

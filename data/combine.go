@@ -1,0 +1,127 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+)
+
+// A Concat is datasets one after the other: torch's ConcatDataset. See [NewConcat].
+type Concat struct {
+	of   []Dataset
+	ends []int // of each, in the whole
+}
+
+// NewConcat returns the samples of the datasets, one dataset after the other. Their lengths are asked for once.
+func NewConcat(of ...Dataset) *Concat {
+	c := &Concat{of: slices.Clone(of)}
+	end := 0
+	for _, d := range of {
+		end += d.Len()
+		c.ends = append(c.ends, end)
+	}
+	return c
+}
+
+// Len returns the number of samples.
+func (c *Concat) Len() int {
+	if len(c.ends) == 0 {
+		return 0
+	}
+	return c.ends[len(c.ends)-1]
+}
+
+// find returns the dataset that holds sample i, and its number there.
+func (c *Concat) find(i int) (Dataset, int, error) {
+	if i < 0 || i >= c.Len() {
+		return nil, 0, fmt.Errorf("index %d is out of range for %d samples", i, c.Len())
+	}
+	k := sort.SearchInts(c.ends, i+1)
+	if k > 0 {
+		i -= c.ends[k-1]
+	}
+	return c.of[k], i, nil
+}
+
+// Get returns sample i.
+func (c *Concat) Get(i int) (Sample, error) {
+	d, k, err := c.find(i)
+	if err != nil {
+		return Sample{}, err
+	}
+	return d.Get(k)
+}
+
+// mapped is a dataset whose samples are changed.
+type mapped struct {
+	of Dataset
+	f  func(s Sample, rng *rand.Rand) (Sample, error)
+}
+
+// Map returns the samples of ds changed by f, which is called by several goroutines at once. rng is as in [RandDataset]: for augmentation.
+// Without a loader Get draws as a loader of seed 0 does in epoch 0.
+func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
+	return &mapped{ds, f}
+}
+
+func (m *mapped) Len() int { return m.of.Len() }
+
+func (m *mapped) Get(i int) (Sample, error) {
+	return m.GetRand(i, rand.New(rand.NewPCG(streamSeed(0, 0, i))))
+}
+
+func (m *mapped) GetRand(i int, rng *rand.Rand) (Sample, error) {
+	s, err := GetRand(m.of, i, rng)
+	if err != nil {
+		return s, err
+	}
+	return m.f(s, rng)
+}
+
+// RandomSplit returns parts of ds of these sizes, whose samples are drawn at random without overlap: torch's random_split. The sizes add
+// up to the number of samples, else the error is a *[ConfigError]. The same seed gives the same parts.
+func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
+	n, sum := ds.Len(), 0
+	for i, k := range sizes {
+		if k < 0 {
+			return nil, &ConfigError{"sizes", fmt.Sprintf("part %d has %d samples", i, k)}
+		}
+		sum += k
+	}
+	if sum != n {
+		return nil, &ConfigError{"sizes", fmt.Sprintf("they add up to %d, the dataset has %d samples", sum, n)}
+	}
+	order := rand.New(rand.NewPCG(seed, 0)).Perm(n)
+	parts := make([]Subset, len(sizes))
+	at := 0
+	for i, k := range sizes {
+		parts[i] = Subset{ds, order[at : at+k : at+k]}
+		at += k
+	}
+	return parts, nil
+}
+
+// RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch each part gets the whole samples of its fraction, and
+// the rest goes one by one to the first parts.
+func RandomSplitFractions(ds Dataset, seed uint64, fractions ...float64) ([]Subset, error) {
+	n, sum, left := ds.Len(), 0.0, ds.Len()
+	sizes := make([]int, len(fractions))
+	for i, f := range fractions {
+		if !(f >= 0 && f <= 1) {
+			return nil, &ConfigError{"fractions", fmt.Sprintf("fraction %d is %v, it must lie between 0 and 1", i, f)}
+		}
+		sum += f
+		sizes[i] = int(math.Floor(float64(n) * f))
+		left -= sizes[i]
+	}
+	if math.Abs(sum-1) > 1e-9 {
+		return nil, &ConfigError{"fractions", fmt.Sprintf("they add up to %v, not to 1", sum)}
+	}
+	for i := 0; left > 0; i++ {
+		sizes[i%len(sizes)]++
+		left--
+	}
+	return RandomSplit(ds, seed, sizes...)
+}

@@ -1,0 +1,66 @@
+package data
+
+import (
+	"fmt"
+	"iter"
+)
+
+// DistributedConfig sets a [DistributedSampler].
+type DistributedConfig struct {
+	Rank, World int  // which of how many processes this is: 0 ≤ Rank < World
+	Shuffle     bool // torch's default is true
+	Seed        uint64
+	DropLast    bool // leave out the last samples instead of repeating the first ones
+}
+
+// A DistributedSampler gives each of several processes its share of a dataset: torch's DistributedSampler. All shares are of one size:
+// where World does not divide the number of samples, the first ones of the order are visited again at its end, or with DropLast the
+// last ones are left out. Sample k of the order goes to process k mod World. The epoch that a [Loader] is in changes the order, the
+// same for all.
+type DistributedSampler struct {
+	n int
+	c DistributedConfig
+}
+
+// NewDistributedSampler returns the sampler of one process over n samples. The error is a *[ConfigError].
+func NewDistributedSampler(n int, c DistributedConfig) (*DistributedSampler, error) {
+	switch {
+	case n < 0:
+		return nil, &ConfigError{"n", fmt.Sprintf("%d samples", n)}
+	case c.World < 1:
+		return nil, &ConfigError{"World", fmt.Sprintf("%d processes, at least 1 is needed", c.World)}
+	case c.Rank < 0 || c.Rank >= c.World:
+		return nil, &ConfigError{"Rank", fmt.Sprintf("%d is not between 0 and %d", c.Rank, c.World-1)}
+	}
+	return &DistributedSampler{n, c}, nil
+}
+
+// Len returns the number of samples in an epoch of this process.
+func (s *DistributedSampler) Len() int {
+	if s.c.DropLast {
+		return s.n / s.c.World
+	}
+	return (s.n + s.c.World - 1) / s.c.World
+}
+
+// Indices gives this process's samples of an epoch.
+func (s *DistributedSampler) Indices(epoch int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if s.n == 0 {
+			return
+		}
+		at := func(i int) int { return i }
+		if s.c.Shuffle {
+			order := make([]int, 0, s.n)
+			for i := range (RandomSampler{N: s.n, Seed: s.c.Seed}).Indices(epoch) {
+				order = append(order, i)
+			}
+			at = func(i int) int { return order[i] }
+		}
+		for k := range s.Len() {
+			if !yield(at((s.c.Rank + k*s.c.World) % s.n)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package data
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+)
+
+// Interleave returns the samples of several streams in turn, one of each, until all have ended: as of files that are read at the same
+// time. A goroutine for each stream reads up to ahead samples in advance (at least 1, else the error is a *[ConfigError]); the order is
+// that of the streams whatever their speed, and the goroutines end with the loop. A stream that panics ends with a *[PanicError].
+func Interleave(ahead int, streams ...Stream) (Stream, error) {
+	if ahead < 1 {
+		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}
+	}
+	streams = slices.Clone(streams)
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer close(stop)
+			var queues []chan streamed
+			for _, s := range streams {
+				q := make(chan streamed, ahead-1) // one more is in the reader's hand
+				queues = append(queues, q)
+				wg.Go(func() { read(s, epoch, q, stop) })
+			}
+			for len(queues) > 0 {
+				open := queues[:0]
+				for _, q := range queues {
+					if v, ok := <-q; ok {
+						if !yield(v.s, v.err) {
+							return
+						}
+						open = append(open, q)
+					}
+				}
+				queues = open
+			}
+		}
+	}), nil
+}
+
+// streamed is what a stream gives.
+type streamed struct {
+	s   Sample
+	err error
+}
+
+// read puts the samples of a stream into q until it ends or is stopped, and closes q.
+func read(s Stream, epoch int, q chan<- streamed, stop <-chan struct{}) {
+	defer close(q)
+	put := func(v streamed) bool {
+		select {
+		case q <- v:
+			return true
+		case <-stop:
+			return false
+		}
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			put(streamed{err: errExit})
+		}
+	}()
+	err := guard(func() error {
+		for v, err := range s.Samples(epoch) {
+			if !put(streamed{v, err}) {
+				break
+			}
+		}
+		return nil
+	})
+	if returned = true; err != nil {
+		put(streamed{err: err})
+	}
+}

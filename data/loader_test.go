@@ -1,0 +1,507 @@
+package data_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// noisy is samples with random numbers in them, made in a time that differs.
+type noisy struct{ squares }
+
+func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
+	s, err := d.Get(i)
+	s.X = []float64{float64(i), rng.Float64(), rng.Float64()}
+	return s, err
+}
+
+// seen writes what a loop sees, batch by batch.
+func seen(t testing.TB, l *data.Loader, most int) (out []string) {
+	t.Helper()
+	if most == 0 {
+		return nil
+	}
+	for b, err := range l.Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprint(b.Index, b.X.Floats(), b.Y.Floats()))
+		b.Free()
+		if len(out) == most {
+			break
+		}
+	}
+	return out
+}
+
+// The order and the samples' random numbers are the same for any number of workers.
+func TestWorkersChangeNothing(t *testing.T) {
+	epochs := func(workers int) (out [][]string) {
+		l := load(t, &noisy{squares{n: 50, slow: true}}, data.Config{Batch: 6, Shuffle: true, Seed: 5, Workers: workers,
+			Transform: func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
+				s.Y = float64(s.Y.(int64)) + rng.Float64()
+				return s, nil
+			}})
+		for range 3 {
+			out = append(out, seen(t, l, -1))
+		}
+		return out
+	}
+	one := epochs(1)
+	for _, w := range []int{2, 3, 8} {
+		if got := epochs(w); !reflect.DeepEqual(got, one) {
+			t.Errorf("%d workers see\n%v\none sees\n%v", w, got, one)
+		}
+	}
+	if one[0][0] == one[1][0] {
+		t.Error("epochs must differ")
+	}
+	numbers := map[string]bool{}
+	for _, e := range one {
+		for _, b := range e {
+			numbers[b] = true
+		}
+	}
+	if len(numbers) != 27 {
+		t.Errorf("%d different batches of 27", len(numbers))
+	}
+}
+
+// With replacement a sample that comes twice has other random numbers the second time.
+func TestRepeatedSamplesDiffer(t *testing.T) {
+	l := load(t, &noisy{squares{n: 3}}, data.Config{Batch: 1, Sampler: data.RandomSampler{N: 3, Replacement: true, Samples: 60}})
+	all := seen(t, l, -1)
+	slices.Sort(all)
+	if n := len(slices.Compact(all)); n != 60 {
+		t.Errorf("%d different samples of 60", n)
+	}
+	if l = load(t, &noisy{squares{n: 3}}, data.Config{Batch: 1, Seed: 1}); l.Len() != 3 {
+		t.Fatal(l.Len())
+	}
+	a := seen(t, l, -1)
+	l.SetEpoch(0)
+	if b := seen(t, l, -1); !slices.Equal(a, b) {
+		t.Error("an epoch again is the same")
+	}
+}
+
+// A state taken in the middle of an epoch, by another number of workers, goes on with the next batch.
+func TestResume(t *testing.T) {
+	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
+	d := &noisy{squares{n: 30, slow: true}}
+	full := load(t, d, c)
+	var want [][]string
+	for range 3 {
+		want = append(want, seen(t, full, -1))
+	}
+	for at := 0; at <= 8; at++ {
+		l := load(t, d, c)
+		seen(t, l, -1)
+		if got := seen(t, l, at); !slices.Equal(got, want[1][:at]) {
+			t.Fatalf("stopped after %d: %v", at, got)
+		}
+		state := l.StateDict()
+		if at == 8 && (state["epoch"] != int64(1) || state["position"] != int64(8)) {
+			t.Errorf("in the last batch's turn the state is %v", state)
+		}
+		other := c
+		other.Workers, other.Seed, other.Prefetch = 1+at%4, 77, 1+at%3
+		d2 := &noisy{squares{n: 30}}
+		l2 := load(t, d2, other)
+		if err := l2.LoadStateDict(state); err != nil {
+			t.Fatal(err)
+		}
+		if l2.SetEpoch(1); l2.Epoch() != 1 || !maps.Equal(l2.StateDict(), state) {
+			t.Fatalf("the state %v became %v", state, l2.StateDict())
+		}
+		if got := seen(t, l2, -1); !slices.Equal(got, want[1][at:]) {
+			t.Fatalf("resumed after %d:\n%v, want\n%v", at, got, want[1][at:])
+		}
+		if n := d2.calls.Load(); n != int64(30-4*min(at, 7)-2*(at/8)) {
+			t.Errorf("resumed after %d: %d samples were fetched", at, n)
+		}
+		if got := seen(t, l2, -1); !slices.Equal(got, want[2]) {
+			t.Fatalf("the epoch after: %v, want %v", got, want[2])
+		}
+		if s := l2.StateDict(); s["epoch"] != int64(3) || s["position"] != int64(0) {
+			t.Errorf("at the end the state is %v", s)
+		}
+	}
+}
+
+func TestBadStates(t *testing.T) {
+	l := load(t, &squares{n: 30}, data.Config{Batch: 4})
+	good := l.StateDict()
+	for key, v := range map[string]any{"epoch": int64(-1), "position": int64(9), "seed": "x", "batches": int64(7)} {
+		for _, missing := range []bool{false, true} {
+			bad := maps.Clone(good)
+			if bad[key] = v; missing {
+				delete(bad, key)
+			}
+			err := l.LoadStateDict(bad)
+			var s *data.StateError
+			if !errors.As(err, &s) || s.Key != key || !strings.HasPrefix(err.Error(), "data: state: "+key+": ") {
+				t.Errorf("%v: %v", bad, err)
+			}
+			if !maps.Equal(l.StateDict(), good) {
+				t.Error("a bad state changed the loader")
+			}
+		}
+	}
+	if err := l.LoadStateDict(nil); err == nil {
+		t.Error("no state")
+	}
+}
+
+// quiet fails if there are more goroutines than before once some time has passed.
+func quiet(t *testing.T, before int, what string) {
+	t.Helper()
+	for i := 0; runtime.NumGoroutine() > before && i < 500; i++ {
+		time.Sleep(time.Millisecond)
+	}
+	if now := runtime.NumGoroutine(); now > before {
+		b := make([]byte, 1<<16)
+		t.Fatalf("%s: %d goroutines, %d before\n%s", what, now, before, b[:runtime.Stack(b, true)])
+	}
+}
+
+// exiting is a dataset that ends its goroutine.
+type exiting struct{ squares }
+
+func (d *exiting) Get(i int) (data.Sample, error) {
+	if i == 7 {
+		runtime.Goexit()
+	}
+	return d.squares.Get(i)
+}
+
+// Whatever ends a loop, no goroutine is left, and the error names the sample.
+func TestEveryEndOfALoop(t *testing.T) {
+	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
+	seen(t, load(t, &squares{n: 10}, c), -1) // what tensors start for good
+	before := runtime.NumGoroutine()
+	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {
+		for b, e := range load(t, d, c).BatchesContext(ctx) {
+			if e != nil {
+				err = e
+				continue
+			}
+			b.Free()
+			if n++; !body(n) {
+				break
+			}
+		}
+		return n, err
+	}
+	on := func(int) bool { return true }
+	bg := context.Background()
+	for name, f := range map[string]func() (int, error){
+		"all":   func() (int, error) { return loop(&squares{n: 9}, bg, on) },
+		"break": func() (int, error) { return loop(&squares{n: 9, slow: true}, bg, func(int) bool { return false }) },
+		"error": func() (int, error) { return loop(&squares{n: 9, failAt: 4}, bg, on) },
+		"panic": func() (int, error) { return loop(&squares{n: 9, panicAt: 4}, bg, on) },
+		"exit":  func() (int, error) { return loop(&exiting{squares{n: 100}}, bg, on) },
+		"cancel": func() (int, error) {
+			ctx, cancel := context.WithCancelCause(bg)
+			return loop(&squares{n: 100, slow: true}, ctx, func(n int) bool {
+				if n == 2 {
+					cancel(errors.New("enough"))
+				}
+				return true
+			})
+		},
+		"cancel while waiting": func() (int, error) {
+			ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+			defer cancel()
+			return loop(&stuck{}, ctx, on)
+		},
+		"panic in the body": func() (n int, err error) {
+			defer func() { err = fmt.Errorf("the body's %v", recover()) }()
+			return loop(&squares{n: 100}, bg, func(int) bool { panic("panic") })
+		},
+		"sampler panics": func() (n int, err error) {
+			for _, e := range load(t, &squares{n: 9}, data.Config{Batch: 1, Sampler: badSampler{-1}}).Batches() {
+				if n++; e != nil {
+					n, err = n-1, e
+				}
+			}
+			return n, err
+		},
+		"sampler exits": func() (n int, err error) {
+			for _, e := range load(t, &squares{n: 9}, data.Config{Batch: 1, Sampler: badSampler{-2}}).Batches() {
+				if n++; e != nil {
+					n, err = n-1, e
+				}
+			}
+			return n, err
+		},
+		"sampler lies": func() (n int, err error) {
+			for _, e := range load(t, &squares{n: 9}, data.Config{Batch: 1, Sampler: badSampler{9}}).Batches() {
+				if n++; e != nil {
+					n, err = n-1, e
+				}
+			}
+			return n, err
+		},
+	} {
+		want := map[string]string{
+			"all": "5 <nil>", "break": "1 <nil>", "error": "2 data: sample 4: unreadable", "panic": "2 data: sample 4: panic: corrupt",
+			"exit": "3 data: sample 7: the function ended its goroutine", "cancel": "2 data: epoch 0, batch 2: enough",
+			"cancel while waiting": "0 data: epoch 0, batch 0: context deadline exceeded", "panic in the body": "0 the body's panic",
+			"sampler panics": "2 data: batch: the sampler: panic: bad sampler", "sampler exits": "2 data: batch: the function ended its goroutine",
+			"sampler lies": "2 data: sample 9: the sampler gave this index, the dataset has 9 samples",
+		}[name]
+		n, err := f()
+		if got := fmt.Sprint(n, " ", err); !strings.HasPrefix(got, want) || want == "" {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		quiet(t, before, name)
+	}
+}
+
+// stuck takes its time.
+type stuck struct{}
+
+func (*stuck) Len() int { return 10 }
+func (*stuck) Get(i int) (data.Sample, error) {
+	time.Sleep(50 * time.Millisecond)
+	return data.Sample{X: i, Y: i}, nil
+}
+
+// badSampler gives two indexes and then fails.
+type badSampler struct{ then int }
+
+func (badSampler) Len() int { return 5 }
+
+func (s badSampler) Indices(int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if !yield(0) || !yield(1) {
+			return
+		}
+		switch s.then {
+		case -1:
+			panic("bad sampler")
+		case -2:
+			runtime.Goexit()
+		}
+		yield(s.then)
+	}
+}
+
+// A cancelled loop's error wraps the cause; the next loop works.
+func TestCancel(t *testing.T) {
+	l := load(t, &squares{n: 20}, data.Config{Batch: 2})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for b, err := range l.BatchesContext(ctx) {
+		if b != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v %v", b, err)
+		}
+	}
+	if n := len(seen(t, l, -1)); n != 10 {
+		t.Errorf("%d batches afterwards", n)
+	}
+}
+
+// faulty is a Batcher with samples that cannot be had.
+type faulty struct {
+	*data.TensorDataset
+	bad []int
+}
+
+func (d faulty) Get(i int) (data.Sample, error) {
+	if slices.Contains(d.bad, i) {
+		return data.Sample{}, errors.New("torn")
+	}
+	return d.TensorDataset.Get(i)
+}
+
+func (d faulty) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
+	for _, i := range index {
+		if slices.Contains(d.bad, i) {
+			return nil, nil, errors.New("something is torn")
+		}
+	}
+	return d.TensorDataset.GetBatch(index)
+}
+
+func TestSkip(t *testing.T) {
+	x, err := data.NewTensorDataset(tensor.Root().Arange(12), tensor.Root().Arange(12))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := &several{bad: []int{2, 4, 5, 6, 7, 11}}
+	for name, d := range map[string]data.Dataset{"samples": plain, "batches": faulty{x, plain.bad}} {
+		var told []int
+		l := load(t, d, data.Config{Batch: 4, Workers: 2, Skip: true, OnSkip: func(e *data.SampleError) { told = append(told, e.Index) }})
+		var got [][]int
+		for b, err := range l.Batches() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, b.Index)
+			if !slices.Equal(b.X.Floats(), b.Y.Floats()) || b.X.Floats()[0] != float64(b.Index[0]) {
+				t.Errorf("%s: %v: %v", name, b.Index, b.X)
+			}
+			if len(got) == 2 && l.StateDict()["position"] != int64(3) {
+				t.Errorf("%s: the batch that is not seen counts: %v", name, l.StateDict())
+			}
+		}
+		if s := fmt.Sprint(got, told, l.Skipped()); s != "[[0 1 3] [8 9 10]] [2 4 5 6 7 11] 6" {
+			t.Errorf("%s: %s", name, s)
+		}
+		var bad *data.SampleError
+		for _, err := range load(t, d, data.Config{Batch: 4}).Batches() {
+			if !errors.As(err, &bad) || bad.Index != 2 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// several is samples of which some cannot be had.
+type several struct{ bad []int }
+
+func (*several) Len() int { return 12 }
+
+func (d *several) Get(i int) (data.Sample, error) {
+	if slices.Contains(d.bad, i) {
+		return data.Sample{}, errors.New("torn")
+	}
+	return data.Sample{X: i, Y: i}, nil
+}
+
+func TestCollateFunction(t *testing.T) {
+	c := data.Config{Batch: 3, Workers: 2, Collate: func(s []data.Sample) (*data.Batch, error) {
+		b, err := data.Collate(s)
+		if err == nil {
+			b.Inputs = map[string]any{"x": b.X, "names": []string{"a"}}
+			b.X = nil
+		}
+		return b, err
+	}}
+	for b, err := range load(t, &squares{n: 5}, c).Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := b.Inputs.(map[string]any)
+		if b.X != nil || b.Targets != any(b.Y) || m["x"].(*tensor.Tensor).Dim(0) != len(b.Index) {
+			t.Errorf("%+v", b)
+		}
+		old := m["x"].(*tensor.Tensor)
+		tensor.Do(func(s *tensor.Scope) {
+			if b.Into(s); b.Y.Scope() != s || m["x"].(*tensor.Tensor).Scope() != s {
+				t.Error("the batch belongs to the scope")
+			}
+		})
+		if err := tensor.Try(func() { old.Sum() }); !errors.Is(err, tensor.ErrFreed) {
+			t.Errorf("the tensors are freed with the scope: %v", err)
+		}
+	}
+	for want, f := range map[string]func([]data.Sample) (*data.Batch, error){
+		"data: batch: no":                       func([]data.Sample) (*data.Batch, error) { return nil, errors.New("no") },
+		"data: batch: panic: oh":                func([]data.Sample) (*data.Batch, error) { panic("oh") },
+		"data: batch: Collate returned neither": func([]data.Sample) (*data.Batch, error) { return nil, nil },
+	} {
+		for _, err := range load(t, &squares{n: 5}, data.Config{Batch: 3, Collate: f}).Batches() {
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
+
+func TestCollateErrors(t *testing.T) {
+	f := tensor.From([]float32{1})
+	for want, v := range map[string][]any{
+		"sample 0 of the batch has nil as a value":                          {nil},
+		"sample 1 of the batch holds a string, the first a int":             {1, "a"},
+		"sample 1 of the batch holds a int, the first a string":             {"a", 1},
+		"sample 2 of the batch has 1 values, the first 2":                   {[]float32{1, 2}, []float32{1, 2}, []float32{1}},
+		"sample 1 of the batch has values of shape [2 1], the first [2 2]":  {[][]int16{{1, 2}, {3, 4}}, [][]int16{{1}, {2}}},
+		"sample 1 of the batch holds a <nil>, the first a bool":             {true, nil},
+		"sample 1 of the batch is not a float32 tensor of shape [1]":        {f, tensor.From([]int64{1})},
+		`key "a": sample 1 of the batch has 2 values, the first 1`:          {map[string]any{"a": []int{1}}, map[string]any{"a": []int{1, 2}}},
+		`sample 1 of the batch has no key "a", which the first has`:         {map[string]any{"a": 1}, map[string]any{"b": 1}},
+		"sample 1 of the batch has 2 keys, the first 1":                     {map[string]any{"a": 1}, map[string]any{"a": 1, "b": 1}},
+		"sample 1 of the batch has 1 values, the first 2":                   {[]any{1, 2}, []any{1}},
+		`place 1: key "k": sample 1 of the batch holds a bool, the first a`: {[]any{f, map[string]any{"k": 1}}, []any{f, map[string]any{"k": true}}},
+		"cannot make a tensor from elements of type struct":                 {struct{}{}, struct{}{}},
+		"data: no values to collate":                                        {},
+	} {
+		if _, err := data.CollateValues(v); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", v, err, want)
+		}
+	}
+	var bad *data.SampleError
+	for _, err := range load(t, tensors{4}, data.Config{Batch: 6, Shuffle: true, Seed: 1}).Batches() {
+		if !errors.As(err, &bad) || bad.Index == -1 {
+			t.Errorf("the error names a sample: %v", err)
+		}
+	}
+}
+
+// Memory ahead of the loop is bounded by Prefetch, whatever the number of workers.
+func TestPrefetchIsBounded(t *testing.T) {
+	for _, c := range []data.Config{{Workers: 1, Prefetch: 3}, {Workers: 8, Prefetch: 2}, {Workers: 4}} {
+		var made atomic.Int64
+		c.Batch, c.Collate = 1, func(s []data.Sample) (*data.Batch, error) { made.Add(1); return data.Collate(s) }
+		l := load(t, &squares{n: 60}, c)
+		bound := int64(c.Prefetch)
+		if bound == 0 {
+			bound = 8
+		}
+		n := int64(0)
+		for b, err := range l.Batches() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Free()
+			n++
+			if n%20 == 0 {
+				time.Sleep(5 * time.Millisecond) // let them run ahead
+			}
+			if m := made.Load(); m > n+bound {
+				t.Fatalf("%+v: %d batches were made while the loop was in its %dth", c, m, n)
+			}
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	s, b := data.SequentialSampler{N: 1}, mustBatches(t)
+	for field, c := range map[string]data.Config{
+		"Batch": {}, "Workers": {Batch: 1, Workers: -1}, "Prefetch": {Batch: 1, Prefetch: -1}, "OnSkip": {Batch: 1, OnSkip: func(*data.SampleError) {}},
+		"Shuffle": {Batch: 1, Shuffle: true, Sampler: s}, "Batches": {Batch: 1, Batches: b},
+	} {
+		_, err := data.NewLoader(&squares{n: 1}, c)
+		var e *data.ConfigError
+		if !errors.As(err, &e) || e.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := data.NewLoader(nil, data.Config{Batch: 1}); err == nil {
+		t.Error("no dataset")
+	}
+}
+
+func mustBatches(t *testing.T) data.BatchSampler {
+	b, err := data.NewBatchSampler(data.SequentialSampler{N: 4}, 2, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,251 @@
+package data
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+)
+
+// A Sampler says which samples an epoch visits, in which order: torch's Sampler. The order is a function of the sampler's fields and
+// the epoch alone; a [Loader] asks for epoch after epoch, which takes the place of torch's set_epoch.
+type Sampler interface {
+	Len() int                        // indexes in an epoch
+	Indices(epoch int) iter.Seq[int] // of the samples in the dataset
+}
+
+// A BatchSampler says which samples make the batches of an epoch: torch's batch_sampler. What a loop receives is its own.
+type BatchSampler interface {
+	Len() int                          // batches in an epoch
+	Batches(epoch int) iter.Seq[[]int] // indexes of the samples in the dataset
+}
+
+// repeater is a sampler that may give one sample several times in an epoch. The loader then draws the random numbers of each time
+// apart.
+type repeater interface{ repeats() bool }
+
+func repeats(s any) bool {
+	r, ok := s.(repeater)
+	return ok && r.repeats()
+}
+
+// SequentialSampler visits N samples in their order.
+type SequentialSampler struct{ N int }
+
+// Len returns the number of samples.
+func (s SequentialSampler) Len() int { return max(s.N, 0) }
+
+// Indices gives 0, 1, …, N-1.
+func (s SequentialSampler) Indices(int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range s.N {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// RandomSampler visits N samples in a random order, another one each epoch. With Samples it stops after that many; without
+// Replacement it then goes through one permutation after the other, as torch's does.
+type RandomSampler struct {
+	N           int
+	Seed        uint64
+	Replacement bool // draw each sample from all of them
+	Samples     int  // in an epoch; 0: N
+}
+
+// Len returns the number of indexes in an epoch.
+func (s RandomSampler) Len() int {
+	if s.N <= 0 {
+		return 0
+	}
+	if s.Samples > 0 {
+		return s.Samples
+	}
+	return s.N
+}
+
+func (s RandomSampler) repeats() bool { return s.Replacement || s.Samples > s.N }
+
+// Indices gives the order of an epoch.
+func (s RandomSampler) Indices(epoch int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		rng := rand.New(rand.NewPCG(s.Seed, uint64(epoch)))
+		left := s.Len()
+		for left > 0 {
+			if s.Replacement {
+				if !yield(rng.IntN(s.N)) {
+					return
+				}
+				left--
+				continue
+			}
+			for _, i := range rng.Perm(s.N) {
+				if left == 0 || !yield(i) {
+					return
+				}
+				left--
+			}
+		}
+	}
+}
+
+// SubsetRandomSampler visits the samples that Index lists in a random order, another one each epoch.
+type SubsetRandomSampler struct {
+	Index []int
+	Seed  uint64
+}
+
+// Len returns the number of samples.
+func (s SubsetRandomSampler) Len() int { return len(s.Index) }
+
+// Indices gives the order of an epoch.
+func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range (RandomSampler{N: len(s.Index), Seed: s.Seed}).Indices(epoch) {
+			if !yield(s.Index[i]) {
+				return
+			}
+		}
+	}
+}
+
+// WeightedRandomSampler draws samples by weight: see [NewWeightedRandomSampler].
+type WeightedRandomSampler struct {
+	weights     []float64
+	sums        []float64 // of the weights up to and with each
+	samples     int
+	replacement bool
+	seed        uint64
+}
+
+// NewWeightedRandomSampler returns a sampler that draws samples indexes an epoch, each with a probability in proportion to its weight:
+// torch's WeightedRandomSampler. Weights are finite and not negative, and need not add up to 1. Without replacement no index comes twice,
+// so at least samples weights must be positive. The error is a *[ConfigError].
+func NewWeightedRandomSampler(weights []float64, samples int, replacement bool, seed uint64) (*WeightedRandomSampler, error) {
+	s := &WeightedRandomSampler{slices.Clone(weights), make([]float64, len(weights)), samples, replacement, seed}
+	positive, sum := 0, 0.0
+	for i, w := range weights {
+		if !(w >= 0) || math.IsInf(w, 1) {
+			return nil, &ConfigError{"weights", fmt.Sprintf("weight %d is %v, it must be finite and not negative", i, w)}
+		}
+		if w > 0 {
+			positive++
+		}
+		sum += w
+		s.sums[i] = sum
+	}
+	switch {
+	case samples < 1:
+		return nil, &ConfigError{"samples", fmt.Sprintf("%d samples an epoch, at least 1 is needed", samples)}
+	case positive == 0:
+		return nil, &ConfigError{"weights", "none is positive"}
+	case math.IsInf(sum, 1):
+		return nil, &ConfigError{"weights", "their sum is not finite; scale them"}
+	case !replacement && samples > positive:
+		return nil, &ConfigError{"samples", fmt.Sprintf("%d samples without replacement, but only %d weights are positive", samples, positive)}
+	}
+	return s, nil
+}
+
+// Len returns the number of indexes in an epoch.
+func (s *WeightedRandomSampler) Len() int { return s.samples }
+
+func (s *WeightedRandomSampler) repeats() bool { return s.replacement }
+
+// Indices gives the draws of an epoch. Without replacement these are the least of -log(uᵢ)/wᵢ with uniform uᵢ, in that order:
+// P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97 (2006), algorithm A.
+func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		rng := rand.New(rand.NewPCG(s.seed, uint64(epoch)))
+		if s.replacement {
+			total := s.sums[len(s.sums)-1]
+			for range s.samples {
+				u := rng.Float64() * total
+				i := sort.Search(len(s.sums), func(i int) bool { return s.sums[i] > u })
+				for i == len(s.sums) || s.weights[i] == 0 { // u·total may have been rounded up to total
+					i--
+				}
+				if !yield(i) {
+					return
+				}
+			}
+			return
+		}
+		type key struct {
+			k float64
+			i int
+		}
+		var keys []key
+		for i, w := range s.weights {
+			if w > 0 {
+				keys = append(keys, key{rng.ExpFloat64() / w, i})
+			}
+		}
+		slices.SortFunc(keys, func(a, b key) int {
+			switch {
+			case a.k < b.k:
+				return -1
+			case a.k > b.k:
+				return 1
+			}
+			return a.i - b.i
+		})
+		for _, k := range keys[:s.samples] {
+			if !yield(k.i) {
+				return
+			}
+		}
+	}
+}
+
+// batches groups the indexes of a sampler.
+type batches struct {
+	s        Sampler
+	size     int
+	dropLast bool
+}
+
+// NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. It is what a [Loader] does by itself for
+// its Batch and DropLast. The error is a *[ConfigError].
+func NewBatchSampler(s Sampler, batch int, dropLast bool) (BatchSampler, error) {
+	if s == nil {
+		return nil, &ConfigError{"Sampler", "there is none"}
+	}
+	if batch < 1 {
+		return nil, &ConfigError{"Batch", fmt.Sprintf("%d samples a batch, at least 1 is needed", batch)}
+	}
+	return batches{s, batch, dropLast}, nil
+}
+
+func (b batches) repeats() bool { return repeats(b.s) }
+
+func (b batches) Len() int {
+	if b.dropLast {
+		return b.s.Len() / b.size
+	}
+	return (b.s.Len() + b.size - 1) / b.size
+}
+
+func (b batches) Batches(epoch int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		var batch []int
+		for i := range b.s.Indices(epoch) {
+			if batch == nil {
+				batch = make([]int, 0, b.size)
+			}
+			if batch = append(batch, i); len(batch) == b.size {
+				if !yield(batch) {
+					return
+				}
+				batch = nil
+			}
+		}
+		if len(batch) > 0 && !b.dropLast {
+			yield(batch)
+		}
+	}
+}

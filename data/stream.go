@@ -1,0 +1,169 @@
+package data
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+)
+
+// A Stream is samples one after the other, of a number that need not be known: torch's IterableDataset. Each call of Samples begins the
+// epoch anew, and the samples, their order and their errors are a function of the epoch. An error takes the place of a sample; a stream
+// may go on after it. One goroutine reads a stream at a time; the functions below read what they are given lazily.
+type Stream interface {
+	Samples(epoch int) iter.Seq2[Sample, error]
+}
+
+// A StreamFunc is a function as a [Stream].
+type StreamFunc func(epoch int) iter.Seq2[Sample, error]
+
+// Samples calls f.
+func (f StreamFunc) Samples(epoch int) iter.Seq2[Sample, error] { return f(epoch) }
+
+// A Sharder is a Stream of which parts can be read without the rest, such as one of several files. The parts together are the stream.
+type Sharder interface {
+	Stream
+	Shard(rank, world int) Stream
+}
+
+// StreamOf returns the samples of a dataset in the order of a sampler; nil is their own order.
+func StreamOf(ds Dataset, s Sampler) Stream {
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			order := s
+			if order == nil {
+				order = SequentialSampler{ds.Len()}
+			}
+			for i := range order.Indices(epoch) {
+				if !yield(ds.Get(i)) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// ShardStream returns the part of a stream that one of several processes reads: what its Shard returns if it is a [Sharder], else each
+// sample whose number modulo world is rank. The error is a *[ConfigError].
+func ShardStream(s Stream, rank, world int) (Stream, error) {
+	switch {
+	case world < 1:
+		return nil, &ConfigError{"world", fmt.Sprintf("%d processes, at least 1 is needed", world)}
+	case rank < 0 || rank >= world:
+		return nil, &ConfigError{"rank", fmt.Sprintf("%d is not between 0 and %d", rank, world-1)}
+	}
+	if sh, ok := s.(Sharder); ok {
+		return sh.Shard(rank, world), nil
+	}
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			k := 0
+			for v, err := range s.Samples(epoch) {
+				if k%world == rank && !yield(v, err) {
+					return
+				}
+				k++
+			}
+		}
+	}), nil
+}
+
+// ShuffleStream returns the samples of s in an order that is random within a buffer of that many samples: each sample that is read takes
+// the place of one that is drawn from the buffer. The order is a function of seed and epoch; errors are not delayed. A buffer is at
+// least 1, else the error is a *[ConfigError].
+func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
+	if buffer < 1 {
+		return nil, &ConfigError{"buffer", fmt.Sprintf("%d samples, at least 1 is needed", buffer)}
+	}
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			rng := rand.New(rand.NewPCG(seed, uint64(epoch)))
+			var buf []Sample
+			for v, err := range s.Samples(epoch) {
+				switch {
+				case err != nil:
+					if !yield(v, err) {
+						return
+					}
+				case len(buf) < buffer:
+					buf = append(buf, v)
+				default:
+					k := rng.IntN(len(buf))
+					out := buf[k]
+					buf[k] = v
+					if !yield(out, nil) {
+						return
+					}
+				}
+			}
+			rng.Shuffle(len(buf), func(i, j int) { buf[i], buf[j] = buf[j], buf[i] })
+			for _, v := range buf {
+				if !yield(v, nil) {
+					return
+				}
+			}
+		}
+	}), nil
+}
+
+// MapStream returns f of every sample. It runs in the goroutine that reads the stream; Config.Transform runs in the workers.
+func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			for v, err := range s.Samples(epoch) {
+				if err == nil {
+					v, err = f(v)
+				}
+				if !yield(v, err) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// FilterStream returns the samples that keep is true of, and the errors.
+func FilterStream(s Stream, keep func(s Sample) bool) Stream {
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			for v, err := range s.Samples(epoch) {
+				if (err != nil || keep(v)) && !yield(v, err) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// TakeStream returns the first n samples; an error counts as one.
+func TakeStream(s Stream, n int) Stream {
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			if n <= 0 {
+				return
+			}
+			k := 0
+			for v, err := range s.Samples(epoch) {
+				if k++; !yield(v, err) || k == n {
+					return
+				}
+			}
+		}
+	})
+}
+
+// ConcatStreams returns the samples of streams one after the other: torch's ChainDataset.
+func ConcatStreams(streams ...Stream) Stream {
+	streams = slices.Clone(streams)
+	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
+		return func(yield func(Sample, error) bool) {
+			for _, s := range streams {
+				for v, err := range s.Samples(epoch) {
+					if !yield(v, err) {
+						return
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package data
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Subset is the samples of a dataset that Index lists, in that order.
+type Subset struct {
+	Of    Dataset
+	Index []int
+}
+
+// Len returns the number of samples.
+func (s Subset) Len() int { return len(s.Index) }
+
+// Get returns sample i of the subset.
+func (s Subset) Get(i int) (Sample, error) { return s.Of.Get(s.Index[i]) }
+
+// getBatch is GetBatch of the dataset, which is a Batcher.
+func (s Subset) getBatch(index []int) (x, y *tensor.Tensor, err error) {
+	of := make([]int, len(index))
+	for k, i := range index {
+		of[k] = s.Index[i]
+	}
+	return batcher(s.Of)(of)
+}
+
+// The datasets of this package that stand on others are looked through by type, not by method: a program's type that embeds one and
+// has a Get of its own is asked by that.
+
+// random reports whether samples of ds depend on random numbers.
+func random(ds Dataset) bool {
+	switch d := ds.(type) {
+	case Subset:
+		return random(d.Of)
+	case *Concat:
+		return slices.ContainsFunc(d.of, random)
+	case RandDataset:
+		return true
+	}
+	return false
+}
+
+// GetRand returns sample i of ds, made with random numbers of rng where ds or what it stands on takes some: for datasets over others.
+func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
+	switch d := ds.(type) {
+	case Subset:
+		return GetRand(d.Of, d.Index[i], rng)
+	case *Concat:
+		of, k, err := d.find(i)
+		if err != nil {
+			return Sample{}, err
+		}
+		return GetRand(of, k, rng)
+	case RandDataset:
+		return d.GetRand(i, rng)
+	}
+	return ds.Get(i)
+}
+
+// batcher returns ds's way to make whole batches, nil if it has none.
+func batcher(ds Dataset) func(index []int) (x, y *tensor.Tensor, err error) {
+	switch d := ds.(type) {
+	case Subset:
+		if batcher(d.Of) != nil {
+			return d.getBatch
+		}
+	case Batcher:
+		return d.GetBatch
+	}
+	return nil
+}
