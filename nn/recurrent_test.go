@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/autograd"
@@ -198,6 +199,34 @@ func TestRecurrentInModel(t *testing.T) {
 	defer m.Encoder.RegisterForwardHook(func(_, y *tt) *tt { calls++; return y.MulScalar(2) })()
 	if c, _, _ := m.Encoder.Forward(x, nil, nil); calls != 1 || !c.AllClose(a.MulScalar(2), 0, 0) {
 		t.Errorf("a hook that was called %d times gave %v", calls, c)
+	}
+}
+
+// Several goroutines may run one layer, forwards and back.
+func TestRecurrentAtOnce(t *testing.T) {
+	l := nn.NewLSTM(2, 3, nn.RecurrentOptions{Bidirectional: true})
+	x := tensor.Root().Randn(6, 2, 2)
+	const n = 4
+	var wait sync.WaitGroup
+	for range n {
+		wait.Go(func() {
+			tensor.Do(func(s *tensor.Scope) {
+				y, _, _ := l.Forward(x.In(s), nil, nil)
+				y.Sum().Backward()
+			})
+		})
+	}
+	wait.Wait()
+	sum := l.Weights[1].WeightHH.Grad().Floats()
+	nn.ZeroGrad(l)
+	tensor.Do(func(s *tensor.Scope) {
+		y, _, _ := l.Forward(x.In(s), nil, nil)
+		y.Sum().Backward()
+	})
+	for i, g := range l.Weights[1].WeightHH.Grad().Floats() {
+		if math.Abs(sum[i]-n*g) > 1e-5 {
+			t.Errorf("gradient %d is %v of %d goroutines and %v of one", i, sum[i], n, g)
+		}
 	}
 }
 
