@@ -13,7 +13,7 @@ import (
 )
 
 // Averaged keeps averages of a model's parameters over the steps of its training, as torch's AveragedModel. They lie beside the model: with
-// [Averaged.With] it computes with them for a while. Averages follow their parameters to another device.
+// [Averaged.With] it computes with them for a while. Averages follow their parameters to another device and type.
 type Averaged struct {
 	name    string
 	list    []average
@@ -96,9 +96,7 @@ func (a *Averaged) Update() {
 	tensor.Do(func(s *tensor.Scope) {
 		var whole []average
 		for _, e := range a.list {
-			if e.mean.Device() != e.Tensor.Device() {
-				e.mean.MoveTo(e.Tensor.Device())
-			}
+			follow(e.Tensor, e.mean)
 			switch {
 			case !e.Tensor.Type().IsFloat():
 				whole = append(whole, e)
@@ -149,9 +147,7 @@ func (a *Averaged) With(f func()) {
 
 func (a *Averaged) swap() {
 	for _, e := range a.list {
-		if e.mean.Device() != e.Tensor.Device() {
-			e.mean.MoveTo(e.Tensor.Device())
-		}
+		follow(e.Tensor, e.mean)
 		e.mean.Scope().Do(func(s *tensor.Scope) {
 			x, y := e.Tensor.In(s), e.mean.In(s)
 			c := s.On(x.Device()).Typed(x.Type()).Empty(x.Shape().Slice()...).Copy(x)

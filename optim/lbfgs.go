@@ -107,6 +107,7 @@ func (o *LBFGS) Step(closure func() float64) float64 {
 	c := *o.groups[0].config.(*LBFGSConfig)
 	q := &search{o: o, c: &c, closure: closure}
 	var first float64
+	follow(o.Params()[0], append(append([]*tensor.Tensor{o.m.d, o.m.grad}, o.m.dirs...), o.m.steps...)...)
 	tensor.Youngest(o.Params()...).Do(func(s *tensor.Scope) {
 		q.s = s
 		first = q.run()

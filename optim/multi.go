@@ -179,9 +179,7 @@ func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 	for _, i := range uses {
 		t := c.st.tensors[i]
 		if t != nil {
-			if t.Device() != c.p.Device() {
-				t.MoveTo(c.p.Device())
-			}
+			follow(c.p, t)
 			continue
 		}
 		v := 0.0
@@ -193,6 +191,21 @@ func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 			c.fresh = make([]*tensor.Tensor, len(c.st.tensors))
 		}
 		c.fresh[i], c.st.tensors[i] = t, t
+	}
+}
+
+// follow brings what is remembered of p to its device and type, should these have changed.
+func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
+	for _, t := range list {
+		if t == nil {
+			continue
+		}
+		if t.Device() != p.Device() {
+			t.MoveTo(p.Device())
+		}
+		if t.Type() != p.Type() {
+			t.CastInPlace(p.Type())
+		}
 	}
 }
 

@@ -178,9 +178,8 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn) (list []*launch) {
 		if t.st == nil || t.st.tensors[0] == nil {
 			t.fresh = []*tensor.Tensor{m.Zeros(p.Shape().Slice()...)}
 			t.st = &state{tensors: []*tensor.Tensor{t.fresh[0]}}
-		} else if t.st.tensors[0].Device() != p.Device() {
-			t.st.tensors[0].MoveTo(p.Device())
 		}
+		follow(p, t.st.tensors[0])
 		t.next = s.On(p.Device()).Typed(p.Type()).Empty(p.Shape().Slice()...)
 		t.momentum = s.On(p.Device()).Typed(dtype.BF16).Empty(p.Shape().Slice()...)
 		list = join(list, p, flags{t.c.Plain}, []float64{1 - t.c.Momentum, t.c.Momentum}, []*tensor.Tensor{t.next, t.momentum}, []*tensor.Tensor{p.Grad(), t.st.tensors[0]})

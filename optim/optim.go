@@ -3,7 +3,7 @@
 // An optimizer holds the parameters, not the model. They come in groups ([Group]), each with options of its own; a constructor that
 // takes a plain list makes one group. Step changes every parameter that has a gradient in place. A rule that works element by element
 // is one program, which the device runs over all parameters of one type and with the same options in a single launch. State (momentum,
-// moments) lives in each parameter's own scope and on its device; it follows when a parameter is moved. Step allocates all that it
+// moments) lives in each parameter's own scope and on its device; it follows when a parameter is moved or converted. Step allocates all that it
 // needs before it changes anything: out of memory leaves parameters and state as they were.
 //
 // StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in

@@ -147,6 +147,29 @@ func TestStateFollows(t *testing.T) {
 	}
 }
 
+// State is converted with its parameter: a model can be cast between steps.
+func TestStateIsConverted(t *testing.T) {
+	for op, mk := range makers {
+		p := ones(5)
+		opt := mk([][]*tensor.Tensor{{p}}, []float64{0.1})
+		for _, ty := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64} {
+			p.CastInPlace(ty)
+			p.SetGrad(tensor.Typed(ty).Full(0.5, 5))
+			opt.Step()
+			if v := p.Detach().Floats()[0]; p.Type() != ty || v == 1 && ty == dtype.F64 || v != v {
+				t.Errorf("%s: %v of %v", op, v, p.Type())
+			}
+			for _, m := range opt.StateDict()["state"].(map[int64]any) {
+				for name, x := range m.(map[string]any) {
+					if x := x.(*tensor.Tensor); x.Rank() == 1 && x.Type() != ty {
+						t.Errorf("%s: %s is %v, the parameter %v", op, name, x.Type(), ty)
+					}
+				}
+			}
+		}
+	}
+}
+
 // What does not fit is an error that says where, and changes nothing.
 func TestWrongTrees(t *testing.T) {
 	params := []*tensor.Tensor{ones(3), ones(2)}
