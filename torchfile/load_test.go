@@ -1,6 +1,7 @@
 package torchfile
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -193,7 +194,9 @@ func TestStateDict(t *testing.T) {
 		sd, err := StateDict(c.tree)
 		got := ""
 		if err != nil {
-			got = err.Error()
+			if got = err.Error(); !errors.As(err, new(*Error)) {
+				t.Errorf("%T", err)
+			}
 		} else {
 			var keys []string
 			for k := range sd {

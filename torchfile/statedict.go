@@ -16,13 +16,13 @@ var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "ne
 // beside other things, under a key such as "state_dict" or "model", that is taken, also twice. What is no tensor in a state dict (counters, None of a
 // parameter that is not there) is left out, as long as tensors are; dicts in it give names with dots.
 //
-// Names are those of the file: that of a model under DataParallel begin with "module." still.
+// Names are those of the file: those of a model under DataParallel begin with "module." still. Errors are *[Error].
 func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 	var tried []string
 	for range 3 {
 		items, ok := stringItems(tree)
 		if !ok {
-			return nil, fmt.Errorf("torchfile: no state dict: %s instead of a dict with names%s", kindOf(tree), under(tried))
+			return nil, noState("no state dict: %s instead of a dict with names%s", kindOf(tree), under(tried))
 		}
 		inner, name := any(nil), ""
 		for _, w := range wrappers {
@@ -62,9 +62,13 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		if len(keys) > 10 {
 			keys = append(keys[:10], "…")
 		}
-		return nil, fmt.Errorf("torchfile: no state dict: there is no tensor in the dict with the keys %s%s", strings.Join(keys, ", "), under(tried))
+		return nil, noState("no state dict: there is no tensor in the dict with the keys %s%s", strings.Join(keys, ", "), under(tried))
 	}
 	return out, nil
+}
+
+func noState(format string, a ...any) error {
+	return &Error{Offset: -1, Msg: fmt.Sprintf(format, a...)}
 }
 
 func under(keys []string) string {
@@ -111,7 +115,7 @@ func collect(out map[string]*tensor.Tensor, prefix string, v any) error {
 		name := prefix + k
 		if t, ok := x.(*tensor.Tensor); ok {
 			if out[name] != nil {
-				return fmt.Errorf("torchfile: the name %q appears twice when dicts are joined by dots", name)
+				return noState("the name %q appears twice when dicts are joined by dots", name)
 			}
 			out[name] = t
 			continue

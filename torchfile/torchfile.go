@@ -39,7 +39,7 @@ import (
 
 // An Error says what is wrong with a file, and where.
 type Error struct {
-	Path   string
+	Path   string // "" for a tree that is no state dict
 	Entry  string // the file in the zip archive, "" for a file that is none
 	Offset int64  // of the byte in the entry or the file; -1: it has no place
 	Msg    string
@@ -47,7 +47,10 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	s := "torchfile: " + e.Path + ": "
+	s := "torchfile: "
+	if e.Path != "" {
+		s += e.Path + ": "
+	}
 	switch {
 	case e.Entry != "" && e.Offset >= 0:
 		s += fmt.Sprintf("%s at byte %d: ", e.Entry, e.Offset)
