@@ -39,11 +39,12 @@ var floors = []floor{
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
-	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
-	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
+	{"internal/tensorbytes", []string{"tensor"}},
 
 	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
@@ -54,7 +55,7 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
-	{"models", []string{"nn", "data/text", "internal/fetch"}},
+	{"models", []string{"nn", "internal/fetch", "data/text"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
 	{"train/tensorboard", nil},
 
