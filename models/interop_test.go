@@ -11,11 +11,26 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/torchfile"
 )
 
 func read(t *testing.T, path ...string) map[string]*tt {
 	t.Helper()
 	sd, _, err := safetensors.Load(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sd
+}
+
+// readPT reads a state dict from PyTorch's own file.
+func readPT(t *testing.T, path ...string) map[string]*tt {
+	t.Helper()
+	tree, err := torchfile.Load(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sd, err := torchfile.StateDict(tree)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +83,10 @@ func TestInteropLanguage(t *testing.T) {
 			some = append(some, y.Select(1, i))
 		}
 		agree("logits of GPT-2", tensor.Stack(1, some...), want["logits"])
+		if err := m.LoadStateDict(readPT(t, folder, "gpt2", "state.pt")); err != nil {
+			t.Fatal(err)
+		}
+		agree("logits of GPT-2 from the .pt file", m.Forward(want["ids"].In(s)).Select(1, 0), want["logits"].Select(1, 0))
 		start = time.Now()
 		prompt := want["ids"].Narrow(1, 0, 20).Narrow(0, 0, 1).Floats()
 		ints := make([]int, len(prompt))
@@ -96,5 +115,9 @@ func TestInteropLanguage(t *testing.T) {
 		x := m.Features(ids, models.BERTInput{Mask: want["mask"], Types: types})
 		agree("features of BERT", x, want["hidden"])
 		agree("pooled features of BERT", m.Pool(x), want["pooled"])
+		if err := m.LoadStateDict(readPT(t, folder, "bert", "state.pt")); err != nil {
+			t.Fatal(err)
+		}
+		agree("pooled features of BERT from the .pt file", m.Pooled(ids, models.BERTInput{Mask: want["mask"], Types: types}), want["pooled"])
 	}, tensor.NoGrad())
 }
