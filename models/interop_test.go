@@ -37,7 +37,8 @@ func readPT(t *testing.T, path ...string) map[string]*tt {
 	return sd
 }
 
-// Files go both ways. A small model goes out under transformers' names and comes back; where FLAMBEAU_INTEROP names the folder that
+// Files go both ways. A small model goes out under transformers' names and comes back (where FLAMBEAU_EXCHANGE names a folder it goes there, for
+// _golden/exchange_language.py to load it with transformers); where FLAMBEAU_INTEROP names the folder that
 // _golden/interop_language.py filled, the whole GPT-2 and BERT that transformers saved answer as they do there.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))
@@ -45,7 +46,11 @@ func TestInteropLanguage(t *testing.T) {
 	for name, x := range nn.StateDict(small) {
 		out["transformer."+name] = x
 	}
-	path := filepath.Join(t.TempDir(), "model.safetensors")
+	dir := t.TempDir()
+	if exchange := os.Getenv("FLAMBEAU_EXCHANGE"); exchange != "" {
+		dir = exchange
+	}
+	path := filepath.Join(dir, "gpt.safetensors")
 	if err := safetensors.Save(path, out, map[string]string{"format": "pt"}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +61,10 @@ func TestInteropLanguage(t *testing.T) {
 	ids := tensor.From([]int64{3, 1, 4}, 1, 3)
 	if !slices.Equal(again.Forward(ids).Floats(), small.Forward(ids).Floats()) {
 		t.Error("another model came back")
+	}
+	answers := map[string]*tt{"ids": ids, "logits": small.Forward(ids).Detach()}
+	if err := safetensors.Save(filepath.Join(dir, "gpt_answers.safetensors"), answers, nil); err != nil {
+		t.Fatal(err)
 	}
 	folder := os.Getenv("FLAMBEAU_INTEROP")
 	if folder == "" {
