@@ -1,8 +1,6 @@
 package models
 
 import (
-	"math"
-
 	"github.com/flambeau-go/flambeau/data/text"
 	"github.com/flambeau-go/flambeau/nn"
 )
@@ -18,7 +16,8 @@ func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Char
 	return NewGPT(c, opts...), chars, nil
 }
 
-// A CharGPTRecipe is how to train a [GPT] of characters: its size and the numbers of the training loop.
+// A CharGPTRecipe is how to train a [GPT] of characters: its size, and what AdamW, clipping and a schedule are given (optim.NewAdamW,
+// optim.ClipGradNorm, sched.NewWarmUp before sched.NewCosineAnnealing).
 type CharGPTRecipe struct {
 	Config      GPTConfig // Vocab is 0: it comes from the text
 	Batch       int       // blocks of Context tokens a step
@@ -39,13 +38,4 @@ func CharGPTDefaults() CharGPTRecipe {
 		Config: GPTConfig{Context: 64, Layers: 4, Heads: 4, Width: 128},
 		Batch:  32, Steps: 500, Warmup: 25, LR: 2e-3, MinLR: 2e-4, Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.1, Clip: 1, HeldOut: 0.1,
 	}
-}
-
-// LRAt returns the learning rate of a step, counted from 0: a line up to LR, then a cosine down to MinLR.
-func (r CharGPTRecipe) LRAt(step int) float64 {
-	if step < r.Warmup {
-		return r.LR * float64(step+1) / float64(r.Warmup)
-	}
-	part := float64(step-r.Warmup) / float64(max(r.Steps-r.Warmup, 1))
-	return r.MinLR + (r.LR-r.MinLR)*(1+math.Cos(math.Pi*min(part, 1)))/2
 }

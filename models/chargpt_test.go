@@ -13,6 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/sched"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -112,6 +113,7 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 			t.Fatal(err)
 		}
 		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: r.LR, Beta1: r.Beta1, Beta2: r.Beta2, WeightDecay: r.WeightDecay})
+		schedule := sched.NewWarmUp(opt, sched.WarmUpConfig{Steps: r.Warmup}, sched.NewCosineAnnealing(opt, r.Steps-r.Warmup, r.MinLR))
 		rng := rand.New(rand.NewPCG(7, 7))
 		validate := func() float64 {
 			sum, n := 0.0, 0
@@ -141,10 +143,10 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 			}
 			s.Do(func(c *tensor.Scope) {
 				m.Loss(c.From(x), c.From(y)).Backward()
-				clip(c, opt.Params(), r.Clip)
-				opt.SetLR(r.LRAt(step))
+				optim.ClipGradNorm(opt.Params(), r.Clip)
 				opt.Step()
 				opt.ZeroGrad()
+				schedule.Step()
 			})
 			if (step+1)%100 == 0 {
 				t.Logf("step %d: %.3f on held-out text after %v", step+1, validate(), time.Since(start).Round(time.Second))
@@ -163,10 +165,6 @@ func TestCharGPTLearns(t *testing.T) {
 		r, n, less = models.CharGPTDefaults(), 500_000, 1
 	}
 	corpus := story(3, n)
-	if path := os.Getenv("CORPUS"); path != "" {
-		b, _ := os.ReadFile(path)
-		corpus = string(b)
-	}
 	start := time.Now()
 	loss, entropy := trainChars(t, corpus, r)
 	t.Logf("%d characters, %d steps in %v: a loss of %.3f, an entropy of %.3f", len(corpus), r.Steps, time.Since(start).Round(time.Second/10), loss, entropy)

@@ -8,6 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/sched"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -34,6 +35,7 @@ func TestCharGPTCurveEqualsTorch(t *testing.T) {
 			fill(m, "transformer.", 0.03125)
 			params := nn.Parameters(m)
 			opt := optim.NewAdamW(params, optim.AdamConfig{LR: 3e-3, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1})
+			schedule := sched.NewCosineAnnealing(opt, steps, 1e-4)
 			for k := range steps {
 				var x, y []int64
 				for _, at := range starts[k*batch : (k+1)*batch] {
@@ -42,12 +44,12 @@ func TestCharGPTCurveEqualsTorch(t *testing.T) {
 				s.Do(func(c *tensor.Scope) {
 					loss := m.Loss(c.From(x, batch, block), c.From(y, batch, block))
 					loss.Backward()
-					norm := clip(c, params, 1)
-					opt.SetLR(1e-4 + (3e-3-1e-4)*(1+math.Cos(math.Pi*float64(k)/steps))/2)
+					norm := optim.ClipGradNorm(params, 1)
 					opt.Step()
 					opt.ZeroGrad()
+					schedule.Step()
 					worst = max(worst, math.Abs(loss.Item()-losses[k])/max(1, losses[k]))
-					worstNorm = max(worstNorm, math.Abs(norm-norms[k])/max(1, norms[k]))
+					worstNorm = max(worstNorm, math.Abs(norm.Item()-norms[k])/max(1, norms[k]))
 				})
 				if !(worst <= tol) || !(worstNorm <= 30*tol) {
 					t.Fatalf("%v, step %d: the loss is off by %.3g, the norm of the gradients by %.3g", ty, k, worst, worstNorm)
@@ -56,20 +58,4 @@ func TestCharGPTCurveEqualsTorch(t *testing.T) {
 		})
 		t.Logf("%v: losses are off by at most %.3g, norms by %.3g; the loss falls from %.3f to %.3f", ty, worst, worstNorm, losses[0], losses[steps-1])
 	}
-}
-
-// clip scales the gradients to a norm of at most limit and returns the norm that they had, as torch's clip_grad_norm_.
-func clip(s *tensor.Scope, params []*tt, limit float64) float64 {
-	var norms []*tt
-	for _, p := range params {
-		norms = append(norms, p.Grad().In(s).Norm(2))
-	}
-	total := tensor.Stack(0, norms...).Norm(2)
-	factor := total.AddScalar(1e-6).RDivScalar(limit).ClampMax(1)
-	s.Do(func(c *tensor.Scope) {
-		for _, p := range params {
-			p.Grad().In(c).MulInPlace(factor)
-		}
-	}, tensor.NoGrad())
-	return total.Item()
 }

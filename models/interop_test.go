@@ -11,6 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/torchfile"
 )
 
 func read(t *testing.T, path ...string) map[string]*tt {
@@ -22,7 +23,22 @@ func read(t *testing.T, path ...string) map[string]*tt {
 	return sd
 }
 
-// Files go both ways. A small model goes out under transformers' names and comes back; where FLAMBEAU_INTEROP names the folder that
+// readPT reads a state dict from PyTorch's own file.
+func readPT(t *testing.T, path ...string) map[string]*tt {
+	t.Helper()
+	tree, err := torchfile.Load(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sd, err := torchfile.StateDict(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sd
+}
+
+// Files go both ways. A small model goes out under transformers' names and comes back (where FLAMBEAU_EXCHANGE names a folder it goes there, for
+// _golden/exchange_language.py to load it with transformers); where FLAMBEAU_INTEROP names the folder that
 // _golden/interop_language.py filled, the whole GPT-2 and BERT that transformers saved answer as they do there.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))
@@ -30,7 +46,11 @@ func TestInteropLanguage(t *testing.T) {
 	for name, x := range nn.StateDict(small) {
 		out["transformer."+name] = x
 	}
-	path := filepath.Join(t.TempDir(), "model.safetensors")
+	dir := t.TempDir()
+	if exchange := os.Getenv("FLAMBEAU_EXCHANGE"); exchange != "" {
+		dir = exchange
+	}
+	path := filepath.Join(dir, "gpt.safetensors")
 	if err := safetensors.Save(path, out, map[string]string{"format": "pt"}); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +61,10 @@ func TestInteropLanguage(t *testing.T) {
 	ids := tensor.From([]int64{3, 1, 4}, 1, 3)
 	if !slices.Equal(again.Forward(ids).Floats(), small.Forward(ids).Floats()) {
 		t.Error("another model came back")
+	}
+	answers := map[string]*tt{"ids": ids, "logits": small.Forward(ids).Detach()}
+	if err := safetensors.Save(filepath.Join(dir, "gpt_answers.safetensors"), answers, nil); err != nil {
+		t.Fatal(err)
 	}
 	folder := os.Getenv("FLAMBEAU_INTEROP")
 	if folder == "" {
@@ -68,6 +92,10 @@ func TestInteropLanguage(t *testing.T) {
 			some = append(some, y.Select(1, i))
 		}
 		agree("logits of GPT-2", tensor.Stack(1, some...), want["logits"])
+		if err := m.LoadStateDict(readPT(t, folder, "gpt2", "state.pt")); err != nil {
+			t.Fatal(err)
+		}
+		agree("logits of GPT-2 from the .pt file", m.Forward(want["ids"].In(s)).Select(1, 0), want["logits"].Select(1, 0))
 		start = time.Now()
 		prompt := want["ids"].Narrow(1, 0, 20).Narrow(0, 0, 1).Floats()
 		ints := make([]int, len(prompt))
@@ -96,5 +124,9 @@ func TestInteropLanguage(t *testing.T) {
 		x := m.Features(ids, models.BERTInput{Mask: want["mask"], Types: types})
 		agree("features of BERT", x, want["hidden"])
 		agree("pooled features of BERT", m.Pool(x), want["pooled"])
+		if err := m.LoadStateDict(readPT(t, folder, "bert", "state.pt")); err != nil {
+			t.Fatal(err)
+		}
+		agree("pooled features of BERT from the .pt file", m.Pooled(ids, models.BERTInput{Mask: want["mask"], Types: types}), want["pooled"])
 	}, tensor.NoGrad())
 }

@@ -129,7 +129,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The files that Save writes give the same tokenizer.
+// The files that Save writes give the same tokenizer. Where FLAMBEAU_EXCHANGE names a folder they go there, with the tokens of the texts, for
+// _golden/exchange_language.py to read them with tokenizers.
 func TestSave(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 400, Special: []string{"<|endoftext|>"}})
@@ -137,6 +138,12 @@ func TestSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if exchange := os.Getenv("FLAMBEAU_EXCHANGE"); exchange != "" {
+		dir = filepath.Join(exchange, "text")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	vocab, merges := filepath.Join(dir, "vocab.json"), filepath.Join(dir, "merges.txt")
 	if err := b.Save(vocab, merges); err != nil {
 		t.Fatal(err)
@@ -163,6 +170,17 @@ func TestSave(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 3 {
 		t.Errorf("files are left: %v", left)
+	}
+	var said [][2][]int
+	for _, s := range r.Texts {
+		said = append(said, [2][]int{encode(t, b, s), encode(t, w, s)})
+	}
+	told, err := json.Marshal(map[string]any{"texts": r.Texts, "ids": said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "told.json"), told, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := bpe(t, r).Save(vocab, merges); err == nil {
 		t.Error("other special tokens cannot be saved")

@@ -1,0 +1,96 @@
+// Command chargpt trains a small GPT on the characters of a text file, on the best device there is, and then writes on:
+//
+//	go run ./examples/chargpt book.txt
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+
+	_ "github.com/flambeau-go/flambeau/cuda" // link the GPU driver in
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/sched"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) != 2 {
+		log.Fatal("usage: chargpt FILE")
+	}
+	if err := run(os.Args[1]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(path string) error {
+	corpus, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	r := models.CharGPTDefaults()
+	model, chars, err := models.NewCharGPT(string(corpus), r.Config)
+	if err != nil {
+		return err
+	}
+	dev, why := device.Best()
+	fmt.Println(why)
+	nn.To(model, dev)
+	ids, err := chars.Encode(string(corpus))
+	if err != nil {
+		return err
+	}
+	blocks, err := text.NewBlocks(ids, r.Config.Context, 1) // a block begins everywhere
+	if err != nil {
+		return err
+	}
+	loader, err := data.NewLoader(blocks, data.Config{Batch: r.Batch, Shuffle: true, DropLast: true})
+	if err != nil {
+		return err
+	}
+	if loader.Len() == 0 {
+		return fmt.Errorf("%s is too short: a step takes %d blocks, there are %d", path, r.Batch, blocks.Len())
+	}
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: r.LR, Beta1: r.Beta1, Beta2: r.Beta2, WeightDecay: r.WeightDecay})
+	rate := sched.NewWarmUp(opt, sched.WarmUpConfig{Steps: r.Warmup}, sched.NewCosineAnnealing(opt, r.Steps-r.Warmup, r.MinLR))
+	for opt.Steps() < r.Steps {
+		for batch, err := range loader.Batches() {
+			if err != nil {
+				return err
+			}
+			tensor.Do(func(s *tensor.Scope) {
+				loss := model.Loss(s.From(batch.X), s.From(batch.Y))
+				loss.Backward()
+				optim.ClipGradNorm(opt.Params(), r.Clip)
+				opt.Step()
+				opt.ZeroGrad()
+				rate.Step()
+				if opt.Steps()%50 == 0 {
+					fmt.Printf("step %d of %d: loss %.3f\n", opt.Steps(), r.Steps, loss.Item())
+				}
+			}, tensor.On(dev))
+			if opt.Steps() == r.Steps {
+				break
+			}
+		}
+	}
+	o := models.GenerateOptions{MaxTokens: 500, Temperature: 0.8, TopK: 20, Seed: 1, Slide: true}
+	for id, err := range model.Stream(ids[:1], o) {
+		if err != nil {
+			return err
+		}
+		c, err := chars.Decode([]int{id})
+		if err != nil {
+			return err
+		}
+		fmt.Print(c)
+	}
+	fmt.Println()
+	return nil
+}
