@@ -251,10 +251,10 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 	return l.Norm.Forward(drop(l.Dense.Forward(x), c.rate(&l.Base)).Add(before))
 }
 
-// LoadStateDict copies weights into the model, converting type and device, or changes nothing and returns an *[Error] that lists what is
-// missing, unexpected or of another shape. Names are those of Hugging Face's BertModel or, with the prefix "bert.", of a BERT with a head,
-// which is left out; so are position_ids. The names gamma and beta of old files are a norm's weight and bias.
-func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor) error {
+// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging Face's BertModel or, with the prefix
+// "bert.", of a BERT with a head, which is left out; so are position_ids. The names gamma and beta of old files are a norm's weight and bias.
+// Errors are a *[nn.StateError], or an *[Error] for weights that contradict each other; then nothing was loaded.
+func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {
 			return ""
@@ -264,7 +264,7 @@ func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	return assign("bert", m, plain)
+	return nn.LoadStateDict(m, plain, opts...)
 }
 
 // bertNames brings the names of a state dict into this package's form; rename returns "" for what is left out.

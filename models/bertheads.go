@@ -10,8 +10,12 @@ import (
 // MaskedLM is a BERT that guesses the tokens that were masked: Hugging Face's BertForMaskedLM. The token table is the last layer's weight.
 type MaskedLM struct {
 	nn.Base
-	Bert *bertBody  `nn:"bert"` // without a pooler
-	Cls  *bertGuess `nn:"cls.predictions"`
+	Bert *bertBody `nn:"bert"` // without a pooler
+	Cls  *bertCls  `nn:"cls"`
+}
+
+type bertCls struct {
+	Predictions *bertGuess `nn:"predictions"`
 }
 
 type bertGuess struct {
@@ -24,7 +28,8 @@ func NewMaskedLM(c BERTConfig, opts ...nn.Option) *MaskedLM {
 	c = c.full()
 	h := homeOf(opts)
 	body := h.bert(c)
-	return &MaskedLM{Bert: &body, Cls: &bertGuess{&bertOutput{Dense: h.linear(c.Width, c.Width, bertStd), Norm: h.norm(c.Width, c.Eps)}, h.zeros(c.Vocab)}}
+	return &MaskedLM{Bert: &body, Cls: &bertCls{&bertGuess{
+		&bertOutput{Dense: h.linear(c.Width, c.Width, bertStd), Norm: h.norm(c.Width, c.Eps)}, h.zeros(c.Vocab)}}}
 }
 
 // Forward returns the logits of every token, [batch, length, vocab], for tokens ids [batch, length].
@@ -36,9 +41,9 @@ func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 // Logits is Forward with a mask and types.
 func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
-		t := m.Cls.Transform
+		t := m.Cls.Predictions.Transform
 		x := t.Norm.Forward(t.Dense.Forward(m.Bert.Features(ids, in)).Gelu())
-		return x.MatMul(m.Bert.Embeddings.Words.Weight.In(x.Scope()).T()).Add(m.Cls.Bias)
+		return x.MatMul(m.Bert.Embeddings.Words.Weight.In(x.Scope()).T()).Add(m.Cls.Predictions.Bias)
 	})
 }
 
@@ -51,7 +56,7 @@ func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor
 
 // LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining; of the latter the pooler and the
 // guess whether one text follows the other are left out. cls.predictions.decoder must be the token table and the bias, or absent.
-func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor) error {
+func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {
 			return ""
@@ -71,7 +76,7 @@ func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor) error {
 			delete(plain, from)
 		}
 	}
-	return assign("bert", m, plain)
+	return nn.LoadStateDict(m, plain, opts...)
 }
 
 // SequenceClassifier is a BERT that tells texts apart: Hugging Face's BertForSequenceClassification. To begin with the weights of a BERT that
@@ -104,10 +109,10 @@ func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Te
 }
 
 // LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForSequenceClassification, head and all.
-func (m *SequenceClassifier) LoadStateDict(sd map[string]*tensor.Tensor) error {
+func (m *SequenceClassifier) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string { return name })
 	if err != nil {
 		return err
 	}
-	return assign("bert", m, plain)
+	return nn.LoadStateDict(m, plain, opts...)
 }

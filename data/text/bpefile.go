@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
 // maxFile bounds the files of a tokenizer; GPT-2's have a megabyte, the largest known vocabularies some thirty.
@@ -205,34 +206,22 @@ func (b *BPE) Save(vocabPath, mergesPath string) error {
 	})
 }
 
-// writeFile writes to a temporary file beside path, which is synced and renamed.
-func writeFile(path string, fill func(w *bufio.Writer)) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+// writeFile writes a file whole or not at all.
+func writeFile(path string, fill func(w *bufio.Writer)) error {
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return fmt.Errorf("text: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("text: %w", err)
-		}
-	}()
+	defer f.Abort()
 	w := bufio.NewWriter(f)
 	fill(w)
 	if err := w.Flush(); err != nil {
-		return err
+		return fmt.Errorf("text: %w", err)
 	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
+	if err := f.Commit(); err != nil {
+		return fmt.Errorf("text: %w", err)
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 // tokenizerJSON is what of Hugging Face's tokenizer.json matters.

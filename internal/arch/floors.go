@@ -38,7 +38,7 @@ var floors = []floor{
 	{"profile", []string{"tensor"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
-	{"data/text", []string{"data"}},
+	{"data/text", []string{"data", "internal/atomicfile"}},
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
