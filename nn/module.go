@@ -1,6 +1,6 @@
 // Package nn is layers as plain structs, the losses, and what one does to a whole model.
 //
-// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, its buffers those tagged
+// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of them, its buffers those tagged
 // `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
@@ -120,7 +120,7 @@ func planOf(t reflect.Type) *fieldPlan {
 			d.name = snake(f.Name)
 		}
 		switch {
-		case isTensor && tagged:
+		case (isTensor || f.Type == reflect.SliceOf(tensorType)) && tagged:
 			d.kind = fieldParam
 			for _, o := range options {
 				switch o {
@@ -329,8 +329,17 @@ func (w *visitor) structure(path string, v reflect.Value) {
 			}
 			w.walk(name, fv, f.embedded)
 		default:
-			if t := fv.Interface().(*tensor.Tensor); t != nil { // nil: an absent bias
-				w.found(Param{Name: name, Tensor: t, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional})
+			p := Param{Name: name, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional}
+			if list, ok := fv.Interface().([]*tensor.Tensor); ok {
+				for i, t := range list {
+					if t == nil {
+						panic(&Error{join(name, strconv.Itoa(i)), "the parameter is nil"})
+					}
+					p.Name, p.Tensor = join(name, strconv.Itoa(i)), t
+					w.found(p)
+				}
+			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil { // nil: an absent bias
+				w.found(p)
 			}
 		}
 	}
