@@ -197,7 +197,7 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 		}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if _, tagged := f.Tag.Lookup("nn"); tagged && f.Type == tensorType {
+			if _, tagged := f.Tag.Lookup("nn"); tagged && (f.Type == tensorType || f.Type == reflect.SliceOf(tensorType)) {
 				return true
 			}
 			if (f.IsExported() || f.Anonymous && f.Type.Kind() == reflect.Struct) && f.Type != tensorType && holds(f.Type, seen) {

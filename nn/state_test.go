@@ -395,6 +395,10 @@ func TestListsOfParameters(t *testing.T) {
 		if o := nn.Summary(m); o.Trainable != 3 || o.Layers[0].Parameters != 3 || o.Buffers != 3 {
 			t.Error(o)
 		}
+		type outer struct{ In listed }
+		if n := len(nn.Parameters(&outer{*m})); n != 2 {
+			t.Errorf("%d parameters inside", n)
+		}
 		m.W[1] = nil
 		mustPanic(t, "w.1: the parameter is nil", func() { nn.Parameters(m) })
 	})
