@@ -233,6 +233,7 @@ type visitor struct {
 	param  func(p Param)
 	slot   func(v reflect.Value) // an interface that holds a layer
 	all    bool                  // what stands in two places is seen twice
+	quick  bool                  // names are not looked at
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -347,10 +348,12 @@ func (w *visitor) structure(path string, v reflect.Value) {
 
 // found hands on a tensor, whose name must be its own.
 func (w *visitor) found(p Param) {
-	if other := w.names[p.Name]; other != nil && other != p.Tensor {
-		panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+	if !w.quick {
+		if other := w.names[p.Name]; other != nil && other != p.Tensor {
+			panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+		}
+		w.names[p.Name] = p.Tensor
 	}
-	w.names[p.Name] = p.Tensor
 	if w.param != nil {
 		w.param(p)
 	}
