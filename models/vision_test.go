@@ -27,7 +27,7 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue is tensor i of the sorted names of a model, as in _golden/visionmodels.py.
+// visionValue is tensor i of the sorted names of a model, as in _golden/vision_models.py.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()

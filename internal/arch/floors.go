@@ -39,11 +39,11 @@ var floors = []floor{
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
+	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
-	{"safetensors", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
-	{"torchfile", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 
@@ -56,12 +56,12 @@ var floors = []floor{
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
-	{"models", []string{"nn", "data/text", "internal/fetch"}},
+	{"models", []string{"nn", "internal/fetch", "data/text"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
-	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
+	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest", "internal/glyphs"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
