@@ -78,7 +78,8 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 		if err != nil {
 			return nil, err
 		}
-		return torchfile.StateDict(tree)
+		sd, err := torchfile.StateDict(tree)
+		return today(sd), err
 	}
 	file, err := fromHub(ctx, name, "model.safetensors", dir, progress)
 	if err != nil {
@@ -86,6 +87,20 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	}
 	sd, _, err := safetensors.Load(file)
 	return sd, err
+}
+
+// today gives the tensors of torchvision's older files the names that its models have since: it renames them, too, when it loads
+// (torchvision/models/vision_transformer.py, MLPBlock).
+func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
+	out := make(map[string]*tensor.Tensor, len(sd))
+	rename := strings.NewReplacer(".mlp.linear_1.", ".mlp.0.", ".mlp.linear_2.", ".mlp.3.")
+	for name, x := range sd {
+		if strings.HasPrefix(name, "encoder.layers.") {
+			name = rename.Replace(name)
+		}
+		out[name] = x
+	}
+	return out
 }
 
 // PretrainedTokenizer fetches the files of a language model's tokenizer as [Pretrained] does and returns their paths, in the order in which

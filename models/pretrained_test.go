@@ -19,6 +19,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
@@ -163,5 +164,22 @@ func TestPretrainedTable(t *testing.T) {
 	}
 	if n := len(PretrainedNames()); n != len(torchvisionWeights)+len(published) || !slices.Contains(PretrainedNames(), "gpt2") {
 		t.Errorf("%d names", n)
+	}
+}
+
+// Older files of torchvision's ViT have other names for the layers of a block's MLP.
+func TestOlderNames(t *testing.T) {
+	m := NewViT(ViTConfig{Image: 8, Patch: 8, Layers: 2, Heads: 1, Width: 4, Classes: 2})
+	sd := nn.StateDict(m)
+	old := map[string]*tensor.Tensor{}
+	for name, x := range sd {
+		name = strings.ReplaceAll(name, ".mlp.0.", ".mlp.linear_1.")
+		old[strings.ReplaceAll(name, ".mlp.3.", ".mlp.linear_2.")] = x
+	}
+	if err := nn.LoadStateDict(m, old); err == nil {
+		t.Error("the old names are others")
+	}
+	if err := nn.LoadStateDict(m, today(old)); err != nil {
+		t.Error(err)
 	}
 }

@@ -10,17 +10,20 @@ import (
 // DeviceOf returns the device that the parameters and buffers of a model are on, nil for a model without any. If they are on several it
 // panics with a *[tensor.Error] that names two of them: one that is on the device of the first, and one that is not.
 func DeviceOf(m any) device.Device {
-	all := Named(m)
-	for _, p := range all {
-		if first := all[0]; p.Tensor.Device() != first.Tensor.Device() {
+	var first Param
+	visit(m, &visitor{quick: true, param: func(p Param) {
+		if first.Tensor == nil {
+			first = p
+		}
+		if p.Tensor.Device() != first.Tensor.Device() {
 			hinted("forward", tensor.ErrDevice, fmt.Sprintf("the model is on several devices: %s is on %s, %s on %s",
 				first.Name, first.Tensor.Device().Name(), p.Name, p.Tensor.Device().Name()), "nn.To(model, device) moves all of it", first.Tensor, p.Tensor)
 		}
-	}
-	if len(all) == 0 {
+	}})
+	if first.Tensor == nil {
 		return nil
 	}
-	return all[0].Tensor.Device()
+	return first.Tensor.Device()
 }
 
 // Follow returns the inputs on the device of a model, as [DeviceOf] finds it: those that are there already, or nil, as they are, copies of the

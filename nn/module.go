@@ -1,6 +1,6 @@
 // Package nn is layers as plain structs, the losses, and what one does to a whole model.
 //
-// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, its buffers those tagged
+// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of them, its buffers those tagged
 // `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
@@ -120,7 +120,7 @@ func planOf(t reflect.Type) *fieldPlan {
 			d.name = snake(f.Name)
 		}
 		switch {
-		case isTensor && tagged:
+		case (isTensor || f.Type == reflect.SliceOf(tensorType)) && tagged:
 			d.kind = fieldParam
 			for _, o := range options {
 				switch o {
@@ -197,7 +197,7 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 		}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if _, tagged := f.Tag.Lookup("nn"); tagged && f.Type == tensorType {
+			if _, tagged := f.Tag.Lookup("nn"); tagged && (f.Type == tensorType || f.Type == reflect.SliceOf(tensorType)) {
 				return true
 			}
 			if (f.IsExported() || f.Anonymous && f.Type.Kind() == reflect.Struct) && f.Type != tensorType && holds(f.Type, seen) {
@@ -233,6 +233,7 @@ type visitor struct {
 	param  func(p Param)
 	slot   func(v reflect.Value) // an interface that holds a layer
 	all    bool                  // what stands in two places is seen twice
+	quick  bool                  // names are not looked at
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -329,8 +330,17 @@ func (w *visitor) structure(path string, v reflect.Value) {
 			}
 			w.walk(name, fv, f.embedded)
 		default:
-			if t := fv.Interface().(*tensor.Tensor); t != nil { // nil: an absent bias
-				w.found(Param{Name: name, Tensor: t, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional})
+			p := Param{Name: name, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional}
+			if list, ok := fv.Interface().([]*tensor.Tensor); ok {
+				for i, t := range list {
+					if t == nil {
+						panic(&Error{join(name, strconv.Itoa(i)), "the parameter is nil"})
+					}
+					p.Name, p.Tensor = join(name, strconv.Itoa(i)), t
+					w.found(p)
+				}
+			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil { // nil: an absent bias
+				w.found(p)
 			}
 		}
 	}
@@ -338,10 +348,12 @@ func (w *visitor) structure(path string, v reflect.Value) {
 
 // found hands on a tensor, whose name must be its own.
 func (w *visitor) found(p Param) {
-	if other := w.names[p.Name]; other != nil && other != p.Tensor {
-		panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+	if !w.quick {
+		if other := w.names[p.Name]; other != nil && other != p.Tensor {
+			panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+		}
+		w.names[p.Name] = p.Tensor
 	}
-	w.names[p.Name] = p.Tensor
 	if w.param != nil {
 		w.param(p)
 	}

@@ -380,3 +380,26 @@ func TestUnsoundNames(t *testing.T) {
 		mustPanic(t, says, func() { nn.Cast(m, dtype.F16) })
 	}
 }
+
+// Lists of parameters have numbers for names, as torch's ParameterList.
+func TestListsOfParameters(t *testing.T) {
+	type listed struct {
+		W []*tensor.Tensor `nn:"w"`
+		B []*tensor.Tensor `nn:"b,buffer"`
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		m := &listed{[]*tensor.Tensor{s.Ones(1).RequiresGrad(), s.Ones(2).RequiresGrad()}, []*tensor.Tensor{s.Zeros(3)}}
+		if got := names(nn.Named(m)); got != "w.0 w.1 b.0" || len(nn.Parameters(m)) != 2 {
+			t.Error(got)
+		}
+		if o := nn.Summary(m); o.Trainable != 3 || o.Layers[0].Parameters != 3 || o.Buffers != 3 {
+			t.Error(o)
+		}
+		type outer struct{ In listed }
+		if n := len(nn.Parameters(&outer{*m})); n != 2 {
+			t.Errorf("%d parameters inside", n)
+		}
+		m.W[1] = nil
+		mustPanic(t, "w.1: the parameter is nil", func() { nn.Parameters(m) })
+	})
+}
