@@ -102,8 +102,11 @@ func (d *Device) Reduce(_ device.Stream, r *device.Reduction, out device.View, i
 	} else {
 		red.binding = newBinding(r.Map, ins, params)
 		red.arrange(s, order[:n], class[:n], nil, ins)
-		d.reduceAll(&red, final, tmp)
+		err := d.reduceAll(&red, final, tmp)
 		red.release()
+		if err != nil {
+			return err
+		}
 		if r.Kind == device.Sum && result.IsFloat() {
 			fromZero(final, result, total)
 		}
@@ -268,8 +271,12 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
+// mostPartials is how many bytes of partial results a reduction may take; of a tensor that fits memory they are a small part of it, of
+// one expanded to 2⁵⁰ elements they would not fit themselves, and the sum would take years.
+const mostPartials = 1 << 33
+
 // reduceAll computes the combined values, in walking order.
-func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) {
+func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.whole = 0
 	blk := r.pl.block
 	if r.inner == 1 {
@@ -283,6 +290,9 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) {
 	r.chunks = (r.reduc + r.rows - 1) / r.rows
 	r.combine = combiner(r.kind, r.ct)
 	total := r.outer * r.inner
+	if r.chunks > mostPartials/8/total {
+		return fmt.Errorf("%w: the partial results of %d elements in each of %d sums", device.ErrOutOfMemory, r.reduc, total)
+	}
 	var last []int64
 	if r.arg {
 		last = at64(final)
@@ -315,6 +325,7 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) {
 		}
 	}
 	r.part, r.pos = nil, nil
+	return nil
 }
 
 func at64(b []byte) []int64 { return unsafe.Slice((*int64)(unsafe.Pointer(&b[0])), len(b)/8) }

@@ -146,6 +146,13 @@ type MultiMapper interface {
 	MultiMap(s Stream, p *expr.Program, outs, ins [][]View, params View) error
 }
 
+// Borrower is satisfied by devices that work on host memory that others own: a mapped file.
+type Borrower interface {
+	// Borrow returns a buffer on mem, which must stay as long as release can be reached. release is called once, when the buffer
+	// is freed or queued, from any goroutine; it must not block.
+	Borrow(mem []byte, release func()) Buffer
+}
+
 // Origin says what a buffer is for; it is kept for reports of memory.
 type Origin struct {
 	Where fmt.Stringer // resolves to the call site or the scope when printed; nil where nothing is known

@@ -270,3 +270,26 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Glu(l.Dim)
 }
+
+// RReLU is x where it is positive and a·x elsewhere, where a is drawn for each element from [Lower, Upper) in training and is their mean in
+// evaluation (B. Xu et al., arXiv:1505.00853).
+type RReLU struct {
+	Base
+	Lower, Upper float64
+}
+
+// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3.
+func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: upper} }
+
+// Forward applies the layer.
+func (l *RReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	given("rrelu", x)
+	if !l.Training() {
+		return x.LeakyRelu((l.Lower + l.Upper) / 2)
+	}
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		a := c.On(x.Device()).Typed(x.Type()).Uniform(l.Lower, l.Upper, x.Shape().Slice()...)
+		return x.In(c).Mul(a.MaskedFill(x.In(c).Detach().GtScalar(0), 1))
+	}, x)
+}

@@ -24,11 +24,11 @@ func Affine() Option { return func(o *layerOptions) { o.noAffine = false } }
 // has none.
 type ChannelNorm struct {
 	Base
-	Weight            *tensor.Tensor `nn:"weight"`                     // [channels]
-	Bias              *tensor.Tensor `nn:"bias"`                       // [channels]
-	RunningMean       *tensor.Tensor `nn:"running_mean,buffer"`        // [channels]
-	RunningVar        *tensor.Tensor `nn:"running_var,buffer"`         // [channels]
-	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer"` // int64
+	Weight            *tensor.Tensor `nn:"weight"`                              // [channels]
+	Bias              *tensor.Tensor `nn:"bias"`                                // [channels]
+	RunningMean       *tensor.Tensor `nn:"running_mean,buffer"`                 // [channels]
+	RunningVar        *tensor.Tensor `nn:"running_var,buffer"`                  // [channels]
+	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"` // int64
 	Momentum          float64        // weight of the newest batch in the running statistics: 0.1 as made, or [CumulativeAverage]
 	Eps               float64        // 1e-5 as made
 }

@@ -154,13 +154,13 @@ func TestHooksOfLayers(t *testing.T) {
 	})
 }
 
-// Every layer embeds Base, by itself or by ChannelNorm, and its Forward begins with Enter: a hook on a layer that does not would never run.
+// Every layer embeds Base, by itself or by what it embeds, and its Forward begins with Enter: a hook on a layer that does not would never run.
 func TestEveryLayerHasHooks(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, enters, n := map[string]bool{}, map[string]bool{}, 0
+	embeds, enters, n := map[string][]string{}, map[string]bool{}, 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
@@ -176,8 +176,9 @@ func TestEveryLayerHasHooks(t *testing.T) {
 					if ts, ok := spec.(*ast.TypeSpec); ok {
 						if st, ok := ts.Type.(*ast.StructType); ok {
 							for _, f := range st.Fields.List {
-								id, ok := f.Type.(*ast.Ident)
-								base[ts.Name.Name] = base[ts.Name.Name] || len(f.Names) == 0 && ok && (id.Name == "Base" || id.Name == "ChannelNorm")
+								if id, ok := f.Type.(*ast.Ident); ok && len(f.Names) == 0 {
+									embeds[ts.Name.Name] = append(embeds[ts.Name.Name], id.Name)
+								}
 							}
 						}
 					}
@@ -188,6 +189,9 @@ func TestEveryLayerHasHooks(t *testing.T) {
 				}
 				on := d.Recv.List[0].Type
 				if p, ok := on.(*ast.StarExpr); ok {
+					on = p.X
+				}
+				if p, ok := on.(*ast.IndexExpr); ok { // a type argument
 					on = p.X
 				}
 				name := on.(*ast.Ident).Name
@@ -204,8 +208,10 @@ func TestEveryLayerHasHooks(t *testing.T) {
 			}
 		}
 	}
+	var base func(name string) bool
+	base = func(name string) bool { return name == "Base" || slices.ContainsFunc(embeds[name], base) }
 	for name, ok := range enters {
-		if n++; !ok || !base[name] {
+		if n++; !ok || !base(name) {
 			t.Errorf("%s: it must embed Base, and its Forward begin with `defer l.Enter(&x, &y)()`", name)
 		}
 	}

@@ -15,6 +15,7 @@ type layerOptions struct {
 	noBias   bool
 	noAffine bool
 	stats    bool
+	padding  *int
 }
 
 // NoBias leaves a layer's bias out.
@@ -68,7 +69,7 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // Sequential applies its layers one after another. Their names are their numbers.
 type Sequential struct {
 	Base
-	Layers []Module
+	Layers []Module `nn:",inline"`
 }
 
 // NewSequential returns a chain of layers.

@@ -4,16 +4,26 @@
 // `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
-// names join with dots as in torch's state dicts ("layers.0.weight").
+// names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots of its own. Options follow the name in a tag:
 //
-// A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) panics with an
-// *[Error], which tensor.Try does not catch: it is a mistake in the program. Not looked into are tensors without a tag and
-// fields of interface types without Forward, such as any.
+//   - `nn:"mean,buffer"`: state without a gradient;
+//   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's persistent=False);
+//   - `nn:"steps,buffer,optional"`: a state dict may lack it;
+//   - `nn:"downsample,optional"`: a layer that may be nil;
+//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
+//
+// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them.
+//
+// A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) or that has no sound names
+// (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error], which tensor.Try does not catch: it is a
+// mistake in the program. Not looked into are tensors without a tag and values of interface types without Forward, such as any, that
+// hold no layer.
 package nn
 
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +56,9 @@ type Param struct {
 	Name   string
 	Tensor *tensor.Tensor
 	Buffer bool // it is state without a gradient
+
+	Transient bool // a buffer that is not part of the state dict
+	Optional  bool // a state dict may lack it
 }
 
 type fieldKind uint8
@@ -63,6 +76,8 @@ type field struct {
 	name     string
 	kind     fieldKind
 	embedded bool
+
+	transient, optional, inline bool
 }
 
 type fieldPlan struct {
@@ -84,9 +99,13 @@ func planOf(t reflect.Type) *fieldPlan {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("nn")
-		name, option, _ := strings.Cut(tag, ",")
+		name, rest, _ := strings.Cut(tag, ",")
 		if tagged && name == "-" {
 			continue
+		}
+		var options []string
+		if rest != "" {
+			options = strings.Split(rest, ",")
 		}
 		isTensor := f.Type == tensorType
 		// The exported fields of an embedded struct can be reached though its type is not exported.
@@ -96,39 +115,56 @@ func planOf(t reflect.Type) *fieldPlan {
 			}
 			continue
 		}
+		d := field{index: i, name: name}
+		if name == "" {
+			d.name = snake(f.Name)
+		}
 		switch {
 		case isTensor && tagged:
-			k := fieldParam
-			switch option {
-			case "":
-			case "buffer":
-				k = fieldBuffer
-			default:
-				p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in its tag; known is buffer", option)
+			d.kind = fieldParam
+			for _, o := range options {
+				switch o {
+				case "buffer":
+					d.kind = fieldBuffer
+				case "transient":
+					d.kind, d.transient = fieldBuffer, true
+				case "optional":
+					d.optional = true
+				default:
+					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a tensor; known are buffer, transient and optional", o)
+				}
 			}
-			if name == "" {
-				name = snake(f.Name)
-			}
-			p.fields = append(p.fields, field{i, name, k, false})
+			p.fields = append(p.fields, d)
 		case isTensor: // an untagged tensor is the model's own affair, unless it wants to be trained
-			p.fields = append(p.fields, field{i, f.Name, fieldLoose, true})
+			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
 		case f.Type.Kind() == reflect.Interface && !holdsModule(f.Type):
-			if name == "" {
-				name = snake(f.Name)
-			}
-			p.fields = append(p.fields, field{i, name, fieldAny, true})
+			d.kind, d.embedded = fieldAny, true
+			p.fields = append(p.fields, d)
 		case holdsModule(f.Type):
-			if name == "" {
-				name = snake(f.Name)
+			d.kind, d.embedded = fieldModule, f.Anonymous && !tagged
+			for _, o := range options {
+				switch {
+				case o == "optional" && (f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Interface):
+					d.optional = true
+				case o == "inline" && name == "":
+					d.inline = true
+				case o == "inline":
+					p.at, p.err = f.Name, "what is inline has no name of its own"
+				default:
+					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known are inline, and optional for a pointer", o)
+				}
 			}
-			p.fields = append(p.fields, field{i, name, fieldModule, f.Anonymous && !tagged})
+			p.fields = append(p.fields, d)
 		case tagged:
 			p.at, p.err = f.Name, fmt.Sprintf("a field of type %v cannot be a parameter or a layer; a parameter is a *tensor.Tensor, lists are of layers", f.Type)
 		}
 	}
 	seen := map[string]bool{}
 	for _, f := range p.fields {
-		if seen[f.name] && !f.embedded {
+		if f.embedded || f.inline {
+			continue
+		}
+		if seen[f.name] {
 			p.at, p.err = t.Field(f.index).Name, fmt.Sprintf("the name %q is used twice", f.name)
 		}
 		seen[f.name] = true
@@ -156,7 +192,7 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 		if t == reflect.TypeFor[Base]() {
 			return false
 		}
-		if t.Implements(reflect.TypeFor[Module]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[Module]()) {
+		if is := reflect.PointerTo(t); is.Implements(reflect.TypeFor[Module]()) || is.Implements(reflect.TypeFor[container]()) {
 			return true
 		}
 		for i := range t.NumField() {
@@ -185,11 +221,21 @@ func snake(s string) string {
 	return b.String()
 }
 
-// A visitor sees every module struct, then its tensors.
+// A container is a struct that names its layers itself.
+type container interface {
+	children(yield func(name string, v reflect.Value) bool)
+}
+
+// A visitor sees every struct of a model before, and after, what it holds, and its tensors.
 type visitor struct {
-	module func(path string, v reflect.Value)
+	before func(path string, v reflect.Value, embedded bool)
+	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	seen   map[place]bool
+	slot   func(v reflect.Value) // an interface that holds a layer
+	all    bool                  // what stands in two places is seen twice
+
+	seen  map[place]bool // structs by pointer: true while they are being walked
+	names map[string]*tensor.Tensor
 }
 
 // A place tells a struct from its first field, which has the same address.
@@ -205,68 +251,104 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-func (w *visitor) walk(path string, v reflect.Value) {
+func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
 			panic(&Error{path, "the layer is nil"})
 		}
+		if v.Kind() == reflect.Interface && w.slot != nil {
+			w.slot(v)
+		}
 		if v.Kind() == reflect.Pointer {
 			at := place{v.Pointer(), v.Type()}
-			if w.seen[at] {
+			switch open, seen := w.seen[at]; {
+			case open:
+				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())})
+			case seen && !w.all:
 				return // a layer that stands in two places counts once
 			}
 			w.seen[at] = true
+			defer func() { w.seen[at] = false }()
 		}
-		w.walk(path, v.Elem())
+		w.walk(path, v.Elem(), embedded)
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
-			w.walk(join(path, strconv.Itoa(i)), v.Index(i))
+			w.walk(join(path, strconv.Itoa(i)), v.Index(i), false)
 		}
 	case reflect.Map:
-		panic(&Error{path, "layers in a map have no order; use a slice, or tag the field nn:\"-\""})
+		panic(&Error{path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""})
 	case reflect.Struct:
+		if w.before != nil {
+			w.before(path, v, embedded)
+		}
 		w.structure(path, v)
+		if w.after != nil {
+			w.after(path, v, embedded)
+		}
 	}
 }
 
 func (w *visitor) structure(path string, v reflect.Value) {
+	if v.CanAddr() && v.Addr().CanInterface() {
+		if c, ok := v.Addr().Interface().(container); ok {
+			c.children(func(name string, v reflect.Value) bool {
+				w.walk(join(path, name), v, false)
+				return true
+			})
+			return
+		}
+	}
 	p := planOf(v.Type())
 	if p.err != "" {
 		panic(&Error{join(path, p.at), p.err})
 	}
-	if w.module != nil {
-		w.module(path, v)
+	if v.Type() == reflect.TypeFor[Recurrent]() {
+		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer
+			w.found(Param{Name: join(path, p.Name), Tensor: p.Tensor})
+		}
 	}
 	for _, f := range p.fields {
 		fv := v.Field(f.index)
 		name := join(path, f.name)
-		switch {
-		case f.kind == fieldLoose:
+		switch f.kind {
+		case fieldLoose:
 			if t := fv.Interface().(*tensor.Tensor); t != nil && t.IsLeaf() && t.NeedsGrad() {
 				panic(&Error{name, "a tensor that requires a gradient has no nn tag, so it would not be trained; tag it with its name, or nn:\"-\""})
 			}
-		case f.kind == fieldAny:
+		case fieldAny:
 			if !fv.IsNil() && holdsModule(fv.Elem().Type()) {
-				w.walk(name, fv)
+				w.walk(name, fv, false)
 			}
-		case f.kind == fieldModule && f.embedded:
-			w.walk(path, fv)
-		case f.kind == fieldModule:
-			if seq := v.Type() == reflect.TypeFor[Sequential](); seq {
+		case fieldModule:
+			if f.embedded || f.inline {
 				name = path
 			}
-			w.walk(name, fv)
+			if f.optional && fv.IsNil() {
+				continue
+			}
+			w.walk(name, fv, f.embedded)
 		default:
-			if t := fv.Interface().(*tensor.Tensor); t != nil && w.param != nil { // nil: an absent bias
-				w.param(Param{name, t, f.kind == fieldBuffer})
+			if t := fv.Interface().(*tensor.Tensor); t != nil { // nil: an absent bias
+				w.found(Param{Name: name, Tensor: t, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional})
 			}
 		}
 	}
 }
 
+// found hands on a tensor, whose name must be its own.
+func (w *visitor) found(p Param) {
+	if other := w.names[p.Name]; other != nil && other != p.Tensor {
+		panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+	}
+	w.names[p.Name] = p.Tensor
+	if w.param != nil {
+		w.param(p)
+	}
+}
+
 func visit(m any, w *visitor) {
-	w.seen = map[place]bool{}
+	w.seen, w.names = map[place]bool{}, map[string]*tensor.Tensor{}
 	v := reflect.ValueOf(m)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(&Error{"", "the model is nil"})
@@ -279,11 +361,11 @@ func visit(m any, w *visitor) {
 	if v.Kind() == reflect.Struct {
 		panic(&Error{"", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())})
 	}
-	w.walk("", v)
+	w.walk("", v, false)
 }
 
 // Named returns the parameters and buffers of a model with their names, in order. A tensor that stands in two places is
-// listed once.
+// listed once, with the first of its names.
 func Named(m any) []Param {
 	var out []Param
 	seen := map[*tensor.Tensor]bool{}
@@ -296,13 +378,30 @@ func Named(m any) []Param {
 	return out
 }
 
+// NamedParameters is [Named] without the buffers.
+func NamedParameters(m any) []Param {
+	return slices.DeleteFunc(Named(m), func(p Param) bool { return p.Buffer })
+}
+
+// NamedBuffers is [Named] without the parameters. Transient buffers are among them.
+func NamedBuffers(m any) []Param {
+	return slices.DeleteFunc(Named(m), func(p Param) bool { return !p.Buffer })
+}
+
+// Buffers returns the tensors of a model that are state without a gradient, such as running statistics.
+func Buffers(m any) []*tensor.Tensor {
+	var out []*tensor.Tensor
+	for _, p := range NamedBuffers(m) {
+		out = append(out, p.Tensor)
+	}
+	return out
+}
+
 // Parameters returns the tensors of a model that are trained. It panics with an *[Error] if the model's structure hides some.
 func Parameters(m any) []*tensor.Tensor {
 	var out []*tensor.Tensor
-	for _, p := range Named(m) {
-		if !p.Buffer {
-			out = append(out, p.Tensor)
-		}
+	for _, p := range NamedParameters(m) {
+		out = append(out, p.Tensor)
 	}
 	return out
 }
@@ -323,7 +422,7 @@ func Train[M any](m M) M { return setTraining(m, true) }
 func Eval[M any](m M) M { return setTraining(m, false) }
 
 func setTraining[M any](m M, on bool) M {
-	visit(m, &visitor{module: func(_ string, v reflect.Value) {
+	visit(m, &visitor{before: func(_ string, v reflect.Value, _ bool) {
 		if v.CanAddr() && v.CanInterface() {
 			if b, ok := v.Addr().Interface().(interface{ setTraining(bool) }); ok {
 				b.setTraining(on)

@@ -229,3 +229,50 @@ func (l PixelUnshuffle) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.PixelUnshuffle(l.Factor)
 }
+
+// LPPool1d takes the norm of order P of each window; see [tensor.Tensor.LPPool1d].
+type LPPool1d struct {
+	Base
+	P       float64
+	Options tensor.AvgPoolOptions
+}
+
+// NewLPPool1d returns a layer with the given windows.
+func NewLPPool1d(p float64, o tensor.AvgPoolOptions) LPPool1d { return LPPool1d{P: p, Options: o} }
+
+// Forward applies the layer.
+func (l LPPool1d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.LPPool1d(l.P, l.Options)
+}
+
+// LPPool2d takes the norm of order P of each window; see [tensor.Tensor.LPPool2d].
+type LPPool2d struct {
+	Base
+	P       float64
+	Options tensor.AvgPoolOptions
+}
+
+// NewLPPool2d returns a layer with the given windows.
+func NewLPPool2d(p float64, o tensor.AvgPoolOptions) LPPool2d { return LPPool2d{P: p, Options: o} }
+
+// Forward applies the layer.
+func (l LPPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.LPPool2d(l.P, l.Options)
+}
+
+// ChannelShuffle mixes the channels of groups; see [tensor.Tensor.ChannelShuffle].
+type ChannelShuffle struct {
+	Base
+	Groups int
+}
+
+// NewChannelShuffle returns a layer of so many groups.
+func NewChannelShuffle(groups int) ChannelShuffle { return ChannelShuffle{Groups: groups} }
+
+// Forward applies the layer.
+func (l ChannelShuffle) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.ChannelShuffle(l.Groups)
+}

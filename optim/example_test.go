@@ -93,3 +93,78 @@ func ExampleError() {
 	// Output:
 	// optim: SGD: there are no parameters
 }
+
+// Groups have options of their own: here the biases are not decayed, and learn twice as fast.
+func ExampleNewAdamWGroups() {
+	model := nn.NewSequential(nn.NewLinear(4, 8), nn.ReLU{}, nn.NewLinear(8, 2))
+	var weights, biases []*tensor.Tensor
+	for _, p := range nn.Parameters(model) {
+		if p.Rank() > 1 {
+			weights = append(weights, p)
+		} else {
+			biases = append(biases, p)
+		}
+	}
+	c := optim.AdamConfig{LR: 1e-3, WeightDecay: 0.1}
+	plain := c
+	plain.LR, plain.WeightDecay = 2e-3, 0
+	opt := optim.NewAdamWGroups(optim.With[optim.AdamConfig]{Params: weights, Config: c}, optim.With[optim.AdamConfig]{Params: biases, Config: plain})
+	for _, g := range opt.Groups() {
+		decay, _ := g.Option("weight_decay")
+		fmt.Println(len(g.Params), g.LR, decay)
+	}
+	// Output:
+	// 2 0.001 0.1
+	// 2 0.002 0
+}
+
+// The options of a group can change between steps; their names are torch's.
+func ExampleGroup() {
+	w := tensor.Ones(1).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
+	g := opt.Groups()[0]
+	fmt.Println(g.SetOption("weight_decay", 0.5), g.SetOption("momentum", -1.0))
+	g.LR = 0.1
+	w.SetGrad(tensor.Zeros(1))
+	opt.Step()
+	fmt.Println(w.Detach())
+	// Output:
+	// <nil> optim: SGD: option "momentum": momentum cannot be -1
+	// tensor([0.9500])
+}
+
+// A run goes on with the state of another one. The tree is that of torch's state_dict.
+func ExampleOptimizer_stateDict() {
+	step := func(w *tensor.Tensor, opt optim.Optimizer) {
+		w.Mul(w).Sum().Backward()
+		opt.Step()
+		opt.ZeroGrad()
+	}
+	w := tensor.Ones(1).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	step(w, opt)
+	tree := opt.StateDict()
+	again := tensor.Full(w.Detach().Item(), 1).RequiresGrad()
+	other := optim.NewSGD([]*tensor.Tensor{again}, optim.SGDConfig{LR: 1})
+	if err := other.LoadStateDict(tree); err != nil {
+		fmt.Println(err)
+		return
+	}
+	step(w, opt)
+	step(again, other)
+	fmt.Println(w.Detach(), again.Detach())
+	fmt.Println(tree["state"].(map[int64]any)[0].(map[string]any)["momentum_buffer"])
+	// Output:
+	// tensor([0.4600]) tensor([0.4600])
+	// tensor([3.4000])
+}
+
+// A tree that does not fit is refused, and says where.
+func ExampleStateError() {
+	opt := optim.NewSGD([]*tensor.Tensor{tensor.Ones(1).RequiresGrad()}, optim.SGDConfig{LR: 1})
+	tree := opt.StateDict()
+	tree["param_groups"].([]any)[0].(map[string]any)["momentum"] = "high"
+	fmt.Println(opt.LoadStateDict(tree))
+	// Output:
+	// optim: SGD: cannot load the state: param_groups[0]["momentum"] is "high", want a number
+}

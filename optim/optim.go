@@ -1,28 +1,35 @@
 // Package optim is optimizers: rules that change parameters by their gradients.
 //
-// An optimizer holds the parameters, not the model. Step changes them in place, each rule one program that the device runs over
-// all parameters in a single launch where it can. State (momentum, moments) lives in each parameter's own scope and on its
-// device; it follows when a parameter is moved.
+// An optimizer holds the parameters, not the model. They come in groups ([Group]), each with options of its own; a constructor that
+// takes a plain list makes one group. Step changes every parameter that has a gradient in place. A rule that works element by element
+// is one program, which the device runs over all parameters of one type and with the same options in a single launch. State (momentum,
+// moments) lives in each parameter's own scope and on its device; it follows when a parameter is moved. Step allocates all that it
+// needs before it changes anything: out of memory leaves parameters and state as they were.
+//
+// StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
+// PyTorch goes on here, and the other way round.
+//
+// Misuse panics with an *[Error]; a tree that does not fit is an *[StateError].
 package optim
 
 import (
 	"fmt"
 	"math"
 
-	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // An Optimizer changes parameters by their gradients.
 type Optimizer interface {
-	Step()            // changes every parameter that has a gradient
-	ZeroGrad()        // frees the gradients
-	LR() float64      // learning rate
-	SetLR(lr float64) // changes it, for schedules
-	Steps() int       // how often Step was called
-	Params() []*tensor.Tensor
+	Step()                    // changes every parameter that has a gradient
+	ZeroGrad()                // frees the gradients
+	LR() float64              // learning rate of the first group
+	SetLR(lr float64)         // changes it, in all groups
+	Steps() int               // how often Step was called
+	Params() []*tensor.Tensor // of all groups
+	Groups() []*Group
+	StateDict() map[string]any // the state, in torch's form
+	LoadStateDict(tree map[string]any) error
 }
 
 // An Error says what is wrong with the arguments of an optimizer.
@@ -30,148 +37,168 @@ type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 
+// With is a list of parameters with the configuration that holds for it: what constructors of optimizers with several groups take.
+// Where torch fills in what a group leaves out from the defaults, here one configuration is copied and changed.
+type With[C any] struct {
+	Params []*tensor.Tensor
+	Config C
+}
+
+// A Group is parameters that share their options. What is changed in it holds from the next step on.
+type Group struct {
+	Params []*tensor.Tensor // to be read; the optimizer's AddGroup adds
+	LR     float64          // learning rate
+	// InitialLR is the learning rate that a schedule starts from, torch's initial_lr; 0 as long as no scheduler has set it.
+	InitialLR float64
+	// Extra is what is kept with the group beyond the optimizer's options, such as the bounds of a cyclic schedule. Its values are those
+	// of a plain tree: numbers (int64, float64), bool, string, nil, []any and maps of them. It is saved and loaded with the state.
+	Extra map[string]any
+
+	optimizer string
+	config    config
+}
+
 // base is what all optimizers share.
 type base struct {
 	name   string
-	params []*tensor.Tensor
-	lr     float64
+	groups []*Group
+	state  map[*tensor.Tensor]*state
 	steps  int
+	schema schema
+	needs  func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
 }
 
-func newBase(name string, params []*tensor.Tensor, lr float64) base {
-	bad := func(format string, a ...any) { panic(&Error{name, fmt.Sprintf(format, a...)}) }
+func (b *base) bad(format string, a ...any) {
+	panic(&Error{b.name, fmt.Sprintf(format, a...)})
+}
+
+// addGroup checks a group and takes it in. c is the group's own.
+func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
+	at := ""
+	if len(b.groups) > 0 {
+		at = fmt.Sprintf(" of group %d", len(b.groups))
+	}
 	if len(params) == 0 {
-		bad("there are no parameters")
+		b.bad("there are no parameters%s", at)
 	}
 	switch {
 	case lr == 0:
-		bad("the learning rate LR is not set")
+		b.bad("the learning rate LR%s is not set", at)
 	case !(lr > 0) || math.IsInf(lr, 1):
-		bad("invalid learning rate %v", lr)
+		b.bad("invalid learning rate %v%s", lr, at)
+	}
+	c.complete()
+	if msg := c.check(); msg != "" {
+		b.bad("%s", msg)
 	}
 	seen := map[*tensor.Tensor]bool{}
+	for _, p := range b.Params() {
+		seen[p] = true
+	}
 	for i, p := range params {
 		switch {
 		case p == nil:
-			bad("parameter %d is nil", i)
+			b.bad("parameter %d%s is nil", i, at)
 		case seen[p]:
-			bad("parameter %d, of shape %v, is given twice", i, p.Shape())
+			b.bad("parameter %d%s, of shape %v, is given twice", i, at, p.Shape())
 		case !p.IsLeaf():
-			bad("parameter %d, of shape %v, is not a leaf", i, p.Shape())
+			b.bad("parameter %d%s, of shape %v, is not a leaf", i, at, p.Shape())
 		case !p.Type().IsFloat():
-			bad("parameter %d is of type %v, it must be floating point", i, p.Type())
+			b.bad("parameter %d%s is of type %v, it must be floating point", i, at, p.Type())
 		}
 		seen[p] = true
 	}
-	return base{name: name, params: append([]*tensor.Tensor(nil), params...), lr: lr}
+	b.groups = append(b.groups, &Group{Params: append([]*tensor.Tensor(nil), params...), LR: lr, optimizer: b.name, config: c})
 }
 
-// LR returns the learning rate.
-func (b *base) LR() float64 { return b.lr }
+// Groups returns the groups of parameters, in the order in which they were given.
+func (b *base) Groups() []*Group { return b.groups }
 
-// SetLR changes the learning rate from the next step on.
-func (b *base) SetLR(lr float64) { b.lr = lr }
+// LR returns the learning rate of the first group.
+func (b *base) LR() float64 { return b.groups[0].LR }
+
+// SetLR changes the learning rate of every group from the next step on.
+func (b *base) SetLR(lr float64) {
+	for _, g := range b.groups {
+		g.LR = lr
+	}
+}
 
 // Steps returns how often Step was called.
 func (b *base) Steps() int { return b.steps }
 
-// Params returns the parameters, in the order in which they were given.
-func (b *base) Params() []*tensor.Tensor { return b.params }
+// Params returns the parameters of all groups, in the order in which they were given.
+func (b *base) Params() []*tensor.Tensor {
+	if len(b.groups) == 1 {
+		return b.groups[0].Params
+	}
+	var out []*tensor.Tensor
+	for _, g := range b.groups {
+		out = append(out, g.Params...)
+	}
+	return out
+}
 
 // ZeroGrad frees the gradients of the parameters, as torch's zero_grad(set_to_none=True).
 func (b *base) ZeroGrad() {
-	for _, p := range b.params {
-		p.ZeroGrad()
-	}
-}
-
-// A rule is one program of an optimizer over (parameter, gradient, state…) → (parameter, state…).
-type rule struct {
-	name     string
-	outs     []*expr.Expr
-	programs map[dtype.Type]*expr.Program
-}
-
-// program returns the rule's code for parameters of type t; state has the same type.
-func (r *rule) program(t dtype.Type, operands int) *expr.Program {
-	if p := r.programs[t]; p != nil {
-		return p
-	}
-	out, in := make([]dtype.Type, len(r.outs)), make([]dtype.Type, operands)
-	for i := range out {
-		out[i] = t
-	}
-	for i := range in {
-		in[i] = t
-	}
-	p := expr.MustLower(r.outs, out, in, -1)
-	if r.programs == nil {
-		r.programs = map[dtype.Type]*expr.Program{}
-	}
-	r.programs[t] = p
-	return p
-}
-
-// A group of parameters shares device, type and scalars, and is updated by one launch.
-type group struct {
-	dev       device.Device
-	t         dtype.Type
-	outs, ins [][]*tensor.Tensor
-	scalars   []float64
-}
-
-// apply updates the groups.
-func (r *rule) apply(groups []*group) {
-	for _, g := range groups {
-		p := r.program(g.t, len(g.ins[0]))
-		tensor.Do(func(s *tensor.Scope) {
-			bits := make([]uint64, len(g.scalars))
-			slots := make([]int64, len(g.scalars))
-			for i, v := range g.scalars {
-				if i < len(p.Params) && p.Params[i] != dtype.Invalid {
-					bits[i] = expr.Encode(p.Params[i], v)
-				}
-				slots[i] = int64(bits[i])
-			}
-			tensor.Update(r.name, p, g.outs, g.ins, s.From(slots), bits)
-		}, tensor.NoGrad(), tensor.On(g.dev))
-	}
-}
-
-// zerosLike returns zeros of p's shape in p's scope and on its device.
-func zerosLike(p *tensor.Tensor) *tensor.Tensor {
-	return p.Scope().On(p.Device()).Typed(p.Type()).Zeros(p.Shape().Slice()...)
-}
-
-// groups sorts the parameters that have gradients by device and type; scalars and state are the caller's.
-type grouping struct {
-	list []*group
-}
-
-func (gs *grouping) add(p *tensor.Tensor, key []float64, outs, ins []*tensor.Tensor) {
-	for _, g := range gs.list {
-		if g.dev == p.Device() && g.t == p.Type() && equal(g.scalars, key) {
-			g.outs, g.ins = append(g.outs, outs), append(g.ins, ins)
-			return
+	for _, g := range b.groups {
+		for _, p := range g.Params {
+			p.ZeroGrad()
 		}
 	}
-	gs.list = append(gs.list, &group{p.Device(), p.Type(), [][]*tensor.Tensor{outs}, [][]*tensor.Tensor{ins}, key})
 }
 
-func equal(a, b []float64) bool {
-	for i := range a {
-		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
-			return false
-		}
-	}
-	return true
+// state is what an optimizer remembers of one parameter.
+type state struct {
+	step    float64          // how often the parameter was changed
+	tensors []*tensor.Tensor // by the names of the schema; nil: not in use
+	scalars []scalar         // by the names of the schema
 }
 
-// follow moves state to where its parameter is now.
-func follow(p *tensor.Tensor, state ...*tensor.Tensor) {
-	for _, s := range state {
-		if s.Device() != p.Device() {
-			s.MoveTo(p.Device())
+// A scalar is a number that torch keeps in a tensor without dimensions: it has the precision of one.
+type scalar struct {
+	v    float64
+	wide bool // float64; else float32
+}
+
+// of returns v rounded to the precision of s.
+func (s scalar) of(v float64) scalar {
+	if !s.wide {
+		v = float64(float32(v))
+	}
+	return scalar{v, s.wide}
+}
+
+// times returns s·v, computed in the precision of s.
+func (s scalar) times(v float64) scalar {
+	if s.wide {
+		return scalar{s.v * v, true}
+	}
+	return scalar{float64(float32(s.v) * float32(v)), false}
+}
+
+// A schema names what an optimizer remembers of a parameter, as torch does.
+type schema struct {
+	tensors  []string // of the parameter's shape
+	scalars  []string // without dimensions
+	stepless bool     // without a count of steps
+	lenient  bool     // tensors may be missing, and begin anew then
+}
+
+func (s *schema) tensor(name string) int {
+	for i, n := range s.tensors {
+		if n == name {
+			return i
 		}
 	}
+	return -1
+}
+
+func (s *schema) scalar(name string) int {
+	for i, n := range s.scalars {
+		if n == name {
+			return i
+		}
+	}
+	return -1
 }

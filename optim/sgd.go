@@ -1,78 +1,93 @@
 package optim
 
 import (
+	"fmt"
+	"math"
+
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // SGDConfig sets stochastic gradient descent. The zero value of a field leaves that part out.
 type SGDConfig struct {
-	LR          float64 // no default: with 0 a step changes nothing
+	LR          float64 // no default: it has to be set
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64 // L2 penalty, added to the gradient
 	Nesterov    bool    // needs Momentum and no Dampening
+	Maximize    bool    // go up the gradient
 }
+
+func (c *SGDConfig) options() []option {
+	return append([]option{{"momentum", &c.Momentum}, {"dampening", &c.Dampening}, {"weight_decay", &c.WeightDecay},
+		{"nesterov", &c.Nesterov}, {"maximize", &c.Maximize}}, how("foreach", "differentiable", "fused")...)
+}
+
+func (c *SGDConfig) complete() {}
+
+func (c *SGDConfig) check() string {
+	if c.Nesterov && (c.Momentum == 0 || c.Dampening != 0) {
+		return "Nesterov needs a momentum and no dampening"
+	}
+	if math.IsNaN(c.Dampening) || math.IsInf(c.Dampening, 0) {
+		return fmt.Sprintf("dampening cannot be %v", c.Dampening)
+	}
+	return first(checkNotNegative("momentum", c.Momentum), checkNotNegative("weight decay", c.WeightDecay))
+}
+
+func (c *SGDConfig) clone() config { d := *c; return &d }
+
+func (c *SGDConfig) rate() float64 { return c.LR }
 
 // SGD is stochastic gradient descent with momentum, as torch.optim.SGD:
 // g ← g + λ·p; v ← μ·v + (1-d)·g (at first v ← g); p ← p - lr·v, or with Nesterov p - lr·(g + μ·v).
 type SGD struct {
-	base
-	c        SGDConfig
-	velocity map[*tensor.Tensor]*tensor.Tensor
-	rule     rule
+	multi[SGDConfig, *SGDConfig]
 }
 
 // NewSGD returns the optimizer of params.
 func NewSGD(params []*tensor.Tensor, c SGDConfig) *SGD {
-	o := &SGD{base: newBase("SGD", params, c.LR), c: c, velocity: map[*tensor.Tensor]*tensor.Tensor{}}
-	if c.Momentum < 0 || c.WeightDecay < 0 {
-		panic(&Error{"SGD", "momentum and weight decay cannot be negative"})
-	}
-	if c.Nesterov && (c.Momentum == 0 || c.Dampening != 0) {
-		panic(&Error{"SGD", "Nesterov needs a momentum and no dampening"})
-	}
-	p, g, v := expr.X(0), expr.X(1), expr.X(2)
-	lr, decay, momentum, take := expr.Param(0), expr.Param(1), expr.Param(2), expr.Param(3)
-	if c.WeightDecay != 0 {
-		g = g.Add(p.Mul(decay))
-	}
-	o.rule.name = "sgd"
-	if c.Momentum == 0 {
-		o.rule.outs = []*expr.Expr{p.Sub(g.Mul(lr))}
-		return o
-	}
-	v = v.Mul(momentum).Add(g.Mul(take))
-	step := v
-	if c.Nesterov {
-		step = g.Add(v.Mul(momentum))
-	}
-	o.rule.outs = []*expr.Expr{p.Sub(step.Mul(lr)), v}
-	return o
+	return NewSGDGroups(With[SGDConfig]{params, c})
 }
 
-// Step changes every parameter that has a gradient.
-func (o *SGD) Step() {
-	var gs grouping
-	for _, p := range o.params {
-		g := p.Grad()
-		if g == nil {
-			continue
+// NewSGDGroups returns the optimizer of groups of parameters.
+func NewSGDGroups(groups ...With[SGDConfig]) *SGD {
+	return &SGD{newMulti[SGDConfig, *SGDConfig]("SGD", sgdRule, (*SGDConfig).rate, groups)}
+}
+
+// AddGroup adds parameters with a configuration of their own.
+func (o *SGD) AddGroup(params []*tensor.Tensor, c SGDConfig) {
+	o.add(With[SGDConfig]{params, c}, (*SGDConfig).rate)
+}
+
+var sgdRule = &rule[SGDConfig]{
+	name:   "sgd",
+	schema: schema{tensors: []string{"momentum_buffer"}, stepless: true, lenient: true},
+	uses: func(c *SGDConfig) []int {
+		if c.Momentum != 0 {
+			return upTo(1)
 		}
-		if o.c.Momentum == 0 {
-			gs.add(p, []float64{o.lr, o.c.WeightDecay}, []*tensor.Tensor{p}, []*tensor.Tensor{p, g})
-			continue
+		return nil
+	},
+	flags: func(c *SGDConfig) flags { return flags{c.Maximize, c.WeightDecay != 0, c.Momentum != 0, c.Nesterov} },
+	program: func(f flags) []*expr.Expr {
+		p, g := decayed(f[0], f[1], false, expr.Param(1), nil)
+		lr, momentum, take := expr.Param(0), expr.Param(2), expr.Param(3)
+		if !f[2] {
+			return []*expr.Expr{p.Sub(g.Mul(lr))}
 		}
-		take := 1 - o.c.Dampening
-		v := o.velocity[p]
-		if v == nil {
-			v = zerosLike(p)
-			o.velocity[p] = v
+		v := expr.X(2).Mul(momentum).Add(g.Mul(take))
+		step := v
+		if f[3] {
+			step = g.Add(v.Mul(momentum))
+		}
+		return []*expr.Expr{p.Sub(step.Mul(lr)), v}
+	},
+	scalars: func(c *SGDConfig, lr, _ float64, _ *state, fresh bool) ([]float64, []scalar) {
+		take := 1 - c.Dampening
+		if fresh {
 			take = 1 // torch starts the velocity at the gradient itself
 		}
-		follow(p, v)
-		gs.add(p, []float64{o.lr, o.c.WeightDecay, o.c.Momentum, take}, []*tensor.Tensor{p, v}, []*tensor.Tensor{p, g, v})
-	}
-	o.rule.apply(gs.list)
-	o.steps++
+		return []float64{lr, c.WeightDecay, c.Momentum, take}, nil
+	},
 }

@@ -208,8 +208,8 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 }
 
 // Update runs one program over groups of tensors of one device and stores its results in place: outs[k] from ins[k], for
-// optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Every
-// tensor is contiguous. Where the device can, it is a single launch.
+// optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Where the
+// device can, the groups whose tensors are all contiguous are a single launch; each of the others is one of its own.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	if len(outs) == 0 {
 		return
@@ -221,36 +221,48 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	s := params.scope
 	dev := params.st.dev
 	stream := s.streamOf(dev)
-	views := func(list [][]*Tensor, write bool) [][]device.View {
-		v := make([][]device.View, len(list))
-		for k, group := range list {
-			v[k] = make([]device.View, len(group))
-			for i, t := range group {
-				t.use(op)
-				if t.st.dev != dev {
-					sameDevice(op, []*Tensor{params, t})
-				}
-				if !t.layout.Contiguous() {
-					fail(op, ErrShape, []*Tensor{t}, "an optimizer needs contiguous tensors")
-				}
-				if write {
-					t.st.write(op, stream)
-					t.st.version.Add(1)
-				} else {
-					t.st.read(op, stream)
-				}
-				v[k][i] = t.deviceView()
+	views := func(list []*Tensor, write bool) []device.View {
+		v := make([]device.View, len(list))
+		for i, t := range list {
+			t.use(op)
+			if t.st.dev != dev {
+				sameDevice(op, []*Tensor{params, t})
 			}
+			if write {
+				if t.layout.Overlaps() {
+					panic(newError(op, ErrShape, []*Tensor{t}, "the tensor is expanded: several elements share one place").hint("use Clone first"))
+				}
+				t.st.write(op, stream)
+				t.st.version.Add(1)
+			} else {
+				t.st.read(op, stream)
+			}
+			v[i] = t.deviceView()
 		}
 		return v
 	}
-	in, out := views(ins, false), views(outs, true)
-	if d, ok := fast[device.MultiMapper](s, dev); ok {
+	d, multi := fast[device.MultiMapper](s, dev)
+	var out, in [][]device.View
+	for k := range outs {
+		i, o := views(ins[k], false), views(outs[k], true)
+		if multi && dense(i) && dense(o) {
+			in, out = append(in, i), append(out, o)
+			continue
+		}
+		check(op, dev.Map(stream, p, o, i, bits), outs[k]...)
+	}
+	if len(out) > 0 {
 		params.st.read(op, stream)
 		check(op, d.MultiMap(stream, p, out, in, params.deviceView()))
-		return
 	}
-	for k := range out {
-		check(op, dev.Map(stream, p, out[k], in[k], bits), outs[k]...)
+}
+
+// dense reports whether all views are contiguous.
+func dense(v []device.View) bool {
+	for i := range v {
+		if !v[i].Contiguous() {
+			return false
+		}
 	}
+	return true
 }

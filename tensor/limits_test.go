@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
@@ -22,6 +23,8 @@ func TestImpossibleArguments(t *testing.T) {
 		"huge":                     {func() { z(1<<62, 4) }, ErrShape},
 		"huge by broadcasting":     {func() { z(1).Expand(1<<40, 1).Add(z(1).Expand(1, 1<<40)) }, ErrShape},
 		"expand beyond int":        {func() { z(1).Expand(1<<40, 1<<40) }, ErrShape},
+		"sum of 2⁶¹ elements":      {func() { z(1).Expand(1<<31, 1<<30).Sum() }, device.ErrOutOfMemory},
+		"argmax of 2⁵⁰ elements":   {func() { z(1).Expand(1<<25, 1<<25).Argmax() }, device.ErrOutOfMemory},
 		"reshape that wraps":       {func() { z(0).Reshape(1<<62, 4) }, ErrShape},
 		"reshape -1 that wraps":    {func() { z(4).Reshape(-1, 1<<62, 4) }, ErrShape},
 		"narrow that wraps":        {func() { z(4).Narrow(0, 1, math.MaxInt) }, ErrIndex},

@@ -16,8 +16,29 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
-	"autograd": "autograd", "cuda": "cuda", "data": "data", "device": "device", "digits": "data/digits", "dtype": "dtype", "expr": "expr",
-	"initial": "nn/initial", "nn": "nn", "optim": "optim", "safetensors": "safetensors", "shape": "shape", "tensor": "tensor",
+	"autograd":    "autograd",
+	"checkpoint":  "checkpoint",
+	"cuda":        "cuda",
+	"data":        "data",
+	"detect":      "data/detect",
+	"device":      "device",
+	"digits":      "data/digits",
+	"dtype":       "dtype",
+	"expr":        "expr",
+	"initial":     "nn/initial",
+	"models":      "models",
+	"nn":          "nn",
+	"optim":       "optim",
+	"safetensors": "safetensors",
+	"sched":       "optim/sched",
+	"shape":       "shape",
+	"table":       "data/table",
+	"tensor":      "tensor",
+	"tensorboard": "train/tensorboard",
+	"text":        "data/text",
+	"torchfile":   "torchfile",
+	"train":       "train",
+	"vision":      "data/vision",
 }
 
 // receivers say of which type the variables are that the documentation uses, as package.Type.
@@ -252,7 +273,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile":
 			want[name] = ast.IsExported(base)
 		}
 	}

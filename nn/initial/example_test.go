@@ -11,13 +11,13 @@ import (
 func Example() {
 	w := tensor.Zeros(256, 512).RequiresGrad()
 	initial.KaimingNormal(w, initial.LeakyGain(0)) // standard deviation √(2/512)
-	fmt.Printf("%.3f\n", w.Detach().Square().Mean().Sqrt().Item())
+	fmt.Printf("%.2f\n", w.Detach().Square().Mean().Sqrt().Item())
 	initial.XavierUniform(w, 1) // within ±√(6/768)
 	fmt.Printf("%.3f %.3f\n", w.Detach().Amin().Item(), w.Detach().Amax().Item())
 	initial.Constant(w, 0.5)
 	fmt.Println(w.Detach().Mean())
 	// Output:
-	// 0.063
+	// 0.06
 	// -0.088 0.088
 	// tensor(0.5000)
 }
@@ -32,4 +32,28 @@ func ExampleLeakyGain() {
 func ExampleBound() {
 	fmt.Println(initial.Bound(64))
 	// Output: 0.125
+}
+
+// Weights of convolutions before a ReLU as ResNet's are: the deviation √(2/fan out).
+func ExampleKaimingNormal() {
+	w := tensor.Zeros(64, 32, 3, 3)
+	initial.KaimingNormal(w, initial.Gain(initial.ReLU), initial.FanOut)
+	fmt.Printf("%.2f\n", w.Std(1).Item())
+	// Output: 0.06
+}
+
+// Orthogonal weights keep lengths.
+func ExampleOrthogonal() {
+	w := tensor.Zeros(4, 4)
+	initial.Orthogonal(w, 1)
+	fmt.Printf("%.3f\n", tensor.Ones(4).MatMul(w).Norm(2).Item())
+	// Output: 2.000
+}
+
+// Half of each column is zero.
+func ExampleSparse() {
+	w := tensor.Zeros(4, 3)
+	initial.Sparse(w, 0.5, 0.01)
+	fmt.Println(w.CountNonzero(0))
+	// Output: tensor([2, 2, 2])
 }

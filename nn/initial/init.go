@@ -3,8 +3,10 @@
 package initial
 
 import (
+	"fmt"
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -19,14 +21,58 @@ func Bound(fan int) float64 {
 // LeakyGain returns the gain √(2/(1+a²)) of a leaky ReLU of negative slope a; LeakyGain(0) is ReLU's (He et al., arXiv:1502.01852).
 func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 
+// A Nonlinearity is the function behind a layer, for [Gain].
+type Nonlinearity uint8
+
+// The functions that have a gain of their own; those that are not listed have torch's of Linear, 1.
+const (
+	Linear    Nonlinearity = iota // and convolutions, and sigmoid
+	Tanh                          // 5/3
+	ReLU                          // √2
+	LeakyReLU                     // of slope 0.01; see [LeakyGain] for others
+	SELU                          // 3/4
+)
+
+// Gain returns the factor by which the deviation of weights makes up for what function f takes away: torch's calculate_gain.
+func Gain(f Nonlinearity) float64 {
+	switch f {
+	case Tanh:
+		return 5.0 / 3
+	case ReLU:
+		return LeakyGain(0)
+	case LeakyReLU:
+		return LeakyGain(0.01)
+	case SELU:
+		return 0.75
+	}
+	return 1
+}
+
+// A Fan is what the variance of weights is divided by.
+type Fan uint8
+
+// The fans: what goes into a sum keeps its variance forwards with FanIn, the default, and backwards with FanOut.
+const (
+	FanIn Fan = iota
+	FanOut
+)
+
 // fans returns the number of inputs and outputs of a weight [out, in, ...].
-func fans(w *tensor.Tensor) (in, out int) {
+func fans(op string, w *tensor.Tensor) (in, out int) {
 	s := w.Shape()
 	if s.Rank() < 2 {
-		return s.Size(), s.Size()
+		panic(tensor.NewError(op, tensor.ErrShape, fmt.Sprintf("a weight of shape %v has no number of inputs and outputs; it needs two dimensions", s), w))
 	}
 	field := s.Tail(2).Size()
 	return s.At(1) * field, s.At(0) * field
+}
+
+func fan(op string, w *tensor.Tensor, mode []Fan) int {
+	in, out := fans(op, w)
+	if len(mode) > 0 && mode[0] == FanOut {
+		return out
+	}
+	return in
 }
 
 // Uniform draws from [lo, hi).
@@ -43,24 +89,99 @@ func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
 // Constant sets every element to v.
 func Constant(w *tensor.Tensor, v float64) { noGrad(w, func(w *tensor.Tensor) { w.Fill(v) }) }
 
-// KaimingUniform draws from ±gain·√(3/fan in).
-func KaimingUniform(w *tensor.Tensor, gain float64) {
-	in, _ := fans(w)
-	b := gain * math.Sqrt(3) * Bound(in)
+// KaimingUniform draws from ±gain·√(3/fan), of the fan in if no other is given (He et al., arXiv:1502.01852).
+func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
+	b := gain * math.Sqrt(3) * Bound(fan("kaiming_uniform", w, mode))
 	Uniform(w, -b, b)
 }
 
-// KaimingNormal draws from the normal distribution of standard deviation gain/√fan in.
-func KaimingNormal(w *tensor.Tensor, gain float64) {
-	in, _ := fans(w)
-	Normal(w, 0, gain*Bound(in))
+// KaimingNormal draws from the normal distribution of standard deviation gain/√fan, of the fan in if no other is given.
+func KaimingNormal(w *tensor.Tensor, gain float64, mode ...Fan) {
+	Normal(w, 0, gain*Bound(fan("kaiming_normal", w, mode)))
 }
 
 // XavierUniform draws from ±gain·√(6/(fan in + fan out)) (X. Glorot, Y. Bengio, 2010).
 func XavierUniform(w *tensor.Tensor, gain float64) {
-	in, out := fans(w)
+	in, out := fans("xavier_uniform", w)
 	b := gain * math.Sqrt(6) * Bound(in+out)
 	Uniform(w, -b, b)
+}
+
+// XavierNormal draws from the normal distribution of standard deviation gain·√(2/(fan in + fan out)).
+func XavierNormal(w *tensor.Tensor, gain float64) {
+	in, out := fans("xavier_normal", w)
+	Normal(w, 0, gain*math.Sqrt2*Bound(in+out))
+}
+
+// Eye makes a matrix the identity, as far as its sizes go.
+func Eye(w *tensor.Tensor) {
+	if w.Rank() != 2 {
+		panic(tensor.NewError("eye", tensor.ErrShape, fmt.Sprintf("the identity is a matrix, not of shape %v", w.Shape()), w))
+	}
+	noGrad(w, func(w *tensor.Tensor) { w.Zero().Diagonal(0, 0, 1).Fill(1) })
+}
+
+// Dirac makes the weight of a convolution, [out, in/groups, ...], hand on its input: channel k of each group is the input's channel k, as far
+// as the sizes go.
+func Dirac(w *tensor.Tensor, groups int) {
+	s := w.Shape()
+	if s.Rank() < 3 || groups < 1 || s.At(0)%groups != 0 {
+		panic(tensor.NewError("dirac", tensor.ErrShape, fmt.Sprintf("the weight of a convolution of %d groups has three dimensions or more, of which the groups divide the first; this one has shape %v", groups, s), w))
+	}
+	noGrad(w, func(w *tensor.Tensor) {
+		w.Zero()
+		for s.Size() > 0 && w.Rank() > 2 {
+			w = w.Select(2, w.Dim(2)/2)
+		}
+		out := s.At(0) / groups
+		n := min(out, s.At(1))
+		for g := range groups {
+			if s.Size() > 0 {
+				w.Narrow(0, g*out, n).Narrow(1, 0, n).Diagonal(0, 0, 1).Fill(1)
+			}
+		}
+	})
+}
+
+// Orthogonal makes the weight, [out, ...] seen as a matrix, gain times a matrix with orthonormal rows or, where there are more rows than
+// columns, columns, uniform among all of these (F. Mezzadri, arXiv:math-ph/0609050): the Q of normal numbers, with R's signs. The
+// decomposition goes through the host.
+func Orthogonal(w *tensor.Tensor, gain float64) {
+	if w.Rank() < 2 {
+		panic(tensor.NewError("orthogonal", tensor.ErrShape, fmt.Sprintf("the weight has at least two dimensions, not shape %v", w.Shape()), w))
+	}
+	if w.Size() == 0 {
+		return
+	}
+	noGrad(w, func(w *tensor.Tensor) {
+		rows := w.Dim(0)
+		cols := w.Size() / rows
+		t := w.Type()
+		if t.Size() < 4 {
+			t = dtype.F32
+		}
+		q, r := w.Scope().On(w.Device()).Typed(t).Randn(max(rows, cols), min(rows, cols)).QR(false)
+		q = q.Mul(r.Diagonal(0, 0, 1).Sign())
+		if rows < cols {
+			q = q.T()
+		}
+		w.Copy(q.MulScalar(gain).Reshape(w.Shape().Slice()...))
+	})
+}
+
+// Sparse draws a matrix from the normal distribution of mean 0 and deviation std and sets the share sparsity of each column, rounded up, to
+// zero (J. Martens, 2010). torch's default for std is 0.01.
+func Sparse(w *tensor.Tensor, sparsity, std float64) {
+	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {
+		panic(tensor.NewError("sparse", tensor.ErrValue, fmt.Sprintf("it needs a matrix and a share of zeros, not shape %v and %v", w.Shape(), sparsity), w))
+	}
+	Normal(w, 0, std)
+	if zeros := int(math.Ceil(sparsity * float64(w.Dim(0)))); zeros > 0 && w.Size() > 0 {
+		noGrad(w, func(w *tensor.Tensor) {
+			order := w.Scope().On(w.Device()).Typed(dtype.F32).Rand(w.Dim(0), w.Dim(1)).Argsort(0, false)
+			w.ScatterScalarInPlace(0, order.Narrow(0, 0, zeros), 0)
+		})
+	}
 }
 
 func noGrad(w *tensor.Tensor, f func(*tensor.Tensor)) {

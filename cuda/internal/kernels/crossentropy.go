@@ -10,10 +10,11 @@ import (
 
 // crossEntropySpec describes a fused cross-entropy kernel, or its gradient.
 type crossEntropySpec struct {
-	typ   dtype.Type // of x and dx
-	grad  bool
-	unit  bool
-	group int
+	typ    dtype.Type // of x and dx
+	grad   bool
+	unit   bool
+	vector int // columns of an access
+	group  int
 }
 
 func (s crossEntropySpec) name() string {
@@ -24,7 +25,7 @@ func (s crossEntropySpec) name() string {
 	if !s.unit {
 		name += "_strided"
 	}
-	return fmt.Sprintf("%s_%v_%d", name, s.typ, s.group)
+	return fmt.Sprintf("%s_%v_v%d_%d", name, s.typ, s.vector, s.group)
 }
 
 // CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]) with top[i] the greatest of x[i] and rest[i] = log Σ exp(x[i] - top[i]), for x of
@@ -35,7 +36,7 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
 		return nil, err
 	}
-	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), group: rowGroup(x.Shape.At(1))}
+	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), vector: rowVectors(x), group: rowGroup(x.Shape.At(1))}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func CrossEntropyGrad(dx, x, top, rest, target, g Operand, ignore int64) ([]Laun
 	if err := checkRows(op, dx, x); err != nil {
 		return nil, err
 	}
-	s := crossEntropySpec{typ: x.Type, grad: true, unit: unitColumns(x, dx), group: rowGroup(x.Shape.At(1))}
+	s := crossEntropySpec{typ: x.Type, grad: true, unit: unitColumns(x, dx), vector: rowVectors(x, dx), group: rowGroup(x.Shape.At(1))}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -108,6 +109,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		x, dx := declareRows(b, "x", s.typ, s.unit), declareRows(b, "dx", s.typ, s.unit)
 		ignore := b.Param("ignore", ptx.S64)
 		w := newRows(b, s.group, s.typ, rows, columns)
+		w.inVectors(s.vector)
 		x, dx = x.at(w.row), dx.at(w.row)
 		class := target.at(w.row).p.Load()
 		// A target that is no class was reported by the forward kernel.
@@ -115,12 +117,12 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.IfElse(ok, func() {
 			greatest, sum, scale := top.at(w.row).p.Load(), rest.at(w.row).p.Load(), g.at(w.row).p.Load()
 			hot := class.Cvt(ptx.U32)
-			w.each(loadAll(b, x), func(i ptx.Value, v []ptx.Value) {
+			w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-				dx.store(b, i, i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))) // +0 for -0: torch subtracts products from g
+				return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0)) // +0 for -0: torch subtracts products from g
 			})
 		}, func() {
-			w.each(loadAll(b), func(i ptx.Value, _ []ptx.Value) { dx.store(b, i, b.Const(t, real(0))) })
+			w.write(dx, w.loadAll(), func(ptx.Value, []ptx.Value) ptx.Value { return b.Const(t, real(0)) })
 		})
 		return [3]int{rowThreads, 1, 1}
 	}
@@ -130,9 +132,10 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	ignore := b.Param("ignore", ptx.S64)
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)
+	w.inVectors(s.vector)
 	x = x.at(w.row)
 	b.Comment("the logarithm of the sum of exponentials")
-	load := loadAll(b, x)
+	load := w.loadAll(x)
 	top := w.max(t, load, itself)
 	sum := w.sum(t, load, func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) })
 	rest := call(b, "log", sum)

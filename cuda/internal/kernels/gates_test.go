@@ -165,6 +165,7 @@ func gates(t *testing.T) []gate {
 			row := m.random(m.tensor(f, strided([]int{8, 512}, []int{0, 1}), 0))
 			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
 		}},
+		// A thread reads and writes single elements of the tile, along the one side and then along the other.
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
@@ -184,22 +185,27 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots.start())
 		}},
 
-		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024})},
-		{name: "sums of rows, a block each", plan: reduce(sum(f), []int{4, 1}, []int{4, 4096})},
-		{name: "sums of rows, bfloat16", plan: reduce(sum(h), []int{8, 1}, []int{8, 1024})},
-		{name: "sums of columns", plan: reduce(sum(f), []int{1, 64}, []int{300, 64})},
-		{name: "sum of all", plan: reduce(sum(f), []int{1, 1}, []int{64, 1024})},
-		{name: "argmax of rows", plan: reduce(&device.Reduction{Kind: device.ArgMax, Map: identity(t, f)}, []int{8, 1}, []int{8, 512})},
+		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024}), wide: 0.99},
+		{name: "sums of rows, a block each", plan: reduce(sum(f), []int{4, 1}, []int{4, 4096}), wide: 0.99},
+		{name: "sums of rows, bfloat16", plan: reduce(sum(h), []int{8, 1}, []int{8, 1024}), wide: 0.99},
+		{name: "sums of columns", plan: reduce(sum(f), []int{1, 256}, []int{300, 256}), wide: 0.93}, // the sums are stored one by one
+		{name: "sums of columns, bfloat16", plan: reduce(sum(h), []int{1, 256}, []int{300, 256}), wide: 0.93},
+		// Vectors of so few columns would leave most lanes of a warp without work.
+		{name: "sums of a few columns", plan: reduce(sum(f), []int{1, 64}, []int{300, 64})},
+		{name: "sum of all", plan: reduce(sum(f), []int{1, 1}, []int{64, 1024}), wide: 0.99},
+		{name: "argmax of rows", wide: 0.99, plan: reduce(&device.Reduction{Kind: device.ArgMax, Map: identity(t, f)}, []int{8, 1}, []int{8, 512})},
 
-		{name: "softmax, a warp each", plan: softmax(8, 512, false, false)},
-		{name: "softmax, a block each", plan: softmax(2, 2048, false, false)},
-		{name: "log softmax gradient", plan: softmax(4, 2048, true, true)},
-		{name: "softmax gradient", plan: softmax(8, 512, false, true)},
-		{name: "cross-entropy", plan: func(m *machine) ([]Launch, error) {
+		{name: "softmax, a warp each", plan: softmax(8, 512, false, false), wide: 1},
+		{name: "softmax, a block each", plan: softmax(2, 2048, false, false), wide: 1},
+		{name: "log softmax gradient", plan: softmax(4, 2048, true, true), wide: 1},
+		{name: "softmax gradient", plan: softmax(8, 512, false, true), wide: 1},
+		// Rows of which not all begin on 16 bytes are read element by element, neighbours by neighbouring threads.
+		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), spread: 2},
+		{name: "cross-entropy", wide: 0.97, plan: func(m *machine) ([]Launch, error) {
 			target := m.fill(m.tensor(dtype.I64, dense(8), 0), func(i int) uint64 { return uint64(i) })
 			return CrossEntropy(m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.random(m.tensor(f, dense(8, 512), 0)), target, -100, m.fault().Addr, 0)
 		}},
-		{name: "rows gathered", plan: func(m *machine) ([]Launch, error) {
+		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{6, 64}, []int{1, 0}), 0), 9, false)
 			return Gather(m.tensor(f, dense(6, 64), 0), m.random(m.tensor(f, dense(9, 64), 0)), index, 0, m.fault().Addr, 0)
 		}},
@@ -219,10 +225,8 @@ func gates(t *testing.T) []gate {
 
 		{name: "product 128×128", plan: product(gemm(largeTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
 		{name: "product 128×128, both transposed", plan: product(gemm(largeTile, vectorsAlongOuter, vectorsAlongK)), wide: 1, fma: 16},
-		// The smaller tiles are for products that would leave most multiprocessors without a large one: four times the threads for the
-		// same results hide latency, at half of the arithmetic for each read.
-		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 8},
-		{name: "product 32×32", plan: product(gemm(smallTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 8},
+		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
+		{name: "product 32×64", plan: product(gemm(smallTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},

@@ -25,16 +25,17 @@ func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l
 
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
-// gemmTile is a block's share: bm×bn results, k in steps of bk, mc×nc chunks of 16 bytes a thread in each direction.
-type gemmTile struct{ bm, bn, bk, mc, nc int }
+// gemmTile is a block's share: bm×bn results, k in steps of bk, mc×nc chunks of 16 bytes a thread in each direction. The threads are as
+// many groups as there are slices: each takes its part of every step of k, and their sums are added at the end.
+type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
 // The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are broadcasts or whole rows
-// of banks. In the large one a thread multiplies 8×8 values for each 16 that it reads.
+// of banks. A thread multiplies 8×8 values for each 16 that it reads; the smaller tiles have slices, so that enough warps hide latency.
 var (
-	largeTile  = gemmTile{128, 128, 8, 2, 2}
-	mediumTile = gemmTile{64, 64, 16, 1, 1}
-	smallTile  = gemmTile{32, 32, 16, 1, 1}
-	doubleTile = gemmTile{64, 64, 16, 2, 2} // of 8-byte elements
+	largeTile  = gemmTile{128, 128, 8, 2, 2, 1}
+	mediumTile = gemmTile{64, 64, 16, 2, 2, 4}
+	smallTile  = gemmTile{32, 64, 16, 2, 2, 4}
+	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // of 8-byte elements
 )
 
 // gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched.
@@ -318,7 +319,8 @@ type gemmBuilder struct {
 	s       gemmSpec
 	chunk   int // elements of the computing type in 16 bytes
 	compute ptx.Type
-	threads int
+	threads int // of the block
+	slice   ptx.Value
 	m, n, k ptx.Value
 }
 
@@ -327,7 +329,8 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
 	g.chunk = 16 / g.compute.Size()
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
-	g.threads = 32 * (t.bm / warpM) * (t.bn / warpN)
+	warps := (t.bm / warpM) * (t.bn / warpN) // of a slice
+	g.threads = 32 * warps * t.slices
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	c, a, w := q.out, q.a, q.b
@@ -336,15 +339,24 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
-	shared := b.Shared("tiles", g.compute, 2*(sizeA+sizeB))
+	shared := b.Shared("tiles", g.compute, max(2*(sizeA+sizeB), t.slices/2*t.bm*t.bn))
 	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
 	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
 
 	if t == largeTile && s.a.vectors() && s.b.vectors() {
 		b.MinBlocks(2) // it fits 128 registers
+	} else if t.slices > 1 {
+		b.MinBlocks(256 / g.threads) // left to itself the assembler aims at more, and spills for it on some architectures
 	}
 	thread := b.ThreadID(0)
 	lane, warp := thread.And(num(31)), thread.Shr(num(5))
+	perSlice := t.bk / t.slices
+	var sliceA, sliceB ptx.Value
+	if t.slices > 1 {
+		g.slice = warp.Div(num(warps))
+		warp = warp.Rem(num(warps))
+		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
+	}
 	warpsN := t.bn / warpN
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(3)).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.And(num(7)).Mul(num(g.chunk)))
@@ -371,7 +383,10 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		current := buffer.Get()
 		readA := shared.At(rowBase).At(current.Mul(num(sizeA)))
 		readB := shared.At(num(2 * sizeA)).At(colBase).At(current.Mul(num(sizeB)))
-		for k := range t.bk {
+		if t.slices > 1 {
+			readA, readB = readA.At(sliceA), readB.At(sliceB)
+		}
+		for k := range perSlice {
 			x := g.fragment(readA.At(num(k*ldA)), t.mc, 4*g.chunk)
 			y := g.fragment(readB.At(num(k*ldB)), t.nc, 8*g.chunk)
 			for i := range acc {
@@ -386,7 +401,13 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.Barrier()
 		buffer.Set(next)
 	})
-	g.writeOut(c, tileM.Add(rowBase), tileN.Add(colBase), acc)
+	write := func() { g.writeOut(c, tileM.Add(rowBase), tileN.Add(colBase), acc) }
+	if t.slices > 1 {
+		g.addSlices(shared, thread.Rem(num(32*warps)), 32*warps, acc)
+		b.If(g.slice.Eq(num(0)), write)
+	} else {
+		write()
+	}
 	return [3]int{g.threads, 1, 1}
 }
 
@@ -404,6 +425,49 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 		list = append(list, p.At(num(c*distance)).LoadVec(g.chunk)...)
 	}
 	return list
+}
+
+// addSlices adds the slices' sums in pairs, through shared memory; the first slice gets the results. thread counts within the slice of n.
+func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
+	b, size := g.Builder, len(acc)*len(acc[0])*n
+	for half := g.s.tile.slices / 2; half > 0; half /= 2 {
+		b.Comment("add the sums of the upper %d slices to the lower", half)
+		place := func(slice ptx.Value) ptx.Ptr {
+			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
+		}
+		// of a thread's chunk number at: the lanes' chunks are neighbours
+		chunks := func(f func(at int, v []*ptx.Var)) {
+			at := 0
+			for i := range acc {
+				for j := 0; j < len(acc[i]); j += g.chunk {
+					f(at*n*g.chunk, acc[i][j:j+g.chunk])
+					at++
+				}
+			}
+		}
+		b.If(g.slice.Ge(num(half)).And(g.slice.Lt(num(2*half))), func() {
+			to := place(g.slice.Sub(num(half)))
+			chunks(func(at int, v []*ptx.Var) {
+				list := make([]ptx.Value, len(v))
+				for e := range v {
+					list[e] = v[e].Get()
+				}
+				to.At(num(at)).StoreVec(list...)
+			})
+		})
+		b.Barrier()
+		b.If(g.slice.Lt(num(half)), func() {
+			from := place(g.slice)
+			chunks(func(at int, v []*ptx.Var) {
+				for e, x := range from.At(num(at)).LoadVec(g.chunk) {
+					v[e].Set(v[e].Get().Add(x))
+				}
+			})
+		})
+		if half > 1 {
+			b.Barrier()
+		}
+	}
 }
 
 // writeOut rounds and stores a thread's results, which start at row, col.

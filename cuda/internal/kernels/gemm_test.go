@@ -172,7 +172,7 @@ func TestMatMulLarge(t *testing.T) {
 		}
 	}
 	name, _, _ := matmulCase(t, "choice", dtype.F32, dense(4, 65, 65), dense(4, 65, 4), dense(4, 4, 65), 0)
-	if name != "gemm_float32_32x32x16_kv_os_s" {
+	if name != "gemm_float32_32x64x16_kv_os_s" {
 		t.Errorf("the small product uses %s", name)
 	}
 	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x8_kv_ov_v" {

@@ -342,10 +342,15 @@ func (r rowValues) mapped(f func(i ptx.Value, v []ptx.Value) []ptx.Value) rowVal
 
 // pairwise adds up a list.
 func pairwise(list []ptx.Value) ptx.Value {
+	return combinePairs(list, func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+}
+
+// combinePairs combines a list, neighbours first.
+func combinePairs(list []ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	for len(list) > 1 {
 		var next []ptx.Value
 		for i := 0; i+1 < len(list); i += 2 {
-			next = append(next, list[i].Add(list[i+1]))
+			next = append(next, combine(list[i], list[i+1]))
 		}
 		if len(list)%2 == 1 {
 			next = append(next, list[len(list)-1])

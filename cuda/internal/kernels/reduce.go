@@ -15,7 +15,7 @@ type reduceForm uint8
 const (
 	warpPerRow  reduceForm = iota // a warp combines one result, lanes along the reduced dimensions
 	blockPerRow                   // a block combines one result
-	columns                       // 32 results a block, lanes along the results, 8 threads for each
+	columns                       // 32 results a block, or 32 vectors of them, lanes along the results, 8 threads for each
 )
 
 func (f reduceForm) String() string { return [...]string{"warp", "block", "columns"}[f] }
@@ -40,6 +40,8 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
+	vector            int    // elements of an access, along the row or along the results of the column form
+	uniform           uint16 // bits of the operands that have one value for all of a vector
 }
 
 func (s reduceSpec) name() string {
@@ -50,6 +52,12 @@ func (s reduceSpec) name() string {
 	finish := ""
 	if s.finishKey != "" {
 		finish = "_" + s.finishKey
+	}
+	if s.vector > 1 {
+		wide += fmt.Sprintf("_v%d", s.vector)
+		if s.uniform != 0 {
+			wide += fmt.Sprintf("u%x", s.uniform)
+		}
 	}
 	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, s.mapKey, finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
 }
@@ -66,10 +74,12 @@ type reduction struct {
 	partial    uint64 // values, then (for arg) positions at position
 	position   uint64
 	chunk, cut int // elements of a chunk; number of chunks
+	vector     int // elements of an access
+	uniform    uint16
 }
 
 // Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins do not. The order of
-// combination depends on the shapes only. Float sums are combined pairwise from runs of at most a few dozen elements.
+// combination depends on the shapes and the operands' layouts only. Float sums are combined pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	if len(ins) == 0 || len(ins) != len(r.Map.In) || len(r.Map.Out) != 1 {
 		return nil, fail("reduce", "%d operands for a map of %d operands and %d results", len(ins), len(r.Map.In), len(r.Map.Out))
@@ -158,6 +168,7 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	case p.n <= 1024:
 		form = warpPerRow
 	}
+	p.vector, p.uniform = p.vectors(form)
 	p.chunk, p.cut = p.chunks(form)
 	if p.cut == 1 {
 		l, err := p.launch(wholeReduction, form, p.o, p.n)
@@ -197,9 +208,15 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case blockPerRow:
 		most, least, blocks = 32*chains*reduceThreads, 4*chains*reduceThreads, p.o
 	case columns:
-		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth)
+		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth*p.vector)
+		if p.vector > 1 {
+			most /= 2 // a thread has half of the chains for each result
+		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
+	if form == blockPerRow {
+		chunk = ceilDiv(chunk, p.vector) * p.vector
+	}
 	if p.n <= chunk {
 		return max(p.n, 1), 1
 	}
@@ -211,13 +228,13 @@ func (p *reduction) isArg() bool { return p.r.Kind == device.ArgMax || p.r.Kind 
 // launch packs one kernel's parameters in the order in which reduceBuilder declares them.
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
 	s := reduceSpec{mapKey: p.r.Map.Key(), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
-		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide}
+		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform}
 	programs := [2]*expr.Program{p.r.Map, p.r.Finish}
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
 	if stage == lastStage { // the map is done: one kernel for all
-		s.redRank, s.mapKey = 1, p.r.Map.Out[0].String()
+		s.redRank, s.mapKey, s.vector, s.uniform = 1, p.r.Map.Out[0].String(), 1, 0
 	}
 	if programs[1] != nil {
 		s.finishKey = p.r.Finish.Key()
@@ -273,7 +290,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	case warpPerRow:
 		blocks = ceilDiv(blocks, reduceThreads/32)
 	case columns:
-		blocks = ceilDiv(o, columnWidth) * cut
+		blocks = ceilDiv(o, columnWidth*s.vector) * cut
 	}
 	return a.launch(k, blocks)
 }

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -158,6 +159,13 @@ func TestReduceLayouts(t *testing.T) {
 		{"ends", dense(6, 4, 30), []int{1, 4, 1}, 0},
 		{"transposed", strided([]int{20, 30}, []int{1, 20}), []int{20, 1}, 0},
 		{"broadcast", strided([]int{20, 30}, []int{0, 1}), []int{1, 30}, 0},
+		{"vectors of columns", dense(70, 132), []int{1, 132}, 0},
+		{"vectors of columns, shifted", dense(10, 132), []int{1, 132}, 1},
+		{"vectors of columns in chunks", dense(1100, 128), []int{1, 128}, 0},
+		{"vectors of columns of slices", strided([]int{3, 9, 136}, []int{9 * 140, 140, 1}), []int{3, 1, 136}, 0},
+		{"rows at odd places", strided([]int{5, 100}, []int{101, 1}), []int{5, 1}, 0},
+		{"rows of rows", strided([]int{5, 7, 8}, []int{84, 12, 1}), []int{5, 1, 1}, 0},
+		{"rows a tail of vectors", dense(2, 2052), []int{2, 1}, 0},
 		{"no axis", dense(4, 5), []int{4, 5}, 0},
 		{"eight dimensions", dense(2, 3, 2, 3, 2, 3, 2, 3), []int{2, 1, 2, 1, 2, 1, 2, 1}, 0},
 		{"empty sums", dense(3, 0), []int{3, 1}, 0},
@@ -182,6 +190,8 @@ func TestReduceKinds(t *testing.T) {
 			what := fmt.Sprintf("%v of %v", kind, typ)
 			reduceCase(t, what+" rows", r, typ, dense(9, 70), shape.Of(9, 1), 0)
 			reduceCase(t, what+" columns", r, typ, dense(70, 9), shape.Of(1, 9), 0)
+			reduceCase(t, what+" in vectors", r, typ, dense(5, 136), shape.Of(5, 1), 0)
+			reduceCase(t, what+" in vectors of columns", r, typ, dense(18, 264), shape.Of(1, 264), 0)
 			if typ == dtype.F32 || typ == dtype.I64 || typ == dtype.F16 {
 				reduceCase(t, what+" in chunks", r, typ, dense(4500), shape.Of(1), 0)
 				reduceCase(t, what+" in column chunks", r, typ, dense(2100, 2), shape.Of(1, 2), 0)
@@ -219,7 +229,7 @@ func TestArgTies(t *testing.T) {
 func TestReducePrograms(t *testing.T) {
 	square := program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0).Add(expr.Index(dtype.I64).Cvt(dtype.F32)))
 	mean := program(t, []dtype.Type{dtype.F16}, []dtype.Type{dtype.F32}, x0.Mul(expr.Param(0)))
-	for _, in := range []shape.Layout{dense(6, 50), strided([]int{6, 50}, []int{1, 6}), dense(5000, 2)} {
+	for _, in := range []shape.Layout{dense(6, 50), strided([]int{6, 50}, []int{1, 6}), dense(5000, 2), dense(9, 256)} {
 		for _, out := range []shape.Dims{shape.Of(in.Shape.At(0), 1), shape.Of(1, in.Shape.At(1))} {
 			reduceCase(t, fmt.Sprint("program over ", in), &device.Reduction{Kind: device.Sum, Map: square, Finish: mean}, dtype.F32, in, out, 0)
 		}
@@ -237,6 +247,39 @@ func TestReducePrograms(t *testing.T) {
 	}
 	if got := m.read(y)[0]; got != want {
 		t.Errorf("counted %d, want %d", got, want)
+	}
+}
+
+// An operand with one value for a whole vector is read once for it.
+func TestReduceUniform(t *testing.T) {
+	r := &device.Reduction{Kind: device.Sum, Map: program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1))}
+	for _, test := range []struct {
+		out    shape.Dims
+		strong shape.Layout
+	}{
+		{shape.Of(6, 1), strided([]int{6, 256}, []int{1, 0})},
+		{shape.Of(1, 256), strided([]int{6, 256}, []int{1, 0})},
+		{shape.Of(6, 1), strided([]int{6, 256}, []int{0, 1})},
+		{shape.Of(1, 256), strided([]int{6, 256}, []int{0, 1})},
+	} {
+		m := newMachine(t)
+		x, w := m.random(m.tensor(dtype.F32, dense(6, 256), 0)), m.random(m.tensor(dtype.F32, test.strong, 0))
+		y := m.tensor(dtype.F32, shape.Dense(test.out), 0)
+		list, err := Reduce(r, y, []Operand{x, w}, nil, m.scratch)
+		m.run(list, err)
+		if !strings.Contains(list[0].Kernel.Name, "_v4") {
+			t.Errorf("%s takes no vectors", list[0].Kernel.Name)
+		}
+		a, b := m.decode(x), m.decode(w)
+		for i := range a {
+			a[i] *= b[i]
+		}
+		value, size, _, _ := slowReduce(device.Sum, x.Shape, test.out, a)
+		for i, g := range m.decode(y) {
+			if math.Abs(g-value[i]) > 0x1p-20*size[i] {
+				t.Errorf("%s: result %d is %v, want %v", list[0].Kernel.Name, i, g, value[i])
+			}
+		}
 	}
 }
 

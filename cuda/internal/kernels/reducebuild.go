@@ -34,6 +34,9 @@ type reduceOperand struct {
 	kept, red []ptx.Value
 }
 
+// cheapMap is the greatest cost of a map whose code may stand in a loop for two vectors.
+const cheapMap = 8
+
 // partialValue is a running combination, with its position for arg reductions.
 type partialValue struct{ v, at ptx.Value }
 
@@ -51,6 +54,12 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		r.unroll = 2 * chains
 		for _, t := range r.mapping.In {
 			r.unroll = min(r.unroll, loadsInFlight(t))
+		}
+	}
+	if s.vector > 1 {
+		r.unroll = 2
+		if s.form != columns && (r.mapping.Cost() > cheapMap || s.isArg()) {
+			r.unroll = 1 // the code is there once for each element of a vector
 		}
 	}
 	r.reg = computing(r.acc)
@@ -127,7 +136,7 @@ func (r *reduceBuilder) rows(group int) {
 		lane = lane.Cvt(ptx.U64)
 	}
 	o, c := r.splitChunk(id)
-	a := r.accumulate(o, c, lane, group)
+	a := r.accumulate(o, c, lane, group)[0]
 	a = r.acrossWarp(a, 32)
 	if group > 32 {
 		a = r.acrossWarps(a)
@@ -151,47 +160,72 @@ func (r *reduceBuilder) columns() {
 	id := b.BlockID(0)
 	tx, ty := b.ThreadID(0), b.ThreadID(1)
 	at := ty.Mad(num(columnWidth), tx)
-	row := ty
+	row, tx32 := ty, tx
 	if r.s.wide {
 		id, tx, row = id.Cvt(ptx.U64), tx.Cvt(ptx.U64), ty.Cvt(ptx.U64)
 	}
 	block, c := r.splitChunk(id)
-	o := block.Mad(num(columnWidth), tx)
+	v := r.s.vector
+	o := block.Mad(num(columnWidth), tx).Mul(num(v))
 	inside := o.Lt(r.results)
-	values := b.Shared("values", r.reg, reduceThreads)
+	plane := planeOf(v, r.reg)
+	values := b.Shared("values", r.reg, v*plane)
 	var places ptx.Ptr
+	placePlane := planeOf(v, indexType(r.s.wide))
 	if r.s.isArg() {
-		places = b.Shared("places", indexType(r.s.wide), reduceThreads)
+		places = b.Shared("places", indexType(r.s.wide), v*placePlane)
 	}
 	b.If(inside, func() {
-		a := r.accumulate(o, c, row, columnHeight)
-		values.At(at).Store(a.v)
-		if r.s.isArg() {
-			places.At(at).Store(a.at)
+		for j, a := range r.accumulate(o, c, row, columnHeight) {
+			values.At(at).At(num(j * plane)).Store(a.v)
+			if r.s.isArg() {
+				places.At(at).At(num(j * placePlane)).Store(a.at)
+			}
 		}
 	})
 	b.Barrier()
-	b.If(inside.And(ty.Eq(num(0))), func() {
+	mine, lane, part := o, tx32, b.U32(0) // the result that this thread writes, and which of a vector it is
+	active := inside.And(ty.Eq(num(0)))
+	if v > 1 {
+		lane, part = at.Div(num(v)), at.Rem(num(v))
+		mine = at
+		if r.s.wide {
+			mine = at.Cvt(ptx.U64)
+		}
+		mine = block.Mad(num(columnWidth*v), mine)
+		active = at.Lt(num(columnWidth * v)).And(mine.Lt(r.results))
+	}
+	b.If(active, func() {
 		var list []partialValue
 		for y := range columnHeight {
-			p := partialValue{v: values.At(tx).At(num(y * columnWidth)).Load()}
+			p := partialValue{v: values.At(part.Mad(num(plane), lane)).At(num(y * columnWidth)).Load()}
 			if r.s.isArg() {
-				p.at = places.At(tx).At(num(y * columnWidth)).Load()
+				p.at = places.At(part.Mad(num(placePlane), lane)).At(num(y * columnWidth)).Load()
 			}
 			list = append(list, p)
 		}
-		r.write(o, c, r.tree(list))
+		r.write(mine, c, r.tree(list))
 	})
 }
 
-// accumulate combines the elements lane, lane+group, … of chunk c of result o in several chains.
-func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) partialValue {
-	b := r.Builder
+// planeOf is the distance in shared memory of the elements of a vector of v results: those of one place lie together, and the distance
+// keeps threads that read neighbours of a vector on different banks.
+func planeOf(v int, t ptx.Type) int {
+	if v == 1 {
+		return reduceThreads
+	}
+	return reduceThreads + 128/max(t.Bits()/8, 4)/v
+}
+
+// accumulate combines the elements lane, lane+group, … of chunk c of result o in several chains, of vectors the elements of each; in the
+// column form those of the results from o on.
+func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
+	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
 	start := c.Mul(r.chunk)
 	end := start.Add(r.chunk).Min(r.n)
-	vars := make([]*ptx.Var, r.unroll)
-	places := make([]*ptx.Var, r.unroll)
+	vars := make([]*ptx.Var, r.unroll*vector)
+	places := make([]*ptx.Var, r.unroll*vector)
 	for i := range vars {
 		vars[i] = b.Var(r.identity())
 		if r.s.isArg() {
@@ -199,14 +233,20 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) partialValue
 		}
 	}
 	step := func(k int, at ptx.Value) {
-		x := load(at)
-		if r.s.isArg() {
-			y := r.combine(partialValue{vars[k].Get(), places[k].Get()}, x)
-			vars[k].Set(y.v)
-			places[k].Set(y.at)
-			return
+		for j, x := range load(at) {
+			k := k*vector + j
+			if r.s.isArg() {
+				y := r.combine(partialValue{vars[k].Get(), places[k].Get()}, x)
+				vars[k].Set(y.v)
+				places[k].Set(y.at)
+				continue
+			}
+			vars[k].Set(r.combine(partialValue{v: vars[k].Get()}, x).v)
 		}
-		vars[k].Set(r.combine(partialValue{v: vars[k].Get()}, x).v)
+	}
+	if r.s.form != columns { // a thread takes whole vectors of the row
+		group *= vector
+		lane = lane.Mul(num(vector))
 	}
 	tail := start.Add(end.Sub(start).Div(num(r.unroll * group)).Mul(num(r.unroll * group)))
 	b.For(start.Add(lane), tail, num(r.unroll*group), func(i ptx.Value, _ ptx.Loop) {
@@ -215,14 +255,25 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) partialValue
 		}
 	})
 	b.For(tail.Add(lane), end, num(group), func(i ptx.Value, _ ptx.Loop) { step(0, i) })
-	list := make([]partialValue, r.unroll)
+	list := make([]partialValue, len(vars))
 	for k := range list {
 		list[k].v = vars[k].Get()
 		if r.s.isArg() {
 			list[k].at = places[k].Get()
 		}
 	}
-	return r.tree(list)
+	if r.s.form != columns {
+		return []partialValue{r.tree(list)}
+	}
+	out := make([]partialValue, vector)
+	for j := range out {
+		var chains []partialValue
+		for k := range r.unroll {
+			chains = append(chains, list[k*vector+j])
+		}
+		out[j] = r.tree(chains)
+	}
+	return out
 }
 
 // tree combines a list pairwise.
@@ -235,52 +286,6 @@ func (r *reduceBuilder) tree(list []partialValue) partialValue {
 		list = next
 	}
 	return list[0]
-}
-
-// loader returns a function that gives element i of what is combined into result o.
-func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) partialValue {
-	b := r.Builder
-	if r.s.stage == lastStage {
-		return func(i ptx.Value) partialValue {
-			at := i.Mad(r.results, o)
-			p := partialValue{v: r.partial.At(at).Load()}
-			if r.s.isArg() {
-				p.at = r.positions.At(at).Load().Cvt(indexType(r.s.wide))
-			}
-			return p
-		}
-	}
-	coord := r.kept.split(o)
-	base := make([]ptx.Ptr, len(r.ins))
-	for k, in := range r.ins {
-		base[k] = in.p.At(dot(b, coord, in.kept, r.s.wide))
-	}
-	var position ptx.Value
-	if r.position != nil {
-		position = dot(b, coord, r.position[0].kept, r.s.wide)
-	}
-	return func(i ptx.Value) partialValue {
-		c := r.red.split(i)
-		x := make([]ptx.Value, len(r.ins))
-		for k, in := range r.ins {
-			x[k] = loadVector(b, base[k].At(dot(b, c, in.red, r.s.wide)), r.mapping.In[k], 1)[0]
-		}
-		v := lower(b, r.mapping, environment{
-			x:      func(k int) ptx.Value { return x[k] },
-			params: r.params,
-			index: func(t ptx.Type) ptx.Value {
-				return position.Add(dot(b, c, r.position[0].red, r.s.wide)).Cvt(t)
-			},
-		})[0]
-		t := r.mapping.Out[0]
-		switch {
-		case t == dtype.Bool:
-			v = v.Select(b.U32(1), num(0))
-		case t.Size() < 4 && !t.IsFloat():
-			v = wrap(t, v)
-		}
-		return partialValue{v: v, at: i}
-	}
 }
 
 // wrap reduces a 32-bit integer to what a narrow integer type holds.

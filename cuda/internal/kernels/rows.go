@@ -13,6 +13,7 @@ type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
 	unroll  int // loads of a thread that are under way together
+	vector  int // neighbouring columns of a load; columns and the indices below count vectors
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
@@ -42,7 +43,7 @@ func loadsInFlight(t dtype.Type) int {
 
 // newRows starts a kernel for rows of type t; surplus groups leave.
 func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *rowWork {
-	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t)}
+	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t), vector: 1}
 	if group == 32 {
 		w.lane, w.row = b.LaneID(), b.BlockID(0).Mad(num(rowThreads/32), b.WarpID())
 	} else {
@@ -51,6 +52,14 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	}
 	b.ReturnIf(w.row.Ge(rows))
 	return w
+}
+
+// inVectors makes the kernel read v neighbouring columns in each load; the number of columns is a multiple of v.
+func (w *rowWork) inVectors(v int) {
+	if v > 1 {
+		w.vector, w.unroll = v, max(1, min(2, 8/v)) // a function of the values is there unroll·v times
+		w.columns = w.columns.Div(num(v))
+	}
 }
 
 // each runs load and then use for the columns of this thread, several loads ahead of their uses.
@@ -120,20 +129,49 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	return v
 }
 
+// max returns the greatest f of a column's operands over the row.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
-	return w.reduce(w.Const(t, real(math.Inf(-1))), func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }, load, f)
+	combine := func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
+	return w.reduce(w.Const(t, real(math.Inf(-1))), combine, load, func(v []ptx.Value) ptx.Value { return combinePairs(w.apply(v, f), combine) })
 }
 
+// sum adds up f of each column's operands over the row.
 func (w *rowWork) sum(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
-	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, load, f)
+	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, load,
+		func(v []ptx.Value) ptx.Value { return pairwise(w.apply(v, f)) })
 }
 
-// loadAll returns a function that loads the same column of several operands.
-func loadAll(b *ptx.Builder, list ...rowOperand) func(i ptx.Value) []ptx.Value {
+// apply applies f to the operands of each column of a vector.
+func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Value {
+	out := make([]ptx.Value, w.vector)
+	for j := range out {
+		x := make([]ptx.Value, 0, 4)
+		for k := j; k < len(v); k += w.vector {
+			x = append(x, v[k])
+		}
+		out[j] = f(x)
+	}
+	return out
+}
+
+// write stores f of each column, of its number and its operands, to out.
+func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
+	w.each(load, func(i ptx.Value, v []ptx.Value) {
+		column, j := i.Mul(num(w.vector)), -1
+		list := w.apply(v, func(x []ptx.Value) ptx.Value {
+			j++
+			return f(column.Add(num(j)), x)
+		})
+		storeVector(w.Builder, out.element(column), out.t, list)
+	})
+}
+
+// loadAll returns a function that loads the same columns of several operands.
+func (w *rowWork) loadAll(list ...rowOperand) func(i ptx.Value) []ptx.Value {
 	return func(i ptx.Value) []ptx.Value {
-		v := make([]ptx.Value, len(list))
-		for k, o := range list {
-			v[k] = o.load(b, i)
+		v := make([]ptx.Value, 0, len(list)*w.vector)
+		for _, o := range list {
+			v = append(v, loadVector(w.Builder, o.element(i.Mul(num(w.vector))), o.t, w.vector)...)
 		}
 		return v
 	}
@@ -184,6 +222,21 @@ func unitColumns(list ...Operand) bool {
 		}
 	}
 	return true
+}
+
+// rowVectors returns how many columns the rows of operands of one type can be read in at once.
+func rowVectors(list ...Operand) int {
+	t := list[0].Type
+	v := 16 / t.Size()
+	if !unitColumns(list...) || list[0].Shape.At(1)%v != 0 {
+		return 1
+	}
+	for _, o := range list {
+		if o.start()%16 != 0 || o.Shape.At(0) > 1 && o.Strides.At(0)%v != 0 {
+			return 1
+		}
+	}
+	return v
 }
 
 // at points to the start of the row.

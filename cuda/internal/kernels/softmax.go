@@ -10,11 +10,12 @@ import (
 
 // softmaxSpec describes a softmax kernel over rows, or its gradient.
 type softmaxSpec struct {
-	typ   dtype.Type
-	log   bool
-	grad  bool
-	unit  bool // columns are neighbours
-	group int
+	typ    dtype.Type
+	log    bool
+	grad   bool
+	unit   bool // columns are neighbours
+	vector int  // columns of an access
+	group  int
 }
 
 func (s softmaxSpec) name() string {
@@ -28,7 +29,7 @@ func (s softmaxSpec) name() string {
 	if !s.unit {
 		name += "_strided"
 	}
-	return fmt.Sprintf("%s_%v_%d", name, s.typ, s.group)
+	return fmt.Sprintf("%s_%v_v%d_%d", name, s.typ, s.vector, s.group)
 }
 
 // Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands of one floating-point type.
@@ -47,7 +48,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 		return nil, err
 	}
 	rows, columns := out.Shape.At(0), out.Shape.At(1)
-	s.typ, s.unit, s.group = out.Type, unitColumns(list...), rowGroup(columns)
+	s.typ, s.unit, s.vector, s.group = out.Type, unitColumns(list...), rowVectors(list...), rowGroup(columns)
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -83,13 +84,15 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.grad {
 		dx, y, g := declareRows(b, "dx", s.typ, s.unit), declareRows(b, "y", s.typ, s.unit), declareRows(b, "g", s.typ, s.unit)
 		w := newRows(b, s.group, s.typ, rows, columns)
+		w.inVectors(s.vector)
 		s.gradient(w, t, dx.at(w.row), y.at(w.row), g.at(w.row))
 		return [3]int{rowThreads, 1, 1}
 	}
 	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
 	w := newRows(b, s.group, s.typ, rows, columns)
+	w.inVectors(s.vector)
 	y, x = y.at(w.row), x.at(w.row)
-	load := loadAll(b, x)
+	load := w.loadAll(x)
 	b.Comment("the row's maximum")
 	top := w.max(t, load, itself)
 	b.Comment("the sum of exponentials")
@@ -98,25 +101,23 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.log {
 		b.Comment("x - maximum - log of the sum")
 		lse := call(b, "log", sum)
-		w.each(load, func(i ptx.Value, v []ptx.Value) { y.store(b, i, v[0].Sub(top).Sub(lse)) })
+		w.write(y, load, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
 		return [3]int{rowThreads, 1, 1}
 	}
 	b.Comment("the quotients")
-	w.each(load, func(i ptx.Value, v []ptx.Value) { y.store(b, i, exp(v).Div(sum)) })
+	w.write(y, load, func(_ ptx.Value, v []ptx.Value) ptx.Value { return exp(v).Div(sum) })
 	return [3]int{rowThreads, 1, 1}
 }
 
 // gradient writes dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
 func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
 	b := w.Builder
-	both := loadAll(b, y, g)
+	both := w.loadAll(y, g)
 	if s.log {
-		sum := w.sum(t, loadAll(b, g), itself)
-		w.each(both, func(i ptx.Value, v []ptx.Value) {
-			dx.store(b, i, v[1].Sub(call(b, "exp", v[0]).Mul(sum)))
-		})
+		sum := w.sum(t, w.loadAll(g), itself)
+		w.write(dx, both, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[1].Sub(call(b, "exp", v[0]).Mul(sum)) })
 		return
 	}
 	sum := w.sum(t, both, func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) })
-	w.each(both, func(i ptx.Value, v []ptx.Value) { dx.store(b, i, v[0].Mul(v[1].Sub(sum))) })
+	w.write(dx, both, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Mul(v[1].Sub(sum)) })
 }

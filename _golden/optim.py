@@ -1,0 +1,201 @@
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories and clip.
+
+Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
+their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
+step, stacked likewise. In steps 3, 10 and 17 the second parameter has no gradient. The arguments are those that were given to the
+class, or those of two groups, of which the second has the last parameter.
+
+The metadata "trees" maps the name of a case to what state_dict returned after step 10, in float32 and in float64, as JSON, where
+{"tensor": name} stands for a tensor of the file. Another optimizer loads that state and does the steps that are left; where its
+parameters differ from the first one's (torch's loading changes the type of some scalars) they are <case>/resumed<i>_<type>.
+"""
+
+import copy
+import json
+
+import torch
+
+from golden import File, Operand
+
+SEED = 77
+STEPS = 20
+SAVED = 10  # the state is recorded after so many steps
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion as in algorithm 2 of X. Chen et al., "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675."""
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, maximize=False):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                g = -p.grad if group["maximize"] else p.grad
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                c = m * b1 + g * (1 - b1)
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(c.sign() * group["lr"])
+                m.mul_(b2).add_(g * (1 - b2))
+
+
+CASES = [
+    ("SGD", dict(lr=0.1)),
+    ("SGD", dict(lr=0.1, weight_decay=0.1, maximize=True)),
+    ("SGD", dict(lr=0.1, momentum=0.9, dampening=0.25, weight_decay=0.01)),
+    ("SGD", dict(lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.01)),
+    ("SGD", [dict(lr=0.1, momentum=0.9), dict(lr=0.01, momentum=0.5, weight_decay=0.1)]),
+    ("Adam", dict(lr=0.01, amsgrad=True)),
+    ("Adam", dict(lr=0.05, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, amsgrad=True, maximize=True)),
+    ("Adam", [dict(lr=0.1), dict(lr=0.01, betas=(0.5, 0.9), amsgrad=True)]),
+    ("AdamW", dict(lr=0.01)),
+    ("AdamW", dict(lr=0.01, amsgrad=True, maximize=True, weight_decay=0.0)),
+    ("AdamW", [dict(lr=0.1), dict(lr=0.01, weight_decay=0.5)]),
+    ("NAdam", dict(lr=0.01)),
+    ("NAdam", dict(lr=0.02, betas=(0.8, 0.95), weight_decay=0.1, momentum_decay=0.1)),
+    ("NAdam", dict(lr=0.02, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+    ("RAdam", dict(lr=0.01)),
+    ("RAdam", dict(lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)),
+    ("RAdam", dict(lr=0.02, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+    ("RMSprop", dict(lr=0.01)),
+    ("RMSprop", dict(lr=0.01, alpha=0.9, eps=1e-6, momentum=0.9, centered=True, weight_decay=0.01)),
+    ("RMSprop", dict(lr=0.01, centered=True, maximize=True)),
+    ("RMSprop", [dict(lr=0.01, momentum=0.5), dict(lr=0.02, weight_decay=0.1)]),
+    ("Adagrad", dict(lr=0.1)),
+    ("Adagrad", dict(lr=0.1, lr_decay=0.1, weight_decay=0.01, initial_accumulator_value=0.5, eps=1e-6, maximize=True)),
+    ("Adadelta", dict(lr=1.0)),
+    ("Adadelta", dict(lr=0.5, rho=0.8, eps=1e-4, weight_decay=0.1, maximize=True)),
+    ("Adamax", dict(lr=0.01)),
+    ("Adamax", dict(lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, maximize=True)),
+    ("ASGD", dict(lr=0.1)),
+    ("ASGD", dict(lr=0.1, lambd=0.1, alpha=0.5, t0=4, weight_decay=0.1, maximize=True)),
+    ("Rprop", dict(lr=0.01)),
+    ("Rprop", dict(lr=0.1, etas=(0.4, 1.5), step_sizes=(1e-3, 0.5), maximize=True)),
+    ("Lion", dict(lr=0.01)),
+    ("Lion", dict(lr=0.01, betas=(0.8, 0.95), weight_decay=0.1, maximize=True)),
+    ("Lion", [dict(lr=0.01), dict(lr=0.02, betas=(0.95, 0.98), weight_decay=1.0)]),
+]
+
+
+def make(op, args, leaves):
+    cls = Lion if op == "Lion" else getattr(torch.optim, op)
+    if isinstance(args, dict):
+        return cls(leaves, **args)
+    first, second = args
+    return cls([dict(params=leaves[:-1], **first), dict(params=leaves[-1:], **second)])
+
+
+def missing(step, i):
+    return i == 1 and step % 7 == 3
+
+
+def jsonable(f, key, v):
+    """The tree v with tensors stored in the file."""
+    if isinstance(v, torch.Tensor):
+        return {"tensor": f.store(key, v.detach().clone())}
+    if isinstance(v, dict):
+        return {str(k): jsonable(f, f"{key}/{k}", e) for k, e in v.items()}
+    if isinstance(v, (list, tuple)):
+        return [jsonable(f, f"{key}/{i}", e) for i, e in enumerate(v)]
+    return v
+
+
+def clipping():
+    """Writes optim/testdata/clip: gradients before and after clipping by norm and by value, and their norm.
+
+    A case has as operands the gradients of four parameters, and as results the norm, unless it clips by value, and the gradients.
+    """
+    f = File(__file__, SEED)
+    grads = [Operand(f.randn(), grad=False), Operand(f.randn(5) * 3, grad=False), Operand(f.randn(2, 3), ("transpose", (0, 1)), grad=False), Operand(torch.zeros(0), grad=False)]
+    tiny = [Operand(g.base * 1e-3, *g.views, grad=False) for g in grads]
+    broken = [Operand(g.base.clone(), *g.views, grad=False) for g in grads]
+    broken[1].base[2] = float("inf")
+    for name, list_, kind, args in [
+        ("norm 2", grads, "norm", dict(max_norm=1.0)),
+        ("below the limit", tiny, "norm", dict(max_norm=1.0)),
+        ("limit 0", grads, "norm", dict(max_norm=0.0)),
+        ("norm 1", grads, "norm", dict(max_norm=0.5, norm_type=1.0)),
+        ("norm 3", grads, "norm", dict(max_norm=0.5, norm_type=3.0)),
+        ("norm inf", grads[:3], "norm", dict(max_norm=0.5, norm_type=float("inf"))),
+        ("infinite", broken, "norm", dict(max_norm=0.5)),
+        ("value", grads, "value", dict(clip_value=0.75)),
+        ("value of infinity", broken, "value", dict(clip_value=0.75)),
+    ]:
+        row = {"op": kind, "name": name, "args": {k: str(v) for k, v in args.items()}, "in": [], "out": []}
+        for i, g in enumerate(list_):
+            row["in"].append({"base": f.store(f"{name}/g{i}", g.base), "views": [[v, list(a)] for v, a in g.views]})
+        results = {}
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            params = []
+            for g in list_:
+                t = g.tensor(dtype)
+                p = torch.zeros_like(t).requires_grad_()
+                p.grad = torch.empty_strided(t.size(), t.stride(), dtype=dtype).copy_(t)
+                params.append(p)
+            if kind == "norm":
+                out = [torch.nn.utils.clip_grad_norm_(params, **args)]
+            else:
+                torch.nn.utils.clip_grad_value_(params, **args)
+                out = []
+            results[label] = out + [p.grad.contiguous() for p in params]
+        for i in range(len(results["f32"])):
+            row["out"].append({label: f.store(f"{name}/out{i}_{label}", results[label][i]) for label in results})
+        f.cases.append(row)
+    f.write("optim/testdata/clip.safetensors.gz")
+
+
+def main():
+    clipping()
+    f = File(__file__, SEED)
+    params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
+    # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that changes its sign.
+    scale = torch.tensor([0.0, 1e-8, 1.0, 1e4, 1.0])
+    grads = [f.randn(STEPS), f.randn(STEPS, 5).abs() * scale, f.randn(STEPS, 3, 2)]
+    grads[1][:, 4] *= torch.tensor([1.0, -1.0] * (STEPS // 2))
+    operands = []
+    for i, p in enumerate(params):
+        operands.append({"base": f.store(f"p{i}", p.base), "views": [[v, list(a)] for v, a in p.views]})
+    operands += [{"base": f.store(f"g{i}", g)} for i, g in enumerate(grads)]
+    trees = {}
+    for op, args in CASES:
+        row = " | ".join(" ".join(f"{k}={v}" for k, v in a.items()) for a in (args if isinstance(args, list) else [args]))
+        name, out, trees[f"{op}/{row}"] = f"{op}/{row}", [{} for _ in params], {}
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            leaves = [p.tensor(dtype) for p in params]
+            leaves = [torch.empty_strided(t.size(), t.stride(), dtype=dtype).copy_(t.detach()).requires_grad_() for t in leaves]
+            optimizer = make(op, args, leaves)
+            path = [[] for _ in leaves]
+            again, resumed = None, [[] for _ in leaves]
+            for step in range(STEPS):
+                for i, (leaf, g) in enumerate(zip(leaves, grads)):
+                    leaf.grad = None if missing(step, i) else g[step].to(dtype)
+                optimizer.step()
+                for line, leaf in zip(path, leaves):
+                    line.append(leaf.detach().clone().contiguous())
+                if again is not None:
+                    for i, (leaf, g) in enumerate(zip(copies, grads)):
+                        leaf.grad = None if missing(step, i) else g[step].to(dtype)
+                    again.step()
+                    for line, leaf in zip(resumed, copies):
+                        line.append(leaf.detach().clone().contiguous())
+                if step + 1 == SAVED:
+                    trees[name][label] = jsonable(f, f"{name}/{label}", optimizer.state_dict())
+                    copies = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+                    again = make(op, args, copies)
+                    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            if any(not torch.equal(torch.stack(a[SAVED:]), torch.stack(b)) for a, b in zip(path, resumed)):
+                print("resuming differs:", name, label)
+                for i, line in enumerate(resumed):
+                    f.store(f"{name}/resumed{i}_{label}", torch.stack(line))
+            for i, line in enumerate(path):
+                out[i][label] = f.store(f"{name}/p{i}_{label}", torch.stack(line))
+        f.cases.append({"op": op, "name": row, "args": {"groups": json.loads(json.dumps(args if isinstance(args, list) else [args]))}, "in": operands, "out": out})
+    f.write("optim/testdata/trajectories.safetensors.gz", trees=trees)
+
+
+if __name__ == "__main__":
+    main()

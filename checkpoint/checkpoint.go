@@ -1,0 +1,244 @@
+// Package checkpoint keeps the state of a training in files, and goes on from them: after a crash, a kill or a power cut too.
+//
+// A state is a plain tree: map[string]any, map[int64]any, []any, *tensor.Tensor, int64, float64, bool, string and nil. [Capture]
+// makes one of models, optimizers, schedulers, loaders and generators, [Restore] puts it back. [Write] and [Read] are a file;
+// a [Store] is a directory of them that is written beside the training, keeps the newest and the best, and finds the newest
+// that is whole.
+//
+// A file is a safetensors file, so that any program that reads those finds the weights. Tensors have the names of their paths in
+// the tree, keys joined with "/" ("model/0.weight", "optimizer/state/0/exp_avg"; "~" and "/" within a key are written as in
+// RFC 6901, "~0" and "~1"); the rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON. A
+// file is written as a whole or not at all. Loading runs no code and allocates nothing that the file's size does not back.
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"strconv"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/shape"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// version is that of the metadata.
+const version = 1
+
+// Keys of the metadata.
+const (
+	keyVersion = "flambeau.checkpoint" // the version, in decimal
+	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
+	keyInfo    = "flambeau.info"       // an Info
+	keySums    = "flambeau.crc32c"     // the checksum of every tensor, and "" for that of the tree and the info
+)
+
+// An Info says what a checkpoint is of.
+type Info struct {
+	Step   int     // how many optimizer steps the training had made
+	Epoch  int     // how many epochs it had ended
+	Metric float64 // what it is compared by, NaN if it was not measured
+}
+
+type infoJSON struct {
+	Step   int    `json:"step"`
+	Epoch  int    `json:"epoch"`
+	Metric string `json:"metric"`
+}
+
+// MarshalJSON writes the metric as text, which has NaN.
+func (i Info) MarshalJSON() ([]byte, error) {
+	return json.Marshal(infoJSON{i.Step, i.Epoch, strconv.FormatFloat(i.Metric, 'g', -1, 64)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (i *Info) UnmarshalJSON(b []byte) (err error) {
+	var v infoJSON
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	if v.Step < 0 || v.Epoch < 0 {
+		return fmt.Errorf("step %d, epoch %d", v.Step, v.Epoch)
+	}
+	i.Step, i.Epoch = v.Step, v.Epoch
+	i.Metric, err = strconv.ParseFloat(v.Metric, 64)
+	return err
+}
+
+// An Error says what is wrong with a checkpoint, or with the state that was to become one.
+type Error struct {
+	Path string // of the file or the directory; "" for a state
+	Part string // of the state that is concerned, such as "optimizer"; "" for the whole
+	Msg  string
+	Err  error // the cause, if there is one
+}
+
+func (e *Error) Error() string {
+	s := "checkpoint: "
+	if e.Path != "" {
+		s += e.Path + ": "
+	}
+	if e.Part != "" {
+		s += e.Part + ": "
+	}
+	if e.Err != nil {
+		if e.Msg != "" {
+			s += e.Msg + ": "
+		}
+		return s + e.Err.Error()
+	}
+	return s + e.Msg
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Write saves a tree, with tensors on any device, to a file: to a temporary one in the same directory that is synced and renamed.
+// The error is an *[Error].
+func Write(path string, tree map[string]any, info Info) error {
+	s, err := take(tree, info)
+	if err == nil {
+		err = s.write(path)
+	}
+	return at(path, err)
+}
+
+// at adds a path to an error.
+func at(path string, err error) error {
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e) && e.Path == "":
+		return &Error{path, e.Part, e.Msg, e.Err}
+	case errors.As(err, &e):
+		return err
+	}
+	return &Error{Path: path, Err: err}
+}
+
+// A snapshot is a tree whose tensors were copied to host memory.
+type snapshot struct {
+	tensors []held
+	text    string
+	info    Info
+}
+
+// A held tensor is what one was when the snapshot was taken.
+type held struct {
+	name  string
+	t     dtype.Type
+	shape shape.Dims
+	bytes []byte
+}
+
+// take copies a tree.
+func take(tree map[string]any, info Info) (*snapshot, error) {
+	e := encoder{names: map[*tensor.Tensor]string{}}
+	v, err := e.encode("", tree, 0)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, &Error{Err: err}
+	}
+	return &snapshot{e.tensors, string(text), info}, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum is the checksum of a tensor with its type and shape.
+func sum(t dtype.Type, dims shape.Dims, bytes []byte) uint32 {
+	c := crc32.Checksum(fmt.Appendf(nil, "%v%v", t, dims), castagnoli)
+	return crc32.Update(c, castagnoli, bytes)
+}
+
+func sumOfTexts(tree, info string) uint32 {
+	return crc32.Update(crc32.Checksum([]byte(tree), castagnoli), castagnoli, []byte(info))
+}
+
+// write writes the file. The snapshot is used up.
+func (s *snapshot) write(path string) error {
+	info, err := json.Marshal(s.info)
+	if err != nil {
+		return err
+	}
+	tensors := make(map[string]*tensor.Tensor, len(s.tensors))
+	defer free(tensors)
+	sums := map[string]uint32{"": sumOfTexts(s.text, string(info))}
+	for i := range s.tensors {
+		h := &s.tensors[i]
+		if err := tensor.Try(func() { tensors[h.name] = tensor.FromBytes(h.t, h.bytes, h.shape.Slice()...) }); err != nil {
+			return err
+		}
+		sums[h.name] = sum(h.t, h.shape, h.bytes)
+		h.bytes = nil
+	}
+	check, err := json.Marshal(sums)
+	if err != nil {
+		return err
+	}
+	return safetensors.Save(path, tensors, map[string]string{
+		"format": "pt", keyVersion: strconv.Itoa(version), keyTree: s.text, keyInfo: string(info), keySums: string(check),
+	})
+}
+
+func free(tensors map[string]*tensor.Tensor) {
+	for _, t := range tensors {
+		t.Free()
+	}
+}
+
+// Read loads a checkpoint: its tensors are on the CPU, in the root scope. The error is an *[Error]; for a file that is not there
+// it wraps [fs.ErrNotExist].
+func Read(path string) (tree map[string]any, info Info, err error) {
+	tensors, meta, err := safetensors.Load(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, Info{}, &Error{path, "", "there is no such checkpoint", err}
+		}
+		return nil, Info{}, &Error{Path: path, Err: err}
+	}
+	tree, info, err = assemble(tensors, meta)
+	if err != nil {
+		free(tensors)
+		return nil, Info{}, at(path, err)
+	}
+	return tree, info, nil
+}
+
+func assemble(tensors map[string]*tensor.Tensor, meta map[string]string) (map[string]any, Info, error) {
+	bad := func(err error, format string, a ...any) (map[string]any, Info, error) {
+		return nil, Info{}, &Error{Msg: fmt.Sprintf(format, a...), Err: err}
+	}
+	switch v, err := strconv.Atoi(meta[keyVersion]); {
+	case meta[keyVersion] == "":
+		return bad(nil, "this is a file of tensors, but no checkpoint of a training; safetensors.Load reads it")
+	case err != nil || v < 1:
+		return bad(nil, "it claims to be of version %q", meta[keyVersion])
+	case v > version:
+		return bad(nil, "it is of version %d, this program knows up to %d", v, version)
+	}
+	var sums map[string]uint32
+	if err := json.Unmarshal([]byte(meta[keySums]), &sums); err != nil {
+		return bad(err, "it is damaged: the checksums")
+	}
+	if want, ok := sums[""]; !ok || sumOfTexts(meta[keyTree], meta[keyInfo]) != want {
+		return bad(nil, "it is damaged: the checksum of its metadata is wrong")
+	}
+	for name, t := range tensors {
+		if want, ok := sums[name]; !ok || sum(t.Type(), t.Shape(), t.Bytes()) != want {
+			return bad(nil, "it is damaged: the checksum of the tensor %q is wrong", name)
+		}
+	}
+	var info Info
+	if err := json.Unmarshal([]byte(meta[keyInfo]), &info); err != nil {
+		return bad(err, "its description")
+	}
+	tree, err := decode(meta[keyTree], tensors)
+	return tree, info, err
+}

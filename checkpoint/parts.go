@@ -1,0 +1,138 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Stateful is a part of a training that has a state beside the model's: optimizers, schedulers, loaders, scalers.
+type Stateful interface {
+	StateDict() map[string]any
+	LoadStateDict(map[string]any) error
+}
+
+// Parts are what a training consists of, by name: any [Stateful], a *tensor.Generator, or a model, that is anything
+// that [nn.StateDict] takes.
+type Parts map[string]any
+
+// Capture returns the states of the parts as one tree. Its tensors share the parts' memory: it is to be written before training
+// goes on ([Write], [Store.Save]). The error is an *[Error] that names the part.
+func Capture(parts Parts) (tree map[string]any, err error) {
+	tree = make(map[string]any, len(parts))
+	for name, part := range parts {
+		if tree[name], err = state(part); err != nil {
+			return nil, &Error{Part: name, Err: err}
+		}
+	}
+	return tree, nil
+}
+
+func state(part any) (any, error) {
+	switch p := part.(type) {
+	case Stateful:
+		return p.StateDict(), nil
+	case *tensor.Generator:
+		seed, offset := p.State()
+		return map[string]any{"seed": int64(seed), "offset": int64(offset)}, nil
+	}
+	sd := map[string]any{}
+	err := model(func() error {
+		for k, t := range nn.StateDict(part) {
+			sd[k] = t
+		}
+		return nil
+	})
+	return sd, err
+}
+
+// model runs f and returns what nn says of a model's structure.
+func model(f func() error) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *nn.Error:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	return f()
+}
+
+// Restore puts the states of a tree back into the parts; a part of the tree that parts does not name is left alone. The values
+// are copied: the tree may be freed afterwards ([Free]). The error is an *[Error] that names the part and wraps the part's own,
+// for a model an *[nn.StateError] with the names that do not fit. That of the model is looked at before all others, but a
+// training whose Restore failed is in no known state.
+func Restore(parts Parts, tree map[string]any) error {
+	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+		_, x := parts[a].(Stateful)
+		_, y := parts[b].(Stateful)
+		switch {
+		case x == y && a < b:
+			return -1
+		case x == y || x:
+			return 1
+		}
+		return -1
+	})
+	for _, name := range names {
+		v, ok := tree[name].(map[string]any)
+		if !ok {
+			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
+		}
+		if err := restore(parts[name], v); err != nil {
+			return &Error{Part: name, Err: err}
+		}
+	}
+	return nil
+}
+
+func restore(part any, v map[string]any) error {
+	switch p := part.(type) {
+	case Stateful:
+		return p.LoadStateDict(v)
+	case *tensor.Generator:
+		seed, ok1 := v["seed"].(int64)
+		offset, ok2 := v["offset"].(int64)
+		if !ok1 || !ok2 {
+			return &Error{Msg: "this is not the state of a generator"}
+		}
+		p.SetState(uint64(seed), uint64(offset))
+		return nil
+	}
+	sd := make(map[string]*tensor.Tensor, len(v))
+	for k, x := range v {
+		t, ok := x.(*tensor.Tensor)
+		if !ok {
+			return &Error{Msg: fmt.Sprintf("%q is a %T and not a tensor", k, x)}
+		}
+		sd[k] = t
+	}
+	return model(func() error { return nn.LoadStateDict(part, sd) })
+}
+
+// Free frees the tensors of a tree that was read.
+func Free(tree map[string]any) { freeTree(tree) }
+
+func freeTree(v any) {
+	switch v := v.(type) {
+	case *tensor.Tensor:
+		v.Free()
+	case []any:
+		for _, x := range v {
+			freeTree(x)
+		}
+	case map[string]any:
+		for _, x := range v {
+			freeTree(x)
+		}
+	case map[int64]any:
+		for _, x := range v {
+			freeTree(x)
+		}
+	}
+}

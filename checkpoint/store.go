@@ -1,0 +1,345 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
+)
+
+// A Best says which metric is the best one.
+type Best uint8
+
+// The kinds of Best.
+const (
+	NoBest Best = iota // none is kept for its metric
+	Least              // the least, as of a loss
+	Most               // the greatest, as of an accuracy
+)
+
+// Config sets a [Store].
+type Config struct {
+	Dir  string // is made if it is not there
+	Keep int    // how many of the newest are kept; 0: 3
+	Best Best   // whether the one with the best metric is kept too
+
+	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it.
+	Done func(Saved)
+}
+
+// Saved is a save that has ended.
+type Saved struct {
+	Path string
+	Info Info
+	Err  error // why there is no new file; the older ones are untouched
+}
+
+// A Store is a directory of checkpoints of one training. Its methods are for one goroutine; the files are written by another one,
+// one at a time.
+type Store struct {
+	c       Config
+	removed []string
+
+	busy    chan struct{} // holds a token while a file is being written
+	mu      sync.Mutex
+	list    []Entry // those that can be used, as far as is known
+	damaged []Entry
+	errs    []error
+	closed  bool
+
+	write func(*snapshot, string) error
+}
+
+// An Entry is a checkpoint of a directory.
+type Entry struct {
+	Path string
+	Info Info
+}
+
+var fileName = regexp.MustCompile(`^step-(\d{9,18})\.safetensors$`)
+
+// PathOf returns the name that a store in dir gives the checkpoint of a step.
+func PathOf(dir string, step int) string {
+	return filepath.Join(dir, fmt.Sprintf("step-%09d.safetensors", step))
+}
+
+// Open opens a directory, makes it if it is not there, and removes what saves that were killed have left there. The error is an *[Error].
+func Open(c Config) (*Store, error) {
+	if c.Dir == "" {
+		return nil, &Error{Msg: "no directory is given"}
+	}
+	if c.Keep < 0 || c.Best > Most {
+		return nil, &Error{Path: c.Dir, Msg: fmt.Sprintf("Keep %d, Best %d are no settings", c.Keep, c.Best)}
+	}
+	if c.Keep == 0 {
+		c.Keep = 3
+	}
+	if err := os.MkdirAll(c.Dir, 0o777); err != nil {
+		return nil, &Error{Path: c.Dir, Err: err}
+	}
+	removed, err := atomicfile.Clean(c.Dir)
+	if err != nil {
+		return nil, &Error{Path: c.Dir, Msg: "removing what killed saves have left", Err: err}
+	}
+	list, err := List(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{c: c, removed: removed, list: list, busy: make(chan struct{}, 1), write: (*snapshot).write}, nil
+}
+
+// Removed returns the temporary files of killed saves that Open has removed.
+func (s *Store) Removed() []string { return s.removed }
+
+// Save copies a tree to host memory and has it written to a file of its own, named by info.Step, while the caller goes on: when
+// Save returns, the tensors of the tree may change. If the save before is still being written, it waits for that. It returns an
+// error if the tree cannot be copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
+// the file is in place those are removed that are no longer to be kept.
+func (s *Store) Save(tree map[string]any, info Info) error {
+	if s.closed {
+		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
+	}
+	if info.Step < 0 || info.Epoch < 0 {
+		return &Error{Path: s.c.Dir, Msg: fmt.Sprintf("step %d, epoch %d", info.Step, info.Epoch)}
+	}
+	path := PathOf(s.c.Dir, info.Step)
+	snap, err := take(tree, info)
+	if err != nil {
+		return at(path, err)
+	}
+	s.busy <- struct{}{}
+	go func() {
+		defer func() { <-s.busy }()
+		err := at(path, s.write(snap, path))
+		s.mu.Lock()
+		if err != nil {
+			s.errs = append(s.errs, err)
+		} else {
+			s.list = slices.DeleteFunc(s.list, func(e Entry) bool { return e.Path == path })
+			s.list = append(s.list, Entry{path, info})
+			if err := s.prune(info.Step); err != nil {
+				s.errs = append(s.errs, err)
+			}
+		}
+		s.mu.Unlock()
+		if s.c.Done != nil {
+			s.c.Done(Saved{path, info, err})
+		}
+	}()
+	return nil
+}
+
+// prune removes what is neither among the newest nor the best, and damaged files that were passed. s.mu is held.
+func (s *Store) prune(step int) error {
+	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
+	best, newest := s.best(), len(s.list)-s.c.Keep
+	var err error
+	remove := func(e Entry) bool {
+		if e := os.Remove(e.Path); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, &Error{Path: s.c.Dir, Msg: "what is no longer needed cannot be removed", Err: e})
+			return false
+		}
+		return true
+	}
+	kept := make([]Entry, 0, len(s.list))
+	for i, e := range s.list {
+		if i >= newest || e.Path == best || !remove(e) {
+			kept = append(kept, e)
+		}
+	}
+	s.list = kept
+	s.damaged = slices.DeleteFunc(s.damaged, func(e Entry) bool { return e.Info.Step < step && remove(e) })
+	return err
+}
+
+// best returns the path of the checkpoint with the best metric, of equal ones the first; "" if there is none.
+func (s *Store) best() string {
+	at := -1
+	for i, e := range s.list {
+		m := e.Info.Metric
+		if s.c.Best == NoBest || math.IsNaN(m) {
+			continue
+		}
+		if at < 0 || s.c.Best == Least && m < s.list[at].Info.Metric || s.c.Best == Most && m > s.list[at].Info.Metric {
+			at = i
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	return s.list[at].Path
+}
+
+// Best returns the checkpoint with the best metric among those that are there; false if there is none. It waits for the save that
+// is being written.
+func (s *Store) Best() (Entry, bool) {
+	s.drain()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := s.best()
+	for _, e := range s.list {
+		if e.Path == path {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+func (s *Store) drain() {
+	s.busy <- struct{}{}
+	<-s.busy
+}
+
+// Wait waits for the save that is being written and returns what went wrong with this and earlier ones since the last Wait.
+func (s *Store) Wait() error {
+	s.drain()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := errors.Join(s.errs...)
+	s.errs = nil
+	return err
+}
+
+// Close is Wait, after which nothing more can be saved.
+func (s *Store) Close() error {
+	err := s.Wait()
+	s.closed = true
+	return err
+}
+
+// A Loaded is a checkpoint that was read.
+type Loaded struct {
+	Path    string
+	Info    Info
+	Tree    map[string]any
+	Damaged []error // of newer files, which cannot be used: an *[Error] for each
+
+	damaged []Entry
+}
+
+// Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place, are told in Damaged, and are
+// overwritten or removed by later saves. If there is none at all, the error wraps [fs.ErrNotExist].
+func (s *Store) Load() (*Loaded, error) {
+	s.drain()
+	l, err := Load(s.c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.damaged = l.damaged // they do not count among those to keep
+	s.list = slices.DeleteFunc(s.list, func(x Entry) bool {
+		return slices.ContainsFunc(l.damaged, func(d Entry) bool { return d.Path == x.Path })
+	})
+	return l, nil
+}
+
+// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes nothing there.
+func Load(dir string) (*Loaded, error) {
+	files, err := names(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Loaded{}
+	for _, f := range slices.Backward(files) {
+		tree, info, err := Read(f.Path)
+		if err == nil {
+			l.Path, l.Info, l.Tree = f.Path, info, tree
+			return l, nil
+		}
+		l.Damaged, l.damaged = append(l.Damaged, err), append(l.damaged, f)
+	}
+	if len(l.Damaged) > 0 {
+		return nil, &Error{Path: dir, Msg: "none of the checkpoints can be used", Err: errors.Join(l.Damaged...)}
+	}
+	return nil, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
+}
+
+// Latest returns the path of the newest checkpoint of a directory by its name, without looking into it. If there is none, the error
+// wraps [fs.ErrNotExist].
+func Latest(dir string) (string, error) {
+	files, err := names(dir)
+	if err != nil {
+		return "", err
+	}
+	if len(files) == 0 {
+		return "", &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
+	}
+	return files[len(files)-1].Path, nil
+}
+
+// names lists the files of a directory that are named as checkpoints, in the order of their steps.
+func names(dir string) ([]Entry, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, &Error{Path: dir, Err: err}
+	}
+	var out []Entry
+	for _, f := range list {
+		if m := fileName.FindStringSubmatch(f.Name()); m != nil && f.Type().IsRegular() {
+			step, err := strconv.Atoi(m[1])
+			if err == nil {
+				out = append(out, Entry{filepath.Join(dir, f.Name()), Info{Step: step, Metric: math.NaN()}})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
+	return out, nil
+}
+
+// List returns the checkpoints of a directory, oldest first, with what their headers say. Files whose header cannot be read are left
+// out; the tensors are not looked at.
+func List(dir string) ([]Entry, error) {
+	files, err := names(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []Entry
+	for _, f := range files {
+		meta, err := metadata(f.Path)
+		if err == nil && json.Unmarshal([]byte(meta[keyInfo]), &f.Info) == nil {
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// metadata reads the texts of a safetensors file's header alone.
+func metadata(path string) (map[string]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var size [8]byte
+	if _, err := io.ReadFull(f, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint64(size[:])
+	if n > uint64(info.Size()) || n > 100<<20 {
+		return nil, errors.New("the header is longer than the file")
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(f, text); err != nil {
+		return nil, err
+	}
+	var header struct {
+		Metadata map[string]string `json:"__metadata__"`
+	}
+	return header.Metadata, json.Unmarshal(text, &header)
+}

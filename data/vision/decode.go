@@ -1,0 +1,300 @@
+package vision
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/gif"
+	_ "image/jpeg"
+	_ "image/png"
+	"io"
+	"os"
+
+	_ "golang.org/x/image/webp"
+)
+
+// maxPixels is the limit of an image that is decoded, Pillow's Image.MAX_IMAGE_PIXELS: a small file can claim any size.
+const maxPixels = 1024 * 1024 * 1024 / 4 / 3
+
+// maxFile is the most bytes of a picture's file.
+const maxFile = 256 << 20
+
+// Decode says how pictures are decoded. The zero value is torchvision's way: RGB, as stored.
+type Decode struct {
+	// Gray gives one channel, L = 0.299 R + 0.587 G + 0.114 B as Pillow computes it, in the place of three.
+	Gray bool
+	// Upright turns the image as its EXIF orientation asks; PyTorch's readers leave it by default.
+	Upright bool
+	// MaxPixels is the most pixels an image may have; 0: 89,478,485, as in Pillow.
+	MaxPixels int
+}
+
+// Read decodes a PNG, JPEG, GIF (its first frame) or WebP picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown
+// without its transparency, as by Pillow's convert("RGB"). JPEG decoders differ by a few levels, at colour edges by more.
+// A picture that claims too many pixels is an error before it is decoded.
+func (d Decode) Read(r io.Reader) (*Image, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return nil, &Error{"", err}
+	}
+	m, err := d.bytes(text)
+	if err != nil {
+		return nil, &Error{"", err}
+	}
+	return m, nil
+}
+
+// Load is [Decode.Read] of a file.
+func (d Decode) Load(path string) (*Image, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &Error{path, err}
+	}
+	defer f.Close()
+	m, err := d.Read(f)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Path = path
+	}
+	return m, err
+}
+
+func (d Decode) bytes(text []byte) (*Image, error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("more than %d bytes", maxFile)
+	}
+	limit := d.MaxPixels
+	if limit <= 0 {
+		limit = maxPixels
+	}
+	config, format, err := image.DecodeConfig(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("not a picture: %w", err)
+	}
+	if w, h := config.Width, config.Height; w < 1 || h < 1 || w > limit/h {
+		return nil, fmt.Errorf("%d×%d pixels, at most %d pixels are decoded", w, h, limit)
+	}
+	var m *Image
+	if format == "gif" {
+		m, err = firstFrame(text, config)
+	} else {
+		var src image.Image
+		if src, _, err = image.Decode(bytes.NewReader(text)); err == nil {
+			b := src.Bounds()
+			if b.Dx() != config.Width || b.Dy() != config.Height {
+				return nil, fmt.Errorf("%d×%d pixels where %d×%d were announced", b.Dx(), b.Dy(), config.Width, config.Height)
+			}
+			m = planes(src)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a %s that cannot be decoded: %w", format, err)
+	}
+	if d.Gray {
+		m = gray(m)
+	} else if m.C == 1 {
+		n := len(m.U8)
+		rgb := make([]uint8, 3*n)
+		copy(rgb, m.U8)
+		copy(rgb[n:], m.U8)
+		copy(rgb[2*n:], m.U8)
+		m = &Image{C: 3, H: m.H, W: m.W, U8: rgb}
+	}
+	if d.Upright {
+		m = orient(m, orientation(text))
+	}
+	return m, nil
+}
+
+// firstFrame puts the first frame of a GIF on its screen, which is black elsewhere.
+func firstFrame(text []byte, config image.Config) (*Image, error) {
+	src, err := gif.Decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	frame, at := planes(src), src.Bounds().Min
+	if frame.W == config.Width && frame.H == config.Height {
+		return frame, nil
+	}
+	m := &Image{C: frame.C, H: config.Height, W: config.Width, U8: make([]uint8, frame.C*config.Height*config.Width)}
+	for c := range m.C {
+		for y := range frame.H {
+			if y+at.Y >= 0 && y+at.Y < m.H && at.X >= 0 && at.X+frame.W <= m.W {
+				copy(m.U8[(c*m.H+y+at.Y)*m.W+at.X:], frame.U8[(c*frame.H+y)*frame.W:][:frame.W])
+			}
+		}
+	}
+	return m, nil
+}
+
+// planes returns the pixels of src: one channel if it has no colours, else three.
+func planes(src image.Image) *Image {
+	b := src.Bounds()
+	w, h := b.Dx(), b.Dy()
+	n := w * h
+	m := &Image{C: 3, H: h, W: w, U8: make([]uint8, 3*n)}
+	red, green, blue := m.U8[:n], m.U8[n:2*n], m.U8[2*n:]
+	switch s := src.(type) {
+	case *image.Gray:
+		m.C, m.U8 = 1, m.U8[:n:n]
+		for y := range h {
+			copy(m.U8[y*w:(y+1)*w], s.Pix[s.PixOffset(b.Min.X, b.Min.Y+y):])
+		}
+	case *image.Gray16:
+		m.C, m.U8 = 1, m.U8[:n:n]
+		for i := range n {
+			m.U8[i] = s.Pix[s.PixOffset(b.Min.X+i%w, b.Min.Y+i/w)]
+		}
+	case *image.YCbCr:
+		for y := range h {
+			for x := range w {
+				yi, ci := s.YOffset(b.Min.X+x, b.Min.Y+y), s.COffset(b.Min.X+x, b.Min.Y+y)
+				i := y*w + x
+				red[i], green[i], blue[i] = color.YCbCrToRGB(s.Y[yi], s.Cb[ci], s.Cr[ci])
+			}
+		}
+	case *image.RGBA: // of a PNG without transparency
+		for y := range h {
+			row := s.Pix[s.PixOffset(b.Min.X, b.Min.Y+y):][:4*w]
+			for x := range w {
+				i := y*w + x
+				if a := row[4*x+3]; a != 255 && a != 0 {
+					c := color.NRGBAModel.Convert(color.RGBA{row[4*x], row[4*x+1], row[4*x+2], a}).(color.NRGBA)
+					red[i], green[i], blue[i] = c.R, c.G, c.B
+					continue
+				}
+				red[i], green[i], blue[i] = row[4*x], row[4*x+1], row[4*x+2]
+			}
+		}
+	case *image.NRGBA:
+		for y := range h {
+			row := s.Pix[s.PixOffset(b.Min.X, b.Min.Y+y):][:4*w]
+			for x := range w {
+				i := y*w + x
+				red[i], green[i], blue[i] = row[4*x], row[4*x+1], row[4*x+2]
+			}
+		}
+	case *image.NYCbCrA: // of a WebP with transparency
+		plain := planes(&s.YCbCr)
+		return plain
+	case *image.Paletted:
+		var table [256][3]uint8
+		for i, c := range s.Palette[:min(len(s.Palette), 256)] {
+			v := color.NRGBAModel.Convert(c).(color.NRGBA)
+			table[i] = [3]uint8{v.R, v.G, v.B}
+		}
+		for y := range h {
+			row := s.Pix[s.PixOffset(b.Min.X, b.Min.Y+y):][:w]
+			for x, p := range row {
+				i := y*w + x
+				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
+			}
+		}
+	default:
+		for y := range h {
+			for x := range w {
+				v := color.NRGBAModel.Convert(src.At(b.Min.X+x, b.Min.Y+y)).(color.NRGBA)
+				i := y*w + x
+				red[i], green[i], blue[i] = v.R, v.G, v.B
+			}
+		}
+	}
+	return m
+}
+
+// gray is Pillow's convert("L") in its integers (Convert.c, L24).
+func gray(m *Image) *Image {
+	if m.C == 1 {
+		return m
+	}
+	n := m.H * m.W
+	out := make([]uint8, n)
+	red, green, blue := m.U8[:n], m.U8[n:2*n], m.U8[2*n:3*n]
+	for i := range out {
+		out[i] = uint8((uint32(red[i])*19595 + uint32(green[i])*38470 + uint32(blue[i])*7471 + 0x8000) >> 16)
+	}
+	return &Image{C: 1, H: m.H, W: m.W, U8: out}
+}
+
+// orientation returns the EXIF orientation of a JPEG, PNG or WebP file, 1 to 8; 1 where there is none or it cannot be read.
+// EXIF is a TIFF structure: CIPA DC-008, 4.6.
+func orientation(text []byte) int {
+	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00")) // JPEG, in its APP1 segment
+	at += 6
+	switch {
+	case bytes.HasPrefix(text, []byte("\x89PNG")):
+		if at = bytes.Index(text, []byte("eXIf")) + 4; at < 4 {
+			return 1
+		}
+	case len(text) > 12 && string(text[8:12]) == "WEBP":
+		if at = bytes.Index(text, []byte("EXIF")) + 8; at < 8 { // the chunk's name and its length
+			return 1
+		}
+		if bytes.HasPrefix(text[min(at, len(text)):], []byte("Exif\x00\x00")) {
+			at += 6
+		}
+	case at < 6 || !bytes.HasPrefix(text, []byte("\xff\xd8")):
+		return 1
+	}
+	t := text[min(at, len(text)):]
+	if len(t) < 8 {
+		return 1
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if string(t[:2]) == "MM" {
+		order = binary.BigEndian
+	} else if string(t[:2]) != "II" {
+		return 1
+	}
+	dir := uint64(order.Uint32(t[4:]))
+	if dir+2 > uint64(len(t)) {
+		return 1
+	}
+	count := uint64(order.Uint16(t[dir:]))
+	for i := range count {
+		e := dir + 2 + 12*i
+		if e+12 > uint64(len(t)) {
+			return 1
+		}
+		if order.Uint16(t[e:]) == 0x0112 {
+			if v := order.Uint16(t[e+8:]); v >= 1 && v <= 8 {
+				return int(v)
+			}
+			return 1
+		}
+	}
+	return 1
+}
+
+// orient undoes an EXIF orientation: 2 mirrored, 3 upside down, 4 flipped, 5 transposed, 6 turned left, 7 transversed, 8 turned right.
+func orient(m *Image, o int) *Image {
+	if o == 1 {
+		return m
+	}
+	out := &Image{C: m.C, H: m.H, W: m.W, U8: make([]uint8, len(m.U8))}
+	if o >= 5 {
+		out.H, out.W = m.W, m.H
+	}
+	for c := range m.C {
+		src, dst := m.U8[c*m.H*m.W:], out.U8[c*m.H*m.W:]
+		for y := range out.H {
+			for x := range out.W {
+				sy, sx := y, x
+				if o >= 5 {
+					sy, sx = x, y
+				}
+				if o == 3 || o == 4 || o == 6 || o == 7 {
+					sy = m.H - 1 - sy
+				}
+				if o == 2 || o == 3 || o == 7 || o == 8 {
+					sx = m.W - 1 - sx
+				}
+				dst[y*out.W+x] = src[sy*m.W+sx]
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package vision
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Folder is pictures in directories that are their classes. They are decoded when they are asked for.
+type Folder struct {
+	dir     string
+	decode  Decode
+	classes []string
+	paths   []string
+	labels  []int64
+}
+
+var _ Images = (*Folder)(nil)
+
+// IsPicture reports whether a file name ends as those that a folder takes: .png, .jpg, .jpeg, .gif, .webp, in any case.
+func IsPicture(name string) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".png", ".jpg", ".jpeg", ".gif", ".webp":
+		return true
+	}
+	return false
+}
+
+func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// ImageFolder lists the pictures below dir: each directory in it is a class, in the order of their names, and the pictures are those
+// in it and below, in the order of their paths. Names that begin with a dot are left out, and so are files that are not pictures by
+// their names. A class without a picture is an error, as in torchvision. decode, if given, says how they are decoded.
+func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
+	f := &Folder{dir: dir}
+	if len(decode) > 0 {
+		f.decode = decode[0]
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, &Error{dir, err}
+	}
+	for _, e := range list { // in the order of names
+		class := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(class); err != nil || !info.IsDir() || hidden(e.Name()) {
+			continue
+		}
+		var found []string
+		// With a separator at its end, so that a link to a directory is followed.
+		err := filepath.WalkDir(class+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case hidden(d.Name()) && d.IsDir():
+				return filepath.SkipDir
+			case !d.IsDir() && !hidden(d.Name()) && IsPicture(d.Name()):
+				found = append(found, filepath.Clean(path))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, &Error{class, err}
+		}
+		if len(found) == 0 {
+			return nil, failf(class, "a class without a picture (.png, .jpg, .jpeg, .gif, .webp)")
+		}
+		slices.Sort(found)
+		for range found {
+			f.labels = append(f.labels, int64(len(f.classes)))
+		}
+		f.paths, f.classes = append(f.paths, found...), append(f.classes, e.Name())
+	}
+	if len(f.classes) == 0 {
+		return nil, failf(dir, "there is no directory in it: each is to be a class of pictures")
+	}
+	return f, nil
+}
+
+// Len returns the number of pictures.
+func (f *Folder) Len() int { return len(f.paths) }
+
+// Classes returns the names of the classes.
+func (f *Folder) Classes() []string { return slices.Clone(f.classes) }
+
+// Labels returns the class of each picture.
+func (f *Folder) Labels() []int64 { return slices.Clone(f.labels) }
+
+// Path returns where picture i is.
+func (f *Folder) Path(i int) string { return f.paths[i] }
+
+// Image decodes picture i. An error names its file.
+func (f *Folder) Image(i int) (*Image, int64, error) {
+	if i < 0 || i >= len(f.paths) {
+		return nil, 0, fmt.Errorf("vision: image %d of %d", i, len(f.paths))
+	}
+	m, err := f.decode.Load(f.paths[i])
+	return m, f.labels[i], err
+}
+
+// Get returns sample i: a float32 tensor [C,H,W] of 0 … 1, and its class, int64. Pictures of several sizes need transforms ([Apply])
+// before a loader can make batches of them.
+func (f *Folder) Get(i int) (data.Sample, error) {
+	m, class, err := f.Image(i)
+	if err != nil {
+		return data.Sample{}, err
+	}
+	x := make([]float32, len(m.U8))
+	scaled(x, m.U8)
+	return data.Sample{X: tensor.From(x, m.C, m.H, m.W), Y: class}, nil
+}

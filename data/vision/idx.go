@@ -1,0 +1,195 @@
+package vision
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The IDX format is described at http://yann.lecun.com/exdb/mnist/: two zero bytes, a byte for the type, a byte for the number of
+// dimensions, each dimension as four bytes, then the elements in row-major order; most significant byte first throughout.
+
+// maxIDX is the most bytes of elements that are read: that of 2,000,000 colour images of 46×46, far above what exists.
+const maxIDX = 4 << 30
+
+var idxTypes = map[byte]dtype.Type{0x08: dtype.U8, 0x09: dtype.I8, 0x0b: dtype.I16, 0x0c: dtype.I32, 0x0d: dtype.F32, 0x0e: dtype.F64}
+
+// idx is an IDX file in memory, least significant byte first.
+type idx struct {
+	t    dtype.Type
+	dims []int
+	data []byte
+}
+
+// readIDX reads an IDX file, perhaps gzipped, to its end.
+func readIDX(r io.Reader) (*idx, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("not a gzip file: %w", err)
+		}
+		in = bufio.NewReaderSize(z, 1<<16)
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return nil, fmt.Errorf("not an IDX file: its header is cut: %w", err)
+	}
+	f := &idx{t: idxTypes[head[2]]}
+	if head[0] != 0 || head[1] != 0 || f.t == dtype.Invalid {
+		return nil, fmt.Errorf("not an IDX file: it begins with % x", head)
+	}
+	if int(head[3]) > shape.MaxRank {
+		return nil, fmt.Errorf("an IDX file of %d dimensions, at most %d are supported", head[3], shape.MaxRank)
+	}
+	size := int64(f.t.Size())
+	for range head[3] {
+		var d [4]byte
+		if _, err := io.ReadFull(in, d[:]); err != nil {
+			return nil, fmt.Errorf("the header of the IDX file is cut: %w", err)
+		}
+		n := int64(d[0])<<24 | int64(d[1])<<16 | int64(d[2])<<8 | int64(d[3])
+		f.dims = append(f.dims, int(n))
+		if n != 0 && size > maxIDX/n {
+			return nil, fmt.Errorf("an IDX file of shape %v and type %v, at most %d bytes are read", f.dims, f.t, int64(maxIDX))
+		}
+		size *= n
+	}
+	// What the header promises is believed only as far as the elements come.
+	var b bytes.Buffer
+	if got, err := io.Copy(&b, io.LimitReader(in, size)); err != nil || got < size {
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, fmt.Errorf("%d bytes of elements, %v of type %v are %d: %w", got, f.dims, f.t, size, err)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("there is more than the %d bytes of %v of type %v", size, f.dims, f.t)
+	}
+	f.data = b.Bytes()
+	swap(f.data, f.t.Size())
+	return f, nil
+}
+
+// swap reverses the bytes of each element.
+func swap(b []byte, size int) {
+	for ; size > 1 && len(b) >= size; b = b[size:] {
+		for i := range size / 2 {
+			b[i], b[size-1-i] = b[size-1-i], b[i]
+		}
+	}
+}
+
+// ReadIDX reads a tensor in IDX format, gzipped or not: uint8, int8, int16, int32, float32 or float64, of at most 8 dimensions and
+// 4 GiB. Errors are of type *[Error].
+func ReadIDX(r io.Reader) (*tensor.Tensor, error) {
+	f, err := readIDX(r)
+	if err != nil {
+		return nil, &Error{"", err}
+	}
+	var x *tensor.Tensor
+	if err := tensor.Try(func() { x = tensor.FromBytes(f.t, f.data, f.dims...) }); err != nil {
+		return nil, &Error{"", err}
+	}
+	return x, nil
+}
+
+// LoadIDX is [ReadIDX] of a file.
+func LoadIDX(path string) (*tensor.Tensor, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &Error{path, err}
+	}
+	defer f.Close()
+	x, err := ReadIDX(f)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Path = path
+	}
+	return x, err
+}
+
+// WriteIDX writes x, whose type is one of those that [ReadIDX] reads, in IDX format.
+func WriteIDX(w io.Writer, x *tensor.Tensor) error {
+	code := byte(0)
+	for c, t := range idxTypes {
+		if t == x.Type() {
+			code = c
+		}
+	}
+	if code == 0 {
+		return failf("", "an IDX file cannot hold %v", x.Type())
+	}
+	head := []byte{0, 0, code, byte(x.Rank())}
+	for _, n := range x.Shape().Slice() {
+		if int64(n) > 1<<32-1 {
+			return failf("", "an IDX file cannot hold a dimension of %d", n)
+		}
+		head = append(head, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	}
+	var b []byte
+	if err := tensor.Try(func() { b = x.Bytes() }); err != nil {
+		return &Error{"", err}
+	}
+	swap(b, x.Type().Size())
+	if _, err := w.Write(head); err != nil {
+		return &Error{"", err}
+	}
+	if _, err := w.Write(b); err != nil {
+		return &Error{"", err}
+	}
+	return nil
+}
+
+// SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file appears when it is whole.
+func SaveIDX(path string, x *tensor.Tensor) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return &Error{path, err}
+	}
+	defer func() {
+		if err != nil {
+			tmp.Close()
+			os.Remove(tmp.Name())
+			err = &Error{path, err}
+		}
+	}()
+	w := bufio.NewWriterSize(tmp, 1<<16)
+	if strings.HasSuffix(path, ".gz") {
+		z := gzip.NewWriter(w)
+		if err = WriteIDX(z, x); err == nil {
+			err = z.Close()
+		}
+	} else {
+		err = WriteIDX(w, x)
+	}
+	if err != nil {
+		return err
+	}
+	if err = w.Flush(); err != nil {
+		return err
+	}
+	if err = tmp.Sync(); err != nil {
+		return err
+	}
+	if err = tmp.Chmod(0o644); err != nil {
+		return err
+	}
+	if err = tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

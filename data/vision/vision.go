@@ -1,0 +1,118 @@
+// Package vision brings images to a training loop: the sets that are published as MNIST's IDX files and as CIFAR's binary
+// files, folders of pictures, and transforms of images on the loader's goroutines.
+//
+//   - A dataset of this package is [Images]: sample i is an image and its class, a number. Its samples as a data.Dataset are
+//     float32 tensors [C,H,W] scaled to 0 … 1, and int64; [Apply] puts transforms between, and without a [ToTensor] among them
+//     the samples stay uint8 tensors of 0 … 255.
+//   - Random transforms draw from the sample's own random numbers (data.RandDataset), so what comes out is a function of
+//     seed, epoch and index, whatever the number of workers.
+//   - Whatever is parsed is bounded before it is allocated. A file that is not what it should be is an *[Error] that names it.
+//   - Nothing is downloaded but by [Download].
+package vision
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Error is a file or a directory that is not what it should be.
+type Error struct {
+	Path string // "" where there is none: a stream
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return "vision: " + e.Err.Error()
+	}
+	return "vision: " + e.Path + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
+
+// An Image is pixels in planes, [C,H,W] in row-major order: bytes as they are decoded, or numbers. Exactly one of U8 and F32 is
+// not nil, and holds C·H·W values. Three channels are red, green and blue, one is grey.
+type Image struct {
+	C, H, W int
+	U8      []uint8
+	F32     []float32
+}
+
+// Tensor returns the image as a tensor [C,H,W], uint8 or float32, in the root scope.
+func (m *Image) Tensor() *tensor.Tensor {
+	if m.F32 != nil {
+		return tensor.From(m.F32, m.C, m.H, m.W)
+	}
+	return tensor.FromBytes(dtype.U8, m.U8, m.C, m.H, m.W)
+}
+
+// Images is a dataset of images with classes. Image returns an image that the caller may change.
+type Images interface {
+	data.Dataset
+	Image(i int) (m *Image, class int64, err error)
+	Classes() []string
+}
+
+// A Transform makes an image of an image; it may change the one that it is given and return it. What is random in it is drawn from
+// rng. It is called by several goroutines at once. An error is about its settings, or an image that it cannot be applied to.
+type Transform func(m *Image, rng *rand.Rand) (*Image, error)
+
+// Compose applies transforms one after the other.
+func Compose(list ...Transform) Transform {
+	list = slices.Clone(list)
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		var err error
+		for _, t := range list {
+			if m, err = t(m, rng); err != nil {
+				return nil, err
+			}
+		}
+		return m, nil
+	}
+}
+
+// A Transformed is images behind a transform, as a dataset.
+type Transformed struct {
+	Images
+	transform Transform
+}
+
+// Apply returns the dataset whose samples are those of images behind the transforms, in order. Its inputs are float32 or uint8
+// tensors [C,H,W], as what the last transform returns; the loader needs them all of one size.
+func Apply(images Images, list ...Transform) *Transformed {
+	return &Transformed{images, Compose(list...)}
+}
+
+// GetRand returns sample i, a tensor [C,H,W] and its class, int64. What is random is drawn from rng.
+func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
+	m, class, err := t.Images.Image(i)
+	if err != nil {
+		return data.Sample{}, err
+	}
+	if m, err = t.transform(m, rng); err != nil {
+		return data.Sample{}, err
+	}
+	return data.Sample{X: m.Tensor(), Y: class}, nil
+}
+
+// Get returns sample i with random numbers that depend on i alone. A loader that knows data.RandDataset calls GetRand.
+func (t *Transformed) Get(i int) (data.Sample, error) {
+	return t.GetRand(i, rand.New(rand.NewPCG(0, uint64(i))))
+}
+
+// Image returns image i behind the transforms, with the random numbers of Get.
+func (t *Transformed) Image(i int) (*Image, int64, error) {
+	m, class, err := t.Images.Image(i)
+	if err == nil {
+		m, err = t.transform(m, rand.New(rand.NewPCG(0, uint64(i))))
+	}
+	return m, class, err
+}

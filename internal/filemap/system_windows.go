@@ -1,0 +1,29 @@
+package filemap
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+func acquire(f *os.File, size int) ([]byte, error) {
+	h, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_WRITECOPY, 0, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer windows.CloseHandle(h) // the view keeps the mapping
+	addr, err := windows.MapViewOfFile(h, windows.FILE_MAP_COPY, 0, 0, uintptr(size))
+	if err != nil {
+		return nil, err
+	}
+	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr)) // outside of Go's heap
+	return unsafe.Slice((*byte)(p), size), nil
+}
+
+func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
+// drop unlocks pages that are not locked, which takes them out of the working set; the error says so.
+func drop(mem []byte) {
+	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
+}

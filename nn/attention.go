@@ -1,0 +1,320 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// MultiheadOptions are what a [MultiheadAttention] may be told when it is made; the zero value is torch's default.
+type MultiheadOptions struct {
+	Dropout     float64 // the probability with which a weight is dropped in training
+	KDim, VDim  int     // features of keys and of values; 0 stands for those of queries
+	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
+	AddBiasKV   bool    // one more key and value, which are parameters
+	AddZeroAttn bool    // one more key and value of zeros
+}
+
+// Masks say which queries attend to which keys, as in torch: where a mask of bool is true a query does not attend, and one of floating
+// point is added to the scores. (In [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
+// nothing.
+type Masks struct {
+	// Mask is [queries, keys], or [n·heads, queries, keys] for one each.
+	Mask *tensor.Tensor
+	// KeyPadding is [n, keys], or [keys] for an input without n.
+	KeyPadding *tensor.Tensor
+	// Causal lets query i attend to keys 0 … i only. torch's is_causal is a hint that Mask says so; here it needs no Mask.
+	Causal bool
+}
+
+// CausalMask returns the mask of n queries that attend to keys 0 … i only: 0 on and below the diagonal and -Inf above, of the maker's
+// type. It is torch's generate_square_subsequent_mask; Causal of [Masks] needs no memory.
+func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }
+
+// AttendOptions are what a call of [MultiheadAttention] may be told; the zero value attends to all and returns no weights.
+type AttendOptions struct {
+	Masks
+	// NeedWeights returns the weights too. Attention is then computed step by step, where a device has no one kernel for it.
+	NeedWeights bool
+	// PerHead returns the weights of each head instead of their mean.
+	PerHead bool
+}
+
+// MultiheadAttention is attention by several heads, each of which sees its own projection of queries, keys and values (A. Vaswani et al.,
+// arXiv:1706.03762). Its parameters have torch's names and shapes.
+type MultiheadAttention struct {
+	Base
+	InProjWeight *tensor.Tensor `nn:"in_proj_weight"` // [3·features, features]; nil where keys or values have features of their own
+	QProjWeight  *tensor.Tensor `nn:"q_proj_weight"`  // [features, features], and so on: then, instead of it
+	KProjWeight  *tensor.Tensor `nn:"k_proj_weight"`  // [features, KDim]
+	VProjWeight  *tensor.Tensor `nn:"v_proj_weight"`  // [features, VDim]
+	InProjBias   *tensor.Tensor `nn:"in_proj_bias"`   // [3·features], nil for none
+	BiasK        *tensor.Tensor `nn:"bias_k"`         // [1, 1, features], nil for none
+	BiasV        *tensor.Tensor `nn:"bias_v"`         // [1, 1, features], nil for none
+	OutProj      *Linear        `nn:"out_proj"`
+	Features     int
+	Heads        int
+	Options      MultiheadOptions // KDim and VDim are filled in
+}
+
+// NewMultiheadAttention returns a layer of heads that share the features, which they divide. Weights are uniform in
+// ±√(6/(in + out)), those of the output as [NewLinear]'s, biases 0, as torch's; [NoBias] leaves the biases of the projections out.
+func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Option) *MultiheadAttention {
+	if features < 1 || heads < 1 || features%heads != 0 {
+		panic(&Error{Path: "MultiheadAttention", Msg: fmt.Sprintf("%d heads cannot share %d features", heads, features)})
+	}
+	if mo.KDim < 0 || mo.VDim < 0 || !(mo.Dropout >= 0 && mo.Dropout <= 1) {
+		panic(&Error{Path: "MultiheadAttention", Msg: fmt.Sprintf("KDim %d and VDim %d must not be negative, Dropout %v lies between 0 and 1", mo.KDim, mo.VDim, mo.Dropout)})
+	}
+	if mo.KDim == 0 {
+		mo.KDim = features
+	}
+	if mo.VDim == 0 {
+		mo.VDim = features
+	}
+	o := options(opts)
+	m := &MultiheadAttention{Features: features, Heads: heads, Options: mo, OutProj: NewLinear(features, features, opts...)}
+	weight := func(out, in int) *tensor.Tensor {
+		w := o.scope.Typed(o.t).Empty(out, in)
+		initial.XavierUniform(w, 1)
+		return w.RequiresGrad()
+	}
+	if mo.KDim == features && mo.VDim == features {
+		m.InProjWeight = weight(3*features, features)
+	} else {
+		m.QProjWeight, m.KProjWeight, m.VProjWeight = weight(features, features), weight(features, mo.KDim), weight(features, mo.VDim)
+	}
+	if !o.noBias {
+		m.InProjBias = o.scope.Typed(o.t).Zeros(3 * features).RequiresGrad()
+		initial.Constant(m.OutProj.Bias, 0)
+	}
+	if mo.AddBiasKV {
+		for _, p := range []**tensor.Tensor{&m.BiasK, &m.BiasV} {
+			*p = o.scope.Typed(o.t).Empty(1, 1, features)
+			initial.Normal(*p, 0, math.Sqrt(2/float64(2*features))) // torch's xavier_normal_ of that shape
+			(*p).RequiresGrad()
+		}
+	}
+	return m
+}
+
+// Forward returns, for queries [length, n, features], keys [keys, n, KDim] and values [keys, n, VDim], the result [length, n, features],
+// and with NeedWeights the weights [n, length, keys], or [n, heads, length, keys]; otherwise these are nil. All may be without n; with
+// BatchFirst n comes first. Weights are what values are multiplied with, after dropout. A query that attends to no key at all gets a
+// weight of 0 for each, where torch returns NaN if weights are wanted. Hooks see the queries and the result.
+func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y, weights *tensor.Tensor) {
+	defer m.Enter(&q, &y)()
+	m.check(q, k, v, o)
+	given := []*tensor.Tensor{q, k, v}
+	for _, t := range []*tensor.Tensor{o.Mask, o.KeyPadding} {
+		if t != nil {
+			given = append(given, t)
+		}
+	}
+	tensor.Youngest(given...).Do(func(c *tensor.Scope) {
+		alone := q.Rank() == 2
+		q, k, v := m.project(c, q, k, v)
+		n, keys := q.Dim(0), k.Dim(-2)
+		extra := 0
+		if m.BiasK != nil {
+			k, v, extra = m.append(k, m.BiasK), m.append(v, m.BiasV), extra+1
+		}
+		if m.Options.AddZeroAttn {
+			k, v, extra = k.Pad(0, 0, 0, 0, 1), v.Pad(0, 0, 0, 0, 1), extra+1
+		}
+		a := tensor.AttentionOptions{}
+		if a.Causal = o.Causal && o.Mask == nil && o.KeyPadding == nil && extra == 0 && !o.NeedWeights; !a.Causal {
+			a.Mask = m.mask(c, q, n, keys, extra, o.Masks)
+		}
+		if m.Training() {
+			a.Dropout = m.Options.Dropout
+		}
+		var r, w *tensor.Tensor
+		if o.NeedWeights {
+			w = chances(q, k, a)
+			if a.Dropout > 0 {
+				w = w.Dropout(a.Dropout)
+			}
+			if r = w.MatMul(v); !o.PerHead {
+				w = w.Mean(1)
+			}
+		} else {
+			r = tensor.ScaledDotProductAttention(q, k, v, a)
+		}
+		order := []int{2, 0, 1, 3}
+		if m.Options.BatchFirst {
+			order = []int{0, 2, 1, 3}
+		}
+		r = m.OutProj.Forward(r.Permute(order...).Flatten(2, -1))
+		if alone {
+			if r = r.Reshape(r.Size()/m.Features, m.Features); w != nil {
+				w = w.Select(0, 0)
+			}
+		}
+		if y = r; w == nil {
+			c.Close(y)
+			return
+		}
+		weights = w
+		c.Close(y, weights)
+	})
+	return y, weights
+}
+
+// chances returns the weights of all queries and keys, [n, heads, queries, keys].
+func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
+	scores := q.MulScalar(1 / math.Sqrt(float64(q.Dim(-1)))).MatMul(k.T())
+	if a.Mask == nil || scores.Dim(-1) == 0 {
+		return scores.Softmax(-1)
+	}
+	if a.Mask.Type() == dtype.Bool {
+		scores = scores.MaskedFill(a.Mask.LogicalNot(), math.Inf(-1))
+	} else {
+		scores = scores.Add(a.Mask.Cast(scores.Type()))
+	}
+	nothing := scores.Amax(-1, tensor.KeepDim).EqScalar(math.Inf(-1))
+	return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
+}
+
+// project returns queries, keys and values of each head, [n, heads, length, features], in scope c. What stands in two places is
+// multiplied once.
+func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_, _, _ *tensor.Tensor) {
+	f := m.Features
+	heads := func(x *tensor.Tensor) *tensor.Tensor {
+		x = x.Unflatten(-1, m.Heads, f/m.Heads)
+		switch {
+		case x.Rank() == 3:
+			return x.Transpose(0, 1).Unsqueeze(0)
+		case m.Options.BatchFirst:
+			return x.Transpose(1, 2)
+		}
+		return x.Permute(1, 2, 0, 3)
+	}
+	linear := func(x, w *tensor.Tensor, from, parts int) []*tensor.Tensor {
+		y := x.In(c).MatMul(w.T())
+		if m.InProjBias != nil {
+			y = y.Add(m.InProjBias.In(c).Narrow(0, from*f, parts*f))
+		}
+		out := make([]*tensor.Tensor, parts)
+		for i, p := range y.Split(f, -1) {
+			out[i] = heads(p)
+		}
+		return out
+	}
+	if m.InProjWeight == nil {
+		return linear(q, m.QProjWeight.In(c), 0, 1)[0], linear(k, m.KProjWeight.In(c), 1, 1)[0], linear(v, m.VProjWeight.In(c), 2, 1)[0]
+	}
+	w := m.InProjWeight.In(c)
+	if q == k && k == v {
+		p := linear(q, w, 0, 3)
+		return p[0], p[1], p[2]
+	}
+	first := linear(q, w.Narrow(0, 0, f), 0, 1)[0]
+	if k == v {
+		p := linear(k, w.Narrow(0, f, 2*f), 1, 2)
+		return first, p[0], p[1]
+	}
+	return first, linear(k, w.Narrow(0, f, f), 1, 1)[0], linear(v, w.Narrow(0, 2*f, f), 2, 1)[0]
+}
+
+// append puts bias [1, 1, features] behind the keys or values of each head.
+func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
+	b := bias.In(x.Scope()).Reshape(1, m.Heads, 1, m.Features/m.Heads)
+	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
+}
+
+// mask makes one mask of all, for queries q and keys with extra ones behind, which all attend to: bool, true where a query attends, or
+// floats to add. nil masks nothing.
+func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
+	var attends, adds *tensor.Tensor
+	use := func(mask *tensor.Tensor) {
+		mask = mask.In(c)
+		if extra > 0 {
+			dims := mask.Shape().Slice()
+			dims[len(dims)-1] = extra
+			mask = tensor.Cat(-1, mask, c.On(q.Device()).Typed(mask.Type()).Zeros(dims...))
+		}
+		switch {
+		case mask.Type() != dtype.Bool && adds == nil:
+			adds = mask
+		case mask.Type() != dtype.Bool:
+			adds = adds.Add(mask)
+		case attends == nil:
+			attends = mask.LogicalNot()
+		default:
+			attends = attends.LogicalAnd(mask.LogicalNot())
+		}
+	}
+	if p := o.KeyPadding; p != nil {
+		use(p.In(c).Reshape(n, 1, 1, keys))
+	}
+	if p := o.Mask; p != nil {
+		if p.Rank() == 3 {
+			p = p.In(c).Unflatten(0, n, m.Heads)
+		}
+		use(p)
+	}
+	if o.Causal {
+		at := c.On(q.Device()).Typed(dtype.I64)
+		use(at.Arange(0, float64(q.Dim(-2)), 1).Unsqueeze(1).Lt(at.Arange(0, float64(keys), 1)))
+	}
+	switch {
+	case adds == nil:
+		return attends
+	case attends == nil:
+		return adds
+	}
+	return tensor.WhereScalar(attends, adds, math.Inf(-1))
+}
+
+// check refuses what does not fit the layer.
+func (m *MultiheadAttention) check(q, k, v *tensor.Tensor, o AttendOptions) {
+	const op = "multi_head_attention"
+	given(op, q, k, v)
+	in := []*tensor.Tensor{q, k, v}
+	if r := q.Rank(); r != 2 && r != 3 || k.Rank() != r || v.Rank() != r {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("queries, keys and values are all [length, n, features] or all [length, features]; shapes are %v, %v and %v", q.Shape(), k.Shape(), v.Shape()), in...)
+	}
+	for i, want := range []int{m.Features, m.Options.KDim, m.Options.VDim} {
+		if have := in[i].Dim(-1); have != want {
+			misuse(op, tensor.ErrShape, fmt.Sprintf("the %s have %d features, the layer needs %d", []string{"queries", "keys", "values"}[i], have, want), in...)
+		}
+	}
+	n, length, batch := 1, 0, 1
+	if q.Rank() == 3 {
+		if m.Options.BatchFirst {
+			length, batch = 1, 0
+		}
+		if n = q.Dim(batch); k.Dim(batch) != n || v.Dim(batch) != n {
+			misuse(op, tensor.ErrShape, fmt.Sprintf("there are %d sequences of queries, %d of keys and %d of values; is BatchFirst what was meant?", n, k.Dim(batch), v.Dim(batch)), in...)
+		}
+	}
+	queries, keys := q.Dim(length), k.Dim(length)
+	if v.Dim(length) != keys {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("there are %d keys and %d values", keys, v.Dim(length)), in...)
+	}
+	fits := func(name string, mask *tensor.Tensor, shapes ...[]int) {
+		if mask == nil {
+			return
+		}
+		if mask.Type() != dtype.Bool && !mask.Type().IsFloat() {
+			hinted(op, tensor.ErrType, fmt.Sprintf("%s is of bool or floating point, not %v", name, mask.Type()), "use Cast(dtype.Bool)", append(in, mask)...)
+		}
+		for _, s := range shapes {
+			if slices.Equal(mask.Shape().Slice(), s) {
+				return
+			}
+		}
+		misuse(op, tensor.ErrShape, fmt.Sprintf("%s has shape %v, it may be %v", name, mask.Shape(), shapes), append(in, mask)...)
+	}
+	padding := [][]int{{n, keys}}
+	if q.Rank() == 2 {
+		padding = [][]int{{keys}}
+	}
+	fits("KeyPadding", o.KeyPadding, padding...)
+	fits("Mask", o.Mask, []int{queries, keys}, []int{n * m.Heads, queries, keys})
+}

@@ -1,0 +1,289 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// inChild runs f in a child of the youngest scope of its operands and keeps its result: what else f makes dies with the child, unless the
+// gradient needs it.
+func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) (y *tensor.Tensor) {
+	c := tensor.Youngest(operands...).New()
+	defer func() {
+		if y == nil { // a panic is on its way
+			c.Close()
+		}
+	}()
+	y = f(c)
+	c.Close(y)
+	return y
+}
+
+// PaddingIndex names the row of an embedding that fills up sequences: it is made of zeros and gets no gradient, and bags leave it out.
+// A negative one counts from the last row.
+func PaddingIndex(i int) Option { return func(o *layerOptions) { o.padding = &i } }
+
+// Table is what embeddings share: rows that are learnt and looked up by number.
+type Table struct {
+	Base
+	Weight *tensor.Tensor `nn:"weight"` // [rows, features]
+
+	Padding         *int    // the row that gets no gradient, nil for none; see [PaddingIndex]
+	MaxNorm         float64 // rows that are looked up and longer are shortened to it, in place; 0: no
+	NormType        float64 // the order of that norm; 0 stands for 2
+	ScaleGradByFreq bool    // divide a row's gradient by how often it was looked up
+}
+
+func newTable(rows, features int, o layerOptions) Table {
+	if rows < 1 || features < 0 {
+		panic(&Error{"", fmt.Sprintf("an embedding of %d rows and %d features", rows, features)})
+	}
+	t := Table{Weight: o.scope.Typed(o.t).Empty(rows, features), Padding: o.padding, NormType: 2}
+	initial.Normal(t.Weight, 0, 1)
+	if p := t.Padding; p != nil {
+		if *p < -rows || *p >= rows {
+			panic(&Error{"", fmt.Sprintf("the padding index %d is out of range for %d rows", *p, rows)})
+		}
+		t.Weight.Scope().Do(func(c *tensor.Scope) { t.Weight.In(c).Select(0, *p).Zero() }, tensor.NoGrad())
+	}
+	t.Weight.RequiresGrad()
+	return t
+}
+
+func tableOf(w *tensor.Tensor, opts []Option) Table {
+	given("embedding", w)
+	if w.Rank() != 2 {
+		misuse("embedding", tensor.ErrShape, fmt.Sprintf("the table must be a matrix [rows, features], it has shape %v", w.Shape()), w)
+	}
+	return Table{Weight: w.SetRequiresGrad(false), Padding: options(opts).padding, NormType: 2}
+}
+
+// rows looks up the rows of index, of any shape.
+func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
+	given("embedding", index, t.Weight)
+	if t.MaxNorm > 0 && index.Size() > 0 {
+		t.renorm(index)
+	}
+	var y *tensor.Tensor
+	w := t.Weight.In(tensor.Youngest(t.Weight, index))
+	if t.Padding != nil {
+		y = w.EmbeddingPadded(index, *t.Padding)
+	} else {
+		y = w.Embedding(index)
+	}
+	if t.ScaleGradByFreq && y.NeedsGrad() {
+		y = tensor.Apply(&frequencyFunc{t.Weight.Dim(0)}, y, index)
+	}
+	return y
+}
+
+// renorm shortens the rows of index in place, on the device: those that are not too long are written as they are, and rows that are named
+// twice get the same values twice. The divisor is PyTorch's.
+func (t *Table) renorm(index *tensor.Tensor) {
+	p := t.NormType
+	if p == 0 {
+		p = 2
+	}
+	tensor.Youngest(t.Weight, index).Do(func(c *tensor.Scope) {
+		w, at := t.Weight.In(c), index.In(c).Reshape(-1)
+		rows := w.IndexSelect(0, at)
+		n := rows.Norm(p, 1, tensor.KeepDim)
+		w.IndexCopyInPlace(0, at, rows.Mul(tensor.WhereScalar(n.GtScalar(t.MaxNorm), n.AddScalar(1e-7).RDivScalar(t.MaxNorm), 1)))
+	}, tensor.NoGrad())
+}
+
+// frequencyFunc lets the rows X(0) of the index X(1) pass; the gradient is divided by how often each row occurs.
+type frequencyFunc struct{ rows int }
+
+func (*frequencyFunc) Name() string { return "embedding" }
+
+func (f *frequencyFunc) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	c.Save(in[1])
+	return in[0]
+}
+
+func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	index := c.Saved(0)
+	at := index.Reshape(-1)
+	m := c.Scope().On(g.Device()).Typed(g.Type())
+	if g.Type().Size() < 4 {
+		m = m.Typed(dtype.F32) // that counts far enough
+	}
+	n := m.Zeros(f.rows).IndexAdd(0, at, m.Ones(at.Size()), 1).IndexSelect(0, at)
+	return []*tensor.Tensor{g.Div(n.Cast(g.Type()).Reshape(index.Shape().Append(1).Slice()...)), nil}
+}
+
+// Embedding is a table of learnt vectors, looked up by number; see [Table] for its options.
+type Embedding struct{ Table }
+
+// NewEmbedding returns a table of rows vectors with the given number of features, from the normal distribution of mean 0 and deviation 1 as
+// torch's. [PaddingIndex] makes one of them the padding.
+func NewEmbedding(rows, features int, opts ...Option) *Embedding {
+	return &Embedding{newTable(rows, features, options(opts))}
+}
+
+// EmbeddingFromPretrained returns a layer over w, [rows, features], itself, which is frozen, as torch's from_pretrained; [Unfreeze] lets it
+// be trained.
+func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
+	return &Embedding{tableOf(w, opts)}
+}
+
+// Forward maps int64 or int32 numbers of rows, of any shape, to their vectors: shape x.Shape() + [features]. A number that is not there is
+// an index error, on a GPU reported at the next wait.
+func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	return l.rows(x)
+}
+
+// A BagMode says how the vectors of a bag become one.
+type BagMode uint8
+
+// The modes of bags. An empty bag is a vector of zeros in each.
+const (
+	BagMean BagMode = iota // torch's default
+	BagSum
+	BagMax // the first of equal ones gets the gradient; NaN is the greatest, in torch only if it is a bag's first
+)
+
+// String returns torch's name.
+func (m BagMode) String() string {
+	if m > BagMax {
+		return fmt.Sprintf("BagMode(%d)", uint8(m))
+	}
+	return [...]string{"mean", "sum", "max"}[m]
+}
+
+// EmbeddingBag looks up bags of vectors and combines each bag into one.
+type EmbeddingBag struct {
+	Table
+	Mode              BagMode
+	IncludeLastOffset bool // the last offset is the end of the last bag, not the start of one
+}
+
+// NewEmbeddingBag returns a layer with a table as [NewEmbedding] makes it.
+func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *EmbeddingBag {
+	return &EmbeddingBag{Table: newTable(rows, features, options(opts)), Mode: mode}
+}
+
+// EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for bags.
+func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) *EmbeddingBag {
+	return &EmbeddingBag{Table: tableOf(w, opts), Mode: mode}
+}
+
+// Forward maps bags of equal size, the rows of numbers x of shape [bags, n], to [bags, features].
+func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	return l.Bags(x, nil, nil)
+}
+
+// Bags is Forward with torch's other arguments. If x is a vector, bag i is what stands in it from offsets[i] up to offsets[i+1], where
+// offsets, of an integer type, begin with 0 and do not fall; of a matrix x the rows are the bags and offsets is nil. weights, of x's shape
+// and the table's type, or nil, are factors of the vectors, for BagSum alone. Nothing is read back: offsets that fall give bags without a
+// meaning, a first one that is not 0 is an index error, on a GPU reported at the next wait. The vectors of all bags are in memory at once.
+func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
+	const op = "embedding_bag"
+	given(op, x, l.Weight)
+	switch {
+	case l.Mode > BagMax:
+		misuse(op, tensor.ErrValue, fmt.Sprintf("there is no mode %v", l.Mode), x)
+	case x.Rank() != 1 && x.Rank() != 2:
+		misuse(op, tensor.ErrShape, fmt.Sprintf("bags are a matrix, or a vector with offsets, not of shape %v", x.Shape()), x)
+	case x.Rank() == 2 && offsets != nil:
+		misuse(op, tensor.ErrValue, "a matrix of bags has no offsets: its rows are the bags", x, offsets)
+	case x.Rank() == 1 && offsets == nil:
+		misuse(op, tensor.ErrValue, "a vector needs the offsets of its bags", x)
+	case offsets != nil && (offsets.Rank() != 1 || l.IncludeLastOffset && offsets.Size() == 0):
+		misuse(op, tensor.ErrShape, fmt.Sprintf("the offsets are a vector, with one entry at least if the last is included, not of shape %v", offsets.Shape()), x, offsets)
+	case offsets != nil && offsets.Type().IsFloat():
+		misuse(op, tensor.ErrType, fmt.Sprintf("the offsets are integers, not %v", offsets.Type()), x, offsets)
+	case weights != nil && l.Mode != BagSum:
+		misuse(op, tensor.ErrValue, fmt.Sprintf("weights go with the mode sum alone, this is %v", l.Mode), x, weights)
+	case weights != nil && (weights.Shape() != x.Shape() || weights.Type() != l.Weight.Type()):
+		misuse(op, tensor.ErrShape, fmt.Sprintf("the weights have the shape of the numbers and the type of the table, not %v of %v", weights.Shape(), weights.Type()), x, weights)
+	case l.ScaleGradByFreq && l.Mode == BagMax:
+		misuse(op, tensor.ErrValue, "the mode max does not scale gradients by frequency", x)
+	}
+	operands := []*tensor.Tensor{x, l.Weight}
+	for _, t := range []*tensor.Tensor{offsets, weights} {
+		if t != nil {
+			operands = append(operands, t)
+		}
+	}
+	return inChild(func(c *tensor.Scope) *tensor.Tensor { return l.bags(c, x.In(c), offsets, weights) }, operands...)
+}
+
+func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor) *tensor.Tensor {
+	n, width := x.Size(), l.Weight.Dim(1)
+	dev := c.On(x.Device())
+	at := dev.Typed(dtype.I64).Arange(0, float64(n), 1)
+	var bags int
+	var bag *tensor.Tensor // of each number
+	if offsets == nil {
+		bags = x.Dim(0)
+		bag = at.FloorDivideScalar(float64(max(1, x.Dim(1))))
+		x = x.Reshape(-1)
+	} else {
+		bags = offsets.Size()
+		if offsets = offsets.In(c); l.IncludeLastOffset {
+			bags--
+			offsets = offsets.Narrow(0, 0, bags)
+		}
+		bag = offsets.Cast(dtype.I64).Searchsorted(at, true).SubScalar(1)
+	}
+	rows := l.rows(x)
+	m := dev.Typed(rows.Type())
+	if weights != nil {
+		rows = rows.Mul(weights.In(c).Reshape(n, 1))
+	}
+	var pads *tensor.Tensor
+	if l.Padding != nil {
+		p := *l.Padding
+		if p < 0 {
+			p += l.Weight.Dim(0)
+		}
+		pads = x.EqScalar(float64(p)).Unsqueeze(1)
+	}
+	if l.Mode == BagMax {
+		return bagMax(m, rows, bag, at, pads, bags)
+	}
+	if pads != nil {
+		rows = rows.MaskedFill(pads, 0)
+	}
+	y := m.Zeros(bags, width).IndexAdd(0, bag, rows, 1)
+	if l.Mode == BagMean {
+		ones := dev.Typed(dtype.F32).Ones(n)
+		if pads != nil {
+			ones = ones.MaskedFill(pads.Squeeze(1), 0)
+		}
+		y = y.Div(dev.Typed(dtype.F32).Zeros(bags).IndexAdd(0, bag, ones, 1).ClampMin(1).Cast(y.Type()).Unsqueeze(1))
+	}
+	return y
+}
+
+// bagMax is the greatest of each bag, the first of equal ones, where pads is not true: rows are gathered from where it stands.
+func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
+	n, width := rows.Dim(0), rows.Dim(1)
+	if n == 0 {
+		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0)) // in the graph, like others
+	}
+	to := bag.Unsqueeze(1).Expand(n, width)
+	plain := rows.Detach()
+	most := m.Zeros(bags, width)
+	seen := plain
+	if pads != nil {
+		seen = seen.MaskedFill(pads, math.Inf(-1))
+	}
+	most = most.ScatterReduce(0, to, seen, "amax", false)
+	best := seen.Eq(most.Gather(0, to)).LogicalOr(seen.IsNaN())
+	if pads != nil {
+		best = best.LogicalAnd(pads.LogicalNot())
+	}
+	place := at.Unsqueeze(1).Expand(n, width).MaskedFill(best.LogicalNot(), float64(n))
+	none := at.Narrow(0, 0, 1).MulScalar(0).AddScalar(float64(n)).Expand(bags, width)
+	first := none.ScatterReduce(0, to, place, "amin", true)
+	return rows.Gather(0, first.ClampMax(float64(n-1))).MaskedFill(first.EqScalar(float64(n)), 0)
+}

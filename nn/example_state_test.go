@@ -1,0 +1,83 @@
+package nn_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A state dict is what a file holds: the values of a model under torch's names.
+func ExampleStateDict() {
+	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewBatchNorm1d(1))
+	sd := nn.StateDict(m)
+	fmt.Println(len(sd), sd["0.weight"].Shape(), sd["1.num_batches_tracked"])
+	// Output: 7 [1, 2] tensor(0)
+}
+
+// Values go from one model to another of the same structure; what does not fit is an error that lists everything, and nothing is written.
+func ExampleLoadStateDict() {
+	from, to := nn.NewLinear(2, 1), nn.NewLinear(2, 1)
+	fmt.Println(nn.LoadStateDict(to, nn.StateDict(from)))
+	fmt.Println(to.Weight.Detach().Eq(from.Weight.Detach()).All())
+
+	err := nn.LoadStateDict(nn.NewLinear(3, 1, nn.NoBias()), nn.StateDict(from))
+	var e *nn.StateError
+	fmt.Println(errors.As(err, &e), e.Unexpected, e.Mismatched)
+	// Output:
+	// <nil>
+	// tensor(True)
+	// true [bias] [{weight [1, 3] [1, 2]}]
+}
+
+// Loose loads what has a name in both, as for a model with another head; Report tells what had none.
+func ExampleLoose() {
+	type net struct{ Body, Head *nn.Linear }
+	type renamed struct{ Body, Classifier *nn.Linear }
+	from, to := &net{nn.NewLinear(2, 2), nn.NewLinear(2, 5)}, &renamed{nn.NewLinear(2, 2), nn.NewLinear(2, 3)}
+	var r nn.StateError
+	fmt.Println(nn.LoadStateDict(to, nn.StateDict(from), nn.Loose(), nn.Report(&r)))
+	fmt.Println(r.Missing, r.Unexpected)
+	// Output:
+	// <nil>
+	// [classifier.weight classifier.bias] [head.bias head.weight]
+}
+
+// The tensors stay the same, so an optimizer made before goes on with them.
+func ExampleCast() {
+	m := nn.NewLinear(2, 2)
+	w := m.Weight
+	nn.Cast(m, dtype.BF16)
+	fmt.Println(m.Weight == w, w.Type())
+	// Output: true bfloat16
+}
+
+// Fine-tuning trains the head alone.
+func ExampleFreeze() {
+	body, head := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
+	nn.Freeze(body)
+	nn.NewSequential(body, head).Forward(tensor.Ones(1, 2)).Sum().Backward()
+	fmt.Println(body.Weight.Grad() == nil, head.Weight.Grad() == nil)
+	// Output: true false
+}
+
+// Apply gives layers their first values by type, Modules names them.
+func ExampleApply() {
+	m := nn.NewSequential(nn.NewLinear(2, 2), nn.ReLU{}, nn.NewLinear(2, 1))
+	nn.Apply(m, func(l any) {
+		if l, ok := l.(*nn.Linear); ok {
+			initial.Constant(l.Bias, 1)
+		}
+	})
+	for name, l := range nn.Modules(m) {
+		if l, ok := l.(*nn.Linear); ok {
+			fmt.Println(name, l.Bias.Detach())
+		}
+	}
+	// Output:
+	// 0 tensor([1., 1.])
+	// 2 tensor([1.])
+}

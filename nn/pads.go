@@ -1,0 +1,179 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Padding is what the layers that pad share. Pads are pairs of sizes, before and behind, of the last dimension first; negative ones cut off,
+// where the elements around are zeros or a constant.
+type Padding struct {
+	Base
+	Pads  []int
+	Value float64 // of the constant
+	kind  padKind
+}
+
+type padKind uint8
+
+const (
+	padConstant padKind = iota
+	padReflect
+	padReplicate
+	padCircular
+)
+
+// padding makes a layer of one size for all sides, or of one for each.
+func padding(kind padKind, rank int, v float64, pads []int) Padding {
+	all := pads
+	switch len(pads) {
+	case 1:
+		all = make([]int, 2*rank)
+		for i := range all {
+			all[i] = pads[0]
+		}
+	case 2 * rank:
+	default:
+		panic(&Error{"", fmt.Sprintf("%d sizes of padding for %d dimensions: give one, or %d, before and behind, of the last dimension first", len(pads), rank, 2*rank)})
+	}
+	return Padding{Pads: append([]int(nil), all...), Value: v, kind: kind}
+}
+
+// Forward pads the last dimensions of x, [n, channels, …] or without n.
+func (l *Padding) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	if l.kind != padConstant {
+		rank := len(l.Pads) / 2
+		checkRank("pad", x, rank+1, rank+2)
+	}
+	switch l.kind {
+	case padReflect:
+		return x.PadReflect(l.Pads...)
+	case padReplicate:
+		return x.PadReplicate(l.Pads...)
+	case padCircular:
+		return x.PadCircular(l.Pads...)
+	}
+	return x.Pad(l.Value, l.Pads...)
+}
+
+// ZeroPad1d surrounds [n, channels, length], or one without n, by zeros.
+type ZeroPad1d struct{ Padding }
+
+// NewZeroPad1d returns a layer of one size for all sides, or of the sizes left and right.
+func NewZeroPad1d(pads ...int) *ZeroPad1d {
+	return &ZeroPad1d{padding(padConstant, 1, 0, pads)}
+}
+
+// ZeroPad2d surrounds [n, channels, height, width], or one without n, by zeros.
+type ZeroPad2d struct{ Padding }
+
+// NewZeroPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+func NewZeroPad2d(pads ...int) *ZeroPad2d {
+	return &ZeroPad2d{padding(padConstant, 2, 0, pads)}
+}
+
+// ZeroPad3d surrounds [n, channels, depth, height, width], or one without n, by zeros.
+type ZeroPad3d struct{ Padding }
+
+// NewZeroPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+func NewZeroPad3d(pads ...int) *ZeroPad3d {
+	return &ZeroPad3d{padding(padConstant, 3, 0, pads)}
+}
+
+// ConstantPad1d surrounds [n, channels, length], or one without n, by a constant.
+type ConstantPad1d struct{ Padding }
+
+// NewConstantPad1d returns a layer of one size for all sides, or of the sizes left and right.
+func NewConstantPad1d(v float64, pads ...int) *ConstantPad1d {
+	return &ConstantPad1d{padding(padConstant, 1, v, pads)}
+}
+
+// ConstantPad2d surrounds [n, channels, height, width], or one without n, by a constant.
+type ConstantPad2d struct{ Padding }
+
+// NewConstantPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+func NewConstantPad2d(v float64, pads ...int) *ConstantPad2d {
+	return &ConstantPad2d{padding(padConstant, 2, v, pads)}
+}
+
+// ConstantPad3d surrounds [n, channels, depth, height, width], or one without n, by a constant.
+type ConstantPad3d struct{ Padding }
+
+// NewConstantPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+func NewConstantPad3d(v float64, pads ...int) *ConstantPad3d {
+	return &ConstantPad3d{padding(padConstant, 3, v, pads)}
+}
+
+// ReflectionPad1d surrounds [n, channels, length], or one without n, by its reflection, without the edge.
+type ReflectionPad1d struct{ Padding }
+
+// NewReflectionPad1d returns a layer of one size for all sides, or of the sizes left and right.
+func NewReflectionPad1d(pads ...int) *ReflectionPad1d {
+	return &ReflectionPad1d{padding(padReflect, 1, 0, pads)}
+}
+
+// ReflectionPad2d surrounds [n, channels, height, width], or one without n, by its reflection, without the edge.
+type ReflectionPad2d struct{ Padding }
+
+// NewReflectionPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+func NewReflectionPad2d(pads ...int) *ReflectionPad2d {
+	return &ReflectionPad2d{padding(padReflect, 2, 0, pads)}
+}
+
+// ReflectionPad3d surrounds [n, channels, depth, height, width], or one without n, by its reflection, without the edge.
+type ReflectionPad3d struct{ Padding }
+
+// NewReflectionPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+func NewReflectionPad3d(pads ...int) *ReflectionPad3d {
+	return &ReflectionPad3d{padding(padReflect, 3, 0, pads)}
+}
+
+// ReplicationPad1d surrounds [n, channels, length], or one without n, by copies of its edge.
+type ReplicationPad1d struct{ Padding }
+
+// NewReplicationPad1d returns a layer of one size for all sides, or of the sizes left and right.
+func NewReplicationPad1d(pads ...int) *ReplicationPad1d {
+	return &ReplicationPad1d{padding(padReplicate, 1, 0, pads)}
+}
+
+// ReplicationPad2d surrounds [n, channels, height, width], or one without n, by copies of its edge.
+type ReplicationPad2d struct{ Padding }
+
+// NewReplicationPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+func NewReplicationPad2d(pads ...int) *ReplicationPad2d {
+	return &ReplicationPad2d{padding(padReplicate, 2, 0, pads)}
+}
+
+// ReplicationPad3d surrounds [n, channels, depth, height, width], or one without n, by copies of its edge.
+type ReplicationPad3d struct{ Padding }
+
+// NewReplicationPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+func NewReplicationPad3d(pads ...int) *ReplicationPad3d {
+	return &ReplicationPad3d{padding(padReplicate, 3, 0, pads)}
+}
+
+// CircularPad1d surrounds [n, channels, length], or one without n, by itself, as if it went around.
+type CircularPad1d struct{ Padding }
+
+// NewCircularPad1d returns a layer of one size for all sides, or of the sizes left and right.
+func NewCircularPad1d(pads ...int) *CircularPad1d {
+	return &CircularPad1d{padding(padCircular, 1, 0, pads)}
+}
+
+// CircularPad2d surrounds [n, channels, height, width], or one without n, by itself, as if it went around.
+type CircularPad2d struct{ Padding }
+
+// NewCircularPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+func NewCircularPad2d(pads ...int) *CircularPad2d {
+	return &CircularPad2d{padding(padCircular, 2, 0, pads)}
+}
+
+// CircularPad3d surrounds [n, channels, depth, height, width], or one without n, by itself, as if it went around.
+type CircularPad3d struct{ Padding }
+
+// NewCircularPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+func NewCircularPad3d(pads ...int) *CircularPad3d {
+	return &CircularPad3d{padding(padCircular, 3, 0, pads)}
+}

@@ -1,0 +1,242 @@
+package nn
+
+import (
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// stateOf lists what a state dict holds: each tensor under each of its names.
+func stateOf(m any) []Param {
+	var out []Param
+	visit(m, &visitor{all: true, param: func(p Param) {
+		if !p.Transient {
+			out = append(out, p)
+		}
+	}})
+	return out
+}
+
+// StateDict returns the parameters and buffers of a model by name, as torch's state_dict: detached tensors that share the model's
+// memory, so that what changes the model changes them (Clone keeps values). A tensor that stands in two places has both names.
+// Transient buffers are left out. After [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if the
+// structure of the model is unsound.
+func StateDict(m any) map[string]*tensor.Tensor {
+	sd := map[string]*tensor.Tensor{}
+	handles := map[*tensor.Tensor]*tensor.Tensor{}
+	for _, p := range stateOf(m) {
+		if handles[p.Tensor] == nil {
+			handles[p.Tensor] = p.Tensor.Detach()
+		}
+		sd[p.Name] = handles[p.Tensor]
+	}
+	return sd
+}
+
+// A Mismatch is a tensor of a state dict that does not have the shape of the model's.
+type Mismatch struct {
+	Name        string
+	Model, Dict shape.Dims
+}
+
+// A StateError says why a state dict does not fit a model. Nothing of it was loaded. The names of the lists are in the order of the model,
+// those of Unexpected in that of the alphabet.
+type StateError struct {
+	Missing    []string   // names of the model that the dict lacks
+	Unexpected []string   // names of the dict that the model lacks
+	Mismatched []Mismatch // other shapes than the model's
+	Unusable   []string   // tensors of the dict that are nil or were freed
+}
+
+// Error lists up to ten names of each kind.
+func (e *StateError) Error() string {
+	var b strings.Builder
+	b.WriteString("nn: the state dict does not fit the model, nothing was loaded")
+	list := func(what string, names []string) {
+		if n := len(names); n > 0 {
+			more := ""
+			if n > 10 {
+				more = fmt.Sprintf(" and %d more", n-10)
+			}
+			fmt.Fprintf(&b, "; %d %s: %s%s", n, what, strings.Join(names[:min(n, 10)], ", "), more)
+		}
+	}
+	list("missing", e.Missing)
+	list("unexpected", e.Unexpected)
+	var shapes []string
+	for _, m := range e.Mismatched {
+		shapes = append(shapes, fmt.Sprintf("%s is %v in the model, %v in the dict", m.Name, m.Model, m.Dict))
+	}
+	list("of another shape", shapes)
+	list("nil or freed", e.Unusable)
+	if len(e.Missing)+len(e.Unexpected) > 0 && len(e.Mismatched)+len(e.Unusable) == 0 {
+		b.WriteString("; nn.Loose() loads what has a name in both")
+	}
+	return b.String()
+}
+
+// A LoadOption changes how [LoadStateDict] loads.
+type LoadOption func(*loadOptions)
+
+type loadOptions struct {
+	loose  bool
+	report *StateError
+}
+
+// Loose loads what has a name in both model and dict, and leaves the rest of both alone: torch's strict=False. Shapes still must match.
+func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
+
+// Report has LoadStateDict write into r what it found, also where that is no error: torch's missing_keys and unexpected_keys.
+func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
+
+// LoadStateDict copies the values of sd into the parameters and buffers of a model of the same names, from any device and with the
+// conversions of [tensor.Tensor.Copy]. The tensors of the model stay the same, so optimizers made before remain valid, and keep their device
+// and type. If names or shapes differ it returns a *[StateError] and nothing is written. An error of a device while the values are copied
+// is returned as it is; then some have been copied.
+//
+// Two things are taken that torch's strict mode refuses: a tensor with several names need be there under one of them only (the last that is
+// there counts), as in safetensors files that leave out the others; and buffers may be missing that are optional: the num_batches_tracked of
+// batch normalisation, which older files lack (torch takes these too).
+func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
+	var o loadOptions
+	for _, f := range opts {
+		f(&o)
+	}
+	params := stateOf(m)
+	there, known := map[*tensor.Tensor]bool{}, map[string]bool{}
+	for _, p := range params {
+		known[p.Name] = true
+		if _, ok := sd[p.Name]; ok {
+			there[p.Tensor] = true
+		}
+	}
+	e := &StateError{}
+	from := map[*tensor.Tensor]*tensor.Tensor{}
+	var order []*tensor.Tensor
+	for _, p := range params {
+		y, ok := sd[p.Name]
+		switch {
+		case !ok && (p.Optional || there[p.Tensor]):
+			continue
+		case !ok:
+			if !slices.Contains(e.Missing, p.Name) {
+				e.Missing = append(e.Missing, p.Name)
+			}
+			continue
+		case y == nil || tensor.Try(func() { y.Detach().Free() }) != nil:
+			e.Unusable = append(e.Unusable, p.Name)
+			continue
+		case y.Shape() != p.Tensor.Shape():
+			e.Mismatched = append(e.Mismatched, Mismatch{p.Name, p.Tensor.Shape(), y.Shape()})
+			continue
+		}
+		if from[p.Tensor] == nil {
+			order = append(order, p.Tensor)
+		}
+		from[p.Tensor] = y
+	}
+	for name := range sd {
+		if !known[name] {
+			e.Unexpected = append(e.Unexpected, name)
+		}
+	}
+	slices.Sort(e.Unexpected)
+	if o.report != nil {
+		*o.report = *e
+	}
+	if len(e.Mismatched)+len(e.Unusable) > 0 || !o.loose && len(e.Missing)+len(e.Unexpected) > 0 {
+		return e
+	}
+	return tensor.Try(func() {
+		for _, p := range order {
+			y := from[p]
+			tensor.Youngest(p, y).Do(func(s *tensor.Scope) { p.In(s).Copy(y.In(s)) }, tensor.NoGrad())
+		}
+	})
+}
+
+// Cast converts the floating point parameters, buffers and gradients of a model to type t, in place: the tensors stay the same values, so
+// optimizers made before remain valid (their state keeps its type). Integers, such as counts of batches, stay what they are. It returns the
+// model.
+func Cast[M any](m M, t dtype.Type) M {
+	if !t.IsFloat() {
+		panic(&Error{"", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)})
+	}
+	for _, p := range Named(m) {
+		if p.Tensor.Type().IsFloat() {
+			p.Tensor.CastInPlace(t)
+		}
+	}
+	return m
+}
+
+// Freeze makes all parameters of a model collect no gradients, and returns it: torch's requires_grad_(False). Of part of a model:
+// Freeze(m.Body).
+func Freeze[M any](m M) M { return setGrad(m, false) }
+
+// Unfreeze makes all parameters of a model collect gradients again, and returns it.
+func Unfreeze[M any](m M) M { return setGrad(m, true) }
+
+func setGrad[M any](m M, on bool) M {
+	for _, p := range Parameters(m) {
+		p.SetRequiresGrad(on)
+	}
+	return m
+}
+
+// Modules calls f with every layer of a model and its name, the model itself first, with the name "": torch's named_modules. A layer that
+// stands in two places is given once. A layer is a pointer to its struct where it can be changed, else the struct.
+func Modules(m any) iter.Seq2[string, any] {
+	var names []string
+	var layers []any
+	visit(m, &visitor{before: func(path string, v reflect.Value, embedded bool) {
+		if l := layerOf(v); l != nil && !embedded {
+			names, layers = append(names, path), append(layers, l)
+		}
+	}})
+	return func(yield func(string, any) bool) {
+		for i, l := range layers {
+			if !yield(names[i], l) {
+				return
+			}
+		}
+	}
+}
+
+// layerOf returns a struct of a model as users see it.
+func layerOf(v reflect.Value) any {
+	switch {
+	case v.CanAddr() && v.Addr().CanInterface():
+		return v.Addr().Interface()
+	case v.CanInterface():
+		return v.Interface()
+	}
+	return nil
+}
+
+// Apply calls f with every layer of a model and at last the model itself, what a layer holds before the layer, as torch's apply, and
+// returns the model. It is how layers are given first values by their types:
+//
+//	nn.Apply(m, func(l any) {
+//		if l, ok := l.(*nn.Linear); ok {
+//			initial.Normal(l.Weight, 0, 0.02)
+//		}
+//	})
+func Apply[M any](m M, f func(layer any)) M {
+	var layers []any
+	visit(m, &visitor{after: func(_ string, v reflect.Value, embedded bool) {
+		if l := layerOf(v); l != nil && !embedded {
+			layers = append(layers, l)
+		}
+	}})
+	for _, l := range layers {
+		f(l)
+	}
+	return m
+}

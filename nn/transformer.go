@@ -1,0 +1,266 @@
+package nn
+
+import (
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// TransformerOptions are what the layers of a transformer may be told; the zero value is torch's default, but for Dropout, which torch
+// sets to 0.1.
+type TransformerOptions struct {
+	FeedForward int                                   // features between the two linear layers; 0 stands for 2048
+	Dropout     float64                               // of weights of attention, and of what is added
+	Activation  func(x *tensor.Tensor) *tensor.Tensor // between the linear layers; nil stands for relu. (*tensor.Tensor).Gelu is another
+	Eps         float64                               // of the norms; 0 stands for 1e-5
+	BatchFirst  bool                                  // sequences are [n, length, features] instead of [length, n, features]
+	NormFirst   bool                                  // the norms come before attention and linear layers instead of after their sums
+}
+
+func (o TransformerOptions) norm(features int, opts []Option) *LayerNorm {
+	l := NewLayerNorm([]int{features}, opts...)
+	if o.Eps != 0 {
+		l.Eps = o.Eps
+	}
+	return l
+}
+
+func (o TransformerOptions) feedForward() int {
+	if o.FeedForward == 0 {
+		return 2048
+	}
+	return o.FeedForward
+}
+
+func (o TransformerOptions) attention(features, heads int, opts []Option) *MultiheadAttention {
+	return NewMultiheadAttention(features, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}, opts...)
+}
+
+func (o TransformerOptions) activate(x *tensor.Tensor) *tensor.Tensor {
+	if o.Activation == nil {
+		return x.Relu()
+	}
+	return o.Activation(x)
+}
+
+// contained runs f in a scope of its own and hands over its result.
+func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tensor.Tensor) {
+	s.Do(func(c *tensor.Scope) {
+		y = f(c)
+		c.Close(y)
+	})
+	return y
+}
+
+// residual returns x + f(norm(x)), or norm(x + f(x)), in x's scope.
+func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+		x := x.In(c)
+		if o.NormFirst {
+			return x.Add(f(norm.Forward(x)))
+		}
+		return norm.Forward(x.Add(f(x)))
+	})
+}
+
+// stacked applies layers one after another; what goes from one to the next is freed behind it.
+func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+	for _, l := range layers {
+		y := f(l, x)
+		x.Free()
+		x = y
+	}
+	return x
+}
+
+// TransformerEncoderLayer is self-attention and two linear layers, each added to what it sees, with norms (A. Vaswani et al.,
+// arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745). Its parameters have torch's names. What its parts return is freed
+// when it returns: a hook that keeps it takes a handle of its own, y.In(s).
+type TransformerEncoderLayer struct {
+	Base
+	SelfAttn *MultiheadAttention
+	Linear1  *Linear
+	Dropout  *Dropout
+	Linear2  *Linear
+	Norm1    *LayerNorm
+	Norm2    *LayerNorm
+	Dropout1 *Dropout
+	Dropout2 *Dropout
+	Options  TransformerOptions
+}
+
+// NewTransformerEncoderLayer returns a layer; [NoBias] leaves all biases out.
+func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerEncoderLayer {
+	return &TransformerEncoderLayer{
+		SelfAttn: o.attention(features, heads, opts), Linear1: NewLinear(features, o.feedForward(), opts...), Dropout: NewDropout(o.Dropout),
+		Linear2: NewLinear(o.feedForward(), features, opts...), Norm1: o.norm(features, opts), Norm2: o.norm(features, opts),
+		Dropout1: NewDropout(o.Dropout), Dropout2: NewDropout(o.Dropout), Options: o,
+	}
+}
+
+// Forward maps x of shape [length, n, features] to that shape, without masks; see [TransformerEncoderLayer.ForwardMasked].
+func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return l.forward(x, Masks{})
+}
+
+// ForwardMasked maps x of shape [length, n, features], [n, length, features] with BatchFirst, or [length, features], to that shape.
+func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return l.forward(x, m)
+}
+
+func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
+	given("transformer_encoder_layer", x)
+	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
+			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: m})
+			return l.Dropout1.Forward(r)
+		})
+		return l.Options.residual(x, l.Norm2, func(x *tensor.Tensor) *tensor.Tensor {
+			return l.Dropout2.Forward(l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x)))))
+		})
+	})
+}
+
+// TransformerDecoderLayer is self-attention, attention to what an encoder returned, and two linear layers, each added to what it sees,
+// with norms. Its parameters have torch's names.
+type TransformerDecoderLayer struct {
+	Base
+	SelfAttn      *MultiheadAttention
+	MultiheadAttn *MultiheadAttention
+	Linear1       *Linear
+	Dropout       *Dropout
+	Linear2       *Linear
+	Norm1         *LayerNorm
+	Norm2         *LayerNorm
+	Norm3         *LayerNorm
+	Dropout1      *Dropout
+	Dropout2      *Dropout
+	Dropout3      *Dropout
+	Options       TransformerOptions
+}
+
+// NewTransformerDecoderLayer returns a layer; [NoBias] leaves all biases out.
+func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerDecoderLayer {
+	return &TransformerDecoderLayer{
+		SelfAttn: o.attention(features, heads, opts), MultiheadAttn: o.attention(features, heads, opts),
+		Linear1: NewLinear(features, o.feedForward(), opts...), Dropout: NewDropout(o.Dropout), Linear2: NewLinear(o.feedForward(), features, opts...),
+		Norm1: o.norm(features, opts), Norm2: o.norm(features, opts), Norm3: o.norm(features, opts),
+		Dropout1: NewDropout(o.Dropout), Dropout2: NewDropout(o.Dropout), Dropout3: NewDropout(o.Dropout), Options: o,
+	}
+}
+
+// Forward maps x of shape [length, n, features], with memory [keys, n, features] from an encoder, to x's shape; n comes first with
+// BatchFirst, or is absent. self masks x's attention to itself, cross that to memory. Hooks see x and the result.
+func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	given("transformer_decoder_layer", x, memory)
+	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
+		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
+			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: self})
+			return l.Dropout1.Forward(r)
+		})
+		x = l.Options.residual(x, l.Norm2, func(x *tensor.Tensor) *tensor.Tensor {
+			r, _ := l.MultiheadAttn.Forward(x, memory, memory, AttendOptions{Masks: cross})
+			return l.Dropout2.Forward(r)
+		})
+		return l.Options.residual(x, l.Norm3, func(x *tensor.Tensor) *tensor.Tensor {
+			return l.Dropout3.Forward(l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x)))))
+		})
+	})
+}
+
+// TransformerEncoder is a stack of encoder layers, with a last norm if there is one.
+type TransformerEncoder struct {
+	Base
+	Layers []*TransformerEncoderLayer
+	Norm   Module // Identity for none
+}
+
+// NewTransformerEncoder returns an encoder of the given number of layers without a last norm, each with weights of its own (torch's are
+// copies of one).
+func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerEncoder {
+	e := &TransformerEncoder{Norm: Identity{}}
+	for range layers {
+		e.Layers = append(e.Layers, NewTransformerEncoderLayer(features, heads, o, opts...))
+	}
+	return e
+}
+
+// Forward maps x without masks; see [TransformerEncoder.ForwardMasked].
+func (e *TransformerEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer e.Enter(&x, &y)()
+	return e.forward(x, Masks{})
+}
+
+// ForwardMasked maps x to its shape; see [TransformerEncoderLayer.ForwardMasked]. All layers see the masks.
+func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
+	defer e.Enter(&x, &y)()
+	return e.forward(x, m)
+}
+
+func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
+	given("transformer_encoder", x)
+	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+		return e.Norm.Forward(stacked(x.In(c), e.Layers, func(l *TransformerEncoderLayer, x *tensor.Tensor) *tensor.Tensor { return l.ForwardMasked(x, m) }))
+	})
+}
+
+// TransformerDecoder is a stack of decoder layers, with a last norm if there is one.
+type TransformerDecoder struct {
+	Base
+	Layers []*TransformerDecoderLayer
+	Norm   Module // Identity for none
+}
+
+// NewTransformerDecoder returns a decoder of the given number of layers without a last norm, each with weights of its own (torch's are
+// copies of one).
+func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerDecoder {
+	d := &TransformerDecoder{Norm: Identity{}}
+	for range layers {
+		d.Layers = append(d.Layers, NewTransformerDecoderLayer(features, heads, o, opts...))
+	}
+	return d
+}
+
+// Forward maps x to its shape; see [TransformerDecoderLayer.Forward]. All layers see the masks and the memory.
+func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
+	defer d.Enter(&x, &y)()
+	given("transformer_decoder", x, memory)
+	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
+		return d.Norm.Forward(stacked(x.In(c), d.Layers, func(l *TransformerDecoderLayer, x *tensor.Tensor) *tensor.Tensor {
+			return l.Forward(x, memory, self, cross)
+		}))
+	})
+}
+
+// Transformer is an encoder and a decoder, each with a last norm.
+type Transformer struct {
+	Base
+	Encoder *TransformerEncoder
+	Decoder *TransformerDecoder
+}
+
+// NewTransformer returns a model of the given numbers of layers, torch's defaults are 512 features, 8 heads, 6 and 6 layers. All matrices
+// are uniform in ±√(6/(in + out)).
+func NewTransformer(features, heads, encoders, decoders int, o TransformerOptions, opts ...Option) *Transformer {
+	t := &Transformer{Encoder: NewTransformerEncoder(features, heads, encoders, o, opts...), Decoder: NewTransformerDecoder(features, heads, decoders, o, opts...)}
+	t.Encoder.Norm, t.Decoder.Norm = o.norm(features, opts), o.norm(features, opts)
+	for _, p := range Parameters(t) {
+		if p.Rank() > 1 {
+			initial.XavierUniform(p, 1)
+		}
+	}
+	return t
+}
+
+// Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with what comes out as memory: [steps, n, features]. n
+// comes first with BatchFirst, or is absent. self masks the attention of x and of y to itself, cross that of y to x. Hooks see x and the
+// result.
+func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
+	defer t.Enter(&x, &out)()
+	given("transformer", x, y)
+	return contained(tensor.Youngest(x, y), func(c *tensor.Scope) *tensor.Tensor {
+		return t.Decoder.Forward(y.In(c), t.Encoder.ForwardMasked(x.In(c), encoder), self, cross)
+	})
+}

@@ -1,0 +1,94 @@
+package optim_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// descend does n steps down x² + 10y² from (1, 1).
+func descend(n int, make func(params []*tensor.Tensor) optim.Optimizer) *tensor.Tensor {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := make([]*tensor.Tensor{w})
+	for range n {
+		w.Mul(w).Mul(tensor.From([]float32{1, 10})).Sum().Backward()
+		opt.Step()
+		opt.ZeroGrad()
+	}
+	return w.Detach()
+}
+
+// Nesterov's momentum in Adam.
+func ExampleNewNAdam() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewNAdam(p, optim.NAdamConfig{LR: 0.1}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.7527, 0.7527])
+}
+
+// The first steps are those of plain momentum, until the second moment can be trusted.
+func ExampleNewRAdam() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.1}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([ 0.4623, -0.1680])
+}
+
+// Both coordinates move at the same rate, however different their gradients.
+func ExampleNewRMSprop() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRMSprop(p, optim.RMSpropConfig{LR: 0.01}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.7800, 0.7800])
+}
+
+// The step shrinks as squares of gradients add up.
+func ExampleNewAdagrad() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdagrad(p, optim.AdagradConfig{LR: 0.5}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.1564, 0.1564])
+}
+
+// The step finds its size by itself, from below.
+func ExampleNewAdadelta() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer {
+		return optim.NewAdadelta(p, optim.AdadeltaConfig{LR: 1, Rho: 0.9})
+	})
+	fmt.Println(w)
+	// Output:
+	// tensor([0.9903, 0.9903])
+}
+
+// Adam with the largest gradient so far instead of the mean square.
+func ExampleNewAdamax() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdamax(p, optim.AdamaxConfig{LR: 0.1}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.7155, 0.7155])
+}
+
+// Gradient descent whose average over the steps, the state "ax", is the result; here averaging begins after the second step.
+func ExampleNewASGD() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.04, T0: 2}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.7787, 0.0080])
+}
+
+// Only the sign of the gradient counts.
+func ExampleNewRprop() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRprop(p, optim.RpropConfig{LR: 0.1}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.6360, 0.6360])
+}
+
+// Every coordinate moves by the learning rate.
+func ExampleNewLion() {
+	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewLion(p, optim.LionConfig{LR: 0.1}) })
+	fmt.Println(w)
+	// Output:
+	// tensor([0.7000, 0.7000])
+}

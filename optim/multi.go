@@ -1,0 +1,301 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// flags are the options that change which program a group runs.
+type flags [6]bool
+
+// A rule is an optimizer that works element by element: from (parameter, gradient, state…) to (parameter, state…).
+type rule[C any] struct {
+	name   string // of the program
+	schema schema
+	eager  bool // torch makes the state with the optimizer, not with the first step
+	// uses lists the tensors of state, as indices of the schema, that the options need, and flags which program they choose.
+	uses  func(c *C) []int
+	flags func(c *C) flags
+	// start is the value with which the state i of the schema begins; nil: zeros.
+	start func(c *C, lr float64, i int) float64
+	// begin is the value with which scalar i begins; nil: there are none.
+	begin func(c *C, lr float64, i int) float64
+	// program returns the results: the new parameter, then the tensors of state. X(0) is the parameter, X(1) the gradient, X(2) and on are the
+	// tensors of state; Params are what scalars returns.
+	program func(f flags) []*expr.Expr
+	// scalars returns the Params of step number t (from 1) of a parameter in state st, whose tensors are new or not, and the scalars of
+	// state after it.
+	scalars func(c *C, lr, t float64, st *state, fresh bool) (params []float64, next []scalar)
+}
+
+// options connects a configuration with the interface of groups.
+type options[C any] interface {
+	*C
+	config
+}
+
+// multi is an optimizer with a rule.
+type multi[C any, P options[C]] struct {
+	base
+	rule *rule[C]
+}
+
+func newMulti[C any, P options[C]](name string, r *rule[C], lr func(*C) float64, groups []With[C]) multi[C, P] {
+	m := multi[C, P]{base: newBase(name, r.schema), rule: r}
+	if !r.schema.lenient {
+		m.needs = func(c config) []int { return r.uses((*C)(c.(P))) }
+	}
+	if len(groups) == 0 {
+		m.bad("there are no parameters")
+	}
+	for _, g := range groups {
+		m.add(g, lr)
+	}
+	return m
+}
+
+func newBase(name string, s schema) base {
+	return base{name: name, schema: s, state: map[*tensor.Tensor]*state{}}
+}
+
+func (m *multi[C, P]) add(g With[C], lr func(*C) float64) {
+	c := g.Config
+	m.addGroup(g.Params, lr(&c), P(&c))
+	if !m.rule.eager {
+		return
+	}
+	for _, p := range g.Params {
+		ch := change{p: p, st: m.stateOf(p, &c, lr(&c))}
+		m.prepare(&ch, &c, lr(&c), m.rule.uses(&c))
+		m.state[p] = ch.st
+	}
+}
+
+// A launch is what parameters that share device, type, program and scalars are updated by.
+type launch struct {
+	dev       device.Device
+	t         dtype.Type
+	flags     flags
+	scalars   []float64
+	outs, ins [][]*tensor.Tensor
+	program   *expr.Program
+	slots     *tensor.Tensor // the scalars on the device
+	bits      []uint64
+	reserve   *tensor.Tensor // keeps place for what the launch will allocate
+}
+
+// A change is the state of a parameter after the step.
+type change struct {
+	p     *tensor.Tensor
+	st    *state
+	fresh []*tensor.Tensor // tensors that are new
+	next  []scalar
+}
+
+// Step changes every parameter that has a gradient.
+func (m *multi[C, P]) Step() {
+	var changes []change
+	var list []*launch
+	done := false
+	defer func() {
+		if done {
+			return
+		}
+		for _, c := range changes {
+			for i, t := range c.fresh {
+				if t != nil {
+					t.Free()
+					c.st.tensors[i] = nil
+				}
+			}
+		}
+	}()
+	tensor.Do(func(s *tensor.Scope) {
+		for _, g := range m.groups {
+			cfg := (*C)(g.config.(P))
+			uses, fl := m.rule.uses(cfg), m.rule.flags(cfg)
+			for _, p := range g.Params {
+				grad := p.Grad()
+				if grad == nil {
+					continue
+				}
+				changes = append(changes, change{p: p, st: m.stateOf(p, cfg, g.LR)})
+				c := &changes[len(changes)-1]
+				m.prepare(c, cfg, g.LR, uses)
+				outs, ins := make([]*tensor.Tensor, 1, 1+len(uses)), make([]*tensor.Tensor, 2, 2+len(uses))
+				outs[0], ins[0], ins[1] = p, p, grad
+				for _, i := range uses {
+					outs, ins = append(outs, c.st.tensors[i]), append(ins, c.st.tensors[i])
+				}
+				var scalars []float64
+				scalars, c.next = m.rule.scalars(cfg, g.LR, c.st.step+1, c.st, c.fresh != nil)
+				list = join(list, p, fl, scalars, outs, ins)
+			}
+		}
+		for _, l := range list {
+			l.program = lowered(m.rule.name, l.flags, l.t, len(l.ins[0]), m.rule.program)
+			l.pack(s)
+		}
+		for _, l := range list {
+			if l.reserve != nil {
+				l.reserve.Free()
+			}
+		}
+		for _, l := range list {
+			tensor.Update(m.rule.name, l.program, l.outs, l.ins, l.slots, l.bits)
+		}
+	}, tensor.NoGrad())
+	for _, c := range changes {
+		c.st.step++
+		if c.next != nil {
+			c.st.scalars = c.next
+		}
+		m.state[c.p] = c.st
+	}
+	m.steps++
+	done = true
+}
+
+// stateOf returns the state of p, which may be new.
+func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
+	if st := m.state[p]; st != nil {
+		return st
+	}
+	st := &state{tensors: make([]*tensor.Tensor, len(m.schema.tensors)), scalars: make([]scalar, len(m.schema.scalars))}
+	for i := range st.scalars {
+		st.scalars[i] = st.scalars[i].of(m.rule.begin(c, lr, i))
+	}
+	return st
+}
+
+// prepare makes the tensors of state that are missing and brings the others to where the parameter is.
+func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
+	for _, i := range uses {
+		t := c.st.tensors[i]
+		if t != nil {
+			if t.Device() != c.p.Device() {
+				t.MoveTo(c.p.Device())
+			}
+			continue
+		}
+		v := 0.0
+		if m.rule.start != nil {
+			v = m.rule.start(cfg, lr, i)
+		}
+		t = c.p.Scope().On(c.p.Device()).Typed(c.p.Type()).Full(v, c.p.Shape().Slice()...)
+		if c.fresh == nil {
+			c.fresh = make([]*tensor.Tensor, len(c.st.tensors))
+		}
+		c.fresh[i], c.st.tensors[i] = t, t
+	}
+}
+
+// join adds a parameter to the launch that it fits in.
+func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, ins []*tensor.Tensor) []*launch {
+	for _, l := range list {
+		if l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == len(ins) && equal(l.scalars, scalars) {
+			l.outs, l.ins = append(l.outs, outs), append(l.ins, ins)
+			return list
+		}
+	}
+	return append(list, &launch{dev: p.Device(), t: p.Type(), flags: f, scalars: scalars, outs: [][]*tensor.Tensor{outs}, ins: [][]*tensor.Tensor{ins}})
+}
+
+func equal(a, b []float64) bool {
+	for i := range a {
+		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// programs keeps the lowered rules.
+var programs sync.Map // programKey → *expr.Program
+
+type programKey struct {
+	rule     string
+	flags    flags
+	t        dtype.Type
+	operands int
+}
+
+// lowered returns the code of a rule for parameters of type t; state has the same type.
+func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) []*expr.Expr) *expr.Program {
+	key := programKey{name, f, t, operands}
+	if p, ok := programs.Load(key); ok {
+		return p.(*expr.Program)
+	}
+	exprs := rule(f)
+	out, in := make([]dtype.Type, len(exprs)), make([]dtype.Type, operands)
+	for i := range out {
+		out[i] = t
+	}
+	for i := range in {
+		in[i] = t
+	}
+	p := expr.MustLower(exprs, out, in, -1)
+	programs.Store(key, p)
+	return p
+}
+
+// pack brings the scalars to the device, and reserves memory there for the table of addresses that the launch makes.
+func (l *launch) pack(s *tensor.Scope) {
+	l.bits = make([]uint64, max(1, len(l.scalars)))
+	slots := make([]int64, len(l.bits))
+	for i, v := range l.scalars {
+		if i < len(l.program.Params) && l.program.Params[i] != dtype.Invalid {
+			l.bits[i] = expr.Encode(l.program.Params[i], v)
+		}
+		slots[i] = int64(l.bits[i])
+	}
+	l.slots = s.On(l.dev).From(slots)
+	if l.dev.Info().Kind == "cpu" {
+		return
+	}
+	words := 0
+	for k := range l.outs {
+		words += 2 + len(l.outs[k]) + len(l.ins[k]) + 2*(1+l.outs[k][0].Size()/4096)
+	}
+	l.reserve = s.On(l.dev).Typed(dtype.I64).Empty(words)
+}
+
+// decayed returns p and g with weight decay: coupled adds decay·p to g, decoupled multiplies p by keep; with maximize the gradient's sign
+// is changed before.
+func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *expr.Expr) {
+	p, g = expr.X(0), expr.X(1)
+	if maximize {
+		g = g.Neg()
+	}
+	if decoupled {
+		p = p.Mul(keep)
+	}
+	if coupled {
+		g = g.Add(p.Mul(decay))
+	}
+	return p, g
+}
+
+// upTo is the list 0, 1, …, n-1.
+func upTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// String names the optimizer with what it holds.
+func (b *base) String() string {
+	n := 0
+	for _, g := range b.groups {
+		n += len(g.Params)
+	}
+	return fmt.Sprintf("%s(%d parameters in %d groups, lr %v)", b.name, n, len(b.groups), b.groups[0].LR)
+}

@@ -1,0 +1,224 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A config is the options of a group but its learning rate: a pointer to an exported configuration.
+type config interface {
+	options() []option
+	complete()     // puts defaults in place of zero values
+	check() string // what is wrong, or ""
+	clone() config
+}
+
+// An option is torch's name of an option, and where it is kept: *float64, *int, *bool, *string (torch's None is ""), a list of
+// *float64 (a tuple in torch), or a fixed value, which torch has and which means nothing here.
+type option struct {
+	name  string
+	place any
+}
+
+// A fixed option has one value, whatever is loaded: how torch computes, not what.
+type fixed struct{ value any }
+
+// How torch runs a step. What is computed does not depend on it.
+func how(names ...string) []option {
+	out := make([]option, len(names))
+	for i, n := range names {
+		switch n {
+		case "foreach", "fused":
+			out[i] = option{n, fixed{nil}}
+		default:
+			out[i] = option{n, fixed{false}}
+		}
+	}
+	return out
+}
+
+// get returns an option's value as it stands in a tree.
+func (o option) get() any {
+	switch p := o.place.(type) {
+	case *float64:
+		return *p
+	case *int:
+		return int64(*p)
+	case *bool:
+		return *p
+	case *string:
+		if *p == "" {
+			return nil
+		}
+		return *p
+	case []*float64:
+		list := make([]any, len(p))
+		for i := range p {
+			list[i] = *p[i]
+		}
+		return list
+	case fixed:
+		return p.value
+	}
+	panic(fmt.Sprintf("optim: option %s is kept in a %T", o.name, o.place))
+}
+
+// set stores a value of a tree and returns what is wrong with it, or "".
+func (o option) set(v any) string {
+	switch p := o.place.(type) {
+	case *float64:
+		f, ok := number(v)
+		if !ok {
+			return fmt.Sprintf("is %s, want a number", describe(v))
+		}
+		*p = f
+	case *int:
+		f, ok := number(v)
+		if !ok || f != math.Trunc(f) || math.Abs(f) > 1<<31 {
+			return fmt.Sprintf("is %s, want a whole number", describe(v))
+		}
+		*p = int(f)
+	case *bool:
+		b, ok := v.(bool)
+		if !ok {
+			return fmt.Sprintf("is %s, want a bool", describe(v))
+		}
+		*p = b
+	case *string:
+		s, ok := v.(string)
+		if !ok && v != nil {
+			return fmt.Sprintf("is %s, want a string or nil", describe(v))
+		}
+		*p = s
+	case []*float64:
+		list, ok := v.([]any)
+		if !ok || len(list) != len(p) {
+			return fmt.Sprintf("is %s, want a list of %d numbers", describe(v), len(p))
+		}
+		for i := range p {
+			f, ok := number(list[i])
+			if !ok {
+				return fmt.Sprintf("holds %s, want numbers", describe(list[i]))
+			}
+			*p[i] = f
+		}
+	case fixed:
+	}
+	return ""
+}
+
+// number returns the number v of a tree: an integer, a float, or a tensor with one element.
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case float32:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case int:
+		return float64(v), true
+	case *tensor.Tensor:
+		if v == nil || v.Size() != 1 {
+			return 0, false
+		}
+		var f float64
+		if tensor.Try(func() { f = v.Detach().Item() }) != nil {
+			return 0, false
+		}
+		return f, true
+	}
+	return 0, false
+}
+
+// describe names a value of a tree in an error.
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "nil"
+	case *tensor.Tensor:
+		if v == nil {
+			return "a nil tensor"
+		}
+		return fmt.Sprintf("a tensor %v of %v", v.Shape(), v.Type())
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	case string:
+		if len(v) > 40 {
+			v = v[:40] + "…"
+		}
+		return fmt.Sprintf("%q", v)
+	case bool, int, int64, float64, float32:
+		return fmt.Sprintf("%v", v)
+	}
+	return fmt.Sprintf("a %T", v)
+}
+
+// Option returns the value of an option of the group but its learning rate, by torch's name and as it stands in a state dict:
+// "weight_decay" is a float64, "betas" a []any of two. It is false if the optimizer has no option of that name.
+func (g *Group) Option(name string) (any, bool) {
+	for _, o := range g.config.options() {
+		if o.name == name {
+			return o.get(), true
+		}
+	}
+	return nil, false
+}
+
+// SetOption changes an option of the group, by torch's name, from the next step on. An option that the optimizer does not have, or a
+// value that it cannot have, is an *[Error], and nothing is changed.
+func (g *Group) SetOption(name string, v any) error {
+	c := g.config.clone()
+	for _, o := range c.options() {
+		if o.name != name {
+			continue
+		}
+		if _, ok := o.place.(fixed); ok {
+			return &Error{g.optimizer, fmt.Sprintf("option %q says how PyTorch computes and cannot be changed here", name)}
+		}
+		if msg := o.set(v); msg != "" {
+			return &Error{g.optimizer, fmt.Sprintf("option %q %s", name, msg)}
+		}
+		if msg := c.check(); msg != "" {
+			return &Error{g.optimizer, fmt.Sprintf("option %q: %s", name, msg)}
+		}
+		g.config = c
+		return nil
+	}
+	return &Error{g.optimizer, fmt.Sprintf("there is no option %q", name)}
+}
+
+// either sets *p to v if it is zero.
+func either(p *float64, v float64) {
+	if *p == 0 {
+		*p = v
+	}
+}
+
+// The checks of options that several optimizers have.
+
+func checkBetas(b1, b2 float64) string {
+	if !(b1 >= 0 && b1 < 1 && b2 >= 0 && b2 < 1) {
+		return fmt.Sprintf("betas must be in [0, 1), they are %v and %v", b1, b2)
+	}
+	return ""
+}
+
+func checkNotNegative(what string, v float64) string {
+	if !(v >= 0) || math.IsInf(v, 1) {
+		return fmt.Sprintf("%s cannot be %v", what, v)
+	}
+	return ""
+}
+
+// first returns the first message that is not empty.
+func first(msgs ...string) string {
+	for _, m := range msgs {
+		if m != "" {
+			return m
+		}
+	}
+	return ""
+}

@@ -1,0 +1,388 @@
+package optim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A StateError says what of a tree does not fit the optimizer that was to load it. Nothing was changed.
+type StateError struct {
+	Optimizer string
+	Path      string // where in the tree, such as `state[3]["exp_avg"]`
+	Msg       string
+	Err       error // the cause, if there is one
+}
+
+func (e *StateError) Error() string {
+	where := ""
+	if e.Path != "" {
+		where = e.Path + " "
+	}
+	return "optim: " + e.Optimizer + ": cannot load the state: " + where + e.Msg
+}
+
+// Unwrap returns the cause.
+func (e *StateError) Unwrap() error { return e.Err }
+
+// StateDict returns the state as a tree of the form and with the names of torch's state_dict:
+//
+//	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
+//	 "param_groups": []any{map[string]any{"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
+//
+// Parameters are numbered through all groups; one that has never been changed has no state. Tensors of a parameter's shape share their
+// storage with the optimizer; scalars are new tensors without dimensions on the CPU.
+func (b *base) StateDict() map[string]any {
+	states := map[int64]any{}
+	var list []any
+	k := int64(0)
+	for _, g := range b.groups {
+		tree := g.tree()
+		var ids []any
+		for _, p := range g.Params {
+			if st := b.state[p]; st != nil {
+				if t := b.stateTree(st); len(t) > 0 {
+					states[k] = t
+				}
+			}
+			ids = append(ids, k)
+			k++
+		}
+		tree["params"] = ids
+		list = append(list, tree)
+	}
+	return map[string]any{"state": states, "param_groups": list}
+}
+
+// tree returns the group's options.
+func (g *Group) tree() map[string]any {
+	tree := map[string]any{}
+	for name, v := range g.Extra {
+		c, msg := plain(v, 0)
+		if msg != "" {
+			panic(&Error{g.optimizer, fmt.Sprintf("Extra[%q] %s", name, msg)})
+		}
+		tree[name] = c
+	}
+	for _, o := range g.config.options() {
+		tree[o.name] = o.get()
+	}
+	tree["lr"] = g.LR
+	if g.InitialLR != 0 {
+		tree["initial_lr"] = g.InitialLR
+	}
+	return tree
+}
+
+func (b *base) stateTree(st *state) map[string]any {
+	tree := map[string]any{}
+	for i, t := range st.tensors {
+		if t != nil {
+			tree[b.schema.tensors[i]] = t.Detach()
+		}
+	}
+	for i, s := range st.scalars {
+		tree[b.schema.scalars[i]] = s.tensor()
+	}
+	if !b.schema.stepless {
+		tree["step"] = tensor.From(float32(st.step))
+	}
+	return tree
+}
+
+// tensor returns the number as torch keeps it.
+func (s scalar) tensor() *tensor.Tensor {
+	if s.wide {
+		return tensor.From(s.v)
+	}
+	return tensor.From(float32(s.v))
+}
+
+// loader reads a tree for an optimizer.
+type loader struct {
+	b    *base
+	made []*tensor.Tensor // to be freed if it fails
+}
+
+func (l *loader) bad(path, format string, a ...any) error {
+	return &StateError{Optimizer: l.b.name, Path: path, Msg: fmt.Sprintf(format, a...)}
+}
+
+// LoadStateDict takes the state from a tree of the form that [Optimizer] StateDict returns, which is also that of torch: options and
+// learning rates of the groups, and what is remembered of each parameter. As in torch, tensors are copied to their parameter's device and
+// type, and the numbers of the parameters in the tree count in the order in which its groups list them. An option that a tree of an older
+// PyTorch lacks keeps its value if it is a flag; any other has to be there.
+//
+// The error is a *[StateError], and then nothing was changed.
+func (b *base) LoadStateDict(tree map[string]any) error {
+	l := &loader{b: b}
+	groups, ids, err := l.groups(tree)
+	if err == nil {
+		var states map[*tensor.Tensor]*state
+		if states, err = l.states(tree, ids, groups); err == nil {
+			old := b.state
+			for i, g := range b.groups {
+				g.LR, g.InitialLR, g.Extra, g.config = groups[i].LR, groups[i].InitialLR, groups[i].Extra, groups[i].config
+			}
+			b.state = states
+			for _, st := range old {
+				st.free()
+			}
+			return nil
+		}
+	}
+	for _, t := range l.made {
+		t.Free()
+	}
+	return err
+}
+
+func (st *state) free() {
+	for _, t := range st.tensors {
+		if t != nil {
+			t.Free()
+		}
+	}
+}
+
+// groups reads the options, and to which parameter each number belongs.
+func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor, error) {
+	list, ok := tree["param_groups"].([]any)
+	if !ok {
+		return nil, nil, l.bad(`["param_groups"]`, "is %s, want a list of groups", describe(tree["param_groups"]))
+	}
+	if len(list) != len(l.b.groups) {
+		return nil, nil, l.bad(`["param_groups"]`, "has %d groups, the optimizer %d", len(list), len(l.b.groups))
+	}
+	ids := map[int64]*tensor.Tensor{}
+	out := make([]*Group, len(list))
+	for i, v := range list {
+		path := fmt.Sprintf("param_groups[%d]", i)
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil, nil, l.bad(path, "is %s, want a map", describe(v))
+		}
+		g, err := l.group(path, m, l.b.groups[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		params, ok := m["params"].([]any)
+		if !ok {
+			return nil, nil, l.bad(path+`["params"]`, "is %s, want a list of numbers", describe(m["params"]))
+		}
+		if len(params) != len(g.Params) {
+			return nil, nil, l.bad(path+`["params"]`, "has %d parameters, the optimizer's group %d", len(params), len(g.Params))
+		}
+		for k, v := range params {
+			id, ok := v.(int64)
+			if !ok {
+				return nil, nil, l.bad(fmt.Sprintf(`%s["params"][%d]`, path, k), "is %s, want an int64", describe(v))
+			}
+			if ids[id] != nil {
+				return nil, nil, l.bad(fmt.Sprintf(`%s["params"][%d]`, path, k), "is %d, which stands there twice", id)
+			}
+			ids[id] = g.Params[k]
+		}
+		out[i] = g
+	}
+	return out, ids, nil
+}
+
+// group reads the options of one group into a copy of old.
+func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error) {
+	g := &Group{Params: old.Params, config: old.config.clone()}
+	known := map[string]bool{"lr": true, "initial_lr": true, "params": true}
+	lr, ok := number(m["lr"])
+	if !ok {
+		return nil, l.bad(path+`["lr"]`, "is %s, want a number", describe(m["lr"]))
+	}
+	if msg := checkNotNegative("the learning rate", lr); msg != "" {
+		return nil, l.bad(path, "%s", msg)
+	}
+	g.LR = lr
+	if v, ok := m["initial_lr"]; ok {
+		if g.InitialLR, ok = number(v); !ok {
+			return nil, l.bad(path+`["initial_lr"]`, "is %s, want a number", describe(v))
+		}
+	}
+	for _, o := range g.config.options() {
+		known[o.name] = true
+		v, ok := m[o.name]
+		if !ok {
+			switch o.place.(type) {
+			case *bool, fixed:
+				continue
+			}
+			return nil, l.bad(path, "has no %q", o.name)
+		}
+		if msg := o.set(v); msg != "" {
+			return nil, l.bad(fmt.Sprintf("%s[%q]", path, o.name), "%s", msg)
+		}
+	}
+	if msg := g.config.check(); msg != "" {
+		return nil, l.bad(path, "holds options that do not go: %s", msg)
+	}
+	for name, v := range m {
+		if known[name] {
+			continue
+		}
+		c, msg := plain(v, 0)
+		if msg != "" {
+			return nil, l.bad(fmt.Sprintf("%s[%q]", path, name), "%s", msg)
+		}
+		if g.Extra == nil {
+			g.Extra = map[string]any{}
+		}
+		g.Extra[name] = c
+	}
+	return g, nil
+}
+
+// plain returns a copy of v, which stands in a tree beside the options, or says why it cannot stand there.
+func plain(v any, depth int) (any, string) {
+	if depth > 16 {
+		return nil, "is nested too deep"
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, float64, string, *tensor.Tensor:
+		return v, ""
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			c, msg := plain(e, depth+1)
+			if msg != "" {
+				return nil, msg
+			}
+			out[i] = c
+		}
+		return out, ""
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			c, msg := plain(e, depth+1)
+			if msg != "" {
+				return nil, msg
+			}
+			out[k] = c
+		}
+		return out, ""
+	}
+	return nil, "holds " + describe(v) + ", which has no place in a tree"
+}
+
+// states reads what is remembered of the parameters.
+func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, groups []*Group) (map[*tensor.Tensor]*state, error) {
+	out := map[*tensor.Tensor]*state{}
+	configs := map[*tensor.Tensor]config{}
+	for _, g := range groups {
+		for _, p := range g.Params {
+			configs[p] = g.config
+		}
+	}
+	var all map[int64]any
+	switch v := tree["state"].(type) {
+	case map[int64]any:
+		all = v
+	case map[string]any: // an empty one has no kind of keys
+		if len(v) > 0 {
+			return nil, l.bad(`["state"]`, "has names as keys, want the numbers of parameters")
+		}
+	default:
+		return nil, l.bad(`["state"]`, "is %s, want a map of numbers", describe(v))
+	}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		path := fmt.Sprintf("state[%d]", id)
+		p := ids[id]
+		if p == nil {
+			return nil, l.bad(path, "belongs to no parameter of a group")
+		}
+		m, ok := all[id].(map[string]any)
+		if !ok {
+			return nil, l.bad(path, "is %s, want a map", describe(all[id]))
+		}
+		st, err := l.state(path, m, p, configs[p])
+		if err != nil {
+			return nil, err
+		}
+		if st != nil {
+			out[p] = st
+		}
+	}
+	return out, nil
+}
+
+// state reads what is remembered of one parameter; nil: nothing.
+func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config) (*state, error) {
+	s := &l.b.schema
+	st := &state{tensors: make([]*tensor.Tensor, len(s.tensors)), scalars: make([]scalar, len(s.scalars))}
+	if len(m) == 0 {
+		return nil, nil
+	}
+	found := 0
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		v, at := m[name], fmt.Sprintf("%s[%q]", path, name)
+		i, k := s.tensor(name), s.scalar(name)
+		switch {
+		case i >= 0 && v == nil: // torch writes None for a buffer that was never used
+		case i >= 0:
+			t, ok := v.(*tensor.Tensor)
+			if !ok || t == nil {
+				return nil, l.bad(at, "is %s, want a tensor", describe(v))
+			}
+			if t.Shape() != p.Shape() {
+				return nil, l.bad(at, "has shape %v, its parameter %v", t.Shape(), p.Shape())
+			}
+			c, err := l.copy(at, t, p)
+			if err != nil {
+				return nil, err
+			}
+			st.tensors[i] = c
+		case k >= 0 || name == "step" && !s.stepless:
+			f, ok := number(v)
+			if !ok {
+				return nil, l.bad(at, "is %s, want a number", describe(v))
+			}
+			if k < 0 {
+				if !(f >= 0) || f > 1<<53 {
+					return nil, l.bad(at, "is %v, want a count of steps", f)
+				}
+				st.step = f
+			} else { // torch gives it the type of the parameter
+				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.of(f)
+			}
+			found++
+		default:
+			return nil, l.bad(at, "is nothing that %s remembers", l.b.name)
+		}
+	}
+	want := len(s.scalars)
+	if !s.stepless {
+		want++
+	}
+	if found != want {
+		return nil, l.bad(path, "is not complete: numbers %q are wanted", append([]string{"step"}, s.scalars...))
+	}
+	if l.b.needs != nil {
+		for _, i := range l.b.needs(c) {
+			if st.tensors[i] == nil {
+				return nil, l.bad(path, "has no %q", s.tensors[i])
+			}
+		}
+	}
+	return st, nil
+}
+
+// copy copies t to where p is and to p's type.
+func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
+	err = tensor.Try(func() {
+		c = p.Scope().On(p.Device()).Typed(p.Type()).Empty(p.Shape().Slice()...)
+		l.made = append(l.made, c)
+		p.Scope().Do(func(s *tensor.Scope) { c.In(s).Copy(t) }, tensor.NoGrad())
+	})
+	if err != nil {
+		return nil, &StateError{l.b.name, path, "cannot be copied: " + err.Error(), err}
+	}
+	return c, nil
+}

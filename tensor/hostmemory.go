@@ -1,0 +1,133 @@
+package tensor
+
+import (
+	"io"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// FromMemory returns a tensor of type t in the root scope, on the CPU, whose elements are mem itself, in row-major order: torch's
+// torch.frombuffer, for memory that is mapped from a file. What is written to the tensor is written to mem.
+//
+// release, which may be nil, is called once when nothing uses the tensor and its views any more, from any goroutine; it must not
+// block. A tensor that can be reached keeps release reachable, freed or not: memory that goes with what release refers to
+// stays as long as anything could touch it.
+//
+// Memory that is not aligned to its elements, and memory for bools that holds other bytes than 0 and 1, is copied; release is
+// called at once then. It panics if mem has not the size that the shape needs.
+func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
+	const op = "from_memory"
+	size := t.Size()
+	if size == 0 || t == dtype.U32 || t == dtype.U64 {
+		fail(op, ErrType, nil, "a tensor cannot be of type %v", t)
+	}
+	if len(dims) > shape.MaxRank {
+		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
+	}
+	sh := shape.Of(dims...)
+	for _, d := range dims {
+		if d < 0 || d > 0 && size > math.MaxInt/d {
+			fail(op, ErrShape, nil, "shape %v is negative or has too many elements", sh)
+		}
+		size *= d
+	}
+	if size != len(mem) {
+		fail(op, ErrShape, nil, "%d bytes for shape %v of %v, which takes %d", len(mem), sh, t, size)
+	}
+	dev := hostDevice()
+	lender, ok := dev.(device.Borrower)
+	if !ok || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%uintptr(t.Size()) != 0 || t == dtype.Bool && !onlyBools(mem) {
+		x := FromBytes(t, mem, dims...)
+		if release != nil {
+			release()
+		}
+		return x
+	}
+	stream := root.streamOf(dev)
+	st := &storage{dev: dev, buf: lender.Borrow(mem, release), lent: true, home: stream, writer: stream}
+	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: callSite()}
+	x.self = x
+	st.refs.Store(1)
+	root.own(x, true)
+	return x
+}
+
+func onlyBools(mem []byte) bool {
+	for _, b := range mem {
+		if b > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// A Storage is the memory that tensors share: torch's x.untyped_storage(). Storages of two tensors are equal if and only if they
+// are views of the same memory.
+type Storage struct{ st *storage }
+
+// Storage returns the memory that x is a view of.
+func (x *Tensor) Storage() Storage {
+	x.use("storage")
+	return Storage{x.st}
+}
+
+// Bytes returns the size of the memory: torch's nbytes.
+func (s Storage) Bytes() int { return s.st.buf.Size() }
+
+// StorageOffset returns where x begins in its storage, in elements: torch's x.storage_offset().
+func (x *Tensor) StorageOffset() int {
+	x.use("storage_offset")
+	return x.layout.Offset
+}
+
+// WriteTo writes x's elements in row-major order, as they lie in memory, and returns the bytes written. Contiguous
+// tensors of the CPU are written from where they are; others go through a buffer of 4 MiB, or, if they are strided, through a
+// contiguous copy on their device. Errors of w are returned; misuse panics as elsewhere.
+func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
+	const op, piece = "write_to", 4 << 20
+	x.use(op)
+	n := x.Size() * x.dtype.Size()
+	if n == 0 {
+		return 0, nil // its offset may lie behind the buffer's end
+	}
+	c := x
+	if !x.layout.Contiguous() {
+		c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)
+		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
+		defer c.Free()
+	}
+	stream := c.scope.streamOf(c.st.dev)
+	c.st.read(op, stream)
+	at := c.layout.Offset * c.dtype.Size()
+	host := c.st.buf.Host()
+	var tmp []byte
+	if host != nil {
+		check(op, stream.Synchronize(), x)
+		host = host[at : at+n]
+	} else {
+		tmp = make([]byte, min(n, piece))
+	}
+	for done := 0; done < n; {
+		part := tmp
+		if host != nil {
+			part = host[done:min(done+piece, n)]
+		} else {
+			part = part[:min(len(part), n-done)]
+			check(op, c.st.dev.Download(stream, part, c.st.buf, at+done), x)
+		}
+		k, err := w.Write(part)
+		written += int64(k)
+		if err != nil {
+			return written, err
+		}
+		done += len(part)
+	}
+	runtime.KeepAlive(x)
+	runtime.KeepAlive(c)
+	return written, nil
+}

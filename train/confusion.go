@@ -1,0 +1,182 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Average says how numbers of single classes become one: as scikit-learn's average argument.
+type Average uint8
+
+// The averages. Classes that occur neither as a target nor as a guess do not count.
+const (
+	Macro    Average = iota // the plain mean over classes
+	Micro                   // of all samples together: for single-label classes the accuracy
+	Weighted                // the mean weighted by how often a class is the target
+)
+
+func (a Average) String() string {
+	switch a {
+	case Macro:
+		return "macro"
+	case Micro:
+		return "micro"
+	case Weighted:
+		return "weighted"
+	}
+	return fmt.Sprintf("Average(%d)", uint8(a))
+}
+
+// A Confusion counts how often each class was taken for each other one; precision, recall and F1 follow from it.
+type Confusion struct {
+	classes int
+	cells   counter
+}
+
+// NewConfusion returns an empty matrix of that many classes.
+func NewConfusion(classes int) *Confusion {
+	if classes < 1 || classes > 1<<15 {
+		panic(&Error{"Confusion", fmt.Sprintf("%d classes; 1 to %d are possible", classes, 1<<15)})
+	}
+	return &Confusion{classes: classes, cells: counter{t: dtype.I64, n: classes * classes}}
+}
+
+// Update adds a batch: scores [..., classes], of which the greatest is the guess, and targets [...]. A target outside the classes
+// is an index error, on a GPU reported at the next wait.
+func (c *Confusion) Update(output, target *tensor.Tensor) {
+	update(output, func(s *tensor.Scope) {
+		scores, classes := rows("confusion", s, output, target)
+		if scores.Dim(1) != c.classes {
+			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
+		}
+		cells := c.cells.on(s, output)
+		// Row by row: a target that is no class must not count as another cell.
+		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).
+			ScatterScalar(1, scores.Argmax(-1).Unsqueeze(1), 1)
+		cells.View(c.classes, c.classes).IndexAddInPlace(0, classes.Long(), hits, 1)
+	})
+}
+
+// Reset forgets the batches.
+func (c *Confusion) Reset() { c.cells.reset() }
+
+// Matrix returns the counts: Matrix()[i][j] samples of class i were taken for class j.
+func (c *Confusion) Matrix() [][]int64 {
+	flat := c.cells.read()
+	m := make([][]int64, c.classes)
+	for i := range m {
+		m[i] = make([]int64, c.classes)
+		for j := range m[i] {
+			m[i][j] = int64(flat[i*c.classes+j])
+		}
+	}
+	return m
+}
+
+// Scores are numbers of one class, or averages of them.
+type Scores struct {
+	Precision float64 // of what was taken for the class, the part that is of it; 0 if nothing was
+	Recall    float64 // of what is of the class, the part that was taken for it; 0 if nothing is
+	F1        float64 // 2·tp / (2·tp + fp + fn)
+	Support   int64   // how many samples are of the class
+}
+
+func scores(tp, guessed, is int64) Scores {
+	part := func(a, b int64) float64 {
+		if b == 0 {
+			return 0
+		}
+		return float64(a) / float64(b)
+	}
+	return Scores{part(tp, guessed), part(tp, is), part(2*tp, guessed+is), is}
+}
+
+// PerClass returns the numbers of every class, as scikit-learn's precision_recall_fscore_support with zero_division=0.
+func (c *Confusion) PerClass() []Scores { return perClass(c.Matrix()) }
+
+func perClass(m [][]int64) []Scores {
+	out := make([]Scores, len(m))
+	for i := range m {
+		var guessed, is int64
+		for j := range m {
+			is += m[i][j]
+			guessed += m[j][i]
+		}
+		out[i] = scores(m[i][i], guessed, is)
+	}
+	return out
+}
+
+// Average returns the numbers of all classes as one. Its Support is the number of samples; without any, the numbers are NaN.
+func (c *Confusion) Average(a Average) Scores {
+	m := c.Matrix()
+	var total, right int64
+	guessed := make([]int64, len(m))
+	for i := range m {
+		right += m[i][i]
+		for j, n := range m[i] {
+			total += n
+			guessed[j] += n
+		}
+	}
+	if total == 0 {
+		return Scores{math.NaN(), math.NaN(), math.NaN(), 0}
+	}
+	if a == Micro {
+		return scores(right, total, total)
+	}
+	var sum Scores
+	weights := 0.0
+	for i, s := range perClass(m) {
+		if s.Support == 0 && guessed[i] == 0 {
+			continue
+		}
+		w := 1.0
+		if a == Weighted {
+			w = float64(s.Support)
+		}
+		weights += w
+		sum.Precision += w * s.Precision
+		sum.Recall += w * s.Recall
+		sum.F1 += w * s.F1
+	}
+	return Scores{sum.Precision / weights, sum.Recall / weights, sum.F1 / weights, total}
+}
+
+// Name is "confusion".
+func (c *Confusion) Name() string { return "confusion" }
+
+// Value is the part of samples on the diagonal: the accuracy. With it a Confusion can stand among the metrics of a training.
+func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
+
+// A ClassMetric is an averaged precision, recall or F1 score.
+type ClassMetric struct {
+	*Confusion
+	name string
+	of   func(Scores) float64
+	a    Average
+}
+
+// NewPrecision returns the averaged precision of that many classes, named "precision_macro" and the like.
+func NewPrecision(classes int, a Average) *ClassMetric {
+	return &ClassMetric{NewConfusion(classes), "precision_" + a.String(), func(s Scores) float64 { return s.Precision }, a}
+}
+
+// NewRecall returns the averaged recall of that many classes.
+func NewRecall(classes int, a Average) *ClassMetric {
+	return &ClassMetric{NewConfusion(classes), "recall_" + a.String(), func(s Scores) float64 { return s.Recall }, a}
+}
+
+// NewF1 returns the averaged F1 score of that many classes.
+func NewF1(classes int, a Average) *ClassMetric {
+	return &ClassMetric{NewConfusion(classes), "f1_" + a.String(), func(s Scores) float64 { return s.F1 }, a}
+}
+
+// Name says which number it is and how it is averaged.
+func (m *ClassMetric) Name() string { return m.name }
+
+// Value is the number.
+func (m *ClassMetric) Value() float64 { return m.of(m.Average(m.a)) }

@@ -1,0 +1,105 @@
+package train_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// A metric adds up on the device, batch by batch, and is read once at the end.
+func ExampleNewAccuracy() {
+	accuracy := train.NewAccuracy()
+	for range 3 {
+		tensor.Do(func(s *tensor.Scope) {
+			scores := s.From([][]float32{{2, 1, 0}, {0, 3, 1}, {1, 0, 0}})
+			accuracy.Update(scores, s.From([]int64{0, 1, 2}))
+		})
+	}
+	fmt.Printf("%s %.4f\n", accuracy.Name(), accuracy.Value())
+	// Output: accuracy 0.6667
+}
+
+// Which class was taken for which, and the averages that follow.
+func ExampleNewConfusion() {
+	c := train.NewConfusion(2)
+	c.Update(tensor.From([][]float32{{1, 0}, {1, 0}, {0, 1}, {0, 1}}), tensor.From([]int64{0, 1, 1, 1}))
+	fmt.Println(c.Matrix())
+	s := c.PerClass()[1]
+	fmt.Printf("precision %.2f, recall %.2f, F1 %.2f of %d\n", s.Precision, s.Recall, s.F1, s.Support)
+	fmt.Printf("macro F1 %.3f\n", c.Average(train.Macro).F1)
+	// Output:
+	// [[1 0] [1 2]]
+	// precision 1.00, recall 0.67, F1 0.80 of 3
+	// macro F1 0.733
+}
+
+// Losses that are means over batches of different sizes.
+func ExampleMeanMetric() {
+	loss := train.NewMean("loss")
+	loss.Add(tensor.From(float32(1)), 32)
+	loss.Add(tensor.From(float32(4)), 16)
+	fmt.Println(loss.Value())
+	// Output: 2
+}
+
+// The perplexity of guessing among four words without knowing anything is four.
+func ExampleNewPerplexity() {
+	p := train.NewPerplexity(-100)
+	p.Update(tensor.Zeros(1, 3, 4), tensor.From([][]int64{{0, 3, -100}}))
+	fmt.Printf("%.4f\n", p.Value())
+	// Output: 4.0000
+}
+
+// A loss that has not fallen for two evaluations ends the training at the third.
+func ExampleEarlyStopping() {
+	e := train.EarlyStopping{Patience: 2}
+	for _, loss := range []float64{0.9, 0.5, 0.6, 0.5, 0.7} {
+		fmt.Println(loss, e.Observe(loss))
+	}
+	fmt.Println("best:", e.Best())
+	// Output:
+	// 0.9 false
+	// 0.5 false
+	// 0.6 false
+	// 0.5 false
+	// 0.7 true
+	// best: 0.5
+}
+
+// A whole training: six epochs over a table, evaluated after each, with checkpoints to go on from.
+func ExampleFit() {
+	tensor.ManualSeed(1)
+	x := tensor.Root().Randn(200, 2)
+	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // whether the first number is the greater one
+	set, err := data.NewTensorDataset(x, y)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(set, data.Config{Batch: 20, Shuffle: true, Seed: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	model := nn.NewLinear(2, 2)
+	result, err := train.Fit(context.Background(), train.Config{
+		Model: model, Optimizer: optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1}), Train: loader, Epochs: 6,
+		Valid: loader, Metrics: []train.Metric{train.NewAccuracy()}, Watch: "accuracy", Maximize: true,
+		Checkpoints: dir, KeepBest: true, Resume: true, // which begins anew where there is nothing to resume
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
+	// Output: 60 steps, 6 epochs, accuracy over 0.95: true
+}

@@ -1,0 +1,64 @@
+package train
+
+import (
+	"fmt"
+	"math"
+)
+
+// EarlyStopping ends a training when a number that is watched has not become better for a while.
+type EarlyStopping struct {
+	Patience int     // how many values that are not better are borne; the next one stops
+	MinDelta float64 // by how much a value must be better to count
+	Maximize bool    // greater is better, as of an accuracy; else less, as of a loss
+
+	best float64
+	bad  int
+	seen bool
+}
+
+// Observe takes the next value and reports whether to stop. NaN is never better.
+func (e *EarlyStopping) Observe(v float64) (stop bool) {
+	if e.better(v) {
+		e.best, e.bad, e.seen = v, 0, true
+		return false
+	}
+	e.bad++
+	return e.bad > e.Patience
+}
+
+func (e *EarlyStopping) better(v float64) bool {
+	switch {
+	case math.IsNaN(v):
+		return false
+	case !e.seen:
+		return true
+	case e.Maximize:
+		return v > e.best+e.MinDelta
+	}
+	return v < e.best-e.MinDelta
+}
+
+// Best is the best value so far; NaN before the first.
+func (e *EarlyStopping) Best() float64 {
+	if !e.seen {
+		return math.NaN()
+	}
+	return e.best
+}
+
+// StateDict returns what a checkpoint keeps.
+func (e *EarlyStopping) StateDict() map[string]any {
+	return map[string]any{"best": e.best, "bad": int64(e.bad), "seen": e.seen}
+}
+
+// LoadStateDict goes on from a state.
+func (e *EarlyStopping) LoadStateDict(sd map[string]any) error {
+	best, ok1 := sd["best"].(float64)
+	bad, ok2 := sd["bad"].(int64)
+	seen, ok3 := sd["seen"].(bool)
+	if !ok1 || !ok2 || !ok3 || bad < 0 {
+		return &Error{"EarlyStopping", fmt.Sprintf("the state %v is not one of an EarlyStopping", sd)}
+	}
+	e.best, e.bad, e.seen = best, int(bad), seen
+	return nil
+}

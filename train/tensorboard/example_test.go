@@ -1,0 +1,33 @@
+package tensorboard_test
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/train/tensorboard"
+)
+
+// A loss curve and a note; look at them with tensorboard --logdir runs.
+func Example() {
+	dir, err := os.MkdirTemp("", "runs")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	w, err := tensorboard.NewWriter(filepath.Join(dir, "first"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	w.Text("config", "learning rate **0.1**", 0)
+	for step := range 100 {
+		w.Scalar("loss/train", 1/float64(step+1), step)
+	}
+	if err := w.Close(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(strings.HasPrefix(filepath.Base(w.Path()), "events.out.tfevents."))
+	// Output: true
+}

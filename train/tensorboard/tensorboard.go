@@ -1,0 +1,215 @@
+// Package tensorboard writes event files that TensorBoard shows: scalars, texts, histograms and images.
+//
+// A file is a sequence of TFRecords (length, checksum of the length, data, checksum of the data; the checksums are CRC-32C,
+// rotated and offset: https://www.tensorflow.org/tutorials/load_data/tfrecord), each an Event in protocol buffer encoding
+// (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's repository). Nothing but the standard library is
+// needed to write them, and only TensorBoard to look at them: tensorboard --logdir DIR.
+package tensorboard
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"image"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Writer appends to one event file. Its methods may be called by several goroutines. What it wrote reaches the file with
+// Flush or Close, and by itself every few seconds while events come.
+type Writer struct {
+	mu      sync.Mutex
+	f       *os.File
+	w       *bufio.Writer
+	flushed time.Time
+	err     error // the first one: later events are dropped
+}
+
+// flushEvery is how long an event may wait in memory when another one comes.
+const flushEvery = 2 * time.Second
+
+var files atomic.Int64
+
+// NewWriter makes dir, if it is not there, and a new event file in it. Several files of a directory are one run: after a
+// training was resumed at some step, [Writer.Restart] hides what an earlier file has of later steps.
+func NewWriter(dir string) (*Writer, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("tensorboard: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	now := time.Now()
+	name := fmt.Sprintf("events.out.tfevents.%010d.%s.%d.%d", now.Unix(), filepath.Base(host), os.Getpid(), files.Add(1)-1)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("tensorboard: %w", err)
+	}
+	w := &Writer{f: f, w: bufio.NewWriterSize(f, 1<<16), flushed: now}
+	w.event(0, fieldFileVersion, []byte("brain.Event:2"))
+	if err := w.Flush(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Path returns the name of the event file.
+func (w *Writer) Path() string { return w.f.Name() }
+
+// Restart notes that the run goes on at a step: TensorBoard then leaves out what was written before for this and later steps.
+func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 1, 1)) } // status: START
+
+// Scalar adds a number to the curve of that name.
+func (w *Writer) Scalar(tag string, v float64, step int) {
+	w.summary(step, tag, fixed32(nil, 2, math.Float32bits(float32(v))))
+}
+
+// Text adds a text, which TensorBoard shows as Markdown.
+func (w *Writer) Text(tag, text string, step int) {
+	const dtString = 7
+	dim := lengthed(nil, 2, varint(nil, 1, 1))
+	tensor := lengthed(lengthed(varint(nil, 1, dtString), 2, dim), 8, []byte(text))
+	plugin := lengthed(nil, 1, lengthed(nil, 1, []byte("text")))
+	w.summary(step, tag, lengthed(lengthed(nil, 8, tensor), 9, plugin))
+}
+
+// Histogram adds the distribution of values. NaN and infinite values are left out.
+func (w *Writer) Histogram(tag string, values []float64, step int) {
+	h := histogramOf(values)
+	var b []byte
+	for i, v := range []float64{h.least, h.most, h.n, h.sum, h.squares} {
+		b = fixed64(b, i+1, math.Float64bits(v))
+	}
+	b = lengthed(b, 6, doubles(h.limits))
+	b = lengthed(b, 7, doubles(h.counts))
+	w.summary(step, tag, lengthed(nil, 5, b))
+}
+
+// Image adds a picture, as PNG.
+func (w *Writer) Image(tag string, m image.Image, step int) error {
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		return fmt.Errorf("tensorboard: %s: %w", tag, err)
+	}
+	const rgba = 4
+	size := m.Bounds().Size()
+	v := varint(varint(varint(nil, 1, uint64(size.Y)), 2, uint64(size.X)), 3, rgba)
+	w.summary(step, tag, lengthed(nil, 4, lengthed(v, 4, b.Bytes())))
+	return nil
+}
+
+// Flush writes what is in memory to the file. It returns the first error that there was since the file was made.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flush()
+}
+
+func (w *Writer) flush() error {
+	if w.err == nil {
+		w.fail(w.w.Flush())
+	}
+	return w.err
+}
+
+// Close flushes and closes the file.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.flush()
+	if e := w.f.Close(); e != nil && err == nil {
+		w.fail(e)
+	}
+	return w.err
+}
+
+func (w *Writer) fail(err error) {
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("tensorboard: %w", err)
+	}
+}
+
+// Fields of Event.
+const (
+	fieldFileVersion = 3
+	fieldSummary     = 5
+	fieldSessionLog  = 7
+)
+
+// summary writes an Event with one Summary.Value: a tag and the encoded value.
+func (w *Writer) summary(step int, tag string, value []byte) {
+	v := append(lengthed(nil, 1, []byte(tag)), value...)
+	w.event(step, fieldSummary, lengthed(nil, 1, v))
+}
+
+func (w *Writer) event(step, field int, body []byte) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return
+	}
+	_, err := w.w.Write(record(encode(float64(now.UnixNano())/1e9, step, field, body)))
+	w.fail(err)
+	if now.Sub(w.flushed) > flushEvery {
+		w.flushed = now
+		w.fail(w.w.Flush())
+	}
+}
+
+// encode returns an Event.
+func encode(wall float64, step, field int, body []byte) []byte {
+	b := fixed64(nil, 1, math.Float64bits(wall))
+	return lengthed(varint(b, 2, uint64(int64(step))), field, body)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// masked is the checksum of a TFRecord.
+func masked(b []byte) uint32 {
+	c := crc32.Checksum(b, castagnoli)
+	return (c>>15 | c<<17) + 0xa282ead8
+}
+
+// record frames data as a TFRecord.
+func record(data []byte) []byte {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, len(data)+16), uint64(len(data)))
+	b = binary.LittleEndian.AppendUint32(b, masked(b))
+	b = append(b, data...)
+	return binary.LittleEndian.AppendUint32(b, masked(data))
+}
+
+// The wire types of protocol buffers (https://protobuf.dev/programming-guides/encoding/).
+func varint(b []byte, field int, v uint64) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(field)<<3), v)
+}
+
+func fixed64(b []byte, field int, v uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(b, uint64(field)<<3|1), v)
+}
+
+func lengthed(b []byte, field int, v []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(field)<<3|2)
+	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
+}
+
+func fixed32(b []byte, field int, v uint32) []byte {
+	return binary.LittleEndian.AppendUint32(binary.AppendUvarint(b, uint64(field)<<3|5), v)
+}
+
+func doubles(v []float64) []byte {
+	b := make([]byte, 0, 8*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return b
+}
