@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,13 +45,14 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	t.Errorf("4 workers are %.2f times as fast as one", best)
 }
 
-// Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With FLAMBEAU_SOAK, on a quiet machine;
-// otherwise the same code runs, and only has to be right.
+// Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With FLAMBEAU_SOAK, and where the machine
+// has no two cores free at the time, nearly as many times as two goroutines do without a loader. Otherwise the same code runs, and only has
+// to be right.
 func TestWorkersShareTheCores(t *testing.T) {
 	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
 	if soak {
-		spin, rounds = 500_000, 40
+		spin, rounds = 60_000, 200
 	}
 	compute := func() {
 		x := uint64(1)
@@ -63,14 +65,31 @@ func TestWorkersShareTheCores(t *testing.T) {
 			t.Error("a xorshift is never 0")
 		}
 	}
-	one, two := epoch(t, 1, compute), epoch(t, 2, compute)
-	for range rounds { // the least times are those without the machine's other work
-		one, two = min(one, epoch(t, 1, compute)), min(two, epoch(t, 2, compute))
+	bare := func(goroutines int) time.Duration {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				for range 48 / goroutines {
+					compute()
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(start)
 	}
-	ratio := one.Seconds() / two.Seconds()
-	t.Logf("2 workers are %.2f times as fast as one (%v and %v, %d CPUs)", ratio, two, one, runtime.GOMAXPROCS(0))
-	if soak && runtime.GOMAXPROCS(0) >= 2 && ratio < 1.6 {
-		t.Errorf("2 workers are %.2f times as fast as one, want 1.6", ratio)
+	var least [4]time.Duration // the least times are those without the machine's other work
+	for k := range rounds {
+		for i, d := range []time.Duration{epoch(t, 1, compute), epoch(t, 2, compute), bare(1), bare(2)} {
+			if k == 0 || d < least[i] {
+				least[i] = d
+			}
+		}
+	}
+	ratio, without := least[0].Seconds()/least[1].Seconds(), least[2].Seconds()/least[3].Seconds()
+	t.Logf("2 workers are %.2f times as fast as one, 2 goroutines without a loader %.2f times (%d CPUs)", ratio, without, runtime.GOMAXPROCS(0))
+	if want := min(1.6, 0.85*without); soak && ratio < want {
+		t.Errorf("2 workers are %.2f times as fast as one, want %.2f", ratio, want)
 	}
 }
 

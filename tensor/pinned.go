@@ -111,17 +111,12 @@ func allocPinned(op string, s *Scope, p device.PinnedAllocator, t dtype.Type, sh
 	host := hostDevice()
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	pinned, err := p.AllocPinned(sh.Size()*t.Size(), o)
-	var buf device.Buffer
-	if err == nil {
-		if buf, err = host.(device.Importer).Import(pinned); err != nil {
-			pinned.Free()
-		}
-	}
 	if err != nil {
 		panic(newError(op, err, nil, fmt.Sprintf("result %v %v in page-locked memory: %v", sh, t, err)))
 	}
 	stream := s.streamOf(host)
-	st := &storage{dev: host, buf: buf, pinned: pinned, home: stream, writer: stream}
+	buf := host.(device.Borrower).Borrow(pinned.Host(), pinned.Free)
+	st := &storage{dev: host, buf: buf, pinned: pinned, lent: true, home: stream, writer: stream}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: callSite()}
 	x.self = x
 	st.refs.Store(1)
