@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import OrderedDict
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -76,7 +77,22 @@ def check_safetensors(folder):
     print("safetensors: what Go saved is what Python reads")
 
 
-CHECKS = [check_torchfile, check_safetensors]
+def check_npy(folder):
+    arrays = np.load(os.path.join(folder, "ours.npz"))
+    assert len(arrays.files) == 15
+    for t in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]:
+        x = np.arange(6).reshape(2, 3).astype(t)
+        assert arrays[t].dtype == x.dtype and np.array_equal(arrays[t], x), t
+    assert arrays["scalar"].shape == () and arrays["scalar"] == 2.5 and arrays["empty"].shape == (0, 4)
+    assert arrays["vector"].tolist() == [1, 2] and arrays["strided"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert arrays["layer/weight"].shape == (2, 2) and arrays["ä"].tolist() == [1]
+    for mode in [None, "r"]:
+        x = np.load(os.path.join(folder, "ours.npy"), mmap_mode=mode)
+        assert x.dtype == np.float32 and x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    print("npy: what Go saved is what NumPy reads")
+
+
+CHECKS = [check_torchfile, check_safetensors, check_npy]
 
 
 def main():

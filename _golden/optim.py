@@ -1,4 +1,4 @@
-"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories and clip.
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip, muon, average and lbfgs.
 
 Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
 their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
@@ -148,8 +148,117 @@ def clipping():
     f.write("optim/testdata/clip.safetensors.gz")
 
 
+def muon():
+    """Writes optim/testdata/muon: three matrices under fixed gradients, as the trajectories, and the momenta after the last step."""
+    f = File(__file__, SEED)
+    shapes = [(6, 4), (3, 5), (4, 4)]
+    params = [f.randn(*s) for s in shapes]
+    grads = [f.randn(8, *s) for s in shapes]
+    operands = [{"base": f.store(f"in{i}", t)} for i, t in enumerate(params + grads)]
+    for args in [
+        dict(lr=0.1),
+        dict(lr=0.1, momentum=0.8, nesterov=False, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        dict(lr=0.02, weight_decay=0.5, adjust_lr_fn="spectral_unclamped", ns_steps=3, eps=1e-5, ns_coefficients=(3.0, -4.0, 2.0)),
+    ]:
+        name = " ".join(f"{k}={v}" for k, v in args.items())
+        out = [{} for _ in range(2 * len(params))]
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            leaves = [p.to(dtype).clone().requires_grad_() for p in params]
+            optimizer = torch.optim.Muon(leaves, **args)
+            path = [[] for _ in leaves]
+            for step in range(8):
+                for leaf, g in zip(leaves, grads):
+                    leaf.grad = g[step].to(dtype)
+                optimizer.step()
+                for line, leaf in zip(path, leaves):
+                    line.append(leaf.detach().clone())
+            for i, line in enumerate(path):
+                out[i][label] = f.store(f"{name}/p{i}_{label}", torch.stack(line))
+                out[3 + i][label] = f.store(f"{name}/m{i}_{label}", optimizer.state[leaves[i]]["momentum_buffer"])
+        group = {k: v for k, v in optimizer.state_dict()["param_groups"][0].items()}
+        f.cases.append({"op": "Muon", "name": name, "args": {"given": args, "group": group}, "in": operands, "out": out})
+    f.write("optim/testdata/muon.safetensors.gz")
+
+
+def averages():
+    """Writes optim/testdata/average: a model in six states, its averages after each, and statistics recomputed by update_bn.
+
+    model/<name> and <case>/<name> are stacked along the steps. The model is Sequential(Linear(3, 4), BatchNorm1d(4)).
+    """
+    from torch.optim import swa_utils as W
+
+    f = File(__file__, SEED)
+    torch.manual_seed(SEED)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    cases = {
+        "ema": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.9)),
+        "ema fast": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.3)),
+        "ema buffers": W.AveragedModel(model, multi_avg_fn=W.get_ema_multi_avg_fn(0.6), use_buffers=True),
+        "swa": W.AveragedModel(model),
+    }
+    inputs = f.randn(6, 8, 3)
+    seen = {"model": []} | {name: [] for name in cases}
+    for x in inputs:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(f.randn(*p.shape))
+        model.train()
+        model(x)
+        seen["model"].append({k: v.clone() for k, v in model.state_dict().items()})
+        for name, a in cases.items():
+            a.update_parameters(model)
+            seen[name].append({k: v.clone() for k, v in a.state_dict().items()})
+    for name, states in seen.items():
+        for k in states[0]:
+            f.store(f"{name}/{k}", torch.stack([s[k] for s in states]))
+    cases["swa"].eval()
+    W.update_bn(list(inputs), cases["swa"])
+    for k, v in cases["swa"].state_dict().items():
+        f.store(f"updated/{k}", v)
+    f.store("inputs", inputs)
+    f.write("optim/testdata/average.safetensors.gz")
+
+
+def lbfgs():
+    """Writes optim/testdata/lbfgs: steps down (1-a)² + 100(b-a²)² + Σ(c - 2)⁴ + c₀·c₂, for x = (a, b) and a matrix c.
+
+    A case is the parameters after each of eight steps, and the values at their beginning; metadata "trees" has the state after three.
+    """
+    f, trees = File(__file__, SEED), {}
+    for name, args in {
+        "fixed": dict(lr=0.001, max_iter=5),
+        "wolfe": dict(lr=1.0, max_iter=4, history_size=3, line_search_fn="strong_wolfe"),
+        "wolfe max": dict(lr=0.5, max_iter=6, max_eval=9, tolerance_grad=1e-5, tolerance_change=1e-7, line_search_fn="strong_wolfe", maximize=True),
+    }.items():
+        x = torch.tensor([-1.2, 1.0], dtype=torch.float64, requires_grad=True)
+        c = torch.tensor([[0.5, 1.0], [3.0, 2.5]], dtype=torch.float64, requires_grad=True)
+        sign = -1 if args.get("maximize") else 1
+        optimizer = torch.optim.LBFGS([x, c], **args)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = sign * ((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2 + ((c - 2) ** 4).sum() + c[0, 0] * c[1, 0])
+            loss.backward()
+            return loss
+
+        path, losses = [], []
+        for step in range(8):
+            losses.append(float(optimizer.step(closure)))
+            path.append(torch.cat([x.detach(), c.detach().reshape(-1)]))
+            if step == 2:
+                state = copy.deepcopy(optimizer.state_dict())
+                state["state"][0].pop("al", None)
+                trees[name] = jsonable(f, f"{name}/state", state)
+        f.store(f"{name}/path", torch.stack(path))
+        f.store(f"{name}/losses", torch.tensor(losses, dtype=torch.float64))
+    f.write("optim/testdata/lbfgs.safetensors.gz", trees=trees)
+
+
 def main():
+    lbfgs()
+    averages()
     clipping()
+    muon()
     f = File(__file__, SEED)
     params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
     # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that changes its sign.

@@ -1,9 +1,15 @@
-"""What torchvision's transforms of tensors compute: data/vision/testdata/transforms.safetensors.gz."""
+"""What torchvision's transforms of tensors compute, data/vision/testdata/transforms.safetensors.gz, and what Pillow decodes, pictures there."""
 
+import io
+
+import numpy as np
+import PIL
 import torch
 import torchvision
 import torchvision.transforms.functional as F
 from torchvision.transforms import InterpolationMode as Mode
+
+from PIL import Image
 
 from golden import File, Operand
 
@@ -12,7 +18,47 @@ MODES = {"bilinear": (Mode.BILINEAR, True), "bicubic": (Mode.BICUBIC, True), "ne
          "bilinear plain": (Mode.BILINEAR, False), "bicubic plain": (Mode.BICUBIC, False)}
 
 
+def pictures():
+    file = File(__file__, SEED)
+    y, x = np.mgrid[:15, :23]
+    planes = np.stack([127 + 100 * np.sin(x * 0.3 + c) + 40 * np.cos(y * 0.35 * (c + 1)) for c in range(3)], -1)
+    color = Image.fromarray((planes + file.randn(15, 23, 3, scale=12).numpy()).clip(0, 255).astype(np.uint8))
+    clear = color.convert("RGBA")
+    clear.putalpha(Image.fromarray((x * 11 % 256).astype(np.uint8)))
+    palette = color.quantize(20)
+    wide = Image.fromarray((planes[..., 0].clip(0, 255) * 257).astype(np.uint16))
+
+    def case(name, image, form, expect=None, **options):
+        """The bytes of the file, and the pixels that Pillow gives for it."""
+        text = io.BytesIO()
+        image.save(text, form, **options)
+        back = Image.open(io.BytesIO(text.getvalue()))
+        for mode in ("RGB", "L"):
+            pixels = np.asarray(back.convert(mode)) if expect is None else expect[mode]
+            pixels = torch.from_numpy(np.ascontiguousarray(pixels.reshape(15, 23, -1).transpose(2, 0, 1)))
+            file.case(form.lower(), f"{name} {mode}", lambda _: pixels, [Operand(torch.tensor(list(text.getvalue()), dtype=torch.uint8))], mode=mode)
+
+    for name, subsampling in (("4:4:4", 0), ("4:2:2", 1), ("4:2:0", 2)):
+        case(name, color, "JPEG", quality=92, subsampling=subsampling)
+    case("progressive", color, "JPEG", quality=80, progressive=True)
+    case("gray", color.convert("L"), "JPEG", quality=92)
+    case("lossy", color, "WEBP", quality=90)
+    case("lossy, coarse", color, "WEBP", quality=30)
+    case("lossy, transparent", clear, "WEBP", quality=90, exact=True)
+    case("lossless", clear, "WEBP", lossless=True, exact=True)
+    case("palette", palette, "GIF")
+    case("color", color, "PNG")
+    case("transparent", clear, "PNG")
+    case("gray, transparent", clear.convert("LA"), "PNG")
+    case("palette", palette, "PNG")
+    case("bits", color.convert("1"), "PNG")
+    high = (np.asarray(wide) >> 8).astype(np.uint8)  # Pillow cuts 16 bits off at 255 instead
+    case("gray, 16 bits", wide, "PNG", expect={"RGB": np.stack([high] * 3, -1), "L": high})
+    file.write("data/vision/testdata/pictures.safetensors.gz", torchvision=torchvision.__version__, pillow=PIL.__version__)
+
+
 def main():
+    pictures()
     file = File(__file__, SEED)
 
     def image(h, w, c=3):

@@ -109,3 +109,13 @@ func ExampleCache() {
 	})
 	// Output: [1, 100] 4
 }
+
+// The numbers of a training loop that suit a small text and a CPU.
+func ExampleCharGPTDefaults() {
+	r := models.CharGPTDefaults()
+	fmt.Println(r.Config.Layers, r.Config.Width, r.Config.Context, r.Batch, r.Steps)
+	fmt.Println(r.LRAt(r.Warmup-1) == r.LR, r.LRAt(r.Steps) == r.MinLR)
+	// Output:
+	// 4 128 64 32 500
+	// true true
+}

@@ -92,3 +92,31 @@ func ExampleNewLion() {
 	// Output:
 	// tensor([0.7000, 0.7000])
 }
+
+// The step has singular values near 1, however small the gradient is: a matrix is moved in all its directions.
+func ExampleNewMuon() {
+	w := tensor.Zeros(2, 2).RequiresGrad()
+	opt := optim.NewMuon([]*tensor.Tensor{w}, optim.MuonConfig{LR: 0.1})
+	w.Mul(tensor.From([][]float32{{0.3, 0}, {0, 1e-3}})).Sum().Backward()
+	opt.Step()
+	for _, v := range w.Detach().SVDVals().Floats() {
+		fmt.Println(v > 0.05 && v < 0.13)
+	}
+	// Output:
+	// true
+	// true
+}
+
+// A quadratic function is minimised in a few iterations. The closure computes gradients and the loss.
+func ExampleNewLBFGS() {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := optim.NewLBFGS([]*tensor.Tensor{w}, optim.LBFGSConfig{LR: 1, LineSearch: "strong_wolfe"})
+	first := opt.Step(func() float64 {
+		opt.ZeroGrad()
+		loss := w.Mul(w).Mul(tensor.From([]float32{1, 10})).Sum()
+		loss.Backward()
+		return loss.Item()
+	})
+	fmt.Printf("from %v to %.4f\n", first, w.Detach().Abs().Sum().Item())
+	// Output: from 11 to 0.0000
+}

@@ -232,15 +232,22 @@ func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) 
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
 	}
-	exprs := rule(f)
-	out, in := make([]dtype.Type, len(exprs)), make([]dtype.Type, operands)
+	out, in := make([]dtype.Type, len(rule(f))), make([]dtype.Type, operands)
 	for i := range out {
 		out[i] = t
 	}
 	for i := range in {
 		in[i] = t
 	}
-	p := expr.MustLower(exprs, out, in, -1)
+	return loweredAs(key, out, in, rule)
+}
+
+// loweredAs returns the code of a rule for results and operands of any types, which the key tells apart.
+func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Expr) *expr.Program {
+	if p, ok := programs.Load(key); ok {
+		return p.(*expr.Program)
+	}
+	p := expr.MustLower(rule(key.flags), out, in, -1)
 	programs.Store(key, p)
 	return p
 }

@@ -22,6 +22,9 @@ type option struct {
 	place any
 }
 
+// negated is a flag of which torch keeps the opposite.
+type negated struct{ flag *bool }
+
 // A fixed option has one value, whatever is loaded: how torch computes, not what.
 type fixed struct{ value any }
 
@@ -48,6 +51,8 @@ func (o option) get() any {
 		return int64(*p)
 	case *bool:
 		return *p
+	case negated:
+		return !*p.flag
 	case *string:
 		if *p == "" {
 			return nil
@@ -86,6 +91,12 @@ func (o option) set(v any) string {
 			return fmt.Sprintf("is %s, want a bool", describe(v))
 		}
 		*p = b
+	case negated:
+		b, ok := v.(bool)
+		if !ok {
+			return fmt.Sprintf("is %s, want a bool", describe(v))
+		}
+		*p.flag = !b
 	case *string:
 		s, ok := v.(string)
 		if !ok && v != nil {

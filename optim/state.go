@@ -212,7 +212,7 @@ func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error
 		v, ok := m[o.name]
 		if !ok {
 			switch o.place.(type) {
-			case *bool, fixed:
+			case *bool, negated, fixed:
 				continue
 			}
 			return nil, l.bad(path, "has no %q", o.name)

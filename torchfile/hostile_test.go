@@ -128,7 +128,7 @@ func hostile(t testing.TB) map[string][]byte {
 		"a storage that is wrongly":          pt(t, "("+str("storage")+"NNNNtQ."),
 		"a tensor with 1 arguments":          pt(t, "ctorch._utils\n_rebuild_tensor_v2\n(NtR."),
 		"it is compressed":                   archive(t, zip.Deflate, "m/data.pkl", strings.Repeat("N", 1<<20)),
-		"compressed or encrypted":            archive(t, zip.Deflate, "m/data.pkl", "N.", "m/data/0", strings.Repeat("\x00", 1<<24)),
+		"it is compressed, which":            archive(t, zip.Deflate, "m/data.pkl", "N.", "m/data/0", strings.Repeat("\x00", 1<<24)),
 		"it overlaps":                        overlap,
 		"do not lie in the file":             lying,
 		"the archive has two files":          archive(t, zip.Store, "m/data.pkl", "N.", "m/data.pkl", "N."),

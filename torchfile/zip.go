@@ -4,28 +4,29 @@ import (
 	"archive/zip"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/zipfile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // loadZip reads the format of PyTorch 1.6 and later: a zip archive without compression that holds NAME/data.pkl, NAME/byteorder,
 // NAME/version and the storages NAME/data/KEY.
 func (f *file) loadZip() *loaded {
-	z, err := zip.NewReader(f.r, f.size)
+	list, err := zipfile.Entries(f.r, f.size)
 	if err != nil {
-		panic(&Error{Path: f.path, Offset: -1, Msg: "this is no whole zip archive: " + err.Error(), Err: err})
-	}
-	entries := map[string]*zip.File{}
-	root := ""
-	for _, e := range z.File {
-		if entries[e.Name] != nil {
-			f.fail(e.Name, -1, "the archive has two files of that name")
+		var e *zipfile.Error
+		if !errors.As(err, &e) {
+			panic(&Error{Path: f.path, Offset: -1, Msg: err.Error(), Err: err})
 		}
-		entries[e.Name] = e
+		panic(&Error{Path: f.path, Entry: e.Entry, Offset: -1, Msg: e.Msg, Err: e.Err})
+	}
+	spans := make(map[string]storageAt, len(list))
+	root := ""
+	for _, e := range list {
+		spans[e.Name] = storageAt{e.Name, e.From, e.Stored}
 		if dir, ok := strings.CutSuffix(e.Name, "data.pkl"); ok && (root == "" || len(dir) < len(root)) && (dir == "" || strings.HasSuffix(dir, "/")) {
 			root = dir
 			if dir == "" {
@@ -37,13 +38,14 @@ func (f *file) loadZip() *loaded {
 		f.fail("", -1, "this zip archive has no data.pkl, it is no file of PyTorch")
 	}
 	root = strings.TrimPrefix(root, "./")
-	if entries[root+"constants.pkl"] != nil {
+	if _, ok := spans[root+"constants.pkl"]; ok {
 		f.fail("", -1, "this is a TorchScript archive, which holds a program: save model.state_dict() instead")
 	}
-	if len(z.File) > 0 && f.size/int64(len(z.File)) < 46 {
-		f.fail("", -1, "the archive claims %d files", len(z.File))
+	for _, e := range list {
+		if e.Method != zip.Store {
+			f.fail(e.Name, -1, "it is compressed, which PyTorch does not do: pack the archive without compression (zip -0)")
+		}
 	}
-	spans := f.spans(z.File)
 	small := func(name string) string {
 		at, ok := spans[root+name]
 		if !ok {
@@ -67,36 +69,6 @@ func (f *file) loadZip() *loaded {
 		at, ok := spans[root+"data/"+key]
 		return at, ok
 	}}
-}
-
-// spans returns where the contents of an archive's files are, having made sure that they lie in the file, one behind the other.
-func (f *file) spans(list []*zip.File) map[string]storageAt {
-	spans := make(map[string]storageAt, len(list))
-	order := make([]storageAt, 0, len(list))
-	for _, e := range list {
-		if e.Method != zip.Store || e.CompressedSize64 != e.UncompressedSize64 {
-			f.fail(e.Name, -1, "it is compressed or encrypted, which PyTorch does not do: pack the archive without compression (zip -0)")
-		}
-		from, err := e.DataOffset()
-		if err != nil {
-			panic(&Error{Path: f.path, Entry: e.Name, Offset: -1, Msg: err.Error(), Err: err})
-		}
-		if from < 0 || from > f.size || e.UncompressedSize64 > uint64(f.size-from) {
-			f.fail(e.Name, -1, "%d bytes at offset %d do not lie in the file of %d bytes", e.UncompressedSize64, from, f.size)
-		}
-		at := storageAt{e.Name, from, int64(e.UncompressedSize64)}
-		spans[e.Name] = at
-		if at.size > 0 {
-			order = append(order, at)
-		}
-	}
-	slices.SortFunc(order, func(a, b storageAt) int { return int(min(max(a.from-b.from, -1), 1)) })
-	for i := 1; i < len(order); i++ {
-		if a, b := order[i-1], order[i]; a.from+a.size > b.from {
-			f.fail(b.entry, -1, "it overlaps %s", a.entry)
-		}
-	}
-	return spans
 }
 
 // readTensor fills a tensor of rank 1 with the bytes of a storage.

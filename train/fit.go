@@ -24,20 +24,14 @@ type Loader interface {
 	Batches() iter.Seq2[*data.Batch, error]
 }
 
-// A Scheduler changes the learning rate, as those of package optim/sched do.
-type Scheduler interface {
-	checkpoint.Stateful
-	Step()
-}
-
-// A When is how often a [Scheduler] is stepped.
+// A When is how often a schedule is stepped.
 type When uint8
 
 // The kinds of When.
 const (
 	EachStep       When = iota // after every step of the optimizer
 	EachEpoch                  // at the end of every epoch
-	EachEvaluation             // after every evaluation; a scheduler with a method StepMetric(float64) is given the watched metric
+	EachEvaluation             // after every evaluation
 )
 
 // Config says what [Fit] trains, and how. Model, Optimizer and Train are needed, and Steps or Epochs.
@@ -61,7 +55,9 @@ type Config struct {
 	// of one large batch. What is left at the end of an epoch makes a smaller one.
 	Accumulate int
 
-	Schedule   Scheduler // nil: the learning rate stays
+	// Schedule is one of package optim/sched, or anything else with a method Step() or StepMetric(v float64); nil: the learning rate stays. A
+	// schedule with StepMetric is stepped after every evaluation, with the watched metric; others when ScheduleOn says.
+	Schedule   checkpoint.Stateful
 	ScheduleOn When
 
 	Valid     Loader   // what is evaluated on; nil: nothing is
@@ -163,6 +159,10 @@ func Fit(ctx context.Context, c Config) (*Result, error) {
 	return r, errors.Join(failed, late)
 }
 
+type stepper interface{ Step() }
+
+type measuredStepper interface{ StepMetric(v float64) }
+
 // check finds what cannot be in the settings, and fills in what was left out.
 func (c *Config) check() error {
 	bad := func(field, format string, a ...any) error { return &Error{field, fmt.Sprintf(format, a...)} }
@@ -199,6 +199,14 @@ func (c *Config) check() error {
 	}
 	if c.ScheduleOn > EachEvaluation {
 		return bad("ScheduleOn", "%d is none", c.ScheduleOn)
+	}
+	_, steps := c.Schedule.(stepper)
+	_, measured := c.Schedule.(measuredStepper)
+	switch {
+	case measured:
+		c.ScheduleOn = EachEvaluation
+	case c.Schedule != nil && !steps:
+		return bad("Schedule", "a %T has neither a method Step nor StepMetric", c.Schedule)
 	}
 	if c.Schedule != nil && c.ScheduleOn == EachEvaluation && c.Valid == nil {
 		return bad("ScheduleOn", "there are no evaluations: Valid is not set")

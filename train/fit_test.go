@@ -21,12 +21,16 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a scheduler that halves the learning rate every few steps, or when a metric comes.
+// halving is a schedule that halves the learning rate every few steps; measured one that does it every few evaluations, and remembers them.
 type halving struct {
 	opt   optim.Optimizer
 	every int
 	steps int64
-	seen  []any
+}
+
+type measured struct {
+	halving
+	seen []any
 }
 
 func (h *halving) Step() {
@@ -35,14 +39,21 @@ func (h *halving) Step() {
 	}
 }
 
-func (h *halving) StepMetric(v float64) { h.seen = append(h.seen, v); h.Step() }
-
-func (h *halving) StateDict() map[string]any {
-	return map[string]any{"steps": h.steps, "seen": slices.Clone(h.seen)}
-}
+func (h *halving) StateDict() map[string]any { return map[string]any{"steps": h.steps} }
 
 func (h *halving) LoadStateDict(sd map[string]any) error {
-	h.steps, h.seen = sd["steps"].(int64), sd["seen"].([]any)
+	h.steps = sd["steps"].(int64)
+	return nil
+}
+
+func (m *measured) StepMetric(v float64) { m.seen = append(m.seen, v); m.Step() }
+
+func (m *measured) StateDict() map[string]any {
+	return map[string]any{"steps": m.steps, "seen": slices.Clone(m.seen)}
+}
+
+func (m *measured) LoadStateDict(sd map[string]any) error {
+	m.steps, m.seen = sd["steps"].(int64), sd["seen"].([]any)
 	return nil
 }
 
@@ -147,7 +158,7 @@ func TestFitIsThePlainLoop(t *testing.T) {
 				}, tensor.On(dev), tensor.WithGenerator(p.Generator))
 				p.Optimizer.Step()
 				p.Optimizer.ZeroGrad()
-				p.Schedule.Step()
+				p.Schedule.(*halving).Step()
 			}
 		}
 		if !slices.Equal(got, want) || weights(t, c) != weights(t, p) {
@@ -192,7 +203,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			"plain":      func(c *train.Config) {},
 			"accumulate": func(c *train.Config) { c.Accumulate = 4 },
 			"evaluations": func(c *train.Config) {
-				c.EvalEvery, c.ScheduleOn, c.Accumulate, c.Patience = 3, train.EachEvaluation, 2, 3
+				c.EvalEvery, c.Schedule, c.Accumulate, c.Patience = 3, &measured{halving: halving{opt: c.Optimizer, every: 2}}, 2, 3
 			},
 			"epochs": func(c *train.Config) {
 				c.ScheduleOn, c.Schedule.(*halving).every, c.Watch, c.Maximize = train.EachEpoch, 2, "accuracy", true

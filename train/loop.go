@@ -331,10 +331,7 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 	t.st.Samples += t.samples
 	t.fresh += t.samples
 	t.batches, t.samples = 0, 0
-	if t.c.Schedule != nil && t.c.ScheduleOn == EachStep {
-		t.c.Schedule.Step()
-	}
-	t.st.LR = opt.LR()
+	t.schedule(EachStep, 0)
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
@@ -368,6 +365,18 @@ func (t *trainer) call(f func(*State) error) error {
 		return nil
 	}
 	return err
+}
+
+// schedule steps the schedule, if it is its time.
+func (t *trainer) schedule(now When, v float64) {
+	if t.c.Schedule != nil && t.c.ScheduleOn == now {
+		if s, ok := t.c.Schedule.(measuredStepper); ok {
+			s.StepMetric(v)
+		} else {
+			t.c.Schedule.(stepper).Step()
+		}
+	}
+	t.st.LR = t.c.Optimizer.LR()
 }
 
 // show redraws the bar.
@@ -413,14 +422,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		t.bestStep = t.st.Step
 		t.due = t.due || t.c.KeepBest
 	}
-	if t.c.Schedule != nil && t.c.ScheduleOn == EachEvaluation {
-		if s, ok := t.c.Schedule.(interface{ StepMetric(float64) }); ok {
-			s.StepMetric(v)
-		} else {
-			t.c.Schedule.Step()
-		}
-		t.st.LR = t.c.Optimizer.LR()
-	}
+	t.schedule(EachEvaluation, v)
 	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, t.st.Loss, m["loss"])
 	for _, x := range t.c.Metrics {
 		text += fmt.Sprintf(", %s %.4f", x.Name(), m[x.Name()])
@@ -440,10 +442,7 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 		return err
 	}
 	t.st.Epoch++
-	if t.c.Schedule != nil && t.c.ScheduleOn == EachEpoch {
-		t.c.Schedule.Step()
-		t.st.LR = t.c.Optimizer.LR()
-	}
+	t.schedule(EachEpoch, 0)
 	if t.c.EvalEvery == 0 {
 		if err := t.evaluate(ctx); err != nil {
 			return err

@@ -2,9 +2,14 @@
 //
 // Usage:
 //
-//	flambeau train      train a classifier on the embedded digits, on the best device found
+//	flambeau train      train a model on your data, or on the embedded digits, on the best device found
+//	flambeau eval       measure a trained model on data
+//	flambeau predict    classify images or rows of a table
+//	flambeau generate   write text with a trained model of text
 //	flambeau devices    list the devices and what each needs
 //	flambeau ops        list the ops, their types and gradients
+//	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
+//	flambeau inspect    list the tensors in a file
 //	flambeau version    print the version
 package main
 
@@ -24,17 +29,21 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Train   trainCmd   `cmd:"" help:"Train a classifier of handwritten digits on the best device found."`
-	Devices devicesCmd `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
-	Ops     opsCmd     `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Train    trainCmd    `cmd:"" help:"Train a model on your data, or on embedded handwritten digits, on the best device found."`
+	Eval     evalCmd     `cmd:"" help:"Measure a trained model on data."`
+	Predict  predictCmd  `cmd:"" help:"Classify images or rows of a table with a trained model."`
+	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
+	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
+	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
+	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
+	Inspect  inspectCmd  `cmd:"" help:"List the tensors in a file: names, types, shapes, sizes."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 // env is where a command reads and writes.
 type env struct {
 	ctx      context.Context
 	out, err io.Writer
-	terminal bool // err is one
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -44,11 +53,11 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	e := &env{ctx: ctx, out: out, err: errOut, terminal: isTerminal(errOut)}
+	e := &env{ctx: ctx, out: out, err: errOut}
 	var c cli
 	status := -1
 	parser, err := kong.New(&c, kong.Name("flambeau"), kong.Description("Tensors, gradients and training in Go, on NVIDIA GPUs and the CPU."),
-		kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
+		kong.Vars{"optims": namesOf(optims), "scheds": namesOf(scheds)}, kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 2

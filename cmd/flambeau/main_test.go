@@ -93,6 +93,30 @@ func TestMistakes(t *testing.T) {
 		{"train --device cpu --out " + filepath.Join(dir, "no", "dir", "x"), 1, `^flambeau: --out .*(no such file|cannot find)`},
 		{"train --device cpu --out " + dir, 1, "^flambeau: --out .* is a folder"},
 		{"train --device cpu --out " + filepath.Join(file, "x"), 1, "^flambeau: --out .*(not a (folder|directory)|cannot find)"},
+		{"train --resume", 2, "--resume: --checkpoint says from which directory"},
+		{"train --every 5", 2, "add --checkpoint DIR"},
+		{"train --model vgg", 2, "--model vgg: known are mlp, cnn, gpt"},
+		{"train --optim fastest", 2, "--optim fastest: known are adam, adamw, "},
+		{"train --sched never", 2, "--sched never: known are constant, cosine, "},
+		{"train --dropout 1", 2, "--dropout 1"},
+		{"train --accumulate=-2", 2, "--accumulate -2"},
+		{"train --keep=-2 --checkpoint " + dir, 2, "--keep"},
+		{"train --device cpu --data " + filepath.Join(dir, "none"), 1, "none.*(no such file|cannot find)"},
+		{"train --device cpu --data " + dir, 1, "flambeau: detect: " + regexp.QuoteMeta(dir)},
+		{"train --device cpu --model cnn", 1, "a cnn wants images of at least 4×4 pixels, not samples of shape .64.; --model mlp takes them"},
+		{"train --device cpu --model gpt", 1, "--model gpt does not go with digits"},
+		{"train --device cpu --init " + filepath.Join(dir, "none"), 1, "flambeau: --init .*none.*(no such file|cannot find)"},
+		{"train --device cpu --init " + file, 1, "flambeau: --init .*file is neither"},
+		{"train --device cpu --checkpoint " + file, 1, "not a directory|cannot find"},
+		{"train --device cpu --steps 1 --tensorboard " + file, 1, "flambeau: tensorboard: .*not a directory|cannot find"},
+		{"eval", 2, "expected .<weights>"},
+		{"eval --device cpu " + filepath.Join(dir, "none"), 1, "none.*(no such file|cannot find)"},
+		{"eval --device cpu " + dir, 1, "there are no checkpoints"},
+		{"predict --device cpu " + file, 2, "expected .<inputs>"},
+		{"predict --top 0 " + file + " x", 2, "--top 0"},
+		{"generate --tokens 0 " + file, 2, "--tokens 0"},
+		{"generate --vocab x " + file, 2, "--vocab and --merges belong together"},
+		{"generate --top-p 2 " + file, 2, "--top-p 2"},
 	} {
 		status, _, errOut := command(t, strings.Fields(c.args)...)
 		if status != c.status || !regexp.MustCompile(c.want).MatchString(errOut) {
@@ -109,7 +133,7 @@ func TestInterruptKeepsTheModel(t *testing.T) {
 	cancel()
 	var out, errOut strings.Builder
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	c := &trainCmd{Device: "cpu", Epochs: 1, Batch: 32, LR: 0.01, Seed: 1, Out: path, JSON: true}
+	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, JSON: true}
 	if err := c.Run(&env{ctx: ctx, out: &out, err: &errOut}); err != errInterrupted {
 		t.Fatalf("got %v", err)
 	}

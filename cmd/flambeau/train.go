@@ -7,47 +7,91 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 
+	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
-	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
-	"github.com/flambeau-go/flambeau/optim"
-	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
 )
 
 var errInterrupted = errors.New("interrupted")
 
 type trainCmd struct {
-	Device string  `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
-	Epochs int     `help:"Times to go over the training set." default:"60"`
-	Steps  int     `help:"Stop after this many steps, 0 for no such limit." default:"0"`
-	Batch  int     `help:"Samples a step." default:"32"`
-	LR     float64 `help:"Learning rate at the start; it falls to zero along a cosine." name:"lr" default:"0.003"`
-	Seed   uint64  `help:"Seed of weights, dropout and order." default:"1"`
-	Out    string  `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
-	JSON   bool    `help:"Print one JSON object as the last line." name:"json"`
-	Losses bool    `help:"With --json: include the loss of every step."`
+	Data   string `help:"What to train on: a directory of IDX files (MNIST), CIFAR's files, a directory of directories of pictures, a CSV table, a text file; or the name of a published set such as mnist, which is downloaded. Without it: embedded digits of 8×8 pixels." placeholder:"PATH"`
+	Target string `help:"Column of a table that holds the class." default:"-1"`
+	Model  string `help:"Model: mlp, cnn or gpt (of characters). Without it the one that fits the data." placeholder:"NAME"`
+	Hidden int    `help:"Width of the hidden layer." placeholder:"N"`
+	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints." type:"path" placeholder:"FILE"`
+
+	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
+	Epochs  *int     `help:"Times to go over the training set." placeholder:"N"`
+	Steps   int      `help:"Stop after this many steps, 0 for no such limit." default:"0"`
+	Batch   *int     `help:"Samples a batch." placeholder:"N"`
+	LR      *float64 `help:"Greatest learning rate." name:"lr" placeholder:"X"`
+	Optim   string   `help:"Optimizer: ${optims}." default:"adamw"`
+	Decay   *float64 `help:"Weight decay." name:"weight-decay" placeholder:"X"`
+	Sched   string   `help:"Learning rate over time: ${scheds}." default:"cosine"`
+	Warmup  int      `help:"Steps in which the learning rate rises to its greatest." default:"0"`
+	Clip    float64  `help:"Greatest norm of the gradients, 0 for no limit." default:"0"`
+	Gather  int      `help:"Batches that make one step." name:"accumulate" default:"1"`
+	Dropout *float64 `help:"Part of the hidden units that is dropped in training." placeholder:"X"`
+	Seed    uint64   `help:"Seed of weights, dropout and order." default:"1"`
+	Workers int      `help:"Goroutines that prepare batches." default:"1"`
+
+	Patience    int    `help:"Stop after so many evaluations in a row without a smaller loss, 0 for never." default:"0"`
+	Checkpoint  string `help:"Keep checkpoints in this directory." type:"path" placeholder:"DIR"`
+	Every       int    `help:"Steps between checkpoints, 0 for one each epoch." default:"0"`
+	Keep        int    `help:"How many of the newest checkpoints are kept." default:"3"`
+	KeepBest    bool   `help:"Keep the checkpoint with the smallest loss too."`
+	Resume      bool   `help:"Go on from the newest checkpoint of the directory."`
+	TensorBoard string `help:"Write event files for TensorBoard to this directory." name:"tensorboard" type:"path" placeholder:"DIR"`
+
+	Out    string `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
+	JSON   bool   `help:"Print one JSON object as the last line." name:"json"`
+	Losses bool   `help:"With --json: include the loss of every step."`
 }
 
 // Validate is called by kong.
 func (c *trainCmd) Validate() error {
 	switch {
-	case c.Epochs < 1 || c.Epochs > 1e9:
-		return fmt.Errorf("--epochs %d: 1 to a billion", c.Epochs)
+	case c.Epochs != nil && (*c.Epochs < 1 || *c.Epochs > 1e9):
+		return fmt.Errorf("--epochs %d: 1 to a billion", *c.Epochs)
 	case c.Steps < 0:
 		return fmt.Errorf("--steps %d: a number of steps cannot be negative", c.Steps)
-	case c.Batch < 1:
-		return fmt.Errorf("--batch %d: at least 1 sample is needed", c.Batch)
-	case !(c.LR > 0) || math.IsInf(c.LR, 1):
-		return fmt.Errorf("--lr %v: a learning rate is a positive number", c.LR)
+	case c.Batch != nil && *c.Batch < 1:
+		return fmt.Errorf("--batch %d: at least 1 sample is needed", *c.Batch)
+	case c.LR != nil && (!(*c.LR > 0) || math.IsInf(*c.LR, 1)):
+		return fmt.Errorf("--lr %v: a learning rate is a positive number", *c.LR)
+	case c.Decay != nil && (!(*c.Decay >= 0) || math.IsInf(*c.Decay, 1)):
+		return fmt.Errorf("--weight-decay %v: a number from 0 up is needed", *c.Decay)
+	case c.Dropout != nil && !(*c.Dropout >= 0 && *c.Dropout < 1):
+		return fmt.Errorf("--dropout %v: a number from 0 to below 1 is needed", *c.Dropout)
+	case c.Hidden < 0 || c.Hidden > 1<<20:
+		return fmt.Errorf("--hidden %d: 1 to a million", c.Hidden)
+	case c.Gather < 0:
+		return fmt.Errorf("--accumulate %d: at least 1 batch is needed", c.Gather)
+	case !(c.Clip >= 0) || math.IsInf(c.Clip, 1):
+		return fmt.Errorf("--clip %v: a number from 0 up is needed", c.Clip)
+	case c.Warmup < 0 || c.Every < 0 || c.Keep < 0 || c.Patience < 0 || c.Workers < 0:
+		return errors.New("--warmup, --every, --keep, --patience and --workers cannot be negative")
+	case c.Model != "" && !slices.Contains(modelNames, c.Model):
+		return fmt.Errorf("--model %s: known are %s", c.Model, strings.Join(modelNames, ", "))
 	case c.Losses && !c.JSON:
 		return errors.New("--losses: the losses are part of the JSON object; add --json")
+	case c.Resume && c.Checkpoint == "":
+		return errors.New("--resume: --checkpoint says from which directory")
+	case c.Checkpoint == "" && (c.Every > 0 || c.KeepBest):
+		return errors.New("--every and --keep-best are about checkpoints; add --checkpoint DIR")
 	}
-	return nil
+	if err := knownOptim(c.Optim); err != nil {
+		return err
+	}
+	return knownSched(c.Sched)
 }
 
 // result is the JSON object that --json prints.
@@ -55,9 +99,15 @@ type result struct {
 	Device           string    `json:"device"`
 	DeviceName       string    `json:"device_name"`
 	Emulated         bool      `json:"emulated"`
+	Data             string    `json:"data"`
+	Model            string    `json:"model"`
+	Parameters       int       `json:"parameters"`
 	Steps            int       `json:"steps"`
+	Epochs           int       `json:"epochs"`
+	Resumed          string    `json:"resumed_from,omitempty"`
 	TrainLoss        float64   `json:"train_loss"`
-	TestAccuracy     float64   `json:"test_accuracy"`
+	TestLoss         float64   `json:"test_loss,omitempty"`
+	TestAccuracy     float64   `json:"test_accuracy,omitempty"`
 	Seconds          float64   `json:"seconds"`
 	SamplesPerSecond float64   `json:"samples_per_second"`
 	PeakDeviceBytes  int       `json:"peak_device_bytes"`
@@ -69,39 +119,48 @@ func (c *trainCmd) Run(e *env) error {
 	if err := c.checkOut(); err != nil {
 		return err
 	}
-	dev, why, err := c.open()
+	if err := c.checkCheckpoint(); err != nil {
+		return err
+	}
+	dev, why, err := openDevice(c.Device)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(e.err, why)
-	set, err := digits.Load()
-	if err != nil {
-		return err
-	}
-	train, test := set.Split()
 	var r *result
-	var stopped error
-	if err := tensor.Try(func() { r, stopped = c.train(e, dev, train, test) }); err != nil {
+	var ended error
+	if err := tensor.Try(func() { r, ended = c.train(e, dev) }); err != nil {
 		return err
 	}
-	if stopped != nil && !errors.Is(stopped, errInterrupted) {
-		return stopped
+	if r == nil {
+		return ended
 	}
-	fmt.Fprintf(e.err, "%d steps in %.1f s (%.0f samples/s), training loss %.4f, test accuracy %.4f\n",
-		r.Steps, r.Seconds, r.SamplesPerSecond, r.TrainLoss, r.TestAccuracy)
+	text := fmt.Sprintf("%d steps in %.1f s (%.0f samples/s), training loss %.4f", r.Steps, r.Seconds, r.SamplesPerSecond, r.TrainLoss)
+	switch {
+	case r.TestAccuracy > 0:
+		text += fmt.Sprintf(", test accuracy %.4f", r.TestAccuracy)
+	case r.TestLoss > 0:
+		text += fmt.Sprintf(", test loss %.4f (perplexity %.2f)", r.TestLoss, math.Exp(r.TestLoss))
+	}
+	fmt.Fprintln(e.err, text)
 	if c.JSON {
 		if !c.Losses {
 			r.Losses = nil
 		}
-		text, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(e.out, string(text)); err != nil {
+		if err := printJSON(e, r); err != nil {
 			return err
 		}
 	}
-	return stopped
+	return ended
+}
+
+func printJSON(e *env, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(e.out, string(text))
+	return err
 }
 
 // checkOut finds what would keep the weights from being written, before the work and not after it.
@@ -109,7 +168,7 @@ func (c *trainCmd) checkOut() error {
 	if c.Out == "" {
 		return nil
 	}
-	if info, err := os.Stat(c.Out); err == nil && info.IsDir() {
+	if isDir(c.Out) {
 		return fmt.Errorf("--out %s is a folder; name a file in it", c.Out)
 	}
 	if info, err := os.Stat(filepath.Dir(c.Out)); err != nil {
@@ -120,16 +179,27 @@ func (c *trainCmd) checkOut() error {
 	return nil
 }
 
-// open finds the device and the reason for it.
-func (c *trainCmd) open() (device.Device, string, error) {
-	if c.Device == "auto" {
+func (c *trainCmd) checkCheckpoint() error {
+	if c.Checkpoint == "" || c.Resume {
+		return nil
+	}
+	if there, err := checkpoint.Latest(c.Checkpoint); err == nil {
+		return fmt.Errorf("--checkpoint %s: there is %s of an earlier training; add --resume to go on from it, or name another directory",
+			c.Checkpoint, filepath.Base(there))
+	}
+	return nil
+}
+
+// openDevice finds a device and the reason for it.
+func openDevice(name string) (device.Device, string, error) {
+	if name == "auto" {
 		d, why := device.Best()
 		return d, announce(d, why), nil
 	}
-	d, err := device.Open(c.Device)
+	d, err := device.Open(name)
 	if err != nil {
 		var u *device.UnavailableError
-		if errors.As(err, &u) && strings.HasPrefix(c.Device, "cuda") {
+		if errors.As(err, &u) && strings.HasPrefix(name, "cuda") {
 			return nil, "", fmt.Errorf("%w; --device cpu works without it", err)
 		}
 		return nil, "", err
@@ -145,134 +215,189 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// model returns the classifier. Its size and dropout were chosen by four-fold validation inside the training set.
-func model() *nn.Sequential {
-	const hidden, dropout = 256, 0.4
-	return nn.NewSequential(
-		nn.NewLinear(digits.Pixels, hidden), nn.ReLU{}, nn.NewDropout(dropout),
-		nn.NewLinear(hidden, digits.Classes))
+// A recipe is what a training takes that the command line does not say. Sizes, dropout and rates were chosen by validation inside of training
+// sets.
+type recipe struct {
+	epochs, batch, hidden int
+	lr, decay, dropout    float64
 }
 
-// lossChunk is how many losses are collected on the device before they are read.
-const lossChunk = 32
+func recipeFor(model, kind string) recipe {
+	switch {
+	case kind == "digits" && model == "mlp":
+		return recipe{60, 32, 256, 0.003, 0.1, 0.4}
+	case model == "gpt":
+		return recipe{1, 16, 0, 2e-3, 0.01, 0}
+	case model == "cnn":
+		return recipe{4, 32, 64, 2e-3, 0.01, 0.2}
+	}
+	return recipe{20, 32, 128, 1e-3, 0.01, 0.2}
+}
 
-func (c *trainCmd) train(e *env, dev device.Device, train, test *digits.Set) (*result, error) {
-	tensor.Root().Generator().SetState(c.Seed, 0)
-	m := nn.To(model(), dev)
-	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: c.LR, WeightDecay: 0.1})
-	loader, err := data.NewLoader(train, data.Config{Batch: c.Batch, Shuffle: true, Seed: c.Seed})
+// settle fills the recipe in, and the card.
+func (c *trainCmd) settle(src *source) (*card, recipe, error) {
+	k := src.card
+	if k.Model = c.Model; k.Model == "" {
+		switch {
+		case k.Chars != "":
+			k.Model = "gpt"
+		case len(k.Input) == 3:
+			k.Model = "cnn"
+		default:
+			k.Model = "mlp"
+		}
+	}
+	if (k.Model == "gpt") != (k.Chars != "") {
+		return nil, recipe{}, fmt.Errorf("--model %s does not go with %s", k.Model, k.Data)
+	}
+	r := recipeFor(k.Model, k.Data)
+	set := func(to *float64, from *float64) {
+		if from != nil {
+			*to = *from
+		}
+	}
+	set(&r.lr, c.LR)
+	set(&r.decay, c.Decay)
+	set(&r.dropout, c.Dropout)
+	if c.Epochs != nil {
+		r.epochs = *c.Epochs
+	}
+	if c.Batch != nil {
+		r.batch = *c.Batch
+	}
+	if c.Hidden > 0 {
+		r.hidden = c.Hidden
+	}
+	k.Hidden, k.Dropout = r.hidden, r.dropout
+	if k.Model == "gpt" {
+		width := r.hidden
+		if width == 0 {
+			width = 96
+		}
+		k.Hidden = 0
+		vocab, err := k.tokenizer()
+		if err != nil {
+			return nil, r, err
+		}
+		k.GPT = &models.GPTConfig{Vocab: vocab.Vocab(), Context: textContext, Layers: 3, Heads: max(1, width/32), Width: width, Dropout: r.dropout}
+		k.Dropout = 0
+	} else if len(k.Classes) == 0 {
+		return nil, r, errNoClasses
+	}
+	return &k, r, k.check()
+}
+
+func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
+	src, err := openSource(e.ctx, e, c.Data, c.Target, nil)
 	if err != nil {
 		return nil, err
 	}
-	total := c.Epochs * loader.Len()
+	k, rec, err := c.settle(src)
+	if err != nil {
+		return nil, err
+	}
+	tensor.Root().Generator().SetState(c.Seed, 0)
+	n, err := k.build(dev)
+	if err != nil {
+		return nil, err
+	}
+	if c.Init != "" {
+		if err := n.load(c.Init); err != nil {
+			return nil, fmt.Errorf("--init %w", err)
+		}
+	}
+	r := &result{Device: dev.Name(), DeviceName: dev.Info().Name, Emulated: dev.Info().Emulated, Data: k.Data, Model: k.Model, Parameters: nn.Count(n.model)}
+	if c.Data != "" {
+		fmt.Fprintf(e.err, "%s: %d samples for training, %d for testing; %s with %d parameters\n", k.Data, src.train.Len(), src.test.Len(), k.Model, r.Parameters)
+		if src.about != "" {
+			fmt.Fprintln(e.err, src.about)
+		}
+	}
+	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers})
+	if err != nil {
+		return nil, err
+	}
+	test, err := data.NewLoader(src.test, data.Config{Batch: 256, Workers: c.Workers})
+	if err != nil {
+		return nil, err
+	}
+	total := rec.epochs * ((loader.Len() + max(c.Gather, 1) - 1) / max(c.Gather, 1))
 	if c.Steps > 0 {
 		total = min(total, c.Steps)
 	}
-	r := &result{Device: dev.Name(), DeviceName: dev.Info().Name, Emulated: dev.Info().Emulated}
-	log := tensor.Root().On(dev).Zeros(lossChunk)
-	bar := newProgress(e.err, e.terminal, total)
-	samples := 0
-	start := time.Now()
-	var stopped error
-	// read fetches the collected losses and stops at one that is no number.
-	read := func() error {
-		for _, v := range tensor.Data[float32](log)[:r.Steps-len(r.Losses)] {
-			if v != v || math.IsInf(float64(v), 0) {
-				return fmt.Errorf("the loss is %v at step %d; try a smaller --lr than %v", v, len(r.Losses)+1, c.LR)
-			}
-			r.Losses = append(r.Losses, float64(v))
-			r.TrainLoss = float64(v)
-		}
-		return nil
+	opt := newOptimizer(c.Optim, nn.Parameters(n.model), rec.lr, rec.decay)
+	cfg := train.Config{
+		Model: n.model, Optimizer: opt, Train: loader, Device: dev, Epochs: rec.epochs, Steps: c.Steps, Accumulate: c.Gather,
+		Schedule:    newSchedule(c.Sched, opt, total, c.Warmup),
+		Checkpoints: c.Checkpoint, Every: c.Every, Keep: c.Keep, KeepBest: c.KeepBest, Resume: c.Resume, Parts: checkpoint.Parts{"card": cardPart{k}},
+		Patience: c.Patience, TensorBoard: c.TensorBoard, Log: e.err,
+		OnLoss: func(_ int, loss float64) { r.Losses = append(r.Losses, loss) },
 	}
-epochs:
-	for epoch := 0; r.Steps < total; epoch++ {
-		for batch, err := range loader.Batches() {
-			if err != nil {
-				return nil, err
-			}
-			if e.ctx.Err() != nil {
-				stopped = errInterrupted
-				break epochs
-			}
-			opt.SetLR(c.LR * 0.5 * (1 + math.Cos(math.Pi*float64(r.Steps)/float64(total))))
-			samples += len(batch.Index)
-			tensor.Do(func(s *tensor.Scope) {
-				loss := nn.CrossEntropy(m.Forward(s.From(batch.X)), s.From(batch.Y))
-				loss.Backward()
-				opt.Step()
-				opt.ZeroGrad()
-				log.Select(0, r.Steps%lossChunk).Copy(loss.Detach())
-			}, tensor.On(dev))
-			r.Steps++
-			if r.Steps%lossChunk == 0 || r.Steps == total {
-				if err := read(); err != nil {
-					return nil, err
-				}
-			}
-			text := ""
-			if len(r.Losses) > 0 {
-				text = fmt.Sprintf("loss %.4f", r.TrainLoss)
-			}
-			bar.step(r.Steps, text)
-			if r.Steps == total {
-				break
-			}
-		}
-		if (epoch+1)%10 == 0 {
-			bar.line(fmt.Sprintf("epoch %d: loss %.4f", epoch+1, r.TrainLoss))
-		}
+	n.measure(&cfg)
+	if k.Data != "digits" || c.Patience > 0 || c.KeepBest || c.Sched == "plateau" {
+		cfg.Valid = test
 	}
-	if r.Steps > len(r.Losses) {
-		if err := read(); err != nil {
-			return nil, err
-		}
-	}
-	bar.done()
-	r.Seconds = time.Since(start).Seconds()
-	r.SamplesPerSecond = float64(samples) / r.Seconds
-	if r.TestAccuracy, err = accuracy(m, dev, test); err != nil {
+	done, err := train.Fit(e.ctx, cfg)
+	var diverged *train.DivergedError
+	switch {
+	case errors.As(err, &diverged):
+		return nil, fmt.Errorf("the loss is %v at step %d; try a smaller --lr than %v", diverged.Loss, diverged.Step, rec.lr)
+	case done == nil || done.Reason == train.Failed:
 		return nil, err
+	case done.Reason == train.Interrupted:
+		fmt.Fprintln(e.err, "interrupted: the model is kept as it is")
+		err = errInterrupted
 	}
+	r.Steps, r.Epochs, r.Resumed, r.Seconds = done.Step, done.Epoch, done.Resumed, done.Seconds
+	r.SamplesPerSecond = float64(done.Fresh) / max(done.Seconds, 1e-9)
+	if !math.IsNaN(done.Loss) {
+		r.TrainLoss = done.Loss
+	}
+	metrics := done.Metrics
+	if metrics == nil && done.Reason != train.Interrupted {
+		var failed error
+		if metrics, failed = train.Evaluate(e.ctx, cfg, test); failed != nil {
+			return nil, failed
+		}
+	}
+	r.TestLoss, r.TestAccuracy = metrics["loss"], metrics["accuracy"]
 	r.PeakDeviceBytes = dev.Stats().AllocatedPeak
-	if stopped != nil {
-		bar.line("interrupted: the model is kept as it is")
-	}
 	if c.Out != "" {
-		if err := c.save(m); err != nil {
+		if err := n.save(c.Out); err != nil {
 			return nil, err
 		}
-		bar.line("weights written to " + c.Out)
+		fmt.Fprintln(e.err, "weights written to "+c.Out)
 	}
-	return r, stopped
+	return r, err
 }
 
-// save writes the parameters under their names.
-func (c *trainCmd) save(m any) error {
-	named := map[string]*tensor.Tensor{}
-	for _, p := range nn.Named(m) {
-		named[p.Name] = p.Tensor
-	}
-	return safetensors.Save(c.Out, named, nil)
-}
-
-// accuracy returns the fraction of a set that the model classifies rightly.
-func accuracy(m *nn.Sequential, dev device.Device, set *digits.Set) (float64, error) {
-	nn.Eval(m)
-	defer nn.Train(m)
-	loader, err := data.NewLoader(set, data.Config{Batch: 256})
-	if err != nil {
-		return 0, err
-	}
-	right := 0.0
-	for batch, err := range loader.Batches() {
-		if err != nil {
-			return 0, err
+// measure says how the model is run and what is measured.
+func (n *network) measure(cfg *train.Config) {
+	if n.gpt != nil {
+		cfg.Compute = func(_ *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
+			return nil, nil, n.gpt.Loss(b.X, b.Y)
 		}
-		tensor.Do(func(s *tensor.Scope) {
-			guess := m.Forward(s.From(batch.X)).Argmax(-1)
-			right += guess.Eq(s.From(batch.Y)).Sum().Item()
-		}, tensor.On(dev), tensor.NoGrad())
+		return
 	}
-	return right / float64(set.Len()), nil
+	cfg.Forward, cfg.Metrics = n.forward, []train.Metric{train.NewAccuracy()}
+}
+
+// load puts the weights of a file into the model.
+func (n *network) load(path string) error {
+	sd, _, err := loadWeights(path)
+	if err != nil {
+		return err
+	}
+	if n.gpt != nil {
+		err = n.gpt.LoadStateDict(sd)
+	} else {
+		err = nn.LoadStateDict(n.model, sd)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, t := range sd {
+		t.Free()
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package vision
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 )
@@ -133,34 +132,49 @@ func (m *Image) adjust(what int, factor float64) {
 	case 2:
 		other = m.luma()
 	}
-	if m.F32 != nil {
-		var o []float32
-		if other != nil {
-			o = other.F32
+	switch {
+	case m.F32 != nil && other != nil:
+		for c := range m.C {
+			p := m.F32[c*len(other.F32):]
+			for i, o := range other.F32 {
+				p[i] = mixed(p[i], o, factor)
+			}
 		}
-		blend(m.F32, o, mean, factor, 1)
-		return
+	case m.F32 != nil:
+		for i, v := range m.F32 {
+			m.F32[i] = mixed(v, mean, factor)
+		}
+	default:
+		m.adjustBytes(other, mean, factor)
 	}
-	var o []uint8
-	if other != nil {
-		o = other.U8
-	}
-	blend(m.U8, o, mean, factor, 255)
 }
 
-// blend is factor·p + (1−factor)·other between 0 and bound, cut off to bytes for bytes; other is one plane for all, or nil for mean.
-func blend[T pixel](p, other []T, mean float32, factor float64, bound float32) {
+// mixed is factor·v + (1−factor)·other, between 0 and 1.
+func mixed(v, other float32, factor float64) float32 {
+	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*other), 0), 1)
+}
+
+// adjustBytes is adjust for bytes: results between 0 and 255, cut off.
+func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	f, g := float32(factor), float32(1-factor)
+	var mine, theirs [256]float32
+	for v := range mine {
+		mine[v], theirs[v] = f*float32(v), g*float32(v)
+	}
 	if other == nil {
-		c := float32(g * mean)
-		for i, v := range p {
-			p[i] = T(min(max(float32(f*float32(v))+c, 0), bound))
+		var table [256]uint8
+		for v := range table {
+			table[v] = uint8(min(max(mine[v]+float32(g*mean), 0), 255))
+		}
+		for i, v := range m.U8 {
+			m.U8[i] = table[v]
 		}
 		return
 	}
-	for ; len(p) > 0; p = p[len(other):] {
-		for i, o := range other {
-			p[i] = T(min(max(float32(f*float32(p[i]))+float32(g*float32(o)), 0), bound))
+	for c := range m.C {
+		p := m.U8[c*len(other.U8):][:len(other.U8)]
+		for i, o := range other.U8 {
+			p[i] = uint8(min(max(int32(mine[p[i]]+theirs[o]), 0), 255))
 		}
 	}
 }
@@ -201,14 +215,16 @@ func turned(r, g, b, by float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + by
-	h -= float32(math.Floor(float64(h)))
+	h = h/6 + 1 + by // from 1/3 to 7/3
+	for h >= 1 {
+		h--
+	}
 	h *= 6
-	sector := float32(math.Floor(float64(h)))
-	f, s := h-sector, d/v
+	sector := int(h)
+	f, s := h-float32(sector), d/v
 	p, q, t := v*(1-s), v*(1-float32(s*f)), v*(1-float32(s*(1-f)))
 	p, q, t = min(max(p, 0), 1), min(max(q, 0), 1), min(max(t, 0), 1)
-	switch int(sector) % 6 {
+	switch sector % 6 {
 	case 0:
 		return v, t, p
 	case 1:

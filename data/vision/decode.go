@@ -33,7 +33,8 @@ type Decode struct {
 }
 
 // Read decodes a PNG, JPEG, GIF (its first frame) or WebP picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown
-// without its transparency, as by Pillow's convert("RGB"). JPEG decoders differ by a few levels, at colour edges by more.
+// without its transparency, as by Pillow's convert("RGB"). The pixels are Pillow's, those of a JPEG to within a
+// few levels, since decoders round differently; of 16 bits the upper 8 are taken, where Pillow cuts off.
 // A picture that claims too many pixels is an error before it is decoded.
 func (d Decode) Read(r io.Reader) (*Image, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
@@ -87,7 +88,7 @@ func (d Decode) bytes(text []byte) (*Image, error) {
 			if b.Dx() != config.Width || b.Dy() != config.Height {
 				return nil, fmt.Errorf("%d×%d pixels where %d×%d were announced", b.Dx(), b.Dy(), config.Width, config.Height)
 			}
-			m = planes(src)
+			m = planes(src, format)
 		}
 	}
 	if err != nil {
@@ -115,7 +116,7 @@ func firstFrame(text []byte, config image.Config) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, at := planes(src), src.Bounds().Min
+	frame, at := planes(src, "gif"), src.Bounds().Min
 	if frame.W == config.Width && frame.H == config.Height {
 		return frame, nil
 	}
@@ -130,8 +131,8 @@ func firstFrame(text []byte, config image.Config) (*Image, error) {
 	return m, nil
 }
 
-// planes returns the pixels of src: one channel if it has no colours, else three.
-func planes(src image.Image) *Image {
+// planes returns the pixels of src, which was read from a format: one channel if it has no colours, else three.
+func planes(src image.Image, format string) *Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
 	n := w * h
@@ -149,12 +150,10 @@ func planes(src image.Image) *Image {
 			m.U8[i] = s.Pix[s.PixOffset(b.Min.X+i%w, b.Min.Y+i/w)]
 		}
 	case *image.YCbCr:
-		for y := range h {
-			for x := range w {
-				yi, ci := s.YOffset(b.Min.X+x, b.Min.Y+y), s.COffset(b.Min.X+x, b.Min.Y+y)
-				i := y*w + x
-				red[i], green[i], blue[i] = color.YCbCrToRGB(s.Y[yi], s.Cb[ci], s.Cr[ci])
-			}
+		if format == "webp" {
+			fromWebP(s, w, h, red, green, blue)
+		} else {
+			fromYCbCr(s, w, h, red, green, blue)
 		}
 	case *image.RGBA: // of a PNG without transparency
 		for y := range h {
@@ -178,8 +177,7 @@ func planes(src image.Image) *Image {
 			}
 		}
 	case *image.NYCbCrA: // of a WebP with transparency
-		plain := planes(&s.YCbCr)
-		return plain
+		return planes(&s.YCbCr, format)
 	case *image.Paletted:
 		var table [256][3]uint8
 		for i, c := range s.Palette[:min(len(s.Palette), 256)] {

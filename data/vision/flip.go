@@ -81,29 +81,27 @@ func (m *Image) rotate(degrees float64, nearest bool, fill float32) *Image {
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
 	cx, cy := float64(m.W-1)/2, float64(m.H-1)/2
 	if m.F32 != nil {
-		turn(out.F32, m.F32, m, sin, cos, cx, cy, nearest, fill, func(v float32) float32 { return v })
+		turn(out.F32, m.F32, m, sin, cos, cx, cy, nearest, fill, func(dst, src []float32) { copy(dst, src) })
 	} else {
-		turn(out.U8, m.U8, m, sin, cos, cx, cy, nearest, fill, func(v float32) uint8 {
-			return uint8(math.RoundToEven(float64(min(max(v, 0), 255))))
-		})
+		turn(out.U8, m.U8, m, sin, cos, cx, cy, nearest, fill, bytesOf)
 	}
 	return out
 }
 
-func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest bool, fill float32, store func(float32) T) {
-	n := m.H * m.W
+func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest bool, fill float32, store func(dst []T, src []float32)) {
+	n, w := m.H*m.W, m.W
+	row := make([]float32, m.C*w)
 	for y := range m.H {
-		for x := range m.W {
-			dx, dy := float64(x)-cx, float64(y)-cy
-			sx, sy := cos*dx-sin*dy+cx, sin*dx+cos*dy+cy
-			at := y*m.W + x
+		dy := float64(y) - cy
+		for x := range w {
+			dx := float64(x) - cx
+			sx, sy := float64(cos*dx)-float64(sin*dy)+cx, float64(sin*dx)+float64(cos*dy)+cy
 			if nearest {
 				ix, iy := int(math.RoundToEven(sx)), int(math.RoundToEven(sy))
 				for c := range m.C {
-					if ix >= 0 && ix < m.W && iy >= 0 && iy < m.H {
-						dst[c*n+at] = src[c*n+iy*m.W+ix]
-					} else {
-						dst[c*n+at] = store(fill)
+					row[c*w+x] = fill
+					if ix >= 0 && ix < w && iy >= 0 && iy < m.H {
+						row[c*w+x] = float32(src[c*n+iy*w+ix])
 					}
 				}
 				continue
@@ -112,18 +110,30 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 			fx, fy := float32(sx-x0), float32(sy-y0)
 			ix, iy := int(x0), int(y0)
 			weight := [4]float32{(1 - fx) * (1 - fy), fx * (1 - fy), (1 - fx) * fy, fx * fy}
+			if ix >= 0 && ix+1 < w && iy >= 0 && iy+1 < m.H {
+				for c := range m.C {
+					p := src[c*n+iy*w+ix:]
+					q := p[w : w+2]
+					row[c*w+x] = float32(weight[0]*float32(p[0])) + float32(weight[1]*float32(p[1])) +
+						float32(weight[2]*float32(q[0])) + float32(weight[3]*float32(q[1]))
+				}
+				continue
+			}
 			for c := range m.C {
 				sum, inside := float32(0), float32(0)
-				for k, w := range weight {
+				for k, v := range weight {
 					px, py := ix+k&1, iy+k>>1
-					if px >= 0 && px < m.W && py >= 0 && py < m.H {
-						sum += float32(w * float32(src[c*n+py*m.W+px]))
-						inside += w
+					if px >= 0 && px < w && py >= 0 && py < m.H {
+						sum += float32(v * float32(src[c*n+py*w+px]))
+						inside += v
 					}
 				}
 				// RandomRotation of torchvision weighs twice with what is inside, and so do we.
-				dst[c*n+at] = store(float32(sum*inside) + float32((1-inside)*fill))
+				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
+		}
+		for c := range m.C {
+			store(dst[c*n+y*w:][:w], row[c*w:][:w])
 		}
 	}
 }

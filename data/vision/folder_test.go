@@ -114,8 +114,7 @@ func TestDecode(t *testing.T) {
 func TestBomb(t *testing.T) {
 	b := encodePNG(t, picture(4, 3, false))
 	copy(b[16:], []byte{0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30})
-	sum := crc32.ChecksumIEEE(b[12:29])
-	copy(b[29:], []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+	copy(b[29:], crc(b[12:29]))
 	_, err := vision.Decode{}.Read(bytes.NewReader(b))
 	var e *vision.Error
 	if !errors.As(err, &e) || !strings.Contains(err.Error(), "30000×30000 pixels, at most") {
@@ -283,4 +282,10 @@ func TestCIFAR(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// crc is the checksum of a PNG chunk's name and data.
+func crc(b []byte) []byte {
+	sum := crc32.ChecksumIEEE(b)
+	return []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
 }

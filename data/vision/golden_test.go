@@ -1,6 +1,7 @@
 package vision
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -105,5 +106,34 @@ func TestGolden(t *testing.T) {
 	t.Logf("%d cases; %d of %d bytes differ, by 1", len(file.Cases), offBytes, all)
 	if offBytes*1000 > all {
 		t.Errorf("%d of %d bytes differ", offBytes, all)
+	}
+}
+
+// What Pillow decodes: the same pixels, but for JPEG, whose decoders round in several places.
+func TestGoldenPictures(t *testing.T) {
+	file, err := golden.Open("testdata/pictures.safetensors.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range file.Cases {
+		m, err := Decode{Gray: c.Args.Text("mode") == "L"}.Read(bytes.NewReader(c.In[0].Base.Data))
+		if err != nil {
+			t.Errorf("%s %s: %v", c.Op, c.Name, err)
+			continue
+		}
+		want := c.Out[0].F32
+		if s := want.Shape; m.C != s[0] || m.H != s[1] || m.W != s[2] {
+			t.Errorf("%s %s: %d×%d×%d, want %v", c.Op, c.Name, m.C, m.H, m.W, s)
+			continue
+		}
+		worst, sum := 0, 0
+		for i, v := range m.U8 {
+			e := int(v) - int(want.Data[i])
+			worst, sum = max(worst, e, -e), sum+e*e
+		}
+		t.Logf("%s %s: worst %d, mean square %v", c.Op, c.Name, worst, float64(sum)/float64(len(m.U8)))
+		if c.Op == "jpeg" && (worst > 3 || sum*5 > len(m.U8)) || c.Op != "jpeg" && worst != 0 {
+			t.Errorf("%s %s: off by %d, sum of squares %d of %d bytes", c.Op, c.Name, worst, sum, len(m.U8))
+		}
 	}
 }

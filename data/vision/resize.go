@@ -91,20 +91,23 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	}
 	rows, cols := taps(r.h, h, how), taps(r.w, w, how)
 	if m.F32 != nil {
-		filter(out.F32, m.F32, m, r, rows, cols, func(dst, src []float32) { copy(dst, src) })
+		filter(out.F32, m.F32, m, r, rows, cols, down, func(dst, src []float32) { copy(dst, src) })
 	} else {
-		filter(out.U8, m.U8, m, r, rows, cols, bytesOf)
+		acc := make([]int32, r.w)
+		filter(out.U8, m.U8, m, r, rows, cols, func(sum []float32, src []uint8, stride int, k kernel) {
+			downBytes(sum, src, stride, k, acc)
+		}, bytesOf)
 	}
 	return out
 }
 
-// bytesOf rounds to bytes. Adding and taking away 1.5·2²³ leaves a float32 below 2²² rounded to the nearest, ties to even.
+// bytesOf rounds to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest, ties to even, and leaves it in the low bits.
 func bytesOf(dst []uint8, src []float32) {
 	const magic = 3 << 22
 	dst = dst[:len(src)]
 	for i, v := range src {
-		v = min(max(v, 0), 255)
-		dst[i] = uint8(int32(math.Float32bits(v+magic)) & 0xff)
+		n := int32(math.Float32bits(v+magic)) - 0x4b400000
+		dst[i] = uint8(min(max(n, 0), 255))
 	}
 }
 
@@ -163,19 +166,22 @@ func taps(in, n int, how Interpolation) []kernel {
 	}
 	stretch := max(scale, 1)
 	support := width * stretch
+	all := make([]float32, 0, n*(2*int(support)+3))
 	for i := range list {
 		center := scale * (float64(i) + 0.5)
 		start := max(int(center-support+0.5), 0)
 		end := min(int(center+support+0.5), in)
-		w, sum := make([]float64, end-start), 0.0
-		for k := range w {
-			w[k] = f((float64(start+k) - center + 0.5) / stretch)
-			sum += w[k]
+		sum, from := 0.0, len(all)
+		for k := start; k < end; k++ {
+			v := f((float64(k) - center + 0.5) / stretch)
+			sum += v
+			all = append(all, float32(v))
 		}
-		for k := range w {
-			w[k] /= sum
+		w := all[from:]
+		for k, v := range w {
+			w[k] = float32(float64(v) / sum)
 		}
-		list[i] = clamped(start, w, in)
+		list[i] = kernel{start, w}
 	}
 	return list
 }
@@ -210,40 +216,74 @@ func cubic(x, a float64) float64 {
 	return 0
 }
 
-// filter computes each pixel along its row, then down its column.
-func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, store func(dst []T, src []float32)) {
+// filter computes each row from rows, by vertical, then each of its pixels from neighbours, for four rows at a time.
+func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
-	last := rows[len(rows)-1]
-	low, high := rows[0].start, last.start+len(last.weight)
-	wide := make([]float32, (high-low)*w)
-	line, sum := make([]float32, r.w), make([]float32, w)
+	sum, out := make([]float32, r.w), make([]float32, 4*w)
+	quad := make([][4]float32, r.w) // four rows, side by side
 	for c := range m.C {
-		for y := low; y < high; y++ {
-			row := src[(c*m.H+r.top+y)*m.W+r.left:][:r.w]
-			for i, v := range row {
-				line[i] = float32(v)
+		plane := src[(c*m.H+r.top)*m.W+r.left:]
+		for y := 0; y < len(rows); y += 4 {
+			n := min(4, len(rows)-y)
+			for i := range n {
+				vertical(sum, plane, m.W, rows[y+i])
+				for x, v := range sum {
+					quad[x][i] = v
+				}
 			}
-			to := wide[(y-low)*w:][:w]
 			for x := range cols {
 				k := &cols[x]
-				s := float32(0)
-				in := line[k.start:][:len(k.weight)]
+				var s0, s1, s2, s3 float32
+				in := quad[k.start:][:len(k.weight)]
 				for i, v := range k.weight {
-					s += float32(v * in[i])
+					q := &in[i]
+					s0 += float32(v * q[0])
+					s1 += float32(v * q[1])
+					s2 += float32(v * q[2])
+					s3 += float32(v * q[3])
 				}
-				to[x] = s
+				out[x], out[w+x], out[2*w+x], out[3*w+x] = s0, s1, s2, s3
 			}
+			store(dst[:n*w], out[:n*w])
+			dst = dst[n*w:]
 		}
-		for _, k := range rows {
-			clear(sum)
-			for i, v := range k.weight {
-				in := wide[(k.start-low+i)*w:][:len(sum)]
-				for x := range sum {
-					sum[x] += float32(v * in[x])
-				}
+	}
+}
+
+// down computes a row from the rows of a kernel.
+func down(sum []float32, src []float32, stride int, k kernel) {
+	clear(sum)
+	for i, w := range k.weight {
+		in := src[(k.start+i)*stride:][:len(sum)]
+		for x := range sum {
+			sum[x] += float32(w * in[x])
+		}
+	}
+}
+
+// downBytes is down for bytes, in integers: weights are rounded to 2⁻²¹, which is below a thousandth of a level, and the sum of
+// absolute weights is below 2, so that nothing overflows.
+func downBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
+	const one = 1 << 21
+	n := len(sum)
+	acc = acc[:n]
+	clear(acc)
+	for i := 0; i < len(k.weight); i += 2 {
+		a := src[(k.start+i)*stride:][:n]
+		v := int32(math.RoundToEven(float64(k.weight[i]) * one))
+		if i+1 == len(k.weight) {
+			for x := range acc {
+				acc[x] += v * int32(a[x])
 			}
-			store(dst[:w], sum)
-			dst = dst[w:]
+			break
 		}
+		b := src[(k.start+i+1)*stride:][:n]
+		w := int32(math.RoundToEven(float64(k.weight[i+1]) * one))
+		for x := range acc {
+			acc[x] += v*int32(a[x]) + w*int32(b[x])
+		}
+	}
+	for x, v := range acc {
+		sum[x] = float32(v) * (1.0 / one)
 	}
 }

@@ -28,6 +28,7 @@ var publicPackages = map[string]string{
 	"initial":     "nn/initial",
 	"models":      "models",
 	"nn":          "nn",
+	"npy":         "npy",
 	"optim":       "optim",
 	"safetensors": "safetensors",
 	"sched":       "optim/sched",
@@ -273,7 +274,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile", "npy":
 			want[name] = ast.IsExported(base)
 		}
 	}

@@ -40,13 +40,14 @@ var floors = []floor{
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
-	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
+	{"torchfile", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"data/vision", []string{"data", "internal/fetch"}},
 	{"data/table", []string{"data"}},
 	{"data/detect", []string{"data/vision", "data/table"}},
+	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 
-	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "nn/initial"}},
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial"}},
 	{"nn/initial", []string{"tensor"}},
 	{"optim", []string{"nn", "optim/internal/exact"}},
 	{"optim/sched", []string{"optim", "optim/internal/exact"}},
@@ -60,13 +61,14 @@ var floors = []floor{
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
-	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest"}},
+	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest", "internal/glyphs"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
 	{"internal/glyphs", []string{"data/vision"}},
+	{"internal/zipfile", nil},
 	{"internal/golden", nil},
 	{"internal/arch", nil},
 }

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/torchfile"
+)
+
+// A card says what is needed to make a model again and to use it. It stands in the metadata of a weights file, and in checkpoints.
+type card struct {
+	Model   string            `json:"model"`
+	Data    string            `json:"data"`              // the kind of data that it was trained on
+	Input   []int             `json:"input,omitempty"`   // shape of a sample: [channels, rows, columns] or [features]
+	Classes []string          `json:"classes,omitempty"` // what the outputs mean
+	Mean    []float32         `json:"mean,omitempty"`    // of the channels or features; they are subtracted …
+	Std     []float32         `json:"std,omitempty"`     // … and divided by
+	Columns []string          `json:"columns,omitempty"` // of a table, in the order of the features
+	Target  string            `json:"target,omitempty"`  // of a table
+	Hidden  int               `json:"hidden,omitempty"`  // width of the hidden layer
+	Dropout float64           `json:"dropout,omitempty"`
+	GPT     *models.GPTConfig `json:"gpt,omitempty"`
+	Chars   string            `json:"characters,omitempty"` // of which a gpt's tokens are
+}
+
+// cardKey is that of the metadata.
+const cardKey = "flambeau.model"
+
+// modelNames are what --model takes.
+var modelNames = []string{"mlp", "cnn", "gpt"}
+
+// check finds what cannot be built, before it is.
+func (c *card) check() error {
+	const most = 1 << 30
+	size := 1
+	for _, d := range c.Input {
+		if d < 1 || d > most/size {
+			return fmt.Errorf("samples of shape %v", c.Input)
+		}
+		size *= d
+	}
+	switch c.Model {
+	case "mlp", "cnn":
+		if len(c.Input) == 0 || len(c.Classes) == 0 || c.Hidden < 1 || c.Hidden > 1<<20 || !(c.Dropout >= 0 && c.Dropout < 1) {
+			return fmt.Errorf("samples of shape %v, %d classes, %d hidden units, dropout %v", c.Input, len(c.Classes), c.Hidden, c.Dropout)
+		}
+		if c.Model == "cnn" && (len(c.Input) != 3 || c.Input[1] < 4 || c.Input[2] < 4) {
+			return fmt.Errorf("a cnn wants images of at least 4×4 pixels, not samples of shape %v; --model mlp takes them", c.Input)
+		}
+		if len(c.Mean) != len(c.Std) || len(c.Mean) != 0 && len(c.Mean) != c.Input[0] {
+			return fmt.Errorf("%d means and %d deviations for samples of shape %v", len(c.Mean), len(c.Std), c.Input)
+		}
+	case "gpt":
+		if c.GPT == nil {
+			return errors.New("the size of the gpt is missing")
+		}
+		return c.GPT.Check()
+	default:
+		return fmt.Errorf("unknown model %q; known are %s", c.Model, strings.Join(modelNames, ", "))
+	}
+	return nil
+}
+
+// A network is a model with what goes before it.
+type network struct {
+	card      *card
+	model     any
+	module    nn.Module
+	gpt       *models.GPT
+	dev       device.Device
+	mean, std *tensor.Tensor
+}
+
+// build makes a fresh model on a device.
+func (c *card) build(dev device.Device) (*network, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	n := &network{card: c, dev: dev}
+	switch c.Model {
+	case "mlp":
+		in := 1
+		for _, d := range c.Input {
+			in *= d
+		}
+		n.module = nn.NewSequential(
+			nn.NewLinear(in, c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
+			nn.NewLinear(c.Hidden, len(c.Classes)))
+	case "cnn":
+		same, half := tensor.ConvOptions{Padding: []int{1}}, nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+		n.module = nn.NewSequential(
+			nn.NewConv2d(c.Input[0], 16, []int{3}, same), nn.ReLU{}, half,
+			nn.NewConv2d(16, 32, []int{3}, same), nn.ReLU{}, half,
+			nn.Flatten{}, nn.NewLinear(32*(c.Input[1]/4)*(c.Input[2]/4), c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
+			nn.NewLinear(c.Hidden, len(c.Classes)))
+	case "gpt":
+		n.gpt = models.NewGPT(*c.GPT)
+		n.module = n.gpt
+	}
+	n.model = n.module
+	nn.To(n.model, dev)
+	if len(c.Mean) > 0 {
+		ones := make([]int, len(c.Input))
+		for i := range ones {
+			ones[i] = 1
+		}
+		ones[0] = len(c.Mean)
+		n.mean, n.std = tensor.Root().On(dev).From(c.Mean).Reshape(ones...), tensor.Root().On(dev).From(c.Std).Reshape(ones...)
+	}
+	return n, nil
+}
+
+// forward normalises a batch of samples and runs the model.
+func (n *network) forward(x *tensor.Tensor) *tensor.Tensor {
+	if n.mean != nil {
+		x = x.Sub(n.mean).Div(n.std)
+	}
+	if n.card.Model == "mlp" && x.Rank() > 2 {
+		x = x.Flatten(1, -1)
+	}
+	return n.module.Forward(x)
+}
+
+// tokenizer is that of a gpt of characters.
+func (c *card) tokenizer() (*text.Chars, error) {
+	if c.Chars == "" {
+		return nil, errors.New("the file does not say what its tokens are; give --vocab and --merges")
+	}
+	return text.NewChars(c.Chars)
+}
+
+// save writes the weights under their names, with the card.
+func (n *network) save(path string) error {
+	about, err := json.Marshal(n.card)
+	if err != nil {
+		return err
+	}
+	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)})
+}
+
+// cardPart is the card as a part of a checkpoint: one that is gone on from must be of the same model.
+type cardPart struct{ *card }
+
+// StateDict returns the card.
+func (p cardPart) StateDict() map[string]any {
+	about, err := json.Marshal(p.card)
+	if err != nil { // it has no values that could fail
+		panic(err)
+	}
+	return map[string]any{"json": string(about)}
+}
+
+// LoadStateDict compares.
+func (p cardPart) LoadStateDict(sd map[string]any) error {
+	was, _ := sd["json"].(string)
+	now, err := json.Marshal(p.card)
+	if err != nil {
+		return err
+	}
+	if was == string(now) {
+		return nil
+	}
+	var old card
+	if err := json.Unmarshal([]byte(was), &old); err != nil {
+		return err
+	}
+	return fmt.Errorf("it is of a %s on %s, samples %v, %d classes; this is a %s on %s, samples %v, %d classes: model, data and their settings must be the same",
+		old.Model, old.Data, old.Input, len(old.Classes), p.Model, p.Data, p.Input, len(p.Classes))
+}
+
+// loadWeights reads the weights of a safetensors or .pt file, or those in the newest checkpoint of a directory, with the card if there is one.
+func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error) {
+	if dir, err := checkpoint.Load(path); err == nil {
+		return fromTree(dir.Tree)
+	} else if isDir(path) {
+		return nil, nil, err
+	}
+	if strings.HasSuffix(path, ".safetensors") {
+		if tree, _, err := checkpoint.Read(path); err == nil {
+			return fromTree(tree)
+		}
+	}
+	sd, meta, err := safetensors.Load(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		tree, err2 := torchfile.Load(path)
+		if err2 != nil {
+			return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)
+		}
+		sd, err = torchfile.StateDict(tree)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if about, ok := meta[cardKey]; ok {
+		c, err = parseCard(about)
+	}
+	return sd, c, err
+}
+
+func parseCard(about string) (*card, error) {
+	var c card
+	if err := json.Unmarshal([]byte(about), &c); err != nil {
+		return nil, fmt.Errorf("the description of the model: %w", err)
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("the description of the model: %w", err)
+	}
+	return &c, nil
+}
+
+func fromTree(tree map[string]any) (map[string]*tensor.Tensor, *card, error) {
+	model, _ := tree["model"].(map[string]any)
+	about, _ := tree["card"].(map[string]any)
+	text, ok := about["json"].(string)
+	if !ok || len(model) == 0 {
+		return nil, nil, fmt.Errorf("the checkpoint was not made by flambeau train: it has %q", slices.Sorted(maps.Keys(tree)))
+	}
+	sd := map[string]*tensor.Tensor{}
+	for name, v := range model {
+		if t, ok := v.(*tensor.Tensor); ok {
+			sd[name] = t
+		}
+	}
+	c, err := parseCard(text)
+	return sd, c, err
+}
+
+// open makes the model of a weights file, ready to be used.
+func open(path string, dev device.Device) (*network, error) {
+	sd, c, err := loadWeights(path)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return nil, fmt.Errorf("%s: the file does not say what model its weights are of; files written by flambeau train --out do", path)
+	}
+	n, err := c.build(dev)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := nn.LoadStateDict(n.model, sd); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	nn.Eval(n.model)
+	return n, nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// soak reports whether the long forms of tests are wanted.
+func soak() bool { return os.Getenv("FLAMBEAU_SOAK") == "1" }
+
+// A training that is killed at random moments, in the middle of writing a checkpoint too, and begun again each time ends with the same
+// bits as one that was not, and leaves nothing behind.
+func TestKilledTrainingsGoOn(t *testing.T) {
+	for _, c := range []struct {
+		cuda, args string
+		kills      int
+	}{
+		{"off", "--device cpu --epochs 6 --every 3", 3},
+		{"emulate", "--device cuda --steps 12 --every 2 --batch 16 --hidden 32 --accumulate 2", 2},
+	} {
+		if soak() {
+			c.kills = 50
+		}
+		dir := t.TempDir()
+		train := func(name string, more ...string) *exec.Cmd {
+			args := append([]string{"train", "--seed", "3", "--out", filepath.Join(dir, name)}, strings.Fields(c.args)...)
+			return process(t, c.cuda, append(args, more...)...)
+		}
+		keep := filepath.Join(dir, "checkpoints")
+		began := time.Now()
+		if out, err := train("whole", "--checkpoint", filepath.Join(dir, "other")).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		longest := time.Since(began) * 3 / 4 // that a process may live: some end by themselves on the way
+		whole, err := os.ReadFile(filepath.Join(dir, "whole"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+		ended := func(out string) {
+			again, err := os.ReadFile(filepath.Join(dir, "again"))
+			if err != nil || !bytes.Equal(again, whole) {
+				t.Fatalf("%s: other weights after a resume: %v\n%s", c.args, err, out)
+			}
+			files, err := os.ReadDir(keep)
+			if err != nil || len(files) == 0 {
+				t.Fatal(files, err)
+			}
+			for _, f := range files {
+				if !strings.HasPrefix(f.Name(), "step-") {
+					t.Errorf("%s is left", f.Name())
+				}
+			}
+		}
+		torn, resumed := 0, 0
+		for kills := 0; kills < c.kills; {
+			p := train("again", "--checkpoint", keep, "--resume")
+			pipe, err := p.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			messages := bufio.NewReader(pipe)
+			if _, err := messages.ReadString('\n'); err != nil { // the device
+				t.Fatal(err)
+			}
+			kill := time.AfterFunc(time.Duration(rng.Int64N(int64(longest))), func() { _ = p.Process.Kill() })
+			rest, _ := io.ReadAll(messages)
+			err = p.Wait()
+			kill.Stop()
+			var exit *exec.ExitError
+			switch {
+			case err == nil: // it was through before
+				ended(string(rest))
+				if err := os.RemoveAll(keep); err != nil {
+					t.Fatal(err)
+				}
+			case errors.As(err, &exit) && exit.ExitCode() == -1 || isKilled(exit):
+				kills++
+				if strings.Contains(string(rest), "going on from") {
+					resumed++
+				}
+				left, _ := filepath.Glob(filepath.Join(keep, ".*"))
+				torn += len(left)
+			default:
+				t.Fatalf("%v\n%s", err, rest)
+			}
+		}
+		out, err := train("again", "--checkpoint", keep, "--resume").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		ended(string(out))
+		t.Logf("%s: killed %d times, %d of them after a resume; %d unfinished files were left in the way", c.args, c.kills, resumed, torn)
+	}
+}
+
+// isKilled reports whether a process ended because it was killed, as far as a system tells: windows gives the status 1.
+func isKilled(e *exec.ExitError) bool {
+	return e != nil && e.ExitCode() == 1 && len(e.Stderr) == 0 && os.PathSeparator == '\\'
+}

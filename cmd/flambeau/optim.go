@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/sched"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// optims are the optimizers by name.
+var optims = map[string]func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer{
+	"adamw": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
+		return optim.NewAdamW(p, optim.AdamConfig{LR: lr, WeightDecay: decay})
+	},
+	"adam": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
+		return optim.NewAdam(p, optim.AdamConfig{LR: lr, WeightDecay: decay})
+	},
+	"sgd": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
+		return optim.NewSGD(p, optim.SGDConfig{LR: lr, Momentum: 0.9, Nesterov: true, WeightDecay: decay})
+	},
+	"rmsprop": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
+		return optim.NewRMSprop(p, optim.RMSpropConfig{LR: lr, WeightDecay: decay})
+	},
+	"lion": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
+		return optim.NewLion(p, optim.LionConfig{LR: lr, WeightDecay: decay})
+	},
+}
+
+// scheds are the schedules by name, for a training of so many steps.
+var scheds = map[string]func(o optim.Optimizer, steps int) sched.Schedule{
+	"cosine": func(o optim.Optimizer, steps int) sched.Schedule {
+		return sched.NewCosineAnnealing(o, max(steps, 1), 0)
+	},
+	"constant": func(o optim.Optimizer, steps int) sched.Schedule { return nil },
+	"linear":   func(o optim.Optimizer, steps int) sched.Schedule { return sched.NewLinear(o, 1, 0, max(steps, 1)) },
+	"step":     func(o optim.Optimizer, steps int) sched.Schedule { return sched.NewStep(o, max(steps/3, 1), 0.1) },
+	"onecycle": func(o optim.Optimizer, steps int) sched.Schedule {
+		return sched.NewOneCycle(o, sched.OneCycleConfig{MaxLR: []float64{o.LR()}, Steps: max(steps, 1)})
+	},
+	"plateau": func(o optim.Optimizer, steps int) sched.Schedule { return sched.NewPlateau(o, sched.PlateauConfig{}) },
+}
+
+func namesOf[V any](m map[string]V) string {
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+}
+
+func knownOptim(name string) error {
+	if optims[name] == nil {
+		return fmt.Errorf("--optim %s: known are %s", name, namesOf(optims))
+	}
+	return nil
+}
+
+func knownSched(name string) error {
+	if scheds[name] == nil {
+		return fmt.Errorf("--sched %s: known are %s", name, namesOf(scheds))
+	}
+	return nil
+}
+
+func newOptimizer(name string, p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
+	return optims[name](p, lr, decay)
+}
+
+// newSchedule returns nil where the learning rate stays.
+func newSchedule(name string, o optim.Optimizer, steps, warmup int) checkpoint.Stateful {
+	s := scheds[name](o, steps-warmup)
+	if then, ok := s.(sched.Scheduler); warmup > 0 && (ok || s == nil) {
+		return sched.NewWarmUp(o, sched.WarmUpConfig{Steps: warmup}, then)
+	}
+	if s == nil {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data/table"
+	"github.com/flambeau-go/flambeau/data/vision"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+type predictCmd struct {
+	Weights string   `arg:"" help:"Weights that flambeau train --out has written, or a directory of its checkpoints." type:"path"`
+	Inputs  []string `arg:"" help:"Pictures, directories of pictures, IDX files of images, CSV tables."`
+	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
+	Top     int      `help:"How many classes are named for each sample." default:"3"`
+	Batch   int      `help:"Samples a batch." default:"64"`
+}
+
+// Validate is called by kong.
+func (c *predictCmd) Validate() error {
+	if c.Top < 1 || c.Batch < 1 {
+		return fmt.Errorf("--top %d, --batch %d: at least 1", c.Top, c.Batch)
+	}
+	return nil
+}
+
+// A guess is a class and its probability.
+type guess struct {
+	Class       string  `json:"class"`
+	Probability float64 `json:"probability"`
+}
+
+// A prediction is a line of JSON that predict prints.
+type prediction struct {
+	Path    string  `json:"path"`
+	Index   int     `json:"index"` // in the file; 0 for a picture
+	Class   string  `json:"class"`
+	Guesses []guess `json:"guesses"`
+}
+
+// Run classifies. Each sample is a line of JSON.
+func (c *predictCmd) Run(e *env) error {
+	dev, why, err := openDevice(c.Device)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(e.err, why)
+	n, err := open(c.Weights, dev)
+	if err != nil {
+		return err
+	}
+	if n.gpt != nil {
+		return fmt.Errorf("%s: a gpt classifies nothing; see flambeau generate", c.Weights)
+	}
+	enc := json.NewEncoder(e.out)
+	var failed error
+	err = tensor.Try(func() {
+		for _, path := range c.Inputs {
+			if failed = n.predictPath(e, enc, path, c); failed != nil {
+				return
+			}
+		}
+	})
+	return cmp.Or(failed, err)
+}
+
+// predictPath classifies what is in a path.
+func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predictCmd) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	switch {
+	case info.IsDir():
+		var files []string
+		err := filepath.WalkDir(path, func(p string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && vision.IsPicture(p) && !strings.HasPrefix(d.Name(), ".") {
+				files = append(files, p)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			return fmt.Errorf("%s: there are no pictures in this directory", path)
+		}
+		for part := range slices.Chunk(files, c.Batch) {
+			if e.ctx.Err() != nil {
+				return errInterrupted
+			}
+			if err := n.predictPictures(enc, part, c.Top); err != nil {
+				return err
+			}
+		}
+		return nil
+	case vision.IsPicture(path):
+		return n.predictPictures(enc, []string{path}, c.Top)
+	case len(n.card.Columns) > 0:
+		t, err := table.Load(path, table.Config{Columns: n.card.Columns})
+		if err != nil {
+			return err
+		}
+		return n.predictRows(e, enc, path, t.X, c)
+	}
+	x, err := vision.LoadIDX(path)
+	if err != nil {
+		return fmt.Errorf("%s is neither a picture nor an IDX file: %w", path, err)
+	}
+	want := n.card.Input
+	if len(want) == 3 && x.Rank() == 3 { // images without a dimension for the channels
+		x = x.Unsqueeze(1)
+	}
+	return n.predictRows(e, enc, path, x.Float().DivScalar(255), c)
+}
+
+// predictPictures classifies pictures, which must have the size that the model wants.
+func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) error {
+	in := n.card.Input
+	if len(in) != 3 {
+		return fmt.Errorf("%s: the model wants %d numbers and no pictures", paths[0], in[0])
+	}
+	var pixels []uint8
+	for _, p := range paths {
+		m, err := vision.Decode{Gray: in[0] == 1}.Load(p)
+		if err != nil {
+			return err
+		}
+		if m.C != in[0] || m.H != in[1] || m.W != in[2] {
+			return fmt.Errorf("%s: the picture has %d×%d pixels, the model wants %d×%d", p, m.W, m.H, in[2], in[1])
+		}
+		pixels = append(pixels, m.U8...)
+	}
+	var probs []float64
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From(pixels, append([]int{len(paths)}, in...)...).Float().DivScalar(255)
+		probs = n.probabilities(x)
+	}, tensor.NoGrad())
+	for i, p := range paths {
+		if err := enc.Encode(n.prediction(p, 0, probs[i*len(n.card.Classes):], top)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// predictRows classifies samples along the first dimension of x.
+func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, c *predictCmd) error {
+	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
+		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)
+	}
+	for at := 0; at < x.Dim(0); at += c.Batch {
+		if e.ctx.Err() != nil {
+			return errInterrupted
+		}
+		size := min(c.Batch, x.Dim(0)-at)
+		var probs []float64
+		tensor.Do(func(s *tensor.Scope) { probs = n.probabilities(x.In(s).Narrow(0, at, size)) }, tensor.NoGrad())
+		for i := range size {
+			if err := enc.Encode(n.prediction(path, at+i, probs[i*len(n.card.Classes):], c.Top)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// probabilities returns those of all classes, sample after sample.
+func (n *network) probabilities(x *tensor.Tensor) []float64 {
+	return n.forward(x.To(n.dev)).Softmax(-1).Floats()
+}
+
+func (n *network) prediction(path string, index int, probs []float64, top int) prediction {
+	p := prediction{Path: path, Index: index}
+	for i, class := range n.card.Classes {
+		p.Guesses = append(p.Guesses, guess{class, probs[i]})
+	}
+	slices.SortStableFunc(p.Guesses, func(a, b guess) int { return cmp.Compare(b.Probability, a.Probability) })
+	p.Guesses = p.Guesses[:min(top, len(p.Guesses))]
+	p.Class = p.Guesses[0].Class
+	return p
+}

@@ -1,0 +1,74 @@
+// Package zipfile is what the readers and writers of zip archives have in common: the places of the entries in the file, checked, so that
+// they can be mapped, and a writer that aligns what it writes.
+package zipfile
+
+import (
+	"archive/zip"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// An Error is about an entry of an archive, or with Entry "" about all of it.
+type Error struct {
+	Entry, Msg string
+	Err        error
+}
+
+func (e *Error) Error() string {
+	if e.Entry == "" {
+		return e.Msg
+	}
+	return e.Entry + ": " + e.Msg
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// An Entry is a file of an archive.
+type Entry struct {
+	*zip.File
+	From, Stored int64 // where its bytes are, and how many: compressed if Method is not zip.Store
+}
+
+// Entries returns the entries of the archive in r, in the order of its directory. Their bytes lie in the file, and no byte belongs
+// to two; no name is there twice; none is encrypted. Errors are *[Error].
+func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
+	z, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, &Error{Msg: "this is no whole zip archive: " + err.Error(), Err: err}
+	}
+	if n := int64(len(z.File)); n > size/46 { // what an entry takes in the directory at least
+		return nil, &Error{Msg: fmt.Sprintf("the archive claims %d files in %d bytes", n, size)}
+	}
+	list := make([]Entry, 0, len(z.File))
+	names := make(map[string]bool, len(z.File))
+	for _, f := range z.File {
+		bad := func(format string, a ...any) ([]Entry, error) {
+			return nil, &Error{Entry: f.Name, Msg: fmt.Sprintf(format, a...)}
+		}
+		if names[f.Name] {
+			return bad("the archive has two files of that name")
+		}
+		names[f.Name] = true
+		if f.Flags&1 != 0 || f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64 {
+			return bad("it is encrypted")
+		}
+		from, err := f.DataOffset()
+		if err != nil {
+			return nil, &Error{Entry: f.Name, Msg: err.Error(), Err: err}
+		}
+		if from < 0 || from > size || f.CompressedSize64 > uint64(size-from) {
+			return bad("%d bytes at offset %d do not lie in the file of %d bytes", f.CompressedSize64, from, size)
+		}
+		list = append(list, Entry{f, from, int64(f.CompressedSize64)})
+	}
+	order := slices.DeleteFunc(slices.Clone(list), func(e Entry) bool { return e.Stored == 0 })
+	slices.SortFunc(order, func(a, b Entry) int { return int(min(max(a.From-b.From, -1), 1)) })
+	for i := 1; i < len(order); i++ {
+		if a, b := order[i-1], order[i]; a.From+a.Stored > b.From {
+			return nil, &Error{Entry: b.Name, Msg: "it overlaps " + a.Name}
+		}
+	}
+	return list, nil
+}

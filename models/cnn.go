@@ -1,0 +1,74 @@
+package models
+
+import (
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// LeNet is LeNet-5 (Y. LeCun et al., 1998) with ReLU and max pooling, as it is taught today: two convolutions and three linear layers, for
+// images of 28×28, as MNIST's, or 32×32. Names are conv1, conv2, fc1, fc2, fc3, as in PyTorch's tutorials.
+type LeNet struct {
+	nn.Base
+	Conv1, Conv2  *nn.Conv2d
+	Fc1, Fc2, Fc3 *nn.Linear
+	Pool          *nn.MaxPool2d
+}
+
+// NewLeNet returns a model for images of size×size pixels, 28 or 32, with so many channels; others panic with an *[Error].
+func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
+	if size != 28 && size != 32 || channels < 1 || classes < 1 {
+		panic(wrong("lenet", "images of %d×%d with %d channels and %d classes; the size is 28 or 32, the others are positive", size, size, channels, classes))
+	}
+	pool := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	return &LeNet{
+		Conv1: nn.NewConv2d(channels, 6, []int{5}, tensor.ConvOptions{Padding: []int{(32 - size) / 2}}, opts...),
+		Conv2: nn.NewConv2d(6, 16, []int{5}, tensor.ConvOptions{}, opts...),
+		Fc1:   nn.NewLinear(16*5*5, 120, opts...),
+		Fc2:   nn.NewLinear(120, 84, opts...),
+		Fc3:   nn.NewLinear(84, classes, opts...),
+		Pool:  &pool,
+	}
+}
+
+// Forward maps images [n, channels, size, size] to logits [n, classes].
+func (m *LeNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer m.Enter(&x, &y)()
+	x = m.Pool.Forward(m.Conv1.Forward(x).Relu())
+	x = m.Pool.Forward(m.Conv2.Forward(x).Relu())
+	x = m.Fc2.Forward(m.Fc1.Forward(x.Flatten(1, -1)).Relu()).Relu()
+	return m.Fc3.Forward(x)
+}
+
+// CNN is a small convolutional network for digits and the like, with batch normalisation and dropout: two blocks of convolution, norm,
+// ReLU and pooling, and two linear layers.
+type CNN struct {
+	nn.Base
+	Features   *nn.Sequential
+	Classifier *nn.Sequential
+}
+
+// NewCNN returns a model for images of any size from 4×4 on with so many channels. It panics with an *[Error] if channels or classes are not
+// positive.
+func NewCNN(channels, classes int, opts ...nn.Option) *CNN {
+	if channels < 1 || classes < 1 {
+		panic(wrong("cnn", "%d channels and %d classes; both are positive", channels, classes))
+	}
+	conv := func(in, out int) *nn.Conv2d {
+		return nn.NewConv2d(in, out, []int{3}, tensor.ConvOptions{Padding: []int{1}}, append(opts[:len(opts):len(opts)], nn.NoBias())...)
+	}
+	pool := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	mean := nn.NewAdaptiveAvgPool2d(2)
+	return &CNN{
+		Features: nn.NewSequential(
+			conv(channels, 32), nn.NewBatchNorm2d(32, opts...), &nn.ReLU{}, &pool,
+			conv(32, 64), nn.NewBatchNorm2d(64, opts...), &nn.ReLU{}, &mean),
+		Classifier: nn.NewSequential(
+			&nn.Flatten{}, nn.NewDropout(0.25), nn.NewLinear(64*2*2, 128, opts...), &nn.ReLU{}, nn.NewDropout(0.5), nn.NewLinear(128, classes, opts...)),
+	}
+}
+
+// Forward maps images [n, channels, height, width] to logits [n, classes].
+func (m *CNN) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer m.Enter(&x, &y)()
+	return m.Classifier.Forward(m.Features.Forward(x))
+}

@@ -1,0 +1,50 @@
+package models
+
+import (
+	"strconv"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// MLP is linear layers with a ReLU and dropout between them, and dropout behind the last. Names are those of torchvision's MLP: with two
+// layers "0.weight", "0.bias", "3.weight", "3.bias".
+type MLP struct {
+	nn.Base
+	Layers []nn.Module `nn:",inline"`
+}
+
+// NewMLP returns layers from sizes[0] to sizes[1] features, from there to sizes[2], and so on; dropout is the probability that a feature is
+// dropped in training. It panics with an *[Error] for fewer than two sizes, one that is not positive, or a dropout that is no probability.
+func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
+	if len(sizes) < 2 {
+		panic(wrong("mlp", "%d sizes; it needs those of the input and of the output at least", len(sizes)))
+	}
+	if !(dropout >= 0 && dropout <= 1) {
+		panic(wrong("mlp", "%v is not a probability of dropout", dropout))
+	}
+	m := &MLP{}
+	for i, n := range sizes {
+		if n < 1 {
+			panic(wrong("mlp", "size "+strconv.Itoa(i)+" is %d", n))
+		}
+		if i == 0 {
+			continue
+		}
+		if i > 1 {
+			m.Layers = append(m.Layers, &nn.ReLU{}, nn.NewDropout(dropout))
+		}
+		m.Layers = append(m.Layers, nn.NewLinear(sizes[i-1], n, opts...))
+	}
+	m.Layers = append(m.Layers, nn.NewDropout(dropout))
+	return m
+}
+
+// Forward maps x of shape [..., sizes[0]] to [..., last size]. A batch of images is flattened: x.Flatten(1, -1).
+func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer m.Enter(&x, &y)()
+	for _, l := range m.Layers {
+		x = l.Forward(x)
+	}
+	return x
+}

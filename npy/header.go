@@ -1,0 +1,240 @@
+package npy
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+const (
+	magic     = "\x93NUMPY"
+	maxHeader = 64 << 10 // bytes: NumPy itself reads 10000
+)
+
+// codes are NumPy's names of the types that are written.
+var codes = map[dtype.Type]string{dtype.Bool: "|b1", dtype.U8: "|u1", dtype.I8: "|i1", dtype.I16: "<i2", dtype.I32: "<i4", dtype.I64: "<i8",
+	dtype.F16: "<f2", dtype.F32: "<f4", dtype.F64: "<f8"}
+
+var typeOf = func() map[string]dtype.Type {
+	m := map[string]dtype.Type{}
+	for t, c := range codes {
+		m[c[1:]] = t
+	}
+	return m
+}()
+
+// A header is what a .npy file says of its array.
+type header struct {
+	t       dtype.Type
+	swap    bool // big-endian
+	fortran bool
+	dims    []int
+	length  int64 // of the header, in bytes
+	bytes   int64 // of the elements
+}
+
+// readHeader reads the header at the beginning of r, which has size bytes, and checks that the elements fit.
+func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
+	bad := func(at int64, format string, a ...any) (*header, error) {
+		return nil, fail(path, entry, at, format, a...)
+	}
+	head := make([]byte, 12)
+	if _, err := io.ReadFull(r, head[:8]); err != nil || string(head[:6]) != magic {
+		if string(head[:4]) == "PK\x03\x04" {
+			return bad(0, "this is a zip archive, as .npz files are: LoadArchive reads it")
+		}
+		return bad(0, "this is no .npy file: it does not begin with NumPy's mark")
+	}
+	wide := 4
+	switch major, minor := head[6], head[7]; {
+	case minor == 0 && major == 1:
+		wide = 2
+	case minor == 0 && (major == 2 || major == 3):
+	default:
+		return bad(6, "version %d.%d of the format, 1.0 to 3.0 are supported", major, minor)
+	}
+	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
+		return bad(8, "the file ends in its header")
+	}
+	n := int64(binary.LittleEndian.Uint32(head[8:])) // what was not read is 0
+	at := int64(8 + wide)
+	if n > maxHeader || n > size-at {
+		return bad(8, "the header claims %d bytes, of at most %d and %d that are left", n, maxHeader, size-at)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return nil, failed(path, entry, err)
+	}
+	h := &header{length: at + n}
+	p := &literal{text: string(text)}
+	if why := p.header(h); why != "" {
+		return bad(at+int64(p.at), "%s", why)
+	}
+	h.bytes = int64(h.t.Size())
+	for _, d := range h.dims {
+		if d > 0 && h.bytes > math.MaxInt64/int64(d) {
+			return bad(at, "shape %v has too many elements", h.dims)
+		}
+		h.bytes *= int64(d)
+	}
+	// A size of 0 lets the others be anything, which tensors do not take.
+	p64 := int64(h.t.Size())
+	for _, d := range h.dims {
+		if d > 0 {
+			if p64 > math.MaxInt64/int64(d) {
+				return bad(at, "shape %v has too many elements", h.dims)
+			}
+			p64 *= int64(d)
+		}
+	}
+	if h.bytes > size-h.length {
+		return bad(at, "shape %v of %v needs %d bytes, %d are left", h.dims, h.t, h.bytes, size-h.length)
+	}
+	return h, nil
+}
+
+// A literal is the text of a Python literal that is being read.
+type literal struct {
+	text string
+	at   int
+}
+
+func (p *literal) space() {
+	for p.at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.at]) >= 0 {
+		p.at++
+	}
+}
+
+// take skips s, which may follow white space, and reports whether it was there.
+func (p *literal) take(s string) bool {
+	p.space()
+	if !strings.HasPrefix(p.text[p.at:], s) {
+		return false
+	}
+	p.at += len(s)
+	return true
+}
+
+// str reads a string in quotes, without escapes.
+func (p *literal) str() (string, bool) {
+	p.space()
+	if p.at >= len(p.text) || p.text[p.at] != '\'' && p.text[p.at] != '"' {
+		return "", false
+	}
+	end := strings.IndexByte(p.text[p.at+1:], p.text[p.at])
+	if end < 0 {
+		return "", false
+	}
+	s := p.text[p.at+1 : p.at+1+end]
+	p.at += end + 2
+	return s, !strings.ContainsRune(s, '\\')
+}
+
+// header reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } and returns what is wrong with it.
+func (p *literal) header(h *header) string {
+	if !p.take("{") {
+		return "the header is no dict"
+	}
+	seen := map[string]bool{}
+	for !p.take("}") {
+		key, ok := p.str()
+		if !ok || !p.take(":") {
+			return "the header is no dict with names"
+		}
+		if seen[key] {
+			return "the header has the key " + strconv.Quote(key) + " twice"
+		}
+		seen[key] = true
+		why := ""
+		switch key {
+		case "descr":
+			why = p.descr(h)
+		case "fortran_order":
+			if h.fortran = p.take("True"); !h.fortran && !p.take("False") {
+				why = "fortran_order is neither True nor False"
+			}
+		case "shape":
+			why = p.shape(h)
+		default:
+			why = "the header has the key " + strconv.Quote(key) + ", which the format does not know"
+		}
+		if why != "" {
+			return why
+		}
+		if !p.take(",") {
+			if p.take("}") {
+				break
+			}
+			return "the header is no dict: a comma is missing"
+		}
+	}
+	if p.space(); p.at != len(p.text) {
+		return "there is more behind the header's dict"
+	}
+	if len(seen) != 3 {
+		return "the header lacks descr, fortran_order or shape"
+	}
+	return ""
+}
+
+func (p *literal) descr(h *header) string {
+	if p.take("[") {
+		return "a structured array: only arrays of one type are supported, save its fields one by one"
+	}
+	s, ok := p.str()
+	if !ok {
+		return "descr is no string"
+	}
+	code := s
+	order := byte('<')
+	if len(code) > 0 && strings.IndexByte("<>=|", code[0]) >= 0 {
+		order, code = code[0], code[1:]
+	}
+	h.t = typeOf[code]
+	if h.t != dtype.Invalid && (h.t.Size() == 1 || order != '|') {
+		h.swap = order == '>' && h.t.Size() > 1
+		return ""
+	}
+	kind := byte(0)
+	if code != "" {
+		kind = code[0]
+	}
+	what := map[byte]string{'c': "complex numbers", 'O': "Python objects, which are not read: they could run anything", 'S': "text", 'U': "text", 'M': "dates", 'm': "times",
+		'V': "structures", 'u': "unsigned integers wider than a byte", 'f': "floating-point numbers of another size"}[kind]
+	if what == "" {
+		what = "elements of an unknown type"
+	}
+	return "an array of type " + strconv.Quote(s) + ": " + what + " are not supported"
+}
+
+func (p *literal) shape(h *header) string {
+	if !p.take("(") {
+		return "shape is no tuple"
+	}
+	h.dims = []int{}
+	for !p.take(")") {
+		p.space()
+		from := p.at
+		for p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9' {
+			p.at++
+		}
+		n, err := strconv.ParseInt(p.text[from:p.at], 10, 64)
+		if err != nil || int64(int(n)) != n {
+			return "shape holds what is no size"
+		}
+		_ = p.take("L") // of Python 2
+		if len(h.dims) == shape.MaxRank {
+			return "more than " + strconv.Itoa(shape.MaxRank) + " dimensions, which are not supported"
+		}
+		h.dims = append(h.dims, int(n))
+		if !p.take(",") && (len(h.dims) == 1 || !strings.HasPrefix(p.text[p.at:], ")")) {
+			return "shape is no tuple"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,304 @@
+package optim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Averaged keeps averages of a model's parameters over the steps of its training, as torch's AveragedModel. They lie beside the model: with
+// [Averaged.With] it computes with them for a while. Averages follow their parameters to another device.
+type Averaged struct {
+	name    string
+	list    []average
+	n       int64
+	buffers bool
+	decay   float64
+	plain   bool // all steps count the same
+}
+
+type average struct {
+	nn.Param
+	mean *tensor.Tensor
+}
+
+// An AverageOption changes what [NewEMA] and [NewSWA] average.
+type AverageOption func(*Averaged)
+
+// AverageBuffers averages buffers such as the running statistics of a batch normalisation, too; otherwise each update copies them.
+// Buffers of whole numbers are cut off to such in the exponential average, as in torch, and copied in the plain one, where torch fails.
+func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
+
+// NewEMA returns the exponential moving average of a model: at the first update its values, then a ← decay·a + (1-decay)·w. It is
+// torch's AveragedModel with get_ema_multi_avg_fn(decay).
+func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
+	if !(decay >= 0 && decay <= 1) {
+		panic(&Error{"EMA", fmt.Sprintf("the decay is %v, it must be in [0, 1]", decay)})
+	}
+	return newAveraged(&Averaged{name: "EMA", decay: decay}, model, opts)
+}
+
+// NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P. Izmailov et al.,
+// arXiv:1803.05407): a ← a + (w-a)/(n+1). It is torch's AveragedModel as made by default. [UpdateBN] makes the statistics of batch normalisations fit it.
+func NewSWA(model any, opts ...AverageOption) *Averaged {
+	return newAveraged(&Averaged{name: "SWA", plain: true}, model, opts)
+}
+
+func newAveraged(a *Averaged, model any, opts []AverageOption) *Averaged {
+	for _, o := range opts {
+		o(a)
+	}
+	for _, p := range nn.Named(model) {
+		t := p.Tensor
+		var c *tensor.Tensor
+		t.Scope().Do(func(s *tensor.Scope) {
+			c = s.On(t.Device()).Typed(t.Type()).Empty(t.Shape().Slice()...).Copy(t)
+			s.Close(c)
+		}, tensor.NoGrad())
+		a.list = append(a.list, average{p, c})
+	}
+	if len(a.list) == 0 {
+		panic(&Error{a.name, "the model has no parameters"})
+	}
+	return a
+}
+
+// Updates returns how often Update was called, torch's n_averaged.
+func (a *Averaged) Updates() int { return int(a.n) }
+
+// A pairing is the averages and parameters of one device and type.
+type pairing struct {
+	dev device.Device
+	t   dtype.Type
+}
+
+// Update takes the model's present values into the averages, in one launch for those of one device and type.
+func (a *Averaged) Update() {
+	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
+	var order []*launch
+	add := func(m map[pairing]*launch, scalars []float64, program string, rule func(flags) []*expr.Expr, e average) {
+		k := pairing{e.Tensor.Device(), e.Tensor.Type()}
+		l := m[k]
+		if l == nil {
+			l = &launch{dev: k.dev, t: k.t, scalars: scalars}
+			l.program = lowered(program, flags{}, k.t, 2, rule)
+			m[k], order = l, append(order, l)
+		}
+		l.outs, l.ins = append(l.outs, []*tensor.Tensor{e.mean}), append(l.ins, []*tensor.Tensor{e.mean, e.Tensor})
+	}
+	w := 1 - a.decay
+	tensor.Do(func(s *tensor.Scope) {
+		var whole []average
+		for _, e := range a.list {
+			if e.mean.Device() != e.Tensor.Device() {
+				e.mean.MoveTo(e.Tensor.Device())
+			}
+			switch {
+			case !e.Tensor.Type().IsFloat():
+				whole = append(whole, e)
+			case a.n == 0 || e.Buffer && !a.buffers:
+				add(copied, nil, "copy", func(flags) []*expr.Expr { return []*expr.Expr{expr.X(1)} }, e)
+			case a.plain:
+				add(averaged, []float64{float64(a.n + 1)}, "swa", func(flags) []*expr.Expr {
+					return []*expr.Expr{expr.X(0).Add(expr.X(1).Sub(expr.X(0)).Div(expr.Param(0)))}
+				}, e)
+			case w < 0.5:
+				add(averaged, []float64{w}, "ema", func(flags) []*expr.Expr {
+					return []*expr.Expr{expr.X(0).Add(expr.X(1).Sub(expr.X(0)).Mul(expr.Param(0)))}
+				}, e)
+			default: // from the nearer end, as torch
+				add(averaged, []float64{a.decay}, "ema back", func(flags) []*expr.Expr {
+					return []*expr.Expr{expr.X(1).Sub(expr.X(1).Sub(expr.X(0)).Mul(expr.Param(0)))}
+				}, e)
+			}
+		}
+		for _, l := range order {
+			l.pack(s)
+		}
+		for _, l := range order {
+			l.run("average")
+		}
+		for _, e := range whole {
+			v := e.Tensor
+			if a.n > 0 && a.buffers && !a.plain && e.Tensor.Type() != dtype.Bool {
+				e.mean.Scope().Do(func(c *tensor.Scope) {
+					old := e.mean.In(c)
+					old.Copy(old.Float().MulScalar(a.decay).Add(v.In(c).Float().MulScalar(1 - a.decay)))
+				}, tensor.NoGrad())
+				continue
+			}
+			e.mean.Scope().Do(func(c *tensor.Scope) { e.mean.In(c).Copy(v) }, tensor.NoGrad())
+		}
+	}, tensor.NoGrad())
+	a.n++
+}
+
+// With exchanges the model's values with the averages, calls f, and exchanges them again, also when f panics: for evaluation with the
+// averages. f must not train the model or call Update.
+func (a *Averaged) With(f func()) {
+	a.swap()
+	defer a.swap()
+	f()
+}
+
+func (a *Averaged) swap() {
+	for _, e := range a.list {
+		if e.mean.Device() != e.Tensor.Device() {
+			e.mean.MoveTo(e.Tensor.Device())
+		}
+		e.mean.Scope().Do(func(s *tensor.Scope) {
+			x, y := e.Tensor.In(s), e.mean.In(s)
+			c := s.On(x.Device()).Typed(x.Type()).Empty(x.Shape().Slice()...).Copy(x)
+			x.Copy(y)
+			y.Copy(c)
+		}, tensor.NoGrad())
+	}
+}
+
+// Averages returns the averages by the names that the tensors have in the model, sharing memory, for nn.LoadStateDict into another model or a
+// file.
+func (a *Averaged) Averages() map[string]*tensor.Tensor {
+	out := map[string]*tensor.Tensor{}
+	for _, e := range a.list {
+		out[e.Name] = e.mean.Detach()
+	}
+	return out
+}
+
+// StateDict returns the averages as a tree with the names of torch's AveragedModel: "module." before each name, and "n_averaged". Tensors share their
+// storage with the averages.
+func (a *Averaged) StateDict() map[string]any {
+	out := map[string]any{"n_averaged": tensor.From(a.n)}
+	for _, e := range a.list {
+		if !e.Transient {
+			out["module."+e.Name] = e.mean.Detach()
+		}
+	}
+	return out
+}
+
+// LoadStateDict takes averages from a tree as StateDict gives it, or torch's, converted to the types of the model. The error is a
+// *[StateError], and then nothing was changed.
+func (a *Averaged) LoadStateDict(tree map[string]any) error {
+	bad := func(path, format string, args ...any) error {
+		return &StateError{Optimizer: a.name, Path: path, Msg: fmt.Sprintf(format, args...)}
+	}
+	n, ok := number(tree["n_averaged"])
+	if !ok || !(n >= 0) || n > 1<<53 || n != float64(int64(n)) {
+		return bad(`["n_averaged"]`, "is %s, want a count", describe(tree["n_averaged"]))
+	}
+	known := map[string]bool{"n_averaged": true}
+	var made []*tensor.Tensor
+	var into []int
+	done := false
+	defer func() {
+		for _, t := range made {
+			if !done {
+				t.Free()
+			}
+		}
+	}()
+	l := &loader{b: &base{name: a.name}}
+	for i, e := range a.list {
+		name := "module." + e.Name
+		known[name] = true
+		v, ok := tree[name]
+		if !ok {
+			if e.Transient || e.Optional {
+				continue
+			}
+			return bad("", "has no %q", name)
+		}
+		t, ok := v.(*tensor.Tensor)
+		if !ok || t == nil {
+			return bad(fmt.Sprintf("[%q]", name), "is %s, want a tensor", describe(v))
+		}
+		if t.Shape() != e.Tensor.Shape() {
+			return bad(fmt.Sprintf("[%q]", name), "has shape %v, in the model it is %v", t.Shape(), e.Tensor.Shape())
+		}
+		_, err := l.copy(fmt.Sprintf("[%q]", name), t, e.Tensor)
+		made = append(made, l.made...)
+		l.made = nil
+		if err != nil {
+			return err
+		}
+		into = append(into, i)
+	}
+	for _, name := range slices.Sorted(maps.Keys(tree)) {
+		if !known[name] {
+			return bad(fmt.Sprintf("[%q]", name), "is nothing that the model has; names begin with \"module.\"")
+		}
+	}
+	for k, i := range into {
+		a.list[i].mean.Free()
+		a.list[i].mean = made[k]
+	}
+	a.n, done = int64(n), true
+	return nil
+}
+
+// UpdateBN recomputes the running statistics of a model's batch normalisations: it forgets them, calls pass, which is to compute the model's
+// Forward of all data, takes the plain average over these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a model whose
+// parameters were averaged. An error of pass is returned.
+func UpdateBN(model any, pass func() error) error {
+	type kept struct {
+		l        any
+		training bool
+	}
+	var norms []*nn.ChannelNorm
+	var modes []kept
+	nn.Apply(model, func(l any) {
+		if b, ok := l.(interface{ Training() bool }); ok {
+			modes = append(modes, kept{l, b.Training()})
+		}
+		var n *nn.ChannelNorm
+		switch l := l.(type) {
+		case *nn.BatchNorm1d:
+			n = &l.ChannelNorm
+		case *nn.BatchNorm2d:
+			n = &l.ChannelNorm
+		case *nn.BatchNorm3d:
+			n = &l.ChannelNorm
+		}
+		if n != nil && n.RunningMean != nil {
+			norms = append(norms, n)
+		}
+	})
+	if len(norms) == 0 {
+		return nil
+	}
+	momenta := make([]float64, len(norms))
+	for i, n := range norms {
+		momenta[i] = n.Momentum
+		tensor.Do(func(*tensor.Scope) {
+			n.RunningMean.Zero()
+			n.RunningVar.Fill(1)
+			if n.NumBatchesTracked != nil {
+				n.NumBatchesTracked.Zero()
+			}
+		})
+		n.Momentum = nn.CumulativeAverage
+	}
+	defer func() {
+		for i, n := range norms {
+			n.Momentum = momenta[i]
+		}
+		for _, m := range slices.Backward(modes) { // a layer after the one that holds it
+			if m.training {
+				nn.Train(m.l)
+			} else {
+				nn.Eval(m.l)
+			}
+		}
+	}()
+	for _, m := range modes {
+		nn.Train(m.l)
+	}
+	return pass()
+}

@@ -1,0 +1,235 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// MuonConfig sets Muon. Zero values of Momentum, Eps, Iterations and Coefficients take torch's defaults 0.95, 1e-7, 5 and
+// (3.4445, -4.775, 2.0315).
+type MuonConfig struct {
+	LR           float64 // no default: it has to be set
+	Momentum     float64
+	Plain        bool    // without Nesterov's momentum
+	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); torch's default is 0.1
+	Eps          float64 // the least norm that is divided by
+	Iterations   int     // of Newton and Schulz, below 100
+	Coefficients [3]float64
+	// Adjust says how the rate depends on the shape [a, b] of a matrix: "original" (also "") √max(1, a/b), "match_rms_adamw" 0.2·√max(a, b),
+	// "spectral_unclamped" √(a/b).
+	Adjust string
+}
+
+func (c *MuonConfig) options() []option {
+	k := &c.Coefficients
+	return []option{{"weight_decay", &c.WeightDecay}, {"momentum", &c.Momentum}, {"nesterov", negated{&c.Plain}},
+		{"ns_coefficients", []*float64{&k[0], &k[1], &k[2]}}, {"eps", &c.Eps}, {"ns_steps", &c.Iterations}, {"adjust_lr_fn", &c.Adjust}}
+}
+
+func (c *MuonConfig) complete() {
+	either(&c.Momentum, 0.95)
+	either(&c.Eps, 1e-7)
+	if c.Iterations == 0 {
+		c.Iterations = 5
+	}
+	if c.Coefficients == [3]float64{} {
+		c.Coefficients = [3]float64{3.4445, -4.775, 2.0315}
+	}
+}
+
+func (c *MuonConfig) check() string {
+	switch c.Adjust {
+	case "", "original", "match_rms_adamw", "spectral_unclamped":
+	default:
+		return fmt.Sprintf("an unknown way %q to adjust the learning rate", c.Adjust)
+	}
+	if c.Iterations < 0 || c.Iterations >= 100 {
+		return fmt.Sprintf("%d iterations; there can be 0 to 99", c.Iterations)
+	}
+	return first(checkNotNegative("momentum", c.Momentum), checkNotNegative("weight decay", c.WeightDecay), checkNotNegative("eps", c.Eps))
+}
+
+func (c *MuonConfig) clone() config { d := *c; return &d }
+
+// adjusted is the factor of the rate for a matrix of a rows and b columns.
+func (c *MuonConfig) adjusted(a, b int) float64 {
+	x, y := float64(a), float64(b)
+	switch c.Adjust {
+	case "match_rms_adamw":
+		return 0.2 * math.Sqrt(max(x, y))
+	case "spectral_unclamped":
+		return math.Sqrt(x / y)
+	}
+	return math.Sqrt(max(1, x/y))
+}
+
+// Muon changes matrices by their momentum made orthogonal, as torch.optim.Muon (K. Jordan, kellerjordan.github.io/posts/muon; rates: J. Liu et
+// al., arXiv:2502.16982, J. Bernstein, "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or b; p ← p·(1-lr·λ) - lr·f·NS(u). NS is a
+// fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X, in bfloat16, which bring the singular values near 1. It is for the matrices of
+// hidden layers; biases, norms, embeddings and the last layer are left to AdamW.
+type Muon struct{ base }
+
+// NewMuon returns Muon over params, which are matrices.
+func NewMuon(params []*tensor.Tensor, c MuonConfig) *Muon {
+	return NewMuonGroups(With[MuonConfig]{params, c})
+}
+
+// NewMuonGroups returns Muon over groups of matrices.
+func NewMuonGroups(groups ...With[MuonConfig]) *Muon {
+	o := &Muon{newBase("Muon", schema{tensors: []string{"momentum_buffer"}, stepless: true, lenient: true})}
+	if len(groups) == 0 {
+		o.bad("there are no parameters")
+	}
+	for _, g := range groups {
+		o.AddGroup(g.Params, g.Config)
+	}
+	return o
+}
+
+// AddGroup adds matrices with a configuration of their own.
+func (o *Muon) AddGroup(params []*tensor.Tensor, c MuonConfig) {
+	for i, p := range params {
+		if p != nil && p.Rank() != 2 {
+			o.bad("parameter %d has shape %v; only matrices can be made orthogonal", i, p.Shape())
+		}
+	}
+	o.addGroup(params, c.LR, &c)
+}
+
+// A turn is one matrix in a step.
+type turn struct {
+	change
+	c        *MuonConfig
+	lr       float64
+	next     *tensor.Tensor // the momentum after the step
+	momentum *tensor.Tensor // what is made orthogonal, bfloat16
+}
+
+// Step changes every parameter that has a gradient.
+func (o *Muon) Step() {
+	var turns []*turn
+	var with []*tensor.Tensor
+	for _, g := range o.groups {
+		for _, p := range g.Params {
+			if p.Grad() != nil {
+				turns = append(turns, &turn{change: change{p: p, st: o.state[p]}, c: g.config.(*MuonConfig), lr: g.LR})
+				with = append(with, p)
+			}
+		}
+	}
+	if len(turns) == 0 {
+		o.steps++
+		return
+	}
+	done := false
+	defer func() {
+		for _, t := range turns {
+			if !done && t.fresh != nil {
+				t.fresh[0].Free()
+			}
+		}
+	}()
+	tensor.Youngest(with...).Do(func(s *tensor.Scope) {
+		for _, l := range o.gather(s, turns) {
+			l.run("muon")
+		}
+		var last []*launch
+		for _, t := range turns {
+			var u *tensor.Tensor
+			s.Do(func(c *tensor.Scope) {
+				u = t.orthogonal(c)
+				c.Close(u)
+			})
+			keep, rate := 1-t.lr*t.c.WeightDecay, t.lr*t.c.adjusted(t.p.Dim(0), t.p.Dim(1))
+			last = join(last, t.p, flags{}, []float64{keep, rate}, []*tensor.Tensor{t.p, t.st.tensors[0]}, []*tensor.Tensor{t.p, u, t.next})
+		}
+		for _, l := range last {
+			l.program = loweredAs(programKey{rule: "muon", t: l.t}, []dtype.Type{l.t, l.t}, []dtype.Type{l.t, dtype.BF16, l.t}, func(flags) []*expr.Expr {
+				return []*expr.Expr{expr.X(0).Mul(expr.Param(0)).Sub(expr.X(1).Cvt(l.t.Compute()).Mul(expr.Param(1))), expr.X(2)}
+			})
+			l.pack(s)
+		}
+		for _, l := range last {
+			if l.reserve != nil {
+				l.reserve.Free()
+				l.reserve = nil
+			}
+		}
+		for _, l := range last {
+			l.run("muon")
+		}
+	}, tensor.NoGrad())
+	for _, t := range turns {
+		o.state[t.p] = t.st
+	}
+	o.steps++
+	done = true
+}
+
+// gather makes what the turns need, and the launches that compute their momenta.
+func (o *Muon) gather(s *tensor.Scope, turns []*turn) (list []*launch) {
+	for _, t := range turns {
+		p := t.p
+		m := p.Scope().On(p.Device()).Typed(p.Type())
+		if t.st == nil || t.st.tensors[0] == nil {
+			t.fresh = []*tensor.Tensor{m.Zeros(p.Shape().Slice()...)}
+			t.st = &state{tensors: []*tensor.Tensor{t.fresh[0]}}
+		} else if t.st.tensors[0].Device() != p.Device() {
+			t.st.tensors[0].MoveTo(p.Device())
+		}
+		t.next = s.On(p.Device()).Typed(p.Type()).Empty(p.Shape().Slice()...)
+		t.momentum = s.On(p.Device()).Typed(dtype.BF16).Empty(p.Shape().Slice()...)
+		list = join(list, p, flags{t.c.Plain}, []float64{1 - t.c.Momentum, t.c.Momentum}, []*tensor.Tensor{t.next, t.momentum}, []*tensor.Tensor{p.Grad(), t.st.tensors[0]})
+	}
+	for _, l := range list {
+		l.program = loweredAs(programKey{rule: "muon momentum", flags: l.flags, t: l.t}, []dtype.Type{l.t, dtype.BF16}, []dtype.Type{l.t, l.t}, func(f flags) []*expr.Expr {
+			g, b := expr.X(0), expr.X(1)
+			b = b.Add(g.Sub(b).Mul(expr.Param(0)))
+			u := b
+			if !f[0] { // between g and b, from the nearer end as torch does
+				u = b.Sub(b.Sub(g).Mul(expr.Param(0)))
+			}
+			return []*expr.Expr{b, u}
+		})
+		l.pack(s)
+	}
+	return list
+}
+
+// orthogonal returns the momentum with singular values near 1, dense, in the scope c.
+func (t *turn) orthogonal(c *tensor.Scope) *tensor.Tensor {
+	x := t.momentum.In(c)
+	tall := x.Dim(0) > x.Dim(1)
+	if tall {
+		x = x.T()
+	}
+	k := t.c.Coefficients
+	x = x.Div(x.Norm(2).ClampMin(t.c.Eps))
+	for range t.c.Iterations {
+		gram := product(x, x.T()).BFloat16()
+		update := mixed(gram, k[1], product(gram, gram), k[2])
+		x = mixed(x, k[0], product(update, x), 1)
+	}
+	if tall {
+		x = x.T()
+	}
+	return x.Contiguous()
+}
+
+// product returns x·y of matrices in bfloat16: in float32 where they are small, so that a sum of it with others is rounded once as in
+// PyTorch, and in bfloat16, for which devices have faster units, where they are large.
+func product(x, y *tensor.Tensor) *tensor.Tensor {
+	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
+		return x.MatMul(y)
+	}
+	return x.Float().MatMul(y.Float())
+}
+
+// mixed returns a·x + b·y, rounded to bfloat16 once.
+func mixed(x *tensor.Tensor, a float64, y *tensor.Tensor, b float64) *tensor.Tensor {
+	return x.Float().MulScalar(a).Add(y.Float().MulScalar(b)).BFloat16()
+}
