@@ -7,6 +7,7 @@ require (
 	github.com/ebitengine/purego v0.11.3
 	golang.org/x/sys v0.48.0
 	golang.org/x/term v0.46.0
+	golang.org/x/text v0.43.0
 	gonum.org/v1/gonum v0.17.0
 )
 

@@ -1,4 +1,4 @@
-"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories.
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories and clip.
 
 Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
 their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
@@ -104,7 +104,52 @@ def jsonable(f, key, v):
     return v
 
 
+def clipping():
+    """Writes optim/testdata/clip: gradients before and after clipping by norm and by value, and their norm.
+
+    A case has as operands the gradients of four parameters, and as results the norm, unless it clips by value, and the gradients.
+    """
+    f = File(__file__, SEED)
+    grads = [Operand(f.randn(), grad=False), Operand(f.randn(5) * 3, grad=False), Operand(f.randn(2, 3), ("transpose", (0, 1)), grad=False), Operand(torch.zeros(0), grad=False)]
+    tiny = [Operand(g.base * 1e-3, *g.views, grad=False) for g in grads]
+    broken = [Operand(g.base.clone(), *g.views, grad=False) for g in grads]
+    broken[1].base[2] = float("inf")
+    for name, list_, kind, args in [
+        ("norm 2", grads, "norm", dict(max_norm=1.0)),
+        ("below the limit", tiny, "norm", dict(max_norm=1.0)),
+        ("limit 0", grads, "norm", dict(max_norm=0.0)),
+        ("norm 1", grads, "norm", dict(max_norm=0.5, norm_type=1.0)),
+        ("norm 3", grads, "norm", dict(max_norm=0.5, norm_type=3.0)),
+        ("norm inf", grads[:3], "norm", dict(max_norm=0.5, norm_type=float("inf"))),
+        ("infinite", broken, "norm", dict(max_norm=0.5)),
+        ("value", grads, "value", dict(clip_value=0.75)),
+        ("value of infinity", broken, "value", dict(clip_value=0.75)),
+    ]:
+        row = {"op": kind, "name": name, "args": {k: str(v) for k, v in args.items()}, "in": [], "out": []}
+        for i, g in enumerate(list_):
+            row["in"].append({"base": f.store(f"{name}/g{i}", g.base), "views": [[v, list(a)] for v, a in g.views]})
+        results = {}
+        for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            params = []
+            for g in list_:
+                t = g.tensor(dtype)
+                p = torch.zeros_like(t).requires_grad_()
+                p.grad = torch.empty_strided(t.size(), t.stride(), dtype=dtype).copy_(t)
+                params.append(p)
+            if kind == "norm":
+                out = [torch.nn.utils.clip_grad_norm_(params, **args)]
+            else:
+                torch.nn.utils.clip_grad_value_(params, **args)
+                out = []
+            results[label] = out + [p.grad.contiguous() for p in params]
+        for i in range(len(results["f32"])):
+            row["out"].append({label: f.store(f"{name}/out{i}_{label}", results[label][i]) for label in results})
+        f.cases.append(row)
+    f.write("optim/testdata/clip.safetensors.gz")
+
+
 def main():
+    clipping()
     f = File(__file__, SEED)
     params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
     # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that changes its sign.

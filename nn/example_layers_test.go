@@ -3,6 +3,7 @@ package nn_test
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -50,4 +51,36 @@ func ExampleLambda() {
 	m := nn.NewSequential(nn.NewLambda(func(x *tensor.Tensor) *tensor.Tensor { return x.MulScalar(2) }), nn.NewZeroPad1d(1, 0))
 	fmt.Println(m.Forward(tensor.Ones(1, 1, 2)))
 	// Output: tensor([[[0., 2., 2.]]])
+}
+
+// A table of a model's layers: those that it stands on are counted, run once and left as they were.
+func ExampleSummary() {
+	m := nn.NewSequential(nn.NewConv2d(1, 8, []int{3}, tensor.ConvOptions{}), nn.NewBatchNorm2d(8), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8*26*26, 10))
+	nn.Freeze(m.Layers[0])
+	fmt.Println(nn.Summary(m, tensor.Ones(64, 1, 28, 28)))
+	// Output:
+	// Layer  Type         Output           Parameters  Output size
+	// ────────────────────────────────────────────────────────────
+	// model  Sequential   [64, 10]                         2.5 KiB
+	//   0    Conv2d       [64, 8, 26, 26]          80      1.3 MiB
+	//   1    BatchNorm2d  [64, 8, 26, 26]          16      1.3 MiB
+	//   2    ReLU         [64, 8, 26, 26]                  1.3 MiB
+	//   3    Flatten      [64, 5408]                       1.3 MiB
+	//   4    Linear       [64, 10]             54,090      2.5 KiB
+	//
+	// Parameters  54,186 (54.2 K), trainable 54,106, frozen 80; buffers 17
+	// Memory      211.7 KiB of parameters, 72 B of buffers, 196.0 KiB of inputs, 5.3 MiB of outputs
+}
+
+// Inputs follow the model: nothing but the call of To changes between devices.
+func ExampleAuto() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := nn.Auto(nn.To(nn.NewSequential(nn.NewLinear(4, 2), nn.ReLU{}), dev))
+	y := m.Forward(tensor.Ones(3, 4))
+	fmt.Println(y.Shape(), y.Device().Name(), m.Device().Name())
+	// Output: [3, 2] cpu cpu
 }

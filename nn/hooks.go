@@ -28,6 +28,9 @@ func (b *Base) Training() bool { return !b.evaluating }
 
 func (b *Base) setTraining(on bool) { b.evaluating = !on }
 
+// base finds the Base of a layer.
+func (b *Base) base() *Base { return b }
+
 // moduleHooks are a layer's hooks.
 type moduleHooks struct {
 	mu       sync.Mutex

@@ -191,6 +191,9 @@ func TestEveryLayerHasHooks(t *testing.T) {
 				if p, ok := on.(*ast.StarExpr); ok {
 					on = p.X
 				}
+				if p, ok := on.(*ast.IndexExpr); ok { // a type argument
+					on = p.X
+				}
 				name := on.(*ast.Ident).Name
 				if !ast.IsExported(name) || d.Type.Params.NumFields() != 1 { // a loss is no layer
 					continue

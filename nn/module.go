@@ -4,12 +4,13 @@
 // `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
-// names join with dots as in torch's state dicts ("layers.0.weight"). Options follow the name in a tag:
+// names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots of its own. Options follow the name in a tag:
 //
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's persistent=False);
 //   - `nn:"steps,buffer,optional"`: a state dict may lack it;
-//   - `nn:",inline"`: a list whose entries have names right below the struct's own, as [Sequential] has.
+//   - `nn:"downsample,optional"`: a layer that may be nil;
+//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
 //
 // [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them.
 //
@@ -118,9 +119,6 @@ func planOf(t reflect.Type) *fieldPlan {
 		if name == "" {
 			d.name = snake(f.Name)
 		}
-		if strings.Contains(name, ".") {
-			p.at, p.err = f.Name, fmt.Sprintf("the name %q has a dot, which joins names", name)
-		}
 		switch {
 		case isTensor && tagged:
 			d.kind = fieldParam
@@ -145,13 +143,15 @@ func planOf(t reflect.Type) *fieldPlan {
 		case holdsModule(f.Type):
 			d.kind, d.embedded = fieldModule, f.Anonymous && !tagged
 			for _, o := range options {
-				switch list := f.Type.Kind() == reflect.Slice || f.Type.Kind() == reflect.Array; {
-				case o == "inline" && name == "" && list:
+				switch {
+				case o == "optional" && (f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Interface):
+					d.optional = true
+				case o == "inline" && name == "":
 					d.inline = true
 				case o == "inline":
-					p.at, p.err = f.Name, "only a list without a name of its own can be inline"
+					p.at, p.err = f.Name, "what is inline has no name of its own"
 				default:
-					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known is inline, of a list", o)
+					p.at, p.err = f.Name, fmt.Sprintf("unknown option %q in the tag of a layer; known are inline, and optional for a pointer", o)
 				}
 			}
 			p.fields = append(p.fields, d)
@@ -231,7 +231,8 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	all    bool // what stands in two places is seen twice
+	slot   func(v reflect.Value) // an interface that holds a layer
+	all    bool                  // what stands in two places is seen twice
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -255,6 +256,9 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
 			panic(&Error{path, "the layer is nil"})
+		}
+		if v.Kind() == reflect.Interface && w.slot != nil {
+			w.slot(v)
 		}
 		if v.Kind() == reflect.Pointer {
 			at := place{v.Pointer(), v.Type()}
@@ -301,8 +305,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 	if v.Type() == reflect.TypeFor[Recurrent]() {
 		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer
-			p.Name = join(path, p.Name)
-			w.tensor(p)
+			w.found(Param{Name: join(path, p.Name), Tensor: p.Tensor})
 		}
 	}
 	for _, f := range p.fields {
@@ -321,25 +324,27 @@ func (w *visitor) structure(path string, v reflect.Value) {
 			if f.embedded || f.inline {
 				name = path
 			}
+			if f.optional && fv.IsNil() {
+				continue
+			}
 			w.walk(name, fv, f.embedded)
 		default:
 			if t := fv.Interface().(*tensor.Tensor); t != nil { // nil: an absent bias
-				w.tensor(Param{name, t, f.kind == fieldBuffer, f.transient, f.optional})
+				w.found(Param{Name: name, Tensor: t, Buffer: f.kind == fieldBuffer, Transient: f.transient, Optional: f.optional})
 			}
 		}
 	}
 }
 
-// tensor shows one of a model's tensors.
-func (w *visitor) tensor(p Param) {
-	if w.param == nil {
-		return
-	}
+// found hands on a tensor, whose name must be its own.
+func (w *visitor) found(p Param) {
 	if other := w.names[p.Name]; other != nil && other != p.Tensor {
 		panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
 	}
 	w.names[p.Name] = p.Tensor
-	w.param(p)
+	if w.param != nil {
+		w.param(p)
+	}
 }
 
 func visit(m any, w *visitor) {

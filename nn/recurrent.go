@@ -110,7 +110,10 @@ func (l Recurrent) ownParams() []Param {
 		if k%l.directions() == 1 {
 			suffix += "_reverse"
 		}
-		for _, p := range []Param{{Name: "weight_ih", Tensor: w.WeightIH}, {Name: "weight_hh", Tensor: w.WeightHH}, {Name: "bias_ih", Tensor: w.BiasIH}, {Name: "bias_hh", Tensor: w.BiasHH}, {Name: "weight_hr", Tensor: w.WeightHR}} {
+		for _, p := range []Param{
+			{Name: "weight_ih", Tensor: w.WeightIH}, {Name: "weight_hh", Tensor: w.WeightHH}, {Name: "bias_ih", Tensor: w.BiasIH}, {Name: "bias_hh", Tensor: w.BiasHH},
+			{Name: "weight_hr", Tensor: w.WeightHR},
+		} {
 			if p.Tensor != nil {
 				p.Name += suffix
 				list = append(list, p)

@@ -342,11 +342,8 @@ func TestUnsoundNames(t *testing.T) {
 		base
 		W *tensor.Tensor `nn:"w"`
 	}
-	type dotted struct {
-		W *tensor.Tensor `nn:"a.b"`
-	}
 	type inlineOne struct {
-		Fc *nn.Linear `nn:",inline"`
+		Fc *nn.Linear `nn:"fc,inline"`
 	}
 	type wrong struct {
 		Fc *nn.Linear `nn:"fc,buffer"`
@@ -355,12 +352,22 @@ func TestUnsoundNames(t *testing.T) {
 		A []*nn.Linear `nn:",inline"`
 		B []*nn.Linear `nn:",inline"`
 	}
+	type maybe struct {
+		Fc *nn.Linear `nn:"fc,optional"`
+		Ml nn.Module  `nn:",optional"`
+	}
+	type maybeList struct {
+		Fc []*nn.Linear `nn:",optional"`
+	}
+	if n := len(nn.Parameters(&maybe{})) + len(nn.Parameters(&maybe{nn.NewLinear(1, 1), nn.NewLinear(1, 1)})); n != 4 {
+		t.Errorf("%d parameters", n)
+	}
 	for says, m := range map[string]any{
+		`Fc: unknown option "optional"`:                     &maybeList{},
 		"next.next: the *nn_test.ring holds itself":         r,
 		`Right: the name "left" is used twice`:              &leftRight{},
 		"w: the name belongs to two tensors":                &clash{base{w()}, w()},
-		`W: the name "a.b" has a dot`:                       &dotted{w()},
-		"Fc: only a list without a name of its own":         &inlineOne{nn.NewLinear(1, 1)},
+		"Fc: what is inline has no name of its own":         &inlineOne{nn.NewLinear(1, 1)},
 		`Fc: unknown option "buffer" in the tag of a layer`: &wrong{nn.NewLinear(1, 1)},
 		"0.weight: the name belongs to two tensors":         &inlined{[]*nn.Linear{nn.NewLinear(1, 1)}, []*nn.Linear{nn.NewLinear(1, 1)}},
 		"2: the layer is nil":                               nn.NewSequential(nn.ReLU{}, nn.ReLU{}, nil),
@@ -368,7 +375,7 @@ func TestUnsoundNames(t *testing.T) {
 	} {
 		mustPanic(t, says, func() { nn.Parameters(m) })
 		mustPanic(t, says, func() { nn.StateDict(m) })
-		mustPanic(t, says, func() { nn.LoadStateDict(m, nil) })
+		mustPanic(t, says, func() { _ = nn.LoadStateDict(m, nil) })
 		mustPanic(t, says, func() { nn.Freeze(m) })
 		mustPanic(t, says, func() { nn.Cast(m, dtype.F16) })
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -57,4 +58,51 @@ func ExampleLoad() {
 	// Output:
 	// true
 	// the header claims 4294967295 bytes, the file has 10
+}
+
+// A mapped file: what is not touched is not read.
+func ExampleOpen() {
+	f, err := safetensors.Open("testdata/python.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	for _, i := range f.Infos()[:2] {
+		fmt.Println(i.Name, i.DType, i.Shape, i.Bytes)
+	}
+	x, err := f.Tensor("int16")
+	if err != nil {
+		log.Fatal(err)
+	}
+	x.Fill(1) // in memory, not in the file
+	fmt.Println(x.Sum().Item())
+	// Output:
+	// int64 I64 [2 3] 48
+	// float64 F64 [2 3] 48
+	// 6
+}
+
+// A large model in several files (of 300 bytes here, of gigabytes in earnest), in half of the precision, for Hugging Face's libraries.
+func ExampleMaxShard() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "model.safetensors")
+	weights := map[string]*tensor.Tensor{"a": tensor.Ones(100), "b": tensor.Ones(100)}
+	if err := safetensors.Save(path, weights, nil, safetensors.Cast(dtype.BF16), safetensors.MaxShard(300)); err != nil {
+		log.Fatal(err)
+	}
+	f, err := safetensors.Open(path + ".index.json")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	for _, i := range f.Infos() {
+		fmt.Println(i.Name, i.DType, filepath.Base(i.Path))
+	}
+	// Output:
+	// a BF16 model-00001-of-00002.safetensors
+	// b BF16 model-00002-of-00002.safetensors
 }

@@ -1,6 +1,10 @@
 // Package safetensors writes and reads tensors in the safetensors format: eight bytes of header length, a JSON header that
 // says name, type, shape and place of each tensor, then their bytes
-// (https://github.com/huggingface/safetensors#format).
+// (https://github.com/huggingface/safetensors#format). Models in several files with an index, as Hugging Face's libraries
+// write them, are one model here.
+//
+// [Open] maps files into memory, so that opening takes no time and what is not touched takes no memory; [Load] reads
+// them. Headers are held to what the reference demands: no key twice, no hole, no overlap, nothing behind the end, at most 100 MiB.
 package safetensors
 
 import (
@@ -8,173 +12,312 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"sort"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
-	"github.com/flambeau-go/flambeau/shape"
+	"github.com/flambeau-go/flambeau/internal/tensorbytes"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // maxHeader bounds the JSON header, as the format's own library does.
-const maxHeader = 100 << 20
+const maxHeader = 100_000_000
 
 const metadataKey = "__metadata__"
 
-// An Error says what is wrong with a file.
-type Error struct{ Path, Msg string }
+// An Error says what is wrong with a file, and where.
+type Error struct {
+	Path   string
+	Tensor string // that it is about, "" for none
+	Offset int64  // of the byte in the file; -1: it has no place
+	Msg    string
+	Err    error // the cause, nil for a fault of the contents
+}
 
-func (e *Error) Error() string { return "safetensors: " + e.Path + ": " + e.Msg }
+func (e *Error) Error() string {
+	s := "safetensors: " + e.Path + ": "
+	if e.Tensor != "" {
+		s += fmt.Sprintf("tensor %q: ", e.Tensor)
+	}
+	if e.Offset >= 0 {
+		s += fmt.Sprintf("at byte %d: ", e.Offset)
+	}
+	return s + e.Msg
+}
 
-var names = map[dtype.Type]string{dtype.Bool: "BOOL", dtype.U8: "U8", dtype.I8: "I8", dtype.I16: "I16", dtype.I32: "I32",
-	dtype.I64: "I64", dtype.F16: "F16", dtype.BF16: "BF16", dtype.F32: "F32", dtype.F64: "F64"}
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
 
-type entry struct {
-	DType   string   `json:"dtype"`
-	Shape   []int    `json:"shape"`
-	Offsets [2]int64 `json:"data_offsets"`
+// A SaveOption changes what [Save] writes.
+type SaveOption func(*saver)
+
+// Cast writes floating-point tensors as type t, which is one: half the size for dtype.BF16.
+func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
+
+// Consume frees each tensor as soon as it is written, so that saving what [Open] has mapped never needs all of it in memory.
+func Consume() SaveOption { return func(s *saver) { s.consume = true } }
+
+// MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that is larger. If one file is not enough
+// for path m.safetensors, they are m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json, which is
+// written last; m.safetensors, and files that an index at that place named and that are not written again, are removed.
+func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
+
+type saver struct {
+	path     string
+	cast     dtype.Type
+	consume  bool
+	shard    int64
+	tensors  map[string]*tensor.Tensor
+	metadata map[string]string
+	uses     map[*tensor.Tensor]int // names that it has still to be written under
 }
 
 // Save writes tensors, from any device, to path: to a temporary file in the same directory, which is synced and renamed, so
-// that path holds either the old file or the whole new one.
-func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string) error {
+// that path holds either the old file or the whole new one. The same tensors give the same bytes. Errors are *[Error].
+func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string, opts ...SaveOption) error {
+	s := &saver{path: path, tensors: tensors, metadata: metadata, uses: map[*tensor.Tensor]int{}}
+	for _, o := range opts {
+		o(s)
+	}
+	if s.cast != dtype.Invalid && !s.cast.IsFloat() {
+		return s.bad("", "Cast to %v, which is no floating-point type", s.cast)
+	}
+	if s.shard < 0 {
+		return s.bad("", "MaxShard of %d bytes", s.shard)
+	}
+	for k, v := range metadata {
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return s.bad("", "the metadata %q is not UTF-8", k)
+		}
+	}
 	keys := make([]string, 0, len(tensors))
 	for k, t := range tensors {
-		if t == nil || k == metadataKey {
-			return &Error{path, fmt.Sprintf("the tensor %q is nil, or its name is one that the format keeps for itself", k)}
+		switch {
+		case t == nil:
+			return s.bad(k, "it is nil")
+		case k == metadataKey:
+			return s.bad(k, "the format keeps that name for itself")
+		case !utf8.ValidString(k):
+			return s.bad(k, "its name is not UTF-8")
 		}
+		s.uses[t]++
 		keys = append(keys, k)
 	}
-	// Wider types first keeps every tensor aligned to its element.
-	sort.Slice(keys, func(i, j int) bool {
-		a, b := tensors[keys[i]].Type().Size(), tensors[keys[j]].Type().Size()
-		return a > b || a == b && keys[i] < keys[j]
-	})
-	header := map[string]any{}
-	if len(metadata) > 0 {
-		header[metadataKey] = metadata
+	var size map[string]int64
+	if err := tensor.Try(func() {
+		size = s.sizes()
+		// Wider types first keeps every tensor aligned to its element.
+		sort.Slice(keys, func(i, j int) bool {
+			a, b := tensorbytes.Type(tensors[keys[i]], s.cast).Size(), tensorbytes.Type(tensors[keys[j]], s.cast).Size()
+			return a > b || a == b && keys[i] < keys[j]
+		})
+	}); err != nil {
+		return s.fault(err)
 	}
-	at := int64(0)
+	shards := s.shards(keys, size)
+	if len(shards) < 2 {
+		if err := s.file(path, keys, size); err != nil {
+			return s.fault(err)
+		}
+		if s.shard > 0 {
+			return s.fault(s.forget(path+indexSuffix, nil))
+		}
+		return nil
+	}
+	return s.fault(s.sharded(shards, size))
+}
+
+const indexSuffix = ".index.json"
+
+func (s *saver) bad(name, format string, a ...any) error {
+	return &Error{Path: s.path, Tensor: name, Offset: -1, Msg: fmt.Sprintf(format, a...)}
+}
+
+func (s *saver) fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failed(s.path, err)
+}
+
+func (s *saver) sizes() map[string]int64 {
+	size := make(map[string]int64, len(s.tensors))
+	for k, t := range s.tensors {
+		size[k] = int64(t.Size()) * int64(tensorbytes.Type(t, s.cast).Size())
+	}
+	return size
+}
+
+// shards shares the tensors out, in order.
+func (s *saver) shards(keys []string, size map[string]int64) [][]string {
+	if s.shard == 0 {
+		return nil
+	}
+	var list [][]string
+	var at []string
+	sum := int64(0)
 	for _, k := range keys {
-		t := tensors[k]
-		n := int64(t.Size() * t.Type().Size())
-		header[k] = entry{names[t.Type()], append([]int{}, t.Shape().Slice()...), [2]int64{at, at + n}}
-		at += n
+		if len(at) > 0 && sum+size[k] > s.shard {
+			list, at, sum = append(list, at), nil, 0
+		}
+		at, sum = append(at, k), sum+size[k]
 	}
-	text, err := json.Marshal(header)
+	return append(list, at)
+}
+
+// sharded writes the files of a model and their index.
+func (s *saver) sharded(shards [][]string, size map[string]int64) error {
+	base, ext := s.path, filepath.Ext(s.path)
+	base = strings.TrimSuffix(base, ext)
+	weights := map[string]string{}
+	written := map[string]bool{}
+	total := int64(0)
+	for i, keys := range shards {
+		path := fmt.Sprintf("%s-%05d-of-%05d%s", base, i+1, len(shards), ext)
+		if err := s.file(path, keys, size); err != nil {
+			return err
+		}
+		written[filepath.Base(path)] = true
+		for _, k := range keys {
+			weights[k] = filepath.Base(path)
+			total += size[k]
+		}
+	}
+	index := map[string]any{"metadata": map[string]any{"total_size": total}, "weight_map": weights}
+	text, err := json.MarshalIndent(index, "", "  ")
 	if err != nil {
-		return fmt.Errorf("safetensors: %s: %w", path, err)
+		return err
 	}
-	for len(text)%8 != 0 {
-		text = append(text, ' ')
-	}
-	f, err := atomicfile.Create(path)
+	old := s.listed(s.path + indexSuffix)
+	f, err := atomicfile.Create(s.path + indexSuffix)
 	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return err
 	}
 	defer f.Abort()
-	w := bufio.NewWriterSize(f, 1<<20)
-	var size [8]byte
-	binary.LittleEndian.PutUint64(size[:], uint64(len(text)))
-	w.Write(size[:])
-	w.Write(text)
-	for _, k := range keys {
-		var data []byte
-		if err := tensor.Try(func() { data = tensors[k].Bytes() }); err != nil {
-			return fmt.Errorf("safetensors: %s: %w", k, err)
-		}
-		w.Write(data)
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+	if _, err := f.Write(append(text, '\n')); err != nil {
+		return err
 	}
 	if err := f.Commit(); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return err
+	}
+	if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return s.remove(old, written)
+}
+
+// listed returns the shards of this model that an index names.
+func (s *saver) listed(index string) []string {
+	weights, err := readIndex(index)
+	if err != nil {
+		return nil // there is none, or none of ours
+	}
+	ext := filepath.Ext(s.path)
+	ours := regexp.MustCompile("^" + regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(s.path), ext)) + `-\d{5,}-of-\d{5,}` + regexp.QuoteMeta(ext) + "$")
+	seen := map[string]bool{}
+	var list []string
+	for _, name := range weights {
+		if ours.MatchString(name) && !seen[name] {
+			seen[name] = true
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func (s *saver) remove(list []string, but map[string]bool) error {
+	for _, name := range list {
+		if but[name] {
+			continue
+		}
+		if err := os.Remove(filepath.Join(filepath.Dir(s.path), name)); err != nil && !os.IsNotExist(err) {
+			return err
+		}
 	}
 	return nil
 }
 
-// Load reads all tensors of a file into the root scope, on the CPU, and the file's metadata. What the header claims is
-// checked against the size of the file before anything is allocated.
-func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
-	f, err := os.Open(path)
+// forget removes an index, and the files that it names.
+func (s *saver) forget(index string, but map[string]bool) error {
+	old := s.listed(index)
+	if err := os.Remove(index); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return s.remove(old, but)
+}
+
+// file writes one file.
+func (s *saver) file(path string, keys []string, size map[string]int64) error {
+	text, err := s.header(path, keys, size)
 	if err != nil {
-		return nil, nil, fmt.Errorf("safetensors: %w", err)
+		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	f, err := atomicfile.Create(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("safetensors: %w", err)
+		return failed(path, err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, &Error{path, "this is not a file"}
+	defer f.Abort()
+	w := bufio.NewWriterSize(f, 1<<20)
+	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))); err != nil {
+		return failed(path, err)
 	}
-	bad := func(format string, a ...any) (map[string]*tensor.Tensor, map[string]string, error) {
-		return nil, nil, &Error{path, fmt.Sprintf(format, a...)}
+	if _, err := w.Write(text); err != nil {
+		return failed(path, err)
 	}
-	var size [8]byte
-	if _, err := io.ReadFull(f, size[:]); err != nil {
-		return bad("the file has %d bytes, it is too short", info.Size())
-	}
-	n := binary.LittleEndian.Uint64(size[:])
-	if n > maxHeader || int64(n) > info.Size()-8 {
-		if size[0] == 'P' && size[1] == 'K' {
-			return bad("this is a zip file, as PyTorch's .pt files are, not a safetensors file")
+	for _, k := range keys {
+		x := s.tensors[k]
+		if err := tensorbytes.Write(w, x, s.cast); err != nil {
+			return &Error{Path: path, Tensor: k, Offset: -1, Msg: err.Error(), Err: err}
 		}
-		return bad("the header claims %d bytes, the file has %d", n, info.Size())
-	}
-	text := make([]byte, n)
-	if _, err := io.ReadFull(f, text); err != nil {
-		return bad("reading the header: %v", err)
-	}
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(text, &raw); err != nil {
-		return bad("the header is not valid JSON: %v", err)
-	}
-	tensors = map[string]*tensor.Tensor{}
-	body := info.Size() - 8 - int64(n)
-	for name, v := range raw {
-		if name == metadataKey {
-			if err := json.Unmarshal(v, &metadata); err != nil {
-				return bad("metadata: %v", err)
-			}
-			continue
-		}
-		var e entry
-		if err := json.Unmarshal(v, &e); err != nil {
-			return bad("tensor %q: %v", name, err)
-		}
-		t := dtype.Invalid
-		for k, s := range names {
-			if s == e.DType {
-				t = k
-			}
-		}
-		if t == dtype.Invalid {
-			return bad("tensor %q: unknown type %q", name, e.DType)
-		}
-		if len(e.Shape) > shape.MaxRank {
-			return bad("tensor %q: %d dimensions, at most %d are supported", name, len(e.Shape), shape.MaxRank)
-		}
-		want := int64(t.Size())
-		for _, d := range e.Shape {
-			if d < 0 || d > 0 && want > body/int64(d) {
-				return bad("tensor %q: shape %v does not fit the file", name, e.Shape)
-			}
-			want *= int64(d)
-		}
-		if e.Offsets[0] < 0 || e.Offsets[1] > body || e.Offsets[1]-e.Offsets[0] != want {
-			return bad("tensor %q: %d bytes at %v, shape %v needs %d", name, e.Offsets[1]-e.Offsets[0], e.Offsets, e.Shape, want)
-		}
-		data := make([]byte, want)
-		if _, err := f.ReadAt(data, 8+int64(n)+e.Offsets[0]); err != nil {
-			return bad("tensor %q: %v", name, err)
-		}
-		if err := tensor.Try(func() { tensors[name] = tensor.FromBytes(t, data, e.Shape...) }); err != nil {
-			return nil, nil, err
+		if s.uses[x]--; s.consume && s.uses[x] == 0 {
+			x.Free()
 		}
 	}
-	return tensors, metadata, nil
+	if err := w.Flush(); err != nil {
+		return failed(path, err)
+	}
+	if err := f.Commit(); err != nil {
+		return failed(path, err)
+	}
+	return nil
+}
+
+// header returns the JSON text, padded so that the tensors begin at a multiple of eight.
+func (s *saver) header(path string, keys []string, size map[string]int64) ([]byte, error) {
+	type entry struct {
+		DType   string   `json:"dtype"`
+		Shape   []int    `json:"shape"`
+		Offsets [2]int64 `json:"data_offsets"`
+	}
+	var text []byte
+	add := func(key string, v any) {
+		k, _ := json.Marshal(key) // strings and structs of numbers: it cannot fail
+		e, _ := json.Marshal(v)
+		if len(text) > 0 {
+			text = append(text, ',')
+		}
+		text = append(append(append(text, k...), ':'), e...)
+	}
+	if len(s.metadata) > 0 {
+		add(metadataKey, s.metadata)
+	}
+	at := int64(0)
+	for _, k := range keys {
+		x := s.tensors[k]
+		add(k, entry{names[tensorbytes.Type(x, s.cast)], append([]int{}, x.Shape().Slice()...), [2]int64{at, at + size[k]}})
+		at += size[k]
+	}
+	text = append(append([]byte{'{'}, text...), '}')
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
+	}
+	if len(text) > maxHeader {
+		return nil, &Error{Path: path, Offset: -1, Msg: fmt.Sprintf("the header would have %d bytes, at most %d can be read again", len(text), maxHeader)}
+	}
+	return text, nil
 }

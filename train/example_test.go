@@ -1,8 +1,14 @@
 package train_test
 
 import (
+	"context"
 	"fmt"
+	"log"
+	"os"
 
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
@@ -65,4 +71,35 @@ func ExampleEarlyStopping() {
 	// 0.5 false
 	// 0.7 true
 	// best: 0.5
+}
+
+// A whole training: six epochs over a table, evaluated after each, with checkpoints to go on from.
+func ExampleFit() {
+	tensor.ManualSeed(1)
+	x := tensor.Root().Randn(200, 2)
+	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // whether the first number is the greater one
+	set, err := data.NewTensorDataset(x, y)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(set, data.Config{Batch: 20, Shuffle: true, Seed: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	model := nn.NewLinear(2, 2)
+	result, err := train.Fit(context.Background(), train.Config{
+		Model: model, Optimizer: optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1}), Train: loader, Epochs: 6,
+		Valid: loader, Metrics: []train.Metric{train.NewAccuracy()}, Watch: "accuracy", Maximize: true,
+		Checkpoints: dir, KeepBest: true, Resume: true, // which begins anew where there is nothing to resume
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
+	// Output: 60 steps, 6 epochs, accuracy over 0.95: true
 }

@@ -1,7 +1,7 @@
 package vision
 
 import (
-	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -60,6 +60,16 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	return sets, nil
 }
 
+// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted, "" for files without a name before "train"; none is not an
+// error.
+func MNISTNames(dir string) ([]string, error) {
+	sets, err := findIDX(dir)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(sets)), nil
+}
+
 // MNIST reads a set that is laid out as MNIST is, also Fashion-MNIST, KMNIST, QMNIST's first form and EMNIST: four IDX files in a
 // directory, gzipped or not, named train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-… (or test-…), with '.' or '-' before idx.
 // They are looked for in dir, dir/raw and dir/NAME/raw. train chooses the training set, else it is the test set. Where a directory
@@ -72,11 +82,7 @@ func MNIST(dir string, train bool, name ...string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for n := range sets {
-		names = append(names, n)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(sets))
 	var want string
 	switch {
 	case len(sets) == 0:
@@ -136,7 +142,7 @@ func pair(images, labels string) (*Set, error) {
 	if x.t != dtype.U8 {
 		return nil, failf(images, "elements are %v; images are uint8", x.t)
 	}
-	if len(y.dims) != 1 || cmp.Or(y.t == dtype.F32, y.t == dtype.F64) {
+	if len(y.dims) != 1 || y.t.IsFloat() {
 		return nil, failf(labels, "shape %v of %v: labels are one dimension of integers", y.dims, y.t)
 	}
 	if x.dims[0] != y.dims[0] {

@@ -20,17 +20,23 @@ var publicPackages = map[string]string{
 	"checkpoint":  "checkpoint",
 	"cuda":        "cuda",
 	"data":        "data",
+	"detect":      "data/detect",
 	"device":      "device",
 	"digits":      "data/digits",
 	"dtype":       "dtype",
 	"expr":        "expr",
 	"initial":     "nn/initial",
+	"models":      "models",
 	"nn":          "nn",
 	"optim":       "optim",
 	"safetensors": "safetensors",
+	"sched":       "optim/sched",
 	"shape":       "shape",
+	"table":       "data/table",
 	"tensor":      "tensor",
 	"tensorboard": "train/tensorboard",
+	"text":        "data/text",
+	"torchfile":   "torchfile",
 	"train":       "train",
 	"vision":      "data/vision",
 }
@@ -267,7 +273,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors":
+		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile":
 			want[name] = ast.IsExported(base)
 		}
 	}

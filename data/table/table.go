@@ -1,0 +1,425 @@
+// Package table reads tables of numbers, comma-separated (CSV), into tensors: columns become inputs, one may be the target, as a class
+// or as a number.
+//
+// Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A first line of names is expected
+// unless Config.NoHeader says otherwise. What cannot be read is an *[Error] that names the file, the line and the column; a value that
+// is missing is an error too, unless Config.Missing says what to do.
+package table
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Missing says what happens to a row in which a value is missing: an empty field, or NA, N/A, NaN, null, None or ? in any case.
+type Missing int
+
+// What can be done with a missing value. Without a target a row is of no use: all but Drop refuse that.
+const (
+	Refuse Missing = iota // an error
+	Drop                  // the row is left out
+	Mean                  // the mean of the column's values, 0 where it has none
+	Zero                  // 0
+	NaN                   // not a number
+)
+
+// A Config says how a table is read. The zero value takes all columns of a table with a header as inputs.
+//
+// A column is named as in the header; where the header has no such name (or there is none), a number counts the columns from 0, and a
+// negative one from the end: "-1" is the last.
+type Config struct {
+	Comma    rune     // between fields; 0: ','
+	NoHeader bool     // the first line holds values; columns are called "0", "1", …
+	Columns  []string // inputs, in this order; nil: all but the target
+	Target   string   // "": none
+	Number   bool     // the target is a number; otherwise its values are names of classes
+	Classes  []string // all classes, in order; nil: those that occur, sorted, as numbers where all are whole numbers
+	Missing  Missing
+	Max      int64 // most bytes that are read; 0: 4 GiB
+}
+
+// A Table is the columns of a file.
+type Table struct {
+	X       *tensor.Tensor // [rows, columns] float32
+	Y       *tensor.Tensor // [rows]: int64 classes or float32 numbers; nil without a target
+	Columns []string       // of X
+	Target  string         // the name of Y
+	Classes []string       // what the numbers in Y mean; nil where the target is a number
+	Dropped int            // rows left out by [Drop]
+}
+
+// An Error is a table that cannot be read.
+type Error struct {
+	Path   string // "" for a stream
+	Line   int    // counted from 1; 0 where it is the file as a whole
+	Column int    // the byte in the line, counted from 1; 0 where it is the whole line
+	Name   string // of the table's column, or ""
+	Err    error
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("table: " + cmp.Or(e.Path, "input"))
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+		if e.Column > 0 {
+			fmt.Fprintf(&b, ":%d", e.Column)
+		}
+	}
+	if e.Name != "" {
+		fmt.Fprintf(&b, ": column %q", e.Name)
+	}
+	return b.String() + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+const (
+	maxBytes   = 4 << 30
+	maxClasses = 1 << 16
+)
+
+// missing reports whether a field says that there is no value.
+func missing(field string) bool {
+	switch field {
+	case "", "?":
+		return true
+	}
+	if len(field) > 4 || field[0] != 'N' && field[0] != 'n' {
+		return false
+	}
+	switch strings.ToLower(field) {
+	case "na", "n/a", "nan", "null", "none":
+		return true
+	}
+	return false
+}
+
+// Load reads the table in a file.
+func Load(path string, c Config) (*Table, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &Error{Path: path, Err: err}
+	}
+	defer f.Close()
+	t, err := Read(f, c)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Path = path
+	}
+	return t, err
+}
+
+// Dataset returns the rows as samples: X [columns] float32 and the target; without one, the number of the row.
+func (t *Table) Dataset() (*data.TensorDataset, error) {
+	y := t.Y
+	if y == nil {
+		n := make([]int64, t.X.Dim(0))
+		for i := range n {
+			n[i] = int64(i)
+		}
+		y = tensor.From(n)
+	}
+	return data.NewTensorDataset(t.X, y)
+}
+
+// A reader is one call of Read.
+type reader struct {
+	Config
+	csv    *csv.Reader
+	header []string
+	inputs []int // columns
+	target int   // -1: none
+	x      []float32
+	y      []float32
+	ids    []int64
+	classes
+	sum     []float64 // of the values of each input
+	count   []int
+	holes   []int // places in x
+	dropped int
+}
+
+// classes are the names seen so far.
+type classes struct {
+	names []string
+	id    map[string]int64
+}
+
+// Read reads a table from r to its end. The memory it takes is a few times the bytes that there are.
+func Read(r io.Reader, c Config) (*Table, error) {
+	limit := cmp.Or(c.Max, maxBytes)
+	in := bufio.NewReaderSize(&limited{r: r, left: limit, limit: limit}, 1<<16)
+	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		in.Discard(3)
+	}
+	rd := &reader{Config: c, csv: csv.NewReader(in), target: -1, classes: classes{id: map[string]int64{}}}
+	rd.csv.ReuseRecord = true
+	if c.Comma != 0 {
+		rd.csv.Comma = c.Comma
+	}
+	for {
+		row, err := rd.csv.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, rd.wrap(err)
+		}
+		if rd.header == nil {
+			if err := rd.begin(row); err != nil {
+				return nil, err
+			}
+			if !c.NoHeader {
+				continue
+			}
+		}
+		if err := rd.row(row); err != nil {
+			return nil, err
+		}
+	}
+	if rd.header == nil {
+		return nil, &Error{Err: errors.New("there is nothing in it")}
+	}
+	return rd.table()
+}
+
+// limited is r, and an error behind its limit.
+type limited struct {
+	r           io.Reader
+	left, limit int64
+}
+
+func (l *limited) Read(b []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("more than %d bytes", l.limit)
+	}
+	n, err := l.r.Read(b[:min(int64(len(b)), l.left)])
+	l.left -= int64(n)
+	return n, err
+}
+
+// wrap makes an error of package csv one of ours.
+func (r *reader) wrap(err error) error {
+	var p *csv.ParseError
+	if !errors.As(err, &p) {
+		return &Error{Err: err}
+	}
+	if errors.Is(err, csv.ErrFieldCount) {
+		return &Error{Line: p.Line, Err: fmt.Errorf("not %d fields, as there are in the first line", len(r.header))}
+	}
+	return &Error{Line: p.Line, Column: p.Column, Err: p.Err}
+}
+
+// begin takes the first line.
+func (r *reader) begin(row []string) error {
+	for i, name := range row {
+		if r.NoHeader {
+			name = strconv.Itoa(i)
+		}
+		r.header = append(r.header, strings.Clone(strings.TrimSpace(name)))
+	}
+	if r.Target != "" {
+		i, err := r.find(r.Target)
+		if err != nil {
+			return err
+		}
+		r.target = i
+	}
+	if r.Columns == nil {
+		for i := range r.header {
+			if i != r.target {
+				r.inputs = append(r.inputs, i)
+			}
+		}
+	}
+	for _, name := range r.Columns {
+		i, err := r.find(name)
+		if err != nil {
+			return err
+		}
+		if i == r.target {
+			return &Error{Line: 1, Name: name, Err: errors.New("is the target and an input")}
+		}
+		r.inputs = append(r.inputs, i)
+	}
+	if len(r.inputs) == 0 {
+		return &Error{Line: 1, Err: errors.New("there is no column for the inputs")}
+	}
+	for i, name := range r.Classes {
+		if _, twice := r.id[name]; twice {
+			return &Error{Err: fmt.Errorf("class %q is listed twice", name)}
+		}
+		r.id[name] = int64(i)
+	}
+	r.sum, r.count = make([]float64, len(r.inputs)), make([]int, len(r.inputs))
+	return nil
+}
+
+// find returns the column that name means.
+func (r *reader) find(name string) (int, error) {
+	at := slices.Index(r.header, name)
+	switch n, err := strconv.Atoi(name); {
+	case at >= 0 && slices.Contains(r.header[at+1:], name):
+		return 0, &Error{Line: 1, Name: name, Err: errors.New("there are two columns of this name")}
+	case at >= 0:
+		return at, nil
+	case err == nil && n >= 0 && n < len(r.header):
+		return n, nil
+	case err == nil && n < 0 && -n <= len(r.header):
+		return len(r.header) + n, nil
+	}
+	some := r.header[:min(len(r.header), 20)]
+	return 0, &Error{Line: 1, Name: name, Err: fmt.Errorf("there is none of this name among the %d: %q", len(r.header), some)}
+}
+
+func (r *reader) fail(column int, format string, args ...any) error {
+	line, at := r.csv.FieldPos(column)
+	return &Error{Line: line, Column: at, Name: r.header[column], Err: fmt.Errorf(format, args...)}
+}
+
+func (r *reader) number(row []string, column int) (float32, error) {
+	v, err := strconv.ParseFloat(strings.TrimSpace(row[column]), 32)
+	if err != nil {
+		what := "is not a number"
+		if errors.Is(err, strconv.ErrRange) {
+			what = "is too large for float32"
+		}
+		return 0, r.fail(column, "%.50q %s", row[column], what)
+	}
+	return float32(v), nil
+}
+
+// row takes a line of values.
+func (r *reader) row(row []string) error {
+	for _, c := range append(r.inputs[:len(r.inputs):len(r.inputs)], r.target) {
+		if c < 0 || !missing(strings.TrimSpace(row[c])) {
+			continue
+		}
+		switch {
+		case r.Missing == Drop:
+			r.dropped++
+			return nil
+		case c == r.target:
+			return r.fail(c, "the target is missing; Config.Missing can drop the row")
+		case r.Missing == Refuse:
+			return r.fail(c, "the value is missing; Config.Missing says what to do with it")
+		}
+	}
+	for k, c := range r.inputs {
+		if missing(strings.TrimSpace(row[c])) {
+			r.holes = append(r.holes, len(r.x))
+			r.x = append(r.x, 0)
+			continue
+		}
+		v, err := r.number(row, c)
+		if err != nil {
+			return err
+		}
+		r.sum[k] += float64(v)
+		r.count[k]++
+		r.x = append(r.x, v)
+	}
+	switch {
+	case r.target < 0:
+		r.ids = append(r.ids, 0) // counts the rows
+	case r.Number:
+		v, err := r.number(row, r.target)
+		if err != nil {
+			return err
+		}
+		r.y = append(r.y, v)
+	default:
+		name := strings.TrimSpace(row[r.target])
+		id, ok := r.id[name]
+		switch {
+		case !ok && r.Classes != nil:
+			return r.fail(r.target, "%.50q is not one of the %d classes", name, len(r.Classes))
+		case !ok && len(r.names) == maxClasses:
+			return r.fail(r.target, "there are more than %d classes; Config.Number takes the target as a number", maxClasses)
+		case !ok:
+			id = int64(len(r.names))
+			name = strings.Clone(name)
+			r.names, r.id[name] = append(r.names, name), id
+		}
+		r.ids = append(r.ids, id)
+	}
+	return nil
+}
+
+// table makes tensors of what was read.
+func (r *reader) table() (*Table, error) {
+	n := len(r.inputs)
+	rows := len(r.x) / n
+	t := &Table{Dropped: r.dropped}
+	for _, c := range r.inputs {
+		t.Columns = append(t.Columns, r.header[c])
+	}
+	for _, at := range r.holes {
+		switch k := at % n; {
+		case r.Missing == Mean && r.count[k] > 0:
+			r.x[at] = float32(r.sum[k] / float64(r.count[k]))
+		case r.Missing == NaN:
+			r.x[at] = float32(math.NaN())
+		}
+	}
+	if r.target >= 0 {
+		t.Target = r.header[r.target]
+		if !r.Number {
+			t.Classes = r.numbered()
+		}
+	}
+	err := tensor.Try(func() {
+		t.X = tensor.From(r.x, rows, n)
+		if r.target >= 0 && r.Number {
+			t.Y = tensor.From(r.y, rows)
+		} else if r.target >= 0 {
+			t.Y = tensor.From(r.ids, rows)
+		}
+	})
+	if err != nil {
+		return nil, &Error{Err: err}
+	}
+	return t, nil
+}
+
+// numbered numbers the classes that occurred in their order, and returns them.
+func (r *reader) numbered() []string {
+	if r.Classes != nil {
+		return slices.Clone(r.Classes)
+	}
+	sorted := slices.Sorted(slices.Values(r.names))
+	whole := true
+	for _, name := range sorted {
+		_, err := strconv.ParseInt(name, 10, 64)
+		whole = whole && err == nil
+	}
+	if whole {
+		slices.SortStableFunc(sorted, func(a, b string) int {
+			x, _ := strconv.ParseInt(a, 10, 64)
+			y, _ := strconv.ParseInt(b, 10, 64)
+			return cmp.Compare(x, y)
+		})
+	}
+	to := make([]int64, len(sorted))
+	for i, name := range sorted {
+		to[r.id[name]] = int64(i)
+	}
+	for i, id := range r.ids {
+		r.ids[i] = to[id]
+	}
+	return sorted
+}

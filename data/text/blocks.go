@@ -1,0 +1,102 @@
+package text
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Blocks is a data set of pieces of a stream of tokens: X is a block of tokens, Y the tokens after each of them, both int64 [length].
+type Blocks struct {
+	tokens         []int32
+	length, stride int
+}
+
+var _ data.Batcher = (*Blocks)(nil)
+
+// NewBlocks cuts tokens into blocks of length+1, each stride tokens behind the one before: the first length are X, the last length Y.
+// A stride of 0 stands for length, where every token is predicted once; 1 makes a block begin everywhere. What is left over at the end is
+// not part of any block. Fewer than length+1 tokens are an *[Error]. The tokens are copied.
+func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
+	switch {
+	case length < 1 || stride < 0:
+		return nil, wrong("", "blocks of %d tokens, %d apart", length, stride)
+	case len(tokens) <= length:
+		return nil, wrong("", "%d tokens do not fill one block of %d and the token after it", len(tokens), length)
+	}
+	if stride == 0 {
+		stride = length
+	}
+	b := &Blocks{make([]int32, len(tokens)), length, stride}
+	for i, id := range tokens {
+		if id < 0 || id > math.MaxInt32 {
+			return nil, wrong("", "token %d is %d", i, id)
+		}
+		b.tokens[i] = int32(id)
+	}
+	return b, nil
+}
+
+// Len returns the number of blocks.
+func (b *Blocks) Len() int { return (len(b.tokens)-1-b.length)/b.stride + 1 }
+
+// Get returns block i as slices of int64.
+func (b *Blocks) Get(i int) (data.Sample, error) {
+	if i < 0 || i >= b.Len() {
+		return data.Sample{}, fmt.Errorf("index %d is out of range for %d blocks", i, b.Len())
+	}
+	x, y := make([]int64, b.length), make([]int64, b.length)
+	b.fill(i, x, y)
+	return data.Sample{X: x, Y: y}, nil
+}
+
+func (b *Blocks) fill(i int, x, y []int64) {
+	for k, id := range b.tokens[i*b.stride : i*b.stride+b.length+1] {
+		if k < b.length {
+			x[k] = int64(id)
+		}
+		if k > 0 {
+			y[k-1] = int64(id)
+		}
+	}
+}
+
+// GetBatch returns the blocks that index names, [blocks, length].
+func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
+	xs, ys := make([]int64, len(index)*b.length), make([]int64, len(index)*b.length)
+	for k, i := range index {
+		if i < 0 || i >= b.Len() {
+			return nil, nil, fmt.Errorf("index %d is out of range for %d blocks", i, b.Len())
+		}
+		b.fill(i, xs[k*b.length:(k+1)*b.length], ys[k*b.length:(k+1)*b.length])
+	}
+	err = tensor.Try(func() { x, y = tensor.From(xs, len(index), b.length), tensor.From(ys, len(index), b.length) })
+	return x, y, err
+}
+
+// Pad returns sequences of tokens as one int64 tensor [sequences, longest], filled up with the token pad at the end, and the mask of what
+// is real, 1, and what is not, 0, of the same type and shape, in scope s. No sequences are an *[Error].
+func Pad(s *tensor.Scope, seqs [][]int, pad int) (ids, mask *tensor.Tensor, err error) {
+	longest := 0
+	for _, q := range seqs {
+		longest = max(longest, len(q))
+	}
+	if longest == 0 {
+		return nil, nil, wrong("", "there are no tokens in %d sequences", len(seqs))
+	}
+	flat, real := make([]int64, len(seqs)*longest), make([]int64, len(seqs)*longest)
+	for i, q := range seqs {
+		for k := range longest {
+			at := i*longest + k
+			if k < len(q) {
+				flat[at], real[at] = int64(q[k]), 1
+			} else {
+				flat[at] = int64(pad)
+			}
+		}
+	}
+	err = tensor.Try(func() { ids, mask = s.From(flat, len(seqs), longest), s.From(real, len(seqs), longest) })
+	return ids, mask, err
+}

@@ -1,0 +1,89 @@
+package text_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// A vocabulary is learned from texts; one that was published is loaded with LoadBPE or LoadTokenizerJSON.
+func ExampleTrainBPE() {
+	b := must(text.TrainBPE([]string{"low lower lowest, slow slower slowest"}, text.TrainOptions{Vocab: 264}))
+	ids := must(b.Encode("slowest 💡"))
+	for _, id := range ids {
+		fmt.Printf("%q ", must(b.Decode([]int{id})))
+	}
+	fmt.Println(must(b.Decode(ids)))
+	// Output: "s" "lowe" "st" " " "\xf0" "\x9f" "\x92" "\xa1" slowest 💡
+}
+
+// Special tokens in a text are recognised, but not in one that is not trusted.
+func ExampleBPE() {
+	b := must(text.TrainBPE([]string{"a text"}, text.TrainOptions{Vocab: 257, Special: []string{"<|endoftext|>"}}))
+	fmt.Println(len(must(b.Encode("a<|endoftext|>"))), len(b.EncodeOrdinary("a<|endoftext|>")))
+	end, ok := b.Token("<|endoftext|>")
+	fmt.Println(end, ok, b.Vocab())
+	// Output:
+	// 2 14
+	// 0 true 257
+}
+
+// The vocabulary is BERT's vocab.txt, which LoadWordPiece reads; here it is a small one.
+func ExampleWordPiece() {
+	w := must(text.NewWordPiece([]string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "lamp", "##light", "cafe", "!"}, text.WordPieceOptions{}))
+	fmt.Println(must(w.Encode("The LAMPLIGHT café!")))
+	ids, types, err := w.Pair("the lamp", "the sea", 0)
+	fmt.Println(ids, types, err)
+	fmt.Println(must(w.Decode(ids)))
+	// Output:
+	// [4 5 6 7 8]
+	// [2 4 5 3 4 1 3] [0 0 0 0 1 1 1] <nil>
+	// [CLS] the lamp [SEP] the [UNK] [SEP]
+}
+
+// Every character of a text is a token.
+func ExampleChars() {
+	c := must(text.NewChars("hello"))
+	ids := must(c.Encode("hole"))
+	fmt.Println(c, ids, must(c.Decode(ids)))
+	_, err := c.Encode("hall")
+	fmt.Println(err)
+	// Output:
+	// ehlo [1 3 2 0] hole
+	// text: the character 'a' at byte 1 is not among the 4 known ones
+}
+
+// Bytes needs no vocabulary.
+func ExampleBytes() {
+	fmt.Println(text.Bytes{}.Encode("é!"))
+	// Output: [195 169 33] <nil>
+}
+
+// Each token of a block is followed by its target.
+func ExampleNewBlocks() {
+	blocks := must(text.NewBlocks([]int{10, 11, 12, 13, 14, 15, 16}, 3, 0))
+	loader := must(data.NewLoader(blocks, data.Config{Batch: 2}))
+	for batch, err := range loader.Batches() {
+		fmt.Println(batch.X.Floats(), batch.Y.Floats(), err)
+	}
+	// Output: [10 11 12 13 14 15] [11 12 13 14 15 16] <nil>
+}
+
+// Sequences of different lengths become one batch and its mask.
+func ExamplePad() {
+	tensor.Do(func(s *tensor.Scope) {
+		ids, mask, err := text.Pad(s, [][]int{{7, 8, 9}, {5}}, 0)
+		fmt.Println(ids.Floats(), mask.Floats(), err)
+	})
+	// Output: [7 8 9 5 0 0] [1 1 1 1 0 0] <nil>
+}

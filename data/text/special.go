@@ -1,0 +1,50 @@
+package text
+
+import "strings"
+
+// maxVocab bounds the numbers of tokens.
+const maxVocab = 1 << 24
+
+// specials are tokens that are recognised in text before anything else, the longest where several begin.
+type specials struct {
+	id    map[string]int
+	first [256][]string // by their first byte, longest first
+}
+
+// add takes in a token. It must not be there yet.
+func (s *specials) add(t string, id int) {
+	if s.id == nil {
+		s.id = map[string]int{}
+	}
+	s.id[t] = id
+	list := append(s.first[t[0]], t)
+	for i := len(list) - 1; i > 0 && len(list[i]) > len(list[i-1]); i-- {
+		list[i], list[i-1] = list[i-1], list[i]
+	}
+	s.first[t[0]] = list
+}
+
+// each calls f with the parts of text in order: what is between special tokens, not empty, or "" and the number of one.
+func (s *specials) each(text string, f func(plain string, id int)) {
+	from := 0
+	if len(s.id) > 0 {
+	next:
+		for at := 0; at < len(text); {
+			for _, t := range s.first[text[at]] {
+				if strings.HasPrefix(text[at:], t) {
+					if from < at {
+						f(text[from:at], 0)
+					}
+					f("", s.id[t])
+					at += len(t)
+					from = at
+					continue next
+				}
+			}
+			at++
+		}
+	}
+	if from < len(text) {
+		f(text[from:], 0)
+	}
+}

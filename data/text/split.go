@@ -1,0 +1,94 @@
+package text
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// A class of characters, as GPT-2's splitter tells them apart. What is not UTF-8 is other.
+type class uint8
+
+const (
+	other class = iota
+	letter
+	number
+	space
+)
+
+func classOf(r rune) class {
+	switch {
+	case r < utf8.RuneSelf:
+		return ascii[r]
+	case unicode.IsLetter(r):
+		return letter
+	case unicode.IsNumber(r):
+		return number
+	case unicode.IsSpace(r):
+		return space
+	}
+	return other
+}
+
+var ascii = func() (t [utf8.RuneSelf]class) {
+	for r := range rune(utf8.RuneSelf) {
+		switch {
+		case unicode.IsLetter(r):
+			t[r] = letter
+		case unicode.IsNumber(r):
+			t[r] = number
+		case unicode.IsSpace(r):
+			t[r] = space
+		}
+	}
+	return t
+}()
+
+// contraction returns the length of an English contraction that s begins with, 0 for none.
+func contraction(s string) int {
+	if len(s) < 2 || s[0] != '\'' {
+		return 0
+	}
+	switch s[1] {
+	case 's', 't', 'm', 'd':
+		return 2
+	}
+	if len(s) > 2 {
+		switch s[1:3] {
+		case "re", "ve", "ll":
+			return 3
+		}
+	}
+	return 0
+}
+
+// piece returns the length of the first match in s, not empty, of the pattern by which GPT-2 splits text before merging:
+//
+//	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+//
+// (https://github.com/openai/gpt-2/blob/master/src/encoder.py). Every string is a row of such matches.
+func piece(s string) int {
+	if n := contraction(s); n > 0 {
+		return n
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	c := classOf(r)
+	if r == ' ' && len(s) > 1 {
+		if next, _ := utf8.DecodeRuneInString(s[1:]); classOf(next) != space {
+			c = classOf(next)
+		}
+	}
+	last := 0 // where the last character of the match begins
+	for n < len(s) {
+		r, size := utf8.DecodeRuneInString(s[n:])
+		if classOf(r) != c {
+			break
+		}
+		last = n
+		n += size
+	}
+	// White space before something else leaves its last character to that, if it has more than one.
+	if c == space && n < len(s) && last > 0 {
+		return last
+	}
+	return n
+}

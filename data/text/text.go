@@ -1,0 +1,136 @@
+// Package text turns text into tokens and back, and streams of tokens into samples.
+//
+// A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair encoding) and [WordPiece] (BERT's). They are
+// read from the files that Hugging Face publishes, give the same numbers as its tokenizers library, and may be used by several goroutines
+// at once. A Go string holds any bytes: what is not UTF-8 is tokenized byte by byte where the tokenizer can ([Bytes], [BPE]), and decoding
+// gives back exactly those bytes, where Python's decoders put replacement characters.
+//
+// [NewBlocks] cuts a stream of tokens into samples for a data.Loader; [Pad] makes a batch of sequences of different lengths.
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Tokenizer turns text into tokens, numbers from 0 on, and back.
+type Tokenizer interface {
+	Encode(s string) ([]int, error)
+	Decode(ids []int) (string, error)
+	Vocab() int // one more than the greatest token: the rows of an embedding
+}
+
+var (
+	_ Tokenizer = Bytes{}
+	_ Tokenizer = (*Chars)(nil)
+	_ Tokenizer = (*BPE)(nil)
+	_ Tokenizer = (*WordPiece)(nil)
+)
+
+// An Error says what is wrong with a tokenizer's file, or with what a tokenizer is to encode or decode.
+type Error struct {
+	Path string // of the file, "" where there is none
+	Msg  string
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return "text: " + e.Msg
+	}
+	return "text: " + e.Path + ": " + e.Msg
+}
+
+func wrong(path, format string, a ...any) error { return &Error{path, fmt.Sprintf(format, a...)} }
+
+// noToken is the error for a number that is not a token.
+func noToken(at, id, vocab int) error {
+	return wrong("", "number %d of those to decode is %d, which is not a token; there are %d", at, id, vocab)
+}
+
+// Bytes has a token for each of the 256 bytes.
+type Bytes struct{}
+
+// Vocab is 256.
+func (Bytes) Vocab() int { return 256 }
+
+// Encode returns the bytes of s. It never fails.
+func (Bytes) Encode(s string) ([]int, error) {
+	ids := make([]int, len(s))
+	for i := range len(s) {
+		ids[i] = int(s[i])
+	}
+	return ids, nil
+}
+
+// Decode returns the string of the given bytes, or an *[Error] for a number beyond 255.
+func (Bytes) Decode(ids []int) (string, error) {
+	out := make([]byte, len(ids))
+	for i, id := range ids {
+		if id < 0 || id > 255 {
+			return "", noToken(i, id, 256)
+		}
+		out[i] = byte(id)
+	}
+	return string(out), nil
+}
+
+// Chars has a token for each character of a text, in the order of Unicode.
+type Chars struct {
+	runes []rune
+	id    map[rune]int
+}
+
+// NewChars returns the tokenizer of the characters of s, which must be UTF-8 and not empty. NewChars(c.String()) makes c again.
+func NewChars(s string) (*Chars, error) {
+	if s == "" {
+		return nil, wrong("", "there is no text to take characters from")
+	}
+	if !utf8.ValidString(s) {
+		return nil, wrong("", "the text is not UTF-8; use Bytes")
+	}
+	c := &Chars{id: map[rune]int{}}
+	for _, r := range s {
+		c.id[r] = 0
+	}
+	for r := range c.id {
+		c.runes = append(c.runes, r)
+	}
+	slices.Sort(c.runes)
+	for i, r := range c.runes {
+		c.id[r] = i
+	}
+	return c, nil
+}
+
+// String returns the characters in the order of their tokens.
+func (c *Chars) String() string { return string(c.runes) }
+
+// Vocab returns the number of different characters.
+func (c *Chars) Vocab() int { return len(c.runes) }
+
+// Encode returns the tokens of s, or an *[Error] if it has a character that has none.
+func (c *Chars) Encode(s string) ([]int, error) {
+	ids := make([]int, 0, len(s))
+	for at, r := range s {
+		id, ok := c.id[r]
+		if !ok || r == utf8.RuneError && !strings.HasPrefix(s[at:], "\uFFFD") {
+			return nil, wrong("", "the character %q at byte %d is not among the %d known ones", r, at, len(c.runes))
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// Decode returns the string of the given tokens, or an *[Error] for a number that is none.
+func (c *Chars) Decode(ids []int) (string, error) {
+	var b strings.Builder
+	for i, id := range ids {
+		if id < 0 || id >= len(c.runes) {
+			return "", noToken(i, id, len(c.runes))
+		}
+		b.WriteRune(c.runes[id])
+	}
+	return b.String(), nil
+}

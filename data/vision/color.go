@@ -1,0 +1,224 @@
+package vision
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// ToTensor makes numbers 0 … 1 of bytes 0 … 255. An image of numbers stays as it is.
+func ToTensor() Transform {
+	return func(m *Image, _ *rand.Rand) (*Image, error) {
+		if m.F32 != nil {
+			return m, nil
+		}
+		x := make([]float32, len(m.U8))
+		scaled(x, m.U8)
+		return &Image{C: m.C, H: m.H, W: m.W, F32: x}, nil
+	}
+}
+
+// Means and deviations of the channels, as the networks of ImageNet are trained with.
+var (
+	ImageNetMean = []float64{0.485, 0.456, 0.406}
+	ImageNetStd  = []float64{0.229, 0.224, 0.225}
+)
+
+// Normalize computes (x − mean[c]) / std[c] of an image of numbers, after [ToTensor].
+func Normalize(mean, std []float64) Transform {
+	mean, std = slices.Clone(mean), slices.Clone(std)
+	return func(m *Image, _ *rand.Rand) (*Image, error) {
+		if m.F32 == nil || len(mean) != m.C || len(std) != m.C || slices.Contains(std, 0) {
+			return nil, failf("", "Normalize: mean %v and deviation %v for %d channels; the image is to hold numbers, after ToTensor", mean, std, m.C)
+		}
+		n := m.H * m.W
+		for c := range m.C {
+			a, b := float32(mean[c]), float32(std[c])
+			for i, v := range m.F32[c*n : (c+1)*n] {
+				m.F32[c*n+i] = (v - a) / b
+			}
+		}
+		return m, nil
+	}
+}
+
+// Grayscale makes 1 or 3 equal channels of brightness, 0.2989 R + 0.587 G + 0.114 B, cut off to bytes for bytes: torchvision's way for
+// tensors.
+func Grayscale(channels int) Transform {
+	return func(m *Image, _ *rand.Rand) (*Image, error) {
+		if channels != 1 && channels != 3 || m.C != 1 && m.C != 3 {
+			return nil, failf("", "Grayscale: %d channels of %d", channels, m.C)
+		}
+		g := m.luma()
+		if channels == 1 {
+			return g, nil
+		}
+		return &Image{C: 3, H: m.H, W: m.W, U8: slices.Concat(g.U8, g.U8, g.U8), F32: slices.Concat(g.F32, g.F32, g.F32)}, nil
+	}
+}
+
+// RandomGrayscale makes all channels equal with probability p.
+func RandomGrayscale(p float64) Transform {
+	return RandomApply(p, func(m *Image, rng *rand.Rand) (*Image, error) { return Grayscale(m.C)(m, rng) })
+}
+
+// luma returns one channel of brightness.
+func (m *Image) luma() *Image {
+	if m.C == 1 {
+		return m
+	}
+	n := m.H * m.W
+	out := &Image{C: 1, H: m.H, W: m.W}
+	if m.F32 != nil {
+		out.F32 = make([]float32, n)
+		brightness(out.F32, m.F32)
+	} else {
+		out.U8 = make([]uint8, n)
+		brightness(out.U8, m.U8)
+	}
+	return out
+}
+
+func brightness[T pixel](dst, src []T) {
+	n := len(dst)
+	red, green, blue := src[:n], src[n:2*n], src[2*n:3*n]
+	for i := range dst {
+		dst[i] = T(float32(0.2989*float32(red[i])) + float32(0.587*float32(green[i])) + float32(0.114*float32(blue[i])))
+	}
+}
+
+// A Jitter says by how much [ColorJitter] changes an image: each of the first three is multiplied by a number between 1−v (at least 0)
+// and 1+v, the hue is turned by up to Hue of a full turn, at most 0.5, either way. 0 leaves it.
+type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
+
+// ColorJitter changes brightness, contrast, saturation and hue, in random order. Images of one channel have no saturation and hue.
+func ColorJitter(j Jitter) Transform {
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		if !(min(j.Brightness, j.Contrast, j.Saturation, j.Hue) >= 0 && j.Hue <= 0.5) || m.C != 1 && m.C != 3 {
+			return nil, failf("", "ColorJitter: %+v for an image of %d channels", j, m.C)
+		}
+		for _, k := range rng.Perm(4) {
+			amount := [4]float64{j.Brightness, j.Contrast, j.Saturation, j.Hue}[k]
+			if amount == 0 {
+				continue
+			}
+			if k == 3 {
+				m.hue(between(rng, -amount, amount))
+				continue
+			}
+			m.adjust(k, between(rng, max(1-amount, 0), 1+amount))
+		}
+		return m, nil
+	}
+}
+
+// adjust changes brightness (0), contrast (1) or saturation (2) by a factor.
+func (m *Image) adjust(what int, factor float64) {
+	if what == 2 && m.C == 1 {
+		return
+	}
+	var other *Image // what factor 0 gives: an image, or one value of all pixels
+	mean := float32(0)
+	switch what {
+	case 1:
+		sum := 0.0
+		g := m.luma()
+		for _, v := range g.U8 {
+			sum += float64(v)
+		}
+		for _, v := range g.F32 {
+			sum += float64(v)
+		}
+		mean = float32(sum / float64(m.H*m.W))
+	case 2:
+		other = m.luma()
+	}
+	if m.F32 != nil {
+		var o []float32
+		if other != nil {
+			o = other.F32
+		}
+		blend(m.F32, o, mean, factor, 1)
+		return
+	}
+	var o []uint8
+	if other != nil {
+		o = other.U8
+	}
+	blend(m.U8, o, mean, factor, 255)
+}
+
+// blend is factor·p + (1−factor)·other between 0 and bound, cut off to bytes for bytes; other is one plane for all, or nil for mean.
+func blend[T pixel](p, other []T, mean float32, factor float64, bound float32) {
+	f, g := float32(factor), float32(1-factor)
+	if other == nil {
+		c := float32(g * mean)
+		for i, v := range p {
+			p[i] = T(min(max(float32(f*float32(v))+c, 0), bound))
+		}
+		return
+	}
+	for ; len(p) > 0; p = p[len(other):] {
+		for i, o := range other {
+			p[i] = T(min(max(float32(f*float32(p[i]))+float32(g*float32(o)), 0), bound))
+		}
+	}
+}
+
+// hue turns the hue of an image of three channels by a part of a full turn.
+func (m *Image) hue(turn float64) {
+	if m.C != 3 {
+		return
+	}
+	n, t := m.H*m.W, float32(turn)
+	if m.F32 != nil {
+		for i := range n {
+			m.F32[i], m.F32[n+i], m.F32[2*n+i] = turned(m.F32[i], m.F32[n+i], m.F32[2*n+i], t)
+		}
+		return
+	}
+	for i := range n {
+		r, g, b := turned(unit[m.U8[i]], unit[m.U8[n+i]], unit[m.U8[2*n+i]], t)
+		const full = 255 + 1 - 1e-3 // torchvision's convert_image_dtype
+		m.U8[i], m.U8[n+i], m.U8[2*n+i] = uint8(r*full), uint8(g*full), uint8(b*full)
+	}
+}
+
+// turned goes to hue, saturation and value, adds to the hue and goes back: A. R. Smith, "Color gamut transform pairs", 1978, with
+// Pillow's choices where channels are equal.
+func turned(r, g, b, by float32) (float32, float32, float32) {
+	v, low := max(r, g, b), min(r, g, b)
+	if v == low {
+		return v, v, v
+	}
+	d := v - low
+	var h float32
+	switch v {
+	case r:
+		h = (g - b) / d
+	case g:
+		h = 2 + (b-r)/d
+	default:
+		h = 4 + (r-g)/d
+	}
+	h = h/6 + 1 + by
+	h -= float32(math.Floor(float64(h)))
+	h *= 6
+	sector := float32(math.Floor(float64(h)))
+	f, s := h-sector, d/v
+	p, q, t := v*(1-s), v*(1-float32(s*f)), v*(1-float32(s*(1-f)))
+	p, q, t = min(max(p, 0), 1), min(max(q, 0), 1), min(max(t, 0), 1)
+	switch int(sector) % 6 {
+	case 0:
+		return v, t, p
+	case 1:
+		return q, v, p
+	case 2:
+		return p, v, t
+	case 3:
+		return p, q, v
+	case 4:
+		return t, p, v
+	}
+	return v, p, q
+}

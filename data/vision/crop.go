@@ -1,0 +1,261 @@
+package vision
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// crop returns a part of m, which must lie in it.
+func (m *Image) crop(r rect) *Image {
+	if r.top == 0 && r.left == 0 && r.h == m.H && r.w == m.W {
+		return m
+	}
+	out := m.blank(r.h, r.w)
+	for c := range m.C {
+		for y := range r.h {
+			from, to := (c*m.H+r.top+y)*m.W+r.left, (c*r.h+y)*r.w
+			if m.F32 != nil {
+				copy(out.F32[to:to+r.w], m.F32[from:])
+			} else {
+				copy(out.U8[to:to+r.w], m.U8[from:])
+			}
+		}
+	}
+	return out
+}
+
+// CenterCrop cuts size×size pixels from the middle; what the image lacks is 0.
+func CenterCrop(size int) Transform {
+	return func(m *Image, _ *rand.Rand) (*Image, error) {
+		if !sizeOK(size, size) {
+			return nil, failf("", "CenterCrop: %d pixels", size)
+		}
+		if lackH, lackW := max(size-m.H, 0), max(size-m.W, 0); lackH+lackW > 0 {
+			var err error
+			if m, err = m.pad(lackW/2, lackH/2, (lackW+1)/2, (lackH+1)/2, Constant, 0); err != nil {
+				return nil, err
+			}
+		}
+		middle := func(n int) int { return int(math.RoundToEven(float64(n-size) / 2)) }
+		return m.crop(rect{middle(m.H), middle(m.W), size, size}), nil
+	}
+}
+
+// A PadMode is what pixels outside of the image are.
+type PadMode int
+
+// The modes of torchvision's Pad.
+const (
+	Constant  PadMode = iota // the fill value
+	Edge                     // the nearest pixel
+	Reflect                  // mirrored at the middle of the last pixel: dcb|abcd|cba
+	Symmetric                // mirrored at its outer side: cba|abcd|dcb
+)
+
+// pad adds pixels on each side; fill is that of bytes, or of numbers.
+func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*Image, error) {
+	h, w := m.H+top+bottom, m.W+left+right
+	if min(left, top, right, bottom) < 0 || !sizeOK(h, w) {
+		return nil, failf("", "Pad: %d, %d, %d and %d pixels on the left, top, right and bottom of %d×%d", left, top, right, bottom, m.H, m.W)
+	}
+	reach := map[PadMode]int{Constant: maxSide, Edge: maxSide, Reflect: -1}[mode]
+	if reach < maxSide && (max(left, right) > m.W+reach || max(top, bottom) > m.H+reach) {
+		return nil, failf("", "Pad: an image of %d×%d cannot be mirrored for %d, %d, %d and %d pixels", m.H, m.W, left, top, right, bottom)
+	}
+	if m.U8 != nil && (fill < 0 || fill > 255) {
+		return nil, failf("", "Pad: fill value %v for bytes", fill)
+	}
+	source := func(i, n int) int {
+		switch {
+		case i >= 0 && i < n:
+			return i
+		case mode == Constant:
+			return -1
+		case mode == Edge:
+			return min(max(i, 0), n-1)
+		case mode == Reflect && i < 0:
+			return -i
+		case mode == Reflect:
+			return 2*n - 2 - i
+		case i < 0:
+			return -1 - i
+		}
+		return 2*n - 1 - i
+	}
+	cols := make([]int, w)
+	for x := range cols {
+		cols[x] = source(x-left, m.W)
+	}
+	out := m.blank(h, w)
+	for c := range m.C {
+		for y := range h {
+			from := source(y-top, m.H)
+			to := (c*h + y) * w
+			for x, sx := range cols {
+				switch {
+				case from >= 0 && sx >= 0 && m.F32 != nil:
+					out.F32[to+x] = m.F32[(c*m.H+from)*m.W+sx]
+				case from >= 0 && sx >= 0:
+					out.U8[to+x] = m.U8[(c*m.H+from)*m.W+sx]
+				case m.F32 != nil:
+					out.F32[to+x] = fill
+				default:
+					out.U8[to+x] = uint8(fill)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Pad adds pixels on the four sides. fill is used by Constant: 0 … 255 for bytes.
+func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
+	return func(m *Image, _ *rand.Rand) (*Image, error) { return m.pad(left, top, right, bottom, mode, fill) }
+}
+
+// A Crop says how [RandomCrop] cuts.
+type Crop struct {
+	H, W     int     // of the result; W 0: as H
+	Padding  int     // pixels added on each side before
+	IfNeeded bool    // add what an image lacks on both sides, instead of an error
+	Mode     PadMode // of what is added
+	Fill     float32
+}
+
+// RandomCrop cuts c.H×c.W pixels at a place where each is equally likely.
+func RandomCrop(c Crop) Transform {
+	if c.W == 0 {
+		c.W = c.H
+	}
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		var err error
+		if c.Padding != 0 {
+			if m, err = m.pad(c.Padding, c.Padding, c.Padding, c.Padding, c.Mode, c.Fill); err != nil {
+				return nil, err
+			}
+		}
+		if lack := c.W - m.W; c.IfNeeded && lack > 0 {
+			if m, err = m.pad(lack, 0, lack, 0, c.Mode, c.Fill); err != nil {
+				return nil, err
+			}
+		}
+		if lack := c.H - m.H; c.IfNeeded && lack > 0 {
+			if m, err = m.pad(0, lack, 0, lack, c.Mode, c.Fill); err != nil {
+				return nil, err
+			}
+		}
+		if !sizeOK(c.H, c.W) || c.H > m.H || c.W > m.W {
+			return nil, failf("", "RandomCrop: %d×%d pixels of an image of %d×%d", c.H, c.W, m.H, m.W)
+		}
+		return m.crop(rect{rng.IntN(m.H - c.H + 1), rng.IntN(m.W - c.W + 1), c.H, c.W}), nil
+	}
+}
+
+// between draws a number from a to b.
+func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
+
+// areaParams draws a part of an image of h×w as torchvision's RandomResizedCrop does: its area is a fraction between scale's bounds, its
+// width over height between ratio's, evenly in its logarithm. After ten tries that do not fit it is the largest part in the middle whose
+// proportions are allowed.
+func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
+	for range 10 {
+		area := float64(h*w) * between(rng, scale[0], scale[1])
+		aspect := math.Exp(between(rng, math.Log(ratio[0]), math.Log(ratio[1])))
+		cw, ch := int(math.RoundToEven(math.Sqrt(area*aspect))), int(math.RoundToEven(math.Sqrt(area/aspect)))
+		if cw > 0 && cw <= w && ch > 0 && ch <= h {
+			return rect{rng.IntN(h - ch + 1), rng.IntN(w - cw + 1), ch, cw}
+		}
+	}
+	ch, cw := h, w
+	if in := float64(w) / float64(h); in < ratio[0] {
+		ch = min(max(int(math.RoundToEven(float64(w)/ratio[0])), 1), h)
+	} else if in > ratio[1] {
+		cw = min(max(int(math.RoundToEven(float64(h)*ratio[1])), 1), w)
+	}
+	return rect{(h - ch) / 2, (w - cw) / 2, ch, cw}
+}
+
+// An Area says what part [RandomResizedCrop] takes. Zero fields are torchvision's defaults.
+type Area struct {
+	Scale [2]float64    // bounds of the part's area, of the image's; default 0.08 and 1
+	Ratio [2]float64    // bounds of its width over its height; default 3/4 and 4/3
+	How   Interpolation // default Bilinear
+}
+
+func (a *Area) defaults(scale, ratio [2]float64) bool {
+	if a.Scale == [2]float64{} {
+		a.Scale = scale
+	}
+	if a.Ratio == [2]float64{} {
+		a.Ratio = ratio
+	}
+	return a.Scale[0] >= 0 && a.Scale[1] >= a.Scale[0] && a.Ratio[0] > 0 && a.Ratio[1] >= a.Ratio[0] && a.Ratio[1] < math.MaxFloat32
+}
+
+// RandomResizedCrop resizes a random part of the image to size×size, as the networks of ImageNet are trained.
+func RandomResizedCrop(size int, area ...Area) Transform {
+	var a Area
+	if len(area) > 0 {
+		a = area[0]
+	}
+	ok := a.defaults([2]float64{0.08, 1}, [2]float64{3.0 / 4, 4.0 / 3}) && sizeOK(size, size)
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		if !ok {
+			return nil, failf("", "RandomResizedCrop: %d pixels, scale %v, ratio %v", size, a.Scale, a.Ratio)
+		}
+		return m.resample(areaParams(rng, m.H, m.W, a.Scale, a.Ratio), size, size, a.How), nil
+	}
+}
+
+// An Erase says what [RandomErasing] erases. Zero fields are torchvision's defaults.
+type Erase struct {
+	Scale  [2]float64 // bounds of the area, of the image's; default 0.02 and 0.33
+	Ratio  [2]float64 // bounds of its height over its width; default 0.3 and 3.3
+	Value  float32    // what is written
+	Random bool       // write numbers of the normal distribution instead
+}
+
+// RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with probability p: Zhong et al.,
+// https://arxiv.org/abs/1708.04896. Where ten tries do not fit, nothing is erased.
+func RandomErasing(p float64, erase ...Erase) Transform {
+	var e Erase
+	if len(erase) > 0 {
+		e = erase[0]
+	}
+	a := Area{Scale: e.Scale, Ratio: e.Ratio}
+	ok := a.defaults([2]float64{0.02, 0.33}, [2]float64{0.3, 3.3}) && p >= 0 && p <= 1
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		if !ok || m.F32 == nil {
+			return nil, failf("", "RandomErasing: probability %v, scale %v, ratio %v; the image is to hold numbers, after ToTensor", p, a.Scale, a.Ratio)
+		}
+		if rng.Float64() >= p {
+			return m, nil
+		}
+		r, fits := erased(rng, m.H, m.W, a.Scale, a.Ratio)
+		for c := 0; fits && c < m.C; c++ {
+			for y := range r.h {
+				row := m.F32[(c*m.H+r.top+y)*m.W+r.left:][:r.w]
+				for x := range row {
+					row[x] = e.Value
+					if e.Random {
+						row[x] = float32(rng.NormFloat64())
+					}
+				}
+			}
+		}
+		return m, nil
+	}
+}
+
+// erased draws the part that is erased.
+func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
+	for range 10 {
+		area := float64(h*w) * between(rng, scale[0], scale[1])
+		aspect := math.Exp(between(rng, math.Log(ratio[0]), math.Log(ratio[1])))
+		eh, ew := int(math.RoundToEven(math.Sqrt(area*aspect))), int(math.RoundToEven(math.Sqrt(area/aspect)))
+		if eh < h && ew < w {
+			return rect{rng.IntN(h - eh + 1), rng.IntN(w - ew + 1), eh, ew}, true
+		}
+	}
+	return rect{}, false
+}

@@ -1,0 +1,129 @@
+package vision
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// RandomApply applies the transform with probability p.
+func RandomApply(p float64, t Transform) Transform {
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		if !(p >= 0 && p <= 1) {
+			return nil, failf("", "a probability of %v", p)
+		}
+		if rng.Float64() >= p {
+			return m, nil
+		}
+		return t(m, rng)
+	}
+}
+
+// RandomHorizontalFlip mirrors the image left to right with probability p.
+func RandomHorizontalFlip(p float64) Transform {
+	return RandomApply(p, func(m *Image, _ *rand.Rand) (*Image, error) {
+		for y := range m.C * m.H {
+			if m.F32 != nil {
+				slices.Reverse(m.F32[y*m.W : (y+1)*m.W])
+			} else {
+				slices.Reverse(m.U8[y*m.W : (y+1)*m.W])
+			}
+		}
+		return m, nil
+	})
+}
+
+// RandomVerticalFlip turns the image upside down, without turning left to right, with probability p.
+func RandomVerticalFlip(p float64) Transform {
+	return RandomApply(p, func(m *Image, _ *rand.Rand) (*Image, error) {
+		if m.F32 != nil {
+			flipRows(m.F32, m)
+		} else {
+			flipRows(m.U8, m)
+		}
+		return m, nil
+	})
+}
+
+func flipRows[T pixel](p []T, m *Image) {
+	for c := range m.C {
+		for y := range m.H / 2 {
+			a, b := p[(c*m.H+y)*m.W:][:m.W], p[(c*m.H+m.H-1-y)*m.W:][:m.W]
+			for x := range a {
+				a[x], b[x] = b[x], a[x]
+			}
+		}
+	}
+}
+
+// A Rotation says how [RandomRotation] turns.
+type Rotation struct {
+	From, To float64       // degrees, counter-clockwise
+	How      Interpolation // Nearest, or any other for bilinear
+	Fill     float32       // outside of the image
+}
+
+// RandomRotation turns the image about its middle by an angle between the bounds; it keeps its size. torchvision's default, nearest, is
+// How: [Nearest].
+func RandomRotation(r Rotation) Transform {
+	return func(m *Image, rng *rand.Rand) (*Image, error) {
+		if !(r.To >= r.From) || math.IsInf(r.From, 0) || math.IsInf(r.To, 0) || m.U8 != nil && (r.Fill < 0 || r.Fill > 255) {
+			return nil, failf("", "RandomRotation: from %v to %v degrees, fill value %v", r.From, r.To, r.Fill)
+		}
+		return m.rotate(between(rng, r.From, r.To), r.How == Nearest, r.Fill), nil
+	}
+}
+
+// rotate turns counter-clockwise. Each pixel is looked up where it came from, in the coordinates of torch's grid_sample
+// (align_corners=False).
+func (m *Image) rotate(degrees float64, nearest bool, fill float32) *Image {
+	out := m.blank(m.H, m.W)
+	sin, cos := math.Sincos(degrees * math.Pi / 180)
+	cx, cy := float64(m.W-1)/2, float64(m.H-1)/2
+	if m.F32 != nil {
+		turn(out.F32, m.F32, m, sin, cos, cx, cy, nearest, fill, func(v float32) float32 { return v })
+	} else {
+		turn(out.U8, m.U8, m, sin, cos, cx, cy, nearest, fill, func(v float32) uint8 {
+			return uint8(math.RoundToEven(float64(min(max(v, 0), 255))))
+		})
+	}
+	return out
+}
+
+func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest bool, fill float32, store func(float32) T) {
+	n := m.H * m.W
+	for y := range m.H {
+		for x := range m.W {
+			dx, dy := float64(x)-cx, float64(y)-cy
+			sx, sy := cos*dx-sin*dy+cx, sin*dx+cos*dy+cy
+			at := y*m.W + x
+			if nearest {
+				ix, iy := int(math.RoundToEven(sx)), int(math.RoundToEven(sy))
+				for c := range m.C {
+					if ix >= 0 && ix < m.W && iy >= 0 && iy < m.H {
+						dst[c*n+at] = src[c*n+iy*m.W+ix]
+					} else {
+						dst[c*n+at] = store(fill)
+					}
+				}
+				continue
+			}
+			x0, y0 := math.Floor(sx), math.Floor(sy)
+			fx, fy := float32(sx-x0), float32(sy-y0)
+			ix, iy := int(x0), int(y0)
+			weight := [4]float32{(1 - fx) * (1 - fy), fx * (1 - fy), (1 - fx) * fy, fx * fy}
+			for c := range m.C {
+				sum, inside := float32(0), float32(0)
+				for k, w := range weight {
+					px, py := ix+k&1, iy+k>>1
+					if px >= 0 && px < m.W && py >= 0 && py < m.H {
+						sum += float32(w * float32(src[c*n+py*m.W+px]))
+						inside += w
+					}
+				}
+				// RandomRotation of torchvision weighs twice with what is inside, and so do we.
+				dst[c*n+at] = store(float32(sum*inside) + float32((1-inside)*fill))
+			}
+		}
+	}
+}

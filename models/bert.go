@@ -1,0 +1,289 @@
+package models
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// BERTConfig is the size of a [BERT]. Hugging Face's names are in brackets.
+type BERTConfig struct {
+	Vocab   int     // tokens [vocab_size]
+	Context int     // the most tokens of a sequence [max_position_embeddings]
+	Types   int     // kinds of tokens; 0 stands for 2, first and second text [type_vocab_size]
+	Layers  int     // blocks [num_hidden_layers]
+	Heads   int     // of attention, a divisor of Width [num_attention_heads]
+	Width   int     // features of a token [hidden_size]
+	Hidden  int     // features inside a block's MLP; 0 stands for 4·Width [intermediate_size]
+	Pad     int     // the token that fills up, whose row of the table stays as it is [pad_token_id]
+	Eps     float64 // of the layer norms; 0 stands for 1e-12 [layer_norm_eps]
+	Dropout float64 // [hidden_dropout_prob, attention_probs_dropout_prob]
+}
+
+// BERTBase returns the configuration of bert-base-uncased, 110 million parameters (J. Devlin et al., arXiv:1810.04805).
+func BERTBase() BERTConfig {
+	return BERTConfig{Vocab: 30522, Context: 512, Layers: 12, Heads: 12, Width: 768, Dropout: 0.1}
+}
+
+// BERTLarge returns the configuration of bert-large-uncased, 335 million parameters.
+func BERTLarge() BERTConfig {
+	return BERTConfig{Vocab: 30522, Context: 512, Layers: 24, Heads: 16, Width: 1024, Dropout: 0.1}
+}
+
+// Check says what is wrong with a configuration, as an *[Error], or nil.
+func (c BERTConfig) Check() error {
+	switch {
+	case c.Vocab < 1 || c.Context < 1 || c.Layers < 1 || c.Heads < 1 || c.Width < 1 || c.Hidden < 0 || c.Types < 0:
+		return wrong("bert", "sizes of %d tokens, %d positions, %d layers, %d heads and %d features are not all positive", c.Vocab, c.Context, c.Layers, c.Heads, c.Width)
+	case c.Width%c.Heads != 0:
+		return wrong("bert", "%d features cannot be shared by %d heads", c.Width, c.Heads)
+	case c.Pad < 0 || c.Pad >= c.Vocab:
+		return wrong("bert", "the token %d that fills up is none of %d", c.Pad, c.Vocab)
+	case !(c.Dropout >= 0 && c.Dropout <= 1):
+		return wrong("bert", "%v is not a probability of dropout", c.Dropout)
+	case !(c.Eps >= 0) || math.IsInf(c.Eps, 1):
+		return wrong("bert", "%v cannot be added to a variance", c.Eps)
+	}
+	return nil
+}
+
+func (c BERTConfig) full() BERTConfig {
+	if err := c.Check(); err != nil {
+		panic(err)
+	}
+	if c.Types == 0 {
+		c.Types = 2
+	}
+	if c.Hidden == 0 {
+		c.Hidden = 4 * c.Width
+	}
+	if c.Eps == 0 {
+		c.Eps = 1e-12
+	}
+	return c
+}
+
+// BERTInput is what a BERT is told beside the tokens; the zero value is one text a sequence, without filling.
+type BERTInput struct {
+	Mask  *tensor.Tensor // [batch, length], of bool or integers: not 0 where a token is real, as text.Pad makes it; nil: everywhere
+	Types *tensor.Tensor // [batch, length], integers: 0 for the first text, 1 for the second; nil: 0
+}
+
+// BERT is the encoder with its pooler, Hugging Face's BertModel, with its names and layouts of weights; see [BERT.LoadStateDict].
+type BERT struct {
+	bertBody
+	Pooler *bertPooler `nn:"pooler"`
+}
+
+// bertBody is embeddings and blocks.
+type bertBody struct {
+	nn.Base
+	Embeddings *bertEmbeddings `nn:"embeddings"`
+	Encoder    *bertEncoder    `nn:"encoder"`
+	Config     BERTConfig      `nn:"-"` // as the model was made
+}
+
+type bertEmbeddings struct {
+	nn.Base
+	Words     *table        `nn:"word_embeddings"`
+	Positions *table        `nn:"position_embeddings"`
+	Types     *table        `nn:"token_type_embeddings"`
+	Norm      *nn.LayerNorm `nn:"LayerNorm"`
+}
+
+type bertEncoder struct {
+	Layer []*bertLayer `nn:"layer"`
+}
+
+type bertLayer struct {
+	nn.Base
+	Attention    *bertAttention `nn:"attention"`
+	Intermediate *bertDense     `nn:"intermediate"`
+	Output       *bertOutput    `nn:"output"`
+}
+
+type bertAttention struct {
+	nn.Base
+	Self   *bertSelf   `nn:"self"`
+	Output *bertOutput `nn:"output"`
+}
+
+type bertSelf struct {
+	Query *nn.Linear `nn:"query"`
+	Key   *nn.Linear `nn:"key"`
+	Value *nn.Linear `nn:"value"`
+}
+
+type bertDense struct {
+	Dense *nn.Linear `nn:"dense"`
+}
+
+// bertOutput ends a branch: a linear layer, dropout, what went into the branch, a layer norm.
+type bertOutput struct {
+	nn.Base
+	Dense *nn.Linear    `nn:"dense"`
+	Norm  *nn.LayerNorm `nn:"LayerNorm"`
+}
+
+type bertPooler struct {
+	nn.Base
+	Dense *nn.Linear `nn:"dense"`
+}
+
+const bertStd = 0.02 // of first weights
+
+// NewBERT returns a model with BERT's initial weights: normal with standard deviation 0.02, biases 0. It panics with an *[Error] if the
+// configuration is wrong. The options are those of a layer: [nn.In], [nn.Typed].
+func NewBERT(c BERTConfig, opts ...nn.Option) *BERT {
+	c = c.full()
+	h := homeOf(opts)
+	return &BERT{h.bert(c), &bertPooler{Dense: h.linear(c.Width, c.Width, bertStd)}}
+}
+
+func (h home) bert(c BERTConfig) bertBody {
+	m := bertBody{Config: c, Encoder: &bertEncoder{}, Embeddings: &bertEmbeddings{
+		Words:     &table{h.normal(bertStd, c.Vocab, c.Width)},
+		Positions: &table{h.normal(bertStd, c.Context, c.Width)},
+		Types:     &table{h.normal(bertStd, c.Types, c.Width)},
+		Norm:      h.norm(c.Width, c.Eps),
+	}}
+	w := m.Embeddings.Words.Weight
+	w.Scope().Do(func(s *tensor.Scope) { w.In(s).Select(0, c.Pad).Zero() }, tensor.NoGrad())
+	out := func(in int) *bertOutput {
+		return &bertOutput{Dense: h.linear(in, c.Width, bertStd), Norm: h.norm(c.Width, c.Eps)}
+	}
+	for range c.Layers {
+		m.Encoder.Layer = append(m.Encoder.Layer, &bertLayer{
+			Attention:    &bertAttention{Output: out(c.Width), Self: &bertSelf{h.linear(c.Width, c.Width, bertStd), h.linear(c.Width, c.Width, bertStd), h.linear(c.Width, c.Width, bertStd)}},
+			Intermediate: &bertDense{h.linear(c.Width, c.Hidden, bertStd)},
+			Output:       out(c.Hidden),
+		})
+	}
+	return m
+}
+
+// Forward returns the features of every token, [batch, length, width], for tokens ids [batch, length].
+func (m *BERT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
+	defer m.Enter(&ids, &y)()
+	return m.Features(ids, BERTInput{})
+}
+
+// Pooled returns the features of the first token through the pooler, [batch, width]: tanh(W·x + b).
+func (m *BERT) Pooled(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
+	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.Pool(m.Features(ids, in)) })
+}
+
+// Pool returns the pooler's result, [batch, width], for features [batch, length, width].
+func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
+	return within(features, func(x *tensor.Tensor) *tensor.Tensor { return m.Pooler.Dense.Forward(x.Select(1, 0)).Tanh() })
+}
+
+// Features returns the features of every token, [batch, length, width], for tokens ids [batch, length] of at most Context positions.
+func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
+	checkTokens("bert", ids, 0, m.Config.Context)
+	for _, t := range []*tensor.Tensor{in.Mask, in.Types} {
+		switch {
+		case t == nil:
+		case t.Shape() != ids.Shape():
+			misuse("bert", tensor.ErrShape, fmt.Sprintf("masks and types have the shape of the tokens, %v, not %v", ids.Shape(), t.Shape()), ids, t)
+		case t.Type().IsFloat() || t == in.Types && t.Type() == dtype.Bool:
+			misuse("bert", tensor.ErrType, fmt.Sprintf("masks are of bool or integers, types of integers, not %v", t.Type()), ids, t)
+		}
+	}
+	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+		s := ids.Scope()
+		var mask *tensor.Tensor
+		if in.Mask != nil {
+			mask = in.Mask.In(s).NeScalar(0).Unsqueeze(1).Unsqueeze(1) // the same for all heads and queries
+		}
+		x := m.embed(ids, in.Types)
+		for _, l := range m.Encoder.Layer {
+			x = l.run(x, mask, m.Config)
+		}
+		return x
+	})
+}
+
+// rate is a layer's dropout.
+func (c BERTConfig) rate(b *nn.Base) float64 {
+	if !b.Training() {
+		return 0
+	}
+	return c.Dropout
+}
+
+func (m *bertBody) embed(ids, types *tensor.Tensor) *tensor.Tensor {
+	e := m.Embeddings
+	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+		s := ids.Scope()
+		x := e.Words.Weight.In(s).EmbeddingPadded(ids, m.Config.Pad)
+		if types != nil {
+			x = x.Add(e.Types.Weight.In(s).Embedding(types.In(s)))
+		} else {
+			x = x.Add(e.Types.Weight.In(s).Narrow(0, 0, 1))
+		}
+		x = x.Add(e.Positions.Weight.In(s).Narrow(0, 0, ids.Dim(1)))
+		return drop(e.Norm.Forward(x), m.Config.rate(&e.Base))
+	})
+}
+
+func (l *bertLayer) run(x, mask *tensor.Tensor, c BERTConfig) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.Attention.run(x, mask, c) })
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
+		return l.Output.run(l.Intermediate.Dense.Forward(x).Gelu(), x, c)
+	})
+}
+
+func (a *bertAttention) run(x, mask *tensor.Tensor, c BERTConfig) (y *tensor.Tensor) {
+	defer a.Enter(&x, &y)()
+	project := func(l *nn.Linear) *tensor.Tensor { return heads(l.Forward(x), c.Heads) }
+	o := tensor.AttentionOptions{Mask: mask, Dropout: c.rate(&a.Base)}
+	return a.Output.run(joined(tensor.ScaledDotProductAttention(project(a.Self.Query), project(a.Self.Key), project(a.Self.Value), o)), x, c)
+}
+
+func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return l.Norm.Forward(drop(l.Dense.Forward(x), c.rate(&l.Base)).Add(before))
+}
+
+// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging Face's BertModel or, with the prefix
+// "bert.", of a BERT with a head, which is left out; so are position_ids. The names gamma and beta of old files are a norm's weight and bias.
+// Errors are a *[nn.StateError], or an *[Error] for weights that contradict each other; then nothing was loaded.
+func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
+	plain, err := bertNames(sd, func(name string) string {
+		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {
+			return ""
+		}
+		return strings.TrimPrefix(name, "bert.")
+	})
+	if err != nil {
+		return err
+	}
+	return nn.LoadStateDict(m, plain, opts...)
+}
+
+// bertNames brings the names of a state dict into this package's form; rename returns "" for what is left out.
+func bertNames(sd map[string]*tensor.Tensor, rename func(string) string) (map[string]*tensor.Tensor, error) {
+	plain := map[string]*tensor.Tensor{}
+	for from, t := range sd {
+		name := rename(from)
+		if strings.HasSuffix(name, "LayerNorm.gamma") {
+			name = strings.TrimSuffix(name, "gamma") + "weight"
+		} else if strings.HasSuffix(name, "LayerNorm.beta") {
+			name = strings.TrimSuffix(name, "beta") + "bias"
+		}
+		if name == "" || strings.HasSuffix(name, "embeddings.position_ids") {
+			continue
+		}
+		if plain[name] != nil {
+			return nil, wrong("bert", "the weights hold %s twice", name)
+		}
+		plain[name] = t
+	}
+	return plain, nil
+}

@@ -1,0 +1,226 @@
+package models
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// GenerateOptions say how tokens are chosen. The zero value takes the likeliest one each time, until the context is full.
+type GenerateOptions struct {
+	MaxTokens   int     // the most new tokens; 0 stands for as many as the context has room for
+	Temperature float64 // divides the logits before a token is drawn; 0 takes the likeliest token instead
+	TopK        int     // draws among this many likeliest tokens; 0: all
+	TopP        float64 // draws among the fewest likeliest tokens whose probabilities add up to this; 0: all
+	Seed        uint64  // of the draws: the same seed gives the same tokens
+	Stop        []int   // tokens that end a sequence; they are not part of the result
+	// Slide goes on when the context is full: the older half is forgotten and the newer half computed again, since a token's features
+	// depend on its position. Without it more tokens than fit are a [ContextError], before any work is done.
+	Slide bool
+	// NoCache computes all positions again for each token: slower, and the reference for the cache.
+	NoCache bool
+}
+
+// A ContextError is a sequence that is too long for a model.
+type ContextError struct {
+	Context, Prompt, New int // positions of the model, tokens of the prompt, new tokens that were asked for
+}
+
+func (e *ContextError) Error() string {
+	return fmt.Sprintf("models: gpt: %d tokens and %d new ones do not fit the context of %d; ask for fewer, shorten the prompt or set Slide", e.Prompt, e.New, e.Context)
+}
+
+func (o GenerateOptions) check(m *GPT, prompts [][]int) error {
+	bad := func(format string, a ...any) error { return wrong("gpt", "generate: "+format, a...) }
+	switch {
+	case len(prompts) == 0 || len(prompts[0]) == 0:
+		return bad("the prompt is empty; it needs at least one token")
+	case o.MaxTokens < 0:
+		return bad("%d new tokens", o.MaxTokens)
+	case o.MaxTokens == 0 && o.Slide:
+		return bad("Slide without MaxTokens would not end")
+	case !(o.Temperature >= 0) || math.IsInf(o.Temperature, 1):
+		return bad("the temperature %v is not a number from 0 on", o.Temperature)
+	case o.TopK < 0 || !(o.TopP >= 0 && o.TopP <= 1):
+		return bad("TopK %d and TopP %v: a number of tokens, and a probability", o.TopK, o.TopP)
+	}
+	for i, p := range prompts {
+		if len(p) != len(prompts[0]) {
+			return bad("prompt %d has %d tokens, the first %d; a batch has one length", i, len(p), len(prompts[0]))
+		}
+		for k, id := range p {
+			if id < 0 || id >= m.Config.Vocab {
+				return bad("token %d of prompt %d is %d; the model knows 0 to %d", k, i, id, m.Config.Vocab-1)
+			}
+		}
+	}
+	// The last new token is not looked at any more and needs no position.
+	if n := len(prompts[0]); n > m.Config.Context || !o.Slide && n+o.MaxTokens-1 > m.Config.Context {
+		return &ContextError{m.Config.Context, n, o.MaxTokens}
+	}
+	return nil
+}
+
+// Generate returns new tokens for each prompt, without the prompts themselves. All prompts have one length. Errors are an *[Error], a
+// *[ContextError], or a *tensor.Error of the device.
+func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
+	out := make([][]int, len(prompts))
+	done := make([]bool, len(prompts))
+	for ids, err := range m.steps(prompts, o) {
+		if err != nil {
+			return nil, err
+		}
+		for i, id := range ids {
+			if done[i] = done[i] || slices.Contains(o.Stop, id); !done[i] {
+				out[i] = append(out[i], id)
+			}
+		}
+		if !slices.Contains(done, false) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// Stream yields the new tokens after a prompt one by one, as they are chosen; an error, of [GPT.Generate]'s kinds, is the last that it
+// yields. Leaving the loop ends the work.
+func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		for ids, err := range m.steps([][]int{prompt}, o) {
+			if err != nil {
+				yield(0, err)
+				return
+			}
+			if slices.Contains(o.Stop, ids[0]) || !yield(ids[0], nil) {
+				return
+			}
+		}
+	}
+}
+
+// steps yields the next token of every sequence, over and over.
+func (m *GPT) steps(prompts [][]int, o GenerateOptions) iter.Seq2[[]int, error] {
+	return func(yield func([]int, error) bool) {
+		if err := o.check(m, prompts); err != nil {
+			yield(nil, err)
+			return
+		}
+		limit := o.MaxTokens
+		if limit == 0 {
+			limit = m.Config.Context - len(prompts[0]) + 1
+		}
+		s := m.WTE.Weight.Scope().New(tensor.NoGrad(), tensor.Seed(o.Seed), tensor.On(m.WTE.Weight.Device()))
+		g := &generation{m: m, o: o, s: s}
+		defer s.Close()
+		if err := tensor.Try(func() { g.begin(prompts) }); err != nil {
+			yield(nil, err)
+			return
+		}
+		for range limit {
+			var ids []int
+			if err := tensor.Try(func() { ids = g.step() }); err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(ids, nil) {
+				return
+			}
+		}
+	}
+}
+
+// generation is the state of one call.
+type generation struct {
+	m     *GPT
+	o     GenerateOptions
+	s     *tensor.Scope
+	seen  *tensor.Tensor // all tokens that count, [batch, context] of which n are there
+	n     int
+	cache *Cache // nil without one
+}
+
+func (g *generation) begin(prompts [][]int) {
+	flat := make([]int64, 0, len(prompts)*len(prompts[0]))
+	for _, p := range prompts {
+		for _, id := range p {
+			flat = append(flat, int64(id))
+		}
+	}
+	g.n = len(prompts[0])
+	g.s.Do(func(c *tensor.Scope) {
+		ids := c.From(flat, len(prompts), g.n)
+		g.seen = g.s.On(ids.Device()).Typed(ids.Type()).Zeros(len(prompts), g.m.Config.Context)
+		g.seen.Narrow(1, 0, g.n).Copy(ids)
+	})
+	if !g.o.NoCache {
+		g.cache = g.m.NewCache(g.s, len(prompts))
+	}
+}
+
+// step chooses the next tokens, adds them and returns them: the only numbers that leave the device.
+func (g *generation) step() (ids []int) {
+	g.s.Do(func(c *tensor.Scope) {
+		seen := g.seen.In(c)
+		var logits *tensor.Tensor
+		if g.cache != nil {
+			at := g.cache.Len()
+			logits = g.m.Decode(seen.Narrow(1, at, g.n-at), g.cache)
+		} else {
+			logits = g.m.head(g.m.features(seen.Narrow(1, 0, g.n), pass{}).Select(1, -1))
+		}
+		next := pick(logits, g.o)
+		if g.n == g.m.Config.Context && g.o.Slide {
+			keep := g.n / 2
+			if keep > 0 {
+				seen.Narrow(1, 0, keep).Copy(seen.Narrow(1, g.n-keep, keep).Clone())
+			}
+			g.n = keep
+			if g.cache != nil {
+				g.cache.Truncate(0)
+			}
+		}
+		if g.n < g.m.Config.Context {
+			seen.Narrow(1, g.n, 1).Copy(next.Unsqueeze(1))
+		}
+		g.n++
+		for _, id := range tensor.Data[int64](next) {
+			ids = append(ids, int(id))
+		}
+	})
+	return ids
+}
+
+// pick chooses a token for each row of logits [batch, vocab].
+func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
+	if o.Temperature == 0 {
+		return logits.Argmax(-1)
+	}
+	x := logits
+	if x.Type().Size() < 4 {
+		x = x.Float()
+	}
+	x = x.DivScalar(o.Temperature)
+	var index *tensor.Tensor // of the tokens that x is of; nil: all in order
+	switch {
+	case o.TopK > 0 && o.TopK < x.Dim(-1):
+		x, index = x.TopK(o.TopK, -1, true, true)
+	case o.TopP > 0 && o.TopP < 1:
+		x, index = x.Sort(-1, true)
+	}
+	p := x.Softmax(-1)
+	if o.TopP > 0 && o.TopP < 1 {
+		if index == nil {
+			p, index = p.Sort(-1, true)
+		}
+		before := p.CumSum(-1).Sub(p) // the likeliest always stays
+		p = p.MaskedFill(before.GeScalar(o.TopP), 0)
+	}
+	drawn := p.Multinomial(1, true)
+	if index != nil {
+		drawn = index.Gather(-1, drawn)
+	}
+	return drawn.Squeeze(-1)
+}

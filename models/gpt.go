@@ -1,0 +1,216 @@
+package models
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// GPTConfig is the size of a [GPT]. Hugging Face's names are in brackets.
+type GPTConfig struct {
+	Vocab   int     // tokens [vocab_size]
+	Context int     // the most tokens of a sequence [n_positions]
+	Layers  int     // blocks [n_layer]
+	Heads   int     // of attention, a divisor of Width [n_head]
+	Width   int     // features of a token [n_embd]
+	Hidden  int     // features inside a block's MLP [n_inner]; 0 stands for 4·Width
+	Eps     float64 // of the layer norms [layer_norm_epsilon]; 0 stands for 1e-5
+	Dropout float64 // of embeddings, attention weights and results of blocks [embd_pdrop, attn_pdrop, resid_pdrop]
+}
+
+// GPT2 returns the configuration of OpenAI's GPT-2 with 124 million parameters (A. Radford et al., "Language Models are Unsupervised
+// Multitask Learners", 2019).
+func GPT2() GPTConfig {
+	return GPTConfig{Vocab: 50257, Context: 1024, Layers: 12, Heads: 12, Width: 768, Dropout: 0.1}
+}
+
+// GPT2Medium returns the configuration of GPT-2 with 355 million parameters.
+func GPT2Medium() GPTConfig {
+	return GPTConfig{Vocab: 50257, Context: 1024, Layers: 24, Heads: 16, Width: 1024, Dropout: 0.1}
+}
+
+// GPT2Large returns the configuration of GPT-2 with 774 million parameters.
+func GPT2Large() GPTConfig {
+	return GPTConfig{Vocab: 50257, Context: 1024, Layers: 36, Heads: 20, Width: 1280, Dropout: 0.1}
+}
+
+// GPT2XL returns the configuration of GPT-2 with 1.5 billion parameters.
+func GPT2XL() GPTConfig {
+	return GPTConfig{Vocab: 50257, Context: 1024, Layers: 48, Heads: 25, Width: 1600, Dropout: 0.1}
+}
+
+// Check says what is wrong with a configuration, as an *[Error], or nil.
+func (c GPTConfig) Check() error {
+	switch {
+	case c.Vocab < 1 || c.Context < 1 || c.Layers < 1 || c.Heads < 1 || c.Width < 1 || c.Hidden < 0:
+		return wrong("gpt", "sizes of %d tokens, %d positions, %d layers, %d heads and %d features are not all positive", c.Vocab, c.Context, c.Layers, c.Heads, c.Width)
+	case c.Width%c.Heads != 0:
+		return wrong("gpt", "%d features cannot be shared by %d heads", c.Width, c.Heads)
+	case !(c.Dropout >= 0 && c.Dropout <= 1):
+		return wrong("gpt", "%v is not a probability of dropout", c.Dropout)
+	case !(c.Eps >= 0) || math.IsInf(c.Eps, 1):
+		return wrong("gpt", "%v cannot be added to a variance", c.Eps)
+	}
+	return nil
+}
+
+// GPT is GPT-2: a transformer decoder with learned positions, layer norms before attention and MLP, and the token table as the last layer's
+// weight. Names and layouts of weights are those of Hugging Face's GPT2Model ("h.0.attn.c_attn.weight" is [in, out]); see
+// [GPT.LoadStateDict] for other forms.
+type GPT struct {
+	nn.Base
+	WTE    *table        `nn:"wte"`  // tokens, [vocab, width]; also the last layer
+	WPE    *table        `nn:"wpe"`  // positions, [context, width]
+	H      []*gptBlock   `nn:"h"`    // the blocks
+	LnF    *nn.LayerNorm `nn:"ln_f"` // after them
+	Config GPTConfig     `nn:"-"`    // as the model was made
+}
+
+// gptBlock is attention and an MLP, each added to what goes in.
+type gptBlock struct {
+	nn.Base
+	Ln1  *nn.LayerNorm `nn:"ln_1"`
+	Attn *gptAttention `nn:"attn"`
+	Ln2  *nn.LayerNorm `nn:"ln_2"`
+	MLP  *gptMLP       `nn:"mlp"`
+	drop float64
+}
+
+// gptAttention is causal attention of several heads.
+type gptAttention struct {
+	nn.Base
+	CAttn *conv1D `nn:"c_attn"` // to queries, keys and values
+	CProj *conv1D `nn:"c_proj"`
+	heads int
+	drop  float64
+}
+
+// gptMLP is two linear layers around a GELU in its tanh form.
+type gptMLP struct {
+	nn.Base
+	CFc   *conv1D `nn:"c_fc"`
+	CProj *conv1D `nn:"c_proj"`
+}
+
+// NewGPT returns a model with GPT-2's initial weights: normal with standard deviation 0.02, for the layers that end a residual branch
+// 0.02/√(2·layers), biases 0. It panics with an *[Error] if the configuration is wrong. The options are those of a layer: [nn.In], [nn.Typed].
+func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
+	if err := c.Check(); err != nil {
+		panic(err)
+	}
+	if c.Hidden == 0 {
+		c.Hidden = 4 * c.Width
+	}
+	if c.Eps == 0 {
+		c.Eps = 1e-5
+	}
+	h := homeOf(opts)
+	const std = 0.02
+	residual := std / math.Sqrt(float64(2*c.Layers))
+	m := &GPT{Config: c, WTE: &table{h.normal(std, c.Vocab, c.Width)}, WPE: &table{h.normal(std, c.Context, c.Width)}}
+	for range c.Layers {
+		m.H = append(m.H, &gptBlock{
+			Ln1:  h.norm(c.Width, c.Eps),
+			Attn: &gptAttention{CAttn: h.conv1D(c.Width, 3*c.Width, std), CProj: h.conv1D(c.Width, c.Width, residual), heads: c.Heads, drop: c.Dropout},
+			Ln2:  h.norm(c.Width, c.Eps),
+			MLP:  &gptMLP{CFc: h.conv1D(c.Width, c.Hidden, std), CProj: h.conv1D(c.Hidden, c.Width, residual)},
+			drop: c.Dropout,
+		})
+	}
+	m.LnF = h.norm(c.Width, c.Eps)
+	return m
+}
+
+// Forward returns the logits of the token after each of ids, [batch, length, vocab], for tokens ids [batch, length] of at most Context
+// positions.
+func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
+	defer m.Enter(&ids, &y)()
+	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
+}
+
+// Loss returns the mean cross entropy of targets [batch, length] under the model's logits for ids; a target of -100 counts for nothing.
+// Targets are what comes next: ids moved by one (Hugging Face moves its labels by itself). Of a text's tokens x they are x[1:] for the
+// ids x[:len(x)-1]; the data set text.Blocks gives such pairs.
+func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
+	if targets.Shape() != ids.Shape() {
+		misuse("gpt.loss", tensor.ErrShape, fmt.Sprintf("targets %v are not as many as tokens %v", targets.Shape(), ids.Shape()), ids, targets)
+	}
+	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+		return nn.CrossEntropy(m.Forward(ids).Flatten(0, 1), targets.Flatten(0, 1))
+	})
+}
+
+// head maps features to logits.
+func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
+	return x.MatMul(m.WTE.Weight.In(x.Scope()).T())
+}
+
+// A pass is one run through the blocks.
+type pass struct {
+	cache *Cache // what came before ids, nil for nothing
+	train bool   // drops what layers in training mode drop
+	layer int    // the number of the block
+}
+
+// features runs the blocks and the last layer norm.
+func (m *GPT) features(ids *tensor.Tensor, p pass) *tensor.Tensor {
+	start := p.cache.Len()
+	checkTokens("gpt", ids, start, m.Config.Context)
+	s := ids.Scope()
+	x := m.WTE.Weight.In(s).Embedding(ids).Add(m.WPE.Weight.In(s).Narrow(0, start, ids.Dim(1)))
+	if m.Training() && p.train {
+		x = drop(x, m.Config.Dropout)
+	}
+	for i, b := range m.H {
+		p.layer = i
+		x = b.run(x, p)
+	}
+	return m.LnF.Forward(x)
+}
+
+func drop(x *tensor.Tensor, p float64) *tensor.Tensor {
+	if p == 0 {
+		return x
+	}
+	return x.Dropout(p)
+}
+
+// Forward applies the block to x [batch, length, width].
+func (b *gptBlock) Forward(x *tensor.Tensor) *tensor.Tensor { return b.run(x, pass{train: true}) }
+
+func (b *gptBlock) run(x *tensor.Tensor, p pass) (y *tensor.Tensor) {
+	defer b.Enter(&x, &y)()
+	rate := b.drop
+	if !b.Training() || !p.train {
+		rate = 0
+	}
+	x = within(x, func(x *tensor.Tensor) *tensor.Tensor {
+		return x.Add(drop(b.Attn.run(b.Ln1.Forward(x), p), rate))
+	})
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return x.Add(drop(b.MLP.Forward(b.Ln2.Forward(x)), rate)) })
+}
+
+// Forward applies attention to x [batch, length, width].
+func (a *gptAttention) Forward(x *tensor.Tensor) *tensor.Tensor { return a.run(x, pass{train: true}) }
+
+func (a *gptAttention) run(x *tensor.Tensor, p pass) (y *tensor.Tensor) {
+	defer a.Enter(&x, &y)()
+	qkv := a.CAttn.Forward(x).Chunk(3, -1)
+	q, k, v := heads(qkv[0], a.heads), heads(qkv[1], a.heads), heads(qkv[2], a.heads)
+	o := tensor.AttentionOptions{Causal: true}
+	if p.cache != nil {
+		k, v, o = p.cache.extend(p.layer, k, v)
+	}
+	if a.Training() && p.train {
+		o.Dropout = a.drop
+	}
+	return a.CProj.Forward(joined(tensor.ScaledDotProductAttention(q, k, v, o)))
+}
+
+// Forward applies the MLP to x [..., width].
+func (l *gptMLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.CProj.Forward(l.CFc.Forward(x).GeluTanh()) })
+}

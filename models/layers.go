@@ -1,0 +1,93 @@
+package models
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A home is where a model's parameters are made: what the options of a constructor say, read off a layer that they made.
+type home struct {
+	scope *tensor.Scope
+	t     dtype.Type
+	opts  []nn.Option
+}
+
+func homeOf(opts []nn.Option) home {
+	probe := nn.NewLayerNorm([]int{1}, opts...)
+	h := home{probe.Weight.Scope(), probe.Weight.Type(), opts}
+	probe.Weight.Free()
+	if probe.Bias != nil {
+		probe.Bias.Free()
+	}
+	return h
+}
+
+// normal returns a parameter of normal numbers with mean 0.
+func (h home) normal(std float64, dims ...int) *tensor.Tensor {
+	w := h.scope.Typed(h.t).Empty(dims...)
+	initial.Normal(w, 0, std)
+	return w.RequiresGrad()
+}
+
+// zeros returns a parameter of zeros.
+func (h home) zeros(dims ...int) *tensor.Tensor {
+	return h.scope.Typed(h.t).Zeros(dims...).RequiresGrad()
+}
+
+// linear returns a layer whose weight is normal and whose bias is 0.
+func (h home) linear(in, out int, std float64) *nn.Linear {
+	return &nn.Linear{Weight: h.normal(std, out, in), Bias: h.zeros(out)}
+}
+
+// norm returns a layer norm over the last dimension.
+func (h home) norm(width int, eps float64) *nn.LayerNorm {
+	l := nn.NewLayerNorm([]int{width}, h.opts...)
+	l.Eps = eps
+	return l
+}
+
+// table is rows that tokens or positions look up.
+type table struct {
+	Weight *tensor.Tensor `nn:"weight"` // [rows, width]
+}
+
+// conv1D is a linear layer whose weight lies the other way round: GPT-2's Conv1D.
+type conv1D struct {
+	nn.Base
+	Weight *tensor.Tensor `nn:"weight"` // [in, out]
+	Bias   *tensor.Tensor `nn:"bias"`   // [out]
+}
+
+func (h home) conv1D(in, out int, std float64) *conv1D {
+	return &conv1D{Weight: h.normal(std, in, out), Bias: h.zeros(out)}
+}
+
+// Forward maps x of shape [..., in] to [..., out].
+func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.MatMul(l.Weight.In(x.Scope())).Add(l.Bias)
+}
+
+// heads turns [batch, length, heads·features] into [batch, heads, length, features].
+func heads(x *tensor.Tensor, n int) *tensor.Tensor {
+	return x.Unflatten(-1, n, x.Dim(-1)/n).Transpose(1, 2)
+}
+
+// joined undoes heads.
+func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
+
+// checkTokens panics unless ids are tokens [batch, length] of at most limit positions, counted from start.
+func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
+	switch {
+	case ids.Type().IsFloat() || ids.Type() == dtype.Bool:
+		misuse(op, tensor.ErrType, fmt.Sprintf("tokens are integers, not %v", ids.Type()), ids)
+	case ids.Rank() != 2:
+		misuse(op, tensor.ErrShape, fmt.Sprintf("tokens are [batch, length], not %v", ids.Shape()), ids)
+	case ids.Dim(1) > limit-start:
+		panic(tensor.NewError(op, tensor.ErrShape, fmt.Sprintf("%d tokens from position %d on do not fit the context of %d", ids.Dim(1), start, limit), ids))
+	}
+}

@@ -1,0 +1,15 @@
+package models
+
+// published lists the weights on Hugging Face's hub that the language models here load, for who downloads them. Each repository holds
+// model.safetensors, by names that LoadStateDict takes, and the files of its tokenizer.
+var published = map[string]struct {
+	repository string   // https://huggingface.co/<repository>
+	tokenizer  []string // files for text.LoadBPE or text.LoadWordPiece
+	model      func() any
+}{
+	"gpt2":              {"openai-community/gpt2", []string{"vocab.json", "merges.txt"}, func() any { return NewGPT(GPT2()) }},
+	"gpt2-medium":       {"openai-community/gpt2-medium", []string{"vocab.json", "merges.txt"}, func() any { return NewGPT(GPT2Medium()) }},
+	"gpt2-large":        {"openai-community/gpt2-large", []string{"vocab.json", "merges.txt"}, func() any { return NewGPT(GPT2Large()) }},
+	"gpt2-xl":           {"openai-community/gpt2-xl", []string{"vocab.json", "merges.txt"}, func() any { return NewGPT(GPT2XL()) }},
+	"bert-base-uncased": {"google-bert/bert-base-uncased", []string{"vocab.txt"}, func() any { return NewBERT(BERTBase()) }},
+}

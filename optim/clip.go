@@ -1,0 +1,299 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A ClipOption changes how gradients are measured and clipped.
+type ClipOption func(*clipOptions)
+
+type clipOptions struct {
+	p      float64
+	finite bool
+	scope  *tensor.Scope
+}
+
+// NormType sets the order of the norm, above 0; math.Inf(1) is the largest absolute value. It is 2 otherwise.
+func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
+
+// ErrorIfNonfinite makes a norm that is infinite or NaN panic with a *tensor.Error, before anything is changed. It waits for the device.
+func ErrorIfNonfinite() ClipOption { return func(o *clipOptions) { o.finite = true } }
+
+// InScope makes the norm belong to s, which ends with the step; otherwise it belongs to the youngest scope of the parameters, mostly the root.
+func InScope(s *tensor.Scope) ClipOption { return func(o *clipOptions) { o.scope = s } }
+
+func clipOptionsOf(op string, opts []ClipOption) clipOptions {
+	o := clipOptions{p: 2}
+	for _, f := range opts {
+		f(&o)
+	}
+	if !(o.p > 0) {
+		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a norm of order %v; it has to be above 0", o.p)))
+	}
+	return o
+}
+
+// ClipGradNorm scales the gradients of params together so that their norm, taken over all of them as one vector, is at most limit, and
+// returns the norm they had. Nothing waits for the device unless [ErrorIfNonfinite] is given. It is torch.nn.utils.clip_grad_norm_: the
+// factor is min(1, limit/(norm + 1e-6)). The norm is computed in float32 for 16-bit gradients (torch rounds it to their type), in float64
+// if there are such gradients, on the device of the first gradient. Small gradients are gathered and measured together, so that there are few launches.
+// Where no parameter has a gradient the norm is 0.
+func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
+	const op = "clip_grad_norm"
+	o := clipOptionsOf(op, opts)
+	if !(limit >= 0) {
+		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a limit of %v; it cannot be negative", limit)))
+	}
+	return o.measured(op, params, func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor) { shrink(s, with, total, limit) })
+}
+
+// GradNorm returns the norm of the gradients of params, taken over all of them as one vector: what [ClipGradNorm] returns, without changing
+// anything. It is torch.nn.utils.get_total_norm of the gradients.
+func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
+	const op = "grad_norm"
+	o := clipOptionsOf(op, opts)
+	return o.measured(op, params, nil)
+}
+
+// measured computes the norm, lets then use it, and hands it to the scope that is to own it.
+func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
+	var with, grads []*tensor.Tensor
+	for _, p := range params {
+		if p == nil {
+			panic(tensor.NewError(op, tensor.ErrValue, "a parameter is nil"))
+		}
+		if g := p.Grad(); g != nil {
+			with, grads = append(with, p), append(grads, g)
+		}
+	}
+	in := o.scope
+	if in == nil {
+		in = tensor.Root()
+		if len(grads) > 0 {
+			in = tensor.Youngest(grads...)
+		}
+	}
+	in.Do(func(s *tensor.Scope) {
+		total = normOf(s, grads, o.p)
+		if v := 0.0; o.finite {
+			if v = total.Item(); math.IsNaN(v) || math.IsInf(v, 0) {
+				panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("the norm of the gradients is %v", v)))
+			}
+		}
+		if then != nil && len(grads) > 0 {
+			then(s, with, total)
+		}
+		s.Close(total)
+	}, tensor.NoGrad())
+	return total
+}
+
+const (
+	gathered = 1 << 16 // gradients of fewer elements are gathered before they are measured
+	buffer   = 1 << 20 // into buffers of at most so many
+)
+
+// normOf returns the norm of all elements of list.
+func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
+	wide := dtype.F32
+	for _, g := range list {
+		if g.Type() == dtype.F64 {
+			wide = dtype.F64
+		}
+	}
+	var norms []*tensor.Tensor
+	small := map[device.Device][]*tensor.Tensor{}
+	var devs []device.Device
+	for _, g := range list {
+		if g.Size() == 0 {
+			continue
+		}
+		g = g.In(s)
+		if g.Type() == wide && g.Size() >= gathered {
+			norms = append(norms, g.Norm(p))
+			continue
+		}
+		g = g.Contiguous().Reshape(-1)
+		if small[g.Device()] == nil {
+			devs = append(devs, g.Device())
+		}
+		for at := 0; at < g.Size(); at += buffer {
+			small[g.Device()] = append(small[g.Device()], g.Narrow(0, at, min(buffer, g.Size()-at)))
+		}
+	}
+	for _, dev := range devs {
+		for pieces := small[dev]; len(pieces) > 0; {
+			k, n := 0, 0
+			for k < len(pieces) && (k == 0 || n+pieces[k].Size() <= buffer) {
+				n += pieces[k].Size()
+				k++
+			}
+			norms = append(norms, gather(s, dev, wide, pieces[:k], n).Norm(p))
+			pieces = pieces[k:]
+		}
+	}
+	switch len(norms) {
+	case 0:
+		return s.Typed(wide).Zeros()
+	case 1:
+		return norms[0]
+	}
+	for i := range norms {
+		norms[i] = norms[i].To(norms[0].Device())
+	}
+	return tensor.Stack(0, norms...).Norm(p)
+}
+
+// gather returns the elements of pieces, which are dense and lie on dev, behind one another: n of type wide.
+func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
+	all := s.On(dev).Typed(wide).Empty(n)
+	byType := map[dtype.Type]*launch{}
+	at := 0
+	for _, x := range pieces {
+		l := byType[x.Type()]
+		if l == nil {
+			l = &launch{dev: dev, program: expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{wide}, []dtype.Type{x.Type()}, -1)}
+			byType[x.Type()] = l
+		}
+		l.outs, l.ins = append(l.outs, []*tensor.Tensor{all.Narrow(0, at, x.Size())}), append(l.ins, []*tensor.Tensor{x})
+		at += x.Size()
+	}
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		if l := byType[t]; l != nil {
+			l.pack(s)
+			l.run("gather")
+		}
+	}
+	return all
+}
+
+// run does the launch.
+func (l *launch) run(name string) {
+	if l.reserve != nil {
+		l.reserve.Free()
+	}
+	tensor.Update(name, l.program, l.outs, l.ins, l.slots, l.bits)
+}
+
+// expanded reports whether several elements of x share one place.
+func expanded(x *tensor.Tensor) bool {
+	sh, st := x.Shape().Slice(), x.Strides().Slice()
+	for i := range sh {
+		if sh[i] > 1 && st[i] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the device: dense gradients of one type take it as a
+// Param of one launch, whose slots a program writes.
+func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
+	type place struct {
+		dev device.Device
+		t   dtype.Type
+	}
+	launches := map[place]*launch{}
+	var order []place
+	var rest []*tensor.Tensor
+	for _, p := range with {
+		g := p.Grad()
+		_, multi := g.Device().(device.MultiMapper)
+		if !multi || !g.IsContiguous() {
+			rest = append(rest, p)
+			continue
+		}
+		at := place{g.Device(), g.Type()}
+		l := launches[at]
+		if l == nil {
+			l = &launch{dev: at.dev, t: at.t}
+			launches[at], order = l, append(order, at)
+		}
+		l.outs, l.ins = append(l.outs, []*tensor.Tensor{g}), append(l.ins, []*tensor.Tensor{g})
+	}
+	for _, at := range order {
+		l := launches[at]
+		l.program = lowered("shrink", flags{}, at.t, 1, func(flags) []*expr.Expr { return []*expr.Expr{expr.X(0).Mul(expr.Param(0))} })
+		l.scalars = []float64{0}
+		l.pack(s)
+		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
+		l.run("clip_grad_norm")
+	}
+	if len(rest) == 0 {
+		return
+	}
+	factor := map[device.Device]*tensor.Tensor{}
+	for _, p := range rest {
+		g := p.Grad()
+		f := factor[g.Device()]
+		if f == nil {
+			f = total.AddScalar(1e-6).RDivScalar(limit).ClampMax(1).To(g.Device())
+			factor[g.Device()] = f
+		}
+		if expanded(g) {
+			p.SetGrad(g.In(s).Mul(f).Cast(g.Type()))
+			continue
+		}
+		g.In(s).MulInPlace(f)
+	}
+}
+
+// factorSlots returns the Params of a launch on dev: the factor as a value of type t.
+func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor.Tensor, limit float64) *tensor.Tensor {
+	total = total.To(dev).Reshape(1)
+	bits := dtype.I32
+	if t == dtype.F64 {
+		bits = dtype.I64
+	}
+	f := expr.Param(0).Div(expr.X(0).Add(expr.C(1e-6))).Min(expr.C(1)).Cvt(t).Bitcast(bits)
+	if bits != dtype.I64 {
+		f = f.Cvt(dtype.I64)
+	}
+	l := &launch{dev: dev, scalars: []float64{limit}, program: expr.MustLower([]*expr.Expr{f}, []dtype.Type{dtype.I64}, []dtype.Type{total.Type()}, -1)}
+	slots := s.On(dev).Typed(dtype.I64).Empty(1)
+	l.outs, l.ins = [][]*tensor.Tensor{{slots}}, [][]*tensor.Tensor{{total}}
+	l.pack(s)
+	l.run("clip_grad_norm")
+	return slots
+}
+
+// ClipGradValue limits every element of the gradients of params to [-limit, limit], as torch.nn.utils.clip_grad_value_; NaN stays. Dense
+// gradients of one type on one device are one launch.
+func ClipGradValue(params []*tensor.Tensor, limit float64) {
+	const op = "clip_grad_value"
+	if !(limit >= 0) {
+		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a limit of %v; it cannot be negative", limit)))
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		var list []*launch
+		for _, p := range params {
+			if p == nil {
+				panic(tensor.NewError(op, tensor.ErrValue, "a parameter is nil"))
+			}
+			g := p.Grad()
+			if g == nil {
+				continue
+			}
+			if expanded(g) {
+				p.SetGrad(p.Scope().Typed(g.Type()).On(g.Device()).Empty(g.Shape().Slice()...).Copy(g))
+				g = p.Grad()
+			}
+			list = join(list, g, flags{}, []float64{-limit, limit}, []*tensor.Tensor{g}, []*tensor.Tensor{g})
+		}
+		for _, l := range list {
+			l.program = lowered(op, flags{}, l.t, 1, func(flags) []*expr.Expr {
+				return []*expr.Expr{expr.X(0).Max(expr.Param(0)).Min(expr.Param(1))}
+			})
+			l.pack(s)
+		}
+		for _, l := range list {
+			l.run(op)
+		}
+	}, tensor.NoGrad())
+}

@@ -1,0 +1,351 @@
+// Package sched is schedules: they change the learning rates of an optimizer's groups, and some its momentum, from step to step.
+//
+// A schedule begins when it is made: it notes each group's learning rate as its InitialLR, unless an earlier schedule has, and sets the
+// rate of step 0. Call Step once after each step of the optimizer, or once an epoch, whatever the numbers given to the schedule count.
+// As in torch.optim.lr_scheduler, most rates follow from the one before ("chainable"), so that schedules can be combined, and a rate
+// that was changed by hand is taken up. In float64 the rates have the bits of PyTorch's.
+//
+// StateDict and LoadStateDict exchange the state with torch's names. As in PyTorch, loading a schedule does not touch the optimizer: its
+// rates come with its own state, which is to be loaded after the schedule was made.
+//
+// Arguments that make no sense panic with an *[optim.Error]; a tree that does not fit is an *[optim.StateError].
+package sched
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/internal/exact"
+)
+
+// An Optimizer is what has groups with learning rates.
+type Optimizer interface{ Groups() []*optim.Group }
+
+// A Schedule is what all schedules have.
+type Schedule interface {
+	LastLR() []float64 // the learning rates that the last step has set, by group
+	StateDict() map[string]any
+	LoadStateDict(tree map[string]any) error
+}
+
+// A Scheduler is a schedule that goes by the count of its steps.
+type Scheduler interface {
+	Schedule
+	Step() // sets the next learning rates
+}
+
+// A MetricScheduler is a schedule that goes by how well the training does.
+type MetricScheduler interface {
+	Schedule
+	StepMetric(v float64) // takes the newest value and sets the learning rates
+}
+
+// member is a schedule that can be part of another one.
+type member interface {
+	Scheduler
+	optimizer() Optimizer
+	begin()          // torch's _initial_step
+	undo()           // takes back the count of a step
+	restart()        // torch's _update_lr(0)
+	plan() []setting // what is loaded
+	title() string
+}
+
+// LR is a schedule of learning rates. The functions that return one say which.
+type LR struct {
+	name      string
+	opt       Optimizer
+	base      []float64
+	lastEpoch int
+	stepCount int
+	initial   bool
+	last      []float64
+	settings  []setting // the schedule's own, by torch's names
+
+	next   func(l *LR, i int, lr float64) float64 // the rate of group i, which is lr now
+	closed func(l *LR, base float64) float64      // the rate from lastEpoch alone; nil: next does it
+	count  func()                                 // goes on by a step in its own way; nil: lastEpoch grows by one
+}
+
+func fail(name, format string, a ...any) {
+	panic(&optim.Error{Optimizer: name, Msg: fmt.Sprintf(format, a...)})
+}
+
+// start makes l begin.
+func (l *LR) start() *LR {
+	if l.opt == nil || len(l.opt.Groups()) == 0 {
+		fail(l.name, "there is no optimizer")
+	}
+	for _, g := range l.opt.Groups() {
+		if g.InitialLR == 0 {
+			g.InitialLR = g.LR
+		}
+		l.base = append(l.base, g.InitialLR)
+	}
+	l.lastEpoch = -1
+	l.begin()
+	return l
+}
+
+func (l *LR) begin() {
+	l.stepCount, l.initial = 0, true
+	l.Step()
+	l.initial = false
+}
+
+// Step sets the learning rates of the next step.
+func (l *LR) Step() {
+	if l.count != nil {
+		l.count()
+	} else {
+		l.stepCount++
+		l.lastEpoch++
+	}
+	l.update(l.next)
+}
+
+func (l *LR) restart() {
+	l.lastEpoch = 0
+	if l.closed == nil {
+		l.update(l.next)
+		return
+	}
+	l.update(func(l *LR, i int, _ float64) float64 { return l.closed(l, l.base[i]) })
+}
+
+func (l *LR) update(next func(l *LR, i int, lr float64) float64) {
+	groups := l.opt.Groups()
+	if len(groups) != len(l.base) {
+		fail(l.name, "the optimizer has %d groups, it had %d when the schedule was made", len(groups), len(l.base))
+	}
+	rates := make([]float64, len(groups))
+	for i, g := range groups {
+		rates[i] = next(l, i, g.LR)
+	}
+	for i, g := range groups {
+		g.LR = rates[i]
+	}
+	l.last = rates
+}
+
+func (l *LR) undo() { l.lastEpoch-- }
+
+func (l *LR) optimizer() Optimizer { return l.opt }
+
+func (l *LR) title() string { return l.name }
+
+// LastLR returns the learning rates that the last step has set, by group.
+func (l *LR) LastLR() []float64 { return append([]float64(nil), l.last...) }
+
+// NewStep returns torch's StepLR: every size steps the rate is multiplied by gamma.
+func NewStep(opt Optimizer, size int, gamma float64) *LR {
+	l := &LR{name: "StepLR", opt: opt}
+	if size <= 0 {
+		fail(l.name, "%d steps between changes", size)
+	}
+	l.settings = []setting{whole("step_size", &size), real("gamma", &gamma)}
+	l.next = func(l *LR, _ int, lr float64) float64 {
+		if l.lastEpoch == 0 || l.lastEpoch%size != 0 {
+			return lr
+		}
+		return lr * gamma
+	}
+	l.closed = func(l *LR, base float64) float64 { return base * exact.Pow(gamma, float64(l.lastEpoch/size)) }
+	return l.start()
+}
+
+// NewMultiStep returns torch's MultiStepLR: at each milestone, a count of steps, the rate is multiplied by gamma.
+func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
+	l := &LR{name: "MultiStepLR", opt: opt}
+	at := append([]int(nil), milestones...)
+	sort.Ints(at)
+	before := func(n int) int { return sort.SearchInts(at, n) }
+	l.settings = []setting{counter("milestones", &at), real("gamma", &gamma)}
+	l.next = func(l *LR, _ int, lr float64) float64 {
+		n := before(l.lastEpoch+1) - before(l.lastEpoch)
+		if n == 0 {
+			return lr
+		}
+		return lr * exact.Pow(gamma, float64(n))
+	}
+	l.closed = func(l *LR, base float64) float64 { return base * exact.Pow(gamma, float64(before(l.lastEpoch+1))) }
+	return l.start()
+}
+
+// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for so many steps.
+func NewConstant(opt Optimizer, factor float64, steps int) *LR {
+	l := &LR{name: "ConstantLR", opt: opt}
+	if !(factor >= 0 && factor <= 1) {
+		fail(l.name, "the factor %v is not in [0, 1]", factor)
+	}
+	l.settings = []setting{real("factor", &factor), whole("total_iters", &steps)}
+	l.next = func(l *LR, _ int, lr float64) float64 {
+		switch l.lastEpoch {
+		case 0:
+			return lr * factor
+		case steps:
+			return lr * (1 / factor)
+		}
+		return lr
+	}
+	l.closed = func(l *LR, base float64) float64 {
+		if l.lastEpoch >= steps {
+			return base * (factor + (1 - factor))
+		}
+		return base * factor
+	}
+	return l.start()
+}
+
+// NewLinear returns torch's LinearLR: a factor of the rate goes from start to end on a line, in so many steps.
+func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
+	l := &LR{name: "LinearLR", opt: opt}
+	if !(start > 0 && start <= 1) {
+		fail(l.name, "the factor %v at the start is not in (0, 1]", start)
+	}
+	if !(end >= 0 && end <= 1) {
+		fail(l.name, "the factor %v at the end is not in [0, 1]", end)
+	}
+	l.settings = []setting{real("start_factor", &start), real("end_factor", &end), whole("total_iters", &steps)}
+	l.next = func(l *LR, _ int, lr float64) float64 {
+		switch {
+		case l.lastEpoch == 0:
+			return lr * start
+		case l.initial || l.lastEpoch > steps:
+			return lr
+		}
+		return lr * (1 + (end-start)/(float64(float64(steps)*start)+float64(float64(l.lastEpoch-1)*(end-start))))
+	}
+	l.closed = func(l *LR, base float64) float64 {
+		return base * (start + float64((end-start)*float64(min(steps, l.lastEpoch)))/float64(steps))
+	}
+	return l.start()
+}
+
+// NewExponential returns torch's ExponentialLR: every step multiplies the rate by gamma.
+func NewExponential(opt Optimizer, gamma float64) *LR {
+	l := &LR{name: "ExponentialLR", opt: opt}
+	l.settings = []setting{real("gamma", &gamma)}
+	l.next = func(l *LR, _ int, lr float64) float64 {
+		if l.initial {
+			return lr
+		}
+		return lr * gamma
+	}
+	l.closed = func(l *LR, base float64) float64 { return base * exact.Pow(gamma, float64(l.lastEpoch)) }
+	return l.start()
+}
+
+// NewPolynomial returns torch's PolynomialLR: the rate falls to 0 in so many steps t as (1 - t/steps) to the power.
+func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
+	l := &LR{name: "PolynomialLR", opt: opt}
+	l.settings = []setting{whole("total_iters", &steps), real("power", &power)}
+	l.next = func(l *LR, _ int, lr float64) float64 {
+		if l.initial || l.lastEpoch > steps {
+			return lr
+		}
+		n := float64(steps)
+		return lr * exact.Pow((1-float64(l.lastEpoch)/n)/(1-float64(l.lastEpoch-1)/n), power)
+	}
+	l.closed = func(l *LR, base float64) float64 {
+		return base * exact.Pow(1-float64(min(steps, l.lastEpoch))/float64(steps), power)
+	}
+	return l.start()
+}
+
+// NewLambda returns torch's LambdaLR: the rate of step t is the initial one times f(t). There is one function, or one for each group.
+// Functions are not saved.
+func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
+	l := &LR{name: "LambdaLR", opt: opt}
+	f = l.functions(f)
+	l.next = func(l *LR, i int, _ float64) float64 { return l.base[i] * f[i](l.lastEpoch) }
+	return l.start()
+}
+
+// NewMultiplicative returns torch's MultiplicativeLR: step t multiplies the rate by f(t). There is one function, or one for each group.
+// Functions are not saved.
+func NewMultiplicative(opt Optimizer, f ...func(step int) float64) *LR {
+	l := &LR{name: "MultiplicativeLR", opt: opt}
+	f = l.functions(f)
+	l.next = func(l *LR, i int, lr float64) float64 {
+		if l.initial {
+			return lr
+		}
+		return lr * f[i](l.lastEpoch)
+	}
+	return l.start()
+}
+
+// functions gives every group a function.
+func (l *LR) functions(f []func(int) float64) []func(int) float64 {
+	n := len(l.opt.Groups())
+	if len(f) == 1 {
+		for len(f) < n {
+			f = append(f, f[0])
+		}
+	}
+	if len(f) != n {
+		fail(l.name, "%d functions for %d groups", len(f), n)
+	}
+	for i := range f {
+		if f[i] == nil {
+			fail(l.name, "function %d is nil", i)
+		}
+	}
+	none := make([]any, n)
+	l.settings = []setting{{"lr_lambdas", func() any { return none }, func(any) (func(), string) { return func() {}, "" }}}
+	return f
+}
+
+// NewCosineAnnealing returns torch's CosineAnnealingLR: half a cosine from the initial rate to least in steps, and back, and so on (I.
+// Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
+func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
+	l := &LR{name: "CosineAnnealingLR", opt: opt}
+	if steps <= 0 {
+		fail(l.name, "half a period of %d steps", steps)
+	}
+	l.settings = []setting{whole("T_max", &steps), real("eta_min", &least)}
+	at := func(t int) float64 { return 1 + exact.Cos(math.Pi*float64(t)/float64(steps)) }
+	l.closed = func(l *LR, base float64) float64 { return least + float64((base-least)*at(l.lastEpoch))/2 }
+	l.next = func(l *LR, i int, lr float64) float64 {
+		switch {
+		case l.initial:
+			return lr
+		case l.stepCount == 1 && l.lastEpoch > 0:
+			return l.closed(l, l.base[i])
+		case (l.lastEpoch-1-steps)%(2*steps) == 0:
+			return lr + float64((l.base[i]-least)*(1-exact.Cos(math.Pi/float64(steps))))/2
+		}
+		return float64(at(l.lastEpoch)/at(l.lastEpoch-1)*(lr-least)) + least
+	}
+	return l.start()
+}
+
+// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts: half a cosine from the initial rate to least in first steps, then
+// anew with a period that is times as long, and so on (I. Loshchilov, F. Hutter, arXiv:1608.03983).
+func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
+	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
+	if first <= 0 || times < 1 {
+		fail(l.name, "a first period of %d steps that becomes %d times as long", first, times)
+	}
+	now, period := -1, first
+	l.settings = []setting{whole("T_0", &first), whole("T_i", &period), whole("T_mult", &times), real("eta_min", &least), whole("T_cur", &now)}
+	l.count = func() {
+		if l.lastEpoch < 0 {
+			now, period, l.lastEpoch = 0, first, 0
+			return
+		}
+		l.lastEpoch++
+		now++
+		if now >= period {
+			now %= period
+			period *= times
+		}
+	}
+	l.next = func(l *LR, i int, _ float64) float64 {
+		return least + float64((l.base[i]-least)*(1+exact.Cos(math.Pi*float64(now)/float64(period))))/2
+	}
+	return l.start()
+}

@@ -1,0 +1,343 @@
+package safetensors
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/filemap"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A File is an open file, or the files of a sharded model. Its methods may be called by several goroutines.
+type File struct {
+	path     string
+	infos    []*Info
+	index    map[string]*Info
+	metadata map[string]string
+	parts    []*part
+	mu       sync.Mutex // of closed, and of what parts count
+	closed   bool
+}
+
+// A part is one of its files.
+type part struct {
+	path string
+	f    *os.File     // nil once it is mapped
+	mem  *filemap.Map // nil: it is read
+	lent bool         // there have been tensors on the map
+	live map[string]int
+}
+
+// Open opens a safetensors file, or all files of a sharded model by its index (a path that ends in .json, as in
+// model.safetensors.index.json). The headers are read and checked; tensors are not read until they are touched.
+//
+// Files are mapped into memory, copy on write: a tensor of the CPU is the file's own bytes, and what is written to it stays in
+// memory. The file must not be shortened while tensors of it are used, which on Unix ends the process; replacing it, as [Save]
+// does, is safe. Where files cannot be mapped, each tensor is read when it is asked for, and so is one that does not lie aligned in the file.
+func Open(path string) (*File, error) { return open(path, true) }
+
+func open(path string, mapped bool) (_ *File, err error) {
+	f := &File{path: path, index: map[string]*Info{}}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if strings.HasSuffix(path, ".json") {
+		return f, f.openIndex(mapped)
+	}
+	f.metadata, err = f.add(path, mapped)
+	return f, err
+}
+
+// add opens one file.
+func (f *File) add(path string, mapped bool) (map[string]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, failed(path, err)
+	}
+	p := &part{path: path, f: file, live: map[string]int{}}
+	f.parts = append(f.parts, p)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, failed(path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
+	}
+	infos, metadata, err := header(path, file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range infos {
+		if old := f.index[i.Name]; old != nil {
+			return nil, &Error{Path: path, Tensor: i.Name, Offset: -1, Msg: "it is in " + old.Path + " too"}
+		}
+		i.part = p
+		f.infos = append(f.infos, i)
+		f.index[i.Name] = i
+	}
+	if mapped {
+		switch p.mem, err = filemap.Open(file); {
+		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
+			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
+		case err == nil:
+			p.f = nil
+			file.Close()
+		case !errors.Is(err, filemap.ErrUnsupported):
+			return nil, failed(path, err)
+		}
+	}
+	return metadata, nil
+}
+
+// maxIndex bounds the index of a sharded model.
+const maxIndex = 100 << 20
+
+// openIndex opens the files that an index names, which lie beside it.
+func (f *File) openIndex(mapped bool) error {
+	bad := func(format string, a ...any) error {
+		return &Error{Path: f.path, Offset: -1, Msg: fmt.Sprintf(format, a...)}
+	}
+	weights, err := readIndex(f.path)
+	if err != nil {
+		return err
+	}
+	files := map[string]bool{}
+	for _, name := range weights {
+		files[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if name != filepath.Base(name) || name == "." || name == ".." || strings.ContainsAny(name, `/\`) {
+			return bad("the index names the file %q, which is not beside it", name)
+		}
+		metadata, err := f.add(filepath.Join(filepath.Dir(f.path), name), mapped)
+		if err != nil {
+			return err
+		}
+		if f.metadata == nil {
+			f.metadata = metadata
+		}
+	}
+	for name, file := range weights {
+		switch i := f.index[name]; {
+		case i == nil:
+			return bad("the index says that tensor %q is in %s, which does not hold it", name, file)
+		case filepath.Base(i.Path) != file:
+			return bad("the index says that tensor %q is in %s, and it is in %s", name, file, filepath.Base(i.Path))
+		}
+	}
+	if len(weights) != len(f.infos) {
+		for _, i := range f.infos {
+			if weights[i.Name] == "" {
+				return bad("tensor %q of %s is not in the index", i.Name, filepath.Base(i.Path))
+			}
+		}
+	}
+	return nil
+}
+
+// readIndex returns the file of each tensor.
+func readIndex(path string) (map[string]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, failed(path, err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxIndex+1))
+	if err != nil {
+		return nil, failed(path, err)
+	}
+	if len(text) > maxIndex {
+		return nil, &Error{Path: path, Offset: -1, Msg: fmt.Sprintf("the index has more than %d bytes", maxIndex)}
+	}
+	var index struct {
+		Weights map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return nil, &Error{Path: path, Offset: -1, Msg: "the index is not valid: " + err.Error(), Err: err}
+	}
+	if index.Weights == nil {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is no index of a sharded model: it has no weight_map"}
+	}
+	return index.Weights, nil
+}
+
+// failed is an error of the system.
+func failed(path string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return err
+	}
+	msg := err.Error()
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		msg = p.Err.Error()
+	}
+	return &Error{Path: path, Offset: -1, Msg: msg, Err: err}
+}
+
+// Names returns the names of the tensors, in the order in which they lie in the file.
+func (f *File) Names() []string {
+	names := make([]string, len(f.infos))
+	for i, x := range f.infos {
+		names[i] = x.Name
+	}
+	return names
+}
+
+// Infos describes the tensors, those of types that cannot be read too, in the order in which they lie in the file.
+func (f *File) Infos() []Info {
+	infos := make([]Info, len(f.infos))
+	for i, x := range f.infos {
+		infos[i] = *x
+		infos[i].Shape = slices.Clone(x.Shape)
+	}
+	return infos
+}
+
+// Metadata returns the file's texts by key; of a sharded model, those of its first file. It may be nil.
+func (f *File) Metadata() map[string]string { return f.metadata }
+
+// Mapped reports whether the file is mapped, and not read.
+func (f *File) Mapped() bool {
+	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.mem == nil })
+}
+
+// Tensor returns a tensor by name, on the CPU, in the root scope. On a mapped file it is not read before it is touched; tensors of one name
+// share their memory as long as one of them is used, and its pages are given back when the last is freed, with what was written to
+// them.
+func (f *File) Tensor(name string) (*tensor.Tensor, error) {
+	i := f.index[name]
+	if i == nil {
+		return nil, &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has no tensor of that name"}
+	}
+	if err := i.readable(); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil, &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
+	}
+	p := i.part
+	m, file := p.mem, p.f
+	if m != nil {
+		p.lent = true
+		p.live[name]++
+	}
+	f.mu.Unlock()
+	var x *tensor.Tensor
+	var err error
+	if terr := tensor.Try(func() {
+		if m == nil {
+			x, err = i.read(file)
+			return
+		}
+		mem := m.Bytes()[i.offset : i.offset+i.Bytes]
+		x = tensor.FromMemory(i.Type, mem, func() { f.giveBack(p, m, name, mem) }, i.Shape...)
+	}); terr != nil {
+		return nil, &Error{Path: i.Path, Tensor: name, Offset: i.offset, Msg: terr.Error(), Err: terr}
+	}
+	return x, err
+}
+
+// giveBack gives the pages of a tensor back when nobody uses it. It holds m, which must be mapped as long as a tensor refers to it.
+func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.live[name]--; p.live[name] == 0 {
+		m.Drop(mem)
+	}
+}
+
+// read reads the tensor from a file that is not mapped.
+func (i *Info) read(file io.ReaderAt) (*tensor.Tensor, error) {
+	x := tensor.Typed(i.Type).Empty(i.Shape...)
+	if i.Bytes == 0 {
+		return x, nil
+	}
+	var err error
+	tensor.Raw("load", []*tensor.Tensor{x}, nil, func(_ device.Stream, outs, _ []device.View) error {
+		b := outs[0].Buf.Host()
+		if _, err = file.ReadAt(b, i.offset); err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if i.Type == dtype.Bool {
+			for k, v := range b {
+				if v != 0 {
+					b[k] = 1
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		x.Free()
+		return nil, &Error{Path: i.Path, Tensor: i.Name, Offset: i.offset, Msg: err.Error(), Err: err}
+	}
+	return x, nil
+}
+
+// Tensors returns all tensors by name. It fails if there is one that cannot be read.
+func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
+	all := make(map[string]*tensor.Tensor, len(f.infos))
+	for _, i := range f.infos {
+		x, err := f.Tensor(i.Name)
+		if err != nil {
+			for _, x := range all {
+				x.Free()
+			}
+			return nil, err
+		}
+		all[i.Name] = x
+	}
+	return all, nil
+}
+
+// Close closes the file. Its tensors stay as they are: a map goes when the last tensor on it has gone and the collector has
+// seen that, or at once if there was none.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	for _, p := range f.parts {
+		if p.f != nil {
+			p.f.Close() // only read
+		}
+		if p.mem != nil && !p.lent {
+			p.mem.Close()
+		}
+		p.mem, p.f = nil, nil
+	}
+	return nil
+}
+
+// Load reads all tensors of a file, or of a sharded model by its index, into memory of the root scope, on the CPU, and the
+// file's metadata. What the header claims is checked against the size of the file before anything is allocated. [Open] does
+// not read what is not used.
+func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
+	f, err := open(path, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if tensors, err = f.Tensors(); err != nil {
+		return nil, nil, err
+	}
+	return tensors, f.metadata, nil
+}

@@ -1,0 +1,376 @@
+package torchfile
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A storageRef is memory that tensors of the file share.
+type storageRef struct {
+	key   string
+	t     dtype.Type // Invalid: untyped, the tensors say it
+	bytes int64
+	place int64 // in the pickle, for messages
+}
+
+// A tensorRef is a view of a storage.
+type tensorRef struct {
+	st     *storageRef
+	t      dtype.Type
+	layout shape.Layout
+}
+
+// storageTypes are the classes of storages, by the name in module torch, and in torch.cuda for those of a GPU.
+var storageTypes = map[string]dtype.Type{
+	"FloatStorage": dtype.F32, "DoubleStorage": dtype.F64, "HalfStorage": dtype.F16, "BFloat16Storage": dtype.BF16,
+	"LongStorage": dtype.I64, "IntStorage": dtype.I32, "ShortStorage": dtype.I16, "CharStorage": dtype.I8, "ByteStorage": dtype.U8,
+	"BoolStorage": dtype.Bool,
+}
+
+var storageNames = func() map[dtype.Type]string {
+	m := map[dtype.Type]string{}
+	for name, t := range storageTypes {
+		m[t] = name
+	}
+	return m
+}()
+
+// noType are types of tensors that are not ours.
+var noType = map[string]string{
+	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
+	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
+}
+
+// The functions that a file may call. They check what they are given, and take no memory beyond what is charged.
+var calls = map[string]func(u *unpickler, args []any) any{
+	"collections.OrderedDict": func(u *unpickler, args []any) any {
+		d := &Dict{ordered: true}
+		u.charge(64)
+		if len(args) > 0 { // a list of pairs
+			for _, p := range u.items("collections.OrderedDict", args[0]) {
+				u.setItems(d, u.items("collections.OrderedDict", p))
+			}
+		}
+		return d
+	},
+	"collections.defaultdict": func(u *unpickler, args []any) any { u.charge(64); return &Dict{} },
+	"collections.Counter": func(u *unpickler, args []any) any {
+		if len(args) == 1 {
+			if d, ok := args[0].(*Dict); ok {
+				return d
+			}
+		}
+		u.fail("collections.Counter of something else than a dict")
+		return nil
+	},
+	"torch.Size": func(u *unpickler, args []any) any {
+		if len(args) != 1 {
+			u.fail("torch.Size with %d arguments", len(args))
+		}
+		return u.tuple(u.items("torch.Size", args[0]))
+	},
+	"torch.device": func(u *unpickler, args []any) any {
+		if len(args) > 0 {
+			kind, ok := args[0].(string)
+			if ok && len(args) == 1 {
+				return Device(kind)
+			}
+			if n, isInt := args[len(args)-1].(int64); ok && isInt && len(args) == 2 {
+				u.charge(len(kind) + 16)
+				return Device(fmt.Sprintf("%s:%d", kind, n))
+			}
+		}
+		u.fail("torch.device with wrong arguments")
+		return nil
+	},
+	"builtins.set":       makeSet,
+	"builtins.frozenset": makeSet,
+	"builtins.bytearray": func(u *unpickler, args []any) any {
+		if len(args) == 0 {
+			return []byte(nil)
+		}
+		if b, ok := args[0].([]byte); ok && len(args) == 1 {
+			return b
+		}
+		return latin1(u, args)
+	},
+	"_codecs.encode":                             latin1, // bytes in protocol 2
+	"torch._utils._rebuild_tensor":               rebuildTensor(4),
+	"torch._utils._rebuild_tensor_v2":            rebuildTensor(6),
+	"torch._utils._rebuild_tensor_v3":            rebuildTensor(7),
+	"torch._utils._rebuild_parameter":            rebuildParameter,
+	"torch._utils._rebuild_parameter_with_state": rebuildParameter,
+	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
+		if len(args) == 4 {
+			return u.reduce(args[0], args[2]) // of the function, the class, its arguments, attributes
+		}
+		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
+		return nil
+	},
+}
+
+// named are the names that a file may mention without calling them.
+var named = map[string]bool{
+	"torch.Tensor": true, "torch.nn.parameter.Parameter": true, "torch.nn.parameter.Buffer": true, "torch.storage.UntypedStorage": true,
+	"builtins.dict": true, "builtins.list": true, "builtins.int": true, "builtins.float": true,
+}
+
+// global returns what a name of the file stands for.
+func (u *unpickler) global(module, name string) any {
+	if module == "__builtin__" { // Python 2, and protocol 2 of Python 3
+		module = "builtins"
+	}
+	full := module + "." + name
+	u.charge(64)
+	if _, ok := storageTypes[name]; ok && (module == "torch" || module == "torch.cuda") {
+		return &global{module: module, name: name}
+	}
+	if call := calls[full]; call != nil {
+		return &global{module, name, call}
+	}
+	if named[full] {
+		return &global{module: module, name: name}
+	}
+	if module == "torch" {
+		if t, err := dtype.Parse(name); err == nil && t != dtype.U32 && t != dtype.U64 && t != dtype.Invalid && t.String() == name {
+			return t
+		}
+	}
+	if len(full) > 200 {
+		full = full[:200] + "…"
+	}
+	why := "is not a tensor, a number, a string or a container; nothing of the file was run"
+	switch {
+	case (module == "torch" || module == "torch.cuda") && noType[name] != "":
+		why = "holds " + noType[name] + " tensors, which are not supported"
+	case module == "torch" && (strings.HasPrefix(name, "complex") || strings.HasPrefix(name, "q") || strings.HasPrefix(name, "float8") || strings.HasPrefix(name, "uint")):
+		why = "is a type that is not supported"
+	case full == "builtins.complex":
+		why = "makes complex numbers, which are not supported"
+	case module == "torch._utils" && strings.Contains(name, "sparse"):
+		why = "makes sparse tensors, which are not supported: save x.to_dense()"
+	case module == "torch._utils" && strings.HasPrefix(name, "_rebuild_q"):
+		why = "makes quantized tensors, which are not supported: save x.dequantize()"
+	case module == "torch._utils":
+		why = "makes a kind of tensors that is not supported"
+	case strings.HasPrefix(module, "numpy"):
+		why = "is of NumPy: save torch.from_numpy(a) and a.item() instead of arrays and scalars of NumPy"
+	case strings.HasPrefix(module, "torch.nn.modules"):
+		why = "is a module: save model.state_dict() instead of the model"
+	}
+	u.fail("%s %s", full, why)
+	return nil
+}
+
+// items returns what is in a list or tuple.
+func (u *unpickler) items(of string, v any) []any {
+	switch v := v.(type) {
+	case *list:
+		return v.items
+	case *tuple:
+		return v.items
+	}
+	u.fail("%s of %s", of, describe(v))
+	return nil
+}
+
+func makeSet(u *unpickler, args []any) any {
+	if len(args) == 0 {
+		return &set{}
+	}
+	items := u.items("a set", args[0])
+	u.charge(16 * len(items))
+	return &set{append([]any(nil), items...)}
+}
+
+// latin1 is _codecs.encode(s, "latin1"), which makes bytes.
+func latin1(u *unpickler, args []any) any {
+	s, ok := "", false
+	if len(args) == 2 {
+		s, ok = args[0].(string)
+		if code, _ := args[1].(string); code != "latin1" && code != "latin-1" {
+			ok = false
+		}
+	}
+	if !ok {
+		u.fail("bytes from something else than a string in latin1")
+	}
+	u.charge(len(s))
+	b := make([]byte, 0, len(s))
+	for _, r := range s {
+		if r > 255 {
+			u.fail("bytes from a string with the character %q", r)
+		}
+		b = append(b, byte(r))
+	}
+	return b
+}
+
+func rebuildParameter(u *unpickler, args []any) any {
+	if len(args) > 0 {
+		if t, ok := args[0].(*tensorRef); ok {
+			return t
+		}
+	}
+	u.fail("a parameter that is no tensor")
+	return nil
+}
+
+// rebuildTensor makes a view: (storage, offset, size, stride, requires_grad, hooks, dtype or metadata).
+func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
+	return func(u *unpickler, args []any) any {
+		u.charge(1024)
+		if len(args) < atLeast || len(args) > 8 {
+			u.fail("a tensor with %d arguments", len(args))
+		}
+		st, ok := args[0].(*storageRef)
+		if !ok {
+			u.fail("a tensor on %s instead of a storage", describe(args[0]))
+		}
+		t := st.t
+		if atLeast == 7 {
+			if t, ok = args[6].(dtype.Type); !ok {
+				u.fail("a tensor without a type")
+			}
+		}
+		if t == dtype.Invalid {
+			u.fail("a tensor on a storage without a type")
+		}
+		offset, ok := args[1].(int64)
+		sizes := u.items("the size of a tensor", args[2])
+		strides := u.items("the strides of a tensor", args[3])
+		if !ok || offset < 0 {
+			u.fail("a tensor with the offset %v", short(args[1]))
+		}
+		if len(sizes) != len(strides) {
+			u.fail("a tensor with %d sizes and %d strides", len(sizes), len(strides))
+		}
+		if len(sizes) > shape.MaxRank {
+			u.fail("a tensor with %d dimensions, at most %d are supported", len(sizes), shape.MaxRank)
+		}
+		l := shape.Layout{}
+		last, empty := uint64(offset), false // the greatest element
+		view := int64(t.Size())              // bytes that a copy of it takes
+		for i := range sizes {
+			n, ok1 := sizes[i].(int64)
+			s, ok2 := strides[i].(int64)
+			if !ok1 || !ok2 || n < 0 || s < 0 || n > math.MaxInt32*int64(1<<20) || s > math.MaxInt32*int64(1<<20) {
+				u.fail("a tensor with size %v and stride %v", short(sizes[i]), short(strides[i]))
+			}
+			if n == 0 {
+				empty = true
+			} else if far := uint64(n-1) * uint64(s); n > 1 && s > 0 && (far/uint64(s) != uint64(n-1) || far > math.MaxInt64 || last+far > math.MaxInt64) {
+				last = math.MaxUint64 / 2
+			} else if n > 1 {
+				last += far
+			}
+			if view > 0 && n > maxView(u.file.size)/view {
+				u.fail("a tensor of size %d in dimension %d is far larger than the file", n, i)
+			}
+			view *= n
+			l.Shape, l.Strides = l.Shape.Append(int(n)), l.Strides.Append(int(s))
+		}
+		elements := st.bytes / int64(t.Size())
+		if empty {
+			l = shape.Dense(l.Shape)
+		} else if last >= uint64(elements) {
+			u.fail("a tensor of shape %v, strides %v, offset %d does not lie in its storage of %d elements", l.Shape, l.Strides, offset, elements)
+		} else {
+			l.Offset = int(offset)
+		}
+		return &tensorRef{st, t, l}
+	}
+}
+
+// maxView bounds what a copy of a view takes: strides of 0 repeat elements, so that a small file can describe any size.
+func maxView(file int64) int64 { return max(256<<20, 16*min(file, 1<<58)) }
+
+// storages returns the function for a persistent id: ("storage", class, key, location, elements), in the older format with a
+// sixth place for the view of another storage.
+func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id []any) any {
+	return func(u *unpickler, id []any) any {
+		kind := ""
+		if len(id) > 0 {
+			kind, _ = id[0].(string)
+		}
+		if kind == "module" {
+			u.fail("a whole module was saved: save model.state_dict() instead of the model")
+		}
+		if kind != "storage" || len(id) < 5 || len(id) > 6 {
+			u.fail("a persistent object that is no storage of a tensor")
+		}
+		class, ok1 := id[1].(*global)
+		key, ok2 := id[2].(string)
+		_, ok3 := id[3].(string)
+		n, ok4 := id[4].(int64)
+		if !ok1 || !ok2 || !ok3 || !ok4 || n < 0 || len(key) > 200 {
+			u.fail("a storage that is wrongly described")
+		}
+		if len(id) == 6 && id[5] != nil {
+			u.fail("storage %q is a view of another storage, as PyTorch before 0.4 wrote; load and save it with a newer one", key)
+		}
+		t, typed := storageTypes[class.name]
+		size := int64(1)
+		switch {
+		case typed && strings.HasPrefix(class.module, "torch"):
+			size = int64(t.Size())
+		case class.module == "torch.storage" && class.name == "UntypedStorage":
+			t = dtype.Invalid
+		default:
+			u.fail("storage %q is of class %s.%s", key, class.module, class.name)
+		}
+		if n > limit/size {
+			u.fail("storage %q of %d elements of %d bytes is larger than the file", key, n, size)
+		}
+		st := &storageRef{key: key, t: t, bytes: n * size, place: u.op - u.base()}
+		if old := known[key]; old != nil {
+			if old.t != st.t || old.bytes != st.bytes {
+				u.fail("storage %q is described in two ways: %d bytes of %v, %d of %v", key, old.bytes, old.t, st.bytes, st.t)
+			}
+			return old
+		}
+		known[key] = st
+		return st
+	}
+}
+
+// describe names a value of the machine in an error.
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case *list:
+		return "a list"
+	case *tuple:
+		return "a tuple"
+	case *set:
+		return "a set"
+	case *Dict:
+		return "a dict"
+	case *global:
+		return v.module + "." + v.name
+	case *storageRef:
+		return "a storage"
+	case *tensorRef:
+		return "a tensor"
+	case []byte:
+		return "bytes"
+	case string:
+		return "a string"
+	case *big.Int:
+		return "a large number"
+	}
+	return fmt.Sprintf("the value %v", v)
+}
+
+func short(v any) any {
+	if n, ok := v.(int64); ok {
+		return n
+	}
+	return describe(v)
+}

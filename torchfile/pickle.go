@@ -1,0 +1,485 @@
+package torchfile
+
+import (
+	"encoding/binary"
+	"math"
+	"math/big"
+	"unicode/utf8"
+)
+
+// What the machine makes. Strings, bytes, numbers, bools and nil are themselves.
+type (
+	list  struct{ items []any }
+	tuple struct{ items []any }
+	set   struct{ items []any }
+	// global is a name from the file that is known here.
+	global struct {
+		module, name string
+		call         func(u *unpickler, args []any) any // nil: it can only be named
+	}
+)
+
+const (
+	freeBudget = 16 << 20 // bytes of memory that any file may have
+	perByte    = 32       // and for each byte of the pickle
+	maxString  = 1 << 30  // bytes of one string
+	maxInteger = 128      // bytes of one integer
+	maxStack   = 1 << 18  // values: Python's pickler writes batches of 1000
+	maxMarks   = 1 << 12
+)
+
+// An unpickler runs one pickle.
+type unpickler struct {
+	file  *file
+	entry string
+	// The bytes are those of file from at to end, read through buf.
+	start, at, end int64
+	buf            []byte
+	bufAt          int64
+
+	used  int64 // memory taken, in bytes, roughly
+	stack []any
+	marks []int
+	memo  []any
+	far   map[uint64]any // memo places that do not follow each other
+
+	op       int64 // where the instruction began
+	storages func(u *unpickler, id []any) any
+}
+
+func newUnpickler(f *file, entry string, start, end int64) *unpickler {
+	return &unpickler{file: f, entry: entry, start: start, at: start, end: end, buf: make([]byte, 0, 64<<10)}
+}
+
+func (u *unpickler) fail(format string, a ...any) {
+	u.file.fail(u.entry, u.op-u.base(), format, a...)
+}
+
+// base is what offsets in errors count from: the entry of an archive, or the file.
+func (u *unpickler) base() int64 {
+	if u.entry == "" {
+		return 0
+	}
+	return u.start
+}
+
+// charge accounts for n bytes of memory, which must be in proportion to what has been read.
+func (u *unpickler) charge(n int) {
+	u.used += int64(n)
+	if u.used > freeBudget+perByte*(u.at-u.start) {
+		u.fail("the pickle makes far more than it contains, which no saved model does")
+	}
+}
+
+// need makes sure that n more bytes are there.
+func (u *unpickler) need(n uint64) {
+	if n > uint64(u.end-u.at) {
+		u.fail("%d bytes are announced, %d are left", n, u.end-u.at)
+	}
+}
+
+// next returns the next n bytes, at most 64 KiB, valid until the next call.
+func (u *unpickler) next(n int) []byte {
+	u.need(uint64(n))
+	off := int(u.at - u.bufAt)
+	if off+n > len(u.buf) {
+		u.buf = u.buf[:min(int64(cap(u.buf)), u.end-u.at)]
+		u.file.read(u.entry, u.buf, u.at)
+		u.bufAt, off = u.at, 0
+	}
+	u.at += int64(n)
+	return u.buf[off : off+n]
+}
+
+func (u *unpickler) byte() byte     { return u.next(1)[0] }
+func (u *unpickler) uint16() uint64 { return uint64(binary.LittleEndian.Uint16(u.next(2))) }
+func (u *unpickler) uint32() uint64 { return uint64(binary.LittleEndian.Uint32(u.next(4))) }
+func (u *unpickler) uint64() uint64 { return binary.LittleEndian.Uint64(u.next(8)) }
+
+// bytes returns a copy of the next n bytes.
+func (u *unpickler) bytes(n uint64) []byte {
+	u.need(n)
+	if n > maxString {
+		u.fail("a string of %d bytes, at most %d are supported", n, maxString)
+	}
+	b := make([]byte, n)
+	u.charge(int(n))
+	if n <= 4096 {
+		copy(b, u.next(int(n)))
+		return b
+	}
+	u.file.read(u.entry, b, u.at)
+	u.at += int64(n)
+	return b
+}
+
+func (u *unpickler) utf8(n uint64) string {
+	b := u.bytes(n)
+	if !utf8.Valid(b) {
+		u.fail("a string that is not UTF-8")
+	}
+	return string(b)
+}
+
+// line returns what stands before the next newline.
+func (u *unpickler) line() string {
+	var b []byte
+	for {
+		c := u.byte()
+		if c == '\n' {
+			return string(b)
+		}
+		if b = append(b, c); len(b) > 1000 {
+			u.fail("a name of more than 1000 bytes")
+		}
+	}
+}
+
+func (u *unpickler) push(v any) {
+	if len(u.stack) == maxStack {
+		u.fail("more than %d values on the stack", maxStack)
+	}
+	u.stack = append(u.stack, v)
+}
+
+// bottom is how deep the stack may be taken from: not beyond the last mark.
+func (u *unpickler) bottom() int {
+	if len(u.marks) > 0 {
+		return u.marks[len(u.marks)-1]
+	}
+	return 0
+}
+
+func (u *unpickler) pop() any {
+	if len(u.stack) <= u.bottom() {
+		u.fail("an instruction takes from an empty stack")
+	}
+	v := u.stack[len(u.stack)-1]
+	u.stack = u.stack[:len(u.stack)-1]
+	return v
+}
+
+func (u *unpickler) top() any {
+	v := u.pop()
+	u.push(v)
+	return v
+}
+
+// popMark returns what lies above the last mark, valid until the next push, and removes both.
+func (u *unpickler) popMark() []any {
+	if len(u.marks) == 0 {
+		u.fail("an instruction takes from a mark that is not there")
+	}
+	m := u.bottom()
+	items := u.stack[m:]
+	u.stack = u.stack[:m]
+	u.marks = u.marks[:len(u.marks)-1]
+	return items
+}
+
+func (u *unpickler) popTuple(n int) *tuple {
+	if len(u.stack)-u.bottom() < n {
+		u.fail("an instruction takes %d values from a stack of %d", n, len(u.stack)-u.bottom())
+	}
+	items := u.stack[len(u.stack)-n:]
+	u.stack = u.stack[:len(u.stack)-n]
+	return u.tuple(items)
+}
+
+func (u *unpickler) tuple(items []any) *tuple {
+	u.charge(32 + 16*len(items))
+	return &tuple{append([]any(nil), items...)}
+}
+
+func (u *unpickler) put(i uint64) {
+	v := u.top()
+	u.charge(16)
+	n := uint64(len(u.memo))
+	switch {
+	case i < n:
+		u.memo[i] = v
+	case i == n:
+		u.memo = append(u.memo, v)
+	default:
+		u.charge(64)
+		if u.far == nil {
+			u.far = map[uint64]any{}
+		}
+		u.far[i] = v
+	}
+}
+
+func (u *unpickler) get(i uint64) {
+	if i < uint64(len(u.memo)) {
+		u.push(u.memo[i])
+		return
+	}
+	v, ok := u.far[i]
+	if !ok {
+		u.fail("place %d of the memo is empty", i)
+	}
+	u.push(v)
+}
+
+func (u *unpickler) appendTo(to any, items ...any) {
+	u.charge(32 * len(items))
+	l, ok := to.(*list)
+	if !ok {
+		u.fail("an item is appended to %s", describe(to))
+	}
+	l.items = append(l.items, items...)
+}
+
+func (u *unpickler) setItems(to any, items []any) {
+	d, ok := to.(*Dict)
+	if !ok {
+		u.fail("an item is set in %s", describe(to))
+	}
+	if len(items)%2 != 0 {
+		u.fail("a key of a dict has no value")
+	}
+	for i := 0; i < len(items); i += 2 {
+		u.charge(128)
+		k := items[i]
+		if t, ok := k.(*tuple); ok {
+			k = Tuple(t.items)
+		}
+		if err := d.set(k, items[i+1]); err != nil {
+			u.fail("%v", err)
+		}
+	}
+}
+
+// integer returns a two's complement number of n bytes.
+func (u *unpickler) integer(n uint64) any {
+	u.need(n)
+	if n > maxInteger {
+		u.fail("an integer of %d bytes, at most %d are supported", n, maxInteger)
+	}
+	b := u.next(int(n))
+	if n <= 8 {
+		var v uint64
+		for i, c := range b {
+			v |= uint64(c) << (8 * i)
+		}
+		if n == 0 {
+			return int64(0)
+		}
+		shift := 64 - 8*n
+		return int64(v<<shift) >> shift
+	}
+	be := make([]byte, n)
+	for i, c := range b {
+		be[int(n)-1-i] = c
+	}
+	v := new(big.Int).SetBytes(be)
+	if be[0] >= 0x80 {
+		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*n)))
+	}
+	if v.IsInt64() {
+		return v.Int64()
+	}
+	u.charge(64 + int(n))
+	return v
+}
+
+func (u *unpickler) reduce(f any, args any) any {
+	a, ok := args.(*tuple)
+	if !ok {
+		u.fail("a call with %s for its arguments", describe(args))
+	}
+	g, ok := f.(*global)
+	if !ok {
+		u.fail("a call of %s", describe(f))
+	}
+	if g.call == nil {
+		u.fail("%s.%s is called, which is not done here", g.module, g.name)
+	}
+	u.charge(64)
+	return g.call(u, a.items)
+}
+
+// run runs the pickle to its end and returns what it made. Offset at is then behind it.
+func (u *unpickler) run() any {
+	for {
+		u.op = u.at
+		if u.at >= u.end {
+			u.fail("the pickle ends without an end mark")
+		}
+		c := u.byte()
+		if c == '.' { // STOP
+			v := u.pop()
+			if len(u.stack) != 0 || len(u.marks) != 0 {
+				u.fail("%d values are left on the stack", len(u.stack))
+			}
+			return v
+		}
+		u.step(c)
+	}
+}
+
+// step runs one instruction. Names are those of pickletools.
+func (u *unpickler) step(c byte) {
+	switch c {
+	case 0x80: // PROTO
+		if v := u.byte(); v < 2 || v > 5 {
+			u.fail("protocol %d of pickle, 2 to 5 are supported", v)
+		}
+	case 0x95: // FRAME
+		u.need(u.uint64())
+	case '(': // MARK
+		if len(u.marks) == maxMarks {
+			u.fail("marks in marks, more than %d deep", maxMarks)
+		}
+		u.marks = append(u.marks, len(u.stack))
+	case '0': // POP
+		if len(u.stack) == u.bottom() {
+			u.popMark()
+		} else {
+			u.pop()
+		}
+	case '1': // POP_MARK
+		u.popMark()
+	case '2': // DUP
+		u.push(u.top())
+
+	case 'N': // NONE
+		u.push(nil)
+	case 0x88: // NEWTRUE
+		u.push(true)
+	case 0x89: // NEWFALSE
+		u.push(false)
+	case 'K': // BININT1
+		u.push(int64(u.byte()))
+	case 'M': // BININT2
+		u.push(int64(u.uint16()))
+	case 'J': // BININT
+		u.push(int64(int32(u.uint32())))
+	case 0x8a: // LONG1
+		u.push(u.integer(uint64(u.byte())))
+	case 0x8b: // LONG4
+		n := u.uint32()
+		if n > math.MaxInt32 {
+			u.fail("an integer of a negative number of bytes")
+		}
+		u.push(u.integer(n))
+	case 'G': // BINFLOAT
+		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.next(8))))
+
+	case 0x8c: // SHORT_BINUNICODE
+		u.push(u.utf8(uint64(u.byte())))
+	case 'X': // BINUNICODE
+		u.push(u.utf8(u.uint32()))
+	case 0x8d: // BINUNICODE8
+		u.push(u.utf8(u.uint64()))
+	case 'U': // SHORT_BINSTRING: str of Python 2
+		u.push(u.utf8(uint64(u.byte())))
+	case 'T': // BINSTRING
+		u.push(u.utf8(u.uint32()))
+	case 'C': // SHORT_BINBYTES
+		u.push(u.bytes(uint64(u.byte())))
+	case 'B': // BINBYTES
+		u.push(u.bytes(u.uint32()))
+	case 0x8e, 0x96: // BINBYTES8, BYTEARRAY8
+		u.push(u.bytes(u.uint64()))
+
+	case ']': // EMPTY_LIST
+		u.charge(40)
+		u.push(&list{})
+	case '}': // EMPTY_DICT
+		u.charge(96)
+		u.push(&Dict{})
+	case 0x8f: // EMPTY_SET
+		u.charge(40)
+		u.push(&set{})
+	case ')': // EMPTY_TUPLE
+		u.push(emptyTuple)
+	case 't': // TUPLE
+		u.push(u.tuple(u.popMark()))
+	case 0x85, 0x86, 0x87: // TUPLE1, TUPLE2, TUPLE3
+		u.push(u.popTuple(int(c-0x85) + 1))
+	case 'l': // LIST
+		items := u.popMark()
+		u.charge(40 + 16*len(items))
+		u.push(&list{append([]any(nil), items...)})
+	case 'd': // DICT
+		items := u.popMark()
+		u.charge(96)
+		d := &Dict{}
+		u.setItems(d, items)
+		u.push(d)
+	case 'a': // APPEND
+		v := u.pop()
+		u.appendTo(u.top(), v)
+	case 'e': // APPENDS
+		items := u.popMark()
+		u.appendTo(u.top(), items...)
+	case 's': // SETITEM
+		v := u.pop()
+		k := u.pop()
+		u.setItems(u.top(), []any{k, v})
+	case 'u': // SETITEMS
+		items := u.popMark()
+		u.setItems(u.top(), items)
+	case 0x90: // ADDITEMS
+		items := u.popMark()
+		s, ok := u.top().(*set)
+		if !ok {
+			u.fail("an item is added to %s", describe(u.top()))
+		}
+		u.charge(32 * len(items))
+		s.items = append(s.items, items...)
+	case 0x91: // FROZENSET
+		items := u.popMark()
+		u.charge(40 + 16*len(items))
+		u.push(&set{append([]any(nil), items...)})
+
+	case 'q': // BINPUT
+		u.put(uint64(u.byte()))
+	case 'r': // LONG_BINPUT
+		u.put(u.uint32())
+	case 0x94: // MEMOIZE
+		u.put(uint64(len(u.memo)))
+	case 'h': // BINGET
+		u.get(uint64(u.byte()))
+	case 'j': // LONG_BINGET
+		u.get(u.uint32())
+
+	case 'c': // GLOBAL
+		module := u.line()
+		u.push(u.global(module, u.line()))
+	case 0x93: // STACK_GLOBAL
+		name, ok1 := u.pop().(string)
+		module, ok2 := u.pop().(string)
+		if !ok1 || !ok2 {
+			u.fail("a name that is not a string")
+		}
+		u.push(u.global(module, name))
+	case 'R', 0x81: // REDUCE, NEWOBJ
+		args := u.pop()
+		u.push(u.reduce(u.pop(), args))
+	case 'b': // BUILD: attributes, such as the _metadata of a state dict, which are no contents
+		u.pop()
+		switch v := u.top().(type) {
+		case *Dict, *tensorRef:
+		default:
+			u.fail("attributes are set on %s", describe(v))
+		}
+	case 'Q': // BINPERSID
+		id, ok := u.pop().(*tuple)
+		if !ok || u.storages == nil {
+			u.fail("a persistent object that is no storage of a tensor")
+		}
+		u.charge(128)
+		u.push(u.storages(u, id.items))
+
+	case 'i', 'o', 0x92, 0x82, 0x83, 0x84: // INST, OBJ, NEWOBJ_EX, EXT1, EXT2, EXT4
+		u.fail("instruction 0x%02x makes an object of a class, which is not done here", c)
+	case 'I', 'L', 'F', 'S', 'V', 'P', 'g', 'p': // of protocol 0
+		u.fail("instruction %q is of pickle's text protocol, which torch does not write; save with protocol 2", c)
+	default:
+		u.fail("0x%02x is no instruction of pickle", c)
+	}
+}
+
+var emptyTuple = &tuple{}

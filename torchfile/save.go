@@ -1,0 +1,360 @@
+package torchfile
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"io"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
+	"github.com/flambeau-go/flambeau/internal/tensorbytes"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A SaveOption changes what [Save] writes.
+type SaveOption func(*saver)
+
+// Cast writes floating-point tensors as type t, which is one: half the size for dtype.BF16.
+func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
+
+// Consume frees each tensor of the tree as soon as it is written, so that saving what [Mapped] has loaded never needs all of
+// it in memory.
+func Consume() SaveOption { return func(s *saver) { s.consume = true } }
+
+// Save writes a tree to path, as torch.save does, so that torch.load(path, weights_only=True) reads it: a zip archive whose tensors
+// begin at multiples of 64 bytes. The tree is what [Load] returns, also with [Exact]; int and map[string]*tensor.Tensor are
+// taken too. Keys of maps are written in order; a dict whose values are all tensors becomes an OrderedDict.
+//
+// Tensors that share memory share it in the file, of which only the part that the tensors reach is written. Tensors of a GPU are
+// written as the CPU's. The file is written to a temporary one and renamed, so that path holds either the old file or the
+// whole new one. Errors are *[Error].
+func Save(path string, tree any, opts ...SaveOption) error {
+	s, err := newSaver(path, tree, opts)
+	if err != nil {
+		return err
+	}
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return s.fault(err)
+	}
+	defer f.Abort()
+	if err := s.write(f); err != nil {
+		return s.fault(err)
+	}
+	if err := f.Commit(); err != nil {
+		return s.fault(err)
+	}
+	return nil
+}
+
+// newSaver checks the tree and makes the pickle.
+func newSaver(path string, tree any, opts []SaveOption) (*saver, error) {
+	s := &saver{path: path, index: map[tensor.Storage]*saved{}}
+	for _, o := range opts {
+		o(s)
+	}
+	if s.cast != dtype.Invalid && !s.cast.IsFloat() {
+		return nil, s.bad("$", "Cast to %v, which is no floating-point type", s.cast)
+	}
+	var err error
+	if terr := tensor.Try(func() {
+		if err = s.find(tree, "$", 0); err == nil {
+			s.pickle(tree)
+		}
+	}); terr != nil {
+		return nil, s.fault(terr)
+	}
+	return s, err
+}
+
+func (s *saver) fault(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return &Error{Path: s.path, Offset: -1, Msg: plainCause(err), Err: err}
+}
+
+// saved is a storage: its elements from lo to hi (inclusive) are written.
+type saved struct {
+	key    int
+	lo, hi int
+	t      dtype.Type
+	of     []*tensor.Tensor
+}
+
+type saver struct {
+	path    string
+	cast    dtype.Type
+	consume bool
+	index   map[tensor.Storage]*saved
+	list    []*saved
+	out     []byte // the pickle
+}
+
+func (s *saver) bad(where, format string, a ...any) error {
+	return &Error{Path: s.path, Entry: "tree" + strings.TrimPrefix(where, "$"), Offset: -1, Msg: fmt.Sprintf(format, a...)}
+}
+
+// find checks the tree and lists its storages, in the order in which they are met.
+func (s *saver) find(v any, where string, depth int) error {
+	if depth == maxDepth {
+		return s.bad("$", "containers in containers, more than %d deep; does one contain itself?", maxDepth)
+	}
+	each := func(items []any) error {
+		for i, x := range items {
+			if err := s.find(x, fmt.Sprintf("%s[%d]", where, i), depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	switch v := v.(type) {
+	case *tensor.Tensor:
+		if v == nil {
+			return s.bad(where, "the tensor is nil")
+		}
+		s.tensor(v)
+		return nil
+	case []any:
+		return each(v)
+	case Tuple:
+		return each(v)
+	case Set:
+		return each(v)
+	}
+	if keys, get, ok := dictItems(v); ok {
+		for _, k := range keys {
+			if _, err := comparableKey(k); err != nil {
+				return s.bad(where, "%v", err)
+			}
+			if text, ok := k.(string); ok && !utf8.ValidString(text) {
+				return s.bad(where, "the key %.40q is not UTF-8", text)
+			}
+			if err := s.find(get(k), fmt.Sprintf("%s[%#v]", where, k), depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if text, ok := v.(string); ok && !utf8.ValidString(text) {
+		return s.bad(where, "the string %.40q is not UTF-8; save it as []byte", text)
+	}
+	if !isScalar(v) {
+		return s.bad(where, "a value of Go type %T cannot be saved", v)
+	}
+	return nil
+}
+
+func (s *saver) tensor(x *tensor.Tensor) {
+	l := x.Strides()
+	lo, hi := x.StorageOffset(), x.StorageOffset()
+	for i := range x.Rank() {
+		hi += (x.Dim(i) - 1) * l.At(i)
+	}
+	if x.Size() == 0 {
+		lo, hi = 0, -1
+	}
+	st := x.Storage()
+	e := s.index[st]
+	if e == nil {
+		e = &saved{key: len(s.list), lo: lo, hi: hi, t: x.Type()}
+		s.index[st] = e
+		s.list = append(s.list, e)
+	}
+	if x.Size() > 0 {
+		if e.hi < e.lo {
+			e.lo, e.hi = lo, hi
+		}
+		e.lo, e.hi = min(e.lo, lo), max(e.hi, hi)
+	}
+	e.of = append(e.of, x)
+}
+
+// write writes the archive, its files in the order in which PyTorch writes them.
+func (s *saver) write(f output) error {
+	name := filepath.Base(s.path)
+	name = strings.TrimSuffix(name, filepath.Ext(name))
+	if name == "" {
+		name = "archive"
+	}
+	z := &zipWriter{f: f, w: bufio.NewWriterSize(f, 1<<20), root: name + "/"}
+	names, sums := fnv.New64a(), fnv.New64a()
+	for _, e := range []struct{ name, text string }{
+		{"data.pkl", string(s.out)}, {".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"},
+	} {
+		z.add(e.name, []byte(e.text))
+	}
+	for _, e := range s.list {
+		if err := s.storage(z, e); err != nil {
+			return err
+		}
+	}
+	z.add("version", []byte("3\n"))
+	for _, e := range z.entries {
+		names.Write([]byte(e.name))
+		sums.Write(binary.LittleEndian.AppendUint32(nil, e.crc))
+	}
+	z.add(".data/serialization_id", fmt.Appendf(nil, "%020d%020d", names.Sum64(), sums.Sum64()))
+	return z.close()
+}
+
+// storage writes the part of a storage that the tensors reach.
+func (s *saver) storage(z *zipWriter, e *saved) error {
+	x := e.of[0]
+	n := e.hi - e.lo + 1
+	t := tensorbytes.Type(x, s.cast)
+	z.begin(fmt.Sprintf("data/%d", e.key), uint64(n)*uint64(t.Size()))
+	if n > 0 {
+		var all *tensor.Tensor
+		if err := tensor.Try(func() { all = x.Detach().AsStrided([]int{n}, []int{1}, e.lo) }); err != nil {
+			return err
+		}
+		err := tensorbytes.Write(z, all, s.cast)
+		all.Free()
+		if err != nil {
+			return err
+		}
+	}
+	if s.consume {
+		for _, x := range e.of {
+			x.Free()
+		}
+	}
+	return z.end()
+}
+
+type output interface {
+	io.Writer
+	io.WriterAt
+}
+
+// zipWriter writes an archive without compression, whose contents begin at multiples of 64 bytes. The format is PKWARE's APPNOTE
+// 6.3; padding is a field "FB" of the local header, as PyTorch writes it.
+type zipWriter struct {
+	f       output
+	w       *bufio.Writer
+	at      int64
+	root    string
+	entries []zipEntry
+	left    uint64
+	err     error
+}
+
+type zipEntry struct {
+	name string
+	at   int64
+	size uint64
+	crc  uint32
+}
+
+const zip32 = 1<<32 - 1
+
+func (z *zipWriter) put(b []byte) {
+	if z.err == nil {
+		_, z.err = z.w.Write(b)
+		z.at += int64(len(b))
+	}
+}
+
+// Write adds to the contents of the file that was begun.
+func (z *zipWriter) Write(b []byte) (int, error) {
+	e := &z.entries[len(z.entries)-1]
+	if uint64(len(b)) > z.left {
+		return 0, errors.New("more bytes than were announced")
+	}
+	e.crc = crc32.Update(e.crc, crc32.IEEETable, b)
+	z.left -= uint64(len(b))
+	z.put(b)
+	return len(b), z.err
+}
+
+func (z *zipWriter) add(name string, contents []byte) {
+	z.begin(name, uint64(len(contents)))
+	_, _ = z.Write(contents) // z keeps the error
+	if err := z.end(); z.err == nil {
+		z.err = err
+	}
+}
+
+func fields(v ...any) []byte {
+	var b []byte
+	for _, x := range v {
+		b, _ = binary.Append(b, binary.LittleEndian, x) // of numbers: it cannot fail
+	}
+	return b
+}
+
+// begin writes the local header; the sum in it is written by end.
+func (z *zipWriter) begin(name string, size uint64) {
+	e := zipEntry{name: z.root + name, at: z.at, size: size}
+	z.entries = append(z.entries, e)
+	z.left = size
+	var extra []byte
+	version, short := uint16(20), uint32(min(size, zip32))
+	if size >= zip32 {
+		version = 45
+		extra = fields(uint16(1), uint16(16), size, size)
+	}
+	pad := -(z.at + 30 + int64(len(e.name)+len(extra)) + 4) & 63
+	extra = append(extra, fields(uint16(0x4246), uint16(pad))...)
+	extra = append(extra, strings.Repeat("Z", int(pad))...)
+	z.put(fields(uint32(0x04034b50), version, uint16(0x800), uint16(0), uint16(0), uint16(0x21), uint32(0), short, short, uint16(len(e.name)), uint16(len(extra))))
+	z.put([]byte(e.name))
+	z.put(extra)
+}
+
+func (z *zipWriter) end() error {
+	if z.err == nil && z.left != 0 {
+		z.err = errors.New("fewer bytes than were announced")
+	}
+	if z.err == nil {
+		z.err = z.w.Flush()
+	}
+	if z.err == nil {
+		e := z.entries[len(z.entries)-1]
+		_, z.err = z.f.WriteAt(fields(e.crc), e.at+14)
+	}
+	return z.err
+}
+
+// close writes the central directory.
+func (z *zipWriter) close() error {
+	start := z.at
+	for _, e := range z.entries {
+		var extra []byte
+		version, short, at := uint16(20), uint32(min(e.size, zip32)), uint32(min(e.at, zip32))
+		if e.size >= zip32 || e.at >= zip32 {
+			version = 45
+			if e.size >= zip32 {
+				extra = append(extra, fields(e.size, e.size)...)
+			}
+			if e.at >= zip32 {
+				extra = append(extra, fields(e.at)...)
+			}
+			extra = append(fields(uint16(1), uint16(len(extra))), extra...)
+		}
+		z.put(fields(uint32(0x02014b50), version, version, uint16(0x800), uint16(0), uint16(0), uint16(0x21), e.crc, short, short,
+			uint16(len(e.name)), uint16(len(extra)), uint16(0), uint16(0), uint16(0), uint32(0), at))
+		z.put([]byte(e.name))
+		z.put(extra)
+	}
+	size, end, n := z.at-start, z.at, len(z.entries)
+	if start >= zip32 || size >= zip32 || n >= 1<<16-1 {
+		z.put(fields(uint32(0x06064b50), uint64(44), uint16(45), uint16(45), uint32(0), uint32(0), uint64(n), uint64(n), uint64(size), uint64(start)))
+		z.put(fields(uint32(0x07064b50), uint32(0), uint64(end), uint32(1)))
+	}
+	z.put(fields(uint32(0x06054b50), uint16(0), uint16(0), uint16(min(n, 1<<16-1)), uint16(min(n, 1<<16-1)),
+		uint32(min(size, zip32)), uint32(min(start, zip32)), uint16(0)))
+	if z.err != nil {
+		return z.err
+	}
+	return z.w.Flush()
+}

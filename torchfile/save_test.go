@@ -1,0 +1,239 @@
+package torchfile
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// outlineTo prints a tree with its kinds, and tensors with their places.
+func outlineTo(v any, depth int) string {
+	var b strings.Builder
+	list := func(kind string, items []any) {
+		b.WriteString(kind + "[")
+		for _, x := range items {
+			if b.Len() < 5000 {
+				b.WriteString(outlineTo(x, depth+1) + " ")
+			}
+		}
+		b.WriteString("]")
+	}
+	switch v := v.(type) {
+	case *Dict:
+		b.WriteString("dict{")
+		for k, x := range v.All() {
+			if b.Len() < 5000 {
+				fmt.Fprintf(&b, "%#v: %s, ", k, outlineTo(x, depth+1))
+			}
+		}
+		b.WriteString("}")
+	case []any:
+		list("list", v)
+	case Tuple:
+		list("tuple", v)
+	case Set:
+		list("set", v)
+	case *tensor.Tensor:
+		if v.Size() > 1000 {
+			return fmt.Sprintf("tensor %v %v", v.Type(), v.Shape())
+		}
+		return fmt.Sprintf("tensor %v %v %v %v", v.Type(), v.Shape(), v.Strides(), v.Floats())
+	case *big.Int:
+		return v.String()
+	default:
+		fmt.Fprintf(&b, "%T %v", v, v)
+	}
+	return b.String()
+}
+
+// exchanged is a tree of everything that is saved, with what must be read said beside it. A program in _golden reads the file
+// with PyTorch.
+func exchanged() *Dict {
+	told := &Dict{}
+	tell := func(name string, x *tensor.Tensor) {
+		var shape Tuple
+		for _, n := range x.Shape().Slice() {
+			shape = append(shape, int64(n))
+		}
+		var values []any
+		for _, v := range x.Floats() {
+			values = append(values, v)
+		}
+		for _, e := range []struct {
+			k string
+			v any
+		}{{"", x}, {".type", x.Type()}, {".shape", shape}, {".values", values}} {
+			if err := told.Set(name+e.k, e.v); err != nil {
+				panic(err)
+			}
+		}
+	}
+	for _, t := range dtype.Types() {
+		tell(t.String(), tensor.From([]float64{0, 1, 2, 3, 4, 5}, 2, 3).Cast(t))
+	}
+	base := tensor.Root().Arange(60).Float().Reshape(3, 4, 5)
+	tell("base", base)
+	tell("transposed", base.Transpose(0, 2))
+	tell("row", base.Select(0, 1).Select(0, 2))
+	tell("expanded", tensor.From([]float32{3, 4}, 2, 1).Expand(2, 3))
+	tell("part", tensor.Root().Arange(1000).Narrow(0, 500, 10).Reshape(2, 5).T())
+	tell("scalar", tensor.From(2.5))
+	tell("empty", tensor.Zeros(0, 4))
+	d := &Dict{}
+	huge := new(big.Int).Lsh(big.NewInt(1), 90)
+	for _, e := range []struct{ k, v any }{
+		{"tensors", told},
+		{"state_dict", map[string]*tensor.Tensor{"b": tensor.Ones(2), "a": tensor.Zeros(1)}},
+		{"optimizer", map[string]any{
+			"state":        map[int64]any{0: map[string]any{"step": tensor.From(float32(3)), "exp_avg": tensor.Ones(2)}},
+			"param_groups": []any{map[string]any{"lr": 0.1, "betas": Tuple{0.9, 0.999}, "params": []any{int64(0)}, "foreach": nil, "amsgrad": false}},
+		}},
+		{"numbers", []any{int64(0), int64(255), int64(256), int64(65535), int64(65536), int64(-1), int64(-1 << 31), int64(1 << 31), int64(-1 << 63), huge, new(big.Int).Neg(huge), 0.1}},
+		{"text", "ä∂\U0001f525"}, {"bytes", []byte("\x00\xff")}, {"set", Set{int64(5)}}, {"dtype", dtype.F16}, {"device", Device("cuda:1")},
+		{int64(7), "seven"}, {nil, true}, {Tuple{"a", int64(1)}, Tuple{}},
+	} {
+		if err := d.Set(e.k, e.v); err != nil {
+			panic(err)
+		}
+	}
+	return d
+}
+
+// What is saved is read again, kind by kind. With FLAMBEAU_EXCHANGE the file is written there, for PyTorch to read.
+func TestSave(t *testing.T) {
+	dir := os.Getenv("FLAMBEAU_EXCHANGE")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	path := filepath.Join(dir, "ours.pt")
+	in := exchanged()
+	if err := Save(path, in); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > 40_000 {
+		t.Errorf("%d bytes, %v", info.Size(), err)
+	}
+	for _, opts := range [][]Option{{Exact()}, {Exact(), Mapped()}} {
+		out := load(t, path, opts...).(*Dict)
+		a, b := outlineTo(in, 0), outlineTo(out, 0)
+		// What has no kind of its own in the file: Go's maps, and a view's place.
+		for _, k := range []string{"tensors", "numbers", "text", "bytes", "set", "dtype", "device"} {
+			v, _ := in.Get(k)
+			w, _ := out.Get(k)
+			if a, b = outlineTo(v, 0), outlineTo(w, 0); a != b {
+				t.Errorf("%s:\n%s\nbecame\n%s", k, a, b)
+			}
+		}
+		told, _ := out.Get("tensors")
+		x, _ := told.(*Dict).Get("base")
+		y, _ := told.(*Dict).Get("transposed")
+		if x.(*tensor.Tensor).Storage() != y.(*tensor.Tensor).Storage() {
+			t.Error("views do not share their memory")
+		}
+		p, _ := told.(*Dict).Get("part")
+		if n := p.(*tensor.Tensor).Storage().Bytes(); n != 80 {
+			t.Errorf("%d bytes of a view's storage were saved", n)
+		}
+		sd, _ := out.Get("state_dict")
+		if d := sd.(*Dict); !d.ordered || d.keys[0] != "a" {
+			t.Errorf("%+v", d)
+		}
+	}
+	plain := load(t, path).(*Dict) // its keys are of several kinds
+	o, _ := plain.Get("optimizer")
+	if v := o.(map[string]any)["state"].(map[int64]any)[0].(map[string]any)["step"].(*tensor.Tensor).Item(); v != 3 {
+		t.Error(v)
+	}
+}
+
+// The same tree gives the same bytes.
+func TestSaveIsReproducible(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for i := range 2 {
+		path := filepath.Join(dir, fmt.Sprint(i), "m.pt")
+		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := Save(path, exchanged()); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, string(b))
+	}
+	if files[0] != files[1] {
+		t.Error("they differ")
+	}
+}
+
+func TestSaveOptions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.pt")
+	big := tensor.Root().Arange(3 << 20).Float()
+	x := []any{big, big.Narrow(0, 5, 2), tensor.From([]int64{7}), tensor.From(1.5).Expand(2, 2)}
+	if err := Save(path, x, Cast(dtype.BF16), Consume()); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range x {
+		if err := tensor.Try(func() { v.(*tensor.Tensor).Item() }); !errors.Is(err, tensor.ErrFreed) {
+			t.Errorf("%d was not consumed: %v", i, err)
+		}
+	}
+	y := load(t, path).([]any)
+	if got := outlineTo(y[1:], 0); got != "list[tensor bfloat16 [2] [1] [5 6] tensor int64 [1] [1] [7] tensor bfloat16 [2, 2] [0, 0] [1.5 1.5 1.5 1.5] ]" {
+		t.Error(got)
+	}
+	if b := y[0].(*tensor.Tensor); b.Dim(0) != 3<<20 || b.Select(0, 1<<21).Item() != 1<<21 || b.Storage() != y[1].(*tensor.Tensor).Storage() {
+		t.Error("the large tensor differs")
+	}
+}
+
+func TestWhatCannotBeSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.pt")
+	if err := Save(path, "old"); err != nil {
+		t.Fatal(err)
+	}
+	loop := []any{nil}
+	loop[0] = loop
+	freed := tensor.Ones(2)
+	freed.Free()
+	for want, tree := range map[string]any{
+		`tree["a"][1]: a value of Go type struct {} cannot be saved`: map[string]any{"a": []any{nil, struct{}{}}},
+		"does one contain itself?":                                   loop,
+		"the tensor was freed":                                       freed,
+		`tree["a"]: the tensor is nil`:                               map[string]*tensor.Tensor{"a": nil},
+		`tree[0]: the string "\xff" is not UTF-8`:                    []any{"\xff"},
+		"tree: a value of Go type dtype.Type cannot be saved":        dtype.U64,
+	} {
+		err := Save(path, tree)
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := Save(path, "new", Cast(dtype.I8)); err == nil {
+		t.Error("Cast to an integer type")
+	}
+	if err := Save(filepath.Join(path, "x"), "new"); err == nil {
+		t.Error("a file is no folder")
+	}
+	if v := load(t, path); v != "old" {
+		t.Errorf("%v", v)
+	}
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
+		t.Errorf("left: %v", files)
+	}
+	if err := (&Dict{}).Set([]any{}, 1); err == nil {
+		t.Error("a list as key")
+	}
+}

@@ -1,0 +1,138 @@
+package torchfile
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// wrappers are the keys under which people save a model's weights beside other things, in the order in which they are looked for:
+// PyTorch's examples and Lightning, timm, DETR and its like, fairseq, others.
+var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "network"}
+
+// StateDict returns the tensors by name in what [Load] returned for a saved state dict. If the tree is a dict that holds one
+// beside other things, under a key such as "state_dict" or "model", that is taken, also twice. What is no tensor in a state dict (counters, None of a
+// parameter that is not there) is left out, as long as tensors are; dicts in it give names with dots.
+//
+// Names are those of the file: that of a model under DataParallel begin with "module." still.
+func StateDict(tree any) (map[string]*tensor.Tensor, error) {
+	var tried []string
+	for range 3 {
+		items, ok := stringItems(tree)
+		if !ok {
+			return nil, fmt.Errorf("torchfile: no state dict: %s instead of a dict with names%s", kindOf(tree), under(tried))
+		}
+		inner, name := any(nil), ""
+		for _, w := range wrappers {
+			if v, ok := items[w]; ok {
+				if _, isDict := stringItems(v); isDict && hasTensors(v) {
+					inner, name = v, w
+					break
+				}
+			}
+		}
+		if name == "" {
+			break
+		}
+		// A model may have a part of that name itself: then there are tensors beside it.
+		beside := false
+		for k, v := range items {
+			if _, isTensor := v.(*tensor.Tensor); isTensor && k != name {
+				beside = true
+			}
+		}
+		if beside {
+			break
+		}
+		tree, tried = inner, append(tried, name)
+	}
+	out := map[string]*tensor.Tensor{}
+	if err := collect(out, "", tree); err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		items, _ := stringItems(tree)
+		keys := make([]string, 0, len(items))
+		for k := range items {
+			keys = append(keys, fmt.Sprintf("%q", k))
+		}
+		sort.Strings(keys)
+		if len(keys) > 10 {
+			keys = append(keys[:10], "…")
+		}
+		return nil, fmt.Errorf("torchfile: no state dict: there is no tensor in the dict with the keys %s%s", strings.Join(keys, ", "), under(tried))
+	}
+	return out, nil
+}
+
+func under(keys []string) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" under %q", keys)
+}
+
+func stringItems(v any) (map[string]any, bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		return v, true
+	case *Dict:
+		m := make(map[string]any, v.Len())
+		for k, x := range v.All() {
+			s, ok := k.(string)
+			if !ok {
+				return nil, false
+			}
+			m[s] = x
+		}
+		return m, true
+	}
+	return nil, false
+}
+
+func hasTensors(v any) bool {
+	if _, ok := v.(*tensor.Tensor); ok {
+		return true
+	}
+	items, _ := stringItems(v)
+	for _, x := range items {
+		if hasTensors(x) {
+			return true
+		}
+	}
+	return false
+}
+
+func collect(out map[string]*tensor.Tensor, prefix string, v any) error {
+	items, _ := stringItems(v)
+	for k, x := range items {
+		name := prefix + k
+		if t, ok := x.(*tensor.Tensor); ok {
+			if out[name] != nil {
+				return fmt.Errorf("torchfile: the name %q appears twice when dicts are joined by dots", name)
+			}
+			out[name] = t
+			continue
+		}
+		if err := collect(out, name+".", x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case *tensor.Tensor:
+		return "a tensor"
+	case []any, Tuple:
+		return "a list"
+	case map[int64]any, map[string]any, *Dict:
+		return "a dict with other keys"
+	case nil:
+		return "None"
+	}
+	return fmt.Sprintf("a value of Go type %T", v)
+}

@@ -1,0 +1,189 @@
+// Package torchfile reads and writes PyTorch's own files, .pt and .pth, without Python and without running what is in them.
+//
+// A .pt file is a pickle: a program for a stack machine that can call any function of Python. The machine here knows
+// the instructions, and of all functions only those that make tensors and containers; anything else that a file asks for
+// is an *[Error] that names it, and nothing is run. All that is claimed (lengths, sizes, places) is checked against the file before memory is taken.
+//
+// [Load] returns plain trees:
+//
+//	dict                 map[string]any; map[int64]any if all keys are ints; else *[Dict]
+//	list, tuple, set     []any
+//	torch.Size           []any of int64
+//	tensor, parameter    *tensor.Tensor on the CPU, in the root scope, without gradients
+//	int, float, bool     int64 (beyond it *big.Int), float64, bool
+//	str, bytes, None     string, []byte, nil
+//	torch.dtype, device  string: "torch.float32", "cuda:0"
+//
+// With [Exact] containers keep their kinds and dicts their order. Tensors that share memory in the file share it in the tree.
+// [Save] writes such trees for torch.load(path, weights_only=True).
+//
+// Both the zip format (PyTorch 1.6 and later) and the older one are read, the zip format is written. The formats are described in
+// PyTorch's torch/serialization.py, torch/csrc/serialize and caffe2/serialize/inline_container.h; pickle's instructions in
+// CPython's Lib/pickletools.py.
+//
+// Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian files, compressed zip entries; complex,
+// quantized, sparse and 8-bit floating tensors, and unsigned integers wider than a byte. The error says which it is.
+package torchfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/flambeau-go/flambeau/internal/filemap"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Error says what is wrong with a file, and where.
+type Error struct {
+	Path   string
+	Entry  string // the file in the zip archive, "" for a file that is none
+	Offset int64  // of the byte in the entry or the file; -1: it has no place
+	Msg    string
+	Err    error // the cause, nil for a fault of the file's contents
+}
+
+func (e *Error) Error() string {
+	s := "torchfile: " + e.Path + ": "
+	switch {
+	case e.Entry != "" && e.Offset >= 0:
+		s += fmt.Sprintf("%s at byte %d: ", e.Entry, e.Offset)
+	case e.Entry != "":
+		s += e.Entry + ": "
+	case e.Offset >= 0:
+		s += fmt.Sprintf("at byte %d: ", e.Offset)
+	}
+	return s + e.Msg
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// An Option changes what [Load] does.
+type Option func(*options)
+
+type options struct{ exact, mapped bool }
+
+// Exact makes Load return every dict as a *[Dict], in order, tuples as [Tuple], sets as [Set], types as dtype.Type and devices as
+// [Device].
+func Exact() Option { return func(o *options) { o.exact = true } }
+
+// Mapped makes Load map the file into memory instead of reading it: tensors are read from the file when they are touched. What is
+// written to them stays in memory. The file must not be shortened while they are used (replacing it is safe). Where
+// files cannot be mapped, and for tensors that do not lie aligned in the file, they are read.
+func Mapped() Option { return func(o *options) { o.mapped = true } }
+
+// Load reads the file at path: see the package's comment for what comes out. Its errors are *[Error].
+func Load(path string, opts ...Option) (any, error) {
+	var o options
+	for _, f := range opts {
+		f(&o)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
+	}
+	file := &file{path: path, r: f, size: info.Size()}
+	if o.mapped {
+		if file.mem, err = filemap.Open(f); err != nil && !errors.Is(err, filemap.ErrUnsupported) {
+			return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
+		}
+	}
+	return file.tree(o)
+}
+
+// tree reads the file.
+func (f *file) tree(o options) (tree any, err error) {
+	var found *Error
+	// What is wrong inside comes out as a panic with an *Error; tensors panic with an *tensor.Error when memory ends.
+	terr := tensor.Try(func() {
+		defer func() {
+			switch e := recover().(type) {
+			case nil:
+			case *Error:
+				found = e
+			default:
+				panic(e)
+			}
+		}()
+		tree = f.load(o)
+	})
+	switch {
+	case found != nil:
+		return nil, found
+	case terr != nil:
+		return nil, &Error{Path: f.path, Offset: -1, Msg: terr.Error(), Err: terr}
+	}
+	return tree, nil
+}
+
+// plainCause is the reason in an error that names the path again.
+func plainCause(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+// A file is being read.
+type file struct {
+	path string
+	r    io.ReaderAt
+	size int64
+	mem  *filemap.Map // nil: it is read
+}
+
+// fail stops the reading with an error about the given place.
+func (f *file) fail(entry string, offset int64, format string, a ...any) {
+	panic(&Error{Path: f.path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)})
+}
+
+// read fills b from the file.
+func (f *file) read(entry string, b []byte, at int64) {
+	if _, err := f.r.ReadAt(b, at); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		panic(&Error{Path: f.path, Entry: entry, Offset: -1, Msg: err.Error(), Err: err})
+	}
+}
+
+func (f *file) load(o options) any {
+	var head [4]byte
+	if f.size < 4 {
+		f.fail("", -1, "the file has %d bytes, it is too short", f.size)
+	}
+	f.read("", head[:], 0)
+	var l *loaded
+	if binary.LittleEndian.Uint32(head[:]) == 0x04034b50 {
+		l = f.loadZip()
+	} else {
+		l = f.loadLegacy(head[:])
+	}
+	return (&converter{loaded: l, file: f, options: o, made: map[any]any{}, tensors: map[*tensorRef]*tensor.Tensor{}}).tree(l.root)
+}
+
+// loaded is an unpickled file.
+type loaded struct {
+	root  any
+	entry string                             // of the pickle
+	place func(key string) (storageAt, bool) // where the bytes of a storage are
+}
+
+// storageAt is where a storage lies in the file.
+type storageAt struct {
+	entry      string
+	from, size int64
+}

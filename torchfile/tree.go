@@ -1,0 +1,330 @@
+package torchfile
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/big"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Dict is a dict in the order of its keys. Keys are string, int64, float64, bool, nil or a [Tuple] of those. The zero value
+// is empty and ready.
+type Dict struct {
+	keys, values []any
+	index        map[any]int // from 16 keys on
+	ordered      bool        // a collections.OrderedDict
+}
+
+// Tuple and Set are what they are in Python, Device is a torch.device such as "cuda:0".
+type (
+	Tuple  []any
+	Set    []any
+	Device string
+)
+
+// tupleKey stands for a tuple in an index.
+type tupleKey string
+
+// comparable returns what stands for a key in an index.
+func comparableKey(k any) (any, error) {
+	switch k := k.(type) {
+	case string, int64, float64, bool, nil:
+		return k, nil
+	case Tuple:
+		s := ""
+		for _, v := range k {
+			switch v.(type) {
+			case string, int64, float64, bool, nil:
+				s += fmt.Sprintf("%T %q,", v, fmt.Sprint(v))
+			default:
+				return nil, errors.New("a key of a dict is a tuple of other things than strings and numbers")
+			}
+			if len(s) > 1<<16 {
+				return nil, errors.New("a key of a dict is a tuple of more than 64 KiB")
+			}
+		}
+		return tupleKey(s), nil
+	}
+	return nil, fmt.Errorf("a key of a dict is %s", describe(k))
+}
+
+// Len returns the number of keys; a nil Dict has none.
+func (d *Dict) Len() int {
+	if d == nil {
+		return 0
+	}
+	return len(d.keys)
+}
+
+// All yields keys and values in order.
+func (d *Dict) All() iter.Seq2[any, any] {
+	return func(yield func(k, v any) bool) {
+		for i := range d.Len() {
+			if !yield(d.keys[i], d.values[i]) {
+				return
+			}
+		}
+	}
+}
+
+func (d *Dict) find(c any) int {
+	if d == nil {
+		return -1
+	}
+	if d.index != nil {
+		if i, ok := d.index[c]; ok {
+			return i
+		}
+		return -1
+	}
+	for i, k := range d.keys {
+		if o, _ := comparableKey(k); o == c {
+			return i
+		}
+	}
+	return -1
+}
+
+// Get returns the value of a key.
+func (d *Dict) Get(key any) (value any, ok bool) {
+	c, err := comparableKey(key)
+	if err != nil {
+		return nil, false
+	}
+	i := d.find(c)
+	if i < 0 {
+		return nil, false
+	}
+	return d.values[i], true
+}
+
+// Set gives a key its value: a new one comes last, one that is there keeps its place. The error says that key is none of the
+// kinds that keys can be.
+func (d *Dict) Set(key, value any) error {
+	if n, ok := key.(int); ok {
+		key = int64(n)
+	}
+	return d.set(key, value)
+}
+
+func (d *Dict) set(key, value any) error {
+	c, err := comparableKey(key)
+	if err != nil {
+		return err
+	}
+	if i := d.find(c); i >= 0 {
+		d.values[i] = value
+		return nil
+	}
+	d.keys, d.values = append(d.keys, key), append(d.values, value)
+	switch {
+	case d.index != nil:
+		d.index[c] = len(d.keys) - 1
+	case len(d.keys) == 16:
+		d.index = map[any]int{}
+		for i, k := range d.keys {
+			c, _ := comparableKey(k)
+			d.index[c] = i
+		}
+	}
+	return nil
+}
+
+const (
+	maxDepth = 1000    // of containers in containers, as Python's own limit
+	maxNodes = 1 << 24 // of the tree, counting what is shared as often as it appears
+)
+
+// A converter makes the tree of what the machine made. What the file shares, the tree shares.
+type converter struct {
+	*loaded
+	file    *file
+	options options
+	made    map[any]any // by the machine's pointer; nil while it is being made
+	nodes   map[any]int // of each
+	tensors map[*tensorRef]*tensor.Tensor
+	bases   map[baseKey]*tensor.Tensor
+}
+
+type baseKey struct {
+	st *storageRef
+	t  dtype.Type
+}
+
+// tree converts the root.
+func (c *converter) tree(root any) any {
+	c.nodes, c.bases = map[any]int{}, map[baseKey]*tensor.Tensor{}
+	// Everything is checked before the first byte of a tensor is read.
+	c.count(root, 0)
+	v := c.convert(root)
+	for _, b := range c.bases {
+		b.Free() // views hold the memory
+	}
+	return v
+}
+
+// count returns how many nodes v is, and stops at trees that are too deep, too large or contain themselves.
+func (c *converter) count(v any, depth int) int {
+	var items []any
+	switch v := v.(type) {
+	case *list:
+		items = v.items
+	case *tuple:
+		items = v.items
+	case *set:
+		items = v.items
+	case *Dict:
+		items = v.values
+	case *global:
+		c.file.fail(c.entry, -1, "the file contains %s.%s itself, which is no value", v.module, v.name)
+	case *storageRef:
+		c.file.fail(c.entry, v.place, "the file contains the storage %q without a tensor; save the tensor", v.key)
+	default:
+		return 1
+	}
+	if n, ok := c.nodes[v]; ok {
+		if n < 0 {
+			c.file.fail(c.entry, -1, "a container contains itself")
+		}
+		return n
+	}
+	if depth == maxDepth {
+		c.file.fail(c.entry, -1, "containers in containers, more than %d deep", maxDepth)
+	}
+	c.nodes[v] = -1
+	n := 1
+	for _, x := range items {
+		if n += c.count(x, depth+1); n > maxNodes {
+			c.file.fail(c.entry, -1, "containers that repeat each other make a tree of more than %d values", maxNodes)
+		}
+	}
+	c.nodes[v] = n
+	return n
+}
+
+func (c *converter) list(items []any) []any {
+	out := make([]any, len(items))
+	for i, v := range items {
+		out[i] = c.convert(v)
+	}
+	return out
+}
+
+func (c *converter) convert(v any) any {
+	switch v := v.(type) {
+	case dtype.Type:
+		if !c.options.exact {
+			return "torch." + v.String()
+		}
+		return v
+	case Device:
+		if !c.options.exact {
+			return string(v)
+		}
+		return v
+	case *tensorRef:
+		return c.tensor(v)
+	case *list, *tuple, *set, *Dict:
+		if m, ok := c.made[v]; ok {
+			return m
+		}
+		m := c.container(v)
+		c.made[v] = m
+		return m
+	case nil, bool, int64, *big.Int, float64, string, []byte:
+		return v
+	}
+	c.file.fail(c.entry, -1, "%s is no value", describe(v))
+	return nil
+}
+
+func (c *converter) container(v any) any {
+	switch v := v.(type) {
+	case *tuple:
+		if c.options.exact {
+			return Tuple(c.list(v.items))
+		}
+		return c.list(v.items)
+	case *set:
+		if c.options.exact {
+			return Set(c.list(v.items))
+		}
+		return c.list(v.items)
+	case *list:
+		return c.list(v.items)
+	}
+	d := v.(*Dict)
+	strings, ints := 0, 0
+	for _, k := range d.keys {
+		switch k.(type) {
+		case string:
+			strings++
+		case int64:
+			ints++
+		}
+	}
+	switch {
+	case c.options.exact:
+	case strings == len(d.keys):
+		m := make(map[string]any, strings)
+		for k, x := range d.All() {
+			m[k.(string)] = c.convert(x)
+		}
+		return m
+	case ints == len(d.keys):
+		m := make(map[int64]any, ints)
+		for k, x := range d.All() {
+			m[k.(int64)] = c.convert(x)
+		}
+		return m
+	}
+	out := &Dict{keys: d.keys, values: make([]any, len(d.keys)), index: d.index, ordered: d.ordered}
+	for i, x := range d.values {
+		out.values[i] = c.convert(x)
+	}
+	return out
+}
+
+// tensor returns the view that r describes.
+func (c *converter) tensor(r *tensorRef) *tensor.Tensor {
+	if x := c.tensors[r]; x != nil {
+		return x
+	}
+	key := baseKey{r.st, r.t}
+	base := c.bases[key]
+	if base == nil {
+		for other := range c.bases {
+			if other.st == r.st {
+				c.file.fail(c.entry, r.st.place, "storage %q is shared by tensors of %v and %v, which is not supported", r.st.key, r.t, other.t)
+			}
+		}
+		base = c.base(r)
+		c.bases[key] = base
+	}
+	x := base.AsStrided(r.layout.Shape.Slice(), r.layout.Strides.Slice(), r.layout.Offset)
+	c.tensors[r] = x
+	return x
+}
+
+// base returns all of a storage, as a tensor of rank 1.
+func (c *converter) base(r *tensorRef) *tensor.Tensor {
+	at, ok := c.place(r.st.key)
+	if !ok {
+		c.file.fail(c.entry, r.st.place, "storage %q is not in the file", r.st.key)
+	}
+	if at.size != r.st.bytes {
+		c.file.fail(at.entry, -1, "the storage has %d bytes, the tensors on it say %d", at.size, r.st.bytes)
+	}
+	n := int(at.size) / r.t.Size()
+	at.size = int64(n * r.t.Size())
+	if m := c.file.mem; m != nil {
+		mem := m.Bytes()[at.from : at.from+at.size]
+		return tensor.FromMemory(r.t, mem, func() { m.Drop(mem) }, n)
+	}
+	x := tensor.Typed(r.t).Empty(n)
+	c.file.readTensor(at, x)
+	return x
+}

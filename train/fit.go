@@ -1,0 +1,339 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Loader gives the batches of an epoch after an epoch, as a *[data.Loader] does. For checkpoints it must also be a
+// [checkpoint.Stateful] whose state may be taken within the loop.
+type Loader interface {
+	Len() int // batches of an epoch; -1: not known
+	Batches() iter.Seq2[*data.Batch, error]
+}
+
+// A Scheduler changes the learning rate, as those of package optim/sched do.
+type Scheduler interface {
+	checkpoint.Stateful
+	Step()
+}
+
+// A When is how often a [Scheduler] is stepped.
+type When uint8
+
+// The kinds of When.
+const (
+	EachStep       When = iota // after every step of the optimizer
+	EachEpoch                  // at the end of every epoch
+	EachEvaluation             // after every evaluation; a scheduler with a method StepMetric(float64) is given the watched metric
+)
+
+// Config says what [Fit] trains, and how. Model, Optimizer and Train are needed, and Steps or Epochs.
+type Config struct {
+	Model     any // of package nn: its parameters and buffers are kept in checkpoints; it is in training mode between evaluations
+	Optimizer optim.Optimizer
+	Train     Loader
+	Device    device.Device     // where the model is and batches go to; nil: the device of the model's first parameter
+	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
+
+	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y to a mean over the samples;
+	// nil: [nn.CrossEntropy]. Compute takes the place of both, for models of several inputs: target is what the metrics get, and may be nil.
+	Forward func(x *tensor.Tensor) *tensor.Tensor
+	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
+	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
+
+	Epochs int // how many in all, counted with those before a resume; 0: no limit
+	Steps  int // how many steps of the optimizer in all; 0: no limit
+
+	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their numbers of samples, so that the step is that
+	// of one large batch. What is left at the end of an epoch makes a smaller one.
+	Accumulate int
+
+	Schedule   Scheduler // nil: the learning rate stays
+	ScheduleOn When
+
+	Valid     Loader   // what is evaluated on; nil: nothing is
+	Metrics   []Metric // beside the loss
+	EvalEvery int      // steps between evaluations; 0: at the end of every epoch
+	Watch     string   // the metric that decides which state is the best; "": the loss
+	Maximize  bool     // greater is better
+	Patience  int      // stop after so many evaluations in a row that were not better by MinDelta; 0: never
+	MinDelta  float64
+
+	Checkpoints string           // directory; "": none are kept
+	Every       int              // steps between checkpoints; 0: at the end of every epoch
+	Keep        int              // how many of the newest are kept; 0: 3
+	KeepBest    bool             // keep the best too, and save whenever there is a new one
+	Resume      bool             // go on from the newest whole checkpoint of the directory; where there is none begin anew
+	Parts       checkpoint.Parts // what else belongs to the state
+
+	TensorBoard string    // directory for event files; "": none
+	Log         io.Writer // progress and messages; nil: none
+	ReadEvery   int       // how many losses are collected on the device before they are read; 0: 32
+
+	OnLoss       func(step int, loss float64) // for every step in order, when its loss has been read
+	OnStep       func(*State) error           // after every step. [ErrStop] ends the training, other errors fail it
+	OnEvaluation func(*State) error           // after every evaluation, likewise
+	OnEpoch      func(*State) error           // at the end of every epoch, likewise
+}
+
+// ErrStop is what a callback returns to end a training as if it were finished.
+var ErrStop = errors.New("train: stop")
+
+// A State is how far a training is.
+type State struct {
+	Step    int                // steps made
+	Epoch   int                // epochs ended
+	Samples int                // samples seen
+	Loss    float64            // of the latest step whose loss was read; NaN before
+	LR      float64            // learning rate of the next step
+	Metrics map[string]float64 // of the latest evaluation, with "loss"; nil before
+}
+
+// A Reason is why a training ended.
+type Reason uint8
+
+// The reasons.
+const (
+	Finished     Reason = iota // Epochs or Steps were reached
+	StoppedEarly               // Patience was at its end
+	StoppedByUs                // a callback returned ErrStop
+	Interrupted                // the context was cancelled
+	Failed                     // there is an error
+)
+
+// A Result is what [Fit] did.
+type Result struct {
+	State
+	Reason   Reason
+	Best     float64 // the watched metric's best value; NaN without evaluation
+	BestStep int     // the step that it was measured at
+	Resumed  string  // path of the checkpoint that it went on from
+	Seconds  float64 // in this process, without evaluations
+	Fresh    int     // samples seen in this process
+}
+
+// A DivergedError is a loss that is no number. The checkpoints are from before it was found.
+type DivergedError struct {
+	Step int
+	Loss float64
+}
+
+func (e *DivergedError) Error() string {
+	return fmt.Sprintf("train: the loss is %v at step %d; try a smaller learning rate", e.Loss, e.Step)
+}
+
+// Fit trains. A cancelled ctx ends the training after the step that is being made, with a last checkpoint, and the error wraps the
+// context's cause; the result is there then too. What goes wrong with writing checkpoints or events does not end the training: it is told to Log, and
+// returned at the end together with the result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
+//
+// A training that was interrupted, killed or broken off by an error and is begun again with Resume ends with the same bits as one that was
+// not, on the same kind of device: a checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
+// bad evaluations. Checkpoints are made between steps, within an epoch too.
+func Fit(ctx context.Context, c Config) (*Result, error) {
+	t, err := newTrainer(c)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	if err := t.open(); err != nil {
+		return nil, err
+	}
+	var r *Result
+	var failed error
+	if err := tensor.Try(func() { r, failed = t.run(ctx) }); err != nil {
+		failed = err
+	}
+	late := t.close()
+	if r == nil {
+		return nil, failed
+	}
+	return r, errors.Join(failed, late)
+}
+
+// check finds what cannot be in the settings, and fills in what was left out.
+func (c *Config) check() error {
+	bad := func(field, format string, a ...any) error { return &Error{field, fmt.Sprintf(format, a...)} }
+	if c.Model == nil {
+		return bad("Model", "there is none")
+	}
+	if c.Optimizer == nil {
+		return bad("Optimizer", "there is none")
+	}
+	if c.Train == nil {
+		return bad("Train", "there is no loader")
+	}
+	if c.Epochs <= 0 && c.Steps <= 0 {
+		return bad("Epochs", "neither Epochs nor Steps says when to end")
+	}
+	for _, n := range []struct {
+		field string
+		v     int
+	}{{"Epochs", c.Epochs}, {"Steps", c.Steps}, {"Accumulate", c.Accumulate}, {"EvalEvery", c.EvalEvery}, {"Patience", c.Patience}, {"Every", c.Every},
+		{"Keep", c.Keep}, {"ReadEvery", c.ReadEvery}} {
+		if n.v < 0 {
+			return bad(n.field, "%d is negative", n.v)
+		}
+	}
+	if c.Compute == nil && c.Forward == nil {
+		m, ok := c.Model.(nn.Module)
+		if !ok {
+			return bad("Forward", "a %T has no method Forward(x); set Forward or Compute", c.Model)
+		}
+		c.Forward = m.Forward
+	}
+	if c.Loss == nil {
+		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
+	}
+	if c.ScheduleOn > EachEvaluation {
+		return bad("ScheduleOn", "%d is none", c.ScheduleOn)
+	}
+	if c.Schedule != nil && c.ScheduleOn == EachEvaluation && c.Valid == nil {
+		return bad("ScheduleOn", "there are no evaluations: Valid is not set")
+	}
+	if (c.Patience > 0 || c.KeepBest || c.Watch != "") && c.Valid == nil {
+		return bad("Valid", "Patience, KeepBest and Watch need something to evaluate on")
+	}
+	if c.Watch == "" {
+		c.Watch = "loss"
+	}
+	known := c.Watch == "loss"
+	names := map[string]bool{"loss": true}
+	for _, m := range c.Metrics {
+		if m == nil || names[m.Name()] {
+			return bad("Metrics", "one is nil, or two have one name")
+		}
+		names[m.Name()] = true
+		known = known || m.Name() == c.Watch
+	}
+	if !known {
+		return bad("Watch", "%q is not among the metrics", c.Watch)
+	}
+	if c.Resume && c.Checkpoints == "" {
+		return bad("Resume", "Checkpoints does not say from where")
+	}
+	if c.Checkpoints != "" {
+		if _, ok := c.Train.(checkpoint.Stateful); !ok {
+			return bad("Train", "a %T cannot be kept in a checkpoint: it has no StateDict and LoadStateDict", c.Train)
+		}
+		for name := range c.Parts {
+			switch name {
+			case "model", "optimizer", "loader", "schedule", "generator", "train":
+				return bad("Parts", "%q is the name of a part of Fit's own", name)
+			}
+		}
+	}
+	if c.Generator == nil {
+		c.Generator = tensor.Root().Generator()
+	}
+	if c.Device == nil {
+		params := c.Optimizer.Params()
+		if len(params) == 0 {
+			return bad("Optimizer", "it has no parameters")
+		}
+		c.Device = params[0].Device()
+	}
+	c.Accumulate = max(c.Accumulate, 1)
+	if c.ReadEvery == 0 {
+		c.ReadEvery = 32
+	}
+	return nil
+}
+
+// compute runs the model on a batch in scope s, which takes the batch over.
+func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
+	b.Into(s)
+	if c.Compute != nil {
+		return c.Compute(s, b)
+	}
+	if b.X == nil || b.Y == nil {
+		panic(tensor.NewError("train", tensor.ErrValue, "the batch has no X or no Y; set Compute, which takes Inputs and Targets"))
+	}
+	output = c.Forward(b.X)
+	return output, b.Y, c.Loss(output, b.Y)
+}
+
+// Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics, which it resets first. Of c only
+// Model, Forward, Loss, Compute, Metrics, Device and Generator count. The model is in evaluation mode meanwhile and in training mode afterwards.
+func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
+	if c.Device == nil {
+		params := nn.Parameters(c.Model)
+		if len(params) == 0 {
+			return nil, &Error{"Device", "it is not given, and the model has no parameters to tell it"}
+		}
+		c.Device = params[0].Device()
+	}
+	if c.Generator == nil {
+		c.Generator = tensor.Root().Generator()
+	}
+	if c.Compute == nil && c.Forward == nil {
+		m, ok := c.Model.(nn.Module)
+		if !ok {
+			return nil, &Error{"Forward", fmt.Sprintf("a %T has no method Forward(x); set Forward or Compute", c.Model)}
+		}
+		c.Forward = m.Forward
+	}
+	if c.Loss == nil {
+		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
+	}
+	var out map[string]float64
+	var failed error
+	if err := tensor.Try(func() { out, failed = c.evaluate(ctx, l) }); err != nil {
+		return nil, err
+	}
+	return out, failed
+}
+
+func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, error) {
+	nn.Eval(c.Model)
+	defer nn.Train(c.Model)
+	mean := NewMean("loss")
+	for _, m := range c.Metrics {
+		m.Reset()
+	}
+	for b, err := range l.Batches() {
+		if err != nil {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			b.Free()
+			return nil, fmt.Errorf("train: the evaluation was interrupted: %w", context.Cause(ctx))
+		}
+		tensor.Do(func(s *tensor.Scope) {
+			output, target, loss := c.compute(s, b)
+			mean.Add(loss, float64(len(b.Index)))
+			for _, m := range c.Metrics {
+				m.Update(output, target)
+			}
+		}, tensor.On(c.Device), tensor.WithGenerator(c.Generator), tensor.NoGrad())
+	}
+	out := map[string]float64{"loss": mean.Value()}
+	mean.Reset()
+	for _, m := range c.Metrics {
+		out[m.Name()] = m.Value()
+	}
+	return out, nil
+}
+
+// newResult describes where the training is.
+func (t *trainer) newResult(why Reason) *Result {
+	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh,
+		Seconds: (time.Since(t.start) - t.paused).Seconds()}
+	r.LR = t.c.Optimizer.LR()
+	if t.c.Valid == nil {
+		r.Best = math.NaN()
+	}
+	return r
+}

@@ -1,0 +1,476 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train/tensorboard"
+)
+
+// A trainer is a training that runs.
+type trainer struct {
+	c        Config
+	st       State
+	stop     EarlyStopping
+	bestStep int
+	ended    Reason // StoppedEarly or StoppedByUs where that is why no further step is made
+
+	evaluated  int    // step at which that was last done; -1: never
+	unmeasured bool   // an evaluation was interrupted, and is the first thing to do
+	saved      [2]int // step and epoch of the last checkpoint; -1: there is none
+	due        bool   // a checkpoint is
+
+	// The window of batches that make the next step.
+	batches, samples, first int
+	// Losses on the device, and what they are of.
+	log     *tensor.Tensor
+	pending []reading
+	sum     float64 // of the step whose losses are being read
+	count   int
+	losses  int
+	epoch   struct{ sum, count float64 } // of the losses of the epoch
+
+	store   *checkpoint.Store
+	tb      *tensorboard.Writer
+	bar     *Progress
+	resumed string
+	start   time.Time
+	paused  time.Duration
+	fresh   int
+
+	mu    sync.Mutex
+	lines []string // of the goroutine that writes checkpoints
+	done  bool
+}
+
+// A reading is a loss that is on the device.
+type reading struct {
+	samples int
+	last    bool // of its step
+}
+
+func newTrainer(c Config) (*trainer, error) {
+	var err error
+	if e := tensor.Try(func() { err = c.check() }); e != nil {
+		err = e
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &trainer{c: c, evaluated: -1, saved: [2]int{-1, -1}}
+	t.st.Loss = math.NaN()
+	t.stop = EarlyStopping{Patience: c.Patience, MinDelta: c.MinDelta, Maximize: c.Maximize}
+	if c.Patience == 0 {
+		t.stop.Patience = math.MaxInt
+	}
+	if c.Log != nil {
+		t.bar = NewProgress(c.Log)
+	}
+	return t, nil
+}
+
+// open opens the checkpoints, goes on from one, and opens the event file.
+func (t *trainer) open() error {
+	if t.c.Checkpoints != "" {
+		if err := t.openStore(); err != nil {
+			return err
+		}
+	}
+	if t.c.TensorBoard != "" {
+		w, err := tensorboard.NewWriter(t.c.TensorBoard)
+		if err != nil {
+			return err
+		}
+		t.tb = w
+		if t.st.Step > 0 {
+			w.Restart(t.st.Step + 1)
+		}
+	}
+	return nil
+}
+
+// close ends what writes in the background, and returns what went wrong there.
+func (t *trainer) close() error {
+	if t.done {
+		return nil
+	}
+	t.done = true
+	var err error
+	if t.store != nil {
+		err = t.store.Close()
+	}
+	if t.tb != nil {
+		err = errors.Join(err, t.tb.Close())
+	}
+	if t.log != nil {
+		t.log.Free()
+	}
+	t.say()
+	if t.bar != nil {
+		t.bar.Done()
+	}
+	return err
+}
+
+// say prints lines, and those that wait.
+func (t *trainer) say(lines ...string) {
+	t.mu.Lock()
+	lines, t.lines = append(t.lines, lines...), nil
+	t.mu.Unlock()
+	if t.bar == nil {
+		return
+	}
+	for _, l := range lines {
+		t.bar.Line(l)
+	}
+}
+
+// total is how many steps there will be; 0: that is not known.
+func (t *trainer) total() int {
+	n := t.c.Steps
+	if t.c.Epochs > 0 && t.c.Train.Len() > 0 {
+		all := t.c.Epochs * ((t.c.Train.Len() + t.c.Accumulate - 1) / t.c.Accumulate)
+		if n == 0 || all < n {
+			n = all
+		}
+	}
+	return n
+}
+
+func (t *trainer) finished() bool {
+	return t.ended != Finished || t.c.Steps > 0 && t.st.Step >= t.c.Steps || t.c.Epochs > 0 && t.st.Epoch >= t.c.Epochs
+}
+
+// run makes the steps.
+func (t *trainer) run(ctx context.Context) (*Result, error) {
+	nn.Train(t.c.Model)
+	t.start = time.Now()
+	if t.bar != nil {
+		t.bar.Begin(t.st.Step)
+	}
+	if t.unmeasured {
+		if err := t.evaluate(ctx); err != nil {
+			return t.newResult(Failed), err
+		}
+	}
+	rest := t.resumed != "" // the first loop may be what is left of an epoch, and that may be nothing
+	for !t.finished() {
+		if ctx.Err() != nil {
+			return t.interrupted(ctx)
+		}
+		any, left := false, false
+		for b, err := range t.c.Train.Batches() {
+			if err != nil {
+				return t.newResult(Failed), err
+			}
+			any = true
+			if err := t.batch(b); err != nil {
+				return t.newResult(Failed), err
+			}
+			if t.batches < t.c.Accumulate {
+				continue
+			}
+			if err := t.step(ctx, true); err != nil {
+				return t.newResult(Failed), err
+			}
+			if left = t.finished() || ctx.Err() != nil; left {
+				break
+			}
+		}
+		switch {
+		case left:
+			continue // to the end, or to the interruption
+		case !any && !rest:
+			return nil, &Error{"Train", "the loader gave no batches in an epoch"}
+		}
+		rest = false
+		if t.batches > 0 {
+			if err := t.step(ctx, false); err != nil {
+				return t.newResult(Failed), err
+			}
+		}
+		if err := t.endEpoch(ctx); err != nil {
+			return t.newResult(Failed), err
+		}
+	}
+	if err := t.finish(ctx); err != nil {
+		return t.newResult(Failed), err
+	}
+	return t.newResult(t.ended), nil
+}
+
+// interrupted keeps what there is.
+func (t *trainer) interrupted(ctx context.Context) (*Result, error) {
+	if err := t.keep(); err != nil {
+		return t.newResult(Failed), err
+	}
+	if err := t.read(); err != nil {
+		return t.newResult(Failed), err
+	}
+	return t.newResult(Interrupted), fmt.Errorf("train: interrupted after step %d: %w", t.st.Step, context.Cause(ctx))
+}
+
+// batch adds the gradient of a batch.
+func (t *trainer) batch(b *data.Batch) error {
+	n := len(b.Index)
+	if n == 0 {
+		b.Free()
+		return &Error{"Train", "a batch has no Index, which says how many samples it is of"}
+	}
+	if t.batches == 0 {
+		t.first = n
+	}
+	t.batches++
+	t.samples += n
+	tensor.Do(func(s *tensor.Scope) {
+		_, _, loss := t.c.compute(s, b)
+		if loss == nil || loss.Size() != 1 {
+			panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
+		}
+		if n != t.first { // weights are relative to the window's first batch, so that they are 1 nearly always
+			loss.MulScalar(float64(n) / float64(t.first)).Backward()
+		} else {
+			loss.Backward()
+		}
+		t.collect(s, loss, n)
+	}, tensor.On(t.c.Device), tensor.WithGenerator(t.c.Generator))
+	if t.batches == t.c.Accumulate {
+		t.pending[len(t.pending)-1].last = true
+	} else if len(t.pending) == t.c.ReadEvery {
+		return t.read()
+	}
+	return nil
+}
+
+// collect notes a loss, on the device.
+func (t *trainer) collect(s *tensor.Scope, loss *tensor.Tensor, n int) {
+	if t.log == nil {
+		ty := dtype.F32
+		if loss.Type() == dtype.F64 {
+			ty = dtype.F64
+		}
+		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
+	}
+	s.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss.Detach().Reshape()) }, tensor.NoGrad())
+	t.pending = append(t.pending, reading{n, false})
+}
+
+// read fetches the losses that are on the device.
+func (t *trainer) read() error {
+	if len(t.pending) == 0 {
+		return nil
+	}
+	values := t.log.Floats()[:len(t.pending)]
+	pending := t.pending
+	t.pending = t.pending[:0]
+	steps := 0
+	for _, p := range pending {
+		if p.last {
+			steps++
+		}
+	}
+	step := t.st.Step - steps // whose loss is next, less one
+	for i, v := range values {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return &DivergedError{step + 1, v}
+		}
+		t.sum += v * float64(pending[i].samples)
+		t.count += pending[i].samples
+		t.losses++
+		if !pending[i].last {
+			continue
+		}
+		loss := v
+		if t.losses > 1 {
+			loss = t.sum / float64(t.count)
+		}
+		t.epoch.sum += t.sum
+		t.epoch.count += float64(t.count)
+		t.sum, t.count, t.losses = 0, 0, 0
+		step++
+		t.st.Loss = loss
+		if t.tb != nil {
+			t.tb.Scalar("loss/train", loss, step)
+		}
+		if t.c.OnLoss != nil {
+			t.c.OnLoss(step, loss)
+		}
+	}
+	return nil
+}
+
+// step changes the parameters by what has been added up, and does what is due after a step. In the middle of an epoch a
+// checkpoint can be made at once; after the last batches of one, the epoch's end makes it.
+func (t *trainer) step(ctx context.Context, within bool) error {
+	t.pending[len(t.pending)-1].last = true
+	opt := t.c.Optimizer
+	if scale := float64(t.first) / float64(t.samples); scale != 1 {
+		tensor.Do(func(s *tensor.Scope) {
+			for _, p := range opt.Params() {
+				if g := p.Grad(); g != nil {
+					g.In(s).MulScalarInPlace(scale)
+				}
+			}
+		}, tensor.NoGrad())
+	}
+	if t.tb != nil {
+		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
+	}
+	opt.Step()
+	opt.ZeroGrad()
+	t.st.Step++
+	t.st.Samples += t.samples
+	t.fresh += t.samples
+	t.batches, t.samples = 0, 0
+	if t.c.Schedule != nil && t.c.ScheduleOn == EachStep {
+		t.c.Schedule.Step()
+	}
+	t.st.LR = opt.LR()
+	if len(t.pending) == t.c.ReadEvery {
+		if err := t.read(); err != nil {
+			return err
+		}
+	}
+	t.show()
+	if err := t.call(t.c.OnStep); err != nil {
+		return err
+	}
+	if t.c.EvalEvery > 0 && t.st.Step%t.c.EvalEvery == 0 {
+		if err := t.evaluate(ctx); err != nil {
+			return err
+		}
+	}
+	t.due = t.due || t.c.Every > 0 && t.st.Step%t.c.Every == 0
+	if within && t.due {
+		return t.keep()
+	}
+	return nil
+}
+
+// call runs a callback.
+func (t *trainer) call(f func(*State) error) error {
+	if f == nil {
+		return nil
+	}
+	st := t.st
+	err := f(&st)
+	if errors.Is(err, ErrStop) {
+		t.ended = StoppedByUs
+		return nil
+	}
+	return err
+}
+
+// show redraws the bar.
+func (t *trainer) show() {
+	if t.bar == nil {
+		return
+	}
+	t.say()
+	text := ""
+	if !math.IsNaN(t.st.Loss) {
+		text = fmt.Sprintf("loss %.4f", t.st.Loss)
+	}
+	t.bar.Step(t.st.Step, t.total(), text)
+}
+
+// evaluate measures the state, unless that was done since the last step, and decides whether to go on. An interruption ends it without
+// a result.
+func (t *trainer) evaluate(ctx context.Context) error {
+	if t.c.Valid == nil || t.evaluated == t.st.Step {
+		return nil
+	}
+	if err := t.read(); err != nil {
+		return err
+	}
+	began := time.Now()
+	m, err := t.c.evaluate(ctx, t.c.Valid)
+	t.paused += time.Since(began)
+	if err != nil {
+		if ctx.Err() != nil {
+			t.unmeasured = true
+			return nil
+		}
+		return err
+	}
+	t.unmeasured, t.saved = false, [2]int{-1, -1}
+	t.evaluated, t.st.Metrics = t.st.Step, m
+	v := m[t.c.Watch]
+	best := t.stop.better(v)
+	if t.stop.Observe(v) {
+		t.ended = StoppedEarly
+	}
+	if best {
+		t.bestStep = t.st.Step
+		t.due = t.due || t.c.KeepBest
+	}
+	if t.c.Schedule != nil && t.c.ScheduleOn == EachEvaluation {
+		if s, ok := t.c.Schedule.(interface{ StepMetric(float64) }); ok {
+			s.StepMetric(v)
+		} else {
+			t.c.Schedule.Step()
+		}
+		t.st.LR = t.c.Optimizer.LR()
+	}
+	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, t.st.Loss, m["loss"])
+	for _, x := range t.c.Metrics {
+		text += fmt.Sprintf(", %s %.4f", x.Name(), m[x.Name()])
+	}
+	t.say(text)
+	if t.tb != nil {
+		for name, v := range m {
+			t.tb.Scalar(name+"/valid", v, t.st.Step)
+		}
+	}
+	return t.call(t.c.OnEvaluation)
+}
+
+// endEpoch does what is due when the loader's batches are through.
+func (t *trainer) endEpoch(ctx context.Context) error {
+	if err := t.read(); err != nil {
+		return err
+	}
+	t.st.Epoch++
+	if t.c.Schedule != nil && t.c.ScheduleOn == EachEpoch {
+		t.c.Schedule.Step()
+		t.st.LR = t.c.Optimizer.LR()
+	}
+	if t.c.EvalEvery == 0 {
+		if err := t.evaluate(ctx); err != nil {
+			return err
+		}
+	}
+	if interval := max(1, t.c.Epochs/6); t.c.Valid == nil && t.st.Epoch%interval == 0 {
+		t.say(fmt.Sprintf("epoch %d: loss %.4f", t.st.Epoch, t.epoch.sum/t.epoch.count))
+	}
+	if err := t.call(t.c.OnEpoch); err != nil {
+		return err
+	}
+	if t.due || t.c.Every == 0 {
+		if err := t.keep(); err != nil {
+			return err
+		}
+	}
+	t.epoch.sum, t.epoch.count = 0, 0
+	return nil
+}
+
+// finish measures and keeps the last state.
+func (t *trainer) finish(ctx context.Context) error {
+	if err := t.read(); err != nil {
+		return err
+	}
+	if err := t.evaluate(ctx); err != nil {
+		return err
+	}
+	return t.keep()
+}

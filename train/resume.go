@@ -1,0 +1,160 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/checkpoint"
+)
+
+// openStore opens the directory of checkpoints and goes on from the newest, if that is wanted.
+func (t *trainer) openStore() error {
+	best := checkpoint.NoBest
+	if t.c.KeepBest {
+		if best = checkpoint.Least; t.c.Maximize {
+			best = checkpoint.Most
+		}
+	}
+	there, err := checkpoint.Latest(t.c.Checkpoints)
+	if err == nil && !t.c.Resume {
+		return &Error{"Checkpoints", fmt.Sprintf("there is %s of an earlier training; go on from it with Resume, or take another directory", there)}
+	}
+	t.store, err = checkpoint.Open(checkpoint.Config{Dir: t.c.Checkpoints, Keep: t.c.Keep, Best: best, Done: func(s checkpoint.Saved) {
+		if s.Err != nil {
+			t.later(fmt.Sprintf("the checkpoint of step %d could not be written, the older ones are kept: %v", s.Info.Step, s.Err))
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	for _, name := range t.store.Removed() {
+		t.say("removed what a killed save has left: " + name)
+	}
+	if !t.c.Resume {
+		return nil
+	}
+	l, err := t.store.Load()
+	if errors.Is(err, fs.ErrNotExist) {
+		t.say("there is no checkpoint in " + t.c.Checkpoints + " yet: the training begins anew")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer checkpoint.Free(l.Tree)
+	for _, d := range l.Damaged {
+		t.say(fmt.Sprintf("a newer checkpoint cannot be used: %v", d))
+	}
+	if err := checkpoint.Restore(t.parts(), l.Tree); err != nil {
+		var e *checkpoint.Error
+		if errors.As(err, &e) {
+			return &checkpoint.Error{Path: l.Path, Part: e.Part, Msg: e.Msg, Err: e.Err}
+		}
+		return err
+	}
+	t.resumed = l.Path
+	t.say(fmt.Sprintf("going on from %s: step %d, epoch %d", l.Path, t.st.Step, t.st.Epoch))
+	return nil
+}
+
+// later has a line printed by the goroutine of the training.
+func (t *trainer) later(line string) {
+	t.mu.Lock()
+	t.lines = append(t.lines, line)
+	t.mu.Unlock()
+}
+
+// parts are what a checkpoint holds.
+func (t *trainer) parts() checkpoint.Parts {
+	p := checkpoint.Parts{"model": t.c.Model, "optimizer": t.c.Optimizer, "loader": t.c.Train, "generator": t.c.Generator, "train": (*loopState)(t)}
+	if t.c.Schedule != nil {
+		p["schedule"] = t.c.Schedule
+	}
+	maps.Copy(p, t.c.Parts)
+	return p
+}
+
+// keep has a checkpoint made, unless there is one of this very state.
+func (t *trainer) keep() error {
+	t.due = false
+	now := [2]int{t.st.Step, t.st.Epoch}
+	if t.store == nil || t.saved == now {
+		return nil
+	}
+	if err := t.read(); err != nil { // what has diverged is not worth keeping
+		return err
+	}
+	tree, err := checkpoint.Capture(t.parts())
+	if err != nil {
+		return err
+	}
+	defer checkpoint.Free(tree)
+	info := checkpoint.Info{Step: t.st.Step, Epoch: t.st.Epoch, Metric: math.NaN()}
+	if t.evaluated == t.st.Step {
+		info.Metric = t.st.Metrics[t.c.Watch]
+	}
+	t.saved = now
+	return t.store.Save(tree, info)
+}
+
+// loopState is what the loop itself has to remember.
+type loopState trainer
+
+// StateDict returns it.
+func (t *loopState) StateDict() map[string]any {
+	metrics := map[string]any{}
+	for k, v := range t.st.Metrics {
+		metrics[k] = v
+	}
+	return map[string]any{
+		"step": int64(t.st.Step), "epoch": int64(t.st.Epoch), "samples": int64(t.st.Samples), "loss": t.st.Loss, "metrics": metrics,
+		"evaluated": int64(t.evaluated), "unmeasured": t.unmeasured, "best_step": int64(t.bestStep), "stopping": t.stop.StateDict(),
+		"ended": int64(t.ended), "epoch_loss": t.epoch.sum, "epoch_samples": t.epoch.count,
+	}
+}
+
+// LoadStateDict goes on from it.
+func (t *loopState) LoadStateDict(sd map[string]any) error {
+	for key, to := range map[string]*int{"step": &t.st.Step, "epoch": &t.st.Epoch, "samples": &t.st.Samples, "evaluated": &t.evaluated, "best_step": &t.bestStep} {
+		v, ok := sd[key].(int64)
+		if !ok || int64(int(v)) != v || v < -1 {
+			return fmt.Errorf("%q is %v", key, sd[key])
+		}
+		*to = int(v)
+	}
+	for key, to := range map[string]*float64{"loss": &t.st.Loss, "epoch_loss": &t.epoch.sum, "epoch_samples": &t.epoch.count} {
+		v, ok := sd[key].(float64)
+		if !ok {
+			return fmt.Errorf("%q is %v", key, sd[key])
+		}
+		*to = v
+	}
+	metrics, ok1 := sd["metrics"].(map[string]any)
+	stopping, ok2 := sd["stopping"].(map[string]any)
+	ended, ok3 := sd["ended"].(int64)
+	unmeasured, ok4 := sd["unmeasured"].(bool)
+	if !ok1 || !ok2 || !ok3 || !ok4 || ended < 0 || ended > int64(Failed) {
+		return fmt.Errorf("this is not the state of a training; it has %q", slices.Sorted(maps.Keys(sd)))
+	}
+	t.st.Metrics = nil
+	for k, v := range metrics {
+		f, ok := v.(float64)
+		if !ok {
+			return fmt.Errorf("the metric %q is %v", k, v)
+		}
+		if t.st.Metrics == nil {
+			t.st.Metrics = map[string]float64{}
+		}
+		t.st.Metrics[k] = f
+	}
+	// A training that Patience has ended stays so; one that a callback has ended goes on.
+	if t.unmeasured = unmeasured; Reason(ended) == StoppedEarly && t.c.Patience > 0 {
+		t.ended = StoppedEarly
+	}
+	t.saved = [2]int{t.st.Step, t.st.Epoch}
+	return t.stop.LoadStateDict(stopping)
+}
