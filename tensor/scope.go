@@ -332,14 +332,15 @@ func (s *Scope) hand(keep []*Tensor) {
 	}
 	var move func(t *Tensor)
 	move = func(t *Tensor) {
-		if t.scope == s {
+		mine := t.scope == s
+		if mine {
 			p.own(t, true)
 		}
 		push(t.node)
 		if t.leaf != nil {
 			move(t.leaf)
 		}
-		if t.grad != nil {
+		if mine && t.grad != nil { // that of an older tensor lives with it, and others may be adding to it
 			move(t.grad)
 		}
 	}
