@@ -70,8 +70,8 @@ func (d *Device) checkMap(op string, p *expr.Program, outs, ins []device.View, p
 		s = outs[0].Shape
 	}
 	for i := range outs {
-		if err := d.checkOut(op, numbered("out", i, len(outs)), &outs[i]); err != nil {
-			return err
+		if err := d.checkOut(op, "out", &outs[i]); err != nil {
+			return d.checkOut(op, numbered("out", i, len(outs)), &outs[i]) // now with its number, which takes time to write
 		}
 		if outs[i].Type != p.Out[i] || outs[i].Shape != s {
 			return mismatch(op, numbered("out", i, len(outs)), &outs[i], p.Out[i], s)

@@ -65,7 +65,7 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 			for i, o := range c.In[:len(c.In)-1] {
 				v := placed(s, dev, o, ty)
 				switch {
-				case i < n && o.GradF32 != nil:
+				case i < n && o.GradF64 != nil:
 					x = append(x, v.RequiresGrad())
 				case i < n:
 					x = append(x, v)

@@ -303,6 +303,11 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	if p.err != "" {
 		panic(&Error{join(path, p.at), p.err})
 	}
+	if v.Type() == reflect.TypeFor[Recurrent]() {
+		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer
+			w.found(Param{Name: join(path, p.Name), Tensor: p.Tensor})
+		}
+	}
 	for _, f := range p.fields {
 		fv := v.Field(f.index)
 		name := join(path, f.name)

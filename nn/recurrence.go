@@ -1,0 +1,370 @@
+package nn
+
+import (
+	"sort"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A recurrence is one layer in one direction, over all steps: the function of
+//
+//	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out], b_ih and b_hh [gates·hidden] with bias,
+//	c0 [n, hidden] for lstm, and w_hr [out, hidden] with proj
+//
+// whose result is a vector: the states of all rows, [rows, out], the last ones, [n, out], and lstm's last c, [n, hidden]. Rows are those of
+// step 0, then those of step 1, and so on, which are not more. The products with the input are one for all steps; a step is a product with the
+// state and one kernel. Kept for the gradient are the gates behind their activations, and the states.
+type recurrence struct {
+	cell    cell
+	sizes   []int // rows of each step
+	reverse bool
+	hidden  int
+	bias    bool
+	proj    bool
+}
+
+func (f *recurrence) Name() string { return f.cell.String() }
+
+// A stretch is a part of the rows of one step whose states before lie side by side.
+type stretch struct {
+	at, n int // rows
+	lo    int // their place in a step
+	prev  int // rows of the states before; -1: those of h0
+}
+
+// stretches lists them in the order of the steps' computation.
+func (f *recurrence) stretches() []stretch {
+	var list []stretch
+	start := make([]int, len(f.sizes)+1)
+	for t, n := range f.sizes {
+		start[t+1] = start[t] + n
+	}
+	for i := range f.sizes {
+		t, before := i, i-1
+		if f.reverse {
+			t = len(f.sizes) - 1 - i
+			before = t + 1
+		}
+		had := 0
+		if i > 0 {
+			had = min(f.sizes[before], f.sizes[t])
+		}
+		if had > 0 {
+			list = append(list, stretch{start[t], had, 0, start[before]})
+		}
+		if n := f.sizes[t]; n > had {
+			list = append(list, stretch{start[t] + had, n - had, had, -1})
+		}
+	}
+	return list
+}
+
+// ends lists the rows of the last states: copies of n rows from at to lo.
+func (f *recurrence) ends() []stretch {
+	if f.reverse {
+		return []stretch{{at: 0, n: f.sizes[0]}}
+	}
+	var list []stretch
+	start := 0
+	for t, n := range f.sizes {
+		left := 0
+		if t+1 < len(f.sizes) {
+			left = f.sizes[t+1]
+		}
+		if n > left {
+			list = append(list, stretch{at: start + left, n: n - left, lo: left})
+		}
+		start += n
+	}
+	return list
+}
+
+// joined merges stretches that lie side by side, and so do their states before.
+func joined(list []stretch) []stretch {
+	list = append([]stretch(nil), list...)
+	sort.Slice(list, func(i, j int) bool { return list[i].at < list[j].at })
+	out := list[:0]
+	for _, s := range list {
+		if n := len(out); n > 0 && s.prev >= 0 && out[n-1].prev >= 0 && out[n-1].prev+out[n-1].n == s.prev && out[n-1].at+out[n-1].n == s.at {
+			out[n-1].n += s.n
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func rowsOf(v device.View, at, n int) device.View {
+	v.Layout = v.Narrow(0, at, n, 1)
+	return v
+}
+
+func columnsOf(v device.View, k, n int) device.View {
+	v.Layout = v.Narrow(1, k*n, n, 1)
+	return v
+}
+
+// A queue puts kernels on a stream until one fails.
+type queue struct {
+	dev device.Device
+	s   device.Stream
+	err error
+}
+
+func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
+	if q.err == nil {
+		q.err = q.dev.Map(q.s, p, outs, ins, nil)
+	}
+}
+
+func (q *queue) product(out, a, b device.View) {
+	if q.err == nil {
+		out.Layout, a.Layout, b.Layout = out.Unsqueeze(0), a.Unsqueeze(0), b.Unsqueeze(0)
+		q.err = q.dev.MatMul(q.s, out, a, b)
+	}
+}
+
+func flipped(v device.View) device.View {
+	v.Layout = v.Transpose(0, 1)
+	return v
+}
+
+// recurrenceIn are the operands by their names.
+type recurrenceIn struct{ x, h0, wih, whh, bih, bhh, c0, whr *tensor.Tensor }
+
+func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
+	o.x, o.h0, o.wih, o.whh = in[0], in[1], in[2], in[3]
+	k := 4
+	if f.bias {
+		o.bih, o.bhh, k = in[4], in[5], 6
+	}
+	if f.cell == lstmCell {
+		o.c0 = in[k]
+		k++
+	}
+	if f.proj {
+		o.whr = in[k]
+	}
+	return o
+}
+
+// inputBias is the bias of the products with the input: all of it, but what gru adds to the state's share of its new gate.
+func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
+	if f.cell != gruCell {
+		return o.bih.Add(o.bhh)
+	}
+	h := 2 * f.hidden
+	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
+}
+
+// stateBias is what gru adds to the state's share of its new gate, nil for none.
+func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
+	if f.cell != gruCell || !f.bias {
+		return nil
+	}
+	return o.bhh.Narrow(0, 2*f.hidden, f.hidden)
+}
+
+// split returns the parts of a vector of results or of their gradients.
+func (f *recurrence) split(v *tensor.Tensor, rows, n, out int) (y, h, c *tensor.Tensor) {
+	y, h = v.Narrow(0, 0, rows*out).Reshape(rows, out), v.Narrow(0, rows*out, n*out).Reshape(n, out)
+	if f.cell == lstmCell {
+		c = v.Narrow(0, (rows+n)*out, n*f.hidden).Reshape(n, f.hidden)
+	}
+	return y, h, c
+}
+
+func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	keep := false
+	for i := range in {
+		keep = keep || c.Needs(i)
+	}
+	o := f.named(in)
+	rows, n, out, hidden := o.x.Dim(0), o.h0.Dim(0), o.h0.Dim(1), f.hidden
+	m := c.Scope().On(o.x.Device()).Typed(o.x.Type())
+	gates := o.x.MatMul(o.wih.T())
+	if f.bias {
+		gates.AddInPlace(f.inputBias(o))
+	}
+	size := (rows + n) * out
+	if f.cell == lstmCell {
+		size += n * hidden
+	}
+	result := m.Empty(size)
+	y, last, lastC := f.split(result, rows, n, out)
+	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
+	back := o.whh.T()
+	if len(f.sizes) > 4 && 16*n > min(out, 256) {
+		back = back.Contiguous() // once, instead of in the product of every step; products of few rows read it as it is
+	}
+	ins := []*tensor.Tensor{o.h0, back}
+	kept := in
+	more := func(to *[]*tensor.Tensor, t *tensor.Tensor) func(v []device.View) device.View {
+		if t == nil {
+			return func([]device.View) device.View { return device.View{} }
+		}
+		at := len(*to)
+		*to = append(*to, t)
+		return func(v []device.View) device.View { return v[at] }
+	}
+	var states, inner, q *tensor.Tensor // of all rows: lstm's c, what proj multiplies, gru's q
+	if f.cell == lstmCell {
+		if states = lastC; keep {
+			states = m.Empty(rows, hidden)
+		} else {
+			lastC.Copy(o.c0)
+		}
+	}
+	if f.proj {
+		if inner = m.Empty(n, hidden); keep {
+			inner = m.Empty(rows, hidden)
+		}
+	}
+	if f.cell == gruCell && keep {
+		q = m.Empty(rows, hidden)
+	}
+	lastCV, statesV, innerV, qV := more(&outs, lastC), more(&outs, states), more(&outs, inner), more(&outs, q)
+	var bias *tensor.Tensor
+	if b := f.stateBias(o); b != nil {
+		bias = b.Unsqueeze(0).Expand(n, hidden)
+	}
+	c0V, whrV, biasV := more(&ins, o.c0), more(&ins, o.whr), more(&ins, bias)
+	if rows > 0 {
+		program := cellKey{f.cell, o.x.Type(), false, keep && f.cell != tanhCell && f.cell != reluCell, bias != nil}.program()
+		tensor.Raw(f.Name(), outs, ins, func(s device.Stream, outs, ins []device.View) error {
+			run := &queue{dev: o.x.Device(), s: s}
+			y, gates, part, h0, back := outs[0], outs[2], outs[3], ins[0], ins[1]
+			var to, from []device.View
+			for _, p := range f.stretches() {
+				before, at := h0, p.lo
+				if p.prev >= 0 {
+					before, at = y, p.prev
+				}
+				before = rowsOf(before, at, p.n)
+				t, g := rowsOf(part, 0, p.n), rowsOf(gates, p.at, p.n)
+				run.product(t, before, back)
+				to, from = to[:0], from[:0]
+				for k := range f.cell.gates() {
+					from = append(from, columnsOf(g, k, hidden))
+				}
+				if keep && (f.cell == lstmCell || f.cell == gruCell) {
+					to = append(to, from...)
+				}
+				for k := range f.cell.gates() {
+					from = append(from, columnsOf(t, k, hidden))
+				}
+				now := rowsOf(y, p.at, p.n)
+				switch f.cell {
+				case lstmCell:
+					row := p.lo
+					if keep {
+						row = p.at
+					}
+					c := rowsOf(statesV(outs), row, p.n)
+					switch {
+					case !keep:
+						from = append(from, c)
+					case p.prev >= 0:
+						from = append(from, rowsOf(statesV(outs), p.prev, p.n))
+					default:
+						from = append(from, rowsOf(c0V(ins), p.lo, p.n))
+					}
+					if f.proj {
+						i := rowsOf(innerV(outs), row, p.n)
+						run.mapTo(program, append(to, c, i), from)
+						run.product(now, i, flipped(whrV(ins)))
+						continue
+					}
+					to = append(to, c)
+				case gruCell:
+					from = append(from, before)
+					if bias != nil {
+						from = append(from, rowsOf(biasV(ins), 0, p.n))
+					}
+					if keep {
+						to = append(to, rowsOf(qV(outs), p.at, p.n))
+					}
+				}
+				run.mapTo(program, append(to, now), from)
+			}
+			same := sameProgram(o.x.Type())
+			for _, e := range f.ends() {
+				run.mapTo(same, []device.View{rowsOf(outs[1], e.lo, e.n)}, []device.View{rowsOf(y, e.at, e.n)})
+				if keep && f.cell == lstmCell {
+					run.mapTo(same, []device.View{rowsOf(lastCV(outs), e.lo, e.n)}, []device.View{rowsOf(statesV(outs), e.at, e.n)})
+				}
+			}
+			return run.err
+		})
+	}
+	if keep {
+		kept = append(append([]*tensor.Tensor(nil), in...), result)
+		if f.cell == lstmCell || f.cell == gruCell {
+			kept = append(kept, gates)
+		}
+		for _, t := range []*tensor.Tensor{states, inner, q} {
+			if t != nil {
+				kept = append(kept, t)
+			}
+		}
+		c.Save(kept...)
+	}
+	return result
+}
+
+// through computes the same with ops on tensors, so that what comes out has a place in the graph.
+func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
+	o := f.named(in)
+	n, out := o.h0.Dim(0), o.h0.Dim(1)
+	gates := o.x.MatMul(o.wih.T())
+	if f.bias {
+		gates = gates.Add(f.inputBias(o))
+	}
+	parts := gates.SplitSizes(f.sizes, 0)
+	h, c := o.h0.Narrow(0, 0, 0), o.c0
+	if c != nil {
+		c = c.Narrow(0, 0, 0)
+	}
+	results := make([]*tensor.Tensor, len(f.sizes))
+	var ended, endedC []*tensor.Tensor // last states, the last first
+	for i := range f.sizes {
+		t := i
+		if f.reverse {
+			t = len(f.sizes) - 1 - i
+		}
+		size := f.sizes[t]
+		// fit cuts the states of those that have ended off, and begins new ones.
+		fit := func(x, first *tensor.Tensor, ended *[]*tensor.Tensor) *tensor.Tensor {
+			had := x.Dim(0)
+			if had > size {
+				*ended = append(*ended, x.Narrow(0, size, had-size))
+				return x.Narrow(0, 0, size)
+			}
+			return tensor.Cat(0, x, first.Narrow(0, had, size-had))
+		}
+		if h = fit(h, o.h0, &ended); c != nil {
+			c = fit(c, o.c0, &endedC)
+		}
+		h, c = f.cell.step(parts[t], h.MatMul(o.whh.T()), h, c, f.stateBias(o))
+		if f.proj {
+			h = h.MatMul(o.whr.T())
+		}
+		results[t] = h
+	}
+	all := []*tensor.Tensor{tensor.Cat(0, results...).Reshape(-1)}
+	last := func(x *tensor.Tensor, ended []*tensor.Tensor, width int) {
+		list := []*tensor.Tensor{x}
+		for i := len(ended) - 1; i >= 0; i-- {
+			list = append(list, ended[i])
+		}
+		all = append(all, tensor.Cat(0, list...).Reshape(n*width))
+	}
+	if last(h, ended, out); c != nil {
+		last(c, endedC, f.hidden)
+	}
+	return tensor.Cat(0, all...)
+}
+
+var _ tensor.Function = (*recurrence)(nil)

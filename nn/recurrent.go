@@ -1,0 +1,374 @@
+package nn
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// RecurrentOptions are what a recurrent layer may be told when it is made; the zero value is torch's default.
+type RecurrentOptions struct {
+	Layers        int     // one above the other; 0 stands for 1
+	Bidirectional bool    // a second one goes through the sequences from their ends; results lie side by side
+	BatchFirst    bool    // sequences are [n, length, features] instead of [length, n, features]; states are not
+	Dropout       float64 // the probability with which what goes from layer to layer is dropped in training
+	ProjSize      int     // of [LSTM]: the states are projected to that many features; 0 for none
+	Relu          bool    // of [RNN]: relu instead of tanh
+}
+
+// RecurrentWeights are the parameters of one layer in one direction. Their rows are the gates', one behind the other: input, forget, cell
+// and output of [LSTM]; reset, update and new of [GRU].
+type RecurrentWeights struct {
+	WeightIH *tensor.Tensor `nn:"weight_ih"` // [gates·hidden, features]
+	WeightHH *tensor.Tensor `nn:"weight_hh"` // [gates·hidden, states]
+	BiasIH   *tensor.Tensor `nn:"bias_ih"`   // [gates·hidden], nil for none
+	BiasHH   *tensor.Tensor `nn:"bias_hh"`   // [gates·hidden], nil for none
+	WeightHR *tensor.Tensor `nn:"weight_hr"` // [ProjSize, hidden], nil for none
+}
+
+// Recurrent is what [RNN], [LSTM] and [GRU] share. Its parameters have torch's names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
+// weight_hr_l0, with _reverse behind for the second direction.
+type Recurrent struct {
+	Base
+	Weights  []*RecurrentWeights `nn:"-"` // of layer 0, its second direction, layer 1 …
+	Features int                 // of the input
+	Hidden   int                 // of a state, before projection
+	Options  RecurrentOptions    // Layers is filled in
+	cell     cell
+}
+
+func newRecurrent(c cell, in, hidden int, o RecurrentOptions, opts []Option) Recurrent {
+	name := [...]string{"RNN", "RNN", "LSTM", "GRU"}[c]
+	if o.Layers < 0 {
+		panic(&Error{Path: name, Msg: fmt.Sprintf("%d layers", o.Layers)})
+	}
+	if o.Layers == 0 {
+		o.Layers = 1
+	}
+	if in < 1 || hidden < 1 {
+		panic(&Error{Path: name, Msg: fmt.Sprintf("%d features and states of %d; both are positive", in, hidden)})
+	}
+	if !(o.Dropout >= 0 && o.Dropout <= 1) {
+		panic(&Error{Path: name, Msg: fmt.Sprintf("%v is not a probability of dropout", o.Dropout)})
+	}
+	if o.ProjSize < 0 || o.ProjSize >= hidden || o.ProjSize > 0 && c != lstmCell {
+		panic(&Error{Path: name, Msg: fmt.Sprintf("states of %d cannot be projected to %d; only an LSTM's are, to less", hidden, o.ProjSize)})
+	}
+	if o.Relu && c != reluCell {
+		panic(&Error{Path: name, Msg: "only an RNN has relu"})
+	}
+	l := Recurrent{Features: in, Hidden: hidden, Options: o, cell: c}
+	for k := range o.Layers * l.directions() {
+		from := in
+		if k >= l.directions() {
+			from = l.out() * l.directions()
+		}
+		l.Weights = append(l.Weights, newRecurrentWeights(c, from, hidden, l.out(), o.ProjSize, options(opts)))
+	}
+	return l
+}
+
+func newRecurrentWeights(c cell, in, hidden, out, proj int, o layerOptions) *RecurrentWeights {
+	make := func(dims ...int) *tensor.Tensor {
+		w := o.scope.Typed(o.t).Empty(dims...)
+		initial.Uniform(w, -initial.Bound(hidden), initial.Bound(hidden))
+		return w.RequiresGrad()
+	}
+	rows := c.gates() * hidden
+	w := &RecurrentWeights{WeightIH: make(rows, in), WeightHH: make(rows, out)}
+	if !o.noBias {
+		w.BiasIH, w.BiasHH = make(rows), make(rows)
+	}
+	if proj > 0 {
+		w.WeightHR = make(proj, hidden)
+	}
+	return w
+}
+
+func (l *Recurrent) directions() int {
+	if l.Options.Bidirectional {
+		return 2
+	}
+	return 1
+}
+
+// out returns the features of a state.
+func (l *Recurrent) out() int {
+	if l.Options.ProjSize > 0 {
+		return l.Options.ProjSize
+	}
+	return l.Hidden
+}
+
+// ownParams lists the parameters by torch's names.
+func (l Recurrent) ownParams() []Param {
+	var list []Param
+	for k, w := range l.Weights {
+		suffix := "_l" + strconv.Itoa(k/l.directions())
+		if k%l.directions() == 1 {
+			suffix += "_reverse"
+		}
+		for _, p := range []Param{
+			{Name: "weight_ih", Tensor: w.WeightIH}, {Name: "weight_hh", Tensor: w.WeightHH}, {Name: "bias_ih", Tensor: w.BiasIH}, {Name: "bias_hh", Tensor: w.BiasHH},
+			{Name: "weight_hr", Tensor: w.WeightHR},
+		} {
+			if p.Tensor != nil {
+				p.Name += suffix
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// states are h0 and c0 on the way in, h and c on the way out: [layers·directions, n, features].
+type states struct{ h, c *tensor.Tensor }
+
+// apply runs all layers over rows of data in scope c, of steps of the given sizes.
+func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, first states) (*tensor.Tensor, states) {
+	n, rows, out := sizes[0], data.Dim(0), l.out()
+	m := c.On(data.Device()).Typed(data.Type())
+	if first.h == nil {
+		first.h = m.Zeros(len(l.Weights), n, out)
+	}
+	if first.c == nil && l.cell == lstmCell {
+		first.c = m.Zeros(len(l.Weights), n, l.Hidden)
+	}
+	hs, cs := make([]*tensor.Tensor, len(l.Weights)), make([]*tensor.Tensor, len(l.Weights))
+	for layer := range l.Options.Layers {
+		if layer > 0 && l.Options.Dropout > 0 && l.Training() {
+			data = data.Dropout(l.Options.Dropout)
+		}
+		both := make([]*tensor.Tensor, l.directions())
+		for d := range both {
+			k := layer*l.directions() + d
+			w := l.Weights[k]
+			f := &recurrence{cell: l.cell, sizes: sizes, reverse: d == 1, hidden: l.Hidden, bias: w.BiasIH != nil, proj: w.WeightHR != nil}
+			in := []*tensor.Tensor{data, first.h.In(c).Select(0, k), w.WeightIH, w.WeightHH}
+			if f.bias {
+				in = append(in, w.BiasIH, w.BiasHH)
+			}
+			if l.cell == lstmCell {
+				in = append(in, first.c.In(c).Select(0, k))
+			}
+			if f.proj {
+				in = append(in, w.WeightHR)
+			}
+			both[d], hs[k], cs[k] = f.split(tensor.Apply(f, in...), rows, n, out)
+		}
+		if data = both[0]; len(both) == 2 {
+			data = tensor.Cat(1, both...)
+		}
+	}
+	last := states{h: tensor.Stack(0, hs...)}
+	if l.cell == lstmCell {
+		last.c = tensor.Stack(0, cs...)
+	}
+	return data, last
+}
+
+// padded runs the layer over x, whose sequences have one length.
+func (l *Recurrent) padded(x *tensor.Tensor, first states) (y *tensor.Tensor, last states) {
+	op := l.cell.String()
+	given(op, x)
+	in := operandsOf(x, first)
+	alone := x.Rank() == 2
+	if !alone && x.Rank() != 3 {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("the input is [length, n, features], [n, length, features] with BatchFirst, or [length, features]; its shape is %v", x.Shape()), in...)
+	}
+	l.checkFeatures(x, in)
+	length, n := x.Dim(0), 1
+	if !alone {
+		if n = x.Dim(1); l.Options.BatchFirst {
+			length, n = n, length
+		}
+	}
+	if length == 0 {
+		misuse(op, tensor.ErrShape, "the sequences have no step", in...)
+	}
+	l.checkStates(first, n, alone, in)
+	sizes := make([]int, length)
+	for i := range sizes {
+		sizes[i] = n
+	}
+	tensor.Youngest(in...).Do(func(c *tensor.Scope) {
+		x := x.In(c)
+		if alone {
+			x, first = x.Unsqueeze(1), first.each(func(s *tensor.Tensor) *tensor.Tensor { return s.In(c).Unsqueeze(1) })
+		} else if l.Options.BatchFirst {
+			x = x.Transpose(0, 1)
+		}
+		y, last = l.apply(c, x.Reshape(length*n, l.Features), sizes, first)
+		switch y = y.Reshape(length, n, l.out()*l.directions()); {
+		case alone:
+			y, last = y.Squeeze(1), last.each(func(s *tensor.Tensor) *tensor.Tensor { return s.Squeeze(1) })
+		case l.Options.BatchFirst:
+			y = y.Transpose(0, 1)
+		}
+		c.Close(last.with(y)...)
+	})
+	return y, last
+}
+
+// packed runs the layer over sequences of several lengths.
+func (l *Recurrent) packed(p *PackedSequence, first states) (y *PackedSequence, last states) {
+	op := l.cell.String()
+	if p == nil {
+		misuse(op, tensor.ErrValue, "the packed sequence is nil")
+	}
+	p.check(op)
+	in := operandsOf(p.Data, first)
+	if p.Data.Rank() != 2 {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("steps of sequences have features, [rows, features]; the shape of the packed data is %v", p.Data.Shape()), in...)
+	}
+	l.checkFeatures(p.Data, in)
+	l.checkStates(first, p.BatchSizes[0], false, in)
+	y = &PackedSequence{BatchSizes: p.BatchSizes, Sorted: p.Sorted, Unsorted: p.Unsorted}
+	tensor.Youngest(in...).Do(func(c *tensor.Scope) {
+		reordered := func(s states, order []int) states {
+			if order == nil {
+				return s
+			}
+			return s.each(func(s *tensor.Tensor) *tensor.Tensor { return s.In(c).IndexSelect(1, indexOf(c, s, order)) })
+		}
+		y.Data, last = l.apply(c, p.Data.In(c), p.BatchSizes, reordered(first, p.Sorted))
+		last = reordered(last, p.Unsorted)
+		c.Close(last.with(y.Data)...)
+	})
+	return y, last
+}
+
+// each applies f to the states that there are.
+func (s states) each(f func(*tensor.Tensor) *tensor.Tensor) states {
+	if s.h != nil {
+		s.h = f(s.h)
+	}
+	if s.c != nil {
+		s.c = f(s.c)
+	}
+	return s
+}
+
+func (s states) with(y *tensor.Tensor) []*tensor.Tensor {
+	if s.c != nil {
+		return []*tensor.Tensor{y, s.h, s.c}
+	}
+	return []*tensor.Tensor{y, s.h}
+}
+
+func operandsOf(x *tensor.Tensor, s states) []*tensor.Tensor {
+	in := []*tensor.Tensor{x}
+	s.each(func(t *tensor.Tensor) *tensor.Tensor {
+		in = append(in, t)
+		return t
+	})
+	return in
+}
+
+func (l *Recurrent) checkFeatures(x *tensor.Tensor, in []*tensor.Tensor) {
+	op := l.cell.String()
+	if x.Dim(-1) != l.Features {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("the input has %d features, the layer needs %d", x.Dim(-1), l.Features), in...)
+	}
+	for _, t := range in {
+		if want := l.Weights[0].WeightIH.Type(); t.Type() != want {
+			hinted(op, tensor.ErrType, fmt.Sprintf("the layer is %v, an operand %v", want, t.Type()), "use Cast", in...)
+		}
+	}
+}
+
+func (l *Recurrent) checkStates(s states, n int, alone bool, in []*tensor.Tensor) {
+	check := func(name string, t *tensor.Tensor, width int) {
+		if t == nil {
+			return
+		}
+		want := []int{len(l.Weights), n, width}
+		if alone {
+			want = []int{len(l.Weights), width}
+		}
+		if fmt.Sprint(t.Shape().Slice()) != fmt.Sprint(want) {
+			misuse(l.cell.String(), tensor.ErrShape, fmt.Sprintf("%s has shape %v, it must be %v: layers and directions, sequences, features", name, t.Shape(), want), in...)
+		}
+	}
+	check("h0", s.h, l.out())
+	check("c0", s.c, l.Hidden)
+}
+
+// RNN is hₜ = tanh(W_ih·xₜ + b_ih + W_hh·hₜ₋₁ + b_hh) (J. Elman, Finding structure in time, 1990), or with relu for tanh.
+type RNN struct{ Recurrent }
+
+// NewRNN returns a layer from inputs of in features to states of hidden ones. Parameters are uniform in ±1/√hidden, as torch's;
+// [NoBias] leaves the biases out.
+func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
+	c := tanhCell
+	if o.Relu {
+		c = reluCell
+	}
+	return &RNN{newRecurrent(c, in, hidden, o, opts)}
+}
+
+// Forward maps x of shape [length, n, features] to the states of the last layer at each step, [length, n, directions·hidden], and h, those of
+// each layer and direction behind the last step, [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for zeros. n
+// comes first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
+func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	y, last := l.padded(x, states{h: h0})
+	return y, last.h
+}
+
+// ForwardPacked is Forward of sequences of several lengths. h belongs to the last step of each; as h0 it is in the order in which the
+// sequences were before they were packed. Hooks do not see it.
+func (l *RNN) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequence, h *tensor.Tensor) {
+	y, last := l.packed(p, states{h: h0})
+	return y, last.h
+}
+
+// GRU is the gated recurrent unit (K. Cho et al., arXiv:1406.1078): with gates r = σ(…) and z = σ(…) of the input and the state, n =
+// tanh(W_in·xₜ + b_in + r·(W_hn·hₜ₋₁ + b_hn)), and hₜ = (1-z)·n + z·hₜ₋₁.
+type GRU struct{ Recurrent }
+
+// NewGRU returns a layer from inputs of in features to states of hidden ones. Parameters are uniform in ±1/√hidden, as torch's;
+// [NoBias] leaves the biases out.
+func NewGRU(in, hidden int, o RecurrentOptions, opts ...Option) *GRU {
+	return &GRU{newRecurrent(gruCell, in, hidden, o, opts)}
+}
+
+// Forward is that of [RNN.Forward].
+func (l *GRU) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	y, last := l.padded(x, states{h: h0})
+	return y, last.h
+}
+
+// ForwardPacked is that of [RNN.ForwardPacked].
+func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequence, h *tensor.Tensor) {
+	y, last := l.packed(p, states{h: h0})
+	return y, last.h
+}
+
+// LSTM is long short-term memory (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F. Gers et al., 2000): with gates i, f and
+// o = σ(…), and g = tanh(…), of the input and the state, cₜ = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ), which with ProjSize is multiplied by W_hr
+// (H. Sak et al., arXiv:1402.1128).
+type LSTM struct{ Recurrent }
+
+// NewLSTM returns a layer from inputs of in features to states of hidden ones. Parameters are uniform in ±1/√hidden, as torch's;
+// [NoBias] leaves the biases out.
+func NewLSTM(in, hidden int, o RecurrentOptions, opts ...Option) *LSTM {
+	return &LSTM{newRecurrent(lstmCell, in, hidden, o, opts)}
+}
+
+// Forward is that of [RNN.Forward], with a second state c [layers·directions, n, hidden]. With ProjSize h and y have that many features.
+// Each of h0 and c0 may be nil for zeros.
+func (l *LSTM) Forward(x, h0, c0 *tensor.Tensor) (y, h, c *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	y, last := l.padded(x, states{h0, c0})
+	return y, last.h, last.c
+}
+
+// ForwardPacked is that of [RNN.ForwardPacked].
+func (l *LSTM) ForwardPacked(p *PackedSequence, h0, c0 *tensor.Tensor) (y *PackedSequence, h, c *tensor.Tensor) {
+	y, last := l.packed(p, states{h0, c0})
+	return y, last.h, last.c
+}
