@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
@@ -133,12 +134,16 @@ func TestInterruptKeepsTheModel(t *testing.T) {
 	cancel()
 	var out, errOut strings.Builder
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, JSON: true}
+	keep := filepath.Join(t.TempDir(), "keep")
+	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, Checkpoint: keep, JSON: true}
 	if err := c.Run(&env{ctx: ctx, out: &out, err: &errOut}); err != errInterrupted {
 		t.Fatalf("got %v", err)
 	}
 	if _, _, err := safetensors.Load(path); err != nil {
 		t.Fatal(err)
+	}
+	if l, err := checkpoint.Load(keep); err != nil || l.Info.Step != 0 {
+		t.Fatal(l, err)
 	}
 	if !strings.Contains(errOut.String(), "interrupted") || lastLine(t, out.String()).Steps != 0 {
 		t.Fatalf("%s%s", out.String(), errOut.String())
