@@ -8,6 +8,7 @@ import json
 import os
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, default_collate, random_split
 
 from golden import REPOSITORY, versions
@@ -80,9 +81,20 @@ def collate():
     return {name: plain(default_collate(v)) for name, v in cases.items()}
 
 
+def padded():
+    cases = {
+        "ints": [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([], dtype=torch.int64)],
+        "floats": [torch.tensor([1.0], dtype=torch.float64), torch.tensor([2.0, 3.0], dtype=torch.float64)],
+        "bytes": [torch.tensor([1], dtype=torch.int8), torch.tensor([2, 3], dtype=torch.int8)],
+        "rows": [torch.arange(1.0, 3).reshape(1, 2), torch.arange(3.0, 9).reshape(3, 2), torch.arange(9.0, 13).reshape(2, 2)],
+        "even": [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])],
+    }
+    return {name: plain(pad_sequence(v, batch_first=True, padding_value=-1)) for name, v in cases.items()}
+
+
 if __name__ == "__main__":
     torch.manual_seed(SEED)
-    out = {"meta": versions(__file__, SEED), "distributed": distributed(), "batches": batches(), "repeated": repeated(), "splits": splits(), "collate": collate()}
+    out = {"meta": versions(__file__, SEED), "distributed": distributed(), "batches": batches(), "repeated": repeated(), "splits": splits(), "collate": collate(), "padded": padded()}
     path = os.path.join(REPOSITORY, "data/testdata/torch.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip, muon and average.
+"""Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip, muon, average and lbfgs.
 
 Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
 their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
@@ -219,7 +219,43 @@ def averages():
     f.write("optim/testdata/average.safetensors.gz")
 
 
+def lbfgs():
+    """Writes optim/testdata/lbfgs: steps down (1-a)² + 100(b-a²)² + Σ(c - 2)⁴ + c₀·c₂, for x = (a, b) and a matrix c.
+
+    A case is the parameters after each of eight steps, and the values at their beginning; metadata "trees" has the state after three.
+    """
+    f, trees = File(__file__, SEED), {}
+    for name, args in {
+        "fixed": dict(lr=0.001, max_iter=5),
+        "wolfe": dict(lr=1.0, max_iter=4, history_size=3, line_search_fn="strong_wolfe"),
+        "wolfe max": dict(lr=0.5, max_iter=6, max_eval=9, tolerance_grad=1e-5, tolerance_change=1e-7, line_search_fn="strong_wolfe", maximize=True),
+    }.items():
+        x = torch.tensor([-1.2, 1.0], dtype=torch.float64, requires_grad=True)
+        c = torch.tensor([[0.5, 1.0], [3.0, 2.5]], dtype=torch.float64, requires_grad=True)
+        sign = -1 if args.get("maximize") else 1
+        optimizer = torch.optim.LBFGS([x, c], **args)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = sign * ((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2 + ((c - 2) ** 4).sum() + c[0, 0] * c[1, 0])
+            loss.backward()
+            return loss
+
+        path, losses = [], []
+        for step in range(8):
+            losses.append(float(optimizer.step(closure)))
+            path.append(torch.cat([x.detach(), c.detach().reshape(-1)]))
+            if step == 2:
+                state = copy.deepcopy(optimizer.state_dict())
+                state["state"][0].pop("al", None)
+                trees[name] = jsonable(f, f"{name}/state", state)
+        f.store(f"{name}/path", torch.stack(path))
+        f.store(f"{name}/losses", torch.tensor(losses, dtype=torch.float64))
+    f.write("optim/testdata/lbfgs.safetensors.gz", trees=trees)
+
+
 def main():
+    lbfgs()
     averages()
     clipping()
     muon()

@@ -32,6 +32,8 @@ type Device struct {
 	main stream
 	next atomic.Uint64 // the last stream's number
 	par  gemm.Parallel // the crew, as package gemm calls it
+
+	capacity func() int // all memory that the process may ever have, read once: it is asked for with every [Device.Info]
 }
 
 var _ device.Device = (*Device)(nil)
@@ -42,6 +44,10 @@ func newDevice(workers int) *Device {
 	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
 	d.pool = pool.New(&d.mem, pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1})
 	d.SetMemoryLimit(0)
+	d.capacity = sync.OnceValue(func() int {
+		_, total := d.mem.Capacity()
+		return int(total)
+	})
 	return d
 }
 
@@ -61,8 +67,7 @@ func (d *Device) Name() string { return "cpu" }
 
 // Info describes the processor.
 func (d *Device) Info() device.Info {
-	_, total := d.mem.Capacity()
-	return device.Info{Kind: "cpu", Name: processor(), Memory: int(total), Cores: runtime.NumCPU(), SIMD: asm.Active()}
+	return device.Info{Kind: "cpu", Name: processor(), Memory: d.capacity(), Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }
 
 // SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond it Alloc collects garbage

@@ -31,7 +31,8 @@ var _ pool.Backing = (*memory)(nil)
 type buffer struct {
 	dev   *Device
 	mem   []byte
-	block *pool.Block // nil: Go memory
+	block *pool.Block   // nil: Go memory, or of
+	of    device.Buffer // of another driver, whose memory it is; nil for none
 	gen   uint64
 	freed atomic.Bool
 	// release is of memory that is not the driver's own: called once when the buffer is freed, and kept after that, because what
@@ -88,9 +89,15 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 func (b *buffer) Device() device.Device { return b.dev }
 func (b *buffer) Size() int             { return len(b.mem) }
 func (b *buffer) Host() []byte          { return b.mem }
-func (b *buffer) Use(device.Stream)     {}
 
 func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b.mem))) }
+
+// Use is for the driver whose memory it is.
+func (b *buffer) Use(s device.Stream) {
+	if b.of != nil {
+		b.of.Use(s)
+	}
+}
 
 // Free gives the memory back. A second call is ignored.
 func (b *buffer) Free() {
@@ -98,6 +105,8 @@ func (b *buffer) Free() {
 	case b.freed.Swap(true):
 	case b.block != nil:
 		b.dev.pool.Free(b.block, b.gen)
+	case b.of != nil:
+		b.of.Free()
 	default:
 		b.giveBack()
 	}
@@ -109,10 +118,25 @@ func (b *buffer) Queue() {
 	case b.freed.Swap(true):
 	case b.block != nil:
 		b.dev.pool.Queue(b.block, b.gen)
+	case b.of != nil:
+		b.of.Queue()
 	default:
 		b.giveBack()
 	}
 }
+
+// Import returns a buffer on the memory of another driver that the host can reach.
+func (d *Device) Import(of device.Buffer) (device.Buffer, error) {
+	if of == nil || of.Host() == nil {
+		return nil, &ViewError{"import", "buffer", "the host cannot reach its memory"}
+	}
+	if _, ok := of.(*buffer); ok {
+		return nil, &ViewError{"import", "buffer", "it is of the CPU already"}
+	}
+	return &buffer{dev: d, mem: of.Host(), of: of}, nil
+}
+
+var _ device.Importer = (*Device)(nil)
 
 // checkBytes returns the n bytes of buf from off on.
 func (d *Device) checkBytes(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {

@@ -20,7 +20,10 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	if err != nil || len(src) == 0 {
 		return err
 	}
-	return d.send(st, uint64(addr), src)
+	if err := d.send(st, uint64(addr), src); err != nil || !d.p.pinned.holds(src) {
+		return err
+	}
+	return st.Synchronize() // the driver reads page-locked memory later
 }
 
 // send copies b to an address of the device, in the order of the stream.
@@ -60,6 +63,9 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 		// Pageable memory has been written when the call returns.
 		err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(addr), uint64(len(dst)), st.handle)
 		runtime.KeepAlive(dst)
+		if err == nil && d.p.pinned.holds(dst) {
+			err = d.api.StreamSynchronize(st.handle)
+		}
 		return err
 	})
 }

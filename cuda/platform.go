@@ -27,6 +27,7 @@ type platform struct {
 	cubins  *cubinCache
 
 	owners sync.Map // of streams: cu.Stream to *Device
+	pinned pinnedPool
 
 	mu      sync.Mutex
 	devices map[int]*Device
@@ -35,6 +36,7 @@ type platform struct {
 // newPlatform asks a driver for what is the same for all of its devices.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
+	p.pinned.idle = map[int][]*pinnedBlock{}
 	switch v := os.Getenv("FLAMBEAU_PRINT_PTX"); v {
 	case "", "0":
 	case "1":

@@ -48,8 +48,9 @@ func (b *Batch) Free() {
 // each replaces every tensor of the batch.
 func (b *Batch) each(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
-	b.Inputs, b.Targets = walk(b.Inputs, f), walk(b.Targets, f)
+	b.Inputs = walk(b.Inputs, f) // one after the other: f may panic
 	b.X, _ = b.Inputs.(*tensor.Tensor)
+	b.Targets = walk(b.Targets, f)
 	b.Y, _ = b.Targets.(*tensor.Tensor)
 	return b
 }

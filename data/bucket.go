@@ -26,6 +26,7 @@ type LengthConfig struct {
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig
+	batches int // in an epoch: how many samples a group has does not change
 }
 
 // NewLengthSampler returns a sampler for samples of these lengths. The error is a *[ConfigError].
@@ -47,7 +48,13 @@ func NewLengthSampler(lengths []int, c LengthConfig) (*LengthSampler, error) {
 		c.Pool = 50 * c.Batch
 	}
 	c.Bounds = slices.Clone(c.Bounds)
-	return &LengthSampler{slices.Clone(lengths), c}, nil
+	s := &LengthSampler{lengths: slices.Clone(lengths), c: c}
+	for _, g := range s.groups(nil) {
+		if s.batches += len(g) / c.Batch; len(g)%c.Batch != 0 && !c.DropLast {
+			s.batches++
+		}
+	}
+	return s, nil
 }
 
 // groups returns the samples of an epoch by bucket or pool.
@@ -76,17 +83,7 @@ func (s *LengthSampler) groups(rng *rand.Rand) [][]int {
 }
 
 // Len returns the number of batches in an epoch.
-func (s *LengthSampler) Len() int {
-	n := 0
-	for _, g := range s.groups(nil) {
-		if s.c.DropLast {
-			n += len(g) / s.c.Batch
-		} else {
-			n += (len(g) + s.c.Batch - 1) / s.c.Batch
-		}
-	}
-	return n
-}
+func (s *LengthSampler) Len() int { return s.batches }
 
 // Batches gives the batches of an epoch.
 func (s *LengthSampler) Batches(epoch int) iter.Seq[[]int] {

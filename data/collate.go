@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -26,13 +27,28 @@ func odd(at int, format string, args ...any) error {
 //
 //   - Numbers, and slices (also nested) and arrays of numbers, become one tensor with a new first dimension; Go's int becomes int64 and
 //     float64 stays float64, as in [tensor.From].
-//   - CPU tensors of one shape and type are stacked.
+//   - Tensors of one shape, type and device are stacked.
 //   - Strings become a []string.
 //   - Maps with string keys become a map[string]any of what each key's values become; all have the keys of the first.
 //   - A []any, and a []string, becomes a []any of what the values at each place become; all have one length.
 //
 // A slice of numbers is a tensor here, where a Python list of numbers would become a list. What Config.Collate returns may use it.
-func Collate(samples []Sample) (*Batch, error) {
+func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
+
+// PadCollate returns a Config.Collate that pads: torch's pad_sequence with batch_first within default_collate. Slices of numbers, and
+// tensors, that differ in their first dimension alone get the length of the longest of the batch, filled up with the value pad, in which
+// integers must be whole. All else is as in [Collate].
+func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
+	return collator{pad: true, with: pad}.batch
+}
+
+// A collator makes batches.
+type collator struct {
+	pad  bool // to the length of the longest
+	with float64
+}
+
+func (c collator) batch(samples []Sample) (*Batch, error) {
 	if len(samples) == 0 {
 		return nil, fmt.Errorf("data: no samples to collate")
 	}
@@ -42,13 +58,13 @@ func Collate(samples []Sample) (*Batch, error) {
 	}
 	b := &Batch{}
 	var err error
-	if b.Inputs, err = CollateValues(values); err != nil {
+	if b.Inputs, err = c.values(values); err != nil {
 		return nil, err
 	}
 	for i := range samples {
 		values[i] = samples[i].Y
 	}
-	if b.Targets, err = CollateValues(values); err != nil {
+	if b.Targets, err = c.values(values); err != nil {
 		b.Free()
 		return nil, err
 	}
@@ -56,7 +72,9 @@ func Collate(samples []Sample) (*Batch, error) {
 }
 
 // CollateValues is [Collate] for one value of each sample.
-func CollateValues(values []any) (any, error) {
+func CollateValues(values []any) (any, error) { return collator{}.values(values) }
+
+func (c collator) values(values []any) (any, error) {
 	if len(values) == 0 {
 		return nil, fmt.Errorf("data: no values to collate")
 	}
@@ -67,7 +85,7 @@ func CollateValues(values []any) (any, error) {
 		if first == nil {
 			return nil, odd(0, "has a nil tensor")
 		}
-		return asAny(stack(first, values))
+		return asAny(c.stack(first, values))
 	case float32:
 		return asAny(numbers[float32](values))
 	case float64:
@@ -77,13 +95,13 @@ func CollateValues(values []any) (any, error) {
 	case int64:
 		return asAny(numbers[int64](values))
 	case []float32:
-		return asAny(rows[float32](values))
+		return asAny(rows[float32](c, values))
 	case []uint8:
-		return asAny(rows[uint8](values))
+		return asAny(rows[uint8](c, values))
 	case []int64:
-		return asAny(rows[int64](values))
+		return asAny(rows[int64](c, values))
 	case []int:
-		return asAny(rows[int](values))
+		return asAny(rows[int](c, values))
 	case string:
 		out := make([]string, len(values))
 		for i, v := range values {
@@ -103,13 +121,32 @@ func CollateValues(values []any) (any, error) {
 	}
 	switch k := first.Kind(); {
 	case k == reflect.Map && first.Type().Key().Kind() == reflect.String:
-		return collateMap(values)
+		return c.maps(values)
 	case k == reflect.Slice && (first.Type().Elem().Kind() == reflect.Interface || first.Type().Elem().Kind() == reflect.String || first.Type().Elem().Kind() == reflect.Map):
-		return collateList(values)
+		return c.lists(values)
+	}
+	longest := -1
+	if k := first.Kind(); c.pad && k == reflect.Slice && isNumber(first.Type().Elem()) {
+		for _, v := range values {
+			longest = max(longest, reflect.ValueOf(v).Len())
+		}
 	}
 	list := reflect.MakeSlice(reflect.SliceOf(first.Type()), len(values), len(values))
 	for i, v := range values {
-		list.Index(i).Set(reflect.ValueOf(v))
+		r := reflect.ValueOf(v)
+		if longest >= 0 && r.Len() < longest {
+			padded := reflect.MakeSlice(first.Type(), longest, longest)
+			reflect.Copy(padded, r)
+			with := reflect.ValueOf(c.with).Convert(first.Type().Elem())
+			if back := with.Convert(reflect.TypeFor[float64]()).Float(); back != c.with && !with.CanFloat() {
+				return nil, c.unfit(values[0])
+			}
+			for k := r.Len(); k < longest; k++ {
+				padded.Index(k).Set(with)
+			}
+			r = padded
+		}
+		list.Index(i).Set(r)
 	}
 	var t *tensor.Tensor
 	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
@@ -157,26 +194,47 @@ func numbers[T any](values []any) (t *tensor.Tensor, err error) {
 	return t, err
 }
 
-func rows[T any](values []any) (t *tensor.Tensor, err error) {
+func rows[T float32 | uint8 | int64 | int](c collator, values []any) (t *tensor.Tensor, err error) {
 	n := len(values[0].([]T))
-	all := make([]T, 0, n*len(values))
 	for i, v := range values {
 		r, ok := v.([]T)
 		if !ok {
 			return nil, odd(i, "holds a %T, the first a %T", v, values[0])
 		}
-		if len(r) != n {
+		if len(r) != n && !c.pad {
 			return nil, odd(i, "has %d values, the first %d", len(r), n)
 		}
+		n = max(n, len(r))
+	}
+	all := make([]T, 0, n*len(values))
+	with := T(c.with)
+	for _, v := range values {
+		r := v.([]T)
 		all = append(all, r...)
+		if _, float := v.([]float32); len(r) < n && float64(with) != c.with && !float {
+			return nil, c.unfit(v)
+		}
+		for range n - len(r) {
+			all = append(all, with)
+		}
 	}
 	err = tensor.Try(func() { t = tensor.From(all, len(values), n) })
 	return t, err
 }
 
+// isNumber is true of Go's own numbers, not of what is stored in one, such as dtype.Float16.
+func isNumber(t reflect.Type) bool {
+	k := t.Kind()
+	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr && t.PkgPath() == ""
+}
+
+func (c collator) unfit(v any) error {
+	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.with, v)
+}
+
 // inside collates one part of nested values; what is made already is given back if it fails.
-func inside(key string, made any, values []any) (any, error) {
-	v, err := CollateValues(values)
+func (c collator) inside(key string, made any, values []any) (any, error) {
+	v, err := c.values(values)
 	if err != nil {
 		(&Batch{Inputs: made}).Free()
 		if o, ok := err.(*oddError); ok {
@@ -188,7 +246,7 @@ func inside(key string, made any, values []any) (any, error) {
 	return v, nil
 }
 
-func collateMap(values []any) (any, error) {
+func (c collator) maps(values []any) (any, error) {
 	first := reflect.ValueOf(values[0])
 	out := make(map[string]any, first.Len())
 	for i, v := range values {
@@ -207,7 +265,7 @@ func collateMap(values []any) (any, error) {
 			}
 			part[i] = e.Interface()
 		}
-		v, err := inside(fmt.Sprintf("key %q", name), out, part)
+		v, err := c.inside(fmt.Sprintf("key %q", name), out, part)
 		if err != nil {
 			return nil, err
 		}
@@ -216,7 +274,7 @@ func collateMap(values []any) (any, error) {
 	return out, nil
 }
 
-func collateList(values []any) (any, error) {
+func (c collator) lists(values []any) (any, error) {
 	n := reflect.ValueOf(values[0]).Len()
 	for i, v := range values {
 		if k := reflect.ValueOf(v).Len(); k != n {
@@ -229,7 +287,7 @@ func collateList(values []any) (any, error) {
 		for i, v := range values {
 			part[i] = reflect.ValueOf(v).Index(k).Interface()
 		}
-		v, err := inside(fmt.Sprintf("place %d", k), out, part)
+		v, err := c.inside(fmt.Sprintf("place %d", k), out, part)
 		if err != nil {
 			return nil, err
 		}
@@ -239,22 +297,35 @@ func collateList(values []any) (any, error) {
 }
 
 // stack puts tensors of one shape and type behind one another along a new first dimension.
-func stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, err error) {
+func (c collator) stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, err error) {
+	sh := first.Shape().Slice()
+	differ := false
 	for i, v := range values {
 		t, ok := v.(*tensor.Tensor)
-		if !ok || t == nil || t.Shape() != first.Shape() || t.Type() != first.Type() {
+		if !ok || t == nil || t.Type() != first.Type() || t.Rank() != len(sh) ||
+			t.Shape() != first.Shape() && !(c.pad && len(sh) > 0 && slices.Equal(t.Shape().Slice()[1:], sh[1:])) {
 			return nil, odd(i, "is not a %v tensor of shape %v", first.Type(), first.Shape())
+		}
+		if len(sh) > 0 && t.Dim(0) != sh[0] {
+			differ = true
+			sh[0] = max(sh[0], t.Dim(0))
 		}
 	}
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
-			y = s.Typed(first.Type()).Empty(append([]int{len(values)}, first.Shape().Slice()...)...)
+			y = s.Typed(first.Type()).Empty(append([]int{len(values)}, sh...)...)
+			if differ {
+				y.Fill(c.with)
+			}
 			for i, v := range values {
-				t := v.(*tensor.Tensor)
-				y.Select(0, i).Copy(t)
+				t, to := v.(*tensor.Tensor), y.Select(0, i)
+				if differ {
+					to = to.Narrow(0, 0, t.Dim(0))
+				}
+				to.Copy(t)
 			}
 			s.Close(y)
-		}, tensor.NoGrad())
+		}, tensor.NoGrad(), tensor.On(first.Device()))
 	})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // Config sets a [Loader]. What PyTorch's DataLoader calls num_workers and prefetch_factor are Workers and Prefetch; workers are
@@ -20,8 +22,17 @@ type Config struct {
 
 	// Transform changes each sample, in the workers; rng is as in [RandDataset]. It is called by several goroutines at once.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It is called by several goroutines at once.
+	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It is called by several goroutines at once
+	// and may not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
+
+	// Device is where batches arrive; nil: the CPU, where they are made. They are copied ahead of the loop on streams of the loader's own,
+	// at most Prefetch of them, and an op that reads a batch waits for its copy by itself, on any stream. The scope that takes them is on it
+	// too ([tensor.On]), or they are copied back. Pin copies by way of page-locked
+	// memory, so that the copies run while the GPU computes; without Device it is there that batches are, as with PyTorch's pin_memory, of the
+	// first GPU. With the CPU for Device there is nothing to copy and Pin means nothing.
+	Device device.Device
+	Pin    bool
 
 	// Skip leaves out samples that cannot be had, instead of ending the loop with the error. Their batch is smaller; one without any
 	// sample left is not seen. OnSkip, if not nil, is told of each, by the goroutine of the loop and in the loop's order; [Loader.Skipped]

@@ -197,3 +197,15 @@ func ExampleBatchSampler() {
 	// [3 5]
 	// [1 7]
 }
+
+// PadCollate fills sequences up to the longest of their batch.
+func ExamplePadCollate() {
+	batch, err := data.PadCollate(0)([]data.Sample{{X: []int64{5, 6, 7}, Y: 3}, {X: []int64{8}, Y: 1}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(batch.X)
+	// Output:
+	// tensor([[5, 6, 7],
+	//         [8, 0, 0]])
+}

@@ -31,6 +31,7 @@ type torchGolden struct {
 		Sizes     []int
 	}
 	Collate map[string]any
+	Padded  map[string]any
 }
 
 func readGolden(t *testing.T) (g torchGolden) {
@@ -143,7 +144,33 @@ func TestCollateIsTorchs(t *testing.T) {
 		"nested":  {map[string][]any{"a": {1, map[string]float64{"b": 2}}}, map[string][]any{"a": {3, map[string]float64{"b": 4}}}},
 		"strings": {[]string{"a", "b"}, []string{"c", "d"}},
 	}
+	padded := map[string][]any{
+		"ints":   {[]int64{1, 2, 3}, []int64{4}, []int64{}},
+		"floats": {[]float64{1}, []float64{2, 3}},
+		"bytes":  {[]int8{1}, []int8{2, 3}},
+		"rows": {tensor.From([][]float32{{1, 2}}), tensor.From([][]float32{{3, 4}, {5, 6}, {7, 8}}),
+			tensor.From([][]float32{{9, 10}, {11, 12}})},
+		"even": {[]float32{1, 2}, []float32{3, 4}},
+	}
 	g := readGolden(t)
+	if !slices.Equal(slices.Sorted(maps.Keys(padded)), slices.Sorted(maps.Keys(g.Padded))) {
+		t.Fatal("the cases are not those of the golden file")
+	}
+	for name, values := range padded {
+		var samples []data.Sample
+		for _, v := range values {
+			samples = append(samples, data.Sample{X: map[string]any{"in": []any{v}}, Y: v})
+		}
+		b, err := data.PadCollate(-1)(samples)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		in := b.Inputs.(map[string]any)["in"].([]any)[0]
+		if p, q := plain(in), plain(b.Y); !reflect.DeepEqual(p, g.Padded[name]) || !reflect.DeepEqual(q, g.Padded[name]) {
+			t.Errorf("%s:\n%v %v, torch\n%v", name, p, q, g.Padded[name])
+		}
+	}
 	if !slices.Equal(slices.Sorted(maps.Keys(cases)), slices.Sorted(maps.Keys(g.Collate))) {
 		t.Fatal("the cases are not those of the golden file")
 	}

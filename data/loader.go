@@ -13,6 +13,7 @@ type Loader struct {
 	ds Dataset // nil for a stream
 	st Stream
 	c  Config
+	to *mover // nil: batches stay where they are made
 
 	mu      sync.Mutex
 	seed    uint64 // Config's, or that of a loaded state
@@ -22,7 +23,7 @@ type Loader struct {
 	skipped int
 }
 
-// NewLoader returns a loader over ds. The error is a *[ConfigError].
+// NewLoader returns a loader over ds. The error is a *[ConfigError], or the device's.
 func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	if ds == nil {
 		return nil, &ConfigError{"Dataset", "there is none"}
@@ -31,13 +32,17 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loader{ds: ds, c: c, seed: c.Seed}, nil
+	to, err := newMover(&c)
+	if err != nil {
+		return nil, err
+	}
+	return &Loader{ds: ds, c: c, to: to, seed: c.Seed}, nil
 }
 
 // NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers call Transform and Collate, so that the
 // order and the batches do not depend on the number of workers. Shuffle, Sampler and Batches are for datasets: see [ShuffleStream],
 // [ShardStream] and [Interleave]. A state within an epoch is resumed by reading again, without Transform, what was seen. With Skip an
-// error of the stream leaves one sample out; what a stream that ends with an error would have given is lost. The error is a *[ConfigError].
+// error of the stream leaves one sample out; what a stream that ends with an error would have given is lost. The error is a *[ConfigError], or the device's.
 func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	switch {
 	case s == nil:
@@ -53,7 +58,11 @@ func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loader{st: s, c: c, seed: c.Seed}, nil
+	to, err := newMover(&c)
+	if err != nil {
+		return nil, err
+	}
+	return &Loader{st: s, c: c, to: to, seed: c.Seed}, nil
 }
 
 func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -343,7 +344,7 @@ func TestSkip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := &several{bad: []int{2, 4, 5, 6, 7, 11}}
+	plain := &several{n: 12, bad: []int{2, 4, 5, 6, 7, 11}}
 	for name, d := range map[string]data.Dataset{"samples": plain, "batches": faulty{x, plain.bad}} {
 		var told []int
 		l := load(t, d, data.Config{Batch: 4, Workers: 2, Skip: true, OnSkip: func(e *data.SampleError) { told = append(told, e.Index) }})
@@ -373,9 +374,12 @@ func TestSkip(t *testing.T) {
 }
 
 // several is samples of which some cannot be had.
-type several struct{ bad []int }
+type several struct {
+	n   int
+	bad []int
+}
 
-func (*several) Len() int { return 12 }
+func (d *several) Len() int { return d.n }
 
 func (d *several) Get(i int) (data.Sample, error) {
 	if slices.Contains(d.bad, i) {
@@ -445,6 +449,23 @@ func TestCollateErrors(t *testing.T) {
 		if _, err := data.CollateValues(v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", v, err, want)
 		}
+	}
+	for want, v := range map[string][2]any{
+		"pad with, -1, cannot be in a []uint8":                             {[]uint8{1}, []uint8{}},
+		"pad with, -1, cannot be in a []uint16":                            {[]uint16{1}, []uint16{}},
+		"has values of shape [0], the first [1]":                           {[]dtype.Float16{1}, []dtype.Float16{}},
+		"sample 1 of the batch is not a float32 tensor of shape [1]":       {f, tensor.Ones(2, 2)},
+		"sample 1 of the batch is not a float32 tensor of shape [2, 2]":    {tensor.Ones(2, 2), tensor.Ones(2, 3)},
+		"sample 1 of the batch is not a float32 tensor of shape []":        {tensor.Ones(), tensor.Ones(1)},
+		"sample 1 of the batch holds a []int64, the first a []float32":     {[]float32{1}, []int64{1, 2}},
+		"sample 1 of the batch has values of shape [1 1], the first [2 1]": {[][]int16{{1}, {2}}, [][]int16{{3}}},
+	} {
+		if _, err := data.PadCollate(-1)([]data.Sample{{X: v[0], Y: 0}, {X: v[1], Y: 0}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", v, err, want)
+		}
+	}
+	if b, err := data.PadCollate(0.5)([]data.Sample{{X: []float32{1}, Y: 0}, {X: []float32{}, Y: 0}}); err != nil || b.X.Sum().Item() != 1.5 {
+		t.Error(b, err)
 	}
 	var bad *data.SampleError
 	for _, err := range load(t, tensors{4}, data.Config{Batch: 6, Shuffle: true, Seed: 1}).Batches() {

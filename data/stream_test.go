@@ -81,8 +81,8 @@ func TestStreams(t *testing.T) {
 		{ok(data.Interleave(1, count(1), count(4, 2), count(2))), []int{0, 0, 0, 1, 1, -1, 3}},
 		{ok(data.Interleave(3)), nil},
 		{ok(data.ShuffleStream(count(4, 2), 1, 0)), []int{0, -1, 1, 3}},
-		{data.StreamOf(data.Subset{Of: &several{}, Index: []int{5, 7}}, nil), []int{5, 7}},
-		{data.StreamOf(&several{}, data.SubsetRandomSampler{Index: []int{9}}), []int{9}},
+		{data.StreamOf(data.Subset{Of: &several{n: 12}, Index: []int{5, 7}}, nil), []int{5, 7}},
+		{data.StreamOf(&several{n: 12}, data.SubsetRandomSampler{Index: []int{9}}), []int{9}},
 	} {
 		for range 2 {
 			if got := values(t, c.s, 0); !slices.Equal(got, c.want) {

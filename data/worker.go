@@ -41,6 +41,11 @@ func (r *run) work() {
 	for j := range r.jobs {
 		open = j.number
 		res := w.make(j)
+		if res.b != nil {
+			if err := r.l.to.move(res.b, j.number); err != nil {
+				res.b, res.err = nil, &SampleError{-1, err}
+			}
+		}
 		open = -1
 		r.put(j.number, res)
 	}

@@ -95,7 +95,7 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 	if mo.AddBiasKV {
 		for _, p := range []**tensor.Tensor{&m.BiasK, &m.BiasV} {
 			*p = o.scope.Typed(o.t).Empty(1, 1, features)
-			initial.Normal(*p, 0, math.Sqrt(2/float64(2*features))) // torch's xavier_normal_ of that shape
+			initial.XavierNormal(*p, 1)
 			(*p).RequiresGrad()
 		}
 	}

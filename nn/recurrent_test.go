@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/autograd"
@@ -154,6 +155,78 @@ func TestRecurrentMemory(t *testing.T) {
 	}
 	if left := dev.Stats().Allocated; left != 0 {
 		t.Errorf("%d bytes are left", left)
+	}
+}
+
+// A recurrent layer is a layer like others, also where it stands by value: its parameters have torch's names, and go to files and back.
+func TestRecurrentInModel(t *testing.T) {
+	type model struct {
+		Encoder nn.LSTM
+		Rest    []*nn.GRU
+		Cell    *nn.RNNCell
+		Head    *nn.Linear
+	}
+	build := func() *model {
+		o := nn.RecurrentOptions{Layers: 2, Dropout: 0.5}
+		return &model{*nn.NewLSTM(2, 3, o), []*nn.GRU{nn.NewGRU(2, 3, nn.RecurrentOptions{Bidirectional: true}, nn.NoBias())}, nn.NewRNNCell(2, 3), nn.NewLinear(3, 1)}
+	}
+	m, other := build(), build()
+	var names []string
+	for _, p := range nn.NamedParameters(m) {
+		names = append(names, p.Name)
+	}
+	want := []string{
+		"encoder.weight_ih_l0", "encoder.weight_hh_l0", "encoder.bias_ih_l0", "encoder.bias_hh_l0", "encoder.weight_ih_l1", "encoder.weight_hh_l1",
+		"encoder.bias_ih_l1", "encoder.bias_hh_l1", "rest.0.weight_ih_l0", "rest.0.weight_hh_l0", "rest.0.weight_ih_l0_reverse", "rest.0.weight_hh_l0_reverse",
+		"cell.weight_ih", "cell.weight_hh", "cell.bias_ih", "cell.bias_hh", "head.weight", "head.bias"}
+	if !slices.Equal(names, want) {
+		t.Fatalf("got  %v\nwant %v", names, want)
+	}
+	if err := nn.LoadStateDict(other, nn.StateDict(m)); err != nil {
+		t.Fatal(err)
+	}
+	x := tensor.Ones(3, 1, 2)
+	if nn.Eval(m); m.Encoder.Training() || m.Rest[0].Training() || m.Cell.Training() {
+		t.Error("still in training")
+	}
+	nn.Eval(other)
+	a, _, _ := m.Encoder.Forward(x, nil, nil)
+	b, _, _ := other.Encoder.Forward(x, nil, nil)
+	if !slices.Equal(a.Floats(), b.Floats()) {
+		t.Errorf("%v, loaded %v", a, b)
+	}
+	calls := 0
+	defer m.Encoder.RegisterForwardHook(func(_, y *tt) *tt { calls++; return y.MulScalar(2) })()
+	if c, _, _ := m.Encoder.Forward(x, nil, nil); calls != 1 || !c.AllClose(a.MulScalar(2), 0, 0) {
+		t.Errorf("a hook that was called %d times gave %v", calls, c)
+	}
+}
+
+// Several goroutines may run one layer, forwards and back.
+func TestRecurrentAtOnce(t *testing.T) {
+	l := nn.NewLSTM(2, 3, nn.RecurrentOptions{Bidirectional: true})
+	x := tensor.Root().Randn(6, 2, 2)
+	const n = 4
+	var wait sync.WaitGroup
+	for range n {
+		wait.Go(func() {
+			tensor.Do(func(s *tensor.Scope) {
+				y, _, _ := l.Forward(x.In(s), nil, nil)
+				y.Sum().Backward()
+			})
+		})
+	}
+	wait.Wait()
+	sum := l.Weights[1].WeightHH.Grad().Floats()
+	nn.ZeroGrad(l)
+	tensor.Do(func(s *tensor.Scope) {
+		y, _, _ := l.Forward(x.In(s), nil, nil)
+		y.Sum().Backward()
+	})
+	for i, g := range l.Weights[1].WeightHH.Grad().Floats() {
+		if math.Abs(sum[i]-n*g) > 1e-5 {
+			t.Errorf("gradient %d is %v of %d goroutines and %v of one", i, sum[i], n, g)
+		}
 	}
 }
 

@@ -106,3 +106,17 @@ func ExampleNewMuon() {
 	// true
 	// true
 }
+
+// A quadratic function is minimised in a few iterations. The closure computes gradients and the loss.
+func ExampleNewLBFGS() {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := optim.NewLBFGS([]*tensor.Tensor{w}, optim.LBFGSConfig{LR: 1, LineSearch: "strong_wolfe"})
+	first := opt.Step(func() float64 {
+		opt.ZeroGrad()
+		loss := w.Mul(w).Mul(tensor.From([]float32{1, 10})).Sum()
+		loss.Backward()
+		return loss.Item()
+	})
+	fmt.Printf("from %v to %.4f\n", first, w.Detach().Abs().Sum().Item())
+	// Output: from 11 to 0.0000
+}

@@ -16,7 +16,7 @@ import (
 
 // letters learns the next letter of a text.
 type letters struct {
-	Embed *tensor.Tensor `nn:"embed.weight"`
+	Embed *nn.Embedding
 	Lstm  *nn.LSTM
 	Head  *nn.Linear
 }
@@ -63,7 +63,7 @@ func TestLSTMCurveEqualsTorch(t *testing.T) {
 		t.Run(fmt.Sprint(ty), func(t *testing.T) {
 			embed, hidden := int(number("embed")), int(number("hidden"))
 			m := &letters{
-				Embed: tensor.Typed(ty).Zeros(classes, embed).RequiresGrad(),
+				Embed: nn.NewEmbedding(classes, embed, nn.Typed(ty)),
 				Lstm:  nn.NewLSTM(embed, hidden, nn.RecurrentOptions{Layers: int(number("layers"))}, nn.Typed(ty)),
 				Head:  nn.NewLinear(hidden, classes, nn.Typed(ty)),
 			}
@@ -92,7 +92,7 @@ func TestLSTMCurveEqualsTorch(t *testing.T) {
 				}
 				var got float64
 				tensor.Do(func(s *tensor.Scope) {
-					h, _, _ := m.Lstm.Forward(m.Embed.In(s).Embedding(s.From(x, length, batch)), nil, nil)
+					h, _, _ := m.Lstm.Forward(m.Embed.Forward(s.From(x, length, batch)), nil, nil)
 					loss := nn.CrossEntropy(m.Head.Forward(h).Flatten(0, 1), s.From(y))
 					loss.Backward()
 					opt.Step()

@@ -304,7 +304,7 @@ func compareTrees(t *testing.T, path string, got, want any, tol float64) {
 	case float64:
 		switch g := got.(type) {
 		case float64:
-			if g != w {
+			if g != w && !near(g, w, tol) {
 				t.Fatalf("%s is %v, want %v", path, g, w)
 			}
 		case int64:

@@ -218,7 +218,7 @@ func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	if t.needsGrad && t.scope.encloses(m.s) { // part of a graph: it stays part of it
 		x = t.In(m.s).To(m.dev)
 	} else if m.dev != t.st.dev {
-		x = t.copyTo("from", m.s, m.dev)
+		x = t.copyTo("from", m.s, m.dev, t.IsPinned())
 	} else if t.scope != m.s {
 		x = t.handle("from", m.s, t.layout)
 		m.s.note(x.st)

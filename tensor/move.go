@@ -20,12 +20,12 @@ func (x *Tensor) MoveTo(d device.Device) {
 		fail("move_to", ErrScope, []*Tensor{x}, "this is a handle of another tensor, made by In; move that one")
 	}
 	if x.st.dev != d {
-		x.become(x.copyTo("move_to", x.scope, d))
+		x.become(x.copyTo("move_to", x.scope, d, false))
 	}
 	x.gradMu.Lock()
 	defer x.gradMu.Unlock()
 	if g := x.grad; g != nil && g.st.dev != d {
-		g.become(g.copyTo("move_to", g.scope, d))
+		g.become(g.copyTo("move_to", g.scope, d, false))
 	}
 }
 

@@ -22,6 +22,7 @@ type storage struct {
 	dev     device.Device
 	buf     device.Buffer
 	lent    bool          // the memory is of others, who want to know when it is free
+	pinned  device.Buffer // what buf is on the CPU of: page-locked memory of another driver; nil for ordinary memory
 	home    device.Stream // the stream it was allocated on
 	refs    atomic.Int32
 	version atomic.Uint32
@@ -72,7 +73,7 @@ func (st *storage) queue() {
 
 // plain reports whether the storage needs no net under it.
 func (st *storage) plain() bool {
-	return !st.lent && st.buf.Host() != nil && st.buf.Size() < plainBytes
+	return !st.lent && st.pinned == nil && st.buf.Host() != nil && st.buf.Size() < plainBytes
 }
 
 // watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.

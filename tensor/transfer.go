@@ -59,18 +59,29 @@ func (x *Tensor) BFloat16() *Tensor { return x.Cast(dtype.BF16) }
 func (x *Tensor) Long() *Tensor { return x.Cast(dtype.I64) }
 
 // toFunc copies to another device.
-type toFunc struct{ dev device.Device }
+type toFunc struct {
+	dev   device.Device
+	async bool
+}
 
 func (toFunc) Name() string { return "to" }
 
 func (f toFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	return in[0].copyTo("to", c.Scope(), f.dev)
+	return in[0].copyTo("to", c.Scope(), f.dev, f.async)
 }
 
 func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n.operands[0].dev)} }
 
+// A ToOption changes how [Tensor.To] copies.
+type ToOption func(*toFunc)
+
+// NonBlocking lets To return before the copy is done: between a GPU and page-locked memory ([Tensor.PinMemory]), which the result on the
+// CPU of a contiguous GPU tensor then is. Other copies are not changed. Unlike in PyTorch no event has to be waited for: an op that reads
+// the result, or overwrites x, waits for the copy by itself, on whatever device and stream.
+func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
+
 // To returns x on device d, x itself if it is there already. Gradients flow back to where x is.
-func (x *Tensor) To(d device.Device) *Tensor {
+func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	x.use("to")
 	if d == nil {
 		fail("to", ErrDevice, []*Tensor{x}, "the device is nil")
@@ -78,7 +89,11 @@ func (x *Tensor) To(d device.Device) *Tensor {
 	if x.st.dev == d {
 		return x
 	}
-	y := Apply(toFunc{d}, x)
+	f := toFunc{dev: d}
+	for _, o := range opts {
+		o(&f)
+	}
+	y := Apply(f, x)
 	y.made = callSite()
 	return y
 }
@@ -99,8 +114,11 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 // CPU returns x on the CPU.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
-// copyTo copies x, dense, to device d in scope s, without a graph.
-func (x *Tensor) copyTo(op string, s *Scope, d device.Device) *Tensor {
+// copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for the copy.
+func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tensor {
+	if p := x.pinner(d); async && p != nil && x.layout.Contiguous() {
+		return x.copyPinned(op, s, p)
+	}
 	y := alloc(op, s, d, x.dtype, x.layout.Shape)
 	n := x.Size() * x.dtype.Size()
 	if n == 0 {
@@ -119,6 +137,12 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device) *Tensor {
 	switch {
 	case src.Host() != nil && dst.Host() != nil:
 		copy(dst.Host(), src.Host()[off:off+n])
+	case src.Host() != nil && c.st.pinnedFor(d) != nil:
+		c.st.read(op, y.st.home) // a later write to x waits for the copy
+		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, 0, c.st.pinned, off, n), x)
+		if !async {
+			check(op, y.st.home.Synchronize(), x)
+		}
 	case src.Host() != nil:
 		check(op, d.Upload(y.st.home, dst, 0, src.Host()[off:off+n]), x)
 	case dst.Host() != nil:

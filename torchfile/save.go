@@ -213,7 +213,11 @@ func (s *saver) storage(z *zipfile.Writer, root string, e *saved) error {
 	z.Begin(root+fmt.Sprintf("data/%d", e.key), uint64(n)*uint64(t.Size()))
 	if n > 0 {
 		var all *tensor.Tensor
-		if err := tensor.Try(func() { all = x.Detach().AsStrided([]int{n}, []int{1}, e.lo) }); err != nil {
+		if err := tensor.Try(func() {
+			d := x.Detach()
+			defer d.Free() // a handle would keep the memory
+			all = d.AsStrided([]int{n}, []int{1}, e.lo)
+		}); err != nil {
 			return err
 		}
 		err := tensorbytes.Write(z, all, s.cast)

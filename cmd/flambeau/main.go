@@ -8,6 +8,8 @@
 //	flambeau generate   write text with a trained model of text
 //	flambeau devices    list the devices and what each needs
 //	flambeau ops        list the ops, their types and gradients
+//	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
+//	flambeau inspect    list the tensors in a file
 //	flambeau version    print the version
 package main
 
@@ -34,6 +36,8 @@ type cli struct {
 	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
 	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
+	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
+	Inspect  inspectCmd  `cmd:"" help:"List the tensors in a file: names, types, shapes, sizes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 

@@ -2,11 +2,14 @@ package vision_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"image"
 	"image/png"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/vision"
@@ -96,6 +99,23 @@ func ExampleMNIST() {
 	}
 	fmt.Println(train.Len(), "images;", x.Shape(), y)
 	// Output: 60 images; [3, 1, 28, 28] tensor([0, 1, 2])
+}
+
+// A program without a network is told what to put where.
+func ExampleDownload() {
+	os.Setenv("FLAMBEAU_OFFLINE", "1")
+	defer os.Unsetenv("FLAMBEAU_OFFLINE")
+	_, err := vision.Download(context.Background(), "cifar10", "sets", nil)
+	fmt.Println(errors.Is(err, vision.ErrOffline))
+	var e *vision.DownloadError
+	if errors.As(err, &e) {
+		fmt.Println(e.URL)
+		fmt.Println(filepath.ToSlash(e.Path))
+	}
+	// Output:
+	// true
+	// https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz
+	// sets/cifar-10-binary.tar.gz
 }
 
 func ExampleReadIDX() {

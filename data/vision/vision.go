@@ -85,6 +85,8 @@ type Transformed struct {
 	transform Transform
 }
 
+var _ data.RandDataset = (*Transformed)(nil)
+
 // Apply returns the dataset whose samples are those of images behind the transforms, in order. Its inputs are float32 or uint8
 // tensors [C,H,W], as what the last transform returns; the loader needs them all of one size.
 func Apply(images Images, list ...Transform) *Transformed {

@@ -34,6 +34,7 @@ func write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	}
 	const piece = 1 << 20
 	x = x.Detach()
+	defer x.Free() // a handle would keep the memory
 	for at, n := 0, x.Size(); at < n; at += piece {
 		var err error
 		tensor.Do(func(s *tensor.Scope) {

@@ -10,7 +10,7 @@ import (
 // noValue are the methods that return a tensor and compute nothing: their own tests hold them.
 var noValue = map[string]string{
 	"Grad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
-	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host",
+	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host", "PinMemory": "a copy: TestNonBlockingCopies",
 }
 
 // functions are the ops of package tensor that are functions and not methods: reflection cannot list them. Files with rows of their own

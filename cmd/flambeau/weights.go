@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/npy"
+	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/torchfile"
+)
+
+// The formats of files of weights, told by how the name ends.
+const (
+	formatSafetensors = "safetensors"
+	formatSharded     = "sharded safetensors"
+	formatTorch       = "torch"
+	formatNPZ         = "npz"
+	formatNPY         = "npy"
+)
+
+// endings are tried in order.
+var endings = []struct{ ending, format string }{
+	{".safetensors.index.json", formatSharded}, {".safetensors", formatSafetensors}, {".pt", formatTorch}, {".pth", formatTorch}, {".bin", formatTorch},
+	{".ckpt", formatTorch}, {".npz", formatNPZ}, {".npy", formatNPY},
+}
+
+func formatOf(path string) (string, error) {
+	var known []string
+	for _, e := range endings {
+		if strings.HasSuffix(strings.ToLower(path), e.ending) {
+			return e.format, nil
+		}
+		known = append(known, e.ending)
+	}
+	return "", fmt.Errorf("%s: the name does not tell a format; it ends in one of %s", path, strings.Join(known, " "))
+}
+
+// A named is a value in a file of weights, under its name with dots.
+type named struct {
+	name  string
+	value any // *tensor.Tensor, or what a tree of PyTorch's has beside them
+}
+
+// weights is what a file of weights holds.
+type weights struct {
+	format   string
+	list     []named
+	metadata map[string]string
+	tree     any // of PyTorch's files
+}
+
+// readWeights maps a file. names go in the order of the file, or, where that has none, by the alphabet.
+func readWeights(path string) (*weights, error) {
+	format, err := formatOf(path)
+	if err != nil {
+		return nil, err
+	}
+	w := &weights{format: format}
+	switch format {
+	case formatSafetensors, formatSharded:
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		w.metadata = f.Metadata()
+		for _, name := range f.Names() {
+			x, err := f.Tensor(name)
+			if err != nil {
+				return nil, err
+			}
+			w.list = append(w.list, named{name, x})
+		}
+	case formatTorch:
+		if w.tree, err = torchfile.Load(path, torchfile.Mapped(), torchfile.Exact()); err != nil {
+			return nil, err
+		}
+		flatten("", w.tree, &w.list)
+	case formatNPZ:
+		all, err := npy.LoadArchive(path, npy.Mapped())
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			w.list = append(w.list, named{name, all[name]})
+		}
+	case formatNPY:
+		x, err := npy.Load(path, npy.Mapped())
+		if err != nil {
+			return nil, err
+		}
+		base := filepath.Base(path)
+		w.list = []named{{strings.TrimSuffix(base, filepath.Ext(base)), x}}
+	}
+	return w, nil
+}
+
+// flatten lists what a tree of PyTorch's holds, keys and positions joined by dots. Lists that hold neither tensors nor containers are
+// values themselves.
+func flatten(prefix string, v any, list *[]named) {
+	at := func(key any) string {
+		if prefix == "" {
+			return fmt.Sprint(key)
+		}
+		return prefix + "." + fmt.Sprint(key)
+	}
+	var items []any
+	switch v := v.(type) {
+	case *torchfile.Dict:
+		if v.Len() > 0 {
+			for k, x := range v.All() {
+				flatten(at(k), x, list)
+			}
+			return
+		}
+	case []any:
+		items = v
+	case torchfile.Tuple:
+		items = v
+	case torchfile.Set:
+		items = v
+	}
+	if !slices.ContainsFunc(items, nests) {
+		*list = append(*list, named{prefix, v})
+		return
+	}
+	for i, x := range items {
+		flatten(at(i), x, list)
+	}
+}
+
+func nests(v any) bool {
+	switch v.(type) {
+	case *tensor.Tensor, *torchfile.Dict, []any, torchfile.Tuple, torchfile.Set:
+		return true
+	}
+	return false
+}
+
+// tensors returns the tensors by name; others are the names of what is none.
+func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err error) {
+	all = map[string]*tensor.Tensor{}
+	for _, n := range w.list {
+		x, ok := n.value.(*tensor.Tensor)
+		switch {
+		case !ok:
+			others = append(others, n.name)
+		case all[n.name] != nil:
+			return nil, nil, fmt.Errorf("the name %q appears twice when names are joined by dots", n.name)
+		default:
+			all[n.name] = x
+		}
+	}
+	return all, others, nil
+}
+
+// floatTypes are the names that --dtype takes.
+var floatTypes = map[string]dtype.Type{
+	"float64": dtype.F64, "fp64": dtype.F64, "double": dtype.F64, "float32": dtype.F32, "fp32": dtype.F32, "float": dtype.F32,
+	"float16": dtype.F16, "fp16": dtype.F16, "half": dtype.F16, "bfloat16": dtype.BF16, "bf16": dtype.BF16,
+}
+
+// sizeText prints a number of bytes in powers of 1024.
+func sizeText(n int64) string {
+	v, unit := float64(n), 0
+	for v >= 1024 && unit < 5 {
+		v, unit = v/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %ciB", v, "_KMGTP"[unit])
+}
+
+// parseSize reads a number of bytes such as 500MB, 5GB (powers of 1000), 5GiB (of 1024) or 4096.
+func parseSize(s string) (int64, error) {
+	text, unit := strings.ToLower(strings.TrimSpace(s)), int64(1)
+	for i, letter := range "kmgt" {
+		for suffix, base := range map[string]int64{string(letter) + "ib": 1024, string(letter) + "b": 1000} {
+			if cut, ok := strings.CutSuffix(text, suffix); ok {
+				text, unit = cut, 1
+				for range i + 1 {
+					unit *= base
+				}
+			}
+		}
+	}
+	text = strings.TrimSuffix(text, "b")
+	var v float64
+	var rest string
+	if n, _ := fmt.Sscanf(text+" .", "%g %s", &v, &rest); n != 2 || rest != "." || !(v*float64(unit) >= 1) || v*float64(unit) > 1<<60 {
+		return 0, fmt.Errorf("%q is no number of bytes such as 500MB or 5GiB", s)
+	}
+	return int64(v * float64(unit)), nil
+}

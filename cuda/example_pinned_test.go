@@ -1,0 +1,51 @@
+package cuda_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// From page-locked memory a copy runs while the host and other streams go on. No event has to be waited for by hand: what reads
+// the copy, or overwrites what is copied, waits by itself.
+func Example_pinnedMemory() {
+	gpu := emulate("64MiB")
+	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)
+	y := x.To(gpu, tensor.NonBlocking())
+	x.Fill(0) // after the copy has read
+	fmt.Println(x.IsPinned(), y)
+	z := y.Square().To(x.Device(), tensor.NonBlocking())
+	fmt.Println(z.IsPinned(), z)
+	fmt.Println(gpu.(device.PinnedAllocator).PinnedStats().Allocations)
+	// Output:
+	// true tensor([1., 2., 3.], device='cuda:0')
+	// true tensor([1., 4., 9.])
+	// 2
+}
+
+// A loader brings batches to the GPU ahead of the loop.
+func Example_loader() {
+	gpu := emulate("64MiB")
+	ds, err := data.NewTensorDataset(tensor.Root().Arange(6), tensor.Root().Arange(6))
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(ds, data.Config{Batch: 3, Device: gpu, Pin: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		tensor.Do(func(s *tensor.Scope) {
+			fmt.Println(s.From(batch.X))
+		}, tensor.On(gpu))
+	}
+	// Output:
+	// tensor([0, 1, 2], device='cuda:0')
+	// tensor([3, 4, 5], device='cuda:0')
+}

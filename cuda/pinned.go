@@ -1,0 +1,354 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory is portable between them.
+type pinnedPool struct {
+	queued atomic.Pointer[pinnedBlock] // given back, the copies from and to them not waited for; linked by next
+
+	mu    sync.Mutex
+	idle  map[int][]*pinnedBlock // by size
+	late  []*pinnedBlock         // given back while copies were pending
+	stats device.Stats
+
+	all atomic.Pointer[[]*pinnedBlock] // that are taken from the driver; replaced, never changed
+}
+
+// holds reports whether b lies in page-locked memory of the pool: copies of it are not done when the call returns.
+func (p *pinnedPool) holds(b []byte) bool {
+	list := p.all.Load()
+	if list == nil || len(b) == 0 {
+		return false
+	}
+	at := uintptr(unsafe.Pointer(&b[0]))
+	for _, k := range *list {
+		if from := uintptr(k.p); at >= from && at < from+uintptr(k.size) {
+			return true
+		}
+	}
+	return false
+}
+
+// know adds a block to all, or with drop takes those for which it is true out. p.mu is held.
+func (p *pinnedPool) know(b *pinnedBlock, drop func(*pinnedBlock) bool) {
+	var list []*pinnedBlock
+	if old := p.all.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	if b != nil {
+		list = append(list, b)
+	} else {
+		list = slices.DeleteFunc(list, drop)
+	}
+	if len(list) == 0 {
+		p.all.Store(nil)
+		return
+	}
+	p.all.Store(&list)
+}
+
+// pinnedBlock is a block of page-locked memory.
+type pinnedBlock struct {
+	p    unsafe.Pointer
+	size int
+	next *pinnedBlock
+
+	mu   sync.Mutex
+	busy []*event // of the last copy of each stream
+}
+
+// pinnedSize rounds up to a multiple of an eighth of the power of two below, at least 4 KiB: at most an eighth is lost, and sizes
+// that differ a little share blocks.
+func pinnedSize(n int) int {
+	const page = 4 << 10
+	step := max(page, 1<<bits.Len(uint(max(n, 1)-1))>>4)
+	return (max(n, 1) + step - 1) / step * step
+}
+
+// pinnedBuffer is a block in use. Its freed flag makes use after Free an error as far as that can be told.
+type pinnedBuffer struct {
+	dev   *Device
+	block *pinnedBlock
+	size  int
+	freed atomic.Bool
+}
+
+var (
+	_ device.Buffer          = (*pinnedBuffer)(nil)
+	_ device.PinnedAllocator = (*Device)(nil)
+)
+
+func (b *pinnedBuffer) Device() device.Device { return b.dev }
+func (b *pinnedBuffer) Size() int             { return b.size }
+func (b *pinnedBuffer) Addr() uintptr         { return uintptr(b.block.p) }
+func (b *pinnedBuffer) Host() []byte          { return unsafe.Slice((*byte)(b.block.p), b.size) }
+func (b *pinnedBuffer) Use(device.Stream)     {}
+
+// Free gives the memory back. A second call is ignored.
+func (b *pinnedBuffer) Free() {
+	if !b.freed.Swap(true) {
+		b.dev.p.pinned.put(b.block)
+	}
+}
+
+// Queue is Free, which neither blocks nor allocates.
+func (b *pinnedBuffer) Queue() { b.Free() }
+
+// put notes that a block is given back.
+func (p *pinnedPool) put(b *pinnedBlock) {
+	for {
+		head := p.queued.Load()
+		b.next = head
+		if p.queued.CompareAndSwap(head, b) {
+			return
+		}
+	}
+}
+
+// settle moves blocks that were given back to where they can be taken from. p.mu is held.
+func (p *pinnedPool) settle() {
+	for b := p.queued.Swap(nil); b != nil; {
+		next := b.next
+		b.next = nil
+		p.late = append(p.late, b)
+		p.stats.Allocated -= b.size
+		p.stats.Frees++
+		b = next
+	}
+	left := p.late[:0]
+	for _, b := range p.late {
+		if b.done() {
+			p.idle[b.size] = append(p.idle[b.size], b)
+		} else {
+			left = append(left, b)
+		}
+	}
+	clear(p.late[len(left):])
+	p.late = left
+}
+
+// done reports whether all copies from and to the block are done, and forgets them if so.
+func (b *pinnedBlock) done() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.busy {
+		if !e.Done() {
+			return false
+		}
+	}
+	for _, e := range b.busy {
+		e.Release()
+	}
+	b.busy = b.busy[:0]
+	return true
+}
+
+// uses notes a copy that has just been queued on s.
+func (b *pinnedBlock) uses(s *stream) error {
+	ev, err := s.Record()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, e := range b.busy {
+		if e.s.handle == s.handle { // done before the new one
+			e.Release()
+			b.busy[i] = ev.(*event)
+			return nil
+		}
+	}
+	b.busy = append(b.busy, ev.(*event))
+	return nil
+}
+
+// take returns an idle block of that size, or of up to a half more. p.mu is held.
+func (p *pinnedPool) take(size int) *pinnedBlock {
+	best := 0
+	for s, list := range p.idle {
+		if len(list) > 0 && s >= size && s <= size+size/2 && (best == 0 || s < best) {
+			best = s
+		}
+	}
+	if best == 0 {
+		return nil
+	}
+	list := p.idle[best]
+	b := list[len(list)-1]
+	list[len(list)-1] = nil
+	p.idle[best] = list[:len(list)-1]
+	return b
+}
+
+// AllocPinned returns page-locked host memory, of which all devices of the driver can copy.
+func (d *Device) AllocPinned(bytes int, _ device.Origin) (device.Buffer, error) {
+	if bytes < 0 {
+		return nil, &ViewError{"alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes)}
+	}
+	if bytes > 1<<46 {
+		return nil, fmt.Errorf("%s: %d bytes of page-locked memory: %w", d.name, bytes, device.ErrOutOfMemory)
+	}
+	p := &d.p.pinned
+	size := pinnedSize(bytes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	b := p.take(size)
+	if b == nil {
+		at, err := d.lock(size)
+		if errors.Is(err, device.ErrOutOfMemory) && d.unlock() > 0 {
+			p.stats.Retries++
+			at, err = d.lock(size)
+		}
+		if err != nil {
+			if errors.Is(err, device.ErrOutOfMemory) {
+				p.stats.OOMs++
+			}
+			return nil, err
+		}
+		b = &pinnedBlock{p: at, size: size}
+		p.know(b, nil)
+		p.stats.Reserved += size
+		p.stats.ReservedPeak = max(p.stats.ReservedPeak, p.stats.Reserved)
+		p.stats.Segments++
+	}
+	p.stats.Allocated += b.size
+	p.stats.AllocatedPeak = max(p.stats.AllocatedPeak, p.stats.Allocated)
+	p.stats.AllocatedTotal += b.size
+	p.stats.Allocations++
+	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
+}
+
+// lock takes page-locked memory from the driver.
+func (d *Device) lock(size int) (unsafe.Pointer, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	at, err := d.api.MemHostAlloc(uint64(size), cu.HostPortable)
+	return at, d.fault("", err)
+}
+
+// unlock gives all idle blocks back to the driver and returns their bytes. The pool's mu is held.
+func (d *Device) unlock() int {
+	if d.enter() != nil {
+		return 0
+	}
+	defer d.leave()
+	p := &d.p.pinned
+	n := 0
+	gone := map[*pinnedBlock]bool{}
+	for size, list := range p.idle {
+		for _, b := range list {
+			if d.fault("", d.api.MemFreeHost(b.p)) == nil {
+				gone[b] = true
+				n += b.size
+				p.stats.Segments--
+			}
+		}
+		delete(p.idle, size)
+	}
+	p.know(nil, func(b *pinnedBlock) bool { return gone[b] })
+	p.stats.Reserved -= n
+	return n
+}
+
+// PinnedStats counts the page-locked memory of the driver. What is given back while copies are pending is not allocated any more, and
+// still reserved.
+func (d *Device) PinnedStats() device.Stats {
+	p := &d.p.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	return p.stats
+}
+
+// EmptyPinned gives page-locked memory that is not in use back to the system and returns its bytes.
+func (d *Device) EmptyPinned() int {
+	p := &d.p.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	return d.unlock()
+}
+
+// locked returns the n bytes of page-locked memory from off on.
+func (d *Device) locked(op, arg string, buf device.Buffer, off, n int) (*pinnedBuffer, []byte, error) {
+	b, ok := buf.(*pinnedBuffer)
+	switch {
+	case !ok || b == nil || b.dev.p != d.p:
+		return nil, nil, &ViewError{op, arg, "not page-locked memory of this driver"}
+	case b.freed.Load():
+		return nil, nil, &ViewError{op, arg, "the buffer has been freed"}
+	case off < 0 || n < 0 || off > b.size-n:
+		return nil, nil, &ViewError{op, arg, fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, b.size)}
+	}
+	return b, b.Host()[off : off+n], nil
+}
+
+// UploadPinned queues a copy from page-locked memory to the device.
+func (d *Device) UploadPinned(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
+	const op = "upload pinned"
+	st, err := d.stream(op, s)
+	if err != nil {
+		return err
+	}
+	to, err := d.bytes(op, "dst", dst, dstOff, size)
+	if err != nil {
+		return err
+	}
+	b, from, err := d.locked(op, "src", src, srcOff, size)
+	if err != nil || size == 0 {
+		return err
+	}
+	if err := d.send(st, uint64(to), from); err != nil {
+		return err
+	}
+	return b.block.uses(st)
+}
+
+// DownloadPinned queues a copy from the device to page-locked memory.
+func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
+	const op = "download pinned"
+	st, err := d.stream(op, s)
+	if err != nil {
+		return err
+	}
+	from, err := d.bytes(op, "src", src, srcOff, size)
+	if err != nil {
+		return err
+	}
+	b, to, err := d.locked(op, "dst", dst, dstOff, size)
+	if err != nil || size == 0 {
+		return err
+	}
+	if err := d.receive(st, to, uint64(from)); err != nil {
+		return err
+	}
+	return b.block.uses(st)
+}
+
+// receive copies from an address of the device to page-locked memory, in the order of the stream.
+func (d *Device) receive(s *stream, to []byte, from uint64) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.count.down.Add(1)
+	d.count.downBytes.Add(uint64(len(to)))
+	err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&to[0]), cu.DevicePtr(from), uint64(len(to)), s.handle)
+	runtime.KeepAlive(to)
+	return d.fault("", err)
+}

@@ -1,0 +1,128 @@
+package cuda
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// constant is samples of one value.
+type constant struct{ n int }
+
+func (d constant) Len() int { return d.n }
+func (d constant) Get(i int) (data.Sample, error) {
+	return data.Sample{X: make([]float32, 64), Y: i}, nil
+}
+
+// Where a step and the copies of a batch take about as long, a loader that copies ahead from page-locked memory takes the time of the
+// steps, and copying in the step takes the time of both. Time is the emulated device's: steps and copies get planted latencies.
+func TestCopiesRunBesideSteps(t *testing.T) {
+	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond // two copies a batch
+	for _, ahead := range []bool{true, false} {
+		e, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
+			switch op.Kind {
+			case emu.KindKernel:
+				return step
+			case emu.KindCopyHtoD:
+				return copied
+			}
+			return 0
+		}})
+		must(t, err)
+		p, err := newPlatform(e)
+		must(t, err)
+		d, err := p.open(0)
+		must(t, err)
+		c := data.Config{Batch: 8, Workers: 1, Prefetch: 2}
+		if ahead {
+			c.Device, c.Pin = d, true
+		}
+		l, err := data.NewLoader(constant{8 * steps}, c)
+		must(t, err)
+		// What runs once only: the kernel is loaded.
+		tensor.Do(func(s *tensor.Scope) { s.Zeros(8, 64).Neg() }, tensor.On(d))
+		must(t, d.Synchronize())
+		begin, n := e.Now(), 0
+		uploads := d.Counters().Uploads
+		var starts, ends []time.Duration // of steps, from events
+		for b, err := range l.Batches() {
+			must(t, err)
+			n++
+			if ahead { // let the loader run as far ahead as it may: how fast it is in real time does not matter here
+				want := uploads + uint64(2*min(n+c.Prefetch, steps))
+				for i := 0; d.Counters().Uploads < want; i++ {
+					if i == 5000 {
+						t.Fatalf("batch %d: %d copies are queued, want %d", n, d.Counters().Uploads-uploads, want-uploads)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+			tensor.Do(func(s *tensor.Scope) {
+				x := s.From(b.X)
+				y := s.From(b.Y)
+				from, to := timed(t, d), timed(t, d)
+				mark(t, d, from)
+				x.Neg() // the step: one kernel
+				mark(t, d, to)
+				if y.Select(0, 0).Item() != float64(8*(n-1)) { // waits, as reading a loss does
+					t.Fatal("the wrong batch")
+				}
+				starts, ends = append(starts, since(t, d, from)), append(ends, since(t, d, to))
+			}, tensor.On(d))
+		}
+		total := e.Now() - begin
+		both := steps * (step + 2*copied)
+		t.Logf("ahead %v: %v for %d steps of %v with copies of %v", ahead, total, n, step, 2*copied)
+		switch {
+		case n != steps:
+			t.Errorf("%d steps", n)
+		case ahead && total > steps*step+4*copied+steps*step/10:
+			t.Errorf("copies ahead: %v, want little more than the steps' %v", total, steps*step)
+		case !ahead && total < both:
+			t.Errorf("copies in the step: %v, want the %v of both", total, both)
+		}
+		for k := 1; k < steps && ahead; k++ { // no step waits for a copy once the first have arrived
+			if gap := starts[k] - ends[k-1]; gap > step/10 {
+				t.Errorf("step %d begins %v after the one before ended", k, gap)
+			}
+		}
+	}
+}
+
+var origins = map[*Device]cu.Event{}
+
+// timed returns an event that takes the time. The first of a device is the origin of its times.
+func timed(t *testing.T, d *Device) cu.Event {
+	t.Helper()
+	must(t, d.enter())
+	defer d.leave()
+	if _, ok := origins[d]; !ok {
+		o, err := d.api.EventCreate(cu.EventDefault)
+		must(t, err)
+		must(t, d.api.EventRecord(o, d.main.handle))
+		origins[d] = o
+	}
+	e, err := d.api.EventCreate(cu.EventDefault)
+	must(t, err)
+	return e
+}
+
+func mark(t *testing.T, d *Device, e cu.Event) {
+	t.Helper()
+	must(t, d.enter())
+	defer d.leave()
+	must(t, d.api.EventRecord(e, d.main.handle))
+}
+
+func since(t *testing.T, d *Device, e cu.Event) time.Duration {
+	t.Helper()
+	must(t, d.enter())
+	defer d.leave()
+	at, err := d.api.EventElapsed(origins[d], e)
+	must(t, err)
+	return at
+}

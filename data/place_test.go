@@ -1,0 +1,203 @@
+package data_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func emulated(t *testing.T, spec string) *cuda.Device {
+	t.Helper()
+	d, err := cuda.Emulate(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d[0]
+}
+
+// wide is samples of some size, with a nested input.
+type wide struct{ n, size int }
+
+func (d wide) Len() int { return d.n }
+
+func (d wide) Get(i int) (data.Sample, error) {
+	x := make([]float32, d.size)
+	for k := range x {
+		x[k] = float32(i)
+	}
+	return data.Sample{X: map[string]any{"x": x, "i": i, "name": fmt.Sprint(i)}, Y: i}, nil
+}
+
+// Batches arrive on the device, the right ones in the right order, whatever the schedule of its streams, and all memory is given back.
+func TestBatchesArriveOnTheDevice(t *testing.T) {
+	for seed := range 5 {
+		for _, pin := range []bool{false, true} {
+			dev := emulated(t, fmt.Sprintf("emulate,mem=32MiB,seed=%d", seed))
+			l := load(t, wide{40, 300}, data.Config{Batch: 4, Workers: 3, Prefetch: 5, Device: dev, Pin: pin})
+			at := 0
+			for b, err := range l.Batches() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				tensor.Do(func(s *tensor.Scope) {
+					in := b.Into(s).Inputs.(map[string]any)
+					x, i := in["x"].(*tensor.Tensor), in["i"].(*tensor.Tensor)
+					if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || fmt.Sprint(in["name"]) != fmt.Sprint(b.Index) {
+						t.Fatal("the batch is elsewhere")
+					}
+					y := x.Sum(-1).DivScalar(300).Eq(i).LogicalAnd(i.Eq(b.Y)).All().Item()
+					if want := float64(4*at + 1); y != 1 || b.Y.Select(0, 1).Item() != want {
+						t.Errorf("seed %d, pin %v, batch %d: %v %v", seed, pin, at, b.Index, b.Y)
+					}
+				}, tensor.On(dev))
+				if at++; at == 3 {
+					x := tensor.On(dev)
+					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x) // memory is handed out again
+				}
+			}
+			for b, err := range l.Batches() { // left early
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Free()
+				break
+			}
+			if err := dev.Synchronize(); err != nil {
+				t.Fatal(err)
+			}
+			if at != 10 {
+				t.Errorf("%d batches", at)
+			}
+			if s := dev.PinnedStats(); s.Allocated != 0 || pin != (s.Allocations > 0) || dev.Stats().Allocated != 0 {
+				t.Errorf("pin %v: %+v %+v", pin, s, dev.Stats())
+			}
+		}
+	}
+}
+
+// Pin without a device leaves batches in page-locked memory.
+func TestPinnedBatches(t *testing.T) {
+	dev := emulated(t, "emulate,mem=16MiB")
+	var c *data.ConfigError
+	_, err := data.NewLoader(wide{4, 2}, data.Config{Batch: 2, Pin: true, Device: plainDevice{dev}})
+	if !errors.As(err, &c) || c.Field != "Pin" {
+		t.Error(err)
+	}
+	_, missing := device.Open("cuda:0")
+	l, err := data.NewLoader(wide{4, 2}, data.Config{Batch: 2, Pin: true})
+	if missing != nil {
+		if !errors.As(err, &c) || c.Field != "Pin" {
+			t.Error(err)
+		}
+	} else {
+		for b, err := range l.Batches() {
+			if err != nil || !b.Y.IsPinned() || b.Y.Device().Info().Kind != "cpu" {
+				t.Error(b, err)
+			}
+		}
+	}
+	host, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Pin: true, Device: host}).Batches() {
+		if err != nil || b.Y.IsPinned() || b.Y.Device() != host {
+			t.Error(b, err)
+		}
+	}
+}
+
+// plainDevice is a device without page-locked memory.
+type plainDevice struct{ device.Device }
+
+// Over many epochs neither the device's nor the page-locked memory grows, and what is ahead of the loop is bounded.
+func TestNoGrowthOverEpochs(t *testing.T) {
+	dev := emulated(t, "emulate,mem=32MiB")
+	const size = 4000
+	l := load(t, wide{24, size}, data.Config{Batch: 4, Workers: 2, Prefetch: 3, Device: dev, Pin: true, Shuffle: true})
+	batch := 4*4*size + 2*4*8
+	var reserved int
+	for epoch := range 100 {
+		for b, err := range l.Batches() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			tensor.Do(func(s *tensor.Scope) {
+				if b.Into(s); epoch%10 == 0 {
+					b.Y.Sum().Item()
+				}
+			}, tensor.On(dev))
+		}
+		if err := dev.Synchronize(); err != nil {
+			t.Fatal(err)
+		}
+		st, p := dev.Stats(), dev.PinnedStats()
+		if st.Allocated != 0 || p.Allocated != 0 {
+			t.Fatalf("epoch %d leaves %d bytes, %d page-locked", epoch, st.Allocated, p.Allocated)
+		}
+		if epoch == 4 {
+			reserved = st.Reserved
+		}
+		// Four ahead or in the loop, and what rounding adds to three tensors a batch.
+		if most := 4 * (batch + 3*512); st.AllocatedPeak > most {
+			t.Fatalf("epoch %d: %d bytes at once, want at most %d", epoch, st.AllocatedPeak, most)
+		}
+		if most := 5 * (batch + 3*4096); p.Reserved > most {
+			t.Fatalf("epoch %d: %d bytes of page-locked memory, want at most %d", epoch, p.Reserved, most)
+		}
+		if epoch > 4 && st.Reserved > reserved+reserved/20 {
+			t.Fatalf("epoch %d: %d bytes reserved, after epoch 4 %d", epoch, st.Reserved, reserved)
+		}
+	}
+}
+
+// Memory that is exhausted by what is prepared ahead is a typed error of the loop, and nothing is lost.
+func TestOutOfMemoryAhead(t *testing.T) {
+	for _, pin := range []bool{false, true} {
+		dev := emulated(t, "emulate,mem=4MiB")
+		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin}) // 1.6 MB each
+		var kept []*data.Batch
+		var got error
+		for b, err := range l.Batches() {
+			if err != nil {
+				got = err
+				continue
+			}
+			kept = append(kept, b)
+		}
+		var s *data.SampleError
+		if !errors.As(got, &s) || !errors.Is(got, device.ErrOutOfMemory) {
+			t.Errorf("pin %v: %v", pin, got)
+		}
+		if len(kept) > 2 {
+			t.Errorf("%d batches fit", len(kept))
+		}
+		for _, b := range kept {
+			b.Free()
+		}
+		if err := dev.Synchronize(); err != nil {
+			t.Fatal(err)
+		}
+		if a, p := dev.Stats().Allocated, dev.PinnedStats().Allocated; a != 0 || p != 0 {
+			t.Errorf("pin %v: %d bytes are left, %d page-locked", pin, a, p)
+		}
+		// With room for what is ahead the same loader goes on.
+		small := load(t, wide{8, 10_000}, data.Config{Batch: 4, Device: dev, Pin: pin})
+		n := 0
+		for b, err := range small.Batches() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Free()
+			n++
+		}
+		if n != 2 {
+			t.Errorf("%d batches", n)
+		}
+	}
+}

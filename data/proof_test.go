@@ -1,0 +1,138 @@
+package data_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// epoch is the time of one epoch over 48 samples that a transform takes so long to make.
+func epoch(t *testing.T, workers int, work func()) time.Duration {
+	t.Helper()
+	l := load(t, &squares{n: 48}, data.Config{Batch: 4, Workers: workers, Transform: func(s data.Sample, _ *rand.Rand) (data.Sample, error) {
+		work()
+		return s, nil
+	}})
+	start := time.Now()
+	if n := len(seen(t, l, -1)); n != 12 {
+		t.Fatalf("%d batches", n)
+	}
+	return time.Since(start)
+}
+
+// Workers make batches at the same time: of a transform that waits, four make nearly four times as many.
+func TestWorkersWorkAtOnce(t *testing.T) {
+	wait := func() { time.Sleep(2 * time.Millisecond) }
+	best := 0.0
+	for range 3 { // a busy machine may spoil one
+		one, four := epoch(t, 1, wait), epoch(t, 4, wait)
+		if best = max(best, one.Seconds()/four.Seconds()); best >= 2.5 {
+			return
+		}
+	}
+	t.Errorf("4 workers are %.2f times as fast as one", best)
+}
+
+// Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With FLAMBEAU_SOAK, on a quiet machine;
+// otherwise the same code runs, and only has to be right.
+func TestWorkersShareTheCores(t *testing.T) {
+	spin, rounds := 10_000, 2
+	soak := os.Getenv("FLAMBEAU_SOAK") != ""
+	if soak {
+		spin, rounds = 500_000, 40
+	}
+	compute := func() {
+		x := uint64(1)
+		for range spin {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
+		if x == 0 {
+			t.Error("a xorshift is never 0")
+		}
+	}
+	one, two := epoch(t, 1, compute), epoch(t, 2, compute)
+	for range rounds { // the least times are those without the machine's other work
+		one, two = min(one, epoch(t, 1, compute)), min(two, epoch(t, 2, compute))
+	}
+	ratio := one.Seconds() / two.Seconds()
+	t.Logf("2 workers are %.2f times as fast as one (%v and %v, %d CPUs)", ratio, two, one, runtime.GOMAXPROCS(0))
+	if soak && runtime.GOMAXPROCS(0) >= 2 && ratio < 1.6 {
+		t.Errorf("2 workers are %.2f times as fast as one, want 1.6", ratio)
+	}
+}
+
+// growing is what TestMemoryStaysLevel runs in a process of its own: it prints the process's memory after each epoch.
+const growing = "FLAMBEAU_TEST_GROWING"
+
+// resident returns the process's memory without garbage: what is resident on linux, elsewhere Go's heap.
+func resident() (int, error) {
+	debug.FreeOSMemory()
+	if runtime.GOOS == "linux" {
+		b, err := os.ReadFile("/proc/self/statm")
+		if err != nil {
+			return 0, err
+		}
+		pages, err := strconv.Atoi(strings.Fields(string(b))[1])
+		return pages * os.Getpagesize(), err
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc), nil
+}
+
+// The memory of a process that loads data is after 100 epochs what it was after 5, within a twentieth.
+func TestMemoryStaysLevel(t *testing.T) {
+	if os.Getenv(growing) != "" {
+		l := load(t, wide{64, 5000}, data.Config{Batch: 8, Workers: 3, Shuffle: true})
+		for range 100 {
+			for b, err := range l.Batches() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				tensor.Do(func(s *tensor.Scope) { b.Into(s).Y.Sum().Item() })
+			}
+			n, err := resident()
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Println("resident", n)
+		}
+		return
+	}
+	c := exec.Command(os.Args[0], "-test.run=^TestMemoryStaysLevel$", "-test.count=1")
+	c.Env = append(os.Environ(), growing+"=1")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var n []int
+	for line := range bytes.Lines(out) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "resident "); ok {
+			k, err := strconv.Atoi(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = append(n, k)
+		}
+	}
+	if len(n) != 100 {
+		t.Fatalf("%d epochs\n%s", len(n), out)
+	}
+	t.Logf("after 5 epochs %.1f MiB, after 100 %.1f MiB", float64(n[4])/(1<<20), float64(n[99])/(1<<20))
+	if low, high := float64(n[4])*0.95, float64(n[4])*1.05; float64(n[99]) < low || float64(n[99]) > high {
+		t.Errorf("after 5 epochs %d bytes, after 100 %d", n[4], n[99])
+	}
+}

@@ -1,0 +1,130 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// pinFunc copies to page-locked memory.
+type pinFunc struct{ p device.PinnedAllocator }
+
+func (pinFunc) Name() string { return "pin_memory" }
+
+func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x := in[0]
+	y := allocPinned("pin_memory", c.Scope(), f.p, x.dtype, x.layout.Shape)
+	n := x.Size() * x.dtype.Size()
+	switch {
+	case n == 0:
+	case x.layout.Contiguous():
+		off := x.layout.Offset * x.dtype.Size()
+		x.st.read("pin_memory", y.st.home)
+		check("pin_memory", y.st.dev.CopyFrom(y.st.home, y.st.buf, 0, x.st.buf, off, n), x)
+	default:
+		run("pin_memory", c.Scope(), castProgram(x.dtype, x.dtype), y, in, nil)
+	}
+	runtime.KeepAlive(x)
+	return y
+}
+
+func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
+
+// PinMemory returns a copy of x, which is on the CPU, in memory that is page-locked for GPU d (default "cuda:0"; it serves all GPUs of
+// its driver): torch's pin_memory. x itself if it is there already. From such memory To with [NonBlocking] copies while the host and
+// other streams go on. It is taken from a cache and goes back to it, once the copies that use it are done. Where there is no GPU it
+// panics with an error that says what is missing.
+func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
+	x.use("pin_memory")
+	if x.IsPinned() {
+		return x
+	}
+	if x.st.dev != hostDevice() {
+		fail("pin_memory", ErrDevice, []*Tensor{x}, "only memory of the CPU can be pinned")
+	}
+	return Apply(pinFunc{pinnedAllocator("pin_memory", x, d)}, x)
+}
+
+// pinnedAllocator returns the allocator of d[0], or of the first GPU.
+func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAllocator {
+	var dev device.Device
+	if len(d) > 0 {
+		dev = d[0]
+	} else {
+		var err error
+		if dev, err = device.Open("cuda:0"); err != nil {
+			panic(newError(op, err, []*Tensor{x}, err.Error()))
+		}
+	}
+	p, ok := dev.(device.PinnedAllocator)
+	if !ok {
+		name := "nil"
+		if dev != nil {
+			name = dev.Name()
+		}
+		fail(op, ErrDevice, []*Tensor{x}, "device %s has no page-locked memory: that is of GPUs", name)
+	}
+	return p
+}
+
+// IsPinned reports whether x lies in page-locked memory: what PinMemory returns and its views.
+func (x *Tensor) IsPinned() bool {
+	x.use("is_pinned")
+	return x.st.pinned != nil
+}
+
+// pinnedFor returns d's way to copy from the storage's page-locked memory, nil if it has none.
+func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
+	if st.pinned == nil || st.pinned.Device().Info().Kind != d.Info().Kind {
+		return nil
+	}
+	p, _ := d.(device.PinnedAllocator)
+	return p
+}
+
+// pinner returns the way to copy x, which is on a GPU, to page-locked memory of the CPU, nil if d is not the CPU or there is none.
+func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
+	if d != hostDevice() || x.Size() == 0 {
+		return nil
+	}
+	p, _ := x.st.dev.(device.PinnedAllocator)
+	return p
+}
+
+// copyPinned queues a copy of x, dense, from a GPU to page-locked memory.
+func (x *Tensor) copyPinned(op string, s *Scope, p device.PinnedAllocator) *Tensor {
+	y := allocPinned(op, s, p, x.dtype, x.layout.Shape)
+	from := x.scope.streamOf(x.st.dev)
+	x.st.read(op, from)
+	size := x.dtype.Size()
+	check(op, p.DownloadPinned(from, y.st.pinned, 0, x.st.buf, x.layout.Offset*size, x.Size()*size), x)
+	y.st.write(op, from) // who reads y waits for that stream
+	runtime.KeepAlive(x)
+	return y
+}
+
+// allocPinned makes a contiguous tensor on the CPU in page-locked memory, with undefined contents, in scope s.
+func allocPinned(op string, s *Scope, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
+	host := hostDevice()
+	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
+	pinned, err := p.AllocPinned(sh.Size()*t.Size(), o)
+	var buf device.Buffer
+	if err == nil {
+		if buf, err = host.(device.Importer).Import(pinned); err != nil {
+			pinned.Free()
+		}
+	}
+	if err != nil {
+		panic(newError(op, err, nil, fmt.Sprintf("result %v %v in page-locked memory: %v", sh, t, err)))
+	}
+	stream := s.streamOf(host)
+	st := &storage{dev: host, buf: buf, pinned: pinned, home: stream, writer: stream}
+	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: callSite()}
+	x.self = x
+	st.refs.Store(1)
+	s.own(x, true)
+	return x
+}
