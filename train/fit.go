@@ -54,6 +54,8 @@ type Config struct {
 	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their numbers of samples, so that the step is that
 	// of one large batch. What is left at the end of an epoch makes a smaller one.
 	Accumulate int
+	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
+	ClipValue  float64 // greatest absolute value of an element of a gradient (optim.ClipGradValue); 0: no limit
 
 	// Schedule is one of package optim/sched, or anything else with a method Step() or StepMetric(v float64); nil: the learning rate stays. A
 	// schedule with StepMetric is stepped after every evaluation, with the watched metric; others when ScheduleOn says.
@@ -186,6 +188,9 @@ func (c *Config) check() error {
 		if n.v < 0 {
 			return bad(n.field, "%d is negative", n.v)
 		}
+	}
+	if !(c.ClipNorm >= 0) || !(c.ClipValue >= 0) {
+		return bad("ClipNorm", "gradients are limited to positive numbers, not to %v and %v", c.ClipNorm, c.ClipValue)
 	}
 	if c.Compute == nil && c.Forward == nil {
 		m, ok := c.Model.(nn.Module)

@@ -258,6 +258,42 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 	}
 }
 
+// The limits of gradients hold, and those of all batches of a step together.
+func TestClipping(t *testing.T) {
+	for _, dev := range devices(t) {
+		for _, accumulate := range []int{1, 3} {
+			c := setup(t, dev)
+			c.Schedule, c.Accumulate, c.Steps = nil, accumulate, 1
+			before := c.Model.(*nn.Sequential)
+			c.Optimizer = optim.NewSGD(nn.Parameters(before), optim.SGDConfig{LR: 1})
+			old := nn.Parameters(before)[0].Detach().Clone()
+			c.ClipNorm, c.ClipValue = 1e-3, 1e-5
+			fit(t, c)
+			step := nn.Parameters(before)[0].Detach().Sub(old).Abs()
+			if most := step.Amax().Item(); most < 0.9e-5 || most > 1.1e-5 {
+				t.Errorf("%s, %d batches a step: a weight changed by %v", dev.Name(), accumulate, most)
+			}
+			c = setup(t, dev)
+			c.Schedule, c.Accumulate, c.Steps, c.ClipNorm = nil, accumulate, 1, 1e-2
+			c.Optimizer = optim.NewSGD(nn.Parameters(c.Model), optim.SGDConfig{LR: 1})
+			was := map[string]*tensor.Tensor{}
+			for name, p := range nn.StateDict(c.Model) {
+				was[name] = p.Clone()
+			}
+			fit(t, c)
+			sum := 0.0
+			for _, p := range nn.Named(c.Model) {
+				if !p.Buffer {
+					sum += p.Tensor.Detach().Sub(was[p.Name]).Double().Square().Sum().Item()
+				}
+			}
+			if norm := math.Sqrt(sum); math.Abs(norm-1e-2) > 1e-5 {
+				t.Errorf("%s, %d batches a step: the step's norm is %v", dev.Name(), accumulate, norm)
+			}
+		}
+	}
+}
+
 func TestEarlyStoppingAndCallbacks(t *testing.T) {
 	cpu := devices(t)[0]
 	c := setup(t, cpu)
@@ -351,6 +387,8 @@ func TestSettings(t *testing.T) {
 		"train: Train: there is no loader":         func(c *train.Config) { c.Train = nil },
 		"neither Epochs nor Steps":                 func(c *train.Config) { c.Epochs = 0 },
 		"train: Accumulate: -1 is negative":        func(c *train.Config) { c.Accumulate = -1 },
+		"train: ClipNorm: gradients are limited":   func(c *train.Config) { c.ClipNorm = math.NaN() },
+		"has neither a method Step nor":            func(c *train.Config) { c.Schedule = c.Train.(*data.Loader) },
 		"has no method Forward":                    func(c *train.Config) { c.Model = &struct{ L *nn.Linear }{nn.NewLinear(1, 1)} },
 		"need something to evaluate on":            func(c *train.Config) { c.Valid, c.Patience = nil, 1 },
 		`"f1" is not among the metrics`:            func(c *train.Config) { c.Watch = "f1" },

@@ -12,6 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
@@ -322,6 +323,7 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 			}
 		}, tensor.NoGrad())
 	}
+	t.clip()
 	if t.tb != nil {
 		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
 	}
@@ -365,6 +367,16 @@ func (t *trainer) call(f func(*State) error) error {
 		return nil
 	}
 	return err
+}
+
+// clip limits the gradients.
+func (t *trainer) clip() {
+	if t.c.ClipNorm > 0 {
+		optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free()
+	}
+	if t.c.ClipValue > 0 {
+		optim.ClipGradValue(t.c.Optimizer.Params(), t.c.ClipValue)
+	}
 }
 
 // schedule steps the schedule, if it is its time.

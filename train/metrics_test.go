@@ -13,12 +13,15 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// devices are the CPU and an emulated GPU.
+// devices are the CPU and an emulated GPU; with -short, as under the race detector, the CPU alone: the emulator is raced by its own tests.
 func devices(t *testing.T) []device.Device {
 	t.Helper()
 	cpu, err := device.Open("cpu")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if testing.Short() {
+		return []device.Device{cpu}
 	}
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -29,7 +29,8 @@ type card struct {
 	Std     []float32         `json:"std,omitempty"`     // … and divided by
 	Columns []string          `json:"columns,omitempty"` // of a table, in the order of the features
 	Target  string            `json:"target,omitempty"`  // of a table
-	Hidden  int               `json:"hidden,omitempty"`  // width of the hidden layer
+	Size    int               `json:"size,omitempty"`    // that pictures were brought to, 0: they were not
+	Hidden  int               `json:"hidden,omitempty"`  // width of the hidden layer of an mlp or cnn
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
 	Chars   string            `json:"characters,omitempty"` // of which a gpt's tokens are
@@ -39,7 +40,7 @@ type card struct {
 const cardKey = "flambeau.model"
 
 // modelNames are what --model takes.
-var modelNames = []string{"mlp", "cnn", "gpt"}
+var modelNames = []string{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "vit", "gpt"}
 
 // check finds what cannot be built, before it is.
 func (c *card) check() error {
@@ -52,12 +53,18 @@ func (c *card) check() error {
 		size *= d
 	}
 	switch c.Model {
-	case "mlp", "cnn":
-		if len(c.Input) == 0 || len(c.Classes) == 0 || c.Hidden < 1 || c.Hidden > 1<<20 || !(c.Dropout >= 0 && c.Dropout < 1) {
-			return fmt.Errorf("samples of shape %v, %d classes, %d hidden units, dropout %v", c.Input, len(c.Classes), c.Hidden, c.Dropout)
+	case "mlp", "cnn", "resnet18", "resnet34", "resnet50", "vit":
+		if len(c.Input) == 0 || len(c.Classes) == 0 || c.Size < 0 || c.Size > 1<<14 {
+			return fmt.Errorf("samples of shape %v, %d classes, pictures of %d pixels", c.Input, len(c.Classes), c.Size)
 		}
-		if c.Model == "cnn" && (len(c.Input) != 3 || c.Input[1] < 4 || c.Input[2] < 4) {
-			return fmt.Errorf("a cnn wants images of at least 4×4 pixels, not samples of shape %v; --model mlp takes them", c.Input)
+		if (c.Model == "mlp" || c.Model == "cnn") && (c.Hidden < 1 || c.Hidden > 1<<20 || !(c.Dropout >= 0 && c.Dropout < 1)) {
+			return fmt.Errorf("%d hidden units, dropout %v", c.Hidden, c.Dropout)
+		}
+		if c.Model != "mlp" && (len(c.Input) != 3 || c.Input[1] < 4 || c.Input[2] < 4) {
+			return fmt.Errorf("a %s wants images of at least 4×4 pixels, not samples of shape %v; --model mlp takes them", c.Model, c.Input)
+		}
+		if c.Model == "vit" && (c.Input[0] != 3 || c.Input[1] != c.Input[2] || patch(c.Input[1]) == 0) {
+			return fmt.Errorf("a vit wants square images of three channels whose side is a multiple of 4 pixels, not samples of shape %v; see --size", c.Input)
 		}
 		if len(c.Mean) != len(c.Std) || len(c.Mean) != 0 && len(c.Mean) != c.Input[0] {
 			return fmt.Errorf("%d means and %d deviations for samples of shape %v", len(c.Mean), len(c.Std), c.Input)
@@ -105,6 +112,19 @@ func (c *card) build(dev device.Device) (*network, error) {
 			nn.NewConv2d(16, 32, []int{3}, same), nn.ReLU{}, half,
 			nn.Flatten{}, nn.NewLinear(32*(c.Input[1]/4)*(c.Input[2]/4), c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
 			nn.NewLinear(c.Hidden, len(c.Classes)))
+	case "resnet18":
+		n.module = models.ResNet18(len(c.Classes), c.Input[0])
+	case "resnet34":
+		n.module = models.ResNet34(len(c.Classes), c.Input[0])
+	case "resnet50":
+		n.module = models.ResNet50(len(c.Classes), c.Input[0])
+	case "vit": // torchvision's ViT-B/16 for images of its size, a small one for small images
+		v := models.ViTB16()
+		if v.Classes = len(c.Classes); c.Input[1] < 128 {
+			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: len(c.Classes)}
+		}
+		v.Image, v.Patch = c.Input[1], patch(c.Input[1])
+		n.module = models.NewViT(v)
 	case "gpt":
 		n.gpt = models.NewGPT(*c.GPT)
 		n.module = n.gpt
@@ -120,6 +140,16 @@ func (c *card) build(dev device.Device) (*network, error) {
 		n.mean, n.std = tensor.Root().On(dev).From(c.Mean).Reshape(ones...), tensor.Root().On(dev).From(c.Std).Reshape(ones...)
 	}
 	return n, nil
+}
+
+// patch is the side of a vit's patches for images of so many pixels a side, 0 if there is none.
+func patch(side int) int {
+	for _, p := range []int{16, 8, 4} {
+		if side%p == 0 && side/p >= 4 {
+			return p
+		}
+	}
+	return 0
 }
 
 // forward normalises a batch of samples and runs the model.

@@ -83,6 +83,21 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if part := float64(right) / float64(len(lines)); part < want-0.03 {
 		t.Errorf("%.4f of the predictions are right", part)
 	}
+	// Other models of pictures, of one step; and pictures that are brought to another size.
+	others := []string{"vit --size 16", "mlp --size 8"}
+	if soak() {
+		others = append(others, "resnet18", "resnet34", "resnet50")
+	}
+	for _, m := range others {
+		w := filepath.Join(dir, "other")
+		must(t, append([]string{"train", "--data", pictures, "--device", "cpu", "--steps", "1", "--batch", "4", "--out", w, "--model"}, strings.Fields(m)...)...)
+		if out, _ := must(t, "predict", w, filepath.Join(pictures, "4"), "--device", "cpu"); strings.Count(out, "\n") != 3 {
+			t.Errorf("%s: %s", m, out)
+		}
+		if out, _ := must(t, "eval", w, "--data", pictures, "--device", "cpu", "--json"); !strings.Contains(out, `"samples":6`) {
+			t.Errorf("%s: %s", m, out)
+		}
+	}
 	// More steps from the checkpoints, and a training that begins with the weights.
 	out, _ = must(t, "train", "--model", "cnn", "--data", set, "--device", "cpu", "--json", "--checkpoint", keep, "--resume", "--epochs", fmt.Sprint(r.Epochs+1), "--steps", fmt.Sprint(r.Steps+2))
 	if m := lastLine(t, out); m.Steps != r.Steps+2 || !strings.HasPrefix(m.Resumed, keep) {
@@ -182,7 +197,7 @@ func sentences(size int) string {
 
 // A text: the model learns more than the frequencies of letters, and writes. With FLAMBEAU_SOAK=1 half a megabyte.
 func TestText(t *testing.T) {
-	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01"}, 0.3
+	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01", "--batch", "8"}, 0.3
 	if soak() {
 		size, args, below = 500_000, nil, 1.0
 	}

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -57,7 +58,7 @@ func run(args []string, out, errOut io.Writer) int {
 	var c cli
 	status := -1
 	parser, err := kong.New(&c, kong.Name("flambeau"), kong.Description("Tensors, gradients and training in Go, on NVIDIA GPUs and the CPU."),
-		kong.Vars{"optims": namesOf(optims), "scheds": namesOf(scheds)}, kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
+		kong.Vars{"optims": namesOf(optims), "scheds": namesOf(scheds), "models": strings.Join(modelNames, ", ")}, kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 2

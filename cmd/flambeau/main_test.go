@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
@@ -95,7 +96,7 @@ func TestMistakes(t *testing.T) {
 		{"train --device cpu --out " + filepath.Join(file, "x"), 1, "^flambeau: --out .*(not a (folder|directory)|cannot find)"},
 		{"train --resume", 2, "--resume: --checkpoint says from which directory"},
 		{"train --every 5", 2, "add --checkpoint DIR"},
-		{"train --model vgg", 2, "--model vgg: known are mlp, cnn, gpt"},
+		{"train --model vgg", 2, "--model vgg: known are mlp, cnn, resnet18, "},
 		{"train --optim fastest", 2, "--optim fastest: known are adam, adamw, "},
 		{"train --sched never", 2, "--sched never: known are constant, cosine, "},
 		{"train --dropout 1", 2, "--dropout 1"},
@@ -133,12 +134,16 @@ func TestInterruptKeepsTheModel(t *testing.T) {
 	cancel()
 	var out, errOut strings.Builder
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, JSON: true}
+	keep := filepath.Join(t.TempDir(), "keep")
+	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, Checkpoint: keep, JSON: true}
 	if err := c.Run(&env{ctx: ctx, out: &out, err: &errOut}); err != errInterrupted {
 		t.Fatalf("got %v", err)
 	}
 	if _, _, err := safetensors.Load(path); err != nil {
 		t.Fatal(err)
+	}
+	if l, err := checkpoint.Load(keep); err != nil || l.Info.Step != 0 {
+		t.Fatal(l, err)
 	}
 	if !strings.Contains(errOut.String(), "interrupted") || lastLine(t, out.String()).Steps != 0 {
 		t.Fatalf("%s%s", out.String(), errOut.String())

@@ -13,36 +13,42 @@ import (
 )
 
 // optims are the optimizers by name.
-var optims = map[string]func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer{
-	"adamw": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
-		return optim.NewAdamW(p, optim.AdamConfig{LR: lr, WeightDecay: decay})
+var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
+	"adamw": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
+		return optim.NewAdamW(p, optim.AdamConfig{LR: r.lr, Beta2: r.beta2, WeightDecay: r.decay})
 	},
-	"adam": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
-		return optim.NewAdam(p, optim.AdamConfig{LR: lr, WeightDecay: decay})
+	"adam": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
+		return optim.NewAdam(p, optim.AdamConfig{LR: r.lr, Beta2: r.beta2, WeightDecay: r.decay})
 	},
-	"sgd": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
-		return optim.NewSGD(p, optim.SGDConfig{LR: lr, Momentum: 0.9, Nesterov: true, WeightDecay: decay})
+	"sgd": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
+		return optim.NewSGD(p, optim.SGDConfig{LR: r.lr, Momentum: 0.9, Nesterov: true, WeightDecay: r.decay})
 	},
-	"rmsprop": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
-		return optim.NewRMSprop(p, optim.RMSpropConfig{LR: lr, WeightDecay: decay})
+	"rmsprop": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
+		return optim.NewRMSprop(p, optim.RMSpropConfig{LR: r.lr, WeightDecay: r.decay})
 	},
-	"lion": func(p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
-		return optim.NewLion(p, optim.LionConfig{LR: lr, WeightDecay: decay})
+	"lion": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
+		return optim.NewLion(p, optim.LionConfig{LR: r.lr, WeightDecay: r.decay})
 	},
 }
 
 // scheds are the schedules by name, for a training of so many steps.
-var scheds = map[string]func(o optim.Optimizer, steps int) sched.Schedule{
-	"cosine": func(o optim.Optimizer, steps int) sched.Schedule {
-		return sched.NewCosineAnnealing(o, max(steps, 1), 0)
+var scheds = map[string]func(o optim.Optimizer, steps int, r recipe) sched.Schedule{
+	"cosine": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
+		return sched.NewCosineAnnealing(o, max(steps, 1), min(r.least, r.lr))
 	},
-	"constant": func(o optim.Optimizer, steps int) sched.Schedule { return nil },
-	"linear":   func(o optim.Optimizer, steps int) sched.Schedule { return sched.NewLinear(o, 1, 0, max(steps, 1)) },
-	"step":     func(o optim.Optimizer, steps int) sched.Schedule { return sched.NewStep(o, max(steps/3, 1), 0.1) },
-	"onecycle": func(o optim.Optimizer, steps int) sched.Schedule {
+	"constant": func(o optim.Optimizer, steps int, r recipe) sched.Schedule { return nil },
+	"linear": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
+		return sched.NewLinear(o, 1, 0, max(steps, 1))
+	},
+	"step": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
+		return sched.NewStep(o, max(steps/3, 1), 0.1)
+	},
+	"onecycle": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
 		return sched.NewOneCycle(o, sched.OneCycleConfig{MaxLR: []float64{o.LR()}, Steps: max(steps, 1)})
 	},
-	"plateau": func(o optim.Optimizer, steps int) sched.Schedule { return sched.NewPlateau(o, sched.PlateauConfig{}) },
+	"plateau": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
+		return sched.NewPlateau(o, sched.PlateauConfig{})
+	},
 }
 
 func namesOf[V any](m map[string]V) string {
@@ -63,15 +69,15 @@ func knownSched(name string) error {
 	return nil
 }
 
-func newOptimizer(name string, p []*tensor.Tensor, lr, decay float64) optim.Optimizer {
-	return optims[name](p, lr, decay)
+func newOptimizer(name string, p []*tensor.Tensor, r recipe) optim.Optimizer {
+	return optims[name](p, r)
 }
 
 // newSchedule returns nil where the learning rate stays.
-func newSchedule(name string, o optim.Optimizer, steps, warmup int) checkpoint.Stateful {
-	s := scheds[name](o, steps-warmup)
-	if then, ok := s.(sched.Scheduler); warmup > 0 && (ok || s == nil) {
-		return sched.NewWarmUp(o, sched.WarmUpConfig{Steps: warmup}, then)
+func newSchedule(name string, o optim.Optimizer, steps int, r recipe) checkpoint.Stateful {
+	s := scheds[name](o, steps-r.warmup, r)
+	if then, ok := s.(sched.Scheduler); r.warmup > 0 && (ok || s == nil) {
+		return sched.NewWarmUp(o, sched.WarmUpConfig{Steps: r.warmup}, then)
 	}
 	if s == nil {
 		return nil

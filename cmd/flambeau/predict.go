@@ -132,6 +132,11 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) er
 		if err != nil {
 			return err
 		}
+		if n.card.Size > 0 {
+			if m, err = vision.Compose(sized(n.card.Size)[:2]...)(m, nil); err != nil {
+				return fmt.Errorf("%s: %w", p, err)
+			}
+		}
 		if m.C != in[0] || m.H != in[1] || m.W != in[2] {
 			return fmt.Errorf("%s: the picture has %d×%d pixels, the model wants %d×%d", p, m.W, m.H, in[2], in[1])
 		}

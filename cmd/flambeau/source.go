@@ -16,6 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/table"
 	"github.com/flambeau-go/flambeau/data/text"
 	"github.com/flambeau-go/flambeau/data/vision"
+	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -30,7 +31,7 @@ type source struct {
 const heldOut = 5
 
 // openSource reads the data of a path, of the name of a published set, or for "" the embedded digits. known is the card of weights that
-// are to be used on it, or nil.
+// are to be used on it; of a card without a model only Size counts.
 func openSource(ctx context.Context, e *env, path, target string, known *card) (*source, error) {
 	if path == "" {
 		return openDigits()
@@ -50,6 +51,9 @@ func openSource(ctx context.Context, e *env, path, target string, known *card) (
 	if err != nil {
 		return nil, err
 	}
+	if known.Model == "" {
+		known = &card{Size: known.Size}
+	}
 	s := &source{}
 	switch found.Kind {
 	case detect.CSV:
@@ -57,7 +61,7 @@ func openSource(ctx context.Context, e *env, path, target string, known *card) (
 	case detect.Text:
 		s, err = openText(found.Train, known)
 	default:
-		s, err = openImages(found)
+		s, err = openImages(found, known.Size)
 	}
 	if err != nil {
 		return nil, err
@@ -104,19 +108,34 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	return data.Subset{Of: d, Index: rest}, data.Subset{Of: d, Index: held}, nil
 }
 
-func openImages(f *detect.Found) (*source, error) {
-	images, err := f.Images(true)
+// sized are the transforms that bring pictures to squares of a size; none for 0.
+func sized(size int) []vision.Transform {
+	if size == 0 {
+		return nil
+	}
+	return []vision.Transform{vision.Resize(size), vision.CenterCrop(size), vision.ToTensor()}
+}
+
+func openImages(f *detect.Found, size int) (*source, error) {
+	part := func(train bool) (data.Dataset, []string, error) {
+		images, err := f.Images(train)
+		if err != nil || size == 0 {
+			return images, classesOf(images), err
+		}
+		return vision.Apply(images, sized(size)...), images.Classes(), nil
+	}
+	images, classes, err := part(true)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{train: images, card: card{Classes: images.Classes()}}
+	s := &source{train: images, card: card{Classes: classes, Size: size}}
 	if f.Test != "" {
-		test, err := f.Images(false)
+		test, others, err := part(false)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Equal(test.Classes(), images.Classes()) {
-			return nil, fmt.Errorf("the classes in %s are %q, those in %s are %q", f.Test, test.Classes(), f.Train, images.Classes())
+		if !slices.Equal(others, classes) {
+			return nil, fmt.Errorf("the classes in %s are %q, those in %s are %q", f.Test, others, f.Train, classes)
 		}
 		s.test = test
 	} else if s.train, s.test, err = split(images); err != nil {
@@ -126,6 +145,13 @@ func openImages(f *detect.Found) (*source, error) {
 		return nil, fmt.Errorf("%s: %d images for training and %d for testing", f.Train, s.train.Len(), s.test.Len())
 	}
 	return s, s.measure()
+}
+
+func classesOf(images vision.Images) []string {
+	if images == nil {
+		return nil
+	}
+	return images.Classes()
 }
 
 // measure finds the shape of the samples, and mean and deviation of their channels from up to a thousand of them.
@@ -148,7 +174,7 @@ func (s *source) measure() error {
 			s.card.Input = slices.Clone(shape)
 			sum, squares = make([]float64, shape[0]), make([]float64, shape[0])
 		} else if !slices.Equal(shape, s.card.Input) {
-			return fmt.Errorf("the images have different sizes: %v and %v; bring them to one size first", s.card.Input, shape)
+			return fmt.Errorf("the images have different sizes: %v and %v; --size N brings them to one", s.card.Input, shape)
 		}
 		pixels := shape[1] * shape[2]
 		for k, v := range x.Floats() {
@@ -171,7 +197,7 @@ func (s *source) measure() error {
 
 func openTable(f *detect.Found, target string, known *card) (*source, error) {
 	c := table.Config{Target: target}
-	if known != nil {
+	if known.Model != "" {
 		c.Columns, c.Target, c.Classes = known.Columns, known.Target, known.Classes
 	}
 	t, err := f.Table(true, c)
@@ -216,9 +242,6 @@ func openTable(f *detect.Found, target string, known *card) (*source, error) {
 	return s, nil
 }
 
-// textContext is how many characters a gpt of characters sees.
-const textContext = 64
-
 // maxText bounds a text that is read into memory.
 const maxText = 1 << 30
 
@@ -239,7 +262,7 @@ func openText(path string, known *card) (*source, error) {
 		return nil, fmt.Errorf("%s: the text is not UTF-8", path)
 	}
 	corpus := string(b)
-	if known != nil {
+	if known.Chars != "" {
 		corpus = known.Chars
 	}
 	chars, err := text.NewChars(corpus)
@@ -250,8 +273,8 @@ func openText(path string, known *card) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	context := textContext
-	if known != nil && known.GPT != nil {
+	context := models.CharGPTDefaults().Config.Context
+	if known.GPT != nil {
 		context = known.GPT.Context
 	}
 	cut := len(ids) - len(ids)/10

@@ -24,8 +24,9 @@ var errInterrupted = errors.New("interrupted")
 type trainCmd struct {
 	Data   string `help:"What to train on: a directory of IDX files (MNIST), CIFAR's files, a directory of directories of pictures, a CSV table, a text file; or the name of a published set such as mnist, which is downloaded. Without it: embedded digits of 8×8 pixels." placeholder:"PATH"`
 	Target string `help:"Column of a table that holds the class." default:"-1"`
-	Model  string `help:"Model: mlp, cnn or gpt (of characters). Without it the one that fits the data." placeholder:"NAME"`
-	Hidden int    `help:"Width of the hidden layer." placeholder:"N"`
+	Model  string `help:"Model: ${models}. Without it the one that fits the data." placeholder:"NAME"`
+	Hidden int    `help:"Width of the hidden layer of an mlp or cnn, or of a gpt." placeholder:"N"`
+	Size   int    `help:"Bring pictures to squares of so many pixels." placeholder:"N"`
 	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints." type:"path" placeholder:"FILE"`
 
 	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
@@ -36,8 +37,8 @@ type trainCmd struct {
 	Optim   string   `help:"Optimizer: ${optims}." default:"adamw"`
 	Decay   *float64 `help:"Weight decay." name:"weight-decay" placeholder:"X"`
 	Sched   string   `help:"Learning rate over time: ${scheds}." default:"cosine"`
-	Warmup  int      `help:"Steps in which the learning rate rises to its greatest." default:"0"`
-	Clip    float64  `help:"Greatest norm of the gradients, 0 for no limit." default:"0"`
+	Warmup  *int     `help:"Steps in which the learning rate rises to its greatest." placeholder:"N"`
+	Clip    *float64 `help:"Greatest norm of the gradients, 0 for no limit." placeholder:"X"`
 	Gather  int      `help:"Batches that make one step." name:"accumulate" default:"1"`
 	Dropout *float64 `help:"Part of the hidden units that is dropped in training." placeholder:"X"`
 	Seed    uint64   `help:"Seed of weights, dropout and order." default:"1"`
@@ -75,9 +76,11 @@ func (c *trainCmd) Validate() error {
 		return fmt.Errorf("--hidden %d: 1 to a million", c.Hidden)
 	case c.Gather < 0:
 		return fmt.Errorf("--accumulate %d: at least 1 batch is needed", c.Gather)
-	case !(c.Clip >= 0) || math.IsInf(c.Clip, 1):
-		return fmt.Errorf("--clip %v: a number from 0 up is needed", c.Clip)
-	case c.Warmup < 0 || c.Every < 0 || c.Keep < 0 || c.Patience < 0 || c.Workers < 0:
+	case c.Clip != nil && (!(*c.Clip >= 0) || math.IsInf(*c.Clip, 1)):
+		return fmt.Errorf("--clip %v: a number from 0 up is needed", *c.Clip)
+	case c.Size < 0 || c.Size > 1<<14:
+		return fmt.Errorf("--size %d: 1 to %d pixels", c.Size, 1<<14)
+	case c.Warmup != nil && *c.Warmup < 0 || c.Every < 0 || c.Keep < 0 || c.Patience < 0 || c.Workers < 0:
 		return errors.New("--warmup, --every, --keep, --patience and --workers cannot be negative")
 	case c.Model != "" && !slices.Contains(modelNames, c.Model):
 		return fmt.Errorf("--model %s: known are %s", c.Model, strings.Join(modelNames, ", "))
@@ -218,20 +221,27 @@ func announce(d device.Device, why string) string {
 // A recipe is what a training takes that the command line does not say. Sizes, dropout and rates were chosen by validation inside of training
 // sets.
 type recipe struct {
-	epochs, batch, hidden int
-	lr, decay, dropout    float64
+	epochs, steps, batch, hidden int
+	lr, least, decay, dropout    float64
+	beta2                        float64
+	warmup                       int
+	clip                         float64
 }
 
 func recipeFor(model, kind string) recipe {
 	switch {
 	case kind == "digits" && model == "mlp":
-		return recipe{60, 32, 256, 0.003, 0.1, 0.4}
+		return recipe{epochs: 60, batch: 32, hidden: 256, lr: 0.003, decay: 0.1, dropout: 0.4}
 	case model == "gpt":
-		return recipe{1, 16, 0, 2e-3, 0.01, 0}
+		g := models.CharGPTDefaults()
+		return recipe{epochs: 1 << 20, steps: g.Steps, batch: g.Batch, hidden: g.Config.Width, lr: g.LR, least: g.MinLR, decay: g.WeightDecay,
+			dropout: g.Config.Dropout, beta2: g.Beta2, warmup: g.Warmup, clip: g.Clip}
 	case model == "cnn":
-		return recipe{4, 32, 64, 2e-3, 0.01, 0.2}
+		return recipe{epochs: 4, batch: 32, hidden: 64, lr: 2e-3, decay: 0.01, dropout: 0.2}
+	case model == "mlp":
+		return recipe{epochs: 20, batch: 32, hidden: 128, lr: 1e-3, decay: 0.01, dropout: 0.2}
 	}
-	return recipe{20, 32, 128, 1e-3, 0.01, 0.2}
+	return recipe{epochs: 10, batch: 32, lr: 1e-3, decay: 0.05, clip: 1}
 }
 
 // settle fills the recipe in, and the card.
@@ -259,8 +269,15 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	set(&r.lr, c.LR)
 	set(&r.decay, c.Decay)
 	set(&r.dropout, c.Dropout)
+	set(&r.clip, c.Clip)
 	if c.Epochs != nil {
-		r.epochs = *c.Epochs
+		r.epochs, r.steps = *c.Epochs, 0
+	}
+	if c.Steps > 0 {
+		r.steps = c.Steps
+	}
+	if c.Warmup != nil {
+		r.warmup = *c.Warmup
 	}
 	if c.Batch != nil {
 		r.batch = *c.Batch
@@ -268,27 +285,30 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	if c.Hidden > 0 {
 		r.hidden = c.Hidden
 	}
-	k.Hidden, k.Dropout = r.hidden, r.dropout
-	if k.Model == "gpt" {
-		width := r.hidden
-		if width == 0 {
-			width = 96
+	switch k.Model {
+	case "gpt":
+		g := models.CharGPTDefaults().Config
+		g.Width, g.Dropout = r.hidden, r.dropout
+		for g.Heads > 1 && g.Width%g.Heads != 0 {
+			g.Heads /= 2
 		}
-		k.Hidden = 0
 		vocab, err := k.tokenizer()
 		if err != nil {
 			return nil, r, err
 		}
-		k.GPT = &models.GPTConfig{Vocab: vocab.Vocab(), Context: textContext, Layers: 3, Heads: max(1, width/32), Width: width, Dropout: r.dropout}
-		k.Dropout = 0
-	} else if len(k.Classes) == 0 {
+		g.Vocab = vocab.Vocab()
+		k.GPT = &g
+	case "mlp", "cnn":
+		k.Hidden, k.Dropout = r.hidden, r.dropout
+	}
+	if k.Model != "gpt" && len(k.Classes) == 0 {
 		return nil, r, errNoClasses
 	}
 	return &k, r, k.check()
 }
 
 func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
-	src, err := openSource(e.ctx, e, c.Data, c.Target, nil)
+	src, err := openSource(e.ctx, e, c.Data, c.Target, &card{Size: c.Size})
 	if err != nil {
 		return nil, err
 	}
@@ -322,13 +342,13 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		return nil, err
 	}
 	total := rec.epochs * ((loader.Len() + max(c.Gather, 1) - 1) / max(c.Gather, 1))
-	if c.Steps > 0 {
-		total = min(total, c.Steps)
+	if rec.steps > 0 {
+		total = min(total, rec.steps)
 	}
-	opt := newOptimizer(c.Optim, nn.Parameters(n.model), rec.lr, rec.decay)
+	opt := newOptimizer(c.Optim, nn.Parameters(n.model), rec)
 	cfg := train.Config{
-		Model: n.model, Optimizer: opt, Train: loader, Device: dev, Epochs: rec.epochs, Steps: c.Steps, Accumulate: c.Gather,
-		Schedule:    newSchedule(c.Sched, opt, total, c.Warmup),
+		Model: n.model, Optimizer: opt, Train: loader, Device: dev, Epochs: rec.epochs, Steps: rec.steps, Accumulate: c.Gather, ClipNorm: rec.clip,
+		Schedule:    newSchedule(c.Sched, opt, total, rec),
 		Checkpoints: c.Checkpoint, Every: c.Every, Keep: c.Keep, KeepBest: c.KeepBest, Resume: c.Resume, Parts: checkpoint.Parts{"card": cardPart{k}},
 		Patience: c.Patience, TensorBoard: c.TensorBoard, Log: e.err,
 		OnLoss: func(_ int, loss float64) { r.Losses = append(r.Losses, loss) },
