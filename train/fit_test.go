@@ -17,6 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/sched"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
@@ -382,12 +383,15 @@ func TestSettings(t *testing.T) {
 	c.Checkpoints, c.Steps = dir, 5
 	fit(t, c)
 	for want, change := range map[string]func(c *train.Config){
-		"train: Model: there is none":              func(c *train.Config) { c.Model = nil },
-		"train: Optimizer: there is none":          func(c *train.Config) { c.Optimizer = nil },
-		"train: Train: there is no loader":         func(c *train.Config) { c.Train = nil },
-		"neither Epochs nor Steps":                 func(c *train.Config) { c.Epochs = 0 },
-		"train: Accumulate: -1 is negative":        func(c *train.Config) { c.Accumulate = -1 },
-		"train: ClipNorm: gradients are limited":   func(c *train.Config) { c.ClipNorm = math.NaN() },
+		"train: Model: there is none":            func(c *train.Config) { c.Model = nil },
+		"train: Optimizer: there is none":        func(c *train.Config) { c.Optimizer = nil },
+		"train: Train: there is no loader":       func(c *train.Config) { c.Train = nil },
+		"neither Epochs nor Steps":               func(c *train.Config) { c.Epochs = 0 },
+		"train: Accumulate: -1 is negative":      func(c *train.Config) { c.Accumulate = -1 },
+		"train: ClipNorm: gradients are limited": func(c *train.Config) { c.ClipNorm = math.NaN() },
+		"train: Schedule: after step 3": func(c *train.Config) {
+			c.Schedule = sched.NewOneCycle(c.Optimizer, sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
+		},
 		"has neither a method Step nor":            func(c *train.Config) { c.Schedule = c.Train.(*data.Loader) },
 		"has no method Forward":                    func(c *train.Config) { c.Model = &struct{ L *nn.Linear }{nn.NewLinear(1, 1)} },
 		"need something to evaluate on":            func(c *train.Config) { c.Valid, c.Patience = nil, 1 },

@@ -12,7 +12,6 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
-	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
@@ -333,7 +332,9 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 	t.st.Samples += t.samples
 	t.fresh += t.samples
 	t.batches, t.samples = 0, 0
-	t.schedule(EachStep, 0)
+	if err := t.schedule(EachStep, 0); err != nil {
+		return err
+	}
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
@@ -367,28 +368,6 @@ func (t *trainer) call(f func(*State) error) error {
 		return nil
 	}
 	return err
-}
-
-// clip limits the gradients.
-func (t *trainer) clip() {
-	if t.c.ClipNorm > 0 {
-		optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free()
-	}
-	if t.c.ClipValue > 0 {
-		optim.ClipGradValue(t.c.Optimizer.Params(), t.c.ClipValue)
-	}
-}
-
-// schedule steps the schedule, if it is its time.
-func (t *trainer) schedule(now When, v float64) {
-	if t.c.Schedule != nil && t.c.ScheduleOn == now {
-		if s, ok := t.c.Schedule.(measuredStepper); ok {
-			s.StepMetric(v)
-		} else {
-			t.c.Schedule.(stepper).Step()
-		}
-	}
-	t.st.LR = t.c.Optimizer.LR()
 }
 
 // show redraws the bar.
@@ -434,7 +413,9 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		t.bestStep = t.st.Step
 		t.due = t.due || t.c.KeepBest
 	}
-	t.schedule(EachEvaluation, v)
+	if err := t.schedule(EachEvaluation, v); err != nil {
+		return err
+	}
 	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, t.st.Loss, m["loss"])
 	for _, x := range t.c.Metrics {
 		text += fmt.Sprintf(", %s %.4f", x.Name(), m[x.Name()])
@@ -454,7 +435,9 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 		return err
 	}
 	t.st.Epoch++
-	t.schedule(EachEpoch, 0)
+	if err := t.schedule(EachEpoch, 0); err != nil {
+		return err
+	}
 	if t.c.EvalEvery == 0 {
 		if err := t.evaluate(ctx); err != nil {
 			return err
