@@ -1,6 +1,7 @@
 package vision_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
 	"image"
@@ -60,5 +61,33 @@ func TestLabelsFromZero(t *testing.T) {
 	}
 	if _, err := vision.ReadIDX(bytes.NewReader(nil)); err == nil {
 		t.Error("an empty file is no IDX file")
+	}
+}
+
+// TestPythonCIFAR holds the error for the version of the set that PyTorch fetches to saying which one is read.
+func TestPythonCIFAR(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vision.CIFAR10(dir, true); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "binary version") {
+		t.Error(err)
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Name: "cifar-100-python/train", Typeflag: tar.TypeReg, Size: 2, Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	w.Write([]byte{0x80, 2})
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "cifar-100-python.tar")
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var e *vision.Error
+	if _, err := vision.CIFAR100(path, true); !errors.As(err, &e) || e.Path != path || !strings.Contains(err.Error(), "binary version") {
+		t.Error(err)
 	}
 }
