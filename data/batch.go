@@ -32,10 +32,29 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
+// distinct gives each place of the batch a handle of its own: an autoencoder's targets may be its inputs, and who takes one of the two
+// frees it.
+func (b *Batch) distinct() *Batch {
+	b.complete()
+	x, one := b.Inputs.(*tensor.Tensor)
+	y, other := b.Targets.(*tensor.Tensor)
+	if one && other && x != y {
+		return b
+	}
+	seen := map[*tensor.Tensor]bool{}
+	return b.each(func(t *tensor.Tensor) *tensor.Tensor {
+		if seen[t] {
+			t = t.Detach()
+		}
+		seen[t] = true
+		return t
+	})
+}
+
 // Into hands the batch to s, as s.From does with a tensor: the tensors are copied if s is on another device, and the old handles are
 // freed. It returns b, which holds the new ones.
 func (b *Batch) Into(s *tensor.Scope) *Batch {
-	return b.each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
+	return b.distinct().each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }
 
 // Free gives the memory of a batch back that no scope has taken.

@@ -41,6 +41,9 @@ type Config struct {
 	OnSkip func(*SampleError)
 }
 
+// mostAhead bounds workers and batches ahead.
+const mostAhead = 1 << 16
+
 // check returns c with its defaults.
 func (c Config) check() (Config, error) {
 	switch {
@@ -48,6 +51,10 @@ func (c Config) check() (Config, error) {
 		return c, &ConfigError{"Workers", fmt.Sprintf("%d is negative", c.Workers)}
 	case c.Prefetch < 0:
 		return c, &ConfigError{"Prefetch", fmt.Sprintf("%d is negative", c.Prefetch)}
+	case c.Workers > mostAhead:
+		return c, &ConfigError{"Workers", fmt.Sprintf("%d goroutines, at most %d are started", c.Workers, mostAhead)}
+	case c.Prefetch > mostAhead:
+		return c, &ConfigError{"Prefetch", fmt.Sprintf("%d batches, at most %d are prepared ahead", c.Prefetch, mostAhead)}
 	case c.OnSkip != nil && !c.Skip:
 		return c, &ConfigError{"OnSkip", "is never called without Skip"}
 	case c.Sampler != nil && c.Shuffle:
@@ -59,7 +66,7 @@ func (c Config) check() (Config, error) {
 	}
 	c.Workers = max(c.Workers, 1)
 	if c.Prefetch == 0 {
-		c.Prefetch = 2 * c.Workers
+		c.Prefetch = min(2*c.Workers, mostAhead)
 	}
 	return c, nil
 }

@@ -101,8 +101,11 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 		from, seed, turn := l.begin()
 		r := l.start(from, seed)
 		defer r.end()
+		var held *Batch // until the loop has it
+		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
+			held = res.b
 			for _, e := range res.skipped {
 				if l.c.OnSkip != nil {
 					l.c.OnSkip(e)
@@ -119,6 +122,7 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 			}
 			r.at++
 			l.saw(turn, place{from.epoch, r.at}, len(res.skipped))
+			held = nil
 			if res.b != nil && !yield(res.b, nil) {
 				return
 			}

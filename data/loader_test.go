@@ -426,8 +426,42 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	for field, c := range map[string]data.Config{"Workers": {Batch: 1, Workers: 1 << 40}, "Prefetch": {Batch: 1, Prefetch: 1 << 40}} {
+		if _, err := data.NewLoader(&squares{n: 1}, c); err == nil || !strings.Contains(err.Error(), field+": 1099511627776") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
 	if _, err := data.NewLoader(nil, data.Config{Batch: 1}); err == nil {
 		t.Error("no dataset")
+	}
+}
+
+// TestOnSkipPanics holds a loop whose OnSkip panics to giving back the batch that it had in hand.
+func TestOnSkipPanics(t *testing.T) {
+	var made []*tensor.Tensor
+	l := load(t, &squares{n: 4, failAt: 1}, data.Config{Batch: 4, Skip: true, OnSkip: func(*data.SampleError) { panic("seen") },
+		Collate: func(s []data.Sample) (*data.Batch, error) {
+			b, err := data.Collate(s)
+			made = append(made, b.X, b.Y)
+			return b, err
+		}})
+	func() {
+		defer func() {
+			if v := recover(); v != "seen" {
+				t.Errorf("the panic is %v", v)
+			}
+		}()
+		for range l.Batches() {
+			t.Error("the batch came")
+		}
+	}()
+	for i, x := range made {
+		if tensor.Try(func() { x.Item() }) == nil || tensor.Try(func() { x.Sum() }) == nil {
+			t.Errorf("tensor %d is not freed", i)
+		}
+	}
+	if len(made) != 2 {
+		t.Errorf("%d tensors", len(made))
 	}
 }
 

@@ -201,3 +201,69 @@ func TestOutOfMemoryAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetsThatAreInputs holds a batch to places that can be taken one by one, where one tensor stands in several: an autoencoder's.
+func TestTargetsThatAreInputs(t *testing.T) {
+	dev := emulated(t, "emulate,mem=32MiB")
+	twice := func(samples []data.Sample) (*data.Batch, error) {
+		b, err := data.Collate(samples)
+		if err == nil {
+			b.Y.Free()
+			b.Inputs = map[string]any{"a": b.X, "b": []any{b.X}}
+			b.X, b.Y, b.Targets = nil, b.X, b.X
+		}
+		return b, err
+	}
+	same := func(samples []data.Sample) (*data.Batch, error) {
+		b, err := data.Collate(samples)
+		if err == nil {
+			b.Y.Free()
+			b.Y, b.Targets = b.X, nil
+		}
+		return b, err
+	}
+	for _, on := range []device.Device{nil, dev} {
+		for name, collate := range map[string]func([]data.Sample) (*data.Batch, error){"same": same, "nested": twice} {
+			n := 0
+			for b, err := range load(t, &squares{n: 6}, data.Config{Batch: 2, Device: on, Collate: collate}).Batches() {
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				tensor.Do(func(s *tensor.Scope) {
+					y := s.From(b.Y)
+					b.Targets, b.Y = nil, nil
+					b.Into(s)
+					x := b.X
+					if name == "nested" {
+						in := b.Inputs.(map[string]any)
+						x = in["a"].(*tensor.Tensor).Add(in["b"].([]any)[0].(*tensor.Tensor)).DivScalar(2)
+					}
+					if x.Float().Sub(y.Float()).Abs().Sum().Item() != 0 {
+						t.Errorf("%s: inputs and targets differ", name)
+					}
+				}, onDevice(on)...)
+				n++
+			}
+			if n != 3 {
+				t.Errorf("%s: %d batches", name, n)
+			}
+		}
+	}
+	b, err := data.Collate([]data.Sample{{X: 1, Y: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Y, b.Targets = b.X, b.X
+	tensor.Do(func(s *tensor.Scope) {
+		if b.Into(s); b.X.Sub(b.Y).Sum().Item() != 0 {
+			t.Error("a batch of one's own")
+		}
+	})
+}
+
+func onDevice(d device.Device) []tensor.Option {
+	if d == nil {
+		return nil
+	}
+	return []tensor.Option{tensor.On(d)}
+}

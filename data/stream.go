@@ -26,7 +26,9 @@ type Sharder interface {
 	Shard(rank, world int) Stream
 }
 
-// StreamOf returns the samples of a dataset in the order of a sampler; nil is their own order.
+// StreamOf returns the samples of a dataset in the order of a sampler; nil is their own order. A panic of the dataset is the *[PanicError]
+// of its sample. The random numbers of a [RandDataset] are a function of the epoch and the sample (with a sampler that draws with
+// replacement, of its place in the epoch).
 func StreamOf(ds Dataset, s Sampler) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -34,8 +36,24 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 			if order == nil {
 				order = SequentialSampler{ds.Len()}
 			}
+			pcg := rand.NewPCG(0, 0)
+			rng, draws, apart, k := rand.New(pcg), random(ds), repeats(order), 0
 			for i := range order.Indices(epoch) {
-				if !yield(ds.Get(i)) {
+				var v Sample
+				err := guard(func() (err error) {
+					if !draws {
+						v, err = ds.Get(i)
+						return err
+					}
+					of := i
+					if apart {
+						of = k
+					}
+					pcg.Seed(streamSeed(0, epoch, of))
+					v, err = GetRand(ds, i, rng)
+					return err
+				})
+				if k++; !yield(v, err) {
 					return
 				}
 			}
@@ -106,13 +124,14 @@ func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 	}), nil
 }
 
-// MapStream returns f of every sample. It runs in the goroutine that reads the stream; Config.Transform runs in the workers.
+// MapStream returns f of every sample. It runs in the goroutine that reads the stream; Config.Transform runs in the workers. A panic of f is
+// the *[PanicError] of its sample.
 func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
 			for v, err := range s.Samples(epoch) {
 				if err == nil {
-					v, err = f(v)
+					err = guard(func() (err error) { v, err = f(v); return err })
 				}
 				if !yield(v, err) {
 					return

@@ -234,6 +234,12 @@ func TestStreamErrors(t *testing.T) {
 		}
 		return strings.TrimSpace(fmt.Sprintln(append(out, l.Skipped())...))
 	}
+	torn := func(s data.Sample) (data.Sample, error) {
+		if s.X == 4 {
+			panic("torn")
+		}
+		return s, nil
+	}
 	inter := stream(t)(data.Interleave(4, count(4), panicking(2)))
 	exit := stream(t)(data.Interleave(4, count(4), exitingStream(2)))
 	for _, c := range []struct {
@@ -246,6 +252,9 @@ func TestStreamErrors(t *testing.T) {
 		{count(8, 0, 4), data.Config{Transform: bad, Skip: true}, "[1 2] [3] [6 7] 3"},
 		{count(8, 3, 4), data.Config{Transform: bad, Skip: true}, "[0 1 2] [6 7] 3"},
 		{panicking(4), data.Config{}, "[0 1 2] data: batch: the stream: panic: torn 0"},
+		{data.StreamOf(&squares{n: 6, panicAt: 4}, nil), data.Config{}, "[0 1 2] data: sample 4: panic: corrupt 0"},
+		{data.StreamOf(&squares{n: 6, panicAt: 4}, nil), data.Config{Skip: true}, "[0 1 2] [3 5] 1"},
+		{data.MapStream(count(6), torn), data.Config{Skip: true}, "[0 1 2] [3 5] 1"},
 		{exitingStream(4), data.Config{}, "[0 1 2] data: batch: the function ended its goroutine (runtime.Goexit) instead of returning 0"},
 		{inter, data.Config{}, "[0 1 2] data: sample 5: panic: torn 0"},
 		{inter, data.Config{Skip: true}, "[0 1 2] [3 4] [6] 1"},
@@ -263,12 +272,48 @@ func TestStreamErrors(t *testing.T) {
 }
 
 func panicking(n int) data.Stream {
-	return data.MapStream(count(n+1), func(s data.Sample) (data.Sample, error) {
-		if s.X == n {
+	return data.StreamFunc(func(epoch int) iter.Seq2[data.Sample, error] {
+		return func(yield func(data.Sample, error) bool) {
+			for s := range count(n).Samples(epoch) {
+				if !yield(s, nil) {
+					return
+				}
+			}
 			panic("torn")
 		}
-		return s, nil
 	})
+}
+
+// TestStreamOfRandom holds a stream of augmented samples to new random numbers each epoch, and each time that a sample is drawn.
+func TestStreamOfRandom(t *testing.T) {
+	draw := data.Map(&squares{n: 3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
+		return data.Sample{X: rng.Uint64(), Y: 0}, nil
+	})
+	read := func(s data.Sampler, epoch int) (out []uint64) {
+		for v, err := range data.StreamOf(draw, s).Samples(epoch) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, v.X.(uint64))
+		}
+		return out
+	}
+	seen := map[uint64]bool{}
+	first := read(nil, 0)
+	for _, v := range slices.Concat(first, read(nil, 1), read(data.RandomSampler{N: 3, Replacement: true, Samples: 9}, 2)) {
+		if seen[v] {
+			t.Errorf("%d was drawn twice", v)
+		}
+		seen[v] = true
+	}
+	if again := read(nil, 0); !slices.Equal(first, again) {
+		t.Errorf("the first epoch drew %v, then %v", first, again)
+	}
+	for i, want := range first {
+		if s, _ := draw.Get(i); s.X != want {
+			t.Errorf("sample %d: %v by itself, %d in the stream", i, s.X, want)
+		}
+	}
 }
 
 func exitingStream(n int) data.Stream {

@@ -69,8 +69,14 @@ func (w *worker) make(j job) (res result) {
 	var whole error
 	if w.batch != nil {
 		b := &Batch{Index: j.index}
-		if whole = guard(func() (err error) { b.X, b.Y, err = w.batch(j.index); return err }); whole == nil {
-			return result{b: b.complete()}
+		whole = guard(func() (err error) {
+			if b.X, b.Y, err = w.batch(j.index); err == nil {
+				b.distinct()
+			}
+			return err
+		})
+		if whole == nil {
+			return result{b: b}
 		}
 		// Sample by sample, to find the bad one.
 	}
@@ -109,7 +115,12 @@ func (w *worker) make(j job) (res result) {
 		collate = Collate
 	}
 	var b *Batch
-	err := guard(func() (err error) { b, err = collate(w.samples); return err })
+	err := guard(func() (err error) {
+		if b, err = collate(w.samples); err == nil && b != nil {
+			b.distinct()
+		}
+		return err
+	})
 	var odd *oddError
 	switch {
 	case errors.As(err, &odd):
@@ -120,7 +131,7 @@ func (w *worker) make(j job) (res result) {
 		res.err = &SampleError{-1, errors.New("Collate returned neither a batch nor an error")}
 	default:
 		b.Index = append(j.index[:0:0], w.index...)
-		res.b = b.complete()
+		res.b = b
 	}
 	return res
 }

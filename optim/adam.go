@@ -78,6 +78,19 @@ func (o *Adam) AddGroup(params []*tensor.Tensor, c AdamConfig) {
 	o.add(With[AdamConfig]{params, c}, (*AdamConfig).rate)
 }
 
+// LoadStateDict takes the state as that of any [Optimizer]. AdamW stays AdamW also with a state of Adam, and Adam takes over the decoupled
+// decay of a state of AdamW: as in torch.
+func (o *Adam) LoadStateDict(tree map[string]any) error {
+	if err := o.base.LoadStateDict(tree); err != nil {
+		return err
+	}
+	for _, g := range o.groups {
+		c := g.config.(*AdamConfig)
+		c.decoupled = c.decoupled || o.decoupled
+	}
+	return nil
+}
+
 var adamRule = &rule[AdamConfig]{
 	name:   "adam",
 	schema: schema{tensors: []string{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},

@@ -21,6 +21,7 @@ type Averaged struct {
 	buffers bool
 	decay   float64
 	plain   bool // all steps count the same
+	swapped bool // With has put the averages into the model
 }
 
 type average struct {
@@ -80,6 +81,7 @@ type pairing struct {
 
 // Update takes the model's present values into the averages, in one launch for those of one device and type.
 func (a *Averaged) Update() {
+	a.apart("Update")
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
 	add := func(m map[pairing]*launch, scalars []float64, program string, rule func(flags) []*expr.Expr, e average) {
@@ -138,11 +140,23 @@ func (a *Averaged) Update() {
 }
 
 // With exchanges the model's values with the averages, calls f, and exchanges them again, also when f panics: for evaluation with the
-// averages. f must not train the model or call Update.
+// averages. f must not train the model; a's own methods panic in it.
 func (a *Averaged) With(f func()) {
+	a.apart("With")
 	a.swap()
-	defer a.swap()
+	a.swapped = true
+	defer func() {
+		a.swapped = false
+		a.swap()
+	}()
 	f()
+}
+
+// apart panics while the averages are in the model, and the model's values in their place.
+func (a *Averaged) apart(method string) {
+	if a.swapped {
+		panic(&Error{a.name, method + " within With, where the averages are in the model; call it before or after"})
+	}
 }
 
 func (a *Averaged) swap() {
@@ -160,6 +174,7 @@ func (a *Averaged) swap() {
 // Averages returns the averages by the names that the tensors have in the model, sharing memory, for nn.LoadStateDict into another model or a
 // file.
 func (a *Averaged) Averages() map[string]*tensor.Tensor {
+	a.apart("Averages")
 	out := map[string]*tensor.Tensor{}
 	for _, e := range a.list {
 		out[e.Name] = e.mean.Detach()
@@ -170,6 +185,7 @@ func (a *Averaged) Averages() map[string]*tensor.Tensor {
 // StateDict returns the averages as a tree with the names of torch's AveragedModel: "module." before each name, and "n_averaged". Tensors share their
 // storage with the averages.
 func (a *Averaged) StateDict() map[string]any {
+	a.apart("StateDict")
 	out := map[string]any{"n_averaged": tensor.From(a.n)}
 	for _, e := range a.list {
 		if !e.Transient {
@@ -182,6 +198,7 @@ func (a *Averaged) StateDict() map[string]any {
 // LoadStateDict takes averages from a tree as StateDict gives it, or torch's, converted to the types of the model. The error is a
 // *[StateError], and then nothing was changed.
 func (a *Averaged) LoadStateDict(tree map[string]any) error {
+	a.apart("LoadStateDict")
 	bad := func(path, format string, args ...any) error {
 		return &StateError{Optimizer: a.name, Path: path, Msg: fmt.Sprintf(format, args...)}
 	}
@@ -243,6 +260,9 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 // Forward of all data, takes the plain average over these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a model whose
 // parameters were averaged. An error of pass is returned.
 func UpdateBN(model any, pass func() error) error {
+	if pass == nil {
+		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})
+	}
 	type kept struct {
 		l        any
 		training bool

@@ -180,3 +180,34 @@ func TestAverageLaunches(t *testing.T) {
 		t.Errorf("%d launches", n)
 	}
 }
+
+// TestAveragesWithinWith holds the methods to refusing, while the averages are in the model, what would take its values for them.
+func TestAveragesWithinWith(t *testing.T) {
+	a := optim.NewEMA(nn.NewLinear(2, 1), 0.9)
+	tree := a.StateDict()
+	a.With(func() {
+		for name, f := range map[string]func(){"Update": a.Update, "With": func() { a.With(func() {}) }, "StateDict": func() { a.StateDict() },
+			"Averages": func() { a.Averages() }, "LoadStateDict": func() { a.LoadStateDict(tree) }} {
+			func() {
+				defer func() {
+					if e, ok := recover().(*optim.Error); !ok || !strings.Contains(e.Msg, name+" within With") {
+						t.Errorf("%s: %v", name, e)
+					}
+				}()
+				f()
+			}()
+		}
+	})
+	a.Update()
+	if a.Updates() != 1 {
+		t.Error("not usable after With")
+	}
+	func() {
+		defer func() {
+			if e, ok := recover().(*optim.Error); !ok || !strings.Contains(e.Msg, "no function") {
+				t.Errorf("UpdateBN: %v", e)
+			}
+		}()
+		optim.UpdateBN(nn.NewBatchNorm1d(2), nil)
+	}()
+}

@@ -104,6 +104,9 @@ type search struct {
 // Step minimises for up to MaxIter iterations and returns the value of the function at the beginning. The closure computes the gradients of the
 // parameters, as they are when it is called, and returns the value: ZeroGrad, Forward, Backward, Item.
 func (o *LBFGS) Step(closure func() float64) float64 {
+	if closure == nil {
+		o.bad("Step needs a closure that computes the gradients and returns the value")
+	}
 	c := *o.groups[0].config.(*LBFGSConfig)
 	q := &search{o: o, c: &c, closure: closure}
 	var first float64

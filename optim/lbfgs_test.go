@@ -168,3 +168,13 @@ func TestLBFGSWrongTrees(t *testing.T) {
 		}()
 	}
 }
+
+func TestLBFGSWithoutClosure(t *testing.T) {
+	opt := optim.NewLBFGS([]*tensor.Tensor{tensor.Ones(2).RequiresGrad()}, optim.LBFGSConfig{LR: 1})
+	defer func() {
+		if e, ok := recover().(*optim.Error); !ok || !strings.Contains(e.Msg, "closure") {
+			t.Errorf("the panic is %v", e)
+		}
+	}()
+	opt.Step(nil)
+}

@@ -69,7 +69,7 @@ var rpropRule = &rule[RpropConfig]{
 		minus, plus, least, largest := expr.Param(0), expr.Param(1), expr.Param(2), expr.Param(3)
 		zero := expr.C(0)
 		turn := g.Mul(expr.X(2))
-		factor := turn.Gt(zero).Select(plus, turn.Lt(zero).Select(minus, turn.Eq(zero).Select(expr.C(1), turn)))
+		factor := turn.Gt(zero).Select(plus, turn.Lt(zero).Select(minus, expr.C(1)))
 		size := expr.X(3).Mul(factor).Max(least).Min(largest)
 		g = turn.Lt(zero).Select(zero, g)
 		return []*expr.Expr{p.Sub(sign(g).Mul(size)), g, size}
@@ -79,10 +79,10 @@ var rpropRule = &rule[RpropConfig]{
 	},
 }
 
-// sign is -1, 0 or 1, NaN for NaN.
+// sign is -1, 0 or 1, and 0 for NaN, as torch's: an element whose gradient is NaN stays where it is.
 func sign(x *expr.Expr) *expr.Expr {
 	zero := expr.C(0)
-	return x.Gt(zero).Select(expr.C(1), x.Lt(zero).Select(expr.C(-1), x))
+	return x.Gt(zero).Select(expr.C(1), x.Lt(zero).Select(expr.C(-1), zero))
 }
 
 func checkEtas(minus, plus float64) string {

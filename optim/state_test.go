@@ -292,3 +292,24 @@ func TestAddGroup(t *testing.T) {
 		t.Errorf("%d groups", len(o.Groups()))
 	}
 }
+
+// TestAdamWStaysAdamW holds a state of one of Adam and AdamW in the other one to what torch does.
+func TestAdamWStaysAdamW(t *testing.T) {
+	p := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
+	c := optim.AdamConfig{LR: 0.1, WeightDecay: 0.5}
+	for _, k := range []struct {
+		from, to *optim.Adam
+		want     bool
+	}{
+		{optim.NewAdam(p, c), optim.NewAdamW(p, c), true},
+		{optim.NewAdamW(p, c), optim.NewAdam(p, c), true},
+		{optim.NewAdam(p, c), optim.NewAdam(p, c), false},
+	} {
+		if err := k.to.LoadStateDict(k.from.StateDict()); err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := k.to.Groups()[0].Option("decoupled_weight_decay"); v != k.want {
+			t.Errorf("%v with the state of %v: decoupled %v, torch has %v", k.to, k.from, v, k.want)
+		}
+	}
+}

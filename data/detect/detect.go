@@ -150,9 +150,12 @@ func directory(path string) (*Found, error) {
 			return &Found{Kind: CIFAR100, Train: dir, Test: dir}, nil
 		}
 	}
-	for ext, comma := range map[string]rune{".csv": ',', ".tsv": '\t'} {
-		if exists(path, "train"+ext) {
-			f := &Found{Kind: CSV, Train: filepath.Join(path, "train"+ext), Comma: comma}
+	for _, ext := range []string{".csv", ".tsv"} {
+		if train := filepath.Join(path, "train"+ext); exists(train) {
+			f, err := file(train)
+			if err != nil {
+				return nil, fmt.Errorf("train%s: %w", ext, err)
+			}
 			for _, name := range testNames {
 				if f.Test == "" && exists(path, name+ext) {
 					f.Test = filepath.Join(path, name+ext)

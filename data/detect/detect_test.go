@@ -117,6 +117,15 @@ func TestTables(t *testing.T) {
 	if x, err := f.Table(false, table.Config{}); err != nil || x.X.Dim(0) != 2 {
 		t.Fatal(x, err)
 	}
+	put(t, "x;y\n1;2\n", dir, "semicolons", "train.csv")
+	put(t, "x\ty\n1\t2\n", dir, "semicolons", "train.tsv")
+	if f, err = detect.Path(filepath.Join(dir, "semicolons")); err != nil || f.Comma != ';' || filepath.Ext(f.Train) != ".csv" {
+		t.Fatal(f, err)
+	}
+	put(t, "", dir, "nothing", "train.csv")
+	if _, err = detect.Path(filepath.Join(dir, "nothing")); err == nil || !strings.Contains(err.Error(), "train.csv: an empty file") {
+		t.Fatal(err)
+	}
 }
 
 func TestText(t *testing.T) {

@@ -2,7 +2,7 @@
 // or as a number.
 //
 // Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A first line of names is expected
-// unless Config.NoHeader says otherwise. What cannot be read is an *[Error] that names the file, the line and the column; a value that
+// unless Config.NoHeader says otherwise; empty lines are left out. What cannot be read is an *[Error] that names the file, the line and the column; a value that
 // is missing is an error too, unless Config.Missing says what to do.
 package table
 
@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -161,10 +162,16 @@ type classes struct {
 
 // Read reads a table from r to its end. The memory it takes is a few times the bytes that there are.
 func Read(r io.Reader, c Config) (*Table, error) {
+	if err := c.check(); err != nil {
+		return nil, &Error{Err: err}
+	}
 	limit := cmp.Or(c.Max, maxBytes)
 	in := bufio.NewReaderSize(&limited{r: r, left: limit, limit: limit}, 1<<16)
-	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
+	switch mark, _ := in.Peek(3); {
+	case string(mark) == "\xef\xbb\xbf":
 		in.Discard(3)
+	case strings.HasPrefix(string(mark), "\xff\xfe") || strings.HasPrefix(string(mark), "\xfe\xff"):
+		return nil, &Error{Err: errors.New("UTF-16 text; convert it to UTF-8")}
 	}
 	rd := &reader{Config: c, csv: csv.NewReader(in), target: -1, classes: classes{id: map[string]int64{}}}
 	rd.csv.ReuseRecord = true
@@ -177,7 +184,7 @@ func Read(r io.Reader, c Config) (*Table, error) {
 			break
 		}
 		if err != nil {
-			return nil, rd.wrap(err)
+			return nil, rd.wrap(err, row)
 		}
 		if rd.header == nil {
 			if err := rd.begin(row); err != nil {
@@ -197,29 +204,45 @@ func Read(r io.Reader, c Config) (*Table, error) {
 	return rd.table()
 }
 
-// limited is r, and an error behind its limit.
+// check says what is wrong with the settings.
+func (c *Config) check() error {
+	switch {
+	case c.Missing < Refuse || c.Missing > NaN:
+		return fmt.Errorf("Config.Missing is %d, which is none of Refuse, Drop, Mean, Zero and NaN", c.Missing)
+	case c.Max < 0:
+		return fmt.Errorf("Config.Max is %d bytes", c.Max)
+	case c.Comma == '"' || c.Comma == '\r' || c.Comma == '\n' || c.Comma != 0 && !utf8.ValidRune(c.Comma) || c.Comma == utf8.RuneError:
+		return fmt.Errorf("Config.Comma is %q, which cannot separate fields", c.Comma)
+	}
+	return nil
+}
+
+// limited is r, and an error if there is something behind its limit.
 type limited struct {
 	r           io.Reader
 	left, limit int64
 }
 
 func (l *limited) Read(b []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, fmt.Errorf("more than %d bytes", l.limit)
+	if len(b) == 0 {
+		return 0, nil
 	}
-	n, err := l.r.Read(b[:min(int64(len(b)), l.left)])
+	n, err := l.r.Read(b[:min(int64(len(b))-1, l.left)+1])
+	if int64(n) > l.left {
+		n, err = int(l.left), fmt.Errorf("more than %d bytes", l.limit)
+	}
 	l.left -= int64(n)
 	return n, err
 }
 
 // wrap makes an error of package csv one of ours.
-func (r *reader) wrap(err error) error {
+func (r *reader) wrap(err error, row []string) error {
 	var p *csv.ParseError
 	if !errors.As(err, &p) {
 		return &Error{Err: err}
 	}
 	if errors.Is(err, csv.ErrFieldCount) {
-		return &Error{Line: p.Line, Err: fmt.Errorf("not %d fields, as there are in the first line", len(r.header))}
+		return &Error{Line: p.Line, Err: fmt.Errorf("%d fields, not %d as in the first line", len(row), len(r.header))}
 	}
 	return &Error{Line: p.Line, Column: p.Column, Err: p.Err}
 }
@@ -227,6 +250,9 @@ func (r *reader) wrap(err error) error {
 // begin takes the first line.
 func (r *reader) begin(row []string) error {
 	for i, name := range row {
+		if strings.Contains(name, "\r") {
+			return &Error{Line: 1, Err: errors.New("lines that end in a carriage return alone, or a name that holds one; convert them to line feeds")}
+		}
 		if r.NoHeader {
 			name = strconv.Itoa(i)
 		}
@@ -292,7 +318,11 @@ func (r *reader) fail(column int, format string, args ...any) error {
 }
 
 func (r *reader) number(row []string, column int) (float32, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(row[column]), 32)
+	field := strings.TrimSpace(row[column])
+	v, err := strconv.ParseFloat(field, 32)
+	if err == nil && strings.ContainsAny(field, "_xX") { // numbers of Go's, as 1_000 and 0x1p-2, are names in a table
+		err = strconv.ErrSyntax
+	}
 	if err != nil {
 		what := "is not a number"
 		if errors.Is(err, strconv.ErrRange) {

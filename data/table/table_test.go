@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/flambeau-go/flambeau/data/table"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -101,7 +102,15 @@ func TestErrors(t *testing.T) {
 		{"a,b\n1,2\n\n3,1e99\n", table.Config{}, "too large for float32", 4, 3},
 		{"a,b\n1,\n", table.Config{}, "the value is missing", 2, 3},
 		{"a,b\n1,\n", table.Config{Target: "b", Missing: table.Mean}, "the target is missing", 2, 3},
-		{"a,b\n1,2,3\n", table.Config{}, "not 2 fields", 2, 0},
+		{"a,b\n1,2,3\n", table.Config{}, "3 fields, not 2 as in the first line", 2, 0},
+		{"a,b\n1\n", table.Config{}, "1 fields, not 2", 2, 0},
+		{"a,b\n1,1_000\n", table.Config{}, `"1_000" is not a number`, 2, 3},
+		{"a,b\n1,0x1p-2\n", table.Config{}, `"0x1p-2" is not a number`, 2, 3},
+		{"a,b\r1,2\r", table.Config{}, "carriage return alone", 1, 0},
+		{"\xff\xfea\x00\n\x00", table.Config{}, "UTF-16", 0, 0},
+		{"a,b\n1,\n", table.Config{Missing: 7}, "Config.Missing is 7", 0, 0},
+		{"a,b\n1,2\n", table.Config{Max: -1}, "Config.Max is -1", 0, 0},
+		{"a,b\n1,2\n", table.Config{Max: 7}, "more than 7 bytes", 0, 0},
 		{"a,b\n1,\"2\n", table.Config{}, `extraneous or missing " in quoted-field`, 2, 6},
 		{"a,b\n1,2\"\n", table.Config{}, `bare "`, 2, 4},
 		{"a,b\n1,2\n", table.Config{Target: "d"}, `column "d": there is none of this name among the 2: ["a" "b"]`, 1, 0},
@@ -112,13 +121,16 @@ func TestErrors(t *testing.T) {
 		{"a,b\n1,z\n", table.Config{Target: "b", Classes: []string{"x"}}, `"z" is not one of the 1 classes`, 2, 3},
 		{"a,b\n1,z\n", table.Config{Target: "b", Classes: []string{"x", "x"}}, "listed twice", 0, 0},
 		{"a,b\n1,z\n", table.Config{Max: 5}, "more than 5 bytes", 0, 0},
-		{"a,b\n1,z\n", table.Config{Comma: '\n'}, "invalid field or comment delimiter", 0, 0},
+		{"a,b\n1,z\n", table.Config{Comma: '\n'}, "Config.Comma is '\\n', which", 0, 0},
 	} {
 		_, err := table.Read(strings.NewReader(c.text), c.c)
 		var e *table.Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) || e.Line != c.line || e.Column != c.column {
 			t.Errorf("%q: %v (%+v), want %q at %d:%d", c.text, err, e, c.want, c.line, c.column)
 		}
+	}
+	if x, err := table.Read(iotest.OneByteReader(strings.NewReader("a,b\n1,2\n")), table.Config{Max: 8}); err != nil || x.X.Size() != 2 {
+		t.Errorf("a table as large as the limit: %v", err)
 	}
 	var many strings.Builder
 	many.WriteString("a,b\n")

@@ -37,6 +37,8 @@ func CIFAR10(path string, train bool) (*Set, error) { return cifar10.load(path, 
 // cifar-100-binary.tar.gz. Images are [3,32,32], the classes the hundred fine ones.
 func CIFAR100(path string, train bool) (*Set, error) { return cifar100.load(path, train) }
 
+const binaryWanted = "the set is read in its binary version (cifar-10-binary.tar.gz, cifar-100-binary.tar.gz), not in Python's"
+
 // maxCIFAR is the most bytes of one of its files; the published ones are below 154 MB.
 const maxCIFAR = 1 << 30
 
@@ -54,7 +56,10 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 		dir := f.dir(path, want[0])
 		for _, name := range append([]string{f.names}, want...) {
 			b, err := readLimited(filepath.Join(dir, name))
-			if err != nil && !(name == f.names && errors.Is(err, os.ErrNotExist)) {
+			switch missing := errors.Is(err, os.ErrNotExist); {
+			case missing && name != f.names:
+				return nil, &Error{filepath.Join(dir, name), fmt.Errorf("%s: %w", binaryWanted, err)}
+			case err != nil && !missing:
 				return nil, &Error{filepath.Join(dir, name), err}
 			}
 			files[name] = b
@@ -150,7 +155,7 @@ func untar(path string, names []string) (map[string][]byte, error) {
 	}
 	for _, name := range names[1:] {
 		if files[name] == nil {
-			return nil, fmt.Errorf("there is no %s in it", name)
+			return nil, fmt.Errorf("there is no %s in it; %s", name, binaryWanted)
 		}
 	}
 	return files, nil

@@ -36,7 +36,8 @@ func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // ImageFolder lists the pictures below dir: each directory in it is a class, in the order of their names, and the pictures are those
 // in it and below, in the order of their paths. Names that begin with a dot are left out, and so are files that are not pictures by
-// their names. A class without a picture is an error, as in torchvision. decode, if given, says how they are decoded.
+// their names. A class may be a link to a directory; below it links to directories are not followed, where torchvision follows them. A
+// class without a picture is an error, as in torchvision. decode, if given, says how they are decoded.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {

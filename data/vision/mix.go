@@ -28,6 +28,9 @@ func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mix
 // those of [Mixup]. Yun et al., https://arxiv.org/abs/1905.04899.
 func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("cutmix", x, y, alpha)
+	if x.Dim(-1) == 0 || x.Dim(-2) == 0 {
+		panic(tensor.NewError("cutmix", tensor.ErrShape, "there is nothing to cut in images without pixels", x, y))
+	}
 	r, lambda := cutParams(rng, x.Dim(-2), x.Dim(-1), beta(rng, alpha))
 	tensor.Do(func(s *tensor.Scope) {
 		x, y := x.In(s), y.In(s)

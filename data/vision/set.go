@@ -30,7 +30,10 @@ func NewSet(c, h, w int, pixels []uint8, labels []int64, classes []string) (*Set
 	}
 	most := int64(-1)
 	for i, l := range labels {
-		if l < 0 || l >= 1<<20 || classes != nil && l >= int64(len(classes)) {
+		switch {
+		case l < 0 || l >= 1<<20:
+			return nil, failf("", "the label of image %d is %d; classes are numbered from 0, to at most %d", i, l, 1<<20-1)
+		case classes != nil && l >= int64(len(classes)):
 			return nil, failf("", "the label of image %d is %d; there are %d classes", i, l, len(classes))
 		}
 		most = max(most, l)

@@ -73,6 +73,13 @@ func fail(name, format string, a ...any) {
 	panic(&optim.Error{Optimizer: name, Msg: fmt.Sprintf(format, a...)})
 }
 
+// finite refuses an argument that would make all rates NaN.
+func (l *LR) finite(what string, v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		fail(l.name, "%s is %v", what, v)
+	}
+}
+
 // start makes l begin.
 func (l *LR) start() *LR {
 	if l.opt == nil || len(l.opt.Groups()) == 0 {
@@ -145,6 +152,7 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	if size <= 0 {
 		fail(l.name, "%d steps between changes", size)
 	}
+	l.finite("gamma", gamma)
 	l.settings = []setting{whole("step_size", &size), real("gamma", &gamma)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		if l.lastEpoch == 0 || l.lastEpoch%size != 0 {
@@ -159,6 +167,7 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 // NewMultiStep returns torch's MultiStepLR: at each milestone, a count of steps, the rate is multiplied by gamma.
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
+	l.finite("gamma", gamma)
 	at := append([]int(nil), milestones...)
 	sort.Ints(at)
 	before := func(n int) int { return sort.SearchInts(at, n) }
@@ -174,18 +183,21 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for so many steps.
+// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for so many steps. After a factor of 0, where torch
+// divides by it and fails, it is the initial one.
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
 		fail(l.name, "the factor %v is not in [0, 1]", factor)
 	}
 	l.settings = []setting{real("factor", &factor), whole("total_iters", &steps)}
-	l.next = func(l *LR, _ int, lr float64) float64 {
-		switch l.lastEpoch {
-		case 0:
+	l.next = func(l *LR, i int, lr float64) float64 {
+		switch {
+		case l.lastEpoch == 0:
 			return lr * factor
-		case steps:
+		case l.lastEpoch == steps && factor == 0:
+			return l.base[i]
+		case l.lastEpoch == steps:
 			return lr * (1 / factor)
 		}
 		return lr
@@ -208,6 +220,9 @@ func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	if !(end >= 0 && end <= 1) {
 		fail(l.name, "the factor %v at the end is not in [0, 1]", end)
 	}
+	if steps <= 0 {
+		fail(l.name, "a line of %d steps", steps)
+	}
 	l.settings = []setting{real("start_factor", &start), real("end_factor", &end), whole("total_iters", &steps)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		switch {
@@ -227,6 +242,7 @@ func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 // NewExponential returns torch's ExponentialLR: every step multiplies the rate by gamma.
 func NewExponential(opt Optimizer, gamma float64) *LR {
 	l := &LR{name: "ExponentialLR", opt: opt}
+	l.finite("gamma", gamma)
 	l.settings = []setting{real("gamma", &gamma)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		if l.initial {
@@ -241,6 +257,10 @@ func NewExponential(opt Optimizer, gamma float64) *LR {
 // NewPolynomial returns torch's PolynomialLR: the rate falls to 0 in so many steps t as (1 - t/steps) to the power.
 func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	l := &LR{name: "PolynomialLR", opt: opt}
+	if steps <= 0 {
+		fail(l.name, "a fall of %d steps", steps)
+	}
+	l.finite("power", power)
 	l.settings = []setting{whole("total_iters", &steps), real("power", &power)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		if l.initial || l.lastEpoch > steps {

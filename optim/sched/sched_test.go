@@ -3,6 +3,7 @@ package sched_test
 import (
 	"errors"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -15,18 +16,24 @@ func TestMisuse(t *testing.T) {
 	o := newOptimizer("sgd")
 	plain := optim.NewAdagrad(params(), optim.AdagradConfig{LR: 1})
 	for name, f := range map[string]func(){
-		"no optimizer":     func() { sched.NewExponential(nil, 0.5) },
-		"no steps":         func() { sched.NewStep(o, 0, 0.5) },
-		"a factor above 1": func() { sched.NewConstant(o, 2, 5) },
-		"a start of 0":     func() { sched.NewLinear(o, 0, 1, 5) },
-		"an end above 1":   func() { sched.NewLinear(o, 0.5, 2, 5) },
-		"no period":        func() { sched.NewCosineAnnealing(o, 0, 0) },
-		"no restarts":      func() { sched.NewCosineWarmRestarts(o, 5, 0, 0) },
-		"two functions":    func() { sched.NewLambda(o, func(int) float64 { return 1 }, func(int) float64 { return 1 }) },
-		"a nil function":   func() { sched.NewLambda(o, nil) },
-		"two tops":         func() { sched.NewOneCycle(o, sched.OneCycleConfig{MaxLR: []float64{1, 2}, Steps: 10}) },
-		"no cycle":         func() { sched.NewOneCycle(o, sched.OneCycleConfig{MaxLR: []float64{1}}) },
-		"no momentum":      func() { sched.NewOneCycle(plain, sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 10}) },
+		"no optimizer":       func() { sched.NewExponential(nil, 0.5) },
+		"no steps":           func() { sched.NewStep(o, 0, 0.5) },
+		"a factor above 1":   func() { sched.NewConstant(o, 2, 5) },
+		"a start of 0":       func() { sched.NewLinear(o, 0, 1, 5) },
+		"an end above 1":     func() { sched.NewLinear(o, 0.5, 2, 5) },
+		"a line of no steps": func() { sched.NewLinear(o, 0.5, 1, 0) },
+		"a fall of no steps": func() { sched.NewPolynomial(o, 0, 1) },
+		"a step to NaN":      func() { sched.NewStep(o, 1, math.NaN()) },
+		"milestones to NaN":  func() { sched.NewMultiStep(o, []int{1}, math.NaN()) },
+		"an infinite gamma":  func() { sched.NewExponential(o, math.Inf(1)) },
+		"a power of NaN":     func() { sched.NewPolynomial(o, 5, math.NaN()) },
+		"no period":          func() { sched.NewCosineAnnealing(o, 0, 0) },
+		"no restarts":        func() { sched.NewCosineWarmRestarts(o, 5, 0, 0) },
+		"two functions":      func() { sched.NewLambda(o, func(int) float64 { return 1 }, func(int) float64 { return 1 }) },
+		"a nil function":     func() { sched.NewLambda(o, nil) },
+		"two tops":           func() { sched.NewOneCycle(o, sched.OneCycleConfig{MaxLR: []float64{1, 2}, Steps: 10}) },
+		"no cycle":           func() { sched.NewOneCycle(o, sched.OneCycleConfig{MaxLR: []float64{1}}) },
+		"no momentum":        func() { sched.NewOneCycle(plain, sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 10}) },
 		"an unknown mode": func() {
 			sched.NewCyclic(o, sched.CyclicConfig{BaseLR: []float64{1}, MaxLR: []float64{2}, Up: 3, Mode: "square"})
 		},
@@ -116,5 +123,18 @@ func TestCosineWarmUp(t *testing.T) {
 	sched.NewWarmUp(alone, sched.WarmUpConfig{Steps: 4}, nil)
 	if alone.LR() != 0.25 {
 		t.Errorf("a warm-up of 4 steps begins at %v", alone.LR())
+	}
+}
+
+// TestConstantZero holds a rate that a factor of 0 has stopped to coming back, where torch divides by 0.
+func TestConstantZero(t *testing.T) {
+	o := newOptimizer("sgd")
+	initial := o.LR()
+	s := sched.NewConstant(o, 0, 2)
+	for i, want := range []float64{0, 0, initial, initial} {
+		if o.LR() != want {
+			t.Errorf("step %d: the rate is %v, want %v", i, o.LR(), want)
+		}
+		s.Step()
 	}
 }
