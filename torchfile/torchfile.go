@@ -34,6 +34,7 @@ import (
 	"os"
 
 	"github.com/flambeau-go/flambeau/internal/filemap"
+	"github.com/flambeau-go/flambeau/internal/zipfile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -53,9 +54,9 @@ func (e *Error) Error() string {
 	}
 	switch {
 	case e.Entry != "" && e.Offset >= 0:
-		s += fmt.Sprintf("%s at byte %d: ", e.Entry, e.Offset)
+		s += fmt.Sprintf("%s at byte %d: ", zipfile.Printable(e.Entry), e.Offset)
 	case e.Entry != "":
-		s += e.Entry + ": "
+		s += zipfile.Printable(e.Entry) + ": "
 	case e.Offset >= 0:
 		s += fmt.Sprintf("at byte %d: ", e.Offset)
 	}
@@ -101,6 +102,9 @@ func Load(path string, opts ...Option) (any, error) {
 	if o.mapped {
 		if file.mem, err = filemap.Open(f); err != nil && !errors.Is(err, filemap.ErrUnsupported) {
 			return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
+		}
+		if file.mem != nil && int64(len(file.mem.Bytes())) != file.size {
+			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
 		}
 	}
 	return file.tree(o)
@@ -181,6 +185,7 @@ func (f *file) load(o options) any {
 // loaded is an unpickled file.
 type loaded struct {
 	root  any
+	bytes int64                              // of the pickle
 	entry string                             // of the pickle
 	place func(key string) (storageAt, bool) // where the bytes of a storage are
 }
