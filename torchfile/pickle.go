@@ -247,7 +247,7 @@ func (u *unpickler) setItems(to any, items []any) {
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
 			if c, err := comparableKey(k); err == nil {
-				u.charge(len(c.(tupleKey)))
+				u.charge(8 * len(c.(tupleKey))) // it is made again to find the key
 			}
 		}
 		if err := d.set(k, items[i+1]); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/big"
+	"strconv"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -36,7 +37,7 @@ func comparableKey(k any) (any, error) {
 	case string, int64, float64, bool, nil:
 		return k, nil
 	case Tuple:
-		s := ""
+		var s []byte
 		for _, v := range k {
 			text, _ := v.(string)
 			switch v.(type) {
@@ -49,7 +50,7 @@ func comparableKey(k any) (any, error) {
 			if len(s)+len(text) > maxTupleKey {
 				return nil, fmt.Errorf("a key of a dict is a tuple of more than %d bytes", maxTupleKey)
 			}
-			s += fmt.Sprintf("%T %q,", v, text)
+			s = append(strconv.AppendQuote(fmt.Appendf(s, "%T ", v), text), ',')
 		}
 		return tupleKey(s), nil
 	}
