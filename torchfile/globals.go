@@ -294,6 +294,7 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // the greatest element
 		view := int64(t.Size())              // bytes that a copy of it takes
+		whole := view                        // and would take if no size were 0, which lets the others be anything
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
 			s, ok2 := strides[i].(int64)
@@ -311,6 +312,10 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 				u.fail("a tensor of size %d in dimension %d is far larger than the file", n, i)
 			}
 			view *= n
+			if n > 0 && whole > math.MaxInt64/n {
+				u.fail("a tensor of size %d in dimension %d, which is too many elements", n, i)
+			}
+			whole *= max(n, 1)
 			l.Shape, l.Strides = l.Shape.Append(int(n)), l.Strides.Append(int(s))
 		}
 		elements := st.bytes / int64(t.Size())

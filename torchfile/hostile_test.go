@@ -146,6 +146,7 @@ func hostile(t testing.TB) map[string][]byte {
 		"far larger than the file":           pt(t, view(storage("FloatStorage", "0", 2), 0, num(1<<40), num(0))+"."),
 		"in dimension 1 is far larger":       pt(t, view(storage("FloatStorage", "0", 2), 0, num(1<<20)+num(1<<50), num(0)+num(0))+"."),
 		"size 4611686018427387904":           pt(t, view(storage("FloatStorage", "0", 2), 0, num(1<<62), num(1<<62))+"."),
+		"which is too many elements":         pt(t, view(storage("FloatStorage", "0", 2), 0, num(0)+num(1<<50)+num(1<<50), num(1)+num(1)+num(1))+"."),
 		"9 dimensions":                       pt(t, view(storage("FloatStorage", "0", 2), 0, strings.Repeat(num(1), 9), strings.Repeat(num(1), 9))+"."),
 		"2 sizes and 1 strides":              pt(t, view(storage("FloatStorage", "0", 2), 0, num(1)+num(1), num(1))+"."),
 		"a whole module was saved":           pt(t, "("+str("module")+"NtQ."),

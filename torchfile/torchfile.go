@@ -86,6 +86,10 @@ func Load(path string, opts ...Option) (any, error) {
 	for _, f := range opts {
 		f(&o)
 	}
+	// To open a pipe would wait for who writes to it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
