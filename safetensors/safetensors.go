@@ -11,6 +11,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -309,7 +310,11 @@ func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *ato
 	for _, k := range keys {
 		x := s.tensors[k]
 		if err := tensorbytes.Write(w, x, s.cast); err != nil {
-			return nil, &Error{Path: path, Tensor: k, Offset: -1, Msg: err.Error(), Err: err}
+			var e *Error
+			if errors.As(failed(path, err), &e) && e.Tensor == "" {
+				e.Tensor = k
+			}
+			return nil, e
 		}
 		if s.uses[x]--; s.consume && s.uses[x] == 0 {
 			x.Free()
