@@ -209,6 +209,39 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
+// What a file of less than 1 MiB may make takes less than 64 MiB too.
+func TestLargestTrees(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pt")
+	for _, one := range []string{"]", "}", "\x8f", "N\x85", "K\x01\x85", "](K\x01e", "}(K\x01Nu", "\x8c\x01a\x85"} {
+		load := func(n int) (int, error) {
+			pickle := "]"
+			for ; n > 0; n -= 50_000 {
+				pickle += "(" + strings.Repeat(one, min(n, 50_000)) + "e"
+			}
+			if err := os.WriteFile(path, pt(t, pickle+"."), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Load(path)
+			runtime.ReadMemStats(&after)
+			return int(after.TotalAlloc-before.TotalAlloc) >> 20, err
+		}
+		for _, n := range []int{50_000, 140_000, 200_000} {
+			if n*len(one) > 1<<20 {
+				break
+			}
+			m, err := load(n)
+			if m >= 64 {
+				t.Errorf("%q, %d of them: %d MiB, %v", one, n, m, err)
+			}
+			if n == 50_000 && err != nil {
+				t.Errorf("%q: only less than %d of them are read: %v", one, n, err)
+			}
+		}
+	}
+}
+
 // An error says where: the file, the entry of the archive and the byte.
 func TestErrorsName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")

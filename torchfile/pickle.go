@@ -25,8 +25,8 @@ const (
 	maxString  = 1 << 30  // bytes of one string
 	maxInteger = 128      // bytes of one integer
 	// What a container takes in the machine, in the books of the converter and in the tree.
-	perContainer = 128
-	perDict      = 192
+	perContainer = 96
+	perDict      = 160
 	maxStack     = 1 << 18 // values: Python's pickler writes batches of 1000
 	maxMarks     = 1 << 12
 )
@@ -190,7 +190,7 @@ func (u *unpickler) popTuple(n int) *tuple {
 }
 
 func (u *unpickler) tuple(items []any) *tuple {
-	u.charge(perContainer + 16*len(items))
+	u.charge(perContainer + 16 + 16*len(items))
 	return &tuple{append([]any(nil), items...)}
 }
 

@@ -155,7 +155,8 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	made    map[any]any   // by the machine's pointer; nil while it is being made
+	made    map[any]any // what is shared, by the machine's pointer
+	shared  map[any]bool
 	nodes   map[any]int64 // of each
 	tensors map[*tensorRef]*tensor.Tensor
 	bases   map[baseKey]*tensor.Tensor
@@ -168,7 +169,7 @@ type baseKey struct {
 
 // tree converts the root.
 func (c *converter) tree(root any) any {
-	c.nodes, c.bases = map[any]int64{}, map[baseKey]*tensor.Tensor{}
+	c.nodes, c.shared, c.bases = map[any]int64{}, map[any]bool{}, map[baseKey]*tensor.Tensor{}
 	// Everything is checked before the first byte of a tensor is read.
 	c.count(root, 0)
 	v := c.convert(root)
@@ -206,6 +207,7 @@ func (c *converter) count(v any, depth int) int64 {
 		if n < 0 {
 			c.file.fail(c.entry, -1, "a container contains itself")
 		}
+		c.shared[v] = true
 		return n
 	}
 	if depth == maxDepth {
@@ -254,7 +256,9 @@ func (c *converter) convert(v any) any {
 			return m
 		}
 		m := c.container(v)
-		c.made[v] = m
+		if c.shared[v] {
+			c.made[v] = m
+		}
 		return m
 	case nil, bool, int64, *big.Int, float64, string, []byte:
 		return v
