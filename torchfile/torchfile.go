@@ -22,7 +22,8 @@
 // CPython's Lib/pickletools.py.
 //
 // Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian files, compressed zip entries; complex,
-// quantized, sparse and 8-bit floating tensors, and unsigned integers wider than a byte. The error says which it is.
+// quantized, sparse and 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The error says which it is,
+// and for what people save beside weights (argparse.Namespace, pathlib.Path, …) what to save instead.
 package torchfile
 
 import (
