@@ -151,6 +151,8 @@ func take(tree map[string]any, info Info) (*snapshot, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+var errNewer = errors.New("a newer flambeau wrote it, which can read it")
+
 // sum is the checksum of a tensor with its type and shape.
 func sum(t dtype.Type, dims shape.Dims, bytes []byte) uint32 {
 	c := crc32.Checksum(fmt.Appendf(nil, "%v%v", t, dims), castagnoli)
@@ -221,7 +223,7 @@ func assemble(tensors map[string]*tensor.Tensor, meta map[string]string) (map[st
 	case err != nil || v < 1:
 		return bad(nil, "it claims to be of version %q", meta[keyVersion])
 	case v > version:
-		return bad(nil, "it is of version %d, this program knows up to %d", v, version)
+		return bad(errNewer, "it is of version %d, this program knows up to %d", v, version)
 	}
 	var sums map[string]uint32
 	if err := json.Unmarshal([]byte(meta[keySums]), &sums); err != nil {

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // A Best says which metric is the best one.
@@ -105,7 +106,7 @@ func (s *Store) Removed() []string { return s.removed }
 // Save copies a tree to host memory and has it written to a file of its own, named by info.Step, while the caller goes on: when
 // Save returns, the tensors of the tree may change. If the save before is still being written, it waits for that. It returns an
 // error if the tree cannot be copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
-// the file is in place those are removed that are no longer to be kept.
+// the file is in place those are removed that are no longer to be kept; the file itself always stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
@@ -128,7 +129,7 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 		} else {
 			s.list = slices.DeleteFunc(s.list, func(e Entry) bool { return e.Path == path })
 			s.list = append(s.list, Entry{path, info})
-			if err := s.prune(info.Step); err != nil {
+			if err := s.prune(path, info.Step); err != nil {
 				s.errs = append(s.errs, err)
 			}
 		}
@@ -140,8 +141,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes what is neither among the newest nor the best, and damaged files that were passed. s.mu is held.
-func (s *Store) prune(step int) error {
+// prune removes what is neither among the newest nor the best nor the one just written, which may be of an earlier step than those
+// of another training in the directory, and damaged files that were passed. s.mu is held.
+func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
 	var err error
@@ -154,7 +156,7 @@ func (s *Store) prune(step int) error {
 	}
 	kept := make([]Entry, 0, len(s.list))
 	for i, e := range s.list {
-		if i >= newest || e.Path == best || !remove(e) {
+		if i >= newest || e.Path == best || e.Path == written || !remove(e) {
 			kept = append(kept, e)
 		}
 	}
@@ -229,7 +231,8 @@ type Loaded struct {
 }
 
 // Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place, are told in Damaged, and are
-// overwritten or removed by later saves. If there is none at all, the error wraps [fs.ErrNotExist].
+// overwritten or removed by later saves, unless they are whole for all that is known: of a newer version of the format, or not to be read
+// now, as without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist].
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	l, err := Load(s.c.Dir)
@@ -258,12 +261,22 @@ func Load(dir string) (*Loaded, error) {
 			l.Path, l.Info, l.Tree = f.Path, info, tree
 			return l, nil
 		}
-		l.Damaged, l.damaged = append(l.Damaged, err), append(l.damaged, f)
+		l.Damaged = append(l.Damaged, err)
+		if isDamage(err) {
+			l.damaged = append(l.damaged, f)
+		}
 	}
 	if len(l.Damaged) > 0 {
 		return nil, &Error{Path: dir, Msg: "none of the checkpoints can be used", Err: errors.Join(l.Damaged...)}
 	}
 	return nil, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
+}
+
+// isDamage reports whether an error of Read is the fault of the file's contents, which will be the same next time.
+func isDamage(err error) bool {
+	var system *fs.PathError
+	var memory *tensor.Error
+	return !errors.Is(err, errNewer) && !errors.As(err, &system) && !errors.As(err, &memory)
 }
 
 // Latest returns the path of the newest checkpoint of a directory by its name, without looking into it. If there is none, the error

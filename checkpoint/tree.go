@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -44,7 +45,12 @@ func (e *encoder) encode(path string, v any, depth int) (any, error) {
 		return nil, &Error{Part: path, Msg: fmt.Sprintf("the tree is nested deeper than %d", maxDepth)}
 	}
 	switch v := v.(type) {
-	case nil, bool, int64, string:
+	case nil, bool, int64:
+		return v, nil
+	case string:
+		if !utf8.ValidString(v) {
+			return nil, &Error{Part: path, Msg: fmt.Sprintf("the string %.40q is not UTF-8", v)}
+		}
 		return v, nil
 	case float64:
 		return map[string]any{kindFloat: strconv.FormatFloat(v, 'g', -1, 64)}, nil
@@ -64,6 +70,9 @@ func (e *encoder) encode(path string, v any, depth int) (any, error) {
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			if k == "" && path == "" {
 				return nil, &Error{Msg: "a key of the tree is empty"}
+			}
+			if !utf8.ValidString(k) {
+				return nil, &Error{Part: path, Msg: fmt.Sprintf("the key %.40q is not UTF-8", k)}
 			}
 			var err error
 			if out[k], err = e.encode(join(path, k), v[k], depth+1); err != nil {

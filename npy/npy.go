@@ -42,7 +42,7 @@ type Error struct {
 func (e *Error) Error() string {
 	s := "npy: " + e.Path + ": "
 	if e.Entry != "" {
-		s += e.Entry + ": "
+		s += zipfile.Printable(e.Entry) + ": "
 	}
 	if e.Offset >= 0 {
 		s += fmt.Sprintf("at byte %d: ", e.Offset)
@@ -104,6 +104,10 @@ func open(path string, opts []Option) (*file, func(), error) {
 	for _, o := range opts {
 		o(&f.options)
 	}
+	// To open a pipe would wait for who writes to it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, fail(path, "", -1, "this is not a file")
+	}
 	of, err := os.Open(path)
 	if err != nil {
 		return nil, nil, failed(path, "", err)
@@ -115,6 +119,8 @@ func open(path string, opts []Option) (*file, func(), error) {
 	if err == nil && f.mapped {
 		if f.mem, err = filemap.Open(of); errors.Is(err, filemap.ErrUnsupported) {
 			f.mem, err = nil, nil
+		} else if err == nil && int64(len(f.mem.Bytes())) != info.Size() {
+			err = fail(path, "", -1, "the file changed while it was opened")
 		}
 	}
 	if err != nil {
@@ -178,7 +184,11 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 		var x *tensor.Tensor
 		switch e.Method {
 		case zip.Store:
-			x, err = f.array(e.Name, e.From, e.Stored)
+			if f.mem != nil {
+				x, err = f.array(e.Name, e.From, e.Stored)
+			} else {
+				x, err = f.inflate(e) // which compares the check sum
+			}
 		case zip.Deflate:
 			if e.UncompressedSize64 > uint64(left) {
 				return nil, fail(f.path, e.Name, -1, "it says that it is %d bytes decompressed, far more than the file; MaxBytes allows more", e.UncompressedSize64)
@@ -216,7 +226,7 @@ func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	return h.read(f.path, entry, io.NewSectionReader(f.r, at+h.length, h.bytes))
 }
 
-// inflate reads a compressed array.
+// inflate reads an array, compressed or not, through its check sum.
 func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	r, err := e.Open()
 	if err != nil {

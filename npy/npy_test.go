@@ -288,3 +288,16 @@ func FuzzNPY(f *testing.F) {
 		}
 	})
 }
+
+// An array that is not compressed is checked too.
+func TestCheckSums(t *testing.T) {
+	data := packed(t, zip.Store, "a.npy", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }", 41, 42, 43))
+	data[bytes.Index(data, []byte{41, 42, 43})+1] ^= 4
+	path := filepath.Join(t.TempDir(), "x.npz")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadArchive(path); !errors.Is(err, zip.ErrChecksum) {
+		t.Errorf("%v", err)
+	}
+}

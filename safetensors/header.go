@@ -253,14 +253,22 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	elements := uint64(1)
+	elements, whole := uint64(1), uint64(8) // whole: bytes at most, if no size were 0, which lets the others be anything
 	for _, d := range dims {
+		if over, least := bits.Mul64(whole, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
+			whole = math.MaxUint64
+		} else {
+			whole = least
+		}
 		hi, lo := bits.Mul64(elements, uint64(d))
 		if hi != 0 || lo > math.MaxInt64 || int64(int(d)) != d {
 			return nil, p.tensor(name, "shape %v has too many elements", dims)
 		}
 		elements = lo
 		i.Shape = append(i.Shape, int(d))
+	}
+	if elements == 0 && whole == math.MaxUint64 {
+		return nil, p.tensor(name, "shape %v has too many elements", dims)
 	}
 	if width := typeBits[i.DType]; width != 0 {
 		hi, need := bits.Mul64(elements, width)

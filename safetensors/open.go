@@ -63,6 +63,10 @@ func open(path string, mapped bool) (_ *File, err error) {
 
 // add opens one file.
 func (f *File) add(path string, mapped bool) (map[string]string, error) {
+	// To open a pipe would wait for who writes to it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, failed(path, err)
@@ -150,6 +154,9 @@ func (f *File) openIndex(mapped bool) error {
 
 // readIndex returns the file of each tensor.
 func readIndex(path string) (map[string]string, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, failed(path, err)

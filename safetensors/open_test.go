@@ -360,3 +360,48 @@ func TestOpenWhatPythonWrote(t *testing.T) {
 		}
 	}
 }
+
+// A model in several files is replaced as a whole: what fails before all files are written leaves the old one.
+func TestShardsAreReplacedTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	model := func(v float64) map[string]*tensor.Tensor {
+		return map[string]*tensor.Tensor{"a": tensor.Full(v, 4), "b": tensor.Full(v, 4), "c": tensor.Full(v, 4)}
+	}
+	if err := Save(path, model(1), nil, MaxShard(16)); err != nil {
+		t.Fatal(err)
+	}
+	last := filepath.Join(filepath.Dir(path), "m-00003-of-00003.safetensors")
+	if err := os.Rename(last, last+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(last, 0o700); err != nil { // in the way
+		t.Fatal(err)
+	}
+	var e *Error
+	if err := Save(path, model(2), nil, MaxShard(16)); !errors.As(err, &e) || e.Path != last {
+		t.Fatalf("%v", err)
+	}
+	if err := os.Remove(last); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(last+".kept", last); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []float64{1, 2} {
+		all, _, err := Load(path + ".index.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, x := range all {
+			if got := tensor.Data[float32](x); float64(got[0]) != want || len(got) != 4 {
+				t.Errorf("%s: %v, want %v", name, got, want)
+			}
+		}
+		if err := Save(path, model(2), nil, MaxShard(16)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 4 {
+		t.Errorf("left: %v", files)
+	}
+}

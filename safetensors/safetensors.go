@@ -11,10 +11,12 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -64,7 +66,8 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that is larger. If one file is not enough
 // for path m.safetensors, they are m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json, which is
-// written last; m.safetensors, and files that an index at that place named and that are not written again, are removed.
+// written last, after all files are on the disk: an error before that leaves an older model as it was, and a kill while files get their
+// names leaves no index rather than one of mixed files. m.safetensors, and files that an index at that place named and that are not written again, are removed.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {
@@ -177,11 +180,19 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	weights := map[string]string{}
 	written := map[string]bool{}
 	total := int64(0)
+	var files []*atomicfile.File
+	defer func() {
+		for _, f := range files {
+			f.Abort() // nothing, once it has its name
+		}
+	}()
 	for i, keys := range shards {
 		path := fmt.Sprintf("%s-%05d-of-%05d%s", base, i+1, len(shards), ext)
-		if err := s.file(path, keys, size); err != nil {
+		f, err := s.begin(path, keys, size)
+		if err != nil {
 			return err
 		}
+		files = append(files, f)
 		written[filepath.Base(path)] = true
 		for _, k := range keys {
 			weights[k] = filepath.Base(path)
@@ -193,7 +204,18 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err != nil {
 		return err
 	}
+	// All is on the disk. If the files replace some of another index, that one must not stand while they are mixed.
 	old := s.listed(s.path + indexSuffix)
+	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
+		if err := os.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	for _, f := range files {
+		if err := f.Commit(); err != nil {
+			return failed(f.Path(), err)
+		}
+	}
 	f, err := atomicfile.Create(s.path + indexSuffix)
 	if err != nil {
 		return err
@@ -253,38 +275,58 @@ func (s *saver) forget(index string, but map[string]bool) error {
 
 // file writes one file.
 func (s *saver) file(path string, keys []string, size map[string]int64) error {
-	text, err := s.header(path, keys, size)
+	f, err := s.begin(path, keys, size)
 	if err != nil {
 		return err
 	}
+	if err := f.Commit(); err != nil {
+		return failed(path, err)
+	}
+	return nil
+}
+
+// begin writes one file, which is then on the disk and does not have its name yet.
+func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *atomicfile.File, err error) {
+	text, err := s.header(path, keys, size)
+	if err != nil {
+		return nil, err
+	}
 	f, err := atomicfile.Create(path)
 	if err != nil {
-		return failed(path, err)
+		return nil, failed(path, err)
 	}
-	defer f.Abort()
+	defer func() {
+		if err != nil {
+			f.Abort()
+		}
+	}()
 	w := bufio.NewWriterSize(f, 1<<20)
 	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))); err != nil {
-		return failed(path, err)
+		return nil, failed(path, err)
 	}
 	if _, err := w.Write(text); err != nil {
-		return failed(path, err)
+		return nil, failed(path, err)
 	}
 	for _, k := range keys {
 		x := s.tensors[k]
 		if err := tensorbytes.Write(w, x, s.cast); err != nil {
-			return &Error{Path: path, Tensor: k, Offset: -1, Msg: err.Error(), Err: err}
+			var e *Error
+			if errors.As(failed(path, err), &e) && e.Tensor == "" {
+				e.Tensor = k
+			}
+			return nil, e
 		}
 		if s.uses[x]--; s.consume && s.uses[x] == 0 {
 			x.Free()
 		}
 	}
 	if err := w.Flush(); err != nil {
-		return failed(path, err)
+		return nil, failed(path, err)
 	}
-	if err := f.Commit(); err != nil {
-		return failed(path, err)
+	if err := f.Sync(); err != nil {
+		return nil, failed(path, err)
 	}
-	return nil
+	return f, nil
 }
 
 // header returns the JSON text, padded so that the tensors begin at a multiple of eight.

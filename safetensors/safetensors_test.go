@@ -68,6 +68,7 @@ var damaged = map[string][]byte{
 	"no string":                            file(`{"__metadata__":{"a":1}}`, 0),
 	"this is a zip file":                   []byte("PK\x03\x04\xff\xff\xff\xff and more"),
 	"far more":                             file(`{"a":{"dtype":"F32","shape":[1048576,1048576,1048576],"data_offsets":[0,4]}}`, 4),
+	"shape [0 4611686018427387904 4] has":  file(`{"a":{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}}`, 0),
 	"too many elements":                    file(`{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,4]}}`, 4),
 	"shape [2] of F32 needs 8":             file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4),
 	"shape [1] of F4 needs a part of a":    file(`{"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}}`, 1),

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/zipfile"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -50,15 +51,19 @@ var noType = map[string]string{
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
-		u.charge(64)
+		u.charge(perDict)
 		if len(args) > 0 { // a list of pairs
 			for _, p := range u.items("collections.OrderedDict", args[0]) {
-				u.setItems(d, u.items("collections.OrderedDict", p))
+				pair := u.items("collections.OrderedDict", p)
+				if len(pair) != 2 {
+					u.fail("collections.OrderedDict of %d values in the place of a key and a value", len(pair))
+				}
+				u.setItems(d, pair)
 			}
 		}
 		return d
 	},
-	"collections.defaultdict": func(u *unpickler, args []any) any { u.charge(64); return &Dict{} },
+	"collections.defaultdict": func(u *unpickler, args []any) any { u.charge(perDict); return &Dict{} },
 	"collections.Counter": func(u *unpickler, args []any) any {
 		if len(args) == 1 {
 			if d, ok := args[0].(*Dict); ok {
@@ -107,6 +112,9 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	"torch._utils._rebuild_parameter_with_state": rebuildParameter,
 	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
 		if len(args) == 4 {
+			if g, ok := args[0].(*global); ok && g.module == "torch._tensor" {
+				u.fail("torch._tensor._rebuild_from_type_v2 of itself") // calls in calls would have no end
+			}
 			return u.reduce(args[0], args[2]) // of the function, the class, its arguments, attributes
 		}
 		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
@@ -119,6 +127,22 @@ var named = map[string]bool{
 	"torch.Tensor": true, "torch.nn.parameter.Parameter": true, "torch.nn.parameter.Buffer": true, "torch.storage.UntypedStorage": true,
 	"builtins.dict": true, "builtins.list": true, "builtins.int": true, "builtins.float": true,
 }
+
+// runners are the modules of Python whose functions files ask for that are to run something.
+var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
+	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
+
+// instead is what to save in the place of what people often save beside weights.
+var instead = map[string]string{
+	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
+	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
+	"pathlib._local.PosixPath": "str(path) instead of path", "pathlib._local.WindowsPath": "str(path) instead of path",
+	"datetime.datetime": "its isoformat()", "datetime.date": "its isoformat()", "datetime.timedelta": "its total_seconds()", "decimal.Decimal": "float(x) or str(x) instead of x",
+	"uuid.UUID": "str(x) instead of x", "omegaconf.dictconfig.DictConfig": "OmegaConf.to_container(cfg) instead of cfg",
+}
+
+// again is the way out for a file that is there already.
+const again = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
 
 // global returns what a name of the file stands for.
 func (u *unpickler) global(module, name string) any {
@@ -142,9 +166,17 @@ func (u *unpickler) global(module, name string) any {
 		}
 	}
 	if len(full) > 200 {
-		full = full[:200] + "…"
+		full = strings.ToValidUTF8(full[:200], "") + "…"
 	}
+	full = zipfile.Printable(full)
 	why := "is not a tensor, a number, a string or a container; nothing of the file was run"
+	switch top, _, _ := strings.Cut(module, "."); {
+	case runners[top] && full != "builtins.complex":
+	case instead[full] != "":
+		why += ". Save " + instead[full] + again
+	default:
+		why += ". Save state dicts, lists, dicts, numbers and strings alone" + again
+	}
 	switch {
 	case (module == "torch" || module == "torch.cuda") && noType[name] != "":
 		why = "holds " + noType[name] + " tensors, which are not supported"
@@ -156,6 +188,8 @@ func (u *unpickler) global(module, name string) any {
 		why = "makes sparse tensors, which are not supported: save x.to_dense()"
 	case module == "torch._utils" && strings.HasPrefix(name, "_rebuild_q"):
 		why = "makes quantized tensors, which are not supported: save x.dequantize()"
+	case full == "torch._utils._rebuild_meta_tensor_no_storage":
+		why = "makes a tensor of the device meta, which has no elements"
 	case module == "torch._utils":
 		why = "makes a kind of tensors that is not supported"
 	case strings.HasPrefix(module, "numpy"):
@@ -181,10 +215,11 @@ func (u *unpickler) items(of string, v any) []any {
 
 func makeSet(u *unpickler, args []any) any {
 	if len(args) == 0 {
+		u.charge(perContainer)
 		return &set{}
 	}
 	items := u.items("a set", args[0])
-	u.charge(16 * len(items))
+	u.charge(perContainer + 16*len(items))
 	return &set{append([]any(nil), items...)}
 }
 
@@ -241,6 +276,9 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		if t == dtype.Invalid {
 			u.fail("a tensor on a storage without a type")
 		}
+		if len(args) > atLeast && atLeast >= 6 {
+			u.metadata(args[atLeast])
+		}
 		offset, ok := args[1].(int64)
 		sizes := u.items("the size of a tensor", args[2])
 		strides := u.items("the strides of a tensor", args[3])
@@ -256,6 +294,7 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // the greatest element
 		view := int64(t.Size())              // bytes that a copy of it takes
+		whole := view                        // and would take if no size were 0, which lets the others be anything
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
 			s, ok2 := strides[i].(int64)
@@ -273,6 +312,10 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 				u.fail("a tensor of size %d in dimension %d is far larger than the file", n, i)
 			}
 			view *= n
+			if n > 0 && whole > math.MaxInt64/n {
+				u.fail("a tensor of size %d in dimension %d, which is too many elements", n, i)
+			}
+			whole *= max(n, 1)
 			l.Shape, l.Strides = l.Shape.Append(int(n)), l.Strides.Append(int(s))
 		}
 		elements := st.bytes / int64(t.Size())
@@ -284,6 +327,26 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 			l.Offset = int(offset)
 		}
 		return &tensorRef{st, t, l}
+	}
+}
+
+// metadata looks at what a tensor has beside its elements: marks of views whose elements are read in another way.
+func (u *unpickler) metadata(v any) {
+	d, ok := v.(*Dict)
+	if !ok {
+		if v != nil {
+			u.fail("a tensor with %s for its metadata", describe(v))
+		}
+		return
+	}
+	for k, x := range d.All() {
+		switch {
+		case x == false || x == nil:
+		case k == "neg" || k == "conj":
+			u.fail("a tensor whose elements are to be negated when they are read (x.is_neg()): save x.resolve_neg()")
+		default:
+			u.fail("a tensor with the property %.50q, which is not supported", fmt.Sprint(k))
+		}
 	}
 }
 

@@ -54,6 +54,11 @@ func view(storage string, offset int64, sizes, strides string) string {
 	return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(offset) + "(" + sizes + "t(" + strides + "t\x89}tR"
 }
 
+// marked is a tensor with metadata.
+func marked(items string) string {
+	return strings.Replace(view(storage("FloatStorage", "0", 2), 0, num(2), num(1)), "\x89}tR", "\x89}}("+items+"utR.", 1)
+}
+
 // hostile are files that ask for too much, or for what is not done, with a part of the error.
 func hostile(t testing.TB) map[string][]byte {
 	// Each place of the memo holds ten times the one before.
@@ -62,6 +67,11 @@ func hostile(t testing.TB) map[string][]byte {
 		bomb += "](" + strings.Repeat("h"+string(byte(i)), 10) + "eq" + string(byte(i+1)) + "0"
 	}
 	dicts := strings.Repeat("}0", 3<<20)
+	wide := "(" // a tuple for a key, whose text is near the limit
+	for i := range 40 {
+		wide += str(fmt.Sprintf("%02d", i) + strings.Repeat("a", 80))
+	}
+	wide += "t"
 	overlap := bytes.Replace(archive(t, zip.Store, "m/data.pkl", "\x80\x02N.", "m/data/0", strings.Repeat("a", 100), "m/data/1", strings.Repeat("b", 100)),
 		[]byte("aaaa"), []byte("aaaa"), 1)
 	at := bytes.LastIndex(overlap, []byte("PK\x01\x02")) // of data/1
@@ -80,12 +90,27 @@ func hostile(t testing.TB) map[string][]byte {
 		"torch.Tensor is called":             pt(t, "ctorch\nTensor\n)R."),
 		"a call of a string":                 pt(t, str("os.system")+")R."),
 		"attributes are set on a list":       pt(t, "]}b."),
-		"values on the stack":                pt(t, strings.Repeat("]", 1e6)+strings.Repeat("a", 1e6-1)+"."),
+		"values on the stack":                pt(t, strings.Repeat("N", 1e6)+strings.Repeat("a", 1e6-1)+"."),
+		"makes far more than it":             pt(t, "]("+strings.Repeat("]", 200_000)+"e("+strings.Repeat("]", 190_000)+"e."),
+		"makes far more than it con":         pt(t, "]("+strings.Repeat("N\x85", 200_000)+"e("+strings.Repeat("N\x85", 190_000)+"e."),
+		"makes far more":                     pt(t, wide+"q\x010}"+strings.Repeat("h\x01Ns", 8000)+"."),
 		"marks in marks":                     pt(t, strings.Repeat("(", 1e6)+strings.Repeat("t", 1e6)+"."),
 		"more than 1000 deep":                pt(t, strings.Repeat("]", 1e5)+strings.Repeat("a", 1e5-1)+"."),
 		"contains itself":                    pt(t, "]q\x00h\x00a."),
 		"makes far more than it contains":    pt(t, dicts+"N."),
-		"more than 16777216 values":          pt(t, bomb+"h\x3c."),
+		"what is repeated in it makes":       pt(t, bomb+"h\x3c."),
+		"repeated in it makes a tree of":     pt(t, str(strings.Repeat("a", 1<<16))+"q\x000]("+strings.Repeat("h\x00", 1<<16)+"e."),
+		"v2 of itself":                       pt(t, "ctorch._tensor\n_rebuild_from_type_v2\nq\x000Nq\x01"+strings.Repeat("0(h\x00Nh\x01Ntq\x01", 1<<16)+"0h\x00h\x01R."),
+		"is a tuple of more than 4096 bytes": pt(t, "}"+str(strings.Repeat("\x01", 5000))+"\x85Ns."),
+		"OrderedDict of 0 values":            pt(t, "ccollections\nOrderedDict\n]("+")e\x85R."),
+		"of 4 values in the place of":        pt(t, "ccollections\nOrderedDict\n]("+"(NNNNte\x85R."),
+		"to be negated":                      pt(t, marked(str("neg")+"\x88")),
+		`with the property "sign"`:           pt(t, marked(str("sign")+"K\x01")),
+		"a list for its metadata":            pt(t, strings.Replace(marked(""), "}(u", "]", 1)),
+		`os\x1b[2J.system is not`:            pt(t, "cos\x1b[2J\nsystem\n."),
+		"Save vars(args) instead of args":    pt(t, "cargparse\nNamespace\n."),
+		"and saved again without it":         pt(t, "c__main__\nNet\n."),
+		"nothing of the file was run. Save":  pt(t, "cenum\nEnum\n."),
 		"bytes are announced":                pt(t, "\x8d"+strings.Repeat("\xff", 7)+"\x3f"+"a."),
 		"bytes are announced, ":              pt(t, "B\xff\xff\xff\xffa."),
 		"bytes are announced, 1 ":            pt(t, "\x8b\xff\xff\xff\x7f."),
@@ -121,6 +146,7 @@ func hostile(t testing.TB) map[string][]byte {
 		"far larger than the file":           pt(t, view(storage("FloatStorage", "0", 2), 0, num(1<<40), num(0))+"."),
 		"in dimension 1 is far larger":       pt(t, view(storage("FloatStorage", "0", 2), 0, num(1<<20)+num(1<<50), num(0)+num(0))+"."),
 		"size 4611686018427387904":           pt(t, view(storage("FloatStorage", "0", 2), 0, num(1<<62), num(1<<62))+"."),
+		"which is too many elements":         pt(t, view(storage("FloatStorage", "0", 2), 0, num(0)+num(1<<50)+num(1<<50), num(1)+num(1)+num(1))+"."),
 		"9 dimensions":                       pt(t, view(storage("FloatStorage", "0", 2), 0, strings.Repeat(num(1), 9), strings.Repeat(num(1), 9))+"."),
 		"2 sizes and 1 strides":              pt(t, view(storage("FloatStorage", "0", 2), 0, num(1)+num(1), num(1))+"."),
 		"a whole module was saved":           pt(t, "("+str("module")+"NtQ."),
@@ -180,6 +206,39 @@ func TestHostileFiles(t *testing.T) {
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
 		t.Errorf("files were made: %v", files)
+	}
+}
+
+// What a file of less than 1 MiB may make takes less than 64 MiB too.
+func TestLargestTrees(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pt")
+	for _, one := range []string{"]", "}", "\x8f", "N\x85", "K\x01\x85", "](K\x01e", "}(K\x01Nu", "\x8c\x01a\x85"} {
+		load := func(n int) (int, error) {
+			pickle := "]"
+			for ; n > 0; n -= 50_000 {
+				pickle += "(" + strings.Repeat(one, min(n, 50_000)) + "e"
+			}
+			if err := os.WriteFile(path, pt(t, pickle+"."), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Load(path)
+			runtime.ReadMemStats(&after)
+			return int(after.TotalAlloc-before.TotalAlloc) >> 20, err
+		}
+		for _, n := range []int{50_000, 140_000, 200_000} {
+			if n*len(one) > 1<<20 {
+				break
+			}
+			m, err := load(n)
+			if m >= 64 {
+				t.Errorf("%q, %d of them: %d MiB, %v", one, n, m, err)
+			}
+			if n == 50_000 && err != nil {
+				t.Errorf("%q: only less than %d of them are read: %v", one, n, err)
+			}
+		}
 	}
 }
 

@@ -39,7 +39,9 @@ func (f *file) loadLegacy(head []byte) *loaded {
 	if little, ok := about.Get("little_endian"); ok && little != true {
 		f.fail("", place, "the numbers are big-endian, only little-endian files are read")
 	}
+	place = at
 	root := next()
+	length := at - place
 	place = at
 	keys, ok := next().(*list)
 	if !ok {
@@ -65,7 +67,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 		spans[key] = storageAt{"", at, int64(elements) * int64(st.t.Size())}
 		at += spans[key].size
 	}
-	return &loaded{root: root, place: func(key string) (storageAt, bool) { s, ok := spans[key]; return s, ok }}
+	return &loaded{root: root, bytes: length, place: func(key string) (storageAt, bool) { s, ok := spans[key]; return s, ok }}
 }
 
 // notLegacy says what the file may be instead.

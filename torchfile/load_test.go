@@ -233,3 +233,15 @@ func TestRefusedByName(t *testing.T) {
 		}
 	}
 }
+
+// Names in names grow with the square of the depth: that ends in an error, not in all memory.
+func TestLongNamesInLongNames(t *testing.T) {
+	tree := any(map[string]any{"w": tensor.Ones(1)})
+	for range 900 {
+		tree = map[string]any{strings.Repeat("a", 1<<10): tree}
+	}
+	var e *Error
+	if _, err := StateDict(tree); !errors.As(err, &e) || !strings.Contains(e.Msg, "more than 67108864 bytes") {
+		t.Errorf("%v", err)
+	}
+}

@@ -24,8 +24,11 @@ const (
 	perByte    = 32       // and for each byte of the pickle
 	maxString  = 1 << 30  // bytes of one string
 	maxInteger = 128      // bytes of one integer
-	maxStack   = 1 << 18  // values: Python's pickler writes batches of 1000
-	maxMarks   = 1 << 12
+	// What a container takes in the machine, in the books of the converter and in the tree.
+	perContainer = 96
+	perDict      = 160
+	maxStack     = 1 << 18 // values: Python's pickler writes batches of 1000
+	maxMarks     = 1 << 12
 )
 
 // An unpickler runs one pickle.
@@ -187,7 +190,7 @@ func (u *unpickler) popTuple(n int) *tuple {
 }
 
 func (u *unpickler) tuple(items []any) *tuple {
-	u.charge(32 + 16*len(items))
+	u.charge(perContainer + 16 + 16*len(items))
 	return &tuple{append([]any(nil), items...)}
 }
 
@@ -243,6 +246,9 @@ func (u *unpickler) setItems(to any, items []any) {
 		k := items[i]
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
+			if c, err := comparableKey(k); err == nil {
+				u.charge(8 * len(c.(tupleKey))) // it is made again to find the key
+			}
 		}
 		if err := d.set(k, items[i+1]); err != nil {
 			u.fail("%v", err)
@@ -384,13 +390,13 @@ func (u *unpickler) step(c byte) {
 		u.push(u.bytes(u.uint64()))
 
 	case ']': // EMPTY_LIST
-		u.charge(40)
+		u.charge(perContainer)
 		u.push(&list{})
 	case '}': // EMPTY_DICT
-		u.charge(96)
+		u.charge(perDict)
 		u.push(&Dict{})
 	case 0x8f: // EMPTY_SET
-		u.charge(40)
+		u.charge(perContainer)
 		u.push(&set{})
 	case ')': // EMPTY_TUPLE
 		u.push(emptyTuple)
@@ -400,11 +406,11 @@ func (u *unpickler) step(c byte) {
 		u.push(u.popTuple(int(c-0x85) + 1))
 	case 'l': // LIST
 		items := u.popMark()
-		u.charge(40 + 16*len(items))
+		u.charge(perContainer + 16*len(items))
 		u.push(&list{append([]any(nil), items...)})
 	case 'd': // DICT
 		items := u.popMark()
-		u.charge(96)
+		u.charge(perDict)
 		d := &Dict{}
 		u.setItems(d, items)
 		u.push(d)
@@ -431,7 +437,7 @@ func (u *unpickler) step(c byte) {
 		s.items = append(s.items, items...)
 	case 0x91: // FROZENSET
 		items := u.popMark()
-		u.charge(40 + 16*len(items))
+		u.charge(perContainer + 16*len(items))
 		u.push(&set{append([]any(nil), items...)})
 
 	case 'q': // BINPUT

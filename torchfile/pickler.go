@@ -22,29 +22,29 @@ func isScalar(v any) bool {
 	return false
 }
 
-// dictItems returns the keys of a dict in the order in which they are written.
-func dictItems(v any) (keys []any, get func(k any) any, ok bool) {
+// dictItems returns the keys of a dict in the order in which they are written, and their values.
+func dictItems(v any) (keys, values []any, ok bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			keys = append(keys, k)
+			keys, values = append(keys, k), append(values, v[k])
 		}
-		return keys, func(k any) any { return v[k.(string)] }, true
+		return keys, values, true
 	case map[string]*tensor.Tensor:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			keys = append(keys, k)
+			keys, values = append(keys, k), append(values, v[k])
 		}
-		return keys, func(k any) any { return v[k.(string)] }, true
+		return keys, values, true
 	case map[int64]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			keys = append(keys, k)
+			keys, values = append(keys, k), append(values, v[k])
 		}
-		return keys, func(k any) any { return v[k.(int64)] }, true
+		return keys, values, true
 	case *Dict:
 		if v == nil {
 			return nil, nil, true
 		}
-		return v.keys, func(k any) any { x, _ := v.Get(k); return x }, true
+		return v.keys, v.values, true
 	}
 	return nil, nil, false
 }
@@ -168,12 +168,12 @@ func (s *saver) value(v any) {
 }
 
 func (s *saver) dict(v any) {
-	keys, get, _ := dictItems(v)
+	keys, values, _ := dictItems(v)
 	d, _ := v.(*Dict)
 	ordered := d != nil && d.ordered || len(keys) > 0
 	if d == nil || !d.ordered {
-		for _, k := range keys {
-			if _, ok := get(k).(*tensor.Tensor); !ok {
+		for _, x := range values {
+			if _, ok := x.(*tensor.Tensor); !ok {
 				ordered = false
 			}
 		}
@@ -185,9 +185,9 @@ func (s *saver) dict(v any) {
 		s.op('}')
 	}
 	s.op('(')
-	for _, k := range keys {
+	for i, k := range keys {
 		s.value(k)
-		s.value(get(k))
+		s.value(values[i])
 	}
 	s.op('u')
 }

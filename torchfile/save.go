@@ -128,15 +128,15 @@ func (s *saver) find(v any, where string, depth int) error {
 	case Set:
 		return each(v)
 	}
-	if keys, get, ok := dictItems(v); ok {
-		for _, k := range keys {
+	if keys, values, ok := dictItems(v); ok {
+		for i, k := range keys {
 			if _, err := comparableKey(k); err != nil {
 				return s.bad(where, "%v", err)
 			}
 			if text, ok := k.(string); ok && !utf8.ValidString(text) {
 				return s.bad(where, "the key %.40q is not UTF-8", text)
 			}
-			if err := s.find(get(k), fmt.Sprintf("%s[%#v]", where, k), depth+1); err != nil {
+			if err := s.find(values[i], fmt.Sprintf("%s[%#v]", where, k), depth+1); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package torchfile
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -234,5 +235,37 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	}
 	if err := (&Dict{}).Set([]any{}, 1); err == nil {
 		t.Error("a list as key")
+	}
+}
+
+// A key that equals nothing, not even itself, keeps its value; int finds what Set took it for.
+func TestKeysOfDicts(t *testing.T) {
+	var d Dict
+	for _, k := range []any{math.NaN(), 3, Tuple{"a", int64(1)}} {
+		if err := d.Set(k, "kept"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range []any{3, int64(3), Tuple{"a", int64(1)}} {
+		if v, ok := d.Get(k); !ok || v != "kept" {
+			t.Errorf("Get(%v): %v, %v", k, v, ok)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "x.pt")
+	if err := Save(path, &d); err != nil {
+		t.Fatal(err)
+	}
+	v, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, x := range v.(*Dict).All() {
+		if n++; x != "kept" {
+			t.Errorf("value %d became %v", n, x)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d keys", n)
 	}
 }

@@ -48,8 +48,8 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		}
 		tree, tried = inner, append(tried, name)
 	}
-	out := map[string]*tensor.Tensor{}
-	if err := collect(out, "", tree); err != nil {
+	out, text := map[string]*tensor.Tensor{}, 0
+	if err := collect(out, &text, "", tree); err != nil {
 		return nil, err
 	}
 	if len(out) == 0 {
@@ -109,10 +109,16 @@ func hasTensors(v any) bool {
 	return false
 }
 
-func collect(out map[string]*tensor.Tensor, prefix string, v any) error {
+// maxNames bounds the bytes of all names: long ones in long ones make more than any file has.
+const maxNames = 64 << 20
+
+func collect(out map[string]*tensor.Tensor, text *int, prefix string, v any) error {
 	items, _ := stringItems(v)
 	for k, x := range items {
 		name := prefix + k
+		if *text += len(name); *text > maxNames {
+			return noState("no state dict: its names, joined by dots, have more than %d bytes", maxNames)
+		}
 		if t, ok := x.(*tensor.Tensor); ok {
 			if out[name] != nil {
 				return noState("the name %q appears twice when dicts are joined by dots", name)
@@ -120,7 +126,7 @@ func collect(out map[string]*tensor.Tensor, prefix string, v any) error {
 			out[name] = t
 			continue
 		}
-		if err := collect(out, name+".", x); err != nil {
+		if err := collect(out, text, name+".", x); err != nil {
 			return err
 		}
 	}

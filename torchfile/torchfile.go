@@ -22,7 +22,8 @@
 // CPython's Lib/pickletools.py.
 //
 // Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian files, compressed zip entries; complex,
-// quantized, sparse and 8-bit floating tensors, and unsigned integers wider than a byte. The error says which it is.
+// quantized, sparse and 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The error says which it is,
+// and for what people save beside weights (argparse.Namespace, pathlib.Path, …) what to save instead.
 package torchfile
 
 import (
@@ -34,6 +35,7 @@ import (
 	"os"
 
 	"github.com/flambeau-go/flambeau/internal/filemap"
+	"github.com/flambeau-go/flambeau/internal/zipfile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -53,9 +55,9 @@ func (e *Error) Error() string {
 	}
 	switch {
 	case e.Entry != "" && e.Offset >= 0:
-		s += fmt.Sprintf("%s at byte %d: ", e.Entry, e.Offset)
+		s += fmt.Sprintf("%s at byte %d: ", zipfile.Printable(e.Entry), e.Offset)
 	case e.Entry != "":
-		s += e.Entry + ": "
+		s += zipfile.Printable(e.Entry) + ": "
 	case e.Offset >= 0:
 		s += fmt.Sprintf("at byte %d: ", e.Offset)
 	}
@@ -85,6 +87,10 @@ func Load(path string, opts ...Option) (any, error) {
 	for _, f := range opts {
 		f(&o)
 	}
+	// To open a pipe would wait for who writes to it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
@@ -101,6 +107,9 @@ func Load(path string, opts ...Option) (any, error) {
 	if o.mapped {
 		if file.mem, err = filemap.Open(f); err != nil && !errors.Is(err, filemap.ErrUnsupported) {
 			return nil, &Error{Path: path, Offset: -1, Msg: plainCause(err), Err: err}
+		}
+		if file.mem != nil && int64(len(file.mem.Bytes())) != file.size {
+			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
 		}
 	}
 	return file.tree(o)
@@ -181,6 +190,7 @@ func (f *file) load(o options) any {
 // loaded is an unpickled file.
 type loaded struct {
 	root  any
+	bytes int64                              // of the pickle
 	entry string                             // of the pickle
 	place func(key string) (storageAt, bool) // where the bytes of a storage are
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/big"
+	"strconv"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -28,23 +29,28 @@ type (
 // tupleKey stands for a tuple in an index.
 type tupleKey string
 
-// comparable returns what stands for a key in an index.
+const maxTupleKey = 4096 // bytes of the text of all it holds
+
+// comparableKey returns what stands for a key in an index.
 func comparableKey(k any) (any, error) {
 	switch k := k.(type) {
 	case string, int64, float64, bool, nil:
 		return k, nil
 	case Tuple:
-		s := ""
+		var s []byte
 		for _, v := range k {
+			text, _ := v.(string)
 			switch v.(type) {
-			case string, int64, float64, bool, nil:
-				s += fmt.Sprintf("%T %q,", v, fmt.Sprint(v))
+			case string:
+			case int64, float64, bool, nil:
+				text = fmt.Sprint(v)
 			default:
 				return nil, errors.New("a key of a dict is a tuple of other things than strings and numbers")
 			}
-			if len(s) > 1<<16 {
-				return nil, errors.New("a key of a dict is a tuple of more than 64 KiB")
+			if len(s)+len(text) > maxTupleKey {
+				return nil, fmt.Errorf("a key of a dict is a tuple of more than %d bytes", maxTupleKey)
 			}
+			s = append(strconv.AppendQuote(fmt.Appendf(s, "%T ", v), text), ',')
 		}
 		return tupleKey(s), nil
 	}
@@ -80,16 +86,21 @@ func (d *Dict) find(c any) int {
 		}
 		return -1
 	}
-	for i, k := range d.keys {
-		if o, _ := comparableKey(k); o == c {
+	for i, k := range d.keys { // none is a tuple: those have the index
+		if k == c {
 			return i
 		}
 	}
 	return -1
 }
 
+func isTuple(key any) bool { _, ok := key.(Tuple); return ok }
+
 // Get returns the value of a key.
 func (d *Dict) Get(key any) (value any, ok bool) {
+	if n, ok := key.(int); ok {
+		key = int64(n)
+	}
 	c, err := comparableKey(key)
 	if err != nil {
 		return nil, false
@@ -123,7 +134,7 @@ func (d *Dict) set(key, value any) error {
 	switch {
 	case d.index != nil:
 		d.index[c] = len(d.keys) - 1
-	case len(d.keys) == 16:
+	case len(d.keys) == 16 || isTuple(key):
 		d.index = map[any]int{}
 		for i, k := range d.keys {
 			c, _ := comparableKey(k)
@@ -135,7 +146,8 @@ func (d *Dict) set(key, value any) error {
 
 const (
 	maxDepth = 1000    // of containers in containers, as Python's own limit
-	maxNodes = 1 << 24 // of the tree, counting what is shared as often as it appears
+	maxNodes = 1 << 20 // of the tree, counting what is shared as often as it appears; a text counts as its 64 bytes
+	perNode  = 4       // as many more for each byte of the pickle
 )
 
 // A converter makes the tree of what the machine made. What the file shares, the tree shares.
@@ -143,8 +155,9 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	made    map[any]any // by the machine's pointer; nil while it is being made
-	nodes   map[any]int // of each
+	made    map[any]any // what is shared, by the machine's pointer
+	shared  map[any]bool
+	nodes   map[any]int64 // of each
 	tensors map[*tensorRef]*tensor.Tensor
 	bases   map[baseKey]*tensor.Tensor
 }
@@ -156,7 +169,7 @@ type baseKey struct {
 
 // tree converts the root.
 func (c *converter) tree(root any) any {
-	c.nodes, c.bases = map[any]int{}, map[baseKey]*tensor.Tensor{}
+	c.nodes, c.shared, c.bases = map[any]int64{}, map[any]bool{}, map[baseKey]*tensor.Tensor{}
 	// Everything is checked before the first byte of a tensor is read.
 	c.count(root, 0)
 	v := c.convert(root)
@@ -166,10 +179,15 @@ func (c *converter) tree(root any) any {
 	return v
 }
 
-// count returns how many nodes v is, and stops at trees that are too deep, too large or contain themselves.
-func (c *converter) count(v any, depth int) int {
-	var items []any
+// count returns how many nodes v is, and stops at trees that are too deep, too large or contain themselves. What goes through the
+// tree, as Save does, comes to what is shared again and again.
+func (c *converter) count(v any, depth int) int64 {
+	var items, keys []any
 	switch v := v.(type) {
+	case string:
+		return 1 + int64(len(v)/64)
+	case []byte:
+		return 1 + int64(len(v)/64)
 	case *list:
 		items = v.items
 	case *tuple:
@@ -177,7 +195,7 @@ func (c *converter) count(v any, depth int) int {
 	case *set:
 		items = v.items
 	case *Dict:
-		items = v.values
+		items, keys = v.values, v.keys
 	case *global:
 		c.file.fail(c.entry, -1, "the file contains %s.%s itself, which is no value", v.module, v.name)
 	case *storageRef:
@@ -189,16 +207,22 @@ func (c *converter) count(v any, depth int) int {
 		if n < 0 {
 			c.file.fail(c.entry, -1, "a container contains itself")
 		}
+		c.shared[v] = true
 		return n
 	}
 	if depth == maxDepth {
 		c.file.fail(c.entry, -1, "containers in containers, more than %d deep", maxDepth)
 	}
 	c.nodes[v] = -1
-	n := 1
-	for _, x := range items {
-		if n += c.count(x, depth+1); n > maxNodes {
-			c.file.fail(c.entry, -1, "containers that repeat each other make a tree of more than %d values", maxNodes)
+	n, most := int64(1), maxNodes+perNode*c.bytes
+	for i, x := range items {
+		if i < len(keys) {
+			if text, ok := keys[i].(string); ok {
+				n += int64(len(text) / 64)
+			}
+		}
+		if n += c.count(x, depth+1); n > most {
+			c.file.fail(c.entry, -1, "what is repeated in it makes a tree of more than %d values", most)
 		}
 	}
 	c.nodes[v] = n
@@ -232,7 +256,9 @@ func (c *converter) convert(v any) any {
 			return m
 		}
 		m := c.container(v)
-		c.made[v] = m
+		if c.shared[v] {
+			c.made[v] = m
+		}
 		return m
 	case nil, bool, int64, *big.Int, float64, string, []byte:
 		return v

@@ -65,7 +65,7 @@ func (f *file) loadZip() *loaded {
 	u := newUnpickler(f, pickle.entry, pickle.from, pickle.from+pickle.size)
 	u.storages = storages(map[string]*storageRef{}, f.size)
 	v := u.run()
-	return &loaded{root: v, entry: pickle.entry, place: func(key string) (storageAt, bool) {
+	return &loaded{root: v, bytes: pickle.size, entry: pickle.entry, place: func(key string) (storageAt, bool) {
 		at, ok := spans[root+"data/"+key]
 		return at, ok
 	}}

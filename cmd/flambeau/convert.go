@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/zipfile"
 	"github.com/flambeau-go/flambeau/npy"
 	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -139,7 +140,7 @@ func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64
 		if len(others) > 5 {
 			others, more = others[:5], ", …"
 		}
-		return 0, 0, fmt.Errorf("%s: %s%s are no tensors, which a file of %s cannot hold; --weights takes the model's weights alone", c.In, strings.Join(others, ", "), more, format)
+		return 0, 0, fmt.Errorf("%s: %s%s are no tensors, which a file of %s cannot hold; --weights takes the model's weights alone", c.In, zipfile.Printable(strings.Join(others, ", ")), more, format)
 	}
 	if keys := slices.Sorted(maps.Keys(w.metadata)); len(keys) > 0 && !slices.Equal(keys, []string{"format"}) && format != formatSafetensors && format != formatSharded {
 		fmt.Fprintf(e.err, "the metadata (%s) are left out: the format has none\n", strings.Join(keys, ", "))

@@ -202,3 +202,27 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// What a file names goes to the terminal without what a terminal obeys, and names that grow without end end in an error.
+func TestNamesOfHostileFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.safetensors")
+	if err := safetensors.Save(path, map[string]*tensor.Tensor{"a\x1b[2J\nb": tensor.Ones(1)}, map[string]string{"k\x1b]0;": "v\a"}); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errOut := command(t, "inspect", path)
+	if status != 0 || !strings.HasPrefix(out, `a\x1b[2J\nb  float32`) || !strings.Contains(errOut, `metadata k\x1b]0;: v\a`) {
+		t.Errorf("%d %q %q", status, out, errOut)
+	}
+	tree := any("end")
+	for range 900 {
+		tree = map[string]any{strings.Repeat("a", 1<<10): tree}
+	}
+	path = filepath.Join(dir, "x.pt")
+	if err := torchfile.Save(path, tree); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errOut := command(t, "inspect", path); status == 0 || !strings.Contains(errOut, path+": the names of what it holds, joined by dots, have more than") {
+		t.Errorf("%d %.300s", status, errOut)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/zipfile"
 	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/torchfile"
@@ -69,7 +70,7 @@ func (c *inspectCmd) Run(e *env) error {
 	}
 	rows := [][]string{{"name", "dtype", "shape", "bytes"}}
 	for _, t := range r.Tensors {
-		rows = append(rows, []string{t.Name, t.DType, strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ", "), fmt.Sprint(t.Bytes)})
+		rows = append(rows, []string{zipfile.Printable(t.Name), zipfile.Printable(t.DType), strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ", "), fmt.Sprint(t.Bytes)})
 	}
 	if err := columns(e.err, e.out, rows); err != nil {
 		return err
@@ -85,21 +86,21 @@ func (c *inspectCmd) Run(e *env) error {
 	}
 	fmt.Fprintf(e.err, "%s: %d tensors, %d elements, %s%s\n", r.Format, len(r.Tensors), r.Elements, sizeText(r.Bytes), strings.Join(parts, ""))
 	for _, k := range slices.Sorted(maps.Keys(r.Metadata)) {
-		fmt.Fprintf(e.err, "metadata %s: %s\n", k, cut(r.Metadata[k]))
+		fmt.Fprintf(e.err, "metadata %s: %s\n", cut(k), cut(r.Metadata[k]))
 	}
 	for _, v := range r.Values {
-		fmt.Fprintf(e.err, "value %s: %s\n", v.Name, cut(strings.ReplaceAll(fmt.Sprint(v.Value), "<nil>", "None")))
+		fmt.Fprintf(e.err, "value %s: %s\n", cut(v.Name), cut(strings.ReplaceAll(fmt.Sprint(v.Value), "<nil>", "None")))
 	}
 	return nil
 }
 
-// cut shortens a text to a line.
+// cut shortens a text to a line, in which there is nothing that a terminal obeys.
 func cut(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if r := []rune(s); len(r) > 100 {
 		s = string(r[:100]) + "…"
 	}
-	return s
+	return zipfile.Printable(s)
 }
 
 // read reads what the file says of its tensors; of safetensors that is the header alone, so that types that cannot be read are listed too.

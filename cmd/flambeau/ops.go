@@ -77,7 +77,7 @@ func columns(header, out io.Writer, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {
 		for i, cell := range r {
-			width[i] = max(width[i], len(cell))
+			width[i] = min(max(width[i], len(cell)), 200)
 		}
 	}
 	for n, r := range rows {
@@ -87,7 +87,7 @@ func columns(header, out io.Writer, rows [][]string) error {
 				b.WriteString("  ")
 			}
 			if b.WriteString(cell); i < len(r)-1 {
-				b.WriteString(strings.Repeat(" ", width[i]-len(cell)))
+				b.WriteString(strings.Repeat(" ", max(width[i]-len(cell), 0)))
 			}
 		}
 		to := out

@@ -52,7 +52,11 @@ type weights struct {
 	list     []named
 	metadata map[string]string
 	tree     any // of PyTorch's files
+	text     int // bytes of the names that flatten has made
 }
+
+// maxNames bounds them: long names in long names make more than any file has.
+const maxNames = 64 << 20
 
 // readWeights maps a file. names go in the order of the file, or, where that has none, by the alphabet.
 func readWeights(path string) (*weights, error) {
@@ -80,7 +84,9 @@ func readWeights(path string) (*weights, error) {
 		if w.tree, err = torchfile.Load(path, torchfile.Mapped(), torchfile.Exact()); err != nil {
 			return nil, err
 		}
-		flatten("", w.tree, &w.list)
+		if err := w.flatten("", w.tree); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 	case formatNPZ:
 		all, err := npy.LoadArchive(path, npy.Mapped())
 		if err != nil {
@@ -102,21 +108,27 @@ func readWeights(path string) (*weights, error) {
 
 // flatten lists what a tree of PyTorch's holds, keys and positions joined by dots. Lists that hold neither tensors nor containers are
 // values themselves.
-func flatten(prefix string, v any, list *[]named) {
-	at := func(key any) string {
-		if prefix == "" {
-			return fmt.Sprint(key)
+func (w *weights) flatten(prefix string, v any) error {
+	below := func(key, x any) error {
+		name := fmt.Sprint(key)
+		if prefix != "" {
+			name = prefix + "." + name
 		}
-		return prefix + "." + fmt.Sprint(key)
+		if w.text += len(name); w.text > maxNames {
+			return fmt.Errorf("the names of what it holds, joined by dots, have more than %d bytes", maxNames)
+		}
+		return w.flatten(name, x)
 	}
 	var items []any
 	switch v := v.(type) {
 	case *torchfile.Dict:
 		if v.Len() > 0 {
 			for k, x := range v.All() {
-				flatten(at(k), x, list)
+				if err := below(k, x); err != nil {
+					return err
+				}
 			}
-			return
+			return nil
 		}
 	case []any:
 		items = v
@@ -126,12 +138,15 @@ func flatten(prefix string, v any, list *[]named) {
 		items = v
 	}
 	if !slices.ContainsFunc(items, nests) {
-		*list = append(*list, named{prefix, v})
-		return
+		w.list = append(w.list, named{prefix, v})
+		return nil
 	}
 	for i, x := range items {
-		flatten(at(i), x, list)
+		if err := below(i, x); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func nests(v any) bool {

@@ -1,7 +1,7 @@
 // Package atomicfile replaces files as a whole: what is written goes to a temporary file in the same directory, which is
 // synced and renamed, so that a path holds either the old file or the whole new one, also after a crash or a power cut.
 //
-// The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits. Its writer holds a lock on it,
+// The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits; of a long NAME, its beginning. Its writer holds a lock on it,
 // which the system drops with the process: [Clean] removes those that nobody holds.
 package atomicfile
 
@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 )
 
 // A File is being written. It has the methods of the temporary file (Write, WriteAt, Seek, Truncate, …), and must end with
@@ -35,8 +36,12 @@ func Create(path string) (*File, error) {
 	case err == nil && info.Mode()&fs.ModeSymlink == 0:
 		return nil, &fs.PathError{Op: "create", Path: path, Err: fmt.Errorf("there is a %s of that name, which cannot be replaced by a file", kind(info.Mode()))}
 	}
+	base := filepath.Base(path)
+	if len(base) > maxBase {
+		base = strings.ToValidUTF8(base[:maxBase], "")
+	}
 	for try := 0; ; try++ {
-		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.tmp-%016x", filepath.Base(path), rand.Uint64()))
+		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.tmp-%016x", base, rand.Uint64()))
 		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if errors.Is(err, fs.ErrExist) && try < 100 {
 			continue
@@ -55,6 +60,9 @@ func Create(path string) (*File, error) {
 		}
 	}
 }
+
+// maxBase is how many bytes of a name a temporary one repeats: file systems take 255.
+const maxBase = 200
 
 func kind(m fs.FileMode) string {
 	if m.IsDir() {

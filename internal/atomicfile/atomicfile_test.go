@@ -178,3 +178,22 @@ func TestClean(t *testing.T) {
 		t.Errorf("no such directory: %v", err)
 	}
 }
+
+// A name may be as long as the file system lets it, the temporary one is not longer.
+func TestLongNames(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // 255 bytes
+	f, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !leftover.MatchString(filepath.Base(f.Name())) {
+		t.Errorf("Clean would not know %s", f.Name())
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // An Error is about an entry of an archive, or with Entry "" about all of it.
@@ -19,7 +21,16 @@ func (e *Error) Error() string {
 	if e.Entry == "" {
 		return e.Msg
 	}
-	return e.Entry + ": " + e.Msg
+	return Printable(e.Entry) + ": " + e.Msg
+}
+
+// Printable returns a name from a file as a terminal may be given it: what is not text is escaped as in Go.
+func Printable(name string) string {
+	if !strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) || r == '\uFFFD' }) {
+		return name
+	}
+	q := strconv.Quote(name)
+	return q[1 : len(q)-1]
 }
 
 // Unwrap returns the cause.
@@ -51,8 +62,11 @@ func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
 			return bad("the archive has two files of that name")
 		}
 		names[f.Name] = true
-		if f.Flags&1 != 0 || f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64 {
+		if f.Flags&1 != 0 {
 			return bad("it is encrypted")
+		}
+		if f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64 {
+			return bad("it takes %d bytes uncompressed, and is said to have %d: the archive is damaged", f.CompressedSize64, f.UncompressedSize64)
 		}
 		from, err := f.DataOffset()
 		if err != nil {
@@ -67,7 +81,7 @@ func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
 	slices.SortFunc(order, func(a, b Entry) int { return int(min(max(a.From-b.From, -1), 1)) })
 	for i := 1; i < len(order); i++ {
 		if a, b := order[i-1], order[i]; a.From+a.Stored > b.From {
-			return nil, &Error{Entry: b.Name, Msg: "it overlaps " + a.Name}
+			return nil, &Error{Entry: b.Name, Msg: "it overlaps " + Printable(a.Name)}
 		}
 	}
 	return list, nil

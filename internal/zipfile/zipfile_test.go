@@ -175,3 +175,11 @@ func TestEntriesRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestPrintable(t *testing.T) {
+	for name, want := range map[string]string{"m/data 0": "m/data 0", "модель/é": "модель/é", "a\x1b[2J\nb": `a\x1b[2J\nb`, "a\xffb": `a\xffb`, "\u202egnp": `\u202egnp`} {
+		if got := Printable(name); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+}
