@@ -69,7 +69,9 @@ func (h home) conv1D(in, out int, std float64) *conv1D {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return x.MatMul(l.Weight.In(x.Scope())).Add(l.Bias)
+	product := x.MatMul(l.Weight.In(x.Scope()))
+	defer product.Free() // no gradient needs it
+	return product.Add(l.Bias)
 }
 
 // heads turns [batch, length, heads·features] into [batch, heads, length, features].

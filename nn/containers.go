@@ -182,6 +182,7 @@ func NewPairwiseDistance(p, eps float64) PairwiseDistance { return PairwiseDista
 func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	y := x.PairwiseDistance(z, l.P, l.Eps)
 	if l.KeepDim {
+		defer y.Free() // the view holds it
 		return y.Unsqueeze(-1)
 	}
 	return y

@@ -59,11 +59,12 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	y := x.MatMul(l.Weight.In(x.Scope()).T())
-	if l.Bias != nil {
-		y = y.Add(l.Bias)
+	product := x.MatMul(l.Weight.In(x.Scope()).T())
+	if l.Bias == nil {
+		return product
 	}
-	return y
+	defer product.Free() // no gradient needs it
+	return product.Add(l.Bias)
 }
 
 // Sequential applies its layers one after another. Their names are their numbers.
