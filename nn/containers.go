@@ -103,6 +103,9 @@ func NewLambda(f func(x *tensor.Tensor) *tensor.Tensor) *Lambda { return &Lambda
 // Forward applies the layer.
 func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	if l.F == nil {
+		panic(&Error{"", "a Lambda without a function"})
+	}
 	return l.F(x)
 }
 

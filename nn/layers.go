@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"strconv"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -59,6 +61,7 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	given("linear", x)
 	product := x.MatMul(l.Weight.In(x.Scope()).T())
 	if l.Bias == nil {
 		return product
@@ -79,7 +82,10 @@ func NewSequential(layers ...Module) *Sequential { return &Sequential{Layers: la
 // Forward applies every layer.
 func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer s.Enter(&x, &out)()
-	for _, l := range s.Layers {
+	for i, l := range s.Layers {
+		if l == nil {
+			panic(&Error{strconv.Itoa(i), "the layer is nil"})
+		}
 		x = l.Forward(x)
 	}
 	return x

@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,23 @@ func TestLayersInLists(t *testing.T) {
 				}
 			}()
 			nn.Parameters(m)
+		}()
+	}
+}
+
+// What is missing is said, not a fault of memory.
+func TestForwardOfNothing(t *testing.T) {
+	if err := tensor.Try(func() { nn.NewLinear(2, 2).Forward(nil) }); !errors.Is(err, tensor.ErrValue) {
+		t.Errorf("got %v", err)
+	}
+	for want, m := range map[string]nn.Module{"nn: 1: the layer is nil": nn.NewSequential(nn.ReLU{}, nil), "nn: a Lambda without a function": &nn.Lambda{}} {
+		func() {
+			defer func() {
+				if e, ok := recover().(*nn.Error); !ok || e.Error() != want {
+					t.Errorf("got %v, want %q", e, want)
+				}
+			}()
+			m.Forward(tensor.Ones(1))
 		}()
 	}
 }
