@@ -84,6 +84,7 @@ func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(
 
 // checkTokens panics unless ids are tokens [batch, length] of at most limit positions, counted from start.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
+	given(op, ids)
 	switch {
 	case ids.Type().IsFloat() || ids.Type() == dtype.Bool:
 		misuse(op, tensor.ErrType, fmt.Sprintf("tokens are integers, not %v", ids.Type()), ids)
