@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
@@ -31,6 +32,37 @@ func TestSmallTemperatures(t *testing.T) {
 	var long *models.ContextError
 	if _, err := m.Generate(prompt, models.GenerateOptions{MaxTokens: math.MaxInt}); !errors.As(err, &long) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Several goroutines generate with one model, in training mode too, and do not see one another.
+func TestGenerateTogether(t *testing.T) {
+	m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 24, Layers: 2, Heads: 2, Width: 8, Dropout: 0.5})
+	run := func(seed int) []int {
+		out, err := m.Generate([][]int{{1, 2}}, models.GenerateOptions{Temperature: 1, Seed: uint64(seed)})
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		return out[0]
+	}
+	var want, got [4][]int
+	var wg sync.WaitGroup
+	for i := range want {
+		want[i] = run(i)
+		wg.Add(1)
+	}
+	for i := range got {
+		go func() {
+			defer wg.Done()
+			got[i] = run(i)
+		}()
+	}
+	wg.Wait()
+	for i := range got {
+		if !slices.Equal(got[i], want[i]) || i > 0 && slices.Equal(got[i], got[0]) {
+			t.Errorf("seed %d: %v, by itself %v", i, got[i], want[i])
+		}
 	}
 }
 

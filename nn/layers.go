@@ -70,7 +70,8 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return product.Add(l.Bias)
 }
 
-// Sequential applies its layers one after another. Their names are their numbers.
+// Sequential applies its layers one after another. Their names are their numbers. What they return belongs to the scope of the input until that
+// is closed, so that hooks may keep it for as long; a chain that is long, without gradients, is best called in a scope of its own.
 type Sequential struct {
 	Base
 	Layers []Module `nn:",inline"`

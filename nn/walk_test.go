@@ -61,6 +61,25 @@ func TestLayersInLists(t *testing.T) {
 	}
 }
 
+// What a layer frees when it returns can be kept by a hook, as the documentation of Base says.
+func TestHooksKeepWhatDies(t *testing.T) {
+	m := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8})
+	tensor.Do(func(s *tensor.Scope) {
+		var kept, lost *tensor.Tensor
+		m.Linear1.RegisterForwardHook(func(_, y *tensor.Tensor) *tensor.Tensor {
+			kept, lost = s.From(y.Detach()), y
+			return nil
+		})
+		m.Forward(s.Randn(3, 1, 4)).Sum().Backward()
+		if n := len(kept.Floats()); n != 3*8 || m.Linear1.Weight.Grad() == nil {
+			t.Errorf("%d numbers are kept", n)
+		}
+		if err := tensor.Try(func() { lost.Sum() }); !errors.Is(err, tensor.ErrScope) && !errors.Is(err, tensor.ErrFreed) {
+			t.Errorf("what was not kept: %v", err)
+		}
+	})
+}
+
 // What is missing is said, not a fault of memory.
 func TestForwardOfNothing(t *testing.T) {
 	if err := tensor.Try(func() { nn.NewLinear(2, 2).Forward(nil) }); !errors.Is(err, tensor.ErrValue) {
