@@ -38,14 +38,19 @@ func (c *Cache) Len() int {
 
 // Truncate forgets all but the first n positions; Truncate(0) empties the cache.
 func (c *Cache) Truncate(n int) {
-	if n < 0 || n > c.n {
-		misuse("gpt.cache", tensor.ErrValue, fmt.Sprintf("the first %d of %d positions", n, c.n))
+	if n < 0 || n > c.Len() {
+		misuse("gpt.cache", tensor.ErrValue, fmt.Sprintf("the first %d of %d positions", n, c.Len()))
 	}
-	c.n = n
+	if c != nil {
+		c.n = n
+	}
 }
 
-// Free gives the memory back before the scope ends.
+// Free gives the memory back before the scope ends. Freeing twice is allowed.
 func (c *Cache) Free() {
+	if c == nil {
+		return
+	}
 	for i := range c.keys {
 		c.keys[i].Free()
 		c.values[i].Free()
@@ -78,6 +83,7 @@ func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {
 		misuse("gpt.decode", tensor.ErrValue, "the cache was not made by this model's NewCache", ids)
 	}
+	given("gpt.decode", ids)
 	if ids.Rank() == 2 && (ids.Dim(0) != c.keys[0].Dim(0) || ids.Dim(1) == 0) {
 		misuse("gpt.decode", tensor.ErrShape, fmt.Sprintf("tokens %v; the cache is of %d sequences, and at least one token is needed", ids.Shape(), c.keys[0].Dim(0)), ids)
 	}

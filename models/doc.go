@@ -37,8 +37,18 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
+// given refuses operands that are nil.
+func given(op string, operands ...*tensor.Tensor) {
+	for _, x := range operands {
+		if x == nil {
+			misuse(op, tensor.ErrValue, "an operand is nil")
+		}
+	}
+}
+
 // within runs f with x in a child of its scope and keeps what f returns: what no gradient needs is freed with the child.
 func within(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
+	given("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
 		c.Close(y)

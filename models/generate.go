@@ -58,7 +58,7 @@ func (o GenerateOptions) check(m *GPT, prompts [][]int) error {
 		}
 	}
 	// The last new token is not looked at any more and needs no position.
-	if n := len(prompts[0]); n > m.Config.Context || !o.Slide && n+o.MaxTokens-1 > m.Config.Context {
+	if n := len(prompts[0]); n > m.Config.Context || !o.Slide && o.MaxTokens > m.Config.Context-n+1 {
 		return &ContextError{m.Config.Context, n, o.MaxTokens}
 	}
 	return nil
@@ -202,7 +202,10 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 	if x.Type().Size() < 4 {
 		x = x.Float()
 	}
-	x = x.DivScalar(o.Temperature)
+	if o.Temperature < 1e-6 { // dividing could be too much for float32
+		x = x.Sub(x.Amax(-1, tensor.KeepDim))
+	}
+	x = x.DivScalar(max(o.Temperature, 1e-37))
 	var index *tensor.Tensor // of the tokens that x is of; nil: all in order
 	switch {
 	case o.TopK > 0 && o.TopK < x.Dim(-1):

@@ -134,6 +134,7 @@ func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 // Targets are what comes next: ids moved by one (Hugging Face moves its labels by itself). Of a text's tokens x they are x[1:] for the
 // ids x[:len(x)-1]; the data set text.Blocks gives such pairs.
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
+	given("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
 		misuse("gpt.loss", tensor.ErrShape, fmt.Sprintf("targets %v are not as many as tokens %v", targets.Shape(), ids.Shape()), ids, targets)
 	}

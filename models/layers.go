@@ -69,7 +69,9 @@ func (h home) conv1D(in, out int, std float64) *conv1D {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return x.MatMul(l.Weight.In(x.Scope())).Add(l.Bias)
+	product := x.MatMul(l.Weight.In(x.Scope()))
+	defer product.Free() // no gradient needs it
+	return product.Add(l.Bias)
 }
 
 // heads turns [batch, length, heads·features] into [batch, heads, length, features].
@@ -82,6 +84,7 @@ func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(
 
 // checkTokens panics unless ids are tokens [batch, length] of at most limit positions, counted from start.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
+	given(op, ids)
 	switch {
 	case ids.Type().IsFloat() || ids.Type() == dtype.Bool:
 		misuse(op, tensor.ErrType, fmt.Sprintf("tokens are integers, not %v", ids.Type()), ids)

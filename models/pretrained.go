@@ -79,7 +79,10 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 			return nil, err
 		}
 		sd, err := torchfile.StateDict(tree)
-		return today(sd), err
+		if err != nil {
+			return nil, err
+		}
+		return today(sd), nil
 	}
 	file, err := fromHub(ctx, name, "model.safetensors", dir, progress)
 	if err != nil {

@@ -136,7 +136,7 @@ func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 // Forward maps tokens [n, tokens, width] to features of the same shape.
 func (e *vitEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
-	x = e.Drop.Forward(x.Add(e.PosEmbedding))
+	x = inside(x, e.PosEmbedding, func(x *tensor.Tensor) *tensor.Tensor { return e.Drop.Forward(x.Add(e.PosEmbedding)) })
 	for _, b := range e.Layers.All() {
 		x = b.Forward(x)
 	}

@@ -68,15 +68,17 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}
 	// The count is on the device, so the average is taken there: of what the running statistics become with a momentum of 1.
-	s := x.Scope()
-	newMean, newVar := s.On(mean.Device()).Typed(mean.Type()).Empty(mean.Size()), s.On(mean.Device()).Typed(mean.Type()).Empty(mean.Size())
-	newMean.Copy(mean)
-	newVar.Copy(variance)
-	y := f(x, newMean, newVar, n.Weight, n.Bias, true, 1, n.Eps)
-	count := n.NumBatchesTracked.In(s).Cast(mean.Type())
-	mean.AddInPlace(newMean.Sub(mean).Div(count))
-	variance.AddInPlace(newVar.Sub(variance).Div(count))
-	return y
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		m := c.On(mean.Device()).Typed(mean.Type())
+		newMean, newVar := m.Empty(mean.Size()), m.Empty(mean.Size())
+		newMean.Copy(mean)
+		newVar.Copy(variance)
+		y := f(x.In(c), newMean, newVar, n.Weight, n.Bias, true, 1, n.Eps)
+		count := n.NumBatchesTracked.In(c).Cast(mean.Type())
+		mean.AddInPlace(newMean.Sub(mean).Div(count))
+		variance.AddInPlace(newVar.Sub(variance).Div(count))
+		return y
+	}, x, mean)
 }
 
 // checkRank refuses inputs of other ranks.
@@ -148,7 +150,9 @@ func instanceOptions(opts []Option) layerOptions {
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	if x.Rank() < rank {
-		return n.forward(x.Unsqueeze(0), (*tensor.Tensor).InstanceNorm, false).Squeeze(0)
+		y := n.forward(x.Unsqueeze(0), (*tensor.Tensor).InstanceNorm, false)
+		defer y.Free() // the view holds it
+		return y.Squeeze(0)
 	}
 	return n.forward(x, (*tensor.Tensor).InstanceNorm, false)
 }

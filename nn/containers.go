@@ -103,6 +103,9 @@ func NewLambda(f func(x *tensor.Tensor) *tensor.Tensor) *Lambda { return &Lambda
 // Forward applies the layer.
 func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	if l.F == nil {
+		panic(&Error{"", "a Lambda without a function"})
+	}
 	return l.F(x)
 }
 
@@ -182,6 +185,7 @@ func NewPairwiseDistance(p, eps float64) PairwiseDistance { return PairwiseDista
 func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	y := x.PairwiseDistance(z, l.P, l.Eps)
 	if l.KeepDim {
+		defer y.Free() // the view holds it
 		return y.Unsqueeze(-1)
 	}
 	return y

@@ -3,24 +3,17 @@ package nn
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inChild runs f in a child of the youngest scope of its operands and keeps its result: what else f makes dies with the child, unless the
+// inChild runs f in a child of the youngest scope of its operands, which may be nil, and keeps its result: what else f makes dies with the child, unless the
 // gradient needs it.
-func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) (y *tensor.Tensor) {
-	c := tensor.Youngest(operands...).New()
-	defer func() {
-		if y == nil { // a panic is on its way
-			c.Close()
-		}
-	}()
-	y = f(c)
-	c.Close(y)
-	return y
+func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
+	return contained(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
 
 // PaddingIndex names the row of an embedding that fills up sequences: it is made of zeros and gets no gradient, and bags leave it out.

@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"strconv"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -59,14 +61,17 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	y := x.MatMul(l.Weight.In(x.Scope()).T())
-	if l.Bias != nil {
-		y = y.Add(l.Bias)
+	given("linear", x)
+	product := x.MatMul(l.Weight.In(x.Scope()).T())
+	if l.Bias == nil {
+		return product
 	}
-	return y
+	defer product.Free() // no gradient needs it
+	return product.Add(l.Bias)
 }
 
-// Sequential applies its layers one after another. Their names are their numbers.
+// Sequential applies its layers one after another. Their names are their numbers. What they return belongs to the scope of the input until that
+// is closed, so that hooks may keep it for as long; a chain that is long, without gradients, is best called in a scope of its own.
 type Sequential struct {
 	Base
 	Layers []Module `nn:",inline"`
@@ -78,7 +83,10 @@ func NewSequential(layers ...Module) *Sequential { return &Sequential{Layers: la
 // Forward applies every layer.
 func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer s.Enter(&x, &out)()
-	for _, l := range s.Layers {
+	for i, l := range s.Layers {
+		if l == nil {
+			panic(&Error{strconv.Itoa(i), "the layer is nil"})
+		}
 		x = l.Forward(x)
 	}
 	return x

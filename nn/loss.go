@@ -17,7 +17,7 @@ const (
 	BatchMean                  // their sum by the size of the first dimension, torch's "batchmean"
 )
 
-// reduce applies the reduction among r, at most one.
+// reduce applies the reduction among r, at most one, to losses that no one else has: they are freed.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {
@@ -26,18 +26,22 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	if len(r) == 1 {
 		how = r[0]
 	}
+	if how == None {
+		return loss
+	}
+	defer loss.Free()
 	switch how {
 	case Mean:
 		return loss.Mean()
 	case Sum:
 		return loss.Sum()
-	case None:
-		return loss
 	case BatchMean:
 		if loss.Rank() == 0 {
 			misuse(op, tensor.ErrShape, "a scalar has no batch to take the mean of", loss)
 		}
-		return loss.Sum().DivScalar(float64(loss.Dim(0)))
+		sum := loss.Sum()
+		defer sum.Free()
+		return sum.DivScalar(float64(loss.Dim(0)))
 	}
 	misuse(op, tensor.ErrValue, fmt.Sprintf("there is no reduction %d", how), loss)
 	return nil
@@ -72,8 +76,12 @@ func reduceWeighted(op string, loss, weight *tensor.Tensor, r []Reduction) *tens
 	if weight.Shape() != loss.Shape() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("weights have the shape of the losses, %v, not %v", loss.Shape(), weight.Shape()), loss, weight)
 	}
-	if loss = loss.Mul(weight); len(r) == 0 || len(r) == 1 && r[0] == Mean {
-		return loss.Sum().Div(weight.Sum())
-	}
-	return reduce(op, loss, r)
+	defer loss.Free()
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		loss := loss.In(c).Mul(weight)
+		if len(r) == 0 || len(r) == 1 && r[0] == Mean {
+			return loss.Sum().Div(weight.In(c).Sum())
+		}
+		return reduce(op, loss, r)
+	}, loss, weight)
 }

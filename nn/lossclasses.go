@@ -19,14 +19,17 @@ func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
-	loss := x.CrossEntropy(target, o)
-	if target.Type().IsFloat() {
-		if len(r) == 1 && r[0] == Sum {
-			return loss.Neg().Sum().Neg() // as torch does it: -0 of none
+	given("cross_entropy", x, target)
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		loss := x.In(c).CrossEntropy(target, o)
+		if target.Type().IsFloat() {
+			if len(r) == 1 && r[0] == Sum {
+				return loss.Neg().Sum().Neg() // as torch does it: -0 of none
+			}
+			return reduce("cross_entropy", loss, r)
 		}
-		return reduce("cross_entropy", loss, r)
-	}
-	return classMean("cross_entropy", loss, target, o.Weight, o.Ignored(), r)
+		return classMean("cross_entropy", loss, target.In(c), o.Weight, o.Ignored(), r)
+	}, x, target, o.Weight)
 }
 
 // CrossEntropyLoss is the loss of logits against classes or probabilities with torch's options; its zero value has torch's defaults. See
@@ -70,13 +73,16 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	given(op, logp, target)
 	dim := min(1, logp.Rank()-1)
 	checkClasses(op, logp, target, weight, dim)
-	ignored := target.EqScalar(float64(ignore))
-	safe := target.MaskedFill(ignored, 0)
-	loss := logp.Gather(dim, safe.Unsqueeze(dim)).Squeeze(dim).Neg()
-	if weight != nil {
-		loss = loss.Mul(weight.IndexSelect(0, safe.Flatten(0, -1)).Reshape(target.Shape().Slice()...))
-	}
-	return classMean(op, loss.MaskedFill(ignored, 0), target, weight, ignore, r)
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		target := target.In(c)
+		ignored := target.EqScalar(float64(ignore))
+		safe := target.MaskedFill(ignored, 0)
+		loss := logp.In(c).Gather(dim, safe.Unsqueeze(dim)).Squeeze(dim).Neg()
+		if weight != nil {
+			loss = loss.Mul(weight.IndexSelect(0, safe.Flatten(0, -1)).Reshape(target.Shape().Slice()...))
+		}
+		return classMean(op, loss.MaskedFill(ignored, 0), target, weight, ignore, r)
+	}, logp, target, weight)
 }
 
 // checkClasses checks that target holds classes of x, whose classes are dimension dim, and weight a factor for each.
@@ -108,7 +114,7 @@ func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	}
 }
 
-// classMean reduces the losses of targets; their mean is that by the sum of the targets' weights, without those that are ignored.
+// classMean reduces the losses of targets, in their scope; their mean is that by the sum of the targets' weights, without those that are ignored.
 func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	if len(r) > 1 || len(r) == 1 && r[0] != Mean {
 		return reduce(op, loss, r)

@@ -156,5 +156,6 @@ func weighted(loss, weight *tensor.Tensor) *tensor.Tensor {
 	if weight == nil {
 		return loss
 	}
+	defer loss.Free()
 	return loss.Mul(weight)
 }

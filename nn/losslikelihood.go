@@ -46,16 +46,19 @@ func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true
 
 // Forward returns the loss of means x and counts y, which broadcast.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
-	var loss *tensor.Tensor
-	if l.LogInput {
-		loss = poissonLogOp.Apply([]*tensor.Tensor{x, y})
-	} else {
-		loss = poissonOp.Apply([]*tensor.Tensor{x, y}, l.Eps)
-	}
-	if l.Full {
-		loss = loss.Add(stirlingOp.Apply([]*tensor.Tensor{y}))
-	}
-	return reduce("poisson_nll_loss", loss, []Reduction{l.Reduction})
+	given("poisson_nll_loss", x, y)
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		var loss *tensor.Tensor
+		if l.LogInput {
+			loss = poissonLogOp.Apply([]*tensor.Tensor{x.In(c), y})
+		} else {
+			loss = poissonOp.Apply([]*tensor.Tensor{x.In(c), y}, l.Eps)
+		}
+		if l.Full {
+			loss = loss.Add(stirlingOp.Apply([]*tensor.Tensor{y.In(c)}))
+		}
+		return reduce("poisson_nll_loss", loss, []Reduction{l.Reduction})
+	}, x, y)
 }
 
 // GaussianNLLLoss is the negative log likelihood of y under normal distributions of mean x and variance v,
@@ -94,9 +97,11 @@ func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor 
 	if !(l.Eps > 0) {
 		misuse(op, tensor.ErrValue, "Eps must be positive; NewGaussianNLLLoss sets torch's", x, y, variance)
 	}
-	loss := gaussianOp.Apply([]*tensor.Tensor{x, y, variance}, l.Eps)
-	if l.Full {
-		loss = loss.AddScalar(0.5 * math.Log(2*math.Pi))
-	}
-	return reduce(op, loss, []Reduction{l.Reduction})
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		loss := gaussianOp.Apply([]*tensor.Tensor{x.In(c), y, variance}, l.Eps)
+		if l.Full {
+			loss = loss.AddScalar(0.5 * math.Log(2*math.Pi))
+		}
+		return reduce(op, loss, []Reduction{l.Reduction})
+	}, x, y, variance)
 }

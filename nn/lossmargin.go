@@ -59,11 +59,14 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("scores are [n, classes] or [classes], not %v", x.Shape()), x, target)
 	}
 	checkClasses(op, x, target, l.Weight, x.Rank()-1)
-	loss := tensor.Apply(&multiMarginFunc{l.P, l.Margin}, x, target)
-	if l.Weight != nil {
-		loss = loss.Mul(l.Weight.IndexSelect(0, target.Flatten(0, -1)).Reshape(target.Shape().Slice()...))
-	}
-	return reduce(op, loss, []Reduction{l.Reduction})
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		target := target.In(c)
+		loss := tensor.Apply(&multiMarginFunc{l.P, l.Margin}, x.In(c), target)
+		if l.Weight != nil {
+			loss = loss.Mul(l.Weight.IndexSelect(0, target.Flatten(0, -1)).Reshape(target.Shape().Slice()...))
+		}
+		return reduce(op, loss, []Reduction{l.Reduction})
+	}, x, target, l.Weight)
 }
 
 // multiMarginFunc is the loss of each row. Its gradient is multiplied as a whole, so that zeros have the sign that torch's have.
@@ -121,8 +124,10 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		misuse(op, tensor.ErrShape, "scores are [..., classes], not a scalar", x, y)
 	}
-	loss := weighted(multiLabelOp.Apply([]*tensor.Tensor{x, y}), l.Weight)
-	return reduce(op, loss.Sum(-1).DivScalar(float64(x.Dim(-1))), []Reduction{l.Reduction})
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		loss := weighted(multiLabelOp.Apply([]*tensor.Tensor{x.In(c), y}), l.Weight)
+		return reduce(op, loss.Sum(-1).DivScalar(float64(x.Dim(-1))), []Reduction{l.Reduction})
+	}, x, y, l.Weight)
 }
 
 // MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes over the right classes t and the others c, for scores x. Its zero value has

@@ -86,9 +86,12 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if y.Rank() > 1 || x1.Rank() != y.Rank()+1 || x2.Rank() != x1.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs vectors [n, d] with labels [n], or [d] with one; shapes are %v, %v and %v", x1.Shape(), x2.Shape(), y.Shape()), x1, x2, y)
 	}
-	length := func(x *tensor.Tensor) *tensor.Tensor { return x.Square().Sum(-1).AddScalar(float64(float32(1e-12))) }
-	cos := x1.Mul(x2).Sum(-1).Div(length(x1).Mul(length(x2)).Sqrt())
-	return reduce(op, cosineOp.Apply([]*tensor.Tensor{cos, y}, l.Margin), []Reduction{l.Reduction})
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		x1, x2 := x1.In(c), x2.In(c)
+		length := func(x *tensor.Tensor) *tensor.Tensor { return x.Square().Sum(-1).AddScalar(float64(float32(1e-12))) }
+		cos := x1.Mul(x2).Sum(-1).Div(length(x1).Mul(length(x2)).Sqrt())
+		return reduce(op, cosineOp.Apply([]*tensor.Tensor{cos, y}, l.Margin), []Reduction{l.Reduction})
+	}, x1, x2, y)
 }
 
 // TripletMarginLoss is max(0, Margin + d(a, p) - d(a, n)) for an anchor a, a positive and a negative example p and n (V. Balntas et al.,
@@ -119,9 +122,12 @@ func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *
 	if d == nil {
 		d = func(x, y *tensor.Tensor) *tensor.Tensor { return x.PairwiseDistance(y, l.P, l.Eps) }
 	}
-	far := d(anchor, negative)
-	if l.Swap {
-		far = far.Minimum(d(positive, negative))
-	}
-	return reduce(op, d(anchor, positive).AddScalar(l.Margin).Sub(far).ClampMin(0), []Reduction{l.Reduction})
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		anchor, positive, negative := anchor.In(c), positive.In(c), negative.In(c)
+		far := d(anchor, negative)
+		if l.Swap {
+			far = far.Minimum(d(positive, negative))
+		}
+		return reduce(op, d(anchor, positive).AddScalar(l.Margin).Sub(far).ClampMin(0), []Reduction{l.Reduction})
+	}, anchor, positive, negative)
 }

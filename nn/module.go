@@ -78,6 +78,7 @@ type field struct {
 	embedded bool
 
 	transient, optional, inline bool
+	hidden                      bool // it is not exported
 }
 
 type fieldPlan struct {
@@ -110,8 +111,11 @@ func planOf(t reflect.Type) *fieldPlan {
 		isTensor := f.Type == tensorType
 		// The exported fields of an embedded struct can be reached though its type is not exported.
 		if !f.IsExported() && !(f.Anonymous && f.Type.Kind() == reflect.Struct) {
-			if tagged || holdsModule(f.Type) {
-				p.at, p.err = f.Name, "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
+			switch {
+			case tagged || holdsModule(f.Type):
+				p.at, p.err = f.Name, notExported
+			case mayHold(f.Type):
+				p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldAny, embedded: true, hidden: true})
 			}
 			continue
 		}
@@ -137,7 +141,7 @@ func planOf(t reflect.Type) *fieldPlan {
 			p.fields = append(p.fields, d)
 		case isTensor: // an untagged tensor is the model's own affair, unless it wants to be trained
 			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
-		case f.Type.Kind() == reflect.Interface && !holdsModule(f.Type):
+		case mayHold(f.Type) && !holdsModule(f.Type):
 			d.kind, d.embedded = fieldAny, true
 			p.fields = append(p.fields, d)
 		case holdsModule(f.Type):
@@ -173,6 +177,16 @@ func planOf(t reflect.Type) *fieldPlan {
 	return p
 }
 
+const notExported = "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
+
+// mayHold reports whether values of type t are interfaces, or lists or maps of them, in which layers may turn up.
+func mayHold(t reflect.Type) bool {
+	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Interface
+}
+
 // holdsModule reports whether values of type t can hold layers.
 func holdsModule(t reflect.Type) bool { return holds(t, map[reflect.Type]bool{}) }
 
@@ -183,7 +197,7 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 	seen[t] = true
 	switch t.Kind() {
 	case reflect.Pointer:
-		return t != tensorType && t.Elem().Kind() == reflect.Struct && holds(t.Elem(), seen)
+		return t != tensorType && holds(t.Elem(), seen)
 	case reflect.Slice, reflect.Array, reflect.Map:
 		return holds(t.Elem(), seen)
 	case reflect.Interface:
@@ -318,9 +332,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 				panic(&Error{name, "a tensor that requires a gradient has no nn tag, so it would not be trained; tag it with its name, or nn:\"-\""})
 			}
 		case fieldAny:
-			if !fv.IsNil() && holdsModule(fv.Elem().Type()) {
-				w.walk(name, fv, false)
-			}
+			w.loose(name, fv, f.hidden)
 		case fieldModule:
 			if f.embedded || f.inline {
 				name = path
@@ -341,6 +353,46 @@ func (w *visitor) structure(path string, v reflect.Value) {
 				}
 			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil { // nil: an absent bias
 				w.found(p)
+			}
+		}
+	}
+}
+
+// loose looks for layers in an interface value, or in a list or a map of them.
+func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
+	switch v.Kind() {
+	case reflect.Interface:
+		switch e := v.Elem(); {
+		case !e.IsValid():
+		case !holdsModule(e.Type()):
+			w.loose(path, e, hidden)
+		case hidden:
+			panic(&Error{path, notExported})
+		default:
+			w.walk(path, v, false)
+		}
+	case reflect.Slice, reflect.Array:
+		if !mayHold(v.Type()) {
+			return
+		}
+		if v.Kind() == reflect.Slice && v.Len() > 0 {
+			at := place{v.Pointer(), v.Type()}
+			if w.seen[at] {
+				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field nn:\"-\"", v.Type())})
+			}
+			w.seen[at] = true
+			defer delete(w.seen, at)
+		}
+		for i := range v.Len() {
+			w.loose(join(path, strconv.Itoa(i)), v.Index(i), hidden)
+		}
+	case reflect.Map:
+		if !mayHold(v.Type()) {
+			return
+		}
+		for each := v.MapRange(); each.Next(); {
+			if e := each.Value(); e.Kind() == reflect.Interface && e.Elem().IsValid() && holdsModule(e.Elem().Type()) {
+				w.walk(path, v, false)
 			}
 		}
 	}

@@ -149,7 +149,8 @@ func NewAdaptiveMaxPool1d(size int) AdaptiveMaxPool1d { return AdaptiveMaxPool1d
 // Forward applies the layer.
 func (l AdaptiveMaxPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	y, _ := x.AdaptiveMaxPool1d(l.Size)
+	y, at := x.AdaptiveMaxPool1d(l.Size)
+	at.Free()
 	return y
 }
 
@@ -165,7 +166,8 @@ func NewAdaptiveMaxPool2d(size ...int) AdaptiveMaxPool2d { return AdaptiveMaxPoo
 // Forward applies the layer.
 func (l AdaptiveMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	y, _ := x.AdaptiveMaxPool2d(l.Size...)
+	y, at := x.AdaptiveMaxPool2d(l.Size...)
+	at.Free()
 	return y
 }
 
@@ -181,7 +183,8 @@ func NewAdaptiveMaxPool3d(size ...int) AdaptiveMaxPool3d { return AdaptiveMaxPoo
 // Forward applies the layer.
 func (l AdaptiveMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	y, _ := x.AdaptiveMaxPool3d(l.Size...)
+	y, at := x.AdaptiveMaxPool3d(l.Size...)
+	at.Free()
 	return y
 }
 

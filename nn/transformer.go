@@ -74,7 +74,7 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 
 // TransformerEncoderLayer is self-attention and two linear layers, each added to what it sees, with norms (A. Vaswani et al.,
 // arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745). Its parameters have torch's names. What its parts return is freed
-// when it returns: a hook that keeps it takes a handle of its own, y.In(s).
+// when it returns: a hook keeps it in an older scope by s.From(y.Detach()).
 type TransformerEncoderLayer struct {
 	Base
 	SelfAttn *MultiheadAttention

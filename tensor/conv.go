@@ -215,5 +215,7 @@ func batchedConv(x *Tensor, rank int, f func(x *Tensor) *Tensor) *Tensor {
 	if x.Rank() == rank+2 {
 		return f(x)
 	}
-	return f(x.Unsqueeze(0)).Squeeze(0)
+	y := f(x.Unsqueeze(0))
+	defer y.Free() // the view holds it
+	return y.Squeeze(0)
 }

@@ -34,19 +34,22 @@ type AvgPoolOptions struct {
 // rounded down, or up with CeilMode. NaN counts as greatest. The gradient goes to one element of a window: the first of equal
 // ones, the last NaN. Unlike in torch a window without an element of x, which dilation and padding can make, is an error.
 func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
-	y, _ := x.maxPool("max_pool1d", 1, o)
+	y, at := x.maxPool("max_pool1d", 1, o)
+	at.Free()
 	return y
 }
 
 // MaxPool2d is [Tensor.MaxPool1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width].
 func (x *Tensor) MaxPool2d(o MaxPoolOptions) *Tensor {
-	y, _ := x.maxPool("max_pool2d", 2, o)
+	y, at := x.maxPool("max_pool2d", 2, o)
+	at.Free()
 	return y
 }
 
 // MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or without n.
 func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
-	y, _ := x.maxPool("max_pool3d", 3, o)
+	y, at := x.maxPool("max_pool3d", 3, o)
+	at.Free()
 	return y
 }
 
@@ -164,6 +167,8 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 		return maxima(op, x, g)
 	}
 	values, indices = maxima(op, x.Unsqueeze(0), g)
+	defer values.Free() // the views hold them
+	defer indices.Free()
 	return values.Squeeze(0), indices.Squeeze(0)
 }
 

@@ -116,6 +116,8 @@ func (x *Tensor) adaptiveMax(op string, rank int, size []int) (values, indices *
 	g, even := x.adaptiveGrid(op, rank, size)
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).adaptiveMaxima(op, g, even)
+		defer values.Free() // the views hold them
+		defer indices.Free()
 		return values.Squeeze(0), indices.Squeeze(0)
 	}
 	return x.adaptiveMaxima(op, g, even)

@@ -45,7 +45,7 @@ func (s *site) String() string {
 
 // outside reports whether a frame belongs to a user of the library. The library's own examples, commands and tests do.
 func outside(function, file string) bool {
-	if strings.HasPrefix(function, "runtime.") {
+	if strings.HasPrefix(function, "runtime.") || strings.HasPrefix(function, "reflect.") {
 		return false
 	}
 	rest, in := strings.CutPrefix(function, module)

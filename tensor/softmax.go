@@ -84,13 +84,15 @@ func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Te
 	if x.Rank() == 0 {
 		return f(x.reshape(shape.Of(1, 1))).reshape(shape.Dims{})
 	}
-	t := x.Transpose(a, -1)
-	n := t.Dim(-1)
-	rows := 1
-	for i := range t.Rank() - 1 {
-		rows *= t.layout.Shape.At(i)
-	}
-	return f(t.reshape(shape.Of(rows, n))).reshape(t.layout.Shape).Transpose(a, -1)
+	return within(x.scope, func(c *Scope) *Tensor { // of which the rows of another dimension than the last are a copy
+		t := x.In(c).Transpose(a, -1)
+		n := t.Dim(-1)
+		rows := 1
+		for i := range t.Rank() - 1 {
+			rows *= t.layout.Shape.At(i)
+		}
+		return f(t.reshape(shape.Of(rows, n))).reshape(t.layout.Shape).Transpose(a, -1)
+	})
 }
 
 // Softmax returns exp(x) / Σ exp(x) along dim, computed without overflow.

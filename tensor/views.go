@@ -89,7 +89,9 @@ func (x *Tensor) reshape(s shape.Dims) *Tensor {
 	}
 	l, ok := x.layout.View(s)
 	if !ok {
-		return x.Contiguous().reshape(s)
+		y := x.Contiguous()
+		defer y.Free() // the view holds it
+		return y.reshape(s)
 	}
 	return x.view("reshape", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }

@@ -36,8 +36,8 @@ const (
 	scanLimit  = 24      // symbols of the longest word that is searched through each time
 )
 
-// newBPE checks a vocabulary of byte strings and its merges. What is wrong is said of path.
-func newBPE(path string, vocab map[string]int, merges [][2]string) (*BPE, error) {
+// newBPE checks a vocabulary of byte strings and its merges. What is wrong is said of their files.
+func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (*BPE, error) {
 	b := &BPE{id: make(map[string]int32, len(vocab)), merges: make(map[pair]merge, len(merges)), cache: map[string][]int32{}}
 	most := -1
 	for t, id := range vocab {
@@ -72,11 +72,11 @@ func newBPE(path string, vocab map[string]int, merges [][2]string) (*BPE, error)
 		r, okR := b.id[m[1]]
 		both, ok := b.id[m[0]+m[1]]
 		if !okL || !okR || !ok {
-			return nil, wrong(path, "merge %d joins %q and %q; these and the whole are not all tokens", rank, m[0], m[1])
+			return nil, wrong(mergesPath, "merge %d joins %q and %q; these and the whole are not all tokens", rank, m[0], m[1])
 		}
 		p := pair{l, r}
 		if _, twice := b.merges[p]; twice {
-			return nil, wrong(path, "merge %d, of %q and %q, is there twice", rank, m[0], m[1])
+			return nil, wrong(mergesPath, "merge %d, of %q and %q, is there twice", rank, m[0], m[1])
 		}
 		b.merges[p] = merge{int32(rank), both}
 		b.pairs = append(b.pairs, p)

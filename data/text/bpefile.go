@@ -142,7 +142,7 @@ func bpeOfVisible(vocabPath, mergesPath string, vocab map[string]int, merges [][
 			list[i][k] = b
 		}
 	}
-	b, err := newBPE(mergesPath, plain, list)
+	b, err := newBPE(vocabPath, mergesPath, plain, list)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	for s, id := range t.id {
 		vocab[s] = int(id)
 	}
-	b, err := newBPE("", vocab, merges)
+	b, err := newBPE("", "", vocab, merges)
 	if err != nil {
 		return nil, err
 	}

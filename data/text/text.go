@@ -114,8 +114,11 @@ func (c *Chars) Vocab() int { return len(c.runes) }
 func (c *Chars) Encode(s string) ([]int, error) {
 	ids := make([]int, 0, len(s))
 	for at, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[at:], "\uFFFD") {
+			return nil, wrong("", "the byte %#02x at %d is not UTF-8", s[at], at)
+		}
 		id, ok := c.id[r]
-		if !ok || r == utf8.RuneError && !strings.HasPrefix(s[at:], "\uFFFD") {
+		if !ok {
 			return nil, wrong("", "the character %q at byte %d is not among the %d known ones", r, at, len(c.runes))
 		}
 		ids = append(ids, id)
