@@ -299,7 +299,7 @@ func TestEarlyStoppingAndCallbacks(t *testing.T) {
 	cpu := devices(t)[0]
 	c := setup(t, cpu)
 	c.Epochs, c.Patience, c.MinDelta = 50, 2, 10 // nothing is better by ten
-	if r := fit(t, c); r.Reason != train.StoppedEarly || r.Epoch != 4 || r.BestStep != 9 {
+	if r := fit(t, c); r.Reason != train.StoppedEarly || r.Epoch != 3 || r.BestStep != 9 {
 		t.Errorf("%+v", r)
 	}
 	c = setup(t, cpu)
@@ -490,5 +490,27 @@ func TestEvaluate(t *testing.T) {
 		if _, err := train.Evaluate(ctx, c, c.Valid); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+	}
+}
+
+// A training that had a schedule does not quietly go on without one, and one that is over says so.
+func TestResumeWithoutTheSchedule(t *testing.T) {
+	cpu, dir := devices(t)[0], t.TempDir()
+	begin := func() (train.Config, *strings.Builder) {
+		c, log := setup(t, cpu), &strings.Builder{}
+		c.Epochs, c.Checkpoints, c.Resume, c.Log = 1, dir, true, log
+		return c, log
+	}
+	c, _ := begin()
+	fit(t, c)
+	c, _ = begin()
+	c.Schedule = nil
+	var e *checkpoint.Error
+	if _, err := train.Fit(t.Context(), c); !errors.As(err, &e) || e.Part != "schedule" || e.Path == "" {
+		t.Errorf("%v", err)
+	}
+	c, log := begin()
+	if r := fit(t, c); r.Fresh != 0 || !strings.Contains(log.String(), "no steps are left") {
+		t.Errorf("%+v\n%s", r, log)
 	}
 }
