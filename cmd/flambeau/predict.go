@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,7 +149,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) er
 		probs = n.probabilities(x)
 	}, tensor.NoGrad())
 	for i, p := range paths {
-		if err := enc.Encode(n.prediction(p, 0, probs[i*len(n.card.Classes):], top)); err != nil {
+		if err := n.print(enc, p, 0, probs[i*len(n.card.Classes):], top); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,7 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 		var probs []float64
 		tensor.Do(func(s *tensor.Scope) { probs = n.probabilities(x.In(s).Narrow(0, at, size)) }, tensor.NoGrad())
 		for i := range size {
-			if err := enc.Encode(n.prediction(path, at+i, probs[i*len(n.card.Classes):], c.Top)); err != nil {
+			if err := n.print(enc, path, at+i, probs[i*len(n.card.Classes):], c.Top); err != nil {
 				return err
 			}
 		}
@@ -181,13 +182,24 @@ func (n *network) probabilities(x *tensor.Tensor) []float64 {
 	return n.forward(x.To(n.dev)).Softmax(-1).Floats()
 }
 
-func (n *network) prediction(path string, index int, probs []float64, top int) prediction {
+func (n *network) print(enc *json.Encoder, path string, index int, probs []float64, top int) error {
+	p, err := n.prediction(path, index, probs, top)
+	if err != nil {
+		return err
+	}
+	return enc.Encode(p)
+}
+
+func (n *network) prediction(path string, index int, probs []float64, top int) (prediction, error) {
 	p := prediction{Path: path, Index: index}
 	for i, class := range n.card.Classes {
+		if math.IsNaN(probs[i]) {
+			return p, fmt.Errorf("%s: the model gives NaN for sample %d: the weights, or the sample, hold what is no number", path, index)
+		}
 		p.Guesses = append(p.Guesses, guess{class, probs[i]})
 	}
 	slices.SortStableFunc(p.Guesses, func(a, b guess) int { return cmp.Compare(b.Probability, a.Probability) })
 	p.Guesses = p.Guesses[:min(top, len(p.Guesses))]
 	p.Class = p.Guesses[0].Class
-	return p
+	return p, nil
 }
