@@ -384,6 +384,7 @@ func TestSettings(t *testing.T) {
 	fit(t, c)
 	for want, change := range map[string]func(c *train.Config){
 		"train: Model: there is none":            func(c *train.Config) { c.Model = nil },
+		"train: Model: nn: the model is nil":     func(c *train.Config) { c.Model = (*nn.Linear)(nil) },
 		"train: Optimizer: there is none":        func(c *train.Config) { c.Optimizer = nil },
 		"train: Train: there is no loader":       func(c *train.Config) { c.Train = nil },
 		"neither Epochs nor Steps":               func(c *train.Config) { c.Epochs = 0 },

@@ -142,6 +142,15 @@ func TestMeanAndSequences(t *testing.T) {
 	}
 }
 
+// Targets of small integer types are classes too.
+func TestPerplexityOfBytes(t *testing.T) {
+	p := train.NewPerplexity(-100)
+	p.Update(tensor.Zeros(2, 4), tensor.From([]uint8{1, 3}))
+	if v := p.Value(); !near(v, 4) {
+		t.Error(v)
+	}
+}
+
 func TestEarlyStopping(t *testing.T) {
 	nan := math.NaN()
 	for i, c := range []struct {
