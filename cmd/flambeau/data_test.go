@@ -110,7 +110,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	// What does not fit is named.
 	for args, want := range map[string]string{
 		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [64]",
-		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": "checkpoint: " + keep,
+		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": `"model" was "cnn" and is "mlp"`,
 		"train --device cpu --data " + set + " --checkpoint " + keep:                           "add --resume to go on from it",
 		"train --device cpu --data " + set + " --model gpt":                                    "--model gpt does not go with idx",
 		"train --device cpu --hidden 32 --model mlp --data " + set + " --init " + weights:      "does not fit the model, nothing was loaded",

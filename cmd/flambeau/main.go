@@ -22,6 +22,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -50,9 +51,9 @@ type env struct {
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 130 when it was
-// interrupted.
+// interrupted, by Ctrl-C or by a request to end (SIGTERM).
 func run(args []string, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends the process at once, whatever it is busy with
 	e := &env{ctx: ctx, out: out, err: errOut}

@@ -88,6 +88,25 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
+// Among pictures that cannot be used the others are classified, and the status tells.
+func TestPredictAmongBrokenPictures(t *testing.T) {
+	dir := t.TempDir()
+	set, weights := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")
+	must(t, "train", "--data", set, "--steps", "1", "--out", weights, "--device", "cpu")
+	some, err := filepath.Glob(filepath.Join(set, "*", "*.png"))
+	if err != nil || len(some) != 30 {
+		t.Fatal(some, err)
+	}
+	if err := os.WriteFile(some[3], []byte("no picture"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errOut := command(t, "predict", weights, set, "--device", "cpu")
+	if status != 1 || strings.Count(out, "\n") != 29 || !strings.Contains(errOut, "1 of 30 pictures could not be used") || !strings.Contains(errOut, some[3]+": not a picture") {
+		t.Errorf("status %d\n%s%s", status, out, errOut)
+	}
+	fails(t, "not a picture", "predict", weights, some[3])
+}
+
 // What is written has the name of its format, and a place that cannot be written is found before the work.
 func TestOutFile(t *testing.T) {
 	dir := t.TempDir()

@@ -76,14 +76,16 @@ func (c *trainCmd) Validate() error {
 		return fmt.Errorf("--dropout %v: a number from 0 to below 1 is needed", *c.Dropout)
 	case c.Hidden < 0 || c.Hidden > 1<<20:
 		return fmt.Errorf("--hidden %d: 1 to a million", c.Hidden)
-	case c.Gather < 0:
+	case c.Gather < 1:
 		return fmt.Errorf("--accumulate %d: at least 1 batch is needed", c.Gather)
 	case c.Clip != nil && (!(*c.Clip >= 0) || math.IsInf(*c.Clip, 1)):
 		return fmt.Errorf("--clip %v: a number from 0 up is needed", *c.Clip)
 	case c.Size < 0 || c.Size > 1<<14:
 		return fmt.Errorf("--size %d: 1 to %d pixels", c.Size, 1<<14)
-	case c.Warmup != nil && *c.Warmup < 0 || c.Every < 0 || c.Keep < 0 || c.Patience < 0 || c.Workers < 0:
-		return errors.New("--warmup, --every, --keep, --patience and --workers cannot be negative")
+	case c.Keep < 1:
+		return fmt.Errorf("--keep %d: at least 1 checkpoint is kept", c.Keep)
+	case c.Warmup != nil && *c.Warmup < 0 || c.Every < 0 || c.Patience < 0 || c.Workers < 0:
+		return errors.New("--warmup, --every, --patience and --workers cannot be negative")
 	case c.Model != "" && !slices.Contains(modelNames, c.Model):
 		return fmt.Errorf("--model %s: known are %s", c.Model, strings.Join(modelNames, ", "))
 	case c.Losses && !c.JSON:
@@ -157,26 +159,6 @@ func (c *trainCmd) Run(e *env) error {
 		}
 	}
 	return ended
-}
-
-// A number is null in JSON where it is none: JSON knows neither NaN nor infinities.
-type number float64
-
-// MarshalJSON is called by encoding/json.
-func (n number) MarshalJSON() ([]byte, error) {
-	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
-		return []byte("null"), nil
-	}
-	return json.Marshal(float64(n))
-}
-
-// measured returns one of an evaluation's numbers; nil if it is not among them.
-func measured(m map[string]float64, name string) *number {
-	v, ok := m[name]
-	if !ok {
-		return nil
-	}
-	return new(number(v))
 }
 
 func printJSON(e *env, v any) error {
