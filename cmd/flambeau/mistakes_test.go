@@ -107,6 +107,23 @@ func TestPredictAmongBrokenPictures(t *testing.T) {
 	fails(t, "not a picture", "predict", weights, some[3])
 }
 
+// A line of numbers is still the line of names, but it is said.
+func TestTableWithoutNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.csv")
+	if err := os.WriteFile(path, []byte(strings.Repeat("0.5,1,a\n1.5,2,b\n", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errOut := must(t, "train", "--data", path, "--steps", "1", "--device", "cpu"); !strings.Contains(errOut, `taken for the names of the columns, though they are ["0.5" "1"]`) {
+		t.Error(errOut)
+	}
+}
+
+// A last batch of one picture, of which batch normalisation can make nothing, is left out.
+func TestLastBatchOfOne(t *testing.T) {
+	set := pictures(t, filepath.Join(t.TempDir(), "set")) // 24 of 30 are for training
+	must(t, "train", "--data", set, "--model", "resnet18", "--size", "16", "--batch", "23", "--epochs", "1", "--device", "cpu")
+}
+
 // What is written has the name of its format, and a place that cannot be written is found before the work.
 func TestOutFile(t *testing.T) {
 	dir := t.TempDir()

@@ -376,7 +376,9 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 			fmt.Fprintln(e.err, src.about)
 		}
 	}
-	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers})
+	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
+	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
+	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
 		return nil, err
 	}
