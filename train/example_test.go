@@ -57,19 +57,18 @@ func ExampleNewPerplexity() {
 	// Output: 4.0000
 }
 
-// A loss that has not fallen for two evaluations ends the training at the third.
+// Two evaluations in a row without a smaller loss end the training.
 func ExampleEarlyStopping() {
 	e := train.EarlyStopping{Patience: 2}
-	for _, loss := range []float64{0.9, 0.5, 0.6, 0.5, 0.7} {
-		fmt.Println(loss, e.Observe(loss))
+	for _, loss := range []float64{0.9, 0.6, 0.7, 0.5, 0.6, 0.5, 0.4} {
+		if e.Observe(loss) {
+			fmt.Println("stopped at", loss)
+			break
+		}
 	}
 	fmt.Println("best:", e.Best())
 	// Output:
-	// 0.9 false
-	// 0.5 false
-	// 0.6 false
-	// 0.5 false
-	// 0.7 true
+	// stopped at 0.5
 	// best: 0.5
 }
 

@@ -43,7 +43,7 @@ type Config struct {
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
 	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y to a mean over the samples;
-	// nil: [nn.CrossEntropy]. Compute takes the place of both, for models of several inputs: target is what the metrics get, and may be nil.
+	// nil: [nn.CrossEntropy]; of numbers nn.MSELoss{}.Forward. Compute takes the place of both, for models of several inputs: target is what the metrics get, and may be nil.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
@@ -171,6 +171,9 @@ func (c *Config) check() error {
 	if c.Model == nil {
 		return bad("Model", "there is none")
 	}
+	if err := checkModel(c.Model); err != nil {
+		return err
+	}
 	if c.Optimizer == nil {
 		return bad("Optimizer", "there is none")
 	}
@@ -265,6 +268,21 @@ func (c *Config) check() error {
 	return nil
 }
 
+// checkModel finds what package nn cannot take for a model.
+func checkModel(m any) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *nn.Error:
+			err = &Error{"Model", r.Error()}
+		default:
+			panic(r)
+		}
+	}()
+	nn.Named(m)
+	return nil
+}
+
 // compute runs the model on a batch in scope s, which takes the batch over.
 func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
 	b.Into(s)
@@ -281,6 +299,9 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 // Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics, which it resets first. Of c only
 // Model, Forward, Loss, Compute, Metrics, Device and Generator count. The model is in evaluation mode meanwhile and in training mode afterwards.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
+	if err := checkModel(c.Model); err != nil {
+		return nil, err
+	}
 	if c.Device == nil {
 		params := nn.Parameters(c.Model)
 		if len(params) == 0 {

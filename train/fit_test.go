@@ -299,7 +299,7 @@ func TestEarlyStoppingAndCallbacks(t *testing.T) {
 	cpu := devices(t)[0]
 	c := setup(t, cpu)
 	c.Epochs, c.Patience, c.MinDelta = 50, 2, 10 // nothing is better by ten
-	if r := fit(t, c); r.Reason != train.StoppedEarly || r.Epoch != 4 || r.BestStep != 9 {
+	if r := fit(t, c); r.Reason != train.StoppedEarly || r.Epoch != 3 || r.BestStep != 9 {
 		t.Errorf("%+v", r)
 	}
 	c = setup(t, cpu)
@@ -384,6 +384,7 @@ func TestSettings(t *testing.T) {
 	fit(t, c)
 	for want, change := range map[string]func(c *train.Config){
 		"train: Model: there is none":            func(c *train.Config) { c.Model = nil },
+		"train: Model: nn: the model is nil":     func(c *train.Config) { c.Model = (*nn.Linear)(nil) },
 		"train: Optimizer: there is none":        func(c *train.Config) { c.Optimizer = nil },
 		"train: Train: there is no loader":       func(c *train.Config) { c.Train = nil },
 		"neither Epochs nor Steps":               func(c *train.Config) { c.Epochs = 0 },

@@ -416,7 +416,11 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	if err := t.schedule(EachEvaluation, v); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, t.st.Loss, m["loss"])
+	loss := t.st.Loss
+	if t.epoch.count > 0 { // the epoch's so far, since that of one step says little
+		loss = t.epoch.sum / t.epoch.count
+	}
+	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, loss, m["loss"])
 	for _, x := range t.c.Metrics {
 		text += fmt.Sprintf(", %s %.4f", x.Name(), m[x.Name()])
 	}
@@ -446,15 +450,13 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 	if interval := max(1, t.c.Epochs/6); t.c.Valid == nil && t.st.Epoch%interval == 0 {
 		t.say(fmt.Sprintf("epoch %d: loss %.4f", t.st.Epoch, t.epoch.sum/t.epoch.count))
 	}
+	t.epoch.sum, t.epoch.count = 0, 0
 	if err := t.call(t.c.OnEpoch); err != nil {
 		return err
 	}
 	if t.due || t.c.Every == 0 {
-		if err := t.keep(); err != nil {
-			return err
-		}
+		return t.keep()
 	}
-	t.epoch.sum, t.epoch.count = 0, 0
 	return nil
 }
 

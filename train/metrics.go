@@ -163,7 +163,7 @@ func (m *PerplexityMetric) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
 		scores, classes := rows("perplexity", s, output, target)
 		real := classes.NeScalar(float64(m.skip))
-		safe := classes.MaskedFill(real.LogicalNot(), 0)
+		safe := classes.Long().MaskedFill(real.LogicalNot(), 0)
 		if !scores.Type().IsFloat() || scores.Type().Size() < 4 {
 			scores = scores.Float()
 		}

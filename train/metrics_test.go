@@ -142,6 +142,15 @@ func TestMeanAndSequences(t *testing.T) {
 	}
 }
 
+// Targets of small integer types are classes too.
+func TestPerplexityOfBytes(t *testing.T) {
+	p := train.NewPerplexity(-100)
+	p.Update(tensor.Zeros(2, 4), tensor.From([]uint8{1, 3}))
+	if v := p.Value(); !near(v, 4) {
+		t.Error(v)
+	}
+}
+
 func TestEarlyStopping(t *testing.T) {
 	nan := math.NaN()
 	for i, c := range []struct {
@@ -150,12 +159,13 @@ func TestEarlyStopping(t *testing.T) {
 		stopAt int // of values; len if it never stops
 		best   float64
 	}{
-		{train.EarlyStopping{Patience: 1}, []float64{3, 2, 2, 2.5}, 3, 2},
+		{train.EarlyStopping{Patience: 2}, []float64{3, 2, 2, 2.5}, 3, 2},
+		{train.EarlyStopping{Patience: 1}, []float64{3, 2, 2, 2.5}, 2, 2},
 		{train.EarlyStopping{Patience: 0}, []float64{3, 2, 1, 1}, 3, 1},
-		{train.EarlyStopping{Patience: 1, Maximize: true}, []float64{.5, .4, .6, .6, .7, .7}, 6, .7},
-		{train.EarlyStopping{Patience: 1, MinDelta: .5}, []float64{3, 2.6, 2.4, 2, 2.2}, 4, 2.4},
-		{train.EarlyStopping{Patience: 1}, []float64{nan, 4, nan, nan}, 3, 4},
-		{train.EarlyStopping{Patience: 1}, []float64{nan, nan}, 1, nan},
+		{train.EarlyStopping{Patience: 2, Maximize: true}, []float64{.5, .4, .6, .6, .7, .7}, 6, .7},
+		{train.EarlyStopping{Patience: 2, MinDelta: .5}, []float64{3, 2.6, 2.4, 2, 2.2}, 4, 2.4},
+		{train.EarlyStopping{Patience: 2}, []float64{nan, 4, nan, nan}, 3, 4},
+		{train.EarlyStopping{Patience: 2}, []float64{nan, nan}, 1, nan},
 	} {
 		at := len(c.values)
 		for k, v := range c.values {

@@ -40,12 +40,19 @@ func (p *Progress) Step(n, total int, text string) {
 	if p.start.IsZero() {
 		p.start = p.drawn
 	}
-	line := fmt.Sprintf("step %d  %s", n, text)
+	line := strings.TrimSpace(fmt.Sprintf("step %d  %s", n, text))
 	if total > 0 {
 		const cells = 24
 		full := min(max(n, 0)*cells/total, cells)
 		left := time.Duration(float64(p.drawn.Sub(p.start)) / float64(max(n-p.from, 1)) * float64(total-n)).Round(time.Second)
-		line = fmt.Sprintf("[%s%s] %d/%d  %s  %v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
+		if text != "" {
+			text += "  "
+		}
+		line = fmt.Sprintf("[%s%s] %d/%d  %s%v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
+	}
+	if width, _, err := term.GetSize(int(p.w.(*os.File).Fd())); err == nil && width > 1 { // a line that wraps could not be drawn over
+		r := []rune(line)
+		line = string(r[:min(len(r), width-1)])
 	}
 	pad := max(p.width-len([]rune(line)), 0)
 	p.width = len([]rune(line))

@@ -49,6 +49,9 @@ func (t *trainer) openStore() error {
 	for _, d := range l.Damaged {
 		t.say(fmt.Sprintf("a newer checkpoint cannot be used: %v", d))
 	}
+	if _, ok := l.Tree["schedule"]; ok && t.c.Schedule == nil {
+		return &checkpoint.Error{Path: l.Path, Part: "schedule", Msg: "the training that is gone on from had a schedule, this one has none"}
+	}
 	if err := checkpoint.Restore(t.parts(), l.Tree); err != nil {
 		var e *checkpoint.Error
 		if errors.As(err, &e) {
@@ -57,7 +60,11 @@ func (t *trainer) openStore() error {
 		return err
 	}
 	t.resumed = l.Path
-	t.say(fmt.Sprintf("going on from %s: step %d, epoch %d", l.Path, t.st.Step, t.st.Epoch))
+	text := fmt.Sprintf("going on from %s: step %d, epoch %d", l.Path, t.st.Step, t.st.Epoch)
+	if t.finished() {
+		text += "; that is where it ends already, no steps are left to make"
+	}
+	t.say(text)
 	return nil
 }
 

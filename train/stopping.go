@@ -7,7 +7,7 @@ import (
 
 // EarlyStopping ends a training when a number that is watched has not become better for a while.
 type EarlyStopping struct {
-	Patience int     // how many values that are not better are borne; the next one stops
+	Patience int     // so many values in a row that are not better stop; 0 as 1
 	MinDelta float64 // by how much a value must be better to count
 	Maximize bool    // greater is better, as of an accuracy; else less, as of a loss
 
@@ -23,7 +23,7 @@ func (e *EarlyStopping) Observe(v float64) (stop bool) {
 		return false
 	}
 	e.bad++
-	return e.bad > e.Patience
+	return e.bad >= max(e.Patience, 1)
 }
 
 func (e *EarlyStopping) better(v float64) bool {

@@ -202,12 +202,34 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 	if was == string(now) {
 		return nil
 	}
-	var old card
-	if err := json.Unmarshal([]byte(was), &old); err != nil {
-		return err
+	return fmt.Errorf("model, data and their settings must be those it was begun with; %s", differences(was, string(now)))
+}
+
+// differences names the keys in which two descriptions of models differ, with the values that are short.
+func differences(was, now string) string {
+	var a, b map[string]json.RawMessage
+	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
+		return "what the checkpoint says of its model cannot be read"
 	}
-	return fmt.Errorf("it is of a %s on %s, samples %v, %d classes; this is a %s on %s, samples %v, %d classes: model, data and their settings must be the same",
-		old.Model, old.Data, old.Input, len(old.Classes), p.Model, p.Data, p.Input, len(p.Classes))
+	all := maps.Clone(b)
+	maps.Copy(all, a)
+	show := func(v json.RawMessage) string {
+		const most = 60
+		switch {
+		case v == nil:
+			return "nothing"
+		case len(v) > most:
+			return string(v[:most]) + "…"
+		}
+		return string(v)
+	}
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if string(a[key]) != string(b[key]) {
+			list = append(list, fmt.Sprintf("%q was %s and is %s", key, show(a[key]), show(b[key])))
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // loadWeights reads the weights of a safetensors or .pt file, or those in the newest checkpoint of a directory, with the card if there is one.

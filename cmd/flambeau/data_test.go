@@ -38,10 +38,10 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	out, _ := must(t, append([]string{"train", "--model", "cnn", "--data", set, "--device", "cpu", "--json", "--out", weights, "--checkpoint", keep, "--keep", "2",
 		"--tensorboard", events, "--keep-best"}, args...)...)
 	r := lastLine(t, out)
-	if r.Data != "idx" || r.Model != "cnn" || r.TestAccuracy < want || r.Epochs == 0 || r.TestLoss <= 0 {
+	if r.Data != "idx" || r.Model != "cnn" || float64(*r.TestAccuracy) < want || r.Epochs == 0 || float64(*r.TestLoss) <= 0 {
 		t.Fatalf("%+v", r)
 	}
-	t.Logf("%.1f s, accuracy %.4f", r.Seconds, r.TestAccuracy)
+	t.Logf("%.1f s, accuracy %.4f", r.Seconds, float64(*r.TestAccuracy))
 	if list, err := checkpoint.List(keep); err != nil || len(list) < 2 || list[len(list)-1].Info.Step != r.Steps {
 		t.Error(list, err)
 	}
@@ -52,7 +52,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	for _, w := range []string{weights, keep} {
 		out, errOut := must(t, "eval", w, "--data", set, "--device", "cpu", "--json")
 		var e evalReport
-		if err := json.Unmarshal([]byte(out), &e); err != nil || e.Accuracy != r.TestAccuracy || e.Samples != held || len(e.Confusion) != 10 {
+		if err := json.Unmarshal([]byte(out), &e); err != nil || float64(*e.Accuracy) != float64(*r.TestAccuracy) || e.Samples != held || len(e.Confusion) != 10 {
 			t.Errorf("%+v, %v\n%s", e, err, errOut)
 		}
 	}
@@ -104,13 +104,13 @@ func TestImagesFromIDXFiles(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	out, _ = must(t, "train", "--data", set, "--device", "cpu", "--json", "--init", weights, "--steps", "1", "--lr", "1e-9", "--optim", "sgd", "--sched", "constant")
-	if m := lastLine(t, out); m.TestAccuracy != r.TestAccuracy {
+	if m := lastLine(t, out); float64(*m.TestAccuracy) != float64(*r.TestAccuracy) {
 		t.Errorf("%+v", m)
 	}
 	// What does not fit is named.
 	for args, want := range map[string]string{
 		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [64]",
-		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": "checkpoint: " + keep,
+		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": `"model" was "cnn" and is "mlp"`,
 		"train --device cpu --data " + set + " --checkpoint " + keep:                           "add --resume to go on from it",
 		"train --device cpu --data " + set + " --model gpt":                                    "--model gpt does not go with idx",
 		"train --device cpu --hidden 32 --model mlp --data " + set + " --init " + weights:      "does not fit the model, nothing was loaded",
@@ -133,7 +133,7 @@ func TestFolderOfPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ := must(t, append([]string{"train", "--data", dir, "--device", "cpu", "--json"}, args...)...)
-	if r := lastLine(t, out); r.Data != "pictures" || r.Model != "cnn" || r.TestAccuracy < want {
+	if r := lastLine(t, out); r.Data != "pictures" || r.Model != "cnn" || float64(*r.TestAccuracy) < want {
 		t.Errorf("%+v", r)
 	}
 }
@@ -157,7 +157,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ := must(t, "train", "--data", path, "--device", "cpu", "--json", "--out", weights)
-	if r := lastLine(t, out); r.Data != "csv" || r.Model != "mlp" || r.TestAccuracy < 0.95 {
+	if r := lastLine(t, out); r.Data != "csv" || r.Model != "mlp" || float64(*r.TestAccuracy) < 0.95 {
 		t.Fatalf("%+v", r)
 	}
 	more := filepath.Join(dir, "more.csv") // other columns, in another order
@@ -215,8 +215,8 @@ func TestText(t *testing.T) {
 	if _, err := fmt.Sscanf(errOut[at:], "alone costs %g nats", &unigram); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.1f s, %.3f nats, a letter alone costs %.3f", r.Seconds, r.TestLoss, unigram)
-	if r.Model != "gpt" || r.TestLoss > unigram-below || r.TestLoss <= 0 {
+	t.Logf("%.1f s, %.3f nats, a letter alone costs %.3f", r.Seconds, float64(*r.TestLoss), unigram)
+	if r.Model != "gpt" || float64(*r.TestLoss) > unigram-below || float64(*r.TestLoss) <= 0 {
 		t.Errorf("%+v; a letter alone costs %v", r, unigram)
 	}
 	one, _ := must(t, "generate", weights, "--prompt", "the ", "--tokens", "70", "--device", "cpu", "--seed", "4", "--top-k", "5")

@@ -28,10 +28,10 @@ type evalReport struct {
 	Device     string        `json:"device"`
 	Model      string        `json:"model"`
 	Samples    int           `json:"samples"`
-	Loss       float64       `json:"loss"`
-	Accuracy   float64       `json:"accuracy,omitempty"`
-	MacroF1    float64       `json:"macro_f1,omitempty"`
-	Perplexity float64       `json:"perplexity,omitempty"`
+	Loss       number        `json:"loss"`
+	Accuracy   *number       `json:"accuracy,omitempty"` // of classes
+	MacroF1    *number       `json:"macro_f1,omitempty"`
+	Perplexity *number       `json:"perplexity,omitempty"` // of text
 	Classes    []classReport `json:"classes,omitempty"`
 	Confusion  [][]int64     `json:"confusion,omitempty"`
 }
@@ -78,13 +78,13 @@ func (c *evalCmd) Run(e *env) error {
 		}
 		return err
 	}
-	r.Samples, r.Loss = all.Len(), m["loss"]
+	r.Samples, r.Loss = all.Len(), number(m["loss"])
 	if matrix == nil {
-		r.Perplexity = math.Exp(r.Loss)
-		fmt.Fprintf(e.err, "loss %.4f nats, perplexity %.3f, on %d pieces of text\n", r.Loss, r.Perplexity, r.Samples)
+		r.Perplexity = new(number(math.Exp(m["loss"])))
+		fmt.Fprintf(e.err, "loss %.4f nats, perplexity %.3f, on %d pieces of text\n", r.Loss, *r.Perplexity, r.Samples)
 	} else {
-		r.Accuracy, r.MacroF1, r.Confusion = m["accuracy"], matrix.Average(train.Macro).F1, matrix.Matrix()
-		fmt.Fprintf(e.err, "loss %.4f, accuracy %.4f, macro F1 %.4f, on %d samples\n", r.Loss, r.Accuracy, r.MacroF1, r.Samples)
+		r.Accuracy, r.MacroF1, r.Confusion = measured(m, "accuracy"), new(number(matrix.Average(train.Macro).F1)), matrix.Matrix()
+		fmt.Fprintf(e.err, "loss %.4f, accuracy %.4f, macro F1 %.4f, on %d samples\n", r.Loss, *r.Accuracy, *r.MacroF1, r.Samples)
 		for i, s := range matrix.PerClass() {
 			r.Classes = append(r.Classes, classReport{n.card.Classes[i], s.Precision, s.Recall, s.F1, s.Support})
 			fmt.Fprintf(e.err, "  %-16s precision %.4f  recall %.4f  F1 %.4f  of %d\n", n.card.Classes[i], s.Precision, s.Recall, s.F1, s.Support)

@@ -22,6 +22,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -50,10 +51,11 @@ type env struct {
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 130 when it was
-// interrupted.
+// interrupted, by Ctrl-C or by a request to end (SIGTERM).
 func run(args []string, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends the process at once, whatever it is busy with
 	e := &env{ctx: ctx, out: out, err: errOut}
 	var c cli
 	status := -1
@@ -75,7 +77,7 @@ func run(args []string, out, errOut io.Writer) int {
 		if len(args) == 0 {
 			fmt.Fprintln(errOut, "Try: flambeau train")
 		} else {
-			fmt.Fprintln(errOut, "See: flambeau --help")
+			fmt.Fprintln(errOut, "See: flambeau "+helpFor(parser, args[0])+"--help")
 		}
 		return 2
 	}
@@ -88,4 +90,14 @@ func run(args []string, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 1
 	}
+}
+
+// helpFor names the command, if there is one of the name, for the line that says where its help is.
+func helpFor(parser *kong.Kong, name string) string {
+	for _, n := range parser.Model.Children {
+		if n.Name == name {
+			return name + " "
+		}
+	}
+	return ""
 }

@@ -41,8 +41,8 @@ func TestTrainOnTheCPU(t *testing.T) {
 	if r.Device != "cpu" || r.Emulated || r.Steps != len(r.Losses) || r.Steps < 100 || r.PeakDeviceBytes <= 0 || r.SamplesPerSecond <= 0 {
 		t.Errorf("%+v", r)
 	}
-	if r.TestAccuracy < 0.97 {
-		t.Errorf("test accuracy %v", r.TestAccuracy)
+	if float64(*r.TestAccuracy) < 0.97 {
+		t.Errorf("test accuracy %v", float64(*r.TestAccuracy))
 	}
 	weights, _, err := safetensors.Load(path)
 	if err != nil {
@@ -101,7 +101,9 @@ func TestMistakes(t *testing.T) {
 		{"train --sched never", 2, "--sched never: known are constant, cosine, "},
 		{"train --dropout 1", 2, "--dropout 1"},
 		{"train --accumulate=-2", 2, "--accumulate -2"},
+		{"train --accumulate 0", 2, "--accumulate 0: at least 1"},
 		{"train --keep=-2 --checkpoint " + dir, 2, "--keep"},
+		{"train --keep 0 --checkpoint " + dir, 2, "--keep 0: at least 1"},
 		{"train --device cpu --data " + filepath.Join(dir, "none"), 1, "none.*(no such file|cannot find)"},
 		{"train --device cpu --data " + dir, 1, "flambeau: detect: " + regexp.QuoteMeta(dir)},
 		{"train --device cpu --model cnn", 1, "a cnn wants images of at least 4×4 pixels, not samples of shape .64.; --model mlp takes them"},

@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,17 +93,27 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		if len(files) == 0 {
 			return fmt.Errorf("%s: there are no pictures in this directory", path)
 		}
+		unread := 0
 		for part := range slices.Chunk(files, c.Batch) {
 			if e.ctx.Err() != nil {
 				return errInterrupted
 			}
-			if err := n.predictPictures(enc, part, c.Top); err != nil {
+			bad, err := n.predictPictures(enc, part, c.Top)
+			if err != nil {
 				return err
 			}
+			for _, err := range bad {
+				fmt.Fprintln(e.err, err)
+			}
+			unread += len(bad)
+		}
+		if unread > 0 {
+			return fmt.Errorf("%s: %d of %d pictures could not be used", path, unread, len(files))
 		}
 		return nil
 	case vision.IsPicture(path):
-		return n.predictPictures(enc, []string{path}, c.Top)
+		bad, err := n.predictPictures(enc, []string{path}, c.Top)
+		return errors.Join(append(bad, err)...)
 	case len(n.card.Columns) > 0:
 		t, err := table.Load(path, table.Config{Columns: n.card.Columns})
 		if err != nil {
@@ -120,39 +132,55 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 	return n.predictRows(e, enc, path, x.Float().DivScalar(255), c)
 }
 
-// predictPictures classifies pictures, which must have the size that the model wants.
-func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) error {
+// predictPictures classifies pictures. bad are those that cannot be read or have another size than the model wants; the others are classified
+// all the same.
+func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (bad []error, err error) {
 	in := n.card.Input
 	if len(in) != 3 {
-		return fmt.Errorf("%s: the model wants %d numbers and no pictures", paths[0], in[0])
+		return nil, fmt.Errorf("%s: the model wants %d numbers and no pictures", paths[0], in[0])
 	}
 	var pixels []uint8
+	var good []string
 	for _, p := range paths {
-		m, err := vision.Decode{Gray: in[0] == 1}.Load(p)
+		m, err := n.picture(p)
 		if err != nil {
-			return err
+			bad = append(bad, err)
+			continue
 		}
-		if n.card.Size > 0 {
-			if m, err = vision.Compose(sized(n.card.Size)[:2]...)(m, nil); err != nil {
-				return fmt.Errorf("%s: %w", p, err)
-			}
-		}
-		if m.C != in[0] || m.H != in[1] || m.W != in[2] {
-			return fmt.Errorf("%s: the picture has %d×%d pixels, the model wants %d×%d", p, m.W, m.H, in[2], in[1])
-		}
-		pixels = append(pixels, m.U8...)
+		good, pixels = append(good, p), append(pixels, m.U8...)
+	}
+	if len(good) == 0 {
+		return bad, nil
 	}
 	var probs []float64
 	tensor.Do(func(s *tensor.Scope) {
-		x := s.From(pixels, append([]int{len(paths)}, in...)...).Float().DivScalar(255)
+		x := s.From(pixels, append([]int{len(good)}, in...)...).Float().DivScalar(255)
 		probs = n.probabilities(x)
 	}, tensor.NoGrad())
-	for i, p := range paths {
-		if err := enc.Encode(n.prediction(p, 0, probs[i*len(n.card.Classes):], top)); err != nil {
-			return err
+	for i, p := range good {
+		if err := n.print(enc, p, 0, probs[i*len(n.card.Classes):], top); err != nil {
+			return bad, err
 		}
 	}
-	return nil
+	return bad, nil
+}
+
+// picture reads one as the model wants it.
+func (n *network) picture(path string) (*vision.Image, error) {
+	in := n.card.Input
+	m, err := vision.Decode{Gray: in[0] == 1}.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if n.card.Size > 0 {
+		if m, err = vision.Compose(sized(n.card.Size)[:2]...)(m, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if m.C != in[0] || m.H != in[1] || m.W != in[2] {
+		return nil, fmt.Errorf("%s: the picture has %d×%d pixels, the model wants %d×%d", path, m.W, m.H, in[2], in[1])
+	}
+	return m, nil
 }
 
 // predictRows classifies samples along the first dimension of x.
@@ -168,7 +196,7 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 		var probs []float64
 		tensor.Do(func(s *tensor.Scope) { probs = n.probabilities(x.In(s).Narrow(0, at, size)) }, tensor.NoGrad())
 		for i := range size {
-			if err := enc.Encode(n.prediction(path, at+i, probs[i*len(n.card.Classes):], c.Top)); err != nil {
+			if err := n.print(enc, path, at+i, probs[i*len(n.card.Classes):], c.Top); err != nil {
 				return err
 			}
 		}
@@ -181,13 +209,24 @@ func (n *network) probabilities(x *tensor.Tensor) []float64 {
 	return n.forward(x.To(n.dev)).Softmax(-1).Floats()
 }
 
-func (n *network) prediction(path string, index int, probs []float64, top int) prediction {
+func (n *network) print(enc *json.Encoder, path string, index int, probs []float64, top int) error {
+	p, err := n.prediction(path, index, probs, top)
+	if err != nil {
+		return err
+	}
+	return enc.Encode(p)
+}
+
+func (n *network) prediction(path string, index int, probs []float64, top int) (prediction, error) {
 	p := prediction{Path: path, Index: index}
 	for i, class := range n.card.Classes {
+		if math.IsNaN(probs[i]) {
+			return p, fmt.Errorf("%s: the model gives NaN for sample %d: the weights, or the sample, hold what is no number", path, index)
+		}
 		p.Guesses = append(p.Guesses, guess{class, probs[i]})
 	}
 	slices.SortStableFunc(p.Guesses, func(a, b guess) int { return cmp.Compare(b.Probability, a.Probability) })
 	p.Guesses = p.Guesses[:min(top, len(p.Guesses))]
 	p.Class = p.Guesses[0].Class
-	return p
+	return p, nil
 }

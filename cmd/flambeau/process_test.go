@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,11 +85,18 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a training cleanly: the weights are written, the status is 130.
+// Ctrl-C, and what service managers send, end a training cleanly: the weights are written, the status is 130.
 func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
 	}
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		interrupt(t, signal)
+	}
+}
+
+func interrupt(t *testing.T, signal os.Signal) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	c := process(t, "off", "train", "--epochs", "100000", "--out", path)
 	pipe, err := c.StderrPipe()
@@ -104,7 +112,7 @@ func TestInterruptedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(100 * time.Millisecond)
-	if err := c.Process.Signal(os.Interrupt); err != nil {
+	if err := c.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(messages)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/data"
@@ -223,6 +224,9 @@ func openTable(f *detect.Found, target string, known *card) (*source, error) {
 	}
 	if all.Len() == 0 {
 		return nil, fmt.Errorf("%s: the table has no rows", f.Train)
+	}
+	if !slices.ContainsFunc(t.Columns, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil }) {
+		s.about = fmt.Sprintf("the first line is taken for the names of the columns, though they are %q: a table without such a line needs one", t.Columns[:min(len(t.Columns), 5)])
 	}
 	x := t.X
 	if sub, ok := s.train.(data.Subset); ok {

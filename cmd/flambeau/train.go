@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -74,14 +76,16 @@ func (c *trainCmd) Validate() error {
 		return fmt.Errorf("--dropout %v: a number from 0 to below 1 is needed", *c.Dropout)
 	case c.Hidden < 0 || c.Hidden > 1<<20:
 		return fmt.Errorf("--hidden %d: 1 to a million", c.Hidden)
-	case c.Gather < 0:
+	case c.Gather < 1:
 		return fmt.Errorf("--accumulate %d: at least 1 batch is needed", c.Gather)
 	case c.Clip != nil && (!(*c.Clip >= 0) || math.IsInf(*c.Clip, 1)):
 		return fmt.Errorf("--clip %v: a number from 0 up is needed", *c.Clip)
 	case c.Size < 0 || c.Size > 1<<14:
 		return fmt.Errorf("--size %d: 1 to %d pixels", c.Size, 1<<14)
-	case c.Warmup != nil && *c.Warmup < 0 || c.Every < 0 || c.Keep < 0 || c.Patience < 0 || c.Workers < 0:
-		return errors.New("--warmup, --every, --keep, --patience and --workers cannot be negative")
+	case c.Keep < 1:
+		return fmt.Errorf("--keep %d: at least 1 checkpoint is kept", c.Keep)
+	case c.Warmup != nil && *c.Warmup < 0 || c.Every < 0 || c.Patience < 0 || c.Workers < 0:
+		return errors.New("--warmup, --every, --patience and --workers cannot be negative")
 	case c.Model != "" && !slices.Contains(modelNames, c.Model):
 		return fmt.Errorf("--model %s: known are %s", c.Model, strings.Join(modelNames, ", "))
 	case c.Losses && !c.JSON:
@@ -108,9 +112,9 @@ type result struct {
 	Steps            int       `json:"steps"`
 	Epochs           int       `json:"epochs"`
 	Resumed          string    `json:"resumed_from,omitempty"`
-	TrainLoss        float64   `json:"train_loss"`
-	TestLoss         float64   `json:"test_loss,omitempty"`
-	TestAccuracy     float64   `json:"test_accuracy,omitempty"`
+	TrainLoss        number    `json:"train_loss"`
+	TestLoss         *number   `json:"test_loss,omitempty"` // not there when nothing was measured
+	TestAccuracy     *number   `json:"test_accuracy,omitempty"`
 	Seconds          float64   `json:"seconds"`
 	SamplesPerSecond float64   `json:"samples_per_second"`
 	PeakDeviceBytes  int       `json:"peak_device_bytes"`
@@ -140,10 +144,10 @@ func (c *trainCmd) Run(e *env) error {
 	}
 	text := fmt.Sprintf("%d steps in %.1f s (%.0f samples/s), training loss %.4f", r.Steps, r.Seconds, r.SamplesPerSecond, r.TrainLoss)
 	switch {
-	case r.TestAccuracy > 0:
-		text += fmt.Sprintf(", test accuracy %.4f", r.TestAccuracy)
-	case r.TestLoss > 0:
-		text += fmt.Sprintf(", test loss %.4f (perplexity %.2f)", r.TestLoss, math.Exp(r.TestLoss))
+	case r.TestAccuracy != nil:
+		text += fmt.Sprintf(", test accuracy %.4f", *r.TestAccuracy)
+	case r.TestLoss != nil:
+		text += fmt.Sprintf(", test loss %.4f (perplexity %.2f)", *r.TestLoss, math.Exp(float64(*r.TestLoss)))
 	}
 	fmt.Fprintln(e.err, text)
 	if c.JSON {
@@ -179,6 +183,14 @@ func (c *trainCmd) checkOut() error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("--out %s: %s is not a folder", c.Out, filepath.Dir(c.Out))
 	}
+	if format, err := formatOf(c.Out); err == nil && format != formatSafetensors {
+		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
+	}
+	f, err := atomicfile.Create(c.Out)
+	if err != nil {
+		return fmt.Errorf("--out %s: nothing can be written there: %w", c.Out, err)
+	}
+	f.Abort()
 	return nil
 }
 
@@ -189,6 +201,24 @@ func (c *trainCmd) checkCheckpoint() error {
 	if there, err := checkpoint.Latest(c.Checkpoint); err == nil {
 		return fmt.Errorf("--checkpoint %s: there is %s of an earlier training; add --resume to go on from it, or name another directory",
 			c.Checkpoint, filepath.Base(there))
+	}
+	return nil
+}
+
+// checkCard compares the model with the one in the checkpoint that is gone on from, of which it says more than names and shapes of weights do.
+func (c *trainCmd) checkCard(k *card) error {
+	if !c.Resume {
+		return nil
+	}
+	l, err := checkpoint.Load(c.Checkpoint)
+	if err != nil {
+		return nil // there is none yet, or train.Fit says what is wrong with it
+	}
+	defer checkpoint.Free(l.Tree)
+	if sd, ok := l.Tree["card"].(map[string]any); ok {
+		if err := (cardPart{k}).LoadStateDict(sd); err != nil {
+			return fmt.Errorf("--resume: %s: %w", l.Path, err)
+		}
 	}
 	return nil
 }
@@ -301,10 +331,23 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	case "mlp", "cnn":
 		k.Hidden, k.Dropout = r.hidden, r.dropout
 	}
-	if k.Model != "gpt" && len(k.Classes) == 0 {
+	switch {
+	case k.Model == "gpt":
+	case len(k.Classes) == 0:
 		return nil, r, errNoClasses
+	case len(k.Classes) == 1:
+		return nil, r, fmt.Errorf("all samples are of one class, %q: there is nothing to tell apart", k.Classes[0])
+	case k.Target != "" && 2*len(k.Classes) > src.train.Len() && slices.ContainsFunc(k.Classes, fraction):
+		return nil, r, fmt.Errorf("column %q has %d different values, and %d rows are for training: these are numbers and no classes, which is what this command learns; "+
+			"--target names another column, and package train fits numbers", k.Target, len(k.Classes), src.train.Len())
 	}
 	return &k, r, k.check()
+}
+
+// fraction reports whether a class is called by a number that is not whole.
+func fraction(class string) bool {
+	v, err := strconv.ParseFloat(class, 64)
+	return err == nil && v != math.Trunc(v)
 }
 
 func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
@@ -333,7 +376,9 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 			fmt.Fprintln(e.err, src.about)
 		}
 	}
-	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers})
+	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
+	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
+	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
 		return nil, err
 	}
@@ -357,22 +402,26 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	if k.Data != "digits" || c.Patience > 0 || c.KeepBest || c.Sched == "plateau" {
 		cfg.Valid = test
 	}
+	if err := c.checkCard(k); err != nil {
+		return nil, err
+	}
 	done, err := train.Fit(e.ctx, cfg)
 	var diverged *train.DivergedError
+	var misfit *checkpoint.Error
 	switch {
+	case done == nil && c.Resume && errors.As(err, &misfit) && slices.Contains([]string{"optimizer", "schedule", "loader"}, misfit.Part):
+		return nil, fmt.Errorf("%w; --resume wants the data and the --optim, --sched, --warmup and --batch that the training was begun with", err)
 	case errors.As(err, &diverged):
 		return nil, fmt.Errorf("the loss is %v at step %d; try a smaller --lr than %v", diverged.Loss, diverged.Step, rec.lr)
 	case done == nil || done.Reason == train.Failed:
 		return nil, err
 	case done.Reason == train.Interrupted:
-		fmt.Fprintln(e.err, "interrupted: the model is kept as it is")
+		fmt.Fprintln(e.err, "interrupted: "+c.kept())
 		err = errInterrupted
 	}
 	r.Steps, r.Epochs, r.Resumed, r.Seconds = done.Step, done.Epoch, done.Resumed, done.Seconds
 	r.SamplesPerSecond = float64(done.Fresh) / max(done.Seconds, 1e-9)
-	if !math.IsNaN(done.Loss) {
-		r.TrainLoss = done.Loss
-	}
+	r.TrainLoss = number(done.Loss)
 	metrics := done.Metrics
 	if metrics == nil && done.Reason != train.Interrupted {
 		var failed error
@@ -380,15 +429,26 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 			return nil, failed
 		}
 	}
-	r.TestLoss, r.TestAccuracy = metrics["loss"], metrics["accuracy"]
+	r.TestLoss, r.TestAccuracy = measured(metrics, "loss"), measured(metrics, "accuracy")
 	r.PeakDeviceBytes = dev.Stats().AllocatedPeak
 	if c.Out != "" {
-		if err := n.save(c.Out); err != nil {
-			return nil, err
+		if failed := n.save(c.Out); failed != nil { // the numbers are worth showing all the same
+			return r, fmt.Errorf("--out %w", failed)
 		}
 		fmt.Fprintln(e.err, "weights written to "+c.Out)
 	}
 	return r, err
+}
+
+// kept says what is left of a training that was interrupted.
+func (c *trainCmd) kept() string {
+	switch {
+	case c.Checkpoint != "":
+		return "the same command with --resume goes on from here"
+	case c.Out != "":
+		return "the model is kept as it is"
+	}
+	return "the model is lost, for want of --out or --checkpoint"
 }
 
 // measure says how the model is run and what is measured.

@@ -167,7 +167,11 @@ func directory(path string) (*Found, error) {
 	if f := pictures(path); f != nil {
 		return f, nil
 	}
-	return nil, fmt.Errorf("a directory of %s; %s", census(path), kinds)
+	what := census(path)
+	if what == "" {
+		return nil, fmt.Errorf("an empty directory; %s", kinds)
+	}
+	return nil, fmt.Errorf("a directory of %s; %s", what, kinds)
 }
 
 // pictures looks for directories of pictures, nil if there are none.
@@ -218,14 +222,14 @@ func classes(path string) bool {
 	return false
 }
 
-// census says in a few words what lies in a directory.
+// census says in a few words what lies in a directory, "" of an empty one.
 func census(path string) string {
 	list, err := os.ReadDir(path)
 	if err != nil {
 		return err.Error()
 	}
 	if len(list) == 0 {
-		return "nothing"
+		return ""
 	}
 	var names []string
 	for _, e := range list[:min(len(list), 5)] {
@@ -263,7 +267,7 @@ func file(path string) (*Found, error) {
 	case strings.Contains(name, "-ubyte") || bytes.HasPrefix(head, []byte{0, 0, 8, 3}):
 		return nil, errors.New("one IDX file; give the directory of all four")
 	case !isText(head, n == 1<<16):
-		return nil, fmt.Errorf("a file that is not text (it begins with % x); %s", head[:min(n, 8)], kinds)
+		return nil, fmt.Errorf("a file that is not text in UTF-8 (it begins with % x); %s", head[:min(n, 8)], kinds)
 	}
 	switch filepath.Ext(name) {
 	case ".tsv":

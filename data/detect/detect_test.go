@@ -149,14 +149,14 @@ func TestUnknown(t *testing.T) {
 	put(t, "", dir, "several", "b-train-images-idx3-ubyte")
 	os.Mkdir(filepath.Join(dir, "empty"), 0o755)
 	for want, path := range map[string]string{
-		"a directory of nothing":       filepath.Join(dir, "empty"),
-		"a, b":                         filepath.Join(dir, "several"),
-		"one IDX file":                 filepath.Join(dir, "idx", "train-labels-idx1-ubyte.gz"),
-		"one picture":                  put(t, "x", dir, "x.png"),
-		"an empty file":                put(t, "", dir, "nothing.csv"),
-		"not text (it begins with 50 ": put(t, "PK\x03\x04\x00\x01", dir, "model.pt"),
-		"a directory of notes":         filepath.Dir(put(t, "x", dir, "other", "notes")),
-		"no such file":                 filepath.Join(dir, "missing"),
+		"an empty directory":                    filepath.Join(dir, "empty"),
+		"a, b":                                  filepath.Join(dir, "several"),
+		"one IDX file":                          filepath.Join(dir, "idx", "train-labels-idx1-ubyte.gz"),
+		"one picture":                           put(t, "x", dir, "x.png"),
+		"an empty file":                         put(t, "", dir, "nothing.csv"),
+		"not text in UTF-8 (it begins with 50 ": put(t, "PK\x03\x04\x00\x01", dir, "model.pt"),
+		"a directory of notes":                  filepath.Dir(put(t, "x", dir, "other", "notes")),
+		"no such file":                          filepath.Join(dir, "missing"),
 	} {
 		_, err := detect.Path(path)
 		var e *detect.Error

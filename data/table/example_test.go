@@ -27,7 +27,7 @@ func ExampleRead() {
 	// Output:
 	// [3, 2] [length width]
 	// tensor([0, 1, 2]) [setosa versicolor virginica]
-	// table: input:4:5: column "width": the value is missing; Config.Missing says what to do with it
+	// table: input:4:5: column "width": the value is missing; fill it in or leave the row out, as Config.Missing can
 }
 
 func ExampleTable_Dataset() {

@@ -344,9 +344,9 @@ func (r *reader) row(row []string) error {
 			r.dropped++
 			return nil
 		case c == r.target:
-			return r.fail(c, "the target is missing; Config.Missing can drop the row")
+			return r.fail(c, "the target is missing; fill it in or leave the row out, as Config.Missing can")
 		case r.Missing == Refuse:
-			return r.fail(c, "the value is missing; Config.Missing says what to do with it")
+			return r.fail(c, "the value is missing; fill it in or leave the row out, as Config.Missing can")
 		}
 	}
 	for k, c := range r.inputs {
