@@ -57,8 +57,16 @@ const (
 	FanOut
 )
 
+// given refuses a parameter that is not there, such as the bias of a layer that was made without.
+func given(op string, w *tensor.Tensor) {
+	if w == nil {
+		panic(tensor.NewError(op, tensor.ErrValue, "the parameter is nil; was the layer made without it?"))
+	}
+}
+
 // fans returns the number of inputs and outputs of a weight [out, in, ...].
 func fans(op string, w *tensor.Tensor) (in, out int) {
+	given(op, w)
 	s := w.Shape()
 	if s.Rank() < 2 {
 		panic(tensor.NewError(op, tensor.ErrShape, fmt.Sprintf("a weight of shape %v has no number of inputs and outputs; it needs two dimensions", s), w))
@@ -87,7 +95,10 @@ func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
 }
 
 // Constant sets every element to v.
-func Constant(w *tensor.Tensor, v float64) { noGrad(w, func(w *tensor.Tensor) { w.Fill(v) }) }
+func Constant(w *tensor.Tensor, v float64) {
+	given("constant", w)
+	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
+}
 
 // KaimingUniform draws from ±gain·√(3/fan), of the fan in if no other is given (He et al., arXiv:1502.01852).
 func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
@@ -115,6 +126,7 @@ func XavierNormal(w *tensor.Tensor, gain float64) {
 
 // Eye makes a matrix the identity, as far as its sizes go.
 func Eye(w *tensor.Tensor) {
+	given("eye", w)
 	if w.Rank() != 2 {
 		panic(tensor.NewError("eye", tensor.ErrShape, fmt.Sprintf("the identity is a matrix, not of shape %v", w.Shape()), w))
 	}
@@ -124,6 +136,7 @@ func Eye(w *tensor.Tensor) {
 // Dirac makes the weight of a convolution, [out, in/groups, ...], hand on its input: channel k of each group is the input's channel k, as far
 // as the sizes go.
 func Dirac(w *tensor.Tensor, groups int) {
+	given("dirac", w)
 	s := w.Shape()
 	if s.Rank() < 3 || groups < 1 || s.At(0)%groups != 0 {
 		panic(tensor.NewError("dirac", tensor.ErrShape, fmt.Sprintf("the weight of a convolution of %d groups has three dimensions or more, of which the groups divide the first; this one has shape %v", groups, s), w))
@@ -147,6 +160,7 @@ func Dirac(w *tensor.Tensor, groups int) {
 // columns, columns, uniform among all of these (F. Mezzadri, arXiv:math-ph/0609050): the Q of normal numbers, with R's signs. The
 // decomposition goes through the host.
 func Orthogonal(w *tensor.Tensor, gain float64) {
+	given("orthogonal", w)
 	if w.Rank() < 2 {
 		panic(tensor.NewError("orthogonal", tensor.ErrShape, fmt.Sprintf("the weight has at least two dimensions, not shape %v", w.Shape()), w))
 	}
@@ -172,6 +186,7 @@ func Orthogonal(w *tensor.Tensor, gain float64) {
 // Sparse draws a matrix from the normal distribution of mean 0 and deviation std and sets the share sparsity of each column, rounded up, to
 // zero (J. Martens, 2010). torch's default for std is 0.01.
 func Sparse(w *tensor.Tensor, sparsity, std float64) {
+	given("sparse", w)
 	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {
 		panic(tensor.NewError("sparse", tensor.ErrValue, fmt.Sprintf("it needs a matrix and a share of zeros, not shape %v and %v", w.Shape(), sparsity), w))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -159,6 +160,22 @@ func TestMistakes(t *testing.T) {
 		"orthogonal": func() { initial.Orthogonal(v, 1) }, "sparse": func() { initial.Sparse(v, 0.5, 1) }, "share": func() { initial.Sparse(m, 1.5, 1) },
 	} {
 		if err := tensor.Try(f); !errors.Is(err, tensor.ErrShape) && !errors.Is(err, tensor.ErrValue) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A bias that a layer does not have is named as such.
+func TestNothingToInitialise(t *testing.T) {
+	for name, f := range map[string]func(w *tensor.Tensor){
+		"constant": func(w *tensor.Tensor) { initial.Constant(w, 0) }, "kaiming_uniform": func(w *tensor.Tensor) { initial.KaimingUniform(w, 1) },
+		"kaiming_normal": func(w *tensor.Tensor) { initial.KaimingNormal(w, 1) }, "xavier_uniform": func(w *tensor.Tensor) { initial.XavierUniform(w, 1) },
+		"xavier_normal": func(w *tensor.Tensor) { initial.XavierNormal(w, 1) }, "eye": initial.Eye, "dirac": func(w *tensor.Tensor) { initial.Dirac(w, 1) },
+		"orthogonal": func(w *tensor.Tensor) { initial.Orthogonal(w, 1) }, "sparse": func(w *tensor.Tensor) { initial.Sparse(w, 0.5, 1) },
+		"normal": func(w *tensor.Tensor) { initial.Normal(w, 0, 1) }, "uniform": func(w *tensor.Tensor) { initial.Uniform(w, 0, 1) },
+		"trunc_normal": func(w *tensor.Tensor) { initial.TruncNormal(w, 0, 1, -2, 2) },
+	} {
+		if err := tensor.Try(func() { f(nil) }); !errors.Is(err, tensor.ErrValue) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
