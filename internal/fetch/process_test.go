@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,7 +50,7 @@ func TestProcesses(t *testing.T) {
 	inner := s.Config.Handler
 	var asked atomic.Int32
 	half := make(chan bool)
-	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) == 1 { // half of it, then silence until the process is gone
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
@@ -60,13 +61,14 @@ func TestProcesses(t *testing.T) {
 			return
 		}
 		inner.ServeHTTP(w, r)
-	})
-	first := child(t, s.URL+"/f", dir, content)
+	}))
+	defer front.Close()
+	first := child(t, front.URL+"/f", dir, content)
 	<-half
 	for size(filepath.Join(dir, "f.part")) < 150_000 {
 		time.Sleep(time.Millisecond)
 	}
-	others := []*exec.Cmd{child(t, s.URL+"/f", dir, content), child(t, s.URL+"/f", dir, content)}
+	others := []*exec.Cmd{child(t, front.URL+"/f", dir, content), child(t, front.URL+"/f", dir, content)}
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestProcesses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	get(t, Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(content))}, Options{Dir: dir}, content)
+	get(t, Source{URLs: []string{front.URL + "/f"}, Digest: SHA256(sum256(content))}, Options{Dir: dir}, content)
 	if n := asked.Load(); n != 2 || s.requests[0].Get("Range") != "bytes=150000-" {
 		t.Errorf("%d requests, %v", n, s.requests)
 	}
