@@ -49,7 +49,13 @@ type Error struct {
 	Err  error
 }
 
-func (e *Error) Error() string { return "detect: " + e.Path + ": " + e.Err.Error() }
+func (e *Error) Error() string {
+	err := e.Err
+	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
+		err = p.Err // the path stands there already
+	}
+	return "detect: " + e.Path + ": " + err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }

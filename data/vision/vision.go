@@ -12,6 +12,7 @@ package vision
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 
@@ -30,7 +31,11 @@ func (e *Error) Error() string {
 	if e.Path == "" {
 		return "vision: " + e.Err.Error()
 	}
-	return "vision: " + e.Path + ": " + e.Err.Error()
+	err := e.Err
+	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
+		err = p.Err // the path stands there already
+	}
+	return "vision: " + e.Path + ": " + err.Error()
 }
 
 // Unwrap returns the cause.
