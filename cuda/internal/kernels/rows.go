@@ -107,13 +107,7 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 	for k := range list {
 		list[k] = vars[k].Get()
 	}
-	for len(list) > 1 {
-		for k := range len(list) / 2 {
-			list[k] = combine(list[2*k], list[2*k+1])
-		}
-		list = list[:len(list)/2]
-	}
-	return w.across(list[0], combine)
+	return w.across(combinePairs(list, combine), combine)
 }
 
 // across combines the values of the row's threads; every one gets the result.
