@@ -99,6 +99,7 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 		}
 		defer d.leave()
 		d.count.within.Add(1)
+		d.peerOf(from).count(n)
 		return d.fault("", d.api.MemcpyPeerAsync(cu.DevicePtr(to), d.ctx, cu.DevicePtr(at), from.ctx, n, st.handle))
 	}
 	if to < at+uintptr(size) && at < to+uintptr(size) {

@@ -29,6 +29,7 @@ type Device struct {
 	dead    atomic.Pointer[device.Fault] // what ended the device
 	kernels sync.Map                     // *kernels.Kernel to *loaded
 	count   counters
+	peers   sync.Map // *Device to *peerLink
 }
 
 var _ device.Device = (*Device)(nil)
