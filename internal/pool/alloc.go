@@ -108,6 +108,7 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	s.RequestedBytes.add(size)
 	s.Allocated.add(1)
 	s.Active.add(1)
+	s.class(b).taken(b, size)
 	if origin.Collected {
 		p.collectable += b.size
 		p.collectableEver += b.size
@@ -140,6 +141,7 @@ func (p *Pool) indexLocked(b *Block) {
 	if b.split = b.prev != nil || b.next != nil; b.split {
 		p.stats.InactiveSplitBytes.add(b.size)
 		p.stats.InactiveSplit.add(1)
+		p.stats.class(b).divided(b)
 	}
 	if b.seg.small {
 		b.seg.home.small.insert(b, p.o.Round, int(p.o.SmallSegment/p.o.Round))
@@ -153,6 +155,7 @@ func (p *Pool) unindexLocked(b *Block) {
 	if b.split {
 		p.stats.InactiveSplitBytes.sub(b.size)
 		p.stats.InactiveSplit.sub(1)
+		p.stats.class(b).joined(b)
 	}
 	if b.seg.small {
 		b.seg.home.small.remove(b, p.o.Round)
@@ -188,6 +191,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	s.AllocatedBytes.sub(b.size)
 	s.RequestedBytes.sub(b.requested)
 	s.Allocated.sub(1)
+	s.class(b).freed(b)
 	if b.origin.Collected {
 		p.collectable -= b.size
 	}
@@ -205,6 +209,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
+	p.stats.class(b).idle(b)
 	b.origin.Where = nil // whatever it refers to is not the pool's to keep
 	if b.seg == nil {
 		p.recycleLocked(b)
@@ -277,6 +282,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	p.segments = append(p.segments, seg)
 	p.stats.ReservedBytes.add(size)
 	p.stats.Segments.add(1)
+	p.stats.ofSegment(seg).reserved(size)
 	b := p.newBlockLocked()
 	b.seg, b.addr, b.size = seg, addr, size
 	b.stream.Store(uint64(r.stream))

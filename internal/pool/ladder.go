@@ -234,6 +234,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		p.segments[last] = nil
 		p.segments = p.segments[:last]
 		unused = append(unused, seg)
+		p.stats.ofSegment(seg).returned(seg.size)
 		bytes += seg.size
 	}
 	if len(unused) == 0 && len(events) == 0 {

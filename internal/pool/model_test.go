@@ -330,6 +330,7 @@ func recount(t *testing.T, p *Pool, s Stats) {
 	if s.Active.Current < blocks {
 		t.Fatalf("active blocks %d, recounted at least %d", s.Active.Current, blocks)
 	}
+	checkClasses(t, s)
 	checkIndex(t, p)
 }
 

@@ -33,6 +33,7 @@ type Stats struct {
 	Active             Stat
 	InactiveSplit      Stat
 	Segments           Stat
+	Small, Large       Class
 
 	Allocations, Frees uint64
 	Retries            uint64 // requests that climbed the ladder
@@ -74,11 +75,7 @@ func (p *Pool) settleLocked() {
 func (p *Pool) ResetPeak() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &p.stats
-	for _, q := range []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes,
-		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments} {
-		q.Peak = q.Current
-	}
+	p.stats.each(func(q *Stat) { q.Peak = q.Current })
 }
 
 // EventError returns the last error of Backing.Record that keeps memory from use: of a block that is still deferred, or of
