@@ -13,10 +13,11 @@ import (
 
 // stream is a non-blocking stream of the driver.
 type stream struct {
-	dev    *Device
-	handle cu.Stream
-	slot   int           // of its record of index errors
-	mask   atomic.Uint64 // the slots of the streams whose work it comes after: its own, and those it waited for
+	dev      *Device
+	handle   cu.Stream
+	slot     int           // of its record of index errors
+	priority int           // the driver's
+	mask     atomic.Uint64 // the slots of the streams whose work it comes after: its own, and those it waited for
 }
 
 var (
@@ -70,7 +71,7 @@ func (d *Device) newStream(priority int) (*stream, error) {
 }
 
 func (d *Device) wrap(i idleStream) *stream {
-	s := &stream{dev: d, handle: i.handle, slot: i.slot}
+	s := &stream{dev: d, handle: i.handle, slot: i.slot, priority: i.priority}
 	s.mask.Store(s.own())
 	return s
 }
@@ -125,6 +126,9 @@ func (s *stream) Record() (device.Event, error) {
 
 // Wait makes later work wait for the event, which may be of another device. An event of another driver is waited for now.
 func (s *stream) Wait(e device.Event) error {
+	if x, ok := e.(*Event); ok {
+		return x.holdUp(s)
+	}
 	own, ok := e.(*event)
 	switch {
 	case e == nil:
