@@ -19,7 +19,7 @@ var floors = []floor{
 	{"expr", []string{"dtype"}},
 	{"device", []string{"shape", "expr"}},
 	{"device/devicetest", []string{"device"}},
-	{"internal/pool", []string{"device"}},
+	{"internal/pool", []string{"device", "internal/callsite"}},
 	{"internal/pool/hostmem", []string{"internal/pool"}},
 
 	{"cpu", []string{"internal/pool/hostmem", "cpu/internal/..."}},
@@ -32,7 +32,7 @@ var floors = []floor{
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
 	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
 
-	{"tensor", []string{"device", "cpu"}},
+	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor"}},
@@ -65,6 +65,7 @@ var floors = []floor{
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/callsite", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
 	{"internal/glyphs", []string{"data/vision"}},

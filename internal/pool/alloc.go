@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // request is one allocation that the pool is working on.
@@ -23,6 +25,9 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 		return nil, p.outOfMemory(size, stream, &origin, nil)
 	}
 	rounded := (size + p.o.Round - 1) &^ (p.o.Round - 1)
+	if h := p.recording.Load(); h != nil {
+		origin.stack = h.callers(1)
+	}
 	p.mu.Lock()
 	if p.queue.Load() != nil {
 		p.drainLocked()
@@ -100,9 +105,9 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 			p.splitLocked(b, rounded)
 		}
 	}
-	b.state, b.requested, b.origin = stateLive, size, *origin
 	s := &p.stats
 	s.Allocations++
+	b.state, b.requested, b.origin, b.number = stateLive, size, *origin, s.Allocations
 	s.AllocatedBytes.add(b.size)
 	s.ActiveBytes.add(b.size)
 	s.RequestedBytes.add(size)
@@ -115,6 +120,9 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 		if p.o.GCRatio > 0 && p.collectable > p.gcNext {
 			p.backgroundGCLocked()
 		}
+	}
+	if p.history != nil {
+		p.history.blockLocked(device.ActionAlloc, b, origin.stack)
 	}
 	if p.marker != nil && b.size > 0 {
 		p.marker.BlockAllocated(b.Stream(), b.addr, size, b.size, origin.Describe())
@@ -168,8 +176,14 @@ func (p *Pool) unindexLocked(b *Block) {
 // Use named other streams, when the work queued on them so far is done. A stale generation is counted and ignored.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
+	var at *stack
+	if h := p.recording.Load(); h != nil {
+		at = h.callers(1)
+	}
 	p.mu.Lock()
+	p.freeStack = at
 	p.freeLocked(b, gen)
+	p.freeStack = nil
 	p.mu.Unlock()
 }
 
@@ -186,6 +200,9 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 		return false
 	}
 	b.gen++
+	if p.history != nil {
+		p.history.blockLocked(device.ActionFreeRequested, b, p.freeStack)
+	}
 	s := &p.stats
 	s.Frees++
 	s.AllocatedBytes.sub(b.size)
@@ -210,7 +227,10 @@ func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
 	p.stats.class(b).idle(b)
-	b.origin.Where = nil // whatever it refers to is not the pool's to keep
+	if p.history != nil {
+		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
+	}
+	b.origin.Where, b.origin.stack = nil, nil // whatever it refers to is not the pool's to keep
 	if b.seg == nil {
 		p.recycleLocked(b)
 		return
@@ -283,6 +303,9 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	p.stats.ReservedBytes.add(size)
 	p.stats.Segments.add(1)
 	p.stats.ofSegment(seg).reserved(size)
+	if p.history != nil {
+		p.history.segmentLocked(device.ActionSegmentAlloc, addr, size, r.stream, r)
+	}
 	b := p.newBlockLocked()
 	b.seg, b.addr, b.size = seg, addr, size
 	b.stream.Store(uint64(r.stream))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // quiet is how long the ladder lets the queue be still, once cleanups have begun to fill it, before it goes on to its
@@ -235,6 +237,9 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		p.segments = p.segments[:last]
 		unused = append(unused, seg)
 		p.stats.ofSegment(seg).returned(seg.size)
+		if p.history != nil {
+			p.history.segmentLocked(device.ActionSegmentFree, seg.addr, seg.size, seg.home.stream, nil)
+		}
 		bytes += seg.size
 	}
 	if len(unused) == 0 && len(events) == 0 {

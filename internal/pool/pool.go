@@ -185,6 +185,10 @@ type Pool struct {
 	gcNext          uint64 // collectable above which a background collection starts
 	gcLast          time.Time
 	gcRunning       bool
+
+	history   *history // nil: not recording
+	freeStack *stack   // of the Free that is being carried out
+	recording atomic.Pointer[history]
 }
 
 // New returns an empty pool over b. It panics when the sizes in o contradict each other.
