@@ -163,6 +163,7 @@ type scratch struct {
 func (t *scratch) alloc(bytes int) (uint64, error) {
 	b, err := t.d.pool.Alloc(uint64(bytes), pool.StreamID(t.s.handle), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
 	if err != nil {
+		t.d.relent()
 		return 0, err
 	}
 	t.blocks, t.gens = append(t.blocks, b), append(t.gens, b.Generation())

@@ -123,8 +123,7 @@ func poolOptions(name string, memory uint64) pool.Options {
 		for seg > 64<<10 && seg > memory/32 {
 			seg /= 2
 		}
-		o.SmallSegment, o.MediumSegment, o.LargeRound = seg, seg, seg
-		o.SmallMax, o.MediumMax = seg/2, seg/2
+		sized(&o, seg)
 		o.GCMinBytes = max(memory/4, 1)
 	}
 	return o
@@ -132,6 +131,9 @@ func poolOptions(name string, memory uint64) pool.Options {
 
 func (d *Device) newPool() *pool.Pool {
 	o := poolOptions(d.name, uint64(d.info.Memory))
+	if z, ok := d.api.(cu.Sized); ok {
+		sized(&o, z.Segment())
+	}
 	if c, ok := d.api.(cu.Checker); ok {
 		return pool.New(checkedBacking{backing{d}, c}, o)
 	}
@@ -171,6 +173,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), pool.StreamID(st.handle), po)
 	if err != nil {
+		d.relent()
 		return nil, err
 	}
 	return &buffer{dev: d, block: blk, gen: blk.Generation(), size: bytes, addr: blk.Addr()}, nil

@@ -79,7 +79,8 @@ type pairing struct {
 	t   dtype.Type
 }
 
-// Update takes the model's present values into the averages, in one launch for those of one device and type.
+// Update takes the model's present values into the averages, in one launch for those of one device and type. It allocates all that it
+// needs first: out of memory leaves the averages as they were.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
@@ -118,20 +119,32 @@ func (a *Averaged) Update() {
 				}, e)
 			}
 		}
+		next := make([]*tensor.Tensor, len(whole))
+		defer func() {
+			for _, t := range next {
+				if t != nil {
+					t.Free()
+				}
+			}
+		}()
+		for i, e := range whole {
+			if a.n > 0 && a.buffers && !a.plain && e.Tensor.Type() != dtype.Bool {
+				e.mean.Scope().Do(func(c *tensor.Scope) {
+					next[i] = e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
+					c.Close(next[i])
+				}, tensor.NoGrad())
+			}
+		}
 		for _, l := range order {
 			l.pack(s)
 		}
 		for _, l := range order {
 			l.run("average")
 		}
-		for _, e := range whole {
+		for i, e := range whole {
 			v := e.Tensor
-			if a.n > 0 && a.buffers && !a.plain && e.Tensor.Type() != dtype.Bool {
-				e.mean.Scope().Do(func(c *tensor.Scope) {
-					old := e.mean.In(c)
-					old.Copy(old.Float().MulScalar(a.decay).Add(v.In(c).Float().MulScalar(1 - a.decay)))
-				}, tensor.NoGrad())
-				continue
+			if next[i] != nil {
+				v = next[i]
 			}
 			e.mean.Scope().Do(func(c *tensor.Scope) { e.mean.In(c).Copy(v) }, tensor.NoGrad())
 		}
@@ -140,16 +153,40 @@ func (a *Averaged) Update() {
 }
 
 // With exchanges the model's values with the averages, calls f, and exchanges them again, also when f panics: for evaluation with the
-// averages. f must not train the model; a's own methods panic in it.
+// averages. f must not train the model; a's own methods panic in it. A place as large as the largest tensor is held until f has
+// returned, so that the second exchange cannot lack memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
-	a.swap()
+	over := map[pairing]*tensor.Tensor{}
+	defer func() {
+		for _, t := range over {
+			t.Free()
+		}
+	}()
+	a.place(over)
+	a.swap(over)
 	a.swapped = true
 	defer func() {
 		a.swapped = false
-		a.swap()
+		a.place(over) // f may have moved or converted the model
+		a.swap(over)
 	}()
 	f()
+}
+
+// place makes room for the largest tensor of each device and type, where there is none yet.
+func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
+	sizes := map[pairing]int{}
+	for _, e := range a.list {
+		follow(e.Tensor, e.mean)
+		k := pairing{e.Tensor.Device(), e.Tensor.Type()}
+		sizes[k] = max(sizes[k], e.Tensor.Size())
+	}
+	for k, n := range sizes {
+		if over[k] == nil {
+			over[k] = tensor.Root().On(k.dev).Typed(k.t).Empty(n)
+		}
+	}
 }
 
 // apart panics while the averages are in the model, and the model's values in their place.
@@ -159,12 +196,12 @@ func (a *Averaged) apart(method string) {
 	}
 }
 
-func (a *Averaged) swap() {
+func (a *Averaged) swap(over map[pairing]*tensor.Tensor) {
 	for _, e := range a.list {
-		follow(e.Tensor, e.mean)
-		e.mean.Scope().Do(func(s *tensor.Scope) {
+		room := over[pairing{e.Tensor.Device(), e.Tensor.Type()}]
+		tensor.Youngest(e.Tensor, e.mean, room).Do(func(s *tensor.Scope) {
 			x, y := e.Tensor.In(s), e.mean.In(s)
-			c := s.On(x.Device()).Typed(x.Type()).Empty(x.Shape().Slice()...).Copy(x)
+			c := room.In(s).Narrow(0, 0, x.Size()).Reshape(x.Shape().Slice()...).Copy(x)
 			x.Copy(y)
 			y.Copy(c)
 		}, tensor.NoGrad())

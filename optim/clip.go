@@ -173,10 +173,12 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run does the launch.
+// run does the launch. The place that was kept is given back for it only now, and free again for the next launch when this one is queued: of
+// several that are packed and then run one after the other, none lacks memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
+		l.reserve = nil
 	}
 	tensor.Update(name, l.program, l.outs, l.ins, l.slots, l.bits)
 }
@@ -193,7 +195,7 @@ func expanded(x *tensor.Tensor) bool {
 }
 
 // shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the device: dense gradients of one type take it as a
-// Param of one launch, whose slots a program writes.
+// Param of one launch, whose slots a program writes. All that needs memory is made before a gradient is changed.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device
@@ -223,13 +225,10 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 		l.scalars = []float64{0}
 		l.pack(s)
 		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
-		l.run("clip_grad_norm")
-	}
-	if len(rest) == 0 {
-		return
 	}
 	factor := map[device.Device]*tensor.Tensor{}
-	for _, p := range rest {
+	anew := make([]*tensor.Tensor, len(rest)) // of those whose elements share places
+	for i, p := range rest {
 		g := p.Grad()
 		f := factor[g.Device()]
 		if f == nil {
@@ -237,10 +236,19 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 			factor[g.Device()] = f
 		}
 		if expanded(g) {
-			p.SetGrad(g.In(s).Mul(f).Cast(g.Type()))
+			anew[i] = g.In(s).Mul(f).Cast(g.Type())
+		}
+	}
+	for _, at := range order {
+		launches[at].run("clip_grad_norm")
+	}
+	for i, p := range rest {
+		if anew[i] != nil {
+			p.SetGrad(anew[i])
 			continue
 		}
-		g.In(s).MulInPlace(f)
+		g := p.Grad()
+		g.In(s).MulInPlace(factor[g.Device()])
 	}
 }
 

@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -72,13 +73,7 @@ type memory struct {
 	loss              float64
 }
 
-func (m *memory) free() {
-	for _, t := range append(append([]*tensor.Tensor{m.d, m.grad}, m.dirs...), m.steps...) {
-		if t != nil {
-			t.Free()
-		}
-	}
-}
+func (m *memory) free() { m.drop(&memory{}) }
 
 // NewLBFGS returns LBFGS over params.
 func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
@@ -92,9 +87,10 @@ func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
 	return o
 }
 
-// search is one Step.
+// search is one Step. It works on a copy of the memory, which takes the memory's place when the Step is done.
 type search struct {
 	o       *LBFGS
+	m       memory
 	c       *LBFGSConfig
 	closure func() float64
 	s       *tensor.Scope // of the step
@@ -102,21 +98,60 @@ type search struct {
 }
 
 // Step minimises for up to MaxIter iterations and returns the value of the function at the beginning. The closure computes the gradients of the
-// parameters, as they are when it is called, and returns the value: ZeroGrad, Forward, Backward, Item.
+// parameters, as they are when it is called, and returns the value: ZeroGrad, Forward, Backward, Item. When it fails, in the closure too, parameters and
+// state are as they were before: for that it keeps a copy of the parameters, and meanwhile the last direction and gradient beside the new ones.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")
 	}
 	c := *o.groups[0].config.(*LBFGSConfig)
-	q := &search{o: o, c: &c, closure: closure}
 	var first float64
 	follow(o.Params()[0], append(append([]*tensor.Tensor{o.m.d, o.m.grad}, o.m.dirs...), o.m.steps...)...)
+	q := &search{o: o, c: &c, closure: closure, m: o.m.clone()}
 	tensor.Youngest(o.Params()...).Do(func(s *tensor.Scope) {
 		q.s = s
+		back := q.setting(q.gather(s, o.Params()), false, 0)
+		done := false
+		defer func() {
+			if !done {
+				back.run("lbfgs")
+				q.m.drop(&o.m)
+			}
+		}()
 		first = q.run()
+		done = true
 	}, tensor.NoGrad())
+	o.m.drop(&q.m)
+	o.m = q.m
 	o.steps++
 	return first
+}
+
+// clone returns a memory of the same vectors.
+func (m *memory) clone() memory {
+	c := *m
+	c.dirs, c.steps, c.ro = slices.Clone(m.dirs), slices.Clone(m.steps), slices.Clone(m.ro)
+	return c
+}
+
+// vectors are all that m holds.
+func (m *memory) vectors() (out []*tensor.Tensor) {
+	for _, t := range slices.Concat([]*tensor.Tensor{m.d, m.grad}, m.dirs, m.steps) {
+		if t != nil {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// drop frees the vectors that the other does not hold.
+func (m *memory) drop(other *memory) {
+	kept := other.vectors()
+	for _, t := range m.vectors() {
+		if !slices.Contains(kept, t) {
+			t.Free()
+		}
+	}
 }
 
 // value calls the closure and returns the value to be minimised, and as the user sees it.
@@ -130,7 +165,7 @@ func (q *search) value() (down, seen float64) {
 }
 
 func (q *search) run() float64 {
-	m := &q.o.m
+	m := &q.m
 	loss, first := q.value()
 	m.evals++
 	g := q.gradient(q.s)
@@ -140,7 +175,7 @@ func (q *search) run() float64 {
 	for n := 1; ; n++ {
 		m.iterations++
 		q.direct(g)
-		m.grad = q.keep(m.grad, g)
+		q.replace(&m.grad, q.o.m.grad, g)
 		m.loss = loss
 		before := loss
 		lr := q.o.groups[0].LR
@@ -184,9 +219,9 @@ func (q *search) run() float64 {
 
 // direct computes the direction of descent from the gradient g and what is remembered.
 func (q *search) direct(g *tensor.Tensor) {
-	m := &q.o.m
+	m := &q.m
 	if m.iterations == 1 || m.grad == nil {
-		m.d = q.keep(m.d, g.Neg())
+		q.replace(&m.d, q.o.m.d, g.Neg())
 		m.scale = 1
 		return
 	}
@@ -195,11 +230,13 @@ func (q *search) direct(g *tensor.Tensor) {
 		y, step := g.Sub(m.grad), m.d.In(s).MulScalar(m.t)
 		if ys := dot(y, step); ys > 1e-10 {
 			if len(m.dirs) == q.c.History {
-				m.dirs[0].Free()
-				m.steps[0].Free()
+				q.forget(m.dirs[0], q.o.m.dirs)
+				q.forget(m.steps[0], q.o.m.steps)
 				m.dirs, m.steps, m.ro = m.dirs[1:], m.steps[1:], m.ro[1:]
 			}
-			m.dirs, m.steps, m.ro = append(m.dirs, q.keep(nil, y)), append(m.steps, q.keep(nil, step)), append(m.ro, 1/ys)
+			m.dirs = append(m.dirs, q.keep(y))
+			m.steps = append(m.steps, q.keep(step))
+			m.ro = append(m.ro, 1/ys)
 			m.scale = ys / dot(y, y)
 		}
 		r := g.Neg()
@@ -212,18 +249,30 @@ func (q *search) direct(g *tensor.Tensor) {
 		for i := range m.dirs {
 			r.AddInPlace(m.steps[i].In(s).MulScalar(al[i] - dot(m.dirs[i], r)*m.ro[i]))
 		}
-		m.d = q.keep(m.d, r)
+		q.replace(&m.d, q.o.m.d, r)
 	})
 }
 
-// keep copies v to a vector that outlives the step, old if there is one.
-func (q *search) keep(old, v *tensor.Tensor) *tensor.Tensor {
+// keep copies v to a vector that outlives the step.
+func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	p := q.o.groups[0].Params[0]
-	if old == nil {
-		old = p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size())
+	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
+}
+
+// replace makes v what is kept at a place. The vector from before the Step, which stood there then, is left as it is.
+func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
+	if *at == nil || *at == before {
+		*at = q.keep(v)
+		return
 	}
-	old.Copy(v)
-	return old
+	(*at).Copy(v)
+}
+
+// forget frees a vector, unless it is one from before the Step.
+func (q *search) forget(t *tensor.Tensor, before []*tensor.Tensor) {
+	if !slices.Contains(before, t) {
+		t.Free()
+	}
 }
 
 func dot(a, b *tensor.Tensor) float64 { return a.Dot(b).Item() }
@@ -259,26 +308,29 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// spread writes to the parameters in one launch: the values of the vector v (add = false), or their own plus t·v.
-func (q *search) spread(v *tensor.Tensor, add bool, t float64) {
-	v.Scope().Do(func(s *tensor.Scope) {
-		p := q.o.groups[0].Params[0]
-		l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}
-		l.program = lowered("spread", flags{add}, l.t, 2, func(f flags) []*expr.Expr {
-			if f[0] {
-				return []*expr.Expr{expr.X(0).Add(expr.X(1).Mul(expr.Param(0)))}
-			}
-			return []*expr.Expr{expr.X(1)}
-		})
-		v, at := v.In(s), 0
-		for _, p := range q.o.Params() {
-			piece := v.Narrow(0, at, p.Size()).Reshape(p.Shape().Slice()...)
-			l.outs, l.ins = append(l.outs, []*tensor.Tensor{p}), append(l.ins, []*tensor.Tensor{p, piece})
-			at += p.Size()
+// setting prepares a launch that writes to the parameters: the values of the vector v (add = false), or their own plus t·v. It belongs to v's scope.
+func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
+	p := q.o.groups[0].Params[0]
+	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}
+	l.program = lowered("spread", flags{add}, l.t, 2, func(f flags) []*expr.Expr {
+		if f[0] {
+			return []*expr.Expr{expr.X(0).Add(expr.X(1).Mul(expr.Param(0)))}
 		}
-		l.pack(s)
-		l.run("lbfgs")
-	}, tensor.NoGrad())
+		return []*expr.Expr{expr.X(1)}
+	})
+	at := 0
+	for _, p := range q.o.Params() {
+		piece := v.Narrow(0, at, p.Size()).Reshape(p.Shape().Slice()...)
+		l.outs, l.ins = append(l.outs, []*tensor.Tensor{p}), append(l.ins, []*tensor.Tensor{p, piece})
+		at += p.Size()
+	}
+	l.pack(v.Scope())
+	return l
+}
+
+// spread does what setting says.
+func (q *search) spread(v *tensor.Tensor, add bool, t float64) {
+	v.Scope().Do(func(s *tensor.Scope) { q.setting(v.In(s), add, t).run("lbfgs") }, tensor.NoGrad())
 }
 
 // move adds t·d to the parameters.

@@ -143,12 +143,7 @@ func (m *multi[C, P]) Step() {
 			l.pack(s)
 		}
 		for _, l := range list {
-			if l.reserve != nil {
-				l.reserve.Free()
-			}
-		}
-		for _, l := range list {
-			tensor.Update(m.rule.name, l.program, l.outs, l.ins, l.slots, l.bits)
+			l.run(m.rule.name)
 		}
 	}, tensor.NoGrad())
 	for _, c := range changes {

@@ -154,12 +154,6 @@ func (o *Muon) Step() {
 			l.pack(s)
 		}
 		for _, l := range last {
-			if l.reserve != nil {
-				l.reserve.Free()
-				l.reserve = nil
-			}
-		}
-		for _, l := range last {
 			l.run("muon")
 		}
 	}, tensor.NoGrad())

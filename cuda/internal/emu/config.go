@@ -15,6 +15,7 @@ type Config struct {
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
 	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
+	Segment uint64 // bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple of 1 KiB; 0: by the memory
 
 	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
@@ -31,6 +32,8 @@ const (
 	defaultQueueDepth = 1024
 	maxDevices        = 64
 	minMemory         = 1 << 20
+	minSegment        = 1 << 10
+	maxSegment        = 32 << 20
 	maxMemory         = 1 << 42 // the address space of a device
 )
 
@@ -52,10 +55,10 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB]"
 
-// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0]: N devices (1), with so much memory each
-// (a number with KiB, MiB, GiB or TiB), of that compute capability, and the schedule's seed. The error is a [*SpecError].
+// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB]: N devices (1), with so much memory
+// each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, and the size of a segment. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -106,8 +109,14 @@ func Parse(spec string) (Config, error) {
 				return bad(part, "seed= and a number of at most 64 bits, 0 for plain order")
 			}
 			c.Seed = n
+		case "segment":
+			n, ok := parseBytes(value)
+			if !ok || n < minSegment || n > maxSegment {
+				return bad(part, "segment= and a size from 1KiB to 32MiB, as in segment=64KiB")
+			}
+			c.Segment = n
 		default:
-			return bad(part, "one of mem=, sm=, mode=, seed=")
+			return bad(part, "one of mem=, sm=, mode=, seed=, segment=")
 		}
 	}
 	return c.withDefaults(), nil
@@ -123,6 +132,9 @@ func (c Config) String() string {
 	}
 	if c.Seed != 0 {
 		fmt.Fprintf(&b, ",seed=%d", c.Seed)
+	}
+	if c.Segment != 0 {
+		fmt.Fprintf(&b, ",segment=%s", formatBytes(c.Segment))
 	}
 	return b.String()
 }
@@ -153,6 +165,8 @@ func (c Config) check() error {
 		return &SpecError{Part: fmt.Sprintf("Memory = %d", c.Memory), Want: "1 MiB to 4 TiB"}
 	case !slices.Contains(supportedSMs, c.SM):
 		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}
+	case c.Segment != 0 && (c.Segment < minSegment || c.Segment > maxSegment || c.Segment%1024 != 0):
+		return &SpecError{Part: fmt.Sprintf("Segment = %d", c.Segment), Want: "1 KiB to 32 MiB, a multiple of 1 KiB, or 0"}
 	case c.QueueDepth < 1:
 		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
 	case c.Workers < 0:

@@ -64,6 +64,7 @@ type device struct {
 	ctx     *context      // the primary context while it is retained
 	flags   cu.CtxFlags
 	dead    error // what ended an earlier context: only Reset revives the device
+	short   shortage
 	engines [engines]time.Duration
 }
 

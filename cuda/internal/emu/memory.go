@@ -21,6 +21,9 @@ func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	if n == 0 {
 		return 0, fail(call, cu.ErrInvalidValue, "0 bytes")
 	}
+	if ctx.dev.short.refuses() {
+		return 0, fail(call, cu.ErrOutOfMemory, "%d bytes are refused on emulated device %d: a test has asked for that", n, ctx.dev.ordinal)
+	}
 	var p uint64
 	if dev := ctx.dev; dev.mem != nil {
 		p, err = dev.mem.Alloc(n)

@@ -1,0 +1,44 @@
+package emu
+
+import "github.com/flambeau-go/flambeau/cuda/internal/cu"
+
+var (
+	_ cu.Sized  = (*Driver)(nil)
+	_ cu.Scarce = (*Driver)(nil)
+)
+
+// Segment returns what the specification says.
+func (d *Driver) Segment() uint64 { return d.cfg.Segment }
+
+// shortage plans a refusal of memory.
+type shortage struct {
+	left  uint64 // requests until it begins, 0: none is planned
+	begun bool
+}
+
+// RefuseMemory plans a refusal, or takes it back.
+func (d *Driver) RefuseMemory(dev cu.Device, n uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x, err := d.device("RefuseMemory", dev); err == nil {
+		x.short = shortage{left: n}
+	}
+}
+
+// Relent ends a refusal that has begun.
+func (d *Driver) Relent(dev cu.Device) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x, err := d.device("Relent", dev); err == nil && x.short.begun {
+		x.short = shortage{}
+	}
+}
+
+// refuses counts a request for memory and reports whether it is refused. The driver's lock is held.
+func (s *shortage) refuses() bool {
+	if s.left > 0 {
+		s.left--
+		s.begun = s.left == 0
+	}
+	return s.begun
+}

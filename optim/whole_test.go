@@ -1,0 +1,262 @@
+package optim_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// all writes every number of a tree, bit by bit, and frees its tensors.
+func all(b *strings.Builder, v any) {
+	switch v := v.(type) {
+	case *tensor.Tensor:
+		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
+		v.Free() // the handle keeps memory until it is collected, which would serve a request that is to fail
+	case []any:
+		for _, e := range v {
+			all(b, e)
+		}
+	case nil, bool, int64, float64, string:
+		fmt.Fprintf(b, "%v;", v)
+	default:
+		m := reflect.ValueOf(v)
+		keys := map[string]reflect.Value{}
+		for _, k := range m.MapKeys() {
+			keys[fmt.Sprint(k)] = k
+		}
+		for _, k := range slices.Sorted(maps.Keys(keys)) {
+			b.WriteString(k + "=")
+			all(b, m.MapIndex(keys[k]).Interface())
+		}
+	}
+}
+
+func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
+	var b strings.Builder
+	for _, p := range params {
+		all(&b, p.Detach())
+		if grads && p.Grad() != nil {
+			all(&b, p.Grad().Detach())
+		}
+	}
+	for _, t := range trees {
+		all(&b, t)
+	}
+	return b.String()
+}
+
+// A subject is something that changes all or nothing: it is made with its tensors on a device, and does its work in turns.
+type subject struct {
+	ready func(turn int)
+	work  func()
+	bits  func() string
+}
+
+// stride leaves more and more allocations out; FLAMBEAU_SOAK=1 leaves out none.
+func stride(n int) int {
+	if os.Getenv("FLAMBEAU_SOAK") == "1" {
+		return 1
+	}
+	return 1 + n/2
+}
+
+// atEachAllocation lets every allocation of the driver that a turn's work makes fail in turn. A failure changes no bit and leaves no memory
+// behind, and what then succeeds has the bits of a twin that never failed.
+func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least int, mk func(gpu *cuda.Device) subject) {
+	t.Helper()
+	x, twin := mk(gpu), mk(gpu)
+	failures := 0
+	for turn := range turns {
+		x.ready(turn)
+		twin.ready(turn)
+		twin.work()
+		before := x.bits()
+		for n := 1; ; n += stride(n) {
+			runtime.GC() // what is unreachable could serve a request that is to fail
+			time.Sleep(time.Millisecond)
+			ballast := fillUp(t, gpu)
+			held := gpu.Stats().Allocated
+			if err := gpu.FailAlloc(n); err != nil {
+				t.Fatal(err)
+			}
+			err := tensor.Try(x.work)
+			if e := gpu.FailAlloc(0); e != nil {
+				t.Fatal(e)
+			}
+			now := gpu.Stats().Allocated
+			for _, b := range ballast {
+				b.Free()
+			}
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, device.ErrOutOfMemory) {
+				t.Fatalf("%s, turn %d, allocation %d: %v", name, turn, n, err)
+			}
+			failures++
+			if left := now - held; left > 0 {
+				t.Errorf("%s, turn %d: the failure of allocation %d leaves %d bytes", name, turn, n, left)
+			}
+			if x.bits() != before {
+				t.Fatalf("%s, turn %d: the failure of allocation %d changes something:\nbefore %s\nnow    %s", name, turn, n, before, x.bits())
+			}
+		}
+		if x.bits() != twin.bits() {
+			t.Errorf("%s, turn %d: what succeeds after failures has other bits", name, turn)
+		}
+	}
+	if failures < least {
+		t.Errorf("%s: only %d allocations to fail", name, failures)
+	}
+}
+
+// fillUp takes what the device's pool holds unused, so that whatever is needed next has to come from the driver.
+func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
+	t.Helper()
+	for _, size := range []int{16 << 10, 8 << 10, 4 << 10, 3 << 10, 2560, 2 << 10, 1 << 10, 512} {
+		for {
+			before := gpu.Stats().Reserved
+			b, err := gpu.Alloc(size, nil, device.Origin{Op: "ballast"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gpu.Stats().Reserved != before { // nothing of that size was left
+				b.Free()
+				gpu.Empty()
+				break
+			}
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// matrices are parameters of several shapes, one strided.
+func matrices(gpu *cuda.Device) []*tensor.Tensor {
+	on := tensor.Root().On(gpu)
+	return []*tensor.Tensor{on.Full(0.5, 20, 30).RequiresGrad(), on.Ones(7, 5).T().RequiresGrad(), on.Full(-1, 40, 30).RequiresGrad(), on.Ones(3, 3).RequiresGrad()}
+}
+
+func give(params []*tensor.Tensor, turn int) {
+	for i, p := range params {
+		g := tensor.Root().On(p.Device()).Typed(p.Type()).Full(0.25*float64(i+1)-0.1*float64(turn), p.Shape().Slice()...)
+		p.SetGrad(g)
+	}
+}
+
+// Every optimizer's Step is done whole or not at all, wherever in it memory runs out, when the state is made and later.
+func TestEveryStepIsWholeOrNothing(t *testing.T) {
+	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
+	list := maps.Clone(makers)
+	list["Adam with all"] = func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
+		return optim.NewAdamGroups(with(l, lr, func(v float64) optim.AdamConfig { return optim.AdamConfig{LR: v, AMSGrad: true, WeightDecay: 0.1} })...)
+	}
+	list["SGD with momentum"] = func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
+		return optim.NewSGDGroups(with(l, lr, func(v float64) optim.SGDConfig { return optim.SGDConfig{LR: v, Momentum: 0.9, Nesterov: true} })...)
+	}
+	list["RMSprop with all"] = func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
+		return optim.NewRMSpropGroups(with(l, lr, func(v float64) optim.RMSpropConfig { return optim.RMSpropConfig{LR: v, Momentum: 0.9, Centered: true} })...)
+	}
+	list["Muon"] = func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
+		return optim.NewMuonGroups(with(l, lr, func(v float64) optim.MuonConfig { return optim.MuonConfig{LR: v, Iterations: 1} })...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		atEachAllocation(t, gpu, name, 2, 2, func(gpu *cuda.Device) subject {
+			p := matrices(gpu)
+			opt := list[name]([][]*tensor.Tensor{p[:2], p[2:]}, []float64{0.1, 0.05})
+			return subject{func(turn int) { give(p, turn) }, opt.Step, func() string { return bits(p, false, opt.StateDict(), float64(opt.Steps())) }}
+		})
+	}
+}
+
+// LBFGS's Step, which calls its closure and moves the parameters many times, takes back all of that when it fails.
+func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
+	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
+	for _, search := range []string{"", "strong_wolfe"} {
+		atEachAllocation(t, gpu, "LBFGS "+search, 2, 10, func(gpu *cuda.Device) subject {
+			v := newValley(gpu, 1)
+			opt := optim.NewLBFGS(v.params(), optim.LBFGSConfig{LR: 0.001, MaxIter: 3, History: 2, LineSearch: search})
+			return subject{func(int) {
+				for _, p := range v.params() {
+					p.ZeroGrad()
+				}
+			}, func() {
+				defer func() { // the gradients are the closure's, not the optimizer's
+					for _, p := range v.params() {
+						p.ZeroGrad()
+					}
+				}()
+				opt.Step(v.value)
+			}, func() string { return bits(v.params(), false, opt.StateDict(), float64(opt.Steps())) }}
+		})
+	}
+}
+
+// Clipping changes all gradients or none.
+func TestClippingIsWholeOrNothing(t *testing.T) {
+	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
+	work := map[string]func(p []*tensor.Tensor){
+		"norm":  func(p []*tensor.Tensor) { optim.ClipGradNorm(p, 0.5).Free() },
+		"value": func(p []*tensor.Tensor) { optim.ClipGradValue(p, 0.2) },
+	}
+	for name, f := range work {
+		atEachAllocation(t, gpu, "clipping by "+name, 2, 1, func(gpu *cuda.Device) subject {
+			p := append(matrices(gpu), tensor.Root().On(gpu).Ones(5, 4).RequiresGrad())
+			return subject{func(turn int) {
+				give(p, turn)
+				tensor.Do(func(s *tensor.Scope) { // one that is expanded
+					p[4].SetGrad(tensor.Root().On(gpu).Full(0.7).Expand(5, 4))
+				})
+			}, func() { f(p) }, func() string { return bits(p, true) }}
+		})
+	}
+}
+
+// Averages take all of a model in, or nothing, and exchange it whole with theirs.
+func TestAveragingIsWholeOrNothing(t *testing.T) {
+	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
+	mk := map[string]func(m any) *optim.Averaged{
+		"EMA": func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9, optim.AverageBuffers()) },
+		"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
+	}
+	for name, f := range mk {
+		for what, work := range map[string]func(a *optim.Averaged){
+			"Update": (*optim.Averaged).Update,
+			"With":   func(a *optim.Averaged) { a.With(func() {}) },
+		} {
+			atEachAllocation(t, gpu, name+" "+what, 3, 1, func(gpu *cuda.Device) subject {
+				m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
+				nn.To(m, gpu)
+				a := f(m)
+				params := nn.Parameters(m)
+				return subject{func(turn int) {
+					fill := func(v float64) {
+						tensor.Do(func(s *tensor.Scope) {
+							for i, p := range params {
+								p.In(s).Fill(v + 0.1*float64(i))
+							}
+						}, tensor.NoGrad())
+					}
+					fill(float64(turn))
+					if what != "Update" {
+						a.Update()
+						fill(float64(turn) + 0.3)
+					}
+				}, func() { work(a) }, func() string { return bits(params, false, a.StateDict()) }}
+			})
+		}
+	}
+}
