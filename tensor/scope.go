@@ -29,6 +29,7 @@ type Scope struct {
 	closed   bool
 	internal bool // the library's own: recycled, without a net
 	ledger   *ledger
+	span     device.SpanID // of its name, in a trace
 }
 
 // modes are inherited by child scopes.
@@ -43,6 +44,7 @@ type modes struct {
 	composed  bool // no fast kernels
 	anomaly   AnomalyCheck
 	floatType dtype.Type
+	span      device.SpanID // of the innermost scope that has a name, in a trace
 }
 
 // An Option sets a mode of a scope.
@@ -143,6 +145,7 @@ func (s *Scope) New(opts ...Option) *Scope {
 		panic(s.closedError("scope.new", nil))
 	}
 	s.children++
+	c.nameSpan()
 	return c
 }
 
@@ -289,6 +292,7 @@ func (s *Scope) end(keep []*Tensor) {
 	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
+	s.endSpan()
 	if !s.internal {
 		s.closedAt = callSite()
 	}
