@@ -31,6 +31,7 @@ type Device struct {
 	kernels sync.Map                     // *kernels.Kernel to *loaded
 	count   counters
 	peers   sync.Map // *Device to *peerLink
+	timing  timing
 }
 
 var _ device.Device = (*Device)(nil)
@@ -55,7 +56,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Capability: capability, Memory: int(memory), Cores: cores,
+	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Meta: p.meta, Capability: capability, Memory: int(memory), Cores: cores,
 		Driver: p.version.String(), PTX: fmt.Sprintf("%d.%d", d.ptx/10, d.ptx%10)}
 
 	// A waiting thread sleeps: Go has better uses for the core. Where another library made the context first, its choice stays.
@@ -119,6 +120,9 @@ func (d *Device) Info() device.Info { return d.info }
 
 // Synchronize waits for all streams, and reports a fault or an index error of their work.
 func (d *Device) Synchronize() error {
+	if t := device.Tracing(); t != nil {
+		defer d.tracedWait(t, nil, "device synchronize")()
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

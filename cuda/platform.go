@@ -18,6 +18,7 @@ type platform struct {
 	api      cu.API
 	version  cu.Version
 	emulated bool
+	meta     bool // addresses without memory
 	count    int
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
@@ -46,6 +47,9 @@ func newPlatform(api cu.API) (*platform, error) {
 	}
 	if e, ok := api.(cu.Emulated); ok {
 		p.emulated = e.Emulated()
+	}
+	if e, ok := api.(*emu.Driver); ok {
+		p.meta = e.Config().Meta
 	}
 	if !p.emulated {
 		p.cubins = defaultCubins()

@@ -178,6 +178,7 @@ type Info struct {
 	Kind       string // "cpu", "cuda"
 	Name       string // of the product
 	Emulated   bool
+	Meta       bool   // it has addresses without memory: see [OpenMeta]
 	Capability [2]int // compute capability, CUDA only
 	Memory     int    // bytes
 	Cores      int    // CPU cores or streaming multiprocessors

@@ -37,6 +37,9 @@
 //
 // # Meta mode
 //
-// With Config.Meta memory has addresses and a size but no contents: allocations are counted against the limit, kernels are checked and counted
+// With Config.Meta memory has addresses and a size but no contents: allocations are counted against the limit, launches are checked and counted
 // but not run, and reading a value is ErrMeta. It answers how much memory and how many launches a step needs, for models that would not fit.
+// Of a kernel's text only the declarations are read. Pinned memory is addresses as well: pages that nobody writes are not there. A copy
+// to it is counted; a host that waits for an event behind such a copy, as one does before reading, gets ErrMeta. The virtual clock knows
+// of a kernel its launch, and of copies all.
 package emu

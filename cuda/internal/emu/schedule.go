@@ -50,6 +50,7 @@ type op struct {
 	submit time.Duration                 // the host's time at the call
 	end    time.Duration                 // virtual time of completion, once done
 	done   bool
+	hollow bool // see stream
 }
 
 // stream is a queue of operations of one context.
@@ -59,7 +60,8 @@ type stream struct {
 	blocking bool // takes part in the ordering of the legacy default stream
 	weight   int  // how eagerly an adversarial schedule serves it
 	queue    []*op
-	last     *op // the newest operation, done or not
+	last     *op  // the newest operation, done or not
+	hollow   bool // in meta mode: its work has copied to pinned memory what has no value
 	clock    time.Duration
 	closed   bool     // destroyed: goes away when its queue is empty
 	capture  *capture // what is queued goes there instead
@@ -98,7 +100,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		d.step()
 	}
 	d.issue++
-	o.stream, o.issue, o.submit = s, d.issue, d.hostClock
+	o.stream, o.issue, o.submit, o.hollow = s, d.issue, d.hostClock, s.hollow
 	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
 	// The legacy default stream waits for all blocking streams of its context, and they for it.
 	if def := s.ctx.defaultStream; s == def {

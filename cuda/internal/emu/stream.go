@@ -182,11 +182,13 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes what the event captured.
+// EventSynchronize completes what the event captured. In meta mode a host that waits for an event behind a copy to pinned memory wants to read
+// what has no value: ErrMeta. Streams may wait for it.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, err := d.eventOf("cuEventSynchronize", h)
+	const call = "cuEventSynchronize"
+	e, err := d.eventOf(call, h)
 	if err != nil {
 		return err
 	}
@@ -196,6 +198,9 @@ func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.counters.Synchronisations++
 	if e.point != nil {
 		d.await(e.point)
+		if e.point.hollow && e.ctx.dead == nil {
+			return valueless(call, "an event behind a copy to pinned memory")
+		}
 	}
 	return e.ctx.dead
 }
