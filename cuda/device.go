@@ -24,7 +24,7 @@ type Device struct {
 	main    *stream
 	streams streamPool
 	events  eventPool
-	timed   eventPool // events that take the time
+	timers  eventPool // events that take the time
 	pool    *pool.Pool
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // what ended the device

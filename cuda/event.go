@@ -63,7 +63,7 @@ func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	}
 	flags, p := cu.EventDisableTiming|cu.EventBlockingSync, &d.events
 	if e.timing {
-		flags, p = cu.EventBlockingSync, &d.timed
+		flags, p = cu.EventBlockingSync, &d.timers
 	}
 	e.handle = &eventHandle{of: p}
 	if e.handle.h, err = d.newEvent(p, flags); err != nil {

@@ -105,9 +105,9 @@ func testEvent(t *testing.T, d *Device) {
 	}
 	// What is garbage is given back.
 	for range 10 {
-		d.timed.mu.Lock()
-		free := len(d.timed.free)
-		d.timed.mu.Unlock()
+		d.timers.mu.Lock()
+		free := len(d.timers.free)
+		d.timers.mu.Unlock()
 		if free > 0 {
 			return
 		}

@@ -67,7 +67,7 @@ type MemorySnapshot struct {
 	Total                    uint64 // of the device, 0 where unknown
 
 	Segments []MemorySegment // by address
-	Events   []MemoryEvent   // oldest first
+	Events   []HistoryEvent  // oldest first
 	Owners   []MemoryOwner   // what the Owner fields index; the first is the unknown one
 	Stacks   [][]Frame       // what the Stack fields index, innermost frame first; the first is empty: not recorded
 }
@@ -129,8 +129,8 @@ func (a MemoryAction) String() string {
 	return [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom"}[a]
 }
 
-// A MemoryEvent is an entry of the history.
-type MemoryEvent struct {
+// A HistoryEvent is an entry of the history.
+type HistoryEvent struct {
 	Sequence  uint64 // counted from 1 since the recording began
 	Time      int64  // Unix time in nanoseconds
 	Action    MemoryAction

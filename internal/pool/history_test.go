@@ -72,7 +72,7 @@ func TestHistory(t *testing.T) {
 		t.Fatalf("events %v, want %v", got, want)
 	}
 	last := int64(0)
-	var alloc, free, oom device.MemoryEvent
+	var alloc, free, oom device.HistoryEvent
 	for i, e := range s.Events {
 		if e.Sequence != uint64(i+1) || e.Time <= last {
 			t.Errorf("event %d has sequence %d and time %d after %d", i, e.Sequence, e.Time, last)
@@ -98,7 +98,7 @@ func TestHistory(t *testing.T) {
 	if text := own.String(); !strings.HasPrefix(text, "matmul [4, 5] float32 at pool/history_test.go:") || !strings.HasSuffix(text, " in step/forward") {
 		t.Errorf("the owner reads %q", text)
 	}
-	for _, e := range []device.MemoryEvent{alloc, free, oom} {
+	for _, e := range []device.HistoryEvent{alloc, free, oom} {
 		f := s.Stacks[e.Stack]
 		if len(f) == 0 || !strings.HasSuffix(f[0].Function, ".TestHistory") || !strings.HasSuffix(f[0].File, "history_test.go") || f[0].Line == 0 {
 			t.Errorf("%v has the stack %v", e.Action, f)

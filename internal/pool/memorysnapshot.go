@@ -68,9 +68,9 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 		l.block.Owner = r.origin(&l.origin)
 		l.block.Category = r.category(l.block.Owner)
 	}
-	out.Events = make([]device.MemoryEvent, len(events))
+	out.Events = make([]device.HistoryEvent, len(events))
 	for i, e := range events {
-		m := device.MemoryEvent{Sequence: e.sequence, Time: e.time, Action: e.action, Addr: e.addr, Size: e.size, Requested: e.requested,
+		m := device.HistoryEvent{Sequence: e.sequence, Time: e.time, Action: e.action, Addr: e.addr, Size: e.size, Requested: e.requested,
 			Stream: uint64(e.stream), Number: e.number, Stack: r.stack(e.stack)}
 		if e.owner != nil {
 			m.Owner = r.owner(e.owner, "")

@@ -239,7 +239,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 			return work{}, fail(call, cu.ErrInvalidContext, "context %#x is not that of the graph", uintptr(ctx))
 		case width != 1 && width != 2 && width != 4 || uint64(dst)%uint64(width) != 0:
 			return work{}, fail(call, cu.ErrInvalidValue, "elements of %d bytes at %#x", width, uint64(dst))
-		case n == 0 || n > maxMemory/uint64(width):
+		case n == 0 || n > MaxMemory/uint64(width):
 			return work{}, fail(call, cu.ErrInvalidValue, "%d elements of %d bytes", n, width)
 		}
 		dev, size := g.ctx.dev, n*uint64(width)
