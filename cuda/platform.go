@@ -10,6 +10,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 	"github.com/flambeau-go/flambeau/device"
 )
 
@@ -29,6 +30,8 @@ type platform struct {
 
 	owners sync.Map // of streams: cu.Stream to *Device
 	pinned pinnedPool
+
+	monitor func() (nvml.API, error) // nil for emulated GPUs
 
 	mu      sync.Mutex
 	devices map[int]*Device
@@ -52,7 +55,7 @@ func newPlatform(api cu.API) (*platform, error) {
 		p.meta = e.Config().Meta
 	}
 	if !p.emulated {
-		p.cubins = defaultCubins()
+		p.cubins, p.monitor = defaultCubins(), nvml.Open
 	}
 	var err error
 	if p.version, err = api.DriverVersion(); err != nil {

@@ -185,7 +185,8 @@ func DeviceProperties(dev device.Device) (Properties, error) {
 	return p, nil
 }
 
-// DriverVersion returns the newest CUDA version that the driver supports, "12.4" for driver 550. The error is that of [Unavailable].
+// DriverVersion returns the newest CUDA version that the driver supports, "12.4" for driver 550, whose own number is
+// [DriverRelease]. The error is that of [Unavailable].
 func DriverVersion() (string, error) {
 	p, u := current()
 	if u != nil {

@@ -26,11 +26,11 @@ var floors = []floor{
 	{"cpu/internal/...", []string{"shape", "expr"}},
 
 	{"ptx", []string{"expr"}},
-	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib"}},
+	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
 	{"cuda/internal/cu", nil},
 	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
-	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
+	{"cuda/internal/lib/...", []string{"cuda/internal/cu"}},
 
 	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
@@ -84,7 +84,7 @@ var restricted = []struct {
 	because string
 }{
 	{
-		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib", "dist/internal/mpi"}, tag: "nogpu",
+		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib/...", "dist/internal/mpi"}, tag: "nogpu",
 		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
 	},
 	{
