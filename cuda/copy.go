@@ -20,6 +20,9 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	if err != nil || len(src) == 0 {
 		return err
 	}
+	if err := st.refuse(op, "a replay would repeat the bytes of now"); err != nil {
+		return err
+	}
 	if err := d.send(st, uint64(addr), src); err != nil || !d.p.pinned.holds(src) {
 		return err
 	}
@@ -28,6 +31,9 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 
 // send copies b to an address of the device, in the order of the stream.
 func (d *Device) send(s *stream, to uint64, b []byte) error {
+	if r := s.rec.Load(); r != nil {
+		return r.send(to, b)
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}
@@ -48,6 +54,9 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	}
 	addr, err := d.bytes(op, "src", src, off, len(dst))
 	if err != nil {
+		return err
+	}
+	if err := st.refuse(op, hostWaits); err != nil {
 		return err
 	}
 	if err := d.enter(); err != nil {
@@ -94,6 +103,9 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	}
 	n := uint64(size)
 	if from != d {
+		if err := st.refuse(op, "the source is on "+from.name); err != nil {
+			return err
+		}
 		if err := d.enter(); err != nil {
 			return err
 		}
@@ -119,6 +131,9 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 
 // move copies between ranges of this device that do not overlap.
 func (d *Device) move(s *stream, to, from, n uint64) error {
+	if r := s.rec.Load(); r != nil {
+		return r.move(to, from, n)
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}
