@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
@@ -32,6 +33,9 @@ type platform struct {
 	pinned pinnedPool
 
 	monitor func() (nvml.API, error) // nil for emulated GPUs
+
+	arenas     sync.Map // of recordings: pool.StreamID to *recording
+	recordings atomic.Uint64
 
 	mu      sync.Mutex
 	devices map[int]*Device

@@ -15,9 +15,10 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int           // of its record of index errors
-	priority int           // the driver's
-	mask     atomic.Uint64 // the slots of the streams whose work it comes after: its own, and those it waited for
+	slot     int                       // of its record of index errors
+	priority int                       // the driver's
+	rec      atomic.Pointer[recording] // not nil: what is queued is recorded
+	mask     atomic.Uint64             // the slots of the streams whose work it comes after: its own, and those it waited for
 }
 
 var (
@@ -117,6 +118,9 @@ func (s *stream) ID() uint64 { return uint64(s.handle) }
 
 // Record marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
+	if s.Recording() {
+		return &recordedEvent{s}, nil
+	}
 	h, err := s.dev.record(s.handle)
 	if err != nil {
 		return nil, err
@@ -128,6 +132,9 @@ func (s *stream) Record() (device.Event, error) {
 func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
 		return x.holdUp(s)
+	}
+	if r, ok := e.(*recordedEvent); ok && r.s == s && s.Recording() {
+		return nil // it comes before, by the stream's order
 	}
 	own, ok := e.(*event)
 	switch {
@@ -153,6 +160,9 @@ func (s *stream) Wait(e device.Event) error {
 
 // Synchronize waits for the work queued so far.
 func (s *stream) Synchronize() error {
+	if err := s.refuse("synchronize", hostWaits); err != nil {
+		return err
+	}
 	if t := device.Tracing(); t != nil {
 		defer s.dev.tracedWait(t, s, "stream synchronize")()
 	}

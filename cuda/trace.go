@@ -162,7 +162,7 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 func (d *Device) timed(w device.TraceWants, s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
-	if w.Times && d.enter() == nil {
+	if w.Times && !s.Recording() && d.enter() == nil {
 		var err error
 		if i.from, err = d.currentMark(); err == nil {
 			i.start, err = d.stamp(s)
