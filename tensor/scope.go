@@ -45,6 +45,9 @@ type modes struct {
 	anomaly   AnomalyCheck
 	floatType dtype.Type
 	span      device.SpanID // of the innermost scope that has a name, in a trace
+
+	saver       packer // of what ops save; nil: they save it as it is
+	recomputing bool   // a checkpointed segment is computed again
 }
 
 // An Option sets a mode of a scope.
@@ -355,6 +358,11 @@ func (s *Scope) hand(keep []*Tensor) {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
+		for i := range n.saved {
+			if v := n.saved[i].packed; v != nil {
+				push(v.holds())
+			}
+		}
 		for _, e := range n.inputs {
 			push(e.node)
 			if e.leaf != nil {
@@ -367,9 +375,7 @@ func (s *Scope) hand(keep []*Tensor) {
 // ownNode makes s responsible for the values that n saved.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
-	for i := range n.saved {
-		s.note(n.saved[i].st)
-	}
+	n.noted(s)
 	if s == root {
 		return // freed by Backward, or with the storages when nothing reaches the node
 	}
