@@ -132,7 +132,7 @@ func poolOptions(name string, memory uint64) pool.Options {
 
 func (d *Device) newPool() *pool.Pool {
 	o := poolOptions(d.name, uint64(d.info.Memory))
-	if c, ok := d.api.(cu.Checker); ok {
+	if c, ok := d.api.(cu.Checker); ok && !d.p.meta { // there is no access to check
 		return pool.New(checkedBacking{backing{d}, c}, o)
 	}
 	return pool.New(backing{d}, o)

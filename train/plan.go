@@ -131,7 +131,7 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	r := t.report
 	r.Machine, r.Memory, r.Batch, r.Fits = c.Machine.Name, c.Memory, c.Batch, fits
 	if c.MaxBatch > 0 {
-		if r.MaxBatch, err = c.largest(build, fits); err != nil {
+		if r.MaxBatch, err = c.largest(build, fits, r.Reserved); err != nil {
 			return nil, err
 		}
 	}
@@ -144,43 +144,62 @@ const (
 	maxPlanned = 1 << 42
 )
 
-// largest looks for the largest batch that fits, by doubling and then by bisection.
-func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool) (int, error) {
+// largest looks for the largest batch that fits. What the allocator holds grows nearly in proportion to the batch, so that two runs tell about
+// where it is; the runs that follow look for the exact place, beside which one more does not fit.
+func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
+	good, bad := 0, c.MaxBatch+1                              // the largest known to fit, the least known or taken not to
+	known := [2]struct{ batch, held int }{1: {c.Batch, held}} // two runs, the first of the smaller batch
 	try := func(n int) (bool, error) {
-		_, err := c.run(build, n, c.Memory, false)
+		t, err := c.run(build, n, c.Memory, false)
 		if errors.Is(err, device.ErrOutOfMemory) {
+			bad = n
 			return false, nil
 		}
-		return err == nil, err
-	}
-	good, bad := 0, c.MaxBatch+1 // the largest known to fit, the least known or taken not to
-	if first := min(c.Batch, c.MaxBatch); !fits {
-		bad = min(bad, c.Batch)
-	} else {
-		good = first
-		for n := good; good < c.MaxBatch && bad > c.MaxBatch; {
-			n = min(2*n, c.MaxBatch)
-			ok, err := try(n)
-			switch {
-			case err != nil:
-				return 0, err
-			case ok:
-				good = n
-			default:
-				bad = n
-			}
+		if err != nil {
+			return false, err
 		}
+		good = n
+		k := struct{ batch, held int }{n, t.dev.Stats().ReservedPeak}
+		if n < known[1].batch {
+			known[0] = k
+		} else if n > known[1].batch {
+			known[0], known[1] = known[1], k
+		}
+		return true, nil
 	}
+	if fits {
+		if good = min(c.Batch, c.MaxBatch); good == c.MaxBatch {
+			return good, nil
+		}
+	} else {
+		bad = min(bad, c.Batch)
+	}
+	back := 0.0 // how far before the least that does not fit the next is looked for; 0: none has been found
 	for bad-good > 1 {
 		n := good + (bad-good)/2
+		switch a, b := known[0], known[1]; {
+		case a.batch == 0 && good == 0:
+			n = 1
+		case a.batch == 0:
+			n = 2 * good
+		case back == 0 && b.held > a.held:
+			n = a.batch + int(float64(c.Memory-a.held)/float64(b.held-a.held)*float64(b.batch-a.batch))
+		case back == 0:
+			n = 2 * max(good, 1)
+		case back < 1:
+			n = bad - int(back*float64(bad))
+		}
+		n = min(max(n, good+1), bad-1)
 		ok, err := try(n)
 		switch {
 		case err != nil:
 			return 0, err
-		case ok:
-			good = n
-		default:
-			bad = n
+		case ok && back > 0:
+			back = 1 // between the two by halves
+		case !ok && back == 0:
+			back = 0.02
+		case !ok:
+			back = min(2*back, 1)
 		}
 	}
 	return good, nil
