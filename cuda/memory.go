@@ -143,7 +143,7 @@ func (d *Device) newPool() *pool.Pool {
 	if z, ok := d.api.(cu.Sized); ok {
 		sized(&o, z.Segment())
 	}
-	if c, ok := d.api.(cu.Checker); ok {
+	if c, ok := d.api.(cu.Checker); ok && !d.p.meta { // there is no access to check
 		return pool.New(checkedBacking{backing{d}, c}, o)
 	}
 	return pool.New(backing{d}, o)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scaled multiplies by a scalar.
-var scaled = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+// timesParam multiplies by a scalar.
+var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
 // TestRecording: what is recorded runs with each replay and not before, in its order, with temporaries that share memory, with what each
 // replay is fed, and as one launch, whatever order the driver chooses where none is asked for.
@@ -46,7 +46,7 @@ func testRecording(t *testing.T, d *Device) {
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
-	must(t, d.MultiMap(s, scaled, [][]device.View{{c}, {b}}, [][]device.View{{x}, {b}}, params)) // k·x and k·2(x+1)
+	must(t, d.MultiMap(s, timesParam, [][]device.View{{c}, {b}}, [][]device.View{{x}, {b}}, params)) // k·x and k·2(x+1)
 	must(t, d.Map(s, plus, views(b), views(b, c), nil))
 	must(t, d.CopyFrom(s, out.Buf, 0, b.Buf, 0, 16))
 	b.Buf.Free()
