@@ -101,6 +101,7 @@ type bertEncoder struct {
 
 type bertLayer struct {
 	nn.Base
+	nn.Checkpointing
 	Attention    *bertAttention `nn:"attention"`
 	Intermediate *bertDense     `nn:"intermediate"`
 	Output       *bertOutput    `nn:"output"`
@@ -233,6 +234,10 @@ func (m *bertBody) embed(ids, types *tensor.Tensor) *tensor.Tensor {
 
 func (l *bertLayer) run(x, mask *tensor.Tensor, c BERTConfig) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	return l.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return l.compute(x[0], x[1], c) }, x, mask)
+}
+
+func (l *bertLayer) compute(x, mask *tensor.Tensor, c BERTConfig) *tensor.Tensor {
 	x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.Attention.run(x, mask, c) })
 	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
 		return l.Output.run(l.Intermediate.Dense.Forward(x).Gelu(), x, c)

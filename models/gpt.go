@@ -71,6 +71,7 @@ type GPT struct {
 // gptBlock is attention and an MLP, each added to what goes in.
 type gptBlock struct {
 	nn.Base
+	nn.Checkpointing
 	Ln1  *nn.LayerNorm `nn:"ln_1"`
 	Attn *gptAttention `nn:"attn"`
 	Ln2  *nn.LayerNorm `nn:"ln_2"`
@@ -183,6 +184,13 @@ func (b *gptBlock) Forward(x *tensor.Tensor) *tensor.Tensor { return b.run(x, pa
 
 func (b *gptBlock) run(x *tensor.Tensor, p pass) (y *tensor.Tensor) {
 	defer b.Enter(&x, &y)()
+	if p.cache != nil {
+		return b.compute(x, p)
+	}
+	return b.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return b.compute(x[0], p) }, x)
+}
+
+func (b *gptBlock) compute(x *tensor.Tensor, p pass) *tensor.Tensor {
 	rate := b.drop
 	if !b.Training() || !p.train {
 		rate = 0

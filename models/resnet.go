@@ -121,6 +121,7 @@ func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *te
 // basicBlock is two convolutions of 3×3 beside a shortcut.
 type basicBlock struct {
 	nn.Base
+	nn.Checkpointing
 	Conv1      *nn.Conv2d
 	BN1        *nn.BatchNorm2d `nn:"bn1"`
 	Conv2      *nn.Conv2d
@@ -146,6 +147,10 @@ func shortcut(in, out, stride int, opts []nn.Option) *nn.Sequential {
 
 func (b *basicBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer b.Enter(&x, &y)()
+	return b.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return b.compute(x[0]) }, x)
+}
+
+func (b *basicBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		h := b.BN1.Forward(b.Conv1.Forward(x)).Relu()
 		return afterShortcut(b.BN2.Forward(b.Conv2.Forward(h)), x, b.Downsample)
@@ -163,6 +168,7 @@ func afterShortcut(h, x *tensor.Tensor, downsample *nn.Sequential) *tensor.Tenso
 // bottleneck is convolutions of 1×1, 3×3 and 1×1 beside a shortcut.
 type bottleneck struct {
 	nn.Base
+	nn.Checkpointing
 	Conv1      *nn.Conv2d
 	BN1        *nn.BatchNorm2d `nn:"bn1"`
 	Conv2      *nn.Conv2d
@@ -184,6 +190,10 @@ func newBottleneck(in, width, stride int, opts []nn.Option) (*bottleneck, int) {
 
 func (b *bottleneck) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer b.Enter(&x, &y)()
+	return b.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return b.compute(x[0]) }, x)
+}
+
+func (b *bottleneck) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		h := b.BN1.Forward(b.Conv1.Forward(x)).Relu()
 		h = b.BN2.Forward(b.Conv2.Forward(h)).Relu()

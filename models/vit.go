@@ -44,6 +44,7 @@ type vitEncoder struct {
 // vitBlock is attention and an MLP, each added to what goes in, with norms before them.
 type vitBlock struct {
 	nn.Base
+	nn.Checkpointing
 	Ln1           *nn.LayerNorm `nn:"ln_1"`
 	SelfAttention *nn.MultiheadAttention
 	Drop          *nn.Dropout
@@ -145,6 +146,10 @@ func (e *vitEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 func (b *vitBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer b.Enter(&x, &y)()
+	return b.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return b.compute(x[0]) }, x)
+}
+
+func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		h := b.Ln1.Forward(x)
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})

@@ -57,7 +57,7 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	if !n.Training() || mean == nil {
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
-	if counts && n.NumBatchesTracked != nil {
+	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
 		n.NumBatchesTracked.AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
@@ -74,6 +74,9 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		newMean.Copy(mean)
 		newVar.Copy(variance)
 		y := f(x.In(c), newMean, newVar, n.Weight, n.Bias, true, 1, n.Eps)
+		if c.Recomputing() {
+			return y
+		}
 		count := n.NumBatchesTracked.In(c).Cast(mean.Type())
 		mean.AddInPlace(newMean.Sub(mean).Div(count))
 		variance.AddInPlace(newVar.Sub(variance).Div(count))

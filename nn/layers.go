@@ -74,7 +74,10 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // is closed, so that hooks may keep it for as long; a chain that is long, without gradients, is best called in a scope of its own.
 type Sequential struct {
 	Base
+	Checkpointing
 	Layers []Module `nn:",inline"`
+
+	segments []segment // with checkpointing
 }
 
 // NewSequential returns a chain of layers.
@@ -87,6 +90,17 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 		if l == nil {
 			panic(&Error{strconv.Itoa(i), "the layer is nil"})
 		}
+	}
+	given("sequential", x)
+	if s.on && x.Scope().GradEnabled() {
+		return s.checkpointed(x)
+	}
+	return through(s.Layers, x)
+}
+
+// through applies layers one after another.
+func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
+	for _, l := range layers {
 		x = l.Forward(x)
 	}
 	return x

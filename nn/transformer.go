@@ -77,6 +77,7 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 // when it returns: a hook keeps it in an older scope by s.From(y.Detach()).
 type TransformerEncoderLayer struct {
 	Base
+	Checkpointing
 	SelfAttn *MultiheadAttention
 	Linear1  *Linear
 	Dropout  *Dropout
@@ -111,6 +112,10 @@ func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *t
 
 func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	given("transformer_encoder_layer", x)
+	return l.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return l.compute(x[0], m.with(x[1], x[2])) }, x, m.Mask, m.KeyPadding)
+}
+
+func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: m})
@@ -126,6 +131,7 @@ func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Ten
 // with norms. Its parameters have torch's names.
 type TransformerDecoderLayer struct {
 	Base
+	Checkpointing
 	SelfAttn      *MultiheadAttention
 	MultiheadAttn *MultiheadAttention
 	Linear1       *Linear
@@ -155,6 +161,12 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
+	return l.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor {
+		return l.compute(x[0], x[1], self.with(x[2], x[3]), cross.with(x[4], x[5]))
+	}, x, memory, self.Mask, self.KeyPadding, cross.Mask, cross.KeyPadding)
+}
+
+func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross Masks) *tensor.Tensor {
 	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
 		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: self})

@@ -70,6 +70,8 @@ type engine struct {
 	at     []edge    // theirs
 	found  []*Tensor
 	checks AnomalyCheck
+
+	recomputed map[*segment]*recomputation // what this run has computed again
 }
 
 func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Tensor {
@@ -300,7 +302,7 @@ func (e *engine) back(t *task, g *Tensor) {
 	vs := e.scope.child()
 	defer vs.recycle()
 	vs.modes.stream = n.stream
-	c := &Context{scope: vs, needs: n.needs, n: n, to: t.to}
+	c := &Context{scope: vs, needs: n.needs, n: n, to: t.to, run: e}
 	gi := g.In(vs)
 	grads := n.f.VJP(c, gi)
 	if len(grads) != len(n.inputs) {
@@ -326,6 +328,9 @@ func (e *engine) back(t *task, g *Tensor) {
 		e.send(t.to[i], e.bring(d))
 	}
 	g.Free()
+	if n.packs {
+		n.passed(e)
+	}
 	if !e.o.retain {
 		n.drop()
 	}

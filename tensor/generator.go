@@ -7,21 +7,34 @@ import "sync/atomic"
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
+	tape   *tape // it records what another one gives, or gives it again; nil for one of its own
 }
 
 // NewGenerator returns a generator that starts at offset 0.
 func NewGenerator(seed uint64) *Generator { return &Generator{seed: seed} }
 
 // State returns the seed and the offset, to be restored by [Generator.SetState].
-func (g *Generator) State() (seed, offset uint64) { return g.seed, g.offset.Load() }
+func (g *Generator) State() (seed, offset uint64) {
+	if g.tape != nil {
+		return g.tape.state()
+	}
+	return g.seed, g.offset.Load()
+}
 
 // SetState continues from a state. It must not run while others draw.
 func (g *Generator) SetState(seed, offset uint64) {
+	if g.tape != nil {
+		g.tape.setState(seed, offset)
+		return
+	}
 	g.seed = seed
 	g.offset.Store(offset)
 }
 
 // Draw reserves n numbers and returns where they start.
 func (g *Generator) Draw(n int) (seed, offset uint64) {
+	if g.tape != nil {
+		return g.tape.draw(n)
+	}
 	return g.seed, g.offset.Add(uint64(n)) - uint64(n)
 }

@@ -26,6 +26,7 @@ type Context struct {
 	keep  []*Tensor // in Forward: to be saved
 	n     *node     // in VJP
 	to    []*task   // in VJP: where its gradients go
+	run   *engine   // in VJP
 }
 
 // Scope is where intermediates belong.
@@ -84,7 +85,8 @@ type saved struct {
 	version uint32
 	from    edge
 	needs   bool
-	result  bool // it is the node's own result
+	result  bool   // it is the node's own result
+	packed  packed // what is kept instead of st, which is nil then
 }
 
 // A node records how a tensor was computed.
@@ -105,6 +107,7 @@ type node struct {
 	stream   device.Stream
 	made     *site
 	dropped  atomic.Bool
+	packs    bool // a packer has seen what it saved
 }
 
 // operandInfo is what a gradient must look like.
@@ -148,7 +151,7 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
-		stream: s.streamOf(y.st.dev), made: y.made}
+		stream: s.streamOf(y.st.dev), made: y.made, scope: s}
 	n.inputs = make([]edge, len(in))
 	n.needs = make([]bool, len(in))
 	n.operands = make([]operandInfo, len(in))
@@ -160,8 +163,7 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 	if len(keep) > 0 {
 		n.saved, n.saves = make([]saved, len(keep)), len(keep)
 		for i, t := range keep {
-			t.st.retain()
-			n.saved[i] = saved{st: t.st, layout: t.layout, dtype: t.dtype, version: t.st.version.Load(), from: edgeOf(t), needs: t.needsGrad, result: t == y}
+			n.saved[i] = s.modes.save(n, t, t == y)
 		}
 	}
 	y.node, y.needsGrad = n, true
@@ -174,25 +176,22 @@ func (n *node) drop() {
 		return
 	}
 	for i := range n.saved {
-		n.saved[i].st.release()
+		n.saved[i].release()
 	}
 	n.saved = nil
 }
 
 // restore makes a handle of a saved value in the VJP's scope.
 func (v *saved) restore(c *Context) *Tensor {
-	if now := v.st.version.Load(); now != v.version {
-		e := newError(c.n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
-			utoa(now)+", saved at version "+utoa(v.version))
-		e.hint("replace that operation by one that returns a new tensor, or apply it to a Clone")
-		e.Operands = []Operand{{Shape: v.layout.Shape, Type: v.dtype, Device: v.st.dev.Name(), Origin: c.n.origin()}}
-		panic(e)
+	var x *Tensor
+	if v.packed != nil {
+		x = v.unpacked(c)
+	} else {
+		if now := v.st.version.Load(); now != v.version {
+			panic(v.modified(c.n, now, v.version))
+		}
+		x = handleOf("saved by "+c.n.op, c.scope, v.st, v.layout, v.dtype) // its version has been checked
 	}
-	x := &Tensor{st: v.st, layout: v.layout, dtype: v.dtype, op: "saved by " + c.n.op}
-	x.self = x
-	x.recorded.Store(detached) // its version has been checked
-	v.st.retain()
-	c.scope.own(x, false)
 	x.needsGrad = v.needs
 	switch {
 	case v.result:
@@ -203,6 +202,15 @@ func (v *saved) restore(c *Context) *Tensor {
 		x.leaf = v.from.leaf
 	}
 	return x
+}
+
+// modified says that a saved value was changed in place.
+func (v *saved) modified(n *node, now, then uint32) *Error {
+	e := newError(n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
+		utoa(now)+", saved at version "+utoa(then))
+	e.hint("replace that operation by one that returns a new tensor, or apply it to a Clone")
+	e.Operands = []Operand{{Shape: v.layout.Shape, Type: v.dtype, Device: n.dev.Name(), Origin: n.origin()}}
+	return e
 }
 
 func (n *node) origin() string {

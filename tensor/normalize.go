@@ -263,7 +263,7 @@ var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.
 // update mixes the batch's mean and unbiased variance into the running ones; those of rows are averaged over n.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
-	if n == 0 {
+	if n == 0 || s.modes.recomputing { // they have seen this batch
 		return
 	}
 	for _, r := range []struct {

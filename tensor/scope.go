@@ -43,6 +43,9 @@ type modes struct {
 	composed  bool // no fast kernels
 	anomaly   AnomalyCheck
 	floatType dtype.Type
+
+	saver       packer // of what ops save; nil: they save it as it is
+	recomputing bool   // a checkpointed segment is computed again
 }
 
 // An Option sets a mode of a scope.
@@ -351,6 +354,11 @@ func (s *Scope) hand(keep []*Tensor) {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
+		for i := range n.saved {
+			if v := n.saved[i].packed; v != nil {
+				push(v.holds())
+			}
+		}
 		for _, e := range n.inputs {
 			push(e.node)
 			if e.leaf != nil {
@@ -363,9 +371,7 @@ func (s *Scope) hand(keep []*Tensor) {
 // ownNode makes s responsible for the values that n saved.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
-	for i := range n.saved {
-		s.note(n.saved[i].st)
-	}
+	n.noted(s)
 	if s == root {
 		return // freed by Backward, or with the storages when nothing reaches the node
 	}

@@ -1,0 +1,86 @@
+package autograd
+
+import "github.com/flambeau-go/flambeau/tensor"
+
+// Checkpoint returns f(x…) and keeps nothing of what f's ops save for their gradients but x itself; Backward calls f once more when it comes
+// to it: memory for time. It is torch.utils.checkpoint.checkpoint with use_reentrant=False.
+//
+// The second call sees the same operands, the modes of the scope as they were (autocast, device, stream, …), and draws the same random
+// numbers, so that gradients have the bits that they would have without Checkpoint; the generator itself does not move. Gradients also
+// reach leaves that f captures, such as a layer's parameters, whether or not an operand requires one. f may itself call Checkpoint, and
+// second derivatives work: each run of Backward computes the segment again. Where no gradients are recorded f is simply called.
+//
+// f is called in a scope of its own, of which its operands are and which ends with the call. What it returns is of the youngest scope
+// among x, or older. It must do the same both times: what it does may depend on its operands, on captured tensors that are there until
+// Backward, and on its scope's generator, nothing else. If the ops save other values the second time, by number, op, shape, type or
+// device, Backward panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot be seen. An operand or
+// a captured parameter that was changed in place meanwhile is ErrInPlace. Errors of the second call say where Checkpoint was called.
+//
+// Side effects of f happen twice, but not those of the library: running statistics of normalisations count a batch once, where torch counts
+// it twice. A layer of one's own does the same by asking [tensor.Scope.Recomputing]. Hooks on layers inside f see both calls.
+func Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x ...*tensor.Tensor) *tensor.Tensor {
+	if f == nil {
+		misuse("checkpoint", tensor.ErrValue, "the function is nil")
+	}
+	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{f(x...)} }, x...)[0]
+}
+
+// CheckpointAll is [Checkpoint] of a function with several results.
+func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
+	if f == nil {
+		misuse("checkpoint", tensor.ErrValue, "the function is nil")
+	}
+	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return f(x...) }, x...)
+}
+
+// CheckpointSequential applies functions one after another in so many segments of len(fns)/segments functions, each under [Checkpoint] but
+// the last, which holds the rest and is what Backward needs first: torch.utils.checkpoint.checkpoint_sequential. With √n segments of n functions
+// the memory for saved values is that of about 2·√n functions instead of n. Within a segment a value is freed as soon as the next function
+// has returned, unless a gradient needs it, so a function may not keep its operand or its result for later.
+func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
+	const op = "checkpoint_sequential"
+	switch {
+	case segments < 1 || segments > max(1, len(fns)):
+		misuse(op, tensor.ErrValue, "%d segments of %d functions; there are between 1 and as many as functions", segments, len(fns))
+	case x == nil:
+		misuse(op, tensor.ErrValue, "the operand is nil")
+	}
+	for i, f := range fns {
+		if f == nil {
+			misuse(op, tensor.ErrValue, "function %d is nil", i)
+		}
+	}
+	first := x
+	size := len(fns) / segments
+	for i := range segments - 1 {
+		y := Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return chain(fns[i*size:(i+1)*size], x[0], x[0].Scope()) }, x)
+		if x != first && y != x {
+			x.Free()
+		}
+		x = y
+	}
+	tensor.Youngest(x).Do(func(s *tensor.Scope) {
+		y := chain(fns[(segments-1)*size:], x.In(s), s)
+		s.Close(y)
+		if x != first {
+			x.Free()
+		}
+		x = y
+	})
+	return x
+}
+
+// chain applies functions one after another and frees what goes from one to the next, in scope s.
+func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *tensor.Scope) *tensor.Tensor {
+	for i, f := range fns {
+		y := f(x)
+		if y == nil {
+			misuse("checkpoint_sequential", tensor.ErrValue, "function %d returns nil", i)
+		}
+		if y != x && x.Scope() == s {
+			x.Free()
+		}
+		x = y
+	}
+	return x
+}

@@ -1,0 +1,435 @@
+package autograd_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/autograd"
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// stack is layers of x·W with relu and dropout, as functions.
+type stack struct {
+	w   []*tt
+	fns []func(x *tt) *tt
+}
+
+func newStack(s *tensor.Scope, layers, width int) *stack {
+	m := &stack{}
+	for range layers {
+		w := s.Typed(dtype.F32).Normal(0, 0.2, width, width).RequiresGrad()
+		m.w = append(m.w, w)
+		m.fns = append(m.fns, func(x *tt) *tt {
+			p := x.MatMul(w.In(x.Scope()))
+			defer p.Free()
+			r := p.Relu()
+			defer r.Free()
+			return r.Dropout(0.3)
+		})
+	}
+	return m
+}
+
+func (m *stack) forward(x *tt) *tt {
+	for _, f := range m.fns {
+		x = f(x)
+	}
+	return x
+}
+
+// gradients returns the bytes of the gradients of the weights, and clears them.
+func (m *stack) gradients(t *testing.T) []byte {
+	t.Helper()
+	var all []byte
+	for i, w := range m.w {
+		if w.Grad() == nil {
+			t.Fatalf("weight %d has no gradient", i)
+		}
+		all = append(all, w.Grad().Bytes()...)
+		w.ZeroGrad()
+	}
+	return all
+}
+
+// failure returns the error that f panics with.
+func failure(t *testing.T, f func()) error {
+	t.Helper()
+	err := tensor.Try(f)
+	if err == nil {
+		t.Fatal("there is no error")
+	}
+	return err
+}
+
+func wants(t *testing.T, err, kind error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("%v\nis not of the kind %v", err, kind)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%v\ndoes not say %q", err, w)
+		}
+	}
+}
+
+// However a chain is cut into segments, its gradients have the bits of the plain one, with dropout, and the generator moves as ever.
+func TestCheckpointHasTheSameBits(t *testing.T) {
+	const layers, width, batch = 7, 16, 8
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := func(f func(x *tt) *tt) func(x ...*tt) *tt { return func(x ...*tt) *tt { return f(x[0]) } }
+	forms := map[string]func(m *stack, x *tt) *tt{
+		"whole": func(m *stack, x *tt) *tt { return autograd.Checkpoint(one(m.forward), x) },
+		"each": func(m *stack, x *tt) *tt {
+			for _, f := range m.fns {
+				x = autograd.Checkpoint(one(f), x)
+			}
+			return x
+		},
+		"every other": func(m *stack, x *tt) *tt {
+			for i, f := range m.fns {
+				if x = f(x); i%2 == 0 {
+					x = autograd.Checkpoint(one(func(x *tt) *tt { return x.Dropout(0.1).Tanh() }), x)
+				}
+			}
+			return x
+		},
+		"nested": func(m *stack, x *tt) *tt {
+			return autograd.Checkpoint(func(x ...*tt) *tt {
+				y := autograd.Checkpoint(one((&stack{fns: m.fns[:3]}).forward), x[0])
+				y = m.fns[3](y)
+				return autograd.Checkpoint(func(x ...*tt) *tt {
+					return autograd.Checkpoint(one((&stack{fns: m.fns[5:]}).forward), m.fns[4](x[0]))
+				}, y)
+			}, x)
+		},
+	}
+	for n := 1; n <= layers; n++ {
+		forms[fmt.Sprintf("%d segments", n)] = func(m *stack, x *tt) *tt { return autograd.CheckpointSequential(m.fns, n, x) }
+	}
+	for _, on := range []tensor.Option{tensor.Seed(1), tensor.On(gpus[0])} {
+		tensor.Do(func(s *tensor.Scope) {
+			m := newStack(s, layers, width)
+			data := s.Randn(batch, width)
+			run := func(form func(m *stack, x *tt) *tt, inputs bool) (all []byte) {
+				s.Do(func(s *tensor.Scope) {
+					x := s.From(data.Clone())
+					if inputs {
+						x.RequiresGrad()
+					}
+					y := form(m, x)
+					all = y.Bytes()
+					_, before := s.Generator().State()
+					y.Square().Sum().Backward()
+					_, after := s.Generator().State()
+					if before != after {
+						t.Errorf("Backward moved the generator from %d to %d", before, after)
+					}
+					all = append(all, m.gradients(t)...)
+					if inputs {
+						all = append(all, x.Grad().Bytes()...)
+					}
+					all = append(all, s.Rand(3).Bytes()...)
+				}, tensor.Seed(5))
+				return all
+			}
+			for name, form := range forms {
+				plain := (*stack).forward
+				if name == "every other" {
+					plain = func(m *stack, x *tt) *tt {
+						for i, f := range m.fns {
+							if x = f(x); i%2 == 0 {
+								x = x.Dropout(0.1).Tanh()
+							}
+						}
+						return x
+					}
+				}
+				for _, inputs := range []bool{true, false} {
+					if !bytes.Equal(run(plain, inputs), run(form, inputs)) {
+						t.Errorf("%s, on %s, a gradient of the input %v: not the same bits", name, s.Device().Name(), inputs)
+					}
+				}
+			}
+		}, on)
+	}
+}
+
+func TestCheckpointOfSeveralResults(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.Randn(4, 4).RequiresGrad()
+		x, z := s.Randn(4, 4).RequiresGrad(), s.Randn(4, 4)
+		index := s.From([]int64{3, 1, 1, 0})
+		f := func(in ...*tt) []*tt {
+			p := in[0].MatMul(w).Dropout(0.5)
+			return []*tt{p.Mul(in[1]), p.IndexSelect(0, in[2]).Exp(), in[0], w}
+		}
+		var got [2][]byte
+		for i, call := range []func() []*tt{func() []*tt { return f(x, z, index) }, func() []*tt { return autograd.CheckpointAll(f, x, z, index) }} {
+			s.Generator().SetState(3, 0)
+			y := call()
+			y[0].Sum().Add(y[1].Square().Sum()).Add(y[2].Mul(y[3]).Sum()).Backward()
+			for _, t := range append(y, x.Grad(), w.Grad()) {
+				got[i] = append(got[i], t.Bytes()...)
+			}
+			x.ZeroGrad()
+			w.ZeroGrad()
+		}
+		if !bytes.Equal(got[0], got[1]) {
+			t.Error("not the same bits")
+		}
+		y := autograd.CheckpointAll(f, x, z, index)
+		g := autograd.Grad([]*tt{y[1]}, []*tt{w}, []*tt{y[1].OnesLike()}) // of one result only
+		if g[0].Shape() != w.Shape() {
+			t.Error(g[0].Shape())
+		}
+	})
+}
+
+// A second derivative, and a graph that is kept, compute the segment again.
+func TestCheckpointTwice(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
+		calls := 0
+		f := func(x ...*tt) *tt {
+			calls++
+			return x[0].MatMul(w).Tanh().Dropout(0.3).Exp()
+		}
+		var got [2][]byte
+		for i, call := range []func(x ...*tt) *tt{f, func(x ...*tt) *tt { return autograd.Checkpoint(f, x...) }} {
+			s.Generator().SetState(3, 0)
+			calls = 0
+			y := call(x).Sum()
+			g := autograd.Grad([]*tt{y}, []*tt{x, w}, nil, tensor.CreateGraph())
+			g[0].Square().Sum().Add(g[1].Square().Sum()).Backward(tensor.RetainGraph())
+			y.Backward(tensor.RetainGraph())
+			y.Backward()
+			for _, t := range append(g, x.Grad(), w.Grad()) {
+				got[i] = append(got[i], t.Bytes()...)
+			}
+			x.ZeroGrad()
+			w.ZeroGrad()
+			if want := []int{1, 5}[i]; calls != want {
+				t.Errorf("the function was called %d times, not %d", calls, want)
+			}
+			wants(t, failure(t, func() { y.Backward() }), tensor.ErrGrad, "freed by an earlier Backward")
+		}
+		if !bytes.Equal(got[0], got[1]) {
+			t.Error("not the same bits")
+		}
+	})
+}
+
+// A gradient taken inside the function, as for a penalty, computes the values so far again.
+func TestCheckpointWithAGradientInside(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
+		f := func(x ...*tt) *tt {
+			y := x[0].MatMul(w.In(x[0].Scope())).Tanh().Dropout(0.5)
+			g := autograd.Grad([]*tt{y.Square().Sum()}, []*tt{x[0]}, nil, tensor.CreateGraph())
+			return y.Add(g[0]).Dropout(0.5).Exp()
+		}
+		var got [2][]byte
+		for i, call := range []func(x ...*tt) *tt{f, func(x ...*tt) *tt { return autograd.Checkpoint(f, x...) }} {
+			s.Generator().SetState(3, 0)
+			call(x).Sum().Backward()
+			got[i] = append(x.Grad().Bytes(), w.Grad().Bytes()...)
+			x.ZeroGrad()
+			w.ZeroGrad()
+		}
+		if !bytes.Equal(got[0], got[1]) {
+			t.Error("not the same bits")
+		}
+	})
+}
+
+// What an op on older tensors alone draws, from the generator of their scope, is drawn again too.
+func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.Randn(6, 6).RequiresGrad()
+		s.Do(func(s *tensor.Scope) {
+			x := s.Randn(3, 6).RequiresGrad()
+			f := func(x ...*tt) *tt { return x[0].Dropout(0.5).MatMul(w.Dropout(0.5)).Dropout(0.5).Exp() }
+			var got [2][]byte
+			for i, call := range []func(x ...*tt) *tt{f, func(x ...*tt) *tt { return autograd.Checkpoint(f, x...) }} {
+				s.Generator().SetState(3, 0)
+				call(x).Sum().Backward()
+				_, at := s.Generator().State()
+				got[i] = append(append(x.Grad().Bytes(), w.Grad().Bytes()...), byte(at))
+				x.ZeroGrad()
+				w.ZeroGrad()
+			}
+			if !bytes.Equal(got[0], got[1]) {
+				t.Error("not the same bits")
+			}
+		})
+	}, tensor.Seed(1))
+}
+
+// The segment sees the modes of its scope again.
+func TestCheckpointModes(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		var y, w *tt
+		var seen []string
+		s.Do(func(c *tensor.Scope) {
+			w = s.On(gpus[0]).Ones(2)
+			x := c.Ones(2).RequiresGrad()
+			y = autograd.Checkpoint(func(x ...*tt) *tt {
+				k := x[0].Scope()
+				seen = append(seen, fmt.Sprint(k.Ones(1).Device().Name(), k.GradEnabled(), k.Recomputing()))
+				return x[0].Exp().Mul(w)
+			}, x)
+			c.Close(y) // the operands go with the graph
+		}, tensor.On(gpus[0]))
+		y.Sum().Backward()
+		if want := "[cuda:0true false cuda:0true true]"; fmt.Sprint(seen) != want {
+			t.Errorf("%v, not %s", seen, want)
+		}
+		tensor.Do(func(c *tensor.Scope) {
+			n := 0
+			y := autograd.Checkpoint(func(x ...*tt) *tt { n++; return x[0].Exp() }, c.Ones(2).RequiresGrad())
+			if y.NeedsGrad() || n != 1 {
+				t.Error("without gradients there is nothing to compute again")
+			}
+		}, tensor.NoGrad())
+	})
+}
+
+func TestCheckpointErrors(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.Randn(4, 4).RequiresGrad()
+		s.Do(func(s *tensor.Scope) {
+			call := 0
+			second := func(f func(x *tt) *tt) func() {
+				call = 0
+				x := s.Randn(3, 4).RequiresGrad()
+				y := autograd.Checkpoint(func(x ...*tt) *tt { call++; return f(x[0]) }, x).Sum()
+				return func() { y.Backward() }
+			}
+			wants(t, failure(t, second(func(x *tt) *tt { return x.Narrow(0, 0, 4-call).Exp().Sum(0) })), tensor.ErrGrad,
+				"value 0", "exp", "[2, 4] float32", "[3, 4] float32", "autograd/checkpoint_test.go:")
+			wants(t, failure(t, second(func(x *tt) *tt {
+				if call == 2 {
+					return x.Tanh()
+				}
+				return x.Exp()
+			})), tensor.ErrGrad, "of tanh", "of exp")
+			wants(t, failure(t, second(func(x *tt) *tt {
+				if call == 2 {
+					return x.Exp().Exp()
+				}
+				return x.Exp()
+			})), tensor.ErrGrad, "exp saves a value where the segment had saved all 1 in forward")
+			wants(t, failure(t, second(func(x *tt) *tt {
+				if call == 1 {
+					return x.Exp().Exp()
+				}
+				return x.Exp()
+			})), tensor.ErrGrad, "save 1 values where they saved 2")
+			wants(t, failure(t, second(func(x *tt) *tt { return x.Narrow(0, 0, call).Dropout(0.5).Sum().Mul(x).Exp() })), tensor.ErrGrad, "draws 8 random numbers where it drew 4")
+			wants(t, failure(t, second(func(x *tt) *tt {
+				if call == 2 {
+					x = x.Dropout(0.5)
+				}
+				return x.Exp()
+			})), tensor.ErrGrad, "draws 12 random numbers where it drew no more")
+			wants(t, failure(t, second(func(x *tt) *tt {
+				if call == 2 {
+					x.MatMul(x)
+				}
+				return x.Exp()
+			})), tensor.ErrShape, "matmul", "checkpointed at autograd/checkpoint_test.go:")
+			wants(t, failure(t, second(func(x *tt) *tt {
+				y := x.Exp()
+				y.AddScalarInPlace(1)
+				return y
+			})), tensor.ErrInPlace, "exp")
+			func() {
+				defer func() {
+					if r := recover(); r != "mine" {
+						t.Errorf("recovered %v", r)
+					}
+				}()
+				second(func(x *tt) *tt {
+					if call == 2 {
+						panic("mine")
+					}
+					return x.Exp()
+				})()
+			}()
+
+			x := s.Randn(3, 4)
+			y := autograd.Checkpoint(func(x ...*tt) *tt { return x[0].MatMul(w.In(x[0].Scope())).Exp() }, x).Sum()
+			x.AddScalarInPlace(1)
+			wants(t, failure(t, func() { y.Backward() }), tensor.ErrInPlace, "checkpoint")
+			y = autograd.Checkpoint(func(x ...*tt) *tt {
+				return x[0].MulScalar(2).Mul(w.In(x[0].Scope()).Narrow(0, 0, 3)).Mul(w.In(x[0].Scope()).Narrow(0, 1, 3))
+			}, x.Clone().RequiresGrad()).Sum()
+			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
+			y.Backward() // views are values of the segment: as in torch they are computed again from what is there
+			y = autograd.Checkpoint(func(x ...*tt) *tt { return x[0].MulScalar(2).MatMul(w.In(x[0].Scope())) }, x.Clone().RequiresGrad()).Sum()
+			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
+			wants(t, failure(t, func() { y.Backward() }), tensor.ErrInPlace, "matmul")
+
+			id := func(x *tt) *tt { return x }
+			for name, f := range map[string]func(){
+				"the function is nil":              func() { autograd.Checkpoint(nil, x) },
+				"there are no operands":            func() { autograd.Checkpoint(func(x ...*tt) *tt { return x[0] }) },
+				"nil for result 0":                 func() { autograd.Checkpoint(func(x ...*tt) *tt { return nil }, x) },
+				"an operand is nil":                func() { autograd.Checkpoint(func(x ...*tt) *tt { return nil }, nil) },
+				"0 segments of 1 functions":        func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 0, x) },
+				"2 segments of 1 functions":        func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 2, x) },
+				"function 1 is nil":                func() { autograd.CheckpointSequential([]func(x *tt) *tt{id, nil}, 1, x) },
+				"function 0 returns nil":           func() { autograd.CheckpointSequential([]func(x *tt) *tt{func(x *tt) *tt { return nil }}, 1, x) },
+				"the operand is nil":               func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 1, nil) },
+				"not to the scope of the operands": func() { autograd.Checkpoint(func(x ...*tt) *tt { return x[0].Scope().New().Ones(1) }, x) },
+			} {
+				err := tensor.Try(f)
+				if err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("%q: %v", name, err)
+				}
+			}
+		})
+	})
+}
+
+// Several goroutines may go back through one graph; each computes the segments for itself.
+func TestCheckpointConcurrently(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		m := newStack(s, 4, 8)
+		y := autograd.CheckpointSequential(m.fns, 2, s.Randn(4, 8)).Square().Sum()
+		want := tensor.Gradients(y, m.w, tensor.RetainGraph())
+		var wg sync.WaitGroup
+		var errs [4]error
+		for i := range errs {
+			wg.Go(func() {
+				errs[i] = tensor.Try(func() {
+					for k, g := range tensor.Gradients(y, m.w, tensor.RetainGraph()) {
+						if !bytes.Equal(g.Bytes(), want[k].Bytes()) {
+							t.Errorf("weight %d: not the same bits", k)
+						}
+					}
+				})
+			})
+		}
+		wg.Wait()
+		for _, err := range errs {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

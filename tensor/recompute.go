@@ -1,0 +1,306 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Recomputation, as torch.utils.checkpoint without reentrance does it: the graph of a segment is recorded as ever, but what its ops save is
+// a number, the how-manieth saved value it is, and nothing of it is kept. When Backward asks for the first of them, the segment is computed
+// once more in a scope with a collector among its modes, which finds the values by their number. They are the run's: released as it passes
+// the nodes that need them, and in any case when it ends. So gradients reach leaves that the segment captured, segments may lie in segments (what
+// an inner one starts from is a value that the outer one saved), and a second run, or one that records a graph, computes the segment again.
+
+// A segment is one call of a checkpointed function.
+type segment struct {
+	f     func(x []*Tensor) []*Tensor
+	modes modes
+	tape  *tape
+	in    *node  // its operands, saved
+	needs []bool // which of them require a gradient
+	given []*storage
+	home  *Scope // in which it was called
+	made  *site  // where
+	live  atomic.Int32
+
+	mu    sync.Mutex
+	slots []slot
+	done  bool // forward is over
+}
+
+// A slot is a value that the segment saved.
+type slot struct {
+	op    string
+	shape shape.Dims
+	dtype dtype.Type
+	dev   device.Device
+	gone  bool // the graph needs it no more
+}
+
+// slotValue stands for a saved value.
+type slotValue struct {
+	of *segment
+	i  int
+}
+
+// Recompute calls f with x and returns what it returns, without keeping what its ops save for gradients: the first VJP that asks for one of
+// these values has f called again. It is what autograd.Checkpoint is made of and says more about.
+func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
+	const op = "checkpoint"
+	switch {
+	case f == nil:
+		fail(op, ErrValue, x, "the function is nil")
+	case len(x) == 0:
+		fail(op, ErrValue, nil, "there are no operands, so there is no scope; pass what the function starts from")
+	}
+	home := youngest(op, x)
+	for _, t := range x {
+		t.current(op)
+	}
+	s := home.New()
+	closed := false
+	defer func() {
+		if !closed {
+			s.abandon()
+		}
+	}()
+	var g *segment
+	if !home.modes.noGrad {
+		g = newSegment(f, home, x)
+		defer g.release()
+		s.modes.saver = g
+		s.modes.gen = recordDraws(home.modes.gen)
+		g.tape = s.modes.gen.tape
+		g.modes = s.modes
+	}
+	in := make([]*Tensor, len(x))
+	for i, t := range x {
+		in[i] = t.In(s)
+	}
+	out := f(in)
+	keep := make([]*Tensor, len(out))
+	for i, y := range out {
+		if y == nil {
+			fail(op, ErrValue, x, "the function returned nil for result %d", i)
+		}
+		y.use(op)
+		if y.scope != s && !y.scope.encloses(s) {
+			fail(op, ErrScope, []*Tensor{y}, "result %d belongs to %v, not to the scope of the operands that the function was given", i, y.scope)
+		}
+		keep[i] = y
+		if y.scope != s { // older: the result is a handle of its own
+			keep[i] = y.handleWithGraph(home)
+		}
+	}
+	closed = true
+	s.Close(keep...)
+	if g != nil {
+		g.tape.stop()
+		g.mu.Lock()
+		g.done = true
+		g.mu.Unlock()
+	}
+	return keep
+}
+
+func newSegment(f func(x []*Tensor) []*Tensor, home *Scope, x []*Tensor) *segment {
+	g := &segment{f: f, home: home, made: callSite()}
+	g.live.Store(1)
+	n := &node{op: "checkpoint", shape: x[0].layout.Shape, dtype: x[0].dtype, dev: x[0].st.dev, scope: home, made: g.made}
+	g.in = n
+	for _, t := range x {
+		g.needs, g.given = append(g.needs, t.needsGrad), append(g.given, t.st)
+		n.saved = append(n.saved, home.modes.save(n, t, false))
+	}
+	n.saves = len(n.saved)
+	home.ownNode(n)
+	return g
+}
+
+// release gives up one of the reasons to keep the operands.
+func (g *segment) release() {
+	if g.live.Add(-1) == 0 {
+		g.in.drop()
+	}
+}
+
+// captured reports whether t is a leaf from outside the segment and all segments around it, such as a parameter. That is kept anyway, so it
+// is saved as ever, and a change of it in place is found.
+func (g *segment) captured(t *Tensor) bool {
+	if t.node != nil || t.viewed != nil {
+		return false
+	}
+	outer := g.outermost()
+	b := t.base()
+	if b.scope == outer || !b.scope.encloses(outer) {
+		return false
+	}
+	return !slices.Contains(g.given, t.st) // else the second time it is another leaf
+}
+
+// outermost is the scope in which the outermost segment around this one was called.
+func (g *segment) outermost() *Scope {
+	for {
+		outer, ok := g.home.modes.saver.(*segment)
+		if !ok {
+			return g.home
+		}
+		g = outer
+	}
+}
+
+// pack gives the value a number.
+func (g *segment) pack(n *node, _ *saved, x *Tensor) packed {
+	if g.captured(x) {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.slots = append(g.slots, slot{op: n.op, shape: x.layout.Shape, dtype: x.dtype, dev: x.st.dev})
+	g.live.Add(1)
+	return slotValue{g, len(g.slots) - 1}
+}
+
+func (v slotValue) holds() *node      { return v.of.in }
+func (v slotValue) storage() *storage { return nil }
+
+func (v slotValue) drop() {
+	v.of.mu.Lock()
+	v.of.slots[v.i].gone = true
+	v.of.mu.Unlock()
+	v.of.release()
+}
+
+// A recomputation is what one run has computed again of a segment: the packer of the scope in which that was done.
+type recomputation struct {
+	of     *segment
+	e      *engine
+	mu     sync.Mutex
+	next   int
+	values []collected
+}
+
+// collected is a value and the version of its memory when it was saved.
+type collected struct {
+	x       *Tensor // of the run's scope; nil when it has been used
+	version uint32
+}
+
+func (v slotValue) unpack(c *Context, s *saved) *Tensor {
+	r := c.run.recomputed[v.of]
+	if r == nil {
+		r = c.run.recompute(v.of)
+	}
+	if v.i >= len(r.values) || r.values[v.i].x == nil {
+		panic(differs("the value has been used by this run, or was never saved"))
+	}
+	x := r.values[v.i]
+	if now := x.x.st.version.Load(); now != x.version {
+		panic(s.modified(c.n, now, x.version))
+	}
+	return handleOf(c.n.op, c.scope, x.x.st, x.x.layout, x.x.dtype)
+}
+
+func (v slotValue) passed(e *engine) {
+	if r := e.recomputed[v.of]; r != nil && v.i < len(r.values) {
+		r.values[v.i].x.Free()
+		r.values[v.i].x = nil
+	}
+}
+
+// recompute computes a segment again, for run e.
+func (e *engine) recompute(g *segment) *recomputation {
+	r := &recomputation{of: g, e: e}
+	if e.recomputed == nil {
+		e.recomputed = map[*segment]*recomputation{}
+	}
+	s := e.scope.child()
+	defer s.recycle()
+	defer func() {
+		if p := recover(); p != nil {
+			if err, ok := p.(*Error); ok {
+				if err.Hint != "" {
+					err.Hint += "; "
+				}
+				err.Hint += "it happened when Backward computed the segment again that was checkpointed at " + g.made.String()
+			}
+			panic(p)
+		}
+	}()
+	s.modes = g.modes
+	g.mu.Lock()
+	over := g.done
+	g.mu.Unlock()
+	gen, end := g.tape.again(over)
+	defer end()
+	s.modes.saver, s.modes.gen, s.modes.recomputing = r, gen, true
+	s.opened = &scopeSite{at: g.made, name: "checkpoint"}
+	c := &Context{scope: s, n: g.in, run: e}
+	if g.in.dropped.Load() {
+		panic(e.freed(g.in))
+	}
+	in := make([]*Tensor, len(g.in.saved))
+	for i := range in {
+		x := g.in.saved[i].restore(c)
+		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // a leaf, which stands for the operand
+		in[i] = x
+	}
+	g.f(in)
+	g.mu.Lock()
+	want := len(g.slots)
+	g.mu.Unlock()
+	if r.next < want || over && r.next > want {
+		panic(differs(fmt.Sprintf("its ops save %d values where they saved %d in forward", r.next, want)))
+	}
+	e.recomputed[g] = r
+	g.in.passed(e)
+	return r
+}
+
+// pack collects the values as they come.
+func (r *recomputation) pack(n *node, _ *saved, x *Tensor) packed {
+	if r.of.captured(x) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.next
+	r.next++
+	r.of.mu.Lock()
+	if i >= len(r.of.slots) {
+		over := r.of.done
+		r.of.mu.Unlock()
+		if over {
+			panic(differs(fmt.Sprintf("%s saves a value where the segment had saved all %d in forward", n.op, i)))
+		}
+		return nil
+	}
+	was := r.of.slots[i]
+	r.of.mu.Unlock()
+	if was.op != n.op || was.shape != x.layout.Shape || was.dtype != x.dtype || was.dev != x.st.dev {
+		panic(differs(fmt.Sprintf("value %d that it saves is %v %v on %s, of %s; in forward it was %v %v on %s, of %s",
+			i, x.layout.Shape, x.dtype, x.st.dev.Name(), n.op, was.shape, was.dtype, was.dev.Name(), was.op)))
+	}
+	v := collected{version: x.st.version.Load()}
+	if !was.gone {
+		v.x = handleOf(n.op, r.e.scope, x.st, x.layout, x.dtype)
+	}
+	r.values = append(r.values, v)
+	return nil
+}
+
+// differs says that a segment did not compute the same again.
+func differs(what string) *Error {
+	return newError("checkpoint", ErrGrad, nil, "the function does not do the same when it is called again: "+what).
+		hint("what it does may depend only on its operands, on parameters, and on the generator of its scope")
+}
+
+// Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes for the second time. What counts calls, as
+// running statistics do, leaves this one out.
+func (s *Scope) Recomputing() bool { return s.modes.recomputing }

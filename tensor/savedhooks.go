@@ -1,0 +1,183 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// What an op saves for its gradient is a count on the storage of a tensor, unless the scope that the op belongs to has a packer among its
+// modes: that decides what is kept instead, and brings the value back when a VJP asks for it. User hooks, recomputation and offloading
+// are packers.
+
+// A packer decides what becomes of the values that ops of a scope save. It may be called by several goroutines.
+type packer interface {
+	// pack returns what is kept instead of x, which node n saves; nil: x itself is.
+	pack(n *node, v *saved, x *Tensor) packed
+}
+
+// A packed value stands for a saved tensor.
+type packed interface {
+	// unpack returns the value as a handle in scope c.scope that has no place in the graph.
+	unpack(c *Context, v *saved) *Tensor
+	// passed is called when run e has been through the node that saved the value.
+	passed(e *engine)
+	// drop gives up what is kept. It is called once.
+	drop()
+	// holds returns a node that keeps what this value is made of, nil for none: it belongs to the same scope.
+	holds() *node
+	// storage returns memory that the value holds, nil for none.
+	storage() *storage
+}
+
+// save returns what node n keeps of t in a scope with these modes.
+func (m *modes) save(n *node, t *Tensor, result bool) saved {
+	v := saved{layout: t.layout, dtype: t.dtype, version: t.st.version.Load(), from: edgeOf(t), needs: t.needsGrad, result: result}
+	if m.saver != nil {
+		if v.packed = m.saver.pack(n, &v, t); v.packed != nil {
+			n.packs = true
+			return v
+		}
+	}
+	t.st.retain()
+	v.st = t.st
+	return v
+}
+
+// release gives up what is saved.
+func (v *saved) release() {
+	if v.packed != nil {
+		v.packed.drop()
+		return
+	}
+	v.st.release()
+}
+
+// noted puts the memory that n saved under the scope's net.
+func (n *node) noted(s *Scope) {
+	for i := range n.saved {
+		st := n.saved[i].st
+		if p := n.saved[i].packed; p != nil {
+			st = p.storage()
+		}
+		if st != nil {
+			s.note(st)
+		}
+	}
+}
+
+// unpacked returns the value of v, in c's scope and without a place in the graph.
+func (v *saved) unpacked(c *Context) *Tensor {
+	x := v.packed.unpack(c, v)
+	x.op = "saved by " + c.n.op
+	x.recorded.Store(detached)
+	return x
+}
+
+// passed tells what n saved that run e is through with it.
+func (n *node) passed(e *engine) {
+	for i := range n.saved {
+		if p := n.saved[i].packed; p != nil {
+			p.passed(e)
+		}
+	}
+}
+
+// SavedTensorsHooks gives a scope hooks on what its ops save for gradients: torch.autograd.graph.saved_tensors_hooks. pack is called with
+// each tensor that an op saves, as soon as the op has run, and what it returns is kept instead; unpack is called with that whenever a VJP asks
+// for the value, and returns a tensor of the same shape, type and device. Both run in a scope of their own without gradients, x.Scope()
+// and s, which ends with them: what they make there lives as long as it is needed, and no longer. They may not change x or v in place.
+// The hooks of an inner scope replace those of an outer one.
+//
+// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value; a tensor comes to unpack as another handle,
+// anything else as it is, and if that has a method Free(), it is called when the graph needs the value no more. A panic of pack goes to
+// who called the op, one of unpack to who called Backward.
+func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *Tensor) Option {
+	return func(m *modes) {
+		if pack == nil || unpack == nil {
+			fail("saved_tensors_hooks", ErrValue, nil, "pack or unpack is nil")
+		}
+		m.saver = &userHooks{pack, unpack}
+	}
+}
+
+// userHooks are the packer of [SavedTensorsHooks].
+type userHooks struct {
+	packHook   func(x *Tensor) any
+	unpackHook func(s *Scope, v any) *Tensor
+}
+
+// userValue is what a user's hook made of a saved tensor.
+type userValue struct {
+	hooks   *userHooks
+	value   any      // if it is not a tensor
+	st      *storage // if it is
+	layout  shape.Layout
+	dtype   dtype.Type
+	version uint32
+}
+
+func (h *userHooks) pack(n *node, _ *saved, x *Tensor) packed {
+	s := n.scope.child()
+	defer s.recycle()
+	s.modes.noGrad, s.modes.saver, s.modes.anomaly = true, nil, 0
+	v := &userValue{hooks: h}
+	switch r := h.packHook(x.handleWithGraph(s)).(type) {
+	case *Tensor:
+		r.use("saved_tensors_hooks")
+		r.st.retain()
+		v.st, v.layout, v.dtype, v.version = r.st, r.layout, r.dtype, r.st.version.Load()
+	default:
+		v.value = r
+	}
+	return v
+}
+
+func (u *userValue) unpack(c *Context, v *saved) *Tensor {
+	const op = "saved_tensors_hooks"
+	s := c.scope.child()
+	defer s.recycle()
+	s.modes.noGrad, s.modes.saver, s.modes.anomaly = true, nil, 0
+	value := u.value
+	if u.st != nil {
+		if u.st.version.Load() != u.version {
+			panic(v.modified(c.n, u.st.version.Load(), u.version))
+		}
+		value = handleOf(op, s, u.st, u.layout, u.dtype)
+	}
+	r := u.hooks.unpackHook(s, value)
+	r.use(op)
+	in := []*Tensor{r}
+	switch want := c.n.dev; {
+	case r.layout.Shape != v.layout.Shape:
+		fail(op, ErrShape, in, "unpack returned shape %v for what %s saved, which has %v", r.layout.Shape, c.n.op, v.layout.Shape)
+	case r.dtype != v.dtype:
+		fail(op, ErrType, in, "unpack returned type %v for what %s saved, which has %v", r.dtype, c.n.op, v.dtype)
+	case r.st.dev != want:
+		fail(op, ErrDevice, in, "unpack returned a tensor on %s for what %s saved, which is on %s", r.st.dev.Name(), c.n.op, want.Name())
+	}
+	return handleOf(op, c.scope, r.st, r.layout, r.dtype)
+}
+
+func (u *userValue) passed(*engine) {}
+
+func (u *userValue) drop() {
+	if u.st != nil {
+		u.st.release()
+	} else if f, ok := u.value.(interface{ Free() }); ok {
+		f.Free()
+	}
+	u.value = nil
+}
+
+func (u *userValue) holds() *node      { return nil }
+func (u *userValue) storage() *storage { return u.st }
+
+// handleOf makes a handle in scope s, without a place in the graph.
+func handleOf(op string, s *Scope, st *storage, l shape.Layout, t dtype.Type) *Tensor {
+	x := &Tensor{st: st, layout: l, dtype: t, op: op}
+	x.self = x
+	x.recorded.Store(detached)
+	st.retain()
+	s.own(x, false)
+	return x
+}
