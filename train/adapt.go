@@ -191,8 +191,12 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 			a.putBack(held)
 		}
 	}()
+	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
 	k, probe := a.plan.parts(n)
+	if k > 1 && indivisible(b, n) != "" {
+		k, probe = 1, false
+	}
 	if probe {
 		a.stats.Probes++
 	}
@@ -226,6 +230,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		default:
 			if why := indivisible(b, n); why != "" {
 				e := a.memoryError("", n, err)
+				e.What = fmt.Sprintf("the gradients of a batch of %d samples", n)
 				e.Advice = append([]string{why}, e.Advice...)
 				return nil, e
 			}

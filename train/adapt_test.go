@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -345,3 +346,142 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 	}
 }
 
+// deepNet needs more for one sample than a device of 1120 KiB has, unless activations are computed again.
+func deepNet(dev device.Device) *nn.Sequential {
+	layers := []nn.Module{nn.NewConv2d(1, 4, []int{3}, tensor.ConvOptions{Padding: []int{1}}), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
+	for range 20 {
+		layers = append(layers, nn.Tanh{})
+	}
+	return nn.To(seeded(nn.NewSequential(append(layers, nn.NewBatchNorm2d(4))...)), dev)
+}
+
+// A single sample that does not fit has checkpointing switched on; where that is forbidden it is a typed error with the numbers and what to try, and nothing has
+// changed by it.
+func TestLastResorts(t *testing.T) {
+	large := emulate(t, "mem=4MiB,segment=16KiB")
+	run := func(dev *cuda.Device, keep bool) (*nn.Sequential, *train.Adapt, string, error) {
+		m, log := deepNet(dev), new(strings.Builder)
+		a, err := train.NewAdapt(train.AdaptConfig{Model: m, Keep: keep, Reduction: train.ReductionMean, Log: func(s string) { log.WriteString(s + "\n") }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.Backward(&data.Batch{X: tensor.Ones(1, 1, side, side)}, func(s *tensor.Scope, b *data.Batch) *tensor.Tensor {
+			return m.Forward(b.X).Square().Mean()
+		})
+		return m, a, log.String(), err
+	}
+	grads := func(m any) (out []float64) {
+		for _, p := range nn.Parameters(m) {
+			out = append(out, p.Grad().Floats()...)
+		}
+		return out
+	}
+	want, _, _, err := run(large, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := emulate(t, "mem=2MiB,segment=16KiB")
+	dev.SetMemoryLimit(1120 << 10)
+	m, a, log, err := run(dev, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := farthest(grads(m), grads(want)); d > 1e-6 {
+		t.Errorf("gradients of a checkpointed sample differ by %g", d)
+	}
+	if s := a.Stats(); !s.Checkpointing || !strings.Contains(log, "(checkpointing)") {
+		t.Errorf("%+v\n%s", s, log)
+	}
+
+	dev = emulate(t, "mem=2MiB,segment=16KiB")
+	dev.SetMemoryLimit(1120 << 10)
+	m, a, log, err = run(dev, true)
+	var e *train.MemoryError
+	if !errors.As(err, &e) || !errors.Is(err, device.ErrOutOfMemory) {
+		t.Fatalf("the error is %v", err)
+	}
+	if e.Samples != 1 || e.Shortage.Asked == 0 || e.Needed <= 1120<<10 || len(e.Shortage.Owners) == 0 || e.Checkpointed {
+		t.Errorf("the numbers are %+v", e)
+	}
+	for _, part := range []string{"train: out of memory on cuda:0 for the gradients of a single sample", "largest owners:", "what to try:", "nn.SetCheckpointing"} {
+		if !strings.Contains(e.Error(), part) {
+			t.Errorf("%q is not in:\n%v", part, e)
+		}
+	}
+	for _, p := range nn.Named(m) {
+		if p.Tensor.Grad() != nil {
+			t.Errorf("%s has a gradient", p.Name)
+		}
+		if p.Name == "22.num_batches_tracked" && p.Tensor.Item() != 0 {
+			t.Errorf("a batch that failed was counted")
+		}
+	}
+	if log != "" {
+		t.Errorf("it says %q", log)
+	}
+	a.Close()
+}
+
+// A batch without a dimension of samples cannot be split, which the error says; of others every part gets what belongs to its samples.
+func TestPartsOfABatch(t *testing.T) {
+	m := nn.NewLinear(2, 1)
+	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 2, Reduction: train.ReductionMean})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var seen []string
+	inputs := map[string]any{"pair": []any{tensor.Ones(3, 2), tensor.From([]int64{7, 8, 9})}, "texts": []string{"a", "b", "c"}, "weight": tensor.Full(0.5),
+		"boxes": []any{tensor.Ones(2, 4), tensor.Ones(1, 4), tensor.Ones(5, 4)}}
+	if _, err := a.Backward(&data.Batch{Inputs: inputs, Index: []int{4, 5, 6}}, func(s *tensor.Scope, b *data.Batch) *tensor.Tensor {
+		in := b.Inputs.(map[string]any)
+		pair := in["pair"].([]any)
+		line := fmt.Sprint(b.Index, in["texts"], pair[1].(*tensor.Tensor).Floats(), in["weight"].(*tensor.Tensor).Item())
+		for _, x := range in["boxes"].([]any) {
+			line += fmt.Sprint(x.(*tensor.Tensor).Dim(0))
+		}
+		seen = append(seen, line)
+		return m.Forward(pair[0].(*tensor.Tensor)).Mean()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(seen, ", "); got != "[4] [a] [7] 0.52, [5 6] [b c] [8 9] 0.515" {
+		t.Errorf("the parts are %s", got)
+	}
+	var e *train.MemoryError
+	limit := &short{at: 1}
+	_, err = a.Backward(&data.Batch{X: tensor.Ones(5, 2), Index: []int{1, 2}}, func(s *tensor.Scope, b *data.Batch) *tensor.Tensor {
+		limit.check(5)
+		return nil
+	})
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), "cannot be split into parts: it is of 2 samples, and one of its tensors has the shape [5, 2]") {
+		t.Errorf("a batch that cannot be split: %v", err)
+	}
+}
+
+// What is wrong with the settings is an error, and what goes wrong in the loss goes on, with the gradients of before.
+func TestAdaptMisuse(t *testing.T) {
+	for want, c := range map[string]train.AdaptConfig{
+		"train: Model: there is none": {}, "train: Most: -1": {Model: nn.NewLinear(1, 1), Most: -1}, "train: Reduction: 9": {Model: nn.NewLinear(1, 1), Reduction: 9},
+		"train: Device: it is not given": {Model: nn.NewSequential(nn.ReLU{})},
+	} {
+		if _, err := train.NewAdapt(c); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want %q, the error is %v", want, err)
+		}
+	}
+	m := nn.NewLinear(2, 1)
+	a, err := train.NewAdapt(train.AdaptConfig{Model: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	m.Weight.SetGrad(tensor.Full(3, 1, 2))
+	if err := tensor.Try(func() {
+		_, _ = a.Backward(&data.Batch{X: tensor.Ones(4, 2)}, func(s *tensor.Scope, b *data.Batch) *tensor.Tensor { return m.Forward(b.X) })
+	}); !errors.Is(err, tensor.ErrShape) {
+		t.Errorf("a loss of four numbers: %v", err)
+	}
+	if g := m.Weight.Grad(); g == nil || g.Floats()[0] != 3 || m.Bias.Grad() != nil {
+		t.Errorf("the gradient of before is %v", g)
+	}
+}

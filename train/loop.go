@@ -245,7 +245,9 @@ func (t *trainer) batch(b *data.Batch) error {
 	if err != nil {
 		return err
 	}
-	t.collect(loss, n)
+	if err := t.adapt.Do("the record of losses", func() { t.collect(loss, n) }); err != nil {
+		return err
+	}
 	if t.batches == t.c.Accumulate {
 		t.pending[len(t.pending)-1].last = true
 	} else if len(t.pending) == t.c.ReadEvery {
@@ -264,7 +266,7 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	t.pending = append(t.pending, reading{n, false})
+	t.pending = append(t.pending, reading{n, false}) // last, so that a failure before it can be done again
 }
 
 // read fetches the losses that are on the device.
