@@ -54,8 +54,12 @@ type Config struct {
 	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their numbers of samples, so that the step is that
 	// of one large batch. What is left at the end of an epoch makes a smaller one.
 	Accumulate int
+	MicroBatch int     // samples that are computed at once at most, the rest of a batch after them; 0: whole batches, until one does not fit
 	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
 	ClipValue  float64 // greatest absolute value of an element of a gradient (optim.ClipGradValue); 0: no limit
+
+	// Checkpointing has activations computed again instead of kept, where the model knows how ([nn.SetCheckpointing]): memory for time.
+	Checkpointing bool
 
 	// Schedule is one of package optim/sched, or anything else with a method Step() or StepMetric(v float64); nil: the learning rate stays. A
 	// schedule with StepMetric is stepped after every evaluation, with the watched metric; others when ScheduleOn says.
@@ -133,7 +137,8 @@ func (e *DivergedError) Error() string {
 	return fmt.Sprintf("train: the loss is %v at step %d; try a smaller learning rate", e.Loss, e.Step)
 }
 
-// Fit trains. A cancelled ctx ends the training after the step that is being made, with a last checkpoint, and the error wraps the
+// Fit trains. A batch that does not fit into the memory of the device is computed in parts, as [Adapt] describes, and Log is told; the error is a
+// *[MemoryError] when nothing helps. A cancelled ctx ends the training after the step that is being made, with a last checkpoint, and the error wraps the
 // context's cause; the result is there then too. What goes wrong with writing checkpoints or events does not end the training: it is told to Log, and
 // returned at the end together with the result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
 //
@@ -186,7 +191,7 @@ func (c *Config) check() error {
 	for _, n := range []struct {
 		field string
 		v     int
-	}{{"Epochs", c.Epochs}, {"Steps", c.Steps}, {"Accumulate", c.Accumulate}, {"EvalEvery", c.EvalEvery}, {"Patience", c.Patience}, {"Every", c.Every},
+	}{{"Epochs", c.Epochs}, {"Steps", c.Steps}, {"Accumulate", c.Accumulate}, {"MicroBatch", c.MicroBatch}, {"EvalEvery", c.EvalEvery}, {"Patience", c.Patience}, {"Every", c.Every},
 		{"Keep", c.Keep}, {"ReadEvery", c.ReadEvery}} {
 		if n.v < 0 {
 			return bad(n.field, "%d is negative", n.v)

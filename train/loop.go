@@ -42,6 +42,7 @@ type trainer struct {
 	store   *checkpoint.Store
 	tb      *tensorboard.Writer
 	bar     *Progress
+	adapt   *Adapt
 	resumed string
 	start   time.Time
 	paused  time.Duration
@@ -60,6 +61,7 @@ type reading struct {
 
 func newTrainer(c Config) (*trainer, error) {
 	var err error
+	ours := c.Loss == nil && c.Compute == nil
 	if e := tensor.Try(func() { err = c.check() }); e != nil {
 		err = e
 	}
@@ -74,6 +76,9 @@ func newTrainer(c Config) (*trainer, error) {
 	}
 	if c.Log != nil {
 		t.bar = NewProgress(c.Log)
+	}
+	if t.adapt, err = t.newAdapt(ours); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
@@ -114,6 +119,7 @@ func (t *trainer) close() error {
 	if t.log != nil {
 		t.log.Free()
 	}
+	t.adapt.Close()
 	t.say()
 	if t.bar != nil {
 		t.bar.Done()
@@ -231,18 +237,17 @@ func (t *trainer) batch(b *data.Batch) error {
 	}
 	t.batches++
 	t.samples += n
-	tensor.Do(func(s *tensor.Scope) {
-		_, _, loss := t.c.compute(s, b)
-		if loss == nil || loss.Size() != 1 {
-			panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
-		}
-		if n != t.first { // weights are relative to the window's first batch, so that they are 1 nearly always
-			loss.MulScalar(float64(n) / float64(t.first)).Backward()
-		} else {
-			loss.Backward()
-		}
-		t.collect(s, loss, n)
-	}, tensor.On(t.c.Device), tensor.WithGenerator(t.c.Generator))
+	// Weights are relative to the window's first batch, so that they are 1 nearly always.
+	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
+		_, _, loss := t.c.compute(s, part)
+		return loss
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.adapt.Do("the record of losses", func() { t.collect(loss, n) }); err != nil {
+		return err
+	}
 	if t.batches == t.c.Accumulate {
 		t.pending[len(t.pending)-1].last = true
 	} else if len(t.pending) == t.c.ReadEvery {
@@ -252,7 +257,7 @@ func (t *trainer) batch(b *data.Batch) error {
 }
 
 // collect notes a loss, on the device.
-func (t *trainer) collect(s *tensor.Scope, loss *tensor.Tensor, n int) {
+func (t *trainer) collect(loss *tensor.Tensor, n int) {
 	if t.log == nil {
 		ty := dtype.F32
 		if loss.Type() == dtype.F64 {
@@ -260,8 +265,8 @@ func (t *trainer) collect(s *tensor.Scope, loss *tensor.Tensor, n int) {
 		}
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
-	s.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss.Detach().Reshape()) }, tensor.NoGrad())
-	t.pending = append(t.pending, reading{n, false})
+	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
+	t.pending = append(t.pending, reading{n, false}) // last, so that a failure before it can be done again
 }
 
 // read fetches the losses that are on the device.
@@ -322,11 +327,15 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 			}
 		}, tensor.NoGrad())
 	}
-	t.clip()
+	if err := t.clip(); err != nil {
+		return err
+	}
 	if t.tb != nil {
 		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
 	}
-	opt.Step()
+	if err := t.adapt.Do("the optimizer's step", opt.Step); err != nil {
+		return err
+	}
 	opt.ZeroGrad()
 	t.st.Step++
 	t.st.Samples += t.samples

@@ -121,6 +121,7 @@ func (t *loopState) StateDict() map[string]any {
 		"step": int64(t.st.Step), "epoch": int64(t.st.Epoch), "samples": int64(t.st.Samples), "loss": t.st.Loss, "metrics": metrics,
 		"evaluated": int64(t.evaluated), "unmeasured": t.unmeasured, "best_step": int64(t.bestStep), "stopping": t.stop.StateDict(),
 		"ended": int64(t.ended), "epoch_loss": t.epoch.sum, "epoch_samples": t.epoch.count,
+		"adapt": t.adapt.state(),
 	}
 }
 
@@ -146,6 +147,15 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 	unmeasured, ok4 := sd["unmeasured"].(bool)
 	if !ok1 || !ok2 || !ok3 || !ok4 || ended < 0 || ended > int64(Failed) {
 		return fmt.Errorf("this is not the state of a training; it has %q", slices.Sorted(maps.Keys(sd)))
+	}
+	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions have none
+		adapt, ok := v.(map[string]any)
+		if !ok {
+			return fmt.Errorf("\"adapt\" is %v", v)
+		}
+		if err := t.adapt.load(adapt); err != nil {
+			return err
+		}
 	}
 	t.st.Metrics = nil
 	for k, v := range metrics {

@@ -3,17 +3,42 @@ package train
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 )
 
+// newAdapt makes what gets over running out of memory. ours says that the loss is the one that is taken where none is given.
+func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
+	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch,
+		Log: func(line string) { t.say(line) }}
+	if ours {
+		c.Reduction = ReductionMean
+	}
+	a, err := NewAdapt(c)
+	if err != nil {
+		return nil, err
+	}
+	if t.c.Checkpointing {
+		if nn.SetCheckpointing(t.c.Model, true) == 0 {
+			return nil, &Error{"Checkpointing", fmt.Sprintf("no part of a %T knows how; see nn.SetCheckpointing and autograd.Checkpoint", t.c.Model)}
+		}
+		a.anew = true
+	}
+	return a, nil
+}
+
 // clip limits the gradients.
-func (t *trainer) clip() {
+func (t *trainer) clip() error {
 	if t.c.ClipNorm > 0 {
-		optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free()
+		err := t.adapt.Do("clipping the gradients", func() { optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free() })
+		if err != nil {
+			return err
+		}
 	}
 	if t.c.ClipValue > 0 {
-		optim.ClipGradValue(t.c.Optimizer.Params(), t.c.ClipValue)
+		return t.adapt.Do("clipping the gradients", func() { optim.ClipGradValue(t.c.Optimizer.Params(), t.c.ClipValue) })
 	}
+	return nil
 }
 
 // schedule steps the schedule, if it is its time. One that cannot go on, as a cycle that is over, is an error.

@@ -1,0 +1,77 @@
+package train
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A keeper has copies of a model's buffers as they were when a batch began.
+type keeper struct {
+	buffers []*tensor.Tensor
+	copies  []*tensor.Tensor
+	slots   map[device.Device]*tensor.Tensor // the parameters of a program that has none
+	taken   bool
+}
+
+// take copies the buffers, in one launch for all of a device and type, unless that was done since the last good attempt.
+func (k *keeper) take() {
+	if k.taken || len(k.buffers) == 0 {
+		return
+	}
+	if k.copies == nil {
+		k.copies, k.slots = make([]*tensor.Tensor, len(k.buffers)), map[device.Device]*tensor.Tensor{}
+	}
+	type kind struct {
+		dev device.Device
+		t   dtype.Type
+	}
+	outs, ins := map[kind][][]*tensor.Tensor{}, map[kind][][]*tensor.Tensor{}
+	var order []kind
+	for i, b := range k.buffers {
+		at := kind{b.Device(), b.Type()}
+		if c := k.copies[i]; c != nil && (c.Device() != at.dev || c.Type() != at.t || c.Shape() != b.Shape()) {
+			c.Free()
+			k.copies[i] = nil
+		}
+		if k.copies[i] == nil {
+			k.copies[i] = tensor.Root().On(at.dev).Typed(at.t).Empty(b.Shape().Slice()...)
+		}
+		if k.slots[at.dev] == nil {
+			k.slots[at.dev] = tensor.Root().On(at.dev).Typed(dtype.I64).Zeros(1)
+		}
+		if outs[at] == nil {
+			order = append(order, at)
+		}
+		outs[at], ins[at] = append(outs[at], []*tensor.Tensor{k.copies[i]}), append(ins[at], []*tensor.Tensor{b})
+	}
+	for _, at := range order {
+		p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{at.t}, []dtype.Type{at.t}, -1)
+		tensor.Update("keep buffers", p, outs[at], ins[at], k.slots[at.dev], []uint64{0})
+	}
+	k.taken = true
+}
+
+// restore puts the buffers back. It needs no memory.
+func (k *keeper) restore() {
+	if !k.taken {
+		return
+	}
+	for i, b := range k.buffers {
+		tensor.Youngest(b, k.copies[i]).Do(func(s *tensor.Scope) { b.In(s).Copy(k.copies[i]) }, tensor.NoGrad())
+	}
+}
+
+// free gives the copies up.
+func (k *keeper) free() {
+	for _, c := range k.copies {
+		if c != nil {
+			c.Free()
+		}
+	}
+	for _, s := range k.slots {
+		s.Free()
+	}
+	k.copies, k.slots, k.taken = nil, nil, false
+}

@@ -1,0 +1,69 @@
+package train_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// A loop of one's own whose batch is too large for the device: the emulated GPU has 1 MiB.
+func ExampleAdapt() {
+	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	model := nn.To(nn.NewSequential(nn.NewLinear(2, 256), nn.Tanh{}, nn.NewLinear(256, 1)), device.Device(gpus[0]))
+	opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.01})
+	adapt, err := train.NewAdapt(train.AdaptConfig{Model: model, Reduction: train.ReductionMean, Log: func(line string) { fmt.Println(line) }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer adapt.Close()
+	for range 3 {
+		batch := &data.Batch{X: tensor.Ones(400, 2), Y: tensor.Zeros(400, 1)}
+		_, err := adapt.Step(opt, batch, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
+			return model.Forward(part.X).Sub(part.Y).Square().Mean()
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(opt.Steps(), "steps, with at most", adapt.Stats().Most, "samples at once")
+	// Output:
+	// out of memory with 400 samples at once: going on in parts of 200, whose gradients are added up to the same update
+	// 3 steps, with at most 200 samples at once
+}
+
+// When not even one sample fits, the error has the numbers.
+func ExampleMemoryError() {
+	gpus, err := cuda.Emulate("emulate,mem=1MiB")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w := tensor.Root().On(gpus[0]).Ones(1).RequiresGrad()
+	adapt, err := train.NewAdapt(train.AdaptConfig{Model: nn.NewLinear(1, 1), Params: []*tensor.Tensor{w}, Device: gpus[0]})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = adapt.Backward(&data.Batch{X: tensor.Ones(1, 1)}, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
+		return w.In(s).Mul(s.Ones(1 << 20)).Sum()
+	})
+	var e *train.MemoryError
+	fmt.Println(errors.As(err, &e), errors.Is(err, device.ErrOutOfMemory))
+	fmt.Println(e.What, e.Shortage.Asked, "bytes of", e.Shortage.Total)
+	// Output:
+	// true true
+	// the gradients of a single sample 4194304 bytes of 1048576
+}

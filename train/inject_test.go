@@ -1,0 +1,106 @@
+package train_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// everything writes all bits of a training's state.
+func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) string {
+	var b strings.Builder
+	for _, p := range nn.Named(m) {
+		fmt.Fprintf(&b, "%s %x\n", p.Name, p.Tensor.Detach().Bytes())
+	}
+	state := opt.StateDict()["state"].(map[int64]any)
+	for i := range int64(len(opt.Params())) {
+		for _, k := range []string{"step", "exp_avg", "exp_avg_sq"} {
+			fmt.Fprintf(&b, "%s of %d %x\n", k, i, state[i].(map[string]any)[k].(*tensor.Tensor).Bytes())
+		}
+	}
+	seed, offset := g.State()
+	fmt.Fprintf(&b, "generator %d %d\nloader %v\n", seed, offset, l.StateDict())
+	return b.String()
+}
+
+// A training whose allocations fail at random points in forward, backward, clipping and the optimizer's step makes every step, with the bits of
+// one in which none failed, and holds no more memory after a step than that.
+func TestFailuresLoseNothing(t *testing.T) {
+	failures := 50
+	if os.Getenv("FLAMBEAU_SOAK") == "1" {
+		failures = 1000
+	}
+	const spec = "mem=8MiB,segment=1KiB"
+	set := pictures(t, 40)
+	// fit trains until so many allocations have failed (0: for so many steps), each at a random one of a step's.
+	fit := func(dev *cuda.Device, failures, steps int) (string, int, string) {
+		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 24), nn.NewBatchNorm1d(24), nn.ReLU{}, nn.NewDropout(0.3),
+			nn.NewLinear(24, 4))), device.Device(dev))
+		opt := optim.NewAdamGroups(optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[:3], Config: optim.AdamConfig{LR: 0.01}},
+			optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[3:], Config: optim.AdamConfig{LR: 0.02}})
+		l, g, log := loader(t, set, data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9), new(strings.Builder)
+		rng, held := rand.New(rand.NewPCG(1, 2)), 0
+		// What is asked of the driver in a step is about this much; a number beyond it fails in the next step.
+		next := func() {
+			dev.Empty()
+			if failures > 0 {
+				if err := dev.FailAlloc(1 + rng.IntN(24)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		next()
+		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, Log: log, ReadEvery: 4,
+			OnStep: func(s *train.State) error {
+				switch now := dev.Stats().Allocated; {
+				case s.Step == 1:
+					held = now
+				case now > held:
+					t.Errorf("step %d: %d bytes are in use, after the first it were %d", s.Step, now, held)
+					return train.ErrStop
+				}
+				if failures > 0 && dev.Stats().OOMs >= failures {
+					return train.ErrStop
+				}
+				next()
+				return nil
+			}}
+		r, err := train.Fit(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dev.FailAlloc(0); err != nil {
+			t.Fatal(err)
+		}
+		return everything(m, opt, l, g), r.Step, log.String()
+	}
+	dev := emulate(t, spec)
+	got, steps, log := fit(dev, failures, 10*failures)
+	if n := dev.Stats().OOMs; n < failures || steps == 10*failures {
+		t.Fatalf("%d failures in %d steps", n, steps)
+	}
+	if strings.Contains(log, "going on in parts") {
+		t.Errorf("a failure with enough memory is to split nothing:\n%s", log)
+	}
+	want, _, _ := fit(emulate(t, spec), 0, steps)
+	if got != want {
+		a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+		for i := range a {
+			if a[i] != b[i] {
+				t.Fatalf("after %d steps with %d failures:\n%s\nwithout:\n%s", steps, failures, a[i], b[i])
+			}
+		}
+	}
+	t.Logf("%d failures in %d steps", dev.Stats().OOMs, steps)
+}

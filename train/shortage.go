@@ -1,0 +1,96 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// A MemoryError is an out of memory that nothing helped against: what was asked, what is there, who has the rest, what to try. Nothing has
+// changed by what failed. It wraps [device.ErrOutOfMemory].
+type MemoryError struct {
+	What         string // that ran out of memory: "the gradients of a single sample"
+	Samples      int    // in the batch; 0: that does not matter
+	Checkpointed bool   // activations were already being recomputed instead of kept
+	// Shortage has the numbers of the last failure. Needed is what was in use then, together with what was asked for: the least that the
+	// device would have to have. Both are 0 where the device does not tell.
+	Shortage device.Shortage
+	Needed   int
+	Advice   []string
+	Err      error
+}
+
+// Unwrap returns the failure.
+func (e *MemoryError) Unwrap() error { return e.Err }
+
+func (e *MemoryError) Error() string {
+	var b strings.Builder
+	b.WriteString("train: out of memory")
+	if e.Shortage.Device != "" {
+		b.WriteString(" on " + e.Shortage.Device)
+	}
+	b.WriteString(" for " + e.What)
+	s := &e.Shortage
+	if s.Asked > 0 {
+		fmt.Fprintf(&b, ": asked for %s (%s), %s are available of %s, at least %s are needed", size(s.Asked), s.For, size(s.Available()), size(s.Total), size(e.Needed))
+	} else {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	if len(s.Owners) > 0 {
+		b.WriteString("\nlargest owners:")
+		for _, o := range s.Owners[:min(5, len(s.Owners))] {
+			b.WriteString("\n  " + o)
+		}
+	}
+	if len(e.Advice) > 0 {
+		b.WriteString("\nwhat to try:")
+		for _, a := range e.Advice {
+			b.WriteString("\n  " + a)
+		}
+	}
+	return b.String()
+}
+
+// size writes bytes in binary units.
+func size(n int) string {
+	v, unit := float64(n), 0
+	for ; v >= 1024 && unit < 4; unit++ {
+		v /= 1024
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.2f %ciB", v, " KMGT"[unit])
+}
+
+// memoryError makes the error of a failure that stays. what is "" for gradients of a batch of n samples.
+func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
+	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
+	if what == "" {
+		e.What = "the gradients of a single sample"
+		if n > 1 {
+			e.What += fmt.Sprintf(" of a batch of %d", n)
+		}
+	}
+	var short device.ShortageError
+	if errors.As(err, &short) {
+		e.Shortage = short.Shortage()
+		e.Needed = e.Shortage.Allocated + e.Shortage.Asked
+	}
+	if what != "" {
+		e.Advice = append(e.Advice, "an optimizer with less state: SGD has none, SGD with momentum, Lion and Muon one number for each parameter, Adam two")
+	} else {
+		e.Advice = append(e.Advice, "smaller samples: shorter sequences, smaller images")
+		switch {
+		case a.anew:
+		case a.c.Keep:
+			e.Advice = append(e.Advice, "activations computed again instead of kept: nn.SetCheckpointing")
+		default:
+			e.Advice = append(e.Advice, "autograd.Checkpoint around the parts of the model: none of them knows how by itself")
+		}
+	}
+	e.Advice = append(e.Advice, "a smaller model, or one of 16-bit parameters (nn.Cast)", "a device with more memory, or other programs off this one")
+	return e
+}

@@ -1,0 +1,145 @@
+package train
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// firstSplit finds out what splitting changes, and says so, when a batch of n samples is split for the first time.
+func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
+	if a.told {
+		return
+	}
+	a.told = true
+	var changes []string
+	if names := layersOf(a.c.Model, batchNorm); names != "" {
+		changes = append(changes, names+" normalises over each part, and its running statistics are those of parts")
+	}
+	if names := layersOf(a.c.Model, drops); names != "" {
+		changes = append(changes, names+" draws other numbers")
+	}
+	if a.c.Reduction == ReductionUnknown {
+		a.c.Reduction = ReductionMean
+		switch r, known := a.compare(b, n, f); {
+		case !known:
+			changes = append(changes, "the loss is taken for a mean over samples, which it is not sure to be")
+		case r == ReductionUnknown:
+			changes = append(changes, "the loss is neither the mean nor the sum of the losses of the samples, and is weighted by their number")
+		default:
+			a.c.Reduction = r
+		}
+		a.c.Generator.SetState(seed, offset)
+	}
+	if len(changes) > 0 {
+		a.say("the split changes what is computed: " + strings.Join(changes, "; "))
+	}
+}
+
+// compare finds out what the loss of some samples is of the losses of their halves: in evaluation mode, without gradients.
+func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, known bool) {
+	defer evaluating(a.c.Model)()
+	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
+	opts = append(opts, tensor.NoGrad())
+	value := func(from, to int) (v float64) {
+		scopeOf(b).Do(func(s *tensor.Scope) { v = f(s, part(s, b, from, to, n)).Item() }, opts...)
+		return v
+	}
+	var whole, one, two float64
+	m, h := min(a.plan.most, 16), 0
+	for ; ; m = h {
+		if h = m / 2; h == 0 {
+			return 0, false
+		}
+		if outOfMemory(func() { whole, one, two = value(0, m), value(0, h), value(h, m) }) == nil {
+			break
+		}
+		a.c.Device.Empty()
+	}
+	near := func(v float64) bool { return math.Abs(whole-v) <= 1e-3*(math.Abs(one)+math.Abs(two)) }
+	switch {
+	case near((one*float64(h) + two*float64(m-h)) / float64(m)):
+		return ReductionMean, true
+	case near(one + two):
+		return ReductionSum, true
+	}
+	return ReductionUnknown, true
+}
+
+// evaluating puts a model into evaluation mode, and returns what takes that back.
+func evaluating(model any) (back func()) {
+	type kept struct {
+		l        any
+		training bool
+	}
+	var modes []kept
+	nn.Apply(model, func(l any) {
+		if b, ok := l.(interface{ Training() bool }); ok {
+			modes = append(modes, kept{l, b.Training()})
+		}
+	})
+	nn.Eval(model)
+	return func() {
+		for _, m := range slices.Backward(modes) { // a layer after the one that holds it
+			if m.training {
+				nn.Train(m.l)
+			} else {
+				nn.Eval(m.l)
+			}
+		}
+	}
+}
+
+// layersOf names the kinds of layers in training mode that are so, "" if there are none.
+func layersOf(model any, is func(l any) bool) string {
+	kinds := map[string]bool{}
+	nn.Apply(model, func(l any) {
+		if b, ok := l.(interface{ Training() bool }); (!ok || b.Training()) && is(l) {
+			kinds[reflect.Indirect(reflect.ValueOf(l)).Type().Name()] = true
+		}
+	})
+	return strings.Join(slices.Sorted(maps.Keys(kinds)), " and ")
+}
+
+func batchNorm(l any) bool {
+	switch l.(type) {
+	case *nn.BatchNorm1d, *nn.BatchNorm2d, *nn.BatchNorm3d:
+		return true
+	}
+	return false
+}
+
+// drops reports whether a layer drops at random: by a probability P of a layer of its own, or by one among options.
+func drops(l any) bool {
+	switch l := l.(type) {
+	case *nn.Dropout:
+		return l.P > 0
+	case *nn.Dropout1d:
+		return l.P > 0
+	case *nn.Dropout2d:
+		return l.P > 0
+	case *nn.Dropout3d:
+		return l.P > 0
+	case *nn.AlphaDropout:
+		return l.P > 0
+	case *nn.FeatureAlphaDropout:
+		return l.P > 0
+	case *nn.MultiheadAttention:
+		return l.Options.Dropout > 0
+	case *nn.RNN:
+		return l.Options.Dropout > 0
+	case *nn.LSTM:
+		return l.Options.Dropout > 0
+	case *nn.GRU:
+		return l.Options.Dropout > 0
+	case *nn.RReLU:
+		return true
+	}
+	return false
+}
