@@ -199,7 +199,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		case method == "Forward":
+		case method == "Forward" && pkg != "tensor": // where ops have methods of that name
 			return device.CategoryActivation
 		}
 	}
