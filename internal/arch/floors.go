@@ -36,6 +36,7 @@ var floors = []floor{
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor"}},
+	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},

@@ -101,7 +101,7 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 			return nil
 		}
 		p.unindexLocked(b)
-		if rest := b.size - rounded; (small && rest > 0) || rest > p.o.SplitMin {
+		if rest := b.size - rounded; rest > p.o.SplitMin || rest > 0 && (small || b.seg.space != nil) {
 			p.splitLocked(b, rounded)
 		}
 	}
@@ -138,6 +138,9 @@ func (p *Pool) splitLocked(b *Block, size uint64) {
 	r.prev, r.next = b, b.next
 	if b.next != nil {
 		b.next.prev = r
+	}
+	if b.seg.tail == b {
+		b.seg.tail = r
 	}
 	b.next, b.size = r, size
 	p.indexLocked(r)
@@ -238,11 +241,23 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.marker != nil {
 		p.marker.BlockFreed(b.Stream(), b.addr, b.size)
 	}
+	p.coalesceLocked(b)
+	if p.waiter != nil {
+		p.offerLocked()
+	}
+}
+
+// coalesceLocked indexes a block that is free from now on, joined with free neighbours.
+func (p *Pool) coalesceLocked(b *Block) {
+	seg := b.seg
 	if n := b.next; n != nil && n.state == stateFree {
 		p.unindexLocked(n)
 		b.size += n.size
 		if b.next = n.next; b.next != nil {
 			b.next.prev = b
+		}
+		if seg.tail == n {
+			seg.tail = b
 		}
 		p.recycleLocked(n)
 	}
@@ -252,13 +267,13 @@ func (p *Pool) releaseLocked(b *Block) {
 		if v.next = b.next; v.next != nil {
 			v.next.prev = v
 		}
+		if seg.tail == b {
+			seg.tail = v
+		}
 		p.recycleLocked(b)
 		b = v
 	}
 	p.indexLocked(b)
-	if p.waiter != nil {
-		p.offerLocked()
-	}
 }
 
 // offerLocked serves the allocation on the ladder before anyone else can take what was just freed.
@@ -273,6 +288,12 @@ func (p *Pool) offerLocked() {
 // growLocked gets a segment for the request from the backing and serves the request from it. The lock is released while
 // the backing works. Exact asks for no more than the request needs.
 func (p *Pool) growLocked(r *request, exact bool) error {
+	if p.expandable {
+		if exact {
+			return fmt.Errorf("no smaller segment: %w", ErrNoMemory)
+		}
+		return p.expandLocked(r)
+	}
 	size := p.segmentSize(r.rounded)
 	if exact {
 		if r.rounded == size {

@@ -174,7 +174,9 @@ type segment struct {
 	small bool
 	home  *arena
 	first *Block
-	index int // in Pool.segments
+	tail  *Block // the last, of an expandable segment
+	index int    // in Pool.segments
+	space *space // nil: not expandable
 }
 
 // newBlockLocked returns a struct with a generation that no earlier owner of it had.

@@ -15,8 +15,10 @@ func (s *Stats) class(b *Block) *Class {
 	return s.ofSegment(b.seg)
 }
 
-func (s *Stats) ofSegment(seg *segment) *Class {
-	if seg.small {
+func (s *Stats) ofSegment(seg *segment) *Class { return s.ofSize(seg.small) }
+
+func (s *Stats) ofSize(small bool) *Class {
+	if small {
 		return &s.Small
 	}
 	return &s.Large
@@ -67,7 +69,7 @@ func (c *Class) returned(bytes uint64) {
 
 // each calls f with every quantity that has a present value, of the whole and of the classes.
 func (s *Stats) each(f func(*Stat)) {
-	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes,
+	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}
 	for _, c := range []*Class{&s.Small, &s.Large} {
 		list = append(list, &c.AllocatedBytes, &c.RequestedBytes, &c.ActiveBytes, &c.InactiveSplitBytes, &c.ReservedBytes,

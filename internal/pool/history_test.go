@@ -345,6 +345,7 @@ func TestCategories(t *testing.T) {
 		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"}, // a program's own
 		{device.CategoryGradient, m + "tensor.alloc " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryActivation, m + "nn.(*Linear).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
+		{device.CategoryGradient, m + "tensor.(*matmulOp).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryOptimizer, m + "tensor.alloc " + m + "optim.(*Adam).Step main.main"},
 		{device.CategoryOptimizer, m + "tensor.alloc " + m + "optim.NewAdamW main.main"},
 	} {

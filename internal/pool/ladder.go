@@ -224,7 +224,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
 		b := seg.first
-		if b.state != stateFree || b.next != nil || seg.home.held || !idle(seg.home.stream) {
+		if seg.space != nil || b.state != stateFree || b.next != nil || seg.home.held || !idle(seg.home.stream) {
 			i++
 			continue
 		}
@@ -242,12 +242,18 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		}
 		bytes += seg.size
 	}
-	if len(unused) == 0 && len(events) == 0 {
+	segments := uint64(len(unused))
+	pages := p.carveLocked(idle)
+	for _, u := range pages {
+		bytes += u.size
+		p.stats.ExpandableBytes.sub(u.size)
+	}
+	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
 	p.reserving += bytes // still held, so no one may take it for room below the limit
 	p.stats.ReservedBytes.sub(bytes)
-	p.stats.Segments.sub(uint64(len(unused)))
+	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
 	p.mu.Unlock()
 	for _, w := range events {
@@ -259,7 +265,9 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	for _, seg := range unused {
 		p.backing.Free(seg.addr, seg.size)
 	}
+	p.unmap(pages)
 	p.mu.Lock()
+	p.unmappedLocked(pages)
 	p.reserving -= bytes
 	return bytes
 }

@@ -41,7 +41,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	out.Limit = p.limit
 	out.Segments = make([]device.MemorySegment, 0, len(p.segments))
 	for _, seg := range p.segments {
-		g := device.MemorySegment{Addr: seg.addr, Size: seg.size, Stream: uint64(seg.home.stream), Small: seg.small}
+		g := device.MemorySegment{Addr: seg.addr, Size: seg.size, Stream: uint64(seg.home.stream), Small: seg.small, Expandable: seg.space != nil}
 		n := 0
 		for b := seg.first; b != nil; b = b.next {
 			n++
@@ -199,7 +199,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		case method == "Forward":
+		case method == "Forward" && pkg != "tensor": // where ops have methods of that name
 			return device.CategoryActivation
 		}
 	}
