@@ -28,6 +28,8 @@ type Reduction struct {
 	Same bool
 	// Count: Map takes the operand in its own type and gives int64, which is also the result's type; with Truth that is bool.
 	Count, Truth bool
+	// Autocast says what mixed precision does with the operand.
+	Autocast AutocastClass
 	// Ref is the specification in float64.
 	Ref    func(x []float64) float64
 	Domain [2]float64
@@ -140,6 +142,11 @@ func reducedShapes(s shape.Dims, mask uint, keep bool) (kept, out shape.Dims, co
 // Apply reduces x over dims.
 func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	x.use(r.Name)
+	if r.Autocast != AutocastThrough && x.scope.modes.autocast != dtype.Invalid {
+		var made []*Tensor
+		x = x.scope.operands(r.Autocast, []*Tensor{x}, 0, &made)[0]
+		defer freeAll(&made)
+	}
 	mask, keep := x.axes(r.Name, dims)
 	kept, out, count := reducedShapes(x.layout.Shape, mask, keep)
 	if count == 0 && r.Kind != device.Sum && r.Kind != device.Prod {
@@ -248,7 +255,7 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 var (
-	sumOp = declareReduction(&Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Domain: [2]float64{-2, 2},
+	sumOp = declareReduction(&Reduction{Name: "sum", Autocast: AutocastHigh, Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Domain: [2]float64{-2, 2},
 		Ref: func(x []float64) float64 {
 			s := 0.0
 			for _, v := range x {
