@@ -44,6 +44,8 @@ type modes struct {
 	nondet    bool
 	composed  bool // no fast kernels
 	anomaly   AnomalyCheck
+	autocast  dtype.Type // of mixed precision; Invalid: off
+	casts     *castCache
 	floatType dtype.Type
 
 	saver       packer        // of what ops save; nil: they save it as it is
@@ -150,6 +152,9 @@ func (s *Scope) New(opts ...Option) *Scope {
 		o(&c.modes)
 	}
 	c.modes.path = joinNames(s.modes.path, c.modes.name)
+	if c.modes.autocast != s.modes.autocast {
+		c.modes.casts = &castCache{scope: c}
+	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
 	c.ledger = &ledger{}
 	s.mu.Lock()
