@@ -20,12 +20,15 @@ type indexed struct {
 
 // Gather sets out[i…] = src[i… with index[i…] along axis]; see [device.Device]. An index outside the axis is reported at
 // once.
-func (d *Device) Gather(_ device.Stream, out, src, index device.View, axis int, tag uint32) error {
+func (d *Device) Gather(s device.Stream, out, src, index device.View, axis int, tag uint32) error {
 	if err := d.checkIndexed("gather", "out", &out, "src", &src, &index, axis); err != nil {
 		return err
 	}
 	if out.Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, "gather", device.GatherWork(out, index), out.Type, t.Wants().ShapesOf([]device.View{out, src, index}))()
 	}
 	g := &indexed{out: out, src: src, index: index, axis: axis, bound: int64(src.Shape.At(axis))}
 	g.bad.Store(-1)

@@ -11,12 +11,15 @@ import (
 const inlineWork = 1 << 15
 
 // Map computes outs[k] = p(ins…) element by element; see [device.Device].
-func (d *Device) Map(_ device.Stream, p *expr.Program, outs, ins []device.View, params []uint64) error {
+func (d *Device) Map(s device.Stream, p *expr.Program, outs, ins []device.View, params []uint64) error {
 	if err := d.checkMap("map", p, outs, ins, params); err != nil {
 		return err
 	}
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, "map", device.MapWork(p, outs, ins), outs[0].Type, t.Wants().ShapesOf(outs, ins))()
 	}
 	b := newBinding(p, ins, params)
 	var space [shape.MaxRank]int

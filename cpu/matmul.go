@@ -12,12 +12,15 @@ import (
 
 // MatMul computes out[b] = a[b]·b[b]; see [device.Device]. 16-bit floats are converted to float32, multiplied there and
 // rounded once. Bool is the product over "or" and "and".
-func (d *Device) MatMul(_ device.Stream, out, a, b device.View) error {
+func (d *Device) MatMul(s device.Stream, out, a, b device.View) error {
 	if err := d.checkMatMul(&out, &a, &b); err != nil {
 		return err
 	}
 	if out.Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, "matmul", device.MatMulWork(out, a, b), out.Type, t.Wants().ShapesOf([]device.View{out, a, b}))()
 	}
 	if a.Shape.At(2) == 0 {
 		return d.Map(nil, zeroProgram(out.Type), []device.View{out}, nil, nil)

@@ -51,10 +51,13 @@ func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	return &buffer{dev: d, mem: mem, release: release}
 }
 
-// giveBack is what Free and Queue do for memory that is not of the pool.
-func (b *buffer) giveBack() {
+// giveBack tells who wants to know that the memory is not used any more, or will not be soon.
+func (b *buffer) giveBack(queued bool) {
 	if b.release != nil {
 		b.release()
+	}
+	if t := device.Tracing(); t != nil {
+		b.told(t, true, queued, device.Origin{})
 	}
 }
 
@@ -69,6 +72,9 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 			words := make([]uint64, (bytes+7)/8) // aligned for every type
 			b.mem = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes)
 		}
+		if t := device.Tracing(); t != nil {
+			b.told(t, false, false, o)
+		}
 		return b, nil
 	}
 	po := pool.Origin{Where: o.Where, Op: o.Op, Collected: o.Collected, DType: o.Type.String(), Dims: o.Shape.Rank()}
@@ -82,7 +88,11 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 	// The block lies outside Go's heap, or in Go memory that the pool's backing keeps.
 	addr := blk.Addr()
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
-	return &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}, nil
+	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
+	if t := device.Tracing(); t != nil {
+		b.told(t, false, false, o)
+	}
+	return b, nil
 }
 
 func (b *buffer) Device() device.Device { return b.dev }
@@ -98,8 +108,9 @@ func (b *buffer) Free() {
 	case b.freed.Swap(true):
 	case b.block != nil:
 		b.dev.pool.Free(b.block, b.gen)
+		fallthrough
 	default:
-		b.giveBack()
+		b.giveBack(false)
 	}
 }
 
@@ -109,8 +120,9 @@ func (b *buffer) Queue() {
 	case b.freed.Swap(true):
 	case b.block != nil:
 		b.dev.pool.Queue(b.block, b.gen)
+		fallthrough
 	default:
-		b.giveBack()
+		b.giveBack(true)
 	}
 }
 
@@ -129,25 +141,31 @@ func (d *Device) checkBytes(op, arg string, buf device.Buffer, off, n int) ([]by
 }
 
 // Upload copies src to dst from byte offset off on.
-func (d *Device) Upload(_ device.Stream, dst device.Buffer, off int, src []byte) error {
+func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	m, err := d.checkBytes("upload", "dst", dst, off, len(src))
 	if err == nil {
+		if t := device.Tracing(); t != nil {
+			defer d.tracedCopy(t, s, "upload", len(src))()
+		}
 		d.move(m, src)
 	}
 	return err
 }
 
 // Download copies from byte offset off of src to dst.
-func (d *Device) Download(_ device.Stream, dst []byte, src device.Buffer, off int) error {
+func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	m, err := d.checkBytes("download", "src", src, off, len(dst))
 	if err == nil {
+		if t := device.Tracing(); t != nil {
+			defer d.tracedCopy(t, s, "download", len(dst))()
+		}
 		d.move(dst, m)
 	}
 	return err
 }
 
 // CopyFrom copies between buffers. Ranges of one buffer may overlap.
-func (d *Device) CopyFrom(_ device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
+func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	to, err := d.checkBytes("copy", "dst", dst, dstOff, size)
 	if err != nil {
 		return err
@@ -155,6 +173,9 @@ func (d *Device) CopyFrom(_ device.Stream, dst device.Buffer, dstOff int, src de
 	from, err := d.checkBytes("copy", "src", src, srcOff, size)
 	if err != nil {
 		return err
+	}
+	if t := device.Tracing(); t != nil {
+		defer d.tracedCopy(t, s, "copy", size)()
 	}
 	if dst == src {
 		copy(to, from)

@@ -18,7 +18,7 @@ type multi struct {
 }
 
 // MultiMap runs p on each group of views; see [device.MultiMapper].
-func (d *Device) MultiMap(_ device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {
+func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {
 	const op = "multi-map"
 	if len(outs) != len(ins) {
 		return &ViewError{op, "outs", fmt.Sprintf("%d groups, but %d groups of operands", len(outs), len(ins))}
@@ -37,6 +37,9 @@ func (d *Device) MultiMap(_ device.Stream, p *expr.Program, outs, ins [][]device
 		if err := d.checkMap(op, p, outs[k], ins[k], values); err != nil {
 			return err
 		}
+	}
+	if t := device.Tracing(); t != nil && s != nil && len(p.Out) > 0 {
+		defer d.traced(t, s, op, device.MultiMapWork(p, outs, ins, params), p.Out[0], t.Wants().ShapesOf(outs...))()
 	}
 	m := &multi{}
 	blocks, work := 0, 0

@@ -12,7 +12,7 @@ import (
 var _ device.Normer = (*Device)(nil)
 
 // Norm brings each row of x to mean 0 and variance 1, or with RMS to mean square 1, scales and shifts it; see [device.Normer].
-func (d *Device) Norm(_ device.Stream, out, mean, rstd, x, weight, bias device.View, n device.Norm) error {
+func (d *Device) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.View, n device.Norm) error {
 	const op = "norm"
 	stats := []device.View{rstd, mean}
 	if n.RMS {
@@ -20,6 +20,9 @@ func (d *Device) Norm(_ device.Stream, out, mean, rstd, x, weight, bias device.V
 	}
 	if err := d.checkNorm(op, n, append([]device.View{out}, stats...), []device.View{x}, []device.View{weight, bias}, []device.View{x, out}, stats); err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil && s != nil {
+		defer d.traced(tr, s, op, device.NormWork(n, out, mean, rstd, x, weight, bias), x.Type, tr.Wants().ShapesOf([]device.View{out, x, weight}))()
 	}
 	t := x.Type.Compute()
 	w, b := newRowWeights(&weight, t, n, x.Shape.At(1)), newRowWeights(&bias, t, n, x.Shape.At(1))
@@ -59,7 +62,7 @@ func (d *Device) Norm(_ device.Stream, out, mean, rstd, x, weight, bias device.V
 }
 
 // NormGrad sets dx from the gradient g of Norm's result; see [device.Normer].
-func (d *Device) NormGrad(_ device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
+func (d *Device) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
 	const op = "norm gradient"
 	stats := []device.View{rstd, mean}
 	if n.RMS {
@@ -67,6 +70,9 @@ func (d *Device) NormGrad(_ device.Stream, dx, g, x, mean, rstd, weight device.V
 	}
 	if err := d.checkNorm(op, n, []device.View{dx}, append([]device.View{g, x}, stats...), []device.View{weight}, []device.View{x, g, dx}, stats); err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil && s != nil {
+		defer d.traced(tr, s, op, device.NormGradWork(n, dx, g, x, mean, rstd, weight), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, weight}))()
 	}
 	w := newRowWeights(&weight, x.Type.Compute(), n, x.Shape.At(1))
 	d.byRows(&x, func(k *rowWorker, lo, rows int) {

@@ -48,12 +48,15 @@ type reduction struct {
 }
 
 // Reduce combines r.Map(ins…) over the dimensions in which out has size 1 and ins do not; see [device.Device].
-func (d *Device) Reduce(_ device.Stream, r *device.Reduction, out device.View, ins []device.View, params []uint64) error {
+func (d *Device) Reduce(stream device.Stream, r *device.Reduction, out device.View, ins []device.View, params []uint64) error {
 	if err := d.checkReduce(r, &out, ins, params); err != nil {
 		return err
 	}
 	if out.Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && stream != nil {
+		defer d.traced(t, stream, "reduce", device.ReduceWork(r, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins))()
 	}
 	red := reduction{kind: r.Kind, ct: r.Map.Out[0].Compute(), arg: r.Kind >= device.ArgMax}
 	red.size = width(red.ct)

@@ -27,12 +27,15 @@ type scanTask struct {
 }
 
 // Scan combines along dimension 1 of rank-3 views; see [device.Scanner]. Each column is combined in order.
-func (d *Device) Scan(_ device.Stream, kind device.ScanKind, out device.View, ins []device.View, reverse bool) error {
+func (d *Device) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, reverse bool) error {
 	if err := d.checkScan(kind, &out, ins); err != nil {
 		return err
 	}
 	if out.Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, "scan-"+kind.String(), device.ScanWork(kind, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins))()
 	}
 	t := &scanTask{kind: kind, out: out, ins: ins, reverse: reverse, n: out.Shape.At(1), inner: out.Shape.At(2)}
 	t.lanes = min(t.inner, scanLanes)

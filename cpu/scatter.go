@@ -20,12 +20,15 @@ type scatter struct {
 
 // Scatter combines src[i…] into dst[i… with index[i…] along axis], in the order of the positions; see [device.Device].
 // Positions whose index is outside the axis are left out and reported at once.
-func (d *Device) Scatter(_ device.Stream, kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
+func (d *Device) Scatter(stream device.Stream, kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
 	if err := d.checkIndexed("scatter-"+kind.String(), "src", &src, "dst", &dst, &index, axis); err != nil {
 		return err
 	}
 	if index.Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && stream != nil {
+		defer d.traced(t, stream, "scatter-"+kind.String(), device.ScatterWork(kind, dst, src, index), dst.Type, t.Wants().ShapesOf([]device.View{dst, src, index}))()
 	}
 	if dst.Type.IsHalf() && kind != device.ScatterSet {
 		return d.scatterHalf(kind, dst, src, index, axis, tag)

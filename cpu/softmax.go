@@ -44,9 +44,12 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 
 // Softmax sets out to softmax(x), or its logarithm, row by row: e^(x-m)/Σe^(x-m), or (x-m) - log Σe^(x-m), with m the row's
 // maximum.
-func (d *Device) Softmax(_ device.Stream, out, x device.View, log bool) error {
+func (d *Device) Softmax(s device.Stream, out, x device.View, log bool) error {
 	if err := d.checkRows("softmax", "out x", &out, &x); err != nil {
 		return err
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, "softmax", device.SoftmaxWork(out, x), out.Type, t.Wants().ShapesOf([]device.View{out, x}))()
 	}
 	d.byRows(&x, func(w *rowWorker, lo, n int) {
 		src := w.load(&x, lo, n, 0)
@@ -70,9 +73,12 @@ func (d *Device) Softmax(_ device.Stream, out, x device.View, log bool) error {
 }
 
 // SoftmaxGrad sets dx from the result y and its gradient g: (g - Σg·y)·y, or of the logarithm g - e^y·Σg.
-func (d *Device) SoftmaxGrad(_ device.Stream, dx, y, g device.View, log bool) error {
+func (d *Device) SoftmaxGrad(s device.Stream, dx, y, g device.View, log bool) error {
 	if err := d.checkRows("softmax gradient", "dx y g", &dx, &y, &g); err != nil {
 		return err
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, "softmax gradient", device.SoftmaxGradWork(dx, y, g, log), dx.Type, t.Wants().ShapesOf([]device.View{dx, y, g}))()
 	}
 	d.byRows(&y, func(w *rowWorker, lo, n int) {
 		fy, fg := w.load(&y, lo, n, 0), w.load(&g, lo, n, 1)
@@ -95,7 +101,7 @@ func (d *Device) SoftmaxGrad(_ device.Stream, dx, y, g device.View, log bool) er
 
 // CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]], top[i] and rest[i]; see [device.CrossEntropyer]. A target outside the
 // classes that is not ignore is reported at once; its loss is 0.
-func (d *Device) CrossEntropy(_ device.Stream, loss, top, rest, x, target device.View, ignore int64, tag uint32) error {
+func (d *Device) CrossEntropy(s device.Stream, loss, top, rest, x, target device.View, ignore int64, tag uint32) error {
 	const op = "cross-entropy"
 	if err := d.checkIn(op, "x", &x); err != nil {
 		return err
@@ -118,6 +124,9 @@ func (d *Device) CrossEntropy(_ device.Stream, loss, top, rest, x, target device
 	}
 	if cols == 0 && rows > 0 {
 		return &ViewError{op, "x", "no classes"}
+	}
+	if tr := device.Tracing(); tr != nil && s != nil {
+		defer d.traced(tr, s, op, device.CrossEntropyWork(loss, top, rest, x, target), x.Type, tr.Wants().ShapesOf([]device.View{loss, x, target}))()
 	}
 	var bad atomic.Int64
 	bad.Store(int64(rows))
@@ -171,7 +180,7 @@ func lower(a *atomic.Int64, v int64) {
 }
 
 // CrossEntropyGrad sets dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]; rows whose target is ignore, or outside the classes, are 0.
-func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, top, rest, target, g device.View, ignore int64) error {
+func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, top, rest, target, g device.View, ignore int64) error {
 	const op = "cross-entropy gradient"
 	if err := d.checkRows(op, "dx x", &dx, &x); err != nil {
 		return err
@@ -188,6 +197,9 @@ func (d *Device) CrossEntropyGrad(_ device.Stream, dx, x, top, rest, target, g d
 	}
 	if err := d.checkColumn(op, "g", &g, t, rows, false); err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil && s != nil {
+		defer d.traced(tr, s, op, device.CrossEntropyGradWork(dx, x, top, rest, target, g), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, target}))()
 	}
 	one := expr.Encode(t, 1)
 	d.byRows(&x, func(w *rowWorker, lo, n int) {

@@ -27,7 +27,7 @@ type sortTask struct {
 const radixLength = 512
 
 // Argsort sets each row of out to the positions of the first elements of that row of x in order; see [device.Sorter].
-func (d *Device) Argsort(_ device.Stream, out, x device.View, descending bool) error {
+func (d *Device) Argsort(s device.Stream, out, x device.View, descending bool) error {
 	const op = "argsort"
 	if err := d.checkOut(op, "out", &out); err != nil {
 		return err
@@ -40,6 +40,9 @@ func (d *Device) Argsort(_ device.Stream, out, x device.View, descending bool) e
 	}
 	if out.Size() == 0 {
 		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, op, device.ArgsortWork(out, x), x.Type, t.Wants().ShapesOf([]device.View{out, x}))()
 	}
 	t := &sortTask{out, x, descending, x.Shape.At(1), out.Shape.At(1)}
 	rows := x.Shape.At(0)

@@ -20,10 +20,19 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	if err != nil || len(src) == 0 {
 		return err
 	}
-	if err := d.send(st, uint64(addr), src); err != nil || !d.p.pinned.holds(src) {
+	if t := device.Tracing(); t != nil {
+		return d.tracedCopy(t, st, device.CopyEvent{Kind: device.HostToDevice, Op: op, Bytes: len(src), Pinned: d.p.pinned.holds(src), Blocked: true},
+			func() error { return d.upload(st, uint64(addr), src) })
+	}
+	return d.upload(st, uint64(addr), src)
+}
+
+// upload copies b to an address of the device and returns when b has been read.
+func (d *Device) upload(s *stream, to uint64, b []byte) error {
+	if err := d.send(s, to, b); err != nil || !d.p.pinned.holds(b) {
 		return err
 	}
-	return st.Synchronize() // the driver reads page-locked memory later
+	return s.synchronize() // the driver reads page-locked memory later
 }
 
 // send copies b to an address of the device, in the order of the stream.
@@ -50,6 +59,15 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	if err != nil {
 		return err
 	}
+	if t := device.Tracing(); t != nil {
+		return d.tracedCopy(t, st, device.CopyEvent{Kind: device.DeviceToHost, Op: op, Bytes: len(dst), Pinned: d.p.pinned.holds(dst), Blocked: true},
+			func() error { return d.download(st, dst, uint64(addr)) })
+	}
+	return d.download(st, dst, uint64(addr))
+}
+
+// download waits for the work on s and copies from an address of the device to dst.
+func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 	if err := d.enter(); err != nil {
 		return err
 	}
@@ -93,6 +111,18 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 		return err
 	}
 	n := uint64(size)
+	if t := device.Tracing(); t != nil {
+		kind := device.DeviceToDevice
+		if from != d {
+			kind = device.PeerToPeer
+		}
+		return d.tracedCopy(t, st, device.CopyEvent{Kind: kind, Op: op, Bytes: size}, func() error { return d.copyRange(st, uint64(to), from, uint64(at), n) })
+	}
+	return d.copyRange(st, uint64(to), from, uint64(at), n)
+}
+
+// copyRange copies n bytes within this device, or from another one of the same driver.
+func (d *Device) copyRange(st *stream, to uint64, from *Device, at, n uint64) error {
 	if from != d {
 		if err := d.enter(); err != nil {
 			return err
@@ -101,20 +131,20 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 		d.count.within.Add(1)
 		return d.fault("", d.api.MemcpyPeerAsync(cu.DevicePtr(to), d.ctx, cu.DevicePtr(at), from.ctx, n, st.handle))
 	}
-	if to < at+uintptr(size) && at < to+uintptr(size) {
+	if to < at+n && at < to+n {
 		// The driver does not say what it does with ranges that overlap: by way of memory of our own.
-		t := &scratch{d: d, s: st, op: op}
+		t := &scratch{d: d, s: st, op: "copy"}
 		defer t.free()
-		between, err := t.alloc(size)
+		between, err := t.alloc(int(n))
 		if err != nil {
 			return err
 		}
-		if err := d.move(st, between, uint64(at), n); err != nil {
+		if err := d.move(st, between, at, n); err != nil {
 			return err
 		}
-		at = uintptr(between)
+		at = between
 	}
-	return d.move(st, uint64(to), uint64(at), n)
+	return d.move(st, to, at, n)
 }
 
 // move copies between ranges of this device that do not overlap.

@@ -29,6 +29,7 @@ type Device struct {
 	dead    atomic.Pointer[device.Fault] // what ended the device
 	kernels sync.Map                     // *kernels.Kernel to *loaded
 	count   counters
+	timing  timing
 }
 
 var _ device.Device = (*Device)(nil)
@@ -117,6 +118,9 @@ func (d *Device) Info() device.Info { return d.info }
 
 // Synchronize waits for all streams, and reports a fault or an index error of their work.
 func (d *Device) Synchronize() error {
+	if t := device.Tracing(); t != nil {
+		defer d.tracedWait(t, nil, "device synchronize")()
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ func (d *Device) Gather(s device.Stream, out, src, index device.View, axis int, 
 	if err != nil {
 		return err
 	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, op, st, list, device.GatherWork(out, index), out.Type, []device.View{out, src, index})
+	}
 	return d.launch(st, list)
 }
 
@@ -66,6 +69,9 @@ func (d *Device) Scatter(s device.Stream, kind device.ScatterKind, dst, src, ind
 	}
 	if err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.ScatterWork(kind, dst, src, index), dst.Type, []device.View{dst, src, index})
 	}
 	return d.launch(st, list)
 }

@@ -167,12 +167,14 @@ func (t *scratch) alloc(bytes int) (uint64, error) {
 		return 0, err
 	}
 	t.blocks, t.gens = append(t.blocks, b), append(t.gens, b.Generation())
+	t.d.toldScratch(t.op, b, false)
 	return uint64(b.Addr()), nil
 }
 
 // free gives the memory back: to the same stream, whose order keeps it until the launches have run.
 func (t *scratch) free() {
 	for i, b := range t.blocks {
+		t.d.toldScratch(t.op, b, true)
 		t.d.pool.Free(b, t.gens[i])
 	}
 }

@@ -108,6 +108,9 @@ func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) er
 		}
 		copy(l.Params[p.Offset:p.Offset+p.Size], raw)
 	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, k.k.Name, st, []kernels.Launch{l}, device.Work{}, dtype.Invalid, viewsOf(args))
+	}
 	return d.launch(st, []kernels.Launch{l})
 }
 

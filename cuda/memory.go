@@ -176,6 +176,9 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 		d.relent()
 		return nil, err
 	}
+	if t := device.Tracing(); t != nil {
+		d.told(t, blk.Addr(), bytes, false, false, o)
+	}
 	return &buffer{dev: d, block: blk, gen: blk.Generation(), size: bytes, addr: blk.Addr()}, nil
 }
 
@@ -199,6 +202,9 @@ func (b *buffer) Use(s device.Stream) {
 func (b *buffer) Free() {
 	if !b.freed.Swap(true) {
 		b.dev.pool.Free(b.block, b.gen)
+		if t := device.Tracing(); t != nil {
+			b.dev.told(t, b.addr, b.size, true, false, device.Origin{})
+		}
 	}
 }
 
@@ -206,6 +212,9 @@ func (b *buffer) Free() {
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
 		b.dev.pool.Queue(b.block, b.gen)
+		if t := device.Tracing(); t != nil {
+			b.dev.told(t, b.addr, b.size, true, true, device.Origin{})
+		}
 	}
 }
 

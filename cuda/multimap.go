@@ -38,13 +38,22 @@ func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device
 	if err != nil {
 		return err
 	}
-	if err := d.send(st, at, table); err != nil {
+	if tr := device.Tracing(); tr != nil {
+		err = d.tracedCopy(tr, st, device.CopyEvent{Kind: device.HostToDevice, Op: "table of multi-map", Bytes: len(table), Blocked: true},
+			func() error { return d.send(st, at, table) })
+	} else {
+		err = d.send(st, at, table)
+	}
+	if err != nil {
 		return err
 	}
 	v := operand(&params)
 	list, err := kernels.MultiMap(p, at, blocks, v.Addr+uint64(v.Offset*v.Type.Size()))
 	if err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.MultiMapWork(p, outs, ins, params), p.Out[0], outs...)
 	}
 	return d.launch(st, list)
 }

@@ -25,6 +25,9 @@ func (d *Device) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.V
 	if err != nil {
 		return err
 	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, op, st, list, device.NormWork(n, out, mean, rstd, x, weight, bias), x.Type, []device.View{out, x, weight})
+	}
 	return d.launch(st, list)
 }
 
@@ -45,6 +48,9 @@ func (d *Device) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.V
 	list, err := kernels.NormGrad(kernels.NormOperands{Out: operand(&dx), Grad: operand(&g), Mean: given(&mean), Rstd: operand(&rstd), X: operand(&x), Weight: given(&weight)}, n)
 	if err != nil {
 		return err
+	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, op, st, list, device.NormGradWork(n, dx, g, x, mean, rstd, weight), x.Type, []device.View{dx, x, weight})
 	}
 	return d.launch(st, list)
 }

@@ -24,6 +24,9 @@ func (d *Device) Map(s device.Stream, p *expr.Program, outs, ins []device.View, 
 	if err != nil {
 		return err
 	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, op, st, list, device.MapWork(p, outs, ins), outs[0].Type, outs, ins)
+	}
 	return d.launch(st, list)
 }
 
@@ -42,6 +45,9 @@ func (d *Device) Reduce(s device.Stream, r *device.Reduction, out device.View, i
 	list, err := kernels.Reduce(r, operand(&out), operands(ins), params, t.alloc)
 	if err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.ReduceWork(r, out, ins), out.Type, []device.View{out}, ins)
 	}
 	return d.launch(st, list)
 }
@@ -66,6 +72,9 @@ func (d *Device) MatMul(s device.Stream, out, a, b device.View) error {
 	}
 	if err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.MatMulWork(out, a, b), out.Type, []device.View{out, a, b})
 	}
 	return d.launch(st, list)
 }

@@ -26,6 +26,9 @@ func (d *Device) Scan(s device.Stream, kind device.ScanKind, out device.View, in
 	if err != nil {
 		return err
 	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, "scan-"+kind.String(), st, list, device.ScanWork(kind, out, ins), out.Type, []device.View{out}, ins)
+	}
 	return d.launch(st, list)
 }
 
@@ -66,6 +69,9 @@ func (d *Device) Argsort(s device.Stream, out, x device.View, descending bool) e
 	list, err := kernels.Argsort(operand(&out), operand(&x), descending, t.alloc)
 	if err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.ArgsortWork(out, x), x.Type, []device.View{out, x})
 	}
 	return d.launch(st, list)
 }

@@ -100,6 +100,9 @@ func (b *pinnedBuffer) Use(device.Stream)     {}
 func (b *pinnedBuffer) Free() {
 	if !b.freed.Swap(true) {
 		b.dev.p.pinned.put(b.block)
+		if t := device.Tracing(); t != nil && t.Wants().Memory {
+			t.Memory(device.MemoryEvent{Device: b.dev, Addr: b.Addr(), Bytes: b.size, Freed: true, Pinned: true, InUse: -1})
+		}
 	}
 }
 
@@ -193,7 +196,7 @@ func (p *pinnedPool) take(size int) *pinnedBlock {
 }
 
 // AllocPinned returns page-locked host memory, of which all devices of the driver can copy.
-func (d *Device) AllocPinned(bytes int, _ device.Origin) (device.Buffer, error) {
+func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, &ViewError{"alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes)}
 	}
@@ -228,6 +231,9 @@ func (d *Device) AllocPinned(bytes int, _ device.Origin) (device.Buffer, error) 
 	p.stats.AllocatedPeak = max(p.stats.AllocatedPeak, p.stats.Allocated)
 	p.stats.AllocatedTotal += b.size
 	p.stats.Allocations++
+	if t := device.Tracing(); t != nil && t.Wants().Memory {
+		t.Memory(device.MemoryEvent{Device: d, Addr: uintptr(b.p), Bytes: bytes, Pinned: true, Origin: o, InUse: p.stats.Allocated})
+	}
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
 }
 
@@ -313,7 +319,12 @@ func (d *Device) UploadPinned(s device.Stream, dst device.Buffer, dstOff int, sr
 	if err != nil || size == 0 {
 		return err
 	}
-	if err := d.send(st, uint64(to), from); err != nil {
+	if t := device.Tracing(); t != nil {
+		err = d.tracedCopy(t, st, device.CopyEvent{Kind: device.HostToDevice, Op: op, Bytes: size, Pinned: true}, func() error { return d.send(st, uint64(to), from) })
+	} else {
+		err = d.send(st, uint64(to), from)
+	}
+	if err != nil {
 		return err
 	}
 	return b.block.uses(st)
@@ -334,7 +345,12 @@ func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, 
 	if err != nil || size == 0 {
 		return err
 	}
-	if err := d.receive(st, to, uint64(from)); err != nil {
+	if t := device.Tracing(); t != nil {
+		err = d.tracedCopy(t, st, device.CopyEvent{Kind: device.DeviceToHost, Op: op, Bytes: size, Pinned: true}, func() error { return d.receive(st, to, uint64(from)) })
+	} else {
+		err = d.receive(st, to, uint64(from))
+	}
+	if err != nil {
 		return err
 	}
 	return b.block.uses(st)

@@ -28,6 +28,9 @@ func (d *Device) Softmax(s device.Stream, out, x device.View, log bool) error {
 	if err != nil {
 		return err
 	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, op, st, list, device.SoftmaxWork(out, x), x.Type, []device.View{out, x})
+	}
 	return d.launch(st, list)
 }
 
@@ -44,6 +47,9 @@ func (d *Device) SoftmaxGrad(s device.Stream, dx, y, g device.View, log bool) er
 	list, err := kernels.SoftmaxGrad(operand(&dx), operand(&y), operand(&g), log)
 	if err != nil {
 		return err
+	}
+	if t := device.Tracing(); t != nil {
+		return d.launchAs(t, op, st, list, device.SoftmaxGradWork(dx, y, g, log), dx.Type, []device.View{dx, y, g})
 	}
 	return d.launch(st, list)
 }
@@ -82,6 +88,9 @@ func (d *Device) CrossEntropy(s device.Stream, loss, top, rest, x, target device
 	if err != nil {
 		return err
 	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.CrossEntropyWork(loss, top, rest, x, target), x.Type, []device.View{loss, x, target})
+	}
 	return d.launch(st, list)
 }
 
@@ -112,6 +121,9 @@ func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, top, rest, target, g d
 	list, err := kernels.CrossEntropyGrad(operand(&dx), operand(&x), operand(&top), operand(&rest), operand(&target), operand(&g), ignore)
 	if err != nil {
 		return err
+	}
+	if tr := device.Tracing(); tr != nil {
+		return d.launchAs(tr, op, st, list, device.CrossEntropyGradWork(dx, x, top, rest, target, g), x.Type, []device.View{dx, x, target})
 	}
 	return d.launch(st, list)
 }

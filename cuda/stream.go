@@ -149,6 +149,13 @@ func (s *stream) Wait(e device.Event) error {
 
 // Synchronize waits for the work queued so far.
 func (s *stream) Synchronize() error {
+	if t := device.Tracing(); t != nil {
+		defer s.dev.tracedWait(t, s, "stream synchronize")()
+	}
+	return s.synchronize()
+}
+
+func (s *stream) synchronize() error {
 	if err := s.dev.enter(); err != nil {
 		return err
 	}
@@ -175,6 +182,9 @@ func (e *event) Wait() error {
 		return errReleased
 	}
 	d := e.s.dev
+	if t := device.Tracing(); t != nil {
+		defer d.tracedWait(t, e.s, "event wait")()
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -107,6 +108,9 @@ func nothing() {}
 // Enter begins a call of Forward: it runs the hooks of the layer that come before it and may replace the input *x. The function that it
 // returns, deferred, runs those that come after it and may replace the result *y. See [Base].
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
+	if t := device.Tracing(); t != nil {
+		return b.traced(t, x, y)
+	}
 	if b.hooks == nil {
 		return nothing
 	}

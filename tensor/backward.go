@@ -3,6 +3,8 @@ package tensor
 import (
 	"container/heap"
 	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from and to the results
@@ -299,6 +301,9 @@ func (e *engine) back(t *task, g *Tensor) {
 	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {
 		panic(e.freed(n))
 	}
+	if tr := device.Tracing(); tr != nil {
+		defer n.backSpan(tr, e.scope, g)()
+	}
 	vs := e.scope.child()
 	defer vs.recycle()
 	vs.modes.stream = n.stream
@@ -412,6 +417,9 @@ func (e *engine) sum(a, b *Tensor) *Tensor {
 func (e *engine) accumulate(leaf *Tensor, g *Tensor) {
 	if leaf.freed.Load() {
 		return // nobody can read it any more
+	}
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanBackward, "AccumulateGrad", nil, []*Tensor{g})()
 	}
 	leaf.gradMu.Lock()
 	defer leaf.gradMu.Unlock()

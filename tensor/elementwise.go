@@ -177,6 +177,9 @@ func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	if len(in) != e.Arity || len(in) == 0 {
 		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
 	}
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanOp, e.Name, nil, in)()
+	}
 	s := youngest(e.Name, in)
 	dev := sameDevice(e.Name, in)
 	sh := broadcast(e.Name, in)
@@ -246,6 +249,9 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 
 // runBits is run with scalars that are bits already.
 func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanDirect, op, s, in)()
+	}
 	stream := s.streamOf(y.st.dev)
 	v := takeViews(len(in) + 1)
 	views := *v

@@ -168,6 +168,9 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 	}
 	y.node, y.needsGrad = n, true
 	s.ownNode(n)
+	if t := device.Tracing(); t != nil {
+		t.Recorded(n.seq)
+	}
 }
 
 // drop gives up what n saved.
@@ -237,6 +240,9 @@ func utoa(v uint32) string {
 
 // Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one device.
 func Apply(f Function, in ...*Tensor) *Tensor {
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanOp, f.Name(), nil, in)()
+	}
 	y := apply(f, in)
 	if checks := y.scope.modes.anomaly; checks&AnomalyForward != 0 {
 		y.inspect(y.op, checks, in)

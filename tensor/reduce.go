@@ -140,6 +140,9 @@ func reducedShapes(s shape.Dims, mask uint, keep bool) (kept, out shape.Dims, co
 // Apply reduces x over dims.
 func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	x.use(r.Name)
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanOp, r.Name, nil, []*Tensor{x})()
+	}
 	mask, keep := x.axes(r.Name, dims)
 	kept, out, count := reducedShapes(x.layout.Shape, mask, keep)
 	if count == 0 && r.Kind != device.Sum && r.Kind != device.Prod {
@@ -177,6 +180,9 @@ func (r *Reduction) params(p *device.Reduction, count int) []uint64 {
 
 // reduceInto launches p over views of in expanded to full, into y seen with shape kept.
 func reduceInto(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanDirect, op, s, in)()
+	}
 	stream := s.streamOf(y.st.dev)
 	v := takeViews(len(in))
 	views := *v

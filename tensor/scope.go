@@ -29,6 +29,7 @@ type Scope struct {
 	closed   bool
 	internal bool // the library's own: recycled, without a net
 	ledger   *ledger
+	span     device.SpanID // of its name, in a trace
 }
 
 // modes are inherited by child scopes.
@@ -44,8 +45,9 @@ type modes struct {
 	anomaly   AnomalyCheck
 	floatType dtype.Type
 
-	saver       packer // of what ops save; nil: they save it as it is
-	recomputing bool   // a checkpointed segment is computed again
+	saver       packer        // of what ops save; nil: they save it as it is
+	recomputing bool          // a checkpointed segment is computed again
+	span        device.SpanID // of the innermost scope that has a name, in a trace
 }
 
 // An Option sets a mode of a scope.
@@ -146,6 +148,7 @@ func (s *Scope) New(opts ...Option) *Scope {
 		panic(s.closedError("scope.new", nil))
 	}
 	s.children++
+	c.nameSpan()
 	return c
 }
 
@@ -292,6 +295,7 @@ func (s *Scope) end(keep []*Tensor) {
 	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
+	s.endSpan()
 	if !s.internal {
 		s.closedAt = callSite()
 	}

@@ -162,6 +162,9 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 // bytes returns x's elements, dense, in host memory.
 func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanOp, op, nil, []*Tensor{x})()
+	}
 	n := x.Size() * x.dtype.Size()
 	out := make([]byte, n)
 	if n == 0 {

@@ -1,0 +1,272 @@
+package cuda
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+// timing keeps what the times of a traced device are measured with: events that time, and the mark that they are counted from. An event
+// tells the milliseconds since another as a float32, so that marks that are too far apart lose the resolution; a new one is made
+// every second, and knows the one before.
+type timing struct {
+	mu   sync.Mutex
+	idle []cu.Event
+	mark *timeMark
+}
+
+// timeMark is an event of known time.
+type timeMark struct {
+	event cu.Event
+	host  time.Duration // when it was recorded; exact for the first of a chain, which has been waited for
+	at    time.Duration // device.Now's time of the event, once prev is nil
+	prev  *timeMark         // what at is still to be measured from
+}
+
+const (
+	markEvery = time.Second
+	markStale = 10 * time.Second
+)
+
+// takeTiming returns an event that times. The device's context is current.
+func (d *Device) takeTiming() (cu.Event, error) {
+	p := &d.timing
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle) - 1; n >= 0 {
+		e := p.idle[n]
+		p.idle = p.idle[:n]
+		return e, nil
+	}
+	return d.api.EventCreate(cu.EventBlockingSync)
+}
+
+func (d *Device) putTiming(list ...cu.Event) {
+	d.timing.mu.Lock()
+	d.timing.idle = append(d.timing.idle, list...)
+	d.timing.mu.Unlock()
+}
+
+// stamp records an event that times.
+func (d *Device) stamp(s *stream) (cu.Event, error) {
+	e, err := d.takeTiming()
+	if err != nil {
+		return 0, err
+	}
+	if err := d.api.EventRecord(e, s.handle); err != nil {
+		d.putTiming(e)
+		return 0, err
+	}
+	return e, nil
+}
+
+// currentMark returns the mark to count from, and makes it where there is none: the first waits for the device once.
+func (d *Device) currentMark() (*timeMark, error) {
+	p := &d.timing
+	now := device.Now()
+	p.mu.Lock()
+	m := p.mark
+	p.mu.Unlock()
+	if m != nil && now-m.host < markEvery {
+		return m, nil
+	}
+	e, err := d.stamp(d.main)
+	if err != nil {
+		return nil, err
+	}
+	n := &timeMark{event: e, host: now}
+	if m != nil && now-m.host < markStale {
+		n.prev = m
+	} else {
+		if err := d.api.EventSynchronize(e); err != nil {
+			return nil, err
+		}
+		n.host = device.Now()
+		n.at = n.host
+	}
+	runtime.AddCleanup(n, func(e cu.Event) { d.putTiming(e) }, e)
+	p.mu.Lock()
+	p.mark = n
+	p.mu.Unlock()
+	return n, nil
+}
+
+// markTime returns device.Now's time of the mark's event. The device's context is current.
+func (d *Device) markTime(m *timeMark) (time.Duration, error) {
+	d.timing.mu.Lock()
+	prev, at := m.prev, m.at
+	d.timing.mu.Unlock()
+	if prev == nil {
+		return at, nil
+	}
+	at, err := d.markTime(prev)
+	if err != nil {
+		return 0, err
+	}
+	if err := d.api.EventSynchronize(m.event); err != nil {
+		return 0, err
+	}
+	since, err := d.api.EventElapsed(prev.event, m.event)
+	if err != nil {
+		return 0, err
+	}
+	d.timing.mu.Lock()
+	m.at, m.prev = at+since, nil
+	d.timing.mu.Unlock()
+	return at + since, nil
+}
+
+// interval is the time between two events of a stream.
+type interval struct {
+	d          *Device
+	from       *timeMark
+	start, end cu.Event
+}
+
+var _ device.Interval = (*interval)(nil)
+
+// Resolve returns when the work between the events ran; see [device.Interval].
+func (i *interval) Resolve() (start, end time.Duration, err error) {
+	d := i.d
+	if err := d.enter(); err != nil {
+		return 0, 0, err
+	}
+	defer d.leave()
+	if err := d.api.EventSynchronize(i.end); err != nil {
+		return 0, 0, d.fault("", err)
+	}
+	at, err := d.markTime(i.from)
+	if err != nil {
+		return 0, 0, d.fault("", err)
+	}
+	before, err := d.api.EventElapsed(i.from.event, i.start)
+	if err != nil {
+		return 0, 0, d.fault("", err)
+	}
+	took, err := d.api.EventElapsed(i.start, i.end)
+	if err != nil {
+		return 0, 0, d.fault("", err)
+	}
+	d.putTiming(i.start, i.end)
+	return at + before, at + before + took, nil
+}
+
+// timed runs f, which queues work on s, between two timing events, where they are wanted and can be had: a stream that is being captured
+// gives none, and what f does counts more than its time.
+func (d *Device) timed(w device.TraceWants, s *stream, f func() error) (device.Interval, error) {
+	i := &interval{d: d}
+	ok := false
+	if w.Times && d.enter() == nil {
+		var err error
+		if i.from, err = d.currentMark(); err == nil {
+			i.start, err = d.stamp(s)
+		}
+		ok = err == nil
+		d.leave()
+	}
+	if err := f(); err != nil || !ok {
+		return nil, err
+	}
+	if d.enter() != nil {
+		return nil, nil
+	}
+	defer d.leave()
+	var err error
+	if i.end, err = d.stamp(s); err != nil {
+		return nil, nil
+	}
+	return i, nil
+}
+
+// launchAs is launch for the kernels of a primitive that a tracer hears of.
+func (d *Device) launchAs(t device.Tracer, primitive string, s *stream, list []kernels.Launch, w device.Work, typ dtype.Type, views ...[]device.View) error {
+	if len(list) == 0 {
+		return nil
+	}
+	wants := t.Wants()
+	k := device.KernelEvent{Device: d, Stream: s, Primitive: primitive, Work: w, Type: typ, Shapes: wants.ShapesOf(views...), Start: device.Now(),
+		Launches: make([]device.LaunchEvent, len(list))}
+	for i := range list {
+		l := &list[i]
+		e := &k.Launches[i]
+		e.Kernel, e.Shared = l.Kernel.Name, l.Kernel.DynShared
+		for a := range 3 {
+			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(l.Kernel.Block[a])
+		}
+		var err error
+		if e.Time, err = d.timed(wants, s, func() error {
+			e.Start = device.Now()
+			err := d.launch(s, list[i:i+1])
+			e.End = device.Now()
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	k.End = device.Now()
+	t.Kernel(k)
+	return nil
+}
+
+// tracedCopy runs a copy that a tracer hears of.
+func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
+	c.Device, c.Stream, c.Start = d, s, device.Now()
+	var err error
+	if c.Time, err = d.timed(t.Wants(), s, copy); err != nil {
+		return err
+	}
+	c.End = device.Now()
+	t.Copy(c)
+	return nil
+}
+
+// tracedWait tells a tracer of a wait of the host when the returned function runs.
+func (d *Device) tracedWait(t device.Tracer, s *stream, call string) func() {
+	start := device.Now()
+	return func() {
+		e := device.SyncEvent{Device: d, Call: call, Start: start, End: device.Now()}
+		if s != nil {
+			e.Stream = s
+		}
+		t.Sync(e)
+	}
+}
+
+// told tells a tracer of memory that is handed out or taken back.
+func (d *Device) told(t device.Tracer, addr uintptr, bytes int, freed, queued bool, o device.Origin) {
+	if !t.Wants().Memory {
+		return
+	}
+	in := -1
+	if !queued {
+		in = int(d.pool.Stats().AllocatedBytes.Current)
+	}
+	t.Memory(device.MemoryEvent{Device: d, Addr: addr, Bytes: bytes, Freed: freed, Origin: o, InUse: in})
+}
+
+// toldScratch is told for an operation's temporary memory.
+func (d *Device) toldScratch(op string, b *pool.Block, freed bool) {
+	if t := device.Tracing(); t != nil {
+		d.told(t, b.Addr(), int(b.Size()), freed, false, device.Origin{Op: "scratch memory of " + op})
+	}
+}
+
+// viewsOf returns the views among a kernel's arguments.
+func viewsOf(args []any) []device.View {
+	var list []device.View
+	for _, a := range args {
+		switch v := a.(type) {
+		case device.View:
+			list = append(list, v)
+		case Strided:
+			list = append(list, device.View(v))
+		}
+	}
+	return list
+}
