@@ -12,6 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -57,6 +58,10 @@ type Config struct {
 	MicroBatch int     // samples that are computed at once at most, the rest of a batch after them; 0: whole batches, until one does not fit
 	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
 	ClipValue  float64 // greatest absolute value of an element of a gradient (optim.ClipGradValue); 0: no limit
+
+	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in training and evaluation; 0: none. Parameters keep
+	// theirs.
+	Autocast dtype.Type
 
 	// Checkpointing has activations computed again instead of kept, where the model knows how ([nn.SetCheckpointing]): memory for time.
 	Checkpointing bool
@@ -200,6 +205,9 @@ func (c *Config) check() error {
 	if !(c.ClipNorm >= 0) || !(c.ClipValue >= 0) {
 		return bad("ClipNorm", "gradients are limited to positive numbers, not to %v and %v", c.ClipNorm, c.ClipValue)
 	}
+	if c.Autocast != dtype.Invalid && c.Autocast != dtype.BF16 && c.Autocast != dtype.F16 {
+		return bad("Autocast", "%v is no type of mixed precision; dtype.BF16 and dtype.F16 are", c.Autocast)
+	}
 	if c.Compute == nil && c.Forward == nil {
 		m, ok := c.Model.(nn.Module)
 		if !ok {
@@ -302,7 +310,7 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 }
 
 // Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics, which it resets first. Of c only
-// Model, Forward, Loss, Compute, Metrics, Device and Generator count. The model is in evaluation mode meanwhile and in training mode afterwards.
+// Model, Forward, Loss, Compute, Metrics, Device, Generator and Autocast count. A batch that does not fit into memory is evaluated in parts. The model is in evaluation mode meanwhile and in training mode afterwards.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
 	if err := checkModel(c.Model); err != nil {
 		return nil, err
@@ -338,7 +346,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)
-	mean := NewMean("loss")
+	mean, most := NewMean("loss"), 0
 	for _, m := range c.Metrics {
 		m.Reset()
 	}
@@ -350,13 +358,9 @@ func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, er
 			b.Free()
 			return nil, fmt.Errorf("train: the evaluation was interrupted: %w", context.Cause(ctx))
 		}
-		tensor.Do(func(s *tensor.Scope) {
-			output, target, loss := c.compute(s, b)
-			mean.Add(loss, float64(len(b.Index)))
-			for _, m := range c.Metrics {
-				m.Update(output, target)
-			}
-		}, tensor.On(c.Device), tensor.WithGenerator(c.Generator), tensor.NoGrad())
+		if most, err = c.measure(b, most, mean); err != nil {
+			return nil, err
+		}
 	}
 	out := map[string]float64{"loss": mean.Value()}
 	mean.Reset()

@@ -9,7 +9,7 @@ import (
 
 // newAdapt makes what gets over running out of memory. ours says that the loss is the one that is taken where none is given.
 func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
-	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch,
+	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.say(line) }}
 	if ours {
 		c.Reduction = ReductionMean

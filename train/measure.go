@@ -1,0 +1,56 @@
+package train
+
+import (
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// modes are those of the scopes that a model runs in.
+func (c *Config) modes() []tensor.Option {
+	if c.Autocast != dtype.Invalid {
+		return []tensor.Option{tensor.Autocast(c.Autocast)}
+	}
+	return nil
+}
+
+// measure evaluates a batch, whole or in parts of at most so many samples (0: whole), and returns how many fit.
+func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
+	defer b.Free()
+	n := len(b.Index)
+	opts := append([]tensor.Option{tensor.On(c.Device), tensor.WithGenerator(c.Generator), tensor.NoGrad()}, c.modes()...)
+	var none Adapt
+	none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
+	for from := 0; from < max(n, 1); {
+		to := n
+		if most > 0 {
+			to = min(n, from+most)
+		}
+		var failed error
+		scopeOf(b).Do(func(s *tensor.Scope) {
+			var output, target, loss *tensor.Tensor
+			if failed = outOfMemory(func() { output, target, loss = c.compute(s, part(s, b, from, to, n)) }); failed != nil {
+				return
+			}
+			mean.Add(loss, float64(to-from))
+			for _, m := range c.Metrics {
+				m.Update(output, target)
+			}
+		}, opts...)
+		if failed == nil {
+			from = max(to, 1)
+			continue
+		}
+		c.Device.Empty()
+		if why := indivisible(b, n); to-from < 2 || why != "" {
+			e := none.memoryError("an evaluation", n, failed)
+			e.Advice = e.Advice[1:]
+			if why != "" {
+				e.Advice = append([]string{why}, e.Advice...)
+			}
+			return 0, e
+		}
+		most = ceil(to-from, 2)
+	}
+	return most, nil
+}
