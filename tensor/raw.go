@@ -34,6 +34,7 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	for _, y := range outs {
 		y.writable(op, all...)
 	}
+	s.recordable(op, dev)
 	stream := s.streamOf(dev)
 	views := func(list []*Tensor) []device.View {
 		v := make([]device.View, len(list))
