@@ -133,6 +133,9 @@ func (g *Graph) finish() (err error) {
 	if g.replay, err = g.rec.Finish(); err != nil {
 		return deviceError("capture", err, nil)
 	}
+	if g.replay.Operations() == 0 {
+		return newError("capture", ErrCapture, nil, "nothing was recorded").hint("start expressions with x.In(s), s being the scope that the function gets")
+	}
 	g.own = slices.DeleteFunc(g.own, func(st *storage) bool { return st.freed.Load() })
 	return nil
 }
@@ -164,6 +167,8 @@ func (g *Graph) abandon() {
 	g.scope.abandon()
 	if g.replay == nil {
 		g.rec.Abort()
+	} else {
+		_ = g.replay.Close() // nothing was replayed
 	}
 	g.forget()
 }
