@@ -109,7 +109,7 @@ func (s *stream) refuse(op, why string) error {
 	if s.rec.Load() == nil {
 		return nil
 	}
-	return &device.RecordError{Device: s.dev.name, Op: op, Why: why}
+	return &device.RecordError{Device: s.dev.name, Op: op, Why: why, Stream: s}
 }
 
 const hostWaits = "the host would wait for work that does not run yet"

@@ -52,6 +52,7 @@ type RecordError struct {
 	Device string
 	Op     string // "download"
 	Why    string
+	Stream Stream // that is being recorded; nil: no one in particular
 }
 
 // Error reads like "cuda:0: download cannot be recorded: …".

@@ -258,6 +258,7 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 
 // runBits is run with scalars that are bits already.
 func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
+	s.recordable(op, y.st.dev)
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanDirect, op, s, in)()
 	}

@@ -34,6 +34,7 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	for _, y := range outs {
 		y.writable(op, all...)
 	}
+	s.recordable(op, dev)
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanDirect, op, s, ins)()
 	}
