@@ -68,7 +68,7 @@ func (c *planCmd) memory() (int, error) {
 func (c *planCmd) machine() (train.Machine, error) {
 	switch c.Device {
 	case "cpu":
-		return train.MeasureCPU(), nil
+		return train.MeasureCPU()
 	case "gpu":
 		return train.Machine{Kind: "cuda"}, nil
 	}
