@@ -15,6 +15,8 @@ type Func struct {
 	// OnceDifferentiable says that Backward is not written with tensor ops, or not differentiable for another reason. A second derivative
 	// through it is then an error instead of a wrong number. It is torch's once_differentiable.
 	OnceDifferentiable bool
+	// Autocast says what mixed precision does with the operands, as torch.amp.custom_fwd and custom_bwd.
+	Autocast tensor.AutocastClass
 }
 
 // Apply computes f on in. The result belongs to the youngest scope among the operands, which are on one device.
@@ -29,6 +31,8 @@ func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 type function struct{ f *Func }
 
 func (f function) Name() string { return f.f.Name }
+
+func (f function) Autocast() tensor.AutocastClass { return f.f.Autocast }
 
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)

@@ -146,7 +146,9 @@ func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 
 // head maps features to logits.
 func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
-	return x.MatMul(m.WTE.Weight.In(x.Scope()).T())
+	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
+		return in[0].MatMul(in[1].In(in[0].Scope()).T())
+	}, x, m.WTE.Weight)
 }
 
 // A pass is one run through the blocks.

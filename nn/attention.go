@@ -195,10 +195,17 @@ func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_
 		return x.Permute(1, 2, 0, 3)
 	}
 	linear := func(x, w *tensor.Tensor, from, parts int) []*tensor.Tensor {
-		y := x.In(c).MatMul(w.T())
-		if m.InProjBias != nil {
-			y = y.Add(m.InProjBias.In(c).Narrow(0, from*f, parts*f))
+		bias := m.InProjBias
+		if bias != nil {
+			bias = bias.In(c)
 		}
+		y := tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
+			y := in[0].MatMul(in[1].T())
+			if in[2] != nil {
+				y = y.Add(in[2].Narrow(0, from*f, parts*f))
+			}
+			return y
+		}, x.In(c), w, bias)
 		out := make([]*tensor.Tensor, parts)
 		for i, p := range y.Split(f, -1) {
 			out[i] = heads(p)

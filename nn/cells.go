@@ -27,7 +27,7 @@ func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states
 		}
 	}
 	for _, t := range in {
-		if t.Type() != w.WeightIH.Type() {
+		if !fits(t.Type(), w.WeightIH.Type(), in) {
 			hinted(op, tensor.ErrType, fmt.Sprintf("the layer is %v, an operand %v", w.WeightIH.Type(), t.Type()), "use Cast", in...)
 		}
 	}

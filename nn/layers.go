@@ -62,12 +62,15 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	given("linear", x)
-	product := x.MatMul(l.Weight.In(x.Scope()).T())
-	if l.Bias == nil {
-		return product
-	}
-	defer product.Free() // no gradient needs it
-	return product.Add(l.Bias)
+	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
+		x, weight, bias := in[0], in[1], in[2]
+		product := x.MatMul(weight.In(x.Scope()).T())
+		if bias == nil {
+			return product
+		}
+		defer product.Free() // no gradient needs it
+		return product.Add(bias)
+	}, x, l.Weight, l.Bias)
 }
 
 // Sequential applies its layers one after another. Their names are their numbers. What they return belongs to the scope of the input until that

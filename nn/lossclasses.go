@@ -71,6 +71,9 @@ func (l NLLLoss) Forward(logp, target *tensor.Tensor) *tensor.Tensor {
 func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	const op = "nll_loss"
 	given(op, logp, target)
+	if on(logp, target, weight) {
+		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return nll(in[0], in[1], in[2], ignore, r) }, logp, target, weight)
+	}
 	dim := min(1, logp.Rank()-1)
 	checkClasses(op, logp, target, weight, dim)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

@@ -33,8 +33,10 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 }
 
 // BCE returns the reduction, the mean if none is given, of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
-// probabilities x. Logarithms count as at least -100. An x outside of [0, 1] gives NaN. For logits [BCEWithLogits] is exact.
+// probabilities x. Logarithms count as at least -100. An x outside of [0, 1] gives NaN. For logits [BCEWithLogits] is exact. Under
+// [tensor.Autocast] it is refused, as in torch.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
+	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
 	return reduce("binary_cross_entropy", bceOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 

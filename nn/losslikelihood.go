@@ -8,19 +8,19 @@ import (
 )
 
 var (
-	poissonLogOp = tensor.Declare(&tensor.Elementwise{Name: "poisson_nll_loss_log", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, -0.1}, {0, 4}},
+	poissonLogOp = tensor.Declare(&tensor.Elementwise{Name: "poisson_nll_loss_log", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, -0.1}, {0, 4}},
 		Expr: x0.Exp().Sub(x1.Mul(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[0]) - x[1]*x[0] },
 		Grad: []*expr.Expr{g2.Mul(x0.Exp()).Sub(g2.Mul(x1)), g2.Mul(x0).Neg()}})
-	poissonOp = tensor.Declare(&tensor.Elementwise{Name: "poisson_nll_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.25, 0.75}, {0, 4}}, Params: []float64{1e-3},
+	poissonOp = tensor.Declare(&tensor.Elementwise{Name: "poisson_nll_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.25, 0.75}, {0, 4}}, Params: []float64{1e-3},
 		Expr: x0.Sub(x1.Mul(x0.Add(p0).Log())), Ref: func(x, p []float64) float64 { return x[0] - x[1]*math.Log(x[0]+p[0]) },
 		Grad: []*expr.Expr{g2.Sub(g2.Mul(x1).Div(x0.Add(p0))), g2.Mul(x0.Add(p0).Log()).Neg()}})
-	stirlingOp = tensor.Declare(&tensor.Elementwise{Name: "stirling", Arity: 1, Result: tensor.FixedFloat, Domain: [][2]float64{{4, 8}},
+	stirlingOp = tensor.Declare(&tensor.Elementwise{Name: "stirling", Autocast: tensor.AutocastHigh, Arity: 1, Result: tensor.FixedFloat, Domain: [][2]float64{{4, 8}},
 		Expr: x0.Le(unit).Select(zero, x0.Mul(x0.Log()).Sub(x0).Add(x0.Scale(2*math.Pi).Log().Scale(0.5))),
 		Ref:  func(x, _ []float64) float64 { return x[0]*math.Log(x[0]) - x[0] + 0.5*math.Log(2*math.Pi*x[0]) },
 		Grad: []*expr.Expr{x0.Le(unit).Select(zero, expr.X(1).Mul(x0.Log().Add(expr.C(0.5).Div(x0))))}})
 	// The gradient by the variance is that at the clamped one, also where it was clamped: torch's choice.
 	variance   = x2.Max(p0)
-	gaussianOp = tensor.Declare(&tensor.Elementwise{Name: "gaussian_nll_loss", Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, 2}, {-2, 2}, {1.2, 2}}, Params: []float64{1e-3},
+	gaussianOp = tensor.Declare(&tensor.Elementwise{Name: "gaussian_nll_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, 2}, {-2, 2}, {1.2, 2}}, Params: []float64{1e-3},
 		Expr: variance.Log().Add(distance.Mul(distance).Div(variance)).Scale(0.5),
 		Ref: func(x, p []float64) float64 {
 			v, d := math.Max(x[2], p[0]), x[0]-x[1]

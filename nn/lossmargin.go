@@ -11,7 +11,7 @@ import (
 
 var (
 	product      = x1.Neg().Mul(x0)
-	softMarginOp = tensor.Declare(&tensor.Elementwise{Name: "soft_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {-1, 1}},
+	softMarginOp = tensor.Declare(&tensor.Elementwise{Name: "soft_margin_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {-1, 1}},
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
@@ -22,7 +22,7 @@ var (
 		Grad: []*expr.Expr{lacks.Gt(zero).Select(g2, zero), lacks.Gt(zero).Select(g2.Neg(), zero)}})
 	lackingOp = tensor.Declare(&tensor.Elementwise{Name: "lacking", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(unit, zero), Ref: func([]float64, []float64) float64 { return 1 }, NoGrad: true})
-	multiLabelOp = tensor.Declare(&tensor.Elementwise{Name: "multilabel_soft_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
+	multiLabelOp = tensor.Declare(&tensor.Elementwise{Name: "multilabel_soft_margin_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
 		Expr: bceLogitsOp.Expr, Ref: bceLogitsOp.Ref,
 		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})
 )
@@ -57,6 +57,13 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	}
 	if x.Rank() != 1 && x.Rank() != 2 {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("scores are [n, classes] or [classes], not %v", x.Shape()), x, target)
+	}
+	if on(x, target, l.Weight) {
+		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor {
+			m := *l
+			m.Weight = in[2]
+			return m.Forward(in[0], in[1])
+		}, x, target, l.Weight)
 	}
 	checkClasses(op, x, target, l.Weight, x.Rank()-1)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

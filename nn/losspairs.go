@@ -15,12 +15,12 @@ var (
 	// Beyond the margin the gradient is 0, at it too: torch's choice.
 	ranking   = x2.Neg().Mul(distance).Add(p0)
 	ranked    = ranking.Gt(zero).Select(g3, zero)
-	rankingOp = tensor.Declare(&tensor.Elementwise{Name: "margin_ranking_loss", Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -1}, {1, 4}, {0.5, 1}}, Params: []float64{0.75},
+	rankingOp = tensor.Declare(&tensor.Elementwise{Name: "margin_ranking_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -1}, {1, 4}, {0.5, 1}}, Params: []float64{0.75},
 		Expr: ranking.Max(zero), Ref: func(x, p []float64) float64 { return math.Max(-x[2]*(x[0]-x[1])+p[0], 0) },
 		Grad: []*expr.Expr{ranked.Mul(x2.Neg()), ranked.Mul(x2.Neg()).Neg(), ranked.Mul(distance).Neg()}})
 	within    = p0.Sub(x0)
 	hingeDiff = within.Gt(zero).Select(g2, zero)
-	hingeOp   = tensor.Declare(&tensor.Elementwise{Name: "hinge_embedding_loss", Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{-4, 0}, {-1, -1}}, Params: []float64{1.5},
+	hingeOp   = tensor.Declare(&tensor.Elementwise{Name: "hinge_embedding_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{-4, 0}, {-1, -1}}, Params: []float64{1.5},
 		Expr: x1.Eq(unit).Select(zero, within.Max(zero)).Add(x1.Eq(expr.C(-1)).Select(zero, x0)),
 		Ref: func(x, p []float64) float64 {
 			v := 0.0
@@ -34,7 +34,7 @@ var (
 		},
 		Grad: []*expr.Expr{x1.Eq(expr.C(-1)).Select(zero, g2).Sub(x1.Eq(unit).Select(zero, hingeDiff)), nil}})
 	// The loss of a cosine X(0) and a label X(1).
-	cosineOp = tensor.Declare(&tensor.Elementwise{Name: "cosine_embedding_loss", Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{0.5, 1}, {-1, -1}}, Params: []float64{0.25},
+	cosineOp = tensor.Declare(&tensor.Elementwise{Name: "cosine_embedding_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{0.5, 1}, {-1, -1}}, Params: []float64{0.25},
 		Expr: x1.Eq(unit).Select(unit.Sub(x0), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Max(zero), zero)),
 		Ref: func(x, p []float64) float64 {
 			switch x[1] {
@@ -86,6 +86,9 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if y.Rank() > 1 || x1.Rank() != y.Rank()+1 || x2.Rank() != x1.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs vectors [n, d] with labels [n], or [d] with one; shapes are %v, %v and %v", x1.Shape(), x2.Shape(), y.Shape()), x1, x2, y)
 	}
+	if on(x1, x2, y) {
+		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return l.Forward(in[0], in[1], in[2]) }, x1, x2, y)
+	}
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		x1, x2 := x1.In(c), x2.In(c)
 		length := func(x *tensor.Tensor) *tensor.Tensor { return x.Square().Sum(-1).AddScalar(float64(float32(1e-12))) }
@@ -117,6 +120,9 @@ func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *
 	}
 	if anchor.Rank() != positive.Rank() || anchor.Rank() != negative.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs as many dimensions of all; shapes are %v, %v and %v", anchor.Shape(), positive.Shape(), negative.Shape()), anchor, positive, negative)
+	}
+	if l.Distance == nil && on(anchor, positive, negative) {
+		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return l.Forward(in[0], in[1], in[2]) }, anchor, positive, negative)
 	}
 	d := l.Distance
 	if d == nil {

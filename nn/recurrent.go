@@ -273,7 +273,7 @@ func (l *Recurrent) checkFeatures(x *tensor.Tensor, in []*tensor.Tensor) {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("the input has %d features, the layer needs %d", x.Dim(-1), l.Features), in...)
 	}
 	for _, t := range in {
-		if want := l.Weights[0].WeightIH.Type(); t.Type() != want {
+		if want := l.Weights[0].WeightIH.Type(); !fits(t.Type(), want, in) {
 			hinted(op, tensor.ErrType, fmt.Sprintf("the layer is %v, an operand %v", want, t.Type()), "use Cast", in...)
 		}
 	}

@@ -52,7 +52,7 @@ var (
 	mulScalarOp  = Declare(&Elementwise{Name: "mul_scalar", Arity: 1, Expr: x0.Mul(p0), Ref: refP(times), Domain: wide, Params: []float64{1.5}})
 	divScalarOp  = Declare(&Elementwise{Name: "div_scalar", Arity: 1, Result: Floating, Expr: x0.Div(p0), Ref: refP(over), Domain: wide, Params: []float64{1.5}})
 	rsubScalarOp = Declare(&Elementwise{Name: "rsub_scalar", Arity: 1, Expr: p0.Sub(x0), Ref: refP(func(a, p float64) float64 { return p - a }), Domain: wide, Params: []float64{1.5}})
-	rdivScalarOp = Declare(&Elementwise{Name: "rdiv_scalar", Arity: 1, Result: Floating, Expr: p0.Div(x0), Ref: refP(func(a, p float64) float64 { return p / a }),
+	rdivScalarOp = Declare(&Elementwise{Name: "rdiv_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Div(x0), Ref: refP(func(a, p float64) float64 { return p / a }),
 		Domain: [][2]float64{{0.5, 4}}, Params: []float64{1.5}, Grad: []*expr.Expr{x1.Neg().Mul(p0.Div(x0).Div(x0))}})
 	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
@@ -65,15 +65,15 @@ var (
 	negOp = Declare(&Elementwise{Name: "neg", Arity: 1, Expr: x0.Neg(), Ref: ref1(func(x float64) float64 { return -x }), Domain: wide})
 	absOp = Declare(&Elementwise{Name: "abs", Arity: 1, Expr: x0.Abs(), Ref: ref1(math.Abs), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Gt(expr.C(0)).Select(expr.C(1), x0.Lt(expr.C(0)).Select(expr.C(-1), expr.C(0))))}})
-	squareOp = Declare(&Elementwise{Name: "square", Arity: 1, Expr: x0.Mul(x0), Ref: ref1(squared), Domain: wide, Grad: []*expr.Expr{x1.Scale(2).Mul(x0)}})
+	squareOp = Declare(&Elementwise{Name: "square", Autocast: AutocastHigh, Arity: 1, Expr: x0.Mul(x0), Ref: ref1(squared), Domain: wide, Grad: []*expr.Expr{x1.Scale(2).Mul(x0)}})
 	sqrtOp   = Declare(&Elementwise{Name: "sqrt", Arity: 1, Result: Floating, Expr: x0.Sqrt(), Ref: ref1(math.Sqrt), Domain: [][2]float64{{0.1, 9}},
 		Grad: []*expr.Expr{x1.Div(expr.Y().Scale(2))}})
-	rsqrtOp = Declare(&Elementwise{Name: "rsqrt", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.1, 9}},
+	rsqrtOp = Declare(&Elementwise{Name: "rsqrt", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.1, 9}},
 		Grad: []*expr.Expr{x1.Scale(-0.5).Mul(expr.Y().Mul(expr.Y()).Mul(expr.Y()))}})
-	reciprocalOp = Declare(&Elementwise{Name: "reciprocal", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0), Ref: ref1(inverse), Domain: [][2]float64{{0.5, 4}},
+	reciprocalOp = Declare(&Elementwise{Name: "reciprocal", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0), Ref: ref1(inverse), Domain: [][2]float64{{0.5, 4}},
 		Grad: []*expr.Expr{x1.Neg().Mul(expr.Y().Mul(expr.Y()))}})
-	expOp = Declare(&Elementwise{Name: "exp", Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
-	logOp = Declare(&Elementwise{Name: "log", Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
+	expOp = Declare(&Elementwise{Name: "exp", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
+	logOp = Declare(&Elementwise{Name: "log", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
 		Grad: []*expr.Expr{x1.Div(x0)}})
 )
 

@@ -169,6 +169,13 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // The weights of all queries and keys are in memory at once, in the forward pass twice for a moment, and are kept for the gradient.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
+	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {
+		o := o
+		o.Mask = in[3]
+		return ScaledDotProductAttention(in[0], in[1], in[2], o)
+	}, q, k, v, o.Mask); y != nil {
+		return y
+	}
 	in := []*Tensor{q, k, v}
 	if o.Mask != nil {
 		in = append(in, o.Mask)

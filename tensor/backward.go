@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 )
 
 // Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from and to the results
@@ -81,7 +82,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	s := y.startScope(op, o.more)
 	e := &engine{op: op, o: o, scope: s.child(), tasks: map[edge]*task{}, inputs: inputs}
 	defer e.scope.recycle()
-	e.scope.modes.noGrad = !o.create
+	e.scope.modes.noGrad, e.scope.modes.autocast = !o.create, dtype.Invalid
 	e.checks, e.scope.modes.anomaly = e.scope.modes.anomaly, 0
 	for i := range starts {
 		starts[i].g = e.seed(starts[i])
@@ -306,7 +307,7 @@ func (e *engine) back(t *task, g *Tensor) {
 	}
 	vs := e.scope.child()
 	defer vs.recycle()
-	vs.modes.stream = n.stream
+	vs.modes.stream, vs.modes.autocast = n.stream, n.autocast
 	c := &Context{scope: vs, needs: n.needs, n: n, to: t.to, run: e}
 	gi := g.In(vs)
 	grads := n.f.VJP(c, gi)

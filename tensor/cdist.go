@@ -135,6 +135,9 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // elements that differ, without a gradient, and for an infinite p each of the greatest differences has the whole gradient, as in
 // torch. 16-bit floats are computed in float32.
 func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
+	if y := underAutocast("cdist", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Cdist(in[1], p) }, x, y); y != nil {
+		return y
+	}
 	const op = "cdist"
 	in := []*Tensor{x, y}
 	s := youngest(op, in)

@@ -49,7 +49,7 @@ var (
 		}})
 
 	// A number to the power of a tensor. The power of 0 is flat where it is not infinite.
-	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
+	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
 		Ref:  refP(func(x, base float64) float64 { return math.Pow(base, x) }),
 		Grad: []*expr.Expr{x1.Mul(p0.Eq(zeroC).And(x0.Ge(zeroC)).Select(zeroC, expr.Y().Mul(p0.Log())))}})
 )

@@ -5,6 +5,9 @@ import "github.com/flambeau-go/flambeau/shape"
 // TensorDot returns the sums of products of x and y over the dimensions xDims of x and yDims of y, in pairs of one size, or of size 1
 // in one of them; what is left of x comes first in the result, then what is left of y. Both have one type.
 func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
+	if y := underAutocast("tensordot", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].TensorDot(in[1], xDims, yDims) }, x, y); y != nil {
+		return y
+	}
 	const op = "tensordot"
 	in := []*Tensor{x, y}
 	s := youngest(op, in)
@@ -81,6 +84,9 @@ func (x *Tensor) Inner(y *Tensor) *Tensor {
 
 // VecDot returns Σ x·y along dim, a dimension of the shape to which both broadcast. torch's dim is -1.
 func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
+	if y := underAutocast("vecdot", AutocastLow, func(in []*Tensor) *Tensor { return in[0].VecDot(in[1], dim) }, x, y); y != nil {
+		return y
+	}
 	const op = "vecdot"
 	in := []*Tensor{x, y}
 	s := youngest(op, in)
@@ -100,6 +106,9 @@ func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 // MultiDot returns the product of two or more matrices of one type, in the order that takes the fewest multiplications. The first
 // may be a row vector and the last a column vector, of rank 1, as in torch.linalg.multi_dot.
 func MultiDot(x ...*Tensor) *Tensor {
+	if y := underAutocast("multi_dot", AutocastLow, func(in []*Tensor) *Tensor { return MultiDot(in...) }, x...); y != nil {
+		return y
+	}
 	const op = "multi_dot"
 	if len(x) < 2 {
 		fail(op, ErrValue, x, "needs at least two matrices, not %d", len(x))

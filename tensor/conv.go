@@ -80,6 +80,9 @@ func (x *Tensor) ConvTranspose3d(weight, bias *Tensor, o ConvTransposeOptions) *
 }
 
 func (x *Tensor) conv(op string, rank int, weight, bias *Tensor, o ConvOptions) *Tensor {
+	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor { return in[0].conv(op, rank, in[1], in[2], o) }, x, weight, bias); y != nil {
+		return y
+	}
 	in := checkConv(op, rank, x, weight, bias)
 	v := convolution{op: op, groups: groupsOf(op, in, o.Groups), outputs: weight.Dim(0)}
 	v.rank = rank
@@ -119,6 +122,9 @@ func (x *Tensor) conv(op string, rank int, weight, bias *Tensor, o ConvOptions) 
 }
 
 func (x *Tensor) convTranspose(op string, rank int, weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
+	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor { return in[0].convTranspose(op, rank, in[1], in[2], o) }, x, weight, bias); y != nil {
+		return y
+	}
 	in := checkConv(op, rank, x, weight, bias)
 	// It is the gradient of a convolution whose input is the result here.
 	v := convolution{op: op, groups: groupsOf(op, in, o.Groups), outputs: weight.Dim(0)}

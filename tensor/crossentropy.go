@@ -110,6 +110,13 @@ func (o CrossEntropyOptions) Ignored() int {
 // Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]). Most programs call nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	const op = "cross_entropy"
+	if y := underAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor {
+		o := o
+		o.Weight = in[2]
+		return in[0].CrossEntropy(in[1], o)
+	}, x, target, o.Weight); y != nil {
+		return y
+	}
 	in := []*Tensor{x, target}
 	if o.Weight != nil {
 		in = append(in, o.Weight)

@@ -208,6 +208,9 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 //
 // Operands have one type, not bool where something is summed over. They are contracted from left to right.
 func Einsum(eq string, x ...*Tensor) *Tensor {
+	if y := underAutocast("einsum", AutocastLow, func(in []*Tensor) *Tensor { return Einsum(eq, in...) }, x...); y != nil {
+		return y
+	}
 	if len(x) == 0 {
 		fail("einsum", ErrValue, nil, "the equation %q has no operands", eq)
 	}

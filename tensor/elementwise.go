@@ -45,6 +45,8 @@ type Elementwise struct {
 	NoGrad bool
 	// NoBool refuses operands that are all bool.
 	NoBool bool
+	// Autocast says what mixed precision does with the operands.
+	Autocast AutocastClass
 
 	mu       sync.RWMutex
 	programs map[signature]*expr.Program
@@ -174,6 +176,13 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 
 // Apply computes the op on in, broadcast together; params are its run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
+	if y := e.autocast(in, params); y != nil {
+		return y
+	}
+	return e.apply(in, params)
+}
+
+func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	if len(in) != e.Arity || len(in) == 0 {
 		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
 	}

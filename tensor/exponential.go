@@ -54,14 +54,14 @@ var (
 
 var (
 	exp2Op  = unary("exp2", x0.Exp2(), math.Exp2, -6, 6, nil)
-	expm1Op = unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil)
-	log2Op  = unary("log2", x0.Log2(), log2, 0.1, 9, x1.Div(x0.Scale(math.Ln2)))
-	log10Op = unary("log10", x0.Log10(), math.Log10, 0.1, 9, x1.Div(x0.Scale(math.Ln10)))
-	log1pOp = unary("log1p", x0.Log1p(), math.Log1p, -0.8, 9, x1.Div(x0.Add(unit)))
+	expm1Op = high(unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil))
+	log2Op  = high(unary("log2", x0.Log2(), log2, 0.1, 9, x1.Div(x0.Scale(math.Ln2))))
+	log10Op = high(unary("log10", x0.Log10(), math.Log10, 0.1, 9, x1.Div(x0.Scale(math.Ln10))))
+	log1pOp = high(unary("log1p", x0.Log1p(), math.Log1p, -0.8, 9, x1.Div(x0.Add(unit))))
 
 	erfOp    = unary("erf", x0.Erf(), math.Erf, -3, 3, nil)
 	erfcOp   = unary("erfc", x0.Erfc(), math.Erfc, -3, 3, nil)
-	erfinvOp = unary("erfinv", x0.Erfinv(), math.Erfinv, -0.9, 0.9, nil)
+	erfinvOp = high(unary("erfinv", x0.Erfinv(), math.Erfinv, -0.9, 0.9, nil))
 
 	logSigmoidOp = Declare(&Elementwise{Name: "log_sigmoid", Arity: 1, Result: FixedFloat, Expr: x0.LogSigmoid(), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(fall.Select(unit, farTail).Div(farTail.Add(unit)))},

@@ -107,7 +107,8 @@ type node struct {
 	stream   device.Stream
 	made     *site
 	dropped  atomic.Bool
-	packs    bool // a packer has seen what it saved
+	packs    bool       // a packer has seen what it saved
+	autocast dtype.Type // of VJP; Invalid, which is off, but for AutocastWithin
 }
 
 // operandInfo is what a gradient must look like.
@@ -257,10 +258,20 @@ func apply(f Function, in []*Tensor) *Tensor {
 	}
 	s := youngest(op, in)
 	sameDevice(op, in)
+	class := AutocastThrough
+	if s.modes.autocast != dtype.Invalid {
+		var made []*Tensor
+		class = classOf(f)
+		in = s.operands(class, in, 0, &made)
+		defer freeAll(&made)
+	}
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0 // its result is looked at, as that of op
+	if class != AutocastThrough && class != AutocastWithin {
+		c.scope.modes.autocast = dtype.Invalid
+	}
 	for i, t := range in {
 		c.needs[i] = grad && t.needsGrad
 	}
@@ -289,6 +300,9 @@ func apply(f Function, in []*Tensor) *Tensor {
 	}
 	s.own(y, true)
 	record(y, f, in, keep)
+	if class == AutocastWithin {
+		y.node.autocast = s.modes.autocast
+	}
 	c.scope.close(nil, false)
 	return y
 }

@@ -173,6 +173,17 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 // PyTorch each is given its gradient; with accumulate they are added in that order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
+	if v, ok := value.(*Tensor); ok {
+		in := []*Tensor{x, v}
+		for _, i := range ix {
+			if t, ok := i.(*Tensor); ok {
+				in = append(in, t) // for its scope
+			}
+		}
+		if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].IndexPut(in[1], accumulate, ix...) }, in...); y != nil {
+			return y
+		}
+	}
 	p := x.plan(op, ix)
 	p.holds(value)
 	return p.changed(x, value, accumulate)

@@ -48,7 +48,7 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 		panic(e.hint("use the op that returns a new tensor"))
 	}
 	if wantsGrad(op.Name, s, in) {
-		y := op.Apply(x.unwritten(op, in), params...)
+		y := op.apply(x.unwritten(op, in), params)
 		x.replace(op.Name, s, y)
 		return x
 	}
@@ -59,7 +59,7 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	}
 	for _, t := range in[1:] {
 		if t.st == x.st && t.layout != x.layout {
-			y := op.Apply(in, params...) // another view of the same memory: not element by element
+			y := op.apply(in, params) // another view of the same memory: not element by element
 			x.store(op.Name, s, y)
 			y.Free()
 			return x

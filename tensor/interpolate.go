@@ -23,10 +23,10 @@ var (
 		Ref:  func(x, p []float64) float64 { return lerp(x[0], x[1], p[0]) },
 		Grad: []*expr.Expr{x2.Mul(unit.Sub(p0)), x2.Mul(p0)}})
 
-	addcmulOp = Declare(&Elementwise{Name: "addcmul", Arity: 3, Expr: x0.Add(p0.Mul(x1).Mul(x2)), Domain: wide, Params: []float64{3}, NoBool: true,
+	addcmulOp = Declare(&Elementwise{Name: "addcmul", Autocast: AutocastWidest, Arity: 3, Expr: x0.Add(p0.Mul(x1).Mul(x2)), Domain: wide, Params: []float64{3}, NoBool: true,
 		Ref:  func(x, p []float64) float64 { return x[0] + p[0]*x[1]*x[2] },
 		Grad: []*expr.Expr{x3, x3.Mul(x2.Mul(p0)), x3.Mul(x1.Mul(p0))}})
-	addcdivOp = Declare(&Elementwise{Name: "addcdiv", Arity: 3, Result: FixedFloat, Expr: x0.Add(p0.Mul(x1).Div(x2)), Domain: [][2]float64{{-4, 4}, {-4, 4}, {0.5, 4}}, Params: []float64{3},
+	addcdivOp = Declare(&Elementwise{Name: "addcdiv", Autocast: AutocastWidest, Arity: 3, Result: FixedFloat, Expr: x0.Add(p0.Mul(x1).Div(x2)), Domain: [][2]float64{{-4, 4}, {-4, 4}, {0.5, 4}}, Params: []float64{3},
 		Ref:  func(x, p []float64) float64 { return x[0] + p[0]*x[1]/x[2] },
 		Grad: []*expr.Expr{x3, x3.Mul(p0.Div(x2)), x3.Neg().Mul(p0.Mul(x1).Div(x2.Mul(x2)))}})
 

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -45,12 +46,18 @@ func (x *Tensor) Trace() *Tensor {
 	if x.dtype == boolType {
 		fail("trace", ErrType, []*Tensor{x}, "is not defined for bool")
 	}
-	return within(x.scope, func(c *Scope) *Tensor { return x.In(c).Diagonal(0, 0, 1).Sum() })
+	return within(x.scope, func(c *Scope) *Tensor {
+		c.modes.autocast = dtype.Invalid // torch has a kernel of its own, which is not autocast
+		return x.In(c).Diagonal(0, 0, 1).Sum()
+	})
 }
 
 // Cross returns the cross products of the vectors of three elements along dim, as torch.linalg.cross: x and y have one rank and
 // type, and broadcast. torch's dim is -1.
 func (x *Tensor) Cross(y *Tensor, dim int) *Tensor {
+	if y := underAutocast("cross", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Cross(in[1], dim) }, x, y); y != nil {
+		return y
+	}
 	const op = "cross"
 	in := []*Tensor{x, y}
 	s := youngest(op, in)

@@ -60,6 +60,9 @@ func (matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // before the last two are batches, broadcast together. Both operands have one element type; float32 is computed in IEEE
 // float32, 16-bit floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
+	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
+		return y
+	}
 	youngest("matmul", []*Tensor{x, y})
 	in := []*Tensor{x, y}
 	sameDevice("matmul", in)

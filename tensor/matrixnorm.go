@@ -22,6 +22,9 @@ func (x *Tensor) EigValsH() *Tensor {
 // [Tensor.SVD]), and for -1, -infinity and -2 the smallest. Of no values the greatest is 0, the smallest an error. torch's default, the Frobenius norm, is x.Norm(2, -2, -1), the
 // nuclear norm x.SVDVals().Sum(-1).
 func (x *Tensor) MatrixNorm(p float64) *Tensor {
+	if y := underAutocast("matrix_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].MatrixNorm(p) }, x); y != nil {
+		return y
+	}
 	const op = "matrix_norm"
 	x.use(op)
 	x.mustFloat(op)

@@ -31,6 +31,9 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 // G. E. Hinton, arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are computed in float32, they may be
 // float32. torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
+	if y := underAutocast("layer_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LayerNorm(normalized, in[1], in[2], eps) }, x, weight, bias); y != nil {
+		return y
+	}
 	const op = "layer_norm"
 	in := normInput(op, x, weight, bias)
 	n := trailing(op, in, normalized)
@@ -50,6 +53,9 @@ func rowsOf(x *Tensor, last int) int {
 // R. Sennrich, arXiv:1910.07467). weight is as in [Tensor.LayerNorm], where torch also takes other types and promotes. A negative eps stands for torch's default, the distance from 1 to
 // the next number of the type that is computed in: 2⁻⁵² for float64, 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
+	if y := underAutocast("rms_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].RMSNorm(normalized, in[1], eps) }, x, weight); y != nil {
+		return y
+	}
 	const op = "rms_norm"
 	in := normInput(op, x, weight, nil)
 	n := trailing(op, in, normalized)
@@ -146,6 +152,9 @@ func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, use
 // scales and shifts each channel (Y. Wu, K. He, arXiv:1803.08494). weight and bias have shape [channels], nil is none; for 16-bit floats, which are
 // computed in float32, they may be float32. torch's eps is 1e-5.
 func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tensor {
+	if y := underAutocast("group_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].GroupNorm(groups, in[1], in[2], eps) }, x, weight, bias); y != nil {
+		return y
+	}
 	const op = "group_norm"
 	in := normInput(op, x, weight, bias)
 	n, channels, inner := channelled(op, in)
@@ -163,6 +172,9 @@ func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tenso
 // Normalize divides x by its norm of order p along dim, or by eps where that is more: x/max(‖x‖, eps), in float32 for 16-bit floats. torch's
 // defaults are 2, 1 and 1e-12. See [Tensor.Norm] for the orders.
 func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
+	if y := underAutocast("normalize", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Normalize(p, dim, eps) }, x); y != nil {
+		return y
+	}
 	const op = "normalize"
 	x.use(op)
 	x.mustFloat(op)
@@ -185,6 +197,9 @@ func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 // G. E. Hinton, ImageNet classification with deep convolutional neural networks). It is computed in float32 for 16-bit floats. torch's alpha,
 // beta and k are 1e-4, 0.75 and 1.
 func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
+	if y := underAutocast("local_response_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LocalResponseNorm(size, alpha, beta, k) }, x); y != nil {
+		return y
+	}
 	const op = "local_response_norm"
 	x.use(op)
 	x.mustFloat(op)

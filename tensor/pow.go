@@ -8,23 +8,23 @@ import (
 )
 
 var (
-	powOp = Declare(&Elementwise{Name: "pow", Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}},
+	powOp = Declare(&Elementwise{Name: "pow", Autocast: AutocastHigh, Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}},
 		Grad: []*expr.Expr{
 			// g·y·x^(y-1), and 0 for y = 0 whatever x is.
 			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
 			// g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch: x^y is 0 there for all y nearby (at y = 0 by choice).
 			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
 		}})
-	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
+	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
 		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root, NaN of -Inf and -0 of -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
 	// As pow_scalar, where float32 does not hold the exponent: Param(1) is what is left of it. The result's error would be ln(x) times its rounding.
-	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
+	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
 		Ref:    func(x, p []float64) float64 { return math.Pow(x[0], p[0]+p[1]) },
 		Params: []float64{float64(float32(2.4)), 2.4 - float64(float32(2.4))}})
 	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2): at -0 that is -Inf.
-	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
+	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
 )
 
@@ -33,6 +33,9 @@ func (x *Tensor) Pow(y *Tensor) *Tensor { return powOp.Apply([]*Tensor{x, y}) }
 
 // PowScalar returns x to the power p, in floating point.
 func (x *Tensor) PowScalar(p float64) *Tensor {
+	if y := underAutocast("pow_scalar", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].PowScalar(p) }, x); y != nil {
+		return y
+	}
 	switch p { // as torch does: exact or within 1 ulp, and cheaper
 	case 2:
 		return x.floating().Square()

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-var prodOp = declareReduction(&Reduction{Name: "prod", Kind: device.Prod, Map: expr.X(0), Domain: [2]float64{-1.4, 1.4},
+var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, Kind: device.Prod, Map: expr.X(0), Domain: [2]float64{-1.4, 1.4},
 	Ref: func(x []float64) float64 {
 		p := 1.0
 		for _, v := range x {

@@ -121,6 +121,9 @@ func (x *Tensor) Baddbmm(a, b *Tensor, beta, alpha float64) *Tensor {
 }
 
 func (x *Tensor) addProduct(op string, a, b *Tensor, beta, alpha float64) *Tensor {
+	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor { return in[0].addProduct(op, in[1], in[2], beta, alpha) }, x, a, b); y != nil {
+		return y
+	}
 	in := []*Tensor{x, a, b}
 	to := a.layout.Shape.With(a.Rank()-1, b.Dim(-1))
 	if _, ok := x.layout.Expand(to); !ok {

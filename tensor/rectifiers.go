@@ -45,20 +45,20 @@ var (
 	mishInner = x0.Softplus().Tanh()
 
 	// Where β·x is above the threshold the result is x itself.
-	softplusOp = activation("softplus", x0.Mul(p0).Gt(p1).Select(x0, x0.Mul(p0).Softplus().Div(p0)),
+	softplusOp = high(activation("softplus", x0.Mul(p0).Gt(p1).Select(x0, x0.Mul(p0).Softplus().Div(p0)),
 		func(x, p []float64) float64 {
 			if x[0]*p[0] > p[1] {
 				return x[0]
 			}
 			return softplus(x[0]*p[0]) / p[0]
 		},
-		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7)
+		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
 	softsignOp = activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
 		// torch has g/(1+|x|)·(1 - |x|/(1+|x|)): 0 where 1 is lost in float64 too, and NaN at ±∞, as x - x
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs()))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
-	preluOp = Declare(&Elementwise{Name: "prelu", Arity: 2, Result: FixedFloat, Expr: x0.Gt(zeroC).Select(x0, x1.Mul(x0)), Domain: wide,
+	preluOp = Declare(&Elementwise{Name: "prelu", Autocast: AutocastLow, Arity: 2, Result: FixedFloat, Expr: x0.Gt(zeroC).Select(x0, x1.Mul(x0)), Domain: wide,
 		Ref:  ref2(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		Grad: []*expr.Expr{x0.Gt(zeroC).Select(x2, x1.Mul(x2)), x0.Gt(zeroC).Select(zeroC, x0.Mul(x2))}})
 	eluOp = activation("elu", x0.Gt(zeroC).Select(x0, x0.Expm1().Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)) }),

@@ -28,6 +28,8 @@ type Reduction struct {
 	Same bool
 	// Count: Map takes the operand in its own type and gives int64, which is also the result's type; with Truth that is bool.
 	Count, Truth bool
+	// Autocast says what mixed precision does with the operand.
+	Autocast AutocastClass
 	// Ref is the specification in float64.
 	Ref    func(x []float64) float64
 	Domain [2]float64
@@ -143,6 +145,11 @@ func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanOp, r.Name, nil, []*Tensor{x})()
 	}
+	if r.Autocast != AutocastThrough && x.scope.modes.autocast != dtype.Invalid {
+		var made []*Tensor
+		x = x.scope.operands(r.Autocast, []*Tensor{x}, 0, &made)[0]
+		defer freeAll(&made)
+	}
 	mask, keep := x.axes(r.Name, dims)
 	kept, out, count := reducedShapes(x.layout.Shape, mask, keep)
 	if count == 0 && r.Kind != device.Sum && r.Kind != device.Prod {
@@ -254,7 +261,7 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 var (
-	sumOp = declareReduction(&Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Domain: [2]float64{-2, 2},
+	sumOp = declareReduction(&Reduction{Name: "sum", Autocast: AutocastHigh, Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Domain: [2]float64{-2, 2},
 		Ref: func(x []float64) float64 {
 			s := 0.0
 			for _, v := range x {

@@ -52,6 +52,11 @@ type InterpolateOptions struct {
 func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 	const op = "interpolate"
 	x.use(op)
+	if o.Mode != InterpolateArea {
+		if y := underAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Interpolate(o) }, x); y != nil {
+			return y
+		}
+	}
 	in := []*Tensor{x}
 	rank := x.Rank() - 2
 	if rank < 1 || rank > 3 {

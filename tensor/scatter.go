@@ -225,6 +225,9 @@ func (x *Tensor) ScatterScalarInPlace(dim int, index *Tensor, v float64) *Tensor
 // ScatterAdd returns x with the elements of src added at the places that index names along dim, as torch.scatter_add. Shapes
 // and types are those of [Tensor.Scatter]; the order of additions is that of the positions. The sum of bool is "or".
 func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
+	if y := underAutocast("scatter_add", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].ScatterAdd(dim, in[1], in[2]) }, x, index, src); y != nil {
+		return y
+	}
 	return x.scattered(device.ScatterAdd, x.place("scatter_add", dim, index, src))
 }
 

@@ -43,6 +43,8 @@ type modes struct {
 	nondet    bool
 	composed  bool // no fast kernels
 	anomaly   AnomalyCheck
+	autocast  dtype.Type // of mixed precision; Invalid: off
+	casts     *castCache
 	floatType dtype.Type
 	span      device.SpanID // of the innermost scope that has a name, in a trace
 
@@ -139,6 +141,9 @@ func (s *Scope) New(opts ...Option) *Scope {
 			fail("scope.new", ErrValue, nil, "option %d is nil", i)
 		}
 		o(&c.modes)
+	}
+	if c.modes.autocast != s.modes.autocast {
+		c.modes.casts = &castCache{scope: c}
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
 	c.ledger = &ledger{}

@@ -35,6 +35,9 @@ var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x
 // both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8. As in torch the gradient takes the greater of the two for
 // the length itself.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
+	if y := underAutocast("cosine_similarity", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].CosineSimilarity(in[1], dim, eps) }, x, y); y != nil {
+		return y
+	}
 	const op = "cosine_similarity"
 	in := []*Tensor{x, y}
 	s := youngest(op, in)

@@ -26,18 +26,18 @@ var (
 var (
 	sinOp   = unary("sin", x0.Sin(), math.Sin, -4, 4, nil)
 	cosOp   = unary("cos", x0.Cos(), math.Cos, -4, 4, nil)
-	tanOp   = unary("tan", x0.Tan(), math.Tan, -1.3, 1.3, nil)
-	asinOp  = unary("asin", x0.Asin(), math.Asin, -0.9, 0.9, x1.Mul(oneMinusSquare.Rsqrt()))
-	acosOp  = unary("acos", x0.Acos(), math.Acos, -0.9, 0.9, x1.Neg().Mul(oneMinusSquare.Rsqrt()))
+	tanOp   = high(unary("tan", x0.Tan(), math.Tan, -1.3, 1.3, nil))
+	asinOp  = high(unary("asin", x0.Asin(), math.Asin, -0.9, 0.9, x1.Mul(oneMinusSquare.Rsqrt())))
+	acosOp  = high(unary("acos", x0.Acos(), math.Acos, -0.9, 0.9, x1.Neg().Mul(oneMinusSquare.Rsqrt())))
 	atanOp  = unary("atan", x0.Atan(), math.Atan, -4, 4, x1.Div(onePlusSquare))
-	sinhOp  = unary("sinh", x0.Sinh(), math.Sinh, -4, 4, nil)
-	coshOp  = unary("cosh", x0.Cosh(), math.Cosh, -4, 4, nil)
+	sinhOp  = high(unary("sinh", x0.Sinh(), math.Sinh, -4, 4, nil))
+	coshOp  = high(unary("cosh", x0.Cosh(), math.Cosh, -4, 4, nil))
 	asinhOp = unary("asinh", x0.Asinh(), math.Asinh, -4, 4, x1.Mul(onePlusSquare.Rsqrt()))
 	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Add(zeroC).Rsqrt()))
 	atanhOp = unary("atanh", x0.Atanh(), math.Atanh, -0.9, 0.9, x1.Div(oneMinusSquare))
 
 	// -π … π by the quadrant; torch's gradient, which is NaN at the origin.
-	atan2Op = Declare(&Elementwise{Name: "atan2", Arity: 2, Result: Floating, Expr: x0.Atan2(x1), Ref: ref2(math.Atan2), Domain: nonZero(),
+	atan2Op = Declare(&Elementwise{Name: "atan2", Autocast: AutocastWidest, Arity: 2, Result: Floating, Expr: x0.Atan2(x1), Ref: ref2(math.Atan2), Domain: nonZero(),
 		Grad: []*expr.Expr{x2.Mul(x1).Mul(unit.Div(x0.FMA(x0, x1.Mul(x1)))), x2.Mul(x0.Neg()).Mul(unit.Div(x0.FMA(x0, x1.Mul(x1))))}})
 	hypotOp = Declare(&Elementwise{Name: "hypot", Arity: 2, Result: FixedFloat, Expr: x0.Hypot(x1), Ref: ref2(math.Hypot), Domain: nonZero(),
 		Grad: []*expr.Expr{x2.Mul(x0.Div(expr.Y())), x2.Mul(x1.Div(expr.Y()))}})

@@ -1,0 +1,40 @@
+package nn
+
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The autocast classes of the package's functions; see [tensor.AutocastClass].
+
+func (*recurrence) Autocast() tensor.AutocastClass          { return tensor.AutocastLow }
+func (*multiMarginFunc) Autocast() tensor.AutocastClass     { return tensor.AutocastHigh }
+func (multiLabelMarginFunc) Autocast() tensor.AutocastClass { return tensor.AutocastHigh }
+func (*ctcFunc) Autocast() tensor.AutocastClass             { return tensor.AutocastOff }
+func (*frequencyFunc) Autocast() tensor.AutocastClass       { return tensor.AutocastOff }
+func (*passage) Autocast() tensor.AutocastClass             { return tensor.AutocastOff }
+
+// on reports whether autocast is on for an op with the operands, which may be nil.
+func on(operands ...*tensor.Tensor) bool {
+	for _, x := range operands {
+		if x != nil && x.Scope().Autocast() != dtype.Invalid {
+			return tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...).Autocast() != dtype.Invalid
+		}
+	}
+	return false
+}
+
+// refuseUnsafe refuses an op whose gradient overflows in 16 bits, as torch.autocast("cuda") does, whatever the operands are.
+func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
+	if on(operands...) {
+		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)
+	}
+}
+
+// fits reports whether an operand of type have may meet a layer of type want, of class low: both are cast under autocast.
+func fits(have, want dtype.Type, operands []*tensor.Tensor) bool {
+	cast := func(t dtype.Type) bool { return t == dtype.F32 || t.IsHalf() }
+	return have == want || cast(have) && cast(want) && on(operands...)
+}

@@ -1,0 +1,251 @@
+package tensor
+
+import (
+	"sync"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise ops and reductions declare it in
+// their field Autocast, a [Function] by implementing [Autocaster]. The classes of the library's ops are those of torch.autocast("cuda"),
+// on every device. Operands of float64, integers and bool are never touched, nor are functions in place.
+type AutocastClass uint8
+
+// The classes.
+const (
+	// AutocastThrough leaves the operands as they are: the usual promotion decides. What the Forward of such a Function calls is autocast
+	// op by op; its VJP runs without autocast, as every VJP does.
+	AutocastThrough AutocastClass = iota
+	// AutocastLow casts the operands to the scope's 16-bit type: products of matrices, convolutions. As in all classes below nothing that
+	// Forward calls is autocast.
+	AutocastLow
+	// AutocastHigh casts the operands to float32: what needs a wide range or many bits, such as exp, sums, norms and losses.
+	AutocastHigh
+	// AutocastWidest casts the operands to float32 if one of them is, and leaves them 16 bits wide if none is.
+	AutocastWidest
+	// AutocastOff leaves the operands as they are, and so what Forward calls.
+	AutocastOff
+	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward did: torch.amp.custom_fwd without
+	// cast_inputs and torch.amp.custom_bwd.
+	AutocastWithin
+)
+
+// An Autocaster is a [Function] with an autocast class; one that does not say is of class [AutocastThrough]. What torch.amp.custom_fwd
+// does with cast_inputs=torch.float32 is [AutocastHigh].
+type Autocaster interface{ Autocast() AutocastClass }
+
+// Autocast makes a scope of mixed precision, torch.autocast: ops whose results do not suffer compute in t, dtype.BF16 or dtype.F16, the
+// others in float32; parameters, their gradients and the optimizer's state stay what they are. dtype.Invalid is [NoAutocast].
+//
+//	tensor.Do(func(s *tensor.Scope) {
+//		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
+//		loss.Backward() // VJPs run without autocast, in the types of the forward pass
+//	}, tensor.Autocast(dtype.BF16))
+//
+// A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again after it has changed; the casts are
+// freed with that scope. With float16 small gradients vanish unless the loss is scaled: see package amp.
+func Autocast(t dtype.Type) Option {
+	if t != dtype.Invalid && !t.IsHalf() {
+		fail("autocast", ErrType, nil, "autocast is to bfloat16 or float16, not to %v", t)
+	}
+	return func(m *modes) { m.autocast = t }
+}
+
+// NoAutocast switches [Autocast] off for a child scope.
+func NoAutocast() Option { return Autocast(dtype.Invalid) }
+
+// Autocast returns the type that [Autocast] set for s, dtype.Invalid if it is off.
+func (s *Scope) Autocast() dtype.Type { return s.modes.autocast }
+
+// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on, and with nothing of what f calls autocast
+// again (but for classes Through and Within): how an op that is composed of others gets a class as a whole. Where autocast is off it
+// is f(in). Operands may be nil and stay so.
+func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
+	if y := underAutocast(op, class, f, in...); y != nil {
+		return y
+	}
+	return f(in)
+}
+
+// underAutocast is WithAutocast, or nil where autocast is off.
+func underAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
+	for _, t := range in {
+		if t != nil && t.scope != nil && t.scope.modes.autocast != dtype.Invalid {
+			return underScope(youngest(op, present(in...)), class, f, in)
+		}
+	}
+	return nil
+}
+
+func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in []*Tensor) *Tensor {
+	if s.modes.autocast == dtype.Invalid || class == AutocastThrough || class == AutocastWithin {
+		return nil
+	}
+	return within(s, func(c *Scope) *Tensor {
+		out := make([]*Tensor, len(in))
+		for i, t := range c.operands(class, in, 0, nil) {
+			if t != nil {
+				out[i] = t.In(c)
+			}
+		}
+		c.modes.autocast = dtype.Invalid
+		return f(out)
+	})
+}
+
+// target returns the type to which class casts in, dtype.Invalid for none.
+func (s *Scope) target(class AutocastClass, in []*Tensor, fixed uint) dtype.Type {
+	switch class {
+	case AutocastLow:
+		return s.modes.autocast
+	case AutocastHigh:
+		return dtype.F32
+	case AutocastWidest:
+		to := dtype.Invalid
+		for i, t := range in {
+			switch {
+			case t == nil || fixed>>i&1 != 0 || !t.dtype.IsFloat():
+			case t.dtype == dtype.F64:
+				return dtype.Invalid
+			case to == dtype.Invalid:
+				to = t.dtype
+			case t.dtype != to:
+				to = dtype.F32
+			}
+		}
+		return to
+	}
+	return dtype.Invalid
+}
+
+// operands returns in, cast as class says; fixed operands, by bit, stay. What it makes and no cache holds is added to made, for the caller
+// to free once the op has run: the graph holds what it needs. With nil for made it belongs to a scope that ends by itself.
+func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
+	to := s.target(class, in, fixed)
+	if to == dtype.Invalid {
+		return in
+	}
+	out := in
+	for i, t := range in {
+		if t == nil || t.dtype == to || fixed>>i&1 != 0 || !t.dtype.IsFloat() || t.dtype == dtype.F64 {
+			continue
+		}
+		if &out[0] == &in[0] {
+			out = append([]*Tensor(nil), in...)
+		}
+		out[i] = nil
+		for j := range i {
+			if in[j] == t {
+				out[i] = out[j]
+			}
+		}
+		if out[i] == nil {
+			out[i] = s.modes.casts.take(t, to)
+		}
+		if out[i] != nil {
+			continue
+		}
+		lent := t.In(s)
+		out[i] = lent.Cast(to)
+		if lent != t {
+			lent.Free()
+		}
+		if made != nil {
+			*made = append(*made, out[i])
+		}
+	}
+	return out
+}
+
+// autocast returns the result of e on operands that are cast as its class says, or nil if there is nothing to cast.
+func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
+	if e.Autocast == AutocastThrough || len(in) == 0 {
+		return nil
+	}
+	s := youngest(e.Name, in)
+	if s.modes.autocast == dtype.Invalid {
+		return nil
+	}
+	var made []*Tensor
+	out := s.operands(e.Autocast, in, e.Fixed, &made)
+	if &out[0] == &in[0] {
+		return nil
+	}
+	defer freeAll(&made)
+	return e.apply(out, params)
+}
+
+func freeAll(list *[]*Tensor) {
+	for _, t := range *list {
+		t.Free()
+	}
+}
+
+// classOf returns f's autocast class.
+func classOf(f Function) AutocastClass {
+	if a, ok := f.(Autocaster); ok {
+		return a.Autocast()
+	}
+	return AutocastThrough
+}
+
+// castCache keeps the casts of leaves in the scope that set Autocast.
+type castCache struct {
+	scope *Scope
+	mu    sync.Mutex
+	casts map[castKey]cachedCast
+}
+
+type castKey struct {
+	leaf *Tensor
+	to   dtype.Type
+}
+
+type cachedCast struct {
+	of      *storage
+	version uint32
+	cast    *Tensor
+}
+
+// take returns the cast of t, or nil if it is not to be kept: as in torch only that of a float32 leaf that requires a gradient and is no
+// view. It has its place in the graph, also where it is first needed in a scope without gradients.
+func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
+	if k == nil || !to.IsHalf() || t.dtype != dtype.F32 || !t.NeedsGrad() || t.node != nil || t.viewed != nil {
+		return nil
+	}
+	leaf := t
+	if !t.scope.encloses(k.scope) { // a handle that a younger scope was lent
+		if leaf = t.base(); leaf.freed.Load() || leaf.layout != t.layout || !leaf.scope.encloses(k.scope) {
+			return nil
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := castKey{t.base(), to}
+	c, ok := k.casts[key]
+	if ok && c.of == t.st && c.version == t.st.version.Load() && !c.cast.freed.Load() {
+		return c.cast
+	}
+	if k.scope.isClosed() {
+		return nil
+	}
+	if ok {
+		c.cast.Free()
+	}
+	c = cachedCast{of: t.st, version: t.st.version.Load()}
+	c.cast = within(k.scope, func(s *Scope) *Tensor {
+		s.modes.noGrad, s.modes.autocast = false, dtype.Invalid
+		return leaf.In(s).Cast(to)
+	})
+	if k.casts == nil {
+		k.casts = map[castKey]cachedCast{}
+	}
+	k.casts[key] = c
+	return c.cast
+}
+
+// high makes e of class AutocastHigh.
+func high(e *Elementwise) *Elementwise {
+	e.Autocast = AutocastHigh
+	return e
+}

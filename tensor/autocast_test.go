@@ -1,0 +1,236 @@
+package tensor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A parameter that is used twice is cast once, again after it has changed, and its gradient arrives as one float32 sum; the cast ends with the
+// scope that set autocast.
+func TestAutocastCache(t *testing.T) {
+	Do(func(o *Scope) {
+		w := o.Ones(4, 4).RequiresGrad()
+		frozen := o.Ones(4, 4)
+		var cast *storage
+		o.Do(func(s *Scope) {
+			x := s.Ones(2, 4)
+			kept := func() *storage {
+				if n := len(s.modes.casts.casts); n != 1 {
+					t.Fatalf("%d casts are kept, want 1", n)
+				}
+				return s.modes.casts.casts[castKey{w, dtype.BF16}].cast.st
+			}
+			y := x.MatMul(w)
+			cast = kept()
+			s.Do(func(c *Scope) { // from a child, through a handle, without gradients
+				x.In(c).MatMul(w.In(c)).MatMul(frozen)
+			}, NoGrad())
+			if kept() != cast {
+				t.Error("the parameter was cast again")
+			}
+			y.MatMul(w).Sum().Backward()
+			if g := w.Grad(); g.Type() != dtype.F32 || g.Sum().Item() != 2*4*4*(4+4) {
+				t.Errorf("the gradient is %v, its sum %v", g.Type(), g.Sum().Item())
+			}
+			s.Do(func(c *Scope) { w.In(c).Fill(2) }, NoGrad())
+			if v := x.MatMul(w).Sum().Item(); v != 2*4*8 {
+				t.Errorf("after the parameter has changed the product is %v", v)
+			}
+			if again := kept(); again == cast {
+				t.Error("the parameter has changed and was not cast again")
+			}
+			s.Do(func(c *Scope) {
+				if x.In(c).MatMul(w); c.modes.casts != s.modes.casts {
+					t.Error("a child with the same autocast has casts of its own")
+				}
+			}, Autocast(dtype.BF16))
+			cast = kept()
+		}, Autocast(dtype.BF16))
+		if !cast.freed.Load() {
+			t.Error("a cast has outlived its scope")
+		}
+	})
+}
+
+// Casts that no graph needs die with the op, not with the scope.
+func TestAutocastFrees(t *testing.T) {
+	Do(func(s *Scope) {
+		x, y := s.Ones(4, 4), s.Ones(4, 4)
+		before := liveHandles(s)
+		x.MatMul(y)
+		x.Half().Exp()
+		if n := liveHandles(s) - before; n != 3 {
+			t.Errorf("%d tensors are left of two products, want 3", n)
+		}
+	}, Autocast(dtype.F16))
+}
+
+func liveHandles(s *Scope) (n int) {
+	for _, t := range s.owned {
+		if !t.freed.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// The types inside of functions: of their operands, of what they call, and of the tensors of their gradients.
+type watched struct {
+	class                    AutocastClass
+	operand, product, second dtype.Type
+}
+
+func (f *watched) Name() string            { return "watched" }
+func (f *watched) Autocast() AutocastClass { return f.class }
+func (f *watched) Forward(c *Context, in []*Tensor) *Tensor {
+	y := in[0].MatMul(in[1])
+	f.operand, f.product = in[0].Type(), y.Type()
+	c.Save(in...)
+	return y
+}
+
+func (f *watched) VJP(c *Context, g *Tensor) []*Tensor {
+	a, b := c.Saved(0), c.Saved(1)
+	f.second = a.MatMul(b).Type()
+	return []*Tensor{g.Cast(b.Type()).MatMul(b.T()), a.T().MatMul(g.Cast(a.Type()))}
+}
+
+func TestAutocastFunctions(t *testing.T) {
+	low, high := dtype.F16, dtype.F32
+	for _, c := range []struct {
+		class                    AutocastClass
+		operand, product, second dtype.Type
+	}{
+		{AutocastThrough, high, low, high}, {AutocastWithin, high, low, low}, {AutocastLow, low, low, low}, {AutocastHigh, high, high, high},
+		{AutocastOff, high, high, high}, {AutocastWidest, high, high, high},
+	} {
+		Do(func(s *Scope) {
+			a, b := s.Ones(2, 2).RequiresGrad(), s.Ones(2, 2).RequiresGrad()
+			f := &watched{class: c.class}
+			Apply(f, a, b).Sum().Backward()
+			if f.operand != c.operand || f.product != c.product || f.second != c.second {
+				t.Errorf("class %d: the operand is %v, a product %v, one in the VJP %v; want %v, %v, %v", c.class, f.operand, f.product, f.second, c.operand, c.product, c.second)
+			}
+			if a.Grad().Type() != high || b.Grad().Sum().Item() != 8 {
+				t.Errorf("class %d: gradients %v %v", c.class, a.Grad(), b.Grad())
+			}
+		}, Autocast(low))
+	}
+}
+
+func TestAutocastModes(t *testing.T) {
+	Do(func(s *Scope) {
+		x := s.Ones(2, 2)
+		if s.Autocast() != dtype.BF16 || x.MatMul(x).Type() != dtype.BF16 {
+			t.Error("autocast is not on")
+		}
+		s.Do(func(c *Scope) {
+			if y := x.In(c).MatMul(x); c.Autocast() != dtype.Invalid || y.Type() != dtype.F32 {
+				t.Errorf("without autocast the product is %v", y.Type())
+			}
+			c.Do(func(c *Scope) {
+				if y := x.In(c).MatMul(x); y.Type() != dtype.F16 {
+					t.Errorf("under autocast to float16 again the product is %v", y.Type())
+				}
+			}, Autocast(dtype.F16))
+		}, NoAutocast())
+		for _, y := range []*Tensor{x.Double().MatMul(x.Double()), x.Double().Exp(), x.Double().Sum()} {
+			if y.Type() != dtype.F64 {
+				t.Errorf("float64 became %v", y.Type())
+			}
+		}
+		if y := x.Long().MatMul(x.Long()); y.Type() != dtype.I64 {
+			t.Errorf("int64 became %v", y.Type())
+		}
+		if y := x.BFloat16().ExpInPlace(); y.Type() != dtype.BF16 {
+			t.Errorf("in place bfloat16 became %v", y.Type())
+		}
+		if y := x.Half().MatMul(x); y.Type() != dtype.BF16 {
+			t.Errorf("a product of float16 and float32 is %v under autocast to bfloat16", y.Type())
+		}
+	}, Autocast(dtype.BF16))
+	for _, bad := range []dtype.Type{dtype.F32, dtype.F64, dtype.I64} {
+		if err := Try(func() { Do(func(*Scope) {}, Autocast(bad)) }); !errors.Is(err, ErrType) {
+			t.Errorf("autocast to %v: %v", bad, err)
+		}
+	}
+}
+
+// Second derivatives go through the casts.
+func TestAutocastTwice(t *testing.T) {
+	Do(func(s *Scope) {
+		x := s.From([]float32{0.5, -1, 2, 0.25}).Reshape(2, 2).RequiresGrad()
+		y := x.MatMul(x).Exp().Sum()
+		g := Gradients(y, []*Tensor{x}, CreateGraph())[0]
+		h := Gradients(g.Square().Sum(), []*Tensor{x})[0]
+		if g.Type() != dtype.F32 || h.Type() != dtype.F32 || h.IsFinite().LogicalNot().Sum().Item() != 0 {
+			t.Errorf("the gradient is %v, that of its square %v: %v", g.Type(), h.Type(), h)
+		}
+	}, Autocast(dtype.BF16))
+}
+
+// Goroutines in scopes of their own share the casts of the scope around.
+func TestAutocastShared(t *testing.T) {
+	Do(func(o *Scope) {
+		w := o.Ones(8, 8).RequiresGrad()
+		o.Do(func(s *Scope) {
+			var wait sync.WaitGroup
+			for range 4 {
+				wait.Go(func() {
+					for range 8 {
+						s.Do(func(c *Scope) { c.Ones(2, 8).MatMul(w).Sum().Backward() })
+					}
+				})
+			}
+			wait.Wait()
+		}, Autocast(dtype.BF16))
+		if v := w.Grad().Sum().Item(); v != 4*8*2*64 {
+			t.Errorf("the sum of the gradient is %v", v)
+		}
+	})
+}
+
+// Every function of the library says what autocast does with it: adding an op takes one line.
+func TestAutocastClasses(t *testing.T) {
+	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
+	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
+	never := map[string]bool{"elementwiseFunc": true, "reductionFunc": true, "viewFunc": true, "spliceFunc": true, "overwriteFunc": true} // not applied as functions
+	n := 0
+	for _, dir := range []string{".", "../nn"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var functions []string
+		classes := map[string]bool{}
+		for _, name := range files {
+			if regexp.MustCompile(`_test\.go$`).MatchString(name) {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range forward.FindAllSubmatch(text, -1) {
+				functions = append(functions, string(m[1]))
+			}
+			for _, m := range class.FindAllSubmatch(text, -1) {
+				classes[string(m[1])] = true
+			}
+		}
+		for _, f := range functions {
+			if n++; !classes[f] && !never[f] {
+				t.Errorf("%s has no autocast class: give it a line in %s/autocastclass.go (AutocastOff leaves it alone)", f, dir)
+			}
+		}
+	}
+	if n < 60 {
+		t.Errorf("%d functions are found", n)
+	}
+}
