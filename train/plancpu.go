@@ -91,7 +91,7 @@ func MeasureCPU() (Machine, error) {
 	planning.Lock()
 	defer planning.Unlock()
 	dev := tensor.Zeros(0).Device()
-	m := Machine{Name: "cpu", Kind: "cpu", Source: "measured", Product: dev.Info().Name, Memory: dev.Info().Memory, cpu: &cpuRates{}}
+	m := Machine{Name: "cpu", Kind: "cpu", Source: "measured", Product: dev.Info().Name, Memory: dev.Info().Memory / 10 * 9, cpu: &cpuRates{}}
 	t := &timer{dev: dev}
 	if !device.SetTracer(t) {
 		return m, &Error{"MeasureCPU", "a profiler is running, and there is one tracer in a process; stop it first"}
