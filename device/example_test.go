@@ -97,3 +97,22 @@ func ExampleIndexError() {
 	// Output:
 	// index 12 at position 1 is out of range for an axis of size 10
 }
+
+// A device without memory: a program runs on it by its kernels and its allocator, and Stats tells what it took.
+func ExampleOpenMeta() {
+	dev, err := device.OpenMeta("cpu", device.MetaConfig{Memory: 1 << 40})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := dev.DefaultStream()
+	b, err := dev.Alloc(512<<30, s, device.Origin{Op: "example"}) // 512 GiB
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(dev.Name(), dev.Info().Meta, dev.Stats().Allocated>>30, "GiB")
+	err = dev.Download(s, make([]byte, 4), b, 0)
+	fmt.Println(errors.Is(err, device.ErrNoValues))
+	// Output:
+	// cpu true 512 GiB
+	// true
+}

@@ -57,10 +57,22 @@ var small = []struct {
 	{"lenet", images(func(o nn.Option) nn.Module { return models.NewLeNet(28, 1, 10, o) }, 1, 28, 28), [3]int{1, 2, 4}},
 	{"resnet", images(func(o nn.Option) nn.Module {
 		return models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Classes: 10, Channels: 3, Width: 8}, o)
-	}, 3, 32, 32), [3]int{1, 2, 5}},
+	}, 3, 32, 32), [3]int{2, 3, 5}},
 	{"vit", images(func(o nn.Option) nn.Module {
 		return models.NewViT(models.ViTConfig{Image: 16, Patch: 4, Layers: 2, Heads: 2, Width: 32, Classes: 10, Dropout: 0.1}, o)
 	}, 3, 16, 16), [3]int{1, 3, 8}},
+	{"gpt, bf16 and checkpoints", func(s *tensor.Scope, batch int) *train.PlannedStep {
+		m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 3, Heads: 2, Width: 32, Dropout: 0.1}, nn.In(s))
+		nn.SetCheckpointing(m, true)
+		return adamW(m, func(s *tensor.Scope) (loss *tensor.Tensor) {
+			s.Do(func(s *tensor.Scope) {
+				x := s.Typed(dtype.I64).Zeros(batch, 16)
+				loss = m.Loss(x, x)
+				s.Close(loss)
+			}, tensor.Autocast(dtype.BF16))
+			return loss
+		})
+	}, [3]int{1, 4, 9}},
 }
 
 // peakOf runs the step on a device with memory, and returns the peak of the second.

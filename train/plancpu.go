@@ -2,36 +2,35 @@ package train
 
 import (
 	"math"
+	"math/bits"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates are measured: a primitive takes a start, and then so much for each operation and for each byte, by how many bytes it is of, as
-// what fits the caches is faster.
+// cpuRates are what primitives have taken: so much for each byte, or for each operation of a matrix product, by their size, as what fits the
+// caches is faster and what is large is shared by the cores; of maps also so much for each operation.
 type cpuRates struct {
-	start  float64 // seconds of a primitive on nothing, with what an op does around it
-	flop   float64 // seconds of an operation of an expression
-	bytes  curve   // seconds a byte of a map
-	reduce curve   // of a reduction
-	moved  curve   // of gather and scatter
-	rows   curve   // of softmax, norms and cross entropy, beside their operations
-	square curve   // seconds an operation of a matrix product, by its operations
+	start float64          // seconds that a step takes for each primitive beside it
+	least float64          // seconds of a primitive on next to nothing
+	flop  float64          // seconds of an operation of a map
+	rates map[string]curve // by primitive
 }
 
-// A curve is a value by size, between measured points linear in the logarithm of the size.
+// A curve is seconds for each byte, or operation, by size, between its points linear in the logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }
 
 func (c curve) at(size float64) float64 {
-	if len(c) == 0 {
-		return 0
-	}
 	if size <= c[0].size {
 		return c[0].value
 	}
@@ -45,96 +44,229 @@ func (c curve) at(size float64) float64 {
 	return c[len(c)-1].value
 }
 
+// sizeOf is what the time of a primitive grows with.
+func sizeOf(primitive string, w device.Work) float64 {
+	if primitive == "matmul" {
+		return float64(w.FLOPs)
+	}
+	return float64(w.Bytes)
+}
+
+// isMap says of which primitives operations are counted too: their number for a byte differs.
+func isMap(kind string) bool { return strings.HasPrefix(kind, "map") || kind == "multi-map" }
+
+// kindOf is the primitive, and of maps how many dimensions there are: windows and transpositions have more, and are slower.
+func kindOf(k *device.KernelEvent) string {
+	if k.Primitive != "map" || len(k.Shapes) == 0 {
+		return k.Primitive
+	}
+	return mapKinds[min(k.Shapes[0].Rank(), len(mapKinds)-1)]
+}
+
+var mapKinds = [...]string{"map", "map", "map", "map 3", "map 4", "map 5"}
+
 // seconds is how long a primitive takes.
 func (r *cpuRates) seconds(k *device.KernelEvent) float64 {
-	flops, bytes := float64(k.Work.FLOPs), float64(k.Work.Bytes)
-	switch k.Primitive {
-	case "matmul":
-		return r.start + flops*r.square.at(flops) + bytes*r.bytes.at(bytes)
-	case "reduce":
-		return r.start + bytes*r.reduce.at(bytes) + flops*r.flop
-	case "gather", "scatter":
-		return r.start + bytes*r.moved.at(bytes)
-	case "softmax", "softmax gradient", "norm", "norm gradient", "cross-entropy", "cross-entropy gradient":
-		return r.start + bytes*r.rows.at(bytes)
+	size, kind := sizeOf(k.Primitive, k.Work), kindOf(k)
+	c, ok := r.rates[kind]
+	if !ok {
+		c = r.rates["map"]
 	}
-	return r.start + bytes*r.bytes.at(bytes) + flops*r.flop
+	t := size * c.at(size)
+	if isMap(kind) || !ok {
+		t += r.flop * float64(k.Work.FLOPs)
+	}
+	return r.start + max(t, r.least)
 }
 
 func (r *cpuRates) copySeconds(c *device.CopyEvent) float64 {
 	b := 2 * float64(c.Bytes)
-	return r.start + b*r.bytes.at(b)
+	return r.least + b*r.rates["map"].at(b)
 }
 
-// MeasureCPU measures the rates of this machine's processor with the library's own kernels, which takes about half a second, for estimates
-// of the time of steps on it. What else the machine does at that time is in them.
-func MeasureCPU() Machine {
-	m := Machine{Name: "cpu", Kind: "cpu", Source: "measured"}
-	r := &cpuRates{}
-	tensor.Do(func(s *tensor.Scope) {
-		dev := s.Device()
-		m.Product, m.Memory = dev.Info().Name, dev.Info().Memory
-		sizes := []int{1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22} // elements of float32
-		tiny := s.Ones(4)
-		r.start = typical(s, func(s *tensor.Scope) { tiny.In(s).AddScalar(1) })
-		over := func(f func(s *tensor.Scope), bytes int) point {
-			return point{float64(bytes), max(typical(s, f)-r.start, 0) / float64(bytes)}
-		}
-		for _, n := range sizes {
-			a, b := s.Rand(n), s.Rand(n)
-			r.bytes = append(r.bytes, over(func(s *tensor.Scope) { a.In(s).Add(b) }, 12*n))
-			rows := a.Reshape(n/64, 64)
-			r.reduce = append(r.reduce, over(func(s *tensor.Scope) { rows.In(s).Sum(0) }, 4*n))
-			r.rows = append(r.rows, over(func(s *tensor.Scope) { rows.In(s).Softmax(-1) }, 8*n))
-			index := s.Typed(dtype.I64).Zeros(n / 64)
-			r.moved = append(r.moved, over(func(s *tensor.Scope) { rows.In(s).Embedding(index) }, 8*n+8*n/64))
-		}
-		r.flop = r.measureFlop(s)
-		for _, n := range []int{16, 32, 64, 128, 256, 512} {
-			a, b := s.Rand(n, n), s.Rand(n, n)
-			flops, bytes := 2*float64(n)*float64(n)*float64(n), 12*float64(n)*float64(n)
-			t := typical(s, func(s *tensor.Scope) { a.In(s).MatMul(b) }) - r.start - bytes*r.bytes.at(bytes)
-			r.square = append(r.square, point{flops, max(t, 0) / flops})
-		}
-	}, tensor.NoGrad(), tensor.On(hostCPU()), tensor.Seed(1))
-	m.cpu = r
-	return m
-}
-
-// measureFlop returns the seconds of one of the operations of exp.
-func (r *cpuRates) measureFlop(s *tensor.Scope) float64 {
-	const n = 1 << 17
-	p := expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
-	x, y := s.Rand(n), s.Empty(n)
-	t := typical(s, func(*tensor.Scope) {
-		tensor.Raw("exp", []*tensor.Tensor{y}, []*tensor.Tensor{x}, func(st device.Stream, outs, ins []device.View) error {
-			return x.Device().Map(st, p, outs, ins, nil)
-		})
+// MeasureCPU measures what the library's kernels take on this machine's processor, in steps of a small transformer and of a small
+// convolutional network, for estimates of the time of other steps on it. That takes about a second. What else the machine does at that
+// time is in the rates. It takes the process's tracer: the error is an *[Error] while a profiler runs.
+func MeasureCPU() (Machine, error) {
+	planning.Lock()
+	defer planning.Unlock()
+	dev := tensor.Zeros(0).Device()
+	m := Machine{Name: "cpu", Kind: "cpu", Source: "measured", Product: dev.Info().Name, Memory: dev.Info().Memory / 10 * 9, cpu: &cpuRates{}}
+	t := &timer{dev: dev}
+	if !device.SetTracer(t) {
+		return m, &Error{"MeasureCPU", "a profiler is running, and there is one tracer in a process; stop it first"}
+	}
+	defer device.SetTracer(nil)
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			for _, c := range []struct{ batch, length, width int }{{2, 16, 48}, {6, 40, 96}, {4, 96, 256}} {
+				g := models.NewGPT(models.GPTConfig{Vocab: 500, Context: c.length, Layers: 1, Heads: 4, Width: c.width, Dropout: 0.1}, nn.In(s))
+				t.steps(s, g, func(s *tensor.Scope) *tensor.Tensor {
+					x := s.Typed(dtype.I64).Zeros(c.batch, c.length)
+					return g.Loss(x, x)
+				})
+			}
+			for _, batch := range []int{2, 12, 40} {
+				n := models.NewCNN(3, 10, nn.In(s))
+				t.steps(s, n, func(s *tensor.Scope) *tensor.Tensor {
+					return nn.CrossEntropy(n.Forward(s.Rand(batch, 3, 24, 24)), s.Typed(dtype.I64).Zeros(batch))
+				})
+			}
+			for _, n := range []int{256, 640} {
+				a, b := s.Rand(n, n), s.Rand(n, n)
+				t.repeat(func() { s.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) }, tensor.NoGrad()) }, false)
+			}
+		}, tensor.On(dev), tensor.Seed(1))
 	})
-	return max(t-r.start-8*n*r.bytes.at(8*n), 0) / float64(n*p.Cost())
+	if err != nil {
+		return m, err
+	}
+	t.fit(m.cpu)
+	return m, nil
 }
 
-// hostCPU is the processor.
-func hostCPU() device.Device { return tensor.Zeros(0).Device() }
+// timing is what a primitive has taken.
+type timing struct {
+	primitive   string // its kind
+	size, flops float64
+	seconds     float64
+}
 
-// typical returns the median time of f in seconds.
-func typical(s *tensor.Scope, f func(s *tensor.Scope)) float64 {
-	run := func(n int) float64 {
+// timer is a tracer that keeps what primitives take.
+type timer struct {
+	deaf
+	dev device.Device
+
+	mu   sync.Mutex
+	now  []timing // of the step that runs
+	list []timing
+
+	beside float64 // seconds of steps that were no primitive's
+	of     int     // of so many primitives
+}
+
+// Wants asks for shapes.
+func (t *timer) Wants() device.TraceWants { return device.TraceWants{Shapes: true} }
+
+// Kernel keeps a primitive's time.
+func (t *timer) Kernel(k device.KernelEvent) {
+	if k.Device != t.dev || k.Work.Bytes == 0 {
+		return
+	}
+	t.mu.Lock()
+	t.now = append(t.now, timing{kindOf(&k), sizeOf(k.Primitive, k.Work), float64(k.Work.FLOPs), (k.End - k.Start).Seconds()})
+	t.mu.Unlock()
+}
+
+// steps trains a model for some steps, and keeps of each primitive, the same in each step, the median of its times.
+func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor.Tensor) {
+	o := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
+	t.repeat(func() {
+		s.Do(func(s *tensor.Scope) { loss(s).Backward() })
+		o.Step()
+		o.ZeroGrad()
+	}, true)
+}
+
+// repeat runs f and keeps the medians of its primitives' times; with step the rest of its time counts too.
+func (t *timer) repeat(f func(), step bool) {
+	const warm, runs = 2, 5
+	var all [][]timing
+	var rest []float64
+	for i := range warm + runs {
+		t.now = nil
 		at := time.Now()
-		for range n {
-			s.Do(f)
+		f()
+		took := time.Since(at).Seconds()
+		if i < warm {
+			continue
 		}
-		return time.Since(at).Seconds() / float64(n)
+		for _, k := range t.now {
+			took -= k.seconds
+		}
+		rest = append(rest, max(took, 0))
+		all = append(all, t.now)
 	}
-	n := 1
-	run(1)
-	for run(n)*float64(n) < 500e-6 && n < 1<<12 {
-		n *= 2
+	for i, k := range all[0] {
+		var times []float64
+		for _, list := range all {
+			if i < len(list) && list[i].primitive == k.primitive {
+				times = append(times, list[i].seconds)
+			}
+		}
+		k.seconds = median(times)
+		t.list = append(t.list, k)
 	}
-	var times []float64
-	for range 7 {
-		times = append(times, run(n))
+	if step {
+		t.beside += median(rest)
+		t.of += len(all[0])
 	}
-	slices.Sort(times)
-	return times[len(times)/2]
+}
+
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
+// tiny is the size below which a primitive takes the same time whatever its size.
+const tiny = 4 << 10
+
+// fit finds the rates: by powers of four of the size the time of all that a primitive did of that size for all its bytes, and of maps in turn
+// that, and so much for each operation, until both explain the times best.
+func (t *timer) fit(r *cpuRates) {
+	r.start = t.beside / float64(max(t.of, 1))
+	var small []float64
+	kinds := map[string][]timing{}
+	for _, k := range t.list {
+		if k.size < tiny && isMap(k.primitive) {
+			small = append(small, k.seconds)
+		}
+		if k.size >= tiny {
+			kinds[k.primitive] = append(kinds[k.primitive], k)
+		}
+	}
+	if len(small) > 0 {
+		r.least = median(small)
+	}
+	r.rates = map[string]curve{}
+	for range 8 {
+		for name, list := range kinds {
+			f := 0.0
+			if isMap(name) {
+				f = r.flop
+			}
+			r.rates[name] = curveOf(list, f)
+		}
+		// Σ (t - a·bytes - f·flops)²/t is least over f.
+		up, down := 0.0, 0.0
+		for name, list := range kinds {
+			for _, k := range list {
+				if isMap(name) && k.seconds > 0 {
+					up += (k.seconds - k.size*r.rates[name].at(k.size)) * k.flops / k.seconds
+					down += k.flops * k.flops / k.seconds
+				}
+			}
+		}
+		if down > 0 {
+			r.flop = max(0, up/down)
+		}
+	}
+}
+
+// curveOf returns the seconds for each of the size, when operations take so much.
+func curveOf(list []timing, flop float64) curve {
+	var size, spent, count [32]float64
+	for _, k := range list {
+		b := bits.Len64(uint64(k.size)) / 2
+		size[b] += k.size
+		spent[b] += max(k.seconds-flop*k.flops, 0)
+		count[b]++
+	}
+	var c curve
+	for b := range size {
+		if count[b] > 0 {
+			c = append(c, point{size[b] / count[b], spent[b] / size[b]})
+		}
+	}
+	return c
 }

@@ -17,7 +17,7 @@ type Machine struct {
 	Name, Kind string // "h100", "cuda"
 	Product    string // as it is sold
 	Capability [2]int
-	Memory     int     // bytes that its driver shows
+	Memory     int     // bytes that its driver shows; of a CPU the nine tenths that the library takes at most
 	Float32    float64 // operations a second in float32, matrix products (IEEE) included
 	Float64    float64 // in float64
 	Half       float64 // of matrix products of bfloat16 or float16 that add in float32, of dense matrices

@@ -51,8 +51,21 @@ type change struct {
 	freed bool
 }
 
+// deaf is a tracer that hears of nothing, for those that hear of some.
+type deaf struct{}
+
+func (deaf) Wants() device.TraceWants        { return device.TraceWants{} }
+func (deaf) Begin(device.Span) device.SpanID { return 0 }
+func (deaf) End(device.SpanID)               {}
+func (deaf) Recorded(uint64)                 {}
+func (deaf) Kernel(device.KernelEvent)       {}
+func (deaf) Copy(device.CopyEvent)           {}
+func (deaf) Sync(device.SyncEvent)           {}
+func (deaf) Memory(device.MemoryEvent)       {}
+
 // planTrace hears of the work of one device.
 type planTrace struct {
+	deaf
 	dev     device.Device
 	machine *Machine
 	report  *Report
@@ -70,11 +83,10 @@ type planTrace struct {
 
 var _ device.Tracer = (*planTrace)(nil)
 
-func (t *planTrace) Wants() device.TraceWants        { return device.TraceWants{Memory: true} }
-func (t *planTrace) Begin(device.Span) device.SpanID { return 0 }
-func (t *planTrace) End(device.SpanID)               {}
-func (t *planTrace) Recorded(uint64)                 {}
-func (t *planTrace) Sync(device.SyncEvent)           {}
+// Wants asks for memory, and for the shapes by which the CPU's rates differ.
+func (t *planTrace) Wants() device.TraceWants {
+	return device.TraceWants{Memory: true, Shapes: t.machine.cpu != nil}
+}
 
 // Kernel adds a primitive's work and time up.
 func (t *planTrace) Kernel(k device.KernelEvent) {

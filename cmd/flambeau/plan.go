@@ -21,6 +21,7 @@ type planCmd struct {
 	Image         int    `help:"Height and width of pictures; 0 is what the model was made for." default:"0"`
 	Classes       int    `help:"Classes of a picture; 0 is what the model was made for." default:"0"`
 	Optimizer     string `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
+	Amp           string `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
 	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or any GPU, whose speed is not known." default:"gpu" placeholder:"NAME"`
 	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
@@ -68,7 +69,7 @@ func (c *planCmd) memory() (int, error) {
 func (c *planCmd) machine() (train.Machine, error) {
 	switch c.Device {
 	case "cpu":
-		return train.MeasureCPU(), nil
+		return train.MeasureCPU()
 	case "gpu":
 		return train.Machine{Kind: "cuda"}, nil
 	}
@@ -96,6 +97,7 @@ type planReport struct {
 	Seq           int           `json:"seq,omitempty"`
 	Image         int           `json:"image,omitempty"`
 	Optimizer     string        `json:"optimizer"`
+	Amp           string        `json:"amp"`
 	Checkpointing bool          `json:"checkpointing"`
 	Peak          int           `json:"peak_bytes"`
 	Reserved      int           `json:"reserved_bytes"`
@@ -149,7 +151,7 @@ func (c *planCmd) Run(e *env) error {
 	c.print(e, p, m, r)
 	if c.JSON {
 		b := r.Breakdown
-		o := planReport{Model: c.Model, Device: c.Device, Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Checkpointing: c.Checkpointing,
+		o := planReport{Model: c.Model, Device: c.Device, Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, Checkpointing: c.Checkpointing,
 			Peak: r.Peak, Reserved: r.Reserved, PeakAt: r.At, Parameters: r.Parameters, Kernels: r.Kernels,
 			Breakdown: planBreakdown{b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Workspace, b.Other, b.Rounding},
 			FLOPs:     planFLOPs{r.FLOPs.Forward, r.FLOPs.Backward, r.FLOPs.Optimizer, r.FLOPs.Total(), r.FLOPs.MatMul}}
@@ -183,6 +185,9 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) {
 		fmt.Fprint(out, ", evaluation")
 	} else {
 		fmt.Fprint(out, ", trained by "+c.Optimizer)
+	}
+	if c.Amp != "none" {
+		fmt.Fprint(out, ", in "+c.Amp+" where that is safe")
 	}
 	if c.Checkpointing {
 		fmt.Fprint(out, ", activations computed again")

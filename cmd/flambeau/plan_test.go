@@ -80,6 +80,10 @@ func TestPlanGPT2(t *testing.T) {
 func TestPlanLess(t *testing.T) {
 	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0")
 	again, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--checkpointing", "--max-batch", "0")
+	half, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--amp", "bf16", "--max-batch", "0")
+	if half.Breakdown.Activations >= all.Breakdown.Activations || half.Parameters != all.Parameters || half.FLOPs.MatMul != all.FLOPs.MatMul {
+		t.Errorf("%+v\n%+v", all, half)
+	}
 	if all.Fits != nil || all.MaxBatch != nil || all.Seconds != nil || again.Breakdown.Activations > all.Breakdown.Activations/2 || again.FLOPs.Backward <= all.FLOPs.Backward {
 		t.Errorf("%+v\n%+v", all, again)
 	}
@@ -120,6 +124,7 @@ func TestPlanMistakes(t *testing.T) {
 		"--model gpt2 --device t4":             "4090",
 		"--model gpt2 --device-memory much":    "24GiB",
 		"--model gpt2 --device-memory 1KiB":    "1MiB",
+		"--model gpt2 --amp fp8":               "bf16",
 		"--model gpt2 --optimizer best":        "adamw",
 		"--model gpt2 --max-batch=-3":          "negative",
 		"--model gpt2 --device-memory 9999TiB": "4TiB",

@@ -132,7 +132,14 @@ func (p *planned) step(c *planCmd) func(s *tensor.Scope, batch int) *train.Plann
 		if c.Checkpointing && nn.SetCheckpointing(m, true) == 0 {
 			panic(tensor.NewError("plan", tensor.ErrValue, c.Model+" has no part that can compute its activations again"))
 		}
-		step := &train.PlannedStep{Model: m, Loss: func(s *tensor.Scope) *tensor.Tensor { return p.loss(m, s, batch) }}
+		low := map[string]dtype.Type{"bf16": dtype.BF16, "fp16": dtype.F16}[c.Amp]
+		step := &train.PlannedStep{Model: m, Loss: func(s *tensor.Scope) (loss *tensor.Tensor) {
+			s.Do(func(s *tensor.Scope) {
+				loss = p.loss(m, s, batch)
+				s.Close(loss)
+			}, tensor.Autocast(low))
+			return loss
+		}}
 		if c.Optimizer != "none" {
 			step.Optimizer = newOptimizer(c.Optimizer, nn.Parameters(m), recipe{lr: 1e-3, decay: 0.01})
 		} else {

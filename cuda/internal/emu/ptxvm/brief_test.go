@@ -48,23 +48,29 @@ end: }
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if a, b := fmt.Sprint(want.Entries(), want.Arch()), fmt.Sprint(got.Entries(), got.Arch()); a != b {
-			t.Errorf("%s: %s, want %s", name, b, a)
-			continue
-		}
-		for _, e := range want.Entries() {
-			a, b := want.Entry(e), got.Entry(e)
-			say := func(e *Entry) string {
-				return fmt.Sprint(e.Params, e.ParamBytes, e.MaxThreads, e.ReqThreads, e.MinCTAs, e.StaticShared, e.Local)
-			}
-			if say(a) != say(b) || b.code != nil {
-				t.Errorf("%s: %s: %s and %d instructions, want %s and none", name, e, say(b), len(b.code), say(a))
-			}
-		}
+		sameDeclarations(t, name, want, got)
 	}
 	for _, text := range []string{"", ".version 7.0", ".version 7.0 .target sm_80 .address_size 64 .entry x() { mov.u32 %r1, 0", ".version 7.0 .target sm_80 .address_size 64 .entry x() { a: "} {
 		if _, err := ParseDeclarations(text); err == nil {
 			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// sameDeclarations compares what two modules say of their kernels.
+func sameDeclarations(t *testing.T, name string, want, got *Module) {
+	t.Helper()
+	if a, b := fmt.Sprint(want.Entries(), want.Arch()), fmt.Sprint(got.Entries(), got.Arch()); a != b {
+		t.Errorf("%s: %s, want %s", name, b, a)
+		return
+	}
+	for _, e := range want.Entries() {
+		a, b := want.Entry(e), got.Entry(e)
+		say := func(e *Entry) string {
+			return fmt.Sprint(e.Params, e.ParamBytes, e.MaxThreads, e.ReqThreads, e.MinCTAs, e.StaticShared, e.Local)
+		}
+		if say(a) != say(b) || b.code != nil {
+			t.Errorf("%s: %s: %s and %d instructions, want %s and none", name, e, say(b), len(b.code), say(a))
 		}
 	}
 }

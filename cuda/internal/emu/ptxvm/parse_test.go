@@ -201,13 +201,20 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, src string) {
 		m, err := Parse(src)
-		if err != nil {
+		brief, briefErr := ParseDeclarations(src)
+		for _, err := range []error{err, briefErr} {
 			var p *ParseError
-			if !errors.As(err, &p) {
+			if err != nil && !errors.As(err, &p) {
 				t.Fatalf("error of type %T", err)
 			}
+		}
+		if err != nil {
 			return
 		}
+		if briefErr != nil {
+			t.Fatalf("without its instructions it is refused: %v", briefErr)
+		}
+		sameDeclarations(t, "the text", m, brief)
 		// what parses must run without a crash of the emulator: faults are fine
 		for _, e := range m.entries {
 			if len(m.globals) > 0 || e.Local > 4096 || e.nreg > 2000 {

@@ -1,0 +1,71 @@
+package train_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// stepTime returns the median time of a step on the CPU.
+func stepTime(build builder, batch, steps int) float64 {
+	var times []float64
+	tensor.Do(func(s *tensor.Scope) {
+		p := build(s, batch)
+		for range steps {
+			at := time.Now()
+			s.Do(func(s *tensor.Scope) { p.Loss(s).Backward() })
+			p.Optimizer.Step()
+			p.Optimizer.ZeroGrad()
+			times = append(times, time.Since(at).Seconds())
+		}
+	}, tensor.Seed(0))
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// What is estimated of a step's time on the CPU, from the rates of this moment, is what it takes within a factor; rates and steps alternate, so
+// that both see what else the machine does.
+func TestPlanSecondsOnTheCPU(t *testing.T) {
+	rounds, steps, factor := 1, 5, 4.0 // one look at a machine that may be busy
+	if os.Getenv("FLAMBEAU_SOAK") == "1" {
+		rounds, steps, factor = 15, 9, 1.5
+	}
+	var cpu train.Machine
+	for _, m := range []struct {
+		name  string
+		build builder
+		batch int
+	}{
+		{"mlp", images(func(o nn.Option) nn.Module { return models.NewMLP([]int{784, 512, 256, 10}, 0.1, o) }, 784), 128},
+		{"cnn", images(func(o nn.Option) nn.Module { return models.NewCNN(1, 10, o) }, 1, 28, 28), 32},
+		{"gpt", gptStep(models.GPTConfig{Vocab: 256, Context: 64, Layers: 4, Heads: 4, Width: 128}, 64), 8},
+	} {
+		var ratios []float64
+		for range rounds {
+			if rounds > 1 || cpu.Name == "" {
+				var err error
+				if cpu, err = train.MeasureCPU(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := train.Plan(m.build, train.PlanConfig{Machine: cpu, Batch: m.batch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			took := stepTime(m.build, m.batch, steps)
+			ratios = append(ratios, r.Seconds/took)
+		}
+		slices.Sort(ratios)
+		ratio := ratios[rounds/2]
+		t.Logf("%s: estimated %.2f of the time that it takes, between %.2f and %.2f", m.name, ratio, ratios[0], ratios[rounds-1])
+		if ratio > factor || ratio < 1/factor {
+			t.Errorf("%s: estimated %.2f of the time that it takes, want at most a factor %v", m.name, ratio, factor)
+		}
+	}
+}
