@@ -7,6 +7,7 @@
 //	flambeau predict    classify images or rows of a table
 //	flambeau generate   write text with a trained model of text
 //	flambeau devices    list the devices and what each needs
+//	flambeau doctor     say why a GPU is not used, or is slow, and what to do
 //	flambeau ops        list the ops, their types and gradients
 //	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
 //	flambeau inspect    list the tensors in a file
@@ -36,6 +37,7 @@ type cli struct {
 	Predict  predictCmd  `cmd:"" help:"Classify images or rows of a table with a trained model."`
 	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
+	Doctor   doctorCmd   `cmd:"" help:"Find out why a GPU is not used, or is slower than it could be. The exit status is 0 where all is well, 1 where a GPU is used but slow, 2 where none is used."`
 	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
 	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
 	Inspect  inspectCmd  `cmd:"" help:"List the tensors in a file: names, types, shapes, sizes."`
@@ -51,7 +53,7 @@ type env struct {
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 130 when it was
-// interrupted, by Ctrl-C or by a request to end (SIGTERM).
+// interrupted, by Ctrl-C or by a request to end (SIGTERM). That of doctor says what it found.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -81,11 +83,14 @@ func run(args []string, out, errOut io.Writer) int {
 		}
 		return 2
 	}
+	var exit exitStatus
 	switch err := k.Run(e); {
 	case err == nil:
 		return 0
 	case errors.Is(err, errInterrupted):
 		return 130
+	case errors.As(err, &exit):
+		return int(exit)
 	default:
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 1
