@@ -71,7 +71,7 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		}
 		return b, nil
 	}
-	po := pool.Origin{Where: o.Where, Op: o.Op, Collected: o.Collected, DType: o.Type.String(), Dims: o.Shape.Rank()}
+	po := pool.Origin{Where: o.Where, Op: o.Op, Scope: o.Scope, Collected: o.Collected, DType: o.Type.String(), Dims: o.Shape.Rank()}
 	for i := range po.Dims {
 		po.Shape[i] = o.Shape.At(i)
 	}

@@ -162,7 +162,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	if f := d.dead.Load(); f != nil {
 		return nil, f
 	}
-	po := pool.Origin{Where: o.Where, Op: o.Op, Collected: o.Collected, Dims: o.Shape.Rank()}
+	po := pool.Origin{Where: o.Where, Op: o.Op, Scope: o.Scope, Collected: o.Collected, Dims: o.Shape.Rank()}
 	if o.Type != 0 {
 		po.DType = o.Type.String()
 	}

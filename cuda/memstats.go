@@ -73,8 +73,8 @@ func MemoryFraction(dev device.Device) float64 {
 // active_bytes, inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves sizes up to 1 MiB, and
 // less on emulated GPUs that have little memory. "allocated" is all that ever came, "freed" all that ever went.
 //
-// The counts are num_alloc_retries (allocations that found no room at first), num_ooms, num_device_alloc and num_device_free (calls of
-// the driver), num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from being split, so that
+// The counts are num_alloc_retries (allocations that found no room at first), num_ooms, num_device_alloc and num_device_free (segments
+// that came from the driver and went back), num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from being split, so that
 // max_split_size is -1, and oversize_allocations and oversize_segments are zero.
 func MemoryStats(dev device.Device) map[string]int64 {
 	return memoryStats(mustGPU("memory stats", dev).pool.Stats())

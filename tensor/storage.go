@@ -152,7 +152,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		bytes *= sh.At(i)
 	}
 	stream := s.streamOf(dev)
-	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
+	o := device.Origin{Op: op, Scope: s.modes.path, Shape: sh, Type: t, Collected: s == root}
 	var made *site
 	if bytes >= 1<<20 || s.modes.sites {
 		made = callSite()

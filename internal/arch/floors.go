@@ -19,7 +19,7 @@ var floors = []floor{
 	{"expr", []string{"dtype"}},
 	{"device", []string{"shape", "expr"}},
 	{"device/devicetest", []string{"device"}},
-	{"internal/pool", []string{"device"}},
+	{"internal/pool", []string{"device", "internal/callsite"}},
 	{"internal/pool/hostmem", []string{"internal/pool"}},
 
 	{"cpu", []string{"internal/pool/hostmem", "cpu/internal/..."}},
@@ -33,10 +33,11 @@ var floors = []floor{
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
 	{"cuda/internal/lib/...", []string{"cuda/internal/cu"}},
 
-	{"tensor", []string{"device", "cpu"}},
+	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor"}},
+	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
@@ -66,6 +67,7 @@ var floors = []floor{
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/callsite", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
 	{"internal/glyphs", []string{"data/vision"}},

@@ -7,16 +7,16 @@ type Class struct {
 	Allocated, Active, InactiveSplit, Segments                                     Stat
 }
 
-// class is the part of the statistics that a block belongs to, ofSegment that of a segment.
+// class is the part of the statistics that a block belongs to, of that of all small or all large ones.
 func (s *Stats) class(b *Block) *Class {
 	if b.seg == nil {
 		return &s.Small
 	}
-	return s.ofSegment(b.seg)
+	return s.of(b.seg.small)
 }
 
-func (s *Stats) ofSegment(seg *segment) *Class {
-	if seg.small {
+func (s *Stats) of(small bool) *Class {
+	if small {
 		return &s.Small
 	}
 	return &s.Large
@@ -67,7 +67,7 @@ func (c *Class) returned(bytes uint64) {
 
 // each calls f with every quantity that has a present value, of the whole and of the classes.
 func (s *Stats) each(f func(*Stat)) {
-	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes,
+	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}
 	for _, c := range []*Class{&s.Small, &s.Large} {
 		list = append(list, &c.AllocatedBytes, &c.RequestedBytes, &c.ActiveBytes, &c.InactiveSplitBytes, &c.ReservedBytes,

@@ -29,6 +29,7 @@ type Stats struct {
 	ActiveBytes        Stat
 	InactiveSplitBytes Stat
 	ReservedBytes      Stat // segments
+	ExpandableBytes    Stat // of these, pages of expandable ones
 	Allocated          Stat // blocks, empty ones included
 	Active             Stat
 	InactiveSplit      Stat
@@ -89,11 +90,12 @@ func (p *Pool) EventError() error {
 
 // Segment describes one piece of the backing's memory.
 type Segment struct {
-	Addr   uintptr
-	Size   uint64
-	Stream StreamID
-	Small  bool
-	Blocks []BlockInfo // they tile the segment in address order
+	Addr       uintptr
+	Size       uint64
+	Stream     StreamID
+	Small      bool
+	Expandable bool
+	Blocks     []BlockInfo // they tile the segment in address order
 }
 
 // BlockInfo describes a block at the time of Snapshot.
@@ -112,7 +114,7 @@ func (p *Pool) Snapshot() []Segment {
 	p.settleLocked()
 	out := make([]Segment, 0, len(p.segments))
 	for _, seg := range p.segments {
-		s := Segment{Addr: seg.addr, Size: seg.size, Stream: seg.home.stream, Small: seg.small}
+		s := Segment{Addr: seg.addr, Size: seg.size, Stream: seg.home.stream, Small: seg.small, Expandable: seg.space != nil}
 		for b := seg.first; b != nil; b = b.next {
 			i := BlockInfo{Addr: b.addr, Size: b.size, State: b.state.String(), Generation: b.gen}
 			if b.state != stateFree {
