@@ -24,6 +24,13 @@
 //   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
 //   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on return.
 //
+// # The names of torch.cuda
+//
+// What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties], [MemGetInfo]; [MemoryAllocated],
+// [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization],
+// [Temperature] and their like, which ask NVIDIA's management library; [CanDeviceAccessPeer] and [PeerCopies]. Given a device that is no GPU
+// they return a *[ViewError], and those without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
+//
 // # Environment
 //
 //	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU. emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1]:

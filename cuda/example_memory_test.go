@@ -1,9 +1,13 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
+	"log"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -47,4 +51,27 @@ func ExampleMemorySummary() {
 	// |            CUDA OOMs: 0            |        cudaMalloc retries: 0         |
 	// |===========================================================================|
 	// |        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+}
+
+// A process that shares a GPU takes no more than its part.
+func ExampleSetMemoryFraction() {
+	gpu := emulate("64MiB")
+	if err := cuda.SetMemoryFraction(gpu, 0.25); err != nil {
+		log.Fatal(err)
+	}
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) { s.Zeros(5 << 20) }, tensor.On(gpu)) // 20 MiB
+	})
+	fmt.Println(errors.Is(err, device.ErrOutOfMemory), strings.Contains(err.Error(), "limit 16.00 MiB"), cuda.MemoryFraction(gpu))
+	// Output: true true 0.25
+}
+
+// How much page-locked memory there is, for all GPUs of a driver.
+func ExampleHostMemoryStats() {
+	gpu := emulate("64MiB")
+	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)
+	defer x.Free()
+	m := cuda.HostMemoryStats(gpu)
+	fmt.Println(m["active_requests.current"], m["allocated_bytes.current"], m["num_host_alloc"])
+	// Output: 1 4096 1
 }

@@ -42,7 +42,18 @@ func ResetAccumulatedMemoryStats(dev device.Device) {
 // bytes. It does not make more room for this process: at its limit the pool does the same by itself.
 func EmptyCache(dev device.Device) int { return mustGPU("empty cache", dev).Empty() }
 
-// MemoryFraction returns the part of the GPU's memory that the pool may take: what [Device.SetMemoryFraction] or
+// SetMemoryFraction bounds what the pool takes from the driver by a part of the GPU's memory, as [Device.SetMemoryFraction] does:
+// torch.cuda.set_per_process_memory_fraction. Beyond it an allocation fails with [device.ErrOutOfMemory], and the error tells of the limit. 0 lifts
+// the bound. The error is a *[ViewError] if f is not between 0 and 1, or dev no GPU.
+func SetMemoryFraction(dev device.Device, f float64) error {
+	d, err := gpu("set memory fraction", dev)
+	if err != nil {
+		return err
+	}
+	return d.SetMemoryFraction(f)
+}
+
+// MemoryFraction returns the part of the GPU's memory that the pool may take: what [SetMemoryFraction] or
 // [Device.SetMemoryLimit] set, 1 where nothing did.
 func MemoryFraction(dev device.Device) float64 {
 	d := mustGPU("memory fraction", dev)
@@ -62,8 +73,8 @@ func MemoryFraction(dev device.Device) float64 {
 // active_bytes, inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves sizes up to 1 MiB, and
 // less on emulated GPUs that have little memory. "allocated" is all that ever came, "freed" all that ever went.
 //
-// The counts are num_alloc_retries (allocations that found no room at first), num_ooms, num_device_alloc and num_device_free (calls of
-// the driver), num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from being split, so that
+// The counts are num_alloc_retries (allocations that found no room at first), num_ooms, num_device_alloc and num_device_free (segments
+// that came from the driver and went back), num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from being split, so that
 // max_split_size is -1, and oversize_allocations and oversize_segments are zero.
 func MemoryStats(dev device.Device) map[string]int64 {
 	return memoryStats(mustGPU("memory stats", dev).pool.Stats())

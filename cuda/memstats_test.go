@@ -113,7 +113,11 @@ func TestMemoryFraction(t *testing.T) {
 	if f := MemoryFraction(d); f != 1 {
 		t.Errorf("%v at first", f)
 	}
-	must(t, d.SetMemoryFraction(0.25))
+	var v *ViewError
+	if err := SetMemoryFraction(nil, 0.5); !errors.As(err, &v) || SetMemoryFraction(d, 1.5) == nil {
+		t.Errorf("%v", err)
+	}
+	must(t, SetMemoryFraction(d, 0.25))
 	if f := MemoryFraction(d); f != 0.25 {
 		t.Errorf("%v, want 0.25", f)
 	}

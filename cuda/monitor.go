@@ -89,7 +89,7 @@ func Temperature(dev device.Device) (celsius int, err error) {
 	return sensors("temperature", dev, func(m nvml.API, h nvml.Device) (int, error) { return m.Temperature(h) })
 }
 
-// PowerDraw returns the power that a GPU draws, averaged over the last second, in milliwatts: torch.cuda.power_draw.
+// PowerDraw returns the power that a GPU draws, on most averaged over the last second, in milliwatts: torch.cuda.power_draw.
 func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Power(h)

@@ -8,6 +8,7 @@
 //	flambeau generate   write text with a trained model of text
 //	flambeau plan       tell what a training step takes before there is a GPU: memory, largest batch, operations, time
 //	flambeau devices    list the devices and what each needs
+//	flambeau doctor     say why a GPU is not used, or is slow, and what to do
 //	flambeau ops        list the ops, their types and gradients
 //	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
 //	flambeau inspect    list the tensors in a file
@@ -38,6 +39,7 @@ type cli struct {
 	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
 	Plan     planCmd     `cmd:"" help:"Tell what a training step of a model takes, without the GPU: memory, the largest batch that fits, operations, time."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
+	Doctor   doctorCmd   `cmd:"" help:"Find out why a GPU is not used, or is slower than it could be. The exit status is 0 where all is well, 1 where a GPU is used but slow, 2 where none is used."`
 	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
 	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
 	Inspect  inspectCmd  `cmd:"" help:"List the tensors in a file: names, types, shapes, sizes."`
@@ -53,7 +55,7 @@ type env struct {
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 3 for a plan that does not fit, 130 when it was
-// interrupted, by Ctrl-C or by a request to end (SIGTERM).
+// interrupted, by Ctrl-C or by a request to end (SIGTERM). That of doctor says what it found.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -84,6 +86,7 @@ func run(args []string, out, errOut io.Writer) int {
 		}
 		return 2
 	}
+	var exit exitStatus
 	switch err := k.Run(e); {
 	case err == nil:
 		return 0
@@ -91,6 +94,8 @@ func run(args []string, out, errOut io.Writer) int {
 		return 130
 	case errors.Is(err, errTooLarge):
 		return 3
+	case errors.As(err, &exit):
+		return int(exit)
 	default:
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 1

@@ -23,6 +23,7 @@ var publicPackages = map[string]string{
 	"detect":      "data/detect",
 	"device":      "device",
 	"digits":      "data/digits",
+	"doctor":      "cuda/doctor",
 	"dtype":       "dtype",
 	"expr":        "expr",
 	"initial":     "nn/initial",

@@ -27,6 +27,7 @@ var floors = []floor{
 
 	{"ptx", []string{"expr"}},
 	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
+	{"cuda/doctor", []string{"cuda"}},
 	{"cuda/internal/cu", nil},
 	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
@@ -62,7 +63,7 @@ var floors = []floor{
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
-	{"cmd/...", []string{"train", "data/digits", "cuda", "tensor/optest", "internal/glyphs"}},
+	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
@@ -93,7 +94,7 @@ var restricted = []struct {
 		because: "linear algebra on the host is the one thing that it is for",
 	},
 	{
-		path: "cuda", only: []string{"cuda", "examples/...", "cmd/...", "bench/..."}, tests: true,
+		path: "cuda", only: []string{"cuda", "cuda/doctor", "examples/...", "cmd/...", "bench/..."}, tests: true,
 		because: "cuda registers itself; a library that imported it would force it on every program",
 	},
 	{

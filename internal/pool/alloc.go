@@ -323,7 +323,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	p.segments = append(p.segments, seg)
 	p.stats.ReservedBytes.add(size)
 	p.stats.Segments.add(1)
-	p.stats.ofSegment(seg).reserved(size)
+	p.stats.of(seg.small).reserved(size)
 	if p.history != nil {
 		p.history.segmentLocked(device.ActionSegmentAlloc, addr, size, r.stream, r)
 	}

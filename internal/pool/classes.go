@@ -7,17 +7,15 @@ type Class struct {
 	Allocated, Active, InactiveSplit, Segments                                     Stat
 }
 
-// class is the part of the statistics that a block belongs to, ofSegment that of a segment.
+// class is the part of the statistics that a block belongs to, of that of all small or all large ones.
 func (s *Stats) class(b *Block) *Class {
 	if b.seg == nil {
 		return &s.Small
 	}
-	return s.ofSegment(b.seg)
+	return s.of(b.seg.small)
 }
 
-func (s *Stats) ofSegment(seg *segment) *Class { return s.ofSize(seg.small) }
-
-func (s *Stats) ofSize(small bool) *Class {
+func (s *Stats) of(small bool) *Class {
 	if small {
 		return &s.Small
 	}

@@ -166,7 +166,7 @@ func (p *Pool) expandLocked(r *request) error {
 	}
 	p.stats.ReservedBytes.add(g.size)
 	p.stats.ExpandableBytes.add(g.size)
-	p.stats.ofSize(small).ReservedBytes.add(g.size)
+	p.stats.of(small).ReservedBytes.add(g.size)
 	if p.history != nil {
 		p.history.segmentLocked(device.ActionSegmentMap, g.addr, g.size, r.stream, r)
 	}
@@ -226,7 +226,7 @@ func (p *Pool) joinLocked(g gap) {
 		b.seg = run
 		p.segments = append(p.segments, run)
 		p.stats.Segments.add(1)
-		p.stats.ofSegment(run).Segments.add(1)
+		p.stats.of(s.small).Segments.add(1)
 		s.runs = slices.Insert(s.runs, i, run)
 	}
 	if i+1 < len(s.runs) && s.runs[i+1].addr == run.end() {
@@ -251,7 +251,7 @@ func (p *Pool) forgetLocked(seg *segment) {
 	p.segments[last] = nil
 	p.segments = p.segments[:last]
 	p.stats.Segments.sub(1)
-	p.stats.ofSegment(seg).Segments.sub(1)
+	p.stats.of(seg.small).Segments.sub(1)
 }
 
 // unmapping is a range of whole free pages on its way back.
@@ -275,7 +275,6 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 				}
 				g := span{from, uint64(to - from)}
 				out = append(out, unmapping{s, g})
-				p.stats.ofSize(s.small).ReservedBytes.sub(g.size)
 				if p.history != nil {
 					p.history.segmentLocked(device.ActionSegmentUnmap, g.addr, g.size, s.home.stream, nil)
 				}
@@ -344,7 +343,7 @@ func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 		}
 		p.segments = append(p.segments, r)
 		p.stats.Segments.add(1)
-		p.stats.ofSegment(r).Segments.add(1)
+		p.stats.of(s.small).Segments.add(1)
 		s.runs = slices.Insert(s.runs, i+1, r)
 		run = r
 	}

@@ -236,7 +236,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		p.segments[last] = nil
 		p.segments = p.segments[:last]
 		unused = append(unused, seg)
-		p.stats.ofSegment(seg).returned(seg.size)
+		p.stats.of(seg.small).returned(seg.size)
 		if p.history != nil {
 			p.history.segmentLocked(device.ActionSegmentFree, seg.addr, seg.size, seg.home.stream, nil)
 		}
@@ -247,6 +247,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	for _, u := range pages {
 		bytes += u.size
 		p.stats.ExpandableBytes.sub(u.size)
+		p.stats.of(u.space.small).ReservedBytes.sub(u.size)
 	}
 	if bytes == 0 && len(events) == 0 {
 		return 0

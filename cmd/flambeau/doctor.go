@@ -1,0 +1,37 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/doctor"
+)
+
+// exitStatus ends the command with a status of its own and without words: what there is to say has been printed.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+type doctorCmd struct {
+	JSON bool `help:"Print one JSON object." name:"json"`
+}
+
+// examine is doctor.Examine; tests put machines of their own in its place.
+var examine = doctor.Examine
+
+// Run prints what the doctor finds. The status is that of [doctor.Report.ExitCode].
+func (c *doctorCmd) Run(e *env) error {
+	r := examine()
+	var err error
+	if c.JSON {
+		enc := json.NewEncoder(e.out)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(r)
+	} else {
+		err = r.WriteText(e.out)
+	}
+	if err == nil && r.ExitCode() != 0 {
+		err = exitStatus(r.ExitCode())
+	}
+	return err
+}

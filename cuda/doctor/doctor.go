@@ -1,0 +1,207 @@
+// Package doctor finds out why a GPU is not used, or is slower than it could be. [Examine] looks at the machine: the PCI bus, the kernel's
+// driver, device files, containers, the environment, the driver and its management library. Each [Finding] says what was seen and what to do
+// about it. Nothing is changed, and no GPU is opened for work.
+//
+// The command flambeau doctor prints what it finds.
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
+)
+
+// Level says how bad a finding is.
+type Level int
+
+// The levels.
+const (
+	Note   Level = iota // good to know
+	Slow                // a GPU is used, and something makes it slower, or less reliable, than it could be
+	Unused              // a GPU is not used because of it
+)
+
+var levels = [...]string{Note: "note", Slow: "slow", Unused: "unused"}
+
+// String returns "note", "slow" or "unused".
+func (l Level) String() string { return levels[l] }
+
+// MarshalText is String, for JSON.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// Finding is one thing that was found.
+type Finding struct {
+	ID    string `json:"id"` // such as "driver-too-old"; the same in later versions
+	Level Level  `json:"level"`
+	GPU   string `json:"gpu,omitempty"` // "cuda:0" or its place on the PCI bus, "" where it concerns all
+	Seen  string `json:"seen"`
+	Do    string `json:"do,omitempty"` // "" where there is nothing to do
+}
+
+// GPU is a GPU that the driver shows.
+type GPU struct {
+	Name         string `json:"name"`
+	Product      string `json:"product"`
+	Capability   string `json:"compute_capability"`
+	Usable       bool   `json:"usable"`
+	Memory       uint64 `json:"memory_bytes"`
+	UsedMemory   uint64 `json:"memory_used_bytes,omitempty"`
+	PCIBusID     string `json:"pci_bus_id"`
+	Temperature  int    `json:"temperature_celsius,omitempty"`
+	Power        int    `json:"power_milliwatts,omitempty"`
+	PowerLimit   int    `json:"power_limit_milliwatts,omitempty"`
+	Clock        int    `json:"clock_mhz,omitempty"`
+	MaxClock     int    `json:"clock_max_mhz,omitempty"`
+	Utilization  int    `json:"utilization_percent"`
+	Link         string `json:"pcie_link,omitempty"` // "generation 4 of 4, width 16 of 16"
+	sensed, idle bool
+}
+
+// Library is an optional library and the version that its file's name tells.
+type Library struct {
+	Name    string `json:"name"`
+	Path    string `json:"path,omitempty"` // "" for not found
+	Version string `json:"version,omitempty"`
+}
+
+// Report is what [Examine] found.
+type Report struct {
+	Verdict      Level     `json:"verdict"` // the worst of the findings; Note: all is well
+	Findings     []Finding `json:"findings"`
+	GPUs         []GPU     `json:"gpus"`
+	KernelDriver string    `json:"kernel_driver,omitempty"` // version of the loaded kernel module, Linux only
+	Driver       string    `json:"driver,omitempty"`        // version of the driver as its management library tells it
+	CUDA         string    `json:"cuda,omitempty"`          // newest CUDA version that the driver supports
+	Libraries    []Library `json:"libraries"`
+}
+
+// ExitCode is 0 where a GPU is used and nothing is wrong, 1 where it is slower than it could be, 2 where none is used.
+func (r *Report) ExitCode() int { return int(r.Verdict) }
+
+func (r *Report) add(f Finding) { r.Findings = append(r.Findings, f) }
+
+// find adds a finding that concerns the machine.
+func (r *Report) find(id string, l Level, seen, do string) {
+	r.add(Finding{ID: id, Level: l, Seen: seen, Do: do})
+}
+
+// WriteText prints the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	switch r.Verdict {
+	case Note:
+		b.WriteString("GPUs are used, and nothing is wrong with them.\n")
+	case Slow:
+		b.WriteString("GPUs are used, but not all is well:\n")
+	default:
+		b.WriteString("No GPU is used:\n")
+	}
+	for _, f := range r.Findings {
+		where := ""
+		if f.GPU != "" {
+			where = f.GPU + ": "
+		}
+		fmt.Fprintf(&b, "\n%-7s %s%s\n", strings.ToUpper(f.Level.String()), where, f.Seen)
+		if f.Do != "" {
+			fmt.Fprintf(&b, "        do: %s\n", f.Do)
+		}
+	}
+	for i, g := range r.GPUs {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%s  %s, compute capability %s, %.1f GiB, PCI %s", g.Name, g.Product, g.Capability, float64(g.Memory)/(1<<30), g.PCIBusID)
+		if g.sensed {
+			fmt.Fprintf(&b, "\n        %d °C, %.0f W of %.0f W, %d MHz of %d MHz, %d %% busy, %.1f GiB in use", g.Temperature, float64(g.Power)/1e3, float64(g.PowerLimit)/1e3,
+				g.Clock, g.MaxClock, g.Utilization, float64(g.UsedMemory)/(1<<30))
+		}
+		if g.Link != "" {
+			fmt.Fprintf(&b, ", PCIe %s", g.Link)
+		}
+		b.WriteString("\n")
+	}
+	if r.CUDA != "" {
+		fmt.Fprintf(&b, "\ndriver %s, CUDA %s\n", orUnknown(r.Driver), r.CUDA)
+	}
+	b.WriteString("\noptional libraries, without which everything works too:\n")
+	for _, l := range r.Libraries {
+		switch {
+		case l.Path == "":
+			fmt.Fprintf(&b, "  %-9s not found\n", l.Name)
+		default:
+			fmt.Fprintf(&b, "  %-9s %s  %s\n", l.Name, orUnknown(l.Version), l.Path)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "of unknown version"
+	}
+	return s
+}
+
+// machine is what the doctor looks at.
+type machine interface {
+	System() string // runtime.GOOS
+	Env(name string) (value string, set bool)
+	Read(path string) (text string, ok bool)
+	Exists(path string) bool
+	Glob(pattern string) []string
+	Target(path string) string // what a symbolic link leads to, in full; the path itself where it is none
+	Open(path string) error    // opens a device file for reading and writing, and closes it
+	Process() int              // this process
+	Driver() (cu.API, error)
+	Monitor() (nvml.API, error)
+	Libraries() []cuda.Library
+}
+
+// local is the machine that the program runs on.
+type local struct{}
+
+func (local) System() string                   { return runtime.GOOS }
+func (local) Env(name string) (string, bool)   { return os.LookupEnv(name) }
+func (local) Exists(path string) bool          { _, err := os.Stat(path); return err == nil }
+func (local) Process() int                     { return os.Getpid() }
+func (local) Driver() (cu.API, error)          { return cu.Open() }
+func (local) Monitor() (nvml.API, error)       { return nvml.Open() }
+func (local) Libraries() []cuda.Library        { return cuda.Libraries() }
+func (local) Glob(pattern string) (l []string) { l, _ = filepath.Glob(pattern); return l } // the patterns are this package's
+
+func (local) Read(path string) (string, bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", false
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<16))
+	return string(b), err == nil
+}
+
+func (local) Target(path string) string {
+	if t, err := filepath.EvalSymlinks(path); err == nil {
+		return t
+	}
+	return path
+}
+
+func (local) Open(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Examine looks at this machine. It loads the driver and its management library where they are there, which takes up to a few seconds on
+// a GPU that is not kept initialised.
+func Examine() *Report { return examine(local{}) }
