@@ -25,6 +25,7 @@ type Device struct {
 	streams streamPool
 	events  eventPool
 	pool    *pool.Pool
+	page    uint64 // of virtual memory, 0: none
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // what ended the device
 	kernels sync.Map                     // *kernels.Kernel to *loaded
@@ -84,8 +85,8 @@ func (d *Device) start() error {
 	if d.main, err = d.newStream(0); err != nil {
 		return err
 	}
-	d.pool = d.newPool()
-	return nil
+	d.pool, err = d.newPool()
+	return err
 }
 
 // newestPTX returns the newest PTX version, times ten, that a driver of that CUDA version compiles: table "PTX Release

@@ -268,3 +268,22 @@ func TestExpandHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestHold: what a recording comes back to stays, segments and pages alike, until its stream is retired.
+func TestHold(t *testing.T) {
+	for _, pages := range []bool{false, true} {
+		d := newFake(0)
+		p := New(pagedDevice{d}, tiny())
+		p.SetExpandable(pages)
+		p.Hold(3)
+		b := must(t, p, 1000, 3)
+		p.Free(b, b.Generation())
+		if n := p.Empty(); n != 0 {
+			t.Errorf("pages=%v: %d bytes of a held stream went back", pages, n)
+		}
+		p.Retire(3, 0)
+		if n := p.Empty(); n == 0 || d.used != 0 {
+			t.Errorf("pages=%v: %d bytes went back, %d are left", pages, n, d.used)
+		}
+	}
+}

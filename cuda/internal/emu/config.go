@@ -2,6 +2,7 @@ package emu
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,9 @@ type Config struct {
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
 	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
+
+	Expandable  bool   // pools grow by pages of virtual memory
+	Granularity uint64 // size of these pages, a power of two from 4 KiB on; default 2 MiB, less for less than 1 GiB of memory
 
 	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
@@ -52,10 +56,10 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,expandable=on]"
 
-// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0]: N devices (1), with so much memory each
-// (a number with KiB, MiB, GiB or TiB), of that compute capability, and the schedule's seed. The error is a [*SpecError].
+// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,expandable=on]: N devices (1), with so much memory each
+// (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, and whether memory grows by pages. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -106,8 +110,13 @@ func Parse(spec string) (Config, error) {
 				return bad(part, "seed= and a number of at most 64 bits, 0 for plain order")
 			}
 			c.Seed = n
+		case "expandable":
+			if value != "on" && value != "off" {
+				return bad(part, "expandable=on or expandable=off")
+			}
+			c.Expandable = value == "on"
 		default:
-			return bad(part, "one of mem=, sm=, mode=, seed=")
+			return bad(part, "one of mem=, sm=, mode=, seed=, expandable=")
 		}
 	}
 	return c.withDefaults(), nil
@@ -124,6 +133,9 @@ func (c Config) String() string {
 	if c.Seed != 0 {
 		fmt.Fprintf(&b, ",seed=%d", c.Seed)
 	}
+	if c.Expandable {
+		b.WriteString(",expandable=on")
+	}
 	return b.String()
 }
 
@@ -133,6 +145,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Memory == 0 {
 		c.Memory = DefaultMemory
+	}
+	if c.Granularity == 0 {
+		c.Granularity = granularity(c.Memory)
 	}
 	if c.SM == 0 {
 		c.SM = DefaultSM
@@ -153,6 +168,8 @@ func (c Config) check() error {
 		return &SpecError{Part: fmt.Sprintf("Memory = %d", c.Memory), Want: "1 MiB to 4 TiB"}
 	case !slices.Contains(supportedSMs, c.SM):
 		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}
+	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > maxMemory:
+		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB on, or 0"}
 	case c.QueueDepth < 1:
 		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
 	case c.Workers < 0:

@@ -29,8 +29,9 @@
 //
 // # Less than hardware
 //
-// No peer access, managed memory, virtual memory management, clusters, tensor maps or graphs; the attributes say so. Registers are unknown before
+// No peer access, managed memory, clusters, tensor maps or graphs; the attributes say so. Registers are unknown before
 // ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have none either, and a device has 4 multiprocessors.
+// Memory of MemCreate is mapped at one place at most, for its own device, and is poisoned when it is mapped again.
 //
 // # Meta mode
 //
