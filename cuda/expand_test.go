@@ -90,7 +90,12 @@ func TestExpandable(t *testing.T) {
 
 // TestExpandableAtTheLimit: what does not fit is the typed error, and the free pages of one stream serve another before that.
 func TestExpandableAtTheLimit(t *testing.T) {
-	d := emulated(t, "emulate,mem=4MiB,expandable=on")
+	for _, spec := range []string{"emulate,mem=4MiB,expandable=on", "emulate,mem=4MiB,expandable=on,mode=meta"} {
+		t.Run(spec, func(t *testing.T) { expandableAtTheLimit(t, emulated(t, spec)) })
+	}
+}
+
+func expandableAtTheLimit(t *testing.T, d *Device) {
 	s, err := d.NewStream(0)
 	must(t, err)
 	a, err := d.Alloc(3<<20, nil, device.Origin{Op: "a"})

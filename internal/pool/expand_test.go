@@ -75,6 +75,9 @@ func (d pagedDevice) Unmap(addr uintptr, size, page uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note("unmap %d", size)
+	if d.gone != nil {
+		d.gone(addr, size)
+	}
 	if size == 0 || size%page != 0 {
 		panic(fmt.Sprintf("unmap of %#x+%d in pages of %d", addr, size, page))
 	}
