@@ -7,13 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/device/devicetest"
 )
-
-// The driver's conformance holds with memory that grows by pages.
-func TestConformanceExpandable(t *testing.T) {
-	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,seed=1,expandable=on"))
-}
 
 // TestExpandable: one segment grows over several pages, data in blocks across pages is whole, free pages go back and come again.
 func TestExpandable(t *testing.T) {
