@@ -26,6 +26,7 @@ type Device struct {
 	events  eventPool
 	timers  eventPool // events that take the time
 	pool    *pool.Pool
+	page    uint64 // of virtual memory, 0: none
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // what ended the device
 	kernels sync.Map                     // *kernels.Kernel to *loaded
@@ -87,8 +88,8 @@ func (d *Device) start() error {
 	if d.main, err = d.newStream(0); err != nil {
 		return err
 	}
-	d.pool = d.newPool()
-	return nil
+	d.pool, err = d.newPool()
+	return err
 }
 
 // newestPTX returns the newest PTX version, times ten, that a driver of that CUDA version compiles: table "PTX Release

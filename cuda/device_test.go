@@ -8,9 +8,9 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
-// The oldest capability, with streams that lag behind each other.
+// The oldest capability, with streams that lag behind each other and memory that grows by pages.
 func TestConformanceUnderAdversarialOrder(t *testing.T) {
-	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1"))
+	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1,expandable=on"))
 }
 
 // The same on hardware.

@@ -138,15 +138,18 @@ func poolOptions(name string, memory uint64) pool.Options {
 	return o
 }
 
-func (d *Device) newPool() *pool.Pool {
+func (d *Device) newPool() (*pool.Pool, error) {
 	o := poolOptions(d.name, uint64(d.info.Memory))
 	if z, ok := d.api.(cu.Sized); ok {
 		sized(&o, z.Segment())
 	}
-	if c, ok := d.api.(cu.Checker); ok && !d.p.meta { // there is no access to check
-		return pool.New(checkedBacking{backing{d}, c}, o)
+	if err := d.expandableOptions(&o); err != nil {
+		return nil, err
 	}
-	return pool.New(backing{d}, o)
+	if c, ok := d.api.(cu.Checker); ok && !d.p.meta { // there is no access to check otherwise
+		return pool.New(checkedBacking{backing{d}, c}, o), nil
+	}
+	return pool.New(backing{d}, o), nil
 }
 
 // buffer is a block of device memory. Its freed flag makes use after Free an error as far as that can be told.

@@ -184,6 +184,9 @@ func (p *Pool) expandLocked(r *request) error {
 // be shorter than what is asked for next.
 func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
 	_, total := p.backing.Capacity()
+	if total > 0 && r.rounded > total {
+		return nil, fmt.Errorf("more than the device has: %w", ErrNoMemory)
+	}
 	page := p.pageSize(small)
 	size := max(total+total/8, r.rounded, 16*page)
 	size = (size + page - 1) / page * page
@@ -263,6 +266,9 @@ type unmapping struct {
 // carveLocked takes the whole free pages out of the spaces whose streams idle accepts. What is left of the free blocks around them stays.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
+		if s.home.held {
+			continue
+		}
 		for i := 0; i < len(s.runs); i++ {
 			for b := s.runs[i].first; b != nil; b = b.next {
 				if b.state != stateFree {

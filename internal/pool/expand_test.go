@@ -75,6 +75,9 @@ func (d pagedDevice) Unmap(addr uintptr, size, page uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note("unmap %d", size)
+	if d.gone != nil {
+		d.gone(addr, size)
+	}
 	if size == 0 || size%page != 0 {
 		panic(fmt.Sprintf("unmap of %#x+%d in pages of %d", addr, size, page))
 	}
@@ -265,6 +268,25 @@ func TestExpandHistory(t *testing.T) {
 			if !pages[a] {
 				t.Errorf("the page at %#x is in a segment, and in no event", a)
 			}
+		}
+	}
+}
+
+// TestHold: what a recording comes back to stays, segments and pages alike, until its stream is retired.
+func TestHold(t *testing.T) {
+	for _, pages := range []bool{false, true} {
+		d := newFake(0)
+		p := New(pagedDevice{d}, tiny())
+		p.SetExpandable(pages)
+		p.Hold(3)
+		b := must(t, p, 1000, 3)
+		p.Free(b, b.Generation())
+		if n := p.Empty(); n != 0 {
+			t.Errorf("pages=%v: %d bytes of a held stream went back", pages, n)
+		}
+		p.Retire(3, 0)
+		if n := p.Empty(); n == 0 || d.used != 0 {
+			t.Errorf("pages=%v: %d bytes went back, %d are left", pages, n, d.used)
 		}
 	}
 }

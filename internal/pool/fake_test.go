@@ -23,6 +23,7 @@ type fakeDevice struct {
 	log        []string
 	logging    bool
 	segmentOps int
+	gone       func(addr uintptr, size uint64) // told of memory that goes back to the device
 
 	reserved map[uintptr]uint64 // ranges of addresses
 	pages    map[uintptr]bool   // mapped, of fakePage bytes each
@@ -94,6 +95,9 @@ func (d *fakeDevice) Free(addr uintptr, size uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note("free %d", size)
+	if d.gone != nil {
+		d.gone(addr, size)
+	}
 	if d.segments[addr] != size {
 		panic(fmt.Sprintf("free of %#x+%d, which is not a segment", addr, size))
 	}

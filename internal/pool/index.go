@@ -25,7 +25,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	i := min(b.size/unit, uint64(len(x.heads)-1)) // the last list has all that is longer, in expandable segments
+	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1)) // the last list has all that is longer, in expandable segments
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
 	if h != nil {
@@ -38,7 +38,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 }
 
 func (x *bins) remove(b *Block, unit uint64) {
-	i := min(b.size/unit, uint64(len(x.heads)-1))
+	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	if b.listNext != nil {
 		b.listNext.listPrev = b.listPrev
 	}
@@ -57,7 +57,7 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	if x.heads == nil {
 		return nil
 	}
-	i := size / unit
+	i := size >> bits.TrailingZeros64(unit)
 	if i >= uint64(len(x.heads)) {
 		return nil
 	}

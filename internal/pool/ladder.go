@@ -223,8 +223,12 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	var unused []*segment
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
+		if seg.space != nil { // see carveLocked
+			i++
+			continue
+		}
 		b := seg.first
-		if seg.space != nil || b.state != stateFree || b.next != nil || seg.home.held || !idle(seg.home.stream) {
+		if b.state != stateFree || b.next != nil || seg.home.held || !idle(seg.home.stream) {
 			i++
 			continue
 		}

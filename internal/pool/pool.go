@@ -15,6 +15,10 @@
 //     climbs at a time; while it does, whatever others free is offered to it first, and others that miss the cache queue
 //     behind it. No lock of the pool but the ladder's own is held while it collects or waits.
 //   - Memory is not cleared: a fresh segment holds what the Backing gave, a reused block what its last owner left.
+//   - With Options.Expandable, over a Backing that is an Expander, memory comes as pages in a range of addresses for each stream and class
+//     of sizes. Its mapped parts are segments in all that the pool tells; whole free pages go back where free segments do.
+//   - While a history is recorded (RecordHistory), every event is kept with its stack in a ring; otherwise that costs one atomic load
+//     an allocation. MemorySnapshot gives the history and what the pool holds.
 //   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by its owner.
 //
 // The host is no stream: where it writes to blocks itself (pinned staging memory), they belong to a pseudo-stream of its own,

@@ -87,6 +87,7 @@ type deviceData struct {
 	Categories    []string      `json:"categories"`
 	Stacks        [][]string    `json:"stacks"`
 	LastEvents    []eventData   `json:"lastEvents"`
+	LastCount     int           `json:"lastCount"` // how many events of the history these are
 	OOMs          []eventData   `json:"ooms"`
 	OOMCount      int           `json:"oomCount"`
 }
@@ -306,6 +307,7 @@ func (t *tables) events(h *history) {
 	}
 	for i := len(t.s.Events) - 1; i >= 0 && len(t.d.LastEvents) < maxEvents; i-- {
 		e := t.s.Events[i]
+		t.d.LastCount++
 		if freedAtOnce(t.s.Events, i) { // told with its completion, as one
 			last := &t.d.LastEvents[len(t.d.LastEvents)-1]
 			last.Action, last.Sequence, last.Stack = "free", e.Sequence, t.stack(e.Stack)

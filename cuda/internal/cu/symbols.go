@@ -25,6 +25,7 @@ type symbols struct {
 	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsed uintptr
 
 	graphSymbols
+	vmmSymbols
 }
 
 // symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the library exports for the same

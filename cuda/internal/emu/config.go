@@ -2,6 +2,7 @@ package emu
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ type Config struct {
 	Meta    bool   // addresses without memory, see the package comment
 	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
 	Segment uint64 // bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple of 1 KiB; 0: by the memory
+
+	Expandable  bool   // pools grow by pages of virtual memory
+	Granularity uint64 // size of these pages, a power of two from 4 KiB on; default 2 MiB, less for less than 1 GiB of memory
 
 	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
@@ -55,10 +59,11 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on]"
 
-// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB]: N devices (1), with so much memory
-// each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, and the size of a segment. The error is a [*SpecError].
+// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on]: N devices (1), with
+// so much memory each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, the size of a segment, and whether
+// memory grows by pages. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -115,8 +120,13 @@ func Parse(spec string) (Config, error) {
 				return bad(part, "segment= and a size from 1KiB to 32MiB, as in segment=64KiB")
 			}
 			c.Segment = n
+		case "expandable":
+			if value != "on" && value != "off" {
+				return bad(part, "expandable=on or expandable=off")
+			}
+			c.Expandable = value == "on"
 		default:
-			return bad(part, "one of mem=, sm=, mode=, seed=, segment=")
+			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=")
 		}
 	}
 	return c.withDefaults(), nil
@@ -136,6 +146,9 @@ func (c Config) String() string {
 	if c.Segment != 0 {
 		fmt.Fprintf(&b, ",segment=%s", formatBytes(c.Segment))
 	}
+	if c.Expandable {
+		b.WriteString(",expandable=on")
+	}
 	return b.String()
 }
 
@@ -145,6 +158,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Memory == 0 {
 		c.Memory = DefaultMemory
+	}
+	if c.Granularity == 0 {
+		c.Granularity = granularity(c.Memory)
 	}
 	if c.SM == 0 {
 		c.SM = DefaultSM
@@ -167,6 +183,8 @@ func (c Config) check() error {
 		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}
 	case c.Segment != 0 && (c.Segment < minSegment || c.Segment > maxSegment || c.Segment%1024 != 0):
 		return &SpecError{Part: fmt.Sprintf("Segment = %d", c.Segment), Want: "1 KiB to 32 MiB, a multiple of 1 KiB, or 0"}
+	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > MaxMemory:
+		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB on, or 0"}
 	case c.QueueDepth < 1:
 		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
 	case c.Workers < 0:

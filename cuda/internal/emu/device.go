@@ -132,7 +132,8 @@ func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 		return l.blocksPerSM, nil
 	case cu.AttrAsyncEngineCount:
 		return 2, nil
-	case cu.AttrCanMapHostMemory, cu.AttrConcurrentKernels, cu.AttrUnifiedAddressing, cu.AttrStreamPriorities:
+	case cu.AttrCanMapHostMemory, cu.AttrConcurrentKernels, cu.AttrUnifiedAddressing, cu.AttrStreamPriorities,
+		cu.AttrVirtualMemoryManagement:
 		return 1, nil
 	case cu.AttrPCIBusID:
 		return int(dev) + 1, nil
@@ -141,7 +142,7 @@ func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	case cu.AttrComputeCapabilityMinor:
 		return d.cfg.SM % 10, nil
 	case cu.AttrKernelExecTimeout, cu.AttrIntegrated, cu.AttrComputeMode, cu.AttrECCEnabled, cu.AttrPCIDeviceID, cu.AttrPCIDomainID,
-		cu.AttrManagedMemory, cu.AttrPageableMemoryAccess, cu.AttrCooperativeLaunch, cu.AttrVirtualMemoryManagement, cu.AttrMemoryPools,
+		cu.AttrManagedMemory, cu.AttrPageableMemoryAccess, cu.AttrCooperativeLaunch, cu.AttrMemoryPools,
 		cu.AttrClusterLaunch, cu.AttrTensorMapAccessSupported:
 		return 0, nil // not emulated
 	}

@@ -31,9 +31,9 @@
 //
 // # Less than hardware
 //
-// No peer access, managed memory, virtual memory management, clusters or tensor maps; the attributes say so. A capture follows one stream,
-// without events. Registers are unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have
-// none either, and a device has 4 multiprocessors.
+// No peer access, managed memory, clusters or tensor maps; the attributes say so. A capture follows one stream, without events. Registers are
+// unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have none either, and a device has 4
+// multiprocessors. Memory of MemCreate is mapped at one place at most, for its own device, and is poisoned when it is mapped again.
 //
 // # Meta mode
 //

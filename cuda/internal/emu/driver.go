@@ -61,7 +61,8 @@ type device struct {
 	ordinal int
 	mem     *ptxvm.Memory // nil in meta mode
 	meta    *metaMemory   // nil otherwise
-	ctx     *context      // the primary context while it is retained
+	virtual *virtual
+	ctx     *context // the primary context while it is retained
 	flags   cu.CtxFlags
 	dead    error // what ended an earlier context: only Reset revives the device
 	short   shortage
@@ -101,6 +102,7 @@ func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
 
 // clear gives the device an empty memory.
 func (dev *device) clear(cfg Config) {
+	dev.virtual = newVirtual()
 	if cfg.Meta {
 		dev.meta = newMetaMemory(addressBase(dev.ordinal), cfg.Memory)
 	} else {

@@ -17,6 +17,7 @@ type metaMemory struct {
 type metaRange struct {
 	base, size uint64
 	host       bool
+	home       uint64 // the reserved range in which it is mapped, 0: none
 }
 
 const (
@@ -28,7 +29,7 @@ func newMetaMemory(base, limit uint64) *metaMemory { return &metaMemory{next: ba
 
 func (m *metaMemory) add(size uint64, host bool) uint64 {
 	addr := m.next
-	m.ranges = append(m.ranges, metaRange{addr, size, host})
+	m.ranges = append(m.ranges, metaRange{base: addr, size: size, host: host})
 	m.next = (addr+size+metaAlign-1)/metaAlign*metaAlign + metaGap
 	return addr
 }
@@ -49,7 +50,7 @@ func (m *metaMemory) alloc(size uint64) (uint64, error) {
 // free ends the range that starts at addr.
 func (m *metaMemory) free(addr uint64, host bool) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
-	if i == len(m.ranges) || m.ranges[i].base != addr || m.ranges[i].host != host {
+	if i == len(m.ranges) || m.ranges[i].base != addr || m.ranges[i].host != host || m.ranges[i].home != 0 {
 		return fmt.Errorf("emu: %#x is not the start of a range", addr)
 	}
 	if !host {

@@ -43,6 +43,7 @@ type region struct {
 	size   uint64
 	data   []byte
 	shadow []byte // nil for host memory: always ready
+	home   uint64 // the reserved range in which it is mapped, 0: none
 	mu     sync.Mutex
 	blocks map[uint64]block // what the pool handed out inside
 }
@@ -116,7 +117,7 @@ func (m *Memory) remove(addr uint64, host bool) error {
 	defer m.mu.Unlock()
 	old := *m.table.Load()
 	i := sort.Search(len(old), func(i int) bool { return old[i].base >= addr })
-	if i == len(old) || old[i].base != addr || (old[i].shadow == nil) != host {
+	if i == len(old) || old[i].base != addr || (old[i].shadow == nil) != host || old[i].home != 0 {
 		return fmt.Errorf("ptxvm: %#x is not the start of a mapped range: %s", addr, m.describe(addr, 0))
 	}
 	if !host {

@@ -1,0 +1,150 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+var _ pool.Expander = backing{}
+
+// largePage is the size of pages for blocks above 1 MiB where there is much memory: fewer calls, and PyTorch's size. manyPages is where
+// that begins.
+const (
+	largePage = 20 << 20
+	manyPages = 16 << 30
+)
+
+// virtualMemory returns the driver's virtual memory management and the size of its pages, 0 where the GPU has none.
+func (d *Device) virtualMemory() (cu.VirtualMemory, uint64) {
+	v, ok := d.api.(cu.VirtualMemory)
+	if !ok {
+		return nil, 0
+	}
+	if has, err := d.api.DeviceAttribute(d.h, cu.AttrVirtualMemoryManagement); err != nil || has == 0 {
+		return nil, 0
+	}
+	page, err := v.MemGranularity(d.h)
+	if err != nil {
+		return nil, 0
+	}
+	return v, page
+}
+
+// wantsExpandable reports whether the pool is to begin with expandable segments.
+func (d *Device) wantsExpandable() bool {
+	e, ok := d.api.(cu.Expandable)
+	return ok && e.Expandable() || os.Getenv("FLAMBEAU_CUDA_EXPANDABLE") == "1"
+}
+
+// SetExpandableSegments chooses how the device's memory is taken from the driver from now on (PYTORCH_CUDA_ALLOC_CONF=
+// expandable_segments:True). With it, each stream has one range of addresses for small and one for large blocks, which grows by pages of 2 MiB
+// (20 MiB for large blocks where the GPU has 16 GiB or more) and gives whole free pages back in [Device.Empty] and before an allocation
+// fails. Programs whose sizes change from step to step need less memory so: segments of fixed sizes keep holes that fit nothing.
+//
+// It is off unless FLAMBEAU_CUDA_EXPANDABLE=1 is set, as in PyTorch, and until it has run on hardware: so far it has on the emulated driver.
+// The error says that the GPU has no virtual memory management.
+func (d *Device) SetExpandableSegments(on bool) error {
+	if !d.pool.SetExpandable(on) && on {
+		return fmt.Errorf("%s: %w", d, errNoVirtualMemory)
+	}
+	return nil
+}
+
+// ExpandableSegments reports what [Device.SetExpandableSegments] chose.
+func (d *Device) ExpandableSegments() bool { return d.pool.Expandable() }
+
+var errNoVirtualMemory = errors.New("the GPU or its driver has no virtual memory management (CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), which expandable segments need")
+
+// Granularity returns the size of pages, 0 where there is no virtual memory.
+func (b backing) Granularity() uint64 { return b.d.page }
+
+func (b backing) Reserve(size uint64) (uintptr, error) {
+	d := b.d
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	p, err := d.api.(cu.VirtualMemory).MemAddressReserve(size)
+	if err != nil {
+		return 0, d.fault("", err)
+	}
+	return uintptr(p), nil
+}
+
+func (b backing) Unreserve(addr uintptr, size uint64) {
+	d := b.d
+	if d.enter() != nil {
+		return
+	}
+	defer d.leave()
+	_ = d.fault("", d.api.(cu.VirtualMemory).MemAddressFree(cu.DevicePtr(addr), size))
+}
+
+// Map makes each page by itself, so that each can go back by itself. A page lives as long as it is mapped.
+func (b backing) Map(addr uintptr, size, page uint64) error {
+	d := b.d
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	v := d.api.(cu.VirtualMemory)
+	at := cu.DevicePtr(addr)
+	end := at + cu.DevicePtr(size)
+	var err error
+	for at < end && err == nil {
+		var h cu.MemHandle
+		if h, err = v.MemCreate(page, d.h); err != nil {
+			break
+		}
+		if err = v.MemMap(at, page, h); err == nil {
+			at += cu.DevicePtr(page)
+		}
+		if e := v.MemRelease(h); err == nil {
+			err = e
+		}
+	}
+	if err == nil {
+		err = v.MemSetAccess(cu.DevicePtr(addr), size, d.h)
+	}
+	if err == nil {
+		return nil
+	}
+	for p := cu.DevicePtr(addr); p < at; p += cu.DevicePtr(page) {
+		_ = v.MemUnmap(p, page) // the first error is the one to tell
+	}
+	if errors.Is(err, cu.ErrOutOfMemory) {
+		return fmt.Errorf("%w: %w", pool.ErrNoMemory, err)
+	}
+	return d.fault("", err)
+}
+
+func (b backing) Unmap(addr uintptr, size, page uint64) {
+	d := b.d
+	if d.enter() != nil {
+		return
+	}
+	defer d.leave()
+	v := d.api.(cu.VirtualMemory)
+	for p := cu.DevicePtr(addr); p < cu.DevicePtr(addr)+cu.DevicePtr(size); p += cu.DevicePtr(page) {
+		if d.fault("", v.MemUnmap(p, page)) != nil {
+			return
+		}
+	}
+}
+
+// expandableOptions completes the pool's options.
+func (d *Device) expandableOptions(o *pool.Options) error {
+	_, d.page = d.virtualMemory()
+	o.Expandable = d.wantsExpandable()
+	if d.info.Memory >= manyPages {
+		o.LargePage = largePage
+	}
+	if o.Expandable && d.page == 0 {
+		return fmt.Errorf("expandable segments were asked for (FLAMBEAU_CUDA_EXPANDABLE=1): %w", errNoVirtualMemory)
+	}
+	return nil
+}

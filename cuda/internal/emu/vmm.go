@@ -1,0 +1,347 @@
+package emu
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+)
+
+var (
+	_ cu.VirtualMemory = (*Driver)(nil)
+	_ cu.Expandable    = (*Driver)(nil)
+)
+
+// virtual is the virtual memory management of a device.
+type virtual struct {
+	ranges  map[uint64]uint64          // reserved: address to size
+	handles map[cu.MemHandle]*physical // not released, or mapped
+	mapped  map[uint64]*physical       // by address
+}
+
+// physical is memory made by MemCreate. It is mapped at one place at most.
+type physical struct {
+	handle   cu.MemHandle
+	size     uint64
+	at       uint64 // 0: not mapped
+	released bool
+}
+
+func newVirtual() *virtual {
+	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
+}
+
+// granularity is the default size of pages: that of hardware, but small enough for a small memory to have 32 of them.
+func granularity(memory uint64) uint64 {
+	g := uint64(2 << 20)
+	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
+		g /= 2
+	}
+	return g
+}
+
+// Expandable returns Config.Expandable: whether the pools of these devices use virtual memory.
+func (d *Driver) Expandable() bool { return d.cfg.Expandable }
+
+// MemGranularity returns Config.Granularity.
+func (d *Driver) MemGranularity(dev cu.Device) (uint64, error) {
+	_, err := d.device("cuMemGetAllocationGranularity", dev)
+	return d.cfg.Granularity, err
+}
+
+// pages checks sizes and addresses.
+func (d *Driver) pages(call string, p cu.DevicePtr, n uint64) error {
+	if g := d.cfg.Granularity; n == 0 || n%g != 0 || uint64(p)%g != 0 {
+		return fail(call, cu.ErrInvalidValue, "%d bytes at %#x: pages have %d bytes", n, uint64(p), g)
+	}
+	return nil
+}
+
+// MemAddressReserve gives out addresses that were never used before.
+func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemAddressReserve"
+	ctx, err := d.currentContext(call)
+	if err != nil {
+		return 0, err
+	}
+	if err := d.pages(call, 0, n); err != nil {
+		return 0, err
+	}
+	dev := ctx.dev
+	var p uint64
+	var ok bool
+	if end := addressBase(dev.ordinal + 1); dev.mem != nil {
+		p, ok = dev.mem.Reserve(n, d.cfg.Granularity, end)
+	} else {
+		p, ok = dev.meta.reserve(n, d.cfg.Granularity, end)
+	}
+	if !ok {
+		return 0, fail(call, cu.ErrOutOfMemory, "%d bytes: the device has not so many addresses left", n)
+	}
+	dev.virtual.ranges[p] = n
+	return cu.DevicePtr(p), nil
+}
+
+// virtualAt returns the device of an address and the reserved range that holds all of [p, p+n), nil if there is none. d.mu is held.
+func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) {
+	dev = d.deviceAt(p)
+	if dev == nil {
+		return nil, 0
+	}
+	for a, size := range dev.virtual.ranges {
+		if off := uint64(p) - a; uint64(p) >= a && off <= size && n <= size-off {
+			return dev, a
+		}
+	}
+	return nil, 0
+}
+
+// MemAddressFree ends a reserved range.
+func (d *Driver) MemAddressFree(p cu.DevicePtr, n uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemAddressFree"
+	dev, home := d.virtualAt(p, n)
+	if dev == nil || home != uint64(p) || dev.virtual.ranges[home] != n {
+		return fail(call, cu.ErrInvalidValue, "%d bytes at %#x are no reserved range", n, uint64(p))
+	}
+	for a := range dev.virtual.mapped {
+		if a >= home && a < home+n {
+			return fail(call, cu.ErrInvalidValue, "memory is mapped at %#x of the range at %#x", a, home)
+		}
+	}
+	delete(dev.virtual.ranges, home)
+	return nil
+}
+
+// MemCreate counts memory against the device's limit.
+func (d *Driver) MemCreate(n uint64, o cu.Device) (cu.MemHandle, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemCreate"
+	dev, err := d.device(call, o)
+	if err != nil {
+		return 0, err
+	}
+	if dev.ctx != nil && dev.ctx.dead != nil {
+		return 0, dev.ctx.dead
+	}
+	if err := d.pages(call, 0, n); err != nil {
+		return 0, err
+	}
+	if dev.mem != nil {
+		err = dev.mem.Commit(n)
+	} else {
+		err = dev.meta.commit(n)
+	}
+	if err != nil {
+		return 0, fail(call, cu.ErrOutOfMemory, "%d bytes, %d of %d bytes are in use on emulated device %d", n, dev.mapped(), d.cfg.Memory, dev.ordinal)
+	}
+	h := &physical{handle: cu.MemHandle(d.handle()), size: n}
+	dev.virtual.handles[h.handle] = h
+	d.counters.Allocs++
+	return h.handle, nil
+}
+
+// handleOf finds memory. d.mu is held.
+func (d *Driver) handleOf(call string, h cu.MemHandle) (*device, *physical, error) {
+	for _, dev := range d.devices {
+		if m := dev.virtual.handles[h]; m != nil && !m.released {
+			return dev, m, nil
+		}
+	}
+	return nil, nil, fail(call, cu.ErrInvalidValue, "there is no memory %#x", uint64(h))
+}
+
+// MemRelease frees memory, or has MemUnmap do it.
+func (d *Driver) MemRelease(h cu.MemHandle) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dev, m, err := d.handleOf("cuMemRelease", h)
+	if err != nil {
+		return err
+	}
+	m.released = true
+	d.dropMemory(dev, m)
+	return nil
+}
+
+// dropMemory frees memory that nothing refers to any more.
+func (d *Driver) dropMemory(dev *device, m *physical) {
+	if !m.released || m.at != 0 {
+		return
+	}
+	delete(dev.virtual.handles, m.handle)
+	if dev.mem != nil {
+		dev.mem.Uncommit(m.size)
+	} else {
+		dev.meta.mapped -= m.size
+	}
+	d.counters.Frees++
+}
+
+// MemMap puts all of a handle's memory at an address. Its contents are poison and count as uninitialised, each time.
+func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemMap"
+	if err := d.pages(call, p, n); err != nil {
+		return err
+	}
+	owner, m, err := d.handleOf(call, h)
+	if err != nil {
+		return err
+	}
+	dev, home := d.virtualAt(p, n)
+	switch {
+	case dev == nil:
+		return fail(call, cu.ErrInvalidValue, "%d bytes at %#x lie in no reserved range", n, uint64(p))
+	case dev != owner:
+		return fail(call, cu.ErrInvalidValue, "memory of device %d at an address of device %d is not emulated", owner.ordinal, dev.ordinal)
+	case m.size != n:
+		return fail(call, cu.ErrInvalidValue, "%d bytes of a memory of %d", n, m.size)
+	case m.at != 0:
+		return fail(call, cu.ErrInvalidValue, "the memory is mapped at %#x; a second place is not emulated", m.at)
+	}
+	if dev.mem != nil {
+		err = dev.mem.Map(home, uint64(p), n)
+	} else {
+		err = dev.meta.mapPages(home, uint64(p), n)
+	}
+	if err != nil {
+		return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Cause: err}
+	}
+	m.at = uint64(p)
+	dev.virtual.mapped[m.at] = m
+	return nil
+}
+
+// whole returns the mappings that tile [p, p+n), or an error. d.mu is held.
+func (d *Driver) whole(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
+	if err := d.pages(call, p, n); err != nil {
+		return nil, nil, err
+	}
+	dev := d.deviceAt(p)
+	if dev == nil {
+		return nil, nil, fail(call, cu.ErrInvalidValue, "%#x is not an address of an emulated device", uint64(p))
+	}
+	var list []*physical
+	at := uint64(p)
+	for at < uint64(p)+n {
+		m := dev.virtual.mapped[at]
+		if m == nil || m.size > uint64(p)+n-at {
+			return nil, nil, fail(call, cu.ErrInvalidValue, "%d bytes at %#x are not whole mappings: no mapping that ends in them starts at %#x", n, uint64(p), at)
+		}
+		list = append(list, m)
+		at += m.size
+	}
+	return dev, list, nil
+}
+
+// MemSetAccess makes mapped memory accessible to kernels and copies of its own device.
+func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemSetAccess"
+	dev, list, err := d.whole(call, p, n)
+	if err != nil {
+		return err
+	}
+	if int(o) != dev.ordinal {
+		return fail(call, cu.ErrInvalidValue, "access of device %d to memory of device %d is not emulated", o, dev.ordinal)
+	}
+	if dev.mem == nil {
+		return nil
+	}
+	for _, m := range list {
+		if err := dev.mem.SetAddressable(m.at, m.size); err != nil {
+			return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Cause: err}
+		}
+	}
+	return nil
+}
+
+// MemUnmap takes effect at once, as MemFree does.
+func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemUnmap"
+	dev, list, err := d.whole(call, p, n)
+	if err != nil {
+		return err
+	}
+	if dev.mem != nil {
+		err = dev.mem.Unmap(uint64(p), n)
+	} else {
+		err = dev.meta.unmapPages(uint64(p), n)
+	}
+	if err != nil {
+		return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Cause: err}
+	}
+	for _, m := range list {
+		delete(dev.virtual.mapped, m.at)
+		m.at = 0
+		d.dropMemory(dev, m)
+	}
+	return nil
+}
+
+// reserve is ptxvm's Memory.Reserve.
+func (m *metaMemory) reserve(size, align, end uint64) (addr uint64, ok bool) {
+	addr = (m.next + align - 1) / align * align
+	if addr > end || size+metaGap > end-addr || size+metaGap < size {
+		return 0, false
+	}
+	m.next = addr + size + metaGap
+	return addr, true
+}
+
+func (m *metaMemory) commit(size uint64) error {
+	if size > m.limit-m.mapped {
+		return ptxvm.ErrNoMemory
+	}
+	m.mapped += size
+	return nil
+}
+
+// mapPages is ptxvm's Memory.Map.
+func (m *metaMemory) mapPages(home, addr, size uint64) error {
+	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
+	if i < len(m.ranges) && m.ranges[i].base < addr+size || i > 0 && m.ranges[i-1].base+m.ranges[i-1].size > addr {
+		return fmt.Errorf("emu: something is mapped in [%#x,%#x)", addr, addr+size)
+	}
+	r := metaRange{base: addr, size: size, home: home}
+	from, to := i, i
+	if i > 0 && m.ranges[i-1].home == home && m.ranges[i-1].base+m.ranges[i-1].size == addr {
+		from--
+		r.base, r.size = m.ranges[from].base, r.size+m.ranges[from].size
+	}
+	if i < len(m.ranges) && m.ranges[i].home == home && m.ranges[i].base == addr+size {
+		to++
+		r.size += m.ranges[i].size
+	}
+	m.ranges = slices.Replace(m.ranges, from, to, r)
+	return nil
+}
+
+// unmapPages is ptxvm's Memory.Unmap.
+func (m *metaMemory) unmapPages(addr, size uint64) error {
+	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
+	if i < 0 || m.ranges[i].home == 0 || size > m.ranges[i].size || addr-m.ranges[i].base > m.ranges[i].size-size {
+		return fmt.Errorf("emu: bytes [%#x,%#x) are not mapped", addr, addr+size)
+	}
+	r := m.ranges[i]
+	var parts []metaRange
+	if addr > r.base {
+		parts = append(parts, metaRange{base: r.base, size: addr - r.base, home: r.home})
+	}
+	if end := r.base + r.size; addr+size < end {
+		parts = append(parts, metaRange{base: addr + size, size: end - addr - size, home: r.home})
+	}
+	m.ranges = slices.Replace(m.ranges, i, i+1, parts...)
+	return nil
+}
