@@ -248,6 +248,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
+		st.stage = unscaled // should the step fail
 	}
 	if len(st.found) == 0 {
 		misuse(op, "no parameter of the optimizer has a gradient", "call Scale(loss).Backward() before")

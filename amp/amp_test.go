@@ -258,6 +258,24 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
+// An iteration that was given up begins again; without Restart its gradients would not be unscaled.
+func TestRestart(t *testing.T) {
+	w := tensor.From([]float32{1}).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
+	s := amp.NewGradScaler()
+	for range 2 {
+		opt.ZeroGrad()
+		s.Restart()
+		s.Scale(w.MulScalar(0.25).Sum()).Backward()
+		s.Unscale(opt)
+	}
+	s.Step(opt)
+	s.Update()
+	if v := w.Detach().Item(); v != 0.75 || s.Value() != 65536 {
+		t.Errorf("the weight is %v, the scale %v", v, s.Value())
+	}
+}
+
 // What torch refuses is refused.
 func TestMisuse(t *testing.T) {
 	fresh := func() (*amp.GradScaler, *tensor.Tensor, *optim.SGD) {

@@ -35,14 +35,18 @@ func cnnTask(t *testing.T, dev device.Device) task {
 	home := tensor.NewScope(tensor.Seed(3))
 	t.Cleanup(func() { home.Close() })
 	in := nn.In(home)
+	samples := 32
+	if dev.Info().Emulated {
+		samples = 8
+	}
 	m := nn.To(nn.NewSequential(
 		nn.NewConv2d(1, 8, []int{3}, tensor.ConvOptions{Padding: []int{1}}, in), nn.NewBatchNorm2d(8, in), nn.ReLU{}, nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}}),
 		nn.NewConv2d(8, 16, []int{3}, tensor.ConvOptions{Padding: []int{1}}, in), nn.NewBatchNorm2d(16, in), nn.ReLU{},
 		nn.Flatten{}, nn.NewLinear(16*16, digits.Classes, in)), dev)
 	return task{"a convolutional network", m, home, func(s *tensor.Scope, step int) *tensor.Tensor {
-		index := make([]int, 32)
+		index := make([]int, samples)
 		for k := range index {
-			index[k] = (32*step + k) % set.Len()
+			index[k] = (samples*step + k) % set.Len()
 		}
 		x, y, err := set.GetBatch(index)
 		if err != nil {
@@ -55,7 +59,11 @@ func cnnTask(t *testing.T, dev device.Device) task {
 // gptTask continues a text.
 func gptTask(t *testing.T, dev device.Device) task {
 	text := strings.Repeat("the quick brown fox jumps over the lazy dog. pack my box with five dozen liquor jugs. how vexingly quick daft zebras jump! ", 12)
-	const vocabulary, context, rows = 128, 32, 8
+	const vocabulary = 128
+	context, rows := 32, 8
+	if dev.Info().Emulated {
+		context, rows = 16, 2
+	}
 	home := tensor.NewScope(tensor.Seed(3))
 	t.Cleanup(func() { home.Close() })
 	gpt := models.NewGPT(models.GPTConfig{Vocab: vocabulary, Context: context, Layers: 2, Heads: 2, Width: 32}, nn.In(home))

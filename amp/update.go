@@ -148,6 +148,10 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
+// Restart forgets what was done since the last Update, and leaves the scale as it is: for an iteration that is given up half-way and
+// begins again with new gradients, after out of memory.
+func (g *GradScaler) Restart() { g.renew() }
+
 // renew begins an iteration.
 func (g *GradScaler) renew() {
 	for _, st := range g.optimizers {
