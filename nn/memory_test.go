@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -108,9 +109,14 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 	dev := gpus[0]
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {
-			for _, modes := range [][]tensor.Option{{tensor.NoGrad()}, nil} {
+			for k, modes := range [][]tensor.Option{{tensor.NoGrad()}, nil, {tensor.NoGrad()}, nil} {
+				base := s // of autocast, which keeps the casts of parameters
+				if k > 1 {
+					base = s.New(tensor.Autocast(dtype.BF16))
+				}
+				warm := false
 				held := func(own bool) (bytes, results int) {
-					s.Do(func(c *tensor.Scope) {
+					base.Do(func(c *tensor.Scope) {
 						var x []*tt
 						for _, d := range l.dims {
 							x = append(x, c.Zeros(d...).RequiresGrad())
@@ -130,10 +136,10 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 							y = l.call(x)
 						}
 						for _, y := range y {
-							results += (4*y.Size() + 511) / 512 * 512
+							results += (y.Type().Size()*y.Size() + 511) / 512 * 512
 						}
 						bytes = int(dev.Stats().Allocated - before)
-						if modes != nil {
+						if modes != nil && warm {
 							for _, y := range y {
 								y.Free()
 							}
@@ -144,14 +150,18 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 					}, modes...)
 					return bytes, results
 				}
-				held(false) // programs and constants are there now
+				held(false) // programs, constants and casts are there now
+				warm = true
 				most, _ := held(true)
 				got, results := held(false)
 				if recurrent := map[string]bool{"rnn": true, "lstm": true, "gru": true, "lstm cell": true}[name]; recurrent { // results are parts of one block
 					results = most
 				}
 				if got > most || modes != nil && got > results {
-					t.Errorf("%s, gradients %v: %d bytes are held, %d in a scope of its own; the results have %d", name, modes == nil, got, most, results)
+					t.Errorf("%s, gradients %v, autocast %v: %d bytes are held, %d in a scope of its own; the results have %d", name, modes == nil, base.Autocast(), got, most, results)
+				}
+				if base != s {
+					base.Close()
 				}
 			}
 		}

@@ -234,3 +234,20 @@ func TestAutocastClasses(t *testing.T) {
 		t.Errorf("%d functions are found", n)
 	}
 }
+
+// A loss leaves the scope of autocast, as in PyTorch's examples, and is differentiated outside of it.
+func TestAutocastLossKept(t *testing.T) {
+	Do(func(s *Scope) {
+		w := s.Ones(4, 4).RequiresGrad()
+		var loss *Tensor
+		s.Do(func(c *Scope) {
+			x := c.Ones(2, 4)
+			loss = x.MatMul(w).MatMul(w).Exp().Log().Sum()
+			c.Close(loss)
+		}, Autocast(dtype.BF16))
+		loss.Backward()
+		if g := w.Grad(); g.Type() != dtype.F32 || g.Sum().Item() != 2*4*4*(4+4) {
+			t.Errorf("the gradient is %v, its sum %v", g.Type(), g.Sum().Item())
+		}
+	})
+}
