@@ -33,9 +33,9 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return f(x...) }, x...)
 }
 
-// CheckpointSequential applies functions one after another in so many segments of len(fns)/segments functions, each under [Checkpoint] but
-// the last, which holds the rest and is what Backward needs first: torch.utils.checkpoint.checkpoint_sequential. With √n segments of n functions
-// the memory for saved values is that of about 2·√n functions instead of n. Within a segment a value is freed as soon as the next function
+// CheckpointSequential applies functions one after another in so many segments of about len(fns)/segments functions, each under [Checkpoint] but
+// the last, which Backward needs first: torch.utils.checkpoint.checkpoint_sequential, where the last has all that is left over. With √n segments
+// of n functions the memory for saved values is that of about 2·√n functions instead of n. Within a segment a value is freed as soon as the next function
 // has returned, unless a gradient needs it, so a function may not keep its operand or its result for later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
@@ -51,16 +51,18 @@ func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments 
 		}
 	}
 	first := x
-	size := len(fns) / segments
+	cut := func(i int) []func(x *tensor.Tensor) *tensor.Tensor {
+		return fns[i*len(fns)/segments : (i+1)*len(fns)/segments]
+	}
 	for i := range segments - 1 {
-		y := Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return chain(fns[i*size:(i+1)*size], x[0], x[0].Scope()) }, x)
+		y := Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return chain(cut(i), x[0], x[0].Scope()) }, x)
 		if x != first && y != x {
 			x.Free()
 		}
 		x = y
 	}
 	tensor.Youngest(x).Do(func(s *tensor.Scope) {
-		y := chain(fns[(segments-1)*size:], x.In(s), s)
+		y := chain(cut(segments-1), x.In(s), s)
 		s.Close(y)
 		if x != first {
 			x.Free()

@@ -433,3 +433,58 @@ func TestCheckpointConcurrently(t *testing.T) {
 		}
 	})
 }
+
+// The peak of a chain of n layers, beside parameters, is of the order of n, in √n segments of the order of √n;
+// the gradients have the same bits.
+func TestCheckpointPeak(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := gpus[0]
+	const width, batch = 16, 64
+	const one = width * batch * 4 // bytes of a value
+	peak := map[string]int{}
+	tensor.Do(func(s *tensor.Scope) {
+		for _, layers := range []int{6, 24} {
+			m := newStack(s, layers, width)
+			data := s.Randn(batch, width)
+			var bits [2][]byte
+			for i, segments := range []int{1, map[int]int{6: 3, 24: 5}[layers]} {
+				step := func() {
+					s.Generator().SetState(3, 0)
+					s.Do(func(s *tensor.Scope) {
+						x := data.In(s)
+						if segments == 1 {
+							for _, f := range m.fns {
+								y := f(x)
+								x.Free()
+								x = y
+							}
+						} else {
+							x = autograd.CheckpointSequential(m.fns, segments, x)
+						}
+						x.Square().Mean().Backward()
+					})
+					bits[i] = m.gradients(t)
+				}
+				step() // programs are there now
+				before := dev.Stats().Allocated
+				dev.ResetPeak()
+				step()
+				st := dev.Stats()
+				if st.Allocated != before {
+					t.Errorf("%d layers in %d segments: %d bytes stay", layers, segments, st.Allocated-before)
+				}
+				peak[fmt.Sprint(layers, segments == 1)] = (st.AllocatedPeak - before) / one
+			}
+			if !bytes.Equal(bits[0], bits[1]) {
+				t.Errorf("%d layers: not the same bits", layers)
+			}
+		}
+	}, tensor.On(dev))
+	t.Log(peak)
+	if p := peak; p["24 true"] < 3*p["6 true"] || 2*p["24 false"] > 5*p["6 false"] || 2*p["24 false"] > p["24 true"] {
+		t.Errorf("values at the peak, by layers and whether they are one segment: %v", p)
+	}
+}

@@ -5,8 +5,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
+// relu is x.Relu(); x is freed.
+func relu(x *tensor.Tensor) *tensor.Tensor {
+	defer x.Free()
+	return x.Relu()
+}
+
 // LeNet is LeNet-5 (Y. LeCun et al., 1998) with ReLU and max pooling, as it is taught today: two convolutions and three linear layers, for
 // images of 28×28, as MNIST's, or 32×32. Names are conv1, conv2, fc1, fc2, fc3, as in PyTorch's tutorials.
+// What its parts return is freed when it returns.
 type LeNet struct {
 	nn.Base
 	Conv1, Conv2  *nn.Conv2d
@@ -33,10 +40,16 @@ func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
 // Forward maps images [n, channels, size, size] to logits [n, classes].
 func (m *LeNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
-	x = m.Pool.Forward(m.Conv1.Forward(x).Relu())
-	x = m.Pool.Forward(m.Conv2.Forward(x).Relu())
-	x = m.Fc2.Forward(m.Fc1.Forward(x.Flatten(1, -1)).Relu()).Relu()
-	return m.Fc3.Forward(x)
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
+		for _, c := range []*nn.Conv2d{m.Conv1, m.Conv2} {
+			x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return m.Pool.Forward(relu(c.Forward(x))) })
+		}
+		x = x.Flatten(1, -1)
+		for _, l := range []*nn.Linear{m.Fc1, m.Fc2} {
+			x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return relu(l.Forward(x)) })
+		}
+		return m.Fc3.Forward(x)
+	})
 }
 
 // CNN is a small convolutional network for digits and the like, with batch normalisation and dropout: two blocks of convolution, norm,

@@ -43,8 +43,5 @@ func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
 // Forward maps x of shape [..., sizes[0]] to [..., last size]. A batch of images is flattened: x.Flatten(1, -1).
 func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
-	for _, l := range m.Layers {
-		x = l.Forward(x)
-	}
-	return x
+	return (&nn.Sequential{Layers: m.Layers}).Forward(x)
 }

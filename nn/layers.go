@@ -1,7 +1,9 @@
 package nn
 
 import (
+	"reflect"
 	"strconv"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
@@ -73,8 +75,9 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	}, x, l.Weight, l.Bias)
 }
 
-// Sequential applies its layers one after another. Their names are their numbers. What they return belongs to the scope of the input until that
-// is closed, so that hooks may keep it for as long; a chain that is long, without gradients, is best called in a scope of its own.
+// Sequential applies its layers one after another. Their names are their numbers. What goes from one layer of this package to the next is
+// freed behind it, as it is in PyTorch, unless a hook on one of the two sees it; what layers of one's own, and a [Lambda], take and return
+// belongs to the scope of the input until that is closed.
 type Sequential struct {
 	Base
 	Checkpointing
@@ -103,10 +106,53 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // through applies layers one after another.
 func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
-	for _, l := range layers {
-		x = l.Forward(x)
+	ours := false // nobody but this chain has x
+	for i, l := range layers {
+		y := l.Forward(x)
+		passes := passesOn(l)
+		if y == x {
+			ours = ours && passes
+			continue
+		}
+		if ours && passes {
+			x.Free()
+		}
+		x, ours = y, passes && i < len(layers)-1
 	}
 	return x
+}
+
+// passesOn reports that a layer keeps neither its input nor its result: one of this package, without hooks and layers inside.
+func passesOn(l Module) bool {
+	if b, ok := l.(interface{ base() *Base }); ok && b.base().hooks != nil {
+		return false
+	}
+	t := reflect.TypeOf(l)
+	if s, ok := l.(*Sequential); ok {
+		return len(s.Layers) > 0 && passesOn(s.Layers[0]) && passesOn(s.Layers[len(s.Layers)-1])
+	}
+	known, ok := passing.Load(t)
+	if !ok {
+		e := t
+		if e.Kind() == reflect.Pointer {
+			e = e.Elem()
+		}
+		known = e.PkgPath() == reflect.TypeFor[Base]().PkgPath() && e.Kind() == reflect.Struct && e != reflect.TypeFor[Lambda]() && !holdsLayers(e)
+		passing.Store(t, known)
+	}
+	return known.(bool)
+}
+
+var passing sync.Map // reflect.Type → bool
+
+// holdsLayers reports whether a struct has fields that are layers.
+func holdsLayers(t reflect.Type) bool {
+	for _, f := range planOf(t).fields {
+		if (f.kind == fieldModule || f.kind == fieldAny) && !f.embedded {
+			return true
+		}
+	}
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[container]())
 }
 
 // ReLU is the greater of x and 0.

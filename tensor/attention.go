@@ -44,7 +44,7 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	y := f.unfold(f.fold(kept).MatMul(v.Cast(p.dtype))).Cast(q.dtype)
 	for i := range in {
 		if c.Needs(i) {
-			c.Save(append(in, p)...)
+			c.Save(in...)
 			break
 		}
 	}
@@ -121,12 +121,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	q, k, v := in[0], in[1], in[2]
 	s, t := c.Scope(), q.dtype.Compute()
-	var p *Tensor
-	if s.modes.noGrad {
-		p = c.Saved(n)
-	} else {
-		p = f.chances(s, in) // with its place in the graph
-	}
+	p := f.chances(s, in) // with its place in the graph, if there is one
 	g = f.fold(g.Cast(t))
 	if c.Needs(2) {
 		grads[2] = within(s, func(c *Scope) *Tensor {
@@ -166,7 +161,8 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // broadcast together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit floats are computed in float32 and
 // rounded once. A query that attends to no key at all gives 0, with gradients of 0, as in torch.
 //
-// The weights of all queries and keys are in memory at once, in the forward pass twice for a moment, and are kept for the gradient.
+// The weights of all queries and keys are in memory at once, twice for a moment, while the op or its gradient is computed. They are not kept in
+// between: the gradient computes them again from queries and keys, as T. Dao et al., arXiv:2205.14135, do.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {

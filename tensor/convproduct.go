@@ -17,8 +17,13 @@ type convolution struct {
 // stand side by side in the columns, and the result is put in order by a copy.
 const manyPlaces = 512
 
-// columnBytes bounds the columns that exist at one time, unless those of one sample are larger.
-const columnBytes = 16 << 20
+// The columns that exist at one time take up to a part of what input and output take together, within bounds, unless those of one sample
+// are larger.
+const (
+	columnPart  = 16
+	columnLeast = 1 << 20
+	columnBytes = 16 << 20
+)
 
 func (v *convolution) perGroup() int { return v.channels / v.groups }
 
@@ -29,7 +34,8 @@ func (v *convolution) weight() shape.Dims {
 // samples is the number of samples whose columns are made at once.
 func (v *convolution) samples(n, size int) int {
 	one := max(1, v.channels*v.taps()*v.places()*size)
-	return max(1, min(n, columnBytes/one))
+	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * size
+	return max(1, min(n, min(max(ends/columnPart, columnLeast), columnBytes)/one))
 }
 
 // batchFirst reports that columns are matrices of single samples.
@@ -225,11 +231,14 @@ func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, w := saved2(c)
 	grads := gradsWithBias(c, g)
-	if c.Needs(0) {
-		grads[0] = Apply(&convDataFunc{f.convolution}, g, w)
+	if c.Needs(1) { // first: x makes room for its own
+		if c.Wants(1) {
+			grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)
+		}
+		c.release(0, x)
 	}
-	if c.Needs(1) {
-		grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)
+	if c.Wants(0) {
+		grads[0] = Apply(&convDataFunc{f.convolution}, g, w)
 	}
 	return grads
 }

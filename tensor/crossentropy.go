@@ -67,7 +67,12 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 4 {
 		top, rest := c.Saved(2), c.Saved(3)
 		g := g.Cast(top.dtype)
-		dx := alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
+		dx, taken := c.take(0, x)
+		if !taken {
+			dx = alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
+		} else {
+			x = dx
+		}
 		stream := s.streamOf(x.st.dev)
 		for _, t := range []*Tensor{x, target, top, rest, g} {
 			t.st.read("cross_entropy", stream)

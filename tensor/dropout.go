@@ -21,7 +21,12 @@ func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y.draw(c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, f.scale)
 }
 
-func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
+func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	if c.spent(g) {
+		return []*Tensor{g.draw(c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.p, f.scale)}
+	}
+	return []*Tensor{Apply(f, g)}
+}
 
 // alphaDropoutFunc is dropoutFunc where what stays is moved by shift and what goes is replaced.
 type alphaDropoutFunc struct {

@@ -439,9 +439,32 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if p.usesY {
 			in = append(in, saved[f.op.Arity])
 		}
-		grads[k] = p.op.applyReduced(append(in, g), f.params, to.shape, to.dtype)
+		if in = append(in, g); f.overwrites(c, k, p.op, in) {
+			grads[k] = g
+			continue
+		}
+		grads[k] = p.op.applyReduced(in, f.params, to.shape, to.dtype)
 	}
 	return grads
+}
+
+// overwrites computes the gradient of operand k in the memory of g, the last of in, where that is possible and no other gradient needs it.
+func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
+	g, to := in[len(in)-1], c.n.operands[k]
+	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.Name, in) != to.shape {
+		return false
+	}
+	for i := range c.needs {
+		if i != k && c.Wants(i) {
+			return false
+		}
+	}
+	common, result := e.resultType(in)
+	if result != g.dtype {
+		return false
+	}
+	run(e.Name, c.scope, e.program(in, common, result), g, in, f.params)
+	return true
 }
 
 // applyReduced computes the op, a gradient, summed to shape sh in type t: one kernel without a temporary where no graph is

@@ -87,6 +87,7 @@ type saved struct {
 	needs   bool
 	result  bool   // it is the node's own result
 	packed  packed // what is kept instead of st, which is nil then
+	given   bool   // it was given up before the node
 }
 
 // A node records how a tensor was computed.
@@ -180,7 +181,9 @@ func (n *node) drop() {
 		return
 	}
 	for i := range n.saved {
-		n.saved[i].release()
+		if !n.saved[i].given {
+			n.saved[i].release()
+		}
 	}
 	n.saved = nil
 }
@@ -188,6 +191,9 @@ func (n *node) drop() {
 // restore makes a handle of a saved value in the VJP's scope.
 func (v *saved) restore(c *Context) *Tensor {
 	var x *Tensor
+	if v.given {
+		panic(c.run.freed(c.n))
+	}
 	if v.packed != nil {
 		x = v.unpacked(c)
 	} else {

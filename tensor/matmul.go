@@ -9,7 +9,9 @@ import (
 )
 
 // matmulFunc is the product of two matrices, or of two batches of matrices of one batch size.
-type matmulFunc struct{}
+type matmulFunc struct {
+	columns bool // the second lies column by column, as a weight's transpose does
+}
 
 func (matmulFunc) Name() string { return "matmul" }
 
@@ -32,6 +34,12 @@ func (matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+// byColumns reports that the columns of the matrix x, not its rows, lie densely.
+func (x *Tensor) byColumns() bool {
+	l := x.layout
+	return l.Shape.At(0) > 1 && l.Strides.At(0) == 1 && l.Strides.At(1) == l.Shape.At(0)
+}
+
 // batched returns x's view with rank 3.
 func batched(x *Tensor) device.View {
 	v := x.deviceView()
@@ -41,19 +49,35 @@ func batched(x *Tensor) device.View {
 	return v
 }
 
-func (matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
+func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	var da, db *Tensor
 	k := 0
 	if c.Needs(0) {
-		if c.Wants(0) {
-			da = Apply(matmulFunc{}, g, c.Saved(k).T())
-		}
 		k++
 	}
-	if c.Wants(1) {
-		db = Apply(matmulFunc{}, c.Saved(k).T(), g)
+	// That of the second first: it is small where it is a weight, and then the first, a batch, makes room for the other's.
+	if c.Needs(1) {
+		var a *Tensor
+		if c.Wants(1) {
+			a = c.Saved(k)
+			db = f.second(a, g)
+		}
+		c.release(k, a)
+	}
+	if c.Wants(0) {
+		da = Apply(matmulFunc{}, g, c.Saved(0).T())
 	}
 	return []*Tensor{da, db}
+}
+
+// second returns the gradient of the second operand.
+func (f matmulFunc) second(a, g *Tensor) *Tensor {
+	if f.columns { // so does its gradient, then: a leaf that it is the transpose of takes it as it is
+		return Apply(matmulFunc{}, g.T(), a).T()
+	}
+	t := a.T()
+	defer t.Free()
+	return Apply(matmulFunc{}, t, g)
 }
 
 // MatMul returns the matrix product x·y, as torch.matmul: vectors are dot products or rows and columns, and dimensions
@@ -106,14 +130,15 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	}
 	switch {
 	case x.Rank() == 2 && y.Rank() == 2:
-		return Apply(matmulFunc{}, x, y)
+		return Apply(matmulFunc{y.byColumns()}, x, y)
 	case y.Rank() == 2: // rows of all batches at once
 		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
 		rows := x.Size() / max(k, 1)
 		if k == 0 {
 			rows = out.Size() / max(y.Dim(-1), 1)
 		}
-		return Apply(matmulFunc{}, x.reshape(shape.Of(rows, k)), y).reshape(out)
+		a := x.reshape(shape.Of(rows, k))
+		return passing(Apply(matmulFunc{y.byColumns()}, a, y), a, x).reshaped(out)
 	}
 	bx, by := x.layout.Shape.Head(x.Rank()-2), y.layout.Shape.Head(y.Rank()-2)
 	batch, _, ok := shape.Broadcast(bx, by)
@@ -123,7 +148,22 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	n := batch.Size()
 	flat := func(t *Tensor) *Tensor {
 		r, c := t.Dim(-2), t.Dim(-1)
-		return t.expand(batch.Append(r, c)).reshape(shape.Of(n, r, c))
+		wide := t.expand(batch.Append(r, c))
+		return passing(wide.reshape(shape.Of(n, r, c)), wide, t)
 	}
-	return Apply(matmulFunc{}, flat(x), flat(y)).reshape(batch.Append(x.Dim(-2), y.Dim(-1)))
+	a, b := flat(x), flat(y)
+	p := Apply(matmulFunc{}, a, b)
+	return passing(passing(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
 }
+
+// passing frees view, which is of x or x itself and which nobody else has, and returns y: a handle that stays would hold x's memory as long as
+// the scope.
+func passing(y, view, x *Tensor) *Tensor {
+	if view != x && view != y {
+		view.Free()
+	}
+	return y
+}
+
+// reshaped is x.reshape of a tensor that nobody else has.
+func (x *Tensor) reshaped(s shape.Dims) *Tensor { return passing(x.reshape(s), x, nil) }

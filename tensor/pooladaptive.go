@@ -154,7 +154,7 @@ func (x *Tensor) adaptiveMaxima(op string, g grid, even bool) (values, indices *
 	if !wantsGrad(op, x.scope, []*Tensor{x}) {
 		return most, place
 	}
-	values = Apply(maxFunc{op}, x, most, place)
+	values = Apply(maxFunc{op: op}, x, most, place)
 	most.Free()
 	return values, place
 }

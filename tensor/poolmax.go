@@ -68,7 +68,7 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	if !wantsGrad(op, x.scope, []*Tensor{x}) {
 		return most, place
 	}
-	values = Apply(maxFunc{op}, x, most, place)
+	values = Apply(maxFunc{op, g}, x, most, place)
 	most.Free()
 	return values, place
 }
@@ -200,18 +200,92 @@ func pick(op string, x, place *Tensor) *Tensor {
 }
 
 // maxFunc gives the greatest elements, found already, their gradient: operands are x, the elements and their places.
-type maxFunc struct{ op string }
+type maxFunc struct {
+	op string
+	g  grid // in which they are the maxima of windows; its rank is 0 for others
+}
 
 func (f maxFunc) Name() string { return f.op }
 
 func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	c.Save(in[2])
+	if t, ok := f.reach(); ok {
+		s := c.Scope()
+		begin, _ := f.g.begins(s, in[0])
+		ends := []*Tensor{in[2], begin}
+		near := alloc(f.op, s, in[0].st.dev, t, in[2].layout.Shape)
+		run(f.op, s, fromBeginOp.program(ends, dtype.I64, t), near, ends, nil)
+		c.Save(near)
+	} else {
+		c.Save(in[2])
+	}
 	return in[1]
+}
+
+// fromBeginOp is the distance of a place from where its window begins.
+var fromBeginOp = &Elementwise{Name: "max_pool", Arity: 2, Expr: x0.Sub(x1), NoGrad: true}
+
+// reach returns the type in which the places of maxima are saved: as distances from where their windows begin, which are short.
+func (f maxFunc) reach() (dtype.Type, bool) {
+	if f.g.rank == 0 {
+		return dtype.I64, false
+	}
+	far, s := 0, f.g.strides()
+	for i := range f.g.rank {
+		far += (f.g.span(i) - 1) * s.At(i)
+	}
+	switch {
+	case far <= math.MaxUint8:
+		return dtype.U8, true
+	case far <= math.MaxInt16:
+		return dtype.I16, true
+	}
+	return dtype.I32, far <= math.MaxInt32
 }
 
 func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to, place := c.n.operands[0].shape, c.Saved(0)
+	if _, ok := f.reach(); ok {
+		if c.scope.modes.noGrad && f.byTaps(g) {
+			return []*Tensor{f.spread(c.scope, place, g, to), nil, nil}
+		}
+		begin, _ := f.g.begins(c.Scope(), place)
+		near := place
+		place = near.Add(begin)
+		c.release(0, near)
+	}
 	flat := shape.Of(to.At(0), to.At(1), place.layout.Shape.Tail(2).Size())
 	dx := Apply(scatterFunc{2, shape.Of(to.At(0), to.At(1), to.Tail(2).Size()), f.op + ".grad"}, g.reshape(flat), place.reshape(flat))
 	return []*Tensor{dx.reshape(to), nil, nil}
+}
+
+// byTaps reports that the gradient is made by a pass for each element of the windows, which needs no indices and no sorting of them. 16-bit floats
+// are added in float32 and rounded once, which a pass does not.
+func (f maxFunc) byTaps(g *Tensor) bool {
+	return f.g.bare() && f.g.taps() <= fewTaps && (f.g.disjoint() || g.dtype.Compute() == g.dtype)
+}
+
+// maxTapOp adds a gradient, operand 2, where the maximum of a window is a certain element of it.
+var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
+
+// spread adds g to the elements that were maxima; near says which in each window. The last element of the windows comes first, so that what
+// several windows add to one element is added in the order of the windows.
+func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
+	op := f.op + ".grad"
+	dx := alloc(op, s, g.st.dev, g.dtype, to).fill(0)
+	if g.Size() == 0 {
+		return dx
+	}
+	steps := f.g.strides()
+	for k := f.g.taps() - 1; k >= 0; k-- {
+		at, left := 0, k
+		for i := f.g.rank - 1; i >= 0; i-- {
+			at += left % f.g.kernel[i] * f.g.dilation[i] * steps.At(i)
+			left /= f.g.kernel[i]
+		}
+		out := dx.handle(op, s, f.g.tap(dx.layout, k))
+		in := []*Tensor{out, near, g}
+		run(op, s, maxTapOp.program(in, g.dtype, g.dtype), out, in, []float64{float64(at)})
+		out.Free()
+	}
+	return dx
 }

@@ -76,7 +76,7 @@ func (v *saved) unpacked(c *Context) *Tensor {
 // passed tells what n saved that run e is through with it.
 func (n *node) passed(e *engine) {
 	for i := range n.saved {
-		if p := n.saved[i].packed; p != nil {
+		if p := n.saved[i].packed; p != nil && !n.saved[i].given {
 			p.passed(e)
 		}
 	}

@@ -100,7 +100,8 @@ func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	}
 	f := form(out)
 	bm, bn := f.extent()
-	chunk := splitK(k, batch*ceilDiv(m, bm)*ceilDiv(n, bn))
+	// Partial sums are written and read no more than the operands are.
+	chunk := splitK(k, batch*ceilDiv(m, bm)*ceilDiv(n, bn), k*(m+n)/(2*m*n))
 	if scratch == nil || chunk >= k || batch > maxGridY {
 		return launchMatMul(f, out, a, b, max(k, 1))
 	}
@@ -108,12 +109,12 @@ func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 }
 
 // splitK returns how much of k a block sums up: all of it where there are enough blocks, else a multiple of 64 that makes
-// enough of them.
-func splitK(k, blocks int) int {
+// enough of them, but not more than most.
+func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
 	}
-	parts := min(ceilDiv(wantedBlocks, blocks), k/128, 64)
+	parts := min(ceilDiv(wantedBlocks, blocks), k/128, 64, most)
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 

@@ -1,0 +1,106 @@
+package autograd_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/autograd"
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func ExampleCheckpoint() {
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.From([]float64{1, 2, 3}).RequiresGrad()
+		block := func(x ...*tensor.Tensor) *tensor.Tensor {
+			fmt.Println("computed again:", x[0].Scope().Recomputing())
+			return x[0].Mul(w).Exp().Dropout(0.5) // saves nothing
+		}
+		x := s.From([]float64{0.1, 0.2, 0.3}).RequiresGrad()
+		autograd.Checkpoint(block, x).Sum().Backward()
+		fmt.Println(x.Grad().Shape(), w.Grad().Shape())
+	})
+	// Output:
+	// computed again: false
+	// computed again: true
+	// [3] [3]
+}
+
+func ExampleCheckpointAll() {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float64{1, 2}).RequiresGrad()
+		y := autograd.CheckpointAll(func(x ...*tensor.Tensor) []*tensor.Tensor {
+			e := x[0].Exp()
+			return []*tensor.Tensor{e, e.Reciprocal()}
+		}, x)
+		y[0].Mul(y[1]).Sum().Backward() // eˣ·e⁻ˣ is 1
+		fmt.Printf("%.1f\n", x.Grad().Abs().Sum().Item())
+	})
+	// Output: 0.0
+}
+
+func ExampleCheckpointSequential() {
+	tensor.Do(func(s *tensor.Scope) {
+		double := func(x *tensor.Tensor) *tensor.Tensor { return x.Square().MulScalar(0.5) }
+		layers := []func(x *tensor.Tensor) *tensor.Tensor{double, double, double, double, double, double, double, double, double}
+		x := s.Full(2, 1).RequiresGrad()
+		y := autograd.CheckpointSequential(layers, 3, x) // 3 segments of 3 layers
+		y.Backward()
+		fmt.Println(y.Item(), x.Grad().Item())
+	})
+	// Output: 2 512
+}
+
+func ExampleSaveOnCPU() {
+	gpus, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		panic(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.Full(0.01, 64, 64).RequiresGrad()
+		for _, modes := range [][]tensor.Option{nil, {autograd.SaveOnCPU(true)}} {
+			s.Do(func(s *tensor.Scope) {
+				before := gpus[0].Stats().Allocated
+				y := s.Ones(64, 64)
+				for range 4 {
+					z := y.MatMul(w).Exp()
+					y.Free()
+					y = z
+				}
+				loss := y.Sum()
+				y.Free()
+				fmt.Println("much is held on the GPU:", gpus[0].Stats().Allocated-before > 6*64*64*4)
+				loss.Backward()
+			}, modes...)
+		}
+	}, tensor.On(gpus[0]))
+	// Output:
+	// much is held on the GPU: true
+	// much is held on the GPU: false
+}
+
+// Gradients of a batch of ten samples, four at a time.
+func ExampleAccumulate() {
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.Full(1, 1).RequiresGrad()
+		samples := s.Typed(w.Type()).Arange(0, 10, 1)
+		loss := autograd.Accumulate(s, 10, 4, func(s *tensor.Scope, from, to int) *tensor.Tensor {
+			return samples.In(s).Narrow(0, from, to-from).Mul(w).Mean()
+		})
+		fmt.Println(loss.Item(), w.Grad().Item()) // and now opt.Step(), opt.ZeroGrad()
+	})
+	// Output: 4.5 4.5
+}
+
+// A loop of one's own over micro-batches of uneven size: each has the weight of its samples.
+func ExampleBackwardShare() {
+	tensor.Do(func(s *tensor.Scope) {
+		w := s.Full(1, 1).RequiresGrad()
+		batches := [][]float32{{1, 2, 3}, {6}}
+		const total = 4
+		for _, b := range batches {
+			s.Do(func(s *tensor.Scope) { autograd.BackwardShare(s.From(b).Mul(w).Mean(), len(b), total) })
+		}
+		fmt.Println(w.Grad().Item())
+	})
+	// Output: 3
+}
