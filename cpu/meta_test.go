@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -111,5 +112,32 @@ func TestMeta(t *testing.T) {
 	}
 	if _, err := device.OpenMeta("cpu", device.MetaConfig{Memory: -1}); err == nil {
 		t.Error("negative memory is taken")
+	}
+}
+
+// Whatever the processor can do beyond the contract, its form without memory can too, so that a program takes the same paths on both.
+func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
+	apart := map[string]string{
+		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
+		"RecordMemoryHistory": "a debugging aid", "StopMemoryHistory": "a debugging aid", "MemorySnapshot": "a debugging aid",
+	}
+	own, all := reflect.TypeFor[*meta](), reflect.TypeFor[*Device]()
+	for i := range all.NumMethod() {
+		m := all.Method(i)
+		n, ok := own.MethodByName(m.Name)
+		switch {
+		case apart[m.Name] != "":
+		case !ok:
+			t.Errorf("%s is missing", m.Name)
+		default:
+			a, b := m.Type, n.Type
+			same := a.NumIn() == b.NumIn() && a.NumOut() == b.NumOut()
+			for k := 1; same && k < a.NumIn(); k++ { // 0 is the receiver
+				same = a.In(k) == b.In(k)
+			}
+			if !same {
+				t.Errorf("%s is %v, want %v", m.Name, b, a)
+			}
+		}
 	}
 }
