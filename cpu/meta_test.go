@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -49,7 +51,12 @@ func TestMeta(t *testing.T) {
 		index := vector(dtype.I64, 10, 200)
 		rows := vector(dtype.F32, 10, 200)
 		ones := make([]byte, 8*2000)
+		half := [3]device.View{vector(dtype.BF16, 3, 200, 300), vector(dtype.BF16, 3, 200, 100), vector(dtype.BF16, 1, 100, 300)}
+		half[2].Shape, half[2].Strides = half[2].Shape.With(0, 3), half[2].Strides.With(0, 0)
+		table, picked := vector(dtype.F16, 300, 200), vector(dtype.F16, 10, 200)
 		for i, err := range []error{
+			d.MatMul(s, half[0], half[1], half[2]), d.Scatter(s, device.ScatterAdd, table, picked, index, 0, 0), d.Scatter(s, device.ScatterSet, table, picked, index, 0, 0),
+			d.(device.Scanner).Scan(s, device.ScanSum, device.View{Buf: y.Buf, Type: y.Type, Layout: shape.Dense(shape.Of(1, 300, 200))}, []device.View{{Buf: x.Buf, Type: x.Type, Layout: shape.Dense(shape.Of(1, 300, 200))}}, false),
 			d.Upload(s, index.Buf, 0, ones),
 			d.Map(s, zero, []device.View{x}, nil, nil), d.Map(s, zero, []device.View{y}, nil, nil), d.Map(s, add, []device.View{z}, []device.View{x, y}, nil),
 			d.(device.Softmaxer).Softmax(s, z, x, true), d.(device.Softmaxer).SoftmaxGrad(s, z, y, x, true),
@@ -60,7 +67,7 @@ func TestMeta(t *testing.T) {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
-		for _, v := range []device.View{x, y, z, index, rows} {
+		for _, v := range []device.View{x, y, z, index, rows, half[0], half[1], half[2], table, picked} {
 			v.Buf.Free()
 		}
 		if d.Stats().Allocated != before {
@@ -74,7 +81,7 @@ func TestMeta(t *testing.T) {
 	}
 	got, peak := count(d)
 	want, wantPeak := count(Get())
-	if len(got.kernels) != len(want.kernels) || got.work != want.work || got.memory != want.memory || peak != wantPeak || peak < 3*300*200*4 {
+	if !slices.Equal(got.kernels, want.kernels) || got.work != want.work || got.memory != want.memory || peak != wantPeak || peak < 3*300*200*4 {
 		t.Errorf("%v %v, %d events and %d bytes of memory, want %v %v, %d and %d", got.kernels, got.work, got.memory, peak, want.kernels, want.work, want.memory, wantPeak)
 	}
 
@@ -105,5 +112,32 @@ func TestMeta(t *testing.T) {
 	}
 	if _, err := device.OpenMeta("cpu", device.MetaConfig{Memory: -1}); err == nil {
 		t.Error("negative memory is taken")
+	}
+}
+
+// Whatever the processor can do beyond the contract, its form without memory can too, so that a program takes the same paths on both.
+func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
+	apart := map[string]string{
+		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
+		"RecordMemoryHistory": "a debugging aid", "StopMemoryHistory": "a debugging aid", "MemorySnapshot": "a debugging aid",
+	}
+	own, all := reflect.TypeFor[*meta](), reflect.TypeFor[*Device]()
+	for i := range all.NumMethod() {
+		m := all.Method(i)
+		n, ok := own.MethodByName(m.Name)
+		switch {
+		case apart[m.Name] != "":
+		case !ok:
+			t.Errorf("%s is missing", m.Name)
+		default:
+			a, b := m.Type, n.Type
+			same := a.NumIn() == b.NumIn() && a.NumOut() == b.NumOut()
+			for k := 1; same && k < a.NumIn(); k++ { // 0 is the receiver
+				same = a.In(k) == b.In(k)
+			}
+			if !same {
+				t.Errorf("%s is %v, want %v", m.Name, b, a)
+			}
+		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // What the processor is fast at, its meta form counts in the same way, so that a program takes the same paths.
@@ -32,7 +34,10 @@ func (d *meta) told(s device.Stream, op string, work func() device.Work, views .
 			}
 		}
 	}
-	if t := device.Tracing(); t != nil && s != nil && len(views) > 0 {
+	if len(views) == 0 || views[0].Size() == 0 {
+		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
 		now := device.Now()
 		t.Kernel(device.KernelEvent{Device: d, Stream: s, Primitive: op, Work: work(), Type: views[0].Type, Shapes: t.Wants().ShapesOf(views), Start: now, End: now})
 	}
@@ -99,16 +104,49 @@ func (d *meta) Reduce(s device.Stream, r *device.Reduction, out device.View, ins
 	return d.told(s, "reduce", func() device.Work { return device.ReduceWork(r, out, ins) }, append([]device.View{out}, ins...)...)
 }
 
+// MatMul takes memory for the float32 copies that 16-bit floats are multiplied in.
 func (d *meta) MatMul(s device.Stream, out, a, b device.View) error {
-	return d.told(s, "matmul", func() device.Work { return device.MatMulWork(out, a, b) }, out, a, b)
+	if err := d.told(s, "matmul", func() device.Work { return device.MatMulWork(out, a, b) }, out, a, b); err != nil {
+		return err
+	}
+	if !out.Type.IsHalf() || out.Size() == 0 || a.Shape.At(2) == 0 {
+		return nil
+	}
+	once := func(v device.View) shape.Dims { // a batch that repeats one matrix
+		if v.Strides.At(0) == 0 {
+			return v.Shape.With(0, 1)
+		}
+		return v.Shape
+	}
+	return d.temporaries(out.Shape, once(a), once(b))
+}
+
+// temporaries takes memory for float32 copies of these shapes, and gives it back.
+func (d *meta) temporaries(list ...shape.Dims) error {
+	for _, s := range list {
+		b, err := d.Alloc(s.Size()*dtype.F32.Size(), nil, device.Origin{Op: "cpu temporary", Shape: s, Type: dtype.F32})
+		if err != nil {
+			return err
+		}
+		defer b.Free()
+	}
+	return nil
 }
 
 func (d *meta) Gather(s device.Stream, out, src, index device.View, _ int, _ uint32) error {
 	return d.told(s, "gather", func() device.Work { return device.GatherWork(out, index) }, out, src, index)
 }
 
+// Scatter takes memory for the float32 copies that 16-bit floats are combined in.
 func (d *meta) Scatter(s device.Stream, kind device.ScatterKind, dst, src, index device.View, _ int, _ uint32) error {
-	return d.told(s, "scatter", func() device.Work { return device.ScatterWork(kind, dst, src, index) }, dst, src, index)
+	if index.Size() == 0 {
+		return nil
+	}
+	err := d.told(s, "scatter-"+kind.String(), func() device.Work { return device.ScatterWork(kind, dst, src, index) }, dst, src, index)
+	if err == nil && dst.Type.IsHalf() && kind != device.ScatterSet {
+		err = d.temporaries(dst.Shape, src.Shape)
+	}
+	return err
 }
 
 func (d *meta) Softmax(s device.Stream, out, x device.View, _ bool) error {
@@ -136,7 +174,7 @@ func (d *meta) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.Vie
 }
 
 func (d *meta) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, _ bool) error {
-	return d.told(s, "scan", func() device.Work { return device.ScanWork(kind, out, ins) }, append([]device.View{out}, ins...)...)
+	return d.told(s, "scan-"+kind.String(), func() device.Work { return device.ScanWork(kind, out, ins) }, append([]device.View{out}, ins...)...)
 }
 
 func (d *meta) Argsort(s device.Stream, out, x device.View, _ bool) error {

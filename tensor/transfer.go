@@ -76,7 +76,7 @@ func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n
 type ToOption func(*toFunc)
 
 // NonBlocking lets To return before the copy is done: between a GPU and page-locked memory ([Tensor.PinMemory]), which the result on the
-// CPU of a contiguous GPU tensor then is. Other copies are not changed. Unlike in PyTorch no event has to be waited for: an op that reads
+// CPU of a GPU tensor then is. Other copies are not changed. Unlike in PyTorch no event has to be waited for: an op that reads
 // the result, or overwrites x, waits for the copy by itself, on whatever device and stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
@@ -116,8 +116,14 @@ func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
 // copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for the copy.
 func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tensor {
-	if p := x.pinner(d); async && p != nil && x.layout.Contiguous() {
-		return x.copyPinned(op, s, p)
+	if p := x.pinner(d); async && p != nil {
+		c := x
+		if !x.layout.Contiguous() {
+			c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)
+			defer c.Free() // in the order of its stream, behind the copy
+			run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
+		}
+		return c.copyPinned(op, s, p)
 	}
 	y := alloc(op, s, d, x.dtype, x.layout.Shape)
 	n := x.Size() * x.dtype.Size()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/autograd"
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -73,6 +74,40 @@ var small = []struct {
 			return loss
 		})
 	}, [3]int{1, 4, 9}},
+}
+
+// What ops save for gradients can lie on the host in a plan too, where it takes pages of nothing.
+func TestPlanOffloads(t *testing.T) {
+	gpt := models.GPTConfig{Vocab: 1000, Context: 512, Layers: 8, Heads: 8, Width: 512}
+	saved := func(modes ...tensor.Option) builder {
+		return func(s *tensor.Scope, batch int) *train.PlannedStep {
+			m := models.NewGPT(gpt, nn.In(s))
+			return adamW(m, func(s *tensor.Scope) (loss *tensor.Tensor) {
+				s.Do(func(s *tensor.Scope) {
+					x := s.Typed(dtype.I64).Zeros(batch, 512)
+					loss = m.Loss(x, x)
+					s.Close(loss)
+				}, modes...)
+				return loss
+			})
+		}
+	}
+	c := train.PlanConfig{Batch: 16, Memory: 64 << 30}
+	here, err := train.Plan(saved(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := train.Plan(saved(autograd.SaveOnCPU(true)), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there.Breakdown.Activations > here.Breakdown.Activations/4 || there.Peak > here.Peak/2 {
+		t.Errorf("%d bytes with what is saved on the host, %+v; %d without, %+v", there.Peak, there.Breakdown, here.Peak, here.Breakdown)
+	}
+	// Memory that is not pinned is the program's own, and there is nothing to put there.
+	if _, err := train.Plan(saved(autograd.SaveOnCPU(false)), c); !errors.Is(err, device.ErrNoValues) {
+		t.Errorf("saved in memory that is not pinned: %v", err)
+	}
 }
 
 // peakOf runs the step on a device with memory, and returns the peak of the second.

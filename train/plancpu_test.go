@@ -29,13 +29,12 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// What is estimated of a step's time on the CPU, from the rates of this moment, is what it takes within a factor; rates and steps alternate, so
-// that both see what else the machine does.
+// What is estimated of a step's time on the CPU, from the rates of this moment, is what it takes within a factor of 1.5; rates and steps alternate,
+// so that both see what else the machine does. One look says nothing of a machine that is busy: without FLAMBEAU_SOAK only what does not depend on the time
+// is looked at, that more samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
-	rounds, steps, factor := 1, 5, 4.0 // one look at a machine that may be busy
-	if os.Getenv("FLAMBEAU_SOAK") == "1" {
-		rounds, steps, factor = 15, 9, 1.5
-	}
+	const rounds, steps, factor = 15, 9, 1.5
+	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	var cpu train.Machine
 	for _, m := range []struct {
 		name  string
@@ -46,20 +45,31 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 		{"cnn", images(func(o nn.Option) nn.Module { return models.NewCNN(1, 10, o) }, 1, 28, 28), 32},
 		{"gpt", gptStep(models.GPTConfig{Vocab: 256, Context: 64, Layers: 4, Heads: 4, Width: 128}, 64), 8},
 	} {
+		estimate := func(batch int) float64 {
+			r, err := train.Plan(m.build, train.PlanConfig{Machine: cpu, Batch: batch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Seconds
+		}
 		var ratios []float64
 		for range rounds {
-			if rounds > 1 || cpu.Name == "" {
+			if soak || cpu.Name == "" {
 				var err error
 				if cpu, err = train.MeasureCPU(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r, err := train.Plan(m.build, train.PlanConfig{Machine: cpu, Batch: m.batch})
-			if err != nil {
-				t.Fatal(err)
+			if !soak {
+				break
 			}
-			took := stepTime(m.build, m.batch, steps)
-			ratios = append(ratios, r.Seconds/took)
+			ratios = append(ratios, estimate(m.batch)/stepTime(m.build, m.batch, steps))
+		}
+		if few, many := estimate(m.batch), estimate(16*m.batch); few <= 0 || many <= few {
+			t.Errorf("%s: %v s for %d samples, %v for sixteen times as many", m.name, few, m.batch, many)
+		}
+		if !soak {
+			continue
 		}
 		slices.Sort(ratios)
 		ratio := ratios[rounds/2]
