@@ -260,8 +260,9 @@ func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Ex
 	return p
 }
 
-// pack brings the scalars to the device, and reserves memory there for the table of addresses that the launch makes.
+// pack brings the scalars and the code to the device, and reserves memory there for the table of addresses that the launch makes.
 func (l *launch) pack(s *tensor.Scope) {
+	tensor.PrepareUpdate("optimizer", l.program, l.dev)
 	l.bits = make([]uint64, max(1, len(l.scalars)))
 	slots := make([]int64, len(l.bits))
 	for i, v := range l.scalars {

@@ -251,7 +251,7 @@ func TestFromPyTorchCheck(t *testing.T) {
 
 // goOnly are operations without a counterpart in PyTorch that a reader of the page looks for: the plumbing.
 var goOnly = []string{
-	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.Update",
+	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.Update", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 
