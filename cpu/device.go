@@ -42,13 +42,17 @@ func newDevice(workers int) *Device {
 	d := &Device{crew: newCrew(workers)}
 	d.main.dev = d
 	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
-	d.pool = pool.New(&d.mem, pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1})
+	d.pool = pool.New(&d.mem, poolOptions())
 	d.SetMemoryLimit(0)
 	d.capacity = sync.OnceValue(func() int {
 		_, total := d.mem.Capacity()
 		return int(total)
 	})
 	return d
+}
+
+func poolOptions() pool.Options {
+	return pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1}
 }
 
 var the = sync.OnceValue(func() *Device { return newDevice(runtime.GOMAXPROCS(0)) })
@@ -83,8 +87,10 @@ func (d *Device) SetMemoryLimit(bytes int) {
 }
 
 // Stats counts the pool's memory.
-func (d *Device) Stats() device.Stats {
-	s := d.pool.Stats()
+func (d *Device) Stats() device.Stats { return poolStats(d.pool) }
+
+func poolStats(p *pool.Pool) device.Stats {
+	s := p.Stats()
 	return device.Stats{
 		Allocated: int(s.AllocatedBytes.Current), AllocatedPeak: int(s.AllocatedBytes.Peak),
 		Reserved: int(s.ReservedBytes.Current), ReservedPeak: int(s.ReservedBytes.Peak),

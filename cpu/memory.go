@@ -77,11 +77,7 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		}
 		return b, nil
 	}
-	po := pool.Origin{Where: o.Where, Op: o.Op, Collected: o.Collected, DType: o.Type.String(), Dims: o.Shape.Rank()}
-	for i := range po.Dims {
-		po.Shape[i] = o.Shape.At(i)
-	}
-	blk, err := d.pool.Alloc(uint64(bytes), 0, po)
+	blk, err := d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o))
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +89,14 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		b.told(t, false, false, o)
 	}
 	return b, nil
+}
+
+func poolOrigin(o *device.Origin) pool.Origin {
+	po := pool.Origin{Where: o.Where, Op: o.Op, Scope: o.Scope, Collected: o.Collected, DType: o.Type.String(), Dims: o.Shape.Rank()}
+	for i := range po.Dims {
+		po.Shape[i] = o.Shape.At(i)
+	}
+	return po
 }
 
 func (b *buffer) Device() device.Device { return b.dev }

@@ -24,11 +24,13 @@ type Device struct {
 	main    *stream
 	streams streamPool
 	events  eventPool
+	timers  eventPool // events that take the time
 	pool    *pool.Pool
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // what ended the device
 	kernels sync.Map                     // *kernels.Kernel to *loaded
 	count   counters
+	peers   sync.Map // *Device to *peerLink
 	timing  timing
 }
 
@@ -54,7 +56,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Capability: capability, Memory: int(memory), Cores: cores,
+	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Meta: p.meta, Capability: capability, Memory: int(memory), Cores: cores,
 		Driver: p.version.String(), PTX: fmt.Sprintf("%d.%d", d.ptx/10, d.ptx%10)}
 
 	// A waiting thread sleeps: Go has better uses for the core. Where another library made the context first, its choice stays.

@@ -35,5 +35,5 @@
 //
 // An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault names kernel, line and
 // thread. It says nothing about speed. In mode=meta addresses are given out without memory and kernels are counted, not run:
-// it answers whether a model fits, and reading a value is an error.
+// it answers whether a model fits, and reading a value is an error that wraps [device.ErrNoValues].
 package cuda

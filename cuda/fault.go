@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
@@ -52,6 +53,9 @@ func (d *Device) fault(kernel string, err error) error {
 		if e.Result == cu.ErrOutOfMemory {
 			f.Err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
 		}
+	}
+	if errors.Is(err, emu.ErrMeta) {
+		f.Err = &noValues{err}
 	}
 	if f.Sticky && found == nil && !d.p.sync {
 		// Hardware says that something failed, in whichever call notices, and not what.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
@@ -22,6 +23,7 @@ type pinnedPool struct {
 	idle  map[int][]*pinnedBlock // by size
 	late  []*pinnedBlock         // given back while copies were pending
 	stats device.Stats
+	host  hostStats
 
 	all atomic.Pointer[[]*pinnedBlock] // that are taken from the driver; replaced, never changed
 }
@@ -134,6 +136,8 @@ func (p *pinnedPool) settle() {
 	for _, b := range p.late {
 		if b.done() {
 			p.idle[b.size] = append(p.idle[b.size], b)
+			p.host.requests.sub(1)
+			p.host.active.sub(b.size)
 		} else {
 			left = append(left, b)
 		}
@@ -160,6 +164,9 @@ func (b *pinnedBlock) done() bool {
 
 // uses notes a copy that has just been queued on s.
 func (b *pinnedBlock) uses(s *stream) error {
+	if s.Recording() {
+		return nil // the memory stays until the graph is closed
+	}
 	ev, err := s.Record()
 	if err != nil {
 		return err
@@ -226,24 +233,32 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 		p.stats.Reserved += size
 		p.stats.ReservedPeak = max(p.stats.ReservedPeak, p.stats.Reserved)
 		p.stats.Segments++
+		p.host.blocks.add(1)
+		p.host.bytes.add(size)
 	}
 	p.stats.Allocated += b.size
 	p.stats.AllocatedPeak = max(p.stats.AllocatedPeak, p.stats.Allocated)
 	p.stats.AllocatedTotal += b.size
 	p.stats.Allocations++
+	p.host.requests.add(1)
+	p.host.active.add(b.size)
 	if t := device.Tracing(); t != nil && t.Wants().Memory {
 		t.Memory(device.MemoryEvent{Device: d, Addr: uintptr(b.p), Bytes: bytes, Pinned: true, Origin: o, InUse: p.stats.Allocated})
 	}
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
 }
 
-// lock takes page-locked memory from the driver.
+// lock takes page-locked memory from the driver. The pool's mu is held.
 func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
 	}
 	defer d.leave()
+	begin := time.Now()
 	at, err := d.api.MemHostAlloc(uint64(size), cu.HostPortable)
+	if err == nil {
+		d.p.pinned.host.alloc.since(begin)
+	}
 	return at, d.fault("", err)
 }
 
@@ -258,7 +273,11 @@ func (d *Device) unlock() int {
 	gone := map[*pinnedBlock]bool{}
 	for size, list := range p.idle {
 		for _, b := range list {
+			begin := time.Now()
 			if d.fault("", d.api.MemFreeHost(b.p)) == nil {
+				p.host.free.since(begin)
+				p.host.blocks.sub(1)
+				p.host.bytes.sub(b.size)
 				gone[b] = true
 				n += b.size
 				p.stats.Segments--
@@ -358,6 +377,9 @@ func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, 
 
 // receive copies from an address of the device to page-locked memory, in the order of the stream.
 func (d *Device) receive(s *stream, to []byte, from uint64) error {
+	if err := s.refuse("download", hostWaits); err != nil {
+		return err
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

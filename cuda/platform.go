@@ -7,9 +7,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 	"github.com/flambeau-go/flambeau/device"
 )
 
@@ -18,6 +20,7 @@ type platform struct {
 	api      cu.API
 	version  cu.Version
 	emulated bool
+	meta     bool // addresses without memory
 	count    int
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
@@ -28,6 +31,11 @@ type platform struct {
 
 	owners sync.Map // of streams: cu.Stream to *Device
 	pinned pinnedPool
+
+	monitor func() (nvml.API, error) // nil for emulated GPUs
+
+	arenas     sync.Map // of recordings: pool.StreamID to *recording
+	recordings atomic.Uint64
 
 	mu      sync.Mutex
 	devices map[int]*Device
@@ -47,8 +55,11 @@ func newPlatform(api cu.API) (*platform, error) {
 	if e, ok := api.(cu.Emulated); ok {
 		p.emulated = e.Emulated()
 	}
+	if e, ok := api.(*emu.Driver); ok {
+		p.meta = e.Config().Meta
+	}
 	if !p.emulated {
-		p.cubins = defaultCubins()
+		p.cubins, p.monitor = defaultCubins(), nvml.Open
 	}
 	var err error
 	if p.version, err = api.DriverVersion(); err != nil {

@@ -13,10 +13,12 @@ import (
 
 // stream is a non-blocking stream of the driver.
 type stream struct {
-	dev    *Device
-	handle cu.Stream
-	slot   int           // of its record of index errors
-	mask   atomic.Uint64 // the slots of the streams whose work it comes after: its own, and those it waited for
+	dev      *Device
+	handle   cu.Stream
+	slot     int                       // of its record of index errors
+	priority int                       // the driver's
+	rec      atomic.Pointer[recording] // not nil: what is queued is recorded
+	mask     atomic.Uint64             // the slots of the streams whose work it comes after: its own, and those it waited for
 }
 
 var (
@@ -70,7 +72,7 @@ func (d *Device) newStream(priority int) (*stream, error) {
 }
 
 func (d *Device) wrap(i idleStream) *stream {
-	s := &stream{dev: d, handle: i.handle, slot: i.slot}
+	s := &stream{dev: d, handle: i.handle, slot: i.slot, priority: i.priority}
 	s.mask.Store(s.own())
 	return s
 }
@@ -116,6 +118,9 @@ func (s *stream) ID() uint64 { return uint64(s.handle) }
 
 // Record marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
+	if s.Recording() {
+		return &recordedEvent{s}, nil
+	}
 	h, err := s.dev.record(s.handle)
 	if err != nil {
 		return nil, err
@@ -125,6 +130,12 @@ func (s *stream) Record() (device.Event, error) {
 
 // Wait makes later work wait for the event, which may be of another device. An event of another driver is waited for now.
 func (s *stream) Wait(e device.Event) error {
+	if x, ok := e.(*Event); ok {
+		return x.holdUp(s)
+	}
+	if r, ok := e.(*recordedEvent); ok && r.s == s && s.Recording() {
+		return nil // it comes before, by the stream's order
+	}
 	own, ok := e.(*event)
 	switch {
 	case e == nil:
@@ -149,6 +160,9 @@ func (s *stream) Wait(e device.Event) error {
 
 // Synchronize waits for the work queued so far.
 func (s *stream) Synchronize() error {
+	if err := s.refuse("synchronize", hostWaits); err != nil {
+		return err
+	}
 	if t := device.Tracing(); t != nil {
 		defer s.dev.tracedWait(t, s, "stream synchronize")()
 	}

@@ -26,7 +26,7 @@ type timeMark struct {
 	event cu.Event
 	host  time.Duration // when it was recorded; exact for the first of a chain, which has been waited for
 	at    time.Duration // device.Now's time of the event, once prev is nil
-	prev  *timeMark         // what at is still to be measured from
+	prev  *timeMark     // what at is still to be measured from
 }
 
 const (
@@ -162,7 +162,7 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 func (d *Device) timed(w device.TraceWants, s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
-	if w.Times && d.enter() == nil {
+	if w.Times && !s.Recording() && d.enter() == nil {
 		var err error
 		if i.from, err = d.currentMark(); err == nil {
 			i.start, err = d.stamp(s)

@@ -157,6 +157,7 @@ type Borrower interface {
 type Origin struct {
 	Where fmt.Stringer // resolves to the call site or the scope when printed; nil where nothing is known
 	Op    string
+	Scope string // the names of the scopes around it, joined by slashes
 	Shape shape.Dims
 	Type  dtype.Type
 	// Collected marks memory that nobody frees by hand: a garbage collection may give it back.
@@ -177,6 +178,7 @@ type Info struct {
 	Kind       string // "cpu", "cuda"
 	Name       string // of the product
 	Emulated   bool
+	Meta       bool   // it has addresses without memory: see [OpenMeta]
 	Capability [2]int // compute capability, CUDA only
 	Memory     int    // bytes
 	Cores      int    // CPU cores or streaming multiprocessors

@@ -40,6 +40,7 @@ type modes struct {
 	stream    device.Stream
 	gen       *Generator
 	name      string
+	path      string // the names of all scopes around, for reports of memory
 	nondet    bool
 	composed  bool // no fast kernels
 	anomaly   AnomalyCheck
@@ -86,6 +87,14 @@ func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 // Composed makes heavy ops take their composition of primitives, also where the device has a fast kernel for them: the
 // reference that tests hold the kernels against, and a way to find out whether a kernel is at fault.
 func Composed() Option { return func(m *modes) { m.composed = true } }
+
+// joinNames returns the path of a scope of that name in one of that path.
+func joinNames(path, name string) string {
+	if path == "" || name == "" {
+		return path + name
+	}
+	return path + "/" + name
+}
 
 // scopeSite says in words where a scope was opened.
 type scopeSite struct {
@@ -142,6 +151,7 @@ func (s *Scope) New(opts ...Option) *Scope {
 		}
 		o(&c.modes)
 	}
+	c.modes.path = joinNames(s.modes.path, c.modes.name)
 	if c.modes.autocast != s.modes.autocast {
 		c.modes.casts = &castCache{scope: c}
 	}

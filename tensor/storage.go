@@ -106,7 +106,7 @@ func (st *storage) read(op string, s device.Stream) {
 	}
 	st.users = append(st.users, s)
 	if st.home != s {
-		st.buf.Use(s)
+		st.foreign(s)
 	}
 }
 
@@ -127,12 +127,15 @@ func (st *storage) write(op string, s device.Stream) {
 	st.users = st.users[:0]
 	st.writer = s
 	if st.home != s {
-		st.buf.Use(s)
+		st.foreign(s)
 	}
 }
 
 // waitFor makes later work of s wait for what is queued on other so far.
 func waitFor(op string, s, other device.Stream) {
+	if withoutWaits {
+		return
+	}
 	ev, err := other.Record()
 	check(op, err)
 	check(op, s.Wait(ev))
@@ -149,7 +152,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		bytes *= sh.At(i)
 	}
 	stream := s.streamOf(dev)
-	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
+	o := device.Origin{Op: op, Scope: s.modes.path, Shape: sh, Type: t, Collected: s == root}
 	var made *site
 	if bytes >= 1<<20 || s.modes.sites {
 		made = callSite()

@@ -133,7 +133,9 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	off := c.layout.Offset * c.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
 	from := c.scope.streamOf(c.st.dev)
-	c.st.read(op, from)
+	if c.st.pinnedFor(d) == nil { // the GPU reads that, in its own order, and the host does not wait
+		c.st.read(op, from)
+	}
 	switch {
 	case src.Host() != nil && dst.Host() != nil:
 		copy(dst.Host(), src.Host()[off:off+n])

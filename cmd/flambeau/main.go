@@ -6,6 +6,7 @@
 //	flambeau eval       measure a trained model on data
 //	flambeau predict    classify images or rows of a table
 //	flambeau generate   write text with a trained model of text
+//	flambeau plan       tell what a training step takes before there is a GPU: memory, largest batch, operations, time
 //	flambeau devices    list the devices and what each needs
 //	flambeau ops        list the ops, their types and gradients
 //	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
@@ -35,6 +36,7 @@ type cli struct {
 	Eval     evalCmd     `cmd:"" help:"Measure a trained model on data."`
 	Predict  predictCmd  `cmd:"" help:"Classify images or rows of a table with a trained model."`
 	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
+	Plan     planCmd     `cmd:"" help:"Tell what a training step of a model takes, without the GPU: memory, the largest batch that fits, operations, time."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
 	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
 	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
@@ -50,7 +52,7 @@ type env struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 130 when it was
+// run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 3 for a plan that does not fit, 130 when it was
 // interrupted, by Ctrl-C or by a request to end (SIGTERM).
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -60,7 +62,8 @@ func run(args []string, out, errOut io.Writer) int {
 	var c cli
 	status := -1
 	parser, err := kong.New(&c, kong.Name("flambeau"), kong.Description("Tensors, gradients and training in Go, on NVIDIA GPUs and the CPU."),
-		kong.Vars{"optims": namesOf(optims), "scheds": namesOf(scheds), "models": strings.Join(modelNames, ", ")}, kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
+		kong.Vars{"optims": namesOf(optims), "scheds": namesOf(scheds), "models": strings.Join(modelNames, ", "),
+			"planmodels": planModelNames(), "gpus": gpuNames()}, kong.Writers(out, errOut), kong.Exit(func(code int) { status = code }), kong.UsageOnError())
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 2
@@ -86,6 +89,8 @@ func run(args []string, out, errOut io.Writer) int {
 		return 0
 	case errors.Is(err, errInterrupted):
 		return 130
+	case errors.Is(err, errTooLarge):
+		return 3
 	default:
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 1

@@ -22,7 +22,13 @@ import (
 // The environment is read once a process, so these tests run the command in a process of its own: this test binary again.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		status := run(os.Args[1:], os.Stdout, os.Stderr)
+		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // the most memory that the process had
+			if b, err := os.ReadFile("/proc/self/status"); err == nil {
+				os.Stderr.Write(b)
+			}
+		}
+		os.Exit(status)
 	}
 	os.Exit(m.Run())
 }

@@ -26,6 +26,7 @@ var publicPackages = map[string]string{
 	"dtype":       "dtype",
 	"expr":        "expr",
 	"initial":     "nn/initial",
+	"memsnap":     "profile/memsnap",
 	"models":      "models",
 	"nn":          "nn",
 	"npy":         "npy",

@@ -19,23 +19,24 @@ var floors = []floor{
 	{"expr", []string{"dtype"}},
 	{"device", []string{"shape", "expr"}},
 	{"device/devicetest", []string{"device"}},
-	{"internal/pool", []string{"device"}},
+	{"internal/pool", []string{"device", "internal/callsite"}},
 	{"internal/pool/hostmem", []string{"internal/pool"}},
 
 	{"cpu", []string{"internal/pool/hostmem", "cpu/internal/..."}},
 	{"cpu/internal/...", []string{"shape", "expr"}},
 
 	{"ptx", []string{"expr"}},
-	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib"}},
+	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
 	{"cuda/internal/cu", nil},
 	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
-	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
+	{"cuda/internal/lib/...", []string{"cuda/internal/cu"}},
 
-	{"tensor", []string{"device", "cpu"}},
+	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor"}},
+	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
@@ -65,6 +66,7 @@ var floors = []floor{
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/callsite", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
 	{"internal/glyphs", []string{"data/vision"}},
@@ -83,7 +85,7 @@ var restricted = []struct {
 	because string
 }{
 	{
-		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib", "dist/internal/mpi"}, tag: "nogpu",
+		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib/...", "dist/internal/mpi"}, tag: "nogpu",
 		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
 	},
 	{

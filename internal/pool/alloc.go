@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // request is one allocation that the pool is working on.
@@ -23,6 +25,9 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 		return nil, p.outOfMemory(size, stream, &origin, nil)
 	}
 	rounded := (size + p.o.Round - 1) &^ (p.o.Round - 1)
+	if h := p.recording.Load(); h != nil {
+		origin.stack = h.callers(1)
+	}
 	p.mu.Lock()
 	if p.queue.Load() != nil {
 		p.drainLocked()
@@ -96,24 +101,28 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 			return nil
 		}
 		p.unindexLocked(b)
-		if rest := b.size - rounded; (small && rest > 0) || rest > p.o.SplitMin {
+		if rest := b.size - rounded; rest > p.o.SplitMin || rest > 0 && (small || b.seg.space != nil) {
 			p.splitLocked(b, rounded)
 		}
 	}
-	b.state, b.requested, b.origin = stateLive, size, *origin
 	s := &p.stats
 	s.Allocations++
+	b.state, b.requested, b.origin, b.number = stateLive, size, *origin, s.Allocations
 	s.AllocatedBytes.add(b.size)
 	s.ActiveBytes.add(b.size)
 	s.RequestedBytes.add(size)
 	s.Allocated.add(1)
 	s.Active.add(1)
+	s.class(b).taken(b, size)
 	if origin.Collected {
 		p.collectable += b.size
 		p.collectableEver += b.size
 		if p.o.GCRatio > 0 && p.collectable > p.gcNext {
 			p.backgroundGCLocked()
 		}
+	}
+	if p.history != nil {
+		p.history.blockLocked(device.ActionAlloc, b, origin.stack)
 	}
 	if p.marker != nil && b.size > 0 {
 		p.marker.BlockAllocated(b.Stream(), b.addr, size, b.size, origin.Describe())
@@ -130,6 +139,9 @@ func (p *Pool) splitLocked(b *Block, size uint64) {
 	if b.next != nil {
 		b.next.prev = r
 	}
+	if b.seg.tail == b {
+		b.seg.tail = r
+	}
 	b.next, b.size = r, size
 	p.indexLocked(r)
 }
@@ -140,6 +152,7 @@ func (p *Pool) indexLocked(b *Block) {
 	if b.split = b.prev != nil || b.next != nil; b.split {
 		p.stats.InactiveSplitBytes.add(b.size)
 		p.stats.InactiveSplit.add(1)
+		p.stats.class(b).divided(b)
 	}
 	if b.seg.small {
 		b.seg.home.small.insert(b, p.o.Round, int(p.o.SmallSegment/p.o.Round))
@@ -153,6 +166,7 @@ func (p *Pool) unindexLocked(b *Block) {
 	if b.split {
 		p.stats.InactiveSplitBytes.sub(b.size)
 		p.stats.InactiveSplit.sub(1)
+		p.stats.class(b).joined(b)
 	}
 	if b.seg.small {
 		b.seg.home.small.remove(b, p.o.Round)
@@ -165,8 +179,14 @@ func (p *Pool) unindexLocked(b *Block) {
 // Use named other streams, when the work queued on them so far is done. A stale generation is counted and ignored.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
+	var at *stack
+	if h := p.recording.Load(); h != nil {
+		at = h.callers(1)
+	}
 	p.mu.Lock()
+	p.freeStack = at
 	p.freeLocked(b, gen)
+	p.freeStack = nil
 	p.mu.Unlock()
 }
 
@@ -183,11 +203,15 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 		return false
 	}
 	b.gen++
+	if p.history != nil {
+		p.history.blockLocked(device.ActionFreeRequested, b, p.freeStack)
+	}
 	s := &p.stats
 	s.Frees++
 	s.AllocatedBytes.sub(b.size)
 	s.RequestedBytes.sub(b.requested)
 	s.Allocated.sub(1)
+	s.class(b).freed(b)
 	if b.origin.Collected {
 		p.collectable -= b.size
 	}
@@ -205,7 +229,11 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
-	b.origin.Where = nil // whatever it refers to is not the pool's to keep
+	p.stats.class(b).idle(b)
+	if p.history != nil {
+		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
+	}
+	b.origin.Where, b.origin.stack = nil, nil // whatever it refers to is not the pool's to keep
 	if b.seg == nil {
 		p.recycleLocked(b)
 		return
@@ -213,11 +241,23 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.marker != nil {
 		p.marker.BlockFreed(b.Stream(), b.addr, b.size)
 	}
+	p.coalesceLocked(b)
+	if p.waiter != nil {
+		p.offerLocked()
+	}
+}
+
+// coalesceLocked indexes a block that is free from now on, joined with free neighbours.
+func (p *Pool) coalesceLocked(b *Block) {
+	seg := b.seg
 	if n := b.next; n != nil && n.state == stateFree {
 		p.unindexLocked(n)
 		b.size += n.size
 		if b.next = n.next; b.next != nil {
 			b.next.prev = b
+		}
+		if seg.tail == n {
+			seg.tail = b
 		}
 		p.recycleLocked(n)
 	}
@@ -227,13 +267,13 @@ func (p *Pool) releaseLocked(b *Block) {
 		if v.next = b.next; v.next != nil {
 			v.next.prev = v
 		}
+		if seg.tail == b {
+			seg.tail = v
+		}
 		p.recycleLocked(b)
 		b = v
 	}
 	p.indexLocked(b)
-	if p.waiter != nil {
-		p.offerLocked()
-	}
 }
 
 // offerLocked serves the allocation on the ladder before anyone else can take what was just freed.
@@ -248,6 +288,12 @@ func (p *Pool) offerLocked() {
 // growLocked gets a segment for the request from the backing and serves the request from it. The lock is released while
 // the backing works. Exact asks for no more than the request needs.
 func (p *Pool) growLocked(r *request, exact bool) error {
+	if p.expandable {
+		if exact {
+			return fmt.Errorf("no smaller segment: %w", ErrNoMemory)
+		}
+		return p.expandLocked(r)
+	}
 	size := p.segmentSize(r.rounded)
 	if exact {
 		if r.rounded == size {
@@ -277,6 +323,10 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	p.segments = append(p.segments, seg)
 	p.stats.ReservedBytes.add(size)
 	p.stats.Segments.add(1)
+	p.stats.ofSegment(seg).reserved(size)
+	if p.history != nil {
+		p.history.segmentLocked(device.ActionSegmentAlloc, addr, size, r.stream, r)
+	}
 	b := p.newBlockLocked()
 	b.seg, b.addr, b.size = seg, addr, size
 	b.stream.Store(uint64(r.stream))

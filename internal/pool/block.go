@@ -23,6 +23,7 @@ type Origin struct {
 	// Collected marks a block that is released by a garbage-collector cleanup and not by its owner: only these count
 	// towards Options.GCRatio, and only where some live does the ladder collect before it tries anything else.
 	Collected bool
+	stack     *stack // of the allocation, while a history is recorded
 }
 
 // Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope "forward"".
@@ -52,19 +53,25 @@ func (o Origin) Describe() string {
 	if o.DType != "" {
 		word(o.DType)
 	}
-	if o.Op != "" || o.PC != 0 || o.Where != nil {
+	if o.Op != "" || o.PC != 0 || o.Where != nil || o.stack != nil {
 		comma()
 	}
 	if o.Op != "" {
 		word("result of " + o.Op)
 	}
-	switch {
+	at := ""
+	switch where := o.stack.where(); {
+	case where != "":
+		at = "at " + where
 	case o.Where != nil:
-		word(o.Where.String())
+		at = o.Where.String()
 	case o.PC != 0:
-		word("at " + site(o.PC))
+		at = "at " + site(o.PC)
 	}
-	if o.Scope != "" {
+	if at != "" {
+		word(at)
+	}
+	if last := o.Scope[strings.LastIndexByte(o.Scope, '/')+1:]; last != "" && !strings.Contains(at, strconv.Quote(last)) {
 		comma()
 		word(fmt.Sprintf("in scope %q", o.Scope))
 	}
@@ -117,6 +124,7 @@ type Block struct {
 	size      uint64 // rounded
 	requested uint64
 	gen       uint64 // raised by each free
+	number    uint64 // of the allocation, counted from 1
 	stream    atomic.Uint64
 	origin    Origin
 
@@ -153,7 +161,11 @@ func (b *Block) Generation() uint64 { return b.gen }
 func (b *Block) Stream() StreamID { return StreamID(b.stream.Load()) }
 
 // Origin returns what Alloc was told.
-func (b *Block) Origin() Origin { return b.origin }
+func (b *Block) Origin() Origin {
+	o := b.origin
+	o.stack = nil
+	return o
+}
 
 // segment is a piece of memory of the backing, tiled by its blocks.
 type segment struct {
@@ -162,7 +174,9 @@ type segment struct {
 	small bool
 	home  *arena
 	first *Block
-	index int // in Pool.segments
+	tail  *Block // the last, of an expandable segment
+	index int    // in Pool.segments
+	space *space // nil: not expandable
 }
 
 // newBlockLocked returns a struct with a generation that no earlier owner of it had.

@@ -201,6 +201,11 @@ func (p *Pool) Retire(stream, heir StreamID) {
 			}
 		}
 	}
+	for _, s := range p.spaces {
+		if s.home.stream == stream {
+			s.home = to
+		}
+	}
 	for i, a := range p.arenas {
 		if a.stream == stream {
 			p.arenas = append(p.arenas[:i], p.arenas[i+1:]...)

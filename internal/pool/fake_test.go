@@ -23,6 +23,9 @@ type fakeDevice struct {
 	log        []string
 	logging    bool
 	segmentOps int
+
+	reserved map[uintptr]uint64 // ranges of addresses
+	pages    map[uintptr]bool   // mapped, of fakePage bytes each
 }
 
 type hole struct {
@@ -31,7 +34,7 @@ type hole struct {
 }
 
 func newFake(total uint64) *fakeDevice {
-	return &fakeDevice{total: total, next: 0x10000, segments: map[uintptr]uint64{}, queued: map[StreamID]uint64{}, finished: map[StreamID]uint64{}}
+	return &fakeDevice{total: total, next: 0x10000, segments: map[uintptr]uint64{}, reserved: map[uintptr]uint64{}, pages: map[uintptr]bool{}, queued: map[StreamID]uint64{}, finished: map[StreamID]uint64{}}
 }
 
 type fakeEvent struct {

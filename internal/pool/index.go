@@ -8,6 +8,7 @@ type arena struct {
 	stream StreamID
 	small  bins
 	large  tree
+	held   bool // see Hold
 }
 
 // bins is an exact-size index: one list per multiple of the rounding, a bitmap of the lists that are not empty, and a bitmap
@@ -24,7 +25,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	i := b.size / unit
+	i := min(b.size/unit, uint64(len(x.heads)-1)) // the last list has all that is longer, in expandable segments
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
 	if h != nil {
@@ -37,7 +38,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 }
 
 func (x *bins) remove(b *Block, unit uint64) {
-	i := b.size / unit
+	i := min(b.size/unit, uint64(len(x.heads)-1))
 	if b.listNext != nil {
 		b.listNext.listPrev = b.listPrev
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // quiet is how long the ladder lets the queue be still, once cleanups have begun to fill it, before it goes on to its
@@ -222,7 +224,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
 		b := seg.first
-		if b.state != stateFree || b.next != nil || !idle(seg.home.stream) {
+		if seg.space != nil || b.state != stateFree || b.next != nil || seg.home.held || !idle(seg.home.stream) {
 			i++
 			continue
 		}
@@ -234,14 +236,24 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		p.segments[last] = nil
 		p.segments = p.segments[:last]
 		unused = append(unused, seg)
+		p.stats.ofSegment(seg).returned(seg.size)
+		if p.history != nil {
+			p.history.segmentLocked(device.ActionSegmentFree, seg.addr, seg.size, seg.home.stream, nil)
+		}
 		bytes += seg.size
 	}
-	if len(unused) == 0 && len(events) == 0 {
+	segments := uint64(len(unused))
+	pages := p.carveLocked(idle)
+	for _, u := range pages {
+		bytes += u.size
+		p.stats.ExpandableBytes.sub(u.size)
+	}
+	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
 	p.reserving += bytes // still held, so no one may take it for room below the limit
 	p.stats.ReservedBytes.sub(bytes)
-	p.stats.Segments.sub(uint64(len(unused)))
+	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
 	p.mu.Unlock()
 	for _, w := range events {
@@ -253,7 +265,9 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	for _, seg := range unused {
 		p.backing.Free(seg.addr, seg.size)
 	}
+	p.unmap(pages)
 	p.mu.Lock()
+	p.unmappedLocked(pages)
 	p.reserving -= bytes
 	return bytes
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -99,6 +100,7 @@ func (m *model) alloc() {
 	for a, n := range m.d.segments {
 		inside = inside || (o.addr >= a && o.addr+uintptr(o.round) <= a+uintptr(n))
 	}
+	inside = inside || m.d.mapped(o.addr, o.round)
 	if !inside {
 		m.fatalf("[%#x+%d] lies in no segment", o.addr, o.round)
 	}
@@ -248,10 +250,11 @@ func (m *model) stats() {
 	if got != m.peak {
 		m.fatalf("peak %+v; model %+v", got, m.peak)
 	}
-	if s.ReservedBytes.Current != m.d.used || s.Segments.Current != uint64(len(m.d.segments)) {
+	if s.ReservedBytes.Current != m.d.used || s.Segments.Current < uint64(len(m.d.segments)) || len(m.d.pages) == 0 && s.Segments.Current > uint64(len(m.d.segments)) ||
+		s.ExpandableBytes.Current != uint64(len(m.d.pages))*fakePage {
 		m.fatalf("reserved %d in %d segments; the device holds %d in %d", s.ReservedBytes.Current, s.Segments.Current, m.d.used, len(m.d.segments))
 	}
-	for i, q := range []Stat{s.AllocatedBytes, s.RequestedBytes, s.ActiveBytes, s.InactiveSplitBytes, s.ReservedBytes, s.Allocated, s.Active, s.InactiveSplit, s.Segments} {
+	for i, q := range []Stat{s.ExpandableBytes, s.AllocatedBytes, s.RequestedBytes, s.ActiveBytes, s.InactiveSplitBytes, s.ReservedBytes, s.Allocated, s.Active, s.InactiveSplit, s.Segments} {
 		if q.Allocated-q.Freed != q.Current || q.Peak < q.Current {
 			m.fatalf("stat %d: %+v", i, q)
 		}
@@ -327,9 +330,11 @@ func recount(t *testing.T, p *Pool, s Stats) {
 		t.Fatalf("reserved %d, active %d, inactive split %d in %d; recounted %d, %d, %d in %d", s.ReservedBytes.Current, s.ActiveBytes.Current,
 			s.InactiveSplitBytes.Current, s.InactiveSplit.Current, reserved, active, split, splits)
 	}
+	checkClasses(t, s)
 	if s.Active.Current < blocks {
 		t.Fatalf("active blocks %d, recounted at least %d", s.Active.Current, blocks)
 	}
+	checkClasses(t, s)
 	checkIndex(t, p)
 }
 
@@ -338,8 +343,21 @@ func checkIndex(t *testing.T, p *Pool) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	runs := 0
+	for _, s := range p.spaces {
+		for i, r := range s.runs {
+			runs++
+			if p.segments[r.index] != r || r.addr < s.addr || r.end() > s.addr+uintptr(s.size) || i > 0 && s.runs[i-1].end() >= r.addr {
+				t.Fatalf("run %d of the space at %#x is out of place", i, s.addr)
+			}
+		}
+	}
 	free := map[*Block]bool{}
 	for i, seg := range p.segments {
+		if s := seg.space; s != nil && (seg.tail == nil || seg.tail.next != nil || seg.tail.seg != seg || !slices.Contains(s.runs, seg) || seg.home != s.home ||
+			uint64(seg.addr-s.addr)%s.page != 0 || seg.size%s.page != 0) {
+			t.Fatalf("the expandable segment at %#x is in disorder", seg.addr)
+		}
 		if seg.index != i || seg.first.prev != nil {
 			t.Fatalf("segment %d has index %d", i, seg.index)
 		}
@@ -358,7 +376,8 @@ func checkIndex(t *testing.T, p *Pool) {
 	list := func(a *arena, small bool, h *Block, size uint64) {
 		var before *Block
 		for b := h; b != nil; b = b.listNext {
-			if !free[b] || b.seg.home != a || b.seg.small != small || b.size != size || b.listPrev != before {
+			longer := small && b.seg.space != nil && size == p.o.SmallSegment && b.size > size
+			if !free[b] || b.seg.home != a || b.seg.small != small || b.size != size && !longer || b.listPrev != before {
 				t.Fatalf("the index of stream %d holds a wrong block", a.stream)
 			}
 			delete(free, b)
@@ -389,6 +408,14 @@ func checkIndex(t *testing.T, p *Pool) {
 		}
 		walk(a.large.root, 0, 1<<63, ^uint64(0))
 	}
+	for _, seg := range p.segments {
+		if seg.space != nil {
+			runs--
+		}
+	}
+	if runs != 0 {
+		t.Fatalf("%d runs are no segments", runs)
+	}
 	if len(free) != 0 {
 		t.Fatalf("%d free blocks are not indexed", len(free))
 	}
@@ -404,7 +431,9 @@ func TestModel(t *testing.T) {
 		name  string
 		total uint64
 		limit uint64
-	}{{"room", 0, 0}, {"tight device", 9000, 0}, {"limit", 0, 12000}, {"very tight", 4096, 0}} {
+		pages bool // expandable segments
+	}{{"room", 0, 0, false}, {"tight device", 9000, 0, false}, {"limit", 0, 12000, false}, {"very tight", 4096, 0, false},
+		{"pages, room", 0, 0, true}, {"pages, tight device", 9000, 0, true}, {"pages, limit", 0, 12000, true}, {"pages, very tight", 4096, 0, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := newFake(c.total)
@@ -414,6 +443,10 @@ func TestModel(t *testing.T) {
 			o.GC = func() { gcs++ }
 			o.CollectWait = 1 // nothing will come
 			m := &model{t: t, d: d, p: New(d, o), r: rand.New(rand.NewPCG(7, c.total+c.limit))}
+			if c.pages {
+				o.LargePage = 2 * fakePage
+				m = &model{t: t, d: d, p: New(pagedDevice{d}, expandable(o)), r: rand.New(rand.NewPCG(7, c.total+c.limit))}
+			}
 			for range ops {
 				m.step()
 			}
@@ -439,7 +472,7 @@ func TestModel(t *testing.T) {
 				t.Error("the run had no stale or no queued frees")
 			}
 			held := d.used
-			if got := m.p.Empty(); got != held || d.used != 0 || len(d.segments) != 0 || d.open != 0 {
+			if got := m.p.Empty(); got != held || d.used != 0 || len(d.segments) != 0 || len(d.pages) != 0 || len(d.reserved) != 0 || d.open != 0 {
 				t.Fatalf("Empty returned %d of %d; left %d bytes, %d segments, %d events", got, held, d.used, len(d.segments), d.open)
 			}
 			t.Logf("%d allocations, %d retries, %d OOM, %d syncs, %d stale, %d queued, peak %d, %s", s.Allocations, s.Retries, s.OOMs, s.Syncs,

@@ -169,6 +169,9 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
 	p.mu.Lock()
+	if p.history != nil {
+		p.history.oomLocked(size, stream, origin, e.Free)
+	}
 	return e
 }
 

@@ -21,7 +21,8 @@
 // whose Record gives an event that is done, and each device copy is a Use.
 //
 // A Backing must not call the pool from its methods, and no lock that they take may be held by a caller of the pool: Record,
-// Done and the Marker methods run under the pool's lock. Alloc, Free, Capacity and Wait run without it.
+// Done, Capacity, the Marker methods and those of an Expander but Unmap run under the pool's lock. Alloc, Free, Unmap and Wait run
+// without it.
 package pool
 
 import (
@@ -80,6 +81,11 @@ type Options struct {
 	MediumSegment uint64 // 20 MiB
 	LargeRound    uint64 // larger ones take a segment of their size rounded up to it; 2 MiB
 	SplitMin      uint64 // a large block is split when more than this remains; SmallMax
+
+	// Expandable maps pages into ranges of addresses, where the backing is an Expander, instead of taking segments. Page is the least
+	// size of pages, LargePage that for large blocks; 0: the backing's granularity.
+	Expandable      bool
+	Page, LargePage uint64
 
 	Limit    uint64  // most bytes of segments; 0: no limit
 	Fraction float64 // the same as a fraction of Capacity's total, in (0, 1]; 0: none. The smaller of both holds
@@ -185,6 +191,14 @@ type Pool struct {
 	gcNext          uint64 // collectable above which a background collection starts
 	gcLast          time.Time
 	gcRunning       bool
+
+	history   *history // nil: not recording
+	freeStack *stack   // of the Free that is being carried out
+	recording atomic.Pointer[history]
+
+	expander   Expander // nil: the backing has no virtual memory
+	expandable bool
+	spaces     []*space
 }
 
 // New returns an empty pool over b. It panics when the sizes in o contradict each other.
@@ -195,6 +209,9 @@ func New(b Backing, o Options) *Pool {
 	}
 	p := &Pool{backing: b, o: o, wake: make(chan struct{}, 1), gcNext: o.GCMinBytes}
 	p.marker, _ = b.(Marker)
+	if p.expander, _ = b.(Expander); o.Expandable && !p.SetExpandable(true) {
+		panic(fmt.Errorf("pool: New for %s: %w", o.Name, errNoVirtual))
+	}
 	p.limit = o.Limit
 	if o.Fraction > 0 {
 		if _, total := b.Capacity(); total > 0 {

@@ -29,10 +29,12 @@ type Stats struct {
 	ActiveBytes        Stat
 	InactiveSplitBytes Stat
 	ReservedBytes      Stat // segments
+	ExpandableBytes    Stat // of these, pages of expandable ones
 	Allocated          Stat // blocks, empty ones included
 	Active             Stat
 	InactiveSplit      Stat
 	Segments           Stat
+	Small, Large       Class
 
 	Allocations, Frees uint64
 	Retries            uint64 // requests that climbed the ladder
@@ -74,11 +76,7 @@ func (p *Pool) settleLocked() {
 func (p *Pool) ResetPeak() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &p.stats
-	for _, q := range []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes,
-		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments} {
-		q.Peak = q.Current
-	}
+	p.stats.each(func(q *Stat) { q.Peak = q.Current })
 }
 
 // EventError returns the last error of Backing.Record that keeps memory from use: of a block that is still deferred, or of
@@ -92,11 +90,12 @@ func (p *Pool) EventError() error {
 
 // Segment describes one piece of the backing's memory.
 type Segment struct {
-	Addr   uintptr
-	Size   uint64
-	Stream StreamID
-	Small  bool
-	Blocks []BlockInfo // they tile the segment in address order
+	Addr       uintptr
+	Size       uint64
+	Stream     StreamID
+	Small      bool
+	Expandable bool
+	Blocks     []BlockInfo // they tile the segment in address order
 }
 
 // BlockInfo describes a block at the time of Snapshot.
@@ -115,7 +114,7 @@ func (p *Pool) Snapshot() []Segment {
 	p.settleLocked()
 	out := make([]Segment, 0, len(p.segments))
 	for _, seg := range p.segments {
-		s := Segment{Addr: seg.addr, Size: seg.size, Stream: seg.home.stream, Small: seg.small}
+		s := Segment{Addr: seg.addr, Size: seg.size, Stream: seg.home.stream, Small: seg.small, Expandable: seg.space != nil}
 		for b := seg.first; b != nil; b = b.next {
 			i := BlockInfo{Addr: b.addr, Size: b.size, State: b.state.String(), Generation: b.gen}
 			if b.state != stateFree {

@@ -66,7 +66,7 @@ func (d *driver) DeviceGet(ordinal int) (Device, error) {
 }
 
 func (d *driver) DeviceName(dev Device) (string, error) {
-	buf := make([]byte, 256)
+	buf := heapBytes(256)
 	r := call3(d.fn.deviceGetName, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(dev))
 	runtime.KeepAlive(buf)
 	return gostring(buf), failf(r, "cuDeviceGetName", "device %d", dev)
@@ -91,7 +91,7 @@ func (d *driver) DeviceUUID(dev Device) (UUID, error) {
 }
 
 func (d *driver) DevicePCIBusID(dev Device) (string, error) {
-	buf := make([]byte, 64)
+	buf := heapBytes(64)
 	r := call3(d.fn.deviceGetPCIBusID, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(dev))
 	runtime.KeepAlive(buf)
 	return gostring(buf), failf(r, "cuDeviceGetPCIBusId", "device %d", dev)
@@ -129,6 +129,12 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 	l, g, r := get2(d.fn.ctxGetStreamPriorityRange)
 	return int(int32(l)), int(int32(g)), fail(r, "cuCtxGetStreamPriorityRange")
 }
+
+// heapBytes returns memory that C may write to: on the heap, which does not move. A slice that the compiler sees not to escape lies on the
+// goroutine's stack, which may move between the taking of its address and the call.
+//
+//go:noinline
+func heapBytes(n int) []byte { return make([]byte, n) }
 
 // gostring is the C string at the start of b.
 func gostring(b []byte) string {

@@ -34,7 +34,7 @@ const (
 	minMemory         = 1 << 20
 	minSegment        = 1 << 10
 	maxSegment        = 32 << 20
-	maxMemory         = 1 << 42 // the address space of a device
+	MaxMemory         = 1 << 42 // the address space of a device
 )
 
 // supportedSMs are the compute capabilities with a row in limitsOf.
@@ -88,7 +88,7 @@ func Parse(spec string) (Config, error) {
 		switch key {
 		case "mem":
 			n, ok := parseBytes(value)
-			if !ok || n < minMemory || n > maxMemory {
+			if !ok || n < minMemory || n > MaxMemory {
 				return bad(part, "mem= and a size from 1MiB to 4TiB, as in mem=256MiB")
 			}
 			c.Memory = n
@@ -161,7 +161,7 @@ func (c Config) check() error {
 	switch {
 	case c.Devices < 1 || c.Devices > maxDevices:
 		return &SpecError{Part: fmt.Sprintf("Devices = %d", c.Devices), Want: fmt.Sprintf("1 to %d", maxDevices)}
-	case c.Memory < minMemory || c.Memory > maxMemory:
+	case c.Memory < minMemory || c.Memory > MaxMemory:
 		return &SpecError{Part: fmt.Sprintf("Memory = %d", c.Memory), Want: "1 MiB to 4 TiB"}
 	case !slices.Contains(supportedSMs, c.SM):
 		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}

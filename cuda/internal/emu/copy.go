@@ -109,7 +109,8 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 }
 
 // MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes; for pageable memory the call
-// completes the stream's work. In meta mode the error is ErrMeta.
+// completes the stream's work. In meta mode a copy to pageable memory is ErrMeta, and one to pinned memory is counted, and dropped: a
+// host that wants to read it waits first, which is ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,11 +126,17 @@ func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64,
 	if err := d.reach(call, dev, src, n); err != nil {
 		return err
 	}
+	h := d.hostAt(dst, n)
 	if dev.mem == nil {
-		return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: fmt.Sprintf("%d bytes at %#x", n, uint64(src)), Cause: ErrMeta}
+		if h == nil {
+			return valueless(call, fmt.Sprintf("%d bytes at %#x", n, uint64(src)))
+		}
+		d.counters.DtoH.add(n)
+		s.hollow = true
+		d.enqueue(s, &op{Op: Op{Kind: KindCopyDtoH, Bytes: n}, run: func() (time.Duration, error) { return d.cfg.Cost.link(n), nil }})
+		return s.ctx.dead
 	}
 	d.counters.DtoH.add(n)
-	h := d.hostAt(dst, n)
 	to := unsafe.Slice((*byte)(dst), n)
 	o := d.enqueue(s, &op{Op: Op{Kind: KindCopyDtoH, Bytes: n}, run: func() (time.Duration, error) {
 		if err := h.alive(KindCopyDtoH, call, n); err != nil {
@@ -279,7 +286,7 @@ func (d *Driver) memset(call string, dst cu.DevicePtr, pattern []byte, n uint64,
 	if uint64(dst)%width != 0 {
 		return fail(call, cu.ErrInvalidValue, "%#x is not a multiple of %d", uint64(dst), width)
 	}
-	if n > maxMemory/width {
+	if n > MaxMemory/width {
 		return fail(call, cu.ErrInvalidValue, "%d elements of %d bytes", n, width)
 	}
 	size := n * width

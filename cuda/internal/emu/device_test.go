@@ -234,9 +234,27 @@ func TestMeta(t *testing.T) {
 		r.ok(r.affine(0, x, 1<<30, 1, 1))
 	}
 	r.ok(r.CtxSynchronize())
-	if err := r.MemcpyDtoHAsync(ptr(host), x, 4, 0); !errors.Is(err, ErrMeta) || !errors.Is(err, cu.ErrNotSupported) {
+	pageable, before := make([]uint32, 64), r.event()
+	r.ok(r.EventRecord(before, 0))
+	if err := r.MemcpyDtoHAsync(ptr(pageable), x, 4, 0); !errors.Is(err, ErrMeta) || !errors.Is(err, cu.ErrNotSupported) {
 		t.Errorf("reading gave %v", err)
 	}
+	// A copy to pinned memory is what a device may wait for, and the host may not.
+	behind, large := r.event(), must(r.MemHostAlloc(1<<36, 0))(t)
+	r.ok(r.MemcpyDtoHAsync(large, x, 1<<36, 0))
+	r.ok(r.EventRecord(behind, 0))
+	other := r.stream()
+	r.ok(r.StreamWaitEvent(other, behind))
+	now := r.Now()
+	r.ok(r.StreamSynchronize(other))
+	if took := r.Now() - now; took < time.Second {
+		t.Errorf("64 GiB to the host took %v", took)
+	}
+	r.ok(r.EventSynchronize(before))
+	if err := r.EventSynchronize(behind); !errors.Is(err, ErrMeta) {
+		t.Errorf("waiting for a copy to pinned memory: %v", err)
+	}
+	r.ok(r.MemFreeHost(large))
 	if err := r.MemsetD8Async(x, 0, 1<<39+1, 0); !errors.Is(err, cu.ErrInvalidValue) {
 		t.Errorf("beside the memory: %v", err)
 	}
@@ -247,7 +265,7 @@ func TestMeta(t *testing.T) {
 	r.ok(r.MemFreeHost(ptr(host)))
 	c, ok := Stats(r.Driver)
 	k := c.Kernels["affine"]
-	if !ok || c.Launches != 5 || k.Launches != 5 || k.Threads != 5<<30 || k.Instructions != 0 || c.Memsets.Bytes != 1<<39 || c.Synchronisations != 1 {
+	if !ok || c.Launches != 5 || k.Launches != 5 || k.Threads != 5<<30 || k.Instructions != 0 || c.Memsets.Bytes != 1<<39 || c.DtoH != (Traffic{1, 1 << 36}) || c.Synchronisations != 4 {
 		t.Errorf("counted %+v, %+v", c, k)
 	}
 	r.ok(r.CtxSynchronize())

@@ -96,6 +96,7 @@ type hostBlock struct {
 	flags  cu.HostAllocFlags
 	mapped map[int]uint64 // device address, by ordinal
 	freed  bool
+	hollow bool // see hollowMin
 }
 
 const pageSize = 4096
@@ -115,12 +116,20 @@ func (d *Driver) MemHostAlloc(n uint64, f cu.HostAllocFlags) (unsafe.Pointer, er
 		return nil, fail(call, cu.ErrInvalidValue, "0 bytes")
 	case f&^(cu.HostPortable|cu.HostDeviceMap|cu.HostWriteCombined) != 0:
 		return nil, fail(call, cu.ErrInvalidValue, "flags %#x", uint32(f))
-	case n > maxMemory:
+	case n > MaxMemory:
 		return nil, fail(call, cu.ErrOutOfMemory, "%d bytes", n)
 	}
-	raw := make([]byte, n+pageSize)
-	skip := -uintptr(unsafe.Pointer(&raw[0])) % pageSize
-	h := &hostBlock{buf: raw[skip : uint64(skip)+n : uint64(skip)+n], flags: f, mapped: map[int]uint64{}}
+	h := &hostBlock{flags: f, mapped: map[int]uint64{}, hollow: d.cfg.Meta && n >= hollowMin}
+	if h.hollow {
+		var err error
+		if h.buf, err = hollow(n); err != nil {
+			return nil, &cu.Error{Call: call, Result: cu.ErrOutOfMemory, Detail: fmt.Sprintf("%d bytes", n), Cause: err}
+		}
+	} else {
+		raw := make([]byte, n+pageSize)
+		skip := -uintptr(unsafe.Pointer(&raw[0])) % pageSize
+		h.buf = raw[skip : uint64(skip)+n : uint64(skip)+n]
+	}
 	i := sort.Search(len(d.hosts), func(i int) bool { return d.hosts[i].base() > h.base() })
 	d.hosts = slices.Insert(d.hosts, i, h)
 	d.counters.HostAllocs++
@@ -163,6 +172,11 @@ func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	}
 	h.freed = true
 	d.hosts = slices.DeleteFunc(d.hosts, func(o *hostBlock) bool { return o == h })
+	if h.hollow {
+		if err := unmap(h.buf); err != nil {
+			return &cu.Error{Call: "cuMemFreeHost", Result: cu.ErrInvalidValue, Cause: err}
+		}
+	}
 	return nil
 }
 

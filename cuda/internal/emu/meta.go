@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
@@ -68,3 +69,12 @@ func (m *metaMemory) check(addr, n uint64) error {
 	}
 	return fmt.Errorf("emu: bytes [%#x,%#x) are not mapped", addr, addr+n)
 }
+
+// valueless is the error of a call that would give a value to the host.
+func valueless(call, what string) error {
+	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
+}
+
+// hollowMin is the size from which pinned memory of meta mode is hollow: addresses that read as zeros, of which no page is there until
+// somebody writes it.
+const hollowMin = 64 << 10

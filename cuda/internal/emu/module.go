@@ -65,7 +65,11 @@ func (d *Driver) ModuleLoadData(image []byte, opts cu.JITOptions) (cu.Module, er
 
 // compile parses PTX for the devices of this driver.
 func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, error) {
-	m, err := ptxvm.Parse(text)
+	parse := ptxvm.Parse
+	if d.cfg.Meta {
+		parse = ptxvm.ParseDeclarations
+	}
+	m, err := parse(text)
 	if err != nil {
 		if opts.InfoLog != nil {
 			*opts.InfoLog = ""

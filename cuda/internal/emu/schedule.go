@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"slices"
 	"time"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
@@ -20,10 +21,12 @@ const (
 	KindRecord // of an event
 	KindWait   // for an event
 	KindMark   // a pool's block begins or ends
+	KindGraph  // launch of a graph, the first thing of it
+	KindJoin   // of a graph: what came before it is done
 )
 
 var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
-	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark"}
+	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark", KindGraph: "graph launch", KindJoin: "join"}
 
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
@@ -47,6 +50,7 @@ type op struct {
 	submit time.Duration                 // the host's time at the call
 	end    time.Duration                 // virtual time of completion, once done
 	done   bool
+	hollow bool // see stream
 }
 
 // stream is a queue of operations of one context.
@@ -56,9 +60,11 @@ type stream struct {
 	blocking bool // takes part in the ordering of the legacy default stream
 	weight   int  // how eagerly an adversarial schedule serves it
 	queue    []*op
-	last     *op // the newest operation, done or not
+	last     *op  // the newest operation, done or not
+	hollow   bool // in meta mode: its work has copied to pinned memory what has no value
 	clock    time.Duration
-	closed   bool // destroyed: goes away when its queue is empty
+	closed   bool     // destroyed: goes away when its queue is empty
+	capture  *capture // what is queued goes there instead
 }
 
 // An operation of an engine starts when the engine is free: a device computes and copies at once, but runs one kernel after the other.
@@ -86,11 +92,15 @@ var weights = [...]int{1, 1, 8, 64}
 
 // enqueue appends an operation to s and returns it. d.mu is held.
 func (d *Driver) enqueue(s *stream, o *op) *op {
+	if s.capture != nil {
+		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // it keeps its error
+		return o
+	}
 	for d.pending >= d.cfg.QueueDepth { // before the append: a call may then still be refused without having run itself
 		d.step()
 	}
 	d.issue++
-	o.stream, o.issue, o.submit = s, d.issue, d.hostClock
+	o.stream, o.issue, o.submit, o.hollow = s, d.issue, d.hostClock, s.hollow
 	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
 	// The legacy default stream waits for all blocking streams of its context, and they for it.
 	if def := s.ctx.defaultStream; s == def {
@@ -163,7 +173,7 @@ func (d *Driver) finish(done func() bool) {
 
 // drain runs operations until the queues of ctx are empty and moves the host's clock there. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range d.streams {
+	for _, s := range slices.Clone(d.streams) { // streams whose work is done may go
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}

@@ -51,7 +51,9 @@ func (d *Driver) StreamDestroy(h cu.Stream) error {
 
 // removeStream forgets s. d.mu is held.
 func (d *Driver) removeStream(s *stream) {
-	delete(d.byHandle, s.handle)
+	if d.byHandle[s.handle] == s {
+		delete(d.byHandle, s.handle)
+	}
 	d.streams = slices.DeleteFunc(d.streams, func(t *stream) bool { return t == s })
 }
 
@@ -180,11 +182,13 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes what the event captured.
+// EventSynchronize completes what the event captured. In meta mode a host that waits for an event behind a copy to pinned memory wants to read
+// what has no value: ErrMeta. Streams may wait for it.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, err := d.eventOf("cuEventSynchronize", h)
+	const call = "cuEventSynchronize"
+	e, err := d.eventOf(call, h)
 	if err != nil {
 		return err
 	}
@@ -194,6 +198,9 @@ func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.counters.Synchronisations++
 	if e.point != nil {
 		d.await(e.point)
+		if e.point.hollow && e.ctx.dead == nil {
+			return valueless(call, "an event behind a copy to pinned memory")
+		}
 	}
 	return e.ctx.dead
 }

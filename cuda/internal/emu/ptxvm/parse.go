@@ -59,9 +59,13 @@ func Parse(ptx string) (m *Module, err error) {
 			panic(e)
 		}
 	}()
-	p := &parser{lexer: newLexer(ptx), m: &Module{byName: map[string]*Entry{}, src: strings.Split(ptx, "\n"), scope: newScope(nil), instances: map[*Memory]map[*variable]uint64{}}}
+	p := newParser(ptx)
 	p.module()
 	return p.m, nil
+}
+
+func newParser(ptx string) *parser {
+	return &parser{lexer: newLexer(ptx), m: &Module{byName: map[string]*Entry{}, src: strings.Split(ptx, "\n"), scope: newScope(nil), instances: map[*Memory]map[*variable]uint64{}}}
 }
 
 type parser struct {
@@ -71,6 +75,7 @@ type parser struct {
 	stmts []stmt
 	depth int
 	local int
+	brief bool // see ParseDeclarations
 }
 
 func (p *parser) module() {
@@ -183,7 +188,9 @@ func (p *parser) kernel() {
 	p.body(sc)
 	p.expect("}")
 	e.Local = p.local
-	decode(e, sc, p.stmts)
+	if !p.brief {
+		decode(e, sc, p.stmts)
+	}
 	p.m.entries = append(p.m.entries, e)
 	p.m.byName[e.Name] = e
 }
@@ -238,6 +245,7 @@ func (p *parser) body(sc *scope) {
 		case p.accept("{"):
 			p.body(newScope(sc))
 			p.expect("}")
+		case p.brief && p.passes():
 		case p.accept(".reg"):
 			p.registers(sc)
 		case p.accept(".shared"):

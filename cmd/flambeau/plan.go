@@ -1,0 +1,273 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// errTooLarge is the answer that a step does not fit; the report has said so.
+var errTooLarge = errors.New("the step does not fit")
+
+type planCmd struct {
+	Model         string `help:"Model: ${planmodels}." required:"" placeholder:"NAME"`
+	Batch         int    `help:"Samples a batch." default:"8"`
+	Seq           int    `help:"Tokens of a sample of text; 0 is as many as the model takes." default:"0"`
+	Image         int    `help:"Height and width of pictures; 0 is what the model was made for." default:"0"`
+	Classes       int    `help:"Classes of a picture; 0 is what the model was made for." default:"0"`
+	Optimizer     string `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
+	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
+	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or any GPU, whose speed is not known." default:"gpu" placeholder:"NAME"`
+	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
+	MaxBatch      int    `help:"Where to end the search for the largest batch that fits; 0 for no search." name:"max-batch" default:"65536"`
+	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
+}
+
+// Validate is called by kong.
+func (c *planCmd) Validate() error {
+	switch {
+	case planModels[c.Model] == nil:
+		return fmt.Errorf("--model %s: known are %s", c.Model, planModelNames())
+	case c.Batch < 1 || c.Batch > 1<<24:
+		return fmt.Errorf("--batch %d: 1 to %d samples", c.Batch, 1<<24)
+	case c.Seq < 0 || c.Image < 0 || c.Classes < 0 || c.MaxBatch < 0:
+		return errors.New("--seq, --image, --classes and --max-batch cannot be negative")
+	case c.MaxBatch > 1<<24:
+		return fmt.Errorf("--max-batch %d: at most %d samples", c.MaxBatch, 1<<24)
+	case c.Optimizer != "none" && optims[c.Optimizer] == nil:
+		return fmt.Errorf("--optimizer %s: known are %s, none", c.Optimizer, namesOf(optims))
+	}
+	if err := planModels[c.Model](c).check(c); err != nil {
+		return err
+	}
+	_, err := c.memory()
+	if err == nil && c.Device != "cpu" && c.Device != "gpu" {
+		_, err = c.machine()
+	}
+	return err
+}
+
+// memory is what --device-memory says, 0 for nothing.
+func (c *planCmd) memory() (int, error) {
+	if c.DeviceMemory == "" {
+		return 0, nil
+	}
+	n, err := parseSize(c.DeviceMemory)
+	if err != nil || n < 1<<20 || n > 1<<42 {
+		return 0, fmt.Errorf("--device-memory %s: a size from 1MiB to 4TiB is wanted, such as 24GiB or 24GB", c.DeviceMemory)
+	}
+	return int(n), nil
+}
+
+// machine is what --device names.
+func (c *planCmd) machine() (train.Machine, error) {
+	switch c.Device {
+	case "cpu":
+		return train.MeasureCPU(), nil
+	case "gpu":
+		return train.Machine{Kind: "cuda"}, nil
+	}
+	m, err := train.FindGPU(c.Device)
+	if err != nil {
+		return m, fmt.Errorf("--device %s: known are %s, cpu, gpu", c.Device, gpuNames())
+	}
+	return m, nil
+}
+
+func gpuNames() string {
+	var names []string
+	for _, m := range train.GPUs() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// planReport is the JSON object.
+type planReport struct {
+	Model         string        `json:"model"`
+	Device        string        `json:"device"`
+	Memory        int           `json:"device_memory_bytes,omitempty"`
+	Batch         int           `json:"batch"`
+	Seq           int           `json:"seq,omitempty"`
+	Image         int           `json:"image,omitempty"`
+	Optimizer     string        `json:"optimizer"`
+	Checkpointing bool          `json:"checkpointing"`
+	Peak          int           `json:"peak_bytes"`
+	Reserved      int           `json:"reserved_bytes"`
+	PeakAt        string        `json:"peak_at"`
+	Breakdown     planBreakdown `json:"breakdown"`
+	Parameters    int           `json:"parameters"`
+	FLOPs         planFLOPs     `json:"flops"`
+	Kernels       int           `json:"kernels"`
+	Fits          *bool         `json:"fits,omitempty"`      // where the memory is known
+	MaxBatch      *int          `json:"max_batch,omitempty"` // where it was looked for
+	Seconds       *float64      `json:"seconds_estimate,omitempty"`
+}
+
+type planBreakdown struct {
+	Weights     int `json:"weights"`
+	Gradients   int `json:"gradients"`
+	Optimizer   int `json:"optimizer"`
+	Activations int `json:"activations"`
+	Workspace   int `json:"workspace"`
+	Other       int `json:"other"`
+	Rounding    int `json:"rounding"`
+}
+
+type planFLOPs struct {
+	Forward   int `json:"forward"`
+	Backward  int `json:"backward"`
+	Optimizer int `json:"optimizer"`
+	Total     int `json:"total"`
+	MatMul    int `json:"matmul"`
+}
+
+// Run plans.
+func (c *planCmd) Run(e *env) error {
+	m, err := c.machine()
+	if err != nil {
+		return err
+	}
+	memory, err := c.memory()
+	if err != nil {
+		return err
+	}
+	p := planModels[c.Model](c)
+	cfg := train.PlanConfig{Machine: m, Memory: memory, Batch: c.Batch}
+	if memory > 0 || m.Memory > 0 {
+		cfg.MaxBatch = c.MaxBatch
+	}
+	r, err := train.Plan(p.step(c), cfg)
+	if err != nil {
+		return err
+	}
+	c.print(e, p, m, r)
+	if c.JSON {
+		b := r.Breakdown
+		o := planReport{Model: c.Model, Device: c.Device, Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Checkpointing: c.Checkpointing,
+			Peak: r.Peak, Reserved: r.Reserved, PeakAt: r.At, Parameters: r.Parameters, Kernels: r.Kernels,
+			Breakdown: planBreakdown{b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Workspace, b.Other, b.Rounding},
+			FLOPs:     planFLOPs{r.FLOPs.Forward, r.FLOPs.Backward, r.FLOPs.Optimizer, r.FLOPs.Total(), r.FLOPs.MatMul}}
+		if r.Memory > 0 {
+			o.Fits = &r.Fits
+			if c.MaxBatch > 0 {
+				o.MaxBatch = &r.MaxBatch
+			}
+		}
+		if r.Seconds > 0 {
+			o.Seconds = &r.Seconds
+		}
+		if err := json.NewEncoder(e.out).Encode(o); err != nil {
+			return err
+		}
+	}
+	if !r.Fits {
+		return errTooLarge
+	}
+	return nil
+}
+
+// print writes the report for people, with --json to where messages go.
+func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) {
+	out := e.out
+	if c.JSON {
+		out = e.err
+	}
+	fmt.Fprintf(out, "%s, %s", c.Model, p.batchText(c.Batch))
+	if c.Optimizer == "none" {
+		fmt.Fprint(out, ", evaluation")
+	} else {
+		fmt.Fprint(out, ", trained by "+c.Optimizer)
+	}
+	if c.Checkpointing {
+		fmt.Fprint(out, ", activations computed again")
+	}
+	fmt.Fprint(out, "\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, n int) {
+		fmt.Fprintf(w, "%s\t%s\t%.1f %%\t\n", name, byteCount(n), 100*float64(n)/float64(max(r.Peak, 1)))
+	}
+	fmt.Fprintf(w, "memory at the peak\t%s\t\t\n", byteCount(r.Peak))
+	b := r.Breakdown
+	row("weights", b.Weights)
+	row("gradients", b.Gradients)
+	row("optimizer", b.Optimizer)
+	row("activations", b.Activations)
+	row("workspace", b.Workspace)
+	row("other", b.Other)
+	row("rounding", b.Rounding)
+	w.Flush()
+	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", r.At, byteCount(r.Reserved))
+	fmt.Fprintf(out, "parameters   %s\n", count(float64(r.Parameters), ""))
+	f := r.FLOPs
+	fmt.Fprintf(out, "operations   %s forward, %s backward, %s optimizer; %s of them in matrix products; %d kernels\n",
+		count(float64(f.Forward), ""), count(float64(f.Backward), ""), count(float64(f.Optimizer), ""), count(float64(f.MatMul), ""), r.Kernels)
+	if r.Seconds > 0 {
+		kind := "at least, by the roofline of " + m.Product
+		if m.Kind == "cpu" {
+			kind = "about, by the rates measured of " + m.Product
+		}
+		fmt.Fprintf(out, "time         %s a step %s\n", seconds(r.Seconds), kind)
+	}
+	switch {
+	case r.Memory == 0:
+		fmt.Fprintln(out, "whether it fits was not asked: --device or --device-memory says of what")
+	case r.Fits:
+		fmt.Fprintf(out, "it fits      in %s%s\n", byteCount(r.Memory), largest(c, r))
+	default:
+		fmt.Fprintf(out, "IT DOES NOT FIT in %s%s\n", byteCount(r.Memory), largest(c, r))
+	}
+	if m.Kind == "cuda" {
+		fmt.Fprintln(out, "not counted  what NVIDIA's driver keeps on the GPU for itself, and other programs")
+	} else {
+		fmt.Fprintln(out, "not counted  buffers below 64 KiB, the data set, the program itself")
+	}
+}
+
+// largest says how large a batch may be.
+func largest(c *planCmd, r *train.Report) string {
+	switch {
+	case c.MaxBatch == 0:
+		return ""
+	case r.MaxBatch == 0:
+		return "; no batch does"
+	case r.MaxBatch == c.MaxBatch:
+		return fmt.Sprintf("; a batch of %d does, larger ones were not tried (--max-batch)", r.MaxBatch)
+	}
+	return fmt.Sprintf("; the largest batch that does is %d", r.MaxBatch)
+}
+
+// count prints a large number for people.
+func count(x float64, unit string) string {
+	k := 0
+	for x >= 1000 && k < 5 {
+		x /= 1000
+		k++
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.4g %s%s", x, []string{"", "k", "M", "G", "T", "P"}[k], unit))
+}
+
+// seconds prints a time for people.
+func seconds(s float64) string {
+	switch {
+	case s < 1e-3:
+		return fmt.Sprintf("%.3g µs", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	}
+	return fmt.Sprintf("%.3g s", s)
+}
+
+func planModelNames() string {
+	var names []string
+	for name := range planModels {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// planOf runs flambeau plan in a process of its own and parses what it prints last.
+func planOf(t *testing.T, args ...string) (r planReport, status int, errOut string) {
+	t.Helper()
+	c := process(t, "off", append([]string{"plan", "--json"}, args...)...)
+	var e strings.Builder
+	c.Stderr = &e
+	out, err := c.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		status = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) != 1 {
+		t.Fatalf("%d lines: %s", len(lines), out)
+	}
+	if err := json.Unmarshal([]byte(lines[0]), &r); err != nil && status != 1 && status != 2 {
+		t.Fatalf("%v in %q\n%s", err, out, e.String())
+	}
+	return r, status, e.String()
+}
+
+// GPT-2 as it is trained, on a machine that has no GPU: with hardly any memory, and no file.
+func TestPlanGPT2(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("XDG_CACHE_HOME", temp)
+	t.Setenv("FLAMBEAU_TEST_HWM", "1")
+	r, status, errOut := planOf(t, "--model", "gpt2", "--batch", "8", "--seq", "1024", "--device", "h100")
+	if status != 0 || r.Fits == nil || !*r.Fits || r.MaxBatch == nil || *r.MaxBatch < 20 || r.Parameters != 124439808 || r.Seconds == nil || *r.Seconds < 0.02 || *r.Seconds > 1 {
+		t.Errorf("status %d, %+v", status, r)
+	}
+	// Two operations for each of the weights of matrix products and each token, thrice: the rule of thumb of J. Kaplan et al., arXiv:2001.08361; to it comes
+	// attention, 2·2·3·layers·width for each pair of tokens.
+	const tokens = 8 * 1024
+	want := 6*124e6*tokens + 12*12*768*1024*tokens
+	if got := float64(r.FLOPs.MatMul); got < 0.95*want || got > 1.05*want {
+		t.Errorf("%v operations in matrix products, want about %v", got, want)
+	}
+	b := r.Breakdown
+	if sum := b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding; sum != r.Peak || b.Weights < 4*r.Parameters || b.Optimizer < 8*r.Parameters || b.Rounding < 0 {
+		t.Errorf("%+v is %d, the peak %d", b, sum, r.Peak)
+	}
+	if !strings.Contains(errOut, "it fits") || !strings.Contains(errOut, "activations") {
+		t.Errorf("no report for people: %s", errOut)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
+	if runtime.GOOS == "linux" {
+		m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindStringSubmatch(errOut)
+		if m == nil {
+			t.Fatal(errOut)
+		}
+		if kib, _ := strconv.Atoi(m[1]); kib < 1000 || kib > 300<<10 {
+			t.Errorf("%d KiB of memory at most, want less than 300 MiB", kib)
+		} else {
+			t.Logf("%d KiB of memory at most", kib)
+		}
+	}
+}
+
+// Less memory: by computing activations again, and by a smaller batch.
+func TestPlanLess(t *testing.T) {
+	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0")
+	again, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--checkpointing", "--max-batch", "0")
+	if all.Fits != nil || all.MaxBatch != nil || all.Seconds != nil || again.Breakdown.Activations > all.Breakdown.Activations/2 || again.FLOPs.Backward <= all.FLOPs.Backward {
+		t.Errorf("%+v\n%+v", all, again)
+	}
+	r, status, errOut := planOf(t, "--model", "gpt2", "--batch", "64", "--device-memory", "8GiB")
+	if status != 3 || r.Fits == nil || *r.Fits || r.Peak < 8<<30 || r.MaxBatch == nil || *r.MaxBatch < 1 || *r.MaxBatch >= 64 || !strings.Contains(errOut, "DOES NOT FIT") {
+		t.Errorf("status %d, %+v", status, r)
+	}
+	if _, status, _ := planOf(t, "--model", "gpt2", "--batch", strconv.Itoa(*r.MaxBatch), "--device-memory", "8GiB", "--max-batch", "0"); status != 0 {
+		t.Errorf("the largest batch, %d, does not fit", *r.MaxBatch)
+	}
+}
+
+// Every model can be planned; of those that differ in size alone, the smallest is.
+func TestPlanModels(t *testing.T) {
+	for name := range planModels {
+		if slices.Contains([]string{"gpt2-medium", "gpt2-large", "gpt2-xl", "bert-large", "resnet34", "resnet101"}, name) && os.Getenv("FLAMBEAU_SOAK") != "1" {
+			continue
+		}
+		args := []string{"plan", "--json", "--model", name, "--batch", "2", "--max-batch", "0", "--optimizer", "sgd"}
+		status, out, errOut := command(t, args...)
+		var r planReport
+		if err := json.Unmarshal([]byte(out), &r); status != 0 || err != nil || r.Peak < 4*r.Parameters || r.Parameters == 0 {
+			t.Errorf("%s: status %d, %v, %s %s", name, status, err, out, errOut)
+		}
+	}
+}
+
+func TestPlanMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                     "--model",
+		"--model gpt3":                         "gpt2-medium",
+		"--model gpt2 --batch 0":               "--batch 0",
+		"--model gpt2 --seq 2000":              "--seq 2000: gpt2 takes at most 1024 tokens",
+		"--model gpt2 --image 3":               "--seq is its length",
+		"--model resnet18 --seq 3":             "--image is their size",
+		"--model lenet --image 30":             "[28 32]",
+		"--model vit-b/16 --image 8":           "multiple of 16",
+		"--model gpt2 --device t4":             "4090",
+		"--model gpt2 --device-memory much":    "24GiB",
+		"--model gpt2 --device-memory 1KiB":    "1MiB",
+		"--model gpt2 --optimizer best":        "adamw",
+		"--model gpt2 --max-batch=-3":          "negative",
+		"--model gpt2 --device-memory 9999TiB": "4TiB",
+	} {
+		status, _, errOut := command(t, append([]string{"plan"}, strings.Fields(args)...)...)
+		if status != 2 || !strings.Contains(errOut, want) {
+			t.Errorf("%s: status %d, %s; want %q", args, status, errOut, want)
+		}
+	}
+	if status, out, _ := command(t, "plan", "--help"); status != 0 || !strings.Contains(out, "gpt2-xl") || !strings.Contains(out, "l40s") {
+		t.Errorf("status %d, %s", status, out)
+	}
+}

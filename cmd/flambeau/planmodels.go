@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// planned is a model of package models with the sizes of its inputs.
+type planned struct {
+	name                     string
+	seq, context             int // text: tokens of a sample, and the most there can be
+	image, channels, classes int // pictures
+	images                   []int
+	model                    func(o nn.Option) any
+	loss                     func(m any, s *tensor.Scope, batch int) *tensor.Tensor
+}
+
+// planModels are the models by name.
+var planModels = map[string]func(c *planCmd) *planned{
+	"gpt2": planGPT(models.GPT2), "gpt2-medium": planGPT(models.GPT2Medium), "gpt2-large": planGPT(models.GPT2Large), "gpt2-xl": planGPT(models.GPT2XL),
+	"bert-base": planBERT(models.BERTBase), "bert-large": planBERT(models.BERTLarge),
+	"resnet18": planImages(224, 3, 1000, nil, func(p *planned, o nn.Option) nn.Module { return models.ResNet18(p.classes, p.channels, o) }),
+	"resnet34": planImages(224, 3, 1000, nil, func(p *planned, o nn.Option) nn.Module { return models.ResNet34(p.classes, p.channels, o) }),
+	"resnet50": planImages(224, 3, 1000, nil, func(p *planned, o nn.Option) nn.Module { return models.ResNet50(p.classes, p.channels, o) }),
+	"resnet101": planImages(224, 3, 1000, nil, func(p *planned, o nn.Option) nn.Module {
+		return models.NewResNet(models.ResNetConfig{Blocks: [4]int{3, 4, 23, 3}, Bottleneck: true, Classes: p.classes, Channels: p.channels}, o)
+	}),
+	"vit-b/16": planImages(224, 3, 1000, nil, func(p *planned, o nn.Option) nn.Module {
+		c := models.ViTB16()
+		c.Image, c.Classes = p.image, p.classes
+		return models.NewViT(c, o)
+	}),
+	"mlp": planImages(28, 1, 10, nil, func(p *planned, o nn.Option) nn.Module {
+		return nn.NewSequential(&nn.Flatten{}, models.NewMLP([]int{p.channels * p.image * p.image, 512, 256, p.classes}, 0.1, o))
+	}),
+	"cnn":   planImages(28, 1, 10, nil, func(p *planned, o nn.Option) nn.Module { return models.NewCNN(p.channels, p.classes, o) }),
+	"lenet": planImages(28, 1, 10, []int{28, 32}, func(p *planned, o nn.Option) nn.Module { return models.NewLeNet(p.image, p.channels, p.classes, o) }),
+}
+
+// tokens is a batch of text whose words do not matter.
+func (p *planned) tokens(s *tensor.Scope, batch int) *tensor.Tensor {
+	return s.Typed(dtype.I64).Zeros(batch, p.seq)
+}
+
+func planGPT(config func() models.GPTConfig) func(c *planCmd) *planned {
+	return func(c *planCmd) *planned {
+		cfg := config()
+		p := &planned{name: c.Model, seq: or(c.Seq, cfg.Context), context: cfg.Context}
+		p.model = func(o nn.Option) any { return models.NewGPT(cfg, o) }
+		p.loss = func(m any, s *tensor.Scope, batch int) *tensor.Tensor {
+			x := p.tokens(s, batch)
+			return m.(*models.GPT).Loss(x, p.tokens(s, batch))
+		}
+		return p
+	}
+}
+
+func planBERT(config func() models.BERTConfig) func(c *planCmd) *planned {
+	return func(c *planCmd) *planned {
+		cfg := config()
+		p := &planned{name: c.Model, seq: or(c.Seq, cfg.Context), context: cfg.Context}
+		p.model = func(o nn.Option) any { return models.NewMaskedLM(cfg, o) }
+		p.loss = func(m any, s *tensor.Scope, batch int) *tensor.Tensor {
+			x := p.tokens(s, batch)
+			return m.(*models.MaskedLM).Loss(x, p.tokens(s, batch), models.BERTInput{})
+		}
+		return p
+	}
+}
+
+func planImages(image, channels, classes int, only []int, model func(p *planned, o nn.Option) nn.Module) func(c *planCmd) *planned {
+	return func(c *planCmd) *planned {
+		p := &planned{name: c.Model, image: or(c.Image, image), channels: channels, classes: or(c.Classes, classes), images: only}
+		p.model = func(o nn.Option) any { return model(p, o) }
+		p.loss = func(m any, s *tensor.Scope, batch int) *tensor.Tensor {
+			x := s.Zeros(batch, p.channels, p.image, p.image)
+			return nn.CrossEntropy(m.(nn.Module).Forward(x), s.Typed(dtype.I64).Zeros(batch))
+		}
+		return p
+	}
+}
+
+func or(n, other int) int {
+	if n == 0 {
+		return other
+	}
+	return n
+}
+
+// check says which flag does not fit the model.
+func (p *planned) check(c *planCmd) error {
+	switch {
+	case p.context == 0 && c.Seq > 0:
+		return fmt.Errorf("--seq: %s is a model of pictures; --image is their size", c.Model)
+	case p.context > 0 && c.Image+c.Classes > 0:
+		return fmt.Errorf("--image, --classes: %s is a model of text; --seq is its length", c.Model)
+	case p.seq > p.context:
+		return fmt.Errorf("--seq %d: %s takes at most %d tokens", p.seq, c.Model, p.context)
+	case p.context == 0 && (p.image < 4 || p.image > 1<<14 || p.classes > 1<<24):
+		return fmt.Errorf("--image %d, --classes %d: 4 to %d pixels and up to %d classes", p.image, p.classes, 1<<14, 1<<24)
+	}
+	if len(p.images) > 0 {
+		for _, n := range p.images {
+			if n == p.image {
+				return nil
+			}
+		}
+		return fmt.Errorf("--image %d: %s takes pictures of %v", p.image, c.Model, p.images)
+	}
+	if c.Model == "vit-b/16" && p.image%16 != 0 {
+		return fmt.Errorf("--image %d: vit-b/16 takes a multiple of 16", p.image)
+	}
+	return nil
+}
+
+func (p *planned) batchText(batch int) string {
+	if p.context > 0 {
+		return fmt.Sprintf("batches of %d × %d tokens", batch, p.seq)
+	}
+	return fmt.Sprintf("batches of %d pictures of %d×%d×%d", batch, p.channels, p.image, p.image)
+}
+
+// step builds the step that the flags ask for.
+func (p *planned) step(c *planCmd) func(s *tensor.Scope, batch int) *train.PlannedStep {
+	return func(s *tensor.Scope, batch int) *train.PlannedStep {
+		m := p.model(nn.In(s))
+		if c.Checkpointing && nn.SetCheckpointing(m, true) == 0 {
+			panic(tensor.NewError("plan", tensor.ErrValue, c.Model+" has no part that can compute its activations again"))
+		}
+		step := &train.PlannedStep{Model: m, Loss: func(s *tensor.Scope) *tensor.Tensor { return p.loss(m, s, batch) }}
+		if c.Optimizer != "none" {
+			step.Optimizer = newOptimizer(c.Optimizer, nn.Parameters(m), recipe{lr: 1e-3, decay: 0.01})
+		} else {
+			nn.Eval(m)
+		}
+		return step
+	}
+}

@@ -1,0 +1,170 @@
+package cpu
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+// meta is the processor without memory: see [device.OpenMeta]. Its pool is that of [Device], on addresses behind which there is nothing, so
+// that its Stats are those of the same program on the processor: buffers of less than 64 KiB are not counted, nor is what a primitive
+// needs for itself.
+type meta struct {
+	memory int
+	pool   *pool.Pool
+	main   metaStream
+	next   atomic.Uint64 // the last stream's number
+	small  atomic.Uint64 // where the last small buffer lies
+}
+
+var _ device.MetaDriver = driver{}
+
+// OpenMeta returns a new processor without memory.
+func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
+	if c.Memory < 0 {
+		return nil, &device.UnavailableError{Name: "cpu", Reason: fmt.Sprintf("%d bytes of memory are negative", c.Memory), Help: "0 is no limit"}
+	}
+	d := &meta{memory: c.Memory}
+	if d.memory == 0 {
+		d.memory = 4 << 40
+	}
+	d.main.dev = d
+	d.pool = pool.New(&addresses{}, poolOptions())
+	d.pool.SetLimit(uint64(d.memory))
+	return d, nil
+}
+
+// addresses is the backing of a pool without memory.
+type addresses struct{ next atomic.Uint64 }
+
+var _ pool.Backing = (*addresses)(nil)
+
+func (a *addresses) Alloc(size uint64) (uintptr, error) {
+	const page = 2 << 20
+	n := (size + 2*page - 1) / page * page // with a gap
+	return uintptr(1<<40 + a.next.Add(n) - n), nil
+}
+func (*addresses) Free(uintptr, uint64)                     {}
+func (*addresses) Capacity() (free, total uint64)           { return 0, 0 }
+func (*addresses) Record(pool.StreamID) (pool.Event, error) { return noEvent{}, nil }
+func (*addresses) Done(pool.Event) bool                     { return true }
+func (*addresses) Wait(pool.Event)                          {}
+
+// metaBuffer is a size.
+type metaBuffer struct {
+	dev   *meta
+	size  int
+	addr  uintptr
+	block *pool.Block // nil: too small for the pool
+	gen   uint64
+	freed atomic.Bool
+}
+
+func (b *metaBuffer) Device() device.Device { return b.dev }
+func (b *metaBuffer) Size() int             { return b.size }
+func (b *metaBuffer) Host() []byte          { return nil }
+func (b *metaBuffer) Use(device.Stream)     {}
+
+func (b *metaBuffer) Addr() uintptr {
+	return b.addr
+}
+
+// Free gives the addresses back. A second call is ignored.
+func (b *metaBuffer) Free() {
+	if b.freed.Swap(true) {
+		return
+	}
+	if b.block != nil {
+		b.dev.pool.Free(b.block, b.gen)
+	}
+	if t := device.Tracing(); t != nil {
+		b.told(t, true, false, device.Origin{})
+	}
+}
+
+// Queue is Free for cleanups.
+func (b *metaBuffer) Queue() {
+	if b.freed.Swap(true) {
+		return
+	}
+	if b.block != nil {
+		b.dev.pool.Queue(b.block, b.gen)
+	}
+	if t := device.Tracing(); t != nil {
+		b.told(t, true, true, device.Origin{})
+	}
+}
+
+// metaStream is a queue of nothing.
+type metaStream struct {
+	dev *meta
+	id  uint64
+}
+
+func (s *metaStream) Device() device.Device         { return s.dev }
+func (s *metaStream) ID() uint64                    { return s.id }
+func (s *metaStream) Record() (device.Event, error) { return done{}, nil }
+func (s *metaStream) Synchronize() error            { return nil }
+
+// Wait waits for an event of another device.
+func (s *metaStream) Wait(e device.Event) error {
+	if e == nil {
+		return nil
+	}
+	return e.Wait()
+}
+
+// Alloc returns a buffer without memory.
+func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
+	if bytes < 0 {
+		return nil, &ViewError{"alloc", "bytes", fmt.Sprintf("%d is negative", bytes)}
+	}
+	b := &metaBuffer{dev: d, size: bytes}
+	if bytes >= pooled {
+		var err error
+		if b.block, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o)); err != nil {
+			return nil, err
+		}
+		b.gen, b.addr = b.block.Generation(), b.block.Addr()
+	} else {
+		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // of its own
+	}
+	if t := device.Tracing(); t != nil {
+		b.told(t, false, false, o)
+	}
+	return b, nil
+}
+
+// told is that of [buffer].
+func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
+	if !t.Wants().Memory {
+		return
+	}
+	in := -1
+	if !queued {
+		in = b.dev.Stats().Allocated
+	}
+	t.Memory(device.MemoryEvent{Device: b.dev, Addr: b.Addr(), Bytes: b.size, Freed: freed, Origin: o, InUse: in})
+}
+
+func (d *meta) Name() string   { return "cpu" }
+func (d *meta) String() string { return "cpu (meta)" }
+
+// Info describes the processor, with the memory that the device was opened with.
+func (d *meta) Info() device.Info {
+	return device.Info{Kind: "cpu", Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active()}
+}
+
+// Stats counts the pool's addresses.
+func (d *meta) Stats() device.Stats          { return poolStats(d.pool) }
+func (d *meta) ResetPeak()                   { d.pool.ResetPeak() }
+func (d *meta) Empty() int                   { return int(d.pool.Empty()) }
+func (d *meta) Synchronize() error           { return nil }
+func (d *meta) DefaultStream() device.Stream { return &d.main }
+func (d *meta) NewStream(int) (device.Stream, error) {
+	return &metaStream{dev: d, id: d.next.Add(1)}, nil
+}

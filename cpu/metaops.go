@@ -1,0 +1,155 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// What the processor is fast at, its meta form counts in the same way, so that a program takes the same paths.
+var (
+	_ device.Device         = (*meta)(nil)
+	_ device.MultiMapper    = (*meta)(nil)
+	_ device.Normer         = (*meta)(nil)
+	_ device.Scanner        = (*meta)(nil)
+	_ device.Softmaxer      = (*meta)(nil)
+	_ device.CrossEntropyer = (*meta)(nil)
+	_ device.Sorter         = (*meta)(nil)
+)
+
+// told checks that views lie in memory of this device, and tells the tracer of a primitive. A View without a buffer is an operand that is not
+// there. The first view is a result.
+func (d *meta) told(s device.Stream, op string, work func() device.Work, views ...device.View) error {
+	for i := range views {
+		v := &views[i]
+		if v.Buf == nil {
+			continue
+		}
+		if lo, hi, some := v.Span(); some {
+			if _, err := d.check(op, fmt.Sprintf("view %d", i), v.Buf, lo*v.Type.Size(), (hi+1-lo)*v.Type.Size()); err != nil {
+				return err
+			}
+		}
+	}
+	if t := device.Tracing(); t != nil && s != nil && len(views) > 0 {
+		now := device.Now()
+		t.Kernel(device.KernelEvent{Device: d, Stream: s, Primitive: op, Work: work(), Type: views[0].Type, Shapes: t.Wants().ShapesOf(views), Start: now, End: now})
+	}
+	return nil
+}
+
+// check finds the buffer that holds n bytes from off on.
+func (d *meta) check(op, arg string, buf device.Buffer, off, n int) (*metaBuffer, error) {
+	b, ok := buf.(*metaBuffer)
+	switch {
+	case !ok || b == nil:
+		return nil, &ViewError{op, arg, "not a buffer of the CPU without memory"}
+	case b.dev != d:
+		return nil, &ViewError{op, arg, "the buffer belongs to another device"}
+	case b.freed.Load():
+		return nil, &ViewError{op, arg, "the buffer has been freed"}
+	case off < 0 || n < 0 || off > b.size-n:
+		return nil, &ViewError{op, arg, fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, b.size)}
+	}
+	return b, nil
+}
+
+// Upload counts: src is not looked at.
+func (d *meta) Upload(_ device.Stream, dst device.Buffer, off int, src []byte) error {
+	_, err := d.check("upload", "dst", dst, off, len(src))
+	return err
+}
+
+// Download fails: there are no values.
+func (d *meta) Download(_ device.Stream, dst []byte, src device.Buffer, off int) error {
+	if _, err := d.check("download", "src", src, off, len(dst)); err != nil || len(dst) == 0 {
+		return err
+	}
+	return fmt.Errorf("cpu: %w", device.ErrNoValues)
+}
+
+// CopyFrom counts.
+func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
+	if _, err := d.check("copy", "dst", dst, dstOff, size); err != nil {
+		return err
+	}
+	if b, ok := src.(*metaBuffer); ok && b != nil && b.dev != d {
+		_, err := b.dev.check("copy", "src", src, srcOff, size)
+		return err
+	}
+	if _, err := d.check("copy", "src", src, srcOff, size); err != nil {
+		return err
+	}
+	if t := device.Tracing(); t != nil {
+		now := device.Now()
+		t.Copy(device.CopyEvent{Device: d, Stream: s, Kind: device.HostToHost, Op: "copy", Bytes: size, Start: now, End: now})
+	}
+	return nil
+}
+
+func (d *meta) Map(s device.Stream, p *expr.Program, outs, ins []device.View, params []uint64) error {
+	if len(params) < len(p.Params) || len(outs) != len(p.Out) || len(ins) != len(p.In) {
+		return &ViewError{"map", "params", fmt.Sprintf("%d results, %d operands and %d parameters do not fit the program", len(outs), len(ins), len(params))}
+	}
+	return d.told(s, "map", func() device.Work { return device.MapWork(p, outs, ins) }, append(outs[:len(outs):len(outs)], ins...)...)
+}
+
+func (d *meta) Reduce(s device.Stream, r *device.Reduction, out device.View, ins []device.View, _ []uint64) error {
+	return d.told(s, "reduce", func() device.Work { return device.ReduceWork(r, out, ins) }, append([]device.View{out}, ins...)...)
+}
+
+func (d *meta) MatMul(s device.Stream, out, a, b device.View) error {
+	return d.told(s, "matmul", func() device.Work { return device.MatMulWork(out, a, b) }, out, a, b)
+}
+
+func (d *meta) Gather(s device.Stream, out, src, index device.View, _ int, _ uint32) error {
+	return d.told(s, "gather", func() device.Work { return device.GatherWork(out, index) }, out, src, index)
+}
+
+func (d *meta) Scatter(s device.Stream, kind device.ScatterKind, dst, src, index device.View, _ int, _ uint32) error {
+	return d.told(s, "scatter", func() device.Work { return device.ScatterWork(kind, dst, src, index) }, dst, src, index)
+}
+
+func (d *meta) Softmax(s device.Stream, out, x device.View, _ bool) error {
+	return d.told(s, "softmax", func() device.Work { return device.SoftmaxWork(out, x) }, out, x)
+}
+
+func (d *meta) SoftmaxGrad(s device.Stream, dx, y, g device.View, log bool) error {
+	return d.told(s, "softmax gradient", func() device.Work { return device.SoftmaxGradWork(dx, y, g, log) }, dx, y, g)
+}
+
+func (d *meta) CrossEntropy(s device.Stream, loss, top, rest, x, target device.View, _ int64, _ uint32) error {
+	return d.told(s, "cross-entropy", func() device.Work { return device.CrossEntropyWork(loss, top, rest, x, target) }, loss, top, rest, x, target)
+}
+
+func (d *meta) CrossEntropyGrad(s device.Stream, dx, x, top, rest, target, g device.View, _ int64) error {
+	return d.told(s, "cross-entropy gradient", func() device.Work { return device.CrossEntropyGradWork(dx, x, top, rest, target, g) }, dx, x, top, rest, target, g)
+}
+
+func (d *meta) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.View, n device.Norm) error {
+	return d.told(s, "norm", func() device.Work { return device.NormWork(n, out, mean, rstd, x, weight, bias) }, out, mean, rstd, x, weight, bias)
+}
+
+func (d *meta) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
+	return d.told(s, "norm gradient", func() device.Work { return device.NormGradWork(n, dx, g, x, mean, rstd, weight) }, dx, g, x, mean, rstd, weight)
+}
+
+func (d *meta) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, _ bool) error {
+	return d.told(s, "scan", func() device.Work { return device.ScanWork(kind, out, ins) }, append([]device.View{out}, ins...)...)
+}
+
+func (d *meta) Argsort(s device.Stream, out, x device.View, _ bool) error {
+	return d.told(s, "argsort", func() device.Work { return device.ArgsortWork(out, x) }, out, x)
+}
+
+func (d *meta) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {
+	if len(outs) != len(ins) {
+		return &ViewError{"multi-map", "outs", fmt.Sprintf("%d groups, but %d groups of operands", len(outs), len(ins))}
+	}
+	var views []device.View
+	for k := range outs {
+		views = append(append(views, outs[k]...), ins[k]...)
+	}
+	return d.told(s, "multi-map", func() device.Work { return device.MultiMapWork(p, outs, ins, params) }, append(views, params)...)
+}

@@ -1,0 +1,254 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// An Event is a mark in a stream that can be set again and that can take the time: torch.cuda.Event. It is a [device.Event]: a stream waits
+// for it by Wait(e). All methods are safe for concurrent use.
+//
+// Before the first Record it counts as done, and what waits for it waits for nothing. What waits when it is recorded again goes on waiting
+// for the earlier mark.
+type Event struct {
+	d      *Device
+	timing bool
+	handle *eventHandle
+
+	mu       sync.RWMutex // the driver's event is not given back while something waits for it
+	on       *stream      // of the last mark; nil: none
+	mask     uint64
+	released bool
+}
+
+var _ device.Event = (*Event)(nil)
+
+// eventHandle is the driver's event. It goes back to the device once, by Release or when the Event is garbage.
+type eventHandle struct {
+	once sync.Once
+	h    cu.Event
+	of   *eventPool
+}
+
+func (h *eventHandle) release() {
+	h.once.Do(func() {
+		h.of.mu.Lock()
+		h.of.free = append(h.of.free, h.h)
+		h.of.mu.Unlock()
+	})
+}
+
+// An EventOption changes what [NewEvent] makes.
+type EventOption func(*Event)
+
+// EnableTiming makes an event that takes the time when its stream gets there, for [Event.Elapsed]; others are a little cheaper.
+func EnableTiming() EventOption { return func(e *Event) { e.timing = true } }
+
+// NewEvent returns an event for streams of a GPU. The error is a *[ViewError] if dev is no GPU, or the driver's. A host that waits for
+// it sleeps (torch's blocking=True).
+func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
+	d, err := gpu("new event", dev)
+	if err != nil {
+		return nil, err
+	}
+	e := &Event{d: d}
+	for _, o := range opts {
+		o(e)
+	}
+	flags, p := cu.EventDisableTiming|cu.EventBlockingSync, &d.events
+	if e.timing {
+		flags, p = cu.EventBlockingSync, &d.timers
+	}
+	e.handle = &eventHandle{of: p}
+	if e.handle.h, err = d.newEvent(p, flags); err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(e, (*eventHandle).release, e.handle)
+	return e, nil
+}
+
+// newEvent takes an event from the pool or the driver.
+func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
+	p.mu.Lock()
+	if n := len(p.free) - 1; n >= 0 {
+		h := p.free[n]
+		p.free = p.free[:n]
+		p.mu.Unlock()
+		return h, nil
+	}
+	p.mu.Unlock()
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	h, err := d.api.EventCreate(flags)
+	return h, d.fault("", err)
+}
+
+// Record marks the work queued so far on a stream of the event's GPU, nil for its default stream.
+func (e *Event) Record(s device.Stream) error {
+	st, err := e.d.stream("record event", s)
+	if err != nil {
+		return err
+	}
+	if err := st.refuse("record event", "an event of its own would mark work that does not run yet"); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.released {
+		return errReleased
+	}
+	if err := e.d.enter(); err != nil {
+		return err
+	}
+	defer e.d.leave()
+	if err := e.d.api.EventRecord(e.handle.h, st.handle); err != nil {
+		return e.d.fault("", err)
+	}
+	e.on, e.mask = st, st.mask.Load()
+	return nil
+}
+
+// Query reports whether the work before the mark is done, without waiting. The error is a fault of that work.
+func (e *Event) Query() (done bool, err error) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	switch {
+	case e.released:
+		return false, errReleased
+	case e.on == nil:
+		return true, nil
+	}
+	if err := e.d.enter(); err != nil {
+		return false, err
+	}
+	defer e.d.leave()
+	done, err = e.d.api.EventQuery(e.handle.h)
+	return done, e.d.fault("", err)
+}
+
+// Done is Query for those who only want to know whether to go on: true also where the work failed or the event was released.
+func (e *Event) Done() bool {
+	done, err := e.Query()
+	return done || err != nil
+}
+
+// Wait blocks the caller until the work before the mark is done (torch's synchronize), and returns a fault or an index error of it.
+func (e *Event) Wait() error {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	switch {
+	case e.released:
+		return errReleased
+	case e.on == nil:
+		return nil
+	}
+	if err := e.d.enter(); err != nil {
+		return err
+	}
+	defer e.d.leave()
+	if err := e.d.api.EventSynchronize(e.handle.h); err != nil {
+		return e.d.fault("", err)
+	}
+	if x := e.d.index.take(e.mask); x != nil {
+		return x
+	}
+	return nil
+}
+
+// holdUp makes later work of s wait for the mark.
+func (e *Event) holdUp(s *stream) error {
+	if e == nil {
+		return nil
+	}
+	if e.d.p != s.dev.p {
+		return e.Wait()
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	switch {
+	case e.released:
+		return errReleased
+	case e.on == nil:
+		return nil
+	}
+	if err := s.dev.enter(); err != nil {
+		return err
+	}
+	defer s.dev.leave()
+	if err := s.dev.api.StreamWaitEvent(s.handle, e.handle.h); err != nil {
+		return s.dev.fault("", err)
+	}
+	if e.d == s.dev {
+		s.mask.Or(e.mask)
+	}
+	return nil
+}
+
+// Elapsed returns the GPU's time between e and end, both of which have been recorded and are done, and were made with [EnableTiming];
+// otherwise the error is a *[ViewError]. It is about half a microsecond exact. (torch's elapsed_time is in milliseconds.) The time of an
+// emulated GPU is that of its cost model.
+func (e *Event) Elapsed(end *Event) (time.Duration, error) {
+	const op = "elapsed"
+	if end == nil || end.d != e.d {
+		return 0, &ViewError{op, "end", "not an event of " + e.d.name}
+	}
+	for _, x := range []struct {
+		e   *Event
+		arg string
+	}{{e, "start"}, {end, "end"}} {
+		done, err := x.e.Query()
+		why := ""
+		switch {
+		case err != nil:
+			return 0, err
+		case !x.e.timing:
+			why = "it takes no time: make it with cuda.EnableTiming()"
+		case x.e.stream() == nil:
+			why = "it was never recorded"
+		case !done:
+			why = "its stream has not got there yet: wait for it"
+		}
+		if why != "" {
+			return 0, &ViewError{op, x.arg, why}
+		}
+	}
+	if err := e.d.enter(); err != nil {
+		return 0, err
+	}
+	defer e.d.leave()
+	t, err := e.d.api.EventElapsed(e.handle.h, end.handle.h)
+	if errors.Is(err, cu.ErrNotReady) { // recorded again meanwhile
+		return 0, &ViewError{op, "end", "its stream has not got there yet: wait for it"}
+	}
+	return t, e.d.fault("", err)
+}
+
+func (e *Event) stream() *stream {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.on
+}
+
+// Release gives the event back; that is not necessary, the garbage collector does it too. What waits for it goes on waiting.
+func (e *Event) Release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.released = true
+	e.handle.release()
+}
+
+// String returns a line such as "event of cuda:0, with timing".
+func (e *Event) String() string {
+	if e.timing {
+		return fmt.Sprintf("event of %s, with timing", e.d.name)
+	}
+	return fmt.Sprintf("event of %s", e.d.name)
+}

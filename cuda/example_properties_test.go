@@ -1,0 +1,61 @@
+package cuda_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What a GPU is: torch.cuda.get_device_name, get_device_capability and get_device_properties.
+func ExampleDeviceProperties() {
+	gpu := emulate("64MiB")
+	major, minor := cuda.DeviceCapability(gpu)
+	fmt.Printf("%s, compute capability %d.%d\n", cuda.DeviceName(gpu), major, minor)
+	p, err := cuda.DeviceProperties(gpu)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(p.Multiprocessors, "multiprocessors of", p.MaxThreadsPerSM, "threads,", p.SharedMemoryPerBlockMax>>10, "KiB of shared memory for a block")
+	fmt.Println(p.TotalMemory>>20, "MiB at", p.PCIBusID, p.ComputeMode)
+	fmt.Println(cuda.IsBF16Supported(gpu), cuda.ArchList())
+	// Output:
+	// Emulated GPU (sm_90), compute capability 9.0
+	// 4 multiprocessors of 2048 threads, 227 KiB of shared memory for a block
+	// 64 MiB at 0000:01:00.0 Default
+	// true [compute_80]
+}
+
+// The device of a scope takes the place of torch's current device: with torch.cuda.device(1) and torch.cuda.current_device.
+func Example_currentDevice() {
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) { // tensor.On(cuda.Get(1)) on a machine with two GPUs
+		fmt.Println(s.Device().Name(), s.Ones(2))
+	}, tensor.On(gpus[1]))
+	// Output: cuda:1 tensor([1., 1.], device='cuda:1')
+}
+
+// Copies between GPUs go from one to the other where the hardware can do that; which way they went is told.
+func ExamplePeerCopies() {
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	can, err := cuda.CanDeviceAccessPeer(gpus[1], gpus[0])
+	fmt.Println(can, err)
+	x := tensor.From([]float32{1, 2, 3}).To(gpus[0])
+	fmt.Println(x.To(gpus[1]))
+	traffic, err := cuda.PeerCopies(gpus[1], gpus[0])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d copy of %d bytes, direct: %v (%s)\n", traffic.Copies, traffic.Bytes, traffic.Direct, traffic.Reason)
+	// Output:
+	// false <nil>
+	// tensor([1., 2., 3.], device='cuda:1')
+	// 1 copy of 12 bytes, direct: false (cuda:1 cannot address memory of cuda:0)
+}

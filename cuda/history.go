@@ -1,0 +1,68 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+var _ device.MemoryHistorian = (*Device)(nil)
+
+// RecordMemoryHistory records every allocation and free of the device from now on, with the stack of the call and what it is for, in a
+// ring of limited size (torch.cuda.memory._record_memory_history). It costs some microseconds an allocation.
+func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
+	d.pool.RecordHistory(device.NewHistorySettings(opts...))
+}
+
+// StopMemoryHistory ends recording and forgets what was recorded.
+func (d *Device) StopMemoryHistory() { d.pool.StopHistory() }
+
+// MemorySnapshot returns the segments and blocks that the device's allocator holds, and the recorded events
+// (torch.cuda.memory._snapshot).
+func (d *Device) MemorySnapshot() *device.MemorySnapshot {
+	s := d.pool.MemorySnapshot()
+	s.Product, s.Emulated = d.info.Name, d.info.Emulated
+	if s.Total == 0 {
+		s.Total = uint64(d.info.Memory)
+	}
+	return s
+}
+
+// RecordMemoryHistory is the method of dev ([device.MemoryHistorian]), for a device that came from device.Open. The error wraps
+// [device.ErrNoHistory].
+func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
+	h, err := historian(dev)
+	if err == nil {
+		h.RecordMemoryHistory(opts...)
+	}
+	return err
+}
+
+// StopMemoryHistory ends what [RecordMemoryHistory] began.
+func StopMemoryHistory(dev device.Device) error {
+	h, err := historian(dev)
+	if err == nil {
+		h.StopMemoryHistory()
+	}
+	return err
+}
+
+// MemorySnapshot returns what dev's allocator holds and the recorded events. Package profile/memsnap writes it to files.
+func MemorySnapshot(dev device.Device) (*device.MemorySnapshot, error) {
+	h, err := historian(dev)
+	if err != nil {
+		return nil, err
+	}
+	return h.MemorySnapshot(), nil
+}
+
+func historian(dev device.Device) (device.MemoryHistorian, error) {
+	if h, ok := dev.(device.MemoryHistorian); ok {
+		return h, nil
+	}
+	name := "no device"
+	if dev != nil {
+		name = dev.Name()
+	}
+	return nil, fmt.Errorf("%w: %s (%T); pass a device of cuda.Open or device.Open", device.ErrNoHistory, name, dev)
+}

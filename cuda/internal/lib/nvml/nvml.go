@@ -1,0 +1,220 @@
+// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll), which comes with the driver, how a GPU is: temperature,
+// power, clocks, use, memory errors, processes, the PCI link.
+//
+// [API] is what is asked, in Go terms; [Open] finds and initialises the library at run time. That it is not there is a state and not a
+// failure: the error is an [*Unavailable]. A query that fails returns an [*Error], in which errors.Is finds the [Return]; one that the library is
+// too old for is ErrFunctionNotFound, one that the GPU does not know is ErrNotSupported.
+//
+// Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9; a test compares the layouts.
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// API is the management library. Methods are safe for concurrent use.
+type API interface {
+	// DriverVersion is nvmlSystemGetDriverVersion: "550.54.15".
+	DriverVersion() (string, error)
+	// DeviceCount is nvmlDeviceGetCount_v2: all GPUs that this process may see, CUDA_VISIBLE_DEVICES or not.
+	DeviceCount() (int, error)
+	// DeviceByIndex is nvmlDeviceGetHandleByIndex_v2, in the order of the PCI bus.
+	DeviceByIndex(i int) (Device, error)
+	// DeviceByPCIBusID is nvmlDeviceGetHandleByPciBusId_v2, of "0000:01:00.0".
+	DeviceByPCIBusID(id string) (Device, error)
+	// Name is nvmlDeviceGetName.
+	Name(d Device) (string, error)
+	// UUID is nvmlDeviceGetUUID: "GPU-…".
+	UUID(d Device) (string, error)
+	// Utilization is nvmlDeviceGetUtilizationRates: the percentages of the last sample period (1/6 to 1 s) in which a kernel ran, and in which
+	// memory was read or written.
+	Utilization(d Device) (gpu, memory int, err error)
+	// Temperature is nvmlDeviceGetTemperature of the die, in degrees Celsius.
+	Temperature(d Device) (int, error)
+	// Power is nvmlDeviceGetPowerUsage and nvmlDeviceGetEnforcedPowerLimit, in milliwatts.
+	Power(d Device) (now, limit int, err error)
+	// Clock is nvmlDeviceGetClockInfo and nvmlDeviceGetMaxClockInfo, in MHz.
+	Clock(d Device, c ClockType) (now, most int, err error)
+	// Memory is nvmlDeviceGetMemoryInfo, in bytes.
+	Memory(d Device) (Memory, error)
+	// Processes is nvmlDeviceGetComputeRunningProcesses: those with a CUDA context on the GPU.
+	Processes(d Device) ([]Process, error)
+	// Link is the PCI link: nvmlDeviceGetCurrPcieLinkGeneration and its three sisters.
+	Link(d Device) (Link, error)
+	// ECC is nvmlDeviceGetEccMode: whether memory errors are corrected, now and after the next restart.
+	ECC(d Device) (now, pending bool, err error)
+	// ECCErrors is nvmlDeviceGetTotalEccErrors since the driver was loaded (volatile) or ever (aggregate).
+	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
+	// RemappedRows is nvmlDeviceGetRemappedRows.
+	RemappedRows(d Device) (Rows, error)
+	// Throttle is nvmlDeviceGetCurrentClocksEventReasons: why the clocks are below their maximum.
+	Throttle(d Device) (Throttle, error)
+	// Persistence is nvmlDeviceGetPersistenceMode: whether the driver keeps the GPU initialised when nobody uses it.
+	Persistence(d Device) (bool, error)
+	// MIG is nvmlDeviceGetMigMode: whether the GPU is divided into instances, now and after the next reset.
+	MIG(d Device) (now, pending bool, err error)
+}
+
+// Device is a handle of the library.
+type Device uintptr
+
+// ClockType is nvmlClockType_t.
+type ClockType uint32
+
+// The clocks.
+const (
+	ClockGraphics ClockType = 0
+	ClockSM       ClockType = 1
+	ClockMemory   ClockType = 2
+)
+
+// Memory is nvmlMemory_t.
+type Memory struct{ Total, Free, Used uint64 }
+
+// Process is nvmlProcessInfo_t.
+type Process struct {
+	PID         uint32
+	UsedMemory  uint64 // NoValue where the system does not tell, as under WDDM and in containers
+	GPUInstance uint32 // of MIG, NoInstance for none
+	Compute     uint32
+}
+
+// What a Process says where there is nothing to say: NVML_VALUE_NOT_AVAILABLE.
+const (
+	NoValue    = ^uint64(0)
+	NoInstance = ^uint32(0)
+)
+
+// Link is the PCI link of a GPU, now and at its best in this machine. An idle GPU may lower its generation to save power.
+type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
+
+// Rows are rows of memory that were replaced by spare ones.
+type Rows struct {
+	Corrected, Uncorrected int  // after errors of these kinds
+	Pending                bool // a row is to be replaced at the next reset
+	Failure                bool // no spare row was left
+}
+
+// Throttle is a set of nvmlClocksEventReasons.
+type Throttle uint64
+
+// Reasons for clocks below their maximum.
+const (
+	ThrottleIdle         Throttle = 0x1
+	ThrottleSetting      Throttle = 0x2 // clocks that were set, nvidia-smi -ac
+	ThrottlePowerCap     Throttle = 0x4 // the power limit, by software
+	ThrottleHardware     Throttle = 0x8 // by half or more: temperature, power brake or supply
+	ThrottleSync         Throttle = 0x10
+	ThrottleThermal      Throttle = 0x20 // by software
+	ThrottleHardwareHot  Throttle = 0x40
+	ThrottlePowerBrake   Throttle = 0x80 // external, such as the power supply's
+	ThrottleDisplayClock Throttle = 0x100
+)
+
+var throttleNames = []struct {
+	bit  Throttle
+	name string
+}{
+	{ThrottleIdle, "idle"}, {ThrottleSetting, "application clocks"}, {ThrottlePowerCap, "power cap"}, {ThrottleHardware, "hardware slowdown"},
+	{ThrottleSync, "sync boost"}, {ThrottleThermal, "thermal slowdown"}, {ThrottleHardwareHot, "hardware thermal slowdown"},
+	{ThrottlePowerBrake, "hardware power brake"}, {ThrottleDisplayClock, "display clocks"},
+}
+
+// Names lists the reasons in words.
+func (t Throttle) Names() []string {
+	names := []string{}
+	for _, n := range throttleNames {
+		if t&n.bit != 0 {
+			names = append(names, n.name)
+			t &^= n.bit
+		}
+	}
+	if t != 0 {
+		names = append(names, fmt.Sprintf("unknown reason %#x", uint64(t)))
+	}
+	return names
+}
+
+// String joins the names; "none" for no reason.
+func (t Throttle) String() string {
+	if t == 0 {
+		return "none"
+	}
+	return strings.Join(t.Names(), ", ")
+}
+
+// Return is nvmlReturn_t.
+type Return uint32
+
+// The returns that callers tell apart.
+const (
+	ErrUninitialized    Return = 1
+	ErrInvalidArgument  Return = 2
+	ErrNotSupported     Return = 3
+	ErrNoPermission     Return = 4
+	ErrNotFound         Return = 6
+	ErrInsufficientSize Return = 7
+	ErrDriverNotLoaded  Return = 9
+	ErrFunctionNotFound Return = 13
+	ErrGPULost          Return = 15
+	ErrResetRequired    Return = 16
+	ErrOperatingSystem  Return = 17
+	ErrVersionMismatch  Return = 18
+)
+
+var returnTexts = map[Return]string{
+	ErrUninitialized: "the library is not initialised", ErrInvalidArgument: "an argument is invalid", ErrNotSupported: "this GPU does not tell",
+	ErrNoPermission: "this user has no permission", ErrNotFound: "not found", ErrInsufficientSize: "an argument is too small",
+	8: "a power cable is not attached", ErrDriverNotLoaded: "the driver is not loaded", 10: "it took too long", 11: "the kernel found a problem with an interrupt",
+	12: "the library could not be loaded", ErrFunctionNotFound: "the library is too old for this question", 14: "the GPU's infoROM is corrupted",
+	ErrGPULost: "the GPU has fallen off the bus", ErrResetRequired: "the GPU must be reset", ErrOperatingSystem: "the operating system or its control groups block the device",
+	ErrVersionMismatch: "the kernel's module and the library are of different versions", 19: "the GPU is in use", 20: "too little memory", 21: "no data",
+	999: "an error inside the driver",
+}
+
+// Error says what the number means.
+func (r Return) Error() string {
+	t := returnTexts[r]
+	if t == "" {
+		t = "an error without a name here"
+	}
+	return fmt.Sprintf("%s (NVML error %d)", t, uint32(r))
+}
+
+// Error is a query that failed.
+type Error struct {
+	Call   string // "nvmlDeviceGetTemperature"
+	Return Return // never 0
+}
+
+func (e *Error) Error() string { return e.Call + ": " + e.Return.Error() }
+func (e *Error) Unwrap() error { return e.Return }
+
+// Unavailable is why there is no library to ask.
+type Unavailable struct {
+	Library string   // the file that was loaded, "" if none
+	Tried   []string // each place, with the loader's answer
+	Return  Return   // the library's own answer, 0 if it was not asked
+}
+
+func (u *Unavailable) Error() string {
+	if u.Library == "" {
+		return "NVIDIA's management library (" + libraryName() + ") is not there: it comes with the driver"
+	}
+	return "NVIDIA's management library " + u.Library + " does not start: " + u.Return.Error()
+}
+
+// Unwrap returns the library's answer.
+func (u *Unavailable) Unwrap() error {
+	if u.Return == 0 {
+		return nil
+	}
+	return u.Return
+}
+
+// Missing reports whether err says that this GPU, or this version of the library, has no answer to a question.
+func Missing(err error) bool {
+	return errors.Is(err, ErrNotSupported) || errors.Is(err, ErrFunctionNotFound)
+}

@@ -1,0 +1,177 @@
+package cuda
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+// MemoryAllocated returns the bytes of a GPU's memory in tensors and other buffers of this process, rounded as the pool rounds them. It
+// and the functions below panic with a *[ViewError] if dev is no GPU.
+func MemoryAllocated(dev device.Device) int {
+	return int(mustGPU("memory allocated", dev).pool.Stats().AllocatedBytes.Current)
+}
+
+// MaxMemoryAllocated returns the most that [MemoryAllocated] has been since the start or [ResetPeakMemoryStats].
+func MaxMemoryAllocated(dev device.Device) int {
+	return int(mustGPU("max memory allocated", dev).pool.Stats().AllocatedBytes.Peak)
+}
+
+// MemoryReserved returns the bytes that the pool holds from the driver, whether buffers are in them or not.
+func MemoryReserved(dev device.Device) int {
+	return int(mustGPU("memory reserved", dev).pool.Stats().ReservedBytes.Current)
+}
+
+// MaxMemoryReserved returns the most that [MemoryReserved] has been since the start or [ResetPeakMemoryStats].
+func MaxMemoryReserved(dev device.Device) int {
+	return int(mustGPU("max memory reserved", dev).pool.Stats().ReservedBytes.Peak)
+}
+
+// ResetPeakMemoryStats lowers all peaks to the present values.
+func ResetPeakMemoryStats(dev device.Device) { mustGPU("reset peak memory stats", dev).ResetPeak() }
+
+// ResetAccumulatedMemoryStats sets what was ever allocated and freed, and the counts of retries and failures, to zero. Present values
+// and peaks stay.
+func ResetAccumulatedMemoryStats(dev device.Device) {
+	mustGPU("reset accumulated memory stats", dev).pool.ResetAccumulated()
+}
+
+// EmptyCache gives the memory that the pool keeps for reuse back to the driver, so that other processes can have it, and returns its
+// bytes. It does not make more room for this process: at its limit the pool does the same by itself.
+func EmptyCache(dev device.Device) int { return mustGPU("empty cache", dev).Empty() }
+
+// MemoryFraction returns the part of the GPU's memory that the pool may take: what [Device.SetMemoryFraction] or
+// [Device.SetMemoryLimit] set, 1 where nothing did.
+func MemoryFraction(dev device.Device) float64 {
+	d := mustGPU("memory fraction", dev)
+	limit := d.pool.Stats().Limit
+	if limit == 0 || d.info.Memory == 0 {
+		return 1
+	}
+	return min(float64(limit)/float64(d.info.Memory), 1)
+}
+
+// MemoryStats returns the statistics of a GPU's pool under torch's keys. Most are of the form
+//
+//	quantity.{all,large_pool,small_pool}.{current,peak,allocated,freed}
+//
+// with these quantities: allocation (buffers), segment (pieces of memory that the driver gave), active (buffers, and freed ones that other
+// streams still read), inactive_split (free parts of segments that are in use), and the bytes of each: allocated_bytes, reserved_bytes,
+// active_bytes, inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves sizes up to 1 MiB, and
+// less on emulated GPUs that have little memory. "allocated" is all that ever came, "freed" all that ever went.
+//
+// The counts are num_alloc_retries (allocations that found no room at first), num_ooms, num_device_alloc and num_device_free (calls of
+// the driver), num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from being split, so that
+// max_split_size is -1, and oversize_allocations and oversize_segments are zero.
+func MemoryStats(dev device.Device) map[string]int64 {
+	return memoryStats(mustGPU("memory stats", dev).pool.Stats())
+}
+
+func memoryStats(s pool.Stats) map[string]int64 {
+	m := map[string]int64{
+		"num_alloc_retries": int64(s.Retries), "num_ooms": int64(s.OOMs), "num_sync_all_streams": int64(s.Syncs),
+		"num_device_alloc": int64(s.Segments.Allocated), "num_device_free": int64(s.Segments.Freed), "max_split_size": -1,
+	}
+	put := func(name string, q pool.Stat) {
+		m[name+".current"], m[name+".peak"] = int64(q.Current), int64(q.Peak)
+		m[name+".allocated"], m[name+".freed"] = int64(q.Allocated), int64(q.Freed)
+	}
+	put("oversize_allocations", pool.Stat{})
+	put("oversize_segments", pool.Stat{})
+	for name, c := range map[string]pool.Class{
+		"all": {AllocatedBytes: s.AllocatedBytes, RequestedBytes: s.RequestedBytes, ActiveBytes: s.ActiveBytes, InactiveSplitBytes: s.InactiveSplitBytes,
+			ReservedBytes: s.ReservedBytes, Allocated: s.Allocated, Active: s.Active, InactiveSplit: s.InactiveSplit, Segments: s.Segments},
+		"large_pool": s.Large,
+		"small_pool": s.Small,
+	} {
+		put("allocation."+name, c.Allocated)
+		put("segment."+name, c.Segments)
+		put("active."+name, c.Active)
+		put("inactive_split."+name, c.InactiveSplit)
+		put("allocated_bytes."+name, c.AllocatedBytes)
+		put("reserved_bytes."+name, c.ReservedBytes)
+		put("active_bytes."+name, c.ActiveBytes)
+		put("inactive_split_bytes."+name, c.InactiveSplitBytes)
+		put("requested_bytes."+name, c.RequestedBytes)
+	}
+	return m
+}
+
+// MemorySummary returns [MemoryStats] as the table that torch.cuda.memory_summary prints; abbreviated leaves out the lines of the two
+// pools.
+func MemorySummary(dev device.Device, abbreviated bool) string {
+	d := mustGPU("memory summary", dev)
+	return memorySummary(memoryStats(d.pool.Stats()), d.Index(), abbreviated)
+}
+
+// The rows of the table: the quantity, what it is called, and whether it is of bytes.
+var summaryRows = []struct {
+	key, title string
+	bytes      bool
+}{
+	{"allocated_bytes", "Allocated memory", true},
+	{"active_bytes", "Active memory", true},
+	{"requested_bytes", "Requested memory", true},
+	{"reserved_bytes", "GPU reserved memory", true},
+	{"inactive_split_bytes", "Non-releasable memory", true},
+	{"allocation", "Allocations", false},
+	{"active", "Active allocs", false},
+	{"segment", "GPU reserved segments", false},
+	{"inactive_split", "Non-releasable allocs", false},
+}
+
+// memorySummary lays the table out as torch's memory_summary does (torch/cuda/memory.py): columns, units and where they change.
+func memorySummary(m map[string]int64, index int, abbreviated bool) string {
+	const width = 75
+	var b strings.Builder
+	line := func(s string) { fmt.Fprintf(&b, "|%-*s|\n", width, s) }
+	rule := func(c string) { line(strings.Repeat(c, width)) }
+	row := func(title, name, unit string, bytes bool) {
+		s := fmt.Sprintf(" %-21s ", title)
+		for _, k := range []string{".current", ".peak", ".allocated", ".freed"} {
+			s += "| " + scaled(m[name+k], m[unit+k], bytes) + " "
+		}
+		line(s)
+	}
+	rule("=")
+	line(fmt.Sprintf("%17sFlambeau CUDA memory summary, device ID %-17d ", "", index))
+	rule("-")
+	line(fmt.Sprintf("%12sCUDA OOMs: %-12d | %6s cudaMalloc retries: %-8d  ", "", m["num_ooms"], "", m["num_alloc_retries"]))
+	rule("=")
+	line("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ")
+	for _, r := range summaryRows {
+		rule("-")
+		all := r.key + ".all"
+		row(r.title, all, all, r.bytes)
+		if !abbreviated {
+			row("      from large pool", r.key+".large_pool", all, r.bytes)
+			row("      from small pool", r.key+".small_pool", all, r.bytes)
+		}
+	}
+	for _, r := range []struct{ key, title string }{{"oversize_allocations", "Oversize allocations"}, {"oversize_segments", "Oversize GPU segments"}} {
+		rule("-")
+		row(r.title, r.key, r.key, false)
+	}
+	rule("=")
+	return b.String()
+}
+
+// scaled prints v in ten columns in the unit that suits like.
+func scaled(v, like int64, bytes bool) string {
+	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
+	if bytes {
+		units, step, from = []string{"B  ", "KiB", "MiB", "GiB", "TiB", "PiB"}, 1024, 768*1024
+	}
+	unit, f := 0, float64(like)
+	for unit < len(units)-1 && f >= from {
+		unit++
+		v /= step
+		f /= float64(step)
+	}
+	if bytes {
+		return fmt.Sprintf("%6d %s", v, units[unit])
+	}
+	return fmt.Sprintf("%7d %s ", v, units[unit])
+}

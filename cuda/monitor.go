@@ -1,0 +1,177 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// A MonitorError says why NVIDIA's management library (NVML), which comes with the driver, did not answer a question about a GPU. Everything
+// else works without it.
+type MonitorError struct {
+	Device string // "cuda:0", "" where the question is not about one
+	Query  string // "temperature"
+	Reason string
+	Err    error // what the library, or the loader, answered; nil for an emulated GPU
+}
+
+func (e *MonitorError) Error() string {
+	of := ""
+	if e.Device != "" {
+		of = " of " + e.Device
+	}
+	return fmt.Sprintf("cuda: %s%s: %s", e.Query, of, e.Reason)
+}
+
+func (e *MonitorError) Unwrap() error { return e.Err }
+
+// sensors asks the management library about a GPU.
+func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml.Device) (T, error)) (v T, err error) {
+	d, err := gpu(query, dev)
+	if err != nil {
+		return v, err
+	}
+	fail := func(err error) (T, error) {
+		var none T
+		return none, &MonitorError{Device: d.name, Query: query, Reason: err.Error(), Err: err}
+	}
+	if d.p.monitor == nil {
+		return v, &MonitorError{Device: d.name, Query: query, Reason: "the GPU is emulated and has no sensors"}
+	}
+	m, err := d.p.monitor()
+	if err != nil {
+		return fail(err)
+	}
+	// Not by number: the library also counts GPUs that CUDA_VISIBLE_DEVICES hides.
+	bus, err := d.api.DevicePCIBusID(d.h)
+	if err != nil {
+		return fail(err)
+	}
+	h, err := m.DeviceByPCIBusID(bus)
+	if err != nil {
+		return fail(err)
+	}
+	if v, err = ask(m, h); err != nil {
+		return fail(err)
+	}
+	return v, nil
+}
+
+// Utilization returns in how many percent of the last moments (up to a second) some kernel ran on a GPU: torch.cuda.utilization. The error of
+// this and the functions below is a *[MonitorError], or a *[ViewError] if dev is no GPU.
+func Utilization(dev device.Device) (percent int, err error) {
+	return sensors("utilization", dev, func(m nvml.API, h nvml.Device) (int, error) {
+		v, _, err := m.Utilization(h)
+		return v, err
+	})
+}
+
+// MemoryUsage returns in how many percent of the last moments a GPU's memory was read or written: torch.cuda.memory_usage. It says nothing
+// about how full the memory is; that is [MemGetInfo] or [DeviceMemoryUsed].
+func MemoryUsage(dev device.Device) (percent int, err error) {
+	return sensors("memory usage", dev, func(m nvml.API, h nvml.Device) (int, error) {
+		_, v, err := m.Utilization(h)
+		return v, err
+	})
+}
+
+// DeviceMemoryUsed returns the bytes of a GPU's memory that are in use, by all processes and the driver: torch.cuda.device_memory_used.
+func DeviceMemoryUsed(dev device.Device) (int, error) {
+	return sensors("memory used", dev, func(m nvml.API, h nvml.Device) (int, error) {
+		v, err := m.Memory(h)
+		return int(v.Used), err
+	})
+}
+
+// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature.
+func Temperature(dev device.Device) (celsius int, err error) {
+	return sensors("temperature", dev, func(m nvml.API, h nvml.Device) (int, error) { return m.Temperature(h) })
+}
+
+// PowerDraw returns the power that a GPU draws, averaged over the last second, in milliwatts: torch.cuda.power_draw.
+func PowerDraw(dev device.Device) (milliwatts int, err error) {
+	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
+		v, _, err := m.Power(h)
+		return v, err
+	})
+}
+
+// ClockRate returns the present clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. Its maximum is ClockRate of
+// [DeviceProperties].
+func ClockRate(dev device.Device) (megahertz int, err error) {
+	return sensors("clock rate", dev, func(m nvml.API, h nvml.Device) (int, error) {
+		v, _, err := m.Clock(h, nvml.ClockSM)
+		return v, err
+	})
+}
+
+// ThrottleReasons returns in words why a GPU's clocks are below their maximum, nothing where they are not: "idle", "power cap",
+// "thermal slowdown", "hardware slowdown", ….
+func ThrottleReasons(dev device.Device) ([]string, error) {
+	return sensors("throttle reasons", dev, func(m nvml.API, h nvml.Device) ([]string, error) {
+		v, err := m.Throttle(h)
+		return v.Names(), err
+	})
+}
+
+// Link is the PCI Express link of a GPU, now and at its best in this machine. An idle GPU may lower the generation to save power.
+type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
+
+// PCIeLink returns the PCI Express link of a GPU.
+func PCIeLink(dev device.Device) (Link, error) {
+	return sensors("PCIe link", dev, func(m nvml.API, h nvml.Device) (Link, error) {
+		v, err := m.Link(h)
+		return Link(v), err
+	})
+}
+
+// MemoryErrors counts errors of a GPU's memory: since the driver was loaded, and ever.
+type MemoryErrors struct {
+	Corrected, Uncorrected         uint64
+	EverCorrected, EverUncorrected uint64
+}
+
+// ECCErrors returns the errors of a GPU's memory that its error correction found. GPUs without ECC have no answer.
+func ECCErrors(dev device.Device) (MemoryErrors, error) {
+	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
+		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {
+			e.EverCorrected, e.EverUncorrected, err = m.ECCErrors(h, true)
+		}
+		return e, err
+	})
+}
+
+// GPUProcess is a process that has a context on a GPU.
+type GPUProcess struct {
+	PID        int
+	UsedMemory int // bytes, -1 where the system does not tell (Windows, containers)
+}
+
+// ListGPUProcesses returns the processes that have a context on a GPU, this one too: torch.cuda.list_gpu_processes.
+func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
+	return sensors("processes", dev, func(m nvml.API, h nvml.Device) (list []GPUProcess, err error) {
+		found, err := m.Processes(h)
+		for _, p := range found {
+			used := int(p.UsedMemory)
+			if p.UsedMemory == nvml.NoValue {
+				used = -1
+			}
+			list = append(list, GPUProcess{PID: int(p.PID), UsedMemory: used})
+		}
+		return list, err
+	})
+}
+
+// DriverRelease returns the driver's own version, "550.54.15". The CUDA version that it supports is [DriverVersion]. The error is a
+// *[MonitorError].
+func DriverRelease() (string, error) {
+	m, err := nvml.Open()
+	if err == nil {
+		var v string
+		if v, err = m.DriverVersion(); err == nil {
+			return v, nil
+		}
+	}
+	return "", &MonitorError{Query: "driver release", Reason: err.Error(), Err: err}
+}

@@ -1,0 +1,99 @@
+package cuda
+
+import (
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// quantity follows one number of the page-locked memory, as pool.Stat does.
+type quantity struct{ current, peak, allocated, freed int64 }
+
+func (q *quantity) add(n int) {
+	q.current += int64(n)
+	q.allocated += int64(n)
+	q.peak = max(q.peak, q.current)
+}
+
+func (q *quantity) sub(n int) {
+	q.current -= int64(n)
+	q.freed += int64(n)
+}
+
+// duration follows how long calls of the driver take.
+type duration struct {
+	count            int64
+	total, most, low time.Duration
+}
+
+func (d *duration) since(t time.Time) {
+	took := time.Since(t)
+	if d.count == 0 || took < d.low {
+		d.low = took
+	}
+	d.count++
+	d.total += took
+	d.most = max(d.most, took)
+}
+
+// hostStats counts page-locked memory in torch's terms, under the pool's mu.
+type hostStats struct {
+	blocks, bytes    quantity // held from the driver
+	requests, active quantity // handed out, or given back while copies are pending
+	alloc, free      duration
+}
+
+// HostMemoryStats returns the statistics of the page-locked host memory, which all GPUs of a driver share, under torch's keys:
+//
+//	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks held from the driver, in use or kept for reuse
+//	active_requests, active_bytes    the same of blocks in use, and of those given back that copies still read or write
+//	num_host_alloc, num_host_free    calls of the driver
+//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds, that of an emulated driver by the host's clock
+//
+// Sizes are those of the blocks, which are up to an eighth larger than what was asked for (torch's up to twice). It panics with a
+// *[ViewError] if dev is no GPU. [Device.EmptyPinned] gives the idle blocks back (torch._C._host_emptyCache).
+func HostMemoryStats(dev device.Device) map[string]int64 {
+	p := &mustGPU("host memory stats", dev).p.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	h := &p.host
+	m := map[string]int64{"num_host_alloc": h.blocks.allocated, "num_host_free": h.blocks.freed}
+	for name, q := range map[string]quantity{"allocations": h.blocks, "allocated_bytes": h.bytes, "active_requests": h.requests, "active_bytes": h.active} {
+		m[name+".current"], m[name+".peak"], m[name+".allocated"], m[name+".freed"] = q.current, q.peak, q.allocated, q.freed
+	}
+	for name, d := range map[string]duration{"host_alloc_time": h.alloc, "host_free_time": h.free} {
+		m[name+".total"], m[name+".max"], m[name+".min"], m[name+".count"] = d.total.Microseconds(), d.most.Microseconds(), d.low.Microseconds(), d.count
+		m[name+".avg"] = d.total.Microseconds() / max(d.count, 1)
+	}
+	return m
+}
+
+// ResetPeakHostMemoryStats lowers the peaks of [HostMemoryStats] to the present values. It panics with a *[ViewError] if dev is no GPU.
+func ResetPeakHostMemoryStats(dev device.Device) {
+	p := &mustGPU("reset peak host memory stats", dev).p.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	for _, q := range p.host.quantities() {
+		q.peak = q.current
+	}
+	p.stats.AllocatedPeak, p.stats.ReservedPeak = p.stats.Allocated, p.stats.Reserved
+}
+
+// ResetAccumulatedHostMemoryStats sets what was ever allocated and freed, and the times, to zero. It panics with a *[ViewError] if dev
+// is no GPU.
+func ResetAccumulatedHostMemoryStats(dev device.Device) {
+	p := &mustGPU("reset accumulated host memory stats", dev).p.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	for _, q := range p.host.quantities() {
+		q.allocated, q.freed = 0, 0
+	}
+	p.host.alloc, p.host.free = duration{}, duration{}
+}
+
+func (h *hostStats) quantities() []*quantity {
+	return []*quantity{&h.blocks, &h.bytes, &h.requests, &h.active}
+}

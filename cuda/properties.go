@@ -1,0 +1,231 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// gpu returns the GPU that dev is, or a *[ViewError] that says what it is instead.
+func gpu(op string, dev device.Device) (*Device, error) {
+	d, ok := dev.(*Device)
+	switch {
+	case ok && d != nil:
+		return d, nil
+	case dev == nil || ok:
+		return nil, &ViewError{op, "device", "nil is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one"}
+	}
+	return nil, &ViewError{op, "device", fmt.Sprintf("%s is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one", dev.Name())}
+}
+
+// mustGPU is gpu for functions that cannot fail otherwise: it panics with the *[ViewError].
+func mustGPU(op string, dev device.Device) *Device {
+	d, err := gpu(op, dev)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// Get returns GPU i as [Open] does and panics with its *[device.UnavailableError] where there is none. It is for places
+// that take a device, as in
+//
+//	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
+//
+// which is torch's with torch.cuda.device(1). There is no current device that a call could change: each scope has its own, and
+// [tensor.Scope.Device] tells it (torch.cuda.current_device).
+//
+// [tensor.Scope.Device]: https://pkg.go.dev/github.com/flambeau-go/flambeau/tensor#Scope.Device
+func Get(i int) *Device {
+	d, err := Open(i)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// Index returns the number of the GPU among those that the driver shows: 1 for "cuda:1".
+func (d *Device) Index() int { return int(d.h) }
+
+// DeviceName returns the name of the product, such as "NVIDIA H200"; that of an emulated GPU says so. It panics with a
+// *[ViewError] if dev is no GPU.
+func DeviceName(dev device.Device) string { return mustGPU("device name", dev).info.Name }
+
+// DeviceCapability returns the compute capability, 9 and 0 for an H200. It panics with a *[ViewError] if dev is no GPU.
+func DeviceCapability(dev device.Device) (major, minor int) {
+	c := mustGPU("device capability", dev).info.Capability
+	return c[0], c[1]
+}
+
+// Properties are what the driver tells of a GPU (torch.cuda.get_device_properties). Sizes are in bytes.
+type Properties struct {
+	Name         string // of the product
+	Emulated     bool   // no hardware: the numbers are those of the emulation
+	Major, Minor int    // compute capability
+	TotalMemory  int    // as the driver counts it, a little less than the chips have
+	UUID         string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
+	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
+
+	Multiprocessors         int
+	WarpSize                int // threads
+	MaxThreadsPerBlock      int
+	MaxThreadsPerSM         int
+	MaxBlocksPerSM          int
+	MaxBlockDim, MaxGridDim [3]int
+	RegistersPerBlock       int // of 32 bits
+	RegistersPerSM          int
+	SharedMemoryPerBlock    int // without asking for more
+	SharedMemoryPerBlockMax int // what a kernel may ask for (torch: shared_memory_per_block_optin)
+	SharedMemoryPerSM       int
+	ConstantMemory          int
+	L2Cache                 int
+	ClockRate               int // kHz, of the multiprocessors at their peak
+	MemoryClockRate         int // kHz, at the peak
+	MemoryBusWidth          int // bits
+	CopyEngines             int // copies that can run beside kernels and each other
+
+	Integrated          bool // shares the host's memory
+	ECC                 bool // memory errors are corrected
+	ConcurrentKernels   bool
+	UnifiedAddressing   bool
+	ManagedMemory       bool
+	CooperativeLaunch   bool
+	VirtualMemory       bool // memory management by pages, which expandable segments need
+	KernelTimeout       bool // a display hangs on the GPU, and kernels that run for seconds are ended
+	ComputeMode         ComputeMode
+	StreamPriorityLevel int // how many priorities streams can have
+}
+
+// MemoryBandwidth returns the peak of the memory in bytes a second: twice the clock (both edges carry data) times the bus's width.
+func (p Properties) MemoryBandwidth() float64 {
+	return 2 * 1e3 * float64(p.MemoryClockRate) * float64(p.MemoryBusWidth) / 8
+}
+
+// String returns one line in the manner of torch's _CudaDeviceProperties.
+func (p Properties) String() string {
+	return fmt.Sprintf("cuda.Properties(name='%s', major=%d, minor=%d, total_memory=%dMB, multi_processor_count=%d, uuid=%s, pci_bus_id=%s, L2_cache_size=%dMB)",
+		p.Name, p.Major, p.Minor, p.TotalMemory>>20, p.Multiprocessors, p.UUID, p.PCIBusID, p.L2Cache>>20)
+}
+
+// ComputeMode says who may use a GPU: CUcomputemode of cuda.h. nvidia-smi -c sets it.
+type ComputeMode int
+
+// The compute modes. Other numbers are old or to come.
+const (
+	ComputeDefault          ComputeMode = 0 // any number of processes
+	ComputeProhibited       ComputeMode = 2 // none
+	ComputeExclusiveProcess ComputeMode = 3 // one at a time
+)
+
+// String returns the words that nvidia-smi uses.
+func (m ComputeMode) String() string {
+	switch m {
+	case ComputeDefault:
+		return "Default"
+	case ComputeProhibited:
+		return "Prohibited"
+	case ComputeExclusiveProcess:
+		return "Exclusive_Process"
+	}
+	return fmt.Sprintf("ComputeMode(%d)", int(m))
+}
+
+// DeviceProperties asks the driver for all that it tells of a GPU. The error is a *[ViewError] if dev is no GPU, and otherwise the
+// driver's own.
+func DeviceProperties(dev device.Device) (Properties, error) {
+	d, err := gpu("device properties", dev)
+	if err != nil {
+		return Properties{}, err
+	}
+	p := Properties{Name: d.info.Name, Emulated: d.info.Emulated, Major: d.info.Capability[0], Minor: d.info.Capability[1], TotalMemory: d.info.Memory,
+		StreamPriorityLevel: d.streams.least - d.streams.urgent + 1}
+	uuid, err := d.api.DeviceUUID(d.h)
+	if err != nil {
+		return Properties{}, err
+	}
+	p.UUID = uuid.String()
+	if p.PCIBusID, err = d.api.DevicePCIBusID(d.h); err != nil {
+		return Properties{}, err
+	}
+	var mode int
+	for _, a := range []struct {
+		of cu.DeviceAttr
+		to *int
+	}{
+		{cu.AttrMultiprocessorCount, &p.Multiprocessors}, {cu.AttrWarpSize, &p.WarpSize},
+		{cu.AttrMaxThreadsPerBlock, &p.MaxThreadsPerBlock}, {cu.AttrMaxThreadsPerSM, &p.MaxThreadsPerSM}, {cu.AttrMaxBlocksPerSM, &p.MaxBlocksPerSM},
+		{cu.AttrMaxBlockDimX, &p.MaxBlockDim[0]}, {cu.AttrMaxBlockDimY, &p.MaxBlockDim[1]}, {cu.AttrMaxBlockDimZ, &p.MaxBlockDim[2]},
+		{cu.AttrMaxGridDimX, &p.MaxGridDim[0]}, {cu.AttrMaxGridDimY, &p.MaxGridDim[1]}, {cu.AttrMaxGridDimZ, &p.MaxGridDim[2]},
+		{cu.AttrMaxRegistersPerBlock, &p.RegistersPerBlock}, {cu.AttrMaxRegistersPerSM, &p.RegistersPerSM},
+		{cu.AttrMaxSharedPerBlock, &p.SharedMemoryPerBlock}, {cu.AttrMaxSharedPerBlockOptin, &p.SharedMemoryPerBlockMax}, {cu.AttrMaxSharedPerSM, &p.SharedMemoryPerSM},
+		{cu.AttrTotalConstantMemory, &p.ConstantMemory}, {cu.AttrL2CacheSize, &p.L2Cache},
+		{cu.AttrClockRate, &p.ClockRate}, {cu.AttrMemoryClockRate, &p.MemoryClockRate}, {cu.AttrGlobalMemoryBusWidth, &p.MemoryBusWidth},
+		{cu.AttrAsyncEngineCount, &p.CopyEngines}, {cu.AttrComputeMode, &mode},
+	} {
+		if *a.to, err = d.api.DeviceAttribute(d.h, a.of); err != nil {
+			return Properties{}, err
+		}
+	}
+	p.ComputeMode = ComputeMode(mode)
+	for _, a := range []struct {
+		of cu.DeviceAttr
+		to *bool
+	}{
+		{cu.AttrIntegrated, &p.Integrated}, {cu.AttrECCEnabled, &p.ECC}, {cu.AttrConcurrentKernels, &p.ConcurrentKernels},
+		{cu.AttrUnifiedAddressing, &p.UnifiedAddressing}, {cu.AttrManagedMemory, &p.ManagedMemory}, {cu.AttrCooperativeLaunch, &p.CooperativeLaunch},
+		{cu.AttrVirtualMemoryManagement, &p.VirtualMemory}, {cu.AttrKernelExecTimeout, &p.KernelTimeout},
+	} {
+		v, err := d.api.DeviceAttribute(d.h, a.of)
+		if err != nil {
+			return Properties{}, err
+		}
+		*a.to = v != 0
+	}
+	return p, nil
+}
+
+// DriverVersion returns the newest CUDA version that the driver supports, "12.4" for driver 550, whose own number is
+// [DriverRelease]. The error is that of [Unavailable].
+func DriverVersion() (string, error) {
+	p, u := current()
+	if u != nil {
+		return "", u
+	}
+	return p.version.String(), nil
+}
+
+// MemGetInfo returns the free and the total memory of a GPU in bytes as the driver sees it, over all processes. What this process's pool
+// keeps for reuse is not free here: [MemoryReserved] less [MemoryAllocated] of it is.
+func MemGetInfo(dev device.Device) (free, total int, err error) {
+	d, err := gpu("mem get info", dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := d.enter(); err != nil {
+		return 0, 0, err
+	}
+	defer d.leave()
+	f, t, err := d.api.MemGetInfo()
+	if err != nil {
+		return 0, 0, d.fault("", err)
+	}
+	return int(f), int(t), nil
+}
+
+// ArchList returns for what the library's kernels are written (torch.cuda.get_arch_list). They are PTX, which the driver compiles for
+// the GPU at hand: "compute_80" runs on compute capability 8.0 and on all that come after.
+func ArchList() []string { return []string{fmt.Sprintf("compute_%d%d", least[0], least[1])} }
+
+// IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware: from compute capability 8.0 on, so that it is true of every
+// GPU that can be opened. It panics with a *[ViewError] if dev is no GPU.
+func IsBF16Supported(dev device.Device) bool {
+	major, _ := DeviceCapability(dev)
+	return major >= 8
+}
+
+// IsTF32Supported reports whether the GPU multiplies float32 as TF32 where a scope allows it; as [IsBF16Supported].
+func IsTF32Supported(dev device.Device) bool {
+	major, _ := DeviceCapability(dev)
+	return major >= 8
+}

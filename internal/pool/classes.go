@@ -1,0 +1,92 @@
+package pool
+
+// Class is what [Stats] counts, of the small or of the large blocks alone. Empty blocks count as small. The classes add up to the
+// whole in all but the peaks, which the classes may have reached at different times.
+type Class struct {
+	AllocatedBytes, RequestedBytes, ActiveBytes, InactiveSplitBytes, ReservedBytes Stat
+	Allocated, Active, InactiveSplit, Segments                                     Stat
+}
+
+// class is the part of the statistics that a block belongs to, ofSegment that of a segment.
+func (s *Stats) class(b *Block) *Class {
+	if b.seg == nil {
+		return &s.Small
+	}
+	return s.ofSegment(b.seg)
+}
+
+func (s *Stats) ofSegment(seg *segment) *Class { return s.ofSize(seg.small) }
+
+func (s *Stats) ofSize(small bool) *Class {
+	if small {
+		return &s.Small
+	}
+	return &s.Large
+}
+
+// taken counts a block that a request of so many bytes got.
+func (c *Class) taken(b *Block, requested uint64) {
+	c.AllocatedBytes.add(b.size)
+	c.ActiveBytes.add(b.size)
+	c.RequestedBytes.add(requested)
+	c.Allocated.add(1)
+	c.Active.add(1)
+}
+
+// freed counts a block that its owner gave back, idle one for which nothing is waited any more.
+func (c *Class) freed(b *Block) {
+	c.AllocatedBytes.sub(b.size)
+	c.RequestedBytes.sub(b.requested)
+	c.Allocated.sub(1)
+}
+
+func (c *Class) idle(b *Block) {
+	c.ActiveBytes.sub(b.size)
+	c.Active.sub(1)
+}
+
+// divided counts a free block in a segment with others in use, joined one that is taken or merged.
+func (c *Class) divided(b *Block) {
+	c.InactiveSplitBytes.add(b.size)
+	c.InactiveSplit.add(1)
+}
+
+func (c *Class) joined(b *Block) {
+	c.InactiveSplitBytes.sub(b.size)
+	c.InactiveSplit.sub(1)
+}
+
+// reserved counts a segment that the backing gave, returned one that it got back.
+func (c *Class) reserved(bytes uint64) {
+	c.ReservedBytes.add(bytes)
+	c.Segments.add(1)
+}
+
+func (c *Class) returned(bytes uint64) {
+	c.ReservedBytes.sub(bytes)
+	c.Segments.sub(1)
+}
+
+// each calls f with every quantity that has a present value, of the whole and of the classes.
+func (s *Stats) each(f func(*Stat)) {
+	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
+		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}
+	for _, c := range []*Class{&s.Small, &s.Large} {
+		list = append(list, &c.AllocatedBytes, &c.RequestedBytes, &c.ActiveBytes, &c.InactiveSplitBytes, &c.ReservedBytes,
+			&c.Allocated, &c.Active, &c.InactiveSplit, &c.Segments)
+	}
+	for _, q := range list {
+		f(q)
+	}
+}
+
+// ResetAccumulated sets what was ever added and taken away to zero (torch.cuda.reset_accumulated_memory_stats): Allocated and Freed of
+// each quantity, and the counts of allocations, frees, retries, failures and waits. Present values and peaks stay.
+func (p *Pool) ResetAccumulated() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.stats
+	s.each(func(q *Stat) { q.Allocated, q.Freed = 0, 0 })
+	s.Allocations, s.Frees, s.Retries, s.OOMs, s.Syncs, s.Returned = 0, 0, 0, 0, 0, 0
+	s.Collections, s.EarlyCollections = 0, 0
+}

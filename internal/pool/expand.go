@@ -1,0 +1,390 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// Expander is optionally satisfied by a Backing with virtual memory. With Options.Expandable a pool then reserves a range of addresses
+// for each stream and class of sizes, maps pages into it as blocks need them, and gives whole free pages back: one segment grows in
+// place where many of fixed sizes would each keep holes that fit nothing.
+//
+// Reserve, Unreserve and Map run under the pool's lock, Unmap without.
+type Expander interface {
+	// Granularity returns the size of pages: addresses and sizes of the other methods are multiples of it. 0: there is no virtual memory.
+	Granularity() uint64
+	// Reserve returns a range of addresses without memory, aligned to Granularity.
+	Reserve(size uint64) (addr uintptr, err error)
+	// Unreserve ends a range in which nothing is mapped.
+	Unreserve(addr uintptr, size uint64)
+	// Map puts memory behind the pages of [addr, addr+size), all or none. Errors are those of Alloc.
+	Map(addr uintptr, size, page uint64) error
+	// Unmap takes the memory away again. The range consists of whole pages of the size that Map was told; the pool has waited for the work
+	// that uses it.
+	Unmap(addr uintptr, size, page uint64)
+}
+
+// space is a reserved range of addresses. Its mapped parts, the runs, are segments of the pool.
+type space struct {
+	addr  uintptr
+	size  uint64
+	page  uint64
+	home  *arena
+	small bool
+	runs  []*segment // by address, never adjacent
+	busy  []span     // being unmapped, outside the lock
+}
+
+type span struct {
+	addr uintptr
+	size uint64
+}
+
+func (s span) end() uintptr { return s.addr + uintptr(s.size) }
+
+func (g *segment) end() uintptr { return g.addr + uintptr(g.size) }
+
+// SetExpandable chooses whether the pool grows by pages from now on; what it holds stays as it is. It reports whether the backing can.
+func (p *Pool) SetExpandable(on bool) bool {
+	can := p.expander != nil && p.expander.Granularity() > 0
+	p.mu.Lock()
+	p.expandable = on && can
+	p.mu.Unlock()
+	return can
+}
+
+// Expandable reports whether the pool grows by pages.
+func (p *Pool) Expandable() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expandable
+}
+
+// pageSize returns the size of pages of a class, a multiple of the backing's.
+func (p *Pool) pageSize(small bool) uint64 {
+	g := p.expander.Granularity()
+	want := p.o.Page
+	if !small {
+		want = max(p.o.Page, p.o.LargePage)
+	}
+	return max((want+g-1)/g*g, g)
+}
+
+// gap is a place for a request: where pages would be mapped, and how many bytes of them.
+type gap struct {
+	space *space
+	addr  uintptr
+	size  uint64
+}
+
+// fitLocked finds the place in the space that needs the fewest new pages for a block of that size.
+func (s *space) fitLocked(size uint64, best *gap) {
+	// What lies between the runs, around what is being unmapped.
+	spans := make([]span, 0, len(s.runs)+len(s.busy)+1)
+	for _, r := range s.runs {
+		spans = append(spans, span{r.addr, r.size})
+	}
+	if len(s.busy) > 0 {
+		spans = append(spans, s.busy...)
+		slices.SortFunc(spans, func(a, b span) int {
+			if a.addr < b.addr {
+				return -1
+			}
+			return 1
+		})
+	}
+	spans = append(spans, span{s.addr + uintptr(s.size), 0})
+	at := s.addr
+	for _, next := range spans {
+		room := uint64(next.addr - at)
+		if room > 0 {
+			before, after := s.freeBefore(at), s.freeAfter(next.addr)
+			need := (size - min(size, before) + s.page - 1) / s.page * s.page
+			if need > room && before+room+after >= size {
+				need = room
+			}
+			if need <= room && (best.space == nil || need < best.size) {
+				*best = gap{s, at, need}
+			}
+		}
+		at = next.end()
+	}
+}
+
+// freeBefore returns the free bytes that end at an address where a run ends.
+func (s *space) freeBefore(at uintptr) uint64 {
+	for _, r := range s.runs {
+		if r.end() == at {
+			if b := r.tail; b.state == stateFree {
+				return b.size
+			}
+		}
+	}
+	return 0
+}
+
+// freeAfter returns the free bytes that start at an address where a run starts.
+func (s *space) freeAfter(at uintptr) uint64 {
+	for _, r := range s.runs {
+		if r.addr == at && r.first.state == stateFree {
+			return r.first.size
+		}
+	}
+	return 0
+}
+
+// expandLocked maps pages for a request and serves it from them.
+func (p *Pool) expandLocked(r *request) error {
+	small := r.rounded <= p.o.SmallMax
+	home := p.arenaLocked(r.stream)
+	var g gap
+	for _, s := range p.spaces {
+		if s.home == home && s.small == small {
+			s.fitLocked(r.rounded, &g)
+		}
+	}
+	if g.space == nil {
+		s, err := p.reserveLocked(r, home, small)
+		if err != nil {
+			return err
+		}
+		s.fitLocked(r.rounded, &g)
+	}
+	if p.limit > 0 {
+		held := p.stats.ReservedBytes.Current + p.reserving
+		if held > p.limit || g.size > p.limit-held {
+			p.dropSpacesLocked()
+			return fmt.Errorf("the pool's limit of %s: %w", human(p.limit), ErrNoMemory)
+		}
+	}
+	if err := p.expander.Map(g.addr, g.size, g.space.page); err != nil {
+		p.dropSpacesLocked()
+		return fmt.Errorf("%s of pages: %w", human(g.size), err)
+	}
+	p.stats.ReservedBytes.add(g.size)
+	p.stats.ExpandableBytes.add(g.size)
+	p.stats.ofSize(small).ReservedBytes.add(g.size)
+	if p.history != nil {
+		p.history.segmentLocked(device.ActionSegmentMap, g.addr, g.size, r.stream, r)
+	}
+	p.joinLocked(g)
+	if r.block == nil {
+		r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
+	}
+	if p.waiter != r {
+		p.offerLocked()
+	}
+	return nil
+}
+
+// reserveLocked reserves addresses for a stream and class: as many as the device has memory and an eighth more, because holes in it may
+// be shorter than what is asked for next.
+func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
+	_, total := p.backing.Capacity()
+	page := p.pageSize(small)
+	size := max(total+total/8, r.rounded, 16*page)
+	size = (size + page - 1) / page * page
+	addr, err := p.expander.Reserve(size)
+	if err != nil {
+		return nil, fmt.Errorf("%s of addresses: %w", human(size), err)
+	}
+	if uint64(addr)%p.o.Round != 0 || addr == 0 {
+		p.expander.Unreserve(addr, size)
+		return nil, fmt.Errorf("addresses at %#x are not aligned to %d bytes", addr, p.o.Round)
+	}
+	s := &space{addr: addr, size: size, page: page, home: home, small: small}
+	p.spaces = append(p.spaces, s)
+	return s, nil
+}
+
+// joinLocked makes newly mapped pages a free block of their space: of the run that they continue, if any, and that follows, if any.
+func (p *Pool) joinLocked(g gap) {
+	s := g.space
+	b := p.newBlockLocked()
+	b.addr, b.size = g.addr, g.size
+	b.stream.Store(uint64(s.home.stream))
+	i, _ := slices.BinarySearchFunc(s.runs, g.addr, func(r *segment, a uintptr) int {
+		if r.addr < a {
+			return -1
+		}
+		return 1
+	})
+	var run *segment
+	if i > 0 && s.runs[i-1].end() == g.addr {
+		run = s.runs[i-1]
+		i--
+		run.size += g.size
+		b.seg = run
+		b.prev = run.tail
+		run.tail.next = b
+		run.tail = b
+	} else {
+		run = &segment{addr: g.addr, size: g.size, small: s.small, home: s.home, space: s, first: b, tail: b, index: len(p.segments)}
+		b.seg = run
+		p.segments = append(p.segments, run)
+		p.stats.Segments.add(1)
+		p.stats.ofSegment(run).Segments.add(1)
+		s.runs = slices.Insert(s.runs, i, run)
+	}
+	if i+1 < len(s.runs) && s.runs[i+1].addr == run.end() {
+		next := s.runs[i+1]
+		for o := next.first; o != nil; o = o.next {
+			o.seg = run
+		}
+		b.next, next.first.prev = next.first, b
+		run.tail = next.tail
+		run.size += next.size
+		s.runs = slices.Delete(s.runs, i+1, i+2)
+		p.forgetLocked(next)
+	}
+	p.coalesceLocked(b)
+}
+
+// forgetLocked takes a segment out of the pool's list.
+func (p *Pool) forgetLocked(seg *segment) {
+	last := len(p.segments) - 1
+	p.segments[seg.index] = p.segments[last]
+	p.segments[seg.index].index = seg.index
+	p.segments[last] = nil
+	p.segments = p.segments[:last]
+	p.stats.Segments.sub(1)
+	p.stats.ofSegment(seg).Segments.sub(1)
+}
+
+// unmapping is a range of whole free pages on its way back.
+type unmapping struct {
+	space *space
+	span
+}
+
+// carveLocked takes the whole free pages out of the spaces whose streams idle accepts. What is left of the free blocks around them stays.
+func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
+	for _, s := range p.spaces {
+		for i := 0; i < len(s.runs); i++ {
+			for b := s.runs[i].first; b != nil; b = b.next {
+				if b.state != stateFree {
+					continue
+				}
+				from := (b.addr-s.addr+uintptr(s.page)-1)/uintptr(s.page)*uintptr(s.page) + s.addr
+				to := (b.addr+uintptr(b.size)-s.addr)/uintptr(s.page)*uintptr(s.page) + s.addr
+				if from >= to || s.home.held || !idle(s.home.stream) {
+					continue
+				}
+				g := span{from, uint64(to - from)}
+				out = append(out, unmapping{s, g})
+				p.stats.ofSize(s.small).ReservedBytes.sub(g.size)
+				if p.history != nil {
+					p.history.segmentLocked(device.ActionSegmentUnmap, g.addr, g.size, s.home.stream, nil)
+				}
+				if p.cutLocked(s, i, b, g) {
+					i--
+				}
+				break // the rest of the run, if any, is the next one
+			}
+		}
+	}
+	for _, u := range out {
+		u.space.busy = append(u.space.busy, u.span)
+	}
+	return out
+}
+
+// cutLocked takes the pages g, which lie in the free block b, out of run i. It reports whether
+// nothing of the run is left before them, so that run i is what comes after.
+func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
+	run := s.runs[i]
+	p.unindexLocked(b)
+	end := b.addr + uintptr(b.size)
+	after := b.next
+	before := b.prev
+	if head := uint64(g.addr - b.addr); head > 0 { // keeps b
+		b.size, b.next = head, nil
+		before = b
+	} else {
+		if before != nil {
+			before.next = nil
+		}
+	}
+	if rest := uint64(end - g.end()); rest > 0 {
+		t := p.newBlockLocked()
+		t.addr, t.size, t.next = g.end(), rest, after
+		t.stream.Store(uint64(s.home.stream))
+		if after != nil {
+			after.prev = t
+		}
+		after = t
+	}
+	if after != nil {
+		after.prev = nil
+	}
+	if before != b {
+		p.recycleLocked(b)
+	}
+	tail, stop := run.tail, run.end()
+	switch {
+	case before == nil && after == nil:
+		s.runs = slices.Delete(s.runs, i, i+1)
+		p.forgetLocked(run)
+		return true
+	case after == nil:
+		run.size, run.tail = uint64(g.addr-run.addr), before
+	case before == nil:
+		run.addr, run.size, run.first = g.end(), uint64(stop-g.end()), after
+		if after.next == nil {
+			run.tail = after
+		}
+	default:
+		run.size, run.tail = uint64(g.addr-run.addr), before
+		r := &segment{addr: g.end(), size: uint64(stop - g.end()), small: s.small, home: s.home, space: s, first: after, tail: tail, index: len(p.segments)}
+		if after.next == nil {
+			r.tail = after
+		}
+		p.segments = append(p.segments, r)
+		p.stats.Segments.add(1)
+		p.stats.ofSegment(r).Segments.add(1)
+		s.runs = slices.Insert(s.runs, i+1, r)
+		run = r
+	}
+	for o := after; o != nil; o = o.next {
+		o.seg = run
+	}
+	if before == b {
+		p.indexLocked(b)
+	}
+	if after != nil && after.state == stateSpare {
+		p.indexLocked(after)
+	}
+	return before == nil
+}
+
+// unmap gives pages back, without the lock.
+func (p *Pool) unmap(list []unmapping) {
+	for _, u := range list {
+		p.expander.Unmap(u.addr, u.size, u.space.page)
+	}
+}
+
+// unmappedLocked ends what carveLocked began.
+func (p *Pool) unmappedLocked(list []unmapping) {
+	for _, u := range list {
+		u.space.busy = slices.DeleteFunc(u.space.busy, func(s span) bool { return s == u.span })
+	}
+	p.dropSpacesLocked()
+}
+
+// dropSpacesLocked gives the addresses of empty spaces back.
+func (p *Pool) dropSpacesLocked() {
+	p.spaces = slices.DeleteFunc(p.spaces, func(s *space) bool {
+		if len(s.runs) > 0 || len(s.busy) > 0 {
+			return false
+		}
+		p.expander.Unreserve(s.addr, s.size)
+		return true
+	})
+}
+
+// errNoVirtual is what New panics with where Options asks for what the backing has not.
+var errNoVirtual = errors.New("option Expandable: the backing has no virtual memory")

@@ -1,0 +1,207 @@
+package pool
+
+import (
+	"cmp"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
+)
+
+// MemorySnapshot returns what the pool holds, and the events of the history if one is being recorded.
+func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
+	out := &device.MemorySnapshot{Device: p.o.Name}
+	_, out.Total = p.backing.Capacity()
+	r := resolver{out: out, owners: map[ownerPlace]int{}, stacks: map[*stack]int{nil: 0}}
+	out.Owners = []device.MemoryOwner{{}}
+	out.Stacks = [][]device.Frame{nil}
+
+	type located struct {
+		block  *device.MemoryBlock
+		origin Origin
+	}
+	var blocks []located
+	p.mu.Lock()
+	p.settleLocked()
+	h := p.history
+	var events []event
+	if h != nil {
+		h.addLocked(event{action: device.ActionSnapshot})
+		events, out.Dropped = h.eventsLocked()
+		out.Recording, out.Since, out.MaxEntries = true, h.since, h.max
+	}
+	out.Time = p.o.Now()
+	s := &p.stats
+	out.Allocated, out.AllocatedPeak = s.AllocatedBytes.Current, s.AllocatedBytes.Peak
+	out.Reserved, out.ReservedPeak = s.ReservedBytes.Current, s.ReservedBytes.Peak
+	out.Limit = p.limit
+	out.Segments = make([]device.MemorySegment, 0, len(p.segments))
+	for _, seg := range p.segments {
+		g := device.MemorySegment{Addr: seg.addr, Size: seg.size, Stream: uint64(seg.home.stream), Small: seg.small, Expandable: seg.space != nil}
+		n := 0
+		for b := seg.first; b != nil; b = b.next {
+			n++
+		}
+		g.Blocks = make([]device.MemoryBlock, n)
+		for i, b := 0, seg.first; b != nil; i, b = i+1, b.next {
+			m := &g.Blocks[i]
+			m.Addr, m.Size = b.addr, b.size
+			if b.state == stateFree {
+				continue
+			}
+			m.State, m.Requested, m.Number = device.BlockActiveAllocated, b.requested, b.number
+			if b.state == statePending {
+				m.State = device.BlockActiveAwaitingFree
+			}
+			blocks = append(blocks, located{m, b.origin})
+		}
+		out.Segments = append(out.Segments, g)
+	}
+	p.mu.Unlock()
+
+	// Resolving stacks takes time and no lock.
+	for _, l := range blocks {
+		l.block.Owner = r.origin(&l.origin)
+		l.block.Category = r.category(l.block.Owner)
+	}
+	out.Events = make([]device.HistoryEvent, len(events))
+	for i, e := range events {
+		m := device.HistoryEvent{Sequence: e.sequence, Time: e.time, Action: e.action, Addr: e.addr, Size: e.size, Requested: e.requested,
+			Stream: uint64(e.stream), Number: e.number, Stack: r.stack(e.stack)}
+		if e.owner != nil {
+			m.Owner = r.owner(e.owner, "")
+			m.Category = r.category(m.Owner)
+		}
+		if e.action == device.ActionOOM {
+			m.Free, m.Requested = e.requested, e.size
+		}
+		out.Events[i] = m
+	}
+	slices.SortFunc(out.Segments, func(a, b device.MemorySegment) int { return cmp.Compare(a.Addr, b.Addr) })
+	return out
+}
+
+// ownerPlace is an owner and, where it has no stack, the words that its Where printed.
+type ownerPlace struct {
+	owner
+	where string
+}
+
+// resolver turns what was recorded into the snapshot's tables.
+type resolver struct {
+	out        *device.MemorySnapshot
+	owners     map[ownerPlace]int
+	stacks     map[*stack]int
+	categories []string // by owner
+}
+
+func (r *resolver) origin(o *Origin) int {
+	where := ""
+	if o.stack == nil {
+		switch {
+		case o.Where != nil:
+			where = o.Where.String()
+		case o.PC != 0:
+			where = "at " + site(o.PC)
+		}
+	}
+	return r.owner(&owner{op: o.Op, scope: o.Scope, dtype: o.DType, shape: o.Shape, dims: o.Dims, stack: o.stack}, where)
+}
+
+func (r *resolver) owner(o *owner, where string) int {
+	k := ownerPlace{*o, where}
+	if i, ok := r.owners[k]; ok {
+		return i
+	}
+	m := device.MemoryOwner{Op: o.op, Scope: o.scope, Type: o.dtype, Where: strings.TrimPrefix(where, "at "), Stack: r.stack(o.stack)}
+	if o.dims > 0 {
+		m.Shape = slices.Clone(o.shape[:min(o.dims, len(o.shape))])
+	}
+	if s := firstOutside(r.out.Stacks[m.Stack]); s != "" {
+		m.Where = s
+	}
+	i := len(r.out.Owners)
+	r.owners[k] = i
+	r.out.Owners = append(r.out.Owners, m)
+	return i
+}
+
+func (r *resolver) stack(s *stack) int {
+	if i, ok := r.stacks[s]; ok {
+		return i
+	}
+	i := len(r.out.Stacks)
+	r.stacks[s] = i
+	r.out.Stacks = append(r.out.Stacks, s.frames())
+	return i
+}
+
+// frames resolves a stack, without the allocator's own frames at its top and the runtime's at its end.
+func (s *stack) frames() []device.Frame {
+	var out []device.Frame
+	frames := runtime.CallersFrames(s.pcs)
+	for more := len(s.pcs) > 0; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		in, _ := callsite.Within(f.Function)
+		if len(out) == 0 && strings.HasPrefix(in, "internal/pool.(") || strings.HasPrefix(f.Function, "runtime.") {
+			continue
+		}
+		out = append(out, device.Frame{Function: f.Function, File: f.File, Line: f.Line})
+	}
+	return out
+}
+
+// firstOutside returns "dir/file.go:line" of the first frame outside the library.
+func firstOutside(frames []device.Frame) string {
+	for _, f := range frames {
+		if callsite.Outside(f.Function, f.File) {
+			return filepath.Join(filepath.Base(filepath.Dir(f.File)), filepath.Base(f.File)) + ":" + strconv.Itoa(f.Line)
+		}
+	}
+	return ""
+}
+
+// where returns the call site of a recorded stack, "" if there is none.
+func (s *stack) where() string {
+	if s == nil {
+		return ""
+	}
+	s.resolved.Do(func() { s.at = firstOutside(s.frames()) })
+	return s.at
+}
+
+func (r *resolver) category(i int) string {
+	for len(r.categories) <= i {
+		r.categories = append(r.categories, categoryOf(r.out.Stacks[r.out.Owners[len(r.categories)].Stack]))
+	}
+	return r.categories[i]
+}
+
+// categoryOf tells from the innermost call of the library that decides what memory was asked for, as [device.CategoryParameter] and
+// the others say.
+func categoryOf(frames []device.Frame) string {
+	for _, f := range frames {
+		function := strings.ReplaceAll(f.Function, "[...]", "") // of type arguments
+		method := function[strings.LastIndexByte(function, '.')+1:]
+		in, _ := callsite.Within(function)
+		pkg, name, _ := strings.Cut(in, ".")
+		switch {
+		case pkg == "optim" && (method == "Step" || strings.HasPrefix(name, "New")):
+			return device.CategoryOptimizer
+		case pkg == "tensor" && name == "(*Tensor).Backward":
+			return device.CategoryGradient
+		case pkg == "nn/initial":
+			return device.CategoryParameter
+		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
+			return device.CategoryParameter
+		case method == "Forward" && pkg != "tensor": // where ops have methods of that name
+			return device.CategoryActivation
+		}
+	}
+	return device.CategoryOther
+}

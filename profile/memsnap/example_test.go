@@ -1,0 +1,60 @@
+package memsnap_test
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/profile/memsnap"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Some steps of training are recorded, the parameters labelled, and the snapshot written for a browser and for PyTorch's viewer. On a
+// machine with a GPU, cuda.Open(0) takes the place of Emulate.
+func ExampleWrite() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	gpu := gpus[0]
+	gpu.RecordMemoryHistory(device.MaxHistoryEntries(50_000))
+	model := nn.To(nn.NewSequential(nn.NewLinear(8, 32), nn.Tanh{}, nn.NewLinear(32, 2)), gpu)
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1})
+	for range 3 {
+		tensor.Do(func(s *tensor.Scope) {
+			model.Forward(s.On(gpu).Randn(16, 8)).Square().Mean().Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}, tensor.Named("step"))
+	}
+	snap := gpu.MemorySnapshot()
+	for _, p := range nn.Parameters(model) {
+		snap.Label(device.CategoryParameter, p.DataPtr())
+	}
+
+	dir, err := os.MkdirTemp("", "memory")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for _, name := range []string{"memory.html", "memory.pickle"} {
+		if err := memsnap.Write(filepath.Join(dir, name), snap); err != nil {
+			log.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range files {
+		fmt.Println(filepath.Base(f))
+	}
+	// Output:
+	// memory.html
+	// memory.pickle
+}

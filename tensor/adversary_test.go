@@ -1,0 +1,144 @@
+package tensor_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// crossing is a program on several streams that orders nothing by hand. It trains a small network: batches are copied ahead from one
+// page-locked buffer that is filled anew meanwhile; half of the forward pass, the update and the reading of activations run on streams of
+// their own; what other streams still read is freed, and its memory wanted again at once. The host waits for nothing before the end. It
+// returns all that was computed.
+func crossing(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		return nil, err
+	}
+	err = tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			const n, wide, steps = 4, 8, 3
+			w1 := s.Arange(n*wide).Float().Sin().Reshape(n, wide).Detach().RequiresGrad()
+			w2 := s.Arange(wide*n).Float().Cos().Reshape(wide, n).Detach().RequiresGrad()
+			host := tensor.Root().Zeros(n, n).PinMemory(dev)
+			defer host.Free()
+			on := func(p *tensor.Scope, st device.Stream, f func(c *tensor.Scope) *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor) {
+				p.Do(func(c *tensor.Scope) {
+					if y = f(c); y != nil {
+						c.Close(y)
+					}
+				}, append(opts, tensor.Stream(st))...)
+				return y
+			}
+			ahead := func(i int) *tensor.Tensor {
+				host.Fill(float64(i) * 0.25) // while the copy before may not have begun
+				return on(s, copies, func(c *tensor.Scope) *tensor.Tensor { return host.In(c).To(dev, tensor.NonBlocking()) })
+			}
+			var results []*tensor.Tensor
+			next := ahead(1)
+			for i := range steps {
+				x := next
+				if i+1 < steps {
+					next = ahead(i + 2)
+				}
+				kept := on(s, first, func(a *tensor.Scope) *tensor.Tensor {
+					h := x.In(a).AddScalar(0.5).MatMul(w1).Tanh()
+					x.Free() // memory of the stream of the copies
+					y := on(a, second, func(b *tensor.Scope) *tensor.Tensor { return h.In(b).MatMul(w2).Softmax(-1) })
+					temporary := y.Detach().Exp()
+					read := on(a, copies, func(c *tensor.Scope) *tensor.Tensor { return temporary.In(c).CumSum(0).Sum(1) })
+					temporary.Free()
+					a.Full(777, n, n) // gets its memory
+					loss := y.Square().Sum()
+					loss.Backward()
+					on(a, second, func(c *tensor.Scope) *tensor.Tensor {
+						for _, w := range []*tensor.Tensor{w1, w2} {
+							w.In(c).SubInPlace(w.Grad().In(c).MulScalar(0.5))
+							w.ZeroGrad()
+						}
+						return nil
+					}, tensor.NoGrad())
+					return tensor.Cat(0, read, loss.Detach().Reshape(1))
+				})
+				results = append(results, kept.To(cpu, tensor.NonBlocking()))
+			}
+			results = append(results, w1.Detach().Flatten(0, -1).CPU(), w2.Detach().Flatten(0, -1).CPU())
+			for _, r := range results {
+				seen = append(seen, tensor.Data[float32](r)...)
+			}
+		}, tensor.On(dev))
+	})
+	return seen, err
+}
+
+// cross runs the program on a fresh emulated GPU whose streams run in an order that the seed draws, on one stream with seed 0.
+func cross(t *testing.T, seed int) ([]float32, error) {
+	t.Helper()
+	gpus, err := cuda.Emulate(fmt.Sprintf("emulate,mem=4MiB,seed=%d", seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := gpus[0]
+	streams := []device.Stream{dev.DefaultStream(), dev.DefaultStream(), dev.DefaultStream()}
+	if seed != 0 {
+		for i := range streams {
+			if streams[i], err = dev.NewStream(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	seen, err := crossing(dev, streams[0], streams[1], streams[2])
+	if n := dev.Stats().Allocated; n != 0 && err == nil {
+		t.Errorf("seed %d: %d bytes are left", seed, n)
+	}
+	return seen, err
+}
+
+// In whatever order the rules of streams allow, the program computes the same bits: in 1000 schedules with FLAMBEAU_SOAK.
+func TestAnyScheduleGivesTheSame(t *testing.T) {
+	n := 16
+	switch {
+	case os.Getenv("FLAMBEAU_SOAK") == "1":
+		n = 1000
+	case testing.Short():
+		n = 3
+	}
+	want, err := cross(t, 0)
+	if err != nil || len(want) < 70 {
+		t.Fatalf("%d numbers, %v", len(want), err)
+	}
+	for seed := 1; seed <= n; seed++ {
+		if got, err := cross(t, seed); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %v, %v; on one stream %v", seed, got, err, want)
+		}
+	}
+	t.Logf("%d schedules", n)
+}
+
+// The test above notices what is missing: without the waits between streams, or where memory is reused without regard to those that
+// read it, some schedule gives something else.
+func TestSchedulesFindMissingOrder(t *testing.T) {
+	want, err := cross(t, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, missing := range map[string][2]bool{"waits": {true, false}, "uses": {false, true}} {
+		found := 0
+		tensor.Unordered(missing[0], missing[1], func() {
+			for seed := 1; seed <= 4; seed++ {
+				if got, err := cross(t, seed); err != nil || !slices.Equal(got, want) {
+					found++
+				}
+			}
+		})
+		t.Logf("without %s %d of 4 schedules go wrong", name, found)
+		if found == 0 {
+			t.Errorf("without %s no schedule goes wrong: the test of schedules sees nothing", name)
+		}
+	}
+}

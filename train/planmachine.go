@@ -1,0 +1,113 @@
+package train
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A Machine is a device whose rates are known, for the estimate of a step's time: the roofline, Σ over the kernels of the longest of
+// arithmetic at the peak rate, memory traffic at the full bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM
+// 52(4), 2009). On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes longer by what kernels miss of
+// them. A machine of [MeasureCPU] has measured rates instead, and the estimate is of the time itself.
+type Machine struct {
+	Name, Kind string // "h100", "cuda"
+	Product    string // as it is sold
+	Capability [2]int
+	Memory     int     // bytes that its driver shows
+	Float32    float64 // operations a second in float32, matrix products (IEEE) included
+	Float64    float64 // in float64
+	Half       float64 // of matrix products of bfloat16 or float16 that add in float32, of dense matrices
+	Bandwidth  float64 // of the memory, bytes a second
+	Link       float64 // to the host, bytes a second
+	Source     string  // of the numbers
+
+	cpu *cpuRates
+}
+
+const tera, giga, mib = 1e12, 1e9, 1 << 20
+
+// launchSeconds is what a kernel takes at least when launches follow each other: measured by NVIDIA on a V100, "Getting Started with CUDA
+// Graphs" (A. Gray, developer.nvidia.com/blog/cuda-graphs, 2019), 3.8 µs.
+const launchSeconds = 3.8e-6
+
+// Bandwidths of PCI Express with 16 lanes, one direction: 4.0 and 5.0 (PCI-SIG).
+const pcie4, pcie5 = 31.5 * giga, 63 * giga
+
+// gpus is sorted by name. Rates with sparsity, which NVIDIA's sheets print, are halved. Memory is what nvidia-smi shows.
+var gpus = []Machine{
+	{Name: "3090", Product: "GeForce RTX 3090", Capability: [2]int{8, 6}, Memory: 24576 * mib, Float32: 35.6 * tera, Float64: 0.556 * tera, Half: 71 * tera,
+		Bandwidth: 936 * giga, Link: pcie4, Source: "NVIDIA Ampere GA102 GPU Architecture, whitepaper v2, 2021, appendix A"},
+	{Name: "4090", Product: "GeForce RTX 4090", Capability: [2]int{8, 9}, Memory: 24564 * mib, Float32: 82.6 * tera, Float64: 1.29 * tera, Half: 165.2 * tera,
+		Bandwidth: 1008 * giga, Link: pcie4, Source: "NVIDIA Ada GPU Architecture, whitepaper v2, 2022, appendix A"},
+	{Name: "a100", Product: "A100 SXM 80GB", Capability: [2]int{8, 0}, Memory: 81920 * mib, Float32: 19.5 * tera, Float64: 9.7 * tera, Half: 312 * tera,
+		Bandwidth: 2039 * giga, Link: pcie4, Source: "NVIDIA A100 Tensor Core GPU, datasheet, 2021"},
+	{Name: "h100", Product: "H100 SXM", Capability: [2]int{9, 0}, Memory: 81559 * mib, Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
+		Bandwidth: 3350 * giga, Link: pcie5, Source: "NVIDIA H100 Tensor Core GPU, datasheet, 2023"},
+	{Name: "h200", Product: "H200 SXM", Capability: [2]int{9, 0}, Memory: 143771 * mib, Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
+		Bandwidth: 4800 * giga, Link: pcie5, Source: "NVIDIA H200 Tensor Core GPU, datasheet, 2024"},
+	{Name: "l4", Product: "L4", Capability: [2]int{8, 9}, Memory: 23034 * mib, Float32: 30.3 * tera, Float64: 0.473 * tera, Half: 121 * tera,
+		Bandwidth: 300 * giga, Link: pcie4, Source: "NVIDIA L4 Tensor Core GPU, datasheet, 2023"},
+	{Name: "l40s", Product: "L40S", Capability: [2]int{8, 9}, Memory: 46068 * mib, Float32: 91.6 * tera, Float64: 1.43 * tera, Half: 362 * tera,
+		Bandwidth: 864 * giga, Link: pcie4, Source: "NVIDIA L40S GPU, datasheet, 2023"},
+}
+
+// GPUs returns the GPUs whose rates are known, by name.
+func GPUs() []Machine {
+	list := slices.Clone(gpus)
+	for i := range list {
+		list[i].Kind = "cuda"
+	}
+	return list
+}
+
+// FindGPU returns the GPU of that name, or an *[Error] that lists the names.
+func FindGPU(name string) (Machine, error) {
+	var names []string
+	for _, m := range GPUs() {
+		if strings.EqualFold(m.Name, name) {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return Machine{}, &Error{"Machine", "the rates of " + quoted(name) + " are not known; known are " + strings.Join(names, ", ")}
+}
+
+func quoted(s string) string { return `"` + s + `"` }
+
+// seconds is how long a primitive of so many kernels takes.
+func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
+	if m.cpu != nil {
+		return m.cpu.seconds(k)
+	}
+	if m.Float32 == 0 {
+		return 0
+	}
+	rate := m.Float32
+	switch {
+	case k.Primitive == "matmul" && k.Type.IsHalf():
+		rate = m.Half
+	case k.Type == dtype.F64:
+		rate = m.Float64
+	}
+	return max(float64(k.Work.FLOPs)/rate, float64(k.Work.Bytes)/m.Bandwidth, float64(kernels)*launchSeconds)
+}
+
+// copySeconds is how long a copy takes.
+func (m *Machine) copySeconds(c *device.CopyEvent) float64 {
+	switch {
+	case m.cpu != nil:
+		return m.cpu.copySeconds(c)
+	case m.Float32 == 0:
+		return 0
+	case c.Kind == device.DeviceToDevice:
+		return max(2*float64(c.Bytes)/m.Bandwidth, launchSeconds)
+	}
+	return max(float64(c.Bytes)/m.Link, launchSeconds)
+}
+
+// Duration returns the estimate of a step's time as a duration.
+func (r *Report) Duration() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }

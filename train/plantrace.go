@@ -1,0 +1,251 @@
+package train
+
+import (
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// phase is a part of a step.
+type phase uint8
+
+const (
+	building phase = iota
+	forward
+	backward
+	updating
+	between
+)
+
+func (p phase) String() string {
+	return [...]string{"building", "forward", "backward", "optimizer", "between passes"}[p]
+}
+
+// kind is what a block of memory is of.
+type kind uint8
+
+const (
+	workspace kind = iota
+	weights
+	gradient
+	remembered
+	activation
+	older // than the step
+)
+
+// uncounted is the size below which the CPU's buffers are not counted.
+const uncounted = 64 << 10
+
+// block is memory that was handed out.
+type block struct {
+	bytes int
+	op    string
+	kind  kind
+}
+
+// change is a block that is handed out, or with freed given back.
+type change struct {
+	b     *block
+	freed bool
+}
+
+// planTrace hears of the work of one device.
+type planTrace struct {
+	dev     device.Device
+	machine *Machine
+	report  *Report
+
+	mu       sync.Mutex
+	phase    phase
+	live     map[uintptr]*block
+	measured bool
+	start    []*block // live at the start of the measured step
+	changes  []change // since then
+	peak     int
+	peakAt   int // how many changes had been by then
+	peakOp   string
+}
+
+var _ device.Tracer = (*planTrace)(nil)
+
+func (t *planTrace) Wants() device.TraceWants        { return device.TraceWants{Memory: true} }
+func (t *planTrace) Begin(device.Span) device.SpanID { return 0 }
+func (t *planTrace) End(device.SpanID)               {}
+func (t *planTrace) Recorded(uint64)                 {}
+func (t *planTrace) Sync(device.SyncEvent)           {}
+
+// Kernel adds a primitive's work and time up.
+func (t *planTrace) Kernel(k device.KernelEvent) {
+	if k.Device != t.dev {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.measured {
+		return
+	}
+	r := t.report
+	f := k.Work.FLOPs
+	switch t.phase {
+	case forward:
+		r.FLOPs.Forward += f
+	case backward:
+		r.FLOPs.Backward += f
+	default:
+		r.FLOPs.Optimizer += f
+	}
+	if k.Primitive == "matmul" {
+		r.FLOPs.MatMul += f
+	}
+	r.Bytes += k.Work.Bytes
+	n := max(1, len(k.Launches))
+	r.Kernels += n
+	r.Seconds += t.machine.seconds(&k, n)
+}
+
+// Copy adds a copy's time.
+func (t *planTrace) Copy(c device.CopyEvent) {
+	if c.Device != t.dev {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.measured {
+		t.report.Seconds += t.machine.copySeconds(&c)
+	}
+}
+
+// Memory keeps what happens to memory.
+func (t *planTrace) Memory(m device.MemoryEvent) {
+	if m.Device != t.dev || m.Pinned || t.machine.Kind == "cpu" && m.Bytes < uncounted {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b *block
+	if m.Freed {
+		if b = t.live[m.Addr]; b == nil {
+			return
+		}
+		delete(t.live, m.Addr)
+	} else {
+		b = &block{bytes: m.Bytes, op: m.Origin.Op}
+		t.live[m.Addr] = b
+	}
+	if !t.measured {
+		return
+	}
+	t.changes = append(t.changes, change{b, m.Freed})
+	if m.InUse > t.peak {
+		t.peak, t.peakAt, t.peakOp = m.InUse, len(t.changes), b.op+", "+t.phase.String()
+	}
+}
+
+func (t *planTrace) enter(p phase) {
+	t.mu.Lock()
+	t.phase = p
+	t.mu.Unlock()
+}
+
+// begin is called when the model is there.
+func (t *planTrace) begin(p *PlannedStep) {
+	t.report = &Report{Parameters: nn.Count(p.Model)}
+	for _, x := range nn.Named(p.Model) {
+		t.mark(x.Tensor, weights)
+	}
+}
+
+// mark says of what a tensor's memory is.
+func (t *planTrace) mark(x *tensor.Tensor, k kind) {
+	if x == nil || x.Device() != t.dev {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b := t.live[x.Storage().Addr()]; b != nil && (b.kind == workspace || b.kind == older) {
+		b.kind = k
+	}
+}
+
+// measure begins the step that is reported.
+func (t *planTrace) measure() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range t.live {
+		if b.kind != weights {
+			b.kind = older
+		}
+		t.start = append(t.start, b)
+	}
+	t.dev.ResetPeak()
+	t.peak = t.dev.Stats().Allocated
+	t.measured = true
+}
+
+// forwarded marks what the forward pass leaves.
+func (t *planTrace) forwarded() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range t.live {
+		if b.kind == workspace {
+			b.kind = activation
+		}
+	}
+}
+
+// gradients marks those of the parameters.
+func (t *planTrace) gradients(p *PlannedStep) {
+	for _, x := range nn.Parameters(p.Model) {
+		t.mark(x.Grad(), gradient)
+	}
+}
+
+// finish makes the report of what was measured.
+func (t *planTrace) finish(p *PlannedStep) {
+	if p.Optimizer != nil {
+		t.markTree(p.Optimizer.StateDict())
+	}
+	st := t.dev.Stats()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.measured = false
+	r := t.report
+	r.Peak, r.Reserved, r.At = st.AllocatedPeak, st.ReservedPeak, t.peakOp
+	sum := map[kind]int{}
+	for _, b := range t.start {
+		sum[b.kind] += b.bytes
+	}
+	for _, c := range t.changes[:t.peakAt] {
+		if c.freed {
+			sum[c.b.kind] -= c.b.bytes
+		} else {
+			sum[c.b.kind] += c.b.bytes
+		}
+	}
+	d := Breakdown{Weights: sum[weights], Gradients: sum[gradient], Optimizer: sum[remembered], Activations: sum[activation],
+		Workspace: sum[workspace], Other: sum[older]}
+	d.Rounding = r.Peak - d.total()
+	r.Breakdown = d
+}
+
+// markTree marks the tensors of an optimizer's state.
+func (t *planTrace) markTree(v any) {
+	switch v := v.(type) {
+	case *tensor.Tensor:
+		t.mark(v, remembered)
+	case map[string]any:
+		for _, e := range v {
+			t.markTree(e)
+		}
+	case map[int64]any:
+		for _, e := range v {
+			t.markTree(e)
+		}
+	case []any:
+		for _, e := range v {
+			t.markTree(e)
+		}
+	}
+}
