@@ -8,11 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-var _ device.MultiMapper = (*Device)(nil)
-
-// MultiMap runs p on each group of views in one launch; see [device.MultiMapper]. The addresses of the groups go to the
-// device in one small copy.
-func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {
+// multiMap runs p on each group of views in one launch; see [device.MultiMapper], and with the address of found [device.FiniteMapper]. The
+// addresses of the groups go to the device in one small copy.
+func (d *Device) multiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View, found uint64) error {
 	const op = "multi-map"
 	st, err := d.stream(op, s)
 	if err != nil {
@@ -48,7 +46,7 @@ func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device
 		return err
 	}
 	v := operand(&params)
-	list, err := kernels.MultiMap(p, at, blocks, v.Addr+uint64(v.Offset*v.Type.Size()))
+	list, err := kernels.MultiMapFinite(p, at, blocks, v.Addr+uint64(v.Offset*v.Type.Size()), found)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,11 @@ type change struct {
 }
 
 // Step changes every parameter that has a gradient.
-func (m *multi[C, P]) Step() {
+func (m *multi[C, P]) Step() { m.step(nil) }
+
+func (m *multi[C, P]) step(unless *tensor.Tensor) {
+	m.settle()
+	var late *tensor.LateItem
 	var changes []change
 	var list []*launch
 	done := false
@@ -107,6 +111,7 @@ func (m *multi[C, P]) Step() {
 		if done {
 			return
 		}
+		late.Drop()
 		for _, c := range changes {
 			for i, t := range c.fresh {
 				if t != nil {
@@ -135,17 +140,26 @@ func (m *multi[C, P]) Step() {
 				}
 				var scalars []float64
 				scalars, c.next = m.rule.scalars(cfg, g.LR, c.st.step+1, c.st, c.fresh != nil)
-				list = join(list, p, fl, scalars, outs, ins)
+				list = join(list, p, fl, placeFor(unless, scalars), outs, ins)
 			}
 		}
+		if unless != nil {
+			late = unless.ItemLater()
+		}
 		for _, l := range list {
-			l.program = lowered(m.rule.name, l.flags, l.t, len(l.ins[0]), m.rule.program)
+			l.program = lowered(unlessName(unless, m.rule.name), l.flags, l.t, len(l.ins[0]), guarded(unless, m.rule.program, len(l.scalars)-1))
 			l.pack(s)
+			l.guard(s, unless)
 		}
 		for _, l := range list {
 			l.run(m.rule.name)
 		}
 	}, tensor.NoGrad())
+	if unless != nil {
+		m.decideLater(late, changes)
+		done = true
+		return
+	}
 	for _, c := range changes {
 		c.st.step++
 		if c.next != nil {

@@ -65,6 +65,7 @@ type base struct {
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
+	late   *lateStep
 	needs  func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
 }
 
@@ -124,8 +125,11 @@ func (b *base) SetLR(lr float64) {
 	}
 }
 
-// Steps returns how often Step was called.
-func (b *base) Steps() int { return b.steps }
+// Steps returns how often Step was called; steps that StepUnless left out do not count.
+func (b *base) Steps() int {
+	b.settle()
+	return b.steps
+}
 
 // Params returns the parameters of all groups, in the order in which they were given.
 func (b *base) Params() []*tensor.Tensor {

@@ -35,6 +35,7 @@ func (e *StateError) Unwrap() error { return e.Err }
 // Parameters are numbered through all groups; one that has never been changed has no state. Tensors of a parameter's shape share their
 // storage with the optimizer; scalars are new tensors without dimensions on the CPU.
 func (b *base) StateDict() map[string]any {
+	b.settle()
 	states := map[int64]any{}
 	var list []any
 	k := int64(0)
@@ -117,6 +118,7 @@ func (l *loader) bad(path, format string, a ...any) error {
 //
 // The error is a *[StateError], and then nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {
+	b.settle()
 	l := &loader{b: b}
 	groups, ids, err := l.groups(tree)
 	if err == nil {

@@ -211,6 +211,10 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 // optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Where the
 // device can, the groups whose tensors are all contiguous are a single launch; each of the others is one of its own.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
+	update(op, p, outs, ins, params, bits, nil)
+}
+
+func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *finder) {
 	if len(outs) == 0 {
 		return
 	}
@@ -245,7 +249,11 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	var out, in [][]device.View
 	for k := range outs {
 		i, o := views(ins[k], false), views(outs[k], true)
-		if multi && dense(i) && dense(o) {
+		together := multi && dense(i) && dense(o)
+		if found != nil && !(together && found.fits(d)) {
+			found.look(s, stream, i[0])
+		}
+		if together {
 			in, out = append(in, i), append(out, o)
 			continue
 		}
@@ -253,7 +261,7 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	}
 	if len(out) > 0 {
 		params.st.read(op, stream)
-		check(op, d.MultiMap(stream, p, out, in, params.deviceView()))
+		check(op, found.run(d, stream, p, out, in, params.deviceView()))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 // publicPackages are the packages whose names the documentation uses, by the name that code gives them.
 var publicPackages = map[string]string{
+	"amp":         "amp",
 	"autograd":    "autograd",
 	"checkpoint":  "checkpoint",
 	"cuda":        "cuda",
@@ -47,7 +48,7 @@ var publicPackages = map[string]string{
 var receivers = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
 	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device", "opt": "optim.Optimizer",
-	"loader": "data.Loader", "batch": "data.Batch",
+	"loader": "data.Loader", "scaler": "amp.GradScaler", "batch": "data.Batch",
 }
 
 // exports is what the public packages export.
@@ -252,7 +253,7 @@ func TestFromPyTorchCheck(t *testing.T) {
 
 // goOnly are operations without a counterpart in PyTorch that a reader of the page looks for: the plumbing.
 var goOnly = []string{
-	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.Update", "tensor.PrepareUpdate",
+	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 
@@ -275,7 +276,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for name := range e.funcs {
 		switch pkg, base, _ := strings.Cut(name, "."); pkg {
-		case "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile", "npy":
+		case "amp", "autograd", "tensor", "nn", "initial", "optim", "data", "safetensors", "torchfile", "npy":
 			want[name] = ast.IsExported(base)
 		}
 	}

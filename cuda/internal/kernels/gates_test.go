@@ -185,6 +185,19 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots.start())
 		}},
 
+		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) { // beside the table, as above
+			p := unscale(t, f)
+			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
+			found := m.fill(m.tensor(f, dense(1), 0), func(int) uint64 { return 0 })
+			g := [][]Operand{{m.random(m.tensor(f, dense(8192), 0))}}
+			table, blocks, err := MultiMapTable(p, g, g)
+			if err != nil {
+				return nil, err
+			}
+			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
+			return MultiMapFinite(p, at.start(), blocks, slots.start(), found.start())
+		}},
+
 		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024}), wide: 0.99},
 		{name: "sums of rows, a block each", plan: reduce(sum(f), []int{4, 1}, []int{4, 4096}), wide: 0.99},
 		{name: "sums of rows, bfloat16", plan: reduce(sum(h), []int{8, 1}, []int{8, 1024}), wide: 0.99},

@@ -192,6 +192,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
+	see      func(x ptx.Value) // if set, is told the elements of operand 0
 }
 
 // operandType is the element type of operand k, outputs first.
@@ -212,6 +213,11 @@ func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalar
 			in[i] = repeat(loadVector(m.Builder, at(k), m.operandType(k), 1)[0], v)
 		default:
 			in[i] = loadVector(m.Builder, at(k), m.operandType(k), v)
+		}
+	}
+	if m.see != nil {
+		for _, x := range in[0] {
+			m.see(x)
 		}
 	}
 	result := make([][]ptx.Value, outs)

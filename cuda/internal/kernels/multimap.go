@@ -11,10 +11,21 @@ import (
 // multiChunk is the number of elements that a block of a MultiMap takes.
 const multiChunk = 8192
 
-// multiSpec describes a kernel that runs one program over many groups of tensors.
-type multiSpec struct{ key string }
+// oneBits are the bits of 1 as a float32.
+const oneBits = 0x3f800000
 
-func (s multiSpec) name() string { return "multimap_" + s.key }
+// multiSpec describes a kernel that runs one program over many groups of tensors.
+type multiSpec struct {
+	key    string
+	finite bool // looks for infinities and NaN
+}
+
+func (s multiSpec) name() string {
+	if s.finite {
+		return "multimap_finite_" + s.key
+	}
+	return "multimap_" + s.key
+}
 
 // MultiMapTable returns what the kernel of [MultiMap] reads in device memory (aligned to 8 bytes) to find its tensors,
 // and the number of blocks. It depends on addresses and sizes only, so a caller keeps it from step to step.
@@ -80,16 +91,25 @@ func multiVector(p *expr.Program) int {
 // MultiMap plans the program over the groups of a table made by [MultiMapTable] and copied to the device. params is the
 // address of the run-time scalars' bits on the device, 8 bytes each.
 func MultiMap(p *expr.Program, table uint64, blocks int, params uint64) ([]Launch, error) {
+	return MultiMapFinite(p, table, blocks, params, 0)
+}
+
+// MultiMapFinite is [MultiMap] that also sets the float32 at address found, which is 0 or 1, to 1 if an element of a first operand is
+// infinite or NaN; at address 0 it is MultiMap.
+func MultiMapFinite(p *expr.Program, table uint64, blocks int, params, found uint64) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil
 	}
-	k, err := kernelOf(multiSpec{p.Key()}, p)
+	k, err := kernelOf(multiSpec{p.Key(), found != 0}, p)
 	if err != nil {
 		return nil, err
 	}
 	a := make(packer, 0, 128)
 	a.u64(table)
 	a.u64(params)
+	if found != 0 {
+		a.u64(found)
+	}
 	l, err := a.launch(k, blocks)
 	return []Launch{l}, err
 }
@@ -97,12 +117,23 @@ func MultiMap(p *expr.Program, table uint64, blocks int, params uint64) ([]Launc
 func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	table, slots := b.Pointer("table", ptx.U64), b.Pointer("params", ptx.U64)
+	var found ptx.Ptr
+	if s.finite {
+		found = b.Pointer("found", ptx.U32)
+	}
 	mine := table.At(b.BlockID(0).Shl(num(1))).LoadVec(2)
 	first := mine[1]
 	record := table.At(mine[0])
 	n := record.Load()
 	count := n.Sub(first).Min(num(multiChunk)).Cvt(ptx.U32)
 	m := &mapBuilder{Builder: b, s: mapSpec{vector: multiVector(p), dense: true}, p: p}
+	var bad *ptx.Var
+	if s.finite {
+		bad = b.Var(b.U32(0))
+		m.see = func(x ptx.Value) { // x - x is NaN if x is infinite or NaN
+			bad.Set(bad.Get().Or(x.Sub(x).IsNaN().Select(b.U32(oneBits), b.U32(0))))
+		}
+	}
 	for k := range len(p.Out) + len(p.In) {
 		m.base = append(m.base, b.GlobalPtr(record.At(num(2+k)).Load(), storage(programType(p, k))).At(first))
 	}
@@ -138,5 +169,8 @@ func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	}
 	b.Comment("the rest, one by one")
 	run(done.Get().Add(b.ThreadID(0)), count, 1)
+	if s.finite {
+		b.If(bad.Get().Ne(num(0)), func() { found.Reduce(ptx.AtomicOr, bad.Get()) })
+	}
 	return [3]int{mapThreads, 1, 1}
 }

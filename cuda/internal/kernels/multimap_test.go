@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -84,11 +85,69 @@ func TestMultiMap(t *testing.T) {
 	}
 }
 
+// unscale is x·p0 for gradients of one type.
+func unscale(t testing.TB, typ dtype.Type) *expr.Program {
+	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
+}
+
+// An infinity or NaN anywhere sets what is found, and nothing else does; the results are those of MultiMap.
+func TestMultiMapFinite(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
+		p := unscale(t, typ)
+		for _, bad := range []struct {
+			group, at int
+			v         float64
+		}{{-1, 0, 0}, {0, 0, math.Inf(1)}, {1, 8999, math.NaN()}, {1, 77, math.Inf(-1)}, {2, 129, math.NaN()}} {
+			m := newMachine(t)
+			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(typ.Compute(), 0.25) })
+			found := m.fill(m.tensor(dtype.F32, dense(1), 0), func(int) uint64 { return 0 })
+			var groups [][]Operand
+			var before [][]uint64
+			for g, size := range []struct{ n, skip int }{{1, 0}, {9000, 0}, {130, 1}} {
+				o := m.random(m.tensor(typ, dense(size.n), size.skip))
+				old := m.read(o)
+				if g == bad.group {
+					o = m.fill(o, func(i int) uint64 {
+						if i == bad.at {
+							return expr.Encode(typ, bad.v)
+						}
+						return old[i]
+					})
+				}
+				groups, before = append(groups, []Operand{o}), append(before, m.read(o))
+			}
+			table, blocks, err := MultiMapTable(p, groups, groups)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
+			list, err := MultiMapFinite(p, at.Addr, blocks, slots.Addr, found.Addr)
+			if m.run(list, err); len(list) != 1 {
+				t.Errorf("%d launches", len(list))
+			}
+			want := uint64(0)
+			if bad.group >= 0 {
+				want = oneBits
+			}
+			if got := m.read(found)[0]; got != want {
+				t.Errorf("%v with %v in group %d: found %#x, want %#x", typ, bad.v, bad.group, got, want)
+			}
+			for g, o := range groups {
+				m.compare(fmt.Sprintf("%v, group %d", typ, g), o[0], func(i int) uint64 {
+					return p.Eval(nil, []uint64{before[g][i]}, []uint64{expr.Encode(typ.Compute(), 0.25)}, int64(i))[0]
+				})
+			}
+		}
+	}
+}
+
 func TestMultiMapGolden(t *testing.T) {
 	list, err := MultiMap(adamW(t, dtype.F32), 1<<20, 1, 1<<21)
 	golden(t, "multimap_adamw", list, err)
 	list, err = MultiMap(sgd(t), 1<<20, 1, 1<<21)
 	golden(t, "multimap_sgd", list, err)
+	list, err = MultiMapFinite(unscale(t, dtype.BF16), 1<<20, 1, 1<<21, 1<<22)
+	golden(t, "multimap_finite", list, err)
 	p := sgd(t)
 	f := fake(dtype.F32, 4)
 	for _, bad := range []Operand{fake(dtype.F64, 4), fake(dtype.F32, 5), {Addr: 4, Type: dtype.F32, Layout: strided([]int{4}, []int{2})}} {

@@ -1,0 +1,322 @@
+// Package amp scales losses, so that the gradients of training in float16 neither vanish nor overflow: torch.amp.GradScaler.
+//
+// Mixed precision itself is a mode of a scope, [tensor.Autocast]. With bfloat16 that is all; float16 has numbers from 6e-8 to 65504 only, and
+// small gradients are 0 in it. A [GradScaler] multiplies the loss by a large number, divides the gradients by it before the optimizer uses
+// them, leaves steps out whose gradients are infinite or NaN, and finds by that the largest scale that does not overflow:
+//
+//	scaler := amp.NewGradScaler()
+//	for … {
+//		tensor.Do(func(s *tensor.Scope) {
+//			loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
+//			scaler.Scale(loss).Backward()
+//			scaler.Unscale(opt) // only if something looks at the gradients, such as clipping
+//			optim.ClipGradNorm(opt.Params(), 1)
+//			scaler.Step(opt)
+//			scaler.Update()
+//			opt.ZeroGrad()
+//		}, tensor.Autocast(dtype.F16))
+//	}
+//
+// The scale, the count of good steps and whether something has overflowed stay on the device, which decides whether a step is done: the host
+// waits for nothing. It learns of it later, and says so when step after step is left out.
+//
+// Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A scaler is used by one goroutine at a time.
+package amp
+
+import (
+	"fmt"
+	"log"
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Optimizer is what a scaler steps: the optimizers of package optim, and others.
+type Optimizer interface {
+	Params() []*tensor.Tensor
+	Step()
+}
+
+// A Skipper is an Optimizer that can leave a step out by a number on the device. For another one [GradScaler.Step] reads four bytes, and
+// waits for the device.
+type Skipper interface {
+	// StepUnless is Step if found, one float32 of the root scope, is 0, and changes nothing otherwise, not even counts of steps.
+	StepUnless(found *tensor.Tensor)
+}
+
+// A GradScaler scales losses and unscales gradients; see the package.
+type GradScaler struct {
+	settings
+	home           device.Device
+	scale, tracker *tensor.Tensor // on home; nil before the first use
+	slots          *tensor.Tensor // the settings, as an update takes them; nil: they have changed
+	copies         map[device.Device]*tensor.Tensor
+	optimizers     map[Optimizer]*optimizerState
+	watch          watch
+}
+
+// settings are what options set. scale and tracker are where to begin.
+type settings struct {
+	begin           float64
+	growth, backoff float64
+	interval        int
+	tracked         int
+	floor           float64
+	off             bool
+	patience        int
+	warn            func(Warning)
+}
+
+// stage is how far an optimizer is since the last update.
+type stage uint8
+
+const (
+	ready stage = iota
+	unscaled
+	stepped
+)
+
+type optimizerState struct {
+	stage stage
+	found map[device.Device]*tensor.Tensor
+	all   *tensor.Tensor // what is found anywhere
+}
+
+// An Option changes a new scaler.
+type Option func(*settings)
+
+// InitScale sets the first scale; torch's, and the default, is 65536.
+func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
+
+// GrowthFactor sets what the scale is multiplied by after GrowthInterval good steps; the default is 2.
+func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
+
+// BackoffFactor sets what the scale is multiplied by after a step that was left out; the default is 0.5.
+func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
+
+// GrowthInterval sets how many good steps in a row make the scale grow; the default is 2000.
+func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
+
+// Enabled(false) makes a scaler that does nothing but step: for a program that can also train without float16.
+func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
+
+// Floor sets the least scale. torch has none, which is the default, 0: there the scale falls for ever when the gradients are NaN.
+func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
+
+// WarnAfter calls f, instead of writing to the log, when n steps in a row were left out, 10 by default, or when one is left out at the
+// least scale. It is called once until a step is good again; some steps late, as the host learns of it.
+func WarnAfter(n int, f func(Warning)) Option {
+	return func(s *settings) {
+		s.patience = n
+		if f != nil {
+			s.warn = f
+		}
+	}
+}
+
+// NewGradScaler returns a scaler. An option with a value that makes no sense panics: factors must be positive, GrowthFactor above 1 and
+// BackoffFactor below, as in torch.
+func NewGradScaler(opts ...Option) *GradScaler {
+	s := settings{begin: 65536, growth: 2, backoff: 0.5, interval: 2000, patience: 10, warn: func(w Warning) { log.Print(w) }}
+	for _, o := range opts {
+		o(&s)
+	}
+	if msg := s.check(); msg != "" {
+		misuse("grad_scaler", msg, "")
+	}
+	g := &GradScaler{settings: s, optimizers: map[Optimizer]*optimizerState{}}
+	g.watch.scale, g.watch.tracked = float32(s.begin), s.tracked
+	return g
+}
+
+func (s *settings) check() string {
+	switch bad := func(v float64) bool { return !(v > 0) || math.IsInf(v, 1) }; {
+	case bad(s.begin):
+		return fmt.Sprintf("a scale of %v; it must be positive", s.begin)
+	case bad(s.growth) || s.growth <= 1:
+		return fmt.Sprintf("a growth factor of %v; it must be above 1", s.growth)
+	case bad(s.backoff) || s.backoff >= 1:
+		return fmt.Sprintf("a backoff factor of %v; it must be between 0 and 1", s.backoff)
+	case s.interval < 1:
+		return fmt.Sprintf("a growth interval of %d steps; it must be positive", s.interval)
+	case s.floor < 0 || s.floor != s.floor || s.floor > s.begin:
+		return fmt.Sprintf("a least scale of %v; it must be between 0 and the scale, %v", s.floor, s.begin)
+	case s.patience < 1:
+		return fmt.Sprintf("a warning after %d steps; it must be after 1 or more", s.patience)
+	case s.tracked < 0 || s.tracked >= s.interval:
+		return fmt.Sprintf("%d good steps so far, of a growth interval of %d", s.tracked, s.interval)
+	}
+	return ""
+}
+
+// misuse panics with the library's error.
+func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
+	e := tensor.NewError(op, tensor.ErrValue, msg, operands...)
+	e.Hint = hint
+	panic(e)
+}
+
+// Enabled reports whether the scaler scales.
+func (g *GradScaler) Enabled() bool { return !g.off }
+
+// Scale returns loss multiplied by the scale, for Backward. The first call decides on which device the scaler lives.
+func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
+	if g.off {
+		return loss
+	}
+	if loss == nil {
+		misuse("grad_scaler.scale", "the loss is nil", "")
+	}
+	if g.scale == nil {
+		g.settle(loss.Device())
+	}
+	return loss.Mul(g.scaleOn(loss.Device()))
+}
+
+// settle makes the scaler's memory on d.
+func (g *GradScaler) settle(d device.Device) {
+	m := tensor.Root().On(d)
+	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))
+}
+
+// scaleOn returns the scale on device d.
+func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
+	if d == g.home {
+		return g.scale
+	}
+	c := g.copies[d]
+	if c == nil {
+		if g.copies == nil {
+			g.copies = map[device.Device]*tensor.Tensor{}
+		}
+		c = g.scale.To(d)
+		g.copies[d] = c
+	}
+	return c
+}
+
+// used refuses a call before the first Scale.
+func (g *GradScaler) used(op string) {
+	if g.scale == nil {
+		misuse(op, "nothing was scaled yet", "call Scale(loss).Backward() before")
+	}
+}
+
+func (g *GradScaler) stateOf(opt Optimizer) *optimizerState {
+	st := g.optimizers[opt]
+	if st == nil {
+		st = &optimizerState{found: map[device.Device]*tensor.Tensor{}}
+		g.optimizers[opt] = st
+	}
+	return st
+}
+
+// Unscale divides the gradients of opt's parameters by the scale and finds out, on the device, whether one is infinite or NaN. Step does it
+// unless it was called: only what looks at gradients between Backward and Step, such as clipping, needs it. Once per Step; gradients of
+// float16, of parameters that are themselves float16, are refused, as in torch.
+func (g *GradScaler) Unscale(opt Optimizer) {
+	const op = "grad_scaler.unscale"
+	if g.off {
+		return
+	}
+	g.used(op)
+	st := g.stateOf(opt)
+	switch st.stage {
+	case unscaled:
+		misuse(op, "the gradients of this optimizer were unscaled already since the last update", "call Unscale once, before Step")
+	case stepped:
+		misuse(op, "the optimizer was stepped already since the last update", "call Unscale before Step, and Update after it")
+	}
+	g.unscale(op, opt, st)
+	st.stage = unscaled
+}
+
+// Step is opt's Step with the gradients divided by the scale, or nothing if one of them is infinite or NaN.
+func (g *GradScaler) Step(opt Optimizer) {
+	const op = "grad_scaler.step"
+	if g.off {
+		opt.Step()
+		return
+	}
+	g.used(op)
+	st := g.stateOf(opt)
+	switch st.stage {
+	case stepped:
+		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
+	case ready:
+		g.unscale(op, opt, st)
+	}
+	if len(st.found) == 0 {
+		misuse(op, "no parameter of the optimizer has a gradient", "call Scale(loss).Backward() before")
+	}
+	st.all = g.combined(st)
+	if s, ok := opt.(Skipper); ok {
+		s.StepUnless(st.all)
+	} else if st.all.Item() == 0 {
+		opt.Step()
+	}
+	st.stage = stepped
+}
+
+// combined returns whether anything was found for an optimizer, on the scaler's device.
+func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
+	var all *tensor.Tensor
+	for _, f := range st.found {
+		here := f.To(g.home)
+		if all == nil {
+			all = here
+			continue
+		}
+		both := all.Maximum(here)
+		for _, t := range []*tensor.Tensor{all, here} {
+			if st.found[g.home] != t {
+				t.Free()
+			}
+		}
+		all = both
+	}
+	return all
+}
+
+// Value returns the scale; 1 if the scaler is not enabled. It waits for the device.
+func (g *GradScaler) Value() float64 {
+	switch {
+	case g.off:
+		return 1
+	case g.scale == nil:
+		return float64(float32(g.begin))
+	}
+	return g.scale.Item()
+}
+
+// GrowthTracker returns the number of good steps since the scale has changed. It waits for the device.
+func (g *GradScaler) GrowthTracker() int {
+	switch {
+	case g.off:
+		return 0
+	case g.tracker == nil:
+		return g.tracked
+	}
+	return int(g.tracker.Item())
+}
+
+// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN, in the order in which Backward comes to
+// them if layers are listed in the order in which they are applied: the first is where to look. It reads the gradients as they are, after
+// Backward and before ZeroGrad, and waits for the device.
+func (g *GradScaler) Overflowed(model any) []string {
+	var names []string
+	list := nn.NamedParameters(model)
+	for i := len(list) - 1; i >= 0; i-- {
+		if d := list[i].Tensor.Grad(); d != nil && d.Size() > 0 {
+			tensor.Do(func(s *tensor.Scope) {
+				if v := d.Detach().Norm(math.Inf(1)).Item(); math.IsNaN(v) || math.IsInf(v, 0) {
+					names = append(names, list[i].Name)
+				}
+			}, tensor.NoGrad())
+		}
+	}
+	return names
+}

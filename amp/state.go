@@ -1,0 +1,90 @@
+package amp
+
+import (
+	"fmt"
+	"math"
+)
+
+// A StateError says what of a tree does not fit a scaler. Nothing was changed.
+type StateError struct {
+	Key string // torch's name of the entry
+	Msg string
+}
+
+func (e *StateError) Error() string {
+	if e.Key == "" {
+		return "amp: cannot load the state: " + e.Msg
+	}
+	return fmt.Sprintf("amp: cannot load the state: %q %s", e.Key, e.Msg)
+}
+
+// StateDict returns the state in torch's form: scale, growth_factor and backoff_factor (float64), growth_interval and _growth_tracker
+// (int64); nothing for a scaler that is not enabled. It waits for the device. Call it after Update.
+func (g *GradScaler) StateDict() map[string]any {
+	if g.off {
+		return map[string]any{}
+	}
+	return map[string]any{"scale": g.Value(), "growth_factor": g.growth, "backoff_factor": g.backoff, "growth_interval": int64(g.interval),
+		"_growth_tracker": int64(g.GrowthTracker())}
+}
+
+// LoadStateDict takes the state from a tree of the form that StateDict returns, which is also that of torch. The least scale and the warnings stay
+// what they are. A scaler that is not enabled takes anything and stays as it is. The error is a *[StateError].
+func (g *GradScaler) LoadStateDict(tree map[string]any) error {
+	if g.off {
+		return nil
+	}
+	if len(tree) == 0 {
+		return &StateError{Msg: "it is empty; it may be that of a scaler that was not enabled"}
+	}
+	s := g.settings
+	for _, e := range []struct {
+		key   string
+		float *float64
+		whole *int
+	}{{"scale", &s.begin, nil}, {"growth_factor", &s.growth, nil}, {"backoff_factor", &s.backoff, nil}, {"growth_interval", nil, &s.interval}, {"_growth_tracker", nil, &s.tracked}} {
+		v, ok := tree[e.key]
+		if !ok {
+			return &StateError{e.key, "is missing"}
+		}
+		f, ok := number(v)
+		switch {
+		case !ok:
+			return &StateError{e.key, fmt.Sprintf("is a %T, want a number", v)}
+		case e.float != nil:
+			*e.float = f
+		case f != math.Trunc(f) || math.Abs(f) > 1<<31:
+			return &StateError{e.key, fmt.Sprintf("is %v, want a whole number", f)}
+		default:
+			*e.whole = int(f)
+		}
+	}
+	if msg := s.check(); msg != "" {
+		return &StateError{Msg: msg}
+	}
+	g.watch.settle(&g.settings)
+	g.settings = s
+	g.watch = watch{scale: float32(s.begin), tracked: s.tracked}
+	g.slots.Free()
+	g.slots = nil
+	if g.scale != nil {
+		g.scale.Fill(s.begin)
+		g.tracker.Fill(float64(s.tracked))
+	}
+	g.renew()
+	return nil
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case float32:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case int:
+		return float64(v), true
+	}
+	return 0, false
+}

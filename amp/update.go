@@ -1,0 +1,190 @@
+package amp
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What runs on the device: gradients are divided, the scale changes.
+
+// programs are lowered once.
+var (
+	// unscalers multiply a gradient by Param(0), for each type of gradients.
+	unscalers = map[dtype.Type]*expr.Program{}
+	// inverses give the bits of 1/scale, as a slot that unscalers take. As torch's the inverse is computed in float64 and rounded to float32.
+	inverses = map[dtype.Type]*expr.Program{}
+	// updater is torch's _amp_update_scale_ over (scale, tracker, found), with a least scale: Params are the growth factor, the backoff
+	// factor, the growth interval and the least scale.
+	updater *expr.Program
+)
+
+func init() {
+	for _, t := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64} {
+		c := t.Compute()
+		unscalers[t] = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0, c))}, []dtype.Type{t}, []dtype.Type{t}, -1)
+		inverse := expr.C(1).Div(expr.X(0).Cvt(dtype.F64)).Cvt(dtype.F32)
+		slot := inverse.Bitcast(dtype.I32).Cvt(dtype.I64)
+		if c == dtype.F64 {
+			slot = inverse.Cvt(dtype.F64).Bitcast(dtype.I64)
+		}
+		inverses[t] = expr.MustLower([]*expr.Expr{slot}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.F32}, -1)
+	}
+	scale, count, bad := expr.X(0), expr.X(1), expr.X(2).Ne(expr.C(0))
+	times := func(i int) *expr.Expr { return scale.Cvt(dtype.F64).Mul(expr.Param(i, dtype.F64)).Cvt(dtype.F32) }
+	more := count.Add(expr.C(1))
+	due := more.Eq(expr.Param(2, dtype.I64))
+	grown := times(0)
+	finite := grown.Lt(expr.C(math.Inf(1)))
+	least := expr.Param(3, dtype.F32)
+	fallen := times(1)
+	updater = expr.MustLower([]*expr.Expr{
+		bad.Select(fallen.Lt(least).Select(least, fallen), due.And(finite).Select(grown, scale)),
+		bad.Or(due).Select(expr.C(0), more),
+	}, []dtype.Type{dtype.F32, dtype.I64}, []dtype.Type{dtype.F32, dtype.I64, dtype.F32}, -1)
+}
+
+// unscale divides the gradients of opt in one launch for each device and type, and notes what it finds.
+func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
+	type place struct {
+		dev device.Device
+		t   dtype.Type
+	}
+	groups := map[place][][]*tensor.Tensor{}
+	var order []place
+	for i, p := range opt.Params() {
+		d := p.Grad()
+		if d == nil {
+			continue
+		}
+		at := place{d.Device(), d.Type()}
+		if unscalers[at.t] == nil {
+			misuse(op, fmt.Sprintf("the gradient of parameter %d is %v: scaled gradients of that type overflow or vanish already", i, at.t),
+				"keep parameters in float32 and open the scope with tensor.Autocast(dtype.F16)", p)
+		}
+		if !d.IsContiguous() {
+			p.SetGrad(p.Scope().On(at.dev).Typed(at.t).Empty(d.Shape().Slice()...).Copy(d.Detach()))
+			d = p.Grad()
+		}
+		if groups[at] == nil {
+			order = append(order, at)
+		}
+		groups[at] = append(groups[at], []*tensor.Tensor{d})
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		slots := map[place]*tensor.Tensor{}
+		for _, at := range order { // all memory before the first gradient is changed
+			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
+			if st.found[at.dev] == nil {
+				st.found[at.dev] = tensor.Root().On(at.dev).Typed(dtype.F32).Zeros()
+			}
+			tensor.Update(op, inverses[at.t], [][]*tensor.Tensor{{slots[at]}}, [][]*tensor.Tensor{{g.scaleOn(at.dev).Detach().Reshape(1)}}, slots[at], []uint64{0})
+		}
+		for _, at := range order {
+			tensor.UpdateFinite(op, unscalers[at.t], groups[at], groups[at], slots[at], []uint64{0}, st.found[at.dev])
+		}
+	}, tensor.NoGrad())
+}
+
+// Update changes the scale: once after the steps of all optimizers. If a step was left out, for any of them, the scale is multiplied by the
+// backoff factor, else after GrowthInterval such updates in a row by the growth factor, unless that is infinite.
+func (g *GradScaler) Update() {
+	const op = "grad_scaler.update"
+	if g.off {
+		return
+	}
+	g.used(op)
+	var all *tensor.Tensor
+	tensor.Do(func(s *tensor.Scope) {
+		for _, st := range g.optimizers {
+			if len(st.found) == 0 {
+				continue
+			}
+			found := st.all
+			if found == nil { // unscaled, and not stepped
+				found = g.combined(st)
+			}
+			if all == nil {
+				all = found.In(s)
+			} else {
+				all = all.Maximum(found)
+			}
+		}
+		if all == nil {
+			misuse(op, "no gradients were looked at since the last update", "call Step before Update")
+		}
+		if g.slots == nil {
+			g.slots = tensor.Root().On(g.home).From([]int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)})
+		}
+		late := all.ItemLater()
+		one := func(t *tensor.Tensor) *tensor.Tensor { return t.In(s).Reshape(1) }
+		scale, tracker := one(g.scale), one(g.tracker)
+		tensor.Update(op, updater, [][]*tensor.Tensor{{scale, tracker}}, [][]*tensor.Tensor{{scale, tracker, one(all)}}, g.slots, nil)
+		g.watch.add(&g.settings, late)
+	}, tensor.NoGrad())
+	g.renew()
+}
+
+// UpdateTo sets the scale, as torch's update with new_scale.
+func (g *GradScaler) UpdateTo(scale float64) {
+	const op = "grad_scaler.update"
+	if g.off {
+		return
+	}
+	g.used(op)
+	if s := g.settings; true {
+		s.begin = scale
+		if msg := s.check(); msg != "" {
+			misuse(op, msg, "")
+		}
+	}
+	g.watch.settle(&g.settings)
+	g.scale.Fill(scale)
+	g.watch.scale = float32(scale)
+	g.renew()
+}
+
+// renew begins an iteration.
+func (g *GradScaler) renew() {
+	for _, st := range g.optimizers {
+		st.all.Free()
+		for _, f := range st.found {
+			f.Free()
+		}
+	}
+	clear(g.optimizers)
+	for _, c := range g.copies {
+		c.Free()
+	}
+	clear(g.copies)
+}
+
+// bits returns v as a slot.
+func bits(t dtype.Type, v float64) int64 { return int64(expr.Encode(t, v)) }
+
+// SetGrowthFactor, SetBackoffFactor and SetGrowthInterval change a setting from the next Update on; see the options of their names.
+func (g *GradScaler) SetGrowthFactor(v float64) { g.set(func(s *settings) { s.growth = v }) }
+
+// SetBackoffFactor changes the backoff factor; see [BackoffFactor].
+func (g *GradScaler) SetBackoffFactor(v float64) { g.set(func(s *settings) { s.backoff = v }) }
+
+// SetGrowthInterval changes the growth interval; see [GrowthInterval].
+func (g *GradScaler) SetGrowthInterval(n int) { g.set(func(s *settings) { s.interval = n }) }
+
+func (g *GradScaler) set(change func(*settings)) {
+	g.watch.settle(&g.settings) // under the old ones
+	s := g.settings
+	s.tracked = 0
+	change(&s)
+	if msg := s.check(); msg != "" {
+		misuse("grad_scaler", msg, "")
+	}
+	s.tracked = g.tracked
+	g.settings = s
+	g.slots.Free()
+	g.slots = nil
+}
