@@ -43,6 +43,7 @@ type trainer struct {
 	tb      *tensorboard.Writer
 	bar     *Progress
 	adapt   *Adapt
+	broken  error // what ended the profile
 	resumed string
 	start   time.Time
 	paused  time.Duration
@@ -109,9 +110,9 @@ func (t *trainer) close() error {
 		return nil
 	}
 	t.done = true
-	var err error
+	err := t.broken
 	if t.store != nil {
-		err = t.store.Close()
+		err = errors.Join(err, t.store.Close())
 	}
 	if t.tb != nil {
 		err = errors.Join(err, t.tb.Close())
@@ -327,16 +328,18 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 			}
 		}, tensor.NoGrad())
 	}
+	if err := t.unscale(); err != nil {
+		return err
+	}
 	if err := t.clip(); err != nil {
 		return err
 	}
 	if t.tb != nil {
 		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
 	}
-	if err := t.adapt.Do("the optimizer's step", opt.Step); err != nil {
+	if err := t.change(); err != nil {
 		return err
 	}
-	opt.ZeroGrad()
 	t.st.Step++
 	t.st.Samples += t.samples
 	t.fresh += t.samples
@@ -349,6 +352,7 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 			return err
 		}
 	}
+	t.profiled()
 	t.show()
 	if err := t.call(t.c.OnStep); err != nil {
 		return err

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// Mixed precision, parts of batches and recomputation learn what the plain command learns; recomputation to the bit.
+func TestTrainModes(t *testing.T) {
+	losses := func(args ...string) []float64 {
+		out, _ := must(t, append([]string{"train", "--device", "cpu", "--steps", "12", "--json", "--losses"}, args...)...)
+		return lastLine(t, out).Losses
+	}
+	plain := losses()
+	for _, c := range []struct {
+		args string
+		tol  float64 // 0: the same bits
+	}{{"--checkpointing", 0}, {"--micro-batch 10 --dropout 0", -1}, {"--amp bf16", 0.05}, {"--amp fp16 --accumulate 1", 0.05}, {"--amp bf16 --checkpointing", 0.05}} {
+		got := losses(strings.Fields(c.args)...)
+		want, tol := plain, c.tol
+		if tol < 0 {
+			want, tol = losses("--dropout", "0"), 1e-4
+		}
+		far := 0.0
+		for i := range want {
+			far = max(far, math.Abs(got[i]-want[i]))
+		}
+		if len(got) != len(want) || far > tol || c.tol == 0.05 && far == 0 {
+			t.Errorf("%s: losses differ by %g: %v, without %v", c.args, far, got, want)
+		}
+	}
+}
+
+func TestTrainModesMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"--amp fp8":        "--amp fp8: known are bf16 and fp16",
+		"--micro-batch=-2": "--micro-batch -2: a number of samples cannot be negative",
+		"--accumulate 0":   "--accumulate 0: at least 1 batch is needed",
+	} {
+		if status, _, errOut := command(t, append([]string{"train", "--device", "cpu"}, strings.Fields(args)...)...); status == 0 || !strings.Contains(errOut, want) {
+			t.Errorf("%s: status %d\n%s", args, status, errOut)
+		}
+	}
+}
+
+// A batch that does not fit into the memory of the GPU is trained on in parts, and the command says so.
+func TestTrainWhatDoesNotFit(t *testing.T) {
+	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--device", "cuda", "--batch", "600", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()
+	out := string(b)
+	if err != nil || !strings.Contains(out, "going on in parts of") || !strings.Contains(out, `"steps":3`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
