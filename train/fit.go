@@ -93,6 +93,10 @@ type Config struct {
 	// Profile is stepped after every step, as a *profile.Profile, which whoever started it stops; nil: none.
 	Profile interface{ Step() error }
 
+	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the history of the device's memory: up to the first out of
+	// memory, or to the end; see package profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
+	MemorySnapshot string
+
 	TensorBoard string    // directory for event files; "": none
 	Log         io.Writer // progress and messages; nil: none
 	ReadEvery   int       // how many losses are collected on the device before they are read; 0: 32

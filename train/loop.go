@@ -10,6 +10,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -43,7 +44,8 @@ type trainer struct {
 	tb      *tensorboard.Writer
 	bar     *Progress
 	adapt   *Adapt
-	broken  error // what ended the profile
+	broken  error                  // of the profile and the snapshot of memory
+	history device.MemoryHistorian // recorded; nil: none, or it has been written
 	resumed string
 	start   time.Time
 	paused  time.Duration
@@ -91,6 +93,9 @@ func (t *trainer) open() error {
 			return err
 		}
 	}
+	if err := t.record(); err != nil {
+		return err
+	}
 	if t.c.TensorBoard != "" {
 		w, err := tensorboard.NewWriter(t.c.TensorBoard)
 		if err != nil {
@@ -110,6 +115,7 @@ func (t *trainer) close() error {
 		return nil
 	}
 	t.done = true
+	t.snapshot()
 	err := t.broken
 	if t.store != nil {
 		err = errors.Join(err, t.store.Close())

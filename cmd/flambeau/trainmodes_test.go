@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -34,9 +37,10 @@ func TestTrainModes(t *testing.T) {
 
 func TestTrainModesMistakes(t *testing.T) {
 	for args, want := range map[string]string{
-		"--amp fp8":        "--amp fp8: known are bf16 and fp16",
-		"--micro-batch=-2": "--micro-batch -2: a number of samples cannot be negative",
-		"--accumulate 0":   "--accumulate 0: at least 1 batch is needed",
+		"--amp fp8":               "--amp fp8: known are bf16 and fp16",
+		"--micro-batch=-2":        "--micro-batch -2: a number of samples cannot be negative",
+		"--memory-snapshot m.txt": "--memory-snapshot",
+		"--accumulate 0":          "--accumulate 0: at least 1 batch is needed",
 	} {
 		if status, _, errOut := command(t, append([]string{"train", "--device", "cpu"}, strings.Fields(args)...)...); status == 0 || !strings.Contains(errOut, want) {
 			t.Errorf("%s: status %d\n%s", args, status, errOut)
@@ -46,9 +50,13 @@ func TestTrainModesMistakes(t *testing.T) {
 
 // A batch that does not fit into the memory of the GPU is trained on in parts, and the command says so.
 func TestTrainWhatDoesNotFit(t *testing.T) {
-	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--device", "cuda", "--batch", "600", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()
+	file := filepath.Join(t.TempDir(), "memory.html")
+	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "600", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()
 	out := string(b)
 	if err != nil || !strings.Contains(out, "going on in parts of") || !strings.Contains(out, `"steps":3`) {
 		t.Errorf("%v\n%s", err, out)
+	}
+	if page, err := os.ReadFile(file); err != nil || !bytes.Contains(page, []byte("out of memory")) && !bytes.Contains(page, []byte("oom")) {
+		t.Errorf("the snapshot: %v, %d bytes", err, len(page))
 	}
 }

@@ -58,7 +58,7 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch", "data/text"}},
-	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
+	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard", "profile/memsnap"}},
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},
