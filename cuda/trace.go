@@ -26,7 +26,7 @@ type timeMark struct {
 	event cu.Event
 	host  time.Duration // when it was recorded; exact for the first of a chain, which has been waited for
 	at    time.Duration // device.Now's time of the event, once prev is nil
-	prev  *timeMark         // what at is still to be measured from
+	prev  *timeMark     // what at is still to be measured from
 }
 
 const (

@@ -17,8 +17,8 @@ import (
 type Tracer interface {
 	// Wants is asked before each event, so that what nobody looks at is not made.
 	Wants() TraceWants
-	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on whatever goroutine closes the span:
-	// all but named scopes are closed on their own, in reverse order.
+	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on the same goroutine and in reverse
+	// order for all but loose spans.
 	Begin(s Span) SpanID
 	End(id SpanID)
 	// Recorded says that the innermost op of the calling goroutine has become node of the graph: Backward's span tells the same number.
@@ -69,6 +69,7 @@ type Span struct {
 	Shapes []shape.Dims // of the operands, where they are wanted
 	Node   uint64       // SpanBackward: the node of the graph; 0 for none
 	Scope  SpanID       // the innermost named scope that the operands' scope lies in, whichever goroutine opened it
+	Loose  bool         // SpanScope: it may be closed by another goroutine, or before what was opened after it
 	Owner  any          // SpanModule: the layer's own pointer, by which calls of one layer are told from another's
 }
 
@@ -147,7 +148,7 @@ type MemoryEvent struct {
 	Pinned bool   // page-locked memory of the host
 	Origin Origin // of what is handed out
 	// InUse is the device's memory in use afterwards, as [Stats] counts it, or the page-locked memory; -1 where it is not known, because
-	// the memory is given back later. The CPU's buffers below 64 KiB are not counted in it.
+	// the memory is given back later, and of the CPU's buffers below 64 KiB, which are not counted in it.
 	InUse int
 }
 

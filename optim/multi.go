@@ -8,6 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -100,6 +101,7 @@ type change struct {
 
 // Step changes every parameter that has a gradient.
 func (m *multi[C, P]) Step() {
+	defer profile.Span("Optimizer.step")()
 	var changes []change
 	var list []*launch
 	done := false

@@ -1,16 +1,12 @@
 package tensor
 
 import (
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 
+	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/shape"
 )
-
-const module = "github.com/flambeau-go/flambeau"
 
 // A site is a recorded stack, resolved to the first frame outside the library only when it is printed.
 type site struct {
@@ -31,28 +27,7 @@ func (s *site) String() string {
 	if s == nil {
 		return ""
 	}
-	frames := runtime.CallersFrames(s.pc[:s.n])
-	for {
-		f, more := frames.Next()
-		if f.Function != "" && outside(f.Function, f.File) {
-			return filepath.Join(filepath.Base(filepath.Dir(f.File)), filepath.Base(f.File)) + ":" + strconv.Itoa(f.Line)
-		}
-		if !more {
-			return ""
-		}
-	}
-}
-
-// outside reports whether a frame belongs to a user of the library. The library's own examples, commands and tests do.
-func outside(function, file string) bool {
-	if strings.HasPrefix(function, "runtime.") || strings.HasPrefix(function, "reflect.") {
-		return false
-	}
-	rest, in := strings.CutPrefix(function, module)
-	if !in || rest != "" && rest[0] != '/' && rest[0] != '.' {
-		return true
-	}
-	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
+	return callsite.First(s.pc[:s.n])
 }
 
 // late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed to the driver.

@@ -32,10 +32,10 @@ var floors = []floor{
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
 	{"cuda/internal/lib", []string{"cuda/internal/cu"}},
 
-	{"tensor", []string{"device", "cpu"}},
+	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
-	{"profile", []string{"tensor"}},
+	{"profile", []string{"tensor", "internal/atomicfile"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
@@ -65,6 +65,7 @@ var floors = []floor{
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/callsite", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", nil},
 	{"internal/glyphs", []string{"data/vision"}},
