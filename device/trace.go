@@ -84,6 +84,7 @@ type KernelEvent struct {
 	// Start and End are the host's time ([Now]): on the CPU of the work, on a GPU of queueing it.
 	Start, End time.Duration
 	Launches   []LaunchEvent // on a GPU; the CPU has none
+	Recorded   bool          // it has not run: it is part of a graph that is being recorded
 }
 
 // A LaunchEvent is one kernel of a primitive on a GPU.
@@ -129,6 +130,7 @@ type CopyEvent struct {
 	Blocked    bool          // the call returned only when the copy was done, or its source read: End - Start is what the host waited
 	Start, End time.Duration // of the call
 	Time       Interval      // on the device; nil as in LaunchEvent
+	Recorded   bool          // as in KernelEvent
 }
 
 // A SyncEvent is a wait of the host for a device that is over.

@@ -253,7 +253,7 @@ func (c *collector) Recorded(node uint64) {
 }
 
 func (c *collector) Kernel(k device.KernelEvent) {
-	if !c.keep() {
+	if k.Recorded || !c.keep() { // what is recorded for a graph is told when the graph runs
 		return
 	}
 	g := c.state()
@@ -262,7 +262,7 @@ func (c *collector) Kernel(k device.KernelEvent) {
 }
 
 func (c *collector) Copy(e device.CopyEvent) {
-	if !c.keep() {
+	if e.Recorded || !c.keep() {
 		return
 	}
 	g := c.state()
