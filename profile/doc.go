@@ -15,7 +15,7 @@
 //   - While no profile runs, and in the waiting steps of a [Schedule], the library asks one atomic variable per op: no allocation, a few
 //     nanoseconds.
 //   - CPU times are the host's clock. GPU times are measured by a timing event before and after each kernel and copy, of a resolution of
-//     about half a microsecond; nothing waits for them before [Profile.Step] (then for those of steps before the last) or [Profile.Stop].
+//     about half a microsecond, and hold what lies between the two, the start of the kernel too; nothing waits for them before [Profile.Step] (then for those of steps before the last) or [Profile.Stop].
 //     An emulated GPU's times are its virtual clock's, and every report says so.
 //   - The two events and the records of a launch cost the host about as much as the launch itself again. Work of the device is not
 //     slowed down, except where it waits for the host.
