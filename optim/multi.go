@@ -8,6 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -102,6 +103,7 @@ type change struct {
 func (m *multi[C, P]) Step() { m.step(nil) }
 
 func (m *multi[C, P]) step(unless *tensor.Tensor) {
+	defer profile.Span("Optimizer.step")()
 	m.settle()
 	var late *tensor.LateItem
 	var changes []change

@@ -32,6 +32,7 @@ var publicPackages = map[string]string{
 	"nn":          "nn",
 	"npy":         "npy",
 	"optim":       "optim",
+	"profile":     "profile",
 	"safetensors": "safetensors",
 	"sched":       "optim/sched",
 	"shape":       "shape",
