@@ -411,7 +411,12 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	if err := c.checkCard(k); err != nil {
 		return nil, err
 	}
+	stop, err := c.profiled(e, &cfg, total)
+	if err != nil {
+		return nil, err
+	}
 	done, err := train.Fit(e.ctx, cfg)
+	err = errors.Join(err, stop())
 	var diverged *train.DivergedError
 	var misfit *checkpoint.Error
 	switch {

@@ -35,10 +35,29 @@ func TestTrainModes(t *testing.T) {
 	}
 }
 
+// A profile is written in the form that its name says, of a few steps and of a training that is shorter than those.
+func TestTrainProfile(t *testing.T) {
+	for name, want := range map[string]string{"trace.json": `"Optimizer.step`, "tables.txt": "Optimizer.step", "pprof.pb.gz": "\x1f\x8b"} {
+		for _, steps := range []string{"1", "5"} {
+			path := filepath.Join(t.TempDir(), name)
+			_, errOut := must(t, "train", "--device", "cpu", "--steps", steps, "--profile", path)
+			b, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(b, []byte(want)) || !strings.Contains(errOut, "a profile is in "+path) {
+				t.Errorf("%s after %s steps: %v, %d bytes\n%s", name, steps, err, len(b), errOut)
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "none", "trace.json")
+	if status, _, errOut := command(t, "train", "--device", "cpu", "--steps", "4", "--profile", path); status != 1 || strings.Count(errOut, "--profile") == 0 || !strings.Contains(errOut, "4 steps in") {
+		t.Errorf("a file that cannot be written: status %d\n%s", status, errOut)
+	}
+}
+
 func TestTrainModesMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"--amp fp8":               "--amp fp8: known are bf16 and fp16",
 		"--micro-batch=-2":        "--micro-batch -2: a number of samples cannot be negative",
+		"--profile p.xml":         "the end of the name says the form",
 		"--memory-snapshot m.txt": "--memory-snapshot",
 		"--accumulate 0":          "--accumulate 0: at least 1 batch is needed",
 	} {
