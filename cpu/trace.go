@@ -29,7 +29,7 @@ func (b *buffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
 		return
 	}
 	in := -1
-	if !queued {
+	if !queued && b.block != nil {
 		in = int(b.dev.pool.Stats().AllocatedBytes.Current)
 	}
 	t.Memory(device.MemoryEvent{Device: b.dev, Addr: b.Addr(), Bytes: len(b.mem), Freed: freed, Origin: o, InUse: in})

@@ -3,6 +3,7 @@ package cuda
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,9 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
+	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 { // code is no part of the pool, which holds what it lacks
+		fn, err = d.load(k)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/device"
 )
 
@@ -62,5 +63,64 @@ func TestSegmentOption(t *testing.T) {
 			t.Errorf("%s: then one of one and a half segments makes it %d, want %d", spec, s.Reserved, 3*want)
 		}
 		b.Free()
+	}
+}
+
+// crowded has no memory for code as long as more than so many bytes are allocated.
+type crowded struct {
+	cu.API
+	most, held uint64
+	sizes      map[cu.DevicePtr]uint64
+	refused    int
+}
+
+func (c *crowded) MemAlloc(n uint64) (cu.DevicePtr, error) {
+	p, err := c.API.MemAlloc(n)
+	if err == nil {
+		c.sizes[p] = n
+		c.held += n
+	}
+	return p, err
+}
+
+func (c *crowded) MemFree(p cu.DevicePtr) error {
+	c.held -= c.sizes[p]
+	return c.API.MemFree(p)
+}
+
+func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, error) {
+	if c.held > c.most {
+		c.refused++
+		return 0, &cu.Error{Call: "cuModuleLoadDataEx", Result: cu.ErrOutOfMemory}
+	}
+	return c.API.ModuleLoadData(image, o)
+}
+
+// A kernel for whose code there is no memory is loaded after the pool has given its cache back; where that is in use it is an out of memory,
+// and may be there the next time.
+func TestCodeNeedsMemory(t *testing.T) {
+	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
+	must(t, err)
+	c := &crowded{API: api, most: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
+	p, err := newPlatform(c)
+	must(t, err)
+	p.cubins = nil // which would load twice, and keep what it compiles
+	d, err := p.open(0)
+	must(t, err)
+	x := floats(t, d, nil, 1, 2)
+	big, err := d.Alloc(2<<20, nil, device.Origin{Op: "test"})
+	must(t, err)
+	if err := d.PrepareMultiMap(plus); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("without memory: %v", err)
+	}
+	big.Free()
+	must(t, d.PrepareMultiMap(plus))
+	must(t, d.Map(nil, double, views(x), views(x), nil))
+	check(t, d, nil, x, 2, 4)
+	if c.refused != 2 {
+		t.Errorf("%d refusals, want one while memory was in use, and one that emptying the pool helped against", c.refused)
+	}
+	if err := d.FailAlloc(1); err == nil || !strings.Contains(err.Error(), "only an emulated GPU") {
+		t.Errorf("a driver that is not the emulated one: %v", err)
 	}
 }

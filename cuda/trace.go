@@ -158,7 +158,7 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 }
 
 // timed runs f, which queues work on s, between two timing events, where they are wanted and can be had: a stream that is being captured
-// gives none, and what f does counts more than its time.
+// gives none.
 func (d *Device) timed(w device.TraceWants, s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -190,7 +190,7 @@ func (d *Device) launchAs(t device.Tracer, primitive string, s *stream, list []k
 		return nil
 	}
 	wants := t.Wants()
-	k := device.KernelEvent{Device: d, Stream: s, Primitive: primitive, Work: w, Type: typ, Shapes: wants.ShapesOf(views...), Start: device.Now(),
+	k := device.KernelEvent{Device: d, Stream: s, Primitive: primitive, Work: w, Type: typ, Shapes: wants.ShapesOf(views...), Start: device.Now(), Recorded: s.Recording(),
 		Launches: make([]device.LaunchEvent, len(list))}
 	for i := range list {
 		l := &list[i]
@@ -216,7 +216,7 @@ func (d *Device) launchAs(t device.Tracer, primitive string, s *stream, list []k
 
 // tracedCopy runs a copy that a tracer hears of.
 func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
-	c.Device, c.Stream, c.Start = d, s, device.Now()
+	c.Device, c.Stream, c.Start, c.Recorded = d, s, device.Now(), s.Recording()
 	var err error
 	if c.Time, err = d.timed(t.Wants(), s, copy); err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 
 	_ "github.com/flambeau-go/flambeau/cpu" // as package tensor does
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // Best is torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why. This program links no GPU driver
@@ -115,4 +117,24 @@ func ExampleOpenMeta() {
 	// Output:
 	// cpu true 512 GiB
 	// true
+}
+
+// The work of a primitive: a product of matrices of 2 by 3 and 3 by 4.
+func ExampleWork() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	view := func(d ...int) device.View {
+		s := shape.Of(d...)
+		b, err := dev.Alloc(4*s.Size(), dev.DefaultStream(), device.Origin{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(s)}
+	}
+	w := device.MatMulWork(view(1, 2, 4), view(1, 2, 3), view(1, 3, 4))
+	fmt.Println(w.FLOPs, w.Bytes, w.Intensity() < 1)
+	// Output:
+	// 48 104 true
 }

@@ -17,8 +17,8 @@ import (
 type Tracer interface {
 	// Wants is asked before each event, so that what nobody looks at is not made.
 	Wants() TraceWants
-	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on whatever goroutine closes the span:
-	// all but named scopes are closed on their own, in reverse order.
+	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on the same goroutine and in reverse
+	// order for all but loose spans.
 	Begin(s Span) SpanID
 	End(id SpanID)
 	// Recorded says that the innermost op of the calling goroutine has become node of the graph: Backward's span tells the same number.
@@ -69,6 +69,7 @@ type Span struct {
 	Shapes []shape.Dims // of the operands, where they are wanted
 	Node   uint64       // SpanBackward: the node of the graph; 0 for none
 	Scope  SpanID       // the innermost named scope that the operands' scope lies in, whichever goroutine opened it
+	Loose  bool         // SpanScope: it may be closed by another goroutine, or before what was opened after it
 	Owner  any          // SpanModule: the layer's own pointer, by which calls of one layer are told from another's
 }
 
@@ -83,6 +84,7 @@ type KernelEvent struct {
 	// Start and End are the host's time ([Now]): on the CPU of the work, on a GPU of queueing it.
 	Start, End time.Duration
 	Launches   []LaunchEvent // on a GPU; the CPU has none
+	Recorded   bool          // it has not run: it is part of a graph that is being recorded
 }
 
 // A LaunchEvent is one kernel of a primitive on a GPU.
@@ -128,6 +130,7 @@ type CopyEvent struct {
 	Blocked    bool          // the call returned only when the copy was done, or its source read: End - Start is what the host waited
 	Start, End time.Duration // of the call
 	Time       Interval      // on the device; nil as in LaunchEvent
+	Recorded   bool          // as in KernelEvent
 }
 
 // A SyncEvent is a wait of the host for a device that is over.
@@ -147,7 +150,7 @@ type MemoryEvent struct {
 	Pinned bool   // page-locked memory of the host
 	Origin Origin // of what is handed out
 	// InUse is the device's memory in use afterwards, as [Stats] counts it, or the page-locked memory; -1 where it is not known, because
-	// the memory is given back later. The CPU's buffers below 64 KiB are not counted in it.
+	// the memory is given back later, and of the CPU's buffers below 64 KiB, which are not counted in it.
 	InUse int
 }
 

@@ -11,7 +11,11 @@ import (
 
 // traced is Enter for a tracer: a span around the call, hooks included, that has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
-	s := device.Span{Kind: device.SpanModule, Name: layerType(3), Owner: b}
+	s := device.Span{Kind: device.SpanModule}
+	pointer := false
+	if s.Name, pointer = layerType(3); pointer {
+		s.Owner = b // else it is in a copy of the layer, another one in each call
+	}
 	if in := *x; in != nil {
 		s.Scope = in.Scope().Span()
 		if t.Wants().Shapes {
@@ -36,28 +40,45 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	}
 }
 
-// layerType returns the type whose method is so many frames up, Linear of (*Linear).Forward: a Base does not know what it is part of.
-func layerType(skip int) string {
+// layerType returns the type whose method is so many frames up, Linear of (*Linear).Forward, and whether it is a pointer's: a Base does not
+// know what it is part of.
+func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
-		return "layer"
+		return "layer", false
 	}
 	f, _ := runtime.CallersFrames(pc[:]).Next()
 	return typeOfMethod(f.Function)
 }
 
 // typeOfMethod returns T of "path/to/package.(*T).Method" or "path/to/package.T.Method", without type arguments.
-func typeOfMethod(name string) string {
+func typeOfMethod(name string) (typ string, pointer bool) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	_, name, _ = strings.Cut(name, ".")
-	if rest, ok := strings.CutPrefix(name, "(*"); ok {
+	rest, pointer := strings.CutPrefix(name, "(*")
+	if pointer {
 		name, _, _ = strings.Cut(rest, ")")
 	} else {
 		name, _, _ = strings.Cut(name, ".")
 	}
 	name, _, _ = strings.Cut(name, "[")
 	if name == "" {
-		return "layer"
+		return "layer", pointer
 	}
-	return name
+	return name, pointer
+}
+
+// ModuleNames names the layers of a model for profile.Options, by the pointers that they tell: "layers.0", and the model itself as root. Layers
+// whose Forward works on a copy, as that of [ReLU], cannot be named; they are called after the layer around them.
+func ModuleNames(m any, root string) map[any]string {
+	names := map[any]string{}
+	for name, l := range Modules(m) {
+		if b, ok := l.(interface{ base() *Base }); ok {
+			if name == "" {
+				name = root
+			}
+			names[b.base()] = name
+		}
+	}
+	return names
 }

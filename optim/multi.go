@@ -8,6 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -109,6 +110,7 @@ func (m *multi[C, P]) Step() {
 }
 
 func (m *multi[C, P]) step(unless *tensor.Tensor) {
+	defer profile.Span("Optimizer.step")()
 	m.settle()
 	var late *tensor.LateItem
 	var changes []change
@@ -282,8 +284,9 @@ func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Ex
 	return p
 }
 
-// pack brings the scalars to the device, and reserves memory there for the table of addresses that the launch makes.
+// pack brings the scalars and the code to the device, and reserves memory there for the table of addresses that the launch makes.
 func (l *launch) pack(s *tensor.Scope) {
+	tensor.PrepareUpdate("optimizer", l.program, l.dev)
 	l.bits = make([]uint64, max(1, len(l.scalars)))
 	slots := make([]int64, len(l.bits))
 	for i, v := range l.scalars {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -111,6 +112,7 @@ type turn struct {
 
 // Step changes every parameter that has a gradient.
 func (o *Muon) Step() {
+	defer profile.Span("Optimizer.step")()
 	var turns []*turn
 	var with []*tensor.Tensor
 	for _, g := range o.groups {

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -43,6 +44,9 @@ func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= 
 
 // multiply sets out to the product of a and b, batches of matrices.
 func multiply(op string, c *Scope, out, a, b *Tensor) {
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanDirect, op, c, []*Tensor{a, b})()
+	}
 	stream := c.streamOf(out.st.dev)
 	a.st.read(op, stream)
 	b.st.read(op, stream)

@@ -128,7 +128,7 @@ func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
 
 // Do runs f with a new child of s and closes it, also when f panics.
 func (s *Scope) Do(f func(s *Scope), opts ...Option) {
-	c := s.New(opts...)
+	c := s.open(false, opts)
 	done := false
 	defer func() {
 		if !done {
@@ -143,7 +143,10 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 }
 
 // New opens a child scope. It inherits the modes of s, changed by opts.
-func (s *Scope) New(opts ...Option) *Scope {
+func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
+
+// open is New; loose says that the scope may be closed by another goroutine.
+func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
 	for i, o := range opts {
@@ -167,7 +170,7 @@ func (s *Scope) New(opts ...Option) *Scope {
 		panic(s.closedError("scope.new", nil))
 	}
 	s.children++
-	c.nameSpan()
+	c.nameSpan(loose)
 	return c
 }
 

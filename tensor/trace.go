@@ -63,9 +63,9 @@ func backwardName(op string) string {
 }
 
 // nameSpan opens the span of a scope that has a name.
-func (s *Scope) nameSpan() {
+func (s *Scope) nameSpan(loose bool) {
 	if t := device.Tracing(); t != nil && s.modes.name != "" {
-		s.span = t.Begin(device.Span{Kind: device.SpanScope, Name: s.modes.name, Scope: s.modes.span})
+		s.span = t.Begin(device.Span{Kind: device.SpanScope, Name: s.modes.name, Scope: s.modes.span, Loose: loose})
 		s.modes.span = s.span
 	}
 }

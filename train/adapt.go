@@ -77,6 +77,7 @@ type Adapt struct {
 	told   bool // what splitting changes
 	anew   bool // activations are computed again: checkpointing is on
 	stats  AdaptStats
+	short  func() // is called after a failure, before caches are emptied; nil: nothing is
 }
 
 // AdaptStats counts what an [Adapt] got over.
@@ -162,7 +163,7 @@ func (a *Adapt) Do(what string, change func()) error {
 		if err == nil {
 			return nil
 		}
-		a.stats.Failures++
+		a.failed()
 		a.c.Device.Empty()
 		if again || !roomy(err) {
 			return a.memoryError(what, 0, err)
@@ -209,7 +210,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		if err == nil {
 			break
 		}
-		a.stats.Failures++
+		a.failed()
 		for _, p := range a.params {
 			p.ZeroGrad()
 		}
@@ -252,6 +253,14 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	done = true
 	a.merge(held)
 	return a.loss, nil
+}
+
+// failed counts a failure.
+func (a *Adapt) failed() {
+	a.stats.Failures++
+	if a.short != nil {
+		a.short()
+	}
 }
 
 // attempt computes a batch in k parts.

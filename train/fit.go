@@ -9,6 +9,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/flambeau-go/flambeau/amp"
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
@@ -62,6 +63,9 @@ type Config struct {
 	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in training and evaluation; 0: none. Parameters keep
 	// theirs.
 	Autocast dtype.Type
+	// Scaler scales the loss, which float16 needs; gradients are unscaled before they are clipped, and a step whose gradients have overflowed is left out. It
+	// is kept in checkpoints. nil: none.
+	Scaler *amp.GradScaler
 
 	// Checkpointing has activations computed again instead of kept, where the model knows how ([nn.SetCheckpointing]): memory for time.
 	Checkpointing bool
@@ -85,6 +89,13 @@ type Config struct {
 	KeepBest    bool             // keep the best too, and save whenever there is a new one
 	Resume      bool             // go on from the newest whole checkpoint of the directory; where there is none begin anew
 	Parts       checkpoint.Parts // what else belongs to the state
+
+	// Profile is stepped after every step, as a *profile.Profile, which whoever started it stops; nil: none.
+	Profile interface{ Step() error }
+
+	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the history of the device's memory: up to the first out of
+	// memory, or to the end; see package profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
+	MemorySnapshot string
 
 	TensorBoard string    // directory for event files; "": none
 	Log         io.Writer // progress and messages; nil: none
@@ -259,7 +270,7 @@ func (c *Config) check() error {
 		}
 		for name := range c.Parts {
 			switch name {
-			case "model", "optimizer", "loader", "schedule", "generator", "train":
+			case "model", "optimizer", "loader", "schedule", "generator", "train", "scaler":
 				return bad("Parts", "%q is the name of a part of Fit's own", name)
 			}
 		}

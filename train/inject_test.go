@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/amp"
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -41,16 +43,18 @@ func TestFailuresLoseNothing(t *testing.T) {
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
 		failures = 1000
 	}
-	const spec = "mem=8MiB,segment=1KiB"
 	set := pictures(t, 40)
 	// fit trains until so many allocations have failed (0: for so many steps), each at a random one of a step's.
-	fit := func(dev *cuda.Device, failures, steps int) (string, int, string) {
+	fit := func(dev *cuda.Device, half bool, failures, steps int) (string, int, string) {
 		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 24), nn.NewBatchNorm1d(24), nn.ReLU{}, nn.NewDropout(0.3),
 			nn.NewLinear(24, 4))), device.Device(dev))
 		opt := optim.NewAdamGroups(optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[:3], Config: optim.AdamConfig{LR: 0.01}},
 			optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[3:], Config: optim.AdamConfig{LR: 0.02}})
 		l, g, log := loader(t, set, data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9), new(strings.Builder)
-		rng, held := rand.New(rand.NewPCG(1, 2)), 0
+		rng, held, warm := rand.New(rand.NewPCG(1, 2)), 0, 1
+		if half { // the scaler's tensors come one by one, and state with the first step that is not left out
+			warm = 10
+		}
 		// What is asked of the driver in a step is about this much; a number beyond it fails in the next step.
 		next := func() {
 			dev.Empty()
@@ -64,10 +68,10 @@ func TestFailuresLoseNothing(t *testing.T) {
 		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, Log: log, ReadEvery: 4,
 			OnStep: func(s *train.State) error {
 				switch now := dev.Stats().Allocated; {
-				case s.Step == 1:
-					held = now
+				case s.Step <= warm:
+					held = max(held, now)
 				case now > held:
-					t.Errorf("step %d: %d bytes are in use, after the first it were %d", s.Step, now, held)
+					t.Errorf("step %d: %d bytes are in use, at the beginning it were %d", s.Step, now, held)
 					return train.ErrStop
 				}
 				if failures > 0 && dev.Stats().OOMs >= failures {
@@ -76,6 +80,9 @@ func TestFailuresLoseNothing(t *testing.T) {
 				next()
 				return nil
 			}}
+		if half {
+			c.Autocast, c.Scaler = dtype.F16, amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(3), amp.WarnAfter(1000, nil))
+		}
 		r, err := train.Fit(context.Background(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -83,17 +90,37 @@ func TestFailuresLoseNothing(t *testing.T) {
 		if err := dev.FailAlloc(0); err != nil {
 			t.Fatal(err)
 		}
-		return everything(m, opt, l, g), r.Step, log.String()
+		all := everything(m, opt, l, g)
+		if half {
+			sd := c.Scaler.StateDict()
+			all += fmt.Sprintf("scaler %v %v after %d\n", sd["scale"], sd["_growth_tracker"], opt.Steps())
+			if n := c.Scaler.Skipped(); failures > 0 && (opt.Steps() == r.Step || opt.Steps() == 0) {
+				t.Errorf("%d of %d steps are made, %d left out at the end: some are to overflow", opt.Steps(), r.Step, n)
+			}
+		}
+		return all, r.Step, log.String()
+	}
+	for _, half := range []bool{false, true} {
+		failLoses(t, half, failures, fit)
+	}
+}
+
+// failLoses compares a training with failures to one without.
+func failLoses(t *testing.T, half bool, failures int, fit func(dev *cuda.Device, half bool, failures, steps int) (string, int, string)) {
+	t.Helper()
+	const spec = "mem=8MiB,segment=1KiB"
+	if half {
+		failures = failures * 2 / 5
 	}
 	dev := emulate(t, spec)
-	got, steps, log := fit(dev, failures, 10*failures)
+	got, steps, log := fit(dev, half, failures, 10*failures)
 	if n := dev.Stats().OOMs; n < failures || steps == 10*failures {
 		t.Fatalf("%d failures in %d steps", n, steps)
 	}
 	if strings.Contains(log, "going on in parts") {
 		t.Errorf("a failure with enough memory is to split nothing:\n%s", log)
 	}
-	want, _, _ := fit(emulate(t, spec), 0, steps)
+	want, _, _ := fit(emulate(t, spec), half, 0, steps)
 	if got != want {
 		a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
 		for i := range a {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -43,6 +44,8 @@ type trainer struct {
 	tb      *tensorboard.Writer
 	bar     *Progress
 	adapt   *Adapt
+	broken  error                  // of the profile and the snapshot of memory
+	history device.MemoryHistorian // recorded; nil: none, or it has been written
 	resumed string
 	start   time.Time
 	paused  time.Duration
@@ -90,6 +93,9 @@ func (t *trainer) open() error {
 			return err
 		}
 	}
+	if err := t.record(); err != nil {
+		return err
+	}
 	if t.c.TensorBoard != "" {
 		w, err := tensorboard.NewWriter(t.c.TensorBoard)
 		if err != nil {
@@ -109,9 +115,10 @@ func (t *trainer) close() error {
 		return nil
 	}
 	t.done = true
-	var err error
+	t.snapshot()
+	err := t.broken
 	if t.store != nil {
-		err = t.store.Close()
+		err = errors.Join(err, t.store.Close())
 	}
 	if t.tb != nil {
 		err = errors.Join(err, t.tb.Close())
@@ -327,16 +334,18 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 			}
 		}, tensor.NoGrad())
 	}
+	if err := t.unscale(); err != nil {
+		return err
+	}
 	if err := t.clip(); err != nil {
 		return err
 	}
 	if t.tb != nil {
 		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
 	}
-	if err := t.adapt.Do("the optimizer's step", opt.Step); err != nil {
+	if err := t.change(); err != nil {
 		return err
 	}
-	opt.ZeroGrad()
 	t.st.Step++
 	t.st.Samples += t.samples
 	t.fresh += t.samples
@@ -349,6 +358,7 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 			return err
 		}
 	}
+	t.profiled()
 	t.show()
 	if err := t.call(t.c.OnStep); err != nil {
 		return err

@@ -81,6 +81,9 @@ func (t *trainer) parts() checkpoint.Parts {
 	if t.c.Schedule != nil {
 		p["schedule"] = t.c.Schedule
 	}
+	if t.c.Scaler != nil {
+		p["scaler"] = t.c.Scaler
+	}
 	maps.Copy(p, t.c.Parts)
 	return p
 }

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/nn"
@@ -14,6 +15,9 @@ func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	if ours {
 		c.Reduction = ReductionMean
 	}
+	if t.c.Scaler != nil {
+		c.Scale = t.c.Scaler.Scale
+	}
 	a, err := NewAdapt(c)
 	if err != nil {
 		return nil, err
@@ -25,6 +29,46 @@ func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 		a.anew = true
 	}
 	return a, nil
+}
+
+// unscale divides the gradients by what the loss was multiplied with.
+func (t *trainer) unscale() error {
+	if t.c.Scaler == nil {
+		return nil
+	}
+	return t.adapt.Do("the gradients' scale", func() { t.c.Scaler.Unscale(t.c.Optimizer) })
+}
+
+// change makes the step of the optimizer, and gives the gradients back.
+func (t *trainer) change() error {
+	opt := t.c.Optimizer
+	if t.c.Scaler == nil {
+		if err := t.adapt.Do("the optimizer's step", opt.Step); err != nil {
+			return err
+		}
+	} else {
+		// Unscaled before, so that it is not done twice where Step is repeated.
+		if err := t.adapt.Do("the optimizer's step", func() { t.c.Scaler.Step(opt) }); err != nil {
+			return err
+		}
+		if err := t.adapt.Do("the scale of losses", t.c.Scaler.Update); err != nil {
+			return err
+		}
+	}
+	opt.ZeroGrad()
+	return nil
+}
+
+// profiled tells the profile of a step. One that cannot go on is left out from there on, and its error told at the end.
+func (t *trainer) profiled() {
+	if t.c.Profile == nil {
+		return
+	}
+	if err := t.c.Profile.Step(); err != nil {
+		t.c.Profile = nil
+		t.broken = errors.Join(t.broken, err)
+		t.say(fmt.Sprintf("the profile ends here: %v", err))
+	}
 }
 
 // clip limits the gradients.

@@ -46,6 +46,8 @@ type trainCmd struct {
 	Seed    uint64   `help:"Seed of weights, dropout and order." default:"1"`
 	Workers int      `help:"Goroutines that prepare batches." default:"1"`
 
+	modeFlags
+
 	Patience    int    `help:"Stop after so many evaluations in a row without a smaller loss, 0 for never." default:"0"`
 	Checkpoint  string `help:"Keep checkpoints in this directory." type:"path" placeholder:"DIR"`
 	Every       int    `help:"Steps between checkpoints, 0 for one each epoch." default:"0"`
@@ -96,6 +98,9 @@ func (c *trainCmd) Validate() error {
 		return errors.New("--every and --keep-best are about checkpoints; add --checkpoint DIR")
 	}
 	if err := knownOptim(c.Optim); err != nil {
+		return err
+	}
+	if err := c.checkModes(); err != nil {
 		return err
 	}
 	return knownSched(c.Sched)
@@ -399,13 +404,19 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		OnLoss: func(_ int, loss float64) { r.Losses = append(r.Losses, loss) },
 	}
 	n.measure(&cfg)
+	c.modes(&cfg)
 	if k.Data != "digits" || c.Patience > 0 || c.KeepBest || c.Sched == "plateau" {
 		cfg.Valid = test
 	}
 	if err := c.checkCard(k); err != nil {
 		return nil, err
 	}
+	stop, err := c.profiled(e, &cfg, total)
+	if err != nil {
+		return nil, err
+	}
 	done, err := train.Fit(e.ctx, cfg)
+	err = errors.Join(err, stop())
 	var diverged *train.DivergedError
 	var misfit *checkpoint.Error
 	switch {

@@ -33,6 +33,7 @@ var publicPackages = map[string]string{
 	"nn":          "nn",
 	"npy":         "npy",
 	"optim":       "optim",
+	"profile":     "profile",
 	"safetensors": "safetensors",
 	"sched":       "optim/sched",
 	"shape":       "shape",
@@ -254,7 +255,7 @@ func TestFromPyTorchCheck(t *testing.T) {
 
 // goOnly are operations without a counterpart in PyTorch that a reader of the page looks for: the plumbing.
 var goOnly = []string{
-	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions",
+	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 

@@ -36,7 +36,7 @@ var floors = []floor{
 	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
-	{"profile", []string{"tensor"}},
+	{"profile", []string{"tensor", "internal/atomicfile"}},
 	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},
@@ -59,7 +59,7 @@ var floors = []floor{
 	{"dist/internal/mpi", nil},
 	{"checkpoint", []string{"dist", "internal/atomicfile"}},
 	{"models", []string{"nn", "internal/fetch", "data/text"}},
-	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard"}},
+	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard", "profile/memsnap"}},
 	{"train/tensorboard", nil},
 
 	{"examples/...", []string{"train", "data/digits", "cuda"}},

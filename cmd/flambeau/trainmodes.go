@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/amp"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/profile"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+// modeFlags say how a training computes, beyond what it learns.
+type modeFlags struct {
+	Amp           string `help:"Mixed precision: bf16, or fp16 with a loss that is scaled." placeholder:"TYPE"`
+	MicroBatch    int    `help:"Samples of a batch that are computed at once at most, 0 for all of them until they do not fit into memory." default:"0"`
+	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them: memory for time."`
+
+	Profile        string `help:"Write a profile of ten steps, those after the first two, to this file: .json or .json.gz (a trace for ui.perfetto.dev), .pb.gz (go tool pprof), .stacks (flame graph) or .txt (tables)." type:"path" placeholder:"FILE"`
+	MemorySnapshot string `help:"Write the history of the device's memory, up to the first out of memory or to the end, to this file: .html to look at, .pickle for PyTorch's viewer." name:"memory-snapshot" type:"path" placeholder:"FILE"`
+}
+
+func (m *modeFlags) checkModes() error {
+	switch {
+	case m.Amp != "" && m.Amp != "bf16" && m.Amp != "fp16":
+		return fmt.Errorf("--amp %s: known are bf16 and fp16", m.Amp)
+	case m.Profile != "" && !slices.ContainsFunc(profileForms, func(end string) bool { return strings.HasSuffix(m.Profile, end) }):
+		return fmt.Errorf("--profile %s: the end of the name says the form: %s", m.Profile, strings.Join(profileForms, ", "))
+	case m.MemorySnapshot != "" && filepath.Ext(m.MemorySnapshot) != ".html" && filepath.Ext(m.MemorySnapshot) != ".pickle":
+		return fmt.Errorf("--memory-snapshot %s: name it .html, to look at, or .pickle, for PyTorch's viewer", m.MemorySnapshot)
+	case m.MicroBatch < 0:
+		return fmt.Errorf("--micro-batch %d: a number of samples cannot be negative", m.MicroBatch)
+	}
+	return nil
+}
+
+var profileForms = []string{".json", ".json.gz", ".pb.gz", ".pprof", ".stacks", ".txt"}
+
+// Steps that are profiled: the first two load kernels and make the optimizer's state.
+const (
+	profileSkip  = 2
+	profileSteps = 10
+)
+
+// profiled begins the profile of a training of so many steps, if one is wanted, and returns what ends and writes it.
+func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
+	if m.Profile == "" {
+		return func() error { return nil }, nil
+	}
+	o := profile.Options{Shapes: true, FLOPs: true, Memory: true, Stacks: true, Modules: nn.ModuleNames(cfg.Model, "model")}
+	if steps > profileSkip {
+		o.Schedule = profile.Schedule{SkipFirst: profileSkip - 1, Warmup: 1, Active: min(profileSteps, steps-profileSkip), Repeat: 1}
+	}
+	o.OnTraceReady = func(p *profile.Profile) error {
+		if err := p.WriteFile(m.Profile); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		fmt.Fprintln(e.err, "a profile is in "+m.Profile)
+		return nil
+	}
+	p, err := profile.Start(o)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Profile = p
+	return p.Stop, nil
+}
+
+// modes tells a training.
+func (m *modeFlags) modes(cfg *train.Config) {
+	cfg.MemorySnapshot = m.MemorySnapshot
+	cfg.MicroBatch, cfg.Checkpointing = m.MicroBatch, m.Checkpointing
+	switch m.Amp {
+	case "bf16":
+		cfg.Autocast = dtype.BF16
+	case "fp16":
+		cfg.Autocast, cfg.Scaler = dtype.F16, amp.NewGradScaler()
+	}
+}

@@ -1,0 +1,52 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+var _ device.Peaker = (*Device)(nil)
+
+// unitsOf returns how many float32 lanes a multiprocessor has, and how many multiplications and additions of 16-bit floats its tensor cores
+// do in a clock, dense: tables "Arithmetic Instructions" and "Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and NVIDIA's
+// architecture papers on A100, GA102, H100 and B200. Later architectures are taken for the last one known.
+func unitsOf(sm int) (lanes, tensor int) {
+	switch {
+	case sm < 86:
+		return 64, 1024
+	case sm < 90:
+		return 128, 512
+	case sm < 100:
+		return 128, 2048
+	case sm < 120:
+		return 128, 4096
+	}
+	return 128, 512
+}
+
+// Peak returns the GPU's peak from its clocks, multiprocessors and memory bus as the driver tells them; of an emulated GPU, the cost model's.
+// Drivers of some GPUs do not tell the memory's clock.
+func (d *Device) Peak() (device.Peak, error) {
+	if r, ok := d.api.(cu.Rated); ok {
+		warps, bytes := r.Rates()
+		return device.Peak{FLOPs: warps * 32 * 2, Bytes: bytes, Source: "the emulator's cost model"}, nil
+	}
+	var v [3]int
+	for i, a := range []cu.DeviceAttr{cu.AttrClockRate, cu.AttrMemoryClockRate, cu.AttrGlobalMemoryBusWidth} {
+		n, err := d.api.DeviceAttribute(d.h, a)
+		if err != nil {
+			return device.Peak{}, d.fault("", err)
+		}
+		if n <= 0 {
+			return device.Peak{}, fmt.Errorf("cuda: the driver does not tell the clocks and the memory bus of %s", d)
+		}
+		v[i] = n
+	}
+	lanes, tensor := unitsOf(d.sm)
+	clock := float64(v[0]) * 1e3 * float64(d.info.Cores)
+	// The memory transfers on both edges of its clock.
+	return device.Peak{FLOPs: 2 * float64(lanes) * clock, Half: 2 * float64(tensor) * clock, Bytes: 2 * float64(v[1]) * 1e3 * float64(v[2]) / 8,
+		Source: "clocks, multiprocessors and memory bus as the driver tells them"}, nil
+}

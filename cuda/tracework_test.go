@@ -1,0 +1,101 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Every primitive of both drivers is told, once, with the same work on both, whatever it is made of.
+func TestEveryPrimitiveIsTold(t *testing.T) {
+	devs, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type told struct {
+		primitive string
+		work      device.Work
+	}
+	var lists [2][]told
+	for k, d := range []device.Device{cpu, devs[0]} {
+		s := d.DefaultStream()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill := func(typ dtype.Type, dims ...int) device.View {
+			sh := shape.Of(dims...)
+			b, err := d.Alloc(sh.Size()*typ.Size(), s, device.Origin{})
+			must(err)
+			v := device.View{Buf: b, Type: typ, Layout: shape.Dense(sh)}
+			must(d.Map(s, expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{typ}, nil, -1), []device.View{v}, nil, nil))
+			return v
+		}
+		f := func(dims ...int) device.View { return fill(dtype.F32, dims...) }
+		x, g, y, row := f(4, 6), f(4, 6), f(4, 6), f(4)
+		half, wide := fill(dtype.F16, 1, 4, 6), fill(dtype.F16, 1, 6, 4)
+		halves, table := fill(dtype.F16, 4, 6), fill(dtype.F16, 3, 6)
+		product, truth := fill(dtype.F16, 1, 4, 4), fill(dtype.Bool, 1, 3, 3)
+		index, target, place := fill(dtype.I64, 4, 6), fill(dtype.I64, 4), fill(dtype.I64, 4, 6)
+		params := fill(dtype.I64, 1)
+		list, weight := f(1, 6, 4), f(6)
+		stats := f(4)
+		unary := expr.MustLower([]*expr.Expr{expr.X(0).Neg()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+		l := &listener{spans: map[device.SpanID]device.Span{}, nodes: map[uint64]string{}}
+		if !device.SetTracer(l) {
+			t.Fatal("there is a tracer")
+		}
+		func() {
+			defer device.SetTracer(nil)
+			must(d.Map(s, unary, []device.View{y}, []device.View{x}, nil))
+			must(d.Reduce(s, &device.Reduction{Kind: device.Sum, Map: unary}, f2(row, 4, 1), []device.View{x}, nil))
+			must(d.MatMul(s, product, half, wide)) // by way of float32 on the CPU
+			must(d.MatMul(s, truth, truth, truth))
+			must(d.Gather(s, y, x, index, 0, 1))
+			must(d.Scatter(s, device.ScatterAdd, table, halves, index, 0, 1)) // by way of float32
+			must(d.Scatter(s, device.ScatterSet, y, x, index, 0, 1))
+			sm := d.(device.Softmaxer)
+			must(sm.Softmax(s, y, x, true))
+			must(sm.SoftmaxGrad(s, g, y, x, true))
+			ce := d.(device.CrossEntropyer)
+			top, rest := row, stats
+			loss := device.View{Buf: weight.Buf, Type: dtype.F32, Layout: shape.Dense(shape.Of(4))}
+			must(ce.CrossEntropy(s, loss, top, rest, x, target, -100, 1))
+			must(ce.CrossEntropyGrad(s, g, x, top, rest, target, loss, -100))
+			n, norm := device.Norm{Eps: 1e-5, Period: 1, Inner: 1}, d.(device.Normer)
+			must(norm.Norm(s, y, row, stats, x, weight, device.View{}, n))
+			must(norm.NormGrad(s, y, g, x, row, stats, weight, n))
+			must(d.(device.Scanner).Scan(s, device.ScanSum, f2(y, 1, 6, 4), []device.View{list}, false))
+			must(d.(device.Sorter).Argsort(s, place, x, false))
+			must(d.(device.MultiMapper).MultiMap(s, unary, [][]device.View{{y}, {g}}, [][]device.View{{x}, {x}}, params))
+			must(d.Synchronize())
+		}()
+		for _, e := range l.kernels {
+			if e.Device != d || e.Stream != s || len(e.Shapes) == 0 || e.Work.Bytes <= 0 || e.Type == dtype.Invalid || e.End < e.Start {
+				t.Errorf("%s: %s: %+v", d.Name(), e.Primitive, e)
+			}
+			lists[k] = append(lists[k], told{e.Primitive, e.Work})
+		}
+	}
+	if len(lists[0]) != 16 || len(lists[1]) != 16 {
+		t.Fatalf("told of %d and %d primitives, want 16: %v, %v", len(lists[0]), len(lists[1]), lists[0], lists[1])
+	}
+	for i := range lists[0] {
+		if lists[0][i] != lists[1][i] {
+			t.Errorf("the CPU tells %+v, the GPU %+v", lists[0][i], lists[1][i])
+		}
+	}
+}
+
+// f2 is a view of the same memory in another shape.
+func f2(v device.View, dims ...int) device.View { v.Layout = shape.Dense(shape.Of(dims...)); return v }

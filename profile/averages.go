@@ -1,0 +1,300 @@
+package profile
+
+import (
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// An Average is the sum over all events of one key. "Total" includes what is within, once if an op calls one of its own name; "self" does
+// not. GPU times of a host's event are those of the kernels and copies that it queued.
+type Average struct {
+	Key   string
+	Kind  string // "op", "direct", "backward", "module", "scope", "user"; "call" of the driver; "kernel" or "copy" on a device
+	Count int
+
+	CPUTotal, CPUSelf   time.Duration
+	CUDATotal, CUDASelf time.Duration
+	// Memory is what was allocated less what was freed, in bytes.
+	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
+	FLOPs, Bytes                                         int // self: of the primitives that it ran itself; see device.Work
+	FLOPsTotal                                           int
+
+	Shapes []shape.Dims // with ByShape
+	Stack  []string     // with ByStack
+	device bool
+}
+
+// CPUTime is the average of CPUTotal.
+func (a *Average) CPUTime() time.Duration { return average(a.CPUTotal, a.Count) }
+
+// CUDATime is the average of CUDATotal.
+func (a *Average) CUDATime() time.Duration { return average(a.CUDATotal, a.Count) }
+
+func average(t time.Duration, n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return t / time.Duration(n)
+}
+
+// Averages are the rows of a table, in the order of their first event.
+type Averages struct {
+	Rows  []Average
+	notes []string
+	o     Options
+	what  string // of the keys
+}
+
+// A Group says by what else than its name events are averaged.
+type Group func(*grouping)
+
+type grouping struct {
+	shapes, modules bool
+	stack           int
+}
+
+// ByShape keeps events of different input shapes apart: torch's group_by_input_shape. Options.Shapes records them.
+func ByShape() Group { return func(g *grouping) { g.shapes = true } }
+
+// ByStack keeps events apart that were called from different places, as the last n frames of the program's own code tell: torch's
+// group_by_stack_n. Options.Stacks records them.
+func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
+
+// ByModule adds everything up by layer instead: its own time, and with "total" that of the layers within, of forward and of backward. The self
+// columns of all rows sum to the whole.
+func ByModule() Group { return func(g *grouping) { g.modules = true } }
+
+// outside is the row of what belongs to no layer.
+const outside = "(outside of layers)"
+
+// KeyAverages adds up events by name, and by what else groups say: torch's key_averages.
+func (p *Profile) KeyAverages(groups ...Group) *Averages {
+	var g grouping
+	for _, f := range groups {
+		f(&g)
+	}
+	return p.record().averages(g)
+}
+
+func (r *record) averages(g grouping) *Averages {
+	if g.modules {
+		return r.byModule()
+	}
+	a := &Averages{notes: r.notes(), o: *r.o}
+	at := map[string]int{}
+	row := func(key, kind, name string) *Average {
+		i, ok := at[key]
+		if !ok {
+			i = len(a.Rows)
+			at[key] = i
+			a.Rows = append(a.Rows, Average{Key: name, Kind: kind})
+		}
+		a.Rows[i].Count++
+		return &a.Rows[i]
+	}
+	keys := make(map[*span]string, len(r.spans))
+	frames := map[uintptr]string{}
+	for _, p := range r.spans {
+		name := p.key()
+		key := p.kind.String() + "\x00" + name
+		var stack []string
+		if g.stack > 0 {
+			stack = userStack(p.pcs, g.stack, frames)
+			key += "\x00" + strings.Join(stack, "\x00")
+		}
+		if g.shapes {
+			key += "\x00" + shapesString(p.shapes)
+		}
+		keys[p] = key
+		v := row(key, p.kind.String(), name)
+		if v.Count == 1 && g.shapes {
+			v.Shapes = p.shapes
+		}
+		v.Stack = stack
+		v.addSelf(p.self)
+		again := false
+		for q := p.parent; q != nil && !again; q = q.parent {
+			again = keys[q] == key
+		}
+		if !again {
+			v.CPUTotal += p.total.cpu
+			v.CUDATotal += p.total.gpu
+			v.CPUMemory += p.total.cpuMem
+			v.CUDAMemory += p.total.gpuMem
+			v.FLOPsTotal += p.total.flops
+		}
+	}
+	for i := range r.leaves {
+		l := &r.leaves[i]
+		took := l.end - l.start
+		if l.device == nil {
+			v := row("call\x00"+l.name, "call", l.name)
+			v.CPUSelf += took
+			v.CPUTotal += took
+			continue
+		}
+		kind := "kernel"
+		if l.copy != nil {
+			kind = "copy"
+		}
+		v := row(kind+"\x00"+l.name, kind, l.name)
+		v.device = true
+		v.CUDASelf += took
+		v.CUDATotal += took
+	}
+	return a
+}
+
+// key is the name that a span is averaged under: of all steps one.
+func (p *span) key() string {
+	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
+		return "ProfilerStep*"
+	}
+	return p.name
+}
+
+func (a *Average) addSelf(s sums) {
+	a.CPUSelf += s.cpu
+	a.CUDASelf += s.gpu
+	a.CPUMemorySelf += s.cpuMem
+	a.CUDAMemorySelf += s.gpuMem
+	a.FLOPs += s.flops
+	a.Bytes += s.bytes
+}
+
+// byModule adds up by layer.
+func (r *record) byModule() *Averages {
+	a := &Averages{notes: r.notes(), o: *r.o, what: "Module"}
+	at := map[string]int{}
+	row := func(name string) *Average {
+		i, ok := at[name]
+		if !ok {
+			i = len(a.Rows)
+			at[name] = i
+			a.Rows = append(a.Rows, Average{Key: name, Kind: "module"})
+		}
+		return &a.Rows[i]
+	}
+	share := func(inner *span, s sums, call bool) {
+		if inner == nil {
+			v := row(outside)
+			v.addSelf(s)
+			v.addTotal(s)
+			return
+		}
+		row(inner.name).addSelf(s)
+		for q := inner; q != nil; {
+			seen := false
+			for o := inner; o != q && !seen; o = above(o) {
+				seen = o.name == q.name
+			}
+			if !seen {
+				row(q.name).addTotal(s)
+			}
+			q = above(q)
+		}
+		if call {
+			row(inner.name).Count++
+		}
+	}
+	for _, p := range r.spans {
+		share(p.inner, p.self, p.kind == device.SpanModule)
+	}
+	for i := range r.leaves {
+		l := &r.leaves[i]
+		var inner *span
+		if l.in != nil {
+			inner = l.in.inner
+		}
+		switch {
+		case l.device == nil: // taken off the span
+			share(inner, sums{cpu: l.end - l.start}, false)
+		case l.in == nil:
+			share(nil, sums{gpu: l.end - l.start}, false)
+		}
+	}
+	for i := range a.Rows {
+		a.Rows[i].device = true // its GPU time is in no other row
+	}
+	return a
+}
+
+// above returns the call of a layer that p, a call of a layer, lies in.
+func above(p *span) *span {
+	if p.parent == nil {
+		return nil
+	}
+	return p.parent.inner
+}
+
+func (a *Average) addTotal(s sums) {
+	a.CPUTotal += s.cpu
+	a.CUDATotal += s.gpu
+	a.CPUMemory += s.cpuMem
+	a.CUDAMemory += s.gpuMem
+	a.FLOPsTotal += s.flops
+}
+
+// Total adds up all rows: torch's total_average. Its CPU and GPU times are self times; those of the GPU are of the devices' own rows.
+func (a *Averages) Total() Average {
+	t := Average{Key: "Total"}
+	for i := range a.Rows {
+		v := &a.Rows[i]
+		t.Count += v.Count
+		t.CPUSelf += v.CPUSelf
+		t.CPUMemorySelf += v.CPUMemorySelf
+		t.CUDAMemorySelf += v.CUDAMemorySelf
+		t.FLOPs += v.FLOPs
+		t.Bytes += v.Bytes
+		if v.device {
+			t.CUDASelf += v.CUDASelf
+		}
+	}
+	t.CPUTotal, t.CUDATotal, t.CPUMemory, t.CUDAMemory, t.FLOPsTotal = t.CPUSelf, t.CUDASelf, t.CPUMemorySelf, t.CUDAMemorySelf, t.FLOPs
+	return t
+}
+
+// userStack returns the last n frames of the program's own code.
+func userStack(pcs []uintptr, n int, known map[uintptr]string) []string {
+	var list []string
+	if len(pcs) == 0 {
+		return nil
+	}
+	frames := runtime.CallersFrames(pcs)
+	for len(list) < n {
+		f, more := frames.Next()
+		if f.Function != "" && callsite.Outside(f.Function, f.File) {
+			s, ok := known[f.PC]
+			if !ok {
+				s = callsite.String(f.File, f.Line) + ": " + short(f.Function)
+				known[f.PC] = s
+			}
+			list = append(list, s)
+		}
+		if !more {
+			break
+		}
+	}
+	return list
+}
+
+// short leaves the path of a function's package out.
+func short(function string) string { return function[strings.LastIndexByte(function, '/')+1:] }
+
+func shapesString(list []shape.Dims) string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, s := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(s.String())
+	}
+	b.WriteByte(']')
+	return b.String()
+}

@@ -1,0 +1,225 @@
+package profile
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// micros is a time in a trace: microseconds, to the nanosecond.
+type micros time.Duration
+
+func (m micros) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, float64(m)/1e3, 'f', 3, 64), nil
+}
+
+// traceEvent is an event of Google's "Trace Event Format", which chrome://tracing and ui.perfetto.dev read:
+// https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+type traceEvent struct {
+	Name string         `json:"name"`
+	Cat  string         `json:"cat,omitempty"`
+	Ph   string         `json:"ph"`
+	TS   micros         `json:"ts"`
+	Dur  *micros        `json:"dur,omitempty"`
+	PID  int            `json:"pid"`
+	TID  int            `json:"tid"`
+	ID   string         `json:"id,omitempty"`
+	BP   string         `json:"bp,omitempty"`
+	Args map[string]any `json:"args,omitempty"`
+
+	order int // of those of one time: what encloses first
+}
+
+// chromeTrace makes the events of a trace.
+type chromeTrace struct {
+	r       *record
+	events  []traceEvent
+	devices map[device.Device]int
+	streams map[streamKey]int
+	frames  map[uintptr]string
+}
+
+type streamKey struct {
+	d device.Device
+	s uint64
+}
+
+func (t *chromeTrace) add(e traceEvent, start, end time.Duration) {
+	e.TS = micros(max(start-t.r.began, 0))
+	if e.Ph == "X" {
+		d := micros(max(end-start, 0))
+		e.Dur = &d
+		e.order = -int(d)
+	}
+	t.events = append(t.events, e)
+}
+
+func (t *chromeTrace) name(what, name string, pid, tid int) {
+	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
+}
+
+// device returns the number of a device's process in the trace; that of the host is 0.
+func (t *chromeTrace) device(d device.Device) int {
+	n, ok := t.devices[d]
+	if !ok {
+		n = len(t.devices) + 1
+		t.devices[d] = n
+		name := d.Name() + " (" + d.Info().Name + ")"
+		if d.Info().Emulated {
+			name += ": durations by the emulator's cost model"
+		}
+		t.name("process_name", name, n, 0)
+	}
+	return n
+}
+
+func (t *chromeTrace) stream(d device.Device, s uint64) int {
+	k := streamKey{d, s}
+	n, ok := t.streams[k]
+	if !ok {
+		n = len(t.streams) + 1
+		t.streams[k] = n
+		t.name("thread_name", fmt.Sprintf("stream %d", n), t.device(d), n)
+	}
+	return n
+}
+
+var categories = map[device.SpanKind]string{device.SpanOp: "cpu_op", device.SpanDirect: "cpu_op", device.SpanBackward: "cpu_op",
+	device.SpanModule: "module", device.SpanScope: "user_annotation", device.SpanUser: "user_annotation"}
+
+// trace returns the events in the order of their time.
+func (r *record) trace() []traceEvent {
+	t := &chromeTrace{r: r, devices: map[device.Device]int{}, streams: map[streamKey]int{}, frames: map[uintptr]string{}}
+	t.name("process_name", "host", 0, 0)
+	for g := range r.goroutines {
+		t.name("thread_name", fmt.Sprintf("goroutine %d", g+1), 0, g+1)
+	}
+	t.spans()
+	for i := range r.leaves {
+		l := &r.leaves[i]
+		if l.device == nil {
+			t.add(traceEvent{Name: l.name, Cat: "cuda_driver", Ph: "X", TID: l.g.number + 1}, l.start, l.end)
+			continue
+		}
+		pid, tid := t.device(l.device), t.stream(l.device, l.stream)
+		e := traceEvent{Name: l.name, Cat: "kernel", Ph: "X", PID: pid, TID: tid, Args: map[string]any{}}
+		switch {
+		case l.copy != nil:
+			e.Cat = "gpu_memcpy"
+			e.Args["bytes"] = l.copy.Bytes
+		case l.kernel != nil:
+			e.Args["primitive"] = l.kernel.Primitive
+			if l.work != (device.Work{}) {
+				e.Args["flops"], e.Args["bytes"] = l.work.FLOPs, l.work.Bytes
+			}
+		}
+		if l.in != nil {
+			e.Args["op"] = l.in.name
+			if l.in.inner != nil {
+				e.Args["module"] = l.in.inner.name
+			}
+		}
+		t.add(e, l.start, l.end)
+		cause, id := &r.leaves[l.cause-1], strconv.Itoa(l.number)
+		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "s", ID: id, TID: cause.g.number + 1}, cause.start, 0)
+		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "f", BP: "e", ID: id, PID: pid, TID: tid}, l.start, 0)
+	}
+	for _, k := range r.kernels {
+		if !onGPU(k.Device) {
+			t.add(traceEvent{Name: k.Primitive, Cat: "primitive", Ph: "X", TID: k.g.number + 1,
+				Args: map[string]any{"flops": k.Work.FLOPs, "bytes": k.Work.Bytes}}, k.Start, k.End)
+		}
+	}
+	for _, m := range r.memory {
+		if m.InUse >= 0 && !m.Pinned {
+			t.add(traceEvent{Name: "memory of " + m.Device.Name(), Ph: "C", Args: map[string]any{"bytes": m.InUse}}, m.at, 0)
+		}
+	}
+	sort.SliceStable(t.events, func(i, j int) bool {
+		a, b := &t.events[i], &t.events[j]
+		switch {
+		case (a.Ph == "M") != (b.Ph == "M"):
+			return a.Ph == "M"
+		case a.TS != b.TS:
+			return a.TS < b.TS
+		}
+		return a.order < b.order
+	})
+	return t.events
+}
+
+// spans adds the spans: those that nest on their goroutine as slices, others, of scopes that end elsewhere than they began, as asynchronous
+// events.
+func (t *chromeTrace) spans() {
+	open := map[*gstate][]*span{}
+	for _, p := range t.r.spans {
+		stack := open[p.g]
+		for len(stack) > 0 && stack[len(stack)-1].end <= p.start {
+			stack = stack[:len(stack)-1]
+		}
+		e := traceEvent{Name: p.name, Cat: categories[p.kind], Ph: "X", TID: p.g.number + 1, Args: t.spanArgs(p)}
+		if n := len(stack); p.loose || n > 0 && stack[n-1].end < p.end {
+			id := "s" + strconv.FormatUint(uint64(p.id), 10)
+			e.Ph, e.ID = "b", id
+			t.add(e, p.start, 0)
+			e.Ph, e.Args = "e", nil
+			t.add(e, p.end, 0)
+		} else {
+			t.add(e, p.start, p.end)
+			stack = append(stack, p)
+		}
+		open[p.g] = stack
+	}
+}
+
+func (t *chromeTrace) spanArgs(p *span) map[string]any {
+	a := map[string]any{"kind": p.kind.String()}
+	if len(p.shapes) > 0 {
+		dims := make([][]int, len(p.shapes))
+		for i, s := range p.shapes {
+			dims[i] = append([]int{}, s.Slice()...)
+		}
+		a["Input Dims"] = dims
+	}
+	if n := p.node + p.recorded; n != 0 {
+		a["Sequence number"] = n
+	}
+	if p.inner != nil && p.inner != p {
+		a["module"] = p.inner.name
+	}
+	if s := userStack(p.pcs, 32, t.frames); len(s) > 0 {
+		a["Call stack"] = s
+	}
+	return a
+}
+
+// writeTrace writes the trace as JSON.
+func (r *record) writeTrace(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	head, err := json.Marshal(map[string]any{"go": runtime.Version(), "pid": os.Getpid(), "notes": r.notes()})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "{\"schemaVersion\": 1, \"displayTimeUnit\": \"ns\", \"otherData\": %s, \"traceEvents\": [", head)
+	for i, e := range r.trace() {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+		j, err := json.Marshal(&e)
+		if err != nil {
+			return err
+		}
+		b.Write(j)
+	}
+	b.WriteString("\n]}\n")
+	return b.Flush()
+}

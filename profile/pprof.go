@@ -1,0 +1,267 @@
+package profile
+
+import (
+	"compress/gzip"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
+)
+
+// protobuf writes messages of protocol buffers: https://protobuf.dev/programming-guides/encoding. Field numbers below are those of
+// https://github.com/google/pprof/blob/main/proto/profile.proto.
+type protobuf []byte
+
+func (p *protobuf) varint(v uint64) {
+	for v >= 0x80 {
+		*p = append(*p, byte(v)|0x80)
+		v >>= 7
+	}
+	*p = append(*p, byte(v))
+}
+
+// number writes a field of wire type 0, if it is not 0.
+func (p *protobuf) number(field int, v int64) {
+	if v != 0 {
+		p.varint(uint64(field) << 3)
+		p.varint(uint64(v))
+	}
+}
+
+// bytes writes a field of wire type 2.
+func (p *protobuf) bytes(field int, b []byte) {
+	p.varint(uint64(field)<<3 | 2)
+	p.varint(uint64(len(b)))
+	*p = append(*p, b...)
+}
+
+// packed writes a repeated field of numbers.
+func (p *protobuf) packed(field int, list []int64) {
+	var b protobuf
+	for _, v := range list {
+		b.varint(uint64(v))
+	}
+	p.bytes(field, b)
+}
+
+// The values of a sample, in this order. "cpu" is time of the host, "gpu" of devices; "moved" the bytes that primitives and copies read and
+// write, "allocated" the memory that was handed out.
+var sampleTypes = [][2]string{{"cpu", "nanoseconds"}, {"gpu", "nanoseconds"}, {"flops", "count"}, {"moved", "bytes"}, {"allocated", "bytes"}}
+
+const (
+	valueCPU = iota
+	valueGPU
+	valueFLOPs
+	valueMoved
+	valueAllocated
+	values
+)
+
+// frame is a line of a sample's stack.
+type frame struct {
+	function, file string
+	line           int
+}
+
+// sampleKey says which sample something is added to.
+type sampleKey struct {
+	in     *span
+	leaf   string
+	device string
+}
+
+// pprofWriter collects samples and the tables that they refer to.
+type pprofWriter struct {
+	strings   map[string]int64
+	table     []string
+	functions map[[2]string]int64
+	locations map[frame]int64
+	funcs     protobuf
+	locs      protobuf
+}
+
+func (w *pprofWriter) str(s string) int64 {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	n, ok := w.strings[s]
+	if !ok {
+		n = int64(len(w.table))
+		w.strings[s] = n
+		w.table = append(w.table, s)
+	}
+	return n
+}
+
+func (w *pprofWriter) location(f frame) int64 {
+	if n, ok := w.locations[f]; ok {
+		return n
+	}
+	key := [2]string{f.function, f.file}
+	fn, ok := w.functions[key]
+	if !ok {
+		fn = int64(len(w.functions) + 1)
+		w.functions[key] = fn
+		var m protobuf
+		m.number(1, fn)
+		m.number(2, w.str(f.function))
+		m.number(3, w.str(f.function))
+		m.number(4, w.str(f.file))
+		w.funcs.bytes(5, m)
+	}
+	n := int64(len(w.locations) + 1)
+	w.locations[f] = n
+	var line, m protobuf
+	line.number(1, fn)
+	line.number(2, int64(f.line))
+	m.number(1, n)
+	m.bytes(4, line)
+	w.locs.bytes(4, m)
+	return n
+}
+
+// samples adds up what lies at the end of each stack.
+func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64) {
+	sum = map[sampleKey]*[values]int64{}
+	at := func(k sampleKey) *[values]int64 {
+		v := sum[k]
+		if v == nil {
+			v = new([values]int64)
+			sum[k] = v
+			order = append(order, k)
+		}
+		return v
+	}
+	for _, p := range r.spans {
+		if p.self.cpu > 0 {
+			at(sampleKey{in: p})[valueCPU] += int64(p.self.cpu)
+		}
+	}
+	for i := range r.leaves {
+		l := &r.leaves[i]
+		if l.device == nil {
+			at(sampleKey{in: l.in, leaf: l.name})[valueCPU] += int64(l.end - l.start)
+			continue
+		}
+		v := at(sampleKey{l.in, l.name, l.device.Name()})
+		v[valueGPU] += int64(l.end - l.start)
+		v[valueFLOPs] += int64(l.work.FLOPs)
+		v[valueMoved] += int64(l.work.Bytes)
+		if l.copy != nil {
+			v[valueMoved] += int64(l.copy.Bytes)
+		}
+	}
+	for _, k := range r.kernels {
+		if !onGPU(k.Device) { // the time is its op's
+			v := at(sampleKey{k.in, "", k.Device.Name()})
+			v[valueFLOPs] += int64(k.Work.FLOPs)
+			v[valueMoved] += int64(k.Work.Bytes)
+		}
+	}
+	for _, m := range r.memory {
+		if !m.Freed {
+			at(sampleKey{m.in, "", m.Device.Name()})[valueAllocated] += int64(m.Bytes)
+		}
+	}
+	return order, sum
+}
+
+// stack returns what encloses the end of a sample, innermost first: kernel or call, spans, and the program's own frames where they are
+// recorded.
+func (k sampleKey) stack() []frame {
+	var list []frame
+	if k.leaf != "" {
+		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)}) // which pprof takes for arguments
+	}
+	for p := k.in; p != nil; p = p.parent {
+		name := p.key()
+		switch p.kind {
+		case device.SpanModule:
+			name = "layer " + name
+		case device.SpanScope:
+			name = "scope " + name
+		case device.SpanUser:
+			name = "span " + name
+		}
+		list = append(list, frame{function: name})
+	}
+	if k.in != nil && len(k.in.pcs) > 0 {
+		frames := runtime.CallersFrames(k.in.pcs)
+		for {
+			f, more := frames.Next()
+			if f.Function != "" && callsite.Outside(f.Function, f.File) {
+				list = append(list, frame{f.Function, f.File, f.Line})
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, frame{function: "(outside of ops)"})
+	}
+	return list
+}
+
+// writePprof writes a gzipped profile.proto.
+func (r *record) writePprof(out io.Writer) error {
+	w := &pprofWriter{strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[frame]int64{}}
+	w.str("")
+	var p protobuf
+	for _, t := range sampleTypes {
+		var m protobuf
+		m.number(1, w.str(t[0]))
+		m.number(2, w.str(t[1]))
+		p.bytes(1, m)
+	}
+	order, sum := r.samples()
+	label := func(key, value string) []byte {
+		var m protobuf
+		m.number(1, w.str(key))
+		m.number(2, w.str(value))
+		return m
+	}
+	for _, k := range order {
+		var m protobuf
+		var ids []int64
+		for _, f := range k.stack() {
+			ids = append(ids, w.location(f))
+		}
+		m.packed(1, ids)
+		m.packed(2, sum[k][:])
+		if k.device != "" {
+			m.bytes(3, label("device", k.device))
+		}
+		if k.in != nil {
+			m.bytes(3, label("kind", k.in.kind.String()))
+			if k.in.inner != nil {
+				m.bytes(3, label("module", k.in.inner.name))
+			}
+		}
+		p.bytes(2, m)
+	}
+	p = append(p, w.locs...)
+	p = append(p, w.funcs...)
+	kind := "cpu"
+	for i := range r.leaves {
+		if r.leaves[i].device != nil {
+			kind = "gpu"
+			break
+		}
+	}
+	p.number(9, time.Now().Add(-(device.Now() - r.began)).UnixNano())
+	p.number(10, int64(r.ended-r.began))
+	for _, n := range r.notes() {
+		p.number(13, w.str(n))
+	}
+	p.number(14, w.str(kind))
+	for _, s := range w.table {
+		p.bytes(6, []byte(s))
+	}
+	z := gzip.NewWriter(out)
+	if _, err := z.Write(p); err != nil {
+		return err
+	}
+	return z.Close()
+}

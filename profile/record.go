@@ -1,0 +1,318 @@
+package profile
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// sums are what is added up over spans.
+type sums struct {
+	cpu, gpu       time.Duration
+	cpuMem, gpuMem int
+	flops, bytes   int
+}
+
+func (a *sums) add(b sums) {
+	a.cpu += b.cpu
+	a.gpu += b.gpu
+	a.cpuMem += b.cpuMem
+	a.gpuMem += b.gpuMem
+	a.flops += b.flops
+	a.bytes += b.bytes
+}
+
+// record is a cycle that is over, in order.
+type record struct {
+	o            *Options
+	began, ended time.Duration
+	goroutines   int
+	spans        []*span // by number, so that what encloses comes first
+	kernels      []*kernel
+	copies       []*transfer
+	waits        []*wait
+	memory       []allocation
+	leaves       []leaf // what the host did within spans, and devices
+	layers       map[any]string
+	dropped      int
+	untimed      int  // kernels and copies on a GPU without a time, which was wanted
+	emulated     bool // there are times of an emulated device
+}
+
+// leaf is a part of the work that nothing lies in: a call of the GPU's driver, or work of the device.
+type leaf struct {
+	name       string
+	device     device.Device // nil: the host
+	stream     uint64
+	in         *span
+	g          *gstate
+	start, end time.Duration
+	cause      int // of the device's: the number of the host's call; 0 for none
+	number     int // from 1 on
+	work       device.Work
+	kernel     *kernel
+	copy       *transfer
+}
+
+func newRecord(c *collector, states []*gstate, o *Options) *record {
+	r := &record{o: o, began: c.began, ended: c.ended, goroutines: len(states), dropped: int(c.dropped.Load())}
+	for _, g := range states {
+		r.spans = append(r.spans, g.spans...)
+		r.kernels = append(r.kernels, g.kernels...)
+		r.copies = append(r.copies, g.copies...)
+		r.waits = append(r.waits, g.waits...)
+		r.memory = append(r.memory, g.memory...)
+	}
+	sort.Slice(r.spans, func(i, j int) bool { return r.spans[i].id < r.spans[j].id })
+	sort.SliceStable(r.kernels, func(i, j int) bool { return r.kernels[i].Start < r.kernels[j].Start })
+	sort.SliceStable(r.copies, func(i, j int) bool { return r.copies[i].Start < r.copies[j].Start })
+	sort.SliceStable(r.waits, func(i, j int) bool { return r.waits[i].Start < r.waits[j].Start })
+	sort.SliceStable(r.memory, func(i, j int) bool { return r.memory[i].at < r.memory[j].at })
+	r.nameLayers()
+	r.findLeaves()
+	r.place()
+	r.addUp()
+	return r
+}
+
+// copyKey is what layers that are copies are counted in.
+type copyKey struct {
+	in   *span
+	name string
+}
+
+// enclosing returns the call of a layer around p, by the spans alone.
+func enclosing(p *span) *span {
+	for p = p.parent; p != nil && p.kind != device.SpanModule; p = p.parent {
+	}
+	return p
+}
+
+// nameLayers gives layers without a name their type and number.
+func (r *record) nameLayers() {
+	r.layers = map[any]string{}
+	count, copies := map[string]int{}, map[copyKey]int{}
+	for _, p := range r.spans {
+		if p.kind != device.SpanModule {
+			continue
+		}
+		if p.owner == nil { // a copy: the n-th of its type in what is around it
+			name := p.name
+			if q := enclosing(p); q != nil {
+				name = q.name + "." + name
+			}
+			k := copyKey{p.parent, name}
+			p.name = fmt.Sprintf("%s_%d", name, copies[k])
+			copies[k]++
+			continue
+		}
+		name, ok := r.layers[p.owner]
+		if !ok {
+			if name, ok = r.o.Modules[p.owner]; !ok {
+				name = fmt.Sprintf("%s_%d", p.name, count[p.name])
+				count[p.name]++
+			}
+			r.layers[p.owner] = name
+		}
+		p.name = name
+	}
+	// A gradient belongs to the layer that computed the op.
+	ops := map[uint64]*span{}
+	for _, p := range r.spans {
+		if p.recorded != 0 {
+			ops[p.recorded] = p
+		}
+	}
+	for _, p := range r.spans {
+		switch op := ops[p.node]; {
+		case p.kind == device.SpanModule:
+			p.inner = p
+		case p.kind == device.SpanBackward && op != nil:
+			p.inner = op.inner
+		case p.parent != nil:
+			p.inner = p.parent.inner
+		}
+	}
+}
+
+// onGPU reports whether a device's work is not the host's.
+func onGPU(d device.Device) bool { return d.Info().Kind != "cpu" }
+
+var driverCalls = map[string]string{
+	"stream synchronize": "cuStreamSynchronize", "device synchronize": "cuCtxSynchronize", "event wait": "cuEventSynchronize",
+}
+
+// findLeaves lists what lies in spans: launches, copies and waits, and on the device kernels and copies.
+func (r *record) findLeaves() {
+	add := func(l leaf) int {
+		l.number = len(r.leaves) + 1
+		r.leaves = append(r.leaves, l)
+		return l.number
+	}
+	run := func(l leaf, v interval, d device.Device) {
+		switch {
+		case v.ok:
+			l.start, l.end = v.start, v.end
+			r.emulated = r.emulated || d.Info().Emulated
+			add(l)
+		case r.o.CUDA:
+			r.untimed++
+		}
+	}
+	stream := func(s device.Stream) uint64 {
+		if s == nil {
+			return 0
+		}
+		return s.ID()
+	}
+	for _, k := range r.kernels {
+		work := k.Work
+		for i := range k.Launches {
+			l := &k.Launches[i]
+			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
+			run(leaf{name: l.Kernel, device: k.Device, stream: stream(k.Stream), in: k.in, g: k.g, cause: n, work: work, kernel: k}, k.runs[i], k.Device)
+			work = device.Work{} // of the primitive, told with its first kernel
+		}
+	}
+	for _, c := range r.copies {
+		if !onGPU(c.Device) {
+			continue
+		}
+		call := map[device.CopyKind]string{device.HostToDevice: "cuMemcpyHtoDAsync", device.DeviceToHost: "cuMemcpyDtoHAsync",
+			device.DeviceToDevice: "cuMemcpyDtoDAsync", device.PeerToPeer: "cuMemcpyPeerAsync"}[c.Kind]
+		n := add(leaf{name: call, in: c.in, g: c.g, start: c.Start, end: c.End})
+		run(leaf{name: copyName(c), device: c.Device, stream: stream(c.Stream), in: c.in, g: c.g, cause: n, copy: c}, c.run, c.Device)
+	}
+	for _, w := range r.waits {
+		name := driverCalls[w.Call]
+		if name == "" {
+			name = w.Call
+		}
+		add(leaf{name: name, in: w.in, g: w.g, start: w.Start, end: w.End})
+	}
+}
+
+// copyName is what torch calls a copy.
+func copyName(c *transfer) string {
+	host := "Pageable"
+	if c.Pinned {
+		host = "Pinned"
+	}
+	switch c.Kind {
+	case device.HostToDevice:
+		return "Memcpy HtoD (" + host + " -> Device)"
+	case device.DeviceToHost:
+		return "Memcpy DtoH (Device -> " + host + ")"
+	case device.DeviceToDevice:
+		return "Memcpy DtoD (Device -> Device)"
+	}
+	return "Memcpy PtoP (Device -> Device)"
+}
+
+// place moves the device's work so that on its stream it follows what came before and begins no earlier than it was queued: the clocks
+// of host and device agree to some microseconds only, and an emulated one's runs by itself.
+func (r *record) place() {
+	type track struct {
+		d device.Device
+		s uint64
+	}
+	tracks := map[track][]*leaf{}
+	for i := range r.leaves {
+		if l := &r.leaves[i]; l.device != nil {
+			t := track{l.device, l.stream}
+			tracks[t] = append(tracks[t], l)
+		}
+	}
+	for _, list := range tracks {
+		sort.SliceStable(list, func(i, j int) bool { return list[i].start < list[j].start })
+		at := time.Duration(0)
+		for _, l := range list {
+			took := l.end - l.start
+			l.start = max(l.start, at, r.leaves[l.cause-1].start)
+			at = l.start + took
+			l.end = at
+		}
+	}
+}
+
+// addUp adds up what lies in spans.
+func (r *record) addUp() {
+	for _, p := range r.spans {
+		if !p.loose { // whose time is that of what else its goroutine does
+			p.self = sums{cpu: p.end - p.start}
+		}
+	}
+	for i := range r.leaves {
+		l := &r.leaves[i]
+		switch {
+		case l.in == nil:
+		case l.device == nil:
+			l.in.self.cpu -= l.end - l.start
+		default:
+			l.in.self.gpu += l.end - l.start
+		}
+	}
+	for _, k := range r.kernels {
+		if k.in != nil {
+			k.in.self.flops += k.Work.FLOPs
+			k.in.self.bytes += k.Work.Bytes
+		}
+	}
+	for _, m := range r.memory {
+		if m.in == nil || m.Pinned {
+			continue
+		}
+		n := m.Bytes
+		if m.Freed {
+			n = -n
+		}
+		if onGPU(m.Device) {
+			m.in.self.gpuMem += n
+		} else {
+			m.in.self.cpuMem += n
+		}
+	}
+	for _, p := range r.spans {
+		if p.parent != nil && p.parent.g == p.g && !p.loose {
+			p.parent.self.cpu -= max(min(p.end, p.parent.end)-p.start, 0)
+		}
+	}
+	for _, p := range r.spans {
+		p.self.cpu = max(p.self.cpu, 0)
+		p.total = p.self
+		p.total.cpu = p.end - p.start
+	}
+	for i := len(r.spans) - 1; i >= 0; i-- { // what lies in a span has a greater number
+		if p := r.spans[i]; p.parent != nil {
+			t := p.total
+			t.cpu = 0
+			p.parent.total.add(t)
+		}
+	}
+}
+
+// notes are what every report says about how it was measured.
+func (r *record) notes() []string {
+	var n []string
+	if r.emulated {
+		n = append(n, "Times of the GPU are emulated: a virtual clock's, by the cost model, and not those of hardware.")
+	}
+	if r.untimed > 0 {
+		n = append(n, fmt.Sprintf("%d kernels or copies have no time: the device gave none.", r.untimed))
+	}
+	if r.dropped > 0 {
+		n = append(n, fmt.Sprintf("%d events were dropped: there was room for %d (Options.MaxEvents). Times of what encloses them are complete, counts and sums are not.",
+			r.dropped, r.o.MaxEvents))
+	}
+	return n
+}
+
+func noteLines(n []string) string {
+	if len(n) == 0 {
+		return ""
+	}
+	return strings.Join(n, "\n") + "\n"
+}

@@ -1,0 +1,239 @@
+package profile
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A KernelBound is a primitive's time beside the least that its work could take on the device ([device.Work] says what is counted):
+// max(FLOPs / peak arithmetic, bytes / peak bandwidth).
+type KernelBound struct {
+	Device    string
+	Primitive string // "matmul"
+	Kernel    string // on a GPU the one that took most of it; on the CPU ""
+	Count     int
+	Time      time.Duration
+	Bound     time.Duration // the least
+	Work      device.Work
+	// By says what the bound is of: "memory" or "compute"; "overhead" where the bound is below a microsecond a call, so that it is what
+	// every call costs, a launch or the start of workers, that takes the time.
+	By string
+
+	least float64 // Bound in nanoseconds, of which a call may take a part of one
+}
+
+// Fraction is Bound / Time: 1 is as fast as the device can be.
+func (k *KernelBound) Fraction() float64 {
+	if k.Time == 0 {
+		return 0
+	}
+	return k.least / float64(k.Time)
+}
+
+// Rooflines say how far kernels are from what their device can do, those that lose most time first.
+type Rooflines struct {
+	Rows  []KernelBound
+	Peaks map[string]device.Peak // by device
+	notes []string
+}
+
+// Roofline compares each primitive's time with the least that its work could take. A device's peak is given, by its name; else it is what
+// the device itself tells, or measured now, which takes some ten milliseconds. Kernels of the program's own, whose work is not known, are
+// left out.
+func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
+	r := p.record()
+	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
+	for _, m := range given {
+		for name, peak := range m {
+			f.Peaks[name] = peak
+		}
+	}
+	type key struct{ device, primitive, kernel string }
+	at := map[key]int{}
+	by := map[key]map[string]float64{}
+	for _, k := range r.kernels {
+		if k.Work == (device.Work{}) {
+			continue
+		}
+		took, name := k.End-k.Start, ""
+		if onGPU(k.Device) {
+			took = 0
+			most := time.Duration(0)
+			for i, v := range k.runs {
+				took += v.end - v.start
+				if d := v.end - v.start; d > most {
+					most, name = d, k.Launches[i].Kernel
+				}
+			}
+			if took == 0 {
+				continue
+			}
+		}
+		peak, ok := f.Peaks[k.Device.Name()]
+		if !ok {
+			var err error
+			if peak, err = peakOf(k.Device); err != nil {
+				f.notes = append(f.notes, fmt.Sprintf("the peak of %s is not known: %v", k.Device.Name(), err))
+			}
+			f.Peaks[k.Device.Name()] = peak
+		}
+		if peak.FLOPs == 0 || peak.Bytes == 0 {
+			continue
+		}
+		arithmetic := peak.FLOPs
+		if k.Type.IsHalf() && k.Primitive == "matmul" && peak.Half > 0 {
+			arithmetic = peak.Half
+		}
+		compute := float64(k.Work.FLOPs) / arithmetic * 1e9
+		memory := float64(k.Work.Bytes) / peak.Bytes * 1e9
+		id := key{k.Device.Name(), k.Primitive, name}
+		i, ok := at[id]
+		if !ok {
+			i = len(f.Rows)
+			at[id] = i
+			f.Rows = append(f.Rows, KernelBound{Device: id.device, Primitive: id.primitive, Kernel: name})
+			by[id] = map[string]float64{}
+		}
+		v := &f.Rows[i]
+		v.Count++
+		v.Time += took
+		v.Work = v.Work.Add(k.Work)
+		v.least += max(compute, memory)
+		if compute > memory {
+			by[id]["compute"] += compute
+		} else {
+			by[id]["memory"] += memory
+		}
+	}
+	for id, i := range at {
+		v := &f.Rows[i]
+		v.Bound = time.Duration(v.least)
+		switch {
+		case v.Bound < time.Duration(v.Count)*time.Microsecond:
+			v.By = "overhead"
+		case by[id]["compute"] > by[id]["memory"]:
+			v.By = "compute"
+		default:
+			v.By = "memory"
+		}
+	}
+	sort.SliceStable(f.Rows, func(i, j int) bool { return f.Rows[i].Time-f.Rows[i].Bound > f.Rows[j].Time-f.Rows[j].Bound })
+	return f
+}
+
+// Table lays the rows out.
+func (f *Rooflines) Table() string {
+	var b strings.Builder
+	layOut(&b, []columnOf[KernelBound]{
+		{title: "Primitive", left: true, cell: func(k *KernelBound) string { return k.Primitive }, width: 30},
+		{title: "Kernel", left: true, cell: func(k *KernelBound) string { return k.Kernel }, width: 55},
+		{title: "Device", left: true, cell: func(k *KernelBound) string { return k.Device }},
+		{title: "Count", cell: func(k *KernelBound) string { return fmt.Sprint(k.Count) }},
+		{title: "Time", cell: func(k *KernelBound) string { return timeString(k.Time) }},
+		{title: "Least", cell: func(k *KernelBound) string { return timeString(k.Bound) }},
+		{title: "Fraction", cell: func(k *KernelBound) string { return fmt.Sprintf("%.1f%%", 100*k.Fraction()) }},
+		{title: "Bound by", left: true, cell: func(k *KernelBound) string { return k.By }},
+		{title: "GFLOP/s", cell: func(k *KernelBound) string { return rate(k.Work.FLOPs, k.Time) }},
+		{title: "GB/s", cell: func(k *KernelBound) string { return rate(k.Work.Bytes, k.Time) }},
+	}, f.Rows)
+	var names []string
+	for n := range f.Peaks {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	for _, n := range names {
+		if p := f.Peaks[n]; p.FLOPs > 0 {
+			fmt.Fprintf(&b, "%s: %.0f GFLOP/s, %.0f GB/s (%s)\n", n, p.FLOPs/1e9, p.Bytes/1e9, p.Source)
+		}
+	}
+	b.WriteString(noteLines(f.notes))
+	return b.String()
+}
+
+// rate is n a nanosecond: 1e9 a second.
+func rate(n int, t time.Duration) string {
+	if t == 0 {
+		return "--"
+	}
+	return fmt.Sprintf("%.2f", float64(n)/float64(t))
+}
+
+func peakOf(d device.Device) (device.Peak, error) {
+	if p, ok := d.(device.Peaker); ok {
+		return p.Peak()
+	}
+	return MeasurePeak(d)
+}
+
+// MeasurePeak measures what a device does at most: a product of float32 matrices of 512 rows and columns, and a copy of 32 MiB by its own
+// kernels, each the best of five, by the host's clock. It is less than the makers' numbers.
+func MeasurePeak(d device.Device) (device.Peak, error) {
+	const n, size = 512, 8 << 20
+	s := d.DefaultStream()
+	var bufs []device.Buffer
+	defer func() {
+		for _, b := range bufs {
+			b.Free()
+		}
+	}()
+	view := func(dims ...int) (device.View, error) {
+		sh := shape.Of(dims...)
+		b, err := d.Alloc(4*sh.Size(), s, device.Origin{Op: "measurement of the device's peak", Shape: sh, Type: dtype.F32})
+		if err != nil {
+			return device.View{}, err
+		}
+		bufs = append(bufs, b)
+		v := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(sh)}
+		return v, d.Map(s, onesProgram, []device.View{v}, nil, nil)
+	}
+	best := func(f func() error) (time.Duration, error) {
+		least := time.Duration(0)
+		for range 5 {
+			start := time.Now()
+			if err := f(); err != nil {
+				return 0, err
+			}
+			if err := s.Synchronize(); err != nil {
+				return 0, err
+			}
+			if t := time.Since(start); least == 0 || t < least {
+				least = t
+			}
+		}
+		return least, nil
+	}
+	var m [3]device.View
+	var c [2]device.View
+	var err error
+	for i := range m {
+		if m[i], err = view(1, n, n); err != nil {
+			return device.Peak{}, err
+		}
+	}
+	for i := range c {
+		if c[i], err = view(size); err != nil {
+			return device.Peak{}, err
+		}
+	}
+	product, err := best(func() error { return d.MatMul(s, m[2], m[0], m[1]) })
+	if err != nil {
+		return device.Peak{}, err
+	}
+	moved, err := best(func() error { return d.Map(s, copyProgram, c[1:], c[:1], nil) })
+	if err != nil {
+		return device.Peak{}, err
+	}
+	return device.Peak{FLOPs: 2 * n * n * n / product.Seconds(), Bytes: 2 * 4 * size / moved.Seconds(), Source: "measured"}, nil
+}
+
+var (
+	onesProgram = expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{dtype.F32}, nil, -1)
+	copyProgram = expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+)

@@ -1,0 +1,268 @@
+package profile
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+)
+
+// A TableOption changes a table.
+type TableOption func(*tableOptions)
+
+type tableOptions struct {
+	sortBy string
+	rows   int
+	header string
+	width  int
+}
+
+// SortBy orders the rows, greatest first, by one of torch's keys: "cpu_time", "cuda_time" (averages), "cpu_time_total", "cuda_time_total",
+// "self_cpu_time_total", "self_cuda_time_total", "cpu_memory_usage", "cuda_memory_usage", "self_cpu_memory_usage",
+// "self_cuda_memory_usage", "count", "flops"; "device" may stand for "cuda". Also "bytes", and "key", which sorts by name.
+func SortBy(key string) TableOption { return func(o *tableOptions) { o.sortBy = key } }
+
+// Rows bounds the number of rows, 100 unless it is given: torch's row_limit. Not positive is all.
+func Rows(n int) TableOption { return func(o *tableOptions) { o.rows = n } }
+
+// Header puts a line above the table.
+func Header(line string) TableOption { return func(o *tableOptions) { o.header = line } }
+
+// NameWidth bounds the width of names and of shapes, 55 and 80 unless it is given: torch's max_name_column_width.
+func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
+
+// sortKeys are what rows are ordered by.
+var sortKeys = map[string]func(a *Average) int64{
+	"cpu_time":                 func(a *Average) int64 { return int64(a.CPUTime()) },
+	"device_time":              func(a *Average) int64 { return int64(a.CUDATime()) },
+	"cpu_time_total":           func(a *Average) int64 { return int64(a.CPUTotal) },
+	"device_time_total":        func(a *Average) int64 { return int64(a.CUDATotal) },
+	"self_cpu_time_total":      func(a *Average) int64 { return int64(a.CPUSelf) },
+	"self_device_time_total":   func(a *Average) int64 { return int64(a.CUDASelf) },
+	"cpu_memory_usage":         func(a *Average) int64 { return int64(a.CPUMemory) },
+	"device_memory_usage":      func(a *Average) int64 { return int64(a.CUDAMemory) },
+	"self_cpu_memory_usage":    func(a *Average) int64 { return int64(a.CPUMemorySelf) },
+	"self_device_memory_usage": func(a *Average) int64 { return int64(a.CUDAMemorySelf) },
+	"count":                    func(a *Average) int64 { return int64(a.Count) },
+	"flops":                    func(a *Average) int64 { return int64(a.FLOPs) },
+	"bytes":                    func(a *Average) int64 { return int64(a.Bytes) },
+	"key":                      nil,
+}
+
+// Sort orders the rows as [SortBy] does; the error is an *[Error] of [ErrKey] that lists the keys.
+func (a *Averages) Sort(key string) error {
+	less, ok := sortKeys[strings.Replace(key, "cuda", "device", 1)]
+	switch {
+	case !ok:
+		var known []string
+		for k := range sortKeys {
+			known = append(known, strings.Replace(k, "device", "cuda", 1))
+		}
+		sort.Strings(known)
+		return &Error{Op: "table", Msg: fmt.Sprintf("cannot sort by %q; known are %s", key, strings.Join(known, ", ")), Err: ErrKey}
+	case less == nil:
+		sort.SliceStable(a.Rows, func(i, j int) bool { return a.Rows[i].Key < a.Rows[j].Key })
+	default:
+		sort.SliceStable(a.Rows, func(i, j int) bool { return less(&a.Rows[i]) > less(&a.Rows[j]) })
+	}
+	return nil
+}
+
+// columnOf is a column of a table of Ts.
+type columnOf[T any] struct {
+	title string
+	left  bool
+	cell  func(v *T) string
+	width int // at most; 0: as wide as it needs to be, 12 at least
+}
+
+type column = columnOf[Average]
+
+// Table lays the rows out as torch does. It fails for a key that cannot be sorted by.
+func (a *Averages) Table(opts ...TableOption) (string, error) {
+	o := tableOptions{rows: 100, width: 55}
+	for _, f := range opts {
+		f(&o)
+	}
+	if o.sortBy != "" {
+		if err := a.Sort(o.sortBy); err != nil {
+			return "", err
+		}
+	}
+	total := a.Total()
+	rows := a.Rows
+	if o.rows > 0 && len(rows) > o.rows {
+		rows = rows[:o.rows]
+	}
+	var b strings.Builder
+	if o.header != "" {
+		fmt.Fprintln(&b, o.header)
+	}
+	layOut(&b, a.columns(&total, o.width), rows)
+	if a.o.CPU {
+		fmt.Fprintf(&b, "Self CPU time total: %s\n", timeString(total.CPUSelf))
+	}
+	if total.CUDASelf > 0 {
+		fmt.Fprintf(&b, "Self CUDA time total: %s\n", timeString(total.CUDASelf))
+	}
+	b.WriteString(noteLines(a.notes))
+	return b.String(), nil
+}
+
+// columns are those that a table of the rows has.
+func (a *Averages) columns(total *Average, width int) []column {
+	what := a.what
+	if what == "" {
+		what = "Name"
+	}
+	list := []column{{title: what, cell: func(a *Average) string { return a.Key }, width: width}}
+	add := func(title string, cell func(a *Average) string) {
+		list = append(list, column{title: title, cell: cell})
+	}
+	var gpuMem, shapes, stacks bool
+	for i := range a.Rows {
+		v := &a.Rows[i]
+		gpuMem = gpuMem || v.CUDAMemory != 0 || v.CUDAMemorySelf != 0
+		shapes = shapes || len(v.Shapes) > 0
+		stacks = stacks || len(v.Stack) > 0
+	}
+	if a.o.CPU {
+		add("Self CPU %", func(a *Average) string { return percent(a.CPUSelf, total.CPUSelf) })
+		add("Self CPU", func(a *Average) string { return timeString(a.CPUSelf) })
+		add("CPU total %", func(a *Average) string { return percent(a.CPUTotal, total.CPUSelf) })
+		add("CPU total", func(a *Average) string { return timeString(a.CPUTotal) })
+		add("CPU time avg", func(a *Average) string { return timeString(a.CPUTime()) })
+	}
+	if total.CUDASelf > 0 {
+		add("Self CUDA", func(a *Average) string { return timeString(a.CUDASelf) })
+		add("Self CUDA %", func(a *Average) string { return percent(a.CUDASelf, total.CUDASelf) })
+		add("CUDA total", func(a *Average) string { return timeString(a.CUDATotal) })
+		add("CUDA time avg", func(a *Average) string { return timeString(a.CUDATime()) })
+	}
+	if a.o.Memory {
+		add("CPU Mem", func(a *Average) string { return bytesString(a.CPUMemory) })
+		add("Self CPU Mem", func(a *Average) string { return bytesString(a.CPUMemorySelf) })
+		if gpuMem {
+			add("CUDA Mem", func(a *Average) string { return bytesString(a.CUDAMemory) })
+			add("Self CUDA Mem", func(a *Average) string { return bytesString(a.CUDAMemorySelf) })
+		}
+	}
+	add("# of Calls", func(a *Average) string { return fmt.Sprint(a.Count) })
+	if shapes {
+		list = append(list, column{title: "Input Shapes", cell: func(a *Average) string { return shapesString(a.Shapes) }, width: max(width, 80)})
+	}
+	if stacks {
+		list = append(list, column{title: "Source Location", left: true, cell: func(a *Average) string { return strings.Join(a.Stack, " < ") }, width: 160})
+	}
+	if a.o.FLOPs {
+		least := 0
+		for i := range a.Rows {
+			if f := a.Rows[i].FLOPs; f > 0 && (least == 0 || f < least) {
+				least = f
+			}
+		}
+		if least > 0 {
+			scale, unit := 1.0, 0
+			for float64(least) >= 1000*scale && unit < 5 {
+				scale *= 1000
+				unit++
+			}
+			add("Total "+strings.TrimSpace(string(" KMGTP"[unit]))+"FLOPs", func(a *Average) string {
+				if a.FLOPs <= 0 {
+					return "--"
+				}
+				return fmt.Sprintf("%.3f", float64(a.FLOPs)/scale)
+			})
+		}
+	}
+	return list
+}
+
+// layOut writes a table of columns two blanks apart between lines.
+func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
+	cells := make([][]string, len(rows))
+	for k := range columns {
+		c := &columns[k]
+		most := max(len(c.title), 12)
+		for i := range rows {
+			s := cut(c.cell(&rows[i]), c.width)
+			cells[i] = append(cells[i], s)
+			most = max(most, len([]rune(s)))
+		}
+		c.width = most
+	}
+	line := func(cell func(k int) string) {
+		var l strings.Builder
+		for k := range columns {
+			if k > 0 {
+				l.WriteString("  ")
+			}
+			s := cell(k)
+			pad := strings.Repeat(" ", columns[k].width-len([]rune(s)))
+			if columns[k].left {
+				l.WriteString(s + pad)
+			} else {
+				l.WriteString(pad + s)
+			}
+		}
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+	}
+	rule := func() { line(func(k int) string { return strings.Repeat("-", columns[k].width) }) }
+	rule()
+	line(func(k int) string { return columns[k].title })
+	rule()
+	for i := range rows {
+		line(func(k int) string { return cells[i][k] })
+	}
+	rule()
+}
+
+// cut shortens s, in which characters that would break a line are replaced, to n characters; 0 is any number.
+func cut(s string, n int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+	if r := []rune(s); n > 3 && len(r) > n {
+		return string(r[:n-3]) + "..."
+	}
+	return s
+}
+
+// timeString is torch's form of a time.
+func timeString(t time.Duration) string {
+	us := float64(t) / 1e3
+	switch {
+	case us >= 1e6:
+		return fmt.Sprintf("%.3fs", us/1e6)
+	case us >= 1e3:
+		return fmt.Sprintf("%.3fms", us/1e3)
+	}
+	return fmt.Sprintf("%.3fus", us)
+}
+
+func percent(t, of time.Duration) string {
+	if of == 0 {
+		return "0.00%"
+	}
+	return fmt.Sprintf("%.2f%%", 100*float64(t)/float64(of))
+}
+
+// bytesString is torch's form of a number of bytes.
+func bytesString(n int) string {
+	a := n
+	if a < 0 {
+		a = -a
+	}
+	switch {
+	case a >= 1<<30:
+		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
+	case a >= 1<<20:
+		return fmt.Sprintf("%.2f MB", float64(n)/(1<<20))
+	case a >= 1<<10:
+		return fmt.Sprintf("%.2f KB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

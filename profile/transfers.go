@@ -1,0 +1,144 @@
+package profile
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
+)
+
+// A Transfer is what one line of a program copied between host and GPU, or waited for.
+type Transfer struct {
+	Site    string // "train/main.go:31"; "" where no frame of the program is known
+	Op      string // of the library: "item", "to"; "" for none
+	What    string // "HtoD", "DtoH", "PtoP", or the wait: "stream synchronize", "device synchronize", "event wait"
+	Device  string
+	Count   int
+	Bytes   int
+	Pinned  bool          // the host's memory was page-locked
+	Blocked bool          // the host waited until it was done
+	Host    time.Duration // in the calls: of those that block, how long
+	GPU     time.Duration // on the device; a blocking copy's includes the host's way back
+}
+
+// Transfers are the copies between host and GPU and between GPUs, and the waits of the host, costliest first.
+type Transfers struct {
+	Rows  []Transfer
+	notes []string
+}
+
+// Transfers lists every copy between host and device, and every wait of the host, by the line that asked for it. Copies within a device are
+// kernels as others. Waits for the times of the profile itself are not in it.
+func (p *Profile) Transfers() *Transfers {
+	r := p.record()
+	t := &Transfers{notes: r.notes()}
+	type key struct {
+		site, op, what, device string
+		pinned, blocked        bool
+	}
+	at := map[key]int{}
+	row := func(k key) *Transfer {
+		i, ok := at[k]
+		if !ok {
+			i = len(t.Rows)
+			at[k] = i
+			t.Rows = append(t.Rows, Transfer{Site: k.site, Op: k.op, What: k.what, Device: k.device, Pinned: k.pinned, Blocked: k.blocked})
+		}
+		t.Rows[i].Count++
+		return &t.Rows[i]
+	}
+	op := func(p *span) string {
+		if p == nil {
+			return ""
+		}
+		return p.name
+	}
+	for _, c := range r.copies {
+		if !onGPU(c.Device) || c.Kind == device.DeviceToDevice {
+			continue
+		}
+		v := row(key{callsite.First(c.pcs), op(c.in), c.Kind.String(), c.Device.Name(), c.Pinned, c.Blocked})
+		v.Bytes += c.Bytes
+		v.Host += c.End - c.Start
+		if c.run.ok {
+			v.GPU += c.run.end - c.run.start
+		}
+	}
+	for _, w := range r.waits {
+		v := row(key{site: callsite.First(w.pcs), op: op(w.in), what: w.Call, device: w.Device.Name(), blocked: true})
+		v.Host += w.End - w.Start
+	}
+	sort.SliceStable(t.Rows, func(i, j int) bool {
+		a, b := &t.Rows[i], &t.Rows[j]
+		if a.Blocked != b.Blocked {
+			return a.Blocked
+		}
+		return max(a.Host, a.GPU) > max(b.Host, b.GPU)
+	})
+	return t
+}
+
+// hint says what to do about a transfer.
+func (t *Transfer) hint() string {
+	switch {
+	case t.Op == "item":
+		return "Item waits for all that is queued: add losses up on the device, and read the sum every so many steps"
+	case t.What == "DtoH" && t.Blocked:
+		return "a copy to the host waits for all that is queued: read less often, or x.To(cpu, tensor.NonBlocking()) and read it later"
+	case strings.HasPrefix(t.Op, "Optimizer.") || strings.HasSuffix(t.Op, "step"):
+		return ""
+	case t.What == "HtoD" && !t.Pinned && t.Bytes/t.Count >= 4<<10:
+		return "memory that is not page-locked is copied twice, while the host waits: PinMemory, or the loader's option for it, and To(dev, tensor.NonBlocking())"
+	case t.What == "HtoD" && t.Blocked && t.Pinned:
+		return "the memory is page-locked: To(dev, tensor.NonBlocking()) returns at once"
+	case strings.HasSuffix(t.What, "synchronize") || t.What == "event wait":
+		return "ops order themselves: a wait is needed only to take the time, or before memory is given to other libraries"
+	}
+	return ""
+}
+
+// Table lays the transfers out, with a line for each kind that says what to do about it.
+func (t *Transfers) Table() string {
+	var b strings.Builder
+	yes := func(v bool, a, b string) string {
+		if v {
+			return a
+		}
+		return b
+	}
+	layOut(&b, []columnOf[Transfer]{
+		{title: "Call site", left: true, cell: func(t *Transfer) string { return yes(t.Site != "", t.Site, "(unknown)") }, width: 60},
+		{title: "Op", left: true, cell: func(t *Transfer) string { return t.Op }, width: 30},
+		{title: "What", left: true, cell: func(t *Transfer) string { return t.What }},
+		{title: "Device", left: true, cell: func(t *Transfer) string { return t.Device }},
+		{title: "Count", cell: func(t *Transfer) string { return fmt.Sprint(t.Count) }},
+		{title: "Bytes", cell: func(t *Transfer) string { return yes(t.Bytes > 0, bytesString(t.Bytes), "--") }},
+		{title: "Host memory", left: true, cell: func(t *Transfer) string {
+			return yes(t.What == "HtoD" || t.What == "DtoH", yes(t.Pinned, "pinned", "pageable"), "--")
+		}},
+		{title: "Blocked", cell: func(t *Transfer) string { return yes(t.Blocked, timeString(t.Host), "no") }},
+		{title: "GPU time", cell: func(t *Transfer) string { return yes(t.GPU > 0, timeString(t.GPU), "--") }},
+	}, t.Rows)
+	var blocked time.Duration
+	seen := map[string]bool{}
+	var hints []string
+	for i := range t.Rows {
+		v := &t.Rows[i]
+		if v.Blocked {
+			blocked += v.Host
+		}
+		if h := v.hint(); h != "" && !seen[h] {
+			seen[h] = true
+			hints = append(hints, "- "+v.What+" in "+yes(v.Op != "", v.Op, "the program")+" ("+yes(v.Site != "", v.Site, "unknown site")+"): "+h)
+		}
+	}
+	fmt.Fprintf(&b, "Host blocked: %s\n", timeString(blocked))
+	if len(hints) > 0 {
+		b.WriteString(strings.Join(hints, "\n") + "\n")
+	}
+	b.WriteString(noteLines(t.notes))
+	return b.String()
+}

@@ -1,0 +1,51 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/profile/memsnap"
+)
+
+// record begins the history of memory, if one is wanted.
+func (t *trainer) record() error {
+	path := t.c.MemorySnapshot
+	if path == "" {
+		return nil
+	}
+	if ext := filepath.Ext(path); ext != ".html" && ext != ".pickle" {
+		return &Error{"MemorySnapshot", fmt.Sprintf("%s: name it .html, to look at, or .pickle, for PyTorch's viewer", path)}
+	}
+	h, ok := t.c.Device.(device.MemoryHistorian)
+	if !ok {
+		return &Error{"MemorySnapshot", fmt.Sprintf("%s keeps no history of its memory", t.c.Device.Name())}
+	}
+	h.RecordMemoryHistory()
+	t.history, t.adapt.short = h, t.snapshot
+	return nil
+}
+
+// snapshot writes the history, the first time, and ends it. It is called at the first out of memory, or at the end.
+func (t *trainer) snapshot() {
+	h := t.history
+	if h == nil {
+		return
+	}
+	t.history, t.adapt.short = nil, nil
+	snap := h.MemorySnapshot()
+	h.StopMemoryHistory()
+	var params []uintptr
+	for _, p := range nn.Parameters(t.c.Model) {
+		params = append(params, p.DataPtr())
+	}
+	snap.Label(device.CategoryParameter, params...)
+	if err := memsnap.Write(t.c.MemorySnapshot, snap); err != nil {
+		t.broken = errors.Join(t.broken, err)
+		t.say(fmt.Sprintf("the snapshot of memory could not be written: %v", err))
+		return
+	}
+	t.say("a snapshot of memory is in " + t.c.MemorySnapshot)
+}
