@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other; it is closed once nobody needs its results.
+// several goroutines, one after the other. Close gives its memory back; one that is dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // on which the work was recorded and is repeated
@@ -106,6 +107,8 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 		g.abandon()
 		return nil, captureError(err)
 	}
+	// The net under a graph that is dropped: its tensors have theirs.
+	runtime.AddCleanup(g, func(r device.Replayer) { go r.Close() }, g.replay)
 	return g, nil
 }
 
@@ -434,7 +437,8 @@ func (s *Scope) recordable(op string, dev device.Device) {
 type standIn struct {
 	of    *Generator // what it stands for
 	as    *Generator
-	slots *Tensor // seed and offset on the device; nil until something is drawn
+	once  sync.Once
+	slots *Tensor // seed and offset on the device, once something is drawn
 }
 
 // generator returns the stand-in of gen. Generators that a scope's Seed makes start anew with every run: their numbers are the same each time.
@@ -473,12 +477,12 @@ func (s *Scope) numbers(seed uint64) (slots *Tensor) {
 	if t == nil {
 		return nil
 	}
-	if t.slots == nil {
+	t.once.Do(func() {
 		t.slots = g.Feed(dtype.I64, 2, func(to []byte) {
 			seed, offset := t.of.Draw(int(t.as.offset.Load()))
 			binary.NativeEndian.PutUint64(to, seed)
 			binary.NativeEndian.PutUint64(to[8:], offset)
 		})
-	}
+	})
 	return t.slots
 }
