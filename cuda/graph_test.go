@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -125,6 +126,9 @@ func TestCapturedTraining(t *testing.T) {
 				eager.feed(k)
 				tensor.Do(eager.step, eager.options()...)
 				want = append(want, eager.numbers())
+			}
+			if os.Getenv("FLAMBEAU_SOAK") != "" {
+				row.seeds *= 20
 			}
 			for seed := range row.seeds {
 				p := newStepper(t, seed, row.opt)
@@ -316,5 +320,96 @@ func TestStaleCapture(t *testing.T) {
 	var d device.Device = p.dev
 	if _, ok := d.(device.Recorder); !ok {
 		t.Error("a GPU does not record")
+	}
+}
+
+// TestCapturedGradients: gradients of several passes come together as in eager steps, also in one that was there before, and are read after a
+// replay where the step does not free them.
+func TestCapturedGradients(t *testing.T) {
+	run := func(captured, before bool) (all []float64) {
+		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev := list[0]
+		m := tensor.Root().On(dev)
+		w, x := m.Full(0.5, 4, 4).RequiresGrad(), m.Zeros(2, 4)
+		f := func(s *tensor.Scope) {
+			if !before {
+				w.ZeroGrad()
+			}
+			x.In(s).MatMul(w).Square().Sum().Backward()
+			x.In(s).MulScalar(2).MatMul(w).Sum().Backward()
+		}
+		if before {
+			tensor.Do(f, tensor.On(dev))
+		}
+		step := func() error { return tensor.Try(func() { tensor.Do(f, tensor.On(dev)) }) }
+		if captured {
+			g, err := tensor.Capture(dev, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			step = g.Replay
+		}
+		for k := range 4 {
+			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(float64(k) + 0.25) })
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, w.Grad().Floats()...)
+		}
+		return all
+	}
+	for _, before := range []bool{false, true} {
+		if want, got := run(false, before), run(true, before); !slices.Equal(want, got) {
+			t.Errorf("a gradient before: %v: replays give %v, eager steps %v", before, got, want)
+		}
+	}
+}
+
+// TestNotCapturedSteps: what computes its steps on the host, or in ways that a replay would not repeat, says so.
+func TestNotCapturedSteps(t *testing.T) {
+	list, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := list[0]
+	w := tensor.Root().On(dev).Full(0.5, 4, 4).RequiresGrad()
+	params := []*tensor.Tensor{w}
+	muon := optim.NewMuon(params, optim.MuonConfig{LR: 0.1})
+	sgd := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
+	for name, f := range map[string]func(){
+		"Muon":       muon.Step,
+		"norm check": func() { optim.ClipGradNorm(params, 1, optim.ErrorIfNonfinite()) },
+		"average": func() {
+			sgd.Step()
+			optim.NewEMA(&struct {
+				W *tensor.Tensor `nn:"w"`
+			}{w}, 0.9).Update()
+		},
+	} {
+		stats := dev.Stats().Allocated
+		_, err := tensor.Capture(dev, func(s *tensor.Scope) {
+			w.In(s).Square().Sum().Backward()
+			f()
+		})
+		if !errors.Is(err, tensor.ErrCapture) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 { // the state that an optimizer may have made
+			t.Errorf("%s: something is left of the capture", name)
+		}
+	}
+	if _, err := tensor.Capture(dev, func(s *tensor.Scope) { s.Zeros(1 << 24) }); !errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, tensor.ErrCapture) {
+		t.Errorf("too much memory: %v", err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		w.In(s).Sum().Backward()
+		sgd.Step()
+	})
+	if v := w.Detach().Floats()[3]; math.Abs(v-0.4) > 1e-6 {
+		t.Errorf("an eager step after failed captures gives %v", v)
 	}
 }
