@@ -9,6 +9,8 @@ import (
 
 // symbols holds the addresses of the driver's functions, all non-zero once bound.
 type symbols struct {
+	graphSymbols
+
 	init, driverGetVersion                                                             uintptr
 	deviceGetCount, deviceGet, deviceGetName, deviceGetAttribute, deviceTotalMem       uintptr
 	deviceGetUUID, deviceGetPCIBusID, deviceCanAccessPeer                              uintptr
@@ -23,8 +25,6 @@ type symbols struct {
 	streamCreateWithPriority, streamDestroy, streamSynchronize, streamQuery            uintptr
 	streamWaitEvent                                                                    uintptr
 	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsed uintptr
-
-	graphSymbols
 }
 
 // symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the library exports for the same
