@@ -232,6 +232,12 @@ func (r *recording) retire() {
 // recordedEvent is a mark in a recorded stream.
 type recordedEvent struct{ s *stream }
 
+// recordedBefore reports whether e marks work that is recorded with s, and comes before what follows by the stream's order.
+func (s *stream) recordedBefore(e device.Event) bool {
+	r, ok := e.(*recordedEvent)
+	return ok && r.s == s && s.Recording()
+}
+
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}
 

@@ -129,12 +129,9 @@ func (s *stream) Record() (device.Event, error) {
 
 // Wait makes later work wait for the event, which may be of another device. An event of another driver is waited for now.
 func (s *stream) Wait(e device.Event) error {
-	if r, ok := e.(*recordedEvent); ok && r.s == s && s.Recording() {
-		return nil // it comes before, by the stream's order
-	}
 	own, ok := e.(*event)
 	switch {
-	case e == nil:
+	case e == nil, s.recordedBefore(e):
 		return nil
 	case !ok || own.s.dev.p != s.dev.p:
 		return e.Wait()
@@ -156,9 +153,6 @@ func (s *stream) Wait(e device.Event) error {
 
 // Synchronize waits for the work queued so far.
 func (s *stream) Synchronize() error {
-	if err := s.refuse("synchronize", hostWaits); err != nil {
-		return err
-	}
 	if err := s.dev.enter(); err != nil {
 		return err
 	}

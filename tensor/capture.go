@@ -74,6 +74,9 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if dev == nil || f == nil {
 		return nil, newError(op, ErrValue, nil, "the device or the function is nil")
 	}
+	if slices.ContainsFunc(opts, func(o Option) bool { return o == nil }) {
+		return nil, newError(op, ErrValue, nil, "an option is nil")
+	}
 	recorder, ok := dev.(device.Recorder)
 	if !ok {
 		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("graphs are of CUDA devices; run the function itself here")
@@ -84,11 +87,13 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	}
 	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
+	g.live.Store(true)
 	g.scope = root.New(append(slices.Clone(opts), func(m *modes) {
 		m.dev, m.stream, m.capture = dev, g.stream, g
-		m.gen = g.generator(m.gen)
+		if !seeded(opts) {
+			m.gen = g.generator(m.gen)
+		}
 	})...)
-	g.live.Store(true)
 	g.number = epoch.Add(1)
 	captures.Add(1)
 	byStream.Store(g.stream, g)
@@ -431,6 +436,18 @@ func (s *Scope) recordable(op string, dev device.Device) {
 	}
 }
 
+// seeded reports whether options make a generator of the scope's own: another one each time.
+func seeded(opts []Option) bool {
+	var a, b modes
+	for _, o := range opts {
+		if o != nil {
+			o(&a)
+			o(&b)
+		}
+	}
+	return a.gen != b.gen
+}
+
 // A standIn is what a generator is replaced by while a graph is captured: an offset that starts at 0 and a seed that is only a token, so
 // that numbers find their way here however state and seed are saved and restored. What is drawn is relative to where the generator
 // is when a replay begins.
@@ -441,9 +458,10 @@ type standIn struct {
 	slots *Tensor // seed and offset on the device, once something is drawn
 }
 
-// generator returns the stand-in of gen. Generators that a scope's Seed makes start anew with every run: their numbers are the same each time.
+// generator returns the stand-in of gen, gen itself where nothing is captured. Generators that a scope's Seed makes have none: they start anew
+// with every run, so that their numbers are the same each time.
 func (g *Graph) generator(gen *Generator) *Generator {
-	if gen == nil || gen.local {
+	if gen == nil || g == nil || !g.live.Load() {
 		return gen
 	}
 	g.mu.Lock()

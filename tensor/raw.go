@@ -34,8 +34,8 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	for _, y := range outs {
 		y.writable(op, all...)
 	}
-	s.recordable(op, dev)
 	stream := s.streamOf(dev)
+	s.recordable(op, dev)
 	views := func(list []*Tensor) []device.View {
 		v := make([]device.View, len(list))
 		for i, t := range list {

@@ -38,12 +38,12 @@ type modes struct {
 	dev       device.Device
 	stream    device.Stream
 	gen       *Generator
+	capture   *Graph
 	name      string
 	nondet    bool
 	composed  bool // no fast kernels
 	anomaly   AnomalyCheck
 	floatType dtype.Type
-	capture   *Graph
 }
 
 // An Option sets a mode of a scope.
@@ -62,10 +62,10 @@ func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, n
 func Stream(s device.Stream) Option { return func(m *modes) { m.stream = s } }
 
 // Seed gives the scope a generator of its own.
-func Seed(n uint64) Option { return func(m *modes) { m.gen = &Generator{seed: n, local: true} } }
+func Seed(n uint64) Option { return func(m *modes) { m.gen = NewGenerator(n) } }
 
 // WithGenerator makes the scope draw from g.
-func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = g } }
+func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = m.capture.generator(g) } }
 
 // Named gives the scope a name for reports of memory and profiles.
 func Named(name string) Option { return func(m *modes) { m.name = name } }
@@ -135,9 +135,6 @@ func (s *Scope) New(opts ...Option) *Scope {
 			fail("scope.new", ErrValue, nil, "option %d is nil", i)
 		}
 		o(&c.modes)
-	}
-	if g := s.Capture(); g != nil {
-		c.modes.gen = g.generator(c.modes.gen)
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
 	c.ledger = &ledger{}
