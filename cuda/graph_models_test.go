@@ -45,6 +45,9 @@ func TestCapturedModels(t *testing.T) {
 			}}
 		},
 	} {
+		if testing.Short() && name != "transformer" {
+			continue // one of them
+		}
 		t.Run(name, func(t *testing.T) {
 			run := func(captured bool) (all []float64) {
 				list, err := cuda.Emulate(fmt.Sprint("emulate,mem=64MiB,seed=", 7))
