@@ -16,11 +16,11 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	if err != nil {
 		return err
 	}
-	addr, err := d.bytes(op, "dst", dst, off, len(src))
-	if err != nil || len(src) == 0 {
+	if err := st.refuse(op, "a replay would repeat the bytes of now"); err != nil {
 		return err
 	}
-	if err := st.refuse(op, "a replay would repeat the bytes of now"); err != nil {
+	addr, err := d.bytes(op, "dst", dst, off, len(src))
+	if err != nil || len(src) == 0 {
 		return err
 	}
 	if t := device.Tracing(); t != nil {
@@ -61,11 +61,11 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	if err != nil {
 		return err
 	}
-	addr, err := d.bytes(op, "src", src, off, len(dst))
-	if err != nil {
+	if err := st.refuse(op, hostWaits); err != nil {
 		return err
 	}
-	if err := st.refuse(op, hostWaits); err != nil {
+	addr, err := d.bytes(op, "src", src, off, len(dst))
+	if err != nil {
 		return err
 	}
 	if t := device.Tracing(); t != nil {
@@ -114,17 +114,17 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 		if from = b.dev; from.p != d.p {
 			return &ViewError{op, "src", fmt.Sprintf("a buffer of %s of another driver", from.name)}
 		}
+		if from != d {
+			if err := st.refuse(op, "the source is on "+from.name); err != nil {
+				return err
+			}
+		}
 	}
 	at, err := from.bytes(op, "src", src, srcOff, size)
 	if err != nil || size == 0 || to == at {
 		return err
 	}
 	n := uint64(size)
-	if from != d {
-		if err := st.refuse(op, "the source is on "+from.name); err != nil {
-			return err
-		}
-	}
 	if t := device.Tracing(); t != nil {
 		kind := device.DeviceToDevice
 		if from != d {

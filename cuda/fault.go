@@ -117,6 +117,9 @@ func (x *indexFaults) take(mask uint64) *device.IndexError {
 
 // await runs wait, which waits for the stream, and returns its fault or an index error of the work it waited for.
 func (s *stream) await(wait func() error) error {
+	if err := s.refuse("synchronize", hostWaits); err != nil {
+		return err
+	}
 	mask := s.mask.Swap(s.own())
 	if err := wait(); err != nil {
 		s.mask.Or(mask)

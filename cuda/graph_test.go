@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -117,7 +118,16 @@ func TestCapturedTraining(t *testing.T) {
 		"Rprop": {func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRprop(p, optim.RpropConfig{LR: 0.01}) }, nil, 1, 6},
 		"ASGD":  {func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.01, T0: 3}) }, nil, 1, 6},
 	} {
+		if testing.Short() && name != "AdamW" {
+			continue // one of them
+		}
 		t.Run(name, func(t *testing.T) {
+			switch {
+			case os.Getenv("FLAMBEAU_SOAK") != "":
+				row.seeds *= 20
+			case testing.Short():
+				row.seeds, row.steps = 1, 3
+			}
 			eager := newStepper(t, 0, row.opt)
 			eager.clip = row.clip
 			var want [][]float64
@@ -215,19 +225,23 @@ func TestReplaysKeepMemoryFlat(t *testing.T) {
 		t.Fatal(err)
 	}
 	flat, pinned := p.dev.Stats(), p.dev.PinnedStats()
-	for range 100 {
+	n := 100
+	if testing.Short() {
+		n = 10
+	}
+	for range n {
 		if err := g.Replay(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	now := p.dev.Stats()
 	if now.Allocated != flat.Allocated || now.Reserved != flat.Reserved || now.AllocatedTotal != flat.AllocatedTotal {
-		t.Errorf("%d bytes allocated and %d reserved after 100 replays, %d and %d after one", now.Allocated, now.Reserved, flat.Allocated, flat.Reserved)
+		t.Errorf("%d bytes allocated and %d reserved after the replays, %d and %d after one", now.Allocated, now.Reserved, flat.Allocated, flat.Reserved)
 	}
 	if p.dev.PinnedStats().Allocated != pinned.Allocated {
 		t.Error("page-locked memory grows")
 	}
-	if v := p.loss.Item(); math.IsNaN(v) || p.opt.Steps() != 102 {
+	if v := p.loss.Item(); math.IsNaN(v) || p.opt.Steps() != n+2 {
 		t.Errorf("a loss of %v after %d steps", v, p.opt.Steps())
 	}
 	if err := g.Close(); err != nil {
@@ -316,5 +330,96 @@ func TestStaleCapture(t *testing.T) {
 	var d device.Device = p.dev
 	if _, ok := d.(device.Recorder); !ok {
 		t.Error("a GPU does not record")
+	}
+}
+
+// TestCapturedGradients: gradients of several passes come together as in eager steps, also in one that was there before, and are read after a
+// replay where the step does not free them.
+func TestCapturedGradients(t *testing.T) {
+	run := func(captured, before bool) (all []float64) {
+		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev := list[0]
+		m := tensor.Root().On(dev)
+		w, x := m.Full(0.5, 4, 4).RequiresGrad(), m.Zeros(2, 4)
+		f := func(s *tensor.Scope) {
+			if !before {
+				w.ZeroGrad()
+			}
+			x.In(s).MatMul(w).Square().Sum().Backward()
+			x.In(s).MulScalar(2).MatMul(w).Sum().Backward()
+		}
+		if before {
+			tensor.Do(f, tensor.On(dev))
+		}
+		step := func() error { return tensor.Try(func() { tensor.Do(f, tensor.On(dev)) }) }
+		if captured {
+			g, err := tensor.Capture(dev, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			step = g.Replay
+		}
+		for k := range 4 {
+			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(float64(k) + 0.25) })
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, w.Grad().Floats()...)
+		}
+		return all
+	}
+	for _, before := range []bool{false, true} {
+		if want, got := run(false, before), run(true, before); !slices.Equal(want, got) {
+			t.Errorf("a gradient before: %v: replays give %v, eager steps %v", before, got, want)
+		}
+	}
+}
+
+// TestNotCapturedSteps: what computes its steps on the host, or in ways that a replay would not repeat, says so.
+func TestNotCapturedSteps(t *testing.T) {
+	list, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := list[0]
+	w := tensor.Root().On(dev).Full(0.5, 4, 4).RequiresGrad()
+	params := []*tensor.Tensor{w}
+	muon := optim.NewMuon(params, optim.MuonConfig{LR: 0.1})
+	sgd := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
+	for name, f := range map[string]func(){
+		"Muon":       muon.Step,
+		"norm check": func() { optim.ClipGradNorm(params, 1, optim.ErrorIfNonfinite()) },
+		"average": func() {
+			sgd.Step()
+			optim.NewEMA(&struct {
+				W *tensor.Tensor `nn:"w"`
+			}{w}, 0.9).Update()
+		},
+	} {
+		stats := dev.Stats().Allocated
+		_, err := tensor.Capture(dev, func(s *tensor.Scope) {
+			w.In(s).Square().Sum().Backward()
+			f()
+		})
+		if !errors.Is(err, tensor.ErrCapture) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 { // the state that an optimizer may have made
+			t.Errorf("%s: something is left of the capture", name)
+		}
+	}
+	if _, err := tensor.Capture(dev, func(s *tensor.Scope) { s.Zeros(1 << 24) }); !errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, tensor.ErrCapture) {
+		t.Errorf("too much memory: %v", err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		w.In(s).Sum().Backward()
+		sgd.Step()
+	})
+	if v := w.Detach().Floats()[3]; math.Abs(v-0.4) > 1e-6 {
+		t.Errorf("an eager step after failed captures gives %v", v)
 	}
 }

@@ -16,6 +16,7 @@ var (
 	_ device.Recorder        = (*Device)(nil)
 	_ device.Recording       = (*recording)(nil)
 	_ device.RecordingStream = (*stream)(nil)
+	_ pool.Adopter           = backing{}
 )
 
 // recording is the work of one stream, kept in Go until Finish makes a graph of it: nothing is asked of the driver before, and an end without
@@ -102,6 +103,24 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *recording) {
 		}
 	}
 	return cu.Stream(id), nil
+}
+
+// Follow makes later work on a stream come after what is queued on another one: memory of that one is taken over.
+func (b backing) Follow(id, before pool.StreamID) error {
+	e, err := b.Record(before)
+	if err != nil {
+		return err
+	}
+	defer e.Release()
+	h, _ := b.d.p.arenaStream(id)
+	if p := e.(poolEvent); p.h != 0 {
+		if err := b.d.enter(); err != nil {
+			return err
+		}
+		defer b.d.leave()
+		return b.d.fault("", b.d.api.StreamWaitEvent(h, p.h))
+	}
+	return nil
 }
 
 // refuse returns the error for what cannot be recorded, nil where s is not being recorded.
@@ -212,6 +231,12 @@ func (r *recording) retire() {
 
 // recordedEvent is a mark in a recorded stream.
 type recordedEvent struct{ s *stream }
+
+// recordedBefore reports whether e marks work that is recorded with s, and comes before what follows by the stream's order.
+func (s *stream) recordedBefore(e device.Event) bool {
+	r, ok := e.(*recordedEvent)
+	return ok && r.s == s && s.Recording()
+}
 
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}

@@ -140,6 +140,49 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
+// TestRecordingTakesOver: what an eager run has left in the pool serves a recording of the same, which asks the driver for no memory. Work
+// that the former stream still has to do on that memory is waited for.
+func TestRecordingTakesOver(t *testing.T) {
+	for seed := range 8 {
+		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
+		x, out := floats(t, d, nil, fill(1, 1000)...), floats(t, d, nil, fill(0, 1000)...)
+		run := func(s device.Stream) {
+			var held []device.View
+			for range 3 {
+				y := empty(t, d, s, 100_000)
+				must(t, d.Map(s, expr.MustLower([]*expr.Expr{expr.C(3)}, []dtype.Type{dtype.F32}, nil, -1), views(y), nil, nil))
+				held = append(held, y)
+			}
+			part := held[2]
+			part.Layout = shape.Dense(shape.Of(1000))
+			must(t, d.Map(s, plus, views(out), views(x, part), nil))
+			for _, y := range held {
+				y.Buf.Free()
+			}
+		}
+		run(nil) // and is not waited for
+		before, _ := emu.Stats(d.api)
+		r, err := d.NewRecording()
+		must(t, err)
+		run(r.Stream())
+		if after, _ := emu.Stats(d.api); after.Allocs != before.Allocs || after.Launches != before.Launches {
+			t.Errorf("the driver was asked for %d pieces of memory", after.Allocs-before.Allocs)
+		}
+		g, err := r.Finish()
+		must(t, err)
+		for range 3 {
+			must(t, g.Replay(nil))
+		}
+		check(t, d, r.Stream(), out, fill(4, 1)...)
+		must(t, g.Close())
+		must(t, d.Synchronize())
+		d.Empty()
+		if n := d.Stats().Segments; n != 1 {
+			t.Errorf("%d segments are left, want that of x", n)
+		}
+	}
+}
+
 // TestNotRecordable: what would wait, or freeze what changes, is refused by its name, and the recording goes on.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")

@@ -133,12 +133,9 @@ func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
 		return x.holdUp(s)
 	}
-	if r, ok := e.(*recordedEvent); ok && r.s == s && s.Recording() {
-		return nil // it comes before, by the stream's order
-	}
 	own, ok := e.(*event)
 	switch {
-	case e == nil:
+	case e == nil, s.recordedBefore(e):
 		return nil
 	case !ok || own.s.dev.p != s.dev.p:
 		return e.Wait()
@@ -160,9 +157,6 @@ func (s *stream) Wait(e device.Event) error {
 
 // Synchronize waits for the work queued so far.
 func (s *stream) Synchronize() error {
-	if err := s.refuse("synchronize", hostWaits); err != nil {
-		return err
-	}
 	if t := device.Tracing(); t != nil {
 		defer s.dev.tracedWait(t, s, "stream synchronize")()
 	}

@@ -6,6 +6,9 @@
 // moments) lives in each parameter's own scope and on its device; it follows when a parameter is moved or converted. Step allocates all that it
 // needs before it changes anything: out of memory leaves parameters and state as they were.
 //
+// In a capture ([tensor.Capture]) Step records: nothing counts as a step, and each replay is one, with the learning rates, options and
+// counts that hold when it is queued. Muon and LBFGS cannot be captured, which is an error.
+//
 // StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
 // PyTorch goes on here, and the other way round.
 //

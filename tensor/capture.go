@@ -1,10 +1,9 @@
 package tensor
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,7 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other; it is closed once nobody needs its results.
+// several goroutines, one after the other. Close gives its memory back; one that is dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // on which the work was recorded and is repeated
@@ -73,6 +72,9 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if dev == nil || f == nil {
 		return nil, newError(op, ErrValue, nil, "the device or the function is nil")
 	}
+	if slices.ContainsFunc(opts, func(o Option) bool { return o == nil }) {
+		return nil, newError(op, ErrValue, nil, "an option is nil")
+	}
 	recorder, ok := dev.(device.Recorder)
 	if !ok {
 		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("graphs are of CUDA devices; run the function itself here")
@@ -83,11 +85,13 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	}
 	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
+	g.live.Store(true)
 	g.scope = root.New(append(slices.Clone(opts), func(m *modes) {
 		m.dev, m.stream, m.capture = dev, g.stream, g
-		m.gen = g.generator(m.gen)
+		if !seeded(opts) {
+			m.gen = g.generator(m.gen)
+		}
 	})...)
-	g.live.Store(true)
 	g.number = epoch.Add(1)
 	captures.Add(1)
 	byStream.Store(g.stream, g)
@@ -106,6 +110,8 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 		g.abandon()
 		return nil, captureError(err)
 	}
+	// The net under a graph that is dropped: its tensors have theirs.
+	runtime.AddCleanup(g, func(r device.Replayer) { go r.Close() }, g.replay)
 	return g, nil
 }
 
@@ -426,59 +432,4 @@ func (s *Scope) recordable(op string, dev device.Device) {
 	case s.modes.stream != g.stream:
 		s.uncapturable(op, "the scope has another stream than the one that is recorded: leave out the option Stream")
 	}
-}
-
-// A standIn is what a generator is replaced by while a graph is captured: an offset that starts at 0 and a seed that is only a token, so
-// that numbers find their way here however state and seed are saved and restored. What is drawn is relative to where the generator
-// is when a replay begins.
-type standIn struct {
-	of    *Generator // what it stands for
-	as    *Generator
-	slots *Tensor // seed and offset on the device; nil until something is drawn
-}
-
-// generator returns the stand-in of gen. Generators that a scope's Seed makes start anew with every run: their numbers are the same each time.
-func (g *Graph) generator(gen *Generator) *Generator {
-	if gen == nil || gen.local {
-		return gen
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, t := range g.tokens {
-		if t.as == gen {
-			return gen
-		}
-	}
-	if as := g.gens[gen]; as != nil {
-		return as
-	}
-	token := rand.Uint64()
-	for g.tokens[token] != nil {
-		token = rand.Uint64()
-	}
-	as := NewGenerator(token)
-	g.gens[gen], g.tokens[token] = as, &standIn{of: gen, as: as}
-	return as
-}
-
-// numbers returns the tensors that hold a generator's seed and offset when s records and seed is a stand-in's, nil otherwise.
-func (s *Scope) numbers(seed uint64) (slots *Tensor) {
-	g := s.Capture()
-	if g == nil {
-		return nil
-	}
-	g.mu.Lock()
-	t := g.tokens[seed]
-	g.mu.Unlock()
-	if t == nil {
-		return nil
-	}
-	if t.slots == nil {
-		t.slots = g.Feed(dtype.I64, 2, func(to []byte) {
-			seed, offset := t.of.Draw(int(t.as.offset.Load()))
-			binary.NativeEndian.PutUint64(to, seed)
-			binary.NativeEndian.PutUint64(to[8:], offset)
-		})
-	}
-	return t.slots
 }

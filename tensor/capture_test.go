@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
@@ -257,4 +259,42 @@ func TestNotCapturable(t *testing.T) {
 	if _, err := tensor.Capture(cpu, func(*tensor.Scope) {}); !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), "cpu cannot record") {
 		t.Errorf("on the CPU: %v", err)
 	}
+}
+
+// TestDroppedGraph: the garbage collector is the net under a graph that nobody closes, and not before its results are dropped too.
+func TestDroppedGraph(t *testing.T) {
+	dev := gpu(t, 0)
+	x := tensor.Root().On(dev).Ones(8)
+	y := func() (y *tensor.Tensor) {
+		g := capture(t, dev, func(s *tensor.Scope) { y = x.In(s).Add(s.Rand(8)) })
+		ok(t, g.Replay())
+		return y
+	}()
+	runtime.GC()
+	if v := y.Floats()[0]; v < 1 || v >= 2 {
+		t.Errorf("the result of a graph that was dropped is %v", v)
+	}
+	runtime.KeepAlive(y)
+	y = nil
+	for range 200 {
+		runtime.GC()
+		if dev.PinnedStats().Allocated == 0 && dev.Stats().Allocated == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Errorf("%d bytes of page-locked memory and %d of the device's are left", dev.PinnedStats().Allocated, dev.Stats().Allocated)
+}
+
+// TestCaptureWithoutMemory: in meta mode a graph is built and launched, and nothing is computed.
+func TestCaptureWithoutMemory(t *testing.T) {
+	list, err := cuda.Emulate("emulate,mem=64GiB,mode=meta")
+	ok(t, err)
+	x := tensor.Root().On(list[0]).Ones(1<<14, 1<<14)
+	g := capture(t, list[0], func(s *tensor.Scope) { x.In(s).MatMul(x).Dropout(0.5) }, tensor.NoGrad())
+	for range 3 {
+		ok(t, g.Replay())
+	}
+	ok(t, g.Close())
+	x.Free()
 }

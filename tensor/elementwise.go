@@ -258,11 +258,11 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 
 // runBits is run with scalars that are bits already.
 func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
-	s.recordable(op, y.st.dev)
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanDirect, op, s, in)()
 	}
 	stream := s.streamOf(y.st.dev)
+	s.recordable(op, y.st.dev)
 	v := takeViews(len(in) + 1)
 	views := *v
 	for i, t := range in {

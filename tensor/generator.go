@@ -8,7 +8,6 @@ type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
 	tape   *tape // it records what another one gives, or gives it again; nil for one of its own
-	local  bool  // a scope's own, made by Seed
 }
 
 // NewGenerator returns a generator that starts at offset 0.

@@ -34,11 +34,11 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	for _, y := range outs {
 		y.writable(op, all...)
 	}
-	s.recordable(op, dev)
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanDirect, op, s, ins)()
 	}
 	stream := s.streamOf(dev)
+	s.recordable(op, dev)
 	views := func(list []*Tensor) []device.View {
 		v := make([]device.View, len(list))
 		for i, t := range list {

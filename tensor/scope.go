@@ -39,6 +39,7 @@ type modes struct {
 	dev       device.Device
 	stream    device.Stream
 	gen       *Generator
+	capture   *Graph
 	name      string
 	path      string // the names of all scopes around, for reports of memory
 	nondet    bool
@@ -51,7 +52,6 @@ type modes struct {
 	saver       packer        // of what ops save; nil: they save it as it is
 	recomputing bool          // a checkpointed segment is computed again
 	span        device.SpanID // of the innermost scope that has a name, in a trace
-	capture     *Graph
 }
 
 // An Option sets a mode of a scope.
@@ -70,10 +70,10 @@ func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, n
 func Stream(s device.Stream) Option { return func(m *modes) { m.stream = s } }
 
 // Seed gives the scope a generator of its own.
-func Seed(n uint64) Option { return func(m *modes) { m.gen = &Generator{seed: n, local: true} } }
+func Seed(n uint64) Option { return func(m *modes) { m.gen = NewGenerator(n) } }
 
 // WithGenerator makes the scope draw from g.
-func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = g } }
+func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = m.capture.generator(g) } }
 
 // Named gives the scope a name for reports of memory and profiles.
 func Named(name string) Option { return func(m *modes) { m.name = name } }
@@ -158,9 +158,6 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c.modes.path = joinNames(s.modes.path, c.modes.name)
 	if c.modes.autocast != s.modes.autocast {
 		c.modes.casts = &castCache{scope: c}
-	}
-	if g := s.Capture(); g != nil {
-		c.modes.gen = g.generator(c.modes.gen)
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
 	c.ledger = &ledger{}

@@ -301,6 +301,9 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 		}
 		size = r.rounded
 	}
+	if p.adoptLocked(r) {
+		return nil
+	}
 	if p.limit > 0 {
 		held := p.stats.ReservedBytes.Current + p.reserving
 		if held > p.limit || size > p.limit-held {

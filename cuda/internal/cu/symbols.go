@@ -9,6 +9,8 @@ import (
 
 // symbols holds the addresses of the driver's functions, all non-zero once bound.
 type symbols struct {
+	graphSymbols
+
 	init, driverGetVersion                                                             uintptr
 	deviceGetCount, deviceGet, deviceGetName, deviceGetAttribute, deviceTotalMem       uintptr
 	deviceGetUUID, deviceGetPCIBusID, deviceCanAccessPeer                              uintptr
@@ -24,7 +26,6 @@ type symbols struct {
 	streamWaitEvent                                                                    uintptr
 	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsed uintptr
 
-	graphSymbols
 	vmmSymbols
 }
 
