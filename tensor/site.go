@@ -1,9 +1,7 @@
 package tensor
 
 import (
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/internal/callsite"
@@ -29,20 +27,8 @@ func (s *site) String() string {
 	if s == nil {
 		return ""
 	}
-	frames := runtime.CallersFrames(s.pc[:s.n])
-	for {
-		f, more := frames.Next()
-		if f.Function != "" && outside(f.Function, f.File) {
-			return filepath.Join(filepath.Base(filepath.Dir(f.File)), filepath.Base(f.File)) + ":" + strconv.Itoa(f.Line)
-		}
-		if !more {
-			return ""
-		}
-	}
+	return callsite.First(s.pc[:s.n])
 }
-
-// outside reports whether a frame belongs to a user of the library. The library's own examples, commands and tests do.
-func outside(function, file string) bool { return callsite.Outside(function, file) }
 
 // late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed to the driver.
 var late struct {

@@ -35,7 +35,7 @@ var floors = []floor{
 	{"tensor", []string{"device", "cpu", "internal/callsite"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
-	{"profile", []string{"tensor"}},
+	{"profile", []string{"tensor", "internal/atomicfile"}},
 	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
 	{"data", []string{"tensor"}},
 	{"data/digits", []string{"data"}},

@@ -1,27 +1,48 @@
-// Package callsite tells the frames of a stack that belong to a user of the library from the library's own.
+// Package callsite tells the frames of a user's program from the library's own, by which errors, memory reports and profiles name the line
+// that is at fault.
 package callsite
 
-import "strings"
+import (
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
 
-const module = "github.com/flambeau-go/flambeau"
+// Module is the path of the library's module.
+const Module = "github.com/flambeau-go/flambeau"
 
-// Outside reports whether a frame belongs to a user of the library. The library's own examples, commands and tests do.
+// Outside reports whether a frame, of runtime.CallersFrames, belongs to a user of the library. The library's own examples, commands and
+// tests do.
 func Outside(function, file string) bool {
 	if strings.HasPrefix(function, "runtime.") || strings.HasPrefix(function, "reflect.") {
 		return false
 	}
-	rest, in := strings.CutPrefix(function, module)
+	rest, in := strings.CutPrefix(function, Module)
 	if !in || rest != "" && rest[0] != '/' && rest[0] != '.' {
 		return true
 	}
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
 
-// Within returns the part of a function's name after the library's module path, "tensor.(*Tensor).Backward"; false for other functions.
-func Within(function string) (string, bool) {
-	rest, in := strings.CutPrefix(function, module)
-	if !in || rest == "" || rest[0] != '/' && rest[0] != '.' {
-		return "", false
+// String is how a frame is written: "dir/file.go:line".
+func String(file string, line int) string {
+	return filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file)) + ":" + strconv.Itoa(line)
+}
+
+// First returns the first frame outside of the library of a stack that runtime.Callers made, "" if there is none.
+func First(pc []uintptr) string {
+	if len(pc) == 0 {
+		return ""
 	}
-	return rest[1:], true
+	frames := runtime.CallersFrames(pc)
+	for {
+		f, more := frames.Next()
+		if f.Function != "" && Outside(f.Function, f.File) {
+			return String(f.File, f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
 }
