@@ -18,7 +18,7 @@ type Config struct {
 	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
 
 	Expandable  bool   // pools grow by pages of virtual memory
-	Granularity uint64 // size of these pages, a power of two from 4 KiB on; default 2 MiB, less for less than 1 GiB of memory
+	Granularity uint64 // size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1 GiB of memory
 
 	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
@@ -168,8 +168,8 @@ func (c Config) check() error {
 		return &SpecError{Part: fmt.Sprintf("Memory = %d", c.Memory), Want: "1 MiB to 4 TiB"}
 	case !slices.Contains(supportedSMs, c.SM):
 		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}
-	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > maxMemory:
-		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB on, or 0"}
+	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > 1<<30:
+		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB to 1 GiB, or 0"}
 	case c.QueueDepth < 1:
 		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
 	case c.Workers < 0:
