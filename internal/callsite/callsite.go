@@ -25,15 +25,6 @@ func Outside(function, file string) bool {
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
 
-// Within returns the part of a function's name after the library's module path, "tensor.(*Tensor).Backward"; false for other functions.
-func Within(function string) (string, bool) {
-	rest, in := strings.CutPrefix(function, Module)
-	if !in || rest == "" || rest[0] != '/' && rest[0] != '.' {
-		return "", false
-	}
-	return rest[1:], true
-}
-
 // String is how a frame is written: "dir/file.go:line".
 func String(file string, line int) string {
 	return filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file)) + ":" + strconv.Itoa(line)

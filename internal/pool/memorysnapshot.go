@@ -2,10 +2,8 @@ package pool
 
 import (
 	"cmp"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -160,7 +158,7 @@ func (s *stack) frames() []device.Frame {
 func firstOutside(frames []device.Frame) string {
 	for _, f := range frames {
 		if callsite.Outside(f.Function, f.File) {
-			return filepath.Join(filepath.Base(filepath.Dir(f.File)), filepath.Base(f.File)) + ":" + strconv.Itoa(f.Line)
+			return callsite.String(f.File, f.Line)
 		}
 	}
 	return ""

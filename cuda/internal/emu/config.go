@@ -19,7 +19,7 @@ type Config struct {
 	Segment uint64 // bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple of 1 KiB; 0: by the memory
 
 	Expandable  bool   // pools grow by pages of virtual memory
-	Granularity uint64 // size of these pages, a power of two from 4 KiB on; default 2 MiB, less for less than 1 GiB of memory
+	Granularity uint64 // size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1 GiB of memory
 
 	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
@@ -183,8 +183,8 @@ func (c Config) check() error {
 		return &SpecError{Part: fmt.Sprintf("SM = %d", c.SM), Want: "one of " + smList()}
 	case c.Segment != 0 && (c.Segment < minSegment || c.Segment > maxSegment || c.Segment%1024 != 0):
 		return &SpecError{Part: fmt.Sprintf("Segment = %d", c.Segment), Want: "1 KiB to 32 MiB, a multiple of 1 KiB, or 0"}
-	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > MaxMemory:
-		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB on, or 0"}
+	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > 1<<30:
+		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB to 1 GiB, or 0"}
 	case c.QueueDepth < 1:
 		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
 	case c.Workers < 0:
