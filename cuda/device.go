@@ -22,7 +22,7 @@ type Device struct {
 	ptx  int // newest PTX version that the driver takes, times ten
 
 	main    *stream
-	streams streamPool
+	streams *streamPool // apart, so that a stream's cleanup does not keep the device
 	events  eventPool
 	timers  eventPool // events that take the time
 	pool    *pool.Pool
@@ -39,7 +39,7 @@ var _ device.Device = (*Device)(nil)
 
 // newDevice opens device i: its primary context, which other libraries of the process share, its stream and its pool.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
-	d := &Device{p: p, api: p.api, name: deviceName(i), sm: 10*capability[0] + capability[1]}
+	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
 	var err error
 	if d.h, err = p.api.DeviceGet(i); err != nil {
 		return nil, err

@@ -91,10 +91,15 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	return h, d.fault("", err)
 }
 
-// Record marks the work queued so far on a stream of the event's GPU, nil for its default stream.
+// Record marks the work queued so far on a stream of the event's GPU, nil for its default stream. On a stream whose work is being recorded
+// the error is a *[device.RecordError].
 func (e *Event) Record(s device.Stream) error {
-	st, err := e.d.stream("record event", s)
+	const op = "record event"
+	st, err := e.d.stream(op, s)
 	if err != nil {
+		return err
+	}
+	if err := st.refuse(op, "its mark would be set now and not by replays"); err != nil {
 		return err
 	}
 	if err := st.refuse("record event", "an event of its own would mark work that does not run yet"); err != nil {

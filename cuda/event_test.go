@@ -216,3 +216,30 @@ func TestEventFromGoroutines(t *testing.T) {
 	wg.Wait()
 	e.Release()
 }
+
+// Where work is recorded, marks and questions about it are refused; what else waits goes on as ever.
+func TestEventsWhileRecording(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	r, err := d.NewRecording()
+	must(t, err)
+	defer r.Abort()
+	s := r.Stream().(Stream)
+	e, err := NewEvent(d)
+	must(t, err)
+	other, err := NewStream(d, 0)
+	must(t, err)
+	must(t, e.Record(other))
+	var refused *device.RecordError
+	if err := e.Record(s); !errors.As(err, &refused) {
+		t.Errorf("a mark in a recording: %v", err)
+	}
+	if done, err := s.Query(); done || !errors.As(err, &refused) {
+		t.Errorf("a question about a recording: %v, %v", done, err)
+	}
+	if err := other.WaitStream(s); !errors.As(err, &refused) {
+		t.Errorf("a wait for a recording: %v", err)
+	}
+	must(t, s.Wait(e))
+	must(t, s.WaitStream(other))
+	must(t, other.Synchronize())
+}

@@ -50,7 +50,7 @@ func (p *streamPool) put(s idleStream) {
 
 // newStream makes a stream of the driver's priority with the device's context current.
 func (d *Device) newStream(priority int) (*stream, error) {
-	p := &d.streams
+	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)
 	p.mu.Lock()
 	for i, s := range p.idle {

@@ -18,7 +18,8 @@ type Stream interface {
 	device.Stream
 	// Priority returns what NewStream was asked for, clamped to [PriorityRange]: the higher the more urgent.
 	Priority() int
-	// Query reports whether all work queued so far is done, without waiting. The error is a fault of that work.
+	// Query reports whether all work queued so far is done, without waiting. The error is a fault of that work, or a
+	// *[device.RecordError] while the stream's work is being recorded.
 	Query() (done bool, err error)
 	// WaitStream makes later work wait for what is queued on the other stream so far. It does not hold up the host, unless the other
 	// stream is of another driver, such as the CPU's.
@@ -63,6 +64,9 @@ func (s *stream) Priority() int { return -s.priority }
 
 // Query reports whether the work queued so far is done.
 func (s *stream) Query() (bool, error) {
+	if err := s.refuse("query", "the work does not run yet"); err != nil {
+		return false, err
+	}
 	if err := s.dev.enter(); err != nil {
 		return false, err
 	}

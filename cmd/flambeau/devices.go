@@ -87,6 +87,7 @@ func (c *devicesCmd) Run(e *env) error {
 	}
 	if r.GPUReason != "" {
 		fmt.Fprintln(e.out, "\nno GPU:", r.GPUReason)
+		fmt.Fprintln(e.out, "flambeau doctor looks closer")
 	}
 	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (nvml tells doctor of temperatures and the like, the others are not used yet; everything works without them):")
 	for _, l := range r.Libraries {
