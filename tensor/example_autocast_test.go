@@ -44,3 +44,24 @@ func ExampleWithAutocast() {
 	}, tensor.Autocast(dtype.F16))
 	// Output: 2 float32
 }
+
+// A number is brought to the host while the device goes on, and read when it is there: the loss of the step before, without waiting for this one.
+func ExampleTensor_ItemLater() {
+	var last *tensor.LateItem
+	w := tensor.From([]float32{3}).RequiresGrad()
+	for step := range 3 {
+		tensor.Do(func(s *tensor.Scope) {
+			loss := w.In(s).Square().Sum()
+			if last != nil {
+				fmt.Println("step", step-1, "had a loss of", last.Item())
+			}
+			last = loss.ItemLater()
+			s.Do(func(c *tensor.Scope) { w.In(c).SubInPlace(c.Ones(1)) }, tensor.NoGrad())
+		})
+	}
+	fmt.Println("step 2 had a loss of", last.Item())
+	// Output:
+	// step 0 had a loss of 9
+	// step 1 had a loss of 4
+	// step 2 had a loss of 1
+}

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Function is a differentiable operation: how the library's heavy ops are written, and a user's own.
+// A Function is a differentiable operation: how the library's heavy ops are written, and a user's own. For mixed precision it may also be an
+// [Autocaster].
 type Function interface {
 	// Name is the operation's name in messages, such as "matmul".
 	Name() string

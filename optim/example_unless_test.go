@@ -1,0 +1,23 @@
+package optim_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A step that a number on the device leaves out changes neither parameters nor counts: how package amp skips gradients that have overflowed.
+func ExampleAdam_StepUnless() {
+	w := tensor.From([]float32{1}).RequiresGrad()
+	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})
+	for _, found := range []float64{1, 0} {
+		opt.ZeroGrad()
+		w.Square().Sum().Backward()
+		opt.StepUnless(tensor.Full(found))
+		fmt.Printf("%.2f %d\n", w.Detach().Item(), opt.Steps())
+	}
+	// Output:
+	// 1.00 0
+	// 0.50 1
+}
