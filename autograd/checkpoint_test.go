@@ -143,6 +143,9 @@ func TestCheckpointHasTheSameBits(t *testing.T) {
 				return all
 			}
 			for name, form := range forms {
+				if s.Device().Name() != "cpu" && name != "nested" && name != "3 segments" {
+					continue
+				}
 				plain := (*stack).forward
 				if name == "every other" {
 					plain = func(m *stack, x *tt) *tt {

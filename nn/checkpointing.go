@@ -57,7 +57,7 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 // SetCheckpointing switches the recomputation of activations on or off in every part of a model that knows how, and returns how many there
 // are: memory for time, about one more forward pass, without a change of any bit; Hugging Face's gradient_checkpointing_enable. The parts are the
 // layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer]) and the blocks of package models' GPT, BERT, ViT and ResNet, each
-// of which keeps its input alone, and [Sequential]. That cuts itself into segments: a layer made of layers is one, if no part in it knows how but
+// of which keeps its input alone, [Sequential], and models' MLP, which is a chain too. That cuts itself into segments: a layer made of layers is one, if no part in it knows how but
 // Sequentials, and a stretch of n plain layers is cut into about √n, the last of which, as Backward needs it first, is not computed again. A
 // part within another is left off, so that nothing is computed three times. A layer of one's own takes part by embedding [Checkpointing],
 // or by a method SetCheckpointing(bool).
