@@ -20,6 +20,9 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	if err != nil || len(src) == 0 {
 		return err
 	}
+	if err := st.refuse(op, "a replay would repeat the bytes of now"); err != nil {
+		return err
+	}
 	if t := device.Tracing(); t != nil {
 		return d.tracedCopy(t, st, device.CopyEvent{Kind: device.HostToDevice, Op: op, Bytes: len(src), Pinned: d.p.pinned.holds(src), Blocked: true},
 			func() error { return d.upload(st, uint64(addr), src) })
@@ -37,6 +40,9 @@ func (d *Device) upload(s *stream, to uint64, b []byte) error {
 
 // send copies b to an address of the device, in the order of the stream.
 func (d *Device) send(s *stream, to uint64, b []byte) error {
+	if r := s.rec.Load(); r != nil {
+		return r.send(to, b)
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}
@@ -57,6 +63,9 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	}
 	addr, err := d.bytes(op, "src", src, off, len(dst))
 	if err != nil {
+		return err
+	}
+	if err := st.refuse(op, hostWaits); err != nil {
 		return err
 	}
 	if t := device.Tracing(); t != nil {
@@ -124,6 +133,9 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 // copyRange copies n bytes within this device, or from another one of the same driver.
 func (d *Device) copyRange(st *stream, to uint64, from *Device, at, n uint64) error {
 	if from != d {
+		if err := st.refuse("copy", "the source is on "+from.name); err != nil {
+			return err
+		}
 		if err := d.enter(); err != nil {
 			return err
 		}
@@ -149,6 +161,9 @@ func (d *Device) copyRange(st *stream, to uint64, from *Device, at, n uint64) er
 
 // move copies between ranges of this device that do not overlap.
 func (d *Device) move(s *stream, to, from, n uint64) error {
+	if r := s.rec.Load(); r != nil {
+		return r.move(to, from, n)
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

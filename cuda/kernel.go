@@ -120,6 +120,9 @@ func (d *Device) launch(s *stream, list []kernels.Launch) error {
 	if len(list) == 0 {
 		return nil
 	}
+	if r := s.rec.Load(); r != nil {
+		return r.launches(list)
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}
@@ -161,7 +164,7 @@ type scratch struct {
 
 // alloc returns the address of memory for work on the stream.
 func (t *scratch) alloc(bytes int) (uint64, error) {
-	b, err := t.d.pool.Alloc(uint64(bytes), pool.StreamID(t.s.handle), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
+	b, err := t.d.pool.Alloc(uint64(bytes), t.s.arena(), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
 	if err != nil {
 		return 0, err
 	}

@@ -78,17 +78,18 @@ func (e poolEvent) Release() {
 
 func (b backing) Record(s pool.StreamID) (pool.Event, error) {
 	d := b.d
-	if o, ok := d.p.owners.Load(cu.Stream(s)); ok {
+	h, _ := d.p.arenaStream(s)
+	if o, ok := d.p.owners.Load(h); ok {
 		d = o.(*Device)
 	}
 	if d.dead.Load() != nil {
 		return poolEvent{d, 0}, nil // nothing runs any more
 	}
-	h, err := d.record(cu.Stream(s))
+	e, err := d.record(h)
 	if err != nil && d.dead.Load() == nil {
 		return nil, err
 	}
-	return poolEvent{d, h}, nil
+	return poolEvent{d, e}, nil
 }
 
 func (backing) Done(e pool.Event) bool {
@@ -106,11 +107,19 @@ func (backing) Wait(e pool.Event) {
 }
 
 func (b checkedBacking) BlockAllocated(s pool.StreamID, addr uintptr, requested, rounded uint64, label string) {
-	b.c.BlockAllocated(cu.Stream(s), cu.DevicePtr(addr), requested, rounded, label)
+	h, r := b.d.p.arenaStream(s)
+	if r.block(addr, requested, rounded, label, false) {
+		return
+	}
+	b.c.BlockAllocated(h, cu.DevicePtr(addr), requested, rounded, label)
 }
 
 func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64) {
-	b.c.BlockFreed(cu.Stream(s), cu.DevicePtr(addr), rounded)
+	h, r := b.d.p.arenaStream(s)
+	if r.block(addr, 0, rounded, "", true) {
+		return
+	}
+	b.c.BlockFreed(h, cu.DevicePtr(addr), rounded)
 }
 
 // poolOptions sizes the pool for a device of that much memory. Segments of PyTorch's sizes (20 MiB for blocks of 1 to 10 MiB)
@@ -169,7 +178,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	for i := range po.Dims {
 		po.Shape[i] = o.Shape.At(i)
 	}
-	blk, err := d.pool.Alloc(uint64(bytes), pool.StreamID(st.handle), po)
+	blk, err := d.pool.Alloc(uint64(bytes), st.arena(), po)
 	if err != nil {
 		return nil, err
 	}

@@ -160,6 +160,9 @@ func (b *pinnedBlock) done() bool {
 
 // uses notes a copy that has just been queued on s.
 func (b *pinnedBlock) uses(s *stream) error {
+	if s.Recording() {
+		return nil // the memory stays until the graph is closed
+	}
 	ev, err := s.Record()
 	if err != nil {
 		return err
@@ -358,6 +361,9 @@ func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, 
 
 // receive copies from an address of the device to page-locked memory, in the order of the stream.
 func (d *Device) receive(s *stream, to []byte, from uint64) error {
+	if err := s.refuse("download", hostWaits); err != nil {
+		return err
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
@@ -28,6 +29,9 @@ type platform struct {
 
 	owners sync.Map // of streams: cu.Stream to *Device
 	pinned pinnedPool
+
+	arenas     sync.Map // of recordings: pool.StreamID to *recording
+	recordings atomic.Uint64
 
 	mu      sync.Mutex
 	devices map[int]*Device

@@ -15,8 +15,9 @@ import (
 type stream struct {
 	dev    *Device
 	handle cu.Stream
-	slot   int           // of its record of index errors
-	mask   atomic.Uint64 // the slots of the streams whose work it comes after: its own, and those it waited for
+	slot   int                       // of its record of index errors
+	rec    atomic.Pointer[recording] // not nil: what is queued is recorded
+	mask   atomic.Uint64             // the slots of the streams whose work it comes after: its own, and those it waited for
 }
 
 var (
@@ -116,6 +117,9 @@ func (s *stream) ID() uint64 { return uint64(s.handle) }
 
 // Record marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
+	if s.Recording() {
+		return &recordedEvent{s}, nil
+	}
 	h, err := s.dev.record(s.handle)
 	if err != nil {
 		return nil, err
@@ -125,6 +129,9 @@ func (s *stream) Record() (device.Event, error) {
 
 // Wait makes later work wait for the event, which may be of another device. An event of another driver is waited for now.
 func (s *stream) Wait(e device.Event) error {
+	if r, ok := e.(*recordedEvent); ok && r.s == s && s.Recording() {
+		return nil // it comes before, by the stream's order
+	}
 	own, ok := e.(*event)
 	switch {
 	case e == nil:
@@ -156,6 +163,9 @@ func (s *stream) Synchronize() error {
 }
 
 func (s *stream) synchronize() error {
+	if err := s.refuse("synchronize", hostWaits); err != nil {
+		return err
+	}
 	if err := s.dev.enter(); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil {
-		n.NumBatchesTracked.AddScalarInPlace(1)
+		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1) // in x's scope: a captured step counts too
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum

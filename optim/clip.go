@@ -73,6 +73,9 @@ func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *
 		}
 	}
 	in := o.scope
+	if g := tensor.Capturing(grads...); g != nil && in == nil {
+		in = g.Scope()
+	}
 	if in == nil {
 		in = tensor.Root()
 		if len(grads) > 0 {
@@ -270,7 +273,7 @@ func ClipGradValue(params []*tensor.Tensor, limit float64) {
 	if !(limit >= 0) {
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a limit of %v; it cannot be negative", limit)))
 	}
-	tensor.Do(func(s *tensor.Scope) {
+	scopeOf(params).Do(func(s *tensor.Scope) {
 		var list []*launch
 		for _, p := range params {
 			if p == nil {

@@ -102,6 +102,10 @@ type change struct {
 // Step changes every parameter that has a gradient.
 func (m *multi[C, P]) Step() {
 	defer profile.Span("Optimizer.step")()
+	if g := m.capturing(); g != nil {
+		m.capture(g)
+		return
+	}
 	var changes []change
 	var list []*launch
 	done := false
@@ -136,7 +140,7 @@ func (m *multi[C, P]) Step() {
 					outs, ins = append(outs, c.st.tensors[i]), append(ins, c.st.tensors[i])
 				}
 				var scalars []float64
-				scalars, c.next = m.rule.scalars(cfg, g.LR, c.st.step+1, c.st, c.fresh != nil)
+				scalars, c.next = m.rule.scalars(cfg, g.LR, c.st.step+1, c.st, c.fresh != nil || c.st.unused)
 				list = join(list, p, fl, scalars, outs, ins)
 			}
 		}
@@ -155,6 +159,7 @@ func (m *multi[C, P]) Step() {
 	}, tensor.NoGrad())
 	for _, c := range changes {
 		c.st.step++
+		c.st.unused = false
 		if c.next != nil {
 			c.st.scalars = c.next
 		}
@@ -277,7 +282,7 @@ func (l *launch) pack(s *tensor.Scope) {
 		}
 		slots[i] = int64(l.bits[i])
 	}
-	l.slots = s.On(l.dev).From(slots)
+	l.slots = constants(s, l.dev, slots)
 	if l.dev.Info().Kind == "cpu" {
 		return
 	}

@@ -153,6 +153,7 @@ type state struct {
 	step    float64          // how often the parameter was changed
 	tensors []*tensor.Tensor // by the names of the schema; nil: not in use
 	scalars []scalar         // by the names of the schema
+	unused  bool             // its tensors are those that it began with: a captured step made them and has not run
 }
 
 // A scalar is a number that torch keeps in a tensor without dimensions: it has the precision of one.

@@ -421,6 +421,7 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) {
 	if g.st.dev != leaf.st.dev {
 		fail(e.op, ErrDevice, []*Tensor{leaf, g}, "the leaf is on %s, its gradient on %s: it was moved after it was used", leaf.st.dev.Name(), g.st.dev.Name())
 	}
+	e.scope.modes.capture.gets(leaf)
 	had := leaf.grad != nil && !leaf.grad.freed.Load()
 	switch {
 	case had && !e.o.create:

@@ -252,6 +252,7 @@ func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanDirect, op, s, in)()
 	}
+	s.recordable(op, y.st.dev)
 	stream := s.streamOf(y.st.dev)
 	v := takeViews(len(in) + 1)
 	views := *v

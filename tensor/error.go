@@ -152,5 +152,5 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 		}
 		return e
 	}
-	return newError(op, err, operands, err.Error())
+	return noted(newError(op, err, operands, err.Error()))
 }

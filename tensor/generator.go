@@ -7,6 +7,7 @@ import "sync/atomic"
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
+	local  bool // a scope's own, made by Seed
 }
 
 // NewGenerator returns a generator that starts at offset 0.

@@ -220,6 +220,7 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	}
 	s := params.scope
 	dev := params.st.dev
+	s.recordable(op, dev)
 	stream := s.streamOf(dev)
 	views := func(list []*Tensor, write bool) []device.View {
 		v := make([]device.View, len(list))

@@ -29,6 +29,7 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 	if !slices.Contains(hostOps, op) {
 		panic("tensor: " + op + " works on the host and is not in the list of such ops")
 	}
+	s.uncapturable(op, "it is computed on the host")
 	n := batch.Size()
 	from, to := make([][]float64, len(in)), make([][]float64, len(out))
 	if n > 0 {

@@ -10,6 +10,7 @@ import (
 // truePositions returns the row-major positions of the elements of x that are not 0, ascending. Their number decides the
 // result's size: it is read back, 8 bytes, which waits for the device.
 func (x *Tensor) truePositions(op string) *Tensor {
+	x.shapedByValues(op)
 	return within(x.scope, func(c *Scope) *Tensor {
 		c.modes.noGrad = true
 		m := c.On(x.st.dev).Typed(dtype.I64)
@@ -175,6 +176,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	case minLength < 0:
 		fail(op, ErrValue, in, "a length of %d", minLength)
 	}
+	s.uncapturable(op, "the length of the result depends on values, for which the host would wait")
 	return within(s, func(c *Scope) *Tensor {
 		c.modes.noGrad = true
 		index, n := x.detachedIn(c).Cast(dtype.I64), minLength

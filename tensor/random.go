@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -22,14 +23,22 @@ const (
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
+	fed  bool // seed and offset are the last operands, and the Param is added to the offset
 }
 
 var randomPrograms cache[randomKey, *expr.Program]
 
 // randomProgram returns the code that fills with random numbers. Params: seed, offset, then the distribution's own.
-func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
-	return randomPrograms.get(randomKey{t, kind}, func() *expr.Program {
+func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
+	return randomPrograms.get(randomKey{t, kind, fed}, func() *expr.Program {
 		seed, offset, index := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)
+		if fed {
+			n := 0
+			if kind == dropoutKind || kind == alphaDropoutKind {
+				n = 1
+			}
+			seed, offset = expr.X(n), expr.X(n+1).Add(offset)
+		}
 		w := t.Compute()
 		if !w.IsFloat() {
 			w = dtype.F32
@@ -60,13 +69,17 @@ func randomProgram(t dtype.Type, kind randomKind) *expr.Program {
 			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
 			e = keep.Select(expr.X(0).Mul(b).Add(expr.Param(4, w)), expr.Param(5, w))
 		}
+		if fed {
+			in = append(in, dtype.I64, dtype.I64)
+		}
 		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
 	})
 }
 
 // draw fills x, reading in if the kind has an operand, from (seed, offset).
 func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
-	p := randomProgram(x.dtype, kind)
+	slots := s.numbers(seed)
+	p := randomProgram(x.dtype, kind, slots != nil)
 	if kind == uniformKind {
 		params = append(params, below(x.dtype, params[1]))
 	}
@@ -77,6 +90,12 @@ func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tens
 			t = p.Params[i+2]
 		}
 		bits = append(bits, expr.Encode(t, v))
+	}
+	if slots != nil {
+		from, at := slots.Select(0, 0), slots.Select(0, 1)
+		defer from.Free()
+		defer at.Free()
+		in = append(slices.Clone(in), from, at)
 	}
 	runBits(x.op, s, p, x, in, bits)
 	return x

@@ -37,6 +37,7 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	if t := device.Tracing(); t != nil {
 		defer tracedOp(t, device.SpanDirect, op, s, ins)()
 	}
+	s.recordable(op, dev)
 	stream := s.streamOf(dev)
 	views := func(list []*Tensor) []device.View {
 		v := make([]device.View, len(list))

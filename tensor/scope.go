@@ -45,6 +45,7 @@ type modes struct {
 	anomaly   AnomalyCheck
 	floatType dtype.Type
 	span      device.SpanID // of the innermost scope that has a name, in a trace
+	capture   *Graph
 }
 
 // An Option sets a mode of a scope.
@@ -63,7 +64,7 @@ func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, n
 func Stream(s device.Stream) Option { return func(m *modes) { m.stream = s } }
 
 // Seed gives the scope a generator of its own.
-func Seed(n uint64) Option { return func(m *modes) { m.gen = NewGenerator(n) } }
+func Seed(n uint64) Option { return func(m *modes) { m.gen = &Generator{seed: n, local: true} } }
 
 // WithGenerator makes the scope draw from g.
 func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = g } }
@@ -140,6 +141,9 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 		}
 		o(&c.modes)
 	}
+	if g := s.Capture(); g != nil {
+		c.modes.gen = g.generator(c.modes.gen)
+	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
 	c.ledger = &ledger{}
 	s.mu.Lock()
@@ -203,6 +207,9 @@ func (s *Scope) GradEnabled() bool { return !s.modes.noGrad }
 
 // streamOf returns the stream on which work of s for dev is queued.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
+	if s.modes.capture != nil && dev != hostDevice() { // of work on the CPU the op speaks
+		s.recordable("capture", dev)
+	}
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st
 	}

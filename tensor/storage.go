@@ -29,6 +29,7 @@ type storage struct {
 	// recorded counts the in-place changes that hung their handle into a graph. Other handles do not learn of them.
 	recorded atomic.Uint32
 	freed    atomic.Bool
+	epoch    uint64 // how many captures had begun when it was made
 
 	mu     sync.Mutex
 	writer device.Stream   // of the last write
@@ -101,6 +102,9 @@ func (st *storage) read(op string, s device.Stream) {
 			return // it has waited for the last write
 		}
 	}
+	if g := capturing(s); g != nil {
+		g.touch(op, st, false)
+	}
 	if st.writer != nil {
 		waitFor(op, s, st.writer)
 	}
@@ -115,6 +119,9 @@ func (st *storage) write(op string, s device.Stream) {
 	defer st.mu.Unlock()
 	if st.writer == s && len(st.users) == 0 {
 		return
+	}
+	if g := capturing(s); g != nil {
+		g.touch(op, st, true)
 	}
 	if st.writer != nil && st.writer != s {
 		waitFor(op, s, st.writer)
@@ -148,6 +155,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		}
 		bytes *= sh.At(i)
 	}
+	s.recordable(op, dev)
 	stream := s.streamOf(dev)
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	var made *site
@@ -163,6 +171,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		panic(e)
 	}
 	st := &storage{dev: dev, buf: buf, home: stream, writer: stream}
+	st.captured(stream)
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: made}
 	x.self = x
 	st.refs.Store(1)

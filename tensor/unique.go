@@ -111,6 +111,7 @@ func (x *Tensor) lexical(op string) *Tensor {
 // unique is the ops on the flattened tensor, and along dimensions.
 func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int) (values, inverse, counts *Tensor) {
 	x.use(op)
+	x.shapedByValues(op)
 	switch {
 	case len(dims) > 1:
 		fail(op, ErrShape, []*Tensor{x}, "takes one dimension, or none, not %d", len(dims))
@@ -154,6 +155,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 	const op = "repeat_interleave"
 	in := []*Tensor{x, repeats}
 	s := youngest(op, in)
+	s.uncapturable(op, "the shape of the result depends on values, for which the host would wait")
 	sameDevice(op, in)
 	a := x.axisOf(op, dim)
 	n := x.layout.Shape.At(a)

@@ -248,6 +248,9 @@ func (p *Pool) offerLocked() {
 // growLocked gets a segment for the request from the backing and serves the request from it. The lock is released while
 // the backing works. Exact asks for no more than the request needs.
 func (p *Pool) growLocked(r *request, exact bool) error {
+	if p.adoptLocked(r) {
+		return nil
+	}
 	size := p.segmentSize(r.rounded)
 	if exact {
 		if r.rounded == size {

@@ -8,6 +8,7 @@ type arena struct {
 	stream StreamID
 	small  bins
 	large  tree
+	held   bool // see Hold
 }
 
 // bins is an exact-size index: one list per multiple of the rounding, a bitmap of the lists that are not empty, and a bitmap

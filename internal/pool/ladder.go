@@ -222,7 +222,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
 		b := seg.first
-		if b.state != stateFree || b.next != nil || !idle(seg.home.stream) {
+		if b.state != stateFree || b.next != nil || seg.home.held || !idle(seg.home.stream) {
 			i++
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 // API is the driver. Methods follow the driver's functions one to one where that makes sense; each says which function and
 // adds only what a caller must know. "Current" means the calling thread's current context.
 //
-// What is not here yet (graphs, virtual memory, clusters, tensor maps) comes as further interfaces that an
+// What is not here (graphs, see [Graphs]; virtual memory, clusters, tensor maps) comes as further interfaces that an
 // implementation may satisfy in addition, not as methods that one of them cannot honour.
 type API interface {
 	// Init is cuInit. It is called by Open and may be called again.

@@ -23,6 +23,8 @@ type symbols struct {
 	streamCreateWithPriority, streamDestroy, streamSynchronize, streamQuery            uintptr
 	streamWaitEvent                                                                    uintptr
 	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsed uintptr
+
+	graphSymbols
 }
 
 // symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the library exports for the same

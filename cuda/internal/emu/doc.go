@@ -18,6 +18,8 @@
 // after it, returns the same error, in which errors.As finds the *ptxvm.Fault. Faults that hardware does not report, such as a
 // race or a read of memory that nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.
 //
+// The nodes of a graph are queues of their own, as far as their dependencies allow. A launch of a graph counts as one.
+//
 // # Time
 //
 // Each device has a virtual clock, driven by a cost model (Cost) and not by the host's clock: event times are reproducible and say nothing about real speed.
@@ -29,8 +31,9 @@
 //
 // # Less than hardware
 //
-// No peer access, managed memory, virtual memory management, clusters, tensor maps or graphs; the attributes say so. Registers are unknown before
-// ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have none either, and a device has 4 multiprocessors.
+// No peer access, managed memory, virtual memory management, clusters or tensor maps; the attributes say so. A capture follows one stream,
+// without events. Registers are unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have
+// none either, and a device has 4 multiprocessors.
 //
 // # Meta mode
 //

@@ -40,6 +40,7 @@ type Driver struct {
 	streams   []*stream // in order of creation, default streams included
 	hosts     []*hostBlock
 	handles   uint64
+	graphs    graphs
 
 	rng       *rand.Rand // nil for plain order
 	issue     uint64
@@ -149,6 +150,7 @@ func (d *Driver) dismantle(ctx *context) {
 	deleteIf(d.events, func(e *event) bool { return e.ctx == ctx })
 	deleteIf(d.functions, func(f *function) bool { return f.mod.ctx == ctx })
 	deleteIf(d.modules, func(m *module) bool { return m.ctx == ctx })
+	d.graphs.dismantle(ctx)
 	ctx.dev.clear(d.cfg)
 	for _, h := range d.hosts { // mappings lived in the memory that is gone
 		delete(h.mapped, ctx.dev.ordinal)
@@ -202,6 +204,9 @@ func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	s := d.byHandle[h]
 	if s == nil || s.closed {
 		return nil, fail(call, cu.ErrInvalidHandle, "there is no stream %#x", uintptr(h))
+	}
+	if s.capture != nil && !capturable[call] {
+		return nil, s.capture.refuse(call)
 	}
 	return s, s.ctx.dead
 }

@@ -16,22 +16,38 @@ func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	const call = "cuLaunchKernel"
-	f, err := d.functionOf(call, h)
-	if err != nil {
-		return err
-	}
 	s, err := d.streamHere(call, st)
 	if err != nil {
 		return err
 	}
+	w, err := d.kernelWork(call, s.ctx, cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params})
+	if err != nil {
+		return err
+	}
+	if s.capture != nil {
+		return s.capture.add(d, w)
+	}
+	d.counters.Launches++
+	w.count()
+	d.enqueue(s, &op{Op: w.Op, run: w.run})
+	return s.ctx.dead
+}
+
+// kernelWork checks a launch in ctx and returns what it does. d.mu is held.
+func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (work, error) {
+	grid, block, dynShared, params := launch.Grid, launch.Block, launch.Shared, launch.Params
+	f, err := d.functionOf(call, launch.Func)
+	if err != nil {
+		return work{}, err
+	}
 	e := f.entry
 	threads := block.Count()
-	invalid := func(format string, args ...any) error {
-		return fail(call, cu.ErrInvalidValue, "kernel "+e.Name+": "+format, args...)
+	invalid := func(format string, args ...any) (work, error) {
+		return work{}, fail(call, cu.ErrInvalidValue, "kernel "+e.Name+": "+format, args...)
 	}
 	switch {
-	case f.mod.ctx != s.ctx:
-		return fail(call, cu.ErrInvalidHandle, "kernel %s was loaded on device %d, the stream is of device %d", e.Name, f.mod.ctx.dev.ordinal, s.ctx.dev.ordinal)
+	case f.mod.ctx != ctx:
+		return work{}, fail(call, cu.ErrInvalidHandle, "kernel %s was loaded on device %d, the stream is of device %d", e.Name, f.mod.ctx.dev.ordinal, ctx.dev.ordinal)
 	case grid.X < 1 || grid.Y < 1 || grid.Z < 1 || grid.X > maxGridX || grid.Y > maxGridY || grid.Z > maxGridZ:
 		return invalid("grid %v, the limits are 1 to (%d, %d, %d)", grid, maxGridX, maxGridY, maxGridZ)
 	case threads < 1 || threads > maxThreadsPerBlock || block.X > maxBlockX || block.Y > maxBlockY || block.Z > maxBlockZ:
@@ -45,13 +61,13 @@ func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint
 	case len(params) != e.ParamBytes:
 		return invalid("%d bytes of parameters, it declares %d", len(params), e.ParamBytes)
 	}
-	d.counters.Launches++
-	k := d.counters.kernel(e.Name)
-	k.Launches++
-	k.Blocks += grid.Count()
-	k.Threads += grid.Count() * threads
-
-	dev := s.ctx.dev
+	count := func() {
+		k := d.counters.kernel(e.Name)
+		k.Launches++
+		k.Blocks += grid.Count()
+		k.Threads += grid.Count() * threads
+	}
+	dev := ctx.dev
 	run := func() (time.Duration, error) { return d.cfg.Cost.kernel(0, 0), nil } // meta mode
 	if dev.mem != nil {
 		l := ptxvm.Launch{Entry: e, Grid: [3]uint32{grid.X, grid.Y, grid.Z}, Block: [3]uint32{block.X, block.Y, block.Z}, DynShared: dynShared,
@@ -68,8 +84,7 @@ func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint
 			return cost, faultError(err)
 		}
 	}
-	d.enqueue(s, &op{Op: Op{Kind: KindKernel, Name: e.Name}, run: run})
-	return s.ctx.dead
+	return work{Op: Op{Kind: KindKernel, Name: e.Name}, run: run, count: count}, ctx.dead
 }
 
 const sectorBytes = 32

@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"slices"
 	"time"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
@@ -20,10 +21,12 @@ const (
 	KindRecord // of an event
 	KindWait   // for an event
 	KindMark   // a pool's block begins or ends
+	KindGraph  // launch of a graph, the first thing of it
+	KindJoin   // of a graph: what came before it is done
 )
 
 var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
-	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark"}
+	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark", KindGraph: "graph launch", KindJoin: "join"}
 
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
@@ -58,7 +61,8 @@ type stream struct {
 	queue    []*op
 	last     *op // the newest operation, done or not
 	clock    time.Duration
-	closed   bool // destroyed: goes away when its queue is empty
+	closed   bool     // destroyed: goes away when its queue is empty
+	capture  *capture // what is queued goes there instead
 }
 
 // An operation of an engine starts when the engine is free: a device computes and copies at once, but runs one kernel after the other.
@@ -86,6 +90,10 @@ var weights = [...]int{1, 1, 8, 64}
 
 // enqueue appends an operation to s and returns it. d.mu is held.
 func (d *Driver) enqueue(s *stream, o *op) *op {
+	if s.capture != nil {
+		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // it keeps its error
+		return o
+	}
 	for d.pending >= d.cfg.QueueDepth { // before the append: a call may then still be refused without having run itself
 		d.step()
 	}
@@ -163,7 +171,7 @@ func (d *Driver) finish(done func() bool) {
 
 // drain runs operations until the queues of ctx are empty and moves the host's clock there. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range d.streams {
+	for _, s := range slices.Clone(d.streams) { // streams whose work is done may go
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}

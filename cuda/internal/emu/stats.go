@@ -31,7 +31,8 @@ func (k *KernelStats) add(s *ptxvm.Stats) {
 
 // Counters is what a driver was asked to do since it was made or since ResetStats.
 type Counters struct {
-	Launches         uint64
+	Launches         uint64 // a graph is one
+	GraphLaunches    uint64 // those of graphs
 	HtoD, DtoH       Traffic
 	DtoD, Peer       Traffic
 	Memsets          Traffic

@@ -51,7 +51,9 @@ func (d *Driver) StreamDestroy(h cu.Stream) error {
 
 // removeStream forgets s. d.mu is held.
 func (d *Driver) removeStream(s *stream) {
-	delete(d.byHandle, s.handle)
+	if d.byHandle[s.handle] == s {
+		delete(d.byHandle, s.handle)
+	}
 	d.streams = slices.DeleteFunc(d.streams, func(t *stream) bool { return t == s })
 }
 

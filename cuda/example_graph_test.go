@@ -1,0 +1,94 @@
+package cuda_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/shape"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A whole training step as one launch: inputs are static tensors that each step overwrites, and the optimizer sees the learning rate of
+// the replay. Capturing runs nothing, so that n replays are n steps.
+func Example_graph() {
+	gpu := emulate("64MiB")
+	tensor.ManualSeed(1)
+	model := nn.To(nn.NewSequential(nn.NewLinear(2, 8), nn.Tanh{}, nn.NewLinear(8, 2)), gpu)
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1})
+	m := tensor.Root().On(gpu)
+	x, y := m.Zeros(4, 2), m.Typed(dtype.I64).Zeros(4)
+	var loss *tensor.Tensor
+	step, err := tensor.Capture(gpu, func(s *tensor.Scope) {
+		loss = nn.CrossEntropy(model.Forward(x.In(s)), y.In(s))
+		loss.Backward()
+		optim.ClipGradNorm(nn.Parameters(model), 1)
+		opt.Step()
+		opt.ZeroGrad()
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer step.Close()
+	for k := range 30 {
+		tensor.Do(func(s *tensor.Scope) { // the next batch
+			x.In(s).Copy(s.From([][]float32{{0, 0}, {0, 1}, {1, 0}, {1, 1}}))
+			y.In(s).Copy(s.From([]int64{0, 1, 1, 0}))
+		})
+		opt.SetLR(0.1 / (1 + 0.01*float64(k)))
+		if err := step.Replay(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(opt.Steps(), "steps, loss below 0.1:", loss.Item() < 0.1)
+	// Output:
+	// 30 steps, loss below 0.1: true
+}
+
+// Beneath tensors a recording is a stream whose work is kept: here a doubling, which each replay does again.
+func Example_recording() {
+	gpu := emulate("64MiB")
+	x, err := gpu.Alloc(8, nil, device.Origin{Op: "example"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer x.Free()
+	if err := gpu.Upload(nil, x, 0, []byte{1, 0, 0, 0, 2, 0, 0, 0}); err != nil {
+		log.Fatal(err)
+	}
+	if err := gpu.Synchronize(); err != nil {
+		log.Fatal(err)
+	}
+	r, err := gpu.(device.Recorder).NewRecording()
+	if err != nil {
+		log.Fatal(err)
+	}
+	v := []device.View{{Buf: x, Type: dtype.I32, Layout: shape.Dense(shape.Of(2))}}
+	double := expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(0))}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.I32}, -1)
+	if err := gpu.Map(r.Stream(), double, v, v, nil); err != nil {
+		log.Fatal(err)
+	}
+	g, err := r.Finish()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		if err := g.Replay(nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	got := make([]byte, 8)
+	if err := gpu.Download(r.Stream(), got, x, 0); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(got[0], got[4])
+	if err := g.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// 8 16
+}

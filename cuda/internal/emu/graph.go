@@ -1,0 +1,357 @@
+package emu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+var (
+	_ cu.Graphs      = (*Driver)(nil)
+	_ cu.GraphMarker = (*Driver)(nil)
+)
+
+// work is what a node does, each time it runs.
+type work struct {
+	Op
+	run   func() (time.Duration, error) // nil: nothing
+	count func()                        // adds a launch to the counters; nil: nothing to count
+	child *graph                        // a copy: its nodes run before
+}
+
+// graphs are a driver's.
+type graphs struct {
+	graphs map[cu.Graph]*graph
+	execs  map[cu.GraphExec]*graphExec
+}
+
+func (g *graphs) dismantle(ctx *context) {
+	deleteIf(g.graphs, func(g *graph) bool { return g.ctx == ctx })
+	deleteIf(g.execs, func(e *graphExec) bool { return e.ctx == ctx })
+}
+
+// graph is nodes in the order in which they were added.
+type graph struct {
+	ctx   *context
+	nodes []*graphNode
+}
+
+type graphNode struct {
+	handle cu.GraphNode
+	after  []*graphNode
+	work   work
+}
+
+// graphExec is a graph without nesting, in an order in which it may run.
+type graphExec struct {
+	ctx   *context
+	nodes []execNode
+	index map[cu.GraphNode]int
+	last  *op // of the last launch: launches of one graph take turns
+}
+
+type execNode struct {
+	after []int // earlier nodes
+	work  work
+}
+
+// GraphCreate makes a graph of the current context.
+func (d *Driver) GraphCreate() (cu.Graph, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, err := d.currentContext("cuGraphCreate")
+	if err != nil {
+		return 0, err
+	}
+	return d.addGraph(&graph{ctx: ctx}), nil
+}
+
+func (d *Driver) addGraph(g *graph) cu.Graph {
+	h := cu.Graph(d.handle())
+	if d.graphs.graphs == nil {
+		d.graphs.graphs = map[cu.Graph]*graph{}
+	}
+	d.graphs.graphs[h] = g
+	return h
+}
+
+// GraphDestroy ends the handle.
+func (d *Driver) GraphDestroy(h cu.Graph) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g, err := d.graphOf("cuGraphDestroy", h)
+	if err != nil {
+		return err
+	}
+	delete(d.graphs.graphs, h)
+	return g.ctx.dead
+}
+
+func (d *Driver) graphOf(call string, h cu.Graph) (*graph, error) {
+	g := d.graphs.graphs[h]
+	if g == nil {
+		return nil, fail(call, cu.ErrInvalidHandle, "there is no graph %#x", uintptr(h))
+	}
+	return g, g.ctx.dead
+}
+
+func (d *Driver) execOf(call string, h cu.GraphExec) (*graphExec, error) {
+	e := d.graphs.execs[h]
+	if e == nil {
+		return nil, fail(call, cu.ErrInvalidHandle, "there is no executable graph %#x", uintptr(h))
+	}
+	return e, e.ctx.dead
+}
+
+// node finds a node of g.
+func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
+	for _, n := range g.nodes {
+		if n.handle == h {
+			return n, nil
+		}
+	}
+	return nil, fail(call, cu.ErrInvalidValue, "the graph has no node %#x", uintptr(h))
+}
+
+// addNode adds what build makes. d.mu is not held.
+func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build func(*graph) (work, error)) (cu.GraphNode, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g, err := d.graphOf(call, h)
+	if err != nil {
+		return 0, err
+	}
+	n := &graphNode{}
+	for i, a := range after {
+		p, err := g.node(call, a)
+		if err != nil {
+			return 0, err
+		}
+		if slices.Contains(after[:i], a) {
+			return 0, fail(call, cu.ErrInvalidValue, "node %#x is given twice", uintptr(a))
+		}
+		n.after = append(n.after, p)
+	}
+	if n.work, err = build(g); err != nil {
+		return 0, err
+	}
+	n.handle = cu.GraphNode(d.handle())
+	g.nodes = append(g.nodes, n)
+	return n.handle, nil
+}
+
+// GraphAddKernelNode checks the launch as LaunchKernel does.
+func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.GraphKernel) (cu.GraphNode, error) {
+	const call = "cuGraphAddKernelNode"
+	return d.addNode(call, h, after, func(g *graph) (work, error) { return d.kernelWork(call, g.ctx, l) })
+}
+
+// GraphAddCopyNode takes copies between host and device and on the device.
+func (d *Driver) GraphAddCopyNode(h cu.Graph, after []cu.GraphNode, c cu.GraphCopy, ctx cu.Context) (cu.GraphNode, error) {
+	const call = "cuGraphAddMemcpyNode"
+	return d.addNode(call, h, after, func(g *graph) (work, error) { return d.copyWork(call, g.ctx, c, ctx) })
+}
+
+// copyWork checks a copy and returns what it does. d.mu is held.
+func (d *Driver) copyWork(call string, ctx *context, c cu.GraphCopy, in cu.Context) (work, error) {
+	if d.contexts[in] != ctx {
+		return work{}, fail(call, cu.ErrInvalidContext, "context %#x is not that of the graph", uintptr(in))
+	}
+	dev, n := ctx.dev, c.N
+	invalid := func(format string, args ...any) (work, error) {
+		return work{}, fail(call, cu.ErrInvalidValue, format, args...)
+	}
+	if n == 0 {
+		return invalid("no bytes")
+	}
+	host := c.SrcHost
+	kind, traffic := KindCopyHtoD, &d.counters.HtoD
+	switch {
+	case c.SrcHost != nil && c.DstHost != nil:
+		return invalid("a copy from host to host")
+	case c.DstHost != nil:
+		kind, traffic, host = KindCopyDtoH, &d.counters.DtoH, c.DstHost
+	case c.SrcHost == nil:
+		kind, traffic = KindCopyDtoD, &d.counters.DtoD
+	}
+	if kind != KindCopyHtoD {
+		if err := d.reach(call, dev, c.Src, n); err != nil {
+			return work{}, err
+		}
+	}
+	if kind != KindCopyDtoH {
+		if err := d.reach(call, dev, c.Dst, n); err != nil {
+			return work{}, err
+		}
+	}
+	var block *hostBlock
+	if host != nil {
+		if block = d.hostAt(host, n); block == nil {
+			return invalid("the host memory is not page-locked")
+		}
+	} else if uint64(c.Dst) < uint64(c.Src)+n && uint64(c.Src) < uint64(c.Dst)+n {
+		return invalid("%d bytes at %#x and %#x overlap", n, uint64(c.Src), uint64(c.Dst))
+	}
+	run := func() (time.Duration, error) {
+		cost := d.cfg.Cost.link(n)
+		if kind == KindCopyDtoD {
+			cost = d.cfg.Cost.local(2 * n)
+		}
+		if dev.mem == nil {
+			return cost, nil
+		}
+		if err := block.alive(kind, call, n); err != nil {
+			return 0, err
+		}
+		if kind == KindCopyDtoD {
+			return cost, transfer(kind, call, dev, c.Dst, dev, c.Src, n)
+		}
+		at := c.Dst
+		if kind == KindCopyDtoH {
+			at = c.Src
+		}
+		b, err := access(kind, call, dev, at, n)
+		if err != nil {
+			return 0, err
+		}
+		memory := unsafe.Slice((*byte)(host), n)
+		if kind == KindCopyDtoH {
+			copy(memory, b)
+		} else {
+			copy(b, memory)
+			dev.mem.MarkInitialised(uint64(at), n)
+		}
+		return cost, nil
+	}
+	return work{Op: Op{Kind: kind, Bytes: n}, run: run, count: func() { traffic.add(n) }}, nil
+}
+
+// GraphAddFillNode fills as the memsets do.
+func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.DevicePtr, value uint32, width int, n uint64, ctx cu.Context) (cu.GraphNode, error) {
+	const call = "cuGraphAddMemsetNode"
+	return d.addNode(call, h, after, func(g *graph) (work, error) {
+		switch {
+		case d.contexts[ctx] != g.ctx:
+			return work{}, fail(call, cu.ErrInvalidContext, "context %#x is not that of the graph", uintptr(ctx))
+		case width != 1 && width != 2 && width != 4 || uint64(dst)%uint64(width) != 0:
+			return work{}, fail(call, cu.ErrInvalidValue, "elements of %d bytes at %#x", width, uint64(dst))
+		case n == 0 || n > maxMemory/uint64(width):
+			return work{}, fail(call, cu.ErrInvalidValue, "%d elements of %d bytes", n, width)
+		}
+		dev, size := g.ctx.dev, n*uint64(width)
+		if err := d.reach(call, dev, dst, size); err != nil {
+			return work{}, err
+		}
+		pattern := binary.LittleEndian.AppendUint32(nil, value)[:width]
+		run := func() (time.Duration, error) {
+			if dev.mem == nil {
+				return d.cfg.Cost.local(size), nil
+			}
+			b, err := access(KindMemset, call, dev, dst, size)
+			if err != nil {
+				return 0, err
+			}
+			for i := range b {
+				b[i] = pattern[i%width]
+			}
+			dev.mem.MarkInitialised(uint64(dst), size)
+			return d.cfg.Cost.local(size), nil
+		}
+		return work{Op: Op{Kind: KindMemset, Bytes: size}, run: run, count: func() { d.counters.Memsets.add(size) }}, nil
+	})
+}
+
+// GraphAddEmptyNode adds a node that only joins.
+func (d *Driver) GraphAddEmptyNode(h cu.Graph, after []cu.GraphNode) (cu.GraphNode, error) {
+	return d.addNode("cuGraphAddEmptyNode", h, after, func(*graph) (work, error) { return work{Op: Op{Kind: KindJoin}}, nil })
+}
+
+// GraphAddChildGraphNode adds a copy of another graph.
+func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child cu.Graph) (cu.GraphNode, error) {
+	const call = "cuGraphAddChildGraphNode"
+	return d.addNode(call, h, after, func(g *graph) (work, error) {
+		c, err := d.graphOf(call, child)
+		switch {
+		case err != nil:
+			return work{}, err
+		case c == g || c.ctx != g.ctx:
+			return work{}, fail(call, cu.ErrInvalidValue, "graph %#x cannot be a child of graph %#x", uintptr(child), uintptr(h))
+		}
+		return work{Op: Op{Kind: KindJoin}, child: c.clone()}, nil
+	})
+}
+
+// clone copies a graph. The nodes keep their handles, by which nobody knows the copies.
+func (g *graph) clone() *graph {
+	c := &graph{ctx: g.ctx}
+	of := map[*graphNode]*graphNode{}
+	for _, n := range g.nodes {
+		m := *n
+		of[n] = &m
+		c.nodes = append(c.nodes, &m)
+	}
+	for _, n := range c.nodes {
+		n.after = slices.Clone(n.after)
+		for i, a := range n.after {
+			n.after[i] = of[a]
+		}
+	}
+	return c
+}
+
+// GraphAddDependencies adds edges.
+func (d *Driver) GraphAddDependencies(h cu.Graph, from, to []cu.GraphNode) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuGraphAddDependencies"
+	g, err := d.graphOf(call, h)
+	if err != nil {
+		return err
+	}
+	if len(from) != len(to) {
+		return fail(call, cu.ErrInvalidValue, "%d nodes before, %d after", len(from), len(to))
+	}
+	for i := range from {
+		a, err := g.node(call, from[i])
+		if err != nil {
+			return err
+		}
+		b, err := g.node(call, to[i])
+		if err != nil {
+			return err
+		}
+		if a == b || slices.Contains(b.after, a) {
+			return fail(call, cu.ErrInvalidValue, "node %#x after %#x: it is there already, or they are one", uintptr(to[i]), uintptr(from[i]))
+		}
+		b.after = append(b.after, a)
+	}
+	return nil
+}
+
+// GraphAddBlockNode marks a block of a pool each time the node runs, see cu.GraphMarker.
+func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.DevicePtr, requested, rounded uint64, label string, freed bool) (cu.GraphNode, error) {
+	const call = "GraphAddBlockNode"
+	return d.addNode(call, h, after, func(g *graph) (work, error) {
+		dev := g.ctx.dev
+		if err := d.reach(call, dev, ptr, rounded); err != nil {
+			return work{}, err
+		}
+		return work{Op: Op{Kind: KindMark, Bytes: rounded}, run: func() (time.Duration, error) {
+			switch {
+			case dev.mem == nil:
+			case freed:
+				dev.mem.MarkFreed(uint64(ptr), rounded)
+			default:
+				if _, err := dev.mem.Bytes(uint64(ptr), rounded); err != nil {
+					return 0, &cu.Error{Call: "cuGraphLaunch", Result: cu.ErrIllegalAddress, Cause: fmt.Errorf("emu: the memory of a graph's block was freed: %w", err)}
+				}
+				dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label)
+			}
+			return 0, nil
+		}}, nil
+	})
+}

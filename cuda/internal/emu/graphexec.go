@@ -1,0 +1,181 @@
+package emu
+
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// GraphInstantiate checks that the graph can run and copies it.
+func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuGraphInstantiateWithFlags"
+	g, err := d.graphOf(call, h)
+	if err != nil {
+		return 0, err
+	}
+	e := &graphExec{ctx: g.ctx, index: map[cu.GraphNode]int{}}
+	if _, ok := e.flatten(g, nil, true); !ok {
+		return 0, fail(call, cu.ErrInvalidValue, "the nodes depend on each other in a circle")
+	}
+	x := cu.GraphExec(d.handle())
+	if d.graphs.execs == nil {
+		d.graphs.execs = map[cu.GraphExec]*graphExec{}
+	}
+	d.graphs.execs[x] = e
+	return x, nil
+}
+
+// flatten appends the nodes of g, all of which run after the nodes of before, and returns those that none of g comes after. ok is false where
+// there is a circle.
+func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok bool) {
+	at := map[*graphNode]int{}
+	hasNext := map[int]bool{}
+	for len(at) < len(g.nodes) {
+		grew := false
+		for _, n := range g.nodes {
+			if _, done := at[n]; done {
+				continue
+			}
+			after := slices.Clone(before)
+			ready := true
+			for _, a := range n.after {
+				i, done := at[a]
+				ready = ready && done
+				after = append(after, i)
+			}
+			if !ready {
+				continue
+			}
+			for _, i := range after {
+				hasNext[i] = true
+			}
+			if n.work.child != nil {
+				inner, ok := e.flatten(n.work.child, after, false)
+				if !ok {
+					return nil, false
+				}
+				if len(inner) > 0 {
+					after = inner
+				}
+			}
+			at[n] = len(e.nodes)
+			if outer {
+				e.index[n.handle] = len(e.nodes)
+			}
+			e.nodes = append(e.nodes, execNode{after, n.work})
+			grew = true
+		}
+		if !grew {
+			return nil, false
+		}
+	}
+	for _, i := range at {
+		if !hasNext[i] {
+			ends = append(ends, i)
+		}
+	}
+	slices.Sort(ends)
+	return ends, true
+}
+
+// setWork replaces what a node does by something of the same kind.
+func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func(*graphExec) (work, error)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.execOf(call, h)
+	if err != nil {
+		return err
+	}
+	i, ok := e.index[n]
+	if !ok {
+		return fail(call, cu.ErrInvalidValue, "node %#x is none of the graph that was instantiated", uintptr(n))
+	}
+	w, err := build(e)
+	if err != nil {
+		return err
+	}
+	if old := e.nodes[i].work.Kind; old != w.Kind {
+		return fail(call, cu.ErrInvalidValue, "the node is a %v, not a %v", old, w.Kind)
+	}
+	e.nodes[i].work = w
+	return nil
+}
+
+// GraphExecKernelNodeSetParams changes a launch, for later launches of the graph.
+func (d *Driver) GraphExecKernelNodeSetParams(h cu.GraphExec, n cu.GraphNode, l cu.GraphKernel) error {
+	const call = "cuGraphExecKernelNodeSetParams"
+	return d.setWork(call, h, n, func(e *graphExec) (work, error) { return d.kernelWork(call, e.ctx, l) })
+}
+
+// GraphExecCopyNodeSetParams changes a copy, for later launches of the graph.
+func (d *Driver) GraphExecCopyNodeSetParams(h cu.GraphExec, n cu.GraphNode, c cu.GraphCopy, ctx cu.Context) error {
+	const call = "cuGraphExecMemcpyNodeSetParams"
+	return d.setWork(call, h, n, func(e *graphExec) (work, error) { return d.copyWork(call, e.ctx, c, ctx) })
+}
+
+// GraphExecDestroy ends the handle.
+func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.execOf("cuGraphExecDestroy", h)
+	if err != nil {
+		return err
+	}
+	delete(d.graphs.execs, h)
+	return e.ctx.dead
+}
+
+// GraphLaunch queues the nodes: a chain of them is a queue, which others overtake.
+func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuGraphLaunch"
+	e, err := d.execOf(call, h)
+	if err != nil {
+		return err
+	}
+	s, err := d.streamHere(call, st)
+	if err != nil {
+		return err
+	}
+	if e.ctx != s.ctx {
+		return fail(call, cu.ErrInvalidHandle, "the graph is of device %d, the stream of device %d", e.ctx.dev.ordinal, s.ctx.dev.ordinal)
+	}
+	d.counters.Launches++
+	d.counters.GraphLaunches++
+	begin := &op{Op: Op{Kind: KindGraph}}
+	if e.last != nil {
+		begin.after = []*op{e.last}
+	}
+	d.enqueue(s, begin)
+	ops, lane := make([]*op, len(e.nodes)), make([]*stream, len(e.nodes))
+	var lanes []*stream
+	join := &op{Op: Op{Kind: KindJoin}, after: []*op{begin}}
+	for i, n := range e.nodes {
+		o := &op{Op: n.work.Op, run: n.work.run, after: []*op{begin}}
+		for _, a := range n.after {
+			o.after = append(o.after, ops[a])
+			if l := lane[a]; lane[i] == nil && l.last == ops[a] {
+				lane[i] = l // it goes on where that one ends
+			}
+		}
+		if lane[i] == nil {
+			lane[i] = &stream{handle: s.handle, ctx: s.ctx, weight: d.weight(), clock: d.hostClock}
+			lanes = append(lanes, lane[i])
+			d.streams = append(d.streams, lane[i])
+		}
+		if n.work.count != nil {
+			n.work.count()
+		}
+		ops[i] = d.enqueue(lane[i], o)
+		join.after = append(join.after, o)
+	}
+	e.last = d.enqueue(s, join)
+	for _, l := range lanes {
+		l.closed = true
+		d.reap(l)
+	}
+	return s.ctx.dead
+}

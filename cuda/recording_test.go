@@ -1,0 +1,232 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// scaled multiplies by a scalar.
+var scaled = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+
+// TestRecording: what is recorded runs with each replay and not before, in its order, with temporaries that share memory, with what each
+// replay is fed, and as one launch, whatever order the driver chooses where none is asked for.
+func TestRecording(t *testing.T) {
+	for seed := range 8 {
+		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
+	}
+}
+
+func testRecording(t *testing.T, d *Device) {
+	other, err := d.NewStream(0)
+	must(t, err)
+	x, out := floats(t, d, nil, 1, 2, 3, 4), floats(t, d, nil, 0, 0, 0, 0)
+	must(t, d.Synchronize())
+	r, err := d.NewRecording()
+	must(t, err)
+	s := r.Stream()
+	before, stats := d.Counters(), d.Stats()
+	slots, err := r.Feed(8, device.Origin{Op: "test"})
+	must(t, err)
+	params := device.View{Buf: slots, Type: dtype.I64, Layout: shape.Dense(shape.Of(1))}
+	a := empty(t, d, s, 4)
+	must(t, d.Map(s, next, views(a), views(x), nil)) // x+1
+	b := empty(t, d, s, 4)
+	must(t, d.Map(s, double, views(b), views(a), nil)) // 2(x+1)
+	a.Buf.Free()
+	c := empty(t, d, s, 4) // where a was
+	if c.Buf.Addr() != a.Buf.Addr() {
+		t.Errorf("what was freed in the recording does not serve it again")
+	}
+	must(t, d.MultiMap(s, scaled, [][]device.View{{c}, {b}}, [][]device.View{{x}, {b}}, params)) // k·x and k·2(x+1)
+	must(t, d.Map(s, plus, views(b), views(b, c), nil))
+	must(t, d.CopyFrom(s, out.Buf, 0, b.Buf, 0, 16))
+	b.Buf.Free()
+	// Others run meanwhile, and do not get the recording's memory.
+	z := floats(t, d, other, 7, 7, 7, 7)
+	must(t, d.Map(other, double, views(z), views(z), nil))
+	check(t, d, other, z, 14, 14, 14, 14)
+	if n := d.Counters().Launches - before.Launches; n != 1 {
+		t.Errorf("%d launches while recording, want that of the other stream", n)
+	}
+	check(t, d, nil, out, 0, 0, 0, 0)
+	g, err := r.Finish()
+	must(t, err)
+	if n := g.Operations(); n != 7 { // feed, table, three maps, one multi-map, copy
+		t.Errorf("%d operations", n)
+	}
+	for k := 1; k <= 10; k++ {
+		before := d.Counters()
+		must(t, g.Replay(func(feed int, to []byte) {
+			if feed != 0 || len(to) != 8 {
+				t.Errorf("feed %d of %d bytes", feed, len(to))
+			}
+			binary.LittleEndian.PutUint64(to, uint64(math.Float32bits(float32(k))))
+		}))
+		if n := d.Counters().Launches - before.Launches; n != 1 {
+			t.Errorf("%d launches, want 1", n)
+		}
+		if k%3 != 0 { // others stay in the queue
+			continue
+		}
+		f := float32(k)
+		check(t, d, s, out, 5*f, 8*f, 11*f, 14*f)
+	}
+	// What is allocated on the stream now is not the graph's.
+	e := empty(t, d, s, 4)
+	if e.Buf.Addr() == b.Buf.Addr() || e.Buf.Addr() == c.Buf.Addr() {
+		t.Error("the graph's memory was given away")
+	}
+	d.Empty()
+	must(t, g.Replay(func(_ int, to []byte) { binary.LittleEndian.PutUint64(to, uint64(math.Float32bits(1))) }))
+	check(t, d, s, out, 5, 8, 11, 14)
+	for _, v := range []device.View{c, params, e, z} {
+		v.Buf.Free()
+	}
+	must(t, g.Close())
+	must(t, g.Close())
+	var re *device.RecordError
+	if err := g.Replay(nil); !errors.As(err, &re) || !errors.Is(err, device.ErrRecording) {
+		t.Errorf("a replay after Close: %v", err)
+	}
+	d.Empty()
+	if now := d.Stats(); now.Allocated != stats.Allocated {
+		t.Errorf("%d bytes are allocated, %d were before", now.Allocated, stats.Allocated)
+	}
+	if n := d.PinnedStats().Allocated; n != 0 {
+		t.Errorf("%d bytes of page-locked memory are left", n)
+	}
+}
+
+// TestRecordingAsksNothing: between its begin and its end a recording makes no call of the driver that could touch the device; memory
+// comes from what the pool has.
+func TestRecordingAsksNothing(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	x := floats(t, d, nil, 1, 2, 3, 4)
+	r, err := d.NewRecording()
+	must(t, err)
+	s := r.Stream()
+	empty(t, d, s, 1).Buf.Free() // its arena has a segment now
+	before, _ := emu.Stats(d.api)
+	for range 20 {
+		y := empty(t, d, s, 4)
+		must(t, d.Map(s, double, views(y), views(x), nil))
+		must(t, d.Map(s, double, views(x), views(y), nil))
+		y.Buf.Free()
+	}
+	after, _ := emu.Stats(d.api)
+	if fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("the driver was asked for something:\n%+v\n%+v", before, after)
+	}
+	r.Abort()
+	r.Abort()
+	check(t, d, nil, x, 1, 2, 3, 4)
+	must(t, d.Map(s, double, views(x), views(x), nil)) // an ordinary stream again
+	check(t, d, s, x, 2, 4, 6, 8)
+	if _, err := r.Finish(); !errors.Is(err, device.ErrRecording) {
+		t.Errorf("Finish after Abort: %v", err)
+	}
+	d.Empty()
+	if n := d.Stats().Segments; n != 1 {
+		t.Errorf("%d segments are left, want that of x", n)
+	}
+}
+
+// TestRecordingTakesOver: what an eager run has left in the pool serves a recording of the same, which asks the driver for no memory. Work
+// that the former stream still has to do on that memory is waited for.
+func TestRecordingTakesOver(t *testing.T) {
+	for seed := range 8 {
+		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
+		x, out := floats(t, d, nil, fill(1, 1000)...), floats(t, d, nil, fill(0, 1000)...)
+		run := func(s device.Stream) {
+			var held []device.View
+			for range 3 {
+				y := empty(t, d, s, 100_000)
+				must(t, d.Map(s, expr.MustLower([]*expr.Expr{expr.C(3)}, []dtype.Type{dtype.F32}, nil, -1), views(y), nil, nil))
+				held = append(held, y)
+			}
+			part := held[2]
+			part.Layout = shape.Dense(shape.Of(1000))
+			must(t, d.Map(s, plus, views(out), views(x, part), nil))
+			for _, y := range held {
+				y.Buf.Free()
+			}
+		}
+		run(nil) // and is not waited for
+		before, _ := emu.Stats(d.api)
+		r, err := d.NewRecording()
+		must(t, err)
+		run(r.Stream())
+		if after, _ := emu.Stats(d.api); after.Allocs != before.Allocs || after.Launches != before.Launches {
+			t.Errorf("the driver was asked for %d pieces of memory", after.Allocs-before.Allocs)
+		}
+		g, err := r.Finish()
+		must(t, err)
+		for range 3 {
+			must(t, g.Replay(nil))
+		}
+		check(t, d, r.Stream(), out, fill(4, 1)...)
+		must(t, g.Close())
+		must(t, d.Synchronize())
+		d.Empty()
+		if n := d.Stats().Segments; n != 1 {
+			t.Errorf("%d segments are left, want that of x", n)
+		}
+	}
+}
+
+// TestNotRecordable: what would wait, or freeze what changes, is refused by its name, and the recording goes on.
+func TestNotRecordable(t *testing.T) {
+	list, err := Emulate("emulate:2,mem=16MiB")
+	must(t, err)
+	d, second := list[0], list[1]
+	x, far := floats(t, d, nil, 1, 2), floats(t, second, nil, 1, 2)
+	r, err := d.NewRecording()
+	must(t, err)
+	s := r.Stream()
+	pinned, err := d.AllocPinned(8, device.Origin{})
+	must(t, err)
+	mark, err := s.Record()
+	must(t, err)
+	if err := s.Wait(mark); err != nil {
+		t.Errorf("a wait for the recording itself: %v", err)
+	}
+	outside, err := d.DefaultStream().Record()
+	must(t, err)
+	if err := s.Wait(outside); err != nil {
+		t.Errorf("a wait for others: %v", err)
+	}
+	for op, err := range map[string]error{
+		"download":          d.Download(s, make([]byte, 8), x.Buf, 0),
+		"download pinned":   d.DownloadPinned(s, pinned, 0, x.Buf, 0, 8),
+		"upload":            d.Upload(s, x.Buf, 0, make([]byte, 8)),
+		"synchronize":       s.Synchronize(),
+		"copy":              d.CopyFrom(s, x.Buf, 0, far.Buf, 0, 8),
+		"wait for an event": d.DefaultStream().Wait(mark),
+	} {
+		var re *device.RecordError
+		if !errors.As(err, &re) || !errors.Is(err, device.ErrRecording) || re.Device != "cuda:0" || re.Why == "" {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	// Page-locked memory is read by each replay.
+	must(t, d.UploadPinned(s, x.Buf, 0, pinned, 0, 8))
+	must(t, d.Map(s, double, views(x), views(x), nil))
+	g, err := r.Finish()
+	must(t, err)
+	for k := range 3 {
+		copy(pinned.Host(), bytesOf([]float32{float32(k), float32(10 * k)}))
+		must(t, g.Replay(nil))
+		check(t, d, s, x, float32(2*k), float32(20*k))
+	}
+	must(t, g.Close())
+	pinned.Free()
+}

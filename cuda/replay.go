@@ -1,0 +1,259 @@
+package cuda
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+var _ device.Replayer = (*replayer)(nil)
+
+// turns is how many replays may be in the queue with what they were fed: the next one waits for the first of them.
+const turns = 4
+
+// replayer is a recording made into a graph. Host memory that the graph reads lies in one page-locked block: constants, then the feeds of
+// each turn. Before a launch the copies of the feeds are pointed to the turn's place, which launches in the queue do not notice.
+type replayer struct {
+	r    *recording
+	ops  int
+	feed []feed
+	host *pinnedBuffer // nil: nothing is read
+	each int           // bytes of a turn
+	from int           // where the turns begin
+
+	mu    sync.Mutex
+	graph cu.Graph
+	exec  cu.GraphExec
+	turn  int
+	busy  [turns]device.Event
+	done  bool
+}
+
+// feed is a node that copies what each replay is fed.
+type feed struct {
+	node cu.GraphNode
+	to   cu.DevicePtr
+	at   int // in a turn
+	n    int
+}
+
+// aligned is where the next piece of host memory begins.
+func aligned(n int) int { return (n + 255) &^ 255 }
+
+// Finish makes the graph.
+func (r *recording) Finish() (device.Replayer, error) {
+	if !r.over() {
+		return nil, &device.RecordError{Device: r.d.name, Op: "finish", Why: "the recording is over"}
+	}
+	g := &replayer{r: r}
+	if err := g.build(); err != nil {
+		g.destroy()
+		r.retire()
+		return nil, err
+	}
+	r.nodes, r.marks = nil, nil
+	return g, nil
+}
+
+// build asks the driver for the graph.
+func (g *replayer) build() error {
+	d := g.r.d
+	constants := 0
+	for _, w := range g.r.nodes {
+		switch w.kind {
+		case recordedConstant:
+			constants += aligned(len(w.bytes))
+		case recordedFeed:
+			g.each += aligned(int(w.n))
+		}
+	}
+	g.from = constants
+	if n := constants + turns*g.each; n > 0 {
+		b, err := d.AllocPinned(n, device.Origin{Op: "what a graph copies from the host"})
+		if err != nil {
+			return err
+		}
+		g.host = b.(*pinnedBuffer)
+		clear(g.host.Host())
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	api := d.api.(cu.Graphs)
+	marker, _ := d.api.(cu.GraphMarker)
+	var err error
+	if g.graph, err = api.GraphCreate(); err != nil {
+		return d.fault("", err)
+	}
+	var after []cu.GraphNode
+	var host []byte
+	if g.host != nil {
+		host = g.host.Host()
+	}
+	constant, fed := 0, 0
+	for i := range g.r.nodes {
+		w := &g.r.nodes[i]
+		var n cu.GraphNode
+		name := ""
+		switch w.kind {
+		case recordedLaunch:
+			k := w.launch.Kernel
+			name = k.Name
+			fn, err := d.function(k)
+			if err != nil {
+				return err
+			}
+			at := w.launch.Grid
+			n, err = api.GraphAddKernelNode(g.graph, after, cu.GraphKernel{Func: fn, Grid: cu.Dim3{X: at[0], Y: at[1], Z: at[2]},
+				Block: cu.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}, Shared: uint32(k.DynShared), Params: w.launch.Params})
+			if err != nil {
+				return d.fault(name, err)
+			}
+		case recordedMove:
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+		case recordedConstant:
+			copy(host[constant:], w.bytes)
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: unsafe.Pointer(&host[constant]), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+			constant += aligned(len(w.bytes))
+		case recordedHost:
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: w.host, Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+		case recordedFeed:
+			f := feed{to: cu.DevicePtr(w.to), at: fed, n: int(w.n)}
+			f.node, err = api.GraphAddCopyNode(g.graph, after, g.copyOf(f, 0), d.ctx)
+			n = f.node
+			g.feed = append(g.feed, f)
+			fed += aligned(f.n)
+		case recordedBlock, recordedFreed:
+			if marker == nil {
+				continue
+			}
+			n, err = marker.GraphAddBlockNode(g.graph, after, cu.DevicePtr(w.to), w.size, w.n, w.label, w.kind == recordedFreed)
+		}
+		if err != nil {
+			return d.fault(name, err)
+		}
+		if w.kind != recordedBlock && w.kind != recordedFreed {
+			g.ops++
+		}
+		after = []cu.GraphNode{n}
+	}
+	g.exec, err = api.GraphInstantiate(g.graph)
+	return d.fault("", err)
+}
+
+// place returns a feed's memory in a turn.
+func (g *replayer) place(f feed, turn int) []byte {
+	return g.host.Host()[g.from+turn*g.each+f.at:][:f.n:f.n]
+}
+
+func (g *replayer) copyOf(f feed, turn int) cu.GraphCopy {
+	return cu.GraphCopy{SrcHost: unsafe.Pointer(&g.place(f, turn)[0]), Dst: f.to, N: uint64(f.n)}
+}
+
+// Operations is the number of kernels, copies and fills.
+func (g *replayer) Operations() int { return g.ops }
+
+// Replay launches the graph.
+func (g *replayer) Replay(fill func(feed int, to []byte)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, s := g.r.d, g.r.s
+	if g.done {
+		return &device.RecordError{Device: d.name, Op: "replay", Why: "the graph is closed"}
+	}
+	if f := d.dead.Load(); f != nil {
+		return f
+	}
+	turn := g.turn
+	if e := g.busy[turn]; e != nil {
+		g.busy[turn] = nil
+		err := e.Wait()
+		e.Release()
+		if err != nil {
+			return err
+		}
+	}
+	for i, f := range g.feed {
+		fill(i, g.place(f, turn))
+	}
+	var err error
+	if t := device.Tracing(); t != nil {
+		err = d.replayAs(t, s, g.ops, func() error { return g.start(turn) })
+	} else {
+		err = g.start(turn)
+	}
+	if err != nil {
+		return err
+	}
+	d.count.launches.Add(1)
+	if len(g.feed) > 0 {
+		e, err := s.Record()
+		if err != nil {
+			return err
+		}
+		g.busy[turn] = e
+		g.turn = (turn + 1) % turns
+	}
+	if d.p.sync {
+		return s.Synchronize()
+	}
+	return nil
+}
+
+func (g *replayer) start(turn int) error {
+	d := g.r.d
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	api := d.api.(cu.Graphs)
+	for _, f := range g.feed {
+		if err := api.GraphExecCopyNodeSetParams(g.exec, f.node, g.copyOf(f, turn), d.ctx); err != nil {
+			return d.fault("", err)
+		}
+	}
+	return d.fault("a graph", api.GraphLaunch(g.exec, g.r.s.handle))
+}
+
+// Close waits for the replays and gives everything back. What the work did wrong comes out of it.
+func (g *replayer) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.done {
+		return nil
+	}
+	g.done = true
+	err := g.r.s.Synchronize()
+	g.destroy()
+	g.r.retire()
+	return err
+}
+
+// destroy gives back what the driver has made, and the host memory.
+func (g *replayer) destroy() {
+	d := g.r.d
+	for i, e := range g.busy {
+		if e != nil {
+			e.Release()
+			g.busy[i] = nil
+		}
+	}
+	if g.host != nil {
+		g.host.Free()
+	}
+	if d.enter() != nil {
+		return // the context is lost, and the graph with it
+	}
+	defer d.leave()
+	api := d.api.(cu.Graphs)
+	if g.exec != 0 {
+		_ = d.fault("", api.GraphExecDestroy(g.exec)) // a sticky fault ends the device, others have no use
+	}
+	if g.graph != 0 {
+		_ = d.fault("", api.GraphDestroy(g.graph))
+	}
+	g.exec, g.graph = 0, 0
+}

@@ -1,0 +1,64 @@
+package device
+
+import "errors"
+
+// Recorder is satisfied by devices that record work and repeat it in one launch: CUDA graphs.
+type Recorder interface {
+	// NewRecording starts a recording. Any number may be open at once; what is queued on streams that are not theirs runs as ever.
+	NewRecording() (Recording, error)
+}
+
+// A Recording is work that is being recorded. It ends with Finish or Abort.
+type Recording interface {
+	// Stream is the recording's own. What is queued on it does not run: it is recorded, with addresses and scalars as they are now. Buffers
+	// that are allocated on it are the recording's: freed ones serve it again, in its order, and nobody else until [Replayer.Close].
+	// Other buffers that are recorded must not be freed before that either. What the stream has waited for is waited for by all replays.
+	//
+	// What cannot be recorded returns a *[RecordError] and leaves the recording as it was: whatever makes the host wait (Download,
+	// Synchronize, Wait of an event that is only recorded), copies between devices, and an Upload, whose bytes a replay would
+	// repeat. A copy from page-locked memory is recorded: it reads the memory each time. When the recording has ended the stream is like others.
+	Stream() Stream
+	// Feed returns a buffer that each replay fills anew from the host, at this place of the order.
+	Feed(bytes int, o Origin) (Buffer, error)
+	// Finish ends the recording. After an error it is over, as after Abort.
+	Finish() (Replayer, error)
+	// Abort ends the recording without a result. Its buffers become ordinary ones, whose contents are undefined.
+	Abort()
+}
+
+// A Replayer repeats what was recorded. Its methods are safe for concurrent use.
+type Replayer interface {
+	// Replay queues the recorded work on the recording's stream in one launch. fill is called for each [Recording.Feed], in their order,
+	// for the bytes that this replay gives it. It returns without waiting for the work; at most a few replays wait in the queue.
+	Replay(fill func(feed int, to []byte)) error
+	// Operations is the number of kernels, copies and fills of one replay.
+	Operations() int
+	// Close waits for the replays and gives the memory back. A second call has no effect.
+	Close() error
+}
+
+// RecordingStream is satisfied by the streams of devices that are Recorders.
+type RecordingStream interface {
+	Stream
+	// Recording reports whether what is queued now is recorded.
+	Recording() bool
+}
+
+// ErrRecording is what every [RecordError] is, for errors.Is.
+var ErrRecording = errors.New("not recordable")
+
+// A RecordError says what cannot be recorded, and why.
+type RecordError struct {
+	Device string
+	Op     string // "download"
+	Why    string
+	Stream Stream // that is being recorded; nil: no one in particular
+}
+
+// Error reads like "cuda:0: download cannot be recorded: …".
+func (e *RecordError) Error() string {
+	return e.Device + ": " + e.Op + " cannot be recorded: " + e.Why
+}
+
+// Unwrap returns [ErrRecording].
+func (e *RecordError) Unwrap() error { return ErrRecording }

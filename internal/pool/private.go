@@ -1,0 +1,44 @@
+package pool
+
+// Adopter is optionally satisfied by a Backing whose streams can wait for each other: then a stream that is held (see [Pool.Hold]) takes
+// segments in which nothing is in use from other streams before it asks for new ones.
+type Adopter interface {
+	// Follow makes later work on stream come after what is queued on before. It runs under the pool's lock.
+	Follow(stream, before StreamID) error
+}
+
+// Hold keeps the segments of a stream, those that it has and those that it gets, from being returned to the backing, also where nothing in
+// them is in use: who recorded the work of a stream comes back to the addresses. [Pool.Retire] ends it.
+func (p *Pool) Hold(stream StreamID) {
+	p.mu.Lock()
+	p.arenaLocked(stream).held = true
+	p.mu.Unlock()
+}
+
+// adoptLocked serves a request of a held stream from the smallest segment of another one that nobody uses, and reports whether it could.
+func (p *Pool) adoptLocked(r *request) bool {
+	a, ok := p.backing.(Adopter)
+	to := p.arenaLocked(r.stream)
+	if !ok || !to.held {
+		return false
+	}
+	var best *segment
+	for _, seg := range p.segments {
+		b := seg.first
+		if b.state != stateFree || b.next != nil || seg.home.held || seg.small != (r.rounded <= p.o.SmallMax) || seg.size < r.rounded {
+			continue
+		}
+		if best == nil || seg.size < best.size {
+			best = seg
+		}
+	}
+	if best == nil || a.Follow(r.stream, best.home.stream) != nil { // without order it is not safe: a new segment is
+		return false
+	}
+	p.unindexLocked(best.first)
+	best.home = to
+	best.first.stream.Store(uint64(r.stream))
+	p.indexLocked(best.first)
+	r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
+	return r.block != nil
+}

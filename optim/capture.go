@@ -1,0 +1,182 @@
+package optim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// capturing returns the graph that the gradients are being recorded into, nil if they are computed: the first one speaks for all.
+func (b *base) capturing() *tensor.Graph {
+	for _, g := range b.groups {
+		for _, p := range g.Params {
+			if d := p.Grad(); d != nil {
+				return tensor.Capturing(d)
+			}
+		}
+	}
+	return nil
+}
+
+// A replayed is a launch of a captured step: parameters of one group with states that go on alike.
+type replayed struct {
+	launch
+	group *Group
+	of    []change
+}
+
+// joins reports whether a parameter in state st goes on as those of l do.
+func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int) bool {
+	first := l.of[0].st
+	return l.group == g && l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == operands &&
+		first.step == st.step && first.unused == st.unused && slices.Equal(first.scalars, st.scalars)
+}
+
+// capture records a step. State that is missing is made now, once, on the device's ordinary stream; nothing counts as a step. A replay
+// computes the scalars of its step, with the learning rates and the options that hold then, and counts it.
+func (m *multi[C, P]) capture(g *tensor.Graph) {
+	var list []*replayed
+	for _, group := range m.groups {
+		cfg := (*C)(group.config.(P))
+		uses, fl := m.rule.uses(cfg), m.rule.flags(cfg)
+		for _, p := range group.Params {
+			grad := p.Grad()
+			if grad == nil {
+				continue
+			}
+			c := change{p: p, st: m.stateOf(p, cfg, group.LR)}
+			m.prepare(&c, cfg, group.LR, uses)
+			c.st.unused = c.st.unused || c.fresh != nil
+			g.Adopt(c.st.tensors...)
+			m.state[p] = c.st
+			outs, ins := []*tensor.Tensor{p}, []*tensor.Tensor{p, grad}
+			for _, i := range uses {
+				outs, ins = append(outs, c.st.tensors[i]), append(ins, c.st.tensors[i])
+			}
+			var l *replayed
+			for _, o := range list {
+				if o.joins(group, p, fl, c.st, len(ins)) {
+					l = o
+				}
+			}
+			if l == nil {
+				l = &replayed{launch: launch{dev: p.Device(), t: p.Type(), flags: fl}, group: group}
+				l.program = lowered(m.rule.name, fl, l.t, len(ins), m.rule.program)
+				list = append(list, l)
+			}
+			l.of = append(l.of, c)
+			l.outs, l.ins = append(l.outs, outs), append(l.ins, ins)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	for i, l := range list {
+		held := make([][]*tensor.Tensor, len(l.of))
+		for k, c := range l.of {
+			held[k] = slices.Clone(c.st.tensors)
+		}
+		g.Check(func() error {
+			if err := m.unchanged(l, held); err != nil {
+				return err
+			}
+			m.restart(l)
+			return nil
+		})
+		cfg := (*C)(l.group.config.(P))
+		scalars, _ := m.rule.scalars(cfg, l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
+		l.slots = g.Feed(dtype.I64, max(1, len(scalars)), func(to []byte) {
+			clear(to)
+			for k, c := range l.of {
+				scalars, next := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, c.st.step+1, c.st, c.st.unused)
+				if k == 0 {
+					l.encode(scalars, to)
+				}
+				c.st.step++
+				c.st.unused = false
+				if next != nil {
+					c.st.scalars = next
+				}
+			}
+			if i == 0 {
+				m.steps++
+			}
+		})
+	}
+	for _, l := range list {
+		tensor.Update(m.rule.name, l.program, l.outs, l.ins, l.slots, nil)
+	}
+}
+
+// unchanged returns an error where the memory or the program that was captured is not that of the optimizer any more.
+func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
+	if f := m.rule.flags((*C)(l.group.config.(P))); f != l.flags {
+		return &Error{m.name, "an option that chooses how a step is computed was changed since the step was captured; capture it again"}
+	}
+	for k, c := range l.of {
+		if m.state[c.p] != c.st || !slices.Equal(c.st.tensors, held[k]) {
+			return &Error{m.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", c.p.Shape())}
+		}
+	}
+	return nil
+}
+
+// restart gives state that a captured step made, and that no step has used, the values with which it begins now, should they depend on the
+// learning rate.
+func (m *multi[C, P]) restart(l *replayed) {
+	cfg, lr := (*C)(l.group.config.(P)), l.group.LR
+	for _, c := range l.of {
+		if !c.st.unused {
+			continue
+		}
+		for i := range c.st.scalars {
+			c.st.scalars[i] = c.st.scalars[i].of(m.rule.begin(cfg, lr, i))
+		}
+		for i, t := range c.fresh {
+			if t != nil && m.rule.start != nil {
+				tensor.Do(func(s *tensor.Scope) { t.In(s).Fill(m.rule.start(cfg, lr, i)) }, tensor.NoGrad())
+			}
+		}
+	}
+}
+
+// encode writes the scalars as the bits that the program takes.
+func (l *launch) encode(scalars []float64, to []byte) {
+	for i, v := range scalars {
+		if i < len(l.program.Params) && l.program.Params[i] != dtype.Invalid {
+			binary.NativeEndian.PutUint64(to[8*i:], expr.Encode(l.program.Params[i], v))
+		}
+	}
+}
+
+// scopeOf returns the scope in which a function of the parameters' gradients works: that of the graph which they are recorded into, else the root.
+func scopeOf(params []*tensor.Tensor) *tensor.Scope {
+	for _, p := range params {
+		if p == nil || p.Grad() == nil {
+			continue
+		}
+		if g := tensor.Capturing(p.Grad()); g != nil {
+			return g.Scope()
+		}
+		break
+	}
+	return tensor.Root()
+}
+
+// constants returns a tensor of numbers on dev, in s. In a capture each replay has the same.
+func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
+	g := s.Capture()
+	if g == nil {
+		return s.On(dev).From(v)
+	}
+	return g.Feed(dtype.I64, len(v), func(to []byte) {
+		for i, x := range v {
+			binary.NativeEndian.PutUint64(to[8*i:], uint64(x))
+		}
+	})
+}

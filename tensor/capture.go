@@ -1,0 +1,491 @@
+package tensor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// ErrCapture is the kind of an [Error] about work that cannot be part of a [Graph].
+var ErrCapture = errors.New("it cannot be captured")
+
+// A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
+// several goroutines, one after the other. Close gives its memory back; one that is dropped is closed after the garbage collector found it.
+type Graph struct {
+	dev    device.Device
+	stream device.Stream // on which the work was recorded and is repeated
+	scope  *Scope
+	number uint64
+	live   atomic.Bool // recording
+
+	replay device.Replayer // of the finished graph
+
+	mu      sync.Mutex
+	rec     device.Recording
+	feeds   []func(to []byte)
+	checks  []func() error
+	gens    map[*Generator]*Generator // stand-ins, by what they stand for
+	tokens  map[uint64]*standIn
+	outside map[*storage]bool // what is not the graph's and is read or, true, written
+	own     []*storage        // what was made by the recorded work
+	adopted map[*storage]bool
+	leaves  []*Tensor // that got a gradient
+	closed  bool
+	err     *Error // the first of what could not be captured
+}
+
+// captures counts those that record now; epoch all there ever were: a storage knows how many there were when it was made.
+var (
+	captures atomic.Int32
+	epoch    atomic.Uint64
+	byStream sync.Map // device.Stream to *Graph
+)
+
+// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and none of its work: as in PyTorch
+// nothing on dev has changed when Capture returns, and n replays afterwards are n runs of f. What f does on the host (its own counters,
+// printing) happens once.
+//
+// Values that a replay is to see are in tensors that exist before: overwrite a static input with [Tensor.Copy], then [Graph.Replay].
+// They, the parameters and all else that f uses stay alive until [Graph.Close]. What f makes in its scope belongs to the graph: results are
+// read after a replay, are overwritten by the next one, and are freed by Close; undefined before the first. Memory of temporaries is reused
+// inside of the graph only; f gives it back earlier by child scopes and Free, as elsewhere.
+//
+// These change from replay to replay: random numbers, which come from the generator that the scope has (opts may choose it) and go on as in
+// eager steps; and what [Graph.Feed] provides, which is how the optimizers of package optim see their learning rate and their number of steps.
+//
+// Everything else is repeated as it was. So that nothing silently stays as it was, the error is an *[Error] of the kind [ErrCapture] for what
+// waits for a value (Item, Data, printing, shapes that depend on values), what brings values from the host (except from page-locked
+// memory without waiting, which a replay reads anew), work on another device or stream, and results that replays would not compute again: an
+// expression over older tensors alone is started with w.In(s). What f panics with else comes out as from [Try]. After an error
+// nothing of the capture is left; gradients that were put into leaves meanwhile are gone.
+//
+// The device must be able to record ([device.Recorder]); the CPU is not.
+func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
+	const op = "capture"
+	if dev == nil || f == nil {
+		return nil, newError(op, ErrValue, nil, "the device or the function is nil")
+	}
+	recorder, ok := dev.(device.Recorder)
+	if !ok {
+		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("graphs are of CUDA devices; run the function itself here")
+	}
+	rec, err := recorder.NewRecording()
+	if err != nil {
+		return nil, deviceError(op, err, nil)
+	}
+	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
+		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
+	g.scope = root.New(append(slices.Clone(opts), func(m *modes) {
+		m.dev, m.stream, m.capture = dev, g.stream, g
+		m.gen = g.generator(m.gen)
+	})...)
+	g.live.Store(true)
+	g.number = epoch.Add(1)
+	captures.Add(1)
+	byStream.Store(g.stream, g)
+	done := false
+	defer func() {
+		if !done {
+			g.abandon() // f panicked with something else
+		}
+	}()
+	err = Try(func() { f(g.scope) })
+	if err == nil {
+		err = g.finish()
+	}
+	done = true
+	if err != nil {
+		g.abandon()
+		return nil, captureError(err)
+	}
+	// The net under a graph that is dropped: its tensors have theirs.
+	runtime.AddCleanup(g, func(r device.Replayer) { go r.Close() }, g.replay)
+	return g, nil
+}
+
+// captureError makes what a device could not record of the kind ErrCapture.
+func captureError(err error) error {
+	var e *Error
+	if errors.As(err, &e) && errors.Is(err, device.ErrRecording) && !errors.Is(err, ErrCapture) {
+		e.Err = errors.Join(ErrCapture, e.Err)
+		if e.Hint == "" {
+			e.hint("do it before the capture or after a replay")
+		}
+	}
+	return err
+}
+
+// finish ends the recording and makes the graph.
+func (g *Graph) finish() (err error) {
+	if g.scope.isClosed() {
+		return newError("capture", ErrScope, nil, "the scope of the capture was closed by the function").hint("Graph.Close closes it")
+	}
+	g.stop()
+	if g.err != nil {
+		return g.err // f went on, as fmt does when String panics
+	}
+	if g.replay, err = g.rec.Finish(); err != nil {
+		return deviceError("capture", err, nil)
+	}
+	if g.replay.Operations() == 0 {
+		return newError("capture", ErrCapture, nil, "nothing was recorded").hint("start expressions with x.In(s), s being the scope that the function gets")
+	}
+	g.own = slices.DeleteFunc(g.own, func(st *storage) bool { return st.freed.Load() })
+	return nil
+}
+
+// stop ends the time of recording.
+func (g *Graph) stop() {
+	if g.live.Swap(false) {
+		captures.Add(-1)
+		byStream.Delete(g.stream)
+	}
+}
+
+// abandon gives everything back after a failure.
+func (g *Graph) abandon() {
+	g.stop()
+	for _, leaf := range g.leaves {
+		leaf.gradMu.Lock()
+		d := leaf.grad
+		if d != nil && !d.freed.Load() && d.st.home == g.stream { // it was never computed
+			leaf.grad = nil
+		} else {
+			d = nil
+		}
+		leaf.gradMu.Unlock()
+		if d != nil {
+			d.Free()
+		}
+	}
+	g.scope.abandon()
+	if g.replay == nil {
+		g.rec.Abort()
+	} else {
+		_ = g.replay.Close() // nothing was replayed
+	}
+	g.forget()
+}
+
+// forget lets go of what others own.
+func (g *Graph) forget() {
+	g.mu.Lock()
+	list := g.outside
+	g.outside, g.own, g.leaves, g.adopted = nil, nil, nil, nil
+	g.mu.Unlock()
+	for st := range list {
+		st.release()
+	}
+}
+
+// Replay queues the recorded work, as one launch, after what was queued before on the tensors that it uses, and returns without waiting. Later
+// work on these tensors, on any stream, comes after it. An error is that of the device, or of a hook that finds that what was captured is
+// not there any more; nothing is queued then.
+func (g *Graph) Replay() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	const op = "replay"
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanOp, op, nil, nil)()
+	}
+	if g.closed {
+		return newError(op, ErrFreed, nil, "the graph has been closed")
+	}
+	for _, c := range g.checks {
+		if err := c(); err != nil {
+			return newError(op, err, nil, err.Error())
+		}
+	}
+	err := Try(func() {
+		for st, written := range g.outside {
+			if written {
+				st.write(op, g.stream)
+				st.version.Add(1)
+			} else {
+				st.read(op, g.stream)
+			}
+		}
+		for _, st := range g.own {
+			if !st.freed.Load() {
+				st.write(op, g.stream)
+				st.version.Add(1)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := g.replay.Replay(func(i int, to []byte) { g.feeds[i](to) }); err != nil {
+		return deviceError(op, err, nil)
+	}
+	return nil
+}
+
+// Operations returns the number of kernels, copies and fills that a replay runs.
+func (g *Graph) Operations() int { return g.replay.Operations() }
+
+// Scope returns the scope of the graph, which f got: it closes with the graph.
+func (g *Graph) Scope() *Scope { return g.scope }
+
+// Stream returns the stream on which replays are queued.
+func (g *Graph) Stream() device.Stream { return g.stream }
+
+// Close waits for the replays, frees what the graph's scope owns and gives the memory back. What went wrong in the replays and was not told
+// yet comes out of it. A second call has no effect.
+func (g *Graph) Close() error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.closed = true
+	g.mu.Unlock()
+	if !g.scope.isClosed() {
+		g.scope.close(nil, true)
+	}
+	err := g.replay.Close()
+	g.forget()
+	if err != nil {
+		return deviceError("close", err, nil)
+	}
+	return nil
+}
+
+// Capture returns the graph into which work of s is recorded, nil when it runs: inside of the function given to [Capture] only.
+func (s *Scope) Capture() *Graph {
+	if g := s.modes.capture; g != nil && g.live.Load() {
+		return g
+	}
+	return nil
+}
+
+// Capturing returns the graph into which the latest value of one of these tensors is being recorded, nil if there is none: an op that
+// opens a scope of its own, such as an optimizer's step, then belongs into that of the graph. Nils are left out.
+func Capturing(x ...*Tensor) *Graph {
+	if captures.Load() == 0 {
+		return nil
+	}
+	for _, t := range x {
+		if t == nil || t.freed.Load() {
+			continue
+		}
+		t.st.mu.Lock()
+		w := t.st.writer
+		t.st.mu.Unlock()
+		if g := capturing(w); g != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+// capturing returns the graph that records s.
+func capturing(s device.Stream) *Graph {
+	if captures.Load() == 0 || s == nil {
+		return nil
+	}
+	if r, ok := s.(device.RecordingStream); !ok || !r.Recording() {
+		return nil
+	}
+	if g, ok := byStream.Load(s); ok {
+		return g.(*Graph)
+	}
+	return nil
+}
+
+// Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the host when it is queued: fill gets the
+// bytes, in the host's order, in the order of the calls of Feed. It must not touch the graph's device. Only while the graph is captured.
+func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
+	const op = "feed"
+	if !g.live.Load() {
+		fail(op, ErrCapture, nil, "the capture is over")
+	}
+	if n < 1 || t.Size() == 0 || fill == nil {
+		fail(op, ErrValue, nil, "%d elements of %v", n, t)
+	}
+	o := device.Origin{Op: op, Shape: shape.Of(n), Type: t, Where: g.scope.opened}
+	buf, err := g.rec.Feed(n*t.Size(), o)
+	check(op, err)
+	st := &storage{dev: g.dev, buf: buf, home: g.stream, writer: g.stream}
+	x := &Tensor{st: st, layout: shape.Dense(shape.Of(n)), dtype: t, op: op}
+	x.self = x
+	st.refs.Store(1)
+	g.scope.own(x, true)
+	g.mu.Lock()
+	g.feeds = append(g.feeds, fill)
+	g.own = append(g.own, st)
+	g.mu.Unlock()
+	return x
+}
+
+// Check makes every replay call f first; an error of it is the replay's, and nothing is queued.
+func (g *Graph) Check(f func() error) {
+	g.mu.Lock()
+	g.checks = append(g.checks, f)
+	g.mu.Unlock()
+}
+
+// Adopt says that tensors which were made during the capture, outside of its scope, are not to be made again by replays: the state of an
+// optimizer, which begins once. What made them has run.
+func (g *Graph) Adopt(x ...*Tensor) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range x {
+		if t != nil {
+			g.adopted[t.st] = true
+		}
+	}
+}
+
+// touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are ordered with what else uses it. st.mu
+// is held.
+func (g *Graph) touch(op string, st *storage, write bool) {
+	if st.home == g.stream {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if st.epoch >= g.number && !g.adopted[st] {
+		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
+		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
+	}
+	old, known := g.outside[st]
+	if !known {
+		st.retain()
+	}
+	g.outside[st] = old || write
+}
+
+// captured is what alloc does for a new storage.
+func (st *storage) captured(s device.Stream) {
+	st.epoch = epoch.Load()
+	if g := capturing(s); g != nil {
+		g.mu.Lock()
+		g.own = append(g.own, st)
+		g.mu.Unlock()
+	}
+}
+
+// gets notes that a leaf gets a gradient, which is undone if the capture fails.
+func (g *Graph) gets(leaf *Tensor) {
+	if g != nil && g.live.Load() {
+		g.mu.Lock()
+		g.leaves = append(g.leaves, leaf)
+		g.mu.Unlock()
+	}
+}
+
+// refused keeps the first error for the end of the capture. g.mu is held.
+func (g *Graph) refused(e *Error) *Error {
+	if g.err == nil {
+		g.err = e
+	}
+	return e
+}
+
+// noted keeps what the device could not record for the end of the capture.
+func noted(e *Error) *Error {
+	var r *device.RecordError
+	if errors.As(e.Err, &r) {
+		if g := capturing(r.Stream); g != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.refused(e)
+		}
+	}
+	return e
+}
+
+// shapedByValues panics if op, the shape of whose result depends on values, is being captured.
+func (x *Tensor) shapedByValues(op string) {
+	x.scope.uncapturable(op, "the shape of the result depends on values, for which the host would wait")
+}
+
+// uncapturable panics if s records.
+func (s *Scope) uncapturable(op, why string) {
+	if g := s.Capture(); g != nil {
+		e := newError(op, ErrCapture, nil, why)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		panic(g.refused(e.hint("do it before the capture or after a replay")))
+	}
+}
+
+// recordable panics if s records and work on dev is not part of that.
+func (s *Scope) recordable(op string, dev device.Device) {
+	g := s.modes.capture
+	if g == nil || !g.live.Load() {
+		return
+	}
+	switch {
+	case dev != g.dev:
+		s.uncapturable(op, fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name()))
+	case s.modes.stream != g.stream:
+		s.uncapturable(op, "the scope has another stream than the one that is recorded: leave out the option Stream")
+	}
+}
+
+// A standIn is what a generator is replaced by while a graph is captured: an offset that starts at 0 and a seed that is only a token, so
+// that numbers find their way here however state and seed are saved and restored. What is drawn is relative to where the generator
+// is when a replay begins.
+type standIn struct {
+	of    *Generator // what it stands for
+	as    *Generator
+	once  sync.Once
+	slots *Tensor // seed and offset on the device, once something is drawn
+}
+
+// generator returns the stand-in of gen. Generators that a scope's Seed makes start anew with every run: their numbers are the same each time.
+func (g *Graph) generator(gen *Generator) *Generator {
+	if gen == nil || gen.local {
+		return gen
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.tokens {
+		if t.as == gen {
+			return gen
+		}
+	}
+	if as := g.gens[gen]; as != nil {
+		return as
+	}
+	token := rand.Uint64()
+	for g.tokens[token] != nil {
+		token = rand.Uint64()
+	}
+	as := NewGenerator(token)
+	g.gens[gen], g.tokens[token] = as, &standIn{of: gen, as: as}
+	return as
+}
+
+// numbers returns the tensors that hold a generator's seed and offset when s records and seed is a stand-in's, nil otherwise.
+func (s *Scope) numbers(seed uint64) (slots *Tensor) {
+	g := s.Capture()
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	t := g.tokens[seed]
+	g.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	t.once.Do(func() {
+		t.slots = g.Feed(dtype.I64, 2, func(to []byte) {
+			seed, offset := t.of.Draw(int(t.as.offset.Load()))
+			binary.NativeEndian.PutUint64(to, seed)
+			binary.NativeEndian.PutUint64(to[8:], offset)
+		})
+	})
+	return t.slots
+}

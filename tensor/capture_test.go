@@ -1,0 +1,300 @@
+package tensor_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// gpu returns an emulated GPU.
+func gpu(t testing.TB, seed int) *cuda.Device {
+	t.Helper()
+	d, err := cuda.Emulate(fmt.Sprintf("emulate,mem=64MiB,seed=%d", seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d[0]
+}
+
+func capture(t testing.TB, dev device.Device, f func(s *tensor.Scope), opts ...tensor.Option) *tensor.Graph {
+	t.Helper()
+	g, err := tensor.Capture(dev, f, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCapturedForward: nothing runs at the capture; each replay is one launch that sees what a static input was overwritten with, also when
+// that was done on another stream a moment before, and is overtaken by no later write.
+func TestCapturedForward(t *testing.T) {
+	for seed := range 8 {
+		dev := gpu(t, seed)
+		side, err := dev.NewStream(0)
+		ok(t, err)
+		m := tensor.Root().On(dev)
+		x, w, seen := m.Ones(4, 8), m.Full(0.25, 8, 3), m.Zeros(4, 3)
+		var y *tensor.Tensor
+		before := dev.Counters().Launches
+		g := capture(t, dev, func(s *tensor.Scope) {
+			s.Do(func(c *tensor.Scope) { y = x.In(c).MatMul(w).Tanh().AddScalar(1); c.Close(y) })
+			seen.In(s).AddInPlace(y)
+		}, tensor.NoGrad())
+		if n := dev.Counters().Launches - before; n != 0 {
+			t.Errorf("%d launches by the capture", n)
+		}
+		want := make([]float64, 12)
+		for k := range 5 {
+			on := dev.DefaultStream()
+			if k%2 == 1 {
+				on = side
+			}
+			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(float64(k)) }, tensor.NoGrad(), tensor.Stream(on))
+			before := dev.Counters()
+			ok(t, g.Replay())
+			if n := dev.Counters().Launches - before.Launches; n != 1 {
+				t.Errorf("%d launches by a replay", n)
+			}
+			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(99) }, tensor.NoGrad(), tensor.Stream(side)) // comes after
+			for i := range want {
+				want[i] += 1 + math.Tanh(2*float64(k))
+			}
+		}
+		if got := seen.Floats(); math.Abs(got[0]-want[0]) > 1e-4 || got[0] != got[11] {
+			t.Errorf("seed %d: the sum is %v, want %v", seed, got, want)
+		}
+		if v := y.Floats()[0]; math.Abs(v-(1+math.Tanh(8))) > 1e-6 {
+			t.Errorf("seed %d: the result is %v", seed, v)
+		}
+		// Ordinary work on the graph's results.
+		if v := y.SubScalar(1).Sum().Item(); math.Abs(v-12*math.Tanh(8)) > 1e-4 {
+			t.Errorf("seed %d: the sum of the result is %v", seed, v)
+		}
+		ok(t, g.Close())
+		ok(t, g.Close())
+		if err := tensor.Try(func() { y.Item() }); !errors.Is(err, tensor.ErrScope) {
+			t.Errorf("a result after Close: %v", err)
+		}
+		if err := g.Replay(); !errors.Is(err, tensor.ErrFreed) {
+			t.Errorf("a replay after Close: %v", err)
+		}
+		x.Free()
+		w.Free()
+		seen.Free()
+		ok(t, dev.Synchronize())
+		dev.Empty()
+		if s := dev.Stats(); s.Allocated != 0 || s.Reserved != 0 {
+			t.Errorf("%d bytes are allocated and %d reserved after Close", s.Allocated, s.Reserved)
+		}
+	}
+}
+
+// TestCapturedRandom: random numbers of replayed steps are those of eager steps, bit for bit, of all generators, and the generators end where
+// those of eager steps do.
+func TestCapturedRandom(t *testing.T) {
+	own := tensor.NewGenerator(5)
+	step := func(s *tensor.Scope, x *tensor.Tensor, out []*tensor.Tensor) {
+		h := x.In(s)
+		put := func(i int, v *tensor.Tensor) { out[i].In(s).Copy(v.Reshape(-1).Narrow(0, 0, 6)) }
+		put(0, h.Dropout(0.5))
+		put(1, s.Rand(2, 3).Add(s.Randn(2, 3)))
+		put(2, s.RandInt(0, 1000, 6).Float())
+		s.Do(func(c *tensor.Scope) { put(3, c.Typed(dtype.F64).Rand(6).Float()) }, tensor.Seed(9))
+		s.Do(func(c *tensor.Scope) { put(4, h.In(c).AlphaDropout(0.3).Add(c.Randn(4, 4))) }, tensor.WithGenerator(own))
+		put(5, h.Reshape(1, 2, 2, 4).Dropout2d(0.5))
+		put(6, s.On(s.Device()).RandPerm(6).Float())
+		put(7, tensor.ScaledDotProductAttention(h.Reshape(1, 1, 4, 4), h.Reshape(1, 1, 4, 4), h.Reshape(1, 1, 4, 4), tensor.AttentionOptions{Dropout: 0.4}))
+	}
+	const steps = 6
+	run := func(captured bool) (all []float64, state [4]uint64) {
+		dev := gpu(t, 3)
+		own.SetState(5, 0)
+		gen := tensor.NewGenerator(77)
+		m := tensor.Root().On(dev)
+		x := m.Linspace(-1, 1, 16).Reshape(4, 4)
+		out := make([]*tensor.Tensor, 8)
+		for i := range out {
+			out[i] = m.Zeros(6)
+		}
+		opts := []tensor.Option{tensor.On(dev), tensor.WithGenerator(gen), tensor.NoGrad()}
+		once := func() { tensor.Do(func(s *tensor.Scope) { step(s, x, out) }, opts...) }
+		if captured {
+			g := capture(t, dev, func(s *tensor.Scope) { step(s, x, out) }, opts...)
+			defer g.Close()
+			once = func() { ok(t, g.Replay()) }
+		}
+		for k := range steps {
+			if k == 3 { // a state set by hand is taken up
+				gen.SetState(78, 1000)
+			}
+			once()
+			for _, o := range out {
+				all = append(all, o.Floats()...)
+			}
+		}
+		state[0], state[1] = gen.State()
+		state[2], state[3] = own.State()
+		return all, state
+	}
+	want, wantState := run(false)
+	got, gotState := run(true)
+	if !slices.Equal(got, want) {
+		t.Errorf("replays draw\n%v\neager steps\n%v", got, want)
+	}
+	if gotState != wantState {
+		t.Errorf("the generators are at %v, after eager steps at %v", gotState, wantState)
+	}
+	if slices.Equal(want[:6], want[48:54]) || !slices.Equal(want[18:24], want[48+18:48+24]) {
+		t.Error("the test draws the same numbers each time, or a seeded scope different ones")
+	}
+}
+
+// TestNotCapturable: what replays would not repeat rightly is refused with its op and the caller's line, nothing of the capture stays, and
+// the device goes on.
+func TestNotCapturable(t *testing.T) {
+	list, err := cuda.Emulate("emulate:2,mem=64MiB")
+	ok(t, err)
+	dev, second := list[0], list[1]
+	cpu, err := device.Open("cpu")
+	ok(t, err)
+	m := tensor.Root().On(dev)
+	x, index := m.Linspace(1, 2, 16).Reshape(4, 4), m.Typed(dtype.I64).Zeros(4)
+	far, near := tensor.Root().On(second).Ones(4, 4), tensor.Root().Ones(4, 4)
+	w := m.Ones(4, 4).RequiresGrad()
+	side, err := dev.NewStream(0)
+	ok(t, err)
+	total := func() (v float64) {
+		tensor.Do(func(s *tensor.Scope) { v = x.In(s).Sum().Item() })
+		return v
+	}
+	total()
+	stats := dev.Stats()
+	for name, row := range map[string]struct {
+		op string
+		f  func(s *tensor.Scope)
+	}{
+		"item":         {"item", func(s *tensor.Scope) { x.In(s).Sum().Item() }},
+		"data":         {"data", func(s *tensor.Scope) { tensor.Data[float32](x.In(s).AddScalar(1)) }},
+		"print":        {"string", func(s *tensor.Scope) { _ = fmt.Sprint(x.In(s).AddScalar(1)) /* fmt catches the panic */ }},
+		"nonzero":      {"nonzero", func(s *tensor.Scope) { x.In(s).Nonzero() }},
+		"unique":       {"unique", func(s *tensor.Scope) { x.In(s).Unique(tensor.UniqueOptions{}) }},
+		"masked":       {"masked_select", func(s *tensor.Scope) { x.In(s).MaskedSelect(x.In(s).Gt(x)) }},
+		"bincount":     {"bincount", func(s *tensor.Scope) { index.In(s).Bincount(nil, 0) }},
+		"to the CPU":   {"to", func(s *tensor.Scope) { x.In(s).CPU() }},
+		"not blocking": {"to", func(s *tensor.Scope) { x.In(s).To(cpu, tensor.NonBlocking()) }},
+		"from":         {"", func(s *tensor.Scope) { s.From([]float32{1, 2, 3}) }},
+		"from the CPU": {"to", func(s *tensor.Scope) { near.In(s).To(dev) }},
+		"on the CPU":   {"add_scalar", func(s *tensor.Scope) { near.In(s).AddScalar(1) }},
+		"second GPU":   {"add_scalar", func(s *tensor.Scope) { far.In(s).AddScalar(1) }},
+		"between":      {"capture", func(s *tensor.Scope) { far.In(s).To(dev) }},
+		"linalg":       {"inverse", func(s *tensor.Scope) { x.In(s).Inverse() }},
+		"stream": {"", func(s *tensor.Scope) {
+			s.Do(func(c *tensor.Scope) { x.In(c).AddScalar(1) }, tensor.Stream(side))
+		}},
+		"outside": {"", func(s *tensor.Scope) { // older tensors alone: it runs now, and never again
+			y := x.AddScalar(1)
+			defer y.Free()
+			y.In(s).MulScalar(2)
+		}},
+		"recorded outside": {"sum", func(s *tensor.Scope) { // it would run now, on what does not exist yet
+			w.In(s).Sum().Backward()
+			tensor.Do(func(other *tensor.Scope) { w.Grad().In(other).Sum() })
+		}},
+		"misuse":   {"add", func(s *tensor.Scope) { x.In(s).Add(w.In(s).Reshape(2, 8)) }},
+		"gradient": {"item", func(s *tensor.Scope) { w.In(s).Sum().Backward(); x.In(s).Sum().Item() }},
+		"closed":   {"capture", func(s *tensor.Scope) { s.Close() }},
+	} {
+		g, err := tensor.Capture(dev, row.f)
+		var e *tensor.Error
+		if g != nil || !errors.As(err, &e) {
+			t.Errorf("%s: %v, %v", name, g, err)
+			continue
+		}
+		if kind := tensor.ErrCapture; !errors.Is(err, kind) && name != "misuse" && name != "closed" {
+			t.Errorf("%s: not of the kind ErrCapture: %v", name, err)
+		}
+		if row.op != "" && e.Op != row.op || !strings.Contains(e.Site, "tensor/capture_test.go:") && name != "print" {
+			t.Errorf("%s: op %q, site %q: %v", name, e.Op, e.Site, err)
+		}
+		if w.Grad() != nil {
+			t.Errorf("%s: a gradient that was never computed is left", name)
+			w.ZeroGrad()
+		}
+		if now := dev.Stats(); now.Allocated != stats.Allocated {
+			t.Fatalf("%s: %d bytes are allocated, %d were before", name, now.Allocated, stats.Allocated)
+		}
+	}
+	if v := total(); math.Abs(v-24) > 1e-4 {
+		t.Errorf("the sum is %v", v)
+	}
+	// Other panics go on, and leave nothing either.
+	func() {
+		defer func() {
+			if r := recover(); r != "mine" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		_, _ = tensor.Capture(dev, func(s *tensor.Scope) { x.In(s).AddScalar(1); panic("mine") })
+	}()
+	if now := dev.Stats(); now.Allocated != stats.Allocated {
+		t.Errorf("after a panic %d bytes are allocated, %d were before", now.Allocated, stats.Allocated)
+	}
+	if _, err := tensor.Capture(cpu, func(*tensor.Scope) {}); !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), "cpu cannot record") {
+		t.Errorf("on the CPU: %v", err)
+	}
+}
+
+// TestDroppedGraph: the garbage collector is the net under a graph that nobody closes, and not before its results are dropped too.
+func TestDroppedGraph(t *testing.T) {
+	dev := gpu(t, 0)
+	x := tensor.Root().On(dev).Ones(8)
+	y := func() (y *tensor.Tensor) {
+		g := capture(t, dev, func(s *tensor.Scope) { y = x.In(s).Add(s.Rand(8)) })
+		ok(t, g.Replay())
+		return y
+	}()
+	runtime.GC()
+	if v := y.Floats()[0]; v < 1 || v >= 2 {
+		t.Errorf("the result of a graph that was dropped is %v", v)
+	}
+	runtime.KeepAlive(y)
+	y = nil
+	for range 200 {
+		runtime.GC()
+		if dev.PinnedStats().Allocated == 0 && dev.Stats().Allocated == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Errorf("%d bytes of page-locked memory and %d of the device's are left", dev.PinnedStats().Allocated, dev.Stats().Allocated)
+}
+
+// TestCaptureWithoutMemory: in meta mode a graph is built and launched, and nothing is computed.
+func TestCaptureWithoutMemory(t *testing.T) {
+	list, err := cuda.Emulate("emulate,mem=64GiB,mode=meta")
+	ok(t, err)
+	x := tensor.Root().On(list[0]).Ones(1<<14, 1<<14)
+	g := capture(t, list[0], func(s *tensor.Scope) { x.In(s).MatMul(x).Dropout(0.5) }, tensor.NoGrad())
+	for range 3 {
+		ok(t, g.Replay())
+	}
+	ok(t, g.Close())
+	x.Free()
+}

@@ -1,0 +1,77 @@
+package tensor_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log"
+	"math"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Work that is recorded once and repeated by one launch. Values change by overwriting what exists before the capture.
+func ExampleCapture() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB") // device.Open("cuda") where there is a GPU
+	if err != nil {
+		log.Fatal(err)
+	}
+	gpu := gpus[0]
+	x := tensor.Root().On(gpu).Zeros(3)
+	var y *tensor.Tensor
+	g, err := tensor.Capture(gpu, func(s *tensor.Scope) {
+		y = x.In(s).Square().AddScalar(1)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	for v := range 3 {
+		x.Fill(float64(v + 1))
+		if err := g.Replay(); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(y)
+	}
+	_, err = tensor.Capture(gpu, func(s *tensor.Scope) {
+		if x.In(s).Sum().Item() > 0 { // the host would wait
+			x.Zero()
+		}
+	})
+	fmt.Println(errors.Is(err, tensor.ErrCapture))
+	// Output:
+	// tensor([2., 2., 2.], device='cuda:0')
+	// tensor([5., 5., 5.], device='cuda:0')
+	// tensor([10., 10., 10.], device='cuda:0')
+	// true
+}
+
+// Feed gives each replay a number from the host: how a schedule of one's own reaches a captured step.
+func ExampleGraph_Feed() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	temperature := 0.0
+	sum := tensor.Root().On(gpus[0]).Zeros(2)
+	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) {
+		t := s.Capture().Feed(dtype.F32, 1, func(to []byte) {
+			binary.NativeEndian.PutUint32(to, math.Float32bits(float32(temperature)))
+		})
+		sum.In(s).AddInPlace(t)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	for _, temperature = range []float64{1, 0.5, 0.25} {
+		if err := g.Replay(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(sum)
+	// Output:
+	// tensor([1.7500, 1.7500], device='cuda:0')
+}
