@@ -207,7 +207,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"By name\n", "By layer\n", "waits\n", "could do\n", "the emulator's cost model", "net_0"} {
+	for _, part := range []string{"By name\n", "By layer\n", "waits\n", "could do\n", "the emulator's cost model", "net_0", "sgd (table of multi-map)"} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("no %q in\n%s", part, text)
 		}
