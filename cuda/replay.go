@@ -179,7 +179,13 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 	for i, f := range g.feed {
 		fill(i, g.place(f, turn))
 	}
-	if err := g.start(turn); err != nil {
+	var err error
+	if t := device.Tracing(); t != nil {
+		err = d.replayAs(t, s, g.ops, func() error { return g.start(turn) })
+	} else {
+		err = g.start(turn)
+	}
+	if err != nil {
 		return err
 	}
 	d.count.launches.Add(1)

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -211,6 +212,19 @@ func (d *Device) launchAs(t device.Tracer, primitive string, s *stream, list []k
 	}
 	k.End = device.Now()
 	t.Kernel(k)
+	return nil
+}
+
+// replayAs runs start, which launches a graph, for a tracer that hears of it as of one kernel. What work is in it nobody knows.
+func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
+	name := fmt.Sprintf("graph of %d operations", operations)
+	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}
+	var err error
+	if e.Time, err = d.timed(t.Wants(), s, start); err != nil {
+		return err
+	}
+	e.End = device.Now()
+	t.Kernel(device.KernelEvent{Device: d, Stream: s, Primitive: "graph", Start: e.Start, End: e.End, Launches: []device.LaunchEvent{e}})
 	return nil
 }
 

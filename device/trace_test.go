@@ -1,10 +1,15 @@
 package device_test
 
 import (
+	"fmt"
+	"log"
 	"sync"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // counter is a tracer that counts.
@@ -60,4 +65,29 @@ func BenchmarkTracingOff(b *testing.B) {
 			b.Fatal("tracing")
 		}
 	}
+}
+
+// A tracer hears of every primitive, on whatever device; this one counts them.
+func ExampleSetTracer() {
+	dev, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := dev.DefaultStream()
+	c := &counter{}
+	device.SetTracer(c)
+	defer device.SetTracer(nil)
+	b, err := dev.Alloc(12, s, device.Origin{Op: "example"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Free()
+	ones := expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{dtype.F32}, nil, -1)
+	v := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(3))}
+	if err := dev.Map(s, ones, []device.View{v}, nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(c.events["kernel map"], c.events["memory"])
+	// Output:
+	// 1 1
 }

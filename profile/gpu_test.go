@@ -207,9 +207,43 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"By name\n", "By layer\n", "waits\n", "could do\n", "the emulator's cost model", "net_0"} {
+	for _, part := range []string{"By name\n", "By layer\n", "waits\n", "could do\n", "the emulator's cost model", "net_0", "sgd (table of multi-map)"} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("no %q in\n%s", part, text)
 		}
+	}
+}
+
+// Of a graph, what is recorded has not run; each replay is one piece of work of the device.
+func TestGraph(t *testing.T) {
+	dev := emulate(t)
+	x := tensor.Root().On(dev).Ones(300)
+	p := recorded(t, profile.Options{Memory: true}, func(*profile.Profile) {
+		g, err := tensor.Capture(dev, func(s *tensor.Scope) { x.In(s).Square().AddScalar(1) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := g.Replay(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a := p.KeyAverages()
+	var kernels []profile.Average
+	for _, r := range a.Rows {
+		if r.Kind == "kernel" {
+			kernels = append(kernels, r)
+		}
+	}
+	replay := rowOf(t, a, "replay")
+	if len(kernels) != 1 || kernels[0].Key != "graph of 2 operations" || kernels[0].Count != 3 || replay.Count != 3 || replay.CUDATotal != kernels[0].CUDATotal {
+		t.Errorf("%+v\n%+v", replay, kernels)
+	}
+	if each := kernels[0].CUDATime(); each < 4*time.Microsecond || each > 20*time.Microsecond { // the cost model's start of a kernel is 2 µs
+		t.Errorf("a replay takes %v", each)
 	}
 }

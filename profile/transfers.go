@@ -30,6 +30,9 @@ type Transfers struct {
 	notes []string
 }
 
+// ownTable is what a driver copies for itself: the addresses of the groups of an optimizer's step.
+const ownTable = "table of multi-map"
+
 // Transfers lists every copy between host and device, and every wait of the host, by the line that asked for it. Copies within a device are
 // kernels as others. Waits for the times of the profile itself are not in it.
 func (p *Profile) Transfers() *Transfers {
@@ -60,7 +63,11 @@ func (p *Profile) Transfers() *Transfers {
 		if !onGPU(c.Device) || c.Kind == device.DeviceToDevice {
 			continue
 		}
-		v := row(key{callsite.First(c.pcs), op(c.in), c.Kind.String(), c.Device.Name(), c.Pinned, c.Blocked})
+		what := op(c.in)
+		if c.Op == ownTable {
+			what += " (" + ownTable + ")"
+		}
+		v := row(key{callsite.First(c.pcs), what, c.Kind.String(), c.Device.Name(), c.Pinned, c.Blocked})
 		v.Bytes += c.Bytes
 		v.Host += c.End - c.Start
 		if c.run.ok {
@@ -88,7 +95,7 @@ func (t *Transfer) hint() string {
 		return "Item waits for all that is queued: add losses up on the device, and read the sum every so many steps"
 	case t.What == "DtoH" && t.Blocked:
 		return "a copy to the host waits for all that is queued: read less often, or x.To(cpu, tensor.NonBlocking()) and read it later"
-	case strings.HasPrefix(t.Op, "Optimizer.") || strings.HasSuffix(t.Op, "step"):
+	case strings.HasSuffix(t.Op, "("+ownTable+")"):
 		return ""
 	case t.What == "HtoD" && !t.Pinned && t.Bytes/t.Count >= 4<<10:
 		return "memory that is not page-locked is copied twice, while the host waits: PinMemory, or the loader's option for it, and To(dev, tensor.NonBlocking())"

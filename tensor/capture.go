@@ -197,6 +197,9 @@ func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	const op = "replay"
+	if t := device.Tracing(); t != nil {
+		defer tracedOp(t, device.SpanOp, op, nil, nil)()
+	}
 	if g.closed {
 		return newError(op, ErrFreed, nil, "the graph has been closed")
 	}
