@@ -272,8 +272,8 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHold: what a recording comes back to stays, segments and pages alike, until its stream is retired.
-func TestHold(t *testing.T) {
+// TestHoldPages: what a recording comes back to stays, segments and pages alike, until its stream is retired.
+func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)
 		p := New(pagedDevice{d}, tiny())
