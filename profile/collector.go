@@ -35,6 +35,8 @@ type kernel struct {
 	in   *span
 	g    *gstate
 	runs []interval // of its launches on the device
+
+	stream uint64
 }
 
 // interval is a time on the device.
@@ -50,6 +52,8 @@ type transfer struct {
 	g   *gstate
 	pcs []uintptr
 	run interval
+
+	stream uint64
 }
 
 // wait is a wait of the host, recorded.
@@ -252,12 +256,20 @@ func (c *collector) Recorded(node uint64) {
 	}
 }
 
+func numberOf(s device.Stream) uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.ID()
+}
+
 func (c *collector) Kernel(k device.KernelEvent) {
 	if k.Recorded || !c.keep() { // what is recorded for a graph is told when the graph runs
 		return
 	}
 	g := c.state()
-	e := &kernel{KernelEvent: k, g: g}
+	e := &kernel{KernelEvent: k, g: g, stream: numberOf(k.Stream)}
+	e.Stream = nil // a stream is used again when nobody refers to it any more
 	c.add(g, func() { e.in, g.kernels = g.top(), append(g.kernels, e) })
 }
 
@@ -266,7 +278,8 @@ func (c *collector) Copy(e device.CopyEvent) {
 		return
 	}
 	g := c.state()
-	t := &transfer{CopyEvent: e, g: g, pcs: callers(2)}
+	t := &transfer{CopyEvent: e, g: g, pcs: callers(2), stream: numberOf(e.Stream)}
+	t.Stream = nil
 	c.add(g, func() { t.in, g.copies = g.top(), append(g.copies, t) })
 }
 
@@ -276,6 +289,7 @@ func (c *collector) Sync(e device.SyncEvent) {
 	}
 	g := c.state()
 	w := &wait{SyncEvent: e, g: g, pcs: callers(2)}
+	w.Stream = nil
 	c.add(g, func() { w.in, g.waits = g.top(), append(g.waits, w) })
 }
 

@@ -247,3 +247,31 @@ func TestGraph(t *testing.T) {
 		t.Errorf("a replay takes %v", each)
 	}
 }
+
+// A profile keeps no stream alive: the driver's are used again while it runs.
+func TestStreamsAreNotKept(t *testing.T) {
+	dev := emulate(t)
+	x := tensor.Root().On(dev).Ones(8)
+	seen := map[uint64]bool{}
+	recorded(t, profile.Options{}, func(*profile.Profile) {
+		for range 40 {
+			func() {
+				st, err := dev.NewStream(0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[st.ID()] = true
+				tensor.Do(func(s *tensor.Scope) { x.In(s).AddScalar(1) }, tensor.Stream(st))
+				if err := st.Synchronize(); err != nil {
+					t.Fatal(err)
+				}
+				x.Fill(1) // its last reader is another stream
+			}()
+			runtime.GC()
+			time.Sleep(time.Millisecond) // for the cleanups
+		}
+	})
+	if len(seen) > 30 {
+		t.Errorf("40 streams one after the other are %d of the driver's", len(seen))
+	}
+}

@@ -162,18 +162,12 @@ func (r *record) findLeaves() {
 			r.untimed++
 		}
 	}
-	stream := func(s device.Stream) uint64 {
-		if s == nil {
-			return 0
-		}
-		return s.ID()
-	}
 	for _, k := range r.kernels {
 		work := k.Work
 		for i := range k.Launches {
 			l := &k.Launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
-			run(leaf{name: l.Kernel, device: k.Device, stream: stream(k.Stream), in: k.in, g: k.g, cause: n, work: work, kernel: k}, k.runs[i], k.Device)
+			run(leaf{name: l.Kernel, device: k.Device, stream: k.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k}, k.runs[i], k.Device)
 			work = device.Work{} // of the primitive, told with its first kernel
 		}
 	}
@@ -184,7 +178,7 @@ func (r *record) findLeaves() {
 		call := map[device.CopyKind]string{device.HostToDevice: "cuMemcpyHtoDAsync", device.DeviceToHost: "cuMemcpyDtoHAsync",
 			device.DeviceToDevice: "cuMemcpyDtoDAsync", device.PeerToPeer: "cuMemcpyPeerAsync"}[c.Kind]
 		n := add(leaf{name: call, in: c.in, g: c.g, start: c.Start, end: c.End})
-		run(leaf{name: copyName(c), device: c.Device, stream: stream(c.Stream), in: c.in, g: c.g, cause: n, copy: c}, c.run, c.Device)
+		run(leaf{name: copyName(c), device: c.Device, stream: c.stream, in: c.in, g: c.g, cause: n, copy: c}, c.run, c.Device)
 	}
 	for _, w := range r.waits {
 		name := driverCalls[w.Call]
