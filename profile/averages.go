@@ -190,13 +190,13 @@ func (r *record) byModule() *Averages {
 		row(inner.name).addSelf(s)
 		for q := inner; q != nil; {
 			seen := false
-			for o := inner; o != q && !seen; o = above(o) {
+			for o := inner; o != q && !seen; o = o.outer {
 				seen = o.name == q.name
 			}
 			if !seen {
 				row(q.name).addTotal(s)
 			}
-			q = above(q)
+			q = q.outer
 		}
 		if call {
 			row(inner.name).Count++
@@ -222,14 +222,6 @@ func (r *record) byModule() *Averages {
 		a.Rows[i].device = true // its GPU time is in no other row
 	}
 	return a
-}
-
-// above returns the call of a layer that p, a call of a layer, lies in.
-func above(p *span) *span {
-	if p.parent == nil {
-		return nil
-	}
-	return p.parent.inner
 }
 
 func (a *Average) addTotal(s sums) {

@@ -27,6 +27,8 @@ type span struct {
 
 	self, total sums  // known when the recording is over
 	inner       *span // the layer's call that it belongs to
+	outer       *span // of a layer's call: the one that it lies in
+	again       bool  // it lies in a gradient, with no layer's call between: a segment that is computed again
 }
 
 // kernel is a primitive, recorded.

@@ -19,6 +19,7 @@
 //     An emulated GPU's times are its virtual clock's, and every report says so.
 //   - The two events and the records of a launch cost the host about as much as the launch itself again. Work of the device is not
 //     slowed down, except where it waits for the host.
+//   - What is captured for a CUDA graph has not run and is not recorded; each replay is one piece of the device's work, without operations.
 //   - Memory is bounded by [Options].MaxEvents; what is beyond is counted, and every report says so.
 //   - Files are written whole or not at all.
 //

@@ -126,10 +126,24 @@ func (r *record) nameLayers() {
 			ops[p.recorded] = p
 		}
 	}
+	// So does a layer's call of a segment that is computed again belong to the layers around its first call, not to the one whose gradient
+	// happened to ask for it.
+	first := map[string]*span{}
 	for _, p := range r.spans {
+		if q := p.parent; q != nil {
+			p.again = q.kind == device.SpanBackward || q.again && q.kind != device.SpanModule
+		}
 		switch op := ops[p.node]; {
 		case p.kind == device.SpanModule:
 			p.inner = p
+			if p.parent != nil {
+				p.outer = p.parent.inner
+			}
+			if f := first[p.name]; f == nil {
+				first[p.name] = p
+			} else if p.again && !f.again {
+				p.outer = f.outer
+			}
 		case p.kind == device.SpanBackward && op != nil:
 			p.inner = op.inner
 		case p.parent != nil:

@@ -317,7 +317,7 @@ func (s *Scope) end(keep []*Tensor) {
 	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
-	s.endSpan()
+	defer s.endSpan() // what is freed here belongs to it
 	if !s.internal {
 		s.closedAt = callSite()
 	}
