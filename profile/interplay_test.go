@@ -13,6 +13,34 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
+// A layer without a pointer of its own that a segment of its model computes again is the model's too.
+func TestComputedAgain(t *testing.T) {
+	m := nn.NewSequential(nn.NewLinear(16, 32), nn.ReLU{}, nn.NewLinear(32, 8), nn.ReLU{}, nn.NewLinear(8, 8))
+	if nn.SetCheckpointing(m, true) == 0 {
+		t.Fatal("nothing is checkpointed")
+	}
+	x := tensor.Ones(4, 16).RequiresGrad()
+	p := recorded(t, profile.Options{Modules: nn.ModuleNames(m, "net")}, func(*profile.Profile) {
+		tensor.Do(func(s *tensor.Scope) { m.Forward(x.In(s)).Square().Mean().Backward() })
+	})
+	by := p.KeyAverages(profile.ByModule())
+	flops := 0
+	for _, r := range by.Rows {
+		if r.Key != "(outside of layers)" {
+			flops += r.FLOPs
+		}
+		if r.Key != "net" && r.CPUSelf != r.CPUTotal {
+			t.Errorf("something lies in %+v", r)
+		}
+	}
+	if r := rowOf(t, by, "net"); r.Count != 1 || r.FLOPsTotal != flops {
+		t.Errorf("the model has %d operations in %d calls, its layers %d", r.FLOPsTotal, r.Count, flops)
+	}
+	if r := rowOf(t, by, "net.ReLU (computed again)"); r.Count == 0 || r.FLOPs == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Steps in float16 of a model that is computed again in Backward, one of them left out as it overflows, and replays of a captured step: what is
 // in a step sums to nothing kept, self is within total, and layers sum to the whole.
 func TestInterplay(t *testing.T) {

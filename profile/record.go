@@ -84,25 +84,39 @@ type copyKey struct {
 	name string
 }
 
-// enclosing returns the call of a layer around p, by the spans alone.
-func enclosing(p *span) *span {
-	for p = p.parent; p != nil && p.kind != device.SpanModule; p = p.parent {
-	}
-	return p
-}
-
-// nameLayers gives layers without a name their type and number.
+// nameLayers finds the layer's call that each span belongs to, and gives layers without a name their type and number.
 func (r *record) nameLayers() {
 	r.layers = map[any]string{}
 	count, copies := map[string]int{}, map[copyKey]int{}
-	for _, p := range r.spans {
+	ops, first := map[uint64]*span{}, map[string]*span{}
+	for _, p := range r.spans { // what encloses a span, and the op of a gradient, come before it
+		if p.recorded != 0 {
+			ops[p.recorded] = p
+		}
+		if q := p.parent; q != nil {
+			p.again = q.kind == device.SpanBackward || q.again && q.kind != device.SpanModule
+			p.inner = q.inner
+		}
+		if p.kind == device.SpanBackward { // a gradient belongs to the layer that computed the op
+			if op := ops[p.node]; op != nil {
+				p.inner = op.inner
+			}
+		}
 		if p.kind != device.SpanModule {
 			continue
 		}
+		p.outer, p.inner = p.inner, p
+		if p.again && p.outer != nil { // not the layer whose gradient happened to ask for the segment, but the one around
+			p.outer = p.outer.outer
+		}
 		if p.owner == nil { // a copy: the n-th of its type in what is around it
 			name := p.name
-			if q := enclosing(p); q != nil {
-				name = q.name + "." + name
+			if p.outer != nil {
+				name = p.outer.name + "." + name
+			}
+			if p.again { // which of them is not known
+				p.name = name + " (computed again)"
+				continue
 			}
 			k := copyKey{p.parent, name}
 			p.name = fmt.Sprintf("%s_%d", name, copies[k])
@@ -118,36 +132,10 @@ func (r *record) nameLayers() {
 			r.layers[p.owner] = name
 		}
 		p.name = name
-	}
-	// A gradient belongs to the layer that computed the op.
-	ops := map[uint64]*span{}
-	for _, p := range r.spans {
-		if p.recorded != 0 {
-			ops[p.recorded] = p
-		}
-	}
-	// So does a layer's call of a segment that is computed again belong to the layers around its first call, not to the one whose gradient
-	// happened to ask for it.
-	first := map[string]*span{}
-	for _, p := range r.spans {
-		if q := p.parent; q != nil {
-			p.again = q.kind == device.SpanBackward || q.again && q.kind != device.SpanModule
-		}
-		switch op := ops[p.node]; {
-		case p.kind == device.SpanModule:
-			p.inner = p
-			if p.parent != nil {
-				p.outer = p.parent.inner
-			}
-			if f := first[p.name]; f == nil {
-				first[p.name] = p
-			} else if p.again && !f.again {
-				p.outer = f.outer
-			}
-		case p.kind == device.SpanBackward && op != nil:
-			p.inner = op.inner
-		case p.parent != nil:
-			p.inner = p.parent.inner
+		if f := first[name]; f == nil {
+			first[name] = p
+		} else if p.again && !f.again {
+			p.outer = f.outer
 		}
 	}
 }
