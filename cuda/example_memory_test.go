@@ -75,3 +75,54 @@ func ExampleHostMemoryStats() {
 	fmt.Println(m["active_requests.current"], m["allocated_bytes.current"], m["num_host_alloc"])
 	// Output: 1 4096 1
 }
+
+// What the driver says is free, of a GPU that other programs use too, and what this program holds of it.
+func ExampleMemGetInfo() {
+	gpu := emulate("64MiB")
+	x := tensor.Ones(1024, 1024).To(gpu) // 4 MiB
+	defer x.Free()
+	free, total, err := cuda.MemGetInfo(gpu)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(free>>20, total>>20, cuda.MaxMemoryReserved(gpu)>>20)
+	// Output: 60 64 4
+}
+
+// Totals that count from a moment on: what a part of a program has asked for in sum.
+func ExampleResetAccumulatedMemoryStats() {
+	gpu := emulate("64MiB")
+	step := func() {
+		tensor.Do(func(s *tensor.Scope) { s.Zeros(1024, 1024) }, tensor.On(gpu))
+	}
+	step()
+	cuda.ResetAccumulatedMemoryStats(gpu)
+	step()
+	step()
+	fmt.Println(cuda.MemoryStats(gpu)["allocated_bytes.all.allocated"]>>20, "MiB")
+	// Output: 8 MiB
+}
+
+// A segment grows by pages of 2 MiB, and what becomes free of it is of use for any size (expandable_segments:True).
+func ExampleDevice_SetExpandableSegments() {
+	gpu := emulate("64MiB").(*cuda.Device)
+	if err := gpu.SetExpandableSegments(true); err != nil {
+		log.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		s.Zeros(1<<20 + 1) // 4 MiB and a bit
+		fmt.Println(cuda.MemoryReserved(gpu)>>20, "MiB")
+	}, tensor.On(gpu))
+	// Output: 6 MiB
+}
+
+// A program that is to survive out of memory is tested by one: the next request for memory is refused.
+func ExampleDevice_FailAlloc() {
+	gpu := emulate("64MiB").(*cuda.Device)
+	if err := gpu.FailAlloc(1); err != nil {
+		log.Fatal(err)
+	}
+	step := func() { tensor.Do(func(s *tensor.Scope) { s.Zeros(1 << 20) }, tensor.On(gpu)) }
+	fmt.Println(errors.Is(tensor.Try(step), device.ErrOutOfMemory), tensor.Try(step))
+	// Output: true <nil>
+}

@@ -3,6 +3,7 @@ package profile
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // Options says what is recorded. The zero value records times of all devices from Start to Stop.
@@ -47,14 +48,20 @@ const (
 )
 
 // String returns the action as torch writes it.
-func (a Action) String() string { return [...]string{"NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"}[a] }
+func (a Action) String() string {
+	names := [...]string{"NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"}
+	if int(a) >= len(names) {
+		return fmt.Sprintf("Action(%d)", uint8(a))
+	}
+	return names[a]
+}
 
-// Action returns what is done in a step; the first is 0. Of the zero Schedule it is Record.
+// Action returns what is done in a step; the first is 0. Of the zero Schedule it is Record, of one that [Start] refuses None.
 func (s Schedule) Action(step int) Action {
 	if s == (Schedule{}) {
 		return Record
 	}
-	if step < s.SkipFirst {
+	if step < s.SkipFirst || s.wrong() {
 		return None
 	}
 	step -= s.SkipFirst
@@ -62,7 +69,7 @@ func (s Schedule) Action(step int) Action {
 		step += s.Wait
 	}
 	n := s.Wait + s.Warmup + s.Active
-	if s.Repeat > 0 && step >= s.Repeat*n {
+	if s.Repeat > 0 && step/n >= s.Repeat {
 		return None
 	}
 	switch at := step % n; {
@@ -98,12 +105,22 @@ var (
 	ErrKey = errors.New("unknown key")
 )
 
+// wrong reports whether there are no such schedules. Sums of the lengths stay within an int.
+func (s Schedule) wrong() bool {
+	for _, n := range []int{s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst} {
+		if n < 0 || n > math.MaxInt/8 {
+			return true
+		}
+	}
+	return s.Active == 0
+}
+
 func (o *Options) check() error {
 	s := o.Schedule
 	bad := func(msg string, args ...any) error { return &Error{Op: "start", Msg: fmt.Sprintf(msg, args...)} }
 	switch {
-	case s != (Schedule{}) && (s.Wait < 0 || s.Warmup < 0 || s.Active <= 0 || s.Repeat < 0 || s.SkipFirst < 0):
-		return bad("schedule of Wait %d, Warmup %d, Active %d, Repeat %d, SkipFirst %d: Active must be positive, the others not negative", s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst)
+	case s != (Schedule{}) && s.wrong():
+		return bad("schedule of Wait %d, Warmup %d, Active %d, Repeat %d, SkipFirst %d: Active must be positive, the others not negative, and none beyond any number of steps", s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst)
 	case o.MaxEvents < 0:
 		return bad("MaxEvents %d is negative", o.MaxEvents)
 	}

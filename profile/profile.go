@@ -85,7 +85,7 @@ func (p *Profile) end() []*gstate {
 }
 
 // Step says that a step of the training loop is over: torch's prof.step(). It may end a cycle of the schedule and call OnTraceReady, whose
-// error it returns.
+// error ends the profile and is returned.
 func (p *Profile) Step() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,9 +97,14 @@ func (p *Profile) Step() error {
 		p.resolve(false)
 	}
 	p.step++
-	if p.action == RecordAndSave {
+	if p.c != nil && p.action == RecordAndSave {
 		if err := p.save(); err != nil {
+			p.err = err
+			p.stop()
 			return err
+		}
+		if p.stopped { // by the handler, or beside it
+			return nil
 		}
 	}
 	return p.enter(p.o.Schedule.Action(p.step))
@@ -117,7 +122,7 @@ func (p *Profile) save() error {
 	states := p.end()
 	p.resolve(true)
 	p.data = newRecord(p.c, states, &p.o)
-	p.c = nil
+	p.c, p.action = nil, None
 	if p.o.OnTraceReady == nil {
 		return nil
 	}
@@ -134,6 +139,7 @@ func (p *Profile) Stop() error {
 	if p.stopped {
 		return p.err
 	}
+	defer p.stop() // also where the handler panics: the next profile can start
 	p.stopped = true
 	switch {
 	case p.c == nil:
@@ -144,12 +150,17 @@ func (p *Profile) Stop() error {
 	default:
 		p.err = p.save()
 	}
+	return p.err
+}
+
+// stop makes room for another profile.
+func (p *Profile) stop() {
+	p.stopped = true
 	running.Lock()
 	if running.p == p {
 		running.p = nil
 	}
 	running.Unlock()
-	return p.err
 }
 
 // resolve asks for the times of what was queued before the last call, or with all of everything. Work that has no time, as it failed or was

@@ -1,0 +1,128 @@
+package profile_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/profile"
+)
+
+// idle checks that no profile runs and that one can start.
+func idle(t *testing.T) {
+	t.Helper()
+	if device.Tracing() != nil {
+		t.Error("something still traces")
+	}
+	p, err := profile.Start(profile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A handler may fail, panic, stop the profile and step it: the profile ends or goes on, and the next one can start.
+func TestHandlers(t *testing.T) {
+	every := profile.Schedule{Active: 1}
+	t.Run("error", func(t *testing.T) {
+		broken := errors.New("disk full")
+		p, err := profile.Start(profile.Options{Schedule: every, OnTraceReady: func(*profile.Profile) error { return broken }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Step(); err != broken {
+			t.Errorf("step: %v", err)
+		}
+		if err := p.Step(); !errors.Is(err, profile.ErrStopped) {
+			t.Errorf("step after the error: %v", err)
+		}
+		idle(t)
+		if err := p.Stop(); err != broken {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	t.Run("panic", func(t *testing.T) {
+		for _, stop := range []bool{false, true} {
+			p, err := profile.Start(profile.Options{Schedule: every, OnTraceReady: func(*profile.Profile) error { panic("oops") }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			func() {
+				defer func() {
+					if r := recover(); r != "oops" {
+						t.Errorf("recovered %v", r)
+					}
+				}()
+				if stop {
+					p.Stop()
+				} else {
+					p.Step()
+				}
+			}()
+			if err := p.Stop(); err != nil {
+				t.Error(err)
+			}
+			idle(t)
+		}
+	})
+	t.Run("stop", func(t *testing.T) {
+		p, err := profile.Start(profile.Options{Schedule: every, OnTraceReady: func(p *profile.Profile) error { return p.Stop() }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		profile.Span("x")()
+		if err := p.Step(); err != nil {
+			t.Error(err)
+		}
+		if n := len(p.KeyAverages().Rows); n != 2 {
+			t.Errorf("%d rows", n)
+		}
+		idle(t)
+	})
+	t.Run("step", func(t *testing.T) {
+		calls := 0
+		p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 1, Wait: 1}, OnTraceReady: func(p *profile.Profile) error {
+			calls++
+			if err := p.Step(); !errors.Is(err, profile.ErrStopped) { // as it is in Stop
+				return err
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if err := p.Step(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := p.Stop(); err != nil || calls == 0 {
+			t.Errorf("%v after %d cycles", err, calls)
+		}
+		idle(t)
+	})
+}
+
+// Schedules that cannot be are refused by Start and mean nothing, rather than dividing by zero or overflowing.
+func TestWrongSchedules(t *testing.T) {
+	for _, s := range []profile.Schedule{
+		{SkipFirst: 1}, {SkipFirstWait: true}, {Warmup: 1, Repeat: 1}, {Active: -1, Wait: 1}, {Active: 1, Wait: -1, Warmup: -1},
+		{Active: math.MaxInt, Wait: math.MaxInt, Warmup: 2}, {Active: 1, Repeat: math.MaxInt},
+	} {
+		for _, step := range []int{0, 1, 5, math.MaxInt / 2} {
+			if a := s.Action(step); a != profile.None {
+				t.Errorf("%+v: step %d is %v", s, step, a)
+			}
+		}
+		var e *profile.Error
+		if _, err := profile.Start(profile.Options{Schedule: s}); !errors.As(err, &e) {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	if s := profile.Action(200).String(); s != "Action(200)" {
+		t.Error(s)
+	}
+}
