@@ -18,7 +18,8 @@
 //	}
 //
 // The scale, the count of good steps and whether something has overflowed stay on the device, which decides whether a step is done: the host
-// waits for nothing. It learns of it later, and says so when step after step is left out.
+// waits for nothing. It learns of it later, and says so when step after step is left out. In a capture ([tensor.Capture]) Scale records, and
+// replays see the scale that holds then; Unscale and Step are an error there.
 //
 // Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A scaler is used by one goroutine at a time.
 package amp
@@ -27,6 +28,7 @@ import (
 	"fmt"
 	"log"
 	"math"
+	"reflect"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -205,7 +207,26 @@ func (g *GradScaler) used(op string) {
 	}
 }
 
-func (g *GradScaler) stateOf(opt Optimizer) *optimizerState {
+// stateOf returns what is known of opt since the last update. It refuses what cannot be stepped, and a capture, which has no host that learns of
+// the step, before anything is changed.
+func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
+	v := reflect.ValueOf(opt)
+	switch {
+	case !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil():
+		misuse(op, "the optimizer is nil", "")
+	case !v.Comparable():
+		misuse(op, fmt.Sprintf("the optimizer is a %T, which cannot be told from others of its kind", opt), "pass a pointer to it")
+	}
+	for i, p := range opt.Params() {
+		if p == nil {
+			misuse(op, fmt.Sprintf("parameter %d of the optimizer is nil", i), "")
+		}
+		if d := p.Grad(); d != nil && tensor.Capturing(d) != nil {
+			e := tensor.NewError(op, tensor.ErrCapture, "the host learns after each step whether it was left out, which a replay does not tell")
+			e.Hint = "capture Scale and Backward alone and step after each replay, or capture a step in bfloat16, which needs no scaler"
+			panic(e)
+		}
+	}
 	st := g.optimizers[opt]
 	if st == nil {
 		st = &optimizerState{found: map[device.Device]*tensor.Tensor{}}
@@ -223,7 +244,7 @@ func (g *GradScaler) Unscale(opt Optimizer) {
 		return
 	}
 	g.used(op)
-	st := g.stateOf(opt)
+	st := g.stateOf(op, opt)
 	switch st.stage {
 	case unscaled:
 		misuse(op, "the gradients of this optimizer were unscaled already since the last update", "call Unscale once, before Step")
@@ -242,7 +263,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		return
 	}
 	g.used(op)
-	st := g.stateOf(opt)
+	st := g.stateOf(op, opt)
 	switch st.stage {
 	case stepped:
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")

@@ -35,7 +35,11 @@ func newStepper(t *testing.T, seed int, opt func([]*tensor.Tensor) optim.Optimiz
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &stepper{dev: list[0], gen: tensor.NewGenerator(11)}
+	return newStepperOn(list[0], opt)
+}
+
+func newStepperOn(dev *cuda.Device, opt func([]*tensor.Tensor) optim.Optimizer) *stepper {
+	p := &stepper{dev: dev, gen: tensor.NewGenerator(11)}
 	layers := nn.NewSequential(nn.NewLinear(6, 10), nn.NewBatchNorm1d(10), nn.GELU{}, nn.NewDropout(0.25), nn.NewLinear(10, 5))
 	g := tensor.NewGenerator(3)
 	tensor.Do(func(s *tensor.Scope) {

@@ -239,7 +239,11 @@ func (d *Device) SetMemoryFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
 		return &ViewError{"set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f)}
 	}
-	d.pool.SetLimit(uint64(f * float64(d.info.Memory)))
+	limit := uint64(f * float64(d.info.Memory))
+	if f > 0 {
+		limit = max(limit, 1) // 0 would lift the bound
+	}
+	d.pool.SetLimit(limit)
 	return nil
 }
 

@@ -207,3 +207,16 @@ func TestStreamsAreReused(t *testing.T) {
 	}
 	must(t, d.Synchronize())
 }
+
+// TestLeastMemoryFraction: a fraction of less than a byte is a bound, and not the end of all bounds.
+func TestLeastMemoryFraction(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	must(t, d.SetMemoryFraction(1e-12))
+	if _, err := d.Alloc(1, nil, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("an allocation beyond a bound of next to nothing gives %v", err)
+	}
+	must(t, d.SetMemoryFraction(0))
+	b, err := d.Alloc(1, nil, device.Origin{})
+	must(t, err)
+	b.Free()
+}

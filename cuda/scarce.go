@@ -22,7 +22,7 @@ func sized(o *pool.Options, seg uint64) {
 // allocation fails with an error that wraps [device.ErrOutOfMemory]; the next ones succeed again. 0 takes back a refusal that has not begun.
 //
 // Only what the pool does not hold already is asked of the driver: [Device.Empty] before, and segments that are small
-// (Emulate("emulate,segment=1KiB")), make more allocations get there. The error says that the device is not an emulated one.
+// (Emulate("emulate,segment=1KiB")), make more allocations get there. With expandable segments each page is asked for by itself. The error says that the device is not an emulated one.
 func (d *Device) FailAlloc(n int) error {
 	s, ok := d.api.(cu.Scarce)
 	if !ok {

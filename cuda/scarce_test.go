@@ -47,6 +47,24 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
+// Pages are refused as segments are, in the middle of a request too, and what it had by then goes back.
+func TestFailAllocOfPages(t *testing.T) {
+	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
+		d := emulated(t, spec)
+		alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }
+		must(t, d.FailAlloc(3))
+		if _, err := alloc(8 << 20); !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "a test has asked for that") {
+			t.Fatalf("%s: the third page gives %v", spec, err)
+		}
+		if free, total := (backing{d}).Capacity(); free != total || d.Stats().Reserved != 0 {
+			t.Errorf("%s: %d of %d bytes are free, %d reserved, after a refusal", spec, free, total, d.Stats().Reserved)
+		}
+		b, err := alloc(8 << 20)
+		must(t, err)
+		b.Free()
+	}
+}
+
 // segment= sets what the pool takes from the driver at a time.
 func TestSegmentOption(t *testing.T) {
 	for spec, want := range map[string]int{"emulate,mem=16MiB,segment=8KiB": 8 << 10, "emulate,mem=4GiB,mode=meta,segment=1MiB": 1 << 20, "emulate,mem=6MiB": 128 << 10} {

@@ -96,11 +96,11 @@ func (r *trainer) free() {
 func memoryRun() (mem string, n, hidden, allocated int) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
-		return "64MiB", 300, 5120, 20 * 64 << 20
+		return "64MiB", 300, 5120, 10 * 64 << 20
 	case testing.Short():
-		return "4MiB", 12, 512, 4 << 20
+		return "4MiB", 12, 512, 2 << 20
 	}
-	return "6MiB", 24, 1024, 3 * 6 << 20
+	return "4MiB", 24, 1024, 3 * 4 << 20
 }
 
 // With scopes memory stays flat although the garbage collector never runs.

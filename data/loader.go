@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"sync/atomic"
 )
 
 // A Loader gives the batches of a dataset, epoch by epoch. Its methods are safe for concurrent use; each loop over its batches is an
@@ -105,6 +106,7 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
+			r.moveLate(&res, r.at)
 			held = res.b
 			for _, e := range res.skipped {
 				if l.c.OnSkip != nil {
@@ -145,6 +147,8 @@ type result struct {
 	skipped []*SampleError
 	err     error
 	end     bool // there are no more batches
+	late    bool // it is not where it is to be yet
+	failed  bool // and that because memory has run out for it
 }
 
 // free gives back a batch that nobody has seen.
@@ -159,6 +163,7 @@ type run struct {
 	first int  // batch of the epoch
 	at    int  // number of the batch that the loop sees next
 
+	short atomic.Int32  // batches that memory has run out for, and that the loop has not asked for yet
 	slots []chan result // of batch i: i modulo their number
 	ahead chan struct{} // an entry for each batch that is on its way
 	jobs  chan job

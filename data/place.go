@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -51,32 +52,70 @@ func newMover(c *Config) (*mover, error) {
 	return m, nil
 }
 
-// move brings a batch to its place. After an error nothing is left of it.
+// move brings a batch to its place. After an error nothing of it is there, and the batch is as it was.
 func (m *mover) move(b *Batch, number int) error {
-	if m == nil {
-		return nil
-	}
 	opts := []tensor.Option{tensor.NoGrad()}
 	if m.dev != nil {
 		opts = append(opts, tensor.Stream(m.streams[number%len(m.streams)]))
 	}
-	each := func(t *tensor.Tensor) (y *tensor.Tensor) {
-		tensor.Do(func(s *tensor.Scope) {
-			y = t.In(s)
-			if m.pin != nil && y.Device().Info().Kind == "cpu" {
-				y = y.PinMemory(m.pin)
-			}
-			if m.dev != nil {
-				y = y.To(m.dev, tensor.NonBlocking())
-			}
-			s.Close(y)
-		}, opts...)
-		t.Free()
-		return y
-	}
-	err := tensor.Try(func() { b.each(each) })
+	var from, to []*tensor.Tensor
+	b.each(func(t *tensor.Tensor) *tensor.Tensor { from = append(from, t); return t })
+	err := tensor.Try(func() {
+		for _, t := range from {
+			tensor.Do(func(s *tensor.Scope) {
+				y := t.In(s)
+				if m.pin != nil && y.Device().Info().Kind == "cpu" {
+					y = y.PinMemory(m.pin)
+				}
+				if m.dev != nil {
+					y = y.To(m.dev, tensor.NonBlocking())
+				}
+				s.Close(y)
+				to = append(to, y)
+			}, opts...)
+		}
+	})
 	if err != nil {
-		b.Free()
+		for _, y := range to {
+			y.Free()
+		}
+		return err
 	}
-	return err
+	i := -1
+	b.each(func(t *tensor.Tensor) *tensor.Tensor { i++; t.Free(); return to[i] })
+	return nil
+}
+
+// moveAhead brings a batch to its place before the loop asks for it. Where memory has run out that is put off until the loop does, and has
+// given back what it took for the batch before; until then no later batch takes memory either.
+func (r *run) moveAhead(res *result, number int) {
+	m := r.l.to
+	switch {
+	case m == nil:
+	case r.short.Load() > 0:
+		res.late = true
+	default:
+		err := m.move(res.b, number)
+		if res.late = errors.Is(err, device.ErrOutOfMemory); res.late {
+			r.short.Add(1)
+			res.failed = true
+		} else if err != nil {
+			res.b.Free()
+			res.b, res.err = nil, &SampleError{-1, err}
+		}
+	}
+}
+
+// moveLate brings a batch to its place that was not brought there ahead.
+func (r *run) moveLate(res *result, number int) {
+	if !res.late {
+		return
+	}
+	if res.failed {
+		r.short.Add(-1)
+	}
+	if err := r.l.to.move(res.b, number); err != nil {
+		res.b.Free()
+		res.b, res.err = nil, &SampleError{-1, err}
+	}
 }

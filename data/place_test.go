@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/data"
@@ -266,4 +267,37 @@ func onDevice(d device.Device) []tensor.Option {
 		return nil
 	}
 	return []tensor.Option{tensor.On(d)}
+}
+
+// What is prepared ahead and finds no memory, because a step has it, is brought to the device when the loop asks for it.
+func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		dev := emulated(t, "emulate,mem=6MiB")
+		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev}) // 0.8 MB each
+		at := 0
+		for b, err := range l.Batches() {
+			if err != nil {
+				t.Fatalf("%d workers, batch %d: %v", workers, at, err)
+			}
+			tensor.Do(func(s *tensor.Scope) {
+				x := b.Into(s).Inputs.(map[string]any)["x"].(*tensor.Tensor)
+				if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || x.Select(0, 1).Mean().Item() != float64(2*at+1) {
+					t.Errorf("%d workers: batch %d is %v on %s", workers, at, b.Index, x.Device().Name())
+				}
+				room := dev.Info().Memory - dev.Stats().Allocated // all that there is, bit by bit, for the time of a step
+				for size := room; size > 64<<10; size /= 4 {
+					for tensor.Try(func() { s.Empty(size / 4) }) == nil {
+					}
+				}
+				time.Sleep(time.Millisecond) // in which the workers ask
+			}, tensor.On(dev))
+			at++
+		}
+		if at != 6 {
+			t.Errorf("%d workers: %d batches", workers, at)
+		}
+		if n := dev.Stats().Allocated; n != 0 {
+			t.Errorf("%d workers: %d bytes are left", workers, n)
+		}
+	}
 }

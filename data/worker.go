@@ -42,9 +42,7 @@ func (r *run) work() {
 		open = j.number
 		res := w.make(j)
 		if res.b != nil {
-			if err := r.l.to.move(res.b, j.number); err != nil {
-				res.b, res.err = nil, &SampleError{-1, err}
-			}
+			r.moveAhead(&res, j.number)
 		}
 		open = -1
 		r.put(j.number, res)

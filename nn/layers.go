@@ -2,6 +2,7 @@ package nn
 
 import (
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -128,8 +129,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	if s, ok := l.(*Sequential); ok {
-		return len(s.Layers) > 0 && passesOn(s.Layers[0]) && passesOn(s.Layers[len(s.Layers)-1])
+	if s, ok := l.(*Sequential); ok { // all of them: its first or last may return what they are given, as Identity does
+		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}
 	known, ok := passing.Load(t)
 	if !ok {

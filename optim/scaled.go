@@ -30,10 +30,16 @@ func (b *base) settle() {
 }
 
 // StepUnless is Step that is left out if found, a number of the root scope on the device, is not 0: parameters, state and the count of steps stay as they
-// are. The device decides, and the host learns of it with the next step, or when it asks for the state: it does not wait here.
+// are. The device decides, and the host learns of it with the next step, or when it asks for the state: it does not wait here. It cannot be
+// captured.
 func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
+	}
+	if m.capturing() != nil {
+		e := tensor.NewError(m.name, tensor.ErrCapture, "the host learns after StepUnless whether the step was left out, which a replay does not tell")
+		e.Hint = "call it after each replay"
+		panic(e)
 	}
 	m.step(found)
 }

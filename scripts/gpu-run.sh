@@ -53,6 +53,7 @@ if ! grep -q '"name":"cuda:0"' "$out/devices.json" || grep -q '"emulated":true' 
 	echo '{"ok":false,"error":"no GPU"}' >"$out/results.json"
 	exit 1
 fi
+step doctor 30 sh -c "./flambeau doctor; [ \$? -le 1 ]" # 1: the GPU is used, and could be faster
 command -v nvidia-smi >/dev/null && step nvidia_smi 20 nvidia-smi
 
 while read -r binary package; do
@@ -71,6 +72,9 @@ fi
 step train_cuda 60 sh -c "./flambeau train --device cuda:0 --steps 200 --seed 1 --losses --json >'$out/train_cuda.json'"
 step train_cpu 60 sh -c "./flambeau train --device cpu --steps 200 --seed 1 --losses --json >'$out/train_cpu.json'"
 step train_full 60 sh -c "./flambeau train --device cuda:0 --json >'$out/train_full.json'"
+for form in bf16 fp16; do
+	step "train_$form" 60 sh -c "./flambeau train --device cuda:0 --steps 200 --seed 1 --amp $form --checkpointing --profile '$out/profile_$form.txt' --json"
+done
 step bench 110 sh -c "./compare cpu cuda:0 >'$out/bench.json'"
 if python3 -c 'import torch' 2>/dev/null; then
 	step torch 110 sh -c "python3 torch_compare.py cuda:0 >'$out/torch.json'"

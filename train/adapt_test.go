@@ -91,9 +91,9 @@ func farthest(a, b []float64) (d float64) {
 // has where the batch fits. It is a device of 512 KiB; FLAMBEAU_SOAK=1
 // takes one of 6 MiB, and a batch that needs 18.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
-	batch, limit, need := 11, 512<<10, 1536<<10
+	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
-		batch, limit, need = 130, 6<<20, 18<<20
+		batch, limit, need = 166, 6<<20, 18<<20
 	}
 	small := func() *cuda.Device {
 		d := emulate(t, fmt.Sprintf("mem=%dKiB,segment=16KiB", max(limit>>10, 1<<10)))

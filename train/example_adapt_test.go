@@ -29,7 +29,7 @@ func ExampleAdapt() {
 	}
 	defer adapt.Close()
 	for range 3 {
-		batch := &data.Batch{X: tensor.Ones(400, 2), Y: tensor.Zeros(400, 1)}
+		batch := &data.Batch{X: tensor.Ones(600, 2), Y: tensor.Zeros(600, 1)}
 		_, err := adapt.Step(opt, batch, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 			return model.Forward(part.X).Sub(part.Y).Square().Mean()
 		})
@@ -40,8 +40,8 @@ func ExampleAdapt() {
 	}
 	fmt.Println(opt.Steps(), "steps, with at most", adapt.Stats().Most, "samples at once")
 	// Output:
-	// out of memory with 400 samples at once: going on in parts of 200, whose gradients are added up to the same update
-	// 3 steps, with at most 200 samples at once
+	// out of memory with 600 samples at once: going on in parts of 300, whose gradients are added up to the same update
+	// 3 steps, with at most 300 samples at once
 }
 
 // When not even one sample fits, the error has the numbers.

@@ -15,6 +15,8 @@ import (
 
 	_ "github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -31,6 +33,7 @@ type row struct {
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
+	Peak     int     `json:"peak_bytes"` // of the device's memory, in blocks that were in use, in a step after the first ones
 }
 
 func main() {
@@ -68,6 +71,9 @@ type benchCase struct {
 var cases = []benchCase{
 	{"mlp_digits_b32", "samples/s", mlp(32, 64, 128, 10)},
 	{"mlp_784_4096_4096_10_b128", "samples/s", mlp(128, 784, 4096, 4096, 10)},
+	{"cnn_b256", "samples/s", step(256, dtype.Invalid, cnn)},
+	{"chargpt_b32", "samples/s", step(32, dtype.Invalid, charGPT)},
+	{"chargpt_b32_bf16", "samples/s", step(32, dtype.BF16, charGPT)},
 	{"matmul_1024_f32", "GFLOP/s", matmul(1024)},
 	{"matmul_4096_f32", "GFLOP/s", matmul(4096)},
 	{"add_16M_f32", "GB/s", add(16 << 20)},
@@ -118,6 +124,50 @@ func mlp(batch int, sizes ...int) func(device.Device, time.Duration, *row) {
 				must(dev.Synchronize())
 			})
 		}, tensor.On(dev))
+		r.Rate = float64(batch) / r.Median
+	}
+}
+
+// cnn is models.CNN on images of 28 by 28, charGPT a small GPT on rows of 64 characters; both give the loss of a batch.
+func cnn() (any, func(s *tensor.Scope, batch int) *tensor.Tensor) {
+	m := models.NewCNN(1, 10)
+	return m, func(s *tensor.Scope, batch int) *tensor.Tensor {
+		logits := m.Forward(s.Randn(batch, 1, 28, 28))
+		defer logits.Free() // as PyTorch does when the expression ends
+		return nn.CrossEntropy(logits, s.RandInt(0, 10, batch))
+	}
+}
+
+func charGPT() (any, func(s *tensor.Scope, batch int) *tensor.Tensor) {
+	m := models.NewGPT(models.GPTConfig{Vocab: 65, Context: 64, Layers: 4, Heads: 4, Width: 128, Dropout: 0.1})
+	return m, func(s *tensor.Scope, batch int) *tensor.Tensor {
+		return m.Loss(s.RandInt(0, 65, batch, 64), s.RandInt(0, 65, batch, 64))
+	}
+}
+
+// step trains a model, AdamW, on random batches; autocast is a 16-bit type or dtype.Invalid.
+func step(batch int, autocast dtype.Type, model func() (any, func(*tensor.Scope, int) *tensor.Tensor)) func(device.Device, time.Duration, *row) {
+	return func(dev device.Device, budget time.Duration, r *row) {
+		tensor.ManualSeed(1)
+		m, loss := model()
+		nn.To(m, dev)
+		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
+		options := []tensor.Option{tensor.On(dev)}
+		if autocast != dtype.Invalid {
+			options = append(options, tensor.Autocast(autocast))
+		}
+		measure(budget, r, 1, func() {
+			tensor.Do(func(s *tensor.Scope) {
+				loss(s, batch).Backward()
+			}, options...)
+			opt.Step()
+			opt.ZeroGrad()
+			must(dev.Synchronize())
+			if r.Peak == 0 { // the optimizer has its state now
+				dev.ResetPeak()
+			}
+			r.Peak = dev.Stats().AllocatedPeak
+		})
 		r.Rate = float64(batch) / r.Median
 	}
 }

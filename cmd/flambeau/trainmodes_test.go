@@ -70,7 +70,7 @@ func TestTrainModesMistakes(t *testing.T) {
 // A batch that does not fit into the memory of the GPU is trained on in parts, and the command says so.
 func TestTrainWhatDoesNotFit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.html")
-	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "600", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()
+	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "1000", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()
 	out := string(b)
 	if err != nil || !strings.Contains(out, "going on in parts of") || !strings.Contains(out, `"steps":3`) {
 		t.Errorf("%v\n%s", err, out)

@@ -1,7 +1,7 @@
 package pool
 
 // Adopter is optionally satisfied by a Backing whose streams can wait for each other: then a stream that is held (see [Pool.Hold]) takes
-// segments in which nothing is in use from other streams before it asks for new ones.
+// segments in which nothing is in use from other streams before it asks for new ones. Pages of expandable segments stay where they are.
 type Adopter interface {
 	// Follow makes later work on stream come after what is queued on before. It runs under the pool's lock.
 	Follow(stream, before StreamID) error
@@ -17,7 +17,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 	var best *segment
 	for _, seg := range p.segments {
 		b := seg.first
-		if b.state != stateFree || b.next != nil || seg.home.held || seg.small != (r.rounded <= p.o.SmallMax) || seg.size < r.rounded {
+		if seg.space != nil || b.state != stateFree || b.next != nil || seg.home.held || seg.small != (r.rounded <= p.o.SmallMax) || seg.size < r.rounded {
 			continue
 		}
 		if best == nil || seg.size < best.size {

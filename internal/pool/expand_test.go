@@ -290,3 +290,47 @@ func TestHoldPages(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldTakesNoPages: a held stream does not take over pages that others mapped before, which Empty would return from under it.
+func TestHoldTakesNoPages(t *testing.T) {
+	f := &followingPages{following{fakeDevice: newFake(0)}}
+	p := New(f, expandable(tiny()))
+	other := must(t, p, 1000, 1)
+	p.Free(other, other.Generation())
+	p.SetExpandable(false)
+	p.Hold(3)
+	b := must(t, p, 1000, 3)
+	p.Free(b, b.Generation())
+	if len(f.follows) != 0 || b.Addr() == other.Addr() {
+		t.Error("a held stream has taken over pages of another one")
+	}
+	p.Empty()
+	if again := must(t, p, 1000, 3); again.Addr() != b.Addr() {
+		t.Error("what a held stream freed does not serve it again after Empty")
+	} else {
+		p.Free(again, again.Generation())
+	}
+	recount(t, p, p.Stats())
+	p.Retire(3, 1)
+	p.Empty()
+	if f.used != 0 {
+		t.Errorf("%d bytes are left", f.used)
+	}
+}
+
+// followingPages is a backing with virtual memory whose streams wait for each other.
+type followingPages struct{ following }
+
+func (f *followingPages) Granularity() uint64 { return pagedDevice{f.fakeDevice}.Granularity() }
+func (f *followingPages) Reserve(size uint64) (uintptr, error) {
+	return pagedDevice{f.fakeDevice}.Reserve(size)
+}
+func (f *followingPages) Unreserve(addr uintptr, size uint64) {
+	pagedDevice{f.fakeDevice}.Unreserve(addr, size)
+}
+func (f *followingPages) Map(addr uintptr, size, page uint64) error {
+	return pagedDevice{f.fakeDevice}.Map(addr, size, page)
+}
+func (f *followingPages) Unmap(addr uintptr, size, page uint64) {
+	pagedDevice{f.fakeDevice}.Unmap(addr, size, page)
+}

@@ -9,7 +9,7 @@ import (
 
 // noValue are the methods that return a tensor and compute nothing: their own tests hold them.
 var noValue = map[string]string{
-	"Grad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
+	"Grad": "what Backward collected", "TakeGrad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
 	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host", "PinMemory": "a copy: TestNonBlockingCopies",
 }
 

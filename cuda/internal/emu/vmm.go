@@ -133,6 +133,9 @@ func (d *Driver) MemCreate(n uint64, o cu.Device) (cu.MemHandle, error) {
 	if err := d.pages(call, 0, n); err != nil {
 		return 0, err
 	}
+	if dev.short.refuses() {
+		return 0, fail(call, cu.ErrOutOfMemory, "%d bytes are refused on emulated device %d: a test has asked for that", n, dev.ordinal)
+	}
 	if dev.mem != nil {
 		err = dev.mem.Commit(n)
 	} else {
