@@ -18,7 +18,8 @@
 //	}
 //
 // The scale, the count of good steps and whether something has overflowed stay on the device, which decides whether a step is done: the host
-// waits for nothing. It learns of it later, and says so when step after step is left out.
+// waits for nothing. It learns of it later, and says so when step after step is left out. A step with a scaler is not captured
+// ([tensor.Capture]): that is an error of the kind [tensor.ErrCapture]. A scaler that is not enabled is in nobody's way.
 //
 // Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A scaler is used by one goroutine at a time.
 package amp
@@ -159,6 +160,13 @@ func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	panic(e)
 }
 
+// notCaptured refuses a captured step: the host follows the scale with each Update, which replays would not repeat.
+func notCaptured(op string, operands ...*tensor.Tensor) {
+	e := tensor.NewError(op, tensor.ErrCapture, "the host follows a scaler's updates, which replays would not repeat", operands...)
+	e.Hint = "run steps with a GradScaler without a capture; tensor.Autocast(dtype.BF16) needs no scaler and can be captured"
+	panic(e)
+}
+
 // Enabled reports whether the scaler scales.
 func (g *GradScaler) Enabled() bool { return !g.off }
 
@@ -169,6 +177,9 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	}
 	if loss == nil {
 		misuse("grad_scaler.scale", "the loss is nil", "")
+	}
+	if loss.Scope().Capture() != nil {
+		notCaptured("grad_scaler.scale", loss)
 	}
 	if g.scale == nil {
 		g.settle(loss.Device())

@@ -11,6 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/amp"
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -440,5 +441,53 @@ func TestNoHostReads(t *testing.T) {
 		if after := dev.Counters(); after.Downloads-before.Downloads > 2 || after.DownloadedBytes-before.DownloadedBytes > 8 {
 			t.Errorf("step %d: %d downloads of %d bytes", i, after.Downloads-before.Downloads, after.DownloadedBytes-before.DownloadedBytes)
 		}
+	}
+}
+
+// TestNotCaptured: a captured step with a scaler is refused by name and leaves the scaler as it was, before its first step and later; one that
+// is off can be captured.
+func TestNotCaptured(t *testing.T) {
+	dev := devices(t)[1]
+	w := tensor.Root().On(dev).Full(0.5, 4, 4).RequiresGrad()
+	x := tensor.Root().On(dev).Ones(2, 4)
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
+	scaler := amp.NewGradScaler(amp.InitScale(16))
+	step := func(g *amp.GradScaler) func(*tensor.Scope) {
+		return func(s *tensor.Scope) {
+			g.Scale(x.In(s).MatMul(w).Sum()).Backward()
+			g.Step(opt)
+			g.Update()
+			opt.ZeroGrad()
+		}
+	}
+	refused := func(op string, f func(*tensor.Scope)) {
+		t.Helper()
+		g, err := tensor.Capture(dev, f, tensor.Autocast(dtype.F16))
+		var e *tensor.Error
+		if g != nil || !errors.Is(err, tensor.ErrCapture) || !errors.As(err, &e) || e.Op != op || !strings.Contains(e.Hint, "without a capture") {
+			t.Errorf("a captured step gives %v", err)
+		}
+		if w.Grad() != nil {
+			t.Error("a gradient is left")
+		}
+	}
+	refused("grad_scaler.scale", step(scaler))
+	for range 2 {
+		tensor.Do(step(scaler), tensor.Autocast(dtype.F16))
+		refused("grad_scaler.scale", step(scaler))
+		refused("grad_scaler.step", func(s *tensor.Scope) {
+			x.In(s).MatMul(w).Sum().Backward()
+			scaler.Step(opt)
+		})
+	}
+	if v, n := scaler.Value(), scaler.GrowthTracker(); v != 16 || n != 2 || opt.Steps() != 2 {
+		t.Errorf("a scale of %v after %d good steps, %d of the optimizer", v, n, opt.Steps())
+	}
+	g, err := tensor.Capture(dev, step(amp.NewGradScaler(amp.Enabled(false))), tensor.Autocast(dtype.BF16))
+	if err == nil {
+		err = g.Close()
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

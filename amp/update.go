@@ -61,6 +61,9 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 		if d == nil {
 			continue
 		}
+		if tensor.Capturing(d) != nil {
+			notCaptured(op, d)
+		}
 		at := place{d.Device(), d.Type()}
 		if unscalers[at.t] == nil {
 			misuse(op, fmt.Sprintf("the gradient of parameter %d is %v: scaled gradients of that type overflow or vanish already", i, at.t),

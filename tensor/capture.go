@@ -17,7 +17,9 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other. Close gives its memory back; one that is dropped is closed after the garbage collector found it.
+// several goroutines, one after the other; graphs that only read the same tensors also at once. Graphs that write the same ones, such as parameters
+// of one optimizer, must not be replayed at the same time, as two Steps of it must not be made. Close gives the graph's memory back; one that is
+// dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // on which the work was recorded and is repeated
