@@ -205,6 +205,10 @@ func (g *Graph) Replay() error {
 	if g.closed {
 		return newError(op, ErrFreed, nil, "the graph has been closed")
 	}
+	if g.deserted() {
+		e := newError(op, ErrCapture, nil, "a tensor that the graph uses was moved to a device or converted since the capture, and a replay would go on with its old memory")
+		return e.hint("capture it again after MoveTo, CastInPlace, nn.To and nn.Cast")
+	}
 	for _, c := range g.checks {
 		if err := c(); err != nil {
 			return newError(op, err, nil, err.Error())
@@ -233,6 +237,16 @@ func (g *Graph) Replay() error {
 		return deviceError(op, err, nil)
 	}
 	return nil
+}
+
+// deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.
+func (g *Graph) deserted() bool {
+	for st := range g.outside {
+		if st.left.Load() {
+			return true
+		}
+	}
+	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.left.Load() })
 }
 
 // Operations returns the number of kernels, copies and fills that a replay runs.
