@@ -17,7 +17,9 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other. Close gives its memory back; one that is dropped is closed after the garbage collector found it.
+// several goroutines, one after the other; graphs that only read the same tensors also at once. Graphs that write the same ones, such as parameters
+// of one optimizer, must not be replayed at the same time, as two Steps of it must not be made. Close gives the graph's memory back; one that is
+// dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // on which the work was recorded and is repeated
@@ -203,6 +205,10 @@ func (g *Graph) Replay() error {
 	if g.closed {
 		return newError(op, ErrFreed, nil, "the graph has been closed")
 	}
+	if g.deserted() {
+		e := newError(op, ErrCapture, nil, "a tensor that the graph uses was moved to a device or converted since the capture, and a replay would go on with its old memory")
+		return e.hint("capture it again after MoveTo, CastInPlace, nn.To and nn.Cast")
+	}
 	for _, c := range g.checks {
 		if err := c(); err != nil {
 			return newError(op, err, nil, err.Error())
@@ -231,6 +237,16 @@ func (g *Graph) Replay() error {
 		return deviceError(op, err, nil)
 	}
 	return nil
+}
+
+// deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.
+func (g *Graph) deserted() bool {
+	for st := range g.outside {
+		if st.left.Load() {
+			return true
+		}
+	}
+	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.left.Load() })
 }
 
 // Operations returns the number of kernels, copies and fills that a replay runs.

@@ -298,3 +298,36 @@ func TestCaptureWithoutMemory(t *testing.T) {
 	ok(t, g.Close())
 	x.Free()
 }
+
+// TestMovedSinceCapture: a replay does not go on with memory that a leaf has left, by its device or type or its gradient's; other replays do.
+func TestMovedSinceCapture(t *testing.T) {
+	cpu, err := device.Open("cpu")
+	ok(t, err)
+	for name, row := range map[string]struct {
+		f    func(w *tensor.Tensor)
+		left bool
+	}{
+		"moved there and back": {func(w *tensor.Tensor) { d := w.Device(); w.MoveTo(cpu); w.MoveTo(d) }, true},
+		"converted":            {func(w *tensor.Tensor) { w.CastInPlace(dtype.F64); w.CastInPlace(dtype.F32) }, true},
+		"nowhere":              {func(w *tensor.Tensor) { w.MoveTo(w.Device()); w.CastInPlace(dtype.F32) }, false},
+		"freed":                {func(w *tensor.Tensor) { w.Free() }, false}, // the graph holds it
+	} {
+		dev := gpu(t, 0)
+		m := tensor.Root().On(dev)
+		w, x := m.Full(0.5, 4, 4).RequiresGrad(), m.Ones(2, 4)
+		g := capture(t, dev, func(s *tensor.Scope) {
+			w.ZeroGrad()
+			x.In(s).MatMul(w).Sum().Backward()
+		})
+		ok(t, g.Replay())
+		row.f(w)
+		launches := dev.Counters().Launches
+		if err := g.Replay(); errors.Is(err, tensor.ErrCapture) != row.left || err != nil && (!row.left || !strings.Contains(err.Error(), "capture it again")) {
+			t.Errorf("%s: a replay gives %v", name, err)
+		}
+		if n := dev.Counters().Launches - launches; (n == 0) != row.left {
+			t.Errorf("%s: %d launches", name, n)
+		}
+		ok(t, g.Close())
+	}
+}

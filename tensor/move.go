@@ -6,7 +6,8 @@ import (
 )
 
 // MoveTo moves the leaf x itself to device d, with its gradient: the handle stays valid, so that a model and its optimizer
-// keep their tensors. Views of x stay where they are, on the old memory. The elements become contiguous.
+// keep their tensors. Views of x stay where they are, on the old memory. The elements become contiguous. A [Graph] that uses x refuses to be
+// replayed from then on.
 func (x *Tensor) MoveTo(d device.Device) {
 	x.use("move_to")
 	if d == nil {
@@ -35,6 +36,7 @@ func (x *Tensor) become(y *Tensor) {
 	y.st.retain()
 	x.st, x.layout = y.st, y.layout
 	x.recorded.Store(0)
+	old.left.Store(true)
 	x.st.version.Store(old.version.Load() + 1)
 	y.drop()
 	old.release()
@@ -42,7 +44,7 @@ func (x *Tensor) become(y *Tensor) {
 
 // CastInPlace converts the leaf x itself to type t, with its gradient: the handle stays valid, so that a model and its optimizer keep
 // their tensors. Views of x keep the old memory and type. A leaf that requires a gradient stays of floating point type. The elements
-// become contiguous.
+// become contiguous. A [Graph] that uses x refuses to be replayed from then on.
 func (x *Tensor) CastInPlace(t dtype.Type) {
 	const op = "cast_in_place"
 	x.use(op)

@@ -96,6 +96,7 @@ func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 		return v
 	}
 	o.mu.Unlock()
+	n.scope.uncapturable(offloadOp, "what is saved for gradients would be moved to the CPU by another stream")
 	s := copying(n.scope, x.st.dev)
 	defer s.recycle()
 	y := x.detachedIn(s).copyTo(offloadOp, s, hostDevice(), o.pinned)

@@ -29,7 +29,8 @@ type storage struct {
 	// recorded counts the in-place changes that hung their handle into a graph. Other handles do not learn of them.
 	recorded atomic.Uint32
 	freed    atomic.Bool
-	epoch    uint64 // how many captures had begun when it was made
+	left     atomic.Bool // a leaf was here, and has other memory now
+	epoch    uint64      // how many captures had begun when it was made
 
 	mu     sync.Mutex
 	writer device.Stream   // of the last write

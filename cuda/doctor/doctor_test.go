@@ -98,6 +98,7 @@ func TestDiagnoses(t *testing.T) {
 		{"switched off", func(p *planted, _ *hardware, _ *sensors) { p.env["FLAMBEAU_CUDA"] = "off" }, "switched-off", Unused, "", "FLAMBEAU_CUDA=off", "unset FLAMBEAU_CUDA"},
 		{"emulated", func(p *planted, _ *hardware, _ *sensors) { p.env["FLAMBEAU_CUDA"] = "emulate:2,mem=1GiB" }, "emulated", Unused, "", "emulated GPUs are used", "unset FLAMBEAU_CUDA"},
 		{"a switch that is wrong", func(p *planted, _ *hardware, _ *sensors) { p.env["FLAMBEAU_CUDA"] = "on" }, "switch-unknown", Unused, "", "means nothing", "unset FLAMBEAU_CUDA"},
+		{"an emulator that is not", func(p *planted, _ *hardware, _ *sensors) { p.env["FLAMBEAU_CUDA"] = "emulate,men=1GiB" }, "switch-unknown", Unused, "", `"men=1GiB" is wrong`, "correct it"},
 		{"no compiling", func(p *planted, _ *hardware, _ *sensors) { p.env["CUDA_DISABLE_PTX_JIT"] = "1" }, "jit-disabled", Unused, "", "may not compile", "unset CUDA_DISABLE_PTX_JIT"},
 		{"synchronous", func(p *planted, _ *hardware, _ *sensors) { p.env["FLAMBEAU_CUDA_SYNC"] = "1" }, "synchronous", Slow, "", "waits for each kernel", "unset FLAMBEAU_CUDA_SYNC"},
 		{"synchronous by the driver", func(p *planted, _ *hardware, _ *sensors) { p.env["CUDA_LAUNCH_BLOCKING"] = "1" }, "synchronous", Slow, "", "waits for each kernel", "unset CUDA_LAUNCH_BLOCKING"},

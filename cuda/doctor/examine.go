@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
 )
 
 // examination is a report that is being made.
@@ -113,8 +114,10 @@ func (x *examination) container() string {
 func (x *examination) environment() {
 	if v, _ := x.m.Env("FLAMBEAU_CUDA"); v == "off" {
 		x.find("switched-off", Unused, "FLAMBEAU_CUDA=off switches GPUs off", "unset FLAMBEAU_CUDA")
-	} else if v == "emulate" || strings.HasPrefix(v, "emulate:") || strings.HasPrefix(v, "emulate,") {
+	} else if _, err := emu.Parse(v); v != "" && err == nil {
 		x.find("emulated", Unused, fmt.Sprintf("FLAMBEAU_CUDA=%s: emulated GPUs are used in place of real ones, thousands of times slower", v), "unset FLAMBEAU_CUDA")
+	} else if strings.HasPrefix(v, "emulate") {
+		x.find("switch-unknown", Unused, err.Error()+"; so no GPU is used, not an emulated one either", "unset FLAMBEAU_CUDA, or correct it")
 	} else if v != "" {
 		x.find("switch-unknown", Unused, fmt.Sprintf("FLAMBEAU_CUDA=%s means nothing, so that no GPU is used", v), "unset FLAMBEAU_CUDA")
 	}

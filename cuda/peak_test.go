@@ -1,0 +1,37 @@
+package cuda
+
+import (
+	"math"
+	"testing"
+)
+
+// TestUnitsOf against the peaks that NVIDIA publishes for GPUs with so many multiprocessors at that clock: float32, and 16-bit on tensor cores,
+// dense, in TFLOPS.
+func TestUnitsOf(t *testing.T) {
+	for _, g := range []struct {
+		name        string
+		sm, cores   int
+		mhz         float64
+		full, dense float64
+	}{
+		{"A100 SXM", 80, 108, 1410, 19.5, 312},
+		{"A40", 86, 84, 1740, 37.4, 149.7},
+		{"Jetson AGX Orin 64GB", 87, 16, 1300, 5.3, 170. / 4}, // the brief gives 170 sparse INT8 TOPS
+		{"RTX 6000 Ada", 89, 142, 2505, 91.1, 364.2},
+		{"H100 PCIe, whose tensor cores have a clock of their own", 90, 114, 1620, 0, 756},
+	} {
+		lanes, tensor := unitsOf(g.sm)
+		for _, x := range []struct {
+			of   string
+			n    int
+			want float64
+		}{{"float32", lanes, g.full}, {"16 bits", tensor, g.dense}} {
+			if x.want == 0 {
+				continue
+			}
+			if got := 2 * float64(x.n) * float64(g.cores) * g.mhz / 1e6; math.Abs(got/x.want-1) > 0.02 {
+				t.Errorf("%s, %s: %.1f TFLOPS, want %.1f", g.name, x.of, got, x.want)
+			}
+		}
+	}
+}
