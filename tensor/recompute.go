@@ -77,6 +77,7 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 		s.modes.saver = g
 		s.modes.gen = recordDraws(home.modes.gen)
 		g.tape = s.modes.gen.tape
+		defer g.tape.stop()
 		g.modes = s.modes
 	}
 	in := make([]*Tensor, len(x))
