@@ -12,7 +12,7 @@ import "github.com/flambeau-go/flambeau/tensor"
 //
 // f is called in a scope of its own, of which its operands are and which ends with the call. What it returns is of the youngest scope
 // among x, or older. It must do the same both times: what it does may depend on its operands, on captured tensors that are there until
-// Backward, and on its scope's generator, nothing else. If the ops save other values the second time, by number, op, shape, type or
+// Backward, and on random numbers, nothing else; what goroutines that f starts draw comes from the generator of its scope. If the ops save other values the second time, by number, op, shape, type or
 // device, Backward panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot be seen. An operand or
 // a captured parameter that was changed in place meanwhile is ErrInPlace. Errors of the second call say where Checkpoint was called.
 //

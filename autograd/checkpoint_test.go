@@ -491,3 +491,42 @@ func TestCheckpointPeak(t *testing.T) {
 		t.Errorf("values at the peak, by layers and whether they are one segment: %v", p)
 	}
 }
+
+// Several goroutines have segments of their own, which draw from one generator, each also past its scope. It only moves forward, so that none
+// draws what another has drawn, and gradients are those of the numbers that forward drew.
+func TestCheckpointDrawsConcurrently(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		const n, rounds, each = 4, 8, 3 * 64
+		w, other := s.Ones(8, 8).RequiresGrad(), s.Ones(8, 8)
+		var wg sync.WaitGroup
+		var errs [n]error
+		for i := range errs {
+			wg.Go(func() {
+				errs[i] = tensor.Try(func() {
+					for range rounds {
+						s.Do(func(c *tensor.Scope) {
+							x := c.Ones(8, 8).RequiresGrad()
+							y := autograd.Checkpoint(func(x ...*tt) *tt {
+								return autograd.Checkpoint(func(x ...*tt) *tt { return x[0].Dropout(0.5).Mul(other.Dropout(0.5)).Exp() }, x[0]).Mul(w).Dropout(0.5)
+							}, x)
+							value := y.Detach().Clone()
+							g := tensor.Gradients(y.Sum(), []*tt{x, w})
+							if !bytes.Equal(g[1].Bytes(), value.Bytes()) { // w is 1, so both are the same product
+								t.Error("the gradient is not that of the numbers that forward drew")
+							}
+						})
+					}
+				})
+			})
+		}
+		wg.Wait()
+		for _, err := range errs {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if _, at := s.Generator().State(); at != n*rounds*each {
+			t.Errorf("the generator is at %d, want %d: it was put back", at, n*rounds*each)
+		}
+	}, tensor.Seed(1))
+}

@@ -27,12 +27,23 @@ func (g *Generator) SetState(seed, offset uint64) {
 		g.tape.setState(seed, offset)
 		return
 	}
+	if replaying() {
+		return
+	}
 	g.seed = seed
 	g.offset.Store(offset)
 }
 
 // Draw reserves n numbers and returns where they start.
 func (g *Generator) Draw(n int) (seed, offset uint64) {
+	if g.tape == nil {
+		return drawPast(g, n)
+	}
+	return g.tape.draw(n)
+}
+
+// advance is Draw of a generator that no segment records: the tape that calls it has done so.
+func (g *Generator) advance(n int) (seed, offset uint64) {
 	if g.tape != nil {
 		return g.tape.draw(n)
 	}

@@ -25,7 +25,7 @@ type segment struct {
 	in    *node  // its operands, saved
 	needs []bool // which of them require a gradient
 	given []*storage
-	home  *Scope // in which it was called
+	outer *Scope // in which the outermost segment around this one was called
 	made  *site  // where
 	live  atomic.Int32
 
@@ -77,6 +77,7 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 		s.modes.saver = g
 		s.modes.gen = recordDraws(home.modes.gen)
 		g.tape = s.modes.gen.tape
+		defer g.tape.stop()
 		g.modes = s.modes
 	}
 	in := make([]*Tensor, len(x))
@@ -110,7 +111,10 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 }
 
 func newSegment(f func(x []*Tensor) []*Tensor, home *Scope, x []*Tensor) *segment {
-	g := &segment{f: f, home: home, made: callSite()}
+	g := &segment{f: f, outer: home.lasting(), made: callSite()}
+	if around, ok := home.modes.saver.(*segment); ok {
+		g.outer = around.outer
+	}
 	g.live.Store(1)
 	n := &node{op: "checkpoint", shape: x[0].layout.Shape, dtype: x[0].dtype, dev: x[0].st.dev, scope: home, made: g.made}
 	g.in = n
@@ -136,23 +140,22 @@ func (g *segment) captured(t *Tensor) bool {
 	if t.node != nil || t.viewed != nil {
 		return false
 	}
-	outer := g.outermost()
 	b := t.base()
-	if b.scope == outer || !b.scope.encloses(outer) {
+	if b.scope == g.outer || !b.scope.encloses(g.outer) {
 		return false
 	}
 	return !slices.Contains(g.given, t.st) // else the second time it is another leaf
 }
 
-// outermost is the scope in which the outermost segment around this one was called.
-func (g *segment) outermost() *Scope {
-	for {
-		outer, ok := g.home.modes.saver.(*segment)
-		if !ok {
-			return g.home
+// lasting returns s, or the scope around those above it that the library uses again when they have ended: what is around that stays so.
+func (s *Scope) lasting() *Scope {
+	out := s
+	for c := s; c != nil; c = c.parent {
+		if c.internal {
+			out = c.parent
 		}
-		g = outer
 	}
+	return out
 }
 
 // pack gives the value a number.

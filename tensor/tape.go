@@ -2,22 +2,23 @@ package tensor
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
-// A tape records which numbers a checkpointed segment drew from the generator of its scope, and gives the same again when the segment is
-// computed a second time: exactly these, whatever others have drawn from that generator in between, which stays where it is.
+// A tape records which numbers a checkpointed segment drew, and gives the same again when the segment is computed a second time: exactly
+// these, whatever others have drawn meanwhile from the generator, which stays where it is. What the segment draws from the generator of its
+// scope comes by way of the tape. An op on older tensors alone draws from that of their scope, past the tape; it is known by the goroutine, which
+// is that of the segment.
 type tape struct {
-	mu    sync.Mutex
-	of    *Generator // that the numbers come from
-	draws []draw
-	seed  uint64 // of where it was before the first
-	start uint64
-
-	// loose says that the generator gave numbers past the tape while it recorded: to an op on older tensors alone, which draws from the
-	// generator of their scope. Then that generator is put back while the segment is computed again, as torch does.
-	loose bool
+	mu        sync.Mutex
+	of        *Generator // that the numbers come from
+	draws     []draw
+	seed      uint64 // of where it was before the first
+	start     uint64
+	goroutine uint64 // that computes the segment
 
 	replay bool // the numbers of draws are given again
 	open   bool // and then others: the segment is not at its end yet
@@ -30,46 +31,107 @@ type draw struct {
 	seed, offset uint64
 }
 
-// recordDraws returns a generator that gives what g gives and remembers it.
+// tapes are those of the segments that are being computed, a goroutine's innermost last.
+var tapes struct {
+	n    atomic.Int32
+	mu   sync.Mutex
+	list []*tape
+}
+
+// begin makes t hear of what its goroutine draws.
+func (t *tape) begin() {
+	t.goroutine = goroutine()
+	tapes.mu.Lock()
+	defer tapes.mu.Unlock()
+	tapes.list = append(tapes.list, t)
+	tapes.n.Add(1)
+}
+
+// stop ends that.
+func (t *tape) stop() {
+	tapes.mu.Lock()
+	defer tapes.mu.Unlock()
+	if i := slices.Index(tapes.list, t); i >= 0 {
+		tapes.list = slices.Delete(tapes.list, i, i+1)
+		tapes.n.Add(-1)
+	}
+}
+
+// hearing returns the tapes that hear of what this goroutine draws, innermost first, up to one that gives its numbers again.
+func hearing() (list []*tape) {
+	if tapes.n.Load() == 0 {
+		return nil
+	}
+	me := goroutine()
+	tapes.mu.Lock()
+	defer tapes.mu.Unlock()
+	for _, t := range slices.Backward(tapes.list) {
+		if t.goroutine == me {
+			if list = append(list, t); t.replay {
+				break
+			}
+		}
+	}
+	return list
+}
+
+// replaying reports whether this goroutine computes a segment for the second time.
+func replaying() bool {
+	list := hearing()
+	return len(list) > 0 && list[len(list)-1].replay
+}
+
+// drawPast draws from g, which is not that of a tape, for an op that may be part of a segment nevertheless.
+func drawPast(g *Generator, n int) (seed, offset uint64) {
+	list := hearing()
+	if k := len(list) - 1; k >= 0 && list[k].replay {
+		seed, offset = list[k].draw(n)
+		list = list[:k]
+	} else {
+		seed, offset = g.advance(n)
+	}
+	for _, t := range list {
+		t.mu.Lock()
+		t.draws = append(t.draws, draw{n, seed, offset})
+		t.mu.Unlock()
+	}
+	return seed, offset
+}
+
+// goroutine returns the number of this goroutine. It takes a microsecond, and is asked for only while segments are computed.
+func goroutine() (n uint64) {
+	var b [64]byte
+	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n
+}
+
+// recordDraws returns a generator that gives what g gives and remembers it, until its tape is stopped.
 func recordDraws(g *Generator) *Generator {
 	t := &tape{of: g}
 	t.seed, t.start = g.State()
+	t.begin()
 	return &Generator{tape: t}
-}
-
-// stop ends the recording.
-func (t *tape) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	seed, at := t.seed, t.start
-	for _, d := range t.draws {
-		if t.loose = t.loose || d.seed != seed || d.offset != at; t.loose {
-			break
-		}
-		at += uint64(d.n)
-	}
-	s, o := t.of.State()
-	t.loose = t.loose || s != seed || o != at
 }
 
 // again returns a generator that gives what t has recorded, and a function that ends its use.
 func (t *tape) again(over bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &tape{of: t.of, draws: slices.Clone(t.draws), seed: t.seed, start: t.start, loose: t.loose, replay: true, open: !over}
-	if !t.loose {
-		return &Generator{tape: r}, func() {}
-	}
-	seed, offset := t.of.State()
-	t.of.SetState(t.seed, t.start)
-	return &Generator{tape: r}, func() { t.of.SetState(seed, offset) }
+	r := &tape{of: t.of, draws: slices.Clone(t.draws), seed: t.seed, start: t.start, replay: true, open: !over}
+	r.begin()
+	return &Generator{tape: r}, r.stop
 }
 
 func (t *tape) draw(n int) (seed, offset uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.replay {
-		seed, offset = t.of.Draw(n)
+		seed, offset = t.of.advance(n)
 		t.draws = append(t.draws, draw{n, seed, offset})
 		return seed, offset
 	}
@@ -83,9 +145,6 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	}
 	d := t.draws[t.next]
 	t.next++
-	if t.loose {
-		t.of.SetState(d.seed, d.offset+uint64(n))
-	}
 	return d.seed, d.offset
 }
 
