@@ -1,14 +1,18 @@
 package train_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/amp"
 	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
@@ -121,5 +125,43 @@ func TestOtherFailuresGoOn(t *testing.T) {
 	}
 	if st := a.Stats(); st.Failures != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// All at once, on a device that is too small: batches that a loader brings there ahead, float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and
+// an interruption. It ends with the bits of a training that was not interrupted.
+func TestFitOnATinyDeviceGoesOn(t *testing.T) {
+	set := pictures(t, 40)
+	run := func(dir string, resume bool, steps int) (string, string) {
+		dev := emulate(t, "mem=1MiB,segment=16KiB")
+		dev.SetMemoryLimit(512 << 10)
+		m := convNet(dev)
+		l := loader(t, set, data.Config{Batch: 20, Shuffle: true, Seed: 2, Device: dev, Prefetch: 3})
+		opt, g, log := optim.NewAdam(nn.Parameters(m), optim.AdamConfig{LR: 0.01}), tensor.NewGenerator(4), new(strings.Builder)
+		scaler := amp.NewGradScaler(amp.InitScale(1<<21), amp.GrowthInterval(3), amp.WarnAfter(1000, nil))
+		if _, err := train.Fit(context.Background(), train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5,
+			Checkpoints: dir, Every: 1, Resume: resume, Autocast: dtype.F16, Scaler: scaler, Log: log}); err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		if steps > 4 && (opt.Steps() == 0 || opt.Steps() == steps) {
+			t.Errorf("%d of %d steps are made, some are to overflow", opt.Steps(), steps)
+		}
+		return everything(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
+	}
+	want, log := run(t.TempDir(), false, 6)
+	if !strings.Contains(log, "going on in parts") {
+		t.Errorf("the batches fit:\n%s", log)
+	}
+	dir := t.TempDir()
+	run(dir, false, 4)
+	got, log := run(dir, true, 6)
+	if got != want {
+		a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+		for i := range min(len(a), len(b)) {
+			if a[i] != b[i] {
+				t.Errorf("with an interruption:\n%.300s\nwithout:\n%.300s\n%s", a[i], b[i], log)
+				break
+			}
+		}
 	}
 }
