@@ -185,6 +185,9 @@ func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch
 
 // backward is Backward of weight times the loss.
 func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (*tensor.Tensor, error) {
+	if b == nil || f == nil {
+		panic(tensor.NewError("train", tensor.ErrValue, "there is no batch, or no function that computes its loss"))
+	}
 	defer b.Free()
 	n := samplesOf(b)
 	held, done := a.takeGradients(), false

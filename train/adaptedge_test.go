@@ -123,6 +123,11 @@ func TestOtherFailuresGoOn(t *testing.T) {
 			t.Errorf("%s: the gradients are %s, they were %s", name, after, before)
 		}
 	}
+	for _, b := range []*data.Batch{nil, batch()} {
+		if err := tensor.Try(func() { a.Backward(b, nil) }); !errors.Is(err, tensor.ErrValue) {
+			t.Errorf("no batch, and no function: %v", err)
+		}
+	}
 	if st := a.Stats(); st.Failures != 0 {
 		t.Errorf("%+v", st)
 	}
