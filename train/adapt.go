@@ -30,7 +30,7 @@ type AdaptConfig struct {
 	// instead of being kept. It stays on.
 	Keep bool
 
-	Most  int          // samples in a part at most, from the beginning; 0: whole batches, until one does not fit
+	Most  int          // samples in a part at most, from the beginning and whatever fits; 0: whole batches, until one does not fit
 	Probe int          // good steps before a larger part is tried again; 0: 16
 	Log   func(string) // gets a line when a split is found or changes, and warnings; nil: none
 }
@@ -64,7 +64,7 @@ const (
 // model's buffers (running statistics) and the generator are put back, from copies of the buffers that are taken when a batch begins. The function that computes the loss
 // is called again; what it changes beyond tensors of its scope it changes again.
 //
-// What splitting cannot keep: batch normalisation in training normalises over each part, and keeps statistics of each; dropout draws other numbers;
+// What splitting cannot keep: batch normalisation in training normalises over each part, and keeps statistics of each; dropout may draw other numbers;
 // a loss that is neither mean nor sum over samples is weighted by samples all the same. The first split says so, once.
 //
 // An Adapt is used by one goroutine.
@@ -75,6 +75,7 @@ type Adapt struct {
 	loss   *tensor.Tensor
 	plan   plan
 	told   bool // what splitting changes
+	whole  bool // that a batch cannot be split was told
 	anew   bool // activations are computed again: checkpointing is on
 	stats  AdaptStats
 	short  func() // is called after a failure, before caches are emptied; nil: nothing is
@@ -136,7 +137,7 @@ func (a *Adapt) Close() {
 // Stats returns the counts.
 func (a *Adapt) Stats() AdaptStats {
 	s := a.stats
-	s.Most, s.Checkpointing = a.plan.most, a.anew
+	s.Most, s.Checkpointing = a.plan.now(), a.anew
 	return s
 }
 
@@ -184,6 +185,9 @@ func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch
 
 // backward is Backward of weight times the loss.
 func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (*tensor.Tensor, error) {
+	if b == nil || f == nil {
+		panic(tensor.NewError("train", tensor.ErrValue, "there is no batch, or no function that computes its loss"))
+	}
 	defer b.Free()
 	n := samplesOf(b)
 	held, done := a.takeGradients(), false
@@ -195,8 +199,13 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
 	k, probe := a.plan.parts(n)
-	if k > 1 && indivisible(b, n) != "" {
-		k, probe = 1, false
+	if k > 1 {
+		if why := indivisible(b, n); why != "" {
+			k, probe = 1, false
+			a.sayWhole(why)
+		} else {
+			a.firstSplit(b, n, f, seed, offset)
+		}
 	}
 	if probe {
 		a.stats.Probes++
@@ -241,7 +250,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		}
 	}
 	if refused > 0 {
-		a.say(fmt.Sprintf("out of memory with %d samples at once: going on in parts of %d, whose gradients are added up to the same update", refused, a.plan.most))
+		a.say(fmt.Sprintf("out of memory with %d samples at once: going on in parts of %d, whose gradients are added up to the same update", refused, a.plan.now()))
 	}
 	if before, now := a.plan.good(n, k, probe); before != now {
 		if now == 0 {
@@ -387,6 +396,14 @@ func (a *Adapt) load(sd map[string]any) error {
 		a.anew = true
 	}
 	return nil
+}
+
+// sayWhole says, once, that a batch is computed whole although no more than Most samples were to be.
+func (a *Adapt) sayWhole(why string) {
+	if a.c.Most > 0 && !a.whole {
+		a.whole = true
+		a.say(fmt.Sprintf("more than %d samples are computed at once: %s", a.c.Most, why))
+	}
 }
 
 func (a *Adapt) say(line string) {

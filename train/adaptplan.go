@@ -11,6 +11,7 @@ const (
 
 // A plan remembers which sizes of parts fit.
 type plan struct {
+	limit int // samples that are computed at once at most, whatever fits; 0: no limit
 	most  int // samples that fit; 0: no batch has failed
 	bad   int // the fewest samples that did not fit since; 0: not known
 	steps int // good ones since something was tried
@@ -18,24 +19,39 @@ type plan struct {
 	retry int // steps before what failed is tried again
 }
 
-func newPlan(most, after int) plan {
+func newPlan(limit, after int) plan {
 	if after == 0 {
 		after = probeAfter
 	}
-	return plan{most: most, after: after, retry: max(probeRetry, 4*after)}
+	return plan{limit: limit, after: after, retry: max(probeRetry, 4*after)}
+}
+
+// now is the most samples that are computed at once; 0: batches are whole.
+func (p *plan) now() int {
+	if p.limit > 0 && (p.most == 0 || p.most > p.limit) {
+		return p.limit
+	}
+	return p.most
 }
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
 // parts says into how many parts a batch of n samples is divided, and whether that tries more than is known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
-	if p.most == 0 || n <= p.most {
+	most := p.now()
+	if most == 0 || n <= most {
 		return 1, false
 	}
-	k = ceil(n, p.most)
+	k = ceil(n, most)
 	least := 1 // parts with which nothing has failed
+	if p.limit > 0 {
+		least = ceil(n, p.limit)
+	}
+	if k == least {
+		return k, false
+	}
 	if p.bad > 1 {
-		least = ceil(n, p.bad-1)
+		least = max(least, ceil(n, p.bad-1))
 	}
 	switch {
 	case least < k && p.steps >= p.after:
@@ -66,7 +82,7 @@ func (p *plan) halve(n, size int) (k int) {
 
 // good notes that a batch of n samples was computed in k parts, and returns the most that fit before and now.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
-	before = p.most
+	before = p.now()
 	p.steps++
 	if probe {
 		p.steps = 0
@@ -78,7 +94,7 @@ func (p *plan) good(n, k int, probe bool) (before, now int) {
 			p.most = 0
 		}
 	}
-	return before, p.most
+	return before, p.now()
 }
 
 // state is the plan as a checkpoint keeps it.

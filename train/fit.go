@@ -159,7 +159,8 @@ func (e *DivergedError) Error() string {
 // returned at the end together with the result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
 //
 // A training that was interrupted, killed or broken off by an error and is begun again with Resume ends with the same bits as one that was
-// not, on the same kind of device: a checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
+// not, on the same kind of device with as much memory: where that runs out after another step, the parts of a batch are others from there on, and
+// so is their rounding. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
 // bad evaluations. Checkpoints are made between steps, within an epoch too.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)

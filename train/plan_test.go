@@ -15,6 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
@@ -287,6 +288,16 @@ func TestPlanMistakes(t *testing.T) {
 	var u *device.UnavailableError
 	if _, err := train.Plan(ok, train.PlanConfig{Batch: 1, Machine: train.Machine{Kind: "tpu"}}); !errors.As(err, &u) {
 		t.Errorf("no such kind: %v", err)
+	}
+	p, err := profile.Start(profile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := train.Plan(ok, train.PlanConfig{Batch: 1}); !errors.As(err, &own) || !strings.Contains(err.Error(), "a profiler is running") || device.Tracing() == nil {
+		t.Errorf("while a profiler runs: %v", err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
 	}
 	if _, err := train.FindGPU("T4"); err == nil || !strings.Contains(err.Error(), "h100") {
 		t.Errorf("a GPU that is not in the table: %v", err)

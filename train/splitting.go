@@ -23,7 +23,7 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 		changes = append(changes, names+" normalises over each part, and its running statistics are those of parts")
 	}
 	if names := layersOf(a.c.Model, drops); names != "" {
-		changes = append(changes, names+" draws other numbers")
+		changes = append(changes, names+" may draw other numbers")
 	}
 	if a.c.Reduction == ReductionUnknown {
 		a.c.Reduction = ReductionMean
@@ -52,7 +52,7 @@ func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data
 		return v
 	}
 	var whole, one, two float64
-	m, h := min(a.plan.most, 16), 0
+	m, h := min(a.plan.now(), n, 16), 0
 	for ; ; m = h {
 		if h = m / 2; h == 0 {
 			return 0, false

@@ -25,13 +25,15 @@ type planCmd struct {
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
 	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or any GPU, whose speed is not known." default:"gpu" placeholder:"NAME"`
 	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
-	MaxBatch      int    `help:"Where to end the search for the largest batch that fits; 0 for no search." name:"max-batch" default:"65536"`
+	MaxBatch      int    `help:"Where to end the search for the largest batch that fits, which for a model of convolutions may take a minute; 0 for no search." name:"max-batch" default:"65536"`
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
 }
 
 // Validate is called by kong.
 func (c *planCmd) Validate() error {
 	switch {
+	case c.Model == "":
+		return fmt.Errorf("--model: which one is missing; known are %s", planModelNames())
 	case planModels[c.Model] == nil:
 		return fmt.Errorf("--model %s: known are %s", c.Model, planModelNames())
 	case c.Batch < 1 || c.Batch > 1<<24:
@@ -142,10 +144,15 @@ func (c *planCmd) Run(e *env) error {
 	p := planModels[c.Model](c)
 	cfg := train.PlanConfig{Machine: m, Memory: memory, Batch: c.Batch}
 	if memory > 0 || m.Memory > 0 {
-		cfg.MaxBatch = c.MaxBatch
+		if cfg.MaxBatch = c.MaxBatch; c.MaxBatch > 0 {
+			cfg.MaxBatch = max(c.MaxBatch, c.Batch)
+		}
 	}
 	r, err := train.Plan(p.step(c), cfg)
-	if err != nil {
+	switch {
+	case p.whole:
+		return fmt.Errorf("--checkpointing: %s has no part that can compute its activations again", c.Model)
+	case err != nil:
 		return err
 	}
 	c.print(e, p, m, r)
@@ -207,13 +214,17 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) {
 	row("other", b.Other)
 	row("rounding", b.Rounding)
 	w.Flush()
-	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", r.At, byteCount(r.Reserved))
+	at := r.At
+	if at == "" { // nothing that is counted came on top of what is there all the time
+		at = "the weights alone"
+	}
+	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", at, byteCount(r.Reserved))
 	fmt.Fprintf(out, "parameters   %s\n", count(float64(r.Parameters), ""))
 	f := r.FLOPs
 	fmt.Fprintf(out, "operations   %s forward, %s backward, %s optimizer; %s of them in matrix products; %d kernels\n",
 		count(float64(f.Forward), ""), count(float64(f.Backward), ""), count(float64(f.Optimizer), ""), count(float64(f.MatMul), ""), r.Kernels)
 	if r.Seconds > 0 {
-		kind := "at least, by the roofline of " + m.Product
+		kind := "at least, by the roofline of " + m.Product + " and a launch for each kernel"
 		if m.Kind == "cpu" {
 			kind = "about, by the rates measured of " + m.Product
 		}
@@ -241,7 +252,7 @@ func largest(c *planCmd, r *train.Report) string {
 		return ""
 	case r.MaxBatch == 0:
 		return "; no batch does"
-	case r.MaxBatch == c.MaxBatch:
+	case r.MaxBatch == max(c.MaxBatch, c.Batch):
 		return fmt.Sprintf("; a batch of %d does, larger ones were not tried (--max-batch)", r.MaxBatch)
 	}
 	return fmt.Sprintf("; the largest batch that does is %d", r.MaxBatch)

@@ -16,6 +16,7 @@ type planned struct {
 	seq, context             int // text: tokens of a sample, and the most there can be
 	image, channels, classes int // pictures
 	images                   []int
+	whole                    bool // no part of it knows checkpointing
 	model                    func(o nn.Option) any
 	loss                     func(m any, s *tensor.Scope, batch int) *tensor.Tensor
 }
@@ -130,6 +131,7 @@ func (p *planned) step(c *planCmd) func(s *tensor.Scope, batch int) *train.Plann
 	return func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := p.model(nn.In(s))
 		if c.Checkpointing && nn.SetCheckpointing(m, true) == 0 {
+			p.whole = true
 			panic(tensor.NewError("plan", tensor.ErrValue, c.Model+" has no part that can compute its activations again"))
 		}
 		low := map[string]dtype.Type{"bf16": dtype.BF16, "fp16": dtype.F16}[c.Amp]

@@ -175,25 +175,35 @@ func printJSON(e *env, v any) error {
 	return err
 }
 
-// checkOut finds what would keep the weights from being written, before the work and not after it.
+// checkOut finds what would keep the weights, the profile or the snapshot of memory from being written, before the work and not after it.
 func (c *trainCmd) checkOut() error {
-	if c.Out == "" {
-		return nil
-	}
-	if isDir(c.Out) {
-		return fmt.Errorf("--out %s is a folder; name a file in it", c.Out)
-	}
-	if info, err := os.Stat(filepath.Dir(c.Out)); err != nil {
-		return fmt.Errorf("--out %s: %w", c.Out, err)
-	} else if !info.IsDir() {
-		return fmt.Errorf("--out %s: %s is not a folder", c.Out, filepath.Dir(c.Out))
-	}
-	if format, err := formatOf(c.Out); err == nil && format != formatSafetensors {
+	if format, err := formatOf(c.Out); c.Out != "" && !isDir(c.Out) && err == nil && format != formatSafetensors {
 		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
 	}
-	f, err := atomicfile.Create(c.Out)
+	for _, f := range []struct{ flag, path string }{{"--out", c.Out}, {"--profile", c.Profile}, {"--memory-snapshot", c.MemorySnapshot}} {
+		if err := writable(f.flag, f.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writable reports what would keep the file that a flag names from being written.
+func writable(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if isDir(path) {
+		return fmt.Errorf("%s %s is a folder; name a file in it", flag, path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s %s: %w", flag, path, err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
+	}
+	f, err := atomicfile.Create(path)
 	if err != nil {
-		return fmt.Errorf("--out %s: nothing can be written there: %w", c.Out, err)
+		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}
 	f.Abort()
 	return nil
