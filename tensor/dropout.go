@@ -18,12 +18,12 @@ func (*dropoutFunc) Name() string { return "dropout" }
 func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	y := alloc("dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
-	return y.draw(c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, f.scale)
+	return y.draw(y.op, c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, f.scale)
 }
 
 func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.spent(g) {
-		return []*Tensor{g.draw(c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.p, f.scale)}
+		return []*Tensor{g.draw(f.Name(), c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.p, f.scale)}
 	}
 	return []*Tensor{Apply(f, g)}
 }
@@ -39,7 +39,7 @@ func (*alphaDropoutFunc) Name() string { return "alpha_dropout" }
 func (f *alphaDropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	y := alloc("alpha_dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
-	return y.draw(c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.p, f.scale, f.shift, f.instead)
+	return y.draw(y.op, c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.p, f.scale, f.shift, f.instead)
 }
 
 func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {

@@ -76,8 +76,8 @@ func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
 	})
 }
 
-// draw fills x, reading in if the kind has an operand, from (seed, offset).
-func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
+// draw fills x for an op, reading in if the kind has an operand, from (seed, offset).
+func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
 	slots := s.numbers(seed)
 	p := randomProgram(x.dtype, kind, slots != nil)
 	if kind == uniformKind {
@@ -97,7 +97,7 @@ func (x *Tensor) draw(s *Scope, kind randomKind, seed, offset uint64, in []*Tens
 		defer at.Free()
 		in = append(slices.Clone(in), from, at)
 	}
-	runBits(x.op, s, p, x, in, bits)
+	runBits(op, s, p, x, in, bits)
 	return x
 }
 
@@ -122,7 +122,7 @@ func below(t dtype.Type, v float64) float64 {
 // fresh draws as many numbers from the scope's generator as x has elements.
 func (x *Tensor) fresh(kind randomKind, params ...float64) *Tensor {
 	seed, offset := x.scope.modes.gen.Draw(x.Size())
-	return x.draw(x.scope, kind, seed, offset, nil, params...)
+	return x.draw(x.op, x.scope, kind, seed, offset, nil, params...)
 }
 
 // Rand returns random numbers, uniform in [0, 1).

@@ -1,0 +1,30 @@
+package profile_test
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/profile"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The gradient of dropout, which is computed in the memory of the gradient that comes in, is not called by what made that one.
+func TestGradientInPlaceHasItsName(t *testing.T) {
+	m := nn.NewSequential(nn.NewLinear(4, 4), nn.NewDropout(0.5), nn.NewLinear(4, 4))
+	p, err := profile.Start(profile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) { m.Forward(s.Ones(8, 4)).Sum().Backward() })
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]int{}
+	for _, r := range p.KeyAverages().Rows {
+		calls[r.Key] += r.Count
+	}
+	// Two products forward and three backward, since the input needs no gradient.
+	if calls["dropout"] != 2 || calls["matmul"] != 5 {
+		t.Errorf("%v", calls)
+	}
+}
