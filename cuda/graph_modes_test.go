@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/autograd"
@@ -154,6 +155,9 @@ func TestNoMemoryInCapture(t *testing.T) {
 			}
 			if !errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, tensor.ErrCapture) {
 				t.Errorf("pages %v, request %d: %v", pages, n, err)
+			}
+			if !strings.Contains(err.Error(), "largest free block of the recording") {
+				t.Errorf("pages %v, request %d: the error does not say whose memory there is: %v", pages, n, err)
 			}
 			for _, w := range nn.Parameters(p.m) {
 				if w.Grad() != nil {

@@ -92,6 +92,7 @@ type OOMError struct {
 	LargestFree uint64 // the largest free block that the stream could use
 	FreeCached  uint64 // all free blocks, of all streams
 	Owners      []Owner
+	held        bool // the stream is no driver's, see Hold
 	sentinel    error
 	cause       error
 }
@@ -119,8 +120,12 @@ func (e *OOMError) Error() string {
 	if e.Limit > 0 {
 		fmt.Fprintf(&s, ", limit %s", human(e.Limit))
 	}
-	fmt.Fprintf(&s, "; reserved %s, of which allocated %s, waiting for other streams %s, cached %s; largest free block on stream %d %s",
-		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), e.Stream, human(e.LargestFree))
+	on := fmt.Sprintf("on stream %d", e.Stream)
+	if e.held {
+		on = "of the recording"
+	}
+	fmt.Fprintf(&s, "; reserved %s, of which allocated %s, waiting for other streams %s, cached %s; largest free block %s %s",
+		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), on, human(e.LargestFree))
 	if e.cause != nil {
 		fmt.Fprintf(&s, " (%v)", e.cause)
 	}
@@ -151,6 +156,7 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 		Device: p.o.Name, Asked: size, Stream: stream, For: *origin, Limit: p.limit,
 		Reserved: s.ReservedBytes.Current, Allocated: s.AllocatedBytes.Current,
 		Pending:  s.ActiveBytes.Current - s.AllocatedBytes.Current,
+		held:     p.arenaLocked(stream).held,
 		sentinel: p.o.ErrOOM, cause: cause,
 	}
 	small := size <= p.o.SmallMax
