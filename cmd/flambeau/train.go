@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/internal/atomicfile"
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -185,27 +183,6 @@ func (c *trainCmd) checkOut() error {
 			return err
 		}
 	}
-	return nil
-}
-
-// writable reports what would keep the file that a flag names from being written.
-func writable(flag, path string) error {
-	if path == "" {
-		return nil
-	}
-	if isDir(path) {
-		return fmt.Errorf("%s %s is a folder; name a file in it", flag, path)
-	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("%s %s: %w", flag, path, err)
-	} else if !info.IsDir() {
-		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
-	}
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
-	}
-	f.Abort()
 	return nil
 }
 

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/amp"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/train"
@@ -79,4 +81,25 @@ func (m *modeFlags) modes(cfg *train.Config) {
 	case "fp16":
 		cfg.Autocast, cfg.Scaler = dtype.F16, amp.NewGradScaler()
 	}
+}
+
+// writable reports what would keep the file that a flag names from being written.
+func writable(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if isDir(path) {
+		return fmt.Errorf("%s %s is a folder; name a file in it", flag, path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s %s: %w", flag, path, err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
+	}
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
+	}
+	f.Abort()
+	return nil
 }
