@@ -23,7 +23,7 @@ type planCmd struct {
 	Optimizer     string `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
 	Amp           string `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
-	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or any GPU, whose speed is not known." default:"gpu" placeholder:"NAME"`
+	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or gpu, one whose memory and speed are not known. Default: h100." default:"h100" placeholder:"NAME"`
 	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
 	MaxBatch      int    `help:"Where to end the search for the largest batch that fits, which for a model of convolutions may take a minute; 0 for no search." name:"max-batch" default:"65536"`
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
@@ -108,9 +108,9 @@ type planReport struct {
 	Parameters    int           `json:"parameters"`
 	FLOPs         planFLOPs     `json:"flops"`
 	Kernels       int           `json:"kernels"`
-	Fits          *bool         `json:"fits,omitempty"`      // where the memory is known
-	MaxBatch      *int          `json:"max_batch,omitempty"` // where it was looked for
-	Seconds       *float64      `json:"seconds_estimate,omitempty"`
+	Fits          *bool         `json:"fits"`             // null where the memory is not known
+	MaxBatch      *int          `json:"max_batch"`        // null where it was not looked for
+	Seconds       *float64      `json:"seconds_estimate"` // null where the speed is not known
 }
 
 type planBreakdown struct {
