@@ -58,6 +58,12 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
+// crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: 16-bit elements that are
+// transposed on one side and not on the other, and stored in vectors.
+func (s gemmSpec) crowded() bool {
+	return s.tile == largeTile && s.typ.IsHalf() && s.a == vectorsAlongK && s.b == vectorsAlongOuter && s.vectorOut
+}
+
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
 // rounded once; integers wrap.
 func MatMul(out, a, b Operand) ([]Launch, error) { return MatMulSplit(out, a, b, nil) }
@@ -344,7 +350,9 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
 	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
 
-	if t == largeTile && s.a.vectors() && s.b.vectors() {
+	if s.crowded() {
+		b.MinBlocks(1)
+	} else if t == largeTile && s.a.vectors() && s.b.vectors() {
 		b.MinBlocks(2) // it fits 128 registers
 	} else if t.slices > 1 {
 		b.MinBlocks(256 / g.threads) // left to itself the assembler aims at more, and spills for it on some architectures
