@@ -114,8 +114,12 @@ func mean(v []float64) float64 {
 func TestTraining(t *testing.T) {
 	list := devices(t)
 	steps := 60
-	if os.Getenv("FLAMBEAU_SOAK") != "" {
+	switch {
+	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
+	case testing.Short(): // for the race detector, which other tests give more to do
+		t.Log("not in short mode: the loss needs its steps")
+		return
 	}
 	for _, make := range []func(*testing.T, device.Device) task{cnnTask, gptTask} {
 		for _, dev := range list[:2] {

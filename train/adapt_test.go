@@ -100,7 +100,10 @@ func TestTrainsWhatDoesNotFit(t *testing.T) {
 		d.SetMemoryLimit(limit)
 		return d
 	}
-	const steps = 20
+	steps := 20
+	if testing.Short() { // for the race detector
+		steps = 4
+	}
 	set := pictures(t, 2*batch)
 	config := data.Config{Batch: batch, Shuffle: true, Seed: 1}
 	adam := func(m any) optim.Optimizer { return optim.NewAdam(nn.Parameters(m), optim.AdamConfig{LR: 0.003}) }

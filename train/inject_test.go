@@ -40,8 +40,11 @@ func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator)
 // one in which none failed, and holds no more memory after a step than that.
 func TestFailuresLoseNothing(t *testing.T) {
 	failures := 50
-	if os.Getenv("FLAMBEAU_SOAK") == "1" {
+	switch {
+	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		failures = 1000
+	case testing.Short(): // for the race detector
+		failures = 20
 	}
 	set := pictures(t, 40)
 	// fit trains until so many allocations have failed (0: for so many steps), each at a random one of a step's.
