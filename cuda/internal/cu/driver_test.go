@@ -117,35 +117,7 @@ func TestEachCall(t *testing.T) {
 	type args = *[11]uintptr
 	put32 := func(p uintptr, v int32) { *(*int32)(pointer(p)) = v }
 	put64 := func(p uintptr, v uint64) { *(*uint64)(pointer(p)) = v }
-	// expect runs call and requires that exactly this C function ran, with these leading arguments where they are not skip.
-	const skip = ^uintptr(0)
-	expect := func(fn string, a []uintptr, effect func(args), call func() error) {
-		t.Helper()
-		f.calls = nil
-		f.on(fn, func(got args) Result {
-			for i, w := range a {
-				if w != skip && got[i] != w {
-					t.Errorf("%s: argument %d is %#x, want %#x", fn, i, got[i], w)
-				}
-			}
-			if effect != nil {
-				effect(got)
-			}
-			return 0
-		})
-		if err := call(); err != nil {
-			t.Errorf("%s: %v", fn, err)
-		}
-		if len(f.calls) != 1 || f.calls[0] != fn {
-			t.Errorf("called %v, want %s", f.calls, fn)
-		}
-		// The same call's failure is an *Error with the result inside.
-		f.on(fn, func(args) Result { return ErrInvalidValue })
-		var e *Error
-		if err := call(); !errors.Is(err, ErrInvalidValue) || !errors.As(err, &e) || !strings.HasPrefix(fn, e.Call) {
-			t.Errorf("%s: failure came back as %v", fn, err)
-		}
-	}
+	expect := f.expects(t, ErrInvalidValue)
 	// value checks what a getter returned when it succeeded.
 	value := func(what string, err error, ok bool) error {
 		if err == nil && !ok {

@@ -3,8 +3,6 @@
 package cu
 
 import (
-	"errors"
-	"strings"
 	"testing"
 	"unsafe"
 )
@@ -34,33 +32,7 @@ func TestEachMemoryCall(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
 	type args = *[11]uintptr
-	const skip = ^uintptr(0)
-	expect := func(fn string, a []uintptr, effect func(args), call func() error) {
-		t.Helper()
-		f.calls = nil
-		f.on(fn, func(got args) Result {
-			for i, w := range a {
-				if w != skip && got[i] != w {
-					t.Errorf("%s: argument %d is %#x, want %#x", fn, i, got[i], w)
-				}
-			}
-			if effect != nil {
-				effect(got)
-			}
-			return 0
-		})
-		if err := call(); err != nil {
-			t.Errorf("%s: %v", fn, err)
-		}
-		if len(f.calls) != 1 || f.calls[0] != fn {
-			t.Errorf("called %v, want %s", f.calls, fn)
-		}
-		f.on(fn, func(args) Result { return ErrOutOfMemory })
-		var e *Error
-		if err := call(); !errors.Is(err, ErrOutOfMemory) || !errors.As(err, &e) || !strings.HasPrefix(fn, e.Call) {
-			t.Errorf("%s: failure came back as %v", fn, err)
-		}
-	}
+	expect := f.expects(t, ErrOutOfMemory)
 	value := func(err error, ok bool) error {
 		if err == nil && !ok {
 			t.Error("wrong value")

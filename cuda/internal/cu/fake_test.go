@@ -3,7 +3,9 @@
 package cu
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"unsafe"
@@ -77,6 +79,40 @@ func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
 			return h(a)
 		}
 		return next(n, a)
+	}
+}
+
+// skip stands for an argument that may be anything.
+const skip = ^uintptr(0)
+
+// expects returns a function that runs call and requires that exactly the C function fn ran, with these leading arguments where they are
+// not skip; effect is what fn does. The same call's failure is an *Error with the result inside.
+func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
+	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
+		t.Helper()
+		f.calls = nil
+		f.on(fn, func(got *[11]uintptr) Result {
+			for i, w := range a {
+				if w != skip && got[i] != w {
+					t.Errorf("%s: argument %d is %#x, want %#x", fn, i, got[i], w)
+				}
+			}
+			if effect != nil {
+				effect(got)
+			}
+			return 0
+		})
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", fn, err)
+		}
+		if len(f.calls) != 1 || f.calls[0] != fn {
+			t.Errorf("called %v, want %s", f.calls, fn)
+		}
+		f.on(fn, func(*[11]uintptr) Result { return failure })
+		var e *Error
+		if err := call(); !errors.Is(err, failure) || !errors.As(err, &e) || !strings.HasPrefix(fn, e.Call) {
+			t.Errorf("%s: failure came back as %v", fn, err)
+		}
 	}
 }
 

@@ -4,21 +4,7 @@ import "strings"
 
 // ParseDeclarations is [Parse] for kernels that will not run: of their bodies it reads only what memory they declare and passes over the
 // instructions, so that mistakes in these are not found. What an [Entry] says of its parameters, threads and memory is as from Parse.
-func ParseDeclarations(ptx string) (m *Module, err error) {
-	defer func() {
-		switch e := recover().(type) {
-		case nil:
-		case *ParseError:
-			m, err = nil, e
-		default:
-			panic(e)
-		}
-	}()
-	p := newParser(ptx)
-	p.brief = true
-	p.module()
-	return p.m, nil
-}
+func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
 // passes skips an instruction, a label or a declaration of registers, and reports whether it was one.
 func (p *parser) passes() bool {

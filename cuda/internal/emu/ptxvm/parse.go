@@ -49,7 +49,10 @@ type operand struct {
 }
 
 // Parse parses PTX text and decodes every entry. The error is a *ParseError.
-func Parse(ptx string) (m *Module, err error) {
+func Parse(ptx string) (*Module, error) { return parse(ptx, false) }
+
+// parse is Parse, or [ParseDeclarations] if brief.
+func parse(ptx string, brief bool) (m *Module, err error) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -60,6 +63,7 @@ func Parse(ptx string) (m *Module, err error) {
 		}
 	}()
 	p := newParser(ptx)
+	p.brief = brief
 	p.module()
 	return p.m, nil
 }
