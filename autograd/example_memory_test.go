@@ -104,3 +104,14 @@ func ExampleBackwardShare() {
 	})
 	// Output: 3
 }
+
+// What Checkpoint and SaveOnCPU are made of: for code that cannot import package autograd, a layer of package tensor say.
+func ExampleCheckpoint_tensor() {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float64{1, 2}).RequiresGrad()
+		y := tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x[0].Square().Exp()} }, x)
+		y[0].Log().Sum().Backward() // log(exp(x²))
+		fmt.Println(x.Grad().Floats())
+	}, tensor.Offload(false))
+	// Output: [2 4]
+}
