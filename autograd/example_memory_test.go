@@ -1,6 +1,7 @@
 package autograd_test
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/autograd"
@@ -114,4 +115,22 @@ func ExampleCheckpoint_tensor() {
 		fmt.Println(x.Grad().Floats())
 	}, tensor.Offload(false))
 	// Output: [2 4]
+}
+
+// A function that does something else the second time, here because it counts its calls, is found out: torch's CheckpointError.
+func ExampleCheckpoint_error() {
+	calls := 0
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.Ones(3).RequiresGrad()
+			autograd.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor {
+				if calls++; calls == 1 {
+					return x[0].Exp()
+				}
+				return x[0].Sin()
+			}, x).Sum().Backward()
+		})
+	})
+	fmt.Println(errors.Is(err, tensor.ErrGrad))
+	// Output: true
 }

@@ -163,9 +163,11 @@ func Example_placement() {
 	gpu.ResetPeak()
 	before := gpu.Stats().Allocated
 	tensor.Do(func(s *tensor.Scope) { w.In(s).Exp().Sum() }, tensor.Nondeterministic())
+	fmt.Println(w.Storage().Bytes(), "bytes")
 	fmt.Println(w.Device().Name(), gpu.Stats().AllocatedPeak-before >= 4096, gpu.Stats().Allocated-before)
 	// Output:
 	// cuda:0
 	// cuda:0
+	// 4096 bytes
 	// cuda:0 true 0
 }

@@ -103,3 +103,34 @@ func ExampleCapturing() {
 	// tensor([0.5000, 0.5000], device='cuda:0') 2 operations
 	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
 }
+
+// A hook before every replay: here one that refuses to go on with inputs that nobody has brought.
+func ExampleGraph_Check() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	errOld := errors.New("the batch is the one of the last step")
+	x := tensor.Root().On(gpus[0]).Zeros(2)
+	seen := x.Version()
+	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) {
+		x.In(s).Sum()
+		s.Capture().Check(func() error {
+			if x.Version() == seen {
+				return errOld
+			}
+			seen = x.Version()
+			return nil
+		})
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	fmt.Println(errors.Is(g.Replay(), errOld))
+	x.Fill(1)
+	fmt.Println(g.Replay())
+	// Output:
+	// true
+	// <nil>
+}

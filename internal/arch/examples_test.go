@@ -20,7 +20,7 @@ import (
 var (
 	shown    = []string{"amp", "cuda", "doctor", "memsnap", "profile"}
 	sections = []string{
-		"Devices and memory", "torch.cuda", "Memory history and snapshots", "CUDA graphs", "Less memory", "Out of memory", "Mixed precision",
+		"Devices and memory", "torch.cuda", "torch.backends.cuda", "Memory history and snapshots", "CUDA graphs", "Less memory", "Out of memory", "Mixed precision",
 		"Will it fit? Before there is a GPU", "Profiler",
 	}
 )
