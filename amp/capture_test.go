@@ -53,7 +53,8 @@ func (p *scaled) step(s *tensor.Scope) {
 	optim.ClipGradNorm(p.opt.Params(), 0.8)
 	p.s.Step(p.opt)
 	p.s.Update()
-	p.opt.ZeroGrad()
+	p.w.ZeroGrad()
+	p.v.ZeroGrad()
 }
 
 // overflows are the steps whose gradients overflow: the first one, one alone, and two and three in a row.
@@ -82,6 +83,9 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 	},
 	"NAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewNAdam(p, optim.NAdamConfig{LR: 0.05}) },
 	"ASGD":  func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.05}) },
+	"Muon": func(p []*tensor.Tensor) optim.Optimizer {
+		return optim.NewMuonGroups(optim.With[optim.MuonConfig]{Params: p[1:], Config: optim.MuonConfig{LR: 0.05, WeightDecay: 0.1}})
+	},
 	"RAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.05}) },
 }
 

@@ -181,10 +181,15 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	}
 	for k, c := range l.of {
 		if m.state[c.p] != c.st || !slices.Equal(c.st.tensors, held[k]) {
-			return &Error{m.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", c.p.Shape())}
+			return m.replaced(c.p)
 		}
 	}
 	return nil
+}
+
+// replaced is the error of a replay that finds another state than was captured.
+func (b *base) replaced(p *tensor.Tensor) error {
+	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
 // restart gives state that a captured step made, and that no step has used, the values with which it begins now, should they depend on the

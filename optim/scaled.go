@@ -53,11 +53,15 @@ func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	m.step(found)
 }
 
-// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to decide on the device: the host reads the number, and
-// waits for it.
+// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to run them in vain: the host reads the number, and
+// waits for it. In a capture the device decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
+	}
+	if g := o.capturing(); g != nil {
+		o.capture(g, found)
+		return
 	}
 	if found.Item() == 0 {
 		o.Step()
