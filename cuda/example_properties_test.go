@@ -45,7 +45,7 @@ func Example_currentDevice() {
 
 // Copies between GPUs go from one to the other where the hardware can do that; which way they went is told.
 func ExamplePeerCopies() {
-	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB") // with peer=off: as GPUs without it
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,12 +58,35 @@ func ExamplePeerCopies() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%d copy of %d bytes, direct: %v (%s)\n", traffic.Copies, traffic.Bytes, traffic.Direct, traffic.Reason)
+	fmt.Printf("%d copy of %d bytes, direct: %v\n", traffic.Copies, traffic.Bytes, traffic.Direct)
 	// Output:
-	// false <nil>
+	// true <nil>
 	// into GPU 1 from 0
 	// tensor([1., 2., 3.], device='cuda:1')
-	// 1 copy of 12 bytes, direct: false (cuda:1 cannot address memory of cuda:0)
+	// 1 copy of 12 bytes, direct: true
+}
+
+// Where direct copies fail, on a machine whose PCI switches or IOMMU break them, they are switched off.
+func ExampleDisablePeerAccess() {
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := cuda.DisablePeerAccess(gpus[1], gpus[0]); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tensor.From([]float32{1, 2, 3}).To(gpus[0]).To(gpus[1]))
+	traffic, err := cuda.PeerCopies(gpus[1], gpus[0])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d copy of %d bytes, direct: %v (%s)\n", traffic.Copies, traffic.Bytes, traffic.Direct, traffic.Reason)
+	if err := cuda.EnablePeerAccess(gpus[1], gpus[0]); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// tensor([1., 2., 3.], device='cuda:1')
+	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
 // A program that needs the second GPU says why there is none. Get is Open for places that take a device, and panics.

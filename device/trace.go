@@ -126,6 +126,8 @@ type CopyEvent struct {
 	Kind       CopyKind
 	Op         string // the driver's method, or what of its own it copies for
 	Bytes      int
+	Peer       Device        // of PeerToPeer: where the bytes come from
+	Staged     bool          // of PeerToPeer: by way of the host, as the devices cannot address each other's memory
 	Pinned     bool          // the host's memory is page-locked
 	Blocked    bool          // the call returned only when the copy was done, or its source read: End - Start is what the host waited
 	Start, End time.Duration // of the call

@@ -10,6 +10,7 @@ import (
 // symbols holds the addresses of the driver's functions, all non-zero once bound.
 type symbols struct {
 	graphSymbols
+	peerSymbols
 
 	init, driverGetVersion                                                             uintptr
 	deviceGetCount, deviceGet, deviceGetName, deviceGetAttribute, deviceTotalMem       uintptr
