@@ -31,9 +31,10 @@ type Tracer interface {
 
 // TraceWants says what a tracer looks at beside what costs nothing to tell.
 type TraceWants struct {
-	Times  bool // intervals on the device: two timing events a launch
-	Shapes bool // of operands
-	Memory bool // allocations and frees
+	Times        bool // intervals on the device: two timing events a launch
+	Shapes       bool // of the operands of spans
+	KernelShapes bool // of the results and operands of kernels
+	Memory       bool // allocations and frees
 }
 
 // A SpanID is the number of a span, unique in the process; 0 is none.
@@ -185,7 +186,7 @@ func Now() time.Duration { return time.Since(epoch) }
 
 // ShapesOf returns the shapes of views, for a [KernelEvent], where w wants them. Views without a buffer are left out.
 func (w TraceWants) ShapesOf(lists ...[]View) []shape.Dims {
-	if !w.Shapes {
+	if !w.KernelShapes {
 		return nil
 	}
 	n := 0

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // A Transfer is what one line of a program copied between host and GPU, or waited for.
@@ -63,7 +62,7 @@ func (p *Profile) Transfers() *Transfers {
 		return p.name
 	}
 	for _, c := range r.copies {
-		if !onGPU(c.Device) || c.Kind == device.DeviceToDevice {
+		if c.Kind == device.DeviceToDevice {
 			continue
 		}
 		what := op(c.in)
@@ -74,7 +73,7 @@ func (p *Profile) Transfers() *Transfers {
 		if c.Staged {
 			kind += staged
 		}
-		v := row(key{callsite.First(c.pcs), what, kind, c.Device.Name(), c.Pinned, c.Blocked})
+		v := row(key{c.stack.site(), what, kind, c.Device.Name(), c.Pinned, c.Blocked})
 		v.Bytes += c.Bytes
 		v.Host += c.End - c.Start
 		if c.run.ok {
@@ -82,7 +81,7 @@ func (p *Profile) Transfers() *Transfers {
 		}
 	}
 	for _, w := range r.waits {
-		v := row(key{site: callsite.First(w.pcs), op: op(w.in), what: w.Call, device: w.Device.Name(), blocked: true})
+		v := row(key{site: w.stack.site(), op: op(w.in), what: w.Call, device: w.Device.Name(), blocked: true})
 		v.Host += w.End - w.Start
 	}
 	sort.SliceStable(t.Rows, func(i, j int) bool {

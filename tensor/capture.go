@@ -210,7 +210,7 @@ func (g *Graph) Replay() error {
 	defer g.mu.Unlock()
 	const op = "replay"
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanOp, op, nil, nil)()
+		defer t.End(tracedOp(t, device.SpanOp, op, nil, nil))
 	}
 	if g.closed {
 		return newError(op, ErrFreed, nil, "the graph has been closed")

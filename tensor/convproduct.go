@@ -50,7 +50,7 @@ func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= 
 // multiply sets out to the product of a and b, batches of matrices.
 func multiply(op string, c *Scope, out, a, b *Tensor) {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, c, []*Tensor{a, b})()
+		defer t.End(tracedOp(t, device.SpanDirect, op, c, []*Tensor{a, b}))
 	}
 	stream := c.streamOf(out.st.dev)
 	a.st.read(op, stream)

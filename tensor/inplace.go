@@ -248,7 +248,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 		return v
 	}
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, nil)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, nil))
 	}
 	d, multi := fast[device.MultiMapper](s, dev)
 	var out, in [][]device.View
