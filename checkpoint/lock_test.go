@@ -198,3 +198,45 @@ func TestDoneAsksTheStore(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A reader beside a training that saves as fast as it can, and keeps one file, finds a checkpoint each time.
+func TestLoadBesideSaves(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Config{Dir: dir, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, 1)
+	end, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		for step := 2; ; step++ {
+			select {
+			case <-end:
+				return
+			default:
+				if err := s.Save(at0(step), Info{Step: step}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	last := 0
+	for began := time.Now(); last < 25 && time.Since(began) < 20*time.Second; {
+		l, err := Load(dir)
+		if err != nil || len(l.Damaged) > 0 || l.Info.Step < last {
+			t.Errorf("%+v, %v", l, err)
+			break
+		}
+		last = l.Info.Step
+		Free(l.Tree)
+	}
+	close(end)
+	<-done
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if last < 2 {
+		t.Error("nothing was saved meanwhile")
+	}
+}

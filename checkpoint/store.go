@@ -284,18 +284,33 @@ func (s *Store) Load() (*Loaded, error) {
 	return l, nil
 }
 
-// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes nothing there.
+// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes nothing there. A training may be writing to it.
 func Load(dir string) (*Loaded, error) {
+	const patience = 10 // a training that saves ever again may remove old files as fast as they are looked at
+	for try := 1; ; try++ {
+		l, gone, err := load(dir)
+		if err == nil || !gone || try == patience {
+			return l, err
+		}
+	}
+}
+
+// load is Load, which may find files gone that it has just seen.
+func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	l := &Loaded{}
+	l = &Loaded{}
 	for _, f := range slices.Backward(files) {
 		tree, info, err := Read(f.Path)
-		if err == nil {
+		switch {
+		case err == nil:
 			l.Path, l.Info, l.Tree = f.Path, info, tree
-			return l, nil
+			return l, false, nil
+		case errors.Is(err, fs.ErrNotExist):
+			gone = true
+			continue
 		}
 		l.Damaged = append(l.Damaged, err)
 		if isDamage(err) {
@@ -303,9 +318,9 @@ func Load(dir string) (*Loaded, error) {
 		}
 	}
 	if len(l.Damaged) > 0 {
-		return nil, &Error{Path: dir, Msg: "none of the checkpoints can be used", Err: errors.Join(l.Damaged...)}
+		return nil, gone, &Error{Path: dir, Msg: "none of the checkpoints can be used", Err: errors.Join(l.Damaged...)}
 	}
-	return nil, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
+	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
 // isDamage reports whether an error of Read is the fault of the file's contents, which will be the same next time.

@@ -141,6 +141,10 @@ type Result struct {
 	Resumed  string  // path of the checkpoint that it went on from
 	Seconds  float64 // in this process, without evaluations
 	Fresh    int     // samples seen in this process
+
+	// Changed says which settings were others before the resume, so that the numbers are not those of a training that was not interrupted. Log
+	// is told too.
+	Changed []string
 }
 
 // A DivergedError is a loss that is no number. The checkpoints are from before it was found.
@@ -160,7 +164,8 @@ func (e *DivergedError) Error() string {
 //
 // A training that was interrupted, killed or broken off by an error and is begun again with Resume ends with the same bits as one that was
 // not, on the same kind of device with as much memory: where that runs out after another step, the parts of a batch are others from there on, and
-// so is their rounding. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
+// so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader, Every, Keep and Checkpointing may be others; of settings
+// that make other numbers, such as Accumulate or Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
 // bad evaluations. Checkpoints are made between steps, within an epoch too.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
@@ -384,7 +389,7 @@ func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, er
 
 // newResult describes where the training is.
 func (t *trainer) newResult(why Reason) *Result {
-	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh,
+	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh, Changed: t.changed,
 		Seconds: (time.Since(t.start) - t.paused).Seconds()}
 	r.LR = t.c.Optimizer.LR()
 	if t.c.Valid == nil {

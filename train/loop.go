@@ -47,6 +47,8 @@ type trainer struct {
 	broken  error                  // of the profile and the snapshot of memory
 	history device.MemoryHistorian // recorded; nil: none, or it has been written
 	resumed string
+	was     map[string]any // settings of the training that is gone on from
+	changed []string       // those that are others now
 	start   time.Time
 	paused  time.Duration
 	fresh   int

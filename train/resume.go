@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/checkpoint"
 )
@@ -52,7 +53,12 @@ func (t *trainer) openStore() error {
 	if _, ok := l.Tree["schedule"]; ok && t.c.Schedule == nil {
 		return &checkpoint.Error{Path: l.Path, Part: "schedule", Msg: "the training that is gone on from had a schedule, this one has none"}
 	}
-	if err := checkpoint.Restore(t.parts(), l.Tree); err != nil {
+	parts := t.parts()
+	if _, ok := l.Tree["scaler"]; !ok {
+		delete(parts, "scaler") // it begins anew, as does what it is for
+	}
+	set := t.options()
+	if err := checkpoint.Restore(parts, l.Tree); err != nil {
 		var e *checkpoint.Error
 		if errors.As(err, &e) {
 			return &checkpoint.Error{Path: l.Path, Part: e.Part, Msg: e.Msg, Err: e.Err}
@@ -65,6 +71,18 @@ func (t *trainer) openStore() error {
 		text += "; that is where it ends already, no steps are left to make"
 	}
 	t.say(text)
+	t.changed = t.changes(t.was)
+	for _, name := range slices.Sorted(maps.Keys(l.Tree)) {
+		if _, ok := parts[name]; !ok && name != "scaler" {
+			t.changed = append(t.changed, fmt.Sprintf("there was a part %q", name))
+		}
+	}
+	if len(t.changed) > 0 {
+		t.say("settings are not those that it was begun with, and the numbers will not be those of a training that was not interrupted: " + strings.Join(t.changed, "; "))
+	}
+	if text := overruled(set, t.options()); text != "" {
+		t.say("settings of the optimizer are those of the checkpoint: " + text + "; OnStep can change them")
+	}
 	return nil
 }
 
@@ -124,7 +142,7 @@ func (t *loopState) StateDict() map[string]any {
 		"step": int64(t.st.Step), "epoch": int64(t.st.Epoch), "samples": int64(t.st.Samples), "loss": t.st.Loss, "metrics": metrics,
 		"evaluated": int64(t.evaluated), "unmeasured": t.unmeasured, "best_step": int64(t.bestStep), "stopping": t.stop.StateDict(),
 		"ended": int64(t.ended), "epoch_loss": t.epoch.sum, "epoch_samples": t.epoch.count,
-		"adapt": t.adapt.state(),
+		"adapt": t.adapt.state(), "settings": (*trainer)(t).settings(),
 	}
 }
 
@@ -158,6 +176,11 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 		if err := t.adapt.load(adapt); err != nil {
 			return err
+		}
+	}
+	if v, ok := sd["settings"]; ok { // nor these
+		if t.was, ok = v.(map[string]any); !ok {
+			return fmt.Errorf("\"settings\" is %v", v)
 		}
 	}
 	t.st.Metrics = nil
