@@ -54,7 +54,7 @@ step() {
 	[ "$rc" = 0 ]
 }
 
-# quiet NAME: the step before said that; shown in the terminal.
+# show NAME [LINES]: the end of what a step said.
 show() { tail -n "${2:-12}" "$work/$1.log"; }
 
 finish() {
@@ -106,25 +106,26 @@ part_tests() {
 }
 
 part_bench() {
-	local steps=200 flags=() form
-	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) && set -- -trial; fi
+	local steps=200 flags=() form trial_flag=
+	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) trial_flag=-trial; fi
 	step train_cuda 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cuda.json'"
 	step train_cpu 60 sh -c "flambeau train --device cpu --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cpu.json'"
 	[ "$trial" = 1 ] || step train_full 60 sh -c "flambeau train --device cuda:0 --json >'$work/train_full.json'"
 	for form in bf16 fp16; do
 		step "train_$form" 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 ${flags[*]:-} --amp $form --checkpointing --profile '$work/profile.txt' --json >'$work/train_$form.json'; cat '$work/profile.txt'"
 	done
-	step bench 170 sh -c "compare ${trial_flag:-} cuda:0 >'$work/bench.json'"
+	step bench 170 sh -c "compare $trial_flag cuda:0 >'$work/bench.json'"
 	if python3 -c 'import torch' 2>/dev/null; then
-		step torch 130 sh -c "python3 torch_compare.py ${trial_flag:+-$trial_flag} $([ "$trial" = 1 ] && echo cpu || echo cuda:0) >'$work/torch.json'"
+		if [ "$trial" = 1 ]; then # without what stands for the driver
+			step torch 130 env -u LD_LIBRARY_PATH sh -c "python3 torch_compare.py --trial cpu >'$work/torch.json'"
+		else
+			step torch 130 sh -c "python3 torch_compare.py cuda:0 >'$work/torch.json'"
+		fi
 	else
 		echo "no PyTorch for python3 here"
 	fi
-	step bench_cpu 60 sh -c "compare ${trial_flag:-} -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
+	step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
 }
-trial_flag=
-[ "$trial" = 1 ] && trial_flag=-trial
-
 part_sanitizer() {
 	local tool steps=5
 	[ "$trial" = 1 ] && steps=1
