@@ -40,6 +40,7 @@ extern unsigned long calls;
 void die(const char *fn, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 struct object *make(enum kind k, struct object *of);
 struct object *get(const char *fn, enum kind k, const void *handle);
+int quick(void);
 struct object *need(const char *fn); // the current context
 void readable(const char *fn, const char *what, const void *p, size_t n);
 void writable(const char *fn, const char *what, void *p, size_t n);
