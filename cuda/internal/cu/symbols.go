@@ -147,4 +147,7 @@ func procAddress(fn uintptr, name string) uintptr {
 	return uintptr(b.out[0])
 }
 
+// cstring is s with a final NUL, on the heap, which does not move. Inlined, a short one would lie on the goroutine's stack.
+//
+//go:noinline
 func cstring(s string) []byte { return append([]byte(s), 0) }
