@@ -164,18 +164,18 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 16 {
+		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 { // 16 in the loop, and one read before the results are stored
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		if st.Sectors != st.IdealSectors {
+		if st.Sectors > st.IdealSectors { // lanes beyond the edge read what lies on it, together
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
 	}
 	name, _, _ := matmulCase(t, "choice", dtype.F32, dense(4, 65, 65), dense(4, 65, 4), dense(4, 4, 65), 0)
-	if name != "gemm_float32_32x64x16_kv_os_s" {
+	if name != "gemm_float32_32x64x32_kv_os_s" {
 		t.Errorf("the small product uses %s", name)
 	}
-	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x8_kv_ov_v" {
+	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
 }

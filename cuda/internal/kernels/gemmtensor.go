@@ -84,7 +84,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
-	c, x, y := q.out, q.a, q.b
+	x, y := q.a, q.b
 	tileM, tileN := tileOf(b, g.m, g.n, s.block, s.block)
 	half := s.block * tensorK * 2 // bytes of an operand's tile
 	g.stage = 2 * half
@@ -150,6 +150,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	})
 	b.WaitGroup(0)
 	b.Barrier()
+	c := q.out()
 	if s.out == dtype.F32 {
 		g.writeSums(c, tileM.Add(warpM), tileN.Add(warpN), acc)
 	} else {
