@@ -38,7 +38,7 @@ var (
 	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // of 8-byte elements
 )
 
-// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched.
+// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. 16-bit floats have another, [tensorSpec].
 type gemmSpec struct {
 	typ       dtype.Type // of a and b
 	out       dtype.Type
@@ -58,11 +58,11 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: 16-bit elements, which are
-// widened on the way; and lines that are read element by element, each with an address of its own, beside others that are transposed.
+// crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: lines that are read element by
+// element, each with an address of its own, beside others that are transposed.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return l == vectorsAlongK || l == scalarsAlongK }
-	return s.typ.IsHalf() || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
+	return alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
@@ -235,7 +235,7 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	}
 	blocks := func(g gemmTile) int { return batch * ceilDiv(m, g.bm) * ceilDiv(n, g.bn) }
 	switch {
-	case blocks(largeTile) >= 64 && m > 64 && n > 64 && (t == dtype.F32 || t.IsHalf()):
+	case blocks(largeTile) >= 64 && m > 64 && n > 64 && t == dtype.F32:
 		return largeTile
 	case blocks(mediumTile) >= 64 && m > 32 && n > 32:
 		return mediumTile
@@ -248,7 +248,7 @@ func vectorElements(t dtype.Type) int {
 	switch {
 	case t.Size() == 8:
 		return 2
-	case t.Size() == 4, t.IsHalf():
+	case t.Size() == 4:
 		return 4
 	}
 	return 0

@@ -144,14 +144,6 @@ func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 // store puts the registers of a part into the given buffer.
 func (l *tileLoader) store(part int, buffer ptx.Value) {
 	for _, u := range l.part(part) {
-		if l.mode == vectorsAlongOuter && !l.async {
-			list := make([]ptx.Value, len(u.regs))
-			for i, r := range u.regs {
-				list[i] = r.Get()
-			}
-			l.place(u, buffer).StoreVec(list...)
-			continue
-		}
 		for i, r := range u.regs {
 			l.place(u, buffer).At(num(i * l.ld)).Store(r)
 		}
