@@ -15,6 +15,7 @@ type machineCode struct {
 	threads, registers, shared int // of a block, of a thread, bytes of a block
 	text                       string
 	code                       []instruction
+	loops                      [][]instruction
 	loop                       []instruction // the innermost loop with the most multiply-adds, else with the most bytes loaded
 }
 
@@ -103,6 +104,7 @@ func (c *machineCode) mainLoop() []instruction {
 			if c.code[start].label != i.to {
 				continue
 			}
+			c.loops = append(c.loops, c.code[start:end+1])
 			score := 0
 			for _, x := range c.code[start : end+1] {
 				score += x.loads()
@@ -143,7 +145,7 @@ func (c *machineCode) has(prefix string) bool {
 
 // loads is the number of bytes that an instruction reads from global memory.
 func (i instruction) loads() int {
-	if !strings.HasPrefix(i.op, "LDG") {
+	if !strings.HasPrefix(i.op, "LDG.") {
 		return 0
 	}
 	for _, m := range strings.Split(i.op, ".") {
@@ -194,8 +196,8 @@ func (c *machineCode) bankConflicts() int {
 	return n
 }
 
-// inFlight is the greatest number of bytes that a thread has asked global memory for and not yet waited for. The code is followed as it
-// stands, loops twice; an instruction that touches a register being loaded waits for that load and those before it.
+// inFlight is the greatest number of bytes that a thread has asked global memory for and not yet waited for. The loops, or where
+// none loads anything the whole code, are followed as they stand; an instruction that touches a register being loaded waits for that load and those before it.
 func (c *machineCode) inFlight() int {
 	type load struct{ first, last, bytes int }
 	most := 0
@@ -232,8 +234,19 @@ func (c *machineCode) inFlight() int {
 			most = max(most, sum)
 		}
 	}
-	walk(c.code)
-	walk(append(append([]instruction(nil), c.loop...), c.loop...))
+	looped := false
+	for _, l := range c.loops {
+		for _, i := range l {
+			if i.loads() > 0 {
+				looped = true
+				walk(append(append([]instruction(nil), l...), l...))
+				break
+			}
+		}
+	}
+	if !looped {
+		walk(c.code)
+	}
 	// Asynchronous copies: those of one turn, and of the turns that may be left when it waits.
 	copies, left := 0, 0
 	for _, i := range c.loop {
