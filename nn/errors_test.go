@@ -86,3 +86,42 @@ func TestMistakes(t *testing.T) {
 		}
 	})
 }
+
+// The line at fault is found below any number of nested layers: at once, by a GPU that reports an index later, and by anomaly mode.
+func TestMistakesBelowManyLayers(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested := func(l nn.Module) *nn.Sequential {
+		m := nn.NewSequential(l)
+		for range 20 {
+			m = nn.NewSequential(m)
+		}
+		return m
+	}
+	line := 0
+	here := func() { _, _, line, _ = runtime.Caller(1) }
+	bad := nested(nn.NewLinear(3, 5))
+	words := nested(nn.NewEmbedding(3, 5))
+	root := nested(nn.NewLambda((*tensor.Tensor).Sqrt))
+	encoder := nn.NewTransformerEncoder(8, 2, 1, nn.TransformerOptions{FeedForward: 8})
+	for name, f := range map[string]func(s *tensor.Scope){
+		"shape":   func(s *tensor.Scope) { here(); bad.Forward(s.Ones(2, 4)) },
+		"encoder": func(s *tensor.Scope) { here(); encoder.Forward(s.Ones(2, 3, 4)) },
+		"index": func(s *tensor.Scope) {
+			x := s.On(gpus[0]).Typed(dtype.I64).Full(7, 2)
+			func() { here(); nn.To(words, device.Device(gpus[0])).Forward(x).Sum().Item() }()
+		},
+		"anomaly": func(s *tensor.Scope) {
+			x, y := s.Full(-1, 2).RequiresGrad(), (*tensor.Tensor)(nil)
+			func() { here(); y = root.Forward(x) }()
+			y.Sum().Backward()
+		},
+	} {
+		err := tensor.Try(func() { tensor.Do(f, tensor.DetectAnomaly()) })
+		if want := fmt.Sprintf("at nn/errors_test.go:%d", line); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q is not in: %v", name, want, err)
+		}
+	}
+}

@@ -163,7 +163,10 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	stream := s.streamOf(dev)
 	o := device.Origin{Op: op, Scope: s.modes.path, Shape: sh, Type: t, Collected: s == root}
 	var made *site
-	if bytes >= 1<<20 || s.modes.sites {
+	if s.modes.sites {
+		made = deepSite()
+		o.Where = atSite{made}
+	} else if bytes >= 1<<20 {
 		made = callSite()
 		o.Where = atSite{made}
 	} else if s.opened != nil {

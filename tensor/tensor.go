@@ -155,7 +155,7 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op}
 	y.recorded.Store(x.recorded.Load())
 	if s.modes.sites {
-		y.made = callSite()
+		y.made = deepSite()
 	}
 	y.self = y
 	x.st.retain()
