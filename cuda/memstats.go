@@ -8,29 +8,37 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// MemoryAllocated returns the bytes of a GPU's memory in tensors and other buffers of this process, rounded as the pool rounds them. It
-// and the functions below panic with a *[ViewError] if dev is no GPU.
-func MemoryAllocated(dev device.Device) int {
-	return int(mustGPU("memory allocated", dev).pool.Stats().AllocatedBytes.Current)
+// MemoryAllocated returns the bytes of a device's memory in tensors and other buffers of this process, rounded as the pool rounds them.
+// So that a program that tells its memory runs without a GPU too, it, [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved],
+// [ResetPeakMemoryStats] and [EmptyCache] take any device and are short for its methods Stats, ResetPeak and Empty; the other functions
+// of a GPU's memory panic with a *[ViewError] if dev is none.
+func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
+
+// pooled returns dev, which must not be nil.
+func pooled(op string, dev device.Device) device.Device {
+	if d, ok := dev.(*Device); dev == nil || ok && d == nil {
+		return mustGPU(op, dev)
+	}
+	return dev
 }
 
 // MaxMemoryAllocated returns the most that [MemoryAllocated] has been since the start or [ResetPeakMemoryStats].
 func MaxMemoryAllocated(dev device.Device) int {
-	return int(mustGPU("max memory allocated", dev).pool.Stats().AllocatedBytes.Peak)
+	return pooled("max memory allocated", dev).Stats().AllocatedPeak
 }
 
 // MemoryReserved returns the bytes that the pool holds from the driver, whether buffers are in them or not.
 func MemoryReserved(dev device.Device) int {
-	return int(mustGPU("memory reserved", dev).pool.Stats().ReservedBytes.Current)
+	return pooled("memory reserved", dev).Stats().Reserved
 }
 
 // MaxMemoryReserved returns the most that [MemoryReserved] has been since the start or [ResetPeakMemoryStats].
 func MaxMemoryReserved(dev device.Device) int {
-	return int(mustGPU("max memory reserved", dev).pool.Stats().ReservedBytes.Peak)
+	return pooled("max memory reserved", dev).Stats().ReservedPeak
 }
 
 // ResetPeakMemoryStats lowers all peaks to the present values.
-func ResetPeakMemoryStats(dev device.Device) { mustGPU("reset peak memory stats", dev).ResetPeak() }
+func ResetPeakMemoryStats(dev device.Device) { pooled("reset peak memory stats", dev).ResetPeak() }
 
 // ResetAccumulatedMemoryStats sets what was ever allocated and freed, and the counts of retries and failures, to zero. Present values
 // and peaks stay.
@@ -40,7 +48,7 @@ func ResetAccumulatedMemoryStats(dev device.Device) {
 
 // EmptyCache gives the memory that the pool keeps for reuse back to the driver, so that other processes can have it, and returns its
 // bytes. It does not make more room for this process: at its limit the pool does the same by itself.
-func EmptyCache(dev device.Device) int { return mustGPU("empty cache", dev).Empty() }
+func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty() }
 
 // SetMemoryFraction bounds what the pool takes from the driver by a part of the GPU's memory, as [Device.SetMemoryFraction] does:
 // torch.cuda.set_per_process_memory_fraction. Beyond it an allocation fails with [device.ErrOutOfMemory], and the error tells of the limit. 0 lifts

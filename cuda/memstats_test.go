@@ -169,3 +169,31 @@ func TestHostMemoryStats(t *testing.T) {
 	}
 	expect(map[string]int64{"allocations.current": 0, "allocated_bytes.freed": 8192, "num_host_free": 1, "host_free_time.count": 1})
 }
+
+// A program that tells how much memory it takes need not ask first whether there is a GPU.
+func TestMemoryOfTheCPU(t *testing.T) {
+	host, err := device.Open("cpu")
+	must(t, err)
+	x, err := host.Alloc(8<<20, nil, device.Origin{})
+	must(t, err)
+	if n := MemoryAllocated(host); n < 8<<20 || n != host.Stats().Allocated {
+		t.Errorf("%d bytes are allocated, the device says %d", n, host.Stats().Allocated)
+	}
+	x.Free()
+	ResetPeakMemoryStats(host)
+	if a, b, c, e := MemoryAllocated(host), MaxMemoryAllocated(host), MemoryReserved(host), MaxMemoryReserved(host); a != b || c < a || e < c {
+		t.Errorf("allocated %d, peak %d, reserved %d, peak %d", a, b, c, e)
+	}
+	EmptyCache(host)
+	for _, dev := range []device.Device{nil, (*Device)(nil)} {
+		func() {
+			defer func() {
+				var e *ViewError
+				if err, ok := recover().(error); !ok || !errors.As(err, &e) {
+					t.Errorf("%v", err)
+				}
+			}()
+			MemoryAllocated(dev)
+		}()
+	}
+}

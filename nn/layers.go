@@ -64,7 +64,7 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	given("linear", x)
+	features("linear", x, l.Weight)
 	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
 		x, weight, bias := in[0], in[1], in[2]
 		product := x.MatMul(weight.In(x.Scope()).T())

@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -52,12 +53,46 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// given refuses operands that are nil.
+// given refuses operands that are nil, and those that were freed or whose scope was closed.
 func given(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
 			misuse(op, tensor.ErrValue, "an operand is nil")
 		}
+		if err := tensor.Try(func() { tensor.Youngest(x) }); err != nil {
+			err.(*tensor.Error).Op = op
+			panic(err)
+		}
+	}
+}
+
+// features refuses what a layer cannot be applied to: another number of features in the last dimension of x than its weight, whose last
+// dimension it is, was made for, another device, and another type where autocast does not change it.
+func features(op string, x, weight *tensor.Tensor) {
+	given(op, x)
+	if x.Rank() == 0 {
+		misuse(op, tensor.ErrShape, "the input is a scalar, it needs a last dimension of features", x, weight)
+	}
+	if n, want := x.Dim(-1), weight.Dim(-1); n != want {
+		hint := fmt.Sprintf("make the layer for %d, or check the one before it", n)
+		if x.Rank() > 2 && x.Size() == x.Dim(0)*want {
+			hint = "did you mean x.Flatten(1, -1)?"
+		}
+		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
+	}
+	if x.Device() != weight.Device() {
+		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
+			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
+	}
+	if x.Type() != weight.Type() && tensor.Youngest(x, weight).Autocast() == dtype.Invalid {
+		hint := "Cast the input, or the model with nn.Cast"
+		switch {
+		case x.Type() == dtype.F64:
+			hint += "; Go's []float64 makes float64 tensors, []float32 float32"
+		case !x.Type().IsFloat():
+			hint = "Cast the input; indices are for nn.Embedding or OneHot"
+		}
+		hinted(op, tensor.ErrType, fmt.Sprintf("the input is %v and the layer %v", x.Type(), weight.Type()), hint, x, weight)
 	}
 }
 

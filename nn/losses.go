@@ -3,12 +3,43 @@ package nn
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
+// paired gives a loss by element its operands, and refuses a prediction and a target that are both broadcast, as [n, 1] and [n] are, to
+// [n, n]: losses of every prediction with every target, which nobody means. torch warns and goes on.
+func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
+	given(op, x, y)
+	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
+		unpaired(op, fmt.Sprintf("the prediction is %v and the target %v, which together broadcast to %v", x.Shape(), y.Shape(), s), x, y)
+	}
+	return []*tensor.Tensor{x, y}
+}
+
+// alike is paired for losses whose prediction and target must have one shape.
+func alike(op string, x, y *tensor.Tensor) []*tensor.Tensor {
+	given(op, x, y)
+	if x.Shape() != y.Shape() {
+		unpaired(op, fmt.Sprintf("the prediction is %v and the target %v, they must have one shape", x.Shape(), y.Shape()), x, y)
+	}
+	return []*tensor.Tensor{x, y}
+}
+
+func unpaired(op, msg string, x, y *tensor.Tensor) {
+	hint := "Reshape one like the other, or Expand it if that is meant"
+	switch {
+	case x.Rank() > 0 && x.Dim(-1) == 1 && x.Size() == y.Size() && x.Rank() == y.Rank()+1:
+		hint = "Squeeze(-1) the prediction, or Unsqueeze(-1) the target"
+	case y.Rank() > 0 && y.Dim(-1) == 1 && x.Size() == y.Size() && y.Rank() == x.Rank()+1:
+		hint = "Squeeze(-1) the target"
+	}
+	hinted(op, tensor.ErrShape, msg, hint, x, y)
+}
+
 // L1 returns the reduction, the mean if none is given, of |x - y|. At equal elements the gradient is 0.
 func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
-	return reduce("l1_loss", l1Op.Apply([]*tensor.Tensor{x, y}), r)
+	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
 // SmoothL1 returns the reduction, the mean if none is given, of (x-y)²/2β where x and y differ by less than beta = β, and of
@@ -20,7 +51,7 @@ func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor 
 	case beta == 0:
 		return L1(x, y, r...)
 	}
-	return reduce("smooth_l1_loss", smoothL1Op.Apply([]*tensor.Tensor{x, y}, beta), r)
+	return reduce("smooth_l1_loss", smoothL1Op.Apply(paired("smooth_l1_loss", x, y), beta), r)
 }
 
 // Huber returns the reduction, the mean if none is given, of (x-y)²/2 where x and y differ by at most delta = δ > 0, and of
@@ -29,7 +60,7 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	if !(delta > 0) {
 		misuse("huber_loss", tensor.ErrValue, fmt.Sprintf("delta is %v, it must be positive", delta), x, y)
 	}
-	return reduce("huber_loss", huberOp.Apply([]*tensor.Tensor{x, y}, delta), r)
+	return reduce("huber_loss", huberOp.Apply(paired("huber_loss", x, y), delta), r)
 }
 
 // BCE returns the reduction, the mean if none is given, of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
@@ -37,7 +68,7 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 // [tensor.Autocast] it is refused, as in torch.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
-	return reduce("binary_cross_entropy", bceOp.Apply([]*tensor.Tensor{x, y}), r)
+	return reduce("binary_cross_entropy", bceOp.Apply(alike("binary_cross_entropy", x, y)), r)
 }
 
 // BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of the probabilities σ(x), for logits
@@ -46,9 +77,9 @@ func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	const op = "binary_cross_entropy_with_logits"
 	if posWeight != nil {
-		return reduce(op, bceWeightedOp.Apply([]*tensor.Tensor{x, y, posWeight}), r)
+		return reduce(op, bceWeightedOp.Apply(append(alike(op, x, y), posWeight)), r)
 	}
-	return reduce(op, bceLogitsOp.Apply([]*tensor.Tensor{x, y}), r)
+	return reduce(op, bceLogitsOp.Apply(alike(op, x, y)), r)
 }
 
 // KLDiv returns the reduction, the mean if none is given, of y·(log y - x), the divergence of probabilities y from those whose
@@ -64,7 +95,7 @@ func KLDivLog(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 
 // MSE returns the reduction, the mean if none is given, of (x - y)².
 func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
-	return reduce("mse_loss", mseOp.Apply([]*tensor.Tensor{x, y}), r)
+	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
 
 // The losses above as values with torch's options, to be held in a model or a table. Their zero values have torch's defaults, but for

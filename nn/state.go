@@ -75,10 +75,40 @@ func (e *StateError) Error() string {
 	}
 	list("of another shape", shapes)
 	list("nil or freed", e.Unusable)
+	if prefix := surplus(e.Unexpected, e.Missing); prefix != "" {
+		fmt.Fprintf(&b, "; every unexpected name begins with %q: take it off with strings.TrimPrefix", prefix)
+	} else if prefix := surplus(e.Missing, e.Unexpected); prefix != "" {
+		fmt.Fprintf(&b, "; the unexpected names lack %q in front: load into that part of the model, or put it there", prefix)
+	}
 	if len(e.Missing)+len(e.Unexpected) > 0 && len(e.Mismatched)+len(e.Unusable) == 0 {
 		b.WriteString("; nn.Loose() loads what has a name in both")
 	}
 	return b.String()
+}
+
+// surplus returns what stands before each of the longer names, as "module." of DataParallel does, where without it they are the shorter names,
+// or some of them, or these and others; "" if there is no such prefix.
+func surplus(longer, shorter []string) string {
+	if len(longer) == 0 || len(shorter) == 0 {
+		return ""
+	}
+	for _, name := range shorter {
+		prefix, ok := strings.CutSuffix(longer[0], name)
+		if !ok || !strings.HasSuffix(prefix, ".") {
+			continue
+		}
+		found := 0
+		for _, l := range longer {
+			rest, in := strings.CutPrefix(l, prefix)
+			if ok = ok && in; slices.Contains(shorter, rest) {
+				found++
+			}
+		}
+		if ok && found >= min(len(longer), len(shorter)) {
+			return prefix
+		}
+	}
+	return ""
 }
 
 // A LoadOption changes how [LoadStateDict] loads.

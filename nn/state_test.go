@@ -195,6 +195,27 @@ func TestLoadStateDictErrors(t *testing.T) {
 	})
 }
 
+// Names of a wrapped model, as those that DataParallel or compile write, are told apart from names of another one.
+func TestLoadStateDictOfWrappedModel(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		to := newTied(s)
+		wrapped, other := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
+		for name, x := range nn.StateDict(newTied(s)) {
+			wrapped["module."+name], other["m"+name] = x, x
+		}
+		if err := nn.LoadStateDict(to, wrapped); err == nil || !strings.Contains(err.Error(), `every unexpected name begins with "module."`) {
+			t.Error(err)
+		}
+		if err := nn.LoadStateDict(to, other); err == nil || strings.Contains(err.Error(), "begins with") {
+			t.Error(err)
+		}
+		holder := struct{ Net any }{to}
+		if err := nn.LoadStateDict(&holder, nn.StateDict(to)); err == nil || !strings.Contains(err.Error(), `the unexpected names lack "net." in front`) {
+			t.Error(err)
+		}
+	})
+}
+
 // A model moves between devices through its state dict.
 func TestLoadStateDictAcrossDevices(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

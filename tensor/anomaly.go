@@ -128,7 +128,7 @@ func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	if a == nil {
 		return
 	}
-	a.Op, a.Site = op, callSite().String()
+	a.Op, a.Site = op, deepSite().String()
 	err := newError(op, a, in, a.Error())
 	for i, t := range in {
 		if t != y && t.anomaly(checks) != nil { // y itself: it was overwritten

@@ -103,7 +103,7 @@ func NewError(op string, kind error, msg string, operands ...*Tensor) *Error {
 }
 
 func newError(op string, kind error, operands []*Tensor, msg string) *Error {
-	e := &Error{Op: op, Err: kind, Msg: msg, Site: callSite().String()}
+	e := &Error{Op: op, Err: kind, Msg: msg, Site: deepSite().String()}
 	for _, t := range operands {
 		if t != nil {
 			e.Operands = append(e.Operands, t.describe())

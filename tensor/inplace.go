@@ -144,7 +144,7 @@ func (x *Tensor) Fill(v float64) *Tensor {
 func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: s}
 	if s.modes.sites {
-		y.made = callSite()
+		y.made = deepSite()
 	}
 	record(y, overwriteFunc{op}, in, nil)
 	x.rehang(op, y.node)

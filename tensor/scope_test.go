@@ -343,6 +343,9 @@ func TestOutOfMemoryIsTyped(t *testing.T) {
 	if !errors.Is(err, device.ErrOutOfMemory) {
 		t.Fatalf("got %v", err)
 	}
+	if !strings.Contains(err.Error(), "what needs less: a smaller batch, autograd.Checkpoint") {
+		t.Fatalf("no advice: %v", err)
+	}
 	if err := Try(func() { Zeros(1<<40, 1<<40) }); !errors.Is(err, ErrShape) {
 		t.Fatalf("an impossible shape: %v", err)
 	}

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/internal/callsite"
@@ -10,8 +11,9 @@ import (
 
 // A site is a recorded stack, resolved to the first frame outside the library only when it is printed.
 type site struct {
-	n  int
-	pc [16]uintptr
+	n    int
+	pc   [16]uintptr
+	more []uintptr // what is below these in a stack that deepSite recorded
 }
 
 // callSite records the caller's stack.
@@ -21,13 +23,26 @@ func callSite() *site {
 	return s
 }
 
+// deepSite is callSite for errors: the caller is found below 16 frames of nested layers too.
+func deepSite() *site {
+	s := new(site)
+	if s.n = runtime.Callers(2, s.pc[:]); s.n == len(s.pc) {
+		var pc [240]uintptr
+		s.more = slices.Clone(pc[:runtime.Callers(2+s.n, pc[:])])
+	}
+	return s
+}
+
 // String returns "dir/file.go:line" of the first frame outside the library's packages, "" if there is none among those
 // recorded.
 func (s *site) String() string {
 	if s == nil {
 		return ""
 	}
-	return callsite.First(s.pc[:s.n])
+	if at := callsite.First(s.pc[:s.n]); at != "" {
+		return at
+	}
+	return callsite.First(s.more)
 }
 
 // late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed to the driver.
@@ -47,7 +62,7 @@ type lateOp struct {
 
 // lateTag notes an op that may report an index error later.
 func lateTag(op string, index *Tensor) uint32 {
-	s := callSite()
+	s := deepSite()
 	late.Lock()
 	defer late.Unlock()
 	late.next++

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -163,7 +164,10 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	stream := s.streamOf(dev)
 	o := device.Origin{Op: op, Scope: s.modes.path, Shape: sh, Type: t, Collected: s == root}
 	var made *site
-	if bytes >= 1<<20 || s.modes.sites {
+	if s.modes.sites {
+		made = deepSite()
+		o.Where = atSite{made}
+	} else if bytes >= 1<<20 {
 		made = callSite()
 		o.Where = atSite{made}
 	} else if s.opened != nil {
@@ -172,6 +176,9 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	buf, err := dev.Alloc(bytes, stream, o)
 	if err != nil {
 		e := newError(op, err, nil, fmt.Sprintf("result %v %v: %v", sh, t, err))
+		if errors.Is(err, device.ErrOutOfMemory) {
+			e.Msg += "\nwhat needs less: a smaller batch, autograd.Checkpoint, tensor.Autocast, tensor.NoGrad where nothing is trained; train.NewAdapt and train.Fit split a batch by themselves"
+		}
 		panic(e)
 	}
 	st := &storage{dev: dev, buf: buf, home: stream, writer: stream}

@@ -18,6 +18,7 @@
 package tensor
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -154,7 +155,7 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	y := &Tensor{st: x.st, layout: l, dtype: x.dtype, op: op}
 	y.recorded.Store(x.recorded.Load())
 	if s.modes.sites {
-		y.made = callSite()
+		y.made = deepSite()
 	}
 	y.self = y
 	x.st.retain()
@@ -173,7 +174,8 @@ func (x *Tensor) In(s *Scope) *Tensor {
 		return x
 	}
 	if !x.scope.encloses(s) {
-		fail("in", ErrScope, []*Tensor{x}, "%v is not inside %v, which owns the tensor", s, x.scope)
+		panic(newError("in", ErrScope, []*Tensor{x}, fmt.Sprintf("%v is not inside %v, which owns the tensor", s, x.scope)).
+			hint("tensor.Do opens a scope inside the root scope; Do and New of the latter open one inside it"))
 	}
 	x.synced()
 	y := x.handle("in", s, x.layout)
@@ -198,13 +200,23 @@ func (x *Tensor) deviceView() device.View {
 	return device.View{Buf: x.st.buf, Type: x.dtype, Layout: x.layout}
 }
 
+// isParameter reports whether x is what layers hold: a leaf of the root scope that requires a gradient.
+func (x *Tensor) isParameter() bool {
+	return x.needsGrad && x.node == nil && x.base().scope == root
+}
+
 // sameDevice returns the device that all of in live on.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {
 		if t.st.dev != d {
 			e := newError(op, ErrDevice, in, "operands are on "+d.Name()+" and "+t.st.dev.Name())
-			panic(e.hint("move one with To, CUDA or CPU"))
+			if t.isParameter() != in[0].isParameter() { // a layer's weight and what comes into the layer
+				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
+			} else {
+				e.hint("move one with To, CUDA or CPU")
+			}
+			panic(e)
 		}
 	}
 	return d

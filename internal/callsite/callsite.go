@@ -15,8 +15,10 @@ const Module = "github.com/flambeau-go/flambeau"
 // Outside reports whether a frame, of runtime.CallersFrames, belongs to a user of the library. The library's own examples, commands and
 // tests do.
 func Outside(function, file string) bool {
-	if strings.HasPrefix(function, "runtime.") || strings.HasPrefix(function, "reflect.") {
-		return false
+	for _, std := range []string{"runtime.", "reflect.", "sync.", "iter.", "slices.", "maps."} { // what calls the library back, and starts its goroutines
+		if strings.HasPrefix(function, std) {
+			return false
+		}
 	}
 	rest, in := strings.CutPrefix(function, Module)
 	if !in || rest != "" && rest[0] != '/' && rest[0] != '.' {

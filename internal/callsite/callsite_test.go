@@ -11,6 +11,8 @@ func TestOutside(t *testing.T) {
 		{"main.main", "main.go", true, ""},
 		{"runtime.goexit", "asm.s", false, ""},
 		{"reflect.Value.call", "value.go", false, ""},
+		{"sync.(*WaitGroup).Go.func1", "waitgroup.go", false, ""},
+		{"slices.SortFunc[...]", "sort.go", false, ""},
 		{"github.com/flambeau-go/flambeau/tensor.alloc", "storage.go", false, "tensor.alloc"},
 		{"github.com/flambeau-go/flambeau/tensor_test.TestX", "x_test.go", true, "tensor_test.TestX"},
 		{"github.com/flambeau-go/flambeau/examples/digits.main", "main.go", true, "examples/digits.main"},

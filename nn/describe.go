@@ -1,0 +1,139 @@
+package nn
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name, its type, the shapes of its own parameters
+// and those of its exported settings that are not zero; layers in it follow, indented. Equal neighbours that differ in their number alone are
+// written once, as "(layers.0-5): 6 × …". For numbers of parameters and shapes of outputs there is [Summary].
+//
+//	fmt.Println(nn.Describe(model))
+func Describe(m any) string {
+	if v := reflect.ValueOf(m); v.Kind() == reflect.Struct { // nn.ReLU{}
+		p := reflect.New(v.Type())
+		p.Elem().Set(v)
+		m = p.Interface()
+	}
+	root := &described{}
+	at := map[string]*described{"": root}
+	above := func(path string) (*described, string) {
+		parent := path
+		for parent != "" {
+			parent = parent[:max(0, strings.LastIndexByte(parent, '.'))]
+			if d, ok := at[parent]; ok {
+				return d, strings.TrimPrefix(path[len(parent):], ".")
+			}
+		}
+		return root, path
+	}
+	visit(m, &visitor{before: func(path string, v reflect.Value, embedded bool) {
+		if embedded {
+			return
+		}
+		d := root
+		if path != "" {
+			parent, name := above(path)
+			d = &described{name: name}
+			parent.layers = append(parent.layers, d)
+			at[path] = d
+		}
+		d.kind, d.settings = typeName(v.Type()), settings(v)
+	}, param: func(p Param) {
+		if !p.Buffer {
+			d, name := above(p.Name)
+			d.params = append(d.params, fmt.Sprintf("%s %v", name, p.Tensor.Shape()))
+		}
+	}})
+	if root.kind == "" { // a list of layers
+		root.kind = typeName(reflect.Indirect(reflect.ValueOf(m)).Type())
+	}
+	return root.text("")
+}
+
+// String is [Describe].
+func (s *Sequential) String() string { return Describe(s) }
+
+// described is a layer in a description.
+type described struct {
+	name, kind       string
+	params, settings []string
+	layers           []*described
+}
+
+// text returns the lines of d behind its name.
+func (d *described) text(indent string) string {
+	var b strings.Builder
+	b.WriteString(d.kind + "(" + strings.Join(append(d.params, d.settings...), ", "))
+	inner := indent + "  "
+	for i := 0; i < len(d.layers); {
+		l := d.layers[i]
+		text, n := l.text(inner), 1
+		for i+n < len(d.layers) && numbered(l.name, d.layers[i+n].name, n) && d.layers[i+n].text(inner) == text {
+			n++
+		}
+		b.WriteString("\n" + inner + "(" + l.name)
+		if n > 1 {
+			last := d.layers[i+n-1].name
+			fmt.Fprintf(&b, "-%s): %d × ", last[strings.LastIndexByte(last, '.')+1:], n)
+		} else {
+			b.WriteString("): ")
+		}
+		b.WriteString(text)
+		i += n
+	}
+	if len(d.layers) > 0 {
+		b.WriteString("\n" + indent)
+	}
+	return b.String() + ")"
+}
+
+// numbered reports whether name is first, which ends in a number, with that number increased by n.
+func numbered(first, name string, n int) bool {
+	i := strings.LastIndexByte(first, '.') + 1
+	var k int
+	if _, err := fmt.Sscanf(first[i:], "%d", &k); err != nil || fmt.Sprint(k) != first[i:] {
+		return false
+	}
+	return name == fmt.Sprintf("%s%d", first[:i], k+n)
+}
+
+// settings lists the exported fields of a layer that are numbers, words, or structs and lists of such, where they are not zero.
+func settings(v reflect.Value) []string {
+	var all []string
+	for i := range v.NumField() {
+		f, t := v.Field(i), v.Type().Field(i)
+		switch {
+		case t.Anonymous && f.Kind() == reflect.Struct:
+			all = append(all, settings(f)...)
+		case !t.IsExported() || t.Tag.Get("nn") != "" || f.IsZero():
+		case f.Kind() == reflect.Struct && plain(t.Type):
+			all = append(all, settings(f)...)
+		case plain(t.Type):
+			all = append(all, fmt.Sprintf("%s: %v", t.Name, f))
+		case f.Kind() == reflect.Pointer && plain(t.Type.Elem()):
+			all = append(all, fmt.Sprintf("%s: %v", t.Name, f.Elem()))
+		}
+	}
+	return all
+}
+
+// plain reports whether values of t are settings: neither tensors nor layers nor functions, nor hold such.
+func plain(t reflect.Type) bool {
+	switch k := t.Kind(); {
+	case k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String:
+		return true
+	case k == reflect.Slice || k == reflect.Array:
+		return plain(t.Elem())
+	case k == reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); !f.IsExported() || !plain(f.Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}

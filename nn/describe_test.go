@@ -1,0 +1,69 @@
+package nn_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func ExampleDescribe() {
+	model := nn.NewSequential(nn.NewConv2d(1, 8, []int{3}, tensor.ConvOptions{Padding: []int{1}}), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8, 10))
+	fmt.Println(nn.Describe(model)) // a Sequential prints so by itself
+	// Output:
+	// Sequential(
+	//   (0): Conv2d(weight [8, 1, 3, 3], bias [8], Padding: [1])
+	//   (1): ReLU()
+	//   (2): Flatten()
+	//   (3): Linear(weight [10, 8], bias [10])
+	// )
+}
+
+// A describedNet is a model of everything that a description has to tell apart.
+type describedNet struct {
+	nn.Base
+	Blocks []*nn.Sequential
+	Words  *nn.Embedding
+	Act    nn.ReLU
+	Free   *tensor.Tensor `nn:"free"`
+	Count  *tensor.Tensor `nn:"count,buffer"`
+	Rate   float64
+	Off    bool
+	Names  []string
+	hidden int
+}
+
+func TestDescribe(t *testing.T) {
+	block := func(out int) *nn.Sequential { return nn.NewSequential(nn.NewLinear(4, out), nn.Tanh{}) }
+	m := &describedNet{Blocks: []*nn.Sequential{block(4), block(4), block(4), block(2)}, Words: nn.NewEmbedding(10, 3, nn.PaddingIndex(7)),
+		Free: tensor.Ones(1), Count: tensor.Ones(1), Rate: 0.5, Names: []string{"a"}, hidden: 3}
+	const want = `describedNet(free [1], Rate: 0.5, Names: [a]
+  (blocks.0-2): 3 × Sequential(
+    (0): Linear(weight [4, 4], bias [4])
+    (1): Tanh()
+  )
+  (blocks.3): Sequential(
+    (0): Linear(weight [2, 4], bias [2])
+    (1): Tanh()
+  )
+  (words): Embedding(weight [10, 3], Padding: 7, NormType: 2)
+  (act): ReLU()
+)`
+	if got := nn.Describe(m); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for want, m := range map[string]any{
+		"ReLU()":           nn.ReLU{},
+		"Dropout(P: 0.25)": nn.NewDropout(0.25),
+		"LSTM(weight_ih_l0 [12, 2], weight_hh_l0 [12, 3], bias_ih_l0 [12], bias_hh_l0 [12], Features: 2, Hidden: 3, Layers: 1, BatchFirst: true)": nn.NewLSTM(2, 3, nn.RecurrentOptions{BatchFirst: true}),
+		"slice(\n  (0): Dropout()\n  (1): Tanh()\n)": []nn.Module{nn.NewDropout(0), nn.Tanh{}},
+	} {
+		if got := nn.Describe(m); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+	if got := fmt.Sprint(block(4)); got != nn.Describe(block(4)) {
+		t.Errorf("a Sequential prints as %s", got)
+	}
+}
