@@ -89,6 +89,19 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
+// A program that cannot do with copies by way of the host asks for direct ones, and is told where the hardware has none.
+func ExampleEnablePeerAccess() {
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,peer=off")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var none *cuda.PeerError
+	if err := cuda.EnablePeerAccess(gpus[1], gpus[0]); errors.As(err, &none) {
+		fmt.Println(none.Peer, "not from", none.Device, "-", err)
+	}
+	// Output: cuda:0 not from cuda:1 - cuda:1 cannot address memory of cuda:0
+}
+
 // A program that needs the second GPU says why there is none. Get is Open for places that take a device, and panics.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
