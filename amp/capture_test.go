@@ -143,6 +143,9 @@ func TestCapturedSteps(t *testing.T) {
 				t.Fatalf("%s: %v steps, %v left out, %d warnings: the test does not test what it should", name, last[len(last)-2], last[len(last)-1], len(e.told))
 			}
 			for _, between := range []bool{false, true} {
+				if testing.Short() && !between {
+					continue
+				}
 				got, p := run(true, between)
 				for i := range want {
 					if !slices.Equal(got[i], want[i]) {
