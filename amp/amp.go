@@ -45,7 +45,7 @@ type Optimizer interface {
 // A Skipper is an Optimizer that can leave a step out by a number on the device. For another one [GradScaler.Step] reads four bytes, and
 // waits for the device.
 type Skipper interface {
-	// StepUnless is Step if found, one float32 of the root scope, is 0, and changes nothing otherwise, not even counts of steps.
+	// StepUnless is Step if found, one float32 of the root scope, or of the graph's in a capture, is 0, and changes nothing otherwise, not even counts of steps.
 	StepUnless(found *tensor.Tensor)
 }
 
@@ -111,7 +111,7 @@ func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
 // WarnAfter calls f, instead of writing to the log, when n steps in a row were left out, 10 by default, or when one is left out at the
-// least scale. It is called once until a step is good again; some steps late, as the host learns of it.
+// least scale. It is called once until a step is good again; some steps late, as the host learns of it. Within a replay it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -298,5 +299,60 @@ func TestPeerTransfers(t *testing.T) {
 	}
 	if ratio := times[false] / times[true]; math.IsNaN(ratio) || ratio < 10 { // twice 25 GB/s against 450 GB/s
 		t.Errorf("staged copies take %.1f times as long", ratio)
+	}
+}
+
+// TestPeerEvents: by hand, an event of one GPU's stream holds up the other GPU's, both ways; without it some schedule brings something else.
+func TestPeerEvents(t *testing.T) {
+	const n = 1024
+	run := func(seed int, wait bool) []byte {
+		a, b := twoGPUs(t, true, fmt.Sprint(",seed=", seed))
+		buffer := func(d *cuda.Device, v byte) device.Buffer {
+			buf, err := d.Alloc(n, nil, device.Origin{Op: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(d.Upload(nil, buf, 0, bytes.Repeat([]byte{v}, n)), d.Synchronize()); err != nil {
+				t.Fatal(err)
+			}
+			return buf
+		}
+		old, ones, src, dst := buffer(a, 7), buffer(a, 1), buffer(a, 7), buffer(b, 9)
+		var sa, sb cuda.Stream
+		var made, taken *cuda.Event
+		var e [4]error
+		sa, e[0] = cuda.NewStream(a, 0)
+		sb, e[1] = cuda.NewStream(b, 0)
+		made, e[2] = cuda.NewEvent(a)
+		taken, e[3] = cuda.NewEvent(b)
+		if err := errors.Join(e[:]...); err != nil {
+			t.Fatal(err)
+		}
+		err := errors.Join(a.CopyFrom(sa, src, 0, ones, 0, n), made.Record(sa))
+		if wait {
+			err = errors.Join(err, sb.Wait(made))
+		}
+		err = errors.Join(err, b.CopyFrom(sb, dst, 0, src, 0, n), taken.Record(sb))
+		if wait {
+			err = errors.Join(err, sa.Wait(taken))
+		}
+		out := make([]byte, n)
+		err = errors.Join(err, a.CopyFrom(sa, src, 0, old, 0, n), b.Download(sb, out, dst, 0), a.Synchronize())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	want, differs := bytes.Repeat([]byte{1}, n), 0
+	for seed := 1; seed < 25; seed++ {
+		if got := run(seed, true); !bytes.Equal(got, want) {
+			t.Errorf("seed %d: the copy brings %d … %d", seed, got[0], got[n-1])
+		}
+		if !bytes.Equal(run(seed, false), want) {
+			differs++
+		}
+	}
+	if differs == 0 {
+		t.Error("without events every schedule brings the same: the test shows nothing")
 	}
 }

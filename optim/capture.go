@@ -100,7 +100,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	if unless != nil {
 		rows, ahead = mostAhead+1, m.aheadOn(g, list[0].dev)
 	}
-	for i, l := range list {
+	for _, l := range list {
 		now, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
 		l.program = lowered(unlessName(unless, m.rule.name), l.flags, l.t, len(l.ins[0]), guarded(unless, m.rule.program, len(now)))
 		width := max(1, len(placeFor(unless, now)))
@@ -116,12 +116,6 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])
 			}
-			if unless == nil {
-				l.count()
-				if i == 0 {
-					m.steps++
-				}
-			}
 		})
 		l.slots = table
 		if unless != nil {
@@ -132,7 +126,15 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	for _, l := range list {
 		tensor.Update(m.rule.name, l.program, l.outs, l.ins, l.slots, nil)
 	}
-	if unless != nil {
+	count := func() {
+		for _, l := range list {
+			l.count()
+		}
+		m.steps++
+	}
+	if unless == nil {
+		g.Then(count)
+	} else {
 		ahead.count(g, unless)
 		m.learn(g, unless, func() func() {
 			var next [][][]scalar
@@ -142,9 +144,8 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 			return func() {
 				for i, l := range list {
 					l.next = next[i]
-					l.count()
 				}
-				m.steps++
+				count()
 			}
 		})
 	}

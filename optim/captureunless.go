@@ -92,11 +92,17 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, plan func() (done f
 }
 
 // catchUp learns of the replays whose steps are known to be done or left out, before another one is queued. It waits where there are too many
-// that are not known, where others than replays are late, and for a rule whose scalars go on from step to step.
+// that are not known, where others than replays are late, for a rule whose scalars go on from step to step, and for the first step of one whose
+// state begins with other values than zeros.
 func (m *multi[C, P]) catchUp(unless bool) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {
 		wait = wait || !l.replayed
+	}
+	if m.rule.start != nil {
+		for _, st := range m.state {
+			wait = wait || st.unused
+		}
 	}
 	for len(m.late) > 0 && (wait || len(m.late) > mostAhead || m.late[0].found.Done()) {
 		m.settleOne()

@@ -25,8 +25,9 @@ func (b *base) settle() {
 
 func (b *base) settleOne() {
 	l := b.late[0]
+	out := l.found.Item() != 0 // should it panic, the step is still late
 	b.late = b.late[1:]
-	if l.found.Item() != 0 {
+	if out {
 		l.undone()
 	} else {
 		l.done()
