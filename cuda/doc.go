@@ -1,9 +1,16 @@
 // Package cuda is the driver of NVIDIA GPUs: it runs the primitives of package device on them, with nothing installed but
 // NVIDIA's driver, and on emulated GPUs where there is none.
 //
-// Import it for its side effect, and ask device.Open for "cuda:0" or call [Open]:
+// A program that trains needs the import alone; the rest is package tensor's and nn's:
 //
 //	import _ "github.com/flambeau-go/flambeau/cuda"
+//
+//	dev, why := device.Best()      // cuda:0 where there is a GPU, else the CPU, and in words why
+//	model = nn.To(model, dev)
+//	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
+//
+// A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods. Mixed precision is tensor.Autocast, a whole step as
+// a graph tensor.Capture, the profiler package profile. The functions here tell what a GPU is, what it does, and what its memory holds.
 //
 // The contract:
 //
@@ -27,15 +34,16 @@
 // # The names of torch.cuda
 //
 // What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties], [MemGetInfo]; [MemoryAllocated],
-// [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization],
-// [Temperature] and their like, which ask NVIDIA's management library; [CanDeviceAccessPeer] and [PeerCopies]. Given a device that is no GPU
-// they return a *[ViewError], and those without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
+// [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [RecordMemoryHistory] and [MemorySnapshot]; [NewStream],
+// [NewEvent]; [Utilization], [Temperature] and their like, which ask NVIDIA's management library and fail with a *[MonitorError] where that does
+// not answer; [CanDeviceAccessPeer] and [PeerCopies]. Given a device that is no GPU they return a *[ViewError], and those without an error
+// panic with it. Package cuda/doctor says why a GPU is not used or is slow. docs/from-pytorch.md has the whole list.
 //
 // # Environment
 //
 //	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU. emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
 //	                      [,expandable=on][,mode=meta][,seed=1]: emulated ones. Read at first use.
-//	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
+//	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see Device.SetExpandableSegments.
 //	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
 //	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.
 //
