@@ -105,3 +105,40 @@ func ExampleConfig_memory() {
 	fmt.Println(r.Step, "steps, the loss fell to less than a tenth:", losses[len(losses)-1] < losses[0]/10)
 	// Output: 20 steps, the loss fell to less than a tenth: true
 }
+
+// A step in its parts, with something between them: Backward splits the batch where it must, and Do does what changes all or nothing again
+// after a lack of memory, here a step that the GPU refuses memory for once.
+func ExampleAdapt_Do() {
+	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	model := nn.To(nn.NewLinear(64, 64), device.Device(gpus[0]))
+	opt := optim.NewAdam(nn.Parameters(model), optim.AdamConfig{LR: 0.01})
+	adapt, err := train.NewAdapt(train.AdaptConfig{Model: model, Reduction: train.ReductionMean})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer adapt.Close()
+	_, err = adapt.Backward(&data.Batch{X: tensor.Ones(8, 64), Y: tensor.Zeros(8, 64)}, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
+		return nn.MSE(model.Forward(part.X), part.Y)
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := adapt.Do("clipping", func() { optim.ClipGradNorm(opt.Params(), 1) }); err != nil {
+		fmt.Println(err)
+		return
+	}
+	gpus[0].Empty()
+	if err := gpus[0].FailAlloc(1); err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = adapt.Do("the step of Adam", opt.Step)
+	fmt.Println(opt.Steps(), err, cuda.MemoryStats(gpus[0])["num_ooms"])
+	// Output: 1 <nil> 1
+}
