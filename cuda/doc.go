@@ -10,7 +10,8 @@
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
 //
 // A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods. Mixed precision is tensor.Autocast, a whole step as
-// a graph tensor.Capture, the profiler package profile. The functions here tell what a GPU is, what it does, and what its memory holds.
+// a graph tensor.Capture, the profiler package profile. The functions here tell what a GPU is, what it does, and what its memory holds
+// ([RecordMemoryHistory], [MemorySnapshot]); docs/from-pytorch.md lists them beside PyTorch's.
 //
 // The contract:
 //
@@ -34,10 +35,9 @@
 // # The names of torch.cuda
 //
 // What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties], [MemGetInfo]; [MemoryAllocated],
-// [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [RecordMemoryHistory] and [MemorySnapshot]; [NewStream],
-// [NewEvent]; [Utilization], [Temperature] and their like, which ask NVIDIA's management library and fail with a *[MonitorError] where that does
-// not answer; [CanDeviceAccessPeer] and [PeerCopies]. Given a device that is no GPU they return a *[ViewError], and those without an error
-// panic with it. Package cuda/doctor says why a GPU is not used or is slow. docs/from-pytorch.md has the whole list.
+// [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization],
+// [Temperature] and their like, which ask NVIDIA's management library; [CanDeviceAccessPeer] and [PeerCopies]. Given a device that is no GPU
+// they return a *[ViewError], and those without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
 //
 // # Environment
 //

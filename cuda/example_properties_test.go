@@ -40,7 +40,10 @@ func Example_currentDevice() {
 	tensor.Do(func(s *tensor.Scope) { // tensor.On(cuda.Get(1)) on a machine with two GPUs
 		fmt.Println(s.Device().Name(), s.Ones(2))
 	}, tensor.On(gpus[1]))
-	// Output: cuda:1 tensor([1., 1.], device='cuda:1')
+	fmt.Println(gpus[1].Index())
+	// Output:
+	// cuda:1 tensor([1., 1.], device='cuda:1')
+	// 1
 }
 
 // Copies between GPUs go from one to the other where the hardware can do that; which way they went is told.
@@ -51,7 +54,6 @@ func ExamplePeerCopies() {
 	}
 	can, err := cuda.CanDeviceAccessPeer(gpus[1], gpus[0])
 	fmt.Println(can, err)
-	fmt.Println("into GPU", gpus[1].Index(), "from", gpus[0].Index())
 	x := tensor.From([]float32{1, 2, 3}).To(gpus[0])
 	fmt.Println(x.To(gpus[1]))
 	traffic, err := cuda.PeerCopies(gpus[1], gpus[0])
@@ -61,7 +63,6 @@ func ExamplePeerCopies() {
 	fmt.Printf("%d copy of %d bytes, direct: %v (%s)\n", traffic.Copies, traffic.Bytes, traffic.Direct, traffic.Reason)
 	// Output:
 	// false <nil>
-	// into GPU 1 from 0
 	// tensor([1., 2., 3.], device='cuda:1')
 	// 1 copy of 12 bytes, direct: false (cuda:1 cannot address memory of cuda:0)
 }

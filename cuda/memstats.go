@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// MemoryAllocated returns the bytes of a GPU's memory in tensors and other buffers of this process, rounded as the pool rounds them. As
-// all functions of the pool's numbers that return no error, it panics with a *[ViewError] if dev is no GPU.
+// MemoryAllocated returns the bytes of a GPU's memory in tensors and other buffers of this process, rounded as the pool rounds them. It
+// and the functions below panic with a *[ViewError] if dev is no GPU.
 func MemoryAllocated(dev device.Device) int {
 	return int(mustGPU("memory allocated", dev).pool.Stats().AllocatedBytes.Current)
 }
