@@ -36,6 +36,16 @@ type uses struct {
 	bare  map[string]bool // methods, fields and keys
 }
 
+// named says whether an Example uses that name of some package.
+func (u *uses) named(name string) bool {
+	for full := range u.names {
+		if strings.HasSuffix(full, "."+name) {
+			return true
+		}
+	}
+	return false
+}
+
 // use is what one Example uses.
 type use struct{ names, bare map[string]bool }
 
@@ -296,7 +306,7 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 		}
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
-			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !u.bare[w] {
+			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !u.bare[w] && !u.named(w) {
 				missing[w] = true
 			}
 		}
