@@ -95,3 +95,13 @@ func ExampleCheck() {
 	// <nil>
 	// true 0 [0] 1 0
 }
+
+// A function that draws random numbers is told apart from one whose gradient is wrong.
+func ExampleCheck_nondeterministic() {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8}).RequiresGrad()
+		err := autograd.Check(func(x []*tensor.Tensor) *tensor.Tensor { return x[0].Dropout(0.5) }, []*tensor.Tensor{x}, autograd.CheckOptions{})
+		fmt.Println(errors.Is(err, autograd.ErrNondeterministic))
+	})
+	// Output: true
+}

@@ -1,9 +1,17 @@
 // Package cuda is the driver of NVIDIA GPUs: it runs the primitives of package device on them, with nothing installed but
 // NVIDIA's driver, and on emulated GPUs where there is none.
 //
-// Import it for its side effect, and ask device.Open for "cuda:0" or call [Open]:
+// A program that trains needs the import alone; the rest is package tensor's and nn's:
 //
 //	import _ "github.com/flambeau-go/flambeau/cuda"
+//
+//	dev, why := device.Best()      // cuda:0 where there is a GPU, else the CPU, and in words why
+//	model = nn.To(model, dev)
+//	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
+//
+// A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods. Mixed precision is tensor.Autocast, a whole step as
+// a graph tensor.Capture, the profiler package profile. The functions here tell what a GPU is, what it does, and what its memory holds
+// ([RecordMemoryHistory], [MemorySnapshot]); docs/from-pytorch.md lists them beside PyTorch's.
 //
 // The contract:
 //

@@ -58,8 +58,8 @@ func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml
 	return v, nil
 }
 
-// Utilization returns in how many percent of the last moments (up to a second) some kernel ran on a GPU: torch.cuda.utilization. The error of
-// this and the functions below is a *[MonitorError], or a *[ViewError] if dev is no GPU.
+// Utilization returns in how many percent of the last moments (up to a second) some kernel ran on a GPU: torch.cuda.utilization. As
+// of all functions that ask NVIDIA's management library, the error is a *[MonitorError], or a *[ViewError] if dev is no GPU.
 func Utilization(dev device.Device) (percent int, err error) {
 	return sensors("utilization", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Utilization(h)
@@ -68,7 +68,7 @@ func Utilization(dev device.Device) (percent int, err error) {
 }
 
 // MemoryUsage returns in how many percent of the last moments a GPU's memory was read or written: torch.cuda.memory_usage. It says nothing
-// about how full the memory is; that is [MemGetInfo] or [DeviceMemoryUsed].
+// about how full the memory is; that is [MemGetInfo] or [DeviceMemoryUsed]. Errors are as of [Utilization].
 func MemoryUsage(dev device.Device) (percent int, err error) {
 	return sensors("memory usage", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		_, v, err := m.Utilization(h)
@@ -77,6 +77,7 @@ func MemoryUsage(dev device.Device) (percent int, err error) {
 }
 
 // DeviceMemoryUsed returns the bytes of a GPU's memory that are in use, by all processes and the driver: torch.cuda.device_memory_used.
+// Errors are as of [Utilization].
 func DeviceMemoryUsed(dev device.Device) (int, error) {
 	return sensors("memory used", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, err := m.Memory(h)
@@ -84,12 +85,13 @@ func DeviceMemoryUsed(dev device.Device) (int, error) {
 	})
 }
 
-// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature.
+// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature. Errors are as of [Utilization].
 func Temperature(dev device.Device) (celsius int, err error) {
 	return sensors("temperature", dev, func(m nvml.API, h nvml.Device) (int, error) { return m.Temperature(h) })
 }
 
 // PowerDraw returns the power that a GPU draws, on most averaged over the last second, in milliwatts: torch.cuda.power_draw.
+// Errors are as of [Utilization].
 func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Power(h)
@@ -98,7 +100,7 @@ func PowerDraw(dev device.Device) (milliwatts int, err error) {
 }
 
 // ClockRate returns the present clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. Its maximum is ClockRate of
-// [DeviceProperties].
+// [DeviceProperties]. Errors are as of [Utilization].
 func ClockRate(dev device.Device) (megahertz int, err error) {
 	return sensors("clock rate", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Clock(h, nvml.ClockSM)
@@ -107,7 +109,7 @@ func ClockRate(dev device.Device) (megahertz int, err error) {
 }
 
 // ThrottleReasons returns in words why a GPU's clocks are below their maximum, nothing where they are not: "idle", "power cap",
-// "thermal slowdown", "hardware slowdown", ….
+// "thermal slowdown", "hardware slowdown", …. Errors are as of [Utilization].
 func ThrottleReasons(dev device.Device) ([]string, error) {
 	return sensors("throttle reasons", dev, func(m nvml.API, h nvml.Device) ([]string, error) {
 		v, err := m.Throttle(h)
@@ -118,7 +120,7 @@ func ThrottleReasons(dev device.Device) ([]string, error) {
 // Link is the PCI Express link of a GPU, now and at its best in this machine. An idle GPU may lower the generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
-// PCIeLink returns the PCI Express link of a GPU.
+// PCIeLink returns the PCI Express link of a GPU. Errors are as of [Utilization].
 func PCIeLink(dev device.Device) (Link, error) {
 	return sensors("PCIe link", dev, func(m nvml.API, h nvml.Device) (Link, error) {
 		v, err := m.Link(h)
@@ -126,13 +128,13 @@ func PCIeLink(dev device.Device) (Link, error) {
 	})
 }
 
-// MemoryErrors counts errors of a GPU's memory: since the driver was loaded, and ever.
+// MemoryErrors counts errors of a GPU's memory. An uncorrected one has cost a program its data.
 type MemoryErrors struct {
-	Corrected, Uncorrected         uint64
-	EverCorrected, EverUncorrected uint64
+	Corrected, Uncorrected         uint64 // since the driver was loaded
+	EverCorrected, EverUncorrected uint64 // in the life of the GPU
 }
 
-// ECCErrors returns the errors of a GPU's memory that its error correction found. GPUs without ECC have no answer.
+// ECCErrors returns the errors of a GPU's memory that its error correction found. GPUs without ECC have no answer. Errors are as of [Utilization].
 func ECCErrors(dev device.Device) (MemoryErrors, error) {
 	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
 		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {
@@ -148,7 +150,7 @@ type GPUProcess struct {
 	UsedMemory int // bytes, -1 where the system does not tell (Windows, containers)
 }
 
-// ListGPUProcesses returns the processes that have a context on a GPU, this one too: torch.cuda.list_gpu_processes.
+// ListGPUProcesses returns the processes that have a context on a GPU, this one too: torch.cuda.list_gpu_processes. Errors are as of [Utilization].
 func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
 	return sensors("processes", dev, func(m nvml.API, h nvml.Device) (list []GPUProcess, err error) {
 		found, err := m.Processes(h)

@@ -1,6 +1,6 @@
 // Package device is the contract between tensors and the drivers that run them.
 //
-// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and a handful of primitives over [View]s. All
+// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and a handful of primitives over [View] values. All
 // else is arithmetic on tensors. A driver that is faster at something says so by satisfying an optional interface
 // ([Softmaxer], [CrossEntropyer], [MultiMapper], …); callers fall back to the composition of primitives otherwise.
 //

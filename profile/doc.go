@@ -6,7 +6,7 @@
 //	table, err := prof.KeyAverages().Table(profile.SortBy("cuda_time_total"), profile.Rows(20))
 //	err = prof.WriteFile("trace.json")                       // or .json.gz, .pb.gz for pprof, .txt for the table
 //
-// It hears of what the library does by [device.Tracer]: ops, their gradients, layers, named scopes ([tensor.Named]) and the program's own
+// It hears of what the library does by [device.Tracer]: ops, their gradients, layers, named scopes (tensor.Named) and the program's own
 // spans ([Span]); kernels, copies and allocations on every device; waits of the host. Each belongs to the span that is innermost on its
 // goroutine. One profile runs at a time; any number of goroutines may compute meanwhile.
 //

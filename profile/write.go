@@ -17,10 +17,10 @@ var ErrEmpty = errors.New("nothing has been recorded")
 
 // WriteFile writes what has been recorded, in the form that the end of the path says:
 //
-//	.json, .json.gz   a trace: [Profile.ExportChromeTrace]
-//	.pb.gz, .pprof    for go tool pprof: [Profile.ExportPprof]
-//	.stacks           for flame graphs: [Profile.ExportStacks]
-//	.txt              the tables of averages, layers, transfers and roofline: [Profile.Report]
+//	.json, .json.gz   a trace: Profile.ExportChromeTrace
+//	.pb.gz, .pprof    for go tool pprof: Profile.ExportPprof
+//	.stacks           for flame graphs: Profile.ExportStacks
+//	.txt              the tables of averages, layers, transfers and roofline: Profile.Report
 //
 // The file is written whole or not at all. The error is an *[Error] that wraps the cause.
 func (p *Profile) WriteFile(path string) error {

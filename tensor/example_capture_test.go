@@ -134,3 +134,35 @@ func ExampleGraph_Check() {
 	// true
 	// <nil>
 }
+
+// State that is made at its first use, as an optimizer's: Adopt keeps replays from making it again, and by Stream a program measures them.
+func ExampleGraph_Adopt() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	gpu := gpus[0]
+	x := tensor.Root().On(gpu).Ones(2)
+	var sum *tensor.Tensor
+	add := func(s *tensor.Scope) {
+		if sum == nil {
+			sum = tensor.Root().On(gpu).Zeros(2) // outside of the graph's scope
+			s.Capture().Adopt(sum)
+		}
+		sum.In(s).AddInPlace(x)
+	}
+	g, err := tensor.Capture(gpu, add)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	start, err1 := cuda.NewEvent(gpu, cuda.EnableTiming())
+	end, err2 := cuda.NewEvent(gpu, cuda.EnableTiming())
+	err = errors.Join(err1, err2, start.Record(g.Stream()), g.Replay(), g.Replay(), end.Record(g.Stream()), end.Wait())
+	if err != nil {
+		log.Fatal(err)
+	}
+	took, err := start.Elapsed(end)
+	fmt.Println(sum, took > 0, err)
+	// Output: tensor([2., 2.], device='cuda:0') true <nil>
+}

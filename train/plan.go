@@ -23,7 +23,7 @@ type PlannedStep struct {
 
 // A PlanConfig says for which device a step is planned.
 type PlanConfig struct {
-	// GPU is the machine whose rates the estimate of time takes, and whose memory is asked for where Memory is 0.
+	// Machine is the one whose rates the estimate of time takes, and whose memory is asked for where Memory is 0.
 	// One of [GPUs] or [MeasureCPU]'s. The zero value plans for a GPU of unknown rates.
 	Machine Machine
 	// Memory is the bytes that the device has for the program, 0 for those of Machine; if these are not known either, no end of memory is

@@ -357,3 +357,37 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 		}
 	}
 }
+
+// The README's program is examples/digits, line by line: what compiles and runs there is what a reader is shown.
+func TestReadmeProgram(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	lines := func(code string) (list []string) {
+		for line := range strings.Lines(code) {
+			line, _, _ = strings.Cut(line, "//")
+			if line = strings.TrimPrefix(strings.TrimSpace(line), "import "); line != "" {
+				list = append(list, line)
+			}
+		}
+		return list
+	}
+	_, after, _ := strings.Cut(read("README.md"), "```go\n")
+	shown, _, ok := strings.Cut(after, "```\n")
+	if n := len(lines(shown)); !ok || n < 20 {
+		t.Fatalf("the README shows a program of %d lines", n)
+	}
+	program := lines(read("examples/digits/main.go"))
+	at := 0
+	for _, line := range lines(shown) {
+		k := slices.Index(program[at:], line)
+		if k < 0 {
+			t.Fatalf("examples/digits/main.go has no %q there", line)
+		}
+		at += k + 1
+	}
+}

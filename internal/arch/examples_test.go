@@ -15,11 +15,12 @@ import (
 	"testing"
 )
 
-// shown are the packages of which every name stands in an Example that runs, and sections the parts of the comparison with PyTorch of
+// shown are the packages of which every name stands in an Example that runs, shownTypes types of others of which every method does, and sections the parts of the comparison with PyTorch of
 // which every name does.
 var (
-	shown    = []string{"amp", "cuda", "doctor", "memsnap", "profile"}
-	sections = []string{
+	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
+	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
+	sections   = []string{
 		"Devices and memory", "torch.cuda", "torch.backends.cuda", "Memory history and snapshots", "CUDA graphs", "Less memory", "Out of memory", "Mixed precision",
 		"Will it fit? Before there is a GPU", "Profiler",
 	}
@@ -33,6 +34,16 @@ type uses struct {
 	names map[string]bool // package.Name
 	sets  []use           // Example by Example
 	bare  map[string]bool // methods, fields and keys
+}
+
+// named says whether an Example uses that name of some package.
+func (u *uses) named(name string) bool {
+	for full := range u.names {
+		if strings.HasSuffix(full, "."+name) {
+			return true
+		}
+	}
+	return false
 }
 
 // use is what one Example uses.
@@ -241,8 +252,13 @@ func (e *exports) makes(o *use, owner string) bool {
 
 // unshown returns what of a package no Example with an output uses.
 func (e *exports) unshown(u *uses, pkg string) []string {
-	var missing []string
 	names, methods := e.wanted(pkg)
+	return e.without(u, names, methods)
+}
+
+// without returns those of these names and methods that no Example with an output uses.
+func (e *exports) without(u *uses, names, methods []string) []string {
+	var missing []string
 	for _, name := range names {
 		if !slices.ContainsFunc(u.sets, func(o use) bool { return o.names[name] || e.makes(&o, name) }) {
 			missing = append(missing, name)
@@ -290,7 +306,7 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 		}
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
-			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !u.bare[w] {
+			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !u.bare[w] && !u.named(w) {
 				missing[w] = true
 			}
 		}
@@ -316,6 +332,20 @@ func TestNamesHaveExamples(t *testing.T) {
 	for _, pkg := range shown {
 		for _, name := range e.unshown(u, pkg) {
 			complain("package "+pkg, name)
+		}
+	}
+	for _, owner := range shownTypes {
+		methods := []string{owner}
+		for m := range e.methods[owner] {
+			if !plumbing[m] {
+				methods = append(methods, owner+"."+m)
+			}
+		}
+		if !e.names[owner] {
+			t.Errorf("%s does not exist", owner)
+		}
+		for _, name := range e.without(u, methods[:1], methods[1:]) {
+			complain("type "+owner, name)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(root, "docs/from-pytorch.md"))

@@ -1,0 +1,47 @@
+package tensor_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What hangs on a capture: Ended tells whether there will be a graph, and Then brings a number of each replay to the host without waiting.
+// Graphs that share state on the host take turns by Exclude.
+func ExampleGraph_Then() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	x := tensor.Root().On(gpus[0]).Ones(2)
+	var shared tensor.Exclusive
+	var late []*tensor.LateItem
+	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) {
+		x.In(s).MulScalarInPlace(2)
+		c := s.Capture()
+		c.Exclude(&shared)
+		c.Ended(func(ok bool) error {
+			fmt.Println("captured:", ok)
+			return nil
+		})
+		c.Then(func() { late = append(late, x.Select(0, 0).ItemLater()) })
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	for range 2 {
+		if err := g.Replay(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, l := range late {
+		fmt.Println(l.Item())
+	}
+	// Output:
+	// captured: true
+	// 2
+	// 4
+}
