@@ -22,6 +22,7 @@ type span struct {
 	recorded   uint64 // of an op: its node in the graph
 	owner      any
 	stack      *stack
+	callers    *stack // of who asked for it, where that is known and another goroutine
 	kind       device.SpanKind
 	loose      bool // it may have ended on another goroutine, and in any order
 
@@ -249,6 +250,9 @@ func (c *collector) Begin(s device.Span) device.SpanID {
 	p.node, p.owner, p.loose = s.Node, s.Owner, s.Loose
 	if c.stacks {
 		p.stack = g.stacks.here()
+	}
+	if s.Callers != nil {
+		p.callers = g.stacks.of(s.Callers)
 	}
 	if s.Kind == device.SpanScope {
 		c.scopes.Store(p.id, p)

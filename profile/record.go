@@ -153,6 +153,7 @@ func onGPU(d device.Device) bool { return d.Info().Kind != "cpu" }
 
 var driverCalls = map[string]string{
 	"stream synchronize": "cuStreamSynchronize", "device synchronize": "cuCtxSynchronize", "event wait": "cuEventSynchronize",
+	"wait for memory": "cuEventSynchronize",
 }
 
 // findLeaves lists what lies in spans: launches, copies and waits, and on the device kernels and copies.
