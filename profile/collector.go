@@ -84,7 +84,9 @@ type wait struct {
 // allocation is memory handed out or taken back.
 type allocation struct {
 	in     *span
+	g      *gstate
 	device device.Device
+	addr   uintptr
 	at     time.Duration
 	bytes  int // less than 0: taken back
 	inUse  int // -1: not known
@@ -382,7 +384,7 @@ func (c *collector) Memory(e device.MemoryEvent) {
 		e.Bytes = -e.Bytes
 	}
 	a := g.memory.add()
-	a.in, a.device, a.at, a.bytes, a.inUse, a.pinned = g.top(), e.Device, device.Now(), e.Bytes, e.InUse, e.Pinned
+	a.in, a.g, a.device, a.addr, a.at, a.bytes, a.inUse, a.pinned = g.top(), g, e.Device, e.Addr, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
 // enter returns the calling goroutine's state, locked, to have one more event; nil where there is no room for it.

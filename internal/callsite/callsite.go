@@ -31,7 +31,7 @@ func Outside(function, file string) bool {
 
 // standard are the first elements of the paths of Go's packages that call functions which they are given, or start goroutines.
 const standard = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image io iter log maps mime net os reflect " +
-	"regexp runtime slices sort strings sync text time unique "
+	"regexp runtime slices sort strings sync testing text time unique "
 
 // String is how a frame is written: "dir/file.go:line".
 func String(file string, line int) string {
