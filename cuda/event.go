@@ -152,6 +152,9 @@ func (e *Event) Wait() error {
 	case e.on == nil:
 		return nil
 	}
+	if t := device.Tracing(); t != nil {
+		defer e.d.tracedWait(t, nil, "event wait")()
+	}
 	if err := e.d.enter(); err != nil {
 		return err
 	}

@@ -103,6 +103,9 @@ func (backing) Wait(e pool.Event) {
 		return
 	}
 	defer p.d.leave()
+	if t := device.Tracing(); t != nil {
+		defer p.d.tracedWait(t, nil, "wait for memory")()
+	}
 	_ = p.d.fault("", p.d.api.EventSynchronize(p.h))
 }
 

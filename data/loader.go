@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -169,11 +171,17 @@ type run struct {
 	jobs  chan job
 	stop  chan struct{}
 	wg    sync.WaitGroup
+
+	callers []uintptr // of who loops, for a tracer
 }
 
 func (l *Loader) start(from place, seed uint64) *run {
 	r := &run{l: l, epoch: from.epoch, seed: seed, first: from.at, at: from.at, slots: make([]chan result, l.c.Prefetch),
 		ahead: make(chan struct{}, l.c.Prefetch), jobs: make(chan job), stop: make(chan struct{})}
+	if l.to != nil {
+		var pc [32]uintptr
+		r.callers = slices.Clone(pc[:runtime.Callers(2, pc[:])])
+	}
 	for i := range r.slots {
 		r.slots[i] = make(chan result, 1)
 	}

@@ -90,6 +90,9 @@ func (m *mover) move(b *Batch, number int) error {
 // given back what it took for the batch before; until then no later batch takes memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.to
+	if t := device.Tracing(); t != nil && m != nil {
+		defer t.End(t.Begin(device.Span{Kind: device.SpanDirect, Name: "loader", Callers: r.callers}))
+	}
 	switch {
 	case m == nil:
 	case r.short.Load() > 0:

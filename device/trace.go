@@ -72,6 +72,8 @@ type Span struct {
 	Scope  SpanID       // the innermost named scope that the operands' scope lies in, whichever goroutine opened it
 	Loose  bool         // SpanScope: it may be closed by another goroutine, or before what was opened after it
 	Owner  any          // SpanModule: the layer's own pointer, by which calls of one layer are told from another's
+	// Callers is the stack of who asked for the work, as runtime.Callers tells it, where a goroutine of the library's does it.
+	Callers []uintptr
 }
 
 // A KernelEvent is a primitive that has been run, or queued on a GPU.
@@ -140,7 +142,7 @@ type CopyEvent struct {
 type SyncEvent struct {
 	Device     Device
 	Stream     Stream // nil: for all of them
-	Call       string // "stream synchronize", "device synchronize", "event wait"
+	Call       string // "stream synchronize", "device synchronize", "event wait", "wait for memory"
 	Start, End time.Duration
 }
 

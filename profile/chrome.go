@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -33,6 +34,7 @@ type traceEvent struct {
 	TID  int            `json:"tid"`
 	ID   string         `json:"id,omitempty"`
 	BP   string         `json:"bp,omitempty"`
+	S    string         `json:"s,omitempty"`
 	Args map[string]any `json:"args,omitempty"`
 
 	order int // of those of one time: what encloses first
@@ -65,6 +67,13 @@ func (t *chromeTrace) name(what, name string, pid, tid int) {
 	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
 }
 
+// process names a process of the trace, with the label and the place among the others that viewers show it with.
+func (t *chromeTrace) process(name, label string, pid int) {
+	t.name("process_name", name, pid, 0)
+	t.events = append(t.events, traceEvent{Name: "process_labels", Ph: "M", PID: pid, Args: map[string]any{"labels": label}},
+		traceEvent{Name: "process_sort_index", Ph: "M", PID: pid, Args: map[string]any{"sort_index": pid}})
+}
+
 // device returns the number of a device's process in the trace; that of the host is 0.
 func (t *chromeTrace) device(d device.Device) int {
 	n, ok := t.devices[d]
@@ -75,8 +84,15 @@ func (t *chromeTrace) device(d device.Device) int {
 		if d.Info().Emulated {
 			name += ": durations by the emulator's cost model"
 		}
-		t.name("process_name", name, n, 0)
+		t.process(name, "GPU "+strconv.Itoa(index(d)), n)
 	}
+	return n
+}
+
+// index is the number in a device's name: 1 of "cuda:1", 0 of "cpu".
+func index(d device.Device) int {
+	_, number, _ := strings.Cut(d.Name(), ":")
+	n, _ := strconv.Atoi(number)
 	return n
 }
 
@@ -97,7 +113,7 @@ var categories = map[device.SpanKind]string{device.SpanOp: "cpu_op", device.Span
 // trace returns the events in the order of their time.
 func (r *record) trace() []traceEvent {
 	t := &chromeTrace{r: r, devices: map[device.Device]int{}, streams: map[streamKey]int{}}
-	t.name("process_name", "host", 0, 0)
+	t.process("host", "CPU", 0)
 	for g := range r.goroutines {
 		t.name("thread_name", fmt.Sprintf("goroutine %d", g+1), 0, g+1)
 	}
@@ -105,29 +121,38 @@ func (r *record) trace() []traceEvent {
 	for i := range r.leaves {
 		l := &r.leaves[i]
 		if l.device == nil {
-			t.add(traceEvent{Name: l.name, Cat: "cuda_driver", Ph: "X", TID: int(l.g.number) + 1}, l.start, l.end)
+			e := traceEvent{Name: l.name, Cat: "cuda_driver", Ph: "X", TID: int(l.g.number) + 1, Args: map[string]any{"correlation": l.number}}
+			if l.in != nil {
+				e.Args["External id"] = l.in.id
+			}
+			t.add(e, l.start, l.end)
 			continue
 		}
 		pid, tid := t.device(l.device), t.stream(l.device, l.stream)
-		e := traceEvent{Name: l.name, Cat: "kernel", Ph: "X", PID: pid, TID: tid, Args: map[string]any{}}
+		e := traceEvent{Name: l.name, Cat: "kernel", Ph: "X", PID: pid, TID: tid,
+			Args: map[string]any{"correlation": l.cause, "device": index(l.device), "context": 1, "stream": tid}}
 		switch {
 		case l.copy != nil:
 			e.Cat = "gpu_memcpy"
 			e.Args["bytes"] = l.copy.Bytes
+			if took := l.end - l.start; took > 0 {
+				e.Args["memory bandwidth (GB/s)"] = float64(l.copy.Bytes) / float64(took)
+			}
 		case l.kernel != nil:
 			e.Args["primitive"] = l.kernel.primitive
+			e.Args["grid"], e.Args["block"], e.Args["shared memory"] = l.launch.Grid, l.launch.Block, l.launch.Shared
 			if l.work != (device.Work{}) {
 				e.Args["flops"], e.Args["bytes"] = l.work.FLOPs, l.work.Bytes
 			}
 		}
 		if l.in != nil {
-			e.Args["op"] = l.in.name
+			e.Args["op"], e.Args["External id"] = l.in.name, l.in.id
 			if l.in.inner != nil {
 				e.Args["module"] = l.in.inner.name
 			}
 		}
 		t.add(e, l.start, l.end)
-		cause, id := &r.leaves[l.cause-1], strconv.Itoa(l.number)
+		cause, id := &r.leaves[l.cause-1], strconv.Itoa(l.cause)
 		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "s", ID: id, TID: int(cause.g.number) + 1}, cause.start, 0)
 		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "f", BP: "e", ID: id, PID: pid, TID: tid}, l.start, 0)
 	}
@@ -138,6 +163,17 @@ func (r *record) trace() []traceEvent {
 		}
 	}
 	for _, m := range r.memory {
+		if !m.pinned {
+			e := traceEvent{Name: "[memory]", Cat: "cpu_instant_event", Ph: "i", S: "t", TID: int(m.g.number) + 1,
+				Args: map[string]any{"Addr": m.addr, "Bytes": m.bytes, "Device Type": 0, "Device Id": -1}}
+			if onGPU(m.device) {
+				e.Args["Device Type"], e.Args["Device Id"] = 1, index(m.device)
+			}
+			if m.inUse >= 0 {
+				e.Args["Total Allocated"] = m.inUse
+			}
+			t.add(e, m.at, 0)
+		}
 		if m.inUse >= 0 && !m.pinned {
 			t.add(traceEvent{Name: "memory of " + m.device.Name(), Ph: "C", Args: map[string]any{"bytes": m.inUse}}, m.at, 0)
 		}
@@ -159,6 +195,8 @@ func (r *record) trace() []traceEvent {
 // events.
 func (t *chromeTrace) spans() {
 	open := map[*gstate][]*span{}
+	made := map[uint64]*span{} // the ops of nodes, which arrows lead from to their gradients
+	slices := map[*span]bool{}
 	for _, p := range t.r.spans {
 		stack := open[p.g]
 		for len(stack) > 0 && stack[len(stack)-1].end <= p.start {
@@ -174,13 +212,23 @@ func (t *chromeTrace) spans() {
 		} else {
 			t.add(e, p.start, p.end)
 			stack = append(stack, p)
+			slices[p] = true
+		}
+		if p.recorded != 0 {
+			made[p.recorded] = p
+		}
+		if op := made[p.node]; op != nil && p.node != 0 && slices[op] && slices[p] {
+			arrow := traceEvent{Name: "fwdbwd", Cat: "fwdbwd", Ph: "s", ID: "n" + strconv.FormatUint(p.node, 10) + "." + strconv.FormatUint(uint64(p.id), 10), TID: int(op.g.number) + 1}
+			t.add(arrow, op.start, 0)
+			arrow.Ph, arrow.BP, arrow.TID = "f", "e", int(p.g.number)+1
+			t.add(arrow, p.start, 0)
 		}
 		open[p.g] = stack
 	}
 }
 
 func (t *chromeTrace) spanArgs(p *span) map[string]any {
-	a := map[string]any{"kind": p.kind.String()}
+	a := map[string]any{"kind": p.kind.String(), "External id": p.id}
 	if len(p.shapes) > 0 {
 		dims := make([][]int, len(p.shapes))
 		for i, s := range p.shapes {
@@ -203,11 +251,14 @@ func (t *chromeTrace) spanArgs(p *span) map[string]any {
 // writeTrace writes the trace as JSON.
 func (r *record) writeTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	head, err := json.Marshal(map[string]any{"go": runtime.Version(), "pid": os.Getpid(), "notes": r.notes()})
+	flag := map[bool]int{true: 1}
+	head, err := json.Marshal(map[string]any{"schemaVersion": 1, "displayTimeUnit": "ns", "baseTimeNanoseconds": r.wall.UnixNano(),
+		"record_shapes": flag[r.o.Shapes], "profile_memory": flag[r.o.Memory], "with_stack": flag[r.o.Stacks], "with_flops": flag[r.o.FLOPs],
+		"otherData": map[string]any{"go": runtime.Version(), "pid": os.Getpid(), "notes": r.notes()}})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "{\"schemaVersion\": 1, \"displayTimeUnit\": \"ns\", \"otherData\": %s, \"traceEvents\": [", head)
+	fmt.Fprintf(b, "%s, \"traceEvents\": [", head[:len(head)-1])
 	for i, e := range r.trace() {
 		if i > 0 {
 			b.WriteByte(',')

@@ -22,6 +22,7 @@ type span struct {
 	recorded   uint64 // of an op: its node in the graph
 	owner      any
 	stack      *stack
+	callers    *stack // of who asked for it, where that is known and another goroutine
 	kind       device.SpanKind
 	loose      bool // it may have ended on another goroutine, and in any order
 
@@ -83,7 +84,9 @@ type wait struct {
 // allocation is memory handed out or taken back.
 type allocation struct {
 	in     *span
+	g      *gstate
 	device device.Device
+	addr   uintptr
 	at     time.Duration
 	bytes  int // less than 0: taken back
 	inUse  int // -1: not known
@@ -250,6 +253,9 @@ func (c *collector) Begin(s device.Span) device.SpanID {
 	if c.stacks {
 		p.stack = g.stacks.here()
 	}
+	if s.Callers != nil {
+		p.callers = g.stacks.of(s.Callers)
+	}
 	if s.Kind == device.SpanScope {
 		c.scopes.Store(p.id, p)
 	}
@@ -378,7 +384,7 @@ func (c *collector) Memory(e device.MemoryEvent) {
 		e.Bytes = -e.Bytes
 	}
 	a := g.memory.add()
-	a.in, a.device, a.at, a.bytes, a.inUse, a.pinned = g.top(), e.Device, device.Now(), e.Bytes, e.InUse, e.Pinned
+	a.in, a.g, a.device, a.addr, a.at, a.bytes, a.inUse, a.pinned = g.top(), g, e.Device, e.Addr, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
 // enter returns the calling goroutine's state, locked, to have one more event; nil where there is no room for it.

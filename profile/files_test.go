@@ -45,10 +45,10 @@ func traced(t *testing.T) *profile.Profile {
 }
 
 type chromeEvent struct {
-	Name, Cat, Ph, ID, BP string
-	TS, Dur               *float64
-	PID, TID              *int
-	Args                  map[string]any
+	Name, Cat, Ph, ID, BP, S string
+	TS, Dur                  *float64
+	PID, TID                 *int
+	Args                     map[string]any
 }
 
 // The trace keeps the rules that viewers rely on: required fields, order, slices that nest on their track, flows whose ends lie in slices,
@@ -89,6 +89,7 @@ func TestTrace(t *testing.T) {
 	slices := map[track][]slice{}
 	last := 0.0
 	count := map[string]int{}
+	arrows, calls := map[string]int{}, map[float64]bool{}
 	async, named := map[string]string{}, map[track]bool{}
 	names := map[string]bool{}
 	for i, e := range file.TraceEvents {
@@ -104,7 +105,7 @@ func TestTrace(t *testing.T) {
 		at := track{*e.PID, *e.TID}
 		switch e.Ph {
 		case "M":
-			if e.Args["name"] == "" {
+			if e.Args["name"] == "" || len(e.Args) != 1 {
 				t.Errorf("%+v", e)
 			}
 			named[at] = named[at] || e.Name == "thread_name"
@@ -113,6 +114,9 @@ func TestTrace(t *testing.T) {
 				t.Errorf("a slice without a duration: %+v", e)
 			}
 			slices[at] = append(slices[at], slice{*e.TS, *e.TS + *e.Dur, e.Name})
+			if number, ok := e.Args["correlation"].(float64); ok && e.Cat == "cuda_driver" {
+				calls[number] = true
+			}
 		case "b":
 			async[e.ID] = e.Name
 		case "e":
@@ -124,7 +128,13 @@ func TestTrace(t *testing.T) {
 			if _, ok := e.Args["bytes"].(float64); !ok {
 				t.Errorf("a counter without a number: %+v", e)
 			}
-		case "s", "f":
+		case "i":
+			if e.S != "t" || e.Name != "[memory]" || e.Args["Bytes"] == 0.0 || e.Args["Addr"] == nil || e.Args["Device Id"] == nil {
+				t.Errorf("%+v", e)
+			}
+		case "s":
+			arrows[e.Cat]++
+		case "f":
 		default:
 			t.Errorf("unknown phase %q", e.Ph)
 		}
@@ -162,6 +172,12 @@ func TestTrace(t *testing.T) {
 		return false
 	}
 	for _, e := range file.TraceEvents {
+		if e.Cat == "kernel" || e.Cat == "gpu_memcpy" { // tools find the launch, the stream and the op by these
+			number, _ := e.Args["correlation"].(float64)
+			if !calls[number] || e.Args["stream"] == nil || e.Args["device"] != 0.0 || e.Cat == "kernel" && len(e.Args["grid"].([]any)) != 3 {
+				t.Errorf("%+v", e)
+			}
+		}
 		switch e.Ph {
 		case "s":
 			begun[e.ID] = *e.TS
@@ -178,7 +194,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("an arrow ends in no slice: %+v", e)
 		}
 	}
-	if len(begun) > 0 || len(async) > 0 || count["s"] != gpu || gpu < 20 || count["C"] < 20 || count["b"] < len(hostile) {
+	if len(begun) > 0 || len(async) > 0 || arrows["ac2g"] != gpu || gpu < 20 || arrows["fwdbwd"] < 4 || count["i"] < 20 || count["C"] < 20 || count["b"] < len(hostile) {
 		t.Errorf("%d arrows without an end, %d asynchronous spans, %d arrows for %d kernels and copies, counts %v", len(begun), len(async), count["s"], gpu, count)
 	}
 	for _, name := range hostile {

@@ -135,11 +135,11 @@ func TestTransfers(t *testing.T) {
 		pinned, blocked bool
 	}
 	want := map[row]bool{
-		{sites[0], "to", "HtoD", 1, 4000, false, true}:          true,
-		{sites[1], "to", "HtoD", 1, 2000, true, false}:          true,
-		{sites[2], "item", "DtoH", 3, 12, false, true}:          true,
-		{sites[3], "to", "DtoH", 1, 2000, true, false}:          true,
-		{sites[4], "", "device synchronize", 1, 0, false, true}: true,
+		{sites[0], "to", "HtoD", 1, 4000, false, true}:                                 true,
+		{sites[1], "to", "HtoD", 1, 2000, true, false}:                                 true,
+		{sites[2], "item", "DtoH", 3, 12, false, true}:                                 true,
+		{sites[3], "to", "DtoH", 1, 2000, true, false}:                                 true,
+		{sites[4], "cuda.Device.Synchronize", "device synchronize", 1, 0, false, true}: true,
 	}
 	r := p.Transfers()
 	for _, v := range r.Rows {

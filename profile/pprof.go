@@ -4,7 +4,6 @@ import (
 	"compress/gzip"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/flambeau-go/flambeau/device"
 )
@@ -239,7 +238,7 @@ func (r *record) writePprof(out io.Writer) error {
 			break
 		}
 	}
-	p.number(9, time.Now().Add(-(device.Now() - r.began)).UnixNano())
+	p.number(9, r.wall.UnixNano())
 	p.number(10, int64(r.ended-r.began))
 	for _, n := range r.notes() {
 		p.number(13, w.str(n))

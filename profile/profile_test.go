@@ -168,15 +168,15 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(table), "\n")
-	if len(lines) != 1+3+3+1+1 || lines[0] != "a step" || !strings.HasPrefix(lines[len(lines)-1], "Self CPU time total: ") {
+	if len(lines) != 2+3+3+1+1 || strings.Trim(lines[0], "=") != "" || lines[1] != "a step" || len(lines[0]) != len(lines[2]) || !strings.HasPrefix(lines[len(lines)-1], "Self CPU time total: ") {
 		t.Errorf("%d lines:\n%s", len(lines), table)
 	}
 	for _, c := range []string{"Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", "CPU Mem", "Self CPU Mem", "# of Calls", "FLOPs"} {
-		if !strings.Contains(lines[2], c) {
-			t.Errorf("no column %q in %q", c, lines[2])
+		if !strings.Contains(lines[3], c) {
+			t.Errorf("no column %q in %q", c, lines[3])
 		}
 	}
-	if strings.Contains(lines[2], "CUDA") || !strings.Contains(lines[4], "step") {
+	if strings.Contains(lines[3], "CUDA") || !strings.Contains(lines[5], "step") {
 		t.Errorf("the first row is not the step, or there are columns of a GPU:\n%s", table)
 	}
 	for _, key := range []string{"cpu_time", "cuda_time", "device_time", "cpu_time_total", "cuda_time_total", "self_cpu_time_total", "self_cuda_time_total", "cpu_memory_usage",
@@ -189,6 +189,19 @@ func TestTable(t *testing.T) {
 	a := p.KeyAverages()
 	if err := a.Sort("count"); err != nil || a.Rows[0].Count < a.Rows[len(a.Rows)-1].Count {
 		t.Error("rows are not sorted")
+	}
+	if table, err := a.Table(profile.TimeUnit("ms")); err != nil || strings.Contains(table, "us ") || !strings.Contains(table, "ms\n") {
+		t.Errorf("%v\n%s", err, table)
+	}
+	if _, err := a.Table(profile.TimeUnit("h")); !errors.Is(err, profile.ErrKey) {
+		t.Errorf("a unit: %v", err)
+	}
+	shares := 0.0
+	for _, r := range a.Rows {
+		shares += float64(r.CPUSelf) / float64(a.Total().CPUSelf)
+	}
+	if shares < 0.9999 || shares > 1.0001 {
+		t.Errorf("self times are %v of their total", shares)
 	}
 	_, err = a.Table(profile.SortBy("cuda_tiem"))
 	var e *profile.Error

@@ -30,6 +30,7 @@ func (a *sums) add(b sums) {
 type record struct {
 	o            *Options
 	began, ended time.Duration
+	wall         time.Time // of began
 	goroutines   int
 	spans        []*span // by number, so that what encloses comes first
 	kernels      []*kernel
@@ -55,11 +56,12 @@ type leaf struct {
 	number     int // from 1 on
 	work       device.Work
 	kernel     *kernel
+	launch     *device.LaunchEvent
 	copy       *transfer
 }
 
 func newRecord(c *collector, states []*gstate, o *Options) *record {
-	r := &record{o: o, began: c.began, ended: c.ended, goroutines: len(states), dropped: int(c.dropped.Load())}
+	r := &record{o: o, began: c.began, ended: c.ended, wall: time.Now().Add(c.began - device.Now()), goroutines: len(states), dropped: int(c.dropped.Load())}
 	for _, g := range states {
 		for _, s := range g.stacks.known {
 			s.resolve()
@@ -153,6 +155,7 @@ func onGPU(d device.Device) bool { return d.Info().Kind != "cpu" }
 
 var driverCalls = map[string]string{
 	"stream synchronize": "cuStreamSynchronize", "device synchronize": "cuCtxSynchronize", "event wait": "cuEventSynchronize",
+	"wait for memory": "cuEventSynchronize",
 }
 
 // findLeaves lists what lies in spans: launches, copies and waits, and on the device kernels and copies.
@@ -180,7 +183,7 @@ func (r *record) findLeaves() {
 		for i := range k.gpu.launches {
 			l := &k.gpu.launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
-			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k}, k.gpu.runs[i], k.device)
+			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k, launch: l}, k.gpu.runs[i], k.device)
 			work = device.Work{} // of the primitive, told with its first kernel
 		}
 	}

@@ -3,6 +3,7 @@ package profile
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/internal/callsite"
@@ -13,6 +14,7 @@ type stack struct {
 	pcs   []uintptr
 	once  sync.Once
 	frame []frame // the program's own functions, innermost first; known when a recording is over
+	asked string  // the library's function that they called, "optim.ClipGradNorm"
 }
 
 // stackKey is 128 bits of hash of what [returns] says, which no two stacks share.
@@ -35,16 +37,35 @@ const mostStacks = 1 << 15 // that are kept when the profiles that refer to them
 
 // here returns the stack that the calling function was called from.
 func (s *stacks) here() *stack {
-	var k stackKey
-	for _, pc := range s.buf[:returns(&s.buf)] {
+	k := hash(s.buf[:returns(&s.buf)])
+	if v := s.known[k]; v != nil {
+		return v
+	}
+	return s.keep(k, nil)
+}
+
+// of returns the stack of what runtime.Callers says.
+func (s *stacks) of(pcs []uintptr) *stack {
+	k := hash(pcs)
+	k[0]++ // what returns says may be the same, and mean another stack
+	if v := s.known[k]; v != nil {
+		return v
+	}
+	return s.keep(k, pcs)
+}
+
+func hash(list []uintptr) (k stackKey) {
+	for _, pc := range list {
 		k[0] = (k[0] ^ uint64(pc)) * 0x9e3779b97f4a7c15
 		k[0] ^= k[0] >> 32
 		k[1] = (k[1] + uint64(pc)) * 0xd6e8feb86659fd93
 		k[1] ^= k[1] >> 29
 	}
-	if v := s.known[k]; v != nil {
-		return v
-	}
+	return k
+}
+
+// keep returns the stack of a key that the goroutine has not had yet; without pcs it is that of here's caller.
+func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
 		s.known = map[stackKey]*stack{}
 	}
@@ -55,8 +76,11 @@ func (s *stacks) here() *stack {
 		if seenStacks.known == nil || len(seenStacks.known) >= mostStacks {
 			seenStacks.known = map[stackKey]*stack{}
 		}
-		var pc [64]uintptr
-		v = &stack{pcs: slices.Clone(pc[:runtime.Callers(3, pc[:])])}
+		if pcs == nil {
+			var pc [64]uintptr
+			pcs = pc[:runtime.Callers(4, pc[:])]
+		}
+		v = &stack{pcs: slices.Clone(pcs)}
 		seenStacks.known[k] = v
 	}
 	s.known[k] = v
@@ -74,6 +98,8 @@ func (s *stack) resolve() {
 			f, more := frames.Next()
 			if f.Function != "" && callsite.Outside(f.Function, f.File) {
 				s.frame = append(s.frame, frame{f.Function, f.File, f.Line})
+			} else if in, ok := callsite.Within(f.Function); ok && len(s.frame) == 0 {
+				s.asked = in
 			}
 			if !more {
 				return
@@ -88,6 +114,15 @@ func (s *stack) frames() []frame {
 		return nil
 	}
 	return s.frame
+}
+
+// entry is the library's function that the program called, "cuda.Device.Synchronize".
+func (s *stack) entry() string {
+	if s == nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(short(s.asked), ".func")
+	return strings.NewReplacer("(*", "", ")", "").Replace(name)
 }
 
 // site is the line of the program that called the library, "" for none.

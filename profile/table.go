@@ -15,6 +15,7 @@ type tableOptions struct {
 	rows   int
 	header string
 	width  int
+	unit   string
 }
 
 // SortBy orders the rows, greatest first, by one of torch's keys: "cpu_time", "cuda_time" (averages), "cpu_time_total", "cuda_time_total",
@@ -30,6 +31,9 @@ func Header(line string) TableOption { return func(o *tableOptions) { o.header =
 
 // NameWidth bounds the width of names and of shapes, 55 and 80 unless it is given: torch's max_name_column_width.
 func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
+
+// TimeUnit writes all times in "s", "ms" or "us" instead of what each is best read in: torch's time_unit.
+func TimeUnit(unit string) TableOption { return func(o *tableOptions) { o.unit = unit } }
 
 // sortKeys are what rows are ordered by.
 var sortKeys = map[string]func(a *Average) int64{
@@ -73,7 +77,8 @@ type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	width int // at most; 0: as wide as it needs to be, 12 at least
+	lines func(v *T) []string // in place of cell: below each other
+	width int                 // at most; 0: as wide as it needs to be, 12 at least
 }
 
 type column = columnOf[Average]
@@ -89,28 +94,40 @@ func (a *Averages) Table(opts ...TableOption) (string, error) {
 			return "", err
 		}
 	}
+	write := timeString
+	switch unit, ok := timeUnits[o.unit]; {
+	case ok:
+		write = func(t time.Duration) string { return fmt.Sprintf("%.3f%s", float64(t)/float64(unit), o.unit) }
+	case o.unit != "":
+		return "", &Error{Op: "table", Msg: fmt.Sprintf("no unit of time %q; known are s, ms and us", o.unit), Err: ErrKey}
+	}
 	total := a.Total()
 	rows := a.Rows
 	if o.rows > 0 && len(rows) > o.rows {
 		rows = rows[:o.rows]
 	}
 	var b strings.Builder
+	layOut(&b, a.columns(&total, o.width, write), rows)
 	if o.header != "" {
-		fmt.Fprintln(&b, o.header)
+		wide, _, _ := strings.Cut(b.String(), "\n")
+		text := strings.Repeat("=", len(wide)) + "\n" + o.header + "\n" + b.String()
+		b.Reset()
+		b.WriteString(text)
 	}
-	layOut(&b, a.columns(&total, o.width), rows)
 	if a.o.CPU {
-		fmt.Fprintf(&b, "Self CPU time total: %s\n", timeString(total.CPUSelf))
+		fmt.Fprintf(&b, "Self CPU time total: %s\n", write(total.CPUSelf))
 	}
 	if total.CUDASelf > 0 {
-		fmt.Fprintf(&b, "Self CUDA time total: %s\n", timeString(total.CUDASelf))
+		fmt.Fprintf(&b, "Self CUDA time total: %s\n", write(total.CUDASelf))
 	}
 	b.WriteString(noteLines(a.notes))
 	return b.String(), nil
 }
 
+var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond}
+
 // columns are those that a table of the rows has.
-func (a *Averages) columns(total *Average, width int) []column {
+func (a *Averages) columns(total *Average, width int, timeString func(time.Duration) string) []column {
 	what := a.what
 	if what == "" {
 		what = "Name"
@@ -152,18 +169,16 @@ func (a *Averages) columns(total *Average, width int) []column {
 		list = append(list, column{title: "Input Shapes", cell: func(a *Average) string { return shapesString(a.Shapes) }, width: max(width, 80)})
 	}
 	if stacks {
-		list = append(list, column{title: "Source Location", left: true, cell: func(a *Average) string { return strings.Join(a.Stack, " < ") }, width: 160})
+		list = append(list, column{title: "Source Location", left: true, lines: func(a *Average) []string { return a.Stack }, width: 75})
 	}
 	if a.o.FLOPs {
-		least := 0
+		most := 0
 		for i := range a.Rows {
-			if f := a.Rows[i].FLOPs; f > 0 && (least == 0 || f < least) {
-				least = f
-			}
+			most = max(most, a.Rows[i].FLOPs)
 		}
-		if least > 0 {
+		if most > 0 { // in a unit that the greatest is read well in: all operations are counted, so that torch's, by the least, would be too small
 			scale, unit := 1.0, 0
-			for float64(least) >= 1000*scale && unit < 5 {
+			for float64(most) >= 1e6*scale && unit < 5 {
 				scale *= 1000
 				unit++
 			}
@@ -180,14 +195,25 @@ func (a *Averages) columns(total *Average, width int) []column {
 
 // layOut writes a table of columns two blanks apart between lines.
 func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
-	cells := make([][]string, len(rows))
+	cells := make([][][]string, len(rows)) // by row, line within it, and column
 	for k := range columns {
 		c := &columns[k]
 		most := max(len(c.title), 12)
 		for i := range rows {
-			s := cut(c.cell(&rows[i]), c.width)
-			cells[i] = append(cells[i], s)
-			most = max(most, len([]rune(s)))
+			var list []string
+			if c.lines != nil {
+				list = c.lines(&rows[i])
+			} else {
+				list = []string{c.cell(&rows[i])}
+			}
+			for n, s := range list {
+				s = cut(s, c.width)
+				if n == len(cells[i]) {
+					cells[i] = append(cells[i], make([]string, len(columns)))
+				}
+				cells[i][n][k] = s
+				most = max(most, len([]rune(s)))
+			}
 		}
 		c.width = most
 	}
@@ -212,7 +238,9 @@ func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	line(func(k int) string { return columns[k].title })
 	rule()
 	for i := range rows {
-		line(func(k int) string { return cells[i][k] })
+		for _, l := range cells[i] {
+			line(func(k int) string { return l[k] })
+		}
 	}
 	rule()
 }

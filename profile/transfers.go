@@ -12,8 +12,8 @@ import (
 // A Transfer is what one line of a program copied between host and GPU, or waited for.
 type Transfer struct {
 	Site    string // "train/main.go:31"; "" where no frame of the program is known
-	Op      string // of the library: "item", "to"; "" for none
-	What    string // "HtoD", "DtoH", "PtoP", "PtoP staged" by way of the host, or the wait: "stream synchronize", "device synchronize", "event wait"
+	Op      string // of the library: "item", "to"; outside of ops the function that the program called: "optim.ClipGradNorm"
+	What    string // "HtoD", "DtoH", "PtoP", "PtoP staged" by way of the host, or the wait: "stream synchronize", "device synchronize", "event wait", "wait for memory"
 	Device  string
 	Count   int
 	Bytes   int
@@ -55,17 +55,11 @@ func (p *Profile) Transfers() *Transfers {
 		t.Rows[i].Count++
 		return &t.Rows[i]
 	}
-	op := func(p *span) string {
-		if p == nil {
-			return ""
-		}
-		return p.name
-	}
 	for _, c := range r.copies {
 		if c.Kind == device.DeviceToDevice {
 			continue
 		}
-		what := op(c.in)
+		site, what := asked(c.in, c.stack)
 		if c.Op == ownTable {
 			what += " (" + ownTable + ")"
 		}
@@ -73,7 +67,7 @@ func (p *Profile) Transfers() *Transfers {
 		if c.Staged {
 			kind += staged
 		}
-		v := row(key{c.stack.site(), what, kind, c.Device.Name(), c.Pinned, c.Blocked})
+		v := row(key{site, what, kind, c.Device.Name(), c.Pinned, c.Blocked})
 		v.Bytes += c.Bytes
 		v.Host += c.End - c.Start
 		if c.run.ok {
@@ -81,7 +75,8 @@ func (p *Profile) Transfers() *Transfers {
 		}
 	}
 	for _, w := range r.waits {
-		v := row(key{site: w.stack.site(), op: op(w.in), what: w.Call, device: w.Device.Name(), blocked: true})
+		site, op := asked(w.in, w.stack)
+		v := row(key{site: site, op: op, what: w.Call, device: w.Device.Name(), blocked: true})
 		v.Host += w.End - w.Start
 	}
 	sort.SliceStable(t.Rows, func(i, j int) bool {
@@ -92,6 +87,21 @@ func (p *Profile) Transfers() *Transfers {
 		return max(a.Host, a.GPU) > max(b.Host, b.GPU)
 	})
 	return t
+}
+
+// asked says which line of the program asked for what lies in p and was called from s, and for which op. Of what a goroutine of the library's
+// does for somebody the span knows for whom.
+func asked(p *span, s *stack) (site, op string) {
+	site, op = s.site(), s.entry()
+	if p != nil && p.kind != device.SpanScope && p.kind != device.SpanUser {
+		op = p.name
+	}
+	for ; p != nil && site == ""; p = p.parent {
+		if p.callers != nil {
+			site = p.callers.site()
+		}
+	}
+	return site, op
 }
 
 // hint says what to do about a transfer.

@@ -13,12 +13,14 @@ import (
 const Module = "github.com/flambeau-go/flambeau"
 
 // Outside reports whether a frame, of runtime.CallersFrames, belongs to a user of the library. The library's own examples, commands and
-// tests do.
+// tests do. Go's own packages do not: fmt prints a tensor for somebody, sync starts the library's goroutines.
 func Outside(function, file string) bool {
-	for _, std := range []string{"runtime.", "reflect.", "sync.", "iter.", "slices.", "maps."} { // what calls the library back, and starts its goroutines
-		if strings.HasPrefix(function, std) {
-			return false
-		}
+	first := function
+	if i := strings.IndexAny(function, "./"); i >= 0 {
+		first = function[:i]
+	}
+	if strings.Contains(standard, " "+first+" ") {
+		return false
 	}
 	rest, in := strings.CutPrefix(function, Module)
 	if !in || rest != "" && rest[0] != '/' && rest[0] != '.' {
@@ -26,6 +28,10 @@ func Outside(function, file string) bool {
 	}
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
+
+// standard are the first elements of the paths of Go's packages that call functions which they are given, or start goroutines.
+const standard = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image io iter log maps mime net os reflect " +
+	"regexp runtime slices sort strings sync testing text time unique "
 
 // String is how a frame is written: "dir/file.go:line".
 func String(file string, line int) string {
