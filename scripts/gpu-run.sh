@@ -122,7 +122,7 @@ part_bench() {
 	step train_cpu 60 sh -c "flambeau train --device cpu --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cpu.json'"
 	[ "$trial" = 1 ] || step train_full 60 sh -c "flambeau train --device cuda:0 --json >'$work/train_full.json'"
 	for form in bf16 fp16; do
-		step "train_$form" 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 ${flags[*]:-} --amp $form --checkpointing --profile '$work/profile.txt' --json >'$work/train_$form.json'; cat '$work/profile.txt'"
+		step "train_$form" 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 ${flags[*]:-} --amp $form --checkpointing --profile '$work/profile.txt' --json >'$work/train_$form.json' && cat '$work/profile.txt'"
 	done
 	step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
 }
