@@ -18,8 +18,8 @@
 //	}
 //
 // The scale, the count of good steps and whether something has overflowed stay on the device, which decides whether a step is done: the host
-// waits for nothing. It learns of it later, and says so when step after step is left out. In a capture ([tensor.Capture]) Scale records, and
-// replays see the scale that holds then; Unscale and Step are an error there.
+// waits for nothing. It learns of it later, and says so when step after step is left out. All of it can be captured ([tensor.Capture]): each replay
+// scales by the scale that holds then, steps or does not, and changes the scale. Update is in the same capture as Step.
 //
 // Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A scaler is used by one goroutine at a time.
 package amp
@@ -58,6 +58,7 @@ type GradScaler struct {
 	copies         map[device.Device]*tensor.Tensor
 	optimizers     map[Optimizer]*optimizerState
 	watch          watch
+	turn           tensor.Exclusive // of graphs that change the scale
 }
 
 // settings are what options set. scale and tracker are where to begin.
@@ -83,6 +84,7 @@ const (
 
 type optimizerState struct {
 	stage stage
+	graph *tensor.Graph // into which the gradients are recorded; nil: they are computed
 	found map[device.Device]*tensor.Tensor
 	all   *tensor.Tensor // what is found anywhere
 }
@@ -175,6 +177,9 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	if g.scale == nil {
 		g.settle(loss.Device())
 	}
+	if graph := tensor.Capturing(loss); graph != nil {
+		graph.Adopt(g.scale, g.tracker)
+	}
 	return loss.Mul(g.scaleOn(loss.Device()))
 }
 
@@ -207,8 +212,7 @@ func (g *GradScaler) used(op string) {
 	}
 }
 
-// stateOf returns what is known of opt since the last update. It refuses what cannot be stepped, and a capture, which has no host that learns of
-// the step, before anything is changed.
+// stateOf returns what is known of opt since the last update. It refuses what cannot be stepped.
 func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	v := reflect.ValueOf(opt)
 	switch {
@@ -221,15 +225,11 @@ func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 		if p == nil {
 			misuse(op, fmt.Sprintf("parameter %d of the optimizer is nil", i), "")
 		}
-		if d := p.Grad(); d != nil && tensor.Capturing(d) != nil {
-			e := tensor.NewError(op, tensor.ErrCapture, "the host learns after each step whether it was left out, which a replay does not tell")
-			e.Hint = "capture Scale and Backward alone and step after each replay, or capture a step in bfloat16, which needs no scaler"
-			panic(e)
-		}
 	}
 	st := g.optimizers[opt]
 	if st == nil {
 		st = &optimizerState{found: map[device.Device]*tensor.Tensor{}}
+		g.captured(op, opt, st)
 		g.optimizers[opt] = st
 	}
 	return st
@@ -272,11 +272,16 @@ func (g *GradScaler) Step(opt Optimizer) {
 		st.stage = unscaled // should the step fail
 	}
 	if len(st.found) == 0 {
+		delete(g.optimizers, opt) // nothing has begun
 		misuse(op, "no parameter of the optimizer has a gradient", "call Scale(loss).Backward() before")
 	}
 	st.all = g.combined(st)
 	if s, ok := opt.(Skipper); ok {
 		s.StepUnless(st.all)
+	} else if st.graph != nil {
+		e := tensor.NewError(op, tensor.ErrCapture, fmt.Sprintf("a %T cannot leave a step out on the device, and the host, which decides for it, is not in a replay", opt))
+		e.Hint = "give it the method StepUnless, or capture Scale and Backward alone and step after each replay"
+		panic(e)
 	} else if st.all.Item() == 0 {
 		opt.Step()
 	}

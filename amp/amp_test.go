@@ -320,53 +320,6 @@ type slice []*tensor.Tensor
 func (s slice) Params() []*tensor.Tensor { return s }
 func (s slice) Step()                    {}
 
-// A step with a scaler cannot be captured, and says so before anything has changed. The pass that it scales can: replays see the scale that
-// holds then, and the steps behind them come to the same weights as without a capture.
-func TestCapture(t *testing.T) {
-	dev := devices(t)[1]
-	run := func(captured bool) []float64 {
-		w := tensor.Root().On(dev).From([]float32{1, -2}).RequiresGrad()
-		c := tensor.Root().On(dev).From([]float32{0.5, 0.25})
-		opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
-		s := amp.NewGradScaler(amp.InitScale(4), amp.GrowthInterval(1))
-		pass := func(sc *tensor.Scope) { s.Scale(w.In(sc).Mul(c).Square().Sum()).Backward() }
-		step := func() { s.Step(opt); s.Update() }
-		tensor.Do(pass)
-		if step(); captured {
-			for what, f := range map[string]func(){"step": func() { s.Step(opt) }, "unscale": func() { s.Unscale(opt) }, "step unless": func() { opt.StepUnless(c.Select(0, 0)) }} {
-				opt.ZeroGrad()
-				_, err := tensor.Capture(dev, func(sc *tensor.Scope) { pass(sc); f() })
-				if !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), "left out") {
-					t.Errorf("%s in a capture: %v", what, err)
-				}
-			}
-		}
-		opt.ZeroGrad()
-		again := func() error { opt.ZeroGrad(); tensor.Do(pass); return nil }
-		if captured {
-			g, err := tensor.Capture(dev, pass)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer g.Close()
-			again = g.Replay
-		}
-		for range 3 {
-			if err := again(); err != nil {
-				t.Fatal(err)
-			}
-			step()
-		}
-		if v := s.Value(); v != 64 || opt.Steps() != 4 {
-			t.Errorf("captured %v: the scale is %v after %d steps", captured, v, opt.Steps())
-		}
-		return w.Detach().Floats()
-	}
-	if got, want := run(true), run(false); got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("the weights are %v, without a capture %v", got, want)
-	}
-}
-
 // A run of steps that are left out is told once, and again after a good step; so is one at the least scale.
 func TestWarning(t *testing.T) {
 	var told []amp.Warning

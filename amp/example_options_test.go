@@ -1,6 +1,7 @@
 package amp_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -35,8 +36,8 @@ func ExampleEnabled() {
 	scaler.Scale(w.Sum()).Backward()
 	scaler.Step(opt)
 	scaler.Update()
-	fmt.Println(scaler.Value(), w.Detach().Floats())
-	// Output: 1 [0.5 0.5]
+	fmt.Println(scaler.Enabled(), scaler.Value(), w.Detach().Floats())
+	// Output: false 1 [0.5 0.5]
 }
 
 // plain is an optimizer of one's own.
@@ -47,18 +48,110 @@ func (p plain) Step() {
 	tensor.Do(func(s *tensor.Scope) { p.w.In(s).SubInPlace(p.w.Grad()) }, tensor.NoGrad())
 }
 
-// An optimizer that is no Skipper is stepped or not by the host, which reads whether a gradient has overflowed.
-func ExampleSkipper() {
-	opt := plain{tensor.Ones(2).RequiresGrad()}
-	_, ok := any(opt).(amp.Skipper)
+// An optimizer of two methods is enough. One that is no Skipper is stepped or not by the host, which reads whether a gradient has overflowed.
+func ExampleOptimizer() {
+	var opt amp.Optimizer = plain{tensor.Ones(2).RequiresGrad()}
+	_, ok := opt.(amp.Skipper)
 	_, adam := any(optim.NewAdam(opt.Params(), optim.AdamConfig{LR: 1})).(amp.Skipper)
 	fmt.Println(ok, adam)
 	scaler := amp.NewGradScaler(amp.InitScale(1024))
-	scaler.Scale(opt.w.Mul(tensor.From([]float32{0.5, 0.25})).Sum()).Backward()
+	w := opt.Params()[0]
+	scaler.Scale(w.Mul(tensor.From([]float32{0.5, 0.25})).Sum()).Backward()
 	scaler.Step(opt)
 	scaler.Update()
-	fmt.Println(opt.w.Detach().Floats())
+	fmt.Println(w.Detach().Floats())
 	// Output:
 	// false true
 	// [0.5 0.75]
+}
+
+// skipping is an optimizer of one's own that leaves a step out on the device: found is 1 if a gradient is infinite or NaN.
+type skipping struct{ plain }
+
+func (p skipping) StepUnless(found *tensor.Tensor) {
+	tensor.Do(func(s *tensor.Scope) {
+		p.w.In(s).SubInPlace(p.w.Grad().MaskedFill(found.In(s).NeScalar(0), 0))
+	}, tensor.NoGrad())
+}
+
+// A Skipper leaves a step out without a wait of the host.
+func ExampleSkipper() {
+	opt := skipping{plain{tensor.Ones(2).RequiresGrad()}}
+	var _ amp.Skipper = opt
+	scaler := amp.NewGradScaler(amp.InitScale(1024))
+	for _, factor := range []float64{math.Inf(1), 0.5} {
+		opt.w.ZeroGrad()
+		scaler.Scale(opt.w.MulScalar(factor).Sum()).Backward()
+		scaler.Step(opt)
+		scaler.Update()
+		fmt.Println(opt.w.Detach().Floats())
+	}
+	fmt.Println(scaler.Skipped(), "left out")
+	// Output:
+	// [1 1]
+	// [0.5 0.5]
+	// 1 left out
+}
+
+// With a least scale, gradients that are NaN for another reason than the scale do not drive it to 0, and are told at once.
+func ExampleFloor() {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
+	scaler := amp.NewGradScaler(amp.InitScale(4), amp.Floor(1), amp.WarnAfter(100, func(w amp.Warning) {
+		fmt.Println("at the least scale:", w.Floor, w.Scale)
+	}))
+	for range 5 {
+		opt.ZeroGrad()
+		scaler.Scale(w.MulScalar(math.NaN()).Sum()).Backward()
+		scaler.Step(opt)
+		scaler.Update()
+	}
+	fmt.Println(scaler.Value())
+	// Output:
+	// at the least scale: true 1
+	// 1
+}
+
+// A training goes on with the scale that it had; the state has torch's keys and goes both ways. One that does not fit changes nothing.
+func ExampleGradScaler_StateDict() {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
+	scaler := amp.NewGradScaler(amp.InitScale(1024))
+	scaler.SetGrowthFactor(4)
+	scaler.SetBackoffFactor(0.25)
+	for range 3 {
+		opt.ZeroGrad()
+		scaler.Scale(w.Sum()).Backward()
+		scaler.Step(opt)
+		scaler.Update()
+	}
+	state := scaler.StateDict()
+	fmt.Println(state)
+	again := amp.NewGradScaler()
+	fmt.Println(again.LoadStateDict(state), again.Value(), again.GrowthTracker())
+	delete(state, "scale")
+	err := again.LoadStateDict(state)
+	var e *amp.StateError
+	fmt.Println(errors.As(err, &e), err)
+	// Output:
+	// map[_growth_tracker:3 backoff_factor:0.25 growth_factor:4 growth_interval:2000 scale:1024]
+	// <nil> 1024 3
+	// true amp: cannot load the state: "scale" is missing
+}
+
+// A step that is given up half-way, here after the gradients were unscaled, begins again.
+func ExampleGradScaler_Restart() {
+	w := tensor.Ones(2).RequiresGrad()
+	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
+	scaler := amp.NewGradScaler(amp.InitScale(1024))
+	scaler.Scale(w.Sum()).Backward()
+	scaler.Unscale(opt)
+	// … out of memory
+	opt.ZeroGrad()
+	scaler.Restart()
+	scaler.Scale(w.Sum()).Backward()
+	scaler.Step(opt)
+	scaler.Update()
+	fmt.Println(w.Detach().Floats(), scaler.Value())
+	// Output: [0.5 0.5] 1024
 }

@@ -67,7 +67,11 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 				"keep parameters in float32 and open the scope with tensor.Autocast(dtype.F16)", p)
 		}
 		if !d.IsContiguous() {
-			p.SetGrad(p.Scope().On(at.dev).Typed(at.t).Empty(d.Shape().Slice()...).Copy(d.Detach()))
+			in := p.Scope()
+			if st.graph != nil {
+				in = st.graph.Scope()
+			}
+			p.SetGrad(in.On(at.dev).Typed(at.t).Empty(d.Shape().Slice()...).Copy(d.Detach()))
 			d = p.Grad()
 		}
 		if groups[at] == nil {
@@ -75,19 +79,19 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 		}
 		groups[at] = append(groups[at], []*tensor.Tensor{d})
 	}
-	tensor.Do(func(s *tensor.Scope) {
+	within(st.graph, func(s *tensor.Scope) {
 		slots := map[place]*tensor.Tensor{}
 		for _, at := range order { // all memory before the first gradient is changed
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
 			if st.found[at.dev] == nil {
-				st.found[at.dev] = tensor.Root().On(at.dev).Typed(dtype.F32).Zeros()
+				st.found[at.dev] = lasting(st.graph).On(at.dev).Typed(dtype.F32).Zeros()
 			}
 			tensor.Update(op, inverses[at.t], [][]*tensor.Tensor{{slots[at]}}, [][]*tensor.Tensor{{g.scaleOn(at.dev).Detach().Reshape(1)}}, slots[at], []uint64{0})
 		}
 		for _, at := range order {
 			tensor.UpdateFinite(op, unscalers[at.t], groups[at], groups[at], slots[at], []uint64{0}, st.found[at.dev])
 		}
-	}, tensor.NoGrad())
+	})
 }
 
 // Update changes the scale: once after the steps of all optimizers. If a step was left out, for any of them, the scale is multiplied by the
@@ -99,7 +103,8 @@ func (g *GradScaler) Update() {
 	}
 	g.used(op)
 	var all *tensor.Tensor
-	tensor.Do(func(s *tensor.Scope) {
+	graph := g.recording()
+	within(graph, func(s *tensor.Scope) {
 		for _, st := range g.optimizers {
 			if len(st.found) == 0 {
 				continue
@@ -117,15 +122,12 @@ func (g *GradScaler) Update() {
 		if all == nil {
 			misuse(op, "no gradients were looked at since the last update", "call Step before Update")
 		}
-		if g.slots == nil {
-			g.slots = tensor.Root().On(g.home).From([]int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)})
-		}
-		late := all.ItemLater()
+		slots := g.settingsOn(graph, g.home)
 		one := func(t *tensor.Tensor) *tensor.Tensor { return t.In(s).Reshape(1) }
 		scale, tracker := one(g.scale), one(g.tracker)
-		tensor.Update(op, updater, [][]*tensor.Tensor{{scale, tracker}}, [][]*tensor.Tensor{{scale, tracker, one(all)}}, g.slots, nil)
-		g.watch.add(&g.settings, late)
-	}, tensor.NoGrad())
+		tensor.Update(op, updater, [][]*tensor.Tensor{{scale, tracker}}, [][]*tensor.Tensor{{scale, tracker, one(all)}}, slots, nil)
+		g.learn(graph, all)
+	})
 	g.renew()
 }
 

@@ -1,6 +1,7 @@
 package autograd_test
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/autograd"
@@ -103,4 +104,33 @@ func ExampleBackwardShare() {
 		fmt.Println(w.Grad().Item())
 	})
 	// Output: 3
+}
+
+// What Checkpoint and SaveOnCPU are made of: for code that cannot import package autograd, a layer of package tensor say.
+func ExampleCheckpoint_tensor() {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float64{1, 2}).RequiresGrad()
+		y := tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x[0].Square().Exp()} }, x)
+		y[0].Log().Sum().Backward() // log(exp(x²))
+		fmt.Println(x.Grad().Floats())
+	}, tensor.Offload(false))
+	// Output: [2 4]
+}
+
+// A function that does something else the second time, here because it counts its calls, is found out: torch's CheckpointError.
+func ExampleCheckpoint_error() {
+	calls := 0
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.Ones(3).RequiresGrad()
+			autograd.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor {
+				if calls++; calls == 1 {
+					return x[0].Exp()
+				}
+				return x[0].Sin()
+			}, x).Sum().Backward()
+		})
+	})
+	fmt.Println(errors.Is(err, tensor.ErrGrad))
+	// Output: true
 }

@@ -53,7 +53,7 @@ func TestFullDisk(t *testing.T) {
 	if err := save(2); !errors.As(err, &e) || e.Path != PathOf(dir, 2) || !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("got %v", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) != 0 || steps(t, dir) != "1" {
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*.tmp-*")); len(left) != 0 || steps(t, dir) != "1" {
 		t.Errorf("%v are left beside %s", left, steps(t, dir))
 	}
 	if l, err := s.Load(); err != nil || l.Info.Step != 1 {

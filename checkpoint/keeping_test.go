@@ -77,6 +77,9 @@ func TestAnEarlierStepStays(t *testing.T) {
 			save(t, s, n)
 			there(t, PathOf(dir, n), true)
 		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for n, want := range map[int]bool{10: false, 20: true, 100: false, 200: true, 300: true} {
 		there(t, PathOf(dir, n), want)

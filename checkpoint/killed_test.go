@@ -32,7 +32,7 @@ func TestLeftoversOfKilledSaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	temporary := func() []string {
-		list, err := filepath.Glob(filepath.Join(dir, ".*"))
+		list, err := filepath.Glob(filepath.Join(dir, ".*.tmp-*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +55,12 @@ func TestLeftoversOfKilledSaves(t *testing.T) {
 	}
 	if now := temporary(); len(now) != 0 || len(s.Removed()) != left {
 		t.Errorf("%d of %d are left, %v", len(now), left, s.Removed())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := filepath.Glob(filepath.Join(dir, ".*")); len(all) != 0 {
+		t.Errorf("%v are left", all)
 	}
 }
 

@@ -24,7 +24,10 @@ type Parts map[string]any
 func Capture(parts Parts) (tree map[string]any, err error) {
 	tree = make(map[string]any, len(parts))
 	for name, part := range parts {
-		if tree[name], err = state(part); err != nil {
+		if e := tensor.Try(func() { tree[name], err = state(part) }); e != nil {
+			err = e
+		}
+		if err != nil {
 			return nil, &Error{Part: name, Err: err}
 		}
 	}
@@ -84,7 +87,11 @@ func Restore(parts Parts, tree map[string]any) error {
 		if !ok {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
-		if err := restore(parts[name], v); err != nil {
+		var err error
+		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil { // out of memory, above all
+			err = e
+		}
+		if err != nil {
 			return &Error{Part: name, Err: err}
 		}
 	}

@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -35,7 +37,8 @@ type Config struct {
 	Keep int    // how many of the newest are kept; 0: 3
 	Best Best   // whether the one with the best metric is kept too
 
-	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it.
+	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it. It may call Wait, Load and Best, for which
+	// this save is over; Save and Close are refused there.
 	Done func(Saved)
 }
 
@@ -46,11 +49,14 @@ type Saved struct {
 	Err  error // why there is no new file; the older ones are untouched
 }
 
-// A Store is a directory of checkpoints of one training. Its methods are for one goroutine; the files are written by another one,
-// one at a time.
+// A Store is a directory of checkpoints of one training, which it has to itself from Open to Close: a second one is refused, whether of this
+// process or another. The end of a process gives the directory free too, however it ends. [Load], [List] and [Latest] ask nobody. Its methods
+// are for one goroutine; the files are written by another one, one at a time.
 type Store struct {
 	c       Config
 	removed []string
+	lock    *lock
+	teller  atomic.Uint64 // the goroutine that Done is being called on; 0: it is not
 
 	busy    chan struct{} // holds a token while a file is being written
 	mu      sync.Mutex
@@ -75,7 +81,8 @@ func PathOf(dir string, step int) string {
 	return filepath.Join(dir, fmt.Sprintf("step-%09d.safetensors", step))
 }
 
-// Open opens a directory, makes it if it is not there, and removes what saves that were killed have left there. The error is an *[Error].
+// Open opens a directory, makes it if it is not there, and removes what saves that were killed have left there. The error is an *[Error]; of a
+// directory that another training has open it wraps an *[InUseError]. On file systems without locks none is found.
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -89,15 +96,21 @@ func Open(c Config) (*Store, error) {
 	if err := os.MkdirAll(c.Dir, 0o777); err != nil {
 		return nil, &Error{Path: c.Dir, Err: err}
 	}
+	lock := lockOf(c.Dir)
+	if err := lock.take(patience); err != nil {
+		return nil, &Error{Path: c.Dir, Err: err}
+	}
 	removed, err := atomicfile.Clean(c.Dir)
 	if err != nil {
+		lock.free()
 		return nil, &Error{Path: c.Dir, Msg: "removing what killed saves have left", Err: err}
 	}
 	list, err := List(c.Dir)
 	if err != nil {
+		lock.free()
 		return nil, err
 	}
-	return &Store{c: c, removed: removed, list: list, busy: make(chan struct{}, 1), write: (*snapshot).write}, nil
+	return &Store{c: c, removed: removed, lock: lock, list: list, busy: make(chan struct{}, 1), write: (*snapshot).write}, nil
 }
 
 // Removed returns the temporary files of killed saves that Open has removed.
@@ -108,6 +121,9 @@ func (s *Store) Removed() []string { return s.removed }
 // error if the tree cannot be copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
 // the file is in place those are removed that are no longer to be kept; the file itself always stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
+	if s.told() {
+		return &Error{Path: s.c.Dir, Msg: "Config.Done cannot save: it is called within a save"}
+	}
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
 	}
@@ -122,7 +138,11 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	s.busy <- struct{}{}
 	go func() {
 		defer func() { <-s.busy }()
-		err := at(path, s.write(snap, path))
+		err := s.lock.keep()
+		if err == nil {
+			err = s.write(snap, path)
+		}
+		err = at(path, err)
 		s.mu.Lock()
 		if err != nil {
 			s.errs = append(s.errs, err)
@@ -135,6 +155,8 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 		}
 		s.mu.Unlock()
 		if s.c.Done != nil {
+			s.teller.Store(callsite.Goroutine())
+			defer s.teller.Store(0)
 			s.c.Done(Saved{path, info, err})
 		}
 	}()
@@ -198,7 +220,17 @@ func (s *Store) Best() (Entry, bool) {
 	return Entry{}, false
 }
 
+// told reports whether the caller is Done.
+func (s *Store) told() bool {
+	n := s.teller.Load()
+	return n != 0 && n == callsite.Goroutine()
+}
+
+// drain waits for the save that is being written.
 func (s *Store) drain() {
+	if s.told() {
+		return
+	}
 	s.busy <- struct{}{}
 	<-s.busy
 }
@@ -213,10 +245,14 @@ func (s *Store) Wait() error {
 	return err
 }
 
-// Close is Wait, after which nothing more can be saved.
+// Close is Wait, after which nothing more can be saved, and others may open the directory.
 func (s *Store) Close() error {
+	if s.told() {
+		return &Error{Path: s.c.Dir, Msg: "Config.Done cannot close the store: it is called within a save"}
+	}
 	err := s.Wait()
 	s.closed = true
+	s.lock.free()
 	return err
 }
 
@@ -248,18 +284,33 @@ func (s *Store) Load() (*Loaded, error) {
 	return l, nil
 }
 
-// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes nothing there.
+// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes nothing there. A training may be writing to it.
 func Load(dir string) (*Loaded, error) {
+	const patience = 10 // a training that saves ever again may remove old files as fast as they are looked at
+	for try := 1; ; try++ {
+		l, gone, err := load(dir)
+		if err == nil || !gone || try == patience {
+			return l, err
+		}
+	}
+}
+
+// load is Load, which may find files gone that it has just seen.
+func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	l := &Loaded{}
+	l = &Loaded{}
 	for _, f := range slices.Backward(files) {
 		tree, info, err := Read(f.Path)
-		if err == nil {
+		switch {
+		case err == nil:
 			l.Path, l.Info, l.Tree = f.Path, info, tree
-			return l, nil
+			return l, false, nil
+		case errors.Is(err, fs.ErrNotExist):
+			gone = true
+			continue
 		}
 		l.Damaged = append(l.Damaged, err)
 		if isDamage(err) {
@@ -267,9 +318,9 @@ func Load(dir string) (*Loaded, error) {
 		}
 	}
 	if len(l.Damaged) > 0 {
-		return nil, &Error{Path: dir, Msg: "none of the checkpoints can be used", Err: errors.Join(l.Damaged...)}
+		return nil, gone, &Error{Path: dir, Msg: "none of the checkpoints can be used", Err: errors.Join(l.Damaged...)}
 	}
-	return nil, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
+	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
 // isDamage reports whether an error of Read is the fault of the file's contents, which will be the same next time.

@@ -28,7 +28,7 @@ func (d *Device) Gather(s device.Stream, out, src, index device.View, axis int, 
 		return nil
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "gather", device.GatherWork(out, index), out.Type, t.Wants().ShapesOf([]device.View{out, src, index}))()
+		defer d.traced(t, s, "gather", device.GatherWork(out, index), out.Type, t.Wants().ShapesOf([]device.View{out, src, index})).done()
 	}
 	g := &indexed{out: out, src: src, index: index, axis: axis, bound: int64(src.Shape.At(axis))}
 	g.bad.Store(-1)

@@ -19,7 +19,7 @@ func (d *Device) Map(s device.Stream, p *expr.Program, outs, ins []device.View, 
 		return nil
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "map", device.MapWork(p, outs, ins), outs[0].Type, t.Wants().ShapesOf(outs, ins))()
+		defer d.traced(t, s, "map", device.MapWork(p, outs, ins), outs[0].Type, t.Wants().ShapesOf(outs, ins)).done()
 	}
 	b := newBinding(p, ins, params)
 	var space [shape.MaxRank]int

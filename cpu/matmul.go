@@ -20,7 +20,7 @@ func (d *Device) MatMul(s device.Stream, out, a, b device.View) error {
 		return nil
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "matmul", device.MatMulWork(out, a, b), out.Type, t.Wants().ShapesOf([]device.View{out, a, b}))()
+		defer d.traced(t, s, "matmul", device.MatMulWork(out, a, b), out.Type, t.Wants().ShapesOf([]device.View{out, a, b})).done()
 	}
 	if a.Shape.At(2) == 0 {
 		return d.Map(nil, zeroProgram(out.Type), []device.View{out}, nil, nil)

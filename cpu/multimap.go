@@ -39,7 +39,7 @@ func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device
 		}
 	}
 	if t := device.Tracing(); t != nil && s != nil && len(p.Out) > 0 {
-		defer d.traced(t, s, op, device.MultiMapWork(p, outs, ins, params), p.Out[0], t.Wants().ShapesOf(outs...))()
+		defer d.traced(t, s, op, device.MultiMapWork(p, outs, ins, params), p.Out[0], t.Wants().ShapesOf(outs...)).done()
 	}
 	m := &multi{}
 	blocks, work := 0, 0

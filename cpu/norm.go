@@ -22,7 +22,7 @@ func (d *Device) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.V
 		return err
 	}
 	if tr := device.Tracing(); tr != nil && s != nil {
-		defer d.traced(tr, s, op, device.NormWork(n, out, mean, rstd, x, weight, bias), x.Type, tr.Wants().ShapesOf([]device.View{out, x, weight}))()
+		defer d.traced(tr, s, op, device.NormWork(n, out, mean, rstd, x, weight, bias), x.Type, tr.Wants().ShapesOf([]device.View{out, x, weight})).done()
 	}
 	t := x.Type.Compute()
 	w, b := newRowWeights(&weight, t, n, x.Shape.At(1)), newRowWeights(&bias, t, n, x.Shape.At(1))
@@ -72,7 +72,7 @@ func (d *Device) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.V
 		return err
 	}
 	if tr := device.Tracing(); tr != nil && s != nil {
-		defer d.traced(tr, s, op, device.NormGradWork(n, dx, g, x, mean, rstd, weight), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, weight}))()
+		defer d.traced(tr, s, op, device.NormGradWork(n, dx, g, x, mean, rstd, weight), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, weight})).done()
 	}
 	w := newRowWeights(&weight, x.Type.Compute(), n, x.Shape.At(1))
 	d.byRows(&x, func(k *rowWorker, lo, rows int) {

@@ -56,7 +56,7 @@ func (d *Device) Reduce(stream device.Stream, r *device.Reduction, out device.Vi
 		return nil
 	}
 	if t := device.Tracing(); t != nil && stream != nil {
-		defer d.traced(t, stream, "reduce", device.ReduceWork(r, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins))()
+		defer d.traced(t, stream, "reduce", device.ReduceWork(r, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins)).done()
 	}
 	red := reduction{kind: r.Kind, ct: r.Map.Out[0].Compute(), arg: r.Kind >= device.ArgMax}
 	red.size = width(red.ct)

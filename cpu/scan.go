@@ -35,7 +35,7 @@ func (d *Device) Scan(s device.Stream, kind device.ScanKind, out device.View, in
 		return nil
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "scan-"+kind.String(), device.ScanWork(kind, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins))()
+		defer d.traced(t, s, "scan-"+kind.String(), device.ScanWork(kind, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins)).done()
 	}
 	t := &scanTask{kind: kind, out: out, ins: ins, reverse: reverse, n: out.Shape.At(1), inner: out.Shape.At(2)}
 	t.lanes = min(t.inner, scanLanes)

@@ -28,7 +28,7 @@ func (d *Device) Scatter(stream device.Stream, kind device.ScatterKind, dst, src
 		return nil
 	}
 	if t := device.Tracing(); t != nil && stream != nil {
-		defer d.traced(t, stream, "scatter-"+kind.String(), device.ScatterWork(kind, dst, src, index), dst.Type, t.Wants().ShapesOf([]device.View{dst, src, index}))()
+		defer d.traced(t, stream, "scatter-"+kind.String(), device.ScatterWork(kind, dst, src, index), dst.Type, t.Wants().ShapesOf([]device.View{dst, src, index})).done()
 	}
 	if dst.Type.IsHalf() && kind != device.ScatterSet {
 		return d.scatterHalf(kind, dst, src, index, axis, tag)

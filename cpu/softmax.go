@@ -49,7 +49,7 @@ func (d *Device) Softmax(s device.Stream, out, x device.View, log bool) error {
 		return err
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "softmax", device.SoftmaxWork(out, x), out.Type, t.Wants().ShapesOf([]device.View{out, x}))()
+		defer d.traced(t, s, "softmax", device.SoftmaxWork(out, x), out.Type, t.Wants().ShapesOf([]device.View{out, x})).done()
 	}
 	d.byRows(&x, func(w *rowWorker, lo, n int) {
 		src := w.load(&x, lo, n, 0)
@@ -78,7 +78,7 @@ func (d *Device) SoftmaxGrad(s device.Stream, dx, y, g device.View, log bool) er
 		return err
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "softmax gradient", device.SoftmaxGradWork(dx, y, g, log), dx.Type, t.Wants().ShapesOf([]device.View{dx, y, g}))()
+		defer d.traced(t, s, "softmax gradient", device.SoftmaxGradWork(dx, y, g, log), dx.Type, t.Wants().ShapesOf([]device.View{dx, y, g})).done()
 	}
 	d.byRows(&y, func(w *rowWorker, lo, n int) {
 		fy, fg := w.load(&y, lo, n, 0), w.load(&g, lo, n, 1)
@@ -126,7 +126,7 @@ func (d *Device) CrossEntropy(s device.Stream, loss, top, rest, x, target device
 		return &ViewError{op, "x", "no classes"}
 	}
 	if tr := device.Tracing(); tr != nil && s != nil {
-		defer d.traced(tr, s, op, device.CrossEntropyWork(loss, top, rest, x, target), x.Type, tr.Wants().ShapesOf([]device.View{loss, x, target}))()
+		defer d.traced(tr, s, op, device.CrossEntropyWork(loss, top, rest, x, target), x.Type, tr.Wants().ShapesOf([]device.View{loss, x, target})).done()
 	}
 	var bad atomic.Int64
 	bad.Store(int64(rows))
@@ -199,7 +199,7 @@ func (d *Device) CrossEntropyGrad(s device.Stream, dx, x, top, rest, target, g d
 		return err
 	}
 	if tr := device.Tracing(); tr != nil && s != nil {
-		defer d.traced(tr, s, op, device.CrossEntropyGradWork(dx, x, top, rest, target, g), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, target}))()
+		defer d.traced(tr, s, op, device.CrossEntropyGradWork(dx, x, top, rest, target, g), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, target})).done()
 	}
 	one := expr.Encode(t, 1)
 	d.byRows(&x, func(w *rowWorker, lo, n int) {

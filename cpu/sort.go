@@ -42,7 +42,7 @@ func (d *Device) Argsort(s device.Stream, out, x device.View, descending bool) e
 		return nil
 	}
 	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, device.ArgsortWork(out, x), x.Type, t.Wants().ShapesOf([]device.View{out, x}))()
+		defer d.traced(t, s, op, device.ArgsortWork(out, x), x.Type, t.Wants().ShapesOf([]device.View{out, x})).done()
 	}
 	t := &sortTask{out, x, descending, x.Shape.At(1), out.Shape.At(1)}
 	rows := x.Shape.At(0)

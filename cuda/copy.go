@@ -125,27 +125,24 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 		return err
 	}
 	n := uint64(size)
-	if t := device.Tracing(); t != nil {
-		kind := device.DeviceToDevice
-		if from != d {
-			kind = device.PeerToPeer
-		}
-		return d.tracedCopy(t, st, device.CopyEvent{Kind: kind, Op: op, Bytes: size}, func() error { return d.copyRange(st, uint64(to), from, uint64(at), n) })
-	}
-	return d.copyRange(st, uint64(to), from, uint64(at), n)
-}
-
-// copyRange copies n bytes within this device, or from another one of the same driver.
-func (d *Device) copyRange(st *stream, to uint64, from *Device, at, n uint64) error {
+	e := device.CopyEvent{Kind: device.DeviceToDevice, Op: op, Bytes: size}
+	run := func() error { return d.copyRange(st, uint64(to), uint64(at), n) }
 	if from != d {
-		if err := d.enter(); err != nil {
+		link, err := d.linked(from)
+		if err != nil {
 			return err
 		}
-		defer d.leave()
-		d.count.within.Add(1)
-		d.peerOf(from).count(n)
-		return d.fault("", d.api.MemcpyPeerAsync(cu.DevicePtr(to), d.ctx, cu.DevicePtr(at), from.ctx, n, st.handle))
+		e.Kind, e.Peer, e.Staged = device.PeerToPeer, from, !link.goesDirect()
+		run = func() error { return d.copyPeer(st, uint64(to), from, uint64(at), n, link) }
 	}
+	if t := device.Tracing(); t != nil {
+		return d.tracedCopy(t, st, e, run)
+	}
+	return run()
+}
+
+// copyRange copies n bytes within this device.
+func (d *Device) copyRange(st *stream, to, at, n uint64) error {
 	if to < at+n && at < to+n {
 		// The driver does not say what it does with ranges that overlap: by way of memory of our own.
 		t := &scratch{d: d, s: st, op: "copy"}

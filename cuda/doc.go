@@ -28,13 +28,13 @@
 //
 // What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties], [MemGetInfo]; [MemoryAllocated],
 // [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization],
-// [Temperature] and their like, which ask NVIDIA's management library; [CanDeviceAccessPeer] and [PeerCopies]. Given a device that is no GPU
+// [Temperature] and their like, which ask NVIDIA's management library; [CanDeviceAccessPeer], [EnablePeerAccess] and [PeerCopies]. Given a device that is no GPU
 // they return a *[ViewError], and those without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
 //
 // # Environment
 //
 //	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU. emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
-//	                      [,expandable=on][,mode=meta][,seed=1]: emulated ones. Read at first use.
+//	                      [,expandable=on][,mode=meta][,seed=1][,peer=off]: emulated ones. Read at first use.
 //	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
 //	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
 //	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.

@@ -1,8 +1,10 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
@@ -64,4 +66,55 @@ func Example_kernel() {
 	// tensor([-9., -1.,  0.,  4.], device='cuda:0')
 	// tensor([6., 2., 0., 4.], device='cuda:0')
 	// difference from the ops: 0
+}
+
+// A launch shape that a kernel does not allow is refused when it is given, and arguments that do not fit before anything is queued. A
+// strided view needs a kernel that is told of its strides.
+func ExampleDevice_Launch() {
+	b := ptx.New("copy_strided")
+	b.MaxThreads(32)
+	y, x, step := b.Pointer("y", ptx.F32), b.Pointer("x", ptx.F32), b.Param("step", ptx.U32)
+	i := b.GlobalID()
+	y.At(i).Store(x.At(i.Mul(step)).Load())
+	built, err := b.Build()
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = cuda.NewKernel(built, cuda.KernelConfig{Block: [3]int{64}})
+	var shape *cuda.KernelError
+	fmt.Println(errors.As(err, &shape), err)
+	k, err := cuda.NewKernel(built, cuda.KernelConfig{Block: [3]int{3}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		column := s.From([][]float32{{1, 2}, {3, 4}, {5, 6}}).Select(1, 1)
+		to := s.Empty(3)
+		launch := func(arg func(v device.View) any) error {
+			return tensor.Try(func() {
+				tensor.Raw("copy", []*tensor.Tensor{to}, []*tensor.Tensor{column}, func(st device.Stream, outs, ins []device.View) error {
+					return st.Device().(*cuda.Device).Launch(st, k, [3]int{1}, outs[0], arg(ins[0]), uint32(2))
+				})
+			})
+		}
+		var v *cuda.ViewError
+		fmt.Println(errors.As(launch(func(v device.View) any { return v }), &v), v.Reason)
+		fmt.Println(launch(func(v device.View) any { return cuda.Strided(v) }), to)
+	}, tensor.On(emulate("64MiB")))
+	// Output:
+	// true cuda: kernel copy_strided: a block of [64 1 1] threads: at most [1024 1024 64] are possible, and the kernel declares [32 1 1]
+	// true shape [3] with strides [2] is not contiguous; a kernel that is told strides takes it as Strided
+	// <nil> tensor([2., 4., 6.], device='cuda:0')
+}
+
+// A kernel that goes wrong: an emulated GPU also finds what hardware lets pass, here a read of memory that nothing has written. The fault
+// comes out of the next wait; one that is sticky has cost the program its GPU.
+func ExampleEmulate_fault() {
+	x := tensor.Root().On(emulate("64MiB")).Empty(3)
+	err := tensor.Try(func() { fmt.Println(x.Exp().Floats()) })
+	var f *device.Fault
+	if errors.As(err, &f) {
+		fmt.Println(f.Device, f.Sticky, strings.Contains(f.Error(), "uninitialised memory"))
+	}
+	// Output: cuda:0 true true
 }

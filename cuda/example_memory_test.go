@@ -8,6 +8,8 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -111,9 +113,9 @@ func ExampleDevice_SetExpandableSegments() {
 	}
 	tensor.Do(func(s *tensor.Scope) {
 		s.Zeros(1<<20 + 1) // 4 MiB and a bit
-		fmt.Println(cuda.MemoryReserved(gpu)>>20, "MiB")
+		fmt.Println(gpu.ExpandableSegments(), cuda.MemoryReserved(gpu)>>20, "MiB")
 	}, tensor.On(gpu))
-	// Output: 6 MiB
+	// Output: true 6 MiB
 }
 
 // A program that is to survive out of memory is tested by one: the next request for memory is refused.
@@ -125,4 +127,57 @@ func ExampleDevice_FailAlloc() {
 	step := func() { tensor.Do(func(s *tensor.Scope) { s.Zeros(1 << 20) }, tensor.On(gpu)) }
 	fmt.Println(errors.Is(tensor.Try(step), device.ErrOutOfMemory), tensor.Try(step))
 	// Output: true <nil>
+}
+
+// Page-locked memory over a part of a program: its peak, what was asked for since, and how the idle blocks are given back.
+func ExampleResetPeakHostMemoryStats() {
+	gpu := emulate("64MiB")
+	pin := func(n int) { tensor.Do(func(s *tensor.Scope) { s.Zeros(n).PinMemory(gpu) }) }
+	pin(1 << 20)
+	cuda.ResetPeakHostMemoryStats(gpu)
+	cuda.ResetAccumulatedHostMemoryStats(gpu)
+	pin(1 << 10)
+	m := cuda.HostMemoryStats(gpu)
+	fmt.Println(m["active_bytes.peak"]>>10, "KiB in use at most,", m["active_requests.allocated"], "block asked for")
+	fmt.Println(gpu.(device.PinnedAllocator).EmptyPinned() >= 4<<20, cuda.HostMemoryStats(gpu)["allocated_bytes.current"])
+	// Output:
+	// 4 KiB in use at most, 1 block asked for
+	// true 0
+}
+
+// Memory by what it is for: the stacks tell gradients, activations and an optimizer's state, and the program labels what only it knows.
+func ExampleMemorySnapshot() {
+	gpu := emulate("64MiB")
+	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(1000)); err != nil {
+		log.Fatal(err)
+	}
+	model := nn.To(nn.NewLinear(64, 64, nn.NoBias()), gpu)
+	opt := optim.NewAdam(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
+	var snap *device.MemorySnapshot
+	tensor.Do(func(s *tensor.Scope) {
+		y := model.Forward(s.On(gpu).Ones(32, 64))
+		y.Sum().Backward()
+		opt.Step()
+		var err error
+		if snap, err = cuda.MemorySnapshot(gpu); err != nil { // while y is alive
+			log.Fatal(err)
+		}
+	})
+	snap.Label(device.CategoryParameter, model.Weight.DataPtr())
+	held := map[string]uint64{}
+	for _, segment := range snap.Segments {
+		for _, b := range segment.Blocks {
+			held[b.Category] += b.Requested >> 10
+		}
+	}
+	for _, c := range []string{device.CategoryParameter, device.CategoryGradient, device.CategoryOptimizer, device.CategoryActivation} {
+		fmt.Println(c, held[c], "KiB")
+	}
+	fmt.Println(cuda.StopMemoryHistory(gpu))
+	// Output:
+	// parameter 16 KiB
+	// gradient 16 KiB
+	// optimizer state 32 KiB
+	// activation 8 KiB
+	// <nil>
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // How warm a GPU is. An emulated one has no sensors, and a machine may lack NVIDIA's management library: both are errors of one type.
@@ -39,6 +40,8 @@ func ExampleUtilization() {
 	say("mW", power, err)
 	clock, err := cuda.ClockRate(gpu)
 	say("MHz", clock, err)
+	used, err := cuda.DeviceMemoryUsed(gpu)
+	say("bytes in use", used, err)
 	processes, err := cuda.ListGPUProcesses(gpu)
 	say("processes", len(processes), err)
 	// Output:
@@ -46,5 +49,60 @@ func ExampleUtilization() {
 	// percent of the time with memory in use: the GPU is emulated and has no sensors
 	// mW: the GPU is emulated and has no sensors
 	// MHz: the GPU is emulated and has no sensors
+	// bytes in use: the GPU is emulated and has no sensors
 	// processes: the GPU is emulated and has no sensors
+}
+
+// Why a GPU may be slower than it could be: its link to the host, errors of its memory, clocks that are held down. `flambeau doctor` asks
+// the same.
+func ExampleThrottleReasons() {
+	gpu := emulate("16MiB")
+	if link, err := cuda.PCIeLink(gpu); err != nil {
+		fmt.Println(err)
+	} else if link.Width < link.MaxWidth {
+		fmt.Println("only", link.Width, "of", link.MaxWidth, "lanes")
+	}
+	if ecc, err := cuda.ECCErrors(gpu); err != nil {
+		fmt.Println(err)
+	} else if ecc.EverUncorrected > 0 {
+		fmt.Println("the memory has lost data", ecc.EverUncorrected, "times")
+	}
+	if reasons, err := cuda.ThrottleReasons(gpu); err != nil {
+		fmt.Println(err)
+	} else {
+		fmt.Println("clocks are held down by", reasons)
+	}
+	// Output:
+	// cuda: PCIe link of cuda:0: the GPU is emulated and has no sensors
+	// cuda: ECC errors of cuda:0: the GPU is emulated and has no sensors
+	// cuda: throttle reasons of cuda:0: the GPU is emulated and has no sensors
+}
+
+// What belongs at the head of a report about a bug; without a driver, and without its management library, the errors say what is missing.
+func ExampleDriverVersion() {
+	version, err := cuda.DriverVersion() // "12.4": the CUDA that the driver supports
+	var none *device.UnavailableError
+	fmt.Println(version != "" || errors.As(err, &none))
+	release, err := cuda.DriverRelease() // "550.54.15": the driver's own number
+	var m *cuda.MonitorError
+	fmt.Println(release != "" || errors.As(err, &m))
+	// Output:
+	// true
+	// true
+}
+
+// NVIDIA's libraries are optional; what they would be of use for, and where they are.
+func ExampleLibraries() {
+	for _, l := range cuda.Libraries() {
+		where := l.Path
+		if !l.Found {
+			where = "not " + l.Looked()
+		}
+		fmt.Println(l.Name, where != "") // such as "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+	}
+	// Output:
+	// cublasLt true
+	// cudnn true
+	// nccl true
+	// nvml true
 }

@@ -1,10 +1,12 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 
 	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -19,12 +21,14 @@ func ExampleDeviceProperties() {
 	}
 	fmt.Println(p.Multiprocessors, "multiprocessors of", p.MaxThreadsPerSM, "threads,", p.SharedMemoryPerBlockMax>>10, "KiB of shared memory for a block")
 	fmt.Println(p.TotalMemory>>20, "MiB at", p.PCIBusID, p.ComputeMode)
-	fmt.Println(cuda.IsBF16Supported(gpu), cuda.ArchList())
+	fmt.Printf("%.0f GB/s\n", p.MemoryBandwidth()/1e9)
+	fmt.Println(cuda.IsBF16Supported(gpu), cuda.IsTF32Supported(gpu), cuda.ArchList())
 	// Output:
 	// Emulated GPU (sm_90), compute capability 9.0
 	// 4 multiprocessors of 2048 threads, 227 KiB of shared memory for a block
 	// 64 MiB at 0000:01:00.0 Default
-	// true [compute_80]
+	// 1280 GB/s
+	// true true [compute_80]
 }
 
 // The device of a scope takes the place of torch's current device: with torch.cuda.device(1) and torch.cuda.current_device.
@@ -41,21 +45,71 @@ func Example_currentDevice() {
 
 // Copies between GPUs go from one to the other where the hardware can do that; which way they went is told.
 func ExamplePeerCopies() {
-	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB") // with peer=off: as GPUs without it
 	if err != nil {
 		log.Fatal(err)
 	}
 	can, err := cuda.CanDeviceAccessPeer(gpus[1], gpus[0])
 	fmt.Println(can, err)
+	fmt.Println("into GPU", gpus[1].Index(), "from", gpus[0].Index())
 	x := tensor.From([]float32{1, 2, 3}).To(gpus[0])
 	fmt.Println(x.To(gpus[1]))
 	traffic, err := cuda.PeerCopies(gpus[1], gpus[0])
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%d copy of %d bytes, direct: %v (%s)\n", traffic.Copies, traffic.Bytes, traffic.Direct, traffic.Reason)
+	fmt.Printf("%d copy of %d bytes, direct: %v\n", traffic.Copies, traffic.Bytes, traffic.Direct)
 	// Output:
-	// false <nil>
+	// true <nil>
+	// into GPU 1 from 0
 	// tensor([1., 2., 3.], device='cuda:1')
-	// 1 copy of 12 bytes, direct: false (cuda:1 cannot address memory of cuda:0)
+	// 1 copy of 12 bytes, direct: true
+}
+
+// Where direct copies fail, on a machine whose PCI switches or IOMMU break them, they are switched off.
+func ExampleDisablePeerAccess() {
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := cuda.DisablePeerAccess(gpus[1], gpus[0]); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tensor.From([]float32{1, 2, 3}).To(gpus[0]).To(gpus[1]))
+	traffic, err := cuda.PeerCopies(gpus[1], gpus[0])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d copy of %d bytes, direct: %v (%s)\n", traffic.Copies, traffic.Bytes, traffic.Direct, traffic.Reason)
+	if err := cuda.EnablePeerAccess(gpus[1], gpus[0]); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// tensor([1., 2., 3.], device='cuda:1')
+	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
+}
+
+// A program that cannot do with copies by way of the host asks for direct ones, and is told where the hardware has none.
+func ExampleEnablePeerAccess() {
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,peer=off")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var none *cuda.PeerError
+	if err := cuda.EnablePeerAccess(gpus[1], gpus[0]); errors.As(err, &none) {
+		fmt.Println(none.Peer, "not from", none.Device, "-", err)
+	}
+	// Output: cuda:0 not from cuda:1 - cuda:1 cannot address memory of cuda:0
+}
+
+// A program that needs the second GPU says why there is none. Get is Open for places that take a device, and panics.
+func ExampleOpen() {
+	gpu, err := cuda.Open(99)
+	var u *device.UnavailableError
+	fmt.Println(gpu == nil, errors.As(err, &u), u.Name)
+	defer func() { fmt.Println(errors.As(recover().(error), &u)) }()
+	tensor.Do(func(s *tensor.Scope) { s.Ones(2) }, tensor.On(cuda.Get(99)))
+	// Output:
+	// true true cuda:99
+	// true
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
@@ -102,4 +103,24 @@ func ExampleStream_copies() {
 		x.RecordStream(copies)      // if a kernel of the program's own were to read x there
 	}, tensor.On(gpu))
 	// Output: tensor([2., 4., 6.], device='cuda:0')
+}
+
+// A host that has other work asks now and then whether the GPU is there yet.
+func ExampleEvent_Query() {
+	gpu := emulate("64MiB")
+	e, err := cuda.NewEvent(gpu)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer e.Release() // or the garbage collector does it
+	x := tensor.Ones(3).To(gpu).Exp()
+	if err := e.Record(cuda.DefaultStream(gpu)); err != nil {
+		log.Fatal(err)
+	}
+	for !e.Done() {
+		time.Sleep(time.Millisecond)
+	}
+	done, err := e.Query() // Done, with the fault of the work if there was one
+	fmt.Println(done, err, x.Shape())
+	// Output: true <nil> [3]
 }

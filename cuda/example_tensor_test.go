@@ -116,8 +116,13 @@ func ExampleDevice_SetMemoryLimit() {
 	}
 	gpus[0].SetMemoryLimit(64 << 20)
 	err = tensor.Try(func() { tensor.Root().On(gpus[0]).Zeros(128 << 20 / 4) })
-	fmt.Println(errors.Is(err, device.ErrOutOfMemory))
-	// Output: true
+	fmt.Println(errors.Is(err, device.ErrOutOfMemory), cuda.MemoryFraction(gpus[0]))
+	err = gpus[0].SetMemoryFraction(1.5) // the same as a part of the memory
+	var v *cuda.ViewError
+	fmt.Println(errors.As(err, &v), err)
+	// Output:
+	// true 0.25
+	// true cuda: set memory fraction: fraction: 1.5 is not between 0 and 1
 }
 
 // IsAvailable asks without opening a GPU; Unavailable says why there is none.
@@ -144,4 +149,25 @@ func ExampleEmulate_meta() {
 	fmt.Printf("%.1f GiB at the peak\n", float64(gpus[0].Stats().AllocatedPeak)/(1<<30))
 	// Output:
 	// 37.3 GiB at the peak
+}
+
+// What is where: a model's device, inputs that follow it, a leaf that moves with its gradient, and the peak of what comes next.
+func Example_placement() {
+	gpu := emulate("64MiB")
+	model := nn.To(nn.NewLinear(4, 2), gpu)
+	fmt.Println(nn.DeviceOf(model).Name())
+	x := nn.Follow(model, tensor.Ones(3, 4))[0] // x.to(next(model.parameters()).device)
+	fmt.Println(model.Forward(x).Device().Name())
+	w := tensor.Ones(1024).RequiresGrad()
+	w.MoveTo(gpu) // the same leaf: an optimizer that has it goes on
+	gpu.ResetPeak()
+	before := gpu.Stats().Allocated
+	tensor.Do(func(s *tensor.Scope) { w.In(s).Exp().Sum() }, tensor.Nondeterministic())
+	fmt.Println(w.Storage().Bytes(), "bytes")
+	fmt.Println(w.Device().Name(), gpu.Stats().AllocatedPeak-before >= 4096, gpu.Stats().Allocated-before)
+	// Output:
+	// cuda:0
+	// cuda:0
+	// 4096 bytes
+	// cuda:0 true 0
 }

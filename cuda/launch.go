@@ -33,15 +33,17 @@ type KernelError struct {
 func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " + e.Reason }
 
 // NewKernel gives a kernel its launch shape: at most 1024 threads a block, 64 along the third axis, and no more than the kernel
-// declares with MaxThreads.
+// declares with MaxThreads. The error is a *[KernelError].
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target}
 	limits, threads := [3]int{1024, 1024, 64}, 1
 	for i, n := range c.Block {
 		if n == 0 {
-			n = 1
+			c.Block[i] = 1
 		}
+	}
+	for i, n := range c.Block {
 		if n < 0 || n > limits[i] || k.MaxThreads[i] > 0 && n > k.MaxThreads[i] {
 			return nil, &KernelError{k.Name, fmt.Sprintf("a block of %v threads: at most %v are possible, and the kernel declares %v", c.Block, limits, k.MaxThreads)}
 		}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/device"
@@ -10,23 +11,27 @@ import (
 var _ device.Peaker = (*Device)(nil)
 
 // unitsOf returns how many float32 lanes a multiprocessor has, and how many multiplications and additions of 16-bit floats its tensor cores
-// do in a clock, dense: tables "Arithmetic Instructions" and "Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and NVIDIA's
+// do in a clock, dense, adding in float32: tables "Arithmetic Instructions" and "Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and NVIDIA's
 // architecture papers on A100, GA102, H100 and B200; for 8.7 the Jetson AGX Orin technical brief, whose 170 sparse INT8 TOPS of 16
-// multiprocessors at 1.3 GHz are 1024 a clock dense in 16 bits. Later architectures are taken for the last one known.
-func unitsOf(sm int) (lanes, tensor int) {
+// multiprocessors at 1.3 GHz are 1024 a clock dense in 16 bits. GeForce adds in float32 at half the rate (appendix A of the papers on GA102 and
+// Ada). Later architectures are taken for the last one known.
+func unitsOf(sm int, product string) (lanes, tensor int) {
+	if tensor = 512; strings.Contains(product, "GeForce") {
+		tensor = 256
+	}
 	switch {
 	case sm < 86:
 		return 64, 1024
 	case sm == 87:
 		return 128, 1024
 	case sm < 90:
-		return 128, 512
+		return 128, tensor
 	case sm < 100:
 		return 128, 2048
 	case sm < 120:
 		return 128, 4096
 	}
-	return 128, 512
+	return 128, tensor
 }
 
 // Peak returns the GPU's peak from its clocks, multiprocessors and memory bus as the driver tells them; of an emulated GPU, the cost model's.
@@ -47,7 +52,7 @@ func (d *Device) Peak() (device.Peak, error) {
 		}
 		v[i] = n
 	}
-	lanes, tensor := unitsOf(d.sm)
+	lanes, tensor := unitsOf(d.sm, d.info.Name)
 	clock := float64(v[0]) * 1e3 * float64(d.info.Cores)
 	// The memory transfers on both edges of its clock.
 	return device.Peak{FLOPs: 2 * float64(lanes) * clock, Half: 2 * float64(tensor) * clock, Bytes: 2 * float64(v[1]) * 1e3 * float64(v[2]) / 8,

@@ -17,10 +17,15 @@ func TestUnitsOf(t *testing.T) {
 		{"A100 SXM", 80, 108, 1410, 19.5, 312},
 		{"A40", 86, 84, 1740, 37.4, 149.7},
 		{"Jetson AGX Orin 64GB", 87, 16, 1300, 5.3, 170. / 4}, // the brief gives 170 sparse INT8 TOPS
+		{"NVIDIA GeForce RTX 3090", 86, 82, 1695, 35.6, 71},
+		{"NVIDIA GeForce RTX 4090", 89, 128, 2520, 82.6, 165.2},
+		{"L4", 89, 58, 2040, 30.3, 121},
+		{"L40S", 89, 142, 2520, 91.6, 362},
 		{"RTX 6000 Ada", 89, 142, 2505, 91.1, 364.2},
+		{"H100 SXM, whose tensor cores have a clock of their own", 90, 132, 1830, 0, 989.4},
 		{"H100 PCIe, whose tensor cores have a clock of their own", 90, 114, 1620, 0, 756},
 	} {
-		lanes, tensor := unitsOf(g.sm)
+		lanes, tensor := unitsOf(g.sm, g.name)
 		for _, x := range []struct {
 			of   string
 			n    int

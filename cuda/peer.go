@@ -20,34 +20,169 @@ type peerLink struct {
 	copies, bytes atomic.Uint64
 }
 
-// peerOf returns the way from the other GPU, opened. The device's context is current.
-func (d *Device) peerOf(from *Device) *peerLink {
+// peerLink returns the way from the other GPU.
+func (d *Device) peerLink(from *Device) *peerLink {
 	v, ok := d.peers.Load(from)
 	if !ok {
 		v, _ = d.peers.LoadOrStore(from, new(peerLink))
 	}
-	p := v.(*peerLink)
+	return v.(*peerLink)
+}
+
+// peerOf returns the way from the other GPU, opened. The device's context is current.
+func (d *Device) peerOf(from *Device) *peerLink {
+	p := d.peerLink(from)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.opened {
 		return p
 	}
+	if err := p.open(d, from); err != nil {
+		p.reason = err.Error()
+	}
+	return p
+}
+
+// linked is peerOf for a copy; the error is that of a device that has failed.
+func (d *Device) linked(from *Device) (*peerLink, error) {
+	if f := from.dead.Load(); f != nil {
+		return nil, f
+	}
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	return d.peerOf(from), nil
+}
+
+func (p *peerLink) goesDirect() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.direct
+}
+
+// copyPeer copies n bytes from another GPU of the driver.
+func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, link *peerLink) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	err := d.api.MemcpyPeerAsync(cu.DevicePtr(to), d.ctx, cu.DevicePtr(at), from.ctx, n, st.handle)
+	if err == nil {
+		d.count.within.Add(1)
+		link.count(n)
+		return nil
+	}
+	var e *cu.Error
+	if errors.As(err, &e) && e.Result.Sticky() {
+		// It is the fault of one of two contexts, and only that one is lost.
+		if f := from.failed(); f != nil {
+			return f
+		}
+	}
+	return d.fault("", err)
+}
+
+// failed asks the driver whether the context is lost, and returns its fault.
+func (d *Device) failed() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if _, err := d.api.StreamQuery(d.main.handle); err != nil {
+		return d.fault("", err)
+	}
+	return nil
+}
+
+// open enables peer access. p.mu is held, and the device's context is current.
+func (p *peerLink) open(d, from *Device) error {
 	p.opened = true
 	can, err := d.api.DeviceCanAccessPeer(d.h, from.h)
-	if err == nil && can {
+	if err == nil && !can {
+		err = &PeerError{Device: d.name, Peer: from.name}
+	}
+	if err == nil {
 		if err = d.api.CtxEnablePeerAccess(from.ctx); errors.Is(err, cu.ErrPeerAccessAlreadyEnabled) {
 			err = nil // by another library of the process
 		}
 	}
-	switch {
-	case err != nil:
-		p.reason = err.Error()
-	case !can:
-		p.reason = fmt.Sprintf("%s cannot address memory of %s", d.name, from.name)
-	default:
-		p.direct = true
+	if err == nil {
+		p.direct, p.reason = true, ""
 	}
-	return p
+	return err
+}
+
+// A PeerError says that a GPU cannot address another one's memory.
+type PeerError struct{ Device, Peer string }
+
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("%s cannot address memory of %s", e.Device, e.Peer)
+}
+
+// EnablePeerAccess enables what the first copy from peer to dev enables by itself: again after [DisablePeerAccess], or to know early why copies
+// will be staged (cudaDeviceEnablePeerAccess). Enabled already is no error. The error is a *[PeerError] where the hardware does not have it, a
+// *[ViewError] where one of them is no GPU, both are one, or they belong to different drivers, or the driver's as a *[device.Fault].
+func EnablePeerAccess(dev, peer device.Device) error {
+	return setPeerAccess("enable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
+		if p.direct {
+			return nil
+		}
+		err := p.open(d, from)
+		if err == nil {
+			return nil
+		}
+		p.reason = err.Error()
+		if _, ok := err.(*PeerError); ok {
+			return err
+		}
+		return d.fault("", err)
+	})
+}
+
+// DisablePeerAccess has copies from peer to dev staged by way of the host from now on, until [EnablePeerAccess]: for machines on which direct
+// copies bring wrong data or hang, as they do behind some PCI switches and IOMMUs. It waits for the work of dev. Not enabled is no error; errors are
+// those of EnablePeerAccess.
+func DisablePeerAccess(dev, peer device.Device) error {
+	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
+		if p.direct {
+			if err := d.api.CtxSynchronize(); err != nil {
+				return d.fault("", err)
+			}
+			api, ok := d.api.(cu.Peers)
+			if !ok {
+				return &ViewError{"disable peer access", "device", "the driver has no call for it"}
+			}
+			if err := api.CtxDisablePeerAccess(from.ctx); err != nil && !errors.Is(err, cu.ErrPeerAccessNotEnabled) {
+				return d.fault("", err)
+			}
+		}
+		p.opened, p.direct, p.reason = true, false, "DisablePeerAccess was called"
+		return nil
+	})
+}
+
+// setPeerAccess calls f with the link from peer to dev locked and dev's context current.
+func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p *peerLink) error) error {
+	d, err := gpu(op, dev)
+	if err != nil {
+		return err
+	}
+	from, err := d.peerDevice(op, peer)
+	if err != nil {
+		return err
+	}
+	if from == d {
+		return &ViewError{op, "peer", "it is the device itself"}
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	p := d.peerLink(from)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return f(d, from, p)
 }
 
 // CanDeviceAccessPeer reports whether kernels on dev can address memory of peer, so that copies between them need not go by way of the
@@ -86,7 +221,7 @@ type PeerTraffic struct {
 }
 
 // PeerCopies tells of the copies from peer to dev. Peer access is enabled by the first of them where the hardware has it; nothing needs to be
-// called for that. The error is a *[ViewError] where one of them is no GPU or they belong to different drivers.
+// called for that. It is access to memory of ordinary segments: with expandable ones the driver chooses the way. The error is a *[ViewError] where one of them is no GPU or they belong to different drivers.
 func PeerCopies(dev, peer device.Device) (PeerTraffic, error) {
 	const op = "peer copies"
 	d, err := gpu(op, dev)

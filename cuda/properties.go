@@ -224,7 +224,8 @@ func IsBF16Supported(dev device.Device) bool {
 	return major >= 8
 }
 
-// IsTF32Supported reports whether the GPU multiplies float32 as TF32 where a scope allows it; as [IsBF16Supported].
+// IsTF32Supported reports whether the GPU's tensor cores multiply TF32, float32 with 10 bits of mantissa: as [IsBF16Supported], true of every
+// GPU that can be opened. No kernel of the library does so: products of float32 are float32's.
 func IsTF32Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8

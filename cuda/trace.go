@@ -259,7 +259,7 @@ func (d *Device) told(t device.Tracer, addr uintptr, bytes int, freed, queued bo
 	}
 	in := -1
 	if !queued {
-		in = int(d.pool.Stats().AllocatedBytes.Current)
+		in = int(d.pool.InUse())
 	}
 	t.Memory(device.MemoryEvent{Device: d, Addr: addr, Bytes: bytes, Freed: freed, Origin: o, InUse: in})
 }

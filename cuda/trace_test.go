@@ -25,7 +25,7 @@ type listener struct {
 }
 
 func (l *listener) Wants() device.TraceWants {
-	return device.TraceWants{Times: true, Shapes: true, Memory: true}
+	return device.TraceWants{Times: true, Shapes: true, KernelShapes: true, Memory: true}
 }
 
 func (l *listener) Begin(s device.Span) device.SpanID {

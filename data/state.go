@@ -9,13 +9,21 @@ type place struct {
 }
 
 // StateDict returns where the loader stands, for a checkpoint: it may be called within the loop, and counts the batch that the loop has
-// in hand as seen. The keys are "epoch" and "position" (both int64), "seed" (its bits as int64), and "batches" (of an epoch, int64), which
-// [Loader.LoadStateDict] compares.
+// in hand as seen. The keys are "epoch" and "position" (both int64), "seed" (its bits as int64), and what [Loader.LoadStateDict] compares:
+// "batches" (of an epoch), "samples" (of the dataset) and "batch" ([Config].Batch), all int64, -1 where that is not known.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return map[string]any{"epoch": int64(l.seen.epoch), "position": int64(l.seen.at), "seed": int64(l.seed), "batches": n}
+	return map[string]any{"epoch": int64(l.seen.epoch), "position": int64(l.seen.at), "seed": int64(l.seed), "batches": n, "samples": l.samples(), "batch": int64(l.c.Batch)}
+}
+
+// samples is the length of the dataset, -1 for a stream.
+func (l *Loader) samples() int64 {
+	if l.ds == nil {
+		return -1
+	}
+	return int64(l.ds.Len())
 }
 
 // LoadStateDict makes the next loop go on with the batch after the last one that was seen when the state was taken, in the same order and
@@ -48,6 +56,11 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 	n := int64(l.Len())
 	if v[3] != n {
 		return &StateError{"batches", fmt.Sprintf("the state is of an epoch of %d batches, this loader's has %d; dataset, batch size and sampler must be the same", v[3], n)}
+	}
+	for key, now := range map[string]int64{"samples": l.samples(), "batch": int64(l.c.Batch)} {
+		if was, ok := state[key]; ok && was != now { // states of earlier versions do not have them
+			return &StateError{key, fmt.Sprintf("the state is of %v, this loader has %d; dataset, batch size and sampler must be the same", was, now)}
+		}
 	}
 	if n >= 0 && v[1] > n {
 		return &StateError{"position", fmt.Sprintf("%d of %d batches", v[1], n)}

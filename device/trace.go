@@ -31,9 +31,10 @@ type Tracer interface {
 
 // TraceWants says what a tracer looks at beside what costs nothing to tell.
 type TraceWants struct {
-	Times  bool // intervals on the device: two timing events a launch
-	Shapes bool // of operands
-	Memory bool // allocations and frees
+	Times        bool // intervals on the device: two timing events a launch
+	Shapes       bool // of the operands of spans
+	KernelShapes bool // of the results and operands of kernels
+	Memory       bool // allocations and frees
 }
 
 // A SpanID is the number of a span, unique in the process; 0 is none.
@@ -126,6 +127,8 @@ type CopyEvent struct {
 	Kind       CopyKind
 	Op         string // the driver's method, or what of its own it copies for
 	Bytes      int
+	Peer       Device        // of PeerToPeer: where the bytes come from
+	Staged     bool          // of PeerToPeer: by way of the host, as the devices cannot address each other's memory
 	Pinned     bool          // the host's memory is page-locked
 	Blocked    bool          // the call returned only when the copy was done, or its source read: End - Start is what the host waited
 	Start, End time.Duration // of the call
@@ -183,7 +186,7 @@ func Now() time.Duration { return time.Since(epoch) }
 
 // ShapesOf returns the shapes of views, for a [KernelEvent], where w wants them. Views without a buffer are left out.
 func (w TraceWants) ShapesOf(lists ...[]View) []shape.Dims {
-	if !w.Shapes {
+	if !w.KernelShapes {
 		return nil
 	}
 	n := 0

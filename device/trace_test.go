@@ -27,7 +27,9 @@ func (c *counter) add(k string) {
 	c.events[k]++
 }
 
-func (c *counter) Wants() device.TraceWants { return device.TraceWants{Shapes: true, Memory: true} }
+func (c *counter) Wants() device.TraceWants {
+	return device.TraceWants{Shapes: true, KernelShapes: true, Memory: true}
+}
 func (c *counter) Begin(s device.Span) device.SpanID {
 	c.add(s.Kind.String() + " " + s.Name)
 	return device.NewSpanID()

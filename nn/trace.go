@@ -3,6 +3,7 @@ package nn
 import (
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/shape"
@@ -47,9 +48,23 @@ func layerType(skip int) (name string, pointer bool) {
 	if runtime.Callers(skip+1, pc[:]) == 0 {
 		return "layer", false
 	}
+	if m, ok := methods.Load(pc[0]); ok {
+		return m.(method).typ, m.(method).pointer
+	}
 	f, _ := runtime.CallersFrames(pc[:]).Next()
-	return typeOfMethod(f.Function)
+	name, pointer = typeOfMethod(f.Function)
+	methods.Store(pc[0], method{name, pointer})
+	return name, pointer
 }
+
+// method is whose a Forward is.
+type method struct {
+	typ     string
+	pointer bool
+}
+
+// methods are those that Enter has been called in, by the address that it returned to.
+var methods sync.Map
 
 // typeOfMethod returns T of "path/to/package.(*T).Method" or "path/to/package.T.Method", without type arguments.
 func typeOfMethod(name string) (typ string, pointer bool) {

@@ -22,6 +22,7 @@ type Averaged struct {
 	decay   float64
 	plain   bool // all steps count the same
 	swapped bool // With has put the averages into the model
+	turn    tensor.Exclusive
 }
 
 type average struct {
@@ -80,9 +81,17 @@ type pairing struct {
 }
 
 // Update takes the model's present values into the averages, in one launch for those of one device and type. It allocates all that it
-// needs first: out of memory leaves the averages as they were.
+// needs first: out of memory leaves the averages as they were. In a capture, behind the step whose values it takes, each replay is an update.
 func (a *Averaged) Update() {
 	a.apart("Update")
+	values := make([]*tensor.Tensor, len(a.list))
+	for i, e := range a.list {
+		values[i] = e.Tensor
+	}
+	if g := tensor.Capturing(values...); g != nil {
+		a.capture(g)
+		return
+	}
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
 	add := func(m map[pairing]*launch, scalars []float64, program string, rule func(flags) []*expr.Expr, e average) {
@@ -95,7 +104,6 @@ func (a *Averaged) Update() {
 		}
 		l.outs, l.ins = append(l.outs, []*tensor.Tensor{e.mean}), append(l.ins, []*tensor.Tensor{e.mean, e.Tensor})
 	}
-	w := 1 - a.decay
 	tensor.Do(func(s *tensor.Scope) {
 		var whole []average
 		for _, e := range a.list {
@@ -105,18 +113,9 @@ func (a *Averaged) Update() {
 				whole = append(whole, e)
 			case a.n == 0 || e.Buffer && !a.buffers:
 				add(copied, nil, "copy", func(flags) []*expr.Expr { return []*expr.Expr{expr.X(1)} }, e)
-			case a.plain:
-				add(averaged, []float64{float64(a.n + 1)}, "swa", func(flags) []*expr.Expr {
-					return []*expr.Expr{expr.X(0).Add(expr.X(1).Sub(expr.X(0)).Div(expr.Param(0)))}
-				}, e)
-			case w < 0.5:
-				add(averaged, []float64{w}, "ema", func(flags) []*expr.Expr {
-					return []*expr.Expr{expr.X(0).Add(expr.X(1).Sub(expr.X(0)).Mul(expr.Param(0)))}
-				}, e)
-			default: // from the nearer end, as torch
-				add(averaged, []float64{a.decay}, "ema back", func(flags) []*expr.Expr {
-					return []*expr.Expr{expr.X(1).Sub(expr.X(1).Sub(expr.X(0)).Mul(expr.Param(0)))}
-				}, e)
+			default:
+				program, mean, scalar := a.formula()
+				add(averaged, []float64{scalar}, program, func(flags) []*expr.Expr { return []*expr.Expr{mean} }, e)
 			}
 		}
 		next := make([]*tensor.Tensor, len(whole))
@@ -130,7 +129,7 @@ func (a *Averaged) Update() {
 		for i, e := range whole {
 			if a.n > 0 && a.buffers && !a.plain && e.Tensor.Type() != dtype.Bool {
 				e.mean.Scope().Do(func(c *tensor.Scope) {
-					next[i] = e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
+					next[i] = a.whole(c, e)
 					c.Close(next[i])
 				}, tensor.NoGrad())
 			}
@@ -150,6 +149,18 @@ func (a *Averaged) Update() {
 		}
 	}, tensor.NoGrad())
 	a.n++
+}
+
+// formula returns the new average of the old one, X(0), and the value, X(1), with its scalar for the next update.
+func (a *Averaged) formula() (program string, mean *expr.Expr, scalar float64) {
+	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
+	switch w := 1 - a.decay; {
+	case a.plain:
+		return "swa", old.Add(value.Sub(old).Div(p)), float64(a.n + 1)
+	case w < 0.5:
+		return "ema", old.Add(value.Sub(old).Mul(p)), w
+	}
+	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay // from the nearer end, as torch
 }
 
 // With exchanges the model's values with the averages, calls f, and exchanges them again, also when f panics: for evaluation with the

@@ -28,6 +28,7 @@ type replayed struct {
 	launch
 	group *Group
 	of    []change
+	next  [][]scalar // the scalars of state after the step that is queued
 }
 
 // joins reports whether a parameter in state st goes on as those of l do.
@@ -39,7 +40,10 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 
 // capture records a step. State that is missing is made now, once, on the device's ordinary stream; nothing counts as a step. A replay
 // computes the scalars of its step, with the learning rates and the options that hold then, and counts it.
-func (m *multi[C, P]) capture(g *tensor.Graph) {
+//
+// With unless the host does not know, when it queues a replay, which of the last ones were left out. It provides the scalars for each number of
+// steps that may have been done, and the device, which counts them, takes those that are right: see [aheadOf].
+func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
 	for _, group := range m.groups {
 		cfg := (*C)(group.config.(P))
@@ -58,6 +62,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph) {
 			for _, i := range uses {
 				outs, ins = append(outs, c.st.tensors[i]), append(ins, c.st.tensors[i])
 			}
+			dense(m.name, outs, ins)
 			var l *replayed
 			for _, o := range list {
 				if o.joins(group, p, fl, c.st, len(ins)) {
@@ -66,7 +71,6 @@ func (m *multi[C, P]) capture(g *tensor.Graph) {
 			}
 			if l == nil {
 				l = &replayed{launch: launch{dev: p.Device(), t: p.Type(), flags: fl}, group: group}
-				l.program = lowered(m.rule.name, fl, l.t, len(ins), m.rule.program)
 				list = append(list, l)
 			}
 			l.of = append(l.of, c)
@@ -76,7 +80,9 @@ func (m *multi[C, P]) capture(g *tensor.Graph) {
 	if len(list) == 0 {
 		return
 	}
-	for i, l := range list {
+	g.Exclude(m.turn)
+	g.Check(func() error { return tensor.Try(func() { m.catchUp(unless != nil) }) })
+	for _, l := range list {
 		held := make([][]*tensor.Tensor, len(l.of))
 		for k, c := range l.of {
 			held[k] = slices.Clone(c.st.tensors)
@@ -88,28 +94,83 @@ func (m *multi[C, P]) capture(g *tensor.Graph) {
 			m.restart(l)
 			return nil
 		})
-		cfg := (*C)(l.group.config.(P))
-		scalars, _ := m.rule.scalars(cfg, l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
-		l.slots = g.Feed(dtype.I64, max(1, len(scalars)), func(to []byte) {
+	}
+	rows := 1
+	var ahead *aheadOf
+	if unless != nil {
+		rows, ahead = mostAhead+1, m.aheadOn(g, list[0].dev)
+	}
+	for i, l := range list {
+		now, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
+		l.program = lowered(unlessName(unless, m.rule.name), l.flags, l.t, len(l.ins[0]), guarded(unless, m.rule.program, len(now)))
+		width := max(1, len(placeFor(unless, now)))
+		table := g.Feed(dtype.I64, rows*width, func(to []byte) {
 			clear(to)
-			for k, c := range l.of {
-				scalars, next := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, c.st.step+1, c.st, c.st.unused)
-				if k == 0 {
-					l.encode(scalars, to)
-				}
-				c.st.step++
-				c.st.unused = false
-				if next != nil {
-					c.st.scalars = next
+			l.next = l.next[:0]
+			for _, c := range l.of {
+				_, next := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, c.st.step+1, c.st, c.st.unused)
+				l.next = append(l.next, next)
+			}
+			st := l.of[0].st
+			for row := range rows { // row more steps were done than the host knows
+				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
+				l.encode(scalars, to[8*width*row:])
+			}
+			if unless == nil {
+				l.count()
+				if i == 0 {
+					m.steps++
 				}
 			}
-			if i == 0 {
+		})
+		l.slots = table
+		if unless != nil {
+			l.slots = ahead.choose(g, table.Reshape(rows, width))
+			tensor.Update("unless", differs(unless.Type()), [][]*tensor.Tensor{{l.slots.Narrow(0, width-1, 1)}}, [][]*tensor.Tensor{{unless.Detach().Reshape(1)}}, l.slots, nil)
+		}
+	}
+	for _, l := range list {
+		tensor.Update(m.rule.name, l.program, l.outs, l.ins, l.slots, nil)
+	}
+	if unless != nil {
+		ahead.count(g, unless)
+		m.learn(g, unless, func() func() {
+			var next [][][]scalar
+			for _, l := range list {
+				next = append(next, slices.Clone(l.next))
+			}
+			return func() {
+				for i, l := range list {
+					l.next = next[i]
+					l.count()
+				}
 				m.steps++
 			}
 		})
 	}
-	for _, l := range list {
-		tensor.Update(m.rule.name, l.program, l.outs, l.ins, l.slots, nil)
+}
+
+// count takes a step of these parameters as done.
+func (l *replayed) count() {
+	for k, c := range l.of {
+		c.st.step++
+		c.st.unused = false
+		if l.next[k] != nil {
+			c.st.scalars = l.next[k]
+		}
+	}
+}
+
+// dense refuses what a replay would compute with scalars of now: only packed launches read them on the device.
+func dense(name string, lists ...[]*tensor.Tensor) {
+	for _, list := range lists {
+		for _, t := range list {
+			if !t.IsContiguous() {
+				e := tensor.NewError(name, tensor.ErrCapture, "a parameter, its gradient or its state is not contiguous, so that its step gets scalars from the host", t)
+				e.Hint = "make the parameter contiguous before the capture, or its gradient by p.SetGrad(p.Grad().Contiguous()) in it"
+				panic(e)
+			}
+		}
 	}
 }
 
@@ -120,10 +181,15 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	}
 	for k, c := range l.of {
 		if m.state[c.p] != c.st || !slices.Equal(c.st.tensors, held[k]) {
-			return &Error{m.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", c.p.Shape())}
+			return m.replaced(c.p)
 		}
 	}
 	return nil
+}
+
+// replaced is the error of a replay that finds another state than was captured.
+func (b *base) replaced(p *tensor.Tensor) error {
+	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
 // restart gives state that a captured step made, and that no step has used, the values with which it begins now, should they depend on the

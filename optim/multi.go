@@ -62,7 +62,7 @@ func newMulti[C any, P options[C]](name string, r *rule[C], lr func(*C) float64,
 }
 
 func newBase(name string, s schema) base {
-	return base{name: name, schema: s, state: map[*tensor.Tensor]*state{}}
+	return base{name: name, schema: s, state: map[*tensor.Tensor]*state{}, turn: new(tensor.Exclusive)}
 }
 
 func (m *multi[C, P]) add(g With[C], lr func(*C) float64) {
@@ -103,7 +103,7 @@ type change struct {
 func (m *multi[C, P]) Step() {
 	if g := m.capturing(); g != nil {
 		m.settle()
-		m.capture(g)
+		m.capture(g, nil)
 		return
 	}
 	m.step(nil)

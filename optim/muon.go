@@ -112,6 +112,10 @@ type turn struct {
 
 // Step changes every parameter that has a gradient.
 func (o *Muon) Step() {
+	if g := o.capturing(); g != nil {
+		o.capture(g, nil)
+		return
+	}
 	defer profile.Span("Optimizer.step")()
 	var turns []*turn
 	var with []*tensor.Tensor
@@ -136,7 +140,7 @@ func (o *Muon) Step() {
 		}
 	}()
 	tensor.Youngest(with...).Do(func(s *tensor.Scope) {
-		for _, l := range o.gather(s, turns) {
+		for _, l := range o.gather(s, turns, func(l *launch, _ *turn) { l.pack(s) }) {
 			l.run("muon")
 		}
 		var last []*launch
@@ -146,13 +150,10 @@ func (o *Muon) Step() {
 				u = t.orthogonal(c)
 				c.Close(u)
 			})
-			keep, rate := 1-t.lr*t.c.WeightDecay, t.lr*t.c.adjusted(t.p.Dim(0), t.p.Dim(1))
-			last = join(last, t.p, flags{}, []float64{keep, rate}, []*tensor.Tensor{t.p, t.st.tensors[0]}, []*tensor.Tensor{t.p, u, t.next})
+			last = join(last, t.p, flags{}, t.rates(t.lr), []*tensor.Tensor{t.p, t.st.tensors[0]}, []*tensor.Tensor{t.p, u, t.next})
 		}
 		for _, l := range last {
-			l.program = loweredAs(programKey{rule: "muon", t: l.t}, []dtype.Type{l.t, l.t}, []dtype.Type{l.t, dtype.BF16, l.t}, func(flags) []*expr.Expr {
-				return []*expr.Expr{expr.X(0).Mul(expr.Param(0)).Sub(expr.X(1).Cvt(l.t.Compute()).Mul(expr.Param(1))), expr.X(2)}
-			})
+			l.program = muonProgram(l.t, false)
 			l.pack(s)
 		}
 		for _, l := range last {
@@ -166,8 +167,33 @@ func (o *Muon) Step() {
 	done = true
 }
 
-// gather makes what the turns need, and the launches that compute their momenta.
-func (o *Muon) gather(s *tensor.Scope, turns []*turn) (list []*launch) {
+// rates are the scalars of the last launch: what is left of the matrix, and how much of the direction is taken.
+func (t *turn) rates(lr float64) []float64 {
+	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
+}
+
+// momenta are the scalars of the first launch.
+func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
+
+// muonProgram is the last launch over (matrix, direction, next momentum), and with unless over the old momentum, too.
+func muonProgram(t dtype.Type, unless bool) *expr.Program {
+	in := []dtype.Type{t, dtype.BF16, t}
+	if unless {
+		in = append(in, t)
+	}
+	return loweredAs(programKey{rule: "muon", t: t, operands: len(in)}, []dtype.Type{t, t}, in, func(flags) []*expr.Expr {
+		outs := []*expr.Expr{expr.X(0).Mul(expr.Param(0)).Sub(expr.X(1).Cvt(t.Compute()).Mul(expr.Param(1))), expr.X(2)}
+		if unless {
+			stays := expr.Param(2, dtype.I64).Ne(expr.C(0))
+			outs[0], outs[1] = stays.Select(expr.X(0), outs[0]), stays.Select(expr.X(3), outs[1])
+		}
+		return outs
+	})
+}
+
+// gather makes what the turns need, and the launches that compute their momenta, which pack brings their scalars; it gets the first turn of each.
+func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn)) (list []*launch) {
+	first := map[*launch]*turn{}
 	for _, t := range turns {
 		p := t.p
 		m := p.Scope().On(p.Device()).Typed(p.Type())
@@ -178,7 +204,10 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn) (list []*launch) {
 		follow(p, t.st.tensors[0])
 		t.next = s.On(p.Device()).Typed(p.Type()).Empty(p.Shape().Slice()...)
 		t.momentum = s.On(p.Device()).Typed(dtype.BF16).Empty(p.Shape().Slice()...)
-		list = join(list, p, flags{t.c.Plain}, []float64{1 - t.c.Momentum, t.c.Momentum}, []*tensor.Tensor{t.next, t.momentum}, []*tensor.Tensor{p.Grad(), t.st.tensors[0]})
+		list = join(list, p, flags{t.c.Plain}, t.momenta(), []*tensor.Tensor{t.next, t.momentum}, []*tensor.Tensor{p.Grad(), t.st.tensors[0]})
+		if l := list[len(list)-1]; len(l.outs) == 1 && first[l] == nil {
+			first[l] = t
+		}
 	}
 	for _, l := range list {
 		l.program = loweredAs(programKey{rule: "muon momentum", flags: l.flags, t: l.t}, []dtype.Type{l.t, dtype.BF16}, []dtype.Type{l.t, l.t}, func(f flags) []*expr.Expr {
@@ -190,7 +219,7 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn) (list []*launch) {
 			}
 			return []*expr.Expr{b, u}
 		})
-		l.pack(s)
+		pack(l, first[l])
 	}
 	return list
 }

@@ -7,7 +7,7 @@
 // needs before it changes anything: out of memory leaves parameters and state as they were.
 //
 // In a capture ([tensor.Capture]) Step records: nothing counts as a step, and each replay is one, with the learning rates, options and
-// counts that hold when it is queued. Muon and LBFGS cannot be captured, which is an error.
+// counts that hold when it is queued. LBFGS cannot be captured, which is an error.
 //
 // StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
 // PyTorch goes on here, and the other way round.
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -68,7 +69,9 @@ type base struct {
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	late   *lateStep
+	late   []*lateStep       // the oldest first
+	turn   *tensor.Exclusive // of graphs with steps of this optimizer
+	ahead  map[device.Device]*aheadOf
 	needs  func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
 }
 

@@ -11,17 +11,21 @@ import (
 // A lateStep is a step of which the host does not know yet whether the device has done it or left it out.
 type lateStep struct {
 	found        *tensor.LateItem
+	replayed     bool // of a captured step
 	done, undone func()
 }
 
-// settle finds out about a step that is late, so that counts and states are right. It waits for that step if it is still under way: at
+// settle finds out about steps that are late, so that counts and states are right. It waits for them if they are still under way: at
 // the next step, when the device has had the time of a forward and a backward pass.
 func (b *base) settle() {
-	l := b.late
-	if l == nil {
-		return
+	for len(b.late) > 0 {
+		b.settleOne()
 	}
-	b.late = nil
+}
+
+func (b *base) settleOne() {
+	l := b.late[0]
+	b.late = b.late[1:]
 	if l.found.Item() != 0 {
 		l.undone()
 	} else {
@@ -29,26 +33,35 @@ func (b *base) settle() {
 	}
 }
 
-// StepUnless is Step that is left out if found, a number of the root scope on the device, is not 0: parameters, state and the count of steps stay as they
-// are. The device decides, and the host learns of it with the next step, or when it asks for the state: it does not wait here. It cannot be
-// captured.
+// StepUnless is Step that is left out if found, a number on the device, is not 0: parameters, state and the count of steps stay as they
+// are. The device decides, and the host learns of it with the next step, or when it asks for the state: it does not wait here. In a capture each
+// replay is such a step, with what it finds itself.
 func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
 	}
-	if m.capturing() != nil {
-		e := tensor.NewError(m.name, tensor.ErrCapture, "the host learns after StepUnless whether the step was left out, which a replay does not tell")
-		e.Hint = "call it after each replay"
+	if g := m.capturing(); g != nil {
+		m.settle()
+		m.capture(g, found)
+		return
+	}
+	if g := tensor.Capturing(found); g != nil {
+		e := tensor.NewError(m.name, tensor.ErrCapture, "what StepUnless depends on is being captured, and the gradients are not")
+		e.Hint = "call Backward in the capture, or StepUnless after a replay"
 		panic(e)
 	}
 	m.step(found)
 }
 
-// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to decide on the device: the host reads the number, and
-// waits for it.
+// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to run them in vain: the host reads the number, and
+// waits for it. In a capture the device decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
+	}
+	if g := o.capturing(); g != nil {
+		o.capture(g, found)
+		return
 	}
 	if found.Item() == 0 {
 		o.Step()
@@ -140,5 +153,5 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 			}
 		}
 	}
-	m.late = late
+	m.late = append(m.late, late)
 }

@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"runtime"
 	"strings"
 	"time"
 
@@ -98,13 +97,12 @@ func (r *record) averages(g grouping) *Averages {
 		return &a.Rows[i]
 	}
 	keys := make(map[*span]string, len(r.spans))
-	frames := map[uintptr]string{}
 	for _, p := range r.spans {
 		name := p.key()
 		key := p.kind.String() + "\x00" + name
 		var stack []string
 		if g.stack > 0 {
-			stack = userStack(p.pcs, g.stack, frames)
+			stack = frameLines(p.stack, g.stack)
 			key += "\x00" + strings.Join(stack, "\x00")
 		}
 		if g.shapes {
@@ -251,26 +249,14 @@ func (a *Averages) Total() Average {
 	return t
 }
 
-// userStack returns the last n frames of the program's own code.
-func userStack(pcs []uintptr, n int, known map[uintptr]string) []string {
+// frameLines writes the last n frames of the program's own code.
+func frameLines(s *stack, n int) []string {
 	var list []string
-	if len(pcs) == 0 {
-		return nil
-	}
-	frames := runtime.CallersFrames(pcs)
-	for len(list) < n {
-		f, more := frames.Next()
-		if f.Function != "" && callsite.Outside(f.Function, f.File) {
-			s, ok := known[f.PC]
-			if !ok {
-				s = callsite.String(f.File, f.Line) + ": " + short(f.Function)
-				known[f.PC] = s
-			}
-			list = append(list, s)
-		}
-		if !more {
+	for _, f := range s.frames() {
+		if len(list) == n {
 			break
 		}
+		list = append(list, callsite.String(f.file, f.line)+": "+short(f.function))
 	}
 	return list
 }

@@ -1,10 +1,14 @@
 package profile_test
 
 import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
 	"sort"
 	"testing"
 	"time"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/profile"
@@ -34,43 +38,175 @@ func BenchmarkOn(b *testing.B) {
 	}
 }
 
-// BenchmarkStep takes steps of a small convolutional network on the CPU in turn without and with a profile; ratio is the median of the
-// quotients of neighbours, less 1 the overhead.
+// everything is all that is recorded.
+var everything = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
+
+// smallCNN returns what takes a step of a small convolutional network on the CPU, of some milliseconds.
+func smallCNN() (step func()) {
+	m := nn.NewSequential(nn.NewConv2d(1, 16, []int{3}, tensor.ConvOptions{}), &nn.ReLU{}, nn.NewConv2d(16, 16, []int{3}, tensor.ConvOptions{}), &nn.ReLU{},
+		&nn.Flatten{}, nn.NewLinear(16*24*24, 10))
+	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.01})
+	x, y := tensor.Root().Randn(16, 1, 28, 28), tensor.From([]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5})
+	return func() {
+		tensor.Do(func(s *tensor.Scope) {
+			nn.CrossEntropy(m.Forward(x.In(s)), y.In(s)).Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		})
+	}
+}
+
+// pair takes a step without and one with a profile, in an order that is drawn, so that nothing that recurs every few steps falls on one of
+// them, and returns the quotient of their times on clock.
+func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
+	var off, on time.Duration
+	onFirst := rand.IntN(2) == 0
+	take := func(d *time.Duration) {
+		start := clock()
+		step()
+		*d = clock() - start
+	}
+	if !onFirst {
+		take(&off)
+	}
+	p, err := profile.Start(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	take(&on)
+	if err := p.Stop(); err != nil {
+		tb.Fatal(err)
+	}
+	if onFirst {
+		take(&off)
+	}
+	return float64(on) / float64(off)
+}
+
+func median(list []float64) float64 {
+	sort.Float64s(list)
+	return list[len(list)/2]
+}
+
+// BenchmarkStep takes steps of a small convolutional network on the CPU in turn without and with a profile; the metrics are the medians of the
+// quotients of neighbours, by the clock and by the processors' time, less 1 the overhead.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		o    profile.Options
-	}{{"times", profile.Options{}}, {"all", profile.Options{Memory: true, Shapes: true, Stacks: true}}} {
+	}{{"times", profile.Options{}}, {"memory", profile.Options{Memory: true}}, {"shapes", profile.Options{Shapes: true}}, {"stacks", profile.Options{Stacks: true}}, {"all", everything}} {
 		b.Run(c.name, func(b *testing.B) {
-			m := nn.NewSequential(nn.NewConv2d(1, 16, []int{3}, tensor.ConvOptions{}), &nn.ReLU{}, nn.NewConv2d(16, 16, []int{3}, tensor.ConvOptions{}), &nn.ReLU{},
-				&nn.Flatten{}, nn.NewLinear(16*24*24, 10))
-			opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.01})
-			x, y := tensor.Root().Randn(16, 1, 28, 28), tensor.From([]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5})
-			step := func() time.Duration {
-				start := time.Now()
-				tensor.Do(func(s *tensor.Scope) {
-					nn.CrossEntropy(m.Forward(x.In(s)), y.In(s)).Backward()
-					opt.Step()
-					opt.ZeroGrad()
-				})
-				return time.Since(start)
-			}
-			step()
-			var ratios []float64
+			step := smallCNN()
+			pair(b, step, c.o, device.Now)
+			var wall, cpu []float64
 			for b.Loop() {
-				off := step()
-				p, err := profile.Start(c.o)
-				if err != nil {
-					b.Fatal(err)
-				}
-				on := step()
-				if err := p.Stop(); err != nil {
-					b.Fatal(err)
-				}
-				ratios = append(ratios, float64(on)/float64(off))
+				wall = append(wall, pair(b, step, c.o, device.Now))
+				cpu = append(cpu, pair(b, step, c.o, cpuTime))
 			}
-			sort.Float64s(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "ratio")
+			b.ReportMetric(median(wall), "ratio")
+			b.ReportMetric(median(cpu), "cpu-ratio")
 		})
 	}
+}
+
+// BenchmarkHeld says what a profile of everything holds in memory for a thousand ops, with all that is recorded within them.
+func BenchmarkHeld(b *testing.B) {
+	step := smallCNN()
+	step()
+	p, err := profile.Start(everything)
+	if err != nil {
+		b.Fatal(err)
+	}
+	step()
+	n, before := 0, heap()
+	for b.Loop() {
+		step()
+		n++
+	}
+	held := heap() - before
+	if err := p.Stop(); err != nil {
+		b.Fatal(err)
+	}
+	ops := 0
+	for _, r := range p.KeyAverages().Rows {
+		if r.Kind == "op" || r.Kind == "backward" {
+			ops += r.Count
+		}
+	}
+	b.ReportMetric(float64(held)/float64(ops)*float64(n+1)/float64(n)*1000, "B/1000ops")
+}
+
+// heap is what is live.
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// A profile of everything takes less than a twentieth of a step: by the median of pairs, of as many as a busy machine needs to tell.
+func TestOverhead(t *testing.T) {
+	step := smallCNN()
+	pairs, most := 400, 1.05
+	if testing.Short() { // as under the race detector, whose share is another
+		pairs, most = 10, 1.5
+	}
+	pair(t, step, everything, cpuTime)
+	var list []float64
+	for n := range pairs {
+		list = append(list, pair(t, step, everything, cpuTime))
+		if n%40 == 39 || n == pairs-1 {
+			if m := median(slices.Clone(list)); m < most {
+				t.Logf("a step takes %.3f of the time without a profile", m)
+				return
+			}
+		}
+	}
+	t.Errorf("a step takes %.3f of the time without a profile, at most %v is allowed", median(list), most)
+}
+
+// What is recorded of an op, with its primitives and its memory, is about a kilobyte.
+func TestHeld(t *testing.T) {
+	tr := newTrainer(open(t))
+	tr.step()
+	p, err := profile.Start(everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.step()
+	const n = 60
+	before := heap()
+	for range n {
+		tr.step()
+	}
+	held := heap() - before
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ops := 0
+	for _, r := range p.KeyAverages().Rows {
+		if r.Kind == "op" || r.Kind == "backward" {
+			ops += r.Count * n / (n + 1)
+		}
+	}
+	if each := held / ops; each < 150 || each > 1200 {
+		t.Errorf("%d bytes an op", each)
+	}
+}
+
+// A profile that waits for its steps to come costs what none costs.
+func TestWaiting(t *testing.T) {
+	recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true, Schedule: profile.Schedule{Wait: 1 << 20, Active: 1}}, func(p *profile.Profile) {
+		if device.Tracing() != nil {
+			t.Error("something traces")
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			profile.Span("x")()
+			if err := p.Step(); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations a step", n)
+		}
+	})
 }

@@ -44,7 +44,6 @@ type chromeTrace struct {
 	events  []traceEvent
 	devices map[device.Device]int
 	streams map[streamKey]int
-	frames  map[uintptr]string
 }
 
 type streamKey struct {
@@ -97,7 +96,7 @@ var categories = map[device.SpanKind]string{device.SpanOp: "cpu_op", device.Span
 
 // trace returns the events in the order of their time.
 func (r *record) trace() []traceEvent {
-	t := &chromeTrace{r: r, devices: map[device.Device]int{}, streams: map[streamKey]int{}, frames: map[uintptr]string{}}
+	t := &chromeTrace{r: r, devices: map[device.Device]int{}, streams: map[streamKey]int{}}
 	t.name("process_name", "host", 0, 0)
 	for g := range r.goroutines {
 		t.name("thread_name", fmt.Sprintf("goroutine %d", g+1), 0, g+1)
@@ -106,7 +105,7 @@ func (r *record) trace() []traceEvent {
 	for i := range r.leaves {
 		l := &r.leaves[i]
 		if l.device == nil {
-			t.add(traceEvent{Name: l.name, Cat: "cuda_driver", Ph: "X", TID: l.g.number + 1}, l.start, l.end)
+			t.add(traceEvent{Name: l.name, Cat: "cuda_driver", Ph: "X", TID: int(l.g.number) + 1}, l.start, l.end)
 			continue
 		}
 		pid, tid := t.device(l.device), t.stream(l.device, l.stream)
@@ -116,7 +115,7 @@ func (r *record) trace() []traceEvent {
 			e.Cat = "gpu_memcpy"
 			e.Args["bytes"] = l.copy.Bytes
 		case l.kernel != nil:
-			e.Args["primitive"] = l.kernel.Primitive
+			e.Args["primitive"] = l.kernel.primitive
 			if l.work != (device.Work{}) {
 				e.Args["flops"], e.Args["bytes"] = l.work.FLOPs, l.work.Bytes
 			}
@@ -129,18 +128,18 @@ func (r *record) trace() []traceEvent {
 		}
 		t.add(e, l.start, l.end)
 		cause, id := &r.leaves[l.cause-1], strconv.Itoa(l.number)
-		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "s", ID: id, TID: cause.g.number + 1}, cause.start, 0)
+		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "s", ID: id, TID: int(cause.g.number) + 1}, cause.start, 0)
 		t.add(traceEvent{Name: "ac2g", Cat: "ac2g", Ph: "f", BP: "e", ID: id, PID: pid, TID: tid}, l.start, 0)
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.Device) {
-			t.add(traceEvent{Name: k.Primitive, Cat: "primitive", Ph: "X", TID: k.g.number + 1,
-				Args: map[string]any{"flops": k.Work.FLOPs, "bytes": k.Work.Bytes}}, k.Start, k.End)
+		if !onGPU(k.device) {
+			t.add(traceEvent{Name: k.primitive, Cat: "primitive", Ph: "X", TID: int(k.g.number) + 1,
+				Args: map[string]any{"flops": k.work.FLOPs, "bytes": k.work.Bytes}}, k.start, k.end)
 		}
 	}
 	for _, m := range r.memory {
-		if m.InUse >= 0 && !m.Pinned {
-			t.add(traceEvent{Name: "memory of " + m.Device.Name(), Ph: "C", Args: map[string]any{"bytes": m.InUse}}, m.at, 0)
+		if m.inUse >= 0 && !m.pinned {
+			t.add(traceEvent{Name: "memory of " + m.device.Name(), Ph: "C", Args: map[string]any{"bytes": m.inUse}}, m.at, 0)
 		}
 	}
 	sort.SliceStable(t.events, func(i, j int) bool {
@@ -165,7 +164,7 @@ func (t *chromeTrace) spans() {
 		for len(stack) > 0 && stack[len(stack)-1].end <= p.start {
 			stack = stack[:len(stack)-1]
 		}
-		e := traceEvent{Name: p.name, Cat: categories[p.kind], Ph: "X", TID: p.g.number + 1, Args: t.spanArgs(p)}
+		e := traceEvent{Name: p.name, Cat: categories[p.kind], Ph: "X", TID: int(p.g.number) + 1, Args: t.spanArgs(p)}
 		if n := len(stack); p.loose || n > 0 && stack[n-1].end < p.end {
 			id := "s" + strconv.FormatUint(uint64(p.id), 10)
 			e.Ph, e.ID = "b", id
@@ -195,7 +194,7 @@ func (t *chromeTrace) spanArgs(p *span) map[string]any {
 	if p.inner != nil && p.inner != p {
 		a["module"] = p.inner.name
 	}
-	if s := userStack(p.pcs, 32, t.frames); len(s) > 0 {
+	if s := frameLines(p.stack, 32); len(s) > 0 {
 		a["Call stack"] = s
 	}
 	return a

@@ -1,7 +1,7 @@
 package profile
 
 import (
-	"runtime"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +13,6 @@ import (
 // span is a part of the work, recorded.
 type span struct {
 	id         device.SpanID
-	kind       device.SpanKind
 	name       string
 	g          *gstate
 	parent     *span
@@ -22,10 +21,16 @@ type span struct {
 	node       uint64 // of a gradient: the op's
 	recorded   uint64 // of an op: its node in the graph
 	owner      any
+	stack      *stack
+	kind       device.SpanKind
 	loose      bool // it may have ended on another goroutine, and in any order
-	pcs        []uintptr
 
-	self, total sums  // known when the recording is over
+	*place // known when the recording is over
+}
+
+// place is what belongs to a span.
+type place struct {
+	self, total sums
 	inner       *span // the layer's call that it belongs to
 	outer       *span // of a layer's call: the one that it lies in
 	again       bool  // it lies in a gradient, with no layer's call between: a segment that is computed again
@@ -33,12 +38,21 @@ type span struct {
 
 // kernel is a primitive, recorded.
 type kernel struct {
-	device.KernelEvent
-	in   *span
-	g    *gstate
-	runs []interval // of its launches on the device
+	in         *span
+	g          *gstate
+	device     device.Device
+	primitive  string
+	work       device.Work
+	start, end time.Duration
+	gpu        *launched // nil on the CPU
+	half       bool      // its result is of a 16-bit type
+}
 
-	stream uint64
+// launched is what a kernel is on a GPU.
+type launched struct {
+	stream   uint64
+	launches []device.LaunchEvent
+	runs     []interval // of the launches on the device
 }
 
 // interval is a time on the device.
@@ -50,10 +64,10 @@ type interval struct {
 // transfer is a copy, recorded.
 type transfer struct {
 	device.CopyEvent
-	in  *span
-	g   *gstate
-	pcs []uintptr
-	run interval
+	in    *span
+	g     *gstate
+	stack *stack
+	run   interval
 
 	stream uint64
 }
@@ -61,48 +75,103 @@ type transfer struct {
 // wait is a wait of the host, recorded.
 type wait struct {
 	device.SyncEvent
-	in  *span
-	g   *gstate
-	pcs []uintptr
+	in    *span
+	g     *gstate
+	stack *stack
 }
 
 // allocation is memory handed out or taken back.
 type allocation struct {
-	device.MemoryEvent
-	in *span
-	g  *gstate
-	at time.Duration
+	in     *span
+	device device.Device
+	at     time.Duration
+	bytes  int // less than 0: taken back
+	inUse  int // -1: not known
+	pinned bool
+}
+
+// list is a list that grows without being copied: its entries stay where they are.
+type list[T any] struct {
+	last []T
+	full [][]T
+}
+
+const listPart = 32 // what is zeroed shortly before it is written is still near the processor
+
+// add returns a new entry.
+func (l *list[T]) add() *T {
+	if len(l.last) == cap(l.last) {
+		if l.last != nil {
+			l.full = append(l.full, l.last)
+		}
+		l.last = make([]T, 0, listPart)
+	}
+	l.last = l.last[:len(l.last)+1]
+	return &l.last[len(l.last)-1]
+}
+
+func (l *list[T]) len() int { return listPart*len(l.full) + len(l.last) }
+
+// from lists the entries from the n-th on.
+func (l *list[T]) from(n int) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for n < l.len() {
+			part := l.last
+			if n/listPart < len(l.full) {
+				part = l.full[n/listPart]
+			}
+			for i := n % listPart; i < len(part); i++ {
+				if !yield(&part[i]) {
+					return
+				}
+				n++
+			}
+		}
+	}
 }
 
 // gstate is what a goroutine has done. Its lock is the goroutine's own but for the end, and for spans that another goroutine closes.
 type gstate struct {
-	number int
+	id     uintptr
 	mu     sync.Mutex
-	stack  []*span // open
-	spans  []*span
-	slab   []span // memory of the next spans
+	number int32
+	open   []*span
 
-	kernels []*kernel
-	copies  []*transfer
-	waits   []*wait
-	memory  []allocation
+	kernels list[kernel]
+	memory  list[allocation]
+	spans   list[span]
+	copies  list[transfer]
+	waits   list[wait]
+	stacks  stacks
 }
 
 // collector is the tracer of one cycle.
 type collector struct {
 	wants  device.TraceWants
 	stacks bool
-	began  time.Duration
-	ended  time.Duration
+	closed atomic.Bool
+	states atomic.Pointer[states]
+	room   atomic.Int64 // events that may still be kept
 
-	states sync.Map // uintptr to *gstate
-	mu     sync.Mutex
-	all    []*gstate
-
-	scopes  sync.Map // device.SpanID to *span: named scopes that are open
-	closed  atomic.Bool
-	room    atomic.Int64 // events that may still be kept
 	dropped atomic.Int64
+	mu      sync.Mutex
+	all     []*gstate
+	scopes  sync.Map // device.SpanID to *span: named scopes that are open
+	began   time.Duration
+	ended   time.Duration
+}
+
+// states finds those of goroutines by their ids: each lies at its id's place or, where others were there first, soon after it. There is
+// always a free place.
+type states []atomic.Pointer[gstate]
+
+func (s states) find(id uintptr) (g *gstate, at int) {
+	mask := len(s) - 1
+	for at = int(uint64(id)*0x9e3779b97f4a7c15>>40) & mask; ; at = (at + 1) & mask {
+		if g = s[at].Load(); g == nil || g.id == id {
+			return g, at
+		}
+	}
 }
 
 var _ device.Tracer = (*collector)(nil)
@@ -110,20 +179,33 @@ var _ device.Tracer = (*collector)(nil)
 func newCollector(o *Options) *collector {
 	c := &collector{wants: device.TraceWants{Times: o.CUDA, Shapes: o.Shapes, Memory: o.Memory}, stacks: o.Stacks, began: device.Now()}
 	c.room.Store(int64(o.MaxEvents))
+	first := make(states, 64)
+	c.states.Store(&first)
 	return c
 }
 
 // state returns the calling goroutine's.
 func (c *collector) state() *gstate {
 	id := goroutine()
-	if g, ok := c.states.Load(id); ok {
-		return g.(*gstate)
+	if g, _ := c.states.Load().find(id); g != nil {
+		return g
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g := &gstate{number: len(c.all)}
+	known := *c.states.Load()
+	if 2*len(c.all) >= len(known) {
+		grown := make(states, 4*len(known))
+		for _, g := range c.all {
+			_, at := grown.find(g.id)
+			grown[at].Store(g)
+		}
+		known = grown
+		c.states.Store(&grown)
+	}
+	g := &gstate{id: id, number: int32(len(c.all))}
 	c.all = append(c.all, g)
-	c.states.Store(id, g)
+	_, at := known.find(id)
+	known[at].Store(g)
 	return g
 }
 
@@ -140,17 +222,10 @@ func (c *collector) keep() bool {
 }
 
 func (g *gstate) top() *span {
-	if n := len(g.stack); n > 0 {
-		return g.stack[n-1]
+	if n := len(g.open); n > 0 {
+		return g.open[n-1]
 	}
 	return nil
-}
-
-// callers returns the stack of whoever called into the library, including it.
-func callers(skip int) []uintptr {
-	var pc [64]uintptr
-	n := runtime.Callers(skip+1, pc[:])
-	return append([]uintptr(nil), pc[:n]...)
 }
 
 func (c *collector) Wants() device.TraceWants { return c.wants }
@@ -158,13 +233,9 @@ func (c *collector) Wants() device.TraceWants { return c.wants }
 func (c *collector) Begin(s device.Span) device.SpanID {
 	g := c.state()
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	top := g.top()
-	if s.Kind == device.SpanDirect && top != nil && top.kind == device.SpanOp {
-		g.mu.Unlock()
-		return 0
-	}
-	g.mu.Unlock()
-	if !c.keep() {
+	if s.Kind == device.SpanDirect && top != nil && top.kind == device.SpanOp || !c.keep() {
 		return 0
 	}
 	parent := top
@@ -173,28 +244,19 @@ func (c *collector) Begin(s device.Span) device.SpanID {
 			parent = v.(*span)
 		}
 	}
-	var pcs []uintptr
+	p := g.spans.add()
+	p.id, p.kind, p.name, p.g, p.parent, p.shapes = device.NewSpanID(), s.Kind, s.Name, g, parent, s.Shapes
+	p.node, p.owner, p.loose = s.Node, s.Owner, s.Loose
 	if c.stacks {
-		pcs = callers(3)
+		p.stack = g.stacks.here()
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if c.closed.Load() {
-		return 0
-	}
-	if len(g.slab) == 0 {
-		g.slab = make([]span, 64)
-	}
-	p := &g.slab[0]
-	g.slab = g.slab[1:]
-	*p = span{id: device.NewSpanID(), kind: s.Kind, name: s.Name, g: g, parent: parent, shapes: s.Shapes, node: s.Node, owner: s.Owner, loose: s.Loose, pcs: pcs, start: device.Now()}
-	g.spans = append(g.spans, p)
 	if s.Kind == device.SpanScope {
 		c.scopes.Store(p.id, p)
 	}
 	if !s.Loose {
-		g.stack = append(g.stack, p)
+		g.open = append(g.open, p)
 	}
+	p.start = device.Now()
 	return p.id
 }
 
@@ -234,15 +296,15 @@ func (c *collector) end(g *gstate, id device.SpanID, now time.Duration) bool {
 	if c.closed.Load() {
 		return true
 	}
-	for i := len(g.stack) - 1; i >= 0; i-- {
-		if g.stack[i].id == id {
-			for _, p := range g.stack[i:] {
+	for i := len(g.open) - 1; i >= 0; i-- {
+		if g.open[i].id == id {
+			for _, p := range g.open[i:] {
 				p.end = now
 				if p.kind == device.SpanScope {
 					c.scopes.Delete(p.id)
 				}
 			}
-			g.stack = g.stack[:i]
+			g.open = g.open[:i]
 			return true
 		}
 	}
@@ -266,52 +328,68 @@ func numberOf(s device.Stream) uint64 {
 }
 
 func (c *collector) Kernel(k device.KernelEvent) {
-	if k.Recorded || !c.keep() { // what is recorded for a graph is told when the graph runs
+	if k.Recorded { // what is recorded for a graph is told when the graph runs
 		return
 	}
-	g := c.state()
-	e := &kernel{KernelEvent: k, g: g, stream: numberOf(k.Stream)}
-	e.Stream = nil // a stream is used again when nobody refers to it any more
-	c.add(g, func() { e.in, g.kernels = g.top(), append(g.kernels, e) })
+	g := c.enter()
+	if g == nil {
+		return
+	}
+	defer g.mu.Unlock()
+	e := g.kernels.add()
+	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf()
+	if len(k.Launches) > 0 { // a stream is used again when nobody refers to it any more: of it only the number is kept
+		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}
+	}
 }
 
 func (c *collector) Copy(e device.CopyEvent) {
-	if e.Recorded || !c.keep() {
+	if e.Recorded || e.Kind == device.HostToHost {
 		return
 	}
-	g := c.state()
-	t := &transfer{CopyEvent: e, g: g, pcs: callers(2), stream: numberOf(e.Stream)}
+	g := c.enter()
+	if g == nil {
+		return
+	}
+	defer g.mu.Unlock()
+	t := g.copies.add()
+	*t = transfer{CopyEvent: e, in: g.top(), g: g, stack: g.stacks.here(), stream: numberOf(e.Stream)}
 	t.Stream = nil
-	c.add(g, func() { t.in, g.copies = g.top(), append(g.copies, t) })
 }
 
 func (c *collector) Sync(e device.SyncEvent) {
-	if !c.keep() {
+	g := c.enter()
+	if g == nil {
 		return
 	}
-	g := c.state()
-	w := &wait{SyncEvent: e, g: g, pcs: callers(2)}
+	defer g.mu.Unlock()
+	w := g.waits.add()
+	*w = wait{SyncEvent: e, in: g.top(), g: g, stack: g.stacks.here()}
 	w.Stream = nil
-	c.add(g, func() { w.in, g.waits = g.top(), append(g.waits, w) })
 }
 
 func (c *collector) Memory(e device.MemoryEvent) {
-	if !c.keep() {
+	g := c.enter()
+	if g == nil {
 		return
 	}
-	e.Origin.Where = nil // it would keep scopes
-	g := c.state()
-	now := device.Now()
-	c.add(g, func() { g.memory = append(g.memory, allocation{e, g.top(), g, now}) })
+	defer g.mu.Unlock()
+	if e.Freed {
+		e.Bytes = -e.Bytes
+	}
+	a := g.memory.add()
+	a.in, a.device, a.at, a.bytes, a.inUse, a.pinned = g.top(), e.Device, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
-// add changes what g has done, unless the collector is out of service.
-func (c *collector) add(g *gstate, f func()) {
+// enter returns the calling goroutine's state, locked, to have one more event; nil where there is no room for it.
+func (c *collector) enter() *gstate {
+	g := c.state()
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !c.closed.Load() {
-		f()
+	if !c.keep() {
+		g.mu.Unlock()
+		return nil
 	}
+	return g
 }
 
 // finish takes the collector out of service and returns what goroutines have done: what comes later, of calls that are under way, is not
@@ -324,12 +402,12 @@ func (c *collector) finish() []*gstate {
 	c.mu.Unlock()
 	for _, g := range all {
 		g.mu.Lock()
-		for _, p := range g.spans {
+		for p := range g.spans.from(0) {
 			if p.end == 0 {
 				p.end = c.ended
 			}
 		}
-		g.stack = nil
+		g.open = nil
 		g.mu.Unlock()
 	}
 	return all

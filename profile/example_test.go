@@ -65,11 +65,16 @@ func ExampleSpan() {
 // Of ten steps the third and the fourth are recorded, and the seventh and the eighth.
 func ExampleSchedule() {
 	s := profile.Schedule{Wait: 1, Warmup: 1, Active: 2, Repeat: 2}
+	var actions []profile.Action
 	for step := range 10 {
-		fmt.Print(s.Action(step), " ")
+		actions = append(actions, s.Action(step))
 	}
+	fmt.Println(actions)
+	first := profile.Schedule{Wait: 1, Active: 1, SkipFirstWait: true} // the first cycle without its Wait
+	fmt.Println(first.Action(0), first.Action(1), first.Action(2))
 	// Output:
-	// NONE WARMUP RECORD RECORD_AND_SAVE NONE WARMUP RECORD RECORD_AND_SAVE NONE NONE
+	// [NONE WARMUP RECORD RECORD_AND_SAVE NONE WARMUP RECORD RECORD_AND_SAVE NONE NONE]
+	// RECORD_AND_SAVE NONE RECORD_AND_SAVE
 }
 
 // A handler gets each cycle of a schedule when it is over.

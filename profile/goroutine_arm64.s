@@ -5,3 +5,32 @@ TEXT ·goroutine(SB), NOSPLIT, $0-8
 	MOVD g, R0
 	MOVD R0, ret+0(FP)
 	RET
+
+// func returns(pc *[64]uintptr) int
+TEXT ·returns(SB), NOSPLIT, $0-16
+	MOVD pc+0(FP), R0
+	MOVD 0(g), R1 // the stack's bounds, which a g begins with
+	MOVD 8(g), R2
+	SUB  $16, R2, R2
+	MOVD R29, R3
+	MOVD $0, R4
+
+next:
+	CMP  R1, R3
+	BLO  done
+	CMP  R2, R3
+	BHI  done
+	MOVD 8(R3), R5
+	MOVD R5, (R0)(R4<<3)
+	ADD  $1, R4
+	CMP  $64, R4
+	BGE  done
+	MOVD (R3), R5
+	CMP  R3, R5
+	BLS  done
+	MOVD R5, R3
+	B    next
+
+done:
+	MOVD R4, ret+8(FP)
+	RET

@@ -12,8 +12,9 @@ type Options struct {
 	CPU, CUDA bool
 	Memory    bool // allocations and frees, by op: torch's profile_memory
 	Shapes    bool // of operands: torch's record_shapes
-	Stacks    bool // of the Go code that called an op: torch's with_stack. About a microsecond an op
-	FLOPs     bool // a column of the table: torch's with_flops. They are counted in any case
+	Stacks    bool // of the Go code that called an op: torch's with_stack. A tenth of a microsecond an op,
+	// and some the first time that a stack occurs
+	FLOPs bool // a column of the table: torch's with_flops. They are counted in any case
 	// Modules names layers, by the pointers that they tell in their spans: nn.ModuleNames of a model. A layer that is not in it is called by
 	// its type and number, such as Linear_0.
 	Modules map[any]string
@@ -22,7 +23,8 @@ type Options struct {
 	// OnTraceReady is called at the end of each cycle of the schedule, in Step or Stop, with the profile that then holds the cycle's
 	// events. An error ends the profile and comes out of that call.
 	OnTraceReady func(*Profile) error
-	// MaxEvents bounds how many spans, kernels, copies, waits and allocations are kept in a cycle, 0 is 1<<18: about 100 MB.
+	// MaxEvents bounds how many spans, kernels, copies, waits and allocations are kept in a cycle, 0 is 1<<18: about 50 MB, and twice that
+	// while reports are made.
 	MaxEvents int
 }
 

@@ -3,12 +3,10 @@ package profile
 import (
 	"compress/gzip"
 	"io"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // protobuf writes messages of protocol buffers: https://protobuf.dev/programming-guides/encoding. Field numbers below are those of
@@ -153,15 +151,15 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 		}
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.Device) { // the time is its op's
-			v := at(sampleKey{k.in, "", k.Device.Name()})
-			v[valueFLOPs] += int64(k.Work.FLOPs)
-			v[valueMoved] += int64(k.Work.Bytes)
+		if !onGPU(k.device) { // the time is its op's
+			v := at(sampleKey{k.in, "", k.device.Name()})
+			v[valueFLOPs] += int64(k.work.FLOPs)
+			v[valueMoved] += int64(k.work.Bytes)
 		}
 	}
 	for _, m := range r.memory {
-		if !m.Freed {
-			at(sampleKey{m.in, "", m.Device.Name()})[valueAllocated] += int64(m.Bytes)
+		if m.bytes > 0 {
+			at(sampleKey{m.in, "", m.device.Name()})[valueAllocated] += int64(m.bytes)
 		}
 	}
 	return order, sum
@@ -186,17 +184,8 @@ func (k sampleKey) stack() []frame {
 		}
 		list = append(list, frame{function: name})
 	}
-	if k.in != nil && len(k.in.pcs) > 0 {
-		frames := runtime.CallersFrames(k.in.pcs)
-		for {
-			f, more := frames.Next()
-			if f.Function != "" && callsite.Outside(f.Function, f.File) {
-				list = append(list, frame{f.Function, f.File, f.Line})
-			}
-			if !more {
-				break
-			}
-		}
+	if k.in != nil {
+		list = append(list, k.in.stack.frames()...)
 	}
 	if len(list) == 0 {
 		list = append(list, frame{function: "(outside of ops)"})

@@ -188,22 +188,26 @@ func (p *Profile) gather() {
 	for _, g := range states {
 		g.mu.Lock()
 		at := p.seen[g]
-		for _, k := range g.kernels[at.kernels:] {
-			k.runs = make([]interval, len(k.Launches))
-			for i := range k.Launches {
-				if t := k.Launches[i].Time; t != nil {
-					p.pending = append(p.pending, pendingRun{t, func(v interval) { k.runs[i] = v }})
-					k.Launches[i].Time = nil
+		for k := range g.kernels.from(at.kernels) {
+			l := k.gpu
+			if l == nil {
+				continue
+			}
+			l.runs = make([]interval, len(l.launches))
+			for i := range l.launches {
+				if t := l.launches[i].Time; t != nil {
+					p.pending = append(p.pending, pendingRun{t, func(v interval) { l.runs[i] = v }})
+					l.launches[i].Time = nil
 				}
 			}
 		}
-		for _, t := range g.copies[at.copies:] {
+		for t := range g.copies.from(at.copies) {
 			if t.Time != nil {
 				p.pending = append(p.pending, pendingRun{t.Time, func(v interval) { t.run = v }})
 				t.Time = nil
 			}
 		}
-		p.seen[g] = seen{len(g.kernels), len(g.copies)}
+		p.seen[g] = seen{g.kernels.len(), g.copies.len()}
 		g.mu.Unlock()
 	}
 }

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ type record struct {
 	kernels      []*kernel
 	copies       []*transfer
 	waits        []*wait
-	memory       []allocation
+	memory       []*allocation
 	leaves       []leaf // what the host did within spans, and devices
 	layers       map[any]string
 	dropped      int
@@ -60,14 +61,21 @@ type leaf struct {
 func newRecord(c *collector, states []*gstate, o *Options) *record {
 	r := &record{o: o, began: c.began, ended: c.ended, goroutines: len(states), dropped: int(c.dropped.Load())}
 	for _, g := range states {
-		r.spans = append(r.spans, g.spans...)
-		r.kernels = append(r.kernels, g.kernels...)
-		r.copies = append(r.copies, g.copies...)
-		r.waits = append(r.waits, g.waits...)
-		r.memory = append(r.memory, g.memory...)
+		for _, s := range g.stacks.known {
+			s.resolve()
+		}
+		r.spans = slices.AppendSeq(r.spans, g.spans.from(0))
+		r.kernels = slices.AppendSeq(r.kernels, g.kernels.from(0))
+		r.copies = slices.AppendSeq(r.copies, g.copies.from(0))
+		r.waits = slices.AppendSeq(r.waits, g.waits.from(0))
+		r.memory = slices.AppendSeq(r.memory, g.memory.from(0))
+	}
+	places := make([]place, len(r.spans))
+	for i, p := range r.spans {
+		p.place = &places[i]
 	}
 	sort.Slice(r.spans, func(i, j int) bool { return r.spans[i].id < r.spans[j].id })
-	sort.SliceStable(r.kernels, func(i, j int) bool { return r.kernels[i].Start < r.kernels[j].Start })
+	sort.SliceStable(r.kernels, func(i, j int) bool { return r.kernels[i].start < r.kernels[j].start })
 	sort.SliceStable(r.copies, func(i, j int) bool { return r.copies[i].Start < r.copies[j].Start })
 	sort.SliceStable(r.waits, func(i, j int) bool { return r.waits[i].Start < r.waits[j].Start })
 	sort.SliceStable(r.memory, func(i, j int) bool { return r.memory[i].at < r.memory[j].at })
@@ -165,11 +173,14 @@ func (r *record) findLeaves() {
 		}
 	}
 	for _, k := range r.kernels {
-		work := k.Work
-		for i := range k.Launches {
-			l := &k.Launches[i]
+		work := k.work
+		if k.gpu == nil {
+			continue
+		}
+		for i := range k.gpu.launches {
+			l := &k.gpu.launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
-			run(leaf{name: l.Kernel, device: k.Device, stream: k.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k}, k.runs[i], k.Device)
+			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k}, k.gpu.runs[i], k.device)
 			work = device.Work{} // of the primitive, told with its first kernel
 		}
 	}
@@ -253,22 +264,17 @@ func (r *record) addUp() {
 	}
 	for _, k := range r.kernels {
 		if k.in != nil {
-			k.in.self.flops += k.Work.FLOPs
-			k.in.self.bytes += k.Work.Bytes
+			k.in.self.flops += k.work.FLOPs
+			k.in.self.bytes += k.work.Bytes
 		}
 	}
 	for _, m := range r.memory {
-		if m.in == nil || m.Pinned {
-			continue
-		}
-		n := m.Bytes
-		if m.Freed {
-			n = -n
-		}
-		if onGPU(m.Device) {
-			m.in.self.gpuMem += n
-		} else {
-			m.in.self.cpuMem += n
+		switch {
+		case m.in == nil || m.pinned:
+		case onGPU(m.device):
+			m.in.self.gpuMem += m.bytes
+		default:
+			m.in.self.cpuMem += m.bytes
 		}
 	}
 	for _, p := range r.spans {

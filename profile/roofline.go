@@ -59,41 +59,41 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	at := map[key]int{}
 	by := map[key]map[string]float64{}
 	for _, k := range r.kernels {
-		if k.Work == (device.Work{}) {
+		if k.work == (device.Work{}) {
 			continue
 		}
-		took, name := k.End-k.Start, ""
-		if onGPU(k.Device) {
+		took, name := k.end-k.start, ""
+		if k.gpu != nil {
 			took = 0
 			most := time.Duration(0)
-			for i, v := range k.runs {
+			for i, v := range k.gpu.runs {
 				took += v.end - v.start
 				if d := v.end - v.start; d > most {
-					most, name = d, k.Launches[i].Kernel
+					most, name = d, k.gpu.launches[i].Kernel
 				}
 			}
 			if took == 0 {
 				continue
 			}
 		}
-		peak, ok := f.Peaks[k.Device.Name()]
+		peak, ok := f.Peaks[k.device.Name()]
 		if !ok {
 			var err error
-			if peak, err = peakOf(k.Device); err != nil {
-				f.notes = append(f.notes, fmt.Sprintf("the peak of %s is not known: %v", k.Device.Name(), err))
+			if peak, err = peakOf(k.device); err != nil {
+				f.notes = append(f.notes, fmt.Sprintf("the peak of %s is not known: %v", k.device.Name(), err))
 			}
-			f.Peaks[k.Device.Name()] = peak
+			f.Peaks[k.device.Name()] = peak
 		}
 		if peak.FLOPs == 0 || peak.Bytes == 0 {
 			continue
 		}
 		arithmetic := peak.FLOPs
-		if k.Type.IsHalf() && k.Primitive == "matmul" && peak.Half > 0 {
+		if k.half && k.primitive == "matmul" && peak.Half > 0 {
 			arithmetic = peak.Half
 		}
-		compute := float64(k.Work.FLOPs) / arithmetic * 1e9
-		memory := float64(k.Work.Bytes) / peak.Bytes * 1e9
-		id := key{k.Device.Name(), k.Primitive, name}
+		compute := float64(k.work.FLOPs) / arithmetic * 1e9
+		memory := float64(k.work.Bytes) / peak.Bytes * 1e9
+		id := key{k.device.Name(), k.primitive, name}
 		i, ok := at[id]
 		if !ok {
 			i = len(f.Rows)
@@ -104,7 +104,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 		v := &f.Rows[i]
 		v.Count++
 		v.Time += took
-		v.Work = v.Work.Add(k.Work)
+		v.Work = v.Work.Add(k.work)
 		v.least += max(compute, memory)
 		if compute > memory {
 			by[id]["compute"] += compute

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // A Transfer is what one line of a program copied between host and GPU, or waited for.
 type Transfer struct {
 	Site    string // "train/main.go:31"; "" where no frame of the program is known
 	Op      string // of the library: "item", "to"; "" for none
-	What    string // "HtoD", "DtoH", "PtoP", or the wait: "stream synchronize", "device synchronize", "event wait"
+	What    string // "HtoD", "DtoH", "PtoP", "PtoP staged" by way of the host, or the wait: "stream synchronize", "device synchronize", "event wait"
 	Device  string
 	Count   int
 	Bytes   int
@@ -32,6 +31,9 @@ type Transfers struct {
 
 // ownTable is what a driver copies for itself: the addresses of the groups of an optimizer's step.
 const ownTable = "table of multi-map"
+
+// staged marks copies between GPUs that go by way of the host.
+const staged = " staged"
 
 // Transfers lists every copy between host and device, and every wait of the host, by the line that asked for it. Copies within a device are
 // kernels as others. Waits for the times of the profile itself are not in it.
@@ -60,14 +62,18 @@ func (p *Profile) Transfers() *Transfers {
 		return p.name
 	}
 	for _, c := range r.copies {
-		if !onGPU(c.Device) || c.Kind == device.DeviceToDevice {
+		if c.Kind == device.DeviceToDevice {
 			continue
 		}
 		what := op(c.in)
 		if c.Op == ownTable {
 			what += " (" + ownTable + ")"
 		}
-		v := row(key{callsite.First(c.pcs), what, c.Kind.String(), c.Device.Name(), c.Pinned, c.Blocked})
+		kind := c.Kind.String()
+		if c.Staged {
+			kind += staged
+		}
+		v := row(key{c.stack.site(), what, kind, c.Device.Name(), c.Pinned, c.Blocked})
 		v.Bytes += c.Bytes
 		v.Host += c.End - c.Start
 		if c.run.ok {
@@ -75,7 +81,7 @@ func (p *Profile) Transfers() *Transfers {
 		}
 	}
 	for _, w := range r.waits {
-		v := row(key{site: callsite.First(w.pcs), op: op(w.in), what: w.Call, device: w.Device.Name(), blocked: true})
+		v := row(key{site: w.stack.site(), op: op(w.in), what: w.Call, device: w.Device.Name(), blocked: true})
 		v.Host += w.End - w.Start
 	}
 	sort.SliceStable(t.Rows, func(i, j int) bool {
@@ -99,6 +105,8 @@ func (t *Transfer) hint() string {
 		return ""
 	case t.What == "HtoD" && !t.Pinned && t.Bytes/t.Count >= 4<<10:
 		return "memory that is not page-locked is copied twice, while the host waits: PinMemory, or the loader's option for it, and To(dev, tensor.NonBlocking())"
+	case strings.HasSuffix(t.What, staged):
+		return "a staged copy goes to the host and back, as one GPU cannot address the other's memory: cuda.PeerCopies says why"
 	case t.What == "HtoD" && t.Blocked && t.Pinned:
 		return "the memory is page-locked: To(dev, tensor.NonBlocking()) returns at once"
 	case strings.HasSuffix(t.What, "synchronize") || t.What == "event wait":

@@ -1,109 +1,153 @@
 #!/usr/bin/env bash
-# Runs the GPU bundle: tests on the real driver, a subset under compute-sanitizer, a training on both devices, benchmarks beside
-# PyTorch. Writes results.json and log.txt into ${OUT:-./out}. Fails when there is no GPU; ends within 8 minutes.
+# Runs the GPU bundle on a machine with a GPU, in parts that end within 9 minutes each:
+#
+#   run.sh tests       devices, doctor, the tests on the real driver: many processes, so that the driver compiles kernels side by side
+#   run.sh bench       trainings on both devices, benchmarks beside PyTorch, and the verdict on what is promised
+#   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute over a few kernels
+#
+# Each leaves results-PART.json and log-PART.txt in ${OUT:-./out}, whatever fails, and prints failures, steps and verdict last. It fails
+# when something failed, or when there is no GPU. Kernels that were compiled are kept for the next part.
+#
+# TRIAL=1 takes an emulated GPU too and little of everything, to see that this script runs.
 set -uo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")" || exit 1
 here=$PWD
-for packed in *.gz; do
-	[ -e "$packed" ] && gunzip -f "$packed" && chmod +x "${packed%.gz}"
-done
-out=${OUT:-./out}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
-log=$out/log.txt
-: >"$log"
-deadline=$((SECONDS + 470))
-fail=0
-declare -A seconds status
+mode=${1:-tests}
+case $mode in tests | bench | sanitizer) ;; *) echo "usage: run.sh tests|bench|sanitizer" >&2 && exit 2 ;; esac
+trial=${TRIAL:-0}
 
-say() { echo "$*" | tee -a "$log"; }
+# A read-only folder, an unset HOME or a full /tmp are told at once.
+work=$(mktemp -d "${TMPDIR:-/tmp}/flambeau.XXXXXX") || { echo "no temporary folder: set TMPDIR" >&2 && exit 1; }
+trap 'rm -rf "$work"' EXIT
+out=${OUT:-./out}
+mkdir -p "$out" && out=$(cd "$out" && pwd) || { echo "cannot write $out: set OUT" >&2 && exit 1; }
+if [ -z "${HOME:-}" ] || ! mkdir -p "${XDG_CACHE_HOME:-$HOME/.cache}" 2>/dev/null || ! [ -w "${XDG_CACHE_HOME:-$HOME/.cache}" ]; then
+	export HOME=${HOME:-/tmp} XDG_CACHE_HOME=${TMPDIR:-/tmp}/flambeau-cache
+	mkdir -p "$XDG_CACHE_HOME"
+fi
+bin=$here
+if ! [ -w "$here" ]; then bin=${TMPDIR:-/tmp}/flambeau-bin && mkdir -p "$bin"; fi
+for packed in *.gz; do
+	[ -e "$packed" ] || continue
+	[ "$bin/${packed%.gz}" -nt "$packed" ] || { gunzip -c "$packed" >"$bin/${packed%.gz}" && chmod +x "$bin/${packed%.gz}"; }
+done
+export PATH=$bin:$PATH PYTHONUNBUFFERED=1
+ulimit -c 0
+
+deadline=$((SECONDS + ${LIMIT:-520}))
+fail=0
 
 # step NAME LIMIT COMMAND…: runs a command within its limit and what is left of the whole.
 step() {
-	local name=$1 limit=$2
+	local name=$1 limit=$2 rc=0 from=$SECONDS left=$((deadline - SECONDS))
 	shift 2
-	local left=$((deadline - SECONDS))
 	[ "$left" -lt "$limit" ] && limit=$left
 	if [ "$limit" -le 5 ]; then
-		say "== $name: no time left"
-		status[$name]=no_time
-		fail=1
-		return 1
+		echo "no time was left" >"$work/$name.log"
+		rc=no_time
+	else
+		timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 || rc=$?
 	fi
-	say "== $name"
-	local from=$SECONDS rc=0
-	timeout "$limit" "$@" >"$out/step.txt" 2>&1 || rc=$?
-	cat "$out/step.txt" >>"$log"
-	tail -n 12 "$out/step.txt"
-	seconds[$name]=$((SECONDS - from))
-	status[$name]=$rc
-	if [ "$rc" -ne 0 ]; then
-		say "== $name FAILED ($rc)"
-		fail=1
-	fi
-	return "$rc"
+	[ "$rc" = 0 ] || fail=1
+	printf '%s\t%s\t%s\n' "$name" "$rc" $((SECONDS - from)) >>"$work/steps.txt"
+	echo "== $name: $([ "$rc" = 0 ] && echo ok || echo "FAILED ($rc)"), $((SECONDS - from)) s"
+	[ "$rc" = 0 ]
+}
+
+# show NAME [LINES]: the end of what a step said.
+show() { tail -n "${2:-12}" "$work/$1.log"; }
+
+finish() {
+	compare report "$mode" "$work" "$out" || fail=1
+	[ -s "$out/results-$mode.json" ] || printf '{"ok":false,"mode":"%s","error":"compare report did not run"}\n' "$mode" >"$out/results-$mode.json"
+	echo "$mode: done after $SECONDS s"
+	exit $fail
 }
 
 export FLAMBEAU_TEST_GPU=1
-unset FLAMBEAU_CUDA
-step devices 30 ./flambeau devices
-./flambeau devices --json >"$out/devices.json" 2>>"$log"
-if ! grep -q '"name":"cuda:0"' "$out/devices.json" || grep -q '"emulated":true' "$out/devices.json"; then
-	say "no real GPU was found: $(cat "$out/devices.json")"
-	echo '{"ok":false,"error":"no GPU"}' >"$out/results.json"
-	exit 1
+[ "$trial" = 1 ] || unset FLAMBEAU_CUDA
+step devices 60 flambeau devices
+show devices
+flambeau devices --json >"$work/devices.json" 2>>"$work/devices.log"
+if ! grep -q '"name":"cuda:0"' "$work/devices.json" || { grep -q '"emulated":true' "$work/devices.json" && [ "$trial" != 1 ]; }; then
+	step no_gpu 10 sh -c 'echo "there is no GPU; what the driver says:"; flambeau doctor; exit 1'
+	finish
 fi
-step doctor 30 sh -c "./flambeau doctor; [ \$? -le 1 ]" # 1: the GPU is used, and could be faster
-command -v nvidia-smi >/dev/null && step nvidia_smi 20 nvidia-smi
+command -v nvidia-smi >/dev/null && step nvidia_smi 20 nvidia-smi && show nvidia_smi
 
-while read -r binary package; do
-	(cd "src/$package" && true) || mkdir -p "src/$package"
-	step "test_$binary" 150 sh -c "cd 'src/$package' && '$here/$binary' -test.timeout 140s -test.v"
-done <tests.txt
-
-if command -v compute-sanitizer >/dev/null; then
-	for tool in memcheck racecheck; do
-		step "sanitizer_$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 9 ./flambeau train --device cuda --steps 5 --batch 32
-	done
-else
-	say "compute-sanitizer is not here"
-fi
-
-step train_cuda 60 sh -c "./flambeau train --device cuda:0 --steps 200 --seed 1 --losses --json >'$out/train_cuda.json'"
-step train_cpu 60 sh -c "./flambeau train --device cpu --steps 200 --seed 1 --losses --json >'$out/train_cpu.json'"
-step train_full 60 sh -c "./flambeau train --device cuda:0 --json >'$out/train_full.json'"
-for form in bf16 fp16; do
-	step "train_$form" 60 sh -c "./flambeau train --device cuda:0 --steps 200 --seed 1 --amp $form --checkpointing --profile '$out/profile_$form.txt' --json"
-done
-step bench 110 sh -c "./compare cpu cuda:0 >'$out/bench.json'"
-if python3 -c 'import torch' 2>/dev/null; then
-	step torch 110 sh -c "python3 torch_compare.py cuda:0 >'$out/torch.json'"
-fi
-
-# Put it together with what is surely there: awk for the comparison of losses, shell for the rest.
-losses() { sed -n 's/.*"losses":\[\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n'; }
-worst=$(paste <(losses "$out/train_cuda.json") <(losses "$out/train_cpu.json") 2>/dev/null |
-	awk '{d=$1-$2; if(d<0)d=-d; m=$2>1?$2:1; if(d/m>w)w=d/m} END{printf "%.3g", w}')
-say "largest difference of 200 losses, cuda:0 and cpu, relative to max(1, loss): ${worst:-none}"
-[ -n "$worst" ] && awk "BEGIN{exit !($worst <= 1e-2)}" || { say "the losses differ"; fail=1; }
-ratio() { # CASE: rate of cuda:0 over cpu
-	tr '{' '\n' <"$out/bench.json" | awk -v c="\"case\":\"$1\"" 'index($0,c){match($0,/"rate":[0-9.e+]*/); r=substr($0,RSTART+7,RLENGTH-7); if(index($0,"\"device\":\"cpu\""))a=r; else b=r} END{if(a>0)printf "%.3g", b/a}'
+# go_test NAME LIMIT BINARY FOLDER PATTERN: the tests of a package, in its folder.
+go_test() {
+	mkdir -p "$work/src/$4"
+	[ -d "$here/src/$4" ] && cp -r "$here/src/$4/." "$work/src/$4/" # tests may write there
+	step "$1" "$2" sh -c "cd '$work/src/$4' && exec '$3' -test.v -test.timeout $(($2 - 5))s -test.run '$5' $6"
 }
-for c in mlp_digits_b32 mlp_784_4096_4096_10_b128 matmul_4096_f32; do
-	say "cuda:0 over cpu, $c: $(ratio $c)"
-done
-{
-	printf '{"ok":%s,"commit":"%s","date":"%s","largest_loss_difference":%s,\n' "$([ $fail -eq 0 ] && echo true || echo false)" \
-		"$(cat commit.txt)" "$(date -u +%FT%TZ)" "${worst:-null}"
-	printf ' "devices":%s,\n "train_full":%s,\n "bench":%s,\n "torch":%s,\n "steps":{' "$(cat "$out/devices.json")" \
-		"$(cat "$out/train_full.json" 2>/dev/null || echo null)" "$(cat "$out/bench.json" 2>/dev/null || echo null)" "$(cat "$out/torch.json" 2>/dev/null || echo null)"
-	sep=
-	for k in "${!status[@]}"; do
-		printf '%s"%s":{"status":"%s","seconds":%s}' "$sep" "$k" "${status[$k]}" "${seconds[$k]:-0}"
-		sep=,
+
+part_tests() {
+	step doctor 60 sh -c 'flambeau doctor; [ $? -le 1 ]' # 1: the GPU is used, and could be faster
+	show doctor 30
+	# First what one process says about a GPU that nobody else uses.
+	go_test cu 60 cu.test cuda/internal/cu . ''
+	go_test cuda 150 cuda.test cuda 'OnHardware|Hardware|TestCommandOfAGPU|Stream|Event|Record|Pinned|Copy|Expand|Propert|Index|Monitor' "-test.skip 'TestConformance|TestFault'"
+	go_test fault 60 cuda.test cuda 'TestFaultOnHardware' ''
+	# Then many at once. Each compiles its kernels, and the cache on disk is theirs together.
+	local k parts=12 running=() group
+	if [ "$trial" = 1 ]; then parts=60; fi
+	for group in 'Info|Copies|Streams|Memory|MultiMap.*|Concurrency' 'MapPrimitives|MapCasts' MapLayouts MapForms 'Reduce|ReduceForms' 'MatMul|RandomPrograms' \
+		'Gather|Scatter|Softmax|Norm|CrossEntropy' 'Scan' 'Argsort'; do
+		go_test "conformance_$(echo "$group" | tr -c 'A-Za-z\n' _ | cut -c1-16)" 330 cuda.test cuda "TestConformanceOnHardware/^($group)\$" '' &
+		running+=($!)
 	done
-	printf '}}\n'
-} >"$out/results.json"
-rm -f "$out/step.txt"
-say "done after $SECONDS s: $([ $fail -eq 0 ] && echo ok || echo FAILED)"
-exit $fail
+	for ((k = 0; k < parts; k++)); do
+		[ "$trial" = 1 ] && [ "$k" -gt 1 ] && break
+		FLAMBEAU_TEST_PART=$k/$parts go_test "optest_$k" 330 optest.test tensor/optest 'TestGPU' '' &
+		running+=($!)
+	done
+	for k in "${running[@]}"; do wait "$k" || fail=1; done
+}
+
+part_bench() {
+	local steps=200 flags=() form trial_flag=
+	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) trial_flag=-trial; fi
+	step train_cuda 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cuda.json'"
+	step train_cpu 60 sh -c "flambeau train --device cpu --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cpu.json'"
+	[ "$trial" = 1 ] || step train_full 60 sh -c "flambeau train --device cuda:0 --json >'$work/train_full.json'"
+	for form in bf16 fp16; do
+		step "train_$form" 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 ${flags[*]:-} --amp $form --checkpointing --profile '$work/profile.txt' --json >'$work/train_$form.json'; cat '$work/profile.txt'"
+	done
+	step bench 170 sh -c "compare $trial_flag cuda:0 >'$work/bench.json'"
+	if python3 -c 'import torch' 2>/dev/null; then
+		if [ "$trial" = 1 ]; then # without what stands for the driver
+			step torch 130 env -u LD_LIBRARY_PATH sh -c "python3 torch_compare.py --trial cpu >'$work/torch.json'"
+		else
+			step torch 130 sh -c "python3 torch_compare.py cuda:0 >'$work/torch.json'"
+		fi
+	else
+		echo "no PyTorch for python3 here"
+	fi
+	step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
+}
+part_sanitizer() {
+	local tool steps=5
+	[ "$trial" = 1 ] && steps=1
+	if command -v compute-sanitizer >/dev/null; then
+		for tool in memcheck racecheck synccheck initcheck; do
+			step "sanitizer_$tool" 75 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$bin/flambeau" train --device cuda:0 --steps $steps --batch 32
+		done
+		for tool in memcheck racecheck; do # one op in sixty, and graphs
+			FLAMBEAU_TEST_PART=7/60 step "sanitizer_optest_$tool" 75 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$bin/optest.test" -test.v -test.run TestGPU
+		done
+	else
+		echo "compute-sanitizer is not here"
+	fi
+	if command -v ncu >/dev/null; then # counters may be forbidden; that is told and fails nothing else
+		step ncu 75 ncu --clock-control none --launch-skip 4 --launch-count 8 --metrics \
+			gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__throughput.avg.pct_of_peak_sustained_elapsed,sm__warps_active.avg.pct_of_peak_sustained_active,launch__registers_per_thread \
+			"$bin/compare" -seconds 0.01 -only '^(matmul_4096_f32|add_256M_f32|relu_256M_f32|matmul_4096_bf16)$' cuda:0
+		show ncu 60
+	else
+		echo "ncu is not here"
+	fi
+}
+
+"part_$mode"
+finish

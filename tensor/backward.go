@@ -303,7 +303,7 @@ func (e *engine) back(t *task, g *Tensor) {
 		panic(e.freed(n))
 	}
 	if tr := device.Tracing(); tr != nil {
-		defer n.backSpan(tr, e.scope, g)()
+		defer tr.End(n.backSpan(tr, e.scope, g))
 	}
 	vs := e.scope.child()
 	defer vs.recycle()
@@ -420,7 +420,7 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) {
 		return // nobody can read it any more
 	}
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanBackward, "AccumulateGrad", nil, []*Tensor{g})()
+		defer t.End(tracedOp(t, device.SpanBackward, "AccumulateGrad", nil, []*Tensor{g}))
 	}
 	leaf.gradMu.Lock()
 	defer leaf.gradMu.Unlock()

@@ -9,16 +9,14 @@ import (
 	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/shape"
 )
 
 // ErrCapture is the kind of an [Error] about work that cannot be part of a [Graph].
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other; graphs that only read the same tensors also at once. Graphs that write the same ones, such as parameters
-// of one optimizer, must not be replayed at the same time, as two Steps of it must not be made. Close gives the graph's memory back; one that is
+// several goroutines, one after the other; graphs that only read the same tensors also at once, and those that share an optimizer take turns. Other
+// graphs that write the same tensors must not be replayed at the same time. Close gives the graph's memory back; one that is
 // dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
@@ -33,6 +31,9 @@ type Graph struct {
 	rec     device.Recording
 	feeds   []func(to []byte)
 	checks  []func() error
+	then    []func()
+	ended   []func(ok bool) error
+	turns   []*Exclusive              // sorted
 	gens    map[*Generator]*Generator // stand-ins, by what they stand for
 	tokens  map[uint64]*standIn
 	outside map[*storage]bool // what is not the graph's and is read or, true, written
@@ -138,12 +139,18 @@ func (g *Graph) finish() (err error) {
 	if g.err != nil {
 		return g.err // f went on, as fmt does when String panics
 	}
+	for _, f := range g.ended {
+		if err := f(true); err != nil {
+			return err
+		}
+	}
 	if g.replay, err = g.rec.Finish(); err != nil {
 		return deviceError("capture", err, nil)
 	}
 	if g.replay.Operations() == 0 {
 		return newError("capture", ErrCapture, nil, "nothing was recorded").hint("start expressions with x.In(s), s being the scope that the function gets")
 	}
+	g.ended = nil
 	g.own = slices.DeleteFunc(g.own, func(st *storage) bool { return st.freed.Load() })
 	return nil
 }
@@ -159,6 +166,9 @@ func (g *Graph) stop() {
 // abandon gives everything back after a failure.
 func (g *Graph) abandon() {
 	g.stop()
+	for _, f := range g.ended {
+		_ = f(false) // there is an error already
+	}
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
@@ -200,10 +210,14 @@ func (g *Graph) Replay() error {
 	defer g.mu.Unlock()
 	const op = "replay"
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanOp, op, nil, nil)()
+		defer t.End(tracedOp(t, device.SpanOp, op, nil, nil))
 	}
 	if g.closed {
 		return newError(op, ErrFreed, nil, "the graph has been closed")
+	}
+	for _, x := range g.turns {
+		x.mu.Lock()
+		defer x.mu.Unlock()
 	}
 	if g.deserted() {
 		e := newError(op, ErrCapture, nil, "a tensor that the graph uses was moved to a device or converted since the capture, and a replay would go on with its old memory")
@@ -236,7 +250,11 @@ func (g *Graph) Replay() error {
 	if err := g.replay.Replay(func(i int, to []byte) { g.feeds[i](to) }); err != nil {
 		return deviceError(op, err, nil)
 	}
-	return nil
+	return Try(func() {
+		for _, f := range g.then {
+			f()
+		}
+	})
 }
 
 // deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.
@@ -319,50 +337,6 @@ func capturing(s device.Stream) *Graph {
 		return g.(*Graph)
 	}
 	return nil
-}
-
-// Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the host when it is queued: fill gets the
-// bytes, in the host's order, in the order of the calls of Feed. It must not touch the graph's device. Only while the graph is captured.
-func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
-	const op = "feed"
-	if !g.live.Load() {
-		fail(op, ErrCapture, nil, "the capture is over")
-	}
-	if n < 1 || t.Size() == 0 || fill == nil {
-		fail(op, ErrValue, nil, "%d elements of %v", n, t)
-	}
-	o := device.Origin{Op: op, Shape: shape.Of(n), Type: t, Where: g.scope.opened}
-	buf, err := g.rec.Feed(n*t.Size(), o)
-	check(op, err)
-	st := &storage{dev: g.dev, buf: buf, home: g.stream, writer: g.stream}
-	x := &Tensor{st: st, layout: shape.Dense(shape.Of(n)), dtype: t, op: op}
-	x.self = x
-	st.refs.Store(1)
-	g.scope.own(x, true)
-	g.mu.Lock()
-	g.feeds = append(g.feeds, fill)
-	g.own = append(g.own, st)
-	g.mu.Unlock()
-	return x
-}
-
-// Check makes every replay call f first; an error of it is the replay's, and nothing is queued.
-func (g *Graph) Check(f func() error) {
-	g.mu.Lock()
-	g.checks = append(g.checks, f)
-	g.mu.Unlock()
-}
-
-// Adopt says that tensors which were made during the capture, outside of its scope, are not to be made again by replays: the state of an
-// optimizer, which begins once. What made them has run.
-func (g *Graph) Adopt(x ...*Tensor) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, t := range x {
-		if t != nil {
-			g.adopted[t.st] = true
-		}
-	}
 }
 
 // touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are ordered with what else uses it. st.mu

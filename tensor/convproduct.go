@@ -19,11 +19,12 @@ type convolution struct {
 const manyPlaces = 512
 
 // The columns that exist at one time take up to a part of what input and output take together, within bounds, unless those of one sample
-// are larger.
+// are larger: on the CPU what its caches may still hold in part, on a GPU so much that the launches are few.
 const (
-	columnPart  = 16
-	columnLeast = 1 << 20
-	columnBytes = 16 << 20
+	columnPart     = 16
+	columnLeast    = 1 << 20
+	columnBytes    = 16 << 20
+	columnBytesGPU = 256 << 20
 )
 
 func (v *convolution) perGroup() int { return v.channels / v.groups }
@@ -33,10 +34,14 @@ func (v *convolution) weight() shape.Dims {
 }
 
 // samples is the number of samples whose columns are made at once.
-func (v *convolution) samples(n, size int) int {
+func (v *convolution) samples(d device.Device, n, size int) int {
+	most := columnBytesGPU
+	if d.Info().Kind == "cpu" {
+		most = columnBytes
+	}
 	one := max(1, v.channels*v.taps()*v.places()*size)
 	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * size
-	return max(1, min(n, min(max(ends/columnPart, columnLeast), columnBytes)/one))
+	return max(1, min(n, min(max(ends/columnPart, columnLeast), most)/one))
 }
 
 // batchFirst reports that columns are matrices of single samples.
@@ -45,7 +50,7 @@ func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= 
 // multiply sets out to the product of a and b, batches of matrices.
 func multiply(op string, c *Scope, out, a, b *Tensor) {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, c, []*Tensor{a, b})()
+		defer t.End(tracedOp(t, device.SpanDirect, op, c, []*Tensor{a, b}))
 	}
 	stream := c.streamOf(out.st.dev)
 	a.st.read(op, stream)
@@ -60,8 +65,8 @@ func (v *convolution) matrices(w *Tensor) *Tensor {
 }
 
 // chunks calls f with the first sample and number of samples of each part of a batch of n, in a scope of its own.
-func (v *convolution) chunks(c *Scope, n, size int, f func(c *Scope, at, n int)) {
-	step := v.samples(n, size)
+func (v *convolution) chunks(c *Scope, d device.Device, n, size int, f func(c *Scope, at, n int)) {
+	step := v.samples(d, n, size)
 	for at := 0; at < n; at += step {
 		part := c.child()
 		func() {
@@ -99,7 +104,7 @@ func (v *convolution) forward(c *Scope, x, w *Tensor) *Tensor {
 		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous().Cast(x.dtype)
 	}
 	a := v.matrices(w)
-	v.chunks(c, n, x.dtype.Size(), func(c *Scope, at, n int) {
+	v.chunks(c, x.st.dev, n, x.dtype.Size(), func(c *Scope, at, n int) {
 		part, to := x.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
 		switch {
 		case v.batchFirst():
@@ -134,7 +139,7 @@ func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
 		v.addTaps(v.op, c, wide, g, func(k int) *Tensor { return v.ofTap(w, k) })
 		return v.cut(v.op, c, wide).Contiguous()
 	}
-	v.chunks(c, n, g.dtype.Size(), func(c *Scope, at, n int) {
+	v.chunks(c, g.st.dev, n, g.dtype.Size(), func(c *Scope, at, n int) {
 		from, to := g.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
 		wide := to
 		if !v.bare() {
@@ -188,7 +193,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 		to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
 		return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
 	}
-	v.chunks(c, x.Dim(0), x.dtype.Size(), func(c *Scope, at, n int) {
+	v.chunks(c, x.st.dev, x.Dim(0), x.dtype.Size(), func(c *Scope, at, n int) {
 		part := dw.In(c)
 		if at > 0 {
 			part = alloc(v.op, c, x.st.dev, x.dtype, shaped)

@@ -187,7 +187,7 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
 	}
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanOp, e.Name, nil, in)()
+		defer t.End(tracedOp(t, device.SpanOp, e.Name, nil, in))
 	}
 	s := youngest(e.Name, in)
 	dev := sameDevice(e.Name, in)
@@ -259,7 +259,7 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 // runBits is run with scalars that are bits already.
 func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, in)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, in))
 	}
 	stream := s.streamOf(y.st.dev)
 	s.recordable(op, y.st.dev)

@@ -2,8 +2,10 @@ package tensor_test
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -29,6 +31,39 @@ func ExampleNoAutocast() {
 		}, tensor.NoAutocast())
 	}, tensor.Autocast(dtype.F16))
 	// Output: float16 float32
+}
+
+// product is an op of one's own with a class: its operands come in the scope's 16 bits, as those of matrix products do.
+type product struct{ class tensor.AutocastClass }
+
+func (product) Name() string                     { return "product" }
+func (p product) Autocast() tensor.AutocastClass { return p.class }
+func (product) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	c.Save(in[0], in[1])
+	fmt.Print(in[0].Type(), " ")
+	return in[0].MatMul(in[1])
+}
+func (product) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	a, b := c.Saved(0), c.Saved(1)
+	da := g.MatMul(b.T())
+	fmt.Println(da.Type())
+	return []*tensor.Tensor{da.Cast(a.Type()), a.T().MatMul(g).Cast(b.Type())}
+}
+
+// The types of the operands and of a product in the VJP, by class: Low is torch.amp.custom_fwd with cast_inputs, Within is custom_fwd
+// without, whose products are autocast one by one, in custom_bwd too.
+func ExampleAutocastClass() {
+	for _, class := range []tensor.AutocastClass{tensor.AutocastLow, tensor.AutocastHigh, tensor.AutocastWithin} {
+		tensor.Do(func(s *tensor.Scope) {
+			var f tensor.Function = product{class}
+			w := s.Ones(2, 2).RequiresGrad()
+			tensor.Apply(f, s.Ones(2, 2).RequiresGrad(), w).Sum().Backward()
+		}, tensor.Autocast(dtype.BF16))
+	}
+	// Output:
+	// bfloat16 bfloat16
+	// float32 float32
+	// float32 bfloat16
 }
 
 // An op that is made of others has a class as a whole: here it is computed in float32, whatever its operands are.
@@ -64,4 +99,23 @@ func ExampleTensor_ItemLater() {
 	// step 0 had a loss of 9
 	// step 1 had a loss of 4
 	// step 2 had a loss of 1
+}
+
+// Gradients are halved in one launch, which also tells whether one of them is infinite or NaN: by a program of one parameter.
+func ExampleUpdateFinite() {
+	half := expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0, dtype.F32))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
+	bits := []uint64{expr.Encode(dtype.F32, 0.5)}
+	tensor.Do(func(s *tensor.Scope) {
+		a, b := s.From([]float32{2, 4}), s.From([]float32{6})
+		groups := [][]*tensor.Tensor{{a}, {b}} // in place: results and operands are the same
+		params, found := s.From([]int64{int64(bits[0])}), s.From(float32(0))
+		tensor.UpdateFinite("halve", half, groups, groups, params, bits, found)
+		fmt.Println(a.Floats(), b.Floats(), found.Item() != 0)
+		b.Fill(math.Inf(1))
+		tensor.UpdateFinite("halve", half, groups, groups, params, bits, found)
+		fmt.Println(a.Floats(), b.Floats(), found.Item() != 0)
+	})
+	// Output:
+	// [1 2] [3] false
+	// [0.5 1] [+Inf] true
 }

@@ -75,3 +75,62 @@ func ExampleGraph_Feed() {
 	// Output:
 	// tensor([1.7500, 1.7500], device='cuda:0')
 }
+
+// A function that opens a scope of its own, as an optimizer's step does, finds the capture by the tensors that it is given: its work then
+// belongs into the scope of that graph. Operations tells how much one replay launches.
+func ExampleCapturing() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	decay := func(w, by *tensor.Tensor) {
+		s := tensor.Root()
+		if g := tensor.Capturing(by); g != nil {
+			s = g.Scope()
+		}
+		s.Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
+	}
+	w := tensor.Root().On(gpus[0]).Ones(2)
+	decay(w, w.FullLike(0.5)) // at once
+	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) { decay(w, w.In(s).Mul(w)) })
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	fmt.Println(w, g.Operations(), "operations")
+	fmt.Println(g.Replay(), w)
+	// Output:
+	// tensor([0.5000, 0.5000], device='cuda:0') 2 operations
+	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
+}
+
+// A hook before every replay: here one that refuses to go on with inputs that nobody has brought.
+func ExampleGraph_Check() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	errOld := errors.New("the batch is the one of the last step")
+	x := tensor.Root().On(gpus[0]).Zeros(2)
+	seen := x.Version()
+	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) {
+		x.In(s).Sum()
+		s.Capture().Check(func() error {
+			if x.Version() == seen {
+				return errOld
+			}
+			seen = x.Version()
+			return nil
+		})
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	fmt.Println(errors.Is(g.Replay(), errOld))
+	x.Fill(1)
+	fmt.Println(g.Replay())
+	// Output:
+	// true
+	// <nil>
+}

@@ -249,7 +249,7 @@ func utoa(v uint32) string {
 // Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one device.
 func Apply(f Function, in ...*Tensor) *Tensor {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanOp, f.Name(), nil, in)()
+		defer t.End(tracedOp(t, device.SpanOp, f.Name(), nil, in))
 	}
 	y := apply(f, in)
 	if checks := y.scope.modes.anomaly; checks&AnomalyForward != 0 {

@@ -209,7 +209,8 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 
 // Update runs one program over groups of tensors of one device and stores its results in place: outs[k] from ins[k], for
 // optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Where the
-// device can, the groups whose tensors are all contiguous are a single launch; each of the others is one of its own.
+// device can, the groups whose tensors are all contiguous are a single launch, which reads the scalars on the device; each of the
+// others is one of its own, with the scalars in bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }
@@ -247,7 +248,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 		return v
 	}
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, nil)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, nil))
 	}
 	d, multi := fast[device.MultiMapper](s, dev)
 	var out, in [][]device.View

@@ -18,7 +18,7 @@ type LateItem struct {
 }
 
 // ItemLater begins to bring the only element of x, as it is now, to the host, and returns without waiting where the device has page-locked
-// memory: on a GPU. Elsewhere it is [Tensor.Item]. What [LateItem.Item] waits for later is the work that is queued now, not that behind.
+// memory: on a GPU. Elsewhere, and where there is no such memory left, it is [Tensor.Item]. What [LateItem.Item] waits for later is the work that is queued now, not that behind.
 func (x *Tensor) ItemLater() *LateItem {
 	const op = "item_later"
 	x.use(op)
@@ -31,7 +31,9 @@ func (x *Tensor) ItemLater() *LateItem {
 	}
 	size := x.dtype.Size()
 	buf, err := p.AllocPinned(size, device.Origin{Op: op, Shape: x.layout.Shape, Type: x.dtype})
-	check(op, err, x)
+	if err != nil {
+		return &LateItem{v: x.Item(), here: true}
+	}
 	l := &LateItem{t: x.dtype, buf: buf}
 	stream := x.scope.streamOf(x.st.dev)
 	x.st.read(op, stream)

@@ -136,7 +136,7 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 // runPair is run for a program with two results.
 func runPair(op string, s *Scope, p *expr.Program, y, z *Tensor, in []*Tensor, params []float64) {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, in)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, in))
 	}
 	stream := s.streamOf(y.st.dev)
 	v := takeViews(len(in) + 2)

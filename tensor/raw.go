@@ -35,7 +35,7 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 		y.writable(op, all...)
 	}
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, ins)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, ins))
 	}
 	stream := s.streamOf(dev)
 	s.recordable(op, dev)

@@ -143,7 +143,7 @@ func reducedShapes(s shape.Dims, mask uint, keep bool) (kept, out shape.Dims, co
 func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	x.use(r.Name)
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanOp, r.Name, nil, []*Tensor{x})()
+		defer t.End(tracedOp(t, device.SpanOp, r.Name, nil, []*Tensor{x}))
 	}
 	if r.Autocast != AutocastThrough && x.scope.modes.autocast != dtype.Invalid {
 		var made []*Tensor
@@ -188,7 +188,7 @@ func (r *Reduction) params(p *device.Reduction, count int) []uint64 {
 // reduceInto launches p over views of in expanded to full, into y seen with shape kept.
 func reduceInto(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, in)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, in))
 	}
 	stream := s.streamOf(y.st.dev)
 	v := takeViews(len(in))

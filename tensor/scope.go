@@ -82,7 +82,8 @@ func Named(name string) Option { return func(m *modes) { m.name = name } }
 // done for created tensors and for large ones only.
 func RecordSites() Option { return func(m *modes) { m.sites = true } }
 
-// Nondeterministic allows kernels whose float sums have no fixed order.
+// Nondeterministic allows kernels whose float sums have no fixed order (torch.use_deterministic_algorithms(False)). So far no kernel is of that
+// kind: results are the same with it.
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 
 // Composed makes heavy ops take their composition of primitives, also where the device has a fast kernel for them: the

@@ -129,7 +129,7 @@ func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 // runInPlace runs a program whose results replace its operands.
 func runInPlace(op string, s *Scope, p *expr.Program, list []*Tensor) {
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanDirect, op, s, list)()
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, list))
 	}
 	stream := s.streamOf(list[0].st.dev)
 	v := takeViews(len(list))

@@ -2,10 +2,11 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // A tape records which numbers a checkpointed segment drew, and gives the same again when the segment is computed a second time: exactly
@@ -40,7 +41,7 @@ var tapes struct {
 
 // begin makes t hear of what its goroutine draws.
 func (t *tape) begin() {
-	t.goroutine = goroutine()
+	t.goroutine = callsite.Goroutine()
 	tapes.mu.Lock()
 	defer tapes.mu.Unlock()
 	tapes.list = append(tapes.list, t)
@@ -62,7 +63,7 @@ func hearing() (list []*tape) {
 	if tapes.n.Load() == 0 {
 		return nil
 	}
-	me := goroutine()
+	me := callsite.Goroutine()
 	tapes.mu.Lock()
 	defer tapes.mu.Unlock()
 	for _, t := range slices.Backward(tapes.list) {
@@ -96,18 +97,6 @@ func drawPast(g *Generator, n int) (seed, offset uint64) {
 		t.mu.Unlock()
 	}
 	return seed, offset
-}
-
-// goroutine returns the number of this goroutine. It takes a microsecond, and is asked for only while segments are computed.
-func goroutine() (n uint64) {
-	var b [64]byte
-	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
-		if c < '0' || c > '9' {
-			break
-		}
-		n = 10*n + uint64(c-'0')
-	}
-	return n
 }
 
 // recordDraws returns a generator that gives what g gives and remembers it, until its tape is stopped.

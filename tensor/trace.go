@@ -1,7 +1,10 @@
 package tensor
 
 import (
+	"maps"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/shape"
@@ -10,8 +13,8 @@ import (
 // A tracer learns of ops by spans around them. A span is opened and closed on the goroutine that computes, so that what drivers tell in
 // between belongs to it; of the scopes, which travel between goroutines, a span names the innermost that has a name.
 
-// tracedOp opens a span for op on in, in scope s or the youngest of in; the function that it returns closes it.
-func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) func() {
+// tracedOp opens a span for op on in, in scope s or the youngest of in; t.End closes it.
+func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
 	s := device.Span{Kind: kind, Name: op}
 	depth := -1
 	if scope != nil {
@@ -30,22 +33,44 @@ func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in
 			}
 		}
 	}
-	id := t.Begin(s)
-	return func() { t.End(id) }
+	return t.Begin(s)
 }
 
 // backSpan opens a span for the gradient of a node.
-func (n *node) backSpan(t device.Tracer, s *Scope, g *Tensor) func() {
+func (n *node) backSpan(t device.Tracer, s *Scope, g *Tensor) device.SpanID {
 	b := device.Span{Kind: device.SpanBackward, Name: backwardName(n.op), Node: n.seq, Scope: s.modes.span}
 	if t.Wants().Shapes {
 		b.Shapes = []shape.Dims{g.layout.Shape}
 	}
-	id := t.Begin(b)
-	return func() { t.End(id) }
+	return t.Begin(b)
+}
+
+// backwardNames are the names that have been asked for, which only become more: a reader needs no lock.
+var backwardNames struct {
+	sync.Mutex
+	known atomic.Pointer[map[string]string]
 }
 
 // backwardName is how profiles call the gradient of an op: that of log_softmax is LogSoftmaxBackward.
 func backwardName(op string) string {
+	if m := backwardNames.known.Load(); m != nil {
+		if name, ok := (*m)[op]; ok {
+			return name
+		}
+	}
+	name := camel(op) + "Backward"
+	backwardNames.Lock()
+	defer backwardNames.Unlock()
+	more := map[string]string{op: name}
+	if m := backwardNames.known.Load(); m != nil && len(*m) < 1024 { // names of a program's own may have numbers in them
+		maps.Copy(more, *m)
+	}
+	backwardNames.known.Store(&more)
+	return name
+}
+
+// camel makes LogSoftmax of log_softmax.
+func camel(op string) string {
 	var b strings.Builder
 	up := true
 	for _, r := range op {
@@ -59,7 +84,7 @@ func backwardName(op string) string {
 		up = false
 		b.WriteRune(r)
 	}
-	return b.String() + "Backward"
+	return b.String()
 }
 
 // nameSpan opens the span of a scope that has a name.

@@ -171,7 +171,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
 	if t := device.Tracing(); t != nil {
-		defer tracedOp(t, device.SpanOp, op, nil, []*Tensor{x})()
+		defer t.End(tracedOp(t, device.SpanOp, op, nil, []*Tensor{x}))
 	}
 	n := x.Size() * x.dtype.Size()
 	out := make([]byte, n)

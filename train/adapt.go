@@ -76,6 +76,7 @@ type Adapt struct {
 	plan   plan
 	told   bool // what splitting changes
 	whole  bool // that a batch cannot be split was told
+	pairs  bool // a part cannot be of a single sample: batch normalisation
 	anew   bool // activations are computed again: checkpointing is on
 	stats  AdaptStats
 	short  func() // is called after a failure, before caches are emptied; nil: nothing is
@@ -209,19 +210,23 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 			a.firstSplit(b, n, f, seed, offset)
 		}
 	}
+	k = min(k, a.mostParts(n))
 	if probe {
 		a.stats.Probes++
 	}
 	again, refused := false, 0
 	for {
+		lone := false
 		err := outOfMemory(func() {
 			a.keep.take()
-			a.attempt(b, n, k, weight, f)
+			lone = a.attempt(b, n, k, weight, f)
 		})
-		if err == nil {
+		if err == nil && !lone {
 			break
 		}
-		a.failed()
+		if !lone {
+			a.failed()
+		}
 		for _, p := range a.params {
 			p.ZeroGrad()
 		}
@@ -230,15 +235,23 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		a.c.Device.Empty()
 		size := (n + k - 1) / k
 		switch {
+		case lone:
+			a.pairs = true
+			a.sayWhole("batch normalisation does not learn from a single one")
+			k, probe = a.mostParts(n), false
 		case probe:
 			k, probe = a.plan.failed(n, size), false
 		case !again && roomy(err):
 			again = true
 			a.stats.Redone++
-		case size == 1 && a.checkpoint():
+		case k >= a.mostParts(n) && a.checkpoint():
 			k, again = 1, false
 		case size == 1:
 			return nil, a.memoryError("", n, err)
+		case k >= a.mostParts(n):
+			e := a.memoryError("", n, err)
+			e.What = fmt.Sprintf("the gradients of %d samples, and batch normalisation does not learn from a single one", size)
+			return nil, e
 		default:
 			if why := indivisible(b, n); why != "" {
 				e := a.memoryError("", n, err)
@@ -246,7 +259,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 				e.Advice = append([]string{why}, e.Advice...)
 				return nil, e
 			}
-			k = a.plan.halve(n, size)
+			k = min(a.plan.halve(n, size), a.mostParts(n))
 			again, refused = false, max(refused, size)
 			a.firstSplit(b, n, f, seed, offset)
 		}
@@ -274,8 +287,27 @@ func (a *Adapt) failed() {
 	}
 }
 
-// attempt computes a batch in k parts.
-func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) {
+// mostParts is into how many parts a batch of n samples can be divided.
+func (a *Adapt) mostParts(n int) int {
+	if a.pairs {
+		return max(1, n/2)
+	}
+	return n
+}
+
+// attempt computes a batch in k parts, and reports whether one of them, of a single sample, is too small for batch normalisation.
+func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
+	if k > 1 && n/k == 1 {
+		defer func() {
+			r := recover()
+			var e *tensor.Error
+			if err, ok := r.(error); ok && errors.As(err, &e) && e.Op == "batch_norm" && errors.Is(e, tensor.ErrShape) {
+				lone = true
+			} else if r != nil {
+				panic(r)
+			}
+		}()
+	}
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 	for i := range k {
 		from, to := n*i/k, n*(i+1)/k
@@ -299,6 +331,7 @@ func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tenso
 			a.note(s, loss, share, i == 0)
 		}, opts...)
 	}
+	return false
 }
 
 // note adds the loss of a part to that of the batch.

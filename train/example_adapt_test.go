@@ -1,12 +1,14 @@
 package train_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -66,4 +68,40 @@ func ExampleMemoryError() {
 	// Output:
 	// true true
 	// the gradients of a single sample 4194304 bytes of 1048576
+}
+
+// Less memory from the start: parts of 4 samples whose gradients add up to those of the batch, products in bfloat16, and activations that
+// are computed again instead of kept.
+func ExampleConfig_memory() {
+	gpus, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	tensor.ManualSeed(1)
+	x := tensor.Root().Randn(32, 2)
+	set, err := data.NewTensorDataset(x, x.Sum(1, tensor.KeepDim))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	loader, err := data.NewLoader(set, data.Config{Batch: 16, Device: gpus[0]})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	model := nn.To(nn.NewSequential(nn.NewLinear(2, 16), nn.Tanh{}, nn.NewLinear(16, 1)), device.Device(gpus[0]))
+	var losses []float64
+	r, err := train.Fit(context.Background(), train.Config{
+		Model: model, Optimizer: optim.NewAdam(nn.Parameters(model), optim.AdamConfig{LR: 0.05}), Train: loader, Epochs: 10,
+		Loss:       nn.MSELoss{}.Forward,
+		MicroBatch: 4, Checkpointing: true, Autocast: dtype.BF16,
+		OnLoss: func(step int, loss float64) { losses = append(losses, loss) },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r.Step, "steps, the loss fell to less than a tenth:", losses[len(losses)-1] < losses[0]/10)
+	// Output: 20 steps, the loss fell to less than a tenth: true
 }

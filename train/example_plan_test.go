@@ -52,11 +52,11 @@ func ExampleGPUs() {
 	// Output:
 	// 3090  GeForce RTX 3090   24 GiB    71 TFLOP/s in bfloat16
 	// 4090  GeForce RTX 4090   24 GiB   165 TFLOP/s in bfloat16
-	// a100  A100 SXM 80GB      80 GiB   312 TFLOP/s in bfloat16
-	// h100  H100 SXM           80 GiB   990 TFLOP/s in bfloat16
+	// a100  A100 SXM 80GB      79 GiB   312 TFLOP/s in bfloat16
+	// h100  H100 SXM           79 GiB   990 TFLOP/s in bfloat16
 	// h200  H200 SXM          140 GiB   990 TFLOP/s in bfloat16
 	// l4    L4                 22 GiB   121 TFLOP/s in bfloat16
-	// l40s  L40S               45 GiB   362 TFLOP/s in bfloat16
+	// l40s  L40S               44 GiB   362 TFLOP/s in bfloat16
 }
 
 // How long a step takes on this machine's CPU, by the rates that the library's kernels have here now.

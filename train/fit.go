@@ -141,15 +141,23 @@ type Result struct {
 	Resumed  string  // path of the checkpoint that it went on from
 	Seconds  float64 // in this process, without evaluations
 	Fresh    int     // samples seen in this process
+
+	// Changed says which settings were others before the resume, so that the numbers are not those of a training that was not interrupted. Log
+	// is told too.
+	Changed []string
 }
 
-// A DivergedError is a loss that is no number. The checkpoints are from before it was found.
+// A DivergedError is a loss that is no number, or a parameter. No checkpoint is made of either.
 type DivergedError struct {
-	Step int
-	Loss float64
+	Step  int     // that has this loss, or has made such a parameter
+	Loss  float64 // of that step, if it was read
+	Param string  // the name of a parameter; "" for a loss
 }
 
 func (e *DivergedError) Error() string {
+	if e.Param != "" {
+		return fmt.Sprintf("train: step %d has brought the parameter %s to values that are no numbers; try a smaller learning rate, or a limit for the gradients", e.Step, e.Param)
+	}
 	return fmt.Sprintf("train: the loss is %v at step %d; try a smaller learning rate", e.Loss, e.Step)
 }
 
@@ -160,7 +168,8 @@ func (e *DivergedError) Error() string {
 //
 // A training that was interrupted, killed or broken off by an error and is begun again with Resume ends with the same bits as one that was
 // not, on the same kind of device with as much memory: where that runs out after another step, the parts of a batch are others from there on, and
-// so is their rounding. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
+// so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader, Every, Keep and Checkpointing may be others; of settings
+// that make other numbers, such as Accumulate or Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
 // bad evaluations. Checkpoints are made between steps, within an epoch too.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
@@ -168,11 +177,14 @@ func Fit(ctx context.Context, c Config) (*Result, error) {
 		return nil, err
 	}
 	defer t.close()
-	if err := t.open(); err != nil {
-		return nil, err
-	}
 	var r *Result
 	var failed error
+	if err := tensor.Try(func() { failed = t.open() }); err != nil {
+		failed = err
+	}
+	if failed != nil {
+		return nil, failed
+	}
 	if err := tensor.Try(func() { r, failed = t.run(ctx) }); err != nil {
 		failed = err
 	}
@@ -358,6 +370,8 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 	return out, failed
 }
 
+const noBatches = "the loader gave no batches in an epoch: its dataset is empty, or smaller than a batch that DropLast leaves out"
+
 func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)
@@ -365,10 +379,12 @@ func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, er
 	for _, m := range c.Metrics {
 		m.Reset()
 	}
+	any := false
 	for b, err := range l.Batches() {
 		if err != nil {
 			return nil, err
 		}
+		any = true
 		if ctx.Err() != nil {
 			b.Free()
 			return nil, fmt.Errorf("train: the evaluation was interrupted: %w", context.Cause(ctx))
@@ -376,6 +392,9 @@ func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, er
 		if most, err = c.measure(b, most, mean); err != nil {
 			return nil, err
 		}
+	}
+	if !any {
+		return nil, &Error{"Valid", noBatches}
 	}
 	out := map[string]float64{"loss": mean.Value()}
 	mean.Reset()
@@ -387,7 +406,7 @@ func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, er
 
 // newResult describes where the training is.
 func (t *trainer) newResult(why Reason) *Result {
-	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh,
+	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh, Changed: t.changed,
 		Seconds: (time.Since(t.start) - t.paused).Seconds()}
 	r.LR = t.c.Optimizer.LR()
 	if t.c.Valid == nil {

@@ -47,6 +47,9 @@ type trainer struct {
 	broken  error                  // of the profile and the snapshot of memory
 	history device.MemoryHistorian // recorded; nil: none, or it has been written
 	resumed string
+	was     map[string]any // settings of the training that is gone on from
+	changed []string       // those that are others now
+	mute    bool           // that events cannot be written has been told
 	start   time.Time
 	paused  time.Duration
 	fresh   int
@@ -203,7 +206,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 		case left:
 			continue // to the end, or to the interruption
 		case !any && !rest:
-			return nil, &Error{"Train", "the loader gave no batches in an epoch"}
+			return nil, &Error{"Train", noBatches}
 		}
 		rest = false
 		if t.batches > 0 {
@@ -293,7 +296,7 @@ func (t *trainer) read() error {
 	step := t.st.Step - steps // whose loss is next, less one
 	for i, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return &DivergedError{step + 1, v}
+			return &DivergedError{Step: step + 1, Loss: v}
 		}
 		t.sum += v * float64(pending[i].samples)
 		t.count += pending[i].samples
@@ -449,6 +452,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 			t.tb.Scalar(name+"/valid", v, t.st.Step)
 		}
 	}
+	t.flush()
 	return t.call(t.c.OnEvaluation)
 }
 
@@ -470,6 +474,7 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 		t.say(fmt.Sprintf("epoch %d: loss %.4f", t.st.Epoch, t.epoch.sum/t.epoch.count))
 	}
 	t.epoch.sum, t.epoch.count = 0, 0
+	t.flush()
 	if err := t.call(t.c.OnEpoch); err != nil {
 		return err
 	}

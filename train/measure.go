@@ -21,27 +21,47 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 	opts := append([]tensor.Option{tensor.On(c.Device), tensor.WithGenerator(c.Generator), tensor.NoGrad()}, c.modes()...)
 	var none Adapt
 	none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
+	again := false
 	for from := 0; from < max(n, 1); {
 		to := n
 		if most > 0 {
 			to = min(n, from+most)
 		}
 		var failed error
+		var unmeasured *MemoryError
 		scopeOf(b).Do(func(s *tensor.Scope) {
 			var output, target, loss *tensor.Tensor
 			if failed = outOfMemory(func() { output, target, loss = c.compute(s, part(s, b, from, to, n)) }); failed != nil {
 				return
 			}
-			mean.Add(loss, float64(to-from))
+			add := func(name string, f func()) {
+				if unmeasured != nil || outOfMemory(f) == nil {
+					return
+				}
+				c.Device.Empty()
+				if err := outOfMemory(f); err != nil {
+					unmeasured = none.memoryError("the metric "+name, n, err)
+				}
+			}
+			add("loss", func() { mean.Add(loss, float64(to-from)) })
 			for _, m := range c.Metrics {
-				m.Update(output, target)
+				add(m.Name(), func() { m.Update(output, target) })
 			}
 		}, opts...)
+		if unmeasured != nil {
+			unmeasured.Advice = unmeasured.Advice[1:] // about optimizers
+			return 0, unmeasured
+		}
 		if failed == nil {
-			from = max(to, 1)
+			from, again = max(to, 1), false
 			continue
 		}
 		c.Device.Empty()
+		if !again && roomy(failed) { // parts would add up to another rounding
+			again = true
+			continue
+		}
+		again = false
 		if why := indivisible(b, n); to-from < 2 || why != "" {
 			e := none.memoryError("an evaluation", n, failed)
 			e.Advice = e.Advice[1:]

@@ -12,7 +12,8 @@ import (
 // and reads nothing; Value reads once. A metric is used by one goroutine.
 type Metric interface {
 	Name() string
-	// Update adds a batch: what the model gave and what was wanted.
+	// Update adds a batch: what the model gave and what was wanted. When it runs out of memory it is called again with the same batch, and
+	// must have changed nothing.
 	Update(output, target *tensor.Tensor)
 	// Value is the metric of all batches since Reset; NaN if there were none.
 	Value() float64

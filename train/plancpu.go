@@ -146,7 +146,7 @@ type timer struct {
 }
 
 // Wants asks for shapes.
-func (t *timer) Wants() device.TraceWants { return device.TraceWants{Shapes: true} }
+func (t *timer) Wants() device.TraceWants { return device.TraceWants{KernelShapes: true} }
 
 // Kernel keeps a primitive's time.
 func (t *timer) Kernel(k device.KernelEvent) {

@@ -85,7 +85,7 @@ var _ device.Tracer = (*planTrace)(nil)
 
 // Wants asks for memory, and for the shapes by which the CPU's rates differ.
 func (t *planTrace) Wants() device.TraceWants {
-	return device.TraceWants{Memory: true, Shapes: t.machine.cpu != nil}
+	return device.TraceWants{Memory: true, KernelShapes: t.machine.cpu != nil}
 }
 
 // Kernel adds a primitive's work and time up.

@@ -7,8 +7,13 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // openStore opens the directory of checkpoints and goes on from the newest, if that is wanted.
@@ -52,7 +57,12 @@ func (t *trainer) openStore() error {
 	if _, ok := l.Tree["schedule"]; ok && t.c.Schedule == nil {
 		return &checkpoint.Error{Path: l.Path, Part: "schedule", Msg: "the training that is gone on from had a schedule, this one has none"}
 	}
-	if err := checkpoint.Restore(t.parts(), l.Tree); err != nil {
+	parts := t.parts()
+	if _, ok := l.Tree["scaler"]; !ok {
+		delete(parts, "scaler") // it begins anew, as does what it is for
+	}
+	set := t.options()
+	if err := checkpoint.Restore(parts, l.Tree); err != nil {
 		var e *checkpoint.Error
 		if errors.As(err, &e) {
 			return &checkpoint.Error{Path: l.Path, Part: e.Part, Msg: e.Msg, Err: e.Err}
@@ -65,6 +75,18 @@ func (t *trainer) openStore() error {
 		text += "; that is where it ends already, no steps are left to make"
 	}
 	t.say(text)
+	t.changed = t.changes(t.was)
+	for _, name := range slices.Sorted(maps.Keys(l.Tree)) {
+		if _, ok := parts[name]; !ok && name != "scaler" {
+			t.changed = append(t.changed, fmt.Sprintf("there was a part %q", name))
+		}
+	}
+	if len(t.changed) > 0 {
+		t.say("settings are not those that it was begun with, and the numbers will not be those of a training that was not interrupted: " + strings.Join(t.changed, "; "))
+	}
+	if text := overruled(set, t.options()); text != "" {
+		t.say("settings of the optimizer are those of the checkpoint: " + text + "; OnStep can change them")
+	}
 	return nil
 }
 
@@ -98,17 +120,86 @@ func (t *trainer) keep() error {
 	if err := t.read(); err != nil { // what has diverged is not worth keeping
 		return err
 	}
+	if err := t.finite(); err != nil {
+		return err
+	}
+	info := checkpoint.Info{Step: t.st.Step, Epoch: t.st.Epoch, Metric: math.NaN()}
+	if t.evaluated == t.st.Step {
+		info.Metric = t.st.Metrics[t.c.Watch]
+	}
+	err := t.save(info)
+	if errors.Is(err, device.ErrOutOfMemory) { // what lies in pieces on the device is put together there
+		t.c.Device.Empty()
+		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
+			t.broken = errors.Join(t.broken, err)
+			t.say(fmt.Sprintf("the checkpoint of step %d could not be made, the older ones are kept: %v", info.Step, err))
+			return nil
+		}
+	}
+	if err == nil {
+		t.saved = now
+	}
+	return err
+}
+
+// save has the state written.
+func (t *trainer) save(info checkpoint.Info) error {
 	tree, err := checkpoint.Capture(t.parts())
 	if err != nil {
 		return err
 	}
 	defer checkpoint.Free(tree)
-	info := checkpoint.Info{Step: t.st.Step, Epoch: t.st.Epoch, Metric: math.NaN()}
-	if t.evaluated == t.st.Step {
-		info.Metric = t.st.Metrics[t.c.Watch]
-	}
-	t.saved = now
 	return t.store.Save(tree, info)
+}
+
+// finite finds parameters that are no numbers any more though the loss still was one: the next step's will be none, and a checkpoint of them
+// could not be gone on from.
+func (t *trainer) finite() error {
+	var names []string
+	var list []*tensor.Tensor
+	for _, p := range nn.NamedParameters(t.c.Model) {
+		if p.Tensor.Size() > 0 && p.Tensor.NeedsGrad() {
+			names, list = append(names, p.Name), append(list, p.Tensor)
+		}
+	}
+	var largest []float64
+	err := t.adapt.Do("a look at the parameters", func() {
+		largest = largest[:0]
+		byDevice := map[device.Device][]*tensor.Tensor{}
+		tensor.Do(func(s *tensor.Scope) {
+			for _, p := range list {
+				byDevice[p.Device()] = append(byDevice[p.Device()], p.In(s).Norm(math.Inf(1)).Cast(dtype.F64))
+			}
+			read := map[device.Device][]float64{}
+			for d, norms := range byDevice {
+				read[d] = tensor.Stack(0, norms...).Floats()
+			}
+			for _, p := range list {
+				d := p.Device()
+				largest, read[d] = append(largest, read[d][0]), read[d][1:]
+			}
+		}, tensor.NoGrad())
+	})
+	if err != nil {
+		return err
+	}
+	for i, v := range largest {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return &DivergedError{Step: t.st.Step, Loss: t.st.Loss, Param: names[i]}
+		}
+	}
+	return nil
+}
+
+// flush tells, once, that events cannot be written.
+func (t *trainer) flush() {
+	if t.tb == nil || t.mute {
+		return
+	}
+	if err := t.tb.Flush(); err != nil {
+		t.mute = true
+		t.say(fmt.Sprintf("the events for TensorBoard could not be written: %v", err))
+	}
 }
 
 // loopState is what the loop itself has to remember.
@@ -124,7 +215,7 @@ func (t *loopState) StateDict() map[string]any {
 		"step": int64(t.st.Step), "epoch": int64(t.st.Epoch), "samples": int64(t.st.Samples), "loss": t.st.Loss, "metrics": metrics,
 		"evaluated": int64(t.evaluated), "unmeasured": t.unmeasured, "best_step": int64(t.bestStep), "stopping": t.stop.StateDict(),
 		"ended": int64(t.ended), "epoch_loss": t.epoch.sum, "epoch_samples": t.epoch.count,
-		"adapt": t.adapt.state(),
+		"adapt": t.adapt.state(), "settings": (*trainer)(t).settings(),
 	}
 }
 
@@ -158,6 +249,11 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 		if err := t.adapt.load(adapt); err != nil {
 			return err
+		}
+	}
+	if v, ok := sd["settings"]; ok { // nor these
+		if t.was, ok = v.(map[string]any); !ok {
+			return fmt.Errorf("\"settings\" is %v", v)
 		}
 	}
 	t.st.Metrics = nil

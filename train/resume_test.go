@@ -5,7 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/amp"
 	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
 
@@ -45,5 +51,93 @@ func TestResumeWithoutTheSchedule(t *testing.T) {
 	c, log := begin()
 	if r := fit(t, c); r.Fresh != 0 || !strings.Contains(log.String(), "no steps are left") {
 		t.Errorf("%+v\n%s", r, log)
+	}
+}
+
+// What may be other after a resume is not spoken of and leaves the bits; what changes the numbers is told, in one line, and what the checkpoint
+// decides too.
+func TestResumeWithOtherSettings(t *testing.T) {
+	cpu := devices(t)[0]
+	whole := setup(t, cpu)
+	whole.Steps = 13
+	fit(t, whole)
+	want := weights(t, whole)
+	begin := func(dir string, first, then func(*train.Config)) (train.Config, *train.Result, string) {
+		c := setup(t, cpu)
+		c.Steps, c.Checkpoints = 13, dir
+		first(&c)
+		c.OnStep = func(st *train.State) error {
+			if st.Step == 6 {
+				return errBreak
+			}
+			return nil
+		}
+		c.Every = 5
+		if _, err := train.Fit(t.Context(), c); !errors.Is(err, errBreak) {
+			t.Fatal(err)
+		}
+		log := &strings.Builder{}
+		c = setup(t, cpu)
+		c.Steps, c.Checkpoints, c.Resume, c.Log = 13, dir, true, log
+		then(&c)
+		return c, fit(t, c), log.String()
+	}
+	nothing := func(*train.Config) {}
+	for name, then := range map[string]func(*train.Config){
+		"nothing": nothing,
+		"how it is done": func(c *train.Config) {
+			c.Checkpointing, c.Every, c.Keep, c.ReadEvery, c.TensorBoard, c.EvalEvery, c.KeepBest = true, 2, 1, 3, t.TempDir(), 2, true
+			training, _ := problem(t)
+			c.Train = loader(t, training, data.Config{Batch: 8, Shuffle: true, Seed: 3, Workers: 4})
+		},
+	} {
+		c, r, log := begin(t.TempDir(), nothing, then)
+		if weights(t, c) != want || len(r.Changed) != 0 || strings.Contains(log, "settings") {
+			t.Errorf("%s: other bits than without an interruption, or %q\n%s", name, r.Changed, log)
+		}
+	}
+	scaled := func(c *train.Config) { c.Autocast, c.Scaler = dtype.F16, amp.NewGradScaler() }
+	for want, change := range map[string][2]func(*train.Config){
+		"Accumulate was 1 and is 2":                       {nothing, func(c *train.Config) { c.Accumulate = 2 }},
+		"ClipNorm was 1.5 and is 0":                       {func(c *train.Config) { c.ClipNorm = 1.5 }, nothing},
+		"ClipValue was 0 and is 0.1":                      {nothing, func(c *train.Config) { c.ClipValue = 0.1 }},
+		"MicroBatch was 0 and is 4":                       {nothing, func(c *train.Config) { c.MicroBatch = 4 }},
+		"Autocast was full and is float16; Scaler was fa": {nothing, scaled},
+		"Autocast was float16 and is full; Scaler was tr": {scaled, nothing},
+		"Epochs was 4 and is 3, to which the schedule":    {nothing, func(c *train.Config) { c.Epochs = 3 }},
+		`there was a part "mean"`:                         {func(c *train.Config) { c.Parts = checkpoint.Parts{"mean": tensor.NewGenerator(1)} }, nothing},
+		"those of the checkpoint: weight_decay 0.01 and not 0.5; OnStep": {nothing, func(c *train.Config) {
+			c.Optimizer = optim.NewAdamW(nn.Parameters(c.Model), optim.AdamConfig{LR: 0.5, WeightDecay: 0.5})
+			c.Schedule.(*halving).opt = c.Optimizer
+		}},
+	} {
+		_, r, log := begin(t.TempDir(), change[0], change[1])
+		if !strings.Contains(log, want) || strings.Count(log, "settings") != 1 || len(r.Changed) == 0 && !strings.Contains(want, "checkpoint") {
+			t.Errorf("%s: %q\n%s", want, r.Changed, log)
+		}
+	}
+}
+
+var errBreak = errors.New("broken off")
+
+// Another batch size or dataset is found out even where an epoch has as many batches.
+func TestResumeWithAnotherLoader(t *testing.T) {
+	cpu := devices(t)[0]
+	for part, batch := range map[string]int{"batch": 7, "samples": 8} {
+		dir := t.TempDir()
+		training, held := problem(t)
+		c := setup(t, cpu)
+		c.Train, c.Epochs, c.Checkpoints = loader(t, held, data.Config{Batch: 8}), 1, dir
+		fit(t, c)
+		c = setup(t, cpu)
+		c.Train, c.Epochs, c.Checkpoints, c.Resume = loader(t, held, data.Config{Batch: batch}), 2, dir, true
+		if part == "samples" {
+			c.Train = loader(t, data.Subset{Of: training, Index: make([]int, 22)}, data.Config{Batch: 8})
+		}
+		var e *checkpoint.Error
+		var s *data.StateError
+		if _, err := train.Fit(t.Context(), c); !errors.As(err, &e) || e.Part != "loader" || !errors.As(err, &s) || s.Key != part {
+			t.Errorf("%s: %v", part, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -104,5 +105,12 @@ func (t *trainer) schedule(now When, v float64) (err error) {
 		}
 	}
 	t.st.LR = t.c.Optimizer.LR()
+	if t.c.Schedule != nil && t.c.ScheduleOn == now {
+		for i, g := range t.c.Optimizer.Groups() {
+			if !(g.LR >= 0) || math.IsInf(g.LR, 1) {
+				return &Error{"Schedule", fmt.Sprintf("after step %d it has set a learning rate of %v in group %d", t.st.Step, g.LR, i)}
+			}
+		}
+	}
 	return nil
 }

@@ -1,209 +1,178 @@
-// Command compare measures the same cases on each of the given devices in one run and prints JSON: steps a second of two
-// perceptrons and the speed of matrix products. bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a
-// shared machine mean little; ratios within one run are what is quoted.
+// Command compare measures the same cases on each of the given devices in one run and prints a line of JSON for each: training steps of
+// perceptrons, a CNN and a small GPT, with their peak of memory, eager and as graphs; matrix products; elementwise operations, reductions and
+// copies. bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a shared machine mean little; ratios within one run are
+// what is quoted.
 //
-//	go run ./bench/compare cpu cuda:0
+//	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
+//	go run ./bench/compare report tests|bench|sanitizer WORK OUT
+//
+// -trial shrinks everything, to see on an emulated GPU that all of it runs. report puts together what scripts/gpu-run.sh has left in WORK:
+// results and log into OUT, the verdict on what is promised and each failure to the terminal.
 package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log"
 	"os"
+	"regexp"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
 
-	_ "github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/models"
-	"github.com/flambeau-go/flambeau/nn"
-	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one case on one device.
+// A row is one case on one device. Times are of one step; of a GPU they are the GPU's, between two events, where the case has no host part.
 type row struct {
 	Device   string  `json:"device"`
 	Name     string  `json:"device_name"`
 	Emulated bool    `json:"emulated"`
 	Case     string  `json:"case"`
-	Median   float64 `json:"median_seconds"` // of a step
+	Median   float64 `json:"median_seconds"`
 	Least    float64 `json:"min_seconds"`
+	Wall     float64 `json:"wall_seconds"` // median by the host's clock
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
-	Peak     int     `json:"peak_bytes"` // of the device's memory, in blocks that were in use, in a step after the first ones
+	Peak     int     `json:"peak_bytes"`              // of memory in use by the case, in a step after the first ones
+	Planned  int     `json:"planned_bytes,omitempty"` // that peak as train.Plan tells it
+	Context  int     `json:"context_bytes,omitempty"` // of the GPU's memory that is in use and not the pool's
+	Error    string  `json:"error,omitempty"`
+}
+
+// run is a case being measured.
+type run struct {
+	dev    device.Device
+	budget time.Duration
+	trial  bool
+	base   int // bytes in use before the case
+	*row
+}
+
+// n is a size, a small one in a trial.
+func (r *run) n(size, small int) int {
+	if r.trial {
+		return small
+	}
+	return size
 }
 
 func main() {
 	log.SetFlags(0)
-	names := os.Args[1:]
+	if len(os.Args) > 1 && os.Args[1] == "report" {
+		os.Exit(report(os.Args[2:]))
+	}
+	trial := flag.Bool("trial", false, "small sizes, few repetitions")
+	only := flag.String("only", "", "the cases whose names this expression matches")
+	seconds := flag.Float64("seconds", 1.5, "of measuring, for each case")
+	flag.Parse()
+	names := flag.Args()
 	if len(names) == 0 {
 		names = []string{"cpu"}
 	}
-	budget := 4 * time.Second
-	var rows []row
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		log.Fatal(err)
+	}
+	out, failed := json.NewEncoder(os.Stdout), 0
 	for _, name := range names {
 		dev, err := device.Open(name)
 		if err != nil {
 			log.Fatal(err)
 		}
 		for _, c := range cases {
-			r := row{Device: dev.Name(), Name: dev.Info().Name, Emulated: dev.Info().Emulated, Case: c.name, Unit: c.unit}
-			if err := tensor.Try(func() { c.run(dev, budget, &r) }); err != nil {
-				log.Fatalf("%s on %s: %v", c.name, name, err)
+			if !pattern.MatchString(c.name) || c.gpu && dev.Info().Kind != "cuda" {
+				continue
 			}
-			rows = append(rows, r)
-			fmt.Fprintf(os.Stderr, "%-8s %-24s %12.1f %s\n", r.Device, r.Case, r.Rate, r.Unit)
+			r := run{dev: dev, budget: time.Duration(*seconds * float64(time.Second)), trial: *trial,
+				row: &row{Device: dev.Name(), Name: dev.Info().Name, Emulated: dev.Info().Emulated, Case: c.name, Unit: c.unit}}
+			runtime.GC() // what the case before has left
+			r.base = dev.Stats().Allocated
+			if err := tensor.Try(func() { c.run(&r) }); err != nil {
+				r.Error = err.Error()
+				failed++
+				fmt.Fprintf(os.Stderr, "%-8s %-28s %v\n", r.Device, r.Case, err)
+			} else {
+				fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s\n", r.Device, r.Case, r.Rate, r.Unit)
+			}
+			if err := out.Encode(r.row); err != nil {
+				log.Fatal(err)
+			}
 		}
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(rows); err != nil {
-		log.Fatal(err)
+	if failed > 0 {
+		log.Fatalf("%d cases failed", failed)
 	}
 }
 
-type benchCase struct {
-	name, unit string
-	run        func(dev device.Device, budget time.Duration, r *row)
-}
-
-var cases = []benchCase{
-	{"mlp_digits_b32", "samples/s", mlp(32, 64, 128, 10)},
-	{"mlp_784_4096_4096_10_b128", "samples/s", mlp(128, 784, 4096, 4096, 10)},
-	{"cnn_b256", "samples/s", step(256, dtype.Invalid, cnn)},
-	{"chargpt_b32", "samples/s", step(32, dtype.Invalid, charGPT)},
-	{"chargpt_b32_bf16", "samples/s", step(32, dtype.BF16, charGPT)},
-	{"matmul_1024_f32", "GFLOP/s", matmul(1024)},
-	{"matmul_4096_f32", "GFLOP/s", matmul(4096)},
-	{"add_16M_f32", "GB/s", add(16 << 20)},
-}
-
-// measure times step, which ends with a synchronisation, until the budget is used up, after a warm-up.
-func measure(budget time.Duration, r *row, inner int, step func()) {
-	for range 2 {
-		step()
+// measure times inner calls of step together, until the budget is used up, after a warm-up that compiles the kernels and brings the clocks up.
+// The GPU's time counts where it is asked for, otherwise the host's, the wait at the end included.
+func (r *run) measure(inner int, gpuTime bool, step func()) {
+	gpu, _ := r.dev.(*cuda.Device)
+	least, most := 5, 1000
+	if r.trial {
+		inner, least, most = 1, 1, 1
 	}
-	var times []float64
-	for start := time.Now(); len(times) < 5 || time.Since(start) < budget && len(times) < 1000; {
-		t := time.Now()
+	wait := func() { must(r.dev.Synchronize()) }
+	for start := time.Now(); ; {
 		step()
-		times = append(times, time.Since(t).Seconds()/float64(inner))
-		if time.Since(start) > 4*budget {
+		wait()
+		if time.Since(start) > r.budget/4 || r.trial {
 			break
 		}
 	}
-	slices.Sort(times)
-	r.Median, r.Least, r.Samples = times[len(times)/2], times[0], len(times)
-}
-
-// mlp trains a perceptron of the given sizes, AdamW, on one batch; ten steps between synchronisations.
-func mlp(batch int, sizes ...int) func(device.Device, time.Duration, *row) {
-	return func(dev device.Device, budget time.Duration, r *row) {
-		tensor.ManualSeed(1)
-		var layers []nn.Module
-		for i := range len(sizes) - 1 {
-			if i > 0 {
-				layers = append(layers, nn.ReLU{})
-			}
-			layers = append(layers, nn.NewLinear(sizes[i], sizes[i+1]))
+	runtime.GC()
+	r.dev.ResetPeak()
+	var start, end *cuda.Event
+	if gpu != nil {
+		start, end = timer(gpu), timer(gpu)
+	}
+	var host, device []float64
+	for began := time.Now(); len(host) < least || time.Since(began) < r.budget && len(host) < most; {
+		t := time.Now()
+		if gpu != nil {
+			must(start.Record(nil))
 		}
-		m := nn.To(nn.NewSequential(layers...), dev)
-		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
-		const inner = 10
-		tensor.Do(func(data *tensor.Scope) {
-			x, y := data.Randn(batch, sizes[0]), data.RandInt(0, sizes[len(sizes)-1], batch)
-			measure(budget, r, inner, func() {
-				for range inner {
-					data.Do(func(s *tensor.Scope) {
-						nn.CrossEntropy(m.Forward(x.In(s)), y).Backward()
-						opt.Step()
-						opt.ZeroGrad()
-					})
-				}
-				must(dev.Synchronize())
-			})
-		}, tensor.On(dev))
-		r.Rate = float64(batch) / r.Median
-	}
-}
-
-// cnn is models.CNN on images of 28 by 28, charGPT a small GPT on rows of 64 characters; both give the loss of a batch.
-func cnn() (any, func(s *tensor.Scope, batch int) *tensor.Tensor) {
-	m := models.NewCNN(1, 10)
-	return m, func(s *tensor.Scope, batch int) *tensor.Tensor {
-		logits := m.Forward(s.Randn(batch, 1, 28, 28))
-		defer logits.Free() // as PyTorch does when the expression ends
-		return nn.CrossEntropy(logits, s.RandInt(0, 10, batch))
-	}
-}
-
-func charGPT() (any, func(s *tensor.Scope, batch int) *tensor.Tensor) {
-	m := models.NewGPT(models.GPTConfig{Vocab: 65, Context: 64, Layers: 4, Heads: 4, Width: 128, Dropout: 0.1})
-	return m, func(s *tensor.Scope, batch int) *tensor.Tensor {
-		return m.Loss(s.RandInt(0, 65, batch, 64), s.RandInt(0, 65, batch, 64))
-	}
-}
-
-// step trains a model, AdamW, on random batches; autocast is a 16-bit type or dtype.Invalid.
-func step(batch int, autocast dtype.Type, model func() (any, func(*tensor.Scope, int) *tensor.Tensor)) func(device.Device, time.Duration, *row) {
-	return func(dev device.Device, budget time.Duration, r *row) {
-		tensor.ManualSeed(1)
-		m, loss := model()
-		nn.To(m, dev)
-		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
-		options := []tensor.Option{tensor.On(dev)}
-		if autocast != dtype.Invalid {
-			options = append(options, tensor.Autocast(autocast))
+		for range inner {
+			step()
 		}
-		measure(budget, r, 1, func() {
-			tensor.Do(func(s *tensor.Scope) {
-				loss(s, batch).Backward()
-			}, options...)
-			opt.Step()
-			opt.ZeroGrad()
-			must(dev.Synchronize())
-			if r.Peak == 0 { // the optimizer has its state now
-				dev.ResetPeak()
-			}
-			r.Peak = dev.Stats().AllocatedPeak
-		})
-		r.Rate = float64(batch) / r.Median
+		if gpu != nil {
+			must(end.Record(nil))
+		}
+		wait()
+		host = append(host, time.Since(t).Seconds()/float64(inner))
+		if gpu != nil {
+			d, err := start.Elapsed(end)
+			must(err)
+			device = append(device, d.Seconds()/float64(inner))
+		}
+		if time.Since(began) > 4*r.budget {
+			break
+		}
+	}
+	slices.Sort(host)
+	slices.Sort(device)
+	r.Wall, r.Samples, r.Peak = host[len(host)/2], len(host), r.dev.Stats().AllocatedPeak-r.base
+	r.Median, r.Least = r.Wall, host[0]
+	if gpuTime && gpu != nil {
+		r.Median, r.Least = device[len(device)/2], device[0]
 	}
 }
 
-// matmul multiplies two square matrices in IEEE float32.
-func matmul(n int) func(device.Device, time.Duration, *row) {
-	return func(dev device.Device, budget time.Duration, r *row) {
-		tensor.Do(func(data *tensor.Scope) {
-			a, b := data.Randn(n, n), data.Randn(n, n)
-			measure(budget, r, 1, func() {
-				data.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) })
-				must(dev.Synchronize())
-			})
-		}, tensor.On(dev), tensor.NoGrad())
-		r.Rate = 2 * float64(n) * float64(n) * float64(n) / r.Median / 1e9
-	}
+func timer(d *cuda.Device) *cuda.Event {
+	e, err := cuda.NewEvent(d, cuda.EnableTiming())
+	must(err)
+	return e
 }
 
-// add reads two vectors and writes one.
-func add(n int) func(device.Device, time.Duration, *row) {
-	return func(dev device.Device, budget time.Duration, r *row) {
-		tensor.Do(func(data *tensor.Scope) {
-			a, b := data.Randn(n), data.Randn(n)
-			measure(budget, r, 10, func() {
-				for range 10 {
-					data.Do(func(s *tensor.Scope) { a.In(s).Add(b) })
-				}
-				must(dev.Synchronize())
-			})
-		}, tensor.On(dev), tensor.NoGrad())
-		r.Rate = 12 * float64(n) / r.Median / 1e9
-	}
-}
-
+// must panics with what comes out of tensor.Try.
 func must(err error) {
 	if err != nil {
-		log.Fatal(err)
+		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))
 	}
 }

@@ -1,5 +1,7 @@
-"""The cases of bench/compare in PyTorch: python3 torch_compare.py cpu cuda:0 prints the same JSON rows."""
+"""The cases of bench/compare in PyTorch: python3 torch_compare.py [--trial] [--seconds 1.5] cpu cuda:0 prints the same lines of JSON."""
 
+import argparse
+import gc
 import json
 import statistics
 import sys
@@ -7,7 +9,17 @@ import time
 
 import torch
 
-BUDGET = 4.0
+parser = argparse.ArgumentParser()
+parser.add_argument("--trial", action="store_true")
+parser.add_argument("--seconds", type=float, default=1.5)
+parser.add_argument("devices", nargs="*", default=["cpu"])
+args = parser.parse_args()
+BUDGET = args.seconds
+f32, bf16, f16, u8 = torch.float32, torch.bfloat16, torch.float16, torch.uint8
+
+
+def size(n, small):
+    return small if args.trial else n
 
 
 def sync(dev):
@@ -15,38 +27,49 @@ def sync(dev):
         torch.cuda.synchronize(dev)
 
 
-def measure(step, inner):
-    for _ in range(2):
+def measure(dev, step, inner, gpu_time=False):
+    """inner calls of step together, as in bench/compare: seconds by the GPU's events where asked for, by the host's, and the peak of memory."""
+    cuda = dev.type == "cuda"
+    least, most = (1, 1) if args.trial else (5, 1000)
+    inner = 1 if args.trial else inner
+    start = time.perf_counter()
+    while True:
         step()
-    times, start = [], time.perf_counter()
-    while len(times) < 5 or time.perf_counter() - start < BUDGET and len(times) < 1000:
-        t = time.perf_counter()
-        step()
-        times.append((time.perf_counter() - t) / inner)
-        if time.perf_counter() - start > 4 * BUDGET:
+        sync(dev)
+        if args.trial or time.perf_counter() - start > BUDGET / 4:
             break
-    return times
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(dev)
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    host, device, began = [], [], time.perf_counter()
+    while len(host) < least or time.perf_counter() - began < BUDGET and len(host) < most:
+        t = time.perf_counter()
+        if cuda:
+            begin.record()
+        for _ in range(inner):
+            step()
+        if cuda:
+            end.record()
+        sync(dev)
+        host.append((time.perf_counter() - t) / inner)
+        if cuda:
+            device.append(begin.elapsed_time(end) / 1e3 / inner)
+        if time.perf_counter() - began > 4 * BUDGET:
+            break
+    peak = torch.cuda.max_memory_allocated(dev) if cuda else 0
+    times = device if cuda and gpu_time else host
+    return times, statistics.median(host), peak
 
 
-def mlp(dev, batch, sizes):
+def mlp(*sizes):
+    sizes = [size(n, min(n, 32)) for n in sizes]
     layers = []
     for i in range(len(sizes) - 1):
         if i:
             layers.append(torch.nn.ReLU())
         layers.append(torch.nn.Linear(sizes[i], sizes[i + 1]))
-    model = torch.nn.Sequential(*layers).to(dev)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0, fused=True)
-    x = torch.randn(batch, sizes[0], device=dev)
-    y = torch.randint(0, sizes[-1], (batch,), device=dev)
-
-    def step():
-        for _ in range(10):
-            torch.nn.functional.cross_entropy(model(x), y).backward()
-            opt.step()
-            opt.zero_grad()
-        sync(dev)
-
-    return measure(step, 10), batch, "samples/s"
+    model = torch.nn.Sequential(*layers)
+    return model, lambda dev, n: (torch.randn(n, sizes[0], device=dev), torch.randint(0, sizes[-1], (n,), device=dev))
 
 
 def cnn():
@@ -93,81 +116,139 @@ class CharGPT(torch.nn.Module):
         return self.ln_f(x) @ self.wte.weight.T
 
 
-def train(dev, batch, model, make, autocast=None):
-    """A step of AdamW on random batches; its peak of memory is that of the steps after the first."""
+def train(dev, batch, build, autocast=None, graph=False):
+    """Steps of AdamW on random batches, eager or as a graph."""
+    batch = size(batch, 2)
+    model, make = build()
     model = model.to(dev)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0, fused=True)
-    peak = {"bytes": 0, "steps": 0}
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0, fused=True, capturable=graph)
 
     def step():
         with torch.autocast(dev.type, dtype=autocast, enabled=autocast is not None):
-            x, y = make()
+            x, y = make(dev, batch)
             loss = torch.nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
         loss.backward()
         opt.step()
         opt.zero_grad()
-        sync(dev)
-        if dev.type == "cuda":
-            if peak["steps"] == 0:
-                torch.cuda.reset_peak_memory_stats(dev)
-            peak["bytes"] = torch.cuda.max_memory_allocated(dev)
-        peak["steps"] += 1
 
-    times = measure(step, 1)
-    return times, batch, "samples/s", peak["bytes"]
-
-
-def images(dev):
-    return lambda: (torch.randn(256, 1, 28, 28, device=dev), torch.randint(0, 10, (256,), device=dev))
-
-
-def text(dev):
-    return lambda: (torch.randint(0, 65, (32, 64), device=dev), torch.randint(0, 65, (32, 64), device=dev))
+    if graph:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            step()
+        return measure(dev, g.replay, 10), batch
+    return measure(dev, step, 10), batch
 
 
-def matmul(dev, n):
-    a, b = torch.randn(n, n, device=dev), torch.randn(n, n, device=dev)
-
-    def step():
-        a @ b
-        sync(dev)
-
-    return measure(step, 1), 2 * n**3 / 1e9, "GFLOP/s"
+def convolutions():
+    side = size(28, 8)
+    return cnn(), lambda dev, n: (torch.randn(n, 1, side, side, device=dev), torch.randint(0, 10, (n,), device=dev))
 
 
-def add(dev, n):
-    a, b = torch.randn(n, device=dev), torch.randn(n, device=dev)
+def text():
+    context = size(64, 8)
+    model = CharGPT(context=context, layers=size(4, 1), width=size(128, 32))
+    return model, lambda dev, n: (torch.randint(0, 65, (n, context), device=dev), torch.randint(0, 65, (n, context), device=dev))
 
-    def step():
-        for _ in range(10):
-            a + b
-        sync(dev)
 
-    return measure(step, 10), 12 * n / 1e9, "GB/s"
+def product(dev, t, m, n, k):
+    m, n, k = size(m, min(m, 48)), size(n, min(n, 64)), size(k, min(k, 80))
+    a, b = torch.randn(m, k, device=dev).to(t), torch.randn(k, n, device=dev).to(t)
+    flops = 2 * m * n * k
+    return measure(dev, lambda: a @ b, int(min(100, max(1, 2e11 / flops))), True), flops / 1e9
+
+
+def vectors(dev, t, moved, f):
+    n = size(256 << 20, 4096)
+    a, b = torch.rand(n, device=dev).to(t), torch.rand(n, device=dev).to(t)
+    return measure(dev, lambda: f(a, b), 10, True), moved * a.numel() * a.element_size() / 1e9
+
+
+def square(a):
+    n = int(a.numel() ** 0.5)
+    return a.view(n, n)
+
+
+def copying(dev):
+    a, b = (torch.empty(size(1 << 30, 1 << 16), dtype=u8, device=dev) for _ in range(2))
+    return measure(dev, lambda: b.copy_(a), 10, True), 2 * a.numel() / 1e9
+
+
+def launching(dev):
+    a, one = torch.zeros(1, device=dev), torch.ones(1, device=dev)
+    times, wall, peak = measure(dev, lambda: a.add_(one), 1000)
+    return (times, wall, peak), None
+
+
+CASES = [  # name, unit, for GPUs only, function
+    ("mlp_digits_b32", "samples/s", False, lambda d: train(d, 32, lambda: mlp(64, 128, 10))),
+    ("mlp_784_4096_4096_10_b128", "samples/s", False, lambda d: train(d, 128, lambda: mlp(784, 4096, 4096, 10))),
+    ("cnn_b256", "samples/s", False, lambda d: train(d, 256, convolutions)),
+    ("chargpt_b32", "samples/s", False, lambda d: train(d, 32, text)),
+    ("chargpt_b32_bf16", "samples/s", False, lambda d: train(d, 32, text, bf16)),
+    ("mlp_digits_b32_graph", "samples/s", True, lambda d: train(d, 32, lambda: mlp(64, 128, 10), graph=True)),
+    ("cnn_b256_graph", "samples/s", True, lambda d: train(d, 256, convolutions, graph=True)),
+    ("chargpt_b32_graph", "samples/s", True, lambda d: train(d, 32, text, graph=True)),
+    ("launch_add_1", "ns", True, launching),
+    ("matmul_1024_f32", "GFLOP/s", False, lambda d: product(d, f32, 1024, 1024, 1024)),
+    ("matmul_4096_f32", "GFLOP/s", False, lambda d: product(d, f32, 4096, 4096, 4096)),
+    ("matmul_2048_f32", "GFLOP/s", True, lambda d: product(d, f32, 2048, 2048, 2048)),
+    ("matmul_8192_f32", "GFLOP/s", True, lambda d: product(d, f32, 8192, 8192, 8192)),
+    ("matmul_16x4096x4096_f32", "GFLOP/s", True, lambda d: product(d, f32, 16, 4096, 4096)),
+    ("matmul_128x4096x4096_f32", "GFLOP/s", True, lambda d: product(d, f32, 128, 4096, 4096)),
+    ("matmul_4096x64x4096_f32", "GFLOP/s", True, lambda d: product(d, f32, 4096, 64, 4096)),
+    ("matmul_4096x4096x64_f32", "GFLOP/s", True, lambda d: product(d, f32, 4096, 4096, 64)),
+    ("matmul_256x256x65536_f32", "GFLOP/s", True, lambda d: product(d, f32, 256, 256, 65536)),
+    ("matmul_4096_bf16", "GFLOP/s", True, lambda d: product(d, bf16, 4096, 4096, 4096)),
+    ("matmul_8192_bf16", "GFLOP/s", True, lambda d: product(d, bf16, 8192, 8192, 8192)),
+    ("matmul_4096_f16", "GFLOP/s", True, lambda d: product(d, f16, 4096, 4096, 4096)),
+    ("copy_1GiB", "GB/s", True, copying),
+    ("add_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 3, lambda a, b: a + b)),
+    ("relu_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: a.relu())),
+    ("gelu_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: torch.nn.functional.gelu(a))),
+    ("exp_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: a.exp())),
+    ("add_256M_bf16", "GB/s", True, lambda d: vectors(d, bf16, 3, lambda a, b: a + b)),
+    ("relu_256M_bf16", "GB/s", True, lambda d: vectors(d, bf16, 2, lambda a, b: a.relu())),
+    ("add_odd_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 3, lambda a, b: a[1:] + b[1:])),
+    ("transpose_16K_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: square(a).T.contiguous())),
+    ("sum_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 1, lambda a, b: a.sum())),
+    ("sum_rows_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 1, lambda a, b: a.view(-1, 1024).sum(1))),
+    ("sum_columns_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 1, lambda a, b: a.view(-1, 1024).sum(0))),
+    ("softmax_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: a.view(-1, 1024).softmax(1))),
+    ("layer_norm_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: torch.nn.functional.layer_norm(a.view(-1, 1024), (1024,)))),
+]
 
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
-    rows = []
-    for name in sys.argv[1:] or ["cpu"]:
+    torch.backends.cudnn.allow_tf32 = False
+    failed = False
+    for name in args.devices:
         dev = torch.device(name)
         product = torch.cuda.get_device_name(dev) if dev.type == "cuda" else "cpu"
-        for case, f in [
-            ("mlp_digits_b32", lambda: mlp(dev, 32, [64, 128, 10])),
-            ("mlp_784_4096_4096_10_b128", lambda: mlp(dev, 128, [784, 4096, 4096, 10])),
-            ("cnn_b256", lambda: train(dev, 256, cnn(), images(dev))),
-            ("chargpt_b32", lambda: train(dev, 32, CharGPT(), text(dev))),
-            ("chargpt_b32_bf16", lambda: train(dev, 32, CharGPT(), text(dev), torch.bfloat16)),
-            ("matmul_1024_f32", lambda: matmul(dev, 1024)),
-            ("matmul_4096_f32", lambda: matmul(dev, 4096)),
-            ("add_16M_f32", lambda: add(dev, 16 << 20)),
-        ]:
-            times, work, unit, *peak = f()
-            m = statistics.median(times)
-            rows.append(dict(device=name, device_name=product, emulated=False, case=case, median_seconds=m, min_seconds=min(times),
-                             samples=len(times), rate=work / m, unit=unit, peak_bytes=peak[0] if peak else 0, torch=torch.__version__))
-            print(f"{name:8} {case:24} {work / m:12.1f} {unit}", file=sys.stderr)
-    print(json.dumps(rows))
+        for case, unit, gpu, f in CASES:
+            if gpu and dev.type != "cuda" and not args.trial or dev.type != "cuda" and (case.endswith("_graph") or case == "launch_add_1"):
+                continue
+            row = dict(device=name, device_name=product, emulated=False, case=case, unit=unit, torch=torch.__version__)
+            gc.collect()
+            base = torch.cuda.memory_allocated(dev) if dev.type == "cuda" else 0
+            try:
+                (times, wall, peak), work = f(dev)
+                m = statistics.median(times)
+                rate = work / m if work else m * 1e9
+                row.update(median_seconds=m, min_seconds=min(times), wall_seconds=wall, samples=len(times), rate=rate, peak_bytes=peak - base)
+                print(f"{name:8} {case:28} {rate:12.1f} {unit}", file=sys.stderr)
+            except Exception as e:  # the other cases are measured all the same
+                failed = True
+                row["error"] = f"{type(e).__name__}: {e}"
+                print(f"{name:8} {case:28} {row['error']}", file=sys.stderr)
+            print(json.dumps(row), flush=True)
+    sys.exit(1 if failed else 0)
 
 
 main()

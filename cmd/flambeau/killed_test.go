@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -17,23 +18,40 @@ import (
 // soak reports whether the long forms of tests are wanted.
 func soak() bool { return os.Getenv("FLAMBEAU_SOAK") == "1" }
 
-// A training that is killed at random moments, in the middle of writing a checkpoint too, and begun again each time ends with the same
-// bits as one that was not, and leaves nothing behind.
+// others are flags that say how a training is done and watched and not what it computes, chosen at random.
+func others(rng *rand.Rand, dir string) (list []string) {
+	for _, o := range []string{
+		"--every 1", "--every 3", "--keep 1", "--keep-best", "--workers 3", "--checkpointing", "--json", "--tensorboard " + filepath.Join(dir, "events"),
+		"--profile " + filepath.Join(dir, "p.json"), "--profile " + filepath.Join(dir, "p.txt"), "--profile " + filepath.Join(dir, "p.pb.gz"),
+		"--memory-snapshot " + filepath.Join(dir, "m.html"),
+	} {
+		if rng.IntN(3) == 0 {
+			list = append(list, strings.Fields(o)...)
+		}
+	}
+	return list
+}
+
+// A training that is killed at random moments, in the middle of writing a checkpoint too, and begun again each time, with other flags and
+// as many goroutines as may be, ends with the same bits as one that was not, and leaves nothing behind.
 func TestKilledTrainingsGoOn(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args string
 		kills      int
 	}{
-		{"off", "--device cpu --epochs 6 --every 3", 3},
-		{"emulate", "--device cuda --steps 12 --every 2 --batch 16 --hidden 32 --accumulate 2", 2},
+		{"off", "--device cpu --epochs 6", 3},
+		{"emulate", "--device cuda --steps 12 --batch 16 --hidden 32 --accumulate 2", 2},
 	} {
 		if soak() {
 			c.kills = 50
 		}
 		dir := t.TempDir()
+		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 		train := func(name string, more ...string) *exec.Cmd {
-			args := append([]string{"train", "--seed", "3", "--out", filepath.Join(dir, name)}, strings.Fields(c.args)...)
-			return process(t, c.cuda, append(args, more...)...)
+			args := append([]string{"train", "--seed", "3", "--every", "2", "--out", filepath.Join(dir, name)}, strings.Fields(c.args)...)
+			p := process(t, c.cuda, append(args, more...)...)
+			p.Env = append(p.Env, fmt.Sprint("GOMAXPROCS=", 1+rng.IntN(4)))
+			return p
 		}
 		keep := filepath.Join(dir, "checkpoints")
 		began := time.Now()
@@ -45,11 +63,11 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+		var flags []string
 		ended := func(out string) {
 			again, err := os.ReadFile(filepath.Join(dir, "again"))
 			if err != nil || !bytes.Equal(again, whole) {
-				t.Fatalf("%s: other weights after a resume: %v\n%s", c.args, err, out)
+				t.Fatalf("%s, lately %q: other weights after a resume: %v\n%s", c.args, flags, err, out)
 			}
 			files, err := os.ReadDir(keep)
 			if err != nil || len(files) == 0 {
@@ -63,7 +81,8 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 		}
 		torn, resumed := 0, 0
 		for kills := 0; kills < c.kills; {
-			p := train("again", "--checkpoint", keep, "--resume")
+			flags = others(rng, dir)
+			p := train("again", append(flags, "--checkpoint", keep, "--resume")...)
 			pipe, err := p.StderrPipe()
 			if err != nil {
 				t.Fatal(err)

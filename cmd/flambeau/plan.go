@@ -25,7 +25,7 @@ type planCmd struct {
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
 	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or gpu, one whose memory and speed are not known. Default: h100." default:"h100" placeholder:"NAME"`
 	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
-	MaxBatch      int    `help:"Where to end the search for the largest batch that fits, which for a model of convolutions may take a minute; 0 for no search." name:"max-batch" default:"65536"`
+	MaxBatch      int    `help:"Where to end the search for the largest batch that fits, which takes some ten runs; 0 for no search." name:"max-batch" default:"65536"`
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
 }
 

@@ -197,8 +197,9 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares the model with the one in the checkpoint that is gone on from, of which it says more than names and shapes of weights do.
-func (c *trainCmd) checkCard(k *card) error {
+// checkCard compares the model with the one in the checkpoint that is gone on from, of which it says more than names and shapes of weights do, and
+// tells of another seed.
+func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil
 	}
@@ -207,6 +208,9 @@ func (c *trainCmd) checkCard(k *card) error {
 		return nil // there is none yet, or train.Fit says what is wrong with it
 	}
 	defer checkpoint.Free(l.Tree)
+	if g, ok := l.Tree["generator"].(map[string]any); ok && g["seed"] != int64(c.Seed) {
+		fmt.Fprintf(e.err, "--seed %d: the training was begun with %d, and goes on with that\n", c.Seed, g["seed"])
+	}
 	if sd, ok := l.Tree["card"].(map[string]any); ok {
 		if err := (cardPart{k}).LoadStateDict(sd); err != nil {
 			return fmt.Errorf("--resume: %s: %w", l.Path, err)
@@ -395,7 +399,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	if k.Data != "digits" || c.Patience > 0 || c.KeepBest || c.Sched == "plateau" {
 		cfg.Valid = test
 	}
-	if err := c.checkCard(k); err != nil {
+	if err := c.checkCard(e, k); err != nil {
 		return nil, err
 	}
 	stop, err := c.profiled(e, &cfg, total)

@@ -2,7 +2,9 @@ package doctor_test
 
 import (
 	"fmt"
+	"log"
 	"os"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
@@ -17,4 +19,26 @@ func ExampleExamine() {
 	}
 	fmt.Println(r.ExitCode() == int(r.Verdict))
 	// Output: true
+}
+
+// The report for people, and what of it a program can use: the GPUs that the driver shows, usable or not, and the optional libraries.
+func ExampleReport() {
+	r := doctor.Examine()
+	for _, g := range r.GPUs {
+		fmt.Fprintln(os.Stderr, g.Name, g.Product, "compute capability", g.Capability, "usable:", g.Usable)
+	}
+	for _, l := range r.Libraries {
+		fmt.Println(l.Name)
+	}
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(strings.Contains(b.String(), "optional libraries"))
+	// Output:
+	// cublasLt
+	// cudnn
+	// nccl
+	// nvml
+	// true
 }

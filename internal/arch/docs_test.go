@@ -59,6 +59,54 @@ type exports struct {
 	funcs   map[string]bool            // those of them that are functions
 	members map[string]map[string]bool // methods and fields by package.Type
 	all     map[string]bool            // every name, method and field by itself
+
+	consts     map[string]bool
+	interfaces map[string]bool
+	methods    map[string]map[string]bool // those of members that are methods
+	makers     map[string][]string        // by package.Type: package.Function, .Method and .Field whose result or type it is, also by pointer or in a slice
+}
+
+func newExports() *exports {
+	return &exports{
+		map[string]bool{}, map[string]bool{}, map[string]map[string]bool{}, map[string]bool{},
+		map[string]bool{}, map[string]bool{}, map[string]map[string]bool{}, map[string][]string{},
+	}
+}
+
+func (e *exports) method(owner, name string) {
+	e.member(owner, name)
+	if !ast.IsExported(name) {
+		return
+	}
+	if e.methods[owner] == nil {
+		e.methods[owner] = map[string]bool{}
+	}
+	e.methods[owner][name] = true
+}
+
+// made notes that what is named gives values of a type.
+func (e *exports) made(pkg string, t ast.Expr, by string) {
+	switch x := t.(type) {
+	case *ast.StarExpr:
+		e.made(pkg, x.X, by)
+	case *ast.ArrayType:
+		e.made(pkg, x.Elt, by)
+	case *ast.SelectorExpr:
+		if id, ok := x.X.(*ast.Ident); ok {
+			e.makers[id.Name+"."+x.Sel.Name] = append(e.makers[id.Name+"."+x.Sel.Name], by)
+		}
+	case *ast.Ident:
+		e.makers[pkg+"."+x.Name] = append(e.makers[pkg+"."+x.Name], by)
+	}
+}
+
+// results notes what a function gives.
+func (e *exports) results(pkg string, f *ast.FuncType, by string) {
+	if f.Results != nil {
+		for _, r := range f.Results.List {
+			e.made(pkg, r.Type, by)
+		}
+	}
 }
 
 func (e *exports) member(owner, name string) {
@@ -72,10 +120,16 @@ func (e *exports) member(owner, name string) {
 	e.all[name] = true
 }
 
-func (e *exports) fields(owner string, list *ast.FieldList) {
+func (e *exports) fields(pkg, owner string, list *ast.FieldList) {
 	for _, f := range list.List {
 		for _, n := range f.Names {
+			if m, ok := f.Type.(*ast.FuncType); ok && e.interfaces[owner] {
+				e.method(owner, n.Name)
+				e.results(pkg, m, "."+n.Name)
+				continue
+			}
 			e.member(owner, n.Name)
+			e.made(pkg, f.Type, "."+n.Name)
 		}
 	}
 }
@@ -93,14 +147,16 @@ func (e *exports) file(pkg string, f *ast.File) {
 			if d.Recv == nil {
 				name(d.Name.Name)
 				e.funcs[pkg+"."+d.Name.Name] = true
+				e.results(pkg, d.Type, pkg+"."+d.Name.Name)
 				continue
 			}
+			e.results(pkg, d.Type, "."+d.Name.Name)
 			t := d.Recv.List[0].Type
 			if p, ok := t.(*ast.StarExpr); ok {
 				t = p.X
 			}
 			if id, ok := t.(*ast.Ident); ok {
-				e.member(pkg+"."+id.Name, d.Name.Name)
+				e.method(pkg+"."+id.Name, d.Name.Name)
 			}
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
@@ -108,14 +164,16 @@ func (e *exports) file(pkg string, f *ast.File) {
 				case *ast.ValueSpec:
 					for _, n := range s.Names {
 						name(n.Name)
+						e.consts[pkg+"."+n.Name] = d.Tok == token.CONST
 					}
 				case *ast.TypeSpec:
 					name(s.Name.Name)
 					switch t := s.Type.(type) {
 					case *ast.StructType:
-						e.fields(pkg+"."+s.Name.Name, t.Fields)
+						e.fields(pkg, pkg+"."+s.Name.Name, t.Fields)
 					case *ast.InterfaceType:
-						e.fields(pkg+"."+s.Name.Name, t.Methods)
+						e.interfaces[pkg+"."+s.Name.Name] = true
+						e.fields(pkg, pkg+"."+s.Name.Name, t.Methods)
 					}
 				}
 			}
@@ -126,7 +184,7 @@ func (e *exports) file(pkg string, f *ast.File) {
 // publicNames reads the source of the public packages, for every system and tag.
 func publicNames(t *testing.T) *exports {
 	t.Helper()
-	e := &exports{names: map[string]bool{}, funcs: map[string]bool{}, members: map[string]map[string]bool{}, all: map[string]bool{}}
+	e := newExports()
 	for pkg, dir := range publicPackages {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil || len(files) == 0 {

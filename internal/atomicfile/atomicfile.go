@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+
+	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
 // A File is being written. It has the methods of the temporary file (Write, WriteAt, Seek, Truncate, …), and must end with
@@ -71,20 +73,10 @@ func kind(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-var errHeld = errors.New("another process has locked the file")
-
 // lockedInPlace reports whether the file is ours: still there, and locked if the file system has locks (without, Clean
 // removes nothing).
 func (f *File) lockedInPlace() bool {
-	if lock(f.File) == errHeld {
-		return false
-	}
-	there, err := os.Lstat(f.Name())
-	if err != nil {
-		return false
-	}
-	own, err := f.Stat()
-	return err == nil && os.SameFile(there, own)
+	return filelock.Try(f.File) != filelock.ErrHeld && filelock.InPlace(f.File, f.Name())
 }
 
 // Path returns where Commit will put the file; Name is that of the temporary one.
@@ -175,7 +167,7 @@ func removeAbandoned(name string) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	if lock(file) != nil {
+	if filelock.Try(file) != nil {
 		return false, nil
 	}
 	if runtime.GOOS == "windows" {

@@ -2,11 +2,4 @@
 
 package atomicfile
 
-import (
-	"errors"
-	"os"
-)
-
-func lock(*os.File) error { return errors.ErrUnsupported }
-
 func syncDir(string) error { return nil }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"time"
+
+	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
 // lock waits for the only right to fetch a file and returns what gives it back. The operating system gives it back too
@@ -15,22 +17,13 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		held, err := tryLock(f)
-		if err != nil {
+		err = filelock.Try(f)
+		if err != nil && err != filelock.ErrHeld {
 			f.Close()
 			return nil, err
 		}
-		if held && sameFile(f, path) {
-			return func() {
-				// While it is held: who waits for it sees that it is gone and makes another. Where an open file cannot be
-				// removed, one that somebody waits for cannot be either.
-				if os.Remove(path) == nil {
-					f.Close()
-				} else {
-					f.Close()
-					os.Remove(path)
-				}
-			}, nil
+		if err == nil && filelock.InPlace(f, path) {
+			return func() { filelock.Remove(f, path) }, nil
 		}
 		f.Close()
 		select {
@@ -40,14 +33,4 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		}
 		wait = min(2*wait, 250*time.Millisecond)
 	}
-}
-
-// sameFile reports whether path still names f.
-func sameFile(f *os.File, path string) bool {
-	a, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	b, err := os.Stat(path)
-	return err == nil && os.SameFile(a, b)
 }

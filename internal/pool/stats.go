@@ -65,6 +65,14 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
+// InUse is Stats().AllocatedBytes.Current.
+func (p *Pool) InUse() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settleLocked()
+	return p.stats.AllocatedBytes.Current
+}
+
 func (p *Pool) settleLocked() {
 	p.drainLocked()
 	if p.pending > 0 && p.paused == 0 {

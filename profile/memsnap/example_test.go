@@ -1,10 +1,13 @@
 package memsnap_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
@@ -57,4 +60,25 @@ func ExampleWrite() {
 	// Output:
 	// memory.html
 	// memory.pickle
+}
+
+// To a connection instead of a file: the page a server shows. A name whose end says no format is an error that names the file.
+func ExampleWriteHTML() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	gpus[0].RecordMemoryHistory()
+	tensor.Ones(1024).To(gpus[0])
+	snap := gpus[0].MemorySnapshot()
+	var page, pickle bytes.Buffer
+	fmt.Println(memsnap.WriteHTML(&page, snap), strings.HasPrefix(page.String(), "<!DOCTYPE html>"))
+	fmt.Println(memsnap.WritePickle(&pickle, snap), pickle.Len() > 0)
+	err = memsnap.Write("memory.png", snap)
+	var e *memsnap.Error
+	fmt.Println(errors.As(err, &e), err)
+	// Output:
+	// <nil> true
+	// <nil> true
+	// true memsnap: memory.png: the extension ".png" says no format; use .html for a page or .pickle for PyTorch's viewer
 }

@@ -1,11 +1,31 @@
 package optest
 
 import (
+	"fmt"
+	"hash/fnv"
 	"os"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
 )
+
+// part reads FLAMBEAU_TEST_PART, "3/12" for the fourth of twelve parts of the ops: processes that each walk one compile their kernels at the
+// same time, of which there are some ten thousand.
+func part(t *testing.T) func(op string) bool {
+	v := os.Getenv("FLAMBEAU_TEST_PART")
+	if v == "" {
+		return nil
+	}
+	var k, n uint32
+	if _, err := fmt.Sscanf(v, "%d/%d", &k, &n); err != nil || k >= n {
+		t.Fatalf("FLAMBEAU_TEST_PART is %q, want such as 0/12", v)
+	}
+	return func(op string) bool {
+		h := fnv.New32a()
+		h.Write([]byte(op))
+		return h.Sum32()%n == k
+	}
+}
 
 // The same walk on hardware. FLAMBEAU_TEST_GPU=1 says that there is some, so that its absence is a failure.
 func TestGPU(t *testing.T) {
@@ -20,7 +40,10 @@ func TestGPU(t *testing.T) {
 	if d.Info().Emulated {
 		t.Fatalf("FLAMBEAU_TEST_GPU=1, but %v is emulated", d)
 	}
-	isWalked(t, Run(t, d, Options{}))
+	o := Options{Only: part(t)}
+	if w := Run(t, d, o); o.Only == nil {
+		isWalked(t, w)
+	}
 	if err := d.Synchronize(); err != nil {
 		t.Error(err)
 	}

@@ -83,7 +83,8 @@ type memsetNodeParams struct {
 // captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h: other threads may go on with what is unsafe during a capture.
 const captureThreadLocal = 1
 
-// graphArgs is what calls of graphs point to. It lives on the heap for the time of a call.
+// graphArgs is what calls of graphs point to. It lives on the heap for the time of a call: made where the compiler sees that only its address
+// as a number goes on, it would lie on the goroutine's stack, which moves when it grows.
 type graphArgs struct {
 	kernel kernelNodeParams
 	extra  [5]uintptr
@@ -91,6 +92,9 @@ type graphArgs struct {
 	copy   memcpy3D
 	fill   memsetNodeParams
 }
+
+//go:noinline
+func newGraphArgs() *graphArgs { return new(graphArgs) }
 
 // launchOf fills in a launch. l is kept alive by the caller.
 func (a *graphArgs) launchOf(l *GraphKernel) uintptr {
@@ -141,7 +145,7 @@ func (d *driver) GraphDestroy(g Graph) error {
 }
 
 func (d *driver) GraphAddKernelNode(g Graph, after []GraphNode, l GraphKernel) (GraphNode, error) {
-	args := new(graphArgs)
+	args := newGraphArgs()
 	n, r := addNode(d.fn.graphAddKernelNode, g, after, args.launchOf(&l))
 	runtime.KeepAlive(args)
 	runtime.KeepAlive(l.Params)
@@ -149,14 +153,15 @@ func (d *driver) GraphAddKernelNode(g Graph, after []GraphNode, l GraphKernel) (
 }
 
 func (d *driver) GraphAddCopyNode(g Graph, after []GraphNode, c GraphCopy, ctx Context) (GraphNode, error) {
-	args := new(graphArgs)
+	args := newGraphArgs()
 	n, r := addNode(d.fn.graphAddMemcpyNode, g, after, args.copyOf(&c), uintptr(ctx))
 	runtime.KeepAlive(args)
 	return n, failf(r, "cuGraphAddMemcpyNode", "%d bytes", c.N)
 }
 
 func (d *driver) GraphAddFillNode(g Graph, after []GraphNode, dst DevicePtr, value uint32, width int, count uint64, ctx Context) (GraphNode, error) {
-	args := &graphArgs{fill: memsetNodeParams{dst: dst, value: value, elementSize: uint32(width), width: uintptr(count), height: 1}}
+	args := newGraphArgs()
+	args.fill = memsetNodeParams{dst: dst, value: value, elementSize: uint32(width), width: uintptr(count), height: 1}
 	n, r := addNode(d.fn.graphAddMemsetNode, g, after, uintptr(unsafe.Pointer(&args.fill)), uintptr(ctx))
 	runtime.KeepAlive(args)
 	return n, failf(r, "cuGraphAddMemsetNode", "%d elements of %d bytes at %#x", count, width, uint64(dst))
@@ -191,7 +196,7 @@ func (d *driver) GraphInstantiate(g Graph) (GraphExec, error) {
 }
 
 func (d *driver) GraphExecKernelNodeSetParams(e GraphExec, n GraphNode, l GraphKernel) error {
-	args := new(graphArgs)
+	args := newGraphArgs()
 	r := call3(d.fn.graphExecKernelNodeSetParams, uintptr(e), uintptr(n), args.launchOf(&l))
 	runtime.KeepAlive(args)
 	runtime.KeepAlive(l.Params)
@@ -199,7 +204,7 @@ func (d *driver) GraphExecKernelNodeSetParams(e GraphExec, n GraphNode, l GraphK
 }
 
 func (d *driver) GraphExecCopyNodeSetParams(e GraphExec, n GraphNode, c GraphCopy, ctx Context) error {
-	args := new(graphArgs)
+	args := newGraphArgs()
 	r := call4(d.fn.graphExecMemcpyNodeSetParams, uintptr(e), uintptr(n), args.copyOf(&c), uintptr(ctx))
 	runtime.KeepAlive(args)
 	return failf(r, "cuGraphExecMemcpyNodeSetParams", "%d bytes", c.N)

@@ -65,7 +65,9 @@ func (j *jit) done(r Result, call, detail string) error {
 	return &Error{Call: call, Result: r, Detail: detail, Log: gostring(j.err)}
 }
 
-// terminated returns image with the NUL that PTX text needs; a cubin (ELF) is left as it is.
+// terminated returns image with the NUL that PTX text needs, on the heap; a cubin (ELF) is left as it is.
+//
+//go:noinline
 func terminated(image []byte) []byte {
 	if bytes.HasPrefix(image, []byte("\x7fELF")) || len(image) > 0 && image[len(image)-1] == 0 {
 		return image

@@ -152,6 +152,7 @@ func TestEachCall(t *testing.T) {
 	expect("cuCtxSetCurrent", []uintptr{77}, nil, func() error { return d.CtxSetCurrent(77) })
 	expect("cuCtxSynchronize", nil, nil, d.CtxSynchronize)
 	expect("cuCtxEnablePeerAccess", []uintptr{77, 0}, nil, func() error { return d.CtxEnablePeerAccess(77) })
+	expect("cuCtxDisablePeerAccess", []uintptr{77}, nil, func() error { return d.CtxDisablePeerAccess(77) })
 	expect("cuCtxGetStreamPriorityRange", nil, func(a args) { put32(a[0], 0); put32(a[1], -5) }, func() error {
 		l, g, err := d.CtxStreamPriorityRange()
 		return value("priorities", err, l == 0 && g == -5)

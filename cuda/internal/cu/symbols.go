@@ -10,6 +10,7 @@ import (
 // symbols holds the addresses of the driver's functions, all non-zero once bound.
 type symbols struct {
 	graphSymbols
+	peerSymbols
 
 	init, driverGetVersion                                                             uintptr
 	deviceGetCount, deviceGet, deviceGetName, deviceGetAttribute, deviceTotalMem       uintptr
@@ -146,4 +147,7 @@ func procAddress(fn uintptr, name string) uintptr {
 	return uintptr(b.out[0])
 }
 
+// cstring is s with a final NUL, on the heap, which does not move. Inlined, a short one would lie on the goroutine's stack.
+//
+//go:noinline
 func cstring(s string) []byte { return append([]byte(s), 0) }

@@ -17,6 +17,7 @@ type Config struct {
 	Meta    bool   // addresses without memory, see the package comment
 	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
 	Segment uint64 // bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple of 1 KiB; 0: by the memory
+	NoPeer  bool   // devices cannot address each other's memory, as GeForce cards; they can by default, as in servers with NVLink
 
 	Expandable  bool   // pools grow by pages of virtual memory
 	Granularity uint64 // size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1 GiB of memory
@@ -59,11 +60,11 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on][,peer=on]"
 
-// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on]: N devices (1), with
-// so much memory each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, the size of a segment, and whether
-// memory grows by pages. The error is a [*SpecError].
+// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on][,peer=on]: N devices
+// (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, the size of a segment,
+// whether memory grows by pages, and whether devices can address each other's memory (on). The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -125,8 +126,13 @@ func Parse(spec string) (Config, error) {
 				return bad(part, "expandable=on or expandable=off")
 			}
 			c.Expandable = value == "on"
+		case "peer":
+			if value != "on" && value != "off" {
+				return bad(part, "peer=on or peer=off")
+			}
+			c.NoPeer = value == "off"
 		default:
-			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=")
+			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=, peer=")
 		}
 	}
 	return c.withDefaults(), nil
@@ -148,6 +154,9 @@ func (c Config) String() string {
 	}
 	if c.Expandable {
 		b.WriteString(",expandable=on")
+	}
+	if c.NoPeer {
+		b.WriteString(",peer=off")
 	}
 	return b.String()
 }

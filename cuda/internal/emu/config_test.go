@@ -13,6 +13,8 @@ func TestParse(t *testing.T) {
 		"emulate:2,mem=1GiB":             {Devices: 2, Memory: 1 << 30, SM: 90},
 		"emulate,mem=4TiB":               {Devices: 1, Memory: 4 << 40, SM: 90},
 		"emulate,mem=6MiB,segment=64KiB": {Devices: 1, Memory: 6 << 20, SM: 90, Segment: 64 << 10},
+		"emulate:2,peer=off":             {Devices: 2, Memory: 256 << 20, SM: 90, NoPeer: true},
+		"emulate:2,peer=on":              {Devices: 2, Memory: 256 << 20, SM: 90},
 		"emulate,sm=80,seed=7":           {Devices: 1, Memory: 256 << 20, SM: 80, Seed: 7},
 		"emulate,mode=meta,seed=18446744073709551615,mem=2048KiB,sm=86": {Devices: 1, Memory: 2 << 20, SM: 86, Meta: true, Seed: 1<<64 - 1},
 	} {
@@ -54,6 +56,7 @@ func TestParseErrors(t *testing.T) {
 		"emulate,segment=1000":        "segment=1000",
 		"emulate,segment=64MiB":       "segment=64MiB",
 		"emulate,segment=":            "segment=",
+		"emulate:2,peer=yes":          "peer=yes",
 		"emulate,seed=1,seed=1":       "seed=1",
 		"emulate:2,sm=80,speed=fast":  "speed=fast",
 		"emulate:2,sm=80 ,mem=256MiB": "sm=80 ",

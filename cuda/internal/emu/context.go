@@ -108,21 +108,6 @@ func (d *Driver) CtxSynchronize() error {
 	return ctx.dead
 }
 
-// CtxEnablePeerAccess always fails, as DeviceCanAccessPeer announces.
-func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuCtxEnablePeerAccess"
-	ctx, err := d.currentContext(call)
-	if err != nil {
-		return err
-	}
-	if p := d.contexts[peer]; p == nil || p == ctx {
-		return fail(call, cu.ErrInvalidContext, "context %#x is not that of a peer", uintptr(peer))
-	}
-	return &cu.Error{Call: call, Result: cu.ErrPeerAccessUnsupported, Detail: "emulated devices copy between each other but do not address each other"}
-}
-
 // CtxStreamPriorityRange returns 0 and −5, as current hardware does.
 func (d *Driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 	d.mu.Lock()

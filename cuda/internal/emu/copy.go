@@ -189,44 +189,6 @@ func (d *Driver) MemcpyDtoDAsync(dst, src cu.DevicePtr, n uint64, st cu.Stream) 
 	return s.ctx.dead
 }
 
-// MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the current one.
-func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.DevicePtr, srcCtx cu.Context, n uint64, st cu.Stream) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuMemcpyPeerAsync"
-	s, err := d.streamHere(call, st)
-	if err != nil || n == 0 {
-		return err
-	}
-	to, from := d.contexts[dstCtx], d.contexts[srcCtx]
-	switch {
-	case to == nil || from == nil:
-		return fail(call, cu.ErrInvalidContext, "there is no context %#x or %#x", uintptr(dstCtx), uintptr(srcCtx))
-	case to.dead != nil:
-		return to.dead
-	case from.dead != nil:
-		return from.dead
-	}
-	if err := d.reach(call, to.dev, dst, n); err != nil {
-		return err
-	}
-	if err := d.reach(call, from.dev, src, n); err != nil {
-		return err
-	}
-	d.counters.Peer.add(n)
-	run := func() (time.Duration, error) { return d.cfg.Cost.link(n), nil }
-	if to.dev.mem != nil {
-		run = func() (time.Duration, error) {
-			if err := transfer(KindCopyPeer, call, to.dev, dst, from.dev, src, n); err != nil {
-				return 0, err
-			}
-			return d.cfg.Cost.link(n), nil
-		}
-	}
-	d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: n}, run: run})
-	return s.ctx.dead
-}
-
 // transfer copies device memory and what is known about its initialisation.
 func transfer(kind Kind, call string, to *device, dst cu.DevicePtr, from *device, src cu.DevicePtr, n uint64) error {
 	w, err := access(kind, call, to, dst, n)
@@ -238,25 +200,8 @@ func transfer(kind Kind, call string, to *device, dst cu.DevicePtr, from *device
 		return err
 	}
 	copy(w, r)
-	if to == from {
-		to.mem.CopyInitialised(uint64(dst), uint64(src), n)
-	} else {
-		carry(to, uint64(dst), from, uint64(src), n)
-	}
+	to.mem.CopyInitialised(uint64(dst), from.mem, uint64(src), n)
 	return nil
-}
-
-// carry marks at dst what is initialised at src: all at once, or else by halves. The rest of dst keeps what is known about it, so a copy of
-// uninitialised bytes onto initialised ones between two devices is the one case that is not carried over.
-func carry(to *device, dst uint64, from *device, src, n uint64) {
-	switch {
-	case n == 0:
-	case from.mem.CheckInitialised(src, n) == nil:
-		to.mem.MarkInitialised(dst, n)
-	case n > 1:
-		carry(to, dst, from, src, n/2)
-		carry(to, dst+n/2, from, src+n/2, n-n/2)
-	}
 }
 
 // MemsetD8Async fills with a byte.

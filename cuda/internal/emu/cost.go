@@ -12,7 +12,8 @@ type Cost struct {
 	WarpInstructions float64       // a second, on the whole device; default 1e12
 	MemoryBytes      float64       // a second, of global memory; default 3.35e12
 	Copy             time.Duration // start-up of a copy, default 1 µs
-	CopyBytes        float64       // a second, between host and device or two devices; default 25e9
+	CopyBytes        float64       // a second, between host and device; default 25e9
+	PeerBytes        float64       // a second, between two devices with peer access; default 450e9
 }
 
 func (c Cost) withDefaults() Cost {
@@ -31,6 +32,9 @@ func (c Cost) withDefaults() Cost {
 	if c.CopyBytes == 0 {
 		c.CopyBytes = 25e9
 	}
+	if c.PeerBytes == 0 {
+		c.PeerBytes = 450e9
+	}
 	return c
 }
 
@@ -38,7 +42,7 @@ func (c Cost) check() error {
 	if c.Launch < 0 || c.Copy < 0 {
 		return &SpecError{Part: fmt.Sprintf("Cost.Launch = %v, Cost.Copy = %v", c.Launch, c.Copy), Want: "no negative time"}
 	}
-	for name, v := range map[string]float64{"WarpInstructions": c.WarpInstructions, "MemoryBytes": c.MemoryBytes, "CopyBytes": c.CopyBytes} {
+	for name, v := range map[string]float64{"WarpInstructions": c.WarpInstructions, "MemoryBytes": c.MemoryBytes, "CopyBytes": c.CopyBytes, "PeerBytes": c.PeerBytes} {
 		if !(v > 0) || math.IsInf(v, 0) {
 			return &SpecError{Part: fmt.Sprintf("Cost.%s = %v", name, v), Want: "a positive number a second"}
 		}
@@ -55,7 +59,15 @@ func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }
 
-// link is the time of a copy over the link of host or peer.
+// peer is the time of a copy between devices: directly, or to the host and from it again.
+func (c Cost) peer(bytes uint64, direct bool) time.Duration {
+	if direct {
+		return c.Copy + perSecond(bytes, c.PeerBytes)
+	}
+	return 2 * c.link(bytes)
+}
+
+// link is the time of a copy over the link of the host.
 func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
 
 // local is the time of a copy (moved twice: read and written) or a fill within a device.

@@ -168,12 +168,3 @@ func (d *Driver) DevicePCIBusID(dev cu.Device) (string, error) {
 	_, err := d.device("cuDeviceGetPCIBusId", dev)
 	return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), err
 }
-
-// DeviceCanAccessPeer reports false: a kernel sees the memory of its own device only, and MemcpyPeerAsync goes through the host.
-func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
-	if _, err := d.device("cuDeviceCanAccessPeer", dev); err != nil {
-		return false, err
-	}
-	_, err := d.device("cuDeviceCanAccessPeer", peer)
-	return false, err
-}

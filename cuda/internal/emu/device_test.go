@@ -45,13 +45,6 @@ func TestDevices(t *testing.T) {
 	if _, err := r.DeviceAttribute(0, 9999); !errors.Is(err, cu.ErrInvalidValue) {
 		t.Errorf("got %v", err)
 	}
-	peer := must(r.PrimaryCtxRetain(1))(t)
-	if ok := must(r.DeviceCanAccessPeer(0, 1))(t); ok {
-		t.Error("peer access is announced but not there")
-	}
-	if err := r.CtxEnablePeerAccess(peer); !errors.Is(err, cu.ErrPeerAccessUnsupported) {
-		t.Errorf("got %v", err)
-	}
 	if l, g, err := r.CtxStreamPriorityRange(); l != 0 || g != -5 || err != nil {
 		t.Errorf("priorities %d to %d, %v", l, g, err)
 	}

@@ -12,6 +12,13 @@
 // Copies from and to pinned host memory happen when the queue gets there. A pageable source is captured by the call; a copy to a
 // pageable destination completes within the call. MemFree takes effect at once and waits for nothing.
 //
+// # Peers
+//
+// Devices can address each other unless Config.NoPeer says otherwise: servers with NVLink or NVSwitch can, GeForce cards cannot. Access holds from
+// CtxEnablePeerAccess on, in that direction, and a kernel that uses a peer's memory without it faults. A copy between devices is staged through
+// the host, at the pace of two copies, unless the context whose stream it is in has access. An adversarial schedule splits it in two, as a staged
+// one is, and what is not ordered with it may come between.
+//
 // # Faults
 //
 // A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next call that notices, and each call
@@ -31,8 +38,9 @@
 //
 // # Less than hardware
 //
-// No peer access, managed memory, clusters or tensor maps; the attributes say so. A capture follows one stream, without events. Registers are
-// unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect, priorities have none either, and a device has 4
+// No managed memory, clusters or tensor maps; the attributes say so. Peer access is to memory of MemAlloc, and of any number of peers. A capture
+// follows one stream, without events. Registers are unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect,
+// priorities have none either, and a device has 4
 // multiprocessors. Memory of MemCreate is mapped at one place at most, for its own device, and is poisoned when it is mapped again.
 //
 // # Meta mode

@@ -75,7 +75,8 @@ type context struct {
 	dev           *device
 	refs          int
 	defaultStream *stream
-	dead          error // what each call returns after a fault
+	dead          error             // what each call returns after a fault
+	peers         map[*context]bool // whose memory it may address
 }
 
 // New makes an emulated driver. The error is a [*SpecError].
@@ -94,6 +95,7 @@ func New(cfg Config) (*Driver, error) {
 		dev.clear(cfg)
 		d.devices = append(d.devices, dev)
 	}
+	d.linkPeers()
 	return d, nil
 }
 
@@ -155,6 +157,7 @@ func (d *Driver) dismantle(ctx *context) {
 	deleteIf(d.modules, func(m *module) bool { return m.ctx == ctx })
 	d.graphs.dismantle(ctx)
 	ctx.dev.clear(d.cfg)
+	d.partPeers(ctx)
 	for _, h := range d.hosts { // mappings lived in the memory that is gone
 		delete(h.mapped, ctx.dev.ordinal)
 	}

@@ -71,8 +71,9 @@ DONE:
 type rig struct {
 	testing.TB
 	*Driver
-	ctx cu.Context
-	mod cu.Module
+	ctx  cu.Context
+	mod  cu.Module
+	mods map[int]cu.Module // of other devices
 }
 
 func newRig(t testing.TB, cfg Config) *rig {

@@ -35,6 +35,7 @@ type Counters struct {
 	GraphLaunches    uint64 // those of graphs
 	HtoD, DtoH       Traffic
 	DtoD, Peer       Traffic
+	PeerDirect       Traffic // those of Peer that peer access spared the host
 	Memsets          Traffic
 	Pageable         uint64 // of HtoD and DtoH, those from or to pageable memory, which hardware stages and partly waits for
 	Synchronisations uint64 // CtxSynchronize, StreamSynchronize, EventSynchronize

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// assembler finds ptxas: FLAMBEAU_PTXAS, the PATH, then the user's cache. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in
-// continuous integration) its absence fails.
-func assembler(t *testing.T) string {
-	candidates := []string{os.Getenv("FLAMBEAU_PTXAS"), "ptxas"}
-	if dir, err := os.UserCacheDir(); err == nil {
-		candidates = append(candidates, filepath.Join(dir, "flambeau", "ptxas", "bin", "ptxas"))
+// tool finds ptxas or nvdisasm: the variable, the PATH, then, ptxas alone, the user's cache (reading all machine code takes longer than the
+// other tests together, so that it is for those who ask). Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
+func tool(t *testing.T, name, variable string) string {
+	candidates := []string{os.Getenv(variable), name}
+	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {
+		candidates = append(candidates, filepath.Join(dir, "flambeau", "ptxas", "bin", name))
 	}
 	for _, c := range candidates {
 		if c != "" {
@@ -25,7 +25,7 @@ func assembler(t *testing.T) string {
 		}
 	}
 	if os.Getenv("FLAMBEAU_PTXAS_REQUIRED") == "1" {
-		t.Fatal("ptxas was not found and FLAMBEAU_PTXAS_REQUIRED is 1; set FLAMBEAU_PTXAS to its path")
+		t.Fatalf("%s was not found and FLAMBEAU_PTXAS_REQUIRED is 1; set %s to its path", name, variable)
 	}
 	return ""
 }
@@ -34,7 +34,7 @@ var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
 // The real assembler accepts every golden kernel, and every kernel of [gates], for each generation of devices, without spilling registers.
 func TestAssemble(t *testing.T) {
-	ptxas := assembler(t)
+	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {
 		t.Log("ptxas was not found: the golden files were NOT assembled; set FLAMBEAU_PTXAS to its path")
 		return
@@ -79,5 +79,3 @@ func TestAssemble(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-var registers = regexp.MustCompile(`Used [0-9]+ registers`)

@@ -32,13 +32,13 @@ type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 // The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are broadcasts or whole rows
 // of banks. A thread multiplies 8×8 values for each 16 that it reads; the smaller tiles have slices, so that enough warps hide latency.
 var (
-	largeTile  = gemmTile{128, 128, 8, 2, 2, 1}
-	mediumTile = gemmTile{64, 64, 16, 2, 2, 4}
-	smallTile  = gemmTile{32, 64, 16, 2, 2, 4}
+	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
+	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
+	smallTile  = gemmTile{32, 64, 32, 2, 2, 4}
 	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // of 8-byte elements
 )
 
-// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched.
+// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. 16-bit floats have another, [tensorSpec].
 type gemmSpec struct {
 	typ       dtype.Type // of a and b
 	out       dtype.Type
@@ -58,10 +58,11 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: 16-bit elements that are
-// transposed on one side and not on the other, and stored in vectors.
+// crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: lines that are read element by
+// element, each with an address of its own, beside others that are transposed.
 func (s gemmSpec) crowded() bool {
-	return s.tile == largeTile && s.typ.IsHalf() && s.a == vectorsAlongK && s.b == vectorsAlongOuter && s.vectorOut
+	alongK := func(l tileLoad) bool { return l == vectorsAlongK || l == scalarsAlongK }
+	return alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
@@ -234,7 +235,7 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	}
 	blocks := func(g gemmTile) int { return batch * ceilDiv(m, g.bm) * ceilDiv(n, g.bn) }
 	switch {
-	case blocks(largeTile) >= 64 && m > 64 && n > 64 && (t == dtype.F32 || t.IsHalf()):
+	case blocks(largeTile) >= 64 && m > 64 && n > 64 && t == dtype.F32:
 		return largeTile
 	case blocks(mediumTile) >= 64 && m > 32 && n > 32:
 		return mediumTile
@@ -247,7 +248,7 @@ func vectorElements(t dtype.Type) int {
 	switch {
 	case t.Size() == 8:
 		return 2
-	case t.Size() == 4, t.IsHalf():
+	case t.Size() == 4:
 		return 4
 	}
 	return 0
@@ -281,8 +282,9 @@ type gemmOperand struct {
 
 // productParams are the parameters of all kernels for products, moved to this block's batch and part of k.
 type productParams struct {
-	m, n, k   ptx.Value // k of this part
-	out, a, b gemmOperand
+	m, n, k ptx.Value // k of this part
+	a, b    gemmOperand
+	out     func() gemmOperand // written where the results are, so that its address takes no registers before
 }
 
 // declareProduct declares them as launchMatMul packs them.
@@ -292,16 +294,24 @@ func declareProduct(b *ptx.Builder, typ, out dtype.Type) productParams {
 	operand := func(name string, t dtype.Type) gemmOperand {
 		o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
 		o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
+		return o
+	}
+	ofBatch := func(o gemmOperand) gemmOperand {
 		o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
 		return o
 	}
-	q.out, q.a, q.b = operand("out", out), operand("a", typ), operand("b", typ)
+	o, x, y := operand("out", out), operand("a", typ), operand("b", typ)
+	q.a, q.b = ofBatch(x), ofBatch(y)
 	b.Comment("the part of k")
 	start := b.BlockID(2).Mul(chunk)
 	q.k = k.Sub(start).Min(chunk)
 	q.a.p = q.a.p.At(start.Bitcast(ptx.S32).MulWide(q.a.stride2))
 	q.b.p = q.b.p.At(start.Bitcast(ptx.S32).MulWide(q.b.stride1))
-	q.out.p = q.out.p.At(b.BlockID(2).Cvt(ptx.S64).Mul(part))
+	q.out = func() gemmOperand {
+		o := ofBatch(o)
+		o.p = o.p.At(b.BlockID(2).Cvt(ptx.S64).Mul(part))
+		return o
+	}
 	return q
 }
 
@@ -340,20 +350,24 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g.threads = 32 * warps * t.slices
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
-	c, a, w := q.out, q.a, q.b
+	a, w := q.a, q.b
 	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn)
 
 	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := b.Shared("tiles", g.compute, max(2*(sizeA+sizeB), t.slices/2*t.bm*t.bn))
+	var parked ptx.Ptr
+	if t == largeTile {
+		parked = b.Shared("parked", ptx.U32, 2*g.threads)
+	}
 	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
 	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
 
-	if s.crowded() {
+	if t == largeTile && s.crowded() {
 		b.MinBlocks(1)
-	} else if t == largeTile && s.a.vectors() && s.b.vectors() {
-		b.MinBlocks(2) // it fits 128 registers
+	} else if t == largeTile || t == doubleTile {
+		b.MinBlocks(2)
 	} else if t.slices > 1 {
 		b.MinBlocks(256 / g.threads) // left to itself the assembler aims at more, and spills for it on some architectures
 	}
@@ -367,8 +381,9 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
 	}
 	warpsN := t.bn / warpN
-	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(3)).Mul(num(g.chunk)))
-	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.And(num(7)).Mul(num(g.chunk)))
+	// Neighbouring lanes share a chunk of b, every second one a chunk of a: half of a warp reads no more than a row of banks of either.
+	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
+	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
 	acc := make([][]*ptx.Var, t.mc*g.chunk)
 	zero := b.Const(g.compute, num(0))
@@ -378,39 +393,77 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 	}
 
+	parts := g.parts()
+	fetch := func(part int, k, buffer ptx.Value) {
+		loadA.fetch(part, k, buffer)
+		loadB.fetch(part, k, buffer)
+	}
+	store := func(part int, buffer ptx.Value) {
+		loadA.store(part, buffer)
+		loadB.store(part, buffer)
+	}
+	arrived := func() {
+		if loadA.async || loadB.async {
+			b.CommitGroup()
+			b.WaitGroup(0)
+		}
+		b.Barrier()
+	}
 	b.Comment("the first tile")
-	loadA.fetch(b.U32(0))
-	loadB.fetch(b.U32(0))
-	loadA.store(b.U32(0))
-	loadB.store(b.U32(0))
-	b.Barrier()
+	for part := range parts {
+		fetch(part, b.U32(0), b.U32(0))
+	}
+	for part := range parts {
+		store(part, b.U32(0))
+	}
+	loadA.advance()
+	loadB.advance()
+	arrived()
+	// The place of the results waits in shared memory, where registers are scarce.
+	row, col := tileM.Add(rowBase), tileN.Add(colBase)
+	waiting := func() ptx.Ptr { return parked.At(thread.Mul(num(2))) }
+	if t == largeTile {
+		waiting().StoreVec(row, col)
+	}
 	buffer := b.Var(b.U32(0))
 	b.For(b.U32(0), g.k, num(t.bk), func(k ptx.Value, _ ptx.Loop) {
 		b.Comment("fetch the next tile while this one is multiplied")
-		loadA.fetch(k.Add(num(t.bk)))
-		loadB.fetch(k.Add(num(t.bk)))
 		current := buffer.Get()
+		next := b.U32(1).Sub(current)
 		readA := shared.At(rowBase).At(current.Mul(num(sizeA)))
 		readB := shared.At(num(2 * sizeA)).At(colBase).At(current.Mul(num(sizeB)))
 		if t.slices > 1 {
 			readA, readB = readA.At(sliceA), readB.At(sliceB)
 		}
-		for k := range perSlice {
-			x := g.fragment(readA.At(num(k*ldA)), t.mc, 4*g.chunk)
-			y := g.fragment(readB.At(num(k*ldB)), t.nc, 8*g.chunk)
+		for at := range perSlice {
+			if at%(perSlice/parts) == 0 {
+				fetch(at*parts/perSlice, k.Add(num(t.bk)), next)
+			}
+			x := g.fragment(readA.At(num(at*ldA)), t.mc, 4*g.chunk)
+			y := g.fragment(readB.At(num(at*ldB)), t.nc, 8*g.chunk)
 			for i := range acc {
-				for j, v := range acc[i] {
-					v.Set(multiplyAdd(x[i], y[j], v.Get()))
+				for n := range acc[i] {
+					j := n
+					if i%2 == 1 {
+						j = len(acc[i]) - 1 - n
+					}
+					acc[i][j].Set(multiplyAdd(x[i], y[j], acc[i][j].Get()))
 				}
 			}
+			if (at+1)%(perSlice/parts) == 0 {
+				store(at*parts/perSlice, next)
+			}
 		}
-		next := b.U32(1).Sub(current)
-		loadA.store(next)
-		loadB.store(next)
-		b.Barrier()
+		arrived()
+		loadA.advance()
+		loadB.advance()
 		buffer.Set(next)
 	})
-	write := func() { g.writeOut(c, tileM.Add(rowBase), tileN.Add(colBase), acc) }
+	if t == largeTile {
+		v := waiting().LoadVec(2)
+		row, col = v[0], v[1]
+	}
+	write := func() { g.writeOut(q.out(), row, col, acc) }
 	if t.slices > 1 {
 		g.addSlices(shared, thread.Rem(num(32*warps)), 32*warps, acc)
 		b.If(g.slice.Eq(num(0)), write)
@@ -418,6 +471,14 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		write()
 	}
 	return [3]int{g.threads, 1, 1}
+}
+
+// parts is in how many parts a step over the tile loads the next one: what goes through registers takes them for one part at a time.
+func (g *gemmBuilder) parts() int {
+	if g.s.tile == largeTile {
+		return 2
+	}
+	return 1
 }
 
 func multiplyAdd(x, y, z ptx.Value) ptx.Value {

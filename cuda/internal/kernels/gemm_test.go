@@ -105,11 +105,14 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// Halves whose rows or columns are whole 16-byte pieces go to the tensor cores, in each storage order.
+// Halves go to the tensor cores, in each storage order and however many neighbours can be moved at once.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
-			for _, d := range [][4]int{{1, 80, 80, 48}, {2, 8, 16, 72}, {1, 64, 64, 0}} {
+			for _, d := range [][4]int{{1, 80, 80, 48}, {2, 8, 16, 72}, {1, 64, 64, 0}, {1, 76, 68, 44}, {2, 66, 70, 38}, {1, 67, 65, 71}, {2, 1, 3, 5}} {
+				if typ == dtype.F16 && d[1]%8 != 0 {
+					continue // moved as bfloat16 is
+				}
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				what := fmt.Sprintf("tensor %v %v %v", typ, forms, d)
 				name, _, sectors := matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -119,21 +122,28 @@ func TestMatMulTensor(t *testing.T) {
 				if sectors != 1 && d[1] == 80 {
 					t.Errorf("%s: %.2f of the sectors that would do", what, sectors)
 				}
-				matmulCase(t, what+" transposed output", typ, matrixLayout("T", d[0], d[1], d[2]), a, b, 0)
+				if d[1]%8 == 0 {
+					matmulCase(t, what+" transposed output", typ, matrixLayout("T", d[0], d[1], d[2]), a, b, 0)
+				}
 			}
 		}
 	}
 	matmulCase(t, "odd k", dtype.F16, dense(1, 16, 24), matrixLayout("T", 1, 16, 37), dense(1, 37, 24), 0)
 	// The large tile.
-	s := tensorSpec{typ: dtype.BF16, out: dtype.BF16, block: 128, ak: true, vectorOut: true}
-	m := newMachine(t)
-	c, x, y := m.tensor(s.typ, dense(1, 136, 144), 0), m.random(m.tensor(s.typ, dense(1, 136, 48), 0)), m.random(m.tensor(s.typ, dense(1, 48, 144), 0))
-	list, err := launchMatMul(s, c, x, y, 48)
-	m.run(list, err)
-	sum, size, _ := naive(c, m.read(x), m.read(y))
-	for i, got := range m.read(c) {
-		if v := expr.Decode(s.typ, got); math.Abs(v-sum[i]) > 0x1p-8*math.Abs(sum[i])+50*0x1p-23*size[i] {
-			t.Fatalf("large: element %d is %v, want %v", i, v, sum[i])
+	for _, s := range []tensorSpec{
+		{a: tensorLoad{true, 8}, b: tensorLoad{false, 8}, vectorOut: true}, {a: tensorLoad{true, 4}, b: tensorLoad{false, 4}}, {a: tensorLoad{true, 2}, b: tensorLoad{false, 2}},
+		{a: tensorLoad{true, 1}, b: tensorLoad{false, 8}, vectorOut: true}, {a: tensorLoad{false, 1}, b: tensorLoad{true, 1}},
+	} {
+		s.typ, s.out, s.block = dtype.BF16, dtype.BF16, 128
+		m := newMachine(t)
+		c, x, y := m.tensor(s.typ, dense(1, 136, 144), 0), m.random(m.tensor(s.typ, dense(1, 136, 72), 0)), m.random(m.tensor(s.typ, dense(1, 72, 144), 0))
+		list, err := launchMatMul(s, c, x, y, 72)
+		m.run(list, err)
+		sum, size, _ := naive(c, m.read(x), m.read(y))
+		for i, got := range m.read(c) {
+			if v := expr.Decode(s.typ, got); math.Abs(v-sum[i]) > 0x1p-8*math.Abs(sum[i])+74*0x1p-23*size[i] {
+				t.Fatalf("large, %v·%v: element %d is %v, want %v", s.a, s.b, i, v, sum[i])
+			}
 		}
 	}
 }
@@ -164,18 +174,18 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 16 {
+		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 { // 16 in the loop, and one read before the results are stored
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		if st.Sectors != st.IdealSectors {
+		if st.Sectors > st.IdealSectors { // lanes beyond the edge read what lies on it, together
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
 	}
 	name, _, _ := matmulCase(t, "choice", dtype.F32, dense(4, 65, 65), dense(4, 65, 4), dense(4, 4, 65), 0)
-	if name != "gemm_float32_32x64x16_kv_os_s" {
+	if name != "gemm_float32_32x64x32_kv_os_s" {
 		t.Errorf("the small product uses %s", name)
 	}
-	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x8_kv_ov_v" {
+	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
 }
@@ -221,7 +231,7 @@ func TestMatMulGolden(t *testing.T) {
 	list, err = MatMul(fake(dtype.BF16, 1, 1024, 1024), fake(dtype.BF16, 1, 1024, 64), fake(dtype.BF16, 1, 64, 1024))
 	golden(t, "gemm_bf16_tensor", list, err)
 	list, err = MatMul(fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 60), fake(dtype.F16, 1, 60, 64))
-	golden(t, "gemm_f16_tiles", list, err)
+	golden(t, "gemm_f16_pieces", list, err)
 	list, err = MatMul(fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 64))
 	golden(t, "gemm_f16_tensor", list, err)
 }

@@ -8,14 +8,31 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorSpec describes a matrix product of 16-bit floats on the tensor cores. Tiles come in 16-byte asynchronous copies,
-// in three stages, and are swizzled in shared memory so that neither copies nor ldmatrix meet bank conflicts.
+// tensorSpec describes a matrix product of 16-bit floats on the tensor cores. Tiles come in asynchronous copies of 16 bytes where the operands
+// allow it, in three stages, and are swizzled in shared memory so that neither copies nor ldmatrix meet bank conflicts.
 type tensorSpec struct {
 	typ       dtype.Type // of a and b
 	out       dtype.Type // typ, or F32 for parts of a sum
 	block     int        // rows and columns of a block's tile: four warps of half that in each direction
-	ak, bk    bool
+	a, b      tensorLoad
 	vectorOut bool
+}
+
+// tensorLoad is how a block brings a tile of an operand to shared memory.
+type tensorLoad struct {
+	alongK bool // rows of the tile lie along k, else along the outer dimension
+	vector int  // elements of a copy: 8, 4 or 2 that are neighbours and aligned; 1 for elements that go through registers one by one
+}
+
+func (l tensorLoad) String() string {
+	name := "o"
+	if l.alongK {
+		name = "k"
+	}
+	if l.vector < 8 {
+		name += fmt.Sprint(l.vector)
+	}
+	return name
 }
 
 func (s tensorSpec) extent() (bm, bn int)     { return s.block, s.block }
@@ -28,12 +45,6 @@ const (
 )
 
 func (s tensorSpec) name() string {
-	side := func(k bool) string {
-		if k {
-			return "k"
-		}
-		return "o"
-	}
 	out := "s"
 	if s.vectorOut {
 		out = "v"
@@ -41,32 +52,47 @@ func (s tensorSpec) name() string {
 	if s.out != s.typ {
 		out += "_" + s.out.String()
 	}
-	return fmt.Sprintf("gemm_tensor_%v_%dx%d_%s%s_%s", s.typ, s.block, s.block, side(s.ak), side(s.bk), out)
+	return fmt.Sprintf("gemm_tensor_%v_%dx%d_%v%v_%s", s.typ, s.block, s.block, s.a, s.b, out)
 }
 
-// tensorSpecFor returns the specification for a product of these operands; false if they are not 16-bit floats whose rows
-// or columns can be copied in 16-byte pieces.
+// tensorSpecFor returns the specification for a product of these operands; false if they are not 16-bit floats.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	s := tensorSpec{typ: a.Type, out: out.Type}
 	if !a.Type.IsHalf() {
 		return s, false
 	}
-	eights := func(o Operand, d, e int) bool {
-		return o.Strides.At(d) == 1 && o.Shape.At(d)%8 == 0 && o.Strides.At(e)%8 == 0 && o.Strides.At(0)%8 == 0 && o.start()%16 == 0
-	}
-	s.ak, s.bk = eights(a, 2, 1), eights(b, 1, 2)
-	if !s.ak && !eights(a, 1, 2) || !s.bk && !eights(b, 2, 1) {
-		return s, false
-	}
-	s.vectorOut = eights(out, 2, 1)
+	s.a, s.b = chooseTensorLoad(a, 1, 2), chooseTensorLoad(b, 2, 1)
+	s.vectorOut = neighbours(out, 2, 1) == 8
 	if out.Type == dtype.F32 { // pairs, not eights
 		s.vectorOut = out.Shape.At(2)%2 == 0
 	}
 	s.block = 64
-	if out.Shape.At(0)*ceilDiv(out.Shape.At(1), 128)*ceilDiv(out.Shape.At(2), 128) >= 64 {
+	if out.Shape.At(0)*ceilDiv(out.Shape.At(1), 128)*ceilDiv(out.Shape.At(2), 128) >= 64 && s.a.vector+s.b.vector > 2 { // two operands that go through registers need too many
 		s.block = 128
 	}
 	return s, true
+}
+
+// neighbours is how many elements of 16 bits along dimension d, the other being e, can always be moved at once: 8, 4, 2 or 1.
+func neighbours(o Operand, d, e int) int {
+	if o.Strides.At(d) != 1 {
+		return 1
+	}
+	for v := 8; v > 1; v /= 2 {
+		if o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 && o.start()%uint64(2*v) == 0 {
+			return v
+		}
+	}
+	return 1
+}
+
+func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
+	abs := func(v int) int { return max(v, -v) }
+	alongK, alongOuter := neighbours(o, k, outer), neighbours(o, outer, k)
+	if alongK > alongOuter || alongK == alongOuter && abs(o.Strides.At(k)) <= abs(o.Strides.At(outer)) {
+		return tensorLoad{true, alongK}
+	}
+	return tensorLoad{false, alongOuter}
 }
 
 // tensorBuilder holds the state while a kernel is written.
@@ -84,19 +110,19 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
-	c, x, y := q.out, q.a, q.b
+	x, y := q.a, q.b
 	tileM, tileN := tileOf(b, g.m, g.n, s.block, s.block)
 	half := s.block * tensorK * 2 // bytes of an operand's tile
 	g.stage = 2 * half
 	g.shared = b.Shared("tiles", ptx.U8, max(tensorStages*g.stage, s.block*(s.block+8)*2))
 
-	loadA := g.copier(s.ak, x.p, tileM, g.m, x.stride1, x.stride2, 0)
-	loadB := g.copier(s.bk, y.p, tileN, g.n, y.stride2, y.stride1, half)
+	loadA := g.copier(s.a, x.p, tileM, g.m, x.stride1, x.stride2, 0)
+	loadB := g.copier(s.b, y.p, tileN, g.n, y.stride2, y.stride1, half)
 	warp := b.WarpID()
 	w := s.block / 2
 	warpM, warpN := warp.Shr(num(1)).Mul(num(w)), warp.And(num(1)).Mul(num(w))
-	readA := g.reader(s.ak, warpM, 0, false)
-	readB := g.reader(s.bk, warpN, half, true)
+	readA := g.reader(s.a.alongK, warpM, 0, false)
+	readB := g.reader(s.b.alongK, warpN, half, true)
 
 	acc := make([][][]*ptx.Var, w/16)
 	for i := range acc {
@@ -110,8 +136,10 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.Comment("fill all stages but one")
 	for i := range tensorStages - 1 {
 		at := b.U32(uint32(i * g.stage))
-		loadA(b.U32(uint32(i*tensorK)), at)
-		loadB(b.U32(uint32(i*tensorK)), at)
+		for _, l := range []*tensorCopier{loadA, loadB} {
+			l.fetch(0, 1, b.U32(uint32(i*tensorK)), at)()
+			l.advance()
+		}
 		b.CommitGroup()
 	}
 	next := func(v ptx.Value) ptx.Value {
@@ -124,10 +152,21 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.WaitGroup(tensorStages - 2)
 		b.Barrier()
 		ahead := k.Add(num((tensorStages - 1) * tensorK))
-		loadA(ahead, write.Get())
-		loadB(ahead, write.Get())
+		loads := []*tensorCopier{loadA, loadB}
+		const steps = tensorK / 16
+		for _, l := range loads {
+			if l.async() {
+				l.fetch(0, 1, ahead, write.Get())
+			}
+		}
 		b.CommitGroup()
-		for step := range tensorK / 16 {
+		for step := range steps {
+			var stores []func()
+			for _, l := range loads {
+				if !l.async() { // a part at a time: fewer registers wait for memory while the other blocks multiply
+					stores = append(stores, l.fetch(step, steps, ahead, write.Get()))
+				}
+			}
 			fx, fy := make([][]ptx.Value, w/16), make([][]ptx.Value, 0, w/8)
 			for i := range fx {
 				fx[i] = readA(read.Get(), step, i)
@@ -144,12 +183,19 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 					}
 				}
 			}
+			for _, store := range stores {
+				store()
+			}
+		}
+		for _, l := range loads {
+			l.advance()
 		}
 		read.Set(next(read.Get()))
 		write.Set(next(write.Get()))
 	})
 	b.WaitGroup(0)
 	b.Barrier()
+	c := q.out()
 	if s.out == dtype.F32 {
 		g.writeSums(c, tileM.Add(warpM), tileN.Add(warpN), acc)
 	} else {
@@ -165,52 +211,6 @@ func (g *tensorBuilder) swizzle(alongK bool, row, c ptx.Value) ptx.Value {
 		return row.Mul(num(tensorK * 2)).Add(c.Xor(row.Shr(num(1)).And(num(3))).Shl(num(4)))
 	}
 	return row.Mul(num(g.s.block * 2)).Add(c.Xor(row.And(num(7))).Shl(num(4)))
-}
-
-// copier returns a function that starts the copies of an operand's tile at k into the stage at a byte offset. What lies
-// outside of the matrix is filled with zeros.
-func (g *tensorBuilder) copier(alongK bool, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, base int) func(k, stage ptx.Value) {
-	b := g.Builder
-	threads := 32 * tensorWarps
-	perRow := g.s.block / 8
-	if alongK {
-		perRow = tensorK / 8
-	}
-	thread := b.ThreadID(0)
-	row, piece := thread.Div(num(perRow)), thread.Rem(num(perRow))
-	rows := threads / perRow // rows that all threads copy at once: a multiple of 8, so that the swizzle repeats
-	to := g.shared.At(num(base)).At(g.swizzle(alongK, row, piece))
-	n := g.s.block * tensorK / 8 / threads
-	rowBytes := g.s.block * 2
-	if alongK {
-		rowBytes = tensorK * 2
-	}
-	from := make([]ptx.Ptr, n)
-	outside := make([]ptx.Value, n)
-	inK := make([]ptx.Value, n) // k within the tile
-	for i := range from {
-		outer, k := piece.Mul(num(8)), row.Add(num(i*rows))
-		if alongK {
-			outer, k = row.Add(num(i*rows)), piece.Mul(num(8))
-		}
-		at := first.Add(outer)
-		inK[i] = k
-		outside[i] = at.Ge(count)
-		// The unit stride needs no multiplication.
-		if alongK {
-			from[i] = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(k)
-		} else {
-			from[i] = p.At(at).At(k.Bitcast(ptx.S32).MulWide(kStride))
-		}
-	}
-	return func(k, stage ptx.Value) {
-		advance := k.Bitcast(ptx.S32).MulWide(kStride)
-		for i := range from {
-			none := outside[i].Or(k.Add(inK[i]).Ge(g.k))
-			source := none.SelectPtr(p, from[i].At(advance)) // an address that exists, of which nothing is read
-			to.At(num(i*rows*rowBytes)).At(stage).CopyAsyncPartial(source, 16, none.Select(b.U32(0), num(16)))
-		}
-	}
 }
 
 // reader returns a function that loads the fragments of 16 outer elements by 16 k, number i along the outer dimension

@@ -110,8 +110,35 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 	if err := a.packScalars("map", p.Params, params); err != nil {
 		return nil, err
 	}
-	l, err := a.launch(k, min(ceilDiv(ceilDiv(n, s.vector), mapThreads), maxBlocks))
+	l, err := a.launch(k, s.blocks(p, n))
 	return []Launch{l}, err
+}
+
+// manyBlocks are more than a large GPU runs at once.
+const manyBlocks = 2048
+
+// together is how many vectors a thread reads before it computes the first: of one operand, a vector for each thread is not enough to keep
+// memory busy. Where the computation is long the assembler would read them one after the other all the same.
+func (s mapSpec) together(p *expr.Program) int {
+	vectors := 0
+	for k := len(p.Out); k < len(p.Out)+len(p.In); k++ {
+		if s.scalar>>k&1 == 0 {
+			vectors++
+		}
+	}
+	if s.dense && s.vector > 1 && vectors == 1 && p.Cost() <= 20 {
+		return 2
+	}
+	return 1
+}
+
+// blocks sizes the grid for n elements: so that each thread finds as many vectors as it reads together where that leaves blocks for all.
+func (s mapSpec) blocks(p *expr.Program, n int) int {
+	vectors := ceilDiv(n, s.vector)
+	if b := ceilDiv(vectors, mapThreads*s.together(p)); b >= manyBlocks {
+		return min(b, maxBlocks)
+	}
+	return min(ceilDiv(vectors, mapThreads), maxBlocks)
 }
 
 func programType(p *expr.Program, k int) dtype.Type {
@@ -202,10 +229,14 @@ func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 
 // body computes the elements first, first+1, … (v of them) whose operands lie at at(k).
 func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
-	outs := len(m.p.Out)
+	m.compute(first, v, at, m.load(v, at, scalars))
+}
+
+// load reads v elements of each input.
+func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) [][]ptx.Value {
 	in := make([][]ptx.Value, len(m.p.In))
 	for i := range in {
-		k := outs + i
+		k := len(m.p.Out) + i
 		switch {
 		case scalars != nil && m.isScalar(k):
 			in[i] = repeat(scalars[i], v)
@@ -215,12 +246,17 @@ func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalar
 			in[i] = loadVector(m.Builder, at(k), m.operandType(k), v)
 		}
 	}
+	return in
+}
+
+// compute stores the results of v elements that were read.
+func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in [][]ptx.Value) {
 	if m.see != nil {
 		for _, x := range in[0] {
 			m.see(x)
 		}
 	}
-	result := make([][]ptx.Value, outs)
+	result := make([][]ptx.Value, len(m.p.Out))
 	for e := range v {
 		r := lower(m.Builder, m.p, environment{
 			x:      func(i int) ptx.Value { return in[i][e] },
@@ -236,6 +272,37 @@ func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalar
 	for k := range result {
 		storeVector(m.Builder, at(k), m.operandType(k), result[k])
 	}
+}
+
+// stride walks from start to end, count steps of the step at a time where so many are left, then one by one. one returns how the element or
+// vector at an index is read and, with what was read, computed.
+func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
+	next := start
+	if count > 1 {
+		at := m.Var(start)
+		far := step.Mul(num(count - 1))
+		m.While(func() ptx.Value { return at.Get().Add(far).Lt(end) }, func(ptx.Loop) {
+			var in [][][]ptx.Value
+			var computes []func(in [][]ptx.Value)
+			i := at.Get()
+			for k := range count {
+				if k > 0 {
+					i = i.Add(step)
+				}
+				load, compute := one(i)
+				in, computes = append(in, load()), append(computes, compute)
+			}
+			for k, compute := range computes {
+				compute(in[k])
+			}
+			at.Set(i.Add(step))
+		})
+		next = at.Get()
+	}
+	m.For(next, end, step, func(i ptx.Value, _ ptx.Loop) {
+		load, compute := one(i)
+		compute(load())
+	})
 }
 
 func repeat(v ptx.Value, n int) []ptx.Value {
@@ -256,12 +323,17 @@ func (m *mapBuilder) buildDense() {
 		}
 	}
 	run := func(start, end ptx.Value, v int) {
-		m.For(start, end, m.step, func(i ptx.Value, _ ptx.Loop) {
+		count := 1
+		if v > 1 {
+			count = m.s.together(m.p)
+		}
+		m.stride(start, end, m.step, count, func(i ptx.Value) (func() [][]ptx.Value, func([][]ptx.Value)) {
 			first := i
 			if v > 1 {
 				first = i.Mul(num(v))
 			}
-			m.body(first, v, func(k int) ptx.Ptr { return m.base[k].At(first) }, scalars)
+			at := func(k int) ptx.Ptr { return m.base[k].At(first) }
+			return func() [][]ptx.Value { return m.load(v, at, scalars) }, func(in [][]ptx.Value) { m.compute(first, v, at, in) }
 		})
 	}
 	if v == 1 {

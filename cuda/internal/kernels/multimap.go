@@ -149,12 +149,17 @@ func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		m.params = append(m.params, v)
 	}
 	run := func(start, end ptx.Value, v int) {
-		b.For(start, end, num(mapThreads), func(i ptx.Value, _ ptx.Loop) {
-			at := i
+		count := 1
+		if v > 1 {
+			count = m.s.together(p)
+		}
+		m.stride(start, end, b.U32(mapThreads), count, func(i ptx.Value) (func() [][]ptx.Value, func([][]ptx.Value)) {
+			element := i
 			if v > 1 {
-				at = i.Mul(num(v))
+				element = i.Mul(num(v))
 			}
-			m.body(first.Add(at.Cvt(ptx.U64)), v, func(k int) ptx.Ptr { return m.base[k].At(at) }, nil)
+			at := func(k int) ptx.Ptr { return m.base[k].At(element) }
+			return func() [][]ptx.Value { return m.load(v, at, nil) }, func(in [][]ptx.Value) { m.compute(first.Add(element.Cvt(ptx.U64)), v, at, in) }
 		})
 	}
 	v := m.s.vector

@@ -123,10 +123,42 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	return v
 }
 
-// max returns the greatest f of a column's operands over the row.
+// max returns the greatest f of a column's operands over the row. It is the first to read them, so several loads are under way together, in
+// the last round too; the order does not matter.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	combine := func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
-	return w.reduce(w.Const(t, real(math.Inf(-1))), combine, load, func(v []ptx.Value) ptx.Value { return combinePairs(w.apply(v, f), combine) })
+	least := w.Const(t, real(math.Inf(-1)))
+	const rounds = 4
+	top := w.Var(least)
+	w.For(w.lane, w.columns, num(rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
+		var all [rounds][]*ptx.Var
+		for k := range all {
+			at := i.Add(num(k * w.group))
+			take := func() {
+				for n, v := range load(at) {
+					all[k][n].Set(v)
+				}
+			}
+			for range w.vector {
+				all[k] = append(all[k], w.Var(least))
+			}
+			if k == 0 {
+				take()
+			} else {
+				w.If(at.Lt(w.columns), take)
+			}
+		}
+		list := make([]ptx.Value, 0, rounds)
+		for _, vars := range all {
+			v := make([]ptx.Value, len(vars))
+			for n := range v {
+				v[n] = vars[n].Get()
+			}
+			list = append(list, combinePairs(w.apply(v, f), combine))
+		}
+		top.Set(combine(top.Get(), combinePairs(list, combine)))
+	})
+	return w.across(top.Get(), combine)
 }
 
 // sum adds up f of each column's operands over the row.

@@ -44,7 +44,7 @@ func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) 
 	a := w.addr[l]
 	r := w.last
 	if r == nil || a-r.base >= r.size || r.size-(a-r.base) < uint64(total) {
-		r = w.cta.launch.Mem.find(a)
+		r = w.cta.launch.Mem.reach(a)
 		if r == nil || r.size-(a-r.base) < uint64(total) {
 			w.globalFault(in, l, OutOfBounds, a, total)
 		}
@@ -72,9 +72,9 @@ func (w *warp) globalFault(in *inst, l int, k FaultKind, addr uint64, size int) 
 	case Misaligned:
 		w.misaligned(in, l, addr, size, "global")
 	case UninitialisedMemory:
-		w.faultAt(k, in, l, addr, "global byte %#x has never been written: it lies %s", addr, w.cta.launch.Mem.describe(addr, uint64(size)))
+		w.faultAt(k, in, l, addr, "global byte %#x has never been written: it lies %s", addr, w.cta.launch.Mem.whereabouts(addr, uint64(size)))
 	}
-	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.describe(addr, uint64(size)))
+	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.whereabouts(addr, uint64(size)))
 }
 
 // coalesce counts the 32-byte sectors of a request.

@@ -35,6 +35,7 @@ type Memory struct {
 	limit  uint64
 	mapped uint64
 	table  atomic.Pointer[[]*region] // sorted by base, copied on change
+	peers  atomic.Pointer[[]Peer]
 }
 
 // region is one mapped range.
@@ -258,8 +259,9 @@ func (m *Memory) MarkInitialised(addr, size uint64) {
 	}
 }
 
-// CopyInitialised copies the initialised bits of [src, src+size) to [dst, dst+size), as a device-to-device copy does. It panics when a range is not mapped.
-func (m *Memory) CopyInitialised(dst, src, size uint64) {
+// CopyInitialised copies the initialised bits of [src, src+size) of from, m itself or another device's memory, to [dst, dst+size), as a copy
+// between them does. It panics when a range is not mapped.
+func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	if size == 0 {
 		return
 	}
@@ -267,7 +269,7 @@ func (m *Memory) CopyInitialised(dst, src, size uint64) {
 	if err != nil {
 		panic(err.Error())
 	}
-	rs, os, err := m.span(src, size)
+	rs, os, err := from.span(src, size)
 	if err != nil {
 		panic(err.Error())
 	}

@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 		t.Error("MarkInitialised made padding addressable")
 	}
 	m.MarkAllocated(b+1024, 100, 512, "copy")
-	m.CopyInitialised(b+1024, b+50, 50)
+	m.CopyInitialised(b+1024, m, b+50, 50)
 	if err := m.CheckInitialised(b+1024, 50); err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,94 @@
+package amp
+
+import (
+	"encoding/binary"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// captured notes whether the gradients of opt are being recorded. Then the iteration begins and ends in the capture.
+func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
+	for _, p := range opt.Params() {
+		if d := p.Grad(); d != nil {
+			if st.graph = tensor.Capturing(d); st.graph != nil {
+				break
+			}
+		}
+	}
+	for _, o := range g.optimizers {
+		if o.graph != st.graph {
+			misuse(op, "of the optimizers since the last update some have gradients that are being captured, and others do not", "call Update before the capture, and after each replay")
+		}
+	}
+	if st.graph == nil || len(g.optimizers) > 0 {
+		return
+	}
+	st.graph.Exclude(&g.turn)
+	st.graph.Ended(func(ok bool) error {
+		if len(g.optimizers) == 0 {
+			return nil
+		}
+		g.optimizers = map[Optimizer]*optimizerState{} // their memory is the capture's
+		if !ok {
+			return nil
+		}
+		e := tensor.NewError(op, tensor.ErrCapture, "the capture ends without an Update of the scaler, which belongs to the step")
+		e.Hint = "call Update in the capture, after the steps"
+		return e
+	})
+}
+
+// recording returns the graph into which the iteration is recorded, nil if it runs.
+func (g *GradScaler) recording() *tensor.Graph {
+	for _, st := range g.optimizers {
+		return st.graph
+	}
+	return nil
+}
+
+// within calls f with a scope for what is needed in between, in which nothing has a gradient.
+func within(graph *tensor.Graph, f func(s *tensor.Scope)) {
+	if graph != nil {
+		graph.Scope().Do(f, tensor.NoGrad())
+		return
+	}
+	tensor.Do(f, tensor.NoGrad())
+}
+
+// lasting returns the scope of what lasts from call to call until the update.
+func lasting(graph *tensor.Graph) *tensor.Scope {
+	if graph != nil {
+		return graph.Scope()
+	}
+	return tensor.Root()
+}
+
+// settingsOn returns the settings as an update takes them. Replays see those that hold when they are queued.
+func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Tensor {
+	values := func() []int64 {
+		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
+	}
+	if graph != nil {
+		return graph.Feed(dtype.I64, len(values()), func(to []byte) {
+			for i, v := range values() {
+				binary.NativeEndian.PutUint64(to[8*i:], uint64(v))
+			}
+		})
+	}
+	if g.slots == nil {
+		g.slots = tensor.Root().On(d).From(values())
+	}
+	return g.slots
+}
+
+// learn has the host learn later of what was found, in each replay.
+func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
+	if graph == nil {
+		g.watch.add(&g.settings, all.ItemLater())
+		return
+	}
+	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
+	graph.Then(func() { g.watch.add(&g.settings, told.ItemLater()) })
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+	"github.com/flambeau-go/flambeau/train"
+)
+
+type benchCase struct {
+	name, unit string
+	gpu        bool // for GPUs only
+	run        func(r *run)
+}
+
+// Vectors are of 1 GiB in float32 and so far larger than any cache.
+const many = 256 << 20
+
+var cases = []benchCase{
+	{"mlp_digits_b32", "samples/s", false, training(32, dtype.Invalid, mlp(64, 128, 10))},
+	{"mlp_784_4096_4096_10_b128", "samples/s", false, training(128, dtype.Invalid, mlp(784, 4096, 4096, 10))},
+	{"cnn_b256", "samples/s", false, training(256, dtype.Invalid, cnn)},
+	{"chargpt_b32", "samples/s", false, training(32, dtype.Invalid, charGPT)},
+	{"chargpt_b32_bf16", "samples/s", false, training(32, dtype.BF16, charGPT)},
+	{"mlp_digits_b32_graph", "samples/s", true, replaying(32, mlp(64, 128, 10))},
+	{"cnn_b256_graph", "samples/s", true, replaying(256, cnn)},
+	{"chargpt_b32_graph", "samples/s", true, replaying(32, charGPT)},
+	{"launch_add_1", "ns", true, launching},
+
+	{"matmul_1024_f32", "GFLOP/s", false, product(dtype.F32, 1024, 1024, 1024)},
+	{"matmul_4096_f32", "GFLOP/s", false, product(dtype.F32, 4096, 4096, 4096)},
+	{"matmul_2048_f32", "GFLOP/s", true, product(dtype.F32, 2048, 2048, 2048)},
+	{"matmul_8192_f32", "GFLOP/s", true, product(dtype.F32, 8192, 8192, 8192)},
+	{"matmul_16x4096x4096_f32", "GFLOP/s", true, product(dtype.F32, 16, 4096, 4096)},
+	{"matmul_128x4096x4096_f32", "GFLOP/s", true, product(dtype.F32, 128, 4096, 4096)},
+	{"matmul_4096x64x4096_f32", "GFLOP/s", true, product(dtype.F32, 4096, 64, 4096)},
+	{"matmul_4096x4096x64_f32", "GFLOP/s", true, product(dtype.F32, 4096, 4096, 64)},
+	{"matmul_256x256x65536_f32", "GFLOP/s", true, product(dtype.F32, 256, 256, 65536)},
+	{"matmul_4096_bf16", "GFLOP/s", true, product(dtype.BF16, 4096, 4096, 4096)},
+	{"matmul_8192_bf16", "GFLOP/s", true, product(dtype.BF16, 8192, 8192, 8192)},
+	{"matmul_4096_f16", "GFLOP/s", true, product(dtype.F16, 4096, 4096, 4096)},
+
+	{"copy_1GiB", "GB/s", true, copying},
+	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
+	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
+	{"gelu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Gelu() })},
+	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
+	{"add_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
+	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
+	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
+	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { // one element behind 16 bytes: no vectors
+		n := a.Shape().At(0)
+		a.Slice(0, 1, n, 1).Add(b.Slice(0, 1, n, 1))
+	})},
+	{"add_row_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, b *tensor.Tensor) {
+		rows := a.Reshape(-1, 1024)
+		rows.Add(b.Slice(0, 0, 1024, 1))
+	})},
+	{"transpose_16K_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) {
+		n := int(math.Sqrt(float64(a.Shape().At(0))))
+		a.Reshape(n, n).Transpose(0, 1).Contiguous()
+	})},
+	{"sum_256M_f32", "GB/s", true, elementwise(dtype.F32, 1, func(a, _ *tensor.Tensor) { a.Sum() })},
+	{"sum_rows_256M_f32", "GB/s", true, elementwise(dtype.F32, 1, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).Sum(1) })},
+	{"sum_columns_256M_f32", "GB/s", true, elementwise(dtype.F32, 1, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).Sum(0) })},
+	{"softmax_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).Softmax(1) })},
+	{"layer_norm_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).LayerNorm([]int{1024}, nil, nil, 1e-5) })},
+}
+
+// A builder makes a model with its optimizer in a scope, moved to a device unless that is nil, and what gives the loss of a random batch.
+type builder func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep
+
+func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
+	if to != nil {
+		nn.To(m, to)
+	}
+	return &train.PlannedStep{Model: m, Optimizer: optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4}), Loss: loss}
+}
+
+// mlp is a perceptron of these sizes.
+func mlp(sizes ...int) builder {
+	return func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
+		size := func(i int) int { return r.n(sizes[i], min(sizes[i], 32)) }
+		last := len(sizes) - 1
+		var layers []nn.Module
+		for i := range last {
+			if i > 0 {
+				layers = append(layers, nn.ReLU{})
+			}
+			layers = append(layers, nn.NewLinear(size(i), size(i+1), nn.In(home)))
+		}
+		m := nn.NewSequential(layers...)
+		return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
+			return nn.CrossEntropy(m.Forward(s.Randn(batch, size(0))), s.RandInt(0, size(last), batch))
+		})
+	}
+}
+
+// cnn is models.CNN on images of 28 by 28, charGPT a small GPT on rows of 64 characters.
+func cnn(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
+	m, size := models.NewCNN(1, 10, nn.In(home)), r.n(28, 8)
+	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
+		logits := m.Forward(s.Randn(batch, 1, size, size))
+		defer logits.Free() // as PyTorch does when the expression ends
+		return nn.CrossEntropy(logits, s.RandInt(0, 10, batch))
+	})
+}
+
+func charGPT(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
+	context := r.n(64, 8)
+	m := models.NewGPT(models.GPTConfig{Vocab: 65, Context: context, Layers: r.n(4, 1), Heads: 4, Width: r.n(128, 32), Dropout: 0.1}, nn.In(home))
+	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
+		return m.Loss(s.RandInt(0, 65, batch, context), s.RandInt(0, 65, batch, context))
+	})
+}
+
+// training takes steps, ten between two waits; autocast is a 16-bit type or dtype.Invalid.
+func training(batch int, autocast dtype.Type, build builder) func(*run) {
+	return func(r *run) {
+		batch := r.n(batch, 2)
+		tensor.ManualSeed(1)
+		options := []tensor.Option{tensor.Autocast(autocast)}
+		if gpu, ok := r.dev.(*cuda.Device); ok && autocast == dtype.Invalid {
+			r.plan(gpu, build, batch)
+		}
+		tensor.Do(func(home *tensor.Scope) {
+			p := build(r, home, nil, batch)
+			r.measure(10, false, func() {
+				home.Do(func(s *tensor.Scope) { p.Loss(s).Backward() }, options...)
+				p.Optimizer.Step()
+				p.Optimizer.ZeroGrad()
+			})
+		}, tensor.On(r.dev))
+		if gpu, ok := r.dev.(*cuda.Device); ok {
+			free, total, err := cuda.MemGetInfo(gpu)
+			must(err)
+			r.Context = total - free - gpu.Stats().Reserved
+		}
+		r.Rate = float64(batch) / r.Median
+	}
+}
+
+// plan asks for the peak of a step on a GPU of that memory.
+func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
+	p, err := train.Plan(func(s *tensor.Scope, batch int) *train.PlannedStep { return build(r, s, nil, batch) }, train.PlanConfig{Machine: train.Machine{Kind: "cuda"}, Memory: gpu.Info().Memory, Batch: batch})
+	must(err)
+	r.Planned = p.Peak
+}
+
+// replaying takes the same steps as a graph, of a model in the root scope.
+func replaying(batch int, build builder) func(*run) {
+	return func(r *run) {
+		batch := r.n(batch, 2)
+		tensor.ManualSeed(1)
+		p := build(r, tensor.Root(), r.dev, batch)
+		step := func(s *tensor.Scope) {
+			p.Loss(s).Backward()
+			p.Optimizer.Step()
+			p.Optimizer.ZeroGrad()
+		}
+		tensor.Do(step, tensor.On(r.dev)) // makes the optimizer's state, and compiles the kernels
+		g, err := tensor.Capture(r.dev, step, tensor.On(r.dev))
+		must(err)
+		r.measure(10, false, func() { must(g.Replay()) })
+		must(g.Close())
+		r.Rate = float64(batch) / r.Median
+	}
+}
+
+// launching adds to one number, a thousand times between two waits: what an operation costs the host.
+func launching(r *run) {
+	tensor.Do(func(data *tensor.Scope) {
+		a, one := data.Zeros(1), data.Ones(1)
+		r.measure(1000, false, func() { a.AddInPlace(one) })
+	}, tensor.On(r.dev), tensor.NoGrad())
+	r.Rate = r.Median * 1e9
+}
+
+// product multiplies an m×k by a k×n matrix; float32 is IEEE's.
+func product(t dtype.Type, m, n, k int) func(*run) {
+	return func(r *run) {
+		m, n, k := r.n(m, min(m, 48)), r.n(n, min(n, 64)), r.n(k, min(k, 80))
+		flops := 2 * float64(m) * float64(n) * float64(k)
+		tensor.Do(func(data *tensor.Scope) {
+			a, b := data.Randn(m, k).Cast(t), data.Randn(k, n).Cast(t)
+			r.measure(int(min(100, max(1, 2e11/flops))), true, func() { data.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) }) })
+		}, tensor.On(r.dev), tensor.NoGrad())
+		r.Rate = flops / r.Median / 1e9
+	}
+}
+
+// elementwise runs f on two large vectors; moved is how often a vector's bytes are read or written.
+func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
+	return func(r *run) {
+		n := r.n(many, 4096)
+		tensor.Do(func(data *tensor.Scope) {
+			var v [2]*tensor.Tensor
+			for i := range v {
+				data.Do(func(s *tensor.Scope) {
+					v[i] = s.Rand(n).Cast(t)
+					s.Close(v[i])
+				})
+			}
+			r.measure(10, true, func() { data.Do(func(s *tensor.Scope) { f(v[0].In(s), v[1].In(s)) }) })
+		}, tensor.On(r.dev), tensor.NoGrad())
+		r.Rate = float64(moved) * float64(n*t.Size()) / r.Median / 1e9
+	}
+}
+
+// copying is the driver's copy within the memory, whose speed is what anything that moves memory can reach.
+func copying(r *run) {
+	n := r.n(1<<30, 1<<16)
+	var b [2]device.Buffer
+	for i := range b {
+		var err error
+		b[i], err = r.dev.Alloc(n, nil, device.Origin{Op: "copy"})
+		must(err)
+		defer b[i].Free()
+	}
+	r.measure(10, true, func() { must(r.dev.CopyFrom(r.dev.DefaultStream(), b[1], 0, b[0], 0, n)) })
+	r.Rate = 2 * float64(n) / r.Median / 1e9
+}

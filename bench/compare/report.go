@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// results is the file that a mode of scripts/gpu-run.sh leaves.
+type results struct {
+	OK       bool           `json:"ok"`
+	Mode     string         `json:"mode"`
+	Commit   string         `json:"commit"`
+	Date     string         `json:"date"`
+	Steps    []stepResult   `json:"steps"`
+	Failures []failure      `json:"failures"`
+	Verdicts []verdict      `json:"verdicts"`
+	Pieces   map[string]any `json:"pieces"` // what the steps wrote: devices, training, measurements
+}
+
+// stepResult is a line of steps.txt: name, exit status and seconds between tabs.
+type stepResult struct {
+	Name    string  `json:"name"`
+	Status  string  `json:"status"`
+	Seconds float64 `json:"seconds"`
+	Passed  int     `json:"passed"` // tests, subtests included
+	Failed  int     `json:"failed"`
+}
+
+// failure is a test that failed, or a step without tests, with the beginning of what it said.
+type failure struct {
+	Step  string   `json:"step"`
+	Test  string   `json:"test"`
+	Lines []string `json:"lines"`
+}
+
+// The terminal's last 12,000 characters are what comes back from some machines.
+const (
+	failureLines = 40
+	lineWidth    = 240
+	terminal     = 11000
+)
+
+// report writes results-MODE.json and log-MODE.txt into the folder out, of what is in the folder work, and says the most important to the
+// terminal. Whatever is missing or broken in work, the file is JSON. The status is 1 where something failed.
+func report(args []string) int {
+	if len(args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: compare report MODE WORK OUT")
+		return 2
+	}
+	mode, work, out := args[0], args[1], args[2]
+	r := results{Mode: mode, Date: time.Now().UTC().Format(time.RFC3339), Pieces: map[string]any{}, Steps: []stepResult{}, Failures: []failure{}, Verdicts: []verdict{}}
+	if b, err := os.ReadFile("commit.txt"); err == nil {
+		r.Commit = strings.TrimSpace(string(b))
+	}
+	var log bytes.Buffer
+	text, _ := os.ReadFile(filepath.Join(work, "steps.txt"))
+	r.OK = len(text) > 0
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		if len(f) != 3 {
+			continue
+		}
+		s := stepResult{Name: f[0], Status: f[1]}
+		s.Seconds, _ = strconv.ParseFloat(f[2], 64)
+		said, _ := os.ReadFile(filepath.Join(work, s.Name+".log"))
+		list := s.read(said)
+		if s.Status != "0" && len(list) == 0 {
+			list = []failure{{Step: s.Name, Lines: tail(said, failureLines)}}
+		}
+		r.OK = r.OK && s.Status == "0"
+		r.Steps, r.Failures = append(r.Steps, s), append(r.Failures, list...)
+		fmt.Fprintf(&log, "== %s: status %s, %.0f s\n", s.Name, s.Status, s.Seconds)
+		const most = 2 << 20 // of one step
+		if n := len(said); n > most {
+			said = append(append(said[:most/2:most/2], fmt.Sprintf("\n… %d bytes left out …\n", n-most)...), said[n-most/2:]...)
+		}
+		log.Write(said)
+	}
+	pieces, _ := filepath.Glob(filepath.Join(work, "*.json"))
+	for _, p := range pieces {
+		r.Pieces[strings.TrimSuffix(filepath.Base(p), ".json")] = readJSON(p)
+	}
+	r.Verdicts = judge(mode, work)
+	for _, v := range r.Verdicts {
+		r.OK = r.OK && v.Word != fails
+	}
+	b, err := json.MarshalIndent(r, "", " ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, "results-"+mode+".json"), append(b, '\n'), 0o644)
+	}
+	if e := os.WriteFile(filepath.Join(out, "log-"+mode+".txt"), log.Bytes(), 0o644); err == nil {
+		err = e
+	}
+	r.print()
+	if err != nil {
+		fmt.Println(err)
+	}
+	if !r.OK || err != nil {
+		return 1
+	}
+	return 0
+}
+
+// readJSON returns what a file holds: one value, the lines' values where it is lines of JSON, or its text where it is no JSON.
+func readJSON(path string) any {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var list []any
+	for d := json.NewDecoder(bytes.NewReader(b)); d.More(); {
+		var v any
+		if d.Decode(&v) != nil {
+			return map[string]any{"not_json": string(b[:min(len(b), 2000)]), "before": list}
+		}
+		list = append(list, v)
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return list
+}
+
+// read counts a test binary's tests in its log (-test.v), and returns those that failed without a failed subtest, with what they said.
+func (s *stepResult) read(log []byte) (list []failure) {
+	said, current := map[string][]string{}, ""
+	var failed []string
+	sc := bufio.NewScanner(bytes.NewReader(log))
+	sc.Buffer(nil, 16<<20)
+	for sc.Scan() {
+		line := sc.Text()
+		trimmed := strings.TrimSpace(line)
+		word, rest, _ := strings.Cut(trimmed, " ")
+		switch word {
+		case "===":
+			if f := strings.Fields(rest); len(f) == 2 {
+				current = f[1] // RUN, CONT, NAME
+			}
+			continue
+		case "---":
+			f := strings.Fields(rest)
+			if len(f) < 2 {
+				break
+			}
+			switch f[0] {
+			case "PASS:":
+				s.Passed++
+			case "FAIL:":
+				s.Failed++
+				failed = append(failed, f[1])
+			}
+			current = f[1]
+			continue
+		}
+		if l := said[current]; len(l) < failureLines {
+			said[current] = append(l, clip(line))
+		} else if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			said[current] = append(l[:failureLines-1], clip(line))
+		}
+	}
+	inner := map[string]bool{}
+	for _, f := range failed {
+		for i := strings.LastIndexByte(f, '/'); i >= 0; i = strings.LastIndexByte(f[:i], '/') {
+			inner[f[:i]] = true
+		}
+	}
+	for _, f := range failed {
+		if !inner[f] {
+			list = append(list, failure{s.Name, f, said[f]})
+		}
+	}
+	return list
+}
+
+func clip(line string) string {
+	if len(line) > lineWidth {
+		return strings.ToValidUTF8(line[:lineWidth], "") + "…"
+	}
+	return strings.ToValidUTF8(line, "?")
+}
+
+// tail returns the last lines of a text.
+func tail(b []byte, n int) []string {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	lines = lines[max(0, len(lines)-n):]
+	for i, l := range lines {
+		lines[i] = clip(l)
+	}
+	return lines
+}
+
+// print shows failures, as many as there is room for, then steps and verdicts: what matters most stands last.
+func (r *results) print() {
+	var end strings.Builder
+	fmt.Fprintf(&end, "\n%-28s %8s %8s %7s %7s\n", "step", "status", "seconds", "passed", "failed")
+	for _, s := range r.Steps {
+		fmt.Fprintf(&end, "%-28s %8s %8.0f %7d %7d\n", s.Name, s.Status, s.Seconds, s.Passed, s.Failed)
+	}
+	if len(r.Verdicts) > 0 {
+		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", "promise", "bound", "measured")
+		for _, v := range r.Verdicts {
+			fmt.Fprintf(&end, "%-50s %-12s %-36s %s\n", v.What, v.Bound, v.Measured, v.Word)
+		}
+	}
+	word := "ok"
+	if !r.OK {
+		word = "FAILED"
+	}
+	fmt.Fprintf(&end, "%s: %s, %d failures\n", r.Mode, word, len(r.Failures))
+	room := terminal - end.Len()
+	each := failureLines
+	for ; each > 2 && len(r.Failures)*each*80 > room; each /= 2 {
+	}
+	left := 0
+	for _, f := range r.Failures {
+		text := fmt.Sprintf("-- %s %s\n", f.Step, f.Test)
+		for _, l := range f.Lines[:min(each, len(f.Lines))] {
+			text += l + "\n"
+		}
+		if room -= len(text); room < 0 {
+			left++
+			continue
+		}
+		fmt.Print(text)
+	}
+	if left > 0 {
+		fmt.Printf("-- and %d failures more, in results-%s.json\n", left, r.Mode)
+	}
+	fmt.Print(end.String())
+}
+
+// A verdict is one promise, held against what was measured.
+type verdict struct {
+	What     string `json:"what"`
+	Bound    string `json:"bound"`
+	Measured string `json:"measured"`
+	Word     string `json:"word"`
+}
+
+const (
+	holds = "PASS"
+	fails = "FAIL"
+	none  = "not measured"
+	told  = "-" // nothing is promised
+)
+
+// rows are the measurements of the devices of a kind, by case.
+func rows(path, device string) map[string]row {
+	m := map[string]row{}
+	f, err := os.Open(path)
+	if err != nil {
+		return m
+	}
+	defer f.Close()
+	for d := json.NewDecoder(f); d.More(); {
+		var r row
+		if d.Decode(&r) != nil {
+			break // cut short
+		}
+		if r.Error == "" && strings.HasPrefix(r.Device, device) {
+			m[r.Case] = r
+		}
+	}
+	return m
+}
+
+func judge(mode, work string) (list []verdict) {
+	if mode != "bench" {
+		return []verdict{}
+	}
+	ours, theirs := rows(filepath.Join(work, "bench.json"), "cuda"), rows(filepath.Join(work, "torch.json"), "cuda")
+	cpu := rows(filepath.Join(work, "bench.json"), "cpu")
+	// compare adds a verdict on the quotient of two numbers, which is to be at least low and at most high.
+	compare := func(what, bound string, a, b, low, high float64, format string) {
+		v := verdict{what, bound, none, fails}
+		if a > 0 && b > 0 {
+			v.Measured = fmt.Sprintf(format, a, b, a/b)
+			if q := a / b; q >= low && q <= high {
+				v.Word = holds
+			}
+		}
+		if low == 0 && math.IsInf(high, 1) {
+			v.Word = told
+		}
+		list = append(list, v)
+	}
+	const hbm = 4800
+	any := math.Inf(1)
+	for _, c := range []string{"add_256M_f32", "relu_256M_f32", "add_256M_bf16"} {
+		compare(c+": of the memory's 4.8 TB/s", ">= 80 %", ours[c].Rate, hbm, 0.8, any, "%.0f of %.0f GB/s: %.2f")
+	}
+	compare("copy by the driver: of 4.8 TB/s", "", ours["copy_1GiB"].Rate, hbm, 0, any, "%.0f of %.0f GB/s: %.2f")
+	for _, c := range []string{"add_256M_f32", "relu_256M_f32", "softmax_256M_f32", "sum_256M_f32", "transpose_16K_f32"} {
+		compare(c+": of the driver's copy", "", ours[c].Rate, ours["copy_1GiB"].Rate, 0, any, "%.0f of %.0f GB/s: %.2f")
+	}
+	compare("matmul_4096_f32: of PyTorch (cuBLAS, no TF32)", ">= 60 %", ours["matmul_4096_f32"].Rate, theirs["matmul_4096_f32"].Rate, 0.6, any, "%.0f of %.0f GFLOP/s: %.2f")
+	for _, c := range []string{"mlp_784_4096_4096_10_b128", "cnn_b256", "chargpt_b32"} {
+		compare(c+": peak over PyTorch's", "<= 1.05", float64(ours[c].Peak), float64(theirs[c].Peak), 0, 1.05, "%.0f over %.0f bytes: %.3f")
+		compare(c+": plan over measured peak", "0.95 to 1.05", float64(ours[c].Planned), float64(ours[c].Peak), 0.95, 1.05, "%.0f over %.0f bytes: %.3f")
+		compare(c+": context beside the pool, GiB", "", float64(ours[c].Context)/(1<<30), 1, 0, any, "%.2f (%[3].2[2]f)")
+	}
+	for _, c := range []string{"mlp_digits_b32", "cnn_b256", "chargpt_b32"} {
+		compare(c+": graph over eager time", "<= 1", ours[c+"_graph"].Median, ours[c].Median, 0, 1, "%.3g over %.3g s: %.2f")
+	}
+	for _, c := range cases {
+		if t, ok := theirs[c.name]; ok {
+			compare(c.name+": speed over PyTorch's", "", 1/nonzero(ours[c.name].Median), 1/nonzero(t.Median), 0, any, "%.4g over %.4g /s: %.2f")
+		}
+		if t, ok := cpu[c.name]; ok {
+			compare(c.name+": speed over the CPU's", "", 1/nonzero(ours[c.name].Median), 1/nonzero(t.Median), 0, any, "%.4g over %.4g /s: %.2f")
+		}
+	}
+	return append(list, losses(work)...)
+}
+
+// nonzero makes the inverse of what was not measured no number to compare.
+func nonzero(x float64) float64 {
+	if x > 0 {
+		return x
+	}
+	return math.Inf(1)
+}
+
+// losses compares the same training on GPU and CPU.
+func losses(work string) []verdict {
+	read := func(name string) (v struct {
+		Losses []float64 `json:"losses"`
+	}) {
+		b, _ := os.ReadFile(filepath.Join(work, name))
+		_ = json.Unmarshal(b, &v)
+		return v
+	}
+	gpu, cpu := read("train_cuda.json").Losses, read("train_cpu.json").Losses
+	v := verdict{"losses of training, cuda:0 and cpu", "within 1 %", none, fails}
+	if len(gpu) == len(cpu) && len(cpu) > 0 {
+		worst := 0.0
+		for i, c := range cpu {
+			if d := math.Abs(gpu[i]-c) / max(1, c); !(d <= worst) {
+				worst = d
+			}
+		}
+		v.Measured = fmt.Sprintf("%d losses, worst %.3g", len(cpu), worst)
+		if worst <= 1e-2 {
+			v.Word = holds
+		}
+	}
+	return []verdict{v}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestReport: whatever the steps left, results are JSON, and name each test that failed with what it said.
+func TestReport(t *testing.T) {
+	work, out := t.TempDir(), t.TempDir()
+	files := map[string]string{
+		"steps.txt":    "good\t0\t3\nbad\t1\t7\ncrash\t2\t1\nslow\tno_time\t0\nbench\t0\t9\n",
+		"good.log":     "=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\n",
+		"bad.log":      "=== RUN   TestB\n=== RUN   TestB/one\n    b_test.go:3: wrong number\n=== RUN   TestB/two\n--- FAIL: TestB (0.00s)\n    --- FAIL: TestB/one (0.00s)\n    --- PASS: TestB/two (0.00s)\nFAIL\n",
+		"crash.log":    "=== RUN   TestC\n" + strings.Repeat("noise\n", 100) + "--- FAIL: TestC (0.00s)\npanic: it broke\n\ngoroutine 1 [running]:\n",
+		"devices.json": "{\"devices\":[",
+		"bench.json": `{"device":"cuda:0","case":"add_256M_f32","rate":4000,"median_seconds":1}` + "\n" + `{"device":"cuda:0","case":"relu_256M_f32","rate":1000,"median_seconds":1}` + "\n" +
+			`{"device":"cuda:0","case":"matmul_4096_f32","rate":35000,"median_seconds":1}` + "\n" + `{"device":"cuda:0","case":"cnn_b256","peak_bytes":104,"planned_bytes":100,"median_seconds":1}` + "\n" + `{"device":"cu`,
+		"torch.json":      `{"device":"cuda:0","case":"matmul_4096_f32","rate":50000,"median_seconds":1}` + "\n" + `{"device":"cuda:0","case":"cnn_b256","peak_bytes":100,"median_seconds":2}` + "\n",
+		"train_cuda.json": `{"losses":[2.3,1.1]}`,
+		"train_cpu.json":  `{"losses":[2.3,1.2]}`,
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status := report([]string{"bench", work, out}); status != 1 {
+		t.Errorf("status %d", status)
+	}
+	b, err := os.ReadFile(filepath.Join(out, "results-bench.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r results
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.OK || len(r.Steps) != 5 || r.Steps[0].Passed != 1 || r.Steps[1].Failed != 2 {
+		t.Errorf("steps %+v", r.Steps)
+	}
+	said := map[string]string{}
+	for _, f := range r.Failures {
+		said[f.Step+" "+f.Test] = strings.Join(f.Lines, "\n")
+	}
+	if len(said) != 3 || !strings.Contains(said["bad TestB/one"], "wrong number") || !strings.Contains(said["crash TestC"], "panic: it broke") {
+		t.Errorf("failures %q", said)
+	}
+	words := map[string]string{}
+	for _, v := range r.Verdicts {
+		words[v.What] = v.Word
+	}
+	for what, want := range map[string]string{"add_256M_f32: of the memory's 4.8 TB/s": holds, "relu_256M_f32: of the memory's 4.8 TB/s": fails, "add_256M_bf16: of the memory's 4.8 TB/s": fails,
+		"matmul_4096_f32: of PyTorch (cuBLAS, no TF32)": holds, "cnn_b256: peak over PyTorch's": holds, "cnn_b256: plan over measured peak": holds,
+		"chargpt_b32: peak over PyTorch's": fails, "cnn_b256: speed over PyTorch's": told, "losses of training, cuda:0 and cpu": fails} {
+		if words[what] != want {
+			t.Errorf("%s: %q, want %q", what, words[what], want)
+		}
+	}
+	if report([]string{"tests", filepath.Join(work, "nothing"), out}) != 1 {
+		t.Error("a run without steps was well")
+	}
+}
+
+// TestCasesInPyTorch: the cases have the same names on both sides.
+func TestCasesInPyTorch(t *testing.T) {
+	b, err := os.ReadFile("torch_compare.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true} // of interest for tuning
+	for _, c := range cases {
+		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
+			t.Errorf("%s is not measured in PyTorch", c.name)
+		}
+	}
+}

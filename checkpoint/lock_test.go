@@ -1,0 +1,242 @@
+package checkpoint
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// refused holds that a directory cannot be opened, and returns who has it.
+func refused(t *testing.T, dir string, pid int) {
+	t.Helper()
+	s, err := Open(Config{Dir: dir})
+	var e *Error
+	var use *InUseError
+	switch {
+	case err == nil:
+		s.Close()
+		t.Fatal("it is open already")
+	case !errors.As(err, &e) || e.Path != dir || !errors.As(err, &use):
+		t.Fatal(err)
+	case use.PID != pid || use.Host == "" || time.Since(use.Since).Abs() > time.Hour || !strings.Contains(err.Error(), "process"):
+		t.Errorf("%+v\n%v", use, err)
+	}
+}
+
+// A directory belongs to one store at a time. Reading needs no store.
+func TestOneStoreADirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, 1)
+	refused(t, dir, os.Getpid())
+	if l, err := Load(dir); err != nil || l.Info.Step != 1 {
+		t.Error(err)
+	}
+	if list, err := List(dir); err != nil || len(list) != 1 {
+		t.Error(list, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	there(t, filepath.Join(dir, lockName), false)
+	if s, err = Open(Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	// A directory that was removed under a store and made anew by another is the other's.
+	if err := os.RemoveAll(dir); err != nil {
+		t.Skip("an open file cannot be removed here: ", err)
+	}
+	other, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
+		t.Fatal(err)
+	}
+	var use *InUseError
+	if err := s.Wait(); !errors.As(err, &use) || steps(t, dir) != "" {
+		t.Errorf("%v, %s", err, steps(t, dir))
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, 3) // now it is free
+	refused(t, dir, os.Getpid())
+	if err := s.Close(); err != nil || steps(t, dir) != "3" {
+		t.Error(err, steps(t, dir))
+	}
+}
+
+// A process has the directory until it ends, and no longer when it is killed.
+func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
+	const name = "FLAMBEAU_TEST_HOLD"
+	if dir := os.Getenv(name); dir != "" {
+		if _, err := Open(Config{Dir: dir}); err != nil {
+			panic(err)
+		}
+		os.Stdout.WriteString("open\n")
+		time.Sleep(time.Minute)
+		return
+	}
+	dir := t.TempDir()
+	c := exec.Command(os.Args[0], "-test.run", "^TestKilledStoreGivesItsDirectoryFree$")
+	c.Env = append(os.Environ(), name+"="+dir)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "open\n" {
+		t.Fatal(line, err)
+	}
+	refused(t, dir, c.Process.Pid)
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(Config{Dir: dir}) // at once: it waits for the end of what was killed
+	_ = c.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Error(list, err)
+	}
+}
+
+// What a lock file says is for people: nonsense in it does no harm.
+func TestLockFileOfNonsense(t *testing.T) {
+	for _, text := range []string{"", "{", `{"pid":-3}`, strings.Repeat("x", 1<<16)} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(Config{Dir: dir}) // nobody holds it
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var use *InUseError
+		if err := lockOf(dir).take(0); !errors.As(err, &use) || use.PID != 0 || !strings.Contains(err.Error(), "another training keeps its checkpoints here") {
+			t.Errorf("%.20q: %v", text, err)
+		}
+		s.Close()
+	}
+	dir := t.TempDir() // what stands in the way of the file
+	if err := os.Mkdir(filepath.Join(dir, lockName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var e *Error
+	var path *fs.PathError
+	if _, err := Open(Config{Dir: dir}); !errors.As(err, &e) || !errors.As(err, &path) {
+		t.Errorf("a folder in the lock's place: %v", err)
+	}
+}
+
+// Done may ask the store what became of the save, and may not make it wait for itself.
+func TestDoneAsksTheStore(t *testing.T) {
+	var s *Store
+	var waited, closed, saved error
+	var best Entry
+	var loaded *Loaded
+	var ok bool
+	s, err := Open(Config{Dir: t.TempDir(), Best: Least, Done: func(d Saved) {
+		waited = s.Wait()
+		best, ok = s.Best()
+		if d.Err == nil {
+			loaded, _ = s.Load()
+		}
+		saved, closed = s.Save(at0(9), Info{Step: 9}), s.Close()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		if err := s.Save(at0(1), Info{Step: 1, Metric: 2}); err != nil {
+			t.Error(err)
+		}
+		done <- s.Wait()
+	}()
+	select {
+	case err = <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for itself")
+	}
+	var e1, e2 *Error
+	if err != nil || waited != nil || !ok || best.Info.Step != 1 || loaded == nil || loaded.Info.Step != 1 {
+		t.Errorf("%v; in Done: %v, %v, %v", err, waited, best, loaded)
+	}
+	if !errors.As(saved, &e1) || !errors.As(closed, &e2) || !strings.Contains(saved.Error(), "Config.Done cannot save") || !strings.Contains(closed.Error(), "Config.Done cannot close") {
+		t.Errorf("%v, %v", saved, closed)
+	}
+	// What Wait has told in Done it does not tell again.
+	s.write = func(*snapshot, string) error { return errors.New("no room") }
+	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil || waited == nil || !strings.Contains(waited.Error(), "no room") {
+		t.Errorf("%v; in Done: %v", err, waited)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader beside a training that saves as fast as it can, and keeps one file, finds a checkpoint each time.
+func TestLoadBesideSaves(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Config{Dir: dir, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, 1)
+	end, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		for step := 2; ; step++ {
+			select {
+			case <-end:
+				return
+			default:
+				if err := s.Save(at0(step), Info{Step: step}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	last := 0
+	for began := time.Now(); last < 25 && time.Since(began) < 20*time.Second; {
+		l, err := Load(dir)
+		if err != nil || len(l.Damaged) > 0 || l.Info.Step < last {
+			t.Errorf("%+v, %v", l, err)
+			break
+		}
+		last = l.Info.Step
+		Free(l.Tree)
+	}
+	close(end)
+	<-done
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if last < 2 {
+		t.Error("nothing was saved meanwhile")
+	}
+}

@@ -1,0 +1,30 @@
+//go:build !nogpu && linux && (amd64 || arm64)
+
+package cu
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestStrictTable: the strict driver in testdata, which a C compiler holds to NVIDIA's headers (.ci/run driver), has exactly the functions
+// that are bound here, under the names that are asked for here.
+func TestStrictTable(t *testing.T) {
+	b, err := os.ReadFile("testdata/strict/table.inc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^ROW\((\w+), \d+, (\w+)\),$`).FindAllSubmatch(b, -1) {
+		rows[string(m[1])] = string(m[2])
+	}
+	if len(rows) != len(symbolTable) {
+		t.Errorf("%d rows in table.inc, %d functions are bound", len(rows), len(symbolTable))
+	}
+	for _, s := range symbolTable {
+		if rows[s.base] != s.name() {
+			t.Errorf("%s: table.inc exports %q for it, bound is %q", s.base, rows[s.base], s.name())
+		}
+	}
+}

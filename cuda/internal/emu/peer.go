@@ -1,0 +1,155 @@
+package emu
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+)
+
+var _ cu.Peers = (*Driver)(nil)
+
+// DeviceCanAccessPeer reports whether Config lets devices address each other's memory. No device is its own peer.
+func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
+	const call = "cuDeviceCanAccessPeer"
+	if _, err := d.device(call, dev); err != nil {
+		return false, err
+	}
+	_, err := d.device(call, peer)
+	return err == nil && dev != peer && !d.cfg.NoPeer, err
+}
+
+// peerContext returns the current context and another device's. d.mu is held.
+func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
+	if ctx, err = d.currentContext(call); err != nil {
+		return nil, nil, err
+	}
+	switch other = d.contexts[peer]; {
+	case other == nil || other == ctx:
+		return nil, nil, fail(call, cu.ErrInvalidContext, "context %#x is not that of a peer", uintptr(peer))
+	case other.dead != nil:
+		return nil, nil, other.dead
+	}
+	return ctx, other, nil
+}
+
+// CtxEnablePeerAccess lets kernels of the current context use memory of the peer's device, and copies go there without the host.
+func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuCtxEnablePeerAccess"
+	ctx, other, err := d.peerContext(call, peer)
+	switch {
+	case err != nil:
+		return err
+	case d.cfg.NoPeer:
+		return fail(call, cu.ErrPeerAccessUnsupported, "device %d cannot address memory of device %d", ctx.dev.ordinal, other.dev.ordinal)
+	case ctx.peers[other]:
+		return fail(call, cu.ErrPeerAccessAlreadyEnabled, "of device %d to memory of device %d", ctx.dev.ordinal, other.dev.ordinal)
+	}
+	if ctx.peers == nil {
+		ctx.peers = map[*context]bool{}
+	}
+	ctx.peers[other] = true
+	d.linkPeers()
+	return nil
+}
+
+// CtxDisablePeerAccess ends it, at once: a pending kernel that uses the peer's memory will fault.
+func (d *Driver) CtxDisablePeerAccess(peer cu.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuCtxDisablePeerAccess"
+	ctx, other, err := d.peerContext(call, peer)
+	switch {
+	case err != nil:
+		return err
+	case !ctx.peers[other]:
+		return fail(call, cu.ErrPeerAccessNotEnabled, "of device %d to memory of device %d", ctx.dev.ordinal, other.dev.ordinal)
+	}
+	delete(ctx.peers, other)
+	d.linkPeers()
+	return nil
+}
+
+// partPeers ends all access of and to a context. d.mu is held.
+func (d *Driver) partPeers(ctx *context) {
+	ctx.peers = nil
+	for _, c := range d.contexts {
+		delete(c.peers, ctx)
+	}
+	d.linkPeers()
+}
+
+// linkPeers tells the memory of each device what its kernels may reach of the others. d.mu is held.
+func (d *Driver) linkPeers() {
+	for _, dev := range d.devices {
+		if dev.mem == nil {
+			continue
+		}
+		var list []ptxvm.Peer
+		for _, o := range d.devices {
+			if o == dev {
+				continue
+			}
+			p := ptxvm.Peer{Mem: o.mem, Base: addressBase(o.ordinal), End: addressBase(o.ordinal + 1), Name: fmt.Sprintf("device %d", o.ordinal)}
+			if dev.ctx == nil || o.ctx == nil || !dev.ctx.peers[o.ctx] {
+				p.Closed = fmt.Sprintf("to which device %d has no peer access", dev.ordinal)
+			}
+			list = append(list, p)
+		}
+		dev.mem.SetPeers(list)
+	}
+}
+
+// MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the current one.
+func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.DevicePtr, srcCtx cu.Context, n uint64, st cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemcpyPeerAsync"
+	s, err := d.streamHere(call, st)
+	if err != nil || n == 0 {
+		return err
+	}
+	to, from := d.contexts[dstCtx], d.contexts[srcCtx]
+	switch {
+	case to == nil || from == nil:
+		return fail(call, cu.ErrInvalidContext, "there is no context %#x or %#x", uintptr(dstCtx), uintptr(srcCtx))
+	case to.dead != nil:
+		return to.dead
+	case from.dead != nil:
+		return from.dead
+	}
+	if err := d.reach(call, to.dev, dst, n); err != nil {
+		return err
+	}
+	if err := d.reach(call, from.dev, src, n); err != nil {
+		return err
+	}
+	direct := to == from || s.ctx.peers[to] || s.ctx.peers[from]
+	d.counters.Peer.add(n)
+	if direct && to != from {
+		d.counters.PeerDirect.add(n)
+	}
+	// A copy of two pieces shows what comes between them.
+	first, cost := n, d.cfg.Cost.peer(n, direct)
+	rest := time.Duration(0)
+	if d.rng != nil && n > 1 {
+		first, rest = n/2, cost/2
+	}
+	piece := func(at, size uint64, cost time.Duration) {
+		run := func() (time.Duration, error) { return cost, nil }
+		if to.dev.mem != nil {
+			run = func() (time.Duration, error) {
+				return cost, transfer(KindCopyPeer, call, to.dev, dst+cu.DevicePtr(at), from.dev, src+cu.DevicePtr(at), size)
+			}
+		}
+		d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: size}, run: run})
+	}
+	piece(0, first, cost-rest)
+	if first < n {
+		piece(first, n-first, rest)
+	}
+	return s.ctx.dead
+}

@@ -1,0 +1,59 @@
+package ptxvm
+
+import "fmt"
+
+// A Peer is the memory of another device, as seen from one whose kernels may or may not reach it.
+type Peer struct {
+	Mem       *Memory
+	Base, End uint64 // its range of addresses
+	Name      string // of the device, for messages
+	Closed    string // why kernels cannot reach it, "" where they can
+}
+
+// SetPeers says what lies in the address ranges of other devices: kernels that run on m reach the memory of those that are not closed as if
+// it were here, except what is mapped by Map, which is given to its own device alone, and mapped host memory. No kernel may be running.
+func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
+
+// peer returns in whose range addr lies, nil if in none.
+func (m *Memory) peer(addr uint64) *Peer {
+	list := m.peers.Load()
+	if list == nil {
+		return nil
+	}
+	for i := range *list {
+		if p := &(*list)[i]; addr >= p.Base && addr < p.End {
+			return p
+		}
+	}
+	return nil
+}
+
+// reach is find for a kernel, which may be allowed memory of other devices.
+func (m *Memory) reach(addr uint64) *region {
+	if r := m.find(addr); r != nil {
+		return r
+	}
+	p := m.peer(addr)
+	if p == nil || p.Closed != "" {
+		return nil
+	}
+	if r := p.Mem.find(addr); r != nil && r.home == 0 && r.shadow != nil {
+		return r
+	}
+	return nil
+}
+
+// whereabouts is describe for an address that a kernel has used.
+func (m *Memory) whereabouts(addr, size uint64) string {
+	p := m.peer(addr)
+	switch {
+	case p == nil:
+		return m.describe(addr, size)
+	case p.Closed != "":
+		return fmt.Sprintf("in memory of %s, %s: %s", p.Name, p.Closed, p.Mem.describe(addr, size))
+	}
+	if r := p.Mem.find(addr); r != nil && r.home != 0 {
+		return fmt.Sprintf("in memory of %s that is mapped for that device alone: %s", p.Name, p.Mem.describe(addr, size))
+	}
+	return fmt.Sprintf("in memory of %s: %s", p.Name, p.Mem.describe(addr, size))
+}

@@ -1,0 +1,168 @@
+package kernels
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// codeGate is what the machine code of a kernel must hold to.
+type codeGate struct {
+	name   string
+	plan   func() ([]Launch, error)
+	share  float64 // least part of the main loop's issue slots (and of the cycles that register banks cost) that multiply and add
+	flight int     // least KiB that a multiprocessor has under way from global memory
+}
+
+// turned is a fake operand whose first of the two last dimensions has stride 1.
+func turned(t dtype.Type, rows, columns int) Operand {
+	o := fake(t, 1, rows, columns)
+	o.Strides = shape.Of(0, 1, rows)
+	return o
+}
+
+func fakeScratch(int) (uint64, error) { return 1 << 30, nil }
+
+// codeGates lists large products and large contiguous inputs of each family.
+func codeGates(t *testing.T) []codeGate {
+	f, h := dtype.F32, dtype.BF16
+	unary := func(typ dtype.Type, e *expr.Expr) func() ([]Launch, error) {
+		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, e)
+		return func() ([]Launch, error) {
+			return Map(p, []Operand{fake(typ, 1<<26)}, []Operand{fake(typ, 1<<26)}, nil)
+		}
+	}
+	binary := func(typ dtype.Type) func() ([]Launch, error) {
+		p := program(t, []dtype.Type{typ}, []dtype.Type{typ, typ}, x0.Add(x1))
+		return func() ([]Launch, error) {
+			return Map(p, []Operand{fake(typ, 1<<26)}, []Operand{fake(typ, 1<<26), fake(typ, 1<<26)}, nil)
+		}
+	}
+	reduce := func(typ dtype.Type, rows, columns, axis int) func() ([]Launch, error) {
+		out := []int{rows, columns}
+		out[axis] = 1
+		return func() ([]Launch, error) {
+			return Reduce(&device.Reduction{Kind: device.Sum, Map: identity(t, typ)}, fake(typ, out...), []Operand{fake(typ, rows, columns)}, nil, fakeScratch)
+		}
+	}
+	softmax := func(typ dtype.Type, columns int, grad bool) func() ([]Launch, error) {
+		x := fake(typ, 1<<14, columns)
+		return func() ([]Launch, error) {
+			if grad {
+				return SoftmaxGrad(x, x, x, false)
+			}
+			return Softmax(x, x, false)
+		}
+	}
+	norm := func(typ dtype.Type, columns int, grad bool) func() ([]Launch, error) {
+		x, s, w := fake(typ, 1<<14, columns), fake(dtype.F32, 1<<14), fake(typ, columns)
+		o := NormOperands{Out: x, Mean: s, Rstd: s, X: x, Weight: w}
+		n := device.Norm{Period: 1, Inner: 1, Eps: 1e-5}
+		return func() ([]Launch, error) {
+			if grad {
+				o.Grad = x
+				return NormGrad(o, n)
+			}
+			o.Bias = w
+			return Norm(o, n)
+		}
+	}
+	multi := func(p *expr.Program, finite bool) func() ([]Launch, error) {
+		return func() ([]Launch, error) {
+			found := uint64(0)
+			if finite {
+				found = 1 << 21
+			}
+			return MultiMapFinite(p, 1<<20, 1000, 1<<20, found)
+		}
+	}
+	product := func(c, a, b Operand) func() ([]Launch, error) {
+		return func() ([]Launch, error) { return MatMul(c, a, b) }
+	}
+	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
+	const n = 4096
+	// A tensor core of compute capability 9.0 takes four cycles for one of the instructions counted here (2048 multiply-adds at 512 a
+	// cycle), so that a quarter of the issue slots keeps it busy; a float64 multiply-add takes two slots.
+	list := []codeGate{
+		{name: "product float32 128×128, A·B", plan: product(square(f, n), square(f, n), square(f, n)), share: 0.89},
+		{name: "product float32 128×128, A·Bᵀ", plan: product(square(f, n), square(f, n), turned(f, n, n)), share: 0.89},
+		{name: "product float32 128×128, Aᵀ·B", plan: product(square(f, n), turned(f, n, n), square(f, n)), share: 0.89},
+		{name: "product float32 128×128, Aᵀ·Bᵀ", plan: product(square(f, n), turned(f, n, n), turned(f, n, n)), share: 0.89},
+		{name: "product float32 128×128, odd sizes", plan: product(square(f, 4097), square(f, 4097), square(f, 4097)), share: 0.88},
+		{name: "product float32 64×64, A·B", plan: product(square(f, 512), square(f, 512), square(f, 512)), share: 0.85},
+		{name: "product float32 64×64, A·Bᵀ", plan: product(square(f, 512), square(f, 512), turned(f, 512, 512)), share: 0.85},
+		{name: "product float32 32×64, A·B", plan: product(square(f, 128), square(f, 128), square(f, 128)), share: 0.84},
+		{name: "product float64 64×64, A·B", plan: product(square(dtype.F64, n), square(dtype.F64, n), square(dtype.F64, n)), share: 0.7},
+		{name: "product bfloat16 on tensor cores, A·B", plan: product(square(h, n), square(h, n), square(h, n)), share: 0.45, flight: 60},
+		{name: "product bfloat16 on tensor cores, A·Bᵀ", plan: product(square(h, n), square(h, n), turned(h, n, n)), share: 0.45, flight: 60},
+		{name: "product bfloat16 on tensor cores, Aᵀ·B", plan: product(square(h, n), turned(h, n, n), square(h, n)), share: 0.45, flight: 60},
+		{name: "product bfloat16 on tensor cores, 64×64", plan: product(square(h, 512), square(h, 512), square(h, 512)), share: 0.25, flight: 60},
+		{name: "product bfloat16, rows of 4 k", plan: product(fake(h, 1, n, n), fake(h, 1, n, n+4), fake(h, 1, n+4, n)), share: 0.4, flight: 60},
+		{name: "product bfloat16, odd k", plan: product(fake(h, 1, n, 768), fake(h, 1, n, 50257), fake(h, 1, 50257, 768)), share: 0.2, flight: 40},
+	}
+	for _, typ := range []dtype.Type{f, h} {
+		list = append(list,
+			codeGate{name: fmt.Sprintf("elementwise, one input, %v", typ), plan: unary(typ, x0.Mul(x0))},
+			codeGate{name: fmt.Sprintf("elementwise, two inputs, %v", typ), plan: binary(typ)},
+			codeGate{name: fmt.Sprintf("elementwise, gelu, %v", typ), plan: unary(typ, x0.Mul(expr.C(0.5)).Mul(expr.C(1).Add(expr.Call("erf", x0.Mul(expr.C(0.7071067811865476))))))},
+			codeGate{name: fmt.Sprintf("sum of all, %v", typ), plan: reduce(typ, 1, 1<<26, 1)},
+			codeGate{name: fmt.Sprintf("sums of rows, a warp each, %v", typ), plan: reduce(typ, 1<<14, 1024, 1)},
+			codeGate{name: fmt.Sprintf("sums of columns, %v", typ), plan: reduce(typ, 1<<14, 4096, 0)},
+			codeGate{name: fmt.Sprintf("softmax, a warp a row, %v", typ), plan: softmax(typ, 1024, false)},
+			codeGate{name: fmt.Sprintf("softmax, a block a row, %v", typ), plan: softmax(typ, 8192, false)},
+			codeGate{name: fmt.Sprintf("softmax gradient, %v", typ), plan: softmax(typ, 8192, true)},
+			codeGate{name: fmt.Sprintf("layer norm of 768, %v", typ), plan: norm(typ, 768, false)},
+			codeGate{name: fmt.Sprintf("layer norm of 4096, %v", typ), plan: norm(typ, 4096, false)},
+			codeGate{name: fmt.Sprintf("layer norm gradient of 768, %v", typ), plan: norm(typ, 768, true)},
+			codeGate{name: fmt.Sprintf("AdamW, %v", typ), plan: multi(adamW(t, typ), false)},
+			codeGate{name: fmt.Sprintf("unscale, %v", typ), plan: multi(unscale(t, typ), true)},
+		)
+	}
+	return list
+}
+
+// The machine code of large products and of large contiguous inputs: run with -v for the numbers, which bench/results/machinecode.md explains.
+func TestMachineCode(t *testing.T) {
+	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
+	if ptxas == "" || nvdisasm == "" {
+		t.Log("ptxas or nvdisasm was not found: the machine code was NOT read; set FLAMBEAU_PTXAS and FLAMBEAU_NVDISASM")
+		return
+	}
+	t.Logf("%-46s %4s %7s %6s %6s %6s %5s %5s %5s %6s %6s %6s", "", "regs", "threads", "shared", "blocks", "loop", "fma", "lds", "ldg", "share", "banks", "KiB/SM")
+	for _, g := range codeGates(t) {
+		t.Run(g.name, func(t *testing.T) {
+			list, err := g.plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := compiled(t.TempDir(), ptxas, nvdisasm, list[0].Kernel, "sm_90")
+			if err != nil {
+				t.Fatal(err)
+			}
+			fma, n := c.count("FFMA", "DFMA", "HMMA"), float64(max(1, len(c.loop)))
+			share, flight := float64(fma)/n, c.inFlight()*c.threads*c.blocks()>>10
+			t.Logf("%-46s %4d %7d %6d %6d %6d %5d %5d %5d %5.1f%% %5.1f%% %6d", g.name, c.registers, c.threads, c.shared, c.blocks(), len(c.loop), fma,
+				c.count("LDS", "LDSM"), c.count("LDG"), 100*share, 100*float64(fma)/(n+float64(c.bankConflicts())), flight)
+			if share < g.share {
+				t.Errorf("%.3f of the issue slots multiply, want %v", share, g.share)
+			}
+			if flight < g.flight {
+				t.Errorf("%d KiB are under way for a multiprocessor, want %d", flight, g.flight)
+			}
+			if c.has("LDL") || c.has("STL") {
+				t.Error("local memory is used")
+			}
+			if dir := os.Getenv("FLAMBEAU_PRINT_SASS"); dir != "" {
+				if err := os.WriteFile(filepath.Join(dir, list[0].Kernel.Name+".sass"), []byte(c.text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}

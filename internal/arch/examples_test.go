@@ -1,0 +1,386 @@
+package arch
+
+import (
+	"bytes"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// shown are the packages of which every name stands in an Example that runs, and sections the parts of the comparison with PyTorch of
+// which every name does.
+var (
+	shown    = []string{"amp", "cuda", "doctor", "memsnap", "profile"}
+	sections = []string{
+		"Devices and memory", "torch.cuda", "torch.backends.cuda", "Memory history and snapshots", "CUDA graphs", "Less memory", "Out of memory", "Mixed precision",
+		"Will it fit? Before there is a GPU", "Profiler",
+	}
+)
+
+// notRunnable are names that no Example can use, with the reason.
+var notRunnable = map[string]string{}
+
+// uses are the names that Examples with an output use.
+type uses struct {
+	names map[string]bool // package.Name
+	sets  []use           // Example by Example
+	bare  map[string]bool // methods, fields and keys
+}
+
+// use is what one Example uses.
+type use struct{ names, bare map[string]bool }
+
+// folder takes the Examples of a folder's tests.
+func (u *uses) folder(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	packages := map[string][]*ast.File{}
+	any := false
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		any = any || bytes.Contains(text, []byte("\nfunc Example"))
+		f, err := parser.ParseFile(fset, file, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages[f.Name.Name] = append(packages[f.Name.Name], f)
+	}
+	if !any {
+		return
+	}
+	for _, p := range packages {
+		u.add(p)
+	}
+}
+
+// declared is a declaration of a test package, with what its file imports.
+type declared struct {
+	node    ast.Node
+	imports map[string]string
+}
+
+// add takes what the Examples of a test package use, in themselves and in what they reach of the package.
+func (u *uses) add(files []*ast.File) {
+	top := map[string][]declared{} // by name; of a type its methods too
+	for _, f := range files {
+		imports := map[string]string{}
+		for _, spec := range f.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			dir, ours := strings.CutPrefix(path, Module+"/")
+			for pkg, at := range publicPackages {
+				if ours && at == dir {
+					imports[pkg] = pkg
+					if spec.Name != nil {
+						imports[spec.Name.Name] = pkg
+					}
+				}
+			}
+		}
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				name := d.Name.Name
+				if d.Recv != nil {
+					name = typeName(d.Recv.List[0].Type)
+				}
+				top[name] = append(top[name], declared{d, imports})
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
+						top[s.Name.Name] = append(top[s.Name.Name], declared{s, imports})
+					case *ast.ValueSpec:
+						for _, n := range s.Names {
+							top[n.Name] = append(top[n.Name], declared{s, imports})
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, e := range doc.Examples(files...) {
+		if e.Output == "" && !e.EmptyOutput {
+			continue // compiled, but not run
+		}
+		one := use{map[string]bool{}, map[string]bool{}}
+		reached := map[string]bool{}
+		todo := []string{"Example" + e.Name}
+		for len(todo) > 0 {
+			name := todo[0]
+			todo = todo[1:]
+			if reached[name] {
+				continue
+			}
+			reached[name] = true
+			for _, d := range top[name] {
+				ast.Inspect(d.node, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.SelectorExpr:
+						if id, ok := n.X.(*ast.Ident); ok && d.imports[id.Name] != "" {
+							one.names[d.imports[id.Name]+"."+n.Sel.Name] = true
+						} else {
+							one.bare[n.Sel.Name] = true
+						}
+					case *ast.KeyValueExpr:
+						if id, ok := n.Key.(*ast.Ident); ok {
+							one.bare[id.Name] = true
+						}
+					case *ast.FuncDecl:
+						if n.Recv != nil {
+							one.bare[n.Name.Name] = true // a method of an interface that the Example satisfies
+						}
+					case *ast.Ident:
+						if top[n.Name] != nil {
+							todo = append(todo, n.Name)
+						}
+					}
+					return true
+				})
+			}
+		}
+		u.sets = append(u.sets, one)
+		maps.Copy(u.names, one.names)
+		maps.Copy(u.bare, one.bare)
+	}
+}
+
+// typeName is the name of a receiver's or a result's type without package, pointer and slice.
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.ArrayType:
+		return typeName(e.Elt)
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	}
+	return ""
+}
+
+// exampleUses reads the Examples of the module.
+func exampleUses(t *testing.T) *uses {
+	t.Helper()
+	u := &uses{names: map[string]bool{}, bare: map[string]bool{}}
+	var dirs []string
+	for _, file := range projectFiles(t) {
+		if strings.HasSuffix(file, "_test.go") && !ignored(file) {
+			dirs = append(dirs, filepath.Dir(file))
+		}
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		u.folder(t, filepath.Join(root, dir))
+	}
+	return u
+}
+
+// wanted returns the names of a package that an Example shows: functions, variables, types, and the methods of these. Not the methods of a
+// device that the interfaces of package device ask of every driver: package devicetest shows them.
+func (e *exports) wanted(pkg string) (names, methods []string) {
+	for name := range e.names {
+		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
+			names = append(names, name)
+		}
+	}
+	driver := map[string]bool{}
+	for owner := range e.interfaces {
+		if strings.HasPrefix(owner, "device.") {
+			maps.Copy(driver, e.methods[owner])
+		}
+	}
+	for owner, members := range e.methods {
+		if !strings.HasPrefix(owner, pkg+".") || !ast.IsExported(owner[len(pkg)+1:]) {
+			continue
+		}
+		for m := range members {
+			if plumbing[m] || owner == "cuda.Device" && driver[m] {
+				continue
+			}
+			methods = append(methods, owner+"."+m)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(methods)
+	return names, methods
+}
+
+// plumbing are methods that are called by others for a program: what prints, compares and encodes calls them.
+var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true, "MarshalText": true, "MarshalJSON": true}
+
+// makes says whether an Example has a value of a type: it names the type, or a function, method or field that is one.
+func (e *exports) makes(o *use, owner string) bool {
+	if o.names[owner] {
+		return true
+	}
+	return slices.ContainsFunc(e.makers[owner], func(m string) bool {
+		if field, ok := strings.CutPrefix(m, "."); ok {
+			return o.bare[field]
+		}
+		return o.names[m]
+	})
+}
+
+// unshown returns what of a package no Example with an output uses.
+func (e *exports) unshown(u *uses, pkg string) []string {
+	var missing []string
+	names, methods := e.wanted(pkg)
+	for _, name := range names {
+		if !slices.ContainsFunc(u.sets, func(o use) bool { return o.names[name] || e.makes(&o, name) }) {
+			missing = append(missing, name)
+		}
+	}
+	for _, m := range methods {
+		i := strings.LastIndex(m, ".")
+		if !slices.ContainsFunc(u.sets, func(o use) bool { return o.bare[m[i+1:]] && e.makes(&o, m[:i]) }) {
+			missing = append(missing, m)
+		}
+	}
+	return missing
+}
+
+// section returns the part of a page under a heading, without those under its own headings.
+func section(page, title string) string {
+	var b strings.Builder
+	in := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "#") {
+			in = strings.TrimSpace(strings.TrimLeft(line, "#")) == title
+		} else if in {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// unshownOf returns what a page mentions and no Example with an output uses.
+func (e *exports) unshownOf(u *uses, page string) []string {
+	missing := map[string]bool{}
+	for _, code := range ours(page) {
+		text := literal.ReplaceAllString(strings.Trim(code, "`"), `""`)
+		for _, m := range selector.FindAllStringSubmatch(text, -1) {
+			on, name := m[1], m[2]
+			switch {
+			case !ast.IsExported(name) || on == "fmt" || on == "errors" || on == "log":
+			case publicPackages[on] != "":
+				if full := on + "." + name; !u.names[full] && !slices.ContainsFunc(u.sets, func(o use) bool { return e.makes(&o, full) }) {
+					missing[full] = true
+				}
+			case !u.bare[name]:
+				missing[name] = true
+			}
+		}
+		for _, at := range word.FindAllStringIndex(text, -1) {
+			w := text[at[0]:at[1]]
+			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !u.bare[w] {
+				missing[w] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(missing))
+}
+
+// Every name of the packages for GPUs, of mixed precision and of profiling, and every name in the page's sections on them, stands in an
+// Example with an output, which go test runs, on the emulated GPU where it is about one.
+func TestNamesHaveExamples(t *testing.T) {
+	e, u := publicNames(t), exampleUses(t)
+	if len(u.sets) < 200 {
+		t.Fatalf("only %d Examples with an output were found", len(u.sets))
+	}
+	excused := map[string]bool{}
+	complain := func(where, name string) {
+		if notRunnable[name] != "" {
+			excused[name] = true
+			return
+		}
+		t.Errorf("%s: no Example with an output uses %s", where, name)
+	}
+	for _, pkg := range shown {
+		for _, name := range e.unshown(u, pkg) {
+			complain("package "+pkg, name)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs/from-pytorch.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, title := range sections {
+		part := section(string(text), title)
+		if strings.Count(part, "`") < 20 {
+			t.Errorf("docs/from-pytorch.md: there is not much under %q", title)
+		}
+		for _, name := range e.unshownOf(u, part) {
+			complain(title, name)
+		}
+	}
+	for name := range notRunnable {
+		if !excused[name] {
+			t.Errorf("%s is shown or does not exist: take it out of notRunnable", name)
+		}
+	}
+}
+
+// The check itself: what is only compiled does not count, a method counts with its type, and what an Example reaches does.
+func TestExamplesCheck(t *testing.T) {
+	e := newExports()
+	parse := func(text string) *ast.File {
+		f, err := parser.ParseFile(token.NewFileSet(), "x.go", text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	e.file("cuda", parse(`package cuda
+const Limit = 1
+var ErrGone error
+type Device struct{ Hidden *Part }
+type Part struct{}
+type Event struct{}
+type Option func(*Event)
+type internal struct{}
+func Open() (*Device, error) { return nil, nil }
+func NewEvent() *Event { return nil }
+func Timing() Option { return nil }
+func (d *Device) Map() {}
+func (d *Device) Extra() {}
+func (e *Event) Wait() error { return nil }
+func (e *Event) String() string { return "" }
+func (i internal) Wait() {}
+`))
+	e.file("device", parse("package device\ntype Device interface { Map() }\n"))
+	const head = "package cuda_test\nimport \"" + Module + "/cuda\"\n"
+	for _, c := range []struct{ code, want string }{
+		{"func ExampleOpen() { cuda.Open() }", "cuda.Device cuda.ErrGone cuda.Event cuda.NewEvent cuda.Open cuda.Option cuda.Part cuda.Timing cuda.Device.Extra cuda.Event.Wait"},
+		{"func ExampleOpen() {\n d, _ := cuda.Open()\n d.Extra()\n // Output:\n}", "cuda.ErrGone cuda.Event cuda.NewEvent cuda.Option cuda.Part cuda.Timing cuda.Event.Wait"},
+		{"func Example() {\n var d interface{ Wait() }\n d.Wait()\n cuda.Open()\n cuda.Timing()\n // Output: x\n}", "cuda.ErrGone cuda.Event cuda.NewEvent cuda.Part cuda.Device.Extra cuda.Event.Wait"},
+		{"func wait() { cuda.NewEvent().Wait() }\nfunc Example() {\n wait()\n d, _ := cuda.Open()\n d.Hidden, _ = nil, cuda.ErrGone\n // Output: x\n}", "cuda.Option cuda.Timing cuda.Device.Extra"},
+	} {
+		u := &uses{names: map[string]bool{}, bare: map[string]bool{}}
+		u.add([]*ast.File{parse(head + c.code)})
+		if got := strings.Join(e.unshown(u, "cuda"), " "); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.code, got, c.want)
+		}
+	}
+	u := &uses{names: map[string]bool{"cuda.Open": true}, bare: map[string]bool{"Extra": true}}
+	if got := e.unshownOf(u, "| `a.Foo()` | `gpu, err := cuda.Open(0)`, `gpu.Extra()`, `gpu.Map()`, `Timing`, `cuda.NewEvent(gpu)` |"); strings.Join(got, " ") != "Map Timing cuda.NewEvent" {
+		t.Errorf("of a page: %q", got)
+	}
+}

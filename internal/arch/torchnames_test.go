@@ -1,0 +1,79 @@
+package arch
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// theirs returns what the tables under some headings of a page name of PyTorch: words of what stands in backquotes before the last column, and
+// patterns for names that are alike, with a star.
+func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
+	words = map[string]bool{}
+	for _, title := range titles {
+		for line := range strings.Lines(section(page, title)) {
+			if !strings.HasPrefix(line, "|") {
+				continue
+			}
+			cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+			for _, cell := range cells[:len(cells)-1] {
+				for _, code := range span.FindAllString(cell, -1) {
+					text := regexp.MustCompile(`"[^"]*"`).ReplaceAllString(code, `""`)
+					for _, w := range regexp.MustCompile(`\*?\b[A-Za-z_][\w*]*`).FindAllString(text, -1) {
+						if strings.Contains(w, "*") {
+							patterns = append(patterns, regexp.MustCompile("^"+strings.ReplaceAll(w, "*", `\w+`)+"$"))
+						} else {
+							words[w] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	return words, patterns
+}
+
+// Every name that PyTorch's modules for GPUs, mixed precision, checkpointing and profiling have stands in the page: with ours, or with what
+// there is instead.
+func TestTorchNamesAreListed(t *testing.T) {
+	text, err := os.ReadFile("testdata/torchnames.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Names map[string][]string `json:"names"`
+	}
+	if err := json.Unmarshal(text, &golden); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs/from-pytorch.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, patterns := theirs(string(page), append([]string{"Gradients"}, sections...))
+	n := 0
+	for module, names := range golden.Names {
+	next:
+		for _, name := range names {
+			n++
+			if words[name] {
+				continue
+			}
+			for _, p := range patterns {
+				if p.MatchString(name) {
+					continue next
+				}
+			}
+			t.Errorf("%s: %s is not in docs/from-pytorch.md", module, name)
+		}
+	}
+	if n < 300 {
+		t.Errorf("only %d names of PyTorch were read", n)
+	}
+	if words["no_such_name"] || words["Flambeau"] {
+		t.Error("the page is said to list what it does not")
+	}
+}

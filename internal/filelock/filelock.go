@@ -1,0 +1,35 @@
+// Package filelock locks whole files between processes, and between openings of a file in one process. A lock belongs to an opening and ends with
+// it: the system drops it with the process too, however that ends. It binds only those who ask for it; reading and writing go on.
+package filelock
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrHeld says that another opening of the file has the lock.
+var ErrHeld = errors.New("another process has locked the file")
+
+// Try locks f until it is closed. The error is [ErrHeld], or says that there are no locks here; of a system that has none it is
+// [errors.ErrUnsupported].
+func Try(f *os.File) error { return try(f) }
+
+// InPlace reports whether path still names f: who has waited for a lock may have that of a file that was removed meanwhile.
+func InPlace(f *os.File, path string) bool {
+	own, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(own, there)
+}
+
+// Remove gives up a lock together with its file, of which nobody else can then have the lock: who waits for it sees that it is gone, and makes another.
+func Remove(f *os.File, path string) {
+	if os.Remove(path) == nil {
+		f.Close()
+		return
+	}
+	f.Close() // where an open file cannot be removed, one that somebody waits for cannot be either
+	os.Remove(path)
+}

@@ -1,0 +1,98 @@
+package filelock
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func open(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// A lock belongs to an opening, leaves reading and writing to all, and goes with its file.
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	a, b := open(t, path), open(t, path)
+	if err := Try(a); err != nil {
+		t.Fatal(err)
+	}
+	if err := Try(b); err != ErrHeld {
+		t.Errorf("a second opening: %v", err)
+	}
+	if _, err := a.WriteString("mine"); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
+		t.Errorf("%q, %v", text, err)
+	}
+	a.Close()
+	if err := Try(b); err != nil || !InPlace(b, path) {
+		t.Errorf("after the first has ended: %v", err)
+	}
+	Remove(b, path)
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file is left")
+	}
+	c := open(t, path)
+	if err := Try(c); err != nil {
+		t.Error(err)
+	}
+	if err := os.Rename(path, path+"2"); err != nil && os.PathSeparator == '/' {
+		t.Fatal(err)
+	} else if err == nil && InPlace(c, path) {
+		t.Error("it is not there any more")
+	}
+}
+
+// A process that is killed holds no lock.
+func TestKilled(t *testing.T) {
+	const name = "FLAMBEAU_TEST_LOCK"
+	if path := os.Getenv(name); path != "" {
+		f := open(t, path)
+		fmt.Println(Try(f))
+		time.Sleep(time.Minute)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	c := exec.Command(os.Args[0], "-test.run", "^TestKilled$")
+	c.Env = append(os.Environ(), name+"="+path)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if line != "<nil>\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	f := open(t, path)
+	if err := Try(f); !errors.Is(err, ErrHeld) {
+		t.Errorf("while it lives: %v", err)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) { // windows takes its time
+		if err = Try(f); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+}

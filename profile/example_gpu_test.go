@@ -1,0 +1,114 @@
+package profile_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/profile"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// onGPU is a profile of two products on an emulated GPU, whose times are its cost model's.
+func onGPU() *profile.Profile {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	x := tensor.Root().On(gpus[0]).Ones(64, 64)
+	prof, err := profile.Start(profile.Options{CUDA: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	x.MatMul(x).MatMul(x)
+	if err := prof.Stop(); err != nil {
+		log.Fatal(err)
+	}
+	return prof
+}
+
+// The times of the GPU alone (CUDA is one of torch's activities), as numbers instead of a table: an average row, and the sum of all.
+func ExampleAverage() {
+	a := onGPU().KeyAverages()
+	total := a.Total()
+	for _, r := range a.Rows {
+		if r.Key == "matmul" {
+			fmt.Println(r.Count, r.CUDATime() == r.CUDATotal/2, r.CPUTime() == r.CPUTotal/2, r.CUDATotal <= total.CUDASelf)
+		}
+	}
+	table, err := a.Table(profile.SortBy("cuda_time"), profile.Header("two products"), profile.NameWidth(12))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(strings.SplitN(table, "\n", 2)[0])
+	// Output:
+	// 2 true true true
+	// two products
+}
+
+// What part of what the device can do a kernel reaches. The peak of a device is given, or told by itself, or measured as here the CPU's.
+func ExampleRooflines() {
+	host, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	peak, err := profile.MeasurePeak(host)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(peak.FLOPs > 1e8, peak.Bytes > 1e8)
+	f := onGPU().Roofline()
+	for _, r := range f.Rows {
+		if r.Primitive == "matmul" {
+			fmt.Println(r.Count, r.Fraction() > 0, r.Fraction() <= 1)
+		}
+	}
+	for line := range strings.Lines(f.Table()) {
+		if strings.HasPrefix(line, "cuda:0") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// true true
+	// 2 true true
+	// cuda:0: 64000 GFLOP/s, 3350 GB/s (the emulator's cost model)
+}
+
+// All tables in one text: what WriteFile writes to profile.txt.
+func ExampleProfile_Report() {
+	for part := range strings.SplitSeq(onGPU().Report(), "\n\n") {
+		if !strings.Contains(part, "\n") {
+			fmt.Println(part)
+		}
+	}
+	// Output:
+	// By name
+	// By layer
+	// Copies between host and device, and waits
+	// Kernels and what the device could do
+}
+
+// One profile runs at a time, and there is nothing to write before it has recorded something: errors that a program can tell apart.
+func ExampleStart() {
+	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{SkipFirst: 10, Active: 1}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = profile.Start(profile.Options{})
+	fmt.Println(errors.Is(err, profile.ErrRunning), err)
+	err = prof.WriteFile("trace.json")
+	fmt.Println(errors.Is(err, profile.ErrEmpty))
+	if err := prof.Stop(); err != nil {
+		log.Fatal(err)
+	}
+	err = prof.Step()
+	var e *profile.Error
+	fmt.Println(errors.Is(err, profile.ErrStopped), errors.As(err, &e), e.Op)
+	// Output:
+	// true profile: start: another profile runs, which must be stopped first: there is one tracer in a process
+	// true
+	// true true step
+}

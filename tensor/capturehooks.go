@@ -1,0 +1,94 @@
+package tensor
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// What a library function that keeps count on the host, such as an optimizer, does in a capture.
+
+// Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the host when it is queued: fill gets the
+// bytes, in the host's order, in the order of the calls of Feed. It must not touch the graph's device. Only while the graph is captured.
+func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
+	const op = "feed"
+	if !g.live.Load() {
+		fail(op, ErrCapture, nil, "the capture is over")
+	}
+	if n < 1 || t.Size() == 0 || fill == nil {
+		fail(op, ErrValue, nil, "%d elements of %v", n, t)
+	}
+	o := device.Origin{Op: op, Shape: shape.Of(n), Type: t, Where: g.scope.opened}
+	buf, err := g.rec.Feed(n*t.Size(), o)
+	check(op, err)
+	st := &storage{dev: g.dev, buf: buf, home: g.stream, writer: g.stream}
+	x := &Tensor{st: st, layout: shape.Dense(shape.Of(n)), dtype: t, op: op}
+	x.self = x
+	st.refs.Store(1)
+	g.scope.own(x, true)
+	g.mu.Lock()
+	g.feeds = append(g.feeds, fill)
+	g.own = append(g.own, st)
+	g.mu.Unlock()
+	return x
+}
+
+// Check makes every replay call f first; an error of it is the replay's, and nothing is queued.
+func (g *Graph) Check(f func() error) {
+	g.mu.Lock()
+	g.checks = append(g.checks, f)
+	g.mu.Unlock()
+}
+
+// Adopt says that tensors which were made during the capture, outside of its scope, are not to be made again by replays: the state of an
+// optimizer, which begins once. What made them has run.
+func (g *Graph) Adopt(x ...*Tensor) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range x {
+		if t != nil {
+			g.adopted[t.st] = true
+		}
+	}
+}
+
+// Then makes every replay call f when it is queued, before Replay returns: to bring a number of the graph's to the host by [Tensor.ItemLater].
+// What f panics with is the replay's error. It must not use the graph.
+func (g *Graph) Then(f func()) {
+	g.mu.Lock()
+	g.then = append(g.then, f)
+	g.mu.Unlock()
+}
+
+// Ended calls f when the capture is over: with true before the graph is made, which an error of f prevents; and with false, after that or instead,
+// where there will be none, so that f puts back what the host has noted of work that is never done.
+func (g *Graph) Ended(f func(ok bool) error) {
+	g.mu.Lock()
+	g.ended = append(g.ended, f)
+	g.mu.Unlock()
+}
+
+// An Exclusive is what graphs share that must not be replayed at the same time: see [Graph.Exclude]. The zero value is ready for use.
+type Exclusive struct {
+	mu sync.Mutex
+	id atomic.Uint64
+}
+
+var exclusives atomic.Uint64
+
+// Exclude makes the replays of g, and of all other graphs with the same x, take turns: from the first [Graph.Check] until all is queued there is one
+// of them, and what it queues comes before what the next one does.
+func (g *Graph) Exclude(x *Exclusive) {
+	x.id.CompareAndSwap(0, exclusives.Add(1))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !slices.Contains(g.turns, x) {
+		g.turns = append(g.turns, x)
+		slices.SortFunc(g.turns, func(a, b *Exclusive) int { return cmp.Compare(a.id.Load(), b.id.Load()) }) // one order for all: no deadlock
+	}
+}
