@@ -57,6 +57,7 @@ func TestMistakes(t *testing.T) {
 			{"images into a linear layer", tensor.ErrShape, func() { here(); nn.NewLinear(12, 5).Forward(s.Ones(2, 3, 4)) }, []string{"linear", "4 features", "made for 12", "did you mean x.Flatten(1, -1)?"}},
 			{"features of a linear layer", tensor.ErrShape, func() { here(); nn.NewLinear(4, 5).Forward(a) }, []string{"linear", "3 features", "made for 4"}},
 			{"type of a linear layer", tensor.ErrType, func() { here(); nn.NewLinear(3, 5).Forward(a.Double()) }, []string{"linear", "float64", "the layer float32", "nn.Cast", "[]float32"}},
+			{"layer that was not made", tensor.ErrValue, func() { here(); (&nn.Linear{}).Forward(a) }, []string{"linear", "no weight", "New"}},
 			{"scalar into a linear layer", tensor.ErrShape, func() { here(); nn.NewLinear(3, 5).Forward(s.Ones()) }, []string{"linear", "scalar"}},
 			{"indices into a linear layer", tensor.ErrType, func() { here(); nn.NewLinear(3, 5).Forward(ints.Zeros(2, 3)) }, []string{"linear", "int64", "nn.Embedding"}},
 			{"input of a closed scope", tensor.ErrScope, func() { here(); nn.NewLinear(3, 5).Forward(gone) }, []string{"linear", "closed", "operand 0: [2, 3]"}},

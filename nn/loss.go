@@ -70,6 +70,9 @@ func given(op string, operands ...*tensor.Tensor) {
 // dimension it is, was made for, another device, and another type where autocast does not change it.
 func features(op string, x, weight *tensor.Tensor) {
 	given(op, x)
+	if weight == nil {
+		hinted(op, tensor.ErrValue, "the layer has no weight", "its New function makes one", x)
+	}
 	if x.Rank() == 0 {
 		misuse(op, tensor.ErrShape, "the input is a scalar, it needs a last dimension of features", x, weight)
 	}

@@ -100,8 +100,9 @@ func joinNames(path, name string) string {
 
 // scopeSite says in words where a scope was opened.
 type scopeSite struct {
-	at   *site
-	name string
+	at    *site
+	name  string
+	outer *scopeSite // of the scope around, nil for the root scope
 }
 
 func (s *scopeSite) String() string {
@@ -110,7 +111,12 @@ func (s *scopeSite) String() string {
 		w += fmt.Sprintf(" %q", s.name)
 	}
 	if at := s.at.String(); at != "" {
-		w += " opened at " + at
+		return w + " opened at " + at
+	}
+	for o := s.outer; o != nil; o = o.outer { // opened deep in the library
+		if at := o.at.String(); at != "" {
+			return w + " inside the one opened at " + at
+		}
 	}
 	return w
 }
@@ -160,7 +166,7 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 	if c.modes.autocast != s.modes.autocast {
 		c.modes.casts = &castCache{scope: c}
 	}
-	c.opened = &scopeSite{at: callSite(), name: c.modes.name}
+	c.opened = &scopeSite{at: callSite(), name: c.modes.name, outer: s.opened}
 	c.ledger = &ledger{}
 	s.mu.Lock()
 	defer s.mu.Unlock()

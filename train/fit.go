@@ -239,6 +239,9 @@ func (c *Config) check() error {
 		}
 		c.Forward = m.Forward
 	}
+	if !trains(c.Optimizer, c.Model) {
+		return bad("Optimizer", "none of its parameters is the model's: it was made of another model, or of one that was built anew since")
+	}
 	if c.Loss == nil {
 		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
 	}

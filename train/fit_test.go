@@ -393,16 +393,20 @@ func TestSettings(t *testing.T) {
 		"train: Schedule: after step 3": func(c *train.Config) {
 			c.Schedule = sched.NewOneCycle(c.Optimizer, sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
 		},
-		"has neither a method Step nor":            func(c *train.Config) { c.Schedule = c.Train.(*data.Loader) },
-		"has no method Forward":                    func(c *train.Config) { c.Model = &struct{ L *nn.Linear }{nn.NewLinear(1, 1)} },
-		"need something to evaluate on":            func(c *train.Config) { c.Valid, c.Patience = nil, 1 },
-		`"f1" is not among the metrics`:            func(c *train.Config) { c.Watch = "f1" },
-		"two have one name":                        func(c *train.Config) { c.Metrics = append(c.Metrics, train.NewAccuracy()) },
-		"Checkpoints does not say":                 func(c *train.Config) { c.Resume = true },
-		"of an earlier training; go on":            func(c *train.Config) { c.Checkpoints = dir },
-		`"model" is the name`:                      func(c *train.Config) { c.Checkpoints, c.Parts = t.TempDir(), checkpoint.Parts{"model": 1} },
-		"there are no evaluations":                 func(c *train.Config) { c.Valid, c.ScheduleOn = nil, train.EachEvaluation },
-		"checkpoint: " + checkpoint.PathOf(dir, 5): func(c *train.Config) { c.Checkpoints, c.Resume, c.Model = dir, true, nn.NewLinear(2, 2) },
+		"has neither a method Step nor": func(c *train.Config) { c.Schedule = c.Train.(*data.Loader) },
+		"has no method Forward":         func(c *train.Config) { c.Model = &struct{ L *nn.Linear }{nn.NewLinear(1, 1)} },
+		"need something to evaluate on": func(c *train.Config) { c.Valid, c.Patience = nil, 1 },
+		`"f1" is not among the metrics`: func(c *train.Config) { c.Watch = "f1" },
+		"two have one name":             func(c *train.Config) { c.Metrics = append(c.Metrics, train.NewAccuracy()) },
+		"Checkpoints does not say":      func(c *train.Config) { c.Resume = true },
+		"of an earlier training; go on": func(c *train.Config) { c.Checkpoints = dir },
+		`"model" is the name`:           func(c *train.Config) { c.Checkpoints, c.Parts = t.TempDir(), checkpoint.Parts{"model": 1} },
+		"there are no evaluations":      func(c *train.Config) { c.Valid, c.ScheduleOn = nil, train.EachEvaluation },
+		"checkpoint: " + checkpoint.PathOf(dir, 5): func(c *train.Config) {
+			m := nn.NewLinear(2, 2)
+			c.Checkpoints, c.Resume, c.Model, c.Optimizer = dir, true, m, optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 1})
+		},
+		"Optimizer: none of its parameters":        func(c *train.Config) { c.Model = nn.NewLinear(2, 2) },
 		"train: Train: the loader gave no batches": func(c *train.Config) { c.Train = empty(t) },
 		"the loss has to be one number":            func(c *train.Config) { c.Loss = func(y, _ *tensor.Tensor) *tensor.Tensor { return y } },
 		"the batch has no X or no Y":               func(c *train.Config) { c.Train = named(t) },
