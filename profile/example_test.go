@@ -136,7 +136,7 @@ func ExampleAverages_Table() {
 	}
 	_, err = prof.KeyAverages().Table(profile.SortBy("time"))
 	fmt.Println(errors.Is(err, profile.ErrKey))
-	table, err := prof.KeyAverages().Table(profile.SortBy("cpu_time_total"), profile.Rows(20))
+	table, err := prof.KeyAverages().Table(profile.SortBy("cpu_time_total"), profile.Rows(20), profile.TimeUnit("ms"))
 	fmt.Print(strings.SplitN(table, "\n", 3)[1], "\n", err, "\n")
 	// Output:
 	// true
