@@ -22,4 +22,6 @@
 //
 // Every kernel is deterministic: results have the same bits on every run, and elementwise results have the bits that
 // [expr.Program.Eval] defines.
+//
+// What NVIDIA's assembler makes of the kernels, and what that allows at most, is in bench/results/machinecode.md; TestMachineCode holds it.
 package kernels

@@ -108,6 +108,7 @@ type tensorBuilder struct {
 // build writes the kernel. The parameters are those of the other products.
 func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
+	b.MinBlocks(256 / s.block) // 255 registers, or 128 for the small tile; left to itself the assembler aims at fewer, and spills for it
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	x, y := q.a, q.b

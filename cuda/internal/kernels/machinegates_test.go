@@ -108,20 +108,21 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	for _, typ := range []dtype.Type{f, h} {
 		list = append(list,
-			codeGate{name: fmt.Sprintf("elementwise, one input, %v", typ), plan: unary(typ, x0.Mul(x0))},
-			codeGate{name: fmt.Sprintf("elementwise, two inputs, %v", typ), plan: binary(typ)},
-			codeGate{name: fmt.Sprintf("elementwise, gelu, %v", typ), plan: unary(typ, x0.Mul(expr.C(0.5)).Mul(expr.C(1).Add(expr.Call("erf", x0.Mul(expr.C(0.7071067811865476))))))},
-			codeGate{name: fmt.Sprintf("sum of all, %v", typ), plan: reduce(typ, 1, 1<<26, 1)},
-			codeGate{name: fmt.Sprintf("sums of rows, a warp each, %v", typ), plan: reduce(typ, 1<<14, 1024, 1)},
-			codeGate{name: fmt.Sprintf("sums of columns, %v", typ), plan: reduce(typ, 1<<14, 4096, 0)},
-			codeGate{name: fmt.Sprintf("softmax, a warp a row, %v", typ), plan: softmax(typ, 1024, false)},
-			codeGate{name: fmt.Sprintf("softmax, a block a row, %v", typ), plan: softmax(typ, 8192, false)},
-			codeGate{name: fmt.Sprintf("softmax gradient, %v", typ), plan: softmax(typ, 8192, true)},
-			codeGate{name: fmt.Sprintf("layer norm of 768, %v", typ), plan: norm(typ, 768, false)},
-			codeGate{name: fmt.Sprintf("layer norm of 4096, %v", typ), plan: norm(typ, 4096, false)},
-			codeGate{name: fmt.Sprintf("layer norm gradient of 768, %v", typ), plan: norm(typ, 768, true)},
-			codeGate{name: fmt.Sprintf("AdamW, %v", typ), plan: multi(adamW(t, typ), false)},
-			codeGate{name: fmt.Sprintf("unscale, %v", typ), plan: multi(unscale(t, typ), true)},
+			codeGate{name: fmt.Sprintf("elementwise, one input, %v", typ), plan: unary(typ, x0.Mul(x0)), flight: 64},
+			codeGate{name: fmt.Sprintf("elementwise, two inputs, %v", typ), plan: binary(typ), flight: 64},
+			// Here the polynomial of erf takes the time: 40 instructions an element.
+			codeGate{name: fmt.Sprintf("elementwise, gelu, %v", typ), plan: unary(typ, x0.Mul(expr.C(0.5)).Mul(expr.C(1).Add(expr.Call("erf", x0.Mul(expr.C(0.7071067811865476)))))), flight: 16},
+			codeGate{name: fmt.Sprintf("sum of all, %v", typ), plan: reduce(typ, 1, 1<<26, 1), flight: 64},
+			codeGate{name: fmt.Sprintf("sums of rows, a warp each, %v", typ), plan: reduce(typ, 1<<14, 1024, 1), flight: 64},
+			codeGate{name: fmt.Sprintf("sums of columns, %v", typ), plan: reduce(typ, 1<<14, 4096, 0), flight: 64},
+			codeGate{name: fmt.Sprintf("softmax, a warp a row, %v", typ), plan: softmax(typ, 1024, false), flight: 64},
+			codeGate{name: fmt.Sprintf("softmax, a block a row, %v", typ), plan: softmax(typ, 8192, false), flight: 64},
+			codeGate{name: fmt.Sprintf("softmax gradient, %v", typ), plan: softmax(typ, 8192, true), flight: 64},
+			codeGate{name: fmt.Sprintf("layer norm of 768, %v", typ), plan: norm(typ, 768, false), flight: 64},
+			codeGate{name: fmt.Sprintf("layer norm of 4096, %v", typ), plan: norm(typ, 4096, false), flight: 48},
+			codeGate{name: fmt.Sprintf("layer norm gradient of 768, %v", typ), plan: norm(typ, 768, true), flight: 64},
+			codeGate{name: fmt.Sprintf("AdamW, %v", typ), plan: multi(adamW(t, typ), false), flight: 48},
+			codeGate{name: fmt.Sprintf("unscale, %v", typ), plan: multi(unscale(t, typ), true), flight: 64},
 		)
 	}
 	return list

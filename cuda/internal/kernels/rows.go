@@ -18,6 +18,65 @@ type rowWork struct {
 	lane    ptx.Value
 	row     ptx.Value
 	shared  ptx.Ptr // one value a warp, for groups of a block
+	cached  int     // columns of a row that shared memory has room for, 0 for none
+	cache   ptx.Ptr // of the row; a thread finds there what it put there
+}
+
+// cachedColumns is how many columns of a row fit shared memory, with those of the block's other rows, where the row is read more than once and
+// computing is in 4 bytes: 0 if the row is longer.
+func cachedColumns(t dtype.Type, columns int) int {
+	if t.Compute().Size() != 4 {
+		return 0
+	}
+	for _, n := range []int{256, 1024, 4096, 8192} {
+		if columns <= n {
+			return n
+		}
+	}
+	return 0
+}
+
+// inCache makes room for n columns of each of the block's rows; with vectors it comes after inVectors.
+func (w *rowWork) inCache(t ptx.Type, n int) {
+	if n == 0 {
+		return
+	}
+	w.cached, w.cache = n, w.Shared("row", t, n*(rowThreads/w.group))
+	if w.group == 32 {
+		w.cache = w.cache.At(w.WarpID().Mul(num(n)))
+	}
+}
+
+// chunks calls f for the pieces of up to 4 columns of vector i, which lie in as many planes, so that neighbouring lanes meet no bank conflicts.
+func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
+	n := min(w.vector, 4)
+	for first := 0; first < w.vector; first += n {
+		f(w.cache.At(num(w.cached/w.vector*first)).At(i.Mul(num(n))), first, n)
+	}
+}
+
+// keep puts the columns of vector i into the cache.
+func (w *rowWork) keep(i ptx.Value, v []ptx.Value) {
+	w.chunks(i, func(p ptx.Ptr, first, n int) {
+		if n == 1 {
+			p.Store(v[first])
+		} else {
+			p.StoreVec(v[first : first+n]...)
+		}
+	})
+}
+
+// kept reads them again.
+func (w *rowWork) kept(i ptx.Value) []ptx.Value {
+	var v []ptx.Value
+	w.chunks(i, func(p ptx.Ptr, _, n int) {
+		if n == 1 {
+			v = append(v, p.Load())
+		} else {
+			v = append(v, p.LoadVec(n)...)
+		}
+	})
+	return v
 }
 
 const rowThreads = 256
@@ -125,6 +184,7 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 
 // max returns the greatest f of a column's operands over the row. It is the first to read them, so several loads are under way together, in
 // the last round too; the order does not matter.
+// What load gives is kept in the row's cache, if it has one.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	combine := func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
 	least := w.Const(t, real(math.Inf(-1)))
@@ -149,12 +209,15 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 			}
 		}
 		list := make([]ptx.Value, 0, rounds)
-		for _, vars := range all {
+		for k, vars := range all {
 			v := make([]ptx.Value, len(vars))
 			for n := range v {
 				v[n] = vars[n].Get()
 			}
 			list = append(list, combinePairs(w.apply(v, f), combine))
+			if at := i.Add(num(k * w.group)); w.cached > 0 {
+				w.If(at.Lt(w.columns), func() { w.keep(at, v) })
+			}
 		}
 		top.Set(combine(top.Get(), combinePairs(list, combine)))
 	})

@@ -60,7 +60,7 @@ func slowSoftmax(x []float64, n int) (y, log, lse []float64) {
 
 func TestSoftmax(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
-		for _, d := range [][2]int{{1, 1}, {3, 5}, {9, 33}, {2, 200}, {2, 1025}, {3, 1032}, {0, 4}} {
+		for _, d := range [][2]int{{1, 1}, {3, 5}, {9, 33}, {2, 200}, {2, 1025}, {3, 1032}, {0, 4}, {1, 8200}} {
 			if typ != dtype.F32 && d[1] > 1000 {
 				continue
 			}
@@ -74,7 +74,11 @@ func TestSoftmax(t *testing.T) {
 			for _, l := range layouts {
 				for _, log := range []bool{false, true} {
 					m := newMachine(t)
-					x, y := m.random(m.tensor(typ, l, 1)), m.tensor(typ, dense(d[0], d[1]), 0)
+					skip := 1 // rows whose vectors are not aligned
+					if log || d[1] > 8000 {
+						skip = 0
+					}
+					x, y := m.random(m.tensor(typ, l, skip)), m.tensor(typ, dense(d[0], d[1]), 0)
 					if d[1] == 5 {
 						m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(-1)) })
 						m.fill(m.oneElement(x, 6), func(int) uint64 { return expr.Encode(typ, 30000) })

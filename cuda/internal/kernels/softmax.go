@@ -16,6 +16,7 @@ type softmaxSpec struct {
 	unit   bool // columns are neighbours
 	vector int  // columns of an access
 	group  int
+	cached int // see cachedColumns
 }
 
 func (s softmaxSpec) name() string {
@@ -29,7 +30,11 @@ func (s softmaxSpec) name() string {
 	if !s.unit {
 		name += "_strided"
 	}
-	return fmt.Sprintf("%s_%v_v%d_%d", name, s.typ, s.vector, s.group)
+	name = fmt.Sprintf("%s_%v_v%d_%d", name, s.typ, s.vector, s.group)
+	if s.cached > 0 {
+		name += fmt.Sprintf("_c%d", s.cached)
+	}
+	return name
 }
 
 // Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands of one floating-point type.
@@ -49,6 +54,9 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	}
 	rows, columns := out.Shape.At(0), out.Shape.At(1)
 	s.typ, s.unit, s.vector, s.group = out.Type, unitColumns(list...), rowVectors(list...), rowGroup(columns)
+	if !s.grad {
+		s.cached = cachedColumns(s.typ, columns)
+	}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -91,21 +99,37 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
 	w := newRows(b, s.group, s.typ, rows, columns)
 	w.inVectors(s.vector)
+	w.inCache(t, s.cached)
 	y, x = y.at(w.row), x.at(w.row)
 	load := w.loadAll(x)
 	b.Comment("the row's maximum")
 	top := w.max(t, load, itself)
 	b.Comment("the sum of exponentials")
 	exp := func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) }
-	sum := w.sum(t, load, exp)
+	quotient, again := func(v []ptx.Value, sum ptx.Value) ptx.Value { return exp(v).Div(sum) }, load
+	var sum ptx.Value
+	switch {
+	case s.cached == 0:
+		sum = w.sum(t, load, exp)
+	case s.log:
+		again = w.kept
+		sum = w.sum(t, again, exp)
+	default: // the exponentials take the place of the elements
+		again, quotient = w.kept, func(v []ptx.Value, sum ptx.Value) ptx.Value { return v[0].Div(sum) }
+		sum = w.sum(t, func(i ptx.Value) []ptx.Value {
+			v := w.apply(w.kept(i), exp)
+			w.keep(i, v)
+			return v
+		}, itself)
+	}
 	if s.log {
 		b.Comment("x - maximum - log of the sum")
 		lse := call(b, "log", sum)
-		w.write(y, load, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
+		w.write(y, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
 		return [3]int{rowThreads, 1, 1}
 	}
 	b.Comment("the quotients")
-	w.write(y, load, func(_ ptx.Value, v []ptx.Value) ptx.Value { return exp(v).Div(sum) })
+	w.write(y, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return quotient(v, sum) })
 	return [3]int{rowThreads, 1, 1}
 }
 

@@ -1,0 +1,248 @@
+package kernels
+
+import (
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// gemmBuilder holds the state while a kernel is written.
+type gemmBuilder struct {
+	*ptx.Builder
+	s       gemmSpec
+	chunk   int // elements of the computing type in 16 bytes
+	compute ptx.Type
+	threads int // of the block
+	slice   ptx.Value
+	m, n, k ptx.Value
+}
+
+func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	t := s.tile
+	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
+	g.chunk = 16 / g.compute.Size()
+	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
+	warps := (t.bm / warpM) * (t.bn / warpN) // of a slice
+	g.threads = 32 * warps * t.slices
+	q := declareProduct(b, s.typ, s.out)
+	g.m, g.n, g.k = q.m, q.n, q.k
+	a, w := q.a, q.b
+	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn)
+
+	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
+	ldA, ldB := t.bm+4, t.bn+4
+	sizeA, sizeB := t.bk*ldA, t.bk*ldB
+	shared := b.Shared("tiles", g.compute, max(2*(sizeA+sizeB), t.slices/2*t.bm*t.bn))
+	var parked ptx.Ptr
+	if t == largeTile {
+		parked = b.Shared("parked", ptx.U32, 2*g.threads)
+	}
+	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
+	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
+
+	if t == largeTile && s.crowded() {
+		b.MinBlocks(1)
+	} else if t == largeTile || t == doubleTile {
+		b.MinBlocks(2)
+	} else if t.slices > 1 {
+		b.MinBlocks(256 / g.threads) // left to itself the assembler aims at more, and spills for it on some architectures
+	}
+	thread := b.ThreadID(0)
+	lane, warp := thread.And(num(31)), thread.Shr(num(5))
+	perSlice := t.bk / t.slices
+	var sliceA, sliceB ptx.Value
+	if t.slices > 1 {
+		g.slice = warp.Div(num(warps))
+		warp = warp.Rem(num(warps))
+		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
+	}
+	warpsN := t.bn / warpN
+	// Neighbouring lanes share a chunk of b, every second one a chunk of a: half of a warp reads no more than a row of banks of either.
+	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
+	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
+
+	acc := make([][]*ptx.Var, t.mc*g.chunk)
+	zero := b.Const(g.compute, num(0))
+	for i := range acc {
+		for range t.nc * g.chunk {
+			acc[i] = append(acc[i], b.Var(zero))
+		}
+	}
+
+	parts := g.parts()
+	fetch := func(part int, k, buffer ptx.Value) {
+		loadA.fetch(part, k, buffer)
+		loadB.fetch(part, k, buffer)
+	}
+	store := func(part int, buffer ptx.Value) {
+		loadA.store(part, buffer)
+		loadB.store(part, buffer)
+	}
+	arrived := func() {
+		if loadA.async || loadB.async {
+			b.CommitGroup()
+			b.WaitGroup(0)
+		}
+		b.Barrier()
+	}
+	b.Comment("the first tile")
+	for part := range parts {
+		fetch(part, b.U32(0), b.U32(0))
+	}
+	for part := range parts {
+		store(part, b.U32(0))
+	}
+	loadA.advance()
+	loadB.advance()
+	arrived()
+	// The place of the results waits in shared memory, where registers are scarce.
+	row, col := tileM.Add(rowBase), tileN.Add(colBase)
+	waiting := func() ptx.Ptr { return parked.At(thread.Mul(num(2))) }
+	if t == largeTile {
+		waiting().StoreVec(row, col)
+	}
+	buffer := b.Var(b.U32(0))
+	b.For(b.U32(0), g.k, num(t.bk), func(k ptx.Value, _ ptx.Loop) {
+		b.Comment("fetch the next tile while this one is multiplied")
+		current := buffer.Get()
+		next := b.U32(1).Sub(current)
+		readA := shared.At(rowBase).At(current.Mul(num(sizeA)))
+		readB := shared.At(num(2 * sizeA)).At(colBase).At(current.Mul(num(sizeB)))
+		if t.slices > 1 {
+			readA, readB = readA.At(sliceA), readB.At(sliceB)
+		}
+		for at := range perSlice {
+			if at%(perSlice/parts) == 0 {
+				fetch(at*parts/perSlice, k.Add(num(t.bk)), next)
+			}
+			x := g.fragment(readA.At(num(at*ldA)), t.mc, 4*g.chunk)
+			y := g.fragment(readB.At(num(at*ldB)), t.nc, 8*g.chunk)
+			for i := range acc {
+				for n := range acc[i] {
+					j := n
+					if i%2 == 1 {
+						j = len(acc[i]) - 1 - n
+					}
+					acc[i][j].Set(multiplyAdd(x[i], y[j], acc[i][j].Get()))
+				}
+			}
+			if (at+1)%(perSlice/parts) == 0 {
+				store(at*parts/perSlice, next)
+			}
+		}
+		arrived()
+		loadA.advance()
+		loadB.advance()
+		buffer.Set(next)
+	})
+	if t == largeTile {
+		v := waiting().LoadVec(2)
+		row, col = v[0], v[1]
+	}
+	write := func() { g.writeOut(q.out(), row, col, acc) }
+	if t.slices > 1 {
+		g.addSlices(shared, thread.Rem(num(32*warps)), 32*warps, acc)
+		b.If(g.slice.Eq(num(0)), write)
+	} else {
+		write()
+	}
+	return [3]int{g.threads, 1, 1}
+}
+
+// parts is in how many parts a step over the tile loads the next one: what goes through registers takes them for one part at a time.
+func (g *gemmBuilder) parts() int {
+	if g.s.tile == largeTile {
+		return 2
+	}
+	return 1
+}
+
+func multiplyAdd(x, y, z ptx.Value) ptx.Value {
+	if x.Type().IsFloat() {
+		return x.FMA(y, z)
+	}
+	return x.Mad(y, z)
+}
+
+// fragment reads chunks of 16 bytes that lie distance elements apart.
+func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
+	var list []ptx.Value
+	for c := range chunks {
+		list = append(list, p.At(num(c*distance)).LoadVec(g.chunk)...)
+	}
+	return list
+}
+
+// addSlices adds the slices' sums in pairs, through shared memory; the first slice gets the results. thread counts within the slice of n.
+func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
+	b, size := g.Builder, len(acc)*len(acc[0])*n
+	for half := g.s.tile.slices / 2; half > 0; half /= 2 {
+		b.Comment("add the sums of the upper %d slices to the lower", half)
+		place := func(slice ptx.Value) ptx.Ptr {
+			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
+		}
+		// of a thread's chunk number at: the lanes' chunks are neighbours
+		chunks := func(f func(at int, v []*ptx.Var)) {
+			at := 0
+			for i := range acc {
+				for j := 0; j < len(acc[i]); j += g.chunk {
+					f(at*n*g.chunk, acc[i][j:j+g.chunk])
+					at++
+				}
+			}
+		}
+		b.If(g.slice.Ge(num(half)).And(g.slice.Lt(num(2*half))), func() {
+			to := place(g.slice.Sub(num(half)))
+			chunks(func(at int, v []*ptx.Var) {
+				list := make([]ptx.Value, len(v))
+				for e := range v {
+					list[e] = v[e].Get()
+				}
+				to.At(num(at)).StoreVec(list...)
+			})
+		})
+		b.Barrier()
+		b.If(g.slice.Lt(num(half)), func() {
+			from := place(g.slice)
+			chunks(func(at int, v []*ptx.Var) {
+				for e, x := range from.At(num(at)).LoadVec(g.chunk) {
+					v[e].Set(v[e].Get().Add(x))
+				}
+			})
+		})
+		if half > 1 {
+			b.Barrier()
+		}
+	}
+}
+
+// writeOut rounds and stores a thread's results, which start at row, col.
+func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.Var) {
+	g.Comment("store the results")
+	size := g.s.out.Size()
+	for i := range acc {
+		r := row.Add(num(i/g.chunk*4*g.chunk + i%g.chunk))
+		g.If(r.Lt(g.m), func() {
+			line := c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1))
+			for j := 0; j < len(acc[i]); j += g.chunk {
+				k := col.Add(num(j * 8))
+				values := make([]ptx.Value, g.chunk)
+				for e := range values {
+					values[e] = acc[i][j+e].Get()
+				}
+				if g.s.vectorOut {
+					g.If(k.Lt(g.n), func() {
+						storeVector(g.Builder, line.AtByte(k.Mul(num(size))), g.s.out, values)
+					})
+					continue
+				}
+				for e := range values {
+					at := k.Add(num(e))
+					g.If(at.Lt(g.n), func() {
+						p := line.At(at.Bitcast(ptx.S32).MulWide(c.stride2))
+						storeVector(g.Builder, p, g.s.out, values[e:e+1])
+					})
+				}
+			}
+		})
+	}
+}
