@@ -221,6 +221,9 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 	if err := t.finish(ctx); err != nil {
 		return t.newResult(Failed), err
 	}
+	if t.unmeasured { // all steps are made, and what they have come to is for the next time
+		return t.interrupted(ctx)
+	}
 	return t.newResult(t.ended), nil
 }
 
@@ -255,15 +258,12 @@ func (t *trainer) batch(b *data.Batch) error {
 	if err != nil {
 		return err
 	}
-	if err := t.adapt.Do("the record of losses", func() { t.collect(loss, n) }); err != nil {
-		return err
+	if len(t.pending) == t.c.ReadEvery { // now and not after the batch, which may be the last of its step
+		if err := t.read(); err != nil {
+			return err
+		}
 	}
-	if t.batches == t.c.Accumulate {
-		t.pending[len(t.pending)-1].last = true
-	} else if len(t.pending) == t.c.ReadEvery {
-		return t.read()
-	}
-	return nil
+	return t.adapt.Do("the record of losses", func() { t.collect(loss, n) })
 }
 
 // collect notes a loss, on the device.
