@@ -105,6 +105,8 @@ type Config struct {
 	OnStep       func(*State) error           // after every step. [ErrStop] ends the training, other errors fail it
 	OnEvaluation func(*State) error           // after every evaluation, likewise
 	OnEpoch      func(*State) error           // at the end of every epoch, likewise
+
+	plain bool // Loss was not given
 }
 
 // ErrStop is what a callback returns to end a training as if it were finished.
@@ -240,7 +242,7 @@ func (c *Config) check() error {
 		c.Forward = m.Forward
 	}
 	if c.Loss == nil {
-		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
+		c.Loss, c.plain = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }, true
 	}
 	if c.ScheduleOn > EachEvaluation {
 		return bad("ScheduleOn", "%d is none", c.ScheduleOn)
@@ -357,7 +359,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 		c.Forward = m.Forward
 	}
 	if c.Loss == nil {
-		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
+		c.Loss, c.plain = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }, true
 	}
 	var out map[string]float64
 	var failed error

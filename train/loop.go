@@ -252,7 +252,7 @@ func (t *trainer) batch(b *data.Batch) error {
 	t.samples += n
 	// Weights are relative to the window's first batch, so that they are 1 nearly always.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
-		_, _, loss := t.c.compute(s, part)
+		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
 	})
 	if err != nil {
