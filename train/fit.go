@@ -54,7 +54,7 @@ type Config struct {
 	Steps  int // how many steps of the optimizer in all; 0: no limit
 
 	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their numbers of samples, so that the step is that
-	// of one large batch. What is left at the end of an epoch makes a smaller one.
+	// of one large batch, of a loss that is a mean over samples. What is left at the end of an epoch makes a smaller one.
 	Accumulate int
 	MicroBatch int     // samples that are computed at once at most, the rest of a batch after them; 0: whole batches, until one does not fit
 	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
