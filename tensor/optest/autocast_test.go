@@ -120,6 +120,9 @@ func TestAutocastTypes(t *testing.T) {
 	w := &walk{dev: hostDevice()}
 	used := map[string]bool{}
 	for _, c := range autocastCases() {
+		if testing.Short() && !someOps(c.op) { // for the race detector
+			continue
+		}
 		want := map[string]string{}
 		if raw, ok := golden["op "+c.name]; ok {
 			used["op "+c.name] = true
@@ -153,7 +156,7 @@ func TestAutocastTypes(t *testing.T) {
 		}
 	}
 	for name := range golden {
-		if strings.HasPrefix(name, "op ") && !used[name] {
+		if strings.HasPrefix(name, "op ") && !used[name] && !testing.Short() {
 			t.Errorf("no op of the registry is called %s", name)
 		}
 	}

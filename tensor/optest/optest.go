@@ -27,7 +27,7 @@ import (
 
 // Options narrow a walk.
 type Options struct {
-	// Small walks fewer layouts and element types: for a device that is emulated.
+	// Small walks fewer layouts and element types: for the race detector, and devices that are emulated.
 	Small bool
 	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers only), with a third of the other types in
 	// turn, and with all types contiguous: the address of an element and what is computed of it do not know of each other, and each pair

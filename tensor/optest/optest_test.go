@@ -13,6 +13,7 @@ import (
 func TestCPU(t *testing.T) {
 	o := Options{}
 	if testing.Short() {
+		o.Small = true
 		o.Only = func(op string) bool { return someOps(op) || kernelOps(op) }
 	}
 	if w := Run(t, hostDevice(), o); o.Only == nil {
