@@ -135,7 +135,7 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 		if text := strings.Join(lines, "\n"); !strings.Contains(text, "batch normalisation does not learn from a single one") || st.Failures != 0 {
 			t.Errorf("%d samples: %+v, %s", n, st, text)
 		}
-		if got, _, _, err = gradients(0, n, 4); err != nil {
+		if _, _, _, err = gradients(0, n, 4); err != nil {
 			t.Errorf("%d samples where three fit: %v", n, err)
 		}
 	}
