@@ -153,7 +153,7 @@ func TestFailuresEverywhere(t *testing.T) {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		steps, rounds = 24, 20
 	case testing.Short():
-		steps = 8
+		steps = 8 // for the race detector
 	}
 	set, held := pictures(t, 33), pictures(t, 11)
 	run := func(dir string, seed uint64, resume bool, steps int) (string, int) {
