@@ -52,8 +52,11 @@ func TestOneStoreADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A directory that was removed under a store and made anew by another is the other's.
-	if err := os.RemoveAll(dir); err != nil {
-		t.Skip("an open file cannot be removed here: ", err)
+	if err := os.RemoveAll(dir); err != nil && os.PathSeparator == '\\' {
+		s.Close()
+		return // where an open file cannot be removed this does not come to pass
+	} else if err != nil {
+		t.Fatal(err)
 	}
 	other, err := Open(Config{Dir: dir})
 	if err != nil {

@@ -64,7 +64,8 @@ const (
 // model's buffers (running statistics) and the generator are put back, from copies of the buffers that are taken when a batch begins. The function that computes the loss
 // is called again; what it changes beyond tensors of its scope it changes again.
 //
-// What splitting cannot keep: batch normalisation in training normalises over each part, and keeps statistics of each; dropout may draw other numbers;
+// What splitting cannot keep: batch normalisation in training normalises over each part, of two samples at least, and updates its running statistics once for
+// each; dropout may draw other numbers;
 // a loss that is neither mean nor sum over samples is weighted by samples all the same. The first split says so, once.
 //
 // An Adapt is used by one goroutine.
@@ -79,7 +80,11 @@ type Adapt struct {
 	pairs  bool // a part cannot be of a single sample: batch normalisation
 	anew   bool // activations are computed again: checkpointing is on
 	stats  AdaptStats
-	short  func() // is called after a failure, before caches are emptied; nil: nothing is
+
+	changes []string // of the first split
+	telling bool     // that is to be told of
+
+	short func() // is called after a failure, before caches are emptied; nil: nothing is
 }
 
 // AdaptStats counts what an [Adapt] got over.
@@ -275,6 +280,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		}
 	}
 	done = true
+	a.tellSplit(seed, offset)
 	a.merge(held)
 	return a.loss, nil
 }

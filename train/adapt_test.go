@@ -308,7 +308,7 @@ func TestPartsAddUp(t *testing.T) {
 // What splitting changes is said once, by layer, and so is a loss that is no mean and no sum.
 func TestSplitTellsWhatItChanges(t *testing.T) {
 	for want, c := range map[string]train.AdaptConfig{
-		"BatchNorm1d normalises over each part, and its running statistics are those of parts; Dropout may draw other numbers": {
+		"BatchNorm1d normalises over each part; BatchNorm1d updates its running statistics once for each part; Dropout may draw other numbers": {
 			Model: nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4), nn.NewDropout(0.5), nn.NewDropout1d(0))},
 		"the loss is neither the mean nor the sum of the losses of the samples": {Model: nn.NewLinear(3, 4)},
 		"": {Model: nn.Eval(nn.NewSequential(nn.NewBatchNorm1d(3), nn.NewDropout(0.5), nn.NewLinear(3, 4)))},

@@ -54,7 +54,7 @@ type Config struct {
 	Steps  int // how many steps of the optimizer in all; 0: no limit
 
 	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their numbers of samples, so that the step is that
-	// of one large batch. What is left at the end of an epoch makes a smaller one.
+	// of one large batch, of a loss that is a mean over samples. What is left at the end of an epoch makes a smaller one.
 	Accumulate int
 	MicroBatch int     // samples that are computed at once at most, the rest of a batch after them; 0: whole batches, until one does not fit
 	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
@@ -105,6 +105,8 @@ type Config struct {
 	OnStep       func(*State) error           // after every step. [ErrStop] ends the training, other errors fail it
 	OnEvaluation func(*State) error           // after every evaluation, likewise
 	OnEpoch      func(*State) error           // at the end of every epoch, likewise
+
+	plain bool // Loss was not given
 }
 
 // ErrStop is what a callback returns to end a training as if it were finished.
@@ -243,7 +245,7 @@ func (c *Config) check() error {
 		return bad("Optimizer", "none of its parameters is the model's: it was made of another model, or of one that was built anew since")
 	}
 	if c.Loss == nil {
-		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
+		c.Loss, c.plain = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }, true
 	}
 	if c.ScheduleOn > EachEvaluation {
 		return bad("ScheduleOn", "%d is none", c.ScheduleOn)
@@ -360,7 +362,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 		c.Forward = m.Forward
 	}
 	if c.Loss == nil {
-		c.Loss = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }
+		c.Loss, c.plain = func(output, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(output, target) }, true
 	}
 	var out map[string]float64
 	var failed error

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/checkpoint"
+	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -134,7 +135,7 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 		if text := strings.Join(lines, "\n"); !strings.Contains(text, "batch normalisation does not learn from a single one") || st.Failures != 0 {
 			t.Errorf("%d samples: %+v, %s", n, st, text)
 		}
-		if got, _, _, err = gradients(0, n, 4); err != nil {
+		if _, _, _, err = gradients(0, n, 4); err != nil {
 			t.Errorf("%d samples where three fit: %v", n, err)
 		}
 	}
@@ -152,7 +153,7 @@ func TestFailuresEverywhere(t *testing.T) {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		steps, rounds = 24, 20
 	case testing.Short():
-		steps = 8
+		steps = 8 // for the race detector
 	}
 	set, held := pictures(t, 33), pictures(t, 11)
 	run := func(dir string, seed uint64, resume bool, steps int) (string, int) {
@@ -170,9 +171,7 @@ func TestFailuresEverywhere(t *testing.T) {
 				}
 			}
 		}
-		if !resume {
-			next()
-		}
+		next()
 		var scores []string
 		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, ReadEvery: 4,
 			Schedule: sched.NewCosineAnnealing(opt, 30, 1e-4), Valid: loader(t, held, data.Config{Batch: 4, Device: dev}), EvalEvery: 1,
@@ -220,5 +219,29 @@ func TestFailuresEverywhere(t *testing.T) {
 			}
 		}
 		t.Logf("%d failures in %d steps", a+b, steps)
+	}
+}
+
+// A checkpoint that does not fit into the device's memory is an error of its part, and no panic.
+func TestResumeThatDoesNotFit(t *testing.T) {
+	dir := t.TempDir()
+	begin := func(mem string) train.Config {
+		dev := emulate(t, mem)
+		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 64), nn.NewLinear(64, 4))), device.Device(dev))
+		return train.Config{Model: m, Optimizer: optim.NewAdam(nn.Parameters(m), optim.AdamConfig{LR: 0.01}), Train: loader(t, pictures(t, 8), data.Config{Batch: 4}), Steps: 1, Checkpoints: dir, Resume: true}
+	}
+	fit(t, begin("mem=8MiB,segment=1KiB"))
+	c := begin("mem=8MiB,segment=1KiB")
+	gpu := nn.Parameters(c.Model)[0].Device().(*cuda.Device)
+	gpu.Empty()
+	gpu.SetMemoryLimit(gpu.Stats().Reserved)
+	r, err := train.Fit(t.Context(), c)
+	var e *checkpoint.Error
+	if r != nil || !errors.As(err, &e) || e.Part == "" || !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	gpu.SetMemoryLimit(0)
+	if r, err := train.Fit(t.Context(), c); err != nil || r.Fresh != 0 { // the directory is free again
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -221,6 +221,9 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 	if err := t.finish(ctx); err != nil {
 		return t.newResult(Failed), err
 	}
+	if t.unmeasured { // all steps are made, and what they have come to is for the next time
+		return t.interrupted(ctx)
+	}
 	return t.newResult(t.ended), nil
 }
 
@@ -249,21 +252,18 @@ func (t *trainer) batch(b *data.Batch) error {
 	t.samples += n
 	// Weights are relative to the window's first batch, so that they are 1 nearly always.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
-		_, _, loss := t.c.compute(s, part)
+		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
 	})
 	if err != nil {
 		return err
 	}
-	if err := t.adapt.Do("the record of losses", func() { t.collect(loss, n) }); err != nil {
-		return err
+	if len(t.pending) == t.c.ReadEvery { // now and not after the batch, which may be the last of its step
+		if err := t.read(); err != nil {
+			return err
+		}
 	}
-	if t.batches == t.c.Accumulate {
-		t.pending[len(t.pending)-1].last = true
-	} else if len(t.pending) == t.c.ReadEvery {
-		return t.read()
-	}
-	return nil
+	return t.adapt.Do("the record of losses", func() { t.collect(loss, n) })
 }
 
 // collect notes a loss, on the device.

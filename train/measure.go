@@ -31,7 +31,7 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 		var unmeasured *MemoryError
 		scopeOf(b).Do(func(s *tensor.Scope) {
 			var output, target, loss *tensor.Tensor
-			if failed = outOfMemory(func() { output, target, loss = c.compute(s, part(s, b, from, to, n)) }); failed != nil {
+			if failed = outOfMemory(func() { output, target, loss = c.computePart(s, part(s, b, from, to, n), b, n) }); failed != nil {
 				return
 			}
 			add := func(name string, f func()) {

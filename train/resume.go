@@ -62,7 +62,12 @@ func (t *trainer) openStore() error {
 		delete(parts, "scaler") // it begins anew, as does what it is for
 	}
 	set := t.options()
-	if err := checkpoint.Restore(parts, l.Tree); err != nil {
+	err = checkpoint.Restore(parts, l.Tree)
+	if errors.Is(err, device.ErrOutOfMemory) { // a half of it is no state, but all of it is, once more
+		t.c.Device.Empty()
+		err = checkpoint.Restore(parts, l.Tree)
+	}
+	if err != nil {
 		var e *checkpoint.Error
 		if errors.As(err, &e) {
 			return &checkpoint.Error{Path: l.Path, Part: e.Part, Msg: e.Msg, Err: e.Err}

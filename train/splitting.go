@@ -12,18 +12,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// firstSplit finds out what splitting changes, and says so, when a batch of n samples is split for the first time.
+// firstSplit finds out what splitting changes, when a batch of n samples is split for the first time; tellSplit says it.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.told {
 		return
 	}
-	a.told = true
+	a.told, a.telling = true, true
 	var changes []string
-	if names := layersOf(a.c.Model, batchNorm); names != "" {
-		changes = append(changes, names+" normalises over each part, and its running statistics are those of parts")
+	if names := layersOf(a.c.Model, overBatch); names != "" {
+		changes = append(changes, names+" normalises over each part")
 	}
-	if names := layersOf(a.c.Model, drops); names != "" {
-		changes = append(changes, names+" may draw other numbers")
+	if names := layersOf(a.c.Model, keepsStatistics); names != "" {
+		changes = append(changes, names+" updates its running statistics once for each part")
 	}
 	if a.c.Reduction == ReductionUnknown {
 		a.c.Reduction = ReductionMean
@@ -37,9 +37,39 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 		}
 		a.c.Generator.SetState(seed, offset)
 	}
-	if len(changes) > 0 {
-		a.say("the split changes what is computed: " + strings.Join(changes, "; "))
+	a.changes = changes
+}
+
+// tellSplit says what the first split has changed, when it has succeeded: what the generator was asked for, from seed and offset on, is known then.
+func (a *Adapt) tellSplit(seed, offset uint64) {
+	if !a.telling {
+		return
 	}
+	a.telling = false
+	if s, o := a.c.Generator.State(); s != seed || o != offset {
+		names := layersOf(a.c.Model, drops)
+		if names == "" {
+			names = "what is random"
+		}
+		a.changes = append(a.changes, names+" may draw other numbers")
+	}
+	if len(a.changes) > 0 {
+		a.say("the split changes what is computed: " + strings.Join(a.changes, "; "))
+	}
+}
+
+// computePart is compute of a part of a batch of n samples. The loss that is taken where none is given is a mean over targets that are not to be
+// ignored: of a part it is made such that weighted by samples it gives the batch's.
+func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
+	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
+		return c.compute(s, part)
+	}
+	part.Into(s)
+	output = c.Forward(part.X)
+	loss = nn.CrossEntropy(output, part.Y, nn.Sum)
+	counted := s.From(whole.Y.In(s)).NeScalar(nn.IgnoreIndex).Sum().Cast(loss.Type())
+	loss = loss.Div(counted).MulScalar(float64(n) / float64(len(part.Index)))
+	return output, part.Y, loss
 }
 
 // compare finds out what the loss of some samples is of the losses of their halves: in evaluation mode, without gradients.
@@ -96,27 +126,56 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the kinds of layers in training mode that are so, "" if there are none.
-func layersOf(model any, is func(l any) bool) string {
+// layersOf names the kinds of layers that are so, "" if there are none; training says whether one is in training mode.
+func layersOf(model any, is func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {
-		if b, ok := l.(interface{ Training() bool }); (!ok || b.Training()) && is(l) {
+		b, ok := l.(interface{ Training() bool })
+		if is(l, !ok || b.Training()) {
 			kinds[reflect.Indirect(reflect.ValueOf(l)).Type().Name()] = true
 		}
 	})
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), " and ")
 }
 
-func batchNorm(l any) bool {
-	switch l.(type) {
-	case *nn.BatchNorm1d, *nn.BatchNorm2d, *nn.BatchNorm3d:
-		return true
+// overBatch reports whether a layer normalises over the samples of a batch.
+func overBatch(l any, training bool) bool {
+	n := batchNorm(l)
+	return n != nil && (training || n.RunningMean == nil)
+}
+
+// keepsStatistics reports whether a layer changes running statistics.
+func keepsStatistics(l any, training bool) bool {
+	n := batchNorm(l)
+	switch l := l.(type) {
+	case *nn.InstanceNorm1d:
+		n = &l.ChannelNorm
+	case *nn.InstanceNorm2d:
+		n = &l.ChannelNorm
+	case *nn.InstanceNorm3d:
+		n = &l.ChannelNorm
 	}
-	return false
+	return n != nil && training && n.RunningMean != nil
+}
+
+// batchNorm returns what a batch normalisation shares with others, nil of another layer.
+func batchNorm(l any) *nn.ChannelNorm {
+	switch l := l.(type) {
+	case *nn.BatchNorm1d:
+		return &l.ChannelNorm
+	case *nn.BatchNorm2d:
+		return &l.ChannelNorm
+	case *nn.BatchNorm3d:
+		return &l.ChannelNorm
+	}
+	return nil
 }
 
 // drops reports whether a layer drops at random: by a probability P of a layer of its own, or by one among options.
-func drops(l any) bool {
+func drops(l any, training bool) bool {
+	if !training {
+		return false
+	}
 	switch l := l.(type) {
 	case *nn.Dropout:
 		return l.P > 0

@@ -14,7 +14,7 @@ func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.say(line) }}
 	if ours {
-		c.Reduction = ReductionMean
+		c.Reduction = ReductionMean // computePart sees to it
 	}
 	if t.c.Scaler != nil {
 		c.Scale = t.c.Scaler.Scale
