@@ -43,7 +43,7 @@ func ExampleAverage() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(strings.SplitN(table, "\n", 2)[0])
+	fmt.Println(strings.SplitN(table, "\n", 3)[1])
 	// Output:
 	// 2 true true true
 	// two products
