@@ -3,7 +3,7 @@
 // A state is a plain tree: map[string]any, map[int64]any, []any, *tensor.Tensor, int64, float64, bool, string and nil. [Capture]
 // makes one of models, optimizers, schedulers, loaders and generators, [Restore] puts it back. [Write] and [Read] are a file;
 // a [Store] is a directory of them that is written beside the training, keeps the newest and the best, and finds the newest
-// that is whole.
+// that is whole. A directory has one writer at a time: for another one, in this process or any other, [Open] is an error that wraps an [InUseError].
 //
 // A file is a safetensors file, so that any program that reads those finds the weights. Tensors have the names of their paths in
 // the tree, keys joined with "/" ("model/0.weight", "optimizer/state/0/exp_avg"; "~" and "/" within a key are written as in
