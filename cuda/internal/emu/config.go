@@ -60,11 +60,11 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on][,peer=on]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off]"
 
-// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=0][,segment=64KiB][,expandable=on][,peer=on]: N devices
-// (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed, the size of a segment,
-// whether memory grows by pages, and whether devices can address each other's memory (on). The error is a [*SpecError].
+// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off]: N devices
+// (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed (0), the size of a segment,
+// whether memory grows by pages (off), and whether devices can address each other's memory (on). The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
