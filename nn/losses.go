@@ -37,13 +37,13 @@ func unpaired(op, msg string, x, y *tensor.Tensor) {
 	hinted(op, tensor.ErrShape, msg, hint, x, y)
 }
 
-// L1 returns the reduction, the mean if none is given, of |x - y|. At equal elements the gradient is 0.
+// L1 returns the reduction, the mean if none is given, of |x - y|. At equal elements the gradient is 0. Shapes are as for [MSE].
 func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
 // SmoothL1 returns the reduction, the mean if none is given, of (x-y)²/2β where x and y differ by less than beta = β, and of
-// |x-y| - β/2 elsewhere; L1 for beta = 0. A negative beta is an error.
+// |x-y| - β/2 elsewhere; L1 for beta = 0. A negative beta is an error. Shapes are as for [MSE].
 func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor {
 	switch {
 	case !(beta >= 0):
@@ -55,7 +55,7 @@ func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor 
 }
 
 // Huber returns the reduction, the mean if none is given, of (x-y)²/2 where x and y differ by at most delta = δ > 0, and of
-// δ(|x-y| - δ/2) elsewhere.
+// δ(|x-y| - δ/2) elsewhere. Shapes are as for [MSE].
 func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	if !(delta > 0) {
 		misuse("huber_loss", tensor.ErrValue, fmt.Sprintf("delta is %v, it must be positive", delta), x, y)
@@ -93,7 +93,8 @@ func KLDivLog(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivLogOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
-// MSE returns the reduction, the mean if none is given, of (x - y)².
+// MSE returns the reduction, the mean if none is given, of (x - y)². One of x and y may be broadcast to the shape of the other. That both are, as
+// [n, 1] and [n] to [n, n], is an error of the kind [tensor.ErrShape], where torch warns and returns the mean of every prediction with every target.
 func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
