@@ -37,7 +37,7 @@ func DeviceCount() int {
 	return n
 }
 
-// Open returns GPU i, the same value each time. The first call makes its context, which takes some 200 ms. The error is a
+// Open returns GPU i, the same value each time. The first call makes its context, for which NVIDIA's driver takes its time. The error is a
 // *[device.UnavailableError].
 func Open(i int) (*Device, error) {
 	p, u := current()

@@ -83,7 +83,7 @@ type Config struct {
 	Patience  int      // stop after so many evaluations in a row that were not better by MinDelta; 0: never
 	MinDelta  float64
 
-	Checkpoints string           // directory; "": none are kept
+	Checkpoints string           // directory, of one training at a time; "": none are kept
 	Every       int              // steps between checkpoints; 0: at the end of every epoch
 	Keep        int              // how many of the newest are kept; 0: 3
 	KeepBest    bool             // keep the best too, and save whenever there is a new one
