@@ -211,3 +211,43 @@ func TestStateOfCapture(t *testing.T) {
 		}
 	}
 }
+
+// TestCapturedOldGradient: a gradient from before the capture, of the first parameter, does not make the step one that runs in the capture; each replay takes
+// it as it is.
+func TestCapturedOldGradient(t *testing.T) {
+	for _, clip := range []bool{false, true} {
+		run := func(captured bool) []float64 {
+			p := newScaled(t, 0, rules["AdamW"])
+			tensor.Do(func(s *tensor.Scope) { p.w.In(s).Square().Sum().Backward() })
+			step := func(s *tensor.Scope) {
+				p.v.In(s).Square().Sum().Backward()
+				if clip {
+					optim.ClipGradNorm(p.opt.Params(), 1)
+				}
+				p.opt.Step()
+				p.v.ZeroGrad()
+			}
+			do := func() error { tensor.Do(step); return nil }
+			if captured {
+				g, err := tensor.Capture(p.dev, step)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				do = g.Replay
+			}
+			if n := p.opt.Steps(); n != 0 {
+				t.Errorf("%d steps were done by the capture", n)
+			}
+			for range 3 {
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return append(p.numbers(), p.w.Grad().Floats()...)
+		}
+		if want, got := run(false), run(true); !slices.Equal(got, want) {
+			t.Errorf("clipping %v: replays give %v, eager steps %v", clip, got, want)
+		}
+	}
+}

@@ -11,13 +11,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// capturing returns the graph that the gradients are being recorded into, nil if they are computed: the first one speaks for all.
+// capturing returns the graph that gradients are being recorded into, nil if they are computed. One of them is enough: others may be left from
+// before the capture, and each replay then takes them as they are.
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
-		for _, p := range g.Params {
-			if d := p.Grad(); d != nil {
-				return tensor.Capturing(d)
-			}
+		if c := capturing(g.Params); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+func capturing(params []*tensor.Tensor) *tensor.Graph {
+	for _, p := range params {
+		if p == nil {
+			continue
+		}
+		if g := tensor.Capturing(p.Grad()); g != nil {
+			return g
 		}
 	}
 	return nil
@@ -229,14 +240,8 @@ func (l *launch) encode(scalars []float64, to []byte) {
 
 // scopeOf returns the scope in which a function of the parameters' gradients works: that of the graph which they are recorded into, else the root.
 func scopeOf(params []*tensor.Tensor) *tensor.Scope {
-	for _, p := range params {
-		if p == nil || p.Grad() == nil {
-			continue
-		}
-		if g := tensor.Capturing(p.Grad()); g != nil {
-			return g.Scope()
-		}
-		break
+	if g := capturing(params); g != nil {
+		return g.Scope()
 	}
 	return tensor.Root()
 }
