@@ -90,5 +90,7 @@ func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	graph.Then(func() { g.watch.add(&g.settings, told.ItemLater()) })
+	// What an earlier replay did wrong may come out here: before this one is queued, not when it is.
+	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
+	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

@@ -280,11 +280,18 @@ func TestNotCapturedWhole(t *testing.T) {
 		f    func(p *scaled)
 		want string
 	}{
-		"no update":        {func(p *scaled) { p.s.Step(p.opt) }, "without an Update"},
-		"unscale alone":    {func(p *scaled) { p.s.Unscale(p.opt) }, "without an Update"},
-		"twice":            {func(p *scaled) { p.s.Unscale(p.opt); p.s.Unscale(p.opt) }, "unscaled already"},
-		"a panic":          {func(p *scaled) { p.s.Unscale(p.opt); panic(errors.New("a mishap")) }, "a mishap"},
-		"plain":            {func(p *scaled) { p.s.Step(&steps{p.opt.Params()}) }, "cannot leave a step out on the device"},
+		"no update":           {func(p *scaled) { p.s.Step(p.opt) }, "without an Update"},
+		"unscale alone":       {func(p *scaled) { p.s.Unscale(p.opt) }, "without an Update"},
+		"twice":               {func(p *scaled) { p.s.Unscale(p.opt); p.s.Unscale(p.opt) }, "unscaled already"},
+		"a panic":             {func(p *scaled) { p.s.Unscale(p.opt); panic(errors.New("a mishap")) }, "a mishap"},
+		"plain":               {func(p *scaled) { p.s.Step(&steps{p.opt.Params()}) }, "cannot leave a step out on the device"},
+		"a scale that is set": {func(p *scaled) { p.s.Step(p.opt); p.s.UpdateTo(8) }, "the scale is set by the host"},
+		"a state": {func(p *scaled) {
+			p.s.Step(p.opt)
+			if err := p.s.LoadStateDict(map[string]any{"scale": 8.0}); err != nil {
+				panic(err)
+			}
+		}, "a step of the scaler is being captured"},
 		"without backward": {func(p *scaled) { p.opt.ZeroGrad(); p.s.Step(p.opt) }, "no parameter of the optimizer has a gradient"},
 	} {
 		p := newScaled(t, 0, rules["AdamW"])

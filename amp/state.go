@@ -34,6 +34,9 @@ func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if g.off {
 		return nil
 	}
+	if g.recording() != nil {
+		return &StateError{Msg: "a step of the scaler is being captured; load it before the capture or between replays"}
+	}
 	if len(tree) == 0 {
 		return &StateError{Msg: "it is empty; it may be that of a scaler that was not enabled"}
 	}

@@ -131,7 +131,7 @@ func (g *GradScaler) Update() {
 	g.renew()
 }
 
-// UpdateTo sets the scale, as torch's update with new_scale.
+// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error: replays would not set it.
 func (g *GradScaler) UpdateTo(scale float64) {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -143,6 +143,11 @@ func (g *GradScaler) UpdateTo(scale float64) {
 		if msg := s.check(); msg != "" {
 			misuse(op, msg, "")
 		}
+	}
+	if g.recording() != nil {
+		e := tensor.NewError(op, tensor.ErrCapture, "the scale is set by the host, which is not in a replay")
+		e.Hint = "call Update in the capture, and UpdateTo between replays"
+		panic(e)
 	}
 	g.watch.settle(&g.settings)
 	g.scale.Fill(scale)

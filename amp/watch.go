@@ -36,7 +36,12 @@ type watch struct {
 
 func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.coming = append(w.coming, l)
-	for len(w.coming) > late || len(w.coming) > 0 && w.coming[0].Done() {
+	w.catchUp(s, late)
+}
+
+// catchUp learns of what has come, and waits for what is more than most.
+func (w *watch) catchUp(s *settings, most int) {
+	for len(w.coming) > most || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)
 	}
 }

@@ -73,9 +73,13 @@ func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, lin
 		link.count(n)
 		return nil
 	}
+	return d.faultOfTwo(from, err)
+}
+
+// faultOfTwo is fault for a call that two GPUs take part in: where it is the other one's context that is lost, this one goes on.
+func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {
-		// It is the fault of one of two contexts, and only that one is lost.
 		if f := from.failed(); f != nil {
 			return f
 		}
@@ -136,7 +140,7 @@ func EnablePeerAccess(dev, peer device.Device) error {
 		if _, ok := err.(*PeerError); ok {
 			return err
 		}
-		return d.fault("", err)
+		return d.faultOfTwo(from, err)
 	})
 }
 
@@ -154,7 +158,7 @@ func DisablePeerAccess(dev, peer device.Device) error {
 				return &ViewError{"disable peer access", "device", "the driver has no call for it"}
 			}
 			if err := api.CtxDisablePeerAccess(from.ctx); err != nil && !errors.Is(err, cu.ErrPeerAccessNotEnabled) {
-				return d.fault("", err)
+				return d.faultOfTwo(from, err)
 			}
 		}
 		p.opened, p.direct, p.reason = true, false, "DisablePeerAccess was called"
@@ -174,6 +178,9 @@ func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p
 	}
 	if from == d {
 		return &ViewError{op, "peer", "it is the device itself"}
+	}
+	if f := from.dead.Load(); f != nil {
+		return f
 	}
 	if err := d.enter(); err != nil {
 		return err

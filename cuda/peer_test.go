@@ -205,9 +205,31 @@ func TestPeerCopyFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		var f *device.Fault
+		access := func(when string) {
+			t.Helper()
+			for _, set := range []func(dev, peer device.Device) error{cuda.DisablePeerAccess, cuda.EnablePeerAccess} {
+				if err := set(b, a); !errors.As(err, &f) || f.Device != "cuda:0" {
+					t.Errorf("access to a GPU that has failed, %s: %v", when, err)
+				}
+			}
+		}
+		if peer { // cuda:1 waits for cuda:0, whose failure the host has not seen then
+			ev, err := a.DefaultStream().Record()
+			if err == nil {
+				err = b.DefaultStream().Wait(ev)
+			}
+			if err == nil {
+				err = b.Synchronize()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			access("and nobody knows")
+		}
 		if err := a.Synchronize(); !errors.As(err, &f) || !f.Sticky {
 			t.Errorf("the GPU that fails: %v", err)
 		}
+		access("as is known")
 		if err := tensor.Try(func() { x.To(b) }); !errors.As(err, &f) || f.Device != "cuda:0" {
 			t.Errorf("a copy from a GPU that has failed: %v", err)
 		}

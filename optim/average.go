@@ -23,6 +23,7 @@ type Averaged struct {
 	plain   bool // all steps count the same
 	swapped bool // With has put the averages into the model
 	turn    tensor.Exclusive
+	within  int64 // updates in the capture that goes on
 }
 
 type average struct {
@@ -114,7 +115,7 @@ func (a *Averaged) Update() {
 			case a.n == 0 || e.Buffer && !a.buffers:
 				add(copied, nil, "copy", func(flags) []*expr.Expr { return []*expr.Expr{expr.X(1)} }, e)
 			default:
-				program, mean, scalar := a.formula()
+				program, mean, scalar := a.formula(a.n)
 				add(averaged, []float64{scalar}, program, func(flags) []*expr.Expr { return []*expr.Expr{mean} }, e)
 			}
 		}
@@ -151,12 +152,12 @@ func (a *Averaged) Update() {
 	a.n++
 }
 
-// formula returns the new average of the old one, X(0), and the value, X(1), with its scalar for the next update.
-func (a *Averaged) formula() (program string, mean *expr.Expr, scalar float64) {
+// formula returns the new average of the old one, X(0), and the value, X(1), with its scalar for the update after n.
+func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar float64) {
 	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
 	switch w := 1 - a.decay; {
 	case a.plain:
-		return "swa", old.Add(value.Sub(old).Div(p)), float64(a.n + 1)
+		return "swa", old.Add(value.Sub(old).Div(p)), float64(n + 1)
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}

@@ -11,13 +11,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// capturing returns the graph that the gradients are being recorded into, nil if they are computed: the first one speaks for all.
+// capturing returns the graph that gradients are being recorded into, nil if they are computed. One of them is enough: others may be left from
+// before the capture, and each replay then takes them as they are.
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
-		for _, p := range g.Params {
-			if d := p.Grad(); d != nil {
-				return tensor.Capturing(d)
-			}
+		if c := capturing(g.Params); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+func capturing(params []*tensor.Tensor) *tensor.Graph {
+	for _, p := range params {
+		if p == nil {
+			continue
+		}
+		if g := tensor.Capturing(p.Grad()); g != nil {
+			return g
 		}
 	}
 	return nil
@@ -28,14 +39,14 @@ type replayed struct {
 	launch
 	group *Group
 	of    []change
+	nth   []place
 	next  [][]scalar // the scalars of state after the step that is queued
 }
 
 // joins reports whether a parameter in state st goes on as those of l do.
-func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int) bool {
-	first := l.of[0].st
+func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int, at place) bool {
 	return l.group == g && l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == operands &&
-		first.step == st.step && first.unused == st.unused && slices.Equal(first.scalars, st.scalars)
+		l.of[0].st.alike(st) && l.nth[0].earlier == at.earlier
 }
 
 // capture records a step. State that is missing is made now, once, on the device's ordinary stream; nothing counts as a step. A replay
@@ -45,6 +56,7 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 // steps that may have been done, and the device, which counts them, takes those that are right: see [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
+	before := m.within(g)
 	for _, group := range m.groups {
 		cfg := (*C)(group.config.(P))
 		uses, fl := m.rule.uses(cfg), m.rule.flags(cfg)
@@ -65,7 +77,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 			dense(m.name, outs, ins)
 			var l *replayed
 			for _, o := range list {
-				if o.joins(group, p, fl, c.st, len(ins)) {
+				if o.joins(group, p, fl, c.st, len(ins), before.places[p]) {
 					l = o
 				}
 			}
@@ -73,15 +85,17 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l = &replayed{launch: launch{dev: p.Device(), t: p.Type(), flags: fl}, group: group}
 				list = append(list, l)
 			}
-			l.of = append(l.of, c)
+			l.of, l.nth = append(l.of, c), append(l.nth, before.places[p])
 			l.outs, l.ins = append(l.outs, outs), append(l.ins, ins)
 		}
 	}
 	if len(list) == 0 {
 		return
 	}
+	params := before.add(list)
+	m.together(before, params, unless != nil)
 	g.Exclude(m.turn)
-	g.Check(func() error { return tensor.Try(func() { m.catchUp(unless != nil) }) })
+	g.Check(func() error { return tensor.Try(func() { m.catchUp(unless != nil, params) }) })
 	for _, l := range list {
 		held := make([][]*tensor.Tensor, len(l.of))
 		for k, c := range l.of {
@@ -91,14 +105,16 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 			if err := m.unchanged(l, held); err != nil {
 				return err
 			}
-			m.restart(l)
+			for _, c := range l.of {
+				m.restart((*C)(l.group.config.(P)), l.group.LR, c.st)
+			}
 			return nil
 		})
 	}
 	rows := 1
 	var ahead *aheadOf
 	if unless != nil {
-		rows, ahead = mostAhead+1, m.aheadOn(g, list[0].dev)
+		rows, ahead = mostAhead+before.steps, m.aheadOn(g, list[0].dev)
 	}
 	for _, l := range list {
 		now, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
@@ -107,11 +123,12 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 		table := g.Feed(dtype.I64, rows*width, func(to []byte) {
 			clear(to)
 			l.next = l.next[:0]
-			for _, c := range l.of {
-				_, next := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, c.st.step+1, c.st, c.st.unused)
+			for k := range l.of {
+				st := l.stateAt(k, unless != nil)
+				_, next := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1, st, st.unused)
 				l.next = append(l.next, next)
 			}
-			st := l.of[0].st
+			st := l.stateAt(0, unless != nil)
 			for row := range rows { // row more steps were done than the host knows
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])
@@ -136,7 +153,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 		g.Then(count)
 	} else {
 		ahead.count(g, unless)
-		m.learn(g, unless, func() func() {
+		m.learn(g, unless, params, func() func() {
 			var next [][][]scalar
 			for _, l := range list {
 				next = append(next, slices.Clone(l.next))
@@ -184,6 +201,9 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 		if m.state[c.p] != c.st || !slices.Equal(c.st.tensors, held[k]) {
 			return m.replaced(c.p)
 		}
+		if first := l.of[0]; !first.st.alike(c.st) && !m.sameScalars(l, first.st, c.st) {
+			return &Error{m.name, fmt.Sprintf("parameters of shapes %v and %v were changed by different numbers of steps since the step was captured, and it has one number for both; capture it again", first.p.Shape(), c.p.Shape())}
+		}
 	}
 	return nil
 }
@@ -195,19 +215,16 @@ func (b *base) replaced(p *tensor.Tensor) error {
 
 // restart gives state that a captured step made, and that no step has used, the values with which it begins now, should they depend on the
 // learning rate.
-func (m *multi[C, P]) restart(l *replayed) {
-	cfg, lr := (*C)(l.group.config.(P)), l.group.LR
-	for _, c := range l.of {
-		if !c.st.unused {
-			continue
-		}
-		for i := range c.st.scalars {
-			c.st.scalars[i] = c.st.scalars[i].of(m.rule.begin(cfg, lr, i))
-		}
-		for i, t := range c.fresh {
-			if t != nil && m.rule.start != nil {
-				tensor.Do(func(s *tensor.Scope) { t.In(s).Fill(m.rule.start(cfg, lr, i)) }, tensor.NoGrad())
-			}
+func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
+	if !st.unused {
+		return
+	}
+	for i := range st.scalars {
+		st.scalars[i] = st.scalars[i].of(m.rule.begin(cfg, lr, i))
+	}
+	for i, t := range st.tensors {
+		if t != nil && m.rule.start != nil {
+			tensor.Do(func(s *tensor.Scope) { t.In(s).Fill(m.rule.start(cfg, lr, i)) }, tensor.NoGrad())
 		}
 	}
 }
@@ -223,14 +240,8 @@ func (l *launch) encode(scalars []float64, to []byte) {
 
 // scopeOf returns the scope in which a function of the parameters' gradients works: that of the graph which they are recorded into, else the root.
 func scopeOf(params []*tensor.Tensor) *tensor.Scope {
-	for _, p := range params {
-		if p == nil || p.Grad() == nil {
-			continue
-		}
-		if g := tensor.Capturing(p.Grad()); g != nil {
-			return g.Scope()
-		}
-		break
+	if g := capturing(params); g != nil {
+		return g.Scope()
 	}
 	return tensor.Root()
 }

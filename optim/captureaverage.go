@@ -10,6 +10,13 @@ import (
 
 // capture records an update. A replay is the first one, which copies, or a later one, as their number says when it is queued.
 func (a *Averaged) capture(g *tensor.Graph) {
+	before := a.within // of the same capture
+	if a.within++; before == 0 {
+		g.Ended(func(bool) error {
+			a.within = 0
+			return nil
+		})
+	}
 	g.Exclude(&a.turn)
 	means := make([]*tensor.Tensor, len(a.list))
 	for i, e := range a.list {
@@ -33,7 +40,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 	})
 	list := map[pairing]*launch{}
 	var order []*launch
-	program, mean, _ := a.formula()
+	program, mean, _ := a.formula(a.n)
 	add := func(name string, rule func(flags) []*expr.Expr, e average) {
 		k := pairing{e.Tensor.Device(), e.Tensor.Type()}
 		l := list[k]
@@ -65,10 +72,10 @@ func (a *Averaged) capture(g *tensor.Graph) {
 		}
 		for _, l := range order {
 			l.slots = g.Feed(dtype.I64, 2, func(to []byte) {
-				_, _, scalar := a.formula()
+				_, _, scalar := a.formula(a.n + before)
 				l.encode([]float64{scalar}, to)
 				first := uint64(0)
-				if a.n == 0 {
+				if a.n+before == 0 {
 					first = 1
 				}
 				binary.NativeEndian.PutUint64(to[8:], first)

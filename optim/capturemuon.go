@@ -33,7 +33,7 @@ func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 		g.Then(func() { o.steps++ })
 		return
 	}
-	o.learn(g, unless, func() func() { return func() { o.steps++ } })
+	o.learn(g, unless, nil, func() func() { return func() { o.steps++ } })
 }
 
 func (o *Muon) captureGroup(g *tensor.Graph, group *Group, unless *tensor.Tensor) {

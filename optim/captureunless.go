@@ -2,6 +2,7 @@ package optim
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -77,12 +78,12 @@ func differs(t dtype.Type) *expr.Program {
 
 // learn has each replay tell whether its step was left out. plan is called when it is queued, and what it returns when it is known that the
 // step was done.
-func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, plan func() (done func())) {
+func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]
 	g.Then(func() {
 		done := plan()
-		b.late = append(b.late, &lateStep{found: told.ItemLater(), replayed: true, undone: func() {}, done: func() {
+		b.late = append(b.late, &lateStep{found: told.ItemLater(), replayed: true, params: params, undone: func() {}, done: func() {
 			if a != nil {
 				a.known++
 			}
@@ -92,12 +93,12 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, plan func() (done f
 }
 
 // catchUp learns of the replays whose steps are known to be done or left out, before another one is queued. It waits where there are too many
-// that are not known, where others than replays are late, for a rule whose scalars go on from step to step, and for the first step of one whose
+// that are not known, where others than replays, or those of other parameters, are late, for a rule whose scalars go on from step to step, and for the first step of one whose
 // state begins with other values than zeros.
-func (m *multi[C, P]) catchUp(unless bool) {
+func (m *multi[C, P]) catchUp(unless bool, params []*tensor.Tensor) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {
-		wait = wait || !l.replayed
+		wait = wait || !l.replayed || !slices.Equal(l.params, params)
 	}
 	if m.rule.start != nil {
 		for _, st := range m.state {

@@ -142,6 +142,7 @@ func (m *multi[C, P]) step(unless *tensor.Tensor) {
 				changes = append(changes, change{p: p, st: m.stateOf(p, cfg, g.LR)})
 				c := &changes[len(changes)-1]
 				m.prepare(c, cfg, g.LR, uses)
+				m.restart(cfg, g.LR, c.st)
 				outs, ins := make([]*tensor.Tensor, 1, 1+len(uses)), make([]*tensor.Tensor, 2, 2+len(uses))
 				outs[0], ins[0], ins[1] = p, p, grad
 				for _, i := range uses {

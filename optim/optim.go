@@ -72,7 +72,9 @@ type base struct {
 	late   []*lateStep       // the oldest first
 	turn   *tensor.Exclusive // of graphs with steps of this optimizer
 	ahead  map[device.Device]*aheadOf
-	needs  func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
+	// recorded is of the capture that goes on.
+	recorded *recorded
+	needs    func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
 }
 
 func (b *base) bad(format string, a ...any) {

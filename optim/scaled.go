@@ -11,7 +11,8 @@ import (
 // A lateStep is a step of which the host does not know yet whether the device has done it or left it out.
 type lateStep struct {
 	found        *tensor.LateItem
-	replayed     bool // of a captured step
+	replayed     bool             // of a captured step
+	params       []*tensor.Tensor // of it
 	done, undone func()
 }
 

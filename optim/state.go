@@ -32,7 +32,7 @@ func (e *StateError) Unwrap() error { return e.Err }
 //	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
 //	 "param_groups": []any{map[string]any{"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
 //
-// Parameters are numbered through all groups; one that has never been changed has no state. Tensors of a parameter's shape share their
+// Parameters are numbered through all groups; one that has never been changed has no state, also where a capture has made it. Tensors of a parameter's shape share their
 // storage with the optimizer; scalars are new tensors without dimensions on the CPU.
 func (b *base) StateDict() map[string]any {
 	b.settle()
@@ -43,7 +43,7 @@ func (b *base) StateDict() map[string]any {
 		tree := g.tree()
 		var ids []any
 		for _, p := range g.Params {
-			if st := b.state[p]; st != nil {
+			if st := b.state[p]; st != nil && !st.unused {
 				if t := b.stateTree(st); len(t) > 0 {
 					states[k] = t
 				}

@@ -204,7 +204,7 @@ func (g *Graph) forget() {
 
 // Replay queues the recorded work, as one launch, after what was queued before on the tensors that it uses, and returns without waiting. Later
 // work on these tensors, on any stream, comes after it. An error is that of the device, or of a hook that finds that what was captured is
-// not there any more; nothing is queued then.
+// not there any more; nothing is queued then, unless it is one of [Graph.Then].
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -224,7 +224,11 @@ func (g *Graph) Replay() error {
 		return e.hint("capture it again after MoveTo, CastInPlace, nn.To and nn.Cast")
 	}
 	for _, c := range g.checks {
-		if err := c(); err != nil {
+		var err error
+		if e := Try(func() { err = c() }); e != nil {
+			return e
+		}
+		if err != nil {
 			return newError(op, err, nil, err.Error())
 		}
 	}
@@ -250,11 +254,12 @@ func (g *Graph) Replay() error {
 	if err := g.replay.Replay(func(i int, to []byte) { g.feeds[i](to) }); err != nil {
 		return deviceError(op, err, nil)
 	}
-	return Try(func() {
-		for _, f := range g.then {
-			f()
+	for _, f := range g.then { // all of them: the work is queued
+		if e := Try(f); err == nil {
+			err = e
 		}
-	})
+	}
+	return err
 }
 
 // deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.

@@ -331,3 +331,41 @@ func TestMovedSinceCapture(t *testing.T) {
 		ok(t, g.Close())
 	}
 }
+
+// TestCapturedHooksFail: a check that panics is the replay's error and nothing is queued; a function of Then that does has the others called.
+func TestCapturedHooksFail(t *testing.T) {
+	dev := gpu(t, 0)
+	x := tensor.Root().On(dev).Zeros(3)
+	bad, late, counted := false, false, 0
+	g := capture(t, dev, func(s *tensor.Scope) {
+		x.In(s).AddScalarInPlace(1)
+		g := s.Capture()
+		g.Check(func() error {
+			if bad {
+				panic(tensor.NewError("check", tensor.ErrValue, "a mishap before"))
+			}
+			return nil
+		})
+		g.Then(func() {
+			if late {
+				panic(tensor.NewError("then", tensor.ErrValue, "a mishap behind"))
+			}
+		})
+		g.Then(func() { counted++ })
+	})
+	ok(t, g.Replay())
+	bad = true
+	if err := g.Replay(); !errors.Is(err, tensor.ErrValue) || !strings.Contains(err.Error(), "mishap before") {
+		t.Errorf("a check that panics: %v", err)
+	}
+	bad, late = false, true
+	if err := g.Replay(); !errors.Is(err, tensor.ErrValue) || !strings.Contains(err.Error(), "mishap behind") {
+		t.Errorf("a function behind that panics: %v", err)
+	}
+	late = false
+	ok(t, g.Replay())
+	if v := x.Floats()[0]; v != 3 || counted != 3 {
+		t.Errorf("%v replays, %d of them counted", v, counted)
+	}
+	ok(t, g.Close())
+}

@@ -38,7 +38,7 @@ func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
 	return x
 }
 
-// Check makes every replay call f first; an error of it is the replay's, and nothing is queued.
+// Check makes every replay call f first; an error of it, or what it panics with, is the replay's, and nothing is queued.
 func (g *Graph) Check(f func() error) {
 	g.mu.Lock()
 	g.checks = append(g.checks, f)
@@ -58,7 +58,7 @@ func (g *Graph) Adopt(x ...*Tensor) {
 }
 
 // Then makes every replay call f when it is queued, before Replay returns: to bring a number of the graph's to the host by [Tensor.ItemLater].
-// What f panics with is the replay's error. It must not use the graph.
+// What f panics with is the replay's error; the work is queued, and the other functions are called. It must not use the graph.
 func (g *Graph) Then(f func()) {
 	g.mu.Lock()
 	g.then = append(g.then, f)

@@ -1,0 +1,253 @@
+package amp_test
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// part is a step of w, and of v where both are wanted, with the scaler or without.
+func (p *scaled) part(s *tensor.Scope, amp, both bool) {
+	x := p.x.In(s)
+	loss := p.w.In(s).Mul(x).Square().Sum()
+	if both {
+		loss = loss.Add(p.v.In(s).Reshape(4).Mul(x).Square().Mean())
+	}
+	if amp {
+		p.s.Scale(loss).Backward()
+		p.s.Step(p.opt)
+		p.s.Update()
+	} else {
+		loss.Backward()
+		p.opt.Step()
+	}
+	p.w.ZeroGrad()
+	p.v.ZeroGrad()
+}
+
+// TestCapturedSeveralSteps: a capture may hold several steps of one optimizer, whose scalars go on within a replay, and updates of an average
+// between them; with a scaler those that its device can choose from.
+func TestCapturedSeveralSteps(t *testing.T) {
+	for _, c := range []struct {
+		rule string
+		amp  bool
+	}{{"AdamW", false}, {"NAdam", false}, {"ASGD", false}, {"SGD", false}, {"AdamW", true}, {"SGD", true}, {"Rprop", true}} {
+		if testing.Short() && c.rule != "AdamW" {
+			continue
+		}
+		run := func(captured bool) []float64 {
+			p := newScaled(t, 0, rules[c.rule])
+			means := optim.NewSWA(&struct {
+				W *tensor.Tensor `nn:"w"`
+			}{p.w})
+			step := func(s *tensor.Scope) {
+				for range 3 {
+					p.part(s, c.amp, true)
+					means.Update()
+				}
+			}
+			do := func() error { tensor.Do(step); return nil }
+			if captured {
+				g, err := tensor.Capture(p.dev, step)
+				if err != nil {
+					t.Fatalf("%s: %v", c.rule, err)
+				}
+				defer g.Close()
+				do = g.Replay
+			}
+			for k := range 8 {
+				p.feed(k)
+				if !c.amp && overflows[k] {
+					continue
+				}
+				if err := do(); err != nil {
+					t.Fatalf("%s: %v", c.rule, err)
+				}
+			}
+			return append(append(p.numbers(), means.Averages()["w"].Floats()...), float64(means.Updates()))
+		}
+		if want, got := run(false), run(true); !slices.Equal(got, want) {
+			t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", c.rule, c.amp, got, want)
+		}
+	}
+	// What nobody can know when a replay is queued is refused, and nothing is left of it.
+	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
+		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, false) },
+		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, false, true) },
+		"go on from step to step":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, true) },
+	} {
+		rule := "AdamW"
+		if strings.HasPrefix(want, "go on") {
+			rule = "NAdam"
+		}
+		p := newScaled(t, 0, rules[rule])
+		p.feed(1)
+		if err := capture(p, func(s *tensor.Scope) { f(p, s) }); !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		g, err := tensor.Capture(p.dev, func(s *tensor.Scope) { p.part(s, true, true) })
+		if err == nil {
+			err = errors.Join(g.Replay(), g.Close())
+		}
+		if err != nil || p.opt.Steps() != 1 {
+			t.Errorf("after %q: %v, %d steps", want, err, p.opt.Steps())
+		}
+	}
+}
+
+// TestCapturedSomeParameters: parameters that others take part in more steps than are not stepped by the scalars of these: the replay is an
+// error where they share a launch, and a capture that is made then keeps them apart. A rule that does not count has no such error.
+func TestCapturedSomeParameters(t *testing.T) {
+	for _, amp := range []bool{false, true} {
+		for _, rule := range []string{"AdamW", "SGD"} {
+			make := rules[rule]
+			if rule == "AdamW" { // of one group, in one launch
+				make = func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.05}) }
+			}
+			run := func(captured bool) ([]float64, int) {
+				p := newScaled(t, 0, make)
+				p.feed(1)
+				refused := 0
+				var graphs [2]*tensor.Graph
+				do := func(i int) {
+					step := func(s *tensor.Scope) { p.part(s, amp, i > 0) }
+					if !captured {
+						tensor.Do(step)
+						return
+					}
+					for again := false; ; again = true {
+						if graphs[i] == nil {
+							g, err := tensor.Capture(p.dev, step)
+							if err != nil {
+								t.Fatal(err)
+							}
+							graphs[i] = g
+						}
+						err := graphs[i].Replay()
+						if err == nil {
+							return
+						}
+						var oe *optim.Error
+						if !errors.As(err, &oe) || !strings.Contains(err.Error(), "different numbers of steps") || again {
+							t.Fatal(err)
+						}
+						refused++
+						if err := graphs[i].Close(); err != nil {
+							t.Fatal(err)
+						}
+						graphs[i] = nil
+					}
+				}
+				do(1)
+				for range 3 {
+					do(0)
+					do(0)
+					do(1)
+				}
+				tensor.Do(func(s *tensor.Scope) { p.part(s, amp, false) })
+				do(1)
+				n := p.numbers()
+				for _, g := range graphs {
+					if g != nil {
+						if err := g.Close(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				return n, refused
+			}
+			want, _ := run(false)
+			got, refused := run(true)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", rule, amp, got, want)
+			}
+			if n := map[string]int{"AdamW": 1}[rule]; refused != n {
+				t.Errorf("%s, scaler %v: %d replays are refused, want %d", rule, amp, refused, n)
+			}
+		}
+	}
+}
+
+// TestStateOfCapture: what a capture has made is no state until a step was done: a checkpoint does not hold it, and the first step begins with the
+// learning rate of then, whoever does it.
+func TestStateOfCapture(t *testing.T) {
+	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
+		for _, load := range []bool{false, true} {
+			run := func(captured bool) []float64 {
+				p := newScaled(t, 0, rules[rule])
+				p.feed(1)
+				step := func(s *tensor.Scope) { p.part(s, false, true) }
+				first := p.opt.StateDict()
+				if captured {
+					for range 2 {
+						g, err := tensor.Capture(p.dev, step)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer g.Close()
+					}
+					if got := p.opt.StateDict(); !reflect.DeepEqual(numeric(got), numeric(first)) {
+						t.Errorf("%s: the state after a capture is %v, before %v", rule, got, first)
+					}
+				}
+				if load {
+					if err := p.opt.LoadStateDict(p.opt.StateDict()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				p.opt.SetLR(0.5)
+				tensor.Do(step)
+				tensor.Do(step)
+				return p.numbers()
+			}
+			if want, got := run(false), run(true); !slices.Equal(got, want) {
+				t.Errorf("%s, loaded %v: steps after a capture give\n%v, without one\n%v", rule, load, got, want)
+			}
+		}
+	}
+}
+
+// TestCapturedOldGradient: a gradient from before the capture, of the first parameter, does not make the step one that runs in the capture; each replay takes
+// it as it is.
+func TestCapturedOldGradient(t *testing.T) {
+	for _, clip := range []bool{false, true} {
+		run := func(captured bool) []float64 {
+			p := newScaled(t, 0, rules["AdamW"])
+			tensor.Do(func(s *tensor.Scope) { p.w.In(s).Square().Sum().Backward() })
+			step := func(s *tensor.Scope) {
+				p.v.In(s).Square().Sum().Backward()
+				if clip {
+					optim.ClipGradNorm(p.opt.Params(), 1)
+				}
+				p.opt.Step()
+				p.v.ZeroGrad()
+			}
+			do := func() error { tensor.Do(step); return nil }
+			if captured {
+				g, err := tensor.Capture(p.dev, step)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				do = g.Replay
+			}
+			if n := p.opt.Steps(); n != 0 {
+				t.Errorf("%d steps were done by the capture", n)
+			}
+			for range 3 {
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return append(p.numbers(), p.w.Grad().Floats()...)
+		}
+		if want, got := run(false), run(true); !slices.Equal(got, want) {
+			t.Errorf("clipping %v: replays give %v, eager steps %v", clip, got, want)
+		}
+	}
+}
