@@ -32,6 +32,9 @@ type jit struct {
 	opts      JITOptions
 }
 
+// newJIT makes them on the heap, which does not move.
+//
+//go:noinline
 func newJIT(opts JITOptions) *jit {
 	j := &jit{info: make([]byte, jitLogBytes), err: make([]byte, jitLogBytes), opts: opts}
 	add := func(key uint32, value uintptr) { j.keys, j.values = append(j.keys, key), append(j.values, value) }

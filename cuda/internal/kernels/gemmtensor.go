@@ -134,6 +134,19 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			}
 		}
 	}
+	// Without asynchronous copies there is nothing to wait for but the other threads.
+	async := loadA.async() || loadB.async()
+	commit := func() {
+		if async {
+			b.CommitGroup()
+		}
+	}
+	arrived := func(but int) {
+		if async {
+			b.WaitGroup(but)
+		}
+		b.Barrier()
+	}
 	b.Comment("fill all stages but one")
 	for i := range tensorStages - 1 {
 		at := b.U32(uint32(i * g.stage))
@@ -141,7 +154,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			l.fetch(0, 1, b.U32(uint32(i*tensorK)), at)()
 			l.advance()
 		}
-		b.CommitGroup()
+		commit()
 	}
 	next := func(v ptx.Value) ptx.Value {
 		n := v.Add(num(g.stage))
@@ -150,8 +163,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	read, write := b.Var(b.U32(0)), b.Var(b.U32(uint32((tensorStages-1)*g.stage)))
 	b.For(b.U32(0), g.k, num(tensorK), func(k ptx.Value, _ ptx.Loop) {
 		b.Comment("this stage has arrived, and everyone is done with the one that is filled next")
-		b.WaitGroup(tensorStages - 2)
-		b.Barrier()
+		arrived(tensorStages - 2)
 		ahead := k.Add(num((tensorStages - 1) * tensorK))
 		loads := []*tensorCopier{loadA, loadB}
 		const steps = tensorK / 16
@@ -160,7 +172,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 				l.fetch(0, 1, ahead, write.Get())
 			}
 		}
-		b.CommitGroup()
+		commit()
 		for step := range steps {
 			var stores []func()
 			for _, l := range loads {
@@ -194,8 +206,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		read.Set(next(read.Get()))
 		write.Set(next(write.Get()))
 	})
-	b.WaitGroup(0)
-	b.Barrier()
+	arrived(0)
 	c := q.out()
 	if s.out == dtype.F32 {
 		g.writeSums(c, tileM.Add(warpM), tileN.Add(warpN), acc)

@@ -71,6 +71,36 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
+// Of one operand a thread reads two vectors before it computes either, which on a grid of as many blocks as there is work for needs millions
+// of elements: here few blocks stride over thousands, to every kind of end.
+func TestMapPairs(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
+		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
+		v := 16 / typ.Size()
+		for _, vectors := range []int{0, 1, 255, 256, 257, 511, 512, 513, 767, 768, 1024, 1030, 2049} {
+			for _, more := range []int{0, 1, v - 1} {
+				for blocks := range uint32(3) {
+					m := newMachine(t)
+					x, y := m.tensor(typ, dense(vectors*v+more), 0), m.tensor(typ, dense(vectors*v+more), 0)
+					list, err := Map(p, []Operand{y}, []Operand{m.random(x)}, nil)
+					if len(list) == 1 {
+						list[0].Grid[0] = blocks + 1
+					}
+					m.run(list, err)
+					in := m.read(x)
+					m.compare(fmt.Sprintf("%v × %d", typ, len(in)), y, func(i int) uint64 { return p.Eval(nil, in[i:i+1], nil, int64(i))[0] })
+				}
+			}
+		}
+	}
+	for n, want := range map[int]uint32{4 * 256 * 2 * manyBlocks: manyBlocks, 4*256*2*manyBlocks - 4*256*2: 2*manyBlocks - 2} {
+		list, err := Map(program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0)), []Operand{fake(dtype.F32, n)}, []Operand{fake(dtype.F32, n)}, nil)
+		if err != nil || list[0].Grid[0] != want {
+			t.Errorf("%d elements: %v blocks, want %d; %v", n, list[0].Grid, want, err)
+		}
+	}
+}
+
 // Dense operands move in whole sectors, for every length.
 func TestMapDense(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I8} {
