@@ -163,6 +163,14 @@ func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	panic(e)
 }
 
+// String tells the settings, and asks no device for the scale; [GradScaler.Value] does.
+func (g *GradScaler) String() string {
+	if g.off {
+		return "GradScaler(disabled)"
+	}
+	return fmt.Sprintf("GradScaler(begun with %v, times %v after %d good steps, times %v after a bad one)", g.begin, g.growth, g.interval, g.backoff)
+}
+
 // Enabled reports whether the scaler scales.
 func (g *GradScaler) Enabled() bool { return !g.off }
 

@@ -69,6 +69,21 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := s.Wait(); !errors.As(err, &use) || steps(t, dir) != "" {
 		t.Errorf("%v, %s", err, steps(t, dir))
 	}
+	third, err := Open(Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(third.c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, third.c.Dir); err == nil { // its end leaves the other the lock
+		if err := third.Close(); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, dir, os.Getpid())
+	} else {
+		third.Close()
+	}
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}

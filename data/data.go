@@ -58,6 +58,11 @@ func NewTensorDataset(x, y *tensor.Tensor) (*TensorDataset, error) {
 	return &TensorDataset{x, y}, nil
 }
 
+// String tells the shapes and types.
+func (d *TensorDataset) String() string {
+	return fmt.Sprintf("TensorDataset(x %v %v, y %v %v)", d.X.Shape(), d.X.Type(), d.Y.Shape(), d.Y.Type())
+}
+
 // Len returns the number of samples.
 func (d *TensorDataset) Len() int { return d.X.Dim(0) }
 

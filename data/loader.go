@@ -70,6 +70,24 @@ func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 
 func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }
 
+// String tells how many samples come in which batches.
+func (l *Loader) String() string {
+	what, how := "a stream", ""
+	if l.ds != nil {
+		what, how = fmt.Sprintf("%d samples", l.ds.Len()), fmt.Sprintf(" in %d batches", l.Len())
+	}
+	if l.c.Batches == nil {
+		how += fmt.Sprintf(" of %d", l.c.Batch)
+	}
+	if l.ds == nil {
+		how = " in batches" + how
+	}
+	if l.c.Shuffle {
+		how += ", shuffled"
+	}
+	return "Loader(" + what + how + ")"
+}
+
 // Len returns the number of batches in an epoch, -1 for a stream.
 func (l *Loader) Len() int {
 	if l.ds == nil {

@@ -65,7 +65,7 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 
 // BCE returns the reduction, the mean if none is given, of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
 // probabilities x. Logarithms count as at least -100. An x outside of [0, 1] gives NaN. For logits [BCEWithLogits] is exact. Under
-// [tensor.Autocast] it is refused, as in torch.
+// [tensor.Autocast] it is refused, as in torch. x and y have one shape.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
 	return reduce("binary_cross_entropy", bceOp.Apply(alike("binary_cross_entropy", x, y)), r)
@@ -73,7 +73,7 @@ func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 
 // BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of the probabilities σ(x), for logits
 // x, without overflow. posWeight, broadcast with x, multiplies the part of positive targets; nil stands for 1. A logit of -Inf gives an
-// infinite loss for targets above 0, where torch has NaN.
+// infinite loss for targets above 0, where torch has NaN. x and y have one shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	const op = "binary_cross_entropy_with_logits"
 	if posWeight != nil {

@@ -272,6 +272,14 @@ func (g *Graph) deserted() bool {
 	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.left.Load() })
 }
 
+// String tells how much is recorded, and for which device.
+func (g *Graph) String() string {
+	if g.replay == nil {
+		return "Graph(being captured on " + g.dev.Name() + ")"
+	}
+	return fmt.Sprintf("Graph(%d operations on %s)", g.Operations(), g.dev.Name())
+}
+
 // Operations returns the number of kernels, copies and fills that a replay runs.
 func (g *Graph) Operations() int { return g.replay.Operations() }
 

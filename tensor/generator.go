@@ -1,6 +1,9 @@
 package tensor
 
-import "sync/atomic"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // A Generator is a source of random numbers: a seed and an offset that drawing advances, atomically. Child scopes share
 // their parent's. The numbers are those of Philox4x32-10 at (seed, offset + i): the same on every device.
@@ -19,6 +22,12 @@ func (g *Generator) State() (seed, offset uint64) {
 		return g.tape.state()
 	}
 	return g.seed, g.offset.Load()
+}
+
+// String tells the state.
+func (g *Generator) String() string {
+	seed, offset := g.State()
+	return fmt.Sprintf("Generator(seed %d, offset %d)", seed, offset)
 }
 
 // SetState continues from a state. It must not run while others draw.

@@ -134,6 +134,15 @@ const (
 	Failed                     // there is an error
 )
 
+// String names the reason.
+func (r Reason) String() string {
+	names := [...]string{"finished", "stopped early", "stopped by a callback", "interrupted", "failed"}
+	if int(r) >= len(names) {
+		return fmt.Sprintf("Reason(%d)", uint8(r))
+	}
+	return names[r]
+}
+
 // A Result is what [Fit] did.
 type Result struct {
 	State
@@ -144,7 +153,7 @@ type Result struct {
 	Seconds  float64 // in this process, without evaluations
 	Fresh    int     // samples seen in this process
 
-	// Changed says which settings were others before the resume, so that the numbers are not those of a training that was not interrupted. Log
+	// Changed says which settings were others before the resume, so that the numbers may not be those of a training that was not interrupted. Log
 	// is told too.
 	Changed []string
 }
@@ -159,6 +168,10 @@ type DivergedError struct {
 func (e *DivergedError) Error() string {
 	if e.Param != "" {
 		return fmt.Sprintf("train: step %d has brought the parameter %s to values that are no numbers; try a smaller learning rate, or a limit for the gradients", e.Step, e.Param)
+	}
+	if e.Step == 1 {
+		return fmt.Sprintf("train: the loss is %v at step 1, before any parameter was changed: look for such numbers in inputs, targets and the weights that it began with; "+
+			"a scope with tensor.DetectAnomaly(tensor.AnomalyForward, tensor.AnomalyInf) finds the op", e.Loss)
 	}
 	return fmt.Sprintf("train: the loss is %v at step %d; try a smaller learning rate", e.Loss, e.Step)
 }

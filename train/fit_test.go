@@ -346,6 +346,16 @@ func TestDivergence(t *testing.T) {
 	if l, err := checkpoint.Load(c.Checkpoints); err != nil || l.Info.Step != 18 {
 		t.Fatalf("the last good one is that of the second epoch: %v, %v", l, err)
 	}
+	// The first step's loss is from before anything was changed: no learning rate is at fault.
+	c = setup(t, devices(t)[0])
+	c.Loss = func(y, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(y, target).DivScalar(0) }
+	r, err := train.Fit(context.Background(), c)
+	if !errors.As(err, &d) || d.Step != 1 || strings.Contains(err.Error(), "learning rate") || !strings.Contains(err.Error(), "inputs") {
+		t.Error(err)
+	}
+	if r == nil || fmt.Sprint(r.Reason) != "failed" {
+		t.Errorf("%+v", r)
+	}
 }
 
 // Where no checkpoint can be written the training goes on, and says so at once and at the end.

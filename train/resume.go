@@ -62,6 +62,7 @@ func (t *trainer) openStore() error {
 		delete(parts, "scaler") // it begins anew, as does what it is for
 	}
 	set := t.options()
+	schedule, _ := library(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
 	if errors.Is(err, device.ErrOutOfMemory) { // a half of it is no state, but all of it is, once more
 		t.c.Device.Empty()
@@ -87,10 +88,13 @@ func (t *trainer) openStore() error {
 		}
 	}
 	if len(t.changed) > 0 {
-		t.say("settings are not those that it was begun with, and the numbers will not be those of a training that was not interrupted: " + strings.Join(t.changed, "; "))
+		t.say("settings are not those that it was begun with, and the numbers may not be those of a training that was not interrupted: " + strings.Join(t.changed, "; "))
 	}
 	if text := overruled(set, t.options()); text != "" {
 		t.say("settings of the optimizer are those of the checkpoint: " + text + "; OnStep can change them")
+	}
+	if now, _ := library(t.c.Schedule); now != schedule {
+		t.say(fmt.Sprintf("the schedule is that of the checkpoint: %s and not %s", now, schedule))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/optim/sched"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
@@ -114,6 +116,47 @@ func TestResumeWithOtherSettings(t *testing.T) {
 		_, r, log := begin(t.TempDir(), change[0], change[1])
 		if !strings.Contains(log, want) || strings.Count(log, "settings") != 1 || len(r.Changed) == 0 && !strings.Contains(want, "checkpoint") {
 			t.Errorf("%s: %q\n%s", want, r.Changed, log)
+		}
+	}
+}
+
+// A schedule of another kind than the one in the checkpoint, or with other settings, is told of: its state comes with the checkpoint's settings.
+func TestResumeWithAnotherSchedule(t *testing.T) {
+	cpu := devices(t)[0]
+	step := func(n int) func(sched.Optimizer) *sched.LR {
+		return func(o sched.Optimizer) *sched.LR { return sched.NewStep(o, n, 0.5) }
+	}
+	for _, c := range []struct {
+		then    func(sched.Optimizer) *sched.LR
+		changed string
+		log     string
+	}{
+		{step(3), "[]", ""},
+		{step(2), "[]", "the schedule is that of the checkpoint: StepLR(step_size 3, gamma 0.5) and not StepLR(step_size 2, gamma 0.5)\n"},
+		{func(o sched.Optimizer) *sched.LR { return sched.NewExponential(o, 0.5) }, "[Schedule was StepLR and is ExponentialLR]", "Schedule was StepLR"},
+	} {
+		dir := t.TempDir()
+		var log strings.Builder
+		var r *train.Result
+		for i, f := range []func(sched.Optimizer) *sched.LR{step(3), c.then} {
+			cfg := setup(t, cpu)
+			cfg.Checkpoints, cfg.Resume, cfg.Epochs = dir, true, 0
+			cfg.Steps, cfg.Schedule = 4, f(cfg.Optimizer)
+			if i == 1 {
+				cfg.Log = &log
+				cfg.OnStep = func(*train.State) error { return train.ErrStop }
+			} else {
+				cfg.OnStep = func(s *train.State) error {
+					if s.Step == 2 {
+						return train.ErrStop
+					}
+					return nil
+				}
+			}
+			r = fit(t, cfg)
+		}
+		if fmt.Sprint(r.Changed) != c.changed || !strings.Contains(log.String(), c.log) || strings.Contains(log.String(), "the schedule is") != strings.HasPrefix(c.log, "the schedule is") {
+			t.Errorf("%q\n%s", r.Changed, &log)
 		}
 	}
 }

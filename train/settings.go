@@ -24,8 +24,29 @@ func (t *trainer) settings() map[string]any {
 	}
 	return map[string]any{
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
-		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps),
+		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
+}
+
+// scheduleKind names a schedule without its settings.
+func scheduleKind(schedule any) string {
+	if schedule == nil {
+		return "none"
+	}
+	if name, ok := library(schedule); ok {
+		name, _, _ = strings.Cut(name, "(")
+		return name
+	}
+	return fmt.Sprintf("%T", schedule)
+}
+
+// library returns what a schedule of package sched, which is the same as long as nobody changes its settings, says of itself.
+func library(schedule any) (string, bool) {
+	s, ok := schedule.(fmt.Stringer)
+	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {
+		return "", false
+	}
+	return s.String(), true
 }
 
 // changes says which settings are others than those of the checkpoint that is gone on from, was. Those of an earlier version are not known.

@@ -414,6 +414,12 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	case done == nil && c.Resume && errors.As(err, &misfit) && slices.Contains([]string{"optimizer", "schedule", "loader"}, misfit.Part):
 		return nil, fmt.Errorf("%w; --resume wants the data and the --optim, --sched, --warmup and --batch that the training was begun with", err)
 	case errors.As(err, &diverged):
+		switch {
+		case diverged.Param != "":
+			return nil, fmt.Errorf("step %d has brought the parameter %s to values that are no numbers; try a smaller --lr than %v, or --clip", diverged.Step, diverged.Param, rec.lr)
+		case diverged.Step == 1:
+			return nil, fmt.Errorf("the loss is %v at step 1, before any weight was changed: look for such numbers in the data, or in the weights of --init", diverged.Loss)
+		}
 		return nil, fmt.Errorf("the loss is %v at step %d; try a smaller --lr than %v", diverged.Loss, diverged.Step, rec.lr)
 	case done == nil || done.Reason == train.Failed:
 		return nil, err

@@ -25,7 +25,12 @@ func InPlace(f *os.File, path string) bool {
 }
 
 // Remove gives up a lock together with its file, of which nobody else can then have the lock: who waits for it sees that it is gone, and makes another.
+// A file that has taken its place is another's, and stays.
 func Remove(f *os.File, path string) {
+	if !InPlace(f, path) {
+		f.Close()
+		return
+	}
 	if os.Remove(path) == nil {
 		f.Close()
 		return

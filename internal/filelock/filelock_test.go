@@ -53,6 +53,12 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	} else if err == nil && InPlace(c, path) {
 		t.Error("it is not there any more")
+	} else if err == nil {
+		d := open(t, path) // another's
+		Remove(c, path)
+		if !InPlace(d, path) {
+			t.Error("removed although it was another's")
+		}
 	}
 }
 

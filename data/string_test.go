@@ -1,0 +1,33 @@
+package data_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What a program prints of a dataset or a loader says how large it is, and not what is in it.
+func TestString(t *testing.T) {
+	ds, err := data.NewTensorDataset(tensor.Zeros(5, 3), tensor.Zeros(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	print := func(l *data.Loader, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(l)
+	}
+	for got, want := range map[string]string{
+		fmt.Sprint(ds): "TensorDataset(x [5, 3] float32, y [5] float32)",
+		print(data.NewLoader(ds, data.Config{Batch: 2, Shuffle: true})): "Loader(5 samples in 3 batches of 2, shuffled)",
+		print(data.NewLoader(ds, data.Config{Batches: mustBatches(t)})): "Loader(5 samples in 2 batches)",
+		print(data.NewStreamLoader(files{3}, data.Config{Batch: 4})):    "Loader(a stream in batches of 4)",
+	} {
+		if got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
