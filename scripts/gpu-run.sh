@@ -20,16 +20,18 @@ trial=${TRIAL:-0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/flambeau.XXXXXX") || { echo "no temporary folder: set TMPDIR" >&2 && exit 1; }
 trap 'rm -rf "$work"' EXIT
 out=${OUT:-./out}
-mkdir -p "$out" && out=$(cd "$out" && pwd) || { echo "cannot write $out: set OUT" >&2 && exit 1; }
+mkdir -p "$out" && out=$(cd "$out" && pwd) && [ -w "$out" ] || { echo "cannot write $out: set OUT" >&2 && exit 1; }
+rm -f "$out/results-$mode.json" "$out/log-$mode.txt" # of a run before: what is there afterwards is this one's
 if [ -z "${HOME:-}" ] || ! mkdir -p "${XDG_CACHE_HOME:-$HOME/.cache}" 2>/dev/null || ! [ -w "${XDG_CACHE_HOME:-$HOME/.cache}" ]; then
 	export HOME=${HOME:-/tmp} XDG_CACHE_HOME=${TMPDIR:-/tmp}/flambeau-cache
 	mkdir -p "$XDG_CACHE_HOME"
 fi
-bin=$here
-if ! [ -w "$here" ]; then bin=${TMPDIR:-/tmp}/flambeau-bin && mkdir -p "$bin"; fi
+# Unpacked each time: what lies there from a run before may be of another bundle, or half a file.
+bin=$work/bin
+mkdir "$bin"
 for packed in *.gz; do
 	[ -e "$packed" ] || continue
-	[ "$bin/${packed%.gz}" -nt "$packed" ] || { gunzip -c "$packed" >"$bin/${packed%.gz}" && chmod +x "$bin/${packed%.gz}"; }
+	gunzip -c "$packed" >"$bin/${packed%.gz}" && chmod +x "$bin/${packed%.gz}" && [ -x "$bin/${packed%.gz}" ] || { echo "cannot unpack $packed to run it from $bin: set TMPDIR to a folder with 100 MiB where programs may run" >&2 && exit 1; }
 done
 export PATH=$bin:$PATH PYTHONUNBUFFERED=1
 ulimit -c 0

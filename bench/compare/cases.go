@@ -22,11 +22,19 @@ type benchCase struct {
 // Vectors are of 1 GiB in float32 and so far larger than any cache.
 const many = 256 << 20
 
+// What a promise is about comes first: a run that ends early has measured it. PyTorch's products come before its trainings, so that the workspace
+// that cuBLAS keeps does not count in a training's peak.
 var cases = []benchCase{
-	{"mlp_digits_b32", "samples/s", false, training(32, dtype.Invalid, mlp(64, 128, 10))},
+	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
+	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
+	{"add_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
+	{"copy_1GiB", "GB/s", true, copying},
+	{"matmul_4096_f32", "GFLOP/s", false, product(dtype.F32, 4096, 4096, 4096)},
 	{"mlp_784_4096_4096_10_b128", "samples/s", false, training(128, dtype.Invalid, mlp(784, 4096, 4096, 10))},
 	{"cnn_b256", "samples/s", false, training(256, dtype.Invalid, cnn)},
 	{"chargpt_b32", "samples/s", false, training(32, dtype.Invalid, charGPT)},
+
+	{"mlp_digits_b32", "samples/s", false, training(32, dtype.Invalid, mlp(64, 128, 10))},
 	{"chargpt_b32_bf16", "samples/s", false, training(32, dtype.BF16, charGPT)},
 	{"mlp_digits_b32_graph", "samples/s", true, replaying(32, mlp(64, 128, 10))},
 	{"cnn_b256_graph", "samples/s", true, replaying(256, cnn)},
@@ -34,7 +42,6 @@ var cases = []benchCase{
 	{"launch_add_1", "ns", true, launching},
 
 	{"matmul_1024_f32", "GFLOP/s", false, product(dtype.F32, 1024, 1024, 1024)},
-	{"matmul_4096_f32", "GFLOP/s", false, product(dtype.F32, 4096, 4096, 4096)},
 	{"matmul_2048_f32", "GFLOP/s", true, product(dtype.F32, 2048, 2048, 2048)},
 	{"matmul_8192_f32", "GFLOP/s", true, product(dtype.F32, 8192, 8192, 8192)},
 	{"matmul_16x4096x4096_f32", "GFLOP/s", true, product(dtype.F32, 16, 4096, 4096)},
@@ -46,12 +53,8 @@ var cases = []benchCase{
 	{"matmul_8192_bf16", "GFLOP/s", true, product(dtype.BF16, 8192, 8192, 8192)},
 	{"matmul_4096_f16", "GFLOP/s", true, product(dtype.F16, 4096, 4096, 4096)},
 
-	{"copy_1GiB", "GB/s", true, copying},
-	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
-	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"gelu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Gelu() })},
 	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
-	{"add_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
 	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { // one element behind 16 bytes: no vectors

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -76,5 +79,87 @@ func TestCasesInPyTorch(t *testing.T) {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
 			t.Errorf("%s is not measured in PyTorch", c.name)
 		}
+	}
+}
+
+// TestPromisesComeFirst: what the verdict asks for is measured before anything else, so that a run that is cut short has it, and in PyTorch
+// in the same order.
+func TestPromisesComeFirst(t *testing.T) {
+	b, err := os.ReadFile("torch_compare.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, last := []string{}, 0
+	for _, v := range judge("bench", t.TempDir()) {
+		name, _, _ := strings.Cut(v.What, ":")
+		if v.Word != told && !strings.Contains(name, " ") && !strings.Contains(v.What, "graph") && !slices.Contains(asked, name) {
+			asked = append(asked, name)
+		}
+	}
+	first := cases[:len(asked)+1] // and the driver's copy
+	for _, name := range asked {
+		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {
+			t.Errorf("%s is not among the first %d cases", name, len(first))
+		}
+	}
+	for _, c := range first {
+		at := strings.Index(string(b), `("`+c.name+`", `)
+		if at < last {
+			t.Errorf("%s comes in another order in PyTorch", c.name)
+		}
+		last = at
+	}
+	if len(asked) < 6 {
+		t.Errorf("promises are about %v", asked)
+	}
+}
+
+// TestTerminal: what is printed, with many failures of long lines and all verdicts, stays within what comes back, and the promises stand last.
+func TestTerminal(t *testing.T) {
+	work, out := t.TempDir(), t.TempDir()
+	var steps, bench, failed strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&failed, "=== RUN   Test%d\n%s--- FAIL: Test%d (0.00s)\n", i, strings.Repeat(strings.Repeat("wrong ", 60)+"\n", 60), i)
+	}
+	for i := range 24 {
+		fmt.Fprintf(&steps, "step%d\t1\t3\n", i)
+	}
+	for _, c := range cases {
+		fmt.Fprintf(&bench, `{"device":"cuda:0","case":%q,"rate":4000,"median_seconds":0.123456,"peak_bytes":123456789012,"planned_bytes":123456789012,"context_bytes":536870912}`+"\n", c.name)
+		if !c.gpu {
+			fmt.Fprintf(&bench, `{"device":"cpu","case":%q,"rate":4000,"median_seconds":0.123456}`+"\n", c.name)
+		}
+	}
+	for name, text := range map[string]string{"steps.txt": steps.String(), "step3.log": failed.String(), "bench.json": bench.String(), "torch.json": bench.String()} {
+		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.Create(filepath.Join(out, "terminal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = file
+	report([]string{"bench", work, out})
+	os.Stdout = stdout
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(out, "terminal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	if len(text) > 12000-200 { // and the script's own last lines
+		t.Errorf("%d characters are printed: %s", len(text), text)
+	}
+	for _, want := range []string{"the pool, GiB +0[.]50 ", "step3 Test0", "promises not kept"} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("%q is not printed in %s", want, text)
+		}
+	}
+	if told, promised := strings.LastIndex(text, "speed over the CPU's"), strings.Index(text, "add_256M_f32: of the memory's"); promised < told || told < 0 {
+		t.Errorf("promises do not stand last: %d, %d", promised, told)
 	}
 }
