@@ -213,14 +213,18 @@ func TestStateOfCapture(t *testing.T) {
 }
 
 // TestCapturedOldGradient: a gradient from before the capture, of the first parameter, does not make the step one that runs in the capture; each replay takes
-// it as it is.
+// it as it is. Nor does an average run that is updated before the step.
 func TestCapturedOldGradient(t *testing.T) {
 	for _, clip := range []bool{false, true} {
 		run := func(captured bool) []float64 {
 			p := newScaled(t, 0, rules["AdamW"])
 			tensor.Do(func(s *tensor.Scope) { p.w.In(s).Square().Sum().Backward() })
+			means := optim.NewEMA(&struct {
+				V *tensor.Tensor `nn:"v"`
+			}{p.v}, 0.5)
 			step := func(s *tensor.Scope) {
 				p.v.In(s).Square().Sum().Backward()
+				means.Update() // of the values before the step
 				if clip {
 					optim.ClipGradNorm(p.opt.Params(), 1)
 				}
@@ -244,7 +248,7 @@ func TestCapturedOldGradient(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			return append(p.numbers(), p.w.Grad().Floats()...)
+			return append(append(append(p.numbers(), p.w.Grad().Floats()...), means.Averages()["v"].Floats()...), float64(means.Updates()))
 		}
 		if want, got := run(false), run(true); !slices.Equal(got, want) {
 			t.Errorf("clipping %v: replays give %v, eager steps %v", clip, got, want)

@@ -82,14 +82,18 @@ type pairing struct {
 }
 
 // Update takes the model's present values into the averages, in one launch for those of one device and type. It allocates all that it
-// needs first: out of memory leaves the averages as they were. In a capture, behind the step whose values it takes, each replay is an update.
+// needs first: out of memory leaves the averages as they were. In a capture, behind the step whose values it takes or between Backward and it, each replay is an update.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	values := make([]*tensor.Tensor, len(a.list))
 	for i, e := range a.list {
 		values[i] = e.Tensor
 	}
-	if g := tensor.Capturing(values...); g != nil {
+	g := tensor.Capturing(values...)
+	if g == nil {
+		g = capturing(values) // before the step
+	}
+	if g != nil {
 		a.capture(g)
 		return
 	}

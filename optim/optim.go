@@ -7,7 +7,9 @@
 // needs before it changes anything: out of memory leaves parameters and state as they were.
 //
 // In a capture ([tensor.Capture]) Step records: nothing counts as a step, and each replay is one, with the learning rates, options and
-// counts that hold when it is queued. LBFGS cannot be captured, which is an error.
+// counts that hold when it is queued. A capture may hold several steps. Parameters of one launch have one count there: where other steps have come to
+// some of them and not to the rest, so that their numbers differ, the replay is an error that says to capture again. LBFGS cannot be captured, which is an
+// error.
 //
 // StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
 // PyTorch goes on here, and the other way round.
