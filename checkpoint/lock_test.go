@@ -80,7 +80,9 @@ func TestOneStoreADirectory(t *testing.T) {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, dir, os.Getpid())
+		if err := lockOf(dir).take(0); !errors.As(err, new(*InUseError)) {
+			t.Fatalf("it is open already: %v", err)
+		}
 	} else {
 		third.Close()
 	}

@@ -8,7 +8,7 @@ import (
 
 // Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name, its type, the shapes of its own parameters
 // and those of its exported settings that are not zero; layers in it follow, indented. Equal neighbours that differ in their number alone are
-// written once, as "(layers.0-5): 6 × …". For numbers of parameters and shapes of outputs there is [Summary].
+// written once, as "(layers.0-5): 6 × …"; a layer that stands in two places is told of in both. For numbers of parameters and shapes of outputs there is [Summary].
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
@@ -29,7 +29,7 @@ func Describe(m any) string {
 		}
 		return root, path
 	}
-	visit(m, &visitor{before: func(path string, v reflect.Value, embedded bool) {
+	visit(m, &visitor{all: true, before: func(path string, v reflect.Value, embedded bool) {
 		if embedded {
 			return
 		}

@@ -53,7 +53,9 @@ func TestDescribe(t *testing.T) {
 	if got := nn.Describe(m); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	act, tied := &nn.ReLU{}, nn.NewLinear(2, 2)
 	for want, m := range map[string]any{
+		"Sequential(\n  (0): Linear(weight [2, 2], bias [2])\n  (1): ReLU()\n  (2): Linear(weight [2, 2], bias [2])\n  (3): ReLU()\n)": nn.NewSequential(tied, act, tied, act),
 		"ReLU()":           nn.ReLU{},
 		"Dropout(P: 0.25)": nn.NewDropout(0.25),
 		"LSTM(weight_ih_l0 [12, 2], weight_hh_l0 [12, 3], bias_ih_l0 [12], bias_hh_l0 [12], Features: 2, Hidden: 3, Layers: 1, BatchFirst: true)": nn.NewLSTM(2, 3, nn.RecurrentOptions{BatchFirst: true}),

@@ -20,7 +20,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		err = filelock.Try(f)
 		if err != nil && err != filelock.ErrHeld {
 			f.Close()
-			return nil, err
+			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 		}
 		if err == nil && filelock.InPlace(f, path) {
 			return func() { filelock.Remove(f, path) }, nil
