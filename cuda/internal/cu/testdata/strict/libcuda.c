@@ -242,6 +242,7 @@ API cuDevicePrimaryCtxSetFlags_v2(CUdevice d, unsigned int flags) {
 API cuCtxSetCurrent(CUcontext c) { ENTER; current = c ? get(__func__, CONTEXT, c) : NULL; LEAVE(0); }
 API cuCtxSynchronize(void) { ENTER; need(__func__); MUST(!thread_captures, "during a capture"); LEAVE(0); }
 API cuCtxEnablePeerAccess(CUcontext c, unsigned int flags) { ENTER; need(__func__); MUST(!flags, "flags"); get(__func__, CONTEXT, c); LEAVE(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED); }
+API cuCtxDisablePeerAccess(CUcontext c) { ENTER; need(__func__); get(__func__, CONTEXT, c); LEAVE(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED); }
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) { ENTER; need(__func__); OUT(least); OUT(greatest); *least = 0, *greatest = -5; LEAVE(0); }
 
 API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
