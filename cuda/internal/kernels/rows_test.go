@@ -102,6 +102,33 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
+// Rows kept in shared memory: of each size that there is room for, in vectors and one by one, at the ends of their range; the first row is -∞.
+func TestSoftmaxKept(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
+		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
+			for _, log := range []bool{false, true} {
+				m := newMachine(t)
+				x, y := m.random(m.tensor(typ, dense(2, columns), 0)), m.tensor(typ, dense(2, columns), 0)
+				first := x
+				first.Shape = shape.Of(1, columns)
+				m.fill(first, func(int) uint64 { return expr.Encode(typ, math.Inf(-1)) })
+				list, err := Softmax(y, x, log)
+				m.run(list, err)
+				want, wantLog, _ := slowSoftmax(m.decode(x), columns)
+				if log {
+					want = wantLog
+				}
+				for i, g := range m.decode(y) {
+					w := want[i] // the least of float16 is 2⁻²⁴
+					if w != w && g == g || w == w && !(math.Abs(g-w) <= 2*roundings[typ]*math.Abs(w)+0x1p-25) {
+						t.Fatalf("%s, %d columns: element %d is %v, want %v", list[0].Kernel.Name, columns, i, g, w)
+					}
+				}
+			}
+		}
+	}
+}
+
 func slowSoftmaxGrad(y, g []float64, n int, log bool) []float64 {
 	dx := make([]float64, len(y))
 	for r := 0; r < len(y); r += n {
