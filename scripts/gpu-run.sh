@@ -158,6 +158,7 @@ part_sanitizer() {
 		done
 	else
 		echo "compute-sanitizer is not here"
+		[ "$trial" = 1 ] || step no_sanitizer 10 sh -c 'echo "compute-sanitizer, of the CUDA toolkit, is not in PATH: nothing was checked"; exit 1'
 	fi
 	local case
 	if command -v ncu >/dev/null; then # where counters are not to be had, that is told
