@@ -31,6 +31,9 @@ func hardware(t testing.TB) *Device {
 		return d
 	}
 	if os.Getenv("FLAMBEAU_TEST_GPU") == "1" {
+		if err == nil {
+			t.Fatal("FLAMBEAU_TEST_GPU=1, but there is an emulated GPU only: unset FLAMBEAU_CUDA")
+		}
 		t.Fatalf("FLAMBEAU_TEST_GPU=1, but there is no GPU: %v", err)
 	}
 	return nil

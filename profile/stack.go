@@ -17,7 +17,7 @@ type stack struct {
 	asked string  // the library's function that they called, "optim.ClipGradNorm"
 }
 
-// stackKey is 128 bits of hash of what [returns] says, which no two stacks share.
+// stackKey is 128 bits of hash of what [returns] says: no two stacks are expected to share one.
 type stackKey [2]uint64
 
 // stacks finds a goroutine's stacks again. To unwind one takes the runtime microseconds, and a training loop has the same ones in each step:
@@ -34,6 +34,9 @@ var seenStacks struct {
 }
 
 const mostStacks = 1 << 15 // that are kept when the profiles that refer to them are gone
+
+// mostFrames of a stack are kept: fewer than returns lists, whose first are of the tracer itself, so that what is kept is within what is told apart.
+const mostFrames = 60
 
 // here returns the stack that the calling function was called from.
 func (s *stacks) here() *stack {
@@ -77,7 +80,7 @@ func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 			seenStacks.known = map[stackKey]*stack{}
 		}
 		if pcs == nil {
-			var pc [64]uintptr
+			var pc [mostFrames]uintptr
 			pcs = pc[:runtime.Callers(4, pc[:])]
 		}
 		v = &stack{pcs: slices.Clone(pcs)}

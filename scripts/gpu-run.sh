@@ -48,7 +48,9 @@ step() {
 		echo "no time was left" >"$work/$name.log"
 		rc=no_time
 	else
-		timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 || rc=$?
+		[ "$BASHPID" = $$ ] || trap 'kill $! 2>/dev/null; exit 143' TERM # beside other steps
+		timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 &
+		wait $! || rc=$?
 	fi
 	[ "$rc" = 0 ] || fail=1
 	printf '%s\t%s\t%s\n' "$name" "$rc" $((SECONDS - from)) >>"$work/steps.txt"
@@ -66,12 +68,28 @@ finish() {
 	exit $fail
 }
 
+# What ends this script ends the steps that are under way, and what there is by then is reported.
+interrupted() {
+	local k
+	trap '' TERM INT HUP
+	kill $(jobs -pr) 2>/dev/null
+	for k in 1 2 3 4 5 6; do [ -z "$(jobs -pr)" ] || sleep 1; done
+	for k in "$work"/*.log; do # what was under way
+		k=$(basename "$k" .log)
+		grep -qs "^$k	" "$work/steps.txt" || printf '%s\tSIG%s\t0\n' "$k" "$1" >>"$work/steps.txt"
+	done
+	echo "ended from outside by SIG$1" >"$work/interrupted.log"
+	printf 'interrupted\tSIG%s\t%s\n' "$1" "$SECONDS" >>"$work/steps.txt"
+	fail=1
+	finish
+}
+for signal in TERM INT HUP; do trap "interrupted $signal" "$signal"; done
+
 export FLAMBEAU_TEST_GPU=1
 [ "$trial" = 1 ] || unset FLAMBEAU_CUDA
-step devices 60 flambeau devices
+step devices 60 sh -c "flambeau devices && flambeau devices --json >'$work/devices.json'"
 show devices
-flambeau devices --json >"$work/devices.json" 2>>"$work/devices.log"
-if ! grep -q '"name":"cuda:0"' "$work/devices.json" || { grep -q '"emulated":true' "$work/devices.json" && [ "$trial" != 1 ]; }; then
+if ! grep -qs '"name":"cuda:0"' "$work/devices.json" || { grep -q '"emulated":true' "$work/devices.json" && [ "$trial" != 1 ]; }; then
 	step no_gpu 10 sh -c 'echo "there is no GPU; what the driver says:"; flambeau doctor; exit 1'
 	finish
 fi
@@ -111,7 +129,7 @@ part_bench() {
 	local steps=200 flags=() form trial_flag=
 	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) trial_flag=-trial; fi
 	step bench 170 sh -c "compare $trial_flag cuda:0 >'$work/bench.json'"
-	if python3 -c 'import torch' 2>/dev/null; then
+	if timeout -k 5 60 python3 -c 'import torch' 2>/dev/null; then
 		if [ "$trial" = 1 ]; then # without what stands for the driver
 			step torch 130 env -u LD_LIBRARY_PATH sh -c "python3 torch_compare.py --trial cpu >'$work/torch.json'"
 		else
@@ -140,6 +158,7 @@ part_sanitizer() {
 		done
 	else
 		echo "compute-sanitizer is not here"
+		[ "$trial" = 1 ] || step no_sanitizer 10 sh -c 'echo "compute-sanitizer, of the CUDA toolkit, is not in PATH: nothing was checked"; exit 1'
 	fi
 	local case
 	if command -v ncu >/dev/null; then # where counters are not to be had, that is told

@@ -79,7 +79,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	out, failed := json.NewEncoder(os.Stdout), 0
+	out := json.NewEncoder(os.Stdout)
+	var failed []string
 	for _, name := range names {
 		dev, err := device.Open(name)
 		if err != nil {
@@ -95,7 +96,7 @@ func main() {
 			r.base = dev.Stats().Allocated
 			if err := tensor.Try(func() { c.run(&r) }); err != nil {
 				r.Error = err.Error()
-				failed++
+				failed = append(failed, c.name+" on "+r.Device)
 				fmt.Fprintf(os.Stderr, "%-8s %-28s %v\n", r.Device, r.Case, err)
 			} else {
 				fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s\n", r.Device, r.Case, r.Rate, r.Unit)
@@ -105,8 +106,8 @@ func main() {
 			}
 		}
 	}
-	if failed > 0 {
-		log.Fatalf("%d cases failed", failed)
+	if len(failed) > 0 {
+		log.Fatalf("%d cases failed: %s", len(failed), strings.Join(failed, ", "))
 	}
 }
 

@@ -231,7 +231,11 @@ func (r *results) print() {
 	left := 0
 	for _, f := range r.Failures {
 		text := fmt.Sprintf("-- %s %s\n", f.Step, f.Test)
-		for _, l := range f.Lines[:min(each, len(f.Lines))] {
+		lines := f.Lines[:min(each, len(f.Lines))]
+		if f.Test == "" { // what a program says last
+			lines = f.Lines[max(0, len(f.Lines)-each):]
+		}
+		for _, l := range lines {
 			text += l + "\n"
 		}
 		if room -= len(text); room < 0 {
