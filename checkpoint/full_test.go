@@ -4,32 +4,20 @@ package checkpoint
 
 import (
 	"errors"
-	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/internal/fulldisk"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // A disk that takes no more: the system refuses to make files of this process longer than 1 MiB, in the middle of writing one. The older
 // checkpoint stays, nothing else is left, and later saves work once there is room again.
 func TestFullDisk(t *testing.T) {
-	dir := os.Getenv("FLAMBEAU_TEST_FULL")
-	if dir == "" { // in a process of its own: the limit is the process's
-		c := exec.Command(os.Args[0], "-test.run", "^TestFullDisk$", "-test.v")
-		c.Env = append(os.Environ(), "FLAMBEAU_TEST_FULL="+t.TempDir())
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	dir := fulldisk.Dir(t)
+	if dir == "" {
 		return
-	}
-	signal.Ignore(syscall.SIGXFSZ)
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
 	}
 	s, err := Open(Config{Dir: dir})
 	if err != nil {
@@ -46,9 +34,7 @@ func TestFullDisk(t *testing.T) {
 	if err := save(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 20, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
+	empty := fulldisk.Fill(t, 1<<20)
 	var e *Error
 	if err := save(2); !errors.As(err, &e) || e.Path != PathOf(dir, 2) || !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("got %v", err)
@@ -59,9 +45,7 @@ func TestFullDisk(t *testing.T) {
 	if l, err := s.Load(); err != nil || l.Info.Step != 1 {
 		t.Error(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
+	empty()
 	if err := save(3); err != nil || steps(t, dir) != "1 3" {
 		t.Errorf("%v, %s", err, steps(t, dir))
 	}

@@ -5,28 +5,21 @@ package profile_test
 import (
 	"errors"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/internal/fulldisk"
 	"github.com/flambeau-go/flambeau/profile"
 )
 
 // A disk that takes no more: the system refuses to make files of this process longer than 1 KiB, in the middle of writing one. What was there
 // before stays, nothing else is left, and there is an error of the kind that says why.
 func TestFullDisk(t *testing.T) {
-	dir := os.Getenv("FLAMBEAU_TEST_FULL")
-	if dir == "" { // in a process of its own: the limit is the process's
-		c := exec.Command(os.Args[0], "-test.run", "^TestFullDisk$", "-test.v")
-		c.Env = append(os.Environ(), "FLAMBEAU_TEST_FULL="+t.TempDir())
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	dir := fulldisk.Dir(t)
+	if dir == "" {
 		return
 	}
-	signal.Ignore(syscall.SIGXFSZ)
 	tr := newTrainer(open(t))
 	p := recorded(t, everything, func(*profile.Profile) {
 		for range 5 {
@@ -39,20 +32,12 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 10, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
+	empty := fulldisk.Fill(t, 1<<10)
 	var failed []error
 	for _, name := range names {
 		failed = append(failed, p.WriteFile(filepath.Join(dir, name)))
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
+	empty()
 	for i, name := range names {
 		var e *profile.Error
 		if !errors.As(failed[i], &e) || !errors.Is(failed[i], syscall.EFBIG) {

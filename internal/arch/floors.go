@@ -71,6 +71,7 @@ var floors = []floor{
 	{"internal/filemap", nil},
 	{"internal/fetch", []string{"internal/filelock"}},
 	{"internal/filelock", nil},
+	{"internal/fulldisk", nil},
 	{"internal/glyphs", []string{"data/vision"}},
 	{"internal/zipfile", nil},
 	{"internal/golden", nil},
