@@ -7,14 +7,22 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
-	"testing"
 )
+
+// T is what a *testing.T has of what is asked of it here.
+type T interface {
+	Helper()
+	Name() string
+	TempDir() string
+	Error(args ...any)
+	Fatalf(format string, args ...any)
+}
 
 const variable = "FLAMBEAU_TEST_FULL"
 
 // Dir runs t once more in a process of its own, as the limit is the process's: there it returns an empty directory and the test goes on. In the first
 // process, where that run has passed, it returns "", and the test returns.
-func Dir(t *testing.T) string {
+func Dir(t T) string {
 	t.Helper()
 	if dir := os.Getenv(variable); dir != "" {
 		signal.Ignore(syscall.SIGXFSZ)
@@ -29,7 +37,7 @@ func Dir(t *testing.T) string {
 }
 
 // Fill lets no file become longer than so many bytes: writing beyond them is the error EFBIG. The function that it returns makes room again.
-func Fill(t *testing.T, bytes uint64) (empty func()) {
+func Fill(t T, bytes uint64) (empty func()) {
 	t.Helper()
 	var old syscall.Rlimit
 	set := func(r *syscall.Rlimit) {
