@@ -59,11 +59,7 @@ func (o *Muon) captureGroup(g *tensor.Graph, group *Group, unless *tensor.Tensor
 		}
 		var last []*launch
 		for _, t := range turns {
-			var u *tensor.Tensor
-			s.Do(func(c *tensor.Scope) {
-				u = t.orthogonal(c)
-				c.Close(u)
-			})
+			u := t.orthogonal(s)
 			ins := []*tensor.Tensor{t.p, u, t.next}
 			if unless != nil {
 				ins = append(ins, t.st.tensors[0])

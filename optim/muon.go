@@ -145,11 +145,7 @@ func (o *Muon) Step() {
 		}
 		var last []*launch
 		for _, t := range turns {
-			var u *tensor.Tensor
-			s.Do(func(c *tensor.Scope) {
-				u = t.orthogonal(c)
-				c.Close(u)
-			})
+			u := t.orthogonal(s)
 			last = join(last, t.p, flags{}, t.rates(t.lr), []*tensor.Tensor{t.p, t.st.tensors[0]}, []*tensor.Tensor{t.p, u, t.next})
 		}
 		for _, l := range last {
@@ -224,8 +220,17 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 	return list
 }
 
-// orthogonal returns the momentum with singular values near 1, dense, in the scope c.
-func (t *turn) orthogonal(c *tensor.Scope) *tensor.Tensor {
+// orthogonal returns the momentum with singular values near 1, dense, in the scope s.
+func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
+	s.Do(func(c *tensor.Scope) {
+		u = t.iterated(c)
+		c.Close(u)
+	})
+	return u
+}
+
+// iterated is orthogonal with what it is made of in the scope too.
+func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)
 	if tall {
