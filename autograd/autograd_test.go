@@ -290,3 +290,29 @@ func TestOnceDifferentiable(t *testing.T) {
 		}
 	})
 }
+
+// A gradient of the shape that the operand was broadcast to is summed, as in PyTorch; one of another shape is an error.
+func TestFuncGradientIsSummed(t *testing.T) {
+	scale := func(back func(g, x *tensor.Tensor) *tensor.Tensor) *autograd.Func {
+		return &autograd.Func{Name: "scale",
+			Forward: func(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { c.Save(in...); return in[0].Mul(in[1]) },
+			Backward: func(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+				return []*tensor.Tensor{g.Mul(c.Saved(1)), back(g, c.Saved(0))}
+			}}
+	}
+	f := scale(func(g, x *tensor.Tensor) *tensor.Tensor { return g.Mul(x) })
+	x := tensor.From([][]float64{{1, 2}, {3, 4}}).RequiresGrad()
+	for _, w := range []*tensor.Tensor{tensor.From([]float64{1, 2}), tensor.From([]float64{3}), tensor.From([][]float64{{1}, {2}}), tensor.From([]float64{2}).Squeeze()} {
+		w.RequiresGrad()
+		if err := autograd.Check(func(x []*tensor.Tensor) *tensor.Tensor { return f.Apply(x...) }, []*tensor.Tensor{x, w}, autograd.CheckOptions{SecondOrder: true}); err != nil {
+			t.Errorf("%v: %v", w.Shape(), err)
+		}
+	}
+	w := tensor.From([]float64{1, 2}).RequiresGrad()
+	err := tensor.Try(func() {
+		scale(func(g, x *tensor.Tensor) *tensor.Tensor { return g.Sum() }).Apply(x, w).Sum().Backward()
+	})
+	if !errors.Is(err, tensor.ErrGrad) || !strings.Contains(err.Error(), "shape [] on cpu for operand 1, of shape [2]") {
+		t.Error(err)
+	}
+}

@@ -211,8 +211,11 @@ type GroupNorm struct {
 	Eps    float64 // 1e-5 as made
 }
 
-// NewGroupNorm returns a layer with weight 1 and bias 0.
+// NewGroupNorm returns a layer with weight 1 and bias 0. It panics with an *[Error] if the groups cannot be of one size.
 func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
+	if groups <= 0 || channels <= 0 || channels%groups != 0 {
+		panic(&Error{"", fmt.Sprintf("GroupNorm: %d channels cannot be %d groups of one size", channels, groups)})
+	}
 	o := options(opts)
 	n := newChannelNorm(channels, o)
 	return &GroupNorm{Weight: n.Weight, Bias: n.Bias, Groups: groups, Eps: n.Eps}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -103,4 +104,13 @@ func TestBatchNormRuns(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestGroupsOfOneSize(t *testing.T) {
+	defer func() {
+		if e, ok := recover().(*nn.Error); !ok || !strings.Contains(e.Error(), "6 channels cannot be 4 groups") {
+			t.Errorf("got %v", e)
+		}
+	}()
+	nn.NewGroupNorm(4, 6)
 }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -239,7 +240,15 @@ func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 		panic(e.hint("use Cast(dtype.Bool)"))
 	}
 	if _, ok := o.Mask.layout.Expand(weights); !ok {
-		fail(op, ErrShape, in, "a mask of shape %v does not broadcast to %v, [..., queries, keys]", o.Mask.Shape(), weights)
+		e := newError(op, ErrShape, in, fmt.Sprintf("a mask of shape %v does not broadcast to %v, [..., queries, keys]", o.Mask.Shape(), weights))
+		m, n := o.Mask.layout.Shape, weights.Rank()
+		switch batch, keys := weights.At(0), weights.At(n-1); {
+		case n == 4 && m == shape.Of(batch, weights.At(2), keys):
+			e.hint("a mask of each sequence lacks the dimension of heads: Unsqueeze(1)")
+		case n == 4 && m == shape.Of(batch, keys):
+			e.hint("a mask of keys lacks the dimensions of heads and queries: Unsqueeze(1).Unsqueeze(1)")
+		}
+		panic(e)
 	}
 	return weights
 }

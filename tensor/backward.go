@@ -6,6 +6,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from and to the results
@@ -131,7 +132,7 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 			case !y.dtype.IsFloat():
 				e.hint("only floating point results have gradients, this is %v", y.dtype)
 			default:
-				e.hint("call RequiresGrad on the leaves first; Detach and NoGrad cut the graph")
+				e.hint("call RequiresGrad on the leaves first; Detach and NoGrad cut the graph, and gradients have one only with CreateGraph")
 			}
 			panic(e)
 		}
@@ -354,11 +355,17 @@ func (e *engine) freed(n *node) *Error {
 	return err
 }
 
-// checked returns d, the gradient that a VJP gave for operand i, in the operand's type; it has its shape and device.
+// checked returns d, the gradient that a VJP gave for operand i, in the operand's type and shape: where that broadcasts to d's, it is summed, as in
+// torch. It has the operand's device.
 func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 	want := n.operands[i]
 	if d.freed.Load() {
 		fail(e.op, ErrFreed, []*Tensor{d}, "the VJP of %s returned a freed tensor for operand %d", n.op, i)
+	}
+	if sh := d.layout.Shape; sh != want.shape && d.st.dev == want.dev {
+		if to, _, ok := shape.Broadcast(want.shape, sh); ok && to == sh {
+			d = d.sumTo(want.shape)
+		}
 	}
 	if d.layout.Shape != want.shape || d.st.dev != want.dev {
 		fail(e.op, ErrGrad, []*Tensor{d}, "the VJP of %s returned a gradient of shape %v on %s for operand %d, of shape %v on %s",

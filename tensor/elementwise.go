@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -229,13 +230,16 @@ func broadcastHint(a, b shape.Dims) string {
 	switch {
 	case a.Rank() == 2 && b.Rank() == 2 && a.At(0) == b.At(1) && a.At(1) == b.At(0):
 		return "did you mean T() of one of them?"
-	case b.Rank() > 0 && b.Rank()+1 == a.Rank() && a.Head(b.Rank()) == b: // one number for each row
-		return "did you mean Unsqueeze(-1) of the second?"
-	case a.Rank() > 0 && a.Rank()+1 == b.Rank() && b.Head(a.Rank()) == a:
-		return "did you mean Unsqueeze(-1) of the first?"
+	case b.Rank() > 0 && b.Rank() < a.Rank() && a.Head(b.Rank()) == b: // one number for each row, or each channel
+		return "did you mean " + unsqueezed(a.Rank()-b.Rank()) + " of the second?"
+	case a.Rank() > 0 && a.Rank() < b.Rank() && b.Head(a.Rank()) == a:
+		return "did you mean " + unsqueezed(b.Rank()-a.Rank()) + " of the first?"
 	}
 	return ""
 }
+
+// unsqueezed is what adds n dimensions at the end.
+func unsqueezed(n int) string { return strings.Repeat(".Unsqueeze(-1)", n)[1:] }
 
 func shapes(in []*Tensor) string {
 	s := ""

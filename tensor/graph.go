@@ -16,7 +16,7 @@ type Function interface {
 	// Forward computes the result. It runs without recording a graph; intermediates die when it returns.
 	Forward(c *Context, in []*Tensor) *Tensor
 	// VJP returns the gradient of each operand, given g, that of the result; nil for none. Written with tensor ops, it can
-	// itself be differentiated.
+	// itself be differentiated. A gradient of a shape to which the operand's broadcasts is summed, as in torch.
 	VJP(c *Context, g *Tensor) []*Tensor
 }
 
@@ -40,7 +40,8 @@ func (c *Context) Needs(i int) bool { return c.needs[i] }
 // operands need, and what VJP returns for the others is dropped.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
-// Save keeps tensors for VJP: operands, or the result.
+// Save keeps tensors for VJP: operands, or the result. Another tensor, computed on the way in Forward, is a constant to a second derivative
+// through VJP; what depends on operands is then to be computed again there.
 func (c *Context) Save(t ...*Tensor) {
 	for _, x := range t {
 		x.use("save")
