@@ -48,6 +48,8 @@ func mistakes(t *testing.T, dev device.Device) {
 		y := w.MulScalar(2)
 		square := w.Mul(w)
 		expanded := v.Expand(2, 3)
+		q, attend := m.Ones(2, 4, 5, 8), tensor.ScaledDotProductAttention
+		constant := tensor.Gradients(w.Square().Sum(), []*tt{w})[0]
 		for _, c := range []struct {
 			name  string
 			kind  error
@@ -119,9 +121,9 @@ func mistakes(t *testing.T, dev device.Device) {
 			{"no number", tensor.ErrValue, func() { here(); a.Dropout(1.5) }, []string{"dropout", "1.5"}},
 			{"a number for each row", tensor.ErrShape, func() { here(); a.Mul(m.Ones(2)) }, []string{"mul", "[2, 3] and [2]", "dimension -1", "Unsqueeze(-1) of the second"}},
 			{"a number for each channel", tensor.ErrShape, func() { here(); m.Ones(2, 3, 4, 5).Add(a) }, []string{"add", "did you mean Unsqueeze(-1).Unsqueeze(-1) of the second"}},
-			{"mask without heads", tensor.ErrShape, func() { q := m.Ones(2, 4, 5, 8); here(); tensor.ScaledDotProductAttention(q, q, q, tensor.AttentionOptions{Mask: m.Ones(2, 5, 5)}) }, []string{"[2, 5, 5] does not broadcast to [2, 4, 5, 5]", "Unsqueeze(1)"}},
-			{"mask of keys", tensor.ErrShape, func() { q := m.Ones(2, 4, 5, 8); here(); tensor.ScaledDotProductAttention(q, q, q, tensor.AttentionOptions{Mask: m.Ones(2, 5)}) }, []string{"[2, 5] does not broadcast", "Unsqueeze(1).Unsqueeze(1)"}},
-			{"gradient of a gradient", tensor.ErrGrad, func() { g := tensor.Gradients(w.Square().Sum(), []*tt{w})[0]; here(); tensor.Gradients(g.Sum(), []*tt{w}) }, []string{"grad", "CreateGraph"}},
+			{"mask without heads", tensor.ErrShape, func() { here(); attend(q, q, q, tensor.AttentionOptions{Mask: m.Ones(2, 5, 5)}) }, []string{"[2, 5, 5] does not broadcast to [2, 4, 5, 5]", "Unsqueeze(1)"}},
+			{"mask of keys", tensor.ErrShape, func() { here(); attend(q, q, q, tensor.AttentionOptions{Mask: m.Ones(2, 5)}) }, []string{"[2, 5] does not broadcast", "Unsqueeze(1).Unsqueeze(1)"}},
+			{"gradient of a gradient", tensor.ErrGrad, func() { here(); tensor.Gradients(constant.Sum(), []*tt{w}) }, []string{"grad", "CreateGraph"}},
 			{"matrix of the other orientation", tensor.ErrShape, func() { here(); a.Add(m.Ones(3, 2)) }, []string{"add", "[2, 3] and [3, 2]", "did you mean T()"}},
 			{"a layer's weight", tensor.ErrShape, func() { here(); m.Ones(32, 100).MatMul(m.Ones(64, 100)) }, []string{"matmul", "[32, 100] × [64, 100]", "inner dimensions 100 and 64", "did you mean y.T()?"}},
 			{"vector by matrix", tensor.ErrShape, func() { here(); v.MatMul(m.Ones(4, 3)) }, []string{"matmul", "[3] × [4, 3]", "y.T()"}},
