@@ -40,7 +40,7 @@ func (c *Context) Needs(i int) bool { return c.needs[i] }
 // operands need, and what VJP returns for the others is dropped.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
-// Save keeps tensors for VJP: operands, or the result. Another tensor, computed on the way in Forward, is a constant to a second derivative
+// Save keeps tensors for VJP: operands, or results. Another tensor, computed on the way in Forward, is a constant to a second derivative
 // through VJP; what depends on operands is then to be computed again there.
 func (c *Context) Save(t ...*Tensor) {
 	for _, x := range t {
@@ -67,7 +67,13 @@ func (c *Context) Saved(i int) *Tensor {
 	case i < 0 || i >= len(c.n.saved):
 		fail("saved", ErrValue, nil, "Forward of %s saved %d values, there is no number %d", c.n.op, len(c.n.saved), i)
 	}
-	return c.n.saved[i].restore(c)
+	x := c.n.saved[i].restore(c)
+	if p, ok := c.n.f.(*resultsOf); ok {
+		if k, ok := p.saved[i]; ok {
+			return p.part(x, k)
+		}
+	}
+	return x
 }
 
 // NumSaved returns how many tensors Forward saved.
