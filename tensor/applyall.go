@@ -47,7 +47,10 @@ func (p *resultsOf) Autocast() AutocastClass {
 // part is result i in y.
 func (p *resultsOf) part(y *Tensor, i int) *Tensor {
 	flat := y.Narrow(0, p.starts[i], p.shapes[i].Size())
-	defer flat.Free()
+	if p.shapes[i].Rank() == 1 {
+		return flat
+	}
+	defer flat.Free() // the view holds it
 	return flat.View(p.shapes[i].Slice()...)
 }
 
