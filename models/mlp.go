@@ -13,7 +13,7 @@ type MLP struct {
 	nn.Base
 	Layers []nn.Module `nn:",inline"`
 
-	segments *nn.Sequential `nn:"-"` // with checkpointing
+	checkpointing bool
 }
 
 // NewMLP returns layers from sizes[0] to sizes[1] features, from there to sizes[2], and so on; dropout is the probability that a feature is
@@ -45,17 +45,12 @@ func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
 // Forward maps x of shape [..., sizes[0]] to [..., last size]. A batch of images is flattened: x.Flatten(1, -1).
 func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
-	if m.segments != nil {
-		return m.segments.Forward(x)
+	chain := nn.Sequential{Layers: m.Layers}
+	if m.checkpointing {
+		chain.SetCheckpointing(true)
 	}
-	return (&nn.Sequential{Layers: m.Layers}).Forward(x)
+	return chain.Forward(x)
 }
 
-// SetCheckpointing switches recomputation on or off, for the layers that there are now, in segments as [nn.Sequential] has them.
-func (m *MLP) SetCheckpointing(on bool) {
-	m.segments = nil
-	if on {
-		m.segments = nn.NewSequential(m.Layers...)
-		m.segments.SetCheckpointing(true)
-	}
-}
+// SetCheckpointing switches recomputation on or off, in segments as [nn.Sequential] has them.
+func (m *MLP) SetCheckpointing(on bool) { m.checkpointing = on }
