@@ -15,6 +15,10 @@ func (d *decoder) memoryMods() {
 	if anyone {
 		order = d.oneOf(orders...)
 		x.strong = order >= 0
+	} else if x.space == spLocal {
+		if d.take("volatile") {
+			d.need(50, 9, 1)
+		}
 	}
 	if order > 0 {
 		x.release = orders[order] == "release"

@@ -15,6 +15,9 @@ const (
 	kBranch             // bra
 	kExit               // ret, exit
 	kRun                // run(w, in, mask): everything else
+	kTable              // brx.idx
+	kCall               // call
+	kReturn             // the end of a function
 	kNop
 )
 
@@ -59,8 +62,10 @@ type extra struct {
 	count   int32 // slot
 	hasCnt  bool
 	n       int
-	counted bool // part of a request that is counted already
-	whole   bool // a vector load without unused elements or extension
+	counted bool    // part of a request that is counted already
+	whole   bool    // a vector load without unused elements or extension
+	table   []int32 // targets of brx.idx
+	call    *callSite
 	atom    func(old, b, c uint64) uint64
 }
 

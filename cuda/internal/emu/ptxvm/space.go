@@ -174,7 +174,7 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 
 // localSpan checks a local access of one lane and returns its offset in w.local.
 func (w *warp) localSpan(in *inst, l, total int) int {
-	size := uint64(w.cta.entry.Local)
+	size := uint64(w.frameEnd(l))
 	a := w.addr[l]
 	if a > size || size-a < uint64(total) {
 		w.fault(OutOfBounds, in, l, "an access of %d bytes at local offset %d of %d", total, int64(a), size)
@@ -182,7 +182,7 @@ func (w *warp) localSpan(in *inst, l, total int) int {
 	if a&uint64(total-1) != 0 {
 		w.misaligned(in, l, a, total, "local")
 	}
-	return l*int(size) + int(a)
+	return l*w.stride + int(a)
 }
 
 func (w *warp) loadLocal(in *inst, m uint32) {

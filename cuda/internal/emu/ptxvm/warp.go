@@ -17,6 +17,7 @@ const (
 type frame struct {
 	pc, rpc int32
 	mask    uint32
+	depth   int32 // calls in progress
 }
 
 // warp is the state of 32 threads in lockstep.
@@ -29,7 +30,8 @@ type warp struct {
 
 	frame         // top of the reconvergence stack
 	stack []frame // below it
-	live  uint32  // lanes that exist and have not exited
+	calls []activation
+	live  uint32 // lanes that exist and have not exited
 
 	id    int
 	state warpState
@@ -39,7 +41,8 @@ type warp struct {
 	tmp   lanes
 	last  *region // where the last global access hit
 
-	local, localInit []byte // 32 lanes × Entry.Local
+	local, localInit []byte // 32 lanes × stride
+	stride           int    // Entry.Local, and what functions have needed
 
 	clocks  // see race.go
 	pending []asyncCopy
@@ -142,7 +145,7 @@ func (w *warp) run(budget int) {
 			if in.not {
 				g = ^g
 			}
-			if m &= g; m == 0 && in.kind != kBranch {
+			if m &= g; m == 0 && in.kind != kBranch && in.kind != kTable {
 				w.pc++
 				continue
 			}
@@ -197,6 +200,15 @@ func (w *warp) run(budget int) {
 		case kExit:
 			w.exit(m)
 			continue
+		case kTable:
+			w.jump(in, m)
+			continue
+		case kCall:
+			w.call(in, m)
+			continue
+		case kReturn:
+			w.leave()
+			continue
 		case kRun:
 			in.run(w, in, m)
 		}
@@ -224,7 +236,7 @@ func (w *warp) branch(in *inst, taken uint32) {
 	}
 	if in.rpc != w.rpc {
 		// The whole group continues at rpc after both sides have got there.
-		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask})
+		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
 			w.stack = w.stack[:len(w.stack)-1] // never: both sides end in exit
 		}
@@ -232,12 +244,12 @@ func (w *warp) branch(in *inst, taken uint32) {
 	// Lanes that go straight to rpc wait in the entry below, which has their bits already.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
-		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest}
+		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}
 	case fall == in.rpc:
-		w.frame = frame{pc: in.target, rpc: in.rpc, mask: taken}
+		w.frame = frame{pc: in.target, rpc: in.rpc, mask: taken, depth: w.depth}
 	default:
-		w.stack = append(w.stack, frame{pc: in.target, rpc: in.rpc, mask: taken})
-		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest}
+		w.stack = append(w.stack, frame{pc: in.target, rpc: in.rpc, mask: taken, depth: w.depth})
+		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}
 	}
 }
 
@@ -247,6 +259,7 @@ func (w *warp) pop() {
 		w.frame = w.stack[n-1]
 		w.stack = w.stack[:n-1]
 		if w.mask &= w.live; w.mask != 0 {
+			w.calls = w.calls[:w.depth]
 			return
 		}
 	}
