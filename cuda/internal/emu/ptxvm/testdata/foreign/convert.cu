@@ -119,8 +119,14 @@ KERNEL wide_ints(const s64 *p, u64 *out, int n) {
 	OUT(v);
 	asm("cvt.sat.s32.u32 %0, %1;" : "=r"(v) : "r"((u32)x));
 	OUT(v);
-	asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(v) : "r"((s32)x), "r"((s32)(x >> 20)));
+	s32 y = (s32)x, z = (s32)(x >> 20);
+#if __CUDA_ARCH__ >= 720
+	asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(v) : "r"(y), "r"(z));
 	OUT(v);
-	asm("cvt.pack.sat.s16.s32 %0, %1, %2;" : "=r"(v) : "r"((s32)x), "r"((s32)(x >> 20)));
+	asm("cvt.pack.sat.s16.s32 %0, %1, %2;" : "=r"(v) : "r"(y), "r"(z));
 	OUT(v);
+#else
+	OUT(min(max(y, 0), 255) << 8 | min(max(z, 0), 255));
+	OUT(min(max(y, -32768), 32767) << 16 | (min(max(z, -32768), 32767) & 0xffff));
+#endif
 }
