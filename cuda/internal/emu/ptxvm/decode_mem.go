@@ -132,7 +132,7 @@ func store(d *decoder) {
 	case spGlobal:
 		d.run(func(w *warp, i *inst, m uint32) {
 			w.addresses(i, m)
-			w.need(i, m, i.x.vec...)
+			w.storable(i, m)
 			w.storeGlobal(i, m)
 		})
 	case spShared:

@@ -112,7 +112,7 @@ func barrier(d *decoder) {
 			d.fail("bar.warp needs .sync")
 		}
 		d.in.a = d.src(d.args(1)[0], B32)
-		d.run(func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
+		d.together(d.in.a, func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
 		return
 	}
 	d.take("aligned")

@@ -18,6 +18,7 @@ const (
 	kTable              // brx.idx
 	kCall               // call
 	kReturn             // the end of a function
+	kSync               // run, once the lanes that it needs are together
 	kNop
 )
 
@@ -66,6 +67,7 @@ type extra struct {
 	whole   bool    // a vector load without unused elements or extension
 	table   []int32 // targets of brx.idx
 	call    *callSite
+	members int32 // slot of the member mask
 	atom    func(old, b, c uint64) uint64
 }
 

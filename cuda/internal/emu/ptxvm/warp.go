@@ -18,15 +18,17 @@ type frame struct {
 	pc, rpc int32
 	mask    uint32
 	depth   int32 // calls in progress
+	parked  bool  // it waits for other lanes, see gather.go
 }
 
 // warp is the state of 32 threads in lockstep.
 type warp struct {
-	r  []lanes  // registers
-	wm []uint32 // lanes that have written each register
-	p  []uint32 // predicates, a bit a lane
-	pm []uint32 // lanes that have written each predicate
-	cc uint32   // condition code of add.cc and friends
+	r    []lanes  // registers
+	wm   []uint32 // lanes that have written each register
+	junk []uint32 // lanes for which a register was loaded from bytes that nothing has written, the padding of a structure; nil in entries without local memory
+	p    []uint32 // predicates, a bit a lane
+	pm   []uint32 // lanes that have written each predicate
+	cc   uint32   // condition code of add.cc and friends
 
 	frame         // top of the reconvergence stack
 	stack []frame // below it
@@ -210,6 +212,11 @@ func (w *warp) run(budget int) {
 			w.leave()
 			continue
 		case kRun:
+			in.run(w, in, m)
+		case kSync:
+			if !w.gathered(in, m) {
+				continue
+			}
 			in.run(w, in, m)
 		}
 		w.pc++
