@@ -31,7 +31,7 @@ KERNEL atomics(const s32 *p, u32 *g, u64 *g64, float *gf, double *gd, __half2 *g
 			atomicMin((long long *)d + 1, (long long)x << 20);
 			atomicXor(d + 2, (u64)x << 32 | (u32)i);
 			// a spin by compare and swap: the largest square
-			u64 old = d[3], was;
+			u64 old = *(volatile u64 *)(d + 3), was;
 			u64 want = (u64)((long long)x * x);
 			do { was = old; if (was >= want) break; old = atomicCAS(d + 3, was, want); } while (old != was);
 		}
