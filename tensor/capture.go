@@ -20,10 +20,13 @@ var ErrCapture = errors.New("it cannot be captured")
 // dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
-	stream device.Stream // on which the work was recorded and is repeated
+	stream device.Stream // on which the work is repeated
 	scope  *Scope
 	number uint64
 	live   atomic.Bool // recording
+
+	streams map[device.Stream]bool          // that are recorded: it, and
+	lanes   map[device.Stream]device.Stream // those that stand in for others, by these
 
 	replay device.Replayer // of the finished graph
 
@@ -60,12 +63,16 @@ var (
 // read after a replay, are overwritten by the next one, and are freed by Close; undefined before the first. Memory of temporaries is reused
 // inside of the graph only; f gives it back earlier by child scopes and Free, as elsewhere.
 //
+// A scope that f opens with [Stream] has its work recorded beside the rest: replays run it in any order that keeps reads behind writes, as eager
+// runs do. The stream itself takes no part: [Scope.Stream] is one that stands in for it, for kernels of f's own, and for marks and waits by
+// hand, which the tensors do not need, at the end neither: all of a replay is done before what is queued after it.
+//
 // These change from replay to replay: random numbers, which come from the generator that the scope has (opts may choose it) and go on as in
 // eager steps; and what [Graph.Feed] provides, which is how the optimizers of package optim see their learning rate and their number of steps.
 //
 // Everything else is repeated as it was. So that nothing silently stays as it was, the error is an *[Error] of the kind [ErrCapture] for what
 // waits for a value (Item, Data, printing, shapes that depend on values), what brings values from the host (except from page-locked
-// memory without waiting, which a replay reads anew), work on another device or stream, and results that replays would not compute again: an
+// memory without waiting, which a replay reads anew), work on another device, waits for events and streams that are not recorded, and results that replays would not compute again: an
 // expression over older tensors alone is started with w.In(s). What f panics with else comes out as from [Try]. After an error
 // nothing of the capture is left; gradients that were put into leaves meanwhile are gone.
 //
@@ -86,7 +93,8 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if err != nil {
 		return nil, deviceError(op, err, nil)
 	}
-	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
+	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, streams: map[device.Stream]bool{rec.Stream(): true},
+		lanes: map[device.Stream]device.Stream{}, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
 	g.live.Store(true)
 	g.scope = root.New(append(slices.Clone(opts), func(m *modes) {
@@ -144,6 +152,9 @@ func (g *Graph) finish() (err error) {
 			return err
 		}
 	}
+	if err := g.join(); err != nil {
+		return err
+	}
 	if g.replay, err = g.rec.Finish(); err != nil {
 		return deviceError("capture", err, nil)
 	}
@@ -159,7 +170,11 @@ func (g *Graph) finish() (err error) {
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		captures.Add(-1)
-		byStream.Delete(g.stream)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for s := range g.streams {
+			byStream.Delete(s)
+		}
 	}
 }
 
@@ -172,7 +187,7 @@ func (g *Graph) abandon() {
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
-		if d != nil && !d.freed.Load() && d.st.home == g.stream { // it was never computed
+		if d != nil && !d.freed.Load() && g.streams[d.st.home] { // it was never computed
 			leaf.grad = nil
 		} else {
 			d = nil
@@ -355,11 +370,11 @@ func capturing(s device.Stream) *Graph {
 // touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are ordered with what else uses it. st.mu
 // is held.
 func (g *Graph) touch(op string, st *storage, write bool) {
-	if st.home == g.stream {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.streams[st.home] {
+		return
+	}
 	if st.epoch >= g.number && !g.adopted[st] {
 		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
 		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
@@ -435,7 +450,7 @@ func (s *Scope) recordable(op string, dev device.Device) {
 	switch {
 	case dev != g.dev:
 		s.uncapturable(op, fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name()))
-	case s.modes.stream != g.stream:
-		s.uncapturable(op, "the scope has another stream than the one that is recorded: leave out the option Stream")
+	case !g.records(s.modes.stream):
+		s.uncapturable(op, "the stream of the work is none that is recorded: what came before it was not recorded")
 	}
 }
