@@ -15,9 +15,8 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other; graphs that only read the same tensors also at once, and those that share an optimizer take turns. Other
-// graphs that write the same tensors must not be replayed at the same time. Close gives the graph's memory back; one that is
-// dropped is closed after the garbage collector found it.
+// several goroutines, one after the other; graphs that only read the same tensors also at once, and those that write tensors which others use, or
+// share an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // on which the work is repeated
@@ -25,10 +24,14 @@ type Graph struct {
 	number uint64
 	live   atomic.Bool // recording
 
+	goroutine uint64 // that captures
+	outer     *Graph // that it captures around
+
 	streams map[device.Stream]bool          // that are recorded: it, and
 	lanes   map[device.Stream]device.Stream // those that stand in for others, by these
 
 	replay device.Replayer // of the finished graph
+	shares *sharer
 
 	mu      sync.Mutex
 	rec     device.Recording
@@ -106,6 +109,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	g.number = epoch.Add(1)
 	captures.Add(1)
 	byStream.Store(g.stream, g)
+	g.enter()
 	done := false
 	defer func() {
 		if !done {
@@ -123,6 +127,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	}
 	// The net under a graph that is dropped: its tensors have theirs.
 	runtime.AddCleanup(g, func(r device.Replayer) { go r.Close() }, g.replay)
+	runtime.AddCleanup(g, func(o *sharer) { go o.leave() }, g.shares)
 	return g, nil
 }
 
@@ -163,6 +168,7 @@ func (g *Graph) finish() (err error) {
 	}
 	g.ended = nil
 	g.own = slices.DeleteFunc(g.own, func(st *storage) bool { return st.freed.Load() })
+	g.shares = g.share()
 	return nil
 }
 
@@ -170,6 +176,7 @@ func (g *Graph) finish() (err error) {
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		captures.Add(-1)
+		g.leave()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for s := range g.streams {
@@ -247,6 +254,22 @@ func (g *Graph) Replay() error {
 			return newError(op, err, nil, err.Error())
 		}
 	}
+	err := g.queue()
+	if err != nil {
+		return err
+	}
+	for _, f := range g.then { // all of them: the work is queued
+		if e := Try(f); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// queue queues the recorded work behind what was queued on its memory. g.mu is held.
+func (g *Graph) queue() error {
+	const op = "replay"
+	defer g.shares.turn()()
 	err := Try(func() {
 		for st, written := range g.outside {
 			if written {
@@ -269,12 +292,7 @@ func (g *Graph) Replay() error {
 	if err := g.replay.Replay(func(i int, to []byte) { g.feeds[i](to) }); err != nil {
 		return deviceError(op, err, nil)
 	}
-	for _, f := range g.then { // all of them: the work is queued
-		if e := Try(f); err == nil {
-			err = e
-		}
-	}
-	return err
+	return nil
 }
 
 // deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.
@@ -318,6 +336,7 @@ func (g *Graph) Close() error {
 		g.scope.close(nil, true)
 	}
 	err := g.replay.Close()
+	g.shares.leave()
 	g.forget()
 	if err != nil {
 		return deviceError("close", err, nil)
