@@ -4,8 +4,8 @@
 //	ops list     prints the cases, a line of JSON for each and size
 //	ops serve    reads lines "case size forward|backward|drop", and answers each with a line of JSON
 //
-// A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls of tiny tensors share a scope, as ops of a
-// program do; "backward" is the op and the gradients of its operands.
+// A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls of up to 1K elements share a scope, and four of
+// up to 256K, as ops of a program do; "backward" is the op and the gradients of its operands.
 package main
 
 import (
@@ -173,7 +173,7 @@ func list() {
 				Grad     string    `json:"grad"`
 				Call     string    `json:"call"`
 				Batch    int       `json:"batch"`
-			}{c.name, sizeNames[size], operands(c.in, size), c.grad, c.call, batch(size)})
+			}{c.name, sizeNames[size], operands(c.in, size), c.grad, c.call, c.batch(size)})
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -182,9 +182,20 @@ func list() {
 }
 
 // batch is how many calls share a scope.
-func batch(size byte) int {
-	if size == 't' {
+func (c *bench) batch(size byte) int {
+	elements := 0
+	for _, o := range operands(c.in, size) {
+		n := 1
+		for _, d := range o.Dims {
+			n *= d
+		}
+		elements += n
+	}
+	switch {
+	case elements <= 1<<10:
 		return 16
+	case elements <= 1<<18:
+		return 4
 	}
 	return 1
 }
@@ -268,7 +279,7 @@ func (c *bench) measure(d *data, size byte, backward bool, least time.Duration) 
 		}
 	}
 	var g *T
-	per := batch(size)
+	per := c.batch(size)
 	local := make([]*T, len(x))
 	step := func() {
 		d.scope.Do(func(s *tensor.Scope) {
