@@ -82,9 +82,10 @@ type field struct {
 }
 
 type fieldPlan struct {
-	fields []field
-	err    string
-	at     string
+	fields  []field
+	err     string
+	at      string
+	byValue bool // Forward works on a copy
 }
 
 var plans sync.Map // reflect.Type → *fieldPlan
@@ -96,7 +97,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)
 	}
-	p := &fieldPlan{}
+	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]())}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("nn")
@@ -294,6 +295,9 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	case reflect.Map:
 		panic(&Error{path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""})
 	case reflect.Struct:
+		if !embedded && !planOf(v.Type()).byValue {
+			markAt(path, v, w.all)
+		}
 		if w.before != nil {
 			w.before(path, v, embedded)
 		}
