@@ -12,7 +12,8 @@
 //   - `nn:"downsample,optional"`: a layer that may be nil;
 //   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
 //
-// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them.
+// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them. What fmt prints of a struct are its fields;
+// [Describe] tells how a model is built, as PyTorch's print(model), and [Summary] what its layers return.
 //
 // A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) or that has no sound names
 // (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error], which tensor.Try does not catch: it is a
