@@ -52,11 +52,16 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	if err := checkRows(op, list...); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	rows, columns := out.Shape.At(0), out.Shape.At(1)
+	columns := out.Shape.At(1)
 	s.typ, s.unit, s.vector, s.group = out.Type, unitColumns(list...), rowVectors(list...), rowGroup(columns)
 	if !s.grad {
 		s.cached = cachedColumns(s.typ, columns)
 	}
+	return launchSoftmax(s, list...)
+}
+
+func launchSoftmax(s softmaxSpec, list ...Operand) ([]Launch, error) {
+	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -67,7 +72,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	for _, o := range list {
 		p.packRows(o, s.unit)
 	}
-	l, err := p.launch(k, rowBlocks(rows, columns))
+	l, err := p.launch(k, ceilDiv(rows, rowThreads/s.group))
 	return []Launch{l}, err
 }
 
