@@ -69,7 +69,7 @@ func load(d *decoder) {
 	n := d.vectorMod(t)
 	a := d.args(2)
 	list := a[:1]
-	if n > 1 {
+	if n > 1 || a[0].kind == okVec {
 		if list = a[0].list; a[0].kind != okVec || len(list) != n {
 			d.fail("%s needs %d destination registers in braces", d.stmt.op, n)
 		}
@@ -116,7 +116,7 @@ func store(d *decoder) {
 	n := d.vectorMod(t)
 	a := d.args(2)
 	list := a[1:2]
-	if n > 1 {
+	if n > 1 || a[1].kind == okVec {
 		if list = a[1].list; a[1].kind != okVec || len(list) != n {
 			d.fail("%s needs %d source registers in braces", d.stmt.op, n)
 		}
