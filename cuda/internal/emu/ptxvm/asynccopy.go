@@ -49,6 +49,7 @@ func copyAsync(d *decoder) {
 		if d.oneOf("L2::64B", "L2::128B", "L2::256B") >= 0 {
 			d.need(80, 7, 4)
 		}
+		d.cacheHint()
 		a := d.stmt.args
 		if len(a) != 3 && len(a) != 4 {
 			d.fail("%s takes destination, source, size and optionally source size", d.stmt.op)

@@ -19,6 +19,7 @@ var handlers = map[string]func(*decoder){
 	"bmsk": bitMask, "szext": signOrZeroExtend, "fns": findSet,
 
 	"ld": load, "ldu": load, "st": store, "atom": atomicMemory, "red": atomicMemory, "prefetch": prefetch, "prefetchu": prefetch,
+	"createpolicy": createPolicy, "discard": adviseCache, "applypriority": adviseCache,
 	"cp": copyAsync, "ldmatrix": loadMatrix, "stmatrix": storeMatrix, "mma": matrixMultiply, "wmma": warpMatrix, "mbarrier": mbarrier,
 
 	"bra": branch, "brx": jumpTable, "call": call, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,

@@ -26,17 +26,10 @@ type link struct {
 	line int
 }
 
-// functionAddress is what a pointer to a function holds, an address where no memory is.
+// address is what a pointer to a function holds, an address where no memory is.
 func (f *function) address() uint64 { return uint64(5)<<windowShift | uint64(f.index+1)<<4 }
 
-func (m *Module) function(name string) *function {
-	for _, f := range m.functions {
-		if f.name == name {
-			return f
-		}
-	}
-	return nil
-}
+func (m *Module) function(name string) *function { return m.funcByName[name] }
 
 // name is what the body in progress belongs to.
 func (p *parser) name() string {
@@ -93,6 +86,7 @@ func (p *parser) function(extern bool) {
 		known = f
 		f.index = len(p.m.functions)
 		p.m.functions = append(p.m.functions, f)
+		p.m.funcByName[f.name] = f
 	case known.body && p.is("{"):
 		fail(line, "function %s twice", f.name)
 	case len(known.params) != len(f.params) || len(known.rets) != len(f.rets):
@@ -274,15 +268,15 @@ func (d *decoder) functions() {
 		d.body(f.stmts)
 		e.code = append(e.code, inst{kind: kReturn, line: lastLine(e.code), rpc: -1})
 		reconverge(e.code[b.start:], b.start)
-		if len(e.code) > maxCode {
-			fail(int(lastLine(e.code)), "%s and what it calls have more than %d instructions", e.Name, maxCode)
+		if e.mod.copied += len(f.stmts) + 1; e.mod.copied > maxCopied {
+			fail(int(lastLine(e.code)), "what the entries of the module call has more than %d instructions, counted once for each of them", maxCopied)
 		}
 	}
 	d.fn = nil
 }
 
-// maxCode bounds the instructions of an entry that calls functions.
-const maxCode = 1 << 20
+// maxCopied bounds the instructions of functions in all entries of a module together.
+const maxCopied = 1 << 20
 
 // reach returns a function as part of the entry.
 func (d *decoder) reach(f *function) *body {
