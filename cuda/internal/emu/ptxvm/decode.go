@@ -124,7 +124,7 @@ func (d *decoder) typ() Type {
 			return t
 		}
 	}
-	d.fail("%s lacks a type", d.stmt.op)
+	d.fail("%s lacks a type, or has one that is not supported", d.stmt.op)
 	panic("unreachable")
 }
 
