@@ -350,15 +350,17 @@ func sameSizes(a, b []*variable) bool {
 
 // activation is a call in progress.
 type activation struct {
-	to   *body
-	site *callSite
+	to    *body
+	site  *callSite
+	stack int // bytes that this call and those around it would keep of registers on a thread's stack
 	// registers of the function as they were, where it was active already
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
-// maxStack bounds the local memory of a thread that functions need, in bytes beyond that of the entry.
+// maxStack bounds what functions need of a thread's stack, in bytes: local memory, and by itself registers. Hardware has a limit that the program
+// sets (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
 // call lets the lanes of m execute a function. The others, and those that call another one by address, wait.
@@ -389,12 +391,19 @@ func (w *warp) call(in *inst, m uint32) {
 		}
 		base[l] += uint64(site.frame)
 	}
-	a := activation{to: b, site: site}
+	a := activation{to: b, site: site, stack: 16}
+	if n := len(w.calls); n > 0 {
+		a.stack += w.calls[n-1].stack
+	}
 	for _, c := range w.calls {
 		if c.to == b {
+			a.stack += 8 * len(b.regs)
 			w.save(&a)
 			break
 		}
+	}
+	if a.stack > maxStack {
+		w.overflow(in, m)
 	}
 	for _, s := range b.regs {
 		w.wm[s] &^= m
@@ -501,12 +510,7 @@ func (w *warp) grow(in *inst, m uint32, need int) {
 		return
 	}
 	if need > w.cta.entry.Local+maxStack {
-		first := 0
-		for l := range lanesOf(m) {
-			first = l
-			break
-		}
-		w.fault(BadCall, in, first, "%d calls deep, functions need more than %d bytes of local memory", len(w.calls)+1, maxStack)
+		w.overflow(in, m)
 	}
 	stride := int(roundUp(uint64(max(need, 2*w.stride)), frameAlign))
 	local, ready := make([]byte, 32*stride), make([]byte, 32*stride)
@@ -516,6 +520,12 @@ func (w *warp) grow(in *inst, m uint32, need int) {
 		copy(ready[l*stride:], w.localInit[l*w.stride:(l+1)*w.stride])
 	}
 	w.local, w.localInit, w.stride = local, ready, stride
+}
+
+func (w *warp) overflow(in *inst, m uint32) {
+	for l := range lanesOf(m) {
+		w.fault(BadCall, in, l, "%d calls deep, functions need more than the %d bytes of a thread's stack", len(w.calls)+1, maxStack)
+	}
 }
 
 // frameEnd is where the local memory that a lane may use ends.
