@@ -180,8 +180,10 @@ func (w *warp) allLanes(in *inst, m uint32) {
 func wmmaMultiply(d *decoder) {
 	d.take("rn")
 	sat := d.take("satfinite")
-	if d.oneOf("row", "col") < 0 || d.oneOf("row", "col") < 0 { // layouts matter to load alone
-		d.fail("%s needs two layouts", d.stmt.op)
+	for range 2 { // layouts matter to load alone
+		if d.oneOf("row", "col") < 0 {
+			d.fail("%s needs two layouts", d.stmt.op)
+		}
 	}
 	var types []Type
 	var shape string
