@@ -372,4 +372,3 @@ func TestForeignFloats(t *testing.T) {
 		table(t, "floats."+sm, "f64", 8, pairsOf(binary64.values(m/4), 3), binary64.compare, binary64.floatRow(false))
 	}
 }
-

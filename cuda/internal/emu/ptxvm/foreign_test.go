@@ -205,4 +205,3 @@ func TestForeignIntegers(t *testing.T) {
 		table(t, m, "ints_s64", 8, rowsOf(corners(64), 64, 3), equal, integerRow[int64])
 	}
 }
-
