@@ -34,6 +34,9 @@ func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " 
 
 // NewKernel gives a kernel its launch shape: at most 1024 threads a block, 64 along the third axis, and no more than the kernel
 // declares with MaxThreads. The error is a *[KernelError].
+//
+// k may also be a literal that describes PTX text of another compiler: the entry's name, the text, its version and target, and its parameters
+// with their offsets. That the text says the same is not checked here; what the driver refuses is the error of the first launch.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target}

@@ -349,6 +349,61 @@ mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0,%f1,%f2,%f3},{%r1,%r2},{
 mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%f0,%f1,%f2,%f3},{%r1,%r2},{%r1},{%f0,%f1,%f2,%f3};
 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3},{%r1,%r2},{%r1},{%f0,%f1,%f2,%f3};
 mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3},{%r1,%r2,%r3,%r4},{%r1,%r2},{%r0,%r1,%r2,%r3};
+mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%r0,%r1,%r2,%r3},{%r1,%r2,%r3,%r4},{%r1,%r2},{%r0,%r1,%r2,%r3};
+mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32 {%r0,%r1,%r2,%r3},{%r1,%r2,%r3,%r4},{%r1,%r2},{%r0,%r1,%r2,%r3};
+mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%r0,%r1,%r2,%r3},{%r1,%r2},{%r1},{%r0,%r1,%r2,%r3};
+mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r0,%r1},{%r1},{%r1},{%r0,%r1};
+mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d0,%d1},{%d1},{%d1},{%d0,%d1};
+mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%d0,%d1,%d2,%d3},{%d1,%d2},{%d1},{%d0,%d1,%d2,%d3};
+mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%d0,%d1,%d2,%d3},{%d1,%d2,%d3,%d4},{%d1,%d2},{%d0,%d1,%d2,%d3};
+mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%d0,%d1,%d2,%d3},{%d1,%d2,%d3,%d4,%d5,%d6,%d7,%d8},{%d1,%d2,%d3,%d4},{%d0,%d1,%d2,%d3};
+wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%rd1], %r8;
+wmma.load.b.sync.aligned.col.m8n32k16.shared.bf16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%rd1];
+wmma.load.a.sync.aligned.row.m32n8k16.global.s8 {%r0,%r1,%r2,%r3}, [%rd1], %r8;
+wmma.load.c.sync.aligned.row.m16n16k16.f32 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, [%rd1];
+wmma.load.c.sync.aligned.row.m16n16k16.f16 {%r0,%r1,%r2,%r3}, [%rd1];
+wmma.load.a.sync.aligned.row.m16n16k8.tf32 {%r0,%r1,%r2,%r3}, [%rd1];
+wmma.load.a.sync.aligned.m16n16k8.row.tf32 {%r0,%r1,%r2,%r3}, [%rd1];
+wmma.store.d.sync.aligned.col.m16n16k16.global.s32 [%rd1], {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, %r8;
+wmma.store.d.sync.aligned.row.m8n8k4.f64 [%rd1], {%d0,%d1};
+wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7},{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7},{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7},{%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7};
+wmma.mma.sync.aligned.row.col.m16n16k16.f32.f16 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7},{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7},{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7},{%r0,%r1,%r2,%r3};
+wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32.satfinite {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7},{%r0,%r1},{%r0,%r1},{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7};
+mbarrier.init.shared.b64 [%r1], 5;
+mbarrier.init.b64 [%rd1], %r2;
+mbarrier.inval.shared.b64 [%r1];
+mbarrier.arrive.shared.b64 %rd1, [%r1];
+mbarrier.arrive.b64 %rd1, [%rd2];
+mbarrier.arrive.shared.b64 %rd1, [%r1], 2;
+mbarrier.arrive.noComplete.shared.b64 %rd1, [%r1], 2;
+mbarrier.arrive.release.cta.shared::cta.b64 _, [%r1];
+mbarrier.arrive_drop.shared.b64 %rd1, [%r1];
+mbarrier.test_wait.shared.b64 %p1, [%r1], %rd1;
+mbarrier.test_wait.parity.shared.b64 %p1, [%r1], %r2;
+mbarrier.try_wait.shared.b64 %p1, [%r1], %rd1;
+mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2, 100;
+mbarrier.pending_count.b64 %r1, %rd1;
+cp.async.mbarrier.arrive.shared.b64 [%r1];
+cp.async.mbarrier.arrive.noinc.b64 [%rd1];
+cp.async.cg.shared.global [%r1], [%rd1], 16, %p1;
+ld.global.b32 {%r1}, [%rd1];
+st.global.b32 [%rd1], {%r1};
+createpolicy.fractional.L2::evict_first.b64 %rd1, 1.0;
+createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %rd1, 0.5;
+createpolicy.fractional.L2::evict_last.b64 %rd1;
+ld.global.L2::cache_hint.b32 %r1, [%rd1], %rd2;
+ld.global.L1::evict_last.L2::cache_hint.v4.b32 {%r1,%r2,%r3,%r4}, [%rd1], %rd2;
+st.global.L2::cache_hint.b32 [%rd1], %r1, %rd2;
+cp.async.cg.shared.global.L2::cache_hint [%r1], [%rd1], 16, %rd2;
+cp.async.cg.shared.global.L2::cache_hint [%r1], [%rd1], 16, %r3, %rd2;
+discard.global.L2 [%rd1], 128;
+applypriority.global.L2::evict_normal [%rd1], 128;
+mov.u32 %r1, %cluster_ctaid.x;
+mov.u32 %r1, %clusterid.y;
+mov.u32 %r1, %nclusterid.z;
+mov.u32 %r1, %cluster_nctaid.x;
+mov.u32 %r1, %cluster_ctarank;
+mov.u32 %r1, %cluster_nctarank;
 red.global.add.v2.f32 [%rd1], {%f1,%f2};
 red.global.v2.f32.add [%rd1], {%f1,%f2};
 atom.global.add.v4.f32 {%f1,%f2,%f3,%f4}, [%rd1], {%f1,%f2,%f3,%f4};
@@ -364,6 +419,9 @@ atom.shared::cta.add.u32 %r1, [sm], 1;
 var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f16x2 %p\d,|fma\.rz\.bf16|rcp\.r[nz]\.ftz\.f64|madc\.lo\.u16|` +
 	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
+
+// What ptxas finds in a later phase to be too new for an older target.
+var foundLate = regexp.MustCompile(`^(createpolicy|discard|applypriority|mov\.u32 %r1, %n?cluster|.*cache_hint|mma\.sync.*m16.*f64|mbarrier\.try_wait)`)
 
 // Parse and the real assembler agree on every line.
 func TestAcceptance(t *testing.T) {
@@ -390,7 +448,7 @@ func TestAcceptance(t *testing.T) {
 			switch {
 			case no && err == nil:
 				t.Errorf("%v: ptxas refuses %s: %s", target, l, why)
-			case !no && err != nil && !refusedOnPurpose.MatchString(l):
+			case !no && err != nil && !refusedOnPurpose.MatchString(l) && (target[0] == "8.1" || !foundLate.MatchString(l)):
 				t.Errorf("%v: ptxas takes %s: %v", target, l, err)
 			}
 		}

@@ -23,6 +23,8 @@ func copyAsync(d *decoder) {
 	d.e.usesAsync = true
 	x := d.extra()
 	switch {
+	case d.take("mbarrier"):
+		arriveCopies(d)
 	case d.take("commit_group"):
 		d.args(0)
 		d.run(func(w *warp, _ *inst, m uint32) {
@@ -47,6 +49,7 @@ func copyAsync(d *decoder) {
 		if d.oneOf("L2::64B", "L2::128B", "L2::256B") >= 0 {
 			d.need(80, 7, 4)
 		}
+		d.cacheHint()
 		a := d.stmt.args
 		if len(a) != 3 && len(a) != 4 {
 			d.fail("%s takes destination, source, size and optionally source size", d.stmt.op)
@@ -60,6 +63,27 @@ func copyAsync(d *decoder) {
 		d.in.b, srcOff, _ = d.mem(a[1], spGlobal)
 		x.count = d.constant(uint64(x.size))
 		if len(a) == 4 {
+			if r := d.register(a[3].name); a[3].kind == okWord && r != nil && r.typ == Pred { // the source is ignored where it holds
+				p, not := d.condition(a[3])
+				whole := x.count
+				x.count = d.nreg
+				d.nreg++
+				d.run(func(w *warp, in *inst, m uint32) {
+					v := w.pred(in, p, m)
+					if not {
+						v = ^v
+					}
+					n := w.r[whole]
+					for l := range n {
+						if v>>l&1 != 0 {
+							n[l] = 0
+						}
+					}
+					w.write(in.x.count, &n, m)
+					w.issueCopy(in, m, uint64(srcOff))
+				})
+				return
+			}
 			x.count = d.src(a[3], U32)
 		}
 		d.run(func(w *warp, in *inst, m uint32) { w.issueCopy(in, m, uint64(srcOff)) })

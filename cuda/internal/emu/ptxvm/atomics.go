@@ -17,6 +17,7 @@ func atomicMemory(d *decoder) {
 		x.release = i >= 2
 	}
 	d.oneOf("cta", "cluster", "gpu", "sys")
+	d.cacheHint()
 	op := d.oneOf("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas")
 	if op < 0 {
 		d.fail("%s lacks an operation", d.stmt.op)

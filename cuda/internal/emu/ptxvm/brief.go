@@ -15,7 +15,9 @@ func (p *parser) passes() bool {
 		if p.skip(); strings.HasPrefix(p.src[p.pos:], ":") {
 			p.next()
 			p.next()
-			return true
+			if !p.is(".branchtargets") && !p.is(".callprototype") && !p.is(".calltargets") {
+				return true
+			}
 		}
 	case !p.is("@"):
 		return false

@@ -158,6 +158,8 @@ func (c *cta) fillSpecial(w *warp, s specialUse) {
 			v = uint64(l.DynShared)
 		case srTotalShared:
 			v = uint64(c.entry.dynOffset) + uint64(l.DynShared)
+		case srOne:
+			v = 1
 		}
 		w.r[s.slot][i] = v
 	}

@@ -124,7 +124,7 @@ func (d *decoder) typ() Type {
 			return t
 		}
 	}
-	d.fail("%s lacks a type", d.stmt.op)
+	d.fail("%s lacks a type, or has one that is not supported", d.stmt.op)
 	panic("unreachable")
 }
 
@@ -305,6 +305,9 @@ func (d *decoder) special(name string, sr special, t Type) int32 {
 	}
 	if t.Size() != want || t.float() {
 		d.fail("%s: %s has %d bits", d.stmt.op, name, 8*want)
+	}
+	if strings.Contains(name, "cluster") {
+		d.need(90, 7, 8)
 	}
 	if sr >= srClock {
 		d.fail("%s: %s can only be read by mov", d.stmt.op, name)

@@ -19,7 +19,8 @@ var handlers = map[string]func(*decoder){
 	"bmsk": bitMask, "szext": signOrZeroExtend, "fns": findSet,
 
 	"ld": load, "ldu": load, "st": store, "atom": atomicMemory, "red": atomicMemory, "prefetch": prefetch, "prefetchu": prefetch,
-	"cp": copyAsync, "ldmatrix": loadMatrix, "stmatrix": storeMatrix, "mma": matrixMultiply,
+	"createpolicy": createPolicy, "discard": adviseCache, "applypriority": adviseCache,
+	"cp": copyAsync, "ldmatrix": loadMatrix, "stmatrix": storeMatrix, "mma": matrixMultiply, "wmma": warpMatrix, "mbarrier": mbarrier,
 
 	"bra": branch, "brx": jumpTable, "call": call, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,
 	"bar": barrier, "barrier": barrier, "isspacep": isSpace, "shfl": shuffle, "vote": vote, "activemask": activeMask, "redux": reduceSync, "match": matchSync, "elect": electSync,

@@ -233,7 +233,7 @@ func move(d *decoder) {
 			v := d.stmt.scope.variable(o.name)
 			if f := d.e.mod.function(o.name); f != nil && v == nil && t.Size() == 8 && !t.float() {
 				d.in.a = d.constant(f.address())
-			} else if d.fn != nil && v != nil && v.space == spLocal && t.Size() == 8 && !t.float() {
+			} else if d.fn != nil && v != nil && v.space == spLocal && t.Size() >= 4 && !t.float() {
 				d.in.a, d.in.b = d.e.base, d.constant(uint64(v.offset)+uint64(o.off))
 				d.alu(addU64)
 				return

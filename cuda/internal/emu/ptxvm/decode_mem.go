@@ -41,6 +41,64 @@ func (d *decoder) memoryMods() {
 	if ld && d.oneOf("L2::64B", "L2::128B", "L2::256B") >= 0 {
 		d.need(75, 7, 4)
 	}
+	d.cacheHint()
+}
+
+// cacheHint takes .L2::cache_hint and its operand, the last, which createpolicy has made: nothing that a kernel could see depends on it.
+func (d *decoder) cacheHint() {
+	n := len(d.stmt.args)
+	if !d.take("L2::cache_hint") {
+		return
+	}
+	d.need(80, 7, 4)
+	if n == 0 {
+		d.fail("%s lacks a policy", d.stmt.op)
+	}
+	d.src(d.stmt.args[n-1], U64)
+	d.stmt.args = d.stmt.args[:n-1]
+}
+
+// createPolicy decodes createpolicy.fractional and .cvt; a policy is a number of no meaning here.
+func createPolicy(d *decoder) {
+	d.need(80, 7, 4)
+	d.typIn(B64)
+	fractional := d.take("fractional")
+	if !fractional && (!d.take("cvt") || !d.take("L2")) {
+		d.fail("%s: .fractional and .cvt.L2 are supported", d.stmt.op)
+	}
+	a := d.stmt.args
+	if fractional {
+		if d.oneOf("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged") < 0 {
+			d.fail("%s lacks a priority", d.stmt.op)
+		}
+		d.oneOf("L2::evict_first", "L2::evict_unchanged")
+	}
+	if len(a) != 1 && len(a) != 2 {
+		d.fail("%s takes a destination and a fraction or a policy", d.stmt.op)
+	}
+	if len(a) == 2 && fractional {
+		d.src(a[1], F32)
+	} else if len(a) == 2 {
+		d.src(a[1], U64)
+	}
+	d.in.d, d.in.a = d.dst(a[0], B64), d.constant(1)
+	d.alu(movLanes)
+}
+
+// adviseCache decodes discard and applypriority. What discard leaves undefined stays as it is.
+func adviseCache(d *decoder) {
+	d.need(80, 7, 4)
+	x := d.extra()
+	x.space = []space{spGeneric, spGlobal}[d.oneOf("global")+1]
+	if d.oneOf("L2", "L2::evict_normal") != map[string]int{"discard": 0, "applypriority": 1}[d.base] {
+		d.fail("%s needs .L2 (discard) or .L2::evict_normal (applypriority)", d.stmt.op)
+	}
+	a := d.args(2)
+	d.in.a, x.off, x.space = d.mem(a[0], x.space)
+	if d.number(a[1], 128) != 128 {
+		d.fail("%s: the size has to be 128", d.stmt.op)
+	}
+	d.in.kind = kNop
 }
 
 // vectorMod takes .v2 or .v4 and returns the number of elements.
@@ -69,7 +127,7 @@ func load(d *decoder) {
 	n := d.vectorMod(t)
 	a := d.args(2)
 	list := a[:1]
-	if n > 1 {
+	if n > 1 || a[0].kind == okVec {
 		if list = a[0].list; a[0].kind != okVec || len(list) != n {
 			d.fail("%s needs %d destination registers in braces", d.stmt.op, n)
 		}
@@ -116,7 +174,7 @@ func store(d *decoder) {
 	n := d.vectorMod(t)
 	a := d.args(2)
 	list := a[1:2]
-	if n > 1 {
+	if n > 1 || a[1].kind == okVec {
 		if list = a[1].list; a[1].kind != okVec || len(list) != n {
 			d.fail("%s needs %d source registers in braces", d.stmt.op, n)
 		}

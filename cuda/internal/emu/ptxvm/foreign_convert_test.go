@@ -225,9 +225,9 @@ func columns(v []uint64) (rows [][]uint64) {
 }
 
 func TestForeignConversions(t *testing.T) {
-	n := 120
+	n := 50
 	if testing.Short() {
-		n = 30
+		n = 15
 	}
 	integersTo64 := append(corners(64), 1<<24+1, 1<<53+1, 1<<53+3, 1<<63+1<<10, 1<<63+1<<11+1, ^uint64(1<<53+1), 65504, 65519, 65520, ^uint64(65520), 1<<32-1<<7)
 	for _, f := range rowsOf(corners(64), 64, 1)[256:] {
@@ -333,9 +333,9 @@ func (f ieee) halfRow(row []uint64) (out []uint64) {
 }
 
 func TestForeignHalves(t *testing.T) {
-	n := 100
+	n := 36
 	if testing.Short() {
-		n = 20
+		n = 10
 	}
 	for _, sm := range nvidiaTargets[1:] {
 		for _, f := range []ieee{binary16, bfloat16} {

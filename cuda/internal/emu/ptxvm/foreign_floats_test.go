@@ -1,10 +1,8 @@
 package ptxvm
 
 import (
-	"math"
 	"math/big"
 	"math/rand/v2"
-	"strings"
 	"testing"
 )
 
@@ -363,7 +361,7 @@ func pairsOf(v []uint64, k int) (rows [][]uint64) {
 }
 
 func TestForeignFloats(t *testing.T) {
-	n := 40
+	n := 28
 	if testing.Short() {
 		n = 8
 	}
@@ -374,6 +372,3 @@ func TestForeignFloats(t *testing.T) {
 		table(t, "floats."+sm, "f64", 8, pairsOf(binary64.values(m/4), 3), binary64.compare, binary64.floatRow(false))
 	}
 }
-
-var _ = math.Pi
-var _ = strings.ToUpper

@@ -14,8 +14,12 @@ func TestForeignMaths(t *testing.T) {
 		n = 100
 	}
 	lgamma := func(x float64) float64 { v, _ := math.Lgamma(x); return v }
-	second := func(f func(x float64) float64) func(a, b float64) float64 { return func(_, b float64) float64 { return f(b) } }
-	first := func(f func(x float64) float64) func(a, b float64) float64 { return func(a, _ float64) float64 { return f(a) } }
+	second := func(f func(x float64) float64) func(a, b float64) float64 {
+		return func(_, b float64) float64 { return f(b) }
+	}
+	first := func(f func(x float64) float64) func(a, b float64) float64 {
+		return func(a, _ float64) float64 { return f(a) }
+	}
 	type function struct {
 		name string
 		f    func(a, b float64) float64

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -173,8 +172,7 @@ func integerRow[T integers](row []uint64) (out []uint64) {
 			out = append(out, narrow(v))
 		}
 	}
-	var zero, ones T
-	ones--
+	var zero T
 	width := 8 * binary.Size(zero)
 	mask := T(width - 1)
 	q, r := zero, zero
@@ -207,5 +205,3 @@ func TestForeignIntegers(t *testing.T) {
 		table(t, m, "ints_s64", 8, rowsOf(corners(64), 64, 3), equal, integerRow[int64])
 	}
 }
-
-var _ = math.Pi

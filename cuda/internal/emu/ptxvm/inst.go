@@ -108,6 +108,8 @@ const (
 	srMaskGe
 	srDynShared
 	srTotalShared
+	srZero // of a cluster, which here always has one block
+	srOne
 	srClock // the following are read when executed
 	srClockHi
 	srClock64
@@ -126,6 +128,9 @@ var specialByName = map[string]special{
 	"%ctaid.x": srCtaidX, "%ctaid.y": srCtaidY, "%ctaid.z": srCtaidZ, "%nctaid.x": srNctaidX, "%nctaid.y": srNctaidY, "%nctaid.z": srNctaidZ,
 	"%laneid": srLaneid, "%warpid": srWarpid, "%nwarpid": srNwarpid, "%smid": srSmid, "%nsmid": srNsmid, "%gridid": srGridid,
 	"%lanemask_eq": srMaskEq, "%lanemask_lt": srMaskLt, "%lanemask_le": srMaskLe, "%lanemask_gt": srMaskGt, "%lanemask_ge": srMaskGe,
+	"%clusterid.x": srCtaidX, "%clusterid.y": srCtaidY, "%clusterid.z": srCtaidZ, "%nclusterid.x": srNctaidX, "%nclusterid.y": srNctaidY, "%nclusterid.z": srNctaidZ,
+	"%cluster_ctaid.x": srZero, "%cluster_ctaid.y": srZero, "%cluster_ctaid.z": srZero, "%cluster_nctaid.x": srOne, "%cluster_nctaid.y": srOne, "%cluster_nctaid.z": srOne,
+	"%cluster_ctarank": srZero, "%cluster_nctarank": srOne,
 	"%dynamic_smem_size": srDynShared, "%total_smem_size": srTotalShared,
 	"%clock": srClock, "%clock_hi": srClockHi, "%clock64": srClock64, "%globaltimer": srGlobaltimer,
 	"%globaltimer_lo": srGlobaltimerLo, "%globaltimer_hi": srGlobaltimerHi,

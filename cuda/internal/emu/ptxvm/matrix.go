@@ -139,8 +139,14 @@ func matrixMultiply(d *decoder) {
 	if !d.take("sync") || !d.take("aligned") || !d.take("row") || !d.take("col") {
 		d.fail("%s needs .sync.aligned and .row.col", d.stmt.op)
 	}
-	shape := d.oneOf("m16n8k16", "m16n8k8", "m16n8k4")
 	ct, bt, at, dt := d.typ(), d.typ(), d.typ(), d.typ()
+	for i, m := range d.mods {
+		if m[0] == 'm' && multiplyOther(d, m, dt, at, bt, ct) {
+			d.take(d.mods[i])
+			return
+		}
+	}
+	shape := d.oneOf("m16n8k16", "m16n8k8", "m16n8k4")
 	if shape < 0 || at != bt || ct != dt || at != F16 && at != BF16 && at != TF32 || ct != F32 && (ct != F16 || at != F16) {
 		d.fail("%s: this shape or these types are not supported", d.stmt.op)
 	}

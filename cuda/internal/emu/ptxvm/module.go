@@ -17,6 +17,8 @@ type Module struct {
 	constImage   []byte
 	globals      []*variable
 	functions    []*function
+	funcByName   map[string]*function
+	copied       int // instructions of functions in entries
 
 	mu        sync.Mutex
 	instances map[*Memory]map[*variable]uint64

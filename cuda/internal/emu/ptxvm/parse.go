@@ -73,7 +73,7 @@ func parse(ptx string, brief bool) (m *Module, err error) {
 }
 
 func newParser(ptx string) *parser {
-	return &parser{lexer: newLexer(ptx), m: &Module{byName: map[string]*Entry{}, src: strings.Split(ptx, "\n"), scope: newScope(nil), instances: map[*Memory]map[*variable]uint64{}}}
+	return &parser{lexer: newLexer(ptx), m: &Module{byName: map[string]*Entry{}, funcByName: map[string]*function{}, src: strings.Split(ptx, "\n"), scope: newScope(nil), instances: map[*Memory]map[*variable]uint64{}}}
 }
 
 type parser struct {

@@ -199,6 +199,9 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	}
+	for _, src := range calling {
+		f.Add(src)
+	}
 	f.Fuzz(func(t *testing.T, src string) {
 		m, err := Parse(src)
 		brief, briefErr := ParseDeclarations(src)

@@ -109,6 +109,7 @@ type sharedMemory struct {
 	dyn     int     // bytes of dynamic shared memory
 	pend    []int32 // words with a cp.async in flight: thread + 1
 	pendPC  []int32
+	phases  map[int][]uint32 // by offset of an mbarrier: what happened before the arrivals
 }
 
 func (s *sharedMemory) setup(static, dyn, nwarps int, usesAsync bool) {
@@ -130,6 +131,7 @@ func (s *sharedMemory) reset() {
 	clear(s.split)
 	clear(s.pend)
 	s.readers = s.readers[:0]
+	clear(s.phases)
 }
 
 // reader returns what a warp has read of a cell with many readers.

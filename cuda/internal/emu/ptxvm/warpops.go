@@ -35,7 +35,7 @@ func shuffle(d *decoder) {
 // shuffle follows the pseudocode of the ISA: c holds the clamp value in bits 0-4 and the segment mask in bits 8-12.
 func (w *warp) shuffle(in *inst, m uint32) {
 	mask := w.members(in, m, in.x.count)
-	w.need(in, m, in.a, in.b, in.c)
+	w.need(in, m, in.b, in.c)
 	src, bs, cs := &w.r[in.a], &w.r[in.b], &w.r[in.c]
 	var out lanes
 	var valid uint32
@@ -68,6 +68,9 @@ func (w *warp) shuffle(in *inst, m uint32) {
 		}
 		if m>>j&1 == 0 {
 			w.fault(ShuffleDivergence, in, l, "lane %d reads from lane %d, which does not take part", l, j)
+		}
+		if w.wm[in.a]>>j&1 == 0 { // what nobody reads may be undefined, as where one lane alone has a result for all
+			w.uninitialised(in, in.a, 1<<j)
 		}
 		out[l] = src[j]
 	}

@@ -164,7 +164,7 @@ KERNEL mbarriers(const u32 *p, u64 *out, int n) {
 	asm volatile("mbarrier.arrive.noComplete.shared.b64 %0, [%1], 1;" : "=l"(token) : "r"(address(&full)) : "memory");
 	u32 pending;
 	asm volatile("mbarrier.pending_count.b64 %0, %1;" : "=r"(pending) : "l"(token));
-	OUT((bool)(pending > blockDim.x && pending <= 2 * blockDim.x));
+	OUT((bool)(pending > 0 && pending <= 2 * blockDim.x));
 	asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(token) : "r"(address(&full)) : "memory");
 	u32 done;
 	do asm volatile("{.reg .pred q; mbarrier.test_wait.shared.b64 q, [%1], %2; selp.u32 %0, 1, 0, q;}" : "=r"(done) : "r"(address(&full)), "l"(token) : "memory"); while (!done);

@@ -1,0 +1,203 @@
+package ptxvm
+
+// An mbarrier object is 64 bits of shared memory, which the ISA leaves opaque: here the arrivals that are still expected in this phase, those that
+// each phase expects, and the number of the phase.
+const (
+	mbCount = 1<<20 - 1
+	mbShift = 20
+	mbPhase = 40
+)
+
+// mbarrier decodes the mbarrier instructions but for transaction counts, which only bulk copies use.
+func mbarrier(d *decoder) {
+	d.need(80, 7, 0)
+	op := d.oneOf("init", "inval", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count")
+	if op < 0 || d.take("expect_tx") {
+		d.fail("unknown or unsupported instruction %s", d.stmt.op)
+	}
+	x := d.extra()
+	d.oneOf("release", "acquire", "relaxed")
+	d.oneOf("cta", "cluster")
+	d.typIn(B64)
+	a := d.stmt.args
+	count := func(n int) {
+		if len(a) != n {
+			d.fail("%s takes %d operands, found %d", d.stmt.op, n, len(a))
+		}
+	}
+	if op == 6 {
+		count(2)
+		d.in.d, d.in.a = d.dst(a[0], U32), d.src(a[1], B64)
+		d.alu(lift1(func(a uint64) uint64 { return a & mbCount }))
+		return
+	}
+	x.space = []space{spGeneric, spShared, spShared}[d.oneOf("shared", "shared::cta")+1]
+	object := func(o operand) {
+		d.in.a, x.off, x.space = d.mem(o, x.space)
+		if x.space != spGeneric && x.space != spShared {
+			d.fail("%s needs shared memory", d.stmt.op)
+		}
+	}
+	switch op {
+	case 0:
+		count(2)
+		object(a[0])
+		d.in.b = d.src(a[1], U32)
+		d.run(func(w *warp, in *inst, m uint32) {
+			w.need(in, m, in.b)
+			w.eachObject(in, m, false, func(l, off int, _ uint64) uint64 {
+				n := w.r[in.b][l] & 0xffffffff
+				if n == 0 || n > mbCount {
+					w.fault(OutOfBounds, in, l, "an mbarrier of %d arrivals (1 to %d)", n, mbCount)
+				}
+				fill(w.cta.shared.init[off:off+8], 1)
+				return n | n<<mbShift
+			})
+		})
+	case 1:
+		count(1)
+		object(a[0])
+		d.run(func(w *warp, in *inst, m uint32) {
+			w.eachObject(in, m, true, func(_, off int, v uint64) uint64 { clear(w.cta.shared.init[off : off+8]); return v })
+		})
+	case 2, 3:
+		if d.take("noComplete") && len(a) != 3 {
+			d.fail("%s needs a count", d.stmt.op)
+		}
+		if len(a) != 2 && len(a) != 3 {
+			d.fail("%s takes a state, an object and perhaps a count", d.stmt.op)
+		}
+		x.n = -1
+		if a[0].name != "_" {
+			x.n = int(d.dst(a[0], B64))
+		}
+		object(a[1])
+		d.in.b = d.constant(1)
+		if len(a) == 3 {
+			d.in.b = d.src(a[2], U32)
+		}
+		d.run(func(w *warp, in *inst, m uint32) {
+			w.need(in, m, in.b)
+			w.arriveAt(in, m, in.b, op == 3)
+		})
+	default:
+		if op == 5 {
+			d.need(90, 7, 8)
+		}
+		parity := d.take("parity")
+		if len(a) == 4 && op == 5 { // how long to wait at most
+			d.src(a[3], U32)
+			a = a[:3]
+		}
+		count(3)
+		d.in.p = d.predicate(a[0])
+		object(a[1])
+		if d.in.b = 0; parity {
+			d.in.b = d.src(a[2], U32)
+		} else {
+			d.in.b = d.src(a[2], B64)
+		}
+		d.run(func(w *warp, in *inst, m uint32) {
+			w.need(in, m, in.b)
+			var done uint32
+			w.eachObject(in, m, true, func(l, off int, v uint64) uint64 {
+				now, asked := v>>mbPhase, w.r[in.b][l]>>mbPhase
+				if parity {
+					asked = w.r[in.b][l]
+				}
+				if now&1 != asked&1 {
+					done |= 1 << l
+					w.learn(w.cta.shared.phases[off])
+				}
+				return v
+			})
+			w.setPred(in.p, done, m)
+		})
+	}
+}
+
+// eachObject calls f for the mbarrier object of each lane and stores what it returns.
+func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v uint64) uint64) {
+	w.addresses(in, m)
+	for l := range lanesOf(m) {
+		if in.x.space == spGeneric {
+			if w.addr[l]>>windowShift != winShared>>windowShift {
+				w.faultAt(OutOfBounds, in, l, w.addr[l], "an mbarrier outside shared memory, at %#x", w.addr[l])
+			}
+			w.addr[l] &= winMask
+		}
+		off := w.sharedSpan(in, l, 8)
+		if live {
+			w.sharedReady(in, l, off, 8)
+		}
+		put(w.cta.shared.data[off:], 8, f(l, off, get(w.cta.shared.data[off:], 8)))
+	}
+}
+
+// arriveAt counts arrivals of the lanes of m, as many each as register slot n says. With the last one the next phase begins.
+func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
+	s := &w.cta.shared
+	if s.phases == nil {
+		s.phases = map[int][]uint32{}
+	}
+	var states lanes
+	w.eachObject(in, m, true, func(l, off int, v uint64) uint64 {
+		states[l] = v
+		pending, each, k := v&mbCount, v>>mbShift&mbCount, w.r[n][l]&0xffffffff
+		if k == 0 || k > pending {
+			w.fault(Deadlock, in, l, "%d arrivals at an mbarrier that expects %d more in this phase", k, pending)
+		}
+		if drop {
+			each -= k
+		}
+		vc := s.phases[off]
+		if vc == nil {
+			vc = make([]uint32, len(w.cta.warps))
+			s.phases[off] = vc
+		}
+		for i, t := range w.vc {
+			vc[i] = max(vc[i], t)
+		}
+		phase := v >> mbPhase
+		if pending -= k; pending == 0 {
+			pending, phase = each, phase+1
+		}
+		return pending | each<<mbShift | phase<<mbPhase
+	})
+	w.vc[w.id]++
+	if in.x.n >= 0 {
+		w.write(int32(in.x.n), &states, m)
+	}
+}
+
+// learn orders what comes behind what others did before they arrived.
+func (w *warp) learn(vc []uint32) {
+	e := w.vc[w.id]
+	for i, t := range vc {
+		w.vc[i] = max(w.vc[i], t)
+	}
+	w.base, w.pair = e, nil
+	w.vc[w.id] = max(e, w.vc[w.id]) + 1
+}
+
+// arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the object hears of it when the lane's copies are done. They are done here and now, which
+// is one of the times that the ISA allows.
+func arriveCopies(d *decoder) {
+	if !d.take("arrive") {
+		d.fail("%s needs .arrive", d.stmt.op)
+	}
+	d.typIn(B64)
+	noinc := d.take("noinc")
+	x := d.extra()
+	x.space = []space{spGeneric, spShared, spShared}[d.oneOf("shared", "shared::cta")+1]
+	d.in.a, x.off, x.space = d.mem(d.args(1)[0], x.space)
+	x.n = -1
+	one := d.constant(1)
+	d.run(func(w *warp, in *inst, m uint32) {
+		w.waitCopies(m, 0, true)
+		if !noinc {
+			w.eachObject(in, m, true, func(_, _ int, v uint64) uint64 { return v + 1 })
+		}
+		w.arriveAt(in, m, one, false)
+	})
+}

@@ -1,0 +1,16 @@
+// Each row of x divided by the sum of its magnitudes, a block a row. Compiled as testdata/foreign of the emulator's kernels are; see there.
+__device__ __noinline__ float magnitude(float v, float least) { return v < 0 ? -v : v < least ? least : v; }
+
+extern "C" __global__ void normalise(float *y, const float *x, unsigned columns, float least) {
+	extern __shared__ float part[];
+	const float *row = x + (size_t)blockIdx.x * columns;
+	float sum = 0;
+	for (unsigned i = threadIdx.x; i < columns; i += blockDim.x) sum += magnitude(row[i], least);
+	part[threadIdx.x] = sum;
+	for (unsigned d = blockDim.x / 2; d > 0; d /= 2) {
+		__syncthreads();
+		if (threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
+	}
+	__syncthreads();
+	for (unsigned i = threadIdx.x; i < columns; i += blockDim.x) y[(size_t)blockIdx.x * columns + i] = row[i] / part[0];
+}
