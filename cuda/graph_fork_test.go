@@ -226,7 +226,7 @@ func TestForkedCaptureFails(t *testing.T) {
 	want := towered(t, before+1)
 	mishap := errors.New("a mishap")
 	for n := 0; ; n++ {
-		if testing.Short() && n > 3 {
+		if testing.Short() && n > 1 {
 			break
 		}
 		if os.Getenv("FLAMBEAU_SOAK") != "1" && n > 2 {
@@ -285,7 +285,7 @@ func TestForkedCaptureFails(t *testing.T) {
 func TestManyGraphs(t *testing.T) {
 	n := 100
 	if testing.Short() {
-		n = 8
+		n = 5
 	}
 	p := newTowers(t, "emulate,mem=64MiB,segment=4KiB,seed=4", 2)
 	p.eager(t, 0)
@@ -341,6 +341,9 @@ func TestForkedAtOnce(t *testing.T) {
 	const n = 4
 	want := towered(t, n)
 	for _, devices := range []int{1, 2} {
+		if testing.Short() && devices == 2 {
+			continue
+		}
 		list, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=32MiB,seed=%d", devices))
 		if err != nil {
 			t.Fatal(err)
