@@ -299,7 +299,7 @@ func TestManyGraphs(t *testing.T) {
 		g, err := tensor.Capture(p.dev, func(s *tensor.Scope) {
 			for i := range p.sides {
 				s.Do(func(c *tensor.Scope) {
-					h := p.a.Layers[0].(nn.Module).Forward(p.x.In(c)).Tanh()
+					h := p.a.Layers[0].Forward(p.x.In(c)).Tanh()
 					p.loss.In(c).Copy(h.Dropout(0.5).Sum())
 				}, p.sides[i])
 			}
