@@ -12,5 +12,8 @@ import "github.com/flambeau-go/flambeau/tensor"
 // of them stay, as do values on the CPU and those of less than 4 KiB; a tensor that several ops save is copied once. (PyTorch copies each time,
 // and parameters too.) The inputs that [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
 //
+// In a capture ([tensor.Capture]) each replay copies anew, from and to memory that is the graph's until it is closed, and in the order of the work itself,
+// by which the GPU's memory comes free; without pinned memory it is an error there.
+//
 // A change in place of a tensor after it was saved goes unnoticed, as in PyTorch: the copy is what it was.
 func SaveOnCPU(pinned bool) tensor.Option { return tensor.Offload(pinned) }

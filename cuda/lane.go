@@ -221,13 +221,12 @@ func (r *recording) unjoined() error {
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}
 
-// Wait refuses while the mark has no time.
+// Wait refuses while the mark has no time. That is not the recording's fault, which goes on.
 func (e *recordedEvent) Wait() error {
-	s := e.l.s
-	if err := s.refuse("wait for an event", "it marks work that is only recorded, and the one who waits is not recorded with it"); err != nil {
-		return err
+	if s := e.l.s; !s.Recording() {
+		return s.Synchronize()
 	}
-	return s.Synchronize()
+	return &device.RecordError{Device: e.l.r.d.name, Op: "wait for an event", Why: "it marks work that is only recorded, and the one who waits is not recorded with it"}
 }
 
 // sharedBy notes that s uses the buffer, and reports true, if both are of one recording.

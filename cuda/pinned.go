@@ -67,8 +67,9 @@ type pinnedBlock struct {
 	size int
 	next *pinnedBlock
 
-	mu   sync.Mutex
-	busy []*event // of the last copy of each stream
+	mu     sync.Mutex
+	busy   []*event // of the last copy of each stream
+	graphs int      // recordings that copy from or to it
 }
 
 // pinnedSize rounds up to a multiple of an eighth of the power of two below, at least 4 KiB: at most an eighth is lost, and sizes
@@ -150,6 +151,9 @@ func (p *pinnedPool) settle() {
 func (b *pinnedBlock) done() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.graphs > 0 {
+		return false
+	}
 	for _, e := range b.busy {
 		if !e.Done() {
 			return false
@@ -164,8 +168,8 @@ func (b *pinnedBlock) done() bool {
 
 // uses notes a copy that has just been queued on s.
 func (b *pinnedBlock) uses(s *stream) error {
-	if s.Recording() {
-		return nil // the memory stays until the graph is closed
+	if l := s.rec.Load(); l != nil && l.r.keeps(b) {
+		return nil
 	}
 	ev, err := s.Record()
 	if err != nil {
@@ -377,8 +381,9 @@ func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, 
 
 // receive copies from an address of the device to page-locked memory, in the order of the stream.
 func (d *Device) receive(s *stream, to []byte, from uint64) error {
-	if err := s.refuse("download", hostWaits); err != nil {
-		return err
+	if l := s.rec.Load(); l != nil {
+		l.record(recorded{kind: recordedSave, from: from, host: unsafe.Pointer(&to[0]), n: uint64(len(to))})
+		return nil
 	}
 	if err := d.enter(); err != nil {
 		return err

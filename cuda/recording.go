@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -35,6 +36,7 @@ type recording struct {
 	nodes []recorded
 	feeds int
 	marks map[uint64]recorded // blocks that are in use
+	hosts []*pinnedBlock      // that replays copy from or to
 }
 
 // recorded is a piece of work.
@@ -61,6 +63,7 @@ const (
 	recordedConstant              // bytes to to
 	recordedFeed                  // n bytes to to, new for each replay
 	recordedHost                  // n bytes from host to to
+	recordedSave                  // n bytes from from to host
 	recordedBlock                 // of n bytes at to
 	recordedFreed
 )
@@ -159,6 +162,23 @@ func (l *lane) send(to uint64, b []byte) error {
 	return nil
 }
 
+// keeps has a block of page-locked memory stay what it is until the recording, or what becomes of it, is closed, also where its owner gives it
+// back. It reports false when the recording is over.
+func (r *recording) keeps(b *pinnedBlock) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.live.Load() {
+		return false
+	}
+	if !slices.Contains(r.hosts, b) {
+		r.hosts = append(r.hosts, b)
+		b.mu.Lock()
+		b.graphs++
+		b.mu.Unlock()
+	}
+	return true
+}
+
 // Feed returns memory that each replay fills at this place.
 func (r *recording) Feed(n int, o device.Origin) (device.Buffer, error) {
 	if !r.live.Load() {
@@ -233,6 +253,12 @@ func (r *recording) Abort() {
 // retire makes the memory an ordinary stream's. What the recording's stream had to do is done.
 func (r *recording) retire() {
 	_ = r.s.Synchronize() // a fault is kept and comes out of the next call
+	for _, b := range r.hosts {
+		b.mu.Lock()
+		b.graphs--
+		b.mu.Unlock()
+	}
+	r.hosts = nil
 	for _, l := range r.lanes {
 		r.d.pool.Retire(l.arena, pool.StreamID(r.d.main.handle))
 		r.d.p.arenas.Delete(l.arena)

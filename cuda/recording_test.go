@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -206,7 +207,6 @@ func TestNotRecordable(t *testing.T) {
 	}
 	for op, err := range map[string]error{
 		"download":          d.Download(s, make([]byte, 8), x.Buf, 0),
-		"download pinned":   d.DownloadPinned(s, pinned, 0, x.Buf, 0, 8),
 		"upload":            d.Upload(s, x.Buf, 0, make([]byte, 8)),
 		"synchronize":       s.Synchronize(),
 		"copy":              d.CopyFrom(s, x.Buf, 0, far.Buf, 0, 8),
@@ -217,16 +217,37 @@ func TestNotRecordable(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	// Page-locked memory is read by each replay.
+	// Page-locked memory is read and written by each replay, and nobody else's until Close.
+	back, err := d.AllocPinned(8, device.Origin{})
+	must(t, err)
 	must(t, d.UploadPinned(s, x.Buf, 0, pinned, 0, 8))
 	must(t, d.Map(s, double, views(x), views(x), nil))
+	must(t, d.DownloadPinned(s, back, 0, x.Buf, 0, 8))
+	seen := back.Host()
+	back.Free()
 	g, err := r.Finish()
 	must(t, err)
 	for k := range 3 {
 		copy(pinned.Host(), bytesOf([]float32{float32(k), float32(10 * k)}))
 		must(t, g.Replay(nil))
 		check(t, d, s, x, float32(2*k), float32(20*k))
+		if want := bytesOf([]float32{float32(2 * k), float32(20 * k)}); !bytes.Equal(seen, want) {
+			t.Errorf("%v came to the host, want %v", seen, want)
+		}
+		other, err := d.AllocPinned(8, device.Origin{})
+		must(t, err)
+		if &other.Host()[0] == &seen[0] {
+			t.Error("page-locked memory that replays write was given to others")
+		}
+		other.Free()
 	}
 	must(t, g.Close())
 	pinned.Free()
+	if n := d.PinnedStats().Allocated; n != 0 {
+		t.Errorf("%d bytes of page-locked memory are left", n)
+	}
+	d.EmptyPinned()
+	if n := d.PinnedStats().Reserved; n != 0 {
+		t.Errorf("%d bytes of page-locked memory are reserved after Close", n)
+	}
 }

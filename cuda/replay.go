@@ -128,6 +128,8 @@ func (g *replayer) build() error {
 			constant += aligned(len(w.bytes))
 		case recordedHost:
 			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: w.host, Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+		case recordedSave:
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), DstHost: w.host, N: w.n}, d.ctx)
 		case recordedFeed:
 			f := feed{to: cu.DevicePtr(w.to), at: fed, n: int(w.n)}
 			f.node, err = api.GraphAddCopyNode(g.graph, after, g.copyOf(f, 0), d.ctx)

@@ -16,7 +16,8 @@ type Recording interface {
 	//
 	// What cannot be recorded returns a *[RecordError] and leaves the recording as it was: whatever makes the host wait (Download,
 	// Synchronize, Wait of an event that is only recorded), copies between devices, and an Upload, whose bytes a replay would
-	// repeat. A copy from page-locked memory is recorded: it reads the memory each time. When the recording has ended the stream is like others.
+	// repeat. Copies from and to page-locked memory are recorded: each replay reads or writes it, and until
+	// [Replayer.Close] it serves nobody else, also where it is freed. When the recording has ended the stream is like others.
 	Stream() Stream
 	// Fork returns another stream of the recording. It is in no order with the others but that of waits: for marks of streams of this
 	// recording, which every replay keeps. Memory that is allocated on it is the recording's, too; freed, it serves that stream again as soon

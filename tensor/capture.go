@@ -74,9 +74,10 @@ var (
 // eager steps; and what [Graph.Feed] provides, which is how the optimizers of package optim see their learning rate and their number of steps.
 //
 // Everything else is repeated as it was. So that nothing silently stays as it was, the error is an *[Error] of the kind [ErrCapture] for what
-// waits for a value (Item, Data, printing, shapes that depend on values), what brings values from the host (except from page-locked
-// memory without waiting, which a replay reads anew), work on another device, waits for events and streams that are not recorded, and results that replays would not compute again: an
-// expression over older tensors alone is started with w.In(s). What f panics with else comes out as from [Try]. After an error
+// waits for a value (Item, Data, printing, shapes that depend on values), what brings values from the host, work on another device, waits for
+// events and streams that are not recorded, results that replays would not compute again, and older tensors that would be changed now: an
+// expression over older tensors alone is started with w.In(s). Copies from and to page-locked memory that the host does not wait for ([NonBlocking]) are
+// recorded: who reads the result of one waits for the last replay. What f panics with else comes out as from [Try]. After an error
 // nothing of the capture is left; gradients that were put into leaves meanwhile are gone.
 //
 // The device must be able to record ([device.Recorder]); the CPU is not.

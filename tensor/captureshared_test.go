@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -153,4 +156,56 @@ func TestChangedOnce(t *testing.T) {
 	}
 	ok(t, g.Close())
 	ok(t, other.Close())
+}
+
+// TestNestedCapture: a capture within another one, on the same streams, is a graph of its own; one that fails leaves the outer one as it is.
+func TestNestedCapture(t *testing.T) {
+	for seed := range 4 {
+		list, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
+		ok(t, err)
+		dev := list[0]
+		side, err := dev.NewStream(0)
+		ok(t, err)
+		far, err := list[1].NewStream(0)
+		ok(t, err)
+		m := tensor.Root().On(dev)
+		x, y := m.Ones(8), m.Ones(8)
+		var inner *tensor.Graph
+		outer := capture(t, dev, func(s *tensor.Scope) {
+			s.Do(func(c *tensor.Scope) {
+				x.In(c).AddScalarInPlace(1)
+				inner = capture(t, dev, func(d *tensor.Scope) {
+					d.Do(func(d *tensor.Scope) { y.In(d).MulScalarInPlace(2) }, tensor.Stream(side))
+				}, tensor.NoGrad())
+				if _, err := tensor.Capture(dev, func(d *tensor.Scope) { y.In(d).Sum().Item() }); !errors.Is(err, tensor.ErrCapture) {
+					t.Errorf("a capture within one: %v", err)
+				}
+				if _, err := tensor.Capture(dev, func(d *tensor.Scope) {}); !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), "nothing was recorded") {
+					t.Errorf("a capture of nothing: %v", err)
+				}
+				if _, err := tensor.Capture(dev, func(d *tensor.Scope) { x.In(d).AddScalar(1) }); !errors.Is(err, tensor.ErrCapture) {
+					t.Errorf("a capture of what the one around it has written: %v", err)
+				}
+				if g := c.Capture(); g == nil || c.Stream() == device.Stream(side) || c.Stream() == g.Stream() {
+					t.Errorf("the stream of a fork is %v", c.Stream())
+				}
+			}, tensor.Stream(side))
+			s.Do(func(c *tensor.Scope) { // of another device: that which serves this one
+				if c.Stream(dev) != s.Capture().Stream() {
+					t.Errorf("the stream is %v", c.Stream(dev))
+				}
+				x.In(c).MulScalarInPlace(3)
+			}, tensor.Stream(far))
+		}, tensor.NoGrad())
+		for range 3 {
+			ok(t, outer.Replay())
+			ok(t, inner.Replay())
+		}
+		if a, b := x.Floats()[7], y.Floats()[0]; a != 66 || b != 8 { // ((1+1)·3+1)·3 …
+			t.Errorf("seed %d: %v and %v, want 66 and 8", seed, a, b)
+		}
+		ok(t, outer.Close())
+		ok(t, inner.Replay())
+		ok(t, inner.Close())
+	}
 }

@@ -11,9 +11,9 @@ func (g *Graph) route(m *modes) {
 	if g == nil || !g.live.Load() || m.dev != g.dev {
 		return // work elsewhere is refused when there is some
 	}
-	if m.stream == nil {
+	if m.stream == nil || m.stream.Device() != g.dev { // as a device's default stream serves where another one's was chosen
 		m.stream = g.stream
-	} else if m.stream.Device() == g.dev {
+	} else {
 		m.stream = g.lane(m.stream)
 	}
 }

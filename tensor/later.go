@@ -26,6 +26,7 @@ func (x *Tensor) ItemLater() *LateItem {
 	if x.Size() != 1 {
 		fail(op, ErrShape, []*Tensor{x}, "the tensor has %d elements, not 1", x.Size())
 	}
+	x.scope.uncapturable(op, "the number would be that of now, and not of a replay")
 	p := x.pinner(hostDevice())
 	if p == nil {
 		return &LateItem{v: x.Item(), here: true}

@@ -72,11 +72,14 @@ func copyStream(op string, d device.Device) device.Stream {
 
 const offloadOp = "save_on_cpu"
 
-// copying opens a scope for copies from and to d.
+// copying opens a scope for copies from and to d. In a capture they are recorded among the work that needs them: their memory comes free by
+// its order.
 func copying(s *Scope, d device.Device) *Scope {
 	c := s.child()
 	c.modes.noGrad, c.modes.saver, c.modes.anomaly = true, nil, 0
-	c.modes.stream = copyStream(offloadOp, d)
+	if s.Capture() == nil {
+		c.modes.stream = copyStream(offloadOp, d)
+	}
 	return c
 }
 
@@ -96,7 +99,9 @@ func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 		return v
 	}
 	o.mu.Unlock()
-	n.scope.uncapturable(offloadOp, "what is saved for gradients would be moved to the CPU by another stream")
+	if !o.pinned {
+		n.scope.uncapturable(offloadOp, "the host would wait for what is moved to memory of the CPU that is not page-locked")
+	}
 	s := copying(n.scope, x.st.dev)
 	defer s.recycle()
 	y := x.detachedIn(s).copyTo(offloadOp, s, hostDevice(), o.pinned)
