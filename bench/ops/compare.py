@@ -88,20 +88,10 @@ def seconds(step, least, per):
     return (time.perf_counter() - start) / n
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--sizes", default="tiny,medium,large,fixed")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--ms", type=float, default=4)
-    parser.add_argument("--json")
-    parser.add_argument("--markdown")
-    args = parser.parse_args()
+def measure(args):
+    """Rows of the cases, and what failed."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    began = time.time()
     listed = subprocess.run([args.program, "list"], check=True, capture_output=True, text=True).stdout
     cases = [json.loads(line) for line in listed.splitlines()]
     sizes = args.sizes.split(",")
@@ -114,6 +104,7 @@ def main():
         ours.stdin.flush()
 
     theirs, rows, failed, last = Torch(), [], [], None
+    lines = open(args.json, "w") if args.json else None
     for case in cases:
         if case["size"] != last:
             last = case["size"]
@@ -143,13 +134,32 @@ def main():
                 continue
             row |= {"ratio": statistics.median(ratios), "ratios": [round(r, 3) for r in ratios], "ours": statistics.median(mine), "torch": statistics.median(other), "allocs": round(a["allocs"], 1), "bytes": round(a["bytes"])}
             rows.append(row)
+            if lines:
+                print(json.dumps(row), file=lines, flush=True)
     ours.stdin.close()
     ours.wait()
-    if args.json:
-        with open(args.json, "w") as f:
-            f.writelines(json.dumps(r) + "\n" for r in rows)
+    return rows, failed
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", help="what ./bench/ops was built as; or a file that --json wrote, to print its tables again")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--sizes", default="tiny,medium,large,fixed")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ms", type=float, default=4)
+    parser.add_argument("--json")
+    parser.add_argument("--markdown")
+    args = parser.parse_args()
+    began = time.time()
+    if args.program.endswith(".jsonl"):
+        with open(args.program) as f:
+            rows, failed = [json.loads(line) for line in f], []
+    else:
+        rows, failed = measure(args)
+        print(f"torch {torch.__version__}, {args.threads} threads, {len(rows)} measurements of {args.rounds} rounds in {time.time() - began:.0f} s")
     rows.sort(key=lambda r: -r["ratio"])
-    print(f"torch {torch.__version__}, {args.threads} threads, {len(rows)} measurements of {args.rounds} rounds in {time.time() - began:.0f} s")
     print(f"{'case':26} {'size':7} {'mode':9} {'ours/torch':>10} {'ours us':>11} {'torch us':>11} {'allocs':>7} {'bytes':>9}")
     for r in rows:
         print(f"{r['case']:26} {r['size']:7} {r['mode']:9} {r['ratio']:10.2f} {r['ours'] * 1e6:11.2f} {r['torch'] * 1e6:11.2f} {r['allocs']:7.1f} {r['bytes']:9d}")
