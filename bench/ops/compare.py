@@ -1,7 +1,7 @@
 """The library's ops on the CPU beside PyTorch's, turn by turn: a table of the ratios ours/torch of their times, the worst first.
 
     go build -o /tmp/ops ./bench/ops && python3 bench/ops/compare.py /tmp/ops [--threads 2] [--only REGEXP] [--sizes tiny,medium,large,fixed]
-        [--rounds 5] [--ms 4] [--json FILE] [--markdown FILE]
+        [--rounds 5] [--ms 4] [--cpu-time] [--json FILE] [--markdown FILE]
 
 A round times ours, then PyTorch's; the ratio of a case is the median of its rounds', so that what else the machine does hits both. Above 1 PyTorch
 is faster. --json writes a line for each case: its ratios, the median times, and what a call of ours allocates of Go memory.
@@ -79,13 +79,14 @@ class Torch:
         return lambda: grad(f(*x), leaves, g)
 
 
-def seconds(step, least, per):
-    n, start, block = 0, time.perf_counter(), range(per)
-    while n == 0 or time.perf_counter() - start < least:
+def seconds(step, least, per, clock):
+    n, start, taken, block = 0, clock(), 0, range(per)
+    while n == 0 or taken < least:
         for _ in block:
             step()
         n += per
-    return (time.perf_counter() - start) / n
+        taken = clock() - start
+    return taken / n
 
 
 def measure(args):
@@ -119,14 +120,14 @@ def measure(args):
                 failed.append(f"{row}: {e}")
                 continue
             mine, other, ratios = [], [], []
-            rounds = args.rounds if case["size"] != "large" else max(3, args.rounds // 2 + 1)
+            rounds = args.rounds if case["size"] != "large" else args.rounds // 2 + 1
             for _ in range(rounds):
-                ask(f"{case['case']} {case['size']} {mode} {args.ms}ms")
+                ask(f"{case['case']} {case['size']} {mode} {args.ms}ms {'cpu' if args.cpu_time else 'wall'}")
                 a = json.loads(ours.stdout.readline())
                 if "error" in a:
                     failed.append(f"{row}: {a['error']}")
                     break
-                t = seconds(step, args.ms / 1000, case["batch"])
+                t = seconds(step, args.ms / 1000, case["batch"], time.process_time if args.cpu_time else time.perf_counter)
                 mine.append(a["seconds"])
                 other.append(t)
                 ratios.append(a["seconds"] / t)
@@ -149,6 +150,7 @@ def main():
     parser.add_argument("--sizes", default="tiny,medium,large,fixed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ms", type=float, default=4)
+    parser.add_argument("--cpu-time", action="store_true", help="count the processor's time, of all threads, instead of the clock's: for a busy machine, with one thread")
     parser.add_argument("--json")
     parser.add_argument("--markdown")
     args = parser.parse_args()
