@@ -32,6 +32,7 @@ type Error struct {
 	Msg      string    // what is wrong
 	Hint     string    // how to mend it, where that is plain
 	Site     string    // file:line of the caller outside the library
+	Layer    string    // the layer in whose Forward it happened, where package nn knows it: "encoder.layers.3.attention.query (nn.Linear)"
 	Err      error     // the kind (ErrShape, …) or the cause (device.ErrOutOfMemory, …)
 }
 
@@ -58,6 +59,10 @@ func (e *Error) Error() string {
 		b.WriteString(" (")
 		b.WriteString(e.Hint)
 		b.WriteString(")")
+	}
+	if e.Layer != "" {
+		b.WriteString("\n  in ")
+		b.WriteString(e.Layer)
 	}
 	if e.Site != "" {
 		b.WriteString("\n  at ")

@@ -55,6 +55,15 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	return x.scalar(op, params...)
 }
 
+// powRounded is PowScalar for a step of a longer computation: x³ too is rounded once.
+func (x *Tensor) powRounded(p float64) *Tensor {
+	if p == 3 {
+		op, params := x.powerOf(p)
+		return x.scalar(op, params...)
+	}
+	return x.PowScalar(p)
+}
+
 // powerOf returns the op that raises x to the power p, and its parameters.
 func (x *Tensor) powerOf(p float64) (*Elementwise, []float64) {
 	hi := float64(float32(p))
