@@ -35,6 +35,8 @@ type binding struct {
 	blk    int // elements a block
 	whole  int // a block ends where a run of this many elements does (0: anywhere)
 
+	copies bool // the program is a copy; see copying
+
 	across             int // the dimension that makes tiles with the innermost one, -1: no tiles
 	tileRows, tileCols int
 }

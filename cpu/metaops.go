@@ -19,6 +19,7 @@ var (
 	_ device.CrossEntropyer = (*meta)(nil)
 	_ device.Sorter         = (*meta)(nil)
 	_ device.Searcher       = (*meta)(nil)
+	_ device.Attender       = (*meta)(nil)
 )
 
 // told checks that views lie in memory of this device, and tells the tracer of a primitive. A View without a buffer is an operand that is not
@@ -184,6 +185,10 @@ func (d *meta) Argsort(s device.Stream, out, x device.View, _ bool) error {
 
 func (d *meta) Search(s device.Stream, out, sorted, values device.View, _ bool) error {
 	return d.told(s, "search", func() device.Work { return device.SearchWork(out, sorted, values) }, out, sorted, values)
+}
+
+func (d *meta) Attend(s device.Stream, out, q, k, v device.View, _ float64, causal bool) error {
+	return d.told(s, "attention", func() device.Work { return device.AttentionWork(out, q, k, v, causal) }, out, q, k, v)
 }
 
 func (d *meta) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {

@@ -84,10 +84,10 @@ type rowWorker struct {
 
 var rowWorkers = sync.Pool{New: func() any { return new(rowWorker) }}
 
-func newRowWorker(t dtype.Type, cols int) *rowWorker {
+func newRowWorker(t dtype.Type, cols, group int) *rowWorker {
 	w := rowWorkers.Get().(*rowWorker)
 	w.t, w.size, w.cols = t, width(t), cols
-	w.group = groupRows(cols)
+	w.group = group
 	w.exp, w.log = functionOf("exp", t), functionOf("log", t)
 	w.re, w.rl = w.exp.pl.pool.Get().(*runner), w.log.pl.pool.Get().(*runner)
 	for i := range w.space {
@@ -105,8 +105,18 @@ func (w *rowWorker) release() {
 	rowWorkers.Put(w)
 }
 
-// groupRows returns how many rows make a group.
-func groupRows(cols int) int { return max(1, groupSize/max(1, cols)) }
+// groupRows returns how many rows of x make a group: of rows whose elements of one column are neighbours, a cache line of these at least.
+func groupRows(x *device.View) int {
+	cols := max(1, x.Shape.At(1))
+	n := max(1, groupSize/cols)
+	if turned(x) && cols <= groupSize {
+		n = max(n, 16)
+	}
+	return n
+}
+
+// turned reports whether the columns of a matrix are contiguous, and not its rows.
+func turned(v *device.View) bool { return v.Strides.At(0) == 1 && v.Strides.At(1) > 1 }
 
 // grown returns a slice of n bytes, aligned for every type, b itself if it is large enough.
 func grown(b []byte, n int) []byte {
@@ -128,6 +138,10 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 		return src
 	}
 	dst := data(w.space[k])
+	if v.Type == w.t && size == 4 && turned(v) {
+		transposeWords(dst, src, v.Strides.At(1)*4, n, w.cols)
+		return dst
+	}
 	for i := range n {
 		for c := 0; c < w.cols; c += maxBlock {
 			m := min(maxBlock, w.cols-c)
@@ -161,6 +175,10 @@ func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	size := v.Type.Size()
 	dst := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
 	if dst == src {
+		return
+	}
+	if v.Type == w.t && size == 4 && turned(v) {
+		turnWords(dst, src, v.Strides.At(1), n, w.cols)
 		return
 	}
 	for i := range n {

@@ -16,14 +16,15 @@ var (
 
 // rowTask is a fused row operation; a unit is a group of rows.
 type rowTask struct {
-	f    func(w *rowWorker, lo, n int)
-	t    dtype.Type
-	rows int
-	cols int
+	f     func(w *rowWorker, lo, n int)
+	t     dtype.Type
+	rows  int
+	cols  int
+	group int
 }
 
 func (r *rowTask) run(lo, hi int) {
-	w := newRowWorker(r.t, r.cols)
+	w := newRowWorker(r.t, r.cols, r.group)
 	for g := lo; g < hi; g++ {
 		at := g * w.group
 		r.f(w, at, min(w.group, r.rows-at))
@@ -37,9 +38,9 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	if rows == 0 || cols == 0 {
 		return
 	}
-	g := groupRows(cols)
+	g := groupRows(x)
 	groups := (rows + g - 1) / g
-	d.crew.parallel(groups, max(1, groups/(8*d.crew.size)), &rowTask{f, x.Type.Compute(), rows, cols})
+	d.crew.parallel(groups, max(1, groups/(8*d.crew.size)), &rowTask{f, x.Type.Compute(), rows, cols, g})
 }
 
 // Softmax sets out to softmax(x), or its logarithm, row by row: e^(x-m)/Σe^(x-m), or (x-m) - log Σe^(x-m), with m the row's

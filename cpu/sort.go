@@ -71,6 +71,14 @@ func (t *sortTask) run(lo, hi int) {
 	for row := lo; row < hi; row++ {
 		out := unsafe.Add(pointer(&t.out), row*t.out.Strides.At(0)*8)
 		stride := t.out.Strides.At(1) * 8
+		if packed && t.x.Type == dtype.F32 && t.x.Strides.At(1) == 1 && t.k < t.n/16 {
+			s.words = slices.Grow(s.words[:0], t.k)[:t.k]
+			t.leastFloats(row, s.words)
+			for i, w := range s.words {
+				*(*int64)(unsafe.Add(out, i*stride)) = int64(uint32(w))
+			}
+			continue
+		}
 		if packed {
 			s.words = slices.Grow(s.words[:0], t.n)[:t.n]
 			t.keys(row, s.words)
@@ -204,6 +212,53 @@ func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a
 		from, to = to, from
 	}
 	return from[:k]
+}
+
+// leastFloats sets heap to the least words of a row of float32, in order. Nearly all elements are beyond the greatest so far, which one comparison of
+// floats tells; NaN, and what compares with NaN, goes by its key.
+func (t *sortTask) leastFloats(row int, heap []uint64) {
+	x := at[float32](unsafe.Add(pointer(&t.x), row*t.x.Strides.At(0)*4), t.n)
+	var flip uint32
+	if t.descending {
+		flip = math.MaxUint32
+	}
+	word := func(i int) uint64 { return uint64(key32(x[i])^flip)<<32 | uint64(i) }
+	for i := range heap {
+		heap[i] = word(i)
+	}
+	for i := len(heap)/2 - 1; i >= 0; i-- {
+		siftWords(heap, i)
+	}
+	root := x[uint32(heap[0])]
+	for i := len(heap); i < len(x); i++ {
+		if v := x[i]; t.descending && v <= root || !t.descending && v >= root {
+			continue
+		}
+		if w := word(i); w < heap[0] {
+			heap[0] = w
+			siftWords(heap, 0)
+			root = x[uint32(heap[0])]
+		}
+	}
+	slices.Sort(heap)
+}
+
+// siftWords moves element i of a heap, whose root is the greatest, down to its place.
+func siftWords(heap []uint64, i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(heap) {
+			return
+		}
+		if c+1 < len(heap) && heap[c+1] > heap[c] {
+			c++
+		}
+		if heap[c] <= heap[i] {
+			return
+		}
+		heap[c], heap[i] = heap[i], heap[c]
+		i = c
+	}
 }
 
 // least returns the k least of x in order, by a heap of k whose root is the greatest.

@@ -3,6 +3,7 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
@@ -66,16 +67,17 @@ func (b *binding) runTiles(lo, hi int) {
 func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	pl := b.pl
 	n := rows * cols
-	// The cache misses of a tile overlap when nothing else stands between them.
+	// The cache misses of a tile overlap when nothing else stands between them; what is small is near.
 	var sum byte
+	far := b.size >= 1<<17
 	for i := range pl.loads {
 		a := &b.ins[pl.loads[i].from]
-		if a.stride[b.across] == a.size {
+		if far && a.stride[b.across] == a.size {
 			sum |= touch(unsafe.Add(a.base, a.offset(c, b.rank)), a.inner, rows*a.size, cols)
 		}
 	}
 	for k := range pl.outs {
-		if a := &b.outs[k]; a.inner == a.size {
+		if a := &b.outs[k]; far && a.inner == a.size {
 			sum |= touch(unsafe.Add(a.base, a.offset(c, b.rank)), a.stride[b.across], cols*a.size, rows)
 		}
 	}
@@ -180,9 +182,33 @@ func transposeAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, st
 	}
 }
 
+// turnWords sets dst[c*stride+i] = src[i*cols+c] for i < rows and c < cols, words.
+func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
+	d, s := at[uint32](dst, (cols-1)*stride+rows), at[uint32](src, rows*cols)
+	full, most := gemm.Transpose32(at[float32](dst, len(d)), stride, at[float32](src, len(s)), cols, rows, cols)
+	for i := range rows {
+		from := 0
+		if i < full {
+			from = most
+		}
+		for c := from; c < cols; c++ {
+			d[c*stride+i] = s[i*cols+c]
+		}
+	}
+}
+
 // transposeWords takes four rows of src at once, so that it writes 16 bytes at a time.
 func transposeWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	j := 0
+	if stride > 0 && stride%4 == 0 {
+		full, most := gemm.Transpose32(at[float32](dst, rows*cols), cols, at[float32](src, (cols-1)*stride/4+rows), stride/4, cols, rows)
+		for i := most; i < rows && full > 0; i++ {
+			for j := range full {
+				*(*uint32)(unsafe.Add(dst, (i*cols+j)*4)) = *(*uint32)(unsafe.Add(src, j*stride+i*4))
+			}
+		}
+		j = full
+	}
 	for ; j+4 <= cols; j += 4 {
 		a := at[uint32](unsafe.Add(src, j*stride), rows)
 		b := at[uint32](unsafe.Add(src, (j+1)*stride), rows)[:len(a)]

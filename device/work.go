@@ -169,6 +169,17 @@ func ScanWork(kind ScanKind, out View, ins []View) Work {
 	return Work{each * out.Size(), bytesOf(out) + bytesOf(ins...)}
 }
 
+// AttentionWork is the work of [Attender].Attend: two products and a softmax of the weights, of which a causal one leaves out those that no query sees.
+func AttentionWork(out, q, k, v View, causal bool) Work {
+	queries, keys := q.Shape.At(1), k.Shape.At(1)
+	weights := queries * keys
+	if causal {
+		seen := min(queries, keys)
+		weights = seen*(seen+1)/2 + (queries-seen)*keys
+	}
+	return Work{q.Shape.At(0) * weights * (2*q.Shape.At(2) + 2*v.Shape.At(2) + 4 + expCost), bytesOf(out, q, k, v)}
+}
+
 // SearchWork is the work of [Searcher].Search: ⌈log₂(n+1)⌉ comparisons a value.
 func SearchWork(out, sorted, values View) Work {
 	return Work{values.Size() * bits.Len(uint(sorted.Shape.At(1))), bytesOf(out, sorted, values)}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -37,12 +38,15 @@ func (*attentionFunc) Name() string { return "scaled_dot_product_attention" }
 
 func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	q, v := in[0], in[2]
-	p := f.chances(c.scope, in)
-	kept := p
-	if f.drop != nil {
-		kept = Apply(f.drop, p)
+	y := f.fastForward(c.scope, in)
+	if y == nil {
+		p := f.chances(c.scope, in)
+		kept := p
+		if f.drop != nil {
+			kept = Apply(f.drop, p)
+		}
+		y = f.unfold(f.fold(kept).MatMul(v.Cast(p.dtype))).Cast(q.dtype)
 	}
-	y := f.unfold(f.fold(kept).MatMul(v.Cast(p.dtype))).Cast(q.dtype)
 	for i := range in {
 		if c.Needs(i) {
 			c.Save(in...)
@@ -50,6 +54,39 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 	}
 	return y
+}
+
+// fastForward runs the device's own kernel, if it has one and the operands suit it.
+func (f *attentionFunc) fastForward(s *Scope, in []*Tensor) *Tensor {
+	q, k, v := in[0], in[1], in[2]
+	d, ok := fast[device.Attender](s, q.st.dev)
+	r := q.Rank()
+	if !ok || len(in) > 3 || f.drop != nil || q.dtype.Compute() != dtype.F32 || k.Rank() != r || v.Rank() != r || k.Dim(-2) == 0 {
+		return nil
+	}
+	heads := q.layout.Shape.Head(r - 2)
+	if f.groups > 1 {
+		heads = heads.With(r-3, heads.At(r-3)/f.groups)
+	}
+	if k.layout.Shape.Head(r-2) != heads || v.layout.Shape.Head(r-2) != heads {
+		return nil // broadcast
+	}
+	return within(s, func(c *Scope) *Tensor {
+		const op = "scaled_dot_product_attention"
+		flat := func(x *Tensor) *Tensor {
+			sh := x.layout.Shape
+			return x.In(c).Cast(dtype.F32).reshape(shape.Of(sh.Head(r-2).Size(), sh.At(r-2), sh.At(r-1)))
+		}
+		a, b, e := flat(q), flat(k), flat(v)
+		y := alloc(op, c, q.st.dev, dtype.F32, shape.Of(a.Dim(0), a.Dim(1), e.Dim(2)))
+		stream := c.streamOf(q.st.dev)
+		for _, t := range []*Tensor{a, b, e} {
+			t.st.read(op, stream)
+		}
+		y.st.write(op, stream)
+		check(op, d.Attend(stream, y.deviceView(), a.deviceView(), b.deviceView(), e.deviceView(), f.scale, f.causal), q, k, v)
+		return y.reshape(q.layout.Shape.With(r-1, v.Dim(-1))).Cast(q.dtype)
+	})
 }
 
 // fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n, m].
@@ -163,7 +200,8 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // rounded once. A query that attends to no key at all gives 0, with gradients of 0, as in torch.
 //
 // The weights of all queries and keys are in memory at once, twice for a moment, while the op or its gradient is computed. They are not kept in
-// between: the gradient computes them again from queries and keys, as T. Dao et al., arXiv:2205.14135, do.
+// between: the gradient computes them again from queries and keys, as T. Dao et al., arXiv:2205.14135, do. On the CPU the op itself, without a
+// mask, dropout and broadcast heads, goes by blocks of queries and holds the weights of these only.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {

@@ -1,7 +1,7 @@
 """The library's ops on the CPU beside PyTorch's, turn by turn: a table of the ratios ours/torch of their times, the worst first.
 
     go build -o /tmp/ops ./bench/ops && python3 bench/ops/compare.py /tmp/ops [--threads 2] [--only REGEXP] [--sizes tiny,medium,large,fixed]
-        [--rounds 5] [--ms 4] [--json FILE] [--markdown FILE]
+        [--rounds 5] [--ms 4] [--cpu-time] [--json FILE] [--markdown FILE]
 
 A round times ours, then PyTorch's; the ratio of a case is the median of its rounds', so that what else the machine does hits both. Above 1 PyTorch
 is faster. --json writes a line for each case: its ratios, the median times, and what a call of ours allocates of Go memory.
@@ -79,29 +79,20 @@ class Torch:
         return lambda: grad(f(*x), leaves, g)
 
 
-def seconds(step, least, per):
-    n, start, block = 0, time.perf_counter(), range(per)
-    while n == 0 or time.perf_counter() - start < least:
+def seconds(step, least, per, clock):
+    n, start, taken, block = 0, clock(), 0, range(per)
+    while n == 0 or taken < least:
         for _ in block:
             step()
         n += per
-    return (time.perf_counter() - start) / n
+        taken = clock() - start
+    return taken / n
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--sizes", default="tiny,medium,large,fixed")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--ms", type=float, default=4)
-    parser.add_argument("--json")
-    parser.add_argument("--markdown")
-    args = parser.parse_args()
+def measure(args):
+    """Rows of the cases, and what failed."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    began = time.time()
     listed = subprocess.run([args.program, "list"], check=True, capture_output=True, text=True).stdout
     cases = [json.loads(line) for line in listed.splitlines()]
     sizes = args.sizes.split(",")
@@ -114,6 +105,7 @@ def main():
         ours.stdin.flush()
 
     theirs, rows, failed, last = Torch(), [], [], None
+    lines = open(args.json, "w") if args.json else None
     for case in cases:
         if case["size"] != last:
             last = case["size"]
@@ -128,14 +120,14 @@ def main():
                 failed.append(f"{row}: {e}")
                 continue
             mine, other, ratios = [], [], []
-            rounds = args.rounds if case["size"] != "large" else max(3, args.rounds // 2 + 1)
+            rounds = args.rounds if case["size"] != "large" else args.rounds // 2 + 1
             for _ in range(rounds):
-                ask(f"{case['case']} {case['size']} {mode} {args.ms}ms")
+                ask(f"{case['case']} {case['size']} {mode} {args.ms}ms {'cpu' if args.cpu_time else 'wall'}")
                 a = json.loads(ours.stdout.readline())
                 if "error" in a:
                     failed.append(f"{row}: {a['error']}")
                     break
-                t = seconds(step, args.ms / 1000, case["batch"])
+                t = seconds(step, args.ms / 1000, case["batch"], time.process_time if args.cpu_time else time.perf_counter)
                 mine.append(a["seconds"])
                 other.append(t)
                 ratios.append(a["seconds"] / t)
@@ -143,13 +135,33 @@ def main():
                 continue
             row |= {"ratio": statistics.median(ratios), "ratios": [round(r, 3) for r in ratios], "ours": statistics.median(mine), "torch": statistics.median(other), "allocs": round(a["allocs"], 1), "bytes": round(a["bytes"])}
             rows.append(row)
+            if lines:
+                print(json.dumps(row), file=lines, flush=True)
     ours.stdin.close()
     ours.wait()
-    if args.json:
-        with open(args.json, "w") as f:
-            f.writelines(json.dumps(r) + "\n" for r in rows)
+    return rows, failed
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", help="what ./bench/ops was built as; or a file that --json wrote, to print its tables again")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--sizes", default="tiny,medium,large,fixed")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ms", type=float, default=4)
+    parser.add_argument("--cpu-time", action="store_true", help="count the processor's time, of all threads, instead of the clock's: for a busy machine, with one thread")
+    parser.add_argument("--json")
+    parser.add_argument("--markdown")
+    args = parser.parse_args()
+    began = time.time()
+    if args.program.endswith(".jsonl"):
+        with open(args.program) as f:
+            rows, failed = [json.loads(line) for line in f], []
+    else:
+        rows, failed = measure(args)
+        print(f"torch {torch.__version__}, {args.threads} threads, {len(rows)} measurements of {args.rounds} rounds in {time.time() - began:.0f} s")
     rows.sort(key=lambda r: -r["ratio"])
-    print(f"torch {torch.__version__}, {args.threads} threads, {len(rows)} measurements of {args.rounds} rounds in {time.time() - began:.0f} s")
     print(f"{'case':26} {'size':7} {'mode':9} {'ours/torch':>10} {'ours us':>11} {'torch us':>11} {'allocs':>7} {'bytes':>9}")
     for r in rows:
         print(f"{r['case']:26} {r['size']:7} {r['mode']:9} {r['ratio']:10.2f} {r['ours'] * 1e6:11.2f} {r['torch'] * 1e6:11.2f} {r['allocs']:7.1f} {r['bytes']:9d}")

@@ -2,7 +2,7 @@
 // is here alone: each names its operands, what it calls, and the same in PyTorch as a Python expression.
 //
 //	ops list     prints the cases, a line of JSON for each and size
-//	ops serve    reads lines "case size forward|backward|drop", and answers each with a line of JSON
+//	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a line of JSON; "drop" lets operands go
 //
 // A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls of up to 1K elements share a scope, and four of
 // up to 256K, as ops of a program do; "backward" is the op and the gradients of its operands.
@@ -244,7 +244,7 @@ func serve() {
 			continue
 		}
 		c := byName[f[0]]
-		if len(f) != 4 || c == nil {
+		if len(f) != 5 || c == nil {
 			log.Fatalf("no case %q", in.Text())
 		}
 		least, err := time.ParseDuration(f[3])
@@ -258,7 +258,7 @@ func serve() {
 			}
 		}
 		var a answer
-		if err := tensor.Try(func() { a = c.measure(&d, size, f[2] == "backward", least) }); err != nil {
+		if err := tensor.Try(func() { a = c.measure(&d, size, f[2] == "backward", least, f[4] == "cpu") }); err != nil {
 			a.Error = err.Error()
 		}
 		if err := out.Encode(a); err != nil {
@@ -267,8 +267,8 @@ func serve() {
 	}
 }
 
-// measure times calls for at least the given time.
-func (c *bench) measure(d *data, size byte, backward bool, least time.Duration) answer {
+// measure times calls for at least the given time, by the wall's clock or the processor's.
+func (c *bench) measure(d *data, size byte, backward bool, least time.Duration, cpu bool) (a answer) {
 	var x []*T
 	var leaves []*T
 	for i, o := range operands(c.in, size) {
@@ -302,12 +302,15 @@ func (c *bench) measure(d *data, size byte, backward bool, least time.Duration) 
 	runtime.ReadMemStats(&before)
 	n := 0
 	start := time.Now()
-	for n == 0 || time.Since(start) < least {
+	clock := func() time.Duration { return time.Since(start) }
+	if cpu {
+		clock = processTime
+	}
+	for began := clock(); n == 0 || a.Seconds < least.Seconds(); a.Seconds = (clock() - began).Seconds() {
 		step()
 		n += per
 	}
-	seconds := time.Since(start).Seconds()
 	runtime.ReadMemStats(&after)
 	k := float64(n)
-	return answer{Seconds: seconds / k, Allocs: float64(after.Mallocs-before.Mallocs) / k, Bytes: float64(after.TotalAlloc-before.TotalAlloc) / k}
+	return answer{Seconds: a.Seconds / k, Allocs: float64(after.Mallocs-before.Mallocs) / k, Bytes: float64(after.TotalAlloc-before.TotalAlloc) / k}
 }

@@ -1,0 +1,127 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+var _ device.Attender = (*Device)(nil)
+
+// attentionTask is attention by blocks of queries: their weights stay in the cache between the two products. A unit is a block of a head; blocks
+// follow from the shapes alone, and so do the sums.
+type attentionTask struct {
+	out, q, k, v device.View
+	scale        float32
+	causal       bool
+	rows, blocks int // of queries in a block, and of blocks in a head
+}
+
+// Attend computes attention; see [device.Attender].
+func (d *Device) Attend(s device.Stream, out, q, k, v device.View, scale float64, causal bool) error {
+	const op = "attention"
+	if err := d.checkOut(op, "out", &out); err != nil {
+		return err
+	}
+	for i, w := range []*device.View{&q, &k, &v} {
+		if err := d.checkIn(op, string("qkv"[i]), w); err != nil {
+			return err
+		}
+	}
+	if arg, why := device.CheckAttend(&out, &q, &k, &v); why != "" {
+		return &ViewError{op, arg, why}
+	}
+	if out.Size() == 0 {
+		return nil
+	}
+	if t := device.Tracing(); t != nil && s != nil {
+		defer d.traced(t, s, op, device.AttentionWork(out, q, k, v, causal), out.Type, t.Wants().ShapesOf([]device.View{out, q, k, v})).done()
+	}
+	queries, keys := q.Shape.At(1), k.Shape.At(1)
+	t := &attentionTask{out: out, q: q, k: k, v: v, scale: float32(scale), causal: causal}
+	t.rows = min(queries, max(16, min(128, 1<<16/max(1, keys))))
+	t.blocks = (queries + t.rows - 1) / t.rows
+	units, work := q.Shape.At(0)*t.blocks, t.rows*keys*(q.Shape.At(2)+v.Shape.At(2)+16)
+	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size)), t)
+	return nil
+}
+
+func (t *attentionTask) run(lo, hi int) {
+	features, values := t.q.Shape.At(2), t.v.Shape.At(2)
+	w := newRowWorker(dtype.F32, max(t.k.Shape.At(1), features, 1), t.rows)
+	defer w.release()
+	scale := uint64(math.Float32bits(t.scale))
+	for u := lo; u < hi; u++ {
+		head, from := u/t.blocks, u%t.blocks*t.rows
+		rows, cols := min(t.rows, t.q.Shape.At(1)-from), t.k.Shape.At(1)
+		if t.causal {
+			cols = min(cols, from+rows)
+		}
+		shared := head / (t.q.Shape.At(0) / t.k.Shape.At(0))
+		q := t.matrix(&t.q, head, from, rows)
+		k, v := t.matrix(&t.k, shared, 0, cols), t.matrix(&t.v, shared, 0, cols)
+		out := t.matrix(&t.out, head, from, rows)
+		scaled := at[float32](data(w.space[1]), rows*features)
+		qs, qc := t.q.Strides.At(1), t.q.Strides.At(2)
+		for i := range rows {
+			row := scaled[i*features : (i+1)*features]
+			if qc == 1 {
+				w.run(ops[expr.OpMul][dtype.F32], ptr(row), ptr(q[i*qs:]), scale, features)
+				continue
+			}
+			for j := range row {
+				row[j] = q[i*qs+j*qc] * t.scale
+			}
+		}
+		p := at[float32](data(w.space[0]), rows*cols)
+		gemm.F32(gemm.Serial, rows, cols, features, scaled, features, 1, k, t.k.Strides.At(2), t.k.Strides.At(1), p, cols, 1, false)
+		if t.causal {
+			for i := range rows {
+				for j := from + i + 1; j < cols; j++ {
+					p[i*cols+j] += float32(math.Inf(-1))
+				}
+			}
+		}
+		most, sums := at[float32](w.row(0), rows), at[float32](w.row(1), rows)
+		if w.cols = cols; cols > 0 {
+			x := ptr(p)
+			w.fold(device.Max, w.row(0), x, rows)
+			w.each(expr.OpSub, x, x, w.row(0), rows)
+			w.exp.apply(w.re, x, x, w.size, rows*cols)
+			w.fold(device.Sum, w.row(1), x, rows)
+		}
+		os, oc := t.out.Strides.At(1), t.out.Strides.At(2)
+		gemm.F32(gemm.Serial, rows, values, cols, p, cols, 1, v, t.v.Strides.At(1), t.v.Strides.At(2), out, os, oc, false)
+		for i := range rows {
+			sum, nothing := sums[i], cols == 0 || most[i] == float32(math.Inf(-1))
+			if oc == 1 && !nothing {
+				row := ptr(out[i*os:])
+				w.run(ops[expr.OpDiv][dtype.F32], row, row, uint64(math.Float32bits(sum)), values)
+				continue
+			}
+			for j := range values {
+				o := &out[i*os+j*oc]
+				if nothing {
+					*o = 0
+				} else {
+					*o /= sum
+				}
+			}
+		}
+	}
+}
+
+func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
+
+// matrix is what rows from from on of a matrix of a batch span.
+func (t *attentionTask) matrix(v *device.View, i, from, rows int) []float32 {
+	if rows == 0 || v.Shape.At(2) == 0 {
+		return nil
+	}
+	at0 := unsafe.Add(pointer(v), (i*v.Strides.At(0)+from*v.Strides.At(1))*4)
+	return at[float32](at0, (rows-1)*v.Strides.At(1)+(v.Shape.At(2)-1)*v.Strides.At(2)+1)
+}
