@@ -17,10 +17,11 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int                       // of its record of index errors
-	priority int                       // the driver's
-	rec      atomic.Pointer[recording] // not nil: what is queued is recorded
-	mask     atomic.Uint64             // the slots of the streams whose work it comes after: its own, and those it waited for
+	slot     int                  // of its record of index errors
+	priority int                  // the driver's
+	rec      atomic.Pointer[lane] // not nil: what is queued is recorded
+	main     *stream              // of a recording, of which this is a further stream; nil: the driver's own
+	mask     atomic.Uint64        // the slots of the streams whose work it comes after: its own, and those it waited for
 }
 
 var (
@@ -158,8 +159,8 @@ func (s *stream) ID() uint64 { return uint64(s.handle) }
 
 // Record marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
-	if s.Recording() {
-		return &recordedEvent{s}, nil
+	if l := s.rec.Load(); l != nil {
+		return l.mark(), nil
 	}
 	h, err := s.dev.record(s.handle)
 	if err != nil {
@@ -173,9 +174,12 @@ func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
 		return x.holdUp(s)
 	}
+	if m, ok := e.(*recordedEvent); ok && m.joins(s) {
+		return nil
+	}
 	own, ok := e.(*event)
 	switch {
-	case e == nil, s.recordedBefore(e):
+	case e == nil:
 		return nil
 	case !ok || own.s.dev.p != s.dev.p:
 		return e.Wait()
@@ -190,9 +194,17 @@ func (s *stream) Wait(e device.Event) error {
 		return s.dev.fault("", err)
 	}
 	if own.s.dev == s.dev {
-		s.mask.Or(own.mask)
+		s.behind(own.mask)
 	}
 	return nil
+}
+
+// behind notes that later work comes after that of other streams, whose index errors come out of a wait for it.
+func (s *stream) behind(mask uint64) {
+	s.mask.Or(mask)
+	if s.main != nil {
+		s.main.mask.Or(mask)
+	}
 }
 
 // Synchronize waits for the work queued so far.

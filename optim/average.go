@@ -83,8 +83,9 @@ type pairing struct {
 }
 
 // Update takes the model's present values into the averages, in one launch for those of one device and type. It allocates all that it
-// needs first: out of memory leaves the averages as they were. It is tried once more then, with caches emptied, so that a training's callback goes on as a
-// step does where the memory is there after all. In a capture, behind the step whose values it takes or between Backward and it, each replay is an update.
+// needs first: out of memory leaves the averages as they were. It is tried once more then, with caches emptied, so that a training's callback goes on
+// as a step does where the memory is there after all. In a capture, behind the step whose values it takes or between Backward and it, each replay is
+// an update; before Backward it is refused there, as it would be done once.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	values := make([]*tensor.Tensor, len(a.list))

@@ -146,6 +146,8 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 		if l, ok := lateSite(ix.Tag); ok {
 			op, site = l.op, l.site.String()
 			told.Position = l.position(ix.Position)
+		} else if ix.Tag == 0 && len(operands) > 1 { // at once: the index is the second operand
+			told.Position = lateOp{index: operands[1].layout}.position(ix.Position)
 		}
 		e := newError(op, ErrIndex, operands, told.Error())
 		e.Err = errors.Join(ErrIndex, err)
