@@ -1,6 +1,18 @@
 package nn
 
-import "github.com/flambeau-go/flambeau/tensor"
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// chance is p, which a layer drops with.
+func chance(layer string, p float64) float64 {
+	if !(p >= 0 && p <= 1) {
+		panic(&Error{Path: layer, Msg: fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)})
+	}
+	return p
+}
 
 // Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
 type Dropout struct {
@@ -8,8 +20,8 @@ type Dropout struct {
 	P float64
 }
 
-// NewDropout returns a dropout layer, 0 ≤ p ≤ 1; torch's default is 0.5.
-func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
+// NewDropout returns a dropout layer, 0 ≤ p ≤ 1 (it and its likes panic with an *[Error] otherwise); torch's default is 0.5.
+func NewDropout(p float64) *Dropout { return &Dropout{P: chance("Dropout", p)} }
 
 // Forward applies the layer.
 func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
@@ -27,7 +39,7 @@ type Dropout1d struct {
 }
 
 // NewDropout1d returns a layer for inputs [n, channels, length] or [channels, length].
-func NewDropout1d(p float64) *Dropout1d { return &Dropout1d{P: p} }
+func NewDropout1d(p float64) *Dropout1d { return &Dropout1d{P: chance("Dropout1d", p)} }
 
 // Forward applies the layer.
 func (d *Dropout1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
@@ -45,7 +57,7 @@ type Dropout2d struct {
 }
 
 // NewDropout2d returns a layer for inputs [n, channels, height, width]; three dimensions are [n, channels, length], as in torch.
-func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{P: p} }
+func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{P: chance("Dropout2d", p)} }
 
 // Forward applies the layer.
 func (d *Dropout2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
@@ -63,7 +75,7 @@ type Dropout3d struct {
 }
 
 // NewDropout3d returns a layer for inputs [n, channels, depth, height, width] or [channels, depth, height, width].
-func NewDropout3d(p float64) *Dropout3d { return &Dropout3d{P: p} }
+func NewDropout3d(p float64) *Dropout3d { return &Dropout3d{P: chance("Dropout3d", p)} }
 
 // Forward applies the layer.
 func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
@@ -82,7 +94,7 @@ type AlphaDropout struct {
 }
 
 // NewAlphaDropout returns a layer; torch's default is 0.5.
-func NewAlphaDropout(p float64) *AlphaDropout { return &AlphaDropout{P: p} }
+func NewAlphaDropout(p float64) *AlphaDropout { return &AlphaDropout{P: chance("AlphaDropout", p)} }
 
 // Forward applies the layer.
 func (d *AlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
@@ -100,7 +112,9 @@ type FeatureAlphaDropout struct {
 }
 
 // NewFeatureAlphaDropout returns a layer for inputs [n, channels, …]; torch's default is 0.5.
-func NewFeatureAlphaDropout(p float64) *FeatureAlphaDropout { return &FeatureAlphaDropout{P: p} }
+func NewFeatureAlphaDropout(p float64) *FeatureAlphaDropout {
+	return &FeatureAlphaDropout{P: chance("FeatureAlphaDropout", p)}
+}
 
 // Forward applies the layer.
 func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {

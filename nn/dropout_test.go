@@ -1,6 +1,9 @@
 package nn_test
 
 import (
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/nn"
@@ -29,5 +32,25 @@ func TestDropoutLayers(t *testing.T) {
 				t.Errorf("%s drops in evaluation", name)
 			}
 		}, tensor.Seed(1))
+	}
+}
+
+// A probability that is none is told when the layer is made, as in torch.
+func TestDropoutProbabilities(t *testing.T) {
+	for name, f := range map[string]func(p float64){"Dropout": func(p float64) { nn.NewDropout(p) }, "Dropout1d": func(p float64) { nn.NewDropout1d(p) },
+		"Dropout2d": func(p float64) { nn.NewDropout2d(p) }, "Dropout3d": func(p float64) { nn.NewDropout3d(p) },
+		"AlphaDropout": func(p float64) { nn.NewAlphaDropout(p) }, "FeatureAlphaDropout": func(p float64) { nn.NewFeatureAlphaDropout(p) }} {
+		for _, p := range []float64{-0.1, 1.5, math.NaN()} {
+			func() {
+				defer func() {
+					if e, ok := recover().(*nn.Error); !ok || e.Path != name || !strings.Contains(e.Msg, fmt.Sprint(p)) {
+						t.Errorf("%s of %v: %v", name, p, e)
+					}
+				}()
+				f(p)
+			}()
+		}
+		f(0)
+		f(1)
 	}
 }

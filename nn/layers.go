@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
@@ -98,7 +99,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(&Error{strconv.Itoa(i), "the layer is nil"})
 		}
 	}
-	if s.marked() == nil {
+	if atomic.LoadUint32(&s.known) == 0 { // a copy is not walked again and again
 		s.markAll()
 	}
 	given("sequential", x)

@@ -187,5 +187,14 @@ func TestMarksAllocateNothing(t *testing.T) {
 		if a, b := count(marked), count(plain); a != b {
 			t.Errorf("%v allocations a call, %v of a layer without a name", a, b)
 		}
+		chain := nn.NewSequential(nn.NewLinear(2, 2), nn.NewLinear(2, 2))
+		through := func(c *nn.Sequential) float64 {
+			return testing.AllocsPerRun(100, func() { c.Forward(x).Free() })
+		}
+		a := through(chain)
+		copied := *chain
+		if b := through(&copied); a != b {
+			t.Errorf("%v allocations a call of a chain, %v of its copy", a, b)
+		}
 	}, tensor.NoGrad())
 }

@@ -1,6 +1,7 @@
 // Package nn is layers as plain structs, the losses, and what one does to a whole model.
 //
-// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of them, its buffers those tagged
+// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of them, that RequiresGrad was called on (those that
+// require no gradient are frozen: nothing trains them); its buffers are those tagged
 // `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
 // interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
 // the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;

@@ -98,7 +98,7 @@ type Config struct {
 	MemorySnapshot string
 
 	TensorBoard string    // directory for event files; "": none
-	Log         io.Writer // progress and messages; nil: none
+	Log         io.Writer // progress and messages, such as which parameters are not trained; nil: none
 	ReadEvery   int       // how many losses are collected on the device before they are read; 0: 32
 
 	OnLoss       func(step int, loss float64) // for every step in order, when its loss has been read

@@ -169,6 +169,9 @@ func (t *trainer) finished() bool {
 // run makes the steps.
 func (t *trainer) run(ctx context.Context) (*Result, error) {
 	nn.Train(t.c.Model)
+	if text := untrained(t.c.Optimizer, t.c.Model); text != "" {
+		t.say(text)
+	}
 	t.start = time.Now()
 	if t.bar != nil {
 		t.bar.Begin(t.st.Step)

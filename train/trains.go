@@ -1,7 +1,9 @@
 package train
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -16,4 +18,38 @@ func trains(o optim.Optimizer, model any) bool {
 	}
 	params := nn.Parameters(model)
 	return len(params) == 0 || len(known) == 0 || slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return known[p] })
+}
+
+// untrained says which parameters of a model stay as they are, "" if none does: of those that were forgotten, and not meant to, nothing else tells.
+func untrained(o optim.Optimizer, model any) string {
+	given := map[*tensor.Tensor]bool{}
+	for _, p := range o.Params() {
+		given[p] = true
+	}
+	var frozen, left []string
+	for _, p := range nn.NamedParameters(model) {
+		switch {
+		case !p.Tensor.NeedsGrad():
+			frozen = append(frozen, p.Name)
+		case !given[p.Tensor]:
+			left = append(left, p.Name)
+		}
+	}
+	var parts []string
+	for _, x := range []struct {
+		names []string
+		why   string
+	}{{frozen, "as no gradient is required: "}, {left, "as the optimizer was not given them: "}} {
+		if n := len(x.names); n > 0 {
+			more := ""
+			if n > 5 {
+				more = fmt.Sprintf(" and %d more", n-5)
+			}
+			parts = append(parts, x.why+strings.Join(x.names[:min(n, 5)], ", ")+more)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "not trained, " + strings.Join(parts, "; ")
 }

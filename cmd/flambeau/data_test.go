@@ -109,7 +109,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	}
 	// What does not fit is named.
 	for args, want := range map[string]string{
-		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [64]",
+		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [1 8 8]",
 		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": `"model" was "cnn" and is "mlp"`,
 		"train --device cpu --data " + set + " --checkpoint " + keep:                           "add --resume to go on from it",
 		"train --device cpu --data " + set + " --model gpt":                                    "--model gpt does not go with idx",
@@ -238,5 +238,17 @@ func TestText(t *testing.T) {
 		if status, _, errOut := command(t, strings.Fields(args)...); status != 1 || !strings.Contains(errOut, want) {
 			t.Errorf("flambeau %s: status %d\n%s", args, status, errOut)
 		}
+	}
+}
+
+// The embedded digits are pictures for a model that wants such, for the other commands too.
+func TestDigitsAsPictures(t *testing.T) {
+	weights := filepath.Join(t.TempDir(), "w.safetensors")
+	must(t, "train", "--model", "cnn", "--steps", "92", "--out", weights, "--device", "cpu")
+	_, errOut := must(t, "eval", weights, "--device", "cpu")
+	var loss, accuracy float64
+	_, numbers, _ := strings.Cut(errOut, "loss ")
+	if n, err := fmt.Sscanf(numbers, "%g, accuracy %g,", &loss, &accuracy); n != 2 || accuracy < 0.5 || !strings.Contains(errOut, "on 355 samples") {
+		t.Errorf("%v\n%s", err, errOut)
 	}
 }

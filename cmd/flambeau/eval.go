@@ -52,6 +52,9 @@ func (c *evalCmd) Run(e *env) error {
 		return err
 	}
 	if err := n.fits(src); err != nil {
+		if c.Data == "" {
+			err = fmt.Errorf("%w; --data says what to measure on", err)
+		}
 		return err
 	}
 	r := &evalReport{Device: dev.Name(), Model: n.card.Model}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,7 +156,9 @@ func (c *planCmd) Run(e *env) error {
 	case err != nil:
 		return err
 	}
-	c.print(e, p, m, r)
+	if err := c.print(e, p, m, r); err != nil && !c.JSON {
+		return err
+	}
 	if c.JSON {
 		b := r.Breakdown
 		o := planReport{Model: c.Model, Device: c.Device, Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, Checkpointing: c.Checkpointing,
@@ -182,11 +185,12 @@ func (c *planCmd) Run(e *env) error {
 }
 
 // print writes the report for people, with --json to where messages go.
-func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) {
-	out := e.out
+func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) error {
+	to := e.out
 	if c.JSON {
-		out = e.err
+		to = e.err
 	}
+	out := bufio.NewWriter(to) // keeps the first error
 	fmt.Fprintf(out, "%s, %s", c.Model, p.batchText(c.Batch))
 	if c.Optimizer == "none" {
 		fmt.Fprint(out, ", evaluation")
@@ -243,6 +247,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) {
 	} else {
 		fmt.Fprintln(out, "not counted  buffers below 64 KiB, the data set, the program itself")
 	}
+	return out.Flush()
 }
 
 // largest says how large a batch may be.

@@ -138,3 +138,18 @@ func TestPlanMistakes(t *testing.T) {
 		t.Errorf("status %d, %s", status, out)
 	}
 }
+
+// full is a place that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+// An answer that cannot be written is no answer.
+func TestPlanIntoNothing(t *testing.T) {
+	for _, args := range [][]string{{"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0"}, {"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0", "--json"}} {
+		var errOut strings.Builder
+		if status := run(args, full{}, &errOut); status != 1 || !strings.Contains(errOut.String(), "no room") {
+			t.Errorf("%v: status %d\n%s", args, status, errOut.String())
+		}
+	}
+}

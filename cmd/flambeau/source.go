@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/data"
@@ -32,10 +35,13 @@ type source struct {
 const heldOut = 5
 
 // openSource reads the data of a path, of the name of a published set, or for "" the embedded digits. known is the card of weights that
-// are to be used on it; of a card without a model only Size counts.
+// are to be used on it; of a card without a model only Size counts, and, of the digits, Input: three numbers ask for pictures.
 func openSource(ctx context.Context, e *env, path, target string, known *card) (*source, error) {
 	if path == "" {
-		return openDigits()
+		if known.Model == "" && known.Size > 0 {
+			return nil, errors.New("--size is for pictures of --data; the embedded digits have 8×8 pixels")
+		}
+		return openDigits(len(known.Input) == 3)
 	}
 	if slices.Contains(vision.Published(), path) && !exists(path) {
 		dir, err := vision.Download(ctx, path, "", func(file string, done, total int64) {
@@ -49,10 +55,16 @@ func openSource(ctx context.Context, e *env, path, target string, known *card) (
 		path = dir
 	}
 	found, err := detect.Path(path)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) == path {
+		return nil, fmt.Errorf("%w; nor is it the name of a published set: %s", err, strings.Join(vision.Published(), ", "))
+	}
 	if err != nil {
 		return nil, err
 	}
 	if known.Model == "" {
+		if known.Size > 0 && (found.Kind == detect.CSV || found.Kind == detect.Text) {
+			return nil, fmt.Errorf("--size is for pictures; %s is %s", path, map[detect.Kind]string{detect.CSV: "a table", detect.Text: "a text"}[found.Kind])
+		}
 		known = &card{Size: known.Size}
 	}
 	s := &source{}
@@ -81,7 +93,11 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-func openDigits() (*source, error) {
+// side is that of a digit.
+const side = 8
+
+// openDigits returns the embedded digits, as rows of pixels or as pictures.
+func openDigits(pictures bool) (*source, error) {
 	set, err := digits.Load()
 	if err != nil {
 		return nil, err
@@ -91,7 +107,21 @@ func openDigits() (*source, error) {
 	for i := range digits.Classes {
 		s.card.Classes = append(s.card.Classes, fmt.Sprint(i))
 	}
-	return s, nil
+	if !pictures {
+		return s, nil
+	}
+	square := func(set data.Dataset) data.Dataset {
+		return data.Map(set, func(d data.Sample, _ *rand.Rand) (data.Sample, error) {
+			row, ok := d.X.([]float32)
+			if !ok {
+				return d, fmt.Errorf("a digit is a %T", d.X)
+			}
+			d.X = tensor.From(row, 1, side, side)
+			return d, nil
+		})
+	}
+	s.train, s.test = square(train), square(test)
+	return s, s.measure()
 }
 
 // split holds samples back for testing, always the same ones.

@@ -347,7 +347,11 @@ func fraction(class string) bool {
 }
 
 func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
-	src, err := openSource(e.ctx, e, c.Data, c.Target, &card{Size: c.Size})
+	wanted := &card{Size: c.Size}
+	if c.Model != "" && c.Model != "mlp" && c.Model != "gpt" {
+		wanted.Input = []int{1, side, side}
+	}
+	src, err := openSource(e.ctx, e, c.Data, c.Target, wanted)
 	if err != nil {
 		return nil, err
 	}

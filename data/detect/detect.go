@@ -70,6 +70,9 @@ func Path(path string) (*Found, error) {
 		return nil, &Error{path, err}
 	}
 	var f *Found
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, &Error{path, errors.New("a pipe, a socket or a device, which cannot be read twice; write what it gives to a file")}
+	}
 	if info.IsDir() {
 		f, err = directory(path)
 	} else {
