@@ -72,6 +72,36 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
 }
 
+// missing returns 1 - (1+e)·r, which is small.
+func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
+
+// inverse returns 1/(1+e), for an e where c are the coefficients of a polynomial close to that, after so many steps of Newton's iteration: a
+// quotient takes longer, and branches.
+func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
+	r := poly(e, c)
+	for range steps {
+		r = r.FMA(missing(e, r), r)
+	}
+	return r
+}
+
+// reduceHalf is reduceExp of 2x, with r/2 in place of r.
+func (f format) reduceHalf(x *Expr, off int) (r, n *Expr) {
+	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
+	t := x.FMA(C(2*f.log2e[0]), magic)
+	k := t.Sub(magic)
+	return k.FMA(C(-f.ln2[1]/2), k.FMA(C(-f.ln2[0]/2), x)), t.Bitcast(f.u)
+}
+
+// scaled returns the coefficients of p(b·x), for a power b of two.
+func scaled(c []float64, b float64) []float64 {
+	list, s := make([]float64, len(c)), 1.0
+	for k := range c {
+		list[k], s = c[k]*s, s*b
+	}
+	return list
+}
+
 // power returns p ≈ eʳ and the bits of n + off with x = n·ln2 + r.
 func (f format) power(x *Expr, off int) (p, n *Expr) {
 	r, n := f.reduceExp(x, off)
@@ -110,6 +140,13 @@ func (f format) scale(p, n *Expr) *Expr {
 	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
 }
 
+// expBelow returns the same for an x that is not positive: 2ⁿ is applied as 2^(n+s)·2^-s.
+func (f format) expBelow(x *Expr) *Expr {
+	s := f.mant + 2
+	p, n := f.power(x, f.bias+s)
+	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t)).Mul(C(math.Ldexp(1, -s)))
+}
+
 // expBounds are arguments beyond which eˣ is 0 or +Inf in either rounding.
 func (f format) expBounds() (lo, hi *Expr) { return C(pick(f, -105.0, -746)), C(pick(f, 89.0, 710)) }
 
@@ -126,15 +163,14 @@ func init() {
 	})
 	Define(Func{
 		Name: "sigmoid", Arity: 1,
-		// e = e^-|x| cannot overflow: 1/(1+e) or e/(1+e).
+		// e = e^-|x| cannot overflow: 1/(1+e) or e/(1+e). With r close to 1/(1+e), 1 - (1+e)·r makes up for the roundings of 1+e and r.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			lo, _ := f.expBounds()
-			e := f.expFull(x[0].Abs().Neg().Max(lo))
-			d := e.Add(C(1))
-			y := x[0].Lt(C(0)).Select(e, C(1)).Div(d)
-			// y + y·(1-y)·δ undoes the rounding of d by δ where it counts, in y = e/(1+e).
-			return y.Mul(d.Sub(C(1)).Sub(e)).FMA(C(1).Sub(y), y)
+			e := f.expBelow(x[0].Abs().Neg().Max(lo))
+			r := f.inverse(e, pick(f, oneCoef32, oneCoef64), pick(f, 1, 2))
+			y := x[0].Lt(C(0)).Select(e, C(1)).Mul(r)
+			return y.FMA(missing(e, r), y)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Mul(C(1).Sub(y))} },
 		Ref: func(x []float64) float64 {
@@ -147,14 +183,15 @@ func init() {
 	})
 	Define(Func{
 		Name: "tanh", Arity: 1,
-		// An odd polynomial below 0.55, 1 - 2/(e²ˣ+1) above.
+		// An odd polynomial below 0.55, 1 - 2e/(1+e) with e = e⁻²ˣ above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
-			u := a.Min(C(20))
-			far := C(1).Sub(C(2).Div(f.exp(u.Add(u)).Add(C(1))))
+			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
+			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t)) // e⁻²ᵃ
+			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Sub(y.Mul(y))} },

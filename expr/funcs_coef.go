@@ -33,6 +33,30 @@ var (
 		0x1.d6d2995ac28bfp-9, -0x1.7d8fb67670c66p-10, 0x1.3482bbfa5191cp-11, -0x1.e9661355e84d8p-13, 0x1.5d58766fb381ep-14,
 		-0x1.46cc0b1736edp-16,
 	}
+	// oneCoef32 is 1/(1+x), 0 ≤ x ≤ 1.
+	oneCoef32 = []float64{
+		0x1.ff53f6p-1, -0x1.e08792p-1, 0x1.4f702ap-1, -0x1.b8f236p-3,
+	}
+	// oneCoef64 is 1/(1+x), 0 ≤ x ≤ 1.
+	oneCoef64 = []float64{
+		0x1.fffaef7f271f3p-1, -0x1.fde6725eb1b68p-1, 0x1.e6bd1ccdbf22fp-1, -0x1.86cf441c65467p-1, 0x1.a3d304f4fb0ep-2,
+		-0x1.9f5ec26266618p-4,
+	}
+	// thirdCoef32 is 1/(1+x), 0 ≤ x ≤ 1/3.
+	thirdCoef32 = []float64{
+		0x1.fff87cp-1, -0x1.fd4018p-1, 0x1.d54e08p-1, -0x1.185992p-1,
+	}
+	// thirdCoef64 is 1/(1+x), 0 ≤ x ≤ 1/3.
+	thirdCoef64 = []float64{
+		0x1.fffffff2d101dp-1, -0x1.ffffec913fbe8p-1, 0x1.fffb3ab10014ap-1, -0x1.ff8bfe64f0eaep-1, 0x1.fa7b11facf638p-1,
+		-0x1.da5b40b2ab5d9p-1, 0x1.6961420a71f08p-1, -0x1.349b74227cbd5p-2,
+	}
+	// tailLog32 is log2 Φ(-x), 0 ≤ x ≤ 10, weighted by √Φ.
+	tailLog32 = []float64{
+		-0x1.0p+0, -0x1.26aec2p+0, -0x1.d63ee2p-2, -0x1.ad6b74p-5, 0x1.c397f8p-8,
+		0x1.33e5cep-14, -0x1.5e7af4p-12, 0x1.a6b282p-14, -0x1.26bb2ap-16, 0x1.025fbap-19,
+		-0x1.07fcf2p-23, 0x1.df699p-29,
+	}
 	// erfCoef32 is erf(x)/x-1 in z = x², |x| ≤ 0.9.
 	erfCoef32 = []float64{
 		0x1.06eba8p-3, -0x1.812742p-2, 0x1.ce2dfap-4, -0x1.b80ee8p-6, 0x1.54d5a2p-8,

@@ -19,7 +19,8 @@ trial=${TRIAL:-0}
 
 # A read-only folder, an unset HOME or a full /tmp are told at once.
 work=$(mktemp -d "${TMPDIR:-/tmp}/flambeau.XXXXXX") || { echo "no temporary folder: set TMPDIR" >&2 && exit 1; }
-trap 'rm -rf "$work"' EXIT
+watchdog=
+trap 'kill $watchdog 2>/dev/null; rm -rf "$work"' EXIT
 out=${OUT:-./out}
 mkdir -p "$out" && out=$(cd "$out" && pwd) && [ -w "$out" ] || { echo "cannot write $out: set OUT" >&2 && exit 1; }
 rm -f "$out/results-$mode.json" "$out/log-$mode.txt" # of a run before: what is there afterwards is this one's
@@ -85,6 +86,13 @@ interrupted() {
 	finish
 }
 for signal in TERM INT HUP; do trap "interrupted $signal" "$signal"; done
+# A process that hangs in the driver cannot be killed, and who waits for it hangs too: then what there is by then is reported.
+(
+	trap 'kill $! 2>/dev/null; exit' TERM
+	sleep $((${LIMIT:-520} + 25)) &
+	wait $! && kill -TERM $$
+) >/dev/null 2>&1 </dev/null &
+watchdog=$!
 
 export FLAMBEAU_TEST_GPU=1
 [ "$trial" = 1 ] || unset FLAMBEAU_CUDA
@@ -126,11 +134,17 @@ part_tests() {
 	for k in "${running[@]}"; do wait "$k" || fail=1; done
 }
 
-# pytorch LIMIT [FLAG…]: the same cases in PyTorch.
+# import_pytorch starts to read PyTorch, which takes a minute where nobody has yet, beside what does not need it.
+import_pytorch() {
+	timeout -k 5 150 python3 -c 'import torch' >/dev/null 2>&1 </dev/null &
+	importing=$!
+}
+
+# pytorch LIMIT [FLAG…]: the same cases in PyTorch, after import_pytorch.
 pytorch() {
 	local limit=$1 python=(python3 torch_compare.py) dev=cuda:0
 	shift
-	if ! timeout -k 5 60 python3 -c 'import torch' 2>/dev/null; then
+	if ! wait "$importing"; then
 		echo "no PyTorch for python3 here"
 		return
 	fi
@@ -143,6 +157,7 @@ pytorch() {
 part_bench() {
 	local steps=200 flags=() form trial_flag=
 	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) trial_flag=-trial; fi
+	import_pytorch
 	step bench 170 sh -c "compare $trial_flag cuda:0 >'$work/bench.json'"
 	pytorch 130
 	step train_cuda 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cuda.json'"
@@ -156,6 +171,7 @@ part_bench() {
 
 part_sweep() {
 	[ "$trial" = 1 ] && export FLAMBEAU_SWEEP_TRIAL=1
+	import_pytorch
 	FLAMBEAU_SWEEP=$work/sweep.json go_test sweep 270 cuda.test cuda 'TestSweep' ''
 	pytorch 100 --seconds 0.5 --only '^matmul'
 }

@@ -18,22 +18,15 @@ var (
 		// σ(x)·(1 + x·(1 - σ(x)))
 		Grad: []*expr.Expr{x1.Mul(x0.Sigmoid().Mul(expr.C(1).Add(x0.Mul(expr.C(1).Sub(x0.Sigmoid())))))}})
 	geluOp = Declare(&Elementwise{Name: "gelu", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
-		Expr: x0.Scale(0.5).Mul(expr.C(1).Add(x0.Scale(math.Sqrt2 / 2).Erf())),
-		Ref:  ref1(func(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) }),
-		// Φ(x) + x·φ(x)
-		Grad: []*expr.Expr{x1.Mul(expr.C(0.5).Mul(expr.C(1).Add(x0.Scale(math.Sqrt2 / 2).Erf())).
-			Add(x0.Mul(x0.Mul(x0).Scale(-0.5).Exp()).Scale(1 / math.Sqrt(2*math.Pi))))}})
+		Expr: expr.Call("gelu", x0),
+		Ref:  ref1(func(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) })})
+	// The tanh approximation: D. Hendrycks, K. Gimpel, arXiv:1606.08415.
 	geluTanhOp = Declare(&Elementwise{Name: "gelu_tanh", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
-		Expr: x0.Scale(0.5).Mul(expr.C(1).Add(tanhArgument().Tanh())),
+		Expr: expr.Call("gelu_tanh", x0),
 		Ref: ref1(func(x float64) float64 {
 			return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 		})})
 )
-
-// tanhArgument is √(2/π)·(x + 0.044715·x³), of the tanh approximation of GELU (D. Hendrycks, K. Gimpel, arXiv:1606.08415).
-func tanhArgument() *expr.Expr {
-	return x0.Add(x0.Mul(x0).Mul(x0).Scale(0.044715)).Scale(math.Sqrt(2 / math.Pi))
-}
 
 // Tanh returns the hyperbolic tangent of x.
 func (x *Tensor) Tanh() *Tensor { return tanhOp.Apply([]*Tensor{x}) }

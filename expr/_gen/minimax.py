@@ -105,6 +105,22 @@ for prec, n in ((24, 5), (53, 11)):
                lambda z: small(lambda z: z * sqrt(z) / tanh(sqrt(z)), z, mpf(0)), 0, lim, n, prec)
     emit("tanhCoef%d" % (32 if prec == 24 else 64), "(tanh(x)/x-1)/x² in z = x², |x| ≤ 0.55", c, e, U[prec])
 
+for name, top, n, n64 in (("oneCoef", 1, 4, 6), ("thirdCoef", mpf("0.3340"), 4, 8)):
+    for prec, k in ((24, n), (53, n64)):
+        c, e = fit(lambda x: 1 / (1 + x), lambda x: 1 + x, 0, top, k, prec)
+        if top == 1:  # exact at 1, as it is evaluated
+            s = c[-1]
+            for v in c[-2:0:-1]:
+                s = rnd(s + v, prec)
+            c[0] = rnd(mpf(1) / 2 - s, prec)
+            if s + c[0] < mpf(1) / 2:
+                c[0] += mpf(2) ** -prec
+            e = max(abs((1 + x) * sum(v * x**j for j, v in enumerate(c)) - 1) for x in (mpf(i) / 100 for i in range(101)))
+        emit("%s%d" % (name, 32 if prec == 24 else 64), "1/(1+x), 0 ≤ x ≤ %s" % ("1" if top == 1 else "1/3"), c, e, U[prec])
+
+c, e = fit(lambda a: log(erfc(a / sqrt(mpf(2))) / 2) / log(mpf(2)), lambda a: sqrt(erfc(a / sqrt(mpf(2)))), mpf(0), mpf(10), 12, 24)
+emit("tailLog32", "log2 Φ(-x), 0 ≤ x ≤ 10, weighted by √Φ", c, e, U[24])
+
 for prec, n, n2, far in ((24, 7, 8, "4"), (53, 13, 19, "6")):
     w = 32 if prec == 24 else 64
     lim = mpf("0.9001") ** 2

@@ -589,6 +589,16 @@ func exp2FunctionAVX2(dst []float32, a []float32)
 //go:noescape
 func expm1FunctionAVX2(dst []float32, a []float32)
 
+// geluFunctionAVX2 computes dst[i] = gelu(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func geluFunctionAVX2(dst []float32, a []float32)
+
+// gelu_tanhFunctionAVX2 computes dst[i] = gelu_tanh(a[i]) by the formula of package expr for all whole vectors of dst.
+//
+//go:noescape
+func gelu_tanhFunctionAVX2(dst []float32, a []float32)
+
 // logFunctionAVX2 computes dst[i] = log(a[i]) by the formula of package expr for all whole vectors of dst.
 //
 //go:noescape

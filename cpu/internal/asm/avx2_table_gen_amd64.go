@@ -713,6 +713,24 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
+	"gelu": {"e6db84304a85a720af1de00a", func(dst, a []float32) {
+		geluFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			geluFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
+	"gelu_tanh": {"8e3aff27be6cc0353c85bf10", func(dst, a []float32) {
+		gelu_tanhFunctionAVX2(dst, a)
+		if n := len(dst) &^ 7; n < len(dst) {
+			var t [8]float32
+			copy(t[:], a[n:])
+			gelu_tanhFunctionAVX2(t[:], t[:])
+			copy(dst[n:], t[:])
+		}
+	}},
 	"log": {"76ebc575bdde92cfce8ddfdb", func(dst, a []float32) {
 		logFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
@@ -767,7 +785,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"sigmoid": {"ce7ef5e0f5a7acdc46841fb7", func(dst, a []float32) {
+	"sigmoid": {"f89dcf5e7da1537ac89787f2", func(dst, a []float32) {
 		sigmoidFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -794,7 +812,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"tanh": {"4fe47428e36c26d5675bc646", func(dst, a []float32) {
+	"tanh": {"c6641da802b7f276a6949d11", func(dst, a []float32) {
 		tanhFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32

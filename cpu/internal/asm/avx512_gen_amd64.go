@@ -679,6 +679,16 @@ func exp2FunctionAVX512(dst []float32, a []float32)
 //go:noescape
 func expm1FunctionAVX512(dst []float32, a []float32)
 
+// geluFunctionAVX512 computes dst[i] = gelu(a[i]) by the formula of package expr.
+//
+//go:noescape
+func geluFunctionAVX512(dst []float32, a []float32)
+
+// gelu_tanhFunctionAVX512 computes dst[i] = gelu_tanh(a[i]) by the formula of package expr.
+//
+//go:noescape
+func gelu_tanhFunctionAVX512(dst []float32, a []float32)
+
 // logFunctionAVX512 computes dst[i] = log(a[i]) by the formula of package expr.
 //
 //go:noescape

@@ -141,6 +141,10 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 		case 1:
 			x = v[c.A]
 		}
+		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
+			v[i] = y.Rcp() // correctly rounded, as the quotient
+			continue
+		}
 		v[i] = primitive(b, c.Op, t, x, y, z)
 	}
 	outs := make([]ptx.Value, len(p.Outs))

@@ -18,7 +18,12 @@ type codeGate struct {
 	plan   func() ([]Launch, error)
 	share  float64 // least part of the main loop's issue slots (and of the cycles that register banks cost) that multiply and add
 	flight int     // least KiB that a multiprocessor has under way from global memory
+	slots  float64 // most issue slots of the main loop for a byte that an element reads and writes; 0: not looked at
 }
+
+// memorySlots is how many issue slots a multiprocessor has for 32 bytes, one for each thread of a warp, that memory moves at its full speed: 4.8 TB/s,
+// 132 multiprocessors of four schedulers at 1.98 GHz.
+const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
 // turned is a fake operand whose first of the two last dimensions has stride 1.
 func turned(t dtype.Type, rows, columns int) Operand {
@@ -116,11 +121,21 @@ func codeGates(t *testing.T) []codeGate {
 		{name: "product bfloat16, odd k", plan: product(fake(h, 1, n, 768), fake(h, 1, n, 50257), fake(h, 1, 50257, 768)), share: 0.2, flight: 40},
 	}
 	for _, typ := range []dtype.Type{f, h} {
+		// 7 slots a byte are all that there are at full bandwidth; see memorySlots.
+		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
+			e := x0.Mul(x0.Sigmoid())
+			if name != "silu" {
+				e = expr.Call(name, x0)
+			}
+			most := memorySlots / 0.8
+			if name == "erf" {
+				most = memorySlots / 0.75
+			}
+			list = append(list, codeGate{name: fmt.Sprintf("elementwise, %s, %v", name, typ), plan: unary(typ, e), flight: 16, slots: most})
+		}
 		list = append(list,
 			codeGate{name: fmt.Sprintf("elementwise, one input, %v", typ), plan: unary(typ, x0.Mul(x0)), flight: 64},
 			codeGate{name: fmt.Sprintf("elementwise, two inputs, %v", typ), plan: binary(typ), flight: 64},
-			// Here the polynomial of erf takes the time: 40 instructions an element.
-			codeGate{name: fmt.Sprintf("elementwise, gelu, %v", typ), plan: unary(typ, x0.Mul(expr.C(0.5)).Mul(expr.C(1).Add(expr.Call("erf", x0.Mul(expr.C(0.7071067811865476)))))), flight: 16},
 			codeGate{name: fmt.Sprintf("sum of all, %v", typ), plan: reduce(typ, 1, 1<<26, 1), flight: 64},
 			codeGate{name: fmt.Sprintf("sums of rows, a warp each, %v", typ), plan: reduce(typ, 1<<14, 1024, 1), flight: 64},
 			codeGate{name: fmt.Sprintf("sums of columns, %v", typ), plan: reduce(typ, 1<<14, 4096, 0), flight: 64},
@@ -166,6 +181,17 @@ func TestMachineCode(t *testing.T) {
 			share, flight := float64(fma)/n, c.inFlight()*c.threads*c.blocks()>>10
 			t.Logf("%-46s %4d %7d %6d %6d %6d %5d %5d %5d %5.1f%% %5.1f%% %6d", g.name, c.registers, c.threads, c.shared, c.blocks(), len(c.loop), fma,
 				c.count("LDS", "LDSM"), c.count("LDG"), 100*share, 100*float64(fma)/(n+float64(c.bankConflicts())), flight)
+			if g.slots > 0 {
+				bytes := 0
+				for _, i := range c.loop {
+					bytes += i.loads()
+				}
+				slots := n / float64(2*max(1, bytes)) // as much is written as read
+				t.Logf("%.2f slots a byte: at most %.0f %% of the memory's speed", slots, 100*min(1, memorySlots/slots))
+				if slots > g.slots {
+					t.Errorf("%.2f issue slots a byte, want %.2f", slots, g.slots)
+				}
+			}
 			if share < g.share {
 				t.Errorf("%.3f of the issue slots multiply, want %v", share, g.share)
 			}
