@@ -210,6 +210,8 @@ def measure(every):
         case("resnet50, 16 of 224" + word, lambda: torchvision.models.resnet50(), images(16, 3, 224, 1000), autocast=t)
         case("bert-base, 8 of 128" + word, Classifier, lambda: (torch.randint(0, 30522, (8, 128), device=dev), torch.randint(0, 2, (8,), device=dev)), autocast=t)
         case("gpt2, 4 of 512" + word, gpt(50257, 1024, 12, 12, 768, 0.1), text(4, 512, 50257), small.tokens, autocast=t)
+        case("bert-base, 16 of 512" + word, Classifier, lambda: (torch.randint(0, 30522, (16, 512), device=dev), torch.randint(0, 2, (16,), device=dev)), autocast=t)
+        case("gpt, 2 of 2048" + word, gpt(1000, 2048, 4, 8, 256, 0.1), text(2, 2048, 1000), small.tokens, autocast=t)
         case("lstm, 32 of 128" + word, lambda: Tagger(1000, 256), text(32, 128, 1000), small.tokens, autocast=t, cudnn=False)
         case("unet, 4 of 128" + word, lambda: UNet(3, 4, 32), pixels(4, 3, 128, 4), autocast=t)
 

@@ -19,12 +19,14 @@ type convolution struct {
 // stand side by side in the columns, and the result is put in order by a copy.
 const manyPlaces = 512
 
-// The columns that exist at one time take up to a part of what input and output take together, within bounds, unless those of one sample
-// are larger: on the CPU what its caches may still hold in part, on a GPU so much that the launches are few. A smaller part saves no memory at a
-// model's peak, which is elsewhere, and makes a GPU's step many small launches: of models.CNN with 256 images a sixteenth made four times the
-// host's time of a half, at the same peak.
+// The columns that exist at one time take up to a part of what input and output take together, within bounds: on the CPU what its caches may still
+// hold in part, on a GPU so much that the launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and makes a GPU's
+// step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images is 2900 operations, with a half 4300 at the same peak, with all of it
+// 2300 at 1.02 times PyTorch's peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than input and output of all,
+// as of a few large images, are made of a part of its windows there.
 const (
-	columnPart     = 2
+	columnPart     = 2. / 4
+	columnPartGPU  = 3. / 4
 	columnLeast    = 1 << 20
 	columnBytes    = 16 << 20
 	columnBytesGPU = 256 << 20
@@ -36,15 +38,40 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.list(v.kernel).Slice()...)
 }
 
-// samples is the number of samples whose columns, of type t, are made at once, of n of the type of like.
-func (v *convolution) samples(like *Tensor, t dtype.Type, n int) int {
-	most := columnBytesGPU
-	if like.st.dev.Info().Kind == "cpu" {
-		most = columnBytes
-	}
+// atOnce returns how many samples' columns, of type t, are made at once, of n on a device; and, where it is one on a GPU, of how many of its windows
+// along the first dimension.
+func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
 	one := max(1, v.channels*v.taps()*v.places()*t.Size())
-	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * like.dtype.Size()
-	return max(1, min(n, min(max(ends/columnPart, columnLeast), most)/one))
+	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
+	part, most := columnPart, columnBytes
+	rows = v.out[0]
+	if d.Info().Kind != "cpu" {
+		part, most = columnPartGPU, columnBytesGPU
+		if room := min(max(ends, columnLeast), most); room < one && !v.single() {
+			rows = max(1, min(rows, room*rows/one))
+		}
+	}
+	room := min(max(int(part*float64(ends)), columnLeast), most)
+	return max(1, min(n, room/one)), rows
+}
+
+// bands calls f, in a scope of its own, for each band of so many windows along the first dimension of a sample: with the convolution of that part
+// of the padded sample, where it begins there, and which windows they are.
+func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
+	for at := 0; at < v.out[0]; at += rows {
+		b := *v
+		b.before, b.behind = [3]int{}, [3]int{}
+		for i := range v.rank {
+			b.in[i] = v.wide(i)
+		}
+		b.out[0] = min(rows, v.out[0]-at)
+		b.in[0] = (b.out[0]-1)*v.stride[0] + v.span(0)
+		part := c.child()
+		func() {
+			defer part.recycle()
+			f(part, &b, at*v.stride[0], at)
+		}()
+	}
 }
 
 // batchFirst reports that columns are matrices of single samples.
@@ -126,21 +153,20 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 		return y
 	}
 	a := v.as(c, v.matrices(w), t)
-	v.chunks(c, v.samples(x, t, n), n, func(c *Scope, at, n int) {
+	step, rows := v.atOnce(x.st.dev, t, n)
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		part, to := x.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
 		out := to
 		if t != y.dtype {
 			out = alloc(v.op, c, x.st.dev, t, v.shaped(n, v.outputs, v.out))
 		}
-		switch {
-		case v.batchFirst():
-			multiply(v.op, c, out.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, part, t, true))
-		case n == 1:
-			multiply(v.op, c, v.rows(out), a, v.columns(c, part, t, false))
-		default:
-			rows := alloc(v.op, c, x.st.dev, t, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
-			multiply(v.op, c, rows, a, v.columns(c, part, t, false))
-			out.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
+		if rows == v.out[0] {
+			v.product(c, part, a, out)
+		} else {
+			padded := v.pad(v.op, c, part, 0)
+			v.bands(c, rows, func(c *Scope, b *convolution, from, at int) {
+				b.product(c, padded.In(c).Narrow(2, from, b.in[0]), a, out.In(c).Narrow(2, at, b.out[0]))
+			})
 		}
 		if out != to {
 			to.store(v.op, c, withBias(out, bias))
@@ -150,6 +176,21 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 		withBias(y, bias)
 	}
 	return y
+}
+
+// product sets out to the products of a, the weight as matrices, with the columns of x, all of them in memory.
+func (v *convolution) product(c *Scope, x, a, out *Tensor) {
+	n, t := x.Dim(0), out.dtype
+	switch {
+	case v.batchFirst():
+		multiply(v.op, c, out.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, x, t, true))
+	case n == 1:
+		multiply(v.op, c, v.rows(out), a, v.columns(c, x, t, false))
+	default:
+		rows := alloc(v.op, c, x.st.dev, t, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
+		multiply(v.op, c, rows, a, v.columns(c, x, t, false))
+		out.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
+	}
 }
 
 // data returns the gradient of x, given g, that of the result: the transposed convolution of g with w, and with a bias unless that is nil. 16-bit
@@ -185,7 +226,8 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 		return y
 	}
 	a := v.as(c, v.matrices(w), t).T()
-	v.chunks(c, v.samples(g, t, n), n, func(c *Scope, at, n int) {
+	step, rows := v.atOnce(g.st.dev, t, n)
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		from, to := v.as(c, g.In(c).Narrow(0, at, n), t), y.In(c).Narrow(0, at, n)
 		wide := to
 		switch {
@@ -197,30 +239,12 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 		if !v.single() {
 			wide.fill(0)
 		}
-		first := v.batchFirst()
-		if first {
-			b := from.reshape(shape.Of(n, v.outputs, v.places()))
-			a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
-			if v.single() {
-				multiply(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b)
-			} else {
-				columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
-				multiply(v.op, c, columns, a, b)
-				v.addWindows(v.op, c, wide, func(k int) *Tensor {
-					return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
-				})
-			}
+		if rows == v.out[0] {
+			v.spread(c, from, a, wide)
 		} else {
-			columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
-			multiply(v.op, c, columns, a, v.rows(from))
-			if v.single() {
-				wide.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
-			} else {
-				v.addWindows(v.op, c, wide, func(k int) *Tensor {
-					t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
-					return t.Unflatten(2, v.list(v.out).Slice()...)
-				})
-			}
+			v.bands(c, rows, func(c *Scope, b *convolution, to, at int) {
+				b.spread(c, from.In(c).Narrow(2, at, b.out[0]), a, wide.In(c).Narrow(2, to, b.in[0]))
+			})
 		}
 		if wide != to {
 			out := v.cut(v.op, c, wide)
@@ -234,6 +258,36 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 		withBias(y, bias)
 	}
 	return y
+}
+
+// spread adds to wide, padded samples, the products of a, the weight as matrices, transposed, with g: their columns, all of them in memory. Where the
+// windows are single places, it sets them.
+func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
+	n, t := g.Dim(0), wide.dtype
+	if v.batchFirst() {
+		b := g.reshape(shape.Of(n, v.outputs, v.places()))
+		a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
+		if v.single() {
+			multiply(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b)
+			return
+		}
+		columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
+		multiply(v.op, c, columns, a, b)
+		v.addWindows(v.op, c, wide, func(k int) *Tensor {
+			return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
+		})
+		return
+	}
+	columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+	multiply(v.op, c, columns, a, v.rows(g))
+	if v.single() {
+		wide.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
+		return
+	}
+	v.addWindows(v.op, c, wide, func(k int) *Tensor {
+		t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
+		return t.Unflatten(2, v.list(v.out).Slice()...)
+	})
 }
 
 // gradient returns the gradient of the weight, given the operand x and g, the gradient of the result. Of 16-bit floats the parts of a batch are added
@@ -254,23 +308,36 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 			return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
 		})
 	}
-	step := v.samples(x, t, n)
-	if step < n {
+	step, rows := v.atOnce(x.st.dev, t, n)
+	if step < n || rows < v.out[0] {
 		t = t.Compute()
-		step = v.samples(x, t, n)
+		step, rows = v.atOnce(x.st.dev, t, n)
 	}
 	dw := alloc(v.op, c, x.st.dev, t, shaped)
-	v.chunks(c, step, n, func(c *Scope, at, n int) {
+	first := true
+	add := func(c *Scope, v *convolution, x, g *Tensor) {
 		part := dw.In(c)
-		if at > 0 {
+		if !first {
 			part = alloc(v.op, c, x.st.dev, t, shaped)
 		}
-		columns := v.columns(c, x.In(c).Narrow(0, at, n), t, false)
-		multiply(v.op, c, part, v.rows(v.as(c, g.In(c).Narrow(0, at, n), t)), columns.T())
-		if at > 0 {
+		columns := v.columns(c, x, t, false)
+		multiply(v.op, c, part, v.rows(v.as(c, g, t)), columns.T())
+		if !first {
 			to := dw.In(c)
 			run(v.op, c, addProgram(t, t), to, []*Tensor{to, part}, nil)
 		}
+		first = false
+	}
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
+		x, g := x.In(c).Narrow(0, at, n), g.In(c).Narrow(0, at, n)
+		if rows == v.out[0] {
+			add(c, v, x, g)
+			return
+		}
+		padded := v.pad(v.op, c, x, 0)
+		v.bands(c, rows, func(c *Scope, b *convolution, from, at int) {
+			add(c, b, padded.In(c).Narrow(2, from, b.in[0]), g.In(c).Narrow(2, at, b.out[0]))
+		})
 	})
 	return v.as(c, dw, x.dtype).reshape(v.weight())
 }
