@@ -143,6 +143,7 @@ func poolOptions(name string, memory uint64) pool.Options {
 
 func (d *Device) newPool() (*pool.Pool, error) {
 	o := poolOptions(d.name, uint64(d.info.Memory))
+	o.StreamName = func(s pool.StreamID) string { return d.streamName(cu.Stream(s)) }
 	if z, ok := d.api.(cu.Sized); ok {
 		sized(&o, z.Segment())
 	}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // stream is a non-blocking stream of the driver.
@@ -41,6 +43,41 @@ type streamPool struct {
 	idle          []idleStream
 	next          int // slot
 	least, urgent int // the driver's priorities; lower numbers are more urgent
+	made          map[cu.Stream]madeAt
+}
+
+// madeAt is the stack of the call that a stream was asked for by.
+type madeAt [16]uintptr
+
+// note remembers where a stream was asked for.
+func (p *streamPool) note(h cu.Stream, at madeAt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made == nil {
+		p.made = map[cu.Stream]madeAt{}
+	}
+	p.made[h] = at
+}
+
+// streamName says which stream of the device one is.
+func (d *Device) streamName(h cu.Stream) string {
+	if d.main != nil && h == d.main.handle {
+		return "the default stream"
+	}
+	d.streams.mu.Lock()
+	at, ok := d.streams.made[h]
+	d.streams.mu.Unlock()
+	if !ok {
+		return fmt.Sprintf("stream %#x", uint64(h))
+	}
+	n := slices.Index(at[:], 0)
+	if n < 0 {
+		n = len(at)
+	}
+	if site := callsite.First(at[:n]); site != "" {
+		return fmt.Sprintf("stream %#x, made at %s,", uint64(h), site)
+	}
+	return fmt.Sprintf("stream %#x, one of the library's own,", uint64(h))
 }
 
 func (p *streamPool) put(s idleStream) {
@@ -92,6 +129,9 @@ func (d *Device) NewStream(priority int) (device.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	var at madeAt
+	runtime.Callers(2, at[:])
+	d.streams.note(s.handle, at)
 	runtime.AddCleanup(s, d.streams.put, idleStream{min(max(-priority, d.streams.urgent), d.streams.least), s.handle, s.slot})
 	return s, nil
 }

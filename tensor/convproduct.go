@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -35,14 +36,14 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.list(v.kernel).Slice()...)
 }
 
-// samples is the number of samples whose columns are made at once.
-func (v *convolution) samples(d device.Device, n, size int) int {
+// samples is the number of samples whose columns, of type t, are made at once, of n of the type of like.
+func (v *convolution) samples(like *Tensor, t dtype.Type, n int) int {
 	most := columnBytesGPU
-	if d.Info().Kind == "cpu" {
+	if like.st.dev.Info().Kind == "cpu" {
 		most = columnBytes
 	}
-	one := max(1, v.channels*v.taps()*v.places()*size)
-	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * size
+	one := max(1, v.channels*v.taps()*v.places()*t.Size())
+	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * like.dtype.Size()
 	return max(1, min(n, min(max(ends/columnPart, columnLeast), most)/one))
 }
 
@@ -66,9 +67,8 @@ func (v *convolution) matrices(w *Tensor) *Tensor {
 	return w.reshape(shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps()))
 }
 
-// chunks calls f with the first sample and number of samples of each part of a batch of n, in a scope of its own.
-func (v *convolution) chunks(c *Scope, d device.Device, n, size int, f func(c *Scope, at, n int)) {
-	step := v.samples(d, n, size)
+// chunks calls f with the first sample and number of samples of each part of a batch of n, of step samples, in a scope of its own.
+func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int)) {
 	for at := 0; at < n; at += step {
 		part := c.child()
 		func() {
@@ -79,15 +79,25 @@ func (v *convolution) chunks(c *Scope, d device.Device, n, size int, f func(c *S
 }
 
 // columns returns what the windows of x, samples [n, channels, in…] without a gradient, see: [n, channels·taps, places], or
-// [groups, channels of a group·taps, n·places] unless the batch comes first. It is a view of x where that is possible.
-func (v *convolution) columns(c *Scope, x *Tensor, batchFirst bool) *Tensor {
+// [groups, channels of a group·taps, n·places] unless the batch comes first, in type t. It is a view of x where that is possible.
+func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
-	seen := padded.handle(v.op, c, v.windows(padded.layout, batchFirst))
+	seen := v.as(c, padded.handle(v.op, c, v.windows(padded.layout, batchFirst)), t)
 	if batchFirst {
 		return seen.reshape(shape.Of(n, v.channels*v.taps(), v.places()))
 	}
 	return seen.reshape(shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+}
+
+// as returns x in type t: x itself, or a dense copy.
+func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
+	if x.dtype == t {
+		return x
+	}
+	y := alloc(v.op, c, x.st.dev, t, x.layout.Shape)
+	y.store(v.op, c, x)
+	return y
 }
 
 // rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places], a view for n = 1.
@@ -95,119 +105,174 @@ func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }
 
-// forward returns the convolution of x with w.
-func (v *convolution) forward(c *Scope, x, w *Tensor) *Tensor {
+// forward returns the convolution of x with w, and with a bias unless that is nil. 16-bit floats with a bias are float32 until it is added, so that
+// they are rounded once, a part of the batch at a time.
+func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	n := x.Dim(0)
-	y := alloc(v.op, c, x.st.dev, x.dtype, v.shaped(n, v.outputs, v.out))
+	t := x.dtype
+	if bias != nil {
+		t = t.Compute()
+	}
+	to := v.shaped(n, v.outputs, v.out)
+	if v.depthwise() && to.Size() > 0 {
+		y := v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous()
+		if bias != nil {
+			withBias(y, bias)
+		}
+		return y.Cast(x.dtype)
+	}
+	y := alloc(v.op, c, x.st.dev, x.dtype, to)
 	if y.Size() == 0 {
 		return y
 	}
-	if v.depthwise() {
-		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous().Cast(x.dtype)
-	}
-	a := v.matrices(w)
-	v.chunks(c, x.st.dev, n, x.dtype.Size(), func(c *Scope, at, n int) {
+	a := v.as(c, v.matrices(w), t)
+	v.chunks(c, v.samples(x, t, n), n, func(c *Scope, at, n int) {
 		part, to := x.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
+		out := to
+		if t != y.dtype {
+			out = alloc(v.op, c, x.st.dev, t, v.shaped(n, v.outputs, v.out))
+		}
 		switch {
 		case v.batchFirst():
-			multiply(v.op, c, to.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, part, true))
+			multiply(v.op, c, out.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, part, t, true))
 		case n == 1:
-			multiply(v.op, c, v.rows(to), a, v.columns(c, part, false))
+			multiply(v.op, c, v.rows(out), a, v.columns(c, part, t, false))
 		default:
-			rows := alloc(v.op, c, x.st.dev, x.dtype, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
-			multiply(v.op, c, rows, a, v.columns(c, part, false))
-			to.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
+			rows := alloc(v.op, c, x.st.dev, t, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
+			multiply(v.op, c, rows, a, v.columns(c, part, t, false))
+			out.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
+		}
+		if out != to {
+			to.store(v.op, c, withBias(out, bias))
 		}
 	})
+	if bias != nil && t == y.dtype {
+		withBias(y, bias)
+	}
 	return y
 }
 
-// data returns the gradient of x, given g, that of the result: the transposed convolution of g with w.
-func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
+// data returns the gradient of x, given g, that of the result: the transposed convolution of g with w, and with a bias unless that is nil. 16-bit
+// floats are float32 until all is added, so that they are rounded once, a part of the batch at a time.
+func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
-	y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
-	if y.Size() == 0 {
-		return y
-	}
-	a := v.matrices(w).T()
-	if g.Size() == 0 || v.bare() && !v.single() {
-		y.fill(0)
-	}
-	if g.Size() == 0 {
-		return y
+	t := g.dtype
+	if bias != nil || !v.disjoint() {
+		t = t.Compute()
 	}
 	if v.depthwise() {
-		wide := alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)
-		v.addTaps(v.op, c, wide, g, func(k int) *Tensor { return v.ofTap(w, k) })
-		return v.cut(v.op, c, wide).Contiguous()
+		return exactly(g, w, bias, func(g, w *Tensor) *Tensor {
+			y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
+			if y.Size() == 0 || g.Size() == 0 {
+				return y.fill(0)
+			}
+			wide := y
+			if !v.bare() {
+				wide = alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels))
+			}
+			v.addTaps(v.op, c, wide.fill(0), g, func(k int) *Tensor { return v.ofTap(w, k) })
+			return v.cut(v.op, c, wide).Contiguous()
+		})
 	}
-	v.chunks(c, g.st.dev, n, g.dtype.Size(), func(c *Scope, at, n int) {
-		from, to := g.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
+	y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
+	switch {
+	case y.Size() == 0:
+		return y
+	case g.Size() == 0:
+		if y.fill(0); bias != nil {
+			withBias(y, bias)
+		}
+		return y
+	}
+	a := v.as(c, v.matrices(w), t).T()
+	v.chunks(c, v.samples(g, t, n), n, func(c *Scope, at, n int) {
+		from, to := v.as(c, g.In(c).Narrow(0, at, n), t), y.In(c).Narrow(0, at, n)
 		wide := to
-		if !v.bare() {
-			wide = alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)
+		switch {
+		case !v.bare():
+			wide = alloc(v.op, c, g.st.dev, t, v.padded(n, v.channels))
+		case t != y.dtype:
+			wide = alloc(v.op, c, g.st.dev, t, y.layout.Shape.With(0, n))
+		}
+		if !v.single() {
+			wide.fill(0)
 		}
 		first := v.batchFirst()
-		var columns *Tensor
 		if first {
 			b := from.reshape(shape.Of(n, v.outputs, v.places()))
 			a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
 			if v.single() {
-				multiply(v.op, c, to.reshape(shape.Of(n, v.channels, v.places())), a, b)
-				return
+				multiply(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b)
+			} else {
+				columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
+				multiply(v.op, c, columns, a, b)
+				v.addWindows(v.op, c, wide, func(k int) *Tensor {
+					return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
+				})
 			}
-			columns = alloc(v.op, c, g.st.dev, g.dtype, shape.Of(n, v.channels*v.taps(), v.places()))
-			multiply(v.op, c, columns, a, b)
 		} else {
-			columns = alloc(v.op, c, g.st.dev, g.dtype, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+			columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
 			multiply(v.op, c, columns, a, v.rows(from))
 			if v.single() {
-				to.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
-				return
+				wide.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
+			} else {
+				v.addWindows(v.op, c, wide, func(k int) *Tensor {
+					t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
+					return t.Unflatten(2, v.list(v.out).Slice()...)
+				})
 			}
 		}
-		v.addWindows(v.op, c, wide, func(k int) *Tensor {
-			if first {
-				return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
-			}
-			t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
-			return t.Unflatten(2, v.list(v.out).Slice()...)
-		})
 		if wide != to {
-			to.store(v.op, c, v.cut(v.op, c, wide))
+			out := v.cut(v.op, c, wide)
+			if t != y.dtype && bias != nil {
+				withBias(out, bias)
+			}
+			to.store(v.op, c, out)
 		}
 	})
+	if bias != nil && t == y.dtype {
+		withBias(y, bias)
+	}
 	return y
 }
 
-// gradient returns the gradient of the weight, given the operand x and g, the gradient of the result.
+// gradient returns the gradient of the weight, given the operand x and g, the gradient of the result. Of 16-bit floats the parts of a batch are added
+// in float32 and rounded once.
 func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	shaped := shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps())
-	dw := alloc(v.op, c, x.st.dev, x.dtype, shaped)
-	if dw.Size() == 0 || x.Dim(0) == 0 || v.places() == 0 {
-		return dw.fill(0).reshape(v.weight())
+	n, t := x.Dim(0), x.dtype
+	if v.outputs == 0 || shaped.Size() == 0 || n == 0 || v.places() == 0 {
+		return alloc(v.op, c, x.st.dev, t, shaped).fill(0).reshape(v.weight())
 	}
 	if v.depthwise() {
-		padded := v.pad(v.op, c, x, 0)
-		seen := padded.handle(v.op, c, v.windows(padded.layout, true))
-		one := onesOf(v.rank).Slice()
-		g := g.reshape(shape.Of(g.Dim(0), v.channels).Append(one...).Append(v.list(v.out).Slice()...))
-		to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
-		return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
+		return exactly(x, g, nil, func(x, g *Tensor) *Tensor {
+			padded := v.pad(v.op, c, x, 0)
+			seen := padded.handle(v.op, c, v.windows(padded.layout, true))
+			one := onesOf(v.rank).Slice()
+			g = g.reshape(shape.Of(g.Dim(0), v.channels).Append(one...).Append(v.list(v.out).Slice()...))
+			to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
+			return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
+		})
 	}
-	v.chunks(c, x.st.dev, x.Dim(0), x.dtype.Size(), func(c *Scope, at, n int) {
+	step := v.samples(x, t, n)
+	if step < n {
+		t = t.Compute()
+		step = v.samples(x, t, n)
+	}
+	dw := alloc(v.op, c, x.st.dev, t, shaped)
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		part := dw.In(c)
 		if at > 0 {
-			part = alloc(v.op, c, x.st.dev, x.dtype, shaped)
+			part = alloc(v.op, c, x.st.dev, t, shaped)
 		}
-		columns := v.columns(c, x.In(c).Narrow(0, at, n), false)
-		multiply(v.op, c, part, v.rows(g.In(c).Narrow(0, at, n)), columns.T())
+		columns := v.columns(c, x.In(c).Narrow(0, at, n), t, false)
+		multiply(v.op, c, part, v.rows(v.as(c, g.In(c).Narrow(0, at, n), t)), columns.T())
 		if at > 0 {
 			to := dw.In(c)
-			run(v.op, c, addProgram(dw.dtype, dw.dtype), to, []*Tensor{to, part}, nil)
+			run(v.op, c, addProgram(t, t), to, []*Tensor{to, part}, nil)
 		}
 	})
-	return dw.reshape(v.weight())
+	return v.as(c, dw, x.dtype).reshape(v.weight())
 }
 
 // depthwise reports that each group has one channel and one output: there is no matrix, but sums of products.
@@ -220,10 +285,14 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }
 
-// exact runs f on operands in the type in which sums of theirs are computed, and rounds its result once.
-func exact(a, b *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
+// exactly runs f on operands in the type in which sums of theirs are computed, adds a bias unless that is nil, and rounds once.
+func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
-	return f(a.Cast(t.Compute()), b.Cast(t.Compute())).Cast(t)
+	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))
+	if bias != nil {
+		withBias(y, bias)
+	}
+	return y.Cast(t)
 }
 
 // convFunc is the convolution of x with w.
@@ -233,10 +302,7 @@ func (f *convFunc) Name() string { return f.op }
 
 func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	saveBoth(c, in)
-	if len(in) == 2 {
-		return f.forward(c.Scope(), in[0], in[1])
-	}
-	return exact(in[0], in[1], func(x, w *Tensor) *Tensor { return withBias(f.forward(c.Scope(), x, w), in[2]) })
+	return f.forward(c.Scope(), in[0], in[1], biasOf(in))
 }
 
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -261,13 +327,7 @@ func (f *convDataFunc) Name() string { return f.op }
 
 func (f *convDataFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	saveBoth(c, in)
-	return exact(in[0], in[1], func(g, w *Tensor) *Tensor {
-		y := f.data(c.Scope(), g, w)
-		if len(in) == 3 {
-			y = withBias(y, in[2])
-		}
-		return y
-	})
+	return f.data(c.Scope(), in[0], in[1], biasOf(in))
 }
 
 func (f *convDataFunc) VJP(c *Context, x *Tensor) []*Tensor {
@@ -289,7 +349,7 @@ func (f *convWeightFunc) Name() string { return f.op }
 
 func (f *convWeightFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	saveBoth(c, in)
-	return exact(in[0], in[1], func(x, g *Tensor) *Tensor { return f.gradient(c.Scope(), x, g) })
+	return f.gradient(c.Scope(), in[0], in[1])
 }
 
 func (f *convWeightFunc) VJP(c *Context, w *Tensor) []*Tensor {
@@ -302,6 +362,14 @@ func (f *convWeightFunc) VJP(c *Context, w *Tensor) []*Tensor {
 		grads[1] = Apply(&convFunc{f.convolution}, x, w)
 	}
 	return grads
+}
+
+// biasOf is the third operand, nil if there are two.
+func biasOf(in []*Tensor) *Tensor {
+	if len(in) == 3 {
+		return in[2]
+	}
+	return nil
 }
 
 // withBias adds the bias to y, a result [n, outputs, out…] that nobody has seen yet.
