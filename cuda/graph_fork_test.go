@@ -169,7 +169,7 @@ func towered(t *testing.T, n int) []float64 {
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := towered(t, n)
-	seeds := 3
+	seeds := 2
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		seeds = 60
@@ -230,7 +230,7 @@ func TestForkedCaptureFails(t *testing.T) {
 			break
 		}
 		if os.Getenv("FLAMBEAU_SOAK") != "1" && n > 2 {
-			n *= 2
+			n *= 4
 		}
 		p := newTowers(t, fmt.Sprintf("emulate,mem=32MiB,segment=1KiB,seed=%d", n), 2)
 		for k := range before {
@@ -338,7 +338,7 @@ func TestManyGraphs(t *testing.T) {
 
 // TestForkedAtOnce: two goroutines capture and replay with the same streams, on one device and on two.
 func TestForkedAtOnce(t *testing.T) {
-	const n = 4
+	const n = 3
 	want := towered(t, n)
 	for _, devices := range []int{1, 2} {
 		if testing.Short() && devices == 2 {

@@ -177,9 +177,9 @@ func (p *forked) eager() []float64 {
 }
 
 // TestForkedCaptures: programs on several streams, captured and replayed in whatever order the edges of the graph allow, compute what they compute
-// eagerly on one stream, bit for bit: 60 of them, each in an order of its own, and 1000 with FLAMBEAU_SOAK.
+// eagerly on one stream, bit for bit: 40 of them, each in an order of its own, and 1000 with FLAMBEAU_SOAK.
 func TestForkedCaptures(t *testing.T) {
-	n := 60
+	n := 40
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		n = 1000
