@@ -11,6 +11,7 @@ import (
 
 // What the processor is fast at, its meta form counts in the same way, so that a program takes the same paths.
 var (
+	_ device.Convolver      = (*meta)(nil)
 	_ device.Device         = (*meta)(nil)
 	_ device.MultiMapper    = (*meta)(nil)
 	_ device.Normer         = (*meta)(nil)
@@ -171,6 +172,18 @@ func (d *meta) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.Vie
 
 func (d *meta) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
 	return d.told(s, "norm gradient", func() device.Work { return device.NormGradWork(n, dx, g, x, mean, rstd, weight) }, dx, g, x, mean, rstd, weight)
+}
+
+func (d *meta) Convolve(s device.Stream, y, x, w device.View, _ device.Convolution) error {
+	return d.told(s, "convolution", func() device.Work { return device.ConvolutionWork(x, w, y) }, y, x, w)
+}
+
+func (d *meta) ConvolveData(s device.Stream, dx, g, w device.View, _ device.Convolution) error {
+	return d.told(s, "convolution data gradient", func() device.Work { return device.ConvolutionWork(dx, w, g) }, dx, g, w)
+}
+
+func (d *meta) ConvolveWeight(s device.Stream, dw, x, g device.View, _ device.Convolution) error {
+	return d.told(s, "convolution weight gradient", func() device.Work { return device.ConvolutionWork(x, dw, g) }, dw, x, g)
 }
 
 func (d *meta) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, _ bool) error {

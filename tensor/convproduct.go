@@ -7,7 +7,8 @@ import (
 
 // convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs, channels/groups, kernel…].
 // Three functions of it are each other's gradients: the convolution itself, what carries a gradient back to x (a transposed
-// convolution), and what carries it to the weight. All are matrix products with the columns of x: what its windows see.
+// convolution), and what carries it to the weight. All are matrix products with the columns of x: what its windows see. A device that is a
+// [device.Convolver] makes no columns; what is written here is its reference.
 type convolution struct {
 	grid
 	channels, outputs, groups int
@@ -102,6 +103,9 @@ func (v *convolution) forward(c *Scope, x, w *Tensor) *Tensor {
 	if y.Size() == 0 {
 		return y
 	}
+	if d, ok := v.convolver(c, x); ok {
+		return v.forwardByKernel(c, d, y, x, w)
+	}
 	if v.depthwise() {
 		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous().Cast(x.dtype)
 	}
@@ -129,12 +133,16 @@ func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
 	if y.Size() == 0 {
 		return y
 	}
+	d, kernels := v.convolver(c, g)
 	a := v.matrices(w).T()
-	if g.Size() == 0 || v.bare() && !v.single() {
+	if g.Size() == 0 || v.bare() && !v.single() && !kernels {
 		y.fill(0)
 	}
 	if g.Size() == 0 {
 		return y
+	}
+	if kernels {
+		return v.byKernel(c, y, g, w, d.ConvolveData)
 	}
 	if v.depthwise() {
 		wide := alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)
@@ -186,6 +194,9 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	dw := alloc(v.op, c, x.st.dev, x.dtype, shaped)
 	if dw.Size() == 0 || x.Dim(0) == 0 || v.places() == 0 {
 		return dw.fill(0).reshape(v.weight())
+	}
+	if d, ok := v.convolver(c, x); ok {
+		return v.byKernel(c, dw.reshape(v.weight()), x, g, d.ConvolveWeight)
 	}
 	if v.depthwise() {
 		padded := v.pad(v.op, c, x, 0)
