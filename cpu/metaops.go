@@ -11,6 +11,7 @@ import (
 
 // What the processor is fast at, its meta form counts in the same way, so that a program takes the same paths.
 var (
+	_ device.ChannelNormer  = (*meta)(nil)
 	_ device.Convolver      = (*meta)(nil)
 	_ device.Device         = (*meta)(nil)
 	_ device.MultiMapper    = (*meta)(nil)
@@ -172,6 +173,14 @@ func (d *meta) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.Vie
 
 func (d *meta) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
 	return d.told(s, "norm gradient", func() device.Work { return device.NormGradWork(n, dx, g, x, mean, rstd, weight) }, dx, g, x, mean, rstd, weight)
+}
+
+func (d *meta) ChannelNorm(s device.Stream, out, mean, variance, rstd, x, weight, bias device.View, _ device.ChannelNorm) error {
+	return d.told(s, "channel norm", func() device.Work { return device.ChannelNormWork(out, mean, variance, rstd, x, weight, bias) }, out, mean, variance, rstd, x, weight, bias)
+}
+
+func (d *meta) ChannelNormGrad(s device.Stream, dx, sum, product, g, x, mean, rstd, weight device.View) error {
+	return d.told(s, "channel norm gradient", func() device.Work { return device.ChannelNormGradWork(dx, sum, product, g, x, mean, rstd, weight) }, sum, dx, product, g, x, mean, rstd, weight)
 }
 
 func (d *meta) Convolve(s device.Stream, y, x, w device.View, _ device.Convolution) error {
