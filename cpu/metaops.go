@@ -17,6 +17,7 @@ var (
 	_ device.MultiMapper    = (*meta)(nil)
 	_ device.Normer         = (*meta)(nil)
 	_ device.Scanner        = (*meta)(nil)
+	_ device.Pooler         = (*meta)(nil)
 	_ device.Softmaxer      = (*meta)(nil)
 	_ device.CrossEntropyer = (*meta)(nil)
 	_ device.Sorter         = (*meta)(nil)
@@ -193,6 +194,18 @@ func (d *meta) ConvolveData(s device.Stream, dx, g, w device.View, _ device.Conv
 
 func (d *meta) ConvolveWeight(s device.Stream, dw, x, g device.View, _ device.Convolution) error {
 	return d.told(s, "convolution weight gradient", func() device.Work { return device.ConvolutionWork(x, dw, g) }, dw, x, g)
+}
+
+func (d *meta) MaxPoolGrad(s device.Stream, dx, g, near device.View, _ device.Window) error {
+	return d.told(s, "max pool gradient", func() device.Work { return device.MaxPoolGradWork(dx, g, near) }, dx, g, near)
+}
+
+func (d *meta) SumWindows(s device.Stream, y, x device.View, w device.Window) error {
+	return d.told(s, "window sums", func() device.Work { return w.WindowsWork(x, y) }, y, x)
+}
+
+func (d *meta) AddWindows(s device.Stream, dx, g device.View, w device.Window) error {
+	return d.told(s, "window sums gradient", func() device.Work { return w.WindowsWork(dx, g) }, dx, g)
 }
 
 func (d *meta) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, _ bool) error {
