@@ -40,6 +40,10 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		clear(dw)
 		return
 	}
+	if c.Channels == c.Groups && c.Outputs == c.Groups {
+		c.depth(par, dw, x, g)
+		return
+	}
 	j := &weights{sight: c.sight(x), kern: active32(), win: activeWindows(), g: g, outputs: c.Outputs / c.Groups}
 	j.wide = ceil(j.outputs, j.kern.width) * j.kern.width
 	j.division = j.divide(weightPlaces, func(images, units int) int { return images * units })
