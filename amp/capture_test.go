@@ -286,6 +286,8 @@ func TestNotCapturedWhole(t *testing.T) {
 		"a panic":             {func(p *scaled) { p.s.Unscale(p.opt); panic(errors.New("a mishap")) }, "a mishap"},
 		"plain":               {func(p *scaled) { p.s.Step(&steps{p.opt.Params()}) }, "cannot leave a step out on the device"},
 		"a scale that is set": {func(p *scaled) { p.s.Step(p.opt); p.s.UpdateTo(8) }, "the scale is set by the host"},
+		"a restart":           {func(p *scaled) { p.s.Step(p.opt); p.s.Restart() }, "replays repeat them"},
+		"restart early":       {func(p *scaled) { p.s.Unscale(p.opt); p.s.Restart() }, "replays repeat them"},
 		"a state": {func(p *scaled) {
 			p.s.Step(p.opt)
 			if err := p.s.LoadStateDict(map[string]any{"scale": 8.0}); err != nil {

@@ -156,8 +156,15 @@ func (g *GradScaler) UpdateTo(scale float64) {
 }
 
 // Restart forgets what was done since the last Update, and leaves the scale as it is: for an iteration that is given up half-way and
-// begins again with new gradients, after out of memory.
-func (g *GradScaler) Restart() { g.renew() }
+// begins again with new gradients, after out of memory. In a capture it is an error: replays would step without an update of the scale.
+func (g *GradScaler) Restart() {
+	if g.recording() != nil {
+		e := tensor.NewError("grad_scaler.restart", tensor.ErrCapture, "the steps since the last Update are being captured, and replays repeat them")
+		e.Hint = "give the capture up by a panic: what was done in it is forgotten"
+		panic(e)
+	}
+	g.renew()
+}
 
 // renew begins an iteration.
 func (g *GradScaler) renew() {

@@ -48,6 +48,7 @@ type holder struct {
 type lock struct {
 	path string
 	f    *os.File // nil: the file system has no locks
+	none error    // why
 }
 
 // take locks the directory, or waits for that a while.
@@ -67,6 +68,7 @@ func (l *lock) take(patience time.Duration) error {
 			continue
 		case err != nil: // there are none here
 			filelock.Remove(f, l.path)
+			l.none = err
 			return nil
 		}
 		l.f = f

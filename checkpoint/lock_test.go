@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
 // refused holds that a directory cannot be opened, and returns who has it.
@@ -259,4 +261,38 @@ func TestLoadBesideSaves(t *testing.T) {
 	if last < 2 {
 		t.Error("nothing was saved meanwhile")
 	}
+}
+
+// Where there are no locks a store works, and says so.
+func TestWithoutLocks(t *testing.T) {
+	filelock.None.Store(true)
+	defer filelock.None.Store(false)
+	dir := t.TempDir()
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there(t, filepath.Join(dir, lockName), false)
+	if why := s.Unlocked(); !errors.Is(why, errors.ErrUnsupported) {
+		t.Errorf("%v", why)
+	}
+	save(t, s, 1)
+	other, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, other, 2)
+	for _, s := range []*Store{s, other} {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := steps(t, dir); got != "1 2" {
+		t.Error(got)
+	}
+	filelock.None.Store(false)
+	if s, err = Open(Config{Dir: dir}); err != nil || s.Unlocked() != nil {
+		t.Error(err, s.Unlocked())
+	}
+	s.Close()
 }

@@ -82,7 +82,7 @@ func PathOf(dir string, step int) string {
 }
 
 // Open opens a directory, makes it if it is not there, and removes what saves that were killed have left there. The error is an *[Error]; of a
-// directory that another training has open it wraps an *[InUseError]. On file systems without locks none is found.
+// directory that another training has open it wraps an *[InUseError]. On file systems without locks none is found; see [Store.Unlocked].
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -115,6 +115,10 @@ func Open(c Config) (*Store, error) {
 
 // Removed returns the temporary files of killed saves that Open has removed.
 func (s *Store) Removed() []string { return s.removed }
+
+// Unlocked says why the directory could not be locked, as on a network's file system without locks: a second training there is not found then, and the
+// two would remove each other's files. It is nil where there is a lock.
+func (s *Store) Unlocked() error { return s.lock.none }
 
 // Save copies a tree to host memory and has it written to a file of its own, named by info.Step, while the caller goes on: when
 // Save returns, the tensors of the tree may change. If the save before is still being written, it waits for that. It returns an

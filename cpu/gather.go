@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
 )
 
 // indexed is a gather: elements of index are numbered row-major. The first index outside the axis is kept.
@@ -34,12 +33,21 @@ func (d *Device) Gather(s device.Stream, out, src, index device.View, axis int, 
 	g.bad.Store(-1)
 	g.share(&g.out, &g.src)
 	row := g.shared
-	if row == 1 && out.Shape.Rank() > 0 {
-		row = out.Shape.At(out.Shape.Rank() - 1)
+	if last := g.last(); row == 1 && last >= 0 {
+		row = out.Shape.At(last)
 	}
 	rows := out.Size() / row
 	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size)), g)
 	return g.fault(tag)
+}
+
+// last is the innermost dimension in which there is more than one index, or the first of all.
+func (g *indexed) last() int {
+	k := g.index.Shape.Rank() - 1
+	for k > 0 && g.index.Shape.At(k) == 1 {
+		k--
+	}
+	return k
 }
 
 func (g *indexed) fault(tag uint32) error {
@@ -56,15 +64,7 @@ func (g *indexed) fault(tag uint32) error {
 	for k := range g.index.Shape.Rank() {
 		off += c[k] * g.index.Strides.At(k)
 	}
-	return &device.IndexError{Tag: tag, Index: g.read(off), Bound: g.bound, Position: p}
-}
-
-// read returns the index at element offset off of the index view.
-func (g *indexed) read(off int) int64 {
-	if g.index.Type == dtype.I32 {
-		return int64(*(*int32)(unsafe.Add(pointer(&g.index), 4*off)))
-	}
-	return *(*int64)(unsafe.Add(pointer(&g.index), 8*off))
+	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(&g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
 // note keeps the least position of an index outside the axis.
@@ -107,7 +107,7 @@ func (g *indexed) run(lo, hi int) {
 	size := g.out.Type.Size()
 	out, src, index := pointer(&g.out), pointer(&g.src), pointer(&g.index)
 	is := g.index.Type.Size()
-	outer := n - 1 // dimensions that number the rows
+	outer := g.last() // dimensions that number the rows
 	if g.shared > 1 {
 		outer = g.suffix
 	}
@@ -136,7 +136,7 @@ func (g *indexed) run(lo, hi int) {
 			}
 			continue
 		}
-		last := n - 1
+		last := outer
 		l := gatherLine{o: o, s: s, x: x, n: 1, along: along, bound: uint64(g.bound)}
 		if n > 0 {
 			l.n = g.index.Shape.At(last)

@@ -21,6 +21,7 @@ var (
 	_ device.Softmaxer      = (*meta)(nil)
 	_ device.CrossEntropyer = (*meta)(nil)
 	_ device.Sorter         = (*meta)(nil)
+	_ device.Searcher       = (*meta)(nil)
 )
 
 // told checks that views lie in memory of this device, and tells the tracer of a primitive. A View without a buffer is an operand that is not
@@ -214,6 +215,10 @@ func (d *meta) Scan(s device.Stream, kind device.ScanKind, out device.View, ins 
 
 func (d *meta) Argsort(s device.Stream, out, x device.View, _ bool) error {
 	return d.told(s, "argsort", func() device.Work { return device.ArgsortWork(out, x) }, out, x)
+}
+
+func (d *meta) Search(s device.Stream, out, sorted, values device.View, _ bool) error {
+	return d.told(s, "search", func() device.Work { return device.SearchWork(out, sorted, values) }, out, sorted, values)
 }
 
 func (d *meta) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {

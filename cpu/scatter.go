@@ -12,7 +12,7 @@ import (
 type scatter struct {
 	indexed
 	dst  device.View
-	into func(dst, src unsafe.Pointer) // combines one element
+	line func(l *scatterLine) int // combines along one line
 
 	whole       kernel // combines parts of rows that share an index; nil: one by one
 	cols, parts int    // of a row
@@ -33,7 +33,7 @@ func (d *Device) Scatter(stream device.Stream, kind device.ScatterKind, dst, src
 	if dst.Type.IsHalf() && kind != device.ScatterSet {
 		return d.scatterHalf(kind, dst, src, index, axis, tag)
 	}
-	s := &scatter{dst: dst, into: scatterInto(kind, dst.Type)}
+	s := &scatter{dst: dst, line: lineInto(kind, dst.Type)}
 	s.src, s.index, s.axis, s.bound = src, index, axis, int64(dst.Shape.At(axis))
 	s.bad.Store(-1)
 	s.share(&s.src, &s.dst)
@@ -96,12 +96,13 @@ func (s *scatter) run(lo, hi int) {
 		return
 	}
 	size := s.dst.Type.Size()
-	dst, src := pointer(&s.dst), pointer(&s.src)
-	n := s.index.Shape.At(s.axis)
+	dst, src, index := pointer(&s.dst), pointer(&s.src), pointer(&s.index)
+	n, is := s.index.Shape.At(s.axis), s.index.Type.Size()
 	inner := 1 // positions between neighbours on a line
 	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
 		inner *= s.index.Shape.At(k)
 	}
+	l := &scatterLine{is: is, dx: s.index.Strides.At(s.axis) * is, ds: s.src.Strides.At(s.axis) * size, along: s.dst.Strides.At(s.axis) * size, n: n, bound: uint64(s.bound)}
 	for line := lo; line < hi; line++ {
 		q := line
 		var do, so, io int
@@ -115,13 +116,9 @@ func (s *scatter) run(lo, hi int) {
 			so += c * s.src.Strides.At(k)
 			io += c * s.index.Strides.At(k)
 		}
-		for t := range n {
-			i := s.read(io + t*s.index.Strides.At(s.axis))
-			if uint64(i) >= uint64(s.bound) {
-				s.note((line/inner*n+t)*inner + line%inner)
-				continue
-			}
-			s.into(unsafe.Add(dst, (do+int(i)*s.dst.Strides.At(s.axis))*size), unsafe.Add(src, (so+t*s.src.Strides.At(s.axis))*size))
+		l.dst, l.src, l.index = unsafe.Add(dst, do*size), unsafe.Add(src, so*size), unsafe.Add(index, io*is)
+		if bad := s.line(l); bad >= 0 {
+			s.note((line/inner*n+bad)*inner + line%inner)
 		}
 	}
 }
@@ -152,55 +149,131 @@ func (s *scatter) rows(outer, c int) {
 	}
 }
 
-// scatterInto returns the combination of one element. The sum of truth values is "or", their product "and".
-func scatterInto(kind device.ScatterKind, t dtype.Type) func(dst, src unsafe.Pointer) {
+// A scatterLine is the positions along one line; strides are in bytes.
+type scatterLine struct {
+	dst, src, index unsafe.Pointer
+	n, is           int // positions, and the size of an index
+	dx, ds, along   int
+	bound           uint64
+}
+
+// lineInto returns what combines along a line and returns the first position whose index is outside the axis, -1 for none. The sum of truth values
+// is "or", their product "and".
+func lineInto(kind device.ScatterKind, t dtype.Type) func(l *scatterLine) int {
 	if kind == device.ScatterSet {
 		switch t.Size() {
 		case 1:
-			return setter[uint8]
+			return lineSet[uint8]
 		case 2:
-			return setter[uint16]
+			return lineSet[uint16]
 		case 4:
-			return setter[uint32]
+			return lineSet[uint32]
 		}
-		return setter[uint64]
+		return lineSet[uint64]
 	}
 	switch t {
 	case dtype.F32:
-		return intoOf[float32](kind)
+		return lineOf[float32](kind)
 	case dtype.F64:
-		return intoOf[float64](kind)
+		return lineOf[float64](kind)
 	case dtype.I64:
-		return intoOf[int64](kind)
+		return lineOf[int64](kind)
 	case dtype.U64:
-		return intoOf[uint64](kind)
+		return lineOf[uint64](kind)
 	case dtype.I32:
-		return intoOf[int32](kind)
+		return lineOf[int32](kind)
 	case dtype.U32:
-		return intoOf[uint32](kind)
+		return lineOf[uint32](kind)
 	case dtype.I16:
-		return intoOf[int16](kind)
+		return lineOf[int16](kind)
 	case dtype.I8:
-		return intoOf[int8](kind)
+		return lineOf[int8](kind)
 	case dtype.Bool:
 		if kind == device.ScatterAdd || kind == device.ScatterMax {
-			return intoOf[uint8](device.ScatterMax)
+			return lineMax[uint8]
 		}
-		return intoOf[uint8](device.ScatterMin)
+		return lineMin[uint8]
 	}
-	return intoOf[uint8](kind)
+	return lineOf[uint8](kind)
 }
 
-func setter[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer) { *(*T)(dst) = *(*T)(src) }
-
-func intoOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(dst, src unsafe.Pointer) {
+func lineOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(l *scatterLine) int {
 	switch kind {
 	case device.ScatterAdd:
-		return func(dst, src unsafe.Pointer) { *(*T)(dst) += *(*T)(src) }
+		return lineAdd[T]
 	case device.ScatterProd:
-		return func(dst, src unsafe.Pointer) { *(*T)(dst) *= *(*T)(src) }
+		return lineProd[T]
 	case device.ScatterMax:
-		return func(dst, src unsafe.Pointer) { *(*T)(dst) = max(*(*T)(dst), *(*T)(src)) }
+		return lineMax[T]
 	}
-	return func(dst, src unsafe.Pointer) { *(*T)(dst) = min(*(*T)(dst), *(*T)(src)) }
+	return lineMin[T]
+}
+
+// next returns where position t goes to and comes from; ok is false where its index is outside the axis.
+func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
+	i := uint64(indexAt(unsafe.Add(l.index, t*l.dx), l.is))
+	if i >= l.bound {
+		return nil, nil, false
+	}
+	return unsafe.Add(l.dst, int(i)*l.along), unsafe.Add(l.src, t*l.ds), true
+}
+
+func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
+	bad := -1
+	for t := range l.n {
+		if d, s, ok := l.next(t); ok {
+			*(*T)(d) = *(*T)(s)
+		} else if bad < 0 {
+			bad = t
+		}
+	}
+	return bad
+}
+
+func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
+	bad := -1
+	for t := range l.n {
+		if d, s, ok := l.next(t); ok {
+			*(*T)(d) += *(*T)(s)
+		} else if bad < 0 {
+			bad = t
+		}
+	}
+	return bad
+}
+
+func lineProd[T number | int16 | int8 | uint8](l *scatterLine) int {
+	bad := -1
+	for t := range l.n {
+		if d, s, ok := l.next(t); ok {
+			*(*T)(d) *= *(*T)(s)
+		} else if bad < 0 {
+			bad = t
+		}
+	}
+	return bad
+}
+
+func lineMax[T number | int16 | int8 | uint8](l *scatterLine) int {
+	bad := -1
+	for t := range l.n {
+		if d, s, ok := l.next(t); ok {
+			*(*T)(d) = max(*(*T)(d), *(*T)(s))
+		} else if bad < 0 {
+			bad = t
+		}
+	}
+	return bad
+}
+
+func lineMin[T number | int16 | int8 | uint8](l *scatterLine) int {
+	bad := -1
+	for t := range l.n {
+		if d, s, ok := l.next(t); ok {
+			*(*T)(d) = min(*(*T)(d), *(*T)(s))
+		} else if bad < 0 {
+			bad = t
+		}
+	}
+	return bad
 }

@@ -14,6 +14,11 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 			return
 		}
 		copy(at[byte](dst, n*size), at[byte](src, n*size))
+	case stride == -size && size == 4:
+		d, s := at[uint32](dst, n), at[uint32](unsafe.Add(src, -4*(n-1)), n)
+		for i, v := range s {
+			d[n-1-i] = v
+		}
 	case stride == 0:
 		fillBits(dst, readBits(src, size), size, n)
 	case size == 1:

@@ -40,8 +40,8 @@ func (d *Device) upload(s *stream, to uint64, b []byte) error {
 
 // send copies b to an address of the device, in the order of the stream.
 func (d *Device) send(s *stream, to uint64, b []byte) error {
-	if r := s.rec.Load(); r != nil {
-		return r.send(to, b)
+	if l := s.rec.Load(); l != nil {
+		return l.send(to, b)
 	}
 	if err := d.enter(); err != nil {
 		return err
@@ -161,8 +161,8 @@ func (d *Device) copyRange(st *stream, to, at, n uint64) error {
 
 // move copies between ranges of this device that do not overlap.
 func (d *Device) move(s *stream, to, from, n uint64) error {
-	if r := s.rec.Load(); r != nil {
-		return r.move(to, from, n)
+	if l := s.rec.Load(); l != nil {
+		return l.move(to, from, n)
 	}
 	if err := d.enter(); err != nil {
 		return err

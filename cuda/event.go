@@ -24,6 +24,7 @@ type Event struct {
 	mu       sync.RWMutex // the driver's event is not given back while something waits for it
 	on       *stream      // of the last mark; nil: none
 	mask     uint64
+	recorded *recordedEvent // the last mark is in a recording; nil: in the stream
 	released bool
 }
 
@@ -92,20 +93,22 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 }
 
 // Record marks the work queued so far on a stream of the event's GPU, nil for its default stream. On a stream whose work is being recorded
-// the error is a *[device.RecordError].
+// the mark is one of the recording, for which its streams can wait, and nobody else: for others it is a *[device.RecordError] until the event is
+// recorded elsewhere.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)
 	if err != nil {
 		return err
 	}
-	if err := st.refuse(op, "its mark would be set now and not by replays"); err != nil {
-		return err
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.released {
 		return errReleased
+	}
+	if l := st.rec.Load(); l != nil {
+		e.on, e.mask, e.recorded = st, 0, l.mark()
+		return nil
 	}
 	if err := e.d.enter(); err != nil {
 		return err
@@ -114,7 +117,7 @@ func (e *Event) Record(s device.Stream) error {
 	if err := e.d.api.EventRecord(e.handle.h, st.handle); err != nil {
 		return e.d.fault("", err)
 	}
-	e.on, e.mask = st, st.mask.Load()
+	e.on, e.mask, e.recorded = st, st.mask.Load(), nil
 	return nil
 }
 
@@ -127,6 +130,8 @@ func (e *Event) Query() (done bool, err error) {
 		return false, errReleased
 	case e.on == nil:
 		return true, nil
+	case e.recorded != nil:
+		return false, e.within("query event")
 	}
 	if err := e.d.enter(); err != nil {
 		return false, err
@@ -151,6 +156,8 @@ func (e *Event) Wait() error {
 		return errReleased
 	case e.on == nil:
 		return nil
+	case e.recorded != nil:
+		return e.within("wait for an event")
 	}
 	if t := device.Tracing(); t != nil {
 		defer e.d.tracedWait(t, nil, "event wait")()
@@ -183,6 +190,13 @@ func (e *Event) holdUp(s *stream) error {
 		return errReleased
 	case e.on == nil:
 		return nil
+	case e.recorded != nil:
+		if !e.recorded.joins(s) {
+			return e.within("wait for an event")
+		}
+		return nil
+	case s.Recording():
+		return s.refuse("wait for an event", "its mark is not recorded, and replays would not wait for a later one")
 	}
 	if err := s.dev.enter(); err != nil {
 		return err
@@ -192,9 +206,14 @@ func (e *Event) holdUp(s *stream) error {
 		return s.dev.fault("", err)
 	}
 	if e.d == s.dev {
-		s.mask.Or(e.mask)
+		s.behind(e.mask)
 	}
 	return nil
+}
+
+// within returns the error of those who are not recorded with the mark. e.mu is held.
+func (e *Event) within(op string) error {
+	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }
 
 // Elapsed returns the GPU's time between e and end, both of which have been recorded and are done, and were made with [EnableTiming];

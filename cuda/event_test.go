@@ -217,29 +217,58 @@ func TestEventFromGoroutines(t *testing.T) {
 	e.Release()
 }
 
-// Where work is recorded, marks and questions about it are refused; what else waits goes on as ever.
+// Where work is recorded, questions and waits from outside and for what is outside are refused; what else waits goes on as ever.
 func TestEventsWhileRecording(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	r, err := d.NewRecording()
 	must(t, err)
 	defer r.Abort()
 	s := r.Stream().(Stream)
-	e, err := NewEvent(d)
+	fork, err := r.Fork()
+	must(t, err)
+	e, err := NewEvent(d, EnableTiming())
+	must(t, err)
+	unset, err := NewEvent(d)
 	must(t, err)
 	other, err := NewStream(d, 0)
 	must(t, err)
+	must(t, s.Wait(unset))
 	must(t, e.Record(other))
-	var refused *device.RecordError
-	if err := e.Record(s); !errors.As(err, &refused) {
-		t.Errorf("a mark in a recording: %v", err)
+	once, err := other.Record()
+	must(t, err)
+	must(t, s.Wait(once)) // for all replays
+	refused := func(what string, err error) {
+		t.Helper()
+		var re *device.RecordError
+		if !errors.As(err, &re) || re.Why == "" {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
-	if done, err := s.Query(); done || !errors.As(err, &refused) {
-		t.Errorf("a question about a recording: %v, %v", done, err)
-	}
-	if err := other.WaitStream(s); !errors.As(err, &refused) {
-		t.Errorf("a wait for a recording: %v", err)
-	}
+	_, err = s.Query()
+	refused("a question about a recording", err)
+	refused("a wait for a recording", other.WaitStream(s))
+	refused("a wait for what is not recorded", s.Wait(e))
+	refused("a wait of a fork for what is not recorded", fork.Wait(e))
+	refused("a wait for a stream that is not recorded", s.WaitStream(other))
+	refused("a wait of a fork for a stream that is not recorded", fork.(Stream).WaitStream(other))
+
+	must(t, e.Record(fork))
 	must(t, s.Wait(e))
-	must(t, s.WaitStream(other))
+	must(t, fork.Wait(e))
+	must(t, s.WaitStream(fork))
+	must(t, fork.(Stream).WaitStream(s))
+	_, err = e.Query()
+	refused("a question about a recorded mark", err)
+	refused("a wait of the host for a recorded mark", e.Wait())
+	refused("a wait of another stream for a recorded mark", other.Wait(e))
+	_, err = e.Elapsed(e)
+	refused("the time of a recorded mark", err)
+	again, err := d.NewRecording()
+	must(t, err)
+	refused("a wait of another recording", again.Stream().Wait(e))
+	refused("a wait of another recording for a stream", again.Stream().(Stream).WaitStream(fork))
+	again.Abort()
+	must(t, e.Record(other)) // an ordinary one again
+	must(t, e.Wait())
 	must(t, other.Synchronize())
 }

@@ -1,9 +1,11 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 
+	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -91,4 +93,46 @@ func Example_recording() {
 	}
 	// Output:
 	// 8 16
+}
+
+// A recording of two streams. What the fork does is beside the rest until the recording's stream waits for it; a fork that nobody waits for is
+// an error, which names it.
+func Example_fork() {
+	gpu := emulate("64MiB")
+	record := func(join bool) error {
+		r, err := gpu.(device.Recorder).NewRecording()
+		if err != nil {
+			return err
+		}
+		side, err := r.Fork()
+		if err != nil {
+			return err
+		}
+		x, err := gpu.Alloc(8, side, device.Origin{Op: "example"})
+		if err != nil {
+			return err
+		}
+		defer x.Free()
+		v := []device.View{{Buf: x, Type: dtype.I32, Layout: shape.Dense(shape.Of(2))}}
+		one := expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{dtype.I32}, nil, -1)
+		if err := gpu.Map(side, one, v, nil, nil); err != nil {
+			return err
+		}
+		if join {
+			if err := r.Stream().(cuda.Stream).WaitStream(side); err != nil {
+				return err
+			}
+		}
+		g, err := r.Finish()
+		if err != nil {
+			return err
+		}
+		return errors.Join(g.Replay(nil), g.Close())
+	}
+	fmt.Println(record(true))
+	var unjoined *device.RecordError
+	fmt.Println(errors.As(record(false), &unjoined), unjoined.Op)
+	// Output:
+	// <nil>
+	// true finish
 }

@@ -154,3 +154,62 @@ func TestCapturedMuon(t *testing.T) {
 		t.Errorf("replays give\n%v, eager steps\n%v", got, want)
 	}
 }
+
+// TestNotCapturedOnce: an average or a step that would be done in the capture, once, and not by replays is refused, and has changed nothing.
+func TestNotCapturedOnce(t *testing.T) {
+	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
+		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
+			return func(s *tensor.Scope) { a.Update(); p.step(s) }
+		},
+		"an average before the backward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
+			return func(s *tensor.Scope) {
+				loss := nn.CrossEntropy(p.m.Forward(p.x.In(s)), p.y.In(s))
+				a.Update()
+				loss.Backward()
+				p.opt.Step()
+			}
+		},
+		"a step with old gradients": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
+			tensor.Do(func(s *tensor.Scope) { nn.CrossEntropy(p.m.Forward(p.x.In(s)), p.y.In(s)).Backward() }, p.options()...)
+			return func(s *tensor.Scope) { p.x.In(s).AddScalar(1); p.opt.Step() }
+		},
+		"clipping of old gradients": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
+			tensor.Do(func(s *tensor.Scope) { nn.CrossEntropy(p.m.Forward(p.x.In(s)), p.y.In(s)).Backward() }, p.options()...)
+			return func(s *tensor.Scope) { p.x.In(s).AddScalar(1); optim.ClipGradValue(p.opt.Params(), 1e-3) }
+		},
+	} {
+		p := newStepper(t, 0, adamW)
+		p.feed(0)
+		tensor.Do(p.step, p.options()...)
+		a := optim.NewEMA(&struct {
+			W *tensor.Tensor `nn:"w"`
+		}{p.opt.Params()[0]}, 0.5) // the running statistics of the model would tell
+		a.Update()
+		f := c(p, a)
+		read := func() []float64 {
+			v := append(p.numbers(), float64(a.Updates()))
+			m := a.Averages()
+			for _, n := range slices.Sorted(maps.Keys(m)) {
+				v = append(v, m[n].Floats()...)
+			}
+			for _, w := range p.opt.Params() {
+				if d := w.Grad(); d != nil {
+					v = append(v, d.Floats()...)
+				}
+			}
+			return v
+		}
+		before := read()
+		g, err := tensor.Capture(p.dev, f, p.options()...)
+		if g != nil || !errors.Is(err, tensor.ErrCapture) {
+			t.Errorf("%s: %v, %v", name, g, err)
+		}
+		if !slices.Equal(read(), before) {
+			t.Errorf("%s: the capture has changed something", name)
+		}
+		p.feed(1)
+		if err := tensor.Try(func() { tensor.Do(p.step, p.options()...); a.Update() }); err != nil || a.Updates() != 2 || p.opt.Steps() != 2 {
+			t.Errorf("%s: a step afterwards: %v, %d updates after %d steps", name, err, a.Updates(), p.opt.Steps())
+		}
+	}
+}

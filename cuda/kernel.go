@@ -124,8 +124,8 @@ func (d *Device) launch(s *stream, list []kernels.Launch) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if r := s.rec.Load(); r != nil {
-		return r.launches(list)
+	if l := s.rec.Load(); l != nil {
+		return l.launches(list)
 	}
 	if err := d.enter(); err != nil {
 		return err

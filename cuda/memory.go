@@ -110,16 +110,16 @@ func (backing) Wait(e pool.Event) {
 }
 
 func (b checkedBacking) BlockAllocated(s pool.StreamID, addr uintptr, requested, rounded uint64, label string) {
-	h, r := b.d.p.arenaStream(s)
-	if r.block(addr, requested, rounded, label, false) {
+	h, l := b.d.p.arenaStream(s)
+	if l.block(addr, requested, rounded, label, false) {
 		return
 	}
 	b.c.BlockAllocated(h, cu.DevicePtr(addr), requested, rounded, label)
 }
 
 func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64) {
-	h, r := b.d.p.arenaStream(s)
-	if r.block(addr, 0, rounded, "", true) {
+	h, l := b.d.p.arenaStream(s)
+	if l.block(addr, 0, rounded, "", true) {
 		return
 	}
 	b.c.BlockFreed(h, cu.DevicePtr(addr), rounded)
@@ -143,6 +143,7 @@ func poolOptions(name string, memory uint64) pool.Options {
 
 func (d *Device) newPool() (*pool.Pool, error) {
 	o := poolOptions(d.name, uint64(d.info.Memory))
+	o.StreamName = func(s pool.StreamID) string { return d.streamName(cu.Stream(s)) }
 	if z, ok := d.api.(cu.Sized); ok {
 		sized(&o, z.Segment())
 	}
@@ -163,6 +164,7 @@ type buffer struct {
 	size  int
 	addr  uintptr
 	freed atomic.Bool
+	lanes atomic.Uint64 // of the recording it belongs to, those that use it besides its own
 }
 
 var _ device.Buffer = (*buffer)(nil)
@@ -208,7 +210,7 @@ func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
 		panic(&ViewError{"use", "buffer", "the buffer has been freed"})
 	}
-	if st, ok := s.(*stream); ok && st.dev.p == b.dev.p {
+	if st, ok := s.(*stream); ok && st.dev.p == b.dev.p && !b.sharedBy(st) {
 		b.block.Use(pool.StreamID(st.handle))
 	}
 }
@@ -216,7 +218,9 @@ func (b *buffer) Use(s device.Stream) {
 // Free gives the memory back. A second call is ignored.
 func (b *buffer) Free() {
 	if !b.freed.Swap(true) {
-		b.dev.pool.Free(b.block, b.gen)
+		if !b.held() {
+			b.dev.pool.Free(b.block, b.gen)
+		}
 		if t := device.Tracing(); t != nil {
 			b.dev.told(t, b.addr, b.size, true, false, device.Origin{})
 		}
@@ -226,7 +230,9 @@ func (b *buffer) Free() {
 // Queue is Free for cleanups: it neither blocks nor allocates.
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
-		b.dev.pool.Queue(b.block, b.gen)
+		if !b.held() {
+			b.dev.pool.Queue(b.block, b.gen)
+		}
 		if t := device.Tracing(); t != nil {
 			b.dev.told(t, b.addr, b.size, true, true, device.Origin{})
 		}

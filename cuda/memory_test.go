@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,6 +49,40 @@ func TestOutOfMemory(t *testing.T) {
 	must(t, d.Map(nil, double, views(x), views(x), nil))
 	check(t, d, nil, x, 2)
 	b.Free()
+}
+
+// The error says which stream it was asked on: the default one, one of the program's, or one that the library made for itself.
+func TestOutOfMemoryNamesTheStream(t *testing.T) {
+	d := emulated(t, "emulate,mem=1MiB")
+	mine, err := d.NewStream(0)
+	must(t, err)
+	_, _, line, _ := runtime.Caller(0)
+	own := make(chan device.Stream)
+	go func(f func(int) (device.Stream, error)) {
+		s, err := f(0)
+		if err != nil {
+			t.Error(err)
+		}
+		own <- s
+	}(d.NewStream)
+	theirs := <-own
+	for want, s := range map[string]device.Stream{
+		"largest free block on the default stream 0 B":                                                            nil,
+		fmt.Sprintf("largest free block on stream %#x, made at cuda/memory_test.go:%d, 0 B", mine.ID(), line-2):   mine,
+		fmt.Sprintf("largest free block on stream %#x, made at cuda/memory_test.go:%d, 0 B", theirs.ID(), line+3): theirs,
+	} {
+		if _, err := d.Alloc(2<<20, s, device.Origin{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	s, err := d.newStream(0)
+	must(t, err)
+	var library madeAt
+	library[0] = reflect.ValueOf(newestPTX).Pointer() + 1
+	d.streams.note(s.handle, library)
+	if _, err := d.Alloc(2<<20, s, device.Origin{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("on stream %#x, one of the library's own, 0 B", s.ID())) {
+		t.Error(err)
+	}
 }
 
 // Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, fill a small device nearly to the end.

@@ -19,19 +19,19 @@ var (
 	_ pool.Adopter           = backing{}
 )
 
-// recording is the work of one stream, kept in Go until Finish makes a graph of it: nothing is asked of the driver before, and an end without
+// recording is the work of some streams, kept in Go until Finish makes a graph of it: nothing is asked of the driver before, and an end without
 // a result leaves nothing behind. The driver is not in its capture mode, so all that it refuses there is allowed meanwhile: events and waits
-// of other streams, and memory. Each piece of work comes after the one before it, as in the stream.
+// of other streams, and memory. Of each stream, a lane, a piece of work comes after the one before it.
 //
-// Its memory comes from an arena of the pool that has the recording's name and not the stream's: what is freed there serves the recording
+// Its memory comes from arenas of the pool that have names of their own and not the stream's: what is freed there serves the lane
 // again, whose order protects it, and nobody else, even when the stream has become an ordinary one.
 type recording struct {
-	d     *Device
-	s     *stream
-	arena pool.StreamID
-	live  atomic.Bool
+	d    *Device
+	s    *stream // of the first lane
+	live atomic.Bool
 
 	mu    sync.Mutex
+	lanes []*lane
 	nodes []recorded
 	feeds int
 	marks map[uint64]recorded // blocks that are in use
@@ -40,6 +40,9 @@ type recording struct {
 // recorded is a piece of work.
 type recorded struct {
 	kind   recordedKind
+	lane   int
+	number uint32 // in its lane, from 1
+	after  []int  // pieces before, of any lane, that it comes right after
 	launch kernels.Launch
 	to     uint64
 	from   uint64
@@ -74,11 +77,9 @@ func (d *Device) NewRecording() (device.Recording, error) {
 	if _, ok := d.api.(cu.Graphs); !ok {
 		return nil, &device.RecordError{Device: d.name, Op: "work", Why: "the driver has no graphs"}
 	}
-	r := &recording{d: d, s: s.(*stream), arena: privateArena | pool.StreamID(d.p.recordings.Add(1)), marks: map[uint64]recorded{}}
+	r := &recording{d: d, s: s.(*stream), marks: map[uint64]recorded{}}
 	r.live.Store(true)
-	d.p.arenas.Store(r.arena, r)
-	d.pool.Hold(r.arena)
-	r.s.rec.Store(r)
+	d.pool.Hold(r.newLane(r.s).arena)
 	return r, nil
 }
 
@@ -89,17 +90,17 @@ func (s *stream) Recording() bool { return s.rec.Load() != nil }
 
 // arena is the name under which the pool keeps the memory of s.
 func (s *stream) arena() pool.StreamID {
-	if r := s.rec.Load(); r != nil {
-		return r.arena
+	if l := s.rec.Load(); l != nil {
+		return l.arena
 	}
 	return pool.StreamID(s.handle)
 }
 
-// arenaStream returns the stream behind an arena, and its recording if it is a recording's.
-func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *recording) {
+// arenaStream returns the stream behind an arena, and the lane if it is one's.
+func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	if id&privateArena != 0 {
-		if r, ok := p.arenas.Load(id); ok {
-			return r.(*recording).s.handle, r.(*recording)
+		if l, ok := p.arenas.Load(id); ok {
+			return l.(*lane).s.handle, l.(*lane)
 		}
 	}
 	return cu.Stream(id), nil
@@ -133,34 +134,28 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-func (r *recording) add(w recorded) {
-	r.mu.Lock()
-	r.nodes = append(r.nodes, w)
-	r.mu.Unlock()
-}
-
 // launches records planned launches.
-func (r *recording) launches(list []kernels.Launch) error {
-	for _, l := range list {
-		l.Params = bytes.Clone(l.Params)
-		r.add(recorded{kind: recordedLaunch, launch: l})
+func (l *lane) launches(list []kernels.Launch) error {
+	for _, k := range list {
+		k.Params = bytes.Clone(k.Params)
+		l.record(recorded{kind: recordedLaunch, launch: k})
 	}
 	return nil
 }
 
 // move records a copy on the device.
-func (r *recording) move(to, from, n uint64) error {
-	r.add(recorded{kind: recordedMove, to: to, from: from, n: n})
+func (l *lane) move(to, from, n uint64) error {
+	l.record(recorded{kind: recordedMove, to: to, from: from, n: n})
 	return nil
 }
 
 // send records a copy from the host: of page-locked memory, which each replay reads, or of bytes that stay as they are.
-func (r *recording) send(to uint64, b []byte) error {
-	if r.d.p.pinned.holds(b) {
-		r.add(recorded{kind: recordedHost, to: to, host: unsafe.Pointer(&b[0]), n: uint64(len(b))})
+func (l *lane) send(to uint64, b []byte) error {
+	if l.r.d.p.pinned.holds(b) {
+		l.record(recorded{kind: recordedHost, to: to, host: unsafe.Pointer(&b[0]), n: uint64(len(b))})
 		return nil
 	}
-	r.add(recorded{kind: recordedConstant, to: to, bytes: bytes.Clone(b), n: uint64(len(b))})
+	l.record(recorded{kind: recordedConstant, to: to, bytes: bytes.Clone(b), n: uint64(len(b))})
 	return nil
 }
 
@@ -178,18 +173,22 @@ func (r *recording) Feed(n int, o device.Origin) (device.Buffer, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.nodes = append(r.nodes, recorded{kind: recordedFeed, to: uint64(b.Addr()), n: uint64(n)})
+	r.lanes[0].add(recorded{kind: recordedFeed, to: uint64(b.Addr()), n: uint64(n)})
 	r.feeds++
 	return b, nil
 }
 
 // block records that a block begins or, with freed, ends. It reports false when the recording is over.
-func (r *recording) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
-	if r == nil || !r.live.Load() {
+func (l *lane) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
+	if l == nil {
 		return false
 	}
+	r := l.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.live.Load() {
+		return false
+	}
 	w := recorded{kind: recordedBlock, to: uint64(addr), n: rounded, size: requested, label: label}
 	if freed {
 		w.kind = recordedFreed
@@ -197,21 +196,30 @@ func (r *recording) block(addr uintptr, requested, rounded uint64, label string,
 	} else {
 		r.marks[w.to] = w
 	}
-	r.nodes = append(r.nodes, w)
+	l.add(w)
 	return true
 }
 
-// over makes the stream an ordinary one. The blocks in use are told to a checker: until the first replay their contents are undefined.
+// over makes the streams ordinary ones. The blocks in use are told to a checker: until the first replay their contents are undefined.
 func (r *recording) over() bool {
-	if !r.live.Swap(false) {
+	r.mu.Lock()
+	live := r.live.Swap(false)
+	r.mu.Unlock()
+	if !live {
 		return false
 	}
-	r.s.rec.Store(nil)
+	var free []heldBlock
+	for _, l := range r.lanes {
+		l.s.rec.Store(nil)
+		free = append(free, l.held...)
+		l.held = nil
+	}
 	if c, ok := r.d.api.(cu.Checker); ok && r.d.dead.Load() == nil {
 		for _, b := range r.marks {
 			c.BlockAllocated(r.s.handle, cu.DevicePtr(b.to), b.size, b.n, b.label)
 		}
 	}
+	r.release(free)
 	return true
 }
 
@@ -225,26 +233,8 @@ func (r *recording) Abort() {
 // retire makes the memory an ordinary stream's. What the recording's stream had to do is done.
 func (r *recording) retire() {
 	_ = r.s.Synchronize() // a fault is kept and comes out of the next call
-	r.d.pool.Retire(r.arena, pool.StreamID(r.d.main.handle))
-	r.d.p.arenas.Delete(r.arena)
-}
-
-// recordedEvent is a mark in a recorded stream.
-type recordedEvent struct{ s *stream }
-
-// recordedBefore reports whether e marks work that is recorded with s, and comes before what follows by the stream's order.
-func (s *stream) recordedBefore(e device.Event) bool {
-	r, ok := e.(*recordedEvent)
-	return ok && r.s == s && s.Recording()
-}
-
-func (e *recordedEvent) Done() bool { return false }
-func (e *recordedEvent) Release()   {}
-
-// Wait refuses while the mark has no time.
-func (e *recordedEvent) Wait() error {
-	if err := e.s.refuse("wait for an event", "it marks work that is only recorded, and the one who waits is not recorded with it"); err != nil {
-		return err
+	for _, l := range r.lanes {
+		r.d.pool.Retire(l.arena, pool.StreamID(r.d.main.handle))
+		r.d.p.arenas.Delete(l.arena)
 	}
-	return e.s.Synchronize()
 }

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -44,11 +45,17 @@ func aligned(n int) int { return (n + 255) &^ 255 }
 
 // Finish makes the graph.
 func (r *recording) Finish() (device.Replayer, error) {
+	r.mu.Lock()
+	err := r.unjoined()
+	r.mu.Unlock()
 	if !r.over() {
 		return nil, &device.RecordError{Device: r.d.name, Op: "finish", Why: "the recording is over"}
 	}
 	g := &replayer{r: r}
-	if err := g.build(); err != nil {
+	if err == nil {
+		err = g.build()
+	}
+	if err != nil {
 		g.destroy()
 		r.retire()
 		return nil, err
@@ -88,7 +95,7 @@ func (g *replayer) build() error {
 	if g.graph, err = api.GraphCreate(); err != nil {
 		return d.fault("", err)
 	}
-	var after []cu.GraphNode
+	nodes := make([][]cu.GraphNode, len(g.r.nodes)) // what comes after a piece comes after these
 	var host []byte
 	if g.host != nil {
 		host = g.host.Host()
@@ -96,6 +103,7 @@ func (g *replayer) build() error {
 	constant, fed := 0, 0
 	for i := range g.r.nodes {
 		w := &g.r.nodes[i]
+		after := behind(nodes, w.after)
 		var n cu.GraphNode
 		name := ""
 		switch w.kind {
@@ -128,6 +136,7 @@ func (g *replayer) build() error {
 			fed += aligned(f.n)
 		case recordedBlock, recordedFreed:
 			if marker == nil {
+				nodes[i] = after
 				continue
 			}
 			n, err = marker.GraphAddBlockNode(g.graph, after, cu.DevicePtr(w.to), w.size, w.n, w.label, w.kind == recordedFreed)
@@ -138,10 +147,26 @@ func (g *replayer) build() error {
 		if w.kind != recordedBlock && w.kind != recordedFreed {
 			g.ops++
 		}
-		after = []cu.GraphNode{n}
+		nodes[i] = []cu.GraphNode{n}
 	}
 	g.exec, err = api.GraphInstantiate(g.graph)
 	return d.fault("", err)
+}
+
+// behind returns what comes after pieces of these numbers comes after.
+func behind(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
+	if len(pieces) == 1 {
+		return nodes[pieces[0]]
+	}
+	var all []cu.GraphNode
+	for _, p := range pieces {
+		for _, n := range nodes[p] {
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
 }
 
 // place returns a feed's memory in a turn.

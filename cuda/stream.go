@@ -4,21 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // stream is a non-blocking stream of the driver.
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int                       // of its record of index errors
-	priority int                       // the driver's
-	rec      atomic.Pointer[recording] // not nil: what is queued is recorded
-	mask     atomic.Uint64             // the slots of the streams whose work it comes after: its own, and those it waited for
+	slot     int                  // of its record of index errors
+	priority int                  // the driver's
+	rec      atomic.Pointer[lane] // not nil: what is queued is recorded
+	main     *stream              // of a recording, of which this is a further stream; nil: the driver's own
+	mask     atomic.Uint64        // the slots of the streams whose work it comes after: its own, and those it waited for
 }
 
 var (
@@ -40,6 +43,41 @@ type streamPool struct {
 	idle          []idleStream
 	next          int // slot
 	least, urgent int // the driver's priorities; lower numbers are more urgent
+	made          map[cu.Stream]madeAt
+}
+
+// madeAt is the stack of the call that a stream was asked for by.
+type madeAt [16]uintptr
+
+// note remembers where a stream was asked for.
+func (p *streamPool) note(h cu.Stream, at madeAt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made == nil {
+		p.made = map[cu.Stream]madeAt{}
+	}
+	p.made[h] = at
+}
+
+// streamName says which stream of the device one is.
+func (d *Device) streamName(h cu.Stream) string {
+	if d.main != nil && h == d.main.handle {
+		return "the default stream"
+	}
+	d.streams.mu.Lock()
+	at, ok := d.streams.made[h]
+	d.streams.mu.Unlock()
+	if !ok {
+		return fmt.Sprintf("stream %#x", uint64(h))
+	}
+	n := slices.Index(at[:], 0)
+	if n < 0 {
+		n = len(at)
+	}
+	if site := callsite.First(at[:n]); site != "" {
+		return fmt.Sprintf("stream %#x, made at %s,", uint64(h), site)
+	}
+	return fmt.Sprintf("stream %#x, one of the library's own,", uint64(h))
 }
 
 func (p *streamPool) put(s idleStream) {
@@ -91,6 +129,9 @@ func (d *Device) NewStream(priority int) (device.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	var at madeAt
+	runtime.Callers(2, at[:])
+	d.streams.note(s.handle, at)
 	runtime.AddCleanup(s, d.streams.put, idleStream{min(max(-priority, d.streams.urgent), d.streams.least), s.handle, s.slot})
 	return s, nil
 }
@@ -118,8 +159,8 @@ func (s *stream) ID() uint64 { return uint64(s.handle) }
 
 // Record marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
-	if s.Recording() {
-		return &recordedEvent{s}, nil
+	if l := s.rec.Load(); l != nil {
+		return l.mark(), nil
 	}
 	h, err := s.dev.record(s.handle)
 	if err != nil {
@@ -133,9 +174,12 @@ func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
 		return x.holdUp(s)
 	}
+	if m, ok := e.(*recordedEvent); ok && m.joins(s) {
+		return nil
+	}
 	own, ok := e.(*event)
 	switch {
-	case e == nil, s.recordedBefore(e):
+	case e == nil:
 		return nil
 	case !ok || own.s.dev.p != s.dev.p:
 		return e.Wait()
@@ -150,9 +194,17 @@ func (s *stream) Wait(e device.Event) error {
 		return s.dev.fault("", err)
 	}
 	if own.s.dev == s.dev {
-		s.mask.Or(own.mask)
+		s.behind(own.mask)
 	}
 	return nil
+}
+
+// behind notes that later work comes after that of other streams, whose index errors come out of a wait for it.
+func (s *stream) behind(mask uint64) {
+	s.mask.Or(mask)
+	if s.main != nil {
+		s.main.mask.Or(mask)
+	}
 }
 
 // Synchronize waits for the work queued so far.

@@ -56,6 +56,9 @@ func PriorityRange(dev device.Device) (least, greatest int) {
 
 // String returns a line such as "cuda:0 stream 0x10050, priority 1".
 func (s *stream) String() string {
+	if l := s.rec.Load(); l != nil && l.index > 0 {
+		return fmt.Sprintf("%s stream %#x, fork %d of a recording", s.dev.name, uint64(s.handle), l.index)
+	}
 	return fmt.Sprintf("%s stream %#x, priority %d", s.dev.name, uint64(s.handle), s.Priority())
 }
 
@@ -82,6 +85,9 @@ func (s *stream) WaitStream(other device.Stream) error {
 	}
 	if other == device.Stream(s) {
 		return nil
+	}
+	if l := s.rec.Load(); l != nil && !l.r.has(other) {
+		return s.refuse("wait stream", "the other stream is not recorded with this one, and replays would not wait for what it does then")
 	}
 	e, err := other.Record()
 	if err != nil {

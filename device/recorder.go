@@ -10,7 +10,7 @@ type Recorder interface {
 
 // A Recording is work that is being recorded. It ends with Finish or Abort.
 type Recording interface {
-	// Stream is the recording's own. What is queued on it does not run: it is recorded, with addresses and scalars as they are now. Buffers
+	// Stream is the recording's first. What is queued on it does not run: it is recorded, with addresses and scalars as they are now. Buffers
 	// that are allocated on it are the recording's: freed ones serve it again, in its order, and nobody else until [Replayer.Close].
 	// Other buffers that are recorded must not be freed before that either. What the stream has waited for is waited for by all replays.
 	//
@@ -18,9 +18,16 @@ type Recording interface {
 	// Synchronize, Wait of an event that is only recorded), copies between devices, and an Upload, whose bytes a replay would
 	// repeat. A copy from page-locked memory is recorded: it reads the memory each time. When the recording has ended the stream is like others.
 	Stream() Stream
+	// Fork returns another stream of the recording. It is in no order with the others but that of waits: for marks of streams of this
+	// recording, which every replay keeps. Memory that is allocated on it is the recording's, too; freed, it serves that stream again as soon
+	// as the stream's order is behind all that uses it. What it does last is to be waited for by Stream, directly or by way of others.
+	//
+	// A mark from outside that is set once is waited for before all replays. The error for a mark that may be set again, and for all that
+	// another stream does, is a *[RecordError], as replays would not wait again. So is that of a stream that is not of the recording and waits for one that is.
+	Fork() (Stream, error)
 	// Feed returns a buffer that each replay fills anew from the host, at this place of the order.
 	Feed(bytes int, o Origin) (Buffer, error)
-	// Finish ends the recording. After an error it is over, as after Abort.
+	// Finish ends the recording. Work that Stream does not come after is a *[RecordError], whose Stream is that which did it. After an error it is over, as after Abort.
 	Finish() (Replayer, error)
 	// Abort ends the recording without a result. Its buffers become ordinary ones, whose contents are undefined.
 	Abort()

@@ -169,6 +169,11 @@ func ScanWork(kind ScanKind, out View, ins []View) Work {
 	return Work{each * out.Size(), bytesOf(out) + bytesOf(ins...)}
 }
 
+// SearchWork is the work of [Searcher].Search: ⌈log₂(n+1)⌉ comparisons a value.
+func SearchWork(out, sorted, values View) Work {
+	return Work{values.Size() * bits.Len(uint(sorted.Shape.At(1))), bytesOf(out, sorted, values)}
+}
+
 // ArgsortWork is the work of [Sorter].Argsort: n·⌈log₂ n⌉ comparisons a row.
 func ArgsortWork(out, x View) Work {
 	return Work{x.Size() * bits.Len(uint(max(x.Shape.At(1)-1, 0))), bytesOf(out, x)}

@@ -64,6 +64,7 @@ func TestWork(t *testing.T) {
 		{"channel norm gradient", device.ChannelNormGradWork(f32(2, 2, 5), f32(2), f32(2), f32(2, 2, 5), f32(2, 2, 5), f32(2), f32(2), device.View{}), device.Work{FLOPs: 180, Bytes: 240 + 4*8}},
 		{"scan", device.ScanWork(device.ScanLinear, x, []device.View{x, x}), device.Work{FLOPs: 40, Bytes: 240}},
 		{"argsort", device.ArgsortWork(view(dtype.I64, 4, 2), x), device.Work{FLOPs: 20 * 3, Bytes: 64 + 80}},
+		{"search", device.SearchWork(view(dtype.I64, 4, 2), x, f32(4, 2)), device.Work{FLOPs: 8 * 3, Bytes: 64 + 80 + 32}},
 		{"multi-map", device.MultiMapWork(lower(expr.X(0).Neg(), 1), [][]device.View{{f32(3)}, {f32(4)}}, [][]device.View{{f32(3)}, {f32(4)}}, view(dtype.I64, 2)), device.Work{FLOPs: 7, Bytes: 2*28 + 16}},
 		{"sum", device.Work{FLOPs: 1, Bytes: 2}.Add(device.Work{FLOPs: 3, Bytes: 4}), device.Work{FLOPs: 4, Bytes: 6}},
 	} {

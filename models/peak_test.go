@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -33,51 +31,7 @@ func TestPeakAgainstPyTorch(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := gpus[0]
-	type step func(s *tensor.Scope) *tt
-	classes := func(m nn.Module, dims ...int) step {
-		return func(s *tensor.Scope) *tt {
-			logits := m.Forward(s.Zeros(dims...))
-			defer logits.Free() // as PyTorch does when the expression ends
-			return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
-		}
-	}
-	mlp := func(in nn.Option, layers int, dropout float64) nn.Module {
-		sizes := make([]int, layers+1)
-		for i := range sizes {
-			sizes[i] = 256
-		}
-		return models.NewMLP(sizes, dropout, in)
-	}
-	gpt := func(in nn.Option, vocab, context, layers, heads, width int, dropout float64, batch int) (any, step) {
-		m := models.NewGPT(models.GPTConfig{Vocab: vocab, Context: context, Layers: layers, Heads: heads, Width: width, Dropout: dropout}, in)
-		return m, func(s *tensor.Scope) *tt {
-			ids := s.Typed(dtype.I64).Zeros(batch, context)
-			return m.Loss(ids, s.Typed(dtype.I64).Zeros(batch, context))
-		}
-	}
-	for _, c := range []struct {
-		name string
-		make func(in nn.Option) (any, step)
-	}{
-		{"mlp", func(in nn.Option) (any, step) {
-			m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)
-			return m, classes(m, 128, 784)
-		}},
-		{"mlp, wide batch", func(in nn.Option) (any, step) {
-			m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)
-			return m, classes(m, 2048, 784)
-		}},
-		{"mlp, 24 layers", func(in nn.Option) (any, step) { m := mlp(in, 24, 0.1); return m, classes(m, 1024, 256) }},
-		{"mlp, without dropout", func(in nn.Option) (any, step) { m := mlp(in, 24, 0); return m, classes(m, 1024, 256) }},
-		{"lenet", func(in nn.Option) (any, step) {
-			m := models.NewLeNet(28, 1, 10, in)
-			return m, classes(m, 256, 1, 28, 28)
-		}},
-		{"cnn", func(in nn.Option) (any, step) { m := models.NewCNN(1, 10, in); return m, classes(m, 256, 1, 28, 28) }},
-		{"chargpt", func(in nn.Option) (any, step) { return gpt(in, 65, 64, 4, 4, 128, 0, 32) }},
-		{"chargpt, dropout", func(in nn.Option) (any, step) { return gpt(in, 65, 64, 4, 4, 128, 0.1, 32) }},
-		{"gpt, 12 layers", func(in nn.Option) (any, step) { return gpt(in, 1000, 256, 12, 4, 256, 0.1, 2) }},
-	} {
+	for _, c := range peakCases {
 		want, ok := golden.Cases[c.name]
 		if !ok {
 			t.Errorf("%s: PyTorch's numbers are not there", c.name)

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name, its type, the shapes of its own parameters
-// and those of its exported settings that are not zero; layers in it follow, indented. Equal neighbours that differ in their number alone are
+// (frozen are those that require no gradient), those of tensors that are neither parameters nor buffers, as they have no tag, and its exported settings that
+// are not zero; layers in it follow, indented. Equal neighbours that differ in their number alone are
 // written once, as "(layers.0-5): 6 × …"; a layer that stands in two places is told of in both. For numbers of parameters and shapes of outputs there is [Summary].
 //
 //	fmt.Println(nn.Describe(model))
@@ -44,7 +47,11 @@ func Describe(m any) string {
 	}, param: func(p Param) {
 		if !p.Buffer {
 			d, name := above(p.Name)
-			d.params = append(d.params, fmt.Sprintf("%s %v", name, p.Tensor.Shape()))
+			text := fmt.Sprintf("%s %v", name, p.Tensor.Shape())
+			if !p.Tensor.NeedsGrad() {
+				text += " frozen"
+			}
+			d.params = append(d.params, text)
 		}
 	}})
 	if root.kind == "" { // a list of layers
@@ -109,6 +116,8 @@ func settings(v reflect.Value) []string {
 		case t.Anonymous && f.Kind() == reflect.Struct:
 			all = append(all, settings(f)...)
 		case !t.IsExported() || t.Tag.Get("nn") != "" || f.IsZero():
+		case t.Type == tensorType:
+			all = append(all, fmt.Sprintf("%s: %v without a tag", t.Name, f.Interface().(*tensor.Tensor).Shape()))
 		case f.Kind() == reflect.Struct && plain(t.Type):
 			all = append(all, settings(f)...)
 		case plain(t.Type):

@@ -27,6 +27,8 @@ type describedNet struct {
 	Words  *nn.Embedding
 	Act    nn.ReLU
 	Free   *tensor.Tensor `nn:"free"`
+	Gain   *tensor.Tensor `nn:"gain"`
+	Cache  *tensor.Tensor
 	Count  *tensor.Tensor `nn:"count,buffer"`
 	Rate   float64
 	Off    bool
@@ -37,8 +39,8 @@ type describedNet struct {
 func TestDescribe(t *testing.T) {
 	block := func(out int) *nn.Sequential { return nn.NewSequential(nn.NewLinear(4, out), nn.Tanh{}) }
 	m := &describedNet{Blocks: []*nn.Sequential{block(4), block(4), block(4), block(2)}, Words: nn.NewEmbedding(10, 3, nn.PaddingIndex(7)),
-		Free: tensor.Ones(1), Count: tensor.Ones(1), Rate: 0.5, Names: []string{"a"}, hidden: 3}
-	const want = `describedNet(free [1], Rate: 0.5, Names: [a]
+		Free: tensor.Ones(1), Gain: tensor.Ones(2).RequiresGrad(), Cache: tensor.Ones(3, 4), Count: tensor.Ones(1), Rate: 0.5, Names: []string{"a"}, hidden: 3}
+	const want = `describedNet(free [1] frozen, gain [2], Cache: [3, 4] without a tag, Rate: 0.5, Names: [a]
   (blocks.0-2): 3 × Sequential(
     (0): Linear(weight [4, 4], bias [4])
     (1): Tanh()

@@ -23,7 +23,9 @@ import (
 // What a hook sees belongs to the call: within another layer it may be freed when that returns. s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
+	known      uint32 // 1: mark is set
 	hooks      *moduleHooks
+	mark       *mark
 }
 
 // Training reports whether the layer is in training mode.
@@ -106,15 +108,20 @@ func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Ten
 func nothing() {}
 
 // Enter begins a call of Forward: it runs the hooks of the layer that come before it and may replace the input *x. The function that it
-// returns, deferred, runs those that come after it and may replace the result *y. See [Base].
+// returns, deferred, runs those that come after it and may replace the result *y. See [Base]. It also puts the layer's name into a *[tensor.Error] that
+// leaves Forward, as it was when the model was last walked ([Parameters], [To], [Train], [LoadStateDict] …), of the innermost layer that has one.
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {
 		return b.traced(t, x, y)
 	}
-	if b.hooks == nil {
-		return nothing
+	m := b.marked()
+	switch {
+	case b.hooks != nil:
+		return m.guarded(b.hooks.enter(x, y))
+	case m != nil:
+		return m.leave
 	}
-	return b.hooks.enter(x, y)
+	return nothing
 }
 
 func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {

@@ -98,6 +98,9 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(&Error{strconv.Itoa(i), "the layer is nil"})
 		}
 	}
+	if s.marked() == nil {
+		s.markAll()
+	}
 	given("sequential", x)
 	if s.on && x.Scope().GradEnabled() {
 		return s.checkpointed(x)

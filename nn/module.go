@@ -12,12 +12,15 @@
 //   - `nn:"downsample,optional"`: a layer that may be nil;
 //   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
 //
-// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them.
+// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them. What fmt prints of a struct are its fields;
+// [Describe] tells how a model is built, as PyTorch's print(model), and [Summary] what its layers return.
 //
 // A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) or that has no sound names
 // (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error], which tensor.Try does not catch: it is a
-// mistake in the program. Not looked into are tensors without a tag and values of interface types without Forward, such as any, that
-// hold no layer.
+// mistake in the program. So does a tensor that requires a gradient in a field without a tag, or in one that is not exported, or in a list, a map or a struct
+// there: it looks as if it were to be trained, and would not be. A tag nn:"-" says that it is not meant to. Any other tensor without a tag is the
+// model's own affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it. Not looked into are values of
+// interface types without Forward, such as any, that hold no layer.
 package nn
 
 import (
@@ -82,9 +85,10 @@ type field struct {
 }
 
 type fieldPlan struct {
-	fields []field
-	err    string
-	at     string
+	fields  []field
+	err     string
+	at      string
+	byValue bool // Forward works on a copy
 }
 
 var plans sync.Map // reflect.Type → *fieldPlan
@@ -96,7 +100,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)
 	}
-	p := &fieldPlan{}
+	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]())}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("nn")
@@ -248,9 +252,13 @@ type visitor struct {
 	slot   func(v reflect.Value) // an interface that holds a layer
 	all    bool                  // what stands in two places is seen twice
 	quick  bool                  // names are not looked at
+	strict bool                  // what would not be trained, but looks as if it should, is looked for
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
+
+	strays   []stray
+	searched map[place]struct{}
 }
 
 // A place tells a struct from its first field, which has the same address.
@@ -294,6 +302,9 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	case reflect.Map:
 		panic(&Error{path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""})
 	case reflect.Struct:
+		if !embedded && !planOf(v.Type()).byValue {
+			markAt(path, v, w.all)
+		}
 		if w.before != nil {
 			w.before(path, v, embedded)
 		}
@@ -321,6 +332,11 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	if v.Type() == reflect.TypeFor[Recurrent]() {
 		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer
 			w.found(Param{Name: join(path, p.Name), Tensor: p.Tensor})
+		}
+	}
+	if w.strict {
+		for _, i := range strayFields(v.Type()) {
+			w.search(join(path, v.Type().Field(i).Name), v.Field(i))
 		}
 	}
 	for _, f := range p.fields {
@@ -412,7 +428,7 @@ func (w *visitor) found(p Param) {
 }
 
 func visit(m any, w *visitor) {
-	w.seen, w.names = map[place]bool{}, map[string]*tensor.Tensor{}
+	w.seen, w.names, w.searched = map[place]bool{}, map[string]*tensor.Tensor{}, map[place]struct{}{}
 	v := reflect.ValueOf(m)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(&Error{"", "the model is nil"})
@@ -426,6 +442,7 @@ func visit(m any, w *visitor) {
 		panic(&Error{"", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())})
 	}
 	w.walk("", v, false)
+	w.refuseStrays()
 }
 
 // Named returns the parameters and buffers of a model with their names, in order. A tensor that stands in two places is
@@ -433,7 +450,7 @@ func visit(m any, w *visitor) {
 func Named(m any) []Param {
 	var out []Param
 	seen := map[*tensor.Tensor]bool{}
-	visit(m, &visitor{param: func(p Param) {
+	visit(m, &visitor{strict: true, param: func(p Param) {
 		if !seen[p.Tensor] {
 			seen[p.Tensor] = true
 			out = append(out, p)

@@ -35,8 +35,15 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 		leave = b.hooks.enter(x, y)
 	}
 	done = true
+	m := b.marked()
 	return func() {
 		defer t.End(id)
+		if m != nil {
+			if r := recover(); r != nil {
+				m.tell(r)
+				panic(r)
+			}
+		}
 		leave()
 	}
 }

@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,7 +83,9 @@ type pairing struct {
 }
 
 // Update takes the model's present values into the averages, in one launch for those of one device and type. It allocates all that it
-// needs first: out of memory leaves the averages as they were. In a capture, behind the step whose values it takes or between Backward and it, each replay is an update.
+// needs first: out of memory leaves the averages as they were. It is tried once more then, with caches emptied, so that a training's callback goes on
+// as a step does where the memory is there after all. In a capture, behind the step whose values it takes or between Backward and it, each replay is
+// an update; before Backward it is refused there, as it would be done once.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	values := make([]*tensor.Tensor, len(a.list))
@@ -97,6 +100,26 @@ func (a *Averaged) Update() {
 		a.capture(g)
 		return
 	}
+	began := false
+	err := tensor.Try(func() { a.update(&began) })
+	if err == nil {
+		return
+	}
+	if began || !errors.Is(err, device.ErrOutOfMemory) {
+		panic(err)
+	}
+	emptied := map[device.Device]bool{}
+	for _, e := range a.list {
+		if d := e.Tensor.Device(); !emptied[d] {
+			emptied[d] = true
+			d.Empty()
+		}
+	}
+	a.update(&began)
+}
+
+// update is Update outside of captures. It says when it begins to change the averages: until then it can be done again.
+func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
 	add := func(m map[pairing]*launch, scalars []float64, program string, rule func(flags) []*expr.Expr, e average) {
@@ -142,6 +165,7 @@ func (a *Averaged) Update() {
 		for _, l := range order {
 			l.pack(s)
 		}
+		*began = true
 		for _, l := range order {
 			l.run("average")
 		}

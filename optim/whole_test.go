@@ -225,38 +225,84 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// Averages take all of a model in, or nothing, and exchange it whole with theirs.
+// averaging makes the averages of a model on a device, for a work on them.
+func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), work func(a *optim.Averaged)) func(gpu *cuda.Device) subject {
+	return func(gpu *cuda.Device) subject {
+		m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
+		nn.To(m, gpu)
+		a := f(m)
+		params := nn.Parameters(m)
+		fill := func(v float64) {
+			tensor.Do(func(s *tensor.Scope) {
+				for i, p := range params {
+					p.In(s).Fill(v + 0.1*float64(i))
+				}
+			}, tensor.NoGrad())
+		}
+		return subject{func(turn int) {
+			fill(float64(turn))
+			if ready != nil {
+				ready(a)
+				fill(float64(turn) + 0.3)
+			}
+		}, func() { work(a) }, func() string { return bits(params, false, a.StateDict()) }}
+	}
+}
+
+// averages are the kinds of them.
+var averages = map[string]func(m any) *optim.Averaged{
+	"EMA": func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9, optim.AverageBuffers()) },
+	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
+}
+
+// Averages are exchanged whole with a model's values.
 func TestAveragingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
-	mk := map[string]func(m any) *optim.Averaged{
-		"EMA": func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9, optim.AverageBuffers()) },
-		"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
+	for name, f := range averages {
+		atEachAllocation(t, gpu, name+" With", 3, 1, averaging(f, (*optim.Averaged).Update, func(a *optim.Averaged) { a.With(func() {}) }))
 	}
-	for name, f := range mk {
-		for what, work := range map[string]func(a *optim.Averaged){
-			"Update": (*optim.Averaged).Update,
-			"With":   func(a *optim.Averaged) { a.With(func() {}) },
-		} {
-			atEachAllocation(t, gpu, name+" "+what, 3, 1, func(gpu *cuda.Device) subject {
-				m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
-				nn.To(m, gpu)
-				a := f(m)
-				params := nn.Parameters(m)
-				return subject{func(turn int) {
-					fill := func(v float64) {
-						tensor.Do(func(s *tensor.Scope) {
-							for i, p := range params {
-								p.In(s).Fill(v + 0.1*float64(i))
-							}
-						}, tensor.NoGrad())
-					}
-					fill(float64(turn))
-					if what != "Update" {
-						a.Update()
-						fill(float64(turn) + 0.3)
-					}
-				}, func() { work(a) }, func() string { return bits(params, false, a.StateDict()) }}
-			})
+}
+
+// An update gets over an allocation that fails, whichever that is: it is made once, with the bits of one that met no failure. Where memory stays
+// short it is an error and has changed nothing.
+func TestAverageUpdateGetsOverFailures(t *testing.T) {
+	for name, f := range averages {
+		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB") // of which nobody gives anything back
+		mk := averaging(f, nil, (*optim.Averaged).Update)
+		x, twin := mk(gpu), mk(gpu)
+		refused, short := 0, 0
+		for turn := range 8 {
+			x.ready(turn)
+			twin.ready(turn)
+			before := x.bits()
+			twin.work()
+			ballast := fillUp(t, gpu)
+			gpu.SetMemoryLimit(int(gpu.Stats().Reserved)) // that which is held
+			err := tensor.Try(x.work)
+			gpu.SetMemoryLimit(0)
+			if short++; !errors.Is(err, device.ErrOutOfMemory) || x.bits() != before {
+				t.Fatalf("%s, turn %d: %v, and the bits changed: %v", name, turn, err, x.bits() != before)
+			}
+			ooms := gpu.Stats().OOMs
+			if err := gpu.FailAlloc(1 + turn/2); err != nil {
+				t.Fatal(err)
+			}
+			if err := tensor.Try(x.work); err != nil {
+				t.Fatalf("%s, turn %d: %v", name, turn, err)
+			}
+			if err := gpu.FailAlloc(0); err != nil {
+				t.Fatal(err)
+			}
+			refused += int(gpu.Stats().OOMs - ooms)
+			for _, b := range ballast {
+				b.Free()
+			}
+			if x.bits() != twin.bits() {
+				t.Fatalf("%s, turn %d: other bits than without failures", name, turn)
+			}
+		}
+		if refused < 4 || short != 8 {
+			t.Errorf("%s: %d allocations failed and %d updates", name, refused, short)
 		}
 	}
 }

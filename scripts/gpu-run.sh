@@ -3,6 +3,7 @@
 #
 #   run.sh tests       devices, doctor, the tests on the real driver: many processes, so that the driver compiles kernels side by side
 #   run.sh bench       trainings on both devices, benchmarks beside PyTorch, and the verdict on what is promised
+#   run.sh sweep       what the planners choose beside what they could have chosen, within 6 minutes
 #   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute over a few kernels
 #
 # Each leaves results-PART.json and log-PART.txt in ${OUT:-./out}, whatever fails, and prints failures, steps and verdict last. It fails
@@ -13,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 here=$PWD
 mode=${1:-tests}
-case $mode in tests | bench | sanitizer) ;; *) echo "usage: run.sh tests|bench|sanitizer" >&2 && exit 2 ;; esac
+case $mode in tests | bench | sweep | sanitizer) ;; *) echo "usage: run.sh tests|bench|sweep|sanitizer" >&2 && exit 2 ;; esac
 trial=${TRIAL:-0}
 
 # A read-only folder, an unset HOME or a full /tmp are told at once.
@@ -125,19 +126,25 @@ part_tests() {
 	for k in "${running[@]}"; do wait "$k" || fail=1; done
 }
 
+# pytorch LIMIT [FLAG…]: the same cases in PyTorch.
+pytorch() {
+	local limit=$1 python=(python3 torch_compare.py) dev=cuda:0
+	shift
+	if ! timeout -k 5 60 python3 -c 'import torch' 2>/dev/null; then
+		echo "no PyTorch for python3 here"
+		return
+	fi
+	if [ "$trial" = 1 ]; then # without what stands for the driver
+		python=(env -u LD_LIBRARY_PATH "${python[@]}" --trial) dev=cpu
+	fi
+	step torch "$limit" sh -c '"$@" >"$0"' "$work/torch.json" "${python[@]}" "$@" "$dev"
+}
+
 part_bench() {
 	local steps=200 flags=() form trial_flag=
 	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) trial_flag=-trial; fi
 	step bench 170 sh -c "compare $trial_flag cuda:0 >'$work/bench.json'"
-	if timeout -k 5 60 python3 -c 'import torch' 2>/dev/null; then
-		if [ "$trial" = 1 ]; then # without what stands for the driver
-			step torch 130 env -u LD_LIBRARY_PATH sh -c "python3 torch_compare.py --trial cpu >'$work/torch.json'"
-		else
-			step torch 130 sh -c "python3 torch_compare.py cuda:0 >'$work/torch.json'"
-		fi
-	else
-		echo "no PyTorch for python3 here"
-	fi
+	pytorch 130
 	step train_cuda 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cuda.json'"
 	step train_cpu 60 sh -c "flambeau train --device cpu --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cpu.json'"
 	[ "$trial" = 1 ] || step train_full 60 sh -c "flambeau train --device cuda:0 --json >'$work/train_full.json'"
@@ -146,6 +153,13 @@ part_bench() {
 	done
 	step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
 }
+
+part_sweep() {
+	[ "$trial" = 1 ] && export FLAMBEAU_SWEEP_TRIAL=1
+	FLAMBEAU_SWEEP=$work/sweep.json go_test sweep 270 cuda.test cuda 'TestSweep' ''
+	pytorch 100 --seconds 0.5 --only '^matmul'
+}
+
 part_sanitizer() {
 	local tool steps=5
 	[ "$trial" = 1 ] && steps=1

@@ -54,7 +54,11 @@ var (
 	rsubScalarOp = Declare(&Elementwise{Name: "rsub_scalar", Arity: 1, Expr: p0.Sub(x0), Ref: refP(func(a, p float64) float64 { return p - a }), Domain: wide, Params: []float64{1.5}})
 	rdivScalarOp = Declare(&Elementwise{Name: "rdiv_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Div(x0), Ref: refP(func(a, p float64) float64 { return p / a }),
 		Domain: [][2]float64{{0.5, 4}}, Params: []float64{1.5}, Grad: []*expr.Expr{x1.Neg().Mul(p0.Div(x0).Div(x0))}})
-	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{-1, 2},
+	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
+		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
+		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
+	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told apart.
+	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
 	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: atLeast(x0, p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
@@ -143,7 +147,14 @@ func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v
 // An integer type that has no number in [lo, hi] is refused.
 func (x *Tensor) Clamp(lo, hi float64) *Tensor {
 	x.limits("clamp", lo, hi)
-	return x.scalar(clampOp, lo, hi)
+	return x.scalar(clampBy(lo, hi), lo, hi)
+}
+
+func clampBy(lo, hi float64) *Elementwise {
+	if lo != 0 && hi != 0 {
+		return clampPlainOp
+	}
+	return clampOp
 }
 
 // ClampMin returns the greater of x and lo; its gradient at lo is 0.

@@ -15,17 +15,23 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other; graphs that only read the same tensors also at once, and those that share an optimizer take turns. Other
-// graphs that write the same tensors must not be replayed at the same time. Close gives the graph's memory back; one that is
-// dropped is closed after the garbage collector found it.
+// several goroutines, one after the other; graphs that only read the same tensors also at once, and those that write tensors which others use, or
+// share an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
-	stream device.Stream // on which the work was recorded and is repeated
+	stream device.Stream // on which the work is repeated
 	scope  *Scope
 	number uint64
 	live   atomic.Bool // recording
 
+	goroutine uint64 // that captures
+	outer     *Graph // that it captures around
+
+	streams map[device.Stream]bool          // that are recorded: it, and
+	lanes   map[device.Stream]device.Stream // those that stand in for others, by these
+
 	replay device.Replayer // of the finished graph
+	shares *sharer
 
 	mu      sync.Mutex
 	rec     device.Recording
@@ -60,12 +66,16 @@ var (
 // read after a replay, are overwritten by the next one, and are freed by Close; undefined before the first. Memory of temporaries is reused
 // inside of the graph only; f gives it back earlier by child scopes and Free, as elsewhere.
 //
+// A scope that f opens with [Stream] has its work recorded beside the rest: replays run it in any order that keeps reads behind writes, as eager
+// runs do. The stream itself takes no part: [Scope.Stream] is one that stands in for it, for kernels of f's own, and for marks and waits by
+// hand, which the tensors do not need, at the end neither: all of a replay is done before what is queued after it.
+//
 // These change from replay to replay: random numbers, which come from the generator that the scope has (opts may choose it) and go on as in
 // eager steps; and what [Graph.Feed] provides, which is how the optimizers of package optim see their learning rate and their number of steps.
 //
 // Everything else is repeated as it was. So that nothing silently stays as it was, the error is an *[Error] of the kind [ErrCapture] for what
 // waits for a value (Item, Data, printing, shapes that depend on values), what brings values from the host (except from page-locked
-// memory without waiting, which a replay reads anew), work on another device or stream, and results that replays would not compute again: an
+// memory without waiting, which a replay reads anew), work on another device, waits for events and streams that are not recorded, and results that replays would not compute again: an
 // expression over older tensors alone is started with w.In(s). What f panics with else comes out as from [Try]. After an error
 // nothing of the capture is left; gradients that were put into leaves meanwhile are gone.
 //
@@ -86,7 +96,8 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if err != nil {
 		return nil, deviceError(op, err, nil)
 	}
-	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
+	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, streams: map[device.Stream]bool{rec.Stream(): true},
+		lanes: map[device.Stream]device.Stream{}, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
 	g.live.Store(true)
 	g.scope = root.New(append(slices.Clone(opts), func(m *modes) {
@@ -98,6 +109,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	g.number = epoch.Add(1)
 	captures.Add(1)
 	byStream.Store(g.stream, g)
+	g.enter()
 	done := false
 	defer func() {
 		if !done {
@@ -115,6 +127,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	}
 	// The net under a graph that is dropped: its tensors have theirs.
 	runtime.AddCleanup(g, func(r device.Replayer) { go r.Close() }, g.replay)
+	runtime.AddCleanup(g, func(o *sharer) { go o.leave() }, g.shares)
 	return g, nil
 }
 
@@ -144,6 +157,9 @@ func (g *Graph) finish() (err error) {
 			return err
 		}
 	}
+	if err := g.join(); err != nil {
+		return err
+	}
 	if g.replay, err = g.rec.Finish(); err != nil {
 		return deviceError("capture", err, nil)
 	}
@@ -152,6 +168,7 @@ func (g *Graph) finish() (err error) {
 	}
 	g.ended = nil
 	g.own = slices.DeleteFunc(g.own, func(st *storage) bool { return st.freed.Load() })
+	g.shares = g.share()
 	return nil
 }
 
@@ -159,7 +176,12 @@ func (g *Graph) finish() (err error) {
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		captures.Add(-1)
-		byStream.Delete(g.stream)
+		g.leave()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for s := range g.streams {
+			byStream.Delete(s)
+		}
 	}
 }
 
@@ -172,7 +194,7 @@ func (g *Graph) abandon() {
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
-		if d != nil && !d.freed.Load() && d.st.home == g.stream { // it was never computed
+		if d != nil && !d.freed.Load() && g.streams[d.st.home] { // it was never computed
 			leaf.grad = nil
 		} else {
 			d = nil
@@ -232,6 +254,22 @@ func (g *Graph) Replay() error {
 			return newError(op, err, nil, err.Error())
 		}
 	}
+	err := g.queue()
+	if err != nil {
+		return err
+	}
+	for _, f := range g.then { // all of them: the work is queued
+		if e := Try(f); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// queue queues the recorded work behind what was queued on its memory. g.mu is held.
+func (g *Graph) queue() error {
+	const op = "replay"
+	defer g.shares.turn()()
 	err := Try(func() {
 		for st, written := range g.outside {
 			if written {
@@ -254,12 +292,7 @@ func (g *Graph) Replay() error {
 	if err := g.replay.Replay(func(i int, to []byte) { g.feeds[i](to) }); err != nil {
 		return deviceError(op, err, nil)
 	}
-	for _, f := range g.then { // all of them: the work is queued
-		if e := Try(f); err == nil {
-			err = e
-		}
-	}
-	return err
+	return nil
 }
 
 // deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.
@@ -303,6 +336,7 @@ func (g *Graph) Close() error {
 		g.scope.close(nil, true)
 	}
 	err := g.replay.Close()
+	g.shares.leave()
 	g.forget()
 	if err != nil {
 		return deviceError("close", err, nil)
@@ -355,11 +389,11 @@ func capturing(s device.Stream) *Graph {
 // touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are ordered with what else uses it. st.mu
 // is held.
 func (g *Graph) touch(op string, st *storage, write bool) {
-	if st.home == g.stream {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.streams[st.home] {
+		return
+	}
 	if st.epoch >= g.number && !g.adopted[st] {
 		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
 		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
@@ -435,7 +469,7 @@ func (s *Scope) recordable(op string, dev device.Device) {
 	switch {
 	case dev != g.dev:
 		s.uncapturable(op, fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name()))
-	case s.modes.stream != g.stream:
-		s.uncapturable(op, "the scope has another stream than the one that is recorded: leave out the option Stream")
+	case !g.records(s.modes.stream):
+		s.uncapturable(op, "the stream of the work is none that is recorded: what came before it was not recorded")
 	}
 }

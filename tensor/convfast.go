@@ -5,10 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// convolver returns the kernels for convolutions of the device of x, if it has them for tensors of its type. 16-bit floats go through
-// float32.
+// convolver returns the kernels for convolutions of the device of x, if it has them for tensors of its type.
 func (v *convolution) convolver(c *Scope, x *Tensor) (device.Convolver, bool) {
-	if t := x.dtype; !t.IsFloat() || t.Compute() != dtype.F32 {
+	if x.dtype != dtype.F32 {
 		return nil, false
 	}
 	return fast[device.Convolver](c, x.st.dev)
@@ -26,19 +25,5 @@ func (v *convolution) byKernel(c *Scope, y, a, b *Tensor, f func(s device.Stream
 	y.st.write(v.op, stream)
 	g := device.Convolution{Rank: v.rank, Groups: v.groups, Stride: v.stride, Dilation: v.dilation, Before: v.before}
 	check(v.op, f(stream, y.deviceView(), a.deviceView(), b.deviceView(), g), a, b)
-	return y
-}
-
-// forwardByKernel sets y to the convolution of x with w, of 16-bit floats some samples at a time.
-func (v *convolution) forwardByKernel(c *Scope, d device.Convolver, y, x, w *Tensor) *Tensor {
-	if x.dtype == dtype.F32 {
-		return v.byKernel(c, y, x, w, d.Convolve)
-	}
-	w = w.In(c).Cast(dtype.F32)
-	v.chunks(c, x.st.dev, x.Dim(0), x.dtype.Size(), func(c *Scope, at, n int) {
-		wide := alloc(v.op, c, x.st.dev, dtype.F32, v.shaped(n, v.outputs, v.out))
-		v.byKernel(c, wide, x.In(c).Narrow(0, at, n).Cast(dtype.F32), w, d.Convolve)
-		y.In(c).Narrow(0, at, n).store(v.op, c, wide)
-	})
 	return y
 }

@@ -2,13 +2,13 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
 // convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs, channels/groups, kernel…].
 // Three functions of it are each other's gradients: the convolution itself, what carries a gradient back to x (a transposed
-// convolution), and what carries it to the weight. All are matrix products with the columns of x: what its windows see. A device that is a
-// [device.Convolver] makes no columns; what is written here is its reference.
+// convolution), and what carries it to the weight. All are matrix products with the columns of x: what its windows see.
 type convolution struct {
 	grid
 	channels, outputs, groups int
@@ -19,12 +19,14 @@ type convolution struct {
 // stand side by side in the columns, and the result is put in order by a copy.
 const manyPlaces = 512
 
-// The columns that exist at one time take up to a part of what input and output take together, within bounds, unless those of one sample
-// are larger: on the CPU what its caches may still hold in part, on a GPU so much that the launches are few. A smaller part saves no memory at a
-// model's peak, which is elsewhere, and makes a GPU's step many small launches: of models.CNN with 256 images a sixteenth made four times the
-// host's time of a half, at the same peak.
+// The columns that exist at one time take up to a part of what input and output take together, within bounds: on the CPU what its caches may still
+// hold in part, on a GPU so much that the launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and makes a GPU's
+// step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images is 2900 operations, with a half 4300 at the same peak, with all of it
+// 2300 at 1.02 times PyTorch's peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than input and output of all,
+// as of a few large images, are made of a part of its windows there.
 const (
-	columnPart     = 2
+	columnPart     = 2. / 4
+	columnPartGPU  = 3. / 4
 	columnLeast    = 1 << 20
 	columnBytes    = 16 << 20
 	columnBytesGPU = 256 << 20
@@ -36,15 +38,40 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.list(v.kernel).Slice()...)
 }
 
-// samples is the number of samples whose columns are made at once.
-func (v *convolution) samples(d device.Device, n, size int) int {
-	most := columnBytesGPU
-	if d.Info().Kind == "cpu" {
-		most = columnBytes
+// atOnce returns how many samples' columns, of type t, are made at once, of n on a device; and, where it is one on a GPU, of how many of its windows
+// along the first dimension.
+func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
+	one := max(1, v.channels*v.taps()*v.places()*t.Size())
+	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
+	part, most := columnPart, columnBytes
+	rows = v.out[0]
+	if d.Info().Kind != "cpu" {
+		part, most = columnPartGPU, columnBytesGPU
+		if room := min(max(ends, columnLeast), most); room < one && !v.single() {
+			rows = max(1, min(rows, room*rows/one))
+		}
 	}
-	one := max(1, v.channels*v.taps()*v.places()*size)
-	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * size
-	return max(1, min(n, min(max(ends/columnPart, columnLeast), most)/one))
+	room := min(max(int(part*float64(ends)), columnLeast), most)
+	return max(1, min(n, room/one)), rows
+}
+
+// bands calls f, in a scope of its own, for each band of so many windows along the first dimension of a sample: with the convolution of that part
+// of the padded sample, where it begins there, and which windows they are.
+func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
+	for at := 0; at < v.out[0]; at += rows {
+		b := *v
+		b.before, b.behind = [3]int{}, [3]int{}
+		for i := range v.rank {
+			b.in[i] = v.wide(i)
+		}
+		b.out[0] = min(rows, v.out[0]-at)
+		b.in[0] = (b.out[0]-1)*v.stride[0] + v.span(0)
+		part := c.child()
+		func() {
+			defer part.recycle()
+			f(part, &b, at*v.stride[0], at)
+		}()
+	}
 }
 
 // batchFirst reports that columns are matrices of single samples.
@@ -67,9 +94,8 @@ func (v *convolution) matrices(w *Tensor) *Tensor {
 	return w.reshape(shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps()))
 }
 
-// chunks calls f with the first sample and number of samples of each part of a batch of n, in a scope of its own.
-func (v *convolution) chunks(c *Scope, d device.Device, n, size int, f func(c *Scope, at, n int)) {
-	step := v.samples(d, n, size)
+// chunks calls f with the first sample and number of samples of each part of a batch of n, of step samples, in a scope of its own.
+func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int)) {
 	for at := 0; at < n; at += step {
 		part := c.child()
 		func() {
@@ -80,15 +106,25 @@ func (v *convolution) chunks(c *Scope, d device.Device, n, size int, f func(c *S
 }
 
 // columns returns what the windows of x, samples [n, channels, in…] without a gradient, see: [n, channels·taps, places], or
-// [groups, channels of a group·taps, n·places] unless the batch comes first. It is a view of x where that is possible.
-func (v *convolution) columns(c *Scope, x *Tensor, batchFirst bool) *Tensor {
+// [groups, channels of a group·taps, n·places] unless the batch comes first, in type t. It is a view of x where that is possible.
+func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
-	seen := padded.handle(v.op, c, v.windows(padded.layout, batchFirst))
+	seen := v.as(c, padded.handle(v.op, c, v.windows(padded.layout, batchFirst)), t)
 	if batchFirst {
 		return seen.reshape(shape.Of(n, v.channels*v.taps(), v.places()))
 	}
 	return seen.reshape(shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+}
+
+// as returns x in type t: x itself, or a dense copy.
+func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
+	if x.dtype == t {
+		return x
+	}
+	y := alloc(v.op, c, x.st.dev, t, x.layout.Shape)
+	y.store(v.op, c, x)
+	return y
 }
 
 // rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places], a view for n = 1.
@@ -96,129 +132,230 @@ func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }
 
-// forward returns the convolution of x with w.
-func (v *convolution) forward(c *Scope, x, w *Tensor) *Tensor {
+// forward returns the convolution of x with w, and with a bias unless that is nil. 16-bit floats with a bias are float32 until it is added, so that
+// they are rounded once, a part of the batch at a time.
+func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	n := x.Dim(0)
-	y := alloc(v.op, c, x.st.dev, x.dtype, v.shaped(n, v.outputs, v.out))
+	t := x.dtype
+	if bias != nil {
+		t = t.Compute()
+	}
+	to := v.shaped(n, v.outputs, v.out)
+	if v.depthwise() && to.Size() > 0 {
+		y := v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous()
+		if bias != nil {
+			withBias(y, bias)
+		}
+		return y.Cast(x.dtype)
+	}
+	y := alloc(v.op, c, x.st.dev, x.dtype, to)
 	if y.Size() == 0 {
 		return y
 	}
 	if d, ok := v.convolver(c, x); ok {
-		return v.forwardByKernel(c, d, y, x, w)
+		if v.byKernel(c, y, x, w, d.Convolve); bias != nil {
+			withBias(y, bias)
+		}
+		return y
 	}
-	if v.depthwise() {
-		return v.sumTaps(v.op, c, v.pad(v.op, c, x, 0), func(k int) *Tensor { return v.ofTap(w, k) }).Contiguous().Cast(x.dtype)
-	}
-	a := v.matrices(w)
-	v.chunks(c, x.st.dev, n, x.dtype.Size(), func(c *Scope, at, n int) {
+	a := v.as(c, v.matrices(w), t)
+	step, rows := v.atOnce(x.st.dev, t, n)
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		part, to := x.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
-		switch {
-		case v.batchFirst():
-			multiply(v.op, c, to.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, part, true))
-		case n == 1:
-			multiply(v.op, c, v.rows(to), a, v.columns(c, part, false))
-		default:
-			rows := alloc(v.op, c, x.st.dev, x.dtype, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
-			multiply(v.op, c, rows, a, v.columns(c, part, false))
-			to.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
+		out := to
+		if t != y.dtype {
+			out = alloc(v.op, c, x.st.dev, t, v.shaped(n, v.outputs, v.out))
+		}
+		if rows == v.out[0] {
+			v.product(c, part, a, out)
+		} else {
+			padded := v.pad(v.op, c, part, 0)
+			v.bands(c, rows, func(c *Scope, b *convolution, from, at int) {
+				b.product(c, padded.In(c).Narrow(2, from, b.in[0]), a, out.In(c).Narrow(2, at, b.out[0]))
+			})
+		}
+		if out != to {
+			to.store(v.op, c, withBias(out, bias))
 		}
 	})
+	if bias != nil && t == y.dtype {
+		withBias(y, bias)
+	}
 	return y
 }
 
-// data returns the gradient of x, given g, that of the result: the transposed convolution of g with w.
-func (v *convolution) data(c *Scope, g, w *Tensor) *Tensor {
+// product sets out to the products of a, the weight as matrices, with the columns of x, all of them in memory.
+func (v *convolution) product(c *Scope, x, a, out *Tensor) {
+	n, t := x.Dim(0), out.dtype
+	switch {
+	case v.batchFirst():
+		multiply(v.op, c, out.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, x, t, true))
+	case n == 1:
+		multiply(v.op, c, v.rows(out), a, v.columns(c, x, t, false))
+	default:
+		rows := alloc(v.op, c, x.st.dev, t, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
+		multiply(v.op, c, rows, a, v.columns(c, x, t, false))
+		out.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
+	}
+}
+
+// data returns the gradient of x, given g, that of the result: the transposed convolution of g with w, and with a bias unless that is nil. 16-bit
+// floats are float32 until all is added, so that they are rounded once, a part of the batch at a time.
+func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
-	y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
-	if y.Size() == 0 {
+	if d, ok := v.convolver(c, g); ok && g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 {
+		y := v.byKernel(c, alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in)), g, w, d.ConvolveData)
+		if bias != nil {
+			withBias(y, bias)
+		}
 		return y
 	}
-	d, kernels := v.convolver(c, g)
-	a := v.matrices(w).T()
-	if g.Size() == 0 || v.bare() && !v.single() && !kernels {
-		y.fill(0)
-	}
-	if g.Size() == 0 {
-		return y
-	}
-	if kernels {
-		return v.byKernel(c, y, g, w, d.ConvolveData)
+	t := g.dtype
+	if bias != nil || !v.disjoint() {
+		t = t.Compute()
 	}
 	if v.depthwise() {
-		wide := alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)
-		v.addTaps(v.op, c, wide, g, func(k int) *Tensor { return v.ofTap(w, k) })
-		return v.cut(v.op, c, wide).Contiguous()
-	}
-	v.chunks(c, g.st.dev, n, g.dtype.Size(), func(c *Scope, at, n int) {
-		from, to := g.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
-		wide := to
-		if !v.bare() {
-			wide = alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels)).fill(0)
-		}
-		first := v.batchFirst()
-		var columns *Tensor
-		if first {
-			b := from.reshape(shape.Of(n, v.outputs, v.places()))
-			a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
-			if v.single() {
-				multiply(v.op, c, to.reshape(shape.Of(n, v.channels, v.places())), a, b)
-				return
+		return exactly(g, w, bias, func(g, w *Tensor) *Tensor {
+			y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
+			if y.Size() == 0 || g.Size() == 0 {
+				return y.fill(0)
 			}
-			columns = alloc(v.op, c, g.st.dev, g.dtype, shape.Of(n, v.channels*v.taps(), v.places()))
-			multiply(v.op, c, columns, a, b)
-		} else {
-			columns = alloc(v.op, c, g.st.dev, g.dtype, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
-			multiply(v.op, c, columns, a, v.rows(from))
-			if v.single() {
-				to.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
-				return
+			wide := y
+			if !v.bare() {
+				wide = alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels))
 			}
-		}
-		v.addWindows(v.op, c, wide, func(k int) *Tensor {
-			if first {
-				return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
-			}
-			t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
-			return t.Unflatten(2, v.list(v.out).Slice()...)
+			v.addTaps(v.op, c, wide.fill(0), g, func(k int) *Tensor { return v.ofTap(w, k) })
+			return v.cut(v.op, c, wide).Contiguous()
 		})
+	}
+	y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
+	switch {
+	case y.Size() == 0:
+		return y
+	case g.Size() == 0:
+		if y.fill(0); bias != nil {
+			withBias(y, bias)
+		}
+		return y
+	}
+	a := v.as(c, v.matrices(w), t).T()
+	step, rows := v.atOnce(g.st.dev, t, n)
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
+		from, to := v.as(c, g.In(c).Narrow(0, at, n), t), y.In(c).Narrow(0, at, n)
+		wide := to
+		switch {
+		case !v.bare():
+			wide = alloc(v.op, c, g.st.dev, t, v.padded(n, v.channels))
+		case t != y.dtype:
+			wide = alloc(v.op, c, g.st.dev, t, y.layout.Shape.With(0, n))
+		}
+		if !v.single() {
+			wide.fill(0)
+		}
+		if rows == v.out[0] {
+			v.spread(c, from, a, wide)
+		} else {
+			v.bands(c, rows, func(c *Scope, b *convolution, to, at int) {
+				b.spread(c, from.In(c).Narrow(2, at, b.out[0]), a, wide.In(c).Narrow(2, to, b.in[0]))
+			})
+		}
 		if wide != to {
-			to.store(v.op, c, v.cut(v.op, c, wide))
+			out := v.cut(v.op, c, wide)
+			if t != y.dtype && bias != nil {
+				withBias(out, bias)
+			}
+			to.store(v.op, c, out)
 		}
 	})
+	if bias != nil && t == y.dtype {
+		withBias(y, bias)
+	}
 	return y
 }
 
-// gradient returns the gradient of the weight, given the operand x and g, the gradient of the result.
+// spread adds to wide, padded samples, the products of a, the weight as matrices, transposed, with g: their columns, all of them in memory. Where the
+// windows are single places, it sets them.
+func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
+	n, t := g.Dim(0), wide.dtype
+	if v.batchFirst() {
+		b := g.reshape(shape.Of(n, v.outputs, v.places()))
+		a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
+		if v.single() {
+			multiply(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b)
+			return
+		}
+		columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
+		multiply(v.op, c, columns, a, b)
+		v.addWindows(v.op, c, wide, func(k int) *Tensor {
+			return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
+		})
+		return
+	}
+	columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+	multiply(v.op, c, columns, a, v.rows(g))
+	if v.single() {
+		wide.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
+		return
+	}
+	v.addWindows(v.op, c, wide, func(k int) *Tensor {
+		t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
+		return t.Unflatten(2, v.list(v.out).Slice()...)
+	})
+}
+
+// gradient returns the gradient of the weight, given the operand x and g, the gradient of the result. Of 16-bit floats the parts of a batch are added
+// in float32 and rounded once.
 func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	shaped := shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps())
-	dw := alloc(v.op, c, x.st.dev, x.dtype, shaped)
-	if dw.Size() == 0 || x.Dim(0) == 0 || v.places() == 0 {
-		return dw.fill(0).reshape(v.weight())
+	n, t := x.Dim(0), x.dtype
+	if v.outputs == 0 || shaped.Size() == 0 || n == 0 || v.places() == 0 {
+		return alloc(v.op, c, x.st.dev, t, shaped).fill(0).reshape(v.weight())
 	}
 	if d, ok := v.convolver(c, x); ok {
-		return v.byKernel(c, dw.reshape(v.weight()), x, g, d.ConvolveWeight)
+		return v.byKernel(c, alloc(v.op, c, x.st.dev, t, v.weight()), x, g, d.ConvolveWeight)
 	}
 	if v.depthwise() {
-		padded := v.pad(v.op, c, x, 0)
-		seen := padded.handle(v.op, c, v.windows(padded.layout, true))
-		one := onesOf(v.rank).Slice()
-		g := g.reshape(shape.Of(g.Dim(0), v.channels).Append(one...).Append(v.list(v.out).Slice()...))
-		to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
-		return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
+		return exactly(x, g, nil, func(x, g *Tensor) *Tensor {
+			padded := v.pad(v.op, c, x, 0)
+			seen := padded.handle(v.op, c, v.windows(padded.layout, true))
+			one := onesOf(v.rank).Slice()
+			g = g.reshape(shape.Of(g.Dim(0), v.channels).Append(one...).Append(v.list(v.out).Slice()...))
+			to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
+			return mulOp.applyReduced([]*Tensor{seen, g}, nil, to, x.dtype).reshape(v.weight())
+		})
 	}
-	v.chunks(c, x.st.dev, x.Dim(0), x.dtype.Size(), func(c *Scope, at, n int) {
+	step, rows := v.atOnce(x.st.dev, t, n)
+	if step < n || rows < v.out[0] {
+		t = t.Compute()
+		step, rows = v.atOnce(x.st.dev, t, n)
+	}
+	dw := alloc(v.op, c, x.st.dev, t, shaped)
+	first := true
+	add := func(c *Scope, v *convolution, x, g *Tensor) {
 		part := dw.In(c)
-		if at > 0 {
-			part = alloc(v.op, c, x.st.dev, x.dtype, shaped)
+		if !first {
+			part = alloc(v.op, c, x.st.dev, t, shaped)
 		}
-		columns := v.columns(c, x.In(c).Narrow(0, at, n), false)
-		multiply(v.op, c, part, v.rows(g.In(c).Narrow(0, at, n)), columns.T())
-		if at > 0 {
+		columns := v.columns(c, x, t, false)
+		multiply(v.op, c, part, v.rows(v.as(c, g, t)), columns.T())
+		if !first {
 			to := dw.In(c)
-			run(v.op, c, addProgram(dw.dtype, dw.dtype), to, []*Tensor{to, part}, nil)
+			run(v.op, c, addProgram(t, t), to, []*Tensor{to, part}, nil)
 		}
+		first = false
+	}
+	v.chunks(c, step, n, func(c *Scope, at, n int) {
+		x, g := x.In(c).Narrow(0, at, n), g.In(c).Narrow(0, at, n)
+		if rows == v.out[0] {
+			add(c, v, x, g)
+			return
+		}
+		padded := v.pad(v.op, c, x, 0)
+		v.bands(c, rows, func(c *Scope, b *convolution, from, at int) {
+			add(c, b, padded.In(c).Narrow(2, from, b.in[0]), g.In(c).Narrow(2, at, b.out[0]))
+		})
 	})
-	return dw.reshape(v.weight())
+	return v.as(c, dw, x.dtype).reshape(v.weight())
 }
 
 // depthwise reports that each group has one channel and one output: there is no matrix, but sums of products.
@@ -231,10 +368,14 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }
 
-// exact runs f on operands in the type in which sums of theirs are computed, and rounds its result once.
-func exact(a, b *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
+// exactly runs f on operands in the type in which sums of theirs are computed, adds a bias unless that is nil, and rounds once.
+func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
-	return f(a.Cast(t.Compute()), b.Cast(t.Compute())).Cast(t)
+	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))
+	if bias != nil {
+		withBias(y, bias)
+	}
+	return y.Cast(t)
 }
 
 // convFunc is the convolution of x with w.
@@ -244,10 +385,7 @@ func (f *convFunc) Name() string { return f.op }
 
 func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	saveBoth(c, in)
-	if len(in) == 2 {
-		return f.forward(c.Scope(), in[0], in[1])
-	}
-	return exact(in[0], in[1], func(x, w *Tensor) *Tensor { return withBias(f.forward(c.Scope(), x, w), in[2]) })
+	return f.forward(c.Scope(), in[0], in[1], biasOf(in))
 }
 
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -272,13 +410,7 @@ func (f *convDataFunc) Name() string { return f.op }
 
 func (f *convDataFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	saveBoth(c, in)
-	return exact(in[0], in[1], func(g, w *Tensor) *Tensor {
-		y := f.data(c.Scope(), g, w)
-		if len(in) == 3 {
-			y = withBias(y, in[2])
-		}
-		return y
-	})
+	return f.data(c.Scope(), in[0], in[1], biasOf(in))
 }
 
 func (f *convDataFunc) VJP(c *Context, x *Tensor) []*Tensor {
@@ -300,7 +432,7 @@ func (f *convWeightFunc) Name() string { return f.op }
 
 func (f *convWeightFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	saveBoth(c, in)
-	return exact(in[0], in[1], func(x, g *Tensor) *Tensor { return f.gradient(c.Scope(), x, g) })
+	return f.gradient(c.Scope(), in[0], in[1])
 }
 
 func (f *convWeightFunc) VJP(c *Context, w *Tensor) []*Tensor {
@@ -313,6 +445,14 @@ func (f *convWeightFunc) VJP(c *Context, w *Tensor) []*Tensor {
 		grads[1] = Apply(&convFunc{f.convolution}, x, w)
 	}
 	return grads
+}
+
+// biasOf is the third operand, nil if there are two.
+func biasOf(in []*Tensor) *Tensor {
+	if len(in) == 3 {
+		return in[2]
+	}
+	return nil
 }
 
 // withBias adds the bias to y, a result [n, outputs, out…] that nobody has seen yet.

@@ -32,6 +32,7 @@ type Error struct {
 	Msg      string    // what is wrong
 	Hint     string    // how to mend it, where that is plain
 	Site     string    // file:line of the caller outside the library
+	Layer    string    // the layer in whose Forward it happened, where package nn knows it: "encoder.layers.3.attention.query (nn.Linear)"
 	Err      error     // the kind (ErrShape, …) or the cause (device.ErrOutOfMemory, …)
 }
 
@@ -58,6 +59,10 @@ func (e *Error) Error() string {
 		b.WriteString(" (")
 		b.WriteString(e.Hint)
 		b.WriteString(")")
+	}
+	if e.Layer != "" {
+		b.WriteString("\n  in ")
+		b.WriteString(e.Layer)
 	}
 	if e.Site != "" {
 		b.WriteString("\n  at ")
@@ -141,6 +146,8 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 		if l, ok := lateSite(ix.Tag); ok {
 			op, site = l.op, l.site.String()
 			told.Position = l.position(ix.Position)
+		} else if ix.Tag == 0 && len(operands) > 1 { // at once: the index is the second operand
+			told.Position = lateOp{index: operands[1].layout}.position(ix.Position)
 		}
 		e := newError(op, ErrIndex, operands, told.Error())
 		e.Err = errors.Join(ErrIndex, err)

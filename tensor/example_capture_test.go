@@ -48,6 +48,45 @@ func ExampleCapture() {
 	// true
 }
 
+// Work of several streams in one graph: replays run it side by side. The tensors order what has to be, and nothing is joined by hand.
+func ExampleCapture_streams() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	gpu := gpus[0]
+	side, err := cuda.NewStream(gpu, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	x := tensor.Root().On(gpu).Zeros(3)
+	var sum *tensor.Tensor
+	g, err := tensor.Capture(gpu, func(s *tensor.Scope) {
+		var cube *tensor.Tensor
+		s.Do(func(c *tensor.Scope) {
+			cube = x.In(c).Square().Mul(x)
+			c.Close(cube)
+		}, tensor.Stream(side))
+		double := x.In(s).MulScalar(2) // beside it
+		sum = double.Add(cube)         // after both
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	for v := range 3 {
+		x.Fill(float64(v + 1))
+		if err := g.Replay(); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(sum)
+	}
+	// Output:
+	// tensor([3., 3., 3.], device='cuda:0')
+	// tensor([12., 12., 12.], device='cuda:0')
+	// tensor([33., 33., 33.], device='cuda:0')
+}
+
 // Feed gives each replay a number from the host: how a schedule of one's own reaches a captured step.
 func ExampleGraph_Feed() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

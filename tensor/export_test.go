@@ -7,3 +7,13 @@ func Unordered(waits, uses bool, f func()) {
 	defer func() { withoutWaits, withoutUses = false, false }()
 	f()
 }
+
+// Sharers returns how many finished graphs are known to use the memory of x.
+func Sharers(x *Tensor) int {
+	sharing.Lock()
+	defer sharing.Unlock()
+	if u := sharing.of[x.st]; u != nil {
+		return len(u.by)
+	}
+	return 0
+}

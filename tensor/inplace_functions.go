@@ -102,7 +102,7 @@ func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 	x.holds("clamp", lo)
 	x.holds("clamp", hi)
 	x.limits("clamp", lo, hi)
-	return x.inPlace(clampOp, []*Tensor{x}, lo, hi)
+	return x.inPlace(clampBy(lo, hi), []*Tensor{x}, lo, hi)
 }
 
 // ClampMinInPlace replaces x by the greater of x and lo.
@@ -145,6 +145,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 		switch p { // as PowScalar
 		case 2:
 			return x.SquareInPlace()
+		case 3:
+			return x.inPlace(powCubeOp, []*Tensor{x})
 		case 0.5:
 			return x.SqrtInPlace()
 		case -0.5:

@@ -39,7 +39,7 @@ func (f *normFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	case math.Inf(-1):
 		y = normMinOp.Apply(x, f.dims...)
 	default:
-		y = x.Cast(x.dtype.Compute()).Abs().PowScalar(f.p).Sum(f.dims...).PowScalar(1 / f.p).Cast(x.dtype)
+		y = x.Cast(x.dtype.Compute()).Abs().powRounded(f.p).Sum(f.dims...).PowScalar(1 / f.p).Cast(x.dtype)
 	}
 	if c.Needs(0) {
 		c.Save(x, y)
@@ -75,13 +75,13 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		}
 		d = wide.sign().Mul(hit).Mul(share)
 	case f.p < 1: // |x|^(p-1) is infinite at 0
-		d = wide.sign().Mul(wide.Abs().PowScalar(f.p-1).MaskedFill(wide.EqScalar(0), 0)).Mul(g.Mul(y.PowScalar(1 - f.p)))
+		d = wide.sign().Mul(wide.Abs().powRounded(f.p-1).MaskedFill(wide.EqScalar(0), 0)).Mul(g.Mul(y.powRounded(1 - f.p)))
 	case f.p < 2:
-		scale := g.Div(y.PowScalar(f.p-1)).MaskedFill(y.EqScalar(0), 0)
-		d = wide.sign().Mul(wide.Abs().PowScalar(f.p - 1)).Mul(scale)
+		scale := g.Div(y.powRounded(f.p-1)).MaskedFill(y.EqScalar(0), 0)
+		d = wide.sign().Mul(wide.Abs().powRounded(f.p - 1)).Mul(scale)
 	default:
-		scale := g.Div(y.PowScalar(f.p-1)).MaskedFill(y.EqScalar(0), 0)
-		d = wide.Mul(wide.Abs().PowScalar(f.p - 2)).Mul(scale)
+		scale := g.Div(y.powRounded(f.p-1)).MaskedFill(y.EqScalar(0), 0)
+		d = wide.Mul(wide.Abs().powRounded(f.p - 2)).Mul(scale)
 	}
 	return []*Tensor{d.Cast(x.dtype)}
 }

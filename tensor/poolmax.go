@@ -253,7 +253,7 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 				return []*Tensor{dx, nil, nil}
 			}
 		}
-		if c.scope.modes.noGrad && f.byTaps(g) {
+		if c.scope.modes.noGrad && f.byTaps() {
 			return []*Tensor{f.spread(c.scope, place, g, to), nil, nil}
 		}
 		begin, _ := f.g.begins(c.Scope(), place)
@@ -266,23 +266,49 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{dx.reshape(to), nil, nil}
 }
 
-// byTaps reports that the gradient is made by a pass for each element of the windows, which needs no indices and no sorting of them. 16-bit floats
-// are added in float32 and rounded once, which a pass does not.
-func (f maxFunc) byTaps(g *Tensor) bool {
-	return f.g.bare() && f.g.taps() <= fewTaps && (f.g.disjoint() || g.dtype.Compute() == g.dtype)
-}
+// byTaps reports that the gradient is made by a pass for each element of the windows, which needs no indices and no sorting of them.
+func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
 // maxTapOp adds a gradient, operand 2, where the maximum of a window is a certain element of it.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
 // spread adds g to the elements that were maxima; near says which in each window. The last element of the windows comes first, so that what
-// several windows add to one element is added in the order of the windows.
+// several windows add to one element is added in the order of the windows. With padding, and where several windows add 16-bit floats, which is
+// done in float32 and rounded once, that is another tensor's memory, for a part of the samples at a time.
 func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	op := f.op + ".grad"
-	dx := alloc(op, s, g.st.dev, g.dtype, to).fill(0)
-	if g.Size() == 0 {
+	dx := alloc(op, s, g.st.dev, g.dtype, to)
+	t := g.dtype
+	if !f.g.disjoint() {
+		t = t.Compute()
+	}
+	n := to.At(0)
+	if f.g.bare() && t == g.dtype || g.Size() == 0 {
+		if dx.fill(0); g.Size() > 0 {
+			f.addMaxima(s, dx, near, g)
+		}
 		return dx
 	}
+	one := f.g.padded(1, to.At(1))
+	step := max(1, min(n, max(columnLeast, dx.Size()*dx.dtype.Size()/spreadPart)/(one.Size()*t.Size())))
+	for at := 0; at < n; at += step {
+		part, n := s.child(), min(step, n-at)
+		func() {
+			defer part.recycle()
+			wide := alloc(op, part, g.st.dev, t, one.With(0, n)).fill(0)
+			f.addMaxima(part, wide, near.In(part).Narrow(0, at, n), g.In(part).Narrow(0, at, n))
+			dx.In(part).Narrow(0, at, n).store(op, part, f.g.cut(op, part, wide))
+		}()
+	}
+	return dx
+}
+
+// spreadPart is of how much of a gradient, as a divisor, a copy is in memory at one time.
+const spreadPart = 4
+
+// addMaxima is spread into y, of zeros, padded.
+func (f maxFunc) addMaxima(s *Scope, y, near, g *Tensor) {
+	op := f.op + ".grad"
 	steps := f.g.strides()
 	for k := f.g.taps() - 1; k >= 0; k-- {
 		at, left := 0, k
@@ -290,10 +316,9 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 			at += left % f.g.kernel[i] * f.g.dilation[i] * steps.At(i)
 			left /= f.g.kernel[i]
 		}
-		out := dx.handle(op, s, f.g.tap(dx.layout, k))
+		out := y.handle(op, s, f.g.tap(y.layout, k))
 		in := []*Tensor{out, near, g}
-		run(op, s, maxTapOp.program(in, g.dtype, g.dtype), out, in, []float64{float64(at)})
+		run(op, s, maxTapOp.program(in, y.dtype, y.dtype), out, in, []float64{float64(at)})
 		out.Free()
 	}
-	return dx
 }

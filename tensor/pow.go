@@ -26,6 +26,9 @@ var (
 	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2): at -0 that is -Inf.
 	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
+	// x³ rounds twice, and takes two multiplications.
+	powCubeOp = Declare(&Elementwise{Name: "pow_cube", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
+		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
 )
 
 // Pow returns x to the power y, in floating point.
@@ -39,6 +42,8 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	switch p { // as torch does: exact or within 1 ulp, and cheaper
 	case 2:
 		return x.floating().Square()
+	case 3:
+		return powCubeOp.Apply([]*Tensor{x})
 	case 0.5:
 		return x.Sqrt()
 	case -0.5:
@@ -48,6 +53,15 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	}
 	op, params := x.powerOf(p)
 	return x.scalar(op, params...)
+}
+
+// powRounded is PowScalar for a step of a longer computation: x³ too is rounded once.
+func (x *Tensor) powRounded(p float64) *Tensor {
+	if p == 3 {
+		op, params := x.powerOf(p)
+		return x.scalar(op, params...)
+	}
+	return x.PowScalar(p)
 }
 
 // powerOf returns the op that raises x to the power p, and its parameters.

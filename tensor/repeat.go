@@ -3,7 +3,6 @@ package tensor
 import (
 	"math"
 
-	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -111,17 +110,17 @@ type flipFunc struct{ mask uint }
 func (flipFunc) Name() string { return "flip" }
 
 func (f flipFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	y := in[0]
-	for a := range y.Rank() {
-		if f.mask>>a&1 == 0 || y.layout.Shape.At(a) < 2 || y.Size() == 0 {
-			continue
+	x := in[0]
+	l := x.layout
+	for a := range x.Rank() {
+		if f.mask>>a&1 != 0 && l.Shape.At(a) > 0 {
+			l.Offset += (l.Shape.At(a) - 1) * l.Strides.At(a)
+			l.Strides = l.Strides.With(a, -l.Strides.At(a))
 		}
-		n := float64(y.layout.Shape.At(a))
-		y = y.indexSelect("flip", a, c.Scope().On(y.st.dev).Typed(dtype.I64).Arange(n-1, -1, -1))
 	}
-	if y == in[0] {
-		return y.Clone()
-	}
+	s := c.Scope()
+	y := alloc("flip", s, x.st.dev, x.dtype, l.Shape)
+	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{x.handle("flip", s, l)}, nil) // a view that ends here: no other has negative strides
 	return y
 }
 

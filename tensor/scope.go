@@ -162,6 +162,7 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 		}
 		o(&c.modes)
 	}
+	c.modes.capture.route(&c.modes)
 	c.modes.path = joinNames(s.modes.path, c.modes.name)
 	if c.modes.autocast != s.modes.autocast {
 		c.modes.casts = &castCache{scope: c}

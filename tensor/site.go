@@ -60,8 +60,11 @@ type lateOp struct {
 	index shape.Layout // of the index tensor, which may be expanded
 }
 
-// lateTag notes an op that may report an index error later.
+// lateTag notes an op that may report an index error later. The processor reports at once: its ops have no tag.
 func lateTag(op string, index *Tensor) uint32 {
+	if index.st.buf.Host() != nil {
+		return 0
+	}
 	s := deepSite()
 	late.Lock()
 	defer late.Unlock()

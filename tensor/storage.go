@@ -117,6 +117,9 @@ func (st *storage) read(op string, s device.Stream) {
 }
 
 func (st *storage) write(op string, s device.Stream) {
+	if captures.Load() > 0 {
+		st.once(op, s)
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.writer == s && len(st.users) == 0 {

@@ -13,15 +13,6 @@ type UniqueOptions struct {
 	Counts bool
 }
 
-// runs are the runs of equal neighbours in a sequence: the number of the run that each element is in, from 0, and where runs start.
-func runs(fresh *Tensor) (number, starts *Tensor) {
-	number = fresh.CumSum(0).SubScalar(1)
-	// The one number that shapes depend on is read from the device.
-	n := int(number.Narrow(0, number.Size()-1, 1).Item()) + 1
-	at := fresh.Scope().On(fresh.st.dev).Typed(dtype.I64).Arange(0, float64(n), 1)
-	return number, number.Searchsorted(at, false)
-}
-
 // counted returns the distances of starts from one another and of the last from n.
 func counted(starts *Tensor, n int) *Tensor {
 	end := starts.Scope().On(starts.st.dev).Typed(dtype.I64).Full(float64(n), 1)
@@ -64,11 +55,12 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 			order = x.lexical(op)
 			sorted = x.indexSelect(op, 0, order)
 		}
-		number, starts := runs(sorted.newRuns())
+		fresh := sorted.newRuns()
+		starts := fresh.truePositions(op)
 		r.values = sorted.indexSelect(op, 0, starts)
 		if o.Inverse {
-			if r.inverse = number; order != nil {
-				r.inverse = fromPlaces(order, number)
+			if r.inverse = fresh.CumSum(0).SubScalar(1); order != nil { // the number of the run that each element is in
+				r.inverse = fromPlaces(order, r.inverse)
 			}
 		}
 		if o.Counts {

@@ -102,7 +102,7 @@ type Config struct {
 	ReadEvery   int       // how many losses are collected on the device before they are read; 0: 32
 
 	OnLoss       func(step int, loss float64) // for every step in order, when its loss has been read
-	OnStep       func(*State) error           // after every step. [ErrStop] ends the training, other errors fail it
+	OnStep       func(*State) error           // after every step, as for optim.Averaged's Update. [ErrStop] ends the training, other errors fail it; it is never called again
 	OnEvaluation func(*State) error           // after every evaluation, likewise
 	OnEpoch      func(*State) error           // at the end of every epoch, likewise
 

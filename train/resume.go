@@ -36,6 +36,9 @@ func (t *trainer) openStore() error {
 	if err != nil {
 		return err
 	}
+	if why := t.store.Unlocked(); why != nil {
+		t.say(fmt.Sprintf("the file system of %s has no locks (%v): see to it that no other training keeps its checkpoints there, it would not be noticed", t.c.Checkpoints, why))
+	}
 	for _, name := range t.store.Removed() {
 		t.say("removed what a killed save has left: " + name)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/filelock"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/optim/sched"
@@ -182,5 +183,17 @@ func TestResumeWithAnotherLoader(t *testing.T) {
 		if _, err := train.Fit(t.Context(), c); !errors.As(err, &e) || e.Part != "loader" || !errors.As(err, &s) || s.Key != part {
 			t.Errorf("%s: %v", part, err)
 		}
+	}
+}
+
+// Where checkpoints cannot be locked the log says so, once.
+func TestNoLocks(t *testing.T) {
+	filelock.None.Store(true)
+	defer filelock.None.Store(false)
+	c, log, dir := setup(t, devices(t)[0]), &strings.Builder{}, t.TempDir()
+	c.Epochs, c.Checkpoints, c.Every, c.Log = 2, dir, 1, log
+	fit(t, c)
+	if n := strings.Count(log.String(), "the file system of "+dir+" has no locks"); n != 1 {
+		t.Errorf("%d times:\n%s", n, log)
 	}
 }

@@ -4,7 +4,7 @@
 // what is quoted.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
-//	go run ./bench/compare report tests|bench|sanitizer WORK OUT
+//	go run ./bench/compare report tests|bench|sweep|sanitizer WORK OUT
 //
 // -trial shrinks everything, to see on an emulated GPU that all of it runs. report puts together what scripts/gpu-run.sh has left in WORK:
 // results and log into OUT, the verdict on what is promised and each failure to the terminal.

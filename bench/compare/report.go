@@ -206,7 +206,11 @@ func (r *results) print() {
 		fmt.Fprintf(&end, "%-28s %8s %8.0f %7d %7d\n", s.Name, s.Status, s.Seconds, s.Passed, s.Failed)
 	}
 	if len(r.Verdicts) > 0 {
-		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", "promise", "bound", "measured")
+		head := [3]string{"promise", "bound", "measured"}
+		if r.Mode == "sweep" {
+			head = [3]string{"case", "chosen", "best variant, where it is another"}
+		}
+		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", head[0], head[1], head[2])
 		for _, promised := range []bool{false, true} { // what matters most stands last
 			for _, v := range r.Verdicts {
 				if (v.Word != told) != promised {
@@ -286,7 +290,11 @@ func rows(path, device string) map[string]row {
 }
 
 func judge(mode, work string) (list []verdict) {
-	if mode != "bench" {
+	switch mode {
+	case "bench":
+	case "sweep":
+		return judgeSweep(work)
+	default:
 		return []verdict{}
 	}
 	ours, theirs := rows(filepath.Join(work, "bench.json"), "cuda"), rows(filepath.Join(work, "torch.json"), "cuda")

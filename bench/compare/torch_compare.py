@@ -1,9 +1,10 @@
-"""The cases of bench/compare in PyTorch: python3 torch_compare.py [--trial] [--seconds 1.5] cpu cuda:0 prints the same lines of JSON."""
+"""The cases of bench/compare in PyTorch: python3 torch_compare.py [--trial] [--only REGEXP] [--seconds 1.5] cpu cuda:0 prints the same lines of JSON."""
 
 import argparse
 import gc
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -17,6 +18,7 @@ import torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--trial", action="store_true")
 parser.add_argument("--seconds", type=float, default=1.5)
+parser.add_argument("--only", default="", help="the cases whose names this expression matches")
 parser.add_argument("devices", nargs="*", default=["cpu"])
 args = parser.parse_args()
 BUDGET = args.seconds
@@ -237,7 +239,7 @@ def main():
         dev = torch.device(name)
         product = torch.cuda.get_device_name(dev) if dev.type == "cuda" else "cpu"
         for case, unit, gpu, f in CASES:
-            if gpu and dev.type != "cuda" and not args.trial or dev.type != "cuda" and (case.endswith("_graph") or case == "launch_add_1"):
+            if not re.search(args.only, case) or gpu and dev.type != "cuda" and not args.trial or dev.type != "cuda" and (case.endswith("_graph") or case == "launch_add_1"):
                 continue
             row = dict(device=name, device_name=product, emulated=False, case=case, unit=unit, torch=torch.__version__)
             gc.collect()

@@ -73,6 +73,9 @@ func run(args []string, out, errOut io.Writer) int {
 	if len(args) > 0 && args[0] == "help" { // as with go help train
 		args = append(slices.Clone(args[1:]), "--help")
 	}
+	if len(args) == 1 && args[0] == "--version" {
+		args = []string{"version"}
+	}
 	k, err := parser.Parse(args)
 	if status >= 0 {
 		return status // --help
@@ -80,7 +83,7 @@ func run(args []string, out, errOut io.Writer) int {
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		if len(args) == 0 {
-			fmt.Fprintln(errOut, "Try: flambeau train")
+			fmt.Fprintln(errOut, "Try: flambeau train, or flambeau --help")
 		} else {
 			fmt.Fprintln(errOut, "See: flambeau "+helpFor(parser, args[0])+"--help")
 		}

@@ -162,6 +162,9 @@ func TestDevicesAndVersion(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); status != 0 || err != nil || len(r.Devices) == 0 || r.Devices[0].Name != "cpu" || r.Devices[0].Cores < 1 {
 		t.Errorf("%v %s", err, out)
 	}
+	if status, out, _ = command(t, "--version"); status != 0 || !strings.HasPrefix(out, "flambeau ") {
+		t.Errorf("--version: %d, %q", status, out)
+	}
 	if status, out, _ = command(t, "version"); status != 0 || !strings.HasPrefix(out, "flambeau ") {
 		t.Errorf("%s", out)
 	}

@@ -407,7 +407,9 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	err = errors.Join(err, stop())
+	if failed := stop(); !errors.Is(err, failed) { // Fit may have told of it
+		err = errors.Join(err, failed)
+	}
 	var diverged *train.DivergedError
 	var misfit *checkpoint.Error
 	switch {
@@ -441,11 +443,22 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	r.PeakDeviceBytes = dev.Stats().AllocatedPeak
 	if c.Out != "" {
 		if failed := n.save(c.Out); failed != nil { // the numbers are worth showing all the same
-			return r, fmt.Errorf("--out %w", failed)
+			if err == errInterrupted {
+				err = nil // has been told
+			}
+			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.unwritten()), err)
 		}
 		fmt.Fprintln(e.err, "weights written to "+c.Out)
 	}
 	return r, err
+}
+
+// unwritten says where the weights are that could not be written.
+func (c *trainCmd) unwritten() string {
+	if c.Checkpoint != "" {
+		return "they are in the newest checkpoint, too"
+	}
+	return "they are lost, for want of --checkpoint"
 }
 
 // kept says what is left of a training that was interrupted.

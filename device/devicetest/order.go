@@ -182,3 +182,71 @@ func testArgsort(r *rig) {
 		}
 	}
 }
+
+func testSearch(r *rig) {
+	dev, ok := r.dev.(device.Searcher)
+	if !ok {
+		r.Logf("%s is no Searcher: nothing to test", r.dev.Name())
+		return
+	}
+	n := 0
+	for _, t := range dtype.Types() {
+		for _, c := range [][3]int{{1, 1, 1}, {2, 9, 5}, {3, 70, 40}, {1, 300, 700}, {0, 5, 5}, {2, 3, 0}} { // rows, elements, values
+			n++
+			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])
+			f, bits := x.floats(), x.bits()
+			less := func(i, j int) int { // NaN last
+				switch {
+				case t == dtype.I64:
+					return cmp.Compare(int64(bits[i]), int64(bits[j]))
+				case f[i] != f[i] || f[j] != f[j]:
+					return -cmp.Compare(f[i], f[j])
+				}
+				return cmp.Compare(f[i], f[j])
+			}
+			order := make([]int, c[0]*c[1])
+			for row := range c[0] {
+				at := order[row*c[1] : (row+1)*c[1]]
+				for i := range at {
+					at[i] = row*c[1] + i
+				}
+				slices.SortStableFunc(at, less)
+			}
+			form := inForms[n%5]
+			l, _ := place(x.v.Shape, form)
+			at := map[int]uint64{} // what belongs where in the storage
+			for i, o := range offsets(l) {
+				at[o] = bits[order[i]]
+			}
+			sorted := r.array(t, x.v.Shape, form, func(i int) uint64 { return at[i] })
+			// Of the values, some are elements.
+			values := r.array(t, shape.Of(c[0], c[2]), inForms[(n+2)%5], func(i int) uint64 {
+				if i%2 == 0 && len(bits) > 0 {
+					return bits[i*7%len(bits)]
+				}
+				return r.value(t)
+			})
+			out := r.empty(dtype.I64, shape.Of(c[0], c[2]), outForms[n%len(outForms)])
+			right := n%2 == 0
+			what := fmt.Sprintf("%v of %v in rows of %d, right %v, operands %s and %s", values.v.Shape, t, c[1], right, sorted.form, values.form)
+			r.must(dev.Search(r.s, out.v, sorted.v, values.v, right), what)
+			e, eb, v, vb := sorted.floats(), sorted.bits(), values.floats(), values.bits()
+			var want []uint64
+			for i := range v {
+				place := uint64(0)
+				for k := i / c[2] * c[1]; k < (i/c[2]+1)*c[1]; k++ {
+					below, equal := e[k] < v[i] || v[i] != v[i], e[k] == v[i]
+					if t == dtype.I64 {
+						below, equal = int64(eb[k]) < int64(vb[i]), eb[k] == vb[i]
+					}
+					if below || right && equal {
+						place++
+					}
+				}
+				want = append(want, place)
+			}
+			out.same(what, want)
+			r.end()
+		}
+	}
+}

@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
 // site is a server of one file that misbehaves as told.
@@ -508,5 +510,18 @@ func TestCancelAndStall(t *testing.T) {
 	get(t, src, o, content)
 	if calls.Load() != 2 {
 		t.Fatalf("%d requests", calls.Load())
+	}
+}
+
+// Where there are no locks the error says what to do, and nothing is left.
+func TestNoLocks(t *testing.T) {
+	filelock.None.Store(true)
+	defer filelock.None.Store(false)
+	content := noise(1000)
+	s, o := serve(t, content), quick(t)
+	_, err := File(t.Context(), Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(content))}, o)
+	var e *Error
+	if !errors.Is(err, errors.ErrUnsupported) || !errors.As(err, &e) || !strings.Contains(err.Error(), "set FLAMBEAU_CACHE") || len(files(t, o.Dir)) != 0 {
+		t.Errorf("%v, %q", err, files(t, o.Dir))
 	}
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -19,8 +20,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		}
 		err = filelock.Try(f)
 		if err != nil && err != filelock.ErrHeld {
-			f.Close()
-			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+			filelock.Remove(f, path)
+			return nil, fmt.Errorf("what is fetched cannot be locked here: %w; set FLAMBEAU_CACHE to a directory of a file system that has locks", err)
 		}
 		if err == nil && filelock.InPlace(f, path) {
 			return func() { filelock.Remove(f, path) }, nil

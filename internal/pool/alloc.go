@@ -63,7 +63,7 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 }
 
 func (p *Pool) growError(r *request, err error) error {
-	return fmt.Errorf("pool: %s, for %d bytes on stream %d: %w", p.o.Name, r.size, r.stream, err)
+	return fmt.Errorf("pool: %s, for %d bytes on %s: %w", p.o.Name, r.size, p.streamName(r.stream), err)
 }
 
 // arenaLocked returns the stream's arena, made if need be.

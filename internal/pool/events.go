@@ -44,7 +44,7 @@ func (p *Pool) recordLocked(b *Block) {
 		s := b.uses[last]
 		e, err := p.backing.Record(s)
 		if err != nil {
-			p.eventIssue = fmt.Errorf("event on stream %d: %w", s, err)
+			p.eventIssue = fmt.Errorf("event on %s: %w", p.streamName(s), err)
 			break
 		}
 		q := p.eventQueueLocked(s)

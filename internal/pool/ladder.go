@@ -215,7 +215,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 		e, err := p.backing.Record(stream)
 		if err != nil {
 			e = nil
-			p.eventIssue = fmt.Errorf("event on stream %d: %w", stream, err)
+			p.eventIssue = fmt.Errorf("event on %s: %w", p.streamName(stream), err)
 		}
 		events = append(events, waited{stream, e})
 		return e != nil

@@ -92,7 +92,7 @@ type OOMError struct {
 	LargestFree uint64 // the largest free block that the stream could use
 	FreeCached  uint64 // all free blocks, of all streams
 	Owners      []Owner
-	held        bool // the stream is no driver's, see Hold
+	on          string // which stream that is: "on the default stream"
 	sentinel    error
 	cause       error
 }
@@ -120,12 +120,8 @@ func (e *OOMError) Error() string {
 	if e.Limit > 0 {
 		fmt.Fprintf(&s, ", limit %s", human(e.Limit))
 	}
-	on := fmt.Sprintf("on stream %d", e.Stream)
-	if e.held {
-		on = "of the recording"
-	}
 	fmt.Fprintf(&s, "; reserved %s, of which allocated %s, waiting for other streams %s, cached %s; largest free block %s %s",
-		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), on, human(e.LargestFree))
+		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), e.on, human(e.LargestFree))
 	if e.cause != nil {
 		fmt.Fprintf(&s, " (%v)", e.cause)
 	}
@@ -156,10 +152,10 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 		Device: p.o.Name, Asked: size, Stream: stream, For: *origin, Limit: p.limit,
 		Reserved: s.ReservedBytes.Current, Allocated: s.AllocatedBytes.Current,
 		Pending:  s.ActiveBytes.Current - s.AllocatedBytes.Current,
-		held:     p.arenaLocked(stream).held,
+		on:       "of the recording",
 		sentinel: p.o.ErrOOM, cause: cause,
 	}
-	small := size <= p.o.SmallMax
+	small, held := size <= p.o.SmallMax, p.arenaLocked(stream).held
 	for _, seg := range p.segments {
 		for b := seg.first; b != nil; b = b.next {
 			if b.state != stateFree {
@@ -174,11 +170,22 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	e.Owners = largest(p.ownersLocked(), 10)
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
+	if !held { // else it is no driver's, see Hold
+		e.on = "on " + p.streamName(stream)
+	}
 	p.mu.Lock()
 	if p.history != nil {
 		p.history.oomLocked(size, stream, origin, e.Free)
 	}
 	return e
+}
+
+// streamName says which stream one is.
+func (p *Pool) streamName(s StreamID) string {
+	if p.o.StreamName != nil {
+		return p.o.StreamName(s)
+	}
+	return fmt.Sprintf("stream %d", s)
 }
 
 // human writes bytes in binary units.

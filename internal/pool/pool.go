@@ -94,6 +94,9 @@ type Options struct {
 	Limit    uint64  // most bytes of segments; 0: no limit
 	Fraction float64 // the same as a fraction of Capacity's total, in (0, 1]; 0: none. The smaller of both holds
 
+	// StreamName says which stream one is, as it reads in errors: "the default stream"; nil: by its number.
+	StreamName func(StreamID) string
+
 	// Pressure is called on the ladder, without locks of the pool except the ladder's: owners of caches let go of memory.
 	// It may call Free and Queue, never Alloc or Empty.
 	Pressure func()

@@ -10,14 +10,15 @@ import (
 )
 
 // noBool are the ops that PyTorch does not define for bool operands.
-var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_min", "clamp_max", "abs", "square"}
+var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
 // slack is, for ops whose formula cancels, how much the result may be off besides its own rounding, in units of 2⁻²⁴ (2⁻⁵³ in
 // float64), as a function of the first operand.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
-	"clamp":     func(float64) float64 { return 0 },
+	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
+	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // two roundings
 	// a term that is rounded by itself, at the greatest of the domain
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),

@@ -107,7 +107,7 @@ func TestGoldenIsComplete(t *testing.T) {
 
 // goldenNames are the golden cases of ops that have another name there: a part of a PyTorch function, or several of ours that are one.
 var goldenNames = map[string]string{
-	"pow": "pow_tensor", "pow_scalar": "pow", "pow_rsqrt": "pow", "pow_fraction": "pow", "clamp_min": "clamp", "clamp_max": "clamp", "gelu_tanh": "gelu", "logit_eps": "logit",
+	"pow": "pow_tensor", "pow_scalar": "pow", "pow_rsqrt": "pow", "pow_cube": "pow", "pow_fraction": "pow", "clamp_min": "clamp", "clamp_plain": "clamp", "clamp_max": "clamp", "gelu_tanh": "gelu", "logit_eps": "logit",
 	"floor_divide": "div_floor", "floor_divide_integer": "floor_divide", "trunc_divide": "div_trunc", "remainder_integer": "remainder", "fmod_integer": "fmod",
 	"HStack": "hstack", "VStack": "vstack", "Meshgrid": "meshgrid", "MeshgridXY": "meshgrid", "Max": "max", "Max index": "max", "Min": "min", "Min index": "min",
 	"pad_circular": "pad", "pad_reflect": "pad", "pad_replicate": "pad", "like": "zeros_like",

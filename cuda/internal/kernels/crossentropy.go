@@ -136,8 +136,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	x = x.at(w.row)
 	b.Comment("the logarithm of the sum of exponentials")
 	load := w.loadAll(x)
-	top := w.max(t, load, itself)
-	sum := w.sum(t, load, func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) })
+	top, sum := w.exponentials(t, load)
 	rest := call(b, "log", sum)
 	b.If(w.lane.Eq(num(0)), func() {
 		b.Comment("the loss of the row")

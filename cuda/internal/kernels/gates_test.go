@@ -156,7 +156,9 @@ func gates(t *testing.T) []gate {
 			return launchMatMul(s, m.tensor(s.out, dense(1, s.tile.bm, s.tile.bn), 0), m.random(m.tensor(s.typ, a, 0)), m.random(m.tensor(s.typ, b, 0)), k)
 		}
 	}
-	gemm := func(tile gemmTile, a, b tileLoad) gemmSpec { return gemmSpec{f, f, tile, a, b, true} }
+	gemm := func(tile gemmTile, a, b tileLoad) gemmSpec {
+		return gemmSpec{typ: f, out: f, tile: tile, a: a, b: b, vectorOut: true}
+	}
 	return []gate{
 		{name: "elementwise float32", plan: elementwise(add, 4096), wide: 1},
 		{name: "elementwise bfloat16", plan: elementwise(addHalf, 4096), wide: 1},

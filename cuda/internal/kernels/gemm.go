@@ -45,6 +45,7 @@ type gemmSpec struct {
 	tile      gemmTile
 	a, b      tileLoad
 	vectorOut bool
+	tune      productTune
 }
 
 func (s gemmSpec) name() string {
@@ -55,8 +56,23 @@ func (s gemmSpec) name() string {
 	if s.out != s.typ {
 		out += "_" + s.out.String()
 	}
+	if s.tune != (productTune{}) {
+		out += fmt.Sprintf("_%v_%d%d%d", s.tune, s.tile.mc, s.tile.nc, s.tile.slices)
+	}
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
+
+// large reports whether a block has the accumulators of the large tile, which leave few registers for anything else.
+func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
+
+// shared is the bytes of shared memory for the tiles: two buffers for each operand. Rows are padded by 4 elements, which keeps the transposing
+// stores free of conflicts.
+func (s gemmSpec) shared() int {
+	t := s.tile
+	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
+}
+
+func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 8*512) } // and what up to 512 threads park
 
 // crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: lines that are read element by
 // element, each with an address of its own, beside others that are transposed.
@@ -317,11 +333,11 @@ func declareProduct(b *ptx.Builder, typ, out dtype.Type) productParams {
 
 // tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along m, so that those that
 // run together share tiles of b.
-func tileOf(b *ptx.Builder, m, n ptx.Value, bm, bn int) (row, column ptx.Value) {
+func tileOf(b *ptx.Builder, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))
 	tilesN := n.Add(num(bn - 1)).Div(num(bn))
-	const group = 8
+	group := tune.or(tune.group, 8)
 	perGroup := tilesN.Mul(num(group))
 	id := b.BlockID(0)
 	first := id.Div(perGroup).Mul(num(group))

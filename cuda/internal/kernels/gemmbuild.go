@@ -26,20 +26,21 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	a, w := q.a, q.b
-	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn)
+	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn, s.tune)
 
-	// Two buffers for each operand; rows are padded by 4 elements, which keeps the transposing stores free of conflicts.
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
-	shared := b.Shared("tiles", g.compute, max(2*(sizeA+sizeB), t.slices/2*t.bm*t.bn))
+	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
 	var parked ptx.Ptr
-	if t == largeTile {
+	if s.large() {
 		parked = b.Shared("parked", ptx.U32, 2*g.threads)
 	}
 	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
 	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
 
-	if t == largeTile && s.crowded() {
+	if s.tune.blocks > 0 {
+		b.MinBlocks(s.tune.blocks)
+	} else if t == largeTile && s.crowded() {
 		b.MinBlocks(1)
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
@@ -97,7 +98,7 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	// The place of the results waits in shared memory, where registers are scarce.
 	row, col := tileM.Add(rowBase), tileN.Add(colBase)
 	waiting := func() ptx.Ptr { return parked.At(thread.Mul(num(2))) }
-	if t == largeTile {
+	if s.large() {
 		waiting().StoreVec(row, col)
 	}
 	buffer := b.Var(b.U32(0))
@@ -134,7 +135,7 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		loadB.advance()
 		buffer.Set(next)
 	})
-	if t == largeTile {
+	if s.large() {
 		v := waiting().LoadVec(2)
 		row, col = v[0], v[1]
 	}
@@ -150,10 +151,11 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // parts is in how many parts a step over the tile loads the next one: what goes through registers takes them for one part at a time.
 func (g *gemmBuilder) parts() int {
-	if g.s.tile == largeTile {
-		return 2
+	n := 1
+	if g.s.large() {
+		n = 2
 	}
-	return 1
+	return g.s.tune.or(g.s.tune.parts, n)
 }
 
 func multiplyAdd(x, y, z ptx.Value) ptx.Value {

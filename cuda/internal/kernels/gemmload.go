@@ -57,7 +57,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		// Two vectors a row, sixteen rows a warp: with the rows' padding no two lanes store to one bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
 		l.first = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
-		distance = func(n int) (int, int) { return 0, n / (2 * bo) * 2 * v }
+		distance = func(n int) (int, int) { return n / 2 % bo, n / (2 * bo) * 2 * v }
 	case scalarsAlongK:
 		width := 32 / g.compute.Size()
 		outer = thread.Div(num(width)).Rem(num(bo))

@@ -16,6 +16,7 @@ type tensorSpec struct {
 	block     int        // rows and columns of a block's tile: four warps of half that in each direction
 	a, b      tensorLoad
 	vectorOut bool
+	tune      productTune
 }
 
 // tensorLoad is how a block brings a tile of an operand to shared memory.
@@ -51,6 +52,9 @@ func (s tensorSpec) name() string {
 	}
 	if s.out != s.typ {
 		out += "_" + s.out.String()
+	}
+	if s.tune != (productTune{}) {
+		out += "_" + s.tune.String()
 	}
 	return fmt.Sprintf("gemm_tensor_%v_%dx%d_%v%v_%s", s.typ, s.block, s.block, s.a, s.b, out)
 }
@@ -95,6 +99,16 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 	return tensorLoad{false, alongOuter}
 }
 
+// stages is how many tiles of each operand there is room for.
+func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, tensorStages) }
+
+// shared is the bytes of shared memory: for the stages, and after them for the results.
+func (s tensorSpec) shared() int {
+	return max(s.stages()*s.block*tensorK*2*2, s.block*(s.block+8)*2)
+}
+
+func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
+
 // tensorBuilder holds the state while a kernel is written.
 type tensorBuilder struct {
 	*ptx.Builder
@@ -108,14 +122,15 @@ type tensorBuilder struct {
 // build writes the kernel. The parameters are those of the other products.
 func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	b.MinBlocks(256 / s.block) // 255 registers, or 128 for the small tile; left to itself the assembler aims at fewer, and spills for it
+	b.MinBlocks(s.tune.or(s.tune.blocks, 256/s.block)) // 255 registers, or 128 for the small tile; left to itself the assembler aims at fewer, and spills for it
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	x, y := q.a, q.b
-	tileM, tileN := tileOf(b, g.m, g.n, s.block, s.block)
+	tileM, tileN := tileOf(b, g.m, g.n, s.block, s.block, s.tune)
 	half := s.block * tensorK * 2 // bytes of an operand's tile
 	g.stage = 2 * half
-	g.shared = b.Shared("tiles", ptx.U8, max(tensorStages*g.stage, s.block*(s.block+8)*2))
+	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
+	stages := s.stages()
 
 	loadA := g.copier(s.a, x.p, tileM, g.m, x.stride1, x.stride2, 0)
 	loadB := g.copier(s.b, y.p, tileN, g.n, y.stride2, y.stride1, half)
@@ -148,7 +163,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.Barrier()
 	}
 	b.Comment("fill all stages but one")
-	for i := range tensorStages - 1 {
+	for i := range stages - 1 {
 		at := b.U32(uint32(i * g.stage))
 		for _, l := range []*tensorCopier{loadA, loadB} {
 			l.fetch(0, 1, b.U32(uint32(i*tensorK)), at)()
@@ -158,13 +173,13 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	next := func(v ptx.Value) ptx.Value {
 		n := v.Add(num(g.stage))
-		return n.Eq(num(tensorStages*g.stage)).Select(b.U32(0), n)
+		return n.Eq(num(stages*g.stage)).Select(b.U32(0), n)
 	}
-	read, write := b.Var(b.U32(0)), b.Var(b.U32(uint32((tensorStages-1)*g.stage)))
+	read, write := b.Var(b.U32(0)), b.Var(b.U32(uint32((stages-1)*g.stage)))
 	b.For(b.U32(0), g.k, num(tensorK), func(k ptx.Value, _ ptx.Loop) {
 		b.Comment("this stage has arrived, and everyone is done with the one that is filled next")
-		arrived(tensorStages - 2)
-		ahead := k.Add(num((tensorStages - 1) * tensorK))
+		arrived(stages - 2)
+		ahead := k.Add(num((stages - 1) * tensorK))
 		loads := []*tensorCopier{loadA, loadB}
 		const steps = tensorK / 16
 		for _, l := range loads {

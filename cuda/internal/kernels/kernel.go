@@ -81,6 +81,9 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	}
 	k := &Kernel{Name: built.Name, Entry: built.Name, PTX: built.Text, StaticShared: built.StaticShared,
 		ParamSize: built.ParamSize, Version: built.Version, Target: built.Target}
+	if d, ok := any(s).(interface{ dynamicShared() int }); ok {
+		k.DynShared = d.dynamicShared()
+	}
 	for i, n := range block {
 		k.Block[i] = uint32(n)
 	}

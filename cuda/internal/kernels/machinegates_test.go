@@ -60,6 +60,15 @@ func codeGates(t *testing.T) []codeGate {
 			return Softmax(x, x, false)
 		}
 	}
+	loss := func(typ dtype.Type, columns int, grad bool) func() ([]Launch, error) {
+		x, v, target := fake(typ, 1<<14, columns), fake(dtype.F32, 1<<14), fake(dtype.I64, 1<<14)
+		return func() ([]Launch, error) {
+			if grad {
+				return CrossEntropyGrad(x, x, v, v, target, v, -1)
+			}
+			return CrossEntropy(v, v, v, x, target, -1, 1<<20, 0)
+		}
+	}
 	norm := func(typ dtype.Type, columns int, grad bool) func() ([]Launch, error) {
 		x, s, w := fake(typ, 1<<14, columns), fake(dtype.F32, 1<<14), fake(typ, columns)
 		o := NormOperands{Out: x, Mean: s, Rstd: s, X: x, Weight: w}
@@ -117,7 +126,13 @@ func codeGates(t *testing.T) []codeGate {
 			codeGate{name: fmt.Sprintf("sums of columns, %v", typ), plan: reduce(typ, 1<<14, 4096, 0), flight: 64},
 			codeGate{name: fmt.Sprintf("softmax, a warp a row, %v", typ), plan: softmax(typ, 1024, false), flight: 64},
 			codeGate{name: fmt.Sprintf("softmax, a block a row, %v", typ), plan: softmax(typ, 8192, false), flight: 64},
-			codeGate{name: fmt.Sprintf("softmax gradient, %v", typ), plan: softmax(typ, 8192, true), flight: 64},
+			codeGate{name: fmt.Sprintf("softmax of 32768, %v", typ), plan: softmax(typ, 32768, false), flight: 40},
+			codeGate{name: fmt.Sprintf("softmax gradient, a warp a row, %v", typ), plan: softmax(typ, 1024, true), flight: 48},
+			codeGate{name: fmt.Sprintf("softmax gradient, a block a row, %v", typ), plan: softmax(typ, 8192, true), flight: 48},
+			codeGate{name: fmt.Sprintf("softmax gradient of 32768, %v", typ), plan: softmax(typ, 32768, true), flight: 64},
+			codeGate{name: fmt.Sprintf("cross-entropy of 1024, %v", typ), plan: loss(typ, 1024, false), flight: 32},
+			codeGate{name: fmt.Sprintf("cross-entropy of 50264, %v", typ), plan: loss(typ, 50264, false), flight: 40},
+			codeGate{name: fmt.Sprintf("cross-entropy gradient of 50264, %v", typ), plan: loss(typ, 50264, true), flight: 24},
 			codeGate{name: fmt.Sprintf("layer norm of 768, %v", typ), plan: norm(typ, 768, false), flight: 64},
 			codeGate{name: fmt.Sprintf("layer norm of 4096, %v", typ), plan: norm(typ, 4096, false), flight: 48},
 			codeGate{name: fmt.Sprintf("layer norm gradient of 768, %v", typ), plan: norm(typ, 768, true), flight: 64},
@@ -146,6 +161,7 @@ func TestMachineCode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.shared += list[0].Kernel.DynShared
 			fma, n := c.count("FFMA", "DFMA", "HMMA"), float64(max(1, len(c.loop)))
 			share, flight := float64(fma)/n, c.inFlight()*c.threads*c.blocks()>>10
 			t.Logf("%-46s %4d %7d %6d %6d %6d %5d %5d %5d %5.1f%% %5.1f%% %6d", g.name, c.registers, c.threads, c.shared, c.blocks(), len(c.loop), fma,

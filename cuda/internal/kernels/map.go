@@ -19,6 +19,7 @@ type mapSpec struct {
 	dense  bool   // one dimension, in which every operand has stride 1 or 0
 	scalar uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
 	wide   bool
+	tune   mapTune
 }
 
 func (s mapSpec) name() string {
@@ -29,11 +30,18 @@ func (s mapSpec) name() string {
 	if s.wide {
 		form += "w"
 	}
+	if s.tune != (mapTune{}) {
+		form += "_" + s.tune.String()
+	}
 	return fmt.Sprintf("map_%s_%s_v%d_%x", s.key, form, s.vector, s.scalar)
 }
 
 // Map plans outs[k] = p(ins…) element by element. All layouts have one shape; params are the run-time scalars' bits.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
+	return planMap(p, outs, ins, params, mapTune{})
+}
+
+func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune) ([]Launch, error) {
 	if len(outs) != len(p.Out) || len(ins) != len(p.In) || len(outs) == 0 {
 		return nil, fail("map", "%d outputs and %d inputs for a program of %d and %d", len(outs), len(ins), len(p.Out), len(p.In))
 	}
@@ -57,7 +65,7 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 		return nil, nil
 	}
 	sp := newSpace(dims, strides...)
-	s := mapSpec{key: p.Key(), rank: max(sp.rank(), 1), wide: sp.wide(), vector: 1}
+	s := mapSpec{key: p.Key(), rank: max(sp.rank(), 1), wide: sp.wide(), vector: 1, tune: tune}
 	if sp.rank() == 0 {
 		sp.size = []int{1}
 		for k := range sp.stride {
@@ -120,6 +128,9 @@ const manyBlocks = 2048
 // together is how many vectors a thread reads before it computes the first: of one operand, a vector for each thread is not enough to keep
 // memory busy. Where the computation is long the assembler would read them one after the other all the same.
 func (s mapSpec) together(p *expr.Program) int {
+	if s.tune.together > 0 {
+		return s.tune.together
+	}
 	vectors := 0
 	for k := len(p.Out); k < len(p.Out)+len(p.In); k++ {
 		if s.scalar>>k&1 == 0 {
@@ -134,11 +145,21 @@ func (s mapSpec) together(p *expr.Program) int {
 
 // blocks sizes the grid for n elements: so that each thread finds as many vectors as it reads together where that leaves blocks for all.
 func (s mapSpec) blocks(p *expr.Program, n int) int {
-	vectors := ceilDiv(n, s.vector)
-	if b := ceilDiv(vectors, mapThreads*s.together(p)); b >= manyBlocks {
+	vectors, threads := ceilDiv(n, s.vector), s.threads()
+	if s.tune.grid > 0 {
+		return min(ceilDiv(vectors, threads), s.tune.grid)
+	}
+	if b := ceilDiv(vectors, threads*s.together(p)); b >= manyBlocks {
 		return min(b, maxBlocks)
 	}
-	return min(ceilDiv(vectors, mapThreads), maxBlocks)
+	return min(ceilDiv(vectors, threads), maxBlocks)
+}
+
+func (s mapSpec) threads() int {
+	if s.tune.threads > 0 {
+		return s.tune.threads
+	}
+	return mapThreads
 }
 
 func programType(p *expr.Program, k int) dtype.Type {
@@ -180,6 +201,8 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	m := &mapBuilder{Builder: b, s: s, p: p}
 	switch cost := p.Cost(); {
+	case s.tune.blocks > 0:
+		b.MinBlocks(s.tune.blocks)
 	case s.vector >= 8 && cost > 20:
 		b.MinBlocks(2) // eight long computations at once; see roomForRegisters
 	case cost > 60, dividesDoubles(p):
@@ -206,7 +229,7 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	} else {
 		m.buildStrided()
 	}
-	return [3]int{mapThreads, 1, 1}
+	return [3]int{s.threads(), 1, 1}
 }
 
 type mapBuilder struct {

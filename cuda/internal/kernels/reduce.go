@@ -42,12 +42,16 @@ type reduceSpec struct {
 	wide              bool
 	vector            int    // elements of an access, along the row or along the results of the column form
 	uniform           uint16 // bits of the operands that have one value for all of a vector
+	unroll            int    // vectors that a thread asks for together, if that is not the builder's choice
 }
 
 func (s reduceSpec) name() string {
 	wide := ""
 	if s.wide {
 		wide = "w"
+	}
+	if s.unroll > 0 {
+		wide += fmt.Sprintf("_u%d", s.unroll)
 	}
 	finish := ""
 	if s.finishKey != "" {
@@ -76,11 +80,16 @@ type reduction struct {
 	chunk, cut int // elements of a chunk; number of chunks
 	vector     int // elements of an access
 	uniform    uint16
+	tune       reduceTune
 }
 
 // Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins do not. The order of
 // combination depends on the shapes and the operands' layouts only. Float sums are combined pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
+	return planReduce(r, out, ins, params, scratch, reduceTune{})
+}
+
+func planReduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch, tune reduceTune) ([]Launch, error) {
 	if len(ins) == 0 || len(ins) != len(r.Map.In) || len(r.Map.Out) != 1 {
 		return nil, fail("reduce", "%d operands for a map of %d operands and %d results", len(ins), len(r.Map.In), len(r.Map.Out))
 	}
@@ -88,7 +97,7 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	if out.Shape.Rank() != dims.Rank() {
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
-	p := &reduction{r: r, out: out, ins: ins, scalars: params}
+	p := &reduction{r: r, out: out, ins: ins, scalars: params, tune: tune}
 	var kept, red [shape.MaxRank]int // dimensions
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
@@ -168,6 +177,9 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	case p.n <= 1024:
 		form = warpPerRow
 	}
+	if p.tune.form > 0 {
+		form = p.tune.form - 1
+	}
 	p.vector, p.uniform = p.vectors(form)
 	p.chunk, p.cut = p.chunks(form)
 	if p.cut == 1 {
@@ -214,6 +226,9 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
+	if p.tune.chunk > 0 {
+		chunk = p.tune.chunk
+	}
 	if form == blockPerRow {
 		chunk = ceilDiv(chunk, p.vector) * p.vector
 	}
@@ -228,13 +243,13 @@ func (p *reduction) isArg() bool { return p.r.Kind == device.ArgMax || p.r.Kind 
 // launch packs one kernel's parameters in the order in which reduceBuilder declares them.
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
 	s := reduceSpec{mapKey: p.r.Map.Key(), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
-		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform}
+		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll}
 	programs := [2]*expr.Program{p.r.Map, p.r.Finish}
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
 	if stage == lastStage { // the map is done: one kernel for all
-		s.redRank, s.mapKey, s.vector, s.uniform = 1, p.r.Map.Out[0].String(), 1, 0
+		s.redRank, s.mapKey, s.vector, s.uniform, s.unroll = 1, p.r.Map.Out[0].String(), 1, 0, 0
 	}
 	if programs[1] != nil {
 		s.finishKey = p.r.Finish.Key()

@@ -62,6 +62,9 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 			r.unroll = 1 // the code is there once for each element of a vector
 		}
 	}
+	if s.unroll > 0 {
+		r.unroll = s.unroll
+	}
 	r.reg = computing(r.acc)
 	if r.acc == dtype.Bool {
 		r.reg = ptx.U32

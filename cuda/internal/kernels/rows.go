@@ -18,8 +18,10 @@ type rowWork struct {
 	lane    ptx.Value
 	row     ptx.Value
 	shared  ptx.Ptr // one value a warp, for groups of a block
-	cached  int     // columns of a row that shared memory has room for, 0 for none
+	cached  int     // columns of a row that shared memory has room for, of each operand; 0 for none
 	cache   ptx.Ptr // of the row; a thread finds there what it put there
+	kinds   int     // operands in it
+	kind    dtype.Type
 }
 
 // cachedColumns is how many columns of a row fit shared memory, with those of the block's other rows, where the row is read more than once and
@@ -36,46 +38,44 @@ func cachedColumns(t dtype.Type, columns int) int {
 	return 0
 }
 
-// inCache makes room for n columns of each of the block's rows; with vectors it comes after inVectors.
-func (w *rowWork) inCache(t ptx.Type, n int) {
+// inCache makes room for n columns of each of the block's rows, of as many operands as are kinds, as elements of t; with vectors it comes after
+// inVectors.
+func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	if n == 0 {
 		return
 	}
-	w.cached, w.cache = n, w.Shared("row", t, n*(rowThreads/w.group))
+	bytes := cacheBytes(t, n, kinds, w.group)
+	w.cached, w.kinds, w.kind = n, kinds, t
+	w.cache = sharedTiles(w.Builder, storage(t), bytes, beyondStatic(bytes, acrossBytes))
 	if w.group == 32 {
-		w.cache = w.cache.At(w.WarpID().Mul(num(n)))
+		w.cache = w.cache.At(w.WarpID().Mul(num(n * kinds)))
 	}
 }
 
-// chunks calls f for the pieces of up to 4 columns of vector i, which lie in as many planes, so that neighbouring lanes meet no bank conflicts.
+// acrossBytes is the shared memory that the row's threads need beside the cache.
+const acrossBytes = 4 * rowThreads / 32
+
+func cacheBytes(t dtype.Type, n, kinds, group int) int {
+	return t.Size() * n * kinds * (rowThreads / group)
+}
+
+// chunks calls f for the pieces of up to 16 bytes of vector i, which lie in as many planes, so that neighbouring lanes meet no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
-	n := min(w.vector, 4)
-	for first := 0; first < w.vector; first += n {
+	n := min(w.vector, 16/w.kind.Size())
+	for first := 0; first < w.kinds*w.vector; first += n {
 		f(w.cache.At(num(w.cached/w.vector*first)).At(i.Mul(num(n))), first, n)
 	}
 }
 
 // keep puts the columns of vector i into the cache.
 func (w *rowWork) keep(i ptx.Value, v []ptx.Value) {
-	w.chunks(i, func(p ptx.Ptr, first, n int) {
-		if n == 1 {
-			p.Store(v[first])
-		} else {
-			p.StoreVec(v[first : first+n]...)
-		}
-	})
+	w.chunks(i, func(p ptx.Ptr, first, n int) { storeVector(w.Builder, p, w.kind, v[first:first+n]) })
 }
 
 // kept reads them again.
 func (w *rowWork) kept(i ptx.Value) []ptx.Value {
 	var v []ptx.Value
-	w.chunks(i, func(p ptx.Ptr, _, n int) {
-		if n == 1 {
-			v = append(v, p.Load())
-		} else {
-			v = append(v, p.LoadVec(n)...)
-		}
-	})
+	w.chunks(i, func(p ptx.Ptr, _, n int) { v = append(v, loadVector(w.Builder, p, w.kind, n)...) })
 	return v
 }
 
@@ -222,6 +222,53 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 		top.Set(combine(top.Get(), combinePairs(list, combine)))
 	})
 	return w.across(top.Get(), combine)
+}
+
+// exponentials returns the greatest element of the row and the sum of e to the power of each less that, of rows that are read once: what a
+// thread has added up is rescaled where a greater element comes (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018,
+// arXiv:1805.02867). Of elements that are all -Inf the greatest is the least finite number, and the sum 0.
+func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
+	greater := func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
+	infinite, least := w.Const(t, real(math.Inf(-1))), w.Const(t, real(-math.MaxFloat32))
+	if t == ptx.F64 {
+		least = w.Const(t, real(-math.MaxFloat64))
+	}
+	rounds := max(2, min(4, 16/w.vector))
+	tops, sums := w.Var(least), w.Var(w.Const(t, real(0)))
+	w.For(w.lane, w.columns, num(rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
+		vars := make([]*ptx.Var, rounds*w.vector)
+		for k := range vars {
+			vars[k] = w.Var(infinite)
+		}
+		for k := range rounds {
+			at := i.Add(num(k * w.group))
+			take := func() {
+				for n, v := range load(at) {
+					vars[k*w.vector+n].Set(v)
+				}
+			}
+			if k == 0 {
+				take()
+			} else {
+				w.If(at.Lt(w.columns), take)
+			}
+		}
+		v := make([]ptx.Value, len(vars))
+		for k := range v {
+			v[k] = vars[k].Get()
+		}
+		before := tops.Get()
+		now := greater(before, combinePairs(v, greater))
+		for k := range v {
+			v[k] = call(w.Builder, "exp", v[k].Sub(now))
+		}
+		sums.Set(sums.Get().FMA(call(w.Builder, "exp", before.Sub(now)), pairwise(v)))
+		tops.Set(now)
+	})
+	mine := tops.Get()
+	top = w.across(mine, greater)
+	sum = w.across(sums.Get().Mul(call(w.Builder, "exp", mine.Sub(top))), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+	return top, sum
 }
 
 // sum adds up f of each column's operands over the row.

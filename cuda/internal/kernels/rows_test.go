@@ -129,6 +129,88 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
+// Rows are read once where they fit shared memory, and in any case by what sums up their exponentials: so many times an element's bytes move,
+// reads and writes together, of 32-byte sectors.
+func TestRowsAreReadOnce(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
+		for _, c := range []struct {
+			columns                   int
+			softmax, grad, loss, back int
+		}{{1024, 2, 3, 1, 2}, {8192, 2, 3, 1, 2}, {9216, 3, 5, 1, 2}} {
+			m := newMachine(t)
+			const rows = 2
+			moved := func(what string, times int, list []Launch, err error) {
+				t.Helper()
+				ideal := times * rows * c.columns * typ.Size() / 32
+				if got := int(m.run(list, err).Sectors); got < ideal || got > ideal+ideal/50+16*rows {
+					t.Errorf("%s of %d, %v: %d sectors move, %d are %d times the elements", what, c.columns, typ, got, ideal, times)
+				}
+			}
+			x, y, g, dx := m.random(m.tensor(typ, dense(rows, c.columns), 0)), m.tensor(typ, dense(rows, c.columns), 0), m.random(m.tensor(typ, dense(rows, c.columns), 0)), m.tensor(typ, dense(rows, c.columns), 0)
+			for _, log := range []bool{false, true} {
+				list, err := Softmax(y, x, log)
+				moved("softmax", c.softmax, list, err)
+				list, err = SoftmaxGrad(dx, y, g, log)
+				times := c.grad
+				if log && c.grad > 3 {
+					times-- // the sum needs g alone
+				}
+				moved("softmax gradient", times, list, err)
+			}
+			var v [4]Operand
+			for i := range v {
+				v[i] = m.random(m.tensor(dtype.F32, dense(rows), 0))
+			}
+			target, fault := m.fill(m.tensor(dtype.I64, dense(rows), 0), func(i int) uint64 { return uint64(i) }), m.fill(m.tensor(dtype.I64, dense(FaultBytes/8), 0), func(int) uint64 { return 0 })
+			list, err := CrossEntropy(v[0], v[1], v[2], x, target, -1, fault.Addr, 0)
+			moved("cross-entropy", c.loss, list, err)
+			list, err = CrossEntropyGrad(dx, x, v[1], v[2], target, v[3], -1)
+			moved("cross-entropy gradient", c.back, list, err)
+		}
+	}
+}
+
+// What is added up before a greater element comes is rescaled: rows whose elements grow, and infinities and NaN anywhere in them.
+func TestExponentialsRescaled(t *testing.T) {
+	const columns = 8200
+	m := newMachine(t)
+	x, y := m.tensor(dtype.F32, dense(6, columns), 0), m.tensor(dtype.F32, dense(6, columns), 0)
+	inf := math.Inf(1)
+	m.fill(x, func(i int) uint64 {
+		row, k := i/columns, i%columns
+		v := float64(k) / 50 // 0: grows
+		switch {
+		case row == 1:
+			v = -v
+		case row == 2: // all but one are -Inf
+			v = -inf
+			if k == 5000 {
+				v = 3
+			}
+		case row == 3:
+			v = -inf
+		case row == 4 && k == 7000:
+			v = inf
+		case row == 5 && k == 1:
+			v = math.NaN()
+		}
+		return expr.Encode(dtype.F32, v)
+	})
+	for _, log := range []bool{false, true} {
+		list, err := Softmax(y, x, log)
+		m.run(list, err)
+		want, wantLog, _ := slowSoftmax(m.decode(x), columns)
+		if log {
+			want = wantLog
+		}
+		for i, g := range m.decode(y) {
+			if w := want[i]; g != w && !(math.IsNaN(w) && math.IsNaN(g)) && !(math.Abs(g-w) <= 1e-5*math.Abs(w)+0x1p-140) {
+				t.Fatalf("log %v: element %d of row %d is %v, want %v", log, i%columns, i/columns, g, w)
+			}
+		}
+	}
+}
+
 func slowSoftmaxGrad(y, g []float64, n int, log bool) []float64 {
 	dx := make([]float64, len(y))
 	for r := 0; r < len(y); r += n {

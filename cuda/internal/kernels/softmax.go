@@ -52,11 +52,14 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	if err := checkRows(op, list...); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	rows, columns := out.Shape.At(0), out.Shape.At(1)
+	columns := out.Shape.At(1)
 	s.typ, s.unit, s.vector, s.group = out.Type, unitColumns(list...), rowVectors(list...), rowGroup(columns)
-	if !s.grad {
-		s.cached = cachedColumns(s.typ, columns)
-	}
+	s.cached = cachedColumns(s.typ, columns)
+	return launchSoftmax(s, list...)
+}
+
+func launchSoftmax(s softmaxSpec, list ...Operand) ([]Launch, error) {
+	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -67,7 +70,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	for _, o := range list {
 		p.packRows(o, s.unit)
 	}
-	l, err := p.launch(k, rowBlocks(rows, columns))
+	l, err := p.launch(k, ceilDiv(rows, rowThreads/s.group))
 	return []Launch{l}, err
 }
 
@@ -85,37 +88,56 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
+// kept is what of each column is kept: the exponential as it is computed, for the gradient both operands as they were read.
+func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
+	if s.grad {
+		return s.typ, 2
+	}
+	return s.typ.Compute(), 1
+}
+
+func (s softmaxSpec) dynamicShared() int {
+	t, kinds := s.kept()
+	return beyondStatic(cacheBytes(t, s.cached, kinds, s.group), acrossBytes)
+}
+
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
 	t := computing(s.typ.Compute())
+	kept, kinds := s.kept()
 	if s.grad {
 		dx, y, g := declareRows(b, "dx", s.typ, s.unit), declareRows(b, "y", s.typ, s.unit), declareRows(b, "g", s.typ, s.unit)
 		w := newRows(b, s.group, s.typ, rows, columns)
 		w.inVectors(s.vector)
+		w.inCache(kept, s.cached, kinds)
 		s.gradient(w, t, dx.at(w.row), y.at(w.row), g.at(w.row))
 		return [3]int{rowThreads, 1, 1}
 	}
 	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
 	w := newRows(b, s.group, s.typ, rows, columns)
 	w.inVectors(s.vector)
-	w.inCache(t, s.cached)
+	w.inCache(kept, s.cached, kinds)
 	y, x = y.at(w.row), x.at(w.row)
 	load := w.loadAll(x)
-	b.Comment("the row's maximum")
-	top := w.max(t, load, itself)
-	b.Comment("the sum of exponentials")
+	var top, sum ptx.Value
+	if s.cached > 0 {
+		b.Comment("the row's maximum")
+		top = w.max(t, load, itself)
+		b.Comment("the sum of exponentials")
+	} else {
+		b.Comment("the row's maximum and the sum of exponentials")
+		top, sum = w.exponentials(t, load)
+	}
 	exp := func(v []ptx.Value) ptx.Value { return call(b, "exp", v[0].Sub(top)) }
-	quotient, again := func(v []ptx.Value, sum ptx.Value) ptx.Value { return exp(v).Div(sum) }, load
-	var sum ptx.Value
+	quotient, again := exp, load
 	switch {
 	case s.cached == 0:
-		sum = w.sum(t, load, exp)
 	case s.log:
 		again = w.kept
 		sum = w.sum(t, again, exp)
 	default: // the exponentials take the place of the elements
-		again, quotient = w.kept, func(v []ptx.Value, sum ptx.Value) ptx.Value { return v[0].Div(sum) }
+		again, quotient = w.kept, itself
 		sum = w.sum(t, func(i ptx.Value) []ptx.Value {
 			v := w.apply(w.kept(i), exp)
 			w.keep(i, v)
@@ -128,20 +150,32 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		w.write(y, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
 		return [3]int{rowThreads, 1, 1}
 	}
-	b.Comment("the quotients")
-	w.write(y, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return quotient(v, sum) })
+	b.Comment("the quotients: the sum is 1 at least, or NaN, or 0 where all is -Inf")
+	inverse := sum.Rcp()
+	w.write(y, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return quotient(v).Mul(inverse) })
 	return [3]int{rowThreads, 1, 1}
 }
 
 // gradient writes dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
 func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
-	b := w.Builder
 	both := w.loadAll(y, g)
+	first, again := both, both
+	if s.cached > 0 {
+		again = w.kept
+		first = func(i ptx.Value) []ptx.Value {
+			v := both(i)
+			w.keep(i, v)
+			return v
+		}
+	}
 	if s.log {
-		sum := w.sum(t, w.loadAll(g), itself)
-		w.write(dx, both, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[1].Sub(call(b, "exp", v[0]).Mul(sum)) })
+		if s.cached == 0 {
+			first = w.loadAll(g)
+		}
+		sum := w.sum(t, first, func(v []ptx.Value) ptx.Value { return v[len(v)-1] })
+		w.write(dx, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[1].Sub(call(w.Builder, "exp", v[0]).Mul(sum)) })
 		return
 	}
-	sum := w.sum(t, both, func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) })
-	w.write(dx, both, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Mul(v[1].Sub(sum)) })
+	sum := w.sum(t, first, func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) })
+	w.write(dx, again, func(_ ptx.Value, v []ptx.Value) ptx.Value { return v[0].Mul(v[1].Sub(sum)) })
 }

@@ -197,6 +197,52 @@ addc.cc.s64 %rd0,%rd1,%rd2;
 sub.cc.s32 %r0,%r1,%r2;
 subc.u32 %r0,%r1,%r2;
 mad.lo.cc.u32 %r0,%r1,%r2,%r3;
+mad.hi.cc.s64 %rd0,%rd1,%rd2,%rd3;
+madc.lo.u32 %r0,%r1,%r2,%r3;
+madc.hi.cc.u64 %rd0,%rd1,%rd2,%rd3;
+madc.u32 %r0,%r1,%r2,%r3;
+madc.lo.u16 %h0,%h1,%h2,%h3;
+mad24.hi.sat.s32 %r0,%r1,%r2,%r3;
+dp2a.lo.u32.s32 %r0,%r1,%r2,%r3;
+dp2a.u32.s32 %r0,%r1,%r2,%r3;
+bmsk.clamp.b32 %r0,%r1,%r2;
+bmsk.b32 %r0,%r1,%r2;
+szext.wrap.s32 %r0,%r1,%r2;
+szext.clamp.b32 %r0,%r1,%r2;
+fns.b32 %r0,%r1,%r2,%r3;
+cvt.pack.sat.u8.s32.b32 %r0,%r1,%r2,%r3;
+cvt.pack.sat.u8.s32 %r0,%r1,%r2;
+cvt.pack.sat.s16.s32 %r0,%r1,%r2;
+cvt.pack.s16.s32 %r0,%r1,%r2;
+set.eq.f16.f16 %h0,%h1,%h2;
+set.lt.ftz.f16x2.f16x2 %r0,%r1,%r2;
+set.geu.u32.f16x2 %r0,%r1,%r2;
+set.num.bf16.bf16 %h0,%h1,%h2;
+set.eq.bf16x2.bf16x2 %r0,%r1,%r2;
+set.eq.f16.bf16 %h0,%h1,%h2;
+set.eq.u16.f16 %h0,%h1,%h2;
+set.eq.u16.f16x2 %h0,%r1,%r2;
+set.eq.u16.f32 %h0,%f1,%f2;
+set.lo.f16.f16 %h0,%h1,%h2;
+set.eq.and.f16.f16 %h0,%h1,%h2,%p1;
+setp.eq.f16x2 %p0|%p1,%r1,%r2;
+setp.gtu.and.ftz.f16x2 %p0|%p1,%r1,%r2,!%p3;
+setp.eq.f16x2 %p0,%r1,%r2;
+setp.ne.bf16x2 %p0|_,%r1,%r2;
+add.rz.f64 %d0,%d1,%d2;
+mul.rp.f64 %d0,%d1,%d2;
+fma.rm.f64 %d0,%d1,%d2,%d3;
+fma.f64 %d0,%d1,%d2,%d3;
+div.rp.f64 %d0,%d1,%d2;
+div.f64 %d0,%d1,%d2;
+sqrt.rz.f32 %f0,%f1;
+sqrt.rm.ftz.f32 %f0,%f1;
+rcp.rp.f32 %f0,%f1;
+sqrt.rp.f64 %d0,%d1;
+rcp.rz.f64 %d0,%d1;
+rcp.rz.ftz.f64 %d0,%d1;
+sqrt.approx.f64 %d0,%d1;
+rcp.approx.f64 %d0,%d1;
 cvta.to.global.u64 %rd1,%rd2;
 cvta.shared.u64 %rd1,%rd2;
 cvta.to.shared.u64 %rd1,%rd2;
@@ -315,8 +361,8 @@ atom.shared::cta.add.u32 %r1, [sm], 1;
 
 // What ptxas takes and Parse refuses on purpose: what is not implemented, stores to kernel parameters, and mistakes that ptxas lets pass or
 // finds only in a later phase, which a file with errors never reaches.
-var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp?\..*b?f16x2|[a-z]+\.r[zmp]\.f64|fma\.rz\.bf16|rcp\.(approx|rn)\.ftz\.f64|` +
-	`rsqrt\.approx(\.ftz)?\.f64|fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mad\.lo\.cc|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
+var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f16x2 %p\d,|fma\.rz\.bf16|rcp\.r[nz]\.ftz\.f64|madc\.lo\.u16|` +
+	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
 
 // Parse and the real assembler agree on every line.

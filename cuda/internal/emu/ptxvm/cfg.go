@@ -3,29 +3,39 @@ package ptxvm
 // reconverge sets rpc of every branch: the first instruction of its block's immediate post-dominator. Only the last exit of the text counts as
 // an exit; lanes that leave by an earlier one just drop out, so that the rest still meets. Post-dominators follow Cooper, Harvey and
 // Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
-func reconverge(code []inst) {
+//
+// code is the body of the entry, or that of a function, which starts at instruction first of the whole.
+func reconverge(code []inst, first int32) {
 	n := len(code)
-	// The graph has a node an instruction; only branches have two successors.
-	succ := func(i int) (a, b int) {
+	// The graph has a node an instruction; only branches have several successors.
+	var buf [2]int32
+	succ := func(i int) []int32 {
 		in := &code[i]
+		s := buf[:0]
 		switch {
 		case in.kind == kBranch && in.guard == 0:
-			return int(in.target), -1
+			return append(s, in.target-first)
 		case in.kind == kBranch:
-			return i + 1, int(in.target)
-		case in.kind == kExit && in.guard == 0:
-			return -1, -1
+			return append(s, int32(i)+1, in.target-first)
+		case in.kind == kTable:
+			if in.guard != 0 {
+				s = append(s, int32(i)+1)
+			}
+			for _, t := range in.x.table {
+				s = append(s, t-first)
+			}
+			return s
+		case (in.kind == kExit || in.kind == kReturn) && in.guard == 0:
+			return nil
 		}
-		return i + 1, -1
+		return append(s, int32(i)+1)
 	}
 	preds := make([][]int32, n)
 	for i := range code {
-		a, b := succ(i)
-		if a >= 0 {
-			preds[a] = append(preds[a], int32(i))
-		}
-		if b >= 0 && b != a {
-			preds[b] = append(preds[b], int32(i))
+		for _, a := range succ(i) {
+			if p := preds[a]; len(p) == 0 || p[len(p)-1] != int32(i) {
+				preds[a] = append(preds[a], int32(i))
+			}
 		}
 	}
 	exit := n - 1 // the appended ret; where nothing reaches it, the last unguarded exit before
@@ -77,16 +87,14 @@ func reconverge(code []inst) {
 		changed = false
 		for k := len(order) - 2; k >= 0; k-- {
 			i := order[k]
-			a, b := succ(int(i))
 			d := int32(-1)
-			for _, s := range [2]int{a, b} {
-				if s < 0 || idom[s] < 0 {
-					continue
-				}
-				if d < 0 {
-					d = int32(s)
-				} else {
-					d = intersect(d, int32(s))
+			for _, s := range succ(int(i)) {
+				switch {
+				case idom[s] < 0:
+				case d < 0:
+					d = s
+				default:
+					d = intersect(d, s)
 				}
 			}
 			if d != idom[i] {
@@ -96,8 +104,8 @@ func reconverge(code []inst) {
 		}
 	}
 	for i := range code {
-		if code[i].kind == kBranch && seen[i] && i != exit {
-			code[i].rpc = idom[i]
+		if (code[i].kind == kBranch || code[i].kind == kTable) && seen[i] && i != exit && idom[i] >= 0 {
+			code[i].rpc = idom[i] + first
 		}
 	}
 }

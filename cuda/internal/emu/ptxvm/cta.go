@@ -82,6 +82,10 @@ func buildCTA(l *Launch) *cta {
 		w := &warps[i]
 		*w = warp{r: regs[i*e.nreg : (i+1)*e.nreg : (i+1)*e.nreg], wm: part(e.nreg), p: part(e.npred), pm: part(e.npred), id: i, cta: c}
 		w.vc = make([]uint32, n)
+		w.stride = e.Local
+		if e.Local > 0 || e.base != 0 {
+			w.junk = make([]uint32, e.nreg)
+		}
 		if e.Local > 0 {
 			w.local, w.localInit = make([]byte, 32*e.Local), make([]byte, 32*e.Local)
 		}
@@ -180,6 +184,7 @@ func (c *cta) reset(index uint64) {
 	}
 	for i, w := range c.warps {
 		clear(w.wm)
+		clear(w.junk)
 		clear(w.pm)
 		w.wm[0], w.pm[0], w.p[0] = fullMask, fullMask, fullMask
 		w.pm[predFalse], w.p[predFalse] = fullMask, 0
@@ -197,7 +202,10 @@ func (c *cta) reset(index uint64) {
 			w.live = 1<<rest - 1
 		}
 		w.frame = frame{pc: 0, rpc: -1, mask: w.live}
-		w.stack = w.stack[:0]
+		w.stack, w.calls = w.stack[:0], w.calls[:0]
+		if base := c.entry.base; base != 0 {
+			w.r[base], w.wm[base] = lanes{}, fullMask
+		}
 		w.state, w.steps, w.cc = warpReady, 0, 0
 		w.clocks.reset(i)
 		w.pending = w.pending[:0]

@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// declare parses variable declarations after their state space and lays them out. A parameter list (e given) holds one each and no semicolon.
-func (p *parser) declare(sc *scope, sp space, extern bool, e *Entry) {
+// declare parses variable declarations after their state space and lays them out. A parameter list, whose size so far is in end, holds one
+// each and no semicolon.
+func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type
 	for t == noType {
@@ -24,7 +25,7 @@ func (p *parser) declare(sc *scope, sp space, extern bool, e *Entry) {
 			}
 		}
 	}
-	if e != nil && p.accept(".ptr") { // an attribute of pointer parameters: .ptr .space .align n
+	if end != nil && p.accept(".ptr") { // an attribute of pointer parameters: .ptr .space .align n
 		for _, s := range []string{".global", ".const", ".shared", ".local"} {
 			if p.accept(s) {
 				break
@@ -48,15 +49,16 @@ func (p *parser) declare(sc *scope, sp space, extern bool, e *Entry) {
 			}
 			p.initialiser(v)
 		}
-		p.place(v, line, e)
-		if e != nil {
-			return
+		p.place(v, line, end)
+		if end != nil {
+			return v
 		}
 		if !p.accept(",") {
 			break
 		}
 	}
 	p.expect(";")
+	return nil
 }
 
 func (p *parser) alignment() int {
@@ -90,7 +92,7 @@ func (p *parser) dimensions(v *variable) {
 	}
 }
 
-func (p *parser) place(v *variable, line int, e *Entry) {
+func (p *parser) place(v *variable, line int, params *int) {
 	put := func(end *int, limit int, what string) {
 		v.offset = int(roundUp(uint64(*end), uint64(v.align)))
 		if *end = v.offset + v.size; *end > limit {
@@ -99,8 +101,17 @@ func (p *parser) place(v *variable, line int, e *Entry) {
 	}
 	switch v.space {
 	case spParam:
-		put(&e.ParamBytes, maxParams, "parameters")
-		e.Params = append(e.Params, Param{Name: v.name, Type: v.typ, Size: v.size, Align: v.align, Offset: v.offset})
+		switch {
+		case params == nil:
+			v.framed = true
+			put(&p.local, maxLocal, "local memory")
+		case p.fn != nil:
+			v.framed = true
+			put(params, maxParams, "parameters")
+		default:
+			put(params, maxParams, "parameters")
+			p.entry.Params = append(p.entry.Params, Param{Name: v.name, Type: v.typ, Size: v.size, Align: v.align, Offset: v.offset})
+		}
 	case spLocal:
 		put(&p.local, maxLocal, "local memory")
 	case spShared:
@@ -147,6 +158,10 @@ func (p *parser) initValues(v *variable, depth int) {
 		return
 	}
 	line := p.cur.line
+	if p.cur.kind == tkWord && v.typ.Size() == 8 && !v.typ.float() {
+		p.initAddress(v)
+		return
+	}
 	o := p.operand(true)
 	if len(v.init)+v.typ.Size() > v.size {
 		fail(line, "too many initial values for %s", v.name)

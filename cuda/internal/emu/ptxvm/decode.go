@@ -1,6 +1,9 @@
 package ptxvm
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // decoder turns the statements of one entry into instructions. It fails by panicking with a *ParseError.
 type decoder struct {
@@ -15,20 +18,51 @@ type decoder struct {
 	specials map[special]int32
 	shared   int // end of static shared memory
 	dynAlign int
+	fn       *body       // the function in progress, nil in the entry
+	todo     []*function // functions that are called and not decoded yet
 }
 
 // decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate slots 0 and 1 the constants true and false.
-func decode(e *Entry, sc *scope, stmts []stmt) {
+func decode(e *Entry, stmts []stmt) {
 	for _, v := range e.mod.scope.vars {
 		v.placed = false
 	}
 	e.names = map[regKey]string{}
 	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
+	d.body(stmts)
+	e.code = append(e.code, inst{kind: kExit, line: lastLine(e.code), rpc: -1}) // running off the end is ret
+	reconverge(e.code, 0)
+	d.functions()
+	e.nreg, e.npred = int(d.nreg), int(d.npred)
+	for k, slot := range d.consts {
+		k.slot = slot
+		e.consts = append(e.consts, k)
+	}
+	for sr, slot := range d.specials {
+		e.specials = append(e.specials, specialUse{sr, slot})
+	}
+	e.StaticShared = d.shared
+	e.dynOffset = int(roundUp(uint64(d.shared), uint64(d.dynAlign)))
+}
+
+// lastLine is the line of the last instruction.
+func lastLine(code []inst) int32 {
+	if len(code) == 0 {
+		return 1
+	}
+	return code[len(code)-1].line
+}
+
+// body appends the instructions of the entry or of a function.
+func (d *decoder) body(stmts []stmt) {
+	e := d.e
+	first := len(e.code)
+	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
 		s := &stmts[i]
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
-		d.stmt, d.in = s, &e.code[i]
+		d.stmt, d.in = s, &e.code[first+i]
 		if s.guard != "" {
 			d.in.guard, d.in.not = d.predicate(operand{kind: okWord, name: s.guard}), s.guardNot
 		}
@@ -43,22 +77,6 @@ func decode(e *Entry, sc *scope, stmts []stmt) {
 			d.fail("%s: modifier .%s is unknown or not supported here", s.op, d.mods[0])
 		}
 	}
-	line := int32(1)
-	if n := len(e.code); n > 0 {
-		line = e.code[n-1].line
-	}
-	e.code = append(e.code, inst{kind: kExit, line: line, rpc: -1}) // running off the end is ret
-	e.nreg, e.npred = int(d.nreg), int(d.npred)
-	for k, slot := range d.consts {
-		k.slot = slot
-		e.consts = append(e.consts, k)
-	}
-	for sr, slot := range d.specials {
-		e.specials = append(e.specials, specialUse{sr, slot})
-	}
-	e.StaticShared = d.shared
-	e.dynOffset = int(roundUp(uint64(d.shared), uint64(d.dynAlign)))
-	reconverge(e.code)
 }
 
 // splitOpcode splits at dots; "L1::no_allocate" stays whole.
@@ -165,6 +183,9 @@ func (d *decoder) register(name string) *register {
 		} else {
 			r.slot = d.nreg
 			d.nreg++
+		}
+		if d.fn != nil {
+			d.fn.note(r)
 		}
 		d.e.names[regKey{r.slot, r.typ == Pred}] = name
 	}
@@ -316,7 +337,15 @@ func (d *decoder) address(name string, off int64, t Type) int32 {
 			k.dyn = true
 		}
 		k.val += uint64(v.offset) + sharedOrigin
+	case spLocal:
+		if d.fn != nil {
+			d.fail("%s: the address of %s, a local variable of a function, is only known to mov", d.stmt.op, name)
+		}
+		k.val += uint64(v.offset)
 	default:
+		if v.framed {
+			d.fail("%s: the address of %s, which is an argument of a call, is not supported", d.stmt.op, name)
+		}
 		k.val += uint64(v.offset)
 	}
 	k.val &= t.mask()
@@ -375,6 +404,12 @@ func (d *decoder) mem(o operand, sp space) (slot int32, off int64, at space) {
 	}
 	if v.space != sp {
 		d.fail("%s: %s lies in .%s, not in .%s", d.stmt.op, o.name, v.space, sp)
+	}
+	if v.framed || sp == spLocal {
+		if d.fn != nil {
+			return d.e.base, o.off + int64(v.offset), spLocal
+		}
+		return d.constant(uint64(v.offset)), o.off, spLocal
 	}
 	return d.address(o.name, 0, B64), o.off, sp
 }

@@ -8,19 +8,20 @@ import (
 
 // handlers decode one base opcode each. They are filled in by the decode_*.go files.
 var handlers = map[string]func(*decoder){
-	"add": addSub, "sub": addSub, "addc": addSub, "subc": addSub, "mul": multiply, "mad": multiply, "fma": fusedMultiply,
+	"add": addSub, "sub": addSub, "addc": addSub, "subc": addSub, "mul": multiply, "mad": multiply, "madc": multiply, "fma": fusedMultiply,
 	"div": divide, "rem": remainder, "abs": absNeg, "neg": absNeg, "min": minMax, "max": minMax, "sad": sad,
 	"and": logic, "or": logic, "xor": logic, "not": logic, "cnot": cnot, "shl": shiftLeft, "shr": shiftRight, "shf": funnel,
 	"lop3": logic3, "prmt": permute, "bfe": bitExtract, "bfi": bitInsert, "bfind": bitFind, "brev": bitUnary, "clz": bitUnary, "popc": bitUnary,
 	"mov": move, "selp": selectPred, "slct": selectSign, "setp": setPredicate, "set": setValue, "copysign": copySign, "testp": testProperty,
 	"sqrt": rootRcp, "rcp": rootRcp, "rsqrt": approximate, "ex2": approximate, "lg2": approximate, "sin": approximate, "cos": approximate, "tanh": approximate,
 	"cvt": convert, "cvta": convertAddress,
-	"mul24": mul24, "mad24": mul24, "dp4a": dotProduct4,
+	"mul24": mul24, "mad24": mul24, "dp4a": dotProduct4, "dp2a": dotProduct2,
+	"bmsk": bitMask, "szext": signOrZeroExtend, "fns": findSet,
 
 	"ld": load, "ldu": load, "st": store, "atom": atomicMemory, "red": atomicMemory, "prefetch": prefetch, "prefetchu": prefetch,
 	"cp": copyAsync, "ldmatrix": loadMatrix, "stmatrix": storeMatrix, "mma": matrixMultiply,
 
-	"bra": branch, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,
+	"bra": branch, "brx": jumpTable, "call": call, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,
 	"bar": barrier, "barrier": barrier, "isspacep": isSpace, "shfl": shuffle, "vote": vote, "activemask": activeMask, "redux": reduceSync, "match": matchSync, "elect": electSync,
 	"membar": fence, "fence": fence, "griddepcontrol": gridDependency,
 }
@@ -47,11 +48,11 @@ func (d *decoder) noType(t Type) {
 	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
 }
 
-// direction takes an optional rounding modifier; other directions than .rn are only there for f32.
+// direction takes an optional rounding modifier; other directions than .rn are only there for f32 and f64.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
-	if i > 0 && t != F32 {
-		d.fail("%s: rounding other than .rn is only supported for .f32", d.stmt.op)
+	if i > 0 && t != F32 && t != F64 {
+		d.fail("%s: rounding other than .rn needs .f32 or .f64", d.stmt.op)
 	}
 	return rounding(max(i, 0))
 }
@@ -128,6 +129,10 @@ func floatOp(d *decoder, name string, t Type, mode rounding) {
 			d.alu(liftF32(f32Ops[name], ftz, sat))
 		}
 	case F64:
+		if mode != rn {
+			d.alu(liftF64(directed64(name, mode)))
+			return
+		}
 		d.alu(map[string]laneFn{"add": addF64, "sub": subF64, "mul": mulF64, "fma": fmaF64}[name])
 	case F16, F16x2, BF16, BF16x2:
 		n := halfFloat
@@ -189,6 +194,10 @@ func carry(d *decoder, t Type) {
 }
 
 func multiply(d *decoder) {
+	if slices.Contains(d.mods, "cc") || d.base == "madc" {
+		multiplyCarry(d)
+		return
+	}
 	t := d.typ()
 	mad := d.base == "mad"
 	if t.float() {
@@ -273,7 +282,7 @@ func fusedMultiply(d *decoder) { fma(d, d.typ()) }
 
 func fma(d *decoder, t Type) {
 	if !hasAny(d.mods, "rn", "rz", "rm", "rp") {
-		d.fail("%s needs .rn (or, for .f32, .rz, .rm, .rp)", d.stmt.op)
+		d.fail("%s needs .rn (or, for .f32 and .f64, .rz, .rm, .rp)", d.stmt.op)
 	}
 	mode := d.direction(t)
 	d.dabc(t)
@@ -291,6 +300,10 @@ func mul24(d *decoder) {
 		d.dabc(t)
 	} else {
 		d.dab(t)
+	}
+	if d.base == "mad24" && mode == 1 && t == S32 && d.take("sat") {
+		d.alu(lift3(func(a, b, c uint64) uint64 { return satS32(signExtend(a, 24)*signExtend(b, 24)>>16 + int64(int32(c))) }))
+		return
 	}
 	d.alu(lift3(func(a, b, c uint64) uint64 {
 		var p uint64
@@ -350,10 +363,14 @@ func divide(d *decoder) {
 			d.fail("%s needs .rn, .approx or .full", d.stmt.op)
 		}
 	case F64:
-		if !d.take("rn") {
-			d.fail("%s needs .rn", d.stmt.op)
+		switch mode := d.oneOf("rn", "rz", "rm", "rp"); {
+		case mode < 0:
+			d.fail("%s needs a rounding", d.stmt.op)
+		case mode == 0:
+			d.alu(liftF64(f64Ops["div"]))
+		default:
+			d.alu(liftF64(divide64(rounding(mode))))
 		}
-		d.alu(liftF64(f64Ops["div"]))
 	default:
 		f := byType(t, divInt[uint16], divInt[int16], divInt[uint32], divInt[int32], divInt[uint64], divInt[int64])
 		if f == nil {

@@ -230,7 +230,16 @@ func move(d *decoder) {
 			return
 		}
 		if o := a[1]; o.kind == okWord && o.name[0] != '%' && o.name != "WARP_SZ" && d.register(o.name) == nil {
-			d.in.a = d.address(o.name, o.off, t)
+			v := d.stmt.scope.variable(o.name)
+			if f := d.e.mod.function(o.name); f != nil && v == nil && t.Size() == 8 && !t.float() {
+				d.in.a = d.constant(f.address())
+			} else if d.fn != nil && v != nil && v.space == spLocal && t.Size() == 8 && !t.float() {
+				d.in.a, d.in.b = d.e.base, d.constant(uint64(v.offset)+uint64(o.off))
+				d.alu(addU64)
+				return
+			} else {
+				d.in.a = d.address(o.name, o.off, t)
+			}
 		} else {
 			d.in.a = d.src(o, t)
 		}

@@ -1,5 +1,7 @@
 package ptxvm
 
+import "slices"
+
 // cmpFn compares two registers and returns a bit a lane.
 type cmpFn = func(a, b *lanes) uint32
 
@@ -225,6 +227,12 @@ func (d *decoder) combination(args []operand, n int) []operand {
 }
 
 func setPredicate(d *decoder) {
+	for _, t := range []Type{F16x2, BF16x2} {
+		if d.take(t.String()) {
+			setPredicates(d, t)
+			return
+		}
+	}
 	f, t := d.comparison()
 	a := d.combination(d.stmt.args, 3)
 	i := d.in
@@ -249,15 +257,16 @@ func setPredicate(d *decoder) {
 
 // setValue decodes set: like setp, but the destination is a register, all ones or 1.0f.
 func setValue(d *decoder) {
+	if n := len(d.mods); n > 0 && slices.Contains([]string{"f16", "f16x2", "bf16", "bf16x2"}, d.mods[n-1]) {
+		setHalf(d)
+		return
+	}
 	f, t := d.comparison()
 	dt := d.typIn(U32, S32, F32)
 	a := d.combination(d.stmt.args, 3)
 	i := d.in
 	i.d, i.a, i.b, i.cmp = d.dst(a[0], dt), d.src(a[1], t), d.src(a[2], t), f
 	yes := uint64(0xffffffff)
-	if dt == F32 && (t == F16 || t == BF16) {
-		d.noType(t)
-	}
 	if dt == F32 {
 		yes = 0x3f800000
 	}

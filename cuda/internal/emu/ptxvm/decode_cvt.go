@@ -22,8 +22,18 @@ func rootRcp(d *decoder) {
 		d.alu(liftF32(func(a, _, _ float32) float32 { return sqrtApprox(a) }, ftz, false))
 	case t == F32 && mode == 1:
 		d.alu(liftF32(func(a, _, _ float32) float32 { return rcpApprox(a) }, ftz, false))
+	case t == F32 && mode > 1 && root:
+		d.alu(liftF32(root32(rounding(mode-1)), ftz, false))
+	case t == F32 && mode > 1:
+		d.alu(liftF32(reciprocal32(rounding(mode-1)), ftz, false))
+	case t == F64 && mode > 1 && root && !ftz:
+		d.alu(liftF64(root64(rounding(mode - 1))))
+	case t == F64 && mode > 1 && !ftz:
+		d.alu(liftF64(func(a, _, _ float64) float64 { return divide64(rounding(mode-1))(1, a, 0) }))
+	case t == F64 && mode == 1 && !root && ftz:
+		d.alu(liftF64(gross64(func(x float64) float64 { return 1 / x })))
 	default:
-		d.fail("%s is not supported (.rn and, for .f32, .approx are)", d.stmt.op)
+		d.fail("%s: there is no such form (a rounding, or .approx for .f32, or rcp.approx.ftz.f64)", d.stmt.op)
 	}
 }
 
@@ -47,6 +57,20 @@ func approximate(d *decoder) {
 	d.da(t)
 	if t == F32 {
 		d.alu(liftF32(func(a, _, _ float32) float32 { return f(a) }, ftz, false))
+		return
+	}
+	if t == F64 && d.base == "rsqrt" {
+		f := func(x float64) float64 {
+			if x == 0 {
+				return 1 / x
+			}
+			return 1 / math.Sqrt(x)
+		}
+		if ftz {
+			d.alu(liftF64(gross64(f)))
+		} else {
+			d.alu(liftF64(func(a, _, _ float64) float64 { return f(a) }))
+		}
 		return
 	}
 	if d.base != "ex2" && d.base != "tanh" {
@@ -77,6 +101,10 @@ func approximate(d *decoder) {
 
 // convert decodes cvt. Modifiers come as rounding, .ftz, .sat, .relu, destination type, source type.
 func convert(d *decoder) {
+	if d.take("pack") {
+		convertPack(d)
+		return
+	}
 	st := d.typ()
 	dt := d.typ()
 	var mode rounding

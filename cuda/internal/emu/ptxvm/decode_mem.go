@@ -15,6 +15,10 @@ func (d *decoder) memoryMods() {
 	if anyone {
 		order = d.oneOf(orders...)
 		x.strong = order >= 0
+	} else if x.space == spLocal {
+		if d.take("volatile") {
+			d.need(50, 9, 1)
+		}
 	}
 	if order > 0 {
 		x.release = orders[order] == "release"
@@ -128,7 +132,7 @@ func store(d *decoder) {
 	case spGlobal:
 		d.run(func(w *warp, i *inst, m uint32) {
 			w.addresses(i, m)
-			w.need(i, m, i.x.vec...)
+			w.storable(i, m)
 			w.storeGlobal(i, m)
 		})
 	case spShared:

@@ -8,11 +8,19 @@ func branch(d *decoder) {
 	if a[0].kind != okWord || a[0].not || a[0].off != 0 {
 		d.fail("bra needs a label")
 	}
-	pc, ok := d.stmt.scope.label(a[0].name)
+	d.in.kind, d.in.target = kBranch, d.label(a[0].name)
+}
+
+// label returns the instruction that a label stands for.
+func (d *decoder) label(name string) int32 {
+	pc, ok := d.stmt.scope.label(name)
 	if !ok {
-		d.fail("label %s is not defined", a[0].name)
+		d.fail("label %s is not defined", name)
 	}
-	d.in.kind, d.in.target = kBranch, int32(pc)
+	if d.fn != nil {
+		pc += int(d.fn.start)
+	}
+	return int32(pc)
 }
 
 func exitThread(d *decoder) {
@@ -20,7 +28,9 @@ func exitThread(d *decoder) {
 		d.take("uni")
 	}
 	d.args(0)
-	d.in.kind = kExit
+	if d.in.kind = kExit; d.base == "ret" && d.fn != nil {
+		d.in.kind, d.in.target = kBranch, d.fn.end
+	}
 }
 
 func trap(d *decoder) {
@@ -102,7 +112,7 @@ func barrier(d *decoder) {
 			d.fail("bar.warp needs .sync")
 		}
 		d.in.a = d.src(d.args(1)[0], B32)
-		d.run(func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
+		d.together(d.in.a, func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
 		return
 	}
 	d.take("aligned")

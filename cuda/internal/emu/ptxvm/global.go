@@ -206,6 +206,9 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 		}
 		for k := range x.n {
 			put(r.data[off:], x.size, w.r[x.vec[k]][l])
+			if w.unwritten(x, k, l) && r.shadow != nil {
+				fill(r.shadow[off:off+uint64(x.size)], shAddressable)
+			}
 			off += uint64(x.size)
 		}
 	}

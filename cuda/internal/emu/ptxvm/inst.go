@@ -15,6 +15,10 @@ const (
 	kBranch             // bra
 	kExit               // ret, exit
 	kRun                // run(w, in, mask): everything else
+	kTable              // brx.idx
+	kCall               // call
+	kReturn             // the end of a function
+	kSync               // run, once the lanes that it needs are together
 	kNop
 )
 
@@ -59,8 +63,11 @@ type extra struct {
 	count   int32 // slot
 	hasCnt  bool
 	n       int
-	counted bool // part of a request that is counted already
-	whole   bool // a vector load without unused elements or extension
+	counted bool    // part of a request that is counted already
+	whole   bool    // a vector load without unused elements or extension
+	table   []int32 // targets of brx.idx
+	call    *callSite
+	members int32 // slot of the member mask
 	atom    func(old, b, c uint64) uint64
 }
 

@@ -1,6 +1,7 @@
 package ptxvm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync"
@@ -251,6 +252,15 @@ func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 		copy(b, v.init)
 		mem.MarkInitialised(addr, uint64(v.size))
 		g[v] = addr
+	}
+	for _, v := range m.globals {
+		for _, l := range v.links {
+			b, err := mem.Bytes(g[v]+uint64(l.at), 8)
+			if err != nil {
+				return nil, err
+			}
+			binary.LittleEndian.PutUint64(b, l.resolve(m, g))
+		}
 	}
 	m.instances[mem] = g
 	return g, nil

@@ -102,7 +102,7 @@ func (l *lexer) next() token {
 	switch {
 	case wordStart(c):
 		n := 1
-		for n < len(s) && (wordPart(s[n]) || n+2 < len(s) && s[n] == ':' && s[n+1] == ':' && wordPart(s[n+2])) {
+		for n < len(s) && (wordPart(s[n]) && !(c == '.' && s[n] == '.') || n+2 < len(s) && s[n] == ':' && s[n+1] == ':' && wordPart(s[n+2])) {
 			if s[n] == ':' {
 				n++
 			}

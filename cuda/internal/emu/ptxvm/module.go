@@ -16,6 +16,7 @@ type Module struct {
 	scope        *scope   // module-scope variables
 	constImage   []byte
 	globals      []*variable
+	functions    []*function
 
 	mu        sync.Mutex
 	instances map[*Memory]map[*variable]uint64
@@ -49,7 +50,9 @@ type Entry struct {
 	specials   []specialUse
 	dynOffset  int // where dynamic shared memory starts, from sharedOrigin
 	usesAsync  bool
-	pool       sync.Pool // of *cta, to launch again
+	bodies     map[*function]*body // of the functions that it may call
+	base       int32               // slot of the address of a thread's frame in local memory, 0: it calls nothing
+	pool       sync.Pool           // of *cta, to launch again
 	names      map[regKey]string
 	sharedVars []variable // placed shared variables, for messages
 }

@@ -65,6 +65,10 @@ func parse(ptx string, brief bool) (m *Module, err error) {
 	p := newParser(ptx)
 	p.brief = brief
 	p.module()
+	p.checkLinks()
+	for _, decode := range p.later {
+		decode()
+	}
 	return p.m, nil
 }
 
@@ -75,11 +79,13 @@ func newParser(ptx string) *parser {
 type parser struct {
 	*lexer
 	m     *Module
-	entry *Entry
+	entry *Entry    // whose body this is
+	fn    *function // or the function whose it is
 	stmts []stmt
 	depth int
 	local int
-	brief bool // see ParseDeclarations
+	later []func() // decodes the entries, once all functions are known
+	brief bool     // see ParseDeclarations
 }
 
 func (p *parser) module() {
@@ -93,7 +99,7 @@ func (p *parser) module() {
 	linkage:
 		for {
 			switch {
-			case p.accept(".visible"), p.accept(".weak"):
+			case p.accept(".visible"), p.accept(".weak"), p.accept(".common"):
 			case p.accept(".extern"):
 				extern = true
 			default:
@@ -109,9 +115,11 @@ func (p *parser) module() {
 		case ".global", ".const", ".shared":
 			p.declare(p.m.scope, map[string]space{".global": spGlobal, ".const": spConst, ".shared": spShared}[word], extern, nil)
 		case ".func":
-			fail(line, "functions (.func) are not supported: inline them")
+			p.function(extern)
 		case ".file":
 			p.skipLine(line)
+		case ".section":
+			p.section()
 		case ".version":
 			fail(line, ".version twice")
 		default:
@@ -175,12 +183,12 @@ func (p *parser) kernel() {
 	if p.m.byName[e.Name] != nil {
 		fail(line, "entry %s twice", e.Name)
 	}
-	p.entry, p.stmts, p.local = e, nil, 0
+	p.entry, p.fn, p.stmts, p.local = e, nil, nil, 0
 	sc := newScope(p.m.scope)
 	if p.accept("(") && !p.accept(")") {
 		for {
 			p.expect(".param")
-			p.declare(sc, spParam, false, e)
+			p.declare(sc, spParam, false, &e.ParamBytes)
 			if p.accept(")") {
 				break
 			}
@@ -192,8 +200,8 @@ func (p *parser) kernel() {
 	p.body(sc)
 	p.expect("}")
 	e.Local = p.local
-	if !p.brief {
-		decode(e, sc, p.stmts)
+	if stmts := p.stmts; !p.brief {
+		p.later = append(p.later, func() { decode(e, stmts) })
 	}
 	p.m.entries = append(p.m.entries, e)
 	p.m.byName[e.Name] = e
@@ -244,10 +252,10 @@ func (p *parser) body(sc *scope) {
 	for !p.is("}") {
 		switch line := p.cur.line; {
 		case p.cur.kind == tkEOF:
-			fail(line, "the body of %s has no end", p.entry.Name)
+			fail(line, "the body of %s has no end", p.name())
 		case p.accept(";"):
 		case p.accept("{"):
-			p.body(newScope(sc))
+			p.body(p.inner(sc))
 			p.expect("}")
 		case p.brief && p.passes():
 		case p.accept(".reg"):
@@ -256,6 +264,8 @@ func (p *parser) body(sc *scope) {
 			p.declare(sc, spShared, false, nil)
 		case p.accept(".local"):
 			p.declare(sc, spLocal, false, nil)
+		case p.accept(".param"): // an argument or a result of a call
+			p.declare(sc, spParam, false, nil)
 		case p.accept(".extern"):
 			p.expect(".shared")
 			p.declare(sc, spShared, true, nil)
@@ -264,7 +274,7 @@ func (p *parser) body(sc *scope) {
 		case p.is(".loc"):
 			p.skipLine(line)
 		case p.cur.kind == tkWord && p.cur.text[0] == '.':
-			fail(line, "unknown directive %s in the body of %s", p.cur.text, p.entry.Name)
+			fail(line, "unknown directive %s in the body of %s", p.cur.text, p.name())
 		default:
 			p.statement(sc)
 		}
@@ -327,6 +337,9 @@ func (p *parser) statement(sc *scope) {
 		if _, dup := sc.labels[w]; dup {
 			fail(line, "label %s twice", w)
 		}
+		if p.lists(sc, w) {
+			return
+		}
 		sc.labels[w] = len(p.stmts)
 		return
 	}
@@ -334,7 +347,9 @@ func (p *parser) statement(sc *scope) {
 	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
 		fail(line, "unknown or unsupported instruction %s", w) // before its operands, whose form is unknown too
 	}
-	if !p.is(";") {
+	if base, _, _ := strings.Cut(w, "."); base == "call" {
+		s.args = p.call()
+	} else if !p.is(";") {
 		for {
 			s.args = append(s.args, p.operand(false))
 			if !p.accept(",") {

@@ -170,7 +170,7 @@ func TestParseErrors(t *testing.T) {
 		}
 	}
 	for _, src := range []string{"", ".version 7.0", ".version 5.0\n.target sm_80\n.address_size 64", ".version 7.0\n.target sm_80\n.address_size 32",
-		".version 7.0\n.target gfx90\n.address_size 64", ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }", ".version 7.0\n.target sm_80\n.address_size 64\n.entry k { ret; } .entry k { ret; }"} {
+		".version 7.0\n.target gfx90\n.address_size 64", ".version 7.0\n.target sm_80\n.address_size 64\n.func f(.reg .u32 a) { ret; }", ".version 7.0\n.target sm_80\n.address_size 64\n.entry k { ret; } .entry k { ret; }"} {
 		var p *ParseError
 		if _, err := Parse(src); !errors.As(err, &p) {
 			t.Errorf("%q: got %v", src, err)

@@ -16,6 +16,8 @@ type variable struct {
 	extern bool
 	init   []byte // .global, .const
 	placed bool   // module-scope .shared: already laid out in the entry being decoded
+	framed bool   // .param of a function or of a call: offset is into the frame
+	links  []link // .global, .const: addresses among the initial values
 }
 
 // scope maps names to declarations, innermost first.
@@ -24,7 +26,8 @@ type scope struct {
 	regs   map[string]*register
 	ranges []regRange
 	vars   map[string]*variable
-	labels map[string]int // instruction index
+	labels map[string]int      // instruction index
+	tables map[string][]string // labels of .branchtargets
 }
 
 type regRange struct {
@@ -40,7 +43,7 @@ type register struct {
 }
 
 func newScope(up *scope) *scope {
-	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}}
+	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}, tables: map[string][]string{}}
 }
 
 // span returns the range of registers that a numbered name belongs to: all digits at its end are the number.

@@ -3,6 +3,7 @@ package ptxvm
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // addresses fills w.addr with base register + offset in the lanes of m.
@@ -64,7 +65,7 @@ func (w *warp) loadAny(in *inst, m uint32) {
 
 func (w *warp) storeAny(in *inst, m uint32) {
 	w.addresses(in, m)
-	w.need(in, m, in.x.vec...)
+	w.storable(in, m)
 	w.spread(in, m, func(sp space, m uint32) {
 		switch sp {
 		case spGlobal:
@@ -174,7 +175,7 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 
 // localSpan checks a local access of one lane and returns its offset in w.local.
 func (w *warp) localSpan(in *inst, l, total int) int {
-	size := uint64(w.cta.entry.Local)
+	size := uint64(w.frameEnd(l))
 	a := w.addr[l]
 	if a > size || size-a < uint64(total) {
 		w.fault(OutOfBounds, in, l, "an access of %d bytes at local offset %d of %d", total, int64(a), size)
@@ -182,25 +183,65 @@ func (w *warp) localSpan(in *inst, l, total int) int {
 	if a&uint64(total-1) != 0 {
 		w.misaligned(in, l, a, total, "local")
 	}
-	return l*int(size) + int(a)
+	return l*w.stride + int(a)
 }
 
 func (w *warp) loadLocal(in *inst, m uint32) {
 	x := in.x
 	total := x.size * x.n
+	for _, s := range x.vec {
+		if s >= 0 && w.junk != nil {
+			w.junk[s] &^= m
+		}
+	}
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		at := w.localSpan(in, l, total)
-		for i, ok := range w.localInit[at : at+total] {
-			if ok == 0 {
-				w.fault(UninitialisedMemory, in, l, "local byte %d has never been written", int(w.addr[l])+i)
-			}
-		}
 		for k := range x.n {
 			w.land(x, k, l, get(w.local[at+k*x.size:], x.size))
 		}
+		if !shadowHas(w.localInit[at:at+total], total, 1) {
+			w.padding(in, l, at)
+		}
 	}
 	w.landed(x, m)
+	for _, s := range x.vec {
+		if s >= 0 && w.junk != nil {
+			w.wm[s] &^= w.junk[s] & m
+		}
+	}
+}
+
+// padding looks at a load of bytes some of which were never written. Compilers copy structures with what lies between their fields: an element
+// of a vector that has no byte of its own is left unwritten in its register, which may only be stored. A whole load of such bytes is a mistake.
+func (w *warp) padding(in *inst, l, at int) {
+	x := in.x
+	for k := range x.n {
+		part := w.localInit[at+k*x.size : at+(k+1)*x.size]
+		if slices.Contains(part, 1) {
+			continue
+		}
+		if x.n == 1 {
+			w.fault(UninitialisedMemory, in, l, "local byte %d has never been written", int(w.addr[l]))
+		}
+		if s := x.vec[k]; s >= 0 {
+			w.junk[s] |= 1 << l
+		}
+	}
+}
+
+// storable is need for what is stored.
+func (w *warp) storable(in *inst, m uint32) {
+	for _, s := range in.x.vec {
+		if bad := m &^ w.wm[s]; bad != 0 && (w.junk == nil || bad&^w.junk[s] != 0) {
+			w.uninitialised(in, s, bad)
+		}
+	}
+}
+
+// unwritten says whether element k of a store is padding in lane l.
+func (w *warp) unwritten(x *extra, k, l int) bool {
+	return w.junk != nil && w.wm[x.vec[k]]>>l&1 == 0
 }
 
 func (w *warp) storeLocal(in *inst, m uint32) {
@@ -211,7 +252,7 @@ func (w *warp) storeLocal(in *inst, m uint32) {
 		at := w.localSpan(in, l, total)
 		for k := range x.n {
 			put(w.local[at+k*x.size:], x.size, w.r[x.vec[k]][l])
+			fill(w.localInit[at+k*x.size:at+(k+1)*x.size], byte(bit(!w.unwritten(x, k, l))))
 		}
-		fill(w.localInit[at:at+total], 1)
 	}
 }

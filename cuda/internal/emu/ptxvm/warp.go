@@ -17,19 +17,23 @@ const (
 type frame struct {
 	pc, rpc int32
 	mask    uint32
+	depth   int32 // calls in progress
+	parked  bool  // it waits for other lanes, see gather.go
 }
 
 // warp is the state of 32 threads in lockstep.
 type warp struct {
-	r  []lanes  // registers
-	wm []uint32 // lanes that have written each register
-	p  []uint32 // predicates, a bit a lane
-	pm []uint32 // lanes that have written each predicate
-	cc uint32   // condition code of add.cc and friends
+	r    []lanes  // registers
+	wm   []uint32 // lanes that have written each register
+	junk []uint32 // lanes for which a register was loaded from bytes that nothing has written, the padding of a structure; nil in entries without local memory
+	p    []uint32 // predicates, a bit a lane
+	pm   []uint32 // lanes that have written each predicate
+	cc   uint32   // condition code of add.cc and friends
 
 	frame         // top of the reconvergence stack
 	stack []frame // below it
-	live  uint32  // lanes that exist and have not exited
+	calls []activation
+	live  uint32 // lanes that exist and have not exited
 
 	id    int
 	state warpState
@@ -39,7 +43,8 @@ type warp struct {
 	tmp   lanes
 	last  *region // where the last global access hit
 
-	local, localInit []byte // 32 lanes × Entry.Local
+	local, localInit []byte // 32 lanes × stride
+	stride           int    // Entry.Local, and what functions have needed
 
 	clocks  // see race.go
 	pending []asyncCopy
@@ -142,7 +147,7 @@ func (w *warp) run(budget int) {
 			if in.not {
 				g = ^g
 			}
-			if m &= g; m == 0 && in.kind != kBranch {
+			if m &= g; m == 0 && in.kind != kBranch && in.kind != kTable {
 				w.pc++
 				continue
 			}
@@ -197,7 +202,21 @@ func (w *warp) run(budget int) {
 		case kExit:
 			w.exit(m)
 			continue
+		case kTable:
+			w.jump(in, m)
+			continue
+		case kCall:
+			w.call(in, m)
+			continue
+		case kReturn:
+			w.leave()
+			continue
 		case kRun:
+			in.run(w, in, m)
+		case kSync:
+			if !w.gathered(in, m) {
+				continue
+			}
 			in.run(w, in, m)
 		}
 		w.pc++
@@ -224,7 +243,7 @@ func (w *warp) branch(in *inst, taken uint32) {
 	}
 	if in.rpc != w.rpc {
 		// The whole group continues at rpc after both sides have got there.
-		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask})
+		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
 			w.stack = w.stack[:len(w.stack)-1] // never: both sides end in exit
 		}
@@ -232,12 +251,12 @@ func (w *warp) branch(in *inst, taken uint32) {
 	// Lanes that go straight to rpc wait in the entry below, which has their bits already.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
-		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest}
+		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}
 	case fall == in.rpc:
-		w.frame = frame{pc: in.target, rpc: in.rpc, mask: taken}
+		w.frame = frame{pc: in.target, rpc: in.rpc, mask: taken, depth: w.depth}
 	default:
-		w.stack = append(w.stack, frame{pc: in.target, rpc: in.rpc, mask: taken})
-		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest}
+		w.stack = append(w.stack, frame{pc: in.target, rpc: in.rpc, mask: taken, depth: w.depth})
+		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}
 	}
 }
 
@@ -247,6 +266,7 @@ func (w *warp) pop() {
 		w.frame = w.stack[n-1]
 		w.stack = w.stack[:n-1]
 		if w.mask &= w.live; w.mask != 0 {
+			w.calls = w.calls[:w.depth]
 			return
 		}
 	}

@@ -29,7 +29,7 @@ func shuffle(d *decoder) {
 	}
 	i.a, i.b, i.c = d.src(a[1], B32), d.src(a[2], B32), d.src(a[3], B32)
 	x.count, x.mode = d.src(a[4], B32), uint8(mode)
-	d.run((*warp).shuffle)
+	d.together(x.count, (*warp).shuffle)
 }
 
 // shuffle follows the pseudocode of the ISA: c holds the clamp value in bits 0-4 and the segment mask in bits 8-12.
@@ -100,7 +100,7 @@ func vote(d *decoder) {
 	}
 	x.p, x.pn = d.condition(a[1])
 	x.count, x.mode = d.src(a[2], B32), uint8(mode)
-	d.run(func(w *warp, in *inst, m uint32) {
+	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		mask := w.members(in, m, in.x.count)
 		v := w.extraPred(in, m) & m
 		var out lanes
@@ -154,7 +154,7 @@ func reduceSync(d *decoder) {
 	a := d.args(3)
 	d.in.d, d.in.a = d.dst(a[0], t), d.src(a[1], t)
 	d.extra().count = d.src(a[2], B32)
-	d.run(func(w *warp, in *inst, m uint32) {
+	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		mask := w.members(in, m, in.x.count)
 		w.need(in, m, in.a)
 		src := &w.r[in.a]
@@ -211,7 +211,7 @@ func matchSync(d *decoder) {
 	}
 	i.d, i.a = d.dst(dst, B32), d.src(a[1], t)
 	d.extra().count = d.src(a[2], B32)
-	d.run(func(w *warp, in *inst, m uint32) {
+	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		mask := w.members(in, m, in.x.count)
 		w.need(in, m, in.a)
 		src := &w.r[in.a]
@@ -260,7 +260,7 @@ func electSync(d *decoder) {
 		x.n = int(d.dst(operand{kind: okWord, name: a[0].name}, B32))
 	}
 	x.count = d.src(a[1], B32)
-	d.run(func(w *warp, in *inst, m uint32) {
+	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		mask := w.members(in, m, in.x.count)
 		var out lanes
 		var p uint32

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// swept is a line of what TestSweep of package cuda writes: a case, and the rate of each way to carry it out. The first is the planner's.
+type swept struct {
+	Case     string `json:"case"`
+	Unit     string `json:"unit"`
+	Variants []struct {
+		Name  string  `json:"name"`
+		Rate  float64 `json:"rate"`
+		Error string  `json:"error"`
+	} `json:"variants"`
+}
+
+// judgeSweep tells for each case what the planner's choice reaches, which variant is best, and how far both are from the limit: the driver's
+// copy for what moves memory, PyTorch's speed for products. Nothing is promised.
+func judgeSweep(work string) []verdict {
+	list, limit, theirs := []verdict{}, 0.0, rows(filepath.Join(work, "torch.json"), "cuda")
+	f, err := os.Open(filepath.Join(work, "sweep.json"))
+	if err != nil {
+		return append(list, verdict{"variants", "", none, fails})
+	}
+	defer f.Close()
+	for d := json.NewDecoder(f); d.More(); {
+		var s swept
+		if d.Decode(&s) != nil || len(s.Variants) == 0 {
+			break // cut short
+		}
+		chosen, best := s.Variants[0], s.Variants[0]
+		for _, v := range s.Variants {
+			if v.Error == "" && v.Rate > best.Rate {
+				best = v
+			}
+		}
+		if s.Case == "copy" {
+			limit = chosen.Rate
+		}
+		of, name := limit, "copy"
+		if s.Unit != "GB/s" {
+			of, name = theirs[s.Case].Rate, "PyTorch"
+		}
+		v := verdict{What: s.Case, Bound: fmt.Sprintf("%.0f", chosen.Rate), Word: told}
+		if of > 0 {
+			v.Bound += fmt.Sprintf(" %.2f", chosen.Rate/of)
+		}
+		if best.Rate > chosen.Rate {
+			v.Measured = fmt.Sprintf("%s: %.0f, +%.1f %%", best.Name, best.Rate, 100*(best.Rate/chosen.Rate-1))
+			if of > 0 {
+				v.Measured += fmt.Sprintf(", %.2f of %s", best.Rate/of, name)
+			}
+		}
+		list = append(list, v)
+	}
+	return list
+}

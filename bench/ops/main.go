@@ -1,0 +1,313 @@
+// Command ops times the library's ops on the CPU for bench/ops/compare.py, which times PyTorch's beside them and prints ratios. The table of cases
+// is here alone: each names its operands, what it calls, and the same in PyTorch as a Python expression.
+//
+//	ops list     prints the cases, a line of JSON for each and size
+//	ops serve    reads lines "case size forward|backward|drop", and answers each with a line of JSON
+//
+// A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls of up to 1K elements share a scope, and four of
+// up to 256K, as ops of a program do; "backward" is the op and the gradients of its operands.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+type T = tensor.Tensor
+
+// A bench is an op with its operands.
+type bench struct {
+	name string
+	in   string // operands: kind:dims/layout, between spaces
+	grad string // the operands that are differentiated, of "abcd"
+	call string // in PyTorch, over a, b, c, d
+	f    func(x []*T) *T
+	// sizes are those at which the case is run: t tiny, m medium, l large, h large of a heavy op, f as the dims are.
+	sizes string
+}
+
+// dims are what the letters in operands stand for at each size.
+var dims = map[byte]map[string]int{
+	't': {"n": 32, "R": 4, "C": 8, "B": 2, "S": 4, "D": 4, "M": 4, "V": 16, "K": 2},
+	'm': {"n": 1 << 16, "R": 256, "C": 256, "B": 4, "S": 64, "D": 256, "M": 128, "V": 1000, "K": 16},
+	'l': {"n": 1 << 22, "R": 4096, "C": 1024, "B": 16, "S": 256, "D": 1024, "M": 512, "V": 30000, "K": 64},
+	'h': {"n": 1 << 20, "R": 1024, "C": 1024, "B": 4, "S": 256, "D": 1024, "M": 512, "V": 30000, "K": 64},
+	'f': {},
+}
+
+var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "large", 'f': "fixed"}
+
+// An operand as both sides make it.
+type operand struct {
+	Kind   string `json:"kind"` // normal, positive, unit, ones, half (bfloat16), index, bool, spd
+	Dims   []int  `json:"dims"`
+	Bound  int    `json:"bound,omitempty"`  // of an index
+	Layout string `json:"layout,omitempty"` // t: its dimensions turned about, s: every second element of rows
+}
+
+var kinds = map[string]string{"f": "normal", "p": "positive", "u": "unit", "1": "ones", "h": "half", "o": "bool", "q": "spd", "g": "long"}
+
+func operands(in string, size byte) []operand {
+	value := func(s string) int {
+		if v, ok := dims[size][s]; ok {
+			return v
+		}
+		v, err := strconv.Atoi(s)
+		if err != nil {
+			log.Fatalf("no dimension %q in %q", s, in)
+		}
+		return v
+	}
+	var list []operand
+	for _, field := range strings.Fields(in) {
+		kind, rest, _ := strings.Cut(field, ":")
+		shape, layout, _ := strings.Cut(rest, "/")
+		o := operand{Kind: kinds[kind], Layout: layout, Dims: []int{}}
+		if bound, ok := strings.CutPrefix(kind, "i"); ok {
+			o.Kind, o.Bound = "index", value(bound)
+		}
+		if o.Kind == "" {
+			log.Fatalf("no kind %q in %q", kind, in)
+		}
+		for s := range strings.SplitSeq(shape, ",") {
+			if s != "" {
+				o.Dims = append(o.Dims, value(s))
+			}
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+// make returns the operand's tensor in s.
+func (o operand) make(s *tensor.Scope) *T {
+	shape := append([]int{}, o.Dims...)
+	switch o.Layout {
+	case "t":
+		for i := range shape {
+			shape[i] = o.Dims[len(shape)-1-i]
+		}
+	case "s":
+		shape[len(shape)-1] *= 2
+	}
+	var x *T
+	switch o.Kind {
+	case "normal":
+		x = s.Randn(shape...)
+	case "positive":
+		x = s.Rand(shape...).AddScalar(0.1)
+	case "unit":
+		x = s.Rand(shape...).MulScalar(1.8).SubScalar(0.9)
+	case "ones":
+		x = s.Ones(shape...)
+	case "half":
+		x = s.Randn(shape...).BFloat16()
+	case "bool":
+		x = s.Rand(shape...).LtScalar(0.5)
+	case "index":
+		x = s.RandInt(0, o.Bound, shape...)
+	case "long":
+		x = s.RandInt(-1000, 1000, shape...)
+	case "spd":
+		a := s.Randn(shape...)
+		n := shape[len(shape)-1]
+		x = a.MatMul(a.Transpose(-1, -2)).Add(s.Typed(dtype.F32).Eye(n).MulScalar(float64(n)))
+	}
+	switch o.Layout {
+	case "t":
+		order := make([]int, len(shape))
+		for i := range order {
+			order[i] = len(order) - 1 - i
+		}
+		return x.Permute(order...)
+	case "s":
+		return x.Slice(-1, 0, shape[len(shape)-1], 2)
+	}
+	return x
+}
+
+// answer is what serve prints.
+type answer struct {
+	Seconds float64 `json:"seconds"`
+	Allocs  float64 `json:"allocs"`
+	Bytes   float64 `json:"bytes"`
+	Error   string  `json:"error,omitempty"`
+}
+
+func main() {
+	log.SetFlags(0)
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "list":
+		list()
+	case len(os.Args) == 2 && os.Args[1] == "serve":
+		serve()
+	default:
+		log.Fatal("usage: ops list|serve")
+	}
+}
+
+func list() {
+	out := json.NewEncoder(os.Stdout)
+	seen := map[string]bool{}
+	for _, c := range cases {
+		if seen[c.name] {
+			log.Fatalf("two cases %q", c.name)
+		}
+		seen[c.name] = true
+		for i := range len(c.sizes) {
+			size := c.sizes[i]
+			err := out.Encode(struct {
+				Case     string    `json:"case"`
+				Size     string    `json:"size"`
+				Operands []operand `json:"operands"`
+				Grad     string    `json:"grad"`
+				Call     string    `json:"call"`
+				Batch    int       `json:"batch"`
+			}{c.name, sizeNames[size], operands(c.in, size), c.grad, c.call, c.batch(size)})
+			if err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+}
+
+// batch is how many calls share a scope.
+func (c *bench) batch(size byte) int {
+	elements := 0
+	for _, o := range operands(c.in, size) {
+		n := 1
+		for _, d := range o.Dims {
+			n *= d
+		}
+		elements += n
+	}
+	switch {
+	case elements <= 1<<10:
+		return 16
+	case elements <= 1<<18:
+		return 4
+	}
+	return 1
+}
+
+// data are the operands made so far, by what they are.
+type data struct {
+	scope *tensor.Scope
+	made  map[string]*T
+}
+
+func (d *data) drop() {
+	if d.scope != nil {
+		d.scope.Close()
+	}
+	d.scope, d.made = tensor.NewScope(), map[string]*T{}
+}
+
+// get returns the k-th operand of its kind.
+func (d *data) get(o operand, k int, grad bool) *T {
+	key := fmt.Sprint(o, k, grad)
+	x := d.made[key]
+	if x == nil {
+		x = o.make(d.scope)
+		if grad {
+			x = x.Detach().RequiresGrad()
+		}
+		d.made[key] = x
+	}
+	return x
+}
+
+func serve() {
+	tensor.ManualSeed(1)
+	byName := map[string]*bench{}
+	for i := range cases {
+		byName[cases[i].name] = &cases[i]
+	}
+	var d data
+	d.drop()
+	out := json.NewEncoder(os.Stdout)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		f := strings.Fields(in.Text())
+		if len(f) == 1 && f[0] == "drop" {
+			d.drop()
+			runtime.GC()
+			continue
+		}
+		c := byName[f[0]]
+		if len(f) != 4 || c == nil {
+			log.Fatalf("no case %q", in.Text())
+		}
+		least, err := time.ParseDuration(f[3])
+		if err != nil {
+			log.Fatal(err)
+		}
+		var size byte
+		for i := range len(c.sizes) {
+			if sizeNames[c.sizes[i]] == f[1] {
+				size = c.sizes[i]
+			}
+		}
+		var a answer
+		if err := tensor.Try(func() { a = c.measure(&d, size, f[2] == "backward", least) }); err != nil {
+			a.Error = err.Error()
+		}
+		if err := out.Encode(a); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// measure times calls for at least the given time.
+func (c *bench) measure(d *data, size byte, backward bool, least time.Duration) answer {
+	var x []*T
+	var leaves []*T
+	for i, o := range operands(c.in, size) {
+		grad := backward && strings.IndexByte(c.grad, byte('a'+i)) >= 0
+		x = append(x, d.get(o, i, grad))
+		if grad {
+			leaves = append(leaves, x[i])
+		}
+	}
+	var g *T
+	per := c.batch(size)
+	local := make([]*T, len(x))
+	step := func() {
+		d.scope.Do(func(s *tensor.Scope) {
+			for i := range x {
+				local[i] = x[i].In(s)
+			}
+			for range per {
+				y := c.f(local)
+				if backward {
+					if g == nil {
+						g = d.scope.Typed(y.Type()).Ones(y.Shape().Slice()...)
+					}
+					tensor.Gradients(y, leaves, tensor.GradOutput(g))
+				}
+			}
+		})
+	}
+	step()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	n := 0
+	start := time.Now()
+	for n == 0 || time.Since(start) < least {
+		step()
+		n += per
+	}
+	seconds := time.Since(start).Seconds()
+	runtime.ReadMemStats(&after)
+	k := float64(n)
+	return answer{Seconds: seconds / k, Allocs: float64(after.Mallocs-before.Mallocs) / k, Bytes: float64(after.TotalAlloc-before.TotalAlloc) / k}
+}

@@ -1,0 +1,228 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// A Variant is a way to carry out an operation. The first of a list is what the planner chooses; the others differ in what it chooses for speed
+// alone, so that a GPU can be asked which is best. Results are the same up to the order of sums.
+type Variant struct {
+	Name     string
+	Launches []Launch
+}
+
+// productTune is what a variant of a product decides otherwise; what is 0 is the planner's.
+type productTune struct {
+	blocks int // that a multiprocessor is to hold
+	group  int // tiles along m that blocks take before they go on along n
+	parts  int // in which a tile comes through registers
+	stages int // of tiles that lie in shared memory, on tensor cores
+}
+
+func (t productTune) or(own, planned int) int {
+	if own > 0 {
+		return own
+	}
+	return planned
+}
+
+func (t productTune) String() string {
+	return told("b", t.blocks) + told("g", t.group) + told("p", t.parts) + told("s", t.stages)
+}
+
+// told is a letter and a number that is not the planner's.
+func told(letter string, n int) string {
+	if n == 0 {
+		return ""
+	}
+	return letter + strconv.Itoa(n)
+}
+
+// staticShared is the shared memory that a kernel gets without asking at launch.
+const staticShared = 48 << 10
+
+// beyondStatic is how many of the bytes for tiles a kernel that keeps some more asks for at launch: all of them, or none.
+func beyondStatic(tiles, more int) int {
+	if tiles+more > staticShared {
+		return tiles
+	}
+	return 0
+}
+
+// sharedTiles declares the shared memory for tiles, of which some may come at launch.
+func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
+	if atLaunch > 0 {
+		return b.DynamicShared("tiles", t)
+	}
+	return b.Shared("tiles", t, bytes/t.Size())
+}
+
+// MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them, and how sums are divided.
+func MatMulVariants(out, a, b Operand, scratch Scratch) ([]Variant, error) {
+	l := lister{}
+	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(out, a, b, scratch) })
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	try := func(name string, form func(out Operand) productForm) {
+		bm, bn := form(out).extent()
+		l.add(name, func() ([]Launch, error) { return launchMatMul(form(out), out, a, b, max(k, 1)) })
+		blocks := batch * ceilDiv(m, bm) * ceilDiv(n, bn)
+		for _, want := range []int{132, 264, 528, 1056} { // blocks of a large GPU, and multiples
+			parts := min(want/blocks, k/64)
+			if parts < 2 || scratch == nil {
+				continue
+			}
+			chunk := ceilDiv(ceilDiv(k, parts), 64) * 64
+			l.add(fmt.Sprintf("%s k%d", name, chunk), func() ([]Launch, error) { return splitMatMul(form, out, a, b, chunk, scratch) })
+		}
+	}
+	if _, ok := tensorSpecFor(out, a, b); ok {
+		for _, v := range []struct {
+			block int
+			tune  productTune
+		}{
+			{128, productTune{}}, {64, productTune{}}, {128, productTune{stages: 2}}, {128, productTune{stages: 4}}, {128, productTune{stages: 5}}, {64, productTune{stages: 4}}, {64, productTune{stages: 6}},
+			{128, productTune{group: 4}}, {128, productTune{group: 16}}, {128, productTune{group: 1 << 16}}, {128, productTune{blocks: 1}},
+		} {
+			try(fmt.Sprintf("%d² %v", v.block, v.tune), func(o Operand) productForm {
+				f, _ := tensorSpecFor(o, a, b)
+				f.block, f.tune = v.block, v.tune
+				return f
+			})
+		}
+		return l.list, l.err
+	}
+	for _, v := range []struct {
+		tile gemmTile
+		tune productTune
+	}{
+		{largeTile, productTune{}}, {mediumTile, productTune{}}, {smallTile, productTune{}},
+		{largeTile, productTune{group: 4}}, {largeTile, productTune{group: 16}}, {largeTile, productTune{group: 1 << 16}}, {largeTile, productTune{parts: 1}}, {largeTile, productTune{parts: 4}},
+		{largeTile, productTune{blocks: 1}},
+		{gemmTile{128, 128, 8, 2, 2, 1}, productTune{blocks: 2}}, {gemmTile{128, 128, 32, 2, 2, 1}, productTune{blocks: 2}},
+		{gemmTile{128, 128, 16, 4, 2, 1}, productTune{blocks: 2}}, {gemmTile{128, 128, 16, 2, 4, 1}, productTune{blocks: 2}},
+		{gemmTile{256, 128, 16, 4, 2, 1}, productTune{blocks: 1}}, {gemmTile{128, 256, 16, 2, 4, 1}, productTune{blocks: 1}}, {gemmTile{256, 128, 16, 2, 2, 1}, productTune{blocks: 1}},
+		{gemmTile{128, 64, 16, 2, 2, 1}, productTune{blocks: 3}}, {gemmTile{64, 128, 16, 2, 2, 1}, productTune{blocks: 3}}, {gemmTile{128, 64, 32, 2, 2, 2}, productTune{blocks: 1}},
+		{gemmTile{64, 64, 32, 2, 2, 2}, productTune{blocks: 3}}, {gemmTile{32, 64, 64, 2, 2, 8}, productTune{blocks: 1}},
+	} {
+		try(fmt.Sprintf("%d×%d×%d/%d%d%d %v", v.tile.bm, v.tile.bn, v.tile.bk, v.tile.mc, v.tile.nc, v.tile.slices, v.tune), func(o Operand) productForm {
+			f := gemmSpec{typ: a.Type, out: o.Type, tile: v.tile, tune: v.tune, a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
+			f.vectorOut = vectorizable(o, 2, 1)
+			return f
+		})
+	}
+	return l.list, l.err
+}
+
+// mapTune is what a variant of an elementwise kernel decides otherwise; what is 0 is the planner's.
+type mapTune struct {
+	threads  int // of a block
+	together int // vectors that a thread reads before it computes the first
+	blocks   int // that a multiprocessor is to hold
+	grid     int // blocks at most
+}
+
+func (t mapTune) String() string {
+	return told("t", t.threads) + told("v", t.together) + told("b", t.blocks) + told("g", t.grid)
+}
+
+// MapVariants are ways to carry out [Map].
+func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Variant, error) {
+	l := lister{}
+	tunes := []mapTune{{}, {together: 1}, {together: 2}, {together: 4}}
+	for _, threads := range []int{128, 512, 1024} {
+		tunes = append(tunes, mapTune{threads: threads, together: 1}, mapTune{threads: threads, together: 2})
+	}
+	for _, grid := range []int{132 * 8, 132 * 16, 132 * 64, 1 << 30} {
+		tunes = append(tunes, mapTune{together: 1, grid: grid}, mapTune{together: 2, grid: grid})
+	}
+	if p.Cost() > 20 {
+		tunes = append(tunes, mapTune{blocks: 3}, mapTune{blocks: 4}, mapTune{blocks: 2, together: 2})
+	}
+	for i, t := range tunes {
+		name := t.String()
+		if i == 0 {
+			name = "chosen"
+		}
+		l.add(name, func() ([]Launch, error) { return planMap(p, outs, ins, params, t) })
+	}
+	return l.list, l.err
+}
+
+// reduceTune is what a variant of a reduction decides otherwise; what is 0 is the planner's.
+type reduceTune struct {
+	form   reduceForm // and one
+	unroll int
+	chunk  int
+}
+
+// ReduceVariants are ways to carry out [Reduce].
+func ReduceVariants(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Variant, error) {
+	l := lister{}
+	tunes := []reduceTune{{}, {unroll: 1}, {unroll: 2}, {unroll: 4}, {form: warpPerRow + 1}, {form: blockPerRow + 1}, {form: warpPerRow + 1, unroll: 1}, {form: blockPerRow + 1, unroll: 1}}
+	for _, chunk := range []int{256, 1024, 4096, 1 << 14, 1 << 16, 1 << 18} {
+		tunes = append(tunes, reduceTune{chunk: chunk})
+	}
+	for i, t := range tunes {
+		name := told("u", t.unroll) + told("c", t.chunk)
+		if t.form > 0 {
+			name = (t.form - 1).String() + name
+		}
+		if i == 0 {
+			name = "chosen"
+		}
+		if n := ins[0].Shape.Size() / max(1, out.Shape.Size()); t.chunk > 0 && (t.chunk > n || n/t.chunk > 1<<14) || t.form == warpPerRow+1 && n > 1<<14 {
+			continue // nothing that could be best
+		}
+		l.add(name, func() ([]Launch, error) { return planReduce(r, out, ins, params, scratch, t) })
+	}
+	return l.list, l.err
+}
+
+// SoftmaxVariants are ways to carry out [Softmax].
+func SoftmaxVariants(out, x Operand, log bool) ([]Variant, error) {
+	l := lister{}
+	l.add("chosen", func() ([]Launch, error) { return Softmax(out, x, log) })
+	columns := x.Shape.At(1)
+	kept := cachedColumns(x.Type, columns)
+	for _, group := range []int{32, rowThreads} {
+		for _, cached := range []int{0, kept} {
+			if group == 32 && (columns > 1<<13 || cached > 1024) || cached == 0 && kept == 0 && group == rowThreads {
+				continue
+			}
+			for _, vector := range []int{1, 4, 8} {
+				if vector > rowVectors(out, x) {
+					continue
+				}
+				s := softmaxSpec{typ: x.Type, log: log, unit: unitColumns(out, x), vector: vector, group: group, cached: cached}
+				l.add(fmt.Sprintf("%d a row v%d c%d", group, vector, cached), func() ([]Launch, error) { return launchSoftmax(s, out, x) })
+			}
+		}
+	}
+	return l.list, l.err
+}
+
+// lister collects variants that differ.
+type lister struct {
+	list []Variant
+	err  error
+}
+
+func (l *lister) add(name string, plan func() ([]Launch, error)) {
+	launches, err := plan()
+	if err != nil && l.err == nil {
+		l.err = fmt.Errorf("%s: %w", name, err)
+	}
+	for _, v := range l.list {
+		same := slices.EqualFunc(v.Launches, launches, func(x, y Launch) bool { return x.Kernel == y.Kernel && x.Grid == y.Grid })
+		if same && (v.Name != "chosen" || len(launches) > 1) { // what the planner chose is measured twice: the difference is the noise
+			return
+		}
+	}
+	l.list = append(l.list, Variant{name, launches})
+}

@@ -1,0 +1,183 @@
+package models_test
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A lossStep computes the loss of a batch that it makes in s.
+type lossStep func(s *tensor.Scope) *tt
+
+// peakCase is a training step whose memory is compared with PyTorch's.
+type peakCase struct {
+	name string
+	make func(in nn.Option) (any, lossStep)
+}
+
+// ofClasses is the loss of a model that sorts inputs of these dimensions, the first of them the batch's.
+func ofClasses(m nn.Module, dims ...int) lossStep {
+	return func(s *tensor.Scope) *tt {
+		logits := m.Forward(s.Zeros(dims...))
+		defer logits.Free() // as PyTorch does when the expression ends
+		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
+	}
+}
+
+func deepMLP(in nn.Option, layers int, dropout float64) (any, lossStep) {
+	sizes := make([]int, layers+1)
+	for i := range sizes {
+		sizes[i] = 256
+	}
+	m := models.NewMLP(sizes, dropout, in)
+	return m, ofClasses(m, 1024, 256)
+}
+
+func gptStep(in nn.Option, c models.GPTConfig, batch, length int) (any, lossStep) {
+	m := models.NewGPT(c, in)
+	return m, func(s *tensor.Scope) *tt {
+		ids := s.Typed(dtype.I64).Zeros(batch, length)
+		return m.Loss(ids, s.Typed(dtype.I64).Zeros(batch, length))
+	}
+}
+
+func charStep(in nn.Option, dropout float64) (any, lossStep) {
+	return gptStep(in, models.GPTConfig{Vocab: 65, Context: 64, Layers: 4, Heads: 4, Width: 128, Dropout: dropout}, 32, 64)
+}
+
+// peakCases are those of _golden/peak.py.
+var peakCases = []peakCase{
+	{"mlp", func(in nn.Option) (any, lossStep) {
+		m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)
+		return m, ofClasses(m, 128, 784)
+	}},
+	{"mlp, wide batch", func(in nn.Option) (any, lossStep) {
+		m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)
+		return m, ofClasses(m, 2048, 784)
+	}},
+	{"mlp, 24 layers", func(in nn.Option) (any, lossStep) { return deepMLP(in, 24, 0.1) }},
+	{"mlp, without dropout", func(in nn.Option) (any, lossStep) { return deepMLP(in, 24, 0) }},
+	{"lenet", func(in nn.Option) (any, lossStep) {
+		m := models.NewLeNet(28, 1, 10, in)
+		return m, ofClasses(m, 256, 1, 28, 28)
+	}},
+	{"cnn", func(in nn.Option) (any, lossStep) {
+		m := models.NewCNN(1, 10, in)
+		return m, ofClasses(m, 256, 1, 28, 28)
+	}},
+	{"chargpt", func(in nn.Option) (any, lossStep) { return charStep(in, 0) }},
+	{"chargpt, dropout", func(in nn.Option) (any, lossStep) { return charStep(in, 0.1) }},
+	{"gpt, 12 layers", func(in nn.Option) (any, lossStep) {
+		return gptStep(in, models.GPTConfig{Vocab: 1000, Context: 256, Layers: 12, Heads: 4, Width: 256, Dropout: 0.1}, 2, 256)
+	}},
+}
+
+// largeCases are the others of _golden/cudapeak.py.
+var largeCases = []peakCase{
+	{"resnet18, 32 of 224", func(in nn.Option) (any, lossStep) {
+		m := models.ResNet18(1000, 3, in)
+		return m, ofClasses(m, 32, 3, 224, 224)
+	}},
+	{"resnet50, 16 of 224", func(in nn.Option) (any, lossStep) {
+		m := models.ResNet50(1000, 3, in)
+		return m, ofClasses(m, 16, 3, 224, 224)
+	}},
+	{"bert-base, 8 of 128", func(in nn.Option) (any, lossStep) {
+		m := models.NewSequenceClassifier(models.BERTBase(), 2, in)
+		return m, func(s *tensor.Scope) *tt {
+			ids := s.Typed(dtype.I64).Zeros(8, 128)
+			return nn.CrossEntropy(m.Forward(ids), s.Typed(dtype.I64).Zeros(8))
+		}
+	}},
+	{"gpt2, 4 of 512", func(in nn.Option) (any, lossStep) { return gptStep(in, models.GPT2(), 4, 512) }},
+	{"lstm, 32 of 128", func(in nn.Option) (any, lossStep) {
+		const vocab, width, batch, length = 1000, 256, 32, 128
+		m := &lstmTagger{Embedding: nn.NewEmbedding(vocab, width, in), LSTM: nn.NewLSTM(width, width, nn.RecurrentOptions{Layers: 2, BatchFirst: true}, in), Out: nn.NewLinear(width, vocab, in)}
+		return m, func(s *tensor.Scope) *tt {
+			logits := m.Forward(s.Typed(dtype.I64).Zeros(batch, length))
+			defer logits.Free()
+			return nn.CrossEntropy(logits.Flatten(0, 1), s.Typed(dtype.I64).Zeros(batch*length))
+		}
+	}},
+	{"unet, 4 of 128", func(in nn.Option) (any, lossStep) {
+		m := newUNet(3, 4, 32, in)
+		return m, func(s *tensor.Scope) *tt {
+			logits := m.Forward(s.Zeros(4, 3, 128, 128))
+			defer logits.Free()
+			return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(4, 128, 128))
+		}
+	}},
+}
+
+// lstmTagger is a language model of two LSTM layers.
+type lstmTagger struct {
+	nn.Base
+	Embedding *nn.Embedding
+	LSTM      *nn.LSTM
+	Out       *nn.Linear
+}
+
+func (m *lstmTagger) Forward(ids *tt) (y *tt) {
+	defer m.Enter(&ids, &y)()
+	ids.Scope().Do(func(c *tensor.Scope) {
+		h, _, _ := m.LSTM.Forward(m.Embedding.Forward(ids.In(c)), nil, nil)
+		y = m.Out.Forward(h)
+		c.Close(y)
+	})
+	return y
+}
+
+// unet is the network of O. Ronneberger et al., arXiv:1505.04597, with padding, on four levels.
+type unet struct {
+	nn.Base
+	Down, Merge []*nn.Sequential
+	Ups         []*nn.ConvTranspose2d
+	Pool        *nn.MaxPool2d
+	Out         *nn.Conv2d
+}
+
+func newUNet(channels, classes, width int, in nn.Option) *unet {
+	double := func(a, b int) *nn.Sequential {
+		conv := func(a int) *nn.Conv2d {
+			return nn.NewConv2d(a, b, []int{3}, tensor.ConvOptions{Padding: []int{1}}, nn.NoBias(), in)
+		}
+		return nn.NewSequential(conv(a), nn.NewBatchNorm2d(b, in), &nn.ReLU{}, conv(b), nn.NewBatchNorm2d(b, in), &nn.ReLU{})
+	}
+	pool := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	m := &unet{Pool: &pool, Out: nn.NewConv2d(width, classes, []int{1}, tensor.ConvOptions{}, in)}
+	before := channels
+	for i := range 4 {
+		w := width << i
+		m.Down = append(m.Down, double(before, w))
+		if before = w; i > 0 {
+			m.Ups = append(m.Ups, nn.NewConvTranspose2d(w, w/2, []int{2}, tensor.ConvTransposeOptions{Stride: []int{2}}, in))
+			m.Merge = append(m.Merge, double(w, w/2))
+		}
+	}
+	return m
+}
+
+func (m *unet) Forward(x *tt) (y *tt) {
+	defer m.Enter(&x, &y)()
+	x.Scope().Do(func(c *tensor.Scope) {
+		x, seen := x.In(c), []*tt{}
+		for i, block := range m.Down {
+			if i > 0 {
+				x = m.Pool.Forward(x)
+			}
+			x = block.Forward(x)
+			seen = append(seen, x)
+		}
+		for i := len(m.Ups) - 1; i >= 0; i-- {
+			up := m.Ups[i].Forward(x)
+			both := tensor.Cat(1, seen[i], up)
+			up.Free()
+			x = m.Merge[i].Forward(both)
+			both.Free()
+		}
+		y = m.Out.Forward(x)
+		c.Close(y)
+	})
+	return y
+}

@@ -1,0 +1,37 @@
+package nn_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A target network, a teacher, a copy to try something on.
+func ExampleClone() {
+	online := nn.NewLinear(1, 1, nn.NoBias())
+	initial.Constant(online.Weight, 2)
+	target := nn.Freeze(nn.Clone(online))
+	initial.Constant(online.Weight, 3)
+	fmt.Println(online.Weight.Item(), target.Weight.Item(), target.Weight.NeedsGrad())
+	// Output: 3 2 false
+}
+
+// A step of gradient descent that is differentiated itself, as in MAML: the loss after the step, and its gradient with respect to the
+// weights before it.
+func ExampleReplace() {
+	m := nn.NewLinear(1, 1, nn.NoBias())
+	initial.Constant(m.Weight, 2)
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Ones(1, 1)
+		loss := m.Forward(x).Square().Mean() // w², at 2
+		g := tensor.Gradients(loss, []*tensor.Tensor{m.Weight}, tensor.CreateGraph())[0]
+		fast := nn.Replace(m, map[string]*tensor.Tensor{"weight": m.Weight.Sub(g.MulScalar(0.25))}) // w - 2w/4 = 1
+
+		after := fast.Forward(x).Square().Mean() // (w/2)²
+		after.Backward()
+		fmt.Println(m.Weight.Item(), after.Item(), m.Weight.Grad().Item())
+	})
+	// Output: 2 1 1
+}

@@ -1,0 +1,191 @@
+package nn_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/profile"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// head is a layer of somebody's own, that begins with Enter; net is one that does not.
+type head struct {
+	nn.Base
+	Fc1, Fc2 *nn.Linear
+}
+
+func (h *head) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer h.Enter(&x, &y)()
+	return h.Fc2.Forward(h.Fc1.Forward(x).Relu()).Add(x.Select(1, 0))
+}
+
+type net struct {
+	Embed  *nn.Embedding
+	Body   *nn.TransformerEncoder
+	Heads  []*head
+	Act    nn.ReLU
+	Extras *nn.Sequential
+}
+
+func newNet() *net {
+	return &net{Embed: nn.NewEmbedding(5, 8), Body: nn.NewTransformerEncoder(8, 2, 2, nn.TransformerOptions{FeedForward: 16}),
+		Heads:  []*head{{Fc1: nn.NewLinear(8, 4), Fc2: nn.NewLinear(4, 2)}, {Fc1: nn.NewLinear(8, 4), Fc2: nn.NewLinear(3, 2)}},
+		Extras: nn.NewSequential(nn.NewLinear(8, 8), nn.ReLU{}, nn.NewSequential(nn.NewDropout(0.5), nn.NewLinear(7, 8)))}
+}
+
+// layerOf is the layer that an error of f names.
+func layerOf(t *testing.T, f func()) string {
+	t.Helper()
+	var e *tensor.Error
+	if err := tensor.Try(f); !errors.As(err, &e) {
+		t.Fatalf("%v", err)
+	}
+	if e.Layer != "" && !strings.Contains(e.Error(), "\n  in "+e.Layer+"\n  at nn/mark_test.go:") {
+		t.Errorf("%q is not in: %v", e.Layer, e)
+	}
+	return e.Layer
+}
+
+// An error says which layer of the model it is from.
+func TestErrorsNameTheLayer(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		m := newNet()
+		x := s.Ones(2, 8)
+		if got := layerOf(t, func() { m.Heads[1].Forward(x) }); got != "" {
+			t.Errorf("before the model was walked: %q", got)
+		}
+		if got := layerOf(t, func() { m.Extras.Forward(x) }); got != "2.1 (nn.Linear)" {
+			t.Errorf("a chain by itself: %q", got)
+		}
+		nn.Parameters(m)
+		nn.Count(m.Body)       // a part by itself does not change names
+		nn.StateDict(m.Extras) // nor this
+		for _, c := range []struct {
+			want string
+			f    func()
+		}{
+			{"extras.2.1 (nn.Linear)", func() { m.Extras.Forward(x) }},
+			{"heads.1.fc2 (nn.Linear)", func() { m.Heads[1].Forward(x) }},
+			{"heads.0 (nn_test.head)", func() { m.Heads[0].Forward(s.Ones(3, 8)) }}, // the sum in it
+			{"heads.0.fc1 (nn.Linear)", func() { m.Heads[0].Forward(s.Ones(2, 9)) }},
+			{"embed (nn.Embedding)", func() { m.Embed.Forward(s.Typed(dtype.I64).Full(7, 2)) }},
+			{"body.layers.0.self_attn (nn.MultiheadAttention)", func() { m.Body.Forward(s.Ones(1, 3, 7)) }},
+			{"body.layers.1.linear1 (nn.Linear)", func() {
+				m.Body.Layers[1].Linear1 = nn.NewLinear(4, 16)
+				nn.Train(m)
+				m.Body.Forward(s.Ones(1, 3, 8))
+			}},
+			{"body.layers.0 (nn.TransformerEncoderLayer)", func() { m.Body.Layers[0].Forward(nil) }},
+			{"", func() { m.Act.Forward(nil) }}, // it is a copy there
+		} {
+			if got := layerOf(t, c.f); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		}
+		// Hooks and a tracer change nothing.
+		m.Heads[1].Fc2.RegisterForwardHook(func(_, _ *tensor.Tensor) *tensor.Tensor { t.Error("a hook ran"); return nil })
+		p, err := profile.Start(profile.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Stop()
+		for range 2 {
+			if got, want := layerOf(t, func() { m.Heads[1].Forward(x) }), "heads.1.fc2 (nn.Linear)"; got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+			p.Stop()
+		}
+		// The root of a model and a model of a model.
+		lone := nn.NewLinear(2, 2)
+		nn.Parameters(lone)
+		if got, want := layerOf(t, func() { lone.Forward(x) }), "nn.Linear"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		nn.Parameters(&struct{ Inner *struct{ Last *nn.Linear } }{&struct{ Last *nn.Linear }{lone}})
+		if got, want := layerOf(t, func() { lone.Forward(x) }), "inner.last (nn.Linear)"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		// What no layer knows of stays as it was, and what is no tensor's error too.
+		copied := *lone
+		if got := layerOf(t, func() { copied.Forward(x) }); got != "" {
+			t.Errorf("a copy is called %q", got)
+		}
+		remove := lone.RegisterForwardHook(func(_, _ *tensor.Tensor) *tensor.Tensor { panic("mine") })
+		defer remove()
+		func() {
+			defer func() {
+				if r := recover(); r != "mine" {
+					t.Errorf("%v", r)
+				}
+			}()
+			lone.Forward(s.Ones(2, 2))
+		}()
+	})
+}
+
+// Out of memory names the layer too, and an index that an emulated GPU complains of later does not name another one.
+func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nn.To(newNet(), device.Device(gpus[0]))
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.On(gpus[0]).Empty(1<<16, 8)
+		gpus[0].SetMemoryLimit(int(gpus[0].Stats().Reserved))
+		defer gpus[0].SetMemoryLimit(0)
+		var e *tensor.Error
+		if err := tensor.Try(func() { m.Heads[0].Forward(m.Extras.Forward(x)) }); !errors.Is(err, device.ErrOutOfMemory) || !errors.As(err, &e) || e.Layer != "extras.0 (nn.Linear)" {
+			t.Errorf("%v", err)
+		}
+	})
+	tensor.Do(func(s *tensor.Scope) {
+		on := s.On(gpus[0])
+		m.Embed.Forward(on.Typed(dtype.I64).Full(7, 2))
+		for range 1000 { // until the device is asked
+			if err := tensor.Try(func() { m.Heads[1].Fc1.Forward(on.Ones(2, 8)).Sum().Item() }); errors.Is(err, tensor.ErrIndex) {
+				if e := err.(*tensor.Error); e.Layer != "" {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+		}
+		t.Error("the index was taken")
+	})
+}
+
+// A model may be walked for the first time while it runs.
+func TestMarkWhileItRuns(t *testing.T) {
+	m := newNet()
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			for range 20 {
+				tensor.Do(func(s *tensor.Scope) { m.Heads[0].Forward(s.Ones(2, 8)) }, tensor.NoGrad())
+				nn.Count(m)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// A layer's call allocates nothing for its name.
+func TestMarksAllocateNothing(t *testing.T) {
+	marked, plain := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
+	nn.Parameters(marked)
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Ones(2, 2)
+		count := func(l *nn.Linear) float64 {
+			return testing.AllocsPerRun(100, func() { l.Forward(x).Free() })
+		}
+		if a, b := count(marked), count(plain); a != b {
+			t.Errorf("%v allocations a call, %v of a layer without a name", a, b)
+		}
+	}, tensor.NoGrad())
+}

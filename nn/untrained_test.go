@@ -1,0 +1,76 @@
+package nn_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What requires a gradient and would not be trained is an error, wherever a struct keeps it; what is found elsewhere, is not meant to be trained, or
+// requires no gradient is not.
+func TestUntrainedTensors(t *testing.T) {
+	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
+	type cell struct{ Wx, Wh *tensor.Tensor } // without tags
+	type tree struct {
+		Value *tensor.Tensor
+		Left  *tree
+	}
+	loop := &tree{}
+	loop.Left = loop
+	lin := nn.NewLinear(2, 2)
+	for want, m := range map[string]any{
+		"W":               &struct{ W *tensor.Tensor }{w()},
+		"w":               &struct{ w *tensor.Tensor }{w()},
+		"Heads.1":         &struct{ Heads []*tensor.Tensor }{[]*tensor.Tensor{tensor.Ones(1), w()}},
+		"heads.0":         &struct{ heads [1]*tensor.Tensor }{[1]*tensor.Tensor{w()}},
+		"Gates[in]":       &struct{ Gates map[string]*tensor.Tensor }{map[string]*tensor.Tensor{"in": w()}},
+		"Cell.Wx":         &struct{ Cell *cell }{&cell{w(), w()}},
+		"Cells.0.Wh":      &struct{ Cells []cell }{[]cell{{tensor.Ones(1), w()}}},
+		"Tree.Left.Value": &struct{ Tree tree }{tree{Left: &tree{Value: w()}}},
+		"sub.w":           &struct{ Sub *hiding }{&hiding{Fc: lin, w: w()}},
+		"Aux.lin.Weight":  &struct{ Aux struct{ lin *nn.Linear } }{struct{ lin *nn.Linear }{lin}},
+		"":                &struct{ Fc *nn.Linear }{lin},
+		" freed":          &struct{ w *tensor.Tensor }{func() *tensor.Tensor { x := tensor.Ones(1); x.Free(); return x }()},
+		" loop":           &struct{ Tree *tree }{loop},
+		" no gradient":    &struct{ w, V *tensor.Tensor }{tensor.Ones(1), tensor.Ones(1)},
+		" result":         &struct{ w *tensor.Tensor }{w().AddScalar(1)},
+		" meant": &struct {
+			w *tensor.Tensor `nn:"-"`
+		}{w()},
+		" found elsewhere": &struct {
+			Fc  *nn.Linear
+			all []*tensor.Tensor
+		}{lin, nn.Parameters(lin)},
+		" of an optimizer": &struct {
+			Fc  *nn.Linear
+			opt *optim.SGD
+		}{nn.NewLinear(1, 1), optim.NewSGD(nn.Parameters(lin), optim.SGDConfig{LR: 1})},
+		" and of other packages": &struct {
+			mu  sync.Mutex
+			s   *tensor.Scope
+			any any
+		}{s: tensor.Root(), any: w()},
+	} {
+		func() {
+			defer func() {
+				e, _ := recover().(*nn.Error)
+				if got := e != nil; got == (want == "" || want[0] == ' ') {
+					t.Errorf("%q: %v", want, e)
+				} else if got && e.Path != want {
+					t.Errorf("%q, want %q", e.Path, want)
+				}
+			}()
+			nn.Parameters(m)
+		}()
+	}
+	nn.Eval(&struct{ w *tensor.Tensor }{w()}) // what a training does not begin with may pass
+}
+
+// hiding is a layer with a field that nobody finds.
+type hiding struct {
+	Fc *nn.Linear
+	w  *tensor.Tensor
+}

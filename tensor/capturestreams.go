@@ -1,0 +1,62 @@
+package tensor
+
+import "github.com/flambeau-go/flambeau/device"
+
+// A capture of work on several streams. Each stream that a scope of the capture asks for is stood in for by one of the recording's own: what others
+// queue on it meanwhile runs as ever, and it can serve several captures at once. The stand-ins are kept apart, and in order, as streams are
+// outside of a capture, by who has written and read a tensor's memory.
+
+// route makes the stream of a scope that is being opened one that is recorded.
+func (g *Graph) route(m *modes) {
+	if g == nil || !g.live.Load() || m.dev != g.dev {
+		return // work elsewhere is refused when there is some
+	}
+	if m.stream == nil {
+		m.stream = g.stream
+	} else if m.stream.Device() == g.dev {
+		m.stream = g.lane(m.stream)
+	}
+}
+
+// lane returns the stream on which work for s is recorded.
+func (g *Graph) lane(s device.Stream) device.Stream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.streams[s] || !g.live.Load() {
+		return s
+	}
+	l := g.lanes[s]
+	if l == nil {
+		var err error
+		if l, err = g.rec.Fork(); err != nil {
+			panic(deviceError("capture", err, nil))
+		}
+		g.lanes[s], g.streams[l] = l, true
+		byStream.Store(l, g)
+	}
+	return l
+}
+
+// records reports whether s is one of the recorded streams.
+func (g *Graph) records(s device.Stream) bool {
+	if s == g.stream {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.streams[s]
+}
+
+// join makes the end of the recorded work come after that on all streams: nobody has to do so by hand.
+func (g *Graph) join() error {
+	for _, l := range g.lanes {
+		e, err := l.Record()
+		if err == nil {
+			err = g.stream.Wait(e)
+		}
+		if err != nil {
+			return deviceError("capture", err, nil)
+		}
+	}
+	return nil
+}
