@@ -9,6 +9,7 @@ import (
 type decoder struct {
 	e        *Entry
 	stmt     *stmt
+	now      stmt // what stmt points to
 	in       *inst
 	base     string   // opcode without modifiers
 	mods     []string // modifiers not yet taken
@@ -58,7 +59,8 @@ func (d *decoder) body(stmts []stmt) {
 	first := len(e.code)
 	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
-		s := &stmts[i]
+		d.now = stmts[i] // its own: a function is decoded for each entry that calls it
+		s := &d.now
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
 		d.stmt, d.in = s, &e.code[first+i]
 		if s.guard != "" {

@@ -74,3 +74,63 @@ func TestOddAssertion(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestFunctionOfTwoEntries: what decoding does to a function for one entry leaves it as it is for the next.
+func TestFunctionOfTwoEntries(t *testing.T) {
+	entry := func(name string) string {
+		return ".entry " + name + "(.param .u64 p)\n{\n.reg .b64 %a; .param .b64 x;\nld.param.u64 %a, [p];\nst.param.b64 [x], %a;\ncall f, (x);\nret;\n}\n"
+	}
+	m := mustParse(t, `.version 7.4
+.target sm_80
+.address_size 64
+.func f(.param .b64 p)
+{
+	.reg .b64 %a, %q; .reg .b32 %v;
+	ld.param.b64 %a, [p];
+	createpolicy.fractional.L2::evict_last.b64 %q, 1.0;
+	ld.global.L2::cache_hint.b32 %v, [%a], %q;
+	add.u32 %v, %v, 1;
+	st.global.L2::cache_hint.b32 [%a], %v, %q;
+	ret;
+}
+`+entry("first")+entry("second"))
+	d := newDevice(t)
+	out := d.alloc(4, "out")
+	if b, err := d.mem.Bytes(out, 4); err != nil {
+		t.Fatal(err)
+	} else {
+		put(b, 4, 40)
+	}
+	d.mem.MarkInitialised(out, 4)
+	for _, name := range m.Entries() {
+		l := Launch{Entry: m.Entry(name), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Params: packParams(out), Mem: d.mem, SM: 80}
+		if _, err := l.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, _ := d.mem.Bytes(out, 4); get(b, 4) != 42 {
+		t.Errorf("%d, want 42", get(b, 4))
+	}
+}
+
+// TestMbarrierMisuse: arrivals that an object has no room for, or does not expect, are faults and change no other count of it.
+func TestMbarrierMisuse(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{"cp.async.mbarrier.arrive.shared.b64 [bar];\nmbarrier.arrive_drop.shared.b64 _, [bar], 2;", "expects 1 more"}, // 1 + 1 - 1
+		{"mbarrier.arrive_drop.shared.b64 _, [bar], 1;\nmbarrier.arrive.shared.b64 _, [bar];", "expects 0 more"},
+		{"mbarrier.init.shared.b64 [bar], 1048575;\ncp.async.mbarrier.arrive.shared.b64 [bar];", "more than 1048575 arrivals"},
+		{"mbarrier.init.shared.b64 [bar], 0;", "1 to 1048575"},
+	} {
+		src := ".version 8.0\n.target sm_80\n.address_size 64\n.entry k\n{\n.shared .b64 bar;\nmbarrier.init.shared.b64 [bar], 1;\n" + c.body + "\nret;\n}\n"
+		m := mustParse(t, src)
+		l := Launch{Entry: m.Entry("k"), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Mem: NewMemory(0, 1<<20), SM: 80}
+		_, err := l.Run()
+		var f *Fault
+		if !errors.As(err, &f) || !strings.Contains(f.Msg, c.want) {
+			t.Errorf("%s: %v, want %q", c.body, err, c.want)
+		}
+	}
+	if _, err := Parse(".version 8.0\n.target sm_80\n.address_size 64\n.entry k\n{\n.local .b64 bar;\ncp.async.mbarrier.arrive.b64 [bar];\nret;\n}\n"); err == nil || !strings.Contains(err.Error(), "shared memory") {
+		t.Error(err)
+	}
+}
