@@ -81,8 +81,8 @@ func (t *attentionTask) run(lo, hi int) {
 		gemm.F32(gemm.Serial, rows, cols, features, scaled, features, 1, k, t.k.Strides.At(2), t.k.Strides.At(1), p, cols, 1, false)
 		if t.causal {
 			for i := range rows {
-				for j := from + i + 1; j < cols; j++ {
-					p[i*cols+j] += float32(math.Inf(-1))
+				for j := from + i + 1; j < cols; j++ { // set, not added: a product of NaN with a key that is not seen does not show
+					p[i*cols+j] = float32(math.Inf(-1))
 				}
 			}
 		}
