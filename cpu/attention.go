@@ -67,7 +67,7 @@ func (t *attentionTask) run(lo, hi int) {
 		out := t.matrix(&t.out, head, from, rows)
 		scaled := at[float32](data(w.space[1]), rows*features)
 		qs, qc := t.q.Strides.At(1), t.q.Strides.At(2)
-		for i := range rows {
+		for i := 0; i < rows && features > 0; i++ {
 			row := scaled[i*features : (i+1)*features]
 			if qc == 1 {
 				w.run(ops[expr.OpMul][dtype.F32], ptr(row), ptr(q[i*qs:]), scale, features)
