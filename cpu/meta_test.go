@@ -54,6 +54,16 @@ func TestMeta(t *testing.T) {
 		half := [3]device.View{vector(dtype.BF16, 3, 200, 300), vector(dtype.BF16, 3, 200, 100), vector(dtype.BF16, 1, 100, 300)}
 		half[2].Shape, half[2].Strides = half[2].Shape.With(0, 3), half[2].Strides.With(0, 0)
 		table, picked := vector(dtype.F16, 300, 200), vector(dtype.F16, 10, 200)
+		// as is the memory of v in another shape.
+		as := func(v device.View, typ dtype.Type, offset int, dims ...int) device.View {
+			l := shape.Dense(shape.Of(dims...))
+			l.Offset = offset
+			return device.View{Buf: v.Buf, Type: typ, Layout: l}
+		}
+		conv, pool := device.Convolution{Rank: 1, Groups: 1, Stride: [3]int{1}, Dilation: [3]int{1}}, device.Window{Rank: 1, Kernel: [3]int{4}, Stride: [3]int{4}, Dilation: [3]int{1}}
+		line := func(v device.View) device.View { return as(v, dtype.F32, 0, 1, 60, 1000) }
+		stat := func(k int) device.View { return as(rows, dtype.F32, 20*k, 20) }
+		block := func(v device.View) device.View { return as(v, dtype.F32, 0, 300, 20, 10) }
 		for i, err := range []error{
 			d.MatMul(s, half[0], half[1], half[2]), d.Scatter(s, device.ScatterAdd, table, picked, index, 0, 0), d.Scatter(s, device.ScatterSet, table, picked, index, 0, 0),
 			d.(device.Scanner).Scan(s, device.ScanSum, device.View{Buf: y.Buf, Type: y.Type, Layout: shape.Dense(shape.Of(1, 300, 200))}, []device.View{{Buf: x.Buf, Type: x.Type, Layout: shape.Dense(shape.Of(1, 300, 200))}}, false),
@@ -61,6 +71,13 @@ func TestMeta(t *testing.T) {
 			d.Map(s, zero, []device.View{x}, nil, nil), d.Map(s, zero, []device.View{y}, nil, nil), d.Map(s, add, []device.View{z}, []device.View{x, y}, nil),
 			d.(device.Softmaxer).Softmax(s, z, x, true), d.(device.Softmaxer).SoftmaxGrad(s, z, y, x, true),
 			d.Gather(s, rows, x, index, 0, 0), d.Scatter(s, device.ScatterAdd, x, rows, index, 0, 0),
+			d.(device.Convolver).Convolve(s, line(y), line(x), as(z, dtype.F32, 0, 60, 60, 1), conv),
+			d.(device.Convolver).ConvolveData(s, line(x), line(y), as(z, dtype.F32, 0, 60, 60, 1), conv),
+			d.(device.Convolver).ConvolveWeight(s, as(z, dtype.F32, 0, 60, 60, 1), line(x), line(y), conv),
+			d.(device.Pooler).SumWindows(s, as(z, dtype.F32, 0, 300, 50), x, pool), d.(device.Pooler).AddWindows(s, x, as(z, dtype.F32, 0, 300, 50), pool),
+			d.(device.Pooler).MaxPoolGrad(s, x, as(z, dtype.F32, 0, 300, 50), as(index, dtype.U8, 0, 300, 50), pool),
+			d.(device.ChannelNormer).ChannelNorm(s, block(y), stat(0), stat(1), stat(2), block(x), stat(3), device.View{}, device.ChannelNorm{Eps: 1}),
+			d.(device.ChannelNormer).ChannelNormGrad(s, block(z), stat(4), stat(5), block(y), block(x), stat(0), stat(2), stat(3)),
 			d.CopyFrom(s, z.Buf, 0, x.Buf, 0, 400), d.Synchronize(),
 		} {
 			if err != nil {

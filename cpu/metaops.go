@@ -11,10 +11,13 @@ import (
 
 // What the processor is fast at, its meta form counts in the same way, so that a program takes the same paths.
 var (
+	_ device.ChannelNormer  = (*meta)(nil)
+	_ device.Convolver      = (*meta)(nil)
 	_ device.Device         = (*meta)(nil)
 	_ device.MultiMapper    = (*meta)(nil)
 	_ device.Normer         = (*meta)(nil)
 	_ device.Scanner        = (*meta)(nil)
+	_ device.Pooler         = (*meta)(nil)
 	_ device.Softmaxer      = (*meta)(nil)
 	_ device.CrossEntropyer = (*meta)(nil)
 	_ device.Sorter         = (*meta)(nil)
@@ -173,6 +176,38 @@ func (d *meta) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.Vie
 
 func (d *meta) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
 	return d.told(s, "norm gradient", func() device.Work { return device.NormGradWork(n, dx, g, x, mean, rstd, weight) }, dx, g, x, mean, rstd, weight)
+}
+
+func (d *meta) ChannelNorm(s device.Stream, out, mean, variance, rstd, x, weight, bias device.View, _ device.ChannelNorm) error {
+	return d.told(s, "channel norm", func() device.Work { return device.ChannelNormWork(out, mean, variance, rstd, x, weight, bias) }, out, mean, variance, rstd, x, weight, bias)
+}
+
+func (d *meta) ChannelNormGrad(s device.Stream, dx, sum, product, g, x, mean, rstd, weight device.View) error {
+	return d.told(s, "channel norm gradient", func() device.Work { return device.ChannelNormGradWork(dx, sum, product, g, x, mean, rstd, weight) }, sum, dx, product, g, x, mean, rstd, weight)
+}
+
+func (d *meta) Convolve(s device.Stream, y, x, w device.View, _ device.Convolution) error {
+	return d.told(s, "convolution", func() device.Work { return device.ConvolutionWork(x, w, y) }, y, x, w)
+}
+
+func (d *meta) ConvolveData(s device.Stream, dx, g, w device.View, _ device.Convolution) error {
+	return d.told(s, "convolution data gradient", func() device.Work { return device.ConvolutionWork(dx, w, g) }, dx, g, w)
+}
+
+func (d *meta) ConvolveWeight(s device.Stream, dw, x, g device.View, _ device.Convolution) error {
+	return d.told(s, "convolution weight gradient", func() device.Work { return device.ConvolutionWork(x, dw, g) }, dw, x, g)
+}
+
+func (d *meta) MaxPoolGrad(s device.Stream, dx, g, near device.View, _ device.Window) error {
+	return d.told(s, "max pool gradient", func() device.Work { return device.MaxPoolGradWork(dx, g, near) }, dx, g, near)
+}
+
+func (d *meta) SumWindows(s device.Stream, y, x device.View, w device.Window) error {
+	return d.told(s, "window sums", func() device.Work { return w.WindowsWork(x, y) }, y, x)
+}
+
+func (d *meta) AddWindows(s device.Stream, dx, g device.View, w device.Window) error {
+	return d.told(s, "window sums gradient", func() device.Work { return w.WindowsWork(dx, g) }, dx, g)
 }
 
 func (d *meta) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, _ bool) error {

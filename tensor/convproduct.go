@@ -152,6 +152,12 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	if y.Size() == 0 {
 		return y
 	}
+	if d, ok := v.convolver(c, x); ok {
+		if v.byKernel(c, y, x, w, d.Convolve); bias != nil {
+			withBias(y, bias)
+		}
+		return y
+	}
 	a := v.as(c, v.matrices(w), t)
 	step, rows := v.atOnce(x.st.dev, t, n)
 	v.chunks(c, step, n, func(c *Scope, at, n int) {
@@ -197,6 +203,13 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 // floats are float32 until all is added, so that they are rounded once, a part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
+	if d, ok := v.convolver(c, g); ok && g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 {
+		y := v.byKernel(c, alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in)), g, w, d.ConvolveData)
+		if bias != nil {
+			withBias(y, bias)
+		}
+		return y
+	}
 	t := g.dtype
 	if bias != nil || !v.disjoint() {
 		t = t.Compute()
@@ -297,6 +310,9 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	n, t := x.Dim(0), x.dtype
 	if v.outputs == 0 || shaped.Size() == 0 || n == 0 || v.places() == 0 {
 		return alloc(v.op, c, x.st.dev, t, shaped).fill(0).reshape(v.weight())
+	}
+	if d, ok := v.convolver(c, x); ok {
+		return v.byKernel(c, alloc(v.op, c, x.st.dev, t, v.weight()), x, g, d.ConvolveWeight)
 	}
 	if v.depthwise() {
 		return exactly(x, g, nil, func(x, g *Tensor) *Tensor {

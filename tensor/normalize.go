@@ -203,13 +203,19 @@ func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	s, o := c.Scope(), f.named(in)
 	x := o.x
 	p := normTypes{x.dtype, typeOrNone(o.w), typeOrNone(o.b), f.rms, f.zero}.programs()
-	mean, rstd, y := f.fastForward(s, &o)
+	mean, variance, rstd, y := f.channelForward(s, &o)
+	if y == nil {
+		mean, rstd, y = f.fastForward(s, &o)
+	}
 	if y == nil {
 		mean, rstd = f.statistics(s, &o, p)
 		y = alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape)
 		run(f.op, s, p.apply, y, present(x, mean, rstd, o.w, o.b), nil)
 	} else if f.running {
-		f.update(s, &o, mean, f.fold(s, p.variance, x, f.over(), []*Tensor{x, mean}, f.count(x)))
+		if variance == nil {
+			variance = f.fold(s, p.variance, x, f.over(), []*Tensor{x, mean}, f.count(x))
+		}
+		f.update(s, &o, mean, variance)
 	}
 	wants := c.Needs(0) || f.weight && c.Needs(1)
 	if wants {
@@ -323,6 +329,9 @@ func (f *normalizeFunc) needsAffine(c *Context) (weight, bias bool) {
 // gradients computes the gradients in a few fused passes.
 func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor) {
 	s := c.Scope()
+	if dx, dw, db, ok := f.channelGradients(s, c.Needs(0), g, x, w, mean, rstd); ok {
+		return dx, dw, db
+	}
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	needW, needB := f.needsAffine(c)

@@ -241,6 +241,11 @@ func (f *avgFunc) Name() string { return f.op }
 
 func (f *avgFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, s := in[0], c.Scope()
+	if f.taps() > fewTaps {
+		if y := f.sumWindows(f.op, s, x); y != nil {
+			return f.divide(s, y)
+		}
+	}
 	padded := f.pad(f.op, s, x, 0)
 	n := x.Dim(0)
 	if f.taps() <= fewTaps {
@@ -276,6 +281,9 @@ func (f *avgGradFunc) Name() string { return f.op + ".grad" }
 func (f *avgGradFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g, s := in[0], c.Scope()
 	share := f.divide(s, g.Cast(g.dtype.Compute()))
+	if y := f.spreadWindows(f.op, s, share); y != nil {
+		return y.Cast(g.dtype)
+	}
 	y := alloc(f.op, s, g.st.dev, share.dtype, f.padded(g.Dim(0), g.Dim(1))).fill(0)
 	if f.disjoint() {
 		seen := y.handle(f.op, s, f.windows(y.layout, true))

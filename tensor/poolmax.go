@@ -248,6 +248,11 @@ func (f maxFunc) reach() (dtype.Type, bool) {
 func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to, place := c.n.operands[0].shape, c.Saved(0)
 	if _, ok := f.reach(); ok {
+		if c.scope.modes.noGrad {
+			if dx := f.byKernel(c.scope, place, g, to); dx != nil {
+				return []*Tensor{dx, nil, nil}
+			}
+		}
 		if c.scope.modes.noGrad && f.byTaps() {
 			return []*Tensor{f.spread(c.scope, place, g, to), nil, nil}
 		}

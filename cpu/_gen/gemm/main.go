@@ -65,6 +65,7 @@ func main() {
 		transposeF64(b, isa, bytes)
 		copyRows(b, isa, bytes, bytes)
 		copyRows(b, isa, bytes, 2*bytes)
+		windows(b, isa, bytes)
 		f, err := b.Result()
 		if err == nil {
 			err = pass.Compile.Execute(f)

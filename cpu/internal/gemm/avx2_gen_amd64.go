@@ -191,3 +191,70 @@ func copyRows32AVX2(dst *byte, src *byte, distance int, k int)
 //
 //go:noescape
 func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
+
+// window1AVX2 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window2AVX2 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window3AVX2 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window4AVX2 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window5AVX2 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window6AVX2 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// piecesAVX2 copies, for p < k and i < n in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+//
+//go:noescape
+func piecesAVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// pieces2AVX2 copies, for p < k and i < 2 in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+//
+//go:noescape
+func pieces2AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// pieces3AVX2 copies, for p < k and i < 3 in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+//
+//go:noescape
+func pieces3AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// pieces4AVX2 copies, for p < k and i < 4 in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+//
+//go:noescape
+func pieces4AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// tapsAVX2 computes, for i < n, a positive multiple of 8, dst[i] = Σ w[p] * src[offs[p]+i] over p < k, fused and in the order of p.
+//
+//go:noescape
+func tapsAVX2(dst *float32, src *float32, offs *int, w *float32, k int, n int)
+
+// padRowsAVX2 sets, for r < rows, dst[r*width+left+i] = src[r*distance+i] for i < n, and to 0 the elements before, at most 8, and the 8 behind
+// those. It reads up to 7 elements behind a row of src. rows and n are positive.
+//
+//go:noescape
+func padRowsAVX2(dst *float32, src *float32, rows int, width int, left int, n int, distance int)

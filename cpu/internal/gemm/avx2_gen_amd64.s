@@ -3282,3 +3282,702 @@ few:
 done:
 	VZEROUPPER
 	RET
+
+// func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·window1AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y2
+	VMOVUPS      32(AX), Y3
+	VBROADCASTSS (DX)(CX*4), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VZEROUPPER
+	RET
+
+// func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·window2AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   8(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y4
+	VMOVUPS      32(AX), Y5
+	VBROADCASTSS (DX)(CX*4), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS (BX)(CX*4), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VADDPS       32(AX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·window3AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   16(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   8(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y6
+	VMOVUPS      32(AX), Y7
+	VBROADCASTSS (DX)(CX*4), Y8
+	VFMADD231PS  Y6, Y8, Y0
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS (SI)(CX*4), Y8
+	VFMADD231PS  Y6, Y8, Y2
+	VFMADD231PS  Y7, Y8, Y3
+	VBROADCASTSS (BX)(CX*4), Y8
+	VFMADD231PS  Y6, Y8, Y4
+	VFMADD231PS  Y7, Y8, Y5
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VADDPS       32(AX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VZEROUPPER
+	RET
+
+// func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·window4AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   24(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   8(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y8
+	VMOVUPS      32(AX), Y9
+	VBROADCASTSS (DX)(CX*4), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (DI)(CX*4), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (SI)(CX*4), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (BX)(CX*4), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VADDPS       32(AX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VADDPS       32(AX), Y7, Y7
+	VMOVUPS      Y7, 32(AX)
+	VZEROUPPER
+	RET
+
+// func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·window5AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   32(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   24(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   16(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   8(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y10
+	VMOVUPS      32(AX), Y11
+	VBROADCASTSS (DX)(CX*4), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS (R8)(CX*4), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (DI)(CX*4), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS (SI)(CX*4), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS (BX)(CX*4), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VADDPS       32(AX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VADDPS       32(AX), Y7, Y7
+	VMOVUPS      Y7, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VADDPS       32(AX), Y9, Y9
+	VMOVUPS      Y9, 32(AX)
+	VZEROUPPER
+	RET
+
+// func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·window6AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   40(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   32(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   16(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   8(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y12
+	VMOVUPS      32(AX), Y13
+	VBROADCASTSS (DX)(CX*4), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS (R9)(CX*4), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS (R8)(CX*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS (DI)(CX*4), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS (SI)(CX*4), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS (BX)(CX*4), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VADDPS       32(AX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VADDPS       32(AX), Y7, Y7
+	VMOVUPS      Y7, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VADDPS       32(AX), Y9, Y9
+	VMOVUPS      Y9, 32(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y10, Y10
+	VMOVUPS      Y10, (AX)
+	VADDPS       32(AX), Y11, Y11
+	VMOVUPS      Y11, 32(AX)
+	VZEROUPPER
+	RET
+
+// func piecesAVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX
+TEXT ·piecesAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), DI
+	MOVQ n+40(FP), R8
+	SHLQ $0x04, R8
+	ADDQ DI, R8
+
+row:
+	MOVQ (DX), SI
+	LEAQ (CX)(SI*4), SI
+	MOVQ DI, R9
+
+piece:
+	MOVQ    (R9), R10
+	VMOVUPS (SI)(R10*4), Y0
+	MOVQ    8(R9), R10
+	VMOVUPS Y0, (AX)(R10*4)
+	ADDQ    $+16, R9
+	CMPQ    R9, R8
+	JL      piece
+	ADDQ    $+8, DX
+	ADDQ    $+64, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func pieces2AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX
+TEXT ·pieces2AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), SI
+	MOVQ (SI), DI
+	MOVQ 8(SI), R8
+	MOVQ 16(SI), R9
+	MOVQ 24(SI), R10
+
+row:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), SI
+	VMOVUPS (SI)(DI*4), Y0
+	VMOVUPS (SI)(R9*4), Y1
+	VMOVUPS Y0, (AX)(R8*4)
+	VMOVUPS Y1, (AX)(R10*4)
+	ADDQ    $+8, DX
+	ADDQ    $+64, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func pieces3AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX
+TEXT ·pieces3AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), SI
+	MOVQ (SI), DI
+	MOVQ 8(SI), R8
+	MOVQ 16(SI), R9
+	MOVQ 24(SI), R10
+	MOVQ 32(SI), R11
+	MOVQ 40(SI), R12
+
+row:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), SI
+	VMOVUPS (SI)(DI*4), Y0
+	VMOVUPS (SI)(R9*4), Y1
+	VMOVUPS (SI)(R11*4), Y2
+	VMOVUPS Y0, (AX)(R8*4)
+	VMOVUPS Y1, (AX)(R10*4)
+	VMOVUPS Y2, (AX)(R12*4)
+	ADDQ    $+8, DX
+	ADDQ    $+64, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func pieces4AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX
+TEXT ·pieces4AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), SI
+	MOVQ (SI), DI
+	MOVQ 8(SI), R8
+	MOVQ 16(SI), R9
+	MOVQ 24(SI), R10
+	MOVQ 32(SI), R11
+	MOVQ 40(SI), R12
+	MOVQ 48(SI), R13
+	MOVQ 56(SI), R14
+
+row:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), SI
+	VMOVUPS (SI)(DI*4), Y0
+	VMOVUPS (SI)(R9*4), Y1
+	VMOVUPS (SI)(R11*4), Y2
+	VMOVUPS (SI)(R13*4), Y3
+	VMOVUPS Y0, (AX)(R8*4)
+	VMOVUPS Y1, (AX)(R10*4)
+	VMOVUPS Y2, (AX)(R12*4)
+	VMOVUPS Y3, (AX)(R14*4)
+	ADDQ    $+8, DX
+	ADDQ    $+64, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func tapsAVX2(dst *float32, src *float32, offs *int, w *float32, k int, n int)
+// Requires: AVX, FMA3
+TEXT ·tapsAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ w+24(FP), BX
+	MOVQ k+32(FP), SI
+	MOVQ n+40(FP), DI
+	SUBQ $+32, DI
+	JL   rest
+
+four:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	XORQ   R8, R8
+
+tap4:
+	MOVQ         (DX)(R8*8), R9
+	VBROADCASTSS (BX)(R8*4), Y4
+	VFMADD231PS  (CX)(R9*4), Y4, Y0
+	VFMADD231PS  32(CX)(R9*4), Y4, Y1
+	VFMADD231PS  64(CX)(R9*4), Y4, Y2
+	VFMADD231PS  96(CX)(R9*4), Y4, Y3
+	INCQ         R8
+	CMPQ         R8, SI
+	JL           tap4
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, 64(AX)
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         $+128, CX
+	ADDQ         $+128, AX
+	SUBQ         $+32, DI
+	JGE          four
+
+rest:
+	ADDQ $+24, DI
+	JL   done
+
+one:
+	VXORPS Y0, Y0, Y0
+	XORQ   R8, R8
+
+tap1:
+	MOVQ         (DX)(R8*8), R9
+	VBROADCASTSS (BX)(R8*4), Y1
+	VFMADD231PS  (CX)(R9*4), Y1, Y0
+	INCQ         R8
+	CMPQ         R8, SI
+	JL           tap1
+	VMOVUPS      Y0, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+32, AX
+	SUBQ         $+8, DI
+	JGE          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func padRowsAVX2(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
+// Requires: AVX
+TEXT ·padRowsAVX2(SB), NOSPLIT, $0-56
+	MOVQ   dst+0(FP), AX
+	MOVQ   src+8(FP), CX
+	MOVQ   rows+16(FP), DX
+	MOVQ   width+24(FP), BX
+	MOVQ   left+32(FP), SI
+	MOVQ   n+40(FP), DI
+	MOVQ   distance+48(FP), R8
+	VXORPS Y0, Y0, Y0
+
+row:
+	VMOVUPS Y0, (AX)
+	LEAQ    (AX)(SI*4), R10
+	XORQ    R9, R9
+
+vector:
+	VMOVUPS (CX)(R9*4), Y1
+	VMOVUPS Y1, (R10)(R9*4)
+	ADDQ    $+8, R9
+	CMPQ    R9, DI
+	JL      vector
+	VMOVUPS Y0, (R10)(DI*4)
+	LEAQ    (AX)(BX*4), AX
+	LEAQ    (CX)(R8*4), CX
+	DECQ    DX
+	JG      row
+	VZEROUPPER
+	RET

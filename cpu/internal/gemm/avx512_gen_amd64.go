@@ -287,3 +287,106 @@ func copyRows64AVX512(dst *byte, src *byte, distance int, k int)
 //
 //go:noescape
 func copyRows128AVX512(dst *byte, src *byte, distance int, k int)
+
+// window1AVX512 adds to c[r*ldc+j], for r < 1 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window2AVX512 adds to c[r*ldc+j], for r < 2 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window3AVX512 adds to c[r*ldc+j], for r < 3 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window4AVX512 adds to c[r*ldc+j], for r < 4 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window5AVX512 adds to c[r*ldc+j], for r < 5 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window6AVX512 adds to c[r*ldc+j], for r < 6 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window7AVX512 adds to c[r*ldc+j], for r < 7 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window8AVX512 adds to c[r*ldc+j], for r < 8 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window9AVX512 adds to c[r*ldc+j], for r < 9 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window10AVX512 adds to c[r*ldc+j], for r < 10 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window11AVX512 adds to c[r*ldc+j], for r < 11 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// window12AVX512 adds to c[r*ldc+j], for r < 12 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func window12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// piecesAVX512 copies, for p < k and i < n in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+//
+//go:noescape
+func piecesAVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// pieces2AVX512 copies, for p < k and i < 2 in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+//
+//go:noescape
+func pieces2AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// pieces3AVX512 copies, for p < k and i < 3 in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+//
+//go:noescape
+func pieces3AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// pieces4AVX512 copies, for p < k and i < 4 in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+//
+//go:noescape
+func pieces4AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+
+// tapsAVX512 computes, for i < n, a positive multiple of 16, dst[i] = Σ w[p] * src[offs[p]+i] over p < k, fused and in the order of p.
+//
+//go:noescape
+func tapsAVX512(dst *float32, src *float32, offs *int, w *float32, k int, n int)
+
+// padRowsAVX512 sets, for r < rows, dst[r*width+left+i] = src[r*distance+i] for i < n, and to 0 the elements before, at most 16, and the 16 behind
+// those. It reads up to 15 elements behind a row of src. rows and n are positive.
+//
+//go:noescape
+func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance int)

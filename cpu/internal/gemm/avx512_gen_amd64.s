@@ -9714,3 +9714,1614 @@ few:
 done:
 	VZEROUPPER
 	RET
+
+// func window1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window1AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z2
+	VMOVUPS      64(AX), Z3
+	VBROADCASTSS (DX)(CX*4), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window2AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   8(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z4
+	VMOVUPS      64(AX), Z5
+	VBROADCASTSS (DX)(CX*4), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS (BX)(CX*4), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window3AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   16(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   8(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z6
+	VMOVUPS      64(AX), Z7
+	VBROADCASTSS (DX)(CX*4), Z8
+	VFMADD231PS  Z6, Z8, Z0
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS (SI)(CX*4), Z8
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS (BX)(CX*4), Z8
+	VFMADD231PS  Z6, Z8, Z4
+	VFMADD231PS  Z7, Z8, Z5
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window4AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   24(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   8(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z8
+	VMOVUPS      64(AX), Z9
+	VBROADCASTSS (DX)(CX*4), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (DI)(CX*4), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (SI)(CX*4), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (BX)(CX*4), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window5AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   32(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   24(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   16(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   8(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z10
+	VMOVUPS      64(AX), Z11
+	VBROADCASTSS (DX)(CX*4), Z12
+	VFMADD231PS  Z10, Z12, Z0
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS (R8)(CX*4), Z12
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS (DI)(CX*4), Z12
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS (SI)(CX*4), Z12
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS (BX)(CX*4), Z12
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z12, Z9
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window6AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   40(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   32(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   16(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   8(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z12
+	VMOVUPS      64(AX), Z13
+	VBROADCASTSS (DX)(CX*4), Z14
+	VFMADD231PS  Z12, Z14, Z0
+	VFMADD231PS  Z13, Z14, Z1
+	VBROADCASTSS (R9)(CX*4), Z14
+	VFMADD231PS  Z12, Z14, Z2
+	VFMADD231PS  Z13, Z14, Z3
+	VBROADCASTSS (R8)(CX*4), Z14
+	VFMADD231PS  Z12, Z14, Z4
+	VFMADD231PS  Z13, Z14, Z5
+	VBROADCASTSS (DI)(CX*4), Z14
+	VFMADD231PS  Z12, Z14, Z6
+	VFMADD231PS  Z13, Z14, Z7
+	VBROADCASTSS (SI)(CX*4), Z14
+	VFMADD231PS  Z12, Z14, Z8
+	VFMADD231PS  Z13, Z14, Z9
+	VBROADCASTSS (BX)(CX*4), Z14
+	VFMADD231PS  Z12, Z14, Z10
+	VFMADD231PS  Z13, Z14, Z11
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window7AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   48(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   40(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   32(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   24(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   16(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   8(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z14
+	VMOVUPS      64(AX), Z15
+	VBROADCASTSS (DX)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z0
+	VFMADD231PS  Z15, Z16, Z1
+	VBROADCASTSS (R10)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z2
+	VFMADD231PS  Z15, Z16, Z3
+	VBROADCASTSS (R9)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z4
+	VFMADD231PS  Z15, Z16, Z5
+	VBROADCASTSS (R8)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z6
+	VFMADD231PS  Z15, Z16, Z7
+	VBROADCASTSS (DI)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z8
+	VFMADD231PS  Z15, Z16, Z9
+	VBROADCASTSS (SI)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z10
+	VFMADD231PS  Z15, Z16, Z11
+	VBROADCASTSS (BX)(CX*4), Z16
+	VFMADD231PS  Z14, Z16, Z12
+	VFMADD231PS  Z15, Z16, Z13
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z12, Z12
+	VMOVUPS      Z12, (AX)
+	VADDPS       64(AX), Z13, Z13
+	VMOVUPS      Z13, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window8AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   56(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   48(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   40(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   24(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   16(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   8(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z16
+	VMOVUPS      64(AX), Z17
+	VBROADCASTSS (DX)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS (R11)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS (R10)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS (R9)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS (R8)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS (DI)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS (SI)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS (BX)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z12, Z12
+	VMOVUPS      Z12, (AX)
+	VADDPS       64(AX), Z13, Z13
+	VMOVUPS      Z13, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z14, Z14
+	VMOVUPS      Z14, (AX)
+	VADDPS       64(AX), Z15, Z15
+	VMOVUPS      Z15, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window9AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   64(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   56(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   48(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   40(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   32(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   24(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   16(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   8(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z18
+	VMOVUPS      64(AX), Z19
+	VBROADCASTSS (DX)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z0
+	VFMADD231PS  Z19, Z20, Z1
+	VBROADCASTSS (R12)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS (R11)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z4
+	VFMADD231PS  Z19, Z20, Z5
+	VBROADCASTSS (R10)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS (R9)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z8
+	VFMADD231PS  Z19, Z20, Z9
+	VBROADCASTSS (R8)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS (DI)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z12
+	VFMADD231PS  Z19, Z20, Z13
+	VBROADCASTSS (SI)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	VBROADCASTSS (BX)(CX*4), Z20
+	VFMADD231PS  Z18, Z20, Z16
+	VFMADD231PS  Z19, Z20, Z17
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z12, Z12
+	VMOVUPS      Z12, (AX)
+	VADDPS       64(AX), Z13, Z13
+	VMOVUPS      Z13, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z14, Z14
+	VMOVUPS      Z14, (AX)
+	VADDPS       64(AX), Z15, Z15
+	VMOVUPS      Z15, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z16, Z16
+	VMOVUPS      Z16, (AX)
+	VADDPS       64(AX), Z17, Z17
+	VMOVUPS      Z17, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window10AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   72(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   64(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   56(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   48(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   32(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   24(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   16(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   8(DX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z20
+	VMOVUPS      64(AX), Z21
+	VBROADCASTSS (DX)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS (R13)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS (R12)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS (R11)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS (R10)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS (R9)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS (R8)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS (DI)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS (SI)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS (BX)(CX*4), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z12, Z12
+	VMOVUPS      Z12, (AX)
+	VADDPS       64(AX), Z13, Z13
+	VMOVUPS      Z13, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z14, Z14
+	VMOVUPS      Z14, (AX)
+	VADDPS       64(AX), Z15, Z15
+	VMOVUPS      Z15, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z16, Z16
+	VMOVUPS      Z16, (AX)
+	VADDPS       64(AX), Z17, Z17
+	VMOVUPS      Z17, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z18, Z18
+	VMOVUPS      Z18, (AX)
+	VADDPS       64(AX), Z19, Z19
+	VMOVUPS      Z19, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window11AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   80(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   72(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   64(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   56(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   48(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   40(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   32(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   24(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   16(DX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   8(DX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z22
+	VMOVUPS      64(AX), Z23
+	VBROADCASTSS (DX)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z0
+	VFMADD231PS  Z23, Z24, Z1
+	VBROADCASTSS (R14)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z2
+	VFMADD231PS  Z23, Z24, Z3
+	VBROADCASTSS (R13)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z4
+	VFMADD231PS  Z23, Z24, Z5
+	VBROADCASTSS (R12)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z6
+	VFMADD231PS  Z23, Z24, Z7
+	VBROADCASTSS (R11)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z8
+	VFMADD231PS  Z23, Z24, Z9
+	VBROADCASTSS (R10)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z10
+	VFMADD231PS  Z23, Z24, Z11
+	VBROADCASTSS (R9)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z12
+	VFMADD231PS  Z23, Z24, Z13
+	VBROADCASTSS (R8)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z14
+	VFMADD231PS  Z23, Z24, Z15
+	VBROADCASTSS (DI)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z16
+	VFMADD231PS  Z23, Z24, Z17
+	VBROADCASTSS (SI)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z18
+	VFMADD231PS  Z23, Z24, Z19
+	VBROADCASTSS (BX)(CX*4), Z24
+	VFMADD231PS  Z22, Z24, Z20
+	VFMADD231PS  Z23, Z24, Z21
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z12, Z12
+	VMOVUPS      Z12, (AX)
+	VADDPS       64(AX), Z13, Z13
+	VMOVUPS      Z13, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z14, Z14
+	VMOVUPS      Z14, (AX)
+	VADDPS       64(AX), Z15, Z15
+	VMOVUPS      Z15, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z16, Z16
+	VMOVUPS      Z16, (AX)
+	VADDPS       64(AX), Z17, Z17
+	VMOVUPS      Z17, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z18, Z18
+	VMOVUPS      Z18, (AX)
+	VADDPS       64(AX), Z19, Z19
+	VMOVUPS      Z19, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z20, Z20
+	VMOVUPS      Z20, (AX)
+	VADDPS       64(AX), Z21, Z21
+	VMOVUPS      Z21, 64(AX)
+	VZEROUPPER
+	RET
+
+// func window12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·window12AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+128, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   88(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   80(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   72(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   64(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   56(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   40(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   32(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   24(DX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   16(DX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   8(DX), R15
+	LEAQ   (CX)(R15*4), R15
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z24
+	VMOVUPS      64(AX), Z25
+	VBROADCASTSS (DX)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS (R15)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS (R14)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS (R13)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS (R12)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS (R11)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS (R10)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS (R9)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS (R8)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS (DI)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS (SI)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS (BX)(CX*4), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	INCQ         CX
+	ADDQ         $+128, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VADDPS       64(AX), Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	VADDPS       64(AX), Z3, Z3
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	VADDPS       64(AX), Z5, Z5
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	VADDPS       64(AX), Z7, Z7
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	VADDPS       64(AX), Z9, Z9
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	VADDPS       64(AX), Z11, Z11
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z12, Z12
+	VMOVUPS      Z12, (AX)
+	VADDPS       64(AX), Z13, Z13
+	VMOVUPS      Z13, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z14, Z14
+	VMOVUPS      Z14, (AX)
+	VADDPS       64(AX), Z15, Z15
+	VMOVUPS      Z15, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z16, Z16
+	VMOVUPS      Z16, (AX)
+	VADDPS       64(AX), Z17, Z17
+	VMOVUPS      Z17, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z18, Z18
+	VMOVUPS      Z18, (AX)
+	VADDPS       64(AX), Z19, Z19
+	VMOVUPS      Z19, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z20, Z20
+	VMOVUPS      Z20, (AX)
+	VADDPS       64(AX), Z21, Z21
+	VMOVUPS      Z21, 64(AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z22, Z22
+	VMOVUPS      Z22, (AX)
+	VADDPS       64(AX), Z23, Z23
+	VMOVUPS      Z23, 64(AX)
+	VZEROUPPER
+	RET
+
+// func piecesAVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX, AVX512F
+TEXT ·piecesAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), DI
+	MOVQ n+40(FP), R8
+	SHLQ $0x04, R8
+	ADDQ DI, R8
+
+row:
+	MOVQ (DX), SI
+	LEAQ (CX)(SI*4), SI
+	MOVQ DI, R9
+
+piece:
+	MOVQ    (R9), R10
+	VMOVUPS (SI)(R10*4), Z0
+	MOVQ    8(R9), R10
+	VMOVUPS Z0, (AX)(R10*4)
+	ADDQ    $+16, R9
+	CMPQ    R9, R8
+	JL      piece
+	ADDQ    $+8, DX
+	ADDQ    $+128, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func pieces2AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX, AVX512F
+TEXT ·pieces2AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), SI
+	MOVQ (SI), DI
+	MOVQ 8(SI), R8
+	MOVQ 16(SI), R9
+	MOVQ 24(SI), R10
+
+row:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), SI
+	VMOVUPS (SI)(DI*4), Z0
+	VMOVUPS (SI)(R9*4), Z1
+	VMOVUPS Z0, (AX)(R8*4)
+	VMOVUPS Z1, (AX)(R10*4)
+	ADDQ    $+8, DX
+	ADDQ    $+128, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func pieces3AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX, AVX512F
+TEXT ·pieces3AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), SI
+	MOVQ (SI), DI
+	MOVQ 8(SI), R8
+	MOVQ 16(SI), R9
+	MOVQ 24(SI), R10
+	MOVQ 32(SI), R11
+	MOVQ 40(SI), R12
+
+row:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), SI
+	VMOVUPS (SI)(DI*4), Z0
+	VMOVUPS (SI)(R9*4), Z1
+	VMOVUPS (SI)(R11*4), Z2
+	VMOVUPS Z0, (AX)(R8*4)
+	VMOVUPS Z1, (AX)(R10*4)
+	VMOVUPS Z2, (AX)(R12*4)
+	ADDQ    $+8, DX
+	ADDQ    $+128, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func pieces4AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
+// Requires: AVX, AVX512F
+TEXT ·pieces4AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ k+24(FP), BX
+	MOVQ list+32(FP), SI
+	MOVQ (SI), DI
+	MOVQ 8(SI), R8
+	MOVQ 16(SI), R9
+	MOVQ 24(SI), R10
+	MOVQ 32(SI), R11
+	MOVQ 40(SI), R12
+	MOVQ 48(SI), R13
+	MOVQ 56(SI), R14
+
+row:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), SI
+	VMOVUPS (SI)(DI*4), Z0
+	VMOVUPS (SI)(R9*4), Z1
+	VMOVUPS (SI)(R11*4), Z2
+	VMOVUPS (SI)(R13*4), Z3
+	VMOVUPS Z0, (AX)(R8*4)
+	VMOVUPS Z1, (AX)(R10*4)
+	VMOVUPS Z2, (AX)(R12*4)
+	VMOVUPS Z3, (AX)(R14*4)
+	ADDQ    $+8, DX
+	ADDQ    $+128, AX
+	DECQ    BX
+	JG      row
+	VZEROUPPER
+	RET
+
+// func tapsAVX512(dst *float32, src *float32, offs *int, w *float32, k int, n int)
+// Requires: AVX, AVX512F
+TEXT ·tapsAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ offs+16(FP), DX
+	MOVQ w+24(FP), BX
+	MOVQ k+32(FP), SI
+	MOVQ n+40(FP), DI
+	SUBQ $+64, DI
+	JL   rest
+
+four:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	XORQ   R8, R8
+
+tap4:
+	MOVQ         (DX)(R8*8), R9
+	VBROADCASTSS (BX)(R8*4), Z4
+	VFMADD231PS  (CX)(R9*4), Z4, Z0
+	VFMADD231PS  64(CX)(R9*4), Z4, Z1
+	VFMADD231PS  128(CX)(R9*4), Z4, Z2
+	VFMADD231PS  192(CX)(R9*4), Z4, Z3
+	INCQ         R8
+	CMPQ         R8, SI
+	JL           tap4
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	ADDQ         $+256, CX
+	ADDQ         $+256, AX
+	SUBQ         $+64, DI
+	JGE          four
+
+rest:
+	ADDQ $+48, DI
+	JL   done
+
+one:
+	VPXORD Z5, Z5, Z5
+	XORQ   R8, R8
+
+tap1:
+	MOVQ         (DX)(R8*8), R9
+	VBROADCASTSS (BX)(R8*4), Z0
+	VFMADD231PS  (CX)(R9*4), Z0, Z5
+	INCQ         R8
+	CMPQ         R8, SI
+	JL           tap1
+	VMOVUPS      Z5, (AX)
+	ADDQ         $+64, CX
+	ADDQ         $+64, AX
+	SUBQ         $+16, DI
+	JGE          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
+// Requires: AVX, AVX512F
+TEXT ·padRowsAVX512(SB), NOSPLIT, $0-56
+	MOVQ   dst+0(FP), AX
+	MOVQ   src+8(FP), CX
+	MOVQ   rows+16(FP), DX
+	MOVQ   width+24(FP), BX
+	MOVQ   left+32(FP), SI
+	MOVQ   n+40(FP), DI
+	MOVQ   distance+48(FP), R8
+	VPXORD Z0, Z0, Z0
+
+row:
+	VMOVUPS Z0, (AX)
+	LEAQ    (AX)(SI*4), R10
+	XORQ    R9, R9
+
+vector:
+	VMOVUPS (CX)(R9*4), Z1
+	VMOVUPS Z1, (R10)(R9*4)
+	ADDQ    $+16, R9
+	CMPQ    R9, DI
+	JL      vector
+	VMOVUPS Z0, (R10)(DI*4)
+	LEAQ    (AX)(BX*4), AX
+	LEAQ    (CX)(R8*4), CX
+	DECQ    DX
+	JG      row
+	VZEROUPPER
+	RET

@@ -15,6 +15,10 @@
 //     BLAS Functionality", 2015), into buffers that are reused; in the steady state nothing is allocated.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
+// Convolutions of float32 ([Conv]) are products with a matrix of columns that is never written. Forward, and for the input's gradient with the
+// weights turned round, panels of columns are packed from the picture, or from a copy with its padding that stays in the cache. For the weight's
+// gradient an operand is read where it is, an element at a time. The same holds of their bits as of a product's.
+//
 // The kernels in assembly are written by cpu/_gen/gemm.
 package gemm
 

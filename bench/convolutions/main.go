@@ -1,0 +1,107 @@
+// Command convolutions times convolutions, pools, batch normalisation and training steps on the CPU, one run for each line of its standard
+// input that names a case; it answers with the seconds of processor time that it took. Beside it, compare.py runs PyTorch and this program in
+// turns and prints the medians of the ratios, which is what is quoted:
+//
+//	go build -o /tmp/convolutions ./bench/convolutions && python3 bench/convolutions/compare.py /tmp/convolutions
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// layer makes what a case measures of an operation of one operand and perhaps a weight: forward, or one of its gradients.
+func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
+	if part == "forward" {
+		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
+	}
+	of := x
+	if part == "weight" {
+		of = w
+	}
+	if of == nil || part != "data" && part != "weight" {
+		return nil, fmt.Errorf("there is no part %q", part)
+	}
+	of.RequiresGrad()
+	home := tensor.NewScope()
+	y := f(x.In(home), w)
+	g := y.Detach().RandnLike()
+	return func() {
+		home.Do(func(s *tensor.Scope) {
+			tensor.Gradients(y.In(s), []*tensor.Tensor{of}, tensor.GradOutput(g), tensor.RetainGraph())
+		})
+	}, nil
+}
+
+// makeCase reads a case: a kind, a part, and sizes.
+func makeCase(name string) (func(), error) {
+	var kind, part string
+	var n, in, size, out, kernel, stride, groups int
+	if _, err := fmt.Sscan(name, &kind, &part, &n, &in, &size, &out, &kernel, &stride, &groups); err != nil {
+		return nil, err
+	}
+	x := tensor.Root().Randn(n, in, size, size)
+	switch kind {
+	case "conv":
+		w := tensor.Root().Randn(out, in/groups, kernel, kernel)
+		o := tensor.ConvOptions{Stride: []int{stride}, Padding: []int{kernel / 2}, Groups: groups}
+		return layer(part, x, w, func(x, w *tensor.Tensor) *tensor.Tensor { return x.Conv2d(w, nil, o) })
+	case "max":
+		o := tensor.MaxPoolOptions{Kernel: []int{kernel}, Stride: []int{stride}, Padding: []int{(kernel - 1) / 2}}
+		return layer(part, x, nil, func(x, _ *tensor.Tensor) *tensor.Tensor { return x.MaxPool2d(o) })
+	case "avg":
+		o := tensor.AvgPoolOptions{Kernel: []int{kernel}, Stride: []int{stride}, Padding: []int{(kernel - 1) / 2}}
+		return layer(part, x, nil, func(x, _ *tensor.Tensor) *tensor.Tensor { return x.AvgPool2d(o) })
+	case "adaptive":
+		return layer(part, x, nil, func(x, _ *tensor.Tensor) *tensor.Tensor { return x.AdaptiveAvgPool2d(out) })
+	case "relu":
+		return layer(part, x, nil, func(x, _ *tensor.Tensor) *tensor.Tensor { return x.Relu() })
+	case "norm":
+		m := nn.NewBatchNorm2d(in)
+		return layer(part, x, nil, func(x, _ *tensor.Tensor) *tensor.Tensor { return m.Forward(x) })
+	case "cnn":
+		m := models.NewCNN(in, 10)
+		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
+		return func() {
+			tensor.Do(func(s *tensor.Scope) {
+				logits := m.Forward(s.Randn(n, in, size, size))
+				defer logits.Free()
+				nn.CrossEntropy(logits, s.RandInt(0, 10, n)).Backward()
+			})
+			opt.Step()
+			opt.ZeroGrad()
+		}, nil
+	}
+	return nil, fmt.Errorf("there is no kind %q", kind)
+}
+
+func main() {
+	log.SetFlags(0)
+	cases := map[string]func(){}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		name := strings.TrimSpace(in.Text())
+		f := cases[name]
+		if f == nil {
+			var err error
+			if f, err = makeCase(name); err != nil {
+				log.Fatalf("case %q: %v", name, err)
+			}
+			cases[name] = f
+			f()
+			runtime.GC()
+		}
+		start := processorTime()
+		f()
+		fmt.Println(processorTime() - start)
+	}
+}

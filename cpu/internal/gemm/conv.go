@@ -1,0 +1,498 @@
+package gemm
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// A Conv is a convolution of float32, and its gradients, without a matrix of columns in memory: panels of columns are packed from what the
+// windows see, as they are multiplied. x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all dense; of
+// one or two spatial dimensions the first of three are 1. Sums have an order that depends on the geometry alone.
+type Conv struct {
+	N, Groups, Channels, Outputs              int
+	In, Kernel, Stride, Dilation, Before, Out [3]int // Before is the padding before, that behind follows from the others
+}
+
+func (c *Conv) taps() int { return size(c.Kernel) }
+
+// forward is what the windows see of x.
+func (c *Conv) sight(x []float32) sight {
+	s := sight{src: x, n: c.N, groups: c.Groups, channels: c.Channels / c.Groups, in: c.In, places: c.Out, step: c.Stride}
+	for z := range c.Kernel[0] {
+		for y := range c.Kernel[1] {
+			for x := range c.Kernel[2] {
+				s.taps = append(s.taps, [3]int{z*c.Dilation[0] - c.Before[0], y*c.Dilation[1] - c.Before[1], x*c.Dilation[2] - c.Before[2]})
+			}
+		}
+	}
+	s.bound()
+	return s
+}
+
+// back is what elements of x, those whose coordinates are r modulo the stride, see of y, and by which elements of the kernel.
+func (c *Conv) back(g []float32, r [3]int) (s sight, kernel []int) {
+	s = sight{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
+	var at [3][][2]int // of each dimension, elements of the kernel and where they are
+	for a := range 3 {
+		s.places[a] = ceil(c.In[a]-r[a], c.Stride[a])
+		for k := range c.Kernel[a] {
+			if d := r[a] + c.Before[a] - c.Dilation[a]*k; d%c.Stride[a] == 0 {
+				at[a] = append(at[a], [2]int{k, d / c.Stride[a]})
+			}
+		}
+	}
+	for _, z := range at[0] {
+		for _, y := range at[1] {
+			for _, x := range at[2] {
+				kernel = append(kernel, (z[0]*c.Kernel[1]+y[0])*c.Kernel[2]+x[0])
+				s.taps = append(s.taps, [3]int{z[1], y[1], x[1]})
+			}
+		}
+	}
+	s.bound()
+	return s, kernel
+}
+
+// Forward sets y to the convolution of x with w.
+func (c *Conv) Forward(par Parallel, y, x, w []float32) {
+	if len(y) == 0 {
+		return
+	}
+	if len(x) == 0 || len(w) == 0 {
+		clear(y)
+		return
+	}
+	j := newColumns(c.sight(x), c.Outputs/c.Groups)
+	j.dst, j.dstChannel = y, size(c.Out)
+	j.dstStep = [3]int{c.Out[1] * c.Out[2], c.Out[2], 1}
+	k := j.k
+	j.packA = func(dst []float32, g, row, h, k0, kc int) {
+		j.kern.pack(dst, j.kern.stride, w[(g*j.m+row)*k+k0:], k, 1, h, kc)
+	}
+	if j.channels == 1 && j.m == 1 {
+		j.direct(par, func(g int, dst []float32) { copy(dst, w[g*k:]) })
+		return
+	}
+	j.run(par)
+}
+
+// Data sets dx to the gradient of x, given that of y, g.
+func (c *Conv) Data(par Parallel, dx, g, w []float32) {
+	if len(dx) == 0 {
+		return
+	}
+	if len(g) == 0 || len(w) == 0 {
+		clear(dx)
+		return
+	}
+	if !finite(par, w) { // zeros beyond the edges of y would be multiplied with what makes NaN of them
+		c.plain(par, dx, g, w)
+		return
+	}
+	taps, inputs, outputs := c.taps(), c.Channels/c.Groups, c.Outputs/c.Groups
+	cleared := false
+	for i := range size(c.Stride) {
+		r := [3]int{i / (c.Stride[1] * c.Stride[2]), i / c.Stride[2] % c.Stride[1], i % c.Stride[2]}
+		if r[0] >= c.In[0] || r[1] >= c.In[1] || r[2] >= c.In[2] {
+			continue
+		}
+		s, kernel := c.back(g, r)
+		if len(kernel) == 0 {
+			if !cleared && i > 0 {
+				c.clear(dx, r) // what others have set stays
+			} else if !cleared {
+				clear(dx)
+				cleared = true
+			}
+			continue
+		}
+		j := newColumns(s, inputs)
+		j.dst, j.dstChannel = dx, size(c.In)
+		j.dstAt = (r[0]*c.In[1]+r[1])*c.In[2] + r[2]
+		j.dstStep = [3]int{c.Stride[0] * c.In[1] * c.In[2], c.Stride[1] * c.In[2], c.Stride[2]}
+		j.tapFirst = true
+		j.packA = func(dst []float32, g, row, h, k0, kc int) {
+			var few [1024]float32
+			stride, n := j.kern.stride, len(kernel)
+			some, o0 := kc/n, k0/n
+			for o := range some {
+				from := w[((g*outputs+o0+o)*inputs+row)*taps:]
+				if taps*stride <= len(few) {
+					j.kern.pack(few[:], stride, from, taps, 1, h, taps)
+					for t, at := range kernel {
+						copy(dst[(t*some+o)*stride:][:stride], few[at*stride:])
+					}
+					continue
+				}
+				for t, at := range kernel {
+					d := dst[(t*some+o)*stride:][:stride]
+					for r := range h {
+						d[r] = from[r*taps+at]
+					}
+					clear(d[h:])
+				}
+			}
+		}
+		if taps == 1 {
+			j.packA = func(dst []float32, g, row, h, k0, kc int) {
+				j.kern.pack(dst, j.kern.stride, w[(g*outputs+k0)*inputs+row:], 1, inputs, h, kc)
+			}
+		}
+		if j.channels == 1 && j.m == 1 {
+			j.direct(par, func(g int, dst []float32) {
+				for t := range dst {
+					dst[t] = w[g*taps+kernel[t]]
+				}
+			})
+		} else {
+			j.run(par)
+		}
+	}
+}
+
+// finite reports that no element of w is infinite or NaN, nor their sum.
+func finite(par Parallel, w []float32) bool {
+	var not atomic.Bool
+	par(ceil(len(w), packWork), func(i int) {
+		sum := asm.SumF32(w[i*packWork : min((i+1)*packWork, len(w))])
+		if sum-sum != 0 {
+			not.Store(true)
+		}
+	})
+	return !not.Load()
+}
+
+// clear sets the elements of dx to 0 whose coordinates are r modulo the stride.
+func (c *Conv) clear(dx []float32, r [3]int) {
+	for i := range c.N * c.Channels {
+		for z := r[0]; z < c.In[0]; z += c.Stride[0] {
+			for y := r[1]; y < c.In[1]; y += c.Stride[1] {
+				row := dx[((i*c.In[0]+z)*c.In[1]+y)*c.In[2]:][:c.In[2]]
+				for x := r[2]; x < len(row); x += c.Stride[2] {
+					row[x] = 0
+				}
+			}
+		}
+	}
+}
+
+// plain is the definition of Data.
+func (c *Conv) plain(par Parallel, dx, g, w []float32) {
+	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
+	par(c.N*c.Channels, func(i int) {
+		image, channel := i/c.Channels, i%c.Channels
+		group := channel / inputs
+		to := dx[i*size(c.In):][:size(c.In)]
+		clear(to)
+		for o := group * outputs; o < (group+1)*outputs; o++ {
+			from := g[(image*c.Outputs+o)*size(c.Out):][:size(c.Out)]
+			for k := range c.taps() {
+				weight := w[(o*inputs+channel%inputs)*c.taps()+k]
+				at := [3]int{k / (c.Kernel[1] * c.Kernel[2]), k / c.Kernel[2] % c.Kernel[1], k % c.Kernel[2]}
+				for q, v := range from {
+					p := [3]int{q / (c.Out[1] * c.Out[2]), q / c.Out[2] % c.Out[1], q % c.Out[2]}
+					inside := true
+					for a := range 3 {
+						p[a] = p[a]*c.Stride[a] + at[a]*c.Dilation[a] - c.Before[a]
+						inside = inside && uint(p[a]) < uint(c.In[a])
+					}
+					if inside {
+						to[(p[0]*c.In[1]+p[1])*c.In[2]+p[2]] += float32(v * weight)
+					}
+				}
+			}
+		}
+	})
+}
+
+// columns is a product of weights with the columns that places see.
+type columns struct {
+	sight
+	kern    *kernel[float32]
+	win     *windowKernel
+	m, k    int // of a group
+	block   int // of k, whole channels
+	packA   func(dst []float32, group, row, h, k0, kc int)
+	panelsA int
+	bufA    []float32
+	// tapFirst has the columns of all channels of a block for the first tap first, otherwise those of all taps for the first channel.
+	tapFirst bool
+
+	dst        []float32
+	dstChannel int
+	dstAt      int
+	dstStep    [3]int
+	division   division
+	splitA     int // parts that the panels of A are cut into
+}
+
+const (
+	unitPlaces   = 1024    // places a unit
+	columnPanels = 8       // that are packed at once
+	packRow      = 16      // rows that take the time of packing one row of a panel of columns
+	fewWeights   = 1 << 17 // elements that stay in the second-level cache, beside what is copied
+)
+
+func newColumns(s sight, m int) *columns {
+	j := &columns{sight: s, kern: active32(), win: activeWindows(), m: m, k: s.channels * len(s.taps)}
+	j.block = min(s.channels, max(1, j.kern.block/len(s.taps))) * len(s.taps)
+	j.panelsA = ceil(m, j.kern.height)
+	j.division = s.divide(unitPlaces, func(images, units int) int {
+		width, whole := j.kern.width, size(s.places)
+		panels := s.n/images*ceil(images*whole, width) + ceil(s.n%images*whole, width)
+		return panels * (m + packRow*j.split(units))
+	})
+	return j
+}
+
+// split is the number of parts that the rows are cut into, so that there are enough tasks.
+func (j *columns) split(units int) int {
+	return min(j.panelsA, ceil(minTasks, units*j.groups))
+}
+
+// rows returns the first row of panel p of A, and its height: heights differ by one at most.
+func (j *columns) rows(p int) (row, h int) {
+	h, longer := j.m/j.panelsA, j.m%j.panelsA
+	if p < longer {
+		return p * (h + 1), h + 1
+	}
+	return p*h + longer, h
+}
+
+func (j *columns) blockA(g, p, k0, kc int) []float32 {
+	return j.bufA[(g*j.panelsA*j.k+j.panelsA*k0+p*kc)*j.kern.stride:]
+}
+
+var columnBuffers, columnLocals sync.Pool
+
+func (j *columns) run(par Parallel) {
+	kern := j.kern
+	buf, _ := columnBuffers.Get().(*[]float32)
+	if buf == nil {
+		buf = new([]float32)
+	}
+	defer columnBuffers.Put(buf)
+	*buf = aligned(*buf, j.groups*j.panelsA*j.k*kern.stride)
+	j.bufA = *buf
+	if j.groups*j.m*j.k < packWork {
+		for i := range j.groups * j.panelsA {
+			j.pack(i)
+		}
+	} else {
+		par(j.groups*j.panelsA, j.pack)
+	}
+	tasks := j.groups * j.division.units
+	j.splitA = j.split(j.division.units)
+	if j.n*j.groups*j.m*j.k*size(j.places) < parallelWork {
+		par = Serial
+	}
+	par(tasks*j.splitA, j.task)
+}
+
+func (j *columns) pack(i int) {
+	g, p := i/j.panelsA, i%j.panelsA
+	row, h := j.rows(p)
+	for k0 := 0; k0 < j.k; k0 += j.block {
+		kc := min(j.block, j.k-k0)
+		j.packA(j.blockA(g, p, k0, kc), g, row, h, k0, kc)
+	}
+}
+
+// A run is places of a panel that are neighbours, with what they are set to.
+type run struct{ lane, n, at int }
+
+// columnLocal is what a task needs for itself.
+type columnLocal struct {
+	copied, panels []float32
+	offs, lines    []int
+	pieces         []int // of all panels of a unit: from, to
+	runs           []run
+	panel          []columnPanel
+	tile           [512]float32
+}
+
+// columnPanel is where the pieces and runs of a panel begin.
+type columnPanel struct{ piece, run, width int }
+
+func columnsLocal() *columnLocal {
+	if l, ok := columnLocals.Get().(*columnLocal); ok {
+		return l
+	}
+	return &columnLocal{}
+}
+
+func (j *columns) task(i int) {
+	kern := j.kern
+	part, i := i%j.splitA, i/j.splitA
+	g, u := i%j.groups, j.unit(j.division, i/j.groups)
+	first, last := j.panelsA*part/j.splitA, j.panelsA*(part+1)/j.splitA
+	l := columnsLocal()
+	defer columnLocals.Put(l)
+	look := j.look(&u, over)
+	j.cut(l, &look, &u)
+	taps := len(j.taps)
+	tile := columnPanels
+	if (last-first)*j.block*kern.stride <= fewWeights {
+		tile = 1 // all panels of A pass one of columns
+	}
+	l.panels = aligned(l.panels, tile*j.block*kern.width+2*over)
+	base := g * j.m
+	for k0 := 0; k0 < j.k; k0 += j.block {
+		kc := min(j.block, j.k-k0)
+		l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
+		l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
+		for p0 := 0; p0 < len(l.panel)-1; p0 += tile {
+			p1 := min(p0+tile, len(l.panel)-1)
+			for p := p0; p < p1; p++ {
+				list := l.pieces[2*l.panel[p].piece : 2*l.panel[p+1].piece]
+				f, n := j.win.pieces[0], len(list)/2
+				if n < len(j.win.pieces) && j.win.pieces[n] != nil {
+					f = j.win.pieces[n]
+				}
+				f(&l.panels[(p-p0)*kc*kern.width], &look.data[look.at], &l.offs[0], kc, &list[0], n)
+			}
+			for pa := first; pa < last; pa++ {
+				row, h := j.rows(pa)
+				a := &j.blockA(g, pa, k0, kc)[0]
+				for p := p0; p < p1; p++ {
+					j.multiply(l, l.panel[p:p+2], kc, h, base+row, a, &l.panels[(p-p0)*kc*kern.width], k0 > 0)
+				}
+			}
+		}
+	}
+}
+
+// cut lists of each panel of places of a unit the pieces that it is packed from, and the runs of elements that it gives.
+func (j *columns) cut(l *columnLocal, look *look, u *unit) {
+	width, lanes := j.kern.width, j.win.lanes
+	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
+	n := u.sizes()
+	left := u.images * size(n)
+	row, y, z, image := 0, 0, 0, 0 // row is how far in a row of places
+	for left > 0 {
+		w := min(width, left)
+		left -= w
+		l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), w})
+		from, begun, next, end := 0, 0, -1, -1
+		flush := func(lane int) {
+			for at := begun; at < lane; at += lanes {
+				l.pieces = append(l.pieces, from+at-begun, at)
+			}
+		}
+		for lane := 0; lane < w; {
+			m := min(w-lane, n[2]-row)
+			at := j.place(look, image, z, y, row)
+			if at != next {
+				if next >= 0 {
+					flush(lane)
+				}
+				from, begun = at, lane
+			}
+			next = at + m
+			to := (u.image+image)*j.groups*j.m*j.dstChannel + j.dstAt + (u.from[0]+z)*j.dstStep[0] + (u.from[1]+y)*j.dstStep[1] + (u.from[2]+row)*j.dstStep[2]
+			if to == end && j.dstStep[2] == 1 {
+				l.runs[len(l.runs)-1].n += m
+			} else {
+				l.runs = append(l.runs, run{lane, m, to})
+			}
+			end = to + m*j.dstStep[2]
+			lane += m
+			if row += m; row == n[2] {
+				row, y = 0, y+1
+				if y == n[1] {
+					y, z = 0, z+1
+					if z == n[0] {
+						z, image = 0, image+1
+					}
+				}
+			}
+		}
+		flush(w)
+	}
+	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
+}
+
+// multiply computes the tile of rows from channel on and a panel of columns.
+func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
+	kern := j.kern
+	runs := l.runs[panel[0].run:panel[1].run]
+	if w := panel[0].width; len(runs) == 1 && j.dstStep[2] == 1 && (kern.masked || w == kern.width) {
+		how := 0
+		if add {
+			how = 1
+		}
+		kern.micro[h](kc, a, b, kern.width, &j.dst[runs[0].at+channel*j.dstChannel], j.dstChannel, w, how)
+		return
+	}
+	kern.micro[h](kc, a, b, kern.width, &l.tile[0], kern.width, kern.width, 0)
+	step := j.dstStep[2]
+	for r := range h {
+		row := l.tile[r*kern.width:]
+		for _, q := range runs {
+			from, at := row[q.lane:q.lane+q.n], q.at+(channel+r)*j.dstChannel
+			switch {
+			case step == 1 && add:
+				to := j.dst[at : at+len(from)]
+				for i, v := range from {
+					to[i] += v
+				}
+			case step == 1:
+				copy(j.dst[at:at+len(from)], from)
+			default:
+				for _, v := range from {
+					put(j.dst, at, v, add)
+					at += step
+				}
+			}
+		}
+	}
+}
+
+// direct is run for groups of one channel and one row: sums of a few products, for a row of places at a time.
+func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
+	d := division{images: 1, parts: 1, units: j.n}
+	if j.n*j.groups*j.k*size(j.places) < parallelWork {
+		par = Serial
+	}
+	some := max(1, packWork/(j.k*size(j.places))) // groups a task
+	tasks := ceil(j.groups, some)
+	par(d.units*tasks, func(i int) {
+		u := j.unit(d, i/tasks)
+		l := columnsLocal()
+		defer columnLocals.Put(l)
+		look := j.look(&u, over)
+		l.offs = j.offsets(&look, 1, false, l.offs)
+		l.panels = aligned(l.panels, j.k)
+		n, step := u.sizes(), j.dstStep
+		for g := i % tasks * some; g < min((i%tasks+1)*some, j.groups); g++ {
+			weights(g, l.panels[:j.k])
+			l.copied = j.see(&look, j.win, &u, g, 0, 1, l.copied)
+			to := (u.image*j.groups+g)*j.dstChannel + j.dstAt
+			whole := 0
+			if step[2] == 1 {
+				whole = n[2] - n[2]%j.win.lanes
+			}
+			for z := range n[0] {
+				for y := range n[1] {
+					at, from := to+z*step[0]+y*step[1], look.at+j.place(&look, 0, z, y, 0)
+					if whole > 0 {
+						j.win.taps(&j.dst[at], &look.data[from], &l.offs[0], &l.panels[0], j.k, whole)
+					}
+					for x := whole; x < n[2]; x += j.win.lanes {
+						j.win.taps(&l.tile[0], &look.data[from+x], &l.offs[0], &l.panels[0], j.k, j.win.lanes)
+						m := min(j.win.lanes, n[2]-x)
+						if step[2] == 1 {
+							copy(j.dst[at+x:at+x+m], l.tile[:m])
+							continue
+						}
+						for i, v := range l.tile[:m] {
+							j.dst[at+(x+i)*step[2]] = v
+						}
+					}
+				}
+			}
+		}
+	})
+}

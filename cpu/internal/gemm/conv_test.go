@@ -1,0 +1,182 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// convCases are geometries that take every path: padding, strides, dilation, groups, three dimensions, several units an image and several
+// images a unit, rows shorter and longer than a panel.
+func convCases() (list []Conv) {
+	add := func(n, groups, channels, outputs int, in, kernel, stride, dilation, before, behind [3]int) {
+		c := Conv{N: n, Groups: groups, Channels: channels, Outputs: outputs, In: in, Kernel: kernel, Stride: stride, Dilation: dilation, Before: before}
+		for a := range 3 {
+			c.Out[a] = (in[a]+before[a]+behind[a]-dilation[a]*(kernel[a]-1)-1)/stride[a] + 1
+		}
+		list = append(list, c)
+	}
+	plane := func(n, groups, channels, outputs, size, kernel, stride, pad int) {
+		add(n, groups, channels, outputs, [3]int{1, size, size}, [3]int{1, kernel, kernel}, [3]int{1, stride, stride}, [3]int{1, 1, 1}, [3]int{0, pad, pad}, [3]int{0, pad, pad})
+	}
+	plane(9, 1, 3, 5, 7, 3, 1, 1)
+	plane(2, 1, 17, 33, 14, 3, 1, 1)
+	plane(1, 1, 2, 3, 40, 3, 1, 1) // units are parts of an image
+	plane(3, 1, 50, 20, 9, 3, 2, 1)
+	plane(2, 1, 5, 40, 8, 1, 1, 0)
+	plane(2, 1, 5, 6, 9, 1, 2, 0)
+	plane(2, 2, 6, 4, 11, 3, 1, 1)
+	plane(2, 6, 6, 6, 19, 3, 1, 1) // depthwise
+	plane(2, 6, 6, 6, 18, 5, 2, 2)
+	plane(2, 4, 4, 8, 10, 3, 3, 0)
+	plane(1, 1, 4, 4, 3, 3, 1, 0) // one place
+	plane(2, 1, 1, 32, 20, 7, 2, 3)
+	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride beyond the kernel
+	plane(1, 1, 120, 30, 5, 2, 1, 1)
+	add(2, 1, 3, 4, [3]int{5, 6, 7}, [3]int{2, 3, 2}, [3]int{1, 2, 1}, [3]int{2, 1, 3}, [3]int{1, 0, 2}, [3]int{2, 1, 1})
+	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
+	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
+	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
+	return list
+}
+
+// each calls f with the positions in x, w and y of every product of the definition.
+func (c *Conv) each(f func(x, w, y int)) {
+	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
+	for n := range c.N {
+		for o := range c.Outputs {
+			for q := range size(c.Out) {
+				p := [3]int{q / (c.Out[1] * c.Out[2]), q / c.Out[2] % c.Out[1], q % c.Out[2]}
+				for i := range inputs {
+				taps:
+					for k := range c.taps() {
+						t := [3]int{k / (c.Kernel[1] * c.Kernel[2]), k / c.Kernel[2] % c.Kernel[1], k % c.Kernel[2]}
+						at := 0
+						for a := range 3 {
+							v := p[a]*c.Stride[a] + t[a]*c.Dilation[a] - c.Before[a]
+							if v < 0 || v >= c.In[a] {
+								continue taps
+							}
+							at = at*c.In[a] + v
+						}
+						f((n*c.Channels+o/outputs*inputs+i)*size(c.In)+at, (o*inputs+i)*c.taps()+k, (n*c.Outputs+o)*size(c.Out)+q)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (c *Conv) sizes() (x, w, y int) {
+	return c.N * c.Channels * size(c.In), c.Outputs * c.Channels / c.Groups * c.taps(), c.N * c.Outputs * size(c.Out)
+}
+
+// TestConv compares a convolution and both gradients with the definition, in operands before pages without access where there are such.
+func TestConv(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	some := func(n int) []float32 {
+		v := convOperand(t, n)
+		for i := range v {
+			v[i] = float32(r.NormFloat64())
+		}
+		return v
+	}
+	for _, variant := range asm.Variants() {
+		t.Run(variant, func(t *testing.T) {
+			defer asm.Use(variant)()
+			for _, c := range convCases() {
+				nx, nw, ny := c.sizes()
+				x, w, g := some(nx), some(nw), some(ny)
+				y, dx, dw := some(ny), some(nx), some(nw)
+				wy, wx, ww := make([]float64, ny), make([]float64, nx), make([]float64, nw)
+				c.each(func(i, k, q int) {
+					wy[q] += float64(x[i]) * float64(w[k])
+					wx[i] += float64(g[q]) * float64(w[k])
+					ww[k] += float64(g[q]) * float64(x[i])
+				})
+				c.Forward(together, y, x, w)
+				c.Data(together, dx, g, w)
+				c.Weight(together, dw, x, g)
+				for what, p := range map[string]struct {
+					got  []float32
+					want []float64
+				}{"forward": {y, wy}, "data": {dx, wx}, "weight": {dw, ww}} {
+					var worst, most float64
+					for i, v := range p.got {
+						d := math.Abs(float64(v) - p.want[i])
+						if !(d <= worst) {
+							worst = d
+						}
+						most = max(most, math.Abs(p.want[i]))
+					}
+					if !(worst <= 2e-6*(1+most)) {
+						t.Errorf("%+v: %s is off by %v of %v", c, what, worst, most)
+					}
+				}
+			}
+		})
+	}
+}
+
+// together runs tasks at once, the last first.
+func together(n int, f func(i int)) {
+	done := make(chan struct{})
+	for i := n - 1; i >= 0; i-- {
+		go func() {
+			f(i)
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-done
+	}
+}
+
+// TestConvSame holds that who does what does not show in the bits.
+func TestConvSame(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, c := range convCases() {
+		nx, nw, ny := c.sizes()
+		some := func(n int) []float32 {
+			v := make([]float32, n)
+			for i := range v {
+				v[i] = float32(r.NormFloat64())
+			}
+			return v
+		}
+		x, w, g := some(nx), some(nw), some(ny)
+		var results [2]string
+		for i, par := range []Parallel{Serial, together} {
+			y, dx, dw := make([]float32, ny), make([]float32, nx), make([]float32, nw)
+			c.Forward(par, y, x, w)
+			c.Data(par, dx, g, w)
+			c.Weight(par, dw, x, g)
+			results[i] = fmt.Sprint(y, dx, dw)
+		}
+		if results[0] != results[1] {
+			t.Errorf("%+v: other bits", c)
+		}
+	}
+}
+
+// TestConvInfinite holds that an infinite weight reaches only elements that it is multiplied with.
+func TestConvInfinite(t *testing.T) {
+	c := Conv{N: 2, Groups: 1, Channels: 2, Outputs: 3, In: [3]int{1, 6, 6}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Out: [3]int{1, 4, 4}}
+	nx, nw, ny := c.sizes()
+	w, g, dx := make([]float32, nw), make([]float32, ny), make([]float32, nx)
+	for i := range g {
+		g[i] = 1
+	}
+	w[0] = float32(math.Inf(1))
+	c.Data(Serial, dx, g, w)
+	want := make([]float64, nx)
+	c.each(func(i, k, q int) { want[i] += float64(g[q]) * float64(w[k]) })
+	for i, v := range dx {
+		if float64(v) != want[i] {
+			t.Fatalf("element %d is %v, want %v", i, v, want[i])
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package gemm
+
+import (
+	"sync"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// weights is the gradient of a convolution's weight: of each group a product over all places of what the windows see, an element at a time
+// from where it is, with the gradient of the result, transposed.
+type weights struct {
+	sight
+	kern     *kernel[float32]
+	win      *windowKernel
+	g        []float32
+	outputs  int // of a group, and with that of the padding behind them
+	wide     int
+	division division
+	chunks   int // of the units, each with sums of its own
+	some     int // channels a task
+	parts    int // of the channels
+	sums     []float32
+}
+
+const (
+	weightPlaces = 512     // places a unit
+	weightPanels = 4       // panels of the gradient that are packed at once
+	weightSums   = 1 << 21 // elements of all sums
+	weightSeen   = 1 << 16 // elements of what is copied at once
+)
+
+var weightBuffers sync.Pool
+
+// Weight sets dw to the gradient of w, given x and the gradient g of the result.
+func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
+	if len(dw) == 0 {
+		return
+	}
+	if len(x) == 0 || len(g) == 0 {
+		clear(dw)
+		return
+	}
+	if c.Channels == c.Groups && c.Outputs == c.Groups {
+		c.depth(par, dw, x, g)
+		return
+	}
+	j := &weights{sight: c.sight(x), kern: active32(), win: activeWindows(), g: g, outputs: c.Outputs / c.Groups}
+	j.wide = ceil(j.outputs, j.kern.width) * j.kern.width
+	j.division = j.divide(weightPlaces, func(images, units int) int { return images * units })
+	taps := len(j.taps)
+	all := j.groups * j.channels * taps * j.wide
+	perUnit := max(1, j.n*size(j.places)/j.division.units)
+	j.chunks = max(1, min(j.division.units, 16, weightSums/all, 2*j.n*size(j.places)/max(weightPlaces, perUnit)))
+	j.some = max(1, min(j.channels, weightSeen/perUnit))
+	if j.groups*j.chunks*ceil(j.channels, j.some) < minTasks {
+		j.some = ceil(j.channels, ceil(minTasks, j.groups*j.chunks))
+	}
+	j.parts = ceil(j.channels, j.some)
+
+	buf, _ := weightBuffers.Get().(*[]float32)
+	if buf == nil {
+		buf = new([]float32)
+	}
+	defer weightBuffers.Put(buf)
+	*buf = aligned(*buf, all*j.chunks)
+	j.sums = *buf
+	if j.n*j.channels*taps*c.Outputs*size(j.places) < parallelWork {
+		par = Serial
+	}
+	par(j.groups*j.chunks*j.parts, j.task)
+
+	// The sums of the chunks are added in their order, and transposed.
+	rows := j.groups * j.channels * taps
+	few := max(1, packWork/(j.wide*j.chunks))
+	par(ceil(rows, few), func(i int) {
+		for row := i * few; row < min((i+1)*few, rows); row++ {
+			sum := j.sums[row*j.wide:][:j.outputs]
+			for k := 1; k < j.chunks; k++ {
+				asm.AddF32(sum, sum, j.sums[k*all+row*j.wide:][:j.outputs])
+			}
+		}
+	})
+	k := j.channels * taps
+	few = max(1, packWork/k/16) * 16 // outputs of a group
+	blocks := ceil(j.outputs, few)
+	par(j.groups*blocks, func(i int) {
+		group, first := i/blocks, i%blocks*few
+		last := min(first+few, j.outputs)
+		for o := first; o < last; o += 16 {
+			n := min(16, last-o)
+			for row := range k {
+				from := j.sums[(group*k+row)*j.wide+o:][:n]
+				at := (group*j.outputs+o)*k + row
+				for _, v := range from {
+					dw[at] = v
+					at += k
+				}
+			}
+		}
+	})
+}
+
+// task adds up, for some channels of a group, the units of a chunk.
+func (j *weights) task(i int) {
+	part, i := i%j.parts, i/j.parts
+	chunk, group := i%j.chunks, i/j.chunks
+	c0, c1 := part*j.some, min((part+1)*j.some, j.channels)
+	taps, width := len(j.taps), j.kern.width
+	rows := (c1 - c0) * taps
+	at := ((chunk*j.groups+group)*j.channels + c0) * taps
+	sums := j.sums[at*j.wide : (at+rows)*j.wide]
+	clear(sums)
+	l := columnsLocal()
+	defer columnLocals.Put(l)
+	height := len(j.win.window) - 1
+	tiles := ceil(rows, height)
+	units := j.division.units
+	for n := units * chunk / j.chunks; n < units*(chunk+1)/j.chunks; n++ {
+		u := j.unit(j.division, n)
+		look := j.look(&u, 0)
+		l.copied = j.see(&look, j.win, &u, group, c0, c1, l.copied)
+		l.offs = j.offsets(&look, c1-c0, false, l.offs)
+		var cols int
+		l.lines, cols = j.lines(&look, &u, l.lines)
+		places := size(u.sizes())
+		panel := u.images * places * width
+		l.panels = aligned(l.panels, weightPanels*panel)
+		for o0 := 0; o0 < j.outputs; o0 += weightPanels * width {
+			count := min(weightPanels, ceil(j.outputs-o0, width))
+			for p := range count {
+				j.packG(l.panels[p*panel:(p+1)*panel], &u, group, o0+p*width, places)
+			}
+			for t := range tiles {
+				r0, r1 := rows*t/tiles, rows*(t+1)/tiles
+				var list [12]int
+				copy(list[:], l.offs[r0:r1])
+				for p := range count {
+					j.win.window[r1-r0](&look.data[look.at], &list, &l.lines[0], len(l.lines), cols, &l.panels[p*panel], &sums[r0*j.wide+o0+p*width], j.wide)
+				}
+			}
+		}
+	}
+}
+
+// packG packs the gradient of the result, of outputs from o on, by places.
+func (j *weights) packG(dst []float32, u *unit, group, o, places int) {
+	all := size(j.sight.places)
+	h := min(j.kern.width, j.outputs-o)
+	first := (u.from[0]*j.sight.places[1]+u.from[1])*j.sight.places[2] + u.from[2]
+	for i := range u.images {
+		src := j.g[((u.image+i)*j.groups*j.outputs+group*j.outputs+o)*all+first:]
+		j.kern.pack(dst[i*places*j.kern.width:], j.kern.width, src, all, 1, h, places)
+	}
+}

@@ -1,0 +1,280 @@
+package gemm
+
+// A sight is what windows see of a source, [n, groups·channels, in…]: at each place some taps, and zeros outside of the source. Places are a
+// grid; coordinates are those of the source.
+type sight struct {
+	src      []float32
+	n        int
+	groups   int
+	channels int // of a group
+	in       [3]int
+	places   [3]int
+	step     [3]int   // from a place to the next
+	taps     [][3]int // from a place to its taps
+	lo, hi   [3]int   // the least and greatest of taps
+}
+
+func (s *sight) bound() {
+	for i, t := range s.taps {
+		for a, v := range t {
+			if i == 0 || v < s.lo[a] {
+				s.lo[a] = v
+			}
+			if i == 0 || v > s.hi[a] {
+				s.hi[a] = v
+			}
+		}
+	}
+}
+
+func size(v [3]int) int { return v[0] * v[1] * v[2] }
+
+// A unit is a part of the places: all of some images, or of one image a range along the first dimension that has several. The places of an
+// image are neighbours in memory wherever those of the grid are.
+type unit struct {
+	image, images int
+	from, to      [3]int
+}
+
+func (u *unit) sizes() [3]int {
+	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
+}
+
+// A division is how the places are cut into units.
+type division struct {
+	images int // a unit
+	axis   int
+	parts  int // of an image
+	units  int
+}
+
+// divide cuts the places into units of at most about want places. Of the numbers of images a unit that are not far fewer, it takes that
+// which costs least.
+func (s *sight) divide(want int, cost func(images, units int) int) (d division) {
+	whole := size(s.places)
+	d.parts = 1
+	for d.axis < 2 && s.places[d.axis] == 1 {
+		d.axis++
+	}
+	if whole > want {
+		rows := max(1, want/(whole/s.places[d.axis]))
+		d.images, d.parts = 1, ceil(s.places[d.axis], rows)
+		d.units = s.n * d.parts
+		return d
+	}
+	for images := min(s.n, ceil(want, 4*whole)); images <= min(s.n, want/whole); images++ {
+		units := ceil(s.n, images)
+		if d.units == 0 || cost(images, units) < cost(d.images, d.units) {
+			d.images, d.units = images, units
+		}
+	}
+	return d
+}
+
+func (s *sight) unit(d division, i int) (u unit) {
+	u.to = s.places
+	if d.parts > 1 {
+		n, part := s.places[d.axis], i%d.parts
+		u.image, u.images = i/d.parts, 1
+		u.from[d.axis], u.to[d.axis] = n*part/d.parts, n*(part+1)/d.parts
+		return u
+	}
+	u.image = i * d.images
+	u.images = min(d.images, s.n-u.image)
+	return u
+}
+
+// A look is what a unit sees, as memory: that of the source itself, or a copy with its zeros, in which columns lie so that those of
+// neighbouring places are neighbours.
+type look struct {
+	data           []float32
+	at             int // of channel 0 of the block, image 0, place 0, the least tap
+	channel, image int
+	row            [2]int // of a coordinate in the first two dimensions
+	phase, step    int    // of the last: where the next column modulo step is
+	copied         bool
+	extent         [3]int // of what is copied
+}
+
+// over is how many elements behind the last one of a row kernels may read.
+const over = 16
+
+// look finds out how unit u is read: where the windows stay inside of the source it is the source. reach is how far behind the last
+// element a kernel reads.
+func (s *sight) look(u *unit, reach int) (l look) {
+	l.step = s.step[2]
+	inside := l.step == 1
+	for a := range 3 {
+		first, last := u.from[a]*s.step[a]+s.lo[a], (u.to[a]-1)*s.step[a]+s.hi[a]
+		l.extent[a] = last - first + 1
+		inside = inside && first >= 0 && last < s.in[a]
+	}
+	if inside {
+		l.row = [2]int{s.in[1] * s.in[2], s.in[2]}
+		l.channel = size(s.in)
+		l.image = s.groups * s.channels * l.channel
+		last := (u.image+u.images-1)*l.image + l.image - 1 + reach
+		if last < len(s.src) {
+			return l
+		}
+	}
+	wide := ceil(l.extent[2], l.step)
+	l.copied, l.phase = true, wide
+	l.row[1] = wide * l.step
+	l.row[0] = l.row[1] * l.extent[1]
+	l.image = l.row[0] * l.extent[0]
+	l.channel = l.image * u.images
+	return l
+}
+
+// see sets the memory of l to what it shows of channels c0 … c1-1 of group g; buf is used if it is a copy, and returned.
+func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
+	if !l.copied {
+		l.data = s.src
+		l.at = u.image*l.image + (g*s.channels+c0)*l.channel
+		for a := range 3 {
+			at := u.from[a]*s.step[a] + s.lo[a]
+			if a < 2 {
+				at *= l.row[a]
+			}
+			l.at += at
+		}
+		return buf
+	}
+	n := (c1 - c0) * l.channel
+	buf = aligned(buf, n+4*over)
+	l.data, l.at = buf, 0
+	plane := size(s.in)
+	first := [3]int{}
+	for a := range 3 {
+		first[a] = u.from[a]*s.step[a] + s.lo[a]
+	}
+	// The columns from left to right of the copy are those of the source.
+	left := min(max(0, -first[2]), l.extent[2])
+	right := max(left, min(l.extent[2], s.in[2]-first[2]))
+	to := 0
+	for c := c0; c < c1; c++ {
+		for i := range u.images {
+			from := ((u.image+i)*s.groups*s.channels + g*s.channels + c) * plane
+			for z := range l.extent[0] {
+				z += first[0]
+				if z < 0 || z >= s.in[0] {
+					clear(buf[to : to+l.row[0]])
+					to += l.row[0]
+					continue
+				}
+				top, bottom := min(max(0, -first[1]), l.extent[1]), min(l.extent[1], s.in[1]-first[1])
+				clear(buf[to : to+top*l.row[1]])
+				to += top * l.row[1]
+				if rows := bottom - top; rows > 0 {
+					src := s.src[from+(z*s.in[1]+first[1]+top)*s.in[2]:]
+					s.rows(l, win, buf[to:], src, rows, first[2], left, right)
+					to += rows * l.row[1]
+				}
+				if under := l.extent[1] - max(top, bottom); under > 0 {
+					clear(buf[to : to+under*l.row[1]])
+					to += under * l.row[1]
+				}
+			}
+		}
+	}
+	return buf
+}
+
+// rows copies rows of the source, which follow each other, into a copy, of which they fill the columns from left to right.
+func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first, left, right int) {
+	width := l.row[1]
+	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2])) // kernels read behind a row
+	switch {
+	case l.step > 1:
+		for r := range rows {
+			l.spread(dst[r*width:(r+1)*width], src[r*s.in[2]:(r+1)*s.in[2]], first)
+		}
+		return
+	case left == right:
+		clear(dst[:rows*width])
+		return
+	case left > win.lanes || width-right > win.lanes:
+		some = 0
+	case some > 0:
+		win.padRows(&dst[0], &src[first+left], some, width, left, right-left, s.in[2])
+	}
+	for r := some; r < rows; r++ {
+		row := dst[r*width : (r+1)*width]
+		clear(row[:left])
+		copy(row[left:right], src[r*s.in[2]+first+left:])
+		clear(row[right:])
+	}
+}
+
+// spread sets a row of a copy, whose columns are sorted by their number modulo step, from a row of the source.
+func (l *look) spread(row, in []float32, first int) {
+	for p := range l.step {
+		part := row[p*l.phase : (p+1)*l.phase]
+		at := first + p
+		for j := range part {
+			part[j] = 0
+			if uint(at) < uint(len(in)) {
+				part[j] = in[at]
+			}
+			at += l.step
+		}
+	}
+}
+
+// tap is where a tap is, from where its place is.
+func (s *sight) tap(l *look, t [3]int) int {
+	x := t[2] - s.lo[2]
+	return (t[0]-s.lo[0])*l.row[0] + (t[1]-s.lo[1])*l.row[1] + x%l.step*l.phase + x/l.step
+}
+
+// place is where a place of the unit is.
+func (s *sight) place(l *look, image, z, y, x int) int {
+	return image*l.image + z*s.step[0]*l.row[0] + y*s.step[1]*l.row[1] + x
+}
+
+// offsets lists where the taps of n channels are, from where a place is: element k of a block of columns, of the first channel or of the first
+// tap first.
+func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
+	list = list[:0]
+	if tapFirst {
+		for _, t := range s.taps {
+			at := s.tap(l, t)
+			for c := range n {
+				list = append(list, c*l.channel+at)
+			}
+		}
+		return list
+	}
+	for _, t := range s.taps {
+		list = append(list, s.tap(l, t))
+	}
+	taps := len(list)
+	for i := taps; i < n*taps; i++ {
+		list = append(list, list[i-taps]+l.channel)
+	}
+	return list
+}
+
+// lines lists where the rows of places of a unit begin, and returns their length: all places of an image are one row where they are
+// neighbours.
+func (s *sight) lines(l *look, u *unit, list []int) ([]int, int) {
+	n := u.sizes()
+	cols := n[2]
+	if n[1] == 1 || s.step[1]*l.row[1] == cols {
+		if n[0] == 1 || s.step[0]*l.row[0] == cols*n[1] {
+			n, cols = [3]int{1, 1, 1}, size(n)
+		} else {
+			n[1], cols = 1, cols*n[1]
+		}
+	}
+	list = list[:0]
+	for i := range u.images {
+		for z := range n[0] {
+			for y := range n[1] {
+				list = append(list, s.place(l, i, z, y, 0))
+			}
+		}
+	}
+	return list, cols
+}

@@ -1,0 +1,96 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// A windowKernel is what a variant brings to convolutions, beside its kernel of products.
+type windowKernel struct {
+	lanes int // of a vector; panels have the width of the kernel of products
+	// window[h] adds to c[r*ldc+j], for r < h and j < the width, the sum over i < n and q < cols of
+	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j].
+	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
+	// pieces[n], or pieces[0] for any number, copies lanes elements from src[offs[p]+list[2i]] to dst[p*width+list[2i+1]], for p < k and
+	// i < n in their order.
+	pieces []func(dst, src *float32, offs *int, k int, list *int, n int)
+	// taps sets dst[i] to Σ w[p]·src[offs[p]+i] over p < k, for i < n, a multiple of lanes.
+	taps func(dst, src *float32, offs *int, w *float32, k, n int)
+	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n, and lanes elements behind those and up to as many before
+	// to 0; it reads fewer than lanes elements behind a row of src.
+	padRows func(dst, src *float32, rows, width, left, n, distance int)
+}
+
+func activeWindows() *windowKernel {
+	if k := windowKernels[asm.Active()]; k != nil {
+		return k
+	}
+	return &genericWindows
+}
+
+// genericWindows goes with generic32.
+var genericWindows = windowKernel{
+	lanes:  4,
+	window: windowsGo(),
+	pieces: []func(dst, src *float32, offs *int, k int, list *int, n int){piecesGo},
+	taps:   tapsGo,
+	padRows: func(dst, src *float32, rows, width, left, n, distance int) {
+		for r := range rows {
+			row := unsafe.Slice(element(dst, r*width), left+n+4)
+			clear(row[:left])
+			copy(row[left:], unsafe.Slice(element(src, r*distance), n))
+			clear(row[left+n:])
+		}
+	},
+}
+
+// element is p[i].
+func element(p *float32, i int) *float32 {
+	return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*i))
+}
+
+func windowsGo() (fs []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)) {
+	for h := range 5 {
+		fs = append(fs, func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int) {
+			var acc [16]float32
+			for i, line := range unsafe.Slice(lines, n) {
+				for q := range cols {
+					y := unsafe.Slice(element(b, (i*cols+q)*4), 4)
+					for r := range h {
+						x, z := *element(a, rows[r]+line+q), acc[4*r:4*r+4:4*r+4]
+						z[0] += float32(x * y[0])
+						z[1] += float32(x * y[1])
+						z[2] += float32(x * y[2])
+						z[3] += float32(x * y[3])
+					}
+				}
+			}
+			for r := range h {
+				for j, v := range acc[4*r : 4*r+4] {
+					*element(c, r*ldc+j) += v
+				}
+			}
+		})
+	}
+	return fs
+}
+
+func piecesGo(dst, src *float32, offs *int, k int, list *int, n int) {
+	l := unsafe.Slice(list, 2*n)
+	for p, off := range unsafe.Slice(offs, k) {
+		for i := 0; i < len(l); i += 2 {
+			*(*[4]float32)(unsafe.Pointer(element(dst, 4*p+l[i+1]))) = *(*[4]float32)(unsafe.Pointer(element(src, off+l[i])))
+		}
+	}
+}
+
+func tapsGo(dst, src *float32, offs *int, w *float32, k, n int) {
+	d, o, ws := unsafe.Slice(dst, n), unsafe.Slice(offs, k), unsafe.Slice(w, k)
+	clear(d)
+	for p, off := range o {
+		for i, v := range unsafe.Slice(element(src, off), n) {
+			d[i] += float32(v * ws[p])
+		}
+	}
+}
