@@ -1,6 +1,9 @@
 package ptxvm
 
-import "math/bits"
+import (
+	"math/bits"
+	"runtime"
+)
 
 func branch(d *decoder) {
 	d.in.uni = d.take("uni")
@@ -68,11 +71,12 @@ func nop(d *decoder) {
 	}
 }
 
+// nanosleep lets blocks that run at the same time go on: one that waits for another would use up its steps where there are fewer processors.
 func nanosleep(d *decoder) {
 	d.need(70, 6, 3)
 	d.typIn(U32)
 	d.in.a = d.src(d.args(1)[0], U32)
-	d.in.kind = kNop
+	d.run(func(*warp, *inst, uint32) { runtime.Gosched() })
 }
 
 // gridDependency: launches never overlap here, so there is nothing to wait for.

@@ -74,7 +74,7 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 		}
 		raw = append(raw, b...)
 	}
-	l := Launch{Entry: e, Grid: s.grid, Block: s.block, DynShared: s.dyn, Params: raw, Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 20, Workers: s.workers}
+	l := Launch{Entry: e, Grid: s.grid, Block: s.block, DynShared: s.dyn, Params: raw, Mem: d.mem, SM: max(m.Target(), 80), Workers: s.workers}
 	if _, err := l.Run(); err != nil {
 		d.t.Fatalf("%s, %s: %v", module, entry, err)
 	}
