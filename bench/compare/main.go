@@ -77,10 +77,11 @@ func main() {
 	}
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatalf("-only: %v", err)
 	}
 	out := json.NewEncoder(os.Stdout)
 	var failed []string
+	measured := 0
 	for _, name := range names {
 		dev, err := device.Open(name)
 		if err != nil {
@@ -90,6 +91,7 @@ func main() {
 			if !pattern.MatchString(c.name) || c.gpu && dev.Info().Kind != "cuda" {
 				continue
 			}
+			measured++
 			r := run{dev: dev, budget: time.Duration(*seconds * float64(time.Second)), trial: *trial,
 				row: &row{Device: dev.Name(), Name: dev.Info().Name, Emulated: dev.Info().Emulated, Case: c.name, Unit: c.unit}}
 			runtime.GC() // what the case before has left
@@ -105,6 +107,13 @@ func main() {
 				log.Fatal(err)
 			}
 		}
+	}
+	if measured == 0 {
+		list := []string{}
+		for _, c := range cases {
+			list = append(list, c.name)
+		}
+		log.Fatalf("no case on %s matches -only %q; there are, some for GPUs alone: %s", strings.Join(names, ", "), *only, strings.Join(list, " "))
 	}
 	if len(failed) > 0 {
 		log.Fatalf("%d cases failed: %s", len(failed), strings.Join(failed, ", "))

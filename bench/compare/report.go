@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,8 +52,8 @@ const (
 // report writes results-MODE.json and log-MODE.txt into the folder out, of what is in the folder work, and says the most important to the
 // terminal. Whatever is missing or broken in work, the file is JSON. The status is 1 where something failed.
 func report(args []string) int {
-	if len(args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: compare report MODE WORK OUT")
+	if len(args) != 3 || !slices.Contains([]string{"tests", "bench", "sweep", "sanitizer"}, args[0]) {
+		fmt.Fprintln(os.Stderr, "usage: compare report tests|bench|sweep|sanitizer WORK OUT")
 		return 2
 	}
 	mode, work, out := args[0], args[1], args[2]

@@ -63,6 +63,9 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, words[what], want)
 		}
 	}
+	if report([]string{"test", work, out}) != 2 {
+		t.Error("an unknown mode is taken")
+	}
 	if report([]string{"tests", filepath.Join(work, "nothing"), out}) != 1 {
 		t.Error("a run without steps was well")
 	}
