@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -13,7 +12,7 @@ import (
 
 // Clone returns a copy of a model that shares nothing that is trained or changes with it: torch's copy.deepcopy. Parameters and buffers are
 // copied on the device and in the scope of the originals, without gradients and without hooks of their own; they require gradients where the
-// originals do, and what stands in two places does so in the copy. The training flags and the hooks of layers are those of the model at the
+// originals do (a result that a field keeps is copied without its graph), and what stands in two places does so in the copy. The training flags and the hooks of layers are those of the model at the
 // time. Functions are shared, and what they have captured with them, as are values behind pointers that are no layers. It panics with an
 // *[Error] if a field that is not exported holds a layer or a parameter of the model, since the copy would go on using the original there.
 //
@@ -22,9 +21,10 @@ func Clone[M any](m M) M {
 	c := newCopier(m)
 	c.other = func(t *tensor.Tensor) *tensor.Tensor {
 		var y *tensor.Tensor
-		if err := tensor.Try(func() { y = t.Detach().Clone().SetRequiresGrad(t.NeedsGrad()) }); errors.Is(err, tensor.ErrFreed) {
-			return t // what the model has forgotten there
-		} else if err != nil {
+		if err := tensor.Try(func() { y = t.Detach().Clone().SetRequiresGrad(t.IsLeaf() && t.NeedsGrad()) }); err != nil {
+			if gone(t) {
+				return t // what the model has forgotten there
+			}
 			panic(err)
 		}
 		return y
@@ -78,11 +78,19 @@ type copier struct {
 	other   func(t *tensor.Tensor) *tensor.Tensor // what stands in the place of the rest; nil: itself
 	made    map[place]reflect.Value               // copies of structs, by pointer
 	own     map[*tensor.Tensor]bool               // tensors of the model
+	bases   map[*Base]bool                        // of its layers
 }
 
 func newCopier(m any) *copier {
-	c := &copier{tensors: map[*tensor.Tensor]*tensor.Tensor{}, made: map[place]reflect.Value{}, own: map[*tensor.Tensor]bool{}}
-	visit(m, &visitor{param: func(p Param) { c.own[p.Tensor] = true }})
+	c := &copier{tensors: map[*tensor.Tensor]*tensor.Tensor{}, made: map[place]reflect.Value{}, own: map[*tensor.Tensor]bool{}, bases: map[*Base]bool{}}
+	visit(m, &visitor{
+		before: func(_ string, v reflect.Value, _ bool) {
+			if b := promoted(v); b != nil {
+				c.bases[b] = true
+			}
+		},
+		param: func(p Param) { c.own[p.Tensor] = true },
+	})
 	return c
 }
 
@@ -217,6 +225,13 @@ func (c *copier) inside(path string, n reflect.Value) {
 	if n.Type() == baseType {
 		b := n.Addr().Interface().(*Base)
 		b.hooks = b.hooks.clone()
+		if b.known != 0 { // errors call the copy what they call the layer
+			if old := b.mark; c.bases[old.base] {
+				b.mark = newMark(b, old.name.Load())
+			} else {
+				b.known, b.mark = 0, nil
+			}
+		}
 		return
 	}
 	var l copiedLayer
@@ -228,6 +243,8 @@ func (c *copier) inside(path string, n reflect.Value) {
 		f, d := n.Field(i), n.Type().Field(i)
 		switch at := join(path, d.Name); {
 		case !concerns(d.Type):
+		case d.IsExported() && d.Type.Kind() == reflect.Struct:
+			c.inside(at, f)
 		case d.IsExported():
 			f.Set(c.value(at, f))
 		case d.Anonymous && d.Type.Kind() == reflect.Struct:

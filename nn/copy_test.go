@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -157,4 +158,45 @@ func TestReplace(t *testing.T) {
 	if len(k.layers) != 1 || !slices.Equal(nn.Clone([]*nn.Linear{a})[0].Weight.Floats(), a.Weight.Floats()) {
 		t.Error("a list of layers is a model too")
 	}
+}
+
+// What a layer keeps of a call is copied without its graph, or stays what it is where it is gone, and errors name the copy's layers.
+func TestCloneAfterACall(t *testing.T) {
+	type keeper struct {
+		Fc    *nn.Linear
+		Heads []*nn.Linear
+		Last  *tensor.Tensor
+	}
+	m := &keeper{Fc: nn.NewLinear(2, 2), Heads: []*nn.Linear{nn.NewLinear(2, 2), nn.NewLinear(3, 2)}}
+	tensor.Do(func(s *tensor.Scope) {
+		m.Last = m.Fc.Forward(s.Ones(2, 2))
+		c := nn.Clone(m)
+		if nn.Count(c) != nn.Count(m) || c.Last == m.Last || c.Last.NeedsGrad() || !c.Last.AllClose(m.Last, 0, 0) {
+			t.Errorf("%v is copied as %v", m.Last, c.Last)
+		}
+	})
+	c := nn.Clone(m)
+	if c.Last != m.Last {
+		t.Error("what is gone is copied")
+	}
+	r := nn.Replace(m, map[string]*tensor.Tensor{"fc.weight": tensor.Ones(2, 3)})
+	bare := *m.Heads[1] // a copy by hand, which has no name
+	for _, x := range []struct {
+		l    *nn.Linear
+		want string
+	}{{c.Heads[1], "heads.1 (nn.Linear)"}, {r.Fc, "fc (nn.Linear)"}, {nn.Clone(&bare), ""}} {
+		if got := layerIn(t, func() { x.l.Forward(tensor.Ones(2, 2)) }); got != x.want {
+			t.Errorf("%q, want %q", got, x.want)
+		}
+	}
+}
+
+// layerIn is the layer that an error of f names.
+func layerIn(t *testing.T, f func()) string {
+	t.Helper()
+	var e *tensor.Error
+	if err := tensor.Try(f); !errors.As(err, &e) {
+		t.Fatalf("%v", err)
+	}
+	return e.Layer
 }

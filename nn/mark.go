@@ -61,7 +61,12 @@ func markAt(path string, v reflect.Value, several bool) {
 	if atomic.LoadUint32(&b.known) != 0 {
 		return
 	}
-	m = &mark{base: b}
+	b.mark = newMark(b, n)
+	atomic.StoreUint32(&b.known, 1)
+}
+
+func newMark(b *Base, n *layerName) *mark {
+	m := &mark{base: b}
 	m.name.Store(n)
 	m.leave = func() {
 		if r := recover(); r != nil {
@@ -69,8 +74,7 @@ func markAt(path string, v reflect.Value, several bool) {
 			panic(r)
 		}
 	}
-	b.mark = m
-	atomic.StoreUint32(&b.known, 1)
+	return m
 }
 
 // promoted is baseOf, nil too where that is a field of an embedded pointer that is nil.

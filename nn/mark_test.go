@@ -182,14 +182,14 @@ func TestMarksAllocateNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(2, 2)
 		count := func(l *nn.Linear) float64 {
-			return testing.AllocsPerRun(100, func() { l.Forward(x).Free() })
+			return leastAllocs(func() { l.Forward(x).Free() })
 		}
 		if a, b := count(marked), count(plain); a != b {
 			t.Errorf("%v allocations a call, %v of a layer without a name", a, b)
 		}
 		chain := nn.NewSequential(nn.NewLinear(2, 2), nn.NewLinear(2, 2))
 		through := func(c *nn.Sequential) float64 {
-			return testing.AllocsPerRun(100, func() { c.Forward(x).Free() })
+			return leastAllocs(func() { c.Forward(x).Free() })
 		}
 		a := through(chain)
 		copied := *chain
@@ -197,4 +197,13 @@ func TestMarksAllocateNothing(t *testing.T) {
 			t.Errorf("%v allocations a call of a chain, %v of its copy", a, b)
 		}
 	}, tensor.NoGrad())
+}
+
+// leastAllocs is how much f allocates when nothing else does: the race detector has sync.Pool drop every fourth block, and the collector all of them.
+func leastAllocs(f func()) float64 {
+	least := testing.AllocsPerRun(1, f)
+	for range 300 {
+		least = min(least, testing.AllocsPerRun(1, f))
+	}
+	return least
 }

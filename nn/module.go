@@ -20,8 +20,9 @@
 // (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error], which tensor.Try does not catch: it is a
 // mistake in the program. So does a tensor that requires a gradient in a field without a tag, or in one that is not exported, or in a list, a map or a struct
 // there: it looks as if it were to be trained, and would not be. A tag nn:"-" says that it is not meant to. Any other tensor without a tag is the
-// model's own affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it. Not looked into are values of
-// interface types without Forward, such as any, that hold no layer.
+// model's own affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it. Nor is it an error
+// if the tensor is found elsewhere in the model, or was freed. Not looked into are values of interface types without Forward, such as any, that hold no
+// layer, and fields that are not exported, lists and maps beside a mutex, which other goroutines may be writing.
 package nn
 
 import (
@@ -260,6 +261,7 @@ type visitor struct {
 
 	strays   []stray
 	searched map[place]struct{}
+	steps    []step // of the search that goes on
 }
 
 // A place tells a struct from its first field, which has the same address.
@@ -337,7 +339,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 	if w.strict {
 		for _, i := range strayFields(v.Type()) {
-			w.search(join(path, v.Type().Field(i).Name), v.Field(i))
+			w.into(path, step{name: v.Type().Field(i).Name}, v.Field(i))
 		}
 	}
 	for _, f := range p.fields {
@@ -346,7 +348,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 		switch f.kind {
 		case fieldLoose:
 			if t := fv.Interface().(*tensor.Tensor); t != nil && t.IsLeaf() && t.NeedsGrad() {
-				panic(&Error{name, "a tensor that requires a gradient has no nn tag, so it would not be trained; tag it with its name, or nn:\"-\""})
+				w.strays = append(w.strays, stray{name, "has no nn tag, so it would not be trained; tag it with its name, or nn:\"-\"", t})
 			}
 		case fieldAny:
 			w.loose(name, fv, f.hidden)

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -13,31 +14,53 @@ import (
 
 // A stray is a tensor in a model's struct that no walk takes for a parameter.
 type stray struct {
-	path string
-	t    *tensor.Tensor
+	path, why string
+	t         *tensor.Tensor
 }
 
 // strayTypes keeps which fields of a struct type are searched for strays: those that are neither parameters nor layers and may hold tensors.
-var strayTypes sync.Map // reflect.Type → []int
+// carriers keeps which fields of a struct that is no layer are.
+var strayTypes, carriers sync.Map // reflect.Type → []int
 
 func strayFields(t reflect.Type) []int {
-	if list, ok := strayTypes.Load(t); ok {
+	return fieldsOnce(&strayTypes, t, func(f reflect.StructField) bool {
+		_, tagged := f.Tag.Lookup("nn")
+		seen := f.IsExported() && (tagged || f.Type == tensorType || holdsModule(f.Type)) || f.Anonymous && f.Type.Kind() == reflect.Struct && holdsModule(f.Type)
+		return !seen && carries(f.Type, map[reflect.Type]bool{})
+	})
+}
+
+func carrierFields(t reflect.Type) []int {
+	return fieldsOnce(&carriers, t, func(f reflect.StructField) bool { return carries(f.Type, map[reflect.Type]bool{}) })
+}
+
+// fieldsOnce lists the fields of t that are searched, among those that is is true of; none if a mutex stands there, since who writes them meanwhile
+// holds it.
+func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) bool) []int {
+	if list, ok := lists.Load(t); ok {
 		return list.([]int)
 	}
 	var list []int
 	for i := range t.NumField() {
 		f := t.Field(i)
-		tag, tagged := f.Tag.Lookup("nn")
-		if name, _, _ := strings.Cut(tag, ","); name == "-" && tagged {
-			continue
+		if guards(f.Type) {
+			list = nil
+			break
 		}
-		seen := f.IsExported() && (tagged || f.Type == tensorType || holdsModule(f.Type)) || f.Anonymous && f.Type.Kind() == reflect.Struct && holdsModule(f.Type)
-		if !seen && carries(f.Type, map[reflect.Type]bool{}) {
+		if name, _, _ := strings.Cut(f.Tag.Get("nn"), ","); name != "-" && is(f) {
 			list = append(list, i)
 		}
 	}
-	strayTypes.Store(t, list)
+	lists.Store(t, list)
 	return list
+}
+
+// guards reports whether t is a mutex.
+func guards(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[sync.RWMutex]()
 }
 
 // carries reports whether values of type t lead to tensors, by pointers, lists, maps and structs.
@@ -74,7 +97,36 @@ func ofTheLibrary(t reflect.Type) bool {
 	return rest != "nn" && rest != "models"
 }
 
-// search finds the strays in v.
+// A step is one of a way through what a model keeps: into a field, an element or a value.
+type step struct {
+	name  string        // of the field; "" for none
+	index int           // of the element
+	key   reflect.Value // of the value, if it is valid
+}
+
+// way is how the steps of a search are written behind the path of its layer.
+func (w *visitor) way(path string) string {
+	for _, s := range w.steps {
+		switch {
+		case s.key.IsValid():
+			path = fmt.Sprintf("%s[%v]", path, s.key)
+		case s.name != "":
+			path = join(path, s.name)
+		default:
+			path = join(path, strconv.Itoa(s.index))
+		}
+	}
+	return path
+}
+
+// into searches what is one step further.
+func (w *visitor) into(path string, s step, v reflect.Value) {
+	w.steps = append(w.steps, s)
+	w.search(path, v)
+	w.steps = w.steps[:len(w.steps)-1]
+}
+
+// search finds the strays in v. It may be much, such as all that an agent remembers: the way to a tensor is only written where one is found.
 func (w *visitor) search(path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -84,43 +136,68 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Type() == tensorType {
 			t := (*tensor.Tensor)(v.UnsafePointer()) // the field may be one that is not exported
 			if t.IsLeaf() && t.NeedsGrad() {
-				w.strays = append(w.strays, stray{path, t})
+				w.strays = append(w.strays, stray{w.way(path), "is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
+					"(Gain *tensor.Tensor `nn:\"gain\"`), or tag the field nn:\"-\"", t})
 			}
 			return
 		}
-		at := place{v.Pointer(), v.Type()}
-		if _, seen := w.searched[at]; seen {
+		if w.enter(v) {
+			w.search(path, v.Elem())
+		}
+	case reflect.Slice:
+		if v.Len() == 0 {
 			return
 		}
-		w.searched[at] = struct{}{}
-		w.search(path, v.Elem())
-	case reflect.Slice, reflect.Array:
+		if at := (place{v.Pointer(), v.Type()}); w.enter(v) { // another part of the same memory may be longer
+			defer delete(w.searched, at)
+			for i := range v.Len() {
+				w.into(path, step{index: i}, v.Index(i))
+			}
+		}
+	case reflect.Array:
 		for i := range v.Len() {
-			w.search(join(path, strconv.Itoa(i)), v.Index(i))
+			w.into(path, step{index: i}, v.Index(i))
 		}
 	case reflect.Map:
-		for each := v.MapRange(); each.Next(); {
-			w.search(fmt.Sprintf("%s[%v]", path, each.Key()), each.Value())
+		if v.Len() > 0 && w.enter(v) {
+			for each := v.MapRange(); each.Next(); {
+				w.into(path, step{key: each.Key()}, each.Value())
+			}
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.Tag.Get("nn") != "-" && carries(f.Type, map[reflect.Type]bool{}) {
-				w.search(join(path, f.Name), v.Field(i))
-			}
+		for _, i := range carrierFields(v.Type()) {
+			w.into(path, step{name: v.Type().Field(i).Name}, v.Field(i))
 		}
 	}
 }
 
-// refuseStrays panics if a tensor that requires a gradient stands where it would not be trained, and nowhere else.
+// enter reports whether what v refers to is new to the search.
+func (w *visitor) enter(v reflect.Value) bool {
+	at := place{v.Pointer(), v.Type()}
+	_, seen := w.searched[at]
+	w.searched[at] = struct{}{}
+	return !seen
+}
+
+// refuseStrays panics if a tensor that requires a gradient stands where it would not be trained, and nowhere else. One that was freed, or whose
+// scope was closed, is what a step has left there.
 func (w *visitor) refuseStrays() {
+	if len(w.strays) == 0 || w.quick {
+		return
+	}
+	known := map[*tensor.Tensor]bool{}
+	for _, t := range w.names {
+		known[t] = true
+	}
 	for _, s := range w.strays {
-		known := false
-		for _, t := range w.names {
-			known = known || t == s.t
-		}
-		if !known {
-			panic(&Error{s.path, "a tensor that requires a gradient is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
-				"(Gain *tensor.Tensor `nn:\"gain\"`), or tag the field nn:\"-\""})
+		if !known[s.t] && !gone(s.t) {
+			panic(&Error{s.path, "a tensor that requires a gradient " + s.why})
 		}
 	}
+}
+
+// gone reports whether t was freed, or its scope was closed.
+func gone(t *tensor.Tensor) bool {
+	err := tensor.Try(func() { t.Detach().Free() })
+	return errors.Is(err, tensor.ErrFreed) || errors.Is(err, tensor.ErrScope)
 }

@@ -31,6 +31,7 @@ func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	given(op, v)
 	n := 0
 	for _, p := range params {
+		given(op, p)
 		n += p.Size()
 	}
 	if v.Rank() != 1 || v.Size() != n {

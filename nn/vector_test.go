@@ -34,6 +34,7 @@ func TestParametersAsAVector(t *testing.T) {
 	}
 	for want, f := range map[string]func(){
 		"shape [12], the parameters have 11 elements": func() { nn.VectorToParameters(tensor.Ones(12), params) },
+		"vector_to_parameters: an operand is nil":     func() { nn.VectorToParameters(tensor.Ones(11), append(slices.Clone(params), nil)) },
 		"shape [11, 1]":           func() { nn.VectorToParameters(tensor.Ones(11, 1), params) },
 		"there are no parameters": func() { nn.ParametersToVector(nil) },
 	} {

@@ -64,7 +64,7 @@ func (c *card) check() error {
 			return fmt.Errorf("a %s wants images of at least 4×4 pixels, not samples of shape %v; --model mlp takes them", c.Model, c.Input)
 		}
 		if c.Model == "vit" && (c.Input[0] != 3 || c.Input[1] != c.Input[2] || patch(c.Input[1]) == 0) {
-			return fmt.Errorf("a vit wants square images of three channels whose side is a multiple of 4 pixels, not samples of shape %v; see --size", c.Input)
+			return fmt.Errorf("a vit wants square images of three channels whose side is a multiple of 4 pixels, not samples of shape %v; --size makes the pictures of --data so", c.Input)
 		}
 		if len(c.Mean) != len(c.Std) || len(c.Mean) != 0 && len(c.Mean) != c.Input[0] {
 			return fmt.Errorf("%d means and %d deviations for samples of shape %v", len(c.Mean), len(c.Std), c.Input)

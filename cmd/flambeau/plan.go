@@ -236,7 +236,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	}
 	switch {
 	case r.Memory == 0:
-		fmt.Fprintln(out, "whether it fits was not asked: --device or --device-memory says of what")
+		fmt.Fprintln(out, "whether it fits is not known: --device with the name of a GPU, or --device-memory, says how much there is")
 	case r.Fits:
 		fmt.Fprintf(out, "it fits      in %s%s\n", byteCount(r.Memory), largest(c, r))
 	default:
