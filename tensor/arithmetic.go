@@ -151,7 +151,7 @@ func (x *Tensor) Clamp(lo, hi float64) *Tensor {
 }
 
 func clampBy(lo, hi float64) *Elementwise {
-	if lo != 0 && hi != 0 {
+	if float32(lo) != 0 && float32(hi) != 0 { // as they may be rounded
 		return clampPlainOp
 	}
 	return clampOp

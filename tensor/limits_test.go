@@ -116,3 +116,15 @@ func TestIndexPosition(t *testing.T) {
 		}
 	}
 }
+
+// A limit that is 0 in the tensor's type leaves -0 as it is, as 0 does.
+func TestLimitsThatRoundToZero(t *testing.T) {
+	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
+		x := From([]float32{float32(math.Copysign(0, -1)), 0})
+		for what, y := range map[string]*Tensor{"from below": x.Clamp(lo, 1), "from above": x.Clamp(-1, lo), "in place": x.Clone().ClampInPlace(lo, 1)} {
+			if v := Data[float32](y); !math.Signbit(float64(v[0])) || math.Signbit(float64(v[1])) {
+				t.Errorf("%v %s: %v", lo, what, v)
+			}
+		}
+	}
+}
