@@ -134,6 +134,12 @@ func TestReparametrizedLayers(t *testing.T) {
 	if math.Abs(one.Weight(tensor.Root()).Norm(2).Item()-1) > 1e-6 || one.Forward(x) == nil || len(nn.Buffers(one)) != 0 {
 		t.Error("a weight of one dimension has a norm of 1")
 	}
+	nn.Parameters(&struct {
+		D *nn.SpectralNorm[*nn.LayerNorm]
+	}{one})
+	if got, want := layerIn(t, func() { one.Forward(tensor.Ones(2, 3)) }), "d (nn.SpectralNorm)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	for want, f := range map[string]func(){
 		"*nn.Tanh has no parameter called \"weight\"": func() { nn.NewSpectralNorm(&nn.Tanh{}) },
 		"*nn.Sequential has no parameter called":      func() { nn.NewWeightNorm(nn.NewSequential(nn.NewLinear(1, 1)), 0) },
