@@ -9,9 +9,12 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/autograd"
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/golden"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -153,5 +156,45 @@ func TestReparametrizedLayers(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+// Steps with both can be captured: replays are steps, also those of the power method.
+func TestReparametrizedLayersInACapture(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nn.To(nn.NewSequential(nn.NewWeightNorm(nn.NewLinear(4, 4), 0), nn.NewSpectralNorm(nn.NewLinear(4, 4))), device.Device(gpus[0]))
+	x := tensor.Root().On(gpus[0]).Randn(2, 4)
+	step := func(m *nn.Sequential) func(s *tensor.Scope) {
+		opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1})
+		return func(s *tensor.Scope) {
+			m.Forward(x.In(s)).Square().Sum().Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}
+	}
+	copied := nn.Clone(m)
+	eager, captured := step(copied), step(m)
+	for range 3 {
+		tensor.Do(eager)
+	}
+	tensor.Do(captured)
+	g, err := tensor.Capture(gpus[0], captured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	for range 2 {
+		if err := g.Replay(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := nn.StateDict(copied)
+	for name, got := range nn.StateDict(m) {
+		if !got.AllClose(want[name], 0, 0) {
+			t.Errorf("%s: %v, want %v", name, got, want[name])
+		}
 	}
 }
