@@ -67,7 +67,7 @@ func (t *attentionTask) run(lo, hi int) {
 		out := t.matrix(&t.out, head, from, rows)
 		scaled := at[float32](data(w.space[1]), rows*features)
 		qs, qc := t.q.Strides.At(1), t.q.Strides.At(2)
-		for i := range rows {
+		for i := 0; i < rows && features > 0; i++ {
 			row := scaled[i*features : (i+1)*features]
 			if qc == 1 {
 				w.run(ops[expr.OpMul][dtype.F32], ptr(row), ptr(q[i*qs:]), scale, features)
@@ -81,8 +81,8 @@ func (t *attentionTask) run(lo, hi int) {
 		gemm.F32(gemm.Serial, rows, cols, features, scaled, features, 1, k, t.k.Strides.At(2), t.k.Strides.At(1), p, cols, 1, false)
 		if t.causal {
 			for i := range rows {
-				for j := from + i + 1; j < cols; j++ {
-					p[i*cols+j] += float32(math.Inf(-1))
+				for j := from + i + 1; j < cols; j++ { // set, not added: a product of NaN with a key that is not seen does not show
+					p[i*cols+j] = float32(math.Inf(-1))
 				}
 			}
 		}

@@ -232,6 +232,9 @@ func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	const op = "replay"
+	if g.shares == nil {
+		return g.unfinished(op)
+	}
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, op, nil, nil))
 	}
@@ -308,14 +311,30 @@ func (g *Graph) deserted() bool {
 
 // String tells how much is recorded, and for which device.
 func (g *Graph) String() string {
-	if g.replay == nil {
+	switch {
+	case g.live.Load():
 		return "Graph(being captured on " + g.dev.Name() + ")"
+	case g.shares == nil:
+		return "Graph(of a capture on " + g.dev.Name() + " that failed)"
 	}
 	return fmt.Sprintf("Graph(%d operations on %s)", g.Operations(), g.dev.Name())
 }
 
-// Operations returns the number of kernels, copies and fills that a replay runs.
-func (g *Graph) Operations() int { return g.replay.Operations() }
+// Operations returns the number of kernels, copies and fills that a replay runs, 0 until the capture is over.
+func (g *Graph) Operations() int {
+	if g.shares == nil {
+		return 0
+	}
+	return g.replay.Operations()
+}
+
+// unfinished is the error of what needs the finished graph, of one that f got by [Scope.Capture].
+func (g *Graph) unfinished(op string) error {
+	if g.live.Load() {
+		return newError(op, ErrCapture, nil, "the graph is still being captured").hint("do it when Capture has returned it")
+	}
+	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
+}
 
 // Scope returns the scope of the graph, which f got: it closes with the graph.
 func (g *Graph) Scope() *Scope { return g.scope }
@@ -327,6 +346,10 @@ func (g *Graph) Stream() device.Stream { return g.stream }
 // yet comes out of it. A second call has no effect.
 func (g *Graph) Close() error {
 	g.mu.Lock()
+	if g.shares == nil {
+		g.mu.Unlock()
+		return g.unfinished("close")
+	}
 	if g.closed {
 		g.mu.Unlock()
 		return nil

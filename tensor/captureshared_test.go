@@ -209,3 +209,33 @@ func TestNestedCapture(t *testing.T) {
 		ok(t, inner.Close())
 	}
 }
+
+// TestUnfinishedGraph: what the function of a capture gets by Scope.Capture is no graph yet, and after a failure none: its methods say so.
+func TestUnfinishedGraph(t *testing.T) {
+	dev := gpu(t, 0)
+	x := tensor.Root().On(dev).Ones(4)
+	look := func(when string, g *tensor.Graph, want string) {
+		for name, err := range map[string]error{"Replay": g.Replay(), "Close": g.Close()} {
+			if !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s %s: %v", name, when, err)
+			}
+		}
+		if n := g.Operations(); n != 0 || !strings.Contains(g.String(), want) {
+			t.Errorf("%s: %v, %d operations", when, g, n)
+		}
+	}
+	var kept *tensor.Graph
+	g := capture(t, dev, func(s *tensor.Scope) {
+		x.In(s).AddScalarInPlace(1)
+		look("in the function", s.Capture(), "being captured")
+	}, tensor.NoGrad())
+	ok(t, g.Replay())
+	if v := x.Floats()[0]; v != 2 || g.Operations() != 1 {
+		t.Errorf("%v after a replay of %v", v, g)
+	}
+	ok(t, g.Close())
+	if _, err := tensor.Capture(dev, func(s *tensor.Scope) { kept = s.Capture(); x.In(s).Sum().Item() }); err == nil {
+		t.Fatal("no error")
+	}
+	look("after a failure", kept, "failed")
+}

@@ -54,7 +54,7 @@ func (b Breakdown) total() int {
 // that it is made of.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	MatMul                       int // of Forward and Backward, those of matrix products, which is what PyTorch's counters count
+	MatMul                       int // of Forward and Backward, those of matrix products, convolutions and attention, which is what PyTorch's counters count
 }
 
 // Total is all of them.

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates are what primitives have taken: so much for each byte, or for each operation of a matrix product, by their size, as what fits the
+// cpuRates are what primitives have taken: so much for each byte, or for each operation of products, by their size, as what fits the
 // caches is faster and what is large is shared by the cores; of maps also so much for each operation.
 type cpuRates struct {
 	start float64          // seconds that a step takes for each primitive beside it
@@ -46,10 +46,16 @@ func (c curve) at(size float64) float64 {
 
 // sizeOf is what the time of a primitive grows with.
 func sizeOf(primitive string, w device.Work) float64 {
-	if primitive == "matmul" {
+	if isProduct(primitive) {
 		return float64(w.FLOPs)
 	}
 	return float64(w.Bytes)
+}
+
+// isProduct reports that a primitive is matrix products, convolutions and attention too where a device has kernels for them: their operations take
+// the time, of which there are very different numbers for a byte.
+func isProduct(primitive string) bool {
+	return primitive == "matmul" || primitive == "attention" || strings.HasPrefix(primitive, "convolution")
 }
 
 // isMap says of which primitives operations are counted too: their number for a byte differs.
@@ -69,6 +75,9 @@ var mapKinds = [...]string{"map", "map", "map", "map 3", "map 4", "map 5"}
 func (r *cpuRates) seconds(k *device.KernelEvent) float64 {
 	size, kind := sizeOf(k.Primitive, k.Work), kindOf(k)
 	c, ok := r.rates[kind]
+	if !ok && isProduct(kind) {
+		c, ok = r.rates["matmul"]
+	}
 	if !ok {
 		c = r.rates["map"]
 	}

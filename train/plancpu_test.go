@@ -79,3 +79,45 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 		}
 	}
 }
+
+// The operations of a convolution, and of attention, are products also where a kernel takes the place of matrices, and are what its time grows with.
+func TestPlanProductsOnTheCPU(t *testing.T) {
+	const channels, size = 48, 24
+	cpu, err := train.MeasureCPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conv := func(kernel int) builder {
+		return func(s *tensor.Scope, batch int) *train.PlannedStep {
+			w := s.Zeros(channels, channels, kernel, kernel)
+			return &train.PlannedStep{Model: &nn.Tanh{}, Loss: func(s *tensor.Scope) *tensor.Tensor {
+				return s.Zeros(batch, channels, size, size).Conv2d(w.In(s), nil, tensor.ConvOptions{Padding: []int{kernel / 2}}).Mean()
+			}}
+		}
+	}
+	plan := func(b builder, m train.Machine) *train.Report {
+		r, err := train.Plan(b, train.PlanConfig{Machine: m, Batch: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const want = 2 * 4 * channels * channels * size * size * 25
+	here, gpu := plan(conv(5), cpu), plan(conv(5), train.Machine{})
+	if here.FLOPs.MatMul != want || gpu.FLOPs.MatMul != want {
+		t.Errorf("%d operations of products, on a GPU %d, want %d", here.FLOPs.MatMul, gpu.FLOPs.MatMul, want)
+	}
+	if few := plan(conv(1), cpu); here.Seconds < 3*few.Seconds {
+		t.Errorf("%v s, with a 25th of the operations %v s", here.Seconds, few.Seconds)
+	}
+	attention := func(s *tensor.Scope, batch int) *train.PlannedStep {
+		return &train.PlannedStep{Model: &nn.Tanh{}, Loss: func(s *tensor.Scope) *tensor.Tensor {
+			x := s.Zeros(batch, 128, 64)
+			return tensor.ScaledDotProductAttention(x, x, x, tensor.AttentionOptions{}).Mean()
+		}}
+	}
+	const products = 2 * 2 * 4 * 128 * 128 * 64
+	if f := plan(attention, cpu).FLOPs.MatMul; f < products || f > products*3/2 {
+		t.Errorf("%d operations of attention's products, want %d", f, products)
+	}
+}

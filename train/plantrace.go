@@ -108,7 +108,7 @@ func (t *planTrace) Kernel(k device.KernelEvent) {
 	default:
 		r.FLOPs.Optimizer += f
 	}
-	if k.Primitive == "matmul" {
+	if isProduct(k.Primitive) {
 		r.FLOPs.MatMul += f
 	}
 	r.Bytes += k.Work.Bytes

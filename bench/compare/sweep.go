@@ -33,6 +33,9 @@ func judgeSweep(work string) []verdict {
 			break // cut short
 		}
 		chosen, best := s.Variants[0], s.Variants[0]
+		if chosen.Error != "" {
+			chosen.Rate, best.Rate = 0, 0
+		}
 		for _, v := range s.Variants {
 			if v.Error == "" && v.Rate > best.Rate {
 				best = v
@@ -46,11 +49,16 @@ func judgeSweep(work string) []verdict {
 			of, name = theirs[s.Case].Rate, "PyTorch"
 		}
 		v := verdict{What: s.Case, Bound: fmt.Sprintf("%.0f", chosen.Rate), Word: told}
-		if of > 0 {
+		if chosen.Error != "" {
+			v.Bound = "failed"
+		} else if of > 0 {
 			v.Bound += fmt.Sprintf(" %.2f", chosen.Rate/of)
 		}
 		if best.Rate > chosen.Rate {
-			v.Measured = fmt.Sprintf("%s: %.0f, +%.1f %%", best.Name, best.Rate, 100*(best.Rate/chosen.Rate-1))
+			v.Measured = fmt.Sprintf("%s: %.0f", best.Name, best.Rate)
+			if chosen.Error == "" {
+				v.Measured += fmt.Sprintf(", +%.1f %%", 100*(best.Rate/chosen.Rate-1))
+			}
 			if of > 0 {
 				v.Measured += fmt.Sprintf(", %.2f of %s", best.Rate/of, name)
 			}

@@ -120,7 +120,7 @@ func (p *parser) place(v *variable, line int, params *int) {
 		}
 		if !v.extern && p.entry != nil && p.depth > 0 {
 			put(&p.entry.StaticShared, maxStatic, "static shared memory")
-			v.placed = true
+			v.placed = p.entry
 			p.entry.noteShared(v)
 		}
 	case spConst:

@@ -9,6 +9,7 @@ import (
 type decoder struct {
 	e        *Entry
 	stmt     *stmt
+	now      stmt // what stmt points to
 	in       *inst
 	base     string   // opcode without modifiers
 	mods     []string // modifiers not yet taken
@@ -20,13 +21,11 @@ type decoder struct {
 	dynAlign int
 	fn       *body       // the function in progress, nil in the entry
 	todo     []*function // functions that are called and not decoded yet
+	targets  int         // in the lists of all brx.idx
 }
 
 // decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate slots 0 and 1 the constants true and false.
 func decode(e *Entry, stmts []stmt) {
-	for _, v := range e.mod.scope.vars {
-		v.placed = false
-	}
 	e.names = map[regKey]string{}
 	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
@@ -60,7 +59,8 @@ func (d *decoder) body(stmts []stmt) {
 	first := len(e.code)
 	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
-		s := &stmts[i]
+		d.now = stmts[i] // its own: a function is decoded for each entry that calls it
+		s := &d.now
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
 		d.stmt, d.in = s, &e.code[first+i]
 		if s.guard != "" {
@@ -363,24 +363,34 @@ func (d *decoder) place(v *variable) {
 		d.e.noteShared(v)
 		return
 	}
-	if v.placed {
+	if v.placed == d.e {
 		return
 	}
 	v.offset = int(roundUp(uint64(d.shared), uint64(v.align)))
-	v.placed = true
+	v.placed = d.e
 	d.e.noteShared(v)
 	if d.shared = v.offset + v.size; d.shared > maxStatic {
 		d.fail("%s: static shared memory of %d bytes exceeds %d", v.name, d.shared, maxStatic)
 	}
 }
 
+// sharedKey tells placed shared variables apart.
+type sharedKey struct {
+	name   string
+	offset int
+	extern bool
+}
+
 // noteShared remembers a shared variable for messages.
 func (e *Entry) noteShared(v *variable) {
-	for _, o := range e.sharedVars {
-		if o.name == v.name && o.offset == v.offset && o.extern == v.extern {
-			return
-		}
+	k := sharedKey{v.name, v.offset, v.extern}
+	if e.noted[k] {
+		return
 	}
+	if e.noted == nil {
+		e.noted = map[sharedKey]bool{}
+	}
+	e.noted[k] = true
 	e.sharedVars = append(e.sharedVars, *v)
 }
 

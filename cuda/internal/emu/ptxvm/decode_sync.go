@@ -1,6 +1,9 @@
 package ptxvm
 
-import "math/bits"
+import (
+	"math/bits"
+	"runtime"
+)
 
 func branch(d *decoder) {
 	d.in.uni = d.take("uni")
@@ -68,11 +71,15 @@ func nop(d *decoder) {
 	}
 }
 
+// nanosleep gives way to what the sleeper waits for: another block may have no processor.
 func nanosleep(d *decoder) {
 	d.need(70, 6, 3)
 	d.typIn(U32)
 	d.in.a = d.src(d.args(1)[0], U32)
-	d.in.kind = kNop
+	d.run(func(w *warp, in *inst, m uint32) {
+		w.need(in, m, in.a)
+		runtime.Gosched()
+	})
 }
 
 // gridDependency: launches never overlap here, so there is nothing to wait for.

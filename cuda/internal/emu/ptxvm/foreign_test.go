@@ -75,6 +75,9 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 		raw = append(raw, b...)
 	}
 	l := Launch{Entry: e, Grid: s.grid, Block: s.block, DynShared: s.dyn, Params: raw, Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 20, Workers: s.workers}
+	if s.workers > 0 {
+		l.MaxSteps = 1 << 28 // blocks wait for others, which a busy machine may keep waiting
+	}
 	if _, err := l.Run(); err != nil {
 		d.t.Fatalf("%s, %s: %v", module, entry, err)
 	}

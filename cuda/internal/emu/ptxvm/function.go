@@ -257,9 +257,7 @@ func (d *decoder) functions() {
 			for _, r := range sc.regs {
 				r.slot = -1
 			}
-			for _, v := range sc.vars {
-				v.placed = false
-			}
+			e.mod.copied += len(sc.regs) + 1
 		}
 		b := e.bodies[f]
 		b.start = int32(len(e.code))
@@ -269,13 +267,13 @@ func (d *decoder) functions() {
 		e.code = append(e.code, inst{kind: kReturn, line: lastLine(e.code), rpc: -1})
 		reconverge(e.code[b.start:], b.start)
 		if e.mod.copied += len(f.stmts) + 1; e.mod.copied > maxCopied {
-			fail(int(lastLine(e.code)), "what the entries of the module call has more than %d instructions, counted once for each of them", maxCopied)
+			fail(int(lastLine(e.code)), "what the entries of the module call has more than %d instructions, registers and blocks, counted once for each of them", maxCopied)
 		}
 	}
 	d.fn = nil
 }
 
-// maxCopied bounds the instructions of functions in all entries of a module together.
+// maxCopied bounds the instructions, registers and blocks of functions in all entries of a module together.
 const maxCopied = 1 << 20
 
 // reach returns a function as part of the entry.
@@ -348,6 +346,9 @@ func sameSizes(a, b []*variable) bool {
 	return slices.EqualFunc(a, b, func(a, b *variable) bool { return a.size == b.size })
 }
 
+// maxTargets bounds the targets of all brx.idx of an entry together.
+const maxTargets = 1 << 20
+
 // jumpTable decodes brx.idx index, list.
 func jumpTable(d *decoder) {
 	if !d.take("idx") {
@@ -362,6 +363,9 @@ func jumpTable(d *decoder) {
 	}
 	if list == nil {
 		d.fail("%s is no list of .branchtargets", a[1].name)
+	}
+	if d.targets += len(list); d.targets > maxTargets {
+		d.fail("the brx.idx of the kernel have more than %d targets, counted once for each of them", maxTargets)
 	}
 	for _, l := range list {
 		d.extra().table = append(d.extra().table, d.label(l))

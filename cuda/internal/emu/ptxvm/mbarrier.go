@@ -191,12 +191,20 @@ func arriveCopies(d *decoder) {
 	x := d.extra()
 	x.space = []space{spGeneric, spShared, spShared}[d.oneOf("shared", "shared::cta")+1]
 	d.in.a, x.off, x.space = d.mem(d.args(1)[0], x.space)
+	if x.space != spGeneric && x.space != spShared {
+		d.fail("%s needs shared memory", d.stmt.op)
+	}
 	x.n = -1
 	one := d.constant(1)
 	d.run(func(w *warp, in *inst, m uint32) {
 		w.waitCopies(m, 0, true)
 		if !noinc {
-			w.eachObject(in, m, true, func(_, _ int, v uint64) uint64 { return v + 1 })
+			w.eachObject(in, m, true, func(l, _ int, v uint64) uint64 {
+				if v&mbCount == mbCount {
+					w.fault(OutOfBounds, in, l, "an mbarrier of more than %d arrivals", mbCount)
+				}
+				return v + 1
+			})
 		}
 		w.arriveAt(in, m, one, false)
 	})

@@ -57,6 +57,7 @@ type Entry struct {
 	pool       sync.Pool           // of *cta, to launch again
 	names      map[regKey]string
 	sharedVars []variable // placed shared variables, for messages
+	noted      map[sharedKey]bool
 }
 
 // Target returns the compute capability of .target, 80 for sm_80.

@@ -301,22 +301,27 @@ func (p *parser) registers(sc *scope) {
 			if digit(name[len(name)-1]) {
 				fail(line, "the name of a register range cannot end in a digit: %s", name)
 			}
-			for r := range sc.regs {
-				if num, ok := strings.CutPrefix(r, name); ok && num != "" && strings.Trim(num, "0123456789") == "" {
-					if v, err := strconv.ParseUint(num, 10, 32); err == nil && v < uint64(n) {
-						fail(line, "%s is declared twice", r)
-					}
-				}
+			if low, ok := sc.numbered[name]; ok && low < uint64(n) {
+				fail(line, "%s%d is declared twice", name, low)
 			}
-			for _, g := range sc.ranges {
-				if g.prefix == name {
-					fail(line, "%s is declared twice", name)
-				}
+			if sc.ranges[name] != nil {
+				fail(line, "%s is declared twice", name)
 			}
-			sc.ranges = append(sc.ranges, regRange{name, uint64(n), t})
+			if sc.ranges == nil {
+				sc.ranges = map[string]*regRange{}
+			}
+			sc.ranges[name] = &regRange{uint64(n), t}
 			p.expect(">")
 		} else {
 			sc.regs[name] = &register{typ: t, slot: -1}
+			if prefix, v, ok := numbered(name); ok {
+				if sc.numbered == nil {
+					sc.numbered = map[string]uint64{}
+				}
+				if low, ok := sc.numbered[prefix]; !ok || v < low {
+					sc.numbered[prefix] = v
+				}
+			}
 		}
 		if !p.accept(",") {
 			break
@@ -400,7 +405,10 @@ func (p *parser) operand(inVec bool) operand {
 	case p.accept("!"):
 		return operand{kind: okWord, not: true, name: p.word("a predicate register")}
 	case p.is("-"), p.is("+"):
-		neg := p.next().text == "-"
+		neg := false
+		for p.is("-") || p.is("+") { // no call for each: there may be many
+			neg = neg != (p.next().text == "-")
+		}
 		o := p.operand(true)
 		if neg {
 			switch o.kind {

@@ -15,25 +15,25 @@ type variable struct {
 	offset int // within its space (not for .global)
 	extern bool
 	init   []byte // .global, .const
-	placed bool   // module-scope .shared: already laid out in the entry being decoded
+	placed *Entry // .shared: the entry in which it is laid out at offset
 	framed bool   // .param of a function or of a call: offset is into the frame
 	links  []link // .global, .const: addresses among the initial values
 }
 
 // scope maps names to declarations, innermost first.
 type scope struct {
-	up     *scope
-	regs   map[string]*register
-	ranges []regRange
-	vars   map[string]*variable
-	labels map[string]int      // instruction index
-	tables map[string][]string // labels of .branchtargets
+	up       *scope
+	regs     map[string]*register
+	ranges   map[string]*regRange // by prefix
+	numbered map[string]uint64    // of single registers whose names end in a number, the lowest one for each prefix
+	vars     map[string]*variable
+	labels   map[string]int      // instruction index
+	tables   map[string][]string // labels of .branchtargets
 }
 
 type regRange struct {
-	prefix string
-	n      uint64
-	typ    Type
+	n   uint64
+	typ Type
 }
 
 // register is a declared register; slot is given on first use.
@@ -46,19 +46,21 @@ func newScope(up *scope) *scope {
 	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}, tables: map[string][]string{}}
 }
 
-// span returns the range of registers that a numbered name belongs to: all digits at its end are the number.
-func (s *scope) span(name string) *regRange {
-	prefix := strings.TrimRight(name, "0123456789")
+// numbered splits a name that may be one of a range of registers: all digits at its end are the number.
+func numbered(name string) (prefix string, n uint64, ok bool) {
+	prefix = strings.TrimRight(name, "0123456789")
 	num := name[len(prefix):]
 	if num == "" || num != "0" && num[0] == '0' {
-		return nil
+		return "", 0, false
 	}
 	n, err := strconv.ParseUint(num, 10, 32)
-	if err != nil {
-		return nil
-	}
-	for i := range s.ranges {
-		if g := &s.ranges[i]; g.prefix == prefix && n < g.n {
+	return prefix, n, err == nil
+}
+
+// span returns the range of registers that a numbered name belongs to.
+func (s *scope) span(name string) *regRange {
+	if prefix, n, ok := numbered(name); ok {
+		if g := s.ranges[prefix]; g != nil && n < g.n {
 			return g
 		}
 	}
