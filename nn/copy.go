@@ -315,14 +315,10 @@ func (k *moduleHooks) clone() *moduleHooks {
 	return &moduleHooks{pre: k.pre, forward: k.forward, backPre: k.backPre, backward: k.backward}
 }
 
-func (s *Sequential) afterCopy(*copier) {
-	layers := s.Layers
-	cut := slices.Clone(s.segments)
-	for i, g := range cut { // they are the layers, in order
-		cut[i].layers, layers = layers[:len(g.layers)], layers[len(g.layers):]
-	}
-	if s.segments != nil {
-		s.segments = cut
+func (s *Sequential) afterCopy(c *copier) {
+	s.segments = slices.Clone(s.segments)
+	for i, g := range s.segments { // of the layers that there were
+		s.segments[i].layers = c.value("", reflect.ValueOf(g.layers)).Interface().([]Module)
 	}
 }
 

@@ -179,6 +179,12 @@ func TestCloneAfterACall(t *testing.T) {
 	if c.Last != m.Last {
 		t.Error("what is gone is copied")
 	}
+	chain := nn.NewSequential(nn.NewLinear(2, 2), nn.Tanh{}, nn.NewLinear(2, 2))
+	nn.SetCheckpointing(chain, true)
+	chain.Layers = chain.Layers[:1] // without saying so again
+	if n := nn.Clone(chain); len(n.Layers) != 1 || !n.Forward(tensor.Ones(1, 2)).AllClose(chain.Forward(tensor.Ones(1, 2)), 0, 0) {
+		t.Error("a chain that was changed after checkpointing was switched on")
+	}
 	r := nn.Replace(m, map[string]*tensor.Tensor{"fc.weight": tensor.Ones(2, 3)})
 	bare := *m.Heads[1] // a copy by hand, which has no name
 	for _, x := range []struct {

@@ -99,7 +99,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(&Error{strconv.Itoa(i), "the layer is nil"})
 		}
 	}
-	if atomic.LoadUint32(&s.known) == 0 { // a copy is not walked again and again
+	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) { // a copy, or a chain made for a call, is not walked again and again
 		s.markAll()
 	}
 	given("sequential", x)

@@ -49,6 +49,9 @@ func markAt(path string, v reflect.Value, several bool) {
 		}
 	}
 	n := &layerName{path: path, told: v.Type().String()}
+	if v.Type().Name() != "" {
+		n.told, _, _ = strings.Cut(n.told, "[") // without type arguments
+	}
 	if path != "" {
 		n.told = path + " (" + n.told + ")"
 	}
@@ -132,6 +135,16 @@ func (m *mark) guarded(leave func()) func() {
 		}
 		leave()
 	}
+}
+
+// unmarked reports whether a layer can have a mark, and no walk has come to it.
+func unmarked(l Module) bool {
+	t := reflect.TypeOf(l)
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || reflect.ValueOf(l).IsNil() {
+		return false
+	}
+	b, ok := l.(interface{ base() *Base })
+	return ok && !planOf(t.Elem()).byValue && atomic.LoadUint32(&b.base().known) == 0
 }
 
 // markAll marks the layers of a chain that no walk has come to yet. What is unsound in their structure is for a walk to tell.

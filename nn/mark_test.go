@@ -196,6 +196,12 @@ func TestMarksAllocateNothing(t *testing.T) {
 		if b := through(&copied); a != b {
 			t.Errorf("%v allocations a call of a chain, %v of its copy", a, b)
 		}
+		type wrapped struct{ *nn.Linear }
+		nn.NewSequential(wrapped{marked}, &nn.ReLU{}).Forward(x)
+		made := leastAllocs(func() { (&nn.Sequential{Layers: chain.Layers}).Forward(x).Free() })
+		if made > a+1 {
+			t.Errorf("%v allocations a call of a chain, %v of one that is made for the call", a, made)
+		}
 	}, tensor.NoGrad())
 }
 

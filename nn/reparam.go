@@ -112,7 +112,7 @@ func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 			c.Close(u, v)
 			m.U, m.V = u, v
 		}, tensor.NoGrad())
-		m.power(15)
+		m.power(w.Scope(), 15)
 	}
 	f.SetZero()
 	return m
@@ -126,15 +126,15 @@ func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	return w.Reshape(w.Dim(0), -1)
 }
 
-// power makes n steps of the power method.
-func (m *SpectralNorm[L]) power(n int) {
-	m.Original.Scope().Do(func(c *tensor.Scope) {
-		w := m.matrix(m.Original.Detach().In(c))
+// power makes n steps of the power method, in scope s, so that they can be captured.
+func (m *SpectralNorm[L]) power(s *tensor.Scope, n int) {
+	s.Do(func(c *tensor.Scope) {
+		w, u, v := m.matrix(m.Original.In(c)), m.U.In(c), m.V.In(c)
 		for range n {
-			m.U.Copy(w.MatMul(m.V).Normalize(2, 0, m.Eps))
-			m.V.Copy(w.T().MatMul(m.U).Normalize(2, 0, m.Eps))
+			u.Copy(w.MatMul(v).Normalize(2, 0, m.Eps))
+			v.Copy(w.T().MatMul(u).Normalize(2, 0, m.Eps))
 		}
-	}, tensor.NoGrad())
+	}, tensor.NoGrad(), tensor.NoAutocast())
 }
 
 // Weight returns the layer's weight, in scope s, from u and v as they are.
@@ -156,7 +156,7 @@ func (m *SpectralNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
 	given("spectral_norm", x)
 	if m.U != nil && m.Training() && !x.Scope().Recomputing() {
-		m.power(m.Iterations)
+		m.power(x.Scope(), m.Iterations)
 	}
 	return forwardWith(m.Layer, m.Weight, x)
 }

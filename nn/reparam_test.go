@@ -9,9 +9,12 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/autograd"
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/golden"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -134,6 +137,12 @@ func TestReparametrizedLayers(t *testing.T) {
 	if math.Abs(one.Weight(tensor.Root()).Norm(2).Item()-1) > 1e-6 || one.Forward(x) == nil || len(nn.Buffers(one)) != 0 {
 		t.Error("a weight of one dimension has a norm of 1")
 	}
+	nn.Parameters(&struct {
+		D *nn.SpectralNorm[*nn.LayerNorm]
+	}{one})
+	if got, want := layerIn(t, func() { one.Forward(tensor.Ones(2, 3)) }), "d (nn.SpectralNorm)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	for want, f := range map[string]func(){
 		"*nn.Tanh has no parameter called \"weight\"": func() { nn.NewSpectralNorm(&nn.Tanh{}) },
 		"*nn.Sequential has no parameter called":      func() { nn.NewWeightNorm(nn.NewSequential(nn.NewLinear(1, 1)), 0) },
@@ -147,5 +156,45 @@ func TestReparametrizedLayers(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+// Steps with both can be captured: replays are steps, also those of the power method.
+func TestReparametrizedLayersInACapture(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nn.To(nn.NewSequential(nn.NewWeightNorm(nn.NewLinear(4, 4), 0), nn.NewSpectralNorm(nn.NewLinear(4, 4))), device.Device(gpus[0]))
+	x := tensor.Root().On(gpus[0]).Randn(2, 4)
+	step := func(m *nn.Sequential) func(s *tensor.Scope) {
+		opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1})
+		return func(s *tensor.Scope) {
+			m.Forward(x.In(s)).Square().Sum().Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}
+	}
+	copied := nn.Clone(m)
+	eager, captured := step(copied), step(m)
+	for range 3 {
+		tensor.Do(eager)
+	}
+	tensor.Do(captured)
+	g, err := tensor.Capture(gpus[0], captured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	for range 2 {
+		if err := g.Replay(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := nn.StateDict(copied)
+	for name, got := range nn.StateDict(m) {
+		if !got.AllClose(want[name], 0, 0) {
+			t.Errorf("%s: %v, want %v", name, got, want[name])
+		}
 	}
 }
