@@ -153,10 +153,7 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 		return y
 	}
 	if d, ok := v.convolver(c, x); ok {
-		if v.byKernel(c, y, x, w, d.Convolve); bias != nil {
-			withBias(y, bias)
-		}
-		return y
+		return v.samplesByKernel(c, y, x, w, bias, d.Convolve)
 	}
 	a := v.as(c, v.matrices(w), t)
 	step, rows := v.atOnce(x.st.dev, t, n)
@@ -204,11 +201,7 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
 	if d, ok := v.convolver(c, g); ok && g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 {
-		y := v.byKernel(c, alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in)), g, w, d.ConvolveData)
-		if bias != nil {
-			withBias(y, bias)
-		}
-		return y
+		return v.samplesByKernel(c, alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in)), g, w, bias, d.ConvolveData)
 	}
 	t := g.dtype
 	if bias != nil || !v.disjoint() {
@@ -312,7 +305,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 		return alloc(v.op, c, x.st.dev, t, shaped).fill(0).reshape(v.weight())
 	}
 	if d, ok := v.convolver(c, x); ok {
-		return v.byKernel(c, alloc(v.op, c, x.st.dev, t, v.weight()), x, g, d.ConvolveWeight)
+		return v.weightByKernel(c, x, g, d.ConvolveWeight)
 	}
 	if v.depthwise() {
 		return exactly(x, g, nil, func(x, g *Tensor) *Tensor {
