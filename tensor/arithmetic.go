@@ -58,7 +58,7 @@ var (
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
 	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told apart.
-	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
+	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", form: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
 	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: atLeast(x0, p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
@@ -104,7 +104,7 @@ func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x
 // scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool becomes int64 by a whole
 // number, integers and bool become float32 by one with a fraction, by NaN and by infinities.
 func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
-	x.use(op.Name)
+	x.use(op.called())
 	if !x.dtype.IsFloat() && op.Result == Promoted {
 		for _, w := range v {
 			if w != math.Trunc(w) || math.IsInf(w, 0) {
@@ -121,7 +121,7 @@ func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 
 // arithmetic applies op with a scalar that may be beyond x's type.
 func (x *Tensor) arithmetic(op *Elementwise, v float64) *Tensor {
-	x.use(op.Name)
+	x.use(op.called())
 	return x.scalar(op, x.modular(v))
 }
 

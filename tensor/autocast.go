@@ -162,7 +162,7 @@ func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 	if e.Autocast == AutocastThrough || len(in) == 0 {
 		return nil
 	}
-	s := youngest(e.Name, in)
+	s := youngest(e.called(), in)
 	if s.modes.autocast == dtype.Invalid {
 		return nil
 	}

@@ -45,15 +45,15 @@ var (
 
 // whole applies op with the whole number v.
 func (x *Tensor) whole(op *Elementwise, v int64) *Tensor {
-	x.use(op.Name)
+	x.use(op.called())
 	if v <= -1<<53 || v >= 1<<53 {
-		fail(op.Name, ErrValue, []*Tensor{x}, "the number %d does not lie within ±2⁵³; use a tensor", v)
+		fail(op.called(), ErrValue, []*Tensor{x}, "the number %d does not lie within ±2⁵³; use a tensor", v)
 	}
 	if x.dtype == boolType { // a number is an integer
 		x = x.Long()
 	}
 	if low, high := limits(x.dtype); !x.dtype.IsFloat() && (float64(v) < low || float64(v) > high) {
-		fail(op.Name, ErrValue, []*Tensor{x}, "the number %d is not one of %v", v, x.dtype)
+		fail(op.called(), ErrValue, []*Tensor{x}, "the number %d is not one of %v", v, x.dtype)
 	}
 	return op.Apply([]*Tensor{x}, float64(v))
 }

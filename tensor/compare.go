@@ -81,7 +81,7 @@ func (x *Tensor) Ge(y *Tensor) *Tensor { return geOp.Apply([]*Tensor{x, y}) }
 
 // compareScalar compares with v; integers are compared as float32 when v is not a whole number.
 func (x *Tensor) compareScalar(op *Elementwise, v float64) *Tensor {
-	x.use(op.Name)
+	x.use(op.called())
 	switch {
 	case x.dtype.IsFloat():
 	case v != math.Trunc(v) || math.Abs(v) > math.MaxInt64:

@@ -49,6 +49,9 @@ type Elementwise struct {
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
+	// form is set where the op is one of several forms of another: the name of that, which messages and profiles tell.
+	form string
+
 	mu       sync.RWMutex
 	programs map[signature]*expr.Program
 	vjpOnce  sync.Once
@@ -72,6 +75,14 @@ var declared []*Elementwise
 func Declare(e *Elementwise) *Elementwise {
 	declared = append(declared, e)
 	return e
+}
+
+// called is the name in messages and profiles.
+func (e *Elementwise) called() string {
+	if e.form != "" {
+		return e.form
+	}
+	return e.Name
 }
 
 // Declared returns all declared elementwise ops.
@@ -116,7 +127,7 @@ func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 		}
 	}
 	if e.NoBool && common == dtype.Bool {
-		err := newError(e.Name, ErrType, in, "is not defined for bool operands")
+		err := newError(e.called(), ErrType, in, "is not defined for bool operands")
 		panic(err.hint("use Cast"))
 	}
 	switch e.Result {
@@ -126,12 +137,12 @@ func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 		}
 	case FixedFloat:
 		if !common.IsFloat() {
-			err := newError(e.Name, ErrType, in, "needs floating point operands, not "+common.String())
+			err := newError(e.called(), ErrType, in, "needs floating point operands, not "+common.String())
 			panic(err.hint("use Float or Cast"))
 		}
 	case Integral:
 		if common.IsFloat() {
-			err := newError(e.Name, ErrType, in, "needs integer or bool operands, not "+common.String())
+			err := newError(e.called(), ErrType, in, "needs integer or bool operands, not "+common.String())
 			panic(err.hint("use Cast"))
 		}
 	case Truth:
@@ -164,7 +175,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 	}, nil)
 	p, err := expr.Lower([]*expr.Expr{body}, []dtype.Type{result}, types, -1)
 	if err != nil {
-		fail(e.Name, ErrType, in, "%v", err)
+		fail(e.called(), ErrType, in, "%v", err)
 	}
 	e.mu.Lock()
 	if e.programs == nil {
@@ -185,24 +196,24 @@ func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 
 func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	if len(in) != e.Arity || len(in) == 0 {
-		fail(e.Name, ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
+		fail(e.called(), ErrValue, in, "%d operands are given, it takes %d", len(in), e.Arity)
 	}
 	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanOp, e.Name, nil, in))
+		defer t.End(tracedOp(t, device.SpanOp, e.called(), nil, in))
 	}
-	s := youngest(e.Name, in)
-	dev := sameDevice(e.Name, in)
-	sh := broadcast(e.Name, in)
+	s := youngest(e.called(), in)
+	dev := sameDevice(e.called(), in)
+	sh := broadcast(e.called(), in)
 	common, result := e.resultType(in)
 	p := e.program(in, common, result)
-	y := alloc(e.Name, s, dev, result, sh)
-	run(e.Name, s, p, y, in, params)
-	if !e.NoGrad && result.IsFloat() && wantsGrad(e.Name, s, in) {
+	y := alloc(e.called(), s, dev, result, sh)
+	run(e.called(), s, p, y, in, params)
+	if !e.NoGrad && result.IsFloat() && wantsGrad(e.called(), s, in) {
 		f := &elementwiseFunc{op: e, params: params}
 		record(y, f, in, f.saves(in, y))
 	}
 	if s.modes.anomaly&AnomalyForward != 0 {
-		y.inspect(e.Name, s.modes.anomaly, in)
+		y.inspect(e.called(), s.modes.anomaly, in)
 	}
 	return y
 }
@@ -324,7 +335,7 @@ type elementwiseFunc struct {
 	params []float64
 }
 
-func (f *elementwiseFunc) Name() string { return f.op.Name }
+func (f *elementwiseFunc) Name() string { return f.op.called() }
 
 func (f *elementwiseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.op.Apply(in, f.params...)
@@ -381,7 +392,7 @@ func (e *Elementwise) part(k int) vjpPart {
 		}
 		return expr.X(place[i])
 	}, expr.X(len(p.x)))
-	p.op = &Elementwise{Name: e.Name + ".grad", Arity: n + 1, Result: Floating, Expr: d, Fixed: fixed, Params: e.Params}
+	p.op = &Elementwise{Name: e.called() + ".grad", Arity: n + 1, Result: Floating, Expr: d, Fixed: fixed, Params: e.Params}
 	return p
 }
 
@@ -456,7 +467,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // overwrites computes the gradient of operand k in the memory of g, the last of in, where that is possible and no other gradient needs it.
 func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
-	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.Name, in) != to.shape {
+	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {
 		return false
 	}
 	for i := range c.needs {
@@ -468,23 +479,23 @@ func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Te
 	if result != g.dtype {
 		return false
 	}
-	run(e.Name, c.scope, e.program(in, common, result), g, in, f.params)
+	run(e.called(), c.scope, e.program(in, common, result), g, in, f.params)
 	return true
 }
 
 // applyReduced computes the op, a gradient, summed to shape sh in type t: one kernel without a temporary where no graph is
 // recorded.
 func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
-	s := youngest(e.Name, in)
-	full := broadcast(e.Name, in)
-	if full == sh || wantsGrad(e.Name, s, in) {
+	s := youngest(e.called(), in)
+	full := broadcast(e.called(), in)
+	if full == sh || wantsGrad(e.called(), s, in) {
 		y := e.Apply(in, params...)
 		return y.sumTo(sh).Cast(t)
 	}
 	common, result := e.resultType(in)
 	p := e.program(in, common, result.Compute())
-	out := alloc(e.Name, s, sameDevice(e.Name, in), t, sh)
-	reduceInto(e.Name, s, &device.Reduction{Kind: device.Sum, Map: p}, out, padTo(sh, full.Rank()), in, full, encode(p, params))
+	out := alloc(e.called(), s, sameDevice(e.called(), in), t, sh)
+	reduceInto(e.called(), s, &device.Reduction{Kind: device.Sum, Map: p}, out, padTo(sh, full.Rank()), in, full, encode(p, params))
 	return out
 }
 

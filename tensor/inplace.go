@@ -42,33 +42,33 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 
 // inPlace computes op on in and stores the result in x, the first of in.
 func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
-	s := x.writable(op.Name, in[1:]...)
-	if sh := broadcast(op.Name, in); sh != x.layout.Shape {
-		e := newError(op.Name, ErrShape, in, "the result has shape "+sh.String()+", the tensor changed in place "+x.layout.Shape.String())
+	s := x.writable(op.called(), in[1:]...)
+	if sh := broadcast(op.called(), in); sh != x.layout.Shape {
+		e := newError(op.called(), ErrShape, in, "the result has shape "+sh.String()+", the tensor changed in place "+x.layout.Shape.String())
 		panic(e.hint("use the op that returns a new tensor"))
 	}
-	if wantsGrad(op.Name, s, in) {
+	if wantsGrad(op.called(), s, in) {
 		y := op.apply(x.unwritten(op, in), params)
-		x.replace(op.Name, s, y)
+		x.replace(op.called(), s, y)
 		return x
 	}
 	common, _ := op.resultType(in)
 	if in[0].dtype.IsFloat() != common.IsFloat() || x.dtype == boolType && common != boolType {
-		e := newError(op.Name, ErrType, in, "a result of type "+common.String()+" cannot be stored in place in "+x.dtype.String())
+		e := newError(op.called(), ErrType, in, "a result of type "+common.String()+" cannot be stored in place in "+x.dtype.String())
 		panic(e.hint("use the op that returns a new tensor, or Cast first"))
 	}
 	for _, t := range in[1:] {
 		if t.st == x.st && t.layout != x.layout {
 			y := op.apply(in, params) // another view of the same memory: not element by element
-			x.store(op.Name, s, y)
+			x.store(op.called(), s, y)
 			y.Free()
 			return x
 		}
 	}
-	run(op.Name, s, op.program(in, common, x.dtype), x, in, params)
+	run(op.called(), s, op.program(in, common, x.dtype), x, in, params)
 	x.st.version.Add(1)
 	if s.modes.anomaly&AnomalyForward != 0 {
-		x.inspect(op.Name, s.modes.anomaly, in)
+		x.inspect(op.called(), s.modes.anomaly, in)
 	}
 	return x
 }

@@ -20,14 +20,14 @@ var (
 		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root, NaN of -Inf and -0 of -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
 	// As pow_scalar, where float32 does not hold the exponent: Param(1) is what is left of it. The result's error would be ln(x) times its rounding.
-	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
+	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
 		Ref:    func(x, p []float64) float64 { return math.Pow(x[0], p[0]+p[1]) },
 		Params: []float64{float64(float32(2.4)), 2.4 - float64(float32(2.4))}})
 	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2): at -0 that is -Inf.
-	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
+	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
 	// x³ rounds twice, and takes two multiplications.
-	powCubeOp = Declare(&Elementwise{Name: "pow_cube", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
+	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
 )
 

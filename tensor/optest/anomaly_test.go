@@ -48,7 +48,7 @@ func TestDetectAnomaly(t *testing.T) {
 				at = nextLine()
 				y := tensor.Where(x.GtScalar(0), x.Log(), s.Zeros(2, 2)).PowScalar(0.3)
 				tensor.Gradients(y.Sum().MulScalar(0), []*tt{x})
-			}, "pow_fraction", 0, []int{0, 0}, math.NaN(), 3, ""},
+			}, "pow_scalar", 0, []int{0, 0}, math.NaN(), 3, ""},
 			{"an infinity is none", nil, func(s *tensor.Scope, x *tt) { x.Log().Sum().Backward() }, "", 0, nil, 0, 0, ""},
 			{"unless it is asked for", []tensor.AnomalyCheck{tensor.AnomalyInf}, func(s *tensor.Scope, x *tt) {
 				at = nextLine()
