@@ -82,7 +82,7 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 
 // The operations of a convolution, and of attention, are products also where a kernel takes the place of matrices, and are what its time grows with.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	const channels, size = 48, 24
+	const channels, size = 128, 48 // so much work that what a call costs on a slow machine is little beside it
 	cpu, err := train.MeasureCPU()
 	if err != nil {
 		t.Fatal(err)

@@ -130,6 +130,9 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	rests, target := declareRows(b, "rest", value, true), declareRows(b, "target", dtype.I64, true)
 	x := declareRows(b, "x", s.typ, s.unit)
 	ignore := b.Param("ignore", ptx.S64)
+	if value == dtype.F64 {
+		b.MinBlocks(3) // the values of a turn take twice the registers
+	}
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)
 	w.inVectors(s.vector)
