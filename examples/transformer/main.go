@@ -1,0 +1,126 @@
+// Command transformer trains a small transformer (A. Vaswani et al., arXiv:1706.03762) on the
+// characters of a text, and then writes on. main.py beside it is the same in PyTorch.
+//
+//	go run ./examples/transformer book.txt
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+const length, features = 64, 128
+
+// LanguageModel maps characters to logits of the character after each.
+type LanguageModel struct {
+	Embedding *nn.Embedding
+	Position  *tensor.Tensor
+	Encoder   *nn.TransformerEncoder
+	Head      *nn.Linear
+}
+
+func newLanguageModel(characters int) *LanguageModel {
+	o := nn.TransformerOptions{FeedForward: 4 * features, Dropout: 0.1, BatchFirst: true, NormFirst: true}
+	return &LanguageModel{
+		Embedding: nn.NewEmbedding(characters, features),
+		Position:  nn.Parameter(tensor.Root().Randn(length, features).MulScalar(0.02)),
+		Encoder:   nn.NewTransformerEncoder(features, 4, 2, o),
+		Head:      nn.NewLinear(features, characters),
+	}
+}
+
+// Forward maps tokens [batch, n] to logits [batch, n, characters].
+func (m *LanguageModel) Forward(tokens *tensor.Tensor) *tensor.Tensor {
+	x := m.Embedding.Forward(tokens).Add(m.Position.Narrow(0, 0, tokens.Dim(1)))
+	return m.Head.Forward(m.Encoder.ForwardMasked(x, nn.Masks{Causal: true}))
+}
+
+func (m *LanguageModel) write(tokens *tensor.Tensor, count int) *tensor.Tensor {
+	for range count {
+		logits := nn.Infer(m, tokens.Slice(1, -length, tensor.End, 1)).Select(1, -1)
+		next := logits.DivScalar(0.8).Softmax(-1).Multinomial(1, false)
+		tokens = tensor.Cat(1, tokens, next)
+	}
+	return tokens
+}
+
+func main() {
+	steps := flag.Int("steps", 500, "steps of training")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		log.Fatal("usage: transformer [flags] TEXT")
+	}
+	if err := run(flag.Arg(0), *steps); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(path string, steps int) error {
+	dev, why := device.Best() // "cuda" if available else "cpu"
+	fmt.Println(why)
+	tensor.ManualSeed(1)
+	corpus, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	characters, err := text.NewChars(string(corpus))
+	if err != nil {
+		return err
+	}
+	tokens, err := characters.Encode(string(corpus))
+	if err != nil {
+		return err
+	}
+	blocks, err := text.NewBlocks(tokens, length, 1) // a block begins everywhere
+	if err != nil {
+		return err
+	}
+	loader, err := data.NewLoader(blocks, data.Config{Batch: 32, Shuffle: true, DropLast: true, Device: dev, Pin: true})
+	if err != nil {
+		return err
+	}
+
+	model := nn.To(newLanguageModel(characters.Vocab()), dev)
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
+	for step := 0; step < steps; {
+		for batch, err := range loader.Batches() {
+			if err != nil {
+				return err
+			}
+			tensor.Do(func(s *tensor.Scope) {
+				logits := model.Forward(s.From(batch.X))
+				loss := nn.CrossEntropy(logits.Flatten(0, 1), s.From(batch.Y).Flatten())
+				opt.ZeroGrad()
+				loss.Backward()
+				optim.ClipGradNorm(opt.Params(), 1)
+				opt.Step()
+				if step++; step%50 == 0 || step == steps {
+					fmt.Printf("step %d: loss %.3f\n", step, loss.Item())
+				}
+			}, tensor.On(dev))
+			if step == steps {
+				break
+			}
+		}
+	}
+	return tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) {
+			written := model.write(s.From([]int64{int64(tokens[0])}, 1, 1), 200)
+			line, err := characters.Decode(tensor.Data[int](written))
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(line)
+		}, tensor.On(dev), tensor.NoGrad())
+	})
+}
