@@ -13,7 +13,7 @@ type Bilinear struct {
 
 // NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in ±1/√in1, as torch's.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
-	o := options(opts)
+	o := options("Bilinear", opts, biased...)
 	l := &Bilinear{Weight: o.scope.Typed(o.t).Empty(out, in1, in2)}
 	initial.Uniform(l.Weight, -initial.Bound(in1), initial.Bound(in1))
 	l.Weight.RequiresGrad()
