@@ -59,8 +59,12 @@ func run(weights, pictures string, epochs, size int) error {
 	if err != nil {
 		return err
 	}
+	state, err := torchfile.StateDict(tree)
+	if err != nil {
+		return err
+	}
 	model := models.ResNet18(1000, 3)
-	if err := nn.LoadStateDict(model, tree); err != nil {
+	if err := nn.LoadStateDict(model, state); err != nil {
 		return err
 	}
 	nn.Freeze(model)

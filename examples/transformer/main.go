@@ -99,7 +99,7 @@ func run(path string, steps int) error {
 			}
 			tensor.Do(func(s *tensor.Scope) {
 				logits := model.Forward(s.From(batch.X))
-				loss := nn.CrossEntropy(logits.Flatten(0, 1), s.From(batch.Y).Flatten())
+				loss := nn.CrossEntropy(logits.Flatten(0, 1), s.From(batch.Y).Flatten(0, 1))
 				opt.ZeroGrad()
 				loss.Backward()
 				optim.ClipGradNorm(opt.Params(), 1)
@@ -113,14 +113,16 @@ func run(path string, steps int) error {
 			}
 		}
 	}
-	return tensor.Try(func() {
-		tensor.Do(func(s *tensor.Scope) {
-			written := model.write(s.From([]int64{int64(tokens[0])}, 1, 1), 200)
-			line, err := characters.Decode(tensor.Data[int](written))
-			if err != nil {
-				log.Fatal(err)
-			}
-			fmt.Println(line)
-		}, tensor.On(dev), tensor.NoGrad())
-	})
+	var written []int
+	tensor.Do(func(s *tensor.Scope) {
+		for _, id := range tensor.Data[int64](model.write(s.Full(float64(tokens[0]), 1, 1).Long(), 200)) {
+			written = append(written, int(id))
+		}
+	}, tensor.On(dev), tensor.NoGrad())
+	line, err := characters.Decode(written)
+	if err != nil {
+		return err
+	}
+	fmt.Println(line)
+	return nil
 }
