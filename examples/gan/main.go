@@ -55,52 +55,49 @@ func main() {
 	dev, why := device.Best() // "cuda" if available else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
-	set, err := digits.Load()
-	if err != nil {
-		log.Fatal(err)
-	}
-	loader, err := data.NewLoader(set, data.Config{Batch: 64, Shuffle: true, DropLast: true, Device: dev, Pin: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	set := must(digits.Load())
+	loader := must(data.NewLoader(set, data.Config{Batch: 64, Shuffle: true, DropLast: true, Device: dev, Pin: true}))
 	generator, discriminator := nn.To(newGenerator(), dev), nn.To(newDiscriminator(), dev)
 	optG := optim.NewAdam(nn.Parameters(generator), optim.AdamConfig{LR: 2e-3, Beta1: 0.5, Beta2: 0.999})
 	optD := optim.NewAdam(nn.Parameters(discriminator), optim.AdamConfig{LR: 5e-4, Beta1: 0.5, Beta2: 0.999})
 	for epoch := range *epochs {
 		sumD, sumG := 0.0, 0.0
-		for batch, err := range loader.Batches() {
+		for step, err := range loader.Steps() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) {
-				real := s.From(batch.X).Reshape(-1, 1, 8, 8)
-				fake := generator.Forward(s.Randn(real.Dim(0), noise, 1, 1))
+			real := step.X.Reshape(-1, 1, 8, 8)
+			fake := generator.Forward(step.Scope.Randn(real.Dim(0), noise, 1, 1))
 
-				optD.ZeroGrad()
-				lossD := loss(discriminator.Forward(real), 0.9).Add(loss(discriminator.Forward(fake.Detach()), 0))
-				lossD.Backward()
-				optD.Step()
+			optD.ZeroGrad()
+			lossD := loss(discriminator.Forward(real), 0.9).Add(loss(discriminator.Forward(fake.Detach()), 0))
+			lossD.Backward()
+			optD.Step()
 
-				optG.ZeroGrad()
-				lossG := loss(discriminator.Forward(fake), 1)
-				lossG.Backward()
-				optG.Step()
+			optG.ZeroGrad()
+			lossG := loss(discriminator.Forward(fake), 1)
+			lossG.Backward()
+			optG.Step()
 
-				sumD += lossD.Item()
-				sumG += lossG.Item()
-			}, tensor.On(dev))
+			sumD += lossD.Item()
+			sumG += lossG.Item()
 		}
 		n := float64(loader.Len())
 		fmt.Printf("epoch %d: discriminator %.3f, generator %.3f\n", epoch+1, sumD/n, sumG/n)
 	}
 
-	tensor.Do(func(s *tensor.Scope) {
-		pictures := nn.Infer(generator, s.Randn(2, noise, 1, 1))
-		for i, v := range pictures.Floats() {
-			fmt.Printf("%c", " .:-=+*#%@"[int(v*9.99)])
-			if i%8 == 7 {
-				fmt.Println()
-			}
+	pictures := nn.Infer(generator, tensor.Root().On(dev).Randn(2, noise, 1, 1))
+	for i, v := range pictures.Floats() {
+		fmt.Printf("%c", " .:-=+*#%@"[int(v*9.99)])
+		if i%8 == 7 {
+			fmt.Println()
 		}
-	}, tensor.On(dev))
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }

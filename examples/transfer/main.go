@@ -27,77 +27,55 @@ func main() {
 	if flag.NArg() != 2 {
 		log.Fatal("usage: transfer [flags] WEIGHTS.pth PICTURES")
 	}
-	if err := run(flag.Arg(0), flag.Arg(1), *epochs, *size); err != nil {
-		log.Fatal(err)
-	}
-}
 
-func run(weights, pictures string, epochs, size int) error {
 	dev, why := device.Best() // "cuda" if available else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
-	folder, err := vision.ImageFolder(pictures)
-	if err != nil {
-		return err
-	}
-	prepared := vision.Apply(folder, vision.Resize(size), vision.CenterCrop(size), vision.ToTensor(),
+	folder := must(vision.ImageFolder(flag.Arg(1)))
+	prepared := vision.Apply(folder, vision.Resize(*size), vision.CenterCrop(*size), vision.ToTensor(),
 		vision.Normalize(vision.ImageNetMean, vision.ImageNetStd))
-	parts, err := data.RandomSplitFractions(prepared, 1, 0.8, 0.2)
-	if err != nil {
-		return err
-	}
-	train, err := data.NewLoader(parts[0], data.Config{Batch: 16, Shuffle: true, Device: dev, Pin: true})
-	if err != nil {
-		return err
-	}
-	test, err := data.NewLoader(parts[1], data.Config{Batch: 16, Device: dev, Pin: true})
-	if err != nil {
-		return err
-	}
+	parts := must(data.RandomSplitFractions(prepared, 1, 0.8, 0.2))
+	train := must(data.NewLoader(parts[0], data.Config{Batch: 16, Shuffle: true, Device: dev, Pin: true}))
+	test := must(data.NewLoader(parts[1], data.Config{Batch: 16, Device: dev, Pin: true}))
 
-	tree, err := torchfile.Load(weights)
-	if err != nil {
-		return err
-	}
-	state, err := torchfile.StateDict(tree)
-	if err != nil {
-		return err
-	}
+	state := must(torchfile.StateDict(must(torchfile.Load(flag.Arg(0)))))
 	model := models.ResNet18(1000, 3)
 	if err := nn.LoadStateDict(model, state); err != nil {
-		return err
+		log.Fatal(err)
 	}
 	nn.Freeze(model)
 	model.Fc = nn.NewLinear(512, len(folder.Classes())) // learns; the rest stays as it is
 	nn.To(model, dev)
 	nn.Eval(model) // the statistics of the normalisations stay too
 	opt := optim.NewSGD(nn.Parameters(model.Fc), optim.SGDConfig{LR: 1e-2, Momentum: 0.9})
-	for epoch := range epochs {
+	for epoch := range *epochs {
 		total := 0.0
-		for batch, err := range train.Batches() {
+		for step, err := range train.Steps() {
 			if err != nil {
-				return err
+				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) {
-				loss := nn.CrossEntropy(model.Forward(s.From(batch.X)), s.From(batch.Y))
-				opt.ZeroGrad()
-				loss.Backward()
-				opt.Step()
-				total += loss.Item()
-			}, tensor.On(dev))
+			loss := nn.CrossEntropy(model.Forward(step.X), step.Y)
+			opt.ZeroGrad()
+			loss.Backward()
+			opt.Step()
+			total += loss.Item()
 		}
 
 		right := 0.0
-		for batch, err := range test.Batches() {
+		for step, err := range test.Steps(tensor.NoGrad()) {
 			if err != nil {
-				return err
+				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) {
-				classes := model.Forward(s.From(batch.X)).Argmax(-1)
-				right += classes.Eq(s.From(batch.Y)).Sum().Item()
-			}, tensor.On(dev), tensor.NoGrad())
+			classes := model.Forward(step.X).Argmax(-1)
+			right += classes.Eq(step.Y).Sum().Item()
 		}
 		fmt.Printf("epoch %d: loss %.4f, %.0f of %d right\n", epoch+1, total/float64(train.Len()), right, parts[1].Len())
 	}
-	return nil
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }

@@ -60,69 +60,48 @@ func main() {
 	if flag.NArg() != 1 {
 		log.Fatal("usage: transformer [flags] TEXT")
 	}
-	if err := run(flag.Arg(0), *steps); err != nil {
-		log.Fatal(err)
-	}
-}
 
-func run(path string, steps int) error {
 	dev, why := device.Best() // "cuda" if available else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
-	corpus, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	characters, err := text.NewChars(string(corpus))
-	if err != nil {
-		return err
-	}
-	tokens, err := characters.Encode(string(corpus))
-	if err != nil {
-		return err
-	}
-	blocks, err := text.NewBlocks(tokens, length, 1) // a block begins everywhere
-	if err != nil {
-		return err
-	}
-	loader, err := data.NewLoader(blocks, data.Config{Batch: 32, Shuffle: true, DropLast: true, Device: dev, Pin: true})
-	if err != nil {
-		return err
-	}
+	corpus := must(os.ReadFile(flag.Arg(0)))
+	characters := must(text.NewChars(string(corpus)))
+	tokens := must(characters.Encode(string(corpus)))
+	blocks := must(text.NewBlocks(tokens, length, 1)) // a block begins everywhere
+	loader := must(data.NewLoader(blocks, data.Config{Batch: 32, Shuffle: true, DropLast: true, Device: dev, Pin: true}))
 
 	model := nn.To(newLanguageModel(characters.Vocab()), dev)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
-	for step := 0; step < steps; {
-		for batch, err := range loader.Batches() {
+	for opt.Steps() < *steps {
+		for step, err := range loader.Steps() {
 			if err != nil {
-				return err
+				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) {
-				logits := model.Forward(s.From(batch.X))
-				loss := nn.CrossEntropy(logits.Flatten(0, 1), s.From(batch.Y).Flatten(0, 1))
-				opt.ZeroGrad()
-				loss.Backward()
-				optim.ClipGradNorm(opt.Params(), 1)
-				opt.Step()
-				if step++; step%50 == 0 || step == steps {
-					fmt.Printf("step %d: loss %.3f\n", step, loss.Item())
-				}
-			}, tensor.On(dev))
-			if step == steps {
+			logits := model.Forward(step.X)
+			loss := nn.CrossEntropy(logits.Flatten(0, 1), step.Y.Flatten(0, 1))
+			opt.ZeroGrad()
+			loss.Backward()
+			optim.ClipGradNorm(opt.Params(), 1)
+			opt.Step()
+			if opt.Steps()%50 == 0 || opt.Steps() == *steps {
+				fmt.Printf("step %d: loss %.3f\n", opt.Steps(), loss.Item())
+			}
+			if opt.Steps() == *steps {
 				break
 			}
 		}
 	}
 	var written []int
-	tensor.Do(func(s *tensor.Scope) {
-		for _, id := range tensor.Data[int64](model.write(s.Full(float64(tokens[0]), 1, 1).Long(), 200)) {
-			written = append(written, int(id))
-		}
-	}, tensor.On(dev), tensor.NoGrad())
-	line, err := characters.Decode(written)
-	if err != nil {
-		return err
+	first := tensor.Root().On(dev).Full(float64(tokens[0]), 1, 1).Long()
+	for _, id := range tensor.Data[int64](model.write(first, 200)) {
+		written = append(written, int(id))
 	}
-	fmt.Println(line)
-	return nil
+	fmt.Println(must(characters.Decode(written)))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }

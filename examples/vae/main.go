@@ -49,40 +49,37 @@ func main() {
 	dev, why := device.Best() // "cuda" if available else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
-	set, err := digits.Load()
-	if err != nil {
-		log.Fatal(err)
-	}
-	loader, err := data.NewLoader(set, data.Config{Batch: 64, Shuffle: true, Device: dev, Pin: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	set := must(digits.Load())
+	loader := must(data.NewLoader(set, data.Config{Batch: 64, Shuffle: true, Device: dev, Pin: true}))
 	model := nn.To(newVAE(), dev)
 	opt := optim.NewAdam(nn.Parameters(model), optim.AdamConfig{LR: 2e-3})
 	for epoch := range *epochs {
 		total := 0.0
-		for batch, err := range loader.Batches() {
+		for step, err := range loader.Steps() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) {
-				loss := model.loss(s.From(batch.X))
-				opt.ZeroGrad()
-				loss.Backward()
-				opt.Step()
-				total += loss.Item()
-			}, tensor.On(dev))
+			loss := model.loss(step.X)
+			opt.ZeroGrad()
+			loss.Backward()
+			opt.Step()
+			total += loss.Item()
 		}
 		fmt.Printf("epoch %d: loss %.2f\n", epoch+1, total/float64(loader.Len()))
 	}
 
-	tensor.Do(func(s *tensor.Scope) {
-		pictures := model.Decoder.Forward(s.Randn(2, 8)).Sigmoid()
-		for i, v := range pictures.Floats() {
-			fmt.Printf("%c", " .:-=+*#%@"[int(v*9.99)])
-			if i%8 == 7 {
-				fmt.Println()
-			}
+	pictures := nn.Infer(model.Decoder, tensor.Root().On(dev).Randn(2, 8)).Sigmoid()
+	for i, v := range pictures.Floats() {
+		fmt.Printf("%c", " .:-=+*#%@"[int(v*9.99)])
+		if i%8 == 7 {
+			fmt.Println()
 		}
-	}, tensor.On(dev), tensor.NoGrad())
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }
