@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,9 +55,10 @@ type trainCmd struct {
 	Resume      bool   `help:"Go on from the newest checkpoint of the directory."`
 	TensorBoard string `help:"Write event files for TensorBoard to this directory." name:"tensorboard" type:"path" placeholder:"DIR"`
 
-	Out    string `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
-	JSON   bool   `help:"Print one JSON object as the last line." name:"json"`
-	Losses bool   `help:"With --json: include the loss of every step."`
+	Out         string `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
+	Fingerprint bool   `help:"Note in --out, as hashes, which samples were trained on, so that eval leaves them out. --no-fingerprint keeps it from that: who has the file could find out whether a row that they guess was among them." default:"true" negatable:""`
+	JSON        bool   `help:"Print one JSON object as the last line." name:"json"`
+	Losses      bool   `help:"With --json: include the loss of every step."`
 }
 
 // Validate is called by kong.
@@ -347,13 +349,12 @@ func fraction(class string) bool {
 }
 
 func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
-	wanted := &card{Size: c.Size}
-	if c.Model != "" && c.Model != "mlp" && c.Model != "gpt" {
-		wanted.Input = []int{1, side, side}
-	}
-	src, err := openSource(e.ctx, e, c.Data, c.Target, wanted)
+	src, err := openSource(e.ctx, e, request{path: c.Data, model: c.Model, size: c.Size, target: c.Target})
 	if err != nil {
 		return nil, err
+	}
+	if err := src.prepare(); err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(c.Data, "the embedded digits"), err)
 	}
 	k, rec, err := c.settle(src)
 	if err != nil {
@@ -372,8 +373,13 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	r := &result{Device: dev.Name(), DeviceName: dev.Info().Name, Emulated: dev.Info().Emulated, Data: k.Data, Model: k.Model, Parameters: nn.Count(n.model)}
 	if c.Data != "" {
 		fmt.Fprintf(e.err, "%s: %d samples for training, %d for testing; %s with %d parameters\n", k.Data, src.train.Len(), src.test.Len(), k.Model, r.Parameters)
-		if src.about != "" {
-			fmt.Fprintln(e.err, src.about)
+		for _, text := range src.about {
+			fmt.Fprintln(e.err, text)
+		}
+	}
+	if c.Fingerprint && (c.Out != "" || c.Checkpoint != "") {
+		if k.Trained, err = src.trained(e); err != nil {
+			return nil, err
 		}
 	}
 	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
