@@ -89,6 +89,7 @@ type network struct {
 	gpt       *models.GPT
 	dev       device.Device
 	mean, std *tensor.Tensor
+	held      []*nn.BatchNorm2d // that stay in evaluation mode
 }
 
 // build makes a fresh model on a device.
@@ -160,6 +161,9 @@ func (n *network) forward(x *tensor.Tensor) *tensor.Tensor {
 	}
 	if n.card.Model == "mlp" && x.Rank() > 2 {
 		x = x.Flatten(1, -1)
+	}
+	for _, l := range n.held {
+		nn.Eval(l)
 	}
 	return n.module.Forward(x)
 }
