@@ -61,7 +61,8 @@ func PretrainedNames() []string {
 
 // Pretrained fetches published weights into dir, or where that is "" into the user's cache directory (FLAMBEAU_CACHE moves it), unless they
 // are there, and returns them as a state dict: "ResNet50_Weights.IMAGENET1K_V2" for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
-// LoadStateDict of a [GPT]. Files are checked against the publishers' digests: torchvision's by the one in the file's name, those of
+// LoadStateDict of a [GPT]; with nn.SkipInit and nn.Assign the model is there at once, as the file is
+// mapped and not read. Files are checked against the publishers' digests: torchvision's by the one in the file's name, those of
 // the hub by the SHA-256 that it tells at download. An interrupted download goes on where it ended. progress, if given, is told the bytes
 // that are here, and all of them, or -1 where that is not known.
 //
@@ -74,7 +75,7 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 		if err != nil {
 			return nil, err
 		}
-		tree, err := torchfile.Load(file)
+		tree, err := torchfile.Load(file, torchfile.Mapped())
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +89,12 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	if err != nil {
 		return nil, err
 	}
-	sd, _, err := safetensors.Load(file)
-	return sd, err
+	f, err := safetensors.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Tensors()
 }
 
 // today gives the tensors of torchvision's older files the names that its models have since: it renames them, too, when it loads

@@ -14,11 +14,11 @@ type Bilinear struct {
 // NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in ±1/√in1, as torch's.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	o := options(opts)
-	l := &Bilinear{Weight: o.scope.Typed(o.t).Empty(out, in1, in2)}
+	l := &Bilinear{Weight: o.parameters().Empty(out, in1, in2)}
 	initial.Uniform(l.Weight, -initial.Bound(in1), initial.Bound(in1))
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Empty(out)
+		l.Bias = o.parameters().Empty(out)
 		initial.Uniform(l.Bias, -initial.Bound(in1), initial.Bound(in1))
 		l.Bias.RequiresGrad()
 	}

@@ -9,7 +9,7 @@ import (
 // terms of a sum: the size of the weight's entries.
 func filter(outputs int, dims []int, opts []Option) (weight, bias *tensor.Tensor) {
 	o := options(opts)
-	weight = o.scope.Typed(o.t).Empty(dims...)
+	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	weight.RequiresGrad()
 	if !o.noBias {
@@ -17,7 +17,7 @@ func filter(outputs int, dims []int, opts []Option) (weight, bias *tensor.Tensor
 		for _, n := range dims[1:] {
 			fan *= n
 		}
-		bias = o.scope.Typed(o.t).Empty(outputs)
+		bias = o.parameters().Empty(outputs)
 		initial.Uniform(bias, -initial.Bound(fan), initial.Bound(fan))
 		bias.RequiresGrad()
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -22,6 +23,7 @@ type layerOptions struct {
 	noAffine bool
 	stats    bool
 	padding  *int
+	bare     bool
 }
 
 // NoBias leaves a layer's bias out.
@@ -32,6 +34,31 @@ func In(s *tensor.Scope) Option { return func(o *layerOptions) { o.scope = s } }
 
 // Typed makes a layer's parameters of floating point type t instead of float32.
 func Typed(t dtype.Type) Option { return func(o *layerOptions) { o.t = t } }
+
+// SkipInit makes a layer's parameters without memory and without first values, for a model that is
+// loaded at once: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict]
+// gives each its memory. Until then whatever needs a value of it is the error [tensor.ErrDevice] or
+// [device.ErrNoValues], so that a part that was not loaded cannot be used. Buffers are made as
+// without it, and no random number is drawn.
+func SkipInit() Option { return func(o *layerOptions) { o.bare = true } }
+
+// noMemory is where parameters without memory are.
+var noMemory = sync.OnceValues(func() (device.Device, error) {
+	return device.OpenMeta("cpu", device.MetaConfig{})
+})
+
+// parameters makes a layer's parameters.
+func (o *layerOptions) parameters() tensor.Maker {
+	m := o.scope.Typed(o.t)
+	if o.bare {
+		d, err := noMemory()
+		if err != nil {
+			panic(err) // the CPU's driver is linked in, and has such devices
+		}
+		m = m.On(d)
+	}
+	return m
+}
 
 func options(opts []Option) layerOptions {
 	o := layerOptions{scope: tensor.Root(), t: dtype.F32}
@@ -51,11 +78,11 @@ type Linear struct {
 // NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
 func NewLinear(in, out int, opts ...Option) *Linear {
 	o := options(opts)
-	l := &Linear{Weight: o.scope.Typed(o.t).Empty(out, in)}
+	l := &Linear{Weight: o.parameters().Empty(out, in)}
 	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Empty(out)
+		l.Bias = o.parameters().Empty(out)
 		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
 		l.Bias.RequiresGrad()
 	}

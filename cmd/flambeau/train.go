@@ -360,7 +360,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		return nil, err
 	}
 	tensor.Root().Generator().SetState(c.Seed, 0)
-	n, err := k.build(dev)
+	n, err := k.build(dev, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -493,16 +493,8 @@ func (n *network) load(path string) error {
 	if err != nil {
 		return err
 	}
-	if n.gpt != nil {
-		err = n.gpt.LoadStateDict(sd)
-	} else {
-		err = nn.LoadStateDict(n.model, sd)
-	}
-	if err != nil {
+	if err := n.fill(sd); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	for _, t := range sd {
-		t.Free()
 	}
 	return nil
 }
