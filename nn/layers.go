@@ -21,11 +21,11 @@ type Linear struct {
 // NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
 func NewLinear(in, out int, opts ...Option) *Linear {
 	o := options("Linear", opts, biased...)
-	l := &Linear{Weight: o.scope.Typed(o.t).Empty(out, in)}
+	l := &Linear{Weight: o.parameters().Empty(out, in)}
 	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Empty(out)
+		l.Bias = o.parameters().Empty(out)
 		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
 		l.Bias.RequiresGrad()
 	}
