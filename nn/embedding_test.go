@@ -128,7 +128,7 @@ func TestContainers(t *testing.T) {
 		if _, ok := m.Heads.Get("q"); ok || m.Heads.Delete("q") || !m.Heads.Delete("z") || m.Heads.Len() != 1 {
 			t.Error("deleting")
 		}
-		mustPanic(t, `no layer has the name "q"; there are a`, func() { m.Heads.At("q") })
+		mustPanic(t, `no layer or parameter has the name "q"; there are a`, func() { m.Heads.At("q") })
 		mustPanic(t, `"a.b" cannot be the name`, func() { m.Heads.Set("a.b", l()) })
 		mustPanic(t, `"" cannot be the name`, func() { m.Heads.Set("", l()) })
 		m.Heads.Set("none", nil)
