@@ -21,32 +21,25 @@ type AdaptiveLogSoftmaxWithLoss struct {
 	Cutoffs []int // where clusters begin, and at last the number of classes
 }
 
-// DivValue is by what each cluster of an [AdaptiveLogSoftmaxWithLoss] divides the features of the one before: 4 as
-// in torch, if it is not given.
-func DivValue(v float64) Option { return func(o *layerOptions) { o.div = v } }
-
-// HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
-func HeadBias() Option { return func(o *layerOptions) { o.headBias = true } }
-
 // NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs rise, and lie between 1 and
-// classes-1; anything else panics with an *[Error].
+// classes-1; anything else panics with an *[Error]. It takes the options [DivValue], [HeadBias], [In] and [Typed].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
-	o := options(append([]Option{DivValue(4)}, opts...))
+	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
 	last := 0
 	for _, c := range cutoffs {
 		if c <= last || c >= classes {
-			panic(&Error{"", fmt.Sprintf("AdaptiveLogSoftmaxWithLoss: cutoffs rise from 1 or more to at most %d, they are %v", classes-1, cutoffs)})
+			panic(&Error{o.layer, fmt.Sprintf("cutoffs rise from 1 or more to at most %d, they are %v", classes-1, cutoffs)})
 		}
 		last = c
 	}
 	if len(cutoffs) == 0 || !(o.div > 0) {
-		panic(&Error{"", fmt.Sprintf("AdaptiveLogSoftmaxWithLoss: needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)})
+		panic(&Error{o.layer, fmt.Sprintf("needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)})
 	}
 	l := &AdaptiveLogSoftmaxWithLoss{Cutoffs: append(slices.Clone(cutoffs), classes)}
-	plain := append(slices.Clone(opts), NoBias())
+	plain := []Option{In(o.scope), Typed(o.t), NoBias()}
 	head := plain
 	if o.headBias {
-		head = opts
+		head = plain[:2]
 	}
 	l.Head = NewLinear(features, cutoffs[0]+len(cutoffs), head...)
 	for i := range cutoffs {

@@ -104,7 +104,8 @@ type LinearCrossEntropyLoss struct {
 // NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes; as in torch it has no bias: for one
 // set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
-	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append([]Option{NoBias()}, opts...)...)}
+	o := options("LinearCrossEntropyLoss", opts)
+	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, NoBias(), In(o.scope), Typed(o.t))}
 }
 
 // Forward returns the loss of x [..., features]; see [LinearCrossEntropy] for targets.

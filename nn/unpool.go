@@ -45,8 +45,10 @@ type MaxUnpool1d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool1d returns a layer that undoes a pool with the given windows.
-func NewMaxUnpool1d(o tensor.MaxPoolOptions) MaxUnpool1d { return MaxUnpool1d{Options: o} }
+// NewMaxUnpool1d returns a layer that undoes a pool with these windows; it takes the options of [NewMaxPool1d].
+func NewMaxUnpool1d[K Sizes](kernel K, opts ...Option) MaxUnpool1d {
+	return MaxUnpool1d{Options: maxPool("MaxUnpool1d", kernel, opts)}
+}
 
 // Forward takes values and places as [MaxPool1d.ForwardIndices] returns them, and may be given the size of the result.
 func (l MaxUnpool1d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
@@ -58,8 +60,10 @@ type MaxUnpool2d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool2d returns a layer that undoes a pool with the given windows.
-func NewMaxUnpool2d(o tensor.MaxPoolOptions) MaxUnpool2d { return MaxUnpool2d{Options: o} }
+// NewMaxUnpool2d returns a layer that undoes a pool with these windows; it takes the options of [NewMaxPool2d].
+func NewMaxUnpool2d[K Sizes](kernel K, opts ...Option) MaxUnpool2d {
+	return MaxUnpool2d{Options: maxPool("MaxUnpool2d", kernel, opts)}
+}
 
 // Forward takes values and places as [MaxPool2d.ForwardIndices] returns them, and may be given the size of the result.
 func (l MaxUnpool2d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
@@ -71,8 +75,10 @@ type MaxUnpool3d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool3d returns a layer that undoes a pool with the given windows.
-func NewMaxUnpool3d(o tensor.MaxPoolOptions) MaxUnpool3d { return MaxUnpool3d{Options: o} }
+// NewMaxUnpool3d returns a layer that undoes a pool with these windows; it takes the options of [NewMaxPool3d].
+func NewMaxUnpool3d[K Sizes](kernel K, opts ...Option) MaxUnpool3d {
+	return MaxUnpool3d{Options: maxPool("MaxUnpool3d", kernel, opts)}
+}
 
 // Forward takes values and places as [MaxPool3d.ForwardIndices] returns them, and may be given the size of the result.
 func (l MaxUnpool3d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
@@ -86,9 +92,10 @@ type FractionalMaxPool2d struct {
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool2d returns a layer with the given windows.
-func NewFractionalMaxPool2d(o tensor.FractionalPoolOptions) FractionalMaxPool2d {
-	return FractionalMaxPool2d{Options: o}
+// NewFractionalMaxPool2d returns a layer with windows of one size for all dimensions, or of one for each. It needs one of the
+// options [OutputSize] and [OutputRatio].
+func NewFractionalMaxPool2d[K Sizes](kernel K, opts ...Option) FractionalMaxPool2d {
+	return FractionalMaxPool2d{Options: fractionalPool("FractionalMaxPool2d", kernel, opts)}
 }
 
 // Forward applies the layer.
@@ -112,9 +119,10 @@ type FractionalMaxPool3d struct {
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool3d returns a layer with the given windows.
-func NewFractionalMaxPool3d(o tensor.FractionalPoolOptions) FractionalMaxPool3d {
-	return FractionalMaxPool3d{Options: o}
+// NewFractionalMaxPool3d returns a layer with windows of one size for all dimensions, or of one for each. It needs one of the
+// options [OutputSize] and [OutputRatio].
+func NewFractionalMaxPool3d[K Sizes](kernel K, opts ...Option) FractionalMaxPool3d {
+	return FractionalMaxPool3d{Options: fractionalPool("FractionalMaxPool3d", kernel, opts)}
 }
 
 // Forward applies the layer.
@@ -138,8 +146,11 @@ type LPPool3d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool3d returns a layer with the given windows.
-func NewLPPool3d(p float64, o tensor.AvgPoolOptions) LPPool3d { return LPPool3d{P: p, Options: o} }
+// NewLPPool3d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride] and
+// [CeilMode].
+func NewLPPool3d[K Sizes](p float64, kernel K, opts ...Option) LPPool3d {
+	return LPPool3d{P: p, Options: avgPool("LPPool3d", kernel, opts, power)}
+}
 
 // Forward applies the layer.
 func (l LPPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {

@@ -21,15 +21,14 @@ func TestMaxUnpoolLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	tensor.Do(func(s *tensor.Scope) {
-		o := tensor.MaxPoolOptions{Kernel: []int{2}}
 		host := s.Randn(2, 3, 4, 6)
 		for _, x := range []*tt{host, host.To(gpus[0])} {
-			l := nn.NewMaxPool2d(o)
+			l := nn.NewMaxPool2d(2)
 			y, at := l.ForwardIndices(x)
 			if !slices.Equal(y.Floats(), l.Forward(x).Floats()) || at.Type() != dtype.I64 {
 				t.Errorf("%s: values %v at %v", x.Device().Name(), y, at)
 			}
-			back := nn.NewMaxUnpool2d(o).Forward(y, at)
+			back := nn.NewMaxUnpool2d(2).Forward(y, at)
 			want := make([]float64, x.Size())
 			for i, p := range at.Floats() {
 				want[i/6*24+int(p)] = y.Floats()[i]
@@ -37,16 +36,16 @@ func TestMaxUnpoolLayers(t *testing.T) {
 			if back.Shape() != x.Shape() || !slices.Equal(back.Floats(), want) {
 				t.Errorf("%s: got %v, want %v", x.Device().Name(), back.Floats(), want)
 			}
-			line, where := nn.NewMaxPool1d(o).ForwardIndices(x.Select(0, 0).Flatten(1, 2))
-			cube, there := nn.NewMaxPool3d(o).ForwardIndices(x)
-			for _, y := range []*tt{nn.NewMaxUnpool1d(o).Forward(line, where, 25), nn.NewMaxUnpool3d(o).Forward(cube, there, 3, 4, 6)} {
+			line, where := nn.NewMaxPool1d(2).ForwardIndices(x.Select(0, 0).Flatten(1, 2))
+			cube, there := nn.NewMaxPool3d(2).ForwardIndices(x)
+			for _, y := range []*tt{nn.NewMaxUnpool1d(2).Forward(line, where, 25), nn.NewMaxUnpool3d(2).Forward(cube, there, 3, 4, 6)} {
 				if !slices.Contains(y.Shape().Slice(), map[int]int{2: 25, 4: 3}[y.Rank()]) {
 					t.Errorf("%s: the size that was given is not the result's, %v", x.Device().Name(), y.Shape())
 				}
 			}
 		}
-		y, at := nn.NewMaxPool2d(o).ForwardIndices(host)
-		unpool := nn.NewMaxUnpool2d(o)
+		y, at := nn.NewMaxPool2d(2).ForwardIndices(host)
+		unpool := nn.NewMaxUnpool2d(2)
 		for says, f := range map[string]func(){
 			"2 windows come from 3 to 5 elements": func() { unpool.Forward(y, at, 6, 6) },
 			"indices are int64":                   func() { unpool.Forward(y, at.Cast(dtype.I32)) },
@@ -67,11 +66,10 @@ func TestFractionalMaxPoolDraws(t *testing.T) {
 		t.Fatal(err)
 	}
 	tensor.Do(func(s *tensor.Scope) {
-		o := tensor.FractionalPoolOptions{Kernel: []int{2}, Ratio: []float64{0.6}}
 		plane, cube := s.Randn(2, 3, 9, 9), s.Randn(2, 3, 6, 6, 6)
 		pool := func(x *tt, seed uint64) (v []float64) {
 			s.Do(func(c *tensor.Scope) {
-				l := nn.NewFractionalMaxPool2d(o)
+				l := nn.NewFractionalMaxPool2d(2, nn.OutputRatio(0.6))
 				y, at := l.ForwardIndices(x.In(c))
 				picked := x.Flatten(2, -1).Gather(2, at.Flatten(2, -1))
 				if v = y.Floats(); !slices.Equal(v, picked.Floats()) || y.Dim(2) != 5 {
@@ -88,7 +86,7 @@ func TestFractionalMaxPoolDraws(t *testing.T) {
 			t.Error("two seeds give one result")
 		}
 		x := cube.RequiresGrad()
-		y := nn.NewFractionalMaxPool3d(o).Forward(x)
+		y := nn.NewFractionalMaxPool3d(2, nn.OutputRatio(0.6)).Forward(x)
 		if g := tensor.Gradients(y.Sum(), []*tt{x})[0]; g.Sum().Item() != float64(y.Size()) {
 			t.Errorf("a gradient of %v for %d windows", g.Sum(), y.Size())
 		}
@@ -108,18 +106,18 @@ func TestFractionalMaxPoolDraws(t *testing.T) {
 
 // What a pool left out is zero where its maxima are put back.
 func ExampleMaxUnpool1d() {
-	o := tensor.MaxPoolOptions{Kernel: []int{2}}
 	x := tensor.From([]float32{1, 5, 2, 3}).Reshape(1, 1, 4)
-	y, at := nn.NewMaxPool1d(o).ForwardIndices(x)
-	fmt.Println(nn.NewMaxUnpool1d(o).Forward(y, at))
+	y, at := nn.NewMaxPool1d(2).ForwardIndices(x)
+	fmt.Println(nn.NewMaxUnpool1d(2).Forward(y, at))
 	// Output: tensor([[[0., 5., 0., 3.]]])
 }
 
 // Samples say where the windows lie; without them chance does.
 func ExampleFractionalMaxPool2d() {
 	x := tensor.From([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}).Reshape(1, 1, 3, 3)
-	o := tensor.FractionalPoolOptions{Kernel: []int{1}, Size: []int{2}, Samples: tensor.From([]float32{0, 0.5}).Reshape(1, 1, 2)}
-	fmt.Println(nn.NewFractionalMaxPool2d(o).Forward(x))
+	l := nn.NewFractionalMaxPool2d(1, nn.OutputSize(2))
+	l.Options.Samples = tensor.From([]float32{0, 0.5}).Reshape(1, 1, 2)
+	fmt.Println(l.Forward(x))
 	// Output:
 	// tensor([[[[1., 3.],
 	//           [7., 9.]]]])
