@@ -228,6 +228,9 @@ func (c *trainCmd) checkCard(e *env, k *card) error {
 func openDevice(name string) (device.Device, string, error) {
 	if name == "auto" {
 		d, why := device.Best()
+		if strings.HasPrefix(why, "no ") && !strings.Contains(why, "FLAMBEAU_CUDA") {
+			why += " (flambeau doctor says more)"
+		}
 		return d, announce(d, why), nil
 	}
 	d, err := device.Open(name)
