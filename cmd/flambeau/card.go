@@ -108,10 +108,10 @@ func (c *card) build(dev device.Device) (*network, error) {
 			nn.NewLinear(in, c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
 			nn.NewLinear(c.Hidden, len(c.Classes)))
 	case "cnn":
-		same, half := tensor.ConvOptions{Padding: []int{1}}, nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+		half := nn.NewMaxPool2d(2)
 		n.module = nn.NewSequential(
-			nn.NewConv2d(c.Input[0], 16, []int{3}, same), nn.ReLU{}, half,
-			nn.NewConv2d(16, 32, []int{3}, same), nn.ReLU{}, half,
+			nn.NewConv2d(c.Input[0], 16, 3, nn.Padding(1)), nn.ReLU{}, half,
+			nn.NewConv2d(16, 32, 3, nn.Padding(1)), nn.ReLU{}, half,
 			nn.Flatten{}, nn.NewLinear(32*(c.Input[1]/4)*(c.Input[2]/4), c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
 			nn.NewLinear(c.Hidden, len(c.Classes)))
 	case "resnet18":

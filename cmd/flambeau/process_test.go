@@ -20,11 +20,15 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/vet"
 )
 
 // The environment is read once a process, so these tests run the command in a process of its own: this test binary again.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
+		if vet.Asked(os.Args[1:]) {
+			vet.Main()
+		}
 		status := run(os.Args[1:], os.Stdout, os.Stderr)
 		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // the most memory that the process had
 			if b, err := os.ReadFile("/proc/self/status"); err == nil {
