@@ -174,7 +174,7 @@ func (s *Store) prune(written string, step int) error {
 	best, newest := s.best(), len(s.list)-s.c.Keep
 	var err error
 	remove := func(e Entry) bool {
-		if e := os.Remove(e.Path); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		if e := atomicfile.Remove(e.Path); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, &Error{Path: s.c.Dir, Msg: "what is no longer needed cannot be removed", Err: e})
 			return false
 		}

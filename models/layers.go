@@ -25,6 +25,11 @@ func homeOf(opts []nn.Option) home {
 	return h
 }
 
+// with returns opts and more.
+func with(opts []nn.Option, more ...nn.Option) []nn.Option {
+	return append(opts[:len(opts):len(opts)], more...)
+}
+
 // normal returns a parameter of normal numbers with mean 0.
 func (h home) normal(std float64, dims ...int) *tensor.Tensor {
 	w := h.make.Empty(dims...)

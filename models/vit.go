@@ -82,7 +82,7 @@ func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 		return l
 	}
 	tokens := 1 + (c.Image/c.Patch)*(c.Image/c.Patch)
-	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, []int{c.Patch}, tensor.ConvOptions{Stride: []int{c.Patch}}, opts...)}
+	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, c.Patch, with(opts, nn.Stride(c.Patch))...)}
 	maker := m.ConvProj.Weight.Scope().On(m.ConvProj.Weight.Device()).Typed(m.ConvProj.Weight.Type())
 	initial.TruncNormal(m.ConvProj.Weight, 0, math.Sqrt(1/float64(3*c.Patch*c.Patch)), -2, 2)
 	initial.Constant(m.ConvProj.Bias, 0)

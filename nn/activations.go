@@ -109,7 +109,7 @@ type PReLU struct {
 
 // NewPReLU returns a layer with n weights of the value first; torch's defaults are 1 and 0.25.
 func NewPReLU(n int, first float64, opts ...Option) *PReLU {
-	o := options(opts)
+	o := options("PReLU", opts)
 	return &PReLU{Weight: o.parameters().Full(first, n).RequiresGrad()}
 }
 

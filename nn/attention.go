@@ -76,7 +76,7 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 	if mo.VDim == 0 {
 		mo.VDim = features
 	}
-	o := options(opts)
+	o := options("MultiheadAttention", opts, biased...)
 	m := &MultiheadAttention{Features: features, Heads: heads, Options: mo, OutProj: NewLinear(features, features, opts...)}
 	weight := func(out, in int) *tensor.Tensor {
 		w := o.parameters().Empty(out, in)

@@ -131,8 +131,11 @@ type Unfold struct {
 	Options tensor.FoldOptions
 }
 
-// NewUnfold returns a layer with the given windows.
-func NewUnfold(o tensor.FoldOptions) *Unfold { return &Unfold{Options: o} }
+// NewUnfold returns a layer with windows of one size for both dimensions, or of one for each. It takes the options [Stride],
+// [Padding] and [Dilation].
+func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
+	return &Unfold{Options: windows("Unfold", kernel, opts)}
+}
 
 // Forward maps images [n, channels, height, width], or without n, to columns [n, channels·size of the windows, number of windows].
 func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -148,8 +151,8 @@ type Fold struct {
 }
 
 // NewFold returns a layer whose results are images of the given size, from windows as [NewUnfold]'s.
-func NewFold(height, width int, o tensor.FoldOptions) *Fold {
-	return &Fold{Height: height, Width: width, Options: o}
+func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
+	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
 }
 
 // Forward maps columns [n, channels·size of the windows, number of windows], or without n, to images.

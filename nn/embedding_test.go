@@ -207,10 +207,10 @@ func TestPassingLayers(t *testing.T) {
 		for name, pair := range map[string][2]*tensor.Tensor{
 			"cosine":    {nn.NewCosineSimilarity(1, 1e-8).Forward(x, z), x.CosineSimilarity(z, 1, 1e-8)},
 			"distance":  {p.Forward(x, z), x.PairwiseDistance(z, 2, 1e-6).Unsqueeze(1)},
-			"unfold":    {nn.NewUnfold(fold).Forward(image), image.Unfold2d(fold)},
-			"fold back": {nn.NewSequential(nn.NewUnfold(fold), nn.NewFold(4, 6, fold)).Forward(image), image},
-			"lp1":       {nn.NewLPPool1d(3, pool).Forward(image.Select(0, 0)), image.Select(0, 0).LPPool1d(3, pool)},
-			"lp2":       {nn.NewLPPool2d(3, pool).Forward(image), image.LPPool2d(3, pool)},
+			"unfold":    {nn.NewUnfold(2, nn.Stride(2)).Forward(image), image.Unfold2d(fold)},
+			"fold back": {nn.NewSequential(nn.NewUnfold(2, nn.Stride(2)), nn.NewFold(4, 6, 2, nn.Stride(2))).Forward(image), image},
+			"lp1":       {nn.NewLPPool1d(3, 2).Forward(image.Select(0, 0)), image.Select(0, 0).LPPool1d(3, pool)},
+			"lp2":       {nn.NewLPPool2d(3, []int{2, 2}).Forward(image), image.LPPool2d(3, pool)},
 			"shuffle":   {nn.NewChannelShuffle(2).Forward(image), image.ChannelShuffle(2)},
 		} {
 			if pair[0].Shape() != pair[1].Shape() || !slices.Equal(pair[0].Floats(), pair[1].Floats()) {

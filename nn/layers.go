@@ -7,66 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
 )
-
-// An Option changes how a layer is made.
-type Option func(*layerOptions)
-
-type layerOptions struct {
-	scope    *tensor.Scope
-	t        dtype.Type
-	noBias   bool
-	noAffine bool
-	stats    bool
-	padding  *int
-	bare     bool
-}
-
-// NoBias leaves a layer's bias out.
-func NoBias() Option { return func(o *layerOptions) { o.noBias = true } }
-
-// In makes a layer's parameters in scope s instead of the root scope: on its device, from its generator.
-func In(s *tensor.Scope) Option { return func(o *layerOptions) { o.scope = s } }
-
-// Typed makes a layer's parameters of floating point type t instead of float32.
-func Typed(t dtype.Type) Option { return func(o *layerOptions) { o.t = t } }
-
-// SkipInit makes a layer's parameters without memory and without first values, for a model that is
-// loaded at once: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict]
-// gives each its memory. Until then whatever needs a value of it is the error [tensor.ErrDevice] or
-// [device.ErrNoValues], so that a part that was not loaded cannot be used. Buffers are made as
-// without it, and no random number is drawn.
-func SkipInit() Option { return func(o *layerOptions) { o.bare = true } }
-
-// noMemory is where parameters without memory are.
-var noMemory = sync.OnceValues(func() (device.Device, error) {
-	return device.OpenMeta("cpu", device.MetaConfig{})
-})
-
-// parameters makes a layer's parameters.
-func (o *layerOptions) parameters() tensor.Maker {
-	m := o.scope.Typed(o.t)
-	if o.bare {
-		d, err := noMemory()
-		if err != nil {
-			panic(err) // the CPU's driver is linked in, and has such devices
-		}
-		m = m.On(d)
-	}
-	return m
-}
-
-func options(opts []Option) layerOptions {
-	o := layerOptions{scope: tensor.Root(), t: dtype.F32}
-	for _, f := range opts {
-		f(&o)
-	}
-	return o
-}
 
 // Linear is y = x·Wᵀ + b.
 type Linear struct {
@@ -77,7 +20,7 @@ type Linear struct {
 
 // NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
 func NewLinear(in, out int, opts ...Option) *Linear {
-	o := options(opts)
+	o := options("Linear", opts, biased...)
 	l := &Linear{Weight: o.parameters().Empty(out, in)}
 	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	l.Weight.RequiresGrad()

@@ -14,13 +14,12 @@ import (
 
 // everyLayer makes one of each kind that has parameters.
 func everyLayer(opts ...nn.Option) map[string]any {
-	conv := tensor.ConvOptions{}
 	return map[string]any{
 		"linear":    nn.NewLinear(3, 4, opts...),
 		"bilinear":  nn.NewBilinear(2, 3, 4, opts...),
 		"embedding": nn.NewEmbedding(5, 3, append([]nn.Option{nn.PaddingIndex(1)}, opts...)...),
 		"bag":       nn.NewEmbeddingBag(5, 3, nn.BagSum, opts...),
-		"conv":      nn.NewConv2d(2, 3, []int{3}, conv, opts...),
+		"conv":      nn.NewConv2d(2, 3, 3, opts...),
 		"layernorm": nn.NewLayerNorm([]int{4}, opts...),
 		"rmsnorm":   nn.NewRMSNorm([]int{4}, opts...),
 		"batchnorm": nn.NewBatchNorm2d(3, opts...),

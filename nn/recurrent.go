@@ -65,7 +65,7 @@ func newRecurrent(c cell, in, hidden int, o RecurrentOptions, opts []Option) Rec
 		if k >= l.directions() {
 			from = l.out() * l.directions()
 		}
-		l.Weights = append(l.Weights, newRecurrentWeights(c, from, hidden, l.out(), o.ProjSize, options(opts)))
+		l.Weights = append(l.Weights, newRecurrentWeights(c, from, hidden, l.out(), o.ProjSize, options(name, opts, biased...)))
 	}
 	return l
 }

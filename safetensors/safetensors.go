@@ -214,7 +214,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	// All is on the disk. If the files replace some of another index, that one must not stand while they are mixed.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
-		if err := os.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
+		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err := f.Commit(); err != nil {
 		return err
 	}
-	if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
+	if err := atomicfile.Remove(s.path); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	return s.remove(old, written)
@@ -264,7 +264,7 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 		if but[name] {
 			continue
 		}
-		if err := os.Remove(filepath.Join(filepath.Dir(s.path), name)); err != nil && !os.IsNotExist(err) {
+		if err := atomicfile.Remove(filepath.Join(filepath.Dir(s.path), name)); err != nil && !os.IsNotExist(err) {
 			return err
 		}
 	}
@@ -274,7 +274,7 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 // forget removes an index, and the files that it names.
 func (s *saver) forget(index string, but map[string]bool) error {
 	old := s.listed(index)
-	if err := os.Remove(index); err != nil && !os.IsNotExist(err) {
+	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	return s.remove(old, but)

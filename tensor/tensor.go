@@ -163,10 +163,11 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	return y
 }
 
-// In returns a handle of x in scope s, inside x's own: an expression over it belongs to s. Gradients reach x through it. If
-// x is as young as s, or younger, it is x itself.
+// In returns a handle of x in scope s, inside x's own: an expression over it belongs to s. It lends x, which stays valid and
+// stays where it is; s.From(x) gives x away. Gradients reach x through the handle. If x is as young as s, or younger, it is x itself.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
+	s.asked()
 	if x.scope == s {
 		return x
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,12 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/vet"
 )
 
 // The environment is read once a process, so these tests run the command in a process of its own: this test binary again.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
+		if vet.Asked(os.Args[1:]) {
+			vet.Main()
+		}
 		status := run(os.Args[1:], os.Stdout, os.Stderr)
 		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // the most memory that the process had
 			if b, err := os.ReadFile("/proc/self/status"); err == nil {
@@ -88,6 +94,25 @@ func TestDeviceChoice(t *testing.T) {
 		if status != c.status || !strings.Contains(string(out), c.want) {
 			t.Errorf("FLAMBEAU_CUDA=%s flambeau %s: status %d\n%s", c.cuda, c.args, status, out)
 		}
+	}
+}
+
+// A driver that is missing is told in a short line, once; the doctor tells more.
+func TestMissingDriverInOneLine(t *testing.T) {
+	if _, err := device.Open("cuda"); err == nil {
+		t.Skip("there is a driver")
+	}
+	short := regexp.MustCompile(`(?m)^no NVIDIA driver: [^(;]{1,40} not found; using the CPU \(flambeau doctor says more\)$`)
+	out, err := process(t, "", "train", "--steps", "1").CombinedOutput()
+	if err != nil || len(short.FindAll(out, -1)) != 1 || bytes.Count(out, []byte("driver")) != 1 || bytes.Contains(out, []byte("looked in")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = process(t, "", "devices").CombinedOutput()
+	if err != nil || bytes.Count(out, []byte("no NVIDIA driver")) != 1 || !regexp.MustCompile(`(?m)^no GPU: no NVIDIA driver: .{1,40} not found \(flambeau doctor says more, and what to do\)$`).Match(out) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _ := process(t, "", "doctor").CombinedOutput(); !bytes.Contains(out, []byte("; it is not in /")) {
+		t.Errorf("%s", out)
 	}
 }
 
