@@ -179,9 +179,12 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	zeros := logp.ZerosLike()
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
-	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1)).MaskedFill(times.Gt(p.last), 0)
+	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
+	// As in torch all classes have one answer, also those that the target does not name: NaN, or 0 with zeroInf.
+	nowhere := math.NaN()
 	if f.zeroInf {
-		d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), 0)
+		nowhere = 0
 	}
+	d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), nowhere).MaskedFill(times.Gt(p.last), 0)
 	return []*tensor.Tensor{d.Cast(in[0].Type()), nil, nil, nil}
 }

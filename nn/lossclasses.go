@@ -37,7 +37,7 @@ func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Re
 // probabilities that of all losses.
 type CrossEntropyLoss struct {
 	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes], of the logits' type; nil: 1
-	IgnoreIndex    *int           // nil: [IgnoreIndex]; new(0) makes it 0
+	IgnoreIndex    *int           // nil: [IgnoreIndex]; new(0) makes it 0. Probabilities name no class, so there 0 or more is an error
 	LabelSmoothing float64        // 0 … 1
 	Reduction      Reduction
 }

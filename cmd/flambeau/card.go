@@ -34,6 +34,7 @@ type card struct {
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
 	Chars   string            `json:"characters,omitempty"` // of which a gpt's tokens are
+	Trained *trained          `json:"trained,omitempty"`    // nil: that is not known
 }
 
 // cardKey is that of the metadata.
@@ -88,6 +89,7 @@ type network struct {
 	gpt       *models.GPT
 	dev       device.Device
 	mean, std *tensor.Tensor
+	held      []*nn.BatchNorm2d // that stay in evaluation mode
 }
 
 // build makes a fresh model on a device.
@@ -160,6 +162,9 @@ func (n *network) forward(x *tensor.Tensor) *tensor.Tensor {
 	if n.card.Model == "mlp" && x.Rank() > 2 {
 		x = x.Flatten(1, -1)
 	}
+	for _, l := range n.held {
+		nn.Eval(l)
+	}
 	return n.module.Forward(x)
 }
 
@@ -199,13 +204,14 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if was == string(now) {
-		return nil
+	if text := differences(was, string(now)); text != "" {
+		return fmt.Errorf("model, data and their settings must be those it was begun with; %s", text)
 	}
-	return fmt.Errorf("model, data and their settings must be those it was begun with; %s", differences(was, string(now)))
+	return nil
 }
 
 // differences names the keys in which two descriptions of models differ, with the values that are short.
+// Samples are not compared: earlier versions did not list them, and the loader and the scales tell of other data.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
@@ -224,6 +230,7 @@ func differences(was, now string) string {
 		return string(v)
 	}
 	var list []string
+	delete(all, "trained")
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if string(a[key]) != string(b[key]) {
 			list = append(list, fmt.Sprintf("%q was %s and is %s", key, show(a[key]), show(b[key])))
