@@ -48,6 +48,8 @@ type Info struct {
 
 	part   *part
 	offset int64 // in the file
+	summed bool  // it has a check sum
+	sum    uint32
 }
 
 // header reads and checks the header of a file of the given size: the tensors in the order in which they lie, which is without
@@ -115,6 +117,12 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	}
 	if at != body {
 		return bad(8+int64(n)+at, "there are %d bytes behind the last tensor", body-at)
+	}
+	if sums, ok := metadata[sumsKey]; ok {
+		if err := checkHeader(path, text, sums, infos); err != nil {
+			return nil, nil, err
+		}
+		delete(metadata, sumsKey)
 	}
 	return infos, metadata, nil
 }
