@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -205,7 +206,7 @@ func (n *network) save(path string) error {
 	if err != nil {
 		return err
 	}
-	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)})
+	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)}, safetensors.Checksums())
 }
 
 // cardPart is the card as a part of a checkpoint: one that is gone on from must be of the same model.
@@ -274,10 +275,13 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		defer f.Close()
 		return fromFile(path, f)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safetensors.ErrChecksum) {
 		return nil, nil, err
 	}
-	tree, err2 := torchfile.Load(path, torchfile.Mapped())
+	tree, err2 := torchfile.Load(path, torchfile.Mapped(), torchfile.Checked())
+	if errors.Is(err2, zip.ErrChecksum) {
+		return nil, nil, err2
+	}
 	if err2 != nil {
 		return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)
 	}
@@ -292,6 +296,9 @@ func fromFile(path string, f *safetensors.File) (map[string]*tensor.Tensor, *car
 		return fromTree(tree)
 	}
 	if !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return nil, nil, err
+	}
+	if _, err := f.Verify(); err != nil {
 		return nil, nil, err
 	}
 	sd, err := f.Tensors()
