@@ -63,7 +63,7 @@ func TestFirstWeek(t *testing.T) {
 	if err := torchfile.Save(weights, state); err != nil {
 		t.Fatal(err)
 	}
-	if err := glyphs.Folder(pictures, 4, 1); err != nil {
+	if err := glyphs.Folder(pictures, 2, 1); err != nil {
 		t.Fatal(err)
 	}
 	book := filepath.Join(dir, "book.txt")
@@ -78,7 +78,7 @@ func TestFirstWeek(t *testing.T) {
 	}{
 		{"vae", nil, "--epochs=4", "--epochs=1", `(?s)epoch \d: loss \d+\.\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
 		{"gan", nil, "--epochs=4", "--epochs=1", `(?s)generator \d\.\d\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
-		{"transfer", []string{"--size=32", weights, pictures}, "--epochs=3", "--epochs=1", `loss \d+\.\d{4}, \d of 8 right\n$`},
+		{"transfer", []string{"--size=16", weights, pictures}, "--epochs=3", "--epochs=1", `loss \d+\.\d{4}, \d of 4 right\n$`},
 		{"transformer", []string{book}, "--steps=60", "--steps=1", `step \d+: loss \d\.\d\d\d\n[a-z, ]{201}\n$`},
 	} {
 		for _, on := range []string{"off", "emulate,mem=256MiB"} {
