@@ -24,7 +24,7 @@ const length, features = 64, 128
 // LanguageModel maps characters to logits of the character after each.
 type LanguageModel struct {
 	Embedding *nn.Embedding
-	Position  *tensor.Tensor
+	Position  *tensor.Tensor `nn:"position"`
 	Encoder   *nn.TransformerEncoder
 	Head      *nn.Linear
 }
@@ -56,6 +56,7 @@ func (m *LanguageModel) write(tokens *tensor.Tensor, count int) *tensor.Tensor {
 
 func main() {
 	steps := flag.Int("steps", 500, "steps of training")
+	count := flag.Int("write", 200, "characters to write at the end")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		log.Fatal("usage: transformer [flags] TEXT")
@@ -93,7 +94,7 @@ func main() {
 	}
 	var written []int
 	first := tensor.Root().On(dev).Full(float64(tokens[0]), 1, 1).Long()
-	for _, id := range tensor.Data[int64](model.write(first, 200)) {
+	for _, id := range tensor.Data[int64](model.write(first, *count)) {
 		written = append(written, int(id))
 	}
 	fmt.Println(must(characters.Decode(written)))

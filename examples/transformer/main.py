@@ -38,6 +38,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("text")
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--write", type=int, default=200)
     args = parser.parse_args()
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -66,7 +67,7 @@ def main():
                 print(f"step {step}: loss {loss.item():.3f}")
             if step == args.steps:
                 break
-    written = write(model, tokens[None, :1].to(device), 200)
+    written = write(model, tokens[None, :1].to(device), args.write)
     print("".join(characters[i] for i in written[0].tolist()))
 
 
