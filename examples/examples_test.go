@@ -79,7 +79,7 @@ func TestFirstWeek(t *testing.T) {
 		{"vae", nil, "--epochs=4", "--epochs=1", `(?s)epoch \d: loss \d+\.\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
 		{"gan", nil, "--epochs=4", "--epochs=1", `(?s)generator \d\.\d\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
 		{"transfer", []string{"--size=16", weights, pictures}, "--epochs=3", "--epochs=1", `loss \d+\.\d{4}, \d of 4 right\n$`},
-		{"transformer", []string{"--write=3", book}, "--steps=60", "--steps=1", `step \d+: loss \d\.\d\d\d\n[a-z, ]{4}\n$`},
+		{"transformer", []string{"--batch=2", "--write=3", book}, "--steps=60", "--steps=1", `step \d+: loss \d\.\d\d\d\n[a-z, ]{4}\n$`},
 	} {
 		for _, on := range []string{"off", "emulate,mem=256MiB"} {
 			t.Run(c.name+"/"+on, func(t *testing.T) {

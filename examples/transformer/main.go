@@ -56,6 +56,7 @@ func (m *LanguageModel) write(tokens *tensor.Tensor, count int) *tensor.Tensor {
 
 func main() {
 	steps := flag.Int("steps", 500, "steps of training")
+	size := flag.Int("batch", 32, "pieces of text in a step")
 	count := flag.Int("write", 200, "characters to write at the end")
 	flag.Parse()
 	if flag.NArg() != 1 {
@@ -69,7 +70,7 @@ func main() {
 	characters := must(text.NewChars(string(corpus)))
 	tokens := must(characters.Encode(string(corpus)))
 	blocks := must(text.NewBlocks(tokens, length, 1)) // a block begins everywhere
-	loader := must(data.NewLoader(blocks, data.Config{Batch: 32, Shuffle: true, DropLast: true, Device: dev, Pin: true}))
+	loader := must(data.NewLoader(blocks, data.Config{Batch: *size, Shuffle: true, DropLast: true, Device: dev, Pin: true}))
 
 	model := nn.To(newLanguageModel(characters.Vocab()), dev)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})

@@ -38,6 +38,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("text")
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--write", type=int, default=200)
     args = parser.parse_args()
 
@@ -48,7 +49,7 @@ def main():
     number = {c: i for i, c in enumerate(characters)}
     tokens = torch.tensor([number[c] for c in text])
     blocks = tokens.unfold(0, LENGTH + 1, 1)
-    loader = torch.utils.data.DataLoader(blocks, batch_size=32, shuffle=True, drop_last=True, pin_memory=True)
+    loader = torch.utils.data.DataLoader(blocks, batch_size=args.batch, shuffle=True, drop_last=True, pin_memory=True)
 
     model = LanguageModel(len(characters)).to(device)
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
