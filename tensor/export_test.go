@@ -17,3 +17,10 @@ func Sharers(x *Tensor) int {
 	}
 	return 0
 }
+
+// ExprPlans returns how many plans of expressions are kept.
+func ExprPlans() int {
+	exprPlans.mu.RLock()
+	defer exprPlans.mu.RUnlock()
+	return len(exprPlans.m)
+}
