@@ -25,6 +25,7 @@ import (
 	"math"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -45,6 +46,9 @@ type Optimizer interface {
 type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
 
 // With is a list of parameters with the configuration that holds for it: what constructors of optimizers with several groups take.
 // Where torch fills in what a group leaves out from the defaults, here one configuration is copied and changed.
@@ -200,10 +204,12 @@ func (s scalar) times(v float64) scalar {
 
 // A schema names what an optimizer remembers of a parameter, as torch does.
 type schema struct {
-	tensors  []string // of the parameter's shape
+	tensors  []string // of the parameter's shape, or what shape says
 	scalars  []string // without dimensions
 	stepless bool     // without a count of steps
 	lenient  bool     // tensors may be missing, and begin anew then
+	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have the parameter's.
+	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 
 func (s *schema) tensor(name string) int {

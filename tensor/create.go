@@ -25,7 +25,10 @@ type Maker struct {
 func (s *Scope) Typed(t dtype.Type) Maker { return Maker{s, t, s.Device()} }
 
 // On returns a maker of tensors on device d: s.On(d).Zeros(3).
-func (s *Scope) On(d device.Device) Maker { return Maker{s, dtype.Invalid, d} }
+func (s *Scope) On(d device.Device) Maker {
+	s.asked()
+	return Maker{s, dtype.Invalid, d}
+}
 
 // Typed changes the element type.
 func (m Maker) Typed(t dtype.Type) Maker { m.t = t; return m }
@@ -130,7 +133,8 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 // Arange returns 0, 1, …, n-1 as int64 on the scope's device.
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
-// From returns a tensor of the values of v on the scope's device; see [Maker.From].
+// From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is given away, and its old handle is
+// freed; x.In(s) lends it.
 func (s *Scope) From(v any, dims ...int) *Tensor { return s.Typed(dtype.Invalid).From(v, dims...) }
 
 // Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without scopes.

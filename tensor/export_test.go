@@ -24,3 +24,6 @@ func ExprPlans() int {
 	defer exprPlans.mu.RUnlock()
 	return len(exprPlans.m)
 }
+
+// Vigils is how many scopes with modes are watched.
+func Vigils() int { return int(vigils.n.Load()) }

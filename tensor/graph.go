@@ -178,6 +178,7 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 	}
 	y.node, y.needsGrad = n, true
 	s.ownNode(n)
+	s.missRecord(n.op)
 	if t := device.Tracing(); t != nil {
 		t.Recorded(n.seq)
 	}
@@ -278,6 +279,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 		class = classOf(f)
 		in = s.operands(class, in, 0, &made)
 		defer freeAll(&made)
+	} else if vigils.n.Load() != 0 {
+		s.missCast(op, classOf(f), in, 0)
 	}
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
