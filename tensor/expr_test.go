@@ -75,6 +75,8 @@ func TestExprErrors(t *testing.T) {
 			{"ü*x + z", tensor.Vars{"x": x, "ü": 1}, nil, []string{"column 7: unknown name z", "\n          ^"}},
 			{"where(x, x, 0)", tensor.Vars{"x": x}, tensor.ErrType, []string{"column 7: the condition of where must be bool"}},
 			{"x & 1", tensor.Vars{"x": x}, tensor.ErrType, []string{"column 3: & needs integer or bool operands, not float32"}},
+			{"x + (1.5 & 2)", tensor.Vars{"x": x}, tensor.ErrType, []string{"column 10: & needs integers"}},
+			{"i * 4294967296", tensor.Vars{"i": i}, tensor.ErrValue, []string{"column 5: the number 4.294967296e+09 is not of type int32"}},
 			{"selu(i)", tensor.Vars{"i": i}, tensor.ErrType, []string{"selu needs floating point operands, not int32"}},
 			{"floor(b)", tensor.Vars{"b": b}, tensor.ErrType, []string{"floor is not defined for bool"}},
 			{"i * n", tensor.Vars{"i": i, "n": 1 << 40}, tensor.ErrValue, []string{"column 5: the number here is", "which int32 does not hold"}},
@@ -106,7 +108,8 @@ func orValue(kind error) error {
 	return kind
 }
 
-// Types follow the ops that are written: a number raises the type of a tensor to its class and no further.
+// Types follow the ops that are written: a number raises the type of a tensor to its class and no
+// further.
 func TestExprTypes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		vars := tensor.Vars{"n": 2, "v": 2.0, "f": true}

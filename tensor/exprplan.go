@@ -60,19 +60,20 @@ type exprBuilder struct {
 	plan  *exprPlan
 	leafs []*exprValue // of the tensors
 	steps []exprStep
+
+	problem *exprProblem // the first
 }
 
-// planOf makes the op of a text for such operands. Its problems are told by panics with an *exprProblem.
-func planOf(text *exprText, given map[string]exprOperand, float dtype.Type) (plan *exprPlan, problem *exprProblem) {
-	defer func() {
-		if r := recover(); r != nil {
-			p, ok := r.(*exprProblem)
-			if !ok {
-				panic(r)
-			}
-			plan, problem = nil, p
-		}
-	}()
+// wrong notes a problem and returns a value in the place of the one that there is not.
+func (b *exprBuilder) wrong(p *exprProblem) *exprValue {
+	if b.problem == nil {
+		b.problem = p
+	}
+	return &exprValue{fixed: true, number: func([]float64) float64 { return 0 }}
+}
+
+// planOf makes the op of a text for such operands.
+func planOf(text *exprText, given map[string]exprOperand, float dtype.Type) (*exprPlan, *exprProblem) {
 	b := &exprBuilder{text: text, float: float, given: given, plan: &exprPlan{}}
 	for _, name := range text.names {
 		switch o, ok := given[name]; {
@@ -89,6 +90,9 @@ func planOf(text *exprText, given map[string]exprOperand, float dtype.Type) (pla
 		}
 	}
 	root := b.value(text.root)
+	if b.problem != nil {
+		return nil, b.problem
+	}
 	if root.number != nil {
 		return nil, &exprProblem{at: text.root.at, kind: ErrValue, msg: "nothing here is a tensor: numbers alone are computed in Go"}
 	}
@@ -135,9 +139,6 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 
 // apply is a function of values: a number of numbers, else a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
-	wrong := func(at int, msg, hint string) {
-		panic(&exprProblem{at: at, kind: ErrType, msg: msg, hint: hint})
-	}
 	isTensor := func(v *exprValue) bool { return v.number == nil }
 	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) { // the gradient of equal ones is then that of min and max, as in torch
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
@@ -151,7 +152,10 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 		switch {
 		case n.fn.op.Fixed>>i&1 != 0:
 			if isTensor(a) && a.t != boolType || !isTensor(a) && a.kind != kindBool {
-				wrong(n.args[i].at, "the condition of "+n.name+" must be bool", "x != 0 is true where x is not 0")
+				return b.wrong(&exprProblem{
+					at: n.args[i].at, kind: ErrType, msg: "the condition of " + n.name + " must be bool",
+					hint: "x != 0 is true where x is not 0",
+				})
 			}
 		case isTensor(a):
 			p.add(a.t, a.zero)
@@ -176,7 +180,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 		if op.Result == FixedFloat {
 			hint = "Float converts an operand"
 		}
-		wrong(n.at, n.name+" "+msg, hint)
+		return b.wrong(&exprProblem{at: n.at, kind: ErrType, msg: n.name + " " + msg, hint: hint})
 	}
 	if op.Autocast == AutocastHigh {
 		b.plan.autocast = AutocastHigh
@@ -218,7 +222,7 @@ func typeClassOf(t dtype.Type) numberKind {
 // numeric computes of numbers alone what the op does, on the host in float64: Python's arithmetic.
 func (b *exprBuilder) numeric(n *exprNode, op *Elementwise, args []*exprValue, kind numberKind) *exprValue {
 	if op.Ref == nil {
-		panic(&exprProblem{at: n.at, kind: ErrValue, msg: n.name + " of numbers alone is not known", hint: "compute it in Go"})
+		return b.wrong(&exprProblem{at: n.at, kind: ErrValue, msg: n.name + " of numbers alone is not known", hint: "compute it in Go"})
 	}
 	out := &exprValue{node: n, kind: kind, fixed: true}
 	switch {
@@ -227,7 +231,7 @@ func (b *exprBuilder) numeric(n *exprNode, op *Elementwise, args []*exprValue, k
 	case op.Result == Floating || op.Result == FixedFloat:
 		out.kind = kindFloat
 	case op.Result == Integral && kind == kindFloat:
-		panic(&exprProblem{at: n.at, kind: ErrType, msg: n.name + " needs integers"})
+		return b.wrong(&exprProblem{at: n.at, kind: ErrType, msg: n.name + " needs integers"})
 	case op.Result == Promoted && op.Fixed == 0:
 		out.kind = max(kind, kindInt)
 	}
@@ -249,7 +253,7 @@ func (b *exprBuilder) numberAs(a *exprValue, t dtype.Type) *expr.Expr {
 	if a.fixed {
 		v := a.number(nil)
 		if !fits(v, t) {
-			panic(&exprProblem{at: a.node.at, kind: ErrValue, msg: fmt.Sprintf("the number %v is not of type %v", v, t)})
+			b.wrong(&exprProblem{at: a.node.at, kind: ErrValue, msg: fmt.Sprintf("the number %v is not of type %v", v, t)})
 		}
 		return expr.Bits(t, expr.Encode(t, v))
 	}

@@ -12,7 +12,8 @@ func init() {
 	functions = append(functions, "Expr")
 }
 
-// exprRows are expressions written as text: arithmetic, functions, kinks, conditions, numbers, and operands that are broadcast.
+// exprRows are expressions written as text: arithmetic, functions, kinks, conditions, numbers, and
+// operands that are broadcast.
 func exprRows() []row {
 	each := func(f func(a, b, c float64) float64) func(x []array) array {
 		return func(x []array) array {
