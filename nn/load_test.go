@@ -141,6 +141,25 @@ func TestAssign(t *testing.T) {
 		t.Error("two layers have one weight")
 	}
 
+	// A model that was made on a device without memory, as on torch's meta, comes to where the dict is.
+	meta, err := device.OpenMeta("cpu", device.MetaConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		l := make(nn.In(s))
+		sd := map[string]*tensor.Tensor{"weight": tensor.Ones(3, 2), "bias": tensor.Ones(3)}
+		if err := nn.LoadStateDict(l, sd); err != nil || !l.Weight.Device().Info().Meta {
+			t.Errorf("a plan got memory: %v", err)
+		}
+		if err := nn.LoadStateDict(l, sd, nn.Assign()); err != nil || l.Weight.Storage() != sd["weight"].Storage() {
+			t.Error(err)
+		}
+		if y := l.Forward(x); !slices.Equal(y.Floats(), []float64{4, 4, 4}) {
+			t.Errorf("%v", y.Floats())
+		}
+	}, tensor.On(meta))
+
 	// What belongs to a scope that ends first is copied.
 	l := make(nn.SkipInit())
 	tensor.Do(func(s *tensor.Scope) {
