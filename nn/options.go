@@ -44,6 +44,11 @@ type layerOptions struct {
 	groups, divisor                int
 	same, ceilMode, excludePadding bool
 	bare                           bool // parameters have no memory
+
+	outputSize  []int
+	outputRatio []float64
+	div         float64
+	headBias    bool
 }
 
 // The options that several kinds of layers take.
@@ -58,6 +63,8 @@ var (
 	power       = []string{"Stride", "CeilMode"}
 	sliding     = []string{"Stride", "Padding", "Dilation"}
 	lookup      = []string{"PaddingIndex"}
+	fractional  = []string{"OutputSize", "OutputRatio"}
+	adaptive    = []string{"DivValue", "HeadBias"}
 )
 
 // options returns what opts say of a layer with parameters, which takes those of the given names
@@ -194,6 +201,24 @@ func Divisor(n int) Option {
 	}}
 }
 
+// OutputSize is the size of a fractional pool's result: one for all dimensions, or one for each.
+func OutputSize(size ...int) Option {
+	return Option{"OutputSize", func(o *layerOptions) { o.outputSize = slices.Clone(size) }}
+}
+
+// OutputRatio is the size of a fractional pool's result by that of its input, between 0 and 1: one for all dimensions, or one
+// for each.
+func OutputRatio(ratio ...float64) Option {
+	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
+}
+
+// DivValue is by what each cluster of an [AdaptiveLogSoftmaxWithLoss] divides the features of the one before: 4 as
+// in torch, if it is not given.
+func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
+
+// HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
+func HeadBias() Option { return Option{"HeadBias", func(o *layerOptions) { o.headBias = true }} }
+
 func (o *layerOptions) convolution() tensor.ConvOptions {
 	return tensor.ConvOptions{Stride: o.stride, Padding: o.padding, Dilation: o.dilation, Groups: o.groups, Same: o.same}
 }
@@ -217,6 +242,15 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 		Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, CeilMode: o.ceilMode,
 		ExcludePadding: o.excludePadding, Divisor: o.divisor,
 	}
+}
+
+// fractionalPool returns the windows of a fractional pool, whose size must be known.
+func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
+	o := only(layer, opts, fractional)
+	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {
+		panic(&Error{layer, "needs one of the options OutputSize and OutputRatio"})
+	}
+	return tensor.FractionalPoolOptions{Kernel: sizes(kernel), Size: o.outputSize, Ratio: o.outputRatio}
 }
 
 // windows returns those of [NewUnfold] and [NewFold].

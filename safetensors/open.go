@@ -171,6 +171,9 @@ func readIndex(path string) (map[string]string, error) {
 	if len(text) > maxIndex {
 		return nil, &Error{Path: path, Offset: -1, Msg: fmt.Sprintf("the index has more than %d bytes", maxIndex)}
 	}
+	if at := loneSurrogate(text); at >= 0 {
+		return nil, &Error{Path: path, Offset: int64(at), Msg: aboutSurrogate(text[at:])}
+	}
 	var index struct {
 		Weights map[string]string `json:"weight_map"`
 	}
