@@ -28,6 +28,8 @@ func everyLayer(opts ...nn.Option) map[string]any {
 		"lstm":      nn.NewLSTM(3, 4, nn.RecurrentOptions{Layers: 2, ProjSize: 2}, opts...),
 		"cell":      nn.NewGRUCell(3, 4, opts...),
 		"attention": nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{KDim: 3, AddBiasKV: true}, opts...),
+		"adaptive":  nn.NewAdaptiveLogSoftmaxWithLoss(8, 6, []int{2}, append([]nn.Option{nn.HeadBias()}, opts...)...),
+		"chunks":    nn.NewLinearCrossEntropyLoss(3, 4, opts...),
 		"transformer": nn.NewTransformer(4, 2, 1, 1, nn.TransformerOptions{FeedForward: 8},
 			opts...),
 	}
