@@ -240,7 +240,7 @@ var makers = map[string]call{
 		case 3:
 			from, to, step = v[0], v[1], v[2]
 		}
-		return a.maker(t).Arange(from, to, step)
+		return a.maker(t).ArangeStep(from, to, step)
 	},
 	"linspace": func(a *args) any {
 		return a.maker(dtype.F32).Linspace(a.float(0, "start", 0), a.float(1, "end", 0), a.int(2,

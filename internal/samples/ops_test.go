@@ -153,7 +153,7 @@ func TestOps(t *testing.T) {
 	var w walk
 	w.over(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways,
 		func(r *row) call { return calls[r.Op] })
-	w.summary(t, "op_db", 430)
+	w.summary(t, "op_db", 500)
 	for op := range calls {
 		if w.only == "" && !w.seen[op] {
 			t.Errorf("%s has an adapter, and there is no such entry", op)
@@ -170,7 +170,7 @@ func TestLayers(t *testing.T) {
 		}
 		return nil
 	})
-	w.summary(t, "module_db", 80)
+	w.summary(t, "module_db", 104)
 }
 
 // said is what a sample was called with, for a message.

@@ -94,6 +94,18 @@ var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 		return optim.NewRprop(p, optim.RpropConfig{LR: a.rate(1e-2), EtaMinus: minus, EtaPlus: plus,
 			MinStep: least, MaxStep: most, Maximize: a.on("maximize")})
 	},
+	"Adafactor": func(p []T, a *args) optim.Optimizer {
+		c := optim.AdafactorConfig{LR: a.rate(1e-2), Beta2Decay: a.float(-1, "beta2_decay", -0.8), Eps2: 1e-3,
+			D: a.float(-1, "d", 1), WeightDecay: a.decay(0), Maximize: a.on("maximize")}
+		if v := a.get(-1, "eps"); v != nil {
+			l := items(v)
+			if l[0] != nil {
+				c.Eps1 = new(number64(l[0]))
+			}
+			c.Eps2 = number64(l[1])
+		}
+		return optim.NewAdafactor(p, c)
+	},
 	"Muon": func(p []T, a *args) optim.Optimizer {
 		c := optim.MuonConfig{LR: a.rate(1e-3), Momentum: a.float(-1, "momentum", 0.95),
 			Plain: !a.bool(-1, "nesterov", true), WeightDecay: a.decay(0.1), Eps: a.float(-1,
@@ -179,5 +191,5 @@ func TestOptimizers(t *testing.T) {
 	var w walk
 	w.over(t, "optims*.safetensors.gz", "testdata/optims.tsv", ways[:2],
 		func(r *row) call { return steps(r.Op) })
-	w.summary(t, "optim_db", 13)
+	w.summary(t, "optim_db", 14)
 }
