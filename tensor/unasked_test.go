@@ -1,4 +1,4 @@
-//flambeau:ignore unusedmode these are the tests of modes that do nothing
+//flambeau:ignore unusedmode,nesteddo,unclosedscope these are the tests of modes that do nothing
 
 package tensor_test
 
