@@ -25,14 +25,15 @@ type ChannelNorm struct {
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
-	m := o.scope.Typed(o.t)
 	if !o.noAffine {
+		m := o.parameters()
 		n.Weight = m.Ones(channels).RequiresGrad()
 		if !o.noBias {
 			n.Bias = m.Zeros(channels).RequiresGrad()
 		}
 	}
 	if o.stats {
+		m := o.scope.Typed(o.t)
 		n.RunningMean, n.RunningVar = m.Zeros(channels), m.Ones(channels)
 		n.NumBatchesTracked = o.scope.Typed(dtype.I64).Zeros()
 	}

@@ -35,7 +35,8 @@ type CTCLoss struct {
 // [length] and, int64 too, the lengths of inputs and of targets that count, [n] or []. As in torch the gradient is that by what went into a
 // log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A class that is not there is an index error,
 // on a GPU reported at the next wait. Lengths are not checked, since that would mean to wait for the device: longer ones than there
-// is count as that. Targets of all inputs in one vector are not supported.
+// is count as that. The targets of all inputs may also stand behind one another in one vector, [sum of the lengths]; then the lengths of
+// targets are read from the device.
 //
 // The composition takes a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
@@ -44,6 +45,9 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	alone := logp.Rank() == 2
 	if alone {
 		logp, targets, inputLengths, targetLengths = logp.Unsqueeze(1), targets.Unsqueeze(0), inputLengths.Unsqueeze(0), targetLengths.Unsqueeze(0)
+	}
+	if logp.Rank() == 3 && targets.Rank() == 1 && targetLengths.Rank() == 1 && targetLengths.Dim(0) == logp.Dim(1) {
+		targets = ctcApart(targets, targetLengths)
 	}
 	in := []*tensor.Tensor{logp, targets, inputLengths, targetLengths}
 	if logp.Rank() != 3 || targets.Rank() != 2 || inputLengths.Rank() != 1 || targetLengths.Rank() != 1 || targets.Dim(0) != logp.Dim(1) || inputLengths.Dim(0) != logp.Dim(1) || targetLengths.Dim(0) != logp.Dim(1) {
@@ -70,6 +74,29 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 		loss = loss.Squeeze(0)
 	}
 	return reduce(op, loss, []Reduction{l.Reduction})
+}
+
+// ctcApart returns targets that stand behind one another as [n, length]: what is behind the end of one counts for nothing.
+func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
+	total, most := 0, 0
+	for _, v := range lengths.Floats() {
+		if v < 0 {
+			misuse("ctc_loss", tensor.ErrValue, fmt.Sprintf("a target has the length %v", v), targets, lengths)
+		}
+		total, most = total+int(v), max(most, int(v))
+	}
+	if targets.Dim(0) != total {
+		misuse("ctc_loss", tensor.ErrShape, fmt.Sprintf("the lengths of targets add up to %d, and the vector of targets has %d", total, targets.Dim(0)), targets, lengths)
+	}
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		lengths := lengths.In(c)
+		if most == 0 {
+			return targets.In(c).Expand(lengths.Dim(0), 0).Contiguous()
+		}
+		start := lengths.CumSum(0).Sub(lengths).Unsqueeze(1)
+		at := start.Add(c.On(targets.Device()).Typed(dtype.I64).Arange(0, float64(most), 1)).ClampMax(float64(total - 1))
+		return targets.In(c).Take(at)
+	}, targets, lengths)
 }
 
 // ctcFunc is the loss of each input of a batch.

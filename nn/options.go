@@ -3,14 +3,16 @@ package nn
 import (
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // An Option changes how a layer is made. Each constructor says which options it takes; another one
-// is an *[Error] that names the layer and the option. [In] and [Typed] go with every layer that has
-// parameters. Of an option that is given twice, the last counts.
+// is an *[Error] that names the layer and the option. [In], [Typed] and [SkipInit] go with every layer
+// that has parameters. Of an option that is given twice, the last counts.
 type Option struct {
 	name  string
 	apply func(*layerOptions)
@@ -41,11 +43,17 @@ type layerOptions struct {
 
 	groups, divisor                int
 	same, ceilMode, excludePadding bool
+	bare                           bool // parameters have no memory
+
+	outputSize  []int
+	outputRatio []float64
+	div         float64
+	headBias    bool
 }
 
 // The options that several kinds of layers take.
 var (
-	placing     = []string{"In", "Typed"}
+	placing     = []string{"In", "Typed", "SkipInit"}
 	biased      = []string{"NoBias"}
 	channelwise = []string{"NoBias", "NoAffine", "Affine", "NoStats", "Stats"}
 	convolution = []string{"Stride", "Padding", "SamePadding", "Dilation", "Groups", "NoBias"}
@@ -55,10 +63,12 @@ var (
 	power       = []string{"Stride", "CeilMode"}
 	sliding     = []string{"Stride", "Padding", "Dilation"}
 	lookup      = []string{"PaddingIndex"}
+	fractional  = []string{"OutputSize", "OutputRatio"}
+	adaptive    = []string{"DivValue", "HeadBias"}
 )
 
 // options returns what opts say of a layer with parameters, which takes those of the given names
-// beside [In] and [Typed].
+// beside [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
@@ -86,6 +96,31 @@ func In(s *tensor.Scope) Option { return Option{"In", func(o *layerOptions) { o.
 
 // Typed makes a layer's parameters of floating point type t instead of float32.
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }
+
+// SkipInit makes a layer's parameters without memory and without first values, for a model that is
+// loaded at once: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict]
+// gives each its memory. Until then whatever needs a value of it is the error [tensor.ErrDevice] or
+// [device.ErrNoValues], so that a part that was not loaded cannot be used. Buffers are made as
+// without it, and no random number is drawn.
+func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
+
+// noMemory is where parameters without memory are.
+var noMemory = sync.OnceValues(func() (device.Device, error) {
+	return device.OpenMeta("cpu", device.MetaConfig{})
+})
+
+// parameters makes a layer's parameters.
+func (o *layerOptions) parameters() tensor.Maker {
+	m := o.scope.Typed(o.t)
+	if o.bare {
+		d, err := noMemory()
+		if err != nil {
+			panic(err) // the CPU's driver is linked in, and has such devices
+		}
+		m = m.On(d)
+	}
+	return m
+}
 
 // NoAffine leaves out the weight and the bias of a normalisation: torch's elementwise_affine=False.
 func NoAffine() Option { return Option{"NoAffine", func(o *layerOptions) { o.noAffine = true }} }
@@ -166,6 +201,24 @@ func Divisor(n int) Option {
 	}}
 }
 
+// OutputSize is the size of a fractional pool's result: one for all dimensions, or one for each.
+func OutputSize(size ...int) Option {
+	return Option{"OutputSize", func(o *layerOptions) { o.outputSize = slices.Clone(size) }}
+}
+
+// OutputRatio is the size of a fractional pool's result by that of its input, between 0 and 1: one for all dimensions, or one
+// for each.
+func OutputRatio(ratio ...float64) Option {
+	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
+}
+
+// DivValue is by what each cluster of an [AdaptiveLogSoftmaxWithLoss] divides the features of the one before: 4 as
+// in torch, if it is not given.
+func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
+
+// HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
+func HeadBias() Option { return Option{"HeadBias", func(o *layerOptions) { o.headBias = true }} }
+
 func (o *layerOptions) convolution() tensor.ConvOptions {
 	return tensor.ConvOptions{Stride: o.stride, Padding: o.padding, Dilation: o.dilation, Groups: o.groups, Same: o.same}
 }
@@ -189,6 +242,15 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 		Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, CeilMode: o.ceilMode,
 		ExcludePadding: o.excludePadding, Divisor: o.divisor,
 	}
+}
+
+// fractionalPool returns the windows of a fractional pool, whose size must be known.
+func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
+	o := only(layer, opts, fractional)
+	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {
+		panic(&Error{layer, "needs one of the options OutputSize and OutputRatio"})
+	}
+	return tensor.FractionalPoolOptions{Kernel: sizes(kernel), Size: o.outputSize, Ratio: o.outputRatio}
 }
 
 // windows returns those of [NewUnfold] and [NewFold].

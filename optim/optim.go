@@ -43,6 +43,9 @@ type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
+
 // With is a list of parameters with the configuration that holds for it: what constructors of optimizers with several groups take.
 // Where torch fills in what a group leaves out from the defaults, here one configuration is copied and changed.
 type With[C any] struct {

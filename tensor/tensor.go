@@ -206,13 +206,23 @@ func (x *Tensor) isParameter() bool {
 	return x.needsGrad && x.node == nil && x.base().scope == root
 }
 
+// deviceText names a device, and tells one without memory from the device of its name.
+func deviceText(d device.Device) string {
+	if d.Info().Meta {
+		return d.Name() + " without memory"
+	}
+	return d.Name()
+}
+
 // sameDevice returns the device that all of in live on.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {
 		if t.st.dev != d {
-			e := newError(op, ErrDevice, in, "operands are on "+d.Name()+" and "+t.st.dev.Name())
-			if t.isParameter() != in[0].isParameter() { // a layer's weight and what comes into the layer
+			e := newError(op, ErrDevice, in, "operands are on "+deviceText(d)+" and "+deviceText(t.st.dev))
+			if d.Info().Meta != t.st.dev.Info().Meta {
+				e.hint("a tensor on a device without memory has no values; nn.LoadStateDict gives them to a model that nn.SkipInit left without")
+			} else if t.isParameter() != in[0].isParameter() { // a layer's weight and what comes into the layer
 				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
 			} else {
 				e.hint("move one with To, CUDA or CPU")

@@ -373,7 +373,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		return nil, err
 	}
 	tensor.Root().Generator().SetState(c.Seed, 0)
-	n, err := k.build(dev)
+	n, err := k.build(dev, nil)
 	if err != nil {
 		return nil, err
 	}
