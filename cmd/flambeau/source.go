@@ -220,6 +220,11 @@ func openImages(f *detect.Found, q request) (*source, error) {
 		}
 		s.test = test
 	}
+	if q.known != nil && len(q.known.Classes) > 0 {
+		if err := s.relabel(q.known.Classes); err != nil {
+			return nil, err
+		}
+	}
 	if images.Len() > 0 {
 		m, _, err := images.Image(0)
 		if err != nil {
@@ -228,6 +233,36 @@ func openImages(f *detect.Found, q request) (*source, error) {
 		s.card.Input = []int{m.C, m.H, m.W}
 	}
 	return s, nil
+}
+
+// relabel gives pictures the numbers that their classes have among those of a model, of which they may be some.
+func (s *source) relabel(classes []string) error {
+	if slices.Equal(s.card.Classes, classes) {
+		return nil
+	}
+	number := make([]int64, len(s.card.Classes))
+	for i, class := range s.card.Classes {
+		k := slices.Index(classes, class)
+		if k < 0 {
+			return fmt.Errorf("the class %q of the pictures is none of the %d that the model knows: %q", class, len(classes), classes[:min(len(classes), 20)])
+		}
+		number[i] = int64(k)
+	}
+	renumber := func(d data.Dataset) data.Dataset {
+		return data.Map(d, func(x data.Sample, _ *rand.Rand) (data.Sample, error) {
+			class, ok := x.Y.(int64)
+			if !ok {
+				return x, fmt.Errorf("the class of a picture is a %T", x.Y)
+			}
+			x.Y = number[class]
+			return x, nil
+		})
+	}
+	if s.train = renumber(s.train); s.parts {
+		s.test = renumber(s.test)
+	}
+	s.card.Classes = classes
+	return nil
 }
 
 // measure finds mean and deviation of the channels or columns, of pictures from up to a thousand.
