@@ -26,7 +26,7 @@ type trainCmd struct {
 	Data   string `help:"What to train on: a directory of IDX files (MNIST), CIFAR's files, a directory of directories of pictures, a CSV table, a text file; or the name of a published set such as mnist, which is downloaded. Without it: embedded digits of 8×8 pixels." placeholder:"PATH"`
 	Model  string `help:"Model: ${models}. Without it the one that fits the data." placeholder:"NAME"`
 	Hidden int    `help:"Width of the hidden layer of an mlp or cnn, or of a gpt." placeholder:"N"`
-	Size   int    `help:"Bring pictures to squares of so many pixels." placeholder:"N"`
+	Size   int    `help:"Bring pictures to squares of so many pixels. Without it pictures of several sizes are brought to the median of their shorter sides, at most 224." placeholder:"N"`
 	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints. If it is for other classes, its last layer is replaced by a new one, which is told." type:"path" placeholder:"FILE"`
 	Freeze bool   `help:"With --init: only the last layer learns, all others keep the weights of the file; batch normalisation keeps its running statistics and uses them."`
 
