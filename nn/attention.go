@@ -267,7 +267,7 @@ func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, ex
 	}
 	if o.Causal {
 		at := c.On(q.Device()).Typed(dtype.I64)
-		use(at.Arange(0, float64(q.Dim(-2)), 1).Unsqueeze(1).Lt(at.Arange(0, float64(keys), 1)))
+		use(at.Arange(q.Dim(-2)).Unsqueeze(1).Lt(at.Arange(keys)))
 	}
 	switch {
 	case adds == nil:

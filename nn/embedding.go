@@ -208,7 +208,7 @@ func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	n, width := x.Size(), l.Weight.Dim(1)
 	dev := c.On(x.Device())
-	at := dev.Typed(dtype.I64).Arange(0, float64(n), 1)
+	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
 	var bag *tensor.Tensor // of each number
 	if offsets == nil {

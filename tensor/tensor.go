@@ -43,6 +43,7 @@ type Tensor struct {
 
 	recorded  atomic.Uint32 // the storage's count of recorded writes when this handle took its place in the graph, or detached
 	needsGrad bool
+	frozen    bool    // of a leaf: SetRequiresGrad(false) was said of it last
 	node      *node   // how it was computed; nil for a leaf
 	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
 	viewed    *Tensor // the tensor that this is a view of, directly or through other views; nil for none
@@ -118,7 +119,7 @@ func (x *Tensor) Type() dtype.Type { return x.dtype }
 // Device returns where x lives.
 func (x *Tensor) Device() device.Device { return x.st.dev }
 
-// Scope returns the scope that owns x: start expressions over older tensors with it (x.Scope().Arange(n)).
+// Scope returns the scope that owns x. What is made in it, on x's device, comes from [Tensor.New].
 func (x *Tensor) Scope() *Scope { return x.scope }
 
 // IsContiguous reports whether the elements lie densely in row-major order.
