@@ -178,3 +178,13 @@ func ExampleBatchNorm1d() {
 	// 2.00 4.00 100
 	// 2.00
 }
+
+// Infer is evaluation without a graph. The result is kept, and the layers stay in the mode that they were in.
+func ExampleInfer() {
+	m := newPerceptron() // in training mode
+	x := tensor.Ones(1, 4)
+	y := nn.Infer(m, x)
+	fmt.Println(y.Shape(), y.NeedsGrad(), m.Drop.Training())
+	// Output:
+	// [1, 2] false true
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -189,7 +190,7 @@ func newCollector(o *Options) *collector {
 
 // state returns the calling goroutine's.
 func (c *collector) state() *gstate {
-	id := goroutine()
+	id := callsite.G()
 	if g, _ := c.states.Load().find(id); g != nil {
 		return g
 	}

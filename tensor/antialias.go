@@ -31,7 +31,7 @@ func (a *axisSampler) smooth(x *Tensor, mode InterpolateMode) *Tensor {
 	wide := max(step, 1)
 	support *= wide
 	m := a.c.On(x.st.dev).Typed(dtype.F64)
-	centre := m.Arange(0, float64(a.m), 1).AddScalar(0.5).MulScalar(step)
+	centre := m.Arange(a.m).AddScalar(0.5).MulScalar(step)
 	first := centre.SubScalar(support).AddScalar(0.5).Trunc().ClampMin(0)
 	end := centre.AddScalar(support).AddScalar(0.5).Trunc().ClampMax(float64(a.n))
 	taps := min(2*int(math.Ceil(support))+1, a.n)

@@ -42,6 +42,8 @@ type Autocaster interface{ Autocast() AutocastClass }
 //		loss.Backward() // VJPs run without autocast, in the types of the forward pass
 //	}, tensor.Autocast(dtype.BF16))
 //
+// An expression over older tensors alone begins with x.In(s), as for [NoGrad].
+//
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again after it has changed; the casts are
 // freed with that scope. With float16 small gradients vanish unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {
@@ -55,7 +57,10 @@ func Autocast(t dtype.Type) Option {
 func NoAutocast() Option { return Autocast(dtype.Invalid) }
 
 // Autocast returns the type that [Autocast] set for s, dtype.Invalid if it is off.
-func (s *Scope) Autocast() dtype.Type { return s.modes.autocast }
+func (s *Scope) Autocast() dtype.Type {
+	s.asked()
+	return s.modes.autocast
+}
 
 // WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on, and with nothing of what f calls autocast
 // again (but for classes Through and Within): how an op that is composed of others gets a class as a whole. Where autocast is off it
@@ -63,6 +68,14 @@ func (s *Scope) Autocast() dtype.Type { return s.modes.autocast }
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
+	}
+	if vigils.n.Load() != 0 {
+		if given := present(in...); len(given) > 0 {
+			youngest(op, given).missCast(op, class, given, 0)
+		}
+		if class != AutocastThrough && class != AutocastWithin {
+			defer hush()()
+		}
 	}
 	return f(in)
 }
@@ -93,11 +106,14 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 	})
 }
 
-// target returns the type to which class casts in, dtype.Invalid for none.
-func (s *Scope) target(class AutocastClass, in []*Tensor, fixed uint) dtype.Type {
+// target returns the type to which class casts in under autocast to low, dtype.Invalid for none.
+func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
+	if low == dtype.Invalid {
+		return low
+	}
 	switch class {
 	case AutocastLow:
-		return s.modes.autocast
+		return low
 	case AutocastHigh:
 		return dtype.F32
 	case AutocastWidest:
@@ -118,20 +134,26 @@ func (s *Scope) target(class AutocastClass, in []*Tensor, fixed uint) dtype.Type
 	return dtype.Invalid
 }
 
+// castable reports whether autocast to type to converts t.
+func castable(t *Tensor, to dtype.Type) bool {
+	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
+}
+
 // operands returns in, cast as class says; fixed operands, by bit, stay. What it makes and no cache holds is added to made, for the caller
 // to free once the op has run: the graph holds what it needs. With nil for made it belongs to a scope that ends by itself.
 func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
-	to := s.target(class, in, fixed)
+	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {
 		return in
 	}
 	out := in
 	for i, t := range in {
-		if t == nil || t.dtype == to || fixed>>i&1 != 0 || !t.dtype.IsFloat() || t.dtype == dtype.F64 {
+		if fixed>>i&1 != 0 || !castable(t, to) {
 			continue
 		}
 		if &out[0] == &in[0] {
 			out = append([]*Tensor(nil), in...)
+			s.missNoCast()
 		}
 		out[i] = nil
 		for j := range i {
@@ -164,6 +186,7 @@ func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 	}
 	s := youngest(e.called(), in)
 	if s.modes.autocast == dtype.Invalid {
+		s.missCast(e.called(), e.Autocast, in, e.Fixed)
 		return nil
 	}
 	var made []*Tensor
@@ -233,6 +256,9 @@ func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
 		c.cast.Free()
 	}
 	c = cachedCast{of: t.st, version: t.st.version.Load()}
+	if vigils.n.Load() != 0 {
+		defer hush()()
+	}
 	c.cast = within(k.scope, func(s *Scope) *Tensor {
 		s.modes.noGrad, s.modes.autocast = false, dtype.Invalid
 		return leaf.In(s).Cast(to)

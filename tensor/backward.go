@@ -79,6 +79,9 @@ type engine struct {
 }
 
 func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Tensor {
+	if vigils.n.Load() != 0 {
+		defer hush()()
+	}
 	starts := append([]start{{y, o.seed}}, o.more...)
 	s := y.startScope(op, o.more)
 	e := &engine{op: op, o: o, scope: s.child(), tasks: map[edge]*task{}, inputs: inputs}

@@ -370,6 +370,7 @@ func (g *Graph) Close() error {
 
 // Capture returns the graph into which work of s is recorded, nil when it runs: inside of the function given to [Capture] only.
 func (s *Scope) Capture() *Graph {
+	s.asked()
 	if g := s.modes.capture; g != nil && g.live.Load() {
 		return g
 	}

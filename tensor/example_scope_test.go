@@ -76,6 +76,34 @@ func ExampleTensor_In() {
 	// tensor([6., 8.])
 }
 
+// From gives a tensor away, In lends it: a batch is of no use after its step, a parameter is.
+func ExampleScope_From() {
+	w, batch := tensor.From([]float32{3, 4}), tensor.From([]float32{1, 2})
+	tensor.Do(func(s *tensor.Scope) {
+		fmt.Println(s.From(batch).Mul(w.In(s)))
+	})
+	fmt.Println(w)
+	err := tensor.Try(func() { batch.Sum() })
+	fmt.Println(errors.Is(err, tensor.ErrFreed))
+	// Output:
+	// tensor([3., 8.])
+	// tensor([3., 4.])
+	// true
+}
+
+// A mode reaches what belongs to its scope. One that would do nothing is an error.
+func ExampleScope_unused() {
+	w := tensor.Ones(2).RequiresGrad()
+	err := tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) { w.MulScalar(2) }, tensor.NoGrad())
+	})
+	fmt.Println(errors.Is(err, tensor.ErrScope))
+	tensor.Do(func(s *tensor.Scope) { fmt.Println(w.In(s).MulScalar(2).NeedsGrad()) }, tensor.NoGrad())
+	// Output:
+	// true
+	// false
+}
+
 // Free gives memory back early, as Python's del does.
 func ExampleTensor_Free() {
 	x := tensor.Ones(1000)

@@ -17,3 +17,6 @@ func Sharers(x *Tensor) int {
 	}
 	return 0
 }
+
+// Vigils is how many scopes with modes are watched.
+func Vigils() int { return int(vigils.n.Load()) }

@@ -21,16 +21,14 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	}
 	b := x.root()
 	if b != nil && b.node == nil && b.needsGrad {
-		e := newError(op, ErrGrad, all, "a view of a leaf that requires a gradient is changed in place")
-		panic(e.hint("do it in a scope with NoGrad"))
+		panic(leafError(op, "a view of a leaf that requires a gradient is changed in place", all))
 	}
 	if !wantsGrad(op, s, all) {
 		return s
 	}
 	switch {
 	case x.node == nil && x.needsGrad:
-		e := newError(op, ErrGrad, all, "a leaf that requires a gradient is changed in place")
-		panic(e.hint("do it in a scope with NoGrad"))
+		panic(leafError(op, "a leaf that requires a gradient is changed in place", all))
 	case x.scope != s:
 		e := newError(op, ErrScope, all, "the result would hang the graph of "+s.String()+" on a tensor of "+x.scope.String())
 		panic(e.hint("use NoGrad, or an op that returns a new tensor"))
@@ -38,6 +36,17 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 		x.rebasable(op, s, b, all)
 	}
 	return s
+}
+
+// leafError is for an op in place that needs NoGrad: it says what to write. That the call stands in the
+// function of a scope with NoGrad is not enough: x belongs to an older one.
+func leafError(op, what string, operands []*Tensor) *Error {
+	e := newError(op, ErrGrad, operands, what)
+	call := "x.In(s)"
+	if m := deepSite().method(); m != "" {
+		call += "." + m + "(…)"
+	}
+	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad())", call)
 }
 
 // inPlace computes op on in and stores the result in x, the first of in.

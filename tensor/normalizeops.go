@@ -117,10 +117,17 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // statistics have shape [channels], nil is none; for 16-bit floats, which are computed in float32,
 // they may be float32. A vector of shape [0] without weight and bias is given back, as in torch.
 // torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running
-// mean the average of all.
+// mean the average of all. An eps that is not positive in training, or is negative outside of it,
+// is an error.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
 	const op = "batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
+	switch {
+	case training && !(eps > 0):
+		fail(op, ErrValue, in, "eps is %v, in training it must be positive", eps)
+	case !(eps >= 0):
+		fail(op, ErrValue, in, "eps is %v, it must not be negative", eps)
+	}
 	running := statistics(op, in, runningMean, runningVar, training)
 	if x.layout.Shape == shape.Of(0) && weight == nil && bias == nil {
 		return x.Clone()

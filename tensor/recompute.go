@@ -306,4 +306,7 @@ func differs(what string) *Error {
 
 // Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes for the second time. What counts calls, as
 // running statistics do, leaves this one out.
-func (s *Scope) Recomputing() bool { return s.modes.recomputing }
+func (s *Scope) Recomputing() bool {
+	s.asked()
+	return s.modes.recomputing
+}

@@ -145,7 +145,10 @@ func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, r.Name, nil, []*Tensor{x}))
 	}
-	if r.Autocast != AutocastThrough && x.scope.modes.autocast != dtype.Invalid {
+	if r.Autocast == AutocastThrough {
+	} else if x.scope.modes.autocast == dtype.Invalid {
+		x.scope.missCast(r.Name, r.Autocast, []*Tensor{x}, 0)
+	} else {
 		var made []*Tensor
 		x = x.scope.operands(r.Autocast, []*Tensor{x}, 0, &made)[0]
 		defer freeAll(&made)

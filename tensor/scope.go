@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -13,6 +14,11 @@ import (
 // A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its operands, so the scope
 // travels with the batch; closing it gives the memory of all that it owns back at once. It also carries the modes that
 // PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
+//
+// A mode reaches what belongs to the scope, and nothing else: x.In(s) lends the tensor x to the scope s, s.From(x) gives x to it. A
+// scope that was opened with [NoGrad] or [Autocast] and asked for nothing before it closes has done nothing. If meanwhile, on the
+// goroutine that opened it, an op outside of it recorded a graph or was computed in another type than the mode says, closing it is
+// an error.
 //
 // A scope may be used by several goroutines; it is closed by one.
 type Scope struct {
@@ -29,12 +35,14 @@ type Scope struct {
 	closed   bool
 	internal bool // the library's own: recycled, without a net
 	ledger   *ledger
-	span     device.SpanID // of its name, in a trace
+	span     device.SpanID         // of its name, in a trace
+	vigil    atomic.Pointer[vigil] // nil when something was asked of it, or it sets no mode
 }
 
 // modes are inherited by child scopes.
 type modes struct {
 	noGrad    bool
+	withGrad  bool // that there is a graph was said
 	sites     bool // record the call site of every result
 	dev       device.Device
 	stream    device.Stream
@@ -57,11 +65,12 @@ type modes struct {
 // An Option sets a mode of a scope.
 type Option func(*modes)
 
-// NoGrad makes a scope in which results record no graph.
-func NoGrad() Option { return func(m *modes) { m.noGrad = true } }
+// NoGrad makes a scope in which results record no graph. An expression over older tensors belongs to their scope, and begins with
+// x.In(s) where it is to be of this one; nn.Infer runs a whole model so.
+func NoGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = true, false } }
 
 // WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
-func WithGrad() Option { return func(m *modes) { m.noGrad = false } }
+func WithGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = false, true } }
 
 // On sets the device on which the scope creates tensors.
 func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, nil } }
@@ -130,7 +139,8 @@ func Root() *Scope { return root }
 // NewScope opens a scope under the root. See [Do] for the usual form.
 func NewScope(opts ...Option) *Scope { return root.New(opts...) }
 
-// Do runs f with a new scope under the root and closes it, also when f panics.
+// Do runs f with a new scope under the root and closes it, also when f panics. In the function of another scope, s.Do is meant: that
+// one is inside of s and inherits its modes, as a context within a context does in PyTorch.
 func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
 
 // Do runs f with a new child of s and closes it, also when f panics.
@@ -169,12 +179,14 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name, outer: s.opened}
 	c.ledger = &ledger{}
+	s.asked()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		panic(s.closedError("scope.new", nil))
 	}
 	s.children++
+	c.watchModes(s, loose)
 	c.nameSpan(loose)
 	return c
 }
@@ -216,6 +228,7 @@ func (s *Scope) isClosed() bool {
 
 // Device returns the device on which the scope creates tensors: the CPU unless it was opened with [On].
 func (s *Scope) Device() device.Device {
+	s.asked()
 	if s.modes.dev != nil {
 		return s.modes.dev
 	}
@@ -223,10 +236,16 @@ func (s *Scope) Device() device.Device {
 }
 
 // Generator returns the generator from which random ops of the scope draw.
-func (s *Scope) Generator() *Generator { return s.modes.gen }
+func (s *Scope) Generator() *Generator {
+	s.asked()
+	return s.modes.gen
+}
 
 // GradEnabled reports whether ops of the scope record a graph.
-func (s *Scope) GradEnabled() bool { return !s.modes.noGrad }
+func (s *Scope) GradEnabled() bool {
+	s.asked()
+	return !s.modes.noGrad
+}
 
 // streamOf returns the stream on which work of s for dev is queued.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
@@ -249,6 +268,7 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 		}
 		return
 	}
+	s.asked()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -317,6 +337,9 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	p.mu.Lock()
 	p.children--
 	p.mu.Unlock()
+	if e := s.unheeded(); e != nil && !force {
+		panic(e)
+	}
 }
 
 // end closes s for use, moves keep to the parent and drops the rest.

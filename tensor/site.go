@@ -3,6 +3,7 @@ package tensor
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/internal/callsite"
@@ -43,6 +44,26 @@ func (s *site) String() string {
 		return at
 	}
 	return callsite.First(s.more)
+}
+
+// method returns the name of the method of [Tensor] that the first frame outside the library called, ""
+// if it called something else.
+func (s *site) method() (name string) {
+	frames := runtime.CallersFrames(append(slices.Clone(s.pc[:s.n]), s.more...))
+	for {
+		f, more := frames.Next()
+		if callsite.Outside(f.Function, f.File) {
+			return name
+		}
+		in, _ := callsite.Within(f.Function)
+		name, _ = strings.CutPrefix(in, "tensor.(*Tensor).")
+		if name == in {
+			name = ""
+		}
+		if !more {
+			return ""
+		}
+	}
 }
 
 // late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed to the driver.

@@ -9,7 +9,7 @@ import (
 // Stream returns the stream on which work of the scope is queued for device d, or without one for the scope's own:
 // torch.cuda.current_stream. That of a GPU is a cuda.Stream.
 func (s *Scope) Stream(d ...device.Device) device.Stream {
-	dev := s.Device()
+	dev := s.Device() // which is to ask s, also where d is given
 	if len(d) > 0 {
 		dev = d[0]
 	}

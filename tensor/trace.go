@@ -105,4 +105,7 @@ func (s *Scope) endSpan() {
 
 // Span is the span of the innermost scope around s, or s itself, that has a name and was opened while a tracer was set: for
 // [device.Span], by those who open spans of their own. 0 is none.
-func (s *Scope) Span() device.SpanID { return s.modes.span }
+func (s *Scope) Span() device.SpanID {
+	s.asked()
+	return s.modes.span
+}

@@ -78,7 +78,7 @@ func TestMoveAxesOfSeveral(t *testing.T) {
 }
 
 func TestMatrixNormOfDimensions(t *testing.T) {
-	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Arange(-10, 14, 1).Reshape(2, 3, 4) }
+	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(-10, 14, 1).Reshape(2, 3, 4) }
 	norm := func(p float64, dims ...int) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt { return x(s).MatrixNorm(p, dims...) }
 	}
@@ -146,7 +146,7 @@ func TestIsCloseOfNaN(t *testing.T) {
 
 // Values that are tensors of rank 0 get the sum of the gradients where they are.
 func TestFillByTensors(t *testing.T) {
-	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Arange(0, 6, 1).Reshape(2, 3) }
+	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(0, 6, 1).Reshape(2, 3) }
 	mask := func(s *tensor.Scope) *tt { return s.From([]bool{true, false, true, false, true, false}, 2, 3) }
 	index := func(s *tensor.Scope, v ...int64) *tt { return s.From(v) }
 	seven := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Full(7.5) }
@@ -207,7 +207,7 @@ func TestNanQuantilesOfSeveral(t *testing.T) {
 
 // The rows that are looked up are shortened in place, as by F.embedding with max_norm.
 func TestEmbeddingWithMaxNorm(t *testing.T) {
-	w := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Arange(-3, 5, 1).Reshape(4, 2) }
+	w := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(-3, 5, 1).Reshape(4, 2) }
 	twice := func(s *tensor.Scope) *tt { return s.From([]int64{0, 3, 3, 1}, 2, 2) }
 	var list []answer
 	for p, want := range map[float64][4]float64{
@@ -249,7 +249,7 @@ func TestEmbeddingWithMaxNorm(t *testing.T) {
 
 func TestAntialias(t *testing.T) {
 	x := func(s *tensor.Scope) *tt {
-		return s.Typed(dtype.F64).Arange(0, 30, 1).Reshape(1, 1, 5, 6).PowScalar(1.3)
+		return s.Typed(dtype.F64).ArangeStep(0, 30, 1).Reshape(1, 1, 5, 6).PowScalar(1.3)
 	}
 	smooth := func(o tensor.InterpolateOptions) func(s *tensor.Scope) *tt {
 		o.Antialias = true
@@ -264,7 +264,7 @@ func TestAntialias(t *testing.T) {
 		{"bicubic, one row, corners", smooth(tensor.InterpolateOptions{Size: []int{1, 4}, Mode: cubic, AlignCorners: true}), dtype.F64, []int{1, 1, 1, 4}, []float64{-1.0259685167797354, 0.8732232469713028, 3.921752037343751, 6.235054656445223}},
 		{"bicubic to one", smooth(tensor.InterpolateOptions{Size: []int{1}, Mode: cubic}), dtype.F64, []int{1, 1, 1, 1}, []float64{34.48842017230487}},
 		{"bicubic of many", func(s *tensor.Scope) *tt {
-			return s.Typed(dtype.F64).Arange(0, 100, 1).PowScalar(1.1).Reshape(1, 1, 1, 100).Interpolate(tensor.InterpolateOptions{Size: []int{1, 7}, Mode: cubic, Antialias: true})
+			return s.Typed(dtype.F64).ArangeStep(0, 100, 1).PowScalar(1.1).Reshape(1, 1, 1, 100).Interpolate(tensor.InterpolateOptions{Size: []int{1, 7}, Mode: cubic, Antialias: true})
 		}, dtype.F64, []int{1, 1, 1, 7}, []float64{8.599833913366698, 27.938901179390538, 50.27547208519855, 73.12367508159987, 96.64815186367541, 121.22786242822697, 144.64899062402245}},
 		{"float16", func(s *tensor.Scope) *tt {
 			return x(s).Half().Interpolate(tensor.InterpolateOptions{Size: []int{2, 3}, Mode: linear, Antialias: true})

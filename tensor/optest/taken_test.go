@@ -16,7 +16,7 @@ func count(s *tensor.Scope, dims ...int) *tt {
 	for _, d := range dims {
 		n *= d
 	}
-	return s.Typed(dtype.F64).Arange(0, float64(n), 1).Reshape(dims...)
+	return s.Typed(dtype.F64).Arange(n).Reshape(dims...)
 }
 
 // A start that is negative counts from the end.
@@ -114,7 +114,7 @@ func TestMeansOfIntegers(t *testing.T) {
 			return x(s).Reshape(1, 1, 2, 2, 2).AvgPool3d(tensor.AvgPoolOptions{Kernel: two})
 		}, dtype.I64, []int{1, 1, 1, 1, 1}, []float64{1}},
 		{"avg_pool1d of many", func(s *tensor.Scope) *tt {
-			return s.Typed(dtype.I64).Arange(0, 100, 1).Reshape(1, 1, 100).AvgPool1d(tensor.AvgPoolOptions{Kernel: []int{50}})
+			return s.Typed(dtype.I64).Arange(100).Reshape(1, 1, 100).AvgPool1d(tensor.AvgPoolOptions{Kernel: []int{50}})
 		}, dtype.I64, []int{1, 1, 2}, []float64{24, 74}},
 		{"local_response_norm", func(s *tensor.Scope) *tt { return x(s).LocalResponseNorm(3, 1, 0.5, 2) }, dtype.F32, []int{1, 2, 4},
 			[]float64{-1.3416407108306885, 0.45883145928382874, 1.29099440574646, 0, 0.4472135901451111, -1.605910062789917, 1.0327955484390259, 1.6712580919265747}},

@@ -1,11 +1,5 @@
 #include "textflag.h"
 
-// func goroutine() uintptr
-TEXT ·goroutine(SB), NOSPLIT, $0-8
-	MOVD g, R0
-	MOVD R0, ret+0(FP)
-	RET
-
 // func returns(pc *[64]uintptr) int
 TEXT ·returns(SB), NOSPLIT, $0-16
 	MOVD pc+0(FP), R0

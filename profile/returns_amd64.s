@@ -1,11 +1,5 @@
 #include "textflag.h"
 
-// func goroutine() uintptr
-TEXT ·goroutine(SB), NOSPLIT, $0-8
-	MOVQ (TLS), AX
-	MOVQ AX, ret+0(FP)
-	RET
-
 // func returns(pc *[64]uintptr) int
 TEXT ·returns(SB), NOSPLIT, $0-16
 	MOVQ pc+0(FP), DI

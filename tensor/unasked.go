@@ -1,0 +1,255 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/callsite"
+)
+
+// A vigil is kept over a scope that sets NoGrad or Autocast, until something is asked of the scope.
+// An expression over older tensors alone belongs to their scope, so the mode would do nothing, in
+// silence. It is told when the scope closes, if on its goroutine an op ran outside of it that the
+// mode would have changed. An op that it leaves alone is none of its affair: what comes before an
+// early return may well belong to the scope around.
+type vigil struct {
+	g        uintptr // the goroutine that opened the scope
+	number   uint64  // its number, where the scope may outlive it; 0: not needed
+	depth    int     // of the scope
+	opened   *scopeSite
+	noGrad   bool       // it was opened with NoGrad
+	cast     bool       // it was opened with Autocast, or NoAutocast
+	autocast dtype.Type // if so: to what; Invalid: off
+
+	prev, next *vigil // in the list of its goroutine's bucket, under whose lock the rest is, too
+	gone       bool
+	hushed     int     // what runs is not the user's
+	missed     *missed // the first op that the modes would have changed
+}
+
+// missed is an op that ran outside of a scope whose mode would have changed it.
+type missed struct {
+	op, how string
+	at      *site
+	in      *scopeSite // nil: the root scope
+}
+
+// vigils are those that are kept now. Ops ask for their number only, one atomic load.
+var vigils struct {
+	n  atomic.Int64
+	by [64]struct {
+		sync.Mutex
+		first *vigil
+	}
+}
+
+func bucket(g uintptr) int { return int(uint64(g) * 0x9E3779B97F4A7C15 >> 58) }
+
+// watchModes begins a vigil over s, which was opened in p, if it sets one of the modes.
+func (s *Scope) watchModes(p *Scope, loose bool) {
+	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
+	if !noGrad && !cast {
+		return
+	}
+	v := &vigil{g: callsite.G(), depth: s.depth, opened: s.opened, noGrad: noGrad, cast: cast}
+	if cast {
+		v.autocast = s.modes.autocast
+	}
+	s.vigil.Store(v)
+	if loose {
+		v.number = callsite.Goroutine() // the address may be another goroutine's by then
+		runtime.AddCleanup(s, (*vigil).end, v)
+	}
+	b := &vigils.by[bucket(v.g)]
+	b.Lock()
+	if v.next = b.first; v.next != nil {
+		v.next.prev = v
+	}
+	b.first = v
+	b.Unlock()
+	vigils.n.Add(1)
+}
+
+// end ends the vigil.
+func (v *vigil) end() {
+	b := &vigils.by[bucket(v.g)]
+	b.Lock()
+	defer b.Unlock()
+	if v.gone {
+		return
+	}
+	v.gone = true
+	if v.prev != nil {
+		v.prev.next = v.next
+	} else {
+		b.first = v.next
+	}
+	if v.next != nil {
+		v.next.prev = v.prev
+	}
+	vigils.n.Add(-1)
+}
+
+// asked notes that s is used: its modes have a meaning.
+func (s *Scope) asked() {
+	if v := s.vigil.Load(); v != nil {
+		s.vigil.Store(nil)
+		v.end()
+	}
+}
+
+// around reports whether s is the scope of the vigil or inside of it.
+func (v *vigil) around(s *Scope) bool {
+	for s != nil && s.depth > v.depth {
+		s = s.parent
+	}
+	return s != nil && s.vigil.Load() == v
+}
+
+// miss tells the vigils of this goroutine of an op in s; would reports whether their modes change it.
+func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
+	g := callsite.G()
+	b := &vigils.by[bucket(g)]
+	b.Lock()
+	defer b.Unlock()
+	for v := b.first; v != nil; v = v.next {
+		if v.g != g || v.missed != nil || v.hushed > 0 || !would(v) || v.around(s) || v.number != 0 && v.number != callsite.Goroutine() {
+			continue
+		}
+		v.missed = &missed{op: op, how: how, at: deepSite(), in: s.opened}
+	}
+}
+
+// hush closes the eyes of this goroutine's vigils, until the function that it returns is called:
+// what the library does by itself is in modes of its own.
+func hush() func() {
+	g := callsite.G()
+	add := func(n int) {
+		b := &vigils.by[bucket(g)]
+		b.Lock()
+		defer b.Unlock()
+		for v := b.first; v != nil; v = v.next {
+			if v.g == g {
+				v.hushed = max(v.hushed+n, 0)
+			}
+		}
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
+// missRecord tells the vigils that op in s recorded a graph.
+func (s *Scope) missRecord(op string) {
+	if vigils.n.Load() != 0 && !s.modes.withGrad {
+		s.miss(op, "recorded a graph", func(v *vigil) bool { return v.noGrad })
+	}
+}
+
+// missCast tells the vigils that op in s computed in the types of its operands, without autocast.
+func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uint) {
+	if vigils.n.Load() == 0 || s.internal { // a part of another op, which has a class itself
+		return
+	}
+	s.miss(op, "computed without autocast", func(v *vigil) bool {
+		to := target(class, v.autocast, in, fixed)
+		for i, t := range in {
+			if to != dtype.Invalid && castable(t, to) && fixed>>i&1 == 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// missNoCast tells the vigils that autocast converted operands of an op in s.
+func (s *Scope) missNoCast() {
+	if vigils.n.Load() != 0 {
+		s.miss("an op", "computed in "+s.modes.autocast.String(), func(v *vigil) bool { return v.cast && v.autocast == dtype.Invalid })
+	}
+}
+
+// unheeded returns what is wrong if s, which is closed now, was never asked for anything and its
+// modes would have changed an op, nil otherwise. Only a scope that the program opened itself counts,
+// and a panic that is on its way comes first.
+func (s *Scope) unheeded() *Error {
+	v := s.vigil.Load()
+	if v == nil {
+		return nil
+	}
+	s.asked()
+	if v.missed == nil || !v.opened.at.outside() || unwinding() {
+		return nil
+	}
+	m := v.missed
+	w := m.op
+	if at := m.at.String(); at != "" {
+		w += " at " + at
+	}
+	in := "in the root scope"
+	if m.in != nil {
+		in = m.in.String()
+	}
+	e := newError("scope.close", ErrScope, nil, fmt.Sprintf("%s did nothing: %v that was opened with it at %s was not used, and %s ran %s and %s",
+		v.modes(), s.told(), v.opened.at, w, in, m.how))
+	e.Site = v.opened.at.String()
+	e.hint("an expression belongs to the scope of its operands: begin it with x.In(s), which lends x to the scope s, or with s.From(x), which gives x away; " +
+		"nn.Infer(model, x) runs a whole model without a graph")
+	return e
+}
+
+// modes names what the scope was opened with.
+func (v *vigil) modes() string {
+	var set []string
+	if v.noGrad {
+		set = append(set, "NoGrad")
+	}
+	switch {
+	case v.cast && v.autocast == dtype.Invalid:
+		set = append(set, "NoAutocast")
+	case v.cast:
+		set = append(set, fmt.Sprintf("Autocast(%v)", v.autocast))
+	}
+	return strings.Join(set, " and ")
+}
+
+// told is String without where it was opened and closed.
+func (s *Scope) told() string {
+	w := "the scope"
+	if s.opened.name != "" {
+		w += fmt.Sprintf(" %q", s.opened.name)
+	}
+	return w
+}
+
+// outside reports whether the recorded call of a function of this package came from outside the library.
+func (s *site) outside() bool {
+	frames := runtime.CallersFrames(s.pc[:s.n])
+	for {
+		f, more := frames.Next()
+		if in, ok := callsite.Within(f.Function); !ok || !strings.HasPrefix(in, "tensor.") || strings.HasSuffix(f.File, "_test.go") {
+			return callsite.Outside(f.Function, f.File)
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// unwinding reports whether this is called by a function that a panic or runtime.Goexit runs.
+func unwinding() bool {
+	var pc [256]uintptr
+	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc[:])])
+	for {
+		f, more := frames.Next()
+		if f.Function == "runtime.gopanic" || f.Function == "runtime.Goexit" {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
