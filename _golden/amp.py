@@ -100,7 +100,9 @@ OPS = {
     # pooling, resampling
     **{f"{k}Pool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2))(getattr(F, f"{k.lower()}_pool{n}d"))) for k in ("Max", "Avg") for n in (1, 2, 3)},
     **{f"Adaptive{k}Pool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2))(getattr(F, f"adaptive_{k.lower()}_pool{n}d"))) for k in ("Max", "Avg") for n in (1, 2, 3)},
-    **{f"LPPool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2, 2))(getattr(F, f"lp_pool{n}d"))) for n in (1, 2)},
+    **{f"LPPool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2, 2))(getattr(F, f"lp_pool{n}d"))) for n in (1, 2, 3)},
+    **{f"MaxUnpool{n}d": ([rnd(2, 4, *[2] * n), idx(2, 4, *[2] * n)], (lambda f: lambda x, i: f(x, i, 2))(getattr(F, f"max_unpool{n}d"))) for n in (1, 2, 3)},
+    **{f"FractionalMaxPool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2, 2))(getattr(F, f"fractional_max_pool{n}d"))) for n in (2, 3)},
     "Unfold2d": ([rnd(1, 4, 4, 4)], lambda x: F.unfold(x, 2)), "Fold": ([rnd(1, 16, 9)], lambda x: F.fold(x, (4, 4), 2)),
     "Interpolate": ([rnd(1, 4, 4, 4)], lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),  # the mode "area" is not listed
     "PixelShuffle": ([rnd(1, 4, 4, 4)], lambda x: F.pixel_shuffle(x, 2)),

@@ -179,6 +179,65 @@ def pools(f):
         f.case("fold", "extreme" + tag, image, [far], **args)
 
 
+def unpools(f):
+    """What a maximum pool took is put back; norms in three dimensions; windows at distances that samples decide."""
+    torch.use_deterministic_algorithms(False)  # no two elements go to one place, so unpooling has one result
+    r = f.randn
+    shapes = {1: (2, 2, 6), 2: (1, 2, 4, 6), 3: (1, 1, 2, 4, 4)}
+    special = torch.tensor([1.0, -0.0, math.nan, math.inf, -math.inf, MAX, DENORMAL, TINY])
+    for rank in (1, 2, 3):
+        pool, unpool, xs = getattr(F, f"max_pool{rank}d"), getattr(F, f"max_unpool{rank}d"), shapes[rank]
+        kinds = [{"kernel": [2]}, {"kernel": [2], "size": [n + 1 for n in xs[2:]]}]
+        if rank < 3:
+            kinds.append({"kernel": [3], "stride": [2], "padding": [1]})
+        for args in kinds:
+            tag = tagged(args)
+
+            def fn(x, i, args=args):
+                return unpool(x, i, args["kernel"] * rank, args.get("stride", args["kernel"]) * rank, args.get("padding", [0]) * rank, args.get("size"))
+            y, i = pool(r(*xs), args["kernel"] * rank, args.get("stride"), args.get("padding", 0), return_indices=True)
+            if "stride" in args:  # windows overlap, and could have one maximum
+                y, i = r(*y.shape), torch.arange(y[0, 0].numel()).flip(0).reshape(1, 1, *y.shape[2:]).expand(y.shape).contiguous()
+            back = list(range(len(xs)))
+            back[0], back[-1] = back[-1], back[0]
+            f.case(f"max_unpool{rank}d", "ordinary" + tag, fn, [y, i], **args)
+            f.case(f"max_unpool{rank}d", "unbatched" + tag, fn, [y[0].clone(), i[0].clone()], **args)
+            f.case(f"max_unpool{rank}d", "transposed" + tag, fn, [Operand(y.permute(back).contiguous(), transpose(0, len(xs) - 1)), i], **args)
+            f.case(f"max_unpool{rank}d", "expanded" + tag, fn, [Operand(r(1, 1, *y.shape[2:]), expand(*y.shape)), i], **args)
+            f.case(f"max_unpool{rank}d", "empty" + tag, fn, [y[:0], i[:0]], **args)
+            f.case(f"max_unpool{rank}d", "extreme" + tag, fn, [special.repeat(y.numel() // 8 + 1)[:y.numel()].reshape(y.shape), i], **args)
+    for p, args in ((2.0, {"kernel": [2]}), (3.0, {"kernel": [2], "stride": [1], "ceil": True})):
+        def norm(x, p=p, args=args):
+            return F.lp_pool3d(x, p, args["kernel"][0], args.get("stride", [None])[0], args.get("ceil", False))
+        tag = f" p={p}" + tagged(args)
+        f.case("lp_pool3d", "ordinary" + tag, norm, [r(1, 2, 3, 2, 4)], p=p, **args)
+        f.case("lp_pool3d", "transposed" + tag, norm, [Operand(r(4, 2, 3, 2, 1), transpose(0, 4))], p=p, **args)
+        f.case("lp_pool3d", "expanded" + tag, norm, [Operand(r(1, 1, 3, 2, 4), expand(1, 2, 3, 2, 4))], p=p, **args)
+        f.case("lp_pool3d", "empty" + tag, norm, [r(0, 2, 3, 2, 4)], p=p, **args)
+        f.case("lp_pool3d", "extreme" + tag, norm, [torch.tensor([1.0, 1.0, 2.0, -2.0, math.inf, 1.0, math.nan, 1.0, 1e4, 1.0, 3.0, 4.0] * 2).reshape(1, 1, 2, 3, 4)], p=p, **args)
+    for rank, xs, kinds in ((2, (2, 2, 7, 8), [{"kernel": [2], "size": [3, 4]}, {"kernel": [3, 2], "size": [5, 1]}, {"kernel": [2], "ratio": [0.5]}]),
+                            (3, (1, 2, 4, 5, 6), [{"kernel": [2], "size": [2, 3, 4]}, {"kernel": [1, 2, 3], "ratio": [0.5, 0.7, 0.6]}])):
+        pool = getattr(F, f"fractional_max_pool{rank}d")
+        for args in kinds:
+            for part in (0, 1):
+                def fn(x, u, args=args, part=part):
+                    size = args["size"] if "size" in args else [int(n * q) for n, q in zip(xs[2:], args["ratio"] * (rank // len(args["ratio"])))]
+                    if x.dim() == rank + 1:
+                        u = u.reshape(1, *u.shape)
+                    return pool(x, args["kernel"] * (rank // len(args["kernel"])), size, _random_samples=u, return_indices=True)[part]
+                more = {"part": part, **args}
+                op, tag, grad = f"fractional_max_pool{rank}d", tagged(more), part == 0
+                u = lambda n: Operand(torch.rand((n, xs[1], rank), generator=f.generator), grad=False)
+                back = (xs[-1], *xs[1:-1], xs[0])
+                f.case(op, "ordinary" + tag, fn, [Operand(r(*xs), grad=grad), u(xs[0])], **more)
+                f.case(op, "ordinary again" + tag, fn, [Operand(r(*xs), grad=grad), u(xs[0])], **more)
+                f.case(op, "transposed" + tag, fn, [Operand(r(*back), transpose(0, len(xs) - 1), grad=grad), u(xs[0])], **more)
+                f.case(op, "expanded" + tag, fn, [Operand(r(1, 1, *xs[2:]), expand(*xs), grad=grad), u(xs[0])], **more)
+                f.case(op, "empty" + tag, fn, [Operand(r(0, *xs[1:]), grad=grad), u(0)], **more)
+                n = math.prod(xs)
+                f.case(op, "extreme" + tag, fn, [Operand(special.repeat(n // 8 + 1)[torch.randperm(n, generator=f.generator)].reshape(xs), grad=grad), u(xs[0])], **more)
+
+
 def resampling(f):
     r = f.randn
     special = torch.tensor([1.0, -0.0, 2.0, math.inf, 0.5, 1.5, TINY, -1.0, math.nan, 1.0, MAX / 8, 3.0, 0.0, -math.inf, 1.0, DENORMAL, 0.25, -2.0])
@@ -243,3 +302,6 @@ if __name__ == "__main__":
     f = File(__file__, SEED + 42)
     resampling(f)
     f.write(FOLDER + "resample.safetensors.gz")
+    f = File(__file__, SEED + 43)
+    unpools(f)
+    f.write(FOLDER + "unpool.safetensors.gz")

@@ -35,4 +35,9 @@ if __name__ == "__main__":
     case("extreme chances", torch.tensor([[[30.0, 0.0, -30.0]], [[-25.0, 0.0, 20.0]], [[0.0, 1.0, 20.0]]]), torch.tensor([[2]]), long(3), long(1))
     case("extreme certainty", torch.tensor([[[-math.inf, 0.0]], [[0.0, -math.inf]], [[0.0, -math.inf]]]), torch.tensor([[1]]), long(3), long(1), soft=False)
     case("extreme NaN", torch.tensor([[[math.nan, 0.0]], [[0.0, 1.0]]]), torch.tensor([[1]]), long(2), long(1))
+    flat = f.randint(1, 5, (9,))
+    case("ordinary one vector", r(7, 3, 5), flat, long(7, 5, 6), long(4, 2, 3))
+    case("ordinary one vector", r(7, 3, 5), flat, long(7, 5, 6), long(0, 2, 7), zero_infinity=True)
+    for zero in (False, True):
+        case("extreme impossible", r(5, 3, 5), torch.tensor([[1, 1, 2], [1, 1, 1], [3, 1, 2]]), long(3, 2, 5), long(3, 3, 3), zero_infinity=zero, reductions=("none", "mean"))
     f.write("nn/testdata/ctc.safetensors.gz")

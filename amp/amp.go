@@ -346,8 +346,8 @@ func (g *GradScaler) Overflowed(model any) []string {
 	list := nn.NamedParameters(model)
 	for i := len(list) - 1; i >= 0; i-- {
 		if d := list[i].Tensor.Grad(); d != nil && d.Size() > 0 {
-			tensor.Do(func(s *tensor.Scope) {
-				if v := d.Detach().Norm(math.Inf(1)).Item(); math.IsNaN(v) || math.IsInf(v, 0) {
+			d.Scope().Do(func(s *tensor.Scope) {
+				if v := d.In(s).Norm(math.Inf(1)).Item(); math.IsNaN(v) || math.IsInf(v, 0) {
 					names = append(names, list[i].Name)
 				}
 			}, tensor.NoGrad())

@@ -55,9 +55,9 @@ func BenchmarkCNNStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
 			tensor.Do(func(s *tensor.Scope) {
-				pad, in := tensor.ConvOptions{Padding: []int{1}}, nn.In(s)
-				m := nn.NewSequential(nn.NewConv2d(3, 32, []int{3}, pad, in), nn.NewBatchNorm2d(32, in), nn.ReLU{}, nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}}),
-					nn.NewConv2d(32, 64, []int{3}, pad, in), nn.NewBatchNorm2d(64, in), nn.ReLU{}, nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}}),
+				pad, in := nn.Padding(1), nn.In(s)
+				m := nn.NewSequential(nn.NewConv2d(3, 32, 3, pad, in), nn.NewBatchNorm2d(32, in), nn.ReLU{}, nn.NewMaxPool2d(2),
+					nn.NewConv2d(32, 64, 3, pad, in), nn.NewBatchNorm2d(64, in), nn.ReLU{}, nn.NewMaxPool2d(2),
 					nn.Flatten{}, nn.NewLinear(64*64, 10, in))
 				opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 1e-2, Momentum: 0.9})
 				x, y := s.Randn(32, 3, 32, 32), s.RandInt(0, 10, 32)

@@ -40,8 +40,8 @@ func cnnTask(t *testing.T, dev device.Device) task {
 		samples = 8
 	}
 	m := nn.To(nn.NewSequential(
-		nn.NewConv2d(1, 8, []int{3}, tensor.ConvOptions{Padding: []int{1}}, in), nn.NewBatchNorm2d(8, in), nn.ReLU{}, nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}}),
-		nn.NewConv2d(8, 16, []int{3}, tensor.ConvOptions{Padding: []int{1}}, in), nn.NewBatchNorm2d(16, in), nn.ReLU{},
+		nn.NewConv2d(1, 8, 3, nn.Padding(1), in), nn.NewBatchNorm2d(8, in), nn.ReLU{}, nn.NewMaxPool2d(2),
+		nn.NewConv2d(8, 16, 3, nn.Padding(1), in), nn.NewBatchNorm2d(16, in), nn.ReLU{},
 		nn.Flatten{}, nn.NewLinear(16*16, digits.Classes, in)), dev)
 	return task{"a convolutional network", m, home, func(s *tensor.Scope, step int) *tensor.Tensor {
 		index := make([]int, samples)

@@ -22,8 +22,8 @@ func TestCapturedModels(t *testing.T) {
 	}
 	for name, make := range map[string]func() model{
 		"convolution": func() model {
-			conv, norm := nn.NewConv2d(1, 3, []int{3, 3}, tensor.ConvOptions{Padding: []int{1}}), nn.NewGroupNorm(1, 3)
-			pool, last := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2, 2}}), nn.NewLinear(3*3*3, 4)
+			conv, norm := nn.NewConv2d(1, 3, []int{3, 3}, nn.Padding(1)), nn.NewGroupNorm(1, 3)
+			pool, last := nn.NewMaxPool2d([]int{2, 2}), nn.NewLinear(3*3*3, 4)
 			return model{[]any{conv, norm, last}, func(s *tensor.Scope) *tensor.Tensor {
 				h := pool.Forward(norm.Forward(conv.Forward(s.Rand(2, 1, 6, 6))).Relu())
 				return last.Forward(h.Dropout2d(0.3).Flatten(1, -1)).LogSoftmax(-1).Square().Mean()

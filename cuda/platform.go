@@ -212,32 +212,17 @@ func describe(u *cu.Unavailable) (reason, help string) {
 	return u.Text + detail, ""
 }
 
-// notFound says where the driver's library was looked for, each try being "path: the loader's answer". A file that is
-// there but cannot be loaded is the more interesting one.
+// notFound names the driver's library; where it was looked for is for the doctor to tell. Each try is "path: the
+// loader's answer". A file that is there but cannot be loaded is the more interesting one.
 func notFound(tried []string) string {
-	const most = 3
-	var places []string
+	library := "its library"
 	for i, t := range tried {
 		path, answer, _ := strings.Cut(t, ": ")
-		if i > 0 && answer != "no such file" {
+		if i == 0 {
+			library = path
+		} else if answer != "no such file" {
 			return fmt.Sprintf("%s cannot be loaded: %s", path, answer)
 		}
-		if i == 0 {
-			places = append(places, "the loader's path")
-			continue
-		}
-		places = append(places, path[:max(strings.LastIndexAny(path, `/\`), 0)])
 	}
-	library := "its library"
-	if len(tried) > 0 {
-		library, _, _ = strings.Cut(tried[0], ": ")
-	}
-	if len(places) == 0 {
-		return library + " not found"
-	}
-	list := strings.Join(places[:min(most, len(places))], ", ")
-	if more := len(places) - most; more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Sprintf("%s not found (looked in %s)", library, list)
+	return library + " not found"
 }

@@ -26,10 +26,10 @@ func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
 	if size != 28 && size != 32 || channels < 1 || classes < 1 {
 		panic(wrong("lenet", "images of %d×%d with %d channels and %d classes; the size is 28 or 32, the others are positive", size, size, channels, classes))
 	}
-	pool := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	pool := nn.NewMaxPool2d(2)
 	return &LeNet{
-		Conv1: nn.NewConv2d(channels, 6, []int{5}, tensor.ConvOptions{Padding: []int{(32 - size) / 2}}, opts...),
-		Conv2: nn.NewConv2d(6, 16, []int{5}, tensor.ConvOptions{}, opts...),
+		Conv1: nn.NewConv2d(channels, 6, 5, with(opts, nn.Padding((32-size)/2))...),
+		Conv2: nn.NewConv2d(6, 16, 5, opts...),
 		Fc1:   nn.NewLinear(16*5*5, 120, opts...),
 		Fc2:   nn.NewLinear(120, 84, opts...),
 		Fc3:   nn.NewLinear(84, classes, opts...),
@@ -67,9 +67,9 @@ func NewCNN(channels, classes int, opts ...nn.Option) *CNN {
 		panic(wrong("cnn", "%d channels and %d classes; both are positive", channels, classes))
 	}
 	conv := func(in, out int) *nn.Conv2d {
-		return nn.NewConv2d(in, out, []int{3}, tensor.ConvOptions{Padding: []int{1}}, append(opts[:len(opts):len(opts)], nn.NoBias())...)
+		return nn.NewConv2d(in, out, 3, with(opts, nn.Padding(1), nn.NoBias())...)
 	}
-	pool := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	pool := nn.NewMaxPool2d(2)
 	mean := nn.NewAdaptiveAvgPool2d(2)
 	return &CNN{
 		Features: nn.NewSequential(

@@ -147,18 +147,18 @@ type unet struct {
 func newUNet(channels, classes, width int, in nn.Option) *unet {
 	double := func(a, b int) *nn.Sequential {
 		conv := func(a int) *nn.Conv2d {
-			return nn.NewConv2d(a, b, []int{3}, tensor.ConvOptions{Padding: []int{1}}, nn.NoBias(), in)
+			return nn.NewConv2d(a, b, 3, nn.Padding(1), nn.NoBias(), in)
 		}
 		return nn.NewSequential(conv(a), nn.NewBatchNorm2d(b, in), &nn.ReLU{}, conv(b), nn.NewBatchNorm2d(b, in), &nn.ReLU{})
 	}
-	pool := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{2}})
-	m := &unet{Pool: &pool, Out: nn.NewConv2d(width, classes, []int{1}, tensor.ConvOptions{}, in)}
+	pool := nn.NewMaxPool2d(2)
+	m := &unet{Pool: &pool, Out: nn.NewConv2d(width, classes, 1, in)}
 	before := channels
 	for i := range 4 {
 		w := width << i
 		m.Down = append(m.Down, double(before, w))
 		if before = w; i > 0 {
-			m.Ups = append(m.Ups, nn.NewConvTranspose2d(w, w/2, []int{2}, tensor.ConvTransposeOptions{Stride: []int{2}}, in))
+			m.Ups = append(m.Ups, nn.NewConvTranspose2d(w, w/2, 2, nn.Stride(2), in))
 			m.Merge = append(m.Merge, double(w, w/2))
 		}
 	}

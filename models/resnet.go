@@ -60,7 +60,7 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	if c.Classes < 0 || c.Channels < 0 || c.Width < 0 || min(c.Blocks[0], c.Blocks[1], c.Blocks[2], c.Blocks[3]) < 1 {
 		panic(wrong("resnet", "%d classes, %d channels, a width of %d and %v blocks are not all positive", c.Classes, c.Channels, c.Width, c.Blocks))
 	}
-	pool, mean := nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{3}, Stride: []int{2}, Padding: []int{1}}), nn.NewAdaptiveAvgPool2d(1)
+	pool, mean := nn.NewMaxPool2d(3, nn.Stride(2), nn.Padding(1)), nn.NewAdaptiveAvgPool2d(1)
 	m := &ResNet{Config: c, Conv1: convOf(c.Channels, c.Width, 7, 2, opts), BN1: nn.NewBatchNorm2d(c.Width, opts...), MaxPool: &pool, AvgPool: &mean}
 	in := c.Width
 	for i, stage := range []**nn.Sequential{&m.Layer1, &m.Layer2, &m.Layer3, &m.Layer4} {
@@ -85,8 +85,7 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 
 // convOf is a convolution without bias whose padding keeps the size, but for the stride.
 func convOf(in, out, kernel, stride int, opts []nn.Option) *nn.Conv2d {
-	o := tensor.ConvOptions{Stride: []int{stride}, Padding: []int{kernel / 2}}
-	l := nn.NewConv2d(in, out, []int{kernel}, o, append(opts[:len(opts):len(opts)], nn.NoBias())...)
+	l := nn.NewConv2d(in, out, kernel, with(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
 	initial.KaimingNormal(l.Weight, initial.Gain(initial.ReLU), initial.FanOut)
 	return l
 }

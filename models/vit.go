@@ -82,12 +82,14 @@ func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 		return l
 	}
 	tokens := 1 + (c.Image/c.Patch)*(c.Image/c.Patch)
-	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, []int{c.Patch}, tensor.ConvOptions{Stride: []int{c.Patch}}, opts...)}
+	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, c.Patch, with(opts, nn.Stride(c.Patch))...)}
 	maker := m.ConvProj.Weight.Scope().On(m.ConvProj.Weight.Device()).Typed(m.ConvProj.Weight.Type())
 	initial.TruncNormal(m.ConvProj.Weight, 0, math.Sqrt(1/float64(3*c.Patch*c.Patch)), -2, 2)
 	initial.Constant(m.ConvProj.Bias, 0)
 	m.ClassToken = maker.Zeros(1, 1, c.Width).RequiresGrad()
-	m.Encoder = &vitEncoder{PosEmbedding: maker.Normal(0, 0.02, 1, tokens, c.Width).RequiresGrad(), Drop: nn.NewDropout(c.Dropout), Layers: nn.NewModuleMap[*vitBlock](), Ln: norm()}
+	positions := maker.Empty(1, tokens, c.Width)
+	initial.Normal(positions, 0, 0.02)
+	m.Encoder = &vitEncoder{PosEmbedding: positions.RequiresGrad(), Drop: nn.NewDropout(c.Dropout), Layers: nn.NewModuleMap[*vitBlock](), Ln: norm()}
 	for i := range c.Layers {
 		b := &vitBlock{
 			Ln1:           norm(),

@@ -11,7 +11,7 @@ import (
 
 // jumps are layers that are not continuous, or whose slope is not: a rounded input may lie on the other side.
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
-	"lp pool": true, "lp pool 1d": true}
+	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 
 // Every layer runs under autocast, forward and backward, on float32 and on 16-bit inputs: its results are those of float32 within the error
 // of the type, and gradients arrive in the types of what they belong to.
@@ -27,7 +27,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 							for _, m := range d {
 								n *= m
 							}
-							v := c.On(s.Device()).Arange(0, float64(n), 1).MulScalar(0.37).AddScalar(float64(k)).Sin().Reshape(d...)
+							v := c.On(s.Device()).Arange(n).MulScalar(0.37).AddScalar(float64(k)).Sin().Reshape(d...)
 							if name == "kl" { // a probability
 								v = v.Abs().AddScalar(0.1)
 							}
@@ -37,7 +37,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 						sum := c.Zeros()
 						for _, y := range y {
 							values = append(values, y.Detach().Floats()...)
-							weights := c.On(s.Device()).Arange(0, float64(y.Size()), 1).MulScalar(0.61).Cos().Reshape(y.Shape().Slice()...)
+							weights := c.On(s.Device()).Arange(y.Size()).MulScalar(0.61).Cos().Reshape(y.Shape().Slice()...)
 							sum = sum.Add(y.Float().Mul(weights).Sum())
 						}
 						sum.Backward()

@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"fmt"
+
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -11,14 +13,18 @@ type Bilinear struct {
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
 }
 
-// NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in ±1/√in1, as torch's.
+// NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in ±1/√in1, as torch's. It panics with
+// an *[Error] if one of the inputs has no features.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
-	o := options(opts)
-	l := &Bilinear{Weight: o.scope.Typed(o.t).Empty(out, in1, in2)}
+	if in1 <= 0 || in2 <= 0 {
+		panic(&Error{"Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)})
+	}
+	o := options("Bilinear", opts, biased...)
+	l := &Bilinear{Weight: o.parameters().Empty(out, in1, in2)}
 	initial.Uniform(l.Weight, -initial.Bound(in1), initial.Bound(in1))
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Empty(out)
+		l.Bias = o.parameters().Empty(out)
 		initial.Uniform(l.Bias, -initial.Bound(in1), initial.Bound(in1))
 		l.Bias.RequiresGrad()
 	}

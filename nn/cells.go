@@ -65,7 +65,7 @@ func cellWeights(k cell, name string, in, hidden int, opts []Option) RecurrentWe
 	if in < 1 || hidden < 1 {
 		panic(&Error{Path: name, Msg: fmt.Sprintf("%d features and states of %d; both are positive", in, hidden)})
 	}
-	return *newRecurrentWeights(k, in, hidden, hidden, 0, options(opts))
+	return *newRecurrentWeights(k, in, hidden, hidden, 0, options(name, opts, biased...))
 }
 
 // RNNCell is one step of [RNN].

@@ -10,16 +10,6 @@ import (
 // CumulativeAverage as a Momentum makes running statistics the plain average over all batches so far: torch's momentum=None.
 const CumulativeAverage = -1
 
-// NoStats leaves out the running statistics of a normalisation, which then uses its input's in evaluation too: torch's
-// track_running_stats=False.
-func NoStats() Option { return func(o *layerOptions) { o.stats = false } }
-
-// Stats gives an instance normalisation running statistics: torch's track_running_stats=True.
-func Stats() Option { return func(o *layerOptions) { o.stats = true } }
-
-// Affine gives an instance normalisation a weight and a bias.
-func Affine() Option { return func(o *layerOptions) { o.noAffine = false } }
-
 // ChannelNorm is what the normalisations of channels share: what they learn, and their running statistics. Each is nil if the layer
 // has none.
 type ChannelNorm struct {
@@ -35,14 +25,15 @@ type ChannelNorm struct {
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
-	m := o.scope.Typed(o.t)
 	if !o.noAffine {
+		m := o.parameters()
 		n.Weight = m.Ones(channels).RequiresGrad()
 		if !o.noBias {
 			n.Bias = m.Zeros(channels).RequiresGrad()
 		}
 	}
 	if o.stats {
+		m := o.scope.Typed(o.t)
 		n.RunningMean, n.RunningVar = m.Zeros(channels), m.Ones(channels)
 		n.NumBatchesTracked = o.scope.Typed(dtype.I64).Zeros()
 	}
@@ -95,8 +86,8 @@ func checkRank(op string, x *tensor.Tensor, ranks ...int) {
 	misuse(op, tensor.ErrShape, fmt.Sprintf("the input has %v dimensions, not %d: its shape is %v", ranks, x.Rank(), x.Shape()), x)
 }
 
-func batchOptions(opts []Option) layerOptions {
-	return options(append([]Option{Stats()}, opts...))
+func batchOptions(layer string, opts []Option) layerOptions {
+	return options(layer, append([]Option{Stats()}, opts...), channelwise...)
 }
 
 // BatchNorm1d normalises the channels of [n, channels] or [n, channels, length] over the batch: see [tensor.Tensor.BatchNorm].
@@ -104,7 +95,7 @@ type BatchNorm1d struct{ ChannelNorm }
 
 // NewBatchNorm1d returns a layer with weight 1 and bias 0 that keeps running statistics for evaluation.
 func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
-	return &BatchNorm1d{newChannelNorm(channels, batchOptions(opts))}
+	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
 
 // Forward applies the layer.
@@ -119,7 +110,7 @@ type BatchNorm2d struct{ ChannelNorm }
 
 // NewBatchNorm2d returns a layer as [NewBatchNorm1d] does.
 func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
-	return &BatchNorm2d{newChannelNorm(channels, batchOptions(opts))}
+	return &BatchNorm2d{newChannelNorm(channels, batchOptions("BatchNorm2d", opts))}
 }
 
 // Forward applies the layer.
@@ -134,7 +125,7 @@ type BatchNorm3d struct{ ChannelNorm }
 
 // NewBatchNorm3d returns a layer as [NewBatchNorm1d] does.
 func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
-	return &BatchNorm3d{newChannelNorm(channels, batchOptions(opts))}
+	return &BatchNorm3d{newChannelNorm(channels, batchOptions("BatchNorm3d", opts))}
 }
 
 // Forward applies the layer.
@@ -144,8 +135,8 @@ func (l *BatchNorm3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
 
-func instanceOptions(opts []Option) layerOptions {
-	return options(append([]Option{NoAffine()}, opts...))
+func instanceOptions(layer string, opts []Option) layerOptions {
+	return options(layer, append([]Option{NoAffine()}, opts...), channelwise...)
 }
 
 // instances applies an instance normalisation to a batch, or to an input of one rank less as to a batch of one. Its running statistics
@@ -165,7 +156,7 @@ type InstanceNorm1d struct{ ChannelNorm }
 
 // NewInstanceNorm1d returns a layer without weight, bias and running statistics, as torch's: [Affine] and [Stats] give it those.
 func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
-	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions(opts))}
+	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions("InstanceNorm1d", opts))}
 }
 
 // Forward applies the layer.
@@ -179,7 +170,7 @@ type InstanceNorm2d struct{ ChannelNorm }
 
 // NewInstanceNorm2d returns a layer as [NewInstanceNorm1d] does.
 func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
-	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions(opts))}
+	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions("InstanceNorm2d", opts))}
 }
 
 // Forward applies the layer.
@@ -193,7 +184,7 @@ type InstanceNorm3d struct{ ChannelNorm }
 
 // NewInstanceNorm3d returns a layer as [NewInstanceNorm1d] does.
 func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
-	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions(opts))}
+	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions("InstanceNorm3d", opts))}
 }
 
 // Forward applies the layer.
@@ -216,7 +207,7 @@ func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
 	if groups <= 0 || channels <= 0 || channels%groups != 0 {
 		panic(&Error{"", fmt.Sprintf("GroupNorm: %d channels cannot be %d groups of one size", channels, groups)})
 	}
-	o := options(opts)
+	o := options("GroupNorm", opts, "NoAffine", "NoBias")
 	n := newChannelNorm(channels, o)
 	return &GroupNorm{Weight: n.Weight, Bias: n.Bias, Groups: groups, Eps: n.Eps}
 }

@@ -24,6 +24,14 @@ type ModuleMap[M any] struct {
 	layers []M
 }
 
+// ParameterMap is parameters by name, in the order in which they were set: torch's nn.ParameterDict. It is a [ModuleMap] of tensors,
+// whose names they have in the state dict. Those that require a gradient are trained. A list of parameters (nn.ParameterList)
+// is a field of type []*tensor.Tensor with a tag.
+type ParameterMap = ModuleMap[*tensor.Tensor]
+
+// NewParameterMap returns an empty map.
+func NewParameterMap() *ParameterMap { return &ParameterMap{} }
+
 // NewModuleMap returns an empty map.
 func NewModuleMap[M any]() *ModuleMap[M] { return &ModuleMap[M]{} }
 
@@ -31,7 +39,7 @@ func NewModuleMap[M any]() *ModuleMap[M] { return &ModuleMap[M]{} }
 // with an *[Error].
 func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	if name == "" || strings.Contains(name, ".") {
-		panic(&Error{"", fmt.Sprintf("%q cannot be the name of a layer: names are not empty and have no dot", name)})
+		panic(&Error{"", fmt.Sprintf("%q cannot be the name of a layer or a parameter: names are not empty and have no dot", name)})
 	}
 	if i := slices.Index(d.names, name); i >= 0 {
 		d.layers[i] = m
@@ -53,7 +61,7 @@ func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 func (d *ModuleMap[M]) At(name string) M {
 	m, ok := d.Get(name)
 	if !ok {
-		panic(&Error{"", fmt.Sprintf("no layer has the name %q; there are %s", name, strings.Join(d.names, ", "))})
+		panic(&Error{"", fmt.Sprintf("no layer or parameter has the name %q; there are %s", name, strings.Join(d.names, ", "))})
 	}
 	return m
 }
@@ -131,8 +139,11 @@ type Unfold struct {
 	Options tensor.FoldOptions
 }
 
-// NewUnfold returns a layer with the given windows.
-func NewUnfold(o tensor.FoldOptions) *Unfold { return &Unfold{Options: o} }
+// NewUnfold returns a layer with windows of one size for both dimensions, or of one for each. It takes the options [Stride],
+// [Padding] and [Dilation].
+func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
+	return &Unfold{Options: windows("Unfold", kernel, opts)}
+}
 
 // Forward maps images [n, channels, height, width], or without n, to columns [n, channels·size of the windows, number of windows].
 func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -148,8 +159,8 @@ type Fold struct {
 }
 
 // NewFold returns a layer whose results are images of the given size, from windows as [NewUnfold]'s.
-func NewFold(height, width int, o tensor.FoldOptions) *Fold {
-	return &Fold{Height: height, Width: width, Options: o}
+func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
+	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
 }
 
 // Forward maps columns [n, channels·size of the windows, number of windows], or without n, to images.

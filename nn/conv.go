@@ -7,9 +7,8 @@ import (
 
 // filter makes a convolution's weight, uniform as torch's default, and its bias, uniform in ±1/√fan, where fan is the number of
 // terms of a sum: the size of the weight's entries.
-func filter(outputs int, dims []int, opts []Option) (weight, bias *tensor.Tensor) {
-	o := options(opts)
-	weight = o.scope.Typed(o.t).Empty(dims...)
+func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
+	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	weight.RequiresGrad()
 	if !o.noBias {
@@ -17,7 +16,7 @@ func filter(outputs int, dims []int, opts []Option) (weight, bias *tensor.Tensor
 		for _, n := range dims[1:] {
 			fan *= n
 		}
-		bias = o.scope.Typed(o.t).Empty(outputs)
+		bias = o.parameters().Empty(outputs)
 		initial.Uniform(bias, -initial.Bound(fan), initial.Bound(fan))
 		bias.RequiresGrad()
 	}
@@ -25,8 +24,8 @@ func filter(outputs int, dims []int, opts []Option) (weight, bias *tensor.Tensor
 }
 
 // dimensions returns two sizes, of which groups divides the second, and those of a kernel: one for all of rank, or one for each.
-func dimensions(layer string, first, second, groups, rank int, kernel []int) []int {
-	groups = max(1, groups)
+func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
+	layer, groups := o.layer, max(1, o.groups)
 	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
 		panic(&Error{Path: layer, Msg: "the groups must divide the channels of input and output, which are positive"})
 	}
@@ -52,11 +51,11 @@ type Conv1d struct {
 	Options tensor.ConvOptions
 }
 
-// NewConv1d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each. Weight and
-// bias are uniform in ±1/√(in/groups·size of the kernel), as torch's.
-func NewConv1d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) *Conv1d {
-	l := &Conv1d{Options: o}
-	l.Weight, l.Bias = filter(out, dimensions("Conv1d", out, in, o.Groups, 1, kernel), opts)
+// NewConv1d returns a layer from in to out channels: see [NewConv2d].
+func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
+	o := options("Conv1d", opts, convolution...)
+	l := &Conv1d{Options: o.convolution()}
+	l.Weight, l.Bias = filter(out, dimensions(o, out, in, 1, sizes(kernel)), o)
 	return l
 }
 
@@ -74,11 +73,13 @@ type Conv2d struct {
 	Options tensor.ConvOptions
 }
 
-// NewConv2d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each. Weight and
-// bias are uniform in ±1/√(in/groups·size of the kernel), as torch's.
-func NewConv2d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) *Conv2d {
-	l := &Conv2d{Options: o}
-	l.Weight, l.Bias = filter(out, dimensions("Conv2d", out, in, o.Groups, 2, kernel), opts)
+// NewConv2d returns a layer from in to out channels. Its kernel has one size for all dimensions, as in 3, or one for each, as in
+// []int{3, 5}. Weight and bias are uniform in ±1/√(in/groups·size of the kernel), as torch's. It takes the options [Stride],
+// [Padding], [SamePadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
+func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
+	o := options("Conv2d", opts, convolution...)
+	l := &Conv2d{Options: o.convolution()}
+	l.Weight, l.Bias = filter(out, dimensions(o, out, in, 2, sizes(kernel)), o)
 	return l
 }
 
@@ -96,11 +97,11 @@ type Conv3d struct {
 	Options tensor.ConvOptions
 }
 
-// NewConv3d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each. Weight and
-// bias are uniform in ±1/√(in/groups·size of the kernel), as torch's.
-func NewConv3d(in, out int, kernel []int, o tensor.ConvOptions, opts ...Option) *Conv3d {
-	l := &Conv3d{Options: o}
-	l.Weight, l.Bias = filter(out, dimensions("Conv3d", out, in, o.Groups, 3, kernel), opts)
+// NewConv3d returns a layer from in to out channels: see [NewConv2d].
+func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
+	o := options("Conv3d", opts, convolution...)
+	l := &Conv3d{Options: o.convolution()}
+	l.Weight, l.Bias = filter(out, dimensions(o, out, in, 3, sizes(kernel)), o)
 	return l
 }
 
@@ -118,11 +119,11 @@ type ConvTranspose1d struct {
 	Options tensor.ConvTransposeOptions
 }
 
-// NewConvTranspose1d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each.
-// Weight and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's.
-func NewConvTranspose1d(in, out int, kernel []int, o tensor.ConvTransposeOptions, opts ...Option) *ConvTranspose1d {
-	l := &ConvTranspose1d{Options: o}
-	l.Weight, l.Bias = filter(out, dimensions("ConvTranspose1d", in, out, o.Groups, 1, kernel), opts)
+// NewConvTranspose1d returns a layer from in to out channels: see [NewConvTranspose2d].
+func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose1d {
+	o := options("ConvTranspose1d", opts, transposed...)
+	l := &ConvTranspose1d{Options: o.transposed()}
+	l.Weight, l.Bias = filter(out, dimensions(o, in, out, 1, sizes(kernel)), o)
 	return l
 }
 
@@ -140,11 +141,13 @@ type ConvTranspose2d struct {
 	Options tensor.ConvTransposeOptions
 }
 
-// NewConvTranspose2d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each.
-// Weight and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's.
-func NewConvTranspose2d(in, out int, kernel []int, o tensor.ConvTransposeOptions, opts ...Option) *ConvTranspose2d {
-	l := &ConvTranspose2d{Options: o}
-	l.Weight, l.Bias = filter(out, dimensions("ConvTranspose2d", in, out, o.Groups, 2, kernel), opts)
+// NewConvTranspose2d returns a layer from in to out channels. Its kernel has one size for all dimensions, or one for each. Weight
+// and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's. It takes the options [Stride], [Padding],
+// [OutputPadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
+func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
+	o := options("ConvTranspose2d", opts, transposed...)
+	l := &ConvTranspose2d{Options: o.transposed()}
+	l.Weight, l.Bias = filter(out, dimensions(o, in, out, 2, sizes(kernel)), o)
 	return l
 }
 
@@ -162,11 +165,11 @@ type ConvTranspose3d struct {
 	Options tensor.ConvTransposeOptions
 }
 
-// NewConvTranspose3d returns a layer from in to out channels with a kernel of one size for all dimensions, or of one for each.
-// Weight and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's.
-func NewConvTranspose3d(in, out int, kernel []int, o tensor.ConvTransposeOptions, opts ...Option) *ConvTranspose3d {
-	l := &ConvTranspose3d{Options: o}
-	l.Weight, l.Bias = filter(out, dimensions("ConvTranspose3d", in, out, o.Groups, 3, kernel), opts)
+// NewConvTranspose3d returns a layer from in to out channels: see [NewConvTranspose2d].
+func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose3d {
+	o := options("ConvTranspose3d", opts, transposed...)
+	l := &ConvTranspose3d{Options: o.transposed()}
+	l.Weight, l.Bias = filter(out, dimensions(o, in, out, 3, sizes(kernel)), o)
 	return l
 }
 

@@ -21,13 +21,13 @@ func TestConvParameters(t *testing.T) {
 		out   int
 		fan   int
 	}{
-		{nn.NewConv1d(4, 64, []int{3}, tensor.ConvOptions{Groups: 2}), []int{64, 2, 3}, 64, 6},
-		{nn.NewConv2d(3, 64, []int{7}, tensor.ConvOptions{Stride: []int{2}, Padding: []int{3}}, half), []int{64, 3, 7, 7}, 64, 147},
-		{nn.NewConv2d(3, 64, []int{3, 1}, tensor.ConvOptions{}, nn.NoBias()), []int{64, 3, 3, 1}, 0, 9},
-		{nn.NewConv3d(2, 64, []int{3}, tensor.ConvOptions{}), []int{64, 2, 3, 3, 3}, 64, 54},
-		{nn.NewConvTranspose1d(64, 8, []int{4}, tensor.ConvTransposeOptions{Groups: 4}), []int{64, 2, 4}, 8, 8},
-		{nn.NewConvTranspose2d(64, 8, []int{2}, tensor.ConvTransposeOptions{}), []int{64, 8, 2, 2}, 8, 32},
-		{nn.NewConvTranspose3d(64, 8, []int{1, 2, 3}, tensor.ConvTransposeOptions{}), []int{64, 8, 1, 2, 3}, 8, 48},
+		{nn.NewConv1d(4, 64, 3, nn.Groups(2)), []int{64, 2, 3}, 64, 6},
+		{nn.NewConv2d(3, 64, 7, nn.Stride(2), nn.Padding(3), half), []int{64, 3, 7, 7}, 64, 147},
+		{nn.NewConv2d(3, 64, []int{3, 1}, nn.NoBias()), []int{64, 3, 3, 1}, 0, 9},
+		{nn.NewConv3d(2, 64, 3), []int{64, 2, 3, 3, 3}, 64, 54},
+		{nn.NewConvTranspose1d(64, 8, 4, nn.Groups(4)), []int{64, 2, 4}, 8, 8},
+		{nn.NewConvTranspose2d(64, 8, 2), []int{64, 8, 2, 2}, 8, 32},
+		{nn.NewConvTranspose3d(64, 8, []int{1, 2, 3}), []int{64, 8, 1, 2, 3}, 8, 48},
 	} {
 		p := nn.Named(c.layer)
 		if !slices.Equal(p[0].Tensor.Shape().Slice(), c.shape) || p[0].Name != "weight" || !p[0].Tensor.NeedsGrad() {
@@ -43,18 +43,17 @@ func TestConvParameters(t *testing.T) {
 			}
 		}
 	}
-	if w := nn.NewConv2d(1, 1, []int{1}, tensor.ConvOptions{}, half).Weight; w.Type() != dtype.F16 {
+	if w := nn.NewConv2d(1, 1, 1, half).Weight; w.Type() != dtype.F16 {
 		t.Error(w.Type())
 	}
 }
 
 func TestConvLayerMistakes(t *testing.T) {
-	var none tensor.ConvOptions
 	for says, f := range map[string]func(){
-		"groups must divide": func() { nn.NewConv2d(3, 4, []int{3}, tensor.ConvOptions{Groups: 2}) },
-		"one for each":       func() { nn.NewConv2d(3, 4, []int{3, 3, 3}, none) },
-		"not positive":       func() { nn.NewConv1d(3, 4, []int{0}, none) },
-		"are positive":       func() { nn.NewConv3d(0, 4, []int{1}, none) },
+		"groups must divide": func() { nn.NewConv2d(3, 4, 3, nn.Groups(2)) },
+		"one for each":       func() { nn.NewConv2d(3, 4, []int{3, 3, 3}) },
+		"not positive":       func() { nn.NewConv1d(3, 4, 0) },
+		"are positive":       func() { nn.NewConv3d(0, 4, 1) },
 	} {
 		func() {
 			defer func() {
@@ -75,9 +74,9 @@ func TestConvLayers(t *testing.T) {
 		x := map[int]*tensor.Tensor{3: line, 4: image, 5: volume}
 		most, avg := tensor.MaxPoolOptions{Kernel: two}, tensor.AvgPoolOptions{Kernel: two}
 		up := tensor.InterpolateOptions{Scale: []float64{2}, Mode: tensor.InterpolateLinear}
-		c1, c2, c3 := nn.NewConv1d(4, 3, two, tensor.ConvOptions{}), nn.NewConv2d(4, 3, two, tensor.ConvOptions{Same: true}), nn.NewConv3d(4, 2, two, tensor.ConvOptions{}, nn.NoBias())
+		c1, c2, c3 := nn.NewConv1d(4, 3, 2), nn.NewConv2d(4, 3, two, nn.SamePadding()), nn.NewConv3d(4, 2, 2, nn.NoBias())
 		stride := tensor.ConvTransposeOptions{Stride: two}
-		t1, t2, t3 := nn.NewConvTranspose1d(4, 3, two, stride), nn.NewConvTranspose2d(4, 3, two, stride), nn.NewConvTranspose3d(4, 2, two, stride, nn.NoBias())
+		t1, t2, t3 := nn.NewConvTranspose1d(4, 3, 2, nn.Stride(2)), nn.NewConvTranspose2d(4, 3, two, nn.Stride(2)), nn.NewConvTranspose3d(4, 2, 2, nn.Stride(2), nn.NoBias())
 		first := func(v, _ *tensor.Tensor) *tensor.Tensor { return v }
 		for _, c := range []struct {
 			layer nn.Module
@@ -87,8 +86,8 @@ func TestConvLayers(t *testing.T) {
 			{c1, 3, line.Conv1d(c1.Weight, c1.Bias, tensor.ConvOptions{})}, {c2, 4, image.Conv2d(c2.Weight, c2.Bias, tensor.ConvOptions{Same: true})},
 			{c3, 5, volume.Conv3d(c3.Weight, nil, tensor.ConvOptions{})},
 			{t1, 3, line.ConvTranspose1d(t1.Weight, t1.Bias, stride)}, {t2, 4, image.ConvTranspose2d(t2.Weight, t2.Bias, stride)}, {t3, 5, volume.ConvTranspose3d(t3.Weight, nil, stride)},
-			{nn.NewMaxPool1d(most), 3, line.MaxPool1d(most)}, {nn.NewMaxPool2d(most), 4, image.MaxPool2d(most)}, {nn.NewMaxPool3d(most), 5, volume.MaxPool3d(most)},
-			{nn.NewAvgPool1d(avg), 3, line.AvgPool1d(avg)}, {nn.NewAvgPool2d(avg), 4, image.AvgPool2d(avg)}, {nn.NewAvgPool3d(avg), 5, volume.AvgPool3d(avg)},
+			{nn.NewMaxPool1d(2), 3, line.MaxPool1d(most)}, {nn.NewMaxPool2d(2), 4, image.MaxPool2d(most)}, {nn.NewMaxPool3d(2), 5, volume.MaxPool3d(most)},
+			{nn.NewAvgPool1d(2), 3, line.AvgPool1d(avg)}, {nn.NewAvgPool2d(2), 4, image.AvgPool2d(avg)}, {nn.NewAvgPool3d(2), 5, volume.AvgPool3d(avg)},
 			{nn.NewAdaptiveAvgPool1d(4), 3, line.AdaptiveAvgPool1d(4)}, {nn.NewAdaptiveAvgPool2d(4, 1), 4, image.AdaptiveAvgPool2d(4, 1)}, {nn.NewAdaptiveAvgPool3d(3), 5, volume.AdaptiveAvgPool3d(3)},
 			{nn.NewAdaptiveMaxPool1d(4), 3, first(line.AdaptiveMaxPool1d(4))}, {nn.NewAdaptiveMaxPool2d(4, 1), 4, first(image.AdaptiveMaxPool2d(4, 1))},
 			{nn.NewAdaptiveMaxPool3d(3), 5, first(volume.AdaptiveMaxPool3d(3))},
@@ -107,11 +106,9 @@ func TestConvLayers(t *testing.T) {
 
 // A network for images of 28 by 28 in ten classes.
 func ExampleNewConv2d() {
-	same := tensor.ConvOptions{Padding: []int{1}}
-	half := tensor.MaxPoolOptions{Kernel: []int{2}}
 	m := nn.NewSequential(
-		nn.NewConv2d(1, 8, []int{3}, same), nn.ReLU{}, nn.NewMaxPool2d(half),
-		nn.NewConv2d(8, 16, []int{3}, same), nn.ReLU{}, nn.NewMaxPool2d(half),
+		nn.NewConv2d(1, 8, 3, nn.Padding(1)), nn.ReLU{}, nn.NewMaxPool2d(2),
+		nn.NewConv2d(8, 16, 3, nn.Padding(1)), nn.ReLU{}, nn.NewMaxPool2d(2),
 		nn.Flatten{}, nn.NewLinear(16*7*7, 10))
 	tensor.Do(func(s *tensor.Scope) {
 		fmt.Println(m.Forward(s.Zeros(32, 1, 28, 28)).Shape(), nn.Count(m))

@@ -35,7 +35,8 @@ type CTCLoss struct {
 // [length] and, int64 too, the lengths of inputs and of targets that count, [n] or []. As in torch the gradient is that by what went into a
 // log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A class that is not there is an index error,
 // on a GPU reported at the next wait. Lengths are not checked, since that would mean to wait for the device: longer ones than there
-// is count as that. Targets of all inputs in one vector are not supported.
+// is count as that. The targets of all inputs may also stand behind one another in one vector, [sum of the lengths]; then the lengths of
+// targets are read from the device.
 //
 // The composition takes a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
@@ -44,6 +45,9 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	alone := logp.Rank() == 2
 	if alone {
 		logp, targets, inputLengths, targetLengths = logp.Unsqueeze(1), targets.Unsqueeze(0), inputLengths.Unsqueeze(0), targetLengths.Unsqueeze(0)
+	}
+	if logp.Rank() == 3 && targets.Rank() == 1 && targetLengths.Rank() == 1 && targetLengths.Dim(0) == logp.Dim(1) {
+		targets = ctcApart(targets, targetLengths)
 	}
 	in := []*tensor.Tensor{logp, targets, inputLengths, targetLengths}
 	if logp.Rank() != 3 || targets.Rank() != 2 || inputLengths.Rank() != 1 || targetLengths.Rank() != 1 || targets.Dim(0) != logp.Dim(1) || inputLengths.Dim(0) != logp.Dim(1) || targetLengths.Dim(0) != logp.Dim(1) {
@@ -72,6 +76,29 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	return reduce(op, loss, []Reduction{l.Reduction})
 }
 
+// ctcApart returns targets that stand behind one another as [n, length]: what is behind the end of one counts for nothing.
+func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
+	total, most := 0, 0
+	for _, v := range lengths.Floats() {
+		if v < 0 {
+			misuse("ctc_loss", tensor.ErrValue, fmt.Sprintf("a target has the length %v", v), targets, lengths)
+		}
+		total, most = total+int(v), max(most, int(v))
+	}
+	if targets.Dim(0) != total {
+		misuse("ctc_loss", tensor.ErrShape, fmt.Sprintf("the lengths of targets add up to %d, and the vector of targets has %d", total, targets.Dim(0)), targets, lengths)
+	}
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		lengths := lengths.In(c)
+		if most == 0 {
+			return targets.In(c).Expand(lengths.Dim(0), 0).Contiguous()
+		}
+		start := lengths.CumSum(0).Sub(lengths).Unsqueeze(1)
+		at := start.Add(c.On(targets.Device()).Typed(dtype.I64).Arange(most)).ClampMax(float64(total - 1))
+		return targets.In(c).Take(at)
+	}, targets, lengths)
+}
+
 // ctcFunc is the loss of each input of a batch.
 type ctcFunc struct {
 	blank   int
@@ -95,12 +122,12 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	n, s := targets.Dim(0), targets.Dim(1)
 	p := &ctcPaths{times: logp.Dim(0), l: 2*s + 1}
 	lengths = lengths.Unsqueeze(1).ClampMax(float64(s))
-	beyond := m.Arange(0, float64(s), 1).Ge(lengths)
+	beyond := m.Arange(s).Ge(lengths)
 	known := targets.MaskedFill(beyond, float64(f.blank))
 	blanks := m.Full(float64(f.blank), n, s)
 	p.classes = tensor.Cat(1, tensor.Stack(2, blanks, known).Flatten(1, 2), m.Full(float64(f.blank), n, 1))
 	p.emission = logp.Gather(2, p.classes.Unsqueeze(0).Expand(p.times, n, p.l))
-	at := m.Arange(0, float64(p.l), 1)
+	at := m.Arange(p.l)
 	before := p.classes.Pad(float64(f.blank), 2, -2)
 	p.skip = p.classes.Ne(before).Cast(logp.Type()).Log()
 	end := lengths.MulScalar(2)
@@ -113,7 +140,7 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 // they stay.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
-	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(0, float64(p.l), 1)
+	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
 	way := []*tensor.Tensor{p.emission.Select(0, 0).MaskedFill(at.GtScalar(1), nothing)}
 	for t := 1; t < p.times; t++ {
 		a := way[t-1]
@@ -178,10 +205,13 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	both := tensor.Stack(0, p.forward()...).Add(tensor.Stack(0, p.backward()...)).Sub(p.emission).Add(loss.Unsqueeze(1)).Exp()
 	zeros := logp.ZerosLike()
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
-	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(0, float64(p.times), 1).Unsqueeze(1).Unsqueeze(2)
-	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1)).MaskedFill(times.Gt(p.last), 0)
+	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
+	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
+	// As in torch all classes have one answer, also those that the target does not name: NaN, or 0 with zeroInf.
+	nowhere := math.NaN()
 	if f.zeroInf {
-		d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), 0)
+		nowhere = 0
 	}
+	d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), nowhere).MaskedFill(times.Gt(p.last), 0)
 	return []*tensor.Tensor{d.Cast(in[0].Type()), nil, nil, nil}
 }

@@ -3,6 +3,8 @@ package nn_test
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -57,6 +59,32 @@ func TestCTCBlankTargets(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Targets that stand behind one another are those of a matrix; their lengths must add up to what there is.
+func TestCTCConcatenatedTargets(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Typed(dtype.F64).Randn(6, 3, 4).LogSoftmax(-1)
+		times, lengths := s.From([]int64{6, 6, 5}), s.From([]int64{2, 0, 3})
+		all := nn.CTCLoss{Reduction: nn.None}
+		got := all.Forward(x, s.From([]int64{1, 2, 3, 3, 1}), times, lengths).Floats()
+		want := all.Forward(x, s.From([][]int64{{1, 2, 0}, {0, 0, 0}, {3, 3, 1}}), times, lengths).Floats()
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		none := s.Typed(dtype.I64).Zeros(3)
+		if got := all.Forward(x, s.Typed(dtype.I64).Zeros(0), times, none).Floats(); !slices.Equal(got, all.Forward(x, s.Typed(dtype.I64).Zeros(3, 2), times, none).Floats()) {
+			t.Errorf("no targets: %v", got)
+		}
+		for says, f := range map[string]func(){
+			"add up to 5, and the vector of targets has 4": func() { all.Forward(x, s.From([]int64{1, 2, 3, 3}), times, lengths) },
+			"the length -1": func() { all.Forward(x, s.From([]int64{1, 2}), times, s.From([]int64{-1, 0, 3})) },
+		} {
+			if err := tensor.Try(f); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("got %v, want %q", err, says)
+			}
+		}
+	}, tensor.Seed(1))
 }
 
 // The loss of a line of text whose place in the input is not known.

@@ -9,7 +9,7 @@ import (
 )
 
 func ExampleDescribe() {
-	model := nn.NewSequential(nn.NewConv2d(1, 8, []int{3}, tensor.ConvOptions{Padding: []int{1}}), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8, 10))
+	model := nn.NewSequential(nn.NewConv2d(1, 8, 3, nn.Padding(1)), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8, 10))
 	fmt.Println(nn.Describe(model)) // a Sequential prints so by itself
 	// Output:
 	// Sequential(

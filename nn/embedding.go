@@ -16,10 +16,6 @@ func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor)
 	return contained(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
 
-// PaddingIndex names the row of an embedding that fills up sequences: it is made of zeros and gets no gradient, and bags leave it out.
-// A negative one counts from the last row.
-func PaddingIndex(i int) Option { return func(o *layerOptions) { o.padding = &i } }
-
 // Table is what embeddings share: rows that are learnt and looked up by number.
 type Table struct {
 	Base
@@ -35,7 +31,7 @@ func newTable(rows, features int, o layerOptions) Table {
 	if rows < 1 || features < 0 {
 		panic(&Error{"", fmt.Sprintf("an embedding of %d rows and %d features", rows, features)})
 	}
-	t := Table{Weight: o.scope.Typed(o.t).Empty(rows, features), Padding: o.padding, NormType: 2}
+	t := Table{Weight: o.parameters().Empty(rows, features), Padding: o.row, NormType: 2}
 	initial.Normal(t.Weight, 0, 1)
 	if p := t.Padding; p != nil {
 		if *p < -rows || *p >= rows {
@@ -47,12 +43,12 @@ func newTable(rows, features int, o layerOptions) Table {
 	return t
 }
 
-func tableOf(w *tensor.Tensor, opts []Option) Table {
+func tableOf(layer string, w *tensor.Tensor, opts []Option) Table {
 	given("embedding", w)
 	if w.Rank() != 2 {
 		misuse("embedding", tensor.ErrShape, fmt.Sprintf("the table must be a matrix [rows, features], it has shape %v", w.Shape()), w)
 	}
-	return Table{Weight: w.SetRequiresGrad(false), Padding: options(opts).padding, NormType: 2}
+	return Table{Weight: w.SetRequiresGrad(false), Padding: only(layer, opts, lookup).row, NormType: 2}
 }
 
 // rows looks up the rows of index, of any shape.
@@ -116,13 +112,13 @@ type Embedding struct{ Table }
 // NewEmbedding returns a table of rows vectors with the given number of features, from the normal distribution of mean 0 and deviation 1 as
 // torch's. [PaddingIndex] makes one of them the padding.
 func NewEmbedding(rows, features int, opts ...Option) *Embedding {
-	return &Embedding{newTable(rows, features, options(opts))}
+	return &Embedding{newTable(rows, features, options("Embedding", opts, lookup...))}
 }
 
 // EmbeddingFromPretrained returns a layer over w, [rows, features], itself, which is frozen, as torch's from_pretrained; [Unfreeze] lets it
 // be trained.
 func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
-	return &Embedding{tableOf(w, opts)}
+	return &Embedding{tableOf("Embedding", w, opts)}
 }
 
 // Forward maps int64 or int32 numbers of rows, of any shape, to their vectors: shape x.Shape() + [features]. A number that is not there is
@@ -159,12 +155,12 @@ type EmbeddingBag struct {
 
 // NewEmbeddingBag returns a layer with a table as [NewEmbedding] makes it.
 func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *EmbeddingBag {
-	return &EmbeddingBag{Table: newTable(rows, features, options(opts)), Mode: mode}
+	return &EmbeddingBag{Table: newTable(rows, features, options("EmbeddingBag", opts, lookup...)), Mode: mode}
 }
 
 // EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for bags.
 func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) *EmbeddingBag {
-	return &EmbeddingBag{Table: tableOf(w, opts), Mode: mode}
+	return &EmbeddingBag{Table: tableOf("EmbeddingBag", w, opts), Mode: mode}
 }
 
 // Forward maps bags of equal size, the rows of numbers x of shape [bags, n], to [bags, features].
@@ -212,7 +208,7 @@ func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	n, width := x.Size(), l.Weight.Dim(1)
 	dev := c.On(x.Device())
-	at := dev.Typed(dtype.I64).Arange(0, float64(n), 1)
+	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
 	var bag *tensor.Tensor // of each number
 	if offsets == nil {

@@ -128,7 +128,7 @@ func TestContainers(t *testing.T) {
 		if _, ok := m.Heads.Get("q"); ok || m.Heads.Delete("q") || !m.Heads.Delete("z") || m.Heads.Len() != 1 {
 			t.Error("deleting")
 		}
-		mustPanic(t, `no layer has the name "q"; there are a`, func() { m.Heads.At("q") })
+		mustPanic(t, `no layer or parameter has the name "q"; there are a`, func() { m.Heads.At("q") })
 		mustPanic(t, `"a.b" cannot be the name`, func() { m.Heads.Set("a.b", l()) })
 		mustPanic(t, `"" cannot be the name`, func() { m.Heads.Set("", l()) })
 		m.Heads.Set("none", nil)
@@ -207,10 +207,13 @@ func TestPassingLayers(t *testing.T) {
 		for name, pair := range map[string][2]*tensor.Tensor{
 			"cosine":    {nn.NewCosineSimilarity(1, 1e-8).Forward(x, z), x.CosineSimilarity(z, 1, 1e-8)},
 			"distance":  {p.Forward(x, z), x.PairwiseDistance(z, 2, 1e-6).Unsqueeze(1)},
-			"unfold":    {nn.NewUnfold(fold).Forward(image), image.Unfold2d(fold)},
-			"fold back": {nn.NewSequential(nn.NewUnfold(fold), nn.NewFold(4, 6, fold)).Forward(image), image},
-			"lp1":       {nn.NewLPPool1d(3, pool).Forward(image.Select(0, 0)), image.Select(0, 0).LPPool1d(3, pool)},
-			"lp2":       {nn.NewLPPool2d(3, pool).Forward(image), image.LPPool2d(3, pool)},
+			"unfold":    {nn.NewUnfold(2, nn.Stride(2)).Forward(image), image.Unfold2d(fold)},
+			"fold back": {nn.NewSequential(nn.NewUnfold(2, nn.Stride(2)), nn.NewFold(4, 6, 2, nn.Stride(2))).Forward(image), image},
+			"lp1":       {nn.NewLPPool1d(3, 2).Forward(image.Select(0, 0)), image.Select(0, 0).LPPool1d(3, pool)},
+			"lp2":       {nn.NewLPPool2d(3, []int{2, 2}).Forward(image), image.LPPool2d(3, pool)},
+			"lp3":       {nn.NewLPPool3d(3, 2).Forward(image), image.LPPool3d(3, pool)},
+			"flatten":   {nn.NewFlatten(0, 2).Forward(image), image.Reshape(32, 6)},
+			"flat end":  {nn.NewFlatten(-2, -1).Forward(image), image.Reshape(2, 4, 24)},
 			"shuffle":   {nn.NewChannelShuffle(2).Forward(image), image.ChannelShuffle(2)},
 		} {
 			if pair[0].Shape() != pair[1].Shape() || !slices.Equal(pair[0].Floats(), pair[1].Floats()) {

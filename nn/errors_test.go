@@ -23,7 +23,7 @@ func TestMistakenDevice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, f := range map[string]func(){
 			"linear": func() { nn.To(nn.NewLinear(3, 5), device.Device(gpus[0])).Forward(s.Ones(2, 3)) },
-			"conv1d": func() { nn.NewConv1d(3, 5, []int{1}, tensor.ConvOptions{}).Forward(s.On(gpus[0]).Ones(1, 3, 4)) },
+			"conv1d": func() { nn.NewConv1d(3, 5, 1).Forward(s.On(gpus[0]).Ones(1, 3, 4)) },
 		} {
 			err := tensor.Try(f)
 			for _, part := range []string{name + ":", "on cpu", "on cuda:0", "nn.Follow(model, x) moves the input", "nn.To(model, dev) the model"} {

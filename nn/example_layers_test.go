@@ -55,7 +55,7 @@ func ExampleLambda() {
 
 // A table of a model's layers: those that it stands on are counted, run once and left as they were.
 func ExampleSummary() {
-	m := nn.NewSequential(nn.NewConv2d(1, 8, []int{3}, tensor.ConvOptions{}), nn.NewBatchNorm2d(8), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8*26*26, 10))
+	m := nn.NewSequential(nn.NewConv2d(1, 8, 3), nn.NewBatchNorm2d(8), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8*26*26, 10))
 	nn.Freeze(m.Layers[0])
 	fmt.Println(nn.Summary(m, tensor.Ones(64, 1, 28, 28)))
 	// Output:

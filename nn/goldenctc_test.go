@@ -5,6 +5,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/golden"
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // A logSum is a logarithm with the sum of the absolute values of the logarithms that have been added up in it. That of a sum of chances
@@ -37,6 +38,17 @@ func logSumExp(parts ...logSum) logSum {
 func ctcSums(a golden.Args, x []*tt) sums {
 	logp, targets, times, lengths := x[0], x[1], x[2], x[3]
 	alone := logp.Rank() == 2
+	if !alone && targets.Rank() == 1 { // of all inputs behind one another
+		n := lengths.Floats()
+		rows, at := make([][]int64, len(n)), 0
+		for i, k := range n {
+			for _, v := range targets.Floats()[at : at+int(k)] {
+				rows[i] = append(rows[i], int64(v))
+			}
+			rows[i], at = append(rows[i], make([]int64, targets.Size()-int(k))...), at+int(k)
+		}
+		targets = tensor.From(rows)
+	}
 	if alone {
 		logp, targets = logp.Unsqueeze(1), targets.Unsqueeze(0)
 	}

@@ -16,12 +16,12 @@ func TestFirstValues(t *testing.T) {
 		weight, bias *tensor.Tensor
 		fan          float64
 	}{
-		"conv1d":  fields(nn.NewConv1d(40, 60, []int{5}, tensor.ConvOptions{Groups: 4}), 50),
-		"conv2d":  fields(nn.NewConv2d(20, 60, []int{3, 2}, tensor.ConvOptions{}), 120),
-		"conv3d":  fields(nn.NewConv3d(10, 60, []int{2}, tensor.ConvOptions{}), 80),
-		"convt1d": fields(nn.NewConvTranspose1d(40, 60, []int{5}, tensor.ConvTransposeOptions{Groups: 4}), 75),
-		"convt2d": fields(nn.NewConvTranspose2d(40, 60, []int{3}, tensor.ConvTransposeOptions{Groups: 2}), 270),
-		"convt3d": fields(nn.NewConvTranspose3d(10, 60, []int{2}, tensor.ConvTransposeOptions{}), 480),
+		"conv1d":  fields(nn.NewConv1d(40, 60, 5, nn.Groups(4)), 50),
+		"conv2d":  fields(nn.NewConv2d(20, 60, []int{3, 2}), 120),
+		"conv3d":  fields(nn.NewConv3d(10, 60, 2), 80),
+		"convt1d": fields(nn.NewConvTranspose1d(40, 60, 5, nn.Groups(4)), 75),
+		"convt2d": fields(nn.NewConvTranspose2d(40, 60, 3, nn.Groups(2)), 270),
+		"convt3d": fields(nn.NewConvTranspose3d(10, 60, 2), 480),
 		"linear":  fields(nn.NewLinear(30, 100), 30),
 		"biline":  fields(nn.NewBilinear(30, 20, 60), 30),
 	} {

@@ -7,39 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
 )
-
-// An Option changes how a layer is made.
-type Option func(*layerOptions)
-
-type layerOptions struct {
-	scope    *tensor.Scope
-	t        dtype.Type
-	noBias   bool
-	noAffine bool
-	stats    bool
-	padding  *int
-}
-
-// NoBias leaves a layer's bias out.
-func NoBias() Option { return func(o *layerOptions) { o.noBias = true } }
-
-// In makes a layer's parameters in scope s instead of the root scope: on its device, from its generator.
-func In(s *tensor.Scope) Option { return func(o *layerOptions) { o.scope = s } }
-
-// Typed makes a layer's parameters of floating point type t instead of float32.
-func Typed(t dtype.Type) Option { return func(o *layerOptions) { o.t = t } }
-
-func options(opts []Option) layerOptions {
-	o := layerOptions{scope: tensor.Root(), t: dtype.F32}
-	for _, f := range opts {
-		f(&o)
-	}
-	return o
-}
 
 // Linear is y = x·Wᵀ + b.
 type Linear struct {
@@ -50,12 +20,12 @@ type Linear struct {
 
 // NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
 func NewLinear(in, out int, opts ...Option) *Linear {
-	o := options(opts)
-	l := &Linear{Weight: o.scope.Typed(o.t).Empty(out, in)}
+	o := options("Linear", opts, biased...)
+	l := &Linear{Weight: o.parameters().Empty(out, in)}
 	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Empty(out)
+		l.Bias = o.parameters().Empty(out)
 		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
 		l.Bias.RequiresGrad()
 	}
@@ -66,6 +36,11 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	features("linear", x, l.Weight)
+	return linear(x, l.Weight, l.Bias)
+}
+
+// linear returns x·weightᵀ + bias, nil for none.
+func linear(x, weight, bias *tensor.Tensor) *tensor.Tensor {
 	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
 		x, weight, bias := in[0], in[1], in[2]
 		product := x.MatMul(weight.In(x.Scope()).T())
@@ -74,7 +49,7 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 		}
 		defer product.Free() // no gradient needs it
 		return product.Add(bias)
-	}, x, l.Weight, l.Bias)
+	}, x, weight, bias)
 }
 
 // Sequential applies its layers one after another. Their names are their numbers. What goes from one layer of this package to the next is
@@ -211,11 +186,24 @@ func (l SiLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Silu()
 }
 
-// Flatten merges all dimensions but the first.
-type Flatten struct{ Base }
+// Flatten merges dimensions into one: all but the first, unless it is made by [NewFlatten].
+type Flatten struct {
+	Base
+	Start, End *int // the first and the last of them; nil: 1 and -1, torch's defaults
+}
+
+// NewFlatten returns a layer that merges dimensions start to end, both included; negative ones count from the last.
+func NewFlatten(start, end int) Flatten { return Flatten{Start: &start, End: &end} }
 
 // Forward applies the layer.
 func (l Flatten) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return x.Flatten(1, -1)
+	start, end := 1, -1
+	if l.Start != nil {
+		start = *l.Start
+	}
+	if l.End != nil {
+		end = *l.End
+	}
+	return x.Flatten(start, end)
 }

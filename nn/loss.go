@@ -15,7 +15,7 @@ const (
 	Mean      Reduction = iota // their mean
 	Sum                        // their sum
 	None                       // nothing: the result has the elements' shape
-	BatchMean                  // their sum by the size of the first dimension, torch's "batchmean"
+	BatchMean                  // their sum by the size of the first dimension, torch's "batchmean"; of a scalar itself
 )
 
 // reduce applies the reduction among r, at most one, to losses that no one else has: they are freed.
@@ -37,10 +37,10 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	case Sum:
 		return loss.Sum()
 	case BatchMean:
-		if loss.Rank() == 0 {
-			misuse(op, tensor.ErrShape, "a scalar has no batch to take the mean of", loss)
-		}
 		sum := loss.Sum()
+		if loss.Rank() == 0 {
+			return sum
+		}
 		defer sum.Free()
 		return sum.DivScalar(float64(loss.Dim(0)))
 	}

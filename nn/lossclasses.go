@@ -21,15 +21,19 @@ func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	given("cross_entropy", x, target)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
-		loss := x.In(c).CrossEntropy(target, o)
-		if target.Type().IsFloat() {
-			if len(r) == 1 && r[0] == Sum {
-				return loss.Neg().Sum().Neg() // as torch does it: -0 of none
-			}
-			return reduce("cross_entropy", loss, r)
-		}
-		return classMean("cross_entropy", loss, target.In(c), o.Weight, o.Ignored(), r)
+		return reduceCrossEntropy("cross_entropy", x.In(c).CrossEntropy(target, o), target, o, r)
 	}, x, target, o.Weight)
+}
+
+// reduceCrossEntropy reduces the losses of targets, in the scope of the losses.
+func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
+	if !target.Type().IsFloat() {
+		return classMean(op, loss, target.In(loss.Scope()), o.Weight, o.Ignored(), r)
+	}
+	if len(r) == 1 && r[0] == Sum {
+		return loss.Neg().Sum().Neg() // as torch does it: -0 of none
+	}
+	return reduce(op, loss, r)
 }
 
 // CrossEntropyLoss is the loss of logits against classes or probabilities with torch's options; its zero value has torch's defaults. See
@@ -37,7 +41,7 @@ func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Re
 // probabilities that of all losses.
 type CrossEntropyLoss struct {
 	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes], of the logits' type; nil: 1
-	IgnoreIndex    *int           // nil: [IgnoreIndex]; new(0) makes it 0
+	IgnoreIndex    *int           // nil: [IgnoreIndex]; new(0) makes it 0. Probabilities name no class, so there 0 or more is an error
 	LabelSmoothing float64        // 0 … 1
 	Reduction      Reduction
 }

@@ -86,7 +86,7 @@ func (*multiMarginFunc) Name() string { return "multi_margin_loss" }
 
 // others is 0 for the right class of a row and 1 for the others.
 func (*multiMarginFunc) others(x, target *tensor.Tensor) *tensor.Tensor {
-	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(0, float64(x.Dim(-1)), 1)
+	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(x.Dim(-1))
 	return classes.Ne(target.Unsqueeze(-1))
 }
 

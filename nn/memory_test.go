@@ -42,28 +42,32 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	}
 	average := nn.NewBatchNorm2d(16, in)
 	average.Momentum = nn.CumulativeAverage
-	pool, mean := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	for name, l := range map[string]nn.Module{
 		"batch norm": nn.NewBatchNorm2d(16, in), "batch norm eval": nn.Eval(nn.NewBatchNorm2d(16, in)), "batch norm, cumulative": average, "instance norm": nn.NewInstanceNorm2d(16, in, nn.Affine()),
 		"group norm": nn.NewGroupNorm(4, 16, in), "local response": nn.NewLocalResponseNorm(5), "softmax2d": nn.Softmax2d{}, "dropout2d": nn.NewDropout2d(0.5),
-		"conv": nn.NewConv2d(16, 16, []int{3}, tensor.ConvOptions{}, in), "conv groups": nn.NewConv2d(16, 16, []int{3}, tensor.ConvOptions{Groups: 16}, in),
-		"conv transposed": nn.NewConvTranspose2d(16, 16, []int{3}, tensor.ConvTransposeOptions{}, in),
-		"max pool":        nn.NewMaxPool2d(pool), "avg pool": nn.NewAvgPool2d(mean), "lp pool": nn.NewLPPool2d(2, mean), "adaptive avg": nn.NewAdaptiveAvgPool2d(5),
+		"conv": nn.NewConv2d(16, 16, 3, in), "conv groups": nn.NewConv2d(16, 16, 3, nn.Groups(16), in),
+		"conv transposed": nn.NewConvTranspose2d(16, 16, 3, in),
+		"max pool":        nn.NewMaxPool2d(2), "avg pool": nn.NewAvgPool2d(2), "lp pool": nn.NewLPPool2d(2, 2), "lp pool 3d": nn.NewLPPool3d(2, 2), "fractional max": nn.NewFractionalMaxPool2d(2, nn.OutputSize(5)), "adaptive avg": nn.NewAdaptiveAvgPool2d(5),
 		"adaptive max": nn.NewAdaptiveMaxPool2d(5), "upsample": nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{2}}), "shuffle": nn.NewPixelShuffle(2),
-		"unshuffle": nn.NewPixelUnshuffle(2), "channel shuffle": nn.NewChannelShuffle(4), "unfold": nn.NewUnfold(tensor.FoldOptions{Kernel: []int{3}}),
+		"unshuffle": nn.NewPixelUnshuffle(2), "channel shuffle": nn.NewChannelShuffle(4), "unfold": nn.NewUnfold(3),
 		"zero pad": nn.NewZeroPad2d(1), "reflection pad": nn.NewReflectionPad2d(1), "replication pad": nn.NewReplicationPad2d(1), "circular pad": nn.NewCircularPad2d(1),
 	} {
 		one(name, l, image...)
 	}
-	one("conv 1d", nn.NewConv1d(16, 16, []int{3}, tensor.ConvOptions{}, in), 4, 16, 100)
-	one("conv 1d alone", nn.NewConv1d(16, 16, []int{3}, tensor.ConvOptions{}, in), 16, 100)
-	one("conv 3d", nn.NewConv3d(4, 4, []int{3}, tensor.ConvOptions{}, in), 2, 4, 8, 8, 8)
-	one("conv transposed 1d", nn.NewConvTranspose1d(16, 16, []int{3}, tensor.ConvTransposeOptions{}, in), 4, 16, 100)
+	one("conv 1d", nn.NewConv1d(16, 16, 3, in), 4, 16, 100)
+	one("conv 1d alone", nn.NewConv1d(16, 16, 3, in), 16, 100)
+	one("conv 3d", nn.NewConv3d(4, 4, 3, in), 2, 4, 8, 8, 8)
+	one("conv transposed 1d", nn.NewConvTranspose1d(16, 16, 3, in), 4, 16, 100)
 	one("instance norm alone", nn.NewInstanceNorm1d(16, in, nn.Stats()), 16, 100)
-	one("max pool 1d", nn.NewMaxPool1d(pool), 4, 16, 100)
-	one("avg pool 1d", nn.NewAvgPool1d(mean), 4, 16, 100)
-	one("lp pool 1d", nn.NewLPPool1d(2, mean), 4, 16, 100)
-	one("fold", nn.NewFold(12, 12, tensor.FoldOptions{Kernel: []int{3}}), 4, 9*4, 100)
+	one("max pool 1d", nn.NewMaxPool1d(2), 4, 16, 100)
+	one("avg pool 1d", nn.NewAvgPool1d(2), 4, 16, 100)
+	one("lp pool 1d", nn.NewLPPool1d(2, 2), 4, 16, 100)
+	one("fold", nn.NewFold(12, 12, 3), 4, 9*4, 100)
+	one("fractional max 3d", nn.NewFractionalMaxPool3d(2, nn.OutputRatio(0.5)), 2, 4, 6, 6, 6)
+	all["max unpool"] = entry{[][]int{image}, func(x []*tt) []*tt {
+		y, at := nn.NewMaxPool2d(2).ForwardIndices(x[0])
+		return []*tt{nn.NewMaxUnpool2d(2).Forward(y, at), y, at}
+	}}
 	two("bilinear", nn.NewBilinear(32, 32, 32, in).Forward, []int{64, 32}, []int{64, 32})
 	two("cosine", nn.NewCosineSimilarity(1, 1e-8).Forward, matrix, matrix)
 	two("distance", nn.PairwiseDistance{P: 2, Eps: 1e-6, KeepDim: true}.Forward, matrix, matrix)

@@ -244,7 +244,7 @@ func snake(s string) string {
 	return b.String()
 }
 
-// A container is a struct that names its layers itself.
+// A container is a struct that names its layers, or its parameters, itself.
 type container interface {
 	children(yield func(name string, v reflect.Value) bool)
 }
@@ -325,7 +325,15 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	if v.CanAddr() && v.Addr().CanInterface() {
 		if c, ok := v.Addr().Interface().(container); ok {
 			c.children(func(name string, v reflect.Value) bool {
-				w.walk(join(path, name), v, false)
+				t, ok := v.Interface().(*tensor.Tensor)
+				switch name := join(path, name); {
+				case !ok:
+					w.walk(name, v, false)
+				case t == nil:
+					panic(&Error{name, "the parameter is nil"})
+				default:
+					w.found(Param{Name: name, Tensor: t})
+				}
 				return true
 			})
 			return

@@ -4,9 +4,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// NoAffine leaves out the weight and the bias of a normalisation: torch's elementwise_affine=False.
-func NoAffine() Option { return func(o *layerOptions) { o.noAffine = true } }
-
 // LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and shifts each of their elements:
 // (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that divides by the number of elements.
 type LayerNorm struct {
@@ -19,14 +16,14 @@ type LayerNorm struct {
 
 // NewLayerNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1 and bias 0.
 func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
-	o := options(opts)
+	o := options("LayerNorm", opts, "NoAffine", "NoBias")
 	l := &LayerNorm{Shape: append([]int(nil), shape...), Eps: 1e-5}
 	if o.noAffine {
 		return l
 	}
-	l.Weight = o.scope.Typed(o.t).Ones(shape...).RequiresGrad()
+	l.Weight = o.parameters().Ones(shape...).RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Zeros(shape...).RequiresGrad()
+		l.Bias = o.parameters().Zeros(shape...).RequiresGrad()
 	}
 	return l
 }
@@ -48,10 +45,10 @@ type RMSNorm struct {
 
 // NewRMSNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1.
 func NewRMSNorm(shape []int, opts ...Option) *RMSNorm {
-	o := options(opts)
+	o := options("RMSNorm", opts, "NoAffine")
 	l := &RMSNorm{Shape: append([]int(nil), shape...)}
 	if !o.noAffine {
-		l.Weight = o.scope.Typed(o.t).Ones(shape...).RequiresGrad()
+		l.Weight = o.parameters().Ones(shape...).RequiresGrad()
 	}
 	return l
 }

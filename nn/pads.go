@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Padding is what the layers that pad share. Pads are pairs of sizes, before and behind, of the last dimension first; negative ones cut off,
+// Pad is what the layers that pad share. Pads are pairs of sizes, before and behind, of the last dimension first; negative ones cut off,
 // where the elements around are zeros or a constant.
-type Padding struct {
+type Pad struct {
 	Base
 	Pads  []int
 	Value float64 // of the constant
@@ -25,7 +25,7 @@ const (
 )
 
 // padding makes a layer of one size for all sides, or of one for each.
-func padding(kind padKind, rank int, v float64, pads []int) Padding {
+func padding(kind padKind, rank int, v float64, pads []int) Pad {
 	all := pads
 	switch len(pads) {
 	case 1:
@@ -37,11 +37,11 @@ func padding(kind padKind, rank int, v float64, pads []int) Padding {
 	default:
 		panic(&Error{"", fmt.Sprintf("%d sizes of padding for %d dimensions: give one, or %d, before and behind, of the last dimension first", len(pads), rank, 2*rank)})
 	}
-	return Padding{Pads: append([]int(nil), all...), Value: v, kind: kind}
+	return Pad{Pads: append([]int(nil), all...), Value: v, kind: kind}
 }
 
 // Forward pads the last dimensions of x, [n, channels, …] or without n.
-func (l *Padding) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+func (l *Pad) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	if l.kind != padConstant {
 		rank := len(l.Pads) / 2
@@ -59,7 +59,7 @@ func (l *Padding) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // ZeroPad1d surrounds [n, channels, length], or one without n, by zeros.
-type ZeroPad1d struct{ Padding }
+type ZeroPad1d struct{ Pad }
 
 // NewZeroPad1d returns a layer of one size for all sides, or of the sizes left and right.
 func NewZeroPad1d(pads ...int) *ZeroPad1d {
@@ -67,7 +67,7 @@ func NewZeroPad1d(pads ...int) *ZeroPad1d {
 }
 
 // ZeroPad2d surrounds [n, channels, height, width], or one without n, by zeros.
-type ZeroPad2d struct{ Padding }
+type ZeroPad2d struct{ Pad }
 
 // NewZeroPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
 func NewZeroPad2d(pads ...int) *ZeroPad2d {
@@ -75,7 +75,7 @@ func NewZeroPad2d(pads ...int) *ZeroPad2d {
 }
 
 // ZeroPad3d surrounds [n, channels, depth, height, width], or one without n, by zeros.
-type ZeroPad3d struct{ Padding }
+type ZeroPad3d struct{ Pad }
 
 // NewZeroPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
 func NewZeroPad3d(pads ...int) *ZeroPad3d {
@@ -83,7 +83,7 @@ func NewZeroPad3d(pads ...int) *ZeroPad3d {
 }
 
 // ConstantPad1d surrounds [n, channels, length], or one without n, by a constant.
-type ConstantPad1d struct{ Padding }
+type ConstantPad1d struct{ Pad }
 
 // NewConstantPad1d returns a layer of one size for all sides, or of the sizes left and right.
 func NewConstantPad1d(v float64, pads ...int) *ConstantPad1d {
@@ -91,7 +91,7 @@ func NewConstantPad1d(v float64, pads ...int) *ConstantPad1d {
 }
 
 // ConstantPad2d surrounds [n, channels, height, width], or one without n, by a constant.
-type ConstantPad2d struct{ Padding }
+type ConstantPad2d struct{ Pad }
 
 // NewConstantPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
 func NewConstantPad2d(v float64, pads ...int) *ConstantPad2d {
@@ -99,7 +99,7 @@ func NewConstantPad2d(v float64, pads ...int) *ConstantPad2d {
 }
 
 // ConstantPad3d surrounds [n, channels, depth, height, width], or one without n, by a constant.
-type ConstantPad3d struct{ Padding }
+type ConstantPad3d struct{ Pad }
 
 // NewConstantPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
 func NewConstantPad3d(v float64, pads ...int) *ConstantPad3d {
@@ -107,7 +107,7 @@ func NewConstantPad3d(v float64, pads ...int) *ConstantPad3d {
 }
 
 // ReflectionPad1d surrounds [n, channels, length], or one without n, by its reflection, without the edge.
-type ReflectionPad1d struct{ Padding }
+type ReflectionPad1d struct{ Pad }
 
 // NewReflectionPad1d returns a layer of one size for all sides, or of the sizes left and right.
 func NewReflectionPad1d(pads ...int) *ReflectionPad1d {
@@ -115,7 +115,7 @@ func NewReflectionPad1d(pads ...int) *ReflectionPad1d {
 }
 
 // ReflectionPad2d surrounds [n, channels, height, width], or one without n, by its reflection, without the edge.
-type ReflectionPad2d struct{ Padding }
+type ReflectionPad2d struct{ Pad }
 
 // NewReflectionPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
 func NewReflectionPad2d(pads ...int) *ReflectionPad2d {
@@ -123,7 +123,7 @@ func NewReflectionPad2d(pads ...int) *ReflectionPad2d {
 }
 
 // ReflectionPad3d surrounds [n, channels, depth, height, width], or one without n, by its reflection, without the edge.
-type ReflectionPad3d struct{ Padding }
+type ReflectionPad3d struct{ Pad }
 
 // NewReflectionPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
 func NewReflectionPad3d(pads ...int) *ReflectionPad3d {
@@ -131,7 +131,7 @@ func NewReflectionPad3d(pads ...int) *ReflectionPad3d {
 }
 
 // ReplicationPad1d surrounds [n, channels, length], or one without n, by copies of its edge.
-type ReplicationPad1d struct{ Padding }
+type ReplicationPad1d struct{ Pad }
 
 // NewReplicationPad1d returns a layer of one size for all sides, or of the sizes left and right.
 func NewReplicationPad1d(pads ...int) *ReplicationPad1d {
@@ -139,7 +139,7 @@ func NewReplicationPad1d(pads ...int) *ReplicationPad1d {
 }
 
 // ReplicationPad2d surrounds [n, channels, height, width], or one without n, by copies of its edge.
-type ReplicationPad2d struct{ Padding }
+type ReplicationPad2d struct{ Pad }
 
 // NewReplicationPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
 func NewReplicationPad2d(pads ...int) *ReplicationPad2d {
@@ -147,7 +147,7 @@ func NewReplicationPad2d(pads ...int) *ReplicationPad2d {
 }
 
 // ReplicationPad3d surrounds [n, channels, depth, height, width], or one without n, by copies of its edge.
-type ReplicationPad3d struct{ Padding }
+type ReplicationPad3d struct{ Pad }
 
 // NewReplicationPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
 func NewReplicationPad3d(pads ...int) *ReplicationPad3d {
@@ -155,7 +155,7 @@ func NewReplicationPad3d(pads ...int) *ReplicationPad3d {
 }
 
 // CircularPad1d surrounds [n, channels, length], or one without n, by itself, as if it went around.
-type CircularPad1d struct{ Padding }
+type CircularPad1d struct{ Pad }
 
 // NewCircularPad1d returns a layer of one size for all sides, or of the sizes left and right.
 func NewCircularPad1d(pads ...int) *CircularPad1d {
@@ -163,7 +163,7 @@ func NewCircularPad1d(pads ...int) *CircularPad1d {
 }
 
 // CircularPad2d surrounds [n, channels, height, width], or one without n, by itself, as if it went around.
-type CircularPad2d struct{ Padding }
+type CircularPad2d struct{ Pad }
 
 // NewCircularPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
 func NewCircularPad2d(pads ...int) *CircularPad2d {
@@ -171,7 +171,7 @@ func NewCircularPad2d(pads ...int) *CircularPad2d {
 }
 
 // CircularPad3d surrounds [n, channels, depth, height, width], or one without n, by itself, as if it went around.
-type CircularPad3d struct{ Padding }
+type CircularPad3d struct{ Pad }
 
 // NewCircularPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
 func NewCircularPad3d(pads ...int) *CircularPad3d {

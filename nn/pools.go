@@ -8,8 +8,11 @@ type MaxPool1d struct {
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool1d returns a layer with the given windows.
-func NewMaxPool1d(o tensor.MaxPoolOptions) MaxPool1d { return MaxPool1d{Options: o} }
+// NewMaxPool1d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride],
+// [Padding], [Dilation] and [CeilMode].
+func NewMaxPool1d[K Sizes](kernel K, opts ...Option) MaxPool1d {
+	return MaxPool1d{Options: maxPool("MaxPool1d", kernel, opts)}
+}
 
 // Forward applies the layer.
 func (l MaxPool1d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -23,8 +26,11 @@ type MaxPool2d struct {
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool2d returns a layer with the given windows.
-func NewMaxPool2d(o tensor.MaxPoolOptions) MaxPool2d { return MaxPool2d{Options: o} }
+// NewMaxPool2d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride],
+// [Padding], [Dilation] and [CeilMode].
+func NewMaxPool2d[K Sizes](kernel K, opts ...Option) MaxPool2d {
+	return MaxPool2d{Options: maxPool("MaxPool2d", kernel, opts)}
+}
 
 // Forward applies the layer.
 func (l MaxPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -38,8 +44,11 @@ type MaxPool3d struct {
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool3d returns a layer with the given windows.
-func NewMaxPool3d(o tensor.MaxPoolOptions) MaxPool3d { return MaxPool3d{Options: o} }
+// NewMaxPool3d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride],
+// [Padding], [Dilation] and [CeilMode].
+func NewMaxPool3d[K Sizes](kernel K, opts ...Option) MaxPool3d {
+	return MaxPool3d{Options: maxPool("MaxPool3d", kernel, opts)}
+}
 
 // Forward applies the layer.
 func (l MaxPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -53,8 +62,11 @@ type AvgPool1d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool1d returns a layer with the given windows.
-func NewAvgPool1d(o tensor.AvgPoolOptions) AvgPool1d { return AvgPool1d{Options: o} }
+// NewAvgPool1d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride],
+// [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+func NewAvgPool1d[K Sizes](kernel K, opts ...Option) AvgPool1d {
+	return AvgPool1d{Options: avgPool("AvgPool1d", kernel, opts, average)}
+}
 
 // Forward applies the layer.
 func (l AvgPool1d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -68,8 +80,11 @@ type AvgPool2d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool2d returns a layer with the given windows.
-func NewAvgPool2d(o tensor.AvgPoolOptions) AvgPool2d { return AvgPool2d{Options: o} }
+// NewAvgPool2d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride],
+// [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+func NewAvgPool2d[K Sizes](kernel K, opts ...Option) AvgPool2d {
+	return AvgPool2d{Options: avgPool("AvgPool2d", kernel, opts, average)}
+}
 
 // Forward applies the layer.
 func (l AvgPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -83,8 +98,11 @@ type AvgPool3d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool3d returns a layer with the given windows.
-func NewAvgPool3d(o tensor.AvgPoolOptions) AvgPool3d { return AvgPool3d{Options: o} }
+// NewAvgPool3d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride],
+// [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+func NewAvgPool3d[K Sizes](kernel K, opts ...Option) AvgPool3d {
+	return AvgPool3d{Options: avgPool("AvgPool3d", kernel, opts, average)}
+}
 
 // Forward applies the layer.
 func (l AvgPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -240,8 +258,11 @@ type LPPool1d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool1d returns a layer with the given windows.
-func NewLPPool1d(p float64, o tensor.AvgPoolOptions) LPPool1d { return LPPool1d{P: p, Options: o} }
+// NewLPPool1d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride] and
+// [CeilMode].
+func NewLPPool1d[K Sizes](p float64, kernel K, opts ...Option) LPPool1d {
+	return LPPool1d{P: p, Options: avgPool("LPPool1d", kernel, opts, power)}
+}
 
 // Forward applies the layer.
 func (l LPPool1d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -256,8 +277,11 @@ type LPPool2d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool2d returns a layer with the given windows.
-func NewLPPool2d(p float64, o tensor.AvgPoolOptions) LPPool2d { return LPPool2d{P: p, Options: o} }
+// NewLPPool2d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride] and
+// [CeilMode].
+func NewLPPool2d[K Sizes](p float64, kernel K, opts ...Option) LPPool2d {
+	return LPPool2d{P: p, Options: avgPool("LPPool2d", kernel, opts, power)}
+}
 
 // Forward applies the layer.
 func (l LPPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {

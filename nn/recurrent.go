@@ -65,14 +65,14 @@ func newRecurrent(c cell, in, hidden int, o RecurrentOptions, opts []Option) Rec
 		if k >= l.directions() {
 			from = l.out() * l.directions()
 		}
-		l.Weights = append(l.Weights, newRecurrentWeights(c, from, hidden, l.out(), o.ProjSize, options(opts)))
+		l.Weights = append(l.Weights, newRecurrentWeights(c, from, hidden, l.out(), o.ProjSize, options(name, opts, biased...)))
 	}
 	return l
 }
 
 func newRecurrentWeights(c cell, in, hidden, out, proj int, o layerOptions) *RecurrentWeights {
 	make := func(dims ...int) *tensor.Tensor {
-		w := o.scope.Typed(o.t).Empty(dims...)
+		w := o.parameters().Empty(dims...)
 		initial.Uniform(w, -initial.Bound(hidden), initial.Bound(hidden))
 		return w.RequiresGrad()
 	}

@@ -37,9 +37,9 @@ func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 		t.Fatal("the file lacks names or learning rate")
 	}
 	f64 := nn.Typed(dtype.F64)
-	conv := nn.NewSpectralNorm(nn.NewConv2d(2, 3, []int{3}, tensor.ConvOptions{Padding: []int{1}}, f64))
+	conv := nn.NewSpectralNorm(nn.NewConv2d(2, 3, 3, nn.Padding(1), f64))
 	m := nn.NewSequential(conv, nn.Tanh{},
-		nn.NewSpectralNorm(nn.NewConvTranspose2d(3, 4, []int{2}, tensor.ConvTransposeOptions{Stride: []int{2}}, f64)), nn.Flatten{},
+		nn.NewSpectralNorm(nn.NewConvTranspose2d(3, 4, 2, nn.Stride(2), f64)), nn.Flatten{},
 		nn.NewWeightNorm(nn.NewLinear(64, 5, f64), 0), nn.NewWeightNorm(nn.NewLinear(5, 3, nn.NoBias(), f64), 1),
 		nn.NewSpectralNorm(nn.NewLinear(3, 2, f64)), nn.NewWeightNorm(nn.NewLinear(2, 2, f64), -1))
 	sd := map[string]*tensor.Tensor{}
@@ -115,7 +115,7 @@ func TestReparametrizedLayers(t *testing.T) {
 	}
 	tensor.Do(func(sc *tensor.Scope) { // computing again makes no step
 		x := x.In(sc).Clone().RequiresGrad()
-		y := autograd.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return s.Forward(x[0]) }, x)
+		y := autograd.Checkpoint(s.Forward, x)
 		u = s.U.Clone()
 		y.Sum().Backward()
 	})

@@ -225,6 +225,9 @@ func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 // typeName is a type's name without its package.
 func typeName(t reflect.Type) string {
 	name := t.Name()
+	if t == reflect.TypeFor[ParameterMap]() {
+		return "ParameterMap"
+	}
 	if i := strings.IndexByte(name, '['); i > 0 {
 		name = name[:i] // type arguments
 	}

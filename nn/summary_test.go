@@ -26,7 +26,7 @@ type lenet struct {
 
 func newLenet(s *tensor.Scope) *lenet {
 	m := &lenet{
-		Features: nn.NewSequential(nn.NewConv2d(1, 4, []int{3}, tensor.ConvOptions{}, nn.In(s)), nn.NewBatchNorm2d(4, nn.In(s)), nn.ReLU{}, nn.NewDropout(0.5)),
+		Features: nn.NewSequential(nn.NewConv2d(1, 4, 3, nn.In(s)), nn.NewBatchNorm2d(4, nn.In(s)), nn.ReLU{}, nn.NewDropout(0.5)),
 		Pool:     nn.NewAdaptiveAvgPool2d(2), Fc: nn.NewLinear(16, 6, nn.In(s)), Twice: nn.NewLinear(6, 6, nn.NoBias(), nn.In(s)), Count: s.Zeros(),
 	}
 	m.Tied = &nn.Linear{Weight: m.Twice.Weight}

@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"fmt"
+
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -8,7 +10,7 @@ import (
 // AdadeltaConfig sets Adadelta. Zero values of Rho and Eps take torch's defaults 0.9 and 1e-6.
 type AdadeltaConfig struct {
 	LR          float64 // a factor of the step, 1 in torch; no default: it has to be set
-	Rho         float64 // smoothing of the squares
+	Rho         float64 // smoothing of the squares, in [0, 1]
 	Eps         float64
 	WeightDecay float64 // an L2 penalty, added to the gradient
 	Maximize    bool    // go up the gradient
@@ -25,7 +27,10 @@ func (c *AdadeltaConfig) complete() {
 }
 
 func (c *AdadeltaConfig) check() string {
-	return first(checkNotNegative("rho", c.Rho), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
+	if !(c.Rho >= 0 && c.Rho <= 1) { // beyond 1 the mean of squares can be negative, and its root NaN
+		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
+	}
+	return first(checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *AdadeltaConfig) clone() config { d := *c; return &d }

@@ -14,11 +14,9 @@ import (
 
 // cnn is the network of _golden/traincnn.py.
 func cnn(ty dtype.Type) *nn.Sequential {
-	pad := tensor.ConvOptions{Padding: []int{1}}
-	pool := tensor.MaxPoolOptions{Kernel: []int{2}}
 	return nn.NewSequential(
-		nn.NewConv2d(1, 4, []int{3}, pad, nn.Typed(ty)), nn.NewBatchNorm2d(4, nn.Typed(ty)), nn.ReLU{}, nn.NewMaxPool2d(pool),
-		nn.NewConv2d(4, 8, []int{3}, pad, nn.Typed(ty)), nn.NewBatchNorm2d(8, nn.Typed(ty)), nn.ReLU{}, nn.NewMaxPool2d(pool),
+		nn.NewConv2d(1, 4, 3, nn.Padding(1), nn.Typed(ty)), nn.NewBatchNorm2d(4, nn.Typed(ty)), nn.ReLU{}, nn.NewMaxPool2d(2),
+		nn.NewConv2d(4, 8, 3, nn.Padding(1), nn.Typed(ty)), nn.NewBatchNorm2d(8, nn.Typed(ty)), nn.ReLU{}, nn.NewMaxPool2d(2),
 		nn.Flatten{}, nn.NewLinear(32, 5, nn.Typed(ty)))
 }
 

@@ -44,7 +44,7 @@ var everything = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs
 
 // smallCNN returns what takes a step of a small convolutional network on the CPU, of some milliseconds.
 func smallCNN() (step func()) {
-	m := nn.NewSequential(nn.NewConv2d(1, 16, []int{3}, tensor.ConvOptions{}), &nn.ReLU{}, nn.NewConv2d(16, 16, []int{3}, tensor.ConvOptions{}), &nn.ReLU{},
+	m := nn.NewSequential(nn.NewConv2d(1, 16, 3), &nn.ReLU{}, nn.NewConv2d(16, 16, 3), &nn.ReLU{},
 		&nn.Flatten{}, nn.NewLinear(16*24*24, 10))
 	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.01})
 	x, y := tensor.Root().Randn(16, 1, 28, 28), tensor.From([]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5})

@@ -27,7 +27,7 @@ type net struct {
 }
 
 func newNet() *net {
-	return &net{Conv: nn.NewConv2d(1, 4, []int{3}, tensor.ConvOptions{}), Fc: nn.NewLinear(4*6*6, 10)}
+	return &net{Conv: nn.NewConv2d(1, 4, 3), Fc: nn.NewLinear(4*6*6, 10)}
 }
 
 func (m *net) Forward(x *tensor.Tensor) (y *tensor.Tensor) {

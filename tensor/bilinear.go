@@ -3,7 +3,7 @@ package tensor
 import "github.com/flambeau-go/flambeau/shape"
 
 // Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k] for x [..., n], z [..., m] of the same dimensions before,
-// weight [out, n, m] and bias [out], nil for none: [..., out], torch.nn.functional.bilinear. All have one type.
+// weight [out, n, m] and bias [out], nil for none: [..., out], torch.nn.functional.bilinear. All have one type, and n and m are not 0.
 func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	if y := underAutocast("bilinear", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Bilinear(in[1], in[2], in[3]) }, x, z, weight, bias); y != nil {
 		return y
@@ -26,6 +26,9 @@ func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 		fail(op, ErrShape, in, "operands are [..., n] and [..., m] with equal dimensions before; shapes are %s", shapes(in[:2]))
 	}
 	n, m := x.Dim(-1), z.Dim(-1)
+	if n == 0 || m == 0 {
+		fail(op, ErrShape, in, "an operand has no features; shapes are %s", shapes(in[:2]))
+	}
 	if weight.Rank() != 3 || weight.Dim(1) != n || weight.Dim(2) != m {
 		fail(op, ErrShape, in, "the weight should be [out, %d, %d], it is %v", n, m, weight.Shape())
 	}

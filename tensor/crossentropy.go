@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"fmt"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -81,7 +83,7 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), top.deviceView(), rest.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
 		return []*Tensor{dx, nil}
 	}
-	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
+	classes := s.On(x.st.dev).Arange(x.Dim(1))
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	if f.smoothing != 0 {
 		hot = hot.MulScalar(1 - f.smoothing).AddScalar(f.smoothing / float64(x.Dim(1)))
@@ -112,7 +114,7 @@ func (o CrossEntropyOptions) Ignored() int {
 //
 // for weights w and a smoothing s; where the target is the ignored index the loss is 0, and another one outside of 0 … classes-1 is an
 // index error, on a GPU reported at the next wait. Or they are probabilities of x's shape and type, with the loss
-// Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]). Most programs call nn.CrossEntropy, which averages.
+// Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]); an ignored index of 0 or more is an error with them. Most programs call nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	const op = "cross_entropy"
 	if y := underAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor {
@@ -176,6 +178,10 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 		if target.dtype != x.dtype {
 			e := newError(op, ErrType, in, "probabilities are "+target.dtype.String()+", the logits "+x.dtype.String())
 			panic(e.hint("Cast one of them"))
+		}
+		if o.IgnoreIndex != nil && *o.IgnoreIndex >= 0 {
+			e := newError(op, ErrValue, in, fmt.Sprintf("class %d is to be ignored, but the targets are probabilities, which name no class", *o.IgnoreIndex))
+			panic(e.hint("leave IgnoreIndex out, or set the rows to be ignored to 0"))
 		}
 	case target.layout.Shape != x.layout.Shape.Remove(dim):
 		e := newError(op, ErrShape, in, "class indices have the logits' shape [n, classes, …] without the classes; shapes are "+shapes([]*Tensor{x, target}))

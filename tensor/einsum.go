@@ -3,6 +3,7 @@ package tensor
 import (
 	"strings"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -113,19 +114,26 @@ func (f factor) once(all []*Tensor) factor {
 	return f
 }
 
-// only sums over the dimensions that keep does not want.
-func (f factor) only(keep func(c byte) bool) factor {
-	var over []int
+// only sums over the dimensions that keep does not want: integers as int64, as [Tensor.Sum] does. One of size 1 is left out without a
+// sum, unless ones is set: the type stays.
+func (f factor) only(keep func(c byte) bool, ones bool) factor {
+	var over, out []int
 	var names []byte
 	for i, c := range f.names {
-		if keep(c) {
+		switch {
+		case keep(c):
 			names = append(names, c)
-		} else {
+		case f.x.Dim(i) == 1 && !ones:
+			out = append(out, i)
+		default:
 			over = append(over, i)
 		}
 	}
 	if len(over) > 0 {
-		f.x, f.names = f.x.Sum(over...).Cast(f.x.dtype), names
+		f.x = f.x.Sum(append(over, KeepDim)...)
+	}
+	if len(over)+len(out) > 0 {
+		f.x, f.names = f.x.Squeeze(append(over, out...)...), names
 	}
 	return f
 }
@@ -147,8 +155,13 @@ func (f factor) ordered(names []byte) *Tensor {
 
 // times contracts two factors: dimensions that keep does not want are summed over. sizes are those of all names.
 func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
-	f = f.only(func(c byte) bool { return keep(c) || g.at(c) >= 0 })
-	g = g.only(func(c byte) bool { return keep(c) || f.at(c) >= 0 })
+	shared := func(c byte) bool { // a dimension that is repeated for the other factor is summed over by itself
+		i, j := f.at(c), g.at(c)
+		return keep(c) || i >= 0 && j >= 0 && f.x.Dim(i) == g.x.Dim(j)
+	}
+	f, g = f.only(shared, false), g.only(shared, false)
+	t := dtype.Promote(f.x.dtype, g.x.dtype)
+	f.x, g.x = f.x.Cast(t), g.x.Cast(t)
 	var both, left, right, sum []byte
 	for _, c := range f.names {
 		switch i := g.at(c); {
@@ -206,7 +219,8 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 // over; a letter twice in an operand takes its diagonal; ... stands for further dimensions, which broadcast. Without -> the
 // result has the letters that appear once, in alphabetical order, behind those of an ellipsis. Spaces do not matter.
 //
-// Operands have one type, not bool where something is summed over. They are contracted from left to right.
+// Operands have one type, and are contracted from left to right. The result has it too, but for integers: as in PyTorch bool is
+// counted as int64, and what is summed over within one operand is added up in int64. Products of matrices of small integers wrap.
 func Einsum(eq string, x ...*Tensor) *Tensor {
 	if y := underAutocast("einsum", AutocastLow, func(in []*Tensor) *Tensor { return Einsum(eq, in...) }, x...); y != nil {
 		return y
@@ -235,18 +249,14 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 			uses[c]++
 		}
 	}
-	if x[0].dtype == boolType {
-		for c, n := range uses {
-			if n > 0 && strings.IndexByte(string(e.out), byte(c)) < 0 {
-				err := newError("einsum", ErrType, x, "bool cannot be summed over "+name(byte(c)))
-				panic(err.hint("use Float or Long"))
-			}
-		}
-	}
 	return within(s, func(c *Scope) *Tensor {
 		f := make([]factor, len(x))
 		for k, t := range x {
-			f[k] = factor{t.In(c), e.in[k]}.once(x)
+			t = t.In(c)
+			if t.dtype == boolType {
+				t = t.Long()
+			}
+			f[k] = factor{t, e.in[k]}.once(x)
 		}
 		acc := f[0]
 		for k := 1; k < len(f); k++ {
@@ -263,7 +273,7 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 			}
 			acc = acc.times(f[k], later, &sizes, x)
 		}
-		acc = acc.only(func(c byte) bool { return strings.IndexByte(string(e.out), c) >= 0 })
+		acc = acc.only(func(c byte) bool { return strings.IndexByte(string(e.out), c) >= 0 }, len(x) == 1)
 		return acc.ordered(e.out)
 	})
 }

@@ -66,6 +66,8 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 }
 
 // Memory that nobody frees is released by the collector, however small, and in scopes that are dropped too.
+//
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestFromMemoryIsCollected(t *testing.T) {
 	var released atomic.Int32
 	tensor.FromMemory(dtype.U8, make([]byte, 100), func() { released.Add(1) }, 100)

@@ -53,6 +53,8 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 }
 
 // A scope that is dropped without Close takes nothing down that others have handles of.
+//
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	collect()
 	base := live(t)
@@ -95,6 +97,8 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 }
 
 // A child of a scope that a panic has closed can still be closed, and nothing waits for ever.
+//
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {
 	base := live(t)
 	var c *Scope
@@ -132,6 +136,8 @@ func (f userFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.forward(c
 func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g) }
 
 // What a user's op leaves open does not disturb the next one.
+//
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	base := live(t)
 	leave := func(end func()) userFunc {

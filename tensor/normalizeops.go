@@ -113,10 +113,17 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // momentum·batch, with the variance that divides by one less, and not by an empty batch; unlike in torch that counts as a change of theirs. Otherwise the running statistics are used, and no
 // gradient reaches them. All of weight, bias and statistics have shape [channels], nil is none; for 16-bit floats, which are computed in float32,
 // they may be float32. torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running mean the average of all.
+// An eps that is not positive in training, or is negative outside of it, is an error.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
 	const op = "batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
 	n, channels, inner := channelled(op, in)
+	switch {
+	case training && !(eps > 0):
+		fail(op, ErrValue, in, "eps is %v, in training it must be positive", eps)
+	case !(eps >= 0):
+		fail(op, ErrValue, in, "eps is %v, it must not be negative", eps)
+	}
 	running := statistics(op, in, runningMean, runningVar, training)
 	f := &normalizeFunc{op: op, kind: normFixed, zero: true, eps: eps, momentum: momentum}
 	switch {

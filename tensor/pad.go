@@ -72,7 +72,7 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 				continue
 			}
 			n := x.layout.Shape.At(a)
-			at := c.On(x.st.dev).Typed(dtype.I64).Arange(float64(-l), float64(n+r), 1)
+			at := c.On(x.st.dev).Typed(dtype.I64).ArangeStep(float64(-l), float64(n+r), 1)
 			y = y.indexSelect(op, a, index(at, n))
 		}
 		if y.st == x.st {

@@ -88,6 +88,9 @@ func (x *Tensor) LPPool1d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool
 // LPPool2d is [Tensor.LPPool1d] in two dimensions.
 func (x *Tensor) LPPool2d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool2d", 2, p, o) }
 
+// LPPool3d is [Tensor.LPPool1d] in three dimensions.
+func (x *Tensor) LPPool3d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool3d", 3, p, o) }
+
 // poolGrid is the geometry of a pool.
 func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation []int, ceil bool) (g grid) {
 	x.spatial(op, rank)

@@ -141,11 +141,28 @@ func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 
 // shifted returns x moved by one place along an axis, towards its end or if back to its start; v enters, the last entry leaves.
 func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
+	return x.shiftedIn(axis, back, func() *Tensor {
+		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
+	})
+}
+
+// follower returns x moved as by shifted, whose last entry follows itself.
+func (x *Tensor) follower(axis int, back bool) *Tensor {
+	return x.shiftedIn(axis, back, func() *Tensor {
+		if back {
+			return x.Narrow(axis, x.layout.Shape.At(axis)-1, 1)
+		}
+		return x.Narrow(axis, 0, 1)
+	})
+}
+
+// shiftedIn is shifted, where the entry that enters is told by a function.
+func (x *Tensor) shiftedIn(axis int, back bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {
 		return x
 	}
-	edge := x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
+	edge := entry()
 	if back {
 		return Cat(axis, x.Narrow(axis, 1, n-1), edge)
 	}
@@ -164,8 +181,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	case device.ScanLogSumExp: // exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
-		y := Apply(f, x) // again, wide: exp would make the rounding of the result larger
-		next := y.shifted(f.axis, back, 0)
+		y := Apply(f, x)                                    // again, wide: exp would make the rounding of the result larger
+		next := y.follower(f.axis, back)                    // what follows the last is nothing: its power is 1, whose derivative is finite
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp() // infinities too are equal
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}

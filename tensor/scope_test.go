@@ -117,6 +117,7 @@ func TestPanicClosesScopes(t *testing.T) {
 	}
 }
 
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestScopeMisuse(t *testing.T) {
 	check := func(name string, f func(), kind error, words ...string) {
 		t.Helper()
@@ -189,7 +190,7 @@ func TestFourGoroutinesTrainFourModels(t *testing.T) {
 				Do(func(s *Scope) {
 					x := s.Rand(64, 128)
 					x.MatMul(w).Tanh().Square().Mean().Backward()
-					Do(func(u *Scope) { w.In(u).SubInPlace(w.Grad().In(u).MulScalar(0.1)) }, NoGrad())
+					s.Do(func(u *Scope) { w.In(u).SubInPlace(w.Grad().In(u).MulScalar(0.1)) }, NoGrad())
 					w.ZeroGrad()
 				}, Seed(uint64(k)))
 			}
@@ -238,6 +239,8 @@ func TestGarbageIsCollected(t *testing.T) {
 }
 
 // A scope that is dropped without Close gives its memory back when it is collected.
+//
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestDroppedScopeIsCollected(t *testing.T) {
 	runtime.GC()
 	time.Sleep(20 * time.Millisecond)
@@ -355,6 +358,8 @@ func TestOutOfMemoryIsTyped(t *testing.T) {
 }
 
 // What only a graph keeps is collected with the graph, in the root scope and in a dropped one.
+//
+//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestSavedValuesAreCollected(t *testing.T) {
 	runtime.GC()
 	time.Sleep(20 * time.Millisecond)

@@ -36,7 +36,8 @@ func (m Maker) space(op string, start, end float64, n int, log bool, base float6
 		fail(op, ErrValue, nil, "no steps lead from %v to %v", start, end)
 	}
 	x := m.make(op, m.floatType(), []int{n})
-	step, half := 0.0, float64(n)/2
+	start, end = fitted(op, x.dtype, start), fitted(op, x.dtype, end)
+	step, half := 0.0, float64(n/2)
 	if n > 1 {
 		step = end/float64(n-1) - start/float64(n-1)
 	} else {
@@ -46,12 +47,15 @@ func (m Maker) space(op string, start, end float64, n int, log bool, base float6
 	return x
 }
 
-// Linspace returns n numbers from start to end, both included, evenly spaced; one number is start.
+// Linspace returns n numbers from start to end, both included, evenly spaced; one number is start. For a type of integers start
+// and end lose their fractions first, and so do the numbers between: Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. It must hold the ends as
+// in [Tensor.Fill].
 func (m Maker) Linspace(start, end float64, n int) *Tensor {
 	return m.space("linspace", start, end, n, false, 0)
 }
 
-// Logspace returns the powers of base with the exponents Linspace(start, end, n).
+// Logspace returns the powers of base, n of them, whose exponents go evenly from start to end. For a type of integers the first
+// and the last exponent lose their fractions, those between do not, and the powers do.
 func (m Maker) Logspace(start, end float64, n int, base float64) *Tensor {
 	return m.space("logspace", start, end, n, true, base)
 }

@@ -19,7 +19,7 @@ func positions(c *Scope, like *Tensor, s, strides shape.Dims, offset int) *Tenso
 	m := c.On(like.st.dev).Typed(dtype.I64)
 	y := m.Full(float64(offset))
 	for k := range s.Rank() {
-		y = y.Unsqueeze(-1).Add(m.Arange(0, float64(s.At(k)), 1).MulScalar(float64(strides.At(k))))
+		y = y.Unsqueeze(-1).Add(m.Arange(s.At(k)).MulScalar(float64(strides.At(k))))
 	}
 	return y.reshape(shape.Of(s.Size()))
 }

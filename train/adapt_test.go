@@ -32,9 +32,9 @@ const side = 4
 // convNet computes little, but keeps much for the gradients of a batch: 16 KiB a sample in each of its layers.
 func convNet(dev device.Device) *nn.Sequential {
 	m := nn.NewSequential(
-		nn.NewConv2d(1, 4, []int{3}, tensor.ConvOptions{Padding: []int{1}}), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{8}}),
+		nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{8}}),
 		nn.ReLU{}, nn.ReLU{}, nn.ReLU{}, nn.ReLU{}, nn.ReLU{}, nn.ReLU{},
-		nn.NewMaxPool2d(tensor.MaxPoolOptions{Kernel: []int{8}}), nn.Flatten{}, nn.NewLinear(4*side*side, 4))
+		nn.NewMaxPool2d(8), nn.Flatten{}, nn.NewLinear(4*side*side, 4))
 	return nn.To(seeded(m), dev)
 }
 
@@ -351,7 +351,7 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 
 // deepNet needs more for one sample than a device of 1120 KiB has, unless activations are computed again.
 func deepNet(dev device.Device) *nn.Sequential {
-	layers := []nn.Module{nn.NewConv2d(1, 4, []int{3}, tensor.ConvOptions{Padding: []int{1}}), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
+	layers := []nn.Module{nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
 	for range 20 {
 		layers = append(layers, nn.Tanh{})
 	}

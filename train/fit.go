@@ -352,7 +352,8 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 }
 
 // Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics, which it resets first. Of c only
-// Model, Forward, Loss, Compute, Metrics, Device, Generator and Autocast count. A batch that does not fit into memory is evaluated in parts. The model is in evaluation mode meanwhile and in training mode afterwards.
+// Model, Forward, Loss, Compute, Metrics, Device, Generator, Autocast and Log count. Log shows how far it is: a bar on a terminal, elsewhere a line
+// every ten seconds. A batch that does not fit into memory is evaluated in parts. The model is in evaluation mode meanwhile and in training mode afterwards.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
 	if err := checkModel(c.Model); err != nil {
 		return nil, err
@@ -379,7 +380,12 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 	}
 	var out map[string]float64
 	var failed error
-	if err := tensor.Try(func() { out, failed = c.evaluate(ctx, l) }); err != nil {
+	var bar *Progress
+	if c.Log != nil {
+		bar = NewProgress(c.Log)
+		defer bar.Done()
+	}
+	if err := tensor.Try(func() { out, failed = c.evaluate(ctx, l, bar) }); err != nil {
 		return nil, err
 	}
 	return out, failed
@@ -387,14 +393,20 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 
 const noBatches = "the loader gave no batches in an epoch: its dataset is empty, or smaller than a batch that DropLast leaves out"
 
-func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, error) {
+// evaluate shows how far it is on bar, unless that is nil.
+func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)
 	mean, most := NewMean("loss"), 0
 	for _, m := range c.Metrics {
 		m.Reset()
 	}
-	any := false
+	any, done := false, 0
+	var part *Progress
+	if bar != nil {
+		part = bar.part()
+		defer func() { bar.width = part.width }()
+	}
 	for b, err := range l.Batches() {
 		if err != nil {
 			return nil, err
@@ -406,6 +418,9 @@ func (c *Config) evaluate(ctx context.Context, l Loader) (map[string]float64, er
 		}
 		if most, err = c.measure(b, most, mean); err != nil {
 			return nil, err
+		}
+		if done++; part != nil {
+			part.tell(done, max(l.Len(), 0), "evaluation")
 		}
 	}
 	if !any {

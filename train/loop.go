@@ -365,7 +365,9 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 		}
 	}
 	t.profiled()
-	t.show()
+	if err := t.show(); err != nil {
+		return err
+	}
 	if err := t.call(t.c.OnStep); err != nil {
 		return err
 	}
@@ -395,17 +397,24 @@ func (t *trainer) call(f func(*State) error) error {
 	return err
 }
 
-// show redraws the bar.
-func (t *trainer) show() {
+// show redraws the bar, with the loss of the latest step: it is read for that, a few times a second at most.
+func (t *trainer) show() error {
 	if t.bar == nil {
-		return
+		return nil
 	}
 	t.say()
+	total := t.total()
+	if t.bar.due(t.st.Step, total) {
+		if err := t.read(); err != nil {
+			return err
+		}
+	}
 	text := ""
 	if !math.IsNaN(t.st.Loss) {
 		text = fmt.Sprintf("loss %.4f", t.st.Loss)
 	}
-	t.bar.Step(t.st.Step, t.total(), text)
+	t.bar.Step(t.st.Step, total, text)
+	return nil
 }
 
 // evaluate measures the state, unless that was done since the last step, and decides whether to go on. An interruption ends it without
@@ -418,7 +427,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	m, err := t.c.evaluate(ctx, t.c.Valid)
+	m, err := t.c.evaluate(ctx, t.c.Valid, t.bar)
 	t.paused += time.Since(began)
 	if err != nil {
 		if ctx.Err() != nil {

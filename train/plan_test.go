@@ -344,3 +344,35 @@ func TestPlanSeconds(t *testing.T) {
 		}
 	}
 }
+
+// FindGPU takes a GPU's name as people, shops and nvidia-smi write it, and no name of another variant.
+func TestFindGPUSpellings(t *testing.T) {
+	for name, list := range map[string][]string{
+		"4090": {"4090", "rtx4090", "RTX 4090", "rtx-4090", "geforce-rtx-4090", "NVIDIA GeForce RTX 4090", "rtx_4090"},
+		"3090": {"GeForce RTX 3090", "rtx3090 24GB"},
+		"a100": {"A100", "a100-80gb", "A100-80G", "NVIDIA A100-SXM4-80GB", "a100 sxm", "A100 SXM 80GB", "nvidia-tesla-a100", "NVIDIA Tesla A100"},
+		"h100": {"h100 sxm", "H100-SXM5", "NVIDIA H100 80GB HBM3", "h100_80gb"},
+		"h200": {"H200", "H200 SXM 141GB", "nvidia h200"},
+		"l4":   {"L4", "NVIDIA L4", "l4-24gb"}, "l40s": {"L40S", "nvidia-l40s", "L40S 48GB"},
+	} {
+		for _, spelled := range list {
+			if m, err := train.FindGPU(spelled); err != nil || m.Name != name || m.Kind != "cuda" {
+				t.Errorf("%q: %q, %v; want %q", spelled, m.Name, err, name)
+			}
+		}
+	}
+	for spelled, meant := range map[string]string{
+		"A100-40GB": "a100, the A100 SXM 80GB", "a100-sxm4-40gb": "a100,", "H100 PCIe": "h100,", "rtx4090ti": "4090,", "RTX 4090 Laptop GPU": "4090,", "l40": "l4", "h10": "h100,", "hh100": "h100,",
+		"rtx490": "4090,",
+	} {
+		if _, err := train.FindGPU(spelled); err == nil || !strings.Contains(err.Error(), "did you mean "+meant) {
+			t.Errorf("%q: %v; want %q", spelled, err, meant)
+		}
+	}
+	for _, spelled := range []string{"", "t4", "rx7900", "tpu", "nvidia"} {
+		var e *train.Error
+		if _, err := train.FindGPU(spelled); !errors.As(err, &e) || strings.Contains(err.Error(), "did you mean") || !strings.Contains(err.Error(), "known are 3090, 4090") {
+			t.Errorf("%q: %v", spelled, err)
+		}
+	}
+}

@@ -76,16 +76,82 @@ func GPUs() []Machine {
 	return list
 }
 
-// FindGPU returns the GPU of that name, or an *[Error] that lists the names.
+// spellings are the words that shops, clouds and nvidia-smi put behind a GPU's name, and that mean the very GPU of
+// the table. Another variant, such as an A100 of 40 GB or on PCI Express, has other rates.
+var spellings = map[string][]string{
+	"3090": {"24gb"}, "4090": {"24gb"}, "a100": {"sxm4", "sxm", "80gb", "80g"}, "h100": {"sxm5", "sxm", "80gb", "80g", "hbm3"},
+	"h200": {"sxm5", "sxm", "141gb", "141g", "hbm3e"}, "l4": {"24gb", "24g"}, "l40s": {"48gb", "48g"},
+}
+
+// plainName is a name without what people and tools write about it: "NVIDIA GeForce RTX 4090" is "4090", "A100-SXM4-80GB" is "a100sxm480gb".
+func plainName(name string) string {
+	s := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(name))
+	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} { // in the order in which they are written
+		s = strings.TrimPrefix(s, maker)
+	}
+	return s
+}
+
+// FindGPU returns the GPU of that name, in every spelling that is common: "4090", "rtx4090", "GeForce RTX 4090", "A100-SXM4-80GB" as
+// nvidia-smi says it. Another name is an *[Error] that lists the names, with the one that may have been meant.
 func FindGPU(name string) (Machine, error) {
+	plain := plainName(name)
 	var names []string
+	var meant *Machine
+	least := min(3, (len(plain)+1)/2) // a slip of the fingers makes fewer edits
 	for _, m := range GPUs() {
-		if strings.EqualFold(m.Name, name) {
+		rest, begins := strings.CutPrefix(plain, m.Name)
+		for again := begins; again; {
+			again = false
+			for _, word := range spellings[m.Name] {
+				if r, ok := strings.CutPrefix(rest, word); ok {
+					rest, again = r, true
+				}
+			}
+		}
+		if begins && rest == "" {
 			return m, nil
 		}
 		names = append(names, m.Name)
+		// A variant of a GPU that is known is nearer than anything else.
+		if n := edits(plain, m.Name); n < least {
+			meant, least = &m, n
+		} else if begins && least > 0 && (meant == nil || len(m.Name) > len(meant.Name)) {
+			meant, least = &m, 0
+		}
 	}
-	return Machine{}, &Error{"Machine", "the rates of " + quoted(name) + " are not known; known are " + strings.Join(names, ", ")}
+	hint := ""
+	if meant != nil {
+		hint = "did you mean " + meant.Name + ", the " + meant.Product + "? "
+	}
+	return Machine{}, &Error{"Machine", "the rates of " + quoted(name) + " are not known; " + hint + "known are " + strings.Join(names, ", ")}
+}
+
+// edits is Levenshtein's distance: how many letters are to be put in, taken away or changed to make b of a
+// (V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals", 1966).
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, corner+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 func quoted(s string) string { return `"` + s + `"` }

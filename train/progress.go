@@ -33,7 +33,7 @@ func (p *Progress) Begin(step int) { p.start, p.from = time.Now(), step }
 // Step reports that step n of total is done, counted from 1; total 0 means that it is not known. On a terminal the bar is redrawn
 // ten times a second; elsewhere this does nothing.
 func (p *Progress) Step(n, total int, text string) {
-	if !p.terminal || n != total && time.Since(p.drawn) < 100*time.Millisecond {
+	if !p.due(n, total) {
 		return
 	}
 	p.drawn = time.Now()
@@ -50,13 +50,47 @@ func (p *Progress) Step(n, total int, text string) {
 		}
 		line = fmt.Sprintf("[%s%s] %d/%d  %s%v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
 	}
-	if width, _, err := term.GetSize(int(p.w.(*os.File).Fd())); err == nil && width > 1 { // a line that wraps could not be drawn over
-		r := []rune(line)
-		line = string(r[:min(len(r), width-1)])
+	if f, ok := p.w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 { // a line that wraps could not be drawn over
+			r := []rune(line)
+			line = string(r[:min(len(r), width-1)])
+		}
 	}
 	pad := max(p.width-len([]rune(line)), 0)
 	p.width = len([]rune(line))
 	fmt.Fprint(p.w, "\r"+line+strings.Repeat(" ", pad))
+}
+
+// due reports whether Step would draw.
+func (p *Progress) due(n, total int) bool {
+	return p.terminal && (n == total || time.Since(p.drawn) >= 100*time.Millisecond)
+}
+
+// part returns the progress of something within, which is drawn in the place of p until p is drawn again.
+func (p *Progress) part() *Progress {
+	now := time.Now()
+	return &Progress{w: p.w, terminal: p.terminal, width: p.width, start: now, drawn: now}
+}
+
+// lineEvery is how often tell prints a line where there is no terminal.
+var lineEvery = 10 * time.Second
+
+// tell is Step, and a line now and then where there is no terminal.
+func (p *Progress) tell(n, total int, what string) {
+	if p.terminal {
+		p.Step(n, total, what)
+		return
+	}
+	if time.Since(p.drawn) < lineEvery {
+		return
+	}
+	p.drawn = time.Now()
+	of := ""
+	if total > 0 {
+		left := time.Duration(float64(p.drawn.Sub(p.start)) / float64(n) * float64(max(total-n, 0))).Round(time.Second)
+		of = fmt.Sprintf(" of %d, %v left", total, left)
+	}
+	p.Line(fmt.Sprintf("%s: batch %d%s", what, n, of))
 }
 
 // Line prints a line of text, above the bar where there is one.

@@ -45,13 +45,13 @@ func TestWhatASplitChanges(t *testing.T) {
 	frozen := nn.NewBatchNorm2d(2)
 	frozen.RunningMean.Fill(0.3)
 	for want, list := range map[string]layers{
-		"": {nn.NewConv2d(1, 2, []int{3}, tensor.ConvOptions{}), nn.NewGroupNorm(1, 2), &nn.GELU{}, nn.NewInstanceNorm2d(2), nn.Eval(frozen), &nn.Flatten{}, nn.NewLayerNorm([]int{18}), nn.NewDropout(0),
+		"": {nn.NewConv2d(1, 2, 3), nn.NewGroupNorm(1, 2), &nn.GELU{}, nn.NewInstanceNorm2d(2), nn.Eval(frozen), &nn.Flatten{}, nn.NewLayerNorm([]int{18}), nn.NewDropout(0),
 			nn.NewLinear(18, 2)},
-		"BatchNorm2d normalises over each part; BatchNorm2d updates its running statistics once for each part": {nn.NewConv2d(1, 2, []int{3}, tensor.ConvOptions{}), nn.NewBatchNorm2d(2)},
-		"BatchNorm2d normalises over each part":                            {nn.NewConv2d(1, 2, []int{3}, tensor.ConvOptions{}), nn.Eval(nn.NewBatchNorm2d(2, nn.NoStats()))},
-		"InstanceNorm2d updates its running statistics once for each part": {nn.NewConv2d(1, 2, []int{3}, tensor.ConvOptions{}), nn.NewInstanceNorm2d(2, nn.Stats())},
-		"Dropout may draw other numbers":                                   {nn.NewConv2d(1, 2, []int{3}, tensor.ConvOptions{}), nn.NewDropout(0.5), nn.NewDropout(0.5)},
-		"what is random may draw other numbers":                            {nn.NewConv2d(1, 2, []int{3}, tensor.ConvOptions{}), noise{}, &nn.GELU{}, noise{}},
+		"BatchNorm2d normalises over each part; BatchNorm2d updates its running statistics once for each part": {nn.NewConv2d(1, 2, 3), nn.NewBatchNorm2d(2)},
+		"BatchNorm2d normalises over each part":                            {nn.NewConv2d(1, 2, 3), nn.Eval(nn.NewBatchNorm2d(2, nn.NoStats()))},
+		"InstanceNorm2d updates its running statistics once for each part": {nn.NewConv2d(1, 2, 3), nn.NewInstanceNorm2d(2, nn.Stats())},
+		"Dropout may draw other numbers":                                   {nn.NewConv2d(1, 2, 3), nn.NewDropout(0.5), nn.NewDropout(0.5)},
+		"what is random may draw other numbers":                            {nn.NewConv2d(1, 2, 3), noise{}, &nn.GELU{}, noise{}},
 	} {
 		m := seeded(nn.NewSequential(list...))
 		var x, y *tensor.Tensor

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -30,6 +31,7 @@ type deviceReport struct {
 type devicesReport struct {
 	Devices   []deviceReport `json:"devices"`
 	GPUReason string         `json:"gpu_unavailable,omitempty"`
+	short     string         // GPUReason for people
 	Libraries []cuda.Library `json:"libraries"`
 }
 
@@ -39,7 +41,10 @@ func (c *devicesCmd) Run(e *env) error {
 	for _, kind := range []string{"cpu", "cuda"} {
 		n, err := device.Count(kind)
 		if err != nil {
-			r.GPUReason = err.Error()
+			r.GPUReason, r.short = err.Error(), err.Error()
+			if u, ok := errors.AsType[*device.UnavailableError](err); ok {
+				r.short = u.Reason
+			}
 			continue
 		}
 		for i := range n {
@@ -85,9 +90,8 @@ func (c *devicesCmd) Run(e *env) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if r.GPUReason != "" {
-		fmt.Fprintln(e.out, "\nno GPU:", r.GPUReason)
-		fmt.Fprintln(e.out, "flambeau doctor looks closer")
+	if r.short != "" {
+		fmt.Fprintf(e.out, "\nno GPU: %s (flambeau doctor says more, and what to do)\n", r.short)
 	}
 	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (nvml tells doctor of temperatures and the like, the others are not used yet; everything works without them):")
 	for _, l := range r.Libraries {

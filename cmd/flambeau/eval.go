@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"math"
 
@@ -10,9 +11,9 @@ import (
 
 type evalCmd struct {
 	Weights string `arg:"" help:"Weights that flambeau train --out has written, or a directory of its checkpoints." type:"path"`
-	Data    string `help:"What to measure on, in the forms that train takes; its part for testing if it has one. Without it: the embedded digits." placeholder:"PATH"`
+	Data    string `help:"What to measure on, in the forms that train takes: all of it; of the data that the model was trained on what was held out; of data that comes in parts, such as MNIST, the part for testing. Without it: the embedded digits." placeholder:"PATH"`
 	Device  string `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
-	All     bool   `help:"Measure on the part for training too, where the data comes in parts."`
+	All     bool   `help:"Measure on every sample, those that were trained on too."`
 	JSON    bool   `help:"Print one JSON object." name:"json"`
 }
 
@@ -28,6 +29,7 @@ type evalReport struct {
 	Device     string        `json:"device"`
 	Model      string        `json:"model"`
 	Samples    int           `json:"samples"`
+	Measured   string        `json:"measured"` // in words: which samples of how many
 	Loss       number        `json:"loss"`
 	Accuracy   *number       `json:"accuracy,omitempty"` // of classes
 	MacroF1    *number       `json:"macro_f1,omitempty"`
@@ -47,7 +49,7 @@ func (c *evalCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	src, err := openSource(e.ctx, e, c.Data, "", n.card)
+	src, err := openSource(e.ctx, e, request{path: c.Data, known: n.card})
 	if err != nil {
 		return err
 	}
@@ -57,19 +59,18 @@ func (c *evalCmd) Run(e *env) error {
 		}
 		return err
 	}
-	r := &evalReport{Device: dev.Name(), Model: n.card.Model}
-	cfg := train.Config{Model: n.model, Device: dev}
+	all, words, err := src.measurable(e, n.card.Trained, c.All)
+	if err != nil {
+		return err
+	}
+	r := &evalReport{Device: dev.Name(), Model: n.card.Model, Samples: all.Len(), Measured: words}
+	cfg := train.Config{Model: n.model, Device: dev, Log: e.err}
 	n.measure(&cfg)
 	var matrix *train.Confusion
 	if n.gpt == nil {
 		matrix = train.NewConfusion(len(n.card.Classes))
 		cfg.Metrics = append(cfg.Metrics, matrix)
 	}
-	sets := []data.Dataset{src.test}
-	if c.All {
-		sets = append(sets, src.train)
-	}
-	all := data.Dataset(concat(sets))
 	loader, err := data.NewLoader(all, data.Config{Batch: 64})
 	if err != nil {
 		return err
@@ -81,17 +82,26 @@ func (c *evalCmd) Run(e *env) error {
 		}
 		return err
 	}
-	r.Samples, r.Loss = all.Len(), number(m["loss"])
+	r.Loss = number(m["loss"])
+	to := e.out
+	if c.JSON {
+		to = e.err
+	}
+	out := bufio.NewWriter(to) // keeps the first error
+	fmt.Fprintln(out, "measured on "+words)
 	if matrix == nil {
 		r.Perplexity = new(number(math.Exp(m["loss"])))
-		fmt.Fprintf(e.err, "loss %.4f nats, perplexity %.3f, on %d pieces of text\n", r.Loss, *r.Perplexity, r.Samples)
+		fmt.Fprintf(out, "loss %.4f nats, perplexity %.3f, in %d pieces of text\n", r.Loss, *r.Perplexity, r.Samples)
 	} else {
 		r.Accuracy, r.MacroF1, r.Confusion = measured(m, "accuracy"), new(number(matrix.Average(train.Macro).F1)), matrix.Matrix()
-		fmt.Fprintf(e.err, "loss %.4f, accuracy %.4f, macro F1 %.4f, on %d samples\n", r.Loss, *r.Accuracy, *r.MacroF1, r.Samples)
+		fmt.Fprintf(out, "loss %.4f, accuracy %.4f, macro F1 %.4f\n", r.Loss, *r.Accuracy, *r.MacroF1)
 		for i, s := range matrix.PerClass() {
 			r.Classes = append(r.Classes, classReport{n.card.Classes[i], s.Precision, s.Recall, s.F1, s.Support})
-			fmt.Fprintf(e.err, "  %-16s precision %.4f  recall %.4f  F1 %.4f  of %d\n", n.card.Classes[i], s.Precision, s.Recall, s.F1, s.Support)
+			fmt.Fprintf(out, "  %-16s precision %.4f  recall %.4f  F1 %.4f  of %d\n", n.card.Classes[i], s.Precision, s.Recall, s.F1, s.Support)
 		}
+	}
+	if err := out.Flush(); err != nil && !c.JSON {
+		return err
 	}
 	if c.JSON {
 		return printJSON(e, r)
@@ -107,33 +117,4 @@ func (n *network) fits(src *source) error {
 			a.Model, a.Input, len(a.Classes), b.Data, b.Input, len(b.Classes))
 	}
 	return nil
-}
-
-// joined is data sets one behind the other.
-type joined []data.Dataset
-
-func concat(sets []data.Dataset) data.Dataset {
-	if len(sets) == 1 {
-		return sets[0]
-	}
-	return joined(sets)
-}
-
-// Len returns the number of samples.
-func (j joined) Len() (n int) {
-	for _, d := range j {
-		n += d.Len()
-	}
-	return n
-}
-
-// Get returns sample i of them all.
-func (j joined) Get(i int) (data.Sample, error) {
-	for _, d := range j {
-		if i < d.Len() {
-			return d.Get(i)
-		}
-		i -= d.Len()
-	}
-	return data.Sample{}, fmt.Errorf("sample %d is beyond the end", i)
 }

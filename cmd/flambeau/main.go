@@ -12,6 +12,7 @@
 //	flambeau ops        list the ops, their types and gradients
 //	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
 //	flambeau inspect    list the tensors in a file
+//	flambeau vet        find mistakes with scopes in a program's source; also as go vet's -vettool
 //	flambeau version    print the version
 package main
 
@@ -21,14 +22,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	_ "github.com/flambeau-go/flambeau/cuda" // the GPU driver registers itself
+	"github.com/flambeau-go/flambeau/vet"
 )
 
 // cli is the command line.
@@ -43,6 +43,7 @@ type cli struct {
 	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
 	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
 	Inspect  inspectCmd  `cmd:"" help:"List the tensors in a file: names, types, shapes, sizes."`
+	Vet      vetCmd      `cmd:"" passthrough:"" help:"Find mistakes with scopes in the source of programs. It is go vet with Flambeau's checks: its flags and packages."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
@@ -52,14 +53,18 @@ type env struct {
 	out, err io.Writer
 }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if vet.Asked(os.Args[1:]) { // by go vet -vettool
+		vet.Main()
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 3 for a plan that does not fit, 130 when it was
-// interrupted, by Ctrl-C or by a request to end (SIGTERM). That of doctor says what it found.
+// interrupted, by Ctrl-C, by a request to end (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
 func run(args []string, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second one ends the process at once, whatever it is busy with
+	ctx, end := interruptible()
+	defer end()
 	e := &env{ctx: ctx, out: out, err: errOut}
 	var c cli
 	status := -1

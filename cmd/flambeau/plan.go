@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type planCmd struct {
 	Optimizer     string `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
 	Amp           string `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
-	Device        string `help:"What is planned for: ${gpus}, cpu (whose speed is measured), or gpu, one whose memory and speed are not known. Default: h100." default:"h100" placeholder:"NAME"`
+	Device        string `help:"What is planned for: ${gpus}, in any common spelling such as rtx4090 or A100-SXM4-80GB, cpu (whose speed is measured), or gpu, one whose memory and speed are not known. Default: h100." default:"h100" placeholder:"NAME"`
 	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
 	MaxBatch      int    `help:"Where to end the search for the largest batch that fits, which takes some ten runs; 0 for no search." name:"max-batch" default:"65536"`
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
@@ -77,10 +78,11 @@ func (c *planCmd) machine() (train.Machine, error) {
 		return train.Machine{Kind: "cuda"}, nil
 	}
 	m, err := train.FindGPU(c.Device)
-	if err != nil {
-		return m, fmt.Errorf("--device %s: known are %s, cpu, gpu", c.Device, gpuNames())
+	var e *train.Error
+	if errors.As(err, &e) {
+		err = fmt.Errorf("--device: %s, cpu, gpu", e.Msg)
 	}
-	return m, nil
+	return m, err
 }
 
 func gpuNames() string {
@@ -161,7 +163,7 @@ func (c *planCmd) Run(e *env) error {
 	}
 	if c.JSON {
 		b := r.Breakdown
-		o := planReport{Model: c.Model, Device: c.Device, Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, Checkpointing: c.Checkpointing,
+		o := planReport{Model: c.Model, Device: cmp.Or(m.Name, c.Device), Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, Checkpointing: c.Checkpointing,
 			Peak: r.Peak, Reserved: r.Reserved, PeakAt: r.At, Parameters: r.Parameters, Kernels: r.Kernels,
 			Breakdown: planBreakdown{b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Workspace, b.Other, b.Rounding},
 			FLOPs:     planFLOPs{r.FLOPs.Forward, r.FLOPs.Backward, r.FLOPs.Optimizer, r.FLOPs.Total(), r.FLOPs.MatMul}}

@@ -122,6 +122,7 @@ func TestPlanMistakes(t *testing.T) {
 		"--model lenet --image 30":             "[28 32]",
 		"--model vit-b/16 --image 8":           "multiple of 16",
 		"--model gpt2 --device t4":             "4090",
+		"--model gpt2 --device A100-40GB":      "did you mean a100, the A100 SXM 80GB? known are 3090, 4090, a100, h100, h200, l4, l40s, cpu, gpu",
 		"--model gpt2 --device-memory much":    "24GiB",
 		"--model gpt2 --device-memory 1KiB":    "1MiB",
 		"--model gpt2 --amp fp8":               "bf16",
@@ -136,6 +137,17 @@ func TestPlanMistakes(t *testing.T) {
 	}
 	if status, out, _ := command(t, "plan", "--help"); status != 0 || !strings.Contains(out, "gpt2-xl") || !strings.Contains(out, "l40s") {
 		t.Errorf("status %d, %s", status, out)
+	}
+}
+
+// A GPU is planned for under every common spelling of its name.
+func TestPlanDeviceSpellings(t *testing.T) {
+	for _, name := range []string{"rtx4090", "RTX 4090", "geforce-rtx-4090"} {
+		status, out, errOut := command(t, "plan", "--model", "mlp", "--max-batch", "0", "--json", "--device", name)
+		var r planReport
+		if err := json.Unmarshal([]byte(out), &r); status != 0 || err != nil || r.Device != "4090" || r.Memory != 24207<<20 {
+			t.Errorf("%s: status %d, %v\n%s%s", name, status, err, out, errOut)
+		}
 	}
 }
 

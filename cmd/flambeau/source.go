@@ -10,38 +10,50 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/detect"
 	"github.com/flambeau-go/flambeau/data/digits"
-	"github.com/flambeau-go/flambeau/data/table"
-	"github.com/flambeau-go/flambeau/data/text"
 	"github.com/flambeau-go/flambeau/data/vision"
-	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // A source is what --data names, as samples, and what a card says of them.
 type source struct {
-	train, test data.Dataset
-	card        card
-	about       string // for people
+	train data.Dataset   // all samples, or those for training where the data comes in parts
+	test  data.Dataset   // nil where it does not, until hold
+	parts bool           // it comes in parts
+	noun  string         // of the samples
+	card  card           // Mean and Std are there after prepare
+	about []string       // for people
+	rows  *tensor.Tensor // of a table: [rows, columns]
+	text  *corpus        // of a text; train and test are there after prepare
+
+	// content is what makes sample i of train, as it was opened, that sample: see trained.
+	content func(i int) ([]byte, error)
 }
 
 // heldOut is one in how many samples is held back where the data has no part for testing.
 const heldOut = 5
 
-// openSource reads the data of a path, of the name of a published set, or for "" the embedded digits. known is the card of weights that
-// are to be used on it; of a card without a model only Size counts, and, of the digits, Input: three numbers ask for pictures.
-func openSource(ctx context.Context, e *env, path, target string, known *card) (*source, error) {
+// A request says what is wanted of the data of --data.
+type request struct {
+	path   string
+	known  *card // of the weights that are to be used on it; nil: a model is to be trained
+	model  string
+	size   int
+	target string
+}
+
+// openSource reads the data of a path, of the name of a published set, or for "" the embedded digits.
+func openSource(ctx context.Context, e *env, q request) (*source, error) {
+	path, known := q.path, q.known
 	if path == "" {
-		if known.Model == "" && known.Size > 0 {
+		if known == nil && q.size > 0 {
 			return nil, errors.New("--size is for pictures of --data; the embedded digits have 8×8 pixels")
 		}
-		return openDigits(len(known.Input) == 3)
+		return openDigits(known != nil && len(known.Input) == 3 || known == nil && pictorial(q.model))
 	}
 	if slices.Contains(vision.Published(), path) && !exists(path) {
 		dir, err := vision.Download(ctx, path, "", func(file string, done, total int64) {
@@ -61,26 +73,45 @@ func openSource(ctx context.Context, e *env, path, target string, known *card) (
 	if err != nil {
 		return nil, err
 	}
-	if known.Model == "" {
-		if known.Size > 0 && (found.Kind == detect.CSV || found.Kind == detect.Text) {
-			return nil, fmt.Errorf("--size is for pictures; %s is %s", path, map[detect.Kind]string{detect.CSV: "a table", detect.Text: "a text"}[found.Kind])
-		}
-		known = &card{Size: known.Size}
+	if q.size > 0 && (found.Kind == detect.CSV || found.Kind == detect.Text) {
+		return nil, fmt.Errorf("--size is for pictures; %s is %s", path, map[detect.Kind]string{detect.CSV: "a table", detect.Text: "a text"}[found.Kind])
 	}
-	s := &source{}
+	var s *source
 	switch found.Kind {
 	case detect.CSV:
-		s, err = openTable(found, target, known)
+		s, err = openTable(found, q)
 	case detect.Text:
 		s, err = openText(found.Train, known)
 	default:
-		s, err = openImages(found, known.Size)
+		s, err = openImages(found, q)
 	}
 	if err != nil {
 		return nil, err
 	}
 	s.card.Data = string(found.Kind)
 	return s, nil
+}
+
+// pictorial reports whether a model wants pictures.
+func pictorial(model string) bool { return model != "" && model != "mlp" && model != "gpt" }
+
+// prepare makes the parts for training and for testing, and finds the scales of the samples for
+// training.
+func (s *source) prepare() error {
+	if s.text != nil {
+		return s.text.split(s)
+	}
+	if !s.parts {
+		train, test, err := split(s.train)
+		if err != nil {
+			return err
+		}
+		s.train, s.test = train, test
+	}
+	if s.train.Len() == 0 || s.test.Len() == 0 {
+		return fmt.Errorf("%d %s for training and %d for testing", s.train.Len(), s.noun, s.test.Len())
+	}
+	return s.measure()
 }
 
 func exists(path string) bool {
@@ -103,13 +134,14 @@ func openDigits(pictures bool) (*source, error) {
 		return nil, err
 	}
 	train, test := set.Split()
-	s := &source{train: train, test: test, card: card{Data: "digits", Input: []int{digits.Pixels}}}
+	s := &source{train: train, test: test, parts: true, noun: "digits", card: card{Data: "digits", Input: []int{digits.Pixels}}}
 	for i := range digits.Classes {
 		s.card.Classes = append(s.card.Classes, fmt.Sprint(i))
 	}
 	if !pictures {
 		return s, nil
 	}
+	s.card.Input = []int{1, side, side}
 	square := func(set data.Dataset) data.Dataset {
 		return data.Map(set, func(d data.Sample, _ *rand.Rand) (data.Sample, error) {
 			row, ok := d.X.([]float32)
@@ -121,7 +153,7 @@ func openDigits(pictures bool) (*source, error) {
 		})
 	}
 	s.train, s.test = square(train), square(test)
-	return s, s.measure()
+	return s, nil
 }
 
 // split holds samples back for testing, always the same ones.
@@ -147,46 +179,58 @@ func sized(size int) []vision.Transform {
 	return []vision.Transform{vision.Resize(size), vision.CenterCrop(size), vision.ToTensor()}
 }
 
-func openImages(f *detect.Found, size int) (*source, error) {
-	part := func(train bool) (data.Dataset, []string, error) {
-		images, err := f.Images(train)
-		if err != nil || size == 0 {
-			return images, classesOf(images), err
-		}
-		return vision.Apply(images, sized(size)...), images.Classes(), nil
+func openImages(f *detect.Found, q request) (*source, error) {
+	size, note := q.size, ""
+	if q.known != nil {
+		size = q.known.Size
 	}
-	images, classes, err := part(true)
+	part := func(train bool) (vision.Images, error) {
+		images, err := f.Images(train)
+		if folder, ok := images.(*vision.Folder); ok && train && size == 0 && q.known == nil {
+			size, note, err = commonSize(folder, q.model)
+		}
+		if err != nil || size == 0 {
+			return images, err
+		}
+		return vision.Apply(images, sized(size)...), nil
+	}
+	images, err := part(true)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{train: images, card: card{Classes: classes, Size: size}}
-	if f.Test != "" {
-		test, others, err := part(false)
+	s := &source{train: images, parts: f.Test != "", noun: "pictures", card: card{Classes: images.Classes(), Size: size}}
+	if note != "" {
+		s.about = append(s.about, note)
+	}
+	s.content = pixelsOf(images)
+	if s.parts {
+		test, err := part(false)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Equal(others, classes) {
-			return nil, fmt.Errorf("the classes in %s are %q, those in %s are %q", f.Test, others, f.Train, classes)
+		if !slices.Equal(test.Classes(), images.Classes()) {
+			return nil, fmt.Errorf("the classes in %s are %q, those in %s are %q", f.Test, test.Classes(), f.Train, images.Classes())
 		}
 		s.test = test
-	} else if s.train, s.test, err = split(images); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Train, err)
 	}
-	if s.train.Len() == 0 || s.test.Len() == 0 {
-		return nil, fmt.Errorf("%s: %d images for training and %d for testing", f.Train, s.train.Len(), s.test.Len())
+	if images.Len() > 0 {
+		m, _, err := images.Image(0)
+		if err != nil {
+			return nil, err
+		}
+		s.card.Input = []int{m.C, m.H, m.W}
 	}
-	return s, s.measure()
+	return s, nil
 }
 
-func classesOf(images vision.Images) []string {
-	if images == nil {
+// measure finds mean and deviation of the channels or columns, of pictures from up to a thousand.
+func (s *source) measure() error {
+	if s.card.Data == "digits" && len(s.card.Input) == 1 {
 		return nil
 	}
-	return images.Classes()
-}
-
-// measure finds the shape of the samples, and mean and deviation of their channels from up to a thousand of them.
-func (s *source) measure() error {
+	if s.card.Data == string(detect.CSV) {
+		return s.measureRows()
+	}
 	n := s.train.Len()
 	step := max(1, n/1000)
 	var sum, squares []float64
@@ -202,9 +246,9 @@ func (s *source) measure() error {
 		}
 		shape := x.Shape().Slice()
 		if i == 0 {
-			s.card.Input = slices.Clone(shape)
 			sum, squares = make([]float64, shape[0]), make([]float64, shape[0])
-		} else if !slices.Equal(shape, s.card.Input) {
+		}
+		if !slices.Equal(shape, s.card.Input) {
 			return fmt.Errorf("the images have different sizes: %v and %v; --size N brings them to one", s.card.Input, shape)
 		}
 		pixels := shape[1] * shape[2]
@@ -224,123 +268,6 @@ func (s *source) measure() error {
 		s.card.Mean, s.card.Std = append(s.card.Mean, float32(mean)), append(s.card.Std, float32(std))
 	}
 	return nil
-}
-
-func openTable(f *detect.Found, target string, known *card) (*source, error) {
-	c := table.Config{Target: target}
-	if known.Model != "" {
-		c.Columns, c.Target, c.Classes = known.Columns, known.Target, known.Classes
-	}
-	t, err := f.Table(true, c)
-	if err != nil {
-		return nil, err
-	}
-	all, err := t.Dataset()
-	if err != nil {
-		return nil, err
-	}
-	s := &source{train: all, card: card{Input: []int{len(t.Columns)}, Classes: t.Classes, Columns: t.Columns, Target: t.Target}}
-	if f.Test != "" {
-		c.Columns, c.Target, c.Classes = t.Columns, t.Target, t.Classes
-		held, err := f.Table(false, c)
-		if err != nil {
-			return nil, err
-		}
-		if s.test, err = held.Dataset(); err != nil {
-			return nil, err
-		}
-	} else if s.train, s.test, err = split(all); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Train, err)
-	}
-	if all.Len() == 0 {
-		return nil, fmt.Errorf("%s: the table has no rows", f.Train)
-	}
-	if !slices.ContainsFunc(t.Columns, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil }) {
-		s.about = fmt.Sprintf("the first line is taken for the names of the columns, though they are %q: a table without such a line needs one", t.Columns[:min(len(t.Columns), 5)])
-	}
-	x := t.X
-	if sub, ok := s.train.(data.Subset); ok {
-		index := make([]int64, len(sub.Index))
-		for i, v := range sub.Index {
-			index[i] = int64(v)
-		}
-		x = t.X.IndexSelect(0, tensor.From(index))
-	}
-	for i, m := range x.Mean(0).Floats() {
-		std := float32(x.Select(1, i).Std(0).Item())
-		if !(std > 1e-12) {
-			std = 1
-		}
-		s.card.Mean, s.card.Std = append(s.card.Mean, float32(m)), append(s.card.Std, std)
-	}
-	return s, nil
-}
-
-// maxText bounds a text that is read into memory.
-const maxText = 1 << 30
-
-// openText makes the last tenth of a text the part for testing.
-func openText(path string, known *card) (*source, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxText {
-		return nil, fmt.Errorf("%s: %d bytes; texts of up to %d are read", path, info.Size(), maxText)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if !utf8.Valid(b) {
-		return nil, fmt.Errorf("%s: the text is not UTF-8", path)
-	}
-	corpus := string(b)
-	if known.Chars != "" {
-		corpus = known.Chars
-	}
-	chars, err := text.NewChars(corpus)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	ids, err := chars.Encode(string(b))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	context := models.CharGPTDefaults().Config.Context
-	if known.GPT != nil {
-		context = known.GPT.Context
-	}
-	cut := len(ids) - len(ids)/10
-	if len(ids)-cut < context+1 {
-		return nil, fmt.Errorf("%s: %d characters are too few; at least %d are needed", path, len(ids), 10*(context+1))
-	}
-	train, err := text.NewBlocks(ids[:cut], context, context/4)
-	if err != nil {
-		return nil, err
-	}
-	test, err := text.NewBlocks(ids[cut:], context, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &source{train: train, test: test, card: card{Chars: chars.String()}, about: fmt.Sprintf(
-		"%d characters, %d different ones; a letter by its frequency alone costs %.3f nats", len(ids), chars.Vocab(), entropy(ids[cut:], ids[:cut], chars.Vocab()))}, nil
-}
-
-// entropy is the mean cost, in nats, of tokens by their frequencies in a training part, with one added to each count.
-func entropy(test, train []int, vocab int) float64 {
-	count := make([]float64, vocab)
-	for i := range count {
-		count[i] = 1
-	}
-	for _, id := range train {
-		count[id]++
-	}
-	sum := 0.0
-	for _, id := range test {
-		sum -= math.Log(count[id] / float64(len(train)+vocab))
-	}
-	return sum / float64(len(test))
 }
 
 var errNoClasses = errors.New("the data has no classes")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ type trainCmd struct {
 	Model  string `help:"Model: ${models}. Without it the one that fits the data." placeholder:"NAME"`
 	Hidden int    `help:"Width of the hidden layer of an mlp or cnn, or of a gpt." placeholder:"N"`
 	Size   int    `help:"Bring pictures to squares of so many pixels." placeholder:"N"`
-	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints." type:"path" placeholder:"FILE"`
+	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints. If it is for other classes, its last layer is replaced by a new one, which is told." type:"path" placeholder:"FILE"`
+	Freeze bool   `help:"With --init: only the last layer learns, all others keep the weights of the file; batch normalisation keeps its running statistics and uses them."`
 
 	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
 	Epochs  *int     `help:"Times to go over the training set." placeholder:"N"`
@@ -54,9 +56,10 @@ type trainCmd struct {
 	Resume      bool   `help:"Go on from the newest checkpoint of the directory."`
 	TensorBoard string `help:"Write event files for TensorBoard to this directory." name:"tensorboard" type:"path" placeholder:"DIR"`
 
-	Out    string `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
-	JSON   bool   `help:"Print one JSON object as the last line." name:"json"`
-	Losses bool   `help:"With --json: include the loss of every step."`
+	Out         string `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
+	Fingerprint bool   `help:"Note in --out, as hashes, which samples were trained on, so that eval leaves them out. --no-fingerprint keeps it from that: who has the file could find out whether a row that they guess was among them." default:"true" negatable:""`
+	JSON        bool   `help:"Print one JSON object as the last line." name:"json"`
+	Losses      bool   `help:"With --json: include the loss of every step."`
 }
 
 // Validate is called by kong.
@@ -88,6 +91,8 @@ func (c *trainCmd) Validate() error {
 		return errors.New("--warmup, --every, --patience and --workers cannot be negative")
 	case c.Model != "" && !slices.Contains(modelNames, c.Model):
 		return fmt.Errorf("--model %s: known are %s", c.Model, strings.Join(modelNames, ", "))
+	case c.Freeze && c.Init == "":
+		return errors.New("--freeze: weights that were drawn at random are not worth keeping; add --init FILE")
 	case c.Losses && !c.JSON:
 		return errors.New("--losses: the losses are part of the JSON object; add --json")
 	case c.Resume && c.Checkpoint == "":
@@ -126,6 +131,7 @@ type result struct {
 
 // Run trains.
 func (c *trainCmd) Run(e *env) error {
+	outlivePipes()
 	if err := c.checkOut(); err != nil {
 		return err
 	}
@@ -223,6 +229,9 @@ func (c *trainCmd) checkCard(e *env, k *card) error {
 func openDevice(name string) (device.Device, string, error) {
 	if name == "auto" {
 		d, why := device.Best()
+		if strings.HasPrefix(why, "no ") && !strings.Contains(why, "FLAMBEAU_CUDA") {
+			why += " (flambeau doctor says more)"
+		}
 		return d, announce(d, why), nil
 	}
 	d, err := device.Open(name)
@@ -347,13 +356,12 @@ func fraction(class string) bool {
 }
 
 func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
-	wanted := &card{Size: c.Size}
-	if c.Model != "" && c.Model != "mlp" && c.Model != "gpt" {
-		wanted.Input = []int{1, side, side}
-	}
-	src, err := openSource(e.ctx, e, c.Data, c.Target, wanted)
+	src, err := openSource(e.ctx, e, request{path: c.Data, model: c.Model, size: c.Size, target: c.Target})
 	if err != nil {
 		return nil, err
+	}
+	if err := src.prepare(); err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(c.Data, "the embedded digits"), err)
 	}
 	k, rec, err := c.settle(src)
 	if err != nil {
@@ -361,20 +369,23 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	}
 	c.Seed.tell(e, c.Resume && c.begun())
 	tensor.Root().Generator().SetState(c.Seed.n, 0)
-	n, err := k.build(dev)
+	n, err := k.build(dev, nil)
 	if err != nil {
 		return nil, err
 	}
-	if c.Init != "" {
-		if err := n.load(c.Init); err != nil {
-			return nil, fmt.Errorf("--init %w", err)
-		}
+	if err := c.begin(e, n); err != nil {
+		return nil, err
 	}
 	r := &result{Device: dev.Name(), DeviceName: dev.Info().Name, Emulated: dev.Info().Emulated, Data: k.Data, Model: k.Model, Parameters: nn.Count(n.model)}
 	if c.Data != "" {
 		fmt.Fprintf(e.err, "%s: %d samples for training, %d for testing; %s with %d parameters\n", k.Data, src.train.Len(), src.test.Len(), k.Model, r.Parameters)
-		if src.about != "" {
-			fmt.Fprintln(e.err, src.about)
+		for _, text := range src.about {
+			fmt.Fprintln(e.err, text)
+		}
+	}
+	if c.Fingerprint && (c.Out != "" || c.Checkpoint != "") {
+		if k.Trained, err = src.trained(e); err != nil {
+			return nil, err
 		}
 	}
 	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
@@ -391,7 +402,8 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	if rec.steps > 0 {
 		total = min(total, rec.steps)
 	}
-	opt := newOptimizer(c.Optim, nn.Parameters(n.model), rec)
+	learns := slices.DeleteFunc(nn.Parameters(n.model), func(p *tensor.Tensor) bool { return !p.NeedsGrad() })
+	opt := newOptimizer(c.Optim, learns, rec)
 	cfg := train.Config{
 		Model: n.model, Optimizer: opt, Train: loader, Device: dev, Epochs: rec.epochs, Steps: rec.steps, Accumulate: c.Gather, ClipNorm: rec.clip,
 		Schedule:    newSchedule(c.Sched, opt, total, rec),
@@ -451,19 +463,11 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 			if err == errInterrupted {
 				err = nil // has been told
 			}
-			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.unwritten()), err)
+			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.rescue(n)), err)
 		}
 		fmt.Fprintln(e.err, "weights written to "+c.Out)
 	}
 	return r, err
-}
-
-// unwritten says where the weights are that could not be written.
-func (c *trainCmd) unwritten() string {
-	if c.Checkpoint != "" {
-		return "they are in the newest checkpoint, too"
-	}
-	return "they are lost, for want of --checkpoint"
 }
 
 // kept says what is left of a training that was interrupted.
@@ -486,24 +490,4 @@ func (n *network) measure(cfg *train.Config) {
 		return
 	}
 	cfg.Forward, cfg.Metrics = n.forward, []train.Metric{train.NewAccuracy()}
-}
-
-// load puts the weights of a file into the model.
-func (n *network) load(path string) error {
-	sd, _, err := loadWeights(path)
-	if err != nil {
-		return err
-	}
-	if n.gpt != nil {
-		err = n.gpt.LoadStateDict(sd)
-	} else {
-		err = nn.LoadStateDict(n.model, sd)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	for _, t := range sd {
-		t.Free()
-	}
-	return nil
 }

@@ -280,10 +280,18 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 			do = "install NVIDIA's driver in Windows; WSL then has its library in /usr/lib/wsl/lib"
 		}
 		tried := ""
+		var absent []string // of the tries, places without the library
 		for _, t := range u.Tried {
-			if path, answer, _ := strings.Cut(t, ": "); answer != "" && answer != "no such file" {
+			switch path, answer, _ := strings.Cut(t, ": "); answer {
+			case "":
+			case "no such file":
+				absent = append(absent, path[:max(strings.LastIndexAny(path, `/\`), 0)])
+			default:
 				tried += fmt.Sprintf("; %s: %s", path, answer)
 			}
+		}
+		if len(absent) > 0 {
+			tried += "; it is not in " + strings.Join(absent, ", ")
 		}
 		x.find("libcuda-missing", level, "the driver's library (libcuda.so.1, on Windows nvcuda.dll) cannot be loaded"+detail+tried, do)
 	case cu.DriverTooOld:

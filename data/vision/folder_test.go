@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/data/vision"
+	"github.com/flambeau-go/flambeau/internal/glyphs"
 	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -288,4 +289,32 @@ func TestCIFAR(t *testing.T) {
 func crc(b []byte) []byte {
 	sum := crc32.ChecksumIEEE(b)
 	return []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
+}
+
+// The size of a picture is known without its pixels.
+func TestFolderSize(t *testing.T) {
+	dir := t.TempDir()
+	if err := glyphs.Folder(dir, 1, 3); err != nil {
+		t.Fatal(err)
+	}
+	f, err := vision.ImageFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := f.Image(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, w, err := f.Size(4); err != nil || h != m.H || w != m.W {
+		t.Errorf("%d×%d, %v; the picture has %d×%d", h, w, err, m.H, m.W)
+	}
+	if _, _, err := f.Size(f.Len()); err == nil {
+		t.Error("a picture that is not there has a size")
+	}
+	if err := os.WriteFile(f.Path(2), []byte("no picture"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := f.Size(2); err == nil || !strings.Contains(err.Error(), f.Path(2)+": not a picture") {
+		t.Error(err)
+	}
 }

@@ -43,6 +43,7 @@ var publicPackages = map[string]string{
 	"text":        "data/text",
 	"torchfile":   "torchfile",
 	"train":       "train",
+	"vet":         "vet",
 	"vision":      "data/vision",
 }
 

@@ -32,7 +32,9 @@ type File struct {
 // and not followed. Permissions are those of the file that is replaced, or 0666 less the umask.
 func Create(path string) (*File, error) {
 	f := &File{path: path}
-	switch info, err := os.Lstat(path); {
+	switch info, err := lstat(path); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	case err == nil && info.Mode().IsRegular():
 		f.mode = info.Mode().Perm()
 	case err == nil && info.Mode()&fs.ModeSymlink == 0:
@@ -44,7 +46,7 @@ func Create(path string) (*File, error) {
 	}
 	for try := 0; ; try++ {
 		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.tmp-%016x", base, rand.Uint64()))
-		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		file, err := open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if errors.Is(err, fs.ErrExist) && try < 100 {
 			continue
 		}
@@ -103,7 +105,7 @@ func (f *File) Commit() (err error) {
 			return err
 		}
 	}
-	if err := os.Rename(f.Name(), f.path); err != nil {
+	if err := rename(f.Name(), f.path); err != nil {
 		return err
 	}
 	f.done = true

@@ -10,11 +10,14 @@ import (
 
 // syncDir makes names in dir durable. File systems that cannot sync a directory say EINVAL.
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := open(dir, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
+	if err := allowed("sync", dir); err != nil {
+		return err
+	}
 	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return err
 	}

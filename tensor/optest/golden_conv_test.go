@@ -47,6 +47,18 @@ func init() {
 			return partOf(a)(both(x[0], maxOptions(a)))
 		}
 	}
+	unpooled := func(f func(x, at *tt, o tensor.MaxPoolOptions, size ...int) *tt) goldenOp {
+		return func(a args, x []*tt) *tt { return f(x[0], x[1], maxOptions(a), optional(a, "size")...) }
+	}
+	fractional := func(f func(*tt, tensor.FractionalPoolOptions) (*tt, *tt)) goldenOp {
+		return func(a args, x []*tt) *tt {
+			o := tensor.FractionalPoolOptions{Kernel: a.Ints("kernel"), Size: optional(a, "size"), Samples: x[1]}
+			if a.Has("ratio") {
+				o.Ratio = a.Floats("ratio")
+			}
+			return partOf(a)(f(x[0], o))
+		}
+	}
 	avgOptions := func(a args) tensor.AvgPoolOptions {
 		o := tensor.AvgPoolOptions{Kernel: a.Ints("kernel"), Stride: optional(a, "stride"), Padding: optional(a, "padding"), CeilMode: a.Has("ceil"), ExcludePadding: a.Has("exclude")}
 		if a.Has("divisor") {
@@ -69,7 +81,9 @@ func init() {
 		"adaptive_max_pool1d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool1d(a.Ints("size")[0])) },
 		"adaptive_max_pool2d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool2d(a.Ints("size")...)) },
 		"adaptive_max_pool3d": func(a args, x []*tt) *tt { return partOf(a)(x[0].AdaptiveMaxPool3d(a.Ints("size")...)) },
-		"lp_pool1d":           normOf((*tt).LPPool1d), "lp_pool2d": normOf((*tt).LPPool2d),
+		"lp_pool1d":           normOf((*tt).LPPool1d), "lp_pool2d": normOf((*tt).LPPool2d), "lp_pool3d": normOf((*tt).LPPool3d),
+		"max_unpool1d": unpooled((*tt).MaxUnpool1d), "max_unpool2d": unpooled((*tt).MaxUnpool2d), "max_unpool3d": unpooled((*tt).MaxUnpool3d),
+		"fractional_max_pool2d": fractional((*tt).FractionalMaxPool2d), "fractional_max_pool3d": fractional((*tt).FractionalMaxPool3d),
 	} {
 		goldenOps[name] = op
 		goldenTerms[name] = pickTerms

@@ -112,7 +112,7 @@ var goldenNames = map[string]string{
 	"HStack": "hstack", "VStack": "vstack", "Meshgrid": "meshgrid", "MeshgridXY": "meshgrid", "Max": "max", "Max index": "max", "Min": "min", "Min index": "min",
 	"pad_circular": "pad", "pad_reflect": "pad", "pad_replicate": "pad", "like": "zeros_like",
 	"conv": "conv2d", "conv_transpose": "conv_transpose2d", "max_pool": "max_pool2d", "avg_pool": "avg_pool2d", "lp_pool": "lp_pool2d",
-	"adaptive_avg_pool": "adaptive_avg_pool2d", "adaptive_max_pool": "adaptive_max_pool2d",
+	"max_unpool": "max_unpool2d", "fractional_max_pool": "fractional_max_pool2d", "adaptive_avg_pool": "adaptive_avg_pool2d", "adaptive_max_pool": "adaptive_max_pool2d",
 }
 
 // notInTorch are the ops without golden cases.

@@ -152,8 +152,9 @@ func TestHooks(t *testing.T) {
 				x.RegisterHook(func(g *tt) *tt { y := g.Neg(); y.Free(); return y })
 				x.Sum().Backward()
 			}},
-			"Into of nothing":    {tensor.ErrValue, func() { leaf().Sum().Backward(tensor.Into([]*tt{}...)) }},
-			"no option":          {tensor.ErrValue, func() { leaf().Sum().Backward(nil) }},
+			"Into of nothing": {tensor.ErrValue, func() { leaf().Sum().Backward(tensor.Into([]*tt{}...)) }},
+			"no option":       {tensor.ErrValue, func() { leaf().Sum().Backward(nil) }},
+			//flambeau:ignore unclosedscope the call panics
 			"no scope's option":  {tensor.ErrValue, func() { s.New(nil) }},
 			"Into for Gradients": {tensor.ErrValue, func() { x := leaf(); tensor.Gradients(x.Sum(), []*tt{x}, tensor.Into(x)) }},
 		} {

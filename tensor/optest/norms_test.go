@@ -94,12 +94,12 @@ func TestRunningStatistics(t *testing.T) {
 		leaf := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}}).RequiresGrad()
 		mean, variance := s.Zeros(2), s.Full(4, 2)
 		y := leaf.BatchNorm(mean, variance, nil, nil, false, 0, 0)
-		leaf.BatchNorm(mean, variance, nil, nil, true, 1, 0)
+		leaf.BatchNorm(mean, variance, nil, nil, true, 1, 1e-5)
 		if g := tensor.Gradients(y.Sum(), []*tt{leaf})[0].Floats(); g[0] != 0.5 || g[5] != 0.5 {
 			t.Errorf("gradient %v, want halves", g)
 		}
 		old := mean.Floats()
-		s.Empty(0, 2).BatchNorm(mean, variance, nil, nil, true, 1, 0)
+		s.Empty(0, 2).BatchNorm(mean, variance, nil, nil, true, 1, 1e-5)
 		if now := mean.Floats(); now[0] != old[0] || old[0] != 3 {
 			t.Errorf("an empty batch made %v of %v", now, old)
 		}

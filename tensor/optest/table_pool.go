@@ -225,12 +225,12 @@ func poolRows() []row {
 		}
 		return math.Sqrt(sum)
 	}
-	for rank, in := range [][]int{1: {2, 5}, 2: {1, 4, 2}} {
+	for rank, in := range [][]int{1: {2, 5}, 2: {1, 4, 2}, 3: {1, 2, 4, 2}} {
 		if rank == 0 {
 			continue
 		}
-		call := []func(*tt, float64, tensor.AvgPoolOptions) *tt{(*tt).LPPool1d, (*tt).LPPool2d}[rank-1]
-		rows = append(rows, row{op: "lp_pool", methods: []string{[]string{"LPPool1d", "LPPool2d"}[rank-1]}, in: [][]int{in}, terms: ones, rounds: true,
+		call := []func(*tt, float64, tensor.AvgPoolOptions) *tt{(*tt).LPPool1d, (*tt).LPPool2d, (*tt).LPPool3d}[rank-1]
+		rows = append(rows, row{op: "lp_pool", methods: []string{[]string{"LPPool1d", "LPPool2d", "LPPool3d"}[rank-1]}, in: [][]int{in}, terms: ones, rounds: true,
 			call: func(x []*tt) *tt { return call(x[0], 2, square) },
 			ref:  func(x []array) array { return windowRef(x[0], rank, tensor.MaxPoolOptions{Kernel: []int{2}}, norm) }})
 	}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/internal/glyphs"
+	"github.com/flambeau-go/flambeau/safetensors"
+)
+
+// measures runs eval, which must say on standard output what it measured.
+func measures(t *testing.T, want string, args ...string) {
+	t.Helper()
+	args = append([]string{"eval", "--device", "cpu"}, args...)
+	if out, _ := must(t, args...); !strings.HasPrefix(out, "measured on "+want+"\n") || !strings.Contains(out, "\nloss ") {
+		t.Errorf("flambeau %s: want %q\n%s", strings.Join(args, " "), want, out)
+	}
+	out, errOut := must(t, append(args, "--json")...)
+	var r evalReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Measured != want || !strings.Contains(errOut, want) {
+		t.Errorf("flambeau %s --json: want %q\n%s%s", strings.Join(args, " "), want, out, errOut)
+	}
+}
+
+// eval measures all of the pictures that it is given; of those that were trained on the part that was held
+// out, where they were moved, renamed or added to also.
+func TestEvalMeasuresAllOfIt(t *testing.T) {
+	dir := t.TempDir()
+	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")
+	for path, seed := range map[string]uint64{set: 1, other: 2} {
+		if err := glyphs.Folder(path, 5, seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, _ := must(t, "train", "--data", set, "--steps", "2", "--out", weights, "--device", "cpu", "--json")
+	trained := lastLine(t, out)
+	measures(t, "10 of 50 pictures, held out: the other 40 were trained on", weights, "--data", set)
+	out, _ = must(t, "eval", weights, "--data", set, "--device", "cpu", "--json")
+	var r evalReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || *r.Accuracy != *trained.TestAccuracy || r.Samples != 10 {
+		t.Errorf("%s, training said %v", out, *trained.TestAccuracy)
+	}
+	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
+	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
+	moved := filepath.Join(dir, "moved")
+	if err := os.Rename(set, moved); err != nil {
+		t.Fatal(err)
+	}
+	list, err := filepath.Glob(filepath.Join(other, "3", "*.png"))
+	if err != nil || len(list) != 5 {
+		t.Fatal(list, err)
+	}
+	for i, p := range list {
+		if err := os.Rename(p, filepath.Join(moved, "3", fmt.Sprintf("a%d.png", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measures(t, "15 of 55 pictures, held out: the other 40 were trained on", weights, "--data", moved)
+	// Weights that do not say what they were trained on, as those of earlier versions.
+	bare := filepath.Join(dir, "bare.safetensors")
+	must(t, "train", "--data", moved, "--steps", "1", "--out", bare, "--device", "cpu", "--no-fingerprint")
+	if _, meta, err := safetensors.Load(bare); err != nil || strings.Contains(meta[cardKey], "trained") {
+		t.Error(meta, err)
+	}
+	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
+}
+
+// Rows are known by what is in them, as often as they are there, and a table of few different rows is not taken for the one that was trained on
+// because of a few equal ones.
+func TestEvalOfTables(t *testing.T) {
+	dir := t.TempDir()
+	set, weights := tableFile(t, filepath.Join(dir, "set.csv"), 100, letters), filepath.Join(dir, "w.safetensors") // each row twice or more
+	must(t, "train", "--data", set, "--steps", "2", "--out", weights, "--device", "cpu")
+	measures(t, "20 of 100 rows, held out: the other 80 were trained on", weights, "--data", set)
+	measures(t, "50 of 130 rows, held out: the other 80 were trained on", weights, "--data", tableFile(t, filepath.Join(dir, "longer.csv"), 130, letters))
+	measures(t, "all 9 rows, 9 of which are equal to some that were trained on", weights, "--data", tableFile(t, filepath.Join(dir, "few.csv"), 9, letters))
+	measures(t, "all 3 rows, none of which was trained on", weights, "--data", write(t, filepath.Join(dir, "new.csv"), "x,y,c\n100,1,a\n101,2,b\n102,3,a\n"))
+	parts := filepath.Join(dir, "parts")
+	for i, part := range []string{"train.csv", "test.csv"} {
+		if err := os.MkdirAll(parts, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		tableFile(t, filepath.Join(parts, part), 30-20*i, letters)
+	}
+	must(t, "train", "--data", parts, "--steps", "2", "--out", weights, "--device", "cpu")
+	measures(t, "10 of 40 rows, the part for testing", weights, "--data", parts)
+	measures(t, "all 30 rows, each of which was trained on", weights, "--data", filepath.Join(parts, "train.csv"))
+	keep := filepath.Join(dir, "keep")
+	must(t, "train", "--data", set, "--epochs", "1", "--checkpoint", keep, "--device", "cpu")
+	measures(t, "20 of 100 rows, held out: the other 80 were trained on", keep, "--data", set)
+	if _, errOut := must(t, "train", "--data", set, "--epochs", "2", "--checkpoint", keep, "--resume", "--no-fingerprint", "--device", "cpu"); !strings.Contains(errOut, "going on from") {
+		t.Error(errOut)
+	}
+}
+
+// A text is known by how it begins; what comes after the part for training is measured.
+func TestEvalOfText(t *testing.T) {
+	dir := t.TempDir()
+	book := strings.ReplaceAll(sentences(8000), "a dog", "ä dog")
+	path, weights := write(t, filepath.Join(dir, "book.txt"), book), filepath.Join(dir, "w.safetensors")
+	must(t, "train", "--data", path, "--steps", "1", "--hidden", "16", "--batch", "2", "--out", weights, "--device", "cpu")
+	n := len([]rune(book))
+	cut := n - n/10
+	measures(t, fmt.Sprintf("%d of %d characters, held out: the first %d were trained on", n-cut, n, cut), weights, "--data", path)
+	measures(t, fmt.Sprintf("all %d characters, the first %d of which were trained on", n, cut), weights, "--data", path, "--all")
+	measures(t, fmt.Sprintf("%d of %d characters, held out: the first %d were trained on", 2*n-cut, 2*n, cut), weights, "--data", write(t, filepath.Join(dir, "longer.txt"), book+book))
+	measures(t, fmt.Sprintf("all %d characters; it does not begin with the text that was trained on", n-1), weights, "--data", write(t, filepath.Join(dir, "other.txt"), book[1:]))
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

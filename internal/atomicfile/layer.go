@@ -1,0 +1,103 @@
+package atomicfile
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+)
+
+// intercept is what tests put before the calls of the operating system.
+var intercept atomic.Pointer[func(op, path string) error]
+
+// Intercept has f called before each call of the operating system that this package makes, until
+// restore is called. The call is lstat, open, chmod, write, sync, rename or remove, of the path. An
+// error of f takes the place of the call; of a write, half of the bytes are written first. It is for
+// tests of what happens on a system that fails.
+func Intercept(f func(op, path string) error) (restore func()) {
+	old := intercept.Swap(&f)
+	return func() { intercept.Store(old) }
+}
+
+// allowed asks the interceptor.
+func allowed(op, path string) error {
+	if f := intercept.Load(); f != nil {
+		if err := (*f)(op, path); err != nil {
+			return &fs.PathError{Op: op, Path: path, Err: err}
+		}
+	}
+	return nil
+}
+
+// Remove removes a file that is replaced by others, as [os.Remove] does.
+func Remove(path string) error {
+	if err := allowed("remove", path); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+func lstat(path string) (fs.FileInfo, error) {
+	if err := allowed("lstat", path); err != nil {
+		return nil, err
+	}
+	return os.Lstat(path)
+}
+
+func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
+	if err := allowed("open", path); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, flag, mode)
+}
+
+func rename(from, to string) error {
+	if err := allowed("rename", to); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// written is a write of p, which fails in its middle.
+func (f *File) written(p []byte, write func(p []byte) (int, error)) (int, error) {
+	if err := allowed("write", f.Name()); err != nil {
+		n, _ := write(p[:len(p)/2])
+		return n, err
+	}
+	return write(p)
+}
+
+// Write writes p to the temporary file.
+func (f *File) Write(p []byte) (int, error) { return f.written(p, f.File.Write) }
+
+// WriteString writes the bytes of s to the temporary file.
+func (f *File) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
+
+// WriteAt writes p at a distance from the beginning of the temporary file.
+func (f *File) WriteAt(p []byte, off int64) (int, error) {
+	return f.written(p, func(p []byte) (int, error) { return f.File.WriteAt(p, off) })
+}
+
+// ReadFrom writes all that r has to the temporary file.
+func (f *File) ReadFrom(r io.Reader) (int64, error) {
+	if err := allowed("write", f.Name()); err != nil {
+		return 0, err
+	}
+	return f.File.ReadFrom(r)
+}
+
+// Chmod sets the permissions of the temporary file.
+func (f *File) Chmod(mode fs.FileMode) error {
+	if err := allowed("chmod", f.Name()); err != nil {
+		return err
+	}
+	return f.File.Chmod(mode)
+}
+
+// Sync waits until what was written is on the disk.
+func (f *File) Sync() error {
+	if err := allowed("sync", f.Name()); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}

@@ -1,0 +1,132 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave et al.,
+// arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency. Those below the
+// first cutoff are scored by the head, which also scores each cluster of rarer ones; a cluster's own classes are
+// scored for those rows alone whose target is there. [NewAdaptiveLogSoftmaxWithLoss] makes one.
+type AdaptiveLogSoftmaxWithLoss struct {
+	Base
+	Head *Linear       // to the first cutoff's classes and one score for each cluster
+	Tail []*Sequential // of each cluster: to fewer features, and to its classes
+
+	Cutoffs []int // where clusters begin, and at last the number of classes
+}
+
+// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs rise, and lie between 1 and
+// classes-1; anything else panics with an *[Error]. It takes the options [DivValue], [HeadBias], [In] and [Typed].
+func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
+	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
+	last := 0
+	for _, c := range cutoffs {
+		if c <= last || c >= classes {
+			panic(&Error{o.layer, fmt.Sprintf("cutoffs rise from 1 or more to at most %d, they are %v", classes-1, cutoffs)})
+		}
+		last = c
+	}
+	if len(cutoffs) == 0 || !(o.div > 0) {
+		panic(&Error{o.layer, fmt.Sprintf("needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)})
+	}
+	l := &AdaptiveLogSoftmaxWithLoss{Cutoffs: append(slices.Clone(cutoffs), classes)}
+	plain := []Option{In(o.scope), Typed(o.t), NoBias()}
+	head := plain
+	if o.headBias {
+		head = plain[:2]
+	}
+	l.Head = NewLinear(features, cutoffs[0]+len(cutoffs), head...)
+	for i := range cutoffs {
+		size := int(math.Floor(float64(features) / math.Pow(o.div, float64(i+1))))
+		l.Tail = append(l.Tail, NewSequential(NewLinear(features, size, plain...), NewLinear(size, l.Cutoffs[i+1]-l.Cutoffs[i], plain...)))
+	}
+	return l
+}
+
+const adaptiveOp = "adaptive_log_softmax"
+
+// Forward returns the logarithm of each target's probability, [n], and minus their mean, for x [n, features] and
+// int64 targets [n]; or, without n, for a single one. For each cluster it reads from the device how many targets
+// are there. A target that is no class is an index error.
+func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
+	defer l.Enter(&x, &output)()
+	given(adaptiveOp, x, target)
+	if target.Type() != dtype.I64 {
+		hinted(adaptiveOp, tensor.ErrType, fmt.Sprintf("targets must be int64, they are %v", target.Type()), "use Cast(dtype.I64)", x, target)
+	}
+	if x.Rank() < 1 || x.Rank() > 2 || target.Shape() != x.Shape().Head(x.Rank()-1) {
+		misuse(adaptiveOp, tensor.ErrShape, fmt.Sprintf("needs x [n, features] and targets [n], or without n; shapes are %v and %v", x.Shape(), target.Shape()), x, target)
+	}
+	output = inChild(func(c *tensor.Scope) *tensor.Tensor {
+		x, target := x.In(c), target.In(c)
+		if x.Rank() == 1 {
+			return l.chosen(x.Unsqueeze(0), target.Unsqueeze(0)).Squeeze(0)
+		}
+		return l.chosen(x, target)
+	}, x, target)
+	mean := output.Mean()
+	defer mean.Free()
+	return output, mean.Neg()
+}
+
+// chosen returns the logarithms of the targets' probabilities, [n].
+func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Tensor {
+	at := target // among the head's scores; what is no class is none there either
+	rows := make([]*tensor.Tensor, len(l.Tail))
+	for i := range l.Tail {
+		in := target.GeScalar(float64(l.Cutoffs[i])).LogicalAnd(target.LtScalar(float64(l.Cutoffs[i+1])))
+		at = at.MaskedFill(in, float64(l.Cutoffs[0]+i))
+		rows[i] = in.Nonzero().Squeeze(1)
+	}
+	y := l.Head.Forward(x).LogSoftmax(1).Gather(1, at.Unsqueeze(1)).Squeeze(1)
+	for i, tail := range l.Tail {
+		if rows[i].Size() == 0 {
+			continue
+		}
+		class := target.IndexSelect(0, rows[i]).SubScalar(float64(l.Cutoffs[i])).Unsqueeze(1)
+		part := tail.Forward(x.IndexSelect(0, rows[i])).LogSoftmax(1).Gather(1, class).Squeeze(1)
+		y = y.IndexAdd(0, rows[i], part, 1)
+	}
+	return y
+}
+
+// LogProb returns the logarithms of the probabilities of all classes, [n, classes], of x [n, features].
+func (l *AdaptiveLogSoftmaxWithLoss) LogProb(x *tensor.Tensor) *tensor.Tensor {
+	given(adaptiveOp, x)
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		x := x.In(c)
+		return l.logProb(x, l.Head.Forward(x))
+	}, x)
+}
+
+func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Tensor {
+	head = head.LogSoftmax(1)
+	parts := []*tensor.Tensor{head.Narrow(1, 0, l.Cutoffs[0])}
+	for i, tail := range l.Tail {
+		parts = append(parts, tail.Forward(x).LogSoftmax(1).Add(head.Narrow(1, l.Cutoffs[0]+i, 1)))
+	}
+	return tensor.Cat(1, parts...)
+}
+
+// Predict returns the class of the highest probability, int64 [n], of x [n, features]. Rows for which the head
+// scores no cluster highest are not looked at any further: torch's rule, by which another class may have a
+// higher probability. It reads from the device how many there are.
+func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
+	given(adaptiveOp, x)
+	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		x := x.In(c)
+		head := l.Head.Forward(x)
+		class := head.Argmax(1)
+		rows := class.GeScalar(float64(l.Cutoffs[0])).Nonzero().Squeeze(1)
+		if rows.Size() == 0 {
+			return class
+		}
+		return class.IndexCopy(0, rows, l.logProb(x.IndexSelect(0, rows), head.IndexSelect(0, rows)).Argmax(1))
+	}, x)
+}

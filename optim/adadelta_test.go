@@ -1,0 +1,26 @@
+package optim_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A rho above 1 makes the mean of squares negative, and its root NaN: it is refused, as in PyTorch, also when it is set later.
+func TestAdadeltaRho(t *testing.T) {
+	w := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
+	func() {
+		defer func() {
+			if e, ok := recover().(*optim.Error); !ok || !strings.Contains(e.Error(), "rho must be in [0, 1], it is 1.5") {
+				t.Errorf("got %v", e)
+			}
+		}()
+		optim.NewAdadelta(w, optim.AdadeltaConfig{LR: 1, Rho: 1.5})
+	}()
+	o := optim.NewAdadelta(w, optim.AdadeltaConfig{LR: 1, Rho: 1})
+	if err := o.Groups()[0].SetOption("rho", 1.1); err == nil {
+		t.Error("SetOption takes a rho of 1.1")
+	}
+}

@@ -1,0 +1,219 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// MaxUnpool1d puts the elements of x back where a maximum pool took them from, with zeros around:
+// torch.nn.functional.max_unpool1d. x and indices are the values and places that [Tensor.MaxPool1dIndices]
+// returned, [n, channels, length] or [channels, length], and o what it was given. size is the length of
+// the result, by default (length-1)·stride - 2·padding + the extent of a window; it must be less than one
+// stride away from that. Of several elements for one place the last one stays, and each is given the
+// gradient of the place. An index outside is an error, on a GPU reported at the next wait.
+func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
+	return x.maxUnpool("max_unpool1d", 1, indices, o, size)
+}
+
+// MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions: size is height and width, one number for both or
+// one for each.
+func (x *Tensor) MaxUnpool2d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
+	return x.maxUnpool("max_unpool2d", 2, indices, o, size)
+}
+
+// MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions: size is depth, height and width, one number for
+// all or one for each.
+func (x *Tensor) MaxUnpool3d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
+	return x.maxUnpool("max_unpool3d", 3, indices, o, size)
+}
+
+func (x *Tensor) maxUnpool(op string, rank int, indices *Tensor, o MaxPoolOptions, size []int) *Tensor {
+	x.spatial(op, rank)
+	x.needsFloat(op)
+	in := []*Tensor{x, indices}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	if indices.dtype != dtype.I64 {
+		e := newError(op, ErrType, in, "indices are int64, these are "+indices.dtype.String())
+		panic(e.hint("MaxPool2dIndices and its like return them"))
+	}
+	if indices.layout.Shape != x.layout.Shape {
+		fail(op, ErrShape, in, "values and indices have one shape; shapes are %s", shapes(in))
+	}
+	if len(o.Kernel) == 0 {
+		fail(op, ErrValue, in, "no size of the kernel is given")
+	}
+	g := grid{rank: rank, kernel: each(op, in, "kernel", rank, o.Kernel, 1, 1), stride: each(op, in, "stride", rank, o.Stride, 1, 1),
+		before: each(op, in, "padding", rank, o.Padding, 0, 0), dilation: each(op, in, "dilation", rank, o.Dilation, 1, 1)}
+	if len(o.Stride) == 0 {
+		g.stride = g.kernel
+	}
+	to := each(op, in, "the result", rank, size, 0, 0)
+	for i := range rank {
+		n := x.Dim(i - rank)
+		if n == 0 {
+			fail(op, ErrShape, in, "dimension %d has no elements", i-rank)
+		}
+		whole := (n-1)*g.stride[i] - 2*g.before[i] + g.span(i)
+		if len(size) == 0 {
+			to[i] = whole
+		}
+		if d := to[i] - whole; to[i] < 1 || d <= -g.stride[i] || d >= g.stride[i] {
+			e := newError(op, ErrValue, in, fmt.Sprintf("dimension %d cannot have a size of %d: %d windows come from %d to %d elements",
+				i-rank, to[i], n, max(1, whole-g.stride[i]+1), whole+g.stride[i]-1))
+			panic(e.hint("give the size of what was pooled"))
+		}
+	}
+	return within(s, func(c *Scope) *Tensor {
+		lead := x.layout.Shape.Head(x.Rank() - rank)
+		windows, places := 1, 1
+		for i := range rank {
+			windows, places = windows*x.Dim(i-rank), places*to[i]
+		}
+		flat := func(t *Tensor) *Tensor { return t.In(c).reshape(lead.Append(windows)) }
+		y := c.On(x.st.dev).Typed(x.dtype).Zeros(lead.Append(places).Slice()...)
+		return y.Scatter(lead.Rank(), flat(indices), flat(x)).reshape(lead.Append(to[:rank]...))
+	})
+}
+
+// FractionalPoolOptions say which windows a fractional maximum pool takes. The lists hold one number for
+// all spatial dimensions, or one for each. Kernel must be given, and one of Size and Ratio.
+type FractionalPoolOptions struct {
+	Kernel []int     // size of the windows
+	Size   []int     // of the result
+	Ratio  []float64 // of the result to the input, between 0 and 1: its size is rounded down
+	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], one n for an input without a batch, of
+	// the input's type: they say where the windows lie, in two dimensions for width and height, in three for
+	// depth, height and width. nil: they are drawn from the generator of the input's scope.
+	Samples *Tensor
+}
+
+// FractionalMaxPool2d returns the greatest element of each window of x, [n, channels, height, width] or
+// [channels, height, width], and where it is, int64: row·width + column. Windows lie at uneven distances that
+// chance decides (B. Graham, arXiv:1412.6071): with a sample u window i of m begins at ⌊(i+u)·α⌋ - ⌊u·α⌋ for
+// α = (size - kernel)/(m - 1), and the last one ends at the end. NaN and gradients are as for [Tensor.MaxPool1d].
+func (x *Tensor) FractionalMaxPool2d(o FractionalPoolOptions) (values, indices *Tensor) {
+	return x.fractionalMax("fractional_max_pool2d", 2, o)
+}
+
+// FractionalMaxPool3d is [Tensor.FractionalMaxPool2d] in three dimensions: x is [n, channels, depth, height, width]
+// or without n.
+func (x *Tensor) FractionalMaxPool3d(o FractionalPoolOptions) (values, indices *Tensor) {
+	return x.fractionalMax("fractional_max_pool3d", 3, o)
+}
+
+func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (values, indices *Tensor) {
+	x.spatial(op, rank)
+	x.needsFloat(op)
+	if x.Rank() == rank+1 {
+		values, indices = x.Unsqueeze(0).fractionalMax(op, rank, o)
+		defer values.Free() // the views hold them
+		defer indices.Free()
+		return values.Squeeze(0), indices.Squeeze(0)
+	}
+	g := x.fractionalGrid(op, rank, o)
+	lead := x.layout.Shape.Head(2)
+	in := []*Tensor{x}
+	if u := o.Samples; u != nil {
+		in = append(in, u)
+		sameDevice(op, in)
+		if u.layout.Shape != lead.Append(rank) || u.dtype != x.dtype {
+			fail(op, ErrShape, in, "samples are %v of shape %v, not %v of shape %v", x.dtype, lead.Append(rank), u.dtype, u.Shape())
+		}
+	}
+	c := youngest(op, in).child()
+	defer c.recycle()
+	c.modes.noGrad = true
+	seen := x.detachedIn(c)
+	u := o.Samples
+	if u == nil {
+		u = c.On(x.st.dev).Typed(x.dtype.Compute()).Rand(lead.Append(rank).Slice()...)
+	} else {
+		u = u.detachedIn(c).Cast(x.dtype.Compute())
+	}
+	var at *Tensor // the places of what windows see: [n, c, out…, kernel…]
+	strides := g.strides()
+	for i := range rank {
+		sample := i
+		if rank == 2 { // torch gives the width first
+			sample = 1 - i
+		}
+		start := g.fractionalStarts(c, u.Select(2, sample), i) // [n, c, out]
+		entries := start.Unsqueeze(3).Add(positioned(c, x, g.kernel[i], 0, 1)).MulScalar(float64(strides.At(i)))
+		sh := lead.Append(onesOf(2*rank).Slice()...).With(2+i, g.out[i]).With(2+rank+i, g.kernel[i])
+		if entries = entries.reshape(sh); at == nil {
+			at = entries
+		} else {
+			at = at.Add(entries)
+		}
+	}
+	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
+	at = at.reshape(to.Append(g.taps()))
+	most, place := values, indices
+	if to.Size() == 0 {
+		most, place = alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
+	} else {
+		windows := seen.reshape(lead.Append(x.Size()/lead.Size())).Gather(2, at.reshape(lead.Append(at.Size()/lead.Size()))).reshape(at.layout.Shape)
+		lost := windows.IsNaN() // the last NaN is taken
+		last := lost.Cast(dtype.I64).Flip(-1).Argmax(-1).RSubScalar(float64(g.taps() - 1))
+		tap := Where(lost.Any(-1), last, windows.Argmax(-1)).Unsqueeze(-1)
+		most, place = windows.Gather(-1, tap).Squeeze(-1), at.Gather(-1, tap).Squeeze(-1)
+	}
+	c.close([]*Tensor{most, place}, false)
+	if !wantsGrad(op, x.scope, []*Tensor{x}) {
+		return most, place
+	}
+	values = Apply(maxFunc{op: op}, x, most, place)
+	most.Free()
+	return values, place
+}
+
+// fractionalGrid is the geometry of a fractional pool, but for where its windows lie.
+func (x *Tensor) fractionalGrid(op string, rank int, o FractionalPoolOptions) grid {
+	in := []*Tensor{x}
+	switch {
+	case len(o.Kernel) == 0:
+		fail(op, ErrValue, in, "no size of the kernel is given")
+	case (len(o.Size) == 0) == (len(o.Ratio) == 0):
+		fail(op, ErrValue, in, "needs the size of the result, or its ratio to that of the input, and not both")
+	case len(o.Ratio) > 1 && len(o.Ratio) != rank:
+		fail(op, ErrValue, in, "%d ratios for %d dimensions; give one for all, or one for each", len(o.Ratio), rank)
+	}
+	g := grid{rank: rank, kernel: each(op, in, "kernel", rank, o.Kernel, 1, 1), out: each(op, in, "the result", rank, o.Size, 1, 1)}
+	for i := range rank {
+		g.in[i], g.stride[i], g.dilation[i] = x.Dim(i-rank), 1, 1
+		if len(o.Ratio) > 0 {
+			r := o.Ratio[min(i, len(o.Ratio)-1)]
+			if !(r > 0 && r < 1) {
+				fail(op, ErrValue, in, "a ratio is %v, it must be between 0 and 1", r)
+			}
+			g.out[i] = int(float64(g.in[i]) * r)
+		}
+		if g.out[i] < 1 || g.out[i]+g.kernel[i]-1 > g.in[i] {
+			fail(op, ErrShape, in, "%d windows of %d do not lie in an input of %d, in dimension %d", g.out[i], g.kernel[i], g.in[i], i-rank)
+		}
+	}
+	if x.Dim(1) == 0 {
+		fail(op, ErrShape, in, "there are no channels; the shape is %v", x.Shape())
+	}
+	return g
+}
+
+// fractionalStarts returns where the windows of dimension i begin, int64 [n, c, out], for samples u [n, c]. It
+// rounds as torch does, after each operation in the type of the samples.
+func (g *grid) fractionalStarts(c *Scope, u *Tensor, i int) *Tensor {
+	free := g.in[i] - g.kernel[i]
+	last := c.On(u.st.dev).Typed(dtype.I64).Full(float64(free), u.Dim(0), u.Dim(1), 1)
+	if g.out[i] == 1 {
+		return last
+	}
+	alpha := float64(free) / float64(g.out[i]-1)
+	if u.dtype == dtype.F32 {
+		alpha = float64(float32(free) / float32(g.out[i]-1))
+	}
+	u = u.Unsqueeze(2)
+	n := c.On(u.st.dev).Typed(u.dtype).Arange(g.out[i] - 1)
+	first := u.Add(n).MulScalar(alpha).Cast(dtype.I64).Sub(u.MulScalar(alpha).Cast(dtype.I64))
+	return Cat(2, first, last)
+}

@@ -1,0 +1,420 @@
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+)
+
+// GivenAway finds tensors that are used after From gave them away.
+var GivenAway = analyzer("givenaway", `find tensors that are used after From gave them away
+
+s.From(x) of a tensor of the root scope gives x away: it belongs to s from then on, and the old
+handle x is freed. In lends it:
+
+	y := s.From(x)     // x is gone
+	z := x.Add(y)      // panics; keep the result of From, or lend with x.In(s)
+
+This finds uses that surely come after, of tensors that surely belong to the root scope: those of
+tensor.Zeros, Ones, Full and From, and of a loader's batches.`, givenAway)
+
+func givenAway(u *unit) {
+	for _, f := range u.Files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Body != nil {
+					u.flow(n.Body)
+				}
+			case *ast.FuncLit:
+				if u.literals[n] == nil { // those are walked where they run
+					u.flow(n.Body)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// tensorKey is a tensor in a local variable, or in a field of a batch in one.
+type tensorKey struct {
+	v     *types.Var
+	field string
+}
+
+// flow is what a walk through the statements of a function knows.
+type flow struct {
+	*unit
+	gone map[tensorKey]*ast.CallExpr // by which call of From
+	told map[ast.Node]bool
+}
+
+func (u *unit) flow(b *ast.BlockStmt) {
+	jumps := false
+	ast.Inspect(b, func(n ast.Node) bool {
+		br, ok := n.(*ast.BranchStmt)
+		jumps = jumps || ok && br.Tok == token.GOTO
+		return !jumps
+	})
+	if !jumps {
+		(&flow{u, map[tensorKey]*ast.CallExpr{}, map[ast.Node]bool{}}).block(b.List)
+	}
+}
+
+func (f *flow) block(list []ast.Stmt) {
+	for _, s := range list {
+		f.stmt(s)
+	}
+}
+
+// apart walks what may not run, or more than once: nothing is given away for what comes after it,
+// and what is assigned in it is not gone any more.
+func (f *flow) apart(n ast.Node, walk func()) {
+	f.forget(n)
+	before := maps.Clone(f.gone)
+	walk()
+	f.gone = before
+	f.forget(n)
+}
+
+// forget drops what is assigned somewhere in n.
+func (f *flow) forget(n ast.Node) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, l := range n.Lhs {
+				f.set(l)
+			}
+		case *ast.RangeStmt:
+			f.set(n.Key)
+			f.set(n.Value)
+		}
+		return true
+	})
+}
+
+// set is an assignment to e.
+func (f *flow) set(e ast.Expr) {
+	if e == nil {
+		return
+	}
+	if v := f.variable(e); v != nil {
+		for k := range f.gone {
+			if k.v == v {
+				delete(f.gone, k)
+			}
+		}
+	} else if k, ok := f.key(e); ok {
+		delete(f.gone, k)
+	}
+}
+
+func (f *flow) stmt(s ast.Stmt) {
+	switch s := s.(type) {
+	case nil:
+	case *ast.BlockStmt:
+		f.block(s.List)
+	case *ast.LabeledStmt:
+		f.apart(s, func() { f.stmt(s.Stmt) })
+	case *ast.IfStmt:
+		f.stmt(s.Init)
+		f.expr(s.Cond)
+		f.apart(s, func() { f.stmt(s.Body) })
+		f.apart(s, func() { f.stmt(s.Else) })
+	case *ast.ForStmt:
+		f.stmt(s.Init)
+		f.apart(s, func() { f.stmt(s.Body) })
+	case *ast.RangeStmt:
+		f.expr(s.X)
+		f.apart(s, func() { f.stmt(s.Body) })
+	case *ast.SwitchStmt, *ast.TypeSwitchStmt, *ast.SelectStmt:
+		ast.Inspect(s, func(n ast.Node) bool {
+			switch c := n.(type) {
+			case *ast.CaseClause:
+				f.apart(c, func() { f.block(c.Body) })
+				return false
+			case *ast.CommClause:
+				f.apart(c, func() { f.block(c.Body) })
+				return false
+			case *ast.FuncLit:
+				return false
+			}
+			return true
+		})
+		f.forget(s)
+	case *ast.AssignStmt:
+		for _, e := range s.Rhs {
+			f.expr(e)
+		}
+		for _, e := range s.Lhs {
+			if _, ok := ast.Unparen(e).(*ast.Ident); !ok {
+				if _, ok := f.key(e); !ok {
+					f.expr(e)
+				}
+			}
+			f.set(e)
+		}
+	case *ast.DeferStmt, *ast.GoStmt: // they run later
+	default:
+		ast.Inspect(s, func(n ast.Node) bool {
+			if e, ok := n.(ast.Expr); ok {
+				f.expr(e)
+				return false
+			}
+			return true
+		})
+	}
+}
+
+// expr walks an expression. Its order of evaluation counts only between calls of From: what else it
+// uses is looked at before anything in it is given away.
+func (f *flow) expr(e ast.Expr) {
+	if e == nil {
+		return
+	}
+	if call, ok := ast.Unparen(e).(*ast.CallExpr); ok {
+		if o := f.openings[call]; o != nil && o.lit != nil {
+			for _, a := range call.Args[1:] {
+				f.expr(a)
+			}
+			f.literal(o.lit)
+			return
+		}
+	}
+	var given []*ast.CallExpr
+	ast.Inspect(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.BinaryExpr:
+			if n.Op == token.LAND || n.Op == token.LOR {
+				return false
+			}
+		case *ast.CallExpr:
+			if f.gives(n) {
+				given = append(given, n)
+			}
+			f.used(n)
+		}
+		return true
+	})
+	for _, call := range given {
+		k, _ := f.key(call.Args[0])
+		if f.gone[k] != nil { // in this expression: an earlier one was told of by used
+			f.tell(call.Args[0], k)
+		}
+		if f.root(k) {
+			f.gone[k] = call
+		}
+	}
+	ast.Inspect(e, func(n ast.Node) bool { // what a function in it assigns it may assign at any time
+		if lit, ok := n.(*ast.FuncLit); ok {
+			f.forget(lit)
+		}
+		return true
+	})
+}
+
+// literal walks the function of a Do, which runs once, here.
+func (f *flow) literal(lit *ast.FuncLit) {
+	returns := false
+	ast.Inspect(lit.Body, func(n ast.Node) bool {
+		switch n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.ReturnStmt:
+			returns = true
+		}
+		return true
+	})
+	if returns {
+		f.apart(lit, func() { f.block(lit.Body.List) })
+	} else {
+		f.block(lit.Body.List)
+	}
+}
+
+// gives says whether a call is s.From(x) of a tensor, for a scope that is not the root.
+func (f *flow) gives(call *ast.CallExpr) bool {
+	on, m := f.method(call)
+	if on == nil || m.Name() != "From" || !isScope(receiver(m)) || len(call.Args) != 1 {
+		return false
+	}
+	if _, ok := f.key(call.Args[0]); !ok || !isTensor(f.TypesInfo.TypeOf(call.Args[0])) {
+		return false
+	}
+	s := f.variable(on)
+	return s != nil && f.young(s)
+}
+
+// young says whether a variable surely holds a scope that is not the root.
+func (u *unit) young(s *types.Var) bool {
+	for _, o := range u.opened {
+		if o.scope == s {
+			return !u.assigned(s)
+		}
+		if o.lit == nil {
+			if v, _ := u.holder(o); v == s {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// key is the tensor that an expression names.
+func (u *unit) key(e ast.Expr) (tensorKey, bool) {
+	if v := u.variable(e); v != nil && isTensor(v.Type()) {
+		return tensorKey{v, ""}, true
+	}
+	if sel, ok := ast.Unparen(e).(*ast.SelectorExpr); ok {
+		if v := u.variable(sel.X); v != nil && isBatch(v.Type()) && (sel.Sel.Name == "X" || sel.Sel.Name == "Y") {
+			return tensorKey{v, sel.Sel.Name}, true
+		}
+	}
+	return tensorKey{}, false
+}
+
+// used tells of what a call uses that is gone.
+func (f *flow) used(call *ast.CallExpr) {
+	for _, e := range f.live(call) {
+		if k, ok := f.key(e); ok && f.gone[k] != nil {
+			f.tell(e, k)
+		}
+	}
+}
+
+func (f *flow) tell(e ast.Expr, k tensorKey) {
+	if f.told[e] {
+		return
+	}
+	f.told[e] = true
+	from := f.gone[k]
+	name, s := types.ExprString(e), types.ExprString(from.Fun.(*ast.SelectorExpr).X)
+	f.report(e, nil, "%s was given away by %s.From on line %d: use what From returned, or lend it there with %s.In(%s)",
+		name, s, f.Fset.Position(from.Pos()).Line, name, s)
+}
+
+// live are the operands of a call that have to be alive: of a method that computes, and of package
+// tensor's functions.
+func (u *unit) live(call *ast.CallExpr) []ast.Expr {
+	on, m := u.method(call)
+	if on != nil && isTensor(receiver(m)) && m.Pkg().Path() == tensorPath {
+		if !computing(m) {
+			return nil
+		}
+		return append([]ast.Expr{on}, call.Args...)
+	}
+	f := u.callee(call)
+	if f == nil || f.Pkg() == nil || f.Pkg().Path() != tensorPath {
+		return nil
+	}
+	if on != nil && f.Name() == "From" && isScope(receiver(f)) || on == nil && (f.Name() == "Data" ||
+		f.Signature().Results().Len() == 1 && isTensor(f.Signature().Results().At(0).Type())) {
+		return call.Args
+	}
+	return nil
+}
+
+// computing says whether a method of Tensor reads the values: whether it gives tensors or numbers of
+// them.
+func computing(m *types.Func) bool {
+	switch m.Name() {
+	case "Item", "Floats", "Bytes", "Backward", "AllClose":
+		return true
+	case "Grad":
+		return false
+	}
+	for v := range m.Signature().Results().Variables() {
+		if isTensor(v.Type()) || isTensors(v.Type()) {
+			return true
+		}
+	}
+	return false
+}
+
+// root says whether a tensor surely belongs to the root scope, without a gradient.
+func (f *flow) root(k tensorKey) bool {
+	uses := f.uses[k.v]
+	if len(uses) < 2 || f.assignedTwice(k.v) {
+		return false
+	}
+	if k.field != "" {
+		for _, use := range uses[1:] {
+			if call := f.calledOn(use); call != nil { // Into, Free
+				return false
+			}
+		}
+		return f.ofLoader(uses[0])
+	}
+	for _, use := range uses[1:] {
+		if call := f.calledOn(use); call != nil {
+			if _, m := f.method(call); m == nil || m.Name() == "RequireGrad" || m.Name() == "RequiresGrad" {
+				return false
+			}
+		}
+	}
+	stack := uses[0].stack
+	made, ok := stack[len(stack)-2].(*ast.AssignStmt)
+	if !ok || made.Tok != token.DEFINE || len(made.Lhs) != len(made.Rhs) {
+		return false
+	}
+	for i, l := range made.Lhs {
+		if l != uses[0].id {
+			continue
+		}
+		call, ok := ast.Unparen(made.Rhs[i]).(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		m := f.callee(call)
+		if m == nil || m.Pkg() == nil || m.Pkg().Path() != tensorPath || receiver(m) != nil {
+			return false
+		}
+		switch m.Name() {
+		case "Zeros", "Ones", "Full", "From":
+			return true
+		}
+	}
+	return false
+}
+
+// ofLoader says whether a variable is that of a range over a loader's batches.
+func (f *flow) ofLoader(decl use) bool {
+	r, ok := decl.stack[len(decl.stack)-2].(*ast.RangeStmt)
+	if !ok || r.Key != decl.id || r.Tok != token.DEFINE {
+		return false
+	}
+	call, ok := ast.Unparen(r.X).(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	on, m := f.method(call)
+	return on != nil && isNamed(receiver(m), dataPath, "Loader")
+}
+
+// assignedTwice says whether a variable gets other values than that of its declaration, but for
+// x = s.From(x), after which it is not gone.
+func (f *flow) assignedTwice(v *types.Var) bool {
+	for _, use := range f.uses[v][1:] {
+		switch p := use.stack[len(use.stack)-2].(type) {
+		case *ast.UnaryExpr:
+			return true
+		case *ast.AssignStmt:
+			for i, l := range p.Lhs {
+				if l != use.id {
+					continue
+				}
+				if len(p.Lhs) != len(p.Rhs) {
+					return true
+				}
+				call, ok := ast.Unparen(p.Rhs[i]).(*ast.CallExpr)
+				if !ok || !f.gives(call) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,284 @@
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+	"slices"
+)
+
+// KeptResult finds tensors that are used after the scope that owned them closed.
+var KeptResult = analyzer("keptresult", `find tensors that are used after the scope that owned them closed
+
+What a step makes is freed at its end. A variable from outside keeps the name, not the tensor:
+
+	var last *tensor.Tensor
+	tensor.Do(func(s *tensor.Scope) {
+		last = model.Forward(s.From(batch.X))
+	})
+	fmt.Println(last.Item()) // panics: the scope is closed
+
+Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
+This finds variables and slices which only ever get such tensors, and are used outside.`, keptResults)
+
+// keptResults judges each variable by all its assignments. Where each of them is inside a Do and gives
+// it what that scope owns, whatever is in it outside of them is freed, in whichever order they run.
+func keptResults(u *unit) {
+	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
+	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {
+		uses := u.uses[v]
+		if len(uses) > 1 && !v.IsField() && v.Parent() != nil && v.Parent() != u.Pkg.Scope() &&
+			(isTensor(v.Type()) || isTensors(v.Type())) && declaredEmpty(uses[0]) {
+			u.kept(v, uses[1:])
+		}
+	}
+}
+
+// declaredEmpty says whether a variable is declared without a tensor in it: var y, var list or
+// list := []*tensor.Tensor{}.
+func declaredEmpty(decl use) bool {
+	empty := func(e ast.Expr) bool {
+		switch e := ast.Unparen(e).(type) {
+		case *ast.Ident:
+			return e.Name == "nil"
+		case *ast.CompositeLit:
+			return len(e.Elts) == 0
+		}
+		return false
+	}
+	switch p := decl.stack[len(decl.stack)-2].(type) {
+	case *ast.ValueSpec:
+		return len(p.Values) == 0 || len(p.Values) == 1 && empty(p.Values[0])
+	case *ast.AssignStmt:
+		return p.Tok == token.DEFINE && len(p.Lhs) == 1 && len(p.Rhs) == 1 && empty(p.Rhs[0])
+	}
+	return false
+}
+
+func (u *unit) kept(v *types.Var, uses []use) {
+	var steps []*opening // whose literals assign it
+	for _, use := range uses {
+		switch p := use.stack[len(use.stack)-2].(type) {
+		case *ast.UnaryExpr:
+			return
+		case *ast.RangeStmt:
+			if p.Key == use.id || p.Value == use.id {
+				return
+			}
+		case *ast.AssignStmt:
+			for i, l := range p.Lhs {
+				if l != use.id {
+					continue
+				}
+				o := u.step(use, v)
+				if o == nil || p.Tok != token.ASSIGN || len(p.Lhs) != len(p.Rhs) || !u.gets(o, v, p.Rhs[i]) {
+					return
+				}
+				steps = append(steps, o)
+			}
+		case *ast.IndexExpr: // list[i] = x
+			if a, ok := use.stack[len(use.stack)-3].(*ast.AssignStmt); ok && p.X == use.id {
+				for _, l := range a.Lhs {
+					if l == p {
+						return
+					}
+				}
+			}
+		}
+	}
+	if len(steps) == 0 {
+		return
+	}
+	for _, use := range uses {
+		if e := u.liveUse(use); e != nil && u.outside(use, v, steps) {
+			s := steps[0].scope.Name()
+			u.report(e, nil, "%s belongs to the scope %s of line %d, which has closed here: keep it with %s.Close(%s), or "+
+				"take its values inside with Item or Floats", v.Name(), s, u.Fset.Position(steps[0].call.Pos()).Line, s, v.Name())
+			return
+		}
+	}
+}
+
+// step is the opening of the innermost literal around a use, if that runs inside of v's function and
+// closes its scope without keeping anything.
+func (u *unit) step(use use, v *types.Var) *opening {
+	lit, _ := body(use.stack)
+	o := u.literals[lit]
+	if lit == nil || o == nil || o.scope == nil || within(declOf(u, v), lit) {
+		return nil
+	}
+	for _, s := range u.uses[o.scope] {
+		if call := u.calledOn(s); call != nil {
+			if _, m := u.method(call); m != nil && m.Name() == "Close" {
+				return nil
+			}
+		}
+	}
+	return o
+}
+
+func declOf(u *unit, v *types.Var) ast.Node { return u.uses[v][0].id }
+
+// gets says whether an assignment gives v only what o's scope owns.
+func (u *unit) gets(o *opening, v *types.Var, e ast.Expr) bool {
+	if isTensor(v.Type()) {
+		return u.owned(o, e, nil)
+	}
+	call, ok := ast.Unparen(e).(*ast.CallExpr) // v = append(v, x, …)
+	if !ok || len(call.Args) < 2 || call.Ellipsis.IsValid() || u.variable(call.Args[0]) != v {
+		return false
+	}
+	if b, ok := u.TypesInfo.Uses[identOf(call.Fun)].(*types.Builtin); !ok || b.Name() != "append" {
+		return false
+	}
+	for _, a := range call.Args[1:] {
+		if !u.owned(o, a, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func identOf(e ast.Expr) *ast.Ident {
+	id, _ := ast.Unparen(e).(*ast.Ident)
+	return id
+}
+
+// owned says whether an expression's tensor surely belongs to o's scope or to one inside of it.
+func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
+	if v := u.variable(e); v != nil {
+		return u.ownedVariable(o, v, seen)
+	}
+	call, ok := ast.Unparen(e).(*ast.CallExpr)
+	if !ok || !isTensor(u.TypesInfo.TypeOf(call)) {
+		return false
+	}
+	on, f := u.method(call)
+	switch {
+	case on != nil && isScope(receiver(f)):
+		return u.variable(on) == o.scope
+	case on != nil && isNamed(receiver(f), tensorPath, "Maker"):
+		return u.makes(o, on)
+	case on != nil && isTensor(receiver(f)):
+		return f.Name() == "In" && len(call.Args) == 1 && u.variable(call.Args[0]) == o.scope || u.owned(o, on, seen)
+	case on != nil && f.Name() != "Forward":
+		return false
+	case on == nil:
+		if f = u.callee(call); f == nil || f.Pkg() == nil || f.Pkg().Path() != tensorPath && f.Pkg().Path() != module+"nn" {
+			return false
+		}
+	}
+	for _, a := range call.Args {
+		if u.owned(o, a, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// makes says whether an expression is a maker of o's scope: s.On(dev), s.Typed(t).On(dev).
+func (u *unit) makes(o *opening, e ast.Expr) bool {
+	call, ok := ast.Unparen(e).(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	on, _ := u.method(call)
+	return on != nil && (u.variable(on) == o.scope || u.makes(o, on))
+}
+
+// ownedVariable says whether a variable of the literal only ever holds what the scope owns.
+func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
+	uses := u.uses[v]
+	if len(uses) == 0 || !isTensor(v.Type()) || !within(uses[0].id, o.lit.Body) || len(seen) > 20 {
+		return false
+	}
+	for _, s := range seen {
+		if s == v {
+			return true // by its other assignments
+		}
+	}
+	seen = append(seen, v)
+	values := 0
+	for _, use := range uses {
+		switch p := use.stack[len(use.stack)-2].(type) {
+		case *ast.UnaryExpr, *ast.ValueSpec, *ast.RangeStmt, *ast.Field:
+			return false
+		case *ast.AssignStmt:
+			for i, l := range p.Lhs {
+				if l != use.id {
+					continue
+				}
+				if len(p.Lhs) != len(p.Rhs) || !u.owned(o, p.Rhs[i], seen) {
+					return false
+				}
+				values++
+			}
+		}
+	}
+	return values > 0
+}
+
+// liveUse is the expression by which a tensor, or one of a slice of them, is read; nil where it may
+// not be.
+func (u *unit) liveUse(use use) ast.Expr {
+	n := len(use.stack)
+	if isTensors(u.TypesInfo.ObjectOf(use.id).Type()) {
+		if p, ok := use.stack[n-2].(*ast.IndexExpr); ok && p.X == use.id {
+			return u.liveIn(p, use.stack[:n-2])
+		}
+		if p, ok := use.stack[n-2].(*ast.CallExpr); ok && p.Ellipsis.IsValid() {
+			return u.operand(p, use.id)
+		}
+		return nil
+	}
+	return u.liveIn(use.id, use.stack[:n-1])
+}
+
+// liveIn returns e if what is around it reads e's values.
+func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
+	switch p := around[len(around)-1].(type) {
+	case *ast.SelectorExpr:
+		if call, ok := around[len(around)-2].(*ast.CallExpr); ok && call.Fun == p {
+			return u.operand(call, e)
+		}
+	case *ast.CallExpr:
+		return u.operand(p, e)
+	}
+	return nil
+}
+
+// operand returns e if it is an operand of a call that has to be alive.
+func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
+	for _, x := range u.live(call) {
+		if x == e {
+			return e
+		}
+	}
+	return nil
+}
+
+// outside says whether a use surely runs when none of the steps does: in the function that declares v, or
+// in the literals of other scopes.
+func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
+	for _, o := range steps {
+		if within(use.id, o.lit) {
+			return false
+		}
+	}
+	decl, _ := body(u.uses[v][0].stack)
+	for i := len(use.stack) - 1; i >= 0; i-- {
+		switch n := use.stack[i].(type) {
+		case *ast.DeferStmt, *ast.GoStmt:
+			return false
+		case *ast.FuncLit:
+			if n == decl {
+				return true
+			}
+			if u.literals[n] == nil {
+				return false
+			}
+		}
+	}
+	return true
+}

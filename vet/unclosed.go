@@ -1,0 +1,137 @@
+package vet
+
+import (
+	"go/ast"
+	"go/types"
+)
+
+// UnclosedScope finds scopes that are never closed.
+var UnclosedScope = analyzer("unclosedscope", `find scopes that are never closed
+
+What a scope owns is freed when the scope closes; tensor.Do closes its own. A scope of
+tensor.NewScope or of a scope's New has to be closed:
+
+	s := tensor.NewScope()
+	defer s.Close()
+
+This finds scopes that are neither closed, nor returned, stored or passed on.`, unclosed)
+
+func unclosed(u *unit) {
+	for _, o := range u.opened {
+		if o.name != "tensor.NewScope" && o.name != "New" {
+			continue
+		}
+		if v, lost := u.holder(o); lost {
+			u.report(o.call, nil, "this scope is never closed: keep it in a variable and close it, "+
+				"or use Do, which closes it")
+		} else if v != nil && !u.leaves(v) {
+			u.report(o.call, nil, "the scope %s is never closed: write defer %s.Close() after this line, "+
+				"or use Do, which closes it", v.Name(), v.Name())
+		}
+	}
+}
+
+// holder is the local variable in which the scope is put where it is opened, its only assignment; lost
+// says that the scope is put nowhere.
+func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
+	at := len(o.stack) - 2
+	for at >= 0 {
+		if _, ok := o.stack[at].(*ast.ParenExpr); !ok {
+			break
+		}
+		at--
+	}
+	if at < 0 {
+		return nil, false
+	}
+	var id ast.Expr
+	switch p := o.stack[at].(type) {
+	case *ast.ExprStmt:
+		return nil, true
+	case *ast.SelectorExpr: // tensor.NewScope().Zeros(3)
+		_, f := u.method(parentCall(o.stack[:at]))
+		return nil, f != nil && f.Name() != "Close" && f.Name() != "Do"
+	case *ast.AssignStmt:
+		for i, r := range p.Rhs {
+			if ast.Unparen(r) == o.call && len(p.Lhs) == len(p.Rhs) {
+				id = p.Lhs[i]
+			}
+		}
+	case *ast.ValueSpec:
+		for i, r := range p.Values {
+			if ast.Unparen(r) == o.call && len(p.Names) == len(p.Values) {
+				id = p.Names[i]
+			}
+		}
+	}
+	if id == nil {
+		return nil, false
+	}
+	if name, ok := id.(*ast.Ident); ok && name.Name == "_" {
+		return nil, true
+	}
+	v = u.variable(id)
+	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
+		return nil, false
+	}
+	// The first use is the declaration: a parameter or a named result is none of this function's own.
+	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
+		return nil, false
+	}
+	return v, false
+}
+
+// parentCall is the call at the end of a stack, or an empty one.
+func parentCall(stack []ast.Node) *ast.CallExpr {
+	if call, ok := stack[len(stack)-1].(*ast.CallExpr); ok {
+		return call
+	}
+	return &ast.CallExpr{Fun: &ast.BadExpr{}}
+}
+
+// assigned says whether a variable gets a value after its declaration, or may by its address.
+func (u *unit) assigned(v *types.Var) bool {
+	for _, use := range u.uses[v][1:] {
+		switch p := use.stack[len(use.stack)-2].(type) {
+		case *ast.AssignStmt:
+			for _, l := range p.Lhs {
+				if l == use.id {
+					return true
+				}
+			}
+		case *ast.UnaryExpr: // only & takes a pointer
+			return true
+		case *ast.RangeStmt:
+			if p.Key == use.id || p.Value == use.id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leaves says whether a scope is closed, or may be by somebody else. One that a function literal uses
+// lives as long as the literal.
+func (u *unit) leaves(v *types.Var) bool {
+	home, _ := body(u.uses[v][0].stack)
+	for _, use := range u.uses[v][1:] {
+		if in, _ := body(use.stack); in != home && u.literals[in] == nil {
+			return true
+		}
+		if call := u.calledOn(use); call != nil {
+			if _, f := u.method(call); f != nil && f.Name() != "Close" {
+				continue
+			}
+			return true
+		}
+		// A tensor or a batch that goes into the scope does not close it.
+		if call, ok := use.stack[len(use.stack)-2].(*ast.CallExpr); ok && call.Fun != use.id {
+			if on, f := u.method(call); on != nil && (f.Name() == "In" && isTensor(receiver(f)) ||
+				f.Name() == "Into" && isBatch(receiver(f))) {
+				continue
+			}
+		}
+		return true
+	}
+	return false
+}

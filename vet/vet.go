@@ -1,0 +1,103 @@
+// Package vet finds mistakes with scopes in programs that use Flambeau, before they run. Its
+// analyzers are of golang.org/x/tools/go/analysis; the command runs them as `flambeau vet ./...`,
+// the go command as `go vet -vettool=$(which flambeau) ./...`.
+//
+// Each looks at one function at a time and reports only what is certain to be wrong. A comment takes
+// reports back, of its line and the next, or of the function that it documents:
+//
+//	//flambeau:ignore nesteddo this test shows what happens
+//
+// It names the analyzer, or several with commas between them. The rest is the reason, without which
+// the comment does nothing.
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/passes/inspect"
+	"golang.org/x/tools/go/analysis/unitchecker"
+)
+
+// Analyzers are the checks, for a program that runs them with others.
+var Analyzers = []*analysis.Analyzer{UnusedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
+
+// Asked says whether args, a command line without the program's name, are those with which the go
+// command calls its vet tool: -V=full, -flags, or flags and one file of type .cfg.
+func Asked(args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	last := args[len(args)-1]
+	if len(args) == 1 && (last == "-V=full" || last == "-flags") {
+		return true
+	}
+	for _, a := range args[:len(args)-1] {
+		if !strings.HasPrefix(a, "-") {
+			return false
+		}
+	}
+	return strings.HasSuffix(last, ".cfg") && !strings.HasPrefix(last, "-")
+}
+
+// Main is the vet tool of the go command. It reads [os.Args] and ends the process.
+func Main() {
+	unitchecker.Main(Analyzers...)
+	os.Exit(0) // not reached
+}
+
+// analyzer makes a check of a function that looks at one package.
+func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
+	return &analysis.Analyzer{
+		Name: name, Doc: doc, Requires: []*analysis.Analyzer{inspect.Analyzer},
+		Run: func(pass *analysis.Pass) (any, error) {
+			run(newUnit(pass))
+			return nil, nil
+		},
+	}
+}
+
+// ignored are the places of which a comment takes the analyzer's reports back.
+func ignored(pass *analysis.Pass) []span {
+	var spans []span
+	for _, f := range pass.Files {
+		documents := map[*ast.CommentGroup]ast.Node{}
+		for _, d := range f.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && d.Doc != nil {
+				documents[d.Doc] = d
+			}
+		}
+		file := pass.Fset.File(f.FileStart)
+		for _, group := range f.Comments {
+			for _, c := range group.List {
+				if !takesBack(c.Text, pass.Analyzer.Name) {
+					continue
+				}
+				if d := documents[group]; d != nil {
+					spans = append(spans, span{d.Pos(), d.End()})
+					continue
+				}
+				line, end := file.Line(c.Pos()), f.FileEnd
+				if line+2 <= file.LineCount() {
+					end = file.LineStart(line + 2)
+				}
+				spans = append(spans, span{file.LineStart(line), end})
+			}
+		}
+	}
+	return spans
+}
+
+// takesBack says whether a comment names the analyzer and gives a reason.
+func takesBack(comment, name string) bool {
+	text, ok := strings.CutPrefix(comment, "//flambeau:ignore ")
+	names, reason, _ := strings.Cut(strings.TrimSpace(text), " ")
+	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)
+}
+
+// span is a part of a file, without its end.
+type span struct{ from, to token.Pos }
