@@ -78,6 +78,9 @@ CASES = [
     ("Lion", dict(lr=0.01)),
     ("Lion", dict(lr=0.01, betas=(0.8, 0.95), weight_decay=0.1, maximize=True)),
     ("Lion", [dict(lr=0.01), dict(lr=0.02, betas=(0.95, 0.98), weight_decay=1.0)]),
+    ("Adafactor", dict(lr=0.01)),
+    ("Adafactor", dict(lr=0.3, beta2_decay=-0.5, eps=(1e-6, 1e-2), d=1.5, weight_decay=0.1, maximize=True)),
+    ("Adafactor", [dict(lr=0.1, d=2.0), dict(lr=0.01, weight_decay=0.5)]),
 ]
 
 

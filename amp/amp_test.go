@@ -152,7 +152,10 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 		},
 		"Rprop": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRprop(p, optim.RpropConfig{LR: 0.1}) },
 		"Lion":  func(p []*tensor.Tensor) optim.Optimizer { return optim.NewLion(p, optim.LionConfig{LR: 0.1}) },
-		"Muon":  func(p []*tensor.Tensor) optim.Optimizer { return optim.NewMuon(p, optim.MuonConfig{LR: 0.1}) },
+		"Adafactor": func(p []*tensor.Tensor) optim.Optimizer {
+			return optim.NewAdafactor(p, optim.AdafactorConfig{LR: 0.1})
+		},
+		"Muon": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewMuon(p, optim.MuonConfig{LR: 0.1}) },
 	}
 }
 
@@ -160,7 +163,7 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 func TestLeftOut(t *testing.T) {
 	for k, dev := range devices(t)[:2] {
 		for name, make := range optimizers() {
-			if k > 0 && name != "AdamW" && name != "NAdam" && name != "SGD" && name != "Muon" {
+			if k > 0 && name != "AdamW" && name != "NAdam" && name != "SGD" && name != "Muon" && name != "Adafactor" {
 				continue
 			}
 			run := func(steps []int, bad map[int]bool) ([]float64, map[string]any) {

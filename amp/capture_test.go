@@ -91,6 +91,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 	"Muon": func(p []*tensor.Tensor) optim.Optimizer {
 		return optim.NewMuonGroups(optim.With[optim.MuonConfig]{Params: p[1:], Config: optim.MuonConfig{LR: 0.05, WeightDecay: 0.1}})
 	},
+	"Adafactor": func(p []*tensor.Tensor) optim.Optimizer {
+		return optim.NewAdafactorGroups(optim.With[optim.AdafactorConfig]{Params: p[:1], Config: optim.AdafactorConfig{LR: 0.05, WeightDecay: 0.1}},
+			optim.With[optim.AdafactorConfig]{Params: p[1:], Config: optim.AdafactorConfig{LR: 0.05, Maximize: true}})
+	},
 	"RAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.05}) },
 }
 

@@ -16,6 +16,9 @@ func TestCapturedStepUnless(t *testing.T) {
 	for name, make := range map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"Adam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.1}) },
 		"SGD":  func(p []*tensor.Tensor) optim.Optimizer { return optim.NewSGD(p, optim.SGDConfig{LR: 0.1}) },
+		"Adafactor": func(p []*tensor.Tensor) optim.Optimizer {
+			return optim.NewAdafactor(p, optim.AdafactorConfig{LR: 0.1})
+		},
 		"Muon": func(p []*tensor.Tensor) optim.Optimizer {
 			return optim.NewMuon(p, optim.MuonConfig{LR: 0.1, Iterations: 2})
 		},

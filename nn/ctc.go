@@ -94,7 +94,7 @@ func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 			return targets.In(c).Expand(lengths.Dim(0), 0).Contiguous()
 		}
 		start := lengths.CumSum(0).Sub(lengths).Unsqueeze(1)
-		at := start.Add(c.On(targets.Device()).Typed(dtype.I64).Arange(most)).ClampMax(float64(total - 1))
+		at := start.Add(c.On(targets.Device()).Typed(dtype.I64).Arange(int(most))).ClampMax(float64(total - 1))
 		return targets.In(c).Take(at)
 	}, targets, lengths)
 }

@@ -25,7 +25,7 @@ func TestTryReturnsTheLibrarysErrors(t *testing.T) {
 		as any
 	}{
 		"tensor":  {func() { tensor.Ones(2).Add(tensor.Ones(3)) }, new(*tensor.Error)},
-		"nn":      {func() { nn.NewDropout(2) }, new(*nn.Error)},
+		"nn":      {func() { nn.NewConv2d(3, 4, 3, nn.Groups(2)) }, new(*nn.Error)},
 		"model":   {func() { nn.Parameters(&struct{ l []*nn.Linear }{}) }, new(*nn.Error)},
 		"optim":   {func() { optim.NewSGD(nil, optim.SGDConfig{LR: -1}) }, new(*optim.Error)},
 		"sched":   {func() { sched.NewStep(optim.NewSGD(nn.Parameters(nn.NewLinear(1, 1)), optim.SGDConfig{LR: 1}), 0, 0.1) }, new(*optim.Error)},

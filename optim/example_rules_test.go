@@ -93,6 +93,20 @@ func ExampleNewLion() {
 	// tensor([0.7000, 0.7000])
 }
 
+// Of a matrix a row and a column are remembered.
+func ExampleNewAdafactor() {
+	w := tensor.Zeros(3, 4).RequiresGrad()
+	opt := optim.NewAdafactor([]*tensor.Tensor{w}, optim.AdafactorConfig{LR: 0.01})
+	w.SubScalar(1).Square().Sum().Backward()
+	opt.Step()
+	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
+	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
+	fmt.Printf("%.5f\n", w.Detach().Floats()[0]) // as much as if the weights were 1e-3, since they are 0
+	// Output:
+	// [3, 1] [1, 4]
+	// 0.00001
+}
+
 // The step has singular values near 1, however small the gradient is: a matrix is moved in all its directions.
 func ExampleNewMuon() {
 	w := tensor.Zeros(2, 2).RequiresGrad()

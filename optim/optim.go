@@ -25,6 +25,7 @@ import (
 	"math"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -203,10 +204,12 @@ func (s scalar) times(v float64) scalar {
 
 // A schema names what an optimizer remembers of a parameter, as torch does.
 type schema struct {
-	tensors  []string // of the parameter's shape
+	tensors  []string // of the parameter's shape, or what shape says
 	scalars  []string // without dimensions
 	stepless bool     // without a count of steps
 	lenient  bool     // tensors may be missing, and begin anew then
+	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have the parameter's.
+	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 
 func (s *schema) tensor(name string) int {

@@ -16,7 +16,7 @@ type config interface {
 }
 
 // An option is torch's name of an option, and where it is kept: *float64, *int, *bool, *string (torch's None is ""), a list of
-// *float64 (a tuple in torch), or a fixed value, which torch has and which means nothing here.
+// *float64 (a tuple in torch), noneOr, or a fixed value, which torch has and which means nothing here.
 type option struct {
 	name  string
 	place any
@@ -24,6 +24,12 @@ type option struct {
 
 // negated is a flag of which torch keeps the opposite.
 type negated struct{ flag *bool }
+
+// noneOr is a pair of which the first may be torch's None: nil.
+type noneOr struct {
+	first  **float64
+	second *float64
+}
 
 // A fixed option has one value, whatever is loaded: how torch computes, not what.
 type fixed struct{ value any }
@@ -64,6 +70,11 @@ func (o option) get() any {
 			list[i] = *p[i]
 		}
 		return list
+	case noneOr:
+		if *p.first == nil {
+			return []any{nil, *p.second}
+		}
+		return []any{**p.first, *p.second}
 	case fixed:
 		return p.value
 	}
@@ -114,6 +125,19 @@ func (o option) set(v any) string {
 				return fmt.Sprintf("holds %s, want numbers", describe(list[i]))
 			}
 			*p[i] = f
+		}
+	case noneOr:
+		list, ok := v.([]any)
+		if !ok || len(list) != 2 {
+			return fmt.Sprintf("is %s, want a list of two, of which the first is a number or nil", describe(v))
+		}
+		first, ok := number(list[0])
+		second, also := number(list[1])
+		if !ok && list[0] != nil || !also {
+			return fmt.Sprintf("holds %s and %s, want a number or nil, and a number", describe(list[0]), describe(list[1]))
+		}
+		if *p.first, *p.second = nil, second; list[0] != nil {
+			*p.first = &first
 		}
 	case fixed:
 	}

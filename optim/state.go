@@ -333,7 +333,14 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 			if !ok || t == nil {
 				return nil, l.bad(at, "is %s, want a tensor", describe(v))
 			}
-			if t.Shape() != p.Shape() {
+			want, used := p.Shape(), true
+			if s.shape != nil {
+				want, used = s.shape(want, i)
+			}
+			if !used {
+				return nil, l.bad(at, "is nothing that %s remembers of a parameter of shape %v", l.b.name, p.Shape())
+			}
+			if t.Shape() != want {
 				return nil, l.bad(at, "has shape %v, its parameter %v", t.Shape(), p.Shape())
 			}
 			c, err := l.copy(at, t, p)
@@ -366,6 +373,14 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 	if found != want {
 		return nil, l.bad(path, "is not complete: numbers %q are wanted", append([]string{"step"}, s.scalars...))
 	}
+	for i := range st.tensors {
+		if s.shape == nil {
+			break
+		}
+		if _, used := s.shape(p.Shape(), i); used && st.tensors[i] == nil {
+			return nil, l.bad(path, "has no %q", s.tensors[i])
+		}
+	}
 	if l.b.needs != nil {
 		for _, i := range l.b.needs(c) {
 			if st.tensors[i] == nil {
@@ -379,7 +394,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 // copy copies t to where p is and to p's type.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
 	err = tensor.Try(func() {
-		c = p.Scope().On(p.Device()).Typed(p.Type()).Empty(p.Shape().Slice()...)
+		c = p.Scope().On(p.Device()).Typed(p.Type()).Empty(t.Shape().Slice()...)
 		l.made = append(l.made, c)
 		p.Scope().Do(func(s *tensor.Scope) { c.In(s).Copy(t) }, tensor.NoGrad())
 	})

@@ -108,6 +108,9 @@ func TestOneLaunchAGroup(t *testing.T) {
 			params = append(params, p)
 		}
 		for op, mk := range makers {
+			if op == "Adafactor" { // it does not work element by element
+				continue
+			}
 			for groups, lists := range map[uint64][][]*tensor.Tensor{1: {params}, 2: {params[:2], params[2:]}} {
 				opt := mk(lists, []float64{0.1, 0.2})
 				opt.Step() // makes the state

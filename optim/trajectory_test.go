@@ -52,6 +52,9 @@ var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optim
 	"Rprop": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewRpropGroups(with(l, lr, func(v float64) optim.RpropConfig { return optim.RpropConfig{LR: v} })...)
 	},
+	"Adafactor": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
+		return optim.NewAdafactorGroups(with(l, lr, func(v float64) optim.AdafactorConfig { return optim.AdafactorConfig{LR: v} })...)
+	},
 	"Lion": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewLionGroups(with(l, lr, func(v float64) optim.LionConfig { return optim.LionConfig{LR: v} })...)
 	},

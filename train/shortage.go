@@ -80,7 +80,7 @@ func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 		e.Needed = e.Shortage.Allocated + e.Shortage.Asked
 	}
 	if what != "" {
-		e.Advice = append(e.Advice, "an optimizer with less state: SGD has none, SGD with momentum, Lion and Muon one number for each parameter, Adam two")
+		e.Advice = append(e.Advice, "an optimizer with less state: SGD has none, Adafactor a row and a column for each matrix, SGD with momentum, Lion and Muon one number for each parameter, Adam two")
 	} else {
 		e.Advice = append(e.Advice, "smaller samples: shorter sequences, smaller images")
 		switch {

@@ -26,6 +26,9 @@ var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	"rmsprop": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
 		return optim.NewRMSprop(p, optim.RMSpropConfig{LR: r.lr, WeightDecay: r.decay})
 	},
+	"adafactor": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
+		return optim.NewAdafactor(p, optim.AdafactorConfig{LR: r.lr, WeightDecay: r.decay})
+	},
 	"lion": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
 		return optim.NewLion(p, optim.LionConfig{LR: r.lr, WeightDecay: r.decay})
 	},
