@@ -141,8 +141,17 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
 // From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is given away, and its old handle is
-// freed; x.In(s) lends it.
-func (s *Scope) From(v any, dims ...int) *Tensor { return s.Typed(dtype.Invalid).From(v, dims...) }
+// freed; x.In(s) lends it. One on a GPU, such as a batch of a loader with a Device, is not copied back to the CPU because the scope
+// was opened without [On]: that is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
+func (s *Scope) From(v any, dims ...int) *Tensor {
+	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
+		if t.use("from"); t.st.dev != hostDevice() {
+			e := newError("from", ErrDevice, []*Tensor{t}, fmt.Sprintf("the tensor is on %s, and %v is on the CPU: it was opened without a device", t.st.dev.Name(), s))
+			panic(e.hint("open the scope with tensor.On(dev), or say x.CPU() if the tensor is to be copied back"))
+		}
+	}
+	return s.Typed(dtype.Invalid).From(v, dims...)
+}
 
 // Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without scopes.
 
