@@ -123,6 +123,16 @@ func (o *layerOptions) parameters() tensor.Maker {
 	return m
 }
 
+// inside returns the options that a layer hands on to those it is made of: where and how their
+// parameters are made.
+func (o *layerOptions) inside() []Option {
+	opts := []Option{In(o.scope), Typed(o.t)}
+	if o.bare {
+		opts = append(opts, SkipInit())
+	}
+	return opts
+}
+
 // NoAffine leaves out the weight and the bias of a normalisation: torch's elementwise_affine=False.
 func NoAffine() Option { return Option{"NoAffine", func(o *layerOptions) { o.noAffine = true }} }
 
