@@ -90,7 +90,7 @@ func autocastCases() []autocastCase {
 			return y
 		})
 		list[len(list)-1].only = r.only
-		if c := &list[len(list)-1]; r.only != nil || r.op == "matrix_power" || slices.Contains([]string{"rfloor_divide_scalar", "rremainder_scalar", "rxlogy_scalar"}, r.op) {
+		if c := &list[len(list)-1]; r.only != nil || r.text != "" || r.op == "matrix_power" || slices.Contains([]string{"rfloor_divide_scalar", "rremainder_scalar", "rxlogy_scalar"}, r.op) {
 			c.mixed = true
 		} else if c.op == "interpolate [[1 2 5 3]]" { // of mode area, which is an average pool
 			c.name = "AdaptiveAvgPool2d"

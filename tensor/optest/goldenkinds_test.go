@@ -120,6 +120,7 @@ var notInTorch = map[string]string{
 	"in":       "scopes are this library's",
 	"in place": "held to the forms that return a new tensor, bit by bit",
 	"cast":     "held to PyTorch's casts by their own table",
+	"expr":     "made of ops that have them, and held to differences",
 }
 
 // senseless are the kinds of operands that an op cannot have.
