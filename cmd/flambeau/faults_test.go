@@ -16,6 +16,7 @@ import (
 // nothing else is left beside it.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
+	t.Chdir(t.TempDir()) // where the weights go instead
 	path := filepath.Join(dir, "w.safetensors")
 	args := []string{"train", "--device", "cpu", "--steps", "1", "--hidden", "8", "--out", path}
 	if status, _, errOut := command(t, args...); status != 0 {
