@@ -42,7 +42,7 @@ type trainCmd struct {
 	Clip    *float64 `help:"Greatest norm of the gradients, 0 for no limit." placeholder:"X"`
 	Gather  int      `help:"Batches that make one step." name:"accumulate" default:"1"`
 	Dropout *float64 `help:"Part of the hidden units that is dropped in training." placeholder:"X"`
-	Seed    uint64   `help:"Seed of weights, dropout and order." default:"1"`
+	Seed    seedFlag `help:"Seed of weights, dropout and order: a number, or random for one that is drawn and told." default:"1"`
 	Workers int      `help:"Goroutines that prepare batches." default:"1"`
 
 	modeFlags
@@ -219,8 +219,8 @@ func (c *trainCmd) checkCard(e *env, k *card) error {
 		return nil // there is none yet, or train.Fit says what is wrong with it
 	}
 	defer checkpoint.Free(l.Tree)
-	if g, ok := l.Tree["generator"].(map[string]any); ok && g["seed"] != int64(c.Seed) {
-		fmt.Fprintf(e.err, "--seed %d: the training was begun with %d, and goes on with that\n", c.Seed, g["seed"])
+	if g, ok := l.Tree["generator"].(map[string]any); ok && g["seed"] != int64(c.Seed.n) {
+		fmt.Fprintf(e.err, "--seed %v: the training was begun with %d, and goes on with that\n", c.Seed, g["seed"])
 	}
 	if sd, ok := l.Tree["card"].(map[string]any); ok {
 		if err := (cardPart{k}).LoadStateDict(sd); err != nil {
@@ -372,7 +372,8 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensor.Root().Generator().SetState(c.Seed, 0)
+	c.Seed.tell(e, c.Resume && c.begun())
+	tensor.Root().Generator().SetState(c.Seed.n, 0)
 	n, err := k.build(dev, nil)
 	if err != nil {
 		return nil, err
@@ -394,7 +395,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	}
 	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
-	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers, DropLast: lone && rec.batch > 1})
+	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
 		return nil, err
 	}
