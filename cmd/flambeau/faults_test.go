@@ -17,6 +17,7 @@ import (
 func TestEachCallOfOutFails(t *testing.T) {
 	t.Chdir(t.TempDir()) // what --out cannot take is put there
 	dir := t.TempDir()
+	t.Chdir(t.TempDir()) // where the weights go instead
 	path := filepath.Join(dir, "w.safetensors")
 	args := []string{"train", "--device", "cpu", "--steps", "1", "--hidden", "8", "--out", path}
 	if status, _, errOut := command(t, args...); status != 0 {
