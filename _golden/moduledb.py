@@ -166,7 +166,7 @@ def main():
         errors(file, info, left)
         file.rows.append({"op": info.name, "from": "entry", "left": dict(left)})
         if a.all:
-            file.write(os.path.join(a.all, info.name + ".safetensors.gz"))
+            file.write(os.path.join(a.all, "modules-" + info.name + ".safetensors.gz"))
             print(info.name, len(file.rows), flush=True)
     if not a.all:
         for i, file in enumerate(files):

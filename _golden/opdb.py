@@ -254,7 +254,7 @@ def main():
         file.rows.append({"op": named(op), "from": "entry", "left": dict(left),
                           "types": sorted(samples.NAMES[t] for t in op.dtypes if t in samples.NAMES), "gradient": op.supports_autograd, "second": op.supports_gradgrad})
         if a.all:
-            safe = "%03d-%s" % (i, named(op).replace("/", "_"))
+            safe = "ops-%03d-%s" % (i, named(op).replace("/", "_"))
             file.write(os.path.join(a.all, safe + ".safetensors.gz"))
             print(i, named(op), len(file.rows), flush=True)
     for k, file in shards.items():

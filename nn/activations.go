@@ -1,6 +1,10 @@
 package nn
 
-import "github.com/flambeau-go/flambeau/tensor"
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
 
 // Activations beyond those of layers.go, with torch's names. Those with numbers are made by a function, where torch has defaults that are
 // not zero: the doc comment says them.
@@ -278,13 +282,16 @@ type RReLU struct {
 	Lower, Upper float64
 }
 
-// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3.
+// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3. Its call refuses a lower slope above the upper one.
 func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: upper} }
 
 // Forward applies the layer.
 func (l *RReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("rrelu", x)
+	if !(l.Lower <= l.Upper) {
+		misuse("rrelu", tensor.ErrValue, fmt.Sprintf("the lower slope %v is above the upper one, %v", l.Lower, l.Upper), x)
+	}
 	if !l.Training() {
 		return x.LeakyRelu((l.Lower + l.Upper) / 2)
 	}

@@ -194,6 +194,11 @@ func TestRReLU(t *testing.T) {
 		if y := nn.NewRReLU(0.2, 0.6).Forward(s.Ones(3)); !slices.Equal(y.Floats(), []float64{1, 1, 1}) {
 			t.Error(y)
 		}
+		for _, l := range []*nn.RReLU{nn.NewRReLU(0.6, 0.2), nn.Eval(nn.NewRReLU(0.6, 0.2))} {
+			if err := tensor.Try(func() { l.Forward(x) }); !errors.Is(err, tensor.ErrValue) {
+				t.Errorf("a lower slope above the upper one: %v", err)
+			}
+		}
 	})
 }
 

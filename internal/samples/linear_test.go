@@ -167,7 +167,7 @@ var linalgs = map[string]call{
 	"linalg.matrix_power": func(a *args) any { return a.x().MatrixPower(a.int(1, "n", 0)) },
 	"linalg.pinv":         pinvs, "linalg.pinv.hermitian": pinvs,
 	"linalg.pinv.singular": func(a *args) any { return a.x().MatMul(a.T(1, "b").T()).Pinv() },
-	"pinverse":             un(T.Pinv),
+	"pinverse":             un(func(x T) T { return x.Pinv() }),
 	"linalg.matrix_rank":   ranks, "linalg.matrix_rank.hermitian": ranks,
 	"linalg.cholesky": func(a *args) any { return a.x().Cholesky(a.bool(-1, "upper", false)) },
 	"linalg.cholesky_ex": func(a *args) any {

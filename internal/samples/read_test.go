@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -195,21 +196,27 @@ func (m *maker) tensor(name string, strides any) *tensor.Tensor {
 	return x
 }
 
-// strided is x with the strides that PyTorch's tensor had: a stride of 0 is an expanded dimension.
+// strided is x with the strides that PyTorch's tensor had, of which 0 is an expanded dimension;
+// elements may share a place.
 func strided(x *tensor.Tensor, l []any) *tensor.Tensor {
-	dims, strides, extent := x.Shape().Slice(), make([]int, len(l)), 1
-	small := x
+	dims, strides := x.Shape().Slice(), make([]int, len(l))
+	places := []int{0}
 	for i, v := range l {
 		n, _ := v.(json.Number).Int64()
-		if strides[i] = int(n); n == 0 {
-			small = small.Narrow(i, 0, min(1, dims[i]))
-		} else {
-			extent += int(n) * (dims[i] - 1)
+		strides[i] = int(n)
+		var next []int
+		for _, p := range places {
+			for k := range dims[i] {
+				next = append(next, p+k*int(n))
+			}
 		}
+		places = next
 	}
-	room := x.Scope().Typed(x.Type()).Zeros(extent)
-	room.AsStrided(small.Shape().Slice(), strides).Copy(small)
-	return room.AsStrided(dims, strides)
+	if len(places) == 0 {
+		return x
+	}
+	room := x.Scope().Typed(x.Type()).Zeros(slices.Max(places) + 1)
+	return room.IndexPut(x.Flatten(0, -1), false, places).AsStrided(dims, strides)
 }
 
 // gapped is x in memory in which every other element is another tensor's.

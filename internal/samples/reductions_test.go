@@ -8,7 +8,8 @@ import (
 // reduce is a reduction over dimensions that may be left out.
 func reduce(f func(x T, dims ...int) T) call {
 	return func(a *args) any {
-		return f(a.cast(-1, a.x()), a.dims(1)...)
+		y := f(a.cast(-1, a.x()), a.dims(1)...)
+		return y.Cast(a.dtype(-1, "dtype", y.Type()))
 	}
 }
 
@@ -187,9 +188,15 @@ var renorm call = func(a *args) any {
 	return x.Mul(f.Cast(x.Type()))
 }
 
+// scan is f, of and in the type that is asked for.
+func scan(a *args, f func(x T, dim int) T) any {
+	y := f(a.cast(2, a.x()), a.int(1, "dim", 0))
+	return y.Cast(a.dtype(2, "dtype", y.Type()))
+}
+
 var scans = map[string]call{
-	"cumsum":       func(a *args) any { return a.cast(2, a.x()).CumSum(a.int(1, "dim", 0)) },
-	"cumprod":      func(a *args) any { return a.cast(2, a.x()).CumProd(a.int(1, "dim", 0)) },
+	"cumsum":       func(a *args) any { return scan(a, T.CumSum) },
+	"cumprod":      func(a *args) any { return scan(a, T.CumProd) },
 	"logcumsumexp": func(a *args) any { return a.x().LogCumSumExp(a.int(1, "dim", 0)) },
 	"cummax": func(a *args) any {
 		v, i := a.x().CumMax(a.int(1, "dim", 0))
