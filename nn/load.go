@@ -68,7 +68,8 @@ type entry struct {
 // an *[Error].
 //
 // A parameter that [SkipInit] left without memory gets memory on the device of its scope, or with
-// [Assign] the dict's.
+// [Assign] the dict's. In a scope that is itself on a device without memory, where device.OpenMeta
+// plans a program, tensors stay without, but with Assign: then they are where the dict's are.
 //
 // Two things are taken that torch's strict mode refuses. A tensor of the model with several names
 // need be there under one of them only, as in safetensors files that leave out the others; and
@@ -167,9 +168,13 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 // fill gives p the values of y. taken is memory that tensors of the model have already.
 func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 	dev := p.Device()
-	hollow := dev.Info().Meta && !p.Scope().Device().Info().Meta
-	if hollow {
-		dev = p.Scope().Device()
+	hollow := dev.Info().Meta
+	if home := p.Scope().Device(); hollow && !home.Info().Meta {
+		dev = home
+	} else if hollow && o.assign {
+		dev = y.Device()
+	} else { // all of a plan is on such a device
+		hollow = false
 	}
 	s := tensor.Youngest(p, y)
 	if o.assign && y.Device() == dev && y.Type() == p.Type() && y.IsContiguous() && s == p.Scope() && !taken[y.Storage()] {

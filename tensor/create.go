@@ -111,10 +111,17 @@ func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	return x
 }
 
-// Eye returns the identity matrix of size n.
-func (m Maker) Eye(n int) *Tensor {
-	x := m.make("eye", m.floatType(), []int{n, n})
-	run("eye", m.s, indexProgram(x.dtype, eyeKind), x, nil, []float64{float64(n) + 1})
+// Eye returns the identity matrix of size n, or of n rows and as many columns as given behind it.
+func (m Maker) Eye(n int, columns ...int) *Tensor {
+	wide := n
+	if len(columns) > 0 {
+		wide = columns[0]
+	}
+	if len(columns) > 1 {
+		fail("eye", ErrShape, nil, "%d sizes; a matrix has rows and columns", 1+len(columns))
+	}
+	x := m.make("eye", m.floatType(), []int{n, wide})
+	run("eye", m.s, indexProgram(x.dtype, eyeKind), x, nil, []float64{float64(wide) + 1, float64(wide) * float64(wide)})
 	return x
 }
 
@@ -189,9 +196,10 @@ func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 				e = i.Cvt(dtype.F64).Mul(expr.Param(1)).Add(expr.Param(0))
 			}
 		case eyeKind:
-			// Position i is on the diagonal if i is a multiple of n+1, for n ≥ 1.
-			q := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor()
-			e = q.Mul(expr.Param(0)).Eq(i.Cvt(dtype.F64)).Select(expr.C(1), expr.C(0))
+			// Position i is on the diagonal if i is a multiple of n+1, for n ≥ 1 columns, and in
+			// the first n rows.
+			q, at := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor(), i.Cvt(dtype.F64)
+			e = q.Mul(expr.Param(0)).Eq(at).And(at.Lt(expr.Param(1))).Select(expr.C(1), expr.C(0))
 		case fillKind:
 			e = expr.Param(0, t)
 		}

@@ -1,3 +1,5 @@
+//flambeau:ignore unusedmode,nesteddo,unclosedscope these are the tests of modes that do nothing
+
 package tensor_test
 
 import (
@@ -23,8 +25,6 @@ func here(n int) string {
 }
 
 // A mode that does nothing is told.
-//
-//flambeau:ignore unusedmode,nesteddo the misuse is what the test is about
 func TestModesThatDoNothing(t *testing.T) {
 	w := weights()
 	bf := tensor.Autocast(dtype.BF16)
@@ -94,8 +94,6 @@ func TestModesThatDoNothing(t *testing.T) {
 }
 
 // What has a meaning is not told.
-//
-//flambeau:ignore unusedmode the misuse is what the test is about
 func TestModesThatDoSomething(t *testing.T) {
 	w := weights()
 	frozen := tensor.Root().Ones(2, 2)
@@ -135,8 +133,6 @@ func TestModesThatDoSomething(t *testing.T) {
 }
 
 // A panic that is on its way is not hidden.
-//
-//flambeau:ignore unusedmode the misuse is what the test is about
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){
@@ -172,8 +168,6 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 }
 
 // A scope that another goroutine opened and lost is not blamed for the ops of one that took its place, nor kept.
-//
-//flambeau:ignore unclosedscope the misuse is what the test is about
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)
@@ -220,8 +214,6 @@ func TestUnaskedCosts(t *testing.T) {
 }
 
 // What an op in place on a parameter needs is said as it is written, and works so.
-//
-//flambeau:ignore unusedmode the misuse is what the test is about
 func TestInPlaceOnParameterSaysWhatToWrite(t *testing.T) {
 	w := weights()
 	for method, f := range map[string]func(x *tensor.Tensor){
