@@ -97,7 +97,7 @@ func TestMistakes(t *testing.T) {
 		{"train --resume", 2, "--resume: --checkpoint says from which directory"},
 		{"train --every 5", 2, "add --checkpoint DIR"},
 		{"train --model vgg", 2, "--model vgg: known are mlp, cnn, resnet18, "},
-		{"train --optim fastest", 2, "--optim fastest: known are adam, adamw, "},
+		{"train --optim fastest", 2, "--optim fastest: known are adafactor, adam, adamw, "},
 		{"train --sched never", 2, "--sched never: known are constant, cosine, "},
 		{"train --dropout 1", 2, "--dropout 1"},
 		{"train --accumulate=-2", 2, "--accumulate -2"},
