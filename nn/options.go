@@ -1,9 +1,11 @@
 package nn
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -31,6 +33,7 @@ func sizes[S Sizes](s S) []int {
 type layerOptions struct {
 	layer    string // that is made
 	scope    *tensor.Scope
+	dev      device.Device // nil: the scope's
 	t        dtype.Type
 	noBias   bool
 	noAffine bool
@@ -42,6 +45,7 @@ type layerOptions struct {
 	groups, divisor                int
 	same, ceilMode, excludePadding bool
 
+	paddingMode string
 	outputSize  []int
 	outputRatio []float64
 	div         float64
@@ -53,7 +57,7 @@ var (
 	placing     = []string{"In", "Typed"}
 	biased      = []string{"NoBias"}
 	channelwise = []string{"NoBias", "NoAffine", "Affine", "NoStats", "Stats"}
-	convolution = []string{"Stride", "Padding", "SamePadding", "Dilation", "Groups", "NoBias"}
+	convolution = []string{"Stride", "Padding", "SamePadding", "PaddingMode", "Dilation", "Groups", "NoBias"}
 	transposed  = []string{"Stride", "Padding", "OutputPadding", "Dilation", "Groups", "NoBias"}
 	maximum     = []string{"Stride", "Padding", "Dilation", "CeilMode"}
 	average     = []string{"Stride", "Padding", "CeilMode", "ExcludePadding", "Divisor"}
@@ -83,6 +87,14 @@ func only(layer string, opts []Option, takes []string) layerOptions {
 		opt.apply(&o)
 	}
 	return o
+}
+
+// maker makes a layer's parameters.
+func (o *layerOptions) maker() tensor.Maker {
+	if o.dev != nil {
+		return o.scope.On(o.dev).Typed(o.t)
+	}
+	return o.scope.Typed(o.t)
 }
 
 // NoBias leaves a layer's bias out.
@@ -129,6 +141,21 @@ func Padding(size ...int) Option {
 // SamePadding pads the input of a convolution of stride 1 so that the result has its size: torch's
 // padding="same". Where the padding is odd, the larger part is behind.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
+
+// PaddingMode says what a convolution pads its input with: "zeros", or itself by "reflect", "replicate" or "circular".
+// For these see [tensor.Tensor.PadReflect] and its neighbours.
+func PaddingMode(mode string) Option {
+	return Option{"PaddingMode", func(o *layerOptions) {
+		if !slices.Contains(paddingModes, mode) {
+			panic(&Error{o.layer, fmt.Sprintf("there is no PaddingMode %q; there are %s", mode, strings.Join(paddingModes, ", "))})
+		}
+		if o.paddingMode = mode; mode == "zeros" {
+			o.paddingMode = ""
+		}
+	}}
+}
+
+var paddingModes = []string{"zeros", "reflect", "replicate", "circular"}
 
 // OutputPadding adds so many elements behind the result of a transposed convolution, fewer than its
 // stride or dilation.

@@ -13,9 +13,11 @@ import (
 )
 
 // stateOf lists what a state dict holds: each tensor under each of its names.
-func stateOf(m any) []Param {
+func stateOf(m any) []Param { return statesOf(m, nil) }
+
+func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 	var out []Param
-	visit(m, &visitor{all: true, param: func(p Param) {
+	visit(m, &visitor{all: true, lazy: lazy, param: func(p Param) {
 		if !p.Transient {
 			out = append(out, p)
 		}
@@ -130,6 +132,8 @@ func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report =
 // and type. If names or shapes differ it returns a *[StateError] and nothing is written. An error of a device while the values are copied
 // is returned as it is; then some have been copied.
 //
+// Lazy layers, such as [NewLazyLinear]'s, are made of the shapes in the dict.
+//
 // Two things are taken that torch's strict mode refuses: a tensor with several names need be there under one of them only (the last that is
 // there counts), as in safetensors files that leave out the others; and buffers may be missing that are optional: the num_batches_tracked of
 // batch normalisation, which older files lack (torch takes these too).
@@ -138,7 +142,14 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	for _, f := range opts {
 		f(&o)
 	}
-	params := stateOf(m)
+	undo, missing := fit(m, sd)
+	loaded := false
+	defer func() {
+		if !loaded {
+			undo()
+		}
+	}()
+	params := statesOf(m, func(string, lazyLayer) {})
 	there, known := map[*tensor.Tensor]bool{}, map[string]bool{}
 	for _, p := range params {
 		known[p.Name] = true
@@ -146,7 +157,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 			there[p.Tensor] = true
 		}
 	}
-	e := &StateError{}
+	e := &StateError{Missing: missing}
 	from := map[*tensor.Tensor]*tensor.Tensor{}
 	var order []*tensor.Tensor
 	for _, p := range params {
@@ -183,6 +194,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	if len(e.Mismatched)+len(e.Unusable) > 0 || !o.loose && len(e.Missing)+len(e.Unexpected) > 0 {
 		return e
 	}
+	loaded = true
 	return tensor.Try(func() {
 		for _, p := range order {
 			y := from[p]

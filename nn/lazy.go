@@ -1,0 +1,108 @@
+package nn
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Lazy layers are those of the same name whose number of inputs is that of their first input. Until then they have no
+// parameters: what lists a model's parameters panics with an *[Error] that names the layer. A first call makes them on the device of
+// its input, and [LoadStateDict] makes them of the shapes in the dict. So an optimizer is made behind one of the two. The
+// first call of a layer must not be one of several at once.
+
+// lazy is what a layer is to be made of when its number of inputs is known.
+type lazy struct {
+	o   layerOptions
+	out int // features or channels; 0 for normalisations, which have as many as their input
+
+	kernel []int
+}
+
+// A lazyLayer may not be made yet.
+type lazyLayer interface {
+	waiting() **lazy                                // what it is to be made of; nil there if it is made
+	fill(in int, z *lazy)                           // makes its parameters, for so many inputs
+	empty()                                         // takes them away
+	inputsOf(z *lazy) (names []string, dim, by int) // parameters whose dimension dim, times by, is the number of inputs
+}
+
+// lazyAt returns the layer at v if it is not made yet.
+func lazyAt(v reflect.Value) lazyLayer {
+	if v.CanAddr() && v.Addr().CanInterface() {
+		if l, ok := v.Addr().Interface().(lazyLayer); ok && *l.waiting() != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// isLazy reports whether a layer of m is not made yet.
+func isLazy(m any) (found bool) {
+	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) { found = true }})
+	return found
+}
+
+// notYet is the error of a list of parameters that a layer does not have yet.
+func notYet(path string, v reflect.Value) *Error {
+	return &Error{path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type()))}
+}
+
+// ready makes a layer with so many inputs, if it is not made, where x is.
+func ready(l lazyLayer, x *tensor.Tensor, in int) {
+	z := *l.waiting()
+	if z == nil {
+		return
+	}
+	here := *z
+	here.o.dev = x.Device()
+	l.fill(in, &here)
+	*l.waiting() = nil
+}
+
+// readyAt is ready of a layer whose inputs are the channels of x, which is with or without a batch before rank spatial dimensions.
+func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
+	if *l.waiting() != nil {
+		given("lazy layer", x)
+		if x.Rank() == rank+1 || x.Rank() == rank+2 { // others are the layer's to refuse
+			ready(l, x, x.Dim(-rank-1))
+			return
+		}
+		misuse("lazy layer", tensor.ErrShape, fmt.Sprintf("needs an input of %d dimensions, or %d without a batch, it has shape %v", rank+2, rank+1, x.Shape()), x)
+	}
+}
+
+// fit makes the lazy layers of m whose shapes sd has, and returns how to undo that, and the names that those are waiting for which it lacks.
+func fit(m any, sd map[string]*tensor.Tensor) (undo func(), missing []string) {
+	var made []func()
+	visit(m, &visitor{lazy: func(path string, l lazyLayer) {
+		z := *l.waiting()
+		names, dim, by := l.inputsOf(z)
+		for _, name := range names {
+			if t := sd[join(path, name)]; t != nil && t.Rank() > dim {
+				l.fill(t.Dim(dim)*by, z)
+				*l.waiting() = nil
+				made = append(made, func() {
+					l.empty()
+					*l.waiting() = z
+				})
+				return
+			}
+		}
+		missing = append(missing, join(path, names[0]))
+	}})
+	return func() {
+		for _, f := range made {
+			f()
+		}
+	}, missing
+}
+
+// lazyName is the name of a layer's type, with Lazy before it where it is not made.
+func lazyName(v reflect.Value) string {
+	if lazyAt(v) != nil {
+		return "Lazy" + typeName(v.Type())
+	}
+	return typeName(v.Type())
+}
