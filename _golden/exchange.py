@@ -52,6 +52,17 @@ def check_torchfile(folder):
         assert tree["text"] == "ä∂\U0001f525" and tree["bytes"] == b"\x00\xff" and tree["set"] == {5}
         assert tree["dtype"] is torch.float16 and tree["device"] == torch.device("cuda:1")
         assert tree[7] == "seven" and tree[None] is True and tree[("a", 1)] == ()
+    p = torch.load(os.path.join(folder, "plain.pt"), weights_only=True)
+    assert p["ints"] == [1, -2, 1 << 40] and p["widths"] == [-8, 16, -32, 8, 16, 1 << 31, 1 << 63, 7]
+    assert p["floats"] == [0.1, -math.inf] and p["float32"] == [0.5, 0.25] and p["bools"] == [True, False]
+    assert p["strings"] == ["ä", ""] and p["nested"] == [[1.0], [], [2.0, 3.0]] and p["array"] == [1, 2, 3]
+    assert p["bytes"] == b"\x00\xff" and p["raw"] == b"\x01\x02" and p["types"] == [torch.float16, torch.int64]
+    assert p["history"] == {"loss": [0.5, 0.25], "accuracy": [0.75]} and p["ids"] == {"a": 1, "b": 2}
+    assert p["labels"] == {7: "seven", -1: "none", 10: "ten"} and p["scores"] == {0.5: True} and p["flags"] == {True: 1, False: 0}
+    assert p["mixed"] == {1: "one", "two": 2, 3.5: None} and p["maps"] == [{"lr": 0.1}, {}]
+    assert p["time"] == 10**9 and p["celsius"] == 36.5 and p["names"] == ["x"] and p["nothing"] == [] and p["empty"] == {}
+    assert p["scalar"] == 1.5 and p["flag"] is True and [x.tolist() for x in p["tensors"]] == [[1, 1], [0]]
+    assert p["layers"]["fc"]["weight"].tolist() == [[1, 1]] and type(p["ints"][0]) is int and type(p["bools"][0]) is bool
     print("torchfile: what Go saved is what PyTorch reads")
 
 

@@ -2,6 +2,14 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
+// segment is a function of tensors that [Checkpoint] calls.
+type segment interface {
+	func(x *tensor.Tensor) *tensor.Tensor |
+		func(x, y *tensor.Tensor) *tensor.Tensor |
+		func(x, y, z *tensor.Tensor) *tensor.Tensor |
+		func(x ...*tensor.Tensor) *tensor.Tensor
+}
+
 // Checkpoint returns f(x…) and keeps nothing of what f's ops save for their gradients but x itself; Backward calls f once more when it comes
 // to it: memory for time. It is torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
@@ -18,11 +26,30 @@ import "github.com/flambeau-go/flambeau/tensor"
 //
 // Side effects of f happen twice, but not those of the library: running statistics of normalisations count a batch once, where torch counts
 // it twice. A layer of one's own does the same by asking [tensor.Scope.Recomputing]. Hooks on layers inside f see both calls.
-func Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x ...*tensor.Tensor) *tensor.Tensor {
-	if f == nil {
-		misuse("checkpoint", tensor.ErrValue, "the function is nil")
+//
+// f is a function of one tensor, such as the method Forward of a layer, of two, of three, or one that is variadic.
+//
+//	y := autograd.Checkpoint(block.Forward, x)
+func Checkpoint[F segment](f F, x ...*tensor.Tensor) *tensor.Tensor {
+	call, takes := func([]*tensor.Tensor) *tensor.Tensor { return nil }, -1
+	given := false
+	switch f := any(f).(type) {
+	case func(x *tensor.Tensor) *tensor.Tensor:
+		call, takes, given = func(x []*tensor.Tensor) *tensor.Tensor { return f(x[0]) }, 1, f != nil
+	case func(x, y *tensor.Tensor) *tensor.Tensor:
+		call, takes, given = func(x []*tensor.Tensor) *tensor.Tensor { return f(x[0], x[1]) }, 2, f != nil
+	case func(x, y, z *tensor.Tensor) *tensor.Tensor:
+		call, takes, given = func(x []*tensor.Tensor) *tensor.Tensor { return f(x[0], x[1], x[2]) }, 3, f != nil
+	case func(x ...*tensor.Tensor) *tensor.Tensor:
+		call, given = func(x []*tensor.Tensor) *tensor.Tensor { return f(x...) }, f != nil
 	}
-	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{f(x...)} }, x...)[0]
+	switch {
+	case !given:
+		misuse("checkpoint", tensor.ErrValue, "the function is nil")
+	case takes >= 0 && takes != len(x):
+		misuse("checkpoint", tensor.ErrValue, "the function takes %d operands and is given %d", takes, len(x))
+	}
+	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{call(x)} }, x...)[0]
 }
 
 // CheckpointAll is [Checkpoint] of a function with several results.
@@ -55,7 +82,7 @@ func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments 
 		return fns[i*len(fns)/segments : (i+1)*len(fns)/segments]
 	}
 	for i := range segments - 1 {
-		y := Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return chain(cut(i), x[0], x[0].Scope()) }, x)
+		y := Checkpoint(func(x *tensor.Tensor) *tensor.Tensor { return chain(cut(i), x, x.Scope()) }, x)
 		if x != first && y != x {
 			x.Free()
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -389,15 +390,17 @@ func TestCheckpointErrors(t *testing.T) {
 
 			id := func(x *tt) *tt { return x }
 			for name, f := range map[string]func(){
-				"the function is nil":       func() { autograd.Checkpoint(nil, x) },
-				"there are no operands":     func() { autograd.Checkpoint(func(x ...*tt) *tt { return x[0] }) },
-				"nil for result 0":          func() { autograd.Checkpoint(func(x ...*tt) *tt { return nil }, x) },
-				"an operand is nil":         func() { autograd.Checkpoint(func(x ...*tt) *tt { return nil }, nil) },
-				"0 segments of 1 functions": func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 0, x) },
-				"2 segments of 1 functions": func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 2, x) },
-				"function 1 is nil":         func() { autograd.CheckpointSequential([]func(x *tt) *tt{id, nil}, 1, x) },
-				"function 0 returns nil":    func() { autograd.CheckpointSequential([]func(x *tt) *tt{func(x *tt) *tt { return nil }}, 1, x) },
-				"the operand is nil":        func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 1, nil) },
+				"the function is nil":             func() { autograd.Checkpoint((func(x *tt) *tt)(nil), x) },
+				"takes 1 operands and is given 2": func() { autograd.Checkpoint((*tt).Exp, x, x) },
+				"takes 2 operands and is given 1": func() { autograd.Checkpoint(func(x, y *tt) *tt { return x.Mul(y) }, x) },
+				"there are no operands":           func() { autograd.Checkpoint(func(x ...*tt) *tt { return x[0] }) },
+				"nil for result 0":                func() { autograd.Checkpoint(func(x ...*tt) *tt { return nil }, x) },
+				"an operand is nil":               func() { autograd.Checkpoint(func(x ...*tt) *tt { return nil }, nil) },
+				"0 segments of 1 functions":       func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 0, x) },
+				"2 segments of 1 functions":       func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 2, x) },
+				"function 1 is nil":               func() { autograd.CheckpointSequential([]func(x *tt) *tt{id, nil}, 1, x) },
+				"function 0 returns nil":          func() { autograd.CheckpointSequential([]func(x *tt) *tt{func(x *tt) *tt { return nil }}, 1, x) },
+				"the operand is nil":              func() { autograd.CheckpointSequential([]func(x *tt) *tt{id}, 1, nil) },
 				//flambeau:ignore unclosedscope the call panics
 				"not to the scope of the operands": func() { autograd.Checkpoint(func(x ...*tt) *tt { return x[0].Scope().New().Ones(1) }, x) },
 			} {
@@ -530,4 +533,40 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 			t.Errorf("the generator is at %d, want %d: it was put back", at, n*rounds*each)
 		}
 	}, tensor.Seed(1))
+}
+
+// A function of one tensor, of two and of three is checkpointed without a slice, with the bits of the variadic form.
+func TestCheckpointOfOneTensor(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		values := func() (x, y, z *tt) {
+			return s.From([]float64{1, 2}).RequiresGrad(), s.From([]float64{3, 5}).RequiresGrad(), s.From([]float64{0.5, 0.25})
+		}
+		var want []float64
+		for name, f := range map[string]func(x, y, z *tt) *tt{
+			"": func(x, y, z *tt) *tt { return x.Exp().Mul(y).Mul(z) },
+			"one": func(x, y, z *tt) *tt {
+				return autograd.Checkpoint(func(x *tt) *tt { return x.Exp().Mul(y).Mul(z) }, x)
+			},
+			"method": func(x, y, z *tt) *tt { return autograd.Checkpoint((*tt).Exp, x).Mul(y).Mul(z) },
+			"two": func(x, y, z *tt) *tt {
+				return autograd.Checkpoint(func(x, y *tt) *tt { return x.Exp().Mul(y) }, x, y).Mul(z)
+			},
+			"three": func(x, y, z *tt) *tt {
+				return autograd.Checkpoint(func(x, y, z *tt) *tt { return x.Exp().Mul(y).Mul(z) }, x, y, z)
+			},
+			"variadic": func(x, y, z *tt) *tt {
+				return autograd.Checkpoint(func(v ...*tt) *tt { return v[0].Exp().Mul(v[1]).Mul(v[2]) }, x, y, z)
+			},
+		} {
+			x, y, z := values()
+			f(x, y, z).Sum().Backward()
+			got := append(x.Grad().Floats(), y.Grad().Floats()...)
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q: %v, want %v", name, got, want)
+			}
+		}
+	})
 }

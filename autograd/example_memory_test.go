@@ -12,9 +12,9 @@ import (
 func ExampleCheckpoint() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
-		block := func(x ...*tensor.Tensor) *tensor.Tensor {
-			fmt.Println("computed again:", x[0].Scope().Recomputing())
-			return x[0].Mul(w).Exp().Dropout(0.5) // saves nothing
+		block := func(x *tensor.Tensor) *tensor.Tensor {
+			fmt.Println("computed again:", x.Scope().Recomputing())
+			return x.Mul(w).Exp().Dropout(0.5) // saves nothing
 		}
 		x := s.From([]float64{0.1, 0.2, 0.3}).RequiresGrad()
 		autograd.Checkpoint(block, x).Sum().Backward()
@@ -83,7 +83,7 @@ func ExampleSaveOnCPU() {
 func ExampleAccumulate() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(1, 1).RequiresGrad()
-		samples := s.Typed(w.Type()).Arange(0, 10, 1)
+		samples := s.Typed(w.Type()).Arange(10)
 		loss := autograd.Accumulate(s, 10, 4, func(s *tensor.Scope, from, to int) *tensor.Tensor {
 			return samples.In(s).Narrow(0, from, to-from).Mul(w).Mean()
 		})
@@ -123,11 +123,11 @@ func ExampleCheckpoint_error() {
 	err := tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Ones(3).RequiresGrad()
-			autograd.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor {
+			autograd.Checkpoint(func(x *tensor.Tensor) *tensor.Tensor {
 				if calls++; calls == 1 {
-					return x[0].Exp()
+					return x.Exp()
 				}
-				return x[0].Sin()
+				return x.Sin()
 			}, x).Sum().Backward()
 		})
 	})

@@ -195,10 +195,13 @@ func free(tensors map[string]*tensor.Tensor) {
 	}
 }
 
+// ErrNoCheckpoint is wrapped by the error of [Read] for a safetensors file that is no checkpoint.
+var ErrNoCheckpoint = errors.New("this is a file of tensors, but no checkpoint of a training; safetensors.Load reads it")
+
 // Read loads a checkpoint: its tensors are on the CPU, in the root scope. The error is an *[Error]; for a file that is not there
-// it wraps [fs.ErrNotExist].
+// it wraps [fs.ErrNotExist], for one of other tensors, which are not read, [ErrNoCheckpoint].
 func Read(path string) (tree map[string]any, info Info, err error) {
-	tensors, meta, err := safetensors.Load(path)
+	tensors, meta, err := read(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, Info{}, &Error{path, "", "there is no such checkpoint", err}
@@ -213,13 +216,27 @@ func Read(path string) (tree map[string]any, info Info, err error) {
 	return tree, info, nil
 }
 
+// read reads the file, if it is a checkpoint.
+func read(path string) (map[string]*tensor.Tensor, map[string]string, error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	is := f.Metadata()[keyVersion] != ""
+	f.Close()
+	if !is {
+		return nil, nil, ErrNoCheckpoint
+	}
+	return safetensors.Load(path)
+}
+
 func assemble(tensors map[string]*tensor.Tensor, meta map[string]string) (map[string]any, Info, error) {
 	bad := func(err error, format string, a ...any) (map[string]any, Info, error) {
 		return nil, Info{}, &Error{Msg: fmt.Sprintf(format, a...), Err: err}
 	}
 	switch v, err := strconv.Atoi(meta[keyVersion]); {
-	case meta[keyVersion] == "":
-		return bad(nil, "this is a file of tensors, but no checkpoint of a training; safetensors.Load reads it")
+	case meta[keyVersion] == "": // it was replaced while it was read
+		return bad(ErrNoCheckpoint, "")
 	case err != nil || v < 1:
 		return bad(nil, "it claims to be of version %q", meta[keyVersion])
 	case v > version:

@@ -2,8 +2,10 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -54,7 +56,7 @@ type lock struct {
 // take locks the directory, or waits for that a while.
 func (l *lock) take(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o666)
+		f, err := filelock.Open(l.path, 0o666)
 		if err != nil {
 			return err
 		}
@@ -63,8 +65,14 @@ func (l *lock) take(patience time.Duration) error {
 		case err == filelock.ErrHeld && time.Now().After(end):
 			defer f.Close()
 			return inUse(f)
-		case err == filelock.ErrHeld || err == nil && !filelock.InPlace(f, l.path):
+		case err == filelock.ErrHeld:
 			f.Close()
+			continue
+		case err == nil && !filelock.InPlace(f, l.path): // whoever had the lock removed the file with it
+			f.Close()
+			if time.Now().After(end) {
+				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}
+			}
 			continue
 		case err != nil: // there are none here
 			filelock.Remove(f, l.path)

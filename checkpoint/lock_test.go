@@ -296,3 +296,27 @@ func TestWithoutLocks(t *testing.T) {
 	}
 	s.Close()
 }
+
+// A .lock that is a symbolic link is refused at once, whether something is there or not.
+func TestLockIsALink(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockName)
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
+		t.Skip(err) // windows without the right to make links
+	}
+	for range 2 {
+		start := time.Now()
+		_, err := Open(Config{Dir: dir})
+		var e *Error
+		var p *fs.PathError
+		if !errors.As(err, &e) || !errors.As(err, &p) || p.Path != path || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%v", err)
+		}
+		if d := time.Since(start); d > 10*patience {
+			t.Errorf("it took %v", d)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "elsewhere"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -272,7 +272,8 @@ type Loaded struct {
 
 // Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place, are told in Damaged, and are
 // overwritten or removed by later saves, unless they are whole for all that is known: of a newer version of the format, or not to be read
-// now, as without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist].
+// now, as without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist]. A symbolic link is read as what it leads to; one that
+// leads nowhere is told in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	l, err := Load(s.c.Dir)
@@ -313,6 +314,10 @@ func load(dir string) (l *Loaded, gone bool, err error) {
 			l.Path, l.Info, l.Tree = f.Path, info, tree
 			return l, false, nil
 		case errors.Is(err, fs.ErrNotExist):
+			if to, lerr := os.Readlink(f.Path); lerr == nil {
+				l.Damaged = append(l.Damaged, &Error{Path: f.Path, Msg: "this is a symbolic link to " + to + ", where nothing is", Err: err})
+				continue
+			}
 			gone = true
 			continue
 		}
@@ -347,7 +352,7 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files of a directory that are named as checkpoints, in the order of their steps.
+// names lists the files of a directory that are named as checkpoints, and symbolic links to such, in the order of their steps.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -355,7 +360,7 @@ func names(dir string) ([]Entry, error) {
 	}
 	var out []Entry
 	for _, f := range list {
-		if m := fileName.FindStringSubmatch(f.Name()); m != nil && f.Type().IsRegular() {
+		if m := fileName.FindStringSubmatch(f.Name()); m != nil && (f.Type().IsRegular() || f.Type()&fs.ModeSymlink != 0) {
 			step, err := strconv.Atoi(m[1])
 			if err == nil {
 				out = append(out, Entry{filepath.Join(dir, f.Name()), Info{Step: step, Metric: math.NaN()}})
@@ -385,6 +390,9 @@ func List(dir string) ([]Entry, error) {
 
 // metadata reads the texts of a safetensors file's header alone.
 func metadata(path string) (map[string]string, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait for who writes to it
+		return nil, errors.New("this is not a file")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

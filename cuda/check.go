@@ -18,6 +18,9 @@ type ViewError struct {
 
 func (e *ViewError) Error() string { return fmt.Sprintf("cuda: %s: %s: %s", e.Op, e.Arg, e.Reason) }
 
+// Raised makes the error one that tensor.Try returns: see [device.Raised].
+func (e *ViewError) Raised() {}
+
 // buffer returns the driver's own form of a buffer of this device that may be used.
 func (d *Device) buffer(b device.Buffer) (own *buffer, why string) {
 	own, ok := b.(*buffer)

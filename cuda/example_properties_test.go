@@ -90,13 +90,15 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// A program that needs the second GPU says why there is none. Get is Open for places that take a device, and panics.
+// A program that needs the second GPU says why there is none. Get is Open for places that take a device; tensor.Try returns its error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError
 	fmt.Println(gpu == nil, errors.As(err, &u), u.Name)
-	defer func() { fmt.Println(errors.As(recover().(error), &u)) }()
-	tensor.Do(func(s *tensor.Scope) { s.Ones(2) }, tensor.On(cuda.Get(99)))
+	err = tensor.Try(func() {
+		tensor.Do(func(s *tensor.Scope) { s.Ones(2) }, tensor.On(cuda.Get(99)))
+	})
+	fmt.Println(errors.As(err, &u))
 	// Output:
 	// true true cuda:99
 	// true

@@ -156,8 +156,10 @@ func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)
 	fmt.Println(nn.DeviceOf(model).Name())
-	x := nn.Follow(model, tensor.Ones(3, 4))[0] // x.to(next(model.parameters()).device)
+	x := nn.Follow(model, tensor.Ones(3, 4)) // x.to(next(model.parameters()).device)
 	fmt.Println(model.Forward(x).Device().Name())
+	both := nn.FollowAll(model, tensor.Ones(3, 4), tensor.Zeros(2, 4)) // of a model with two inputs
+	fmt.Println(both[0].Device().Name(), both[1].Device().Name())
 	w := tensor.Ones(1024).RequiresGrad()
 	w.MoveTo(gpu) // the same leaf: an optimizer that has it goes on
 	gpu.ResetPeak()
@@ -168,6 +170,7 @@ func Example_placement() {
 	// Output:
 	// cuda:0
 	// cuda:0
+	// cuda:0 cuda:0
 	// 4096 bytes
 	// cuda:0 true 0
 }

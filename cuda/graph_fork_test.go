@@ -88,7 +88,7 @@ func (p *towers) step(s *tensor.Scope) {
 			one := half(0, p.a.Forward)
 			two := half(1, func(x *tensor.Tensor) *tensor.Tensor {
 				p.at()
-				return autograd.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return p.b.Forward(x[0]) }, x)
+				return autograd.Checkpoint(p.b.Forward, x)
 			})
 			loss := nn.CrossEntropy(one.Add(two), y).MulScalar(0.5)
 			p.scaler.Scale(loss).Backward()

@@ -106,7 +106,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 		}
 		for range 3 {
 			tensor.Do(func(c *tensor.Scope) {
-				y := autograd.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return s.m.Forward(x[0]) }, s.x.In(c))
+				y := autograd.Checkpoint(s.m.Forward, s.x.In(c))
 				loss := nn.CrossEntropy(y, s.y.In(c))
 				scaler.Scale(loss).Backward()
 				scaler.Unscale(s.opt)

@@ -9,6 +9,8 @@ import (
 )
 
 // MemoryAllocated returns the bytes of a device's memory in tensors and other buffers of this process, rounded as the pool rounds them.
+// Of the CPU it counts buffers of 64 KiB and more. Smaller ones are ordinary Go memory, which the garbage collector frees and
+// runtime.MemStats counts.
 // So that a program that tells its memory runs without a GPU too, it, [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved],
 // [ResetPeakMemoryStats] and [EmptyCache] take any device and are short for its methods Stats, ResetPeak and Empty; the other functions
 // of a GPU's memory panic with a *[ViewError] if dev is none.

@@ -5,6 +5,14 @@ import (
 	"fmt"
 )
 
+// A Raised is an error that a function of the library without an error result panics with: misuse, or a device that is not there.
+// tensor.Try returns errors of this family, whichever package they are of, and lets other panics go on. A program's own error type
+// joins the family by the method.
+type Raised interface {
+	error
+	Raised()
+}
+
 // ErrOutOfMemory is wrapped by every error that says that a device's memory is exhausted.
 var ErrOutOfMemory = errors.New("out of memory")
 
@@ -26,6 +34,9 @@ func (e *UnavailableError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Raised makes the error one that tensor.Try returns: see [Raised].
+func (e *UnavailableError) Raised() {}
 
 // An IndexError is an index outside its axis, found by a kernel.
 type IndexError struct {

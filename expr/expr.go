@@ -13,7 +13,6 @@
 package expr
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -239,7 +238,7 @@ var funcs = map[string]*Func{}
 // Define makes a function known by its name. It is called at package initialisation.
 func Define(f Func) {
 	if _, dup := funcs[f.Name]; dup {
-		panic("expr: function " + f.Name + " is defined twice")
+		fail("function %s is defined twice", f.Name)
 	}
 	funcs[f.Name] = &f
 }
@@ -247,14 +246,14 @@ func Define(f Func) {
 // Funcs returns the defined functions by name.
 func Funcs() map[string]*Func { return funcs }
 
-// Call applies the function of that name.
+// Call applies the function of that name. It panics with an *[Error] if there is none, or it takes another number of arguments.
 func Call(name string, x ...*Expr) *Expr {
 	f := funcs[name]
 	if f == nil {
-		panic("expr: no function " + name)
+		fail("no function %s", name)
 	}
 	if len(x) != f.Arity {
-		panic(fmt.Sprintf("expr: %s takes %d arguments, got %d", name, f.Arity, len(x)))
+		fail("%s takes %d arguments, got %d", name, f.Arity, len(x))
 	}
 	e := node(opCall, x...)
 	e.fn = f

@@ -107,6 +107,9 @@ type Error struct{ Msg string }
 
 func (e *Error) Error() string { return "expr: " + e.Msg }
 
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
+
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
 // Lower types the expressions outs for operands stored as in, results stored as out, and expands them into a program.

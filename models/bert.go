@@ -258,7 +258,7 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 
 // LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging Face's BertModel or, with the prefix
 // "bert.", of a BERT with a head, which is left out; so are position_ids. The names gamma and beta of old files are a norm's weight and bias.
-// Errors are a *[nn.StateError], or an *[Error] for weights that contradict each other; then nothing was loaded.
+// Errors are a *[nn.StateError], or an *[Error] for two names of the file that are one here; then nothing was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {
@@ -274,21 +274,16 @@ func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption
 
 // bertNames brings the names of a state dict into this package's form; rename returns "" for what is left out.
 func bertNames(sd map[string]*tensor.Tensor, rename func(string) string) (map[string]*tensor.Tensor, error) {
-	plain := map[string]*tensor.Tensor{}
-	for from, t := range sd {
-		name := rename(from)
-		if strings.HasSuffix(name, "LayerNorm.gamma") {
-			name = strings.TrimSuffix(name, "gamma") + "weight"
-		} else if strings.HasSuffix(name, "LayerNorm.beta") {
-			name = strings.TrimSuffix(name, "beta") + "bias"
+	return renamed("bert", sd, func(name string) string {
+		if name = rename(name); strings.HasSuffix(name, "embeddings.position_ids") {
+			return ""
 		}
-		if name == "" || strings.HasSuffix(name, "embeddings.position_ids") {
-			continue
+		if old, ok := strings.CutSuffix(name, "LayerNorm.gamma"); ok {
+			return old + "LayerNorm.weight"
 		}
-		if plain[name] != nil {
-			return nil, wrong("bert", "the weights hold %s twice", name)
+		if old, ok := strings.CutSuffix(name, "LayerNorm.beta"); ok {
+			return old + "LayerNorm.bias"
 		}
-		plain[name] = t
-	}
-	return plain, nil
+		return name
+	})
 }

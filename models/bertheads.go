@@ -56,6 +56,15 @@ func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor
 	})
 }
 
+// TiedNames tells [nn.LoadStateDict] that the table of tokens is the last layer's weight too, and that
+// files hold the last layer's bias twice.
+func (m *MaskedLM) TiedNames() map[string]string {
+	return map[string]string{
+		"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+		"cls.predictions.decoder.bias":   "cls.predictions.bias",
+	}
+}
+
 // LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining; of the latter the pooler and the
 // guess whether one text follows the other are left out. cls.predictions.decoder must be the token table and the bias, or absent.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
@@ -67,16 +76,6 @@ func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOp
 	})
 	if err != nil {
 		return err
-	}
-	for from, to := range map[string]string{"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias": "cls.predictions.bias"} {
-		if d := plain[from]; d != nil {
-			if plain[to] == nil {
-				plain[to] = d
-			} else if !tied(d, plain[to]) {
-				return wrong("bert", "%s differs from %s; this model has one tensor for both", from, to)
-			}
-			delete(plain, from)
-		}
 	}
 	return nn.LoadStateDict(m, plain, opts...)
 }

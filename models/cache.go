@@ -71,7 +71,7 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 		o.Causal = true
 	default:
 		pos := s.On(k.Device())
-		o.Mask = pos.Arange(0, float64(c.n+n), 1).Le(pos.Arange(float64(c.n), float64(c.n+n), 1).Unsqueeze(1))
+		o.Mask = pos.Arange(c.n+n).Le(pos.ArangeStep(float64(c.n), float64(c.n+n), 1).Unsqueeze(1))
 	}
 	return all(c.keys[layer], k), all(c.values[layer], v), o
 }

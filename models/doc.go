@@ -27,6 +27,9 @@ type Error struct {
 
 func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
+
 // wrong returns an *[Error].
 func wrong(model, format string, a ...any) error {
 	return &Error{model, fmt.Sprintf(format, a...)}

@@ -11,14 +11,13 @@ import (
 
 // A home is where a model's parameters are made: what the options of a constructor say, read off a layer that they made.
 type home struct {
-	scope *tensor.Scope
-	t     dtype.Type
-	opts  []nn.Option
+	make tensor.Maker
+	opts []nn.Option
 }
 
 func homeOf(opts []nn.Option) home {
 	probe := nn.NewLayerNorm([]int{1}, opts...)
-	h := home{probe.Weight.Scope(), probe.Weight.Type(), opts}
+	h := home{probe.Weight.Scope().On(probe.Weight.Device()).Typed(probe.Weight.Type()), opts}
 	probe.Weight.Free()
 	if probe.Bias != nil {
 		probe.Bias.Free()
@@ -33,14 +32,14 @@ func with(opts []nn.Option, more ...nn.Option) []nn.Option {
 
 // normal returns a parameter of normal numbers with mean 0.
 func (h home) normal(std float64, dims ...int) *tensor.Tensor {
-	w := h.scope.Typed(h.t).Empty(dims...)
+	w := h.make.Empty(dims...)
 	initial.Normal(w, 0, std)
 	return w.RequiresGrad()
 }
 
 // zeros returns a parameter of zeros.
 func (h home) zeros(dims ...int) *tensor.Tensor {
-	return h.scope.Typed(h.t).Zeros(dims...).RequiresGrad()
+	return h.make.Zeros(dims...).RequiresGrad()
 }
 
 // linear returns a layer whose weight is normal and whose bias is 0.

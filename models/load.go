@@ -7,43 +7,41 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tied reports whether two tensors hold the same numbers; one that was freed holds none.
-func tied(a, b *tensor.Tensor) (same bool) {
-	if a == b {
-		return true
-	}
-	if a.Shape() != b.Shape() || a.Type() != b.Type() || a.Device() != b.Device() {
-		return false
-	}
-	err := tensor.Try(func() {
-		tensor.Youngest(a, b).Do(func(s *tensor.Scope) { same = a.In(s).Eq(b.In(s)).All().Item() != 0 }, tensor.NoGrad())
-	})
-	return same && err == nil
+// TiedNames tells [nn.LoadStateDict] that the table of tokens is the last layer's weight too.
+func (m *GPT) TiedNames() map[string]string {
+	return map[string]string{"lm_head.weight": "wte.weight"}
 }
 
 // LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging Face's GPT2Model or, with the prefix
 // "transformer.", its GPT2LMHeadModel, whose lm_head.weight must be equal to wte.weight or may be absent. The masks that old files hold among
-// the weights (attn.bias, attn.masked_bias) are left out. Errors are a *[nn.StateError], or an *[Error] for weights that contradict each other; then
-// nothing was loaded.
+// the weights (attn.bias, attn.masked_bias) are left out. Errors are a *[nn.StateError], or an *[Error] for two names of the file that are
+// one here; then nothing was loaded.
 func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
-	plain := map[string]*tensor.Tensor{}
-	for name, t := range sd {
-		name = strings.TrimPrefix(name, "transformer.")
+	plain, err := renamed("gpt", sd, func(name string) string {
 		if strings.HasSuffix(name, ".attn.bias") || strings.HasSuffix(name, ".attn.masked_bias") {
-			continue
+			return ""
 		}
-		if plain[name] != nil {
-			return wrong("gpt", "the weights hold %s twice, with and without the prefix transformer.", name)
-		}
-		plain[name] = t
-	}
-	if head, first := plain["lm_head.weight"], plain["wte.weight"]; head != nil {
-		if first == nil {
-			plain["wte.weight"] = head
-		} else if !tied(head, first) {
-			return wrong("gpt", "lm_head.weight differs from wte.weight; this model has one table for both")
-		}
-		delete(plain, "lm_head.weight")
+		return strings.TrimPrefix(name, "transformer.")
+	})
+	if err != nil {
+		return err
 	}
 	return nn.LoadStateDict(m, plain, opts...)
+}
+
+// renamed brings the names of a state dict into the form of a model; name returns "" for what is left
+// out.
+func renamed(op string, sd map[string]*tensor.Tensor, name func(string) string) (map[string]*tensor.Tensor, error) {
+	plain, origin := map[string]*tensor.Tensor{}, map[string]string{}
+	for from, t := range sd {
+		to := name(from)
+		if to == "" {
+			continue
+		}
+		if other, twice := origin[to]; twice {
+			return nil, wrong(op, "the weights hold %s twice, as %s and as %s; keep one of them", to, min(from, other), max(from, other))
+		}
+		plain[to], origin[to] = t, from
+	}
+	return plain, nil
 }

@@ -61,20 +61,29 @@ func PretrainedNames() []string {
 
 // Pretrained fetches published weights into dir, or where that is "" into the user's cache directory (FLAMBEAU_CACHE moves it), unless they
 // are there, and returns them as a state dict: "ResNet50_Weights.IMAGENET1K_V2" for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
-// LoadStateDict of a [GPT]. Files are checked against the publishers' digests: torchvision's by the one in the file's name, those of
+// LoadStateDict of a [GPT]; with nn.SkipInit and nn.Assign the model is there at once, as the file is
+// mapped and not read.
+//
+// A name is one of [PretrainedNames], in any case. It is also the name of torchvision's model,
+// "resnet50", which is its newest weights, as "ResNet50_Weights.DEFAULT" is; of its file,
+// "resnet18-f37072fd.pth", or the address of that; or the hub's, "openai-community/gpt2". Files are checked against the publishers' digests: torchvision's by the one in the file's name, those of
 // the hub by the SHA-256 that it tells at download. An interrupted download goes on where it ended. progress, if given, is told the bytes
 // that are here, and all of them, or -1 where that is not known.
 //
-// Errors are a *[DownloadError], which offline says which file to put where, a *[Error] for a name that is not known, and those of packages
+// Errors are a *[DownloadError], which offline says which file to put where, an *[Error] for a name that is not known, which tells one that is like it, and those of packages
 // torchfile and safetensors for a file that cannot be read.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
+	name, err := canonical(name)
+	if err != nil {
+		return nil, err
+	}
 	if addr, ok := torchvisionWeights[name]; ok {
 		digest, _ := fetch.DigestInName(path.Base(addr)) // without one, File refuses
 		file, err := get(ctx, fetch.Source{URLs: []string{addr}, Digest: digest}, dir, progress)
 		if err != nil {
 			return nil, err
 		}
-		tree, err := torchfile.Load(file)
+		tree, err := torchfile.Load(file, torchfile.Mapped())
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +97,12 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	if err != nil {
 		return nil, err
 	}
-	sd, _, err := safetensors.Load(file)
-	return sd, err
+	f, err := safetensors.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Tensors()
 }
 
 // today gives the tensors of torchvision's older files the names that its models have since: it renames them, too, when it loads
@@ -109,9 +122,13 @@ func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 // PretrainedTokenizer fetches the files of a language model's tokenizer as [Pretrained] does and returns their paths, in the order in which
 // text.LoadBPE or text.LoadWordPiece takes them.
 func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string, err error) {
+	name, err = canonical(name)
+	if err != nil {
+		return nil, err
+	}
 	p, ok := published[name]
 	if !ok {
-		return nil, unknown(name)
+		return nil, wrong("pretrained", "%s are weights for pictures, and have no tokenizer", name)
 	}
 	for _, f := range p.tokenizer {
 		file, err := fromHub(ctx, name, f, dir, nil)
@@ -123,18 +140,11 @@ func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string,
 	return files, nil
 }
 
-// fromHub fetches a file of a repository, into a folder of the repository's name.
+// fromHub fetches a file of the repository that name stands for, into a folder of the repository's name.
 func fromHub(ctx context.Context, name, file, dir string, progress []func(done, total int64)) (string, error) {
-	p, ok := published[name]
-	if !ok {
-		return "", unknown(name)
-	}
+	p := published[name]
 	src := fetch.Source{URLs: []string{hub + p.repository + "/resolve/main/" + file}, Name: p.repository + "/" + file, Digest: fetch.HubDigest()}
 	return get(ctx, src, dir, progress)
-}
-
-func unknown(name string) error {
-	return wrong("pretrained", "there are no weights %q, only %s", name, strings.Join(PretrainedNames(), ", "))
 }
 
 func get(ctx context.Context, src fetch.Source, dir string, progress []func(done, total int64)) (string, error) {

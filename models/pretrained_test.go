@@ -130,11 +130,11 @@ func TestPretrained(t *testing.T) {
 		t.Errorf("what is here needs no network: %v", err)
 	}
 	for _, f := range []func() error{
-		func() error { _, err := Pretrained(ctx, "resnet", dir); return err },
-		func() error { _, err := PretrainedTokenizer(ctx, "resnet", dir); return err },
+		func() error { _, err := Pretrained(ctx, "resnett18", dir); return err },
+		func() error { _, err := PretrainedTokenizer(ctx, "resnett18", dir); return err },
 	} {
 		var e *Error
-		if err := f(); !errors.As(err, &e) || !strings.Contains(err.Error(), `no weights "resnet", only ResNet101`) {
+		if err := f(); !errors.As(err, &e) || !strings.Contains(err.Error(), `no weights "resnett18"; did you mean "ResNet18_Weights.IMAGENET1K_V1"? Known are ResNet101`) {
 			t.Error(err)
 		}
 	}
@@ -145,6 +145,45 @@ func TestPretrained(t *testing.T) {
 	t.Setenv("FLAMBEAU_OFFLINE", "")
 	var te *torchfile.Error
 	if _, err := Pretrained(ctx, "Tiny.JUNK", dir); !errors.As(err, &te) {
+		t.Error(err)
+	}
+}
+
+// Weights have the names that PyTorch's users know them by.
+func TestNamesOfPretrainedWeights(t *testing.T) {
+	for name, want := range map[string]string{
+		"ResNet18_Weights.IMAGENET1K_V1": "ResNet18_Weights.IMAGENET1K_V1",
+		"resnet18":                       "ResNet18_Weights.IMAGENET1K_V1",
+		"ResNet-18":                      "ResNet18_Weights.IMAGENET1K_V1",
+		"resnet18-f37072fd.pth":          "ResNet18_Weights.IMAGENET1K_V1",
+		"https://download.pytorch.org/models/resnet18-f37072fd.pth": "ResNet18_Weights.IMAGENET1K_V1",
+		"resnet50":                      "ResNet50_Weights.IMAGENET1K_V2",
+		"ResNet50_Weights.DEFAULT":      "ResNet50_Weights.IMAGENET1K_V2",
+		"resnet50-0676ba61.pth":         "ResNet50_Weights.IMAGENET1K_V1",
+		"vit_b_16":                      "ViT_B_16_Weights.IMAGENET1K_V1",
+		"ViT-B/16":                      "ViT_B_16_Weights.IMAGENET1K_V1",
+		"GPT2":                          "gpt2",
+		"openai-community/gpt2-medium":  "gpt2-medium",
+		"google-bert/bert-base-uncased": "bert-base-uncased",
+	} {
+		if got, err := canonical(name); err != nil || got != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	for _, key := range PretrainedNames() {
+		if got, err := canonical(key); err != nil || got != key {
+			t.Errorf("%s: %q, %v", key, got, err)
+		}
+	}
+	for name, like := range map[string]string{"resent18": "ResNet18", "gtp2": "gpt2", "vit_b16_224": "ViT_B_16", "bert-base-cased": "bert-base-uncased"} {
+		if _, err := canonical(name); err == nil || !strings.Contains(err.Error(), `did you mean "`+like) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := canonical("llama"); err == nil || strings.Contains(err.Error(), "did you mean") || !strings.Contains(err.Error(), "gpt2-xl") {
+		t.Error(err)
+	}
+	if _, err := PretrainedTokenizer(context.Background(), "resnet18", ""); err == nil || !strings.Contains(err.Error(), "no tokenizer") {
 		t.Error(err)
 	}
 }

@@ -87,7 +87,9 @@ func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 	initial.TruncNormal(m.ConvProj.Weight, 0, math.Sqrt(1/float64(3*c.Patch*c.Patch)), -2, 2)
 	initial.Constant(m.ConvProj.Bias, 0)
 	m.ClassToken = maker.Zeros(1, 1, c.Width).RequiresGrad()
-	m.Encoder = &vitEncoder{PosEmbedding: maker.Normal(0, 0.02, 1, tokens, c.Width).RequiresGrad(), Drop: nn.NewDropout(c.Dropout), Layers: nn.NewModuleMap[*vitBlock](), Ln: norm()}
+	positions := maker.Empty(1, tokens, c.Width)
+	initial.Normal(positions, 0, 0.02)
+	m.Encoder = &vitEncoder{PosEmbedding: positions.RequiresGrad(), Drop: nn.NewDropout(c.Dropout), Layers: nn.NewModuleMap[*vitBlock](), Ln: norm()}
 	for i := range c.Layers {
 		b := &vitBlock{
 			Ln1:           norm(),

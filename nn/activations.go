@@ -110,7 +110,7 @@ type PReLU struct {
 // NewPReLU returns a layer with n weights of the value first; torch's defaults are 1 and 0.25.
 func NewPReLU(n int, first float64, opts ...Option) *PReLU {
 	o := options("PReLU", opts)
-	return &PReLU{Weight: o.scope.Typed(o.t).Full(first, n).RequiresGrad()}
+	return &PReLU{Weight: o.parameters().Full(first, n).RequiresGrad()}
 }
 
 // Forward applies the layer.

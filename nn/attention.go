@@ -79,7 +79,7 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 	o := options("MultiheadAttention", opts, biased...)
 	m := &MultiheadAttention{Features: features, Heads: heads, Options: mo, OutProj: NewLinear(features, features, opts...)}
 	weight := func(out, in int) *tensor.Tensor {
-		w := o.scope.Typed(o.t).Empty(out, in)
+		w := o.parameters().Empty(out, in)
 		initial.XavierUniform(w, 1)
 		return w.RequiresGrad()
 	}
@@ -89,12 +89,12 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 		m.QProjWeight, m.KProjWeight, m.VProjWeight = weight(features, features), weight(features, mo.KDim), weight(features, mo.VDim)
 	}
 	if !o.noBias {
-		m.InProjBias = o.scope.Typed(o.t).Zeros(3 * features).RequiresGrad()
+		m.InProjBias = o.parameters().Zeros(3 * features).RequiresGrad()
 		initial.Constant(m.OutProj.Bias, 0)
 	}
 	if mo.AddBiasKV {
 		for _, p := range []**tensor.Tensor{&m.BiasK, &m.BiasV} {
-			*p = o.scope.Typed(o.t).Empty(1, 1, features)
+			*p = o.parameters().Empty(1, 1, features)
 			initial.XavierNormal(*p, 1)
 			(*p).RequiresGrad()
 		}
@@ -267,7 +267,7 @@ func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, ex
 	}
 	if o.Causal {
 		at := c.On(q.Device()).Typed(dtype.I64)
-		use(at.Arange(0, float64(q.Dim(-2)), 1).Unsqueeze(1).Lt(at.Arange(0, float64(keys), 1)))
+		use(at.Arange(q.Dim(-2)).Unsqueeze(1).Lt(at.Arange(keys)))
 	}
 	switch {
 	case adds == nil:

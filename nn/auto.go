@@ -26,10 +26,14 @@ func DeviceOf(m any) device.Device {
 	return first.Tensor.Device()
 }
 
-// Follow returns the inputs on the device of a model, as [DeviceOf] finds it: those that are there already, or nil, as they are, copies of the
-// others. Copying to a GPU is queued behind the work of the input's scope there and does not wait for it. Gradients flow back to where an
-// input is.
-func Follow(m any, inputs ...*tensor.Tensor) []*tensor.Tensor {
+// Follow returns x on the device of a model, as [DeviceOf] finds it: x itself if it is there already or nil, else a copy. Copying to a GPU is
+// queued behind the work of the scope of x there and does not wait for it. Gradients flow back to where x is.
+//
+//	y := model.Forward(nn.Follow(model, x))
+func Follow(m any, x *tensor.Tensor) *tensor.Tensor { return FollowAll(m, x)[0] }
+
+// FollowAll is [Follow] of several inputs.
+func FollowAll(m any, inputs ...*tensor.Tensor) []*tensor.Tensor {
 	dev := DeviceOf(m)
 	out := make([]*tensor.Tensor, len(inputs))
 	for i, x := range inputs {
@@ -48,7 +52,7 @@ type AutoModule[M Module] struct {
 
 // Auto wraps a model so that inputs follow it: they are copied to the device of its parameters, wherever they come from, and the results
 // are there. The device is looked up in every call, so [To] works before and after. A model whose parameters are on several devices is
-// refused when it is called. Names of parameters are those of the model. For a model with several inputs, see [Follow].
+// refused when it is called. Names of parameters are those of the model. For a model with several inputs, see [FollowAll].
 //
 //	m := nn.Auto(nn.To(model, dev))
 //	y := m.Forward(batch.X) // batch.X is on the CPU, y on dev
@@ -58,7 +62,7 @@ func Auto[M Module](m M) *AutoModule[M] { return &AutoModule[M]{Model: m} }
 func (a *AutoModule[M]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer a.Enter(&x, &y)()
 	given("forward", x)
-	return a.Model.Forward(Follow(a, x)[0])
+	return a.Model.Forward(Follow(a, x))
 }
 
 // Device returns where the model is, nil if it has no parameters.

@@ -37,7 +37,10 @@ func TestAuto(t *testing.T) {
 			t.Error("gradients")
 		}
 		on := x.Detach().To(gpus[1])
-		if in := nn.Follow(m, on, nil, x); in[0] != on || in[1] != nil || in[2].Device() != gpus[1] || !slices.Equal(in[2].Floats(), x.Floats()) {
+		if in := nn.Follow(m, x); in.Device() != gpus[1] || nn.Follow(m, on) != on || nn.Follow(m, nil) != nil {
+			t.Error("one tensor does not follow")
+		}
+		if in := nn.FollowAll(m, on, nil, x); in[0] != on || in[1] != nil || in[2].Device() != gpus[1] || !slices.Equal(in[2].Floats(), x.Floats()) {
 			t.Error("what is there already is not copied")
 		}
 		if y := a.Forward(x.Detach().To(gpus[0])); y.Device() != gpus[1] {

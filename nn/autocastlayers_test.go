@@ -27,7 +27,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 							for _, m := range d {
 								n *= m
 							}
-							v := c.On(s.Device()).Arange(0, float64(n), 1).MulScalar(0.37).AddScalar(float64(k)).Sin().Reshape(d...)
+							v := c.On(s.Device()).Arange(n).MulScalar(0.37).AddScalar(float64(k)).Sin().Reshape(d...)
 							if name == "kl" { // a probability
 								v = v.Abs().AddScalar(0.1)
 							}
@@ -37,7 +37,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 						sum := c.Zeros()
 						for _, y := range y {
 							values = append(values, y.Detach().Floats()...)
-							weights := c.On(s.Device()).Arange(0, float64(y.Size()), 1).MulScalar(0.61).Cos().Reshape(y.Shape().Slice()...)
+							weights := c.On(s.Device()).Arange(y.Size()).MulScalar(0.61).Cos().Reshape(y.Shape().Slice()...)
 							sum = sum.Add(y.Float().Mul(weights).Sum())
 						}
 						sum.Backward()

@@ -20,11 +20,11 @@ func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 		panic(&Error{"Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)})
 	}
 	o := options("Bilinear", opts, biased...)
-	l := &Bilinear{Weight: o.scope.Typed(o.t).Empty(out, in1, in2)}
+	l := &Bilinear{Weight: o.parameters().Empty(out, in1, in2)}
 	initial.Uniform(l.Weight, -initial.Bound(in1), initial.Bound(in1))
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Empty(out)
+		l.Bias = o.parameters().Empty(out)
 		initial.Uniform(l.Bias, -initial.Bound(in1), initial.Bound(in1))
 		l.Bias.RequiresGrad()
 	}

@@ -52,14 +52,15 @@ func (n *ChannelNorm) inputsOf(*lazy) (names []string, dim, by int) {
 
 func (n *ChannelNorm) fill(channels int, z *lazy) {
 	o := z.o
-	m := o.maker()
 	if !o.noAffine {
+		m := o.parameters()
 		n.Weight = m.Ones(channels).RequiresGrad()
 		if !o.noBias {
 			n.Bias = m.Zeros(channels).RequiresGrad()
 		}
 	}
 	if o.stats {
+		m := o.buffers()
 		n.RunningMean, n.RunningVar = m.Zeros(channels), m.Ones(channels)
 		n.NumBatchesTracked = m.Typed(dtype.I64).Zeros()
 	}

@@ -179,7 +179,7 @@ func holdsCheckpointer(l Module) (found bool) {
 // checkpointed applies the layers in segments.
 func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	for _, g := range s.segments {
-		f := func(x ...*tensor.Tensor) *tensor.Tensor { return through(g.layers, x[0]) }
+		f := func(x *tensor.Tensor) *tensor.Tensor { return through(g.layers, x) }
 		if g.checkpoint {
 			x = autograd.Checkpoint(f, x)
 		} else {

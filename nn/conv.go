@@ -12,7 +12,7 @@ import (
 // filter makes a convolution's weight, uniform as torch's default, and its bias, uniform in ±1/√fan, where fan is the number of
 // terms of a sum: the size of the weight's entries.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
-	weight = o.maker().Empty(dims...)
+	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	weight.RequiresGrad()
 	if !o.noBias {
@@ -20,7 +20,7 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 		for _, n := range dims[1:] {
 			fan *= n
 		}
-		bias = o.maker().Empty(outputs)
+		bias = o.parameters().Empty(outputs)
 		initial.Uniform(bias, -initial.Bound(fan), initial.Bound(fan))
 		bias.RequiresGrad()
 	}

@@ -21,7 +21,12 @@ func Clone[M any](m M) M {
 	c := newCopier(m)
 	c.other = func(t *tensor.Tensor) *tensor.Tensor {
 		var y *tensor.Tensor
-		if err := tensor.Try(func() { y = t.Detach().Clone().SetRequiresGrad(t.IsLeaf() && t.NeedsGrad()) }); err != nil {
+		if err := tensor.Try(func() {
+			y = t.Detach().Clone()
+			if trained := t.IsLeaf() && t.NeedsGrad(); trained || t.IsFrozen() {
+				y.SetRequiresGrad(trained)
+			}
+		}); err != nil {
 			if gone(t) {
 				return t // what the model has forgotten there
 			}

@@ -94,7 +94,7 @@ func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 			return targets.In(c).Expand(lengths.Dim(0), 0).Contiguous()
 		}
 		start := lengths.CumSum(0).Sub(lengths).Unsqueeze(1)
-		at := start.Add(c.On(targets.Device()).Typed(dtype.I64).Arange(0, float64(most), 1)).ClampMax(float64(total - 1))
+		at := start.Add(c.On(targets.Device()).Typed(dtype.I64).Arange(int(most))).ClampMax(float64(total - 1))
 		return targets.In(c).Take(at)
 	}, targets, lengths)
 }
@@ -122,12 +122,12 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	n, s := targets.Dim(0), targets.Dim(1)
 	p := &ctcPaths{times: logp.Dim(0), l: 2*s + 1}
 	lengths = lengths.Unsqueeze(1).ClampMax(float64(s))
-	beyond := m.Arange(0, float64(s), 1).Ge(lengths)
+	beyond := m.Arange(s).Ge(lengths)
 	known := targets.MaskedFill(beyond, float64(f.blank))
 	blanks := m.Full(float64(f.blank), n, s)
 	p.classes = tensor.Cat(1, tensor.Stack(2, blanks, known).Flatten(1, 2), m.Full(float64(f.blank), n, 1))
 	p.emission = logp.Gather(2, p.classes.Unsqueeze(0).Expand(p.times, n, p.l))
-	at := m.Arange(0, float64(p.l), 1)
+	at := m.Arange(p.l)
 	before := p.classes.Pad(float64(f.blank), 2, -2)
 	p.skip = p.classes.Ne(before).Cast(logp.Type()).Log()
 	end := lengths.MulScalar(2)
@@ -140,7 +140,7 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 // they stay.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
-	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(0, float64(p.l), 1)
+	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
 	way := []*tensor.Tensor{p.emission.Select(0, 0).MaskedFill(at.GtScalar(1), nothing)}
 	for t := 1; t < p.times; t++ {
 		a := way[t-1]
@@ -205,7 +205,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	both := tensor.Stack(0, p.forward()...).Add(tensor.Stack(0, p.backward()...)).Sub(p.emission).Add(loss.Unsqueeze(1)).Exp()
 	zeros := logp.ZerosLike()
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
-	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(0, float64(p.times), 1).Unsqueeze(1).Unsqueeze(2)
+	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
 	// As in torch all classes have one answer, also those that the target does not name: NaN, or 0 with zeroInf.
 	nowhere := math.NaN()

@@ -31,7 +31,7 @@ func newTable(rows, features int, o layerOptions) Table {
 	if rows < 1 || features < 0 {
 		panic(&Error{"", fmt.Sprintf("an embedding of %d rows and %d features", rows, features)})
 	}
-	t := Table{Weight: o.scope.Typed(o.t).Empty(rows, features), Padding: o.row, NormType: 2}
+	t := Table{Weight: o.parameters().Empty(rows, features), Padding: o.row, NormType: 2}
 	initial.Normal(t.Weight, 0, 1)
 	if p := t.Padding; p != nil {
 		if *p < -rows || *p >= rows {
@@ -208,7 +208,7 @@ func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	n, width := x.Size(), l.Weight.Dim(1)
 	dev := c.On(x.Device())
-	at := dev.Typed(dtype.I64).Arange(0, float64(n), 1)
+	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
 	var bag *tensor.Tensor // of each number
 	if offsets == nil {

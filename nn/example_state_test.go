@@ -3,10 +3,13 @@ package nn_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -31,6 +34,39 @@ func ExampleLoadStateDict() {
 	// <nil>
 	// tensor(True)
 	// true [bias] [{weight [1, 3] [1, 2]}]
+}
+
+// A model that is to be loaded is not initialised first, and takes the file's tensors as they are.
+func ExampleSkipInit() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "model.safetensors")
+	if err := safetensors.Save(path, nn.StateDict(nn.NewLinear(4, 2)), nil); err != nil {
+		panic(err)
+	}
+
+	f, err := safetensors.Open(path) // mapped
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	sd, err := f.Tensors()
+	if err != nil {
+		panic(err)
+	}
+	m := nn.NewLinear(4, 2, nn.SkipInit())
+	err = tensor.Try(func() { m.Forward(tensor.Ones(1, 4)) })
+	fmt.Println(errors.Is(err, tensor.ErrDevice)) // it has no weights yet
+	if err := nn.LoadStateDict(m, sd, nn.Assign()); err != nil {
+		panic(err)
+	}
+	fmt.Println(m.Forward(tensor.Ones(1, 4)).Shape(), m.Weight.Storage() == sd["weight"].Storage())
+	// Output:
+	// true
+	// [1, 2] true
 }
 
 // Loose loads what has a name in both, as for a model with another head; Report tells what had none.

@@ -42,11 +42,11 @@ func (l *Linear) inputsOf(*lazy) (names []string, dim, by int) { return []string
 
 func (l *Linear) fill(in int, z *lazy) {
 	o := z.o
-	l.Weight = o.maker().Empty(z.out, in)
+	l.Weight = o.parameters().Empty(z.out, in)
 	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.maker().Empty(z.out)
+		l.Bias = o.parameters().Empty(z.out)
 		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
 		l.Bias.RequiresGrad()
 	}

@@ -73,30 +73,34 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// fit makes the lazy layers of m whose shapes sd has, and returns how to undo that, and the names that those are waiting for which it lacks.
-func fit(m any, sd map[string]*tensor.Tensor) (undo func(), missing []string) {
-	var made []func()
-	visit(m, &visitor{lazy: func(path string, l lazyLayer) {
-		z := *l.waiting()
-		names, dim, by := l.inputsOf(z)
+// lazies are layers that a state dict has made, with how to undo that.
+type lazies []func()
+
+func (l lazies) undo() {
+	for _, f := range l {
+		f()
+	}
+}
+
+// fit makes the lazy layers of m whose shapes sd has, and returns the names that the others wait for.
+func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
+	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
+		z := *layer.waiting()
+		names, dim, by := layer.inputsOf(z)
 		for _, name := range names {
-			if t := sd[join(path, name)]; t != nil && t.Rank() > dim {
-				l.fill(t.Dim(dim)*by, z)
-				*l.waiting() = nil
-				made = append(made, func() {
-					l.empty()
-					*l.waiting() = z
+			if t := sd[join(path, name)]; t != nil && !gone(t) && t.Rank() > dim {
+				layer.fill(t.Dim(dim)*by, z)
+				*layer.waiting() = nil
+				*l = append(*l, func() {
+					layer.empty()
+					*layer.waiting() = z
 				})
 				return
 			}
 		}
 		missing = append(missing, join(path, names[0]))
 	}})
-	return func() {
-		for _, f := range made {
-			f()
-		}
-	}, missing
+	return missing
 }
 
 // lazyName is the name of a layer's type, with Lazy before it where it is not made.

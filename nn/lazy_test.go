@@ -153,6 +153,13 @@ func TestLazyLayersAndWrongDicts(t *testing.T) {
 	if err := nn.LoadStateDict(m, full); err != nil || nn.Count(m) != 3*2+3+6 {
 		t.Errorf("loading gives %v", err)
 	}
+	bare := nn.NewSequential(nn.NewLazyLinear(3, nn.SkipInit()), nn.NewLazyBatchNorm1d(nn.SkipInit()))
+	if err := nn.LoadStateDict(bare, full); err != nil || bare.Layers[0].(*nn.Linear).Weight.Floats()[1] != full["0.weight"].Floats()[1] {
+		t.Errorf("without first values: %v", err)
+	}
+	if y := nn.NewLazyLinear(3, nn.SkipInit()).Forward(tensor.Ones(2, 4)); y.Floats()[0] == 0 {
+		t.Errorf("a first call of a layer that was to be loaded: %v", y)
+	}
 	if err := tensor.Try(func() { nn.NewLazyConv2d(1, 1).Forward(tensor.Ones(2, 2)) }); !errors.Is(err, tensor.ErrShape) {
 		t.Errorf("a convolution of a matrix: %v", err)
 	}

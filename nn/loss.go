@@ -66,6 +66,22 @@ func given(op string, operands ...*tensor.Tensor) {
 	}
 }
 
+// integers reports whether all operands are of integer types; bool among such is refused, as torch refuses to subtract it.
+func integers(op string, operands ...*tensor.Tensor) bool {
+	given(op, operands...)
+	bools := false
+	for _, x := range operands {
+		if x.Type().IsFloat() {
+			return false
+		}
+		bools = bools || x.Type() == dtype.Bool
+	}
+	if bools {
+		hinted(op, tensor.ErrType, "is not defined for bool", "use Float", operands...)
+	}
+	return true
+}
+
 // features refuses what a layer cannot be applied to: another number of features in the last dimension of x than its weight, whose last
 // dimension it is, was made for, another device, and another type where autocast does not change it.
 func features(op string, x, weight *tensor.Tensor) {

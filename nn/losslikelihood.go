@@ -44,18 +44,28 @@ type PoissonNLLLoss struct {
 // NewPoissonNLLLoss returns the loss with torch's defaults: logarithms, and 1e-8 for Eps.
 func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true, Eps: 1e-8} }
 
-// Forward returns the loss of means x and counts y, which broadcast.
+// Forward returns the loss of means x and counts y, which broadcast: float32 of integers alone, whose product y·x is that of their
+// type, which wraps.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	given("poisson_nll_loss", x, y)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		var loss *tensor.Tensor
-		if l.LogInput {
+		switch whole := integers("poisson_nll_loss", x, y); {
+		case whole && l.LogInput:
+			loss = x.In(c).Exp().Sub(y.In(c).Mul(x))
+		case whole:
+			loss = poissonOp.Apply([]*tensor.Tensor{x.In(c).Float(), y.In(c).Float()}, l.Eps)
+		case l.LogInput:
 			loss = poissonLogOp.Apply([]*tensor.Tensor{x.In(c), y})
-		} else {
+		default:
 			loss = poissonOp.Apply([]*tensor.Tensor{x.In(c), y}, l.Eps)
 		}
 		if l.Full {
-			loss = loss.Add(stirlingOp.Apply([]*tensor.Tensor{y.In(c)}))
+			counts := y.In(c)
+			if !counts.Type().IsFloat() {
+				counts = counts.Cast(loss.Type())
+			}
+			loss = loss.Add(stirlingOp.Apply([]*tensor.Tensor{counts}))
 		}
 		return reduce("poisson_nll_loss", loss, []Reduction{l.Reduction})
 	}, x, y)

@@ -47,16 +47,22 @@ type MultiMarginLoss struct {
 // NewMultiMarginLoss returns the loss with torch's defaults, 1 for P and Margin.
 func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margin: 1} }
 
-// Forward returns the loss of scores [n, classes] or [classes] with int64 classes [n] or a single one. A class that is not there is an
-// index error, on a GPU reported at the next wait.
+// Forward returns the loss of scores [n, classes] or [classes] with int64 classes [n] or a single one, of rank 0 or in a vector. A
+// score of rank 0 is one of one class. A class that is not there is an index error, on a GPU reported at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
 	given(op, x, target)
 	if l.P != 1 && l.P != 2 {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("P is %d, it must be 1 or 2", l.P), x, target)
 	}
-	if x.Rank() != 1 && x.Rank() != 2 {
+	if x.Rank() > 2 {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("scores are [n, classes] or [classes], not %v", x.Shape()), x, target)
+	}
+	if x.Rank() == 0 {
+		x = x.Unsqueeze(0)
+	}
+	if x.Rank() == 1 && target.Rank() == 1 && target.Dim(0) == 1 {
+		x = x.Unsqueeze(0)
 	}
 	if on(x, target, l.Weight) {
 		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor {
@@ -86,7 +92,7 @@ func (*multiMarginFunc) Name() string { return "multi_margin_loss" }
 
 // others is 0 for the right class of a row and 1 for the others.
 func (*multiMarginFunc) others(x, target *tensor.Tensor) *tensor.Tensor {
-	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(0, float64(x.Dim(-1)), 1)
+	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(x.Dim(-1))
 	return classes.Ne(target.Unsqueeze(-1))
 }
 
@@ -142,10 +148,17 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss of scores [n, classes] or [classes] with int64 targets of the same shape: a row's right classes, up to the first
-// -1. A class that is not there is an index error, on a GPU reported at the next wait. All n·classes² differences are in memory at once.
+// -1. A score of rank 0, and a target, is one of one class. A class that is not there is an index error, on a GPU reported at the next wait. All n·classes² differences are in memory at once.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	given(op, x, target)
+	lifted := func(t *tensor.Tensor) *tensor.Tensor {
+		if t.Rank() == 0 {
+			t = t.Unsqueeze(0)
+		}
+		return t
+	}
+	x, target = lifted(x), lifted(target)
 	if x.Rank() != 1 && x.Rank() != 2 || target.Shape() != x.Shape() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("scores and targets are [n, classes] or [classes], not %v and %v", x.Shape(), target.Shape()), x, target)
 	}

@@ -55,8 +55,15 @@ type MarginRankingLoss struct {
 	Reduction Reduction
 }
 
-// Forward returns the loss of x1, x2 and y, floating point tensors that broadcast.
+// Forward returns the loss of x1, x2 and y, which broadcast. Of integers alone y·(x1 - x2) is that of their type, which wraps, and the
+// loss float32.
 func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
+	if integers("margin_ranking_loss", x1, x2, y) {
+		return inChild(func(c *tensor.Scope) *tensor.Tensor {
+			loss := y.In(c).Neg().Mul(x1.In(c).Sub(x2)).Float().AddScalar(l.Margin).ClampMin(0)
+			return reduce("margin_ranking_loss", loss, []Reduction{l.Reduction})
+		}, x1, x2, y)
+	}
 	return reduce("margin_ranking_loss", rankingOp.Apply([]*tensor.Tensor{x1, x2, y}, l.Margin), []Reduction{l.Reduction})
 }
 

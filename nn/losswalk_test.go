@@ -60,7 +60,7 @@ var lossWalks = []struct {
 
 // classes returns targets 0, 1, 2, 0 … on x's device.
 func classes(x *tt, dims ...int) *tt {
-	return x.Scope().On(x.Device()).Typed(dtype.I64).Arange(0, float64(size(dims)), 1).RemainderScalar(3).Reshape(dims...)
+	return x.Scope().On(x.Device()).Typed(dtype.I64).Arange(size(dims)).RemainderScalar(3).Reshape(dims...)
 }
 
 func size(dims []int) int {

@@ -17,7 +17,7 @@
 // [Describe] tells how a model is built, as PyTorch's print(model), and [Summary] what its layers return.
 //
 // A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) or that has no sound names
-// (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error], which tensor.Try does not catch: it is a
+// (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error]: it is a
 // mistake in the program. So does a tensor that requires a gradient in a field without a tag, or in one that is not exported, or in a list, a map or a struct
 // there: it looks as if it were to be trained, and would not be. A tag nn:"-" says that it is not meant to. Any other tensor without a tag is the
 // model's own affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it. Nor is it an error
@@ -55,6 +55,9 @@ func (e *Error) Error() string {
 	}
 	return "nn: " + e.Path + ": " + e.Msg
 }
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
 
 // A Param is a named tensor of a model.
 type Param struct {

@@ -21,9 +21,9 @@ func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
 	if o.noAffine {
 		return l
 	}
-	l.Weight = o.scope.Typed(o.t).Ones(shape...).RequiresGrad()
+	l.Weight = o.parameters().Ones(shape...).RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.scope.Typed(o.t).Zeros(shape...).RequiresGrad()
+		l.Bias = o.parameters().Zeros(shape...).RequiresGrad()
 	}
 	return l
 }
@@ -48,7 +48,7 @@ func NewRMSNorm(shape []int, opts ...Option) *RMSNorm {
 	o := options("RMSNorm", opts, "NoAffine")
 	l := &RMSNorm{Shape: append([]int(nil), shape...)}
 	if !o.noAffine {
-		l.Weight = o.scope.Typed(o.t).Ones(shape...).RequiresGrad()
+		l.Weight = o.parameters().Ones(shape...).RequiresGrad()
 	}
 	return l
 }

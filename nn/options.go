@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -11,8 +12,8 @@ import (
 )
 
 // An Option changes how a layer is made. Each constructor says which options it takes; another one
-// is an *[Error] that names the layer and the option. [In] and [Typed] go with every layer that has
-// parameters. Of an option that is given twice, the last counts.
+// is an *[Error] that names the layer and the option. [In], [Typed] and [SkipInit] go with every layer
+// that has parameters. Of an option that is given twice, the last counts.
 type Option struct {
 	name  string
 	apply func(*layerOptions)
@@ -44,6 +45,7 @@ type layerOptions struct {
 
 	groups, divisor                int
 	same, ceilMode, excludePadding bool
+	bare                           bool // parameters have no memory
 
 	paddingMode string
 	outputSize  []int
@@ -54,7 +56,7 @@ type layerOptions struct {
 
 // The options that several kinds of layers take.
 var (
-	placing     = []string{"In", "Typed"}
+	placing     = []string{"In", "Typed", "SkipInit"}
 	biased      = []string{"NoBias"}
 	channelwise = []string{"NoBias", "NoAffine", "Affine", "NoStats", "Stats"}
 	convolution = []string{"Stride", "Padding", "SamePadding", "PaddingMode", "Dilation", "Groups", "NoBias"}
@@ -69,7 +71,7 @@ var (
 )
 
 // options returns what opts say of a layer with parameters, which takes those of the given names
-// beside [In] and [Typed].
+// beside [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
@@ -89,14 +91,6 @@ func only(layer string, opts []Option, takes []string) layerOptions {
 	return o
 }
 
-// maker makes a layer's parameters.
-func (o *layerOptions) maker() tensor.Maker {
-	if o.dev != nil {
-		return o.scope.On(o.dev).Typed(o.t)
-	}
-	return o.scope.Typed(o.t)
-}
-
 // NoBias leaves a layer's bias out.
 func NoBias() Option { return Option{"NoBias", func(o *layerOptions) { o.noBias = true }} }
 
@@ -105,6 +99,48 @@ func In(s *tensor.Scope) Option { return Option{"In", func(o *layerOptions) { o.
 
 // Typed makes a layer's parameters of floating point type t instead of float32.
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }
+
+// SkipInit makes a layer's parameters without memory and without first values, for a model that is
+// loaded at once: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict]
+// gives each its memory. Until then whatever needs a value of it is the error [tensor.ErrDevice] or
+// [device.ErrNoValues], so that a part that was not loaded cannot be used. Buffers are made as
+// without it, and no random number is drawn.
+func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
+
+// noMemory is where parameters without memory are.
+var noMemory = sync.OnceValues(func() (device.Device, error) {
+	return device.OpenMeta("cpu", device.MetaConfig{})
+})
+
+// place are the options of layers that are made in this one's place.
+func (o *layerOptions) place() []Option {
+	list := []Option{In(o.scope), Typed(o.t)}
+	if o.bare {
+		list = append(list, SkipInit())
+	}
+	return list
+}
+
+// buffers makes what a layer holds beside its parameters.
+func (o *layerOptions) buffers() tensor.Maker {
+	if o.dev != nil {
+		return o.scope.On(o.dev).Typed(o.t)
+	}
+	return o.scope.Typed(o.t)
+}
+
+// parameters makes a layer's parameters.
+func (o *layerOptions) parameters() tensor.Maker {
+	m := o.buffers()
+	if o.bare && o.dev == nil {
+		d, err := noMemory()
+		if err != nil {
+			panic(err) // the CPU's driver is linked in, and has such devices
+		}
+		m = m.On(d)
+	}
+	return m
+}
 
 // NoAffine leaves out the weight and the bias of a normalisation: torch's elementwise_affine=False.
 func NoAffine() Option { return Option{"NoAffine", func(o *layerOptions) { o.noAffine = true }} }

@@ -72,7 +72,7 @@ func newRecurrent(c cell, in, hidden int, o RecurrentOptions, opts []Option) Rec
 
 func newRecurrentWeights(c cell, in, hidden, out, proj int, o layerOptions) *RecurrentWeights {
 	make := func(dims ...int) *tensor.Tensor {
-		w := o.scope.Typed(o.t).Empty(dims...)
+		w := o.parameters().Empty(dims...)
 		initial.Uniform(w, -initial.Bound(hidden), initial.Bound(hidden))
 		return w.RequiresGrad()
 	}

@@ -54,6 +54,10 @@ type StateError struct {
 	Unexpected []string   // names of the dict that the model lacks
 	Mismatched []Mismatch // other shapes than the model's
 	Unusable   []string   // tensors of the dict that are nil or were freed
+
+	// Differing are pairs of names that stand for one tensor of the model and have different values
+	// in the dict.
+	Differing [][2]string
 }
 
 // Error lists up to ten names of each kind.
@@ -77,15 +81,27 @@ func (e *StateError) Error() string {
 	}
 	list("of another shape", shapes)
 	list("nil or freed", e.Unusable)
+	for i, d := range e.Differing {
+		if i == 10 {
+			fmt.Fprintf(&b, " and %d more", len(e.Differing)-i)
+			break
+		}
+		fmt.Fprintf(&b, "; %s differs from %s, and the model has one tensor for both", d[1], d[0])
+	}
 	if prefix := surplus(e.Unexpected, e.Missing); prefix != "" {
 		fmt.Fprintf(&b, "; every unexpected name begins with %q: take it off with strings.TrimPrefix", prefix)
 	} else if prefix := surplus(e.Missing, e.Unexpected); prefix != "" {
 		fmt.Fprintf(&b, "; the unexpected names lack %q in front: load into that part of the model, or put it there", prefix)
 	}
-	if len(e.Missing)+len(e.Unexpected) > 0 && len(e.Mismatched)+len(e.Unusable) == 0 {
+	if len(e.Missing)+len(e.Unexpected) > 0 && !e.unusable() {
 		b.WriteString("; nn.Loose() loads what has a name in both")
 	}
 	return b.String()
+}
+
+// unusable reports what [Loose] does not allow either.
+func (e *StateError) unusable() bool {
+	return len(e.Mismatched)+len(e.Unusable)+len(e.Differing) > 0
 }
 
 // surplus returns what stands before each of the longer names, as "module." of DataParallel does, where without it they are the shorter names,
@@ -111,96 +127,6 @@ func surplus(longer, shorter []string) string {
 		}
 	}
 	return ""
-}
-
-// A LoadOption changes how [LoadStateDict] loads.
-type LoadOption func(*loadOptions)
-
-type loadOptions struct {
-	loose  bool
-	report *StateError
-}
-
-// Loose loads what has a name in both model and dict, and leaves the rest of both alone: torch's strict=False. Shapes still must match.
-func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
-
-// Report has LoadStateDict write into r what it found, also where that is no error: torch's missing_keys and unexpected_keys.
-func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
-
-// LoadStateDict copies the values of sd into the parameters and buffers of a model of the same names, from any device and with the
-// conversions of [tensor.Tensor.Copy]. The tensors of the model stay the same, so optimizers made before remain valid, and keep their device
-// and type. If names or shapes differ it returns a *[StateError] and nothing is written. An error of a device while the values are copied
-// is returned as it is; then some have been copied.
-//
-// Lazy layers, such as [NewLazyLinear]'s, are made of the shapes in the dict.
-//
-// Two things are taken that torch's strict mode refuses: a tensor with several names need be there under one of them only (the last that is
-// there counts), as in safetensors files that leave out the others; and buffers may be missing that are optional: the num_batches_tracked of
-// batch normalisation, which older files lack (torch takes these too).
-func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
-	var o loadOptions
-	for _, f := range opts {
-		f(&o)
-	}
-	undo, missing := fit(m, sd)
-	loaded := false
-	defer func() {
-		if !loaded {
-			undo()
-		}
-	}()
-	params := statesOf(m, func(string, lazyLayer) {})
-	there, known := map[*tensor.Tensor]bool{}, map[string]bool{}
-	for _, p := range params {
-		known[p.Name] = true
-		if _, ok := sd[p.Name]; ok {
-			there[p.Tensor] = true
-		}
-	}
-	e := &StateError{Missing: missing}
-	from := map[*tensor.Tensor]*tensor.Tensor{}
-	var order []*tensor.Tensor
-	for _, p := range params {
-		y, ok := sd[p.Name]
-		switch {
-		case !ok && (p.Optional || there[p.Tensor]):
-			continue
-		case !ok:
-			if !slices.Contains(e.Missing, p.Name) {
-				e.Missing = append(e.Missing, p.Name)
-			}
-			continue
-		case y == nil || tensor.Try(func() { y.Detach().Free() }) != nil:
-			e.Unusable = append(e.Unusable, p.Name)
-			continue
-		case y.Shape() != p.Tensor.Shape():
-			e.Mismatched = append(e.Mismatched, Mismatch{p.Name, p.Tensor.Shape(), y.Shape()})
-			continue
-		}
-		if from[p.Tensor] == nil {
-			order = append(order, p.Tensor)
-		}
-		from[p.Tensor] = y
-	}
-	for name := range sd {
-		if !known[name] {
-			e.Unexpected = append(e.Unexpected, name)
-		}
-	}
-	slices.Sort(e.Unexpected)
-	if o.report != nil {
-		*o.report = *e
-	}
-	if len(e.Mismatched)+len(e.Unusable) > 0 || !o.loose && len(e.Missing)+len(e.Unexpected) > 0 {
-		return e
-	}
-	loaded = true
-	return tensor.Try(func() {
-		for _, p := range order {
-			y := from[p]
-			tensor.Youngest(p, y).Do(func(s *tensor.Scope) { p.In(s).Copy(y.In(s)) }, tensor.NoGrad())
-		}
-	})
 }
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in place: the tensors stay the same values, so

@@ -130,10 +130,11 @@ func TestLoadStateDict(t *testing.T) {
 		if n := to.Norm.NumBatchesTracked.Item(); n != 2 {
 			t.Errorf("the count is %v", n)
 		}
-		// Both names, with different values: the last one counts, as in torch.
+		// All names, with different values: torch takes the last in silence.
 		sd["norm.bias"] = s.Ones(3)
 		sd["table.weight"], sd["again.weight"], sd["head.weight"] = s.Full(1, 3, 3), s.Full(2, 3, 3), s.Full(3, 3, 3)
-		if err := nn.LoadStateDict(to, sd); err != nil || to.Table.Weight.Floats()[0] != 3 {
+		var e *nn.StateError
+		if err := nn.LoadStateDict(to, sd); !errors.As(err, &e) || len(e.Differing) != 2 || to.Table.Weight.Floats()[0] != 1.5 {
 			t.Errorf("%v, the weight is %v", err, to.Table.Weight)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"maps"
@@ -57,13 +58,20 @@ func (e *Error) Unwrap() error { return e.Err }
 type Option func(*options)
 
 type options struct {
-	mapped bool
-	most   int64
+	mapped  bool
+	checked bool
+	most    int64
 }
 
 // Mapped maps the file into memory instead of reading it, copy on write (NumPy's mmap_mode="c"). The file must not be shortened while tensors
 // of it are used. Compressed arrays, those of the other byte order, those that do not lie aligned, and files that cannot be mapped are read.
+//
+// What is read of an archive is compared with its check sums; what is mapped is not, as it is not read: see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
+
+// Checked makes LoadArchive compare the arrays of a file that is [Mapped] with the archive's check
+// sums, which reads all of them. A .npy file has none.
+func Checked() Option { return func(o *options) { o.checked = true } }
 
 // MaxBytes sets how many bytes the compressed arrays of an archive may have in all; the default is a hundred times the size of the file, and
 // at least 256 MiB.
@@ -83,6 +91,9 @@ func failed(path, entry string, err error) error {
 		err = io.ErrUnexpectedEOF
 	}
 	msg := err.Error()
+	if errors.Is(err, zipfile.ErrChecksum) {
+		msg = zipfile.Damaged
+	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		msg = p.Err.Error()
@@ -141,7 +152,8 @@ func Load(path string, opts ...Option) (*tensor.Tensor, error) {
 	return f.array("", 0, f.size)
 }
 
-// LoadArchive reads the arrays of a .npz file by name. Errors are *[Error].
+// LoadArchive reads the arrays of a .npz file by name. What it reads must have the check sums (CRC-32)
+// that stand in the archive. Errors are *[Error].
 func LoadArchive(path string, opts ...Option) (map[string]*tensor.Tensor, error) {
 	f, done, err := open(path, opts)
 	if err != nil {
@@ -185,6 +197,15 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 		switch e.Method {
 		case zip.Store:
 			if f.mem != nil {
+				if f.checked {
+					sum := crc32.NewIEEE()
+					if _, err = io.Copy(sum, io.NewSectionReader(f.r, e.From, e.Stored)); err == nil {
+						err = e.Check(sum.Sum32())
+					}
+					if err != nil {
+						return nil, failed(f.path, e.Name, err)
+					}
+				}
 				x, err = f.array(e.Name, e.From, e.Stored)
 			} else {
 				x, err = f.inflate(e) // which compares the check sum

@@ -217,7 +217,7 @@ func damaged(t testing.TB) map[string][]byte {
 		"its name does not end in .npy":    packed(t, zip.Store, "a.txt", nil),
 		"far more than the file":           lying,
 		"bytes cannot be the":              claims,
-		"checksum":                         broken,
+		"check sum":                        broken,
 	}
 }
 
@@ -299,5 +299,32 @@ func TestCheckSums(t *testing.T) {
 	}
 	if _, err := LoadArchive(path); !errors.Is(err, zip.ErrChecksum) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A flipped bit in an archive is an error that names the array, read or mapped and Checked.
+func TestFlippedBits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.npz")
+	if err := SaveArchive(path, map[string]*tensor.Tensor{"a": tensor.Ones(4), "b": tensor.Zeros(3)}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.LastIndex(b, []byte("\x93NUMPY")) + 128 + 5 // in b's elements
+	b[at] ^= 1
+	bad := filepath.Join(t.TempDir(), "m.npz")
+	if err := os.WriteFile(bad, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range [][]Option{nil, {Mapped(), Checked()}} {
+		if _, err := LoadArchive(path, opts...); err != nil {
+			t.Fatal(err)
+		}
+		var e *Error
+		if _, err := LoadArchive(bad, opts...); !errors.As(err, &e) || e.Entry != "b.npy" || !errors.Is(err, zip.ErrChecksum) {
+			t.Error(err)
+		}
 	}
 }

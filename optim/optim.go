@@ -14,6 +14,9 @@
 // StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
 // PyTorch goes on here, and the other way round.
 //
+// A parameter is a leaf that requires a gradient. One that nn.Freeze or SetRequiresGrad(false) froze is taken too: it has no gradient, so that no
+// step changes it, and trains on once it is unfrozen. A leaf of which neither was said is refused, as no step would ever change it.
+//
 // Misuse panics with an *[Error]; a tree that does not fit is an *[StateError].
 package optim
 
@@ -43,6 +46,9 @@ type Optimizer interface {
 type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
 
 // With is a list of parameters with the configuration that holds for it: what constructors of optimizers with several groups take.
 // Where torch fills in what a group leaves out from the defaults, here one configuration is copied and changed.
@@ -117,6 +123,9 @@ func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
 			b.bad("parameter %d%s, of shape %v, is not a leaf", i, at, p.Shape())
 		case !p.Type().IsFloat():
 			b.bad("parameter %d%s is of type %v, it must be floating point", i, at, p.Type())
+		case !p.NeedsGrad() && !p.IsFrozen():
+			b.bad("parameter %d%s, of shape %v, does not require a gradient, so that no step would change it: nn.Parameter(x) or x.RequiresGrad() "+
+				"makes a parameter; one that is held still on purpose says so by nn.Freeze or x.SetRequiresGrad(false)", i, at, p.Shape())
 		}
 		seen[p] = true
 	}

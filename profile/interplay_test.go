@@ -51,7 +51,7 @@ func TestInterplay(t *testing.T) {
 		x := tensor.Root().On(dev).Randn(4, 16)
 		step := func(by float64) {
 			tensor.Do(func(s *tensor.Scope) {
-				y := autograd.Checkpoint(func(v ...*tensor.Tensor) *tensor.Tensor { return m.Forward(v[0]) }, x.In(s).RequiresGrad())
+				y := autograd.Checkpoint(m.Forward, x.In(s).RequiresGrad())
 				scaler.Scale(y.Square().Mean().DivScalar(by)).Backward()
 				scaler.Step(opt)
 				scaler.Update()

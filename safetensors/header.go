@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -46,6 +48,8 @@ type Info struct {
 
 	part   *part
 	offset int64 // in the file
+	summed bool  // it has a check sum
+	sum    uint32
 }
 
 // header reads and checks the header of a file of the given size: the tensors in the order in which they lie, which is without
@@ -77,6 +81,9 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	}
 	if !utf8.Valid(text) {
 		return bad(8, "the header is not valid JSON: it is not UTF-8")
+	}
+	if at := loneSurrogate(text); at >= 0 {
+		return bad(8+int64(at), "%s", aboutSurrogate(text[at:]))
 	}
 	p := &parser{path: path, d: json.NewDecoder(bytes.NewReader(text))}
 	p.d.UseNumber()
@@ -111,7 +118,45 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	if at != body {
 		return bad(8+int64(n)+at, "there are %d bytes behind the last tensor", body-at)
 	}
+	if sums, ok := metadata[sumsKey]; ok {
+		if err := checkHeader(path, text, sums, infos); err != nil {
+			return nil, nil, err
+		}
+		delete(metadata, sumsKey)
+	}
 	return infos, metadata, nil
+}
+
+// loneSurrogate returns where JSON writes half of a character, as \ud800 without \udc00 to \udfff behind it, or -1. No text can hold it
+// (RFC 8259, 8.2): package json would put U+FFFD in its place, and the name would be another one.
+func loneSurrogate(text []byte) int {
+	escape := func(at int) (rune, bool) { // \uXXXX
+		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
+			return 0, false
+		}
+		v, err := strconv.ParseUint(string(text[at+2:at+6]), 16, 16)
+		return rune(v), err == nil
+	}
+	for at := 0; at < len(text); at++ {
+		if text[at] != '\\' {
+			continue
+		}
+		r, ok := escape(at)
+		if !ok || !utf16.IsSurrogate(r) {
+			at++ // what is escaped, as a backslash
+			continue
+		}
+		low, ok := escape(at + 6)
+		if !ok || utf16.DecodeRune(r, low) == unicode.ReplacementChar {
+			return at
+		}
+		at += 11
+	}
+	return -1
+}
+
+func aboutSurrogate(text []byte) string {
+	return fmt.Sprintf("a name or text holds %s, half of a character (a lone surrogate), which cannot be read as it is; write the file again without it", text[:6])
 }
 
 // A parser reads the JSON of a header, which may not repeat a key.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"maps"
@@ -96,9 +97,10 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 		switch p.mem, err = filemap.Open(file); {
 		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
 			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
-		case err == nil:
+		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }): // Verify reads it
 			p.f = nil
 			file.Close()
+		case err == nil:
 		case !errors.Is(err, filemap.ErrUnsupported):
 			return nil, failed(path, err)
 		}
@@ -169,6 +171,9 @@ func readIndex(path string) (map[string]string, error) {
 	if len(text) > maxIndex {
 		return nil, &Error{Path: path, Offset: -1, Msg: fmt.Sprintf("the index has more than %d bytes", maxIndex)}
 	}
+	if at := loneSurrogate(text); at >= 0 {
+		return nil, &Error{Path: path, Offset: int64(at), Msg: aboutSurrogate(text[at:])}
+	}
 	var index struct {
 		Weights map[string]string `json:"weight_map"`
 	}
@@ -236,7 +241,7 @@ func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return nil, &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
+		return nil, f.closedError(name)
 	}
 	p := i.part
 	m, file := p.mem, p.f
@@ -260,6 +265,10 @@ func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	return x, err
 }
 
+func (f *File) closedError(name string) error {
+	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
+}
+
 // giveBack gives the pages of a tensor back when nobody uses it. It holds m, which must be mapped as long as a tensor refers to it.
 func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
@@ -273,13 +282,16 @@ func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
 func (i *Info) read(file io.ReaderAt) (*tensor.Tensor, error) {
 	x := tensor.Typed(i.Type).Empty(i.Shape...)
 	if i.Bytes == 0 {
-		return x, nil
+		return x, i.agrees(0)
 	}
 	var err error
 	tensor.Raw("load", []*tensor.Tensor{x}, nil, func(_ device.Stream, outs, _ []device.View) error {
 		b := outs[0].Buf.Host()
 		if _, err = file.ReadAt(b, i.offset); err == io.EOF {
 			err = io.ErrUnexpectedEOF
+		}
+		if err == nil && i.summed {
+			err = i.agrees(crc32.Checksum(b, castagnoli))
 		}
 		if i.Type == dtype.Bool {
 			for k, v := range b {
@@ -292,6 +304,9 @@ func (i *Info) read(file io.ReaderAt) (*tensor.Tensor, error) {
 	})
 	if err != nil {
 		x.Free()
+		if errors.Is(err, ErrChecksum) {
+			return nil, err
+		}
 		return nil, &Error{Path: i.Path, Tensor: i.Name, Offset: i.offset, Msg: err.Error(), Err: err}
 	}
 	return x, nil
@@ -335,8 +350,8 @@ func (f *File) Close() error {
 }
 
 // Load reads all tensors of a file, or of a sharded model by its index, into memory of the root scope, on the CPU, and the
-// file's metadata. What the header claims is checked against the size of the file before anything is allocated. [Open] does
-// not read what is not used.
+// file's metadata. What the header claims is checked against the size of the file before anything is allocated, and tensors are
+// compared with their check sums if the file has such ([Checksums]). [Open] does not read what is not used.
 func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
 	f, err := open(path, false)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -75,6 +78,7 @@ type saver struct {
 	cast     dtype.Type
 	consume  bool
 	shard    int64
+	sums     bool
 	tensors  map[string]*tensor.Tensor
 	metadata map[string]string
 	uses     map[*tensor.Tensor]int // names that it has still to be written under
@@ -96,6 +100,9 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	for k, v := range metadata {
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {
 			return s.bad("", "the metadata %q is not UTF-8", k)
+		}
+		if k == sumsKey {
+			return s.bad("", "the metadata have the key %s, which Checksums writes", k)
 		}
 	}
 	keys := make([]string, 0, len(tensors))
@@ -307,21 +314,32 @@ func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *ato
 	if _, err := w.Write(text); err != nil {
 		return nil, failed(path, err)
 	}
+	sums := []uint32{crc32.Checksum(text, castagnoli)}
 	for _, k := range keys {
-		x := s.tensors[k]
-		if err := tensorbytes.Write(w, x, s.cast); err != nil {
+		x, to, sum := s.tensors[k], io.Writer(w), crc32.New(castagnoli)
+		if s.sums {
+			to = io.MultiWriter(w, sum)
+		}
+		if err := tensorbytes.Write(to, x, s.cast); err != nil {
 			var e *Error
 			if errors.As(failed(path, err), &e) && e.Tensor == "" {
 				e.Tensor = k
 			}
 			return nil, e
 		}
+		sums = append(sums, sum.Sum32())
 		if s.uses[x]--; s.consume && s.uses[x] == 0 {
 			x.Free()
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return nil, failed(path, err)
+	}
+	if s.sums {
+		at := sumsAt(text, sumsText(make([]uint32, len(sums))))
+		if _, err := f.WriteAt([]byte(sumsText(sums)), int64(8+at)); err != nil {
+			return nil, failed(path, err)
+		}
 	}
 	if err := f.Sync(); err != nil {
 		return nil, failed(path, err)
@@ -345,8 +363,16 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 		}
 		text = append(append(append(text, k...), ':'), e...)
 	}
-	if len(s.metadata) > 0 {
-		add(metadataKey, s.metadata)
+	metadata := s.metadata
+	if s.sums { // zeros in the place of what is known at the end
+		metadata = maps.Clone(metadata)
+		if metadata == nil {
+			metadata = map[string]string{}
+		}
+		metadata[sumsKey] = sumsText(make([]uint32, len(keys)+1))
+	}
+	if len(metadata) > 0 {
+		add(metadataKey, metadata)
 	}
 	at := int64(0)
 	for _, k := range keys {

@@ -18,11 +18,21 @@ type Dims struct {
 	d [MaxRank]int
 }
 
-// Of returns the given list. It panics when there are more than [MaxRank] entries; callers that take a user's list check
-// its length first.
+// A RankError says how many dimensions were asked for where [MaxRank] is the most.
+type RankError int
+
+func (e RankError) Error() string {
+	return fmt.Sprintf("shape: %d dimensions, at most %d are supported", int(e), MaxRank)
+}
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e RankError) Raised() {}
+
+// Of returns the given list. It panics with a [RankError] when there are more than [MaxRank] entries; callers that take a user's
+// list check its length first.
 func Of(d ...int) Dims {
 	if len(d) > MaxRank {
-		panic(fmt.Sprintf("shape: %d dimensions, at most %d are supported", len(d), MaxRank))
+		panic(RankError(len(d)))
 	}
 	var s Dims
 	s.n = uint8(copy(s.d[:], d))
@@ -50,7 +60,7 @@ func (s Dims) Append(v ...int) Dims { return s.Insert(int(s.n), v...) }
 // Insert returns s with v placed before entry i.
 func (s Dims) Insert(i int, v ...int) Dims {
 	if int(s.n)+len(v) > MaxRank {
-		panic(fmt.Sprintf("shape: %d dimensions, at most %d are supported", int(s.n)+len(v), MaxRank))
+		panic(RankError(int(s.n) + len(v)))
 	}
 	r := s
 	copy(r.d[i+len(v):], s.d[i:s.n])

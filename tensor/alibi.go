@@ -19,11 +19,11 @@ func (m Maker) ALiBi(heads, queries, keys int) *Tensor {
 	}
 	return within(m.s, func(c *Scope) *Tensor {
 		w := Maker{c, t.Compute(), m.dev}
-		slopes := w.Arange(1, float64(power+1), 1).MulScalar(-8 / float64(power))
+		slopes := w.ArangeStep(1, float64(power+1), 1).MulScalar(-8 / float64(power))
 		if more := heads - power; more > 0 {
-			slopes = Cat(0, slopes, w.Arange(1, float64(2*more), 2).MulScalar(-4/float64(power)))
+			slopes = Cat(0, slopes, w.ArangeStep(1, float64(2*more), 2).MulScalar(-4/float64(power)))
 		}
-		i := w.Arange(float64(keys-queries), float64(keys), 1).Unsqueeze(1)
-		return w.Arange(0, float64(keys), 1).Sub(i).Abs().Mul(slopes.Exp2().Neg().Unsqueeze(-1).Unsqueeze(-1)).Cast(t)
+		i := w.ArangeStep(float64(keys-queries), float64(keys), 1).Unsqueeze(1)
+		return w.Arange(keys).Sub(i).Abs().Mul(slopes.Exp2().Neg().Unsqueeze(-1).Unsqueeze(-1)).Cast(t)
 	})
 }

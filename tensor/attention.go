@@ -130,7 +130,7 @@ func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 		n := scores.Dim(-1)
 		if f.causal {
 			m := c.On(q.st.dev).Typed(dtype.I64)
-			apply(maskOp, m.Arange(0, float64(n), 1).Le(m.Arange(0, float64(scores.Dim(-2)), 1).Unsqueeze(1)))
+			apply(maskOp, m.Arange(n).Le(m.Arange(scores.Dim(-2)).Unsqueeze(1)))
 		}
 		if len(in) > 3 {
 			if mask := in[3].In(c); mask.dtype == boolType {

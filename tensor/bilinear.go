@@ -15,7 +15,9 @@ func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	}
 	s := youngest(op, in)
 	sameDevice(op, in)
-	x.mustFloat(op)
+	if x.dtype == boolType {
+		panic(newError(op, ErrType, in, "is not defined for bool").hint("use Float"))
+	}
 	for _, t := range in {
 		if t.dtype != x.dtype {
 			e := newError(op, ErrType, in, "operands are "+x.dtype.String()+" and "+t.dtype.String())

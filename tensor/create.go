@@ -83,9 +83,17 @@ func (m Maker) Full(v float64, dims ...int) *Tensor {
 	return m.make("full", m.floatType(), dims).fill(v)
 }
 
-// Arange returns start, start+step, … up to but not including end: int64 if all three are whole numbers and no type was
+// Arange returns 0, 1, …, n-1: int64 if no type was chosen.
+func (m Maker) Arange(n int) *Tensor {
+	if n < 0 {
+		fail("arange", ErrValue, nil, "%d elements", n)
+	}
+	return m.ArangeStep(0, float64(n), 1)
+}
+
+// ArangeStep returns start, start+step, … up to but not including end: int64 if all three are whole numbers and no type was
 // chosen.
-func (m Maker) Arange(start, end, step float64) *Tensor {
+func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	if step == 0 || (end-start)/step < 0 || math.IsNaN(start+end+step) || math.IsInf(start+end+step, 0) {
 		fail("arange", ErrValue, nil, "no steps of %v lead from %v to %v", step, start, end)
 	}
@@ -123,7 +131,7 @@ func (s *Scope) Full(v float64, dims ...int) *Tensor { return s.Typed(dtype.Inva
 func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty(dims...) }
 
 // Arange returns 0, 1, …, n-1 as int64 on the scope's device.
-func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(0, float64(n), 1) }
+func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
 // From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is given away, and its old handle is
 // freed; x.In(s) lends it.

@@ -83,7 +83,7 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), top.deviceView(), rest.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
 		return []*Tensor{dx, nil}
 	}
-	classes := s.On(x.st.dev).Arange(0, float64(x.Dim(1)), 1)
+	classes := s.On(x.st.dev).Arange(x.Dim(1))
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	if f.smoothing != 0 {
 		hot = hot.MulScalar(1 - f.smoothing).AddScalar(f.smoothing / float64(x.Dim(1)))

@@ -39,7 +39,7 @@ func ExampleMaker() {
 	half := tensor.Typed(dtype.F16)
 	fmt.Println(half.Eye(2))
 	fmt.Println(half.Full(0.1, 3))
-	fmt.Println(tensor.Typed(dtype.I32).Arange(0, 10, 3))
+	fmt.Println(tensor.Typed(dtype.I32).ArangeStep(0, 10, 3))
 	// Output:
 	// tensor([[1., 0.],
 	//         [0., 1.]], dtype=torch.float16)
@@ -149,7 +149,7 @@ func ExampleTensor_Softmax() {
 
 // Views share the memory of what they look at.
 func ExampleTensor_View() {
-	x := tensor.Typed(dtype.I64).Arange(0, 6, 1)
+	x := tensor.Typed(dtype.I64).Arange(6)
 	m := x.View(2, -1)
 	m.Select(0, 1).Fill(9)
 	fmt.Println(x)

@@ -134,13 +134,14 @@ func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }
 
 // Logit returns log(x/(1-x)), the inverse of Sigmoid: NaN outside of [0, 1]. With eps, x is limited to [eps, 1-eps] first, and
-// the gradient is 0 outside of that.
+// the gradient is 0 outside of that; as in torch eps is the result's bound first where it is more than ½. A negative eps, which torch
+// takes for none, is an error.
 func (x *Tensor) Logit(eps ...float64) *Tensor {
 	switch {
 	case len(eps) == 0:
 		return logitOp.Apply([]*Tensor{x})
-	case len(eps) > 1 || !(eps[0] >= 0 && eps[0] <= 0.5):
-		fail("logit", ErrValue, []*Tensor{x}, "eps is %v, it must be one number from 0 to 0.5", eps)
+	case len(eps) > 1 || !(eps[0] >= 0):
+		fail("logit", ErrValue, []*Tensor{x}, "eps is %v, it must be one number that is not negative", eps)
 	}
 	return logitEpsOp.Apply([]*Tensor{x}, eps[0])
 }

@@ -84,7 +84,7 @@ var fuzzShapes = []struct {
 	{"glu", func(x *tensor.Tensor, a []int) []*tensor.Tensor { return one(x.Glu(a[0])) }},
 	{"zeros", func(x *tensor.Tensor, a []int) []*tensor.Tensor { return one(x.Scope().Zeros(a...)) }},
 	{"arange", func(x *tensor.Tensor, a []int) []*tensor.Tensor {
-		return one(x.Scope().Typed(dtype.F32).Arange(float64(a[0]%100), float64(a[1]%100), float64(a[2])))
+		return one(x.Scope().Typed(dtype.F32).ArangeStep(float64(a[0]%100), float64(a[1]%100), float64(a[2])))
 	}},
 }
 

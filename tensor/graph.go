@@ -351,7 +351,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		return x // a result has a gradient already
 	}
 	x.needsGrad = true
-	x.base().needsGrad = true // In's handle stands for the leaf
+	x.base().needsGrad, x.base().frozen = true, false // In's handle stands for the leaf
 	return x
 }
 
@@ -365,8 +365,15 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 		fail("requires_grad", ErrGrad, []*Tensor{x}, "only leaves can be told not to require a gradient; use Detach")
 	}
 	x.needsGrad = false
-	x.base().needsGrad = false
+	x.base().needsGrad, x.base().frozen = false, true
 	return x
+}
+
+// IsFrozen reports whether x is a leaf that was told to require no gradient, by SetRequiresGrad(false) as nn.Freeze does it: a
+// parameter that is not to be trained for now. A leaf of which nothing was said is not frozen.
+func (x *Tensor) IsFrozen() bool {
+	x.synced()
+	return x.node == nil && x.base().frozen
 }
 
 // NeedsGrad reports whether gradients flow into x.

@@ -174,5 +174,5 @@ func (g *grid) cut(op string, c *Scope, y *Tensor) *Tensor {
 // positioned returns an int64 vector of n numbers start, start+step, … on like's device.
 func positioned(c *Scope, like *Tensor, n, start, step int) *Tensor {
 	m := c.On(like.st.dev).Typed(dtype.I64)
-	return m.Arange(0, float64(n), 1).MulScalar(float64(step)).AddScalar(float64(start))
+	return m.Arange(n).MulScalar(float64(step)).AddScalar(float64(start))
 }

@@ -39,7 +39,7 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 		if q.known {
 			index = index.Cast(dtype.I64).MulScalar(float64(by))
 		} else { // the place of each entry, looked up: so that each index is held to its own dimension
-			table := m.Arange(0, float64(n*by), float64(by))
+			table := m.ArangeStep(0, float64(n*by), float64(by))
 			index = table.indexSelect(p.op, 0, index.wrapped(p.op, n).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
 		}
 		if sum == nil {

@@ -119,10 +119,11 @@ func (x *Tensor) ClampMaxInPlace(hi float64) *Tensor {
 	return x.inPlace(minScalarOp, []*Tensor{x}, hi)
 }
 
-// HardtanhInPlace limits the floating point tensor x to [lo, hi].
+// HardtanhInPlace limits x to [lo, hi]; see [Tensor.Hardtanh].
 func (x *Tensor) HardtanhInPlace(lo, hi float64) *Tensor {
-	if !(lo <= hi) {
-		fail("hardtanh", ErrValue, []*Tensor{x}, "the interval [%v, %v] is empty", lo, hi)
+	x.interval(lo, hi)
+	if integral(x.dtype) {
+		return x.ClampInPlace(math.Trunc(lo), math.Trunc(hi))
 	}
 	return x.inPlace(hardtanhOp, []*Tensor{x}, lo, hi)
 }

@@ -96,7 +96,7 @@ func TestDetOfSingular(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.From(rows).RequiresGrad()
 			n := len(rows)
-			weight := s.Typed(dtype.F64).Arange(1, float64(n*n+1), 1).Reshape(n, n)
+			weight := s.Typed(dtype.F64).ArangeStep(1, float64(n*n+1), 1).Reshape(n, n)
 			value := func(x *tensor.Tensor) float64 { // the gradient of det, weighted
 				g := tensor.Gradients(x.RequiresGrad().Det(), []*tensor.Tensor{x})[0]
 				return g.Mul(weight).Sum().Item()

@@ -130,6 +130,11 @@ func (x *Tensor) mustWide(op string) {
 // mustMatrix checks that x is a matrix or a batch of them, and returns the batch's shape and the matrices' size.
 func (x *Tensor) mustMatrix(op string) (batch shape.Dims, m, n int) {
 	x.mustWide(op)
+	return x.matrix(op)
+}
+
+// matrix is mustMatrix for every type.
+func (x *Tensor) matrix(op string) (batch shape.Dims, m, n int) {
 	if x.Rank() < 2 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
 	}
@@ -138,7 +143,13 @@ func (x *Tensor) mustMatrix(op string) (batch shape.Dims, m, n int) {
 
 // mustSquare is mustMatrix for square ones.
 func (x *Tensor) mustSquare(op string) (batch shape.Dims, n int) {
-	batch, m, n := x.mustMatrix(op)
+	x.mustWide(op)
+	return x.square(op)
+}
+
+// square is mustSquare for every type.
+func (x *Tensor) square(op string) (batch shape.Dims, n int) {
+	batch, m, n := x.matrix(op)
 	if m != n {
 		fail(op, ErrShape, []*Tensor{x}, "needs square matrices, these are %d by %d", m, n)
 	}

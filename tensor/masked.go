@@ -30,7 +30,7 @@ func (x *Tensor) truePositions(op string) *Tensor {
 		// Each goes to the place that the number of those before it gives; the others meet in a place behind the last.
 		place := counts.AddScalar(-1).MaskedFill(mask.LogicalNot(), float64(some))
 		out := m.Empty(some + 1)
-		out.scatter(op, c, device.ScatterSet, 0, m.Arange(0, float64(n), 1), place)
+		out.scatter(op, c, device.ScatterSet, 0, m.Arange(n), place)
 		return out.Narrow(0, 0, some)
 	})
 }
@@ -45,7 +45,7 @@ var (
 // all of them.
 func (x *Tensor) firstAbove(c *Scope, some int) *Tensor {
 	m := c.On(x.st.dev).Typed(dtype.I64)
-	n, k := x.Size(), m.Arange(0, float64(some), 1)
+	n, k := x.Size(), m.Arange(some)
 	at := m.Zeros(some)
 	step := 1
 	for step <= n/2 {

@@ -112,12 +112,12 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // channels, the variance the mean square distance; the running statistics, if they are given, are changed in place to (1 - momentum)·running +
 // momentum·batch, with the variance that divides by one less, and not by an empty batch; unlike in torch that counts as a change of theirs. Otherwise the running statistics are used, and no
 // gradient reaches them. All of weight, bias and statistics have shape [channels], nil is none; for 16-bit floats, which are computed in float32,
-// they may be float32. torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running mean the average of all.
-// An eps that is not positive in training, or is negative outside of it, is an error.
+// they may be float32. A vector of shape [0] without weight and bias is given back, as in torch. torch's
+// momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running mean the average
+// of all. An eps that is not positive in training, or is negative outside of it, is an error.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
 	const op = "batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
-	n, channels, inner := channelled(op, in)
 	switch {
 	case training && !(eps > 0):
 		fail(op, ErrValue, in, "eps is %v, in training it must be positive", eps)
@@ -125,6 +125,10 @@ func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, traini
 		fail(op, ErrValue, in, "eps is %v, it must not be negative", eps)
 	}
 	running := statistics(op, in, runningMean, runningVar, training)
+	if x.layout.Shape == shape.Of(0) && weight == nil && bias == nil {
+		return x.Clone()
+	}
+	n, channels, inner := channelled(op, in)
 	f := &normalizeFunc{op: op, kind: normFixed, zero: true, eps: eps, momentum: momentum}
 	switch {
 	case training && n*inner == 1:
@@ -204,15 +208,14 @@ func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 
 // LocalResponseNorm divides each element of x, of shape [n, channels, …] and at least rank 3, by (k + alpha·mean)^beta, where mean is that of the squares
 // in the same place of size neighbouring channels, beginning size/2 before; channels that do not exist count as 0 (A. Krizhevsky, I. Sutskever,
-// G. E. Hinton, ImageNet classification with deep convolutional neural networks). It is computed in float32 for 16-bit floats. torch's alpha,
+// G. E. Hinton, ImageNet classification with deep convolutional neural networks). It is computed in float32 for 16-bit floats; of int64 the means of squares lose their fractions, as in torch, and the result is float32. torch's alpha,
 // beta and k are 1e-4, 0.75 and 1.
 func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
 	if y := underAutocast("local_response_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LocalResponseNorm(size, alpha, beta, k) }, x); y != nil {
 		return y
 	}
 	const op = "local_response_norm"
-	x.use(op)
-	x.mustFloat(op)
+	x.needsMean(op)
 	in := []*Tensor{x}
 	if x.Rank() < 3 || x.Rank() == shape.MaxRank {
 		fail(op, ErrShape, in, "the input is [n, channels, …] of 3 to %d dimensions, its shape is %v", shape.MaxRank-1, x.Shape())
@@ -224,8 +227,15 @@ func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
 		return x.Clone()
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		wide := x.In(c).Cast(x.dtype.Compute())
+		wide, to := x.In(c).Cast(x.dtype.Compute()), x.dtype
 		squares := wide.Square().MoveAxis(1, -1).Pad(0, size/2, (size-1)/2).Unfold(-1, size, 1)
-		return wide.Div(squares.Mean(-1).MoveAxis(-1, 1).MulScalar(alpha).AddScalar(k).PowScalar(beta)).Cast(x.dtype)
+		var mean *Tensor
+		if to.IsFloat() {
+			mean = squares.Mean(-1)
+		} else {
+			to = dtype.F32
+			mean = squares.Sum(-1).TruncDivideScalar(float64(size)).Float()
+		}
+		return wide.Div(mean.MoveAxis(-1, 1).MulScalar(alpha).AddScalar(k).PowScalar(beta)).Cast(to)
 	})
 }

@@ -87,11 +87,17 @@ func TestNumbersBeforeOperators(t *testing.T) {
 	})
 }
 
-// TestFactorOfIndexAdd: the factor is refused in words that fit both forms of the op.
+// TestFactorOfIndexAdd: the factor is refused in words that fit both forms of the op. Of bool it is true or false.
 func TestFactorOfIndexAdd(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		index := s.Typed(dtype.I64).Zeros(1)
-		for _, ty := range []dtype.Type{dtype.Bool, dtype.I32} {
+		for alpha, want := range map[float64]float64{0: 0, 1: 1, 2: 1, 0.5: 1, -1: 1} {
+			x, yes := s.Typed(dtype.Bool).Zeros(1), s.Typed(dtype.Bool).Ones(1)
+			if y := x.IndexAdd(0, index, yes, alpha); y.Type() != dtype.Bool || y.Floats()[0] != want || x.IndexAddInPlace(0, index, yes, alpha).Floats()[0] != want {
+				t.Errorf("false and %v times true is %v, want %v", alpha, y.Floats(), want)
+			}
+		}
+		for _, ty := range []dtype.Type{dtype.U8, dtype.I32} {
 			x := s.Typed(ty).Ones(1)
 			for _, f := range []func(){func() { x.IndexAdd(0, index, x, 0.5) }, func() { x.IndexAddInPlace(0, index, x, 0.5) }} {
 				var e *tensor.Error

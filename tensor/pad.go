@@ -61,7 +61,8 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	}}, y)
 }
 
-// padBy pads every dimension with x's own entries: index maps positions -before … size-1+behind to entries.
+// padBy pads every dimension with x's own entries: index maps positions -before … size-1+behind to entries. Negative sizes leave out
+// positions at the ends.
 func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tensor) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		y := x.In(c)
@@ -72,7 +73,7 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 				continue
 			}
 			n := x.layout.Shape.At(a)
-			at := c.On(x.st.dev).Typed(dtype.I64).Arange(float64(-l), float64(n+r), 1)
+			at := c.On(x.st.dev).Typed(dtype.I64).ArangeStep(float64(-l), float64(n+r), 1)
 			y = y.indexSelect(op, a, index(at, n))
 		}
 		if y.st == x.st {
@@ -82,22 +83,22 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 	})
 }
 
-// within checks that no size is negative or beyond limit(n) for a dimension of size n.
+// within checks that no size is beyond limit(n) for a dimension of size n, and that negative ones leave something.
 func (p padding) within(op string, x *Tensor, why string, limit func(n int) int) {
 	for a := range x.Rank() {
 		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
-		if l < 0 || r < 0 {
-			e := newError(op, ErrValue, []*Tensor{x}, "negative sizes "+itoa(l)+" and "+itoa(r)+" for dimension "+itoa(a))
-			panic(e.hint("use Slice or Pad to cut off"))
-		}
 		if most := limit(n); max(l, r) > most {
 			fail(op, ErrShape, []*Tensor{x}, "sizes %d and %d for dimension %d of size %d: %s", l, r, a, n, why)
+		}
+		if low := -math.MaxInt / 4; min(l, r) < 0 && (min(l, r) < low || l+n+r < 1) {
+			fail(op, ErrShape, []*Tensor{x}, "sizes %d and %d leave nothing of dimension %d of size %d", l, r, a, n)
 		}
 	}
 }
 
 // PadReflect pads x with itself, mirrored at its first and last entries, which do not appear twice; for pads see
-// [Tensor.Pad]. Each size is less than that of its dimension.
+// [Tensor.Pad]. Each size is less than that of its dimension. A negative one cuts off, but what is cut off is still seen in the mirror
+// at the other end, as in torch.
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
@@ -108,7 +109,7 @@ func (x *Tensor) PadReflect(pads ...int) *Tensor {
 }
 
 // PadReplicate pads x with its first and last entries, repeated; for pads see [Tensor.Pad]. A dimension without entries cannot
-// be padded.
+// be padded. A negative size cuts off; what is repeated are the first and last entries of x itself, as in torch.
 func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	p := x.paddings("pad_replicate", pads)
 	p.within("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {
@@ -120,11 +121,25 @@ func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	return x.padBy("pad_replicate", p, func(at *Tensor, n int) *Tensor { return at.Clamp(0, float64(n-1)) })
 }
 
-// PadCircular pads x with entries from its other end; for pads see [Tensor.Pad]. Each size is at most that of its dimension.
+// PadCircular pads x with entries from its other end; for pads see [Tensor.Pad]. A negative size cuts off first, and each size is at
+// most what is left of its dimension: where it is more, torch returns memory that nobody has written.
 func (x *Tensor) PadCircular(pads ...int) *Tensor {
-	p := x.paddings("pad_circular", pads)
-	p.within("pad_circular", x, "it wraps around more than once", func(n int) int { return n })
-	return x.padBy("pad_circular", p, func(at *Tensor, n int) *Tensor {
+	const op = "pad_circular"
+	p := x.paddings(op, pads)
+	y := x
+	for a := range x.Rank() {
+		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
+		first, last := max(0, -l), max(0, -r)
+		if first > n || last > n-first {
+			fail(op, ErrShape, []*Tensor{x}, "sizes %d and %d cut off more than dimension %d has, %d", l, r, a, n)
+		}
+		if first+last > 0 {
+			y = y.region(op, sliced(a, first, n-first-last, 1))
+			p.before, p.behind = p.before.With(a, max(0, l)), p.behind.With(a, max(0, r))
+		}
+	}
+	p.within(op, y, "it wraps around more than once", func(n int) int { return n })
+	return y.padBy(op, p, func(at *Tensor, n int) *Tensor {
 		size := float64(n)
 		return at.Add(at.LtScalar(0).Long().MulScalar(size)).Sub(at.GeScalar(size).Long().MulScalar(size))
 	})

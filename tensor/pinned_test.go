@@ -50,7 +50,7 @@ func TestNonBlockingCopies(t *testing.T) {
 					t.Errorf("seed %d, copy %d: the sum is %v, want %v", seed, i, got, want)
 				}
 			}
-			g := s.On(dev).Arange(0, n, 1).Float().MulScalar(2)
+			g := s.On(dev).ArangeStep(0, n, 1).Float().MulScalar(2)
 			h := g.To(x.Device(), tensor.NonBlocking())
 			g.Fill(7)                               // waits for the copy, too
 			if v := h.Floats(); v[n-1] != 2*(n-1) { // and so does who reads the result
@@ -64,7 +64,7 @@ func TestNonBlockingCopies(t *testing.T) {
 				t.Errorf("of a transposed tensor %v comes back", v)
 			}
 			odd := s.Arange(20).Float().Reshape(4, 5).T().PinMemory(dev)
-			if v := odd.To(dev, tensor.NonBlocking()).Floats(); v[1] != 5 || odd.T().To(dev).Eq(s.On(dev).Arange(0, 20, 1).Reshape(4, 5)).All().Item() != 1 {
+			if v := odd.To(dev, tensor.NonBlocking()).Floats(); v[1] != 5 || odd.T().To(dev).Eq(s.On(dev).Arange(20).Reshape(4, 5)).All().Item() != 1 {
 				t.Errorf("strided: %v", v)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -68,8 +69,8 @@ func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool3d", 3, o)
 }
 
-// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length], of floating point type (torch takes
-// int64 too). There are (length + 2·padding - kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding
+// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length], of floating point type or int64, whose
+// means lose their fractions. There are (length + 2·padding - kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding
 // count as elements unless ExcludePadding is set; what a window has behind the padding never does. 16-bit floats are added in
 // float32.
 func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool1d", 1, o) }
@@ -98,6 +99,7 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 	if len(kernel) == 0 {
 		fail(op, ErrValue, in, "no size of the kernel is given")
 	}
+	x.hasChannels(op, rank)
 	g.rank = rank
 	g.kernel = each(op, in, "kernel", rank, kernel, 1, 1)
 	g.stride = each(op, in, "stride", rank, stride, 1, 1)
@@ -132,6 +134,13 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 	return g
 }
 
+// hasChannels checks that x has channels before its rank spatial dimensions.
+func (x *Tensor) hasChannels(op string, rank int) {
+	if x.Dim(-1-rank) == 0 {
+		fail(op, ErrShape, []*Tensor{x}, "there are no channels in shape %v; only the batch may be empty", x.Shape())
+	}
+}
+
 // spatial checks that x has rank spatial dimensions behind its channels, with or without a batch.
 func (x *Tensor) spatial(op string, rank int) {
 	x.use(op)
@@ -146,6 +155,15 @@ func (x *Tensor) needsFloat(op string) {
 	if !x.dtype.IsFloat() {
 		e := newError(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())
 		panic(e.hint("use Float"))
+	}
+}
+
+// needsMean checks that x is of a type that pools take means in.
+func (x *Tensor) needsMean(op string) {
+	x.use(op)
+	if !x.dtype.IsFloat() && x.dtype != dtype.I64 {
+		e := newError(op, ErrType, []*Tensor{x}, "needs a floating point tensor or int64, not "+x.dtype.String())
+		panic(e.hint("use Float or Long"))
 	}
 }
 
@@ -176,7 +194,7 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 }
 
 func (x *Tensor) avgPool(op string, rank int, o AvgPoolOptions) *Tensor {
-	x.needsFloat(op)
+	x.needsMean(op)
 	g := x.poolGrid(op, rank, o.Kernel, o.Stride, o.Padding, nil, o.CeilMode)
 	f := averages{grid: g, op: op, exclude: o.ExcludePadding, divisor: o.Divisor}
 	return batchedConv(x, rank, func(x *Tensor) *Tensor { return Apply(&avgFunc{f}, x) })
@@ -210,15 +228,21 @@ type averages struct {
 
 // divide returns sums of windows, [n, c, out…], divided by the number of their elements.
 func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
+	by := func(n int) *Tensor {
+		if y.dtype.IsFloat() {
+			return y.DivScalar(float64(n))
+		}
+		return y.TruncDivideScalar(float64(n))
+	}
 	if a.divisor != 0 {
-		return y.DivScalar(float64(a.divisor))
+		return by(a.divisor)
 	}
 	even := true // all windows have the same number
 	for i := range a.rank {
 		even = even && a.wide(i) == a.in[i] || even && !a.exclude && a.behind[i] <= a.before[i]
 	}
 	if even {
-		return y.DivScalar(float64(a.taps()))
+		return by(a.taps())
 	}
 	var count *Tensor
 	for i := range a.rank {
@@ -233,6 +257,9 @@ func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 		} else {
 			count = count.Mul(n)
 		}
+	}
+	if !y.dtype.IsFloat() {
+		return y.TruncDivide(count)
 	}
 	return y.Div(count.Cast(y.dtype))
 }

@@ -114,6 +114,9 @@ func (x *Tensor) adaptiveAvg(op string, rank int, size []int) *Tensor {
 func (x *Tensor) adaptiveMax(op string, rank int, size []int) (values, indices *Tensor) {
 	x.needsFloat(op)
 	g, even := x.adaptiveGrid(op, rank, size)
+	if x.Rank() == rank+2 {
+		x.hasChannels(op, rank)
+	}
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).adaptiveMaxima(op, g, even)
 		defer values.Free() // the views hold them

@@ -19,6 +19,12 @@ func activation(name string, e *expr.Expr, ref func(x, p []float64) float64, gra
 	return Declare(&Elementwise{Name: name, Arity: 1, Result: FixedFloat, Expr: e, Ref: ref, Domain: apart, Params: params, Grad: []*expr.Expr{grad}})
 }
 
+// ofNumbers has an activation take integers too, as float32.
+func ofNumbers(e *Elementwise) *Elementwise {
+	e.Result, e.NoBool = Floating, true
+	return e
+}
+
 // SELU's constants (G. Klambauer et al.: Self-normalizing neural networks, arXiv:1706.02515).
 const (
 	seluAlpha = 1.6732632423543772848170429916717
@@ -53,9 +59,9 @@ var (
 			return softplus(x[0]*p[0]) / p[0]
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
-	softsignOp = activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
+	softsignOp = ofNumbers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
 		// torch has g/(1+|x|)·(1 - |x|/(1+|x|)): 0 where 1 is lost in float64 too, and NaN at ±∞, as x - x
-		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs()))))
+		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
 	preluOp = Declare(&Elementwise{Name: "prelu", Autocast: AutocastLow, Arity: 2, Result: FixedFloat, Expr: x0.Gt(zeroC).Select(x0, x1.Mul(x0)), Domain: wide,
@@ -88,8 +94,8 @@ var (
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
 	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))), // +0, or NaN
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	tanhshrinkOp = activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC)) // +0, as the difference in torch
-	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, Result: FixedFloat, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{0.5, -7},
+	tanhshrinkOp = ofNumbers(activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC))) // +0, as the difference in torch
+	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, NoBool: true, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{1, 7},
 		Ref: func(x, p []float64) float64 {
 			if x[0] <= p[0] {
 				return p[1]
@@ -106,7 +112,7 @@ func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
 	return softplusOp.Apply([]*Tensor{x}, beta, threshold)
 }
 
-// Softsign returns x/(1+|x|); as in torch its gradient at ±Inf is NaN.
+// Softsign returns x/(1+|x|), in float32 for integers; as in torch its gradient at ±Inf is NaN.
 func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 
 // LeakyRelu returns x where it is positive and slope·x elsewhere; its gradient at 0 is slope.
@@ -153,12 +159,22 @@ func (x *Tensor) Mish() *Tensor { return mishOp.Apply([]*Tensor{x}) }
 // Relu6 returns x limited to [0, 6]; its gradient at both is 0.
 func (x *Tensor) Relu6() *Tensor { return relu6Op.Apply([]*Tensor{x}) }
 
-// Hardtanh returns the floating point tensor x limited to [lo, hi]; its gradient at both is 0.
+// Hardtanh returns x limited to [lo, hi]; its gradient at both is 0. For integers, which stay integers, lo and hi lose their
+// fractions.
 func (x *Tensor) Hardtanh(lo, hi float64) *Tensor {
+	x.interval(lo, hi)
+	if integral(x.dtype) {
+		return x.Clamp(math.Trunc(lo), math.Trunc(hi))
+	}
+	return hardtanhOp.Apply([]*Tensor{x}, lo, hi)
+}
+
+// interval refuses an empty interval for hardtanh.
+func (x *Tensor) interval(lo, hi float64) {
+	x.use("hardtanh")
 	if !(lo <= hi) {
 		fail("hardtanh", ErrValue, []*Tensor{x}, "the interval [%v, %v] is empty", lo, hi)
 	}
-	return hardtanhOp.Apply([]*Tensor{x}, lo, hi)
 }
 
 // Hardsigmoid returns x/6 + ½ limited to [0, 1]; its gradient at ±3 is 0.
@@ -180,10 +196,12 @@ func (x *Tensor) Softshrink(lambda float64) *Tensor {
 	return softshrinkOp.Apply([]*Tensor{x}, lambda)
 }
 
-// Tanhshrink returns x - tanh(x).
+// Tanhshrink returns x - tanh(x), in float32 for integers.
 func (x *Tensor) Tanhshrink() *Tensor { return tanhshrinkOp.Apply([]*Tensor{x}) }
 
-// Threshold returns x where it is above the threshold, and value elsewhere.
+// Threshold returns x where it is above the threshold, and value elsewhere. Integers stay integers, which must hold both as in
+// [Tensor.Fill].
 func (x *Tensor) Threshold(threshold, value float64) *Tensor {
+	threshold, value = x.takes("threshold", threshold), x.takes("threshold", value)
 	return thresholdOp.Apply([]*Tensor{x}, threshold, value)
 }

@@ -51,6 +51,9 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	if x.Rank() > 0 {
 		size = x.layout.Shape.At(a)
 	}
+	if start < 0 && start >= -size {
+		start += size
+	}
 	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
 		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
 	}

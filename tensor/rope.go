@@ -125,9 +125,9 @@ func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 		m := c.On(x.st.dev).Typed(dtype.F64)
 		position := o.Positions
 		if position == nil {
-			position = m.Arange(float64(o.Offset), float64(o.Offset+x.Dim(-2)), 1)
+			position = m.ArangeStep(float64(o.Offset), float64(o.Offset+x.Dim(-2)), 1)
 		}
-		frequency := m.Arange(0, float64(dims/2), 1).MulScalar(-2 / float64(dims)).RPowScalar(base)
+		frequency := m.Arange(dims/2).MulScalar(-2 / float64(dims)).RPowScalar(base)
 		angle := position.In(c).Cast(dtype.F64).Unsqueeze(-1).Mul(frequency)
 		t := x.dtype.Compute()
 		return Apply(&ropeFunc{dims, o.Interleaved, false}, x, angle.Cos().Cast(t), angle.Sin().Cast(t))

@@ -101,7 +101,7 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 		if replacement {
 			y = key.Argmax(-1)
 		} else {
-			index := c.On(p.st.dev).Typed(dtype.I64).Arange(0, float64(classes), 1)
+			index := c.On(p.st.dev).Typed(dtype.I64).Arange(classes)
 			drawn := make([]*Tensor, n)
 			for k := range drawn {
 				drawn[k] = key.Argmax(-1, KeepDim)

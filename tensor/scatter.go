@@ -237,7 +237,7 @@ func (x *Tensor) ScatterAddInPlace(dim int, index, src *Tensor) *Tensor {
 }
 
 // IndexAdd returns x with alpha·src[j] added to entry index[j] of dimension dim, for each j in order, as torch.index_add: index
-// is a vector, src has x's shape but in dim one entry for each index.
+// is a vector, src has x's shape but in dim one entry for each index. The sum of bool is "or"; alpha counts as true unless it is 0.
 func (x *Tensor) IndexAdd(dim int, index, src *Tensor, alpha float64) *Tensor {
 	return x.scattered(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))
 }
@@ -251,8 +251,11 @@ func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Te
 func (p placement) times(alpha float64) placement {
 	if alpha != 1 {
 		switch t := p.src.dtype; {
+		case t == boolType && alpha != 0:
+			return p
 		case t == boolType:
-			fail(p.op, ErrType, []*Tensor{p.src}, "alpha is %v, and sums of bool have no factor", alpha)
+			p.src = p.src.ZerosLike()
+			return p
 		case !t.IsFloat() && alpha != math.Trunc(alpha):
 			fail(p.op, ErrType, []*Tensor{p.src}, "alpha is %v, which is no factor of %v", alpha, t)
 		}

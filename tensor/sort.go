@@ -60,7 +60,7 @@ func orderProgram(packed bool) *expr.Program {
 
 // positionsOf returns the positions 0 … n-1, int64, of each row of a matrix of that many rows, as a view.
 func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
-	return s.On(dev).Typed(dtype.I64).Arange(0, float64(n), 1).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
+	return s.On(dev).Typed(dtype.I64).Arange(n).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
 }
 
 // argsortRows returns the positions of the k first elements of each row of x in order, shape [rows, k].

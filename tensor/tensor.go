@@ -43,6 +43,7 @@ type Tensor struct {
 
 	recorded  atomic.Uint32 // the storage's count of recorded writes when this handle took its place in the graph, or detached
 	needsGrad bool
+	frozen    bool    // of a leaf: SetRequiresGrad(false) was said of it last
 	node      *node   // how it was computed; nil for a leaf
 	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
 	viewed    *Tensor // the tensor that this is a view of, directly or through other views; nil for none
@@ -118,7 +119,7 @@ func (x *Tensor) Type() dtype.Type { return x.dtype }
 // Device returns where x lives.
 func (x *Tensor) Device() device.Device { return x.st.dev }
 
-// Scope returns the scope that owns x: start expressions over older tensors with it (x.Scope().Arange(n)).
+// Scope returns the scope that owns x. What is made in it, on x's device, comes from [Tensor.New].
 func (x *Tensor) Scope() *Scope { return x.scope }
 
 // IsContiguous reports whether the elements lie densely in row-major order.
@@ -206,13 +207,23 @@ func (x *Tensor) isParameter() bool {
 	return x.needsGrad && x.node == nil && x.base().scope == root
 }
 
+// deviceText names a device, and tells one without memory from the device of its name.
+func deviceText(d device.Device) string {
+	if d.Info().Meta {
+		return d.Name() + " without memory"
+	}
+	return d.Name()
+}
+
 // sameDevice returns the device that all of in live on.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {
 		if t.st.dev != d {
-			e := newError(op, ErrDevice, in, "operands are on "+d.Name()+" and "+t.st.dev.Name())
-			if t.isParameter() != in[0].isParameter() { // a layer's weight and what comes into the layer
+			e := newError(op, ErrDevice, in, "operands are on "+deviceText(d)+" and "+deviceText(t.st.dev))
+			if d.Info().Meta != t.st.dev.Info().Meta {
+				e.hint("a tensor on a device without memory has no values; nn.LoadStateDict gives them to a model that nn.SkipInit left without")
+			} else if t.isParameter() != in[0].isParameter() { // a layer's weight and what comes into the layer
 				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
 			} else {
 				e.hint("move one with To, CUDA or CPU")

@@ -187,5 +187,5 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 // alongAxis returns the positions along axis a for each element of like, int64, as a view.
 func alongAxis(s *Scope, like *Tensor, a int) *Tensor {
 	sh := like.layout.Shape
-	return along(s.On(like.st.dev).Typed(dtype.I64).Arange(0, float64(sh.At(a)), 1), a, sh)
+	return along(s.On(like.st.dev).Typed(dtype.I64).Arange(sh.At(a)), a, sh)
 }

@@ -13,7 +13,7 @@ func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
 		m := c.On(x.st.dev).Typed(dtype.I64)
-		d := m.Arange(0, float64(x.Dim(-1)), 1).Sub(m.Arange(0, float64(x.Dim(-2)), 1).Unsqueeze(1))
+		d := m.Arange(x.Dim(-1)).Sub(m.Arange(x.Dim(-2)).Unsqueeze(1))
 		out := d.GtScalar(float64(k))
 		if upper {
 			out = d.LtScalar(float64(k))

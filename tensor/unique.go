@@ -174,7 +174,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			fail(op, ErrValue, in, "a count is so great that the result has too many elements")
 		}
 		x.fits(op, x.layout.Shape.With(a, total))
-		at := ends.Searchsorted(c.On(x.st.dev).Typed(dtype.I64).Arange(0, float64(total), 1), true)
+		at := ends.Searchsorted(c.On(x.st.dev).Typed(dtype.I64).Arange(total), true)
 		return y.indexSelect(op, a, at)
 	})
 }

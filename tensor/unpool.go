@@ -213,7 +213,7 @@ func (g *grid) fractionalStarts(c *Scope, u *Tensor, i int) *Tensor {
 		alpha = float64(float32(free) / float32(g.out[i]-1))
 	}
 	u = u.Unsqueeze(2)
-	n := c.On(u.st.dev).Typed(u.dtype).Arange(0, float64(g.out[i]-1), 1)
+	n := c.On(u.st.dev).Typed(u.dtype).Arange(g.out[i] - 1)
 	first := u.Add(n).MulScalar(alpha).Cast(dtype.I64).Sub(u.MulScalar(alpha).Cast(dtype.I64))
 	return Cat(2, first, last)
 }

@@ -19,24 +19,31 @@ func positions(c *Scope, like *Tensor, s, strides shape.Dims, offset int) *Tenso
 	m := c.On(like.st.dev).Typed(dtype.I64)
 	y := m.Full(float64(offset))
 	for k := range s.Rank() {
-		y = y.Unsqueeze(-1).Add(m.Arange(0, float64(s.At(k)), 1).MulScalar(float64(strides.At(k))))
+		y = y.Unsqueeze(-1).Add(m.Arange(s.At(k)).MulScalar(float64(strides.At(k))))
 	}
 	return y.reshape(shape.Of(s.Size()))
 }
 
 // Unfold returns the windows of the given size along a dimension, each step behind the one before, as a view: the dimension
 // becomes their number, (n-size)/step + 1, and the last dimension of the result holds their elements. Windows may overlap;
-// gradients of an element that lies in several are added in a fixed order.
+// gradients of an element that lies in several are added in a fixed order. A tensor of rank 0 counts as a vector of one; its single
+// window of size 1 is that vector, and one of size 0 an empty one.
 func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 	x.use("unfold")
 	a := x.axis("unfold", dim)
 	in := []*Tensor{x}
-	if x.Rank() == 0 || x.Rank() == shape.MaxRank {
-		fail("unfold", ErrShape, in, "needs a tensor of 1 to %d dimensions, this has %d", shape.MaxRank-1, x.Rank())
+	if x.Rank() == shape.MaxRank {
+		fail("unfold", ErrShape, in, "needs a tensor of at most %d dimensions, this has %d", shape.MaxRank-1, x.Rank())
 	}
-	n := x.layout.Shape.At(a)
+	n := 1
+	if x.Rank() > 0 {
+		n = x.layout.Shape.At(a)
+	}
 	if size < 0 || size > n || step < 1 {
 		fail("unfold", ErrValue, in, "windows of size %d, %d apart, along a dimension of size %d: the size must lie between 0 and that, the step be at least 1", size, step, n)
+	}
+	if x.Rank() == 0 {
+		return x.reshape(shape.Of(1)).region("unfold", sliced(0, 0, size, 1))
 	}
 	l, to, count := x.layout, x.layout.Shape, (n-size)/step+1
 	along := l.Strides.At(a)

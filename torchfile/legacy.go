@@ -64,7 +64,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 		if elements > uint64(f.size-at)/uint64(st.t.Size()) {
 			f.fail("", at-8, "storage %q of %d elements of %v does not lie in the file", key, elements, st.t)
 		}
-		spans[key] = storageAt{"", at, int64(elements) * int64(st.t.Size())}
+		spans[key] = storageAt{from: at, size: int64(elements) * int64(st.t.Size())}
 		at += spans[key].size
 	}
 	return &loaded{root: root, bytes: length, place: func(key string) (storageAt, bool) { s, ok := spans[key]; return s, ok }}

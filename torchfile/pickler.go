@@ -163,7 +163,11 @@ func (s *saver) value(v any) {
 		s.items(v, 'e')
 		s.op(0x85, 'R')
 	default:
-		s.dict(v)
+		if _, _, ok := dictItems(v); ok {
+			s.dict(v)
+		} else if p, ok := plain(v); ok { // find has seen that it is
+			s.value(p)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -151,6 +152,71 @@ func TestSave(t *testing.T) {
 	o, _ := plain.Get("optimizer")
 	if v := o.(map[string]any)["state"].(map[int64]any)[0].(map[string]any)["step"].(*tensor.Tensor).Item(); v != 3 {
 		t.Error(v)
+	}
+}
+
+// plainGo is a tree of plain Go types. A program in _golden reads the file with PyTorch.
+func plainGo() map[string]any {
+	type celsius float32
+	type names []string
+	return map[string]any{
+		"ints": []int{1, -2, 1 << 40}, "widths": []any{int8(-8), int16(16), int32(-32), uint8(8), uint16(16), uint32(1 << 31), uint64(1 << 63), uint(7)},
+		"floats": []float64{0.1, math.Inf(-1)}, "float32": []float32{0.5, 0.25}, "bools": []bool{true, false},
+		"strings": []string{"ä", ""}, "nested": [][]float64{{1}, {}, {2, 3}}, "array": [3]int{1, 2, 3}, "bytes": []byte{0, 255}, "raw": [2]byte{1, 2},
+		"history": map[string][]float64{"loss": {0.5, 0.25}, "accuracy": {0.75}}, "ids": map[string]int{"b": 2, "a": 1},
+		"labels": map[int]string{7: "seven", -1: "none", 10: "ten"}, "scores": map[float32]bool{0.5: true}, "flags": map[bool]int{true: 1, false: 0},
+		"mixed": map[any]any{1: "one", "two": 2, 3.5: nil}, "maps": []map[string]any{{"lr": 0.1}, {}}, "tensors": []*tensor.Tensor{tensor.Ones(2), tensor.Zeros(1)},
+		"layers": map[string]map[string]*tensor.Tensor{"fc": {"weight": tensor.Ones(1, 2)}}, "time": time.Second, "celsius": celsius(36.5), "names": names{"x"},
+		"nothing": []int(nil), "empty": map[string]float64(nil), "types": []dtype.Type{dtype.F16, dtype.I64}, "scalar": float32(1.5), "flag": true,
+	}
+}
+
+// Slices and maps of plain Go types are saved as lists and dicts.
+func TestSavePlainGoTypes(t *testing.T) {
+	dir := os.Getenv("FLAMBEAU_EXCHANGE")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	path := filepath.Join(dir, "plain.pt")
+	if err := Save(path, plainGo()); err != nil {
+		t.Fatal(err)
+	}
+	tree := load(t, path).(map[string]any)
+	for k, want := range map[string]string{
+		"ints": "list[int64 1 int64 -2 int64 1099511627776 ]", "widths": "list[int64 -8 int64 16 int64 -32 int64 8 int64 16 int64 2147483648 9223372036854775808 int64 7 ]",
+		"floats": "list[float64 0.1 float64 -Inf ]", "float32": "list[float64 0.5 float64 0.25 ]", "bools": "list[bool true bool false ]",
+		"strings": "list[string ä string  ]", "nested": "list[list[float64 1 ] list[] list[float64 2 float64 3 ] ]", "array": "list[int64 1 int64 2 int64 3 ]",
+		"bytes": "[]uint8 [0 255]", "raw": "[]uint8 [1 2]", "history": "map[string]interface {} map[accuracy:[0.75] loss:[0.5 0.25]]",
+		"ids": "map[string]interface {} map[a:1 b:2]", "labels": "map[int64]interface {} map[-1:none 7:seven 10:ten]",
+		"scores": "dict{0.5: bool true, }", "flags": "dict{false: int64 0, true: int64 1, }", "mixed": `dict{3.5: <nil> <nil>, 1: string one, "two": int64 2, }`,
+		"maps": "list[map[string]interface {} map[lr:0.1] map[string]interface {} map[] ]", "time": "int64 1000000000", "celsius": "float64 36.5", "names": "list[string x ]",
+		"nothing": "list[]", "empty": "map[string]interface {} map[]", "scalar": "float64 1.5", "flag": "bool true",
+		"tensors": "list[tensor float32 [2] [1] [1 1] tensor float32 [1] [1] [0] ]", "types": "list[string torch.float16 string torch.int64 ]",
+	} {
+		if got := outlineTo(tree[k], 0); got != want {
+			t.Errorf("%s: %s, want %s", k, got, want)
+		}
+	}
+	fc := tree["layers"].(map[string]any)["fc"].(map[string]any)
+	if w := fc["weight"].(*tensor.Tensor); w.Dim(1) != 2 {
+		t.Error(w)
+	}
+	for want, tree := range map[string]any{
+		`tree["a"]: a value of Go type chan int cannot be saved`:                         map[string]chan int{"a": nil},
+		"tree[0]: a value of Go type struct { X int } cannot be saved":                   []struct{ X int }{{1}},
+		"tree[0][0]: a value of Go type *int cannot be saved; numbers, bools":            [][]*int{{nil}},
+		`tree[0]: the string "\xff" is not UTF-8`:                                        []string{"\xff"},
+		`the key "\xff" is not UTF-8`:                                                    map[string]int{"\xff": 1},
+		"a value of Go type map[[1]int]int cannot be saved":                              map[[1]int]int{{1}: 1},
+		"a value of Go type map[interface {}]int cannot be saved":                        map[any]int{1: 1, int64(1): 2},
+		"tree[0]: a value of Go type dtype.Type cannot be saved":                         []dtype.Type{dtype.U64},
+		"tree[0]: a value of Go type complex64 cannot be saved; numbers, bools, strings": []complex64{1},
+	} {
+		err := Save(filepath.Join(t.TempDir(), "m.pt"), tree)
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 

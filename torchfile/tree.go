@@ -345,9 +345,11 @@ func (c *converter) base(r *tensorRef) *tensor.Tensor {
 		c.file.fail(at.entry, -1, "the storage has %d bytes, the tensors on it say %d", at.size, r.st.bytes)
 	}
 	n := int(at.size) / r.t.Size()
-	at.size = int64(n * r.t.Size())
 	if m := c.file.mem; m != nil {
-		mem := m.Bytes()[at.from : at.from+at.size]
+		mem := m.Bytes()[at.from : at.from+int64(n*r.t.Size())]
+		if c.options.checked {
+			c.file.check(at, 0, 0)
+		}
 		return tensor.FromMemory(r.t, mem, func() { m.Drop(mem) }, n)
 	}
 	x := tensor.Typed(r.t).Empty(n)

@@ -3,6 +3,7 @@ package torchfile
 import (
 	"archive/zip"
 	"errors"
+	"hash/crc32"
 	"io"
 	"strings"
 
@@ -17,16 +18,12 @@ import (
 func (f *file) loadZip() *loaded {
 	list, err := zipfile.Entries(f.r, f.size)
 	if err != nil {
-		var e *zipfile.Error
-		if !errors.As(err, &e) {
-			panic(&Error{Path: f.path, Offset: -1, Msg: err.Error(), Err: err})
-		}
-		panic(&Error{Path: f.path, Entry: e.Entry, Offset: -1, Msg: e.Msg, Err: e.Err})
+		f.failed(err)
 	}
 	spans := make(map[string]storageAt, len(list))
 	root := ""
 	for _, e := range list {
-		spans[e.Name] = storageAt{e.Name, e.From, e.Stored}
+		spans[e.Name] = storageAt{e.Name, e.From, e.Stored, e}
 		if dir, ok := strings.CutSuffix(e.Name, "data.pkl"); ok && (root == "" || len(dir) < len(root)) && (dir == "" || strings.HasSuffix(dir, "/")) {
 			root = dir
 			if dir == "" {
@@ -56,12 +53,14 @@ func (f *file) loadZip() *loaded {
 		}
 		b := make([]byte, at.size)
 		f.read(at.entry, b, at.from)
+		f.check(at, crc32.ChecksumIEEE(b), at.size)
 		return string(b)
 	}
 	if order := small("byteorder"); order != "" && order != "little" {
 		f.fail(root+"byteorder", -1, "the numbers are %s-endian, only little-endian files are read", order)
 	}
 	pickle := spans[root+"data.pkl"]
+	f.check(pickle, 0, 0)
 	u := newUnpickler(f, pickle.entry, pickle.from, pickle.from+pickle.size)
 	u.storages = storages(map[string]*storageRef{}, f.size)
 	v := u.run()
@@ -71,17 +70,19 @@ func (f *file) loadZip() *loaded {
 	}}
 }
 
-// readTensor fills a tensor of rank 1 with the bytes of a storage.
+// readTensor fills a tensor of rank 1 with the bytes of a storage, as many as it has.
 func (f *file) readTensor(at storageAt, x *tensor.Tensor) {
 	var err error
+	sum, n := uint32(0), int64(x.Size()*x.Type().Size())
 	tensor.Raw("load", []*tensor.Tensor{x}, nil, func(_ device.Stream, outs, _ []device.View) error {
-		b := outs[0].Buf.Host()[:at.size]
+		b := outs[0].Buf.Host()[:n]
 		if len(b) == 0 {
 			return nil
 		}
 		if _, err = f.r.ReadAt(b, at.from); err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
+		sum = crc32.ChecksumIEEE(b)
 		if outs[0].Type == dtype.Bool {
 			for i, v := range b {
 				if v != 0 {
@@ -94,4 +95,5 @@ func (f *file) readTensor(at storageAt, x *tensor.Tensor) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		panic(&Error{Path: f.path, Entry: at.entry, Offset: -1, Msg: err.Error(), Err: err})
 	}
+	f.check(at, sum, n)
 }

@@ -10,3 +10,6 @@ package train
 type Error struct{ Field, Msg string }
 
 func (e *Error) Error() string { return "train: " + e.Field + ": " + e.Msg }
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}

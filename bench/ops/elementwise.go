@@ -217,7 +217,7 @@ var inPlace = []bench{
 	{"transpose_view", "f:R,C", "a", "a.transpose(0, 1)", func(x []*T) *T { return x[0].Transpose(0, 1) }, "t"},
 	{"slice_view", "f:R,C", "a", "a[:, 1:3]", func(x []*T) *T { return x[0].Slice(1, 1, 3, 1) }, "tml"},
 	{"select_view", "f:R,C", "a", "a[1]", func(x []*T) *T { return x[0].Select(0, 1) }, "tml"},
-	{"arange", "f:n", "", "torch.arange(a.shape[0])", func(x []*T) *T { return x[0].Scope().Typed(dtype.I64).Arange(0, float64(x[0].Dim(0)), 1) }, "tml"},
+	{"arange", "f:n", "", "torch.arange(a.shape[0])", func(x []*T) *T { return x[0].Scope().Typed(dtype.I64).Arange(x[0].Dim(0)) }, "tml"},
 	{"linspace", "f:n", "", "torch.linspace(0, 1, a.shape[0])", func(x []*T) *T { return x[0].Scope().Linspace(0, 1, x[0].Dim(0)) }, "tml"},
 	{"eye", "f:R,C", "", "torch.eye(a.shape[1])", func(x []*T) *T { return x[0].Scope().Typed(dtype.F32).Eye(x[0].Dim(1)) }, "tml"},
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,10 +93,15 @@ type network struct {
 	held      []*nn.BatchNorm2d // that stay in evaluation mode
 }
 
-// build makes a fresh model on a device.
-func (c *card) build(dev device.Device) (*network, error) {
+// build makes a model on a device: a fresh one, or, if weights are given, one of these, which are
+// used up.
+func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*network, error) {
 	if err := c.check(); err != nil {
 		return nil, err
+	}
+	var opts []nn.Option
+	if weights != nil {
+		opts = append(opts, nn.SkipInit())
 	}
 	n := &network{card: c, dev: dev}
 	switch c.Model {
@@ -105,33 +111,38 @@ func (c *card) build(dev device.Device) (*network, error) {
 			in *= d
 		}
 		n.module = nn.NewSequential(
-			nn.NewLinear(in, c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
-			nn.NewLinear(c.Hidden, len(c.Classes)))
+			nn.NewLinear(in, c.Hidden, opts...), nn.ReLU{}, nn.NewDropout(c.Dropout),
+			nn.NewLinear(c.Hidden, len(c.Classes), opts...))
 	case "cnn":
-		half := nn.NewMaxPool2d(2)
+		conv, half := append(slices.Clone(opts), nn.Padding(1)), nn.NewMaxPool2d(2)
 		n.module = nn.NewSequential(
-			nn.NewConv2d(c.Input[0], 16, 3, nn.Padding(1)), nn.ReLU{}, half,
-			nn.NewConv2d(16, 32, 3, nn.Padding(1)), nn.ReLU{}, half,
-			nn.Flatten{}, nn.NewLinear(32*(c.Input[1]/4)*(c.Input[2]/4), c.Hidden), nn.ReLU{}, nn.NewDropout(c.Dropout),
-			nn.NewLinear(c.Hidden, len(c.Classes)))
+			nn.NewConv2d(c.Input[0], 16, 3, conv...), nn.ReLU{}, half,
+			nn.NewConv2d(16, 32, 3, conv...), nn.ReLU{}, half,
+			nn.Flatten{}, nn.NewLinear(32*(c.Input[1]/4)*(c.Input[2]/4), c.Hidden, opts...), nn.ReLU{}, nn.NewDropout(c.Dropout),
+			nn.NewLinear(c.Hidden, len(c.Classes), opts...))
 	case "resnet18":
-		n.module = models.ResNet18(len(c.Classes), c.Input[0])
+		n.module = models.ResNet18(len(c.Classes), c.Input[0], opts...)
 	case "resnet34":
-		n.module = models.ResNet34(len(c.Classes), c.Input[0])
+		n.module = models.ResNet34(len(c.Classes), c.Input[0], opts...)
 	case "resnet50":
-		n.module = models.ResNet50(len(c.Classes), c.Input[0])
+		n.module = models.ResNet50(len(c.Classes), c.Input[0], opts...)
 	case "vit": // torchvision's ViT-B/16 for images of its size, a small one for small images
 		v := models.ViTB16()
 		if v.Classes = len(c.Classes); c.Input[1] < 128 {
 			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: len(c.Classes)}
 		}
 		v.Image, v.Patch = c.Input[1], patch(c.Input[1])
-		n.module = models.NewViT(v)
+		n.module = models.NewViT(v, opts...)
 	case "gpt":
-		n.gpt = models.NewGPT(*c.GPT)
+		n.gpt = models.NewGPT(*c.GPT, opts...)
 		n.module = n.gpt
 	}
 	n.model = n.module
+	if weights != nil {
+		if err := n.fill(weights, nn.Assign()); err != nil {
+			return nil, err
+		}
+	}
 	nn.To(n.model, dev)
 	if len(c.Mean) > 0 {
 		ones := make([]int, len(c.Input))
@@ -142,6 +153,19 @@ func (c *card) build(dev device.Device) (*network, error) {
 		n.mean, n.std = tensor.Root().On(dev).From(c.Mean).Reshape(ones...), tensor.Root().On(dev).From(c.Std).Reshape(ones...)
 	}
 	return n, nil
+}
+
+// fill puts weights into the model, and frees them.
+func (n *network) fill(weights map[string]*tensor.Tensor, opts ...nn.LoadOption) (err error) {
+	if n.gpt != nil {
+		err = n.gpt.LoadStateDict(weights, opts...)
+	} else {
+		err = nn.LoadStateDict(n.model, weights, opts...)
+	}
+	for _, x := range weights {
+		x.Free()
+	}
+	return err
 }
 
 // patch is the side of a vit's patches for images of so many pixels a side, 0 if there is none.
@@ -182,7 +206,7 @@ func (n *network) save(path string) error {
 	if err != nil {
 		return err
 	}
-	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)})
+	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)}, safetensors.Checksums())
 }
 
 // cardPart is the card as a part of a checkpoint: one that is gone on from must be of the same model.
@@ -246,23 +270,43 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 	} else if isDir(path) {
 		return nil, nil, err
 	}
-	if strings.HasSuffix(path, ".safetensors") {
-		if tree, _, err := checkpoint.Read(path); err == nil {
-			return fromTree(tree)
-		}
+	f, err := safetensors.Open(path)
+	if err == nil {
+		defer f.Close()
+		return fromFile(path, f)
 	}
-	sd, meta, err := safetensors.Load(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		tree, err2 := torchfile.Load(path)
-		if err2 != nil {
-			return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)
-		}
-		sd, err = torchfile.StateDict(tree)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safetensors.ErrChecksum) {
+		return nil, nil, err
 	}
+	tree, err2 := torchfile.Load(path, torchfile.Mapped(), torchfile.Checked())
+	if errors.Is(err2, zip.ErrChecksum) {
+		return nil, nil, err2
+	}
+	if err2 != nil {
+		return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)
+	}
+	sd, err = torchfile.StateDict(tree)
+	return sd, nil, err
+}
+
+// fromFile maps the weights of a safetensors file, which may be a checkpoint.
+func fromFile(path string, f *safetensors.File) (map[string]*tensor.Tensor, *card, error) {
+	tree, _, err := checkpoint.Read(path)
+	if err == nil {
+		return fromTree(tree)
+	}
+	if !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return nil, nil, err
+	}
+	if _, err := f.Verify(); err != nil {
+		return nil, nil, err
+	}
+	sd, err := f.Tensors()
 	if err != nil {
 		return nil, nil, err
 	}
-	if about, ok := meta[cardKey]; ok {
+	var c *card
+	if about, ok := f.Metadata()[cardKey]; ok {
 		c, err = parseCard(about)
 	}
 	return sd, c, err
@@ -305,11 +349,8 @@ func open(path string, dev device.Device) (*network, error) {
 	if c == nil {
 		return nil, fmt.Errorf("%s: the file does not say what model its weights are of; files written by flambeau train --out do", path)
 	}
-	n, err := c.build(dev)
+	n, err := c.build(dev, sd)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := nn.LoadStateDict(n.model, sd); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	nn.Eval(n.model)

@@ -58,7 +58,7 @@ func (c *convertCmd) Run(e *env) error {
 			return err
 		}
 	}
-	w, err := readWeights(c.In)
+	w, err := readWeights(c.In, true)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64
 	}
 	switch format {
 	case formatSafetensors, formatSharded:
-		path, opts := c.Out, []safetensors.SaveOption{safetensors.Consume()}
+		path, opts := c.Out, []safetensors.SaveOption{safetensors.Consume(), safetensors.Checksums()}
 		most := c.MaxShard
 		if single, ok := strings.CutSuffix(c.Out, ".index.json"); ok {
 			path = single

@@ -21,7 +21,7 @@ func TestTrainOnAFullDisk(t *testing.T) {
 	empty()
 	_, last, _ := strings.Cut(errOut, "flambeau: ")
 	if status != 1 || !strings.Contains(out+errOut, "4 steps in") || strings.Count(last, "--out: ") != 1 || strings.Count(last, "--profile: ") != 1 ||
-		!strings.Contains(last, "they are lost, for want of --checkpoint") {
+		!strings.Contains(last, "the weights are lost, for want of --checkpoint") {
 		t.Errorf("status %d\n%s%s", status, out, errOut)
 	}
 }

@@ -117,8 +117,8 @@ func (c *generateCmd) open(dev device.Device) (*models.GPT, text.Tokenizer, erro
 	if tok.Vocab() > size.Vocab {
 		return nil, nil, fmt.Errorf("%s: the model knows %d tokens, the vocabulary has %d", c.Weights, size.Vocab, tok.Vocab())
 	}
-	m := models.NewGPT(size)
-	if err := m.LoadStateDict(sd); err != nil {
+	m := models.NewGPT(size, nn.SkipInit())
+	if err := m.LoadStateDict(sd, nn.Assign()); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", c.Weights, err)
 	}
 	for _, t := range sd {

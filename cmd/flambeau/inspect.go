@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
@@ -17,8 +19,9 @@ import (
 
 // inspectCmd lists what is in a file of weights.
 type inspectCmd struct {
-	File string `arg:"" help:"A file that ends in .safetensors, .safetensors.index.json, .pt, .pth, .bin, .ckpt, .npz or .npy." type:"path"`
-	JSON bool   `name:"json" help:"Print one JSON object instead of lines."`
+	File  string `arg:"" help:"A file that ends in .safetensors, .safetensors.index.json, .pt, .pth, .bin, .ckpt, .npz or .npy." type:"path"`
+	JSON  bool   `name:"json" help:"Print one JSON object instead of lines."`
+	Check bool   `help:"Read all of the file, and compare it with the check sums that it has: those of .npz and .pt, and of safetensors that flambeau wrote."`
 }
 
 // inspected is the object that --json prints.
@@ -49,6 +52,9 @@ func (c *inspectCmd) Run(e *env) error {
 	r, err := c.read()
 	if err != nil {
 		return err
+	}
+	if c.Check {
+		fmt.Fprintln(e.err, "the check sums that it has agree")
 	}
 	r.ByDType = map[string]int64{}
 	for _, t := range r.Tensors {
@@ -117,6 +123,15 @@ func (c *inspectCmd) read() (*inspected, error) {
 		}
 		defer f.Close()
 		r.Metadata = f.Metadata()
+		if c.Check {
+			n, err := f.Verify()
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 && len(f.Infos()) > 0 {
+				return nil, c.noSums()
+			}
+		}
 		for _, i := range f.Infos() {
 			t := i.DType
 			if i.Type != dtype.Invalid {
@@ -126,7 +141,10 @@ func (c *inspectCmd) read() (*inspected, error) {
 		}
 		return r, nil
 	}
-	w, err := readWeights(c.File)
+	if c.Check && !archive(c.File) {
+		return nil, c.noSums()
+	}
+	w, err := readWeights(c.File, c.Check)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +156,22 @@ func (c *inspectCmd) read() (*inspected, error) {
 		r.Values = append(r.Values, valueLine{n.name, plainValue(n.value)})
 	}
 	return r, nil
+}
+
+func (c *inspectCmd) noSums() error {
+	return fmt.Errorf("%s: --check: the file has no check sums; flambeau convert writes them into .safetensors, .pt and .npz files", c.File)
+}
+
+// archive reports whether a file begins as a zip archive, whose members have check sums.
+func archive(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return true // what reads it will say so
+	}
+	defer f.Close()
+	var head [4]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && string(head[:]) == "PK\x03\x04"
 }
 
 // plainValue is what JSON can say of a value.

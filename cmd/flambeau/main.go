@@ -22,10 +22,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -63,11 +61,10 @@ func main() {
 }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 3 for a plan that does not fit, 130 when it was
-// interrupted, by Ctrl-C or by a request to end (SIGTERM). That of doctor says what it found.
+// interrupted, by Ctrl-C, by a request to end (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
 func run(args []string, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second one ends the process at once, whatever it is busy with
+	ctx, end := interruptible()
+	defer end()
 	e := &env{ctx: ctx, out: out, err: errOut}
 	var c cli
 	status := -1

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/safetensors"
 	"github.com/flambeau-go/flambeau/vet"
@@ -121,8 +122,188 @@ func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
 	}
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		interrupt(t, signal)
+	}
+}
+
+// begun starts a training without an end in a process of its own, and returns it when it has said which device it uses.
+func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
+	t.Helper()
+	pipe, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() }) // where the test has failed
+	messages := bufio.NewReader(pipe)
+	if line, err := messages.ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	return messages
+}
+
+// A terminal that is closed sends SIGHUP more than once; nohup keeps it from being obeyed.
+func TestHangup(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("windows has no SIGHUP")
+	}
+	dir := t.TempDir()
+	path, keep := filepath.Join(dir, "m.safetensors"), filepath.Join(dir, "keep")
+	args := []string{"train", "--device", "cpu", "--epochs", "100000", "--out", path, "--checkpoint", keep, "--every", "1000000"}
+	c := process(t, "off", args...)
+	messages := begun(t, c)
+	for range 3 {
+		if err := c.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest, _ := io.ReadAll(messages)
+	var exit *exec.ExitError
+	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 || !exists(path) {
+		t.Fatalf("%v\n%s", err, rest)
+	}
+	if l, err := checkpoint.List(keep); err != nil || len(l) != 1 {
+		t.Error(l, err)
+	}
+	c = process(t, "off", "train", "--device", "cpu", "--epochs", "100000")
+	c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`}, c.Args...)
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Path = sh
+	messages = begun(t, c)
+	if err := c.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { io.Copy(io.Discard, messages); ended <- c.Wait() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("the training has ended by a hangup that is ignored: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		t.Error(err)
+	}
+}
+
+// Messages that nobody reads any more, and standard streams that are closed, do not keep a training from its end.
+func TestClosedStreams(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("windows has no SIGPIPE")
+	}
+	dir := t.TempDir()
+	path, keep := filepath.Join(dir, "m.safetensors"), filepath.Join(dir, "keep")
+	saved := func(err error) {
+		t.Helper()
+		if _, _, lost := safetensors.Load(path); err != nil || lost != nil {
+			t.Errorf("%v, %v", err, lost)
+		}
+		if l, err := checkpoint.Load(keep); err != nil || l.Info.Step < 40 {
+			t.Error(l, err)
+		}
+		for _, p := range []string{path, keep} {
+			if err := os.RemoveAll(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	args := []string{"train", "--device", "cpu", "--epochs", "2", "--out", path, "--checkpoint", keep}
+	c := process(t, "off", args...)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stderr, c.Stdout = write, write
+	read.Close() // before it begins
+	err = c.Run()
+	write.Close()
+	saved(err)
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = process(t, "off", args...)
+	c.Args, c.Path = append([]string{"sh", "-c", `exec "$0" "$@" >&- 2>&-`}, c.Args...), sh
+	saved(c.Run())
+}
+
+// Where --out cannot be written is found before the work; where that becomes so meanwhile, the weights go beside the
+// checkpoints, or to the working directory.
+func TestUnwritableOut(t *testing.T) {
+	dir := t.TempDir()
+	for name, want := range map[string]string{
+		strings.Repeat("x", 260):                 "--out .*nothing can be written there: .*(too long|syntax is incorrect)",
+		filepath.Join("none", "w.safetensors"):   "--out .*(no such file|cannot find)",
+		filepath.Join("file", "w.safetensors"):   "--out .*(not a folder|not a directory|cannot find)",
+		filepath.Join("closed", "w.safetensors"): "--out .*permission denied",
+	} {
+		switch {
+		case strings.HasPrefix(name, "file"):
+			write(t, filepath.Join(dir, "file"), "")
+		case strings.HasPrefix(name, "closed"):
+			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
+				t.Fatal(err)
+			}
+			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil { // root may write everywhere
+				f.Close()
+				continue
+			}
+		}
+		status, _, errOut := command(t, "train", "--device", "cpu", "--steps", "1", "--out", filepath.Join(dir, name))
+		if status != 1 || !regexp.MustCompile(want).MatchString(errOut) || strings.Contains(errOut, "steps in") {
+			t.Errorf("%.20s: status %d\n%s", name, status, errOut)
+		}
+	}
+	if runtime.GOOS == "windows" {
+		t.Skip("windows has no way to interrupt another process")
+	}
+	for _, keep := range []string{filepath.Join(dir, "keep"), ""} {
+		out := filepath.Join(dir, "gone", "w.safetensors")
+		if err := os.Mkdir(filepath.Dir(out), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		args, place := []string{"train", "--device", "cpu", "--epochs", "100000", "--out", out}, t.TempDir()
+		if keep != "" {
+			args = append(args, "--checkpoint", keep)
+		}
+		c := process(t, "off", args...)
+		c.Dir = place
+		messages := begun(t, c)
+		time.Sleep(100 * time.Millisecond)
+		if err := os.RemoveAll(filepath.Dir(out)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := io.ReadAll(messages)
+		var exit *exec.ExitError
+		if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+			t.Errorf("%v\n%s", err, rest)
+		}
+		if keep != "" {
+			place = keep
+		}
+		found, err := filepath.Glob(filepath.Join(place, "w-*.safetensors"))
+		if err != nil || len(found) != 1 || !strings.Contains(string(rest), "the weights are in ") || !strings.Contains(string(rest), filepath.Base(found[0])+" instead") {
+			t.Fatalf("%q, %v\n%s", found, err, rest)
+		}
+		if _, meta, err := safetensors.Load(found[0]); err != nil || meta[cardKey] == "" {
+			t.Error(meta, err)
+		}
+		if keep != "" {
+			if _, err := checkpoint.Load(keep); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

@@ -131,6 +131,7 @@ type result struct {
 
 // Run trains.
 func (c *trainCmd) Run(e *env) error {
+	outlivePipes()
 	if err := c.checkOut(); err != nil {
 		return err
 	}
@@ -367,7 +368,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		return nil, err
 	}
 	tensor.Root().Generator().SetState(c.Seed, 0)
-	n, err := k.build(dev)
+	n, err := k.build(dev, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -461,19 +462,11 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 			if err == errInterrupted {
 				err = nil // has been told
 			}
-			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.unwritten()), err)
+			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.rescue(n)), err)
 		}
 		fmt.Fprintln(e.err, "weights written to "+c.Out)
 	}
 	return r, err
-}
-
-// unwritten says where the weights are that could not be written.
-func (c *trainCmd) unwritten() string {
-	if c.Checkpoint != "" {
-		return "they are in the newest checkpoint, too"
-	}
-	return "they are lost, for want of --checkpoint"
 }
 
 // kept says what is left of a training that was interrupted.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +97,9 @@ func writable(flag, path string) error {
 		return fmt.Errorf("%s %s: %w", flag, path, err)
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
+	}
+	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // a name that is too long
+		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}
 	f, err := atomicfile.Create(path)
 	if err != nil {

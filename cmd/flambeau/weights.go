@@ -59,12 +59,18 @@ type weights struct {
 const maxNames = 64 << 20
 
 // readWeights maps a file. names go in the order of the file, or, where that has none, by the alphabet.
-func readWeights(path string) (*weights, error) {
+// checked compares what it holds with the check sums that it has, which reads all of it.
+func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {
 		return nil, err
 	}
 	w := &weights{format: format}
+	var torchOpts []torchfile.Option
+	var npyOpts []npy.Option
+	if checked {
+		torchOpts, npyOpts = append(torchOpts, torchfile.Checked()), append(npyOpts, npy.Checked())
+	}
 	switch format {
 	case formatSafetensors, formatSharded:
 		f, err := safetensors.Open(path)
@@ -73,6 +79,11 @@ func readWeights(path string) (*weights, error) {
 		}
 		defer f.Close()
 		w.metadata = f.Metadata()
+		if checked {
+			if _, err := f.Verify(); err != nil {
+				return nil, err
+			}
+		}
 		for _, name := range f.Names() {
 			x, err := f.Tensor(name)
 			if err != nil {
@@ -81,14 +92,14 @@ func readWeights(path string) (*weights, error) {
 			w.list = append(w.list, named{name, x})
 		}
 	case formatTorch:
-		if w.tree, err = torchfile.Load(path, torchfile.Mapped(), torchfile.Exact()); err != nil {
+		if w.tree, err = torchfile.Load(path, append(torchOpts, torchfile.Mapped(), torchfile.Exact())...); err != nil {
 			return nil, err
 		}
 		if err := w.flatten("", w.tree); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	case formatNPZ:
-		all, err := npy.LoadArchive(path, npy.Mapped())
+		all, err := npy.LoadArchive(path, append(npyOpts, npy.Mapped())...)
 		if err != nil {
 			return nil, err
 		}

@@ -1,5 +1,8 @@
-// Package table reads tables of numbers, comma-separated (CSV), into tensors: columns become inputs, one may be the target, as a class
-// or as a number.
+// Package table reads tables of numbers and words, comma-separated (CSV), into tensors: columns become inputs, one may be the target, as a
+// class or as a number.
+//
+// A column of numbers is one of X. A column of words becomes one of X for each word: 1 where the row has it, else 0 (one-hot). [Describe]
+// finds the columns of words and what they hold; a model that was trained on them takes the same [Config].Categories again.
 //
 // Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A first line of names is expected
 // unless Config.NoHeader says otherwise; empty lines are left out. What cannot be read is an *[Error] that names the file, the line and the column; a value that
@@ -48,45 +51,35 @@ type Config struct {
 	Number   bool     // the target is a number; otherwise its values are names of classes
 	Classes  []string // all classes, in order; nil: those that occur, sorted, as numbers where all are whole numbers
 	Missing  Missing
-	Max      int64 // most bytes that are read; 0: 4 GiB
+
+	// Categories are the words of the columns that hold words, by the names of the header; all other inputs are numbers. A row
+	// with a word that is not listed has 0 for all of them, and [Table].Unknown tells of it; so has a row without a word, where Missing is Mean, Zero or NaN.
+	Categories map[string][]string
+	// Fill is what Mean puts into the columns that it names, in the place of the mean of their values.
+	Fill map[string]float64
+
+	Max int64 // most bytes that are read; 0: 4 GiB
 }
 
 // A Table is the columns of a file.
 type Table struct {
-	X       *tensor.Tensor // [rows, columns] float32
-	Y       *tensor.Tensor // [rows]: int64 classes or float32 numbers; nil without a target
-	Columns []string       // of X
-	Target  string         // the name of Y
-	Classes []string       // what the numbers in Y mean; nil where the target is a number
-	Dropped int            // rows left out by [Drop]
+	X        *tensor.Tensor     // [rows, features] float32
+	Y        *tensor.Tensor     // [rows]: int64 classes or float32 numbers; nil without a target
+	Columns  []string           // the inputs
+	Features []string           // of X: a column of numbers, or column=word
+	Target   string             // the name of Y
+	Classes  []string           // what the numbers in Y mean; nil where the target is a number
+	Dropped  int                // rows left out by [Drop]
+	Rows     []int              // which rows of the file X has, counted from 0; nil: all
+	Means    map[string]float64 // of the columns of numbers
+	Unknown  []Unknown          // words that are not among the Categories, each once a column
 }
 
-// An Error is a table that cannot be read.
-type Error struct {
-	Path   string // "" for a stream
-	Line   int    // counted from 1; 0 where it is the file as a whole
-	Column int    // the byte in the line, counted from 1; 0 where it is the whole line
-	Name   string // of the table's column, or ""
-	Err    error
+// Unknown is a word that is not among the categories of its column.
+type Unknown struct {
+	Line         int // the first one with it
+	Column, Word string
 }
-
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("table: " + cmp.Or(e.Path, "input"))
-	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
-		if e.Column > 0 {
-			fmt.Fprintf(&b, ":%d", e.Column)
-		}
-	}
-	if e.Name != "" {
-		fmt.Fprintf(&b, ": column %q", e.Name)
-	}
-	return b.String() + ": " + e.Err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
 
 const (
 	maxBytes   = 4 << 30
@@ -142,17 +135,26 @@ type reader struct {
 	Config
 	csv    *csv.Reader
 	header []string
-	inputs []int // columns
-	target int   // -1: none
+	inputs []int            // columns
+	words  []map[string]int // of the inputs, the place of each word; nil: numbers
+	at     []int            // of the inputs, the first feature
+	width  int              // features
+	target int              // -1: none
 	x      []float32
 	y      []float32
 	ids    []int64
 	classes
 	sum     []float64 // of the values of each input
 	count   []int
-	holes   []int // places in x
+	holes   []hole
 	dropped int
+	kept    []int // rows, once one was dropped
+	unknown []Unknown
+	seen    map[Unknown]bool // without lines
 }
+
+// A hole is a place in x, and its input.
+type hole struct{ at, input int }
 
 // classes are the names seen so far.
 type classes struct {
@@ -165,6 +167,17 @@ func Read(r io.Reader, c Config) (*Table, error) {
 	if err := c.check(); err != nil {
 		return nil, &Error{Err: err}
 	}
+	rd, err := newReader(r, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := rd.each(rd.row); err != nil {
+		return nil, err
+	}
+	return rd.table()
+}
+
+func newReader(r io.Reader, c Config) (*reader, error) {
 	limit := cmp.Or(c.Max, maxBytes)
 	in := bufio.NewReaderSize(&limited{r: r, left: limit, limit: limit}, 1<<16)
 	switch mark, _ := in.Peek(3); {
@@ -173,35 +186,40 @@ func Read(r io.Reader, c Config) (*Table, error) {
 	case strings.HasPrefix(string(mark), "\xff\xfe") || strings.HasPrefix(string(mark), "\xfe\xff"):
 		return nil, &Error{Err: errors.New("UTF-16 text; convert it to UTF-8")}
 	}
-	rd := &reader{Config: c, csv: csv.NewReader(in), target: -1, classes: classes{id: map[string]int64{}}}
+	rd := &reader{Config: c, csv: csv.NewReader(in), target: -1, classes: classes{id: map[string]int64{}}, seen: map[Unknown]bool{}}
 	rd.csv.ReuseRecord = true
 	if c.Comma != 0 {
 		rd.csv.Comma = c.Comma
 	}
+	return rd, nil
+}
+
+// each calls f with every line of values.
+func (r *reader) each(f func(row []string) error) error {
 	for {
-		row, err := rd.csv.Read()
+		row, err := r.csv.Read()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return nil, rd.wrap(err, row)
+			return r.wrap(err, row)
 		}
-		if rd.header == nil {
-			if err := rd.begin(row); err != nil {
-				return nil, err
+		if r.header == nil {
+			if err := r.begin(row); err != nil {
+				return err
 			}
-			if !c.NoHeader {
+			if !r.NoHeader {
 				continue
 			}
 		}
-		if err := rd.row(row); err != nil {
-			return nil, err
+		if err := f(row); err != nil {
+			return err
 		}
 	}
-	if rd.header == nil {
-		return nil, &Error{Err: errors.New("there is nothing in it")}
+	if r.header == nil {
+		return &Error{Err: errors.New("there is nothing in it")}
 	}
-	return rd.table()
+	return nil
 }
 
 // check says what is wrong with the settings.
@@ -292,24 +310,26 @@ func (r *reader) begin(row []string) error {
 		r.id[name] = int64(i)
 	}
 	r.sum, r.count = make([]float64, len(r.inputs)), make([]int, len(r.inputs))
-	return nil
+	return r.layOut()
 }
 
 // find returns the column that name means.
-func (r *reader) find(name string) (int, error) {
-	at := slices.Index(r.header, name)
+func (r *reader) find(name string) (int, error) { return find(r.header, name) }
+
+func find(header []string, name string) (int, error) {
+	at := slices.Index(header, name)
 	switch n, err := strconv.Atoi(name); {
-	case at >= 0 && slices.Contains(r.header[at+1:], name):
+	case at >= 0 && slices.Contains(header[at+1:], name):
 		return 0, &Error{Line: 1, Name: name, Err: errors.New("there are two columns of this name")}
 	case at >= 0:
 		return at, nil
-	case err == nil && n >= 0 && n < len(r.header):
+	case err == nil && n >= 0 && n < len(header):
 		return n, nil
-	case err == nil && n < 0 && -n <= len(r.header):
-		return len(r.header) + n, nil
+	case err == nil && n < 0 && -n <= len(header):
+		return len(header) + n, nil
 	}
-	some := r.header[:min(len(r.header), 20)]
-	return 0, &Error{Line: 1, Name: name, Err: fmt.Errorf("there is none of this name among the %d: %q", len(r.header), some)}
+	some := header[:min(len(header), 20)]
+	return 0, &Error{Line: 1, Name: name, Err: fmt.Errorf("there is none of this name among the %d: %q", len(header), some)}
 }
 
 func (r *reader) fail(column int, format string, args ...any) error {
@@ -317,12 +337,17 @@ func (r *reader) fail(column int, format string, args ...any) error {
 	return &Error{Line: line, Column: at, Name: r.header[column], Err: fmt.Errorf(format, args...)}
 }
 
-func (r *reader) number(row []string, column int) (float32, error) {
-	field := strings.TrimSpace(row[column])
+// parse reads a number.
+func parse(field string) (float64, error) {
 	v, err := strconv.ParseFloat(field, 32)
 	if err == nil && strings.ContainsAny(field, "_xX") { // numbers of Go's, as 1_000 and 0x1p-2, are names in a table
 		err = strconv.ErrSyntax
 	}
+	return v, err
+}
+
+func (r *reader) number(row []string, column int) (float32, error) {
+	v, err := parse(strings.TrimSpace(row[column]))
 	if err != nil {
 		what := "is not a number"
 		if errors.Is(err, strconv.ErrRange) {
@@ -341,17 +366,29 @@ func (r *reader) row(row []string) error {
 		}
 		switch {
 		case r.Missing == Drop:
+			if r.dropped == 0 {
+				for i := range len(r.x) / r.width {
+					r.kept = append(r.kept, i)
+				}
+			}
 			r.dropped++
 			return nil
 		case c == r.target:
-			return r.fail(c, "the target is missing; fill it in or leave the row out, as Config.Missing can")
+			return r.fail(c, "the target is %w; fill it in or leave the row out, as Config.Missing can", ErrMissing)
 		case r.Missing == Refuse:
-			return r.fail(c, "the value is missing; fill it in or leave the row out, as Config.Missing can")
+			return r.fail(c, "the value is %w; fill it in or leave the row out, as Config.Missing can", ErrMissing)
 		}
 	}
+	if r.dropped > 0 {
+		r.kept = append(r.kept, len(r.x)/r.width+r.dropped)
+	}
 	for k, c := range r.inputs {
+		if r.words[k] != nil {
+			r.word(k, strings.TrimSpace(row[c]))
+			continue
+		}
 		if missing(strings.TrimSpace(row[c])) {
-			r.holes = append(r.holes, len(r.x))
+			r.holes = append(r.holes, hole{len(r.x), k})
 			r.x = append(r.x, 0)
 			continue
 		}
@@ -392,18 +429,24 @@ func (r *reader) row(row []string) error {
 
 // table makes tensors of what was read.
 func (r *reader) table() (*Table, error) {
-	n := len(r.inputs)
-	rows := len(r.x) / n
-	t := &Table{Dropped: r.dropped}
-	for _, c := range r.inputs {
+	rows := len(r.x) / r.width
+	t := &Table{Dropped: r.dropped, Rows: r.kept, Unknown: r.unknown, Means: map[string]float64{}}
+	for k, c := range r.inputs {
 		t.Columns = append(t.Columns, r.header[c])
+		t.Features = append(t.Features, r.features(k)...)
+		if r.words[k] == nil && r.count[k] > 0 {
+			t.Means[r.header[c]] = r.sum[k] / float64(r.count[k])
+		}
 	}
-	for _, at := range r.holes {
-		switch k := at % n; {
+	for _, h := range r.holes {
+		fill, given := r.Fill[r.header[r.inputs[h.input]]]
+		switch k := h.input; {
+		case r.Missing == Mean && given:
+			r.x[h.at] = float32(fill)
 		case r.Missing == Mean && r.count[k] > 0:
-			r.x[at] = float32(r.sum[k] / float64(r.count[k]))
+			r.x[h.at] = float32(r.sum[k] / float64(r.count[k]))
 		case r.Missing == NaN:
-			r.x[at] = float32(math.NaN())
+			r.x[h.at] = float32(math.NaN())
 		}
 	}
 	if r.target >= 0 {
@@ -413,7 +456,7 @@ func (r *reader) table() (*Table, error) {
 		}
 	}
 	err := tensor.Try(func() {
-		t.X = tensor.From(r.x, rows, n)
+		t.X = tensor.From(r.x, rows, r.width)
 		if r.target >= 0 && r.Number {
 			t.Y = tensor.From(r.y, rows)
 		} else if r.target >= 0 {

@@ -11,13 +11,15 @@ import (
 	_ "image/jpeg"
 	_ "image/png"
 	"io"
-	"os"
 
+	_ "golang.org/x/image/bmp"
+	_ "golang.org/x/image/tiff"
 	_ "golang.org/x/image/webp"
 )
 
-// maxPixels is the limit of an image that is decoded, Pillow's Image.MAX_IMAGE_PIXELS: a small file can claim any size.
-const maxPixels = 1024 * 1024 * 1024 / 4 / 3
+// maxPixels is the limit of an image that is decoded: a small file can claim any size. Photographs of 64 million pixels are
+// below it.
+const maxPixels = 1 << 26
 
 // maxFile is the most bytes of a picture's file.
 const maxFile = 256 << 20
@@ -28,11 +30,12 @@ type Decode struct {
 	Gray bool
 	// Upright turns the image as its EXIF orientation asks; PyTorch's readers leave it by default.
 	Upright bool
-	// MaxPixels is the most pixels an image may have; 0: 89,478,485, as in Pillow.
+	// MaxPixels is the most pixels an image may have; 0: 67,108,864. An image with more is a *[PixelsError]. While it is decoded a
+	// pixel takes up to seven bytes, of a picture with 16 bits eleven.
 	MaxPixels int
 }
 
-// Read decodes a PNG, JPEG, GIF (its first frame) or WebP picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown
+// Read decodes a PNG, JPEG, GIF (its first frame), WebP, BMP, TIFF (its first page), PPM or PGM picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown
 // without its transparency, as by Pillow's convert("RGB"). The pixels are Pillow's, those of a JPEG to within a
 // few levels, since decoders round differently; of 16 bits the upper 8 are taken, where Pillow cuts off.
 // A picture that claims too many pixels is an error before it is decoded.
@@ -50,9 +53,9 @@ func (d Decode) Read(r io.Reader) (*Image, error) {
 
 // Load is [Decode.Read] of a file.
 func (d Decode) Load(path string) (*Image, error) {
-	f, err := os.Open(path)
+	f, err := open(path)
 	if err != nil {
-		return nil, &Error{path, err}
+		return nil, err
 	}
 	defer f.Close()
 	m, err := d.Read(f)
@@ -61,6 +64,16 @@ func (d Decode) Load(path string) (*Image, error) {
 		e.Path = path
 	}
 	return m, err
+}
+
+// A PixelsError is a picture of more pixels than [Decode.MaxPixels]. An *[Error] around it names the file.
+type PixelsError struct {
+	Width, Height int
+	Max           int
+}
+
+func (e *PixelsError) Error() string {
+	return fmt.Sprintf("%d×%d pixels, at most %d pixels are decoded; the field MaxPixels of vision.Decode raises the limit", e.Width, e.Height, e.Max)
 }
 
 func (d Decode) bytes(text []byte) (*Image, error) {
@@ -76,7 +89,7 @@ func (d Decode) bytes(text []byte) (*Image, error) {
 		return nil, fmt.Errorf("not a picture: %w", err)
 	}
 	if w, h := config.Width, config.Height; w < 1 || h < 1 || w > limit/h {
-		return nil, fmt.Errorf("%d×%d pixels, at most %d pixels are decoded", w, h, limit)
+		return nil, &PixelsError{w, h, limit}
 	}
 	var m *Image
 	if format == "gif" {
@@ -136,19 +149,25 @@ func planes(src image.Image, format string) *Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
 	n := w * h
-	m := &Image{C: 3, H: h, W: w, U8: make([]uint8, 3*n)}
-	red, green, blue := m.U8[:n], m.U8[n:2*n], m.U8[2*n:]
 	switch s := src.(type) {
 	case *image.Gray:
-		m.C, m.U8 = 1, m.U8[:n:n]
+		m := &Image{C: 1, H: h, W: w, U8: make([]uint8, n)}
 		for y := range h {
 			copy(m.U8[y*w:(y+1)*w], s.Pix[s.PixOffset(b.Min.X, b.Min.Y+y):])
 		}
+		return m
 	case *image.Gray16:
-		m.C, m.U8 = 1, m.U8[:n:n]
+		m := &Image{C: 1, H: h, W: w, U8: make([]uint8, n)}
 		for i := range n {
 			m.U8[i] = s.Pix[s.PixOffset(b.Min.X+i%w, b.Min.Y+i/w)]
 		}
+		return m
+	case *image.NYCbCrA: // of a WebP with transparency
+		return planes(&s.YCbCr, format)
+	}
+	m := &Image{C: 3, H: h, W: w, U8: make([]uint8, 3*n)}
+	red, green, blue := m.U8[:n], m.U8[n:2*n], m.U8[2*n:]
+	switch s := src.(type) {
 	case *image.YCbCr:
 		if format == "webp" {
 			fromWebP(s, w, h, red, green, blue)
@@ -176,8 +195,6 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = row[4*x], row[4*x+1], row[4*x+2]
 			}
 		}
-	case *image.NYCbCrA: // of a WebP with transparency
-		return planes(&s.YCbCr, format)
 	case *image.Paletted:
 		var table [256][3]uint8
 		for i, c := range s.Palette[:min(len(s.Palette), 256)] {
@@ -190,6 +207,14 @@ func planes(src image.Image, format string) *Image {
 				i := y*w + x
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
+		}
+	case image.RGBA64Image: // without the allocation a pixel that At makes, and with its result
+		for i := range n {
+			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)
+			if a := uint32(c.A); a != 0xffff && a != 0 {
+				c.R, c.G, c.B = uint16(uint32(c.R)*0xffff/a), uint16(uint32(c.G)*0xffff/a), uint16(uint32(c.B)*0xffff/a)
+			}
+			red[i], green[i], blue[i] = uint8(c.R>>8), uint8(c.G>>8), uint8(c.B>>8)
 		}
 	default:
 		for y := range h {
@@ -217,7 +242,7 @@ func gray(m *Image) *Image {
 	return &Image{C: 1, H: m.H, W: m.W, U8: out}
 }
 
-// orientation returns the EXIF orientation of a JPEG, PNG or WebP file, 1 to 8; 1 where there is none or it cannot be read.
+// orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8; 1 where there is none or it cannot be read.
 // EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
 	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00")) // JPEG, in its APP1 segment
@@ -234,6 +259,8 @@ func orientation(text []byte) int {
 		if bytes.HasPrefix(text[min(at, len(text)):], []byte("Exif\x00\x00")) {
 			at += 6
 		}
+	case bytes.HasPrefix(text, []byte("II*\x00")), bytes.HasPrefix(text, []byte("MM\x00*")):
+		at = 0
 	case at < 6 || !bytes.HasPrefix(text, []byte("\xff\xd8")):
 		return 1
 	}

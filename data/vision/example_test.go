@@ -151,7 +151,7 @@ func ExampleDecode_Read() {
 	fmt.Println(err)
 	// Output:
 	// 3 30 40
-	// vision: 40×30 pixels, at most 1000 pixels are decoded
+	// vision: 40×30 pixels, at most 1000 pixels are decoded; the field MaxPixels of vision.Decode raises the limit
 }
 
 func ExampleNewSet() {

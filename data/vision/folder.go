@@ -1,6 +1,7 @@
 package vision
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,10 +24,11 @@ type Folder struct {
 
 var _ Images = (*Folder)(nil)
 
-// IsPicture reports whether a file name ends as those that a folder takes: .png, .jpg, .jpeg, .gif, .webp, in any case.
+// IsPicture reports whether a file name ends as those that a folder takes: .png, .jpg, .jpeg, .gif, .webp, .bmp,
+// .tif, .tiff, .ppm, .pgm, in any case.
 func IsPicture(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {
-	case ".png", ".jpg", ".jpeg", ".gif", ".webp":
+	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm":
 		return true
 	}
 	return false
@@ -37,7 +39,8 @@ func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 // ImageFolder lists the pictures below dir: each directory in it is a class, in the order of their names, and the pictures are those
 // in it and below, in the order of their paths. Names that begin with a dot are left out, and so are files that are not pictures by
 // their names. A class may be a link to a directory; below it links to directories are not followed, where torchvision follows them. A
-// class without a picture is an error, as in torchvision. decode, if given, says how they are decoded.
+// class without a picture is an error, as in torchvision, and so is a picture by its name that is no file but a pipe, a device or a
+// link that leads nowhere. decode, if given, says how they are decoded.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {
@@ -61,15 +64,22 @@ func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 			case hidden(d.Name()) && d.IsDir():
 				return filepath.SkipDir
 			case !d.IsDir() && !hidden(d.Name()) && IsPicture(d.Name()):
+				if !d.Type().IsRegular() {
+					if err := isFile(path); err != nil {
+						return err
+					}
+				}
 				found = append(found, filepath.Clean(path))
 			}
 			return nil
 		})
-		if err != nil {
+		if e := (*Error)(nil); errors.As(err, &e) {
+			return nil, err
+		} else if err != nil {
 			return nil, &Error{class, err}
 		}
 		if len(found) == 0 {
-			return nil, failf(class, "a class without a picture (.png, .jpg, .jpeg, .gif, .webp)")
+			return nil, failf(class, "a class without a picture (.png, .jpg, .jpeg, .gif, .webp, .bmp, .tiff, .ppm, .pgm)")
 		}
 		slices.Sort(found)
 		for range found {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"image"
 	"image/color"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
+
+	"golang.org/x/image/bmp"
+	"golang.org/x/image/tiff"
 )
 
 // What comes out of the workers is a function of seed, epoch and index: not of their number, and other in each epoch.
@@ -127,6 +131,14 @@ func TestOrientationElsewhere(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	var t testing.T
 	f.Add(encodePNG(&t, picture(4, 3, false)), true)
+	for _, encode := range []func(io.Writer, image.Image) error{bmp.Encode, ppm, func(w io.Writer, m image.Image) error { return tiff.Encode(w, m, nil) }} {
+		var text bytes.Buffer
+		if err := encode(&text, colours(3, 2)); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text.Bytes(), false)
+	}
+	f.Add([]byte("P2 2 2 100 0 50 100 1"), true)
 	f.Add(encodePNG(&t, image.NewPaletted(image.Rect(0, 0, 2, 2), color.Palette{color.Black, color.White})), false)
 	f.Add(slices.Concat([]byte{0xff, 0xd8}, exif(6, false)), true)
 	f.Fuzz(func(t *testing.T, file []byte, gray bool) {

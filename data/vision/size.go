@@ -3,7 +3,6 @@ package vision
 import (
 	"fmt"
 	"image"
-	"os"
 )
 
 // Size returns the rows and columns of picture i as [Folder.Image] gives it. Where the picture is
@@ -19,9 +18,9 @@ func (f *Folder) Size(i int) (h, w int, err error) {
 		}
 		return m.H, m.W, nil
 	}
-	file, err := os.Open(f.paths[i])
+	file, err := open(f.paths[i])
 	if err != nil {
-		return 0, 0, &Error{f.paths[i], err}
+		return 0, 0, err
 	}
 	defer file.Close()
 	c, _, err := image.DecodeConfig(file)

@@ -46,6 +46,7 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 	}
 	for dir, p := range c.packages {
 		c.pkg(dir, p)
+		c.raises(dir, p)
 	}
 	sort.Slice(c.found, func(i, j int) bool {
 		a, b := c.found[i], c.found[j]
@@ -59,6 +60,11 @@ type pkg struct {
 	name       string
 	first      string // a file of it, to point at
 	documented bool
+
+	panics map[string]token.Pos // types that its functions panic with, "optim.Error"
+	raised map[string]bool      // those of its types that tensor.Try returns, "Error"
+	makes  map[string]string    // its functions that return one error type by pointer
+	calls  map[string]token.Pos // its functions whose result is panicked with
 }
 
 type checker struct {
@@ -111,6 +117,7 @@ func (c *checker) file(name string, text []byte) {
 		c.packages[dir] = p
 	}
 	p.documented = p.documented || f.Doc != nil
+	p.panicsIn(f)
 	if f.Name.Name != "main" && !generated(text) {
 		c.docs(f)
 	}

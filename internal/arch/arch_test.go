@@ -158,6 +158,39 @@ type (
 		{"broken file", map[string]string{
 			"dtype/a.go": doc("dtype", "func {"), "dtype/_gen/a.go": "package {",
 		}, []string{"does not parse"}},
+		{"panics that Try lets go on", map[string]string{
+			"optim/o.go": doc("optim", `// An Error is one.
+type Error struct{}
+
+// Raised is there.
+func (*Error) Raised() {}
+
+// A BadError lacks it, as does a SizeError.
+type BadError struct{}
+
+// A SizeError is a number.
+type SizeError int
+
+func bad() *BadError { return nil }
+
+func f() {
+	panic(&Error{})
+	panic("a bug")
+	panic(bad())
+	panic(SizeError(1))
+}
+`),
+			"optim/sched/s.go": doc("sched", `import "github.com/flambeau-go/flambeau/optim"
+
+func f() {
+	panic(&optim.Error{})
+	panic(&optim.BadError{})
+}
+`),
+			"torchfile/t.go": doc("torchfile", "func f() { panic(&oddError{}) }\n"),
+		}, []string{
+			"o.go:21: a panic with a BadError, which lacks the method Raised", "o.go:22: a panic with a SizeError", "s.go:8: a panic with a BadError",
+		}},
 		{"framework in the product", map[string]string{
 			"tensor/t.go":      doc("tensor", "import _ \"testing\"\n"),
 			"tensor/t_test.go": "package tensor\n\nimport _ \"testing\"\n",

@@ -235,7 +235,7 @@ func (e *exports) wanted(pkg string) (names, methods []string) {
 }
 
 // plumbing are methods that are called by others for a program: what prints, compares and encodes calls them.
-var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true, "MarshalText": true, "MarshalJSON": true}
+var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
 // makes says whether an Example has a value of a type: it names the type, or a function, method or field that is one.
 func (e *exports) makes(o *use, owner string) bool {

@@ -3,7 +3,6 @@ package fetch
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/flambeau-go/flambeau/internal/filelock"
@@ -14,7 +13,7 @@ import (
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	wait := 5 * time.Millisecond
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+		f, err := filelock.Open(path, 0o644)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,8 @@ package filelock
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"sync/atomic"
 )
@@ -18,6 +20,34 @@ func Try(f *os.File) error {
 		return &os.PathError{Op: "lock", Path: f.Name(), Err: errors.ErrUnsupported}
 	}
 	return try(f)
+}
+
+// Open opens the file to lock, or makes it. What is no file is refused, by an [fs.PathError]: to follow a symbolic
+// link would lock another file, which never is the one at path, and to open a pipe may wait for ever.
+func Open(path string, mode fs.FileMode) (*os.File, error) {
+	refused := func(m fs.FileMode) error {
+		what := "no file"
+		if m&fs.ModeSymlink != 0 {
+			what = "a symbolic link"
+		}
+		return &fs.PathError{Op: "lock", Path: path, Err: fmt.Errorf("this is %s, where the lock file belongs: remove it", what)}
+	}
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, refused(info.Mode())
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode) // there may be something else meanwhile
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = refused(info.Mode())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // None is set by tests: there are no locks then.

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -101,4 +103,30 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Errorf("after its end: %v", err)
 	}
+}
+
+// A lock file that is no file is refused at once: a link to another file would never be the file at its path.
+func TestOpenRefusesLinks(t *testing.T) {
+	dir := t.TempDir()
+	path, target := filepath.Join(dir, "lock"), filepath.Join(dir, "target")
+	for _, there := range []bool{false, true} {
+		if there {
+			open(t, target)
+		} else if err := os.Symlink(target, path); err != nil {
+			t.Skip(err) // windows without the right to make links
+		}
+		f, err := Open(path, 0o600)
+		var p *fs.PathError
+		if f != nil || !errors.As(err, &p) || p.Path != path || !strings.Contains(err.Error(), "symbolic link") {
+			t.Errorf("%v, %v", f, err)
+		}
+	}
+	if _, err := Open(dir, 0o600); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("a directory: %v", err)
+	}
+	f, err := Open(filepath.Join(dir, "new"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

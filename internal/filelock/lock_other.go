@@ -7,4 +7,6 @@ import (
 	"os"
 )
 
+const openFlags = 0
+
 func try(*os.File) error { return errors.ErrUnsupported }

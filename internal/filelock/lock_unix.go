@@ -8,6 +8,9 @@ import (
 	"syscall"
 )
 
+// openFlags neither follow a link nor wait for the other end of a pipe.
+const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
 func try(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

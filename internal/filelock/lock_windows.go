@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+const openFlags = 0
+
 // try locks a byte far behind the end of f, so that its contents can be read and written by others.
 func try(f *os.File) error {
 	at := windows.Overlapped{OffsetHigh: 1 << 30}

@@ -1,8 +1,10 @@
 package golden
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -42,5 +44,45 @@ func TestRule(t *testing.T) {
 	}
 	if (Rule{}).Wrong([]float64{1 + 1e-11}, true, f64s(1), f64s(1)) == "" || (Rule{Rounded64: 1e-10}).Wrong([]float64{1 + 1e-11}, true, f64s(1), f64s(1)) != "" {
 		t.Error("float64 has its own precision")
+	}
+}
+
+func TestRuleOf16Bits(t *testing.T) {
+	for _, c := range []struct {
+		p             Precision
+		got, own, ref float64
+		ok            bool
+	}{
+		{Half, 1 + 0x1p-8, 1, 1, true},
+		{Half, 1 + 0x1p-7, 1, 1, false},
+		{BFloat, 1 + 0x1p-5, 1, 1, true},
+		{BFloat, 1 + 0x1p-4, 1, 1, false},
+		{Half, math.Inf(1), math.Inf(1), 65520, true},
+		{Half, math.Inf(1), 65504, 65519, false},
+		{BFloat, math.Inf(-1), math.Inf(-1), -3.4e38, true},
+	} {
+		if msg := (Rule{}).WrongIn(c.p, []float64{c.got}, f64s(c.own), f64s(c.ref)); (msg == "") != c.ok {
+			t.Errorf("%+v: %q", c, msg)
+		}
+	}
+}
+
+func TestTypesOfTensors(t *testing.T) {
+	f, err := Read(bytes.NewReader(pack(`{
+		"h": {"dtype": "F16", "shape": [4], "data_offsets": [0, 8]},
+		"b": {"dtype": "BF16", "shape": [1], "data_offsets": [8, 10]},
+		"s": {"dtype": "I16", "shape": [1], "data_offsets": [10, 12]},
+		"i": {"dtype": "I32", "shape": [1], "data_offsets": [12, 16]},
+		"c": {"dtype": "I8", "shape": [1], "data_offsets": [16, 17]}
+	}`, []byte{0, 0x3c, 1, 0x80, 0, 0xfc, 0xff, 0x7b, 0xc0, 0xbf, 0xfe, 0xff, 0xfd, 0xff, 0xff, 0xff, 0x80})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]float64{
+		"h": {1, -0x1p-24, math.Inf(-1), 65504}, "b": {-1.5}, "s": {-2}, "i": {-3}, "c": {-128},
+	} {
+		if v, err := f.Tensor(name); err != nil || !slices.Equal(v.Float64s(), want) {
+			t.Errorf("%s is %v, want %v (%v)", name, v.Float64s(), want, err)
+		}
 	}
 }

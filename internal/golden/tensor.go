@@ -11,13 +11,15 @@ import (
 // Tensor is one stored tensor, contiguous and row-major.
 type Tensor struct {
 	Name  string
-	DType string // safetensors' name: "F32", "F64", "I64", "U8" or "BOOL"
+	DType string // safetensors' name, one of those in sizes: "F32", "I64", "BOOL"
 	Shape []int  // empty for a scalar
 	Data  []byte // little-endian; not to be changed
 }
 
 // sizes of the element types that golden files use, in bytes.
-var sizes = map[string]int{"F32": 4, "F64": 8, "I64": 8, "U8": 1, "BOOL": 1}
+var sizes = map[string]int{
+	"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}
 
 // Len is the number of elements.
 func (t Tensor) Len() int {
@@ -29,7 +31,9 @@ func (t Tensor) Len() int {
 }
 
 // IsFloat reports whether the elements are floating-point numbers.
-func (t Tensor) IsFloat() bool { return t.DType == "F32" || t.DType == "F64" }
+func (t Tensor) IsFloat() bool {
+	return slices.Contains([]string{"F64", "F32", "F16", "BF16"}, t.DType)
+}
 
 // Float32s returns the elements of an F32 tensor. It panics for other types:
 // the test then reads another tensor than it thinks.
@@ -52,26 +56,54 @@ func (t Tensor) Float64s() []float64 {
 			out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
 		case "F64":
 			out[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:]))
-		case "I64":
-			out[i] = float64(int64(binary.LittleEndian.Uint64(t.Data[8*i:])))
+		case "F16":
+			out[i] = half(binary.LittleEndian.Uint16(t.Data[2*i:]))
+		case "BF16":
+			out[i] = float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16))
 		default:
-			out[i] = float64(t.Data[i])
+			out[i] = float64(t.integer(i))
 		}
 	}
 	return out
 }
 
-// Int64s returns the elements of an I64, U8 or BOOL tensor. It panics for
-// other types.
+// half is the number whose 16 bits IEEE 754's binary16 has as b.
+func half(b uint16) float64 {
+	sign, e, f := 1-2*float64(b>>15), int(b>>10&31), float64(b&1023)
+	switch e {
+	case 0:
+		return sign * math.Ldexp(f, -24)
+	case 31:
+		if f != 0 {
+			return math.NaN()
+		}
+		return math.Inf(int(sign))
+	}
+	return sign * math.Ldexp(1024+f, e-25)
+}
+
+// integer is the i-th element of a tensor that holds no floating-point numbers.
+func (t Tensor) integer(i int) int64 {
+	switch t.DType {
+	case "I64":
+		return int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+	case "I32":
+		return int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
+	case "I16":
+		return int64(int16(binary.LittleEndian.Uint16(t.Data[2*i:])))
+	case "I8":
+		return int64(int8(t.Data[i]))
+	}
+	return int64(t.Data[i])
+}
+
+// Int64s returns the elements of a tensor of integers or truth values. It
+// panics for other types.
 func (t Tensor) Int64s() []int64 {
-	t.must("I64", "U8", "BOOL")
+	t.must("I64", "I32", "I16", "I8", "U8", "BOOL")
 	out := make([]int64, t.Len())
 	for i := range out {
-		if t.DType == "I64" {
-			out[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
-		} else {
-			out[i] = int64(t.Data[i])
-		}
+		out[i] = t.integer(i)
 	}
 	return out
 }

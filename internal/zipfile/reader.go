@@ -42,6 +42,22 @@ type Entry struct {
 	From, Stored int64 // where its bytes are, and how many: compressed if Method is not zip.Store
 }
 
+// ErrChecksum is wrapped by the error for contents that are not those that were written.
+var ErrChecksum = zip.ErrChecksum
+
+// Check compares the CRC-32 of the entry's bytes, as they were before compression, with that of the
+// archive's directory. An entry whose check sum is 0 has none, as in package archive/zip and as
+// torch.serialization.set_crc32_options(False) writes it. The error is an *[Error].
+func (e Entry) Check(sum uint32) error {
+	if e.CRC32 == 0 || sum == e.CRC32 {
+		return nil
+	}
+	return &Error{e.Name, Damaged, ErrChecksum}
+}
+
+// Damaged is what the errors say of contents that are not those that were written.
+const Damaged = "its contents do not have the check sum (CRC-32) that they were written with: the file is damaged; get it again"
+
 // Entries returns the entries of the archive in r, in the order of its directory. Their bytes lie in the file, and no byte belongs
 // to two; no name is there twice; none is encrypted. Errors are *[Error].
 func Entries(r io.ReaderAt, size int64) ([]Entry, error) {

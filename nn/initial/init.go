@@ -1,5 +1,6 @@
 // Package initial sets parameters to their first values, in place and without a graph. Numbers are drawn from the generator of the
-// tensor's scope.
+// tensor's scope. A tensor on a device without memory, such as a parameter that nn.SkipInit made, has
+// no values: its functions check it, draw nothing and leave it as it is.
 package initial
 
 import (
@@ -83,15 +84,28 @@ func fan(op string, w *tensor.Tensor, mode []Fan) int {
 	return in
 }
 
+// hollow reports that w has no memory.
+func hollow(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
+
 // Uniform draws from [lo, hi).
-func Uniform(w *tensor.Tensor, lo, hi float64) { w.UniformInPlace(lo, hi) }
+func Uniform(w *tensor.Tensor, lo, hi float64) {
+	if !hollow(w) {
+		w.UniformInPlace(lo, hi)
+	}
+}
 
 // Normal draws from the normal distribution.
-func Normal(w *tensor.Tensor, mean, std float64) { w.NormalInPlace(mean, std) }
+func Normal(w *tensor.Tensor, mean, std float64) {
+	if !hollow(w) {
+		w.NormalInPlace(mean, std)
+	}
+}
 
 // TruncNormal draws from the normal distribution confined to [lo, hi]; torch's defaults are mean 0, deviation 1 and ±2.
 func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
-	w.TruncNormalInPlace(mean, std, lo, hi)
+	if !hollow(w) {
+		w.TruncNormalInPlace(mean, std, lo, hi)
+	}
 }
 
 // Constant sets every element to v.
@@ -200,5 +214,8 @@ func Sparse(w *tensor.Tensor, sparsity, std float64) {
 }
 
 func noGrad(w *tensor.Tensor, f func(*tensor.Tensor)) {
+	if hollow(w) {
+		return
+	}
 	w.Scope().Do(func(s *tensor.Scope) { f(w.In(s)) }, tensor.NoGrad())
 }

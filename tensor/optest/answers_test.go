@@ -42,7 +42,7 @@ func answered(t *testing.T, list []answer) {
 func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 	x = x.Detach().RequiresGrad()
 	y := f(x)
-	w := x.Scope().On(y.Device()).Typed(y.Type()).Arange(1, float64(y.Size()+1), 1).Reshape(y.Shape().Slice()...)
+	w := x.Scope().On(y.Device()).Typed(y.Type()).ArangeStep(1, float64(y.Size()+1), 1).Reshape(y.Shape().Slice()...)
 	return tensor.Gradients(y, []*tt{x}, append(o, tensor.GradOutput(w))...)[0]
 }
 
@@ -55,7 +55,7 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 		return func(s *tensor.Scope) *tt {
 			leaf := s.From(x).RequiresGrad()
 			n := float64(len(x))
-			up, down := s.Typed(dtype.F64).Arange(1, n+1, 1), s.Typed(dtype.F64).Arange(n, 0, -1)
+			up, down := s.Typed(dtype.F64).ArangeStep(1, n+1, 1), s.Typed(dtype.F64).ArangeStep(n, 0, -1)
 			g := tensor.Gradients(leaf.LogCumSumExp(0), []*tt{leaf}, tensor.GradOutput(up), tensor.CreateGraph())[0]
 			return tensor.Gradients(g, []*tt{leaf}, tensor.GradOutput(down))[0]
 		}

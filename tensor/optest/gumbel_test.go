@@ -33,7 +33,7 @@ func TestGumbelSoftmax(t *testing.T) {
 			s.Do(func(c *tensor.Scope) {
 				x := x.Clone().In(c).RequiresGrad()
 				y := x.GumbelSoftmax(0.5, hard, -1)
-				v, g = y.Floats(), tensor.Gradients(y.Mul(c.Typed(dtype.F64).Arange(0, 4, 1)).Sum(), []*tt{x})[0].Floats()
+				v, g = y.Floats(), tensor.Gradients(y.Mul(c.Typed(dtype.F64).Arange(4)).Sum(), []*tt{x})[0].Floats()
 			}, tensor.Seed(2))
 			return v, g
 		}

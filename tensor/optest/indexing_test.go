@@ -110,7 +110,7 @@ func TestScatterInPlaceMemory(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			m := s.On(dev)
 			ix := func(v ...int64) *tt { return m.Typed(dtype.I64).From(v) }
-			base := m.Arange(0, 12, 1).Cast(dtype.F32).Reshape(3, 4)
+			base := m.Arange(12).Cast(dtype.F32).Reshape(3, 4)
 			half := base.Narrow(1, 1, 2) // columns 1 and 2
 			version := base.Version()
 			check := func(what string, y *tt, want ...float64) {
@@ -169,8 +169,8 @@ func TestScatterLastWins(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			m := s.On(dev)
 			for _, n := range []int{5, 100} { // a thread a line; sorted
-				src := m.Typed(dtype.F64).Arange(0, float64(n), 1).RequiresGrad()
-				index := m.Typed(dtype.I64).Arange(0, float64(n), 1).RemainderScalar(3)
+				src := m.Typed(dtype.F64).Arange(n).RequiresGrad()
+				index := m.Typed(dtype.I64).Arange(n).RemainderScalar(3)
 				y := m.Typed(dtype.F64).Zeros(4).Scatter(0, index, src)
 				want := make([]float64, 4)
 				for i := range n {

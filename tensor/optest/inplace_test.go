@@ -69,10 +69,10 @@ func newProgram(s *tensor.Scope, w *tt, seed uint64) *program {
 		p.changed = p.changed.Transpose(0, 2).Contiguous()
 		p.plain = p.plain.Reshape(2, 3, 4).Transpose(0, 2).Reshape(24)
 		p.views = []*tt{p.changed.Transpose(0, 2)}
-		p.places = []*tt{s.On(w.Device()).Typed(dtype.I64).Arange(0, 24, 1).Reshape(4, 3, 2).Transpose(0, 2)}
+		p.places = []*tt{s.On(w.Device()).Typed(dtype.I64).Arange(24).Reshape(4, 3, 2).Transpose(0, 2)}
 		return p
 	}
-	p.views, p.places = []*tt{p.changed}, []*tt{s.On(w.Device()).Typed(dtype.I64).Arange(0, 24, 1).Reshape(2, 3, 4)}
+	p.views, p.places = []*tt{p.changed}, []*tt{s.On(w.Device()).Typed(dtype.I64).Arange(24).Reshape(2, 3, 4)}
 	return p
 }
 
@@ -157,7 +157,7 @@ func TestInPlaceViews(t *testing.T) {
 				for range 8 {
 					p.step()
 				}
-				weights := c.Typed(dtype.F64).Arange(1, 25, 1)
+				weights := c.Typed(dtype.F64).ArangeStep(1, 25, 1)
 				k := p.r.IntN(len(p.views)) // one of the views is read, the tensor itself is too
 				got := p.changed.Reshape(-1).Mul(weights).Sum().Add(p.views[k].Square().Sum())
 				want := p.plain.Mul(weights).Sum().Add(p.plain.Gather(0, p.places[k].Reshape(-1)).Square().Sum())
@@ -201,7 +201,7 @@ func TestInPlaceOfItself(t *testing.T) {
 			t.Errorf("overlapping views give %v", got)
 		}
 		for _, shift := range []int{1, -1} { // enough elements that any order of writing shows
-			z, want := s.Typed(dtype.F32).Arange(0, 4000, 1), make([]float64, 4000)
+			z, want := s.Typed(dtype.F32).Arange(4000), make([]float64, 4000)
 			from, to := max(0, -shift), max(0, shift)
 			z.Narrow(0, to, 3999).Copy(z.Narrow(0, from, 3999))
 			for i := range want {

@@ -43,7 +43,7 @@ var sources = []source{
 	{name: "Full", types: dtype.Types(), dims: []int{1, 2}, want: []float64{1, 1}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Full(1, 1, 2) }},
 	{name: "Empty", types: dtype.Types(), dims: []int{2, 0, 3}, want: []float64{}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Empty(2, 0, 3) }},
 	{name: "EmptyLike", types: dtype.Types(), dims: []int{2, 0}, want: []float64{}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Zeros(2, 0).EmptyLike() }},
-	{name: "Arange", types: numbers(), dims: []int{4}, want: []float64{1, 3, 5, 7}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Arange(1, 8, 2) }},
+	{name: "Arange", types: numbers(), dims: []int{4}, want: []float64{1, 3, 5, 7}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.ArangeStep(1, 8, 2) }},
 	{name: "Linspace", types: numbers(), dims: []int{5}, want: []float64{0, 2, 4, 6, 8}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Linspace(0, 8, 5) }},
 	{name: "Logspace", types: numbers(), dims: []int{4}, want: []float64{1, 4, 16, 64}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Logspace(0, 6, 4, 2) }},
 	{name: "Eye", types: dtype.Types(), dims: []int{2, 2}, want: []float64{1, 0, 0, 1}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Eye(2) }},

@@ -117,7 +117,7 @@ func normRows() []row {
 			return scaled(y, x[1:], channelOf)
 		}
 		given := func(x *tt) (mean, variance *tt) {
-			k := x.Scope().On(x.Device()).Typed(x.Type().Compute()).Arange(0, float64(x.Dim(1)), 1)
+			k := x.Scope().On(x.Device()).Typed(x.Type().Compute()).Arange(x.Dim(1))
 			return k.MulScalar(0.25), k.AddScalar(1).MulScalar(0.5)
 		}
 		add("batch_norm", "BatchNorm", with(c.x, c.x[1:2], c.affine), func(x []*tt) *tt {

@@ -140,7 +140,7 @@ func scanRows() []row {
 			})
 		}
 		r := one("cumprod", "CumProd", []int{2, 5}, func(x *tt) *tt {
-			keep := x.Scope().On(x.Device()).Arange(0, 5, 1)
+			keep := x.Scope().On(x.Device()).Arange(5)
 			mask := keep.NeScalar(float64(zeros[0])).LogicalAnd(keep.NeScalar(float64(zeros[len(zeros)-1])))
 			return x.Mul(mask.Cast(x.Type())).CumProd(1)
 		}, spare)

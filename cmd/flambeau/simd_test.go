@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What the processor's vectors are changes how products are rounded, and nothing else: a training repeats its bits with each, and its
+// losses are those of the others to rounding. Package cpu's comment says so.
+func TestVectorsChangeRoundingOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "w.safetensors")
+	run := func(godebug string) (losses []float64, weights []byte) {
+		c := process(t, "off", "train", "--steps", "10", "--losses", "--json", "--hidden", "16", "--out", path)
+		c.Env = append(c.Env, "GODEBUG="+godebug)
+		out, err := c.Output()
+		if err != nil {
+			t.Fatal(godebug, err)
+		}
+		if weights, err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+		return lastLine(t, string(out)).Losses, weights
+	}
+	want, _ := run("")
+	for _, godebug := range []string{"", "cpu.avx512f=off", "cpu.avx2=off"} {
+		losses, weights := run(godebug)
+		if _, again := run(godebug); !bytes.Equal(weights, again) {
+			t.Errorf("GODEBUG=%s: two runs differ", godebug)
+		}
+		if len(losses) != 10 {
+			t.Fatalf("%d losses", len(losses))
+		}
+		for i := range losses {
+			if d := losses[i] - want[i]; d > 1e-4 || d < -1e-4 {
+				t.Errorf("GODEBUG=%s: step %d: %v, not %v", godebug, i+1, losses[i], want[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/safetensors"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// best returns the shortest of up to twenty runs of a command, in a process of its own each. What it
+// takes beyond that is the machine's, which may be busy: once a run is short enough, it is enough.
+func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
+	t.Helper()
+	least := time.Hour
+	for range 20 {
+		c := command()
+		var errOut bytes.Buffer
+		c.Stderr = &errOut
+		start := time.Now()
+		err := c.Run()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, errOut.String())
+		}
+		if least = min(least, time.Since(start)); least <= enough {
+			break
+		}
+	}
+	t.Logf("%v", least)
+	return least
+}
+
+// raced reports that the race detector is built in, with which all takes longer.
+func raced() bool {
+	b, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// The command begins at once: nothing is built before it is asked for.
+func TestVersionTakesNoTime(t *testing.T) {
+	const most = 20 * time.Millisecond
+	if d := best(t, most, func() *exec.Cmd { return process(t, "off", "version") }); d > most && !raced() {
+		t.Errorf("flambeau version takes %v, at most %v are wanted", d, most)
+	}
+}
+
+// gpt2Files writes weights and tokens in the form of GPT-2's files, in a size.
+func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string) {
+	t.Helper()
+	dir := t.TempDir()
+	weights = filepath.Join(dir, "model.safetensors")
+	if err := bpe.Save(filepath.Join(dir, "vocab.json"), filepath.Join(dir, "merges.txt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := safetensors.Save(weights, nn.StateDict(models.NewGPT(c)), nil); err != nil {
+		t.Fatal(err)
+	}
+	return weights
+}
+
+// A model that is to be loaded is not initialised first: no number is drawn, and its weights are the
+// file's own bytes, mapped.
+func TestGenerateDrawsNoWeights(t *testing.T) {
+	bpe, err := text.TrainBPE([]string{sentences(2000)}, text.TrainOptions{Vocab: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := gpt2Files(t, models.GPTConfig{Vocab: bpe.Vocab(), Context: 128, Layers: 2, Heads: 2, Width: 128}, bpe)
+	host := tensor.Root().Device()
+	_, before := tensor.Root().Generator().State()
+	held := host.Stats().Allocated
+	m, _, err := (&generateCmd{Weights: path, Heads: 2}).open(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, after := tensor.Root().Generator().State(); after != before {
+		t.Errorf("%d numbers were drawn", after-before)
+	}
+	if grown := host.Stats().Allocated - held; grown > 0 {
+		t.Errorf("%d bytes of the file were copied", grown)
+	}
+	if y := m.Forward(tensor.From([]int64{1, 2}, 1, 2)); y.IsNaN().Any().Item() != 0 {
+		t.Error("the model has no weights")
+	}
+}
+
+// From a file of GPT-2's shape in the page cache to the first token on the CPU it takes less than a
+// second. Half of one is for opening it, with the words of its tokens.
+func TestGPT2FirstToken(t *testing.T) {
+	if os.Getenv("FLAMBEAU_SOAK") != "1" {
+		t.Skip("half a gigabyte of weights is written with FLAMBEAU_SOAK=1; TestGenerateDrawsNoWeights is the short form")
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var words strings.Builder
+	for range 40000 {
+		for range 2 + r.IntN(9) {
+			words.WriteByte('a' + byte(r.IntN(26)))
+		}
+		words.WriteByte(' ')
+	}
+	bpe, err := text.TrainBPE([]string{words.String()}, text.TrainOptions{Vocab: models.GPT2().Vocab, MinFrequency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bpe.Vocab() != models.GPT2().Vocab {
+		t.Fatalf("%d tokens", bpe.Vocab())
+	}
+	path := gpt2Files(t, models.GPT2(), bpe)
+	const most = time.Second
+	if d := best(t, most, func() *exec.Cmd {
+		return process(t, "off", "generate", path, "--device", "cpu", "--prompt", "hello", "--tokens", "1")
+	}); d > most {
+		t.Errorf("the first token comes after %v, at most %v are wanted", d, most)
+	}
+	open, least := most/2, time.Hour
+	for range 20 {
+		start := time.Now()
+		if _, _, err := (&generateCmd{Weights: path}).open(tensor.Root().Device()); err != nil {
+			t.Fatal(err)
+		}
+		if least = min(least, time.Since(start)); least <= open {
+			break
+		}
+	}
+	t.Logf("opened in %v", least)
+	if least > open {
+		t.Errorf("it is opened in %v, at most %v are wanted", least, open)
+	}
+}

@@ -1,0 +1,22 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Of the CPU's memory that is counted which its documentation names.
+func TestMemoryAllocatedOfCPU(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		cpu := s.Device()
+		for _, c := range []struct{ elements, counted int }{{1, 0}, {16383, 0}, {16384, 64 << 10}, {1 << 20, 4 << 20}} {
+			before := cuda.MemoryAllocated(cpu)
+			s.Zeros(c.elements)
+			if got := cuda.MemoryAllocated(cpu) - before; got != c.counted {
+				t.Errorf("of %d elements of float32 %d bytes are counted, it should be %d", c.elements, got, c.counted)
+			}
+		}
+	})
+}

@@ -1,0 +1,43 @@
+//go:build linux || darwin
+
+package vision_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/data/vision"
+)
+
+// What is named as a picture and is a pipe, or a link that leads nowhere, is refused by name, in a folder and alone, and not waited for.
+func TestPipeAmongPictures(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "class", "a.png")
+	refused := func(want string) {
+		t.Helper()
+		_, ferr := vision.ImageFolder(dir)
+		_, lerr := vision.Decode{}.Load(path)
+		for _, err := range []error{ferr, lerr} {
+			var e *vision.Error
+			if !errors.As(err, &e) || e.Path != path || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	refused("this is a pipe, where a picture belongs")
+	if err := errors.Join(os.Remove(path), os.Symlink("/dev/null", path)); err != nil {
+		t.Fatal(err)
+	}
+	refused("this is a device")
+	if err := errors.Join(os.Remove(path), os.Symlink("nowhere", path)); err != nil {
+		t.Fatal(err)
+	}
+	refused("no such file")
+}

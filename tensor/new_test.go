@@ -1,0 +1,70 @@
+package tensor_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// What a Forward makes belongs to the scope of x and is on its device, wherever the scope's default is.
+func TestNewOfATensor(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		for _, dev := range []device.Device{s.Device(), gpus[0]} {
+			s.Do(func(c *tensor.Scope) {
+				x := c.On(dev).Typed(dtype.BF16).Ones(2, 3)
+				for name, v := range map[string]struct {
+					y    *tensor.Tensor
+					t    dtype.Type
+					want string
+				}{
+					"New, Arange":     {x.New().Arange(x.Dim(1)), dtype.I64, "[0 1 2]"},
+					"New, ArangeStep": {x.New().ArangeStep(0, 1, 0.5), dtype.F32, "[0 0.5]"},
+					"New, Zeros":      {x.New().Zeros(2), dtype.F32, "[0 0]"},
+					"New, Typed":      {x.New().Typed(dtype.I32).Arange(2), dtype.I32, "[0 1]"},
+					"NewZeros":        {x.NewZeros(1, 2), dtype.BF16, "[0 0]"},
+					"NewOnes":         {x.NewOnes(2), dtype.BF16, "[1 1]"},
+					"NewFull":         {x.NewFull(7, 2), dtype.BF16, "[7 7]"},
+					"NewEmpty":        {x.NewEmpty(2).Fill(5), dtype.BF16, "[5 5]"},
+					"NewTensor":       {x.NewTensor([]int{1, 2}), dtype.BF16, "[1 2]"},
+					"NewTensor, dims": {x.NewTensor([]float64{1, 2}, 2, 1), dtype.BF16, "[1 2]"},
+				} {
+					if v.y.Scope() != c || v.y.Device() != dev || v.y.Type() != v.t || fmt.Sprint(v.y.Floats()) != v.want {
+						t.Errorf("%s on %s: %v", name, dev.Name(), v.y)
+					}
+				}
+			}, tensor.NoGrad())
+		}
+		freed := s.Ones(1)
+		freed.Free()
+		for says, f := range map[string]func(x *tensor.Tensor){
+			"new":        func(*tensor.Tensor) { freed.New() },
+			"new_zeros":  func(*tensor.Tensor) { freed.NewZeros(2) },
+			"new_tensor": func(x *tensor.Tensor) { x.NewTensor(tensor.Ones(2)) },
+			"full":       func(x *tensor.Tensor) { x.Cast(dtype.I8).NewFull(1000, 2) },
+			"arange":     func(x *tensor.Tensor) { x.New().Arange(-1) },
+		} {
+			err := tensor.Try(func() { f(s.Ones(1)) })
+			if e, ok := err.(*tensor.Error); !ok || e.Op != says {
+				t.Errorf("%s: %v", says, err)
+			}
+		}
+	})
+}
+
+func ExampleTensor_New() {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Ones(2, 3).Half()
+		position := x.New().Arange(x.Dim(1)) // torch.arange(3, device=x.device)
+		mask := x.NewZeros(3, 3)             // x.new_zeros(3, 3)
+		fmt.Println(position.Floats(), position.Type(), mask.Type())
+	})
+	// Output: [0 1 2] int64 float16
+}

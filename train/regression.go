@@ -1,0 +1,59 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// RegressionMetric is how far numbers that a model gives are from those that are wanted, in their unit. Its Value is the RMSE.
+type RegressionMetric struct {
+	sums counter // of the targets, their squares, the absolute errors, the squared errors
+	seen int
+}
+
+// NewRegression returns the errors of outputs for targets of the same shape; an output may have a last dimension of 1 more.
+func NewRegression() *RegressionMetric {
+	return &RegressionMetric{sums: counter{t: dtype.F64, n: 4}}
+}
+
+// Name is "rmse".
+func (m *RegressionMetric) Name() string { return "rmse" }
+
+// Update adds a batch: outputs and targets of one shape, or outputs of [..., 1] and targets of [...].
+func (m *RegressionMetric) Update(output, target *tensor.Tensor) {
+	update(output, func(s *tensor.Scope) {
+		if r := target.Rank(); output.Rank() == r+1 && output.Dim(r) == 1 {
+			output = output.In(s).Squeeze(r)
+		}
+		if fmt.Sprint(output.Shape()) != fmt.Sprint(target.Shape()) {
+			panic(tensor.NewError("rmse", tensor.ErrShape, "outputs and targets are not of one shape", output, target))
+		}
+		y := target.In(s).Double()
+		e := output.In(s).Detach().Double().Sub(y)
+		m.sums.on(s, output).AddInPlace(tensor.Stack(0, y.Sum(), y.Mul(y).Sum(), e.Abs().Sum(), e.Mul(e).Sum()))
+	})
+	m.seen += target.Size()
+}
+
+// Value is the root of the mean squared error; NaN before the first batch.
+func (m *RegressionMetric) Value() float64 { return math.Sqrt(m.sums.read()[3] / float64(m.seen)) }
+
+// MAE returns the mean absolute error; NaN before the first batch.
+func (m *RegressionMetric) MAE() float64 { return m.sums.read()[2] / float64(m.seen) }
+
+// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)²: 1 where every output is right, 0 for a
+// model that gives the mean of the targets. NaN where all targets are the same.
+func (m *RegressionMetric) R2() float64 {
+	v, n := m.sums.read(), float64(m.seen)
+	spread := v[1] - float64(v[0]*v[0])/n
+	if !(spread > 1e-14*v[1]) {
+		return math.NaN()
+	}
+	return 1 - v[3]/spread
+}
+
+// Reset forgets the batches.
+func (m *RegressionMetric) Reset() { m.sums.reset(); m.seen = 0 }
