@@ -207,6 +207,11 @@ def kinks(f):
     f.case("softshrink", "extreme, values", lambda x: F.softshrink(x, 0.5), [x()], lambd=0.5)
     for n in (2, 0, -1):
         f.case("round_decimals", f"extreme, special decimals={n}", lambda x: torch.round(x, decimals=n), [torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 2.0**-149])], decimals=n)
+    either = lambda x, y: torch.isclose(x, y, 0.25, 0.125, equal_nan=True)
+    still = lambda x: Operand(x, grad=False)
+    pairs = torch.tensor([torch.nan, 1.0, torch.nan, torch.inf, -torch.inf]), torch.tensor([torch.nan, torch.nan, 2.0, torch.inf, torch.inf])
+    f.case("isclose_nan", "extreme, NaN of both", either, [still(p) for p in pairs])
+    f.case("isclose_nan", "extreme, of each with each", either, [still(pairs[0]), still(pairs[1].reshape(5, 1))])
     zeros = torch.cat([SPECIAL, torch.tensor([-0.25, 0.25])])
     for low, high in ((0.0, None), (None, 0.0), (0.0, 0.0), (-0.0, None)):
         f.case("clamp", f"extreme, at zero min={low} max={high}", lambda x: torch.clamp(x, low, high), [zeros], min=low, max=high)

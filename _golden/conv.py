@@ -290,6 +290,19 @@ def resampling(f):
         f.case(op, "extreme", run, [grid], factor=on)
         f.case(op, "int64", run, [f.randint(-9, 9, xs)], factor=on)
         f.case(op, "factor 1", lambda x: fn(x, 1), [r(*xs)], factor=1)
+    for mode in ("linear", "bicubic"):
+        name = mode.replace("linear", "bilinear")
+        for args in ({"size": [2, 3]}, {"size": [7, 9]}, {"scale": [0.4, 1.7]}, {"size": [1, 4], "align": True}, {"size": [2, 2], "align": True}, {"size": [5, 6]}):
+            def smooth(x, args=args):
+                size, scale = (v and tuple(v) for v in (args.get("size"), args.get("scale")))
+                return F.interpolate(x, size, scale, name, args.get("align", False), antialias=True)
+            tag = f" antialias mode={mode}" + tagged(args)
+            more = {**args, "mode": mode, "antialias": True}
+            f.case("interpolate", "ordinary" + tag, smooth, [r(2, 1, 5, 6)], **more)
+            f.case("interpolate", "transposed" + tag, smooth, [Operand(r(6, 2, 5, 1), transpose(0, 3))], **more)
+            f.case("interpolate", "expanded" + tag, smooth, [Operand(r(1, 1, 5, 6), expand(2, 2, 5, 6))], **more)
+            f.case("interpolate", "empty" + tag, smooth, [r(0, 2, 5, 6)], **more)
+        f.case("interpolate", f"ordinary ramp antialias mode={mode}", lambda x: F.interpolate(x, (1, 7), None, name, antialias=True), [ramp.unsqueeze(0)], mode=mode, size=[1, 7], antialias=True)
 
 
 if __name__ == "__main__":

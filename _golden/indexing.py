@@ -124,6 +124,15 @@ def scattering():
         f.case("index_fill", "empty" + tag, fill, [r(*shape), i()], **c)
     f.case("index_copy", "extreme", lambda x, ix, s: x.index_copy(0, ix, s), [GRID, i(3, 0, 2, 1), GRID.flip(1)], dim=0)
     f.case("index_fill", "extreme", lambda x, ix: x.index_fill(0, ix, -0.0), [GRID, i(3, 0)], dim=0, value=-0.0)
+    for dim, shape in ((0, (4, 3)), (1, (3, 4))):
+        fn, b, tag = (lambda x, ix, v: x.index_fill(dim, ix, v)), {"dim": dim}, f" dim={dim}"
+        f.case("index_fill_by", "ordinary" + tag, fn, [r(*shape), i(1, 3), r()], **b)
+        f.case("index_fill_by", "ordinary repeated" + tag, fn, [r(*shape), i(1, 3, 1), r()], **b)
+        f.case("index_fill_by", "ordinary negative" + tag, fn, [fixed(r(*shape)), i(-1, -4), fixed(r())], **b)
+        f.case("index_fill_by", "transposed" + tag, fn, [Operand(r(*shape[::-1]), transpose(0, 1)), i(1, 3), r()], **b)
+        f.case("index_fill_by", "expanded" + tag, fn, [Operand(r(1, shape[1]), expand(*shape)), i(2, 0), r()], **b)
+        f.case("index_fill_by", "empty" + tag, fn, [r(*shape), i(), r()], **b)
+    f.case("index_fill_by", "extreme", lambda x, ix, v: x.index_fill(0, ix, v), [GRID, i(3, 0), torch.tensor(-0.0)], dim=0)
     f.write(FOLDER + "scatter.safetensors.gz")
 
 
@@ -182,6 +191,16 @@ def masks():
                                ("extreme", GRID, SPECIAL[:16].reshape(4, 4) > 0, GRID.flip(0)), ("extreme int64", INTS, INTS > 0, INTS.flip(0))):
         f.case("masked_select", name, lambda x, m: x.masked_select(m), [x, mask])
         f.case("masked_scatter", name, lambda x, m, s: x.masked_scatter(m, s), [x, mask, src])
+    fill, bits = (lambda x, m, v: x.masked_fill(m, v)), (lambda *s: f.randint(0, 2, s).bool())
+    f.case("masked_fill_by", "ordinary", fill, [r(3, 4), bits(3, 4), r()])
+    f.case("masked_fill_by", "ordinary row", fill, [r(3, 4), bits(4), r()])
+    f.case("masked_fill_by", "broadcast", fill, [r(4), bits(3, 1), r()])
+    f.case("masked_fill_by", "transposed", fill, [Operand(r(4, 3), transpose(0, 1)), Operand(bits(4, 3), transpose(0, 1)), r()])
+    f.case("masked_fill_by", "expanded", fill, [Operand(r(1, 4), expand(3, 4)), bits(3, 4), r()])
+    f.case("masked_fill_by", "empty", fill, [r(0, 4), bits(0, 4), r()])
+    f.case("masked_fill_by", "scalar", fill, [r(), bits(), r()])
+    for k, v in enumerate((-0.0, math.inf, math.nan)):
+        f.case("masked_fill_by", f"extreme {k}", fill, [GRID, bits(4, 4), torch.tensor(v)])
     f.write(FOLDER + "mask.safetensors.gz")
 
 

@@ -156,6 +156,18 @@ def main():
                            ("empty", r(0, 2), torch.zeros(0, 0)), ("extreme huge", r(2, 1), torch.tensor([[1e10, -2e9], [3e9, 1e10]]))):
             # Of the triangle: torch's gradient has elements in the other one too, which is not read.
             f.case("cholesky_solve", name + tag, lambda b, l: torch.cholesky_solve(b, l.triu() if upper else l.tril(), upper=upper), [b, l], upper=upper)
+    for p in (1, -1, 2, -2, INF, -INF):
+        for dims, keep in (([0, 1], False), ([2, 0], True), ([-1, -3], False)):
+            tag = f" p={p} dim={dims} keepdim={keep}"
+            fn = lambda x: L.matrix_norm(x, p, dims, keep)
+            more = {"p": str(p), "dim": dims, "keepdim": keep}
+            f.case("matrix_norm", "ordinary" + tag, fn, [r(3, 2, 4)], **more)
+            f.case("matrix_norm", "transposed" + tag, fn, [Operand(r(4, 2, 3), transpose(0, 2))], **more)
+    for rtol, atol in ((0.3, 0.0), (0.0, 5.0), (0.01, 3.0), (0.0, 1e6)):
+        tag, more = f" rtol={rtol} atol={atol}", {"tolerances": [rtol, atol]}
+        for name, x in (("ordinary", far(3, 3)), ("wide", far(2, 3)), ("transposed", Operand(far(2, 3), transpose(0, 1))), ("batch", far(2, 3, 2)), ("empty", far(0, 2, 2))):
+            f.case("pinv", name + tag, lambda x: L.pinv(x, rtol=rtol, atol=atol), [x], **more)
+            f.case("matrix_rank", name + tag, lambda x: L.matrix_rank(x, rtol=rtol, atol=atol), [x], **more)
     f.write(FOLDER + "linalg.safetensors.gz")
 
 

@@ -111,6 +111,11 @@ def sorting():
     spread(f, "quantiles", lambda x: torch.quantile(x, torch.tensor([0.1, 0.5, 0.75], dtype=x.dtype), 1), (3, 6), [inf], None, q=[0.1, 0.5, 0.75], how="linear", dim=1)
     spread(f, "quantiles", lambda x: torch.quantile(x, torch.tensor([0.2, 0.9], dtype=x.dtype), 0, keepdim=True), (5, 2), [], None, q=[0.2, 0.9], how="linear", dim=0, keepdim=True)
     f.case("quantiles", "empty", lambda x: torch.quantile(x, torch.tensor([], dtype=x.dtype), 1), [f.randn(2, 3)], q=[], how="linear", dim=1)
+    some = inf.clone()
+    some[0, 1], some[5, :3] = math.nan, math.nan
+    spread(f, "nanquantiles", lambda x: torch.nanquantile(x, torch.tensor([0.1, 0.5, 0.75], dtype=x.dtype), 1), (3, 6), [some], None, q=[0.1, 0.5, 0.75], how="linear", dim=1)
+    spread(f, "nanquantiles", lambda x: torch.nanquantile(x, torch.tensor([0.2, 0.9], dtype=x.dtype), 0, keepdim=True), (5, 2), [], None, q=[0.2, 0.9], how="linear", dim=0, keepdim=True)
+    f.case("nanquantiles", "empty", lambda x: torch.nanquantile(x, torch.tensor([], dtype=x.dtype), 1), [f.randn(2, 3)], q=[], how="linear", dim=1)
     f.write(FOLDER + "sort.safetensors.gz")
 
 
@@ -163,6 +168,14 @@ def searching():
             f.case("repeat_interleave_by", "expanded" + tag, fn, [Operand(f.randn(1, *shape[1:]), expand(*shape)), r], dim=dim)
     f.case("repeat_interleave_by", "empty", lambda x, r: torch.repeat_interleave(x, r, 0), [f.randn(2, 0), torch.tensor([1, 2])], dim=0)
     f.case("repeat_interleave_by", "extreme", lambda x, r: torch.repeat_interleave(x, r, 0), [SPECIAL, f.randint(0, 3, (len(SPECIAL),))], dim=0)
+    for right in (False, True):
+        find = lambda s, v, o: torch.searchsorted(s, v, right=right, sorter=o)
+        rows, line = whole(3, 6), whole(7)
+        for name, s, v in (("ordinary", line, whole(2, 5)), ("rows", rows, whole(3, 4)), ("transposed", Operand(rows.T.contiguous(), transpose(0, 1), grad=False), Operand(whole(4, 3), transpose(0, 1), grad=False)),
+                           ("expanded", Operand(rows[:1], expand(3, 6), grad=False), Operand(whole(3, 1), expand(3, 4), grad=False)), ("empty", line, f.randn(0, 3)), ("empty line", f.randn(0), whole(3)),
+                           ("extreme", ends.flip(0), values), ("extreme int64", NUMBERS[0], NUMBERS + 0)):
+            order = torch.argsort(s.tensor(torch.float32) if isinstance(s, Operand) else s, dim=-1, stable=True)
+            f.case("searchsorted_sorter", f"{name} right={right}", find, plain(s, v, order), right=right)
     f.write(FOLDER + "search.safetensors.gz")
 
 

@@ -107,6 +107,8 @@ def rearranging():
                 for k, o in enumerate(operands):
                     o.grad = k == part
                 f.case("meshgrid", f"{name} indexing={indexing} part={part}", fn, operands, **args)
+    for shape, a, b in (((2, 3, 4), (0, 1), (1, 0)), ((2, 3, 4), (0, -1), (-1, 1)), ((2, 3, 4, 2), (3, 1), (0, 2)), ((2, 3, 4), (), ()), ((3, 2), (1,), (0,))):
+        spread(f, "movedim", lambda x: torch.movedim(x, a, b), shape, source=list(a), destination=list(b))
     f.write(FOLDER + "shape.safetensors.gz")
 
 

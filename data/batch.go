@@ -8,7 +8,7 @@ import (
 )
 
 // A Batch is collated samples: X and Y have a first dimension more than the samples. It belongs to who receives it:
-// s.From(b.X), or b.Into(s) for all of it, hands it to a scope.
+// s.From(b.X), or b.Into(s) for all of it, gives it to a scope; b.X.In(s) lends it.
 type Batch struct {
 	X, Y  *tensor.Tensor // nil where a sample's value does not become one tensor
 	Index []int          // of the samples in the dataset; of a stream their numbers in the epoch, counted from 0

@@ -18,6 +18,8 @@ type Loader struct {
 	c  Config
 	to *mover // nil: batches stay where they are made
 
+	note string
+
 	mu      sync.Mutex
 	seed    uint64 // Config's, or that of a loaded state
 	next    place  // where the next loop begins
@@ -35,11 +37,11 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := newMover(&c)
+	to, note, err := newMover(&c)
 	if err != nil {
 		return nil, err
 	}
-	return &Loader{ds: ds, c: c, to: to, seed: c.Seed}, nil
+	return &Loader{ds: ds, c: c, to: to, note: note, seed: c.Seed}, nil
 }
 
 // NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers call Transform and Collate, so that the
@@ -61,11 +63,11 @@ func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := newMover(&c)
+	to, note, err := newMover(&c)
 	if err != nil {
 		return nil, err
 	}
-	return &Loader{st: s, c: c, to: to, seed: c.Seed}, nil
+	return &Loader{st: s, c: c, to: to, note: note, seed: c.Seed}, nil
 }
 
 func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }
@@ -87,6 +89,9 @@ func (l *Loader) String() string {
 	}
 	return "Loader(" + what + how + ")"
 }
+
+// Note says which setting means nothing on this machine and was ignored, "" for none: Pin without a GPU.
+func (l *Loader) Note() string { return l.note }
 
 // Len returns the number of batches in an epoch, -1 for a stream.
 func (l *Loader) Len() int {

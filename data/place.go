@@ -3,6 +3,8 @@ package data
 import (
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -18,38 +20,53 @@ type mover struct {
 	streams []device.Stream // taken in turn, so that who reads a batch does not wait for the copies of the next ones
 }
 
-// newMover returns the mover of a loader, nil if batches stay as they are made.
-func newMover(c *Config) (*mover, error) {
-	m := &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Kind == "cpu" {
-		return nil, nil // there is nothing to copy, and so nothing to pin
+// unpinned is told once, and not by each loader of a program.
+var unpinned sync.Once
+
+// withoutPin is the note that Pin means nothing here.
+func withoutPin(why string) string {
+	note := "data: Pin is ignored: " + why
+	unpinned.Do(func() { log.Print(note) })
+	return note
+}
+
+// newMover returns the mover of a loader, nil if batches stay as they are made, and a note on a setting that means nothing on this machine.
+func newMover(c *Config) (m *mover, note string, err error) {
+	m = &mover{dev: c.Device}
+	if m.dev != nil && m.dev.Info().Kind == "cpu" { // there is nothing to copy, and so nothing to pin
+		if c.Pin {
+			note = withoutPin("batches are on the CPU")
+		}
+		return nil, note, nil
 	}
 	from := m.dev
 	if c.Pin {
 		if from == nil {
-			var err error
-			if from, err = device.Open("cuda:0"); err != nil {
-				return nil, &ConfigError{"Pin", err.Error()}
+			var u *device.UnavailableError
+			if from, err = device.Open("cuda:0"); errors.As(err, &u) {
+				return nil, withoutPin(err.Error()), nil
+			} else if err != nil {
+				return nil, "", err
 			}
 		}
 		var ok bool
 		if m.pin, ok = from.(device.PinnedAllocator); !ok {
-			return nil, &ConfigError{"Pin", fmt.Sprintf("device %s has no page-locked memory", from.Name())}
+			return nil, "", &ConfigError{"Pin", fmt.Sprintf("device %s has no page-locked memory", from.Name())}
 		}
 	}
 	if m.dev == nil && m.pin == nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	if m.dev != nil {
 		for range min(c.Prefetch+1, mostStreams) {
 			s, err := m.dev.NewStream(0)
 			if err != nil {
-				return nil, fmt.Errorf("data: a stream of %s to copy on: %w", m.dev.Name(), err)
+				return nil, "", fmt.Errorf("data: a stream of %s to copy on: %w", m.dev.Name(), err)
 			}
 			m.streams = append(m.streams, s)
 		}
 	}
-	return m, nil
+	return m, "", nil
 }
 
 // move brings a batch to its place. After an error nothing of it is there, and the batch is as it was.

@@ -3,6 +3,9 @@ package data_test
 import (
 	"errors"
 	"fmt"
+	"log"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,13 +94,21 @@ func TestPinnedBatches(t *testing.T) {
 	}
 	_, missing := device.Open("cuda:0")
 	l, err := data.NewLoader(wide{4, 2}, data.Config{Batch: 2, Pin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if missing != nil {
-		if !errors.As(err, &c) || c.Field != "Pin" {
-			t.Error(err)
+		if note := l.Note(); !strings.Contains(note, "Pin is ignored") || !strings.Contains(note, missing.Error()) {
+			t.Errorf("the note is %q, the GPU's absence %q", note, missing)
+		}
+		for b, err := range l.Batches() {
+			if err != nil || b.Y.IsPinned() {
+				t.Error(b, err)
+			}
 		}
 	} else {
 		for b, err := range l.Batches() {
-			if err != nil || !b.Y.IsPinned() || b.Y.Device().Info().Kind != "cpu" {
+			if err != nil || !b.Y.IsPinned() || l.Note() != "" || b.Y.Device().Info().Kind != "cpu" {
 				t.Error(b, err)
 			}
 		}
@@ -106,10 +117,59 @@ func TestPinnedBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Pin: true, Device: host}).Batches() {
+	l = load(t, wide{4, 2}, data.Config{Batch: 2, Pin: true, Device: host})
+	if !strings.Contains(l.Note(), "Pin is ignored") {
+		t.Errorf("the note is %q", l.Note())
+	}
+	for b, err := range l.Batches() {
 		if err != nil || b.Y.IsPinned() || b.Y.Device() != host {
 			t.Error(b, err)
 		}
+	}
+}
+
+// Loaders of one program that ignore Pin say so once.
+func TestPinIsIgnoredWithOneNote(t *testing.T) {
+	host, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told strings.Builder
+	log.SetOutput(&told)
+	defer log.SetOutput(os.Stderr)
+	data.Unpinned()
+	for range 3 {
+		for _, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Pin: true, Device: host}).Batches() {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := strings.Count(told.String(), "Pin is ignored: batches are on the CPU"); n != 1 || strings.Count(told.String(), "\n") != 1 {
+		t.Errorf("the log is %q", told.String())
+	}
+	if note := load(t, wide{4, 2}, data.Config{Batch: 2}).Note(); note != "" {
+		t.Errorf("a loader without Pin notes %q", note)
+	}
+}
+
+// A batch on the GPU is not copied back because a scope lacks its device: the program is told.
+func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
+	dev := emulated(t, "emulate,mem=16MiB")
+	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Device: dev}).Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		err := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { s.From(b.Y) }) })
+		if !errors.Is(err, tensor.ErrDevice) || !strings.Contains(err.Error(), "tensor.On(dev)") {
+			t.Error(err)
+		}
+		tensor.Do(func(s *tensor.Scope) {
+			if x := s.From(b.Y); x.Device() != device.Device(dev) { // what was refused is as it was
+				t.Errorf("it is on %v", x.Device())
+			}
+		}, tensor.On(dev))
+		b.Free()
 	}
 }
 

@@ -22,7 +22,8 @@ type AdaptiveLogSoftmaxWithLoss struct {
 }
 
 // NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs rise, and lie between 1 and
-// classes-1; anything else panics with an *[Error]. It takes the options [DivValue], [HeadBias], [In], [Typed] and [SkipInit].
+// classes-1; anything else panics with an *[Error]. It takes the options [DivValue], [HeadBias], [In], [Typed] and
+// [SkipInit].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
 	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
 	last := 0
@@ -36,10 +37,10 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 		panic(&Error{o.layer, fmt.Sprintf("needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)})
 	}
 	l := &AdaptiveLogSoftmaxWithLoss{Cutoffs: append(slices.Clone(cutoffs), classes)}
-	plain := append(o.place(), NoBias())
+	plain := append(o.inside(), NoBias())
 	head := plain
 	if o.headBias {
-		head = o.place()
+		head = o.inside()
 	}
 	l.Head = NewLinear(features, cutoffs[0]+len(cutoffs), head...)
 	for i := range cutoffs {

@@ -70,19 +70,13 @@ func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// renorm shortens the rows of index in place, on the device: those that are not too long are written as they are, and rows that are named
-// twice get the same values twice. The divisor is PyTorch's.
+// renorm shortens the rows of index in place, on the device.
 func (t *Table) renorm(index *tensor.Tensor) {
 	p := t.NormType
 	if p == 0 {
 		p = 2
 	}
-	tensor.Youngest(t.Weight, index).Do(func(c *tensor.Scope) {
-		w, at := t.Weight.In(c), index.In(c).Reshape(-1)
-		rows := w.IndexSelect(0, at)
-		n := rows.Norm(p, 1, tensor.KeepDim)
-		w.IndexCopyInPlace(0, at, rows.Mul(tensor.WhereScalar(n.GtScalar(t.MaxNorm), n.AddScalar(1e-7).RDivScalar(t.MaxNorm), 1)))
-	}, tensor.NoGrad())
+	tensor.Youngest(t.Weight, index).Do(func(c *tensor.Scope) { t.Weight.In(c).EmbeddingRenormInPlace(index, t.MaxNorm, p) }, tensor.NoGrad())
 }
 
 // frequencyFunc lets the rows X(0) of the index X(1) pass; the gradient is divided by how often each row occurs.

@@ -105,7 +105,7 @@ type LinearCrossEntropyLoss struct {
 // set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
-	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.place(), NoBias())...)}
+	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}
 }
 
 // Forward returns the loss of x [..., features]; see [LinearCrossEntropy] for targets.

@@ -64,12 +64,14 @@ type entry struct {
 // LoadStateDict copies the values of sd into the parameters and buffers of a model of the same names, from any device and with the
 // conversions of [tensor.Tensor.Copy]. The tensors of the model stay the same, so optimizers made before remain valid, and keep their device
 // and type. If names or shapes differ it returns a *[StateError] and nothing is written. An error of a device while the values are copied
-// is returned as it is; then some have been copied.
+// is returned as it is; then some have been copied. An unsound structure of the model panics with
+// an *[Error].
 //
 // Lazy layers, such as [NewLazyLinear]'s, are made of the shapes in the dict.
 //
 // A parameter that [SkipInit] left without memory gets memory on the device of its scope, or with
-// [Assign] the dict's.
+// [Assign] the dict's. In a scope that is itself on a device without memory, where device.OpenMeta
+// plans a program, tensors stay without, but with Assign: then they are where the dict's are.
 //
 // Two things are taken that torch's strict mode refuses. A tensor of the model with several names
 // need be there under one of them only, as in safetensors files that leave out the others; and
@@ -83,14 +85,17 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 		f(&o)
 	}
 	e := &StateError{}
+	params, tied := statesOf(m, ignoreLazy), tiedNames(m) // an unsound structure panics
 	var order []*tensor.Tensor
 	var from map[*tensor.Tensor]*tensor.Tensor
-	statesOf(m, func(string, lazyLayer) {}) // an unsound structure is the program's mistake, and panics
 	var lazily lazies
 	defer func() { lazily.undo() }()
 	if err := tensor.Try(func() {
 		e.Missing = lazily.fit(m, sd)
-		order, from = match(m, sd, e)
+		if len(lazily) > 0 {
+			params = statesOf(m, ignoreLazy)
+		}
+		order, from = match(params, tied, sd, e)
 	}); err != nil {
 		return err
 	}
@@ -109,16 +114,15 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds the tensor of sd for each tensor of a model, and says in e what does not fit. The
-// tensors of the model come in its order.
-func match(m any, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
-	params := statesOf(m, func(string, lazyLayer) {})
+// match finds the tensor of sd for each tensor of a model, params with the names that are tied, and says
+// in e what does not fit. The tensors of the model come in its order.
+func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
 	own := map[string]*tensor.Tensor{} // by each of their names
 	for _, p := range params {
 		own[p.Name] = p.Tensor
 	}
 	names := slices.Clone(params)
-	for other, name := range tiedNames(m) {
+	for other, name := range tied {
 		if t := own[name]; t != nil && own[other] == nil {
 			own[other] = t
 			if _, ok := sd[other]; ok {
@@ -175,9 +179,13 @@ func match(m any, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.
 // fill gives p the values of y. taken is memory that tensors of the model have already.
 func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 	dev := p.Device()
-	hollow := dev.Info().Meta && !p.Scope().Device().Info().Meta
-	if hollow {
-		dev = p.Scope().Device()
+	hollow := dev.Info().Meta
+	if home := p.Scope().Device(); hollow && !home.Info().Meta {
+		dev = home
+	} else if hollow && o.assign {
+		dev = y.Device()
+	} else { // all of a plan is on such a device
+		hollow = false
 	}
 	s := tensor.Youngest(p, y)
 	if o.assign && y.Device() == dev && y.Type() == p.Type() && y.IsContiguous() && s == p.Scope() && !taken[y.Storage()] {

@@ -28,6 +28,8 @@ func everyLayer(opts ...nn.Option) map[string]any {
 		"lstm":      nn.NewLSTM(3, 4, nn.RecurrentOptions{Layers: 2, ProjSize: 2}, opts...),
 		"cell":      nn.NewGRUCell(3, 4, opts...),
 		"attention": nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{KDim: 3, AddBiasKV: true}, opts...),
+		"adaptive":  nn.NewAdaptiveLogSoftmaxWithLoss(8, 6, []int{2}, append([]nn.Option{nn.HeadBias()}, opts...)...),
+		"chunks":    nn.NewLinearCrossEntropyLoss(3, 4, opts...),
 		"transformer": nn.NewTransformer(4, 2, 1, 1, nn.TransformerOptions{FeedForward: 8},
 			opts...),
 	}
@@ -140,6 +142,25 @@ func TestAssign(t *testing.T) {
 	if a.Weight.Storage() == b.Weight.Storage() || !slices.Equal(a.Weight.Floats(), b.Weight.Floats()) {
 		t.Error("two layers have one weight")
 	}
+
+	// A model that was made on a device without memory, as on torch's meta, comes to where the dict is.
+	meta, err := device.OpenMeta("cpu", device.MetaConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		l := make(nn.In(s))
+		sd := map[string]*tensor.Tensor{"weight": tensor.Ones(3, 2), "bias": tensor.Ones(3)}
+		if err := nn.LoadStateDict(l, sd); err != nil || !l.Weight.Device().Info().Meta {
+			t.Errorf("a plan got memory: %v", err)
+		}
+		if err := nn.LoadStateDict(l, sd, nn.Assign()); err != nil || l.Weight.Storage() != sd["weight"].Storage() {
+			t.Error(err)
+		}
+		if y := l.Forward(x); !slices.Equal(y.Floats(), []float64{4, 4, 4}) {
+			t.Errorf("%v", y.Floats())
+		}
+	}, tensor.On(meta))
 
 	// What belongs to a scope that ends first is copied.
 	l := make(nn.SkipInit())

@@ -66,7 +66,8 @@ func given(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// integers reports whether all operands are of integer types; bool among such is refused, as torch refuses to subtract it.
+// integers reports whether all operands are of integer types; bool among such is refused, as torch
+// refuses to subtract it.
 func integers(op string, operands ...*tensor.Tensor) bool {
 	given(op, operands...)
 	bools := false

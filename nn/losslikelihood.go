@@ -44,8 +44,8 @@ type PoissonNLLLoss struct {
 // NewPoissonNLLLoss returns the loss with torch's defaults: logarithms, and 1e-8 for Eps.
 func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true, Eps: 1e-8} }
 
-// Forward returns the loss of means x and counts y, which broadcast: float32 of integers alone, whose product y·x is that of their
-// type, which wraps.
+// Forward returns the loss of means x and counts y, which broadcast: float32 of integers alone,
+// whose product y·x is that of their type, which wraps.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	given("poisson_nll_loss", x, y)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

@@ -47,8 +47,9 @@ type MultiMarginLoss struct {
 // NewMultiMarginLoss returns the loss with torch's defaults, 1 for P and Margin.
 func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margin: 1} }
 
-// Forward returns the loss of scores [n, classes] or [classes] with int64 classes [n] or a single one, of rank 0 or in a vector. A
-// score of rank 0 is one of one class. A class that is not there is an index error, on a GPU reported at the next wait.
+// Forward returns the loss of scores [n, classes] or [classes] with int64 classes [n] or a single
+// one, of rank 0 or in a vector. A score of rank 0 is one of one class. A class that is not there
+// is an index error, on a GPU reported at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
 	given(op, x, target)
@@ -147,8 +148,10 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 // torch's defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
-// Forward returns the loss of scores [n, classes] or [classes] with int64 targets of the same shape: a row's right classes, up to the first
-// -1. A score of rank 0, and a target, is one of one class. A class that is not there is an index error, on a GPU reported at the next wait. All n·classes² differences are in memory at once.
+// Forward returns the loss of scores [n, classes] or [classes] with int64 targets of the same
+// shape: a row's right classes, up to the first -1. A score of rank 0, and a target, is one of one
+// class. A class that is not there is an index error, on a GPU reported at the next wait. All
+// n·classes² differences are in memory at once.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	given(op, x, target)

@@ -55,8 +55,8 @@ type MarginRankingLoss struct {
 	Reduction Reduction
 }
 
-// Forward returns the loss of x1, x2 and y, which broadcast. Of integers alone y·(x1 - x2) is that of their type, which wraps, and the
-// loss float32.
+// Forward returns the loss of x1, x2 and y, which broadcast. Of integers alone y·(x1 - x2) is that
+// of their type, which wraps, and the loss float32.
 func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if integers("margin_ranking_loss", x1, x2, y) {
 		return inChild(func(c *tensor.Scope) *tensor.Tensor {

@@ -94,7 +94,8 @@ func only(layer string, opts []Option, takes []string) layerOptions {
 // NoBias leaves a layer's bias out.
 func NoBias() Option { return Option{"NoBias", func(o *layerOptions) { o.noBias = true }} }
 
-// In makes a layer's parameters in scope s instead of the root scope: on its device, from its generator.
+// In makes a layer's parameters in scope s instead of the root scope: on its device, from its
+// generator.
 func In(s *tensor.Scope) Option { return Option{"In", func(o *layerOptions) { o.scope = s }} }
 
 // Typed makes a layer's parameters of floating point type t instead of float32.
@@ -111,15 +112,6 @@ func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bar
 var noMemory = sync.OnceValues(func() (device.Device, error) {
 	return device.OpenMeta("cpu", device.MetaConfig{})
 })
-
-// place are the options of layers that are made in this one's place.
-func (o *layerOptions) place() []Option {
-	list := []Option{In(o.scope), Typed(o.t)}
-	if o.bare {
-		list = append(list, SkipInit())
-	}
-	return list
-}
 
 // buffers makes what a layer holds beside its parameters.
 func (o *layerOptions) buffers() tensor.Maker {
@@ -142,21 +134,31 @@ func (o *layerOptions) parameters() tensor.Maker {
 	return m
 }
 
+// inside returns the options that a layer hands on to those it is made of: where and how their
+// parameters are made.
+func (o *layerOptions) inside() []Option {
+	opts := []Option{In(o.scope), Typed(o.t)}
+	if o.bare {
+		opts = append(opts, SkipInit())
+	}
+	return opts
+}
+
 // NoAffine leaves out the weight and the bias of a normalisation: torch's elementwise_affine=False.
 func NoAffine() Option { return Option{"NoAffine", func(o *layerOptions) { o.noAffine = true }} }
 
 // Affine gives an instance normalisation a weight and a bias.
 func Affine() Option { return Option{"Affine", func(o *layerOptions) { o.noAffine = false }} }
 
-// NoStats leaves out the running statistics of a normalisation, which then uses its input's in evaluation too: torch's
-// track_running_stats=False.
+// NoStats leaves out the running statistics of a normalisation, which then uses its input's in
+// evaluation too: torch's track_running_stats=False.
 func NoStats() Option { return Option{"NoStats", func(o *layerOptions) { o.stats = false }} }
 
 // Stats gives an instance normalisation running statistics: torch's track_running_stats=True.
 func Stats() Option { return Option{"Stats", func(o *layerOptions) { o.stats = true }} }
 
-// PaddingIndex names the row of an embedding that fills up sequences: it is made of zeros and gets no gradient, and bags leave it out.
-// A negative one counts from the last row.
+// PaddingIndex names the row of an embedding that fills up sequences: it is made of zeros and gets
+// no gradient, and bags leave it out. A negative one counts from the last row.
 func PaddingIndex(i int) Option {
 	return Option{"PaddingIndex", func(o *layerOptions) { o.row = &i }}
 }

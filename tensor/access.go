@@ -2,10 +2,15 @@ package tensor
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime/debug"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
 // Item returns the only element of x. On a GPU it waits for the work queued so far.
@@ -16,6 +21,37 @@ func (x *Tensor) Item() float64 {
 		panic(e.hint("Floats and Data return them all; Sum and Mean make one of them"))
 	}
 	return expr.Decode(x.dtype, element(x.dtype, x.bytes("item")))
+}
+
+// readFreely is how many bytes the host is asked for without a look at what it has.
+const readFreely = 64 << 20
+
+// readable panics unless the host has memory for x's elements, each taking so many bytes there. A view may have any number, and Go
+// ends the process where the system refuses memory.
+func (x *Tensor) readable(op string, each int) {
+	n := x.Size()
+	if !x.layout.Contiguous() {
+		each += x.dtype.Size() // they are made dense first, there for a tensor of the CPU
+	}
+	if n <= readFreely/each {
+		return
+	}
+	host := new(hostmem.Memory)
+	free, total := host.Capacity()
+	if total == 0 {
+		total = 1 << 46 // the system does not tell; Go addresses 48 bits at most
+		free = total
+	}
+	need, fits := uint64(n)*uint64(each), n <= math.MaxInt/each
+	if fits && need <= total && need > free { // what is kept for later may be enough
+		hostDevice().Empty()
+		debug.FreeOSMemory()
+		free, _ = host.Capacity()
+	}
+	if !fits || need > min(free, total) {
+		e := newError(op, device.ErrOutOfMemory, []*Tensor{x}, fmt.Sprintf("%d elements of %v take %d bytes each to be read, and the host has %d MiB: %v", n, x.dtype, each, free>>20, device.ErrOutOfMemory))
+		panic(e.hint("read a part of it (Narrow, Select), or the tensor that it is an expanded view of"))
+	}
 }
 
 // element returns the bits of the first element of b.
@@ -32,13 +68,14 @@ func element(t dtype.Type, b []byte) uint64 {
 }
 
 // Data returns a copy of x's elements in row-major order. T must be the Go type of x's element type ([dtype.Of]); cast first
-// to read another. On a GPU it waits for the work queued so far.
+// to read another. On a GPU it waits for the work queued so far. If there is no memory for them it panics as [Tensor.Bytes] does.
 func Data[T dtype.Element](x *Tensor) []T {
 	x.use("data")
 	if t := dtype.Of[T](); t != x.dtype {
 		e := newError("data", ErrType, []*Tensor{x}, "elements are "+x.dtype.String()+", not "+t.String())
 		panic(e.hint("use Cast"))
 	}
+	x.readable("data", 2*x.dtype.Size())
 	b := x.bytes("data")
 	if len(b) == 0 {
 		return []T{}
@@ -48,8 +85,10 @@ func Data[T dtype.Element](x *Tensor) []T {
 	return out
 }
 
-// Floats returns a copy of x's elements as float64, whatever their type.
+// Floats returns a copy of x's elements as float64, whatever their type. If there is no memory for them it panics as [Tensor.Bytes] does.
 func (x *Tensor) Floats() []float64 {
+	x.use("floats")
+	x.readable("floats", x.dtype.Size()+8)
 	b := x.bytes("floats")
 	n := x.dtype.Size()
 	out := make([]float64, x.Size())

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -63,9 +64,15 @@ func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) 
 // RPowScalar returns v to the power x, in floating point.
 func (x *Tensor) RPowScalar(v float64) *Tensor { return rpowScalarOp.Apply([]*Tensor{x}, v) }
 
+// A CloseOption changes what [Tensor.IsClose] and [Tensor.AllClose] take for close.
+type CloseOption uint8
+
+// EqualNaN takes NaN for close to NaN, torch's equal_nan=True.
+const EqualNaN CloseOption = 1
+
 // IsClose returns whether |x-y| ≤ atol + rtol·|y|, or x = y, broadcast together; torch's defaults are 1e-5 and 1e-8. Integers are compared as
-// float64. NaN is close to nothing.
-func (x *Tensor) IsClose(y *Tensor, rtol, atol float64) *Tensor {
+// float64. NaN is close to nothing, unless [EqualNaN] is given.
+func (x *Tensor) IsClose(y *Tensor, rtol, atol float64, o ...CloseOption) *Tensor {
 	in := []*Tensor{x, y}
 	youngest("isclose", in)
 	if !(rtol >= 0 && atol >= 0) {
@@ -74,10 +81,15 @@ func (x *Tensor) IsClose(y *Tensor, rtol, atol float64) *Tensor {
 	if t, _ := isCloseOp.resultType(in); !t.IsFloat() {
 		in = []*Tensor{x.Double(), y.Double()}
 	}
-	return isCloseOp.Apply(in, rtol, atol)
+	if !slices.Contains(o, EqualNaN) {
+		return isCloseOp.Apply(in, rtol, atol)
+	}
+	return within(youngest("isclose", in), func(c *Scope) *Tensor {
+		return isCloseOp.Apply([]*Tensor{in[0].In(c), in[1]}, rtol, atol).LogicalOr(in[0].In(c).IsNaN().LogicalAnd(in[1].IsNaN()))
+	})
 }
 
 // AllClose returns whether all elements of x and y are close; see [Tensor.IsClose]. On a GPU it waits for the work queued so far.
-func (x *Tensor) AllClose(y *Tensor, rtol, atol float64) bool {
-	return x.IsClose(y, rtol, atol).LogicalNot().Sum().Item() == 0
+func (x *Tensor) AllClose(y *Tensor, rtol, atol float64, o ...CloseOption) bool {
+	return x.IsClose(y, rtol, atol, o...).LogicalNot().Sum().Item() == 0
 }

@@ -111,10 +111,17 @@ func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	return x
 }
 
-// Eye returns the identity matrix of size n.
-func (m Maker) Eye(n int) *Tensor {
-	x := m.make("eye", m.floatType(), []int{n, n})
-	run("eye", m.s, indexProgram(x.dtype, eyeKind), x, nil, []float64{float64(n) + 1})
+// Eye returns the identity matrix of size n, or of n rows and as many columns as given behind it.
+func (m Maker) Eye(n int, columns ...int) *Tensor {
+	wide := n
+	if len(columns) > 0 {
+		wide = columns[0]
+	}
+	if len(columns) > 1 {
+		fail("eye", ErrShape, nil, "%d sizes; a matrix has rows and columns", 1+len(columns))
+	}
+	x := m.make("eye", m.floatType(), []int{n, wide})
+	run("eye", m.s, indexProgram(x.dtype, eyeKind), x, nil, []float64{float64(wide) + 1, float64(wide) * float64(wide)})
 	return x
 }
 
@@ -134,8 +141,17 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
 // From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is given away, and its old handle is
-// freed; x.In(s) lends it.
-func (s *Scope) From(v any, dims ...int) *Tensor { return s.Typed(dtype.Invalid).From(v, dims...) }
+// freed; x.In(s) lends it. One on a GPU, such as a batch of a loader with a Device, is not copied back to the CPU because the scope
+// was opened without [On]: that is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
+func (s *Scope) From(v any, dims ...int) *Tensor {
+	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
+		if t.use("from"); t.st.dev != hostDevice() {
+			e := newError("from", ErrDevice, []*Tensor{t}, fmt.Sprintf("the tensor is on %s, and %v is on the CPU: it was opened without a device", t.st.dev.Name(), s))
+			panic(e.hint("open the scope with tensor.On(dev), or say x.CPU() if the tensor is to be copied back"))
+		}
+	}
+	return s.Typed(dtype.Invalid).From(v, dims...)
+}
 
 // Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without scopes.
 
@@ -180,9 +196,10 @@ func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 				e = i.Cvt(dtype.F64).Mul(expr.Param(1)).Add(expr.Param(0))
 			}
 		case eyeKind:
-			// Position i is on the diagonal if i is a multiple of n+1, for n ≥ 1.
-			q := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor()
-			e = q.Mul(expr.Param(0)).Eq(i.Cvt(dtype.F64)).Select(expr.C(1), expr.C(0))
+			// Position i is on the diagonal if i is a multiple of n+1, for n ≥ 1 columns, and in
+			// the first n rows.
+			q, at := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor(), i.Cvt(dtype.F64)
+			e = q.Mul(expr.Param(0)).Eq(at).And(at.Lt(expr.Param(1))).Select(expr.C(1), expr.C(0))
 		case fillKind:
 			e = expr.Param(0, t)
 		}

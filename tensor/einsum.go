@@ -114,8 +114,8 @@ func (f factor) once(all []*Tensor) factor {
 	return f
 }
 
-// only sums over the dimensions that keep does not want: integers as int64, as [Tensor.Sum] does. One of size 1 is left out without a
-// sum, unless ones is set: the type stays.
+// only sums over the dimensions that keep does not want: integers as int64, as [Tensor.Sum] does.
+// One of size 1 is left out without a sum, unless ones is set: the type stays.
 func (f factor) only(keep func(c byte) bool, ones bool) factor {
 	var over, out []int
 	var names []byte
@@ -219,8 +219,9 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 // over; a letter twice in an operand takes its diagonal; ... stands for further dimensions, which broadcast. Without -> the
 // result has the letters that appear once, in alphabetical order, behind those of an ellipsis. Spaces do not matter.
 //
-// Operands have one type, and are contracted from left to right. The result has it too, but for integers: as in PyTorch bool is
-// counted as int64, and what is summed over within one operand is added up in int64. Products of matrices of small integers wrap.
+// Operands have one type, and are contracted from left to right. The result has it too, but for
+// integers: as in PyTorch bool is counted as int64, and what is summed over within one operand is
+// added up in int64. Products of matrices of small integers wrap.
 func Einsum(eq string, x ...*Tensor) *Tensor {
 	if y := underAutocast("einsum", AutocastLow, func(in []*Tensor) *Tensor { return Einsum(eq, in...) }, x...); y != nil {
 		return y

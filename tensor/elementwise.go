@@ -49,6 +49,11 @@ type Elementwise struct {
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
+	// types are those of the operands, and stored that of the result, of an op that [Expr] made: its expression says itself where types
+	// meet. Other ops take any.
+	types  []dtype.Type
+	stored dtype.Type
+
 	// form is set where the op is one of several forms of another: the name of that, which messages and profiles tell.
 	form string
 
@@ -88,69 +93,6 @@ func (e *Elementwise) called() string {
 // Declared returns all declared elementwise ops.
 func Declared() []*Elementwise { return declared }
 
-// resultType returns the promoted type of the operands and the type of the result. As in torch a tensor of rank 0 does
-// not widen one of higher rank unless its class is higher (bool, integer, float).
-func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
-	class := func(t dtype.Type) int {
-		switch {
-		case t == dtype.Bool:
-			return 0
-		case t.IsFloat():
-			return 2
-		}
-		return 1
-	}
-	var dim, zero dtype.Type
-	for i, t := range in {
-		if e.Fixed>>i&1 != 0 {
-			continue
-		}
-		to := &dim
-		if t.Rank() == 0 {
-			to = &zero
-		}
-		if *to == dtype.Invalid {
-			*to = t.dtype
-		} else {
-			*to = dtype.Promote(*to, t.dtype)
-		}
-	}
-	switch {
-	case dim == dtype.Invalid:
-		common = zero
-	case zero == dtype.Invalid || class(zero) <= class(dim):
-		common = dim
-	default:
-		common = dtype.Promote(dim, zero)
-		if dim != dtype.Invalid && zero.IsFloat() && !dim.IsFloat() {
-			common = zero
-		}
-	}
-	if e.NoBool && common == dtype.Bool {
-		err := newError(e.called(), ErrType, in, "is not defined for bool operands")
-		panic(err.hint("use Cast"))
-	}
-	switch e.Result {
-	case Floating:
-		if !common.IsFloat() {
-			common = dtype.F32
-		}
-	case FixedFloat:
-		if !common.IsFloat() {
-			err := newError(e.called(), ErrType, in, "needs floating point operands, not "+common.String())
-			panic(err.hint("use Float or Cast"))
-		}
-	case Integral:
-		if common.IsFloat() {
-			err := newError(e.called(), ErrType, in, "needs integer or bool operands, not "+common.String())
-			panic(err.hint("use Cast"))
-		}
-	case Truth:
-		return common, dtype.Bool
-	}
-	return common, common
-}
-
 // program returns the code for operands of the given types.
 func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Program {
 	sig := signature(result)<<4 | signature(common)
@@ -168,7 +110,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 		types[i] = t.dtype
 	}
 	body := expr.Substitute(e.Expr, func(i int) *expr.Expr {
-		if i < len(in) && e.Fixed>>i&1 == 0 && types[i].Compute() != common.Compute() {
+		if i < len(in) && e.types == nil && e.Fixed>>i&1 == 0 && types[i].Compute() != common.Compute() {
 			return expr.X(i).Cvt(common.Compute())
 		}
 		return nil
@@ -352,22 +294,32 @@ func (e *Elementwise) parts() []vjpPart {
 	return e.vjps
 }
 
+// partial returns the gradient of operand k over X, Y and g = X(Arity), nil for none.
+func (e *Elementwise) partial(k int) *expr.Expr {
+	g := expr.X(e.Arity)
+	if e.Grad != nil {
+		return e.Grad[k]
+	}
+	d := expr.Diff(e.Expr, k)
+	switch {
+	case d == nil:
+		return nil
+	case d.IsOne():
+		return g
+	}
+	return g.Mul(d)
+}
+
 func (e *Elementwise) part(k int) vjpPart {
 	if e.Fixed>>k&1 != 0 {
 		return vjpPart{}
 	}
-	g := expr.X(e.Arity)
-	var d *expr.Expr
-	if e.Grad != nil {
-		d = e.Grad[k]
-	} else if d = expr.Diff(e.Expr, k); d != nil {
-		if d.IsOne() {
-			return vjpPart{pass: true}
-		}
-		d = g.Mul(d)
-	}
-	if d == nil {
+	d := e.partial(k)
+	switch {
+	case d == nil:
 		return vjpPart{}
+	case d.IsX(e.Arity):
+		return vjpPart{pass: true}
 	}
 	used, usesY := expr.Uses(d)
 	p := vjpPart{usesY: usesY}
@@ -393,6 +345,15 @@ func (e *Elementwise) part(k int) vjpPart {
 		return expr.X(place[i])
 	}, expr.X(len(p.x)))
 	p.op = &Elementwise{Name: e.called() + ".grad", Arity: n + 1, Result: Floating, Expr: d, Fixed: fixed, Params: e.Params}
+	if e.types != nil {
+		for _, i := range p.x {
+			p.op.types = append(p.op.types, e.types[i])
+		}
+		if usesY {
+			p.op.types = append(p.op.types, e.stored)
+		}
+		p.op.types, p.op.stored = append(p.op.types, e.stored), e.types[k]
+	}
 	return p
 }
 

@@ -92,6 +92,8 @@ func ExampleScope_From() {
 }
 
 // A mode reaches what belongs to its scope. One that would do nothing is an error.
+//
+//flambeau:ignore unusedmode the error is what is shown
 func ExampleScope_unused() {
 	w := tensor.Ones(2).RequiresGrad()
 	err := tensor.Try(func() {

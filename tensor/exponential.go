@@ -133,9 +133,9 @@ func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // LogSigmoid returns log(sigmoid(x)) = -log(1+e⁻ˣ) of a floating point tensor.
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }
 
-// Logit returns log(x/(1-x)), the inverse of Sigmoid: NaN outside of [0, 1]. With eps, x is limited to [eps, 1-eps] first, and
-// the gradient is 0 outside of that; as in torch eps is the result's bound first where it is more than ½. A negative eps, which torch
-// takes for none, is an error.
+// Logit returns log(x/(1-x)), the inverse of Sigmoid: NaN outside of [0, 1]. With eps, x is limited
+// to [eps, 1-eps] first, and the gradient is 0 outside of that; as in torch eps is the result's
+// bound first where it is more than ½. A negative eps, which torch takes for none, is an error.
 func (x *Tensor) Logit(eps ...float64) *Tensor {
 	switch {
 	case len(eps) == 0:

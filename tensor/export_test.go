@@ -18,5 +18,12 @@ func Sharers(x *Tensor) int {
 	return 0
 }
 
+// ExprPlans returns how many plans of expressions are kept.
+func ExprPlans() int {
+	exprPlans.mu.RLock()
+	defer exprPlans.mu.RUnlock()
+	return len(exprPlans.m)
+}
+
 // Vigils is how many scopes with modes are watched.
 func Vigils() int { return int(vigils.n.Load()) }

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"io"
-	"math"
 	"runtime"
 	"unsafe"
 
@@ -22,8 +21,7 @@ import (
 // called at once then. It panics if mem has not the size that the shape needs.
 func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
 	const op = "from_memory"
-	size := t.Size()
-	if size == 0 || t == dtype.U32 || t == dtype.U64 {
+	if t.Size() == 0 || t == dtype.U32 || t == dtype.U64 {
 		fail(op, ErrType, nil, "a tensor cannot be of type %v", t)
 	}
 	if len(dims) > shape.MaxRank {
@@ -31,10 +29,13 @@ func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
 	}
 	sh := shape.Of(dims...)
 	for _, d := range dims {
-		if d < 0 || d > 0 && size > math.MaxInt/d {
-			fail(op, ErrShape, nil, "shape %v is negative or has too many elements", sh)
+		if d < 0 {
+			fail(op, ErrShape, nil, "size %d in shape %v is negative", d, sh)
 		}
-		size *= d
+	}
+	size, ok := denseBytes(t, sh)
+	if !ok {
+		fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
 	}
 	if size != len(mem) {
 		fail(op, ErrShape, nil, "%d bytes for shape %v of %v, which takes %d", len(mem), sh, t, size)

@@ -18,36 +18,53 @@ func TestImpossibleArguments(t *testing.T) {
 		f    func()
 		kind error
 	}{
-		"rank 9":                   {func() { z(1, 1, 1, 1, 1, 1, 1, 1, 1) }, ErrShape},
-		"negative size":            {func() { z(2, -1) }, ErrShape},
-		"huge":                     {func() { z(1<<62, 4) }, ErrShape},
-		"huge by broadcasting":     {func() { z(1).Expand(1<<40, 1).Add(z(1).Expand(1, 1<<40)) }, ErrShape},
-		"expand beyond int":        {func() { z(1).Expand(1<<40, 1<<40) }, ErrShape},
-		"sum of 2⁶¹ elements":      {func() { z(1).Expand(1<<31, 1<<30).Sum() }, device.ErrOutOfMemory},
-		"argmax of 2⁵⁰ elements":   {func() { z(1).Expand(1<<25, 1<<25).Argmax() }, device.ErrOutOfMemory},
-		"reshape that wraps":       {func() { z(0).Reshape(1<<62, 4) }, ErrShape},
-		"reshape -1 that wraps":    {func() { z(4).Reshape(-1, 1<<62, 4) }, ErrShape},
-		"narrow that wraps":        {func() { z(4).Narrow(0, 1, math.MaxInt) }, ErrIndex},
-		"narrow from behind":       {func() { z(4).Narrow(0, math.MaxInt, 1) }, ErrIndex},
-		"unsqueeze of rank 8":      {func() { z(1, 1, 1, 1, 1, 1, 1, 1).Unsqueeze(0) }, ErrShape},
-		"embedding of rank 8":      {func() { z(3, 2).Embedding(long(1, 1, 1, 1, 1, 1, 1, 1)) }, ErrShape},
-		"arange without end":       {func() { Typed(dtype.F32).ArangeStep(0, 1e300, 1) }, ErrShape},
-		"too many random integers": {func() { Root().RandInt(math.MinInt, math.MaxInt, 2) }, ErrValue},
-		"ragged empty slice":       {func() { From([][]int{{}, {1}}) }, ErrValue},
-		"ragged nested slice":      {func() { From([][][]int{{{1}, {2}}, {{3}, {}}}) }, ErrValue},
-		"no operands":              {func() { addOp.Apply(nil) }, ErrValue},
-		"one operand of two":       {func() { addOp.Apply([]*Tensor{z(1)}) }, ErrValue},
-		"three operands for two":   {func() { addOp.Apply([]*Tensor{z(1), z(1), z(1)}) }, ErrValue},
-		"to no device":             {func() { z(1).To(nil) }, ErrDevice},
-		"moved to no device":       {func() { z(1).MoveTo(nil) }, ErrDevice},
-		"on no device":             {func() { Root().On(nil).Zeros(1) }, ErrDevice},
-		"argmax of nothing":        {func() { z(0).Argmax() }, ErrShape},
-		"item of nothing":          {func() { z(0).Item() }, ErrShape},
+		"rank 9":                       {func() { z(1, 1, 1, 1, 1, 1, 1, 1, 1) }, ErrShape},
+		"negative size":                {func() { z(2, -1) }, ErrShape},
+		"huge":                         {func() { z(1<<62, 4) }, ErrShape},
+		"huge by broadcasting":         {func() { z(1).Expand(1<<40, 1).Add(z(1).Expand(1, 1<<40)) }, ErrShape},
+		"expand beyond int":            {func() { z(1).Expand(1<<40, 1<<40) }, ErrShape},
+		"sum of 2⁶¹ elements":          {func() { z(1).Expand(1<<31, 1<<30).Sum() }, device.ErrOutOfMemory},
+		"argmax of 2⁵⁰ elements":       {func() { z(1).Expand(1<<25, 1<<25).Argmax() }, device.ErrOutOfMemory},
+		"zeros of 0 rows that wrap":    {func() { z(0, math.MaxInt, math.MaxInt) }, ErrShape},
+		"empty of 0 columns that wrap": {func() { Root().Empty(math.MaxInt, math.MaxInt, 0) }, ErrShape},
+		"memory of 0 rows that wraps":  {func() { FromMemory(dtype.U8, nil, nil, 0, math.MaxInt, math.MaxInt) }, ErrShape},
+		"bytes of 2⁶⁰ elements":        {func() { z(1).Expand(1<<30, 1<<30).Bytes() }, device.ErrOutOfMemory},
+		"bytes that wrap":              {func() { z(1).Expand(1<<31, 1<<31).Bytes() }, device.ErrOutOfMemory},
+		"bytes of 2⁴² elements":        {func() { z(1).Expand(1<<21, 1<<21).Bytes() }, device.ErrOutOfMemory},
+		"floats of 2⁶¹ elements":       {func() { z(1).Expand(1<<31, 1<<30).Floats() }, device.ErrOutOfMemory},
+		"floats of 2⁴² bytes":          {func() { Typed(dtype.U8).Zeros(1).Expand(1<<21, 1<<21).Floats() }, device.ErrOutOfMemory},
+		"data of 2⁶⁰ elements":         {func() { Data[float32](z(1).Expand(1<<30, 1<<30)) }, device.ErrOutOfMemory},
+		"reshape that wraps":           {func() { z(0).Reshape(1<<62, 4) }, ErrShape},
+		"reshape -1 that wraps":        {func() { z(4).Reshape(-1, 1<<62, 4) }, ErrShape},
+		"narrow that wraps":            {func() { z(4).Narrow(0, 1, math.MaxInt) }, ErrIndex},
+		"narrow from behind":           {func() { z(4).Narrow(0, math.MaxInt, 1) }, ErrIndex},
+		"unsqueeze of rank 8":          {func() { z(1, 1, 1, 1, 1, 1, 1, 1).Unsqueeze(0) }, ErrShape},
+		"embedding of rank 8":          {func() { z(3, 2).Embedding(long(1, 1, 1, 1, 1, 1, 1, 1)) }, ErrShape},
+		"arange without end":           {func() { Typed(dtype.F32).ArangeStep(0, 1e300, 1) }, ErrShape},
+		"too many random integers":     {func() { Root().RandInt(math.MinInt, math.MaxInt, 2) }, ErrValue},
+		"ragged empty slice":           {func() { From([][]int{{}, {1}}) }, ErrValue},
+		"ragged nested slice":          {func() { From([][][]int{{{1}, {2}}, {{3}, {}}}) }, ErrValue},
+		"no operands":                  {func() { addOp.Apply(nil) }, ErrValue},
+		"one operand of two":           {func() { addOp.Apply([]*Tensor{z(1)}) }, ErrValue},
+		"three operands for two":       {func() { addOp.Apply([]*Tensor{z(1), z(1), z(1)}) }, ErrValue},
+		"to no device":                 {func() { z(1).To(nil) }, ErrDevice},
+		"moved to no device":           {func() { z(1).MoveTo(nil) }, ErrDevice},
+		"on no device":                 {func() { Root().On(nil).Zeros(1) }, ErrDevice},
+		"argmax of nothing":            {func() { z(0).Argmax() }, ErrShape},
+		"item of nothing":              {func() { z(0).Item() }, ErrShape},
 	} {
 		var e *Error
 		if err := Try(c.f); !errors.As(err, &e) || !errors.Is(err, c.kind) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// What has no elements has a shape of any size whose strides are numbers, as in PyTorch.
+func TestNoElementsOfHugeShape(t *testing.T) {
+	x := Zeros(0, math.MaxInt)
+	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {
+		t.Errorf("shape %v, strides %v", x.Shape(), x.Strides())
 	}
 }
 

@@ -88,8 +88,9 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{y.Narrow(-2, 0, n).Narrow(-1, n, n)}
 }
 
-// MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions, of floating point type; 16-bit ones are
-// computed in float64 and rounded once, where PyTorch's CPU loses them. What is not finite gives NaN. It works on the host ([HostOps]).
+// MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions, of
+// floating point type; 16-bit ones are computed in float64 and rounded once, where PyTorch's CPU
+// loses them. What is not finite gives NaN. It works on the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // SVDVals returns the singular values of [Tensor.SVD] alone.
@@ -21,8 +22,10 @@ func (x *Tensor) EigValsH() *Tensor {
 // absolute values of a column, for infinity that of a row, for 2 the greatest singular value (float32 and float64, on the host as
 // [Tensor.SVD]), and for -1, -infinity and -2 the smallest. Of no values the greatest is 0, the smallest an error. torch's default, the Frobenius norm, is x.Norm(2, -2, -1), the
 // nuclear norm x.SVDVals().Sum(-1).
-func (x *Tensor) MatrixNorm(p float64) *Tensor {
-	if y := underAutocast("matrix_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].MatrixNorm(p) }, x); y != nil {
+//
+// Two dims are those of rows and columns; add [KeepDim] to keep them with size 1.
+func (x *Tensor) MatrixNorm(p float64, dims ...int) *Tensor {
+	if y := underAutocast("matrix_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].MatrixNorm(p, dims...) }, x); y != nil {
 		return y
 	}
 	const op = "matrix_norm"
@@ -31,13 +34,24 @@ func (x *Tensor) MatrixNorm(p float64) *Tensor {
 	if x.Rank() < 2 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
 	}
+	pair, kept := []int{x.Rank() - 2, x.Rank() - 1}, x.layout.Shape
+	mask, keep := x.axes(op, dims)
+	if named := slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == KeepDim }); len(named) > 0 {
+		if len(named) != 2 {
+			fail(op, ErrShape, []*Tensor{x}, "%d dimensions are given, a matrix has two", len(named))
+		}
+		pair[0], pair[1] = x.axis(op, named[0]), x.axis(op, named[1])
+	} else {
+		mask = 1<<pair[0] | 1<<pair[1]
+	}
+	_, kept, _ = reducedShapes(kept, mask, keep)
 	a := math.Abs(p)
 	if a != 1 && a != 2 && !math.IsInf(a, 1) {
 		e := newError(op, ErrValue, []*Tensor{x}, fmt.Sprintf("there is no norm of order %v: orders are ±1, ±2 and ±infinity", p))
 		panic(e.hint("the Frobenius norm is Norm(2, -2, -1), the nuclear norm SVDVals().Sum(-1)"))
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		y := x.In(c)
+		y := x.In(c).MoveAxes(pair, []int{-2, -1})
 		switch a {
 		case 1:
 			y = y.Abs().Sum(-2)
@@ -48,11 +62,13 @@ func (x *Tensor) MatrixNorm(p float64) *Tensor {
 		}
 		switch {
 		case p < 0:
-			return y.Amin(-1)
+			y = y.Amin(-1)
 		case y.Dim(-1) == 0: // as torch
-			return y.Sum(-1)
+			y = y.Sum(-1)
+		default:
+			y = y.Amax(-1)
 		}
-		return y.Amax(-1)
+		return y.reshape(kept)
 	})
 }
 

@@ -87,7 +87,8 @@ func TestNumbersBeforeOperators(t *testing.T) {
 	})
 }
 
-// TestFactorOfIndexAdd: the factor is refused in words that fit both forms of the op. Of bool it is true or false.
+// TestFactorOfIndexAdd: the factor is refused in words that fit both forms of the op. Of bool it is
+// true or false.
 func TestFactorOfIndexAdd(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		index := s.Typed(dtype.I64).Zeros(1)

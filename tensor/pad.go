@@ -61,8 +61,8 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	}}, y)
 }
 
-// padBy pads every dimension with x's own entries: index maps positions -before … size-1+behind to entries. Negative sizes leave out
-// positions at the ends.
+// padBy pads every dimension with x's own entries: index maps positions -before … size-1+behind to
+// entries. Negative sizes leave out positions at the ends.
 func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tensor) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		y := x.In(c)
@@ -83,7 +83,8 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 	})
 }
 
-// within checks that no size is beyond limit(n) for a dimension of size n, and that negative ones leave something.
+// within checks that no size is beyond limit(n) for a dimension of size n, and that negative ones
+// leave something.
 func (p padding) within(op string, x *Tensor, why string, limit func(n int) int) {
 	for a := range x.Rank() {
 		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
@@ -96,9 +97,9 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 	}
 }
 
-// PadReflect pads x with itself, mirrored at its first and last entries, which do not appear twice; for pads see
-// [Tensor.Pad]. Each size is less than that of its dimension. A negative one cuts off, but what is cut off is still seen in the mirror
-// at the other end, as in torch.
+// PadReflect pads x with itself, mirrored at its first and last entries, which do not appear twice;
+// for pads see [Tensor.Pad]. Each size is less than that of its dimension. A negative one cuts off,
+// but what is cut off is still seen in the mirror at the other end, as in torch.
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
@@ -108,8 +109,9 @@ func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	})
 }
 
-// PadReplicate pads x with its first and last entries, repeated; for pads see [Tensor.Pad]. A dimension without entries cannot
-// be padded. A negative size cuts off; what is repeated are the first and last entries of x itself, as in torch.
+// PadReplicate pads x with its first and last entries, repeated; for pads see [Tensor.Pad]. A
+// dimension without entries cannot be padded. A negative size cuts off; what is repeated are the
+// first and last entries of x itself, as in torch.
 func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	p := x.paddings("pad_replicate", pads)
 	p.within("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {
@@ -121,8 +123,9 @@ func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	return x.padBy("pad_replicate", p, func(at *Tensor, n int) *Tensor { return at.Clamp(0, float64(n-1)) })
 }
 
-// PadCircular pads x with entries from its other end; for pads see [Tensor.Pad]. A negative size cuts off first, and each size is at
-// most what is left of its dimension: where it is more, torch returns memory that nobody has written.
+// PadCircular pads x with entries from its other end; for pads see [Tensor.Pad]. A negative size
+// cuts off first, and each size is at most what is left of its dimension: where it is more, torch
+// returns memory that nobody has written.
 func (x *Tensor) PadCircular(pads ...int) *Tensor {
 	const op = "pad_circular"
 	p := x.paddings(op, pads)

@@ -110,7 +110,11 @@ func (x *Tensor) copyPinned(op string, s *Scope, p device.PinnedAllocator) *Tens
 func allocPinned(op string, s *Scope, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
 	host := hostDevice()
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
-	pinned, err := p.AllocPinned(sh.Size()*t.Size(), o)
+	bytes, ok := denseBytes(t, sh)
+	if !ok {
+		fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
+	}
+	pinned, err := p.AllocPinned(bytes, o)
 	if err != nil {
 		panic(newError(op, err, nil, fmt.Sprintf("result %v %v in page-locked memory: %v", sh, t, err)))
 	}

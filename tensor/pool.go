@@ -69,10 +69,11 @@ func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool3d", 3, o)
 }
 
-// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length], of floating point type or int64, whose
-// means lose their fractions. There are (length + 2·padding - kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding
-// count as elements unless ExcludePadding is set; what a window has behind the padding never does. 16-bit floats are added in
-// float32.
+// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length], of
+// floating point type or int64, whose means lose their fractions. There are (length + 2·padding -
+// kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding count as
+// elements unless ExcludePadding is set; what a window has behind the padding never does. 16-bit
+// floats are added in float32.
 func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool1d", 1, o) }
 
 // AvgPool2d is [Tensor.AvgPool1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width].

@@ -115,6 +115,12 @@ func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor 
 	return x.quantile("quantile", q, how, false, false, dims)
 }
 
+// NanQuantiles is [Tensor.Quantiles] of the elements that are not NaN; NaN for a group of nothing
+// else.
+func (x *Tensor) NanQuantiles(q []float64, how Interpolation, dims ...int) *Tensor {
+	return x.quantile("nanquantile", q, how, true, false, dims)
+}
+
 // NanQuantile is [Tensor.Quantile] of the elements that are not NaN; NaN for a group of nothing else.
 func (x *Tensor) NanQuantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", []float64{q}, how, true, true, dims)

@@ -54,6 +54,40 @@ func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	return x.Permute(p...)
 }
 
+// MoveAxes moves dimensions from[i] to places to[i], as torch.movedim of several; the others keep
+// their order. It is a view.
+func (x *Tensor) MoveAxes(from, to []int) *Tensor {
+	const op = "movedim"
+	x.use(op)
+	if len(from) != len(to) {
+		fail(op, ErrShape, []*Tensor{x}, "%d dimensions are moved to %d places", len(from), len(to))
+	}
+	p, moved := make([]int, max(x.Rank(), len(to))), uint(0)
+	for i := range p {
+		p[i] = -1
+	}
+	for i := range from {
+		a, b := x.axis(op, from[i]), x.axis(op, to[i])
+		if moved>>a&1 != 0 || p[b] >= 0 {
+			fail(op, ErrShape, []*Tensor{x}, "a dimension of %v or a place of %v appears twice", from, to)
+		}
+		moved |= 1 << a
+		p[b] = a
+	}
+	next := 0
+	for i := range x.Rank() {
+		if p[i] >= 0 {
+			continue
+		}
+		for moved>>next&1 != 0 {
+			next++
+		}
+		p[i] = next
+		next++
+	}
+	return x.Permute(p[:x.Rank()]...)
+}
+
 // BroadcastTo is [Tensor.Expand]: x under a shape that it broadcasts to, as a view.
 func (x *Tensor) BroadcastTo(dims ...int) *Tensor { return x.Expand(dims...) }
 

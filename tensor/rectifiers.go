@@ -159,8 +159,8 @@ func (x *Tensor) Mish() *Tensor { return mishOp.Apply([]*Tensor{x}) }
 // Relu6 returns x limited to [0, 6]; its gradient at both is 0.
 func (x *Tensor) Relu6() *Tensor { return relu6Op.Apply([]*Tensor{x}) }
 
-// Hardtanh returns x limited to [lo, hi]; its gradient at both is 0. For integers, which stay integers, lo and hi lose their
-// fractions.
+// Hardtanh returns x limited to [lo, hi]; its gradient at both is 0. For integers, which stay
+// integers, lo and hi lose their fractions.
 func (x *Tensor) Hardtanh(lo, hi float64) *Tensor {
 	x.interval(lo, hi)
 	if integral(x.dtype) {
@@ -199,8 +199,8 @@ func (x *Tensor) Softshrink(lambda float64) *Tensor {
 // Tanhshrink returns x - tanh(x), in float32 for integers.
 func (x *Tensor) Tanhshrink() *Tensor { return tanhshrinkOp.Apply([]*Tensor{x}) }
 
-// Threshold returns x where it is above the threshold, and value elsewhere. Integers stay integers, which must hold both as in
-// [Tensor.Fill].
+// Threshold returns x where it is above the threshold, and value elsewhere. Integers stay integers,
+// which must hold both as in [Tensor.Fill].
 func (x *Tensor) Threshold(threshold, value float64) *Tensor {
 	threshold, value = x.takes("threshold", threshold), x.takes("threshold", value)
 	return thresholdOp.Apply([]*Tensor{x}, threshold, value)

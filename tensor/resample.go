@@ -37,6 +37,9 @@ type InterpolateOptions struct {
 	Mode  InterpolateMode
 	// AlignCorners makes the first and last elements of input and result meet, and not their outer borders; for Linear and Cubic.
 	AlignCorners bool
+	// Antialias widens the filter where the result is smaller, so that every element counts; for
+	// Linear and Cubic in two dimensions.
+	Antialias bool
 }
 
 // Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another size in these, as torch's
@@ -47,7 +50,11 @@ type InterpolateOptions struct {
 // The gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as it is, takes each place for its own
 // element's.
 //
-// x is of floating point type, for Nearest and NearestExact of any. Torch's antialias, its uint8 images and
+// With Antialias the weights of place i are those of a filter around s·(i + ½), stretched by s
+// where that is more than 1, and divided by their sum: a triangle for Linear, for Cubic Keys'
+// kernel with a = -½ and not -¾, as in Pillow and torch.
+//
+// x is of floating point type, for Nearest and NearestExact of any. Torch's uint8 images and
 // recompute_scale_factor are not there; Size does what the last does.
 func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 	const op = "interpolate"
@@ -69,6 +76,10 @@ func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 		fail(op, ErrShape, in, "bicubic interpolation is for two spatial dimensions, there are %d", rank)
 	case o.AlignCorners && o.Mode != InterpolateLinear && o.Mode != InterpolateCubic:
 		fail(op, ErrValue, in, "corners are aligned in linear and bicubic interpolation, not in mode %v", o.Mode)
+	case o.Antialias && (rank != 2 || o.Mode != InterpolateLinear && o.Mode != InterpolateCubic):
+		fail(op, ErrValue, in, "antialiasing is for linear and bicubic interpolation in two dimensions, not for mode %v in %d", o.Mode, rank)
+	case o.Antialias && x.Dim(1) == 0:
+		x.hasChannels(op, rank)
 	case (len(o.Size) == 0) == (len(o.Scale) == 0):
 		fail(op, ErrValue, in, "either a size or a scale is to be given")
 	}
@@ -94,7 +105,11 @@ func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 			if y.dtype == dtype.F64 || o.Mode == InterpolateCubic {
 				a.t = dtype.F64
 			}
-			wide := a.sample(y, o.Mode)
+			sample := a.sample
+			if o.Antialias {
+				sample = a.smooth
+			}
+			wide := sample(y, o.Mode)
 			y.Free() // the next axis is to have its place
 			y = wide
 		}

@@ -127,7 +127,7 @@ func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 		if position == nil {
 			position = m.ArangeStep(float64(o.Offset), float64(o.Offset+x.Dim(-2)), 1)
 		}
-		frequency := m.Arange(dims/2).MulScalar(-2 / float64(dims)).RPowScalar(base)
+		frequency := m.Arange(dims / 2).MulScalar(-2 / float64(dims)).RPowScalar(base)
 		angle := position.In(c).Cast(dtype.F64).Unsqueeze(-1).Mul(frequency)
 		t := x.dtype.Compute()
 		return Apply(&ropeFunc{dims, o.Interleaved, false}, x, angle.Cos().Cast(t), angle.Sin().Cast(t))

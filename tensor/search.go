@@ -59,8 +59,24 @@ func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} 
 // would have to be inserted to keep the order: int64, the first such place, or if right the last, behind all elements equal to it.
 // x is a vector, which all values are looked up in, or has the sizes of values in all dimensions but the last. Both are of one
 // type. The place of NaN is at the end, behind others. Rows that are not in order give places without a meaning.
-func (x *Tensor) Searchsorted(values *Tensor, right bool) *Tensor {
-	return x.search("searchsorted", values, right)
+//
+// With a sorter, of x's shape, x need not be sorted: it names for each place of a row the element
+// that comes there, as [Tensor.Argsort] returns it. One that names no element is an index error, on
+// a GPU reported at the next wait.
+func (x *Tensor) Searchsorted(values *Tensor, right bool, sorter ...*Tensor) *Tensor {
+	const op = "searchsorted"
+	if len(sorter) == 0 {
+		return x.search(op, values, right)
+	}
+	in := append([]*Tensor{x, values}, sorter...)
+	s := youngest(op, in)
+	checkIndex(op, x, sorter[0])
+	if len(sorter) > 1 || sorter[0].layout.Shape != x.layout.Shape || x.Rank() == 0 {
+		fail(op, ErrShape, in, "there is one sorter, of the sorted tensor's shape; shapes are %s", shapes(in))
+	}
+	return within(s, func(c *Scope) *Tensor {
+		return Apply(gatherFunc{x.Rank() - 1, op}, x.In(c).Detach(), sorter[0]).search(op, values, right)
+	})
 }
 
 func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {

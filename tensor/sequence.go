@@ -47,15 +47,16 @@ func (m Maker) space(op string, start, end float64, n int, log bool, base float6
 	return x
 }
 
-// Linspace returns n numbers from start to end, both included, evenly spaced; one number is start. For a type of integers start
-// and end lose their fractions first, and so do the numbers between: Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. It must hold the ends as
-// in [Tensor.Fill].
+// Linspace returns n numbers from start to end, both included, evenly spaced; one number is start.
+// For a type of integers start and end lose their fractions first, and so do the numbers between:
+// Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. It must hold the ends as in [Tensor.Fill].
 func (m Maker) Linspace(start, end float64, n int) *Tensor {
 	return m.space("linspace", start, end, n, false, 0)
 }
 
-// Logspace returns the powers of base, n of them, whose exponents go evenly from start to end. For a type of integers the first
-// and the last exponent lose their fractions, those between do not, and the powers do.
+// Logspace returns the powers of base, n of them, whose exponents go evenly from start to end. For
+// a type of integers the first and the last exponent lose their fractions, those between do not,
+// and the powers do.
 func (m Maker) Logspace(start, end float64, n int, base float64) *Tensor {
 	return m.space("logspace", start, end, n, true, base)
 }

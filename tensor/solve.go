@@ -182,19 +182,43 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	})[0]
 }
 
-// pinvFunc is the pseudo-inverse; singular values of at most tol times the greatest count as 0.
-type pinvFunc struct{ tol float64 }
+// tolerance is that of ranks: singular values of at most relative times the greatest, or of at most
+// absolute, count as 0.
+type tolerance struct{ relative, absolute float64 }
+
+// bound returns up to which values of s, [..., k], count as 0.
+func (t tolerance) bound(s *Tensor) *Tensor {
+	most := s.Sum(-1, KeepDim)
+	if s.Dim(-1) > 0 {
+		most = s.Amax(-1, KeepDim)
+	}
+	return most.MulScalar(t.relative).ClampMin(t.absolute)
+}
+
+// tolerance reads what the caller gives, torch's rtol and atol; without, it is torch's default.
+func (x *Tensor) tolerance(op string, given []float64) tolerance {
+	t := tolerance{relative: x.epsilon()}
+	if len(given) > 0 {
+		t.relative = given[0]
+	}
+	if len(given) > 1 {
+		t.absolute = given[1]
+	}
+	if len(given) > 2 || !(t.relative >= 0 && t.absolute >= 0) {
+		fail(op, ErrValue, []*Tensor{x}, "the tolerances are %v: there is a relative and an absolute one, which are not negative", given)
+	}
+	return t
+}
+
+// pinvFunc is the pseudo-inverse.
+type pinvFunc struct{ tolerance }
 
 func (pinvFunc) Name() string { return "pinv" }
 
 func (f pinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	p := svdParts(c.Scope(), in[0], false)
 	u, s, vh := p[0], p[1], p[2]
-	most := s.Sum(-1, KeepDim)
-	if s.Dim(-1) > 0 {
-		most = s.Amax(-1, KeepDim)
-	}
-	r := Where(s.Gt(most.MulScalar(f.tol)), s.Reciprocal(), s.ZerosLike())
+	r := Where(s.Gt(f.bound(s)), s.Reciprocal(), s.ZerosLike())
 	y := vh.T().Mul(r.Unsqueeze(-2)).MatMul(u.T())
 	c.Save(in[0], y)
 	return y
@@ -220,12 +244,14 @@ func (x *Tensor) epsilon() float64 {
 	return e * float64(max(x.Dim(-1), x.Dim(-2)))
 }
 
-// Pinv returns the pseudo-inverses (Moore, Penrose) of the matrices in the last two dimensions, float32 or float64. Singular
-// values below the longer side's size times the spacing of the type's numbers at 1 times the greatest count as 0, as in torch.
-// It works on the host ([HostOps]).
-func (x *Tensor) Pinv() *Tensor {
+// Pinv returns the pseudo-inverses (Moore, Penrose) of the matrices in the last two dimensions,
+// float32 or float64. Singular values of at most rtol times the greatest count as 0, and of at most
+// atol: tolerances are rtol and atol, rtol alone, or none for torch's default, the longer side's
+// size times the spacing of the type's numbers at 1. torch's atol alone is Pinv(0, atol). It works
+// on the host ([HostOps]).
+func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
-	tol := x.epsilon()
+	tol := x.tolerance("pinv", tolerances)
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
@@ -234,7 +260,7 @@ func (x *Tensor) Pinv() *Tensor {
 // [Tensor.Solve] takes. It works on the host ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
-	tol := x.epsilon()
+	tol := x.tolerance("lstsq", nil)
 	return doubled("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		b := in[1]
 		if vector {
@@ -249,17 +275,17 @@ func (x *Tensor) LstSq(b *Tensor) *Tensor {
 }
 
 // MatrixRank returns, as int64, how many singular values of the matrices in the last two dimensions are greater than the
-// tolerance of [Tensor.Pinv]. It works on the host ([HostOps]).
-func (x *Tensor) MatrixRank() *Tensor {
+// tolerances, which are those of [Tensor.Pinv]. It works on the host ([HostOps]).
+func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	const op = "matrix_rank"
 	batch, m, n := x.mustMatrix(op)
+	tol := x.tolerance(op, tolerances)
 	if min(m, n) == 0 {
 		return x.scope.On(x.st.dev).Typed(dtype.I64).Zeros(batch.Slice()...)
 	}
-	tol := x.epsilon()
 	return within(x.scope, func(c *Scope) *Tensor {
 		s := doubled(op, []*Tensor{x.In(c).Detach()}, func(c *Scope, in []*Tensor) []*Tensor { return svdParts(c, in[0], false)[1:2] })[0]
-		return s.Gt(s.Amax(-1, KeepDim).MulScalar(tol)).Sum(-1)
+		return s.Gt(tol.bound(s)).Sum(-1)
 	})
 }
 

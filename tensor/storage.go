@@ -154,14 +154,28 @@ func waitFor(op string, s, other device.Stream) {
 	ev.Release()
 }
 
+// denseBytes returns the bytes of a contiguous tensor, whose sizes are not negative; false if they, or its strides, which a size of
+// 0 does not make smaller, are beyond an int.
+func denseBytes(t dtype.Type, sh shape.Dims) (int, bool) {
+	bytes, stride := t.Size(), 1
+	for i := range sh.Rank() {
+		d := sh.At(i)
+		if d != 0 && bytes > math.MaxInt/d || i > 0 && stride > math.MaxInt/max(d, 1) {
+			return 0, false
+		}
+		bytes *= d
+		if i > 0 {
+			stride *= max(d, 1)
+		}
+	}
+	return bytes, true
+}
+
 // alloc makes a contiguous tensor with undefined contents in scope s.
 func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
-	bytes := t.Size()
-	for i := range sh.Rank() {
-		if d := sh.At(i); d != 0 && bytes > math.MaxInt/d {
-			fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
-		}
-		bytes *= sh.At(i)
+	bytes, ok := denseBytes(t, sh)
+	if !ok {
+		fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
 	}
 	s.recordable(op, dev)
 	stream := s.streamOf(dev)

@@ -14,6 +14,9 @@
 //		opt.ZeroGrad()
 //	}, tensor.On(dev))
 //
+// s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s) lends it: x stays as it is, and what is
+// computed from it belongs to s.
+//
 // A Tensor may be read by several goroutines at once. Writing one in place while others use it is a race.
 package tensor
 

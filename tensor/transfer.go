@@ -174,6 +174,7 @@ func (x *Tensor) bytes(op string) []byte {
 		defer t.End(tracedOp(t, device.SpanOp, op, nil, []*Tensor{x}))
 	}
 	n := x.Size() * x.dtype.Size()
+	x.readable(op, x.dtype.Size())
 	out := make([]byte, n)
 	if n == 0 {
 		return out // its offset may lie behind the buffer's end
@@ -191,7 +192,8 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// Bytes returns a copy of x's elements in row-major order, as they lie in memory.
+// Bytes returns a copy of x's elements in row-major order, as they lie in memory. A view may have more elements than there is memory: that
+// is an error that wraps [device.ErrOutOfMemory].
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 
 // FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of data, in row-major order.

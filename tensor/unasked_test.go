@@ -1,3 +1,5 @@
+//flambeau:ignore unusedmode,nesteddo,unclosedscope these are the tests of modes that do nothing
+
 package tensor_test
 
 import (

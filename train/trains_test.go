@@ -25,7 +25,7 @@ func TestUntrainedIsTold(t *testing.T) {
 	cpu := devices(t)[0]
 	run := func(give func(m *scaledNet) []*tensor.Tensor) string {
 		c, log := setup(t, cpu), &strings.Builder{}
-		m := &scaledNet{In: nn.NewLinear(6, 4), Out: nn.NewLinear(4, 4), Gain: tensor.Ones(4)}
+		m := &scaledNet{In: nn.NewLinear(6, 4), Out: nn.NewLinear(4, 4), Gain: tensor.Ones(4).SetRequiresGrad(false)}
 		c.Model, c.Epochs, c.Steps, c.Log, c.Schedule, c.Valid = m, 0, 1, log, nil, nil
 		c.Optimizer = optim.NewSGD(give(m), optim.SGDConfig{LR: 0.1})
 		if _, err := train.Fit(t.Context(), c); err != nil {

@@ -3,7 +3,8 @@
 // the go command as `go vet -vettool=$(which flambeau) ./...`.
 //
 // Each looks at one function at a time and reports only what is certain to be wrong. A comment takes
-// reports back, of its line and the next, or of the function that it documents:
+// reports back, of its line and the next, or of the function that it documents, or of the
+// file, where it stands before the package clause:
 //
 //	//flambeau:ignore nesteddo this test shows what happens
 //
@@ -79,6 +80,10 @@ func ignored(pass *analysis.Pass) []span {
 				}
 				if d := documents[group]; d != nil {
 					spans = append(spans, span{d.Pos(), d.End()})
+					continue
+				}
+				if c.Pos() < f.Package {
+					spans = append(spans, span{f.FileStart, f.FileEnd})
 					continue
 				}
 				line, end := file.Line(c.Pos()), f.FileEnd

@@ -22,16 +22,22 @@ import (
 
 // A card says what is needed to make a model again and to use it. It stands in the metadata of a weights file, and in checkpoints.
 type card struct {
-	Model   string            `json:"model"`
-	Data    string            `json:"data"`              // the kind of data that it was trained on
-	Input   []int             `json:"input,omitempty"`   // shape of a sample: [channels, rows, columns] or [features]
-	Classes []string          `json:"classes,omitempty"` // what the outputs mean
-	Mean    []float32         `json:"mean,omitempty"`    // of the channels or features; they are subtracted …
-	Std     []float32         `json:"std,omitempty"`     // … and divided by
-	Columns []string          `json:"columns,omitempty"` // of a table, in the order of the features
-	Target  string            `json:"target,omitempty"`  // of a table
-	Size    int               `json:"size,omitempty"`    // that pictures were brought to, 0: they were not
-	Hidden  int               `json:"hidden,omitempty"`  // width of the hidden layer of an mlp or cnn
+	Model   string    `json:"model"`
+	Data    string    `json:"data"`              // the kind of data that it was trained on
+	Input   []int     `json:"input,omitempty"`   // shape of a sample: [channels, rows, columns] or [features]
+	Classes []string  `json:"classes,omitempty"` // what the outputs mean
+	Mean    []float32 `json:"mean,omitempty"`    // of the channels or features; they are subtracted …
+	Std     []float32 `json:"std,omitempty"`     // … and divided by
+	Columns []string  `json:"columns,omitempty"` // of a table, in the order of the features
+	Target  string    `json:"target,omitempty"`  // of a table
+
+	Words      map[string][]string `json:"words,omitempty"`      // of the columns that hold words
+	Missing    string              `json:"missing,omitempty"`    // what is done about a missing value, "": it is an error
+	Fill       map[string]float64  `json:"fill,omitempty"`       // what takes its place, by columns
+	Regression *regression         `json:"regression,omitempty"` // the target is a number, and there are no classes
+
+	Size    int               `json:"size,omitempty"`   // that pictures were brought to, 0: they were not
+	Hidden  int               `json:"hidden,omitempty"` // width of the hidden layer of an mlp or cnn
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
 	Chars   string            `json:"characters,omitempty"` // of which a gpt's tokens are
@@ -56,8 +62,11 @@ func (c *card) check() error {
 	}
 	switch c.Model {
 	case "mlp", "cnn", "resnet18", "resnet34", "resnet50", "vit":
-		if len(c.Input) == 0 || len(c.Classes) == 0 || c.Size < 0 || c.Size > 1<<14 {
+		if len(c.Input) == 0 || (len(c.Classes) == 0) != (c.Regression != nil) || c.Size < 0 || c.Size > 1<<14 {
 			return fmt.Errorf("samples of shape %v, %d classes, pictures of %d pixels", c.Input, len(c.Classes), c.Size)
+		}
+		if r := c.Regression; r != nil && !(r.Std > 0) {
+			return fmt.Errorf("numbers with a deviation of %v", r.Std)
 		}
 		if (c.Model == "mlp" || c.Model == "cnn") && (c.Hidden < 1 || c.Hidden > 1<<20 || !(c.Dropout >= 0 && c.Dropout < 1)) {
 			return fmt.Errorf("%d hidden units, dropout %v", c.Hidden, c.Dropout)
@@ -80,6 +89,14 @@ func (c *card) check() error {
 		return fmt.Errorf("unknown model %q; known are %s", c.Model, strings.Join(modelNames, ", "))
 	}
 	return nil
+}
+
+// width is how many numbers the model gives for a sample.
+func (c *card) width() int {
+	if c.Regression != nil {
+		return 1
+	}
+	return len(c.Classes)
 }
 
 // A network is a model with what goes before it.
@@ -112,24 +129,24 @@ func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*net
 		}
 		n.module = nn.NewSequential(
 			nn.NewLinear(in, c.Hidden, opts...), nn.ReLU{}, nn.NewDropout(c.Dropout),
-			nn.NewLinear(c.Hidden, len(c.Classes), opts...))
+			nn.NewLinear(c.Hidden, c.width(), opts...))
 	case "cnn":
 		conv, half := append(slices.Clone(opts), nn.Padding(1)), nn.NewMaxPool2d(2)
 		n.module = nn.NewSequential(
 			nn.NewConv2d(c.Input[0], 16, 3, conv...), nn.ReLU{}, half,
 			nn.NewConv2d(16, 32, 3, conv...), nn.ReLU{}, half,
 			nn.Flatten{}, nn.NewLinear(32*(c.Input[1]/4)*(c.Input[2]/4), c.Hidden, opts...), nn.ReLU{}, nn.NewDropout(c.Dropout),
-			nn.NewLinear(c.Hidden, len(c.Classes), opts...))
+			nn.NewLinear(c.Hidden, c.width(), opts...))
 	case "resnet18":
-		n.module = models.ResNet18(len(c.Classes), c.Input[0], opts...)
+		n.module = models.ResNet18(c.width(), c.Input[0], opts...)
 	case "resnet34":
-		n.module = models.ResNet34(len(c.Classes), c.Input[0], opts...)
+		n.module = models.ResNet34(c.width(), c.Input[0], opts...)
 	case "resnet50":
-		n.module = models.ResNet50(len(c.Classes), c.Input[0], opts...)
+		n.module = models.ResNet50(c.width(), c.Input[0], opts...)
 	case "vit": // torchvision's ViT-B/16 for images of its size, a small one for small images
 		v := models.ViTB16()
-		if v.Classes = len(c.Classes); c.Input[1] < 128 {
-			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: len(c.Classes)}
+		if v.Classes = c.width(); c.Input[1] < 128 {
+			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: c.width()}
 		}
 		v.Image, v.Patch = c.Input[1], patch(c.Input[1])
 		n.module = models.NewViT(v, opts...)

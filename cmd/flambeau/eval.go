@@ -34,6 +34,9 @@ type evalReport struct {
 	Accuracy   *number       `json:"accuracy,omitempty"` // of classes
 	MacroF1    *number       `json:"macro_f1,omitempty"`
 	Perplexity *number       `json:"perplexity,omitempty"` // of text
+	RMSE       *number       `json:"rmse,omitempty"`       // of numbers, in the unit of the target
+	MAE        *number       `json:"mae,omitempty"`
+	R2         *number       `json:"r2,omitempty"`
 	Classes    []classReport `json:"classes,omitempty"`
 	Confusion  [][]int64     `json:"confusion,omitempty"`
 }
@@ -67,7 +70,7 @@ func (c *evalCmd) Run(e *env) error {
 	cfg := train.Config{Model: n.model, Device: dev, Log: e.err}
 	n.measure(&cfg)
 	var matrix *train.Confusion
-	if n.gpt == nil {
+	if n.gpt == nil && n.card.Regression == nil {
 		matrix = train.NewConfusion(len(n.card.Classes))
 		cfg.Metrics = append(cfg.Metrics, matrix)
 	}
@@ -89,10 +92,15 @@ func (c *evalCmd) Run(e *env) error {
 	}
 	out := bufio.NewWriter(to) // keeps the first error
 	fmt.Fprintln(out, "measured on "+words)
-	if matrix == nil {
+	switch {
+	case n.card.Regression != nil:
+		errs := cfg.Metrics[0].(*train.RegressionMetric)
+		r.RMSE, r.MAE, r.R2 = measured(m, "rmse"), new(number(errs.MAE())), new(number(errs.R2()))
+		fmt.Fprintf(out, "loss %.4f, RMSE %.5g, MAE %.5g, R² %.4f\n", r.Loss, *r.RMSE, *r.MAE, *r.R2)
+	case matrix == nil:
 		r.Perplexity = new(number(math.Exp(m["loss"])))
 		fmt.Fprintf(out, "loss %.4f nats, perplexity %.3f, in %d pieces of text\n", r.Loss, *r.Perplexity, r.Samples)
-	} else {
+	default:
 		r.Accuracy, r.MacroF1, r.Confusion = measured(m, "accuracy"), new(number(matrix.Average(train.Macro).F1)), matrix.Matrix()
 		fmt.Fprintf(out, "loss %.4f, accuracy %.4f, macro F1 %.4f\n", r.Loss, *r.Accuracy, *r.MacroF1)
 		for i, s := range matrix.PerClass() {
@@ -112,7 +120,7 @@ func (c *evalCmd) Run(e *env) error {
 // fits reports whether data has the form that the model was trained on.
 func (n *network) fits(src *source) error {
 	a, b := n.card, &src.card
-	if fmt.Sprint(a.Input) != fmt.Sprint(b.Input) || fmt.Sprintf("%q", a.Classes) != fmt.Sprintf("%q", b.Classes) || (a.Chars == "") != (b.Chars == "") {
+	if (a.Regression == nil) != (b.Regression == nil) || fmt.Sprint(a.Input) != fmt.Sprint(b.Input) || fmt.Sprintf("%q", a.Classes) != fmt.Sprintf("%q", b.Classes) || (a.Chars == "") != (b.Chars == "") {
 		return fmt.Errorf("the model is a %s for samples of shape %v and %d classes, the data (%s) has samples of shape %v and %d classes",
 			a.Model, a.Input, len(a.Classes), b.Data, b.Input, len(b.Classes))
 	}

@@ -46,6 +46,21 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	}
 	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
 	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
+	// Pictures of some of the classes have the same classes there.
+	some := filepath.Join(dir, "some")
+	if err := os.MkdirAll(some, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, class := range []string{"7", "4"} {
+		if err := os.CopyFS(filepath.Join(some, class), os.DirFS(filepath.Join(other, class))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measures(t, "all 10 pictures, none of which was trained on", weights, "--data", some)
+	out, _ = must(t, "eval", weights, "--data", some, "--device", "cpu", "--json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Classes[4].Samples != 5 || r.Classes[7].Samples != 5 || r.Classes[0].Samples != 0 {
+		t.Error(out, err)
+	}
 	moved := filepath.Join(dir, "moved")
 	if err := os.Rename(set, moved); err != nil {
 		t.Fatal(err)

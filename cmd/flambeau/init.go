@@ -97,6 +97,9 @@ func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *netwo
 
 // outputs says what the last layer is for.
 func (c *card) outputs() string {
+	if c.Regression != nil {
+		return "a number"
+	}
 	const most = 5
 	some := fmt.Sprintf("%q", c.Classes[:min(len(c.Classes), most)])
 	if len(c.Classes) > most {

@@ -54,7 +54,7 @@ func (c *inspectCmd) Run(e *env) error {
 		return err
 	}
 	if c.Check {
-		fmt.Fprintln(e.err, "the check sums that it has agree")
+		fmt.Fprintln(e.err, "the check sums agree")
 	}
 	r.ByDType = map[string]int64{}
 	for _, t := range r.Tensors {
@@ -141,8 +141,12 @@ func (c *inspectCmd) read() (*inspected, error) {
 		}
 		return r, nil
 	}
-	if c.Check && !archive(c.File) {
-		return nil, c.noSums()
+	if c.Check {
+		if has, err := archived(c.File); err != nil {
+			return nil, err
+		} else if !has {
+			return nil, c.noSums()
+		}
 	}
 	w, err := readWeights(c.File, c.Check)
 	if err != nil {
@@ -162,16 +166,26 @@ func (c *inspectCmd) noSums() error {
 	return fmt.Errorf("%s: --check: the file has no check sums; flambeau convert writes them into .safetensors, .pt and .npz files", c.File)
 }
 
-// archive reports whether a file begins as a zip archive, whose members have check sums.
-func archive(path string) bool {
+// archived reports whether a file is a zip archive whose members have check sums.
+func archived(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return true // what reads it will say so
+		return false, err
 	}
 	defer f.Close()
 	var head [4]byte
-	_, err = io.ReadFull(f, head[:])
-	return err == nil && string(head[:]) == "PK\x03\x04"
+	if _, err := io.ReadFull(f, head[:]); err != nil || string(head[:]) != "PK\x03\x04" {
+		return false, nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	list, err := zipfile.Entries(f, info.Size())
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return slices.ContainsFunc(list, func(e zipfile.Entry) bool { return e.CRC32 != 0 }), nil
 }
 
 // plainValue is what JSON can say of a value.

@@ -139,7 +139,7 @@ func TestInterruptKeepsTheModel(t *testing.T) {
 	var out, errOut strings.Builder
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	keep := filepath.Join(t.TempDir(), "keep")
-	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: 1, Out: path, Checkpoint: keep, JSON: true}
+	c := &trainCmd{Device: "cpu", Optim: "adamw", Sched: "cosine", Seed: seedFlag{n: 1}, Out: path, Checkpoint: keep, JSON: true}
 	if err := c.Run(&env{ctx: ctx, out: &out, err: &errOut}); err != errInterrupted {
 		t.Fatalf("got %v", err)
 	}

@@ -55,8 +55,8 @@ func TestPicturesOfMixedSizes(t *testing.T) {
 	if _, errOut := must(t, "train", "--data", set, "--steps", "1", "--device", "cpu", "--model", "vit"); !strings.Contains(errOut, "resized to 16×16") {
 		t.Error(errOut)
 	}
-	// A model whose pictures were not resized says which ones it wants.
+	// Pictures of classes that the model does not know cannot be measured.
 	fixed := filepath.Join(dir, "fixed.safetensors")
 	must(t, "train", "--data", pictures(t, filepath.Join(dir, "glyphs")), "--steps", "1", "--device", "cpu", "--out", fixed)
-	fails(t, "classes", "eval", fixed, "--data", set)
+	fails(t, `the class "dark" of the pictures is none of the 10 that the model knows`, "eval", fixed, "--data", set)
 }

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flambeau-go/flambeau/data/table"
+	"github.com/flambeau-go/flambeau/data/detect"
 	"github.com/flambeau-go/flambeau/data/vision"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -42,8 +42,9 @@ type guess struct {
 type prediction struct {
 	Path    string  `json:"path"`
 	Index   int     `json:"index"` // in the file; 0 for a picture
-	Class   string  `json:"class"`
-	Guesses []guess `json:"guesses"`
+	Class   string  `json:"class,omitempty"`
+	Guesses []guess `json:"guesses,omitempty"`
+	Value   *number `json:"value,omitempty"` // of a model of numbers, in the unit of the target
 }
 
 // Run classifies. Each sample is a line of JSON.
@@ -115,11 +116,18 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		bad, err := n.predictPictures(enc, []string{path}, c.Top)
 		return errors.Join(append(bad, err)...)
 	case len(n.card.Columns) > 0:
-		t, err := table.Load(path, table.Config{Columns: n.card.Columns})
+		found, err := detect.Path(path)
 		if err != nil {
 			return err
 		}
-		return n.predictRows(e, enc, path, t.X, c)
+		if found.Kind != detect.CSV { // by its name; it may be one all the same
+			found = &detect.Found{Kind: detect.CSV, Train: path}
+		}
+		t, err := readPart(e, found, true, n.card.table())
+		if err != nil {
+			return err
+		}
+		return n.predictRows(e, enc, path, t.X, t.Rows, c)
 	}
 	x, err := vision.LoadIDX(path)
 	if err != nil {
@@ -129,7 +137,7 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 	if len(want) == 3 && x.Rank() == 3 { // images without a dimension for the channels
 		x = x.Unsqueeze(1)
 	}
-	return n.predictRows(e, enc, path, x.Float().DivScalar(255), c)
+	return n.predictRows(e, enc, path, x.Float().DivScalar(255), nil, c)
 }
 
 // predictPictures classifies pictures. bad are those that cannot be read or have another size than the model wants; the others are classified
@@ -158,7 +166,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (b
 		probs = n.probabilities(x)
 	}, tensor.NoGrad())
 	for i, p := range good {
-		if err := n.print(enc, p, 0, probs[i*len(n.card.Classes):], top); err != nil {
+		if err := n.print(enc, p, 0, probs[i*n.card.width():], top); err != nil {
 			return bad, err
 		}
 	}
@@ -183,8 +191,8 @@ func (n *network) picture(path string) (*vision.Image, error) {
 	return m, nil
 }
 
-// predictRows classifies samples along the first dimension of x.
-func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, c *predictCmd) error {
+// predictRows classifies samples along the first dimension of x. rows are their numbers in the file; nil: 0, 1, …
+func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, rows []int, c *predictCmd) error {
 	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
 		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)
 	}
@@ -196,7 +204,11 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 		var probs []float64
 		tensor.Do(func(s *tensor.Scope) { probs = n.probabilities(x.In(s).Narrow(0, at, size)) }, tensor.NoGrad())
 		for i := range size {
-			if err := n.print(enc, path, at+i, probs[i*len(n.card.Classes):], c.Top); err != nil {
+			index := at + i
+			if rows != nil {
+				index = rows[index]
+			}
+			if err := n.print(enc, path, index, probs[i*n.card.width():], c.Top); err != nil {
 				return err
 			}
 		}
@@ -204,8 +216,11 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 	return nil
 }
 
-// probabilities returns those of all classes, sample after sample.
+// probabilities returns those of all classes, sample after sample; of a model of numbers the numbers.
 func (n *network) probabilities(x *tensor.Tensor) []float64 {
+	if n.card.Regression != nil {
+		return n.unscaled(n.forward(x.To(n.dev))).Floats()
+	}
 	return n.forward(x.To(n.dev)).Softmax(-1).Floats()
 }
 
@@ -219,6 +234,13 @@ func (n *network) print(enc *json.Encoder, path string, index int, probs []float
 
 func (n *network) prediction(path string, index int, probs []float64, top int) (prediction, error) {
 	p := prediction{Path: path, Index: index}
+	if n.card.Regression != nil {
+		if math.IsNaN(probs[0]) {
+			return p, fmt.Errorf("%s: the model gives NaN for sample %d: the weights, or the sample, hold what is no number", path, index)
+		}
+		p.Value = new(number(probs[0]))
+		return p, nil
+	}
 	for i, class := range n.card.Classes {
 		if math.IsNaN(probs[i]) {
 			return p, fmt.Errorf("%s: the model gives NaN for sample %d: the weights, or the sample, hold what is no number", path, index)

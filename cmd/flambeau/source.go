@@ -15,20 +15,21 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/detect"
 	"github.com/flambeau-go/flambeau/data/digits"
+	"github.com/flambeau-go/flambeau/data/table"
 	"github.com/flambeau-go/flambeau/data/vision"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // A source is what --data names, as samples, and what a card says of them.
 type source struct {
-	train data.Dataset   // all samples, or those for training where the data comes in parts
-	test  data.Dataset   // nil where it does not, until hold
-	parts bool           // it comes in parts
-	noun  string         // of the samples
-	card  card           // Mean and Std are there after prepare
-	about []string       // for people
-	rows  *tensor.Tensor // of a table: [rows, columns]
-	text  *corpus        // of a text; train and test are there after prepare
+	train data.Dataset // all samples, or those for training where the data comes in parts
+	test  data.Dataset // nil where it does not, until hold
+	parts bool         // it comes in parts
+	noun  string       // of the samples
+	card  card         // Mean and Std are there after prepare
+	about []string     // for people
+	rows  *table.Table // of a table
+	text  *corpus      // of a text; train and test are there after prepare
 
 	// content is what makes sample i of train, as it was opened, that sample: see trained.
 	content func(i int) ([]byte, error)
@@ -39,11 +40,11 @@ const heldOut = 5
 
 // A request says what is wanted of the data of --data.
 type request struct {
-	path   string
-	known  *card // of the weights that are to be used on it; nil: a model is to be trained
-	model  string
-	size   int
-	target string
+	path  string
+	known *card // of the weights that are to be used on it; nil: a model is to be trained
+	model string
+	size  int
+	tableFlags
 }
 
 // openSource reads the data of a path, of the name of a published set, or for "" the embedded digits.
@@ -52,6 +53,9 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	if path == "" {
 		if known == nil && q.size > 0 {
 			return nil, errors.New("--size is for pictures of --data; the embedded digits have 8×8 pixels")
+		}
+		if flag := q.given(); flag != "" {
+			return nil, errors.New(flag + " is for tables of --data; the embedded digits are none")
 		}
 		return openDigits(known != nil && len(known.Input) == 3 || known == nil && pictorial(q.model))
 	}
@@ -76,10 +80,13 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	if q.size > 0 && (found.Kind == detect.CSV || found.Kind == detect.Text) {
 		return nil, fmt.Errorf("--size is for pictures; %s is %s", path, map[detect.Kind]string{detect.CSV: "a table", detect.Text: "a text"}[found.Kind])
 	}
+	if flag := q.given(); flag != "" && found.Kind != detect.CSV {
+		return nil, fmt.Errorf("%s is for tables; %s is none", flag, path)
+	}
 	var s *source
 	switch found.Kind {
 	case detect.CSV:
-		s, err = openTable(found, q)
+		s, err = openTable(e, found, q)
 	case detect.Text:
 		s, err = openText(found.Train, known)
 	default:
@@ -213,6 +220,11 @@ func openImages(f *detect.Found, q request) (*source, error) {
 		}
 		s.test = test
 	}
+	if q.known != nil && len(q.known.Classes) > 0 {
+		if err := s.relabel(q.known.Classes); err != nil {
+			return nil, err
+		}
+	}
 	if images.Len() > 0 {
 		m, _, err := images.Image(0)
 		if err != nil {
@@ -221,6 +233,36 @@ func openImages(f *detect.Found, q request) (*source, error) {
 		s.card.Input = []int{m.C, m.H, m.W}
 	}
 	return s, nil
+}
+
+// relabel gives pictures the numbers that their classes have among those of a model, of which they may be some.
+func (s *source) relabel(classes []string) error {
+	if slices.Equal(s.card.Classes, classes) {
+		return nil
+	}
+	number := make([]int64, len(s.card.Classes))
+	for i, class := range s.card.Classes {
+		k := slices.Index(classes, class)
+		if k < 0 {
+			return fmt.Errorf("the class %q of the pictures is none of the %d that the model knows: %q", class, len(classes), classes[:min(len(classes), 20)])
+		}
+		number[i] = int64(k)
+	}
+	renumber := func(d data.Dataset) data.Dataset {
+		return data.Map(d, func(x data.Sample, _ *rand.Rand) (data.Sample, error) {
+			class, ok := x.Y.(int64)
+			if !ok {
+				return x, fmt.Errorf("the class of a picture is a %T", x.Y)
+			}
+			x.Y = number[class]
+			return x, nil
+		})
+	}
+	if s.train = renumber(s.train); s.parts {
+		s.test = renumber(s.test)
+	}
+	s.card.Classes = classes
+	return nil
 }
 
 // measure finds mean and deviation of the channels or columns, of pictures from up to a thousand.

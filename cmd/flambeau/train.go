@@ -24,10 +24,9 @@ var errInterrupted = errors.New("interrupted")
 
 type trainCmd struct {
 	Data   string `help:"What to train on: a directory of IDX files (MNIST), CIFAR's files, a directory of directories of pictures, a CSV table, a text file; or the name of a published set such as mnist, which is downloaded. Without it: embedded digits of 8×8 pixels." placeholder:"PATH"`
-	Target string `help:"Column of a table that holds the class." default:"-1"`
 	Model  string `help:"Model: ${models}. Without it the one that fits the data." placeholder:"NAME"`
 	Hidden int    `help:"Width of the hidden layer of an mlp or cnn, or of a gpt." placeholder:"N"`
-	Size   int    `help:"Bring pictures to squares of so many pixels." placeholder:"N"`
+	Size   int    `help:"Bring pictures to squares of so many pixels. Without it pictures of several sizes are brought to the median of their shorter sides, at most 224." placeholder:"N"`
 	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints. If it is for other classes, its last layer is replaced by a new one, which is told." type:"path" placeholder:"FILE"`
 	Freeze bool   `help:"With --init: only the last layer learns, all others keep the weights of the file; batch normalisation keeps its running statistics and uses them."`
 
@@ -43,10 +42,11 @@ type trainCmd struct {
 	Clip    *float64 `help:"Greatest norm of the gradients, 0 for no limit." placeholder:"X"`
 	Gather  int      `help:"Batches that make one step." name:"accumulate" default:"1"`
 	Dropout *float64 `help:"Part of the hidden units that is dropped in training." placeholder:"X"`
-	Seed    uint64   `help:"Seed of weights, dropout and order." default:"1"`
+	Seed    seedFlag `help:"Seed of weights, dropout and order: a number, or random for one that is drawn and told." default:"1"`
 	Workers int      `help:"Goroutines that prepare batches." default:"1"`
 
 	modeFlags
+	tableFlags
 
 	Patience    int    `help:"Stop after so many evaluations in a row without a smaller loss, 0 for never." default:"0"`
 	Checkpoint  string `help:"Keep checkpoints in this directory." type:"path" placeholder:"DIR"`
@@ -103,7 +103,7 @@ func (c *trainCmd) Validate() error {
 	if err := knownOptim(c.Optim); err != nil {
 		return err
 	}
-	if err := c.checkModes(); err != nil {
+	if err := cmp.Or(c.checkModes(), c.tableFlags.check()); err != nil {
 		return err
 	}
 	return knownSched(c.Sched)
@@ -123,6 +123,9 @@ type result struct {
 	TrainLoss        number    `json:"train_loss"`
 	TestLoss         *number   `json:"test_loss,omitempty"` // not there when nothing was measured
 	TestAccuracy     *number   `json:"test_accuracy,omitempty"`
+	TestRMSE         *number   `json:"test_rmse,omitempty"` // of a number: in its unit; the losses are of what is scaled to a deviation of 1
+	TestMAE          *number   `json:"test_mae,omitempty"`
+	TestR2           *number   `json:"test_r2,omitempty"`
 	Seconds          float64   `json:"seconds"`
 	SamplesPerSecond float64   `json:"samples_per_second"`
 	PeakDeviceBytes  int       `json:"peak_device_bytes"`
@@ -155,6 +158,8 @@ func (c *trainCmd) Run(e *env) error {
 	switch {
 	case r.TestAccuracy != nil:
 		text += fmt.Sprintf(", test accuracy %.4f", *r.TestAccuracy)
+	case r.TestRMSE != nil:
+		text += fmt.Sprintf(", test RMSE %.5g, MAE %.5g, R² %.4f", *r.TestRMSE, *r.TestMAE, *r.TestR2)
 	case r.TestLoss != nil:
 		text += fmt.Sprintf(", test loss %.4f (perplexity %.2f)", *r.TestLoss, math.Exp(float64(*r.TestLoss)))
 	}
@@ -214,8 +219,8 @@ func (c *trainCmd) checkCard(e *env, k *card) error {
 		return nil // there is none yet, or train.Fit says what is wrong with it
 	}
 	defer checkpoint.Free(l.Tree)
-	if g, ok := l.Tree["generator"].(map[string]any); ok && g["seed"] != int64(c.Seed) {
-		fmt.Fprintf(e.err, "--seed %d: the training was begun with %d, and goes on with that\n", c.Seed, g["seed"])
+	if g, ok := l.Tree["generator"].(map[string]any); ok && g["seed"] != int64(c.Seed.n) {
+		fmt.Fprintf(e.err, "--seed %v: the training was begun with %d, and goes on with that\n", c.Seed, g["seed"])
 	}
 	if sd, ok := l.Tree["card"].(map[string]any); ok {
 		if err := (cardPart{k}).LoadStateDict(sd); err != nil {
@@ -337,14 +342,14 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 		k.Hidden, k.Dropout = r.hidden, r.dropout
 	}
 	switch {
-	case k.Model == "gpt":
+	case k.Model == "gpt", k.Regression != nil:
 	case len(k.Classes) == 0:
 		return nil, r, errNoClasses
 	case len(k.Classes) == 1:
 		return nil, r, fmt.Errorf("all samples are of one class, %q: there is nothing to tell apart", k.Classes[0])
 	case k.Target != "" && 2*len(k.Classes) > src.train.Len() && slices.ContainsFunc(k.Classes, fraction):
-		return nil, r, fmt.Errorf("column %q has %d different values, and %d rows are for training: these are numbers and no classes, which is what this command learns; "+
-			"--target names another column, and package train fits numbers", k.Target, len(k.Classes), src.train.Len())
+		return nil, r, fmt.Errorf("column %q has %d different values, and %d rows are for training: these are numbers and no classes; --regression learns them, "+
+			"and --target names another column", k.Target, len(k.Classes), src.train.Len())
 	}
 	return &k, r, k.check()
 }
@@ -356,7 +361,7 @@ func fraction(class string) bool {
 }
 
 func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
-	src, err := openSource(e.ctx, e, request{path: c.Data, model: c.Model, size: c.Size, target: c.Target})
+	src, err := openSource(e.ctx, e, request{path: c.Data, model: c.Model, size: c.Size, tableFlags: c.tableFlags})
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +372,8 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensor.Root().Generator().SetState(c.Seed, 0)
+	c.Seed.tell(e, c.Resume && c.begun())
+	tensor.Root().Generator().SetState(c.Seed.n, 0)
 	n, err := k.build(dev, nil)
 	if err != nil {
 		return nil, err
@@ -389,7 +395,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	}
 	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
-	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed, Workers: c.Workers, DropLast: lone && rec.batch > 1})
+	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
 		return nil, err
 	}
@@ -455,7 +461,11 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 			return nil, failed
 		}
 	}
-	r.TestLoss, r.TestAccuracy = measured(metrics, "loss"), measured(metrics, "accuracy")
+	r.TestLoss, r.TestAccuracy, r.TestRMSE = measured(metrics, "loss"), measured(metrics, "accuracy"), measured(metrics, "rmse")
+	if r.TestRMSE != nil {
+		errs := cfg.Metrics[0].(*train.RegressionMetric)
+		r.TestMAE, r.TestR2 = new(number(errs.MAE())), new(number(errs.R2()))
+	}
 	r.PeakDeviceBytes = dev.Stats().AllocatedPeak
 	if c.Out != "" {
 		if failed := n.save(c.Out); failed != nil { // the numbers are worth showing all the same
@@ -488,5 +498,18 @@ func (n *network) measure(cfg *train.Config) {
 		}
 		return
 	}
+	if r := n.card.Regression; r != nil {
+		cfg.Metrics = []train.Metric{train.NewRegression()}
+		cfg.Compute = func(_ *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
+			y := n.forward(b.X).Squeeze(1)
+			return n.unscaled(y.Detach()), b.Y, nn.MSELoss{}.Forward(y, b.Y.Double().SubScalar(r.Mean).DivScalar(r.Std).Float())
+		}
+		return
+	}
 	cfg.Forward, cfg.Metrics = n.forward, []train.Metric{train.NewAccuracy()}
+}
+
+// unscaled returns what a model of numbers gives in the unit of the target, as float64.
+func (n *network) unscaled(y *tensor.Tensor) *tensor.Tensor {
+	return y.Double().MulScalar(n.card.Regression.Std).AddScalar(n.card.Regression.Mean)
 }

@@ -64,7 +64,7 @@ func run(path string) error {
 			if err != nil {
 				return err
 			}
-			tensor.Do(func(s *tensor.Scope) {
+			tensor.Do(func(s *tensor.Scope) { // From gives the batch to s, In would lend it
 				loss := model.Loss(s.From(batch.X), s.From(batch.Y))
 				loss.Backward()
 				optim.ClipGradNorm(opt.Params(), r.Clip)

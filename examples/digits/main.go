@@ -34,7 +34,7 @@ func main() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) { // owns what the step makes, and frees it
+			tensor.Do(func(s *tensor.Scope) { // owns what the step makes, and what From gives it (In lends), and frees it
 				loss := nn.CrossEntropy(model.Forward(s.From(batch.X)), s.From(batch.Y))
 				loss.Backward()
 				opt.Step()

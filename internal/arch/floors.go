@@ -76,6 +76,7 @@ var floors = []floor{
 	{"internal/glyphs", []string{"data/vision"}},
 	{"internal/zipfile", nil},
 	{"internal/golden", nil},
+	{"internal/samples", []string{"optim", "internal/golden", "cuda"}},
 	{"internal/arch", nil},
 }
 

@@ -10,7 +10,7 @@ import (
 
 // What a program prints of a schedule are its settings, and the same wherever it stands.
 func TestString(t *testing.T) {
-	opt := optim.NewSGD([]*tensor.Tensor{tensor.Zeros(2)}, optim.SGDConfig{LR: 0.5})
+	opt := optim.NewSGD([]*tensor.Tensor{tensor.Zeros(2).RequiresGrad()}, optim.SGDConfig{LR: 0.5})
 	step, cosine := NewStep(opt, 3, 0.1), NewCosineAnnealing(opt, 10, 0)
 	plateau := NewPlateau(opt, PlateauConfig{})
 	restarts := NewCosineWarmRestarts(opt, 2, 2, 0)

@@ -67,7 +67,8 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	})
 }
 
-// Integers that an operand alone is summed over come as int64, bool always; a product of matrices keeps the type and wraps.
+// Integers that an operand alone is summed over come as int64, bool always; a product of matrices
+// keeps the type and wraps.
 func TestEinsumOfIntegers(t *testing.T) {
 	hundreds := func(s *tensor.Scope, ty dtype.Type, dims ...int) *tt { return s.Typed(ty).Full(100, dims...) }
 	var list []answer

@@ -108,6 +108,11 @@ func init() {
 		if o.Mode != tensor.InterpolateCubic {
 			return convTerms(c)
 		}
+		if o.Antialias {
+			x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
+			sum := smoothRef(o, to, math.Abs)
+			return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
+		}
 		// Some weights are negative.
 		x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
 		sum := resampleRef(o.Mode, to, o.Scale, o.AlignCorners, func(t float64) float64 { return math.Abs(keys(t)) })
@@ -123,7 +128,7 @@ func init() {
 }
 
 func interpolateOptions(a golden.Args) tensor.InterpolateOptions {
-	o := tensor.InterpolateOptions{Size: optional(a, "size"), AlignCorners: a.Has("align")}
+	o := tensor.InterpolateOptions{Size: optional(a, "size"), AlignCorners: a.Has("align"), Antialias: a.Has("antialias")}
 	if a.Has("scale") {
 		o.Scale = a.Floats("scale")
 	}

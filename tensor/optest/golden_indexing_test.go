@@ -27,6 +27,8 @@ func init() {
 		"index_add":        func(a args, x []*tt) *tt { return x[0].IndexAdd(a.Int("dim"), x[1], x[2], a.Float("alpha")) },
 		"index_copy":       func(a args, x []*tt) *tt { return x[0].IndexCopy(a.Int("dim"), x[1], x[2]) },
 		"index_fill":       func(a args, x []*tt) *tt { return x[0].IndexFill(a.Int("dim"), x[1], a.Float("value")) },
+		"index_fill_by":    func(a args, x []*tt) *tt { return x[0].IndexFillBy(a.Int("dim"), x[1], x[2]) },
+		"masked_fill_by":   func(_ args, x []*tt) *tt { return x[0].MaskedFillBy(x[1], x[2]) },
 		"take":             binaryOp((*tt).Take),
 		"take_along_dim":   func(a args, x []*tt) *tt { return x[0].TakeAlong(x[1], a.Int("dim")) },
 		"embedding_padded": func(a args, x []*tt) *tt { return x[0].EmbeddingPadded(x[1], a.Int("padding")) },
@@ -47,7 +49,7 @@ func init() {
 	} {
 		goldenOps[name] = op
 	}
-	for _, op := range []string{"scatter_add", "scatter_reduce", "index_reduce", "index_add", "take", "take_along_dim", "embedding_padded", "bincount", "index", "index_put"} {
+	for _, op := range []string{"scatter_add", "scatter_reduce", "index_reduce", "index_add", "take", "take_along_dim", "embedding_padded", "bincount", "index", "index_put", "index_fill_by", "masked_fill_by"} {
 		goldenTerms[op] = indexedTerms
 	}
 }

@@ -52,7 +52,7 @@ func init() {
 			}
 			return part(a, u, s, vh).Abs()
 		}),
-		"pinv": unaryOp((*tt).Pinv), "matrix_rank": unaryOp((*tt).MatrixRank),
+		"pinv": of(func(a args, x *tt) *tt { return x.Pinv(tolerances(a)...) }), "matrix_rank": of(func(a args, x *tt) *tt { return x.MatrixRank(tolerances(a)...) }),
 		"solve": binaryOp((*tt).Solve), "lstsq": binaryOp((*tt).LstSq),
 		"solve_triangular": func(a args, x []*tt) *tt {
 			return x[0].SolveTriangular(x[1], tensor.TriangularOptions{Upper: a.Bool("upper"), Right: a.Bool("right"), Unit: a.Bool("unit")})
@@ -64,7 +64,7 @@ func init() {
 		"tensordot":      func(a args, x []*tt) *tt { return x[0].TensorDot(x[1], a.Ints("xd"), a.Ints("yd")) },
 		"vecdot":         func(a args, x []*tt) *tt { return x[0].VecDot(x[1], a.Int("dim")) },
 		"multi_dot":      func(_ args, x []*tt) *tt { return tensor.MultiDot(x...) },
-		"matrix_norm":    of(func(a args, x *tt) *tt { return x.MatrixNorm(order(a)) }),
+		"matrix_norm":    of(func(a args, x *tt) *tt { return x.MatrixNorm(order(a), dims(a)...) }),
 		"cholesky_solve": func(a args, x []*tt) *tt { return x[0].CholeskySolve(x[1], a.Bool("upper")) },
 	} {
 		goldenOps[name] = op
@@ -82,6 +82,14 @@ func init() {
 		return absoluteRun(c)
 	}
 	goldenTerms["cross"] = crossTerms
+}
+
+// tolerances are those of ranks: none, or the relative and the absolute one.
+func tolerances(a golden.Args) []float64 {
+	if a.Has("tolerances") {
+		return a.Floats("tolerances")
+	}
+	return nil
 }
 
 // linalgTerms are those of a routine: it adds up several products of the size of the largest element of its result, in each

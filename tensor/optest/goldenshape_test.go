@@ -31,6 +31,7 @@ func init() {
 		"unfold":            of(func(a args, x *tt) *tt { return x.Unfold(a.Int("dim"), a.Int("size"), a.Int("step")) }),
 		"as_strided":        of(func(a args, x *tt) *tt { return x.AsStrided(a.Ints("size"), a.Ints("stride"), a.Int("offset")) }),
 		"unflatten":         of(func(a args, x *tt) *tt { return x.Unflatten(a.Int("dim"), a.Ints("sizes")...) }),
+		"movedim":           of(func(a args, x *tt) *tt { return x.MoveAxes(a.Ints("source"), a.Ints("destination")) }),
 		"moveaxis":          of(func(a args, x *tt) *tt { return x.MoveAxis(a.Int("source"), a.Int("destination")) }),
 		"broadcast_to":      of(func(a args, x *tt) *tt { return x.BroadcastTo(a.Ints("size")...) }),
 		"repeat":            of(func(a args, x *tt) *tt { return x.Repeat(a.Ints("repeats")...) }),

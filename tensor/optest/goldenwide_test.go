@@ -44,6 +44,9 @@ func init() {
 			}
 			return x[0].Logit()
 		},
+		"isclose_nan": func(_ golden.Args, x []*tensor.Tensor) *tensor.Tensor {
+			return x[0].IsClose(x[1], 0.25, 0.125, tensor.EqualNaN)
+		},
 		"round_decimals": func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return x[0].RoundDecimals(a.Int("decimals")) },
 		"prelu":          binaryOp((*tensor.Tensor).PRelu),
 		"div_floor":      binaryOp((*tensor.Tensor).FloorDivide),

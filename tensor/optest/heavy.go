@@ -25,12 +25,18 @@ type row struct {
 	whole   dtype.Type   // the result of integers and bool, where it is not their type
 	only    []dtype.Type // the floating point types that it takes, float64 first; nil: all
 	noBool  bool
-	reads   int  // numbers of the device that it reads back: the number of its results
-	sends   int  // lists of the host that it is given
-	rounds  bool // an intermediate result of the size of terms is rounded to the operands' type
+	reads   int    // numbers of the device that it reads back: the number of its results
+	sends   int    // lists of the host that it is given
+	text    string // what is computed, of an op that takes it as text
+	rounds  bool   // an intermediate result of the size of terms is rounded to the operands' type
 }
 
-func (r *row) String() string { return fmt.Sprintf("%s %v", r.op, r.in) }
+func (r *row) String() string {
+	if r.text != "" {
+		return fmt.Sprintf("%s %q %v", r.op, r.text, r.in)
+	}
+	return fmt.Sprintf("%s %v", r.op, r.in)
+}
 
 // floatTypes are those that a row is walked on, float64 first: its gradients are held to differences.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}

@@ -72,6 +72,10 @@ func table() []row {
 	add(row{op: "embedding", methods: []string{"Embedding"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 5}, ints: true,
 		ref: selectRef(0), call: func(x []*tt) *tt { return x[0].Embedding(x[1]) }})
 
+	add(row{op: "embedding", methods: []string{"EmbeddingRenormInPlace"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 5}, noGrad: true,
+		ref: renormRef, terms: func(x []array) array { return newArray(x[0].dims...).apply(func(float64) float64 { return 16 }) },
+		call: func(x []*tt) *tt { return x[0].Clone().EmbeddingRenormInPlace(x[1], 1.5, 2) }})
+
 	view := func(op string, in []int, call func(x *tt) *tt, ref func(x array) array, methods ...string) {
 		add(row{op: op, methods: methods, in: [][]int{in}, ints: true, call: func(x []*tt) *tt { return call(x[0]) }, ref: func(x []array) array { return ref(x[0]) }})
 	}

@@ -109,8 +109,8 @@ func linalgRows() []row {
 				return joined([]*tt{u.Narrow(-1, 0, k).Abs(), s, vh.Narrow(-2, 0, k).Abs()})
 			}), ofRef(func(x array) array { u, s, vt := svdRef(x); return joinedArrays(u, s, vt) }))
 		}
-		add("pinv", "Pinv", [][]int{d}, of((*tt).Pinv), ofRef(pinvRef))
-		rank := add("matrix_rank", "MatrixRank", [][]int{d}, of((*tt).MatrixRank), ofRef(func(x array) array {
+		add("pinv", "Pinv", [][]int{d}, of(func(x *tt) *tt { return x.Pinv() }), ofRef(pinvRef))
+		rank := add("matrix_rank", "MatrixRank", [][]int{d}, of(func(x *tt) *tt { return x.MatrixRank() }), ofRef(func(x array) array {
 			return eachMatrix(x, noSize, func(m, n int, _ []float64) []float64 { return []float64{float64(min(m, n))} })
 		}))
 		rank.noGrad, rank.result = true, dtype.I64

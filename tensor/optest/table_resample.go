@@ -71,6 +71,56 @@ func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align b
 	}
 }
 
+// smoothRef is resampleRef with antialiasing: each is applied to the weights of the sum, and not to
+// those that it is divided by.
+func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float64) func(x array) array {
+	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
+	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½
+		filter = func(t float64) float64 {
+			switch t = math.Abs(t); {
+			case t <= 1:
+				return 1.5*t*t*t - 2.5*t*t + 1
+			case t < 2:
+				return -0.5*t*t*t + 2.5*t*t - 4*t + 2
+			}
+			return 0
+		}
+	}
+	return func(x array) array {
+		y := x
+		for d := 2; d < len(x.dims); d++ {
+			n, m := x.dims[d], to[d-2]
+			step := float64(n) / float64(m)
+			switch {
+			case o.AlignCorners:
+				step = float64(n-1) / math.Max(1, float64(m-1))
+				if m == 1 {
+					step = 0
+				}
+			case len(o.Scale) > 0:
+				step = 1 / o.Scale[min(d-2, len(o.Scale)-1)]
+			}
+			dims := slices.Clone(y.dims)
+			dims[d] = m
+			before := y
+			y = arrayOfFunc(dims, func(i []int) float64 {
+				centre, from := step*(float64(i[d])+0.5), slices.Clone(i)
+				sum, total := 0.0, 0.0
+				for j := range n {
+					w := filter((float64(j) + 0.5 - centre) / math.Max(1, step))
+					from[d] = j
+					total += w
+					if w != 0 {
+						sum += each(w) * before.at(from...)
+					}
+				}
+				return sum / total
+			})
+		}
+		return y
+	}
+}
+
 func init() { rowTables = append(rowTables, resampleRows) }
 
 // resampleRows are interpolation and shuffles.
@@ -95,8 +145,14 @@ func resampleRows() []row {
 		{[]int{1, 1, 4, 3}, tensor.InterpolateOptions{Size: []int{7, 2}, Mode: tensor.InterpolateCubic}, []int{7, 2}, false},
 		{[]int{1, 1, 3, 5}, tensor.InterpolateOptions{Size: []int{4}, Mode: tensor.InterpolateCubic, AlignCorners: true}, []int{4, 4}, false},
 		{[]int{1, 2, 5, 3}, tensor.InterpolateOptions{Size: []int{3, 2}, Mode: tensor.InterpolateArea}, []int{3, 2}, false},
+		{[]int{2, 1, 5, 4}, tensor.InterpolateOptions{Size: []int{2, 6}, Mode: tensor.InterpolateLinear, Antialias: true}, []int{2, 6}, false},
+		{[]int{1, 1, 5, 3}, tensor.InterpolateOptions{Scale: []float64{0.4, 1.5}, Mode: tensor.InterpolateCubic, Antialias: true}, []int{2, 4}, false},
+		{[]int{1, 2, 4, 5}, tensor.InterpolateOptions{Size: []int{1, 2}, Mode: tensor.InterpolateCubic, AlignCorners: true, Antialias: true}, []int{1, 2}, false},
 	} {
 		ref := resampleRef(c.o.Mode, c.to, c.o.Scale, c.o.AlignCorners, keys)
+		if c.o.Antialias {
+			ref = smoothRef(c.o, c.to, func(w float64) float64 { return w })
+		}
 		r := row{op: "interpolate", methods: []string{"Interpolate"}, in: [][]int{c.in}, call: func(x []*tt) *tt { return x[0].Interpolate(c.o) },
 			ref: func(x []array) array { return ref(x[0]) }, ints: c.exact}
 		if !c.exact {

@@ -157,6 +157,15 @@ func scatterRows() []row {
 		add(row{op: "index_fill", methods: []string{"IndexFill"}, in: [][]int{dims, {3}}, index: at, ints: true, ref: fill, call: func(x []*tt) *tt { return x[0].IndexFill(axis, x[1], 1) }})
 		add(row{op: "index_fill", methods: []string{"IndexFillInPlace"}, in: [][]int{dims, {3}}, index: at, ints: true, ref: fill,
 			call: func(x []*tt) *tt { return x[0].Clone().IndexFillInPlace(axis, x[1].SubScalar(float64(dims[axis])), 1) }})
+		fillBy := func(x []array) array {
+			src := append([]int(nil), dims...)
+			src[axis] = 3
+			return intoRef(x[0], spread(x[1], axis, dims), newArray(src...).apply(func(float64) float64 { return x[2].v[0] }), axis, false, lastOf)
+		}
+		by := [][]int{dims, {3}, {}}
+		add(row{op: "index_fill", methods: []string{"IndexFillBy"}, in: by, index: at, ints: true, ref: fillBy, call: func(x []*tt) *tt { return x[0].IndexFillBy(axis, x[1], x[2]) }})
+		add(row{op: "index_fill", methods: []string{"IndexFillByInPlace"}, in: by, index: at, ints: true, ref: fillBy,
+			call: func(x []*tt) *tt { return x[0].Clone().IndexFillByInPlace(axis, x[1], x[2]) }})
 	}
 
 	for _, c := range []struct {
@@ -217,6 +226,23 @@ func scatterRows() []row {
 	return rows
 }
 
+// renormRef shortens the rows of a table that are named to a length of 1.5.
+func renormRef(x []array) array {
+	y, n := x[0].clone(), x[0].dims[1]
+	for _, at := range x[1].v {
+		row, sum := x[0].v[int(at)*n:int(at)*n+n], 0.0
+		for _, v := range row {
+			sum += v * v
+		}
+		if length := math.Sqrt(sum); length > 1.5 {
+			for i, v := range row {
+				y.v[int(at)*n+i] = v * 1.5 / (length + 1e-7)
+			}
+		}
+	}
+	return y
+}
+
 func maskedRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
@@ -274,7 +300,20 @@ func maskedRows() []row {
 		}
 		add(row{op: "masked_scatter", methods: []string{"MaskedScatter"}, in: [][]int{c.in, {2, 4}}, ints: true, ref: scattered,
 			call: func(x []*tt) *tt { return x[0].MaskedScatter(truths(x[0], c.mask), x[1]) }})
+		filled := func(x []array) array {
+			y, mask := x[0].expand(joined), c.mask.expand(joined)
+			for i := range y.v {
+				if mask.v[i] != 0 {
+					y.v[i] = x[1].v[0]
+				}
+			}
+			return y
+		}
+		add(row{op: "masked_fill", methods: []string{"MaskedFillBy"}, in: [][]int{c.in, {}}, ints: true, ref: filled,
+			call: func(x []*tt) *tt { return x[0].MaskedFillBy(truths(x[0], c.mask), x[1]) }})
 		if size(joined) == size(c.in) {
+			add(row{op: "masked_fill", methods: []string{"MaskedFillByInPlace"}, in: [][]int{c.in, {}}, ints: true, ref: filled,
+				call: func(x []*tt) *tt { return x[0].Clone().MaskedFillByInPlace(truths(x[0], c.mask), x[1]) }})
 			add(row{op: "masked_scatter", methods: []string{"MaskedScatterInPlace"}, in: [][]int{c.in, {2, 4}}, ints: true, ref: scattered,
 				call: func(x []*tt) *tt { return x[0].Clone().MaskedScatterInPlace(truths(x[0], c.mask), x[1]) }})
 		}

@@ -190,6 +190,9 @@ func quantileRows() []row {
 	add("quantile", "Quantiles", []int{2, 5}, func(x *tt) *tt { return x.Quantiles([]float64{0.1, 0.5, 0.9}, tensor.Linear, 1) }, func(x array) array {
 		return joinedArrays(along(x, []int{1}, quantileRef(0.1, tensor.Linear)), along(x, []int{1}, quantileRef(0.5, tensor.Linear)), along(x, []int{1}, quantileRef(0.9, tensor.Linear))).reshape(3, 2)
 	})
+	add("nanquantile", "NanQuantiles", []int{2, 5}, func(x *tt) *tt { return x.NanQuantiles([]float64{0.4}, tensor.Lower, 1) }, func(x array) array {
+		return along(x, []int{1}, quantileRef(0.4, tensor.Lower)).reshape(1, 2)
+	})
 	add("nanquantile", "NanQuantile", []int{2, 5}, func(x *tt) *tt { return x.NanQuantile(0.4, tensor.Lower, 1) }, func(x array) array { return along(x, []int{1}, quantileRef(0.4, tensor.Lower)) })
 	return rows
 }

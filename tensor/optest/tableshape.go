@@ -98,6 +98,7 @@ func shapeRows() []row {
 		one("unflatten", "Unflatten", []int{2, 6}, func(x *tt) *tt { return x.Unflatten(1, 3, -1) }, func(x array) array { return x.reshape(2, 3, 2) }),
 		one("moveaxis", "MoveAxis", []int{2, 3, 4}, func(x *tt) *tt { return x.MoveAxis(0, -1) }, func(x array) array { return x.permute([]int{1, 2, 0}) }),
 		one("moveaxis", "MoveAxis", []int{2, 3, 2, 2}, func(x *tt) *tt { return x.MoveAxis(-2, 0) }, func(x array) array { return x.permute([]int{2, 0, 1, 3}) }),
+		one("moveaxis", "MoveAxes", []int{2, 3, 2, 4}, func(x *tt) *tt { return x.MoveAxes([]int{0, -1}, []int{-1, 1}) }, func(x array) array { return x.permute([]int{1, 3, 2, 0}) }),
 		one("broadcast_to", "BroadcastTo", []int{3, 1}, func(x *tt) *tt { return x.BroadcastTo(2, 3, 4) }, func(x array) array { return x.expand([]int{2, 3, 4}) }),
 		one("repeat", "Repeat", []int{2, 3}, func(x *tt) *tt { return x.Repeat(2, 3, 2) }, func(x array) array {
 			return arrayOfFunc([]int{2, 6, 6}, func(i []int) float64 { return x.at(i[1]%2, i[2]%3) })

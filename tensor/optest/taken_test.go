@@ -188,7 +188,8 @@ func TestProductsAndDistancesOfIntegers(t *testing.T) {
 	}, dtype.F16, []int{2}, []float64{13.3828125, 13.3828125}}))
 }
 
-// PyTorch's CPU gives infinities for matrices of 16 bits; these are its numbers in float64, rounded once.
+// PyTorch's CPU gives infinities for matrices of 16 bits; these are its numbers in float64, rounded
+// once.
 func TestMatrixExpOf16Bits(t *testing.T) {
 	x := func(s *tensor.Scope, ty dtype.Type) *tt { return s.From([]float64{0.1, 0.7, -0.3, 1.2}, 2, 2).Cast(ty) }
 	answered(t, []answer{

@@ -1,0 +1,46 @@
+package data
+
+import (
+	"iter"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Step is a batch in a scope of its own. The scope owns the batch and what is computed from it,
+// and frees both at the end of the loop's body.
+type Step struct {
+	*Batch
+	Scope *tensor.Scope
+}
+
+// Steps loops over the batches of the next epoch as [Loader.Batches] does, and opens a scope for
+// each: on the loader's device, with opts, which are [tensor.NoGrad] and the like. It is
+//
+//	for batch, err := range loader.Batches() {
+//		…
+//		tensor.Do(func(s *tensor.Scope) {
+//			batch.Into(s)
+//			…
+//		}, tensor.On(dev))
+//	}
+//
+// in one. The scope ends with the body of the loop, also by break, return and panic. step.Scope.Close(y)
+// in its last line keeps y, in the root scope.
+func (l *Loader) Steps(opts ...tensor.Option) iter.Seq2[*Step, error] {
+	if l.c.Device != nil {
+		opts = append([]tensor.Option{tensor.On(l.c.Device)}, opts...)
+	}
+	return func(yield func(*Step, error) bool) {
+		for b, err := range l.Batches() {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			more := true
+			tensor.Do(func(s *tensor.Scope) { more = yield(&Step{b.Into(s), s}, nil) }, opts...)
+			if !more {
+				return
+			}
+		}
+	}
+}

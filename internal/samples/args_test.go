@@ -1,0 +1,248 @@
+package samples
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// args are what a sample calls its operator with. A value that no adapter asks for is a failure: it
+// would be an argument that does nothing.
+type args struct {
+	scope  *tensor.Scope
+	double bool // the sample goes in float64
+	pos    []any
+	kw     map[string]any
+	used   map[string]bool
+}
+
+// A lack is an argument, or a form of one, that the operator has in PyTorch and not here.
+type lack string
+
+// lacks ends the sample: what is the argument as PyTorch writes it.
+func lacks(format string, v ...any) { panic(lack(fmt.Sprintf(format, v...))) }
+
+// get is the argument at place i, or that of the name, or nil.
+func (a *args) get(i int, name string) any {
+	if i >= 0 && i < len(a.pos) {
+		a.used[fmt.Sprint(i)] = true
+		return a.pos[i]
+	}
+	if v, ok := a.kw[name]; ok {
+		a.used[name] = true
+		return v
+	}
+	return nil
+}
+
+// unused names an argument that is given and was not asked for.
+func (a *args) unused() string {
+	for i, v := range a.pos {
+		if v != nil && !a.used[fmt.Sprint(i)] {
+			return fmt.Sprintf("argument %d, %v", i, v)
+		}
+	}
+	for name, v := range a.kw {
+		if v != nil && !a.used[name] {
+			return fmt.Sprintf("argument %s=%v", name, v)
+		}
+	}
+	return ""
+}
+
+func (a *args) has(i int, name string) bool { return a.get(i, name) != nil }
+
+// wrong is a value of a type that an adapter does not expect; it makes a refused call of it.
+type wrong string
+
+func typed[T any](v any, what string) T {
+	x, ok := v.(T)
+	if !ok {
+		panic(wrong(fmt.Sprintf("%s is %T %v", what, v, v)))
+	}
+	return x
+}
+
+// T is a tensor, which must be given; opt is one that may be missing, nil then.
+func (a *args) T(i int, name string) *tensor.Tensor {
+	return typed[*tensor.Tensor](a.get(i, name), name)
+}
+
+func (a *args) opt(i int, name string) *tensor.Tensor {
+	if !a.has(i, name) {
+		return nil
+	}
+	return a.T(i, name)
+}
+
+func (a *args) x() *tensor.Tensor { return a.T(0, "input") }
+
+// list is a list of tensors, given as one or as all arguments by place.
+func (a *args) list() []*tensor.Tensor {
+	if _, ok := a.get(0, "tensors").(*tensor.Tensor); ok {
+		var out []*tensor.Tensor
+		for i := range a.pos {
+			if t, ok := a.pos[i].(*tensor.Tensor); ok {
+				out = append(out, t)
+				a.get(i, "")
+			}
+		}
+		return out
+	}
+	return tensors(a.get(0, "tensors"))
+}
+
+func tensors(v any) (out []*tensor.Tensor) {
+	for _, e := range items(v) {
+		out = append(out, typed[*tensor.Tensor](e, "an element of a list of tensors"))
+	}
+	return out
+}
+
+func items(v any) []any {
+	switch v := v.(type) {
+	case []any:
+		return v
+	case tuple:
+		return v
+	}
+	panic(wrong(fmt.Sprintf("%T %v is not a list", v, v)))
+}
+
+func (a *args) float(i int, name string, or float64) float64 {
+	v := a.get(i, name)
+	if v == nil {
+		return or
+	}
+	return number64(v)
+}
+
+func isNumber(v any) bool {
+	switch v.(type) {
+	case int, float64, bool:
+		return true
+	}
+	return false
+}
+
+func number64(v any) float64 {
+	switch v := v.(type) {
+	case int:
+		return float64(v)
+	case float64:
+		return v
+	case bool:
+		if v {
+			return 1
+		}
+		return 0
+	case *tensor.Tensor:
+		if v.Rank() == 0 {
+			return v.Item()
+		}
+	}
+	panic(wrong(fmt.Sprintf("%T %v is not a number", v, v)))
+}
+
+func (a *args) int(i int, name string, or int) int {
+	v := a.get(i, name)
+	if v == nil {
+		return or
+	}
+	return whole(v)
+}
+
+func whole(v any) int {
+	if t, ok := v.(*tensor.Tensor); ok && t.Rank() == 0 && t.Type().IsInteger() {
+		return int(t.Item())
+	}
+	return typed[int](v, "a whole number")
+}
+
+func (a *args) bool(i int, name string, or bool) bool {
+	if v := a.get(i, name); v != nil {
+		return typed[bool](v, name)
+	}
+	return or
+}
+
+func (a *args) text(i int, name, or string) string {
+	v := a.get(i, name)
+	if v == nil {
+		return or
+	}
+	return typed[string](v, name)
+}
+
+// ints is a list of whole numbers, a number being a list of one; nil if it is missing.
+func (a *args) ints(i int, name string) []int { return wholes(a.get(i, name)) }
+
+func wholes(v any) []int {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case int:
+		return []int{v}
+	case *tensor.Tensor:
+		return []int{whole(v)}
+	default:
+		out := []int{}
+		for _, e := range items(v) {
+			out = append(out, whole(e))
+		}
+		return out
+	}
+}
+
+// rest is a list of whole numbers that may also be all arguments from place i on.
+func (a *args) rest(i int, name string) []int {
+	if i < len(a.pos) {
+		if _, ok := a.pos[i].(int); ok {
+			var out []int
+			for ; i < len(a.pos); i++ {
+				out = append(out, whole(a.get(i, "")))
+			}
+			return out
+		}
+	}
+	return a.ints(i, name)
+}
+
+// dtype is the element type that an argument names, or t.
+func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
+	if v := a.get(i, name); v != nil {
+		return typed[dtype.Type](v, name)
+	}
+	return t
+}
+
+// dims are the dimensions of a reduction, with keepdim.
+func (a *args) dims(i int) []int {
+	d := a.ints(i, "dim")
+	if i < 0 {
+		return a.keep(i, d)
+	}
+	return a.keep(i+1, d)
+}
+
+// keep adds KeepDim to d if keepdim, at place i, says so.
+func (a *args) keep(i int, d []int) []int {
+	if a.bool(i, "keepdim", false) {
+		return append(slices.Clone(d), tensor.KeepDim)
+	}
+	return d
+}
+
+// cast is x in the type that the argument dtype names, if it does.
+func (a *args) cast(i int, x *tensor.Tensor) *tensor.Tensor {
+	return x.Cast(a.dtype(i, "dtype", x.Type()))
+}
+
+// ignored are arguments without a meaning here: where memory lies, and what is always so.
+func (a *args) ignored(names ...string) {
+	for _, n := range names {
+		a.get(-1, n)
+	}
+}

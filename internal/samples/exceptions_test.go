@@ -1,0 +1,114 @@
+package samples
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// An exception is a row of testdata/exceptions.tsv: what differs from PyTorch, where, and why. An
+// empty field fits all.
+type exception struct {
+	op     string   // an entry
+	kinds  []string // types, or "error", "float64", "strided", "permuted"
+	what   string   // one of the words of an outcome, or "entry" for one without an adapter
+	msg    string   // a part of the message; "×4": off by no more than four times what is allowed
+	class  string   // one of classes
+	reason string
+
+	line, used int
+}
+
+type exceptions []*exception
+
+// classes are what a reason may be about.
+var classes = map[string]string{
+	"documented": "differs, and the documents say so",
+	"torch":      "PyTorch is less exact, or wrong",
+	"rounding":   "ours rounds where PyTorch's formula does not",
+	"absent":     "not there",
+	"chance":     "the sample leaves the result open",
+	"defect":     "to be mended",
+}
+
+func readExceptions(t *testing.T, path string) (list exceptions) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		f := strings.Split(line, "\t")
+		if len(f) != 6 || f[0] == "" || f[2] == "" || classes[f[4]] == "" || f[5] == "" {
+			t.Fatalf("%s:%d: want op, types, what, message, class and reason, separated by tabs",
+				path, i+1)
+		}
+		e := &exception{op: f[0], what: f[2], msg: f[3], class: f[4], reason: f[5], line: i + 1}
+		if f[1] != "" {
+			e.kinds = strings.Split(f[1], ",")
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// excuses says whether a row fits, and counts it.
+func (l exceptions) excuses(op, kind, what, msg string) bool {
+	for _, e := range l {
+		if e.op != op || e.what != what {
+			continue
+		}
+		if e.kinds != nil && !slices.Contains(e.kinds, kind) || !e.fits(msg) {
+			continue
+		}
+		e.used++
+		return true
+	}
+	return false
+}
+
+// fits says whether the message is one that the row is about.
+func (e *exception) fits(msg string) bool {
+	factor, ok := strings.CutPrefix(e.msg, "×")
+	if !ok {
+		return strings.Contains(msg, e.msg)
+	}
+	most, err := strconv.ParseFloat(factor, 64)
+	_, numbers, found := strings.Cut(msg, ": off by ")
+	var off, allowed float64
+	if n, _ := fmt.Sscanf(numbers, "%g, %g is allowed", &off,
+		&allowed); err != nil || !found || n != 2 {
+		return false
+	}
+	return off <= most*allowed
+}
+
+// report prints how many are excepted by reason; a row that nothing needed is an error.
+func (l exceptions) report(t *testing.T, whole bool) {
+	t.Helper()
+	rows, entries, samples := map[string]int{}, map[string]int{}, map[string]int{}
+	for _, e := range l {
+		if e.used == 0 && whole {
+			t.Errorf("line %d of the exceptions: %s %s needs no exception any more", e.line, e.op,
+				e.what)
+		}
+		rows[e.class]++
+		if e.what == "entry" {
+			entries[e.class] += e.used
+		} else {
+			samples[e.class] += e.used
+		}
+	}
+	for _, c := range sortedKeys(classes) {
+		if rows[c] > 0 {
+			t.Logf("%s (%s): %d entries, %d samples, in %d rows", c, classes[c], entries[c],
+				samples[c], rows[c])
+		}
+	}
+}

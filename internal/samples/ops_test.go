@@ -1,0 +1,186 @@
+package samples
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The ways in which samples of float32 go: as PyTorch had them, in float64, and in other memory.
+var ways = []way{
+	{name: "", order: 2},
+	{name: "float64", double: true, order: 2},
+	{name: "strided", form: gapped, order: 1},
+	{name: "permuted", form: permuted, order: 1},
+}
+
+// lies are the entries whose results depend on how memory lies.
+var lies = map[string]bool{
+	"as_strided": true, "as_strided.partial_views": true, "as_strided_copy": true,
+	"as_strided_scatter": true,
+	"view":               true, "view_as": true, "view_copy": true,
+}
+
+// A walk goes over the rows of files and holds them to PyTorch.
+type walk struct {
+	list exceptions
+	only string // FLAMBEAU_SAMPLES_ONLY: an entry
+	soak bool   // files beyond those of testdata are read too
+
+	dev device.Device // where the first sample of each entry goes; nil: the CPU, and all samples
+
+	seen, good                         map[string]bool
+	samples, refusals                  int
+	results, grads, seconds, leftCount int
+}
+
+// files are those of testdata, and with FLAMBEAU_SOAK=1 those in the folder FLAMBEAU_SAMPLES.
+func (w *walk) files(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/" + pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("files: %v, %v", paths, err)
+	}
+	dir := os.Getenv("FLAMBEAU_SAMPLES")
+	if w.soak = os.Getenv("FLAMBEAU_SOAK") == "1" && dir != ""; !w.soak {
+		return paths
+	}
+	more, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(more) == 0 {
+		t.Fatalf("FLAMBEAU_SAMPLES=%s has no files %s: %v", dir, pattern, err)
+	}
+	return append(paths, more...)
+}
+
+// over holds all rows of the files to PyTorch, each called by what find returns; nil stands for an
+// entry without an adapter.
+func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
+	find func(r *row) call) {
+	t.Helper()
+	w.seen, w.good, w.only = map[string]bool{}, map[string]bool{},
+		os.Getenv("FLAMBEAU_SAMPLES_ONLY")
+	w.list = readExceptions(t, exceptionFile)
+	for _, path := range w.files(t, pattern) {
+		rows, err := rowsOf(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			r := &rows[i]
+			if w.only != "" && r.Op != w.only {
+				continue
+			}
+			f := find(r)
+			switch {
+			case w.dev != nil:
+				if f != nil && r.From == "sample" && !w.seen[r.Op] {
+					w.seen[r.Op] = true
+					w.row(t, f, r, ways)
+				}
+			case r.From == "entry":
+				for _, n := range r.Left {
+					w.leftCount += n
+				}
+				if !w.seen[r.Op] && f == nil && !w.list.excuses(r.Op, "", "entry", "") {
+					t.Errorf("%s: has no adapter", r.Op)
+				}
+				w.seen[r.Op] = true
+			case f != nil:
+				w.row(t, f, r, ways)
+			}
+		}
+	}
+	if w.dev == nil {
+		w.list.report(t, w.only == "" && !w.soak)
+	}
+}
+
+func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
+	t.Helper()
+	if r.Type != "float32" || r.Random {
+		ways = ways[:1]
+	}
+	for _, how := range ways {
+		if how.form != nil && lies[r.Op] {
+			continue
+		}
+		var opts []tensor.Option
+		if w.dev != nil {
+			opts = append(opts, tensor.On(w.dev))
+		}
+		out := runs(f, r, how, opts...)
+		w.results, w.grads, w.seconds = w.results+out.results, w.grads+out.grads,
+			w.seconds+out.seconds
+		kind := r.Type
+		switch {
+		case r.From == "error":
+			w.refusals++
+			kind = "error"
+		case how.name == "":
+			w.samples++
+		default:
+			kind = how.name
+		}
+		if out.what == "" {
+			w.good[r.Op] = w.good[r.Op] || r.From != "error"
+			continue
+		}
+		if out.what == isBroken || !w.list.excuses(r.Op, kind, out.what, out.msg) {
+			t.Errorf("%s\t%s\t%s\t%s #%d %s%s", r.Op, kind, out.what, out.msg, r.N, r.From, said(r))
+		}
+	}
+}
+
+// summary logs what was compared, and holds it to a floor.
+func (w *walk) summary(t *testing.T, what string, least int) {
+	t.Helper()
+	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+
+		"%d results, %d gradients, %d second gradients; %d samples and inputs to refuse are not written down",
+		len(w.seen), what, len(w.good), w.samples, w.refusals, w.results, w.grads, w.seconds,
+		w.leftCount)
+	if w.only == "" && len(w.good) < least {
+		t.Errorf("only %d entries were compared, want %d", len(w.good), least)
+	}
+}
+
+// TestOps holds the operators to op_db.
+func TestOps(t *testing.T) {
+	var w walk
+	w.over(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways,
+		func(r *row) call { return calls[r.Op] })
+	w.summary(t, "op_db", 500)
+	for op := range calls {
+		if w.only == "" && !w.seen[op] {
+			t.Errorf("%s has an adapter, and there is no such entry", op)
+		}
+	}
+}
+
+// TestLayers holds the layers to module_db.
+func TestLayers(t *testing.T) {
+	var w walk
+	w.over(t, "modules*.safetensors.gz", "testdata/modules.tsv", ways[:2], func(r *row) call {
+		if l, ok := layers[r.Op]; ok {
+			return callLayer(l, r)
+		}
+		return nil
+	})
+	w.summary(t, "module_db", 104)
+}
+
+// said is what a sample was called with, for a message.
+func said(r *row) string {
+	var b strings.Builder
+	for _, v := range r.Args {
+		fmt.Fprintf(&b, " %s", v)
+	}
+	for _, k := range sortedKeys(r.Kw) {
+		fmt.Fprintf(&b, " %s=%s", k, r.Kw[k])
+	}
+	return brief(b.String())
+}

@@ -1,0 +1,229 @@
+package tensor
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// Vars are the operands of an expression by name: tensors, and numbers and bools of Go's types.
+type Vars map[string]any
+
+// Expr returns arithmetic written as arithmetic, element by element, on any device:
+//
+//	y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
+//
+// It is one op: its tensors are broadcast together, one kernel computes the result without
+// temporaries, and the gradients of the tensors are derived from the text, of any order. The text is
+// read once; numbers may change from call to call at no cost.
+//
+// The text is a Go expression of names, numbers, parentheses, the operators + - * / % (Python's
+// remainder), comparisons, && || ! (of anything that is not 0), & | ^ << >> (of integers), and
+// functions by torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus, sin,
+// cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y),
+// where(condition, a, b) and the other elementwise ops of the library without settings, as well as
+// those that a program declares with [Declare]. pi, inf, nan, true and false are known. Precedence is
+// Go's: & and << bind as *, | and ^ as +.
+//
+// Types follow the rules of the ops that are written, and so of torch: a number raises that of a
+// tensor to its class and no further, and 2 is an integer where 2.0 is not. What is computed of
+// numbers alone is computed in float64. Unlike a chain of ops, 16-bit floats are rounded once, at the
+// end. Gradients at kinks are those of the ops, so that relu has 0 at 0 and max halves a tie. Under
+// [Autocast] the operands of an expression with a function such as exp are cast to float32, else
+// none.
+//
+// A text that is wrong panics with an *[Error] that shows the column. At most 12 operands are
+// tensors, which must be on one device; nesting goes to 100 and the text to 4096 bytes.
+func Expr(text string, vars Vars) *Tensor {
+	names := slices.Sorted(maps.Keys(vars))
+	given, tensors, numbers := map[string]exprOperand{}, map[string]*Tensor{}, map[string]float64{}
+	var in []*Tensor
+	for _, name := range names {
+		if t, ok := vars[name].(*Tensor); ok {
+			if t == nil {
+				fail("expr", ErrValue, nil, "the operand %q is a nil tensor", name)
+			}
+			t.use("expr")
+			given[name], tensors[name] = exprOperand{tensor: true, t: t.dtype, zero: t.Rank() == 0}, t
+			in = append(in, t)
+			continue
+		}
+		v, kind, why := exprNumber(vars[name])
+		if why != "" {
+			fail("expr", ErrValue, nil, "the operand %q %s: operands are tensors, numbers and bools", name, why)
+		}
+		given[name], numbers[name] = exprOperand{kind: kind}, v
+	}
+	wrong := func(p *exprProblem) {
+		kind := p.kind
+		if kind == nil {
+			kind = ErrValue
+		}
+		e := newError("expr", kind, in, p.show(text))
+		e.Hint = p.hint
+		panic(e)
+	}
+	parsed, problem := exprTexts.get(text, func() (*exprText, *exprProblem) { return parseExpr(text) })
+	if problem != nil {
+		wrong(problem)
+	}
+	if p := parsed.matches(names, given); p != nil {
+		wrong(p)
+	}
+	float := root.modes.floatType
+	if len(in) > 0 {
+		float = youngest("expr", in).modes.floatType
+	}
+	key := exprKey(text, parsed, given, float)
+	plan, problem := exprPlans.get(key, func() (*exprPlan, *exprProblem) { return planOf(parsed, given, float) })
+	if problem != nil {
+		wrong(problem)
+	}
+	operands := make([]*Tensor, len(plan.tensors))
+	for i, name := range plan.tensors {
+		operands[i] = tensors[name]
+	}
+	if y := underAutocast("expr", plan.autocast, func(in []*Tensor) *Tensor {
+		cast := maps.Clone(vars)
+		for i, name := range plan.tensors {
+			cast[name] = in[i]
+		}
+		return Expr(text, cast)
+	}, operands...); y != nil {
+		return y
+	}
+	v := make([]float64, len(plan.numbers))
+	for i, name := range plan.numbers {
+		v[i] = numbers[name]
+	}
+	params := make([]float64, len(plan.params))
+	for i, p := range plan.params {
+		if params[i] = p.of(v); !fits(params[i], p.t) {
+			wrong(&exprProblem{at: p.node.at, msg: fmt.Sprintf("the number here is %v, which %v does not hold", params[i], p.t)})
+		}
+	}
+	return plan.op.Apply(operands, params...)
+}
+
+// matches reports names that nothing was given for, and operands that the text does not name.
+func (x *exprText) matches(names []string, given map[string]exprOperand) *exprProblem {
+	for _, name := range x.names {
+		if _, ok := given[name]; ok {
+			continue
+		}
+		if _, ok := exprConstants[name]; ok {
+			continue
+		}
+		p := &exprProblem{at: x.first[name], msg: "unknown name " + name}
+		switch near := nearest(name, names); {
+		case near != "":
+			p.hint = "did you mean " + near + "?"
+		case len(names) > 0:
+			p.hint = "given are " + strings.Join(names, ", ")
+		default:
+			p.hint = "no operands are given"
+		}
+		return p
+	}
+	for _, name := range names {
+		if _, ok := x.first[name]; !ok {
+			return &exprProblem{
+				at: -1, msg: fmt.Sprintf("the operand %q is given and not used", name),
+				hint: "leave it out of Vars, or name it in the text",
+			}
+		}
+	}
+	return nil
+}
+
+// exprNumber returns the value and kind of a Go number, or what is wrong with it.
+func exprNumber(v any) (value float64, kind numberKind, why string) {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Bool:
+		if r.Bool() {
+			return 1, kindBool, ""
+		}
+		return 0, kindBool, ""
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		if n := r.Int(); n < -1<<53 || n > 1<<53 {
+			return 0, 0, fmt.Sprintf("is %d, beyond the 53 bits that are exact", n)
+		}
+		return float64(r.Int()), kindInt, ""
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		if n := r.Uint(); n > 1<<53 {
+			return 0, 0, fmt.Sprintf("is %d, beyond the 53 bits that are exact", n)
+		}
+		return float64(r.Uint()), kindInt, ""
+	case reflect.Float32, reflect.Float64:
+		return r.Float(), kindFloat, ""
+	case reflect.Invalid:
+		return math.NaN(), 0, "is nil"
+	}
+	return math.NaN(), 0, fmt.Sprintf("is of type %T", v)
+}
+
+// exprKey tells plans apart: the text, and what each name stands for.
+func exprKey(text string, parsed *exprText, given map[string]exprOperand, float dtype.Type) string {
+	key := make([]byte, 0, len(text)+2+2*len(parsed.names))
+	for _, name := range parsed.names {
+		o, ok := given[name]
+		switch {
+		case !ok:
+			key = append(key, 'c', 0)
+		case !o.tensor:
+			key = append(key, 'n', byte(o.kind))
+		case o.zero:
+			key = append(key, 'z', byte(o.t))
+		default:
+			key = append(key, 't', byte(o.t))
+		}
+	}
+	return string(append(append(key, byte(float)), text...))
+}
+
+var (
+	exprTexts = bounded[*exprText]{most: 256}
+	exprPlans = bounded[*exprPlan]{most: 512}
+)
+
+// bounded is a cache that forgets its oldest value when it is full.
+type bounded[V any] struct {
+	most int
+	mu   sync.RWMutex
+	m    map[string]V
+	keys []string // the oldest first
+}
+
+// get returns the value of k, which it makes and keeps if it is not there. Problems are not kept.
+func (c *bounded[V]) get(k string, make_ func() (V, *exprProblem)) (V, *exprProblem) {
+	c.mu.RLock()
+	v, ok := c.m[k]
+	c.mu.RUnlock()
+	if ok {
+		return v, nil
+	}
+	v, problem := make_()
+	if problem != nil {
+		return v, problem
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was, ok := c.m[k]; ok {
+		return was, nil
+	}
+	if c.m == nil {
+		c.m = map[string]V{}
+	}
+	if len(c.keys) >= c.most {
+		delete(c.m, c.keys[0])
+		c.keys = c.keys[1:]
+	}
+	c.m[k], c.keys = v, append(c.keys, k)
+	return v, nil
+}

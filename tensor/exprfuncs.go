@@ -1,0 +1,140 @@
+package tensor
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// An exprFunc is a function that an expression of [Expr] may call: a declared op, whose rule for
+// types and whose gradient it has.
+type exprFunc struct {
+	op      *Elementwise
+	integer *Elementwise // where the operands are integers, nil: op
+	folds   bool         // f(a, b, c) is f(f(a, b), c)
+	bounds  bool         // arguments behind the first are limits: clamp
+	rewrite func(n *exprNode) *exprNode
+}
+
+func (f *exprFunc) takes() int { return f.op.Arity }
+
+// exprAliases are torch's names of functions that are declared by another one.
+var exprAliases = map[string]string{
+	"min": "minimum", "max": "maximum", "logsigmoid": "log_sigmoid", "absolute": "abs", "negative": "neg", "arcsin": "asin", "arccos": "acos",
+	"arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "sgn": "sign", "fix": "trunc",
+	"subtract": "sub", "multiply": "mul", "divide": "div",
+}
+
+// Ops of expressions alone: what else takes its numbers as run-time scalars takes them as operands.
+var (
+	exprClampOp = &Elementwise{
+		Name: "clamp", Arity: 3, Expr: limit(x0, x1, x2), Ref: func(x, _ []float64) float64 { return clamp(x[0], x[1], x[2]) },
+		Grad: []*expr.Expr{x0.Gt(x1).And(x0.Lt(x2)).Select(expr.X(3), zeroC), nil, nil},
+	}
+	// torch's defaults: beta 1, threshold 20.
+	exprSoftplusOp = &Elementwise{
+		Name: "softplus", Arity: 1, Result: FixedFloat, Autocast: AutocastHigh, Ref: ref1(softplus),
+		Expr: x0.Gt(expr.C(20)).Select(x0, x0.Softplus()),
+		Grad: []*expr.Expr{x0.Gt(expr.C(20)).Select(x1, x1.Mul(x0.Sigmoid()))},
+	}
+	exprSquareOp = &Elementwise{
+		Name: "pow_square", Arity: 1, Result: Floating, Autocast: AutocastHigh, Expr: x0.Mul(x0), Ref: ref1(squared),
+		Grad: []*expr.Expr{x1.Scale(2).Mul(x0)},
+	}
+)
+
+// exprPowers are exact where the general power is not, and cheaper, as in [Tensor.PowScalar].
+var exprPowers = map[float64]*exprFunc{
+	2: {op: exprSquareOp}, 3: {op: powCubeOp}, 0.5: {op: sqrtOp}, -0.5: {op: powRsqrtOp}, -1: {op: reciprocalOp},
+}
+
+func rewritePower(n *exprNode) *exprNode {
+	if by := n.args[1]; by.fn == nil && by.name == "" {
+		if f := exprPowers[by.value]; f != nil {
+			return &exprNode{at: n.at, name: n.name, fn: f, args: n.args[:1]}
+		}
+	}
+	return n
+}
+
+// exprFuncOf returns the function of that name, nil for none: any op that was declared without
+// run-time scalars, a program's own too.
+func exprFuncOf(name string) *exprFunc {
+	switch name {
+	case "clamp", "clip":
+		return &exprFunc{op: exprClampOp, bounds: true}
+	case "softplus":
+		return &exprFunc{op: exprSoftplusOp}
+	}
+	if other := exprAliases[name]; other != "" {
+		name = other
+	}
+	f := &exprFunc{folds: name == "minimum" || name == "maximum"}
+	if name == "pow" {
+		f.rewrite = rewritePower
+	}
+	for _, e := range Declared() {
+		switch {
+		case !callable(e):
+		case e.Name == name && f.op == nil:
+			f.op = e
+		case e.Name == name+"_integer" && f.integer == nil:
+			f.integer = e
+		}
+	}
+	if f.op == nil || strings.HasSuffix(name, "_integer") {
+		return nil
+	}
+	return f
+}
+
+func callable(e *Elementwise) bool { return len(e.Params) == 0 && e.form == "" && e.Arity <= 3 }
+
+// exprFuncNames returns the names that exprFuncOf knows.
+func exprFuncNames() []string {
+	names := []string{"clamp", "clip", "softplus"}
+	for name := range exprAliases {
+		names = append(names, name)
+	}
+	for _, e := range Declared() {
+		if callable(e) && !strings.HasSuffix(e.Name, "_integer") {
+			names = append(names, e.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// nearest returns the name that is written almost as s, "" for none.
+func nearest(s string, names []string) string {
+	best, least := "", 0
+	for _, n := range names {
+		d := 2*editDistance(s, n) + max(len(s)-len(n), len(n)-len(s)) // of two as near, that of the same length
+		if d < len(s)+2 && d < 2*len(s) && (best == "" || d < least) {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// editDistance is the number of letters to change, leave out or put in (V. Levenshtein, 1966).
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,82 @@
+package tensor
+
+import "github.com/flambeau-go/flambeau/shape"
+
+// filledWith checks what a tensor is filled with, and returns it in x's type.
+func (x *Tensor) filledWith(op string, in []*Tensor, v *Tensor) *Tensor {
+	youngest(op, in)
+	sameDevice(op, in)
+	if v.Rank() != 0 {
+		fail(op, ErrShape, in, "the value must have rank 0, its shape is %v", v.Shape())
+	}
+	return v.Cast(x.dtype)
+}
+
+// MaskedFillBy is [Tensor.MaskedFill] with the value of v, a tensor of rank 0, whose gradient is
+// the sum of what is filled. v is cast to x's type: a number that this does not hold is not found,
+// as it would have to be read back, where torch refuses it.
+func (x *Tensor) MaskedFillBy(mask, v *Tensor) *Tensor {
+	const op = "masked_fill"
+	x.masked(op, mask, v)
+	return x.maskedFillBy(op, mask, v)
+}
+
+func (x *Tensor) maskedFillBy(op string, mask, v *Tensor) *Tensor {
+	in := []*Tensor{x, mask, v}
+	return within(youngest(op, in), func(c *Scope) *Tensor {
+		return Where(mask.In(c), x.filledWith(op, in, v), x)
+	})
+}
+
+// MaskedFillByInPlace is [Tensor.MaskedFillBy] in x's own memory, torch's masked_fill_: mask
+// broadcasts to x's shape.
+func (x *Tensor) MaskedFillByInPlace(mask, v *Tensor) *Tensor {
+	const op = "masked_fill"
+	if s := x.masked(op, mask, v); s != x.layout.Shape {
+		fail(op, ErrShape, []*Tensor{x, mask, v}, "the result has shape %v, the tensor changed in place %v", s, x.layout.Shape)
+	}
+	return x.maskedFillByInPlace(op, mask, v)
+}
+
+func (x *Tensor) maskedFillByInPlace(op string, mask, v *Tensor) *Tensor {
+	return x.change(op, []*Tensor{mask, v}, func() *Tensor { return x.maskedFillBy(op, mask, v) }, func(s *Scope) {
+		y := x.maskedFillBy(op, mask, v)
+		x.store(op, s, y)
+		y.Free()
+	})
+}
+
+// named returns which entries of dimension dim an index names: bool, of a shape that broadcasts to
+// x's.
+func (x *Tensor) named(op string, dim int, index, v *Tensor) *Tensor {
+	in := []*Tensor{x, index, v}
+	s := youngest(op, in)
+	checkIndex(op, x, index)
+	sameDevice(op, in)
+	a := x.axis(op, dim)
+	return within(s, func(c *Scope) *Tensor {
+		n := padTo(x.layout.Shape, 1).At(a)
+		y := c.On(x.st.dev).Typed(boolType).Zeros(n).IndexFill(0, index, 1)
+		if x.Rank() == 0 {
+			return y.reshape(shape.Dims{})
+		}
+		return y.reshape(onesOf(x.Rank()).With(a, n))
+	})
+}
+
+// IndexFillBy is [Tensor.IndexFill] with the value of v; see [Tensor.MaskedFillBy]. An entry that
+// is named twice counts once in v's gradient.
+func (x *Tensor) IndexFillBy(dim int, index, v *Tensor) *Tensor {
+	const op = "index_fill"
+	mask := x.named(op, dim, index, v)
+	defer mask.Free()
+	return x.maskedFillBy(op, mask, v)
+}
+
+// IndexFillByInPlace is [Tensor.IndexFillBy] in x's own memory, torch's index_fill_.
+func (x *Tensor) IndexFillByInPlace(dim int, index, v *Tensor) *Tensor {
+	const op = "index_fill"
+	mask := x.named(op, dim, index, v)
+	defer mask.Free()
+	return x.maskedFillByInPlace(op, mask, v)
+}
