@@ -11,7 +11,7 @@ import (
 // panics with a *[tensor.Error] that names two of them: one that is on the device of the first, and one that is not.
 func DeviceOf(m any) device.Device {
 	var first Param
-	visit(m, &visitor{quick: true, param: func(p Param) {
+	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, param: func(p Param) {
 		if first.Tensor == nil {
 			first = p
 		}

@@ -21,10 +21,37 @@ type ChannelNorm struct {
 	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"` // int64
 	Momentum          float64        // weight of the newest batch in the running statistics: 0.1 as made, or [CumulativeAverage]
 	Eps               float64        // 1e-5 as made
+
+	lazy *lazy
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
+	n.fill(channels, &lazy{o: o})
+	return n
+}
+
+// lazyChannelNorm is one of as many channels as its first input has.
+func lazyChannelNorm(o layerOptions) ChannelNorm {
+	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
+	if !o.noAffine || o.stats { // otherwise there is nothing to wait for
+		n.lazy = &lazy{o: o}
+	}
+	return n
+}
+
+func (n *ChannelNorm) waiting() **lazy { return &n.lazy }
+
+func (n *ChannelNorm) empty() {
+	n.Weight, n.Bias, n.RunningMean, n.RunningVar, n.NumBatchesTracked = nil, nil, nil, nil, nil
+}
+
+func (n *ChannelNorm) inputsOf(*lazy) (names []string, dim, by int) {
+	return []string{"weight", "running_mean", "bias", "running_var"}, 0, 1
+}
+
+func (n *ChannelNorm) fill(channels int, z *lazy) {
+	o := z.o
 	if !o.noAffine {
 		m := o.parameters()
 		n.Weight = m.Ones(channels).RequiresGrad()
@@ -33,11 +60,10 @@ func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 		}
 	}
 	if o.stats {
-		m := o.scope.Typed(o.t)
+		m := o.buffers()
 		n.RunningMean, n.RunningVar = m.Zeros(channels), m.Ones(channels)
-		n.NumBatchesTracked = o.scope.Typed(dtype.I64).Zeros()
+		n.NumBatchesTracked = m.Typed(dtype.I64).Zeros()
 	}
-	return n
 }
 
 type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
@@ -98,10 +124,17 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
 
+// NewLazyBatchNorm1d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
+// [NewBatchNorm1d].
+func NewLazyBatchNorm1d(opts ...Option) *BatchNorm1d {
+	return &BatchNorm1d{lazyChannelNorm(batchOptions("LazyBatchNorm1d", opts))}
+}
+
 // Forward applies the layer.
 func (l *BatchNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	checkRank("batch_norm", x, 2, 3)
+	ready(l, x, x.Dim(1))
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
 
@@ -113,10 +146,17 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{newChannelNorm(channels, batchOptions("BatchNorm2d", opts))}
 }
 
+// NewLazyBatchNorm2d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
+// [NewBatchNorm2d].
+func NewLazyBatchNorm2d(opts ...Option) *BatchNorm2d {
+	return &BatchNorm2d{lazyChannelNorm(batchOptions("LazyBatchNorm2d", opts))}
+}
+
 // Forward applies the layer.
 func (l *BatchNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	checkRank("batch_norm", x, 4)
+	ready(l, x, x.Dim(1))
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
 
@@ -128,10 +168,17 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{newChannelNorm(channels, batchOptions("BatchNorm3d", opts))}
 }
 
+// NewLazyBatchNorm3d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
+// [NewBatchNorm3d].
+func NewLazyBatchNorm3d(opts ...Option) *BatchNorm3d {
+	return &BatchNorm3d{lazyChannelNorm(batchOptions("LazyBatchNorm3d", opts))}
+}
+
 // Forward applies the layer.
 func (l *BatchNorm3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	checkRank("batch_norm", x, 5)
+	ready(l, x, x.Dim(1))
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
 
@@ -143,6 +190,7 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 // are those of the batches, but as in torch it does not count them: with [CumulativeAverage] they stay as they are.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
+	ready(n, x, x.Dim(1-rank))
 	if x.Rank() < rank {
 		y := n.forward(x.Unsqueeze(0), (*tensor.Tensor).InstanceNorm, false)
 		defer y.Free() // the view holds it
@@ -159,6 +207,12 @@ func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions("InstanceNorm1d", opts))}
 }
 
+// NewLazyInstanceNorm1d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
+// [NewInstanceNorm1d].
+func NewLazyInstanceNorm1d(opts ...Option) *InstanceNorm1d {
+	return &InstanceNorm1d{lazyChannelNorm(instanceOptions("LazyInstanceNorm1d", opts))}
+}
+
 // Forward applies the layer.
 func (l *InstanceNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
@@ -173,6 +227,12 @@ func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions("InstanceNorm2d", opts))}
 }
 
+// NewLazyInstanceNorm2d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
+// [NewInstanceNorm2d].
+func NewLazyInstanceNorm2d(opts ...Option) *InstanceNorm2d {
+	return &InstanceNorm2d{lazyChannelNorm(instanceOptions("LazyInstanceNorm2d", opts))}
+}
+
 // Forward applies the layer.
 func (l *InstanceNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
@@ -185,6 +245,12 @@ type InstanceNorm3d struct{ ChannelNorm }
 // NewInstanceNorm3d returns a layer as [NewInstanceNorm1d] does.
 func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions("InstanceNorm3d", opts))}
+}
+
+// NewLazyInstanceNorm3d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
+// [NewInstanceNorm3d].
+func NewLazyInstanceNorm3d(opts ...Option) *InstanceNorm3d {
+	return &InstanceNorm3d{lazyChannelNorm(instanceOptions("LazyInstanceNorm3d", opts))}
 }
 
 // Forward applies the layer.

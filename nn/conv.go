@@ -1,6 +1,10 @@
 package nn
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -43,26 +47,91 @@ func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	return dims
 }
 
+// padded returns the input of a convolution with what pads it, and what is left of the options, which pad with zeros. What is behind free
+// is the convolution's alone.
+func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
+	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
+		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
+	}[mode]
+	at := func(list []int, i, otherwise int) int {
+		if len(list) == 0 {
+			return otherwise
+		}
+		return list[min(i, len(list)-1)]
+	}
+	wrong := func(list []int) bool { return len(list) > 1 && len(list) != rank }
+	switch {
+	case mode == "" || mode == "zeros":
+		return x, o, nothing
+	case pad == nil:
+		misuse("conv", tensor.ErrValue, fmt.Sprintf("there is no PaddingMode %q; there are %s", mode, strings.Join(paddingModes, ", ")), x)
+	case x == nil || weight == nil || weight.Rank() != rank+2 || wrong(o.Padding) || wrong(o.Dilation) || o.Same && (len(o.Padding) > 0 || slices.ContainsFunc(o.Stride, func(n int) bool { return n != 1 })):
+		return x, o, nothing // the convolution says what is wrong
+	}
+	var sizes []int // the last dimension first
+	all := 0
+	for i := rank - 1; i >= 0; i-- {
+		before := at(o.Padding, i, 0)
+		behind := before
+		if o.Same {
+			all := at(o.Dilation, i, 1) * (weight.Dim(2+i) - 1)
+			before, behind = all/2, all-all/2
+		}
+		sizes, all = append(sizes, before, behind), all+before+behind
+	}
+	if o.Padding, o.Same = nil, false; all == 0 {
+		return x, o, nothing
+	}
+	y = pad(x, sizes...)
+	return y, o, y.Free
+}
+
 // Conv1d is a convolution over length; see [tensor.Tensor.Conv1d].
 type Conv1d struct {
 	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
+
+	PaddingMode string // "": zeros; see the option of that name
+
+	lazy *lazy
 }
 
 // NewConv1d returns a layer from in to out channels: see [NewConv2d].
 func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	o := options("Conv1d", opts, convolution...)
-	l := &Conv1d{Options: o.convolution()}
-	l.Weight, l.Bias = filter(out, dimensions(o, out, in, 1, sizes(kernel)), o)
+	l := &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode}
+	l.fill(in, &lazy{o: o, out: out, kernel: sizes(kernel)})
 	return l
+}
+
+// NewLazyConv1d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
+// options of [NewConv1d].
+func NewLazyConv1d[K Sizes](out int, kernel K, opts ...Option) *Conv1d {
+	o := options("LazyConv1d", opts, convolution...)
+	return &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
+}
+
+func (l *Conv1d) waiting() **lazy { return &l.lazy }
+
+func (l *Conv1d) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *Conv1d) inputsOf(z *lazy) (names []string, dim, by int) {
+	return []string{"weight"}, 1, max(1, z.o.groups)
+}
+
+func (l *Conv1d) fill(in int, z *lazy) {
+	l.Weight, l.Bias = filter(z.out, dimensions(z.o, z.out, in, 1, z.kernel), z.o)
 }
 
 // Forward maps x of shape [n, in, length], or without n.
 func (l *Conv1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	return x.Conv1d(l.Weight, l.Bias, l.Options)
+	readyAt(l, x, 1)
+	x, o, free := padded(x, l.Weight, l.Options, l.PaddingMode, 1)
+	defer free()
+	return x.Conv1d(l.Weight, l.Bias, o)
 }
 
 // Conv2d is a convolution over height and width; see [tensor.Tensor.Conv2d].
@@ -71,22 +140,48 @@ type Conv2d struct {
 	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel height, kernel width]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
+
+	PaddingMode string // "": zeros; see the option of that name
+
+	lazy *lazy
 }
 
 // NewConv2d returns a layer from in to out channels. Its kernel has one size for all dimensions, as in 3, or one for each, as in
 // []int{3, 5}. Weight and bias are uniform in ±1/√(in/groups·size of the kernel), as torch's. It takes the options [Stride],
-// [Padding], [SamePadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// [Padding], [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
-	l := &Conv2d{Options: o.convolution()}
-	l.Weight, l.Bias = filter(out, dimensions(o, out, in, 2, sizes(kernel)), o)
+	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
+	l.fill(in, &lazy{o: o, out: out, kernel: sizes(kernel)})
 	return l
+}
+
+// NewLazyConv2d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
+// options of [NewConv2d].
+func NewLazyConv2d[K Sizes](out int, kernel K, opts ...Option) *Conv2d {
+	o := options("LazyConv2d", opts, convolution...)
+	return &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
+}
+
+func (l *Conv2d) waiting() **lazy { return &l.lazy }
+
+func (l *Conv2d) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *Conv2d) inputsOf(z *lazy) (names []string, dim, by int) {
+	return []string{"weight"}, 1, max(1, z.o.groups)
+}
+
+func (l *Conv2d) fill(in int, z *lazy) {
+	l.Weight, l.Bias = filter(z.out, dimensions(z.o, z.out, in, 2, z.kernel), z.o)
 }
 
 // Forward maps x of shape [n, in, height, width], or without n.
 func (l *Conv2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	return x.Conv2d(l.Weight, l.Bias, l.Options)
+	readyAt(l, x, 2)
+	x, o, free := padded(x, l.Weight, l.Options, l.PaddingMode, 2)
+	defer free()
+	return x.Conv2d(l.Weight, l.Bias, o)
 }
 
 // Conv3d is a convolution over depth, height and width; see [tensor.Tensor.Conv3d].
@@ -95,20 +190,46 @@ type Conv3d struct {
 	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, three sizes of the kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
+
+	PaddingMode string // "": zeros; see the option of that name
+
+	lazy *lazy
 }
 
 // NewConv3d returns a layer from in to out channels: see [NewConv2d].
 func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	o := options("Conv3d", opts, convolution...)
-	l := &Conv3d{Options: o.convolution()}
-	l.Weight, l.Bias = filter(out, dimensions(o, out, in, 3, sizes(kernel)), o)
+	l := &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode}
+	l.fill(in, &lazy{o: o, out: out, kernel: sizes(kernel)})
 	return l
+}
+
+// NewLazyConv3d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
+// options of [NewConv3d].
+func NewLazyConv3d[K Sizes](out int, kernel K, opts ...Option) *Conv3d {
+	o := options("LazyConv3d", opts, convolution...)
+	return &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
+}
+
+func (l *Conv3d) waiting() **lazy { return &l.lazy }
+
+func (l *Conv3d) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *Conv3d) inputsOf(z *lazy) (names []string, dim, by int) {
+	return []string{"weight"}, 1, max(1, z.o.groups)
+}
+
+func (l *Conv3d) fill(in int, z *lazy) {
+	l.Weight, l.Bias = filter(z.out, dimensions(z.o, z.out, in, 3, z.kernel), z.o)
 }
 
 // Forward maps x of shape [n, in, depth, height, width], or without n.
 func (l *Conv3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	return x.Conv3d(l.Weight, l.Bias, l.Options)
+	readyAt(l, x, 3)
+	x, o, free := padded(x, l.Weight, l.Options, l.PaddingMode, 3)
+	defer free()
+	return x.Conv3d(l.Weight, l.Bias, o)
 }
 
 // ConvTranspose1d is a transposed convolution over length; see [tensor.Tensor.ConvTranspose1d].
@@ -117,19 +238,41 @@ type ConvTranspose1d struct {
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
+
+	lazy *lazy
 }
 
 // NewConvTranspose1d returns a layer from in to out channels: see [NewConvTranspose2d].
 func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("ConvTranspose1d", opts, transposed...)
 	l := &ConvTranspose1d{Options: o.transposed()}
-	l.Weight, l.Bias = filter(out, dimensions(o, in, out, 1, sizes(kernel)), o)
+	l.fill(in, &lazy{o: o, out: out, kernel: sizes(kernel)})
 	return l
+}
+
+// NewLazyConvTranspose1d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
+// options of [NewConvTranspose1d].
+func NewLazyConvTranspose1d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose1d {
+	o := options("LazyConvTranspose1d", opts, transposed...)
+	return &ConvTranspose1d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
+}
+
+func (l *ConvTranspose1d) waiting() **lazy { return &l.lazy }
+
+func (l *ConvTranspose1d) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *ConvTranspose1d) inputsOf(z *lazy) (names []string, dim, by int) {
+	return []string{"weight"}, 0, 1
+}
+
+func (l *ConvTranspose1d) fill(in int, z *lazy) {
+	l.Weight, l.Bias = filter(z.out, dimensions(z.o, in, z.out, 1, z.kernel), z.o)
 }
 
 // Forward maps x of shape [n, in, length], or without n.
 func (l *ConvTranspose1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	readyAt(l, x, 1)
 	return x.ConvTranspose1d(l.Weight, l.Bias, l.Options)
 }
 
@@ -139,6 +282,8 @@ type ConvTranspose2d struct {
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel height, kernel width]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
+
+	lazy *lazy
 }
 
 // NewConvTranspose2d returns a layer from in to out channels. Its kernel has one size for all dimensions, or one for each. Weight
@@ -147,13 +292,33 @@ type ConvTranspose2d struct {
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
 	l := &ConvTranspose2d{Options: o.transposed()}
-	l.Weight, l.Bias = filter(out, dimensions(o, in, out, 2, sizes(kernel)), o)
+	l.fill(in, &lazy{o: o, out: out, kernel: sizes(kernel)})
 	return l
+}
+
+// NewLazyConvTranspose2d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
+// options of [NewConvTranspose2d].
+func NewLazyConvTranspose2d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose2d {
+	o := options("LazyConvTranspose2d", opts, transposed...)
+	return &ConvTranspose2d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
+}
+
+func (l *ConvTranspose2d) waiting() **lazy { return &l.lazy }
+
+func (l *ConvTranspose2d) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *ConvTranspose2d) inputsOf(z *lazy) (names []string, dim, by int) {
+	return []string{"weight"}, 0, 1
+}
+
+func (l *ConvTranspose2d) fill(in int, z *lazy) {
+	l.Weight, l.Bias = filter(z.out, dimensions(z.o, in, z.out, 2, z.kernel), z.o)
 }
 
 // Forward maps x of shape [n, in, height, width], or without n.
 func (l *ConvTranspose2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	readyAt(l, x, 2)
 	return x.ConvTranspose2d(l.Weight, l.Bias, l.Options)
 }
 
@@ -163,18 +328,40 @@ type ConvTranspose3d struct {
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, three sizes of the kernel]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
+
+	lazy *lazy
 }
 
 // NewConvTranspose3d returns a layer from in to out channels: see [NewConvTranspose2d].
 func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("ConvTranspose3d", opts, transposed...)
 	l := &ConvTranspose3d{Options: o.transposed()}
-	l.Weight, l.Bias = filter(out, dimensions(o, in, out, 3, sizes(kernel)), o)
+	l.fill(in, &lazy{o: o, out: out, kernel: sizes(kernel)})
 	return l
+}
+
+// NewLazyConvTranspose3d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
+// options of [NewConvTranspose3d].
+func NewLazyConvTranspose3d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose3d {
+	o := options("LazyConvTranspose3d", opts, transposed...)
+	return &ConvTranspose3d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
+}
+
+func (l *ConvTranspose3d) waiting() **lazy { return &l.lazy }
+
+func (l *ConvTranspose3d) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *ConvTranspose3d) inputsOf(z *lazy) (names []string, dim, by int) {
+	return []string{"weight"}, 0, 1
+}
+
+func (l *ConvTranspose3d) fill(in int, z *lazy) {
+	l.Weight, l.Bias = filter(z.out, dimensions(z.o, in, z.out, 3, z.kernel), z.o)
 }
 
 // Forward maps x of shape [n, in, depth, height, width], or without n.
 func (l *ConvTranspose3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	readyAt(l, x, 3)
 	return x.ConvTranspose3d(l.Weight, l.Bias, l.Options)
 }

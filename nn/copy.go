@@ -89,6 +89,7 @@ type copier struct {
 func newCopier(m any) *copier {
 	c := &copier{tensors: map[*tensor.Tensor]*tensor.Tensor{}, made: map[place]reflect.Value{}, own: map[*tensor.Tensor]bool{}, bases: map[*Base]bool{}}
 	visit(m, &visitor{
+		lazy: func(string, lazyLayer) {},
 		before: func(_ string, v reflect.Value, _ bool) {
 			if b := promoted(v); b != nil {
 				c.bases[b] = true

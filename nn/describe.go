@@ -32,7 +32,7 @@ func Describe(m any) string {
 		}
 		return root, path
 	}
-	visit(m, &visitor{all: true, before: func(path string, v reflect.Value, embedded bool) {
+	visit(m, &visitor{all: true, lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, embedded bool) {
 		if embedded {
 			return
 		}
@@ -43,7 +43,10 @@ func Describe(m any) string {
 			parent.layers = append(parent.layers, d)
 			at[path] = d
 		}
-		d.kind, d.settings = typeName(v.Type()), settings(v)
+		d.kind, d.settings = lazyName(v), settings(v)
+		if l := lazyAt(v); l != nil && (*l.waiting()).out > 0 {
+			d.settings = append([]string{fmt.Sprintf("Out: %d", (*l.waiting()).out)}, d.settings...)
+		}
 	}, param: func(p Param) {
 		if !p.Buffer {
 			d, name := above(p.Name)

@@ -16,14 +16,20 @@ import (
 // Several goroutines may call Infer for one model at a time if it is in evaluation mode already ([Eval]): its layers are only read then.
 func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor) {
 	given("infer", x)
-	var switched []interface{ setTraining(bool) }
-	defer func() {
-		for _, b := range switched {
-			b.setTraining(true)
-		}
-	}()
 	own := []*tensor.Tensor{x}
-	visit(m, &visitor{quick: true, before: func(_ string, v reflect.Value, _ bool) {
+	defer evaluating(m, func(p Param) { own = append(own, p.Tensor) })()
+	tensor.Youngest(own...).Do(func(s *tensor.Scope) {
+		y = m.Forward(x.In(s))
+		s.Close(y)
+	}, append(opts[:len(opts):len(opts)], tensor.NoGrad())...)
+	return y
+}
+
+// evaluating puts the layers of m that are in training into evaluation mode, calls param with its parameters and buffers, and returns what
+// puts the layers back.
+func evaluating(m any, param func(p Param)) (back func()) {
+	var switched []interface{ setTraining(bool) }
+	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {
 		if v.CanAddr() && v.CanInterface() {
 			if b, ok := v.Addr().Interface().(interface {
 				Training() bool
@@ -33,10 +39,10 @@ func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor)
 				switched = append(switched, b)
 			}
 		}
-	}, param: func(p Param) { own = append(own, p.Tensor) }})
-	tensor.Youngest(own...).Do(func(s *tensor.Scope) {
-		y = m.Forward(x.In(s))
-		s.Close(y)
-	}, append(opts[:len(opts):len(opts)], tensor.NoGrad())...)
-	return y
+	}, param: param})
+	return func() {
+		for _, b := range switched {
+			b.setTraining(true)
+		}
+	}
 }

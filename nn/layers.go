@@ -16,25 +16,50 @@ type Linear struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [out, in]
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
+
+	lazy *lazy
 }
 
 // NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
 func NewLinear(in, out int, opts ...Option) *Linear {
 	o := options("Linear", opts, biased...)
-	l := &Linear{Weight: o.parameters().Empty(out, in)}
+	l := &Linear{}
+	l.fill(in, &lazy{o: o, out: out})
+	return l
+}
+
+// NewLazyLinear returns a layer to out features, from as many as its first input has: torch's LazyLinear. Until then it has no
+// parameters; see [LoadStateDict] for another way to them. It takes the options of [NewLinear].
+func NewLazyLinear(out int, opts ...Option) *Linear {
+	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
+}
+
+func (l *Linear) waiting() **lazy { return &l.lazy }
+
+func (l *Linear) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *Linear) inputsOf(*lazy) (names []string, dim, by int) { return []string{"weight"}, 1, 1 }
+
+func (l *Linear) fill(in int, z *lazy) {
+	o := z.o
+	l.Weight = o.parameters().Empty(z.out, in)
 	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.parameters().Empty(out)
+		l.Bias = o.parameters().Empty(z.out)
 		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
 		l.Bias.RequiresGrad()
 	}
-	return l
 }
 
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	if l.lazy != nil {
+		if given("linear", x); x.Rank() > 0 {
+			ready(l, x, x.Dim(-1))
+		}
+	}
 	features("linear", x, l.Weight)
 	return linear(x, l.Weight, l.Bias)
 }

@@ -67,6 +67,8 @@ type entry struct {
 // is returned as it is; then some have been copied. An unsound structure of the model panics with
 // an *[Error].
 //
+// Lazy layers, such as [NewLazyLinear]'s, are made of the shapes in the dict.
+//
 // A parameter that [SkipInit] left without memory gets memory on the device of its scope, or with
 // [Assign] the dict's. In a scope that is itself on a device without memory, where device.OpenMeta
 // plans a program, tensors stay without, but with Assign: then they are where the dict's are.
@@ -83,10 +85,18 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 		f(&o)
 	}
 	e := &StateError{}
-	params, tied := stateOf(m), tiedNames(m) // an unsound structure panics
+	params, tied := statesOf(m, ignoreLazy), tiedNames(m) // an unsound structure panics
 	var order []*tensor.Tensor
 	var from map[*tensor.Tensor]*tensor.Tensor
-	if err := tensor.Try(func() { order, from = match(params, tied, sd, e) }); err != nil {
+	var lazily lazies
+	defer func() { lazily.undo() }()
+	if err := tensor.Try(func() {
+		e.Missing = lazily.fit(m, sd)
+		if len(lazily) > 0 {
+			params = statesOf(m, ignoreLazy)
+		}
+		order, from = match(params, tied, sd, e)
+	}); err != nil {
 		return err
 	}
 	if o.report != nil {
@@ -95,6 +105,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	if e.unusable() || !o.loose && len(e.Missing)+len(e.Unexpected) > 0 {
 		return e
 	}
+	lazily = nil
 	return tensor.Try(func() {
 		taken := map[tensor.Storage]bool{}
 		for _, p := range order {

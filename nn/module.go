@@ -254,10 +254,11 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	slot   func(v reflect.Value) // an interface that holds a layer
-	all    bool                  // what stands in two places is seen twice
-	quick  bool                  // names are not looked at
-	strict bool                  // what would not be trained, but looks as if it should, is looked for
+	slot   func(v reflect.Value)          // an interface that holds a layer
+	lazy   func(path string, l lazyLayer) // a layer without parameters yet; nil: it must not be where parameters are asked for
+	all    bool                           // what stands in two places is seen twice
+	quick  bool                           // names are not looked at
+	strict bool                           // what would not be trained, but looks as if it should, is looked for
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -342,6 +343,13 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	p := planOf(v.Type())
 	if p.err != "" {
 		panic(&Error{join(path, p.at), p.err})
+	}
+	switch l := lazyAt(v); {
+	case l == nil || v.Type() == reflect.TypeFor[ChannelNorm](): // that is part of a layer
+	case w.lazy != nil:
+		w.lazy(path, l)
+	case w.param != nil:
+		panic(notYet(path, v))
 	}
 	if v.Type() == reflect.TypeFor[Recurrent]() {
 		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ func sizes[S Sizes](s S) []int {
 type layerOptions struct {
 	layer    string // that is made
 	scope    *tensor.Scope
+	dev      device.Device // nil: the scope's
 	t        dtype.Type
 	noBias   bool
 	noAffine bool
@@ -45,6 +47,7 @@ type layerOptions struct {
 	same, ceilMode, excludePadding bool
 	bare                           bool // parameters have no memory
 
+	paddingMode string
 	outputSize  []int
 	outputRatio []float64
 	div         float64
@@ -56,7 +59,7 @@ var (
 	placing     = []string{"In", "Typed", "SkipInit"}
 	biased      = []string{"NoBias"}
 	channelwise = []string{"NoBias", "NoAffine", "Affine", "NoStats", "Stats"}
-	convolution = []string{"Stride", "Padding", "SamePadding", "Dilation", "Groups", "NoBias"}
+	convolution = []string{"Stride", "Padding", "SamePadding", "PaddingMode", "Dilation", "Groups", "NoBias"}
 	transposed  = []string{"Stride", "Padding", "OutputPadding", "Dilation", "Groups", "NoBias"}
 	maximum     = []string{"Stride", "Padding", "Dilation", "CeilMode"}
 	average     = []string{"Stride", "Padding", "CeilMode", "ExcludePadding", "Divisor"}
@@ -110,10 +113,18 @@ var noMemory = sync.OnceValues(func() (device.Device, error) {
 	return device.OpenMeta("cpu", device.MetaConfig{})
 })
 
+// buffers makes what a layer holds beside its parameters.
+func (o *layerOptions) buffers() tensor.Maker {
+	if o.dev != nil {
+		return o.scope.On(o.dev).Typed(o.t)
+	}
+	return o.scope.Typed(o.t)
+}
+
 // parameters makes a layer's parameters.
 func (o *layerOptions) parameters() tensor.Maker {
-	m := o.scope.Typed(o.t)
-	if o.bare {
+	m := o.buffers()
+	if o.bare && o.dev == nil {
 		d, err := noMemory()
 		if err != nil {
 			panic(err) // the CPU's driver is linked in, and has such devices
@@ -168,6 +179,21 @@ func Padding(size ...int) Option {
 // SamePadding pads the input of a convolution of stride 1 so that the result has its size: torch's
 // padding="same". Where the padding is odd, the larger part is behind.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
+
+// PaddingMode says what a convolution pads its input with: "zeros", or itself by "reflect", "replicate" or "circular".
+// For these see [tensor.Tensor.PadReflect] and its neighbours.
+func PaddingMode(mode string) Option {
+	return Option{"PaddingMode", func(o *layerOptions) {
+		if !slices.Contains(paddingModes, mode) {
+			panic(&Error{o.layer, fmt.Sprintf("there is no PaddingMode %q; there are %s", mode, strings.Join(paddingModes, ", "))})
+		}
+		if o.paddingMode = mode; mode == "zeros" {
+			o.paddingMode = ""
+		}
+	}}
+}
+
+var paddingModes = []string{"zeros", "reflect", "replicate", "circular"}
 
 // OutputPadding adds so many elements behind the result of a transposed convolution, fewer than its
 // stride or dilation.

@@ -66,10 +66,10 @@ func TestOptionThatALayerDoesNotTake(t *testing.T) {
 		"NoStats": nn.NoStats(), "Stats": nn.Stats(), "PaddingIndex": nn.PaddingIndex(1), "Stride": nn.Stride(1), "Padding": nn.Padding(0),
 		"SamePadding": nn.SamePadding(), "OutputPadding": nn.OutputPadding(0), "Dilation": nn.Dilation(1), "Groups": nn.Groups(1),
 		"CeilMode": nn.CeilMode(), "ExcludePadding": nn.ExcludePadding(), "Divisor": nn.Divisor(2),
-		"OutputSize": nn.OutputSize(1), "OutputRatio": nn.OutputRatio(0.5), "DivValue": nn.DivValue(2), "HeadBias": nn.HeadBias(),
+		"OutputSize": nn.OutputSize(1), "OutputRatio": nn.OutputRatio(0.5), "DivValue": nn.DivValue(2), "HeadBias": nn.HeadBias(), "PaddingMode": nn.PaddingMode("reflect"),
 	}
 	const (
-		conv       = "NoBias In Typed Stride Padding SamePadding Dilation Groups"
+		conv       = "NoBias In Typed Stride Padding SamePadding PaddingMode Dilation Groups"
 		transposed = "NoBias In Typed Stride Padding OutputPadding Dilation Groups"
 		channels   = "NoBias In Typed NoAffine Affine NoStats Stats"
 		maximum    = "Stride Padding Dilation CeilMode"
@@ -101,6 +101,19 @@ func TestOptionThatALayerDoesNotTake(t *testing.T) {
 		"MaxUnpool3d":                {maximum, func(o nn.Option) { nn.NewMaxUnpool3d(1, o) }},
 		"FractionalMaxPool2d":        {"OutputSize OutputRatio", func(o nn.Option) { nn.NewFractionalMaxPool2d(1, o) }},
 		"FractionalMaxPool3d":        {"OutputSize OutputRatio", func(o nn.Option) { nn.NewFractionalMaxPool3d(1, o) }},
+		"LazyLinear":                 {"NoBias In Typed", func(o nn.Option) { nn.NewLazyLinear(1, o) }},
+		"LazyConv1d":                 {conv, func(o nn.Option) { nn.NewLazyConv1d(1, 1, o) }},
+		"LazyConvTranspose1d":        {transposed, func(o nn.Option) { nn.NewLazyConvTranspose1d(1, 1, o) }},
+		"LazyBatchNorm1d":            {channels, func(o nn.Option) { nn.NewLazyBatchNorm1d(o) }},
+		"LazyInstanceNorm1d":         {channels, func(o nn.Option) { nn.NewLazyInstanceNorm1d(o) }},
+		"LazyConv2d":                 {conv, func(o nn.Option) { nn.NewLazyConv2d(1, 1, o) }},
+		"LazyConvTranspose2d":        {transposed, func(o nn.Option) { nn.NewLazyConvTranspose2d(1, 1, o) }},
+		"LazyBatchNorm2d":            {channels, func(o nn.Option) { nn.NewLazyBatchNorm2d(o) }},
+		"LazyInstanceNorm2d":         {channels, func(o nn.Option) { nn.NewLazyInstanceNorm2d(o) }},
+		"LazyConv3d":                 {conv, func(o nn.Option) { nn.NewLazyConv3d(1, 1, o) }},
+		"LazyConvTranspose3d":        {transposed, func(o nn.Option) { nn.NewLazyConvTranspose3d(1, 1, o) }},
+		"LazyBatchNorm3d":            {channels, func(o nn.Option) { nn.NewLazyBatchNorm3d(o) }},
+		"LazyInstanceNorm3d":         {channels, func(o nn.Option) { nn.NewLazyInstanceNorm3d(o) }},
 		"LinearCrossEntropyLoss":     {"In Typed", func(o nn.Option) { nn.NewLinearCrossEntropyLoss(1, 2, o) }},
 		"AdaptiveLogSoftmaxWithLoss": {"In Typed DivValue HeadBias", func(o nn.Option) { nn.NewAdaptiveLogSoftmaxWithLoss(4, 4, []int{2}, o) }},
 		"LPPool2d":                   {"Stride CeilMode", func(o nn.Option) { nn.NewLPPool2d(2, 1, o) }},
@@ -149,9 +162,10 @@ func TestOptionThatALayerDoesNotTake(t *testing.T) {
 		}
 	}
 	for says, f := range map[string]func(){
-		"Conv1d: the number of Groups is not positive": func() { nn.NewConv1d(1, 1, 1, nn.Groups(0)) },
-		"AvgPool1d: the Divisor is 0":                  func() { nn.NewAvgPool1d(1, nn.Divisor(0)) },
-		"Linear: an Option{} says nothing":             func() { nn.NewLinear(1, 1, nn.Option{}) },
+		"Conv1d: the number of Groups is not positive":                                            func() { nn.NewConv1d(1, 1, 1, nn.Groups(0)) },
+		`Conv3d: there is no PaddingMode "mirror"; there are zeros, reflect, replicate, circular`: func() { nn.NewConv3d(1, 1, 1, nn.PaddingMode("mirror")) },
+		"AvgPool1d: the Divisor is 0":                                                             func() { nn.NewAvgPool1d(1, nn.Divisor(0)) },
+		"Linear: an Option{} says nothing":                                                        func() { nn.NewLinear(1, 1, nn.Option{}) },
 	} {
 		func() {
 			defer func() {

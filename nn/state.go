@@ -13,9 +13,11 @@ import (
 )
 
 // stateOf lists what a state dict holds: each tensor under each of its names.
-func stateOf(m any) []Param {
+func stateOf(m any) []Param { return statesOf(m, nil) }
+
+func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 	var out []Param
-	visit(m, &visitor{all: true, param: func(p Param) {
+	visit(m, &visitor{all: true, lazy: lazy, param: func(p Param) {
 		if !p.Transient {
 			out = append(out, p)
 		}

@@ -37,7 +37,7 @@ type LayerInfo struct {
 
 // Summary looks at a model and, if inputs are given, runs its Forward with them, in evaluation mode, without gradients, in a scope of its own
 // and with random numbers of its own. Training flags, hooks and buffers are as before when it returns, also when Forward panics, which it
-// passes on. No other goroutine may use the model meanwhile. Print what it returns for a table:
+// passes on; but a model with lazy layers is called once more before, which makes their parameters. No other goroutine may use the model meanwhile. Print what it returns for a table:
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //
@@ -54,6 +54,18 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 		}
 	}()
 	run := len(inputs) > 0
+	if run && isLazy(m) { // a first call makes its parameters
+		func() {
+			defer evaluating(m, nil)()
+			tensor.Youngest(inputs...).Do(func(c *tensor.Scope) {
+				in := make([]*tensor.Tensor, len(inputs))
+				for i, x := range inputs {
+					in[i] = x.In(c)
+				}
+				callForward(m, in)
+			}, tensor.NoGrad(), tensor.WithGenerator(tensor.NewGenerator(0)))
+		}()
+	}
 	list := &visitor{before: func(path string, v reflect.Value, embedded bool) {
 		if embedded {
 			return
