@@ -97,7 +97,8 @@ var products = map[string]call{
 	},
 	"corrcoef": un(func(x T) T {
 		c := covariance(x, 1)
-		if c.Rank() == 0 {
+		if c.Size() == 1 {
+			c = c.Reshape()
 			return c.Div(c)
 		}
 		d := c.Diagonal(0, 0, 1).Sqrt()
