@@ -27,8 +27,7 @@ const (
 
 // An exprNode is a part of an expression: a number in the text, an operand, or a function of parts.
 type exprNode struct {
-	at    int // offset in the text
-	depth int
+	at    int     // offset in the text
 	name  string  // of an operand, or of a function as it is written; "" of a number
 	value float64 // of a number
 	kind  numberKind
