@@ -102,7 +102,8 @@ func features(op string, x, weight *tensor.Tensor) {
 		}
 		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
 	}
-	if x.Device() != weight.Device() {
+	// A weight without memory is the product's to refuse, which tells of SkipInit.
+	if x.Device() != weight.Device() && x.Device().Info().Meta == weight.Device().Info().Meta {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
 	}
