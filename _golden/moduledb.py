@@ -132,6 +132,7 @@ def errors(file, info, left):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--all", metavar="DIR")
+    p.add_argument("--most", type=int, default=0, help="with --all: so many samples of a type and source, evenly from the list; 0: all")
     p.add_argument("--only", default="")
     p.add_argument("--verbose", action="store_true")
     p.add_argument("--out", default=FOLDER)
@@ -151,7 +152,7 @@ def main():
                 except Exception as e:
                     left["samples that PyTorch fails to make: " + type(e).__name__] += 1
                     continue
-                for n in range(len(found)) if a.all else chosen(found, 4 if training else 2):
+                for n in samples.spread(len(found), a.most) if a.all else chosen(found, 4 if training else 2):
                     if weight(found[n]) > (20000 if a.all else 2500):
                         left["sample of more than %d elements" % (20000 if a.all else 2500)] += 1
                         continue

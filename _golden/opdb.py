@@ -1,7 +1,8 @@
 """Writes samples of PyTorch's op_db: what its test suite calls each operator with, what comes out, and what it must refuse.
 
     python opdb.py                writes internal/samples/testdata/ops*.safetensors.gz, the part that is committed
-    python opdb.py --all DIR      writes all samples and reference inputs to DIR, one file an entry
+    python opdb.py --all DIR      writes all samples and reference inputs to DIR, one file an entry;
+                                  with --most 8 eight of each type and source, evenly from the list
 """
 
 import argparse
@@ -207,7 +208,7 @@ def entry(file, op, whole):
                 left["samples that PyTorch fails to make: " + type(e).__name__] += 1
                 continue
             if whole:
-                picked = range(len(found))
+                picked = samples.spread(len(found), MOST)
             elif dtype == torch.float32:
                 picked = chosen(found, 5, 400)
             elif dtype in (torch.bfloat16, torch.int64, torch.bool):
@@ -231,15 +232,16 @@ def entry(file, op, whole):
 
 
 def main():
-    global VERBOSE
+    global VERBOSE, MOST
     p = argparse.ArgumentParser()
     p.add_argument("--all", metavar="DIR")
+    p.add_argument("--most", type=int, default=0, help="with --all: so many samples of a type and source, evenly from the list; 0: all")
     p.add_argument("--only", default="")
     p.add_argument("--files", default="01234567", help="which of the eight files")
     p.add_argument("--verbose", action="store_true")
     p.add_argument("--out", default=FOLDER)
     a = p.parse_args()
-    VERBOSE = a.verbose
+    VERBOSE, MOST = a.verbose, a.most
     only = set(filter(None, a.only.split(",")))
     shards = {}
     # One file for so many entries that none comes near the size that a tracked file may have.

@@ -40,6 +40,11 @@ def leaves_of(value):
     return []
 
 
+def spread(n, most):
+    """The places of at most most of n, evenly from the list; all of them if most is 0."""
+    return [i * n // most for i in range(most)] if 0 < most < n else list(range(n))
+
+
 def replaced(value, change):
     """Nested arguments with change(v) in the place of each tensor and each element type."""
     if isinstance(value, (torch.Tensor, torch.dtype)):

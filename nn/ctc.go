@@ -31,8 +31,8 @@ type CTCLoss struct {
 	Reduction    Reduction // the mean is that of losses by their target's length
 }
 
-// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes], with int64 targets [n, length] or
-// [length] and, int64 too, the lengths of inputs and of targets that count, [n] or []. As in torch the gradient is that by what went into a
+// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes], with targets [n, length] or
+// [length] and, int64 or int32 as those, the lengths of inputs and of targets that count, [n] or []. As in torch the gradient is that by what went into a
 // log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A class that is not there is an index error,
 // on a GPU reported at the next wait. Lengths are not checked, since that would mean to wait for the device: longer ones than there
 // is count as that. The targets of all inputs may also stand behind one another in one vector, [sum of the lengths]; then the lengths of
@@ -42,6 +42,11 @@ type CTCLoss struct {
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
 	given(op, logp, targets, inputLengths, targetLengths)
+	for _, t := range []**tensor.Tensor{&targets, &inputLengths, &targetLengths} {
+		if (*t).Type() == dtype.I32 {
+			*t = (*t).Cast(dtype.I64)
+		}
+	}
 	alone := logp.Rank() == 2
 	if alone {
 		logp, targets, inputLengths, targetLengths = logp.Unsqueeze(1), targets.Unsqueeze(0), inputLengths.Unsqueeze(0), targetLengths.Unsqueeze(0)
@@ -58,7 +63,7 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	}
 	for _, t := range in[1:] {
 		if t.Type() != dtype.I64 {
-			hinted(op, tensor.ErrType, fmt.Sprintf("targets and lengths must be int64, one is %v", t.Type()), "use Cast(dtype.I64)", in...)
+			hinted(op, tensor.ErrType, fmt.Sprintf("targets and lengths must be int64 or int32, one is %v", t.Type()), "use Cast(dtype.I64)", in...)
 		}
 	}
 	if logp.Dim(0) == 0 {

@@ -87,6 +87,26 @@ func TestCTCConcatenatedTargets(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
+// Targets and lengths may be int32, as torch's are.
+func TestCTCShortIntegers(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Typed(dtype.F64).Randn(6, 2, 4).LogSoftmax(-1)
+		targets, times, lengths := s.From([][]int64{{1, 2, 3}, {3, 3, 1}}), s.From([]int64{6, 5}), s.From([]int64{2, 3})
+		in32 := func(x *tensor.Tensor) *tensor.Tensor { return x.Cast(dtype.I32) }
+		for _, r := range []nn.Reduction{nn.None, nn.Mean} {
+			l := nn.CTCLoss{Reduction: r}
+			want := l.Forward(x, targets, times, lengths).Floats()
+			if got := l.Forward(x, in32(targets), in32(times), in32(lengths)).Floats(); !slices.Equal(got, want) {
+				t.Errorf("reduction %v: got %v, want %v", r, got, want)
+			}
+			apart := s.From([]int32{1, 2, 3, 3, 1})
+			if got := l.Forward(x, apart, times, in32(lengths)).Floats(); !slices.Equal(got, want) {
+				t.Errorf("reduction %v, one behind the other: got %v, want %v", r, got, want)
+			}
+		}
+	})
+}
+
 // The loss of a line of text whose place in the input is not known.
 func ExampleCTCLoss() {
 	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}}) // of a blank and two letters, at four times

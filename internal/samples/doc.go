@@ -9,7 +9,9 @@
 //
 // Samples of float32 go four times: as they are, in float64, and in memory with gaps and in another
 // order. A few go on the emulated GPU too. With FLAMBEAU_SOAK=1 and FLAMBEAU_SAMPLES set to a folder
-// that _golden/opdb.py --all filled, the samples there are held to PyTorch as well.
+// that _golden/opdb.py --all and moduledb.py --all filled, the samples there are held to PyTorch as
+// well, to twice what [golden.Rule] allows, or a row of testdata/soak.tsv. Rows there may go unneeded,
+// as a folder may have a part of the samples. The log counts those of the folder.
 // FLAMBEAU_SAMPLES_ONLY=add chooses one entry.
 //
 // A row has six columns: the entry; the types, or error (inputs to refuse), float64, strided,

@@ -2,6 +2,7 @@ package samples
 
 import (
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -62,8 +63,8 @@ var indexing = map[string]call{
 		return a.x().IndexCopy(a.int(1, "dim", 0), a.T(2, "index"), a.T(3, "source"))
 	},
 	"index_fill": func(a *args) any {
-		if v, ok := a.get(3, "value").(T); ok && v.NeedsGrad() {
-			lacks("a value with a gradient")
+		if v, ok := a.get(3, "value").(T); ok {
+			return a.x().IndexFillBy(a.int(1, "dim", 0), a.T(2, "index"), v)
 		}
 		return a.x().IndexFill(a.int(1, "dim", 0), a.T(2, "index"), a.float(3, "value", 0))
 	},
@@ -89,8 +90,8 @@ var indexing = map[string]call{
 		}
 	},
 	"masked_fill": func(a *args) any {
-		if v, ok := a.get(2, "value").(T); ok && v.NeedsGrad() {
-			lacks("a value with a gradient")
+		if v, ok := a.get(2, "value").(T); ok {
+			return a.x().MaskedFillBy(a.T(1, "mask"), v)
 		}
 		return a.x().MaskedFill(a.T(1, "mask"), a.float(2, "value", 0))
 	},
@@ -109,21 +110,9 @@ var indexing = map[string]call{
 	"nn.functional.one_hot": func(a *args) any { return a.x().OneHot(a.int(1, "num_classes", -1)) },
 	"nn.functional.embedding": func(a *args) any {
 		a.ignored("sparse")
-		if a.bool(-1, "scale_grad_by_freq", false) {
-			lacks("scale_grad_by_freq")
-		}
-		if a.has(-1, "max_norm") {
-			lacks("max_norm")
-		}
 		w, i := a.x(), a.T(1, "indices") // the entry's call has the table first
-		if a.has(2, "padding_idx") {
-			p := a.int(2, "padding_idx", 0)
-			if p < 0 {
-				p += w.Dim(0)
-			}
-			return w.EmbeddingPadded(i, p)
-		}
-		return w.Embedding(i)
+		l := &nn.Embedding{Table: a.table(w, 2)}
+		return l.Forward(i)
 	},
 }
 
@@ -213,10 +202,7 @@ var makers = map[string]call{
 	},
 	"eye": func(a *args) any {
 		n := a.int(0, "n", 0)
-		if a.int(1, "m", n) != n {
-			lacks("two sizes")
-		}
-		return a.maker(dtype.F32).Eye(n)
+		return a.maker(dtype.F32).Eye(n, a.int(1, "m", n))
 	},
 	"arange": func(a *args) any {
 		v := []float64{}

@@ -2,6 +2,7 @@ package samples
 
 import (
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -96,7 +97,8 @@ var products = map[string]call{
 	},
 	"corrcoef": un(func(x T) T {
 		c := covariance(x, 1)
-		if c.Rank() == 0 {
+		if c.Size() == 1 {
+			c = c.Reshape()
 			return c.Div(c)
 		}
 		d := c.Diagonal(0, 0, 1).Sqrt()
@@ -266,26 +268,42 @@ func noInfo(a *args, x T) T {
 	return a.scope.Typed(stored["I32"]).Zeros(d[:max(len(d)-2, 0)]...)
 }
 
+// tolerances are rtol, which torch also calls old, and atol; or none.
+func (a *args) tolerances(old string) []float64 {
+	for _, name := range []string{old, "rtol", "atol"} {
+		if t, ok := a.get(-1, name).(T); ok && t.Rank() > 0 {
+			lacks("a tensor of tolerances")
+		}
+	}
+	rtol := a.float(-1, old, a.float(-1, "rtol", 0))
+	if a.has(-1, "atol") {
+		return []float64{rtol, a.float(-1, "atol", 0)}
+	} else if a.has(-1, old) || a.has(-1, "rtol") {
+		return []float64{rtol}
+	}
+	return nil
+}
+
+// nuclear is the sum of singular values of the matrices in dimensions d.
+func nuclear(x T, d []int, keep bool) T {
+	y := x.MoveAxes(d, []int{-2, -1}).SVDVals().Sum(-1)
+	if keep {
+		slices.Sort(d)
+		y = y.Unsqueeze(d[0]).Unsqueeze(d[1])
+	}
+	return y
+}
+
 var (
 	pinvs call = func(a *args) any {
-		for _, name := range []string{"rcond", "rtol", "atol"} {
-			if a.has(-1, name) {
-				lacks("%s", name)
-			}
-		}
 		if a.bool(-1, "hermitian", false) {
 			lacks("hermitian")
 		}
-		return a.x().Pinv()
+		return a.x().Pinv(a.tolerances("rcond")...)
 	}
 	ranks call = func(a *args) any {
-		for _, name := range []string{"tol", "rtol", "atol"} {
-			if a.has(-1, name) {
-				lacks("%s", name)
-			}
-		}
 		a.ignored("hermitian")
-		return a.x().MatrixRank()
+		return a.x().MatrixRank(a.tolerances("tol")...)
 	}
 	solves call = func(a *args) any {
 		if !a.bool(-1, "left", true) {
@@ -315,13 +333,10 @@ var (
 		for i := range d {
 			d[i] = (d[i] + x.Rank()) % x.Rank()
 		}
-		if len(keep) > 0 || d[0] != x.Rank()-2 || d[1] != x.Rank()-1 {
-			lacks("chosen dimensions, or keepdim")
-		}
 		if p == "nuc" {
-			return x.SVDVals().Sum(-1)
+			return nuclear(x, d, len(keep) > 0)
 		}
-		return x.MatrixNorm(number64(p))
+		return x.MatrixNorm(number64(p), append(d, keep...)...)
 	}
 )
 

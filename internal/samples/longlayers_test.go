@@ -45,10 +45,22 @@ func (a *args) lpPool() (p float64, kernel []int, o []nn.Option) {
 	return a.float(0, "norm_type", 0), a.ints(1, "kernel_size"), o
 }
 
-func (a *args) maxPool() (kernel []int, o []nn.Option) {
-	if a.bool(4, "return_indices", false) {
-		lacks("return_indices of a layer")
+// An indexed is a layer of maxima with return_indices.
+type indexed struct {
+	Pool interface{ ForwardIndices(x T) (values, indices T) }
+}
+
+func (l indexed) Forward(x T) (values, indices T) { return l.Pool.ForwardIndices(x) }
+
+// places is the layer l, or with return_indices at place i its other form.
+func (a *args) places(i int, l interface{ ForwardIndices(x T) (values, indices T) }) any {
+	if a.bool(i, "return_indices", false) {
+		return indexed{l}
 	}
+	return l
+}
+
+func (a *args) maxPool() (kernel []int, o []nn.Option) {
 	o = a.sized(1, nil, "stride", "padding", "dilation")
 	if a.bool(5, "ceil_mode", false) {
 		o = append(o, nn.CeilMode())
@@ -66,9 +78,7 @@ func (a *args) conv() (in, out int, kernel []int, o []nn.Option) {
 	default:
 		o = a.sized(4, o, "padding")
 	}
-	if a.text(-1, "padding_mode", "zeros") != "zeros" {
-		lacks("padding_mode")
-	}
+	o = append(o, nn.PaddingMode(a.text(-1, "padding_mode", "zeros")))
 	return a.int(0, "in_channels", 0), a.int(1, "out_channels", 0), a.ints(2, "kernel_size"),
 		a.sized(5, o, "dilation")
 }
@@ -171,10 +181,9 @@ var longLayers = map[string]layer{
 		},
 	},
 	"nn.RNNCell": {make: func(a *args) any {
-		if a.text(-1, "nonlinearity", "tanh") != "tanh" {
-			lacks("relu of a cell")
-		}
-		return nn.NewRNNCell(a.int(0, "input_size", 0), a.int(1, "hidden_size", 0), a.opts(2)...)
+		l := nn.NewRNNCell(a.int(0, "input_size", 0), a.int(1, "hidden_size", 0), a.opts(2)...)
+		l.Relu = a.text(-1, "nonlinearity", "tanh") == "relu"
+		return l
 	}},
 	"nn.GRUCell": {make: func(a *args) any {
 		return nn.NewGRUCell(a.int(0, "input_size", 0), a.int(1, "hidden_size", 0), a.opts(2)...)

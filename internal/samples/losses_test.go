@@ -21,6 +21,21 @@ func (a *args) reduction(i int) nn.Reduction {
 	}
 }
 
+// table is an embedding of the rows of w, with padding_idx at place i.
+func (a *args) table(w T, i int) nn.Table {
+	a.ignored("sparse")
+	t := nn.Table{Weight: w, MaxNorm: a.float(-1, "max_norm", 0),
+		NormType: a.float(-1, "norm_type", 2), ScaleGradByFreq: a.bool(-1, "scale_grad_by_freq", false)}
+	if a.has(i, "padding_idx") {
+		p := a.int(i, "padding_idx", 0)
+		if p < 0 {
+			p += w.Dim(0)
+		}
+		t.Padding = &p
+	}
+	return t
+}
+
 func (a *args) target() T { return a.T(1, "target") }
 
 var losses = map[string]call{
@@ -129,21 +144,8 @@ var losses = map[string]call{
 	},
 	"nn.functional.embedding_bag": func(a *args) any {
 		modes := map[string]nn.BagMode{"sum": nn.BagSum, "mean": nn.BagMean, "max": nn.BagMax}
-		l := &nn.EmbeddingBag{Table: nn.Table{Weight: a.x()}, Mode: modes[a.text(-1, "mode",
-			"mean")]}
-		a.ignored("sparse")
-		if a.has(-1, "max_norm") {
-			lacks("max_norm")
-		}
-		l.ScaleGradByFreq = a.bool(-1, "scale_grad_by_freq", false)
+		l := &nn.EmbeddingBag{Table: a.table(a.x(), -1), Mode: modes[a.text(-1, "mode", "mean")]}
 		l.IncludeLastOffset = a.bool(-1, "include_last_offset", false)
-		if a.has(-1, "padding_idx") {
-			p := a.int(-1, "padding_idx", 0)
-			if p < 0 {
-				p += a.x().Dim(0)
-			}
-			l.Padding = &p
-		}
 		return l.Bags(a.T(1, "indices"), a.opt(2, "offsets"), a.opt(-1, "per_sample_weights"))
 	},
 }

@@ -50,9 +50,9 @@ var simpleLayers = map[string]func(a *args) any{
 	"nn.AdaptiveAvgPool1d": func(a *args) any { return nn.NewAdaptiveAvgPool1d(one(size0(a))) },
 	"nn.AdaptiveAvgPool2d": func(a *args) any { return nn.NewAdaptiveAvgPool2d(size0(a)...) },
 	"nn.AdaptiveAvgPool3d": func(a *args) any { return nn.NewAdaptiveAvgPool3d(size0(a)...) },
-	"nn.AdaptiveMaxPool1d": func(a *args) any { return nn.NewAdaptiveMaxPool1d(one(size0(a))) },
-	"nn.AdaptiveMaxPool2d": func(a *args) any { return nn.NewAdaptiveMaxPool2d(size0(a)...) },
-	"nn.AdaptiveMaxPool3d": func(a *args) any { return nn.NewAdaptiveMaxPool3d(size0(a)...) },
+	"nn.AdaptiveMaxPool1d": func(a *args) any { return a.places(1, nn.NewAdaptiveMaxPool1d(one(size0(a)))) },
+	"nn.AdaptiveMaxPool2d": func(a *args) any { return a.places(1, nn.NewAdaptiveMaxPool2d(size0(a)...)) },
+	"nn.AdaptiveMaxPool3d": func(a *args) any { return a.places(1, nn.NewAdaptiveMaxPool3d(size0(a)...)) },
 	"nn.AvgPool1d": func(a *args) any {
 		k, o := a.avgPool()
 		return nn.NewAvgPool1d(k, o...)
@@ -79,15 +79,15 @@ var simpleLayers = map[string]func(a *args) any{
 	},
 	"nn.MaxPool1d": func(a *args) any {
 		k, o := a.maxPool()
-		return nn.NewMaxPool1d(k, o...)
+		return a.places(4, nn.NewMaxPool1d(k, o...))
 	},
 	"nn.MaxPool2d": func(a *args) any {
 		k, o := a.maxPool()
-		return nn.NewMaxPool2d(k, o...)
+		return a.places(4, nn.NewMaxPool2d(k, o...))
 	},
 	"nn.MaxPool3d": func(a *args) any {
 		k, o := a.maxPool()
-		return nn.NewMaxPool3d(k, o...)
+		return a.places(4, nn.NewMaxPool3d(k, o...))
 	},
 
 	"nn.Conv1d": func(a *args) any {

@@ -181,14 +181,25 @@ func interpolate(mode string) call {
 		if a.bool(5, "recompute_scale_factor", false) {
 			lacks("recompute_scale_factor")
 		}
-		if a.bool(6, "antialias", false) {
-			lacks("antialias")
-		}
+		o.Antialias = a.bool(6, "antialias", false)
 		return a.x().Interpolate(o)
 	}
 }
 
+// smoothed is interpolation with antialiasing, whose sizes are given by other names.
+var smoothed call = func(a *args) any {
+	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,
+		AlignCorners: a.bool(2, "align_corners", false), Antialias: true}
+	if l := a.get(3, "scale_factors"); l != nil {
+		for _, f := range items(l) {
+			o.Scale = append(o.Scale, number64(f))
+		}
+	}
+	return a.x().Interpolate(o)
+}
+
 var pools = map[string]call{
+	"_upsample_bilinear2d_aa":         smoothed,
 	"nn.functional.max_pool1d":        maxPools(T.MaxPool1dIndices),
 	"nn.functional.max_pool2d":        maxPools(T.MaxPool2dIndices),
 	"nn.functional.max_pool3d":        maxPools(T.MaxPool3dIndices),

@@ -188,7 +188,7 @@ func steps(name string) call {
 
 // TestOptimizers holds the optimizers to optim_db.
 func TestOptimizers(t *testing.T) {
-	var w walk
+	w := walk{whole: true}
 	w.over(t, "optims*.safetensors.gz", "testdata/optims.tsv", ways[:2],
 		func(r *row) call { return steps(r.Op) })
 	w.summary(t, "optim_db", 14)

@@ -260,13 +260,12 @@ var pairs = map[string]call{
 		return a.x().Addcdiv(a.T(1, "tensor1"), a.T(2, "tensor2"), a.float(-1, "value", 1))
 	},
 	"isclose": func(a *args) any {
-		if a.bool(4, "equal_nan", false) {
-			lacks("equal_nan")
-		}
-		return a.x().IsClose(a.T(1, "other"), a.float(2, "rtol", 1e-5), a.float(3, "atol", 1e-8))
+		return a.x().IsClose(a.T(1, "other"), a.float(2, "rtol", 1e-5), a.float(3, "atol", 1e-8),
+			a.close()...)
 	},
 	"allclose": func(a *args) any {
-		return a.x().AllClose(a.T(1, "other"), a.float(2, "rtol", 1e-5), a.float(3, "atol", 1e-8))
+		return a.x().AllClose(a.T(1, "other"), a.float(2, "rtol", 1e-5), a.float(3, "atol", 1e-8),
+			a.close()...)
 	},
 	"equal": func(a *args) any {
 		x, y := a.x(), a.T(1, "other")
@@ -374,4 +373,12 @@ func power(x, y any) any {
 		return xt.PowScalar(number64(y))
 	}
 	return yt.RPowScalar(number64(x))
+}
+
+// close are the options of a comparison of close values.
+func (a *args) close() []tensor.CloseOption {
+	if a.bool(4, "equal_nan", false) {
+		return []tensor.CloseOption{tensor.EqualNaN}
+	}
+	return nil
 }

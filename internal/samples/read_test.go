@@ -37,6 +37,7 @@ type row struct {
 	Training bool `json:"training"`
 
 	file *golden.File
+	more bool // it is not one of testdata
 }
 
 // A number is what came out at one place.

@@ -102,7 +102,7 @@ var reductions = map[string]call{
 	"var_mean": withMean(T.Var), "std_mean": withMean(T.Std),
 	"var_mean.unbiased": withMean(T.Var), "std_mean.unbiased": withMean(T.Std),
 	"quantile":    func(a *args) any { return quantile(a, T.Quantile, T.Quantiles) },
-	"nanquantile": func(a *args) any { return quantile(a, T.NanQuantile, nil) },
+	"nanquantile": func(a *args) any { return quantile(a, T.NanQuantile, T.NanQuantiles) },
 	"norm":        oldNorm, "norm.fro": oldNorm, "norm.inf": oldNorm, "norm.nuc": oldNorm,
 	"linalg.vector_norm": func(a *args) any {
 		x, p := a.cast(-1, a.x()), a.float(1, "ord", 2)
@@ -144,9 +144,6 @@ func quantile(a *args, one func(x T, q float64, how tensor.Interpolation, dims .
 	}[a.text(-1, "interpolation", "linear")]
 	d := a.dims(2)
 	if q, ok := a.get(1, "q").(T); ok && q.Rank() > 0 {
-		if many == nil {
-			lacks("a tensor of several q")
-		}
 		return many(a.x(), q.Floats(), how, d...)
 	}
 	return one(a.x(), a.float(1, "q", 0), how, d...)
@@ -159,10 +156,13 @@ var oldNorm call = func(a *args) any {
 	switch p := a.get(1, "p").(type) {
 	case string:
 		switch {
-		case p == "nuc" && len(d) == 0 && x.Rank() == 2 && len(keep) == 0:
-			return x.SVDVals().Sum()
-		case p == "nuc":
-			lacks("the nuclear norm of chosen dimensions")
+		case p == "nuc" && len(d) == 0 && x.Rank() == 2:
+			return nuclear(x, []int{0, 1}, len(keep) > 0)
+		case p == "nuc" && len(d) == 2:
+			for i := range d {
+				d[i] = (d[i] + x.Rank()) % x.Rank()
+			}
+			return nuclear(x, d, len(keep) > 0)
 		}
 		return x.Norm(2, append(d, keep...)...)
 	case nil:
@@ -260,8 +260,9 @@ var scans = map[string]call{
 		return present(v, i, n)
 	},
 	"searchsorted": func(a *args) any {
-		if a.has(-1, "sorter") {
-			lacks("sorter")
+		var sorter []T
+		if i := a.opt(-1, "sorter"); i != nil {
+			sorter = append(sorter, i)
 		}
 		x, right := a.x(), a.bool(-1, "right", false)
 		if side := a.text(-1, "side", ""); side != "" {
@@ -271,7 +272,7 @@ var scans = map[string]call{
 		if !ok {
 			lacks("a number instead of a tensor")
 		}
-		return index32(x.Searchsorted(y, right), a.bool(-1, "out_int32", false))
+		return index32(x.Searchsorted(y, right, sorter...), a.bool(-1, "out_int32", false))
 	},
 	"bucketize": func(a *args) any {
 		right, narrow := a.bool(-1, "right", false), a.bool(-1, "out_int32", false)

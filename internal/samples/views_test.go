@@ -107,10 +107,7 @@ var views = map[string]call{
 	}),
 	"movedim": func(a *args) any {
 		from, to := a.ints(1, "source"), a.ints(2, "destination")
-		if len(from) != 1 || len(to) != 1 {
-			lacks("several dimensions at once")
-		}
-		return a.x().MoveAxis(from[0], to[0])
+		return a.x().MoveAxes(from, to)
 	},
 	"narrow": narrows, "narrow_copy": narrows,
 	"select": func(a *args) any { return a.x().Select(a.int(1, "dim", 0), a.int(2, "index", 0)) },
