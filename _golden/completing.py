@@ -211,7 +211,11 @@ def kinks(f):
     still = lambda x: Operand(x, grad=False)
     pairs = torch.tensor([torch.nan, 1.0, torch.nan, torch.inf, -torch.inf]), torch.tensor([torch.nan, torch.nan, 2.0, torch.inf, torch.inf])
     f.case("isclose_nan", "extreme, NaN of both", either, [still(p) for p in pairs])
-    f.case("isclose_nan", "extreme, of each with each", either, [still(pairs[0]), still(pairs[1].reshape(5, 1))])
+    f.case("isclose_nan", "broadcast, extreme, of each with each", either, [still(pairs[0]), still(pairs[1].reshape(5, 1))])
+    near = torch.tensor([[torch.nan, 1.0, 2.0], [0.0, -4.0, 0.25]]), torch.tensor([[torch.nan, 1.25, 2.75], [0.0, -5.5, 0.375]])
+    f.case("isclose_nan", "ordinary", either, [still(p) for p in near])
+    f.case("isclose_nan", "strided", either, [still(p.T) for p in near])
+    f.case("isclose_nan", "empty", either, [still(torch.empty(0, 3)), still(torch.empty(0, 3))])
     zeros = torch.cat([SPECIAL, torch.tensor([-0.25, 0.25])])
     for low, high in ((0.0, None), (None, 0.0), (0.0, 0.0), (-0.0, None)):
         f.case("clamp", f"extreme, at zero min={low} max={high}", lambda x: torch.clamp(x, low, high), [zeros], min=low, max=high)

@@ -47,8 +47,8 @@ func codeLines(t *testing.T, name, file, comment string) (n int) {
 	return n
 }
 
-// The programs run unchanged on the CPU and on an emulated GPU, and the loss of the longer run, on
-// the CPU, falls.
+// The programs run unchanged on the CPU and on an emulated GPU, and the longer run, on the CPU,
+// learns.
 func TestFirstWeek(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "./vae", "./transformer", "./transfer", "./gan")
@@ -73,13 +73,14 @@ func TestFirstWeek(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		args        []string
-		long, short string // flags of the run on the CPU, and on the emulated GPU
-		result      string // a pattern of the last part of the output
+		long, short string  // flags of the run on the CPU, and on the emulated GPU
+		below       float64 // the loss after the run on the CPU
+		result      string  // a pattern of the last part of the output
 	}{
-		{"vae", nil, "--epochs=4", "--epochs=1", `(?s)epoch \d: loss \d+\.\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
-		{"gan", nil, "--epochs=4", "--epochs=1", `(?s)generator \d\.\d\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
-		{"transfer", []string{"--size=16", weights, pictures}, "--epochs=3", "--epochs=1", `loss \d+\.\d{4}, \d of 4 right\n$`},
-		{"transformer", []string{"--batch=2", "--write=3", book}, "--steps=60", "--steps=1", `step \d+: loss \d\.\d\d\d\n[a-z, ]{4}\n$`},
+		{"vae", nil, "--epochs=4", "--epochs=1", 30, `(?s)epoch \d: loss \d+\.\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
+		{"gan", nil, "--epochs=4", "--epochs=1", 1.5, `(?s)generator \d\.\d\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
+		{"transfer", []string{"--size=16", weights, pictures}, "--epochs=3", "--epochs=1", 2.5, `loss \d+\.\d{4}, \d of 4 right\n$`},
+		{"transformer", []string{"--batch=2", "--write=3", book}, "--steps=60", "--steps=1", 1, `step \d+: loss \d\.\d\d\d\n[a-z, ]{4}\n$`},
 	} {
 		for _, on := range []string{"off", "emulate,mem=256MiB"} {
 			t.Run(c.name+"/"+on, func(t *testing.T) {
@@ -112,8 +113,8 @@ func TestFirstWeek(t *testing.T) {
 					}
 					losses = append(losses, v)
 				}
-				if on == "off" && c.name != "gan" && (len(losses) < 2 || losses[len(losses)-1] >= losses[0]) {
-					t.Errorf("losses that do not fall: %v", losses)
+				if last := len(losses) - 1; on == "off" && (last < 1 || losses[last] > c.below) {
+					t.Errorf("losses %v, the last should be below %v", losses, c.below)
 				}
 			})
 		}

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
 // canonical returns the name in PretrainedNames that a name of published weights stands for.
@@ -20,8 +22,9 @@ func canonical(name string) (string, error) {
 		return to, nil
 	}
 	known := strings.Join(PretrainedNames(), ", ")
-	if near := nearest(plain(name), all); near != "" {
-		return "", wrong("pretrained", "there are no weights %q; did you mean %q? Known are %s", name, near, known)
+	as := plain(name)
+	if near := didyoumean.Nearest(as, slices.Sorted(maps.Keys(all)), len(as)/4+1); near != "" {
+		return "", wrong("pretrained", "there are no weights %q; did you mean %q? Known are %s", name, all[near], known)
 	}
 	return "", wrong("pretrained", "there are no weights %q; known are %s", name, known)
 }
@@ -50,37 +53,4 @@ func otherNames() map[string]string {
 		all[plain(model)], all[plain(model+"_Weights.DEFAULT")] = key, key
 	}
 	return all
-}
-
-// nearest returns the name of the weights that a name is a few letters away from, "" for none.
-func nearest(name string, all map[string]string) string {
-	best, least := "", len(name)/4+1
-	for _, other := range slices.Sorted(maps.Keys(all)) {
-		if d := distance(name, other); d <= least && (best == "" || d < least) {
-			best, least = all[other], d
-		}
-	}
-	return best
-}
-
-// distance is the least number of letters that are put in, left out or changed to make b of a
-// (V. Levenshtein, 1966).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before = row[j+1]
-			row[j+1] = min(change, before+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

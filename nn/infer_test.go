@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,6 +15,19 @@ import (
 type misfit struct{ nn.Base }
 
 func (*misfit) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.T().Reshape(1, -1)) }
+
+// The port of "with torch.no_grad(): y = model(x)" is told, and says what to write, for one layer too.
+func TestForwardOutsideOfItsMode(t *testing.T) {
+	x := tensor.Root().Ones(3, 4)
+	for _, m := range []interface {
+		Forward(*tensor.Tensor) *tensor.Tensor
+	}{nn.NewLinear(4, 2), nn.NewSequential(nn.NewLinear(4, 2))} {
+		err := tensor.Try(func() { tensor.Do(func(*tensor.Scope) { m.Forward(x) }, tensor.NoGrad()) })
+		if !errors.Is(err, tensor.ErrScope) || !strings.Contains(err.Error(), "nn.Infer(model, x)") {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+}
 
 func TestInfer(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(4, 8), nn.NewBatchNorm1d(8), nn.NewDropout(0.9), nn.NewLinear(8, 2))

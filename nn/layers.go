@@ -56,9 +56,11 @@ func (l *Linear) fill(in int, z *lazy) {
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	if l.lazy != nil {
-		if given("linear", x); x.Rank() > 0 {
-			ready(l, x, x.Dim(-1))
+		given("linear", x)
+		if x.Rank() == 0 {
+			misuse("linear", tensor.ErrShape, scalarInput, x)
 		}
+		ready(l, x, x.Dim(-1))
 	}
 	features("linear", x, l.Weight)
 	return linear(x, l.Weight, l.Bias)

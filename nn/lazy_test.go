@@ -110,6 +110,17 @@ func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	}
 }
 
+// A scalar makes no linear layer, and is what the error is about.
+func TestLazyLinearOfScalar(t *testing.T) {
+	l := nn.NewLazyLinear(2)
+	if err := tensor.Try(func() { l.Forward(tensor.Ones()) }); !errors.Is(err, tensor.ErrShape) || !strings.Contains(err.Error(), "the input is a scalar") {
+		t.Error(err)
+	}
+	if y := l.Forward(tensor.Ones(1, 3)); y.Size() != 2 {
+		t.Error(y)
+	}
+}
+
 // The first values are those of the layer that it becomes, from the same generator.
 func TestLazyFirstValues(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

@@ -36,6 +36,9 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	if target.Shape() != want {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("the targets of x %v are %v, or probabilities %v; they are %v", x.Shape(), lead, lead.Append(classes), target.Shape()), x, target)
 	}
+	if bias != nil && (bias.Rank() != 1 || bias.Dim(0) != classes) {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("the bias is [%d], a number for each class, not %v", classes, bias.Shape()), x, weight, bias)
+	}
 	if o.Rows < 0 {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("%d rows at a time", o.Rows), x)
 	}

@@ -74,6 +74,9 @@ func TestSkipInit(t *testing.T) {
 	}
 
 	l := nn.NewLinear(3, 4, nn.SkipInit())
+	if err := tensor.Try(func() { l.Forward(tensor.Ones(1, 3)) }); !errors.Is(err, tensor.ErrDevice) || !strings.Contains(err.Error(), "SkipInit") {
+		t.Errorf("a layer without a weight ran: %v", err)
+	}
 	sd := nn.StateDict(nn.NewLinear(3, 4))
 	weight := map[string]*tensor.Tensor{"weight": sd["weight"]}
 	var e *nn.StateError

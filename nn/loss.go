@@ -83,6 +83,8 @@ func integers(op string, operands ...*tensor.Tensor) bool {
 	return true
 }
 
+const scalarInput = "the input is a scalar, it needs a last dimension of features"
+
 // features refuses what a layer cannot be applied to: another number of features in the last dimension of x than its weight, whose last
 // dimension it is, was made for, another device, and another type where autocast does not change it.
 func features(op string, x, weight *tensor.Tensor) {
@@ -91,7 +93,7 @@ func features(op string, x, weight *tensor.Tensor) {
 		hinted(op, tensor.ErrValue, "the layer has no weight", "its New function makes one", x)
 	}
 	if x.Rank() == 0 {
-		misuse(op, tensor.ErrShape, "the input is a scalar, it needs a last dimension of features", x, weight)
+		misuse(op, tensor.ErrShape, scalarInput, x, weight)
 	}
 	if n, want := x.Dim(-1), weight.Dim(-1); n != want {
 		hint := fmt.Sprintf("make the layer for %d, or check the one before it", n)
@@ -100,7 +102,8 @@ func features(op string, x, weight *tensor.Tensor) {
 		}
 		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
 	}
-	if x.Device() != weight.Device() {
+	// A weight without memory is the product's to refuse, which tells of SkipInit.
+	if x.Device() != weight.Device() && x.Device().Info().Meta == weight.Device().Info().Meta {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
 	}

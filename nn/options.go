@@ -96,7 +96,14 @@ func NoBias() Option { return Option{"NoBias", func(o *layerOptions) { o.noBias 
 
 // In makes a layer's parameters in scope s instead of the root scope: on its device, from its
 // generator.
-func In(s *tensor.Scope) Option { return Option{"In", func(o *layerOptions) { o.scope = s }} }
+func In(s *tensor.Scope) Option {
+	return Option{"In", func(o *layerOptions) {
+		if s == nil {
+			panic(&Error{o.layer, "the scope of In is nil; tensor.Root() is the one without an end"})
+		}
+		o.scope = s
+	}}
+}
 
 // Typed makes a layer's parameters of floating point type t instead of float32.
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }

@@ -165,6 +165,7 @@ func TestOptionThatALayerDoesNotTake(t *testing.T) {
 		"Conv1d: the number of Groups is not positive":                                            func() { nn.NewConv1d(1, 1, 1, nn.Groups(0)) },
 		`Conv3d: there is no PaddingMode "mirror"; there are zeros, reflect, replicate, circular`: func() { nn.NewConv3d(1, 1, 1, nn.PaddingMode("mirror")) },
 		"AvgPool1d: the Divisor is 0":                                                             func() { nn.NewAvgPool1d(1, nn.Divisor(0)) },
+		"Conv2d: the scope of In is nil":                                                          func() { nn.NewConv2d(1, 1, 1, nn.In(nil)) },
 		"Linear: an Option{} says nothing":                                                        func() { nn.NewLinear(1, 1, nn.Option{}) },
 	} {
 		func() {

@@ -47,7 +47,7 @@ func TestTryReturnsTheLibrarysErrors(t *testing.T) {
 		"a word":        func() { panic("mine") },
 		"their error":   func() { panic(theirs{}) },
 		"an index":      func() { _ = make([]int, 1)[len(name())] },
-		"a nil map":     func() { var m map[string]int; m["x"] = 1 },
+		"a nil map":     func() { noMap()["x"] = 1 },
 		"a plain error": func() { panic(errors.New("mine")) },
 	} {
 		func() {
@@ -62,3 +62,5 @@ func TestTryReturnsTheLibrarysErrors(t *testing.T) {
 }
 
 func name() string { return "a word" }
+
+func noMap() map[string]int { return nil }

@@ -151,6 +151,7 @@ func TestVocabularyMistakes(t *testing.T) {
 			"[classes, features]":       func() { nn.LinearCrossEntropy(x, w.Flatten(0, 1), nil, y, o) },
 			"4 features":                func() { nn.LinearCrossEntropy(s.Randn(4, 4), w, nil, y, o) },
 			"the targets of x":          func() { nn.LinearCrossEntropy(x, w, nil, y.Narrow(0, 0, 2), o) },
+			"the bias is [5]":           func() { nn.LinearCrossEntropy(x, w, s.Ones(1), y, o) },
 			"-1 rows":                   func() { nn.LinearCrossEntropy(x, w, nil, y, nn.LinearCrossEntropyOptions{Rows: -1}) },
 			"9":                         func() { m.Forward(x, y.AddScalar(9)) },
 			"-1":                        func() { m.Forward(x, y.SubScalar(1)) },

@@ -74,7 +74,7 @@ func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, 
 			youngest(op, given).missCast(op, class, given, 0)
 		}
 		if class != AutocastThrough && class != AutocastWithin {
-			defer hush()()
+			defer hushCasts()()
 		}
 	}
 	return f(in)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
 // Vars are the operands of an expression by name: tensors, and numbers and bools of Go's types.
@@ -121,7 +122,7 @@ func (x *exprText) matches(names []string, given map[string]exprOperand) *exprPr
 			continue
 		}
 		p := &exprProblem{at: x.first[name], msg: "unknown name " + name}
-		switch near := nearest(name, names); {
+		switch near := didyoumean.Nearest(name, names, len(name)/2); {
 		case near != "":
 			p.hint = "did you mean " + near + "?"
 		case len(names) > 0:

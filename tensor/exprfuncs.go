@@ -105,36 +105,3 @@ func exprFuncNames() []string {
 	slices.Sort(names)
 	return names
 }
-
-// nearest returns the name that is written almost as s, "" for none.
-func nearest(s string, names []string) string {
-	best, least := "", 0
-	for _, n := range names {
-		d := 2*editDistance(s, n) + max(len(s)-len(n), len(n)-len(s)) // of two as near, that of the same length
-		if d < len(s)+2 && d < 2*len(s) && (best == "" || d < least) {
-			best, least = n, d
-		}
-	}
-	return best
-}
-
-// editDistance is the number of letters to change, leave out or put in (V. Levenshtein, 1966).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}

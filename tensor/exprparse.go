@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
 // The limits of an expression of [Expr]: the bytes of its text, how deeply it is nested, the
@@ -25,8 +27,7 @@ const (
 
 // An exprNode is a part of an expression: a number in the text, an operand, or a function of parts.
 type exprNode struct {
-	at    int // offset in the text
-	depth int
+	at    int     // offset in the text
 	name  string  // of an operand, or of a function as it is written; "" of a number
 	value float64 // of a number
 	kind  numberKind
@@ -252,7 +253,7 @@ func (r *exprReader) call(at int, written, name string, depth int, args ...ast.E
 	fn := exprFuncOf(name)
 	if fn == nil {
 		p := &exprProblem{at: at, msg: "unknown function " + name}
-		if near := nearest(name, exprFuncNames()); near != "" {
+		if near := didyoumean.Nearest(name, exprFuncNames(), len(name)/2); near != "" {
 			p.hint = "did you mean " + near + "?"
 		}
 		return nil, p

@@ -28,6 +28,7 @@ type vigil struct {
 	prev, next *vigil // in the list of its goroutine's bucket, under whose lock the rest is, too
 	gone       bool
 	hushed     int     // what runs is not the user's
+	composed   int     // what runs is a part of an op that has an autocast class as a whole
 	missed     *missed // the first op that the modes would have changed
 }
 
@@ -126,7 +127,13 @@ func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 
 // hush closes the eyes of this goroutine's vigils, until the function that it returns is called:
 // what the library does by itself is in modes of its own.
-func hush() func() {
+func hush() func() { return hushed(func(v *vigil) *int { return &v.hushed }) }
+
+// hushCasts is hush for the types alone in which ops compute: the parts of a composed op have no class
+// of their own, but the graph that they record is the user's.
+func hushCasts() func() { return hushed(func(v *vigil) *int { return &v.composed }) }
+
+func hushed(count func(v *vigil) *int) func() {
 	g := callsite.G()
 	add := func(n int) {
 		b := &vigils.by[bucket(g)]
@@ -134,7 +141,8 @@ func hush() func() {
 		defer b.Unlock()
 		for v := b.first; v != nil; v = v.next {
 			if v.g == g {
-				v.hushed = max(v.hushed+n, 0)
+				k := count(v)
+				*k = max(*k+n, 0)
 			}
 		}
 	}
@@ -155,6 +163,9 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 		return
 	}
 	s.miss(op, "computed without autocast", func(v *vigil) bool {
+		if v.composed > 0 {
+			return false
+		}
 		to := target(class, v.autocast, in, fixed)
 		for i, t := range in {
 			if to != dtype.Invalid && castable(t, to) && fixed>>i&1 == 0 {
@@ -168,7 +179,7 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 // missNoCast tells the vigils that autocast converted operands of an op in s.
 func (s *Scope) missNoCast() {
 	if vigils.n.Load() != 0 {
-		s.miss("an op", "computed in "+s.modes.autocast.String(), func(v *vigil) bool { return v.cast && v.autocast == dtype.Invalid })
+		s.miss("an op", "computed in "+s.modes.autocast.String(), func(v *vigil) bool { return v.cast && v.autocast == dtype.Invalid && v.composed == 0 })
 	}
 }
 

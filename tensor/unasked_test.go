@@ -24,6 +24,11 @@ func here(n int) string {
 	return callsite.String(file, line+n)
 }
 
+// composed is an op with one autocast class, made of others.
+func composed(w *tensor.Tensor) *tensor.Tensor {
+	return tensor.WithAutocast("composed", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return in[0].MatMul(in[0]) }, w)
+}
+
 // A mode that does nothing is told.
 func TestModesThatDoNothing(t *testing.T) {
 	w := weights()
@@ -45,6 +50,10 @@ func TestModesThatDoNothing(t *testing.T) {
 			line = here(1)
 			tensor.Do(func(s *tensor.Scope) { w.MatMul(w) }, tensor.NoGrad(), bf, tensor.Named("eval"))
 		}, `the scope "eval" that was opened with it at`},
+		"a composed op": {func() {
+			line = here(1)
+			tensor.Do(func(s *tensor.Scope) { composed(w) }, tensor.NoGrad())
+		}, "recorded a graph"},
 		"closed by hand": {func() {
 			line = here(1)
 			s := tensor.NewScope(tensor.NoGrad())
@@ -107,6 +116,7 @@ func TestModesThatDoSomething(t *testing.T) {
 		"generator":       func(s *tensor.Scope) { w.MatMul(w); s.Generator() },
 		"grad enabled":    func(s *tensor.Scope) { w.MatMul(w); s.GradEnabled() },
 		"no op":           func(s *tensor.Scope) {},
+		"parts of an op":  func(s *tensor.Scope) { composed(frozen) },
 		"nothing to lose": func(s *tensor.Scope) { _ = fmt.Sprint(frozen.Add(frozen).T(), w) },
 		"another goroutine": func(s *tensor.Scope) {
 			var wg sync.WaitGroup

@@ -150,7 +150,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 	}
 	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
 	at = at.reshape(to.Append(g.taps()))
-	most, place := values, indices
+	var most, place *Tensor
 	if to.Size() == 0 {
 		most, place = alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
 	} else {

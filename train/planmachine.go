@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
 // A Machine is a device whose rates are known, for the estimate of a step's time: the roofline, Σ over the kernels of the longest of
@@ -119,7 +120,7 @@ func FindGPU(name string) (Machine, error) {
 		}
 		names = append(names, m.Name)
 		// A variant of a GPU that is known is nearer than anything else.
-		if n := edits(plain, m.Name); n < least {
+		if n := didyoumean.Distance(plain, m.Name); n < least {
 			meant, least = &m, n
 		} else if begins && least > 0 && (meant == nil || len(m.Name) > len(meant.Name)) {
 			meant, least = &m, 0
@@ -130,28 +131,6 @@ func FindGPU(name string) (Machine, error) {
 		hint = "did you mean " + meant.Name + ", the " + meant.Product + "? "
 	}
 	return Machine{}, &Error{"Machine", "the rates of " + quoted(name) + " are not known; " + hint + "known are " + strings.Join(names, ", ")}
-}
-
-// edits is Levenshtein's distance: how many letters are to be put in, taken away or changed to make b of a
-// (V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals", 1966).
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, corner+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func quoted(s string) string { return `"` + s + `"` }

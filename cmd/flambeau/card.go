@@ -300,6 +300,9 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
+		if strings.HasSuffix(path, ".safetensors") { // what the other format says of it is of no use
+			return nil, nil, err
+		}
 		return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)
 	}
 	sd, err = torchfile.StateDict(tree)

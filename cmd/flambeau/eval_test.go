@@ -124,6 +124,10 @@ func TestEvalOfText(t *testing.T) {
 	measures(t, fmt.Sprintf("all %d characters, the first %d of which were trained on", n, cut), weights, "--data", path, "--all")
 	measures(t, fmt.Sprintf("%d of %d characters, held out: the first %d were trained on", 2*n-cut, 2*n, cut), weights, "--data", write(t, filepath.Join(dir, "longer.txt"), book+book))
 	measures(t, fmt.Sprintf("all %d characters; it does not begin with the text that was trained on", n-1), weights, "--data", write(t, filepath.Join(dir, "other.txt"), book[1:]))
+	table := write(t, filepath.Join(dir, "set.csv"), "color,price\nred,1\nblue,2\n")
+	fails(t, "the model was trained on a text; "+table+" holds a table", "eval", weights, "--data", table)
+	short := write(t, filepath.Join(dir, "short.txt"), "a")
+	fails(t, "flambeau: "+short+": 1 characters are too few", "train", "--data", short)
 }
 
 func write(t *testing.T, path, text string) string {

@@ -77,11 +77,14 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.size > 0 && (found.Kind == detect.CSV || found.Kind == detect.Text) {
-		return nil, fmt.Errorf("--size is for pictures; %s is %s", path, map[detect.Kind]string{detect.CSV: "a table", detect.Text: "a text"}[found.Kind])
+	if form := formOf(found.Kind); q.size > 0 && form != "pictures" {
+		return nil, fmt.Errorf("--size is for pictures; %s holds %s", path, form)
 	}
 	if flag := q.given(); flag != "" && found.Kind != detect.CSV {
 		return nil, fmt.Errorf("%s is for tables; %s is none", flag, path)
+	}
+	if wants := known.form(); wants != "" && wants != formOf(found.Kind) {
+		return nil, fmt.Errorf("the model was trained on %s; %s holds %s", wants, path, formOf(found.Kind))
 	}
 	var s *source
 	switch found.Kind {
@@ -97,6 +100,32 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	}
 	s.card.Data = string(found.Kind)
 	return s, nil
+}
+
+// formOf says in a word what data of a kind is.
+func formOf(kind detect.Kind) string {
+	switch kind {
+	case detect.CSV:
+		return "a table"
+	case detect.Text:
+		return "a text"
+	}
+	return "pictures"
+}
+
+// form is formOf of the data that a model is for; "" where there is no card, or it does not say.
+func (c *card) form() string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Chars != "":
+		return "a text"
+	case len(c.Columns) > 0:
+		return "a table"
+	case len(c.Input) == 3:
+		return "pictures"
+	}
+	return ""
 }
 
 // pictorial reports whether a model wants pictures.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,6 +219,9 @@ func (s *source) measureRows() error {
 	}
 	x := pick(s.rows.X)
 	for i, m := range x.Mean(0).Floats() {
+		if math.IsInf(m, 0) || math.IsNaN(m) {
+			return infinite(s.rows.Features[i])
+		}
 		std := float32(x.Select(1, i).Std(0).Item())
 		if !(std > 1e-12) {
 			std = 1
@@ -227,9 +231,17 @@ func (s *source) measureRows() error {
 	if r := s.card.Regression; r != nil {
 		y := pick(s.rows.Y).Double()
 		r.Mean, r.Std = y.Mean().Item(), y.Std(0).Item()
+		if math.IsInf(r.Mean, 0) || math.IsNaN(r.Mean) {
+			return infinite(s.card.Target)
+		}
 		if !(r.Std > 0) {
 			return fmt.Errorf("column %q is %v in all rows for training: there is nothing to learn", s.card.Target, r.Mean)
 		}
 	}
 	return nil
+}
+
+// infinite is the error about a column without a mean.
+func infinite(column string) error {
+	return fmt.Errorf("column %q holds an infinite number: correct it, or leave it empty and choose --missing", column)
 }

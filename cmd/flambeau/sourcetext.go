@@ -62,7 +62,7 @@ func openText(path string, known *card) (*source, error) {
 func (c *corpus) split(s *source) (err error) {
 	cut := c.cut()
 	if len(c.ids)-cut < c.context+1 {
-		return fmt.Errorf("%s: %d characters are too few; at least %d are needed", c.path, len(c.ids), 10*(c.context+1))
+		return fmt.Errorf("%d characters are too few; at least %d are needed", len(c.ids), 10*(c.context+1))
 	}
 	if s.train, err = text.NewBlocks(c.ids[:cut], c.context, c.context/4); err != nil {
 		return err

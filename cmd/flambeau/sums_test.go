@@ -62,6 +62,10 @@ func TestFlippedBitsAreTold(t *testing.T) {
 			t.Errorf("%s: status %d, %s", args, status, errOut)
 		}
 	}
+	bad = damage("out.safetensors", []byte("__metadata__")) // in the header: one format is named, once
+	if status, _, errOut := command(t, "eval", bad, "--device", "cpu"); status != 1 || strings.Count(errOut, "bad-out") != 1 || strings.Contains(errOut, "torchfile") {
+		t.Errorf("status %d, %s", status, errOut)
+	}
 	must(t, "convert", in("m.npz"), in("m.npy"))
 	if status, _, errOut := command(t, "inspect", "--check", in("m.npy")); status != 1 || !strings.Contains(errOut, "no check sums") {
 		t.Errorf("status %d, %s", status, errOut)

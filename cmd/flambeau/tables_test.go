@@ -52,6 +52,7 @@ func TestTableOfWords(t *testing.T) {
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 200, 0), filepath.Join(dir, "w.safetensors")
 	train := []string{"train", "--data", set, "--target", "class", "--out", weights}
 	fails(t, `column "plate" with 200 different words in 200 rows; without: --columns 'color,weight,price'`, train...)
+	fails(t, set+`:1: column "colour": there is none of this name`, append(train, "--columns", "colour")...)
 	train = append(train, "--columns", "color,weight", "--device", "cpu", "--json", "--lr", "0.01")
 	out, errOut := must(t, train...)
 	if r := lastLine(t, out); float64(*r.TestAccuracy) < 0.9 || !strings.Contains(errOut, `column "color" holds words: one input for each of 3`) {
@@ -142,5 +143,7 @@ func TestRegression(t *testing.T) {
 	}
 	fails(t, "is not a number", "train", "--data", set, "--target", "class", "--columns", "weight", "--regression")
 	fails(t, "these are numbers and no classes; --regression learns them", append(train, "--no-regression")...)
+	infinite := func(i int) string { return []string{"inf", "2.5"}[min(i, 1)] }
+	fails(t, "\"c\" holds an infinite number", "train", "--regression", "--data", tableFile(t, filepath.Join(dir, "inf.csv"), 20, infinite))
 	fails(t, "is 1 in all rows for training: there is nothing to learn", "train", "--regression", "--data", tableFile(t, filepath.Join(dir, "same.csv"), 20, func(int) string { return "1" }))
 }

@@ -79,6 +79,7 @@ func (r *reader) features(input int) (names []string) {
 type Description struct {
 	Rows    int
 	Columns []Column
+	path    string
 }
 
 // A Column of a [Description].
@@ -102,6 +103,9 @@ func Describe(path string, c Config) (*Description, error) {
 	var e *Error
 	if errors.As(err, &e) {
 		e.Path = path
+	}
+	if d != nil {
+		d.path = path
 	}
 	return d, err
 }
@@ -168,6 +172,10 @@ func (d *Description) Column(name string) (*Column, error) {
 		header = append(header, k.Name)
 	}
 	i, err := find(header, name)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Path = d.path
+	}
 	if err != nil {
 		return nil, err
 	}

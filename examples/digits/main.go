@@ -11,7 +11,6 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
-	"github.com/flambeau-go/flambeau/tensor"
 )
 
 func main() {
@@ -22,7 +21,7 @@ func main() {
 		log.Fatal(err)
 	}
 	train, _ := set.Split()
-	loader, err := data.NewLoader(train, data.Config{Batch: 32, Shuffle: true})
+	loader, err := data.NewLoader(train, data.Config{Batch: 32, Shuffle: true, Device: dev})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -30,18 +29,16 @@ func main() {
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 	for epoch := range 10 {
 		last := 0.0
-		for batch, err := range loader.Batches() {
+		for step, err := range loader.Steps() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			tensor.Do(func(s *tensor.Scope) { // owns what the step makes, and what From gives it (In lends), and frees it
-				loss := nn.CrossEntropy(model.Forward(s.From(batch.X)), s.From(batch.Y))
-				loss.Backward()
-				opt.Step()
-				opt.ZeroGrad()
-				last = loss.Item()
-			}, tensor.On(dev))
-		}
+			loss := nn.CrossEntropy(model.Forward(step.X), step.Y)
+			loss.Backward()
+			opt.Step()
+			opt.ZeroGrad()
+			last = loss.Item()
+		} // here ends the scope of a step, which owns the batch and what is made of it, and frees both
 		fmt.Printf("epoch %d: loss %.4f\n", epoch+1, last)
 	}
 }

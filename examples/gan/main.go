@@ -21,26 +21,26 @@ const noise = 16
 
 func newGenerator() *nn.Sequential {
 	return nn.NewSequential(
-		nn.NewConvTranspose2d(noise, 64, 2, nn.NoBias()),
-		nn.NewBatchNorm2d(64),
-		nn.ReLU{},
-		nn.NewConvTranspose2d(64, 32, 4, nn.Stride(2), nn.Padding(1), nn.NoBias()),
+		nn.NewConvTranspose2d(noise, 32, 2, nn.NoBias()),
 		nn.NewBatchNorm2d(32),
 		nn.ReLU{},
-		nn.NewConvTranspose2d(32, 1, 4, nn.Stride(2), nn.Padding(1)),
+		nn.NewConvTranspose2d(32, 16, 4, nn.Stride(2), nn.Padding(1), nn.NoBias()),
+		nn.NewBatchNorm2d(16),
+		nn.ReLU{},
+		nn.NewConvTranspose2d(16, 1, 4, nn.Stride(2), nn.Padding(1)),
 		nn.Sigmoid{},
 	)
 }
 
 func newDiscriminator() *nn.Sequential {
 	return nn.NewSequential(
-		nn.NewConv2d(1, 32, 4, nn.Stride(2), nn.Padding(1)),
+		nn.NewConv2d(1, 16, 4, nn.Stride(2), nn.Padding(1)),
 		nn.NewLeakyReLU(0.2),
-		nn.NewConv2d(32, 64, 4, nn.Stride(2), nn.Padding(1), nn.NoBias()),
-		nn.NewBatchNorm2d(64),
+		nn.NewConv2d(16, 32, 4, nn.Stride(2), nn.Padding(1), nn.NoBias()),
+		nn.NewBatchNorm2d(32),
 		nn.NewLeakyReLU(0.2),
 		nn.Flatten{},
-		nn.NewLinear(256, 1),
+		nn.NewLinear(128, 1),
 	)
 }
 

@@ -12,26 +12,26 @@ NOISE = 16
 
 def new_generator():
     return nn.Sequential(
-        nn.ConvTranspose2d(NOISE, 64, 2, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.ConvTranspose2d(64, 32, 4, stride=2, padding=1, bias=False),
+        nn.ConvTranspose2d(NOISE, 32, 2, bias=False),
         nn.BatchNorm2d(32),
         nn.ReLU(),
-        nn.ConvTranspose2d(32, 1, 4, stride=2, padding=1),
+        nn.ConvTranspose2d(32, 16, 4, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.ConvTranspose2d(16, 1, 4, stride=2, padding=1),
         nn.Sigmoid(),
     )
 
 
 def new_discriminator():
     return nn.Sequential(
-        nn.Conv2d(1, 32, 4, stride=2, padding=1),
+        nn.Conv2d(1, 16, 4, stride=2, padding=1),
         nn.LeakyReLU(0.2),
-        nn.Conv2d(32, 64, 4, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(64),
+        nn.Conv2d(16, 32, 4, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(32),
         nn.LeakyReLU(0.2),
         nn.Flatten(),
-        nn.Linear(256, 1),
+        nn.Linear(128, 1),
     )
 
 

@@ -107,6 +107,9 @@ func TestRules(t *testing.T) {
 			"tensor/t.go": doc("tensor", "import _ \"gonum.org/v1/gonum/blas\"\n"),
 			"nn/n.go":     doc("nn", "import _ \"gonum.org/v1/gonum/lapack/lapack64\"\n"),
 		}, []string{"nn/n.go:4: nn imports gonum.org/v1/gonum/lapack/lapack64: linear algebra"}},
+		{"weights that a test left", map[string]string{
+			"cmd/flambeau/w.safetensors": "", "nn/testdata/w.safetensors": "",
+		}, []string{"cmd/flambeau/w.safetensors: a file of numbers outside of testdata"}},
 		{"cgo", map[string]string{"dtype/d.go": doc("dtype", "import \"C\"\n")}, []string{`import "C"`}},
 		{"unknown package", map[string]string{"sparse/s.go": doc("sparse", "")}, []string{"package sparse is not in the table"}},
 		{"banned name", map[string]string{

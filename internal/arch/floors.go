@@ -33,7 +33,7 @@ var floors = []floor{
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
 	{"cuda/internal/lib/...", []string{"cuda/internal/cu"}},
 
-	{"tensor", []string{"device", "cpu", "internal/callsite"}},
+	{"tensor", []string{"device", "cpu", "internal/callsite", "internal/didyoumean"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor", "internal/atomicfile"}},
@@ -69,6 +69,7 @@ var floors = []floor{
 	{"vet", nil}, // it knows the packages that it checks by their paths
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},
+	{"internal/didyoumean", nil},
 	{"internal/filemap", nil},
 	{"internal/fetch", []string{"internal/filelock"}},
 	{"internal/filelock", nil},

@@ -1,0 +1,38 @@
+// Package didyoumean finds the name that somebody may have meant who wrote another one.
+package didyoumean
+
+// Distance is the least number of bytes to put in, leave out or change to make b of a
+// (V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals",
+// 1966).
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Nearest returns the name that is at most so far from s, "" for none. Of two as far it is the one
+// whose length is nearer, and of these the first.
+func Nearest(s string, names []string, most int) string {
+	best, least := "", 0
+	for _, n := range names {
+		d := Distance(s, n)
+		if rank := 2*d + max(len(s)-len(n), len(n)-len(s)); d <= most && (best == "" || rank < least) {
+			best, least = n, rank
+		}
+	}
+	return best
+}
