@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -36,6 +37,9 @@ func TestMain(m *testing.M) {
 			}
 		}
 		os.Exit(status)
+	}
+	if signal.Ignored(syscall.SIGHUP) { // under nohup, which the processes of the tests would inherit
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }
@@ -122,8 +126,8 @@ func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
 	}
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		interrupt(t, signal)
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		interrupt(t, sig)
 	}
 }
 
