@@ -35,7 +35,9 @@ type Vars map[string]any
 // Types follow the rules of the ops that are written, and so of torch: a number raises that of a
 // tensor to its class and no further, and 2 is an integer where 2.0 is not. What is computed of
 // numbers alone is computed in float64. Unlike a chain of ops, 16-bit floats are rounded once, at the
-// end. Gradients at kinks are those of the ops, so that relu has 0 at 0 and max halves a tie. Under
+// end. Gradients at kinks are those of the ops, so that relu has 0 at 0 and max halves a tie. A second
+// gradient differentiates the formula, where that of an op may choose: of "relu(a)*b", by b and then
+// by a, it is 1 at a = 0. Under
 // [Autocast] the operands of an expression with a function such as exp are cast to float32, else
 // none.
 //
