@@ -176,7 +176,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (b
 // picture reads one as the model wants it.
 func (n *network) picture(path string) (*vision.Image, error) {
 	in := n.card.Input
-	m, err := vision.Decode{Gray: in[0] == 1}.Load(path)
+	m, err := vision.Decode{Gray: in[0] == 1, Size: n.card.Size}.Load(path)
 	if err != nil {
 		return nil, err
 	}

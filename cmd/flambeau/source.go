@@ -221,9 +221,11 @@ func openImages(f *detect.Found, q request) (*source, error) {
 		size = q.known.Size
 	}
 	part := func(train bool) (vision.Images, error) {
-		images, err := f.Images(train)
+		images, err := f.Images(train, vision.Decode{Size: size})
 		if folder, ok := images.(*vision.Folder); ok && train && size == 0 && q.known == nil {
-			size, note, err = commonSize(folder, q.model)
+			if size, note, err = commonSize(folder, q.model); err == nil && size > 0 {
+				images, err = f.Images(train, vision.Decode{Size: size})
+			}
 		}
 		if err != nil || size == 0 {
 			return images, err

@@ -33,6 +33,10 @@ type Decode struct {
 	// MaxPixels is the most pixels an image may have; 0: 67,108,864. An image with more is a *[PixelsError]. While it is decoded a
 	// pixel takes up to seven bytes, of a picture with 16 bits eleven.
 	MaxPixels int
+	// Size is the shorter side that a [Resize] will ask for; 0: none. A picture whose shorter side is
+	// 2k times as long, k at least 2, is reduced in decoding to the means of k·k pixels, which takes less
+	// memory and time. It stays at least twice as large as asked.
+	Size int
 }
 
 // Read decodes a PNG, JPEG, GIF (its first frame), WebP, BMP, TIFF (its first page), PPM or PGM picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown
@@ -92,8 +96,11 @@ func (d Decode) bytes(text []byte) (*Image, error) {
 		return nil, &PixelsError{w, h, limit}
 	}
 	var m *Image
+	k := d.factor(config.Height, config.Width)
 	if format == "gif" {
-		m, err = firstFrame(text, config)
+		if m, err = firstFrame(text, config); err == nil {
+			m = reduce(m, k)
+		}
 	} else {
 		var src image.Image
 		if src, _, err = image.Decode(bytes.NewReader(text)); err == nil {
@@ -101,7 +108,7 @@ func (d Decode) bytes(text []byte) (*Image, error) {
 			if b.Dx() != config.Width || b.Dy() != config.Height {
 				return nil, fmt.Errorf("%d×%d pixels where %d×%d were announced", b.Dx(), b.Dy(), config.Width, config.Height)
 			}
-			m = planes(src, format)
+			m = reduced(src, format, k)
 		}
 	}
 	if err != nil {

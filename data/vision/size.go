@@ -27,5 +27,6 @@ func (f *Folder) Size(i int) (h, w int, err error) {
 	if err != nil {
 		return 0, 0, failf(f.paths[i], "not a picture: %w", err)
 	}
-	return c.Height, c.Width, nil
+	k := f.decode.factor(c.Height, c.Width)
+	return (c.Height + k - 1) / k, (c.Width + k - 1) / k, nil
 }

@@ -1,0 +1,59 @@
+package vision
+
+import "image"
+
+// factor is how many pixels of a picture's sides become one.
+func (d Decode) factor(h, w int) int {
+	if d.Size <= 0 {
+		return 1
+	}
+	return max(1, min(h, w)/2/d.Size)
+}
+
+// reduced is reduce(planes(src, format), k) in the memory of the result and of some rows.
+func reduced(src image.Image, format string, k int) *Image {
+	part, ok := src.(interface {
+		SubImage(r image.Rectangle) image.Image
+	})
+	b := src.Bounds()
+	if !ok || k == 1 {
+		return reduce(planes(src, format), k)
+	}
+	var m *Image
+	at := 0
+	rows := 2 * k // even: in a JPEG two rows may share their colours
+	for y := b.Min.Y; y < b.Max.Y; y += rows {
+		r := reduce(planes(part.SubImage(image.Rect(b.Min.X, y, b.Max.X, min(y+rows, b.Max.Y))), format), k)
+		if m == nil {
+			h := (b.Dy() + k - 1) / k
+			m = &Image{C: r.C, H: h, W: r.W, U8: make([]uint8, r.C*h*r.W)}
+		}
+		for c := range r.C {
+			copy(m.U8[(c*m.H+at)*m.W:], r.U8[c*r.H*r.W:(c+1)*r.H*r.W])
+		}
+		at += r.H
+	}
+	return m
+}
+
+// reduce returns the means of k·k pixels, rounded; at the right and at the bottom of those that are
+// there. It is Pillow's Image.reduce.
+func reduce(m *Image, k int) *Image {
+	if k == 1 {
+		return m
+	}
+	out := &Image{C: m.C, H: (m.H + k - 1) / k, W: (m.W + k - 1) / k}
+	out.U8 = make([]uint8, out.C*out.H*out.W)
+	for i := range out.U8 {
+		c, y, x := i/out.W/out.H, i/out.W%out.H*k, i%out.W*k
+		h, w := min(k, m.H-y), min(k, m.W-x)
+		sum := h * w / 2
+		for dy := range h {
+			for _, v := range m.U8[(c*m.H+y+dy)*m.W+x:][:w] {
+				sum += int(v)
+			}
+		}
+		out.U8[i] = uint8(sum / (h * w))
+	}
+	return out
+}
