@@ -50,7 +50,7 @@ func TestLossOptionMisuse(t *testing.T) {
 		{tensor.ErrShape, "scores are [n, classes]", func(x, _, target *tt) { nn.NewMultiMarginLoss().Forward(x.Unsqueeze(0), target) }},
 		{tensor.ErrIndex, "index 4", func(x, _, target *tt) { nn.NewMultiMarginLoss().Forward(x, target.AddScalar(4)) }},
 		{tensor.ErrShape, "needs logarithms [time, n, classes]", func(x, _, target *tt) { nn.CTCLoss{}.Forward(x, target, target, target) }},
-		{tensor.ErrType, "targets and lengths must be int64, one is float32", func(x, y, _ *tt) { nn.CTCLoss{}.Forward(x, y.Select(0, 0), y.Sum(), y.Sum()) }},
+		{tensor.ErrType, "targets and lengths must be int64 or int32, one is float32", func(x, y, _ *tt) { nn.CTCLoss{}.Forward(x, y.Select(0, 0), y.Sum(), y.Sum()) }},
 		{tensor.ErrType, "floating point", func(x, _, target *tt) { nn.CTCLoss{}.Forward(x.Long(), target, target.Sum(), target.Sum()) }},
 		{tensor.ErrValue, "the blank is class 4 of 4", func(x, _, target *tt) { nn.CTCLoss{Blank: 4}.Forward(x, target, target.Sum(), target.Sum()) }},
 		{tensor.ErrShape, "no time", func(x, _, target *tt) { nn.CTCLoss{}.Forward(x.Narrow(0, 0, 0), target, target.Sum(), target.Sum()) }},
