@@ -22,6 +22,7 @@ func TestForwardOutsideOfItsMode(t *testing.T) {
 	for _, m := range []interface {
 		Forward(*tensor.Tensor) *tensor.Tensor
 	}{nn.NewLinear(4, 2), nn.NewSequential(nn.NewLinear(4, 2))} {
+		//flambeau:ignore unusedmode the mistake is the test
 		err := tensor.Try(func() { tensor.Do(func(*tensor.Scope) { m.Forward(x) }, tensor.NoGrad()) })
 		if !errors.Is(err, tensor.ErrScope) || !strings.Contains(err.Error(), "nn.Infer(model, x)") {
 			t.Errorf("%T: %v", m, err)
