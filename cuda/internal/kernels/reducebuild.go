@@ -48,8 +48,8 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if r.acc.Size() == 8 {
 		b.MinBlocks(3) // its chains of partial results take twice the registers
-		if s.vector > 1 && r.mapping.Cost() > cheapMap {
-			b.MinBlocks(2) // and so does what is computed for each element of a vector
+		if r.mapping.Cost() > cheapMap {
+			b.MinBlocks(2) // and so does what is computed for each of them
 		}
 	}
 	r.unroll = chains
