@@ -27,7 +27,8 @@ type segment interface {
 // Side effects of f happen twice, but not those of the library: running statistics of normalisations count a batch once, where torch counts
 // it twice. A layer of one's own does the same by asking [tensor.Scope.Recomputing]. Hooks on layers inside f see both calls.
 //
-// f is a function of one tensor, such as the method Forward of a layer, of two, of three, or one that is variadic.
+// f is a function of one tensor, such as the method Forward of a layer, of two, of three, or one
+// that is variadic.
 //
 //	y := autograd.Checkpoint(block.Forward, x)
 func Checkpoint[F segment](f F, x ...*tensor.Tensor) *tensor.Tensor {

@@ -270,10 +270,11 @@ type Loaded struct {
 	damaged []Entry
 }
 
-// Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place, are told in Damaged, and are
-// overwritten or removed by later saves, unless they are whole for all that is known: of a newer version of the format, or not to be read
-// now, as without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist]. A symbolic link is read as what it leads to; one that
-// leads nowhere is told in Damaged and stays.
+// Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place,
+// are told in Damaged, and are overwritten or removed by later saves, unless they are whole for all
+// that is known: of a newer version of the format, or not to be read now, as without permission or
+// memory. If there is none at all, the error wraps [fs.ErrNotExist]. A symbolic link is read as
+// what it leads to; one that leads nowhere is told in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	l, err := Load(s.c.Dir)
@@ -352,7 +353,8 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files of a directory that are named as checkpoints, and symbolic links to such, in the order of their steps.
+// names lists the files of a directory that are named as checkpoints, and symbolic links to such,
+// in the order of their steps.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -212,8 +212,9 @@ func describe(u *cu.Unavailable) (reason, help string) {
 	return u.Text + detail, ""
 }
 
-// notFound names the driver's library; where it was looked for is for the doctor to tell. Each try is "path: the
-// loader's answer". A file that is there but cannot be loaded is the more interesting one.
+// notFound names the driver's library; where it was looked for is for the doctor to tell. Each try
+// is "path: the loader's answer". A file that is there but cannot be loaded is the more interesting
+// one.
 func notFound(tried []string) string {
 	library := "its library"
 	for i, t := range tried {

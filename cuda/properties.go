@@ -28,8 +28,8 @@ func mustGPU(op string, dev device.Device) *Device {
 	return d
 }
 
-// Get returns GPU i as [Open] does and panics with its *[device.UnavailableError] where there is none, which tensor.Try returns. It is
-// for places that take a device, as in
+// Get returns GPU i as [Open] does and panics with its *[device.UnavailableError] where there is
+// none, which tensor.Try returns. It is for places that take a device, as in
 //
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
 //

@@ -26,13 +26,16 @@ type Config struct {
 	// and may not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
 
-	// Device is where batches arrive; nil: the CPU, where they are made. They are copied ahead of the loop on streams of the loader's own,
-	// at most Prefetch of them, and an op that reads a batch waits for its copy by itself, on any stream. Where the device's memory does not
-	// suffice for that, a batch is copied when the loop asks for it; only if there is none then either that is an error. The scope that takes them is on it
-	// too ([tensor.On]): From of one that was opened without a device is an error, nothing is copied back in silence. Pin copies by way of
-	// page-locked memory, so that the copies run while the GPU computes; without Device it is there that batches are, as with PyTorch's
-	// pin_memory, of the first GPU. Without a GPU, and with the CPU for Device, there is nothing to copy: Pin is ignored, which
-	// [Loader.Note] tells, and the log once in a process.
+	// Device is where batches arrive; nil: the CPU, where they are made. They are copied ahead of
+	// the loop on streams of the loader's own, at most Prefetch of them, and an op that reads a
+	// batch waits for its copy by itself, on any stream. Where the device's memory does not suffice
+	// for that, a batch is copied when the loop asks for it; only if there is none then either that
+	// is an error. The scope that takes them is on it too ([tensor.On]): From of one that was opened
+	// without a device is an error, nothing is copied back in silence. Pin copies by way of
+	// page-locked memory, so that the copies run while the GPU computes; without Device it is there
+	// that batches are, as with PyTorch's pin_memory, of the first GPU. Without a GPU, and with the
+	// CPU for Device, there is nothing to copy: Pin is ignored, which [Loader.Note] tells, and the
+	// log once in a process.
 	Device device.Device
 	Pin    bool
 

@@ -90,7 +90,8 @@ func (l *Loader) String() string {
 	return "Loader(" + what + how + ")"
 }
 
-// Note says which setting means nothing on this machine and was ignored, "" for none: Pin without a GPU.
+// Note says which setting means nothing on this machine and was ignored, "" for none: Pin without a
+// GPU.
 func (l *Loader) Note() string { return l.note }
 
 // Len returns the number of batches in an epoch, -1 for a stream.

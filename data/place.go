@@ -30,7 +30,8 @@ func withoutPin(why string) string {
 	return note
 }
 
-// newMover returns the mover of a loader, nil if batches stay as they are made, and a note on a setting that means nothing on this machine.
+// newMover returns the mover of a loader, nil if batches stay as they are made, and a note on a
+// setting that means nothing on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
 	if m.dev != nil && m.dev.Info().Kind == "cpu" { // there is nothing to copy, and so nothing to pin

@@ -24,8 +24,8 @@ type Step struct {
 //		}, tensor.On(dev))
 //	}
 //
-// in one. The scope ends with the body of the loop, also by break, return and panic. step.Scope.Close(y)
-// in its last line keeps y, in the root scope.
+// in one. The scope ends with the body of the loop, also by break, return and panic.
+// step.Scope.Close(y) in its last line keeps y, in the root scope.
 func (l *Loader) Steps(opts ...tensor.Option) iter.Seq2[*Step, error] {
 	if l.c.Device != nil {
 		opts = append([]tensor.Option{tensor.On(l.c.Device)}, opts...)

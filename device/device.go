@@ -187,8 +187,8 @@ type Info struct {
 	PTX        string // newest PTX version that the driver takes
 }
 
-// Stats counts a device's memory in bytes, as the allocator sees it. On the CPU buffers of less than 64 KiB do not come from it: they are
-// ordinary Go memory, which runtime.MemStats counts.
+// Stats counts a device's memory in bytes, as the allocator sees it. On the CPU buffers of less
+// than 64 KiB do not come from it: they are ordinary Go memory, which runtime.MemStats counts.
 type Stats struct {
 	Allocated, AllocatedPeak int // in blocks that are in use
 	Reserved, ReservedPeak   int // held from the system

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// A Raised is an error that a function of the library without an error result panics with: misuse, or a device that is not there.
-// tensor.Try returns errors of this family, whichever package they are of, and lets other panics go on. A program's own error type
-// joins the family by the method.
+// A Raised is an error that a function of the library without an error result panics with: misuse,
+// or a device that is not there. tensor.Try returns errors of this family, whichever package they
+// are of, and lets other panics go on. A program's own error type joins the family by the method.
 type Raised interface {
 	error
 	Raised()

@@ -246,7 +246,8 @@ func Define(f Func) {
 // Funcs returns the defined functions by name.
 func Funcs() map[string]*Func { return funcs }
 
-// Call applies the function of that name. It panics with an *[Error] if there is none, or it takes another number of arguments.
+// Call applies the function of that name. It panics with an *[Error] if there is none, or it takes
+// another number of arguments.
 func Call(name string, x ...*Expr) *Expr {
 	f := funcs[name]
 	if f == nil {

@@ -66,12 +66,15 @@ func PretrainedNames() []string {
 //
 // A name is one of [PretrainedNames], in any case. It is also the name of torchvision's model,
 // "resnet50", which is its newest weights, as "ResNet50_Weights.DEFAULT" is; of its file,
-// "resnet18-f37072fd.pth", or the address of that; or the hub's, "openai-community/gpt2". Files are checked against the publishers' digests: torchvision's by the one in the file's name, those of
-// the hub by the SHA-256 that it tells at download. An interrupted download goes on where it ended. progress, if given, is told the bytes
-// that are here, and all of them, or -1 where that is not known.
+// "resnet18-f37072fd.pth", or the address of that; or the hub's, "openai-community/gpt2". Files are
+// checked against the publishers' digests: torchvision's by the one in the file's name, those of
+// the hub by the SHA-256 that it tells at download. An interrupted download goes on where it ended.
+// progress, if given, is told the bytes that are here, and all of them, or -1 where that is not
+// known.
 //
-// Errors are a *[DownloadError], which offline says which file to put where, an *[Error] for a name that is not known, which tells one that is like it, and those of packages
-// torchfile and safetensors for a file that cannot be read.
+// Errors are a *[DownloadError], which offline says which file to put where, an *[Error] for a name
+// that is not known, which tells one that is like it, and those of packages torchfile and
+// safetensors for a file that cannot be read.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
 	name, err := canonical(name)
 	if err != nil {
@@ -140,7 +143,8 @@ func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string,
 	return files, nil
 }
 
-// fromHub fetches a file of the repository that name stands for, into a folder of the repository's name.
+// fromHub fetches a file of the repository that name stands for, into a folder of the repository's
+// name.
 func fromHub(ctx context.Context, name, file, dir string, progress []func(done, total int64)) (string, error) {
 	p := published[name]
 	src := fetch.Source{URLs: []string{hub + p.repository + "/resolve/main/" + file}, Name: p.repository + "/" + file, Digest: fetch.HubDigest()}

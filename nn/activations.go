@@ -282,7 +282,8 @@ type RReLU struct {
 	Lower, Upper float64
 }
 
-// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3. Its call refuses a lower slope above the upper one.
+// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3. Its call refuses a lower slope above
+// the upper one.
 func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: upper} }
 
 // Forward applies the layer.

@@ -9,10 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave et al.,
-// arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency. Those below the
-// first cutoff are scored by the head, which also scores each cluster of rarer ones; a cluster's own classes are
-// scored for those rows alone whose target is there. [NewAdaptiveLogSoftmaxWithLoss] makes one.
+// AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
+// et al., arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency.
+// Those below the first cutoff are scored by the head, which also scores each cluster of rarer
+// ones; a cluster's own classes are scored for those rows alone whose target is there.
+// [NewAdaptiveLogSoftmaxWithLoss] makes one.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear       // to the first cutoff's classes and one score for each cluster
@@ -21,9 +22,9 @@ type AdaptiveLogSoftmaxWithLoss struct {
 	Cutoffs []int // where clusters begin, and at last the number of classes
 }
 
-// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs rise, and lie between 1 and
-// classes-1; anything else panics with an *[Error]. It takes the options [DivValue], [HeadBias], [In], [Typed] and
-// [SkipInit].
+// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs rise, and lie
+// between 1 and classes-1; anything else panics with an *[Error]. It takes the options [DivValue],
+// [HeadBias], [In], [Typed] and [SkipInit].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
 	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
 	last := 0
@@ -52,9 +53,9 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 
 const adaptiveOp = "adaptive_log_softmax"
 
-// Forward returns the logarithm of each target's probability, [n], and minus their mean, for x [n, features] and
-// int64 targets [n]; or, without n, for a single one. For each cluster it reads from the device how many targets
-// are there. A target that is no class is an index error.
+// Forward returns the logarithm of each target's probability, [n], and minus their mean, for x [n,
+// features] and int64 targets [n]; or, without n, for a single one. For each cluster it reads from
+// the device how many targets are there. A target that is no class is an index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
 	given(adaptiveOp, x, target)
@@ -97,7 +98,8 @@ func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Te
 	return y
 }
 
-// LogProb returns the logarithms of the probabilities of all classes, [n, classes], of x [n, features].
+// LogProb returns the logarithms of the probabilities of all classes, [n, classes], of x [n,
+// features].
 func (l *AdaptiveLogSoftmaxWithLoss) LogProb(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -115,9 +117,9 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 	return tensor.Cat(1, parts...)
 }
 
-// Predict returns the class of the highest probability, int64 [n], of x [n, features]. Rows for which the head
-// scores no cluster highest are not looked at any further: torch's rule, by which another class may have a
-// higher probability. It reads from the device how many there are.
+// Predict returns the class of the highest probability, int64 [n], of x [n, features]. Rows for
+// which the head scores no cluster highest are not looked at any further: torch's rule, by which
+// another class may have a higher probability. It reads from the device how many there are.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

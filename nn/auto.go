@@ -26,8 +26,9 @@ func DeviceOf(m any) device.Device {
 	return first.Tensor.Device()
 }
 
-// Follow returns x on the device of a model, as [DeviceOf] finds it: x itself if it is there already or nil, else a copy. Copying to a GPU is
-// queued behind the work of the scope of x there and does not wait for it. Gradients flow back to where x is.
+// Follow returns x on the device of a model, as [DeviceOf] finds it: x itself if it is there
+// already or nil, else a copy. Copying to a GPU is queued behind the work of the scope of x there
+// and does not wait for it. Gradients flow back to where x is.
 //
 //	y := model.Forward(nn.Follow(model, x))
 func Follow(m any, x *tensor.Tensor) *tensor.Tensor { return FollowAll(m, x)[0] }
@@ -50,9 +51,11 @@ type AutoModule[M Module] struct {
 	Model M `nn:",inline"`
 }
 
-// Auto wraps a model so that inputs follow it: they are copied to the device of its parameters, wherever they come from, and the results
-// are there. The device is looked up in every call, so [To] works before and after. A model whose parameters are on several devices is
-// refused when it is called. Names of parameters are those of the model. For a model with several inputs, see [FollowAll].
+// Auto wraps a model so that inputs follow it: they are copied to the device of its parameters,
+// wherever they come from, and the results are there. The device is looked up in every call, so
+// [To] works before and after. A model whose parameters are on several devices is refused when it
+// is called. Names of parameters are those of the model. For a model with several inputs, see
+// [FollowAll].
 //
 //	m := nn.Auto(nn.To(model, dev))
 //	y := m.Forward(batch.X) // batch.X is on the CPU, y on dev

@@ -13,8 +13,8 @@ type Bilinear struct {
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
 }
 
-// NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in ±1/√in1, as torch's. It panics with
-// an *[Error] if one of the inputs has no features.
+// NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in
+// ±1/√in1, as torch's. It panics with an *[Error] if one of the inputs has no features.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	if in1 <= 0 || in2 <= 0 {
 		panic(&Error{"Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)})

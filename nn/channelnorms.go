@@ -124,8 +124,8 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
 
-// NewLazyBatchNorm1d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
-// [NewBatchNorm1d].
+// NewLazyBatchNorm1d returns a layer of as many channels as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewBatchNorm1d].
 func NewLazyBatchNorm1d(opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{lazyChannelNorm(batchOptions("LazyBatchNorm1d", opts))}
 }
@@ -146,8 +146,8 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{newChannelNorm(channels, batchOptions("BatchNorm2d", opts))}
 }
 
-// NewLazyBatchNorm2d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
-// [NewBatchNorm2d].
+// NewLazyBatchNorm2d returns a layer of as many channels as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewBatchNorm2d].
 func NewLazyBatchNorm2d(opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{lazyChannelNorm(batchOptions("LazyBatchNorm2d", opts))}
 }
@@ -168,8 +168,8 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{newChannelNorm(channels, batchOptions("BatchNorm3d", opts))}
 }
 
-// NewLazyBatchNorm3d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
-// [NewBatchNorm3d].
+// NewLazyBatchNorm3d returns a layer of as many channels as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewBatchNorm3d].
 func NewLazyBatchNorm3d(opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{lazyChannelNorm(batchOptions("LazyBatchNorm3d", opts))}
 }
@@ -207,8 +207,8 @@ func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions("InstanceNorm1d", opts))}
 }
 
-// NewLazyInstanceNorm1d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
-// [NewInstanceNorm1d].
+// NewLazyInstanceNorm1d returns a layer of as many channels as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewInstanceNorm1d].
 func NewLazyInstanceNorm1d(opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{lazyChannelNorm(instanceOptions("LazyInstanceNorm1d", opts))}
 }
@@ -227,8 +227,8 @@ func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions("InstanceNorm2d", opts))}
 }
 
-// NewLazyInstanceNorm2d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
-// [NewInstanceNorm2d].
+// NewLazyInstanceNorm2d returns a layer of as many channels as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewInstanceNorm2d].
 func NewLazyInstanceNorm2d(opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{lazyChannelNorm(instanceOptions("LazyInstanceNorm2d", opts))}
 }
@@ -247,8 +247,8 @@ func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions("InstanceNorm3d", opts))}
 }
 
-// NewLazyInstanceNorm3d returns a layer of as many channels as its first input has: see [NewLazyLinear]. It takes the options of
-// [NewInstanceNorm3d].
+// NewLazyInstanceNorm3d returns a layer of as many channels as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewInstanceNorm3d].
 func NewLazyInstanceNorm3d(opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{lazyChannelNorm(instanceOptions("LazyInstanceNorm3d", opts))}
 }

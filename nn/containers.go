@@ -24,9 +24,10 @@ type ModuleMap[M any] struct {
 	layers []M
 }
 
-// ParameterMap is parameters by name, in the order in which they were set: torch's nn.ParameterDict. It is a [ModuleMap] of tensors,
-// whose names they have in the state dict. Those that require a gradient are trained. A list of parameters (nn.ParameterList)
-// is a field of type []*tensor.Tensor with a tag.
+// ParameterMap is parameters by name, in the order in which they were set: torch's
+// nn.ParameterDict. It is a [ModuleMap] of tensors, whose names they have in the state dict. Those
+// that require a gradient are trained. A list of parameters (nn.ParameterList) is a field of type
+// []*tensor.Tensor with a tag.
 type ParameterMap = ModuleMap[*tensor.Tensor]
 
 // NewParameterMap returns an empty map.
@@ -139,8 +140,8 @@ type Unfold struct {
 	Options tensor.FoldOptions
 }
 
-// NewUnfold returns a layer with windows of one size for both dimensions, or of one for each. It takes the options [Stride],
-// [Padding] and [Dilation].
+// NewUnfold returns a layer with windows of one size for both dimensions, or of one for each. It
+// takes the options [Stride], [Padding] and [Dilation].
 func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
 	return &Unfold{Options: windows("Unfold", kernel, opts)}
 }

@@ -47,8 +47,8 @@ func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	return dims
 }
 
-// padded returns the input of a convolution with what pads it, and what is left of the options, which pad with zeros. What is behind free
-// is the convolution's alone.
+// padded returns the input of a convolution with what pads it, and what is left of the options,
+// which pad with zeros. What is behind free is the convolution's alone.
 func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
 	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
 		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
@@ -106,8 +106,8 @@ func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	return l
 }
 
-// NewLazyConv1d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
-// options of [NewConv1d].
+// NewLazyConv1d returns a layer to out channels, from as many as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewConv1d].
 func NewLazyConv1d[K Sizes](out int, kernel K, opts ...Option) *Conv1d {
 	o := options("LazyConv1d", opts, convolution...)
 	return &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -146,9 +146,10 @@ type Conv2d struct {
 	lazy *lazy
 }
 
-// NewConv2d returns a layer from in to out channels. Its kernel has one size for all dimensions, as in 3, or one for each, as in
-// []int{3, 5}. Weight and bias are uniform in ±1/√(in/groups·size of the kernel), as torch's. It takes the options [Stride],
-// [Padding], [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// NewConv2d returns a layer from in to out channels. Its kernel has one size for all dimensions, as
+// in 3, or one for each, as in []int{3, 5}. Weight and bias are uniform in ±1/√(in/groups·size of
+// the kernel), as torch's. It takes the options [Stride], [Padding], [SamePadding], [PaddingMode],
+// [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
 	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -156,8 +157,8 @@ func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	return l
 }
 
-// NewLazyConv2d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
-// options of [NewConv2d].
+// NewLazyConv2d returns a layer to out channels, from as many as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewConv2d].
 func NewLazyConv2d[K Sizes](out int, kernel K, opts ...Option) *Conv2d {
 	o := options("LazyConv2d", opts, convolution...)
 	return &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -204,8 +205,8 @@ func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	return l
 }
 
-// NewLazyConv3d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
-// options of [NewConv3d].
+// NewLazyConv3d returns a layer to out channels, from as many as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewConv3d].
 func NewLazyConv3d[K Sizes](out int, kernel K, opts ...Option) *Conv3d {
 	o := options("LazyConv3d", opts, convolution...)
 	return &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -250,8 +251,8 @@ func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose1d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
-// options of [NewConvTranspose1d].
+// NewLazyConvTranspose1d returns a layer to out channels, from as many as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewConvTranspose1d].
 func NewLazyConvTranspose1d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("LazyConvTranspose1d", opts, transposed...)
 	return &ConvTranspose1d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -286,9 +287,10 @@ type ConvTranspose2d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose2d returns a layer from in to out channels. Its kernel has one size for all dimensions, or one for each. Weight
-// and bias are uniform in ±1/√(out/groups·size of the kernel), as torch's. It takes the options [Stride], [Padding],
-// [OutputPadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// NewConvTranspose2d returns a layer from in to out channels. Its kernel has one size for all
+// dimensions, or one for each. Weight and bias are uniform in ±1/√(out/groups·size of the kernel),
+// as torch's. It takes the options [Stride], [Padding], [OutputPadding], [Dilation], [Groups],
+// [NoBias], [In] and [Typed].
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
 	l := &ConvTranspose2d{Options: o.transposed()}
@@ -296,8 +298,8 @@ func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose2d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
-// options of [NewConvTranspose2d].
+// NewLazyConvTranspose2d returns a layer to out channels, from as many as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewConvTranspose2d].
 func NewLazyConvTranspose2d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("LazyConvTranspose2d", opts, transposed...)
 	return &ConvTranspose2d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -340,8 +342,8 @@ func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose3d returns a layer to out channels, from as many as its first input has: see [NewLazyLinear]. It takes the
-// options of [NewConvTranspose3d].
+// NewLazyConvTranspose3d returns a layer to out channels, from as many as its first input has: see
+// [NewLazyLinear]. It takes the options of [NewConvTranspose3d].
 func NewLazyConvTranspose3d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("LazyConvTranspose3d", opts, transposed...)
 	return &ConvTranspose3d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}

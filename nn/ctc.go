@@ -31,11 +31,13 @@ type CTCLoss struct {
 	Reduction    Reduction // the mean is that of losses by their target's length
 }
 
-// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes], with targets [n, length] or
-// [length] and, int64 or int32 as those, the lengths of inputs and of targets that count, [n] or []. As in torch the gradient is that by what went into a
-// log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A class that is not there is an index error,
-// on a GPU reported at the next wait. Lengths are not checked, since that would mean to wait for the device: longer ones than there
-// is count as that. The targets of all inputs may also stand behind one another in one vector, [sum of the lengths]; then the lengths of
+// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes],
+// with targets [n, length] or [length] and, int64 or int32 as those, the lengths of inputs and of
+// targets that count, [n] or []. As in torch the gradient is that by what went into a log-softmax,
+// which gives the logarithms: e^logp less the probability of a class at a time. A class that is not
+// there is an index error, on a GPU reported at the next wait. Lengths are not checked, since that
+// would mean to wait for the device: longer ones than there is count as that. The targets of all
+// inputs may also stand behind one another in one vector, [sum of the lengths]; then the lengths of
 // targets are read from the device.
 //
 // The composition takes a few small kernels for each time.
@@ -81,7 +83,8 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	return reduce(op, loss, []Reduction{l.Reduction})
 }
 
-// ctcApart returns targets that stand behind one another as [n, length]: what is behind the end of one counts for nothing.
+// ctcApart returns targets that stand behind one another as [n, length]: what is behind the end of
+// one counts for nothing.
 func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 	total, most := 0, 0
 	for _, v := range lengths.Floats() {
@@ -212,7 +215,8 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
-	// As in torch all classes have one answer, also those that the target does not name: NaN, or 0 with zeroInf.
+	// As in torch all classes have one answer, also those that the target does not name: NaN, or 0
+	// with zeroInf.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

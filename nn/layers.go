@@ -28,8 +28,9 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 	return l
 }
 
-// NewLazyLinear returns a layer to out features, from as many as its first input has: torch's LazyLinear. Until then it has no
-// parameters; see [LoadStateDict] for another way to them. It takes the options of [NewLinear].
+// NewLazyLinear returns a layer to out features, from as many as its first input has: torch's
+// LazyLinear. Until then it has no parameters; see [LoadStateDict] for another way to them. It
+// takes the options of [NewLinear].
 func NewLazyLinear(out int, opts ...Option) *Linear {
 	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
 }
@@ -219,7 +220,8 @@ type Flatten struct {
 	Start, End *int // the first and the last of them; nil: 1 and -1, torch's defaults
 }
 
-// NewFlatten returns a layer that merges dimensions start to end, both included; negative ones count from the last.
+// NewFlatten returns a layer that merges dimensions start to end, both included; negative ones
+// count from the last.
 func NewFlatten(start, end int) Flatten { return Flatten{Start: &start, End: &end} }
 
 // Forward applies the layer.

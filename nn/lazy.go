@@ -7,10 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Lazy layers are those of the same name whose number of inputs is that of their first input. Until then they have no
-// parameters: what lists a model's parameters panics with an *[Error] that names the layer. A first call makes them on the device of
-// its input, and [LoadStateDict] makes them of the shapes in the dict. So an optimizer is made behind one of the two. The
-// first call of a layer must not be one of several at once.
+// Lazy layers are those of the same name whose number of inputs is that of their first input. Until
+// then they have no parameters: what lists a model's parameters panics with an *[Error] that names
+// the layer. A first call makes them on the device of its input, and [LoadStateDict] makes them of
+// the shapes in the dict. So an optimizer is made behind one of the two. The first call of a layer
+// must not be one of several at once.
 
 // lazy is what a layer is to be made of when its number of inputs is known.
 type lazy struct {
@@ -64,7 +65,8 @@ func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	*l.waiting() = nil
 }
 
-// readyAt is ready of a layer whose inputs are the channels of x, which is with or without a batch before rank spatial dimensions.
+// readyAt is ready of a layer whose inputs are the channels of x, which is with or without a batch
+// before rank spatial dimensions.
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
 		given("lazy layer", x)

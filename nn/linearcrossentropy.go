@@ -7,20 +7,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// LinearCrossEntropyOptions are what [LinearCrossEntropy] may be told; the zero value is torch's default.
+// LinearCrossEntropyOptions are what [LinearCrossEntropy] may be told; the zero value is torch's
+// default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
-	// Rows is how many rows' logits there are at a time; 0: as many as make up 2²⁴ logits, and at least 64.
+	// Rows is how many rows' logits there are at a time; 0: as many as make up 2²⁴ logits, and at
+	// least 64.
 	Rows int
 }
 
-// LinearCrossEntropy returns the reduction, the mean if none is given, of the cross-entropy of the logits x·weightᵀ + bias, without
-// ever having all logits: torch's linear_cross_entropy with options. Some rows at a time are multiplied, their losses are
-// taken and their logits forgotten; Backward multiplies each part again, and adds up the gradients. So the memory that a
-// large vocabulary takes does not grow with the number of rows, for one more product of each part.
+// LinearCrossEntropy returns the reduction, the mean if none is given, of the cross-entropy of the
+// logits x·weightᵀ + bias, without ever having all logits: torch's linear_cross_entropy with
+// options. Some rows at a time are multiplied, their losses are taken and their logits forgotten;
+// Backward multiplies each part again, and adds up the gradients. So the memory that a large
+// vocabulary takes does not grow with the number of rows, for one more product of each part.
 //
-// x is [..., features], weight [classes, features], bias [classes] or nil. Targets are classes, int64 [...], or
-// probabilities [..., classes]; see [tensor.Tensor.CrossEntropy] for the formula and [CrossEntropyLoss] for the mean.
+// x is [..., features], weight [classes, features], bias [classes] or nil. Targets are classes,
+// int64 [...], or probabilities [..., classes]; see [tensor.Tensor.CrossEntropy] for the formula
+// and [CrossEntropyLoss] for the mean.
 func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEntropyOptions, r ...Reduction) *tensor.Tensor {
 	const op = "linear_cross_entropy"
 	given(op, x, weight, target)
@@ -93,8 +97,9 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	}, x, weight, bias, target, o.Weight)
 }
 
-// LinearCrossEntropyLoss is a last layer and its loss in one, which never has all logits: see [LinearCrossEntropy], and
-// torch's layer of that name. Its fields beside the layer are those of [CrossEntropyLoss].
+// LinearCrossEntropyLoss is a last layer and its loss in one, which never has all logits: see
+// [LinearCrossEntropy], and torch's layer of that name. Its fields beside the layer are those of
+// [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear         *Linear
 	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes]; nil: 1
@@ -104,8 +109,8 @@ type LinearCrossEntropyLoss struct {
 	Rows           int // how many rows' logits there are at a time; 0: see [LinearCrossEntropyOptions]
 }
 
-// NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes; as in torch it has no bias: for one
-// set the field Linear.
+// NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes; as in
+// torch it has no bias: for one set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
 	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}

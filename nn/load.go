@@ -19,7 +19,8 @@ type loadOptions struct {
 	report *StateError
 }
 
-// Loose loads what has a name in both model and dict, and leaves the rest of both alone: torch's strict=False. Shapes still must match.
+// Loose loads what has a name in both model and dict, and leaves the rest of both alone: torch's
+// strict=False. Shapes still must match.
 func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 
 // Assign gives the model the memory of the dict's tensors instead of a copy: torch's assign=True. What
@@ -34,7 +35,8 @@ func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report has LoadStateDict write into r what it found, also where that is no error: torch's missing_keys and unexpected_keys.
+// Report has LoadStateDict write into r what it found, also where that is no error: torch's
+// missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
 // A Tied layer has tensors that files may hold under further names, though the layer has them once:
@@ -61,11 +63,12 @@ type entry struct {
 	x    *tensor.Tensor
 }
 
-// LoadStateDict copies the values of sd into the parameters and buffers of a model of the same names, from any device and with the
-// conversions of [tensor.Tensor.Copy]. The tensors of the model stay the same, so optimizers made before remain valid, and keep their device
-// and type. If names or shapes differ it returns a *[StateError] and nothing is written. An error of a device while the values are copied
-// is returned as it is; then some have been copied. An unsound structure of the model panics with
-// an *[Error].
+// LoadStateDict copies the values of sd into the parameters and buffers of a model of the same
+// names, from any device and with the conversions of [tensor.Tensor.Copy]. The tensors of the model
+// stay the same, so optimizers made before remain valid, and keep their device and type. If names
+// or shapes differ it returns a *[StateError] and nothing is written. An error of a device while
+// the values are copied is returned as it is; then some have been copied. An unsound structure of
+// the model panics with an *[Error].
 //
 // Lazy layers, such as [NewLazyLinear]'s, are made of the shapes in the dict.
 //
@@ -114,8 +117,8 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds the tensor of sd for each tensor of a model, params with the names that are tied, and says
-// in e what does not fit. The tensors of the model come in its order.
+// match finds the tensor of sd for each tensor of a model, params with the names that are tied, and
+// says in e what does not fit. The tensors of the model come in its order.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
 	own := map[string]*tensor.Tensor{} // by each of their names
 	for _, p := range params {

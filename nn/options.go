@@ -187,8 +187,8 @@ func Padding(size ...int) Option {
 // padding="same". Where the padding is odd, the larger part is behind.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
 
-// PaddingMode says what a convolution pads its input with: "zeros", or itself by "reflect", "replicate" or "circular".
-// For these see [tensor.Tensor.PadReflect] and its neighbours.
+// PaddingMode says what a convolution pads its input with: "zeros", or itself by "reflect",
+// "replicate" or "circular". For these see [tensor.Tensor.PadReflect] and its neighbours.
 func PaddingMode(mode string) Option {
 	return Option{"PaddingMode", func(o *layerOptions) {
 		if !slices.Contains(paddingModes, mode) {
@@ -256,8 +256,8 @@ func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }
 
-// DivValue is by what each cluster of an [AdaptiveLogSoftmaxWithLoss] divides the features of the one before: 4 as
-// in torch, if it is not given.
+// DivValue is by what each cluster of an [AdaptiveLogSoftmaxWithLoss] divides the features of the
+// one before: 4 as in torch, if it is not given.
 func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
 
 // HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.

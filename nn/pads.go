@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pad is what the layers that pad share. Pads are pairs of sizes, before and behind, of the last dimension first; negative ones cut off,
-// where the elements around are zeros or a constant.
+// Pad is what the layers that pad share. Pads are pairs of sizes, before and behind, of the last
+// dimension first; negative ones cut off, where the elements around are zeros or a constant.
 type Pad struct {
 	Base
 	Pads  []int

@@ -4,37 +4,43 @@ import "github.com/flambeau-go/flambeau/tensor"
 
 // The places of maxima, torch's return_indices=True, and what uses them.
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
@@ -45,12 +51,14 @@ type MaxUnpool1d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool1d returns a layer that undoes a pool with these windows; it takes the options of [NewMaxPool1d].
+// NewMaxUnpool1d returns a layer that undoes a pool with these windows; it takes the options of
+// [NewMaxPool1d].
 func NewMaxUnpool1d[K Sizes](kernel K, opts ...Option) MaxUnpool1d {
 	return MaxUnpool1d{Options: maxPool("MaxUnpool1d", kernel, opts)}
 }
 
-// Forward takes values and places as [MaxPool1d.ForwardIndices] returns them, and may be given the size of the result.
+// Forward takes values and places as [MaxPool1d.ForwardIndices] returns them, and may be given the
+// size of the result.
 func (l MaxUnpool1d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
 	return x.MaxUnpool1d(indices, l.Options, size...)
 }
@@ -60,12 +68,14 @@ type MaxUnpool2d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool2d returns a layer that undoes a pool with these windows; it takes the options of [NewMaxPool2d].
+// NewMaxUnpool2d returns a layer that undoes a pool with these windows; it takes the options of
+// [NewMaxPool2d].
 func NewMaxUnpool2d[K Sizes](kernel K, opts ...Option) MaxUnpool2d {
 	return MaxUnpool2d{Options: maxPool("MaxUnpool2d", kernel, opts)}
 }
 
-// Forward takes values and places as [MaxPool2d.ForwardIndices] returns them, and may be given the size of the result.
+// Forward takes values and places as [MaxPool2d.ForwardIndices] returns them, and may be given the
+// size of the result.
 func (l MaxUnpool2d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
 	return x.MaxUnpool2d(indices, l.Options, size...)
 }
@@ -75,12 +85,14 @@ type MaxUnpool3d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool3d returns a layer that undoes a pool with these windows; it takes the options of [NewMaxPool3d].
+// NewMaxUnpool3d returns a layer that undoes a pool with these windows; it takes the options of
+// [NewMaxPool3d].
 func NewMaxUnpool3d[K Sizes](kernel K, opts ...Option) MaxUnpool3d {
 	return MaxUnpool3d{Options: maxPool("MaxUnpool3d", kernel, opts)}
 }
 
-// Forward takes values and places as [MaxPool3d.ForwardIndices] returns them, and may be given the size of the result.
+// Forward takes values and places as [MaxPool3d.ForwardIndices] returns them, and may be given the
+// size of the result.
 func (l MaxUnpool3d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
 	return x.MaxUnpool3d(indices, l.Options, size...)
 }
@@ -92,8 +104,8 @@ type FractionalMaxPool2d struct {
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool2d returns a layer with windows of one size for all dimensions, or of one for each. It needs one of the
-// options [OutputSize] and [OutputRatio].
+// NewFractionalMaxPool2d returns a layer with windows of one size for all dimensions, or of one for
+// each. It needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool2d[K Sizes](kernel K, opts ...Option) FractionalMaxPool2d {
 	return FractionalMaxPool2d{Options: fractionalPool("FractionalMaxPool2d", kernel, opts)}
 }
@@ -106,7 +118,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -119,8 +132,8 @@ type FractionalMaxPool3d struct {
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool3d returns a layer with windows of one size for all dimensions, or of one for each. It needs one of the
-// options [OutputSize] and [OutputRatio].
+// NewFractionalMaxPool3d returns a layer with windows of one size for all dimensions, or of one for
+// each. It needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool3d[K Sizes](kernel K, opts ...Option) FractionalMaxPool3d {
 	return FractionalMaxPool3d{Options: fractionalPool("FractionalMaxPool3d", kernel, opts)}
 }
@@ -133,7 +146,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer takes.
+// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
+// takes.
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)
@@ -146,8 +160,8 @@ type LPPool3d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool3d returns a layer with windows of one size for all dimensions, or of one for each. It takes the options [Stride] and
-// [CeilMode].
+// NewLPPool3d returns a layer with windows of one size for all dimensions, or of one for each. It
+// takes the options [Stride] and [CeilMode].
 func NewLPPool3d[K Sizes](p float64, kernel K, opts ...Option) LPPool3d {
 	return LPPool3d{P: p, Options: avgPool("LPPool3d", kernel, opts, power)}
 }

@@ -66,7 +66,8 @@ type options struct {
 // Mapped maps the file into memory instead of reading it, copy on write (NumPy's mmap_mode="c"). The file must not be shortened while tensors
 // of it are used. Compressed arrays, those of the other byte order, those that do not lie aligned, and files that cannot be mapped are read.
 //
-// What is read of an archive is compared with its check sums; what is mapped is not, as it is not read: see [Checked].
+// What is read of an archive is compared with its check sums; what is mapped is not, as it is not
+// read: see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes LoadArchive compare the arrays of a file that is [Mapped] with the archive's check

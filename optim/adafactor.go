@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdafactorConfig sets Adafactor. Zero values of Beta2Decay, Eps2 and D take torch's defaults -0.8, 1e-3 and 1.
+// AdafactorConfig sets Adafactor. Zero values of Beta2Decay, Eps2 and D take torch's defaults -0.8,
+// 1e-3 and 1.
 type AdafactorConfig struct {
 	LR          float64  // the most that a relative step can be, 1e-2 in torch; no default: it has to be set
 	Beta2Decay  float64  // how the weight of the newest squares falls: step^Beta2Decay; not positive
@@ -46,16 +47,17 @@ func (c *AdafactorConfig) check() string {
 
 func (c *AdafactorConfig) clone() config { d := *c; return &d }
 
-// Adafactor scales gradients by estimates of their squares, of which it remembers for a matrix only the means of rows and of columns, as
-// torch.optim.Adafactor (N. Shazeer, M. Stern, arXiv:1804.04235). For step t, with w = t^Beta2Decay and the means of g²
-// over columns and over rows,
+// Adafactor scales gradients by estimates of their squares, of which it remembers for a matrix only
+// the means of rows and of columns, as torch.optim.Adafactor (N. Shazeer, M. Stern,
+// arXiv:1804.04235). For step t, with w = t^Beta2Decay and the means of g² over columns and over
+// rows,
 //
 //	r ← r + w·(mean of rows - r); c ← c + w·(mean of columns - c); v = r·c / max(mean of r, ε₁)
 //	u = g / √max(v, ε₁²); α = max(ε₂, rms(p))·min(lr, 1/√t)
 //	p ← p·(1 - lr·λ) - α·u / max(1, rms(u)/d)
 //
-// A parameter of more dimensions is many matrices, its last two; one of fewer has an estimate v for each element. The numbers of
-// 16-bit parameters are computed in float32.
+// A parameter of more dimensions is many matrices, its last two; one of fewer has an estimate v for
+// each element. The numbers of 16-bit parameters are computed in float32.
 type Adafactor struct{ base }
 
 // NewAdafactor returns Adafactor over params.
@@ -80,7 +82,8 @@ func (o *Adafactor) AddGroup(params []*tensor.Tensor, c AdafactorConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// factors are the shapes of what is remembered: means of rows and columns of matrices, or an estimate for each element.
+// factors are the shapes of what is remembered: means of rows and columns of matrices, or an
+// estimate for each element.
 func factors(p shape.Dims, i int) (s shape.Dims, used bool) {
 	matrix := p.Rank() > 1
 	if i == 2 {

@@ -71,8 +71,9 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], left out if found is not 0. Its kernels are too many to run them in vain: the host reads the number, and
-// waits for it. In a capture the device decides, and the next replay waits until it has.
+// StepUnless is [Adafactor.Step], left out if found is not 0. Its kernels are too many to run them
+// in vain: the host reads the number, and waits for it. In a capture the device decides, and the
+// next replay waits until it has.
 func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -216,7 +217,8 @@ func typesKey(types []dtype.Type) (key int) {
 	return key
 }
 
-// capture records a step. The numbers are those that hold when a replay is queued; which of the last replays were left out is found out before.
+// capture records a step. The numbers are those that hold when a replay is queued; which of the
+// last replays were left out is found out before.
 func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	list, _ := o.factorings()
 	before := o.within(g)

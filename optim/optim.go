@@ -14,8 +14,9 @@
 // StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
 // PyTorch goes on here, and the other way round.
 //
-// A parameter is a leaf that requires a gradient. One that nn.Freeze or SetRequiresGrad(false) froze is taken too: it has no gradient, so that no
-// step changes it, and trains on once it is unfrozen. A leaf of which neither was said is refused, as no step would ever change it.
+// A parameter is a leaf that requires a gradient. One that nn.Freeze or SetRequiresGrad(false)
+// froze is taken too: it has no gradient, so that no step changes it, and trains on once it is
+// unfrozen. A leaf of which neither was said is refused, as no step would ever change it.
 //
 // Misuse panics with an *[Error]; a tree that does not fit is an *[StateError].
 package optim
@@ -208,7 +209,8 @@ type schema struct {
 	scalars  []string // without dimensions
 	stepless bool     // without a count of steps
 	lenient  bool     // tensors may be missing, and begin anew then
-	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have the parameter's.
+	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have the
+	// parameter's.
 	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 

@@ -127,8 +127,9 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	return infos, metadata, nil
 }
 
-// loneSurrogate returns where JSON writes half of a character, as \ud800 without \udc00 to \udfff behind it, or -1. No text can hold it
-// (RFC 8259, 8.2): package json would put U+FFFD in its place, and the name would be another one.
+// loneSurrogate returns where JSON writes half of a character, as \ud800 without \udc00 to \udfff
+// behind it, or -1. No text can hold it (RFC 8259, 8.2): package json would put U+FFFD in its
+// place, and the name would be another one.
 func loneSurrogate(text []byte) int {
 	escape := func(at int) (rune, bool) { // \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {

@@ -349,9 +349,10 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Load reads all tensors of a file, or of a sharded model by its index, into memory of the root scope, on the CPU, and the
-// file's metadata. What the header claims is checked against the size of the file before anything is allocated, and tensors are
-// compared with their check sums if the file has such ([Checksums]). [Open] does not read what is not used.
+// Load reads all tensors of a file, or of a sharded model by its index, into memory of the root
+// scope, on the CPU, and the file's metadata. What the header claims is checked against the size of
+// the file before anything is allocated, and tensors are compared with their check sums if the file
+// has such ([Checksums]). [Open] does not read what is not used.
 func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
 	f, err := open(path, false)
 	if err != nil {

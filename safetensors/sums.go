@@ -87,9 +87,9 @@ func (i *Info) agrees(sum uint32) error {
 	return &Error{i.Path, i.Name, i.offset, "its values do not have the check sum that they were written with: the file is damaged; get it again", ErrChecksum}
 }
 
-// Verify compares all tensors that have a check sum (see [Checksums]) with it, which reads them from the
-// file, and returns how many have one. The error is an *[Error] that wraps [ErrChecksum] and names the
-// first tensor with other values.
+// Verify compares all tensors that have a check sum (see [Checksums]) with it, which reads them
+// from the file, and returns how many have one. The error is an *[Error] that wraps [ErrChecksum]
+// and names the first tensor with other values.
 func (f *File) Verify() (n int, err error) {
 	f.mu.Lock()
 	closed := f.closed

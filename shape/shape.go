@@ -28,8 +28,8 @@ func (e RankError) Error() string {
 // Raised makes the error one that tensor.Try returns: see device.Raised.
 func (e RankError) Raised() {}
 
-// Of returns the given list. It panics with a [RankError] when there are more than [MaxRank] entries; callers that take a user's
-// list check its length first.
+// Of returns the given list. It panics with a [RankError] when there are more than [MaxRank]
+// entries; callers that take a user's list check its length first.
 func Of(d ...int) Dims {
 	if len(d) > MaxRank {
 		panic(RankError(len(d)))

@@ -26,8 +26,8 @@ func (x *Tensor) Item() float64 {
 // readFreely is how many bytes the host is asked for without a look at what it has.
 const readFreely = 64 << 20
 
-// readable panics unless the host has memory for x's elements, each taking so many bytes there. A view may have any number, and Go
-// ends the process where the system refuses memory.
+// readable panics unless the host has memory for x's elements, each taking so many bytes there. A
+// view may have any number, and Go ends the process where the system refuses memory.
 func (x *Tensor) readable(op string, each int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
@@ -67,8 +67,9 @@ func element(t dtype.Type, b []byte) uint64 {
 	return binary.NativeEndian.Uint64(b)
 }
 
-// Data returns a copy of x's elements in row-major order. T must be the Go type of x's element type ([dtype.Of]); cast first
-// to read another. On a GPU it waits for the work queued so far. If there is no memory for them it panics as [Tensor.Bytes] does.
+// Data returns a copy of x's elements in row-major order. T must be the Go type of x's element type
+// ([dtype.Of]); cast first to read another. On a GPU it waits for the work queued so far. If there
+// is no memory for them it panics as [Tensor.Bytes] does.
 func Data[T dtype.Element](x *Tensor) []T {
 	x.use("data")
 	if t := dtype.Of[T](); t != x.dtype {
@@ -85,7 +86,8 @@ func Data[T dtype.Element](x *Tensor) []T {
 	return out
 }
 
-// Floats returns a copy of x's elements as float64, whatever their type. If there is no memory for them it panics as [Tensor.Bytes] does.
+// Floats returns a copy of x's elements as float64, whatever their type. If there is no memory for
+// them it panics as [Tensor.Bytes] does.
 func (x *Tensor) Floats() []float64 {
 	x.use("floats")
 	x.readable("floats", x.dtype.Size()+8)

@@ -42,7 +42,8 @@ type Autocaster interface{ Autocast() AutocastClass }
 //		loss.Backward() // VJPs run without autocast, in the types of the forward pass
 //	}, tensor.Autocast(dtype.BF16))
 //
-// An expression over older tensors alone begins with x.In(s), which lends x where From gives it away, as for [NoGrad].
+// An expression over older tensors alone begins with x.In(s), which lends x where From gives it
+// away, as for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again after it has changed; the casts are
 // freed with that scope. With float16 small gradients vanish unless the loss is scaled: see package amp.

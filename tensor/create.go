@@ -91,8 +91,8 @@ func (m Maker) Arange(n int) *Tensor {
 	return m.ArangeStep(0, float64(n), 1)
 }
 
-// ArangeStep returns start, start+step, … up to but not including end: int64 if all three are whole numbers and no type was
-// chosen.
+// ArangeStep returns start, start+step, … up to but not including end: int64 if all three are whole
+// numbers and no type was chosen.
 func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	if step == 0 || (end-start)/step < 0 || math.IsNaN(start+end+step) || math.IsInf(start+end+step, 0) {
 		fail("arange", ErrValue, nil, "no steps of %v lead from %v to %v", step, start, end)
@@ -140,9 +140,10 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 // Arange returns 0, 1, …, n-1 as int64 on the scope's device.
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
-// From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is given away, and its old handle is
-// freed; x.In(s) lends it. One on a GPU, such as a batch of a loader with a Device, is not copied back to the CPU because the scope
-// was opened without [On]: that is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
+// From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is
+// given away, and its old handle is freed; x.In(s) lends it. One on a GPU, such as a batch of a
+// loader with a Device, is not copied back to the CPU because the scope was opened without [On]:
+// that is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
 func (s *Scope) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
 		if t.use("from"); t.st.dev != hostDevice() {

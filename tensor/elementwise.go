@@ -49,8 +49,8 @@ type Elementwise struct {
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
-	// types are those of the operands, and stored that of the result, of an op that [Expr] made: its expression says itself where types
-	// meet. Other ops take any.
+	// types are those of the operands, and stored that of the result, of an op that [Expr] made: its
+	// expression says itself where types meet. Other ops take any.
 	types  []dtype.Type
 	stored dtype.Type
 

@@ -369,8 +369,9 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 	return x
 }
 
-// IsFrozen reports whether x is a leaf that was told to require no gradient, by SetRequiresGrad(false) as nn.Freeze does it: a
-// parameter that is not to be trained for now. A leaf of which nothing was said is not frozen.
+// IsFrozen reports whether x is a leaf that was told to require no gradient, by
+// SetRequiresGrad(false) as nn.Freeze does it: a parameter that is not to be trained for now. A
+// leaf of which nothing was said is not frozen.
 func (x *Tensor) IsFrozen() bool {
 	x.synced()
 	return x.node == nil && x.base().frozen

@@ -38,8 +38,8 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	return s
 }
 
-// leafError is for an op in place that needs NoGrad: it says what to write. That the call stands in the
-// function of a scope with NoGrad is not enough: x belongs to an older one.
+// leafError is for an op in place that needs NoGrad: it says what to write. That the call stands in
+// the function of a scope with NoGrad is not enough: x belongs to an older one.
 func leafError(op, what string, operands []*Tensor) *Error {
 	e := newError(op, ErrGrad, operands, what)
 	call := "x.In(s)"

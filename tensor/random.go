@@ -208,8 +208,9 @@ func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
 	return s.Typed(dtype.Invalid).RandInt(lo, hi, dims...)
 }
 
-// ManualSeed restarts the generator of the root scope. Until it is called the seed is 0: a program that sets none draws the same
-// numbers in each run, where PyTorch draws fresh ones. ManualSeed(rand.Uint64()), of math/rand/v2, does that.
+// ManualSeed restarts the generator of the root scope. Until it is called the seed is 0: a program
+// that sets none draws the same numbers in each run, where PyTorch draws fresh ones.
+// ManualSeed(rand.Uint64()), of math/rand/v2, does that.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
 // redraw is the in-place form. The gradient of what was there before is 0; a leaf is being initialised, so that its gradient does not matter.

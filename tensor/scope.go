@@ -15,10 +15,11 @@ import (
 // travels with the batch; closing it gives the memory of all that it owns back at once. It also carries the modes that
 // PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
-// A mode reaches what belongs to the scope, and nothing else: x.In(s) lends the tensor x to the scope s, s.From(x) gives x to it. A
-// scope that was opened with [NoGrad] or [Autocast] and asked for nothing before it closes has done nothing. If meanwhile, on the
-// goroutine that opened it, an op outside of it recorded a graph or was computed in another type than the mode says, closing it is
-// an error.
+// A mode reaches what belongs to the scope, and nothing else: x.In(s) lends the tensor x to the
+// scope s, s.From(x) gives x to it. A scope that was opened with [NoGrad] or [Autocast] and asked
+// for nothing before it closes has done nothing. If meanwhile, on the goroutine that opened it, an
+// op outside of it recorded a graph or was computed in another type than the mode says, closing it
+// is an error.
 //
 // A scope may be used by several goroutines; it is closed by one.
 type Scope struct {
@@ -65,8 +66,9 @@ type modes struct {
 // An Option sets a mode of a scope.
 type Option func(*modes)
 
-// NoGrad makes a scope in which results record no graph. An expression over older tensors belongs to their scope, and begins with
-// x.In(s) where it is to be of this one; nn.Infer runs a whole model so.
+// NoGrad makes a scope in which results record no graph. An expression over older tensors belongs
+// to their scope, and begins with x.In(s) where it is to be of this one; nn.Infer runs a whole
+// model so.
 func NoGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = true, false } }
 
 // WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
@@ -139,8 +141,9 @@ func Root() *Scope { return root }
 // NewScope opens a scope under the root. See [Do] for the usual form.
 func NewScope(opts ...Option) *Scope { return root.New(opts...) }
 
-// Do runs f with a new scope under the root and closes it, also when f panics. In the function of another scope, s.Do is meant: that
-// one is inside of s and inherits its modes, as a context within a context does in PyTorch.
+// Do runs f with a new scope under the root and closes it, also when f panics. In the function of
+// another scope, s.Do is meant: that one is inside of s and inherits its modes, as a context within
+// a context does in PyTorch.
 func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
 
 // Do runs f with a new child of s and closes it, also when f panics.

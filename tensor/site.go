@@ -46,8 +46,8 @@ func (s *site) String() string {
 	return callsite.First(s.more)
 }
 
-// method returns the name of the method of [Tensor] that the first frame outside the library called, ""
-// if it called something else.
+// method returns the name of the method of [Tensor] that the first frame outside the library
+// called, "" if it called something else.
 func (s *site) method() (name string) {
 	frames := runtime.CallersFrames(append(slices.Clone(s.pc[:s.n]), s.more...))
 	for {

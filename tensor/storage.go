@@ -154,8 +154,8 @@ func waitFor(op string, s, other device.Stream) {
 	ev.Release()
 }
 
-// denseBytes returns the bytes of a contiguous tensor, whose sizes are not negative; false if they, or its strides, which a size of
-// 0 does not make smaller, are beyond an int.
+// denseBytes returns the bytes of a contiguous tensor, whose sizes are not negative; false if they,
+// or its strides, which a size of 0 does not make smaller, are beyond an int.
 func denseBytes(t dtype.Type, sh shape.Dims) (int, bool) {
 	bytes, stride := t.Size(), 1
 	for i := range sh.Rank() {

@@ -14,8 +14,8 @@
 //		opt.ZeroGrad()
 //	}, tensor.On(dev))
 //
-// s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s) lends it: x stays as it is, and what is
-// computed from it belongs to s.
+// s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s)
+// lends it: x stays as it is, and what is computed from it belongs to s.
 //
 // A Tensor may be read by several goroutines at once. Writing one in place while others use it is a race.
 package tensor
@@ -167,8 +167,9 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	return y
 }
 
-// In returns a handle of x in scope s, inside x's own: an expression over it belongs to s. It lends x, which stays valid and
-// stays where it is; s.From(x) gives x away. Gradients reach x through the handle. If x is as young as s, or younger, it is x itself.
+// In returns a handle of x in scope s, inside x's own: an expression over it belongs to s. It lends
+// x, which stays valid and stays where it is; s.From(x) gives x away. Gradients reach x through the
+// handle. If x is as young as s, or younger, it is x itself.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
 	s.asked()

@@ -192,8 +192,8 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// Bytes returns a copy of x's elements in row-major order, as they lie in memory. A view may have more elements than there is memory: that
-// is an error that wraps [device.ErrOutOfMemory].
+// Bytes returns a copy of x's elements in row-major order, as they lie in memory. A view may have
+// more elements than there is memory: that is an error that wraps [device.ErrOutOfMemory].
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 
 // FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of data, in row-major order.

@@ -236,7 +236,8 @@ func (s *Scope) told() string {
 	return w
 }
 
-// outside reports whether the recorded call of a function of this package came from outside the library.
+// outside reports whether the recorded call of a function of this package came from outside the
+// library.
 func (s *site) outside() bool {
 	frames := runtime.CallersFrames(s.pc[:s.n])
 	for {

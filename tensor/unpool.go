@@ -7,23 +7,24 @@ import (
 )
 
 // MaxUnpool1d puts the elements of x back where a maximum pool took them from, with zeros around:
-// torch.nn.functional.max_unpool1d. x and indices are the values and places that [Tensor.MaxPool1dIndices]
-// returned, [n, channels, length] or [channels, length], and o what it was given. size is the length of
-// the result, by default (length-1)·stride - 2·padding + the extent of a window; it must be less than one
-// stride away from that. Of several elements for one place the last one stays, and each is given the
-// gradient of the place. An index outside is an error, on a GPU reported at the next wait.
+// torch.nn.functional.max_unpool1d. x and indices are the values and places that
+// [Tensor.MaxPool1dIndices] returned, [n, channels, length] or [channels, length], and o what it
+// was given. size is the length of the result, by default (length-1)·stride - 2·padding + the
+// extent of a window; it must be less than one stride away from that. Of several elements for one
+// place the last one stays, and each is given the gradient of the place. An index outside is an
+// error, on a GPU reported at the next wait.
 func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool1d", 1, indices, o, size)
 }
 
-// MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions: size is height and width, one number for both or
-// one for each.
+// MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions: size is height and width, one number for
+// both or one for each.
 func (x *Tensor) MaxUnpool2d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool2d", 2, indices, o, size)
 }
 
-// MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions: size is depth, height and width, one number for
-// all or one for each.
+// MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions: size is depth, height and width, one
+// number for all or one for each.
 func (x *Tensor) MaxUnpool3d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool3d", 3, indices, o, size)
 }
@@ -77,28 +78,31 @@ func (x *Tensor) maxUnpool(op string, rank int, indices *Tensor, o MaxPoolOption
 	})
 }
 
-// FractionalPoolOptions say which windows a fractional maximum pool takes. The lists hold one number for
-// all spatial dimensions, or one for each. Kernel must be given, and one of Size and Ratio.
+// FractionalPoolOptions say which windows a fractional maximum pool takes. The lists hold one
+// number for all spatial dimensions, or one for each. Kernel must be given, and one of Size and
+// Ratio.
 type FractionalPoolOptions struct {
 	Kernel []int     // size of the windows
 	Size   []int     // of the result
 	Ratio  []float64 // of the result to the input, between 0 and 1: its size is rounded down
-	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], one n for an input without a batch, of
-	// the input's type: they say where the windows lie, in two dimensions for width and height, in three for
-	// depth, height and width. nil: they are drawn from the generator of the input's scope.
+	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], one n for an input without a
+	// batch, of the input's type: they say where the windows lie, in two dimensions for width and
+	// height, in three for depth, height and width. nil: they are drawn from the generator of the
+	// input's scope.
 	Samples *Tensor
 }
 
-// FractionalMaxPool2d returns the greatest element of each window of x, [n, channels, height, width] or
-// [channels, height, width], and where it is, int64: row·width + column. Windows lie at uneven distances that
-// chance decides (B. Graham, arXiv:1412.6071): with a sample u window i of m begins at ⌊(i+u)·α⌋ - ⌊u·α⌋ for
-// α = (size - kernel)/(m - 1), and the last one ends at the end. NaN and gradients are as for [Tensor.MaxPool1d].
+// FractionalMaxPool2d returns the greatest element of each window of x, [n, channels, height,
+// width] or [channels, height, width], and where it is, int64: row·width + column. Windows lie at
+// uneven distances that chance decides (B. Graham, arXiv:1412.6071): with a sample u window i of m
+// begins at ⌊(i+u)·α⌋ - ⌊u·α⌋ for α = (size - kernel)/(m - 1), and the last one ends at the end.
+// NaN and gradients are as for [Tensor.MaxPool1d].
 func (x *Tensor) FractionalMaxPool2d(o FractionalPoolOptions) (values, indices *Tensor) {
 	return x.fractionalMax("fractional_max_pool2d", 2, o)
 }
 
-// FractionalMaxPool3d is [Tensor.FractionalMaxPool2d] in three dimensions: x is [n, channels, depth, height, width]
-// or without n.
+// FractionalMaxPool3d is [Tensor.FractionalMaxPool2d] in three dimensions: x is [n, channels,
+// depth, height, width] or without n.
 func (x *Tensor) FractionalMaxPool3d(o FractionalPoolOptions) (values, indices *Tensor) {
 	return x.fractionalMax("fractional_max_pool3d", 3, o)
 }
@@ -200,8 +204,8 @@ func (x *Tensor) fractionalGrid(op string, rank int, o FractionalPoolOptions) gr
 	return g
 }
 
-// fractionalStarts returns where the windows of dimension i begin, int64 [n, c, out], for samples u [n, c]. It
-// rounds as torch does, after each operation in the type of the samples.
+// fractionalStarts returns where the windows of dimension i begin, int64 [n, c, out], for samples u
+// [n, c]. It rounds as torch does, after each operation in the type of the samples.
 func (g *grid) fractionalStarts(c *Scope, u *Tensor, i int) *Tensor {
 	free := g.in[i] - g.kernel[i]
 	last := c.On(u.st.dev).Typed(dtype.I64).Full(float64(free), u.Dim(0), u.Dim(1), 1)

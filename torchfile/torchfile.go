@@ -81,7 +81,8 @@ func Exact() Option { return func(o *options) { o.exact = true } }
 // written to them stays in memory. The file must not be shortened while they are used (replacing it is safe). Where
 // files cannot be mapped, and for tensors that do not lie aligned in the file, they are read.
 //
-// What is read is compared with the archive's check sums; what is mapped is not, as it is not read: see [Checked].
+// What is read is compared with the archive's check sums; what is mapped is not, as it is not read:
+// see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes Load compare the tensors of a file that is [Mapped] with the archive's check sums,

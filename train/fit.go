@@ -351,9 +351,11 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 	return output, b.Y, c.Loss(output, b.Y)
 }
 
-// Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics, which it resets first. Of c only
-// Model, Forward, Loss, Compute, Metrics, Device, Generator, Autocast and Log count. Log shows how far it is: a bar on a terminal, elsewhere a line
-// every ten seconds. A batch that does not fit into memory is evaluated in parts. The model is in evaluation mode meanwhile and in training mode afterwards.
+// Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics,
+// which it resets first. Of c only Model, Forward, Loss, Compute, Metrics, Device, Generator,
+// Autocast and Log count. Log shows how far it is: a bar on a terminal, elsewhere a line every ten
+// seconds. A batch that does not fit into memory is evaluated in parts. The model is in evaluation
+// mode meanwhile and in training mode afterwards.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
 	if err := checkModel(c.Model); err != nil {
 		return nil, err

@@ -397,7 +397,8 @@ func (t *trainer) call(f func(*State) error) error {
 	return err
 }
 
-// show redraws the bar, with the loss of the latest step: it is read for that, a few times a second at most.
+// show redraws the bar, with the loss of the latest step: it is read for that, a few times a second
+// at most.
 func (t *trainer) show() error {
 	if t.bar == nil {
 		return nil

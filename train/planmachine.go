@@ -77,14 +77,16 @@ func GPUs() []Machine {
 	return list
 }
 
-// spellings are the words that shops, clouds and nvidia-smi put behind a GPU's name, and that mean the very GPU of
-// the table. Another variant, such as an A100 of 40 GB or on PCI Express, has other rates.
+// spellings are the words that shops, clouds and nvidia-smi put behind a GPU's name, and that mean
+// the very GPU of the table. Another variant, such as an A100 of 40 GB or on PCI Express, has other
+// rates.
 var spellings = map[string][]string{
 	"3090": {"24gb"}, "4090": {"24gb"}, "a100": {"sxm4", "sxm", "80gb", "80g"}, "h100": {"sxm5", "sxm", "80gb", "80g", "hbm3"},
 	"h200": {"sxm5", "sxm", "141gb", "141g", "hbm3e"}, "l4": {"24gb", "24g"}, "l40s": {"48gb", "48g"},
 }
 
-// plainName is a name without what people and tools write about it: "NVIDIA GeForce RTX 4090" is "4090", "A100-SXM4-80GB" is "a100sxm480gb".
+// plainName is a name without what people and tools write about it: "NVIDIA GeForce RTX 4090" is
+// "4090", "A100-SXM4-80GB" is "a100sxm480gb".
 func plainName(name string) string {
 	s := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -98,8 +100,9 @@ func plainName(name string) string {
 	return s
 }
 
-// FindGPU returns the GPU of that name, in every spelling that is common: "4090", "rtx4090", "GeForce RTX 4090", "A100-SXM4-80GB" as
-// nvidia-smi says it. Another name is an *[Error] that lists the names, with the one that may have been meant.
+// FindGPU returns the GPU of that name, in every spelling that is common: "4090", "rtx4090",
+// "GeForce RTX 4090", "A100-SXM4-80GB" as nvidia-smi says it. Another name is an *[Error] that
+// lists the names, with the one that may have been meant.
 func FindGPU(name string) (Machine, error) {
 	plain := plainName(name)
 	var names []string

@@ -66,7 +66,8 @@ func (p *Progress) due(n, total int) bool {
 	return p.terminal && (n == total || time.Since(p.drawn) >= 100*time.Millisecond)
 }
 
-// part returns the progress of something within, which is drawn in the place of p until p is drawn again.
+// part returns the progress of something within, which is drawn in the place of p until p is drawn
+// again.
 func (p *Progress) part() *Progress {
 	now := time.Now()
 	return &Progress{w: p.w, terminal: p.terminal, width: p.width, start: now, drawn: now}

@@ -8,13 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RegressionMetric is how far numbers that a model gives are from those that are wanted, in their unit. Its Value is the RMSE.
+// RegressionMetric is how far numbers that a model gives are from those that are wanted, in their
+// unit. Its Value is the RMSE.
 type RegressionMetric struct {
 	sums counter // of the targets, their squares, the absolute errors, the squared errors
 	seen int
 }
 
-// NewRegression returns the errors of outputs for targets of the same shape; an output may have a last dimension of 1 more.
+// NewRegression returns the errors of outputs for targets of the same shape; an output may have a
+// last dimension of 1 more.
 func NewRegression() *RegressionMetric {
 	return &RegressionMetric{sums: counter{t: dtype.F64, n: 4}}
 }
@@ -44,8 +46,8 @@ func (m *RegressionMetric) Value() float64 { return math.Sqrt(m.sums.read()[3] /
 // MAE returns the mean absolute error; NaN before the first batch.
 func (m *RegressionMetric) MAE() float64 { return m.sums.read()[2] / float64(m.seen) }
 
-// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)²: 1 where every output is right, 0 for a
-// model that gives the mean of the targets. NaN where all targets are the same.
+// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)²: 1 where every output is
+// right, 0 for a model that gives the mean of the targets. NaN where all targets are the same.
 func (m *RegressionMetric) R2() float64 {
 	v, n := m.sums.read(), float64(m.seen)
 	spread := v[1] - float64(v[0]*v[0])/n

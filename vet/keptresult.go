@@ -258,8 +258,8 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	return nil
 }
 
-// outside says whether a use surely runs when none of the steps does: in the function that declares v, or
-// in the literals of other scopes.
+// outside says whether a use surely runs when none of the steps does: in the function that declares
+// v, or in the literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
 		if within(use.id, o.lit) {

@@ -251,8 +251,9 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 	return nil
 }
 
-// differences names the keys in which two descriptions of models differ, with the values that are short.
-// Samples are not compared: earlier versions did not list them, and the loader and the scales tell of other data.
+// differences names the keys in which two descriptions of models differ, with the values that are
+// short. Samples are not compared: earlier versions did not list them, and the loader and the
+// scales tell of other data.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {

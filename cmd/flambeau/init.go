@@ -32,8 +32,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 	return nil
 }
 
-// load puts the weights of a file into the model. Where all of them fit but those of the last layer, since
-// there are other classes, that layer stays as it was drawn; text says so.
+// load puts the weights of a file into the model. Where all of them fit but those of the last
+// layer, since there are other classes, that layer stays as it was drawn; text says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {
@@ -77,8 +77,9 @@ func (n *network) head() (name string, layer *nn.Linear) {
 	return name, layer
 }
 
-// otherOutputs says for which outputs the last layer of a state dict is, if those are not the network's;
-// its card may not be known. "": they are, or it is not that layer at all, as other sizes of it differ.
+// otherOutputs says for which outputs the last layer of a state dict is, if those are not the
+// network's; its card may not be known. "": they are, or it is not that layer at all, as other
+// sizes of it differ.
 func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]

@@ -60,8 +60,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command line, 3 for a plan that does not fit, 130 when it was
-// interrupted, by Ctrl-C, by a request to end (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
+// run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command
+// line, 3 for a plan that does not fit, 130 when it was interrupted, by Ctrl-C, by a request to end
+// (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, end := interruptible()
 	defer end()

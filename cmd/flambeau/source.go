@@ -266,7 +266,8 @@ func openImages(f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// relabel gives pictures the numbers that their classes have among those of a model, of which they may be some.
+// relabel gives pictures the numbers that their classes have among those of a model, of which they
+// may be some.
 func (s *source) relabel(classes []string) error {
 	if slices.Equal(s.card.Classes, classes) {
 		return nil

@@ -20,14 +20,15 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// trained says which samples a model was trained on, so that eval knows them where it meets them again.
+// trained says which samples a model was trained on, so that eval knows them where it meets them
+// again.
 //
 // A sample is known by its content and not by its place: the bytes of a picture's file, the pixels
 // and the class of a picture in IDX or CIFAR's files, the numbers of a row. Data that was moved,
-// renamed, put into another order or added to is recognised; pictures that were compressed anew are not.
-// Where the command has split the data, all that were trained on are listed. Data that comes in parts
-// needs no more than to be recognised: there are some of the training part. A text is known by the
-// bytes that it begins with.
+// renamed, put into another order or added to is recognised; pictures that were compressed anew are
+// not. Where the command has split the data, all that were trained on are listed. Data that comes
+// in parts needs no more than to be recognised: there are some of the training part. A text is
+// known by the bytes that it begins with.
 type trained struct {
 	Samples int    `json:"samples"`          // how many were trained on; of a text, characters
 	Hashes  string `json:"hashes,omitempty"` // base64 of the first six bytes of each SHA-256, sorted
@@ -104,7 +105,8 @@ func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	return out, errors.Join(errs...)
 }
 
-// trained describes what a training on the prepared source is about; nil where there is nothing to tell it by.
+// trained describes what a training on the prepared source is about; nil where there is nothing to
+// tell it by.
 func (s *source) trained(e *env) (*trained, error) {
 	switch {
 	case s.text != nil:
@@ -150,8 +152,8 @@ func (t *trained) counts() (map[uint64]int, int, error) {
 	return m, len(b) / hashBytes, nil
 }
 
-// measurable returns what of a source is to be measured of a model whose card says t, and says in words
-// what that is. all asks for every sample.
+// measurable returns what of a source is to be measured of a model whose card says t, and says in
+// words what that is. all asks for every sample.
 func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words string, err error) {
 	if s.text != nil {
 		return s.text.measurable(t, all)

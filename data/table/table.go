@@ -1,8 +1,9 @@
-// Package table reads tables of numbers and words, comma-separated (CSV), into tensors: columns become inputs, one may be the target, as a
-// class or as a number.
+// Package table reads tables of numbers and words, comma-separated (CSV), into tensors: columns
+// become inputs, one may be the target, as a class or as a number.
 //
-// A column of numbers is one of X. A column of words becomes one of X for each word: 1 where the row has it, else 0 (one-hot). [Describe]
-// finds the columns of words and what they hold; a model that was trained on them takes the same [Config].Categories again.
+// A column of numbers is one of X. A column of words becomes one of X for each word: 1 where the
+// row has it, else 0 (one-hot). [Describe] finds the columns of words and what they hold; a model
+// that was trained on them takes the same [Config].Categories again.
 //
 // Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A first line of names is expected
 // unless Config.NoHeader says otherwise; empty lines are left out. What cannot be read is an *[Error] that names the file, the line and the column; a value that
@@ -52,8 +53,9 @@ type Config struct {
 	Classes  []string // all classes, in order; nil: those that occur, sorted, as numbers where all are whole numbers
 	Missing  Missing
 
-	// Categories are the words of the columns that hold words, by the names of the header; all other inputs are numbers. A row
-	// with a word that is not listed has 0 for all of them, and [Table].Unknown tells of it; so has a row without a word, where Missing is Mean, Zero or NaN.
+	// Categories are the words of the columns that hold words, by the names of the header; all other
+	// inputs are numbers. A row with a word that is not listed has 0 for all of them, and
+	// [Table].Unknown tells of it; so has a row without a word, where Missing is Mean, Zero or NaN.
 	Categories map[string][]string
 	// Fill is what Mean puts into the columns that it names, in the place of the mean of their values.
 	Fill map[string]float64

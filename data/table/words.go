@@ -92,7 +92,8 @@ type Column struct {
 	Words    []string // the values of a column that are not all numbers, sorted; nil where they are more than [MaxWords]
 }
 
-// Describe reads the table in a file and tells what its columns hold. Of c only Comma, NoHeader and Max count.
+// Describe reads the table in a file and tells what its columns hold. Of c only Comma, NoHeader and
+// Max count.
 func Describe(path string, c Config) (*Description, error) {
 	f, err := os.Open(path)
 	if err != nil {

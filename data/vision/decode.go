@@ -17,8 +17,8 @@ import (
 	_ "golang.org/x/image/webp"
 )
 
-// maxPixels is the limit of an image that is decoded: a small file can claim any size. Photographs of 64 million pixels are
-// below it.
+// maxPixels is the limit of an image that is decoded: a small file can claim any size. Photographs
+// of 64 million pixels are below it.
 const maxPixels = 1 << 26
 
 // maxFile is the most bytes of a picture's file.
@@ -30,8 +30,9 @@ type Decode struct {
 	Gray bool
 	// Upright turns the image as its EXIF orientation asks; PyTorch's readers leave it by default.
 	Upright bool
-	// MaxPixels is the most pixels an image may have; 0: 67,108,864. An image with more is a *[PixelsError]. While it is decoded a
-	// pixel takes up to seven bytes, of a picture with 16 bits eleven.
+	// MaxPixels is the most pixels an image may have; 0: 67,108,864. An image with more is a
+	// *[PixelsError]. While it is decoded a pixel takes up to seven bytes, of a picture with 16 bits
+	// eleven.
 	MaxPixels int
 	// Size is the shorter side that a [Resize] will ask for; 0: none. A picture whose shorter side is
 	// 2k times as long, k at least 2, is reduced in decoding to the means of k·k pixels, which takes less
@@ -39,10 +40,11 @@ type Decode struct {
 	Size int
 }
 
-// Read decodes a PNG, JPEG, GIF (its first frame), WebP, BMP, TIFF (its first page), PPM or PGM picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown
-// without its transparency, as by Pillow's convert("RGB"). The pixels are Pillow's, those of a JPEG to within a
-// few levels, since decoders round differently; of 16 bits the upper 8 are taken, where Pillow cuts off.
-// A picture that claims too many pixels is an error before it is decoded.
+// Read decodes a PNG, JPEG, GIF (its first frame), WebP, BMP, TIFF (its first page), PPM or PGM
+// picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown without its transparency, as
+// by Pillow's convert("RGB"). The pixels are Pillow's, those of a JPEG to within a few levels,
+// since decoders round differently; of 16 bits the upper 8 are taken, where Pillow cuts off. A
+// picture that claims too many pixels is an error before it is decoded.
 func (d Decode) Read(r io.Reader) (*Image, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -70,7 +72,8 @@ func (d Decode) Load(path string) (*Image, error) {
 	return m, err
 }
 
-// A PixelsError is a picture of more pixels than [Decode.MaxPixels]. An *[Error] around it names the file.
+// A PixelsError is a picture of more pixels than [Decode.MaxPixels]. An *[Error] around it names
+// the file.
 type PixelsError struct {
 	Width, Height int
 	Max           int
@@ -249,8 +252,8 @@ func gray(m *Image) *Image {
 	return &Image{C: 1, H: m.H, W: m.W, U8: out}
 }
 
-// orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8; 1 where there is none or it cannot be read.
-// EXIF is a TIFF structure: CIPA DC-008, 4.6.
+// orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8; 1 where there
+// is none or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
 	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00")) // JPEG, in its APP1 segment
 	at += 6

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// open opens a file to read. What is none, as a pipe, which would be waited for, a device or a directory, is refused by an
-// *[Error].
+// open opens a file to read. What is none, as a pipe, which would be waited for, a device or a
+// directory, is refused by an *[Error].
 func open(path string) (*os.File, error) {
 	if err := isFile(path); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// The formats of netpbm: PGM (P2 as text, P5 binary) is grey, PPM (P3, P6) red, green and blue. Source:
-// https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
+// The formats of netpbm: PGM (P2 as text, P5 binary) is grey, PPM (P3, P6) red, green and blue.
+// Source: https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
 
 func init() {
 	for _, magic := range []string{"P2", "P3", "P5", "P6"} {
@@ -54,7 +54,8 @@ func configPNM(r io.Reader) (image.Config, error) {
 	return c, nil
 }
 
-// headPNM reads the header: the kind and three numbers with white space between them, then one white space.
+// headPNM reads the header: the kind and three numbers with white space between them, then one
+// white space.
 func headPNM(text []byte) (*pnm, error) {
 	if len(text) < 2 {
 		return nil, errShort
@@ -73,7 +74,8 @@ func headPNM(text []byte) (*pnm, error) {
 	return p, nil
 }
 
-// number takes the next number and the white space after it. A comment goes from # to the end of its line.
+// number takes the next number and the white space after it. A comment goes from # to the end of
+// its line.
 func (p *pnm) number() (int, error) {
 	at, from := 0, -1
 	for ; at < len(p.rest); at++ {

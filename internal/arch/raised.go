@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// recovered are the packages that panic with an error and return it themselves, so that nobody else sees the panic.
+// recovered are the packages that panic with an error and return it themselves, so that nobody else
+// sees the panic.
 var recovered = map[string]string{
 	"torchfile":               "Load and Open return the error",
 	"cuda/internal/emu/ptxvm": "Parse returns the error",
 }
 
-// panicsIn notes what the functions of a file panic with, as far as the text says: panic(&T{…}), panic(T(…)) of an error type, and
-// panic(f(…)) where f is a function of the package that returns *T. It notes the types, too, that have the method Raised.
+// panicsIn notes what the functions of a file panic with, as far as the text says: panic(&T{…}),
+// panic(T(…)) of an error type, and panic(f(…)) where f is a function of the package that returns
+// *T. It notes the types, too, that have the method Raised.
 func (p *pkg) panicsIn(f *ast.File) {
 	if p.panics == nil {
 		p.panics, p.raised = map[string]token.Pos{}, map[string]bool{}
@@ -83,7 +85,8 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 }
 
-// typeText writes the name of a type or a function, without the star of a pointer: "Error", "optim.Error"; "" for what has no name.
+// typeText writes the name of a type or a function, without the star of a pointer: "Error",
+// "optim.Error"; "" for what has no name.
 func typeText(e ast.Expr) string {
 	switch x := e.(type) {
 	case *ast.Ident:

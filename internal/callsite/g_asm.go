@@ -2,6 +2,7 @@
 
 package callsite
 
-// G tells goroutines apart: the address of the runtime's g of the calling one, which two instructions read. An address may be used again when
-// its goroutine is gone. docs/design.md, section 6, says why this and not another way.
+// G tells goroutines apart: the address of the runtime's g of the calling one, which two
+// instructions read. An address may be used again when its goroutine is gone. docs/design.md,
+// section 6, says why this and not another way.
 func G() uintptr

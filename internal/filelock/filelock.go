@@ -22,8 +22,9 @@ func Try(f *os.File) error {
 	return try(f)
 }
 
-// Open opens the file to lock, or makes it. What is no file is refused, by an [fs.PathError]: to follow a symbolic
-// link would lock another file, which never is the one at path, and to open a pipe may wait for ever.
+// Open opens the file to lock, or makes it. What is no file is refused, by an [fs.PathError]: to
+// follow a symbolic link would lock another file, which never is the one at path, and to open a
+// pipe may wait for ever.
 func Open(path string, mode fs.FileMode) (*os.File, error) {
 	refused := func(m fs.FileMode) error {
 		what := "no file"

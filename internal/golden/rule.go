@@ -50,8 +50,8 @@ func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	return r.WrongIn(Single, got, t32, t64)
 }
 
-// WrongIn is Wrong for a type of precision p: own is PyTorch's result in that type, ref that in float64. Of 16 bits it says what it
-// says of float32.
+// WrongIn is Wrong for a type of precision p: own is PyTorch's result in that type, ref that in
+// float64. Of 16 bits it says what it says of float32.
 func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 	double := p == Double
 	w32, w64 := own.Float64s(), ref.Float64s()

@@ -26,7 +26,8 @@ func unpooledRef(rank int, o tensor.MaxPoolOptions) func(x array) array {
 	}
 }
 
-// fractionalRef applies f to the windows that samples decide, [n, channels, rank] by dimension; the first dimensions of x are n and channels.
+// fractionalRef applies f to the windows that samples decide, [n, channels, rank] by dimension; the
+// first dimensions of x are n and channels.
 func fractionalRef(kernel, size []int, samples []float64, f func(v []float64, at []int, _ int) float64) func(x array) array {
 	return func(x array) array {
 		rank := len(kernel)
