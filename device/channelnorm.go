@@ -7,59 +7,101 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A ChannelNorm describes a normalisation of channels over a batch: y = (x - mean)·rstd·weight + bias with mean and biased variance v of
-// all elements of a channel, in two passes, and rstd = 1/√(v + Eps).
+// A ChannelNorm normalises the channels of X, [n, channels, inner], over a batch:
+// Out = (X - Mean)·Rstd·Weight + Bias, with Mean and biased Variance of all elements of a channel, in
+// two passes, and Rstd = 1/√(Variance + Eps). All views are contiguous float32; those of X's shape
+// apart, they are [channels]. Weight and Bias may be absent.
 type ChannelNorm struct {
-	Eps  float64
-	Zero bool // without a bias 0 is added, which makes -0 a 0
+	Out, Mean, Variance, Rstd, X, Weight, Bias View
+	Eps                                        float64
+	Zero                                       bool // without a bias 0 is added, which makes -0 a 0
 }
 
-// ChannelNormer is satisfied by devices with fused normalisations of the channels of float32 [n, channels, inner]. All views are contiguous
-// float32; those of x's shape apart, they are [channels]. Views without a buffer stand for what is absent: weight, bias.
-type ChannelNormer interface {
-	// ChannelNorm sets out, mean, variance and rstd.
-	ChannelNorm(s Stream, out, mean, variance, rstd, x, weight, bias View, n ChannelNorm) error
-	// ChannelNormGrad sets, from g, the gradient of the result, sum to Σ g and product to Σ g·z of each channel, z = (x - mean)·rstd, which are
-	// the gradients of bias and weight, and dx to (g - m(g) - z·m(g·z))·rstd·weight with m the mean over a channel. Without a buffer dx is not
-	// set.
-	ChannelNormGrad(s Stream, dx, sum, product, g, x, mean, rstd, weight View) error
+// Name returns "channel norm".
+func (*ChannelNorm) Name() string { return "channel norm" }
+
+// Operand returns the results, then the operands.
+func (o *ChannelNorm) Operand(i int) Operand {
+	return nth(i, Operand{"out", &o.Out, true}, Operand{"mean", &o.Mean, true},
+		Operand{"variance", &o.Variance, true}, Operand{"rstd", &o.Rstd, true},
+		Operand{"x", &o.X, false}, Operand{"weight", &o.Weight, false},
+		Operand{"bias", &o.Bias, false})
 }
 
-// CheckChannels says what is wrong with views of [n, channels, inner] and of [channels], beside their memory, "" for nothing.
-func CheckChannels(whole, channels []View) string {
-	x := whole[0]
-	if x.Shape.Rank() != 3 || x.Size() == 0 {
-		return fmt.Sprintf("shape %v, want [n, channels, inner] with elements", x.Shape)
-	}
-	for _, v := range append(whole[:len(whole):len(whole)], channels...) {
-		if v.Buf != nil && (v.Type != dtype.F32 || !v.Contiguous()) {
-			return fmt.Sprintf("%v of %v with strides %v, want contiguous float32", v.Shape, v.Type, v.Strides)
-		}
-	}
-	for _, v := range whole[1:] {
-		if v.Buf != nil && v.Shape != x.Shape {
-			return fmt.Sprintf("shape %v, want %v", v.Shape, x.Shape)
-		}
-	}
-	for _, v := range channels {
-		if v.Buf != nil && v.Shape != shape.Of(x.Shape.At(1)) {
-			return fmt.Sprintf("shape %v for %d channels", v.Shape, x.Shape.At(1))
-		}
-	}
-	return ""
+// Check compares the shapes and types.
+func (o *ChannelNorm) Check() (arg, reason string) {
+	return checkChannels(o, &o.X)
 }
 
-// ChannelNormWork is the work of [ChannelNormer].ChannelNorm: sum, distance, square and sum, distance, product and sum.
-func ChannelNormWork(out, mean, variance, rstd, x, weight, bias View) Work {
-	return Work{7 * x.Size(), bytesOf(out, mean, variance, rstd, x, weight, bias)}
+// Work counts sum, distance, square and sum, distance, product and sum.
+func (o *ChannelNorm) Work() Work {
+	return Work{7 * o.X.Size(), bytesOf(o.Out, o.Mean, o.Variance, o.Rstd, o.X, o.Weight, o.Bias)}
 }
 
-// ChannelNormGradWork is the work of [ChannelNormer].ChannelNormGrad: sum, distance, product and sum, and for dx distance and two products
-// with sums.
-func ChannelNormGradWork(dx, sum, product, g, x, mean, rstd, weight View) Work {
+// Clone copies the op.
+func (o *ChannelNorm) Clone() Op { c := *o; return &c }
+
+// A ChannelNormGrad sets, from G, the gradient of the result of a [ChannelNorm], Sum to Σ G and
+// Product to Σ G·z of each channel, z = (X - Mean)·Rstd, which are the gradients of bias and weight,
+// and DX to (G - m(G) - z·m(G·z))·Rstd·Weight with m the mean over a channel. DX and Weight may be
+// absent.
+type ChannelNormGrad struct {
+	Sum, Product, DX, G, X, Mean, Rstd, Weight View
+}
+
+// Name returns "channel norm gradient".
+func (*ChannelNormGrad) Name() string { return "channel norm gradient" }
+
+// Operand returns the results, then the operands.
+func (o *ChannelNormGrad) Operand(i int) Operand {
+	return nth(i, Operand{"sum", &o.Sum, true}, Operand{"product", &o.Product, true},
+		Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
+		Operand{"mean", &o.Mean, false}, Operand{"rstd", &o.Rstd, false},
+		Operand{"weight", &o.Weight, false})
+}
+
+// Check compares the shapes and types.
+func (o *ChannelNormGrad) Check() (arg, reason string) {
+	return checkChannels(o, &o.X)
+}
+
+// Work counts sum, distance, product and sum, and for DX distance and two products with sums.
+func (o *ChannelNormGrad) Work() Work {
 	each := 4
-	if dx.Buf != nil {
+	if !o.DX.Absent() {
 		each += 5
 	}
-	return Work{each * x.Size(), bytesOf(dx, sum, product, g, x, mean, rstd, weight)}
+	return Work{each * o.X.Size(),
+		bytesOf(o.Sum, o.Product, o.DX, o.G, o.X, o.Mean, o.Rstd, o.Weight)}
+}
+
+// Clone copies the op.
+func (o *ChannelNormGrad) Clone() Op { c := *o; return &c }
+
+// checkChannels checks the operands: "out", "dx", "g" are of x's shape, the others of channels; dx,
+// weight and bias may be absent.
+func checkChannels(op Op, x *View) (arg, reason string) {
+	if x.Shape.Rank() != 3 || x.Size() == 0 {
+		return "x", fmt.Sprintf("shape %v, want [n, channels, inner] with elements", x.Shape)
+	}
+	for i := 0; ; i++ {
+		o := op.Operand(i)
+		if o.View == nil {
+			return "", ""
+		}
+		want := shape.Of(x.Shape.At(1))
+		switch o.Name {
+		case "out", "dx", "g", "x":
+			want = x.Shape
+		}
+		switch o.Name {
+		case "dx", "weight", "bias":
+			if o.View.Absent() {
+				continue
+			}
+		}
+		if o.View.Type != dtype.F32 || o.View.Shape != want || !o.View.Contiguous() {
+			return o.Name, sparse(o.View, dtype.F32, want)
+		}
+	}
 }

@@ -7,62 +7,98 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Convolution says how windows move over an input, for [Convolver]: of one to three spatial dimensions, of which the lists hold one number
-// each. Sizes of input, kernel and result are those of the views.
-type Convolution struct {
-	Rank, Groups             int
-	Stride, Dilation, Before [3]int // Before is the padding with zeros before; that behind is what the result's size needs
-}
+// ConvKind says which of the three functions of a convolution is computed.
+type ConvKind uint8
 
-// Convolver is satisfied by devices with convolutions of float32 that make no columns. All views are contiguous float32: x and dx are
-// [n, channels, in…], w and dw [outputs, channels/groups, kernel…], y and g [n, outputs, out…]. With o·stride + k·dilation - before for a
-// place in the input, which is zero where that lies outside:
+// The functions: the result Y from X and W, the gradient of X from that of Y and W, and the gradient
+// of W from X and that of Y.
+const (
+	ConvForward ConvKind = iota
+	ConvData
+	ConvWeight
+)
+
+// A Convolution moves windows over an input of one to three spatial dimensions, of which the lists
+// hold one number each. All views are contiguous float32: X is [n, channels, in…],
+// W [outputs, channels/groups, kernel…], Y [n, outputs, out…]. With o·stride + k·dilation - before
+// for a place in the input, which is zero where that lies outside:
 //
-//	y[n, o, p] = Σ x[n, c, p·stride + k·dilation - before] · w[o, c, k]
-type Convolver interface {
-	// Convolve sets y.
-	Convolve(s Stream, y, x, w View, c Convolution) error
-	// ConvolveData sets dx, the gradient of x, from g, that of y. Zeros around the input have no gradient: an infinite weight reaches the
-	// elements that it has been multiplied with.
-	ConvolveData(s Stream, dx, g, w View, c Convolution) error
-	// ConvolveWeight sets dw, the gradient of w, from g.
-	ConvolveWeight(s Stream, dw, x, g View, c Convolution) error
+//	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
+//
+// Kind says which of the three is set; the others are read, and what is set or read in place of X,
+// W or Y is its gradient as the kind tells. Zeros around the input have no gradient: an infinite
+// weight reaches the elements that it has been multiplied with.
+type Convolution struct {
+	Kind                     ConvKind
+	X, W, Y                  View
+	Rank, Groups             int
+	Stride, Dilation, Before [3]int // Before is the padding before; that behind follows from Y
 }
 
-// Check says what is wrong with the views of a call beside their memory, "" for nothing.
-func (c Convolution) Check(x, w, y View) string {
-	for _, v := range []View{x, w, y} {
-		if v.Type != dtype.F32 || !v.Contiguous() {
-			return fmt.Sprintf("%v of %v with strides %v, want contiguous float32", v.Shape, v.Type, v.Strides)
+// Name returns "convolution", and for a gradient of what.
+func (c *Convolution) Name() string {
+	return [...]string{"convolution", "convolution data gradient", "convolution weight gradient"}[c.Kind]
+}
+
+// Operand returns the result, then the operands.
+func (c *Convolution) Operand(i int) Operand {
+	x, w, y := Operand{"x", &c.X, c.Kind == ConvData}, Operand{"w", &c.W, c.Kind == ConvWeight},
+		Operand{"y", &c.Y, c.Kind == ConvForward}
+	switch c.Kind {
+	case ConvData:
+		return nth(i, x, y, w)
+	case ConvWeight:
+		return nth(i, w, x, y)
+	}
+	return nth(i, y, x, w)
+}
+
+// Check compares the shapes and types.
+func (c *Convolution) Check() (arg, reason string) {
+	if c.Kind > ConvWeight {
+		return "kind", fmt.Sprintf("there is no kind %d", c.Kind)
+	}
+	x, w, y := &c.X.Shape, &c.W.Shape, &c.Y.Shape
+	if c.Rank < 1 || c.Rank > 3 || x.Rank() != c.Rank+2 || w.Rank() != c.Rank+2 || y.Rank() != c.Rank+2 {
+		return "y", fmt.Sprintf("shapes %v, %v, %v for %d spatial dimensions", *x, *w, *y, c.Rank)
+	}
+	for i := range 3 {
+		if o := c.Operand(i); o.View.Type != dtype.F32 || !o.View.Contiguous() {
+			return o.Name, sparse(o.View, dtype.F32, o.View.Shape)
 		}
 	}
-	if c.Rank < 1 || c.Rank > 3 || x.Shape.Rank() != c.Rank+2 || w.Shape.Rank() != c.Rank+2 || y.Shape.Rank() != c.Rank+2 {
-		return fmt.Sprintf("shapes %v, %v, %v for %d spatial dimensions", x.Shape, w.Shape, y.Shape, c.Rank)
-	}
-	if c.Groups < 1 || x.Shape.At(1) != w.Shape.At(1)*c.Groups || w.Shape.At(0)%c.Groups != 0 || y.Shape.At(1) != w.Shape.At(0) || x.Shape.At(0) != y.Shape.At(0) {
-		return fmt.Sprintf("shapes %v, %v, %v do not fit %d groups", x.Shape, w.Shape, y.Shape, c.Groups)
+	if c.Groups < 1 || x.At(1) != w.At(1)*c.Groups || w.At(0)%c.Groups != 0 || y.At(1) != w.At(0) || x.At(0) != y.At(0) {
+		return "y", fmt.Sprintf("shapes %v, %v, %v do not fit %d groups", *x, *w, *y, c.Groups)
 	}
 	for i := range c.Rank {
-		in, kernel, out := x.Shape.At(2+i), w.Shape.At(2+i), y.Shape.At(2+i)
+		in, kernel, out := x.At(2+i), w.At(2+i), y.At(2+i)
 		if c.Stride[i] < 1 || c.Dilation[i] < 1 || c.Before[i] < 0 || kernel < 1 || in < 0 || out < 0 {
-			return fmt.Sprintf("stride %v, dilation %v, padding %v, kernel %v", c.Stride, c.Dilation, c.Before, w.Shape)
+			return "w", fmt.Sprintf("stride %v, dilation %v, padding %v, kernel %v",
+				c.Stride, c.Dilation, c.Before, *w)
 		}
 	}
-	return ""
+	return "", ""
 }
 
-// ConvolutionWork is the work of the methods of [Convolver], which take the same products: two operations for each element of y, channel of
-// its group and element of the kernel, those with the padding too.
-func ConvolutionWork(x, w, y View) Work {
-	per := 1
-	for i := 1; i < w.Shape.Rank(); i++ {
-		per *= w.Shape.At(i)
+// Work counts two operations for each element of Y, channel of its group and element of the kernel,
+// those with the padding too. All three kinds take the same products.
+func (c *Convolution) Work() Work {
+	if c.Operand(0).View.Size() == 0 {
+		return Work{}
 	}
-	return Work{2 * y.Size() * per, bytesOf(x, w, y)}
+	per := 1
+	for i := 1; i < c.W.Shape.Rank(); i++ {
+		per *= c.W.Shape.At(i)
+	}
+	return Work{2 * c.Y.Size() * per, bytesOf(c.X, c.W, c.Y)}
 }
 
-// Spatial returns the sizes of a view's spatial dimensions as three, the first ones 1 where it has fewer.
-func (c Convolution) Spatial(s shape.Dims) (v [3]int) {
+// Clone copies the op.
+func (c *Convolution) Clone() Op { d := *c; return &d }
+
+// Spatial returns the sizes of a view's spatial dimensions as three, the first ones 1 where it has
+// fewer.
+func (c *Convolution) Spatial(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range c.Rank {
 		v[3-c.Rank+i] = s.At(2 + i)

@@ -1,20 +1,20 @@
 // Package device is the contract between tensors and the drivers that run them.
 //
-// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and a handful of primitives over [View] values. All
-// else is arithmetic on tensors. A driver that is faster at something says so by satisfying an optional interface
-// ([Softmaxer], [CrossEntropyer], [MultiMapper], …); callers fall back to the composition of primitives otherwise.
+// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and primitives. A primitive
+// is a value, an [Op]: [Run] checks it, tells the tracer and hands it to the driver. Every driver has
+// [Map], [Reduce], [MatMul], [Gather] and [Scatter]; a driver that is faster at something says so by
+// supporting an op for it ([Softmax], [Norm], [MultiMap], …). All else is arithmetic on tensors.
 //
-// Work is queued on a [Stream] and runs in its order. A method returns when the work is queued, with an error for what can
-// be known by then; faults of the work itself come out of the next call that waits ([Device.Download],
-// [Stream.Synchronize]). Slices of views and scalars are the caller's again when a method returns. Outputs never overlap
-// inputs, unless they are the same view (in place).
+// Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, with an
+// error for what can be known by then; faults of the work itself come out of the next call that waits
+// ([Device.Download], [Stream.Synchronize]). Slices of views and scalars are the caller's again when a
+// call returns. Outputs never overlap inputs, unless they are the same view (in place).
 package device
 
 import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -37,20 +37,14 @@ type Device interface {
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
 	CopyFrom(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
 
-	// Map computes outs[k] = p(ins…) element by element; all views have one shape (broadcast operands have strides 0).
-	// With no operands it fills; the identity copies, casts and gathers strides. params are the scalars' bits (expr.Encode).
-	Map(s Stream, p *expr.Program, outs, ins []View, params []uint64) error
-	// Reduce combines r.Map(ins…) over the dimensions in which out has size 1 and ins do not. out has the rank of ins.
-	Reduce(s Stream, r *Reduction, out View, ins []View, params []uint64) error
-	// MatMul computes out[b] = a[b]·b[b] for views of rank 3, [batch, m, k]·[batch, k, n], any strides, 0 in a broadcast
-	// batch. 16-bit floats accumulate in float32; integers wrap.
-	MatMul(s Stream, out, a, b View) error
-	// Gather sets out[i…] = src[i… with index[i…] along axis]; out and index have one shape. An index outside the axis
-	// stores 0 and is reported as an [IndexError] with tag, at once or at the next wait.
-	Gather(s Stream, out, src, index View, axis int, tag uint32) error
-	// Scatter combines src[i…] into dst[i… with index[i…] along axis], in the order of the positions. 16-bit floats are added
-	// and multiplied in float32. Positions whose index is outside the axis are left out; index errors as for Gather.
-	Scatter(s Stream, kind ScatterKind, dst, src, index View, axis int, tag uint32) error
+	// Supports reports whether the device runs op by itself; where not, a composition of others
+	// takes its place. It looks at layouts, types and modes, never at buffers, so that it can be
+	// asked before results are allocated. It is true of Map, Reduce, MatMul, Gather and Scatter.
+	Supports(op Op) bool
+	// Run queues an op that the device supports on s, a stream of its own. It is for [Run] to call,
+	// which has checked op in all but where its memory lies; others go through that. told, nil where
+	// nobody listens, is the event that Run tells: a device that launches kernels adds its launches.
+	Run(s Stream, op Op, told *KernelEvent) error
 
 	// Stats tells the memory in use; Empty gives cached memory back to the system and returns its bytes.
 	Stats() Stats
@@ -92,58 +86,6 @@ type View struct {
 	Buf  Buffer
 	Type dtype.Type
 	shape.Layout
-}
-
-// ReduceKind says how values are combined.
-type ReduceKind uint8
-
-// The ways to combine. Max and Min propagate NaN; the identity is that of the type (0, 1, ∓Inf or the extreme integer).
-// ArgMax and ArgMin give the first position, as I64, in row-major order of the reduced dimensions; NaN counts as extreme.
-const (
-	Sum ReduceKind = iota
-	Prod
-	Max
-	Min
-	ArgMax
-	ArgMin
-)
-
-// String returns the kind in lower case.
-func (k ReduceKind) String() string {
-	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
-}
-
-// A Reduction is map, combine, finish. The values are combined in the type that Map stores (float32 for 16-bit floats);
-// float32 sums are pairwise or better, in an order that does not depend on the number of workers.
-type Reduction struct {
-	Kind   ReduceKind
-	Map    *expr.Program // of the operands; one result
-	Finish *expr.Program // of the combined value as operand 0; nil: store it as out's type. Shares params with Map
-}
-
-// Softmaxer is satisfied by devices with a fused softmax over the last dimension of a rank-2 view.
-type Softmaxer interface {
-	// Softmax sets out to softmax(x), or its logarithm, row by row.
-	Softmax(s Stream, out, x View, log bool) error
-	// SoftmaxGrad sets dx from the result y and its gradient g.
-	SoftmaxGrad(s Stream, dx, y, g View, log bool) error
-}
-
-// CrossEntropyer is satisfied by devices with a fused log-softmax and negative log likelihood.
-type CrossEntropyer interface {
-	// CrossEntropy sets loss[i] = -log softmax(x)[i, target[i]] (0 where target is ignore), top[i], the greatest of the row, and
-	// rest[i] = log Σ exp(x[i] - top[i]), for x of shape [n, classes], target I64 [n], loss, top and rest [n] in x's computing type.
-	CrossEntropy(s Stream, loss, top, rest, x, target View, ignore int64, tag uint32) error
-	// CrossEntropyGrad sets dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i], the gradient from what CrossEntropy left, 0 where
-	// target is ignore; g is of shape [n], strides may be 0.
-	CrossEntropyGrad(s Stream, dx, x, top, rest, target, g View, ignore int64) error
-}
-
-// MultiMapper is satisfied by devices that run one program over many groups of tensors in one launch: an optimizer step.
-type MultiMapper interface {
-	// MultiMap runs p on each group k of contiguous views, outs[k], ins[k]. params is a contiguous buffer of 8-byte slots on
-	// the device holding the scalars' bits, so that a captured step sees new values.
-	MultiMap(s Stream, p *expr.Program, outs, ins [][]View, params View) error
 }
 
 // Borrower is satisfied by devices that work on host memory that others own: a mapped file.

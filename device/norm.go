@@ -6,13 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Norm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias, with mean the row's mean and rstd = 1/√(v + Eps),
-// where v is the mean square distance from the mean, in two passes. RMS takes mean as 0.
+// A RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias, with mean the row's
+// mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two passes. RMS
+// takes mean as 0.
 //
-// Weight and bias are one value for each Inner neighbouring columns of each of Period rows, which repeat: element (r, c) has that of
-// index (r mod Period · columns + c) / Inner. A layer normalisation has Period 1 and Inner 1; one of groups has Period groups, and
-// Inner is the number of elements of a channel.
-type Norm struct {
+// Weight and bias are one value for each Inner neighbouring columns of each of Period rows, which
+// repeat: element (r, c) has that of index (r mod Period · columns + c) / Inner. A layer
+// normalisation has Period 1 and Inner 1; one of groups has Period groups, and Inner is the number
+// of elements of a channel.
+type RowNorm struct {
 	Eps    float64
 	RMS    bool
 	Zero   bool // without a bias 0 is added, which makes -0 a 0
@@ -21,44 +23,118 @@ type Norm struct {
 }
 
 // Affine is the number of weights for rows of the given number of columns.
-func (n Norm) Affine(columns int) int { return n.Period * columns / n.Inner }
+func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
-// Normer is satisfied by devices with fused normalisations of the rows of rank-2 views. All views are contiguous. x, out, dx and g have
-// x's type and shape [rows, columns]; mean and rstd are [rows] of x's computing type; weight and bias are [Affine(columns)] of x's type
-// or its computing type. Views without a buffer stand for what is absent: mean with RMS, weight, bias.
-type Normer interface {
-	// Norm sets out, mean and rstd.
-	Norm(s Stream, out, mean, rstd, x, weight, bias View, n Norm) error
-	// NormGrad sets dx from g, the gradient of the result: rstd·(h - m(h) - z·m(h·z)) with h = g·weight, z = (x - mean)·rstd and m the
-	// mean over the row, m(h) left out with RMS.
-	NormGrad(s Stream, dx, g, x, mean, rstd, weight View, n Norm) error
+// A Norm normalises the rows of X, of rank 2: it sets Out, Mean and Rstd. All views are contiguous.
+// X and Out have one type and shape [rows, columns]; Mean and Rstd are [rows] of the computing type;
+// Weight and Bias are [Affine(columns)] of the type or the computing type. Mean is absent with RMS;
+// Weight and Bias may be.
+type Norm struct {
+	Out, Mean, Rstd, X, Weight, Bias View
+	RowNorm
 }
 
-// Check says what is wrong with the views of a call beside their memory, "" for nothing: matrices of x's shape and type, columns of one
-// value a row, and weight and bias.
-func (n Norm) Check(matrices, columns, affine []View) string {
-	x := matrices[0]
-	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {
-		return fmt.Sprintf("%v of %v, want [rows, columns] of a float type", x.Shape, x.Type)
+// Name returns "norm".
+func (*Norm) Name() string { return "norm" }
+
+// Operand returns the results, then the operands.
+func (o *Norm) Operand(i int) Operand {
+	return nth(i, Operand{"out", &o.Out, true}, Operand{"mean", &o.Mean, true},
+		Operand{"rstd", &o.Rstd, true}, Operand{"x", &o.X, false},
+		Operand{"weight", &o.Weight, false}, Operand{"bias", &o.Bias, false})
+}
+
+// Check compares the shapes and types.
+func (o *Norm) Check() (arg, reason string) {
+	return o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(0), o.Operand(4), o.Operand(5))
+}
+
+// Work counts the mean (two operations with the difference), square and sum, the product with rstd,
+// and one operation each for weight and bias.
+func (o *Norm) Work() Work {
+	each := 3
+	if !o.RMS {
+		each += 2
 	}
-	cols := x.Shape.At(1)
-	if n.Period < 1 || n.Inner < 1 || n.Period*cols%n.Inner != 0 || n.Inner > 1 && cols%n.Inner != 0 || x.Shape.At(0)%n.Period != 0 {
-		return fmt.Sprintf("weights for every %d columns of %d rows do not fit shape %v", n.Inner, n.Period, x.Shape)
+	if !o.Weight.Absent() {
+		each++
 	}
-	for _, v := range matrices {
-		if v.Shape != x.Shape || v.Type != x.Type || !v.Contiguous() {
-			return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v as all", v.Shape, v.Type, v.Strides, x.Shape, x.Type)
+	if !o.Bias.Absent() {
+		each++
+	}
+	return Work{each * o.X.Size(), bytesOf(o.Out, o.Mean, o.Rstd, o.X, o.Weight, o.Bias)}
+}
+
+// Clone copies the op.
+func (o *Norm) Clone() Op { c := *o; return &c }
+
+// A NormGrad sets DX from G, the gradient of the result of a [Norm]: rstd·(h - m(h) - z·m(h·z)) with
+// h = g·weight, z = (x - mean)·rstd and m the mean over the row, m(h) left out with RMS. The views
+// are as those of Norm.
+type NormGrad struct {
+	DX, G, X, Mean, Rstd, Weight View
+	RowNorm
+}
+
+// Name returns "norm gradient".
+func (*NormGrad) Name() string { return "norm gradient" }
+
+// Operand returns the result, then the operands.
+func (o *NormGrad) Operand(i int) Operand {
+	return nth(i, Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
+		Operand{"mean", &o.Mean, false}, Operand{"rstd", &o.Rstd, false},
+		Operand{"weight", &o.Weight, false})
+}
+
+// Check compares the shapes and types.
+func (o *NormGrad) Check() (arg, reason string) {
+	if o.G.Shape != o.X.Shape || o.G.Type != o.X.Type || !o.G.Contiguous() {
+		return "g", sparse(&o.G, o.X.Type, o.X.Shape)
+	}
+	return o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(0), o.Operand(5))
+}
+
+// Work is that of rstd·(h - m(h) - z·m(h·z)).
+func (o *NormGrad) Work() Work {
+	each := 6 // z: 1; h·z and its sum: 2; z·m: 1; difference: 1; ·rstd: 1
+	if !o.RMS {
+		each += 3 // x - mean; the sum of h; the difference
+	}
+	if !o.Weight.Absent() {
+		each++
+	}
+	return Work{each * o.X.Size(), bytesOf(o.DX, o.G, o.X, o.Mean, o.Rstd, o.Weight)}
+}
+
+// Clone copies the op.
+func (o *NormGrad) Clone() Op { c := *o; return &c }
+
+// check checks the rows, the statistics, the result and what is one value a column.
+func (n RowNorm) check(x, mean, rstd *View, out Operand, affine ...Operand) (arg, reason string) {
+	if x.Shape.Rank() != 2 || !x.Type.IsFloat() || !x.Contiguous() {
+		return "x", fmt.Sprintf("%v of %v with strides %v, want contiguous [rows, columns] of a float type",
+			x.Shape, x.Type, x.Strides)
+	}
+	rows, cols, acc := shape.Of(x.Shape.At(0)), x.Shape.At(1), x.Type.Compute()
+	if n.Period < 1 || n.Inner < 1 || n.Period*cols%n.Inner != 0 || n.Inner > 1 && cols%n.Inner != 0 ||
+		x.Shape.At(0)%n.Period != 0 {
+		return "x", fmt.Sprintf("weights for every %d columns of %d rows do not fit shape %v",
+			n.Inner, n.Period, x.Shape)
+	}
+	if out.View.Shape != x.Shape || out.View.Type != x.Type || !out.View.Contiguous() {
+		return out.Name, sparse(out.View, x.Type, x.Shape)
+	}
+	if rstd.Shape != rows || rstd.Type != acc || !rstd.Contiguous() {
+		return "rstd", sparse(rstd, acc, rows)
+	}
+	if !n.RMS && (mean.Shape != rows || mean.Type != acc || !mean.Contiguous()) {
+		return "mean", sparse(mean, acc, rows)
+	}
+	for _, o := range affine {
+		if v := o.View; !v.Absent() && (v.Shape != shape.Of(n.Affine(cols)) ||
+			v.Type != x.Type && v.Type != acc || !v.Contiguous()) {
+			return o.Name, sparse(v, acc, shape.Of(n.Affine(cols)))
 		}
 	}
-	for _, v := range columns {
-		if v.Shape != shape.Of(x.Shape.At(0)) || v.Type != x.Type.Compute() || !v.Contiguous() {
-			return fmt.Sprintf("%v of %v for a value a row, want contiguous [%d] of %v", v.Shape, v.Type, x.Shape.At(0), x.Type.Compute())
-		}
-	}
-	for _, v := range affine {
-		if v.Shape != shape.Of(n.Affine(cols)) || v.Type != x.Type && v.Type != x.Type.Compute() || !v.Contiguous() {
-			return fmt.Sprintf("weight or bias %v of %v, want contiguous [%d] of %v or %v", v.Shape, v.Type, n.Affine(cols), x.Type, x.Type.Compute())
-		}
-	}
-	return ""
+	return "", ""
 }

@@ -1,9 +1,8 @@
 package device
 
-import "github.com/flambeau-go/flambeau/expr"
-
-// Preparer is satisfied by devices that load code when it is first used, which takes memory: PrepareMultiMap does all of that for a program's
-// [MultiMapper] ahead, so that launches which belong together fail before the first of them or not for want of it.
+// Preparer is satisfied by devices that load code when it is first used, which takes memory.
 type Preparer interface {
-	PrepareMultiMap(p *expr.Program) error
+	// Prepare loads the code of an op, whose views need no buffers. Launches that belong together
+	// are prepared first, so that out-of-memory comes before the first of them.
+	Prepare(op Op) error
 }

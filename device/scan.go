@@ -24,38 +24,72 @@ func (k ScanKind) String() string {
 	return [...]string{"sum", "prod", "logsumexp", "max", "min", "linear"}[k]
 }
 
-// Scanner is satisfied by devices that combine each element with all before it.
-type Scanner interface {
-	// Scan combines along dimension 1 of views of one rank-3 shape, if reverse from its end on. Floats give their type and are
-	// combined in float64, at least in float32 those of 16 bits; integers and Bool give I64, and so do positions. The order of
-	// operations depends on the shape alone.
-	Scan(s Stream, kind ScanKind, out View, ins []View, reverse bool) error
+// A Scan combines along dimension 1 of views of one rank-3 shape, if Reverse from its end on. Floats
+// give their type and are combined in float64, at least in float32 those of 16 bits; integers and
+// Bool give I64, and so do positions. The order of operations depends on the shape alone.
+type Scan struct {
+	Kind    ScanKind
+	Out     View
+	Ins     []View
+	Reverse bool
 }
 
-// CheckScan says what is wrong with the number, shapes and types of a scan's operands: the argument at fault and why. The reason is
-// empty where they fit. Drivers share it; that the views lie in their memory they check themselves.
-func CheckScan(kind ScanKind, out *View, ins []View) (arg, reason string) {
+// Name returns "scan-" and the kind.
+func (o *Scan) Name() string {
+	return [...]string{"scan-sum", "scan-prod", "scan-logsumexp", "scan-max", "scan-min", "scan-linear"}[o.Kind]
+}
+
+// Operand returns the result, then the operands.
+func (o *Scan) Operand(i int) Operand {
+	if i == 0 {
+		return Operand{"out", &o.Out, true}
+	}
+	if i <= len(o.Ins) {
+		return Operand{"in", &o.Ins[i-1], false}
+	}
+	return Operand{}
+}
+
+// Check compares the number, shapes and types of the operands.
+func (o *Scan) Check() (arg, reason string) {
 	want := 1
-	if kind == ScanLinear {
+	if o.Kind == ScanLinear {
 		want = 2
 	}
-	if len(ins) != want || kind > ScanLinear {
-		return "in", fmt.Sprintf("%d operands of a scan of kind %d", len(ins), kind)
+	if len(o.Ins) != want || o.Kind > ScanLinear {
+		return "in", fmt.Sprintf("%d operands of a scan of kind %d", len(o.Ins), o.Kind)
 	}
-	if out.Shape.Rank() != 3 {
-		return "out", fmt.Sprintf("shape %v, want rank 3", out.Shape)
+	if o.Out.Shape.Rank() != 3 {
+		return "out", fmt.Sprintf("shape %v, want rank 3", o.Out.Shape)
 	}
-	for i := range ins {
-		if ins[i].Shape != out.Shape || ins[i].Type != ins[0].Type {
-			return fmt.Sprintf("in %d", i), fmt.Sprintf("%v of %v, want %v of %v", ins[i].Shape, ins[i].Type, out.Shape, ins[0].Type)
+	from := o.Ins[0].Type
+	for i := range o.Ins {
+		if in := &o.Ins[i]; in.Shape != o.Out.Shape || in.Type != from {
+			return numbered("in", i, want), wrong(in, from, o.Out.Shape)
 		}
 	}
 	t := dtype.I64
-	if ins[0].Type.IsFloat() && kind != ScanMax && kind != ScanMin {
-		t = ins[0].Type
+	if from.IsFloat() && o.Kind != ScanMax && o.Kind != ScanMin {
+		t = from
 	}
-	if out.Type != t || (kind == ScanLogSumExp || kind == ScanLinear) && !t.IsFloat() {
-		return "out", fmt.Sprintf("of %v for operands of %v", out.Type, ins[0].Type)
+	if o.Out.Type != t || (o.Kind == ScanLogSumExp || o.Kind == ScanLinear) && !t.IsFloat() {
+		return "out", fmt.Sprintf("of %v for operands of %v", o.Out.Type, from)
 	}
 	return "", ""
 }
+
+// Work counts a combination an element, of logarithms of sums an exponential and a logarithm more,
+// of a linear recurrence two.
+func (o *Scan) Work() Work {
+	each := 1
+	switch o.Kind {
+	case ScanLogSumExp:
+		each += 2 * expCost
+	case ScanLinear:
+		each = 2
+	}
+	return Work{each * o.Out.Size(), bytesOf(o.Out) + bytesOf(o.Ins...)}
+}
+
+// Clone copies the op.
+func (o *Scan) Clone() Op { return &Scan{o.Kind, o.Out, clone(o.Ins), o.Reverse} }

@@ -1,16 +1,10 @@
 package device
 
-import (
-	"fmt"
-
-	"github.com/flambeau-go/flambeau/dtype"
-)
-
 // ScatterKind says what a scatter does with an element that its target already has.
 type ScatterKind uint8
 
-// The ways to scatter. Set lets the last position in row-major order win; the others combine with what is there. Max and Min
-// propagate NaN. The sum of truth values is "or", their product "and".
+// The ways to scatter. Set lets the last position in row-major order win; the others combine with
+// what is there. Max and Min propagate NaN. The sum of truth values is "or", their product "and".
 const (
 	ScatterSet ScatterKind = iota
 	ScatterAdd
@@ -24,24 +18,43 @@ func (k ScatterKind) String() string {
 	return [...]string{"set", "add", "prod", "max", "min"}[k]
 }
 
-// CheckIndexed says what is wrong with the shapes and types of a gather (dense is out, table is src) or a scatter (dense is
-// src, table is dst): the argument at fault and why. The reason is empty where they fit. Drivers share it; that the views lie
-// in their memory they check themselves.
-func CheckIndexed(denseName string, dense *View, tableName string, table, index *View, axis int) (arg, reason string) {
-	switch {
-	case index.Type != dtype.I64 && index.Type != dtype.I32:
-		return "index", fmt.Sprintf("of %v, want int64 or int32", index.Type)
-	case dense.Type != table.Type:
-		return denseName, fmt.Sprintf("%v, but %s is %v", dense.Type, tableName, table.Type)
-	case dense.Shape != index.Shape:
-		return "index", fmt.Sprintf("shape %v, but %s has %v", index.Shape, denseName, dense.Shape)
-	case table.Shape.Rank() != index.Shape.Rank() || axis < 0 || axis >= table.Shape.Rank():
-		return "axis", fmt.Sprintf("%d for shapes %v and %v", axis, table.Shape, index.Shape)
-	}
-	for k := range table.Shape.Rank() {
-		if k != axis && index.Shape.At(k) > table.Shape.At(k) {
-			return "index", fmt.Sprintf("shape %v is larger than %v in dimension %d", index.Shape, table.Shape, k)
-		}
-	}
-	return "", ""
+// A Scatter combines Src[i…] into Dst[i… with Index[i…] along Axis], in the order of the positions.
+// 16-bit floats are added and multiplied in float32. Positions whose index is outside the axis are
+// left out; index errors as for [Gather]. Every device has it.
+type Scatter struct {
+	Kind            ScatterKind
+	Dst, Src, Index View
+	Axis            int
+	Tag             uint32
 }
+
+// Name returns "scatter-" and the kind.
+func (s *Scatter) Name() string {
+	return [...]string{"scatter-set", "scatter-add", "scatter-prod", "scatter-max", "scatter-min"}[s.Kind]
+}
+
+// Operand returns the target, then the operands.
+func (s *Scatter) Operand(i int) Operand {
+	return nth(i, Operand{"dst", &s.Dst, true}, Operand{"src", &s.Src, false},
+		Operand{"index", &s.Index, false})
+}
+
+// Check compares the shapes.
+func (s *Scatter) Check() (arg, reason string) {
+	return checkIndexed("src", &s.Src, "dst", &s.Dst, &s.Index, s.Axis)
+}
+
+// Work counts of Dst as much as Src has: it is written, and read where values are combined.
+func (s *Scatter) Work() Work {
+	if s.Index.Size() == 0 {
+		return Work{}
+	}
+	at := s.Src.Size() * s.Dst.Type.Size()
+	if s.Kind == ScatterSet {
+		return Work{0, bytesOf(s.Src, s.Index) + at}
+	}
+	return Work{s.Src.Size(), bytesOf(s.Src, s.Index) + 2*at}
+}
+
+// Clone copies the op.
+func (s *Scatter) Clone() Op { c := *s; return &c }

@@ -2,24 +2,47 @@ package device
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Searcher is satisfied by devices that look values up in sorted rows by themselves.
-type Searcher interface {
-	// Search sets each element of out, I64 of the values' shape [rows, m], to the number of elements of that row of sorted, [rows, n] in ascending
-	// order and of the values' type, that are less than its value, or if right not greater. That of NaN is n.
-	Search(s Stream, out, sorted, values View, right bool) error
+// A Search sets each element of Out, I64 of the values' shape [rows, m], to the number of elements
+// of that row of Sorted, [rows, n] in ascending order and of the values' type, that are less than
+// its value, or if Right not greater. That of NaN is n.
+type Search struct {
+	Out, Sorted, Values View
+	Right               bool
 }
 
-// CheckSearch is [CheckScan] for Search.
-func CheckSearch(out, sorted, values *View) (arg, reason string) {
-	if values.Shape.Rank() != 2 || out.Shape != values.Shape || out.Type != dtype.I64 {
-		return "out", fmt.Sprintf("%v of %v for values of shape %v", out.Shape, out.Type, values.Shape)
+// Name returns "search".
+func (*Search) Name() string { return "search" }
+
+// Operand returns the result, then the operands.
+func (o *Search) Operand(i int) Operand {
+	return nth(i, Operand{"out", &o.Out, true}, Operand{"sorted", &o.Sorted, false},
+		Operand{"values", &o.Values, false})
+}
+
+// Check compares the shapes and types.
+func (o *Search) Check() (arg, reason string) {
+	v, s := &o.Values, &o.Sorted
+	if v.Shape.Rank() != 2 || o.Out.Shape != v.Shape || o.Out.Type != dtype.I64 {
+		return "out", fmt.Sprintf("%v of %v for values of shape %v", o.Out.Shape, o.Out.Type, v.Shape)
 	}
-	if sorted.Shape.Rank() != 2 || sorted.Shape.At(0) != values.Shape.At(0) || sorted.Type != values.Type {
-		return "sorted", fmt.Sprintf("%v of %v for values of shape %v and type %v", sorted.Shape, sorted.Type, values.Shape, values.Type)
+	if s.Shape.Rank() != 2 || s.Shape.At(0) != v.Shape.At(0) || s.Type != v.Type {
+		return "sorted", fmt.Sprintf("%v of %v for values of shape %v and type %v", s.Shape, s.Type, v.Shape, v.Type)
 	}
 	return "", ""
 }
+
+// Work counts ⌈log₂(n+1)⌉ comparisons a value.
+func (o *Search) Work() Work {
+	if o.Out.Size() == 0 {
+		return Work{}
+	}
+	return Work{o.Values.Size() * bits.Len(uint(o.Sorted.Shape.At(1))), bytesOf(o.Out, o.Sorted, o.Values)}
+}
+
+// Clone copies the op.
+func (o *Search) Clone() Op { c := *o; return &c }

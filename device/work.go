@@ -1,8 +1,6 @@
 package device
 
 import (
-	"math/bits"
-
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -39,7 +37,7 @@ func bytesOf(views ...View) int {
 }
 
 func touched(v *View) int {
-	if v.Buf == nil {
+	if v.Absent() {
 		return 0
 	}
 	n := v.Type.Size()
@@ -51,141 +49,5 @@ func touched(v *View) int {
 	return n
 }
 
-// MapWork is the work of [Device].Map.
-func MapWork(p *expr.Program, outs, ins []View) Work {
-	if len(outs) == 0 {
-		return Work{}
-	}
-	return Work{p.Cost() * outs[0].Size(), bytesOf(outs...) + bytesOf(ins...)}
-}
-
-// ReduceWork is the work of [Device].Reduce: the map and one combination for each element, the finish for each result.
-func ReduceWork(r *Reduction, out View, ins []View) Work {
-	n := out.Size()
-	if len(ins) > 0 {
-		n = ins[0].Size()
-	}
-	w := Work{(r.Map.Cost() + 1) * n, bytesOf(out) + bytesOf(ins...)}
-	if r.Finish != nil {
-		w.FLOPs += r.Finish.Cost() * out.Size()
-	}
-	return w
-}
-
-// MatMulWork is the work of [Device].MatMul: 2·batch·m·n·k.
-func MatMulWork(out, a, b View) Work {
-	return Work{2 * out.Size() * a.Shape.At(2), bytesOf(out, a, b)}
-}
-
-// GatherWork is the work of [Device].Gather: of src, what is gathered is read.
-func GatherWork(out, index View) Work {
-	return Work{0, 2*bytesOf(out) + bytesOf(index)}
-}
-
-// ScatterWork is the work of [Device].Scatter: of dst, as much as src has is written, and read where values are combined.
-func ScatterWork(kind ScatterKind, dst, src, index View) Work {
-	at := src.Size() * dst.Type.Size()
-	if kind == ScatterSet {
-		return Work{0, bytesOf(src, index) + at}
-	}
-	return Work{src.Size(), bytesOf(src, index) + 2*at}
-}
-
 // expCost is the number of operations of exp in float32, as package expr writes it.
 var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1).Cost()
-
-// SoftmaxWork is the work of [Softmaxer].Softmax: for each element the maximum, the difference, the exponential, the sum, and the
-// division or difference.
-func SoftmaxWork(out, x View) Work {
-	return Work{(4 + expCost) * x.Size(), bytesOf(out, x)}
-}
-
-// SoftmaxGradWork is the work of [Softmaxer].SoftmaxGrad: for each element product, sum, difference, product; of the logarithm an
-// exponential instead of the first product.
-func SoftmaxGradWork(dx, y, g View, log bool) Work {
-	each := 4
-	if log {
-		each += expCost - 1
-	}
-	return Work{each * y.Size(), bytesOf(dx, y, g)}
-}
-
-// CrossEntropyWork is the work of [CrossEntropyer].CrossEntropy: maximum, difference, exponential and sum.
-func CrossEntropyWork(loss, top, rest, x, target View) Work {
-	return Work{(3 + expCost) * x.Size(), bytesOf(loss, top, rest, x, target)}
-}
-
-// CrossEntropyGradWork is the work of [CrossEntropyer].CrossEntropyGrad: two differences, exponential, product.
-func CrossEntropyGradWork(dx, x, top, rest, target, g View) Work {
-	return Work{(3 + expCost) * x.Size(), bytesOf(dx, x, top, rest, target, g)}
-}
-
-// NormWork is the work of [Normer].Norm: mean (two operations with the difference), square and sum, product with rstd, and one operation
-// each for weight and bias.
-func NormWork(n Norm, out, mean, rstd, x, weight, bias View) Work {
-	each := 3
-	if !n.RMS {
-		each += 2
-	}
-	for _, v := range []View{weight, bias} {
-		if v.Buf != nil {
-			each++
-		}
-	}
-	return Work{each * x.Size(), bytesOf(out, mean, rstd, x, weight, bias)}
-}
-
-// NormGradWork is the work of [Normer].NormGrad: of rstd·(h - m(h) - z·m(h·z)) with z = (x - mean)·rstd, h = g·weight.
-func NormGradWork(n Norm, dx, g, x, mean, rstd, weight View) Work {
-	each := 6 // z: 1; h·z and its sum: 2; z·m: 1; difference: 1; ·rstd: 1
-	if !n.RMS {
-		each += 3 // x - mean; the sum of h; the difference
-	}
-	if weight.Buf != nil {
-		each++
-	}
-	return Work{each * x.Size(), bytesOf(dx, g, x, mean, rstd, weight)}
-}
-
-// MultiMapWork is the work of [MultiMapper].MultiMap.
-func MultiMapWork(p *expr.Program, outs, ins [][]View, params View) Work {
-	w := Work{0, bytesOf(params)}
-	for k := range outs {
-		w = w.Add(MapWork(p, outs[k], ins[k]))
-	}
-	return w
-}
-
-// ScanWork is the work of [Scanner].Scan: a combination an element, of logarithms of sums an exponential and a logarithm more, of a
-// linear recurrence two.
-func ScanWork(kind ScanKind, out View, ins []View) Work {
-	each := 1
-	switch kind {
-	case ScanLogSumExp:
-		each += 2 * expCost
-	case ScanLinear:
-		each = 2
-	}
-	return Work{each * out.Size(), bytesOf(out) + bytesOf(ins...)}
-}
-
-// AttentionWork is the work of [Attender].Attend: two products and a softmax of the weights, of which a causal one leaves out those that no query sees.
-func AttentionWork(out, q, k, v View, causal bool) Work {
-	queries, keys := q.Shape.At(1), k.Shape.At(1)
-	weights := queries * keys
-	if causal {
-		seen := min(queries, keys)
-		weights = seen*(seen+1)/2 + (queries-seen)*keys
-	}
-	return Work{q.Shape.At(0) * weights * (2*q.Shape.At(2) + 2*v.Shape.At(2) + 4 + expCost), bytesOf(out, q, k, v)}
-}
-
-// SearchWork is the work of [Searcher].Search: ⌈log₂(n+1)⌉ comparisons a value.
-func SearchWork(out, sorted, values View) Work {
-	return Work{values.Size() * bits.Len(uint(sorted.Shape.At(1))), bytesOf(out, sorted, values)}
-}
-
-// ArgsortWork is the work of [Sorter].Argsort: n·⌈log₂ n⌉ comparisons a row.
-func ArgsortWork(out, x View) Work {
-	return Work{x.Size() * bits.Len(uint(max(x.Shape.At(1)-1, 0))), bytesOf(out, x)}
-}

@@ -1,0 +1,92 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]] (0 where the target is Ignore), Top[i],
+// the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]), for X of shape [n, classes],
+// Target I64 [n], Loss, Top and Rest [n] in X's computing type. A target outside the classes has
+// loss 0 and is an [IndexError] with Tag, at once or at the next wait.
+type CrossEntropy struct {
+	Loss, Top, Rest, X, Target View
+	Ignore                     int64
+	Tag                        uint32
+}
+
+// Name returns "cross-entropy".
+func (*CrossEntropy) Name() string { return "cross-entropy" }
+
+// Operand returns the results, then the operands.
+func (o *CrossEntropy) Operand(i int) Operand {
+	return nth(i, Operand{"loss", &o.Loss, true}, Operand{"top", &o.Top, true},
+		Operand{"rest", &o.Rest, true}, Operand{"x", &o.X, false},
+		Operand{"target", &o.Target, false})
+}
+
+// Check compares the shapes and types.
+func (o *CrossEntropy) Check() (arg, reason string) {
+	return checkClasses(&o.X, &o.Target, o.Operand(0), o.Operand(1), o.Operand(2))
+}
+
+// Work counts maximum, difference, exponential and sum.
+func (o *CrossEntropy) Work() Work {
+	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
+}
+
+// Clone copies the op.
+func (o *CrossEntropy) Clone() Op { c := *o; return &c }
+
+// A CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i], the gradient from
+// what [CrossEntropy] left, 0 where the target is Ignore or no class. G is of shape [n], its strides
+// may be 0. DX may be X.
+type CrossEntropyGrad struct {
+	DX, X, Top, Rest, Target, G View
+	Ignore                      int64
+}
+
+// Name returns "cross-entropy gradient".
+func (*CrossEntropyGrad) Name() string { return "cross-entropy gradient" }
+
+// Operand returns the result, then the operands.
+func (o *CrossEntropyGrad) Operand(i int) Operand {
+	return nth(i, Operand{"dx", &o.DX, true}, Operand{"x", &o.X, false},
+		Operand{"top", &o.Top, false}, Operand{"rest", &o.Rest, false},
+		Operand{"target", &o.Target, false}, Operand{"g", &o.G, false})
+}
+
+// Check compares the shapes and types.
+func (o *CrossEntropyGrad) Check() (arg, reason string) {
+	if arg, reason := checkRows(o, 2); reason != "" {
+		return arg, reason
+	}
+	return checkClasses(&o.X, &o.Target, o.Operand(2), o.Operand(3), o.Operand(5))
+}
+
+// Work counts two differences, exponential, product.
+func (o *CrossEntropyGrad) Work() Work {
+	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.DX, o.X, o.Top, o.Rest, o.Target, o.G)}
+}
+
+// Clone copies the op.
+func (o *CrossEntropyGrad) Clone() Op { c := *o; return &c }
+
+// checkClasses checks logits, targets and columns of one value a row in the computing type.
+func checkClasses(x, target *View, columns ...Operand) (arg, reason string) {
+	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {
+		return "x", fmt.Sprintf("%v of %v, want [rows, classes] of a float type", x.Shape, x.Type)
+	}
+	rows := shape.Of(x.Shape.At(0))
+	for _, o := range columns {
+		if t := x.Type.Compute(); o.View.Shape != rows || o.View.Type != t {
+			return o.Name, wrong(o.View, t, rows)
+		}
+	}
+	if target.Shape != rows || target.Type != dtype.I64 {
+		return "target", wrong(target, dtype.I64, rows)
+	}
+	return "", ""
+}

@@ -1,0 +1,62 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A Gather sets Out[i…] = Src[i… with Index[i…] along Axis]; Out and Index have one shape. An index
+// outside the axis stores 0 and is reported as an [IndexError] with Tag, at once or at the next
+// wait. Every device has it.
+type Gather struct {
+	Out, Src, Index View
+	Axis            int
+	Tag             uint32
+}
+
+// Name returns "gather".
+func (*Gather) Name() string { return "gather" }
+
+// Operand returns the result, then the operands.
+func (g *Gather) Operand(i int) Operand {
+	return nth(i, Operand{"out", &g.Out, true}, Operand{"src", &g.Src, false},
+		Operand{"index", &g.Index, false})
+}
+
+// Check compares the shapes.
+func (g *Gather) Check() (arg, reason string) {
+	return checkIndexed("out", &g.Out, "src", &g.Src, &g.Index, g.Axis)
+}
+
+// Work counts of Src what is gathered.
+func (g *Gather) Work() Work {
+	if g.Out.Size() == 0 {
+		return Work{}
+	}
+	return Work{0, 2*bytesOf(g.Out) + bytesOf(g.Index)}
+}
+
+// Clone copies the op.
+func (g *Gather) Clone() Op { c := *g; return &c }
+
+// checkIndexed says what is wrong with a gather (dense is out, table is src) or a scatter (dense is
+// src, table is dst).
+func checkIndexed(denseName string, dense *View, tableName string, table, index *View, axis int) (arg, reason string) {
+	switch {
+	case index.Type != dtype.I64 && index.Type != dtype.I32:
+		return "index", fmt.Sprintf("of %v, want int64 or int32", index.Type)
+	case dense.Type != table.Type:
+		return denseName, fmt.Sprintf("%v, but %s is %v", dense.Type, tableName, table.Type)
+	case dense.Shape != index.Shape:
+		return "index", fmt.Sprintf("shape %v, but %s has %v", index.Shape, denseName, dense.Shape)
+	case table.Shape.Rank() != index.Shape.Rank() || axis < 0 || axis >= table.Shape.Rank():
+		return "axis", fmt.Sprintf("%d for shapes %v and %v", axis, table.Shape, index.Shape)
+	}
+	for k := range table.Shape.Rank() {
+		if k != axis && index.Shape.At(k) > table.Shape.At(k) {
+			return "index", fmt.Sprintf("shape %v is larger than %v in dimension %d", index.Shape, table.Shape, k)
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,95 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch: an
+// optimizer's step. Params is a contiguous buffer of 8-byte slots on the device that holds the
+// scalars' bits, so that a captured step sees new values.
+//
+// Found may be absent. It is one F32 that is 0 or 1, and becomes 1 if an element of the first operand
+// of a group, as it is before, is infinite or NaN: how gradients are unscaled.
+type MultiMap struct {
+	Program       *expr.Program
+	Outs, Ins     [][]View
+	Params, Found View
+}
+
+// Name returns "multi-map".
+func (*MultiMap) Name() string { return "multi-map" }
+
+// Operand returns the results of all groups, then the operands of all groups.
+func (m *MultiMap) Operand(i int) Operand {
+	if n := len(m.Program.Out); i < n*len(m.Outs) {
+		return Operand{"out", &m.Outs[i/n][i%n], true}
+	}
+	i -= len(m.Program.Out) * len(m.Outs)
+	if n := len(m.Program.In); i < n*len(m.Ins) {
+		return Operand{"in", &m.Ins[i/n][i%n], false}
+	}
+	i -= len(m.Program.In) * len(m.Ins)
+	return nth(i, Operand{"params", &m.Params, false}, Operand{"found", &m.Found, true})
+}
+
+// Check holds each group to the program.
+func (m *MultiMap) Check() (arg, reason string) {
+	p := m.Program
+	if p == nil {
+		return "program", "nil"
+	}
+	if len(m.Outs) != len(m.Ins) {
+		return "outs", fmt.Sprintf("%d groups, but %d groups of operands", len(m.Outs), len(m.Ins))
+	}
+	if v := &m.Params; v.Type.Size() != 8 || !v.Contiguous() || v.Size() < len(p.Params) {
+		return "params", fmt.Sprintf("%v of %v, want at least %d contiguous slots of 8 bytes", v.Shape, v.Type, len(p.Params))
+	}
+	if v := &m.Found; !v.Absent() {
+		if v.Type != dtype.F32 || v.Size() != 1 {
+			return "found", fmt.Sprintf("%v of shape %v, want one float32", v.Type, v.Shape)
+		}
+		if len(p.In) == 0 {
+			return "program", "it has no operand to look at"
+		}
+	}
+	for k := range m.Outs {
+		if arg, reason := checkMap(p, m.Outs[k], m.Ins[k], len(p.Params)); reason != "" {
+			return fmt.Sprintf("group %d: %s", k, arg), reason
+		}
+		for _, list := range [2][]View{m.Outs[k], m.Ins[k]} {
+			for i := range list {
+				if v := &list[i]; !v.Contiguous() {
+					return fmt.Sprintf("group %d", k), fmt.Sprintf("strides %v of shape %v, want contiguous views", v.Strides, v.Shape)
+				}
+			}
+		}
+	}
+	return "", ""
+}
+
+// Work is that of a [Map] of each group.
+func (m *MultiMap) Work() (w Work) {
+	for k := range m.Outs {
+		w = w.Add(mapWork(m.Program, m.Outs[k], m.Ins[k]))
+	}
+	if w != (Work{}) {
+		w.Bytes += bytesOf(m.Params)
+	}
+	return w
+}
+
+// Clone copies the op.
+func (m *MultiMap) Clone() Op {
+	c := *m
+	c.Outs, c.Ins = make([][]View, len(m.Outs)), make([][]View, len(m.Ins))
+	for k := range m.Outs {
+		c.Outs[k] = clone(m.Outs[k])
+	}
+	for k := range m.Ins {
+		c.Ins[k] = clone(m.Ins[k])
+	}
+	return &c
+}

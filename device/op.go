@@ -1,0 +1,170 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// An Op is a primitive with its operands: one value says what is to be done, and [Run] does it.
+// Each is a struct with a file of its own in this package.
+//
+// An op is the caller's again when Run returns. Who keeps one clones it.
+type Op interface {
+	// Name reads like "softmax gradient".
+	Name() string
+	// Operand returns operand i; its View is nil behind the last. Results come first. After Check
+	// has found nothing wrong it may be called for any i.
+	Operand(i int) Operand
+	// Check says which argument is wrong, and why; the reason is empty where all fit. It looks at
+	// shapes, types and layouts. Memory is the driver's affair.
+	Check() (arg, reason string)
+	// Work is what the op does. The zero Work is that of an op which has nothing to do.
+	Work() Work
+	// Clone returns a copy that shares no slice with the op.
+	Clone() Op
+}
+
+// An Operand is one view of an op.
+type Operand struct {
+	Name    string // in the op: "out", "x"; operands of one list share a name
+	View    *View
+	Written bool
+}
+
+// Absent reports whether v stands for an operand that is not there: its type is [dtype.Invalid].
+func (v *View) Absent() bool { return v.Type == dtype.Invalid }
+
+// An OperandError is an operand that an op cannot take. Nothing has been read, written or queued.
+type OperandError struct {
+	Device string // "cpu"
+	Op     string // "map"
+	Arg    string // "out", "in 1"
+	Reason string
+}
+
+// Error reads like "cpu: map: in 1: the buffer has been freed".
+func (e *OperandError) Error() string {
+	return e.Device + ": " + e.Op + ": " + e.Arg + ": " + e.Reason
+}
+
+// Raised makes the error one that tensor.Try returns: see [Raised].
+func (e *OperandError) Raised() {}
+
+// Refuse returns the error for operand i of op.
+func Refuse(d Device, op Op, i int, reason string) *OperandError {
+	name, number, same := op.Operand(i).Name, 0, 0
+	for k := 0; ; k++ {
+		o := op.Operand(k)
+		if o.View == nil {
+			break
+		}
+		if o.Name == name {
+			if k < i {
+				number++
+			}
+			same++
+		}
+	}
+	if same > 1 {
+		name = fmt.Sprintf("%s %d", name, number)
+	}
+	return &OperandError{d.Name(), op.Name(), name, reason}
+}
+
+// Run queues op on s, a stream of d; nil is the default stream. It is the one way to a driver: it
+// checks the op, tells the tracer and calls d. It returns when the work is queued, with an error for
+// what can be known by then: an *[OperandError], or what the driver fails with.
+func Run(d Device, s Stream, op Op) error {
+	if err := check(d, op); err != nil {
+		return err
+	}
+	if s == nil {
+		s = d.DefaultStream()
+	}
+	if t := Tracing(); t != nil {
+		return runTraced(t, d, s, op)
+	}
+	return d.Run(s, op, nil)
+}
+
+func runTraced(t Tracer, d Device, s Stream, op Op) error {
+	w := op.Work()
+	if w == (Work{}) {
+		return d.Run(s, op, nil)
+	}
+	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Work: w, Type: op.Operand(0).View.Type}
+	if t.Wants().KernelShapes {
+		for i := 0; op.Operand(i).View != nil; i++ {
+			if v := op.Operand(i).View; !v.Absent() {
+				k.Shapes = append(k.Shapes, v.Shape)
+			}
+		}
+	}
+	k.Start = Now()
+	if err := d.Run(s, op, &k); err != nil {
+		return err
+	}
+	k.End = Now()
+	t.Kernel(k)
+	return nil
+}
+
+// check finds what is wrong with op on whichever device.
+func check(d Device, op Op) error {
+	if arg, reason := op.Check(); reason != "" {
+		return &OperandError{d.Name(), op.Name(), arg, reason}
+	}
+	for i := 0; ; i++ {
+		o := op.Operand(i)
+		if o.View == nil {
+			return nil
+		}
+		if reason := o.flaw(); reason != "" {
+			return Refuse(d, op, i, reason)
+		}
+	}
+}
+
+func (o *Operand) flaw() string {
+	v := o.View
+	n := v.Shape.Rank()
+	if n != v.Strides.Rank() {
+		return fmt.Sprintf("shape %v and strides %v differ in length", v.Shape, v.Strides)
+	}
+	for i := range n {
+		if v.Shape.At(i) < 0 {
+			return fmt.Sprintf("shape %v is negative", v.Shape)
+		}
+	}
+	switch {
+	case v.Absent():
+	case v.Type.Size() == 0:
+		return "of type " + v.Type.String()
+	case o.Written && !v.Contiguous() && v.Overlaps():
+		return fmt.Sprintf("strides %v of shape %v let elements share memory", v.Strides, v.Shape)
+	}
+	return ""
+}
+
+// nth returns operand i of a list: the short form of [Op].Operand.
+func nth(i int, list ...Operand) Operand {
+	if i < len(list) {
+		return list[i]
+	}
+	return Operand{}
+}
+
+// clone returns a copy of a list of views.
+func clone(v []View) []View { return append([]View(nil), v...) }
+
+// sparse says that a view is not dense, or not of the type and shape that it should be.
+func sparse(v *View, t dtype.Type, want shape.Dims) string {
+	return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v", v.Shape, v.Type, v.Strides, want, t)
+}
+
+// wrong says that a view is not of the type and shape that it should be.
+func wrong(v *View, t dtype.Type, want shape.Dims) string {
+	return fmt.Sprintf("%v of %v, want %v of %v", v.Shape, v.Type, want, t)
+}

@@ -1,0 +1,117 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// ReduceKind says how values are combined.
+type ReduceKind uint8
+
+// The ways to combine. Max and Min propagate NaN; the identity is that of the type (0, 1, ∓Inf or
+// the extreme integer). ArgMax and ArgMin give the first position, as I64, in row-major order of the
+// reduced dimensions; NaN counts as extreme.
+const (
+	Sum ReduceKind = iota
+	Prod
+	Max
+	Min
+	ArgMax
+	ArgMin
+)
+
+// String returns the kind in lower case.
+func (k ReduceKind) String() string {
+	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
+}
+
+// A Reduction is map, combine, finish. The values are combined in the type that Map stores (float32
+// for 16-bit floats); float32 sums are pairwise or better, in an order that does not depend on the
+// number of workers.
+type Reduction struct {
+	Kind ReduceKind
+	Map  *expr.Program // of the operands; one result
+	// Finish takes the combined value as operand 0 and shares the scalars with Map. Nil stores the
+	// value as the result's type.
+	Finish *expr.Program
+}
+
+// A Reduce combines Map(Ins…) over the dimensions in which Out has size 1 and Ins do not. Out has
+// the rank of Ins. Params are the scalars' bits. Every device has it.
+type Reduce struct {
+	*Reduction
+	Out    View
+	Ins    []View
+	Params []uint64
+}
+
+// Name returns "reduce".
+func (*Reduce) Name() string { return "reduce" }
+
+// Operand returns the result, then the operands.
+func (r *Reduce) Operand(i int) Operand {
+	if i == 0 {
+		return Operand{"out", &r.Out, true}
+	}
+	if i <= len(r.Ins) {
+		return Operand{"in", &r.Ins[i-1], false}
+	}
+	return Operand{}
+}
+
+// Check holds the views to the programs.
+func (r *Reduce) Check() (arg, reason string) {
+	if r.Reduction == nil || r.Map == nil || len(r.Map.Out) != 1 || len(r.Ins) == 0 {
+		return "map", "want a program of at least one operand and with one result"
+	}
+	if r.Kind > ArgMin {
+		return "kind", fmt.Sprintf("there is no kind %d", r.Kind)
+	}
+	s := r.Ins[0].Shape
+	fits := r.Out.Shape.Rank() == s.Rank()
+	for k := 0; fits && k < s.Rank(); k++ {
+		fits = r.Out.Shape.At(k) == s.At(k) || r.Out.Shape.At(k) == 1
+	}
+	if !fits {
+		return "out", fmt.Sprintf("shape %v is not %v with dimensions of size 1", r.Out.Shape, s)
+	}
+	if arg, reason := checkOperands(r.Map, s, r.Ins, len(r.Params)); reason != "" {
+		return arg, reason
+	}
+	if r.Kind >= ArgMax && r.Out.Size() > 0 && s.Size() == 0 {
+		return numbered("in", 0, len(r.Ins)), fmt.Sprintf("%v of no elements, shape %v", r.Kind, s)
+	}
+	combined := r.Map.Out[0].Compute()
+	if r.Kind >= ArgMax {
+		combined = dtype.I64
+	}
+	f := r.Finish
+	if f == nil {
+		return "", ""
+	}
+	if len(f.In) > 1 || len(f.Out) != 1 || f.Out[0] != r.Out.Type ||
+		len(f.In) == 1 && f.In[0].Compute() != combined {
+		return "finish", fmt.Sprintf("takes %v and gives %v, want one operand computed as %v, and %v",
+			f.In, f.Out, combined, r.Out.Type)
+	}
+	return checkParams(f, len(r.Params))
+}
+
+// Work counts the map and one combination for each element, and the finish for each result.
+func (r *Reduce) Work() Work {
+	if r.Out.Size() == 0 {
+		return Work{}
+	}
+	w := Work{(r.Map.Cost() + 1) * r.Ins[0].Size(), bytesOf(r.Out) + bytesOf(r.Ins...)}
+	if r.Finish != nil {
+		w.FLOPs += r.Finish.Cost() * r.Out.Size()
+	}
+	return w
+}
+
+// Clone copies the op.
+func (r *Reduce) Clone() Op {
+	return &Reduce{r.Reduction, r.Out, clone(r.Ins), append([]uint64(nil), r.Params...)}
+}

@@ -1,0 +1,88 @@
+package device
+
+import "fmt"
+
+// A Softmax sets Out to softmax(X), or its logarithm, row by row; both have one shape of rank 2 and
+// one float type.
+type Softmax struct {
+	Out, X View
+	Log    bool
+}
+
+// Name returns "softmax".
+func (*Softmax) Name() string { return "softmax" }
+
+// Operand returns the result, then the operand.
+func (o *Softmax) Operand(i int) Operand {
+	switch i {
+	case 0:
+		return Operand{"out", &o.Out, true}
+	case 1:
+		return Operand{"x", &o.X, false}
+	}
+	return Operand{}
+}
+
+// Check compares the shapes and types.
+func (o *Softmax) Check() (arg, reason string) { return checkRows(o, 2) }
+
+// Work counts for each element the maximum, the difference, the exponential, the sum, and the
+// division or difference.
+func (o *Softmax) Work() Work { return Work{(4 + expCost) * o.X.Size(), bytesOf(o.Out, o.X)} }
+
+// Clone copies the op.
+func (o *Softmax) Clone() Op { c := *o; return &c }
+
+// A SoftmaxGrad sets DX from the result Y of a [Softmax] and its gradient G; all have one shape of
+// rank 2 and one float type.
+type SoftmaxGrad struct {
+	DX, Y, G View
+	Log      bool
+}
+
+// Name returns "softmax gradient".
+func (*SoftmaxGrad) Name() string { return "softmax gradient" }
+
+// Operand returns the result, then the operands.
+func (o *SoftmaxGrad) Operand(i int) Operand {
+	switch i {
+	case 0:
+		return Operand{"dx", &o.DX, true}
+	case 1:
+		return Operand{"y", &o.Y, false}
+	case 2:
+		return Operand{"g", &o.G, false}
+	}
+	return Operand{}
+}
+
+// Check compares the shapes and types.
+func (o *SoftmaxGrad) Check() (arg, reason string) { return checkRows(o, 3) }
+
+// Work counts for each element product, sum, difference, product; of the logarithm an exponential
+// instead of the first product.
+func (o *SoftmaxGrad) Work() Work {
+	each := 4
+	if o.Log {
+		each += expCost - 1
+	}
+	return Work{each * o.Y.Size(), bytesOf(o.DX, o.Y, o.G)}
+}
+
+// Clone copies the op.
+func (o *SoftmaxGrad) Clone() Op { c := *o; return &c }
+
+// checkRows checks that the first n operands are of one rank-2 shape and float type.
+func checkRows(op Op, n int) (arg, reason string) {
+	first := op.Operand(0).View
+	for i := range n {
+		o := op.Operand(i)
+		switch v := o.View; {
+		case v.Shape.Rank() != 2 || v.Shape != first.Shape:
+			return o.Name, fmt.Sprintf("shape %v, want [rows, columns] as all", v.Shape)
+		case v.Type != first.Type || !v.Type.IsFloat():
+			return o.Name, fmt.Sprintf("of %v, want one float type for all", v.Type)
+		}
+	}
+	return "", ""
+}
