@@ -10,63 +10,43 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-var _ device.Attender = (*Device)(nil)
-
 // attentionTask is attention by blocks of queries: their weights stay in the cache between the two products. A unit is a block of a head; blocks
 // follow from the shapes alone, and so do the sums.
 type attentionTask struct {
-	out, q, k, v device.View
+	*device.Attention
 	scale        float32
-	causal       bool
 	rows, blocks int // of queries in a block, and of blocks in a head
 }
 
-// Attend computes attention; see [device.Attender].
-func (d *Device) Attend(s device.Stream, out, q, k, v device.View, scale float64, causal bool) error {
-	const op = "attention"
-	if err := d.checkOut(op, "out", &out); err != nil {
-		return err
+func (d *Device) attention(o *device.Attention) {
+	if o.Out.Size() == 0 {
+		return
 	}
-	for i, w := range []*device.View{&q, &k, &v} {
-		if err := d.checkIn(op, string("qkv"[i]), w); err != nil {
-			return err
-		}
-	}
-	if arg, why := device.CheckAttend(&out, &q, &k, &v); why != "" {
-		return &ViewError{op, arg, why}
-	}
-	if out.Size() == 0 {
-		return nil
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, device.AttentionWork(out, q, k, v, causal), out.Type, t.Wants().ShapesOf([]device.View{out, q, k, v})).done()
-	}
-	queries, keys := q.Shape.At(1), k.Shape.At(1)
-	t := &attentionTask{out: out, q: q, k: k, v: v, scale: float32(scale), causal: causal}
+	queries, keys := o.Q.Shape.At(1), o.K.Shape.At(1)
+	t := &attentionTask{Attention: o, scale: float32(o.Scale)}
 	t.rows = min(queries, max(16, min(128, 1<<16/max(1, keys))))
 	t.blocks = (queries + t.rows - 1) / t.rows
-	units, work := q.Shape.At(0)*t.blocks, t.rows*keys*(q.Shape.At(2)+v.Shape.At(2)+16)
+	units, work := o.Q.Shape.At(0)*t.blocks, t.rows*keys*(o.Q.Shape.At(2)+o.V.Shape.At(2)+16)
 	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size)), t)
-	return nil
 }
 
 func (t *attentionTask) run(lo, hi int) {
-	features, values := t.q.Shape.At(2), t.v.Shape.At(2)
-	w := newRowWorker(dtype.F32, max(t.k.Shape.At(1), features, 1), t.rows)
+	features, values := t.Q.Shape.At(2), t.V.Shape.At(2)
+	w := newRowWorker(dtype.F32, max(t.K.Shape.At(1), features, 1), t.rows)
 	defer w.release()
 	scale := uint64(math.Float32bits(t.scale))
 	for u := lo; u < hi; u++ {
 		head, from := u/t.blocks, u%t.blocks*t.rows
-		rows, cols := min(t.rows, t.q.Shape.At(1)-from), t.k.Shape.At(1)
-		if t.causal {
+		rows, cols := min(t.rows, t.Q.Shape.At(1)-from), t.K.Shape.At(1)
+		if t.Causal {
 			cols = min(cols, from+rows)
 		}
-		shared := head / (t.q.Shape.At(0) / t.k.Shape.At(0))
-		q := t.matrix(&t.q, head, from, rows)
-		k, v := t.matrix(&t.k, shared, 0, cols), t.matrix(&t.v, shared, 0, cols)
-		out := t.matrix(&t.out, head, from, rows)
+		shared := head / (t.Q.Shape.At(0) / t.K.Shape.At(0))
+		q := t.matrix(&t.Q, head, from, rows)
+		k, v := t.matrix(&t.K, shared, 0, cols), t.matrix(&t.V, shared, 0, cols)
+		out := t.matrix(&t.Out, head, from, rows)
 		scaled := at[float32](data(w.space[1]), rows*features)
-		qs, qc := t.q.Strides.At(1), t.q.Strides.At(2)
+		qs, qc := t.Q.Strides.At(1), t.Q.Strides.At(2)
 		for i := 0; i < rows && features > 0; i++ {
 			row := scaled[i*features : (i+1)*features]
 			if qc == 1 {
@@ -78,8 +58,8 @@ func (t *attentionTask) run(lo, hi int) {
 			}
 		}
 		p := at[float32](data(w.space[0]), rows*cols)
-		gemm.F32(gemm.Serial, rows, cols, features, scaled, features, 1, k, t.k.Strides.At(2), t.k.Strides.At(1), p, cols, 1, false)
-		if t.causal {
+		gemm.F32(gemm.Serial, rows, cols, features, scaled, features, 1, k, t.K.Strides.At(2), t.K.Strides.At(1), p, cols, 1, false)
+		if t.Causal {
 			for i := range rows {
 				for j := from + i + 1; j < cols; j++ { // set, not added: a product of NaN with a key that is not seen does not show
 					p[i*cols+j] = float32(math.Inf(-1))
@@ -94,8 +74,8 @@ func (t *attentionTask) run(lo, hi int) {
 			w.exp.apply(w.re, x, x, w.size, rows*cols)
 			w.fold(device.Sum, w.row(1), x, rows)
 		}
-		os, oc := t.out.Strides.At(1), t.out.Strides.At(2)
-		gemm.F32(gemm.Serial, rows, values, cols, p, cols, 1, v, t.v.Strides.At(1), t.v.Strides.At(2), out, os, oc, false)
+		os, oc := t.Out.Strides.At(1), t.Out.Strides.At(2)
+		gemm.F32(gemm.Serial, rows, values, cols, p, cols, 1, v, t.V.Strides.At(1), t.V.Strides.At(2), out, os, oc, false)
 		for i := range rows {
 			sum, nothing := sums[i], cols == 0 || most[i] == float32(math.Inf(-1))
 			if oc == 1 && !nothing {

@@ -18,7 +18,7 @@ func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	defer d.crew.dismiss()
 	q, k, v, out := newView(t, d, dtype.F32, 1, queries, features), newView(t, d, dtype.F32, 1, queries, features), newView(t, d, dtype.F32, 1, queries, features), newView(t, d, dtype.F32, 1, queries, features)
 	floats(&k)[bad*features] = float32(math.NaN())
-	must(t, d.Attend(nil, out, q, k, v, 1, true))
+	do(t, d, &device.Attention{Out: out, Q: q, K: k, V: v, Scale: 1, Causal: true})
 	for i, y := range floats(&out) {
 		if row := i / features; (y != y) != (row >= bad) {
 			t.Fatalf("query %d gives %v", row, y)
@@ -49,13 +49,13 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 
 		q, k, v := some(6, 300, 32), some(3, 210, 32), some(3, 210, 20)
 		for _, causal := range []bool{false, true} {
-			must(t, d.Attend(nil, f32(6, 300, 20), q, k, v, 0.2, causal))
+			do(t, d, &device.Attention{Out: f32(6, 300, 20), Q: q, K: k, V: v, Scale: 0.2, Causal: causal})
 		}
 		turned := some(900, 700)
 		turned.Layout = turned.Transpose(0, 1)
-		must(t, d.Softmax(nil, f32(700, 900), turned, false))
-		must(t, d.Argsort(nil, result(dtype.I64, 50, 20), some(50, 3000), true))
-		must(t, d.Search(nil, result(dtype.I64, 20, 3000), some(20, 700), some(20, 3000), false))
+		do(t, d, &device.Softmax{Out: f32(700, 900), X: turned})
+		do(t, d, &device.Argsort{Out: result(dtype.I64, 50, 20), X: some(50, 3000), Descending: true})
+		do(t, d, &device.Search{Out: result(dtype.I64, 20, 3000), Sorted: some(20, 700), Values: some(20, 3000)})
 
 		for _, c := range []struct {
 			groups  int
@@ -65,28 +65,33 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 			{2, []int{3, 12, 9, 11}, []int{10, 6, 3, 3}, []int{3, 10, 5, 6}},
 			{16, []int{3, 16, 40, 33}, []int{16, 1, 3, 3}, []int{3, 16, 20, 17}},
 		} {
-			g := device.Convolution{Rank: 2, Groups: c.groups, Stride: [3]int{2, 2}, Dilation: [3]int{1, 1}, Before: [3]int{1, 1}}
 			x, w, y := some(c.x...), some(c.w...), some(c.y...)
-			must(t, d.Convolve(nil, f32(c.y...), x, w, g))
-			must(t, d.ConvolveData(nil, f32(c.x...), y, w, g))
-			must(t, d.ConvolveWeight(nil, f32(c.w...), x, y, g))
+			for kind, from := range []device.Convolution{
+				device.ConvForward: {X: x, W: w, Y: f32(c.y...)},
+				device.ConvData:    {X: f32(c.x...), W: w, Y: y},
+				device.ConvWeight:  {X: x, W: f32(c.w...), Y: y},
+			} {
+				from.Kind, from.Rank, from.Groups = device.ConvKind(kind), 2, c.groups
+				from.Stride, from.Dilation, from.Before = [3]int{2, 2}, [3]int{1, 1}, [3]int{1, 1}
+				do(t, d, &from)
+			}
 		}
 		window := device.Window{Rank: 2, Kernel: [3]int{5, 4}, Stride: [3]int{2, 3}, Dilation: [3]int{1, 1}, Before: [3]int{2, 1}}
 		planes := some(60, 40, 41)
-		must(t, d.SumWindows(nil, f32(60, 20, 14), planes, window))
-		must(t, d.AddWindows(nil, f32(60, 40, 41), some(60, 20, 14), window))
+		do(t, d, &device.SumWindows{Y: f32(60, 20, 14), X: planes, Window: window})
+		do(t, d, &device.AddWindows{DX: f32(60, 40, 41), G: some(60, 20, 14), Window: window})
 
 		x, weight := some(6, 30, 1500), some(30)
 		mean, rstd := f32(30), f32(30)
-		must(t, d.ChannelNorm(nil, f32(6, 30, 1500), mean, f32(30), rstd, x, weight, device.View{}, device.ChannelNorm{Eps: 1e-5}))
-		must(t, d.ChannelNormGrad(nil, f32(6, 30, 1500), f32(30), f32(30), some(6, 30, 1500), x, mean, rstd, weight))
+		do(t, d, &device.ChannelNorm{Out: f32(6, 30, 1500), Mean: mean, Variance: f32(30), Rstd: rstd, X: x, Weight: weight, Eps: 1e-5})
+		do(t, d, &device.ChannelNormGrad{DX: f32(6, 30, 1500), Sum: f32(30), Product: f32(30), G: some(6, 30, 1500), X: x, Mean: mean, Rstd: rstd, Weight: weight})
 
 		index := newView(t, d, dtype.I64, 400)
 		for i := range 400 {
 			at[int64](pointer(&index), 400)[i] = r.Int64N(50)
 		}
 		index.Layout = shape.Layout{Shape: shape.Of(400, 7), Strides: shape.Of(1, 0)}
-		must(t, d.Scatter(nil, device.ScatterAdd, f32(50, 7), some(400, 7), index, 0, 0))
+		do(t, d, &device.Scatter{Kind: device.ScatterAdd, Dst: f32(50, 7), Src: some(400, 7), Index: index})
 
 		d.crew.dismiss()
 		if want == nil {

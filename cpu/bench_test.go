@@ -46,6 +46,14 @@ func must(tb testing.TB, err error) {
 	}
 }
 
+func do(tb testing.TB, d device.Device, op device.Op) { must(tb, device.Run(d, nil, op)) }
+
+func views(v ...device.View) []device.View { return v }
+
+func mapOf(p *expr.Program, out device.View, ins ...device.View) *device.Map {
+	return &device.Map{Program: p, Outs: views(out), Ins: ins}
+}
+
 var addProgram = expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(1))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
 
 func unaryProgram(e *expr.Expr) *expr.Program {
@@ -61,9 +69,9 @@ func BenchmarkMap(b *testing.B) {
 		run := func(name string, p *expr.Program, bytes int, ins ...device.View) {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
-				outs := []device.View{w}
+				op := mapOf(p, w, ins...)
 				for b.Loop() {
-					must(b, d.Map(nil, p, outs, ins, nil))
+					do(b, d, op)
 				}
 				rate(b, n*bytes)
 			})
@@ -77,14 +85,19 @@ func BenchmarkMap(b *testing.B) {
 	}
 }
 
+func reduceOf(k device.ReduceKind, out, in device.View) *device.Reduce {
+	return &device.Reduce{Reduction: &device.Reduction{Kind: k, Map: castProgram(dtype.F32, dtype.F32)}, Out: out, Ins: views(in)}
+}
+
 func BenchmarkReduce(b *testing.B) {
 	d := Get()
 	const n = 4096
 	x := newView(b, d, dtype.F32, n, n)
 	w := newView(b, d, dtype.F32, n, n)
 	b.Run("copy", func(b *testing.B) {
+		op := mapOf(castProgram(dtype.F32, dtype.F32), w, x)
 		for b.Loop() {
-			must(b, d.Map(nil, castProgram(dtype.F32, dtype.F32), []device.View{w}, []device.View{x}, nil))
+			do(b, d, op)
 		}
 		rate(b, 8*n*n)
 	})
@@ -100,10 +113,9 @@ func BenchmarkReduce(b *testing.B) {
 			out := newView(b, d, t, c.s...)
 			b.Run(k.String()+"/"+c.name, func(b *testing.B) {
 				b.ReportAllocs()
-				r := &device.Reduction{Kind: k, Map: castProgram(dtype.F32, dtype.F32)}
-				ins := []device.View{x}
+				op := reduceOf(k, out, x)
 				for b.Loop() {
-					must(b, d.Reduce(nil, r, out, ins, nil))
+					do(b, d, op)
 				}
 				rate(b, 4*n*n)
 			})
@@ -133,8 +145,9 @@ func BenchmarkLayouts(b *testing.B) {
 		{"add column", addProgram, 8, []device.View{x, col}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
+			op := mapOf(c.p, w, c.ins...)
 			for b.Loop() {
-				must(b, d.Map(nil, c.p, []device.View{w}, c.ins, nil))
+				do(b, d, op)
 			}
 			rate(b, c.bytes*n*n)
 		})
@@ -148,27 +161,25 @@ func BenchmarkRows(b *testing.B) {
 		loss, top, rest, target := newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.I64, s[0])
 		size := s[0] * s[1] * 4
 		weight, mean, rstd := newView(b, d, dtype.F32, s[1]), newView(b, d, dtype.F32, s[0]), newView(b, d, dtype.F32, s[0])
-		norm := device.Norm{Eps: 1e-5, Period: 1, Inner: 1}
+		norm := device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}
 		for _, c := range []struct {
 			name  string
 			bytes int
-			f     func() error
+			op    device.Op
 		}{
-			{"layer norm", 2 * size, func() error { return d.Norm(nil, y, mean, rstd, x, weight, weight, norm) }},
-			{"layer norm gradient", 3 * size, func() error { return d.NormGrad(nil, g, y, x, mean, rstd, weight, norm) }},
-			{"copy", 2 * size, func() error {
-				return d.Map(nil, castProgram(dtype.F32, dtype.F32), []device.View{y}, []device.View{x}, nil)
-			}},
-			{"softmax", 2 * size, func() error { return d.Softmax(nil, y, x, false) }},
-			{"log softmax", 2 * size, func() error { return d.Softmax(nil, y, x, true) }},
-			{"softmax gradient", 3 * size, func() error { return d.SoftmaxGrad(nil, g, y, x, false) }},
-			{"cross-entropy", size, func() error { return d.CrossEntropy(nil, loss, top, rest, x, target, -100, 0) }},
-			{"cross-entropy gradient", 2 * size, func() error { return d.CrossEntropyGrad(nil, g, x, top, rest, target, loss, -100) }},
+			{"layer norm", 2 * size, &device.Norm{Out: y, Mean: mean, Rstd: rstd, X: x, Weight: weight, Bias: weight, RowNorm: norm}},
+			{"layer norm gradient", 3 * size, &device.NormGrad{DX: g, G: y, X: x, Mean: mean, Rstd: rstd, Weight: weight, RowNorm: norm}},
+			{"copy", 2 * size, mapOf(castProgram(dtype.F32, dtype.F32), y, x)},
+			{"softmax", 2 * size, &device.Softmax{Out: y, X: x}},
+			{"log softmax", 2 * size, &device.Softmax{Out: y, X: x, Log: true}},
+			{"softmax gradient", 3 * size, &device.SoftmaxGrad{DX: g, Y: y, G: x}},
+			{"cross-entropy", size, &device.CrossEntropy{Loss: loss, Top: top, Rest: rest, X: x, Target: target, Ignore: -100}},
+			{"cross-entropy gradient", 2 * size, &device.CrossEntropyGrad{DX: g, X: x, Top: top, Rest: rest, Target: target, G: loss, Ignore: -100}},
 		} {
 			b.Run(fmt.Sprintf("%s/%dx%d", c.name, s[0], s[1]), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					must(b, c.f())
+					do(b, d, c.op)
 				}
 				rate(b, c.bytes)
 			})
@@ -186,14 +197,16 @@ func BenchmarkEmbedding(b *testing.B) {
 		}
 		index.Layout = shape.Layout{Shape: out.Shape, Strides: shape.Of(1, 0)}
 		b.Run(fmt.Sprintf("gather/%dx%d by %d", s[0], s[1], s[2]), func(b *testing.B) {
+			op := &device.Gather{Out: out, Src: table, Index: index}
 			for b.Loop() {
-				must(b, d.Gather(nil, out, table, index, 0, 0))
+				do(b, d, op)
 			}
 			rate(b, 8*s[1]*s[2])
 		})
 		b.Run(fmt.Sprintf("scatter-add/%dx%d by %d", s[0], s[1], s[2]), func(b *testing.B) {
+			op := &device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: out, Index: index}
 			for b.Loop() {
-				must(b, d.Scatter(nil, device.ScatterAdd, table, out, index, 0, 0))
+				do(b, d, op)
 			}
 			rate(b, 12*s[1]*s[2])
 		})
@@ -207,8 +220,9 @@ func BenchmarkMatMul(b *testing.B) {
 			x, y, out := newView(b, d, t, s[0], s[1], s[2]), newView(b, d, t, s[0], s[2], s[3]), newView(b, d, t, s[0], s[1], s[3])
 			b.Run(fmt.Sprintf("%v/%dx%dx%dx%d", t, s[0], s[1], s[2], s[3]), func(b *testing.B) {
 				b.ReportAllocs()
+				op := &device.MatMul{Out: out, A: x, B: y}
 				for b.Loop() {
-					must(b, d.MatMul(nil, out, x, y))
+					do(b, d, op)
 				}
 				b.ReportMetric(2*float64(s[0]*s[1]*s[2]*s[3])*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			})
@@ -227,10 +241,10 @@ func BenchmarkSmallReduce(b *testing.B) {
 	}{{"full", one, nil}, {"rows", rows, nil}, {"mean", rows, unaryProgram(expr.X(0).Scale(0.125))}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
-			r := &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32), Finish: c.fin}
-			ins := []device.View{x}
+			op := reduceOf(device.Sum, c.out, x)
+			op.Finish = c.fin
 			for b.Loop() {
-				must(b, d.Reduce(nil, r, c.out, ins, nil))
+				do(b, d, op)
 			}
 			rate(b, 4*32)
 		})
@@ -241,9 +255,9 @@ func BenchmarkSmallReduce(b *testing.B) {
 func BenchmarkChannelSum(b *testing.B) {
 	d := Get()
 	x, out := newView(b, d, dtype.F32, 32, 64, 28, 28), newView(b, d, dtype.F32, 1, 64, 1, 1)
-	r := &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}
+	op := reduceOf(device.Sum, out, x)
 	for b.Loop() {
-		must(b, d.Reduce(nil, r, out, []device.View{x}, nil))
+		do(b, d, op)
 	}
 	rate(b, 4*x.Size())
 }

@@ -7,8 +7,6 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-var _ device.ChannelNormer = (*Device)(nil)
-
 // channelBlock is how many elements of a channel go through the primitives at once.
 const channelBlock = 1024
 
@@ -55,51 +53,20 @@ func (d *Device) channels(x *device.View, f func(c *channelWorker, channel int))
 	d.crew.parallel(t.channels, max(1, inlineWork/max(1, t.n*t.inner)), t)
 }
 
-func (d *Device) checkChannels(op string, outs, whole, channels []device.View) error {
-	for i := range outs {
-		if v := &outs[i]; v.Buf != nil {
-			if err := d.checkOut(op, numbered("out", i, len(outs)), v); err != nil {
-				return err
-			}
-		}
-	}
-	for _, list := range [][]device.View{whole, channels} {
-		for i := range list {
-			if v := &list[i]; v.Buf != nil {
-				if err := d.checkIn(op, numbered("operand", i, len(list)), v); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	if why := device.CheckChannels(whole, channels); why != "" {
-		return &ViewError{op, "x", why}
-	}
-	return nil
-}
-
 // optional returns the elements of a view, nil for one that is absent.
 func optional(v *device.View) []float32 {
-	if v.Buf == nil {
+	if v.Absent() {
 		return nil
 	}
 	return floats(v)
 }
 
-// ChannelNorm brings each channel of x to mean 0 and variance 1, scales and shifts it; see [device.ChannelNormer]. Sums of blocks are added
-// in float64.
-func (d *Device) ChannelNorm(s device.Stream, out, mean, variance, rstd, x, weight, bias device.View, n device.ChannelNorm) error {
-	const op = "channel norm"
-	if err := d.checkChannels(op, []device.View{out, mean, variance, rstd}, []device.View{x, out}, []device.View{mean, variance, rstd, weight, bias}); err != nil {
-		return err
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, device.ChannelNormWork(out, mean, variance, rstd, x, weight, bias), x.Type, t.Wants().ShapesOf([]device.View{out, x})).done()
-	}
-	from, to, w, b := floats(&x), floats(&out), optional(&weight), optional(&bias)
-	means, variances, roots := floats(&mean), floats(&variance), floats(&rstd)
-	count := float64(x.Shape.At(0) * x.Shape.At(2))
-	d.channels(&x, func(c *channelWorker, channel int) {
+// channelNorm adds sums of blocks in float64.
+func (d *Device) channelNorm(o *device.ChannelNorm) {
+	from, to, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
+	means, variances, roots := floats(&o.Mean), floats(&o.Variance), floats(&o.Rstd)
+	count := float64(o.X.Shape.At(0) * o.X.Shape.At(2))
+	d.channels(&o.X, func(c *channelWorker, channel int) {
 		var sum float64
 		c.blocks(channel, func(lo, hi int) { sum += float64(asm.SumF32(from[lo:hi])) })
 		m := float32(sum / count)
@@ -112,7 +79,7 @@ func (d *Device) ChannelNorm(s device.Stream, out, mean, variance, rstd, x, weig
 			sum += float64(asm.SumF32(t))
 		})
 		v := float32(sum / count)
-		root := 1 / float32(math.Sqrt(float64(v+float32(n.Eps))))
+		root := 1 / float32(math.Sqrt(float64(v+float32(o.Eps))))
 		means[channel], variances[channel], roots[channel] = m, v, root
 		if w != nil {
 			root *= w[channel]
@@ -121,7 +88,7 @@ func (d *Device) ChannelNorm(s device.Stream, out, mean, variance, rstd, x, weig
 		var shift []float32
 		if b != nil {
 			shift = c.fill(2, b[channel])
-		} else if n.Zero {
+		} else if o.Zero {
 			shift = c.fill(2, 0)
 		}
 		c.blocks(channel, func(lo, hi int) {
@@ -134,22 +101,13 @@ func (d *Device) ChannelNorm(s device.Stream, out, mean, variance, rstd, x, weig
 			}
 		})
 	})
-	return nil
 }
 
-// ChannelNormGrad sets dx, sum and product from the gradient g of ChannelNorm's result; see [device.ChannelNormer].
-func (d *Device) ChannelNormGrad(s device.Stream, dx, sum, product, g, x, mean, rstd, weight device.View) error {
-	const op = "channel norm gradient"
-	if err := d.checkChannels(op, []device.View{sum, product, dx}, []device.View{x, g, dx}, []device.View{sum, product, mean, rstd, weight}); err != nil {
-		return err
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, device.ChannelNormGradWork(dx, sum, product, g, x, mean, rstd, weight), x.Type, t.Wants().ShapesOf([]device.View{g, x})).done()
-	}
-	from, grad, to, w := floats(&x), floats(&g), optional(&dx), optional(&weight)
-	sums, products, means, roots := floats(&sum), floats(&product), floats(&mean), floats(&rstd)
-	count := float64(x.Shape.At(0) * x.Shape.At(2))
-	d.channels(&x, func(c *channelWorker, channel int) {
+func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
+	from, grad, to, w := floats(&o.X), floats(&o.G), optional(&o.DX), optional(&o.Weight)
+	sums, products, means, roots := floats(&o.Sum), floats(&o.Product), floats(&o.Mean), floats(&o.Rstd)
+	count := float64(o.X.Shape.At(0) * o.X.Shape.At(2))
+	d.channels(&o.X, func(c *channelWorker, channel int) {
 		middle := c.fill(0, means[channel])
 		var all, times float64
 		c.blocks(channel, func(lo, hi int) {
@@ -179,5 +137,4 @@ func (d *Device) ChannelNormGrad(s device.Stream, dx, sum, product, g, x, mean, 
 			asm.FMAF32(to[lo:hi], grad[lo:hi], scale[:n], t)
 		})
 	})
-	return nil
 }

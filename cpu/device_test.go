@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -53,7 +54,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 				at[float32](pointer(&in), in.Size())[i] = rnd.Float32() - 0.3
 			}
 			out := newView(t, d, dtype.F32, s...)
-			must(t, d.Map(nil, unaryProgram(expr.Call("tanh", x)), []device.View{out}, []device.View{in}, nil))
+			do(t, d, mapOf(unaryProgram(expr.Call("tanh", x)), out, in))
 			keep(out)
 			for mask := 1; mask < 1<<len(s); mask++ {
 				r := append([]int(nil), s...)
@@ -68,19 +69,19 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 						ty = dtype.I64
 					}
 					o := newView(t, d, ty, r...)
-					must(t, d.Reduce(nil, &device.Reduction{Kind: kind, Map: castProgram(dtype.F32, dtype.F32)}, o, []device.View{in}, nil))
+					do(t, d, reduceOf(kind, o, in))
 					keep(o)
 				}
 			}
 			if len(s) == 2 {
 				o := newView(t, d, dtype.F32, s...)
-				must(t, d.Softmax(nil, o, in, true))
+				do(t, d, &device.Softmax{Out: o, X: in, Log: true})
 				keep(o)
 				mean, rstd := newView(t, d, dtype.F32, s[0]), newView(t, d, dtype.F32, s[0])
-				norm := device.Norm{Eps: 1e-5, Period: 1, Inner: 1}
-				must(t, d.Norm(nil, o, mean, rstd, in, device.View{}, device.View{}, norm))
+				norm := device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}
+				do(t, d, &device.Norm{Out: o, Mean: mean, Rstd: rstd, X: in, RowNorm: norm})
 				dx := newView(t, d, dtype.F32, s...)
-				must(t, d.NormGrad(nil, dx, o, in, mean, rstd, device.View{}, norm))
+				do(t, d, &device.NormGrad{DX: dx, G: o, X: in, Mean: mean, Rstd: rstd, RowNorm: norm})
 				keep(dx)
 				table := newView(t, d, dtype.F32, 50, s[1])
 				index := newView(t, d, dtype.I64, s[0])
@@ -88,13 +89,13 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 					at[int64](pointer(&index), s[0])[i] = rnd.Int64N(50)
 				}
 				index.Layout = shape.Layout{Shape: in.Shape, Strides: shape.Of(1, 0)}
-				must(t, d.Scatter(nil, device.ScatterAdd, table, in, index, 0, 0))
+				do(t, d, &device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: in, Index: index})
 				keep(table)
 				a, b := in, in
 				a.Layout, b.Layout = in.Unsqueeze(0), in.Transpose(0, 1).Unsqueeze(0)
 				c := newView(t, d, dtype.F32, 1, min(s[0], 300), min(s[0], 300))
 				a.Layout, b.Layout = a.Narrow(1, 0, min(s[0], 300), 1), b.Narrow(2, 0, min(s[0], 300), 1)
-				must(t, d.MatMul(nil, c, a, b))
+				do(t, d, &device.MatMul{Out: c, A: a, B: b})
 				keep(c)
 			}
 		}
@@ -127,7 +128,7 @@ func TestSumIsPairwise(t *testing.T) {
 			ones[i] = 1
 		}
 		out := newView(t, d, dtype.F32, ones...)
-		must(t, d.Reduce(nil, &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}, out, []device.View{in}, nil))
+		do(t, d, reduceOf(device.Sum, out, in))
 		got := float64(*(*float32)(pointer(&out)))
 		if e := (got - want) / want; e > 1e-6 || e < -1e-6 {
 			t.Errorf("%v: sum %v, want %v, relative error %.2g", s, got, want, e)
@@ -135,7 +136,7 @@ func TestSumIsPairwise(t *testing.T) {
 		if len(s) > 1 {
 			ones[1] = s[1]
 			out := newView(t, d, dtype.F32, ones...)
-			must(t, d.Reduce(nil, &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}, out, []device.View{in}, nil))
+			do(t, d, reduceOf(device.Sum, out, in))
 			got := float64(*(*float32)(pointer(&out)))
 			if e := (got - want/float64(s[1])) / want * float64(s[1]); e > 1e-6 || e < -1e-6 {
 				t.Errorf("%v over dimension 0: relative error %.2g", s, e)
@@ -151,13 +152,12 @@ func TestSmallCallsDoNotAllocate(t *testing.T) {
 	}
 	d := Get()
 	u, w := newView(t, d, dtype.F32, 16), newView(t, d, dtype.F32, 16)
-	outs, ins := []device.View{w}, []device.View{u, u}
-	if n := testing.AllocsPerRun(100, func() { must(t, d.Map(nil, addProgram, outs, ins, nil)) }); n > 0 {
-		t.Errorf("an addition of 16 elements allocates %v times", n)
-	}
-	p := castProgram(dtype.F32, dtype.F32)
-	if n := testing.AllocsPerRun(100, func() { must(t, d.Map(nil, p, outs, ins[:1], nil)) }); n > 0 {
-		t.Errorf("a copy of 16 elements allocates %v times", n)
+	for name, op := range map[string]device.Op{
+		"addition": mapOf(addProgram, w, u, u), "copy": mapOf(castProgram(dtype.F32, dtype.F32), w, u),
+	} {
+		if n := testing.AllocsPerRun(100, func() { do(t, d, op) }); n > 0 {
+			t.Errorf("a %s of 16 elements allocates %v times", name, n)
+		}
 	}
 }
 
@@ -172,34 +172,68 @@ func TestBadViewsAreRefused(t *testing.T) {
 	freed.Free()
 	other := newDevice(1)
 	for name, change := range map[string]func(v *device.View){
-		"of type invalid":         func(v *device.View) { v.Type = dtype.Invalid },
+		"of invalid, want":        func(v *device.View) { v.Type = dtype.Invalid },
 		"another device":          func(v *device.View) { *v = newView(t, other, dtype.F32, 4, 6) },
 		"has been freed":          func(v *device.View) { v.Buf = freed },
 		"not a buffer of the CPU": func(v *device.View) { v.Buf = nil },
 		"do not lie in a buffer":  func(v *device.View) { v.Offset = 1 },
-		"elements -1 to":          func(v *device.View) { v.Offset = -1 },
+		"elements -1 to 22":       func(v *device.View) { v.Offset = -1 },
 		"differ in length":        func(v *device.View) { v.Strides = shape.Of(1) },
 		"want [4, 6] of float32":  func(v *device.View) { v.Layout = v.Narrow(0, 0, 3, 1) },
 		"[4, 6] of int32, want":   func(v *device.View) { v.Type = dtype.I32 },
 	} {
 		bad := good
 		change(&bad)
-		err := d.Map(nil, p, []device.View{out}, []device.View{bad}, nil)
-		var v *ViewError
-		if !errors.As(err, &v) || !bytes.Contains([]byte(err.Error()), []byte(name)) {
-			t.Errorf("want a ViewError that says %q, got %v", name, err)
+		err := device.Run(d, nil, mapOf(p, out, bad))
+		var v *device.OperandError
+		if !errors.As(err, &v) || v.Arg != "in" || !strings.Contains(v.Reason, name) {
+			t.Errorf("want an OperandError that says %q, got %v", name, err)
+		}
+	}
+	turned := newView(t, d, dtype.F32, 1, 4, 4)
+	turned.Strides = turned.Strides.With(2, -1)
+	turned.Offset = 3
+	for arg, err := range map[string]error{
+		"stream": device.Run(d, other.DefaultStream(), mapOf(p, out, good)),
+		"b":      device.Run(d, nil, &device.MatMul{Out: newView(t, d, dtype.F32, 1, 4, 4), A: newView(t, d, dtype.F32, 1, 4, 4), B: turned}),
+	} {
+		var v *device.OperandError
+		if !errors.As(err, &v) || v.Arg != arg {
+			t.Errorf("want an OperandError for %s, got %v", arg, err)
 		}
 	}
 	shared := out
 	shared.Strides = shape.Of(0, 1)
-	if err := d.Map(nil, p, []device.View{shared}, []device.View{good}, nil); err == nil {
+	if err := device.Run(d, nil, mapOf(p, shared, good)); err == nil {
 		t.Error("a result whose elements share memory: no error")
 	}
-	if err := d.Map(nil, p, nil, []device.View{good}, nil); err == nil {
+	if err := device.Run(d, nil, &device.Map{Program: p, Ins: views(good)}); err == nil {
 		t.Error("no view for a result: no error")
 	}
-	if err := d.Map(nil, unaryProgram(expr.X(0).Mul(expr.Param(0))), []device.View{out}, []device.View{good}, nil); err == nil {
+	if err := device.Run(d, nil, mapOf(unaryProgram(expr.X(0).Mul(expr.Param(0))), out, good)); err == nil {
 		t.Error("no value for a parameter: no error")
+	}
+}
+
+// What there is no kernel for is said beforehand, and refused.
+func TestSupports(t *testing.T) {
+	d := Get()
+	wide, one := newView(t, d, dtype.F64, 1, 4, 4), newView(t, d, dtype.F32, 1)
+	for _, op := range []device.Op{
+		&device.Attention{Out: wide, Q: wide, K: wide, V: wide}, &device.Convolution{X: wide, W: wide, Y: wide},
+		&device.SumWindows{Y: wide, X: wide}, &device.MaxPoolGrad{DX: wide, G: wide},
+		&device.ChannelNorm{Out: wide, Mean: wide, Variance: wide, Rstd: wide, X: wide},
+	} {
+		if d.Supports(op) {
+			t.Errorf("%s of float64 is supported", op.Name())
+		}
+	}
+	m := &device.MultiMap{Program: addProgram, Params: wide, Found: one}
+	if err := device.Run(d, nil, m); d.Supports(m) || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a multi-map that finds infinities: %v", err)
+	}
+	if m.Found = (device.View{}); !d.Supports(m) {
+		t.Error("a multi-map is not supported")
 	}
 }
 
@@ -214,11 +248,11 @@ func TestVariantsAgree(t *testing.T) {
 			var got []byte
 			for _, f := range []string{"exp", "tanh", "erf"} {
 				out := newView(t, d, dtype.F32, 5000)
-				must(t, d.Map(nil, unaryProgram(expr.Call(f, expr.X(0))), []device.View{out}, []device.View{in}, nil))
+				do(t, d, mapOf(unaryProgram(expr.Call(f, expr.X(0))), out, in))
 				got = append(got, out.Buf.Host()...)
 			}
 			o := newView(t, d, dtype.F32, 1)
-			must(t, d.Reduce(nil, &device.Reduction{Kind: device.Sum, Map: castProgram(dtype.F32, dtype.F32)}, o, []device.View{in}, nil))
+			do(t, d, reduceOf(device.Sum, o, in))
 			got = append(got, o.Buf.Host()...)
 			if want == nil {
 				want = got
@@ -246,7 +280,7 @@ func TestTransposedMaps(t *testing.T) {
 			}
 			in.Layout = in.Transpose(n-2, n-1)
 			out.Layout = shape.Dense(in.Shape)
-			must(t, d.Map(nil, castProgram(ty, ty), []device.View{out}, []device.View{in}, nil))
+			do(t, d, mapOf(castProgram(ty, ty), out, in))
 			r, c := in.Shape.At(n-2), in.Shape.At(n-1)
 			for k := range in.Size() {
 				b, i, j := k/(r*c), k/c%r, k%c
@@ -268,7 +302,7 @@ func ExampleGet() {
 	defer b.Free()
 	v := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(2))}
 	fill := expr.MustLower([]*expr.Expr{expr.C(1.5)}, []dtype.Type{dtype.F32}, nil, -1)
-	if err := d.Map(d.DefaultStream(), fill, []device.View{v}, nil, nil); err != nil {
+	if err := device.Run(d, nil, &device.Map{Program: fill, Outs: []device.View{v}}); err != nil {
 		panic(err)
 	}
 	fmt.Println(b.Host())
@@ -286,7 +320,7 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 		for i := range n {
 			writeBits(at8ptr(src.Buf.Host(), 2*i), 2, expr.Encode(ty, 1))
 		}
-		must(t, d.Scatter(nil, device.ScatterAdd, dst, src, index, 0, 0))
+		do(t, d, &device.Scatter{Kind: device.ScatterAdd, Dst: dst, Src: src, Index: index})
 		want := expr.Decode(ty, expr.Encode(ty, n))
 		if got := expr.Decode(ty, readBits(pointer(&dst), 2)); got != want {
 			t.Errorf("%v: %v ones add up to %v, want %v", ty, n, got, want)

@@ -39,8 +39,8 @@ func zeroProgram(t dtype.Type) *expr.Program {
 }
 
 // finish stores the combined values, which are in computing form, through the reduction's last program.
-func (d *Device) finish(r *device.Reduction, t dtype.Type, out *device.View, l shape.Layout, values []byte, params []uint64) {
-	p := r.Finish
+func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
+	p, out := o.Finish, &o.Out
 	if p == nil {
 		p = castProgram(out.Type, t)
 	}
@@ -48,7 +48,7 @@ func (d *Device) finish(r *device.Reduction, t dtype.Type, out *device.View, l s
 	in := []device.View{{Buf: &buffer{dev: d, mem: values}, Type: t, Layout: l}}[:len(p.In)]
 	b := bindings.Get().(*binding)
 	b.pl = planFor(p, 0, true)
-	b.params = append(b.params[:0], params...)
+	b.params = append(b.params[:0], o.Params...)
 	outs := []device.View{*out}
 	var space [shape.MaxRank]int
 	order := space[:out.Shape.Rank()]

@@ -9,7 +9,7 @@ import (
 
 // indexed is a gather: elements of index are numbered row-major. The first index outside the axis is kept.
 type indexed struct {
-	out, src, index device.View
+	out, src, index *device.View
 	axis            int
 	bound           int64
 	bad             atomic.Int64 // position of the first offender, -1 for none
@@ -17,28 +17,21 @@ type indexed struct {
 	suffix          int          // the first dimension of these
 }
 
-// Gather sets out[i…] = src[i… with index[i…] along axis]; see [device.Device]. An index outside the axis is reported at
-// once.
-func (d *Device) Gather(s device.Stream, out, src, index device.View, axis int, tag uint32) error {
-	if err := d.checkIndexed("gather", "out", &out, "src", &src, &index, axis); err != nil {
-		return err
-	}
-	if out.Size() == 0 {
+// gather reports an index outside the axis at once.
+func (d *Device) gather(o *device.Gather) error {
+	if o.Out.Size() == 0 {
 		return nil
 	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "gather", device.GatherWork(out, index), out.Type, t.Wants().ShapesOf([]device.View{out, src, index})).done()
-	}
-	g := &indexed{out: out, src: src, index: index, axis: axis, bound: int64(src.Shape.At(axis))}
+	g := &indexed{out: &o.Out, src: &o.Src, index: &o.Index, axis: o.Axis, bound: int64(o.Src.Shape.At(o.Axis))}
 	g.bad.Store(-1)
-	g.share(&g.out, &g.src)
+	g.share(g.out, g.src)
 	row := g.shared
 	if last := g.last(); row == 1 && last >= 0 {
-		row = out.Shape.At(last)
+		row = o.Out.Shape.At(last)
 	}
-	rows := out.Size() / row
+	rows := o.Out.Size() / row
 	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size)), g)
-	return g.fault(tag)
+	return g.fault(o.Tag)
 }
 
 // last is the innermost dimension in which there is more than one index, or the first of all.
@@ -64,7 +57,7 @@ func (g *indexed) fault(tag uint32) error {
 	for k := range g.index.Shape.Rank() {
 		off += c[k] * g.index.Strides.At(k)
 	}
-	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(&g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
+	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
 // note keeps the least position of an index outside the axis.
@@ -77,35 +70,12 @@ func (g *indexed) note(p int) {
 	}
 }
 
-// checkIndexed checks the operands of a gather (dense is out, table is src) or a scatter (dense is src, table is dst).
-func (d *Device) checkIndexed(op, denseName string, dense *device.View, tableName string, table, index *device.View, axis int) error {
-	check := func(name string, v *device.View, written bool) error {
-		if written {
-			return d.checkOut(op, name, v)
-		}
-		return d.checkIn(op, name, v)
-	}
-	if err := check(denseName, dense, denseName == "out"); err != nil {
-		return err
-	}
-	if err := check(tableName, table, tableName == "dst"); err != nil {
-		return err
-	}
-	if err := d.checkIn(op, "index", index); err != nil {
-		return err
-	}
-	if arg, why := device.CheckIndexed(denseName, dense, tableName, table, index, axis); why != "" {
-		return &ViewError{op, arg, why}
-	}
-	return nil
-}
-
 // run gathers rows lo … hi-1; a row is what follows the innermost dimensions but one, or, where a run of elements shares one
 // index, such a run.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
-	out, src, index := pointer(&g.out), pointer(&g.src), pointer(&g.index)
+	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
 	outer := g.last() // dimensions that number the rows
 	if g.shared > 1 {

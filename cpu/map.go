@@ -12,16 +12,10 @@ import (
 // work over costs some microseconds.
 const inlineWork = 1 << 15
 
-// Map computes outs[k] = p(ins…) element by element; see [device.Device].
-func (d *Device) Map(s device.Stream, p *expr.Program, outs, ins []device.View, params []uint64) error {
-	if err := d.checkMap("map", p, outs, ins, params); err != nil {
-		return err
-	}
+// elementwise is a [device.Map], in parts: those that others make for themselves stay on the stack.
+func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
-		return nil
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "map", device.MapWork(p, outs, ins), outs[0].Type, t.Wants().ShapesOf(outs, ins)).done()
+		return
 	}
 	b := newBinding(p, ins, params)
 	var space [shape.MaxRank]int
@@ -29,7 +23,11 @@ func (d *Device) Map(s device.Stream, p *expr.Program, outs, ins []device.View, 
 	b.aliasing()
 	d.mapAll(b)
 	b.release()
-	return nil
+}
+
+// cast copies from to to, which may be of another type.
+func (d *Device) cast(to, from *device.View) {
+	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
 // byStride lists v's dimensions so that its innermost in memory comes last.

@@ -10,58 +10,28 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// MatMul computes out[b] = a[b]·b[b]; see [device.Device]. 16-bit floats are converted to float32, multiplied there and
-// rounded once. Bool is the product over "or" and "and".
-func (d *Device) MatMul(s device.Stream, out, a, b device.View) error {
-	if err := d.checkMatMul(&out, &a, &b); err != nil {
-		return err
-	}
-	if out.Size() == 0 {
-		return nil
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "matmul", device.MatMulWork(out, a, b), out.Type, t.Wants().ShapesOf([]device.View{out, a, b})).done()
-	}
-	if a.Shape.At(2) == 0 {
-		return d.Map(nil, zeroProgram(out.Type), []device.View{out}, nil, nil)
-	}
-	switch {
-	case out.Type == dtype.F32 || out.Type == dtype.F64:
-		d.floatProduct(&out, &a, &b)
-	case out.Type.IsHalf():
-		return d.halfProduct(&out, &a, &b)
-	default:
-		m := &product{out: out, a: a, b: b}
-		rows := out.Shape.At(0) * out.Shape.At(1)
-		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*a.Shape.At(2))), m)
-	}
-	return nil
-}
-
-func (d *Device) checkMatMul(out, a, b *device.View) error {
-	if err := d.checkOut("matmul", "out", out); err != nil {
-		return err
-	}
-	for i, v := range [...]*device.View{a, b, out} {
-		name := [...]string{"a", "b", "out"}[i]
-		if err := d.checkIn("matmul", name, v); err != nil {
-			return err
-		}
-		if v.Shape.Rank() != 3 {
-			return &ViewError{"matmul", name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)}
-		}
-		if v.Type != out.Type {
-			return &ViewError{"matmul", name, fmt.Sprintf("%v, but out is %v", v.Type, out.Type)}
-		}
+// matMul converts 16-bit floats to float32, multiplies there and rounds once.
+func (d *Device) matMul(o *device.MatMul) error {
+	for i := range 3 {
+		v := o.Operand(i).View
 		for k := range 3 {
 			if v.Strides.At(k) < 0 {
-				return &ViewError{"matmul", name, fmt.Sprintf("negative strides %v", v.Strides)}
+				return device.Refuse(d, o, i, fmt.Sprintf("negative strides %v", v.Strides))
 			}
 		}
 	}
-	s := out.Shape
-	if a.Shape.At(0) != s.At(0) || a.Shape.At(1) != s.At(1) || b.Shape.At(0) != s.At(0) || b.Shape.At(2) != s.At(2) || a.Shape.At(2) != b.Shape.At(1) {
-		return &ViewError{"matmul", "out", fmt.Sprintf("shapes %v·%v do not give %v", a.Shape, b.Shape, s)}
+	out, k := &o.Out, o.A.Shape.At(2)
+	switch {
+	case out.Size() == 0:
+	case k == 0:
+		d.elementwise(zeroProgram(out.Type), []device.View{*out}, nil, nil)
+	case out.Type == dtype.F32 || out.Type == dtype.F64:
+		d.floatProduct(o)
+	case out.Type.IsHalf():
+		return d.halfProduct(o)
+	default:
+		rows := out.Shape.At(0) * out.Shape.At(1)
+		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
 	}
 	return nil
 }
@@ -70,45 +40,37 @@ func (d *Device) checkMatMul(out, a, b *device.View) error {
 const smallProduct = 1 << 20
 
 // floatProduct multiplies float32 or float64 matrices.
-func (d *Device) floatProduct(out, a, b *device.View) {
-	foldBatch(out, a, b)
-	batch := out.Shape.At(0)
-	work := out.Shape.At(1) * out.Shape.At(2) * a.Shape.At(2)
+func (d *Device) floatProduct(o *device.MatMul) {
+	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
+	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
+		m := *o // all rows by one matrix
+		m.Out.Shape, m.A.Shape = m.Out.Shape.With(1, batch*rows), m.A.Shape.With(1, batch*rows)
+		multiply(d.par, &m, 0)
+		return
+	}
+	work := rows * o.Out.Shape.At(2) * o.A.Shape.At(2)
 	if batch == 1 || d.crew.size == 1 || work > smallProduct && batch < 4*d.crew.size {
 		for i := range batch {
-			multiply(d.par, out, a, b, i)
+			multiply(d.par, o, i)
 		}
 		return
 	}
-	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &products{*out, *a, *b})
-}
-
-// foldBatch makes rows of a batch whose second operand is one matrix, where a and out allow it.
-func foldBatch(out, a, b *device.View) {
-	n := out.Shape.At(0)
-	rows := out.Shape.At(1)
-	if n == 1 || b.Strides.At(0) != 0 || a.Strides.At(0) != rows*a.Strides.At(1) || out.Strides.At(0) != rows*out.Strides.At(1) {
-		return
-	}
-	merge := func(v *device.View, rows int) {
-		v.Shape = v.Shape.With(0, 1).With(1, rows)
-	}
-	merge(out, n*rows)
-	merge(a, n*rows)
-	b.Shape = b.Shape.With(0, 1)
+	p := products(*o)
+	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &p)
 }
 
 // products is a batch of float products, of which each is one worker's.
-type products struct{ out, a, b device.View }
+type products device.MatMul
 
 func (f *products) run(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		multiply(gemm.Serial, &f.out, &f.a, &f.b, i)
+		multiply(gemm.Serial, (*device.MatMul)(f), i)
 	}
 }
 
 // multiply computes product i of a batch.
-func multiply(par gemm.Parallel, out, a, b *device.View, i int) {
+func multiply(par gemm.Parallel, o *device.MatMul, i int) {
+	out, a, b := &o.Out, &o.A, &o.B
 	m, n, k := out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	if out.Type == dtype.F64 {
 		gemm.F64(par, m, n, k, matrix[float64](a, i), a.Strides.At(1), a.Strides.At(2),
@@ -132,75 +94,46 @@ func matrix[T float32 | float64](v *device.View, i int) []T {
 }
 
 // halfProduct multiplies 16-bit floats through float32.
-func (d *Device) halfProduct(out, a, b *device.View) error {
-	o32, err := d.temporary(dtype.F32, out.Shape)
+func (d *Device) halfProduct(o *device.MatMul) error {
+	t, err := temporaries(d, o)
+	defer release(t[:])
 	if err != nil {
 		return err
 	}
-	defer o32.Buf.Free()
-	a32, err := d.widened(a)
-	if err != nil {
-		return err
-	}
-	defer a32.Buf.Free()
-	b32, err := d.widened(b)
-	if err != nil {
-		return err
-	}
-	defer b32.Buf.Free()
-	wide := o32
-	d.floatProduct(&wide, &a32, &b32)
-	return d.Map(nil, castProgram(out.Type, dtype.F32), []device.View{*out}, []device.View{o32}, nil)
+	d.floatProduct(&device.MatMul{Out: t[0], A: d.widened(t[1], &o.A), B: d.widened(t[2], &o.B)})
+	d.cast(&o.Out, &t[0])
+	return nil
 }
 
-// temporary allocates a contiguous view.
-func (d *Device) temporary(t dtype.Type, s shape.Dims) (device.View, error) {
-	buf, err := d.Alloc(s.Size()*t.Size(), nil, device.Origin{Op: "cpu temporary", Shape: s, Type: t})
-	return device.View{Buf: buf, Type: t, Layout: shape.Dense(s)}, err
-}
-
-// widened returns a float32 copy of a batch of matrices in which the inner distance that is 1 stays 1; a batch that repeats
-// one matrix still does.
-func (d *Device) widened(v *device.View) (device.View, error) {
+// widened copies a batch of matrices to the float32 temporary w. The inner distance that is 1 stays
+// 1, and a batch that repeats one matrix still does.
+func (d *Device) widened(w device.View, v *device.View) device.View {
 	src := *v
+	src.Shape = w.Shape
+	if src.Strides.At(1) == 1 && src.Strides.At(2) != 1 {
+		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
+	}
+	d.cast(&w, &src)
 	if v.Strides.At(0) == 0 {
-		src.Shape = src.Shape.With(0, 1)
+		w.Shape, w.Strides = v.Shape, w.Strides.With(0, 0)
 	}
-	flip := src.Strides.At(1) == 1 && src.Strides.At(2) != 1
-	if flip {
-		src.Layout = src.Transpose(1, 2)
-	}
-	w, err := d.temporary(dtype.F32, src.Shape)
-	if err != nil {
-		return w, err
-	}
-	if err := d.Map(nil, castProgram(dtype.F32, v.Type), []device.View{w}, []device.View{src}, nil); err != nil {
-		w.Buf.Free()
-		return w, err
-	}
-	if flip {
-		w.Layout = w.Transpose(1, 2)
-	}
-	if v.Strides.At(0) == 0 {
-		w.Shape, w.Strides = w.Shape.With(0, v.Shape.At(0)), w.Strides.With(0, 0)
-	}
-	return w, nil
+	return w
 }
 
 // product computes rows of an integer product, numbered through the batch.
-type product struct{ out, a, b device.View }
+type product device.MatMul
 
 func (m *product) run(lo, hi int) {
-	rows, n, k := m.out.Shape.At(1), m.out.Shape.At(2), m.a.Shape.At(2)
-	sz := m.out.Type.Size()
+	rows, n, k := m.Out.Shape.At(1), m.Out.Shape.At(2), m.A.Shape.At(2)
+	sz := m.Out.Type.Size()
 	for r := lo; r < hi; r++ {
 		i, j := r/rows, r%rows
 		step := func(v *device.View, x, y int) unsafe.Pointer {
 			return unsafe.Add(pointer(v), (x*v.Strides.At(0)+y*v.Strides.At(1))*sz)
 		}
-		o, a, b := step(&m.out, i, j), step(&m.a, i, j), step(&m.b, i, 0)
-		so, sa, sk, sn := m.out.Strides.At(2), m.a.Strides.At(2), m.b.Strides.At(1), m.b.Strides.At(2)
-		switch m.out.Type {
+		o, a, b := step(&m.Out, i, j), step(&m.A, i, j), step(&m.B, i, 0)
+		so, sa, sk, sn := m.Out.Strides.At(2), m.A.Strides.At(2), m.B.Strides.At(1), m.B.Strides.At(2)
+		switch m.Out.Type {
 		case dtype.I64:
 			productRow[int64](o, a, b, so, sa, sk, sn, n, k)
 		case dtype.I32:

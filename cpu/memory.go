@@ -64,7 +64,7 @@ func (b *buffer) giveBack(queued bool) {
 // Alloc returns a buffer; its contents are undefined.
 func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, &ViewError{"alloc", "bytes", fmt.Sprintf("%d is negative", bytes)}
+		return nil, flaw("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	if bytes < pooled {
 		b := &buffer{dev: d}
@@ -130,23 +130,21 @@ func (b *buffer) Queue() {
 	}
 }
 
-// checkBytes returns the n bytes of buf from off on.
-func (d *Device) checkBytes(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
+// bytesOf returns the n bytes of buf from off on.
+func bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
 	b, ok := buf.(*buffer)
-	switch {
-	case !ok || b == nil:
-		return nil, &ViewError{op, arg, "not a buffer of the CPU"}
-	case b.freed.Load():
-		return nil, &ViewError{op, arg, "the buffer has been freed"}
-	case off < 0 || n < 0 || off > len(b.mem)-n:
-		return nil, &ViewError{op, arg, fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, len(b.mem))}
+	if !ok || b == nil {
+		return nil, flaw(op, arg, "not a buffer of the CPU")
+	}
+	if reason := device.OutsideBytes(b.dev, b, off, n); reason != "" {
+		return nil, flaw(op, arg, reason)
 	}
 	return b.mem[off : off+n], nil
 }
 
 // Upload copies src to dst from byte offset off on.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
-	m, err := d.checkBytes("upload", "dst", dst, off, len(src))
+	m, err := bytesOf("upload", "dst", dst, off, len(src))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
 			defer d.tracedCopy(t, s, "upload", len(src))()
@@ -158,7 +156,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 
 // Download copies from byte offset off of src to dst.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
-	m, err := d.checkBytes("download", "src", src, off, len(dst))
+	m, err := bytesOf("download", "src", src, off, len(dst))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
 			defer d.tracedCopy(t, s, "download", len(dst))()
@@ -170,11 +168,11 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 
 // CopyFrom copies between buffers. Ranges of one buffer may overlap.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
-	to, err := d.checkBytes("copy", "dst", dst, dstOff, size)
+	to, err := bytesOf("copy", "dst", dst, dstOff, size)
 	if err != nil {
 		return err
 	}
-	from, err := d.checkBytes("copy", "src", src, srcOff, size)
+	from, err := bytesOf("copy", "src", src, srcOff, size)
 	if err != nil {
 		return err
 	}

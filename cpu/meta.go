@@ -121,7 +121,7 @@ func (s *metaStream) Wait(e device.Event) error {
 // Alloc returns a buffer without memory.
 func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, &ViewError{"alloc", "bytes", fmt.Sprintf("%d is negative", bytes)}
+		return nil, flaw("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	b := &metaBuffer{dev: d, size: bytes}
 	if bytes >= pooled {
@@ -156,7 +156,7 @@ func (d *meta) String() string { return "cpu (meta)" }
 
 // Info describes the processor, with the memory that the device was opened with.
 func (d *meta) Info() device.Info {
-	return device.Info{Kind: "cpu", Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active()}
+	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }
 
 // Stats counts the pool's addresses.

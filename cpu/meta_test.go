@@ -50,7 +50,7 @@ func TestMeta(t *testing.T) {
 		zero := expr.MustLower([]*expr.Expr{expr.C(0)}, []dtype.Type{dtype.F32}, nil, -1)
 		index := vector(dtype.I64, 10, 200)
 		rows := vector(dtype.F32, 10, 200)
-		ones := make([]byte, 8*2000)
+		must(t, d.Upload(s, index.Buf, 0, make([]byte, 8*2000)))
 		half := [3]device.View{vector(dtype.BF16, 3, 200, 300), vector(dtype.BF16, 3, 200, 100), vector(dtype.BF16, 1, 100, 300)}
 		half[2].Shape, half[2].Strides = half[2].Shape.With(0, 3), half[2].Strides.With(0, 0)
 		table, picked := vector(dtype.F16, 300, 200), vector(dtype.F16, 10, 200)
@@ -60,26 +60,32 @@ func TestMeta(t *testing.T) {
 			l.Offset = offset
 			return device.View{Buf: v.Buf, Type: typ, Layout: l}
 		}
-		conv, pool := device.Convolution{Rank: 1, Groups: 1, Stride: [3]int{1}, Dilation: [3]int{1}}, device.Window{Rank: 1, Kernel: [3]int{4}, Stride: [3]int{4}, Dilation: [3]int{1}}
+		pool := device.Window{Rank: 1, Kernel: [3]int{4}, Stride: [3]int{4}, Dilation: [3]int{1}}
 		line := func(v device.View) device.View { return as(v, dtype.F32, 0, 1, 60, 1000) }
 		stat := func(k int) device.View { return as(rows, dtype.F32, 20*k, 20) }
 		block := func(v device.View) device.View { return as(v, dtype.F32, 0, 300, 20, 10) }
-		for i, err := range []error{
-			d.MatMul(s, half[0], half[1], half[2]), d.Scatter(s, device.ScatterAdd, table, picked, index, 0, 0), d.Scatter(s, device.ScatterSet, table, picked, index, 0, 0),
-			d.(device.Scanner).Scan(s, device.ScanSum, device.View{Buf: y.Buf, Type: y.Type, Layout: shape.Dense(shape.Of(1, 300, 200))}, []device.View{{Buf: x.Buf, Type: x.Type, Layout: shape.Dense(shape.Of(1, 300, 200))}}, false),
-			d.Upload(s, index.Buf, 0, ones),
-			d.Map(s, zero, []device.View{x}, nil, nil), d.Map(s, zero, []device.View{y}, nil, nil), d.Map(s, add, []device.View{z}, []device.View{x, y}, nil),
-			d.(device.Softmaxer).Softmax(s, z, x, true), d.(device.Softmaxer).SoftmaxGrad(s, z, y, x, true),
-			d.Gather(s, rows, x, index, 0, 0), d.Scatter(s, device.ScatterAdd, x, rows, index, 0, 0),
-			d.(device.Convolver).Convolve(s, line(y), line(x), as(z, dtype.F32, 0, 60, 60, 1), conv),
-			d.(device.Convolver).ConvolveData(s, line(x), line(y), as(z, dtype.F32, 0, 60, 60, 1), conv),
-			d.(device.Convolver).ConvolveWeight(s, as(z, dtype.F32, 0, 60, 60, 1), line(x), line(y), conv),
-			d.(device.Pooler).SumWindows(s, as(z, dtype.F32, 0, 300, 50), x, pool), d.(device.Pooler).AddWindows(s, x, as(z, dtype.F32, 0, 300, 50), pool),
-			d.(device.Pooler).MaxPoolGrad(s, x, as(z, dtype.F32, 0, 300, 50), as(index, dtype.U8, 0, 300, 50), pool),
-			d.(device.ChannelNormer).ChannelNorm(s, block(y), stat(0), stat(1), stat(2), block(x), stat(3), device.View{}, device.ChannelNorm{Eps: 1}),
-			d.(device.ChannelNormer).ChannelNormGrad(s, block(z), stat(4), stat(5), block(y), block(x), stat(0), stat(2), stat(3)),
-			d.CopyFrom(s, z.Buf, 0, x.Buf, 0, 400), d.Synchronize(),
+		conv := func(kind device.ConvKind, x, w, y device.View) *device.Convolution {
+			return &device.Convolution{Kind: kind, X: line(x), W: as(w, dtype.F32, 0, 60, 60, 1), Y: line(y), Rank: 1, Groups: 1, Stride: [3]int{1}, Dilation: [3]int{1}}
+		}
+		for _, op := range []device.Op{
+			&device.MatMul{Out: half[0], A: half[1], B: half[2]},
+			&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: picked, Index: index}, &device.Scatter{Dst: table, Src: picked, Index: index},
+			&device.Scan{Out: as(y, dtype.F32, 0, 1, 300, 200), Ins: views(as(x, dtype.F32, 0, 1, 300, 200))},
+			mapOf(zero, x), mapOf(zero, y), mapOf(add, z, x, y),
+			&device.Softmax{Out: z, X: x, Log: true}, &device.SoftmaxGrad{DX: z, Y: y, G: x, Log: true},
+			&device.Gather{Out: rows, Src: x, Index: index}, &device.Scatter{Kind: device.ScatterAdd, Dst: x, Src: rows, Index: index},
+			conv(device.ConvForward, x, z, y), conv(device.ConvData, x, z, y), conv(device.ConvWeight, x, z, y),
+			&device.SumWindows{Y: as(z, dtype.F32, 0, 300, 50), X: x, Window: pool}, &device.AddWindows{DX: x, G: as(z, dtype.F32, 0, 300, 50), Window: pool},
+			&device.MaxPoolGrad{DX: x, G: as(z, dtype.F32, 0, 300, 50), Near: as(index, dtype.U8, 0, 300, 50), Window: pool},
+			&device.ChannelNorm{Out: block(y), Mean: stat(0), Variance: stat(1), Rstd: stat(2), X: block(x), Weight: stat(3), Eps: 1},
+			&device.ChannelNormGrad{DX: block(z), Sum: stat(4), Product: stat(5), G: block(y), X: block(x), Mean: stat(0), Rstd: stat(2), Weight: stat(3)},
 		} {
+			if !d.Supports(op) {
+				t.Errorf("%v does not support %s", d, op.Name())
+			}
+			do(t, d, op)
+		}
+		for i, err := range []error{d.CopyFrom(s, z.Buf, 0, x.Buf, 0, 400), d.Synchronize()} {
 			if err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
@@ -113,11 +119,12 @@ func TestMeta(t *testing.T) {
 	if err := d.Download(s, make([]byte, 4), b, 0); !errors.Is(err, device.ErrNoValues) {
 		t.Errorf("a value: %v", err)
 	}
-	var v *ViewError
+	var v *device.OperandError
+	large := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(2048, 2048))}
 	for name, err := range map[string]error{
 		"beside": d.Upload(s, b, 6<<20, []byte{1}), "foreign": d.Download(s, make([]byte, 4), &buffer{dev: Get(), mem: make([]byte, 8)}, 0),
-		"copy":    d.CopyFrom(s, b, 0, b, 6<<20-1, 2),
-		"product": d.MatMul(s, device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(1, 2048, 2048))}, device.View{}, device.View{}),
+		"copy": d.CopyFrom(s, b, 0, b, 6<<20-1, 2),
+		"map":  device.Run(d, s, mapOf(castProgram(dtype.F32, dtype.F32), large, large)),
 	} {
 		if !errors.As(err, &v) {
 			t.Errorf("%s: %v", name, err)

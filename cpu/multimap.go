@@ -1,15 +1,11 @@
 package cpu
 
 import (
-	"fmt"
 	"sort"
 
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
-
-var _ device.MultiMapper = (*Device)(nil)
 
 // multi is one program over groups of tensors; blocks are numbered through the groups.
 type multi struct {
@@ -17,39 +13,20 @@ type multi struct {
 	first  []int // the number of each group's first block
 }
 
-// MultiMap runs p on each group of views; see [device.MultiMapper].
-func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device.View, params device.View) error {
-	const op = "multi-map"
-	if len(outs) != len(ins) {
-		return &ViewError{op, "outs", fmt.Sprintf("%d groups, but %d groups of operands", len(outs), len(ins))}
-	}
-	if err := d.checkIn(op, "params", &params); err != nil {
-		return err
-	}
-	if params.Type.Size() != 8 || !params.Contiguous() || params.Size() < len(p.Params) {
-		return &ViewError{op, "params", fmt.Sprintf("%v of %v, want at least %d contiguous slots of 8 bytes", params.Shape, params.Type, len(p.Params))}
-	}
+func (d *Device) multiMap(o *device.MultiMap) {
 	var values []uint64
-	if n := len(p.Params); n > 0 {
-		values = append(values, at[uint64](pointer(&params), n)...)
+	if n := len(o.Program.Params); n > 0 {
+		values = append(values, at[uint64](pointer(&o.Params), n)...)
 	}
-	for k := range outs {
-		if err := d.checkMap(op, p, outs[k], ins[k], values); err != nil {
-			return err
-		}
-	}
-	if t := device.Tracing(); t != nil && s != nil && len(p.Out) > 0 {
-		defer d.traced(t, s, op, device.MultiMapWork(p, outs, ins, params), p.Out[0], t.Wants().ShapesOf(outs...)).done()
-	}
-	m := &multi{}
+	m := &multi{make([]*binding, 0, len(o.Outs)), make([]int, 0, len(o.Outs))}
 	blocks, work := 0, 0
-	for k := range outs {
-		if len(outs[k]) == 0 || outs[k][0].Size() == 0 {
+	for k, outs := range o.Outs {
+		if len(outs) == 0 || outs[0].Size() == 0 {
 			continue
 		}
-		b := newBinding(p, ins[k], values)
+		b := newBinding(o.Program, o.Ins[k], values)
 		var space [shape.MaxRank]int
-		b.arrange(outs[k][0].Shape, byStride(space[:], &outs[k][0]), nil, outs[k], ins[k])
+		b.arrange(outs[0].Shape, byStride(space[:], &outs[0]), nil, outs, o.Ins[k])
 		b.aliasing()
 		b.choose()
 		m.groups, m.first = append(m.groups, b), append(m.first, blocks)
@@ -64,7 +41,6 @@ func (d *Device) MultiMap(s device.Stream, p *expr.Program, outs, ins [][]device
 	for _, b := range m.groups {
 		b.release()
 	}
-	return nil
 }
 
 // run evaluates blocks lo … hi-1 of all groups together.

@@ -9,38 +9,24 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-var _ device.Normer = (*Device)(nil)
-
-// Norm brings each row of x to mean 0 and variance 1, or with RMS to mean square 1, scales and shifts it; see [device.Normer].
-func (d *Device) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.View, n device.Norm) error {
-	const op = "norm"
-	stats := []device.View{rstd, mean}
-	if n.RMS {
-		stats = stats[:1]
-	}
-	if err := d.checkNorm(op, n, append([]device.View{out}, stats...), []device.View{x}, []device.View{weight, bias}, []device.View{x, out}, stats); err != nil {
-		return err
-	}
-	if tr := device.Tracing(); tr != nil && s != nil {
-		defer d.traced(tr, s, op, device.NormWork(n, out, mean, rstd, x, weight, bias), x.Type, tr.Wants().ShapesOf([]device.View{out, x, weight})).done()
-	}
-	t := x.Type.Compute()
-	w, b := newRowWeights(&weight, t, n, x.Shape.At(1)), newRowWeights(&bias, t, n, x.Shape.At(1))
-	d.byRows(&x, func(k *rowWorker, lo, rows int) {
-		src := k.load(&x, lo, rows, 0)
-		y, from := k.target(&out, lo, rows, 1), src
-		if !n.RMS {
-			m := column(&mean, lo)
+func (d *Device) norm(o *device.Norm) {
+	t, cols := o.X.Type.Compute(), o.X.Shape.At(1)
+	w, b := newRowWeights(&o.Weight, t, o.RowNorm, cols), newRowWeights(&o.Bias, t, o.RowNorm, cols)
+	d.byRows(&o.X, func(k *rowWorker, lo, rows int) {
+		src := k.load(&o.X, lo, rows, 0)
+		y, from := k.target(&o.Out, lo, rows, 1), src
+		if !o.RMS {
+			m := column(&o.Mean, lo)
 			k.fold(device.Sum, m, src, rows)
 			divide(m, k.t, rows, k.cols)
 			k.each(expr.OpSub, y, src, m, rows)
 			from = y
 		}
-		r := column(&rstd, lo)
+		r := column(&o.Rstd, lo)
 		squares := data(k.space[2])
 		k.both(expr.OpMul, squares, from, from, rows)
 		k.fold(device.Sum, r, squares, rows)
-		inverseRoot(r, k.t, rows, k.cols, n.Eps)
+		inverseRoot(r, k.t, rows, k.cols, o.Eps)
 		k.each(expr.OpMul, y, from, r, rows)
 		if w.v != nil && w.inner == 1 && b.v != nil {
 			fma := ops[expr.OpFMA][k.t]
@@ -52,38 +38,25 @@ func (d *Device) Norm(s device.Stream, out, mean, rstd, x, weight, bias device.V
 			w.apply(k, expr.OpMul, y, y, lo, rows)
 			b.apply(k, expr.OpAdd, y, y, lo, rows)
 		}
-		if n.Zero && b.v == nil {
+		if o.Zero && b.v == nil {
 			clear(k.rows[0])
 			k.each(expr.OpAdd, y, y, k.row(0), rows)
 		}
-		k.store(&out, lo, rows, y)
+		k.store(&o.Out, lo, rows, y)
 	})
-	return nil
 }
 
-// NormGrad sets dx from the gradient g of Norm's result; see [device.Normer].
-func (d *Device) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.View, n device.Norm) error {
-	const op = "norm gradient"
-	stats := []device.View{rstd, mean}
-	if n.RMS {
-		stats = stats[:1]
-	}
-	if err := d.checkNorm(op, n, []device.View{dx}, append([]device.View{g, x}, stats...), []device.View{weight}, []device.View{x, g, dx}, stats); err != nil {
-		return err
-	}
-	if tr := device.Tracing(); tr != nil && s != nil {
-		defer d.traced(tr, s, op, device.NormGradWork(n, dx, g, x, mean, rstd, weight), x.Type, tr.Wants().ShapesOf([]device.View{dx, x, weight})).done()
-	}
-	w := newRowWeights(&weight, x.Type.Compute(), n, x.Shape.At(1))
-	d.byRows(&x, func(k *rowWorker, lo, rows int) {
-		z, from := data(k.space[2]), k.load(&x, lo, rows, 0)
-		if !n.RMS {
-			k.each(expr.OpSub, z, from, column(&mean, lo), rows)
+func (d *Device) normGrad(o *device.NormGrad) {
+	w := newRowWeights(&o.Weight, o.X.Type.Compute(), o.RowNorm, o.X.Shape.At(1))
+	d.byRows(&o.X, func(k *rowWorker, lo, rows int) {
+		z, from := data(k.space[2]), k.load(&o.X, lo, rows, 0)
+		if !o.RMS {
+			k.each(expr.OpSub, z, from, column(&o.Mean, lo), rows)
 			from = z
 		}
-		k.each(expr.OpMul, z, from, column(&rstd, lo), rows)
-		h := k.load(&g, lo, rows, 1)
-		y := k.target(&dx, lo, rows, 1)
+		k.each(expr.OpMul, z, from, column(&o.Rstd, lo), rows)
+		h := k.load(&o.G, lo, rows, 1)
+		y := k.target(&o.DX, lo, rows, 1)
 		if w.v != nil {
 			w.apply(k, expr.OpMul, y, h, lo, rows)
 			h = y
@@ -93,18 +66,17 @@ func (d *Device) NormGrad(s device.Stream, dx, g, x, mean, rstd, weight device.V
 		k.fold(device.Sum, k.row(0), product, rows)
 		divide(k.row(0), k.t, rows, k.cols)
 		k.each(expr.OpMul, z, z, k.row(0), rows)
-		if !n.RMS {
+		if !o.RMS {
 			k.fold(device.Sum, k.row(1), h, rows)
 			divide(k.row(1), k.t, rows, k.cols)
 		}
 		k.both(expr.OpSub, y, h, z, rows)
-		if !n.RMS {
+		if !o.RMS {
 			k.each(expr.OpSub, y, y, k.row(1), rows)
 		}
-		k.each(expr.OpMul, y, y, column(&rstd, lo), rows)
-		k.store(&dx, lo, rows, y)
+		k.each(expr.OpMul, y, y, column(&o.Rstd, lo), rows)
+		k.store(&o.DX, lo, rows, y)
 	})
-	return nil
 }
 
 // column returns where the value of row lo is.
@@ -151,9 +123,9 @@ type rowWeights struct {
 // shortRun is up to how many columns that share a value are written out.
 const shortRun = 64
 
-func newRowWeights(v *device.View, t dtype.Type, n device.Norm, cols int) rowWeights {
+func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {
 	r := rowWeights{period: n.Period, inner: n.Inner}
-	if v.Buf == nil || cols == 0 {
+	if v.Absent() || cols == 0 {
 		return r
 	}
 	r.v = pointer(v)
@@ -193,29 +165,4 @@ func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo
 			w.run(k, unsafe.Add(dst, o+c*w.size), unsafe.Add(src, o+c*w.size), readBits(unsafe.Add(r.v, (row+c)/r.inner*w.size), w.size), r.inner)
 		}
 	}
-}
-
-// checkNorm checks the memory of the views, and what [device.Norm.Check] asks of them.
-func (d *Device) checkNorm(op string, n device.Norm, outs, ins, affine, matrices, columns []device.View) error {
-	for i := range outs {
-		if err := d.checkOut(op, numbered("out", i, len(outs)), &outs[i]); err != nil {
-			return err
-		}
-	}
-	given := ins[:len(ins):len(ins)]
-	weights := given[:0:0]
-	for _, v := range affine {
-		if v.Buf != nil {
-			weights = append(weights, v)
-		}
-	}
-	for i, v := range append(given, weights...) {
-		if err := d.checkIn(op, numbered("in", i, 2), &v); err != nil {
-			return err
-		}
-	}
-	if why := n.Check(matrices, columns, weights); why != "" {
-		return &ViewError{op, "operands", why}
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
@@ -16,12 +17,12 @@ import (
 // what is computed from these) are uniform: they have slots of their own and are computed once per runner.
 type plan struct {
 	p       *expr.Program
-	scalars uint64 // bit i: operand i is one element broadcast
-	block   int    // elements a block
-	arena   int    // bytes of scratch a runner needs
-	slot    []int  // of each value, the byte offset in the arena, -1 for none
-	stage   int    // offset of the space where values change form between memory and slots
-	stage2  int    // and of another
+	key     planKey
+	block   int   // elements a block
+	arena   int   // bytes of scratch a runner needs
+	slot    []int // of each value, the byte offset in the arena, -1 for none
+	stage   int   // offset of the space where values change form between memory and slots
+	stage2  int   // and of another
 	consts  []leaf
 	params  []leaf
 	scalar  []leaf // operands that are one element
@@ -58,8 +59,8 @@ type result struct {
 }
 
 type planKey struct {
-	key     string
-	scalars uint64
+	program string
+	scalars uint64 // bit i: operand i is one element broadcast
 	raw     bool
 	variant string // of the block primitives: they differ in which functions have kernels
 }
@@ -69,29 +70,38 @@ var plans struct {
 	m map[planKey]*plan
 }
 
+// lately are plans that have been asked for, where a program's address says: a look at one costs a
+// tenth of finding it in the map.
+var lately [256]atomic.Pointer[plan]
+
 // planFor returns the plan of p for operands of which those in scalars are one element. Raw operands are in computing form
 // already.
 func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 	k := planKey{p.Key(), scalars, raw, asm.Active()}
-	plans.RLock()
-	pl := plans.m[k]
-	plans.RUnlock()
-	if pl != nil {
+	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
+	pl := last.Load()
+	if pl != nil && pl.key == k {
 		return pl
 	}
-	pl = compile(p, scalars, raw)
-	plans.Lock()
-	if plans.m == nil || len(plans.m) >= 1<<14 { // a program that makes ever new constants must not grow without end
-		plans.m = map[planKey]*plan{}
+	plans.RLock()
+	pl = plans.m[k]
+	plans.RUnlock()
+	if pl == nil {
+		pl = compile(p, k)
+		plans.Lock()
+		if plans.m == nil || len(plans.m) >= 1<<14 { // a program that makes ever new constants must not grow without end
+			plans.m = map[planKey]*plan{}
+		}
+		plans.m[k] = pl
+		plans.Unlock()
 	}
-	plans.m[k] = pl
-	plans.Unlock()
+	last.Store(pl)
 	return pl
 }
 
-func compile(p *expr.Program, scalars uint64, raw bool) *plan {
+func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
-	pl := &plan{p: p, scalars: scalars, slot: make([]int, n), lastUse: make([]int, len(p.In))}
+	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
 	root := make([]int32, n) // conversions that keep the bits are other names of their operand
 	uniform := make([]bool, n)
 	operand := make([]int, n) // of a load, else -1
@@ -136,10 +146,10 @@ func compile(p *expr.Program, scalars uint64, raw bool) *plan {
 		case expr.OpX:
 			t := p.In[c.Imm]
 			l := leaf{val: v, typ: t, from: int(c.Imm), conv: loads[t]}
-			if raw {
+			if k.raw {
 				l.conv = nil
 			}
-			if scalars>>c.Imm&1 == 1 {
+			if k.scalars>>c.Imm&1 == 1 {
 				pl.scalar = append(pl.scalar, l)
 				uniform[i] = true
 			} else {

@@ -8,8 +8,6 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-var _ device.Pooler = (*Device)(nil)
-
 // A poolTask passes over planes, with windows in three dimensions.
 type poolTask struct {
 	in, out                          [3]int
@@ -26,46 +24,27 @@ func (t *poolTask) run(lo, hi int) {
 	}
 }
 
-// windows checks the views of a pool and runs f on every plane.
-func (d *Device) windows(s device.Stream, op string, w device.Window, out *device.View, x, y, near device.View, work func() device.Work, f func(t *poolTask, plane int, x, y, row []float32)) error {
-	if err := d.checkOut(op, "out", out); err != nil {
-		return err
-	}
-	list := []device.View{x, y, near}
-	for i := range list {
-		if list[i].Buf == nil && i == 2 {
-			continue
-		}
-		if err := d.checkIn(op, numbered("operand", i, 3), &list[i]); err != nil {
-			return err
-		}
-	}
-	if why := w.Check(x, y, near); why != "" {
-		return &ViewError{op, "out", why}
-	}
+// windows runs f on every plane of x and its windows y, of which out is the result.
+func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
-		return nil
+		return
 	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, work(), out.Type, t.Wants().ShapesOf([]device.View{x, y})).done()
-	}
-	t := &poolTask{in: w.Planes(x.Shape), out: w.Planes(y.Shape), kernel: [3]int{1, 1, 1}, stride: [3]int{1, 1, 1}, dilation: [3]int{1, 1, 1}, x: floats(&x), y: floats(&y), f: f}
+	t := &poolTask{in: w.Planes(x.Shape), out: w.Planes(y.Shape), kernel: [3]int{1, 1, 1}, stride: [3]int{1, 1, 1}, dilation: [3]int{1, 1, 1}, x: floats(x), y: floats(y), f: f}
 	for i := range w.Rank {
 		at := 3 - w.Rank + i
 		t.kernel[at], t.stride[at], t.dilation[at], t.before[at] = w.Kernel[i], w.Stride[i], w.Dilation[i], w.Before[i]
 	}
 	plane := max(1, x.Size()/x.Shape.At(0))
 	d.crew.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
-	return nil
 }
 
-// MaxPoolGrad gives each window's gradient to its greatest element; see [device.Pooler].
-func (d *Device) MaxPoolGrad(s device.Stream, dx, g, near device.View, w device.Window) error {
-	return d.windows(s, "max pool gradient", w, &dx, dx, g, near, func() device.Work { return device.MaxPoolGradWork(dx, g, near) }, func(t *poolTask, i int, to, from, _ []float32) {
+// maxPoolGrad gives each window's gradient to its greatest element.
+func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
+	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, i int, to, from, _ []float32) {
 		clear(to)
 		n := len(from)
-		first := unsafe.Add(pointer(&near), i*n*near.Type.Size())
-		switch near.Type {
+		first := unsafe.Add(pointer(&o.Near), i*n*o.Near.Type.Size())
+		switch o.Near.Type {
 		case dtype.U8:
 			reach(t, to, from, at[uint8](first, n))
 		case dtype.I16:
@@ -106,9 +85,9 @@ func (t *poolTask) lines(z, y int, f func(at int)) {
 	}
 }
 
-// SumWindows adds up windows: rows first, then within their sum; see [device.Pooler].
-func (d *Device) SumWindows(s device.Stream, y, x device.View, w device.Window) error {
-	return d.windows(s, "window sums", w, &y, x, y, device.View{}, func() device.Work { return w.WindowsWork(x, y) }, func(t *poolTask, _ int, from, to, row []float32) {
+// sumWindows adds up rows first, then within their sum.
+func (d *Device) sumWindows(o *device.SumWindows) {
+	d.windows(&o.Window, &o.Y, &o.X, &o.Y, func(t *poolTask, _ int, from, to, row []float32) {
 		if t.whole() {
 			to[0] = sum(from)
 			return
@@ -133,10 +112,9 @@ func (d *Device) SumWindows(s device.Stream, y, x device.View, w device.Window) 
 	})
 }
 
-// AddWindows adds to each element what its windows have: a row of places gives one row, which is added to all that it sees; see
-// [device.Pooler].
-func (d *Device) AddWindows(s device.Stream, dx, g device.View, w device.Window) error {
-	return d.windows(s, "window sums gradient", w, &dx, dx, g, device.View{}, func() device.Work { return w.WindowsWork(dx, g) }, func(t *poolTask, _ int, to, from, row []float32) {
+// addWindows makes one row of a row of places and adds it to all that they see.
+func (d *Device) addWindows(o *device.AddWindows) {
+	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, _ int, to, from, row []float32) {
 		if t.whole() {
 			for i := range to {
 				to[i] = from[0]

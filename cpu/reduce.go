@@ -47,23 +47,17 @@ type reduction struct {
 	pos  []int64 // the same of positions, for arg kinds
 }
 
-// Reduce combines r.Map(ins…) over the dimensions in which out has size 1 and ins do not; see [device.Device].
-func (d *Device) Reduce(stream device.Stream, r *device.Reduction, out device.View, ins []device.View, params []uint64) error {
-	if err := d.checkReduce(r, &out, ins, params); err != nil {
-		return err
-	}
-	if out.Size() == 0 {
+func (d *Device) reduce(o *device.Reduce) error {
+	if o.Out.Size() == 0 {
 		return nil
 	}
-	if t := device.Tracing(); t != nil && stream != nil {
-		defer d.traced(t, stream, "reduce", device.ReduceWork(r, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins)).done()
-	}
-	red := reduction{kind: r.Kind, ct: r.Map.Out[0].Compute(), arg: r.Kind >= device.ArgMax}
+	r, out, ins := o.Reduction, &o.Out, o.Ins
+	tmp := scratches.Get().(*scratch)
+	defer scratches.Put(tmp)
+	red := &tmp.red
+	*red = reduction{kind: r.Kind, ct: r.Map.Out[0].Compute(), arg: r.Kind >= device.ArgMax}
 	red.size = width(red.ct)
 	s := ins[0].Shape
-	if s.Size() == 0 && red.arg {
-		return &ViewError{"reduce", "in 0", fmt.Sprintf("%v of no elements, shape %v", r.Kind, s)}
-	}
 	var order [shape.MaxRank]int
 	var class [shape.MaxRank]bool
 	n := s.Rank()
@@ -91,11 +85,9 @@ func (d *Device) Reduce(stream device.Stream, r *device.Reduction, out device.Vi
 	total := red.outer * red.inner
 	direct := r.Finish == nil && out.Type == result && stores[result] == nil && isDense
 	wide := width(result)
-	tmp := scratches.Get().(*scratch)
-	defer scratches.Put(tmp)
 	var final []byte // the combined values
 	if direct {
-		final = at8(pointer(&out), total*wide)
+		final = at8(pointer(out), total*wide)
 	} else {
 		tmp.values = grown(tmp.values, total*wide)
 		final = tmp.values
@@ -103,9 +95,9 @@ func (d *Device) Reduce(stream device.Stream, r *device.Reduction, out device.Vi
 	if s.Size() == 0 {
 		fillBits(unsafe.Pointer(&final[0]), identity(r.Kind, r.Map.Out[0]), wide, total)
 	} else {
-		red.binding = newBinding(r.Map, ins, params)
+		red.binding = newBinding(r.Map, ins, o.Params)
 		red.arrange(s, order[:n], class[:n], nil, ins)
-		err := d.reduceAll(&red, final, tmp)
+		err := d.reduceAll(red, final, tmp)
 		red.release()
 		if err != nil {
 			return err
@@ -117,7 +109,7 @@ func (d *Device) Reduce(stream device.Stream, r *device.Reduction, out device.Vi
 	if direct {
 		return nil
 	}
-	d.finish(r, result, &out, dense, final, params)
+	d.finish(o, result, dense, final)
 	return nil
 }
 
@@ -136,42 +128,12 @@ func fromZero(final []byte, t dtype.Type, n int) {
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
 
 // scratch is memory for the time of one call; its contents are undefined.
-type scratch struct{ values, parts, positions []byte }
+type scratch struct {
+	values, parts, positions []byte
+	red                      reduction
+}
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-func (d *Device) checkReduce(r *device.Reduction, out *device.View, ins []device.View, params []uint64) error {
-	if r.Map == nil || len(r.Map.Out) != 1 || len(ins) == 0 {
-		return &ViewError{"reduce", "map", "want a program of at least one operand and with one result"}
-	}
-	if r.Kind > device.ArgMin {
-		return &ViewError{"reduce", "kind", fmt.Sprintf("there is no kind %d", r.Kind)}
-	}
-	if err := d.checkOut("reduce", "out", out); err != nil {
-		return err
-	}
-	s := ins[0].Shape
-	ok := out.Shape.Rank() == s.Rank()
-	for k := 0; ok && k < s.Rank(); k++ {
-		ok = out.Shape.At(k) == s.At(k) || out.Shape.At(k) == 1
-	}
-	if !ok {
-		return &ViewError{"reduce", "out", fmt.Sprintf("shape %v is not %v with dimensions of size 1", out.Shape, s)}
-	}
-	if err := d.checkOperands("reduce", r.Map, s, ins, params); err != nil {
-		return err
-	}
-	if f := r.Finish; f != nil {
-		ct := r.Map.Out[0].Compute()
-		if r.Kind >= device.ArgMax {
-			ct = dtype.I64
-		}
-		if len(f.In) > 1 || len(f.Out) != 1 || f.Out[0] != out.Type || len(f.In) == 1 && f.In[0].Compute() != ct || len(params) < len(f.Params) {
-			return &ViewError{"reduce", "finish", fmt.Sprintf("takes %v and %d params and gives %v, want one operand computed as %v, and %v", f.In, len(f.Params), f.Out, ct, out.Type)}
-		}
-	}
-	return nil
-}
 
 // split orders the dimensions and sets the sizes of the three groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"sync"
 	"unsafe"
 
@@ -250,48 +249,6 @@ func (w *rowWorker) fold(k device.ReduceKind, dst, src unsafe.Pointer, n int) {
 }
 
 func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
-
-// checkRows checks that the views are of one rank-2 shape and float type, the first of them a result.
-func (d *Device) checkRows(op string, names string, views ...*device.View) error {
-	start := 0
-	for i, v := range views {
-		end := start
-		for end < len(names) && names[end] != ' ' {
-			end++
-		}
-		name := names[start:end]
-		start = end + 1
-		check := d.checkIn
-		if i == 0 {
-			check = d.checkOut
-		}
-		if err := check(op, name, v); err != nil {
-			return err
-		}
-		switch {
-		case v.Shape.Rank() != 2 || v.Shape != views[0].Shape:
-			return &ViewError{op, name, fmt.Sprintf("shape %v, want [rows, columns] as all", v.Shape)}
-		case v.Type != views[0].Type || !v.Type.IsFloat():
-			return &ViewError{op, name, fmt.Sprintf("of %v, want one float type for all", v.Type)}
-		}
-	}
-	return nil
-}
-
-// checkColumn checks a view of one value a row.
-func (d *Device) checkColumn(op, name string, v *device.View, t dtype.Type, rows int, written bool) error {
-	check := d.checkIn
-	if written {
-		check = d.checkOut
-	}
-	if err := check(op, name, v); err != nil {
-		return err
-	}
-	if v.Shape.Rank() != 1 || v.Shape.At(0) != rows || v.Type != t {
-		return &ViewError{op, name, fmt.Sprintf("%v of %v, want [%d] of %v", v.Shape, v.Type, rows, t)}
-	}
-	return nil
-}
 
 // element returns the address of element i of a rank-1 view.
 func element(v *device.View, i int) unsafe.Pointer {

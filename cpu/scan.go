@@ -9,56 +9,28 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-var _ device.Scanner = (*Device)(nil)
-
 // scanLanes is how many neighbouring columns are scanned together.
 const scanLanes = 256
 
 // scanTask scans columns; a unit is a block of neighbouring ones.
 type scanTask struct {
-	kind    device.ScanKind
-	out     device.View
-	ins     []device.View
-	reverse bool
-	n       int // elements of a column
-	inner   int // neighbouring columns
-	lanes   int // of a unit
-	blocks  int // units of an outer index
+	*device.Scan
+	n      int // elements of a column
+	inner  int // neighbouring columns
+	lanes  int // of a unit
+	blocks int // units of an outer index
 }
 
-// Scan combines along dimension 1 of rank-3 views; see [device.Scanner]. Each column is combined in order.
-func (d *Device) Scan(s device.Stream, kind device.ScanKind, out device.View, ins []device.View, reverse bool) error {
-	if err := d.checkScan(kind, &out, ins); err != nil {
-		return err
+// scan combines each column in order.
+func (d *Device) scan(o *device.Scan) {
+	if o.Out.Size() == 0 {
+		return
 	}
-	if out.Size() == 0 {
-		return nil
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, "scan-"+kind.String(), device.ScanWork(kind, out, ins), out.Type, t.Wants().ShapesOf([]device.View{out}, ins)).done()
-	}
-	t := &scanTask{kind: kind, out: out, ins: ins, reverse: reverse, n: out.Shape.At(1), inner: out.Shape.At(2)}
+	t := &scanTask{Scan: o, n: o.Out.Shape.At(1), inner: o.Out.Shape.At(2)}
 	t.lanes = min(t.inner, scanLanes)
 	t.blocks = (t.inner + t.lanes - 1) / t.lanes
-	units := out.Shape.At(0) * t.blocks
+	units := o.Out.Shape.At(0) * t.blocks
 	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size)), t)
-	return nil
-}
-
-func (d *Device) checkScan(kind device.ScanKind, out *device.View, ins []device.View) error {
-	const op = "scan"
-	if err := d.checkOut(op, "out", out); err != nil {
-		return err
-	}
-	for i := range ins {
-		if err := d.checkIn(op, numbered("in", i, len(ins)), &ins[i]); err != nil {
-			return err
-		}
-	}
-	if arg, why := device.CheckScan(kind, out, ins); why != "" {
-		return &ViewError{op, arg, why}
-	}
-	return nil
 }
 
 // scanSpace is a worker's space; it is reused, for clearing it costs more than many scans.
@@ -74,7 +46,7 @@ func (t *scanTask) run(lo, hi int) {
 	defer scanSpaces.Put(w)
 	for u := lo; u < hi; u++ {
 		j := u % t.blocks * t.lanes
-		if t.ins[0].Type.IsFloat() {
+		if t.Ins[0].Type.IsFloat() {
 			scanColumns[float64](t, w, dtype.F64, u/t.blocks, j, min(t.lanes, t.inner-j))
 		} else {
 			scanColumns[int64](t, w, dtype.I64, u/t.blocks, j, min(t.lanes, t.inner-j))
@@ -124,11 +96,11 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	if w > 1 {
 		step = 1
 	}
-	positions := t.kind == device.ScanMax || t.kind == device.ScanMin
+	positions := t.Kind == device.ScanMax || t.Kind == device.ScanMin
 	for done := 0; done < t.n; done += step {
 		m := min(step, t.n-done)
 		low := done // the block's elements are read upwards
-		if t.reverse {
+		if t.Reverse {
 			low = t.n - done - m
 		}
 		axis, count := 1, m
@@ -136,22 +108,22 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			axis, count = 2, w
 		}
 		offset := func(v *device.View) int { return o*v.Strides.At(0) + low*v.Strides.At(1) + j*v.Strides.At(2) }
-		first := &t.ins[0]
+		first := &t.Ins[0]
 		space.fetch(xp, typ, first, offset(first), first.Strides.At(axis), count)
-		if len(t.ins) > 1 {
-			second := &t.ins[1]
+		if len(t.Ins) > 1 {
+			second := &t.Ins[1]
 			space.fetch(bp, typ, second, offset(second), second.Strides.At(axis), count)
 		}
-		if t.kind == device.ScanSum {
-			sumLanes(x[:count], state[:w], t.reverse)
-			space.put(&t.out, offset(&t.out), t.out.Strides.At(axis), count, xp, typ)
+		if t.Kind == device.ScanSum {
+			sumLanes(x[:count], state[:w], t.Reverse)
+			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(axis), count, xp, typ)
 			continue
 		}
 		for k := range count {
 			i, lane := k, 0
 			if w > 1 {
 				lane = k
-			} else if t.reverse {
+			} else if t.Reverse {
 				i = count - 1 - k
 			}
 			v, s := x[i], &state[lane]
@@ -162,17 +134,17 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			start := done == 0 && (w > 1 || k == 0)
 			switch {
 			case positions:
-				if start || v != v || t.kind == device.ScanMax && v >= *s || t.kind == device.ScanMin && v <= *s {
+				if start || v != v || t.Kind == device.ScanMax && v >= *s || t.Kind == device.ScanMin && v <= *s {
 					*s, best[lane] = v, int64(place)
 				}
 				places[i] = best[lane]
 				continue
-			case t.kind == device.ScanProd:
+			case t.Kind == device.ScanProd:
 				if start {
 					*s = 1
 				}
 				*s *= v
-			case t.kind == device.ScanLogSumExp:
+			case t.Kind == device.ScanLogSumExp:
 				if start {
 					*s = T(math.Inf(-1))
 				}
@@ -186,9 +158,9 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			x[i] = *s
 		}
 		if positions {
-			space.put(&t.out, offset(&t.out), t.out.Strides.At(axis), count, pp, dtype.I64)
+			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(axis), count, pp, dtype.I64)
 		} else {
-			space.put(&t.out, offset(&t.out), t.out.Strides.At(axis), count, xp, typ)
+			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(axis), count, xp, typ)
 		}
 	}
 }

@@ -11,35 +11,28 @@ import (
 // by one worker in the order of the positions, and the result does not depend on how lines are shared out.
 type scatter struct {
 	indexed
-	dst  device.View
+	dst  *device.View
 	line func(l *scatterLine) int // combines along one line
 
 	whole       kernel // combines parts of rows that share an index; nil: one by one
 	cols, parts int    // of a row
 }
 
-// Scatter combines src[i…] into dst[i… with index[i…] along axis], in the order of the positions; see [device.Device].
-// Positions whose index is outside the axis are left out and reported at once.
-func (d *Device) Scatter(stream device.Stream, kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
-	if err := d.checkIndexed("scatter-"+kind.String(), "src", &src, "dst", &dst, &index, axis); err != nil {
-		return err
-	}
-	if index.Size() == 0 {
+// scatter leaves out positions whose index is outside the axis, and reports them at once.
+func (d *Device) scatter(o *device.Scatter) error {
+	if o.Index.Size() == 0 {
 		return nil
 	}
-	if t := device.Tracing(); t != nil && stream != nil {
-		defer d.traced(t, stream, "scatter-"+kind.String(), device.ScatterWork(kind, dst, src, index), dst.Type, t.Wants().ShapesOf([]device.View{dst, src, index})).done()
+	if o.Dst.Type.IsHalf() && o.Kind != device.ScatterSet {
+		return d.scatterHalf(o)
 	}
-	if dst.Type.IsHalf() && kind != device.ScatterSet {
-		return d.scatterHalf(kind, dst, src, index, axis, tag)
-	}
-	s := &scatter{dst: dst, line: lineInto(kind, dst.Type)}
-	s.src, s.index, s.axis, s.bound = src, index, axis, int64(dst.Shape.At(axis))
+	s := &scatter{dst: &o.Dst, line: lineInto(o.Kind, o.Dst.Type)}
+	s.src, s.index, s.axis, s.bound = &o.Src, &o.Index, o.Axis, int64(o.Dst.Shape.At(o.Axis))
 	s.bad.Store(-1)
-	s.share(&s.src, &s.dst)
-	n := index.Shape.At(axis)
-	lines := index.Size() / n
-	if k := rowKernel(kind, dst.Type); s.shared >= 16 && s.suffix == axis+1 && k != nil {
+	s.share(s.src, s.dst)
+	n := o.Index.Shape.At(o.Axis)
+	lines := o.Index.Size() / n
+	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
 		// Rows of a table: the columns are shared out.
 		s.whole, s.cols = k, max(64, (s.shared+d.crew.size-1)/d.crew.size)
 		if work := s.shared * n; work < inlineWork {
@@ -47,10 +40,10 @@ func (d *Device) Scatter(stream device.Stream, kind device.ScatterKind, dst, src
 		}
 		s.parts = (s.shared + s.cols - 1) / s.cols
 		d.crew.parallel(lines/s.shared*s.parts, 1, s)
-		return s.fault(tag)
+		return s.fault(o.Tag)
 	}
 	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size)), s)
-	return s.fault(tag)
+	return s.fault(o.Tag)
 }
 
 // rowKernel returns what combines a row with a row, nil where the stored form is not the computing form.
@@ -66,24 +59,19 @@ func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 		device.ScatterMax: device.Max, device.ScatterMin: device.Min}[kind], t)
 }
 
-// scatterHalf combines 16-bit floats in a float32 copy of dst, which is rounded once.
-func (d *Device) scatterHalf(kind device.ScatterKind, dst, src, index device.View, axis int, tag uint32) error {
-	wide := [2]device.View{}
-	for i, v := range []device.View{dst, src} {
-		w, err := d.temporary(dtype.F32, v.Shape)
-		if err != nil {
-			return err
-		}
-		defer w.Buf.Free()
-		if err := d.Map(nil, castProgram(dtype.F32, v.Type), []device.View{w}, []device.View{v}, nil); err != nil {
-			return err
-		}
-		wide[i] = w
-	}
-	bad := d.Scatter(nil, kind, wide[0], wide[1], index, axis, tag) // an index outside the axis: the others are done
-	if err := d.Map(nil, castProgram(dst.Type, dtype.F32), []device.View{dst}, wide[:1], nil); err != nil {
+// scatterHalf combines 16-bit floats in a float32 copy of the target, which is rounded once.
+func (d *Device) scatterHalf(o *device.Scatter) error {
+	t, err := temporaries(d, o)
+	defer release(t[:])
+	if err != nil {
 		return err
 	}
+	d.cast(&t[0], &o.Dst)
+	d.cast(&t[1], &o.Src)
+	wide := *o
+	wide.Dst, wide.Src = t[0], t[1]
+	bad := d.scatter(&wide) // an index outside the axis: the others are done
+	d.cast(&o.Dst, &t[0])
 	return bad
 }
 
@@ -96,7 +84,7 @@ func (s *scatter) run(lo, hi int) {
 		return
 	}
 	size := s.dst.Type.Size()
-	dst, src, index := pointer(&s.dst), pointer(&s.src), pointer(&s.index)
+	dst, src, index := pointer(s.dst), pointer(s.src), pointer(s.index)
 	n, is := s.index.Shape.At(s.axis), s.index.Type.Size()
 	inner := 1 // positions between neighbours on a line
 	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
@@ -135,8 +123,8 @@ func (s *scatter) rows(outer, c int) {
 		io += i * s.index.Strides.At(k)
 	}
 	size, is := s.dst.Type.Size(), s.index.Type.Size()
-	dst, src := unsafe.Add(pointer(&s.dst), (do+c)*size), unsafe.Add(pointer(&s.src), (so+c)*size)
-	index := unsafe.Add(pointer(&s.index), io*is)
+	dst, src := unsafe.Add(pointer(s.dst), (do+c)*size), unsafe.Add(pointer(s.src), (so+c)*size)
+	index := unsafe.Add(pointer(s.index), io*is)
 	n, cols := s.index.Shape.At(s.axis), min(s.cols, s.shared-c)
 	for t := range n {
 		i := indexAt(unsafe.Add(index, t*s.index.Strides.At(s.axis)*is), is)

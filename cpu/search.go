@@ -7,38 +7,19 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-var _ device.Searcher = (*Device)(nil)
-
 // searchTask looks values up; a unit is a value, numbered row by row.
 type searchTask struct {
-	out, sorted, values device.View
-	find                func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool)
-	right               bool
+	*device.Search
+	find func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool)
 }
 
-// Search sets each element of out to the place of its value in the row of sorted; see [device.Searcher].
-func (d *Device) Search(s device.Stream, out, sorted, values device.View, right bool) error {
-	const op = "search"
-	if err := d.checkOut(op, "out", &out); err != nil {
-		return err
+func (d *Device) search(o *device.Search) {
+	n := o.Out.Size()
+	if n == 0 {
+		return
 	}
-	if err := d.checkIn(op, "sorted", &sorted); err != nil {
-		return err
-	}
-	if err := d.checkIn(op, "values", &values); err != nil {
-		return err
-	}
-	if arg, why := device.CheckSearch(&out, &sorted, &values); why != "" {
-		return &ViewError{op, arg, why}
-	}
-	if out.Size() == 0 {
-		return nil
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, device.SearchWork(out, sorted, values), values.Type, t.Wants().ShapesOf([]device.View{out, sorted, values})).done()
-	}
-	t := &searchTask{out: out, sorted: sorted, values: values, right: right}
-	switch values.Type {
+	t := &searchTask{Search: o}
+	switch o.Values.Type {
 	case dtype.F32:
 		t.find = find(func(v float32) float32 { return v })
 	case dtype.F64:
@@ -58,21 +39,19 @@ func (d *Device) Search(s device.Stream, out, sorted, values device.View, right 
 	default: // U8, Bool
 		t.find = find(func(v uint8) uint8 { return v })
 	}
-	n := out.Size()
 	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size)), t)
-	return nil
 }
 
 func (t *searchTask) run(lo, hi int) {
-	m := t.values.Shape.At(1)
-	size := t.values.Type.Size()
+	m := t.Values.Shape.At(1)
+	size := t.Values.Type.Size()
 	for lo < hi {
 		row, c := lo/m, lo%m
 		n := min(m-c, hi-lo)
-		t.find(unsafe.Add(pointer(&t.sorted), row*t.sorted.Strides.At(0)*size),
-			unsafe.Add(pointer(&t.values), (row*t.values.Strides.At(0)+c*t.values.Strides.At(1))*size),
-			t.sorted.Shape.At(1), t.sorted.Strides.At(1)*size, t.values.Strides.At(1)*size, t.out.Strides.At(1)*8, n,
-			unsafe.Add(pointer(&t.out), (row*t.out.Strides.At(0)+c*t.out.Strides.At(1))*8), t.right)
+		t.find(unsafe.Add(pointer(&t.Sorted), row*t.Sorted.Strides.At(0)*size),
+			unsafe.Add(pointer(&t.Values), (row*t.Values.Strides.At(0)+c*t.Values.Strides.At(1))*size),
+			t.Sorted.Shape.At(1), t.Sorted.Strides.At(1)*size, t.Values.Strides.At(1)*size, t.Out.Strides.At(1)*8, n,
+			unsafe.Add(pointer(&t.Out), (row*t.Out.Strides.At(0)+c*t.Out.Strides.At(1))*8), t.Right)
 		lo += n
 	}
 }

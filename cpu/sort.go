@@ -11,43 +11,25 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-var _ device.Sorter = (*Device)(nil)
-
 // An element's key is an unsigned integer that grows with it. Keys of 32 bits are sorted as the upper half of a word that has the
 // position in the lower one, larger keys beside their position.
 
 // sortTask sorts rows; a unit is a row.
 type sortTask struct {
-	out, x     device.View
-	descending bool
-	n, k       int
+	*device.Argsort
+	n, k int
 }
 
 // radixLength is from how many elements on digits are counted instead of elements compared.
 const radixLength = 512
 
-// Argsort sets each row of out to the positions of the first elements of that row of x in order; see [device.Sorter].
-func (d *Device) Argsort(s device.Stream, out, x device.View, descending bool) error {
-	const op = "argsort"
-	if err := d.checkOut(op, "out", &out); err != nil {
-		return err
+func (d *Device) argsort(o *device.Argsort) {
+	if o.Out.Size() == 0 {
+		return
 	}
-	if err := d.checkIn(op, "x", &x); err != nil {
-		return err
-	}
-	if arg, why := device.CheckArgsort(&out, &x); why != "" {
-		return &ViewError{op, arg, why}
-	}
-	if out.Size() == 0 {
-		return nil
-	}
-	if t := device.Tracing(); t != nil && s != nil {
-		defer d.traced(t, s, op, device.ArgsortWork(out, x), x.Type, t.Wants().ShapesOf([]device.View{out, x})).done()
-	}
-	t := &sortTask{out, x, descending, x.Shape.At(1), out.Shape.At(1)}
-	rows := x.Shape.At(0)
+	t := &sortTask{o, o.X.Shape.At(1), o.Out.Shape.At(1)}
+	rows := o.X.Shape.At(0)
 	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size)), t)
-	return nil
 }
 
 // sortPair is a key of 64 bits and its position.
@@ -67,11 +49,11 @@ var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
 func (t *sortTask) run(lo, hi int) {
 	s := sortSpaces.Get().(*sortSpace)
 	defer sortSpaces.Put(s)
-	packed := t.x.Type != dtype.F64 && t.x.Type != dtype.I64 && int64(t.n) <= math.MaxUint32
+	packed := t.X.Type != dtype.F64 && t.X.Type != dtype.I64 && int64(t.n) <= math.MaxUint32
 	for row := lo; row < hi; row++ {
-		out := unsafe.Add(pointer(&t.out), row*t.out.Strides.At(0)*8)
-		stride := t.out.Strides.At(1) * 8
-		if packed && t.x.Type == dtype.F32 && t.x.Strides.At(1) == 1 && t.k < t.n/16 {
+		out := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8)
+		stride := t.Out.Strides.At(1) * 8
+		if packed && t.X.Type == dtype.F32 && t.X.Strides.At(1) == 1 && t.k < t.n/16 {
 			s.words = slices.Grow(s.words[:0], t.k)[:t.k]
 			t.leastFloats(row, s.words)
 			for i, w := range s.words {
@@ -115,28 +97,28 @@ func sortPairs(x []sortPair) { slices.SortFunc(x, comparePairs) }
 
 // keys sets dst to the keys of a row.
 func (t *sortTask) keys(row int, dst []uint64) {
-	size := t.x.Type.Size()
-	stride := t.x.Strides.At(1) * size
-	p := unsafe.Add(pointer(&t.x), row*t.x.Strides.At(0)*size)
-	switch t.x.Type {
+	size := t.X.Type.Size()
+	stride := t.X.Strides.At(1) * size
+	p := unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*size)
+	switch t.X.Type {
 	case dtype.F32:
-		keysOf(dst, p, stride, t.descending, func(v float32) uint64 { return uint64(key32(v)) }, math.MaxUint32)
+		keysOf(dst, p, stride, t.Descending, func(v float32) uint64 { return uint64(key32(v)) }, math.MaxUint32)
 	case dtype.F16:
-		keysOf(dst, p, stride, t.descending, func(v dtype.Float16) uint64 { return uint64(key32(v.Float32())) }, math.MaxUint32)
+		keysOf(dst, p, stride, t.Descending, func(v dtype.Float16) uint64 { return uint64(key32(v.Float32())) }, math.MaxUint32)
 	case dtype.BF16:
-		keysOf(dst, p, stride, t.descending, func(v dtype.BFloat16) uint64 { return uint64(key32(v.Float32())) }, math.MaxUint32)
+		keysOf(dst, p, stride, t.Descending, func(v dtype.BFloat16) uint64 { return uint64(key32(v.Float32())) }, math.MaxUint32)
 	case dtype.F64:
-		keysOf(dst, p, stride, t.descending, key64, math.MaxUint64)
+		keysOf(dst, p, stride, t.Descending, key64, math.MaxUint64)
 	case dtype.I64:
-		keysOf(dst, p, stride, t.descending, func(v int64) uint64 { return uint64(v) ^ 1<<63 }, math.MaxUint64)
+		keysOf(dst, p, stride, t.Descending, func(v int64) uint64 { return uint64(v) ^ 1<<63 }, math.MaxUint64)
 	case dtype.I32:
-		keysOf(dst, p, stride, t.descending, func(v int32) uint64 { return uint64(uint32(v) ^ 1<<31) }, math.MaxUint32)
+		keysOf(dst, p, stride, t.Descending, func(v int32) uint64 { return uint64(uint32(v) ^ 1<<31) }, math.MaxUint32)
 	case dtype.I16:
-		keysOf(dst, p, stride, t.descending, func(v int16) uint64 { return uint64(int64(v) + 1<<15) }, math.MaxUint16)
+		keysOf(dst, p, stride, t.Descending, func(v int16) uint64 { return uint64(int64(v) + 1<<15) }, math.MaxUint16)
 	case dtype.I8:
-		keysOf(dst, p, stride, t.descending, func(v int8) uint64 { return uint64(int64(v) + 1<<7) }, math.MaxUint8)
+		keysOf(dst, p, stride, t.Descending, func(v int8) uint64 { return uint64(int64(v) + 1<<7) }, math.MaxUint8)
 	default: // U8, Bool
-		keysOf(dst, p, stride, t.descending, func(v uint8) uint64 { return uint64(v) }, math.MaxUint8)
+		keysOf(dst, p, stride, t.Descending, func(v uint8) uint64 { return uint64(v) }, math.MaxUint8)
 	}
 }
 
@@ -217,9 +199,9 @@ func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a
 // leastFloats sets heap to the least words of a row of float32, in order. Nearly all elements are beyond the greatest so far, which one comparison of
 // floats tells; NaN, and what compares with NaN, goes by its key.
 func (t *sortTask) leastFloats(row int, heap []uint64) {
-	x := at[float32](unsafe.Add(pointer(&t.x), row*t.x.Strides.At(0)*4), t.n)
+	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
-	if t.descending {
+	if t.Descending {
 		flip = math.MaxUint32
 	}
 	word := func(i int) uint64 { return uint64(key32(x[i])^flip)<<32 | uint64(i) }
@@ -231,7 +213,7 @@ func (t *sortTask) leastFloats(row int, heap []uint64) {
 	}
 	root := x[uint32(heap[0])]
 	for i := len(heap); i < len(x); i++ {
-		if v := x[i]; t.descending && v <= root || !t.descending && v >= root {
+		if v := x[i]; t.Descending && v <= root || !t.Descending && v >= root {
 			continue
 		}
 		if w := word(i); w < heap[0] {

@@ -1,29 +1,8 @@
 package cpu
 
-import (
-	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/shape"
-)
+import "github.com/flambeau-go/flambeau/device"
 
-// primitive is one that runs and that a tracer hears of when it is over.
-type primitive struct {
-	t     device.Tracer
-	event device.KernelEvent
-}
-
-// traced begins a primitive that a tracer hears of when done is called. Primitives on a nil stream are parts of others, whose work holds
-// theirs; they are not told.
-func (d *Device) traced(t device.Tracer, s device.Stream, name string, w device.Work, typ dtype.Type, shapes []shape.Dims) primitive {
-	return primitive{t, device.KernelEvent{Device: d, Stream: s, Primitive: name, Work: w, Type: typ, Shapes: shapes, Start: device.Now()}}
-}
-
-func (p primitive) done() {
-	p.event.End = device.Now()
-	p.t.Kernel(p.event)
-}
-
-// tracedCopy is traced for copies of host memory.
+// tracedCopy begins a copy of host memory that a tracer hears of when what it returns is called.
 func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes int) func() {
 	start := device.Now()
 	return func() {

@@ -75,6 +75,7 @@ func (c *crew) parallel(n, grain int, t task) {
 	}
 	j.work()
 	<-j.done
+	j.t = nil // what it refers to is the caller's again; who comes too late does not look at it
 	r := j.raised.Load()
 	c.release(j)
 	if r != nil {
@@ -84,7 +85,6 @@ func (c *crew) parallel(n, grain int, t task) {
 
 func (c *crew) release(j *job) {
 	if j.refs.Add(-1) == 0 {
-		j.t = nil
 		c.jobs.Put(j)
 	}
 }

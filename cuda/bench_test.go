@@ -22,9 +22,9 @@ func BenchmarkHost(b *testing.B) {
 		name string
 		f    func() error
 	}{
-		{"map", func() error { return d.Map(nil, plus, views(y), views(x, y), nil) }},
-		{"reduce", func() error { return d.Reduce(nil, sum, row, views(x), nil) }},
-		{"matmul", func() error { return d.MatMul(nil, y, x, x) }},
+		{"map", func() error { return apply(d, nil, plus, views(y), views(x, y)) }},
+		{"reduce", func() error { return device.Run(d, nil, &device.Reduce{Reduction: sum, Out: row, Ins: views(x)}) }},
+		{"matmul", func() error { return device.Run(d, nil, &device.MatMul{Out: y, A: x, B: x}) }},
 		{"alloc and free", func() error {
 			v, err := d.Alloc(n, nil, device.Origin{Op: "benchmark", Shape: shape.Of(n / 4), Type: dtype.F32})
 			if err == nil {

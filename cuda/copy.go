@@ -112,7 +112,7 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	from := d
 	if b, ok := src.(*buffer); ok && b != nil {
 		if from = b.dev; from.p != d.p {
-			return &ViewError{op, "src", fmt.Sprintf("a buffer of %s of another driver", from.name)}
+			return d.refusal(op, "src", fmt.Sprintf("a buffer of %s of another driver", from.name))
 		}
 		if from != d {
 			if err := st.refuse(op, "the source is on "+from.name); err != nil {

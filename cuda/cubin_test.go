@@ -104,7 +104,7 @@ func TestCubinCacheOnDevice(t *testing.T) {
 		}
 		x := floats(t, d, d.main, 1, 2, 3)
 		y := empty(t, d, d.main, 3)
-		must(t, d.Map(nil, double, views(y), views(x), nil))
+		must(t, apply(d, nil, double, views(y), views(x)))
 		check(t, d, d.main, y, 2, 4, 6)
 		if n := files(); n != 1 {
 			t.Errorf("run %d: %d files in the cache, want 1", run, n)

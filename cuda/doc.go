@@ -24,7 +24,8 @@
 //     index outside its axis as a *[device.IndexError], once, after which the GPU goes on as before; a kernel that failed as
 //     a *[device.Fault]. A fault that is Sticky has cost the process its context: every later call returns the same fault
 //     at once.
-//   - Views are checked before anything is queued: a *[ViewError] names operation and operand.
+//   - Views are checked before anything is queued: a *[device.OperandError] names operation and
+//     operand.
 //   - Memory comes from a caching pool with an arena for each stream: Free and Alloc on one stream cost no call of the
 //     driver, and a buffer that other streams read ([device.Buffer] Use) is reused when they are done. At the limit, what
 //     the garbage collector holds is collected, cached memory is returned, and only then is the error
@@ -34,10 +35,12 @@
 //
 // # The names of torch.cuda
 //
-// What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties], [MemGetInfo]; [MemoryAllocated],
-// [MemoryStats], [MemorySummary], [EmptyCache], [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization],
-// [Temperature] and their like, which ask NVIDIA's management library; [CanDeviceAccessPeer], [EnablePeerAccess] and [PeerCopies]. Given a device that is no GPU
-// they return a *[ViewError], and those without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
+// What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties],
+// [MemGetInfo]; [MemoryAllocated], [MemoryStats], [MemorySummary], [EmptyCache],
+// [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization], [Temperature] and
+// their like, which ask NVIDIA's management library; [CanDeviceAccessPeer], [EnablePeerAccess] and
+// [PeerCopies]. Given a device that is no GPU they return a *[device.OperandError], and those
+// without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
 //
 // # Environment
 //

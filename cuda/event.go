@@ -51,8 +51,8 @@ type EventOption func(*Event)
 // EnableTiming makes an event that takes the time when its stream gets there, for [Event.Elapsed]; others are a little cheaper.
 func EnableTiming() EventOption { return func(e *Event) { e.timing = true } }
 
-// NewEvent returns an event for streams of a GPU. The error is a *[ViewError] if dev is no GPU, or the driver's. A host that waits for
-// it sleeps (torch's blocking=True).
+// NewEvent returns an event for streams of a GPU. The error is a *[device.OperandError] if dev is
+// no GPU, or the driver's. A host that waits for it sleeps (torch's blocking=True).
 func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	d, err := gpu("new event", dev)
 	if err != nil {
@@ -216,13 +216,14 @@ func (e *Event) within(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }
 
-// Elapsed returns the GPU's time between e and end, both of which have been recorded and are done, and were made with [EnableTiming];
-// otherwise the error is a *[ViewError]. It is about half a microsecond exact. (torch's elapsed_time is in milliseconds.) The time of an
-// emulated GPU is that of its cost model.
+// Elapsed returns the GPU's time between e and end, both of which have been recorded and are done,
+// and were made with [EnableTiming]; otherwise the error is a *[device.OperandError]. It is about
+// half a microsecond exact. (torch's elapsed_time is in milliseconds.) The time of an emulated GPU
+// is that of its cost model.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	const op = "elapsed"
 	if end == nil || end.d != e.d {
-		return 0, &ViewError{op, "end", "not an event of " + e.d.name}
+		return 0, e.d.refusal(op, "end", "not an event of "+e.d.name)
 	}
 	for _, x := range []struct {
 		e   *Event
@@ -241,7 +242,7 @@ func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 			why = "its stream has not got there yet: wait for it"
 		}
 		if why != "" {
-			return 0, &ViewError{op, x.arg, why}
+			return 0, e.d.refusal(op, x.arg, why)
 		}
 	}
 	if err := e.d.enter(); err != nil {
@@ -250,7 +251,7 @@ func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	defer e.d.leave()
 	t, err := e.d.api.EventElapsed(e.handle.h, end.handle.h)
 	if errors.Is(err, cu.ErrNotReady) { // recorded again meanwhile
-		return 0, &ViewError{op, "end", "its stream has not got there yet: wait for it"}
+		return 0, e.d.refusal(op, "end", "its stream has not got there yet: wait for it")
 	}
 	return t, e.d.fault("", err)
 }

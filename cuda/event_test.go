@@ -36,11 +36,11 @@ func testStreamAPI(t *testing.T, d *Device) {
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
 	for range 5 {
-		must(t, d.Map(a, next, views(x), views(x), nil))
+		must(t, apply(d, a, next, views(x), views(x)))
 	}
 	must(t, b.WaitStream(a))
 	must(t, b.WaitStream(b))
-	must(t, d.Map(b, double, views(y), views(x), nil))
+	must(t, apply(d, b, double, views(y), views(x)))
 	for done := false; !done; { // asking makes an emulated device go on
 		done, err = b.Query()
 		must(t, err)
@@ -49,7 +49,7 @@ func testStreamAPI(t *testing.T, d *Device) {
 	if done, err := a.Query(); !done || err != nil {
 		t.Errorf("a is behind b, which waited for it: %v, %v", done, err)
 	}
-	var v *ViewError
+	var v *device.OperandError
 	if err := a.WaitStream(nil); !errors.As(err, &v) {
 		t.Errorf("waiting for nothing: %v", err)
 	}
@@ -73,10 +73,10 @@ func testEvent(t *testing.T, d *Device) {
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
 	for i := range 4 { // one event, recorded again and again
-		must(t, d.Map(a, next, views(x), views(x), nil))
+		must(t, apply(d, a, next, views(x), views(x)))
 		must(t, e.Record(a))
 		must(t, b.Wait(e))
-		must(t, d.Map(b, double, views(y), views(x), nil))
+		must(t, apply(d, b, double, views(y), views(x)))
 		check(t, d, b, y, fill(float32(2*(i+2)), 100)...)
 		must(t, a.(*stream).WaitStream(b))
 	}
@@ -84,7 +84,7 @@ func testEvent(t *testing.T, d *Device) {
 	if done, err := e.Query(); !done || err != nil {
 		t.Errorf("%v, %v", done, err)
 	}
-	var v *ViewError
+	var v *device.OperandError
 	if err := e.Record(emulated(t, "emulate,mem=4MiB").DefaultStream()); !errors.As(err, &v) {
 		t.Errorf("recorded on a stream of another GPU: %v", err)
 	}
@@ -141,7 +141,7 @@ func TestElapsed(t *testing.T) {
 	must(t, err)
 	refused := func(from, to *Event, why string) {
 		t.Helper()
-		var v *ViewError
+		var v *device.OperandError
 		if _, err := from.Elapsed(to); !errors.As(err, &v) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%v, want %q", err, why)
 		}
@@ -150,7 +150,7 @@ func TestElapsed(t *testing.T) {
 	refused(start, nil, "not an event of cuda:0")
 	must(t, start.Record(nil))
 	for range 3 {
-		must(t, d.Map(nil, next, views(x), views(x), nil))
+		must(t, apply(d, nil, next, views(x), views(x)))
 	}
 	must(t, end.Record(nil))
 	refused(start, end, "has not got there yet")
@@ -173,7 +173,7 @@ func TestElapsed(t *testing.T) {
 func TestEventTellsIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
-	must(t, d.Gather(nil, out, src, index, 0, 5))
+	must(t, device.Run(d, nil, &device.Gather{Out: out, Src: src, Index: index, Tag: 5}))
 	e, err := NewEvent(d)
 	must(t, err)
 	must(t, e.Record(nil))
@@ -185,7 +185,7 @@ func TestEventTellsIndexErrors(t *testing.T) {
 		t.Errorf("%v, want the index error", err)
 	}
 	must(t, e.Wait())
-	must(t, d.Gather(nil, out, src, index, 0, 6))
+	must(t, device.Run(d, nil, &device.Gather{Out: out, Src: src, Index: index, Tag: 6}))
 	must(t, e.Record(nil))
 	if err := e.Wait(); !errors.As(err, &x) || x.Tag != 6 {
 		t.Errorf("%v, want the index error", err)

@@ -71,7 +71,7 @@ func Example_recording() {
 	}
 	v := []device.View{{Buf: x, Type: dtype.I32, Layout: shape.Dense(shape.Of(2))}}
 	double := expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(0))}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.I32}, -1)
-	if err := gpu.Map(r.Stream(), double, v, v, nil); err != nil {
+	if err := device.Run(gpu, r.Stream(), &device.Map{Program: double, Outs: v, Ins: v}); err != nil {
 		log.Fatal(err)
 	}
 	g, err := r.Finish()
@@ -115,7 +115,7 @@ func Example_fork() {
 		defer x.Free()
 		v := []device.View{{Buf: x, Type: dtype.I32, Layout: shape.Dense(shape.Of(2))}}
 		one := expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{dtype.I32}, nil, -1)
-		if err := gpu.Map(side, one, v, nil, nil); err != nil {
+		if err := device.Run(gpu, side, &device.Map{Program: one, Outs: v}); err != nil {
 			return err
 		}
 		if join {

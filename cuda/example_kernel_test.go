@@ -97,7 +97,7 @@ func ExampleDevice_Launch() {
 				})
 			})
 		}
-		var v *cuda.ViewError
+		var v *device.OperandError
 		fmt.Println(errors.As(launch(func(v device.View) any { return v }), &v), v.Reason)
 		fmt.Println(launch(func(v device.View) any { return cuda.Strided(v) }), to)
 	}, tensor.On(emulate("64MiB")))

@@ -118,11 +118,11 @@ func ExampleDevice_SetMemoryLimit() {
 	err = tensor.Try(func() { tensor.Root().On(gpus[0]).Zeros(128 << 20 / 4) })
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory), cuda.MemoryFraction(gpus[0]))
 	err = gpus[0].SetMemoryFraction(1.5) // the same as a part of the memory
-	var v *cuda.ViewError
+	var v *device.OperandError
 	fmt.Println(errors.As(err, &v), err)
 	// Output:
 	// true 0.25
-	// true cuda: set memory fraction: fraction: 1.5 is not between 0 and 1
+	// true cuda:0: set memory fraction: fraction: 1.5 is not between 0 and 1
 }
 
 // IsAvailable asks without opening a GPU; Unavailable says why there is none.

@@ -39,7 +39,7 @@ func Example() {
 	x := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(3))}
 	root, err := expr.Lower([]*expr.Expr{expr.X(0).Sqrt()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	check(err)
-	check(dev.Map(s, root, []device.View{x}, []device.View{x}, nil))
+	check(device.Run(dev, s, &device.Map{Program: root, Outs: []device.View{x}, Ins: []device.View{x}}))
 	check(dev.Download(s, data, b, 0))
 	for i := range 3 {
 		fmt.Print(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])), " ")

@@ -56,7 +56,7 @@ func faultEnds(t *testing.T, d *Device) {
 		t.Errorf("each launch was waited for, and the fault does not name the kernel: %v", first)
 	}
 	_, alloc := d.Alloc(8, nil, device.Origin{})
-	for i, err := range []error{alloc, d.Synchronize(), d.Download(nil, make([]byte, 4), v.Buf, 0), d.Map(nil, double, views(v), views(v), nil)} {
+	for i, err := range []error{alloc, d.Synchronize(), d.Download(nil, make([]byte, 4), v.Buf, 0), apply(d, nil, double, views(v), views(v))} {
 		if err != first {
 			t.Errorf("call %d after the fault: %v", i, err)
 		}

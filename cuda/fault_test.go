@@ -19,7 +19,7 @@ import (
 func TestStickyFault(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x, y := empty(t, d, nil, 5), empty(t, d, nil, 5)
-	must(t, d.Map(nil, double, views(y), views(x), nil))
+	must(t, apply(d, nil, double, views(y), views(x)))
 	first := d.Download(nil, make([]byte, 4), y.Buf, 0)
 	var f *device.Fault
 	var found *ptxvm.Fault
@@ -36,7 +36,7 @@ func TestStickyFault(t *testing.T) {
 	_, stream := d.NewStream(0)
 	_, record := s.Record()
 	for i, err := range []error{alloc, stream, record, s.Synchronize(), d.Synchronize(), d.Upload(nil, x.Buf, 0, make([]byte, 4)),
-		d.Map(nil, double, views(y), views(x), nil), d.CopyFrom(nil, x.Buf, 0, y.Buf, 0, 4), d.Download(nil, make([]byte, 4), x.Buf, 0)} {
+		apply(d, nil, double, views(y), views(x)), d.CopyFrom(nil, x.Buf, 0, y.Buf, 0, 4), d.Download(nil, make([]byte, 4), x.Buf, 0)} {
 		if err != first {
 			t.Errorf("call %d after the fault: %v, want the same fault", i, err)
 		}
@@ -81,10 +81,10 @@ func TestFaultOfHardware(t *testing.T) {
 		must(t, err)
 		x := floats(t, d, nil, 1)
 		h.broken = true
-		err = d.Map(nil, double, views(x), views(x), nil)
+		err = apply(d, nil, double, views(x), views(x))
 		if !sync {
 			must(t, err)
-			err = d.Map(nil, next, views(x), views(x), nil)
+			err = apply(d, nil, next, views(x), views(x))
 		}
 		var f *device.Fault
 		if !errors.As(err, &f) || !f.Sticky || !errors.Is(err, cu.ErrIllegalAddress) || sync != strings.HasPrefix(f.Kernel, "map_") ||
@@ -103,12 +103,12 @@ func TestSync(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x, y := floats(t, d, nil, 1, 2, 3), empty(t, d, nil, 1)
 	var e *device.IndexError
-	if err := d.Gather(nil, y, x, longs(t, d, nil, 9), 0, 5); !errors.As(err, &e) || e.Tag != 5 || e.Index != 9 {
+	if err := device.Run(d, nil, &device.Gather{Out: y, Src: x, Index: longs(t, d, nil, 9), Tag: 5}); !errors.As(err, &e) || e.Tag != 5 || e.Index != 9 {
 		t.Errorf("gather: %v", err)
 	}
 	z := empty(t, d, nil, 3)
 	var f *device.Fault
-	if err := d.Map(nil, double, views(x), views(z), nil); !errors.As(err, &f) || !strings.HasPrefix(f.Kernel, "map_") {
+	if err := apply(d, nil, double, views(x), views(z)); !errors.As(err, &f) || !strings.HasPrefix(f.Kernel, "map_") {
 		t.Errorf("map: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestPrintPTX(t *testing.T) {
 	for range 2 {
 		for _, d := range list {
 			x := floats(t, d, nil, 1)
-			must(t, d.Map(nil, double, views(x), views(x), nil))
+			must(t, apply(d, nil, double, views(x), views(x)))
 			check(t, d, nil, x, 2)
 		}
 	}
@@ -166,7 +166,7 @@ func TestLaunch(t *testing.T) {
 	at := operand(&out).Addr
 	params := func(a uint64) []byte { return le64(a) }
 	launch := func(k *kernels.Kernel, p []byte) error {
-		return d.launch(d.main, []kernels.Launch{{Kernel: k, Grid: [3]uint32{1, 1, 1}, Params: p}})
+		return d.queue(d.main, []kernels.Launch{{Kernel: k, Grid: [3]uint32{1, 1, 1}, Params: p}})
 	}
 	must(t, launch(sharedKernel(100<<10), params(at)))
 	got := make([]byte, 128)
@@ -228,7 +228,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	gather := func(s device.Stream, tag uint32, index ...int64) device.View {
 		t.Helper()
 		i, y := longs(t, d, s, index...), empty(t, d, s, len(index))
-		must(t, d.Gather(s, y, table, i, 0, tag))
+		must(t, device.Run(d, s, &device.Gather{Out: y, Src: table, Index: i, Tag: tag}))
 		return y
 	}
 	is := func(what string, err error, tag uint32, index, position int64) {
@@ -283,7 +283,8 @@ func testIndexErrors(t *testing.T, d *Device) {
 	x = floats(t, d, nil, fill(1, 6)...)
 	x.Layout = shape.Dense(shape.Of(2, 3))
 	loss, top, rest := empty(t, d, nil, 2), empty(t, d, nil, 2), empty(t, d, nil, 2)
-	must(t, d.CrossEntropy(nil, loss, top, rest, x, longs(t, d, nil, 0, 3), -100, 8))
+	must(t, device.Run(d, nil, &device.CrossEntropy{Loss: loss, Top: top, Rest: rest, X: x,
+		Target: longs(t, d, nil, 0, 3), Ignore: -100, Tag: 8}))
 	is("cross-entropy", d.Synchronize(), 8, 3, 1)
 	must(t, d.Synchronize())
 }
@@ -292,12 +293,12 @@ func testIndexErrors(t *testing.T, d *Device) {
 func TestMeta(t *testing.T) {
 	d := emulated(t, "emulate,mem=8GiB,mode=meta")
 	x := empty(t, d, nil, 1<<30)
-	must(t, d.Map(nil, double, views(x), views(x), nil))
+	must(t, apply(d, nil, double, views(x), views(x)))
 	must(t, d.Synchronize())
 	if err := d.Download(nil, make([]byte, 4), x.Buf, 0); !errors.Is(err, emu.ErrMeta) {
 		t.Errorf("a value of meta mode: %v", err)
 	}
-	must(t, d.Map(nil, double, views(x), views(x), nil))
+	must(t, apply(d, nil, double, views(x), views(x)))
 	if c, s := d.Counters(), d.Stats(); c.Launches != 2 || s.Allocated != 4<<30 {
 		t.Errorf("%+v, %+v", c, s)
 	}

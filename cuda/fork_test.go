@@ -32,26 +32,26 @@ func testForkedRecording(t *testing.T, d *Device) {
 		t.Errorf("the fork is %v", f)
 	}
 	a := empty(t, d, s, 4)
-	must(t, d.Map(s, next, views(a), views(x), nil)) // x+1
+	must(t, apply(d, s, next, views(a), views(x))) // x+1
 	must(t, f.WaitStream(s))
 	a.Buf.Use(f)
 	b := empty(t, d, f, 4)
-	must(t, d.Map(f, double, views(b), views(a), nil)) // 2(x+1)
+	must(t, apply(d, f, double, views(b), views(a))) // 2(x+1)
 	a.Buf.Free()
 	c := empty(t, d, s, 4)
 	if c.Buf.Addr() == a.Buf.Addr() {
 		t.Error("memory that the fork reads was given away")
 	}
-	must(t, d.Map(s, double, views(c), views(x), nil)) // 2x
+	must(t, apply(d, s, double, views(c), views(x))) // 2x
 	b.Buf.Use(s)
 	must(t, s.WaitStream(f))
-	must(t, d.Map(s, plus, views(out), views(b, c), nil))
+	must(t, apply(d, s, plus, views(out), views(b, c)))
 	e := empty(t, d, s, 4)
 	if e.Buf.Addr() != a.Buf.Addr() {
 		t.Error("memory that the fork has read is not used again")
 	}
-	must(t, d.Map(s, next, views(e), views(out), nil))
-	must(t, d.Map(s, next, views(out), views(e), nil))
+	must(t, apply(d, s, next, views(e), views(out)))
+	must(t, apply(d, s, next, views(out), views(e)))
 	for _, v := range []device.View{b, c, e} {
 		v.Buf.Free()
 	}
@@ -87,13 +87,13 @@ func TestForkUnjoined(t *testing.T) {
 		must(t, err)
 		second, err := r.Fork()
 		must(t, err)
-		must(t, d.Map(first, next, views(x), views(x), nil))
+		must(t, apply(d, first, next, views(x), views(x)))
 		must(t, second.(Stream).WaitStream(first))
-		must(t, d.Map(second, double, views(x), views(x), nil))
+		must(t, apply(d, second, double, views(x), views(x)))
 		must(t, r.Stream().(Stream).WaitStream(second)) // and by way of it for the first
 		y := empty(t, d, second, 2)
 		if !rejoin {
-			must(t, d.Map(second, double, views(y), views(x), nil))
+			must(t, apply(d, second, double, views(y), views(x)))
 		}
 		y.Buf.Free() // needs no wait
 		g, err := r.Finish()
@@ -108,7 +108,7 @@ func TestForkUnjoined(t *testing.T) {
 	if now := d.Stats(); now.Allocated != stats.Allocated {
 		t.Errorf("%d bytes are allocated, %d before", now.Allocated, stats.Allocated)
 	}
-	must(t, d.Map(s, next, views(x), views(x), nil)) // an ordinary stream
+	must(t, apply(d, s, next, views(x), views(x))) // an ordinary stream
 	check(t, d, s, x, 2, 3)
 	g, _, err := record(true)
 	must(t, err)
@@ -137,7 +137,7 @@ func TestForksRunBeside(t *testing.T) {
 		r.Abort()
 		return list
 	}
-	step := func(d *Device, s Stream, x device.View) { must(t, d.Map(s, next, views(x), views(x), nil)) }
+	step := func(d *Device, s Stream, x device.View) { must(t, apply(d, s, next, views(x), views(x))) }
 	for name, c := range map[string]struct {
 		f    func(d *Device, r *recording, s, f Stream, x, y device.View)
 		want []string
@@ -199,7 +199,7 @@ func TestForkedIndexErrors(t *testing.T) {
 	must(t, err)
 	f, err := r.Fork()
 	must(t, err)
-	must(t, d.Gather(f, out, src, index, 0, 5))
+	must(t, device.Run(d, f, &device.Gather{Out: out, Src: src, Index: index, Tag: 5}))
 	must(t, r.Stream().(Stream).WaitStream(f))
 	g, err := r.Finish()
 	must(t, err)
@@ -229,10 +229,10 @@ func TestForksAskNothing(t *testing.T) {
 	for i := range 20 {
 		s, other := list[i%2], list[1-i%2]
 		y := empty(t, d, s, 4)
-		must(t, d.Map(s, double, views(y), views(x), nil))
+		must(t, apply(d, s, double, views(y), views(x)))
 		must(t, other.(Stream).WaitStream(s))
 		y.Buf.Use(other)
-		must(t, d.Map(other, double, views(x), views(y), nil))
+		must(t, apply(d, other, double, views(x), views(y)))
 		y.Buf.Free()
 		must(t, s.(Stream).WaitStream(other))
 	}

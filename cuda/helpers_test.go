@@ -70,6 +70,11 @@ var (
 
 func views(v ...device.View) []device.View { return v }
 
+// apply queues a Map without scalars.
+func apply(d *Device, s device.Stream, p *expr.Program, outs, ins []device.View) error {
+	return device.Run(d, s, &device.Map{Program: p, Outs: outs, Ins: ins})
+}
+
 // empty is an uninitialised float32 vector.
 func empty(t testing.TB, d *Device, s device.Stream, n int) device.View {
 	t.Helper()

@@ -12,7 +12,6 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
 // loaded is a kernel in a device's context. A failure is not kept: memory for its code may be there the next time.
@@ -119,8 +118,8 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }
 
-// launch puts planned launches into the stream's queue.
-func (d *Device) launch(s *stream, list []kernels.Launch) error {
+// queue puts planned launches into the stream's queue.
+func (d *Device) queue(s *stream, list []kernels.Launch) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -155,46 +154,4 @@ func (d *Device) launch(s *stream, list []kernels.Launch) error {
 		}
 	}
 	return nil
-}
-
-// scratch is the temporary memory of one operation.
-type scratch struct {
-	d      *Device
-	s      *stream
-	op     string
-	blocks []*pool.Block
-	gens   []uint64
-}
-
-// alloc returns the address of memory for work on the stream.
-func (t *scratch) alloc(bytes int) (uint64, error) {
-	b, err := t.d.pool.Alloc(uint64(bytes), t.s.arena(), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
-	if err != nil {
-		t.d.relent()
-		return 0, err
-	}
-	t.blocks, t.gens = append(t.blocks, b), append(t.gens, b.Generation())
-	t.d.toldScratch(t.op, b, false)
-	return uint64(b.Addr()), nil
-}
-
-// free gives the memory back: to the same stream, whose order keeps it until the launches have run.
-func (t *scratch) free() {
-	for i, b := range t.blocks {
-		t.d.toldScratch(t.op, b, true)
-		t.d.pool.Free(b, t.gens[i])
-	}
-}
-
-// operand is a view as the kernels take it.
-func operand(v *device.View) kernels.Operand {
-	return kernels.Operand{Addr: uint64(v.Buf.Addr()), Type: v.Type, Layout: v.Layout}
-}
-
-func operands(list []device.View) []kernels.Operand {
-	o := make([]kernels.Operand, len(list))
-	for i := range list {
-		o[i] = operand(&list[i])
-	}
-	return o
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // A Kernel is a kernel of a program's own, made with package ptx, and its launch shape. It serves any number of devices and
@@ -73,12 +74,13 @@ type Strided device.View
 //   - for a scalar, a Go value of its type (uint32 for ptx.U32, float32 for ptx.F32), or an int that an integer holds;
 //   - for ParamBytes, a []byte of its size.
 //
-// Nothing is queued for an argument that does not fit; the error is a *[ViewError]. What the kernel does in memory is not
-// checked on hardware: an access out of bounds is a fault that costs the process its context, or worse, is none. The emulated
-// GPU checks every access. To launch on tensors, see tensor.Raw.
+// Nothing is queued for an argument that does not fit; the error is a *[device.OperandError]. What
+// the kernel does in memory is not checked on hardware: an access out of bounds is a fault that
+// costs the process its context, or worse, is none. The emulated GPU checks every access. To launch
+// on tensors, see tensor.Raw.
 func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) error {
 	if k == nil {
-		return &ViewError{"launch", "kernel", "nil"}
+		return d.refusal("launch", "kernel", "nil")
 	}
 	st, err := d.stream(k.k.Name, s)
 	if err != nil {
@@ -88,12 +90,12 @@ func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) er
 	limits := [3]int{math.MaxInt32, math.MaxUint16, math.MaxUint16}
 	for i, n := range grid {
 		if n < 0 || n > limits[i] {
-			return &ViewError{k.k.Name, "grid", fmt.Sprintf("%v blocks: at most %v are possible", grid, limits)}
+			return d.refusal(k.k.Name, "grid", fmt.Sprintf("%v blocks: at most %v are possible", grid, limits))
 		}
 		l.Grid[i] = uint32(max(n, 1))
 	}
 	if len(args) != len(k.params) {
-		return &ViewError{k.k.Name, "arguments", fmt.Sprintf("%d are given, the kernel takes %d", len(args), len(k.params))}
+		return d.refusal(k.k.Name, "arguments", fmt.Sprintf("%d are given, the kernel takes %d", len(args), len(k.params)))
 	}
 	l.Params = make([]byte, k.k.ParamSize)
 	for i, p := range k.params {
@@ -109,14 +111,37 @@ func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) er
 			binary.LittleEndian.PutUint64(raw, bits)
 		}
 		if why != "" {
-			return &ViewError{k.k.Name, fmt.Sprintf("argument %d (%s)", i, p.Name), why}
+			return d.refusal(k.k.Name, fmt.Sprintf("argument %d (%s)", i, p.Name), why)
 		}
 		copy(l.Params[p.Offset:p.Offset+p.Size], raw)
 	}
-	if t := device.Tracing(); t != nil {
-		return d.launchAs(t, k.k.Name, st, []kernels.Launch{l}, device.Work{}, dtype.Invalid, viewsOf(args))
+	t := device.Tracing()
+	if t == nil {
+		return d.queue(st, []kernels.Launch{l})
 	}
-	return d.launch(st, []kernels.Launch{l})
+	e := device.KernelEvent{Device: d, Stream: st, Primitive: k.k.Name, Start: device.Now()}
+	if t.Wants().KernelShapes {
+		e.Shapes = shapesOf(args)
+	}
+	if err := d.launch(st, []kernels.Launch{l}, &e); err != nil {
+		return err
+	}
+	e.End = device.Now()
+	t.Kernel(e)
+	return nil
+}
+
+// shapesOf returns the shapes of the views among a kernel's arguments.
+func shapesOf(args []any) (list []shape.Dims) {
+	for _, a := range args {
+		switch v := a.(type) {
+		case device.View:
+			list = append(list, v.Shape)
+		case Strided:
+			list = append(list, v.Shape)
+		}
+	}
+	return list
 }
 
 // argument returns the bits of a for parameter p, or why it does not fit.
@@ -130,7 +155,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 		if !ok {
 			return 0, fmt.Sprintf("%T, want a device.View of %v", a, p.Elem)
 		}
-		if why := d.flaw(&v); why != "" {
+		if why := device.Outside(d, &v); why != "" {
 			return 0, why
 		}
 		if !holds(p.Elem, v.Type) {

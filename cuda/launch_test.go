@@ -56,7 +56,7 @@ func TestLaunchArguments(t *testing.T) {
 	}
 	k, out := everyType(t), view(d, dtype.F64, 6)
 	packed := []byte{1, 0, 0, 0, 2, 0, 0, 0, 44, 1, 0, 0}
-	var none *ViewError
+	var none *device.OperandError
 	if err := d.Launch(s, nil, [3]int{}); !errors.As(err, &none) {
 		t.Errorf("no kernel: %v", err)
 	}
@@ -120,7 +120,7 @@ func TestLaunchArguments(t *testing.T) {
 	} {
 		before := d.Counters().Launches
 		err := d.Launch(s, k, c.grid, c.args...)
-		var e *ViewError
+		var e *device.OperandError
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "every_type") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)
 		}

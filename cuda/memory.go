@@ -172,7 +172,7 @@ var _ device.Buffer = (*buffer)(nil)
 // Alloc returns a buffer for work on s; its contents are undefined. The address is a multiple of 512.
 func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, &ViewError{"alloc", "bytes", fmt.Sprintf("%d is negative", bytes)}
+		return nil, d.refusal("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	st, err := d.stream("alloc", s)
 	if err != nil {
@@ -208,7 +208,7 @@ func (b *buffer) Host() []byte          { return nil }
 // buffer panics: its memory may be somebody else's.
 func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
-		panic(&ViewError{"use", "buffer", "the buffer has been freed"})
+		panic(b.dev.refusal("use", "buffer", "the buffer has been freed"))
 	}
 	if st, ok := s.(*stream); ok && st.dev.p == b.dev.p && !b.sharedBy(st) {
 		b.block.Use(pool.StreamID(st.handle))
@@ -246,7 +246,7 @@ func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0
 // SetMemoryFraction is [Device.SetMemoryLimit] as a fraction of the GPU's memory; 0 lifts the bound.
 func (d *Device) SetMemoryFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
-		return &ViewError{"set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f)}
+		return d.refusal("set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f))
 	}
 	limit := uint64(f * float64(d.info.Memory))
 	if f > 0 {

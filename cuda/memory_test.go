@@ -46,7 +46,7 @@ func TestOutOfMemory(t *testing.T) {
 	b, err := d.Alloc(10<<20, nil, device.Origin{})
 	must(t, err)
 	x := floats(t, d, nil, 1)
-	must(t, d.Map(nil, double, views(x), views(x), nil))
+	must(t, apply(d, nil, double, views(x), views(x)))
 	check(t, d, nil, x, 2)
 	b.Free()
 }
@@ -130,7 +130,7 @@ func TestMemoryLimit(t *testing.T) {
 	must(t, err)
 	b.Free()
 	for _, f := range []float64{-1, 1.5} {
-		var e *ViewError
+		var e *device.OperandError
 		if err := d.SetMemoryFraction(f); !errors.As(err, &e) {
 			t.Errorf("fraction %v: %v", f, err)
 		}
@@ -177,23 +177,23 @@ func TestBufferMisuse(t *testing.T) {
 		err  error
 		want string
 	}{
-		{d.Map(nil, double, views(y), views(gone), nil), "cuda: map: in: the buffer has been freed"},
-		{d.Map(nil, double, views(far), views(x), nil), "cuda: map: out: the buffer belongs to cuda:1, not to cuda:0"},
-		{d.Map(nil, double, views(y), views(out), nil), "cuda: map: in: elements 0 to 3 of float32 do not lie in a buffer of 12 bytes"},
-		{d.Map(nil, double, views(folded), views(x), nil), "cuda: map: out: strides [0] of shape [3] let elements share memory"},
-		{d.Map(nil, plus, views(y), views(x), nil), "cuda: map: in: 1 views for 2 operands"},
-		{d.Map(other.main, double, views(y), views(x), nil), "cuda: map: stream: it belongs to cuda:1, not to cuda:0"},
-		{d.Upload(nil, x.Buf, 1, make([]byte, 12)), "cuda: upload: dst: 12 bytes at offset 1 do not lie in a buffer of 12 bytes"},
-		{d.Download(nil, make([]byte, 1), gone.Buf, 0), "cuda: download: src: the buffer has been freed"},
-		{d.CopyFrom(nil, x.Buf, 0, foreign.Buf, 0, 4), "cuda: copy: src: a buffer of cuda:0 of another driver"},
-		{d.CopyFrom(nil, x.Buf, 0, nil, 0, 4), "cuda: copy: src: not a buffer of a CUDA device"},
-		{d.MatMul(nil, x, x, x), "cuda: matmul: out: shape [3], want [batch, rows, columns]"},
-		{d.Gather(nil, y, x, x, 0, 0), "cuda: gather: index: of float32, want int64 or int32"},
-		{d.Softmax(nil, y, x, false), "cuda: softmax: out: shape [3], want [rows, columns] as all"},
-		{d.CrossEntropy(nil, x, x, x, x, x, 0, 0), "cuda: cross-entropy: x: [3] of float32, want [rows, classes] of a float type"},
-		{d.MultiMap(nil, double, [][]device.View{views(y)}, nil, x), "cuda: multi-map: outs: 1 groups, but 0 groups of operands"},
+		{apply(d, nil, double, views(y), views(gone)), "cuda:0: map: in: the buffer has been freed"},
+		{apply(d, nil, double, views(far), views(x)), "cuda:0: map: out: the buffer belongs to cuda:1, not to cuda:0"},
+		{apply(d, nil, double, views(out), views(out)), "cuda:0: map: out: elements 0 to 3 of float32 do not lie in a buffer of 12 bytes"},
+		{apply(d, nil, double, views(folded), views(x)), "cuda:0: map: out: strides [0] of shape [3] let elements share memory"},
+		{apply(d, nil, plus, views(y), views(x)), "cuda:0: map: in: 1 views for 2 operands"},
+		{apply(d, other.main, double, views(y), views(x)), "cuda:0: map: stream: it belongs to cuda:1, not to cuda:0"},
+		{d.Upload(nil, x.Buf, 1, make([]byte, 12)), "cuda:0: upload: dst: 12 bytes at offset 1 do not lie in a buffer of 12 bytes"},
+		{d.Download(nil, make([]byte, 1), gone.Buf, 0), "cuda:0: download: src: the buffer has been freed"},
+		{d.CopyFrom(nil, x.Buf, 0, foreign.Buf, 0, 4), "cuda:0: copy: src: a buffer of cuda:0 of another driver"},
+		{d.CopyFrom(nil, x.Buf, 0, nil, 0, 4), "cuda:0: copy: src: not a buffer of a CUDA device"},
+		{device.Run(d, nil, &device.MatMul{Out: x, A: x, B: x}), "cuda:0: matmul: out: shape [3], want [batch, rows, columns]"},
+		{device.Run(d, nil, &device.Gather{Out: y, Src: x, Index: x}), "cuda:0: gather: index: of float32, want int64 or int32"},
+		{device.Run(d, nil, &device.Softmax{Out: y, X: x}), "cuda:0: softmax: out: shape [3], want [rows, columns] as all"},
+		{device.Run(d, nil, &device.CrossEntropy{Loss: x, Top: x, Rest: x, X: x, Target: x}), "cuda:0: cross-entropy: x: [3] of float32, want [rows, classes] of a float type"},
+		{device.Run(d, nil, &device.MultiMap{Program: double, Outs: [][]device.View{views(y)}, Params: x}), "cuda:0: multi-map: outs: 1 groups, but 0 groups of operands"},
 	} {
-		var e *ViewError
+		var e *device.OperandError
 		if !errors.As(c.err, &e) || c.err.Error() != c.want {
 			t.Errorf("%v, want %s", c.err, c.want)
 		}
@@ -203,7 +203,7 @@ func TestBufferMisuse(t *testing.T) {
 	}
 	func() {
 		defer func() {
-			if e, ok := recover().(*ViewError); !ok || e.Op != "use" {
+			if e, ok := recover().(*device.OperandError); !ok || e.Op != "use" {
 				t.Errorf("Use of a freed buffer: %v", e)
 			}
 		}()
@@ -223,7 +223,7 @@ func TestStreamsAreReused(t *testing.T) {
 		must(t, err)
 		seen[s.ID()] = true
 		x := floats(t, d, s, 1)
-		must(t, d.Map(s, double, views(x), views(x), nil))
+		must(t, apply(d, s, double, views(x), views(x)))
 		x.Buf.Free()
 		if i%50 == 49 {
 			for range 20 { // cleanups run some time after the collection

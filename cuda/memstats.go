@@ -14,7 +14,7 @@ import (
 // counts. So that a program that tells its memory runs without a GPU too, it, [MaxMemoryAllocated],
 // [MemoryReserved], [MaxMemoryReserved], [ResetPeakMemoryStats] and [EmptyCache] take any device
 // and are short for its methods Stats, ResetPeak and Empty; the other functions of a GPU's memory
-// panic with a *[ViewError] if dev is none.
+// panic with a *[device.OperandError] if dev is none.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
 // pooled returns dev, which must not be nil.
@@ -55,7 +55,7 @@ func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty
 
 // SetMemoryFraction bounds what the pool takes from the driver by a part of the GPU's memory, as [Device.SetMemoryFraction] does:
 // torch.cuda.set_per_process_memory_fraction. Beyond it an allocation fails with [device.ErrOutOfMemory], and the error tells of the limit. 0 lifts
-// the bound. The error is a *[ViewError] if f is not between 0 and 1, or dev no GPU.
+// the bound. The error is a *[device.OperandError] if f is not between 0 and 1, or dev no GPU.
 func SetMemoryFraction(dev device.Device, f float64) error {
 	d, err := gpu("set memory fraction", dev)
 	if err != nil {

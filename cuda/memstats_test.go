@@ -97,9 +97,9 @@ func TestMemoryStats(t *testing.T) {
 	for _, f := range []func(){func() { MemoryStats(nil) }, func() { MemorySummary(nil, true) }, func() { EmptyCache(nil) }, func() { HostMemoryStats(nil) }} {
 		func() {
 			defer func() {
-				var v *ViewError
+				var v *device.OperandError
 				if err, _ := recover().(error); !errors.As(err, &v) {
-					t.Errorf("%v, want a *ViewError", err)
+					t.Errorf("%v, want a *device.OperandError", err)
 				}
 			}()
 			f()
@@ -113,7 +113,7 @@ func TestMemoryFraction(t *testing.T) {
 	if f := MemoryFraction(d); f != 1 {
 		t.Errorf("%v at first", f)
 	}
-	var v *ViewError
+	var v *device.OperandError
 	if err := SetMemoryFraction(nil, 0.5); !errors.As(err, &v) || SetMemoryFraction(d, 1.5) == nil {
 		t.Errorf("%v", err)
 	}
@@ -188,7 +188,7 @@ func TestMemoryOfTheCPU(t *testing.T) {
 	for _, dev := range []device.Device{nil, (*Device)(nil)} {
 		func() {
 			defer func() {
-				var e *ViewError
+				var e *device.OperandError
 				if err, ok := recover().(error); !ok || !errors.As(err, &e) {
 					t.Errorf("%v", err)
 				}

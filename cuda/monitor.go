@@ -58,8 +58,9 @@ func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml
 	return v, nil
 }
 
-// Utilization returns in how many percent of the last moments (up to a second) some kernel ran on a GPU: torch.cuda.utilization. As
-// of all functions that ask NVIDIA's management library, the error is a *[MonitorError], or a *[ViewError] if dev is no GPU.
+// Utilization returns in how many percent of the last moments (up to a second) some kernel ran on a
+// GPU: torch.cuda.utilization. As of all functions that ask NVIDIA's management library, the error
+// is a *[MonitorError], or a *[device.OperandError] if dev is no GPU.
 func Utilization(dev device.Device) (percent int, err error) {
 	return sensors("utilization", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Utilization(h)

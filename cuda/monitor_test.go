@@ -87,7 +87,7 @@ func TestMonitor(t *testing.T) {
 		if v, err := q.ask(list[1]); err != nil || !reflect.DeepEqual(v, q.want) {
 			t.Errorf("%s: %v, %v, want %v", name, v, err, q.want)
 		}
-		var v *ViewError
+		var v *device.OperandError
 		if _, err := q.ask(nil); !errors.As(err, &v) {
 			t.Errorf("%s of nothing: %v", name, err)
 		}

@@ -124,9 +124,11 @@ func (e *PeerError) Error() string {
 	return fmt.Sprintf("%s cannot address memory of %s", e.Device, e.Peer)
 }
 
-// EnablePeerAccess enables what the first copy from peer to dev enables by itself: again after [DisablePeerAccess], or to know early why copies
-// will be staged (cudaDeviceEnablePeerAccess). Enabled already is no error. The error is a *[PeerError] where the hardware does not have it, a
-// *[ViewError] where one of them is no GPU, both are one, or they belong to different drivers, or the driver's as a *[device.Fault].
+// EnablePeerAccess enables what the first copy from peer to dev enables by itself: again after
+// [DisablePeerAccess], or to know early why copies will be staged (cudaDeviceEnablePeerAccess).
+// Enabled already is no error. The error is a *[PeerError] where the hardware does not have it, a
+// *[device.OperandError] where one of them is no GPU, both are one, or they belong to different
+// drivers, or the driver's as a *[device.Fault].
 func EnablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("enable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -155,7 +157,7 @@ func DisablePeerAccess(dev, peer device.Device) error {
 			}
 			api, ok := d.api.(cu.Peers)
 			if !ok {
-				return &ViewError{"disable peer access", "device", "the driver has no call for it"}
+				return d.refusal("disable peer access", "device", "the driver has no call for it")
 			}
 			if err := api.CtxDisablePeerAccess(from.ctx); err != nil && !errors.Is(err, cu.ErrPeerAccessNotEnabled) {
 				return d.faultOfTwo(from, err)
@@ -177,7 +179,7 @@ func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p
 		return err
 	}
 	if from == d {
-		return &ViewError{op, "peer", "it is the device itself"}
+		return d.refusal(op, "peer", "it is the device itself")
 	}
 	if f := from.dead.Load(); f != nil {
 		return f
@@ -192,8 +194,9 @@ func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p
 	return f(d, from, p)
 }
 
-// CanDeviceAccessPeer reports whether kernels on dev can address memory of peer, so that copies between them need not go by way of the
-// host. The error is a *[ViewError] where one of them is no GPU or they belong to different drivers, or the driver's own.
+// CanDeviceAccessPeer reports whether kernels on dev can address memory of peer, so that copies
+// between them need not go by way of the host. The error is a *[device.OperandError] where one of
+// them is no GPU or they belong to different drivers, or the driver's own.
 func CanDeviceAccessPeer(dev, peer device.Device) (bool, error) {
 	const op = "can device access peer"
 	d, err := gpu(op, dev)
@@ -213,7 +216,7 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 		return nil, err
 	}
 	if from.p != d.p {
-		return nil, &ViewError{op, "peer", fmt.Sprintf("%s belongs to another driver", from.name)}
+		return nil, d.refusal(op, "peer", fmt.Sprintf("%s belongs to another driver", from.name))
 	}
 	return from, nil
 }
@@ -227,8 +230,10 @@ type PeerTraffic struct {
 	Reason string // why they were staged; "" where nothing was copied yet
 }
 
-// PeerCopies tells of the copies from peer to dev. Peer access is enabled by the first of them where the hardware has it; nothing needs to be
-// called for that. It is access to memory of ordinary segments: with expandable ones the driver chooses the way. The error is a *[ViewError] where one of them is no GPU or they belong to different drivers.
+// PeerCopies tells of the copies from peer to dev. Peer access is enabled by the first of them
+// where the hardware has it; nothing needs to be called for that. It is access to memory of
+// ordinary segments: with expandable ones the driver chooses the way. The error is a
+// *[device.OperandError] where one of them is no GPU or they belong to different drivers.
 func PeerCopies(dev, peer device.Device) (PeerTraffic, error) {
 	const op = "peer copies"
 	d, err := gpu(op, dev)

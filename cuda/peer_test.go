@@ -268,7 +268,7 @@ func TestPeerAccessOnAndOff(t *testing.T) {
 		}
 		copied(false, "DisablePeerAccess was called")
 	}
-	var v *cuda.ViewError
+	var v *device.OperandError
 	if err := cuda.EnablePeerAccess(a, a); !errors.As(err, &v) {
 		t.Errorf("itself: %v", err)
 	}

@@ -209,7 +209,7 @@ func (p *pinnedPool) take(size int) *pinnedBlock {
 // AllocPinned returns page-locked host memory, of which all devices of the driver can copy.
 func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, &ViewError{"alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes)}
+		return nil, d.refusal("alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	if bytes > 1<<46 {
 		return nil, fmt.Errorf("%s: %d bytes of page-locked memory: %w", d.name, bytes, device.ErrOutOfMemory)
@@ -318,11 +318,11 @@ func (d *Device) locked(op, arg string, buf device.Buffer, off, n int) (*pinnedB
 	b, ok := buf.(*pinnedBuffer)
 	switch {
 	case !ok || b == nil || b.dev.p != d.p:
-		return nil, nil, &ViewError{op, arg, "not page-locked memory of this driver"}
+		return nil, nil, d.refusal(op, arg, "not page-locked memory of this driver")
 	case b.freed.Load():
-		return nil, nil, &ViewError{op, arg, "the buffer has been freed"}
+		return nil, nil, d.refusal(op, arg, "the buffer has been freed")
 	case off < 0 || n < 0 || off > b.size-n:
-		return nil, nil, &ViewError{op, arg, fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, b.size)}
+		return nil, nil, d.refusal(op, arg, fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, b.size))
 	}
 	return b, b.Host()[off : off+n], nil
 }

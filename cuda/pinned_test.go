@@ -50,7 +50,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		if i%3 == 1 {
 			s = b
 		}
-		must(t, d.Map(s, double, views(v), views(v), nil))
+		must(t, apply(d, s, double, views(v), views(v)))
 		h := pin(t, d, fill(-1, n)...)
 		must(t, d.DownloadPinned(s, h, 4, v.Buf, 0, 4*(n-1)))
 		must(t, s.Synchronize())
@@ -70,7 +70,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 	v := empty(t, d, a, n)
 	must(t, d.Upload(a, v.Buf, 0, h.Host()))
 	copy(h.Host(), bytesOf(fill(6, n)))
-	must(t, d.Map(a, next, views(v), views(v), nil))
+	must(t, apply(d, a, next, views(v), views(v)))
 	must(t, d.Download(a, h.Host(), v.Buf, 0))
 	if string(h.Host()) != string(bytesOf(fill(6, n))) {
 		t.Errorf("Upload or Download left page-locked memory to a later time: %v", h.Host()[:16])
@@ -93,7 +93,7 @@ func TestPinnedErrors(t *testing.T) {
 	h, v := pin(t, d, 1, 2, 3), empty(t, d, nil, 3)
 	freed := pin(t, d, 1)
 	freed.Free()
-	var view *ViewError
+	var view *device.OperandError
 	for i, err := range []error{
 		d.UploadPinned(nil, v.Buf, 0, h, 4, 12), d.UploadPinned(nil, v.Buf, 4, h, 0, 12), d.UploadPinned(nil, h, 0, v.Buf, 0, 12), d.UploadPinned(nil, v.Buf, 0, freed, 0, 4),
 		d.UploadPinned(nil, v.Buf, 0, nil, 0, 4), d.UploadPinned(e.main, v.Buf, 0, h, 0, 4), d.UploadPinned(nil, v.Buf, 0, h, -1, 4), e.UploadPinned(nil, v.Buf, 0, h, 0, 4),

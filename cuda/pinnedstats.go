@@ -50,8 +50,9 @@ type hostStats struct {
 //	num_host_alloc, num_host_free    calls of the driver
 //	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds, that of an emulated driver by the host's clock
 //
-// Sizes are those of the blocks, which are up to an eighth larger than what was asked for (torch's up to twice). It panics with a
-// *[ViewError] if dev is no GPU. [Device.EmptyPinned] gives the idle blocks back (torch._C._host_emptyCache).
+// Sizes are those of the blocks, which are up to an eighth larger than what was asked for (torch's
+// up to twice). It panics with a *[device.OperandError] if dev is no GPU. [Device.EmptyPinned]
+// gives the idle blocks back (torch._C._host_emptyCache).
 func HostMemoryStats(dev device.Device) map[string]int64 {
 	p := &mustGPU("host memory stats", dev).p.pinned
 	p.mu.Lock()
@@ -69,7 +70,8 @@ func HostMemoryStats(dev device.Device) map[string]int64 {
 	return m
 }
 
-// ResetPeakHostMemoryStats lowers the peaks of [HostMemoryStats] to the present values. It panics with a *[ViewError] if dev is no GPU.
+// ResetPeakHostMemoryStats lowers the peaks of [HostMemoryStats] to the present values. It panics
+// with a *[device.OperandError] if dev is no GPU.
 func ResetPeakHostMemoryStats(dev device.Device) {
 	p := &mustGPU("reset peak host memory stats", dev).p.pinned
 	p.mu.Lock()
@@ -81,8 +83,8 @@ func ResetPeakHostMemoryStats(dev device.Device) {
 	p.stats.AllocatedPeak, p.stats.ReservedPeak = p.stats.Allocated, p.stats.Reserved
 }
 
-// ResetAccumulatedHostMemoryStats sets what was ever allocated and freed, and the times, to zero. It panics with a *[ViewError] if dev
-// is no GPU.
+// ResetAccumulatedHostMemoryStats sets what was ever allocated and freed, and the times, to zero.
+// It panics with a *[device.OperandError] if dev is no GPU.
 func ResetAccumulatedHostMemoryStats(dev device.Device) {
 	p := &mustGPU("reset accumulated host memory stats", dev).p.pinned
 	p.mu.Lock()

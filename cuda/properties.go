@@ -7,19 +7,24 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// gpu returns the GPU that dev is, or a *[ViewError] that says what it is instead.
+// gpu returns the GPU that dev is, or a *[device.OperandError] that says what it is instead.
 func gpu(op string, dev device.Device) (*Device, error) {
 	d, ok := dev.(*Device)
+	var name string
 	switch {
 	case ok && d != nil:
 		return d, nil
 	case dev == nil || ok:
-		return nil, &ViewError{op, "device", "nil is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one"}
+		name = "nil"
+	default:
+		name = dev.Name()
 	}
-	return nil, &ViewError{op, "device", fmt.Sprintf("%s is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one", dev.Name())}
+	return nil, &device.OperandError{Device: "cuda", Op: op, Arg: "device",
+		Reason: name + " is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one"}
 }
 
-// mustGPU is gpu for functions that cannot fail otherwise: it panics with the *[ViewError].
+// mustGPU is gpu for functions that cannot fail otherwise: it panics with the
+// *[device.OperandError].
 func mustGPU(op string, dev device.Device) *Device {
 	d, err := gpu(op, dev)
 	if err != nil {
@@ -49,10 +54,11 @@ func Get(i int) *Device {
 func (d *Device) Index() int { return int(d.h) }
 
 // DeviceName returns the name of the product, such as "NVIDIA H200"; that of an emulated GPU says so. It panics with a
-// *[ViewError] if dev is no GPU.
+// *[device.OperandError] if dev is no GPU.
 func DeviceName(dev device.Device) string { return mustGPU("device name", dev).info.Name }
 
-// DeviceCapability returns the compute capability, 9 and 0 for an H200. It panics with a *[ViewError] if dev is no GPU.
+// DeviceCapability returns the compute capability, 9 and 0 for an H200. It panics with a
+// *[device.OperandError] if dev is no GPU.
 func DeviceCapability(dev device.Device) (major, minor int) {
 	c := mustGPU("device capability", dev).info.Capability
 	return c[0], c[1]
@@ -131,8 +137,8 @@ func (m ComputeMode) String() string {
 	return fmt.Sprintf("ComputeMode(%d)", int(m))
 }
 
-// DeviceProperties asks the driver for all that it tells of a GPU. The error is a *[ViewError] if dev is no GPU, and otherwise the
-// driver's own.
+// DeviceProperties asks the driver for all that it tells of a GPU. The error is a
+// *[device.OperandError] if dev is no GPU, and otherwise the driver's own.
 func DeviceProperties(dev device.Device) (Properties, error) {
 	d, err := gpu("device properties", dev)
 	if err != nil {
@@ -218,7 +224,7 @@ func MemGetInfo(dev device.Device) (free, total int, err error) {
 func ArchList() []string { return []string{fmt.Sprintf("compute_%d%d", least[0], least[1])} }
 
 // IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware: from compute capability 8.0 on, so that it is true of every
-// GPU that can be opened. It panics with a *[ViewError] if dev is no GPU.
+// GPU that can be opened. It panics with a *[device.OperandError] if dev is no GPU.
 func IsBF16Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8

@@ -65,9 +65,9 @@ func TestNotAGPU(t *testing.T) {
 		},
 	}
 	for want, f := range errs {
-		var v *ViewError
+		var v *device.OperandError
 		if err := f(); !errors.As(err, &v) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want a *ViewError with %q", err, want)
+			t.Errorf("%v, want a *device.OperandError with %q", err, want)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func (r *recording) Feed(n int, o device.Origin) (device.Buffer, error) {
 		return nil, &device.RecordError{Device: r.d.name, Op: "feed", Why: "the recording is over"}
 	}
 	if n < 1 {
-		return nil, &ViewError{"feed", "bytes", "at least one byte is wanted"}
+		return nil, r.d.refusal("feed", "bytes", "at least one byte is wanted")
 	}
 	b, err := r.d.Alloc(n, r.s, o)
 	if err != nil {

@@ -39,21 +39,22 @@ func testRecording(t *testing.T, d *Device) {
 	must(t, err)
 	params := device.View{Buf: slots, Type: dtype.I64, Layout: shape.Dense(shape.Of(1))}
 	a := empty(t, d, s, 4)
-	must(t, d.Map(s, next, views(a), views(x), nil)) // x+1
+	must(t, apply(d, s, next, views(a), views(x))) // x+1
 	b := empty(t, d, s, 4)
-	must(t, d.Map(s, double, views(b), views(a), nil)) // 2(x+1)
+	must(t, apply(d, s, double, views(b), views(a))) // 2(x+1)
 	a.Buf.Free()
 	c := empty(t, d, s, 4) // where a was
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
-	must(t, d.MultiMap(s, timesParam, [][]device.View{{c}, {b}}, [][]device.View{{x}, {b}}, params)) // k·x and k·2(x+1)
-	must(t, d.Map(s, plus, views(b), views(b, c), nil))
+	must(t, device.Run(d, s, &device.MultiMap{Program: timesParam, Outs: [][]device.View{{c}, {b}},
+		Ins: [][]device.View{{x}, {b}}, Params: params})) // k·x and k·2(x+1)
+	must(t, apply(d, s, plus, views(b), views(b, c)))
 	must(t, d.CopyFrom(s, out.Buf, 0, b.Buf, 0, 16))
 	b.Buf.Free()
 	// Others run meanwhile, and do not get the recording's memory.
 	z := floats(t, d, other, 7, 7, 7, 7)
-	must(t, d.Map(other, double, views(z), views(z), nil))
+	must(t, apply(d, other, double, views(z), views(z)))
 	check(t, d, other, z, 14, 14, 14, 14)
 	if n := d.Counters().Launches - before.Launches; n != 1 {
 		t.Errorf("%d launches while recording, want that of the other stream", n)
@@ -119,8 +120,8 @@ func TestRecordingAsksNothing(t *testing.T) {
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)
-		must(t, d.Map(s, double, views(y), views(x), nil))
-		must(t, d.Map(s, double, views(x), views(y), nil))
+		must(t, apply(d, s, double, views(y), views(x)))
+		must(t, apply(d, s, double, views(x), views(y)))
 		y.Buf.Free()
 	}
 	after, _ := emu.Stats(d.api)
@@ -130,7 +131,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r.Abort()
 	r.Abort()
 	check(t, d, nil, x, 1, 2, 3, 4)
-	must(t, d.Map(s, double, views(x), views(x), nil)) // an ordinary stream again
+	must(t, apply(d, s, double, views(x), views(x))) // an ordinary stream again
 	check(t, d, s, x, 2, 4, 6, 8)
 	if _, err := r.Finish(); !errors.Is(err, device.ErrRecording) {
 		t.Errorf("Finish after Abort: %v", err)
@@ -151,12 +152,12 @@ func TestRecordingTakesOver(t *testing.T) {
 			var held []device.View
 			for range 3 {
 				y := empty(t, d, s, 100_000)
-				must(t, d.Map(s, expr.MustLower([]*expr.Expr{expr.C(3)}, []dtype.Type{dtype.F32}, nil, -1), views(y), nil, nil))
+				must(t, apply(d, s, expr.MustLower([]*expr.Expr{expr.C(3)}, []dtype.Type{dtype.F32}, nil, -1), views(y), nil))
 				held = append(held, y)
 			}
 			part := held[2]
 			part.Layout = shape.Dense(shape.Of(1000))
-			must(t, d.Map(s, plus, views(out), views(x, part), nil))
+			must(t, apply(d, s, plus, views(out), views(x, part)))
 			for _, y := range held {
 				y.Buf.Free()
 			}
@@ -221,7 +222,7 @@ func TestNotRecordable(t *testing.T) {
 	back, err := d.AllocPinned(8, device.Origin{})
 	must(t, err)
 	must(t, d.UploadPinned(s, x.Buf, 0, pinned, 0, 8))
-	must(t, d.Map(s, double, views(x), views(x), nil))
+	must(t, apply(d, s, double, views(x), views(x)))
 	must(t, d.DownloadPinned(s, back, 0, x.Buf, 0, 8))
 	seen := back.Host()
 	back.Free()

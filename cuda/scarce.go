@@ -29,7 +29,7 @@ func (d *Device) FailAlloc(n int) error {
 		return &device.UnavailableError{Name: d.name, Reason: "only an emulated GPU can be made to run out of memory", Help: "see cuda.Emulate; Device.SetMemoryLimit limits a real one"}
 	}
 	if n < 0 {
-		return &ViewError{"fail alloc", "n", fmt.Sprintf("%d is negative", n)}
+		return d.refusal("fail alloc", "n", fmt.Sprintf("%d is negative", n))
 	}
 	s.RefuseMemory(d.h, uint64(n))
 	return nil

@@ -41,7 +41,7 @@ func TestFailAlloc(t *testing.T) {
 	if s := d.Stats(); s.Allocated != 0 {
 		t.Errorf("%d bytes are left", s.Allocated)
 	}
-	var v *ViewError
+	var v *device.OperandError
 	if err := d.FailAlloc(-1); !errors.As(err, &v) {
 		t.Errorf("FailAlloc(-1) gives %v", err)
 	}
@@ -128,12 +128,12 @@ func TestCodeNeedsMemory(t *testing.T) {
 	x := floats(t, d, nil, 1, 2)
 	big, err := d.Alloc(2<<20, nil, device.Origin{Op: "test"})
 	must(t, err)
-	if err := d.PrepareMultiMap(plus); !errors.Is(err, device.ErrOutOfMemory) {
+	if err := d.Prepare(&device.MultiMap{Program: plus}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("without memory: %v", err)
 	}
 	big.Free()
-	must(t, d.PrepareMultiMap(plus))
-	must(t, d.Map(nil, double, views(x), views(x), nil))
+	must(t, d.Prepare(&device.MultiMap{Program: plus}))
+	must(t, apply(d, nil, double, views(x), views(x)))
 	check(t, d, nil, x, 2, 4)
 	if c.refused != 2 {
 		t.Errorf("%d refusals, want one while memory was in use, and one that emptying the pool helped against", c.refused)

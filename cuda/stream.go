@@ -143,10 +143,10 @@ func (d *Device) stream(op string, s device.Stream) (*stream, error) {
 	}
 	own, ok := s.(*stream)
 	if !ok || own == nil {
-		return nil, &ViewError{op, "stream", "not a stream of a CUDA device"}
+		return nil, d.refusal(op, "stream", "not a stream of a CUDA device")
 	}
 	if own.dev != d {
-		return nil, &ViewError{op, "stream", fmt.Sprintf("it belongs to %s, not to %s", own.dev.name, d.name)}
+		return nil, d.refusal(op, "stream", fmt.Sprintf("it belongs to %s, not to %s", own.dev.name, d.name))
 	}
 	return own, nil
 }

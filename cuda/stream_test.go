@@ -30,14 +30,14 @@ func testStreams(t *testing.T, d *Device, seed int) {
 	for i := range 12 {
 		x := floats(t, d, a, fill(float32(i), n)...)
 		y := empty(t, d, a, n)
-		must(t, d.Map(a, double, views(y), views(x), nil))
+		must(t, apply(d, a, double, views(y), views(x)))
 		x.Buf.Free() // reused by the next round's work on a, in its order
 		e, err := a.Record()
 		must(t, err)
 		must(t, b.Wait(e))
 		e.Release()
 		y.Buf.Use(b)
-		must(t, d.Map(b, plus, views(total), views(total, y), nil))
+		must(t, apply(d, b, plus, views(total), views(total, y)))
 		y.Buf.Free() // while b may not even have begun
 	}
 	check(t, d, b, total, fill(2*66, n)...)
@@ -69,7 +69,7 @@ func TestBetweenDevices(t *testing.T) {
 		v := floats(t, list[0], nil, fill(0, n)...)
 		for i := range 10 {
 			from, to := list[i%2], list[(i+1)%2]
-			must(t, from.Map(nil, next, views(v), views(v), nil))
+			must(t, apply(from, nil, next, views(v), views(v)))
 			e, err := from.DefaultStream().Record()
 			must(t, err)
 			s := to.DefaultStream()
@@ -96,7 +96,7 @@ func TestEvents(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=3", testEvents
 func testEvents(t *testing.T, d *Device) {
 	a, _ := stream2(t, d)
 	x := floats(t, d, a, fill(1, 50)...)
-	must(t, d.Map(a, double, views(x), views(x), nil))
+	must(t, apply(d, a, double, views(x), views(x)))
 	e, err := a.Record()
 	must(t, err)
 	for !e.Done() { // asking makes an emulated device go on
@@ -179,7 +179,7 @@ func concurrentWork(t *testing.T, d *Device, g int) error {
 	for i := range 8 {
 		x := floats(t, d, s, fill(float32(g), n)...)
 		y := empty(t, d, s, n)
-		if err := d.Map(s, p, views(y), views(x), []uint64{expr.Encode(p.Params[0], float64(i))}); err != nil {
+		if err := device.Run(d, s, &device.Map{Program: p, Outs: views(y), Ins: views(x), Params: []uint64{expr.Encode(p.Params[0], float64(i))}}); err != nil {
 			return err
 		}
 		e, err := s.Record()

@@ -28,9 +28,11 @@ type Stream interface {
 
 var _ Stream = (*stream)(nil)
 
-// NewStream returns another stream of a GPU. A higher priority is more urgent, 0 is the usual one and the lowest; it is clamped to
-// [PriorityRange]. (In torch, as in the driver, lower numbers are more urgent: its -1 is 1 here.) A priority is a hint: it never changes
-// results. The stream lives as long as it is reachable. The error is a *[ViewError] if dev is no GPU, or the driver's.
+// NewStream returns another stream of a GPU. A higher priority is more urgent, 0 is the usual one
+// and the lowest; it is clamped to [PriorityRange]. (In torch, as in the driver, lower numbers are
+// more urgent: its -1 is 1 here.) A priority is a hint: it never changes results. The stream lives
+// as long as it is reachable. The error is a *[device.OperandError] if dev is no GPU, or the
+// driver's.
 func NewStream(dev device.Device, priority int) (Stream, error) {
 	d, err := gpu("new stream", dev)
 	if err != nil {
@@ -44,11 +46,11 @@ func NewStream(dev device.Device, priority int) (Stream, error) {
 }
 
 // DefaultStream returns the stream on which a GPU's work is queued where a scope chooses none (torch.cuda.default_stream). It panics with a
-// *[ViewError] if dev is no GPU.
+// *[device.OperandError] if dev is no GPU.
 func DefaultStream(dev device.Device) Stream { return mustGPU("default stream", dev).main }
 
 // PriorityRange returns the lowest and the highest priority that streams of a GPU can have: 0 and 5 on current hardware. It panics with a
-// *[ViewError] if dev is no GPU.
+// *[device.OperandError] if dev is no GPU.
 func PriorityRange(dev device.Device) (least, greatest int) {
 	d := mustGPU("priority range", dev)
 	return -d.streams.least, -d.streams.urgent
@@ -81,7 +83,7 @@ func (s *stream) Query() (bool, error) {
 // WaitStream makes later work wait for what is queued on other so far.
 func (s *stream) WaitStream(other device.Stream) error {
 	if own, ok := other.(*stream); other == nil || ok && own == nil {
-		return &ViewError{"wait stream", "stream", "nil is not a stream"}
+		return s.dev.refusal("wait stream", "stream", "nil is not a stream")
 	}
 	if other == device.Stream(s) {
 		return nil

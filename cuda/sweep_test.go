@@ -224,7 +224,7 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 		s.Errorf("%s: %v", name, err)
 		return
 	}
-	s.measure(name, unit, work, t, list, func(v kernels.Variant) error { return s.d.launch(s.d.main, v.Launches) })
+	s.measure(name, unit, work, t, list, func(v kernels.Variant) error { return s.d.queue(s.d.main, v.Launches) })
 }
 
 // measure compiles the variants side by side, holds their results to the first's and takes their times in turn, so that what changes on

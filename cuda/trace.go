@@ -9,8 +9,6 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
 // timing keeps what the times of a traced device are measured with: events that time, and the mark that they are counted from. An event
@@ -160,10 +158,10 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 
 // timed runs f, which queues work on s, between two timing events, where they are wanted and can be had: a stream that is being captured
 // gives none.
-func (d *Device) timed(w device.TraceWants, s *stream, f func() error) (device.Interval, error) {
+func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
-	if w.Times && !s.Recording() && d.enter() == nil {
+	if t := device.Tracing(); t != nil && t.Wants().Times && !s.Recording() && d.enter() == nil {
 		var err error
 		if i.from, err = d.currentMark(); err == nil {
 			i.start, err = d.stamp(s)
@@ -185,33 +183,30 @@ func (d *Device) timed(w device.TraceWants, s *stream, f func() error) (device.I
 	return i, nil
 }
 
-// launchAs is launch for the kernels of a primitive that a tracer hears of.
-func (d *Device) launchAs(t device.Tracer, primitive string, s *stream, list []kernels.Launch, w device.Work, typ dtype.Type, views ...[]device.View) error {
-	if len(list) == 0 {
-		return nil
+// launch queues planned launches, and adds them to told where somebody listens.
+func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEvent) error {
+	if told == nil {
+		return d.queue(s, list)
 	}
-	wants := t.Wants()
-	k := device.KernelEvent{Device: d, Stream: s, Primitive: primitive, Work: w, Type: typ, Shapes: wants.ShapesOf(views...), Start: device.Now(), Recorded: s.Recording(),
-		Launches: make([]device.LaunchEvent, len(list))}
+	told.Recorded = s.Recording()
+	told.Launches = make([]device.LaunchEvent, len(list))
 	for i := range list {
 		l := &list[i]
-		e := &k.Launches[i]
+		e := &told.Launches[i]
 		e.Kernel, e.Shared = l.Kernel.Name, l.Kernel.DynShared
 		for a := range 3 {
 			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(l.Kernel.Block[a])
 		}
 		var err error
-		if e.Time, err = d.timed(wants, s, func() error {
+		if e.Time, err = d.timed(s, func() error {
 			e.Start = device.Now()
-			err := d.launch(s, list[i:i+1])
+			err := d.queue(s, list[i:i+1])
 			e.End = device.Now()
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	k.End = device.Now()
-	t.Kernel(k)
 	return nil
 }
 
@@ -220,7 +215,7 @@ func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func
 	name := fmt.Sprintf("graph of %d operations", operations)
 	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}
 	var err error
-	if e.Time, err = d.timed(t.Wants(), s, start); err != nil {
+	if e.Time, err = d.timed(s, start); err != nil {
 		return err
 	}
 	e.End = device.Now()
@@ -232,7 +227,7 @@ func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func
 func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
 	c.Device, c.Stream, c.Start, c.Recorded = d, s, device.Now(), s.Recording()
 	var err error
-	if c.Time, err = d.timed(t.Wants(), s, copy); err != nil {
+	if c.Time, err = d.timed(s, copy); err != nil {
 		return err
 	}
 	c.End = device.Now()
@@ -262,25 +257,4 @@ func (d *Device) told(t device.Tracer, addr uintptr, bytes int, freed, queued bo
 		in = int(d.pool.InUse())
 	}
 	t.Memory(device.MemoryEvent{Device: d, Addr: addr, Bytes: bytes, Freed: freed, Origin: o, InUse: in})
-}
-
-// toldScratch is told for an operation's temporary memory.
-func (d *Device) toldScratch(op string, b *pool.Block, freed bool) {
-	if t := device.Tracing(); t != nil {
-		d.told(t, b.Addr(), int(b.Size()), freed, false, device.Origin{Op: "scratch memory of " + op})
-	}
-}
-
-// viewsOf returns the views among a kernel's arguments.
-func viewsOf(args []any) []device.View {
-	var list []device.View
-	for _, a := range args {
-		switch v := a.(type) {
-		case device.View:
-			list = append(list, v)
-		case Strided:
-			list = append(list, device.View(v))
-		}
-	}
-	return list
 }

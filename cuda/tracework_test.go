@@ -38,7 +38,7 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 			b, err := d.Alloc(sh.Size()*typ.Size(), s, device.Origin{})
 			must(err)
 			v := device.View{Buf: b, Type: typ, Layout: shape.Dense(sh)}
-			must(d.Map(s, expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{typ}, nil, -1), []device.View{v}, nil, nil))
+			must(device.Run(d, s, &device.Map{Program: expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{typ}, nil, -1), Outs: []device.View{v}}))
 			return v
 		}
 		f := func(dims ...int) device.View { return fill(dtype.F32, dims...) }
@@ -57,27 +57,32 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 		}
 		func() {
 			defer device.SetTracer(nil)
-			must(d.Map(s, unary, []device.View{y}, []device.View{x}, nil))
-			must(d.Reduce(s, &device.Reduction{Kind: device.Sum, Map: unary}, f2(row, 4, 1), []device.View{x}, nil))
-			must(d.MatMul(s, product, half, wide)) // by way of float32 on the CPU
-			must(d.MatMul(s, truth, truth, truth))
-			must(d.Gather(s, y, x, index, 0, 1))
-			must(d.Scatter(s, device.ScatterAdd, table, halves, index, 0, 1)) // by way of float32
-			must(d.Scatter(s, device.ScatterSet, y, x, index, 0, 1))
-			sm := d.(device.Softmaxer)
-			must(sm.Softmax(s, y, x, true))
-			must(sm.SoftmaxGrad(s, g, y, x, true))
-			ce := d.(device.CrossEntropyer)
 			top, rest := row, stats
 			loss := device.View{Buf: weight.Buf, Type: dtype.F32, Layout: shape.Dense(shape.Of(4))}
-			must(ce.CrossEntropy(s, loss, top, rest, x, target, -100, 1))
-			must(ce.CrossEntropyGrad(s, g, x, top, rest, target, loss, -100))
-			n, norm := device.Norm{Eps: 1e-5, Period: 1, Inner: 1}, d.(device.Normer)
-			must(norm.Norm(s, y, row, stats, x, weight, device.View{}, n))
-			must(norm.NormGrad(s, y, g, x, row, stats, weight, n))
-			must(d.(device.Scanner).Scan(s, device.ScanSum, f2(y, 1, 6, 4), []device.View{list}, false))
-			must(d.(device.Sorter).Argsort(s, place, x, false))
-			must(d.(device.MultiMapper).MultiMap(s, unary, [][]device.View{{y}, {g}}, [][]device.View{{x}, {x}}, params))
+			layer := device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}
+			for _, op := range []device.Op{
+				&device.Map{Program: unary, Outs: []device.View{y}, Ins: []device.View{x}},
+				&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: unary}, Out: f2(row, 4, 1), Ins: []device.View{x}},
+				&device.MatMul{Out: product, A: half, B: wide}, // by way of float32 on the CPU
+				&device.MatMul{Out: truth, A: truth, B: truth},
+				&device.Gather{Out: y, Src: x, Index: index, Tag: 1},
+				&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: halves, Index: index, Tag: 1}, // by way of float32
+				&device.Scatter{Kind: device.ScatterSet, Dst: y, Src: x, Index: index, Tag: 1},
+				&device.Softmax{Out: y, X: x, Log: true},
+				&device.SoftmaxGrad{DX: g, Y: y, G: x, Log: true},
+				&device.CrossEntropy{Loss: loss, Top: top, Rest: rest, X: x, Target: target, Ignore: -100, Tag: 1},
+				&device.CrossEntropyGrad{DX: g, X: x, Top: top, Rest: rest, Target: target, G: loss, Ignore: -100},
+				&device.Norm{Out: y, Mean: row, Rstd: stats, X: x, Weight: weight, RowNorm: layer},
+				&device.NormGrad{DX: y, G: g, X: x, Mean: row, Rstd: stats, Weight: weight, RowNorm: layer},
+				&device.Scan{Kind: device.ScanSum, Out: f2(y, 1, 6, 4), Ins: []device.View{list}},
+				&device.Argsort{Out: place, X: x},
+				&device.MultiMap{Program: unary, Outs: [][]device.View{{y}, {g}}, Ins: [][]device.View{{x}, {x}}, Params: params},
+			} {
+				if !d.Supports(op) {
+					t.Errorf("%s has no %s", d.Name(), op.Name())
+				}
+				must(device.Run(d, s, op))
+			}
 			must(d.Synchronize())
 		}()
 		for _, e := range l.kernels {

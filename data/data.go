@@ -52,7 +52,7 @@ func NewTensorDataset(x, y *tensor.Tensor) (*TensorDataset, error) {
 	if x.Rank() == 0 || y.Rank() == 0 || x.Dim(0) != y.Dim(0) {
 		return nil, fmt.Errorf("data: x of shape %v and y of shape %v do not have the same number of samples", x.Shape(), y.Shape())
 	}
-	if x.Device().Info().Kind != "cpu" || y.Device().Info().Kind != "cpu" {
+	if !x.Device().Info().Host || !y.Device().Info().Host {
 		return nil, fmt.Errorf("data: a dataset is on the CPU, x is on %s and y on %s", x.Device().Name(), y.Device().Name())
 	}
 	return &TensorDataset{x, y}, nil

@@ -34,7 +34,7 @@ func withoutPin(why string) string {
 // setting that means nothing on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Kind == "cpu" { // there is nothing to copy, and so nothing to pin
+	if m.dev != nil && m.dev.Info().Host { // there is nothing to copy, and so nothing to pin
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
 		}
@@ -82,7 +82,7 @@ func (m *mover) move(b *Batch, number int) error {
 		for _, t := range from {
 			tensor.Do(func(s *tensor.Scope) {
 				y := t.In(s)
-				if m.pin != nil && y.Device().Info().Kind == "cpu" {
+				if m.pin != nil && y.Device().Info().Host {
 					y = y.PinMemory(m.pin)
 				}
 				if m.dev != nil {

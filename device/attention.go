@@ -33,7 +33,7 @@ func (o *Attention) Check() (arg, reason string) {
 		if o.View.Type != dtype.F32 || o.View.Shape.Rank() != 3 {
 			return o.Name, fmt.Sprintf("%v of %v, want three dimensions of float32", o.View.Shape, o.View.Type)
 		}
-		for k := range 3 {
+		for k := range o.View.Strides.Rank() {
 			if o.View.Strides.At(k) < 0 {
 				return o.Name, fmt.Sprintf("strides %v", o.View.Strides)
 			}

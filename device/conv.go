@@ -37,6 +37,9 @@ type Convolution struct {
 
 // Name returns "convolution", and for a gradient of what.
 func (c *Convolution) Name() string {
+	if c.Kind > ConvWeight {
+		return "convolution"
+	}
 	return [...]string{"convolution", "convolution data gradient", "convolution weight gradient"}[c.Kind]
 }
 

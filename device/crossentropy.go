@@ -29,7 +29,13 @@ func (o *CrossEntropy) Operand(i int) Operand {
 
 // Check compares the shapes and types.
 func (o *CrossEntropy) Check() (arg, reason string) {
-	return checkClasses(&o.X, &o.Target, o.Operand(0), o.Operand(1), o.Operand(2))
+	if arg, reason := checkClasses(&o.X, &o.Target, o.Operand(0), o.Operand(1), o.Operand(2)); reason != "" {
+		return arg, reason
+	}
+	if o.X.Shape.At(0) > 0 && o.X.Shape.At(1) == 0 {
+		return "x", "no classes"
+	}
+	return "", ""
 }
 
 // Work counts maximum, difference, exponential and sum.

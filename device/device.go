@@ -37,12 +37,15 @@ type Device interface {
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
 	CopyFrom(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
 
+	// Owns says why b, which may be nil, is no memory of the device that may be used; the reason is
+	// empty where it is.
+	Owns(b Buffer) (reason string)
 	// Supports reports whether the device runs op by itself; where not, a composition of others
 	// takes its place. It looks at layouts, types and modes, never at buffers, so that it can be
 	// asked before results are allocated. It is true of Map, Reduce, MatMul, Gather and Scatter.
 	Supports(op Op) bool
-	// Run queues an op that the device supports on s, a stream of its own. It is for [Run] to call,
-	// which has checked op in all but where its memory lies; others go through that. told, nil where
+	// Run queues op on s, a stream of its own. It is for [Run] to call, which has checked op; others
+	// go through that. An op that it does not support is an errors.ErrUnsupported. told, nil where
 	// nobody listens, is the event that Run tells: a device that launches kernels adds its launches.
 	Run(s Stream, op Op, told *KernelEvent) error
 
@@ -119,6 +122,7 @@ func (o Origin) String() string {
 type Info struct {
 	Kind       string // "cpu", "cuda"
 	Name       string // of the product
+	Host       bool // the processor does the work, at once, in memory that it reads and writes
 	Emulated   bool
 	Meta       bool   // it has addresses without memory: see [OpenMeta]
 	Capability [2]int // compute capability, CUDA only

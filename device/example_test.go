@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
@@ -9,6 +10,7 @@ import (
 	_ "github.com/flambeau-go/flambeau/cpu" // as package tensor does
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -80,17 +82,34 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// What a device is faster at it says by satisfying an optional interface.
-func ExampleSoftmaxer() {
+// A primitive is a value. What a device is faster at it says by supporting an op for it.
+func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, softmax := dev.(device.Softmaxer)
-	_, updates := dev.(device.MultiMapper)
-	fmt.Println(softmax, updates)
+	s := dev.DefaultStream()
+	b, err := dev.Alloc(12, s, device.Origin{Op: "example"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := dev.Upload(s, b, 0, make([]byte, 12)); err != nil {
+		log.Fatal(err)
+	}
+	x := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(1, 3))}
+	op := &device.Softmax{Out: x, X: x}
+	fmt.Println(dev.Supports(op), device.Run(dev, s, op))
+	got := make([]byte, 12)
+	if err := dev.Download(s, got, b, 0); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(expr.Decode(dtype.F32, uint64(binary.LittleEndian.Uint32(got))))
+	b.Free()
+	fmt.Println(device.Run(dev, s, op))
 	// Output:
-	// true true
+	// true <nil>
+	// 0.3333333432674408
+	// cpu: softmax: out: the buffer has been freed
 }
 
 // An index outside its axis is found by a kernel and reported at the next wait, with its value and place.
@@ -121,19 +140,8 @@ func ExampleOpenMeta() {
 
 // The work of a primitive: a product of matrices of 2 by 3 and 3 by 4.
 func ExampleWork() {
-	dev, err := device.Open("cpu")
-	if err != nil {
-		log.Fatal(err)
-	}
-	view := func(d ...int) device.View {
-		s := shape.Of(d...)
-		b, err := dev.Alloc(4*s.Size(), dev.DefaultStream(), device.Origin{})
-		if err != nil {
-			log.Fatal(err)
-		}
-		return device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(s)}
-	}
-	w := device.MatMulWork(view(1, 2, 4), view(1, 2, 3), view(1, 3, 4))
+	view := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
+	w := (&device.MatMul{Out: view(1, 2, 4), A: view(1, 2, 3), B: view(1, 3, 4)}).Work()
 	fmt.Println(w.FLOPs, w.Bytes, w.Intensity() < 1)
 	// Output:
 	// 48 104 true

@@ -58,25 +58,25 @@ func checkMap(p *expr.Program, outs, ins []View, params int) (arg, reason string
 	if len(outs) != len(p.Out) {
 		return "out", fmt.Sprintf("%d views for %d results", len(outs), len(p.Out))
 	}
-	var s shape.Dims
+	s := &shape.Dims{}
 	if len(outs) > 0 {
-		s = outs[0].Shape
+		s = &outs[0].Shape
 	}
 	for i := range outs {
-		if outs[i].Type != p.Out[i] || outs[i].Shape != s {
-			return numbered("out", i, len(outs)), wrong(&outs[i], p.Out[i], s)
+		if outs[i].Type != p.Out[i] || outs[i].Shape != *s {
+			return numbered("out", i, len(outs)), wrong(&outs[i], p.Out[i], *s)
 		}
 	}
 	return checkOperands(p, s, ins, params)
 }
 
-func checkOperands(p *expr.Program, s shape.Dims, ins []View, params int) (arg, reason string) {
+func checkOperands(p *expr.Program, s *shape.Dims, ins []View, params int) (arg, reason string) {
 	if len(ins) != len(p.In) {
 		return "in", fmt.Sprintf("%d views for %d operands", len(ins), len(p.In))
 	}
 	for i := range ins {
-		if ins[i].Type != p.In[i] || ins[i].Shape != s {
-			return numbered("in", i, len(ins)), wrong(&ins[i], p.In[i], s)
+		if ins[i].Type != p.In[i] || ins[i].Shape != *s {
+			return numbered("in", i, len(ins)), wrong(&ins[i], p.In[i], *s)
 		}
 	}
 	return checkParams(p, params)

@@ -59,10 +59,11 @@ func (m *MultiMap) Check() (arg, reason string) {
 		if arg, reason := checkMap(p, m.Outs[k], m.Ins[k], len(p.Params)); reason != "" {
 			return fmt.Sprintf("group %d: %s", k, arg), reason
 		}
-		for _, list := range [2][]View{m.Outs[k], m.Ins[k]} {
+		for n, list := range [2][]View{m.Outs[k], m.Ins[k]} {
 			for i := range list {
 				if v := &list[i]; !v.Contiguous() {
-					return fmt.Sprintf("group %d", k), fmt.Sprintf("strides %v of shape %v, want contiguous views", v.Strides, v.Shape)
+					arg := numbered([2]string{"out", "in"}[n], i, len(list))
+					return fmt.Sprintf("group %d: %s", k, arg), sparse(v, v.Type, v.Shape)
 				}
 			}
 		}

@@ -52,6 +52,9 @@ func (o *Norm) Check() (arg, reason string) {
 // Work counts the mean (two operations with the difference), square and sum, the product with rstd,
 // and one operation each for weight and bias.
 func (o *Norm) Work() Work {
+	if o.Rstd.Size() == 0 {
+		return Work{}
+	}
 	each := 3
 	if !o.RMS {
 		each += 2
@@ -96,6 +99,9 @@ func (o *NormGrad) Check() (arg, reason string) {
 
 // Work is that of rstd·(h - m(h) - z·m(h·z)).
 func (o *NormGrad) Work() Work {
+	if o.X.Size() == 0 {
+		return Work{}
+	}
 	each := 6 // z: 1; h·z and its sum: 2; z·m: 1; difference: 1; ·rstd: 1
 	if !o.RMS {
 		each += 3 // x - mean; the sum of h; the difference

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
@@ -33,7 +34,8 @@ type Operand struct {
 	Written bool
 }
 
-// Absent reports whether v stands for an operand that is not there: its type is [dtype.Invalid].
+// Absent reports whether v stands for an operand that is not there: its type is [dtype.Invalid]. It
+// has no dimensions then, or [Run] takes it for a mistake.
 func (v *View) Absent() bool { return v.Type == dtype.Invalid }
 
 // An OperandError is an operand that an op cannot take. Nothing has been read, written or queued.
@@ -82,6 +84,8 @@ func Run(d Device, s Stream, op Op) error {
 	}
 	if s == nil {
 		s = d.DefaultStream()
+	} else if s.Device() != d {
+		return &OperandError{d.Name(), op.Name(), "stream", fmt.Sprintf("it belongs to %s, not to %s", s.Device().Name(), d.Name())}
 	}
 	if t := Tracing(); t != nil {
 		return runTraced(t, d, s, op)
@@ -121,29 +125,75 @@ func check(d Device, op Op) error {
 		if o.View == nil {
 			return nil
 		}
-		if reason := o.flaw(); reason != "" {
+		v := o.View
+		if v.Absent() && v.Shape.Rank() == 0 {
+			continue
+		}
+		reason := Outside(d, v)
+		if reason == "" && o.Written && !v.Contiguous() && v.Overlaps() {
+			reason = fmt.Sprintf("strides %v of shape %v let elements share memory", v.Strides, v.Shape)
+		}
+		if reason != "" {
 			return Refuse(d, op, i, reason)
 		}
 	}
 }
 
-func (o *Operand) flaw() string {
-	v := o.View
+// far is how many elements from the start of its buffer an element may lie at most: what is beyond
+// does not fit into any memory, and offsets in bytes would overflow.
+const far = 1 << 55
+
+// Outside says why not every element of v lies in memory of d that may be used. The reason is empty
+// where all do.
+func Outside(d Device, v *View) (reason string) {
 	n := v.Shape.Rank()
 	if n != v.Strides.Rank() {
 		return fmt.Sprintf("shape %v and strides %v differ in length", v.Shape, v.Strides)
 	}
+	lo, hi, empty, reaches := v.Offset, v.Offset, false, true
 	for i := range n {
-		if v.Shape.At(i) < 0 {
-			return fmt.Sprintf("shape %v is negative", v.Shape)
+		size, stride := v.Shape.At(i), v.Strides.At(i)
+		if size <= 0 {
+			if size < 0 {
+				return fmt.Sprintf("shape %v is negative", v.Shape)
+			}
+			empty = true
+			continue
 		}
+		if stride < 0 {
+			over, reach := bits.Mul64(uint64(size-1), uint64(-stride))
+			reaches = reaches && over == 0 && reach <= far
+			lo -= int(reach)
+			continue
+		}
+		over, reach := bits.Mul64(uint64(size-1), uint64(stride))
+		reaches = reaches && over == 0 && reach <= far
+		hi += int(reach)
 	}
-	switch {
-	case v.Absent():
-	case v.Type.Size() == 0:
+	if v.Type.Size() == 0 {
 		return "of type " + v.Type.String()
-	case o.Written && !v.Contiguous() && v.Overlaps():
-		return fmt.Sprintf("strides %v of shape %v let elements share memory", v.Strides, v.Shape)
+	}
+	if reason := d.Owns(v.Buf); reason != "" {
+		return reason
+	}
+	switch most := v.Buf.Size() / v.Type.Size(); {
+	case empty:
+		return ""
+	case !reaches || v.Offset < -far || v.Offset > far:
+		return fmt.Sprintf("offset %d and strides %v of shape %v reach too far", v.Offset, v.Strides, v.Shape)
+	case lo < 0 || hi >= most:
+		return fmt.Sprintf("elements %d to %d of %v do not lie in a buffer of %d bytes", lo, hi, v.Type, v.Buf.Size())
+	}
+	return ""
+}
+
+// OutsideBytes is [Outside] for n bytes of b from off on.
+func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
+	if reason := d.Owns(b); reason != "" {
+		return reason
+	}
+	if off < 0 || n < 0 || off > b.Size()-n {
+		return fmt.Sprintf("%d bytes at offset %d do not lie in a buffer of %d bytes", n, off, b.Size())
 	}
 	return ""
 }

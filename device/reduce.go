@@ -69,19 +69,22 @@ func (r *Reduce) Check() (arg, reason string) {
 	if r.Kind > ArgMin {
 		return "kind", fmt.Sprintf("there is no kind %d", r.Kind)
 	}
-	s := r.Ins[0].Shape
+	if r.Out.Absent() {
+		return "out", "absent"
+	}
+	s := &r.Ins[0].Shape
 	fits := r.Out.Shape.Rank() == s.Rank()
 	for k := 0; fits && k < s.Rank(); k++ {
 		fits = r.Out.Shape.At(k) == s.At(k) || r.Out.Shape.At(k) == 1
 	}
 	if !fits {
-		return "out", fmt.Sprintf("shape %v is not %v with dimensions of size 1", r.Out.Shape, s)
+		return "out", fmt.Sprintf("shape %v is not %v with dimensions of size 1", r.Out.Shape, *s)
 	}
 	if arg, reason := checkOperands(r.Map, s, r.Ins, len(r.Params)); reason != "" {
 		return arg, reason
 	}
 	if r.Kind >= ArgMax && r.Out.Size() > 0 && s.Size() == 0 {
-		return numbered("in", 0, len(r.Ins)), fmt.Sprintf("%v of no elements, shape %v", r.Kind, s)
+		return numbered("in", 0, len(r.Ins)), fmt.Sprintf("%v of no elements, shape %v", r.Kind, *s)
 	}
 	combined := r.Map.Out[0].Compute()
 	if r.Kind >= ArgMax {

@@ -36,6 +36,9 @@ type Scan struct {
 
 // Name returns "scan-" and the kind.
 func (o *Scan) Name() string {
+	if o.Kind > ScanLinear {
+		return "scan"
+	}
 	return [...]string{"scan-sum", "scan-prod", "scan-logsumexp", "scan-max", "scan-min", "scan-linear"}[o.Kind]
 }
 
@@ -52,12 +55,15 @@ func (o *Scan) Operand(i int) Operand {
 
 // Check compares the number, shapes and types of the operands.
 func (o *Scan) Check() (arg, reason string) {
+	if o.Kind > ScanLinear {
+		return "kind", fmt.Sprintf("there is no kind %d", o.Kind)
+	}
 	want := 1
 	if o.Kind == ScanLinear {
 		want = 2
 	}
-	if len(o.Ins) != want || o.Kind > ScanLinear {
-		return "in", fmt.Sprintf("%d operands of a scan of kind %d", len(o.Ins), o.Kind)
+	if len(o.Ins) != want {
+		return "in", fmt.Sprintf("%d views, want %d", len(o.Ins), want)
 	}
 	if o.Out.Shape.Rank() != 3 {
 		return "out", fmt.Sprintf("shape %v, want rank 3", o.Out.Shape)

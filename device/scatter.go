@@ -1,5 +1,7 @@
 package device
 
+import "fmt"
+
 // ScatterKind says what a scatter does with an element that its target already has.
 type ScatterKind uint8
 
@@ -30,6 +32,9 @@ type Scatter struct {
 
 // Name returns "scatter-" and the kind.
 func (s *Scatter) Name() string {
+	if s.Kind > ScatterMin {
+		return "scatter"
+	}
 	return [...]string{"scatter-set", "scatter-add", "scatter-prod", "scatter-max", "scatter-min"}[s.Kind]
 }
 
@@ -41,6 +46,9 @@ func (s *Scatter) Operand(i int) Operand {
 
 // Check compares the shapes.
 func (s *Scatter) Check() (arg, reason string) {
+	if s.Kind > ScatterMin {
+		return "kind", fmt.Sprintf("there is no kind %d", s.Kind)
+	}
 	return checkIndexed("src", &s.Src, "dst", &s.Dst, &s.Index, s.Axis)
 }
 

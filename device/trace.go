@@ -132,6 +132,7 @@ type CopyEvent struct {
 	Peer       Device        // of PeerToPeer: where the bytes come from
 	Staged     bool          // of PeerToPeer: by way of the host, as the devices cannot address each other's memory
 	Pinned     bool          // the host's memory is page-locked
+	Own        bool          // the driver copies for itself: a table that a primitive needs
 	Blocked    bool          // the call returned only when the copy was done, or its source read: End - Start is what the host waited
 	Start, End time.Duration // of the call
 	Time       Interval      // on the device; nil as in LaunchEvent
@@ -185,23 +186,3 @@ var epoch = time.Now()
 
 // Now is the clock of a trace: the time since the process started, monotonic.
 func Now() time.Duration { return time.Since(epoch) }
-
-// ShapesOf returns the shapes of views, for a [KernelEvent], where w wants them. Views without a buffer are left out.
-func (w TraceWants) ShapesOf(lists ...[]View) []shape.Dims {
-	if !w.KernelShapes {
-		return nil
-	}
-	n := 0
-	for _, l := range lists {
-		n += len(l)
-	}
-	s := make([]shape.Dims, 0, n)
-	for _, l := range lists {
-		for i := range l {
-			if l[i].Buf != nil {
-				s = append(s, l[i].Shape)
-			}
-		}
-	}
-	return s
-}

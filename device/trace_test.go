@@ -1,12 +1,15 @@
 package device_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/device/devicetest"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -14,8 +17,10 @@ import (
 
 // counter is a tracer that counts.
 type counter struct {
-	mu     sync.Mutex
-	events map[string]int
+	mu      sync.Mutex
+	events  map[string]int
+	kernels []device.KernelEvent
+	wants   device.TraceWants
 }
 
 func (c *counter) add(k string) {
@@ -27,16 +32,17 @@ func (c *counter) add(k string) {
 	c.events[k]++
 }
 
-func (c *counter) Wants() device.TraceWants {
-	return device.TraceWants{Shapes: true, KernelShapes: true, Memory: true}
-}
+func (c *counter) Wants() device.TraceWants { return c.wants }
 func (c *counter) Begin(s device.Span) device.SpanID {
 	c.add(s.Kind.String() + " " + s.Name)
 	return device.NewSpanID()
 }
-func (c *counter) End(device.SpanID)           {}
-func (c *counter) Recorded(uint64)             {}
-func (c *counter) Kernel(k device.KernelEvent) { c.add("kernel " + k.Primitive) }
+func (c *counter) End(device.SpanID) {}
+func (c *counter) Recorded(uint64)   {}
+func (c *counter) Kernel(k device.KernelEvent) {
+	c.add("kernel " + k.Primitive)
+	c.kernels = append(c.kernels, k)
+}
 func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()) }
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
@@ -60,6 +66,106 @@ func TestOneTracer(t *testing.T) {
 	}
 }
 
+// puppet is a device that runs what it is told to.
+type puppet struct {
+	device.Device
+	run func(s device.Stream, op device.Op, told *device.KernelEvent) error
+}
+
+func (p *puppet) Name() string                 { return "puppet" }
+func (p *puppet) DefaultStream() device.Stream { return &strand{dev: p} }
+func (p *puppet) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
+	return p.run(s, op, told)
+}
+
+func (*puppet) Owns(device.Buffer) string { return "" }
+
+type strand struct {
+	device.Stream
+	dev *puppet
+}
+
+func (s *strand) Device() device.Device { return s.dev }
+
+// room is a buffer of any size.
+type room struct{ device.Buffer }
+
+func (room) Size() int { return 1 << 60 }
+
+// Run tells of each op that has run what the op says of itself, and what the device adds.
+func TestRunTells(t *testing.T) {
+	dev := &puppet{}
+	launch := device.LaunchEvent{Kernel: "k"}
+	for _, shapes := range []bool{true, false} {
+		for _, op := range devicetest.Ops(dense) {
+			c, ran := &counter{wants: device.TraceWants{KernelShapes: shapes}}, false
+			dev.run = func(s device.Stream, o device.Op, told *device.KernelEvent) error {
+				if _, ok := s.(*strand); !ok || o != op {
+					t.Errorf("%s: stream %v, op %+v", op.Name(), s, o)
+				}
+				ran = true
+				told.Launches, told.Recorded = append(told.Launches, launch), true
+				return nil
+			}
+			before := device.Now()
+			device.SetTracer(c)
+			err := device.Run(dev, nil, op)
+			device.SetTracer(nil)
+			if err != nil || !ran || len(c.kernels) != 1 {
+				t.Fatalf("%s: error %v, ran %v, told %+v", op.Name(), err, ran, c.kernels)
+			}
+			k := c.kernels[0]
+			if k.Device != dev || k.Primitive != op.Name() || k.Work != op.Work() || k.Work == (device.Work{}) ||
+				k.Type != op.Operand(0).View.Type || k.Start < before || k.End < k.Start || !k.Recorded ||
+				len(k.Launches) != 1 || k.Launches[0] != launch {
+				t.Errorf("%s: told %+v", op.Name(), k)
+			}
+			if _, ok := k.Stream.(*strand); !ok {
+				t.Errorf("%s: told of stream %v", op.Name(), k.Stream)
+			}
+			var want []shape.Dims
+			for i := 0; shapes && op.Operand(i).View != nil; i++ {
+				if v := op.Operand(i).View; !v.Absent() {
+					want = append(want, v.Shape)
+				}
+			}
+			if !slices.Equal(k.Shapes, want) {
+				t.Errorf("%s: told shapes %v, want %v", op.Name(), k.Shapes, want)
+			}
+		}
+	}
+}
+
+// Nobody hears of an op that is refused, fails or has nothing to do.
+func TestRunTellsNothing(t *testing.T) {
+	c := &counter{}
+	device.SetTracer(c)
+	defer device.SetTracer(nil)
+	x, none := dense(dtype.F32, 2, 3), dense(dtype.F32, 0, 3)
+	failed := errors.New("failed")
+	ran := 0
+	dev := &puppet{run: func(_ device.Stream, _ device.Op, told *device.KernelEvent) error {
+		ran++
+		if told != nil {
+			return failed
+		}
+		return nil
+	}}
+	var refused *device.OperandError
+	if err := device.Run(dev, nil, &device.Softmax{Out: x, X: none}); !errors.As(err, &refused) || ran != 0 {
+		t.Errorf("an op that does not fit: %v, and it ran %d times", err, ran)
+	}
+	if err := device.Run(dev, nil, &device.Softmax{Out: x, X: x}); err != failed || ran != 1 {
+		t.Errorf("an op that fails: %v, and it ran %d times", err, ran)
+	}
+	if err := device.Run(dev, nil, &device.Softmax{Out: none, X: none}); err != nil || ran != 2 {
+		t.Errorf("an op without work: %v, and it ran %d times", err, ran)
+	}
+	if len(c.events) != 0 {
+		t.Errorf("told: %v", c.events)
+	}
+}
+
 // What drivers hear when nothing traces costs a load.
 func BenchmarkTracingOff(b *testing.B) {
 	for b.Loop() {
@@ -76,7 +182,7 @@ func ExampleSetTracer() {
 		log.Fatal(err)
 	}
 	s := dev.DefaultStream()
-	c := &counter{}
+	c := &counter{wants: device.TraceWants{Memory: true}}
 	device.SetTracer(c)
 	defer device.SetTracer(nil)
 	b, err := dev.Alloc(12, s, device.Origin{Op: "example"})
@@ -86,7 +192,7 @@ func ExampleSetTracer() {
 	defer b.Free()
 	ones := expr.MustLower([]*expr.Expr{expr.C(1)}, []dtype.Type{dtype.F32}, nil, -1)
 	v := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(3))}
-	if err := dev.Map(s, ones, []device.View{v}, nil, nil); err != nil {
+	if err := device.Run(dev, s, &device.Map{Program: ones, Outs: []device.View{v}}); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(c.events["kernel map"], c.events["memory"])

@@ -108,21 +108,25 @@ func columnsOf(v device.View, k, n int) device.View {
 
 // A queue puts kernels on a stream until one fails.
 type queue struct {
-	dev device.Device
-	s   device.Stream
-	err error
+	dev     device.Device
+	s       device.Stream
+	err     error
+	mapping device.Map
+	times   device.MatMul
 }
 
 func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
 	if q.err == nil {
-		q.err = q.dev.Map(q.s, p, outs, ins, nil)
+		q.mapping = device.Map{Program: p, Outs: outs, Ins: ins}
+		q.err = device.Run(q.dev, q.s, &q.mapping)
 	}
 }
 
 func (q *queue) product(out, a, b device.View) {
 	if q.err == nil {
 		out.Layout, a.Layout, b.Layout = out.Unsqueeze(0), a.Unsqueeze(0), b.Unsqueeze(0)
-		q.err = q.dev.MatMul(q.s, out, a, b)
+		q.times = device.MatMul{Out: out, A: a, B: b}
+		q.err = device.Run(q.dev, q.s, &q.times)
 	}
 }
 

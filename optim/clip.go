@@ -209,7 +209,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 	var rest []*tensor.Tensor
 	for _, p := range with {
 		g := p.Grad()
-		_, multi := g.Device().(device.MultiMapper)
+		multi := g.Device().Supports(&device.MultiMap{})
 		if !multi || !g.IsContiguous() {
 			rest = append(rest, p)
 			continue

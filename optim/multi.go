@@ -297,7 +297,7 @@ func (l *launch) pack(s *tensor.Scope) {
 		slots[i] = int64(l.bits[i])
 	}
 	l.slots = constants(s, l.dev, slots)
-	if l.dev.Info().Kind == "cpu" {
+	if l.dev.Info().Host {
 		return
 	}
 	words := 0

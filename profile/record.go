@@ -151,7 +151,7 @@ func (r *record) nameLayers() {
 }
 
 // onGPU reports whether a device's work is not the host's.
-func onGPU(d device.Device) bool { return d.Info().Kind != "cpu" }
+func onGPU(d device.Device) bool { return !d.Info().Host }
 
 var driverCalls = map[string]string{
 	"stream synchronize": "cuStreamSynchronize", "device synchronize": "cuCtxSynchronize", "event wait": "cuEventSynchronize",

@@ -191,13 +191,13 @@ func MeasurePeak(d device.Device) (device.Peak, error) {
 		}
 		bufs = append(bufs, b)
 		v := device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(sh)}
-		return v, d.Map(s, onesProgram, []device.View{v}, nil, nil)
+		return v, device.Run(d, s, &device.Map{Program: onesProgram, Outs: []device.View{v}})
 	}
-	best := func(f func() error) (time.Duration, error) {
+	best := func(op device.Op) (time.Duration, error) {
 		least := time.Duration(0)
 		for range 5 {
 			start := time.Now()
-			if err := f(); err != nil {
+			if err := device.Run(d, s, op); err != nil {
 				return 0, err
 			}
 			if err := s.Synchronize(); err != nil {
@@ -222,11 +222,11 @@ func MeasurePeak(d device.Device) (device.Peak, error) {
 			return device.Peak{}, err
 		}
 	}
-	product, err := best(func() error { return d.MatMul(s, m[2], m[0], m[1]) })
+	product, err := best(&device.MatMul{Out: m[2], A: m[0], B: m[1]})
 	if err != nil {
 		return device.Peak{}, err
 	}
-	moved, err := best(func() error { return d.Map(s, copyProgram, c[1:], c[:1], nil) })
+	moved, err := best(&device.Map{Program: copyProgram, Outs: c[1:], Ins: c[:1]})
 	if err != nil {
 		return device.Peak{}, err
 	}

@@ -19,6 +19,7 @@ type Transfer struct {
 	Bytes   int
 	Pinned  bool          // the host's memory was page-locked
 	Blocked bool          // the host waited until it was done
+	Own     bool          // a driver copied for itself: a table that a primitive needs
 	Host    time.Duration // in the calls: of those that block, how long
 	GPU     time.Duration // on the device; a blocking copy's includes the host's way back
 }
@@ -28,9 +29,6 @@ type Transfers struct {
 	Rows  []Transfer
 	notes []string
 }
-
-// ownTable is what a driver copies for itself: the addresses of the groups of an optimizer's step.
-const ownTable = "table of multi-map"
 
 // staged marks copies between GPUs that go by way of the host.
 const staged = " staged"
@@ -42,7 +40,7 @@ func (p *Profile) Transfers() *Transfers {
 	t := &Transfers{notes: r.notes()}
 	type key struct {
 		site, op, what, device string
-		pinned, blocked        bool
+		pinned, blocked, own   bool
 	}
 	at := map[key]int{}
 	row := func(k key) *Transfer {
@@ -50,7 +48,7 @@ func (p *Profile) Transfers() *Transfers {
 		if !ok {
 			i = len(t.Rows)
 			at[k] = i
-			t.Rows = append(t.Rows, Transfer{Site: k.site, Op: k.op, What: k.what, Device: k.device, Pinned: k.pinned, Blocked: k.blocked})
+			t.Rows = append(t.Rows, Transfer{Site: k.site, Op: k.op, What: k.what, Device: k.device, Pinned: k.pinned, Blocked: k.blocked, Own: k.own})
 		}
 		t.Rows[i].Count++
 		return &t.Rows[i]
@@ -60,14 +58,14 @@ func (p *Profile) Transfers() *Transfers {
 			continue
 		}
 		site, what := asked(c.in, c.stack)
-		if c.Op == ownTable {
-			what += " (" + ownTable + ")"
+		if c.Own {
+			what += " (" + c.Op + ")"
 		}
 		kind := c.Kind.String()
 		if c.Staged {
 			kind += staged
 		}
-		v := row(key{site, what, kind, c.Device.Name(), c.Pinned, c.Blocked})
+		v := row(key{site, what, kind, c.Device.Name(), c.Pinned, c.Blocked, c.Own})
 		v.Bytes += c.Bytes
 		v.Host += c.End - c.Start
 		if c.run.ok {
@@ -111,7 +109,7 @@ func (t *Transfer) hint() string {
 		return "Item waits for all that is queued: add losses up on the device, and read the sum every so many steps"
 	case t.What == "DtoH" && t.Blocked:
 		return "a copy to the host waits for all that is queued: read less often, or x.To(cpu, tensor.NonBlocking()) and read it later"
-	case strings.HasSuffix(t.Op, "("+ownTable+")"):
+	case t.Own:
 		return ""
 	case t.What == "HtoD" && !t.Pinned && t.Bytes/t.Count >= 4<<10:
 		return "memory that is not page-locked is copied twice, while the host waits: PinMemory, or the loader's option for it, and To(dev, tensor.NonBlocking())"

@@ -59,9 +59,8 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 // fastForward runs the device's own kernel, if it has one and the operands suit it.
 func (f *attentionFunc) fastForward(s *Scope, in []*Tensor) *Tensor {
 	q, k, v := in[0], in[1], in[2]
-	d, ok := fast[device.Attender](s, q.st.dev)
 	r := q.Rank()
-	if !ok || len(in) > 3 || f.drop != nil || q.dtype.Compute() != dtype.F32 || k.Rank() != r || v.Rank() != r || k.Dim(-2) == 0 {
+	if len(in) > 3 || f.drop != nil || k.Rank() != r || v.Rank() != r || k.Dim(-2) == 0 {
 		return nil
 	}
 	heads := q.layout.Shape.Head(r - 2)
@@ -71,20 +70,24 @@ func (f *attentionFunc) fastForward(s *Scope, in []*Tensor) *Tensor {
 	if k.layout.Shape.Head(r-2) != heads || v.layout.Shape.Head(r-2) != heads {
 		return nil // broadcast
 	}
+	flat := func(x *Tensor) shape.Dims {
+		sh := x.layout.Shape
+		return shape.Of(sh.Head(r-2).Size(), sh.At(r-2), sh.At(r-1))
+	}
+	t, to := q.dtype.Compute(), flat(q).With(2, v.Dim(-1))
+	o := attentionOps.supported(s, q.st.dev, device.Attention{Out: resultOf(t, to), Q: resultOf(t, flat(q)), K: resultOf(t, flat(k)), V: resultOf(t, flat(v)),
+		Scale: f.scale, Causal: f.causal})
+	if o == nil {
+		return nil
+	}
 	return within(s, func(c *Scope) *Tensor {
 		const op = "scaled_dot_product_attention"
-		flat := func(x *Tensor) *Tensor {
-			sh := x.layout.Shape
-			return x.In(c).Cast(dtype.F32).reshape(shape.Of(sh.Head(r-2).Size(), sh.At(r-2), sh.At(r-1)))
-		}
-		a, b, e := flat(q), flat(k), flat(v)
-		y := alloc(op, c, q.st.dev, dtype.F32, shape.Of(a.Dim(0), a.Dim(1), e.Dim(2)))
-		stream := c.streamOf(q.st.dev)
-		for _, t := range []*Tensor{a, b, e} {
-			t.st.read(op, stream)
-		}
-		y.st.write(op, stream)
-		check(op, d.Attend(stream, y.deviceView(), a.deviceView(), b.deviceView(), e.deviceView(), f.scale, f.causal), q, k, v)
+		wide := func(x *Tensor) *Tensor { return x.In(c).Cast(t).reshape(flat(x)) }
+		a, b, e := wide(q), wide(k), wide(v)
+		y := alloc(op, c, q.st.dev, t, to)
+		o.Q, o.K, o.V = a.operand(), b.operand(), e.operand()
+		launch(op, c, o, y, a, b, e)
+		attentionOps.put(o)
 		return y.reshape(q.layout.Shape.With(r-1, v.Dim(-1))).Cast(q.dtype)
 	})
 }

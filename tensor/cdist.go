@@ -90,7 +90,7 @@ func (f cdistFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	} else {
 		out = alloc(op, s, x.st.dev, x.dtype, full.Head(last))
 		k := distanceOf(f.p)
-		reduceInto(op, s, k.reduction(x.dtype), out, full.With(last, 1), []*Tensor{x, y}, full, k.params(x.dtype, f.p))
+		runReduce(op, s, k.reduction(x.dtype), out, full.With(last, 1), []*Tensor{x, y}, full, k.params(x.dtype, f.p))
 	}
 	if c.Needs(0) || c.Needs(1) {
 		c.Save(in[0], in[1], out)

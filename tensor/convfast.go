@@ -5,23 +5,27 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// convolver returns the kernels for convolutions of the device of x, if it has them for tensors of its type: they take float32, and copies of
-// 16-bit floats.
-func (v *convolution) convolver(c *Scope, x *Tensor) (device.Convolver, bool) {
-	if x.dtype.Compute() != dtype.F32 {
-		return nil, false
-	}
-	return fast[device.Convolver](c, x.st.dev)
+// primitive is the convolution of n samples as a primitive on dense float32: copies of 16-bit floats.
+func (v *convolution) primitive(kind device.ConvKind, n int, t dtype.Type) device.Convolution {
+	return device.Convolution{Kind: kind, X: resultOf(t, v.shaped(n, v.channels, v.in)), W: resultOf(t, v.weight()), Y: resultOf(t, v.shaped(n, v.outputs, v.out)),
+		Rank: v.rank, Groups: v.groups, Stride: v.stride, Dilation: v.dilation, Before: v.before}
 }
 
-// A convolving is a method of a device's Convolver.
-type convolving = func(s device.Stream, out, a, b device.View, g device.Convolution) error
+// hasKernel reports whether the device of x, n samples of an input or a result, has a kernel for a kind of convolution. Kernels take the
+// type that x is computed in: copies of 16-bit floats.
+func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool {
+	o := convolutionOps.supported(c, x.st.dev, v.primitive(kind, x.Dim(0), x.dtype.Compute()))
+	if o != nil {
+		convolutionOps.put(o)
+	}
+	return o != nil
+}
 
-// samplesByKernel sets y, samples, to what f makes of samples x with the weight w and, unless that is nil, a bias. 16-bit floats are float32
+// samplesByKernel sets y, samples, to what a kernel of the kind makes of samples x with the weight w and, unless that is nil, a bias. 16-bit floats are float32
 // meanwhile, a part of the batch at a time, and rounded once.
-func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, f convolving) *Tensor {
+func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind device.ConvKind) *Tensor {
 	if y.dtype == dtype.F32 {
-		if v.byKernel(c, y, x, w, f); bias != nil {
+		if v.byKernel(c, kind, y, x, w); bias != nil {
 			withBias(y, bias)
 		}
 		return y
@@ -29,7 +33,7 @@ func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, f convolv
 	w = v.as(c, w, dtype.F32)
 	v.chunks(c, copiedAtOnce(x, y), x.Dim(0), func(c *Scope, at, n int) {
 		out := alloc(v.op, c, y.st.dev, dtype.F32, y.layout.Shape.With(0, n))
-		v.byKernel(c, out, v.as(c, x.In(c).Narrow(0, at, n), dtype.F32), w, f)
+		v.byKernel(c, kind, out, v.as(c, x.In(c).Narrow(0, at, n), dtype.F32), w)
 		if bias != nil {
 			withBias(out, bias)
 		}
@@ -38,19 +42,19 @@ func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, f convolv
 	return y
 }
 
-// weightByKernel returns what f makes of samples x and g: the gradient of the weight. 16-bit floats as in samplesByKernel; the parts' are added in
+// weightByKernel returns the gradient of the weight from samples x and g. 16-bit floats as in samplesByKernel; the parts' are added in
 // float32.
-func (v *convolution) weightByKernel(c *Scope, x, g *Tensor, f convolving) *Tensor {
+func (v *convolution) weightByKernel(c *Scope, x, g *Tensor) *Tensor {
 	y := alloc(v.op, c, x.st.dev, dtype.F32, v.weight())
 	if x.dtype == dtype.F32 {
-		return v.byKernel(c, y, x, g, f)
+		return v.byKernel(c, device.ConvWeight, y, x, g)
 	}
 	v.chunks(c, copiedAtOnce(x, g), x.Dim(0), func(c *Scope, at, n int) {
 		part := y.In(c)
 		if at > 0 {
 			part = alloc(v.op, c, y.st.dev, dtype.F32, y.layout.Shape)
 		}
-		v.byKernel(c, part, v.as(c, x.In(c).Narrow(0, at, n), dtype.F32), v.as(c, g.In(c).Narrow(0, at, n), dtype.F32), f)
+		v.byKernel(c, device.ConvWeight, part, v.as(c, x.In(c).Narrow(0, at, n), dtype.F32), v.as(c, g.In(c).Narrow(0, at, n), dtype.F32))
 		if to := y.In(c); at > 0 {
 			run(v.op, c, addProgram(dtype.F32, dtype.F32), to, []*Tensor{to, part}, nil)
 		}
@@ -64,17 +68,14 @@ func copiedAtOnce(a, b *Tensor) int {
 	return max(1, columnBytes*n/max(1, (a.Size()+b.Size())*dtype.F32.Size()))
 }
 
-// byKernel sets y to what f makes of a and b.
-func (v *convolution) byKernel(c *Scope, y, a, b *Tensor, f convolving) *Tensor {
+// byKernel sets y to what a kernel of the kind makes of a and b: of samples and the weight, or of samples and the gradient of the result.
+func (v *convolution) byKernel(c *Scope, kind device.ConvKind, y, a, b *Tensor) *Tensor {
 	a, b = a.In(c).Contiguous(), b.In(c).Contiguous()
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, v.op, c, []*Tensor{a, b}))
+	o := convolutionOps.of(v.primitive(kind, a.Dim(0), dtype.F32))
+	for i, t := range []*Tensor{y, a, b} { // each may begin behind the start of its memory
+		o.Operand(i).View.Offset = t.layout.Offset
 	}
-	stream := c.streamOf(y.st.dev)
-	a.st.read(v.op, stream)
-	b.st.read(v.op, stream)
-	y.st.write(v.op, stream)
-	g := device.Convolution{Rank: v.rank, Groups: v.groups, Stride: v.stride, Dilation: v.dilation, Before: v.before}
-	check(v.op, f(stream, y.deviceView(), a.deviceView(), b.deviceView(), g), a, b)
+	launch(v.op, c, o, y, a, b)
+	convolutionOps.put(o)
 	return y
 }

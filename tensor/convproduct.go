@@ -45,7 +45,7 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
 	part, most := columnPart, columnBytes
 	rows = v.out[0]
-	if d.Info().Kind != "cpu" {
+	if !d.Info().Host {
 		part, most = columnPartGPU, columnBytesGPU
 		if room := min(max(ends, columnLeast), most); room < one && !v.single() {
 			rows = max(1, min(rows, room*rows/one))
@@ -76,18 +76,6 @@ func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution,
 
 // batchFirst reports that columns are matrices of single samples.
 func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= manyPlaces }
-
-// multiply sets out to the product of a and b, batches of matrices.
-func multiply(op string, c *Scope, out, a, b *Tensor) {
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, c, []*Tensor{a, b}))
-	}
-	stream := c.streamOf(out.st.dev)
-	a.st.read(op, stream)
-	b.st.read(op, stream)
-	out.st.write(op, stream)
-	check(op, out.st.dev.MatMul(stream, out.deviceView(), a.deviceView(), b.deviceView()), a, b)
-}
 
 // matrices is the weight as [groups, outputs of a group, elements of a window].
 func (v *convolution) matrices(w *Tensor) *Tensor {
@@ -152,8 +140,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	if y.Size() == 0 {
 		return y
 	}
-	if d, ok := v.convolver(c, x); ok {
-		return v.samplesByKernel(c, y, x, w, bias, d.Convolve)
+	if v.hasKernel(c, device.ConvForward, x) {
+		return v.samplesByKernel(c, y, x, w, bias, device.ConvForward)
 	}
 	a := v.as(c, v.matrices(w), t)
 	step, rows := v.atOnce(x.st.dev, t, n)
@@ -200,8 +188,8 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 // floats are float32 until all is added, so that they are rounded once, a part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
-	if d, ok := v.convolver(c, g); ok && g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 {
-		return v.samplesByKernel(c, alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in)), g, w, bias, d.ConvolveData)
+	if g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 && v.hasKernel(c, device.ConvData, g) {
+		return v.samplesByKernel(c, alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in)), g, w, bias, device.ConvData)
 	}
 	t := g.dtype
 	if bias != nil || !v.disjoint() {
@@ -304,8 +292,8 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	if v.outputs == 0 || shaped.Size() == 0 || n == 0 || v.places() == 0 {
 		return alloc(v.op, c, x.st.dev, t, shaped).fill(0).reshape(v.weight())
 	}
-	if d, ok := v.convolver(c, x); ok {
-		return v.weightByKernel(c, x, g, d.ConvolveWeight)
+	if v.hasKernel(c, device.ConvWeight, x) {
+		return v.weightByKernel(c, x, g)
 	}
 	if v.depthwise() {
 		return exactly(x, g, nil, func(x, g *Tensor) *Tensor {

@@ -20,10 +20,13 @@ func (crossEntropyFunc) Name() string { return "cross_entropy" }
 func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
-	n := x.layout.Shape.At(0)
-	s := c.Scope()
-	d, ok := fast[device.CrossEntropyer](s, x.st.dev)
-	if !ok || f.smoothing != 0 {
+	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
+	var o *device.CrossEntropy
+	if f.smoothing == 0 {
+		o = crossEntropyOps.supported(s, x.st.dev, device.CrossEntropy{Loss: resultOf(t, one), Top: resultOf(t, one), Rest: resultOf(t, one),
+			X: x.operand(), Target: target.operand(), Ignore: f.ignore})
+	}
+	if o == nil {
 		if c.Needs(0) {
 			c.Save(x, target)
 		}
@@ -34,15 +37,10 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 		return loss
 	}
-	t := x.dtype.Compute()
-	loss, top, rest := alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(n)), alloc(op, s, x.st.dev, t, shape.Of(n))
-	stream := s.streamOf(x.st.dev)
-	x.st.read(op, stream)
-	target.st.read(op, stream)
-	for _, y := range []*Tensor{loss, top, rest} {
-		y.st.write(op, stream)
-	}
-	check(op, d.CrossEntropy(stream, loss.deviceView(), top.deviceView(), rest.deviceView(), x.deviceView(), target.deviceView(), f.ignore, lateTag(op, target)), x, target)
+	loss, top, rest := alloc(op, s, x.st.dev, t, one), alloc(op, s, x.st.dev, t, one), alloc(op, s, x.st.dev, t, one)
+	o.Tag = lateTag(op, target)
+	launch(op, s, o, loss, top, rest, x, target)
+	crossEntropyOps.put(o)
 	if c.Needs(0) {
 		c.Save(x, target, top, rest)
 	}
@@ -66,7 +64,7 @@ func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
 func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, target := c.Saved(0), c.Saved(1)
 	s := c.Scope()
-	if d, ok := fast[device.CrossEntropyer](s, x.st.dev); ok && s.modes.noGrad && c.NumSaved() == 4 {
+	if s.modes.noGrad && c.NumSaved() == 4 { // what the kernel left for its gradient
 		top, rest := c.Saved(2), c.Saved(3)
 		g := g.Cast(top.dtype)
 		dx, taken := c.take(0, x)
@@ -75,12 +73,10 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		} else {
 			x = dx
 		}
-		stream := s.streamOf(x.st.dev)
-		for _, t := range []*Tensor{x, target, top, rest, g} {
-			t.st.read("cross_entropy", stream)
-		}
-		dx.st.write("cross_entropy", stream)
-		check("cross_entropy", d.CrossEntropyGrad(stream, dx.deviceView(), x.deviceView(), top.deviceView(), rest.deviceView(), target.deviceView(), g.deviceView(), f.ignore), x, target)
+		o := crossEntropyGradOps.of(device.CrossEntropyGrad{DX: dx.operand(), X: x.operand(), Top: top.operand(), Rest: rest.operand(),
+			Target: target.operand(), G: g.operand(), Ignore: f.ignore})
+		launch("cross_entropy", s, o, dx, x, top, rest, target, g)
+		crossEntropyGradOps.put(o)
 		return []*Tensor{dx, nil}
 	}
 	classes := s.On(x.st.dev).Arange(x.Dim(1))

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -208,69 +207,6 @@ func shapes(in []*Tensor) string {
 	return s
 }
 
-// run launches p on views of in expanded to y's shape.
-func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
-	runBits(op, s, p, y, in, encode(p, params))
-}
-
-// runBits is run with scalars that are bits already.
-func runBits(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, bits []uint64) {
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, s, in))
-	}
-	stream := s.streamOf(y.st.dev)
-	s.recordable(op, y.st.dev)
-	v := takeViews(len(in) + 1)
-	views := *v
-	for i, t := range in {
-		t.st.read(op, stream)
-		views[i] = t.deviceView()
-		views[i].Layout, _ = t.layout.Expand(y.layout.Shape)
-	}
-	y.st.write(op, stream)
-	views[len(in)] = y.deviceView()
-	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], bits), in...)
-	giveViews(v)
-}
-
-// viewLists are reused: a view is large, and every op needs a few for the time of a call.
-var viewLists = sync.Pool{New: func() any { return new([]device.View) }}
-
-func takeViews(n int) *[]device.View {
-	v := viewLists.Get().(*[]device.View)
-	*v = slices.Grow((*v)[:0], n)[:n]
-	return v
-}
-
-func giveViews(v *[]device.View) {
-	clear(*v) // they hold buffers
-	viewLists.Put(v)
-}
-
-func encode(p *expr.Program, params []float64) []uint64 {
-	if len(params) == 0 {
-		return nil
-	}
-	b := make([]uint64, len(params))
-	for i, v := range params {
-		if i < len(p.Params) && p.Params[i] != dtype.Invalid {
-			b[i] = expr.Encode(p.Params[i], v)
-		}
-	}
-	return b
-}
-
-// mapInto runs p into the existing tensor y: in-place updates of the library's own.
-func mapInto(op string, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
-	s := y.scope
-	for _, t := range in {
-		if t.scope.depth > s.depth {
-			s = t.scope
-		}
-	}
-	run(op, s, p, y, in, params)
-}
-
 // elementwiseFunc is the graph's view of an application.
 type elementwiseFunc struct {
 	op     *Elementwise
@@ -456,7 +392,7 @@ func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims
 	common, result := e.resultType(in)
 	p := e.program(in, common, result.Compute())
 	out := alloc(e.called(), s, sameDevice(e.called(), in), t, sh)
-	reduceInto(e.called(), s, &device.Reduction{Kind: device.Sum, Map: p}, out, padTo(sh, full.Rank()), in, full, encode(p, params))
+	runReduce(e.called(), s, &device.Reduction{Kind: device.Sum, Map: p}, out, padTo(sh, full.Rank()), in, full, encode(p, params))
 	return out
 }
 

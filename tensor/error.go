@@ -12,16 +12,18 @@ import (
 
 // The kinds of misuse, for errors.Is on an [Error].
 var (
-	ErrShape   = errors.New("shapes do not fit")
-	ErrType    = errors.New("element types do not fit")
-	ErrDevice  = errors.New("tensors are on different devices")
-	ErrFreed   = errors.New("tensor has been freed")
-	ErrScope   = errors.New("scope misused")
-	ErrIndex   = errors.New("index out of range")
-	ErrInPlace = errors.New("modified by an in-place operation")
-	ErrGrad    = errors.New("no gradient")
-	ErrValue   = errors.New("invalid argument")
-	ErrLinAlg  = errors.New("the matrix cannot be treated") // singular, not positive definite, no convergence
+	ErrShape = errors.New("shapes do not fit")
+	// ErrOneValue is an [ErrShape]: a batch too small to have a variance.
+	ErrOneValue = fmt.Errorf("%w: one value a channel", ErrShape)
+	ErrType     = errors.New("element types do not fit")
+	ErrDevice   = errors.New("tensors are on different devices")
+	ErrFreed    = errors.New("tensor has been freed")
+	ErrScope    = errors.New("scope misused")
+	ErrIndex    = errors.New("index out of range")
+	ErrInPlace  = errors.New("modified by an in-place operation")
+	ErrGrad     = errors.New("no gradient")
+	ErrValue    = errors.New("invalid argument")
+	ErrLinAlg   = errors.New("the matrix cannot be treated") // singular, not positive definite, no convergence
 )
 
 // An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds them, out of memory,

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -18,11 +19,9 @@ func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, index := in[0], in[1]
 	s := c.Scope()
 	y := alloc(f.op, s, x.st.dev, x.dtype, index.layout.Shape)
-	stream := s.streamOf(x.st.dev)
-	x.st.read(f.op, stream)
-	index.st.read(f.op, stream)
-	y.st.write(f.op, stream)
-	check(f.op, y.st.dev.Gather(stream, y.deviceView(), x.deviceView(), index.deviceView(), f.axis, lateTag(f.op, index)), x, index)
+	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: f.axis, Tag: lateTag(f.op, index)})
+	launch(f.op, s, g, y, x, index)
+	gatherOps.put(g)
 	if c.Needs(0) {
 		c.Save(index)
 	}

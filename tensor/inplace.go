@@ -3,9 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-
-	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/expr"
 )
 
 // writable checks that x may be written in place by an op with operands in, and returns the scope of the op.
@@ -214,77 +211,4 @@ func (x *Tensor) Copy(y *Tensor) *Tensor {
 		x.overwritten("copy", s, x, y)
 	}
 	return x
-}
-
-// Update runs one program over groups of tensors of one device and stores its results in place: outs[k] from ins[k], for
-// optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Where the
-// device can, the groups whose tensors are all contiguous are a single launch, which reads the scalars on the device; each of the
-// others is one of its own, with the scalars in bits.
-func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
-	update(op, p, outs, ins, params, bits, nil)
-}
-
-func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *finder) {
-	if len(outs) == 0 {
-		return
-	}
-	params.use(op)
-	if len(outs) != len(ins) {
-		fail(op, ErrValue, []*Tensor{params}, "%d groups of results, but %d of operands", len(outs), len(ins))
-	}
-	s := params.scope
-	dev := params.st.dev
-	s.recordable(op, dev)
-	stream := s.streamOf(dev)
-	views := func(list []*Tensor, write bool) []device.View {
-		v := make([]device.View, len(list))
-		for i, t := range list {
-			t.use(op)
-			if t.st.dev != dev {
-				sameDevice(op, []*Tensor{params, t})
-			}
-			if write {
-				if t.layout.Overlaps() {
-					panic(newError(op, ErrShape, []*Tensor{t}, "the tensor is expanded: several elements share one place").hint("use Clone first"))
-				}
-				t.st.write(op, stream)
-				t.st.version.Add(1)
-			} else {
-				t.st.read(op, stream)
-			}
-			v[i] = t.deviceView()
-		}
-		return v
-	}
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, s, nil))
-	}
-	d, multi := fast[device.MultiMapper](s, dev)
-	var out, in [][]device.View
-	for k := range outs {
-		i, o := views(ins[k], false), views(outs[k], true)
-		together := multi && dense(i) && dense(o)
-		if found != nil && !(together && found.fits(d)) {
-			found.look(s, stream, i[0])
-		}
-		if together {
-			in, out = append(in, i), append(out, o)
-			continue
-		}
-		check(op, dev.Map(stream, p, o, i, bits), outs[k]...)
-	}
-	if len(out) > 0 {
-		params.st.read(op, stream)
-		check(op, found.run(d, stream, p, out, in, params.deviceView()))
-	}
-}
-
-// dense reports whether all views are contiguous.
-func dense(v []device.View) bool {
-	for i := range v {
-		if !v[i].Contiguous() {
-			return false
-		}
-	}
-	return true
 }

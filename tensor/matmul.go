@@ -20,11 +20,7 @@ func (matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	out := a.layout.Shape.With(a.Rank()-1, b.layout.Shape.At(b.Rank()-1))
 	s := c.Scope()
 	y := alloc("matmul", s, a.st.dev, a.dtype, out)
-	stream := s.streamOf(a.st.dev)
-	a.st.read("matmul", stream)
-	b.st.read("matmul", stream)
-	y.st.write("matmul", stream)
-	check("matmul", y.st.dev.MatMul(stream, batched(y), batched(a), batched(b)), a, b)
+	multiply("matmul", s, y, a, b)
 	if c.Needs(0) {
 		c.Save(b)
 	}
@@ -40,9 +36,17 @@ func (x *Tensor) byColumns() bool {
 	return l.Shape.At(0) > 1 && l.Strides.At(0) == 1 && l.Strides.At(1) == l.Shape.At(0)
 }
 
+// multiply sets out to the product of a and b, matrices or batches of them.
+func multiply(op string, s *Scope, out, a, b *Tensor) {
+	m := matmulOps.get()
+	m.Out, m.A, m.B = batched(out), batched(a), batched(b)
+	launch(op, s, m, out, a, b)
+	matmulOps.put(m)
+}
+
 // batched returns x's view with rank 3.
 func batched(x *Tensor) device.View {
-	v := x.deviceView()
+	v := x.operand()
 	if x.Rank() == 2 {
 		v.Layout = v.Layout.Unsqueeze(0)
 	}

@@ -172,7 +172,7 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []in
 	if r.Finish != nil {
 		bits = encode(r.Finish, params)
 	}
-	reduceInto(f.op, s, r, y, kept, in, x.layout.Shape, bits)
+	runReduce(f.op, s, r, y, kept, in, x.layout.Shape, bits)
 	return y
 }
 

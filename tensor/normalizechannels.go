@@ -2,102 +2,69 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
 // The kernels for channels give a channel to one worker. Fewer than fewChannels are better shared by reductions where they are long.
 const fewChannels = 16
 
-// channelKernels returns the device's kernels for channels, if it has some and the operands suit them: weight and bias may be nil.
-func (f *normalizeFunc) channelKernels(s *Scope, x *Tensor, affine ...*Tensor) (device.ChannelNormer, bool) {
-	d, ok := fast[device.ChannelNormer](s, x.st.dev)
+// suitsChannels reports whether kernels for channels take x.
+func (f *normalizeFunc) suitsChannels(x *Tensor) bool {
 	l := x.layout.Shape
-	if !ok || f.kind != normBatch || f.rms || x.Size() == 0 || x.dtype != dtype.F32 || l.At(2) != 1 {
-		return nil, false
-	}
-	for _, t := range affine {
-		if t != nil && t.dtype != dtype.F32 {
-			return nil, false
-		}
-	}
-	return d, l.At(1) >= fewChannels || l.At(0)*l.At(3) <= longRow
+	return f.kind == normBatch && !f.rms && x.Size() > 0 && l.At(2) == 1 && (l.At(1) >= fewChannels || l.At(0)*l.At(3) <= longRow)
 }
 
-// channelView is t as [n, channels, inner] or [channels], contiguous; no view for nil.
-func channelView(x, t *Tensor, whole bool) device.View {
-	if t == nil {
-		return device.View{}
-	}
+// channelShapes returns the shape of x as [n, channels, inner], and of one value a channel.
+func channelShapes(x *Tensor) (whole, channels shape.Dims) {
 	l := x.layout.Shape
-	to := shape.Of(l.At(1))
-	if whole {
-		to = shape.Of(l.At(0), l.At(1), l.At(3))
-	}
-	v := t.deviceView()
-	v.Layout = shape.Layout{Shape: to, Strides: to.Contiguous(), Offset: t.layout.Offset}
-	return v
+	return shape.Of(l.At(0), l.At(1), l.At(3)), shape.Of(l.At(1))
 }
 
-// channelForward runs the device's kernel for channels, if it has one.
+// channelForward computes a normalisation of channels by the device's kernel; y is nil where it has none.
 func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, variance, rstd, y *Tensor) {
-	x := o.x
-	d, ok := f.channelKernels(s, x, o.w, o.b)
-	if !ok {
+	x, w, b := o.x, o.w, o.b
+	if !f.suitsChannels(x) {
 		return nil, nil, nil, nil
 	}
-	x = x.Contiguous()
+	whole, channels := channelShapes(x)
+	all, one := resultOf(x.dtype, whole), resultOf(x.dtype, channels)
+	k := channelNormOps.supported(s, x.st.dev, device.ChannelNorm{Out: all, Mean: one, Variance: one, Rstd: one, X: all, Weight: w.flat(), Bias: b.flat(), Eps: f.eps, Zero: f.zero})
+	if k == nil {
+		return nil, nil, nil, nil
+	}
+	x, w, b = x.Contiguous(), w.contiguous(), b.contiguous()
 	kept := shape.Of(1, x.layout.Shape.At(1), 1, 1)
-	list := [3]*Tensor{}
-	for i := range list {
-		list[i] = alloc(f.op, s, x.st.dev, dtype.F32, kept)
-	}
-	mean, variance, rstd = list[0], list[1], list[2]
+	mean, variance, rstd = alloc(f.op, s, x.st.dev, x.dtype, kept), alloc(f.op, s, x.st.dev, x.dtype, kept), alloc(f.op, s, x.st.dev, x.dtype, kept)
 	y = alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape)
-	w, b := o.w, o.b
-	if w != nil {
-		w = w.Contiguous()
-	}
-	if b != nil {
-		b = b.Contiguous()
-	}
-	stream := s.streamOf(x.st.dev)
-	for _, t := range present(x, w, b) {
-		t.st.read(f.op, stream)
-	}
-	for _, t := range present(y, mean, variance, rstd) {
-		t.st.write(f.op, stream)
-	}
-	n := device.ChannelNorm{Eps: f.eps, Zero: f.zero}
-	of := func(t *Tensor) device.View { return channelView(x, t, false) }
-	check(f.op, d.ChannelNorm(stream, channelView(x, y, true), of(mean), of(variance), of(rstd), channelView(x, x, true), of(w), of(b), n), present(x, w, b)...)
+	k.X, k.Weight, k.Bias = x.operandAs(whole), w.flat(), b.flat()
+	launch(f.op, s, k, y, mean, variance, rstd, x, w, b)
+	channelNormOps.put(k)
 	return mean, variance, rstd, y
 }
 
-// channelGradients runs the device's kernel for the gradients of channels, if it has one.
+// channelGradients computes the gradients by the device's kernel; ok is false where it has none. That of x only if it is needed.
 func (f *normalizeFunc) channelGradients(s *Scope, needX bool, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
-	d, ok := f.channelKernels(s, x, g, w)
-	if !ok {
+	if !f.suitsChannels(x) {
 		return nil, nil, nil, false
 	}
-	x, g = x.Contiguous(), g.Contiguous()
-	if w != nil {
-		w = w.Contiguous()
-	}
-	op := f.op + ".grad"
-	dw, db = alloc(op, s, x.st.dev, dtype.F32, mean.layout.Shape), alloc(op, s, x.st.dev, dtype.F32, mean.layout.Shape)
+	whole, channels := channelShapes(x)
+	all, one := resultOf(x.dtype, whole), resultOf(x.dtype, channels)
+	op := device.ChannelNormGrad{Sum: one, Product: one, G: resultOf(g.dtype, whole), X: all, Mean: mean.operandAs(channels), Rstd: rstd.operandAs(channels), Weight: w.flat()}
 	if needX {
-		dx = alloc(op, s, x.st.dev, x.dtype, x.layout.Shape)
+		op.DX = all
 	}
-	stream := s.streamOf(x.st.dev)
-	for _, t := range present(g, x, mean, rstd, w) {
-		t.st.read(op, stream)
+	k := channelNormGradOps.supported(s, x.st.dev, op)
+	if k == nil {
+		return nil, nil, nil, false
 	}
-	for _, t := range present(dx, dw, db) {
-		t.st.write(op, stream)
+	x, g, w = x.Contiguous(), g.Contiguous(), w.contiguous()
+	name := f.op + ".grad"
+	dw, db = alloc(name, s, x.st.dev, x.dtype, mean.layout.Shape), alloc(name, s, x.st.dev, x.dtype, mean.layout.Shape)
+	if needX {
+		dx = alloc(name, s, x.st.dev, x.dtype, x.layout.Shape)
 	}
-	of := func(t *Tensor) device.View { return channelView(x, t, false) }
-	whole := func(t *Tensor) device.View { return channelView(x, t, true) }
-	check(op, d.ChannelNormGrad(stream, whole(dx), of(db), of(dw), whole(g), whole(x), of(mean), of(rstd), of(w)), present(g, x, w)...)
+	k.X, k.G, k.Weight = x.operandAs(whole), g.operandAs(whole), w.flat()
+	launch(name, s, k, db, dw, dx, g, x, mean, rstd, w)
+	channelNormGradOps.put(k)
 	return dx, dw, db, true
 }

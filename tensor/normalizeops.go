@@ -136,7 +136,7 @@ func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, traini
 	f := &normalizeFunc{op: op, kind: normFixed, zero: true, eps: eps, momentum: momentum}
 	switch {
 	case training && n*inner == 1:
-		panic(newError(op, ErrShape, in, fmt.Sprintf("there is one value a channel in training, whose variance is 0; the input has shape %v", x.Shape())).
+		panic(newError(op, ErrOneValue, in, fmt.Sprintf("there is one value a channel in training, whose variance is 0; the input has shape %v", x.Shape())).
 			hint("DropLast of a loader leaves out a last batch of one; outside of training nn.Eval(model)"))
 	case training:
 		f.kind = normBatch

@@ -5,23 +5,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// rowViews are the views of a normalisation of rows, contiguous.
-func (f *normalizeFunc) rowViews(x *Tensor) (device.Norm, func(t *Tensor, rows bool) device.View) {
+// rowShapes returns the shape of x as rows, and of one value a row.
+func rowShapes(x *Tensor) (rows, column shape.Dims) {
 	s := x.layout.Shape
-	n := device.Norm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
-	rows, columns := shape.Of(s.At(0)*s.At(1)), s.At(2)*s.At(3)
-	return n, func(t *Tensor, matrix bool) device.View {
-		if t == nil {
-			return device.View{}
-		}
-		to := shape.Of(t.Size())
-		if matrix {
-			to = rows.Append(columns)
-		}
-		v := t.deviceView()
-		v.Layout = shape.Layout{Shape: to, Strides: to.Contiguous(), Offset: t.layout.Offset}
-		return v
-	}
+	column = shape.Of(s.At(0) * s.At(1))
+	return column.Append(s.At(2) * s.At(3)), column
+}
+
+// rows describes the normalisation of x's rows, as primitives take it.
+func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
+	s := x.layout.Shape
+	return device.RowNorm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
 }
 
 // The kernels for rows give a row to one worker. Fewer rows than fewRows, longer than longRow, are better shared by reductions; the
@@ -31,65 +25,72 @@ const (
 	longRow = 1 << 14
 )
 
-// rowKernels returns the device's kernels for rows, if it has some and x suits them.
-func (f *normalizeFunc) rowKernels(s *Scope, x *Tensor) (device.Normer, bool) {
-	d, ok := fast[device.Normer](s, x.st.dev)
+// suitsRows reports whether kernels for rows take x.
+func (f *normalizeFunc) suitsRows(x *Tensor) bool {
 	l := x.layout.Shape
-	if !ok || f.kind != normRows || x.Size() == 0 {
-		return nil, false
-	}
-	return d, l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows
+	return f.kind == normRows && x.Size() > 0 && (l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows)
 }
 
-// fastForward runs the device's kernel for rows, if it has one.
+// fastForward computes a normalisation of rows by the device's kernel; y is nil where it has none.
 func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *Tensor) {
-	x := o.x
-	d, ok := f.rowKernels(s, x)
-	if !ok || f.bias && !f.weight {
+	x, w, b := o.x, o.w, o.b
+	if !f.suitsRows(x) || f.bias && !f.weight {
 		return nil, nil, nil
 	}
-	x = x.Contiguous()
-	n, view := f.rowViews(x)
-	acc, kept := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0), x.layout.Shape.At(1), 1, 1)
+	rows, column := rowShapes(x)
+	acc := x.dtype.Compute()
+	stat := resultOf(acc, column)
+	op := device.Norm{Out: resultOf(x.dtype, rows), Rstd: stat, X: resultOf(x.dtype, rows), Weight: w.flat(), Bias: b.flat(), RowNorm: f.rows(x)}
+	if !f.rms {
+		op.Mean = stat
+	}
+	k := normOps.supported(s, x.st.dev, op)
+	if k == nil {
+		return nil, nil, nil
+	}
+	x, w, b = x.Contiguous(), w.contiguous(), b.contiguous()
+	kept := shape.Of(x.layout.Shape.At(0), x.layout.Shape.At(1), 1, 1)
 	if !f.rms {
 		mean = alloc(f.op, s, x.st.dev, acc, kept)
 	}
 	rstd, y = alloc(f.op, s, x.st.dev, acc, kept), alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape)
-	w, b := o.w, o.b
-	if w != nil {
-		w = w.Contiguous()
-	}
-	if b != nil {
-		b = b.Contiguous()
-	}
-	stream := s.streamOf(x.st.dev)
-	for _, t := range present(x, w, b) {
-		t.st.read(f.op, stream)
-	}
-	for _, t := range present(y, mean, rstd) {
-		t.st.write(f.op, stream)
-	}
-	check(f.op, d.Norm(stream, view(y, true), view(mean, false), view(rstd, false), view(x, true), view(w, false), view(b, false), n), present(x, w, b)...)
+	k.X, k.Weight, k.Bias = x.operandAs(rows), w.flat(), b.flat()
+	launch(f.op, s, k, y, mean, rstd, x, w, b)
+	normOps.put(k)
 	return mean, rstd, y
 }
 
-// fastGradient runs the device's kernel for the gradient of rows, if it has one.
+// fastGradient computes the gradient of x by the device's kernel; it is nil where that has none.
 func (f *normalizeFunc) fastGradient(s *Scope, g, x, w, mean, rstd *Tensor) *Tensor {
-	d, ok := f.rowKernels(s, x)
-	if !ok {
+	if !f.suitsRows(x) {
 		return nil
 	}
-	x, g = x.Contiguous(), g.Contiguous()
-	n, view := f.rowViews(x)
+	rows, column := rowShapes(x)
+	r := resultOf(x.dtype, rows)
+	k := normGradOps.supported(s, x.st.dev, device.NormGrad{DX: r, G: r, X: r, Mean: mean.operandAs(column), Rstd: rstd.operandAs(column), Weight: w.flat(), RowNorm: f.rows(x)})
+	if k == nil {
+		return nil
+	}
+	x, g, w = x.Contiguous(), g.Contiguous(), w.contiguous()
 	dx := alloc(f.op+".grad", s, x.st.dev, x.dtype, x.layout.Shape)
-	if w != nil {
-		w = w.Contiguous()
-	}
-	stream := s.streamOf(x.st.dev)
-	for _, t := range present(g, x, mean, rstd, w) {
-		t.st.read(f.op, stream)
-	}
-	dx.st.write(f.op, stream)
-	check(f.op, d.NormGrad(stream, view(dx, true), view(g, true), view(x, true), view(mean, false), view(rstd, false), view(w, false), n), present(g, x, w)...)
+	k.X, k.G, k.Weight = x.operandAs(rows), g.operandAs(rows), w.flat()
+	launch(f.op, s, k, dx, g, x, mean, rstd, w)
+	normGradOps.put(k)
 	return dx
+}
+
+// flat is the view of all elements of x, which is contiguous or will be, in a row; absent for nil.
+func (x *Tensor) flat() device.View {
+	if x == nil {
+		return device.View{}
+	}
+	return x.operandAs(shape.Of(x.Size()))
+}
+
+// contiguous is Contiguous that leaves nil alone.
+func (x *Tensor) contiguous() *Tensor {
+	if x == nil {
+		return nil
+	}
+	return x.Contiguous()
 }

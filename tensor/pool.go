@@ -296,7 +296,7 @@ func sumOf(op string, s *Scope, x *Tensor, over []int) *Tensor {
 	kept, out, _ := reducedShapes(x.layout.Shape, mask, false)
 	p, _ := sumOp.program(x)
 	y := alloc(op, s, x.st.dev, x.dtype.Compute(), out)
-	reduceInto(op, s, p, y, kept, []*Tensor{x}, x.layout.Shape, nil)
+	runReduce(op, s, p, y, kept, []*Tensor{x}, x.layout.Shape, nil)
 	return y
 }
 

@@ -127,31 +127,11 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 		for range passOf(n) - n { // the last one again changes nothing
 			in, from = append(in, in[len(in)-1]), append(from, from[n-1])
 		}
-		runPair(op, c, maxProgram(x.dtype, passOf(n)), place, most, in, from)
+		p := maxProgram(x.dtype, passOf(n))
+		runMap(op, c, p, []*Tensor{place, most}, in, encode(p, from))
 		in = []*Tensor{begin, place, most}
 	}
 	return most, place
-}
-
-// runPair is run for a program with two results.
-func runPair(op string, s *Scope, p *expr.Program, y, z *Tensor, in []*Tensor, params []float64) {
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, s, in))
-	}
-	stream := s.streamOf(y.st.dev)
-	v := takeViews(len(in) + 2)
-	views := *v
-	for i, t := range in {
-		t.st.read(op, stream)
-		views[i] = t.deviceView()
-		views[i].Layout, _ = t.layout.Expand(y.layout.Shape)
-	}
-	for i, t := range []*Tensor{y, z} {
-		t.st.write(op, stream)
-		views[len(in)+i] = t.deviceView()
-	}
-	check(op, y.st.dev.Map(stream, p, views[len(in):], views[:len(in)], encode(p, params)), in...)
-	giveViews(v)
 }
 
 var lastNaNs cache[dtype.Type, *device.Reduction]
@@ -180,7 +160,7 @@ func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Ten
 	numbers := positioned(c, x, g.taps(), 0, 1).reshape(shape.Of(1, 1).Append(g.list(g.kernel).Slice()...).Append(onesOf(g.rank).Slice()...))
 	nan := alloc(op, c, x.st.dev, dtype.I64, to)
 	kept, _, _ := reducedShapes(seen.layout.Shape, 1<<(2+g.rank)-4, true)
-	reduceInto(op, c, lastNaN(x.dtype), nan, kept, []*Tensor{seen, numbers}, seen.layout.Shape, nil)
+	runReduce(op, c, lastNaN(x.dtype), nan, kept, []*Tensor{seen, numbers}, seen.layout.Shape, nil)
 	tap = tap.Maximum(nan)
 
 	s := g.strides()

@@ -97,7 +97,7 @@ func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64,
 		defer at.Free()
 		in = append(slices.Clone(in), from, at)
 	}
-	runBits(op, s, p, x, in, bits)
+	runMap(op, s, p, []*Tensor{x}, in, bits)
 	return x
 }
 

@@ -53,7 +53,7 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 		y.st.write(op, stream)
 		y.st.version.Add(1)
 	}
-	if dev.Info().Kind == hostDevice().Info().Kind {
+	if dev.Info().Host {
 		check(op, stream.Synchronize(), all...)
 	}
 	check(op, f(stream, views(outs), views(ins)), all...)

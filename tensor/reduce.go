@@ -162,7 +162,7 @@ func (r *Reduction) Apply(x *Tensor, dims ...int) *Tensor {
 	s := x.scope
 	y := alloc(r.Name, s, x.st.dev, result, out)
 	params := r.params(p, count)
-	reduceInto(r.Name, s, p, y, kept, []*Tensor{x}, x.layout.Shape, params)
+	runReduce(r.Name, s, p, y, kept, []*Tensor{x}, x.layout.Shape, params)
 	if r.Grad != nil && result.IsFloat() && wantsGrad(r.Name, s, []*Tensor{x}) {
 		f := &reductionFunc{r: r, kept: kept, count: count}
 		r.gradient()
@@ -186,26 +186,6 @@ func (r *Reduction) params(p *device.Reduction, count int) []uint64 {
 		return nil
 	}
 	return []uint64{expr.Encode(p.Finish.Params[0], float64(count))}
-}
-
-// reduceInto launches p over views of in expanded to full, into y seen with shape kept.
-func reduceInto(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, s, in))
-	}
-	stream := s.streamOf(y.st.dev)
-	v := takeViews(len(in))
-	views := *v
-	for i, t := range in {
-		t.st.read(op, stream)
-		views[i] = t.deviceView()
-		views[i].Layout, _ = t.layout.Expand(full)
-	}
-	y.st.write(op, stream)
-	out := y.deviceView()
-	out.Layout = shape.Layout{Shape: kept, Strides: kept.Contiguous(), Offset: y.layout.Offset}
-	check(op, y.st.dev.Reduce(stream, p, out, views, params), in...)
-	giveViews(v)
 }
 
 // gradient derives the op that computes the gradient.

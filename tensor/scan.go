@@ -58,24 +58,23 @@ var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2
 
 // scanned is a scan on a device that has it in one pass, else nil.
 func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, reverse bool, in []*Tensor) *Tensor {
-	d, ok := fast[device.Scanner](s, in[0].st.dev)
-	if !ok {
-		return nil
-	}
 	sh := in[0].layout.Shape
 	outer, inner := around(sh, axis)
 	flat := shape.Of(outer, sh.At(axis), inner)
-	y := alloc(op, s, in[0].st.dev, t, flat)
-	stream := s.streamOf(in[0].st.dev)
-	v := takeViews(len(in))
+	ins := [2]device.View{resultOf(in[0].dtype, flat), resultOf(in[0].dtype, flat)}
+	o := scanOps.supported(s, in[0].st.dev, device.Scan{Kind: kind, Out: resultOf(t, flat), Ins: ins[:len(in)], Reverse: reverse})
+	if o == nil {
+		return nil
+	}
+	list := make([]*Tensor, 1, 3)
 	for i, x := range in {
 		x = x.reshape(flat)
-		x.st.read(op, stream)
-		(*v)[i] = x.deviceView()
+		list, o.Ins[i] = append(list, x), x.operand()
 	}
-	y.st.write(op, stream)
-	check(op, d.Scan(stream, kind, y.deviceView(), *v, reverse), in...)
-	giveViews(v)
+	y := alloc(op, s, in[0].st.dev, t, flat)
+	list[0] = y
+	launch(op, s, o, list...)
+	scanOps.put(o)
 	return y.reshape(sh)
 }
 

@@ -32,11 +32,9 @@ func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // scatter combines src into x's own memory at the places that index names along axis.
 func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int, src, index *Tensor) {
-	stream := s.streamOf(x.st.dev)
-	src.st.read(op, stream)
-	index.st.read(op, stream)
-	x.st.write(op, stream)
-	check(op, x.st.dev.Scatter(stream, kind, x.deviceView(), src.deviceView(), index.deviceView(), axis, lateTag(op, index)), x, index, src)
+	o := scatterOps.of(device.Scatter{Kind: kind, Dst: x.operand(), Src: src.operand(), Index: index.operand(), Axis: axis, Tag: lateTag(op, index)})
+	launch(op, s, o, x, src, index)
+	scatterOps.put(o)
 }
 
 // scatterIntoFunc sets or adds the elements of its second operand into its first.

@@ -24,13 +24,11 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	sorted, values := in[0], in[1] // [rows, n] and [rows, m]
 	n, s := sorted.layout.Shape.At(1), c.Scope()
 	m := s.On(values.st.dev).Typed(dtype.I64)
-	if d, ok := fast[device.Searcher](s, values.st.dev); ok && n > 0 && values.Size() > 0 {
+	o := searchOps.supported(s, values.st.dev, device.Search{Out: resultOf(dtype.I64, values.layout.Shape), Sorted: sorted.operand(), Values: values.operand(), Right: f.right})
+	if o != nil && n > 0 && values.Size() > 0 {
 		y := alloc(f.op, s, values.st.dev, dtype.I64, values.layout.Shape)
-		stream := s.streamOf(values.st.dev)
-		sorted.st.read(f.op, stream)
-		values.st.read(f.op, stream)
-		y.st.write(f.op, stream)
-		check(f.op, d.Search(stream, y.deviceView(), sorted.deviceView(), values.deviceView(), f.right), sorted, values)
+		launch(f.op, s, o, y, sorted, values)
+		searchOps.put(o)
 		return y
 	}
 	lo := m.Zeros(values.layout.Shape.Slice()...)

@@ -15,12 +15,6 @@ func (f softmaxFunc) Name() string {
 	return "softmax"
 }
 
-// fast returns dev as the optional interface T, if it has it and s allows it.
-func fast[T any](s *Scope, dev device.Device) (T, bool) {
-	t, ok := dev.(T)
-	return t, ok && !s.modes.composed
-}
-
 func (f softmaxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	y := f.compute(c, x)
@@ -31,13 +25,11 @@ func (f softmaxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 func (f softmaxFunc) compute(c *Context, x *Tensor) *Tensor {
-	if d, ok := fast[device.Softmaxer](c.Scope(), x.st.dev); ok {
-		s := c.Scope()
+	s := c.Scope()
+	if o := softmaxOps.supported(s, x.st.dev, device.Softmax{Out: resultOf(x.dtype, x.layout.Shape), X: x.operand(), Log: f.log}); o != nil {
 		y := alloc(f.Name(), s, x.st.dev, x.dtype, x.layout.Shape)
-		stream := s.streamOf(x.st.dev)
-		x.st.read(f.Name(), stream)
-		y.st.write(f.Name(), stream)
-		check(f.Name(), d.Softmax(stream, y.deviceView(), x.deviceView(), f.log), x)
+		launch(f.Name(), s, o, y, x)
+		softmaxOps.put(o)
 		return y
 	}
 	if x.Size() == 0 {
@@ -58,14 +50,13 @@ func (f softmaxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // gradient returns the gradient of the operand, from the result y and its gradient g.
 func (f softmaxFunc) gradient(s *Scope, y, g *Tensor) *Tensor {
-	if d, ok := fast[device.Softmaxer](s, y.st.dev); ok && s.modes.noGrad && g.dtype == y.dtype {
-		dx := alloc(f.Name()+".grad", s, y.st.dev, y.dtype, y.layout.Shape)
-		stream := s.streamOf(y.st.dev)
-		y.st.read(f.Name(), stream)
-		g.st.read(f.Name(), stream)
-		dx.st.write(f.Name(), stream)
-		check(f.Name(), d.SoftmaxGrad(stream, dx.deviceView(), y.deviceView(), g.deviceView(), f.log), y, g)
-		return dx
+	if s.modes.noGrad && g.dtype == y.dtype {
+		if o := softmaxGradOps.supported(s, y.st.dev, device.SoftmaxGrad{DX: resultOf(y.dtype, y.layout.Shape), Y: y.operand(), G: g.operand(), Log: f.log}); o != nil {
+			dx := alloc(f.Name()+".grad", s, y.st.dev, y.dtype, y.layout.Shape)
+			launch(f.Name(), s, o, dx, y, g)
+			softmaxGradOps.put(o)
+			return dx
+		}
 	}
 	if f.log {
 		return g.Sub(y.Exp().Mul(g.Sum(-1, KeepDim)))

@@ -66,12 +66,14 @@ func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
 // argsortRows returns the positions of the k first elements of each row of x in order, shape [rows, k].
 func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor {
 	rows, n := x.layout.Shape.At(0), x.layout.Shape.At(1)
-	if d, ok := fast[device.Sorter](s, x.st.dev); ok && rows > 0 && k > 0 {
+	var o *device.Argsort
+	if rows > 0 && k > 0 {
+		o = argsortOps.supported(s, x.st.dev, device.Argsort{Out: resultOf(dtype.I64, shape.Of(rows, k)), X: x.operand(), Descending: descending})
+	}
+	if o != nil {
 		y := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, k))
-		stream := s.streamOf(x.st.dev)
-		x.st.read(op, stream)
-		y.st.write(op, stream)
-		check(op, d.Argsort(stream, y.deviceView(), x.deviceView(), descending), x)
+		launch(op, s, o, y, x)
+		argsortOps.put(o)
 		return y
 	}
 	if x.Size() == 0 || n == 1 {
@@ -121,25 +123,9 @@ func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 				pairs := blocks.Unflatten(2, -1, 2, k)
 				views = append(views, pairs.Select(3, 0), pairs.Select(3, 1))
 			}
-			runInPlace(op, s, order, views)
+			runMap(op, s, order, views, views, nil)
 		}
 	}
-}
-
-// runInPlace runs a program whose results replace its operands.
-func runInPlace(op string, s *Scope, p *expr.Program, list []*Tensor) {
-	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, s, list))
-	}
-	stream := s.streamOf(list[0].st.dev)
-	v := takeViews(len(list))
-	views := *v
-	for i, t := range list {
-		t.st.write(op, stream)
-		views[i] = t.deviceView()
-	}
-	check(op, list[0].st.dev.Map(stream, p, views, views, nil), list...)
-	giveViews(v)
 }
 
 // orderFunc gives the positions of the first k elements of each row in order.

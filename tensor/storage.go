@@ -194,7 +194,8 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	if err != nil {
 		e := newError(op, err, nil, fmt.Sprintf("result %v %v: %v", sh, t, err))
 		if errors.Is(err, device.ErrOutOfMemory) {
-			e.Msg += "\nwhat needs less: a smaller batch, autograd.Checkpoint, tensor.Autocast, tensor.NoGrad where nothing is trained; train.NewAdapt and train.Fit split a batch by themselves"
+			e.Msg += "\nwhat needs less: a smaller batch, autograd.Checkpoint, tensor.Autocast, " +
+				"tensor.NoGrad where nothing is trained, a batch in parts whose gradients are added up"
 		}
 		panic(e)
 	}

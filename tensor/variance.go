@@ -62,10 +62,10 @@ func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	kept, out, n := reducedShapes(x.layout.Shape, mask, keep)
 	mean := alloc(f.Name(), s, x.st.dev, dtype.F64, kept)
 	p := meanPass(x.dtype)
-	reduceInto(f.Name(), s, p, mean, kept, []*Tensor{x}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(n))})
+	runReduce(f.Name(), s, p, mean, kept, []*Tensor{x}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(n))})
 	p = f.pass(x.dtype)
 	y := alloc(f.Name(), s, x.st.dev, x.dtype, out)
-	reduceInto(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(max(0, n-f.correction)))})
+	runReduce(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(max(0, n-f.correction)))})
 	if c.Needs(0) {
 		if c.Save(x); f.root {
 			c.Save(y)

@@ -306,8 +306,7 @@ func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tenso
 	if k > 1 && n/k == 1 {
 		defer func() {
 			r := recover()
-			var e *tensor.Error
-			if err, ok := r.(error); ok && errors.As(err, &e) && e.Op == "batch_norm" && errors.Is(e, tensor.ErrShape) {
+			if err, ok := r.(error); ok && errors.Is(err, tensor.ErrOneValue) {
 				lone = true
 			} else if r != nil {
 				panic(r)

@@ -131,7 +131,7 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 
 // Memory keeps what happens to memory.
 func (t *planTrace) Memory(m device.MemoryEvent) {
-	if m.Device != t.dev || m.Pinned || t.machine.Kind == "cpu" && m.Bytes < uncounted {
+	if m.Device != t.dev || m.Pinned || t.machine.cpu != nil && m.Bytes < uncounted {
 		return
 	}
 	t.mu.Lock()

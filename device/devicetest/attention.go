@@ -10,9 +10,7 @@ import (
 )
 
 func testAttention(r *rig) {
-	dev, ok := r.dev.(device.Attender)
-	if !ok {
-		r.Logf("%s is no Attender: nothing to test", r.dev.Name())
+	if !r.has("attention") {
 		return
 	}
 	n := 0
@@ -28,7 +26,7 @@ func testAttention(r *rig) {
 			out := r.empty(dtype.F32, shape.Of(c[0], c[2], c[5]), forms[n/2%4])
 			what := fmt.Sprintf("attention of %d heads over %d, %d queries, %d keys, causal %v, operands %s, %s, %s", c[0], c[1], c[2], c[3], causal, q.form, k.form, v.form)
 			scale := 0.7
-			r.must(dev.Attend(r.s, out.v, q.v, k.v, v.v, scale, causal), what)
+			r.run(what, &device.Attention{Out: out.v, Q: q.v, K: k.v, V: v.v, Scale: scale, Causal: causal})
 			fq, fk, fv := q.floats(), k.floats(), v.floats()
 			var want, size []float64
 			for i := range c[0] * c[2] {

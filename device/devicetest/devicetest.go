@@ -3,7 +3,7 @@
 // [Run] walks every primitive over element types and layouts (contiguous, offset, strided, transposed, broadcast, empty,
 // scalar, more than three dimensions) and compares with expr.Program.Eval bit for bit, or with float64 references within a
 // stated bound. It checks streams, events, memory, index errors, running out of memory, and use by several goroutines;
-// optional interfaces where the device satisfies them. A failure names the primitive, the types, the layout and the element.
+// ops of which not every device has the fast path where it supports them. A failure names the primitive, the types, the layout and the element.
 // Outputs lie in larger buffers whose other bytes must not change.
 //
 // Shapes are small, because an emulated device runs the suite too; a device that is not emulated also gets sizes that make
@@ -32,7 +32,8 @@ func Run(t *testing.T, dev device.Device) {
 		{"Info", testInfo}, {"Copies", testCopies}, {"Streams", testStreams}, {"Memory", testMemory},
 		{"MapPrimitives", testMapPrimitives}, {"MapCasts", testMapCasts}, {"MapLayouts", testMapLayouts}, {"MapForms", testMapForms}, {"RandomPrograms", testRandomPrograms},
 		{"Reduce", testReduce}, {"ReduceForms", testReduceForms}, {"MatMul", testMatMul}, {"Gather", testGather}, {"Scatter", testScatter},
-		{"Softmax", testSoftmax}, {"Norm", testNorm}, {"Convolve", testConvolve}, {"Pool", testPool}, {"ChannelNorm", testChannelNorm}, {"CrossEntropy", testCrossEntropy}, {"Scan", testScan}, {"Argsort", testArgsort}, {"Search", testSearch}, {"Attention", testAttention}, {"MultiMap", testMultiMap}, {"MultiMapFinite", testMultiMapFinite}, {"Concurrency", testConcurrency},
+		{"Softmax", testSoftmax}, {"Norm", testNorm}, {"Convolve", testConvolve}, {"Pool", testPool}, {"ChannelNorm", testChannelNorm}, {"CrossEntropy", testCrossEntropy}, {"Scan", testScan}, {"Argsort", testArgsort}, {"Search", testSearch}, {"Attention", testAttention}, {"MultiMap", testMultiMap}, {"MultiMapFinite", testMultiMapFinite},
+		{"Supports", testSupports}, {"Operands", testOperands}, {"Ownership", testOwnership}, {"Concurrency", testConcurrency},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, dev)
@@ -378,7 +379,7 @@ func (r *rig) checkMap(what string, p *expr.Program, outs, ins []*array, params 
 		what += fmt.Sprintf(", operand %s %v", a.form, a.v.Type)
 	}
 	want := eval(p, ins, params, n)
-	if err := r.dev.Map(r.s, p, views(outs), views(ins), params); err != nil {
+	if err := device.Run(r.dev, r.s, &device.Map{Program: p, Outs: views(outs), Ins: views(ins), Params: params}); err != nil {
 		r.Errorf("%s: %v", what, err)
 		return false
 	}

@@ -1,7 +1,6 @@
 package devicetest
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -40,9 +39,7 @@ func (r *rig) logits(t dtype.Type, s shape.Dims, f form) *array {
 }
 
 func testSoftmax(r *rig) {
-	dev, ok := r.dev.(device.Softmaxer)
-	if !ok {
-		r.Logf("%s is no Softmaxer: nothing to test", r.dev.Name())
+	if !r.has("softmax", "softmax gradient") {
 		return
 	}
 	n := 0
@@ -53,7 +50,7 @@ func testSoftmax(r *rig) {
 				x := r.logits(t, s, inForms[n%5])
 				out := r.empty(t, s, outForms[n/2%len(outForms)])
 				what := fmt.Sprintf("softmax (log %v) of %v of %v, operand %s", log, t, s, x.form)
-				r.must(dev.Softmax(r.s, out.v, x.v, log), what)
+				r.run(what, &device.Softmax{Out: out.v, X: x.v, Log: log})
 				fx := x.floats()
 				want := make([]float64, len(fx))
 				c := s.At(1)
@@ -76,7 +73,7 @@ func testSoftmax(r *rig) {
 				g := r.small(t, s, inForms[(n+1)%5])
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				what = fmt.Sprintf("softmax gradient (log %v) of %v of %v", log, t, s)
-				r.must(dev.SoftmaxGrad(r.s, dx.v, out.v, g.v, log), what)
+				r.run(what, &device.SoftmaxGrad{DX: dx.v, Y: out.v, G: g.v, Log: log})
 				fg := g.floats()
 				bound := make([]float64, len(fg))
 				for i := range s.At(0) {
@@ -111,15 +108,13 @@ func testSoftmax(r *rig) {
 	inf, nan := math.Inf(1), math.NaN()
 	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
-	r.must(dev.Softmax(r.s, x.v, x.v, false), "softmax in place")
+	r.run("softmax in place", &device.Softmax{Out: x.v, X: x.v})
 	p := 1 / (1 + math.E)
 	x.near("softmax in place with infinities", []float64{p, 1 - p, 0, nan, nan, nan, nan, nan, nan, nan, nan, nan}, func(int) float64 { return 1e-6 })
 }
 
 func testCrossEntropy(r *rig) {
-	dev, ok := r.dev.(device.CrossEntropyer)
-	if !ok {
-		r.Logf("%s is no CrossEntropyer: nothing to test", r.dev.Name())
+	if !r.has("cross-entropy", "cross-entropy gradient") {
 		return
 	}
 	n := 0
@@ -139,7 +134,7 @@ func testCrossEntropy(r *rig) {
 			})
 			loss, top, rest := r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(rows), offset)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
-			r.must(dev.CrossEntropy(r.s, loss.v, top.v, rest.v, x.v, target.v, ignore, 77), what)
+			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Ignore: ignore})
 			fx := x.floats()
 			wantLoss, wantTop, wantRest := make([]float64, rows), make([]float64, rows), make([]float64, rows)
 			for i, b := range target.bits() {
@@ -157,7 +152,7 @@ func testCrossEntropy(r *rig) {
 			for _, f := range []form{contiguous, allCast} {
 				g := r.small(ct, shape.Of(rows), f)
 				dx := r.empty(t, s, outForms[n%len(outForms)])
-				r.must(dev.CrossEntropyGrad(r.s, dx.v, x.v, top.v, rest.v, target.v, g.v, ignore), what)
+				r.run(what, &device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore})
 				fg, ft, fr := g.floats(), top.floats(), rest.floats()
 				want := make([]float64, rows*c)
 				for i, b := range target.bits() {
@@ -188,14 +183,13 @@ func testCrossEntropy(r *rig) {
 			return uint64(i % 4)
 		})
 		loss, top, rest := r.empty(dtype.F32, shape.Of(9), contiguous), r.empty(dtype.F32, shape.Of(9), contiguous), r.empty(dtype.F32, shape.Of(9), contiguous)
-		r.checkIndexError(fmt.Sprintf("cross-entropy with target %d", bad), dev.CrossEntropy(r.s, loss.v, top.v, rest.v, x.v, target.v, ignore, 77), bad, 7, 8)
+		r.checkIndexError(fmt.Sprintf("cross-entropy with target %d", bad),
+			&device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Ignore: ignore, Tag: 77}, bad, 7, 8)
 	}
 }
 
 func testMultiMap(r *rig) {
-	dev, ok := r.dev.(device.MultiMapper)
-	if !ok {
-		r.Logf("%s is no MultiMapper: nothing to test", r.dev.Name())
+	if !r.has("multi-map") {
 		return
 	}
 	// A step of an optimizer with momentum over tensors of many sizes, in place.
@@ -218,13 +212,9 @@ func testMultiMap(r *rig) {
 		arrays = append(arrays, [2]*array{a, b})
 		outs, ins = append(outs, []device.View{a.v, b.v}), append(ins, []device.View{a.v, b.v, c.v})
 	}
-	r.must(dev.MultiMap(r.s, step, outs, ins, params.v), "MultiMap")
+	r.run("multi-map", &device.MultiMap{Program: step, Outs: outs, Ins: ins, Params: params.v})
 	for k, a := range arrays {
 		a[0].same(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
 		a[1].same(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
-	}
-	var none *device.IndexError
-	if err := dev.MultiMap(r.s, step, outs[:1], ins, params.v); err == nil || errors.As(err, &none) {
-		r.Errorf("MultiMap of fewer results than operands: %v", err)
 	}
 }

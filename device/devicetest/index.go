@@ -64,7 +64,7 @@ func testGather(r *rig) {
 			src := r.random(t, c.table, inForms[n/2%len(inForms)])
 			out := r.empty(t, c.index, outForms[n%len(outForms)])
 			what := fmt.Sprintf("gather of %v of %v along %d by %v of %v, operands %s and %s", t, c.table, c.axis, idx.v.Type, c.index, src.form, idx.form)
-			r.must(r.dev.Gather(r.s, out.v, src.v, idx.v, c.axis, 1), what)
+			r.run(what, &device.Gather{Out: out.v, Src: src.v, Index: idx.v, Axis: c.axis})
 			want := make([]uint64, c.index.Size())
 			v := src.bits()
 			for p, e := range source(idx, c.table, c.axis) {
@@ -85,7 +85,7 @@ func testGather(r *rig) {
 			spoil(idx, 11, bad)
 			r.must(r.dev.Upload(r.s, idx.v.Buf, 0, idx.host), "Upload")
 			src, out := r.random(dtype.F32, c.table, contiguous), r.empty(dtype.F32, c.index, contiguous)
-			r.checkIndexError(fmt.Sprintf("gather with %v index %d", t, bad), r.dev.Gather(r.s, out.v, src.v, idx.v, 0, 77), bad, 7, 11)
+			r.checkIndexError(fmt.Sprintf("gather with %v index %d", t, bad), &device.Gather{Out: out.v, Src: src.v, Index: idx.v, Tag: 77}, bad, 7, 11)
 			want := make([]uint64, c.index.Size())
 			for p, e := range source(idx, c.table, 0) {
 				if e >= 0 {
@@ -104,8 +104,9 @@ func spoil(a *array, element int, v int64) {
 
 // checkIndexError expects the error of one of these positions in an axis of size 4, now or at the next wait. Where several
 // indices are outside, kernels that run side by side may report any one of them.
-func (r *rig) checkIndexError(what string, err error, bad int64, positions ...int64) {
+func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ...int64) {
 	r.Helper()
+	err := device.Run(r.dev, r.s, op)
 	if err == nil {
 		err = r.s.Synchronize()
 	}
@@ -142,8 +143,9 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 			terms[e]++
 		}
 	}
-	check := func(err error) {
+	check := func(op device.Op) {
 		r.Helper()
+		err := device.Run(r.dev, r.s, op)
 		if !bad {
 			r.must(err, what)
 			return
@@ -156,10 +158,10 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 			r.Errorf("%s: error %v, want an IndexError at position %d", what, err, 3*width)
 		}
 	}
-	check(r.dev.Gather(r.s, out.v, table.v, idx.v, 0, 5))
+	check(&device.Gather{Out: out.v, Src: table.v, Index: idx.v, Tag: 5})
 	out.same("gather of "+what, want)
 	grad := r.array(t, c.table, offset, func(int) uint64 { return 0 })
-	check(r.dev.Scatter(r.s, device.ScatterAdd, grad.v, src.v, idx.v, 0, 5))
+	check(&device.Scatter{Kind: device.ScatterAdd, Dst: grad.v, Src: src.v, Index: idx.v, Tag: 5})
 	for i := range sum {
 		if t.IsInteger() {
 			sum[i] = wrap(t, sum[i])
@@ -211,8 +213,7 @@ func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *
 		}
 		terms[e]++
 	}
-	err := r.dev.Scatter(r.s, kind, dst.v, src.v, idx.v, c.axis, 1)
-	r.must(err, what)
+	r.run(what, &device.Scatter{Kind: kind, Dst: dst.v, Src: src.v, Index: idx.v, Axis: c.axis})
 	rounds := kind == device.ScatterAdd || kind == device.ScatterProd
 	ok := dst.near(what, want, func(i int) float64 {
 		if !rounds || !t.IsFloat() {
@@ -222,7 +223,7 @@ func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *
 	})
 	if ok && t.IsFloat() { // the same again gives the same bits, in any layout
 		again := r.array(t, c.table, contiguous, func(i int) uint64 { return start[i] })
-		r.must(r.dev.Scatter(r.s, kind, again.v, src.v, idx.v, c.axis, 1), what)
+		r.run(what, &device.Scatter{Kind: kind, Dst: again.v, Src: src.v, Index: idx.v, Axis: c.axis})
 		again.same(what+", a second time", dst.fetch(what))
 	}
 }
@@ -287,7 +288,7 @@ func testScatter(r *rig) {
 				want[e] = combined(kind, dtype.F32, want[e], src.floats()[p])
 			}
 		}
-		r.checkIndexError(fmt.Sprintf("scatter-%v with index %d", kind, bad), r.dev.Scatter(r.s, kind, dst.v, src.v, idx.v, 0, 77), bad, 7, 11)
+		r.checkIndexError(fmt.Sprintf("scatter-%v with index %d", kind, bad), &device.Scatter{Kind: kind, Dst: dst.v, Src: src.v, Index: idx.v, Tag: 77}, bad, 7, 11)
 		dst.near(fmt.Sprintf("scatter-%v with an index outside", kind), want, func(int) float64 { return 1e-5 })
 	}
 }

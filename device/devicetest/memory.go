@@ -99,7 +99,7 @@ func testStreams(r *rig) {
 		}
 		src.v.Buf.Use(from)
 		dst.v.Buf.Use(from)
-		r.must(r.dev.Map(from, p, views([]*array{dst}), views([]*array{src}), nil), "Map on a stream")
+		r.must(device.Run(r.dev, from, &device.Map{Program: p, Outs: []device.View{dst.v}, Ins: []device.View{src.v}}), "map on a stream")
 		e, err := from.Record()
 		r.must(err, "Record")
 		r.must(to.Wait(e), "Wait")

@@ -48,9 +48,7 @@ func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 
 }
 
 func testScan(r *rig) {
-	dev, ok := r.dev.(device.Scanner)
-	if !ok {
-		r.Logf("%s is no Scanner: nothing to test", r.dev.Name())
+	if !r.has("scan-sum") {
 		return
 	}
 	sizes := []shape.Dims{shape.Of(2, 5, 3), shape.Of(3, 40, 1), shape.Of(1, 12, 35), shape.Of(0, 3, 2), shape.Of(2, 0, 2), shape.Of(1, 1, 1)}
@@ -93,11 +91,7 @@ func testScan(r *rig) {
 				out := r.empty(result, s, outForms[n%len(outForms)])
 				reverse := n%2 == 0
 				what := fmt.Sprintf("scan %v of %v of %v, reverse %v, operand %s", kind, t, s, reverse, x.form)
-				views := make([]device.View, len(ins))
-				for i := range ins {
-					views[i] = ins[i].v
-				}
-				r.must(dev.Scan(r.s, kind, out.v, views, reverse), what)
+				r.run(what, &device.Scan{Kind: kind, Out: out.v, Ins: views(ins), Reverse: reverse})
 				want, size := make([]float64, s.Size()), make([]float64, s.Size())
 				for o := range s.At(0) {
 					for j := range s.At(2) {
@@ -131,9 +125,7 @@ func testScan(r *rig) {
 }
 
 func testArgsort(r *rig) {
-	dev, ok := r.dev.(device.Sorter)
-	if !ok {
-		r.Logf("%s is no Sorter: nothing to test", r.dev.Name())
+	if !r.has("argsort") {
 		return
 	}
 	sizes := []shape.Dims{shape.Of(3, 1), shape.Of(2, 9), shape.Of(2, 70), shape.Of(0, 5)}
@@ -155,7 +147,7 @@ func testArgsort(r *rig) {
 			}
 			out := r.empty(dtype.I64, shape.Of(s.At(0), k), outForms[n%len(outForms)])
 			what := fmt.Sprintf("first %d of %v of %v in order, descending %v, operand %s", k, t, s, descending, x.form)
-			r.must(dev.Argsort(r.s, out.v, x.v, descending), what)
+			r.run(what, &device.Argsort{Out: out.v, X: x.v, Descending: descending})
 			f, bits := x.floats(), x.bits()
 			compare := func(i, j int) int {
 				if descending {
@@ -187,9 +179,7 @@ func testArgsort(r *rig) {
 }
 
 func testSearch(r *rig) {
-	dev, ok := r.dev.(device.Searcher)
-	if !ok {
-		r.Logf("%s is no Searcher: nothing to test", r.dev.Name())
+	if !r.has("search") {
 		return
 	}
 	n := 0
@@ -232,7 +222,7 @@ func testSearch(r *rig) {
 			out := r.empty(dtype.I64, shape.Of(c[0], c[2]), outForms[n%len(outForms)])
 			right := n%2 == 0
 			what := fmt.Sprintf("%v of %v in rows of %d, right %v, operands %s and %s", values.v.Shape, t, c[1], right, sorted.form, values.form)
-			r.must(dev.Search(r.s, out.v, sorted.v, values.v, right), what)
+			r.run(what, &device.Search{Out: out.v, Sorted: sorted.v, Values: values.v, Right: right})
 			e, eb, v, vb := sorted.floats(), sorted.bits(), values.floats(), values.bits()
 			var want []uint64
 			for i := range v {

@@ -35,7 +35,7 @@ func BenchmarkPlan(b *testing.B) {
 	run("matmul", func() error { _, err := MatMul(big, big, big); return err })
 	run("softmax", func() error { _, err := Softmax(x, y, false); return err })
 	norm := NormOperands{Out: y, X: x, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024)}
-	run("layer norm", func() error { _, err := Norm(norm, device.Norm{Eps: 1e-5, Period: 1, Inner: 1}); return err })
+	run("layer norm", func() error { _, err := Norm(norm, device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}); return err })
 }
 
 // Building happens once for each form of kernel.

@@ -9,7 +9,7 @@
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
 //	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
 //	Gather         elements along an axis by index, and Scatter in a fixed order
-//	MultiMap       one program over many groups of tensors in one launch (optimizer steps); MultiMapFinite also looks for infinities
+//	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
 // A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads Kernel.PTX once a device, keyed
 // by the *Kernel pointer (equal specifications give the same pointer), and launches Kernel.Entry with Kernel.Block threads

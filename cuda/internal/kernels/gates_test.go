@@ -125,7 +125,7 @@ func gates(t *testing.T) []gate {
 			return Softmax(m.tensor(f, dense(rows, columns), 0), x(), log)
 		}
 	}
-	norm := func(typ, affine dtype.Type, columns int, n device.Norm, grad bool) func(m *machine) ([]Launch, error) {
+	norm := func(typ, affine dtype.Type, columns int, n device.RowNorm, grad bool) func(m *machine) ([]Launch, error) {
 		n.Eps = 1e-5
 		return func(m *machine) ([]Launch, error) {
 			c := normCase{typ: typ, affine: affine, rows: 8, columns: columns, weight: true, bias: !n.RMS, n: n}
@@ -140,9 +140,9 @@ func gates(t *testing.T) []gate {
 			return Norm(forward, n)
 		}
 	}
-	layer := device.Norm{Period: 1, Inner: 1}
-	rms := device.Norm{RMS: true, Period: 1, Inner: 1}
-	groups := device.Norm{Period: 2, Inner: 128}
+	layer := device.RowNorm{Period: 1, Inner: 1}
+	rms := device.RowNorm{RMS: true, Period: 1, Inner: 1}
+	groups := device.RowNorm{Period: 2, Inner: 128}
 	product := func(s gemmSpec) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			const k = 64
@@ -184,7 +184,7 @@ func gates(t *testing.T) []gate {
 				return nil, err
 			}
 			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
-			return MultiMap(p, at.start(), blocks, slots.start())
+			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
 		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) { // beside the table, as above
@@ -197,7 +197,7 @@ func gates(t *testing.T) []gate {
 				return nil, err
 			}
 			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
-			return MultiMapFinite(p, at.start(), blocks, slots.start(), found.start())
+			return MultiMap(p, at.start(), blocks, slots, found)
 		}},
 
 		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024}), wide: 0.99},

@@ -135,7 +135,7 @@ func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 			limit = 65535
 		}
 		if n < 1 || n > limit {
-			return Launch{}, fail(k.Name, "a grid of %v blocks is not possible", grid)
+			return Launch{}, fail(k.Name, "a grid of %d blocks along axis %d is not possible", n, i)
 		}
 		l.Grid[i] = uint32(n)
 	}

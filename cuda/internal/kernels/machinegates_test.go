@@ -77,7 +77,7 @@ func codeGates(t *testing.T) []codeGate {
 	norm := func(typ dtype.Type, columns int, grad bool) func() ([]Launch, error) {
 		x, s, w := fake(typ, 1<<14, columns), fake(dtype.F32, 1<<14), fake(typ, columns)
 		o := NormOperands{Out: x, Mean: s, Rstd: s, X: x, Weight: w}
-		n := device.Norm{Period: 1, Inner: 1, Eps: 1e-5}
+		n := device.RowNorm{Period: 1, Inner: 1, Eps: 1e-5}
 		return func() ([]Launch, error) {
 			if grad {
 				o.Grad = x
@@ -89,11 +89,11 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	multi := func(p *expr.Program, finite bool) func() ([]Launch, error) {
 		return func() ([]Launch, error) {
-			found := uint64(0)
+			found := Operand{}
 			if finite {
-				found = 1 << 21
+				found = fake(f, 1)
 			}
-			return MultiMapFinite(p, 1<<20, 1000, 1<<20, found)
+			return MultiMap(p, 1<<20, 1000, fake(dtype.I64, 1), found)
 		}
 	}
 	product := func(c, a, b Operand) func() ([]Launch, error) {

@@ -42,8 +42,11 @@ func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error
 }
 
 func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune) ([]Launch, error) {
-	if len(outs) != len(p.Out) || len(ins) != len(p.In) || len(outs) == 0 {
+	if len(outs) != len(p.Out) || len(ins) != len(p.In) {
 		return nil, fail("map", "%d outputs and %d inputs for a program of %d and %d", len(outs), len(ins), len(p.Out), len(p.In))
+	}
+	if len(outs) == 0 {
+		return nil, nil
 	}
 	var (
 		operands [8]Operand // no allocation for the usual number

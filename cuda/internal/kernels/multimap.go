@@ -88,27 +88,24 @@ func multiVector(p *expr.Program) int {
 	return vectorLength(list)
 }
 
-// MultiMap plans the program over the groups of a table made by [MultiMapTable] and copied to the device. params is the
-// address of the run-time scalars' bits on the device, 8 bytes each.
-func MultiMap(p *expr.Program, table uint64, blocks int, params uint64) ([]Launch, error) {
-	return MultiMapFinite(p, table, blocks, params, 0)
-}
-
-// MultiMapFinite is [MultiMap] that also sets the float32 at address found, which is 0 or 1, to 1 if an element of a first operand is
-// infinite or NaN; at address 0 it is MultiMap.
-func MultiMapFinite(p *expr.Program, table uint64, blocks int, params, found uint64) ([]Launch, error) {
+// MultiMap plans the program over the groups of a table made by [MultiMapTable] and copied to the
+// device. params are the run-time scalars' bits on the device, 8 bytes each. found has the type
+// Invalid, or is a float32 of 0 or 1, which becomes 1 if an element of a first operand is infinite
+// or NaN.
+func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil
 	}
-	k, err := kernelOf(multiSpec{p.Key(), found != 0}, p)
+	finite := found.Type != dtype.Invalid
+	k, err := kernelOf(multiSpec{p.Key(), finite}, p)
 	if err != nil {
 		return nil, err
 	}
 	a := make(packer, 0, 128)
 	a.u64(table)
-	a.u64(params)
-	if found != 0 {
-		a.u64(found)
+	a.u64(params.start())
+	if finite {
+		a.u64(found.start())
 	}
 	l, err := a.launch(k, blocks)
 	return []Launch{l}, err

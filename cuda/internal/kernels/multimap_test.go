@@ -63,7 +63,7 @@ func TestMultiMap(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
-		list, err := MultiMap(p, o.Addr, blocks, slots.Addr)
+		list, err := MultiMap(p, o.Addr, blocks, slots, Operand{})
 		s := m.run(list, err)
 		if len(list) != 1 {
 			t.Errorf("%s: %d launches", test.what, len(list))
@@ -91,7 +91,7 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 }
 
 // An infinity or NaN anywhere sets what is found, and nothing else does; the results are those of MultiMap.
-func TestMultiMapFinite(t *testing.T) {
+func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)
 		for _, bad := range []struct {
@@ -121,7 +121,7 @@ func TestMultiMapFinite(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
-			list, err := MultiMapFinite(p, at.Addr, blocks, slots.Addr, found.Addr)
+			list, err := MultiMap(p, at.Addr, blocks, slots, found)
 			if m.run(list, err); len(list) != 1 {
 				t.Errorf("%d launches", len(list))
 			}
@@ -142,11 +142,11 @@ func TestMultiMapFinite(t *testing.T) {
 }
 
 func TestMultiMapGolden(t *testing.T) {
-	list, err := MultiMap(adamW(t, dtype.F32), 1<<20, 1, 1<<21)
+	list, err := MultiMap(adamW(t, dtype.F32), 1<<20, 1, fake(dtype.I64, 1), Operand{})
 	golden(t, "multimap_adamw", list, err)
-	list, err = MultiMap(sgd(t), 1<<20, 1, 1<<21)
+	list, err = MultiMap(sgd(t), 1<<20, 1, fake(dtype.I64, 1), Operand{})
 	golden(t, "multimap_sgd", list, err)
-	list, err = MultiMapFinite(unscale(t, dtype.BF16), 1<<20, 1, 1<<21, 1<<22)
+	list, err = MultiMap(unscale(t, dtype.BF16), 1<<20, 1, fake(dtype.I64, 1), fake(dtype.F32, 1))
 	golden(t, "multimap_finite", list, err)
 	p := sgd(t)
 	f := fake(dtype.F32, 4)

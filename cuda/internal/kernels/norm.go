@@ -40,21 +40,21 @@ func (s normSpec) name() string {
 	return fmt.Sprintf("%s_v%d_h%d_%d", strings.Join(name, "_"), s.vector, s.held, s.group)
 }
 
-// NormOperands are what a normalisation reads and writes; see [device.Normer]. Absent ones have the type Invalid.
+// NormOperands are what a normalisation reads and writes; see [device.Norm]. Absent ones have the type Invalid.
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // of the result, for the gradient
 }
 
 // Norm plans a normalisation of the rows of o.X.
-func Norm(o NormOperands, n device.Norm) ([]Launch, error) { return planNorm("norm", o, n, false) }
+func Norm(o NormOperands, n device.RowNorm) ([]Launch, error) { return planNorm("norm", o, n, false) }
 
 // NormGrad plans the gradient of the rows of o.X from o.Grad into o.Out.
-func NormGrad(o NormOperands, n device.Norm) ([]Launch, error) {
+func NormGrad(o NormOperands, n device.RowNorm) ([]Launch, error) {
 	return planNorm("norm gradient", o, n, true)
 }
 
-func planNorm(op string, o NormOperands, n device.Norm, grad bool) ([]Launch, error) {
+func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch, error) {
 	matrices := []Operand{o.Out, o.X}
 	if grad {
 		matrices = append(matrices, o.Grad)

@@ -11,7 +11,7 @@ import (
 )
 
 // slowNorm is a normalisation and its gradient in float64.
-func slowNorm(x, g, w, b []float64, columns int, n device.Norm) (y, dx, mean, rstd []float64) {
+func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean, rstd []float64) {
 	y, dx = make([]float64, len(x)), make([]float64, len(x))
 	for r := 0; r < len(x); r += columns {
 		var m, v, h, hz float64
@@ -52,7 +52,7 @@ type normCase struct {
 	typ, affine   dtype.Type // affine is that of weight and bias
 	rows, columns int
 	weight, bias  bool
-	n             device.Norm
+	n             device.RowNorm
 	skip          int // elements by which operands are off an aligned address
 }
 
@@ -76,8 +76,8 @@ func (c normCase) operands(m *machine) (forward, backward NormOperands) {
 }
 
 func TestNorm(t *testing.T) {
-	plain := device.Norm{Eps: 1e-3, Period: 1, Inner: 1, Zero: true}
-	rms := device.Norm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
+	plain := device.RowNorm{Eps: 1e-3, Period: 1, Inner: 1, Zero: true}
+	rms := device.RowNorm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
 	f32, f64, f16, bf16 := dtype.F32, dtype.F64, dtype.F16, dtype.BF16
 	for _, c := range []normCase{
 		{typ: f32, rows: 3, columns: 1, n: plain},
@@ -93,9 +93,9 @@ func TestNorm(t *testing.T) {
 		{typ: f16, rows: 5, columns: 40, weight: true, bias: true, n: plain},
 		{typ: bf16, affine: f32, rows: 2, columns: 2048, weight: true, n: rms},
 		{typ: f64, rows: 3, columns: 130, weight: true, bias: true, n: plain},
-		{typ: f32, rows: 6, columns: 32, weight: true, bias: true, n: device.Norm{Eps: 1e-3, Period: 3, Inner: 16}},
-		{typ: bf16, affine: f32, rows: 4, columns: 24, weight: true, bias: true, n: device.Norm{Eps: 1e-3, Period: 2, Inner: 3}},
-		{typ: f32, rows: 6, columns: 8, weight: true, bias: true, n: device.Norm{Eps: 1e-3, Period: 3, Inner: 8}},
+		{typ: f32, rows: 6, columns: 32, weight: true, bias: true, n: device.RowNorm{Eps: 1e-3, Period: 3, Inner: 16}},
+		{typ: bf16, affine: f32, rows: 4, columns: 24, weight: true, bias: true, n: device.RowNorm{Eps: 1e-3, Period: 2, Inner: 3}},
+		{typ: f32, rows: 6, columns: 8, weight: true, bias: true, n: device.RowNorm{Eps: 1e-3, Period: 3, Inner: 8}},
 		{typ: f32, rows: 0, columns: 8, n: plain},
 	} {
 		if c.affine == dtype.Invalid {
@@ -127,7 +127,7 @@ func TestNorm(t *testing.T) {
 }
 
 func TestNormGolden(t *testing.T) {
-	n := device.Norm{Eps: 1e-5, Period: 1, Inner: 1, Zero: true}
+	n := device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1, Zero: true}
 	l := fake(dtype.F32, 64, 1024)
 	list, err := Norm(NormOperands{Out: l, X: l, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024), Bias: fake(dtype.F32, 1024)}, n)
 	golden(t, "layernorm", list, err)
@@ -137,7 +137,7 @@ func TestNormGolden(t *testing.T) {
 	n.RMS = true
 	list, err = Norm(NormOperands{Out: h, X: h, Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 20000)}, n)
 	golden(t, "rmsnorm_long", list, err)
-	n = device.Norm{Eps: 1e-5, Period: 4, Inner: 64}
+	n = device.RowNorm{Eps: 1e-5, Period: 4, Inner: 64}
 	h = fake(dtype.BF16, 8, 512)
 	list, err = NormGrad(NormOperands{Out: h, X: h, Grad: h, Mean: fake(dtype.F32, 8), Rstd: fake(dtype.F32, 8), Weight: fake(dtype.BF16, 32)}, n)
 	golden(t, "groupnorm_grad", list, err)
@@ -146,7 +146,7 @@ func TestNormGolden(t *testing.T) {
 			t.Errorf("no error for a norm of %v %v", bad.Type, bad.Shape)
 		}
 	}
-	if _, err := Norm(NormOperands{Out: l, X: l, Rstd: fake(dtype.F32, 64)}, device.Norm{Period: 1, Inner: 3}); err == nil {
+	if _, err := Norm(NormOperands{Out: l, X: l, Rstd: fake(dtype.F32, 64)}, device.RowNorm{Period: 1, Inner: 3}); err == nil {
 		t.Error("no error for weights that do not fit")
 	}
 }

@@ -50,7 +50,7 @@ func (s scanSpec) name() string {
 	return name + [...]string{"", "_totals", "_prefixes", "_segments"}[s.phase]
 }
 
-// Scan plans a scan along dimension 1 of operands of one rank-3 shape; see [device.Scanner].
+// Scan plans a scan along dimension 1 of operands of one rank-3 shape; see [device.Scan].
 func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratch Scratch) ([]Launch, error) {
 	const op = "scan"
 	in := ins[0]

@@ -48,7 +48,7 @@ func sortedMemory(packed bool, n int, scratch Scratch) ([]uint64, error) {
 	return []uint64{keys, at}, err
 }
 
-// Argsort plans out = the positions of the first elements of each row of x in order; see [device.Sorter]. Rows that a block cannot
+// Argsort plans out = the positions of the first elements of each row of x in order; see [device.Argsort]. Rows that a block cannot
 // sort are sorted in runs, which are then merged, two at a time.
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"

@@ -1,0 +1,230 @@
+// Command hotpath compares what single ops cost in two builds of it: of tensors so small that what surrounds the kernels is all there is, and
+// of larger ones. It runs both builds in turn, so that what the machine does meanwhile falls on both.
+//
+//	go build -o new ./bench/hotpath
+//	(in the tree before) go build -o old ./bench/hotpath
+//	./new -before ./old [-rounds 31] [-only REGEXP]
+//
+// For each op, size and direction it prints the median of the ratios new/old of the rounds, and the allocations of one call before and after;
+// at last the geometric mean of the medians. Without -before it prints one round: a line of name, nanoseconds and allocations for each case.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"log"
+	"math"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An op computes a result from x, [rows, columns], and y of the same shape; index is of that shape, targets and columns of one value a row.
+type op struct {
+	name string
+	call func(c *operands) *tensor.Tensor
+	once bool // it has no gradient
+}
+
+type operands struct {
+	x, y, w, index, targets, factor, shift, kernel *tensor.Tensor
+}
+
+var ops = []op{
+	{"add", func(c *operands) *tensor.Tensor { return c.x.Add(c.y) }, false},
+	{"mul", func(c *operands) *tensor.Tensor { return c.x.Mul(c.y) }, false},
+	{"mul_scalar", func(c *operands) *tensor.Tensor { return c.x.MulScalar(1.5) }, false},
+	{"relu", func(c *operands) *tensor.Tensor { return c.x.Relu() }, false},
+	{"gelu", func(c *operands) *tensor.Tensor { return c.x.Gelu() }, false},
+	{"add_row", func(c *operands) *tensor.Tensor { return c.x.Add(c.shift) }, false},
+	{"cast", func(c *operands) *tensor.Tensor { return c.x.Cast(dtype.BF16) }, false},
+	{"sum", func(c *operands) *tensor.Tensor { return c.x.Sum() }, false},
+	{"mean_rows", func(c *operands) *tensor.Tensor { return c.x.Mean(1) }, false},
+	{"argmax", func(c *operands) *tensor.Tensor { return c.x.Argmax(1) }, true},
+	{"matmul", func(c *operands) *tensor.Tensor { return c.x.MatMul(c.w) }, false},
+	{"softmax", func(c *operands) *tensor.Tensor { return c.x.Softmax(-1) }, false},
+	{"log_softmax", func(c *operands) *tensor.Tensor { return c.x.LogSoftmax(-1) }, false},
+	{"cross_entropy", func(c *operands) *tensor.Tensor {
+		return c.x.CrossEntropy(c.targets, tensor.CrossEntropyOptions{})
+	}, false},
+	{"layer_norm", func(c *operands) *tensor.Tensor {
+		return c.x.LayerNorm([]int{c.x.Dim(1)}, c.factor, c.shift, 1e-5)
+	}, false},
+	{"conv1d", func(c *operands) *tensor.Tensor {
+		return c.x.Unsqueeze(1).Conv1d(c.kernel, nil, tensor.ConvOptions{})
+	}, false},
+	{"max_pool1d", func(c *operands) *tensor.Tensor {
+		return c.x.Unsqueeze(1).MaxPool1d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	}, false},
+	{"gather", func(c *operands) *tensor.Tensor { return c.x.Gather(1, c.index) }, false},
+	{"scatter_add", func(c *operands) *tensor.Tensor { return c.x.ScatterAdd(1, c.index, c.y) }, false},
+	{"cumsum", func(c *operands) *tensor.Tensor { return c.x.CumSum(1) }, false},
+	{"argsort", func(c *operands) *tensor.Tensor { return c.x.Argsort(1, false) }, true},
+	{"add_in_place", func(c *operands) *tensor.Tensor { return c.y.AddInPlace(c.shift) }, true},
+}
+
+// sizes are rows and columns: 32 and 64K elements.
+var sizes = [][2]int{{4, 8}, {256, 256}}
+
+func made(s *tensor.Scope, rows, columns int, grad bool) *operands {
+	c := &operands{x: s.Randn(rows, columns), y: s.Randn(rows, columns), w: s.Randn(columns, columns), factor: s.Randn(columns), shift: s.Randn(columns), kernel: s.Randn(1, 1, 3)}
+	c.index = s.Typed(dtype.I64).Arange(columns).Flip(0).Expand(rows, columns).Contiguous()
+	c.targets = s.Typed(dtype.I64).Zeros(rows)
+	if grad {
+		c.x.RequiresGrad()
+	}
+	return c
+}
+
+// A result is one case of one round.
+type result struct {
+	name   string
+	ns     float64
+	allocs float64
+}
+
+// measure runs f for a while and returns the time and the allocations of a call: of the fastest of several spans.
+func measure(f func()) (ns, allocs float64) {
+	for range 3 {
+		f()
+	}
+	n, span := 1, 2*time.Millisecond
+	for {
+		start := time.Now()
+		for range n {
+			f()
+		}
+		if d := time.Since(start); d > span/2 || n > 1<<20 {
+			break
+		}
+		n *= 2
+	}
+	ns = math.Inf(1)
+	var before, after runtime.MemStats
+	for range 5 {
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		for range n {
+			f()
+		}
+		d := time.Since(start)
+		runtime.ReadMemStats(&after)
+		ns = min(ns, float64(d.Nanoseconds())/float64(n))
+		allocs = float64(after.Mallocs-before.Mallocs) / float64(n)
+	}
+	return ns, allocs
+}
+
+func round(only *regexp.Regexp) (list []result) {
+	tensor.Seed(1)
+	for _, size := range sizes {
+		for _, grad := range []bool{false, true} {
+			for _, o := range ops {
+				name := fmt.Sprintf("%s/%d", o.name, size[0]*size[1])
+				if grad {
+					name += "/gradient"
+				}
+				if grad && o.once || !only.MatchString(name) {
+					continue
+				}
+				tensor.Do(func(s *tensor.Scope) {
+					c := made(s, size[0], size[1], grad)
+					ns, allocs := measure(func() {
+						y := o.call(c)
+						if grad {
+							y.Sum().Backward()
+							c.x.ZeroGrad()
+						}
+						if y != c.y {
+							y.Free()
+						}
+					})
+					list = append(list, result{name, ns, allocs})
+				})
+			}
+		}
+	}
+	return list
+}
+
+// other runs a build for one round.
+func other(path, only string) []result {
+	out, err := exec.Command(path, "-only", only).Output()
+	if err != nil {
+		log.Fatalf("%s: %v", path, err)
+	}
+	var list []result
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var r result
+		if _, err := fmt.Sscan(lines.Text(), &r.name, &r.ns, &r.allocs); err != nil {
+			log.Fatalf("%s: %q: %v", path, lines.Text(), err)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func median(v []float64) float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func main() {
+	log.SetFlags(0)
+	before := flag.String("before", "", "the build to compare with")
+	rounds := flag.Int("rounds", 31, "")
+	only := flag.String("only", "", "names to measure, a regular expression")
+	flag.Parse()
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if *before == "" {
+		for _, r := range round(match) {
+			fmt.Printf("%s %.1f %.1f\n", r.name, r.ns, r.allocs)
+		}
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ratios, allocs := map[string][]float64{}, map[string][2][]float64{}
+	var names []string
+	for i := range *rounds {
+		var runs [2][]result // before, after
+		for k := range 2 {
+			which := (k + i) % 2
+			runs[which] = other([2]string{*before, self}[which], *only)
+		}
+		for j, r := range runs[1] {
+			if runs[0][j].name != r.name {
+				log.Fatalf("the builds measure different things: %s and %s", runs[0][j].name, r.name)
+			}
+			if i == 0 {
+				names = append(names, r.name)
+			}
+			ratios[r.name] = append(ratios[r.name], r.ns/runs[0][j].ns)
+			a := allocs[r.name]
+			a[0], a[1] = append(a[0], runs[0][j].allocs), append(a[1], r.allocs)
+			allocs[r.name] = a
+		}
+	}
+	logs := 0.0
+	fmt.Printf("%-32s %8s %16s\n", "op/elements", "ratio", "allocations")
+	for _, name := range names {
+		m := median(ratios[name])
+		logs += math.Log(m)
+		fmt.Printf("%-32s %8.3f %7.1f → %6.1f\n", name, m, median(allocs[name][0]), median(allocs[name][1]))
+	}
+	fmt.Printf("%-32s %8.3f\n", "geometric mean", math.Exp(logs/float64(len(names))))
+}

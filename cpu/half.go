@@ -1,0 +1,50 @@
+package cpu
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// temporaries takes the memory that a primitive of 16-bit floats needs: float32 copies of its
+// operands, as what is added and multiplied is rounded once. A batch that repeats one matrix has a
+// copy of that one. The caller releases them, also after an error.
+func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
+	var s [3]shape.Dims
+	n := 0
+	switch o := op.(type) {
+	case *device.MatMul:
+		if o.Out.Type.IsHalf() && o.Out.Size() > 0 && o.A.Shape.At(2) > 0 {
+			s, n = [...]shape.Dims{o.Out.Shape, once(&o.A), once(&o.B)}, 3
+		}
+	case *device.Scatter:
+		if o.Dst.Type.IsHalf() && o.Kind != device.ScatterSet && o.Index.Size() > 0 {
+			s, n = [...]shape.Dims{o.Dst.Shape, o.Src.Shape, {}}, 2
+		}
+	}
+	for i, s := range s[:n] {
+		b, err := d.Alloc(s.Size()*dtype.F32.Size(), nil, device.Origin{Op: "cpu temporary", Shape: s, Type: dtype.F32})
+		if err != nil {
+			return t, err
+		}
+		t[i] = device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(s)}
+	}
+	return t, nil
+}
+
+// once is the shape of a batch of matrices, of one where it repeats it.
+func once(v *device.View) shape.Dims {
+	if v.Strides.At(0) == 0 {
+		return v.Shape.With(0, 1)
+	}
+	return v.Shape
+}
+
+// release gives temporaries back.
+func release(t []device.View) {
+	for i := range t {
+		if t[i].Buf != nil {
+			t[i].Buf.Free()
+		}
+	}
+}

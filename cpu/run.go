@@ -1,0 +1,127 @@
+package cpu
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// Supports reports whether the processor has a kernel for op.
+func (d *Device) Supports(op device.Op) bool { return supports(op) }
+
+// supports is the answer of the processor and of its form without memory, so that a program takes
+// the same paths on both.
+func supports(op device.Op) bool {
+	switch o := op.(type) {
+	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,
+		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
+		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.Search:
+		return true
+	case *device.ChannelNorm, *device.ChannelNormGrad, *device.Convolution, *device.SumWindows,
+		*device.AddWindows, *device.Attention:
+		return single(op)
+	case *device.MaxPoolGrad:
+		return o.G.Type == dtype.F32
+	case *device.MultiMap:
+		return o.Found.Absent()
+	}
+	return false
+}
+
+// single reports whether all operands are float32.
+func single(op device.Op) bool {
+	for i := 0; ; i++ {
+		v := op.Operand(i).View
+		if v == nil {
+			return true
+		}
+		if v.Type != dtype.F32 && !v.Absent() {
+			return false
+		}
+	}
+}
+
+// Run does op and returns when it is done. It is for [device.Run] to call.
+func (d *Device) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error {
+	switch o := op.(type) {
+	case *device.Map:
+		d.elementwise(o.Program, o.Outs, o.Ins, o.Params)
+	case *device.Reduce:
+		return d.reduce(o)
+	case *device.MatMul:
+		return d.matMul(o)
+	case *device.Gather:
+		return d.gather(o)
+	case *device.Scatter:
+		return d.scatter(o)
+	case *device.Softmax:
+		d.softmax(o)
+	case *device.SoftmaxGrad:
+		d.softmaxGrad(o)
+	case *device.CrossEntropy:
+		return d.crossEntropy(o)
+	case *device.CrossEntropyGrad:
+		d.crossEntropyGrad(o)
+	case *device.Norm:
+		d.norm(o)
+	case *device.NormGrad:
+		d.normGrad(o)
+	case *device.ChannelNorm:
+		d.channelNorm(o)
+	case *device.ChannelNormGrad:
+		d.channelNormGrad(o)
+	case *device.Convolution:
+		d.convolution(o)
+	case *device.SumWindows:
+		d.sumWindows(o)
+	case *device.AddWindows:
+		d.addWindows(o)
+	case *device.MaxPoolGrad:
+		d.maxPoolGrad(o)
+	case *device.Scan:
+		d.scan(o)
+	case *device.Argsort:
+		d.argsort(o)
+	case *device.Search:
+		d.search(o)
+	case *device.Attention:
+		d.attention(o)
+	case *device.MultiMap:
+		if !supports(op) {
+			return unsupported(op)
+		}
+		d.multiMap(o)
+	default:
+		return unsupported(op)
+	}
+	return nil
+}
+
+func unsupported(op device.Op) error {
+	return fmt.Errorf("cpu: %s: %w", op.Name(), errors.ErrUnsupported)
+}
+
+// Owns says why b is no memory of the processor that may be used.
+func (d *Device) Owns(b device.Buffer) (reason string) {
+	own, ok := b.(*buffer)
+	if !ok || own == nil {
+		return "not a buffer of the CPU"
+	}
+	return usable(own.dev == d, own.freed.Load())
+}
+
+func usable(own, freed bool) (reason string) {
+	switch {
+	case !own:
+		return "the buffer belongs to another device"
+	case freed:
+		return "the buffer has been freed"
+	}
+	return ""
+}
+
+func flaw(op, arg, reason string) error {
+	return &device.OperandError{Device: "cpu", Op: op, Arg: arg, Reason: reason}
+}

@@ -1,0 +1,51 @@
+package cuda
+
+import (
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// The kernels count truth values as int32, which is exact up to 2³¹-1 terms.
+var (
+	countTrue = expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I32)}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.Bool}, -1)
+	anyTrue   = expr.MustLower([]*expr.Expr{expr.X(0).Ne(expr.C(0))}, []dtype.Type{dtype.Bool}, []dtype.Type{dtype.I32}, -1)
+)
+
+// matMul plans a product. That of truth values is "any" of the product of counts.
+func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
+	out, a, b := operand(&o.Out), operand(&o.A), operand(&o.B)
+	if out.Type != dtype.Bool {
+		return kernels.MatMulSplit(out, a, b, t.alloc)
+	}
+	ia, list, err := t.counted(a)
+	if err != nil {
+		return nil, err
+	}
+	ib, l, err := t.counted(b)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, l...)
+	sum, err := t.temporary(dtype.I32, out.Shape)
+	if err != nil {
+		return nil, err
+	}
+	if l, err = kernels.MatMul(sum, ia, ib); err != nil {
+		return nil, err
+	}
+	list = append(list, l...)
+	l, err = kernels.Map(anyTrue, []kernels.Operand{out}, []kernels.Operand{sum}, nil)
+	return append(list, l...), err
+}
+
+// counted plans the conversion of truth values to int32 in scratch memory.
+func (t *scratch) counted(o kernels.Operand) (kernels.Operand, []kernels.Launch, error) {
+	i, err := t.temporary(dtype.I32, o.Shape)
+	if err != nil {
+		return i, nil, err
+	}
+	l, err := kernels.Map(countTrue, []kernels.Operand{i}, []kernels.Operand{o}, nil)
+	return i, l, err
+}

@@ -1,0 +1,91 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// Supports reports whether there are kernels for op.
+func (d *Device) Supports(op device.Op) bool {
+	switch op.(type) {
+	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter, *device.MultiMap,
+		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
+		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort:
+		return true
+	}
+	return false
+}
+
+// Run queues op on s; see [device.Device].
+func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
+	st, err := d.stream(op.Name(), s)
+	if err != nil {
+		return err
+	}
+	t := &scratch{d: d, s: st, op: op.Name()}
+	defer t.free()
+	list, err := t.plan(op)
+	if err != nil {
+		return err
+	}
+	return d.launch(st, list, told)
+}
+
+// plan returns the launches of op. Other memory than the operands' is t's.
+func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
+	fault := t.d.index.record(t.s.slot)
+	switch o := op.(type) {
+	case *device.Map:
+		return kernels.Map(o.Program, operands(o.Outs), operands(o.Ins), o.Params)
+	case *device.Reduce:
+		return kernels.Reduce(o.Reduction, operand(&o.Out), operands(o.Ins), o.Params, t.alloc)
+	case *device.MatMul:
+		return t.matMul(o)
+	case *device.Gather:
+		return kernels.Gather(operand(&o.Out), operand(&o.Src), operand(&o.Index), o.Axis, fault, o.Tag)
+	case *device.Scatter:
+		return t.scatter(o, fault)
+	case *device.MultiMap:
+		return t.multiMap(o)
+	case *device.Softmax:
+		return kernels.Softmax(operand(&o.Out), operand(&o.X), o.Log)
+	case *device.SoftmaxGrad:
+		return kernels.SoftmaxGrad(operand(&o.DX), operand(&o.Y), operand(&o.G), o.Log)
+	case *device.CrossEntropy:
+		return kernels.CrossEntropy(operand(&o.Loss), operand(&o.Top), operand(&o.Rest), operand(&o.X),
+			operand(&o.Target), o.Ignore, fault, o.Tag)
+	case *device.CrossEntropyGrad:
+		return kernels.CrossEntropyGrad(operand(&o.DX), operand(&o.X), operand(&o.Top), operand(&o.Rest),
+			operand(&o.Target), operand(&o.G), o.Ignore)
+	case *device.Norm:
+		return kernels.Norm(kernels.NormOperands{Out: operand(&o.Out), Mean: operand(&o.Mean), Rstd: operand(&o.Rstd),
+			X: operand(&o.X), Weight: operand(&o.Weight), Bias: operand(&o.Bias)}, o.RowNorm)
+	case *device.NormGrad:
+		return kernels.NormGrad(kernels.NormOperands{Out: operand(&o.DX), Grad: operand(&o.G), Mean: operand(&o.Mean),
+			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
+	case *device.Scan:
+		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
+	case *device.Argsort:
+		return kernels.Argsort(operand(&o.Out), operand(&o.X), o.Descending, t.alloc)
+	}
+	return nil, fmt.Errorf("%s: %s: %w", t.d.name, t.op, errors.ErrUnsupported)
+}
+
+// operand is a view as the kernels take it; one that is absent has no address.
+func operand(v *device.View) kernels.Operand {
+	if v.Absent() {
+		return kernels.Operand{}
+	}
+	return kernels.Operand{Addr: uint64(v.Buf.Addr()), Type: v.Type, Layout: v.Layout}
+}
+
+func operands(list []device.View) []kernels.Operand {
+	o := make([]kernels.Operand, len(list))
+	for i := range list {
+		o[i] = operand(&list[i])
+	}
+	return o
+}

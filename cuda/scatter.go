@@ -1,0 +1,45 @@
+package cuda
+
+import (
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// scatter plans a scatter. Sums and products of 16-bit floats are made in float32 copies where the
+// kernel would round each term.
+func (t *scratch) scatter(o *device.Scatter, fault uint64) ([]kernels.Launch, error) {
+	dst, src, index := operand(&o.Dst), operand(&o.Src), operand(&o.Index)
+	rounds := o.Kind == device.ScatterAdd || o.Kind == device.ScatterProd
+	if index.Shape.Size() == 0 || !rounds || !dst.Type.IsHalf() || kernels.ScattersSlices(dst, src, index, o.Axis) {
+		return kernels.Scatter(o.Kind, dst, src, index, o.Axis, fault, o.Tag, t.alloc)
+	}
+	var list []kernels.Launch
+	cast := func(to, from kernels.Operand) error {
+		p, err := expr.Lower([]*expr.Expr{expr.X(0)}, []dtype.Type{to.Type}, []dtype.Type{from.Type}, -1)
+		if err != nil {
+			return err
+		}
+		l, err := kernels.Map(p, []kernels.Operand{to}, []kernels.Operand{from}, nil)
+		list = append(list, l...)
+		return err
+	}
+	wide := [2]kernels.Operand{dst, src}
+	for i, narrow := range wide {
+		var err error
+		if wide[i], err = t.temporary(dtype.F32, narrow.Shape); err != nil {
+			return nil, err
+		}
+		if err = cast(wide[i], narrow); err != nil {
+			return nil, err
+		}
+	}
+	l, err := kernels.Scatter(o.Kind, wide[0], wide[1], index, o.Axis, fault, o.Tag, t.alloc)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, l...)
+	err = cast(dst, wide[0])
+	return list, err
+}

@@ -1,0 +1,200 @@
+package tensor
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// launch queues a primitive for the op of that name. tensors are what o's operands are views of, in
+// o's order, nil for absent ones; launch puts their buffers into o. All work on devices but copies
+// comes through here: it is ordered with what other streams do to the tensors' memory, refused where
+// a capture cannot have it, and what the device fails with is raised.
+func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
+	dev := tensors[0].st.dev
+	if t := device.Tracing(); t != nil {
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
+	}
+	stream := s.streamOf(dev)
+	s.recordable(op, dev)
+	for i := len(tensors) - 1; i >= 0; i-- { // results come first: they are written last
+		t := tensors[i]
+		if t == nil {
+			continue
+		}
+		to := o.Operand(i)
+		if to.Written {
+			t.st.write(op, stream)
+		} else {
+			t.st.read(op, stream)
+		}
+		to.View.Buf = t.st.buf
+	}
+	if err := device.Run(dev, stream, o); err != nil {
+		panic(deviceError(op, err, taken(o, tensors)))
+	}
+}
+
+// taken returns what o reads, of the tensors that its operands are views of.
+func taken(o device.Op, tensors []*Tensor) (in []*Tensor) {
+	for i, t := range tensors {
+		if t != nil && !o.Operand(i).Written {
+			in = append(in, t)
+		}
+	}
+	return in
+}
+
+// operand is x as an operand of an op that has no buffers yet.
+func (x *Tensor) operand() device.View { return device.View{Type: x.dtype, Layout: x.layout} }
+
+// operandAs is operand of the contiguous x as another shape of its size; nil gives an absent operand.
+func (x *Tensor) operandAs(s shape.Dims) device.View {
+	if x == nil {
+		return device.View{}
+	}
+	return device.View{Type: x.dtype, Layout: shape.Layout{Shape: s, Strides: s.Contiguous(), Offset: x.layout.Offset}}
+}
+
+// resultOf is the view of a contiguous result that is not there yet.
+func resultOf(t dtype.Type, s shape.Dims) device.View {
+	return device.View{Type: t, Layout: shape.Dense(s)}
+}
+
+// run runs p on in, seen in y's shape.
+func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
+	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
+}
+
+// runMap is run with any number of results, of one shape, and scalars that are bits already.
+func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
+	m := mapOps.get()
+	m.Program, m.Params = p, bits
+	m.Outs, m.Ins = cleared(m.Outs, len(outs)), cleared(m.Ins, len(ins))
+	for i, y := range outs {
+		m.Outs[i] = y.operand()
+	}
+	for i, x := range ins {
+		m.Ins[i].Type = x.dtype
+		m.Ins[i].Layout, _ = x.layout.Expand(outs[0].layout.Shape)
+	}
+	var some [8]*Tensor
+	launch(op, s, m, append(append(some[:0], outs...), ins...)...)
+	clear(m.Outs)
+	clear(m.Ins)
+	*m = device.Map{Outs: m.Outs, Ins: m.Ins}
+	mapOps.free.Put(m) // with its lists
+}
+
+// runReduce runs p on in, seen in the shape full, into y seen with shape kept.
+func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
+	r := reduceOps.get()
+	r.Reduction, r.Params = p, params
+	r.Out, r.Ins = y.operandAs(kept), cleared(r.Ins, len(in))
+	for i, x := range in {
+		r.Ins[i].Type = x.dtype
+		r.Ins[i].Layout, _ = x.layout.Expand(full)
+	}
+	var some [8]*Tensor
+	launch(op, s, r, append(append(some[:0], y), in...)...)
+	clear(r.Ins)
+	*r = device.Reduce{Ins: r.Ins}
+	reduceOps.free.Put(r)
+}
+
+// mapInto runs p into the existing tensor y: in-place updates of the library's own.
+func mapInto(op string, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
+	s := y.scope
+	for _, t := range in {
+		if t.scope.depth > s.depth {
+			s = t.scope
+		}
+	}
+	run(op, s, p, y, in, params)
+}
+
+func encode(p *expr.Program, params []float64) []uint64 {
+	if len(params) == 0 {
+		return nil
+	}
+	b := make([]uint64, len(params))
+	for i, v := range params {
+		if i < len(p.Params) && p.Params[i] != dtype.Invalid {
+			b[i] = expr.Encode(p.Params[i], v)
+		}
+	}
+	return b
+}
+
+// An opPool keeps ops of one type: they are large and go through interfaces, and a call of every
+// step should take no memory.
+type opPool[T any, P interface {
+	*T
+	device.Op
+}] struct{ free sync.Pool }
+
+func (p *opPool[T, P]) get() *T {
+	if o, ok := p.free.Get().(*T); ok {
+		return o
+	}
+	return new(T)
+}
+
+// of returns a reused op with the value v.
+func (p *opPool[T, P]) of(v T) *T {
+	o := p.get()
+	*o = v
+	return o
+}
+
+// supported is of, or nil where dev does not run the op by itself, or s does not let it. Of v's
+// views it needs types and layouts alone: there need not be results yet.
+func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
+	if s.modes.composed {
+		return nil
+	}
+	o := p.of(v)
+	if !dev.Supports(P(o)) {
+		p.put(o)
+		return nil
+	}
+	return o
+}
+
+// put gives o back, without the buffers that it holds.
+func (p *opPool[T, P]) put(o *T) {
+	var none T
+	*o = none
+	p.free.Put(o)
+}
+
+// cleared returns a list of n views, the given one if it is long enough.
+func cleared(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
+
+var (
+	mapOps              opPool[device.Map, *device.Map]
+	reduceOps           opPool[device.Reduce, *device.Reduce]
+	matmulOps           opPool[device.MatMul, *device.MatMul]
+	softmaxOps          opPool[device.Softmax, *device.Softmax]
+	softmaxGradOps      opPool[device.SoftmaxGrad, *device.SoftmaxGrad]
+	gatherOps           opPool[device.Gather, *device.Gather]
+	scatterOps          opPool[device.Scatter, *device.Scatter]
+	crossEntropyOps     opPool[device.CrossEntropy, *device.CrossEntropy]
+	crossEntropyGradOps opPool[device.CrossEntropyGrad, *device.CrossEntropyGrad]
+	normOps             opPool[device.Norm, *device.Norm]
+	normGradOps         opPool[device.NormGrad, *device.NormGrad]
+	channelNormOps      opPool[device.ChannelNorm, *device.ChannelNorm]
+	channelNormGradOps  opPool[device.ChannelNormGrad, *device.ChannelNormGrad]
+	convolutionOps      opPool[device.Convolution, *device.Convolution]
+	attentionOps        opPool[device.Attention, *device.Attention]
+	scanOps             opPool[device.Scan, *device.Scan]
+	argsortOps          opPool[device.Argsort, *device.Argsort]
+	searchOps           opPool[device.Search, *device.Search]
+	sumWindowsOps       opPool[device.SumWindows, *device.SumWindows]
+	addWindowsOps       opPool[device.AddWindows, *device.AddWindows]
+	maxPoolGradOps      opPool[device.MaxPoolGrad, *device.MaxPoolGrad]
+)

@@ -1,0 +1,151 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Update runs one program over groups of tensors of one device and stores its results in place: outs[k] from ins[k], for
+// optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Where the
+// device can, the groups whose tensors are all contiguous are a single launch, which reads the scalars on the device; each of the
+// others is one of its own, with the scalars in bits.
+func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
+	update(op, p, outs, ins, params, bits, nil)
+}
+
+// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1, to 1 if an element of the first operand of a group
+// is infinite or NaN before the update; otherwise found stays as it is. Where the device can it is the same launch.
+// It is what a GradScaler unscales gradients with, and what an optimizer that leaves steps out is made of.
+func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
+	params.use(op)
+	found.use(op)
+	sameDevice(op, []*Tensor{params, found})
+	if found.dtype != dtype.F32 || found.Size() != 1 {
+		fail(op, ErrType, []*Tensor{found}, "what is found is told in one float32, not in %v of shape %v", found.dtype, found.Shape())
+	}
+	if len(p.In) == 0 {
+		fail(op, ErrValue, []*Tensor{found}, "the program has no operand to look at")
+	}
+	found.st.version.Add(1)
+	update(op, p, outs, ins, params, bits, found)
+}
+
+// PrepareUpdate does what [Update] with a program would do the first time on a device, where that takes memory: it loads the code. Updates
+// that belong together are prepared before the first of them.
+func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
+	if d, ok := dev.(device.Preparer); ok {
+		check(op, d.Prepare(&device.MultiMap{Program: p}))
+	}
+}
+
+// update is UpdateFinite, and without found Update.
+func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
+	if len(outs) == 0 {
+		return
+	}
+	params.use(op)
+	if len(outs) != len(ins) {
+		fail(op, ErrValue, []*Tensor{params}, "%d groups of results, but %d of operands", len(outs), len(ins))
+	}
+	s, dev := params.scope, params.st.dev
+	if t := device.Tracing(); t != nil {
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, nil))
+	}
+	m := &device.MultiMap{Program: p, Params: params.operand()}
+	multi, finds := false, false
+	if !s.modes.composed {
+		if found != nil {
+			m.Found = found.operand()
+			finds = dev.Supports(m)
+		}
+		if multi = finds; !finds {
+			m.Found = device.View{}
+			multi = dev.Supports(m)
+		}
+	}
+	var results, operands []*Tensor // of one launch
+	for k := range outs {
+		checkGroup(op, p, dev, params, outs[k], ins[k])
+		together := multi && dense(ins[k]) && dense(outs[k])
+		if found != nil && !(together && finds) {
+			look(op, s, found, ins[k][0])
+		}
+		if !together {
+			runMap(op, s, p, outs[k], ins[k], bits)
+			continue
+		}
+		m.Outs, m.Ins = append(m.Outs, viewsOf(outs[k])), append(m.Ins, viewsOf(ins[k]))
+		results, operands = append(results, outs[k]...), append(operands, ins[k]...)
+	}
+	if len(results) > 0 {
+		list := append(append(results, operands...), params)
+		if finds {
+			list = append(list, found)
+		}
+		launch(op, s, m, list...)
+	}
+}
+
+// checkGroup checks a group of an update, and counts the change of its results.
+func checkGroup(op string, p *expr.Program, dev device.Device, params *Tensor, outs, ins []*Tensor) {
+	if len(outs) != len(p.Out) || len(ins) != len(p.In) {
+		fail(op, ErrValue, []*Tensor{params}, "%d results and %d operands, but the program has %d and %d", len(outs), len(ins), len(p.Out), len(p.In))
+	}
+	for i, list := range [2][]*Tensor{outs, ins} {
+		for _, t := range list {
+			t.use(op)
+			if t.st.dev != dev {
+				sameDevice(op, []*Tensor{params, t})
+			}
+			if len(outs) > 0 && t.layout.Shape != outs[0].layout.Shape {
+				fail(op, ErrShape, []*Tensor{outs[0], t}, "tensors of one group have one shape")
+			}
+			if i > 0 {
+				continue
+			}
+			if t.layout.Overlaps() {
+				panic(newError(op, ErrShape, []*Tensor{t}, "the tensor is expanded: several elements share one place").hint("use Clone first"))
+			}
+			t.st.version.Add(1)
+		}
+	}
+}
+
+func viewsOf(list []*Tensor) []device.View {
+	v := make([]device.View, len(list))
+	for i, t := range list {
+		v[i] = t.operand()
+	}
+	return v
+}
+
+// dense reports whether all tensors are contiguous.
+func dense(list []*Tensor) bool {
+	for _, t := range list {
+		if !t.layout.Contiguous() {
+			return false
+		}
+	}
+	return true
+}
+
+// infiniteOp is 1 for what is infinite or NaN, whose difference to itself is NaN, and 0 else; foundOp takes the greater of two of it.
+var (
+	infiniteOp = &Reduction{Name: "infinite", Kind: device.Max, Map: x0.Sub(x0).Ne(x0.Sub(x0)).Select(expr.C(1), expr.C(0)), Same: true}
+	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}
+)
+
+// look sets found to 1 if an element of x is infinite or NaN, by a reduction.
+func look(op string, s *Scope, found, x *Tensor) {
+	if x.Size() == 0 {
+		return
+	}
+	most := alloc(op, s, x.st.dev, x.dtype, shape.Dims{})
+	defer most.Free()
+	p, _ := infiniteOp.program(x)
+	runReduce(op, s, p, most, padTo(shape.Dims{}, x.Rank()), []*Tensor{x}, x.layout.Shape, nil)
+	in := []*Tensor{found, most}
+	run(op, s, foundOp.program(in, dtype.F32, dtype.F32), found, in, nil)
+}
