@@ -5,14 +5,15 @@
 //   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named "cpu".
 //   - Work runs in the calling goroutine, helped by workers that are started once; a method returns when the work is done, so
 //     a stream has nothing queued and every event is done. All methods are safe for concurrent use, also from inside work.
-//   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results do not depend on the number of
-//     workers: what is summed is cut in pieces that depend on shapes alone, and float32 sums are pairwise.
+//   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results do
+//     not depend on the number of workers: what is summed is cut in pieces that depend on shapes
+//     alone, and float32 sums are pairwise.
 //   - Products of matrices, and what is computed with them (convolutions, attention, recurrent layers), have other bits with
 //     AVX-512, with AVX2 and without both, within the error of their rounding: the order of their sums fits the vectors, and
 //     products are fused with additions where the processor can. [device.Info] names what is used (SIMD). So a training that
 //     goes on upon another processor, or with GODEBUG=cpu.avx512f=off, does not repeat the bits that it would have had.
-//   - Views are checked before anything is touched: an operand whose elements do not lie in its buffer is a
-//     *[device.OperandError].
+//   - Views are checked before anything is touched: an operand whose elements do not lie in its
+//     buffer is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages; smaller buffers are Go memory, which the garbage
 //     collector frees also without Buffer.Free and which [device.Stats] does not count.
 package cpu

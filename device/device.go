@@ -122,7 +122,7 @@ func (o Origin) String() string {
 type Info struct {
 	Kind       string // "cpu", "cuda"
 	Name       string // of the product
-	Host       bool // the processor does the work, at once, in memory that it reads and writes
+	Host       bool   // the processor does the work, at once, in memory that it reads and writes
 	Emulated   bool
 	Meta       bool   // it has addresses without memory: see [OpenMeta]
 	Capability [2]int // compute capability, CUDA only

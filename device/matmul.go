@@ -25,13 +25,12 @@ func (m *MatMul) Operand(i int) Operand {
 
 // Check compares the shapes.
 func (m *MatMul) Check() (arg, reason string) {
-	for i := range 3 {
-		o := m.Operand(i)
-		if o.View.Shape.Rank() != 3 {
-			return o.Name, fmt.Sprintf("shape %v, want [batch, rows, columns]", o.View.Shape)
+	for i, v := range [...]*View{&m.Out, &m.A, &m.B} {
+		if v.Shape.Rank() != 3 {
+			return m.Operand(i).Name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)
 		}
-		if o.View.Type != m.Out.Type {
-			return o.Name, fmt.Sprintf("%v, but out is %v", o.View.Type, m.Out.Type)
+		if v.Type != m.Out.Type {
+			return m.Operand(i).Name, fmt.Sprintf("%v, but out is %v", v.Type, m.Out.Type)
 		}
 	}
 	s, a, b := &m.Out.Shape, &m.A.Shape, &m.B.Shape

@@ -163,6 +163,9 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 func broadcast(op string, in []*Tensor) shape.Dims {
 	sh := in[0].layout.Shape
 	for _, t := range in[1:] {
+		if t.layout.Shape == sh {
+			continue
+		}
 		r, dim, ok := shape.Broadcast(sh, t.layout.Shape)
 		if !ok {
 			p, q := sh.At(sh.Rank()-dim), t.layout.Shape.At(t.Rank()-dim)

@@ -52,6 +52,15 @@ func taken(o device.Op, tensors []*Tensor) (in []*Tensor) {
 // operand is x as an operand of an op that has no buffers yet.
 func (x *Tensor) operand() device.View { return device.View{Type: x.dtype, Layout: x.layout} }
 
+// expandInto makes v, without a buffer, the operand of x expanded to s.
+func (x *Tensor) expandInto(v *device.View, s *shape.Dims) {
+	if v.Type = x.dtype; x.layout.Shape == *s {
+		v.Layout = x.layout
+	} else {
+		v.Layout, _ = x.layout.Expand(*s)
+	}
+}
+
 // operandAs is operand of the contiguous x as another shape of its size; nil gives an absent operand.
 func (x *Tensor) operandAs(s shape.Dims) device.View {
 	if x == nil {
@@ -74,18 +83,17 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()
 	m.Program, m.Params = p, bits
-	m.Outs, m.Ins = cleared(m.Outs, len(outs)), cleared(m.Ins, len(ins))
+	m.Outs, m.Ins = room(m.Outs, len(outs)), room(m.Ins, len(ins))
 	for i, y := range outs {
-		m.Outs[i] = y.operand()
+		m.Outs[i].Type, m.Outs[i].Layout = y.dtype, y.layout
 	}
 	for i, x := range ins {
-		m.Ins[i].Type = x.dtype
-		m.Ins[i].Layout, _ = x.layout.Expand(outs[0].layout.Shape)
+		x.expandInto(&m.Ins[i], &outs[0].layout.Shape)
 	}
 	var some [8]*Tensor
 	launch(op, s, m, append(append(some[:0], outs...), ins...)...)
-	clear(m.Outs)
-	clear(m.Ins)
+	drop(m.Outs)
+	drop(m.Ins)
 	*m = device.Map{Outs: m.Outs, Ins: m.Ins}
 	mapOps.free.Put(m) // with its lists
 }
@@ -94,14 +102,13 @@ func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []ui
 func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	r := reduceOps.get()
 	r.Reduction, r.Params = p, params
-	r.Out, r.Ins = y.operandAs(kept), cleared(r.Ins, len(in))
+	r.Out, r.Ins = y.operandAs(kept), room(r.Ins, len(in))
 	for i, x := range in {
-		r.Ins[i].Type = x.dtype
-		r.Ins[i].Layout, _ = x.layout.Expand(full)
+		x.expandInto(&r.Ins[i], &full)
 	}
 	var some [8]*Tensor
 	launch(op, s, r, append(append(some[:0], y), in...)...)
-	clear(r.Ins)
+	drop(r.Ins)
 	*r = device.Reduce{Ins: r.Ins}
 	reduceOps.free.Put(r)
 }
@@ -172,8 +179,15 @@ func (p *opPool[T, P]) put(o *T) {
 	p.free.Put(o)
 }
 
-// cleared returns a list of n views, the given one if it is long enough.
-func cleared(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
+// room returns a list of n views without buffers, the given one if it is long enough.
+func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
+
+// drop forgets the buffers of views.
+func drop(list []device.View) {
+	for i := range list {
+		list[i].Buf = nil
+	}
+}
 
 var (
 	mapOps              opPool[device.Map, *device.Map]

@@ -39,18 +39,21 @@ func (x *Tensor) byColumns() bool {
 // multiply sets out to the product of a and b, matrices or batches of them.
 func multiply(op string, s *Scope, out, a, b *Tensor) {
 	m := matmulOps.get()
-	m.Out, m.A, m.B = batched(out), batched(a), batched(b)
+	out.batchInto(&m.Out)
+	a.batchInto(&m.A)
+	b.batchInto(&m.B)
 	launch(op, s, m, out, a, b)
-	matmulOps.put(m)
+	m.Out.Buf, m.A.Buf, m.B.Buf = nil, nil, nil
+	matmulOps.free.Put(m)
 }
 
-// batched returns x's view with rank 3.
-func batched(x *Tensor) device.View {
-	v := x.operand()
-	if x.Rank() == 2 {
-		v.Layout = v.Layout.Unsqueeze(0)
+// batchInto makes v, without a buffer, the operand of x with rank 3.
+func (x *Tensor) batchInto(v *device.View) {
+	if v.Type = x.dtype; x.Rank() == 2 {
+		v.Layout = x.layout.Unsqueeze(0)
+	} else {
+		v.Layout = x.layout
 	}
-	return v
 }
 
 func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {

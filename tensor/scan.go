@@ -61,12 +61,16 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	sh := in[0].layout.Shape
 	outer, inner := around(sh, axis)
 	flat := shape.Of(outer, sh.At(axis), inner)
-	ins := [2]device.View{resultOf(in[0].dtype, flat), resultOf(in[0].dtype, flat)}
-	o := scanOps.supported(s, in[0].st.dev, device.Scan{Kind: kind, Out: resultOf(t, flat), Ins: ins[:len(in)], Reverse: reverse})
-	if o == nil {
+	o := scanOps.get()
+	*o = device.Scan{Kind: kind, Out: resultOf(t, flat), Ins: room(o.Ins, len(in)), Reverse: reverse}
+	for i := range in {
+		o.Ins[i] = resultOf(in[0].dtype, flat)
+	}
+	if s.modes.composed || !in[0].st.dev.Supports(o) {
 		return nil
 	}
-	list := make([]*Tensor, 1, 3)
+	var some [3]*Tensor
+	list := some[:1]
 	for i, x := range in {
 		x = x.reshape(flat)
 		list, o.Ins[i] = append(list, x), x.operand()
@@ -74,7 +78,9 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	y := alloc(op, s, in[0].st.dev, t, flat)
 	list[0] = y
 	launch(op, s, o, list...)
-	scanOps.put(o)
+	drop(o.Ins)
+	*o = device.Scan{Ins: o.Ins}
+	scanOps.free.Put(o) // with its list
 	return y.reshape(sh)
 }
 
