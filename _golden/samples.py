@@ -59,8 +59,11 @@ def replaced(value, change):
 
 
 def fresh(t, to=None, grad=False):
-    """A copy of t with t's strides, converted if it is floating-point."""
-    to = to if to is not None and t.is_floating_point() else t.dtype
+    """A copy of t with t's strides; for the run in float64 converted, if it is floating-point.
+
+    In the sample's own type every operand stays as it is: one of another type is there to be promoted.
+    """
+    to = to if to == torch.float64 and t.is_floating_point() else t.dtype
     t = t.detach()
     if t.is_contiguous():
         c = t.to(to, copy=True).contiguous()

@@ -54,7 +54,7 @@ func init() {
 			return x[0].Max(x[1]).Add(formatOf(t).softTail(d))
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr {
-			return []*Expr{x[0].Sub(x[1]).Sigmoid(), x[1].Sub(x[0]).Sigmoid()}
+			return []*Expr{rising(x[0].Sub(x[1])), rising(x[1].Sub(x[0]))}
 		},
 		Ref: func(x []float64) float64 {
 			if x[0] == x[1] {
@@ -179,3 +179,10 @@ func (x *Expr) Acosh() *Expr { return Call("acosh", x) }
 
 // Atanh returns the inverse hyperbolic tangent of x, ±Inf at ±1, NaN beyond.
 func (x *Expr) Atanh() *Expr { return Call("atanh", x) }
+
+// rising is 1/(1+e⁻ᵈ), written so that its derivative is accurate where it is near 1, as that of Sigmoid is not, which has 1 - y.
+func rising(d *Expr) *Expr {
+	low := d.Lt(C(0))
+	e := low.Select(d, d.Neg()).Exp()
+	return low.Select(e, C(1)).Div(e.Add(C(1)))
+}

@@ -23,6 +23,12 @@ var (
 	oneMinusSquare = x0.Neg().FMA(x0, unit) // its derivative is accurate near 0, unlike that of (1-x)(1+x)
 )
 
+// inverseSquares is 1/(x²+y²), and 0 where both squares are 0: the gradient of atan2 at the origin is 0, as in torch.
+var inverseSquares = func() *expr.Expr {
+	n := x0.FMA(x0, x1.Mul(x1))
+	return n.Eq(expr.C(0)).Select(expr.C(0), unit.Div(n))
+}()
+
 var (
 	sinOp   = unary("sin", x0.Sin(), math.Sin, -4, 4, nil)
 	cosOp   = unary("cos", x0.Cos(), math.Cos, -4, 4, nil)
@@ -36,9 +42,9 @@ var (
 	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Add(zeroC).Rsqrt()))
 	atanhOp = unary("atanh", x0.Atanh(), math.Atanh, -0.9, 0.9, x1.Div(oneMinusSquare))
 
-	// -π … π by the quadrant; torch's gradient, which is NaN at the origin.
+	// -π … π by the quadrant.
 	atan2Op = Declare(&Elementwise{Name: "atan2", Autocast: AutocastWidest, Arity: 2, Result: Floating, Expr: x0.Atan2(x1), Ref: ref2(math.Atan2), Domain: nonZero(),
-		Grad: []*expr.Expr{x2.Mul(x1).Mul(unit.Div(x0.FMA(x0, x1.Mul(x1)))), x2.Mul(x0.Neg()).Mul(unit.Div(x0.FMA(x0, x1.Mul(x1))))}})
+		Grad: []*expr.Expr{x2.Mul(x1).Mul(inverseSquares), x2.Mul(x0.Neg()).Mul(inverseSquares)}})
 	hypotOp = Declare(&Elementwise{Name: "hypot", Arity: 2, Result: FixedFloat, Expr: x0.Hypot(x1), Ref: ref2(math.Hypot), Domain: nonZero(),
 		Grad: []*expr.Expr{x2.Mul(x0.Div(expr.Y())), x2.Mul(x1.Div(expr.Y()))}})
 )
@@ -62,7 +68,7 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
 // Atan2 returns the angle of the point (y, x), where y is the receiver: the inverse tangent of y/x in the right quadrant, in
-// radians from -π to π, broadcast together. At the origin the gradient is NaN, as in torch.
+// radians from -π to π, broadcast together. At the origin the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
 // Hypot returns √(x²+y²) without overflow on the way, broadcast together, for floating point tensors. At the origin the gradient

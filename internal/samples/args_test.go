@@ -127,6 +127,34 @@ func isNumber(v any) bool {
 	return false
 }
 
+func isBool(v any) bool {
+	_, ok := v.(bool)
+	return ok
+}
+
+func isFloat(v any) bool {
+	_, ok := v.(float64)
+	return ok
+}
+
+// scalar is v itself if it is a tensor, and of a number one without dimensions, of bool, of int64
+// or of floating point. As in PyTorch it has no more weight in a type than its class.
+func (a *args) scalar(v any) *tensor.Tensor {
+	switch v := v.(type) {
+	case *tensor.Tensor:
+		return v
+	case bool:
+		return a.scope.Typed(dtype.Bool).Full(number64(v))
+	case int:
+		return a.scope.Typed(dtype.I64).Full(float64(v))
+	}
+	t := dtype.F32
+	if a.double {
+		t = dtype.F64
+	}
+	return a.scope.Typed(t).Full(number64(v))
+}
+
 func number64(v any) float64 {
 	switch v := v.(type) {
 	case int:

@@ -9,14 +9,15 @@ import (
 	"testing"
 )
 
-// An exception is a row of testdata/exceptions.tsv: what differs from PyTorch, where, and why. An
-// empty field fits all.
+// An exception is a row of testdata/ops.tsv and its like: what differs from PyTorch, where, and why.
+// An empty field fits all. A message is a part of what is said, or "×4", off by no more than four
+// times what is allowed, or "≤1e-6", off by no more than that.
 type exception struct {
 	op     string   // an entry
 	kinds  []string // types, or "error", "float64", "strided", "permuted"
 	what   string   // one of the words of an outcome, or "entry" for one without an adapter
-	msg    string   // a part of the message; "×4": off by no more than four times what is allowed
-	class  string   // one of classes
+	msg    string
+	class  string // one of classes
 	reason string
 
 	line, used int
@@ -76,9 +77,13 @@ func (l exceptions) excuses(op, kind, what, msg string) bool {
 
 // fits says whether the message is one that the row is about.
 func (e *exception) fits(msg string) bool {
-	factor, ok := strings.CutPrefix(e.msg, "×")
-	if !ok {
+	factor, times := strings.CutPrefix(e.msg, "×")
+	bound, ok := strings.CutPrefix(e.msg, "≤")
+	if !times && !ok {
 		return strings.Contains(msg, e.msg)
+	}
+	if ok {
+		factor = bound
 	}
 	most, err := strconv.ParseFloat(factor, 64)
 	_, numbers, found := strings.Cut(msg, ": off by ")
@@ -86,6 +91,9 @@ func (e *exception) fits(msg string) bool {
 	if n, _ := fmt.Sscanf(numbers, "%g, %g is allowed", &off,
 		&allowed); err != nil || !found || n != 2 {
 		return false
+	}
+	if ok {
+		return off <= most
 	}
 	return off <= most*allowed
 }

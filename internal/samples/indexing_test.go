@@ -39,7 +39,8 @@ var indexing = map[string]call{
 		if how := a.text(-1, "reduce", ""); how != "" {
 			y, ok := src.(T)
 			if !ok {
-				lacks("reduce of a number")
+				t := a.scope.Typed(a.x().Type())
+				y = t.Full(number64(src), i.Shape().Slice()...)
 			}
 			how = map[string]string{"add": "sum", "multiply": "prod"}[how]
 			return a.x().ScatterReduce(dim, i, y, how, true)

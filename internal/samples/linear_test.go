@@ -118,7 +118,7 @@ func covariance(x T, correction int) T {
 		panic(wrong("more than two dimensions"))
 	}
 	x = floating(x)
-	scalar := x.Rank() < 2
+	scalar := x.Rank() < 2 || x.Dim(0) == 1
 	if scalar {
 		x = x.Reshape(1, -1)
 	}

@@ -326,6 +326,10 @@ var simpleLayers = map[string]func(a *args) any{
 		}
 		l := nn.NewLinearCrossEntropyLoss(a.int(0, "in_features", 0), a.int(1, "num_classes", 0),
 			nn.In(a.scope))
+		if a.bool(-1, "bias", false) {
+			l.Linear = nn.NewLinear(a.int(0, "in_features", 0), a.int(1, "num_classes", 0),
+				nn.In(a.scope))
+		}
 		l.Weight, l.IgnoreIndex = a.opt(-1, "weight"), a.ignoreIndex()
 		l.LabelSmoothing, l.Reduction = a.float(-1, "label_smoothing", 0), r
 		return l

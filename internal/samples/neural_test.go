@@ -1,6 +1,8 @@
 package samples
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -50,12 +52,13 @@ var activations = map[string]call{
 	},
 	"softmax": softmaxes(T.Softmax), "softmax.with_dtype": softmaxes(T.Softmax),
 	"log_softmax": softmaxes(T.LogSoftmax), "log_softmax.with_dtype": softmaxes(T.LogSoftmax),
-	"nn.functional.softmin":            softmaxes(T.Softmin),
-	"nn.functional.softmin.with_dtype": softmaxes(T.Softmin),
-	"nn.functional.dropout":            dropouts(T.Dropout), "nn.functional.dropout2d": dropouts(T.Dropout2d),
-	"nn.functional.dropout3d":                        dropouts(T.Dropout3d),
-	"nn.functional.alpha_dropout":                    dropouts(T.AlphaDropout),
-	"nn.functional.feature_alpha_dropout.with_train": dropouts(T.FeatureAlphaDropout),
+	"nn.functional.softmin":                          softmaxes(T.Softmin),
+	"nn.functional.softmin.with_dtype":               softmaxes(T.Softmin),
+	"nn.functional.dropout":                          dropouts(T.Dropout, true),
+	"nn.functional.dropout2d":                        dropouts(T.Dropout2d, true),
+	"nn.functional.dropout3d":                        dropouts(T.Dropout3d, true),
+	"nn.functional.alpha_dropout":                    dropouts(T.AlphaDropout, false),
+	"nn.functional.feature_alpha_dropout.with_train": dropouts(T.FeatureAlphaDropout, false),
 	"nn.functional.feature_alpha_dropout.without_train": func(a *args) any {
 		a.ignored("p", "training")
 		return a.x()
@@ -88,11 +91,12 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-func dropouts(f func(x T, p float64) T) call {
+// dropouts is f, which says itself whether a mode that is not given is that of training.
+func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
 		p := a.float(1, "p", 0.5)
-		if !a.bool(2, "training", true) {
+		if !a.bool(2, "training", training) {
 			return a.x()
 		}
 		return f(a.x(), p)
@@ -179,11 +183,25 @@ func interpolate(mode string) call {
 		}
 		o.AlignCorners = a.bool(4, "align_corners", mode == "bilinear")
 		if a.bool(5, "recompute_scale_factor", false) {
-			lacks("recompute_scale_factor")
+			o.Size = scaled(a.x(), o.Scale)
+			o.Scale = nil
 		}
 		o.Antialias = a.bool(6, "antialias", false)
 		return a.x().Interpolate(o)
 	}
+}
+
+// scaled is the size that factors say, one for all dimensions or one for each: of a size alone the
+// factors come out as recompute_scale_factor wants them.
+func scaled(x T, factors []float64) (size []int) {
+	for i := 2; i < x.Rank(); i++ {
+		f := factors[0]
+		if len(factors) > 1 {
+			f = factors[i-2]
+		}
+		size = append(size, int(math.Floor(float64(x.Dim(i))*f)))
+	}
+	return size
 }
 
 // smoothed is interpolation with antialiasing, whose sizes are given by other names.
@@ -194,6 +212,9 @@ var smoothed call = func(a *args) any {
 		for _, f := range items(l) {
 			o.Scale = append(o.Scale, number64(f))
 		}
+	}
+	if a.has(-1, "scales_h") || a.has(-1, "scales_w") {
+		lacks("a size and factors")
 	}
 	return a.x().Interpolate(o)
 }

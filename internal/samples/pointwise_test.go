@@ -33,18 +33,31 @@ func bin(f func(x, y T) T) call {
 	return func(a *args) any { return f(a.x(), a.T(1, "other")) }
 }
 
-// either is a function of a tensor and another or a number.
-func either(f func(x, y T) T, g func(x T, v float64) T) call {
+// either is a function of two tensors, of which one may be a number: g is for a number as the
+// second, and reversed for one as the first. A truth value, and a number that no method takes, is a
+// tensor without dimensions.
+func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v float64) T) call {
 	return func(a *args) any {
-		switch y := a.get(1, "other").(type) {
-		case T:
-			return f(a.x(), y)
-		default:
-			if g == nil {
-				lacks("a number as the second operand")
-			}
-			return g(a.x(), number64(y))
+		u, v := a.get(0, "input"), a.get(1, "other")
+		x, isX := u.(T)
+		y, isY := v.(T)
+		switch {
+		case isX && isNumber(v) && !isBool(v) && g != nil:
+			return g(x, number64(v))
+		case isY && isNumber(u) && !isBool(u) && len(reversed) > 0:
+			return reversed[0](y, number64(u))
+		case !isX && !isY:
+			lacks("a function of two numbers")
 		}
+		return f(a.scalar(u), a.scalar(v))
+	}
+}
+
+// method is f of a first operand that must be a tensor.
+func method(f call) call {
+	return func(a *args) any {
+		a.x()
+		return f(a)
 	}
 }
 
@@ -138,7 +151,9 @@ var pointwise = map[string]call{
 	},
 	"sinc": un(func(x T) T {
 		p := floating(x).MulScalar(math.Pi)
-		return tensor.RWhereScalar(p.EqScalar(0), 1, p.Sin().Div(p))
+		origin := p.EqScalar(0)
+		p = p.MaskedFill(origin, 1) // nothing is divided by 0, in no gradient
+		return tensor.RWhereScalar(origin, 1, p.Sin().Div(p))
 	}),
 }
 
@@ -190,16 +205,18 @@ var casts call = func(a *args) any {
 
 // pairs are functions of two tensors, element by element.
 var pairs = map[string]call{
-	"add": func(a *args) any { return sumOf(a, T.Add, T.AddScalar) },
-	"sub": func(a *args) any { return sumOf(a, T.Sub, T.SubScalar) },
-	"mul": either(T.Mul, T.MulScalar), "div.no_rounding_mode": either(T.Div, T.DivScalar),
-	"true_divide":        either(T.Div, T.DivScalar),
-	"div.trunc_rounding": rounding(either(T.TruncDivide, T.TruncDivideScalar)),
-	"div.floor_rounding": rounding(either(T.FloorDivide, T.FloorDivideScalar)),
-	"floor_divide":       either(T.FloorDivide, T.FloorDivideScalar),
-	"remainder":          either(T.Remainder, T.RemainderScalar), "fmod": either(T.Fmod,
-		T.FmodScalar),
-	"atan2": bin(T.Atan2), "hypot": bin(T.Hypot), "fmax": bin(T.Fmax), "fmin": bin(T.Fmin),
+	"add":                  func(a *args) any { return sumOf(a, T.Add, T.AddScalar, T.AddScalar) },
+	"sub":                  func(a *args) any { return sumOf(a, T.Sub, T.SubScalar, T.RSubScalar) },
+	"mul":                  either(T.Mul, T.MulScalar, T.MulScalar),
+	"div.no_rounding_mode": either(T.Div, T.DivScalar, T.RDivScalar),
+	"true_divide":          either(T.Div, T.DivScalar, T.RDivScalar),
+	"div.trunc_rounding":   rounding(either(T.TruncDivide, T.TruncDivideScalar)),
+	"div.floor_rounding": rounding(either(T.FloorDivide, T.FloorDivideScalar,
+		T.RFloorDivideScalar)),
+	"floor_divide": either(T.FloorDivide, T.FloorDivideScalar, T.RFloorDivideScalar),
+	"remainder":    either(T.Remainder, T.RemainderScalar, T.RRemainderScalar),
+	"fmod":         method(either(T.Fmod, T.FmodScalar)),
+	"atan2":        bin(T.Atan2), "hypot": bin(T.Hypot), "fmax": bin(T.Fmax), "fmin": bin(T.Fmin),
 	"maximum": bin(T.Maximum), "minimum": bin(T.Minimum), "max.binary": bin(T.Maximum),
 	"min.binary": bin(T.Minimum), "logaddexp": bin(T.LogAddExp),
 	"logaddexp2": bin(func(x, y T) T {
@@ -207,19 +224,25 @@ var pairs = map[string]call{
 	}),
 	"logical_and": bin(T.LogicalAnd), "logical_or": bin(T.LogicalOr),
 	"logical_xor": bin(T.LogicalXor),
-	"bitwise_and": bits(T.BitwiseAnd, T.BitwiseAndScalar),
-	"bitwise_or":  bits(T.BitwiseOr, T.BitwiseOrScalar),
-	"bitwise_xor": bits(T.BitwiseXor, T.BitwiseXorScalar),
-	"__rand__":    bits(T.BitwiseAnd, T.BitwiseAndScalar),
-	"__ror__":     bits(T.BitwiseOr, T.BitwiseOrScalar),
-	"__rxor__":    bits(T.BitwiseXor, T.BitwiseXorScalar),
+	"bitwise_and": bits(T.BitwiseAnd, T.BitwiseAndScalar, T.BitwiseAndScalar),
+	"bitwise_or":  bits(T.BitwiseOr, T.BitwiseOrScalar, T.BitwiseOrScalar),
+	"bitwise_xor": bits(T.BitwiseXor, T.BitwiseXorScalar, T.BitwiseXorScalar),
+	"__rand__":    method(bits(T.BitwiseAnd, T.BitwiseAndScalar, T.BitwiseAndScalar)),
+	"__ror__":     method(bits(T.BitwiseOr, T.BitwiseOrScalar, T.BitwiseOrScalar)),
+	"__rxor__":    method(bits(T.BitwiseXor, T.BitwiseXorScalar, T.BitwiseXorScalar)),
 
-	"bitwise_left_shift":  bits(T.BitwiseLeftShift, T.BitwiseLeftShiftScalar),
-	"bitwise_right_shift": bits(T.BitwiseRightShift, T.BitwiseRightShiftScalar),
+	"bitwise_left_shift": bits(T.BitwiseLeftShift, T.BitwiseLeftShiftScalar,
+		T.RBitwiseLeftShiftScalar),
+	"bitwise_right_shift": bits(T.BitwiseRightShift, T.BitwiseRightShiftScalar,
+		T.RBitwiseRightShiftScalar),
 
-	"eq": either(T.Eq, T.EqScalar), "ne": either(T.Ne, T.NeScalar), "lt": either(T.Lt, T.LtScalar),
-	"le": either(T.Le, T.LeScalar), "gt": either(T.Gt, T.GtScalar), "ge": either(T.Ge, T.GeScalar),
-	"copysign": either(T.CopySign, T.CopySignScalar),
+	"eq":       method(either(T.Eq, T.EqScalar)),
+	"ne":       method(either(T.Ne, T.NeScalar)),
+	"lt":       method(either(T.Lt, T.LtScalar)),
+	"le":       method(either(T.Le, T.LeScalar)),
+	"gt":       method(either(T.Gt, T.GtScalar)),
+	"ge":       method(either(T.Ge, T.GeScalar)),
+	"copysign": method(either(T.CopySign, T.CopySignScalar)),
 	"pow":      func(a *args) any { return power(a.get(0, "input"), a.get(1, "exponent")) },
 	"__rpow__": func(a *args) any { return power(a.get(1, "other"), a.get(0, "input")) },
 	"float_power": func(a *args) any {
@@ -284,15 +307,19 @@ var pairs = map[string]call{
 		case isY:
 			return tensor.RWhereScalar(c, number64(x), yt)
 		}
+		if !isFloat(x) && !isFloat(y) {
+			return tensor.Where(c, a.scalar(x), a.scalar(y))
+		}
 		return tensor.WhereScalars(c, number64(x), number64(y))
 	},
-	"__radd__": either(T.Add, T.AddScalar),
-	"__rmul__": either(T.Mul, T.MulScalar),
-	"__rsub__": either(func(x, y T) T { return y.Sub(x) }, T.RSubScalar),
-	"__rdiv__": either(func(x, y T) T { return y.Div(x) }, T.RDivScalar),
-	"__rmod__": either(func(x, y T) T { return y.Remainder(x) }, T.RRemainderScalar),
-	"rsub":     reversed,
-	"dist":     distance,
+	"__radd__": method(either(T.Add, T.AddScalar)),
+	"__rmul__": method(either(T.Mul, T.MulScalar)),
+	"__rsub__": method(either(func(x, y T) T { return y.Sub(x) }, T.RSubScalar)),
+	"__rdiv__": method(either(func(x, y T) T { return y.Div(x) }, T.RDivScalar)),
+	"__rmod__": either(func(x, y T) T { return y.Remainder(x) }, T.RRemainderScalar,
+		T.RemainderScalar),
+	"rsub": reversed,
+	"dist": distance,
 }
 
 func wide(x, y T) dtype.Type {
@@ -330,15 +357,18 @@ var distance call = func(a *args) any {
 }
 
 // sumOf is a sum with torch's factor alpha of the second operand.
-func sumOf(a *args, f func(x, y T) T, g func(x T, v float64) T) any {
-	alpha := a.float(-1, "alpha", 1)
-	if y, ok := a.get(1, "other").(T); ok {
-		if alpha != 1 {
-			y = y.MulScalar(alpha)
-		}
-		return f(a.x(), y)
+func sumOf(a *args, f func(x, y T) T, g, reversed func(x T, v float64) T) any {
+	alpha := a.get(-1, "alpha")
+	switch y, ok := a.get(1, "other").(T); {
+	case alpha == nil:
+		return either(f, g, reversed)(a)
+	case !ok:
+		return g(a.x(), a.float(1, "other", 0)*number64(alpha))
+	case isBool(alpha):
+		return f(a.scalar(a.get(0, "input")), y.Mul(a.scalar(alpha)))
+	default:
+		return f(a.scalar(a.get(0, "input")), y.MulScalar(number64(alpha)))
 	}
-	return g(a.x(), a.float(1, "other", 0)*alpha)
 }
 
 func rounding(f call) call {
@@ -348,19 +378,12 @@ func rounding(f call) call {
 	}
 }
 
-func bits(f func(x, y T) T, g func(x T, v int64) T) call {
-	return func(a *args) any {
-		x, isTensor := a.get(0, "input").(T)
-		y, other := a.get(1, "other").(T)
-		switch {
-		case isTensor && other:
-			return f(x, y)
-		case isTensor:
-			return g(x, int64(number64(a.get(1, "other"))))
-		}
-		lacks("a number as the first operand")
-		return nil
+func bits(f func(x, y T) T, g func(x T, v int64) T, reversed ...func(x T, v int64) T) call {
+	var other []func(x T, v float64) T
+	for _, r := range reversed {
+		other = append(other, func(x T, v float64) T { return r(x, int64(v)) })
 	}
+	return either(f, func(x T, v float64) T { return g(x, int64(v)) }, other...)
 }
 
 func power(x, y any) any {

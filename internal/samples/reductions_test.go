@@ -268,9 +268,14 @@ var scans = map[string]call{
 		if side := a.text(-1, "side", ""); side != "" {
 			right = side == "right"
 		}
-		y, ok := a.get(1, "values").(T)
-		if !ok {
-			lacks("a number instead of a tensor")
+		y, isTensor := a.get(1, "values").(T)
+		if !isTensor { // a number, and the tensor is a vector
+			y = a.scalar(a.get(1, "values"))
+			t := dtype.Promote(x.Type(), y.Type())
+			if x.Type().IsFloat() || !y.Type().IsFloat() {
+				t = x.Type()
+			}
+			x, y = x.Cast(t), y.Cast(t)
 		}
 		return index32(x.Searchsorted(y, right, sorter...), a.bool(-1, "out_int32", false))
 	},

@@ -171,6 +171,7 @@ func TestSecondDerivatives(t *testing.T) {
 			"pow":         {func(x *tt) *tt { return x.PowScalar(3) }, []float64{0, 1, inf}, []float64{0, 6, inf}},
 			"remainder":   {func(x *tt) *tt { return x.OnesLike().Remainder(x) }, []float64{0, 2, -2, inf}, []float64{0, 0, 0, 0}},
 			"log_sigmoid": {(*tt).LogSigmoid, []float64{0, -36, 36, -700, 700, inf, -inf}, []float64{-0.25, -math.Exp(-36), -math.Exp(-36), -math.Exp(-700), -math.Exp(-700), 0, 0}},
+			"logaddexp":   {func(x *tt) *tt { return x.LogAddExp(x.ZerosLike()) }, []float64{0, -36, 36, 700, inf, -inf}, []float64{0.25, math.Exp(-36), math.Exp(-36), math.Exp(-700), 0, 0}},
 			"tanh":        {(*tt).Tanh, []float64{0, inf, -inf}, []float64{0, 0, 0}}, "sigmoid": {(*tt).Sigmoid, []float64{0, inf, -inf}, []float64{0, 0, 0}},
 		} {
 			x := s.From(c.x).RequiresGrad()
@@ -187,5 +188,16 @@ func TestSecondDerivatives(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// At the origin, and where both squares are too small for the type, atan2 has the gradient 0: PyTorch 2.15's value.
+func TestAtan2AtTheOrigin(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		zero := math.Copysign(0, -1)
+		y, x := s.From([]float64{0, 0, zero, zero, 1e-200, 2}).RequiresGrad(), s.From([]float64{0, zero, 0, zero, 1e-200, 0}).RequiresGrad()
+		y.Atan2(x).Sum().Backward()
+		want(t, "gradient of y", y.Grad(), 0, 0, 0, 0, 0, 0)
+		want(t, "gradient of x", x.Grad(), 0, 0, 0, 0, 0, -0.5)
 	})
 }

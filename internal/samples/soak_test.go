@@ -1,0 +1,104 @@
+package samples
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A tally is what a folder of FLAMBEAU_SAMPLES has of one entry.
+type tally struct {
+	rows map[string]int // samples by type, source and mode
+	last map[string]int // the greatest of their places in PyTorch's list, plus 1
+	left int            // how many could not be written down
+	end  bool           // the entry's last row is there
+}
+
+type tallies map[string]*tally
+
+func (c tallies) add(r *row) {
+	t := c[r.Op]
+	if t == nil {
+		t = &tally{rows: map[string]int{}, last: map[string]int{}}
+		c[r.Op] = t
+	}
+	switch r.From {
+	case "entry":
+		t.end = true
+		for _, n := range r.Left {
+			t.left += n
+		}
+	case "sample", "reference":
+		k := fmt.Sprint(r.Type, r.From, r.Training)
+		t.rows[k]++
+		t.last[k] = max(t.last[k], r.N+1)
+	}
+}
+
+// lacks says what a folder does not have of the entries that testdata has, "" if it is whole. The
+// samples that --most leaves out are not among those that could not be written down.
+func (c tallies) lacks(entries map[string]bool) string {
+	for _, op := range sortedKeys(entries) {
+		t := c[op]
+		if t == nil || !t.end {
+			return "the entry " + op
+		}
+		gaps := 0
+		for k, n := range t.rows {
+			gaps += t.last[k] - n
+		}
+		if gaps > t.left {
+			return fmt.Sprintf("%d samples of %s", gaps-t.left, op)
+		}
+	}
+	return ""
+}
+
+// ofLayers says whether a row of soak.tsv is about an entry of module_db, not of op_db.
+func ofLayers(e *exception) bool {
+	return strings.HasPrefix(e.op, "nn.") && !strings.HasPrefix(e.op, "nn.functional.")
+}
+
+// A folder is whole with all entries, and all samples of them but those that could not be written.
+func TestWholeFolder(t *testing.T) {
+	entries := map[string]bool{"add": true}
+	end := row{Op: "add", From: "entry", Left: map[string]int{"complex": 1}}
+	for _, c := range []struct {
+		places []int
+		end    bool
+		want   string
+	}{
+		{[]int{0, 1, 2, 3}, true, ""},
+		{[]int{0, 1, 3}, true, ""},
+		{[]int{0, 3}, true, "1 samples of add"}, // what --most 2 leaves of them
+		{[]int{0, 1, 2, 3}, false, "the entry add"},
+		{nil, false, "the entry add"},
+	} {
+		there := tallies{}
+		for _, n := range c.places {
+			there.add(&row{Op: "add", Type: "float32", From: "sample", N: n})
+		}
+		if c.end {
+			there.add(&end)
+		}
+		if got := there.lacks(entries); got != c.want {
+			t.Errorf("%v: lacks %q, want %q", c.places, got, c.want)
+		}
+	}
+}
+
+// What a row's message says of how far a result may be off.
+func TestRowsOfSize(t *testing.T) {
+	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
+	for msg, want := range map[string]bool{
+		"×4": true, "×2": false, "≤1e-6": true, "≤2e-7": false,
+		"want 0": true, "want 1": false, "": true,
+	} {
+		if got := (&exception{msg: msg}).fits(off); got != want {
+			t.Errorf("a row with %q: %v, want %v", msg, got, want)
+		}
+	}
+	if (&exception{msg: "≤1"}).fits("type is int64, want bool") {
+		t.Error("a row with a bound excuses what has no size")
+	}
+}
