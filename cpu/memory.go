@@ -205,3 +205,41 @@ func (d *Device) move(dst, src []byte) {
 	}
 	d.crew.parallel((len(src)+moveGrain-1)/moveGrain, 1, &mover{dst, src})
 }
+
+var _ device.MemoryHistorian = (*Device)(nil)
+
+// RecordMemoryHistory records every allocation of at least 64 KiB and its free from now on, with the stack of the call. Smaller ones
+// are Go memory, which runtime/pprof shows.
+func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
+	d.pool.RecordHistory(device.NewHistorySettings(opts...))
+}
+
+// StopMemoryHistory ends recording and forgets what was recorded.
+func (d *Device) StopMemoryHistory() { d.pool.StopHistory() }
+
+// MemorySnapshot returns the segments and blocks of at least 64 KiB that the device holds, and the recorded events.
+func (d *Device) MemorySnapshot() *device.MemorySnapshot {
+	s := d.pool.MemorySnapshot()
+	s.Product = d.Info().Name
+	return s
+}
+
+// tracedCopy begins a copy of host memory that a tracer hears of when what it returns is called.
+func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes int) func() {
+	start := device.Now()
+	return func() {
+		t.Copy(device.CopyEvent{Device: d, Stream: s, Kind: device.HostToHost, Op: op, Bytes: bytes, Blocked: true, Start: start, End: device.Now()})
+	}
+}
+
+// told tells a tracer of memory that is handed out or taken back.
+func (b *buffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
+	if !t.Wants().Memory || b.release != nil {
+		return
+	}
+	in := -1
+	if !queued && b.block != nil {
+		in = int(b.dev.pool.InUse())
+	}
+	t.Memory(device.MemoryEvent{Device: b.dev, Addr: b.Addr(), Bytes: len(b.mem), Freed: freed, Origin: o, InUse: in})
+}

@@ -1,220 +1,157 @@
 package cuda
 
 import (
-	"encoding/binary"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
-	"math"
+	"os"
+	"path/filepath"
+	"sync"
 
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/ptx"
-	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Kernel is a kernel of a program's own, made with package ptx, and its launch shape. It serves any number of devices and
-// launches; each device loads it once.
-type Kernel struct {
-	k      *kernels.Kernel
-	params []ptx.Param
+// loaded is a kernel in a device's context. A failure is not kept: memory for its code may be there the next time.
+type loaded struct {
+	mu   sync.Mutex
+	done bool
+	fn   cu.Function
 }
 
-// A KernelConfig is the shape in which a kernel is launched.
-type KernelConfig struct {
-	Block  [3]int // threads of a block along each axis; 0 is 1
-	Shared int    // bytes of the block's dynamic shared memory
+// plainShared is the shared memory, static and dynamic together in bytes, that a kernel gets without asking for more.
+const plainShared = 48 << 10
+
+// function returns the kernel's function on this device, loaded at first use. The device's context is current.
+func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
+	v, ok := d.kernels.Load(k)
+	if !ok {
+		v, _ = d.kernels.LoadOrStore(k, new(loaded))
+	}
+	l := v.(*loaded)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done {
+		return l.fn, nil
+	}
+	fn, err := d.load(k)
+	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 { // code is no part of the pool, which holds what it lacks
+		fn, err = d.load(k)
+	}
+	if err != nil {
+		return 0, err
+	}
+	l.fn, l.done = fn, true
+	return fn, nil
 }
 
-// A KernelError says why a kernel cannot be launched in a shape.
-type KernelError struct {
-	Kernel string
-	Reason string
-}
-
-func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " + e.Reason }
-
-// NewKernel gives a kernel its launch shape: at most 1024 threads a block, 64 along the third axis, and no more than the kernel
-// declares with MaxThreads. The error is a *[KernelError].
-//
-// k may also be a literal that describes PTX text of another compiler: the entry's name, the text, its version and target, and its parameters
-// with their offsets. That the text says the same is not checked here; what the driver refuses is the error of the first launch.
-func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
-	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
-		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target}
-	limits, threads := [3]int{1024, 1024, 64}, 1
-	for i, n := range c.Block {
-		if n == 0 {
-			c.Block[i] = 1
+func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
+	if d.p.print != nil {
+		if _, again := d.p.printed.LoadOrStore(k, true); !again {
+			fmt.Fprintf(d.p.print, "// %s, %v threads, %d bytes of dynamic shared memory\n%s\n", k.Name, k.Block, k.DynShared, k.PTX)
 		}
 	}
-	for i, n := range c.Block {
-		if n < 0 || n > limits[i] || k.MaxThreads[i] > 0 && n > k.MaxThreads[i] {
-			return nil, &KernelError{k.Name, fmt.Sprintf("a block of %v threads: at most %v are possible, and the kernel declares %v", c.Block, limits, k.MaxThreads)}
+	if k.Target > d.sm || k.Version > d.ptx {
+		return 0, d.fault(k.Name, fmt.Errorf("it needs compute capability %.1f and PTX %.1f, the device has %.1f and its driver takes %.1f",
+			float64(k.Target)/10, float64(k.Version)/10, float64(d.sm)/10, float64(d.ptx)/10))
+	}
+	m, err := d.module(k)
+	if err != nil {
+		return 0, d.fault(k.Name, err)
+	}
+	if d.p.folder != "" {
+		if err := writeKernel(d.p.folder, k); err != nil {
+			return 0, d.fault(k.Name, err)
 		}
-		threads *= n
-		own.Block[i] = uint32(n)
 	}
-	if threads > 1024 {
-		return nil, &KernelError{k.Name, fmt.Sprintf("a block of %v is %d threads, at most 1024 are possible", c.Block, threads)}
+	fn, err := d.api.ModuleGetFunction(m, k.Entry)
+	if err == nil && k.DynShared > 0 && k.StaticShared+k.DynShared > plainShared {
+		err = d.api.FuncSetAttribute(fn, cu.FuncMaxDynamicShared, k.DynShared)
 	}
-	if c.Shared < 0 {
-		return nil, &KernelError{k.Name, fmt.Sprintf("%d bytes of shared memory", c.Shared)}
+	if err != nil {
+		_ = d.api.ModuleUnload(m) // the first error is the one to tell
+		return 0, d.fault(k.Name, err)
 	}
-	return &Kernel{own, k.Params}, nil
+	return fn, nil
 }
 
-// Strided is a view whose strides and offset the kernel is told in other arguments. The pointer that it gets is that to the
-// view's first element, as for every view.
-type Strided device.View
-
-// Launch queues a launch of k with grid blocks along each axis (0 is 1) on s, a stream of d; nil is the default stream. args are
-// the kernel's parameters in their order:
-//
-//   - for a pointer, a [device.View] of d's memory, contiguous and of elements of the pointer's type, or a [Strided];
-//   - for a scalar, a Go value of its type (uint32 for ptx.U32, float32 for ptx.F32), or an int that an integer holds;
-//   - for ParamBytes, a []byte of its size.
-//
-// Nothing is queued for an argument that does not fit; the error is a *[device.OperandError]. What
-// the kernel does in memory is not checked on hardware: an access out of bounds is a fault that
-// costs the process its context, or worse, is none. The emulated GPU checks every access. To launch
-// on tensors, see tensor.Raw.
-func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) error {
-	if k == nil {
-		return d.refusal("launch", "kernel", "nil")
+// writeKernel puts a kernel's text into a folder, under a name made of its hash, so that equal texts are one file.
+func writeKernel(folder string, k *kernels.Kernel) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
 	}
-	st, err := d.stream(k.k.Name, s)
+	sum := sha256.Sum256([]byte(k.PTX))
+	path := filepath.Join(folder, hex.EncodeToString(sum[:12])+".ptx")
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	f, err := os.CreateTemp(folder, ".part-*")
 	if err != nil {
 		return err
 	}
-	l := kernels.Launch{Kernel: k.k}
-	limits := [3]int{math.MaxInt32, math.MaxUint16, math.MaxUint16}
-	for i, n := range grid {
-		if n < 0 || n > limits[i] {
-			return d.refusal(k.k.Name, "grid", fmt.Sprintf("%v blocks: at most %v are possible", grid, limits))
-		}
-		l.Grid[i] = uint32(max(n, 1))
+	_, err = f.WriteString(k.PTX)
+	if e := f.Close(); err == nil {
+		err = e
 	}
-	if len(args) != len(k.params) {
-		return d.refusal(k.k.Name, "arguments", fmt.Sprintf("%d are given, the kernel takes %d", len(args), len(k.params)))
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	l.Params = make([]byte, k.k.ParamSize)
-	for i, p := range k.params {
-		var b [8]byte
-		raw, why := b[:], ""
-		if p.Type == ptx.U8 {
-			if raw, _ = args[i].([]byte); len(raw) != p.Size {
-				why = fmt.Sprintf("%T of %d bytes, the kernel takes %d bytes", args[i], len(raw), p.Size)
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// module loads a kernel's code: from the cache on disk where there is one, else compiled from its PTX.
+func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
+	if c := d.p.cubins; c != nil {
+		compile := func() ([]byte, error) { return d.api.LinkPTX(k.Name, []byte(k.PTX), cu.JITOptions{}) }
+		if image, err := c.get(k.PTX, d.sm, d.p.version, compile); err == nil {
+			if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
+				return m, nil
 			}
-		} else {
-			var bits uint64
-			bits, why = d.argument(p, args[i])
-			binary.LittleEndian.PutUint64(raw, bits)
 		}
-		if why != "" {
-			return d.refusal(k.k.Name, fmt.Sprintf("argument %d (%s)", i, p.Name), why)
-		}
-		copy(l.Params[p.Offset:p.Offset+p.Size], raw)
+		// What the driver does not take, it compiles anew below, and says what is wrong if the text is at fault.
 	}
-	t := device.Tracing()
-	if t == nil {
-		return d.queue(st, []kernels.Launch{l})
+	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
+}
+
+// queue puts planned launches into the stream's queue.
+func (d *Device) queue(s *stream, list []kernels.Launch) error {
+	if len(list) == 0 {
+		return nil
 	}
-	e := device.KernelEvent{Device: d, Stream: st, Primitive: k.k.Name, Start: device.Now()}
-	if t.Wants().KernelShapes {
-		e.Shapes = shapesOf(args)
+	if l := s.rec.Load(); l != nil {
+		return l.launches(list)
 	}
-	if err := d.launch(st, []kernels.Launch{l}, &e); err != nil {
+	if err := d.enter(); err != nil {
 		return err
 	}
-	e.End = device.Now()
-	t.Kernel(e)
+	defer d.leave()
+	for i := range list {
+		l := &list[i]
+		k := l.Kernel
+		fn, err := d.function(k)
+		if err != nil {
+			return err
+		}
+		grid, block := cu.Dim3{X: l.Grid[0], Y: l.Grid[1], Z: l.Grid[2]}, cu.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}
+		if err := d.api.LaunchKernel(fn, grid, block, uint32(k.DynShared), s.handle, l.Params); err != nil {
+			return d.fault(k.Name, err)
+		}
+		d.count.launches.Add(1)
+		if d.p.sync {
+			if err := d.api.StreamSynchronize(s.handle); err != nil {
+				return d.fault(k.Name, err)
+			}
+		}
+	}
+	if d.p.sync {
+		if e := d.index.take(s.own()); e != nil {
+			return e
+		}
+	}
 	return nil
-}
-
-// shapesOf returns the shapes of the views among a kernel's arguments.
-func shapesOf(args []any) (list []shape.Dims) {
-	for _, a := range args {
-		switch v := a.(type) {
-		case device.View:
-			list = append(list, v.Shape)
-		case Strided:
-			list = append(list, v.Shape)
-		}
-	}
-	return list
-}
-
-// argument returns the bits of a for parameter p, or why it does not fit.
-func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
-	if p.Elem != ptx.Invalid {
-		v, ok := a.(device.View)
-		dense := ok
-		if s, is := a.(Strided); is {
-			v, ok = device.View(s), true
-		}
-		if !ok {
-			return 0, fmt.Sprintf("%T, want a device.View of %v", a, p.Elem)
-		}
-		if why := device.Outside(d, &v); why != "" {
-			return 0, why
-		}
-		if !holds(p.Elem, v.Type) {
-			return 0, fmt.Sprintf("a view of %v, the kernel reads %v", v.Type, p.Elem)
-		}
-		if dense && !v.Contiguous() {
-			return 0, fmt.Sprintf("shape %v with strides %v is not contiguous; a kernel that is told strides takes it as Strided", v.Shape, v.Strides)
-		}
-		return uint64(v.Buf.Addr()) + uint64(v.Offset*v.Type.Size()), ""
-	}
-	if n, ok := a.(int); ok && p.Type.IsInt() {
-		lo, hi := math.MinInt64, math.MaxInt64
-		switch w := 8 * p.Size; {
-		case w < 64 && p.Type.IsSigned():
-			lo, hi = -1<<(w-1), 1<<(w-1)-1
-		case w < 64:
-			lo, hi = 0, 1<<w-1
-		case !p.Type.IsSigned():
-			lo = 0
-		}
-		if n < lo || n > hi {
-			return 0, fmt.Sprintf("%d is not a value of %v", n, p.Type)
-		}
-		return uint64(n), ""
-	}
-	t := ptx.Invalid
-	switch v := a.(type) {
-	case uint32:
-		t, bits = ptx.U32, uint64(v)
-	case int32:
-		t, bits = ptx.S32, uint64(v)
-	case uint64:
-		t, bits = ptx.U64, v
-	case int64:
-		t, bits = ptx.S64, uint64(v)
-	case float32:
-		t, bits = ptx.F32, uint64(math.Float32bits(v))
-	case float64:
-		t, bits = ptx.F64, math.Float64bits(v)
-	}
-	if t == ptx.U32 && p.Type == ptx.B32 || t == ptx.U64 && p.Type == ptx.B64 { // bits
-		t = p.Type
-	}
-	if t == ptx.Invalid || t != p.Type {
-		return 0, fmt.Sprintf("%T, the kernel takes %v", a, p.Type)
-	}
-	return bits, ""
-}
-
-// holds reports whether memory of elements of t is what a pointer to p reads: bits of their size, or the type itself. Bool is
-// a byte of 0 or 1.
-func holds(p ptx.Type, t dtype.Type) bool {
-	switch p {
-	case ptx.B16, ptx.B32, ptx.B64:
-		return p.Size() == t.Size()
-	case ptx.U8:
-		return t == dtype.U8 || t == dtype.Bool
-	}
-	of := map[ptx.Type]dtype.Type{ptx.S8: dtype.I8, ptx.S16: dtype.I16, ptx.S32: dtype.I32, ptx.S64: dtype.I64, ptx.U32: dtype.U32, ptx.U64: dtype.U64,
-		ptx.F16: dtype.F16, ptx.BF16: dtype.BF16, ptx.F32: dtype.F32, ptx.F64: dtype.F64}
-	return of[p] == t && t != dtype.Invalid
 }

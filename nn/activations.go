@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Activations beyond those of layers.go, with torch's names. Those with numbers are made by a function, where torch has defaults that are
-// not zero: the doc comment says them.
+// Activations have torch's names. Those with numbers are made by a function where torch has defaults
+// that are not zero: the doc comment says them.
 
 // Identity returns its input.
 type Identity struct{ Base }
@@ -300,4 +300,83 @@ func (l *RReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 		a := c.On(x.Device()).Typed(x.Type()).Uniform(l.Lower, l.Upper, x.Shape().Slice()...)
 		return x.In(c).Mul(a.MaskedFill(x.In(c).Detach().GtScalar(0), 1))
 	}, x)
+}
+
+// Softmin is softmax of -x along dimension Dim.
+type Softmin struct {
+	Base
+	Dim int
+}
+
+// NewSoftmin returns a layer.
+func NewSoftmin(dim int) Softmin { return Softmin{Dim: dim} }
+
+// Forward applies the layer.
+func (l Softmin) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Softmin(l.Dim)
+}
+
+// Softmax2d is softmax over the channels of images, [n, channels, height, width] or [channels, height, width].
+type Softmax2d struct{ Base }
+
+// Forward applies the layer.
+func (l Softmax2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	given("softmax2d", x)
+	if x.Rank() != 3 && x.Rank() != 4 {
+		misuse("softmax2d", tensor.ErrShape, fmt.Sprintf("images have 3 or 4 dimensions, the input has shape %v", x.Shape()), x)
+	}
+	return x.Softmax(-3)
+}
+
+// ReLU is the greater of x and 0.
+type ReLU struct{ Base }
+
+// Forward applies the layer.
+func (l ReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Relu()
+}
+
+// GELU is x·Φ(x), by the error function, or with Tanh by its tanh approximation.
+type GELU struct {
+	Base
+	Tanh bool
+}
+
+// Forward applies the layer.
+func (g GELU) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer g.Enter(&x, &out)()
+	if g.Tanh {
+		return x.GeluTanh()
+	}
+	return x.Gelu()
+}
+
+// Tanh is the hyperbolic tangent.
+type Tanh struct{ Base }
+
+// Forward applies the layer.
+func (l Tanh) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Tanh()
+}
+
+// Sigmoid is 1/(1+e⁻ˣ).
+type Sigmoid struct{ Base }
+
+// Forward applies the layer.
+func (l Sigmoid) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Sigmoid()
+}
+
+// SiLU is x·sigmoid(x).
+type SiLU struct{ Base }
+
+// Forward applies the layer.
+func (l SiLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
+	defer l.Enter(&x, &y)()
+	return x.Silu()
 }

@@ -5,7 +5,10 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -118,87 +121,85 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return l.F(x)
 }
 
-// Unflatten makes dimension Dim into several of the given sizes; see [tensor.Tensor.Unflatten].
-type Unflatten struct {
+// Sequential applies its layers one after another. Their names are their numbers. What goes from one layer of this package to the next is
+// freed behind it, as it is in PyTorch, unless a hook on one of the two sees it; what layers of one's own, and a [Lambda], take and return
+// belongs to the scope of the input until that is closed.
+type Sequential struct {
 	Base
-	Dim   int
-	Sizes []int
+	Checkpointing
+	Layers []Module `nn:",inline"`
+
+	segments []segment // with checkpointing
 }
 
-// NewUnflatten returns a layer; one of the sizes may be -1.
-func NewUnflatten(dim int, sizes ...int) *Unflatten { return &Unflatten{Dim: dim, Sizes: sizes} }
+// NewSequential returns a chain of layers.
+func NewSequential(layers ...Module) *Sequential { return &Sequential{Layers: layers} }
 
-// Forward applies the layer.
-func (l *Unflatten) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
-	defer l.Enter(&x, &y)()
-	return x.Unflatten(l.Dim, l.Sizes...)
-}
-
-// Unfold returns the windows of images as columns; see [tensor.Tensor.Unfold2d].
-type Unfold struct {
-	Base
-	Options tensor.FoldOptions
-}
-
-// NewUnfold returns a layer with windows of one size for both dimensions, or of one for each. It
-// takes the options [Stride], [Padding] and [Dilation].
-func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
-	return &Unfold{Options: windows("Unfold", kernel, opts)}
-}
-
-// Forward maps images [n, channels, height, width], or without n, to columns [n, channels·size of the windows, number of windows].
-func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
-	defer l.Enter(&x, &y)()
-	return x.Unfold2d(l.Options)
-}
-
-// Fold adds columns up to images; see [tensor.Tensor.Fold].
-type Fold struct {
-	Base
-	Height, Width int
-	Options       tensor.FoldOptions
-}
-
-// NewFold returns a layer whose results are images of the given size, from windows as [NewUnfold]'s.
-func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
-	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
-}
-
-// Forward maps columns [n, channels·size of the windows, number of windows], or without n, to images.
-func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
-	defer l.Enter(&x, &y)()
-	return x.Fold(l.Height, l.Width, l.Options)
-}
-
-// CosineSimilarity is x·z/(‖x‖·‖z‖) along dimension Dim of two inputs; see [tensor.Tensor.CosineSimilarity].
-type CosineSimilarity struct {
-	Dim int
-	Eps float64 // the least that a norm counts as
-}
-
-// NewCosineSimilarity returns a layer; torch's defaults are 1 and 1e-8.
-func NewCosineSimilarity(dim int, eps float64) CosineSimilarity { return CosineSimilarity{dim, eps} }
-
-// Forward returns the similarities of x and z, which broadcast, without dimension Dim.
-func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
-	return x.CosineSimilarity(z, l.Dim, l.Eps)
-}
-
-// PairwiseDistance is the norm of order P of x - z + Eps along the last dimension of two inputs; see [tensor.Tensor.PairwiseDistance].
-type PairwiseDistance struct {
-	P, Eps  float64
-	KeepDim bool
-}
-
-// NewPairwiseDistance returns a layer; torch's defaults are 2 and 1e-6.
-func NewPairwiseDistance(p, eps float64) PairwiseDistance { return PairwiseDistance{P: p, Eps: eps} }
-
-// Forward returns the distances of x and z, which broadcast.
-func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
-	y := x.PairwiseDistance(z, l.P, l.Eps)
-	if l.KeepDim {
-		defer y.Free() // the view holds it
-		return y.Unsqueeze(-1)
+// Forward applies every layer.
+func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer s.Enter(&x, &out)()
+	for i, l := range s.Layers {
+		if l == nil {
+			panic(&Error{strconv.Itoa(i), "the layer is nil"})
+		}
 	}
-	return y
+	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) { // a copy, or a chain made for a call, is not walked again and again
+		s.markAll()
+	}
+	given("sequential", x)
+	if s.on && x.Scope().GradEnabled() {
+		return s.checkpointed(x)
+	}
+	return through(s.Layers, x)
+}
+
+// through applies layers one after another.
+func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
+	ours := false // nobody but this chain has x
+	for i, l := range layers {
+		y := l.Forward(x)
+		passes := passesOn(l)
+		if y == x {
+			ours = ours && passes
+			continue
+		}
+		if ours && passes {
+			x.Free()
+		}
+		x, ours = y, passes && i < len(layers)-1
+	}
+	return x
+}
+
+// passesOn reports that a layer keeps neither its input nor its result: one of this package, without hooks and layers inside.
+func passesOn(l Module) bool {
+	if b, ok := l.(interface{ base() *Base }); ok && b.base().hooks != nil {
+		return false
+	}
+	t := reflect.TypeOf(l)
+	if s, ok := l.(*Sequential); ok { // all of them: its first or last may return what they are given, as Identity does
+		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
+	}
+	known, ok := passing.Load(t)
+	if !ok {
+		e := t
+		if e.Kind() == reflect.Pointer {
+			e = e.Elem()
+		}
+		known = e.PkgPath() == reflect.TypeFor[Base]().PkgPath() && e.Kind() == reflect.Struct && e != reflect.TypeFor[Lambda]() && !holdsLayers(e)
+		passing.Store(t, known)
+	}
+	return known.(bool)
+}
+
+var passing sync.Map // reflect.Type → bool
+
+// holdsLayers reports whether a struct has fields that are layers.
+func holdsLayers(t reflect.Type) bool {
+	for _, f := range planOf(t).fields {
+		if (f.kind == fieldModule || f.kind == fieldAny) && !f.embedded {
+			return true
+		}
+	}
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[container]())
 }

@@ -27,3 +27,43 @@ func Parameter(x *tensor.Tensor) *tensor.Tensor {
 	}
 	return x.Detach().RequiresGrad()
 }
+
+// ParametersToVector returns the elements of all parameters, one after another, as one vector: torch.nn.utils.parameters_to_vector. Gradients
+// flow back to the parameters, which are on one device. It is for what works on a model as a point in space: norms, distances, interpolation,
+// optimizers of one's own.
+func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
+	if len(params) == 0 {
+		misuse("parameters_to_vector", tensor.ErrValue, "there are no parameters")
+	}
+	tensor.Youngest(params...).Do(func(c *tensor.Scope) {
+		parts := make([]*tensor.Tensor, len(params))
+		for i, p := range params {
+			parts[i] = p.In(c).Reshape(-1)
+		}
+		v = tensor.Cat(0, parts...)
+		c.Close(v)
+	})
+	return v
+}
+
+// VectorToParameters copies the elements of v into the parameters, one after another: torch.nn.utils.vector_to_parameters. v has as many as
+// they have together. The tensors stay the same, and no gradient is recorded; for one there is [Replace].
+func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
+	const op = "vector_to_parameters"
+	given(op, v)
+	n := 0
+	for _, p := range params {
+		given(op, p)
+		n += p.Size()
+	}
+	if v.Rank() != 1 || v.Size() != n {
+		misuse(op, tensor.ErrShape, fmt.Sprintf("the vector has shape %v, the parameters have %d elements together", v.Shape(), n), v)
+	}
+	v.Scope().Do(func(c *tensor.Scope) {
+		v, at := v.Detach().In(c), 0
+		for _, p := range params {
+			p.Detach().Copy(v.Narrow(0, at, p.Size()).View(p.Shape().Slice()...))
+			at += p.Size()
+		}
+	}, tensor.NoGrad())
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"math"
 
@@ -125,4 +126,24 @@ func (n *network) fits(src *source) error {
 			a.Model, a.Input, len(a.Classes), b.Data, b.Input, len(b.Classes))
 	}
 	return nil
+}
+
+// A number is null in JSON where it is none: JSON knows neither NaN nor infinities.
+type number float64
+
+// MarshalJSON is called by encoding/json.
+func (n number) MarshalJSON() ([]byte, error) {
+	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// measured returns one of an evaluation's numbers; nil if it is not among them.
+func measured(m map[string]float64, name string) *number {
+	v, ok := m[name]
+	if !ok {
+		return nil
+	}
+	return new(number(v))
 }

@@ -3,6 +3,7 @@ package vision
 import (
 	"errors"
 	"fmt"
+	"image"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -126,4 +127,30 @@ func (f *Folder) Get(i int) (data.Sample, error) {
 	x := make([]float32, len(m.U8))
 	scaled(x, m.U8)
 	return data.Sample{X: tensor.From(x, m.C, m.H, m.W), Y: class}, nil
+}
+
+// Size returns the rows and columns of picture i as [Folder.Image] gives it. Where the picture is
+// not turned upright, no more than the beginning of its file is read. An error names the file.
+func (f *Folder) Size(i int) (h, w int, err error) {
+	if i < 0 || i >= len(f.paths) {
+		return 0, 0, fmt.Errorf("vision: image %d of %d", i, len(f.paths))
+	}
+	if f.decode.Upright {
+		m, _, err := f.Image(i)
+		if err != nil {
+			return 0, 0, err
+		}
+		return m.H, m.W, nil
+	}
+	file, err := open(f.paths[i])
+	if err != nil {
+		return 0, 0, err
+	}
+	defer file.Close()
+	c, _, err := image.DecodeConfig(file)
+	if err != nil {
+		return 0, 0, failf(f.paths[i], "not a picture: %w", err)
+	}
+	k := f.decode.factor(c.Height, c.Width)
+	return (c.Height + k - 1) / k, (c.Width + k - 1) / k, nil
 }

@@ -107,3 +107,24 @@ func First(pc []uintptr) string {
 		}
 	}
 }
+
+// Goroutine returns the number of this goroutine, which heads its stack: "goroutine 18 [running]:". It takes a microsecond.
+func Goroutine() (n uint64) {
+	var b [64]byte
+	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n
+}
+
+// Within returns the part of a function's name after the library's module path, "tensor.(*Tensor).Backward"; false for other functions.
+func Within(function string) (string, bool) {
+	rest, in := strings.CutPrefix(function, Module)
+	if !in || rest == "" || rest[0] != '/' && rest[0] != '.' {
+		return "", false
+	}
+	return rest[1:], true
+}

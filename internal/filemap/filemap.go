@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"unsafe"
 )
 
 // ErrUnsupported is what [Open] returns where files cannot be mapped: on systems without it, file systems without it, or for files
@@ -84,4 +85,9 @@ func (m *Map) Drop(b []byte) {
 		drop(m.mem[lo:hi])
 	}
 	runtime.KeepAlive(m)
+}
+
+// offset returns where b begins in mem.
+func offset(mem, b []byte) int {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/flambeau-go/flambeau/device"
 )
 
 // Owner is what one origin holds: all live and pending blocks that were asked for at the same place for the same shape.
@@ -198,4 +200,16 @@ func human(n uint64) string {
 		v /= 1024
 	}
 	return fmt.Sprintf("%.2f %ciB", v, "KMGTPE"[unit])
+}
+
+var _ device.ShortageError = (*OOMError)(nil)
+
+// Shortage gives the numbers in the form of the device contract.
+func (e *OOMError) Shortage() device.Shortage {
+	s := device.Shortage{Device: e.Device, Asked: int(e.Asked), For: e.For.Describe(), Total: int(e.Total), Free: int(e.Free), Limit: int(e.Limit),
+		Reserved: int(e.Reserved), Allocated: int(e.Allocated + e.Pending)}
+	for _, o := range e.Owners {
+		s.Owners = append(s.Owners, o.String())
+	}
+	return s
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
 // Cost is the model behind the virtual clock. A zero field has the default named there.
@@ -72,3 +74,10 @@ func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes
 
 // local is the time of a copy (moved twice: read and written) or a fill within a device.
 func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }
+
+var _ cu.Rated = (*Driver)(nil)
+
+// Rates returns the cost model's rates.
+func (d *Driver) Rates() (warpInstructions, memoryBytes float64) {
+	return d.cfg.Cost.WarpInstructions, d.cfg.Cost.MemoryBytes
+}

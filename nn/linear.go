@@ -1,0 +1,106 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Linear is y = x·Wᵀ + b.
+type Linear struct {
+	Base
+	Weight *tensor.Tensor `nn:"weight"` // [out, in]
+	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
+
+	lazy *lazy
+}
+
+// NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
+func NewLinear(in, out int, opts ...Option) *Linear {
+	o := options("Linear", opts, biased...)
+	l := &Linear{}
+	l.fill(in, &lazy{o: o, out: out})
+	return l
+}
+
+// NewLazyLinear returns a layer to out features, from as many as its first input has: torch's
+// LazyLinear. Until then it has no parameters; see [LoadStateDict] for another way to them. It
+// takes the options of [NewLinear].
+func NewLazyLinear(out int, opts ...Option) *Linear {
+	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
+}
+
+func (l *Linear) waiting() **lazy { return &l.lazy }
+
+func (l *Linear) empty() { l.Weight, l.Bias = nil, nil }
+
+func (l *Linear) inputsOf(*lazy) (names []string, dim, by int) { return []string{"weight"}, 1, 1 }
+
+func (l *Linear) fill(in int, z *lazy) {
+	o := z.o
+	l.Weight = o.parameters().Empty(z.out, in)
+	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
+	l.Weight.RequiresGrad()
+	if !o.noBias {
+		l.Bias = o.parameters().Empty(z.out)
+		initial.Uniform(l.Bias, -initial.Bound(in), initial.Bound(in))
+		l.Bias.RequiresGrad()
+	}
+}
+
+// Forward maps x of shape [..., in] to [..., out].
+func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	if l.lazy != nil {
+		given("linear", x)
+		if x.Rank() == 0 {
+			misuse("linear", tensor.ErrShape, scalarInput, x)
+		}
+		ready(l, x, x.Dim(-1))
+	}
+	features("linear", x, l.Weight)
+	return linear(x, l.Weight, l.Bias)
+}
+
+// linear returns x·weightᵀ + bias, nil for none.
+func linear(x, weight, bias *tensor.Tensor) *tensor.Tensor {
+	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
+		x, weight, bias := in[0], in[1], in[2]
+		product := x.MatMul(weight.In(x.Scope()).T())
+		if bias == nil {
+			return product
+		}
+		defer product.Free() // no gradient needs it
+		return product.Add(bias)
+	}, x, weight, bias)
+}
+
+// Bilinear is yₖ = xᵀ·Wₖ·z + bₖ of two inputs.
+type Bilinear struct {
+	Weight *tensor.Tensor `nn:"weight"` // [out, in1, in2]
+	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
+}
+
+// NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in
+// ±1/√in1, as torch's. It panics with an *[Error] if one of the inputs has no features.
+func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
+	if in1 <= 0 || in2 <= 0 {
+		panic(&Error{"Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)})
+	}
+	o := options("Bilinear", opts, biased...)
+	l := &Bilinear{Weight: o.parameters().Empty(out, in1, in2)}
+	initial.Uniform(l.Weight, -initial.Bound(in1), initial.Bound(in1))
+	l.Weight.RequiresGrad()
+	if !o.noBias {
+		l.Bias = o.parameters().Empty(out)
+		initial.Uniform(l.Bias, -initial.Bound(in1), initial.Bound(in1))
+		l.Bias.RequiresGrad()
+	}
+	return l
+}
+
+// Forward maps x of shape [..., in1] and z of shape [..., in2] to [..., out].
+func (l *Bilinear) Forward(x, z *tensor.Tensor) *tensor.Tensor {
+	return x.Bilinear(z, l.Weight, l.Bias)
+}
