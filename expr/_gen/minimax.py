@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Computes the polynomial coefficients of expr/funcs_coef.go. Needs mpmath only.
+"""Computes the polynomial coefficients of expr/coefficients.go. Needs mpmath only.
 
-    python3 minimax.py > ../funcs_coef.go && gofmt -w ../funcs_coef.go
+    python3 minimax.py > ../coefficients.go && gofmt -w ../coefficients.go
 
 Each polynomial is a weighted least-squares fit on points with Chebyshev density, which lies within a small factor of the
 minimax polynomial. Coefficients are rounded to the working precision from the lowest upwards, and the rest is fitted

@@ -1,7 +1,7 @@
 // Package arch holds the rules of the house that a compiler does not check, and
 // the test that enforces them: imports only descend the floors of
 // docs/design.md, foreign libraries enter at one place, every package and
-// exported identifier is documented, files stay small.
+// exported identifier is documented, files stay small and have names of one form.
 //
 // The checks read source text, not the build: files for every system and tag
 // are seen, whichever machine runs the test. Nothing imports this package.
@@ -100,6 +100,9 @@ func (c *checker) file(name string, text []byte) {
 	}
 	if n := strings.Count(string(text), "\n"); n > maxLines && !generated(text) {
 		c.fail(name, "%d lines; split by purpose below %d", n, maxLines)
+	}
+	if ext := path.Ext(name); (ext == ".go" || ext == ".s") && misnamed(name, text) {
+		c.fail(name, "an underscore that is not _test, a system's, or of files that a build constraint chooses between")
 	}
 	if path.Ext(name) != ".go" || ignored(name) {
 		return

@@ -158,6 +158,12 @@ type (
 		{"big file", map[string]string{
 			"docs/a.bin": strings.Repeat("x", maxFileSize), "docs/b.bin": strings.Repeat("x", maxFileSize+1),
 		}, []string{"docs/b.bin: 1048577 bytes"}},
+		{"underscores", map[string]string{
+			"dtype/a.go": doc("dtype", ""), "dtype/a_b.go": "package dtype\n", "dtype/a_b_test.go": "package dtype\n",
+			"dtype/a_linux_amd64.go": "package dtype\n", "dtype/a_other.go": "//go:build !linux\n\npackage dtype\n",
+			"dtype/a_none.go": "package dtype\n", "dtype/a_gen_amd64.s": "", "dtype/a_linux_test.go": "package dtype\n",
+			"dtype/example_a_test.go": "package dtype\n", "dtype/example_a.go": "package dtype\n",
+		}, []string{"a_b.go: an underscore", "a_b_test.go: an", "a_gen_amd64.s: an", "a_none.go: an", "example_a.go: an"}},
 		{"broken file", map[string]string{
 			"dtype/a.go": doc("dtype", "func {"), "dtype/_gen/a.go": "package {",
 		}, []string{"does not parse"}},

@@ -86,14 +86,14 @@ func writeAPI(dir string) {
 		}
 		fmt.Fprintf(&b, "return active.%s(%s)\n}\n", lower(r.name), strings.Join(r.args, ", "))
 	}
-	write(filepath.Join(dir, "kernels_gen.go"), b.Bytes())
+	write(filepath.Join(dir, "kernels.go"), b.Bytes())
 
 	b.Reset()
 	b.WriteString(header + "package asm\n")
 	for _, a := range aliases {
 		fmt.Fprintf(&b, "\n%sfunc %s(%s) { %s }\n", doc(a.name, a.loop, a.note), a.name, params(a.dst, a.src, a.args), a.call)
 	}
-	write(filepath.Join(dir, "aliases_gen.go"), b.Bytes())
+	write(filepath.Join(dir, "aliases.go"), b.Bytes())
 }
 
 func write(path string, src []byte) {

@@ -276,7 +276,7 @@ func writeISA(dir string, s *isa, without map[string]bool) {
 	for _, out := range []struct {
 		p    printer.Printer
 		name string
-	}{{printer.NewGoAsm(cfg), file + "_gen_amd64.s"}, {printer.NewStubs(cfg), file + "_gen_amd64.go"}} {
+	}{{printer.NewGoAsm(cfg), file + "_amd64.s"}, {printer.NewStubs(cfg), file + "_amd64.go"}} {
 		text, err := out.p.Print(f)
 		if err != nil {
 			fatal(err)
@@ -294,7 +294,7 @@ func writeISA(dir string, s *isa, without map[string]bool) {
 		}
 		write(filepath.Join(dir, out.name), text)
 	}
-	write(filepath.Join(dir, file+"_table_gen_amd64.go"), table.Bytes())
+	write(filepath.Join(dir, file+"table_amd64.go"), table.Bytes())
 }
 
 // hasF16C emits the one feature test that golang.org/x/sys/cpu lacks.

@@ -72,7 +72,7 @@ func main() {
 		}
 		check(err)
 		cfg := printer.Config{Name: "cpu/_gen/gemm", Pkg: "gemm"}
-		for name, p := range map[string]printer.Printer{"_gen_amd64.s": printer.NewGoAsm(cfg), "_gen_amd64.go": printer.NewStubs(cfg)} {
+		for name, p := range map[string]printer.Printer{"_amd64.s": printer.NewGoAsm(cfg), "_amd64.go": printer.NewStubs(cfg)} {
 			text, err := p.Print(f)
 			check(err)
 			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), text, 0o644))

@@ -1,73 +1,232 @@
+//go:build !nogpu && (linux || windows) && (amd64 || arm64)
+
 package cu
 
-import "unsafe"
-
-// Handles of graphs. The zero value is none.
-type (
-	Graph     uintptr
-	GraphNode uintptr // lives as long as its graph
-	GraphExec uintptr
+import (
+	"runtime"
+	"unsafe"
 )
 
-// Graphs is satisfied by implementations that build graphs of work and launch them as one: both of this build. A graph is made in the
-// calling thread's current context and used there. Its nodes run in any order that their dependencies allow.
-type Graphs interface {
-	// GraphCreate is cuGraphCreate: an empty graph.
-	GraphCreate() (Graph, error)
-	// GraphDestroy is cuGraphDestroy. What was instantiated from the graph stays.
-	GraphDestroy(g Graph) error
-	// GraphAddKernelNode is cuGraphAddKernelNode in its form of CUDA 10: a launch that runs after the nodes of after. params is laid out
-	// as for LaunchKernel and copied before the call returns.
-	GraphAddKernelNode(g Graph, after []GraphNode, l GraphKernel) (GraphNode, error)
-	// GraphAddCopyNode is cuGraphAddMemcpyNode for a copy of a range of bytes. Host memory is read or written when the node runs, each time:
-	// it is page-locked.
-	GraphAddCopyNode(g Graph, after []GraphNode, c GraphCopy, ctx Context) (GraphNode, error)
-	// GraphAddFillNode is cuGraphAddMemsetNode of n elements of width 1, 2 or 4 bytes, dst being aligned to them.
-	GraphAddFillNode(g Graph, after []GraphNode, dst DevicePtr, value uint32, width int, n uint64, ctx Context) (GraphNode, error)
-	// GraphAddEmptyNode is cuGraphAddEmptyNode: what joins others.
-	GraphAddEmptyNode(g Graph, after []GraphNode) (GraphNode, error)
-	// GraphAddChildGraphNode is cuGraphAddChildGraphNode: a copy of child, as it is now, runs as one node.
-	GraphAddChildGraphNode(g Graph, after []GraphNode, child Graph) (GraphNode, error)
-	// GraphAddDependencies is cuGraphAddDependencies in its form of CUDA 10: to[i] runs after from[i].
-	GraphAddDependencies(g Graph, from, to []GraphNode) error
-	// GraphInstantiate is cuGraphInstantiateWithFlags without flags: the graph as it is now, ready to be launched.
-	GraphInstantiate(g Graph) (GraphExec, error)
-	// GraphExecKernelNodeSetParams is cuGraphExecKernelNodeSetParams for a node of the graph that e was made from. It holds for later
-	// launches; those that are queued or run are not changed.
-	GraphExecKernelNodeSetParams(e GraphExec, n GraphNode, l GraphKernel) error
-	// GraphExecCopyNodeSetParams is cuGraphExecMemcpyNodeSetParams, as GraphExecKernelNodeSetParams is. Both ends stay in the contexts
-	// where they were.
-	GraphExecCopyNodeSetParams(e GraphExec, n GraphNode, c GraphCopy, ctx Context) error
-	// GraphExecDestroy is cuGraphExecDestroy. Launches that are queued still run.
-	GraphExecDestroy(e GraphExec) error
-	// GraphLaunch is cuGraphLaunch: the whole graph in the order of s. Launches of one GraphExec run one after the other.
-	GraphLaunch(e GraphExec, s Stream) error
+var _ Graphs = (*driver)(nil)
 
-	// StreamBeginCapture is cuStreamBeginCapture_v2 with CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what is queued on s from now on becomes nodes
-	// of a graph instead of running, which is how the calls of a library are recorded.
-	StreamBeginCapture(s Stream) error
-	// StreamEndCapture is cuStreamEndCapture: the graph, for GraphAddChildGraphNode. It ends the capture also when the capture had failed.
-	StreamEndCapture(s Stream) (Graph, error)
+// graphSymbols are the functions of graphs. All are in Minimum.
+type graphSymbols struct {
+	graphCreate, graphDestroy, graphAddKernelNode, graphAddMemcpyNode, graphAddMemsetNode uintptr
+	graphAddEmptyNode, graphAddChildGraphNode, graphAddDependencies, graphInstantiate     uintptr
+	graphExecKernelNodeSetParams, graphExecMemcpyNodeSetParams, graphExecDestroy          uintptr
+	graphLaunch, streamBeginCapture, streamEndCapture                                     uintptr
 }
 
-// GraphMarker is satisfied by a [Checker] that takes the bounds of a pool's blocks as nodes of a graph: each launch allocates and
-// frees them anew, in the graph's order.
-type GraphMarker interface {
-	// GraphAddBlockNode is BlockAllocated, or with freed BlockFreed, as a node.
-	GraphAddBlockNode(g Graph, after []GraphNode, ptr DevicePtr, requested, rounded uint64, label string, freed bool) (GraphNode, error)
+// graphTable has the forms of the Minimum's version: from CUDA 12 on cuda.h means others by the names of kernel nodes and of dependencies.
+var graphTable = []symbol{
+	{"cuGraphCreate", "", func(s *symbols) *uintptr { return &s.graphCreate }},
+	{"cuGraphDestroy", "", func(s *symbols) *uintptr { return &s.graphDestroy }},
+	{"cuGraphAddKernelNode", "", func(s *symbols) *uintptr { return &s.graphAddKernelNode }},
+	{"cuGraphAddMemcpyNode", "", func(s *symbols) *uintptr { return &s.graphAddMemcpyNode }},
+	{"cuGraphAddMemsetNode", "", func(s *symbols) *uintptr { return &s.graphAddMemsetNode }},
+	{"cuGraphAddEmptyNode", "", func(s *symbols) *uintptr { return &s.graphAddEmptyNode }},
+	{"cuGraphAddChildGraphNode", "", func(s *symbols) *uintptr { return &s.graphAddChildGraphNode }},
+	{"cuGraphAddDependencies", "", func(s *symbols) *uintptr { return &s.graphAddDependencies }},
+	{"cuGraphInstantiateWithFlags", "", func(s *symbols) *uintptr { return &s.graphInstantiate }},
+	{"cuGraphExecKernelNodeSetParams", "", func(s *symbols) *uintptr { return &s.graphExecKernelNodeSetParams }},
+	{"cuGraphExecMemcpyNodeSetParams", "", func(s *symbols) *uintptr { return &s.graphExecMemcpyNodeSetParams }},
+	{"cuGraphExecDestroy", "", func(s *symbols) *uintptr { return &s.graphExecDestroy }},
+	{"cuGraphLaunch", "", func(s *symbols) *uintptr { return &s.graphLaunch }},
+	{"cuStreamBeginCapture", "cuStreamBeginCapture_v2", func(s *symbols) *uintptr { return &s.streamBeginCapture }},
+	{"cuStreamEndCapture", "", func(s *symbols) *uintptr { return &s.streamEndCapture }},
 }
 
-// GraphKernel is a launch: see LaunchKernel.
-type GraphKernel struct {
-	Func        Function
-	Grid, Block Dim3
-	Shared      uint32 // bytes of dynamic shared memory
-	Params      []byte
+func init() { symbolTable = append(symbolTable, graphTable...) }
+
+// kernelNodeParams is CUDA_KERNEL_NODE_PARAMS_v1 of cuda.h.
+type kernelNodeParams struct {
+	fn          Function
+	grid, block Dim3
+	shared      uint32
+	params      uintptr // kernelParams, not used
+	extra       uintptr
 }
 
-// GraphCopy is a copy of N > 0 bytes. Of each end one address is given: a host's, or a device's.
-type GraphCopy struct {
-	DstHost, SrcHost unsafe.Pointer
-	Dst, Src         DevicePtr
-	N                uint64
+// memcpy3D is CUDA_MEMCPY3D_v2 of cuda.h.
+type memcpy3D struct {
+	srcX, srcY, srcZ, srcLOD  uintptr
+	srcType                   uint32
+	srcHost                   uintptr
+	srcDevice                 DevicePtr
+	srcArray, reserved0       uintptr
+	srcPitch, srcHeight       uintptr
+	dstX, dstY, dstZ, dstLOD  uintptr
+	dstType                   uint32
+	dstHost                   uintptr
+	dstDevice                 DevicePtr
+	dstArray, reserved1       uintptr
+	dstPitch, dstHeight       uintptr
+	widthBytes, height, depth uintptr
+}
+
+// Kinds of memory, CUmemorytype of cuda.h.
+const (
+	memoryHost   = 1
+	memoryDevice = 2
+)
+
+// memsetNodeParams is CUDA_MEMSET_NODE_PARAMS_v1 of cuda.h.
+type memsetNodeParams struct {
+	dst         DevicePtr
+	pitch       uintptr
+	value       uint32
+	elementSize uint32
+	width       uintptr
+	height      uintptr
+}
+
+// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h: other threads may go on with what is unsafe during a capture.
+const captureThreadLocal = 1
+
+// graphArgs is what calls of graphs point to. It lives on the heap for the time of a call: made where the compiler sees that only its address
+// as a number goes on, it would lie on the goroutine's stack, which moves when it grows.
+type graphArgs struct {
+	kernel kernelNodeParams
+	extra  [5]uintptr
+	size   uintptr
+	copy   memcpy3D
+	fill   memsetNodeParams
+}
+
+//go:noinline
+func newGraphArgs() *graphArgs { return new(graphArgs) }
+
+// launchOf fills in a launch. l is kept alive by the caller.
+func (a *graphArgs) launchOf(l *GraphKernel) uintptr {
+	a.kernel = kernelNodeParams{fn: l.Func, grid: l.Grid, block: l.Block, shared: l.Shared}
+	if len(l.Params) > 0 {
+		a.size = uintptr(len(l.Params))
+		a.extra = [5]uintptr{launchParamBufferPointer, uintptr(unsafe.Pointer(&l.Params[0])), launchParamBufferSize,
+			uintptr(unsafe.Pointer(&a.size)), launchParamEnd}
+		a.kernel.extra = uintptr(unsafe.Pointer(&a.extra[0]))
+	}
+	return uintptr(unsafe.Pointer(&a.kernel))
+}
+
+func (a *graphArgs) copyOf(c *GraphCopy) uintptr {
+	m := memcpy3D{srcType: memoryDevice, srcDevice: c.Src, dstType: memoryDevice, dstDevice: c.Dst, widthBytes: uintptr(c.N), height: 1, depth: 1}
+	if c.SrcHost != nil {
+		m.srcType, m.srcHost, m.srcDevice = memoryHost, uintptr(c.SrcHost), 0
+	}
+	if c.DstHost != nil {
+		m.dstType, m.dstHost, m.dstDevice = memoryHost, uintptr(c.DstHost), 0
+	}
+	a.copy = m
+	return uintptr(unsafe.Pointer(&a.copy))
+}
+
+// addNode calls fn(&node, g, after, len(after), rest…).
+func addNode(fn uintptr, g Graph, after []GraphNode, rest ...uintptr) (GraphNode, Result) {
+	b := getBlock(fn)
+	defer putBlock(b)
+	b.out[0] = 0
+	b.a[0], b.a[1], b.a[2], b.a[3] = b.outAddr(0), uintptr(g), 0, uintptr(len(after))
+	if len(after) > 0 {
+		b.a[2] = uintptr(unsafe.Pointer(&after[0]))
+	}
+	copy(b.a[4:], rest)
+	r := b.call()
+	runtime.KeepAlive(after)
+	return GraphNode(b.out[0]), r
+}
+
+func (d *driver) GraphCreate() (Graph, error) {
+	g, r := get1(d.fn.graphCreate, 0)
+	return Graph(g), fail(r, "cuGraphCreate")
+}
+
+func (d *driver) GraphDestroy(g Graph) error {
+	return fail(call1(d.fn.graphDestroy, uintptr(g)), "cuGraphDestroy")
+}
+
+func (d *driver) GraphAddKernelNode(g Graph, after []GraphNode, l GraphKernel) (GraphNode, error) {
+	args := newGraphArgs()
+	n, r := addNode(d.fn.graphAddKernelNode, g, after, args.launchOf(&l))
+	runtime.KeepAlive(args)
+	runtime.KeepAlive(l.Params)
+	return n, failf(r, "cuGraphAddKernelNode", "grid %v, block %v, %d bytes of dynamic shared memory, %d bytes of parameters", l.Grid, l.Block, l.Shared, len(l.Params))
+}
+
+func (d *driver) GraphAddCopyNode(g Graph, after []GraphNode, c GraphCopy, ctx Context) (GraphNode, error) {
+	args := newGraphArgs()
+	n, r := addNode(d.fn.graphAddMemcpyNode, g, after, args.copyOf(&c), uintptr(ctx))
+	runtime.KeepAlive(args)
+	return n, failf(r, "cuGraphAddMemcpyNode", "%d bytes", c.N)
+}
+
+func (d *driver) GraphAddFillNode(g Graph, after []GraphNode, dst DevicePtr, value uint32, width int, count uint64, ctx Context) (GraphNode, error) {
+	args := newGraphArgs()
+	args.fill = memsetNodeParams{dst: dst, value: value, elementSize: uint32(width), width: uintptr(count), height: 1}
+	n, r := addNode(d.fn.graphAddMemsetNode, g, after, uintptr(unsafe.Pointer(&args.fill)), uintptr(ctx))
+	runtime.KeepAlive(args)
+	return n, failf(r, "cuGraphAddMemsetNode", "%d elements of %d bytes at %#x", count, width, uint64(dst))
+}
+
+func (d *driver) GraphAddEmptyNode(g Graph, after []GraphNode) (GraphNode, error) {
+	n, r := addNode(d.fn.graphAddEmptyNode, g, after)
+	return n, fail(r, "cuGraphAddEmptyNode")
+}
+
+func (d *driver) GraphAddChildGraphNode(g Graph, after []GraphNode, child Graph) (GraphNode, error) {
+	n, r := addNode(d.fn.graphAddChildGraphNode, g, after, uintptr(child))
+	return n, fail(r, "cuGraphAddChildGraphNode")
+}
+
+func (d *driver) GraphAddDependencies(g Graph, from, to []GraphNode) error {
+	if len(from) != len(to) {
+		return &Error{Call: "cuGraphAddDependencies", Result: ErrInvalidValue, Detail: "as many nodes are given before as after"}
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	r := call4(d.fn.graphAddDependencies, uintptr(g), uintptr(unsafe.Pointer(&from[0])), uintptr(unsafe.Pointer(&to[0])), uintptr(len(from)))
+	runtime.KeepAlive(from)
+	runtime.KeepAlive(to)
+	return fail(r, "cuGraphAddDependencies")
+}
+
+func (d *driver) GraphInstantiate(g Graph) (GraphExec, error) {
+	e, r := get1(d.fn.graphInstantiate, uintptr(g), 0)
+	return GraphExec(e), fail(r, "cuGraphInstantiateWithFlags")
+}
+
+func (d *driver) GraphExecKernelNodeSetParams(e GraphExec, n GraphNode, l GraphKernel) error {
+	args := newGraphArgs()
+	r := call3(d.fn.graphExecKernelNodeSetParams, uintptr(e), uintptr(n), args.launchOf(&l))
+	runtime.KeepAlive(args)
+	runtime.KeepAlive(l.Params)
+	return fail(r, "cuGraphExecKernelNodeSetParams")
+}
+
+func (d *driver) GraphExecCopyNodeSetParams(e GraphExec, n GraphNode, c GraphCopy, ctx Context) error {
+	args := newGraphArgs()
+	r := call4(d.fn.graphExecMemcpyNodeSetParams, uintptr(e), uintptr(n), args.copyOf(&c), uintptr(ctx))
+	runtime.KeepAlive(args)
+	return failf(r, "cuGraphExecMemcpyNodeSetParams", "%d bytes", c.N)
+}
+
+func (d *driver) GraphExecDestroy(e GraphExec) error {
+	return fail(call1(d.fn.graphExecDestroy, uintptr(e)), "cuGraphExecDestroy")
+}
+
+func (d *driver) GraphLaunch(e GraphExec, s Stream) error {
+	return fail(call2(d.fn.graphLaunch, uintptr(e), uintptr(s)), "cuGraphLaunch")
+}
+
+func (d *driver) StreamBeginCapture(s Stream) error {
+	return fail(call2(d.fn.streamBeginCapture, uintptr(s), captureThreadLocal), "cuStreamBeginCapture")
+}
+
+func (d *driver) StreamEndCapture(s Stream) (Graph, error) {
+	b := getBlock(d.fn.streamEndCapture)
+	defer putBlock(b)
+	b.out[0] = 0
+	b.a[0], b.a[1] = uintptr(s), b.outAddr(0)
+	r := b.call()
+	return Graph(b.out[0]), fail(r, "cuStreamEndCapture")
 }

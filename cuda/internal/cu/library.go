@@ -1,22 +1,34 @@
-//go:build !nogpu && (linux || windows) && (amd64 || arm64)
-
 package cu
 
-// OpenLibrary opens a library that comes with the driver, looked for as the driver's own is, or returns nil and what was tried.
-func OpenLibrary(name string) (*Library, []string) {
-	l, tried := loadLibrary(name, libraryDirs)
-	if l == nil {
-		return nil, tried
-	}
-	return NewLibrary(l.path, l.lookup), tried
+import "sync"
+
+// Library is a C library that comes with the driver, such as its management library.
+type Library struct {
+	Path string
+
+	lookup func(name string) uintptr
+	mu     sync.Mutex
+	found  map[string]uintptr
 }
 
-// Call calls the C function at fn with up to 12 integers or pointers and returns the lower 32 bits of its result, which is what a C enum
-// is. What pointers point to lies on the heap: Go moves stacks.
-func Call(fn uintptr, args ...uintptr) uint32 {
-	b := getBlock(fn)
-	copy(b.a[:], args)
-	r := b.call()
-	putBlock(b)
-	return uint32(r)
+// NewLibrary makes a library of the function that finds its symbols, which returns 0 for those that it lacks.
+func NewLibrary(path string, lookup func(name string) uintptr) *Library {
+	return &Library{Path: path, lookup: lookup, found: map[string]uintptr{}}
+}
+
+// Function returns the address of the first of these functions that the library exports, 0 if it has none of them.
+func (l *Library) Function(names ...string) uintptr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range names {
+		p, known := l.found[name]
+		if !known {
+			p = l.lookup(name)
+			l.found[name] = p
+		}
+		if p != 0 {
+			return p
+		}
+	}
+	return 0
 }

@@ -8,3 +8,13 @@ import "runtime"
 func Open() (API, error) {
 	return nil, NewUnavailable(absent, "built for "+runtime.GOOS+"/"+runtime.GOARCH)
 }
+
+// OpenLibrary finds nothing: this program calls no C library.
+func OpenLibrary(name string) (*Library, []string) {
+	return nil, []string{name + ": this program was built without GPU support"}
+}
+
+// Call is never reached, because no library can be opened.
+func Call(uintptr, ...uintptr) uint32 {
+	panic("cu: a C function is called in a program built without GPU support")
+}

@@ -1,31 +1,123 @@
+//go:build !nogpu && (linux || windows) && (amd64 || arm64)
+
 package cu
 
-// MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value is none.
-type MemHandle uint64
+import (
+	"runtime"
+	"unsafe"
+)
 
-// VirtualMemory is satisfied by implementations with the driver's virtual memory management: ranges of addresses without memory, and
-// memory without addresses, that are joined page by page. A device has it where AttrVirtualMemoryManagement is 1. Sizes and addresses are
-// multiples of MemGranularity.
-type VirtualMemory interface {
-	// MemGranularity is cuMemGetAllocationGranularity (minimum) for memory on the device: the size of its pages, 2 MiB on hardware.
-	MemGranularity(d Device) (uint64, error)
-	// MemAddressReserve is cuMemAddressReserve: n bytes of addresses with nothing behind them, in the current context's device.
-	MemAddressReserve(n uint64) (DevicePtr, error)
-	// MemAddressFree is cuMemAddressFree of a whole reserved range in which nothing is mapped.
-	MemAddressFree(p DevicePtr, n uint64) error
-	// MemCreate is cuMemCreate: n bytes of memory of the device, at no address. ErrOutOfMemory where there are none.
-	MemCreate(n uint64, d Device) (MemHandle, error)
-	// MemRelease is cuMemRelease. Memory that is still mapped lives until it is unmapped.
-	MemRelease(h MemHandle) error
-	// MemMap is cuMemMap of all n bytes of the handle at p, in a reserved range. They cannot be accessed before MemSetAccess.
-	MemMap(p DevicePtr, n uint64, h MemHandle) error
-	// MemSetAccess is cuMemSetAccess: d may read and write the mapped bytes.
-	MemSetAccess(p DevicePtr, n uint64, d Device) error
-	// MemUnmap is cuMemUnmap of whole mappings. Pending work that uses them is the caller's error.
-	MemUnmap(p DevicePtr, n uint64) error
+var _ VirtualMemory = (*driver)(nil)
+
+// vmmSymbols are the functions of virtual memory management. All are in Minimum.
+type vmmSymbols struct {
+	memGetAllocationGranularity, memAddressReserve, memAddressFree, memCreate uintptr
+	memRelease, memMap, memSetAccess, memUnmap                                uintptr
 }
 
-// Expandable is satisfied by an implementation that says whether pools are to use VirtualMemory where nothing else does.
-type Expandable interface {
-	Expandable() bool
+var vmmTable = []symbol{
+	{"cuMemGetAllocationGranularity", "", func(s *symbols) *uintptr { return &s.memGetAllocationGranularity }},
+	{"cuMemAddressReserve", "", func(s *symbols) *uintptr { return &s.memAddressReserve }},
+	{"cuMemAddressFree", "", func(s *symbols) *uintptr { return &s.memAddressFree }},
+	{"cuMemCreate", "", func(s *symbols) *uintptr { return &s.memCreate }},
+	{"cuMemRelease", "", func(s *symbols) *uintptr { return &s.memRelease }},
+	{"cuMemMap", "", func(s *symbols) *uintptr { return &s.memMap }},
+	{"cuMemSetAccess", "", func(s *symbols) *uintptr { return &s.memSetAccess }},
+	{"cuMemUnmap", "", func(s *symbols) *uintptr { return &s.memUnmap }},
+}
+
+func init() { symbolTable = append(symbolTable, vmmTable...) }
+
+// memLocation is CUmemLocation.
+type memLocation struct {
+	kind int32
+	id   int32
+}
+
+// memAllocationProp is CUmemAllocationProp.
+type memAllocationProp struct {
+	kind        int32
+	handleTypes int32
+	location    memLocation
+	win32       uintptr
+	compression uint8
+	rdma        uint8
+	usage       uint16
+	reserved    [4]uint8
+}
+
+// memAccessDesc is CUmemAccessDesc.
+type memAccessDesc struct {
+	location memLocation
+	flags    int32
+}
+
+// Constants of cuda.h.
+const (
+	memAllocationPinned   = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
+	memLocationDevice     = 1 // CU_MEM_LOCATION_TYPE_DEVICE
+	memAccessReadWrite    = 3 // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+	memGranularityMinimum = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
+)
+
+// onDevice describes memory of a device. It lies on the heap: what C is given must not move.
+//
+//go:noinline
+func onDevice(d Device) *memAllocationProp {
+	return &memAllocationProp{kind: memAllocationPinned, location: memLocation{memLocationDevice, int32(d)}}
+}
+
+func (d *driver) MemGranularity(dev Device) (uint64, error) {
+	p := onDevice(dev)
+	n, r := get1(d.fn.memGetAllocationGranularity, uintptr(unsafe.Pointer(p)), memGranularityMinimum)
+	runtime.KeepAlive(p)
+	return n, failf(r, "cuMemGetAllocationGranularity", "device %d", dev)
+}
+
+func (d *driver) MemAddressReserve(n uint64) (DevicePtr, error) {
+	b := getBlock(d.fn.memAddressReserve)
+	defer putBlock(b)
+	b.out[0] = 0
+	b.a[0], b.a[1], b.a[2], b.a[3], b.a[4] = b.outAddr(0), uintptr(n), 0, 0, 0
+	r := b.call()
+	return DevicePtr(b.out[0]), failf(r, "cuMemAddressReserve", "%d bytes", n)
+}
+
+func (d *driver) MemAddressFree(p DevicePtr, n uint64) error {
+	return failf(call2(d.fn.memAddressFree, uintptr(p), uintptr(n)), "cuMemAddressFree", "%d bytes at %#x", n, uint64(p))
+}
+
+func (d *driver) MemCreate(n uint64, dev Device) (MemHandle, error) {
+	p := onDevice(dev)
+	h, r := get1(d.fn.memCreate, uintptr(n), uintptr(unsafe.Pointer(p)), 0)
+	runtime.KeepAlive(p)
+	return MemHandle(h), failf(r, "cuMemCreate", "%d bytes of device %d", n, dev)
+}
+
+func (d *driver) MemRelease(h MemHandle) error {
+	return failf(call1(d.fn.memRelease, uintptr(h)), "cuMemRelease", "%#x", uint64(h))
+}
+
+func (d *driver) MemMap(p DevicePtr, n uint64, h MemHandle) error {
+	b := getBlock(d.fn.memMap)
+	defer putBlock(b)
+	b.a[0], b.a[1], b.a[2], b.a[3], b.a[4] = uintptr(p), uintptr(n), 0, uintptr(h), 0
+	r := b.call()
+	return failf(r, "cuMemMap", "%d bytes at %#x", n, uint64(p))
+}
+
+//go:noinline
+func readWrite(d Device) *memAccessDesc {
+	return &memAccessDesc{memLocation{memLocationDevice, int32(d)}, memAccessReadWrite}
+}
+
+func (d *driver) MemSetAccess(p DevicePtr, n uint64, dev Device) error {
+	a := readWrite(dev)
+	r := call4(d.fn.memSetAccess, uintptr(p), uintptr(n), uintptr(unsafe.Pointer(a)), 1)
+	runtime.KeepAlive(a)
+	return failf(r, "cuMemSetAccess", "%d bytes at %#x, device %d", n, uint64(p), dev)
+}
+
+func (d *driver) MemUnmap(p DevicePtr, n uint64) error {
+	return failf(call2(d.fn.memUnmap, uintptr(p), uintptr(n)), "cuMemUnmap", "%d bytes at %#x", n, uint64(p))
 }

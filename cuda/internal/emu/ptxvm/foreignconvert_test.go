@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What convert.cu and halves.cu compute. See foreign_floats_test.go for the reference.
+// What convert.cu and halves.cu compute. See foreignfloats_test.go for the reference.
 
 // integral rounds a finite number to an integer.
 func integral(r *big.Rat, mode string) *big.Int {
