@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Activations have torch's names. Those with numbers are made by a function where torch has defaults
-// that are not zero: the doc comment says them.
+// Activations have torch's names. Those with numbers are made by a function where torch has
+// defaults that are not zero: the doc comment says them.
 
 // Identity returns its input.
 type Identity struct{ Base }

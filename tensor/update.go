@@ -15,9 +15,10 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	update(op, p, outs, ins, params, bits, nil)
 }
 
-// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1, to 1 if an element of the first operand of a group
-// is infinite or NaN before the update; otherwise found stays as it is. Where the device can it is the same launch.
-// It is what a GradScaler unscales gradients with, and what an optimizer that leaves steps out is made of.
+// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1, to 1 if
+// an element of the first operand of a group is infinite or NaN before the update; otherwise found
+// stays as it is. Where the device can it is the same launch. It is what a GradScaler unscales
+// gradients with, and what an optimizer that leaves steps out is made of.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)
@@ -80,11 +81,10 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 		results, operands = append(results, outs[k]...), append(operands, ins[k]...)
 	}
 	if len(results) > 0 {
-		list := append(append(results, operands...), params)
-		if finds {
-			list = append(list, found)
+		if !finds {
+			found = nil
 		}
-		launch(op, s, m, list...)
+		launch(op, s, m, append(append(append(results, found), operands...), params)...)
 	}
 }
 
