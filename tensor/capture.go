@@ -24,8 +24,7 @@ type Graph struct {
 	number uint64
 	live   atomic.Bool // recording
 
-	goroutine uint64 // that captures
-	outer     *Graph // that it captures around
+	kept kept[*Graph] // for the goroutine that captures
 
 	streams map[device.Stream]bool          // that are recorded: it, and
 	lanes   map[device.Stream]device.Stream // those that stand in for others, by these
@@ -50,11 +49,9 @@ type Graph struct {
 	err     *Error // the first of what could not be captured
 }
 
-// captures counts those that record now; epoch all there ever were: a storage knows how many there were when it was made.
 var (
-	captures atomic.Int32
-	epoch    atomic.Uint64
-	byStream sync.Map // device.Stream to *Graph
+	epoch    atomic.Uint64 // how many captures have begun; a storage knows how many had when it was made
+	byStream sync.Map      // device.Stream to *Graph
 )
 
 // Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and none of its work: as in PyTorch
@@ -108,9 +105,8 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 		}
 	})...)
 	g.number = epoch.Add(1)
-	captures.Add(1)
 	byStream.Store(g.stream, g)
-	g.enter()
+	captures.keep(&g.kept, g, false)
 	done := false
 	defer func() {
 		if !done {
@@ -176,8 +172,7 @@ func (g *Graph) finish() (err error) {
 // stop ends the time of recording.
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
-		captures.Add(-1)
-		g.leave()
+		g.kept.end()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for s := range g.streams {
@@ -380,7 +375,7 @@ func (s *Scope) Capture() *Graph {
 // Capturing returns the graph into which the latest value of one of these tensors is being recorded, nil if there is none: an op that
 // opens a scope of its own, such as an optimizer's step, then belongs into that of the graph. Nils are left out.
 func Capturing(x ...*Tensor) *Graph {
-	if captures.Load() == 0 {
+	if captures.none() {
 		return nil
 	}
 	for _, t := range x {
@@ -399,7 +394,7 @@ func Capturing(x ...*Tensor) *Graph {
 
 // capturing returns the graph that records s.
 func capturing(s device.Stream) *Graph {
-	if captures.Load() == 0 || s == nil {
+	if captures.none() || s == nil {
 		return nil
 	}
 	if r, ok := s.(device.RecordingStream); !ok || !r.Recording() {

@@ -117,7 +117,7 @@ func (st *storage) read(op string, s device.Stream) {
 }
 
 func (st *storage) write(op string, s device.Stream) {
-	if captures.Load() > 0 {
+	if !captures.none() {
 		st.once(op, s)
 	}
 	st.mu.Lock()
