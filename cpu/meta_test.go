@@ -165,3 +165,25 @@ func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 		}
 	}
 }
+
+// A device without memory copies from another one, as the processor's contract says.
+func TestMetaCopiesFromAnother(t *testing.T) {
+	var b [2]device.Buffer
+	var d [2]device.Device
+	for i := range d {
+		var err error
+		if d[i], err = device.OpenMeta("cpu", device.MetaConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		if b[i], err = d[i].Alloc(64, nil, device.Origin{Op: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, d[0].CopyFrom(d[0].DefaultStream(), b[0], 0, b[1], 32, 32))
+	if err := d[0].CopyFrom(d[0].DefaultStream(), b[0], 0, b[1], 33, 32); err == nil {
+		t.Error("32 bytes at offset 33 of 64 are copied")
+	}
+	if err := d[0].CopyFrom(d[0].DefaultStream(), b[1], 0, b[0], 0, 32); err == nil {
+		t.Error("a device writes to another one's memory")
+	}
+}

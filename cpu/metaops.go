@@ -42,7 +42,11 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 	if err := d.checkBytes("copy", "dst", dst, dstOff, size); err != nil {
 		return err
 	}
-	if err := d.checkBytes("copy", "src", src, srcOff, size); err != nil {
+	owner := d
+	if b, ok := src.(*metaBuffer); ok && b != nil {
+		owner = b.dev // which may be another one without memory
+	}
+	if err := owner.checkBytes("copy", "src", src, srcOff, size); err != nil {
 		return err
 	}
 	if t := device.Tracing(); t != nil {

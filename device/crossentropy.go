@@ -74,6 +74,9 @@ func (o *CrossEntropyGrad) Check() (arg, reason string) {
 
 // Work counts two differences, exponential, product.
 func (o *CrossEntropyGrad) Work() Work {
+	if o.X.Size() == 0 {
+		return Work{}
+	}
 	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.DX, o.X, o.Top, o.Rest, o.Target, o.G)}
 }
 

@@ -22,17 +22,23 @@ type MultiMap struct {
 // Name returns "multi-map".
 func (*MultiMap) Name() string { return "multi-map" }
 
-// Operand returns the results of all groups, then the operands of all groups.
+// Operand returns the results of all groups and Found, then the operands of all groups and Params.
 func (m *MultiMap) Operand(i int) Operand {
-	if n := len(m.Program.Out); i < n*len(m.Outs) {
+	n := len(m.Program.Out)
+	if i < n*len(m.Outs) {
 		return Operand{"out", &m.Outs[i/n][i%n], true}
 	}
-	i -= len(m.Program.Out) * len(m.Outs)
-	if n := len(m.Program.In); i < n*len(m.Ins) {
+	if i -= n * len(m.Outs); i == 0 {
+		return Operand{"found", &m.Found, true}
+	}
+	n = len(m.Program.In)
+	if i--; i < n*len(m.Ins) {
 		return Operand{"in", &m.Ins[i/n][i%n], false}
 	}
-	i -= len(m.Program.In) * len(m.Ins)
-	return nth(i, Operand{"params", &m.Params, false}, Operand{"found", &m.Found, true})
+	if i == n*len(m.Ins) {
+		return Operand{"params", &m.Params, false}
+	}
+	return Operand{}
 }
 
 // Check holds each group to the program.

@@ -80,11 +80,10 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 		results, operands = append(results, outs[k]...), append(operands, ins[k]...)
 	}
 	if len(results) > 0 {
-		list := append(append(results, operands...), params)
-		if finds {
-			list = append(list, found)
+		if !finds {
+			found = nil
 		}
-		launch(op, s, m, list...)
+		launch(op, s, m, append(append(append(results, found), operands...), params)...)
 	}
 }
 

@@ -1,0 +1,243 @@
+package arch
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A proseWord is a run of non-spaces, or more where a code span in backquotes has spaces.
+type proseWord struct {
+	text string
+	line int
+}
+
+// proseWords are a paragraph or a sentence.
+type proseWords []proseWord
+
+func (p proseWords) String() string {
+	var list []string
+	for _, w := range p {
+		list = append(list, strings.Fields(w.text)...)
+	}
+	return strings.Join(list, " ")
+}
+
+var (
+	listItem = regexp.MustCompile(`^(?:[-*]|\d+[.)])\s`)
+	heading  = regexp.MustCompile(`^#+ `)
+)
+
+// paragraphs returns the words of each paragraph of a group. Blank lines end a paragraph.
+// So do items of a list, headings, tables and code. Code is indented: by 3 columns in a
+// comment, by 4 and behind a blank line in a page.
+func paragraphs(group []proseLine, page bool) []proseWords {
+	var list []proseWords
+	var text strings.Builder
+	first := 0    // the line where text begins
+	item := -1    // the indent of the list's marker
+	code := false // the line before is code
+	blank := true // the line before is no prose
+	flush := func() {
+		if text.Len() > 0 {
+			list = append(list, splitWords(text.String(), first))
+		}
+		text.Reset()
+	}
+	deep := 3
+	if page {
+		deep = 4
+	}
+	for _, l := range group {
+		start := strings.TrimSpace(l.text)
+		in := columns(l.text[:len(l.text)-len(strings.TrimLeft(l.text, " \t"))])
+		if l.free || strings.HasPrefix(start, "|") || !strings.ContainsFunc(start, wordRune) {
+			flush()
+			blank = true
+			continue
+		}
+		marked := listItem.MatchString(start) && !(code && in >= deep)
+		if item >= 0 && (in < item || blank && (in == item || !page)) {
+			flush()
+			item = -1
+		}
+		code = !marked && item < 0 && in >= deep && (code || blank || !page)
+		switch {
+		case code:
+			flush()
+			blank = true
+			continue
+		case heading.MatchString(start):
+			flush()
+			item = -1
+			list = append(list, splitWords(heading.ReplaceAllString(start, ""), l.no))
+			blank = true
+			continue
+		case marked:
+			flush()
+			item = in
+			start = listItem.ReplaceAllString(start, "")
+		case blank:
+			flush()
+		}
+		if text.Len() == 0 {
+			first = l.no
+		} else {
+			text.WriteByte('\n')
+		}
+		text.WriteString(start)
+		blank = false
+	}
+	flush()
+	return list
+}
+
+func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// splitWords splits text at white space outside of code spans.
+func splitWords(text string, line int) proseWords {
+	var list proseWords
+	start, at := -1, line
+	for i := 0; i < len(text); i++ {
+		space := strings.IndexByte(" \t\r\n", text[i]) >= 0
+		if !space && start < 0 {
+			start, at = i, line
+		}
+		if space && start >= 0 {
+			list = append(list, proseWord{text[start:i], at})
+			start = -1
+		}
+		if text[i] == '`' {
+			if n := strings.IndexByte(text[i+1:], '`'); n >= 0 {
+				line += strings.Count(text[i+1:i+1+n], "\n")
+				i += n + 1
+			}
+		}
+		if text[i] == '\n' {
+			line++
+		}
+	}
+	if start >= 0 {
+		list = append(list, proseWord{text[start:], at})
+	}
+	return list
+}
+
+// sentences splits a paragraph.
+func sentences(p proseWords) []proseWords {
+	var list []proseWords
+	for i := 0; i < len(p)-1; i++ {
+		if endsSentence(p[i].text, p[i+1].text) {
+			list = append(list, p[:i+1])
+			p, i = p[i+1:], -1
+		}
+	}
+	if len(p) > 0 {
+		list = append(list, p)
+	}
+	return list
+}
+
+const (
+	openers = "([{\"'“‘*_"
+	closers = ")]}\"'”’*_"
+)
+
+// These abbreviations end no sentence: always, in front of a number, and where no capital
+// follows.
+var (
+	abbreviations = []string{
+		"al", "approx", "cf", "dr", "ed", "eds", "incl", "mr", "mrs", "prof", "resp", "st", "vs",
+	}
+	numbered = []string{
+		"alg", "app", "art", "ca", "ch", "chap", "eq", "eqs", "fig", "figs", "no", "nos",
+		"p", "pp", "sec", "sect", "tab", "vol",
+	}
+	beforeSmall = []string{"etc", "inc", "max", "min"}
+)
+
+// initials matches "A", "J.-M" and "i.e": what stands before their last full stop.
+var initials = regexp.MustCompile(`^\p{L}(?:\.-?\p{L})*$`)
+
+// opening are words that begin a sentence and no name. Behind "X." they tell that X is no
+// initial.
+var opening = []string{
+	"A", "All", "An", "And", "As", "At", "Both", "But", "By", "Each", "Every", "For", "From",
+	"Here", "If", "In", "It", "Its", "No", "Not", "Of", "On", "One", "Only", "So", "That", "The",
+	"Then", "There", "These", "They", "This", "To", "What", "When", "Where", "Which", "With",
+}
+
+// linkTarget matches the end of a link in Markdown.
+var linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
+
+// endsSentence reports whether a sentence ends with word, behind which next stands.
+func endsSentence(word, next string) bool {
+	word = linkTarget.ReplaceAllString(word, "]")
+	body := strings.TrimRight(word, closers)
+	closed := word[len(body):]
+	follows := strings.TrimLeft(next, openers+"`")
+	r, _ := utf8.DecodeRuneInString(follows)
+	capital := unicode.IsUpper(r)
+	body = strings.TrimLeft(body, openers)
+	switch {
+	case strings.HasSuffix(body, "…"), strings.HasSuffix(body, ".."):
+		return capital
+	case strings.HasSuffix(body, "!"), strings.HasSuffix(body, "?"):
+		quoted := strings.ContainsAny(closed, "\"'”’")
+		return strings.ContainsFunc(body, wordRune) && (capital || !quoted)
+	case !strings.HasSuffix(body, ".") || body == ".":
+		return false
+	}
+	body = strings.TrimSuffix(body, ".")
+	small := strings.ToLower(body)
+	switch {
+	case slices.Contains(abbreviations, small):
+		return false
+	case slices.Contains(numbered, small):
+		return !unicode.IsDigit(r)
+	case slices.Contains(beforeSmall, small):
+		return capital
+	case !initials.MatchString(body):
+		return true
+	case utf8.RuneCountInString(body) > 1:
+		return false
+	}
+	r, _ = utf8.DecodeRuneInString(body)
+	return !unicode.IsUpper(r) || slices.Contains(opening, follows)
+}
+
+// operator matches what stands between two parts of a formula.
+var operator = regexp.MustCompile(`^[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|∈∘⊙~∼∝:!]*[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|∈∘⊙~∼∝]$`)
+
+// countWords counts the words of a sentence that have a letter or a digit. A formula is one:
+// "a = b + c", "f(x, y)", "[rows, columns]".
+func countWords(s proseWords) int {
+	n := 0
+	joined := false // this word belongs to the formula before it
+	var open []bool // brackets: whether they are a formula's
+	for _, w := range s {
+		if n > 0 && operator.MatchString(w.text) {
+			joined = true
+			continue
+		}
+		if strings.ContainsFunc(w.text, wordRune) && !joined {
+			n++
+		}
+		var before rune
+		for _, r := range w.text {
+			switch r {
+			case '[', '{':
+				open = append(open, true)
+			case '(':
+				open = append(open, wordRune(before))
+			case ']', '}', ')':
+				open = open[:max(0, len(open)-1)]
+			}
+			before = r
+		}
+		joined = slices.Contains(open, true) && strings.HasSuffix(w.text, ",")
+	}
+	return n
+}
