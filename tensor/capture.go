@@ -26,8 +26,7 @@ type Graph struct {
 
 	kept kept[*Graph] // for the goroutine that captures
 
-	streams map[device.Stream]bool          // that are recorded: it, and
-	lanes   map[device.Stream]device.Stream // those that stand in for others, by these
+	lanes map[device.Stream]device.Stream // of the recording, that stand in for others, by these
 
 	replay device.Replayer // of the finished graph
 	shares *sharer
@@ -49,10 +48,8 @@ type Graph struct {
 	err     *Error // the first of what could not be captured
 }
 
-var (
-	epoch    atomic.Uint64 // how many captures have begun; a storage knows how many had when it was made
-	byStream sync.Map      // device.Stream to *Graph
-)
+// epoch is how many captures have begun. A storage knows how many had when it was made.
+var epoch atomic.Uint64
 
 // Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and none of its work: as in PyTorch
 // nothing on dev has changed when Capture returns, and n replays afterwards are n runs of f. What f does on the host (its own counters,
@@ -94,7 +91,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if err != nil {
 		return nil, deviceError(op, err, nil)
 	}
-	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, streams: map[device.Stream]bool{rec.Stream(): true},
+	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec,
 		lanes: map[device.Stream]device.Stream{}, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
 	g.live.Store(true)
@@ -105,7 +102,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 		}
 	})...)
 	g.number = epoch.Add(1)
-	byStream.Store(g.stream, g)
+	rec.For(g)
 	captures.keep(&g.kept, g, false)
 	done := false
 	defer func() {
@@ -173,11 +170,6 @@ func (g *Graph) finish() (err error) {
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		g.kept.end()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		for s := range g.streams {
-			byStream.Delete(s)
-		}
 	}
 }
 
@@ -190,7 +182,7 @@ func (g *Graph) abandon() {
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
-		if d != nil && !d.freed.Load() && g.streams[d.st.home] { // it was never computed
+		if d != nil && !d.freed.Load() && g.has(d.st.home) { // it was never computed
 			leaf.grad = nil
 		} else {
 			d = nil
@@ -272,15 +264,15 @@ func (g *Graph) queue() error {
 	err := Try(func() {
 		for st, written := range g.outside {
 			if written {
-				st.write(op, g.stream)
+				st.write(op, route{stream: g.stream})
 				st.version.Add(1)
 			} else {
-				st.read(op, g.stream)
+				st.read(op, route{stream: g.stream})
 			}
 		}
 		for _, st := range g.own {
 			if !st.freed.Load() {
-				st.write(op, g.stream)
+				st.write(op, route{stream: g.stream})
 				st.version.Add(1)
 			}
 		}
@@ -385,54 +377,11 @@ func Capturing(x ...*Tensor) *Graph {
 		t.st.mu.Lock()
 		w := t.st.writer
 		t.st.mu.Unlock()
-		if g := capturing(w); g != nil {
+		if g := recordedBy(w); g != nil {
 			return g
 		}
 	}
 	return nil
-}
-
-// capturing returns the graph that records s.
-func capturing(s device.Stream) *Graph {
-	if captures.none() || s == nil {
-		return nil
-	}
-	if r, ok := s.(device.RecordingStream); !ok || !r.Recording() {
-		return nil
-	}
-	if g, ok := byStream.Load(s); ok {
-		return g.(*Graph)
-	}
-	return nil
-}
-
-// touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are ordered with what else uses it. st.mu
-// is held.
-func (g *Graph) touch(op string, st *storage, write bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.streams[st.home] {
-		return
-	}
-	if st.epoch >= g.number && !g.adopted[st] {
-		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
-		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
-	}
-	old, known := g.outside[st]
-	if !known {
-		st.retain()
-	}
-	g.outside[st] = old || write
-}
-
-// captured is what alloc does for a new storage.
-func (st *storage) captured(s device.Stream) {
-	st.epoch = epoch.Load()
-	if g := capturing(s); g != nil {
-		g.mu.Lock()
-		g.own = append(g.own, st)
-		g.mu.Unlock()
-	}
 }
 
 // gets notes that a leaf gets a gradient, which is undone if the capture fails.
@@ -456,7 +405,7 @@ func (g *Graph) refused(e *Error) *Error {
 func noted(e *Error) *Error {
 	var r *device.RecordError
 	if errors.As(e.Err, &r) {
-		if g := capturing(r.Stream); g != nil {
+		if g := recordedBy(r.Stream); g != nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.refused(e)
@@ -477,19 +426,5 @@ func (s *Scope) uncapturable(op, why string) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		panic(g.refused(e.hint("do it before the capture or after a replay")))
-	}
-}
-
-// recordable panics if s records and work on dev is not part of that.
-func (s *Scope) recordable(op string, dev device.Device) {
-	g := s.modes.capture
-	if g == nil || !g.live.Load() {
-		return
-	}
-	switch {
-	case dev != g.dev:
-		s.uncapturable(op, fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name()))
-	case !g.records(s.modes.stream):
-		s.uncapturable(op, "the stream of the work is none that is recorded: what came before it was not recorded")
 	}
 }
