@@ -323,8 +323,14 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the scope of the graph, which f got: it closes with the graph.
-func (g *Graph) Scope() *Scope { return g.scope }
+// Scope returns the scope of the graph, which f got: it closes with the graph. That of no graph, nil,
+// as [Capturing] returns it for work that runs, is the root scope.
+func (g *Graph) Scope() *Scope {
+	if g == nil {
+		return root
+	}
+	return g.scope
+}
 
 // Stream returns the stream on which replays are queued.
 func (g *Graph) Stream() device.Stream { return g.stream }
@@ -378,6 +384,23 @@ func Capturing(x ...*Tensor) *Graph {
 		w := t.st.writer
 		t.st.mu.Unlock()
 		if g := recordedBy(w); g != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+// CapturingGrads is [Capturing] of the gradients of these tensors. One of them is enough: others may
+// be left from before the capture, and each replay then takes them as they are.
+func CapturingGrads(x ...*Tensor) *Graph {
+	if captures.none() {
+		return nil
+	}
+	for _, t := range x {
+		if t == nil {
+			continue
+		}
+		if g := Capturing(t.Grad()); g != nil {
 			return g
 		}
 	}
