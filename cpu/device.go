@@ -5,8 +5,8 @@
 //   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named "cpu".
 //   - Work runs in the calling goroutine, helped by workers that are started once; a method returns when the work is done, so
 //     a stream has nothing queued and every event is done. All methods are safe for concurrent use, also from inside work.
-//   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results do
-//     not depend on the number of workers: what is summed is cut in pieces that depend on shapes
+//   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
+//     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
 //     alone, and float32 sums are pairwise.
 //   - Products of matrices, and what is computed with them (convolutions, attention, recurrent layers), have other bits with
 //     AVX-512, with AVX2 and without both, within the error of their rounding: the order of their sums fits the vectors, and

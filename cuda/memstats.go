@@ -11,10 +11,12 @@ import (
 // MemoryAllocated returns the bytes of a device's memory in tensors and other buffers of this
 // process, rounded as the pool rounds them. Of the CPU it counts buffers of 64 KiB and more.
 // Smaller ones are ordinary Go memory, which the garbage collector frees and runtime.MemStats
-// counts. So that a program that tells its memory runs without a GPU too, it, [MaxMemoryAllocated],
-// [MemoryReserved], [MaxMemoryReserved], [ResetPeakMemoryStats] and [EmptyCache] take any device
-// and are short for its methods Stats, ResetPeak and Empty; the other functions of a GPU's memory
-// panic with a *[device.OperandError] if dev is none.
+// counts.
+//
+// It takes any device, so that a program that tells its memory runs without a GPU too. So do
+// [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved], [ResetPeakMemoryStats] and
+// [EmptyCache]: they are short for the device's methods Stats, ResetPeak and Empty. The other
+// functions of a GPU's memory panic with a *[device.OperandError] if dev is none.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
 // pooled returns dev, which must not be nil.

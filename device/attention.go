@@ -7,10 +7,10 @@ import (
 )
 
 // An Attention sets Out [heads, queries, values] to softmax(Scale·Q·Kᵀ)·V for Q [heads, queries,
-// features], K [heads/g, keys, features] and V [heads/g, keys, values], where g neighbouring heads of
-// queries share one of keys, without the weights of all queries and keys in memory. All are F32, and
-// strides are not negative. If Causal, query i sees the keys 0 … i only. A query whose products are
-// all minus infinity gives 0.
+// features], K [heads/g, keys, features] and V [heads/g, keys, values], where g neighbouring heads
+// of queries share one of keys, without the weights of all queries and keys in memory. All are F32,
+// and strides are not negative. If Causal, query i sees the keys 0 … i only. A query whose products
+// are all minus infinity gives 0.
 type Attention struct {
 	Out, Q, K, V View
 	Scale        float64
@@ -52,8 +52,8 @@ func (o *Attention) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two products and a softmax of the weights, of which a causal one leaves out those that
-// no query sees.
+// Work counts two products and a softmax of the weights, of which a causal one leaves out those
+// that no query sees.
 func (o *Attention) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A ChannelNorm normalises the channels of X, [n, channels, inner], over a batch:
-// Out = (X - Mean)·Rstd·Weight + Bias, with Mean and biased Variance of all elements of a channel, in
-// two passes, and Rstd = 1/√(Variance + Eps). All views are contiguous float32; those of X's shape
+// A ChannelNorm normalises the channels of X, [n, channels, inner], over a batch: Out = (X -
+// Mean)·Rstd·Weight + Bias, with Mean and biased Variance of all elements of a channel, in two
+// passes, and Rstd = 1/√(Variance + Eps). All views are contiguous float32; those of X's shape
 // apart, they are [channels]. Weight and Bias may be absent.
 type ChannelNorm struct {
 	Out, Mean, Variance, Rstd, X, Weight, Bias View
@@ -41,10 +41,10 @@ func (o *ChannelNorm) Work() Work {
 // Clone copies the op.
 func (o *ChannelNorm) Clone() Op { c := *o; return &c }
 
-// A ChannelNormGrad sets, from G, the gradient of the result of a [ChannelNorm], Sum to Σ G and
-// Product to Σ G·z of each channel, z = (X - Mean)·Rstd, which are the gradients of bias and weight,
-// and DX to (G - m(G) - z·m(G·z))·Rstd·Weight with m the mean over a channel. DX and Weight may be
-// absent.
+// A ChannelNormGrad is the gradient of a [ChannelNorm], of whose result G is the gradient. With z =
+// (X - Mean)·Rstd it sets, of each channel, Sum to Σ G and Product to Σ G·z, which are the
+// gradients of bias and weight. It sets DX to (G - m(G) - z·m(G·z))·Rstd·Weight with m the mean
+// over a channel. DX and Weight may be absent.
 type ChannelNormGrad struct {
 	Sum, Product, DX, G, X, Mean, Rstd, Weight View
 }

@@ -10,8 +10,8 @@ import (
 // ConvKind says which of the three functions of a convolution is computed.
 type ConvKind uint8
 
-// The functions: the result Y from X and W, the gradient of X from that of Y and W, and the gradient
-// of W from X and that of Y.
+// The functions: the result Y from X and W, the gradient of X from that of Y and W, and the
+// gradient of W from X and that of Y.
 const (
 	ConvForward ConvKind = iota
 	ConvData

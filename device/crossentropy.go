@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]] (0 where the target is Ignore), Top[i],
-// the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]), for X of shape [n, classes],
-// Target I64 [n], Loss, Top and Rest [n] in X's computing type. A target outside the classes has
-// loss 0 and is an [IndexError] with Tag, at once or at the next wait.
+// A CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]] (0 where the target is Ignore),
+// Top[i], the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]), for X of shape [n,
+// classes], Target I64 [n], Loss, Top and Rest [n] in X's computing type. A target outside the
+// classes has loss 0 and is an [IndexError] with Tag, at once or at the next wait.
 type CrossEntropy struct {
 	Loss, Top, Rest, X, Target View
 	Ignore                     int64
@@ -47,8 +47,8 @@ func (o *CrossEntropy) Work() Work {
 func (o *CrossEntropy) Clone() Op { c := *o; return &c }
 
 // A CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i], the gradient from
-// what [CrossEntropy] left, 0 where the target is Ignore or no class. G is of shape [n], its strides
-// may be 0. DX may be X.
+// what [CrossEntropy] left, 0 where the target is Ignore or no class. G is of shape [n], its
+// strides may be 0. DX may be X.
 type CrossEntropyGrad struct {
 	DX, X, Top, Rest, Target, G View
 	Ignore                      int64

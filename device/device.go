@@ -1,14 +1,16 @@
 // Package device is the contract between tensors and the drivers that run them.
 //
-// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and primitives. A primitive
-// is a value, an [Op]: [Run] checks it, tells the tracer and hands it to the driver. Every driver has
-// [Map], [Reduce], [MatMul], [Gather] and [Scatter]; a driver that is faster at something says so by
-// supporting an op for it ([Softmax], [Norm], [MultiMap], …). All else is arithmetic on tensors.
+// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and primitives. A
+// primitive is a value, an [Op]: [Run] checks it, tells the tracer and hands it to the driver.
+// Every driver has [Map], [Reduce], [MatMul], [Gather] and [Scatter]; a driver that is faster at
+// something says so by supporting an op for it ([Softmax], [Norm], [MultiMap], …). All else is
+// arithmetic on tensors.
 //
-// Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, with an
-// error for what can be known by then; faults of the work itself come out of the next call that waits
-// ([Device.Download], [Stream.Synchronize]). Slices of views and scalars are the caller's again when a
-// call returns. Outputs never overlap inputs, unless they are the same view (in place).
+// Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, with
+// an error for what can be known by then; faults of the work itself come out of the next call that
+// waits ([Device.Download], [Stream.Synchronize]). Slices of views and scalars are the caller's
+// again when a call returns. Outputs never overlap inputs, unless they are the same view (in
+// place).
 package device
 
 import (
@@ -44,9 +46,10 @@ type Device interface {
 	// takes its place. It looks at layouts, types and modes, never at buffers, so that it can be
 	// asked before results are allocated. It is true of Map, Reduce, MatMul, Gather and Scatter.
 	Supports(op Op) bool
-	// Run queues op on s, a stream of its own. It is for [Run] to call, which has checked op; others
-	// go through that. An op that it does not support is an errors.ErrUnsupported. told, nil where
-	// nobody listens, is the event that Run tells: a device that launches kernels adds its launches.
+	// Run queues op on s, a stream of its own. It is for [Run] to call, which has checked op;
+	// others go through that. An op that it does not support is an errors.ErrUnsupported. told, nil
+	// where nobody listens, is the event that Run tells: a device that launches kernels adds its
+	// launches.
 	Run(s Stream, op Op, told *KernelEvent) error
 
 	// Stats tells the memory in use; Empty gives cached memory back to the system and returns its bytes.

@@ -7,12 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch: an
-// optimizer's step. Params is a contiguous buffer of 8-byte slots on the device that holds the
+// A MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch:
+// an optimizer's step. Params is a contiguous buffer of 8-byte slots on the device that holds the
 // scalars' bits, so that a captured step sees new values.
 //
-// Found may be absent. It is one F32 that is 0 or 1, and becomes 1 if an element of the first operand
-// of a group, as it is before, is infinite or NaN: how gradients are unscaled.
+// Found may be absent. It is one F32 that is 0 or 1, and becomes 1 if an element of the first
+// operand of a group, as it is before, is infinite or NaN: how gradients are unscaled.
 type MultiMap struct {
 	Program       *expr.Program
 	Outs, Ins     [][]View

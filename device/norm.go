@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias, with mean the row's
-// mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two passes. RMS
-// takes mean as 0.
+// A RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias, with mean the
+// row's mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two
+// passes. RMS takes mean as 0.
 //
 // Weight and bias are one value for each Inner neighbouring columns of each of Period rows, which
 // repeat: element (r, c) has that of index (r mod Period · columns + c) / Inner. A layer
@@ -26,9 +26,9 @@ type RowNorm struct {
 func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
 // A Norm normalises the rows of X, of rank 2: it sets Out, Mean and Rstd. All views are contiguous.
-// X and Out have one type and shape [rows, columns]; Mean and Rstd are [rows] of the computing type;
-// Weight and Bias are [Affine(columns)] of the type or the computing type. Mean is absent with RMS;
-// Weight and Bias may be.
+// X and Out have one type and shape [rows, columns]; Mean and Rstd are [rows] of the computing
+// type; Weight and Bias are [Affine(columns)] of the type or the computing type. Mean is absent
+// with RMS; Weight and Bias may be.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -71,9 +71,9 @@ func (o *Norm) Work() Work {
 // Clone copies the op.
 func (o *Norm) Clone() Op { c := *o; return &c }
 
-// A NormGrad sets DX from G, the gradient of the result of a [Norm]: rstd·(h - m(h) - z·m(h·z)) with
-// h = g·weight, z = (x - mean)·rstd and m the mean over the row, m(h) left out with RMS. The views
-// are as those of Norm.
+// A NormGrad sets DX from G, the gradient of the result of a [Norm]: rstd·(h - m(h) - z·m(h·z))
+// with h = g·weight, z = (x - mean)·rstd and m the mean over the row, m(h) left out with RMS. The
+// views are as those of Norm.
 type NormGrad struct {
 	DX, G, X, Mean, Rstd, Weight View
 	RowNorm

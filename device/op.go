@@ -76,8 +76,8 @@ func Refuse(d Device, op Op, i int, reason string) *OperandError {
 }
 
 // Run queues op on s, a stream of d; nil is the default stream. It is the one way to a driver: it
-// checks the op, tells the tracer and calls d. It returns when the work is queued, with an error for
-// what can be known by then: an *[OperandError], or what the driver fails with.
+// checks the op, tells the tracer and calls d. It returns when the work is queued, with an error
+// for what can be known by then: an *[OperandError], or what the driver fails with.
 func Run(d Device, s Stream, op Op) error {
 	if err := check(d, op); err != nil {
 		return err

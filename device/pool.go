@@ -39,8 +39,8 @@ func (o *SumWindows) Work() Work { return o.work(&o.X, &o.Y) }
 // Clone copies the op.
 func (o *SumWindows) Clone() Op { c := *o; return &c }
 
-// An AddWindows sets DX, [planes, in…], to the sums of G, [planes, out…], over the windows that each
-// element is in: the gradient of [SumWindows].
+// An AddWindows sets DX, [planes, in…], to the sums of G, [planes, out…], over the windows that
+// each element is in: the gradient of [SumWindows].
 type AddWindows struct {
 	DX, G View
 	Window
@@ -63,10 +63,10 @@ func (o *AddWindows) Work() Work { return o.work(&o.DX, &o.G) }
 // Clone copies the op.
 func (o *AddWindows) Clone() Op { c := *o; return &c }
 
-// A MaxPoolGrad sets DX, [planes, in…], to the gradient of the greatest elements, G, [planes, out…]:
-// of each window that reaches the element Near behind where the window begins, in the plane's
-// elements. Near has G's shape and is uint8, int16 or int32. What several windows add to an element
-// is added in their order. DX and G are contiguous float32.
+// A MaxPoolGrad sets DX, [planes, in…], to the gradient of the greatest elements, G, [planes,
+// out…]: of each window that reaches the element Near behind where the window begins, in the
+// plane's elements. Near has G's shape and is uint8, int16 or int32. What several windows add to an
+// element is added in their order. DX and G are contiguous float32.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window

@@ -11,8 +11,8 @@ import (
 type ReduceKind uint8
 
 // The ways to combine. Max and Min propagate NaN; the identity is that of the type (0, 1, ∓Inf or
-// the extreme integer). ArgMax and ArgMin give the first position, as I64, in row-major order of the
-// reduced dimensions; NaN counts as extreme.
+// the extreme integer). ArgMax and ArgMin give the first position, as I64, in row-major order of
+// the reduced dimensions; NaN counts as extreme.
 const (
 	Sum ReduceKind = iota
 	Prod

@@ -24,9 +24,10 @@ func (k ScanKind) String() string {
 	return [...]string{"sum", "prod", "logsumexp", "max", "min", "linear"}[k]
 }
 
-// A Scan combines along dimension 1 of views of one rank-3 shape, if Reverse from its end on. Floats
-// give their type and are combined in float64, at least in float32 those of 16 bits; integers and
-// Bool give I64, and so do positions. The order of operations depends on the shape alone.
+// A Scan combines along dimension 1 of views of one rank-3 shape, if Reverse from its end on.
+// Floats give their type and are combined in float64, at least in float32 those of 16 bits;
+// integers and Bool give I64, and so do positions. The order of operations depends on the shape
+// alone.
 type Scan struct {
 	Kind    ScanKind
 	Out     View

@@ -7,9 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Search sets each element of Out, I64 of the values' shape [rows, m], to the number of elements
-// of that row of Sorted, [rows, n] in ascending order and of the values' type, that are less than
-// its value, or if Right not greater. That of NaN is n.
+// A Search counts elements of sorted rows. Sorted is [rows, n], each row in ascending order; Values
+// is [rows, m] of the same type; Out is I64 of the values' shape. Each element of Out becomes the
+// number of elements of its row of Sorted that are less than its value, or if Right not greater.
+// That of NaN is n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool

@@ -10,7 +10,7 @@ import (
 )
 
 // An Argsort sets each row of Out, I64, to the positions of the first elements of that row of X in
-// ascending order, or in descending order; both are of rank 2 and have the same rows, and Out has at
+// ascending order, or in descending order. Both are of rank 2 and have the same rows; Out has at
 // most X's columns. NaN is the greatest; 0 and -0 are equal, as are all NaN. Equal elements keep
 // their order, also if descending.
 type Argsort struct {

@@ -180,7 +180,8 @@ func (x *Expr) Acosh() *Expr { return Call("acosh", x) }
 // Atanh returns the inverse hyperbolic tangent of x, ±Inf at ±1, NaN beyond.
 func (x *Expr) Atanh() *Expr { return Call("atanh", x) }
 
-// rising is 1/(1+e⁻ᵈ), written so that its derivative is accurate where it is near 1, as that of Sigmoid is not, which has 1 - y.
+// rising is 1/(1+e⁻ᵈ), written so that its derivative is accurate where it is near 1, as that of
+// Sigmoid is not, which has 1 - y.
 func rising(d *Expr) *Expr {
 	low := d.Lt(C(0))
 	e := low.Select(d, d.Neg()).Exp()

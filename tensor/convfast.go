@@ -5,14 +5,15 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// primitive is the convolution of n samples as a primitive on dense float32: copies of 16-bit floats.
+// primitive is the convolution of n samples as a primitive on dense float32: copies of 16-bit
+// floats.
 func (v *convolution) primitive(kind device.ConvKind, n int, t dtype.Type) device.Convolution {
 	return device.Convolution{Kind: kind, X: resultOf(t, v.shaped(n, v.channels, v.in)), W: resultOf(t, v.weight()), Y: resultOf(t, v.shaped(n, v.outputs, v.out)),
 		Rank: v.rank, Groups: v.groups, Stride: v.stride, Dilation: v.dilation, Before: v.before}
 }
 
-// hasKernel reports whether the device of x, n samples of an input or a result, has a kernel for a kind of convolution. Kernels take the
-// type that x is computed in: copies of 16-bit floats.
+// hasKernel reports whether the device of x, n samples of an input or a result, has a kernel for a
+// kind of convolution. Kernels take the type that x is computed in: copies of 16-bit floats.
 func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool {
 	o := convolutionOps.supported(c, x.st.dev, v.primitive(kind, x.Dim(0), x.dtype.Compute()))
 	if o != nil {
@@ -21,8 +22,9 @@ func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool 
 	return o != nil
 }
 
-// samplesByKernel sets y, samples, to what a kernel of the kind makes of samples x with the weight w and, unless that is nil, a bias. 16-bit floats are float32
-// meanwhile, a part of the batch at a time, and rounded once.
+// samplesByKernel sets y, samples, to what a kernel of the kind makes of samples x with the weight
+// w and, unless that is nil, a bias. 16-bit floats are float32 meanwhile, a part of the batch at a
+// time, and rounded once.
 func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind device.ConvKind) *Tensor {
 	if y.dtype == dtype.F32 {
 		if v.byKernel(c, kind, y, x, w); bias != nil {
@@ -42,8 +44,8 @@ func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind devi
 	return y
 }
 
-// weightByKernel returns the gradient of the weight from samples x and g. 16-bit floats as in samplesByKernel; the parts' are added in
-// float32.
+// weightByKernel returns the gradient of the weight from samples x and g. 16-bit floats as in
+// samplesByKernel; the parts' are added in float32.
 func (v *convolution) weightByKernel(c *Scope, x, g *Tensor) *Tensor {
 	y := alloc(v.op, c, x.st.dev, dtype.F32, v.weight())
 	if x.dtype == dtype.F32 {
@@ -68,7 +70,8 @@ func copiedAtOnce(a, b *Tensor) int {
 	return max(1, columnBytes*n/max(1, (a.Size()+b.Size())*dtype.F32.Size()))
 }
 
-// byKernel sets y to what a kernel of the kind makes of a and b: of samples and the weight, or of samples and the gradient of the result.
+// byKernel sets y to what a kernel of the kind makes of a and b: of samples and the weight, or of
+// samples and the gradient of the result.
 func (v *convolution) byKernel(c *Scope, kind device.ConvKind, y, a, b *Tensor) *Tensor {
 	a, b = a.In(c).Contiguous(), b.In(c).Contiguous()
 	o := convolutionOps.of(v.primitive(kind, a.Dim(0), dtype.F32))

@@ -12,8 +12,8 @@ import (
 
 // launch queues a primitive for the op of that name. tensors are what o's operands are views of, in
 // o's order, nil for absent ones; launch puts their buffers into o. All work on devices but copies
-// comes through here: it is ordered with what other streams do to the tensors' memory, refused where
-// a capture cannot have it, and what the device fails with is raised.
+// comes through here: it is ordered with what other streams do to the tensors' memory, refused
+// where a capture cannot have it, and what the device fails with is raised.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	dev := tensors[0].st.dev
 	if t := device.Tracing(); t != nil {
@@ -60,7 +60,8 @@ func (x *Tensor) expandInto(v *device.View, s *shape.Dims) {
 	}
 }
 
-// operandAs is operand of the contiguous x as another shape of its size; nil gives an absent operand.
+// operandAs is operand of the contiguous x as another shape of its size; nil gives an absent
+// operand.
 func (x *Tensor) operandAs(s shape.Dims) device.View {
 	if x == nil {
 		return device.View{}

@@ -20,7 +20,8 @@ func channelShapes(x *Tensor) (whole, channels shape.Dims) {
 	return shape.Of(l.At(0), l.At(1), l.At(3)), shape.Of(l.At(1))
 }
 
-// channelForward computes a normalisation of channels by the device's kernel; y is nil where it has none.
+// channelForward computes a normalisation of channels by the device's kernel; y is nil where it has
+// none.
 func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, variance, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsChannels(x) {
@@ -42,7 +43,8 @@ func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, varianc
 	return mean, variance, rstd, y
 }
 
-// channelGradients computes the gradients by the device's kernel; ok is false where it has none. That of x only if it is needed.
+// channelGradients computes the gradients by the device's kernel; ok is false where it has none.
+// That of x only if it is needed.
 func (f *normalizeFunc) channelGradients(s *Scope, needX bool, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if !f.suitsChannels(x) {
 		return nil, nil, nil, false

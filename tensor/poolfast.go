@@ -33,7 +33,8 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	return y
 }
 
-// spreadWindows returns the sums of g, [n, c, out…], over the windows that an element is in, nil where the device has no kernel for them.
+// spreadWindows returns the sums of g, [n, c, out…], over the windows that an element is in, nil
+// where the device has no kernel for them.
 func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	if from.Size() == 0 {
 		return nil

@@ -23,7 +23,8 @@ var (
 	oneMinusSquare = x0.Neg().FMA(x0, unit) // its derivative is accurate near 0, unlike that of (1-x)(1+x)
 )
 
-// inverseSquares is 1/(x²+y²), and 0 where both squares are 0: the gradient of atan2 at the origin is 0, as in torch.
+// inverseSquares is 1/(x²+y²), and 0 where both squares are 0: the gradient of atan2 at the origin
+// is 0, as in torch.
 var inverseSquares = func() *expr.Expr {
 	n := x0.FMA(x0, x1.Mul(x1))
 	return n.Eq(expr.C(0)).Select(expr.C(0), unit.Div(n))

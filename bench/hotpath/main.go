@@ -1,12 +1,14 @@
-// Command hotpath compares what single ops cost in two builds of it: of tensors so small that what surrounds the kernels is all there is, and
-// of larger ones. It runs both builds in turn, so that what the machine does meanwhile falls on both.
+// Command hotpath compares what single ops cost in two builds of it: of tensors so small that what
+// surrounds the kernels is all there is, and of larger ones. It runs both builds in turn, so that
+// what the machine does meanwhile falls on both.
 //
 //	go build -o new ./bench/hotpath
 //	(in the tree before) go build -o old ./bench/hotpath
 //	./new -before ./old [-rounds 31] [-only REGEXP]
 //
-// For each op, size and direction it prints the median of the ratios new/old of the rounds, and the allocations of one call before and after;
-// at last the geometric mean of the medians. Without -before it prints one round: a line of name, nanoseconds and allocations for each case.
+// For each op, size and direction it prints the median of the ratios new/old of the rounds, and the
+// allocations of one call before and after; at last the geometric mean of the medians. Without
+// -before it prints one round: a line of name, nanoseconds and allocations for each case.
 package main
 
 import (
@@ -27,7 +29,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An op computes a result from x, [rows, columns], and y of the same shape; index is of that shape, targets and columns of one value a row.
+// An op computes a result from x, [rows, columns], and y of the same shape; index is of that shape,
+// targets and columns of one value a row.
 type op struct {
 	name string
 	call func(c *operands) *tensor.Tensor
@@ -91,7 +94,8 @@ type result struct {
 	allocs float64
 }
 
-// measure runs f for a while and returns the time and the allocations of a call: of the fastest of several spans.
+// measure runs f for a while and returns the time and the allocations of a call: of the fastest of
+// several spans.
 func measure(f func()) (ns, allocs float64) {
 	for range 3 {
 		f()

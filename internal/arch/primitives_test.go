@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// No interface of package device computes something: what a device can do beside memory and streams is
-// a primitive, a value of a type of its own. A method that takes views would be a second door.
+// No interface of package device computes something: what a device can do beside memory and streams
+// is a primitive, a value of a type of its own. A method that takes views would be a second door.
 func TestNoComputeInterface(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "device", "*.go"))
 	if err != nil {

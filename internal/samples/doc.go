@@ -10,16 +10,20 @@
 // Samples of float32 go four times: as they are, in float64, and in memory with gaps and in another
 // order. A few go on the emulated GPU too. With FLAMBEAU_SOAK=1 and FLAMBEAU_SAMPLES set to a
 // folder that _golden/opdb.py --all and moduledb.py --all filled, the samples there are held to
-// PyTorch as well, to twice what [golden.Rule] allows, or a row of testdata/soak.tsv. Rows there may
-// go unneeded if the folder lacks an entry, or samples that --most left out: the log says so. It
-// counts the samples of the folder too. FLAMBEAU_SAMPLES_ONLY=add chooses one entry.
+// PyTorch as well, to twice what [golden.Rule] allows, or a row of testdata/soak.tsv. Rows there
+// may go unneeded if the folder lacks an entry, or samples that --most left out: the log says so.
+// It counts the samples of the folder too. FLAMBEAU_SAMPLES_ONLY=add chooses one entry.
 //
-// A row has six columns: the entry; the types, or error (inputs to refuse), float64, strided,
-// permuted; what fails: entry (no adapter), result, gradient, second, refused, taken (no error
-// where PyTorch has one), lacking (an argument that is not there); a part of the message, or ×4 for
-// off by no more than four times what the rule allows, or ≤1e-6 for off by no more than that, where
-// equal numbers cancel and the rule allows next to nothing; a class of reasons, of which
-// exceptions_test.go has the list; the reason.
+// A row has six columns.
+//
+//   - The entry.
+//   - The types, or error (inputs to refuse), float64, strided, permuted.
+//   - What fails: entry (no adapter), result, gradient, second, refused, taken (no error where
+//     PyTorch has one), lacking (an argument that is not there).
+//   - A part of the message. Or ×4, off by no more than four times what the rule allows. Or ≤1e-6,
+//     off by no more than that: where equal numbers cancel the rule allows next to nothing.
+//   - A class of reasons, of which exceptions_test.go has the list.
+//   - The reason.
 //
 // # Data
 //

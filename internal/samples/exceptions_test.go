@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// An exception is a row of testdata/ops.tsv and its like: what differs from PyTorch, where, and why.
-// An empty field fits all. A message is a part of what is said, or "×4", off by no more than four
-// times what is allowed, or "≤1e-6", off by no more than that.
+// An exception is a row of testdata/ops.tsv and its like: what differs from PyTorch, where, and
+// why. An empty field fits all. A message is a part of what is said, or "×4", off by no more than
+// four times what is allowed, or "≤1e-6", off by no more than that.
 type exception struct {
 	op     string   // an entry
 	kinds  []string // types, or "error", "float64", "strided", "permuted"

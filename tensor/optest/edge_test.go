@@ -191,7 +191,8 @@ func TestSecondDerivatives(t *testing.T) {
 	})
 }
 
-// At the origin, and where both squares are too small for the type, atan2 has the gradient 0: PyTorch 2.15's value.
+// At the origin, and where both squares are too small for the type, atan2 has the gradient 0:
+// PyTorch 2.15's value.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

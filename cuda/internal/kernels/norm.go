@@ -40,7 +40,8 @@ func (s normSpec) name() string {
 	return fmt.Sprintf("%s_v%d_h%d_%d", strings.Join(name, "_"), s.vector, s.held, s.group)
 }
 
-// NormOperands are what a normalisation reads and writes; see [device.Norm]. Absent ones have the type Invalid.
+// NormOperands are what a normalisation reads and writes; see [device.Norm]. Absent ones have the
+// type Invalid.
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // of the result, for the gradient

@@ -48,8 +48,9 @@ func sortedMemory(packed bool, n int, scratch Scratch) ([]uint64, error) {
 	return []uint64{keys, at}, err
 }
 
-// Argsort plans out = the positions of the first elements of each row of x in order; see [device.Argsort]. Rows that a block cannot
-// sort are sorted in runs, which are then merged, two at a time.
+// Argsort plans out = the positions of the first elements of each row of x in order; see
+// [device.Argsort]. Rows that a block cannot sort are sorted in runs, which are then merged, two at
+// a time.
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)
