@@ -102,13 +102,13 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		defer c.Free()
 	}
-	stream := c.scope.streamOf(c.st.dev)
-	c.st.read(op, stream)
+	from := c.scope.source(op, c.st.dev)
+	c.st.read(op, from)
 	at := c.layout.Offset * c.dtype.Size()
 	host := c.st.buf.Host()
 	var tmp []byte
 	if host != nil {
-		check(op, stream.Synchronize(), x)
+		check(op, from.stream.Synchronize(), x)
 		host = host[at : at+n]
 	} else {
 		tmp = make([]byte, min(n, piece))
@@ -119,7 +119,7 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 			part = host[done:min(done+piece, n)]
 		} else {
 			part = part[:min(len(part), n-done)]
-			check(op, c.st.dev.Download(stream, part, c.st.buf, at+done), x)
+			check(op, c.st.dev.Download(from.stream, part, c.st.buf, at+done), x)
 		}
 		k, err := w.Write(part)
 		written += int64(k)
