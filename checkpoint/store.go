@@ -35,9 +35,9 @@ type Config struct {
 	Keep int    // how many of the newest are kept; 0: 3
 	Best Best   // whether the one with the best metric is kept too
 
-	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it. What it
-	// wants to know of the store it asks the [Saved]. It must call no method of the Store: those
-	// return when Done has returned.
+	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it. It
+	// asks the [Saved] what it wants to know. It must call no method of the Store: those wait for
+	// Done.
 	Done func(Saved)
 }
 

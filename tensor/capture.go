@@ -323,8 +323,8 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the scope of the graph, which f got: it closes with the graph. That of no graph, nil,
-// as [Capturing] returns it for work that runs, is the root scope.
+// Scope returns the scope of the graph, which f got: it closes with the graph. That of nil, which
+// [Capturing] returns for work that runs, is the root scope.
 func (g *Graph) Scope() *Scope {
 	if g == nil {
 		return root
@@ -390,8 +390,8 @@ func Capturing(x ...*Tensor) *Graph {
 	return nil
 }
 
-// CapturingGrads is [Capturing] of the gradients of these tensors. One of them is enough: others may
-// be left from before the capture, and each replay then takes them as they are.
+// CapturingGrads is [Capturing] of the gradients of these tensors. One of them is enough: others
+// may be left from before the capture, and each replay then takes them as they are.
 func CapturingGrads(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil

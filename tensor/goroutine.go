@@ -8,10 +8,10 @@ import (
 )
 
 // State travels with scopes. What is done on older tensors alone belongs to their scope, and passes
-// by the one that was meant. This file is the one place of the package that knows goroutines: a
-// function that must hear of such work is kept for the goroutine that runs it, from its begin to its
-// end. What hears may refuse the work, tell of it, or give it the numbers that it got the first time;
-// it never changes how anything is computed.
+// by the one that was meant. This file is the one place of the package that knows goroutines. What
+// must hear of such work is kept for the goroutine that does it, from a begin to an end. It may
+// refuse the work, tell of it, or give it the random numbers that it got the first time. It changes
+// nothing else of what is computed.
 var (
 	vigils   goroutines[*vigil] // over scopes that set NoGrad or Autocast
 	tapes    goroutines[*tape]  // of checkpointed segments that are being computed
@@ -46,8 +46,8 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 // none reports whether nothing is kept, for any goroutine.
 func (l *goroutines[T]) none() bool { return l.n.Load() == 0 }
 
-// keep keeps of for the calling goroutine, until k.end. If that may come after the goroutine is gone,
-// loose says so, and who finds it must ask k.here.
+// keep keeps of for the calling goroutine, until k.end. With loose that may come after the
+// goroutine is gone, and who finds it must ask k.here.
 func (l *goroutines[T]) keep(k *kept[T], of T, loose bool) {
 	*k = kept[T]{of: of, in: l, g: callsite.G()}
 	if loose {

@@ -16,14 +16,19 @@ type route struct {
 // panics if s records and its graph cannot have the work.
 func (s *Scope) route(op string, dev device.Device) route {
 	r := routeOn(s.streamOf(dev))
-	if g := s.modes.capture; g != nil && r.graph != g && g.live.Load() {
-		why := "the stream of the work is none that is recorded: what came before it was not recorded"
-		if dev != g.dev {
-			why = fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name())
-		}
-		s.uncapturable(op, why)
+	if g := s.modes.capture; g != nil && r.graph != g {
+		s.astray(op, dev)
 	}
 	return r
+}
+
+// astray panics if s records, of work on dev that its graph cannot have.
+func (s *Scope) astray(op string, dev device.Device) {
+	why := "the stream of the work is none that is recorded: what came before it was not recorded"
+	if g := s.modes.capture; dev != g.dev {
+		why = fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name())
+	}
+	s.uncapturable(op, why)
 }
 
 // source is route for memory on dev that the host reads or a copy begins at. That of the CPU may be
@@ -58,19 +63,14 @@ func (g *Graph) before(st *storage) bool { return st.epoch < g.number }
 
 // owns notes that recorded work makes a new storage.
 func (g *Graph) owns(st *storage) {
-	if g != nil {
-		g.mu.Lock()
-		g.own = append(g.own, st)
-		g.mu.Unlock()
-	}
+	g.mu.Lock()
+	g.own = append(g.own, st)
+	g.mu.Unlock()
 }
 
-// touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are
-// ordered with what else uses it. st.mu is held.
+// touch notes that recorded work uses a storage. It stays until the graph is closed, and replays
+// are ordered with what else uses it. st.mu is held.
 func (g *Graph) touch(op string, st *storage, write bool) {
-	if g == nil {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.has(st.home) {

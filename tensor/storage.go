@@ -105,7 +105,9 @@ func (st *storage) read(op string, r route) {
 			return // it has waited for the last write
 		}
 	}
-	r.graph.touch(op, st, false)
+	if r.graph != nil {
+		r.graph.touch(op, st, false)
+	}
 	if st.writer != nil {
 		waitFor(op, s, st.writer)
 	}
@@ -125,7 +127,9 @@ func (st *storage) write(op string, r route) {
 	if st.writer == s && len(st.users) == 0 {
 		return
 	}
-	r.graph.touch(op, st, true)
+	if r.graph != nil {
+		r.graph.touch(op, st, true)
+	}
 	if st.writer != nil && st.writer != s {
 		waitFor(op, s, st.writer)
 	}
@@ -197,7 +201,9 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		panic(e)
 	}
 	st := &storage{dev: dev, buf: buf, home: to.stream, writer: to.stream, epoch: epoch.Load()}
-	to.graph.owns(st)
+	if to.graph != nil {
+		to.graph.owns(st)
+	}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: made}
 	x.self = x
 	st.refs.Store(1)
