@@ -82,15 +82,23 @@ var (
 )
 
 // Add returns x + y, broadcast together.
+//
+//tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Add(y *Tensor) *Tensor { return addOp.Apply([]*Tensor{x, y}) }
 
 // Sub returns x - y, broadcast together.
+//
+//tensor:forms RScalar InPlace
 func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 
-// Mul returns x · y, element by element, broadcast together.
+// Mul returns x·y, element by element, broadcast together.
+//
+//tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 
-// Div returns x / y, broadcast together; integers are divided as float32.
+// Div returns x / y in floating point, broadcast together; integers are divided as float32.
+//
+//tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
 
 // Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
@@ -119,35 +127,25 @@ func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	return op.Apply([]*Tensor{x}, v...)
 }
 
-// arithmetic applies op with a scalar that may be beyond x's type.
-func (x *Tensor) arithmetic(op *Elementwise, v float64) *Tensor {
-	x.use(op.called())
-	return x.scalar(op, x.modular(v))
-}
-
-// AddScalar returns x + v. An integer tensor stays one if v is a whole number.
-func (x *Tensor) AddScalar(v float64) *Tensor { return x.arithmetic(addScalarOp, v) }
-
 // SubScalar returns x - v.
-func (x *Tensor) SubScalar(v float64) *Tensor { return x.arithmetic(addScalarOp, -v) }
+func (x *Tensor) SubScalar(v float64) *Tensor { return addScalarOp.number(x, -v) }
 
-// RSubScalar returns v - x.
-func (x *Tensor) RSubScalar(v float64) *Tensor { return x.arithmetic(rsubScalarOp, v) }
-
-// MulScalar returns v·x.
-func (x *Tensor) MulScalar(v float64) *Tensor { return x.arithmetic(mulScalarOp, v) }
-
-// DivScalar returns x / v, in floating point.
-func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) }
-
-// RDivScalar returns v / x, in floating point.
-func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v) }
+// SubScalarInPlace subtracts v from x.
+func (x *Tensor) SubScalarInPlace(v float64) *Tensor { return x.AddScalarInPlace(-v) }
 
 // Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
 // An integer type that has no number in [lo, hi] is refused.
 func (x *Tensor) Clamp(lo, hi float64) *Tensor {
 	x.limits("clamp", lo, hi)
 	return x.scalar(clampBy(lo, hi), lo, hi)
+}
+
+// ClampInPlace limits x to [lo, hi]; see [Tensor.Clamp].
+func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
+	x.holds("clamp", lo)
+	x.holds("clamp", hi)
+	x.limits("clamp", lo, hi)
+	return x.inPlace(clampBy(lo, hi), []*Tensor{x}, lo, hi)
 }
 
 func clampBy(lo, hi float64) *Elementwise {
@@ -163,19 +161,39 @@ func (x *Tensor) ClampMin(lo float64) *Tensor {
 	return x.scalar(maxScalarOp, lo)
 }
 
+// ClampMinInPlace replaces x by the greater of x and lo.
+func (x *Tensor) ClampMinInPlace(lo float64) *Tensor {
+	x.holds("clamp_min", lo)
+	x.limits("clamp_min", lo, math.Inf(1))
+	return x.inPlace(maxScalarOp, []*Tensor{x}, lo)
+}
+
 // ClampMax returns the lesser of x and hi; its gradient at hi is 0.
 func (x *Tensor) ClampMax(hi float64) *Tensor {
 	x.limits("clamp_max", math.Inf(-1), hi)
 	return x.scalar(minScalarOp, hi)
 }
 
+// ClampMaxInPlace replaces x by the lesser of x and hi.
+func (x *Tensor) ClampMaxInPlace(hi float64) *Tensor {
+	x.holds("clamp_max", hi)
+	x.limits("clamp_max", math.Inf(-1), hi)
+	return x.inPlace(minScalarOp, []*Tensor{x}, hi)
+}
+
 // Neg returns -x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }
 
 // Abs returns |x|; its gradient at 0 is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Abs() *Tensor { return absOp.Apply([]*Tensor{x}) }
 
-// Square returns x², int64 for bool.
+// Square returns x²; that of bool is int64.
+//
+//tensor:forms InPlace
 func (x *Tensor) Square() *Tensor {
 	if x.use("square"); x.dtype == boolType {
 		x = x.Long()
@@ -184,16 +202,26 @@ func (x *Tensor) Square() *Tensor {
 }
 
 // Sqrt returns the square root of x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Sqrt() *Tensor { return sqrtOp.Apply([]*Tensor{x}) }
 
 // Rsqrt returns 1/√x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Rsqrt() *Tensor { return rsqrtOp.Apply([]*Tensor{x}) }
 
 // Reciprocal returns 1/x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Reciprocal() *Tensor { return reciprocalOp.Apply([]*Tensor{x}) }
 
 // Exp returns e to the power x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Exp() *Tensor { return expOp.Apply([]*Tensor{x}) }
 
 // Log returns the natural logarithm of x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Log() *Tensor { return logOp.Apply([]*Tensor{x}) }

@@ -61,9 +61,6 @@ func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) 
 // Fmin returns the lesser of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
-// RPowScalar returns v to the power x, in floating point.
-func (x *Tensor) RPowScalar(v float64) *Tensor { return rpowScalarOp.Apply([]*Tensor{x}, v) }
-
 // A CloseOption changes what [Tensor.IsClose] and [Tensor.AllClose] take for close.
 type CloseOption uint8
 

@@ -62,21 +62,33 @@ var (
 )
 
 // Eq returns x == y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Eq(y *Tensor) *Tensor { return eqOp.Apply([]*Tensor{x, y}) }
 
 // Ne returns x != y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Ne(y *Tensor) *Tensor { return neOp.Apply([]*Tensor{x, y}) }
 
 // Lt returns x < y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Lt(y *Tensor) *Tensor { return ltOp.Apply([]*Tensor{x, y}) }
 
 // Le returns x <= y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Le(y *Tensor) *Tensor { return leOp.Apply([]*Tensor{x, y}) }
 
 // Gt returns x > y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Gt(y *Tensor) *Tensor { return gtOp.Apply([]*Tensor{x, y}) }
 
 // Ge returns x >= y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Ge(y *Tensor) *Tensor { return geOp.Apply([]*Tensor{x, y}) }
 
 // compareScalar compares with v; integers are compared as float32 when v is not a whole number.
@@ -93,24 +105,6 @@ func (x *Tensor) compareScalar(op *Elementwise, v float64) *Tensor {
 	}
 	return op.Apply([]*Tensor{x}, v)
 }
-
-// EqScalar returns x == v as bool.
-func (x *Tensor) EqScalar(v float64) *Tensor { return x.compareScalar(eqScalarOp, v) }
-
-// NeScalar returns x != v as bool.
-func (x *Tensor) NeScalar(v float64) *Tensor { return x.compareScalar(neScalarOp, v) }
-
-// LtScalar returns x < v as bool.
-func (x *Tensor) LtScalar(v float64) *Tensor { return x.compareScalar(ltScalarOp, v) }
-
-// LeScalar returns x <= v as bool.
-func (x *Tensor) LeScalar(v float64) *Tensor { return x.compareScalar(leScalarOp, v) }
-
-// GtScalar returns x > v as bool.
-func (x *Tensor) GtScalar(v float64) *Tensor { return x.compareScalar(gtScalarOp, v) }
-
-// GeScalar returns x >= v as bool.
-func (x *Tensor) GeScalar(v float64) *Tensor { return x.compareScalar(geScalarOp, v) }
 
 // Where returns a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
 func Where(cond, a, b *Tensor) *Tensor {
@@ -130,6 +124,16 @@ func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 		panic(e.hint("NeScalar(0) is true where it is not 0"))
 	}
 	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
+}
+
+// MaskedFillInPlace sets x to v where mask, a bool tensor, is true; see [Tensor.MaskedFill].
+func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
+	v = x.takes("masked_fill", v)
+	mask.use("masked_fill")
+	if mask.dtype != boolType {
+		fail("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is %v, it must be bool", mask.dtype)
+	}
+	return x.inPlace(maskedFillOp, []*Tensor{x, mask}, v)
 }
 
 // LogicalNot returns whether x is zero.

@@ -84,6 +84,8 @@ var (
 func (x *Tensor) Exp2() *Tensor { return exp2Op.Apply([]*Tensor{x}) }
 
 // Expm1 returns eˣ-1, accurate near 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Expm1() *Tensor { return expm1Op.Apply([]*Tensor{x}) }
 
 // Log2 returns the logarithm of x to base 2.
@@ -93,6 +95,8 @@ func (x *Tensor) Log2() *Tensor { return log2Op.Apply([]*Tensor{x}) }
 func (x *Tensor) Log10() *Tensor { return log10Op.Apply([]*Tensor{x}) }
 
 // Log1p returns log(1+x), accurate near 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Log1p() *Tensor { return log1pOp.Apply([]*Tensor{x}) }
 
 // Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
@@ -108,6 +112,9 @@ func (x *Tensor) Erfinv() *Tensor {
 	}
 	return Apply(erfinvFunc{}, x)
 }
+
+// ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
+func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
 // erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts 2y² times in it.
 type erfinvFunc struct{}
@@ -150,4 +157,6 @@ func (x *Tensor) Logit(eps ...float64) *Tensor {
 func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tensor{x, y}) }
 
 // XLogY returns x·log(y), broadcast together, and 0 where x is 0, unless y is NaN.
+//
+//tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }

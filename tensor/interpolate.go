@@ -37,9 +37,13 @@ var (
 )
 
 // Lerp returns x + w·(end-x) of floating point tensors, broadcast together: x for a weight of 0, end for 1.
+//
+//tensor:forms InPlace
 func (x *Tensor) Lerp(end, w *Tensor) *Tensor { return lerpOp.Apply([]*Tensor{x, end, w}) }
 
 // LerpScalar returns x + w·(end-x).
+//
+//tensor:forms InPlace
 func (x *Tensor) LerpScalar(end *Tensor, w float64) *Tensor {
 	return lerpScalarOp.Apply([]*Tensor{x, end}, w)
 }
@@ -54,15 +58,20 @@ func (x *Tensor) Addcmul(a, b *Tensor, value float64) *Tensor {
 	return addcmulOp.Apply(in, value)
 }
 
+// AddcmulInPlace adds value·a·b to x.
+func (x *Tensor) AddcmulInPlace(a, b *Tensor, value float64) *Tensor {
+	x.holds("addcmul", value)
+	return x.inPlace(addcmulOp, []*Tensor{x, a, b}, value)
+}
+
 // Addcdiv returns x + value·a/b of floating point tensors, broadcast together.
+//
+//tensor:forms InPlace
 func (x *Tensor) Addcdiv(a, b *Tensor, value float64) *Tensor {
 	return addcdivOp.Apply([]*Tensor{x, a, b}, value)
 }
 
 // CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x = 0 is 0.
+//
+//tensor:forms Scalar
 func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
-
-// CopySignScalar returns |x| with the sign of v.
-func (x *Tensor) CopySignScalar(v float64) *Tensor {
-	return copySignScalarOp.Apply([]*Tensor{x}, v)
-}

@@ -32,6 +32,8 @@ var (
 )
 
 // Pow returns x to the power y, in floating point.
+//
+//tensor:forms RScalar InPlace
 func (x *Tensor) Pow(y *Tensor) *Tensor { return powOp.Apply([]*Tensor{x, y}) }
 
 // PowScalar returns x to the power p, in floating point.
@@ -53,6 +55,27 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	}
 	op, params := x.powerOf(p)
 	return x.scalar(op, params...)
+}
+
+// PowScalarInPlace raises x, of floating point type, to the power p.
+func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
+	x.use("pow_scalar")
+	if x.dtype.IsFloat() {
+		switch p { // as PowScalar
+		case 2:
+			return x.SquareInPlace()
+		case 3:
+			return x.inPlace(powCubeOp, []*Tensor{x})
+		case 0.5:
+			return x.SqrtInPlace()
+		case -0.5:
+			return x.inPlace(powRsqrtOp, []*Tensor{x})
+		case -1:
+			return x.ReciprocalInPlace()
+		}
+	}
+	op, params := x.powerOf(p)
+	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
 // powRounded is PowScalar for a step of a longer computation: x³ too is rounded once.

@@ -20,6 +20,8 @@
 // A Tensor may be read by several goroutines at once. Writing one in place while others use it is a race.
 package tensor
 
+//go:generate go -C _gen run ./forms -root ../..
+
 import (
 	"fmt"
 	"sync"
