@@ -41,6 +41,13 @@ var (
 	bothOp   = declareLogical("logical_and", (*expr.Expr).And, func(a, b bool) bool { return a && b })
 	eitherOp = declareLogical("logical_or", (*expr.Expr).Or, func(a, b bool) bool { return a || b })
 	oddOp    = declareLogical("logical_xor", (*expr.Expr).Xor, func(a, b bool) bool { return a != b })
+	notOp    = Declare(&Elementwise{Name: "logical_not", Arity: 1, Result: Truth, Expr: x0.Eq(expr.C(0)), Domain: wide, NoGrad: true,
+		Ref: func(x, _ []float64) float64 {
+			if x[0] == 0 {
+				return 1
+			}
+			return 0
+		}})
 )
 
 // whole applies op with the whole number v.
@@ -114,3 +121,6 @@ func (x *Tensor) LogicalOr(y *Tensor) *Tensor { return eitherOp.Apply([]*Tensor{
 
 // LogicalXor returns whether just one of x and y is not zero, broadcast together.
 func (x *Tensor) LogicalXor(y *Tensor) *Tensor { return oddOp.Apply([]*Tensor{x, y}) }
+
+// LogicalNot returns whether x is zero.
+func (x *Tensor) LogicalNot() *Tensor { return notOp.Apply([]*Tensor{x}) }

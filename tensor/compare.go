@@ -35,30 +35,6 @@ var (
 	leOp, leScalarOp = declareCompare("le", (*expr.Expr).Le, func(a, b float64) bool { return a <= b })
 	gtOp, gtScalarOp = declareCompare("gt", (*expr.Expr).Gt, func(a, b float64) bool { return a > b })
 	geOp, geScalarOp = declareCompare("ge", (*expr.Expr).Ge, func(a, b float64) bool { return a >= b })
-
-	whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, x2), Fixed: 1, Domain: wide,
-		Ref: func(x, _ []float64) float64 {
-			if x[0] != 0 {
-				return x[1]
-			}
-			return x[2]
-		},
-		Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
-	maskedFillOp = Declare(&Elementwise{Name: "masked_fill", Arity: 2, Expr: x1.Select(p0, x0), Fixed: 2, Domain: wide, Params: []float64{-3},
-		Ref: func(x, p []float64) float64 {
-			if x[1] != 0 {
-				return p[0]
-			}
-			return x[0]
-		},
-		Grad: []*expr.Expr{x1.Select(expr.C(0), x2), nil}})
-	notOp = Declare(&Elementwise{Name: "logical_not", Arity: 1, Result: Truth, Expr: x0.Eq(expr.C(0)), Domain: wide, NoGrad: true,
-		Ref: func(x, _ []float64) float64 {
-			if x[0] == 0 {
-				return 1
-			}
-			return 0
-		}})
 )
 
 // Eq returns x == y as bool.
@@ -105,36 +81,3 @@ func (x *Tensor) compareScalar(op *Elementwise, v float64) *Tensor {
 	}
 	return op.Apply([]*Tensor{x}, v)
 }
-
-// Where returns a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
-func Where(cond, a, b *Tensor) *Tensor {
-	cond.use("where")
-	if cond.dtype != boolType {
-		e := newError("where", ErrType, []*Tensor{cond, a, b}, "the condition is "+cond.dtype.String()+", it must be bool")
-		panic(e.hint("NeScalar(0) is true where it is not 0"))
-	}
-	return whereOp.Apply([]*Tensor{cond, a, b})
-}
-
-// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as in [Tensor.Fill].
-func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
-	mask.use("masked_fill")
-	if mask.dtype != boolType {
-		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
-		panic(e.hint("NeScalar(0) is true where it is not 0"))
-	}
-	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
-}
-
-// MaskedFillInPlace sets x to v where mask, a bool tensor, is true; see [Tensor.MaskedFill].
-func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
-	v = x.takes("masked_fill", v)
-	mask.use("masked_fill")
-	if mask.dtype != boolType {
-		fail("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is %v, it must be bool", mask.dtype)
-	}
-	return x.inPlace(maskedFillOp, []*Tensor{x, mask}, v)
-}
-
-// LogicalNot returns whether x is zero.
-func (x *Tensor) LogicalNot() *Tensor { return notOp.Apply([]*Tensor{x}) }

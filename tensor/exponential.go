@@ -53,6 +53,10 @@ var (
 )
 
 var (
+	expOp = Declare(&Elementwise{Name: "exp", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
+	logOp = Declare(&Elementwise{Name: "log", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
+		Grad: []*expr.Expr{x1.Div(x0)}})
+
 	exp2Op  = unary("exp2", x0.Exp2(), math.Exp2, -6, 6, nil)
 	expm1Op = high(unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil))
 	log2Op  = high(unary("log2", x0.Log2(), log2, 0.1, 9, x1.Div(x0.Scale(math.Ln2))))
@@ -79,6 +83,16 @@ var (
 		Expr: x1.Ne(x1).Select(x1, x0.Eq(expr.C(0)).Select(expr.C(0), x0.Mul(x1.Log()))),
 		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
 )
+
+// Exp returns e to the power x.
+//
+//tensor:forms InPlace
+func (x *Tensor) Exp() *Tensor { return expOp.Apply([]*Tensor{x}) }
+
+// Log returns the natural logarithm of x.
+//
+//tensor:forms InPlace
+func (x *Tensor) Log() *Tensor { return logOp.Apply([]*Tensor{x}) }
 
 // Exp2 returns 2 to the power x.
 func (x *Tensor) Exp2() *Tensor { return exp2Op.Apply([]*Tensor{x}) }

@@ -29,6 +29,43 @@ func (x *Tensor) GeluInPlace() *Tensor {
 	return x.inPlace(geluOp, []*Tensor{x})
 }
 
+// LeakyReluInPlace replaces x by x where it is positive and slope·x elsewhere; see
+// [Tensor.LeakyRelu].
+func (x *Tensor) LeakyReluInPlace(slope float64) *Tensor {
+	return x.inPlace(leakyReluOp, []*Tensor{x}, slope)
+}
+
+// EluInPlace replaces x by x where it is positive and α·(eˣ-1) elsewhere; see [Tensor.Elu].
+func (x *Tensor) EluInPlace(alpha float64) *Tensor {
+	return x.inPlace(eluOp, []*Tensor{x}, alpha)
+}
+
+// SeluInPlace replaces x by the scaled exponential linear unit: 1.0507·Elu(x, 1.6733); see
+// [Tensor.Selu].
+func (x *Tensor) SeluInPlace() *Tensor {
+	return x.inPlace(seluOp, []*Tensor{x})
+}
+
+// MishInPlace replaces x by x·tanh(softplus(x)); see [Tensor.Mish].
+func (x *Tensor) MishInPlace() *Tensor {
+	return x.inPlace(mishOp, []*Tensor{x})
+}
+
+// Relu6InPlace replaces x by x limited to [0, 6]; see [Tensor.Relu6].
+func (x *Tensor) Relu6InPlace() *Tensor {
+	return x.inPlace(relu6Op, []*Tensor{x})
+}
+
+// HardsigmoidInPlace replaces x by x/6 + ½ limited to [0, 1]; see [Tensor.Hardsigmoid].
+func (x *Tensor) HardsigmoidInPlace() *Tensor {
+	return x.inPlace(hardsigmoidOp, []*Tensor{x})
+}
+
+// HardswishInPlace replaces x by x·Hardsigmoid(x); see [Tensor.Hardswish].
+func (x *Tensor) HardswishInPlace() *Tensor {
+	return x.inPlace(hardswishOp, []*Tensor{x})
+}
+
 // AddScalar returns x + v; see [Tensor.Add]. An integer tensor stays one if v is a whole number.
 func (x *Tensor) AddScalar(v float64) *Tensor {
 	return addScalarOp.number(x, v)
@@ -118,16 +155,6 @@ func (x *Tensor) RsqrtInPlace() *Tensor {
 // ReciprocalInPlace replaces x by 1/x; see [Tensor.Reciprocal].
 func (x *Tensor) ReciprocalInPlace() *Tensor {
 	return x.inPlace(reciprocalOp, []*Tensor{x})
-}
-
-// ExpInPlace replaces x by e to the power x; see [Tensor.Exp].
-func (x *Tensor) ExpInPlace() *Tensor {
-	return x.inPlace(expOp, []*Tensor{x})
-}
-
-// LogInPlace replaces x by the natural logarithm of x; see [Tensor.Log].
-func (x *Tensor) LogInPlace() *Tensor {
-	return x.inPlace(logOp, []*Tensor{x})
 }
 
 // BitwiseAndScalar returns x & v of integers or bools; see [Tensor.BitwiseAnd]. v lies within x's
@@ -256,6 +283,16 @@ func (x *Tensor) FmodScalar(v float64) *Tensor {
 	return fmods.number(x, v)
 }
 
+// ExpInPlace replaces x by e to the power x; see [Tensor.Exp].
+func (x *Tensor) ExpInPlace() *Tensor {
+	return x.inPlace(expOp, []*Tensor{x})
+}
+
+// LogInPlace replaces x by the natural logarithm of x; see [Tensor.Log].
+func (x *Tensor) LogInPlace() *Tensor {
+	return x.inPlace(logOp, []*Tensor{x})
+}
+
 // Expm1InPlace replaces x by eˣ-1, accurate near 0; see [Tensor.Expm1].
 func (x *Tensor) Expm1InPlace() *Tensor {
 	return x.inPlace(expm1Op, []*Tensor{x})
@@ -292,11 +329,6 @@ func (x *Tensor) AddcdivInPlace(a, b *Tensor, value float64) *Tensor {
 	return x.inPlace(addcdivOp, []*Tensor{x, a, b}, value)
 }
 
-// CopySignScalar returns |x| with the sign of v, that of -0 too; see [Tensor.CopySign].
-func (x *Tensor) CopySignScalar(v float64) *Tensor {
-	return copySignScalarOp.number(x, v)
-}
-
 // RPowScalar returns v to the power x, in floating point; see [Tensor.Pow].
 func (x *Tensor) RPowScalar(v float64) *Tensor {
 	return rpowScalarOp.number(x, v)
@@ -307,46 +339,14 @@ func (x *Tensor) PowInPlace(y *Tensor) *Tensor {
 	return x.inPlace(powOp, []*Tensor{x, y})
 }
 
-// LeakyReluInPlace replaces x by x where it is positive and slope·x elsewhere; see
-// [Tensor.LeakyRelu].
-func (x *Tensor) LeakyReluInPlace(slope float64) *Tensor {
-	return x.inPlace(leakyReluOp, []*Tensor{x}, slope)
-}
-
-// EluInPlace replaces x by x where it is positive and α·(eˣ-1) elsewhere; see [Tensor.Elu].
-func (x *Tensor) EluInPlace(alpha float64) *Tensor {
-	return x.inPlace(eluOp, []*Tensor{x}, alpha)
-}
-
-// SeluInPlace replaces x by the scaled exponential linear unit: 1.0507·Elu(x, 1.6733); see
-// [Tensor.Selu].
-func (x *Tensor) SeluInPlace() *Tensor {
-	return x.inPlace(seluOp, []*Tensor{x})
-}
-
-// MishInPlace replaces x by x·tanh(softplus(x)); see [Tensor.Mish].
-func (x *Tensor) MishInPlace() *Tensor {
-	return x.inPlace(mishOp, []*Tensor{x})
-}
-
-// Relu6InPlace replaces x by x limited to [0, 6]; see [Tensor.Relu6].
-func (x *Tensor) Relu6InPlace() *Tensor {
-	return x.inPlace(relu6Op, []*Tensor{x})
-}
-
-// HardsigmoidInPlace replaces x by x/6 + ½ limited to [0, 1]; see [Tensor.Hardsigmoid].
-func (x *Tensor) HardsigmoidInPlace() *Tensor {
-	return x.inPlace(hardsigmoidOp, []*Tensor{x})
-}
-
-// HardswishInPlace replaces x by x·Hardsigmoid(x); see [Tensor.Hardswish].
-func (x *Tensor) HardswishInPlace() *Tensor {
-	return x.inPlace(hardswishOp, []*Tensor{x})
-}
-
 // SignInPlace replaces x by 1, 0 or -1 as x is positive, zero or negative; see [Tensor.Sign].
 func (x *Tensor) SignInPlace() *Tensor {
 	return x.inPlace(signOp, []*Tensor{x})
+}
+
+// CopySignScalar returns |x| with the sign of v, that of -0 too; see [Tensor.CopySign].
+func (x *Tensor) CopySignScalar(v float64) *Tensor {
+	return copySignScalarOp.number(x, v)
 }
 
 // FloorInPlace replaces x by the greatest integer not above x; see [Tensor.Floor].

@@ -29,6 +29,10 @@ var (
 	// x³ rounds twice, and takes two multiplications.
 	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
+	// A number to the power of a tensor. The power of 0 is flat where it is not infinite.
+	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
+		Ref:  refP(func(x, base float64) float64 { return math.Pow(base, x) }),
+		Grad: []*expr.Expr{x1.Mul(p0.Eq(zeroC).And(x0.Ge(zeroC)).Select(zeroC, expr.Y().Mul(p0.Log())))}})
 )
 
 // Pow returns x to the power y, in floating point.

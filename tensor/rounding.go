@@ -74,12 +74,22 @@ var (
 			return x[0]
 		},
 		Grad: []*expr.Expr{x1.Mul(x0.Abs().Lt(infinity).Select(unit, expr.C(0)))}})
+
+	copySignOp = Declare(&Elementwise{Name: "copysign", Arity: 2, Result: Floating, Expr: x0.CopySign(x1), Ref: ref2(math.Copysign), Domain: wide,
+		Grad: []*expr.Expr{x2.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0))), zeroC}})
+	copySignScalarOp = Declare(&Elementwise{Name: "copysign_scalar", Arity: 1, Result: Floating, Expr: x0.CopySign(p0), Ref: refP(math.Copysign), Domain: wide, Params: []float64{-1},
+		Grad: []*expr.Expr{x1.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0)))}})
 )
 
 // Sign returns 1, 0 or -1 as x is positive, zero or negative; 0 for NaN, as in torch. Its gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
+
+// CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x = 0 is 0.
+//
+//tensor:forms Scalar
+func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
 
 // Floor returns the greatest integer not above x. Integers stay. Its gradient is 0.
 //

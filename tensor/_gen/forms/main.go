@@ -305,7 +305,7 @@ type table [4]struct{ theirs, ours []string }
 // add adds a method that applies the op of that name.
 func (t *table) add(method, op, how string, args []string) {
 	k, list := 0, strings.Join(args, ", ")
-	theirs := "x." + strings.TrimSuffix(op, "_scalar") + "_(" + list + ")"
+	theirs := "x." + strings.TrimSuffix(op, "_scalar") + "_(" + strings.Replace(list, "value", "value=value", 1) + ")"
 	switch {
 	case how == "none":
 		k, theirs = 3, "not there"

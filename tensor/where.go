@@ -1,7 +1,25 @@
 package tensor
 
-// Functions of a number and a tensor in the order that has no method of its own: the number becomes a tensor without dimensions on the
-// tensor's device.
+import "github.com/flambeau-go/flambeau/expr"
+
+var whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, x2), Fixed: 1, Domain: wide,
+	Ref: func(x, _ []float64) float64 {
+		if x[0] != 0 {
+			return x[1]
+		}
+		return x[2]
+	},
+	Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
+
+// Where returns a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
+func Where(cond, a, b *Tensor) *Tensor {
+	cond.use("where")
+	if cond.dtype != boolType {
+		e := newError("where", ErrType, []*Tensor{cond, a, b}, "the condition is "+cond.dtype.String()+", it must be bool")
+		panic(e.hint("NeScalar(0) is true where it is not 0"))
+	}
+	return whereOp.Apply([]*Tensor{cond, a, b})
+}
 
 // held is number for WhereScalar, where the result has the number as it is.
 func (x *Tensor) held(v float64) (n, same *Tensor) {
