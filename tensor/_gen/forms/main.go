@@ -1,7 +1,8 @@
 // Command forms writes what follows from the declarations of elementwise ops in package tensor:
 //
 //   - tensor/forms.go, the forms of a method that its comment asks for,
-//   - tensor/optest/forms.go, which method of *tensor.Tensor applies which op, for the table test,
+//   - tensor/optest/forms.go, for the table test: which method applies which op, and what is also
+//     done in place,
 //   - the table in docs/from-pytorch.md of what is done in place, between two marks.
 //
 // A method asks by a line at the end of its comment:
@@ -338,7 +339,7 @@ func (t *table) rows() string {
 }
 
 // calls returns the text of optest/forms.go: for every op that a method applies to its operands as
-// they are, that method; and for those with a number the forms.
+// they are, that method; for those with a number the forms; and the functions in place.
 func (s *source) calls() string {
 	var b strings.Builder
 	b.WriteString(header + "optest\n\n// methods maps the names of elementwise ops to the methods that apply them to their operands as\n// they are.\nvar methods = map[string]method{\n")
@@ -378,6 +379,12 @@ func (s *source) calls() string {
 			} else {
 				entry(s.ops[by].name, with, prefix+m.name+"Scalar")
 			}
+		}
+	}
+	b.WriteString("}\n\n// unaryInPlace are the functions of one tensor in both forms.\nvar unaryInPlace = []inPlaceForm{\n")
+	for _, m := range s.methods {
+		if len(m.operands)+len(m.numbers) == 1 && len(m.asks) > 0 {
+			fmt.Fprintf(&b, "\tplainForm(%q, (*tt).%s, (*tt).%sInPlace),\n", m.name, m.name, m.name)
 		}
 	}
 	return b.String() + "}\n"
