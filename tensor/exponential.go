@@ -53,6 +53,10 @@ var (
 )
 
 var (
+	expOp = Declare(&Elementwise{Name: "exp", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
+	logOp = Declare(&Elementwise{Name: "log", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
+		Grad: []*expr.Expr{x1.Div(x0)}})
+
 	exp2Op  = unary("exp2", x0.Exp2(), math.Exp2, -6, 6, nil)
 	expm1Op = high(unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil))
 	log2Op  = high(unary("log2", x0.Log2(), log2, 0.1, 9, x1.Div(x0.Scale(math.Ln2))))
@@ -80,10 +84,22 @@ var (
 		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
 )
 
+// Exp returns e to the power x.
+//
+//tensor:forms InPlace
+func (x *Tensor) Exp() *Tensor { return expOp.Apply([]*Tensor{x}) }
+
+// Log returns the natural logarithm of x.
+//
+//tensor:forms InPlace
+func (x *Tensor) Log() *Tensor { return logOp.Apply([]*Tensor{x}) }
+
 // Exp2 returns 2 to the power x.
 func (x *Tensor) Exp2() *Tensor { return exp2Op.Apply([]*Tensor{x}) }
 
 // Expm1 returns eˣ-1, accurate near 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Expm1() *Tensor { return expm1Op.Apply([]*Tensor{x}) }
 
 // Log2 returns the logarithm of x to base 2.
@@ -93,6 +109,8 @@ func (x *Tensor) Log2() *Tensor { return log2Op.Apply([]*Tensor{x}) }
 func (x *Tensor) Log10() *Tensor { return log10Op.Apply([]*Tensor{x}) }
 
 // Log1p returns log(1+x), accurate near 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Log1p() *Tensor { return log1pOp.Apply([]*Tensor{x}) }
 
 // Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
@@ -108,6 +126,9 @@ func (x *Tensor) Erfinv() *Tensor {
 	}
 	return Apply(erfinvFunc{}, x)
 }
+
+// ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
+func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
 // erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts 2y² times in it.
 type erfinvFunc struct{}
@@ -150,4 +171,6 @@ func (x *Tensor) Logit(eps ...float64) *Tensor {
 func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tensor{x, y}) }
 
 // XLogY returns x·log(y), broadcast together, and 0 where x is 0, unless y is NaN.
+//
+//tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }
