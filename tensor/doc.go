@@ -2,13 +2,13 @@
 //
 // A [Tensor] is a view of a storage on a device. Ops are methods (x.MatMul(w).Add(b).Relu()). They
 // run on the device of their operands, which must be one. Misuse, out of memory and device faults
-// panic with an *[Error]; [Try] is the boundary that turns it into an ordinary error. Functions that
-// open, load or save return errors.
+// panic with an *[Error]; [Try] is the boundary that turns it into an ordinary error. Functions
+// that open, load or save return errors.
 //
-// XScalar takes a number where X takes a tensor, RXScalar takes it as the first operand. XInPlace is
-// PyTorch's x_: it puts the result into its receiver and returns that. It counts the change and has
-// a gradient. A result that the receiver's shape or type cannot hold is refused, as is a leaf that
-// requires a gradient.
+// XScalar takes a number where X takes a tensor, RXScalar takes it as the first operand. XInPlace
+// is PyTorch's x_: it puts the result into its receiver and returns that. It counts the change and
+// has a gradient. A result that the receiver's shape or type cannot hold is refused, as is a leaf
+// that requires a gradient.
 //
 // A [Scope] owns tensors, ends, and carries the modes. A program that never opens a scope is right,
 // only lazier about memory:

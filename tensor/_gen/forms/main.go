@@ -13,10 +13,10 @@
 //	func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 //
 // InPlace puts the result into x. InPlace:F says that PyTorch has that as F.name(x, inplace=True),
-// InPlace:none that it does not have it. Scalar takes a number in place of the last operand, RScalar
-// one in place of the first, and ScalarInPlace is Scalar in place. Scalar:int64 and RScalar:int64
-// take whole numbers. The op of a form with a number is that of the method with Scalar in its name:
-// addScalarOp, rsubScalarOp. Where there is none the number becomes a tensor.
+// InPlace:none that it does not have it. Scalar takes a number in place of the last operand,
+// RScalar one in place of the first, and ScalarInPlace is Scalar in place. Scalar:int64 and
+// RScalar:int64 take whole numbers. The op of a form with a number is that of the method with
+// Scalar in its name: addScalarOp, rsubScalarOp. Where there is none the number becomes a tensor.
 //
 // A form's comment is made of the sentence that the method's begins with, "Name returns …".
 //
