@@ -24,6 +24,7 @@ func init() {
 		"exp2": unary("Exp2", (*tt).Exp2), "expm1": unary("Expm1", (*tt).Expm1), "log2": unary("Log2", (*tt).Log2), "log10": unary("Log10", (*tt).Log10),
 		"log1p": unary("Log1p", (*tt).Log1p), "erf": unary("Erf", (*tt).Erf), "erfc": unary("Erfc", (*tt).Erfc), "erfinv": unary("Erfinv", (*tt).Erfinv),
 		"log_sigmoid": unary("LogSigmoid", (*tt).LogSigmoid), "logaddexp": binary("LogAddExp", (*tt).LogAddExp), "xlogy": binary("XLogY", (*tt).XLogY),
+		"entr": unary("Entr", (*tt).Entr), "ndtr": unary("Ndtr", (*tt).Ndtr),
 		"logit":     unary("Logit", func(x *tt) *tt { return x.Logit() }),
 		"logit_eps": withScalar("Logit", func(x *tt, eps float64) *tt { return x.Logit(eps) }),
 
