@@ -176,6 +176,7 @@ package tensor
 //	interpolate.go           Interpolate
 //	interpolateantialias.go  its weights with antialiasing
 //	attention.go             ScaledDotProductAttention ALiBi
+//	gridsample.go            GridSample
 //	rope.go                  RoPE
 //
 // Gradients:

@@ -82,6 +82,12 @@ var (
 	xlogyOp     = Declare(&Elementwise{Name: "xlogy", Arity: 2, Result: Floating, Domain: [][2]float64{{-4, 4}, {0.2, 4}}, Ref: ref2(xlogy),
 		Expr: x1.Ne(x1).Select(x1, x0.Eq(expr.C(0)).Select(expr.C(0), x0.Mul(x1.Log()))),
 		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
+
+	// The derivative in words of its own: ∞ at 0 and NaN below, as torch's.
+	entrOp = unary("entr", x0.Eq(zeroC).Select(zeroC, x0.Lt(zeroC).Select(expr.C(math.Inf(-1)), x0.Neg().Mul(x0.Log()))),
+		func(x float64) float64 { return -xlogy(x, x) }, 0.5, 4, x1.Neg().Mul(x0.Log().Add(unit)))
+	ndtrOp = unary("ndtr", x0.Scale(-math.Sqrt2/2).Erfc().Scale(0.5),
+		func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }, -1, 4, nil)
 )
 
 // Exp returns e to the power x.
@@ -174,3 +180,11 @@ func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tens
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }
+
+// Entr returns -x·log(x), the part of an entropy that the probability x has: 0 at 0, -Inf below.
+// The gradient, -1 - log(x), is +Inf at 0 and NaN below. torch.special.entr.
+func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
+
+// Ndtr returns ½·erfc(-x/√2), the chance that a standard normal number is at most x. Where that is
+// small, its relative error is about x²/2 roundings; torch.special.ndtr, ½·(1 + erf(x/√2)), is 0 there.
+func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

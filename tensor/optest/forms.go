@@ -94,6 +94,8 @@ var methods = map[string]method{
 	"log_sigmoid":                 unary("LogSigmoid", (*tt).LogSigmoid),
 	"logaddexp":                   binary("LogAddExp", (*tt).LogAddExp),
 	"xlogy":                       binary("XLogY", (*tt).XLogY),
+	"entr":                        unary("Entr", (*tt).Entr),
+	"ndtr":                        unary("Ndtr", (*tt).Ndtr),
 	"lerp":                        ternary("Lerp", (*tt).Lerp),
 	"minimum":                     binary("Minimum", (*tt).Minimum),
 	"maximum":                     binary("Maximum", (*tt).Maximum),
