@@ -47,6 +47,8 @@ package tensor
 //	ledger.go                what a scope owns
 //	streams.go               RecordStream
 //	unasked.go               modes that did nothing
+//	route.go                 the device, stream and graph that work goes to
+//	goroutine.go             which goroutine calls
 //	transfer.go              To CUDA CPU Cast Float Double Half BFloat16 Long Bytes FromBytes
 //	move.go                  MoveTo SetData CastInPlace
 //	pinned.go                PinMemory IsPinned
@@ -201,7 +203,6 @@ package tensor
 //	autocastclass.go         classes of composed ops
 //	capture.go               Capture Graph Capturing
 //	capturehooks.go          what is done before and after a replay
-//	captureonce.go           one replay at a time
 //	capturerandom.go         generators in a graph
 //	captureshared.go         tensors that several graphs use
 //	capturestreams.go        streams in a graph
