@@ -153,7 +153,7 @@ func tensorsOf(b *data.Batch) (out []*tensor.Tensor) {
 			}
 		}
 	}
-	for _, v := range []any{b.X, b.Y, b.Inputs, b.Targets} {
+	for _, v := range []any{b.X, b.Y, b.Nested.X, b.Nested.Y} {
 		walk(v)
 	}
 	return out
@@ -196,7 +196,7 @@ func indivisible(b *data.Batch, n int) (why string) {
 			why = fmt.Sprintf("the batch cannot be split into parts: it holds a %T", v)
 		}
 	}
-	for _, v := range []any{b.X, b.Y, b.Inputs, b.Targets} {
+	for _, v := range []any{b.X, b.Y, b.Nested.X, b.Nested.Y} {
 		walk(v)
 	}
 	return why
@@ -267,18 +267,8 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	if !whole && len(b.Index) == n {
 		out.Index = b.Index[from:to:to]
 	}
-	place := func(t *tensor.Tensor, v any) (*tensor.Tensor, any) {
-		clear(seen) // targets that are the inputs get handles of their own
-		if v == nil && t != nil {
-			v = t
-		}
-		v = walk(v)
-		if t != nil {
-			t = walk(t).(*tensor.Tensor)
-		}
-		return t, v
-	}
-	out.X, out.Inputs = place(b.X, b.Inputs)
-	out.Y, out.Targets = place(b.Y, b.Targets)
+	out.X, out.Nested.X = walk(b.X).(*tensor.Tensor), walk(b.Nested.X)
+	clear(seen) // targets that are the inputs get handles of their own
+	out.Y, out.Nested.Y = walk(b.Y).(*tensor.Tensor), walk(b.Nested.Y)
 	return out
 }
