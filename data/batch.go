@@ -7,38 +7,35 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Batch is collated samples: X and Y have a first dimension more than the samples. It belongs to who receives it:
-// s.From(b.X), or b.Into(s) for all of it, gives it to a scope; b.X.In(s) lends it.
+// A Batch is collated samples: its tensors have a first dimension more than the samples. It belongs
+// to who receives it: s.From(b.X), or b.Into(s) for all of it, gives it to a scope; b.X.In(s) lends
+// it.
 type Batch struct {
-	X, Y  *tensor.Tensor // nil where a sample's value does not become one tensor
-	Index []int          // of the samples in the dataset; of a stream their numbers in the epoch, counted from 0
+	X, Y *tensor.Tensor // nil where the samples' values do not become one tensor
 
-	// Inputs and Targets are what samples became, of whatever form ([Collate]): X and Y themselves, or a map[string]any, []any or
-	// []string that holds tensors.
-	Inputs, Targets any
+	// Nested has those values as [Collate] makes them: a map[string]any, []any or []string that
+	// holds tensors. Nested.X is nil where X is a tensor, and Nested.Y where Y is.
+	Nested Sample
+
+	Index []int // of the samples in the dataset; of a stream their numbers in the epoch, from 0
 }
 
-// complete makes the two forms of a batch's values agree.
+// complete puts a value that is one tensor where such values are.
 func (b *Batch) complete() *Batch {
-	fill := func(t **tensor.Tensor, v *any) {
-		if *t != nil {
-			*v = *t
-		} else if x, ok := (*v).(*tensor.Tensor); ok {
-			*t = x
+	lift := func(t **tensor.Tensor, v *any) {
+		if x, ok := (*v).(*tensor.Tensor); ok && *t == nil {
+			*t, *v = x, nil
 		}
 	}
-	fill(&b.X, &b.Inputs)
-	fill(&b.Y, &b.Targets)
+	lift(&b.X, &b.Nested.X)
+	lift(&b.Y, &b.Nested.Y)
 	return b
 }
 
 // distinct gives each place of the batch a handle of its own: an autoencoder's targets may be its inputs, and who takes one of the two
 // frees it.
 func (b *Batch) distinct() *Batch {
-	b.complete()
-	x, one := b.Inputs.(*tensor.Tensor)
-	y, other := b.Targets.(*tensor.Tensor)
-	if one && other && x != y {
+	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b
 	}
 	seen := map[*tensor.Tensor]bool{}
@@ -67,10 +64,10 @@ func (b *Batch) Free() {
 // each replaces every tensor of the batch.
 func (b *Batch) each(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
-	b.Inputs = walk(b.Inputs, f) // one after the other: f may panic
-	b.X, _ = b.Inputs.(*tensor.Tensor)
-	b.Targets = walk(b.Targets, f)
-	b.Y, _ = b.Targets.(*tensor.Tensor)
+	b.X, _ = walk(b.X, f).(*tensor.Tensor) // one after the other: f may panic
+	b.Nested.X = walk(b.Nested.X, f)
+	b.Y, _ = walk(b.Y, f).(*tensor.Tensor)
+	b.Nested.Y = walk(b.Nested.Y, f)
 	return b
 }
 

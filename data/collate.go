@@ -58,13 +58,13 @@ func (c collator) batch(samples []Sample) (*Batch, error) {
 	}
 	b := &Batch{}
 	var err error
-	if b.Inputs, err = c.values(values); err != nil {
+	if b.Nested.X, err = c.values(values); err != nil {
 		return nil, err
 	}
 	for i := range samples {
 		values[i] = samples[i].Y
 	}
-	if b.Targets, err = c.values(values); err != nil {
+	if b.Nested.Y, err = c.values(values); err != nil {
 		b.Free()
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (c collator) unfit(v any) error {
 func (c collator) inside(key string, made any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {
-		(&Batch{Inputs: made}).Free()
+		(&Batch{Nested: Sample{X: made}}).Free()
 		if o, ok := err.(*oddError); ok {
 			o.key = key + ": " + o.key
 			return nil, o
@@ -260,7 +260,7 @@ func (c collator) maps(values []any) (any, error) {
 		for i, v := range values {
 			e := reflect.ValueOf(v).MapIndex(key)
 			if !e.IsValid() {
-				(&Batch{Inputs: out}).Free()
+				(&Batch{Nested: Sample{X: out}}).Free()
 				return nil, odd(i, "has no key %q, which the first has", name)
 			}
 			part[i] = e.Interface()

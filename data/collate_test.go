@@ -14,7 +14,7 @@ func TestCollateFunction(t *testing.T) {
 	c := data.Config{Batch: 3, Workers: 2, Collate: func(s []data.Sample) (*data.Batch, error) {
 		b, err := data.Collate(s)
 		if err == nil {
-			b.Inputs = map[string]any{"x": b.X, "names": []string{"a"}}
+			b.Nested.X = map[string]any{"x": b.X, "names": []string{"a"}}
 			b.X = nil
 		}
 		return b, err
@@ -23,8 +23,8 @@ func TestCollateFunction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := b.Inputs.(map[string]any)
-		if b.X != nil || b.Targets != any(b.Y) || m["x"].(*tensor.Tensor).Dim(0) != len(b.Index) {
+		m := b.Nested.X.(map[string]any)
+		if b.X != nil || b.Y == nil || b.Nested.Y != nil || m["x"].(*tensor.Tensor).Dim(0) != len(b.Index) {
 			t.Errorf("%+v", b)
 		}
 		old := m["x"].(*tensor.Tensor)

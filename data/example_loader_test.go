@@ -105,7 +105,7 @@ func ExampleCollate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	inputs := batch.Inputs.(map[string]any)
+	inputs := batch.Nested.X.(map[string]any)
 	fmt.Println(inputs["ids"])
 	fmt.Printf("%q\n", inputs["text"])
 	fmt.Println(batch.Y)

@@ -42,7 +42,7 @@ func ExampleNewStreamLoader() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(batch.Inputs, batch.Y)
+		fmt.Println(batch.Nested.X, batch.Y)
 	}
 	// Output:
 	// [two one] tensor([1, 0])

@@ -166,7 +166,7 @@ func TestCollateIsTorchs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		in := b.Inputs.(map[string]any)["in"].([]any)[0]
+		in := b.Nested.X.(map[string]any)["in"].([]any)[0]
 		if p, q := plain(in), plain(b.Y); !reflect.DeepEqual(p, g.Padded[name]) || !reflect.DeepEqual(q, g.Padded[name]) {
 			t.Errorf("%s:\n%v %v, torch\n%v", name, p, q, g.Padded[name])
 		}

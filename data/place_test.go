@@ -49,7 +49,7 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 					t.Fatal(err)
 				}
 				tensor.Do(func(s *tensor.Scope) {
-					in := b.Into(s).Inputs.(map[string]any)
+					in := b.Into(s).Nested.X.(map[string]any)
 					x, i := in["x"].(*tensor.Tensor), in["i"].(*tensor.Tensor)
 					if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || fmt.Sprint(in["name"]) != fmt.Sprint(b.Index) {
 						t.Fatal("the batch is elsewhere")
@@ -270,8 +270,8 @@ func TestTargetsThatAreInputs(t *testing.T) {
 		b, err := data.Collate(samples)
 		if err == nil {
 			b.Y.Free()
-			b.Inputs = map[string]any{"a": b.X, "b": []any{b.X}}
-			b.X, b.Y, b.Targets = nil, b.X, b.X
+			b.Nested.X = map[string]any{"a": b.X, "b": []any{b.X}}
+			b.X, b.Y = nil, b.X
 		}
 		return b, err
 	}
@@ -279,7 +279,7 @@ func TestTargetsThatAreInputs(t *testing.T) {
 		b, err := data.Collate(samples)
 		if err == nil {
 			b.Y.Free()
-			b.Y, b.Targets = b.X, nil
+			b.Y = b.X
 		}
 		return b, err
 	}
@@ -292,11 +292,11 @@ func TestTargetsThatAreInputs(t *testing.T) {
 				}
 				tensor.Do(func(s *tensor.Scope) {
 					y := s.From(b.Y)
-					b.Targets, b.Y = nil, nil
+					b.Y = nil
 					b.Into(s)
 					x := b.X
 					if name == "nested" {
-						in := b.Inputs.(map[string]any)
+						in := b.Nested.X.(map[string]any)
 						x = in["a"].(*tensor.Tensor).Add(in["b"].([]any)[0].(*tensor.Tensor)).DivScalar(2)
 					}
 					if x.Float().Sub(y.Float()).Abs().Sum().Item() != 0 {
@@ -314,7 +314,7 @@ func TestTargetsThatAreInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Y, b.Targets = b.X, b.X
+	b.Y = b.X
 	tensor.Do(func(s *tensor.Scope) {
 		if b.Into(s); b.X.Sub(b.Y).Sum().Item() != 0 {
 			t.Error("a batch of one's own")
@@ -340,7 +340,7 @@ func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 				t.Fatalf("%d workers, batch %d: %v", workers, at, err)
 			}
 			tensor.Do(func(s *tensor.Scope) {
-				x := b.Into(s).Inputs.(map[string]any)["x"].(*tensor.Tensor)
+				x := b.Into(s).Nested.X.(map[string]any)["x"].(*tensor.Tensor)
 				if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || x.Select(0, 1).Mean().Item() != float64(2*at+1) {
 					t.Errorf("%d workers: batch %d is %v on %s", workers, at, b.Index, x.Device().Name())
 				}

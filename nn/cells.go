@@ -3,7 +3,10 @@ package nn
 import (
 	"fmt"
 	"slices"
+	"sync"
 
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -123,4 +126,166 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	defer l.Enter(&x, &nextH)()
 	s := forwardCell(lstmCell, &l.RecurrentWeights, x, states{h, c})
 	return s.h, s.c
+}
+
+// A cell is what a recurrent layer does in one step, after its products: x are the gates' shares of the input, one behind the other, and
+// t those of the state before.
+type cell uint8
+
+const (
+	tanhCell cell = iota
+	reluCell
+	lstmCell
+	gruCell
+)
+
+func (c cell) String() string { return [...]string{"rnn_tanh", "rnn_relu", "lstm", "gru"}[c] }
+
+// gates returns the number of blocks of rows of a weight.
+func (c cell) gates() int { return [...]int{1, 1, 4, 3}[c] }
+
+// A cellKey names one of the programs of the cells.
+type cellKey struct {
+	cell  cell
+	t     dtype.Type
+	back  bool // the gradient
+	keeps bool // forward: what the gradient needs is kept; backward: the gradient of the state is joined with that of the result
+	bias  bool // gru: of the state's share of the new gate
+}
+
+var cellPrograms sync.Map // cellKey → *expr.Program
+
+// program lowers a cell's step for operands of one type.
+func (k cellKey) program() *expr.Program {
+	if p, ok := cellPrograms.Load(k); ok {
+		return p.(*expr.Program)
+	}
+	var outs []*expr.Expr
+	var n int
+	switch {
+	case k.back:
+		outs, n = k.backward()
+	default:
+		outs, n = k.forward()
+	}
+	types := func(n int) []dtype.Type {
+		t := make([]dtype.Type, n)
+		for i := range t {
+			t[i] = k.t
+		}
+		return t
+	}
+	p, _ := cellPrograms.LoadOrStore(k, expr.MustLower(outs, types(len(outs)), types(n), -1))
+	return p.(*expr.Program)
+}
+
+// operands returns X(0) … X(n-1).
+func operands(n int) []*expr.Expr {
+	x := make([]*expr.Expr, n)
+	for i := range x {
+		x[i] = expr.X(i)
+	}
+	return x
+}
+
+// forward is, of the gates' shares x and t and the state before:
+//
+//	rnn: x, t → h
+//	lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F. Gers et al., 2000)
+//	gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al., arXiv:1406.1078, with torch's place of r)
+//
+// where all but the new state is for the gradient.
+func (k cellKey) forward() (outs []*expr.Expr, n int) {
+	switch k.cell {
+	case tanhCell:
+		return []*expr.Expr{expr.X(0).Add(expr.X(1)).Tanh()}, 2
+	case reluCell:
+		x := expr.X(0).Add(expr.X(1))
+		return []*expr.Expr{x.Lt(expr.C(0)).Select(expr.C(0), x)}, 2
+	case lstmCell:
+		x := operands(9)
+		i, f, g, o := x[0].Add(x[4]).Sigmoid(), x[1].Add(x[5]).Sigmoid(), x[2].Add(x[6]).Tanh(), x[3].Add(x[7]).Sigmoid()
+		c := f.Mul(x[8]).Add(i.Mul(g))
+		if h := o.Mul(c.Tanh()); !k.keeps {
+			return []*expr.Expr{c, h}, 9
+		} else {
+			return []*expr.Expr{i, f, g, o, c, h}, 9
+		}
+	}
+	n = 7
+	if k.bias {
+		n = 8
+	}
+	x := operands(n)
+	r, z, q := x[0].Add(x[3]).Sigmoid(), x[1].Add(x[4]).Sigmoid(), x[5]
+	if k.bias {
+		q = q.Add(x[7])
+	}
+	new := x[2].Add(r.Mul(q)).Tanh()
+	h := x[6].Sub(new).Mul(z).Add(new)
+	if !k.keeps {
+		return []*expr.Expr{h}, n
+	}
+	return []*expr.Expr{r, z, new, q, h}, n
+}
+
+// backward is, of what was kept and the gradients of the result and of the state behind:
+//
+//	rnn: h, dy, dh → dx
+//	lstm: i, f, g, o, the c before, c, dc, dh, dy → dx (4), dc
+//	gru: r, z, n, q, the h before, dh, dy → dx (3), dt (3), dh of what goes past the gates
+//
+// dy is absent where it is in dh already.
+func (k cellKey) backward() (outs []*expr.Expr, n int) {
+	one := expr.C(1)
+	switch k.cell {
+	case tanhCell, reluCell:
+		h, d := expr.X(0), expr.X(1).Add(expr.X(2))
+		if k.cell == reluCell {
+			return []*expr.Expr{h.Le(expr.C(0)).Select(expr.C(0), d)}, 3
+		}
+		return []*expr.Expr{d.Mul(one.Sub(h.Mul(h)))}, 3
+	case lstmCell:
+		n = 8
+		if k.keeps {
+			n = 9
+		}
+		x := operands(n)
+		i, f, g, o, before, c, dc, dh := x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+		if k.keeps {
+			dh = dh.Add(x[8])
+		}
+		tc := c.Tanh()
+		dc = dc.Add(dh.Mul(o).Mul(one.Sub(tc.Mul(tc))))
+		slope := func(s *expr.Expr) *expr.Expr { return s.Mul(one.Sub(s)) }
+		return []*expr.Expr{dc.Mul(g).Mul(slope(i)), dc.Mul(before).Mul(slope(f)), dc.Mul(i).Mul(one.Sub(g.Mul(g))), dh.Mul(tc).Mul(slope(o)), dc.Mul(f)}, n
+	}
+	x := operands(7)
+	r, z, new, q, before, d := x[0], x[1], x[2], x[3], x[4], x[5].Add(x[6])
+	dn := d.Mul(one.Sub(z)).Mul(one.Sub(new.Mul(new)))
+	dr := dn.Mul(q).Mul(r).Mul(one.Sub(r))
+	dz := d.Mul(before.Sub(new)).Mul(z).Mul(one.Sub(z))
+	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
+}
+
+// step is the same as ops on tensors, which second derivatives need: of the gates' shares x [n, gates·hidden] and t, and the state before, it
+// returns the new one. b is the bias of the state's share of gru's new gate.
+func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
+	switch k {
+	case tanhCell:
+		return x.Add(t).Tanh(), nil
+	case reluCell:
+		return x.Add(t).Relu(), nil
+	case lstmCell:
+		p := x.Add(t).Chunk(4, 1)
+		c = p[1].Sigmoid().Mul(c).Add(p[0].Sigmoid().Mul(p[2].Tanh()))
+		return p[3].Sigmoid().Mul(c.Tanh()), c
+	}
+	p, q := x.Chunk(3, 1), t.Chunk(3, 1)
+	r, z, last := p[0].Add(q[0]).Sigmoid(), p[1].Add(q[1]).Sigmoid(), q[2]
+	if b != nil {
+		last = last.Add(b)
+	}
+	new := p[2].Add(r.Mul(last)).Tanh()
+	return h.Sub(new).Mul(z).Add(new), nil
 }

@@ -1,10 +1,14 @@
 package optim
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/profile"
 	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -131,4 +135,271 @@ func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
 		v[factorEps1] = *c.Eps1
 	}
 	return v
+}
+
+// A factoring is one parameter in a step of Adafactor.
+type factoring struct {
+	change
+	group  *Group
+	k      *tensor.Tensor   // its numbers, of the type that is computed in
+	now    []*tensor.Tensor // the state after the step
+	mean   *tensor.Tensor   // of the rows' means, at least ε₁
+	factor *tensor.Tensor   // how much of the update is taken
+}
+
+// Step changes every parameter that has a gradient.
+func (o *Adafactor) Step() {
+	o.settle()
+	if g := o.capturing(); g != nil {
+		o.capture(g, nil)
+		return
+	}
+	defer profile.Span("Optimizer.step")()
+	list, with := o.factorings()
+	if len(list) == 0 {
+		o.steps++
+		return
+	}
+	done := false
+	defer func() {
+		for _, f := range list {
+			for i, t := range f.fresh {
+				if t != nil && !done {
+					t.Free()
+					f.st.tensors[i] = nil
+				}
+			}
+		}
+	}()
+	tensor.Youngest(with...).Do(func(s *tensor.Scope) {
+		var launches []*launch
+		for _, f := range list {
+			o.begin(f)
+			c := f.group.config.(*AdafactorConfig)
+			t := f.p.Type().Compute()
+			f.k = s.On(f.p.Device()).Typed(t).From(c.numbers(f.group.LR, f.st.step+1, f.p.Type()))
+			f.compute(s)
+			for _, l := range f.launches(nil) {
+				l.pack(s)
+				launches = append(launches, l)
+			}
+		}
+		for _, l := range launches {
+			l.run("adafactor")
+		}
+	}, tensor.NoGrad(), tensor.NoAutocast())
+	for _, f := range list {
+		f.st.step++
+		f.st.unused = false
+		o.state[f.p] = f.st
+	}
+	o.steps++
+	done = true
+}
+
+// StepUnless is [Adafactor.Step], left out if found is not 0. Its kernels are too many to run them
+// in vain: the host reads the number, and waits for it. In a capture the device decides, and the
+// next replay waits until it has.
+func (o *Adafactor) StepUnless(found *tensor.Tensor) {
+	if found == nil || found.Size() != 1 {
+		o.bad("StepUnless needs a tensor of one number")
+	}
+	if g := o.capturing(); g != nil {
+		o.settle()
+		o.capture(g, found)
+		return
+	}
+	if found.Item() == 0 {
+		o.Step()
+	}
+}
+
+// factorings lists the parameters that have a gradient.
+func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
+	for _, g := range o.groups {
+		for _, p := range g.Params {
+			if p.Grad() != nil {
+				list, with = append(list, &factoring{change: change{p: p, st: o.state[p]}, group: g}), append(with, p)
+			}
+		}
+	}
+	return list, with
+}
+
+// begin makes the state that is missing, and brings the rest to where the parameter is.
+func (o *Adafactor) begin(f *factoring) {
+	if f.st == nil {
+		f.st = &state{tensors: make([]*tensor.Tensor, len(o.schema.tensors))}
+	}
+	follow(f.p, f.st.tensors...)
+	for i, t := range f.st.tensors {
+		if dims, used := factors(f.p.Shape(), i); used && t == nil {
+			if f.fresh == nil {
+				f.fresh = make([]*tensor.Tensor, len(f.st.tensors))
+			}
+			t = f.p.Scope().On(f.p.Device()).Typed(f.p.Type()).Zeros(dims.Slice()...)
+			f.fresh[i], f.st.tensors[i] = t, t
+		}
+	}
+}
+
+// number is one of the step's, without dimensions.
+func (f *factoring) number(s *tensor.Scope, i int) *tensor.Tensor { return f.k.In(s).Select(0, i) }
+
+// compute finds the state after the step, and how much of the update is taken: nothing is changed.
+func (f *factoring) compute(s *tensor.Scope) {
+	f.now = make([]*tensor.Tensor, len(f.st.tensors))
+	s.Do(func(c *tensor.Scope) {
+		t := f.p.Type().Compute()
+		p, g := f.p.In(c).Detach().Cast(t), f.p.Grad().In(c).Cast(t)
+		root := math.Sqrt(float64(max(1, f.p.Size())))
+		weight, eps := f.number(c, factorWeight), f.number(c, factorEps1)
+		squares := g.Square()
+		old := func(i int) *tensor.Tensor { return f.st.tensors[i].In(c).Cast(t) }
+		var v *tensor.Tensor
+		if p.Rank() > 1 {
+			f.now[0] = old(0).Lerp(squares.Mean(-1, tensor.KeepDim), weight)
+			f.now[1] = old(1).Lerp(squares.Mean(-2, tensor.KeepDim), weight)
+			f.mean = f.now[0].Mean(-2, tensor.KeepDim).Maximum(eps)
+			v = f.now[0].Mul(f.now[1]).Div(f.mean)
+		} else {
+			f.now[2] = old(2).Lerp(squares, weight)
+			f.mean, v = f.now[2], f.now[2]
+		}
+		update := v.Maximum(eps.Square()).Rsqrt().Mul(g)
+		clip := update.Norm(2).Div(f.number(c, factorClip).MulScalar(root)).ClampMin(1)
+		rate := p.Norm(2).DivScalar(root).Maximum(f.number(c, factorEps2)).Mul(f.number(c, factorRate))
+		f.factor = rate.Div(clip)
+		keep := []*tensor.Tensor{f.factor, f.mean}
+		for _, t := range f.now {
+			if t != nil && t != f.mean {
+				keep = append(keep, t)
+			}
+		}
+		c.Close(keep...)
+	})
+}
+
+// launches change the parameter and its state; with unless only where that is 0.
+func (f *factoring) launches(unless *tensor.Tensor) []*launch {
+	t, ct, matrix := f.p.Type(), f.p.Type().Compute(), f.p.Rank() > 1
+	s, dims := f.k.Scope(), f.p.Shape().Slice()
+	decides := func(over []int) *tensor.Tensor { return unless.Detach().Reshape().Expand(over...) }
+	wide := func(x *tensor.Tensor, over []int) *tensor.Tensor {
+		if x.Size() == 1 {
+			x = x.In(s).Reshape()
+		}
+		return x.In(s).Expand(over...)
+	}
+	in := []*tensor.Tensor{f.p, f.p.Grad(), wide(f.factor, dims), wide(f.number(s, factorKeep), dims), wide(f.number(s, factorEps1), dims)}
+	types := []dtype.Type{t, t, ct, ct, ct}
+	if matrix {
+		in, types = append(in, wide(f.now[0], dims), wide(f.now[1], dims), wide(f.mean, dims)), append(types, ct, ct, ct)
+	} else {
+		in, types = append(in, f.now[2]), append(types, ct)
+	}
+	if unless != nil {
+		in, types = append(in, decides(dims)), append(types, unless.Type())
+	}
+	x := expr.X
+	program := loweredAs(programKey{rule: "adafactor", flags: flags{matrix, unless != nil}, t: t, operands: typesKey(types)}, []dtype.Type{t}, types, func(flags) []*expr.Expr {
+		v := x(5)
+		if matrix {
+			v = x(5).Mul(x(6)).Div(x(7))
+		}
+		update := expr.C(1).Div(v.Max(x(4).Mul(x(4))).Sqrt()).Mul(x(1).Cvt(ct))
+		y := x(0).Cvt(ct).Mul(x(3)).Sub(update.Mul(x(2)))
+		if unless != nil {
+			y = x(len(types)-1).Ne(expr.C(0)).Select(x(0).Cvt(ct), y)
+		}
+		return []*expr.Expr{y}
+	})
+	list := []*launch{{dev: f.p.Device(), t: t, program: program, outs: [][]*tensor.Tensor{{f.p}}, ins: [][]*tensor.Tensor{in}}}
+	for i, now := range f.now {
+		if now == nil {
+			continue
+		}
+		old := f.st.tensors[i]
+		in, types := []*tensor.Tensor{now, old}, []dtype.Type{ct, t}
+		if unless != nil {
+			in, types = append(in, decides(old.Shape().Slice())), append(types, unless.Type())
+		}
+		program := loweredAs(programKey{rule: "adafactor state", flags: flags{unless != nil}, t: t, operands: typesKey(types)}, []dtype.Type{t}, types, func(flags) []*expr.Expr {
+			if unless != nil {
+				return []*expr.Expr{x(2).Ne(expr.C(0)).Select(x(1).Cvt(ct), x(0))}
+			}
+			return []*expr.Expr{x(0)}
+		})
+		list = append(list, &launch{dev: f.p.Device(), t: t, program: program, outs: [][]*tensor.Tensor{{old}}, ins: [][]*tensor.Tensor{in}})
+	}
+	return list
+}
+
+// typesKey is a number for a list of types.
+func typesKey(types []dtype.Type) (key int) {
+	for _, t := range types {
+		key = key*32 + int(t)
+	}
+	return key
+}
+
+// capture records a step. The numbers are those that hold when a replay is queued; which of the
+// last replays were left out is found out before.
+func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
+	list, _ := o.factorings()
+	before := o.within(g)
+	if before.steps++; before.steps > 1 && (unless != nil || before.unless) {
+		e := tensor.NewError(o.name, tensor.ErrCapture, "of the steps in the capture some may be left out, so that nobody knows the numbers of the others")
+		e.Hint = "capture one step, and replay it for each"
+		panic(e)
+	}
+	before.unless = unless != nil
+	g.Exclude(o.turn)
+	g.Check(func() error { return tensor.Try(o.settle) })
+	g.Scope().Do(func(s *tensor.Scope) {
+		for _, f := range list {
+			o.begin(f)
+			f.st.unused = f.st.unused || f.fresh != nil
+			g.Adopt(f.st.tensors...)
+			o.state[f.p] = f.st
+			earlier := float64(before.places[f.p].earlier)
+			before.places[f.p] = place{earlier: int(earlier) + 1}
+			t := f.p.Type().Compute()
+			f.k = g.Feed(t, factorNumbers, func(to []byte) {
+				c := f.group.config.(*AdafactorConfig)
+				for i, v := range c.numbers(f.group.LR, f.st.step+1+earlier, f.p.Type()) {
+					if t == dtype.F64 {
+						binary.NativeEndian.PutUint64(to[8*i:], math.Float64bits(v))
+					} else {
+						binary.NativeEndian.PutUint32(to[4*i:], math.Float32bits(float32(v)))
+					}
+				}
+			}).In(s)
+			f.compute(s)
+			held := slices.Clone(f.st.tensors)
+			g.Check(func() error {
+				if o.state[f.p] != f.st || !slices.Equal(f.st.tensors, held) {
+					return o.replaced(f.p)
+				}
+				return nil
+			})
+		}
+		for _, f := range list {
+			for _, l := range f.launches(unless) {
+				tensor.Update("adafactor", l.program, l.outs, l.ins, f.k, nil)
+			}
+		}
+	}, tensor.NoGrad(), tensor.NoAutocast())
+	count := func() {
+		for _, f := range list {
+			f.st.step++
+			f.st.unused = false
+		}
+		o.steps++
+	}
+	if unless == nil {
+		g.Then(count)
+		return
+	}
+	o.learn(g, unless, nil, func() func() { return count })
 }

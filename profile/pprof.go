@@ -5,41 +5,34 @@ import (
 	"io"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// protobuf writes messages of protocol buffers: https://protobuf.dev/programming-guides/encoding. Field numbers below are those of
+// protobuf writes messages of protocol buffers. Field numbers below are those of
 // https://github.com/google/pprof/blob/main/proto/profile.proto.
 type protobuf []byte
 
-func (p *protobuf) varint(v uint64) {
-	for v >= 0x80 {
-		*p = append(*p, byte(v)|0x80)
-		v >>= 7
-	}
-	*p = append(*p, byte(v))
-}
-
-// number writes a field of wire type 0, if it is not 0.
-func (p *protobuf) number(field int, v int64) {
+// number writes a field of a number, if it is not 0.
+func (p *protobuf) number(field protowire.Number, v int64) {
 	if v != 0 {
-		p.varint(uint64(field) << 3)
-		p.varint(uint64(v))
+		*p = protowire.AppendTag(*p, field, protowire.VarintType)
+		*p = protowire.AppendVarint(*p, uint64(v))
 	}
 }
 
-// bytes writes a field of wire type 2.
-func (p *protobuf) bytes(field int, b []byte) {
-	p.varint(uint64(field)<<3 | 2)
-	p.varint(uint64(len(b)))
-	*p = append(*p, b...)
+// bytes writes a field of bytes, a text or a message.
+func (p *protobuf) bytes(field protowire.Number, b []byte) {
+	*p = protowire.AppendTag(*p, field, protowire.BytesType)
+	*p = protowire.AppendBytes(*p, b)
 }
 
 // packed writes a repeated field of numbers.
-func (p *protobuf) packed(field int, list []int64) {
-	var b protobuf
+func (p *protobuf) packed(field protowire.Number, list []int64) {
+	var b []byte
 	for _, v := range list {
-		b.varint(uint64(v))
+		b = protowire.AppendVarint(b, uint64(v))
 	}
 	p.bytes(field, b)
 }

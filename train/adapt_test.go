@@ -438,8 +438,8 @@ func TestPartsOfABatch(t *testing.T) {
 	var seen []string
 	inputs := map[string]any{"pair": []any{tensor.Ones(3, 2), tensor.From([]int64{7, 8, 9})}, "texts": []string{"a", "b", "c"}, "weight": tensor.Full(0.5),
 		"boxes": []any{tensor.Ones(2, 4), tensor.Ones(1, 4), tensor.Ones(5, 4)}}
-	if _, err := a.Backward(&data.Batch{Inputs: inputs, Index: []int{4, 5, 6}}, func(s *tensor.Scope, b *data.Batch) *tensor.Tensor {
-		in := b.Inputs.(map[string]any)
+	if _, err := a.Backward(&data.Batch{Nested: data.Sample{X: inputs}, Index: []int{4, 5, 6}}, func(s *tensor.Scope, b *data.Batch) *tensor.Tensor {
+		in := b.Nested.X.(map[string]any)
 		pair := in["pair"].([]any)
 		line := fmt.Sprint(b.Index, in["texts"], pair[1].(*tensor.Tensor).Floats(), in["weight"].(*tensor.Tensor).Item())
 		for _, x := range in["boxes"].([]any) {

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // A Writer appends to one event file. Its methods may be called by several goroutines. What it wrote reaches the file with
@@ -70,7 +72,8 @@ func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 
 
 // Scalar adds a number to the curve of that name.
 func (w *Writer) Scalar(tag string, v float64, step int) {
-	w.summary(step, tag, fixed32(nil, 2, math.Float32bits(float32(v))))
+	b := protowire.AppendTag(nil, 2, protowire.Fixed32Type)
+	w.summary(step, tag, protowire.AppendFixed32(b, math.Float32bits(float32(v))))
 }
 
 // Text adds a text, which TensorBoard shows as Markdown.
@@ -87,7 +90,7 @@ func (w *Writer) Histogram(tag string, values []float64, step int) {
 	h := histogramOf(values)
 	var b []byte
 	for i, v := range []float64{h.least, h.most, h.n, h.sum, h.squares} {
-		b = fixed64(b, i+1, math.Float64bits(v))
+		b = double(b, protowire.Number(i+1), v)
 	}
 	b = lengthed(b, 6, doubles(h.limits))
 	b = lengthed(b, 7, doubles(h.counts))
@@ -151,7 +154,7 @@ func (w *Writer) summary(step int, tag string, value []byte) {
 	w.event(step, fieldSummary, lengthed(nil, 1, v))
 }
 
-func (w *Writer) event(step, field int, body []byte) {
+func (w *Writer) event(step int, field protowire.Number, body []byte) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,8 +170,8 @@ func (w *Writer) event(step, field int, body []byte) {
 }
 
 // encode returns an Event.
-func encode(wall float64, step, field int, body []byte) []byte {
-	b := fixed64(nil, 1, math.Float64bits(wall))
+func encode(wall float64, step int, field protowire.Number, body []byte) []byte {
+	b := double(nil, 1, wall)
 	return lengthed(varint(b, 2, uint64(int64(step))), field, body)
 }
 
@@ -188,28 +191,23 @@ func record(data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, masked(data))
 }
 
-// The wire types of protocol buffers (https://protobuf.dev/programming-guides/encoding/).
-func varint(b []byte, field int, v uint64) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(field)<<3), v)
+func varint(b []byte, field protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 }
 
-func fixed64(b []byte, field int, v uint64) []byte {
-	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(b, uint64(field)<<3|1), v)
+func double(b []byte, field protowire.Number, v float64) []byte {
+	b = protowire.AppendTag(b, field, protowire.Fixed64Type)
+	return protowire.AppendFixed64(b, math.Float64bits(v))
 }
 
-func lengthed(b []byte, field int, v []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(field)<<3|2)
-	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
-}
-
-func fixed32(b []byte, field int, v uint32) []byte {
-	return binary.LittleEndian.AppendUint32(binary.AppendUvarint(b, uint64(field)<<3|5), v)
+func lengthed(b []byte, field protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
 }
 
 func doubles(v []float64) []byte {
 	b := make([]byte, 0, 8*len(v))
 	for _, x := range v {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		b = protowire.AppendFixed64(b, math.Float64bits(x))
 	}
 	return b
 }
