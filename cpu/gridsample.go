@@ -41,7 +41,8 @@ func (d *Device) gridSampleGrad(o *device.GridSampleGrad) {
 	}
 }
 
-// gridSample sets the gradient of o, or where that is absent the result in the place of its gradient.
+// gridSample sets the gradient of o, or where that is absent the result in the place of its
+// gradient.
 func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	all := func(v *device.View) []K {
 		if v.Absent() || v.Size() == 0 {

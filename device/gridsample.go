@@ -57,8 +57,8 @@ type GridSampling struct {
 }
 
 // A GridSample reads images X, [n, c, h, w], at the places of Grid, [n, oh, ow, 2], of which the
-// last dimension is (x, y), into Out, [n, c, oh, ow]. All are contiguous and of one type, float32 or
-// float64. Where h or w is 0, so is the size of Out.
+// last dimension is (x, y), into Out, [n, c, oh, ow]. All are contiguous and of one type, float32
+// or float64. Where h or w is 0, so is the size of Out.
 type GridSample struct {
 	Out, X, Grid View
 	GridSampling

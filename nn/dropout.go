@@ -125,9 +125,10 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.FeatureAlphaDropout(d.P)
 }
 
-// StochasticDepth sets whole samples to zero with probability P in training and scales the others by
-// 1/(1-P), as torchvision.ops.StochasticDepth (G. Huang et al., Deep Networks with Stochastic Depth,
-// arXiv:1603.09382). Before the sum of a residual block it leaves the block out for these samples.
+// StochasticDepth sets whole samples to zero with probability P in training and scales the others
+// by 1/(1-P), as torchvision.ops.StochasticDepth (G. Huang et al., Deep Networks with Stochastic
+// Depth, arXiv:1603.09382). Before the sum of a residual block it leaves the block out for these
+// samples.
 type StochasticDepth struct {
 	Base
 	P     float64

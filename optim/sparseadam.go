@@ -35,14 +35,14 @@ func (c *SparseAdamConfig) clone() config { d := *c; return &d }
 
 func (c *SparseAdamConfig) rate() float64 { return c.LR }
 
-// SparseAdam is Adam of the elements whose gradient is not 0, by the rule of torch.optim.SparseAdam:
-// m ← m + (g-m)·(1-β₁); v ← v + (g²-v)·(1-β₂); p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ) · m/(√v + ε). Where the
-// gradient is 0, p, m and v stay as they are: a row of an embedding that no index named does not
-// drift. t counts the steps of the whole parameter.
+// SparseAdam is Adam of the elements whose gradient is not 0, by the rule of
+// torch.optim.SparseAdam: m ← m + (g-m)·(1-β₁); v ← v + (g²-v)·(1-β₂); p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ)
+// · m/(√v + ε). Where the gradient is 0, p, m and v stay as they are: a row of an embedding that no
+// index named does not drift. t counts the steps of the whole parameter.
 //
 // torch's takes sparse gradients alone, and moves what they list; here gradients are dense. The two
-// differ where a listed row has a 0 in it: torch lets the moments of that element decay and moves it
-// by them, here it stays. On a sparse gradient without such zeros they are equal.
+// differ where a listed row has a 0 in it: torch lets the moments of that element decay and moves
+// it by them, here it stays. On a sparse gradient without such zeros they are equal.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }

@@ -186,5 +186,6 @@ func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}
 func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
 
 // Ndtr returns ½·erfc(-x/√2), the chance that a standard normal number is at most x. Where that is
-// small, its relative error is about x²/2 roundings; torch.special.ndtr, ½·(1 + erf(x/√2)), is 0 there.
+// small, its relative error is about x²/2 roundings; torch.special.ndtr, ½·(1 + erf(x/√2)), is 0
+// there.
 func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

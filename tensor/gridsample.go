@@ -236,8 +236,8 @@ var (
 	gridSampleGradOps opPool[device.GridSampleGrad, *device.GridSampleGrad]
 )
 
-// gridOps are, for each padding, without and with aligned corners, of a coordinate in a dimension of
-// size p0: its place, the derivative of that, and of a place where it is mapped to.
+// gridOps are, for each padding, without and with aligned corners, of a coordinate in a dimension
+// of size p0: its place, the derivative of that, and of a place where it is mapped to.
 var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {
@@ -256,8 +256,8 @@ var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 	return ops
 }()
 
-// gridPad maps a place into a dimension of size p0, which the image without end repeats by span from
-// low on, mirrored. The place moves on with the given sign.
+// gridPad maps a place into a dimension of size p0, which the image without end repeats by span
+// from low on, mirrored. The place moves on with the given sign.
 func gridPad(p device.GridPadding, at, low, span *expr.Expr) (to, sign *expr.Expr) {
 	sign = unit
 	switch p {

@@ -140,8 +140,8 @@ func gridOptions(a golden.Args) (o tensor.GridSampleOptions) {
 	return o
 }
 
-// gridTerms are the sums of what is read, and what a place that is off by a rounding changes: a part
-// of the largest element and, of the gradient of places, of the size of the image.
+// gridTerms are the sums of what is read, and what a place that is off by a rounding changes: a
+// part of the largest element and, of the gradient of places, of the size of the image.
 func gridTerms(c golden.Case) terms {
 	x, grid := viewed(c.In[0]).apply(finite), viewed(c.In[1])
 	sum := func(x array) array { return gridRef(gridOptions(c.Args), math.Abs)([]array{x, grid}) }

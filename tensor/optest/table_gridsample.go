@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridRef samples by the definition of each mode, from images continued by each padding. spread makes
-// of each weight what is added up.
+// gridRef samples by the definition of each mode, from images continued by each padding. spread
+// makes of each weight what is added up.
 func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x []array) array {
 	place := func(x float64, n int) float64 {
 		if o.AlignCorners {
