@@ -105,6 +105,7 @@ OPS = {
     **{f"FractionalMaxPool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2, 2))(getattr(F, f"fractional_max_pool{n}d"))) for n in (2, 3)},
     "Unfold2d": ([rnd(1, 4, 4, 4)], lambda x: F.unfold(x, 2)), "Fold": ([rnd(1, 16, 9)], lambda x: F.fold(x, (4, 4), 2)),
     "Interpolate": ([rnd(1, 4, 4, 4)], lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),  # the mode "area" is not listed
+    "GridSample": ([rnd(1, 4, 4, 4), rnd(1, 4, 4, 2)], lambda x, g: F.grid_sample(x, g, align_corners=False)),
     "PixelShuffle": ([rnd(1, 4, 4, 4)], lambda x: F.pixel_shuffle(x, 2)),
     "PixelUnshuffle": ([rnd(1, 4, 4, 4)], lambda x: F.pixel_unshuffle(x, 2)), "ChannelShuffle": ([rnd(1, 4, 4, 4)], lambda x: F.channel_shuffle(x, 2)),
     # shapes and places

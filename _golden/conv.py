@@ -305,6 +305,30 @@ def resampling(f):
         f.case("interpolate", f"ordinary ramp antialias mode={mode}", lambda x: F.interpolate(x, (1, 7), None, name, antialias=True), [ramp.unsqueeze(0)], mode=mode, size=[1, 7], antialias=True)
 
 
+def sampling(f):
+    """Places inside and outside; those that are NaN or infinite PyTorch reads from other memory."""
+    r = f.randn
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                fn = lambda x, g: F.grid_sample(x, g, mode, padding, align)
+                args = {"mode": mode, "padding": padding, **({"align": True} if align else {})}
+                case = lambda name, *operands: f.case("grid_sample", name + tagged(args), fn, operands, **args)
+                case("ordinary", r(2, 3, 4, 5), r(2, 3, 2, 2))
+                case("ordinary far", r(1, 2, 5, 3), r(1, 2, 3, 2) * 8)
+                case("ordinary one element", r(1, 2, 1, 1), r(1, 2, 3, 2))
+                case("transposed", Operand(r(5, 2, 3, 1), transpose(0, 3)), Operand(r(2, 3, 2, 1), transpose(0, 3)))
+                case("expanded", Operand(r(1, 1, 3, 4), expand(2, 3, 3, 4)), Operand(r(1, 2, 3, 2), expand(2, 2, 3, 2)))
+                case("empty", r(0, 2, 3, 4), r(0, 2, 2, 2))
+                case("extreme", APART.reshape(1, 1, 4, 6), r(1, 2, 3, 2))
+    edges = torch.tensor([-1.0, 1.0, -1.25, 1.25, -0.75, 0.75, 3.0, 0.0, -3.0, 0.5])
+    for padding in ("border", "reflection"):
+        for align in (False, True):
+            args = {"mode": "bilinear", "padding": padding, **({"align": True} if align else {})}
+            f.case("grid_sample", "ordinary edges" + tagged(args), lambda x, g: F.grid_sample(x, g, "bilinear", padding, align),
+                   [r(1, 2, 4, 4), torch.stack([edges, edges.flip(0)], -1).reshape(1, 2, 5, 2)], **args)
+
+
 if __name__ == "__main__":
     f = File(__file__, SEED + 40)
     convolutions(f)
@@ -318,3 +342,6 @@ if __name__ == "__main__":
     f = File(__file__, SEED + 43)
     unpools(f)
     f.write(FOLDER + "unpool.safetensors.gz")
+    f = File(__file__, SEED + 44)
+    sampling(f)
+    f.write(FOLDER + "gridsample.safetensors.gz")

@@ -63,6 +63,8 @@ def functions():
     unary(f, "reciprocal", t.reciprocal)
     unary(f, "silu", F.silu, -20, 20)
     unary(f, "logical_not", t.logical_not, grad=False)
+    unary(f, "entr", t.special.entr, 0, 4)
+    unary(f, "ndtr", t.special.ndtr, -4, 6)
     f.write(FOLDER + "functions.safetensors.gz")
 
 

@@ -81,6 +81,8 @@ CASES = [
     ("Adafactor", dict(lr=0.01)),
     ("Adafactor", dict(lr=0.3, beta2_decay=-0.5, eps=(1e-6, 1e-2), d=1.5, weight_decay=0.1, maximize=True)),
     ("Adafactor", [dict(lr=0.1, d=2.0), dict(lr=0.01, weight_decay=0.5)]),
+    ("SparseAdam", dict(lr=0.1)),
+    ("SparseAdam", dict(lr=0.02, betas=(0.8, 0.95), eps=1e-6, maximize=True)),
 ]
 
 
@@ -90,6 +92,19 @@ def make(op, args, leaves):
         return cls(leaves, **args)
     first, second = args
     return cls([dict(params=leaves[:-1], **first), dict(params=leaves[-1:], **second)])
+
+
+def gradient(op, g):
+    """g as op takes it: SparseAdam has those elements that are not 0."""
+    return g.to_sparse() if op == "SparseAdam" else g
+
+
+def numbered(tree):
+    """tree with counts of steps as tensors, as all optimizers but SparseAdam have them."""
+    for s in tree["state"].values():
+        if isinstance(s.get("step"), int):
+            s["step"] = torch.tensor(float(s["step"]))
+    return tree
 
 
 def missing(step, i):
@@ -272,8 +287,12 @@ def main():
     for i, p in enumerate(params):
         operands.append({"base": f.store(f"p{i}", p.base), "views": [[v, list(a)] for v, a in p.views]})
     operands += [{"base": f.store(f"g{i}", g)} for i, g in enumerate(grads)]
+    holes = [g * ((torch.arange(g.numel()).reshape(g.shape) + torch.arange(STEPS).reshape(-1, *[1] * (g.dim() - 1))) % 3 != 0) for g in grads]
+    holed = operands[:3] + [{"base": f.store(f"h{i}", g)} for i, g in enumerate(holes)]
+    dense = grads
     trees = {}
     for op, args in CASES:
+        grads = holes if op == "SparseAdam" else dense
         row = " | ".join(" ".join(f"{k}={v}" for k, v in a.items()) for a in (args if isinstance(args, list) else [args]))
         name, out, trees[f"{op}/{row}"] = f"{op}/{row}", [{} for _ in params], {}
         for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
@@ -284,18 +303,18 @@ def main():
             again, resumed = None, [[] for _ in leaves]
             for step in range(STEPS):
                 for i, (leaf, g) in enumerate(zip(leaves, grads)):
-                    leaf.grad = None if missing(step, i) else g[step].to(dtype)
+                    leaf.grad = None if missing(step, i) else gradient(op, g[step].to(dtype))
                 optimizer.step()
                 for line, leaf in zip(path, leaves):
                     line.append(leaf.detach().clone().contiguous())
                 if again is not None:
                     for i, (leaf, g) in enumerate(zip(copies, grads)):
-                        leaf.grad = None if missing(step, i) else g[step].to(dtype)
+                        leaf.grad = None if missing(step, i) else gradient(op, g[step].to(dtype))
                     again.step()
                     for line, leaf in zip(resumed, copies):
                         line.append(leaf.detach().clone().contiguous())
                 if step + 1 == SAVED:
-                    trees[name][label] = jsonable(f, f"{name}/{label}", optimizer.state_dict())
+                    trees[name][label] = jsonable(f, f"{name}/{label}", numbered(copy.deepcopy(optimizer.state_dict())))
                     copies = [leaf.detach().clone().requires_grad_() for leaf in leaves]
                     again = make(op, args, copies)
                     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
@@ -305,7 +324,8 @@ def main():
                     f.store(f"{name}/resumed{i}_{label}", torch.stack(line))
             for i, line in enumerate(path):
                 out[i][label] = f.store(f"{name}/p{i}_{label}", torch.stack(line))
-        f.cases.append({"op": op, "name": row, "args": {"groups": json.loads(json.dumps(args if isinstance(args, list) else [args]))}, "in": operands, "out": out})
+        f.cases.append({"op": op, "name": row, "args": {"groups": json.loads(json.dumps(args if isinstance(args, list) else [args]))},
+                        "in": holed if op == "SparseAdam" else operands, "out": out})
     f.write("optim/testdata/trajectories.safetensors.gz", trees=trees)
 
 

@@ -10,13 +10,7 @@ import (
 
 // captured notes whether the gradients of opt are being recorded. Then the iteration begins and ends in the capture.
 func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
-	for _, p := range opt.Params() {
-		if d := p.Grad(); d != nil {
-			if st.graph = tensor.Capturing(d); st.graph != nil {
-				break
-			}
-		}
-	}
+	st.graph = tensor.CapturingGrads(opt.Params()...)
 	for _, o := range g.optimizers {
 		if o.graph != st.graph {
 			misuse(op, "of the optimizers since the last update some have gradients that are being captured, and others do not", "call Update before the capture, and after each replay")
@@ -46,23 +40,6 @@ func (g *GradScaler) recording() *tensor.Graph {
 		return st.graph
 	}
 	return nil
-}
-
-// within calls f with a scope for what is needed in between, in which nothing has a gradient.
-func within(graph *tensor.Graph, f func(s *tensor.Scope)) {
-	if graph != nil {
-		graph.Scope().Do(f, tensor.NoGrad())
-		return
-	}
-	tensor.Do(f, tensor.NoGrad())
-}
-
-// lasting returns the scope of what lasts from call to call until the update.
-func lasting(graph *tensor.Graph) *tensor.Scope {
-	if graph != nil {
-		return graph.Scope()
-	}
-	return tensor.Root()
 }
 
 // settingsOn returns the settings as an update takes them. Replays see those that hold when they are queued.

@@ -79,19 +79,19 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 		}
 		groups[at] = append(groups[at], []*tensor.Tensor{d})
 	}
-	within(st.graph, func(s *tensor.Scope) {
+	st.graph.Scope().Do(func(s *tensor.Scope) {
 		slots := map[place]*tensor.Tensor{}
 		for _, at := range order { // all memory before the first gradient is changed
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
 			if st.found[at.dev] == nil {
-				st.found[at.dev] = lasting(st.graph).On(at.dev).Typed(dtype.F32).Zeros()
+				st.found[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
 			}
 			tensor.Update(op, inverses[at.t], [][]*tensor.Tensor{{slots[at]}}, [][]*tensor.Tensor{{g.scaleOn(at.dev).Detach().Reshape(1)}}, slots[at], []uint64{0})
 		}
 		for _, at := range order {
 			tensor.UpdateFinite(op, unscalers[at.t], groups[at], groups[at], slots[at], []uint64{0}, st.found[at.dev])
 		}
-	})
+	}, tensor.NoGrad())
 }
 
 // Update changes the scale: once after the steps of all optimizers. If a step was left out, for any of them, the scale is multiplied by the
@@ -104,7 +104,7 @@ func (g *GradScaler) Update() {
 	g.used(op)
 	var all *tensor.Tensor
 	graph := g.recording()
-	within(graph, func(s *tensor.Scope) {
+	graph.Scope().Do(func(s *tensor.Scope) {
 		for _, st := range g.optimizers {
 			if len(st.found) == 0 {
 				continue
@@ -127,7 +127,7 @@ func (g *GradScaler) Update() {
 		scale, tracker := one(g.scale), one(g.tracker)
 		tensor.Update(op, updater, [][]*tensor.Tensor{{scale, tracker}}, [][]*tensor.Tensor{{scale, tracker, one(all)}}, slots, nil)
 		g.learn(graph, all)
-	})
+	}, tensor.NoGrad())
 	g.renew()
 }
 

@@ -14,10 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
-	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -37,17 +35,30 @@ type Config struct {
 	Keep int    // how many of the newest are kept; 0: 3
 	Best Best   // whether the one with the best metric is kept too
 
-	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it. It may call Wait, Load and Best, for which
-	// this save is over; Save and Close are refused there.
+	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it. It
+	// asks the [Saved] what it wants to know. It must call no method of the Store: those wait for
+	// Done.
 	Done func(Saved)
 }
 
-// Saved is a save that has ended.
+// Saved is a save that has ended. Its methods are for [Config].Done, until that returns.
 type Saved struct {
 	Path string
 	Info Info
 	Err  error // why there is no new file; the older ones are untouched
+
+	store *Store
 }
+
+// Best is [Store.Best] with this save over.
+func (s Saved) Best() (Entry, bool) { return s.store.bestEntry() }
+
+// Load is [Store.Load] with this save over.
+func (s Saved) Load() (*Loaded, error) { return s.store.load() }
+
+// Errors returns what went wrong with this save and earlier ones since the last Wait, which then
+// does not return it again.
+func (s Saved) Errors() error { return s.store.failures() }
 
 // A Store is a directory of checkpoints of one training, which it has to itself from Open to Close: a second one is refused, whether of this
 // process or another. The end of a process gives the directory free too, however it ends. [Load], [List] and [Latest] ask nobody. Its methods
@@ -56,7 +67,6 @@ type Store struct {
 	c       Config
 	removed []string
 	lock    *lock
-	teller  atomic.Uint64 // the goroutine that Done is being called on; 0: it is not
 
 	busy    chan struct{} // holds a token while a file is being written
 	mu      sync.Mutex
@@ -125,9 +135,6 @@ func (s *Store) Unlocked() error { return s.lock.none }
 // error if the tree cannot be copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
 // the file is in place those are removed that are no longer to be kept; the file itself always stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
-	if s.told() {
-		return &Error{Path: s.c.Dir, Msg: "Config.Done cannot save: it is called within a save"}
-	}
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
 	}
@@ -159,9 +166,7 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 		}
 		s.mu.Unlock()
 		if s.c.Done != nil {
-			s.teller.Store(callsite.Goroutine())
-			defer s.teller.Store(0)
-			s.c.Done(Saved{path, info, err})
+			s.c.Done(Saved{path, info, err, s})
 		}
 	}()
 	return nil
@@ -213,6 +218,10 @@ func (s *Store) best() string {
 // is being written.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
+	return s.bestEntry()
+}
+
+func (s *Store) bestEntry() (Entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.best()
@@ -224,17 +233,8 @@ func (s *Store) Best() (Entry, bool) {
 	return Entry{}, false
 }
 
-// told reports whether the caller is Done.
-func (s *Store) told() bool {
-	n := s.teller.Load()
-	return n != 0 && n == callsite.Goroutine()
-}
-
-// drain waits for the save that is being written.
+// drain waits for the save that is being written, and for Done.
 func (s *Store) drain() {
-	if s.told() {
-		return
-	}
 	s.busy <- struct{}{}
 	<-s.busy
 }
@@ -242,6 +242,11 @@ func (s *Store) drain() {
 // Wait waits for the save that is being written and returns what went wrong with this and earlier ones since the last Wait.
 func (s *Store) Wait() error {
 	s.drain()
+	return s.failures()
+}
+
+// failures returns what went wrong since it was asked last.
+func (s *Store) failures() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := errors.Join(s.errs...)
@@ -251,9 +256,6 @@ func (s *Store) Wait() error {
 
 // Close is Wait, after which nothing more can be saved, and others may open the directory.
 func (s *Store) Close() error {
-	if s.told() {
-		return &Error{Path: s.c.Dir, Msg: "Config.Done cannot close the store: it is called within a save"}
-	}
 	err := s.Wait()
 	s.closed = true
 	s.lock.free()
@@ -277,6 +279,10 @@ type Loaded struct {
 // what it leads to; one that leads nowhere is told in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
+	return s.load()
+}
+
+func (s *Store) load() (*Loaded, error) {
 	l, err := Load(s.c.Dir)
 	if err != nil {
 		return nil, err

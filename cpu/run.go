@@ -26,6 +26,8 @@ func supports(op device.Op) bool {
 		return o.G.Type == dtype.F32
 	case *device.MultiMap:
 		return o.Found.Absent()
+	case *device.GridSample, *device.GridSampleGrad:
+		return true
 	}
 	return false
 }
@@ -88,6 +90,10 @@ func (d *Device) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error
 		d.search(o)
 	case *device.Attention:
 		d.attention(o)
+	case *device.GridSample:
+		d.gridSample(o)
+	case *device.GridSampleGrad:
+		d.gridSampleGrad(o)
 	case *device.MultiMap:
 		if !supports(op) {
 			return unsupported(op)

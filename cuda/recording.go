@@ -30,6 +30,7 @@ type recording struct {
 	d    *Device
 	s    *stream // of the first lane
 	live atomic.Bool
+	whom atomic.Pointer[any] // until it is over
 
 	mu    sync.Mutex
 	lanes []*lane
@@ -90,6 +91,19 @@ func (r *recording) Stream() device.Stream { return r.s }
 
 // Recording reports whether what is queued on s is recorded.
 func (s *stream) Recording() bool { return s.rec.Load() != nil }
+
+// For says whom the recording is for.
+func (r *recording) For(whom any) { r.whom.Store(&whom) }
+
+// RecordedFor returns whom the recording is for that takes what is queued on s.
+func (s *stream) RecordedFor() any {
+	if l := s.rec.Load(); l != nil {
+		if whom := l.r.whom.Load(); whom != nil {
+			return *whom
+		}
+	}
+	return nil
+}
 
 // arena is the name under which the pool keeps the memory of s.
 func (s *stream) arena() pool.StreamID {
@@ -228,6 +242,7 @@ func (r *recording) over() bool {
 	if !live {
 		return false
 	}
+	r.whom.Store(nil)
 	var free []heldBlock
 	for _, l := range r.lanes {
 		l.s.rec.Store(nil)

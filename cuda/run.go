@@ -10,11 +10,15 @@ import (
 
 // Supports reports whether there are kernels for op.
 func (d *Device) Supports(op device.Op) bool {
-	switch op.(type) {
+	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
 		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort:
 		return true
+	case *device.GridSample:
+		return true
+	case *device.GridSampleGrad: // that of the input adds to elements in no order: by composition
+		return !o.Input
 	}
 	return false
 }
@@ -70,6 +74,12 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
 	case *device.Argsort:
 		return kernels.Argsort(operand(&o.Out), operand(&o.X), o.Descending, t.alloc)
+	case *device.GridSample:
+		return kernels.GridSample(operand(&o.Out), operand(&o.X), operand(&o.Grid), o.GridSampling)
+	case *device.GridSampleGrad:
+		if !o.Input {
+			return kernels.GridSampleGrad(operand(&o.D), operand(&o.G), operand(&o.X), operand(&o.Grid), o.GridSampling)
+		}
 	}
 	return nil, fmt.Errorf("%s: %s: %w", t.d.name, t.op, errors.ErrUnsupported)
 }

@@ -26,6 +26,8 @@ type Recording interface {
 	// A mark from outside that is set once is waited for before all replays. The error for a mark that may be set again, and for all that
 	// another stream does, is a *[RecordError], as replays would not wait again. So is that of a stream that is not of the recording and waits for one that is.
 	Fork() (Stream, error)
+	// For says whom the recording is for, before anything is queued on its streams.
+	For(whom any)
 	// Feed returns a buffer that each replay fills anew from the host, at this place of the order.
 	Feed(bytes int, o Origin) (Buffer, error)
 	// Finish ends the recording. Work that Stream does not come after is a *[RecordError], whose Stream is that which did it. After an error it is over, as after Abort.
@@ -50,6 +52,9 @@ type RecordingStream interface {
 	Stream
 	// Recording reports whether what is queued now is recorded.
 	Recording() bool
+	// RecordedFor returns whom the recording is for that takes what is queued now: see
+	// [Recording.For]. It is nil where nobody was named, or the work runs.
+	RecordedFor() any
 }
 
 // ErrRecording is what every [RecordError] is, for errors.Is.

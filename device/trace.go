@@ -81,6 +81,7 @@ type KernelEvent struct {
 	Device    Device
 	Stream    Stream
 	Primitive string // "map", "reduce", "matmul", …; of a program's own kernel its name
+	Class     Class
 	Work      Work
 	Type      dtype.Type   // of the result
 	Shapes    []shape.Dims // of the results, then of the operands, where they are wanted

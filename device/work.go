@@ -27,6 +27,26 @@ func (w Work) Intensity() float64 {
 	return float64(w.FLOPs) / float64(w.Bytes)
 }
 
+// A Class says what the time of a primitive grows with.
+type Class uint8
+
+// The classes of primitives.
+const (
+	ByBytes      Class = iota // the memory that it reads and writes
+	ByProducts                // the operations of matrix products, of which a byte has very different numbers
+	ByExpression              // its memory, and the operations of an expression for each element
+)
+
+func classOf(op Op) Class {
+	switch op.(type) {
+	case *MatMul, *Convolution, *Attention:
+		return ByProducts
+	case *Map, *MultiMap:
+		return ByExpression
+	}
+	return ByBytes
+}
+
 // bytesOf is the memory that views touch, each element once however often it is broadcast.
 func bytesOf(views ...View) int {
 	n := 0

@@ -105,14 +105,11 @@ func copied[M any](c *copier, m M) M { return c.value("", reflect.ValueOf(m)).In
 // A copiedLayer puts right in its copy what its fields that are not exported refer to.
 type copiedLayer interface{ afterCopy(c *copier) }
 
-var (
-	baseType             = reflect.TypeFor[Base]()
-	recurrentWeightsType = reflect.TypeFor[RecurrentWeights]()
-)
+var baseType = reflect.TypeFor[Base]()
 
 // follows reports whether a struct behind a pointer is part of a model, and copied with it.
 func follows(t reflect.Type) bool {
-	return t.Kind() != reflect.Interface && (t == recurrentWeightsType || holdsModule(t))
+	return t.Kind() != reflect.Interface && holdsModule(t)
 }
 
 // concerns reports whether values of type t may refer to a part of a model.

@@ -124,3 +124,34 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	}
 	return x.FeatureAlphaDropout(d.P)
 }
+
+// StochasticDepth sets whole samples to zero with probability P in training and scales the others
+// by 1/(1-P), as torchvision.ops.StochasticDepth (G. Huang et al., Deep Networks with Stochastic
+// Depth, arXiv:1603.09382). Before the sum of a residual block it leaves the block out for these
+// samples.
+type StochasticDepth struct {
+	Base
+	P     float64
+	Batch bool // one chance for all samples: torchvision's mode "batch"; else "row"
+}
+
+// NewStochasticDepth returns a layer for inputs [n, …].
+func NewStochasticDepth(p float64) *StochasticDepth {
+	return &StochasticDepth{P: chance("StochasticDepth", p)}
+}
+
+// Forward applies the layer. A tensor without dimensions is one sample.
+func (d *StochasticDepth) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
+	if !d.Training() || d.P == 0 {
+		return x
+	}
+	size := make([]int, x.Rank())
+	for i := range size {
+		size[i] = 1
+	}
+	if !d.Batch && len(size) > 0 {
+		size[0] = x.Dim(0)
+	}
+	return x.Mul(x.New().Typed(x.Type()).Ones(size...).Dropout(d.P))
+}

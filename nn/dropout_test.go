@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -13,8 +14,9 @@ import (
 // Dropout layers drop in training, from the scope's seed, and are the identity in evaluation.
 func TestDropoutLayers(t *testing.T) {
 	for name, l := range map[string]nn.Module{"Dropout": nn.NewDropout(0.5), "Dropout1d": nn.NewDropout1d(0.5), "Dropout2d": nn.NewDropout2d(0.5), "Dropout3d": nn.NewDropout3d(0.5),
-		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5)} {
-		dims := map[string][]int{"Dropout1d": {4, 16, 3}, "Dropout2d": {4, 16, 1, 3}, "Dropout3d": {4, 16, 1, 1, 3}}[name]
+		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5),
+		"StochasticDepth": nn.NewStochasticDepth(0.5)} {
+		dims := map[string][]int{"Dropout1d": {4, 16, 3}, "Dropout2d": {4, 16, 1, 3}, "Dropout3d": {4, 16, 1, 1, 3}, "StochasticDepth": {16, 4}}[name]
 		if dims == nil {
 			dims = []int{4, 16}
 		}
@@ -39,7 +41,8 @@ func TestDropoutLayers(t *testing.T) {
 func TestDropoutProbabilities(t *testing.T) {
 	for name, f := range map[string]func(p float64){"Dropout": func(p float64) { nn.NewDropout(p) }, "Dropout1d": func(p float64) { nn.NewDropout1d(p) },
 		"Dropout2d": func(p float64) { nn.NewDropout2d(p) }, "Dropout3d": func(p float64) { nn.NewDropout3d(p) },
-		"AlphaDropout": func(p float64) { nn.NewAlphaDropout(p) }, "FeatureAlphaDropout": func(p float64) { nn.NewFeatureAlphaDropout(p) }} {
+		"AlphaDropout": func(p float64) { nn.NewAlphaDropout(p) }, "FeatureAlphaDropout": func(p float64) { nn.NewFeatureAlphaDropout(p) },
+		"StochasticDepth": func(p float64) { nn.NewStochasticDepth(p) }} {
 		for _, p := range []float64{-0.1, 1.5, math.NaN()} {
 			func() {
 				defer func() {
@@ -53,4 +56,42 @@ func TestDropoutProbabilities(t *testing.T) {
 		f(0)
 		f(1)
 	}
+}
+
+// Stochastic depth drops samples as a whole, all of them at once with Batch, and nothing else.
+func TestStochasticDepth(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Typed(dtype.F16).Randn(4000, 2, 3).RequiresGrad()
+		l := nn.NewStochasticDepth(0.2)
+		y := l.Forward(x)
+		y.Sum().Backward()
+		kept := x.Grad().Select(2, 0).Select(1, 0) // of each sample: 0, or 1/(1-p)
+		if n := kept.Ne(kept.ZerosLike()).Sum().Item(); n < 3100 || n > 3300 {
+			t.Errorf("%v of 4000 samples stay", n)
+		}
+		if !y.AllClose(x.Mul(kept.Unsqueeze(-1).Unsqueeze(-1)), 0, 0) || kept.Amax().Item() != 1.25 || y.Type() != dtype.F16 {
+			t.Error("samples are not dropped or scaled as a whole")
+		}
+		l.Batch = true
+		seen := map[bool]int{}
+		for range 200 {
+			y := l.Forward(x)
+			dropped := y.CountNonzero().Item() == 0
+			if !dropped && !y.AllClose(x.MulScalar(1.25), 0, 0) {
+				t.Fatal("a batch is not scaled as a whole")
+			}
+			seen[dropped]++
+		}
+		if seen[true] < 20 || seen[true] > 60 {
+			t.Errorf("%d of 200 batches are dropped", seen[true])
+		}
+		if y := nn.NewStochasticDepth(1).Forward(x); y.CountNonzero().Item() != 0 {
+			t.Error("p = 1 keeps something")
+		}
+		for _, none := range []*tensor.Tensor{s.Ones(0, 3), s.Full(2)} {
+			if y := nn.NewStochasticDepth(0.5).Forward(none); y.Shape() != none.Shape() {
+				t.Errorf("%v becomes %v", none.Shape(), y.Shape())
+			}
+		}
+	}, tensor.Seed(3))
 }

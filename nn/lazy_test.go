@@ -111,6 +111,27 @@ func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	}
 }
 
+// A struct around a lazy layer waits with it, once; of two layers in it each waits for itself.
+func TestEmbeddedLazyLayers(t *testing.T) {
+	type one struct{ *nn.Linear }
+	type two struct {
+		nn.Linear
+		nn.Conv1d
+	}
+	var missing *nn.StateError
+	if err := nn.LoadStateDict(&one{nn.NewLazyLinear(2)}, nil); !errors.As(err, &missing) || !slices.Equal(missing.Missing, []string{"weight"}) {
+		t.Error(err)
+	}
+	var e *nn.Error
+	func() {
+		defer func() { e, _ = recover().(*nn.Error) }()
+		nn.Parameters(&two{*nn.NewLazyLinear(2), *nn.NewLazyConv1d(2, 3)})
+	}()
+	if e == nil || !strings.Contains(e.Msg, "this LazyLinear") {
+		t.Errorf("two layers in one: %v", e)
+	}
+}
+
 // A scalar makes no linear layer, and is what the error is about.
 func TestLazyLinearOfScalar(t *testing.T) {
 	l := nn.NewLazyLinear(2)

@@ -94,6 +94,8 @@ type fieldPlan struct {
 	err     string
 	at      string
 	byValue bool // Forward works on a copy
+	lazy    bool // values may wait for their first input
+	names   bool // values name parameters themselves
 }
 
 var plans sync.Map // reflect.Type → *fieldPlan
@@ -105,9 +107,10 @@ func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)
 	}
-	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]())}
+	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
+		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType)) // the embedded one names them
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
 		if tagged && name == "-" {
@@ -249,6 +252,11 @@ type container interface {
 	children(yield func(name string, v reflect.Value) bool)
 }
 
+// A namer is a struct that names parameters itself, beside those of its fields.
+type namer interface{ ownParams() []Param }
+
+var namerType = reflect.TypeFor[namer]()
+
 // A visitor sees every struct of a model before, and after, what it holds, and its tensors.
 type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
@@ -264,6 +272,7 @@ type visitor struct {
 	names map[string]*tensor.Tensor
 
 	strays   []stray
+	waiting  **lazy // of the lazy layer that was seen last
 	searched map[place]struct{}
 	steps    []step // of the search that goes on
 }
@@ -344,15 +353,20 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	if p.err != "" {
 		panic(&Error{join(path, p.at), p.err})
 	}
-	switch l := lazyAt(v); {
-	case l == nil || v.Type() == reflect.TypeFor[ChannelNorm](): // that is part of a layer
-	case w.lazy != nil:
-		w.lazy(path, l)
-	case w.param != nil:
-		panic(notYet(path, v))
+	if p.lazy {
+		// A struct that is embedded in a layer waits with it, and is not seen a second time.
+		if l := lazyAt(v); l != nil && l.waiting() != w.waiting {
+			w.waiting = l.waiting()
+			switch {
+			case w.lazy != nil:
+				w.lazy(path, l)
+			case w.param != nil:
+				panic(notYet(path, v))
+			}
+		}
 	}
-	if v.Type() == reflect.TypeFor[Recurrent]() {
-		for _, p := range v.Interface().(Recurrent).ownParams() { // their names hold the number of their layer
+	if p.names {
+		for _, p := range v.Interface().(namer).ownParams() {
 			w.found(Param{Name: join(path, p.Name), Tensor: p.Tensor})
 		}
 	}

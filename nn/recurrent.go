@@ -102,7 +102,7 @@ func (l *Recurrent) out() int {
 	return l.Hidden
 }
 
-// ownParams lists the parameters by torch's names.
+// ownParams lists the parameters by torch's names, which hold the number of their layer.
 func (l Recurrent) ownParams() []Param {
 	var list []Param
 	for k, w := range l.Weights {

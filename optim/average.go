@@ -95,7 +95,7 @@ func (a *Averaged) Update() {
 	}
 	g := tensor.Capturing(values...)
 	if g == nil {
-		g = capturing(values) // before the step
+		g = tensor.CapturingGrads(values...) // before the step
 	}
 	if g != nil {
 		a.capture(g)

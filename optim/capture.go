@@ -11,24 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// capturing returns the graph that gradients are being recorded into, nil if they are computed. One of them is enough: others may be left from
-// before the capture, and each replay then takes them as they are.
+// capturing returns the graph that gradients are being recorded into, nil if they are computed.
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
-		if c := capturing(g.Params); c != nil {
+		if c := tensor.CapturingGrads(g.Params...); c != nil {
 			return c
-		}
-	}
-	return nil
-}
-
-func capturing(params []*tensor.Tensor) *tensor.Graph {
-	for _, p := range params {
-		if p == nil {
-			continue
-		}
-		if g := tensor.Capturing(p.Grad()); g != nil {
-			return g
 		}
 	}
 	return nil
@@ -236,14 +223,6 @@ func (l *launch) encode(scalars []float64, to []byte) {
 			binary.NativeEndian.PutUint64(to[8*i:], expr.Encode(l.program.Params[i], v))
 		}
 	}
-}
-
-// scopeOf returns the scope in which a function of the parameters' gradients works: that of the graph which they are recorded into, else the root.
-func scopeOf(params []*tensor.Tensor) *tensor.Scope {
-	if g := capturing(params); g != nil {
-		return g.Scope()
-	}
-	return tensor.Root()
 }
 
 // constants returns a tensor of numbers on dev, in s. In a capture each replay has the same.

@@ -281,7 +281,7 @@ func ClipGradValue(params []*tensor.Tensor, limit float64) {
 	if !(limit >= 0) {
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a limit of %v; it cannot be negative", limit)))
 	}
-	scopeOf(params).Do(func(s *tensor.Scope) {
+	tensor.CapturingGrads(params...).Scope().Do(func(s *tensor.Scope) {
 		var list []*launch
 		for _, p := range params {
 			if p == nil {

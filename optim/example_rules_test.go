@@ -134,3 +134,16 @@ func ExampleNewLBFGS() {
 	fmt.Printf("from %v to %.4f\n", first, w.Detach().Abs().Sum().Item())
 	// Output: from 11 to 0.0000
 }
+
+// An element without a gradient stays where it is, whatever its moments are.
+func ExampleNewSparseAdam() {
+	table := tensor.Ones(3).RequiresGrad()
+	opt := optim.NewSparseAdam([]*tensor.Tensor{table}, optim.SparseAdamConfig{LR: 0.1})
+	for _, g := range [][]float32{{1, 1, 0}, {0, 1, 0}} {
+		table.SetGrad(tensor.From(g))
+		opt.Step()
+	}
+	fmt.Println(table.Detach())
+	// Output:
+	// tensor([0.9000, 0.8000, 1.0000])
+}

@@ -55,6 +55,9 @@ var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optim
 	"Adafactor": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewAdafactorGroups(with(l, lr, func(v float64) optim.AdafactorConfig { return optim.AdafactorConfig{LR: v} })...)
 	},
+	"SparseAdam": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
+		return optim.NewSparseAdamGroups(with(l, lr, func(v float64) optim.SparseAdamConfig { return optim.SparseAdamConfig{LR: v} })...)
+	},
 	"Lion": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewLionGroups(with(l, lr, func(v float64) optim.LionConfig { return optim.LionConfig{LR: v} })...)
 	},

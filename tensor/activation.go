@@ -29,18 +29,28 @@ var (
 )
 
 // Tanh returns the hyperbolic tangent of x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Tanh() *Tensor { return tanhOp.Apply([]*Tensor{x}) }
 
 // Sigmoid returns 1/(1+e⁻ˣ).
+//
+//tensor:forms InPlace
 func (x *Tensor) Sigmoid() *Tensor { return sigmoidOp.Apply([]*Tensor{x}) }
 
 // Relu returns x where it is not negative and 0 elsewhere, -0 for -0; its gradient at 0 is 0.
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Relu() *Tensor { return reluOp.Apply([]*Tensor{x}) }
 
 // Silu returns x·sigmoid(x).
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Silu() *Tensor { return siluOp.Apply([]*Tensor{x}) }
 
 // Gelu returns the Gaussian error linear unit x·Φ(x), by the error function.
+//
+//tensor:forms InPlace:none
 func (x *Tensor) Gelu() *Tensor { return geluOp.Apply([]*Tensor{x}) }
 
 // GeluTanh returns the Gaussian error linear unit in its tanh approximation.

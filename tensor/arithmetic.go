@@ -43,10 +43,6 @@ var (
 	divOp = Declare(&Elementwise{Name: "div", Arity: 2, Result: Floating, Expr: x0.Div(x1), Ref: ref2(over), Domain: nonZero(),
 		// torch: -g·((x/y)/y) for the divisor
 		Grad: []*expr.Expr{x2.Div(x1), x2.Neg().Mul(x0.Div(x1).Div(x1))}})
-	minimumOp = Declare(&Elementwise{Name: "minimum", Arity: 2, Expr: x0.Min(x1), Ref: ref2(math.Min), Domain: wide,
-		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Gt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Gt(x0).Select(expr.C(0), x2))}})
-	maximumOp = Declare(&Elementwise{Name: "maximum", Arity: 2, Expr: x0.Max(x1), Ref: ref2(math.Max), Domain: wide,
-		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Lt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Lt(x0).Select(expr.C(0), x2))}})
 
 	addScalarOp  = Declare(&Elementwise{Name: "add_scalar", Arity: 1, Expr: x0.Add(p0), Ref: refP(plus), Domain: wide, Params: []float64{1.5}})
 	mulScalarOp  = Declare(&Elementwise{Name: "mul_scalar", Arity: 1, Expr: x0.Mul(p0), Ref: refP(times), Domain: wide, Params: []float64{1.5}})
@@ -54,17 +50,6 @@ var (
 	rsubScalarOp = Declare(&Elementwise{Name: "rsub_scalar", Arity: 1, Expr: p0.Sub(x0), Ref: refP(func(a, p float64) float64 { return p - a }), Domain: wide, Params: []float64{1.5}})
 	rdivScalarOp = Declare(&Elementwise{Name: "rdiv_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Div(x0), Ref: refP(func(a, p float64) float64 { return p / a }),
 		Domain: [][2]float64{{0.5, 4}}, Params: []float64{1.5}, Grad: []*expr.Expr{x1.Neg().Mul(p0.Div(x0).Div(x0))}})
-	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
-		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
-		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
-	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told apart.
-	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", form: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
-		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
-		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
-	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: atLeast(x0, p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
-		Grad: []*expr.Expr{x0.Gt(p0).Select(x1, expr.C(0))}})
-	minScalarOp = Declare(&Elementwise{Name: "clamp_max", Arity: 1, Expr: atMost(x0, p0), Ref: refP(math.Min), Domain: wide, Params: []float64{0.5},
-		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
 
 	negOp = Declare(&Elementwise{Name: "neg", Arity: 1, Expr: x0.Neg(), Ref: ref1(func(x float64) float64 { return -x }), Domain: wide})
 	absOp = Declare(&Elementwise{Name: "abs", Arity: 1, Expr: x0.Abs(), Ref: ref1(math.Abs), Domain: wide,
@@ -76,30 +61,27 @@ var (
 		Grad: []*expr.Expr{x1.Scale(-0.5).Mul(expr.Y().Mul(expr.Y()).Mul(expr.Y()))}})
 	reciprocalOp = Declare(&Elementwise{Name: "reciprocal", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0), Ref: ref1(inverse), Domain: [][2]float64{{0.5, 4}},
 		Grad: []*expr.Expr{x1.Neg().Mul(expr.Y().Mul(expr.Y()))}})
-	expOp = Declare(&Elementwise{Name: "exp", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
-	logOp = Declare(&Elementwise{Name: "log", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
-		Grad: []*expr.Expr{x1.Div(x0)}})
 )
 
 // Add returns x + y, broadcast together.
+//
+//tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Add(y *Tensor) *Tensor { return addOp.Apply([]*Tensor{x, y}) }
 
 // Sub returns x - y, broadcast together.
+//
+//tensor:forms RScalar InPlace
 func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 
-// Mul returns x · y, element by element, broadcast together.
+// Mul returns x·y, element by element, broadcast together.
+//
+//tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 
-// Div returns x / y, broadcast together; integers are divided as float32.
+// Div returns x / y in floating point, broadcast together; integers are divided as float32.
+//
+//tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
-
-// Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
-// of it to both, as in torch.
-func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
-
-// Maximum returns the greater of x and y; NaN if either is, and 0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
-// of it to both, as in torch.
-func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
 // scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool becomes int64 by a whole
 // number, integers and bool become float32 by one with a fraction, by NaN and by infinities.
@@ -119,63 +101,25 @@ func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	return op.Apply([]*Tensor{x}, v...)
 }
 
-// arithmetic applies op with a scalar that may be beyond x's type.
-func (x *Tensor) arithmetic(op *Elementwise, v float64) *Tensor {
-	x.use(op.called())
-	return x.scalar(op, x.modular(v))
-}
-
-// AddScalar returns x + v. An integer tensor stays one if v is a whole number.
-func (x *Tensor) AddScalar(v float64) *Tensor { return x.arithmetic(addScalarOp, v) }
-
 // SubScalar returns x - v.
-func (x *Tensor) SubScalar(v float64) *Tensor { return x.arithmetic(addScalarOp, -v) }
+func (x *Tensor) SubScalar(v float64) *Tensor { return addScalarOp.number(x, -v) }
 
-// RSubScalar returns v - x.
-func (x *Tensor) RSubScalar(v float64) *Tensor { return x.arithmetic(rsubScalarOp, v) }
-
-// MulScalar returns v·x.
-func (x *Tensor) MulScalar(v float64) *Tensor { return x.arithmetic(mulScalarOp, v) }
-
-// DivScalar returns x / v, in floating point.
-func (x *Tensor) DivScalar(v float64) *Tensor { return x.scalar(divScalarOp, v) }
-
-// RDivScalar returns v / x, in floating point.
-func (x *Tensor) RDivScalar(v float64) *Tensor { return x.scalar(rdivScalarOp, v) }
-
-// Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
-// An integer type that has no number in [lo, hi] is refused.
-func (x *Tensor) Clamp(lo, hi float64) *Tensor {
-	x.limits("clamp", lo, hi)
-	return x.scalar(clampBy(lo, hi), lo, hi)
-}
-
-func clampBy(lo, hi float64) *Elementwise {
-	if float32(lo) != 0 && float32(hi) != 0 { // as they may be rounded
-		return clampPlainOp
-	}
-	return clampOp
-}
-
-// ClampMin returns the greater of x and lo; its gradient at lo is 0.
-func (x *Tensor) ClampMin(lo float64) *Tensor {
-	x.limits("clamp_min", lo, math.Inf(1))
-	return x.scalar(maxScalarOp, lo)
-}
-
-// ClampMax returns the lesser of x and hi; its gradient at hi is 0.
-func (x *Tensor) ClampMax(hi float64) *Tensor {
-	x.limits("clamp_max", math.Inf(-1), hi)
-	return x.scalar(minScalarOp, hi)
-}
+// SubScalarInPlace subtracts v from x.
+func (x *Tensor) SubScalarInPlace(v float64) *Tensor { return x.AddScalarInPlace(-v) }
 
 // Neg returns -x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }
 
 // Abs returns |x|; its gradient at 0 is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Abs() *Tensor { return absOp.Apply([]*Tensor{x}) }
 
-// Square returns x², int64 for bool.
+// Square returns x²; that of bool is int64.
+//
+//tensor:forms InPlace
 func (x *Tensor) Square() *Tensor {
 	if x.use("square"); x.dtype == boolType {
 		x = x.Long()
@@ -184,16 +128,16 @@ func (x *Tensor) Square() *Tensor {
 }
 
 // Sqrt returns the square root of x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Sqrt() *Tensor { return sqrtOp.Apply([]*Tensor{x}) }
 
 // Rsqrt returns 1/√x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Rsqrt() *Tensor { return rsqrtOp.Apply([]*Tensor{x}) }
 
 // Reciprocal returns 1/x.
+//
+//tensor:forms InPlace
 func (x *Tensor) Reciprocal() *Tensor { return reciprocalOp.Apply([]*Tensor{x}) }
-
-// Exp returns e to the power x.
-func (x *Tensor) Exp() *Tensor { return expOp.Apply([]*Tensor{x}) }
-
-// Log returns the natural logarithm of x.
-func (x *Tensor) Log() *Tensor { return logOp.Apply([]*Tensor{x}) }

@@ -41,6 +41,13 @@ var (
 	bothOp   = declareLogical("logical_and", (*expr.Expr).And, func(a, b bool) bool { return a && b })
 	eitherOp = declareLogical("logical_or", (*expr.Expr).Or, func(a, b bool) bool { return a || b })
 	oddOp    = declareLogical("logical_xor", (*expr.Expr).Xor, func(a, b bool) bool { return a != b })
+	notOp    = Declare(&Elementwise{Name: "logical_not", Arity: 1, Result: Truth, Expr: x0.Eq(expr.C(0)), Domain: wide, NoGrad: true,
+		Ref: func(x, _ []float64) float64 {
+			if x[0] == 0 {
+				return 1
+			}
+			return 0
+		}})
 )
 
 // whole applies op with the whole number v.
@@ -71,22 +78,19 @@ func limits(t dtype.Type) (low, high float64) {
 }
 
 // BitwiseAnd returns x & y of integers or bools, broadcast together.
+//
+//tensor:forms Scalar:int64 InPlace
 func (x *Tensor) BitwiseAnd(y *Tensor) *Tensor { return andOp.Apply([]*Tensor{x, y}) }
 
 // BitwiseOr returns x | y of integers or bools, broadcast together.
+//
+//tensor:forms Scalar:int64 InPlace
 func (x *Tensor) BitwiseOr(y *Tensor) *Tensor { return orOp.Apply([]*Tensor{x, y}) }
 
 // BitwiseXor returns x ^ y of integers or bools, broadcast together.
+//
+//tensor:forms Scalar:int64 InPlace
 func (x *Tensor) BitwiseXor(y *Tensor) *Tensor { return xorOp.Apply([]*Tensor{x, y}) }
-
-// BitwiseAndScalar returns x & v; v lies within x's type and ±2⁵³.
-func (x *Tensor) BitwiseAndScalar(v int64) *Tensor { return x.whole(andScalarOp, v) }
-
-// BitwiseOrScalar returns x | v; v lies within x's type and ±2⁵³.
-func (x *Tensor) BitwiseOrScalar(v int64) *Tensor { return x.whole(orScalarOp, v) }
-
-// BitwiseXorScalar returns x ^ v; v lies within x's type and ±2⁵³.
-func (x *Tensor) BitwiseXorScalar(v int64) *Tensor { return x.whole(xorScalarOp, v) }
 
 // BitwiseNot returns the complement of integers, and the negation of bools.
 func (x *Tensor) BitwiseNot() *Tensor {
@@ -99,17 +103,15 @@ func (x *Tensor) BitwiseNot() *Tensor {
 
 // BitwiseLeftShift returns the integers x << y, broadcast together. Shifted by a negative number or by the type's width or more, all bits
 // are lost: 0.
+//
+//tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseLeftShift(y *Tensor) *Tensor { return leftOp.Apply([]*Tensor{x, y}) }
 
 // BitwiseRightShift returns the integers x >> y, broadcast together, with copies of the sign. Shifted by a negative number or by the
 // type's width or more only these are left: 0 or -1.
+//
+//tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseRightShift(y *Tensor) *Tensor { return rightOp.Apply([]*Tensor{x, y}) }
-
-// BitwiseLeftShiftScalar returns x << n; see [Tensor.BitwiseLeftShift].
-func (x *Tensor) BitwiseLeftShiftScalar(n int64) *Tensor { return x.whole(leftScalarOp, n) }
-
-// BitwiseRightShiftScalar returns x >> n; see [Tensor.BitwiseRightShift].
-func (x *Tensor) BitwiseRightShiftScalar(n int64) *Tensor { return x.whole(rightScalarOp, n) }
 
 // LogicalAnd returns whether x and y are both not zero, broadcast together.
 func (x *Tensor) LogicalAnd(y *Tensor) *Tensor { return bothOp.Apply([]*Tensor{x, y}) }
@@ -119,3 +121,6 @@ func (x *Tensor) LogicalOr(y *Tensor) *Tensor { return eitherOp.Apply([]*Tensor{
 
 // LogicalXor returns whether just one of x and y is not zero, broadcast together.
 func (x *Tensor) LogicalXor(y *Tensor) *Tensor { return oddOp.Apply([]*Tensor{x, y}) }
+
+// LogicalNot returns whether x is zero.
+func (x *Tensor) LogicalNot() *Tensor { return notOp.Apply([]*Tensor{x}) }

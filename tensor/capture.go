@@ -24,11 +24,9 @@ type Graph struct {
 	number uint64
 	live   atomic.Bool // recording
 
-	goroutine uint64 // that captures
-	outer     *Graph // that it captures around
+	kept kept[*Graph] // for the goroutine that captures
 
-	streams map[device.Stream]bool          // that are recorded: it, and
-	lanes   map[device.Stream]device.Stream // those that stand in for others, by these
+	lanes map[device.Stream]device.Stream // of the recording, that stand in for others, by these
 
 	replay device.Replayer // of the finished graph
 	shares *sharer
@@ -50,12 +48,8 @@ type Graph struct {
 	err     *Error // the first of what could not be captured
 }
 
-// captures counts those that record now; epoch all there ever were: a storage knows how many there were when it was made.
-var (
-	captures atomic.Int32
-	epoch    atomic.Uint64
-	byStream sync.Map // device.Stream to *Graph
-)
+// epoch is how many captures have begun. A storage knows how many had when it was made.
+var epoch atomic.Uint64
 
 // Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and none of its work: as in PyTorch
 // nothing on dev has changed when Capture returns, and n replays afterwards are n runs of f. What f does on the host (its own counters,
@@ -97,7 +91,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if err != nil {
 		return nil, deviceError(op, err, nil)
 	}
-	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec, streams: map[device.Stream]bool{rec.Stream(): true},
+	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec,
 		lanes: map[device.Stream]device.Stream{}, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
 	g.live.Store(true)
@@ -108,9 +102,8 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 		}
 	})...)
 	g.number = epoch.Add(1)
-	captures.Add(1)
-	byStream.Store(g.stream, g)
-	g.enter()
+	rec.For(g)
+	captures.keep(&g.kept, g, false)
 	done := false
 	defer func() {
 		if !done {
@@ -176,13 +169,7 @@ func (g *Graph) finish() (err error) {
 // stop ends the time of recording.
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
-		captures.Add(-1)
-		g.leave()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		for s := range g.streams {
-			byStream.Delete(s)
-		}
+		g.kept.end()
 	}
 }
 
@@ -195,7 +182,7 @@ func (g *Graph) abandon() {
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
-		if d != nil && !d.freed.Load() && g.streams[d.st.home] { // it was never computed
+		if d != nil && !d.freed.Load() && g.has(d.st.home) { // it was never computed
 			leaf.grad = nil
 		} else {
 			d = nil
@@ -277,15 +264,15 @@ func (g *Graph) queue() error {
 	err := Try(func() {
 		for st, written := range g.outside {
 			if written {
-				st.write(op, g.stream)
+				st.write(op, route{stream: g.stream})
 				st.version.Add(1)
 			} else {
-				st.read(op, g.stream)
+				st.read(op, route{stream: g.stream})
 			}
 		}
 		for _, st := range g.own {
 			if !st.freed.Load() {
-				st.write(op, g.stream)
+				st.write(op, route{stream: g.stream})
 				st.version.Add(1)
 			}
 		}
@@ -336,8 +323,14 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the scope of the graph, which f got: it closes with the graph.
-func (g *Graph) Scope() *Scope { return g.scope }
+// Scope returns the scope of the graph, which f got: it closes with the graph. That of nil, which
+// [Capturing] returns for work that runs, is the root scope.
+func (g *Graph) Scope() *Scope {
+	if g == nil {
+		return root
+	}
+	return g.scope
+}
 
 // Stream returns the stream on which replays are queued.
 func (g *Graph) Stream() device.Stream { return g.stream }
@@ -380,7 +373,7 @@ func (s *Scope) Capture() *Graph {
 // Capturing returns the graph into which the latest value of one of these tensors is being recorded, nil if there is none: an op that
 // opens a scope of its own, such as an optimizer's step, then belongs into that of the graph. Nils are left out.
 func Capturing(x ...*Tensor) *Graph {
-	if captures.Load() == 0 {
+	if captures.none() {
 		return nil
 	}
 	for _, t := range x {
@@ -390,54 +383,28 @@ func Capturing(x ...*Tensor) *Graph {
 		t.st.mu.Lock()
 		w := t.st.writer
 		t.st.mu.Unlock()
-		if g := capturing(w); g != nil {
+		if g := recordedBy(w); g != nil {
 			return g
 		}
 	}
 	return nil
 }
 
-// capturing returns the graph that records s.
-func capturing(s device.Stream) *Graph {
-	if captures.Load() == 0 || s == nil {
+// CapturingGrads is [Capturing] of the gradients of these tensors. One of them is enough: others
+// may be left from before the capture, and each replay then takes them as they are.
+func CapturingGrads(x ...*Tensor) *Graph {
+	if captures.none() {
 		return nil
 	}
-	if r, ok := s.(device.RecordingStream); !ok || !r.Recording() {
-		return nil
-	}
-	if g, ok := byStream.Load(s); ok {
-		return g.(*Graph)
+	for _, t := range x {
+		if t == nil {
+			continue
+		}
+		if g := Capturing(t.Grad()); g != nil {
+			return g
+		}
 	}
 	return nil
-}
-
-// touch notes that recorded work uses a storage: it stays until the graph is closed, and replays are ordered with what else uses it. st.mu
-// is held.
-func (g *Graph) touch(op string, st *storage, write bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.streams[st.home] {
-		return
-	}
-	if st.epoch >= g.number && !g.adopted[st] {
-		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
-		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
-	}
-	old, known := g.outside[st]
-	if !known {
-		st.retain()
-	}
-	g.outside[st] = old || write
-}
-
-// captured is what alloc does for a new storage.
-func (st *storage) captured(s device.Stream) {
-	st.epoch = epoch.Load()
-	if g := capturing(s); g != nil {
-		g.mu.Lock()
-		g.own = append(g.own, st)
-		g.mu.Unlock()
-	}
 }
 
 // gets notes that a leaf gets a gradient, which is undone if the capture fails.
@@ -461,7 +428,7 @@ func (g *Graph) refused(e *Error) *Error {
 func noted(e *Error) *Error {
 	var r *device.RecordError
 	if errors.As(e.Err, &r) {
-		if g := capturing(r.Stream); g != nil {
+		if g := recordedBy(r.Stream); g != nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.refused(e)
@@ -482,19 +449,5 @@ func (s *Scope) uncapturable(op, why string) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		panic(g.refused(e.hint("do it before the capture or after a replay")))
-	}
-}
-
-// recordable panics if s records and work on dev is not part of that.
-func (s *Scope) recordable(op string, dev device.Device) {
-	g := s.modes.capture
-	if g == nil || !g.live.Load() {
-		return
-	}
-	switch {
-	case dev != g.dev:
-		s.uncapturable(op, fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name()))
-	case !g.records(s.modes.stream):
-		s.uncapturable(op, "the stream of the work is none that is recorded: what came before it was not recorded")
 	}
 }

@@ -22,7 +22,7 @@ func (g *Graph) route(m *modes) {
 func (g *Graph) lane(s device.Stream) device.Stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.streams[s] || !g.live.Load() {
+	if g.has(s) || !g.live.Load() {
 		return s
 	}
 	l := g.lanes[s]
@@ -31,20 +31,19 @@ func (g *Graph) lane(s device.Stream) device.Stream {
 		if l, err = g.rec.Fork(); err != nil {
 			panic(deviceError("capture", err, nil))
 		}
-		g.lanes[s], g.streams[l] = l, true
-		byStream.Store(l, g)
+		g.lanes[s] = l
 	}
 	return l
 }
 
-// records reports whether s is one of the recorded streams.
-func (g *Graph) records(s device.Stream) bool {
-	if s == g.stream {
-		return true
+// has reports whether s is one of the recorded streams. g.mu is held, or the capture is over.
+func (g *Graph) has(s device.Stream) bool {
+	for _, l := range g.lanes {
+		if l == s {
+			return true
+		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.streams[s]
+	return s == g.stream
 }
 
 // join makes the end of the recorded work come after that on all streams: nobody has to do so by hand.

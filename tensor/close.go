@@ -3,42 +3,9 @@ package tensor
 import (
 	"math"
 	"slices"
-
-	"github.com/flambeau-go/flambeau/expr"
 )
 
-func fmaxRef(a, b float64) float64 {
-	if b != b || a >= b {
-		return a
-	}
-	return b
-}
-
-func fminRef(a, b float64) float64 {
-	if b != b || a <= b {
-		return a
-	}
-	return b
-}
-
-// The conditions under which the first operand is the result.
 var (
-	firstIsMore = x1.Ne(x1).Or(x0.Ge(x1))
-	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
-)
-
-// shared gives the gradient to the operand that is the result, and half of it to each on a tie.
-func shared(first *expr.Expr) []*expr.Expr {
-	tie, half := x0.Eq(x1), x2.Scale(0.5)
-	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}
-}
-
-var (
-	fmaxOp = Declare(&Elementwise{Name: "fmax", Arity: 2, Expr: firstIsMore.Select(x0, x1), Ref: ref2(fmaxRef), Domain: wide,
-		Grad: shared(firstIsMore)})
-	fminOp = Declare(&Elementwise{Name: "fmin", Arity: 2, Expr: firstIsLess.Select(x0, x1), Ref: ref2(fminRef), Domain: wide,
-		Grad: shared(firstIsLess)})
-
 	// Params: relative and absolute tolerance. Equal infinities are close.
 	isCloseOp = Declare(&Elementwise{Name: "isclose", Arity: 2, Result: Truth, Domain: wide, Params: []float64{0.5, 0.1}, NoGrad: true,
 		Expr: x0.Eq(x1).Or(x0.Sub(x1).Abs().Lt(infinity).And(x0.Sub(x1).Abs().Le(p1.Add(x1.Mul(p0).Abs())))),
@@ -48,21 +15,7 @@ var (
 			}
 			return 0
 		}})
-
-	// A number to the power of a tensor. The power of 0 is flat where it is not infinite.
-	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
-		Ref:  refP(func(x, base float64) float64 { return math.Pow(base, x) }),
-		Grad: []*expr.Expr{x1.Mul(p0.Eq(zeroC).And(x0.Ge(zeroC)).Select(zeroC, expr.Y().Mul(p0.Log())))}})
 )
-
-// Fmax returns the greater of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
-func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
-
-// Fmin returns the lesser of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
-func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
-
-// RPowScalar returns v to the power x, in floating point.
-func (x *Tensor) RPowScalar(v float64) *Tensor { return rpowScalarOp.Apply([]*Tensor{x}, v) }
 
 // A CloseOption changes what [Tensor.IsClose] and [Tensor.AllClose] take for close.
 type CloseOption uint8

@@ -35,48 +35,36 @@ var (
 	leOp, leScalarOp = declareCompare("le", (*expr.Expr).Le, func(a, b float64) bool { return a <= b })
 	gtOp, gtScalarOp = declareCompare("gt", (*expr.Expr).Gt, func(a, b float64) bool { return a > b })
 	geOp, geScalarOp = declareCompare("ge", (*expr.Expr).Ge, func(a, b float64) bool { return a >= b })
-
-	whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, x2), Fixed: 1, Domain: wide,
-		Ref: func(x, _ []float64) float64 {
-			if x[0] != 0 {
-				return x[1]
-			}
-			return x[2]
-		},
-		Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
-	maskedFillOp = Declare(&Elementwise{Name: "masked_fill", Arity: 2, Expr: x1.Select(p0, x0), Fixed: 2, Domain: wide, Params: []float64{-3},
-		Ref: func(x, p []float64) float64 {
-			if x[1] != 0 {
-				return p[0]
-			}
-			return x[0]
-		},
-		Grad: []*expr.Expr{x1.Select(expr.C(0), x2), nil}})
-	notOp = Declare(&Elementwise{Name: "logical_not", Arity: 1, Result: Truth, Expr: x0.Eq(expr.C(0)), Domain: wide, NoGrad: true,
-		Ref: func(x, _ []float64) float64 {
-			if x[0] == 0 {
-				return 1
-			}
-			return 0
-		}})
 )
 
 // Eq returns x == y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Eq(y *Tensor) *Tensor { return eqOp.Apply([]*Tensor{x, y}) }
 
 // Ne returns x != y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Ne(y *Tensor) *Tensor { return neOp.Apply([]*Tensor{x, y}) }
 
 // Lt returns x < y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Lt(y *Tensor) *Tensor { return ltOp.Apply([]*Tensor{x, y}) }
 
 // Le returns x <= y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Le(y *Tensor) *Tensor { return leOp.Apply([]*Tensor{x, y}) }
 
 // Gt returns x > y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Gt(y *Tensor) *Tensor { return gtOp.Apply([]*Tensor{x, y}) }
 
 // Ge returns x >= y as bool.
+//
+//tensor:forms Scalar
 func (x *Tensor) Ge(y *Tensor) *Tensor { return geOp.Apply([]*Tensor{x, y}) }
 
 // compareScalar compares with v; integers are compared as float32 when v is not a whole number.
@@ -93,44 +81,3 @@ func (x *Tensor) compareScalar(op *Elementwise, v float64) *Tensor {
 	}
 	return op.Apply([]*Tensor{x}, v)
 }
-
-// EqScalar returns x == v as bool.
-func (x *Tensor) EqScalar(v float64) *Tensor { return x.compareScalar(eqScalarOp, v) }
-
-// NeScalar returns x != v as bool.
-func (x *Tensor) NeScalar(v float64) *Tensor { return x.compareScalar(neScalarOp, v) }
-
-// LtScalar returns x < v as bool.
-func (x *Tensor) LtScalar(v float64) *Tensor { return x.compareScalar(ltScalarOp, v) }
-
-// LeScalar returns x <= v as bool.
-func (x *Tensor) LeScalar(v float64) *Tensor { return x.compareScalar(leScalarOp, v) }
-
-// GtScalar returns x > v as bool.
-func (x *Tensor) GtScalar(v float64) *Tensor { return x.compareScalar(gtScalarOp, v) }
-
-// GeScalar returns x >= v as bool.
-func (x *Tensor) GeScalar(v float64) *Tensor { return x.compareScalar(geScalarOp, v) }
-
-// Where returns a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
-func Where(cond, a, b *Tensor) *Tensor {
-	cond.use("where")
-	if cond.dtype != boolType {
-		e := newError("where", ErrType, []*Tensor{cond, a, b}, "the condition is "+cond.dtype.String()+", it must be bool")
-		panic(e.hint("NeScalar(0) is true where it is not 0"))
-	}
-	return whereOp.Apply([]*Tensor{cond, a, b})
-}
-
-// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as in [Tensor.Fill].
-func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
-	mask.use("masked_fill")
-	if mask.dtype != boolType {
-		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
-		panic(e.hint("NeScalar(0) is true where it is not 0"))
-	}
-	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
-}
-
-// LogicalNot returns whether x is zero.
-func (x *Tensor) LogicalNot() *Tensor { return notOp.Apply([]*Tensor{x}) }

@@ -35,7 +35,7 @@ const (
 func (v *convolution) perGroup() int { return v.channels / v.groups }
 
 func (v *convolution) weight() shape.Dims {
-	return shape.Of(v.outputs, v.perGroup()).Append(v.list(v.kernel).Slice()...)
+	return shape.Of(v.outputs, v.perGroup()).Append(v.kernel[:v.rank]...)
 }
 
 // atOnce returns how many samples' columns, of type t, are made at once, of n on a device; and, where it is one on a GPU, of how many of its windows

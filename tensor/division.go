@@ -135,30 +135,38 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }
 
+// numberInPlace is number, put into x.
+func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
+	x.holds(d.float.Name, v)
+	if x.dtype.IsFloat() {
+		return x.inPlace(d.floatScalar, []*Tensor{x}, v)
+	}
+	if v == 0 {
+		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
+	}
+	return x.inPlace(d.integerScalar, []*Tensor{x}, v)
+}
+
 // FloorDivide returns ⌊x/y⌋, broadcast together: torch's floor_divide and Python's //. Of integers the result is an integer, exact for int64
 // too; divided by 0 it is 0, where torch raises an error on the CPU. The gradient is 0.
+//
+//tensor:forms Scalar RScalar
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
-
-// FloorDivideScalar returns ⌊x/v⌋. Integers by the number 0 are refused.
-func (x *Tensor) FloorDivideScalar(v float64) *Tensor { return floorDivide.number(x, v) }
 
 // TruncDivide returns x/y rounded towards zero, broadcast together: torch's div with rounding_mode="trunc". Integers are divided as by
 // FloorDivide. The gradient is 0.
+//
+//tensor:forms Scalar
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
-
-// TruncDivideScalar returns x/v rounded towards zero. Integers by the number 0 are refused.
-func (x *Tensor) TruncDivideScalar(v float64) *Tensor { return truncDivide.number(x, v) }
 
 // Remainder returns x - y·⌊x/y⌋, broadcast together: it has the sign of y, as Python's %. It is exact. By the float 0 it is NaN, by the
 // integer 0 it is x, where torch raises an error on the CPU.
+//
+//tensor:forms Scalar RScalar ScalarInPlace
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
-
-// RemainderScalar returns x - v·⌊x/v⌋. Integers by the number 0 are refused.
-func (x *Tensor) RemainderScalar(v float64) *Tensor { return remainders.number(x, v) }
 
 // Fmod returns x - y·trunc(x/y), broadcast together: it has the sign of x, as C's fmod. It is exact. By the float 0 it is NaN, by the
 // integer 0 it is x, where torch raises an error on the CPU.
+//
+//tensor:forms Scalar
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }
-
-// FmodScalar returns x - v·trunc(x/v). Integers by the number 0 are refused.
-func (x *Tensor) FmodScalar(v float64) *Tensor { return fmods.number(x, v) }

@@ -123,11 +123,7 @@ func ExampleCapturing() {
 		log.Fatal(err)
 	}
 	decay := func(w, by *tensor.Tensor) {
-		s := tensor.Root()
-		if g := tensor.Capturing(by); g != nil {
-			s = g.Scope()
-		}
-		s.Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
+		tensor.Capturing(by).Scope().Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
 	}
 	w := tensor.Root().On(gpus[0]).Ones(2)
 	decay(w, w.FullLike(0.5)) // at once
@@ -141,6 +137,33 @@ func ExampleCapturing() {
 	// Output:
 	// tensor([0.5000, 0.5000], device='cuda:0') 2 operations
 	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
+}
+
+// A function that changes gradients finds the capture by them.
+func ExampleCapturingGrads() {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	halve := func(params ...*tensor.Tensor) {
+		tensor.CapturingGrads(params...).Scope().Do(func(s *tensor.Scope) {
+			for _, p := range params {
+				p.Grad().In(s).MulScalarInPlace(0.5)
+			}
+		})
+	}
+	w := tensor.Root().On(gpus[0]).Ones(2).RequiresGrad()
+	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) {
+		w.In(s).MulScalar(3).Sum().Backward()
+		halve(w)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	fmt.Println(g.Replay(), w.Grad())
+	// Output:
+	// <nil> tensor([1.5000, 1.5000], device='cuda:0')
 }
 
 // A hook before every replay: here one that refuses to go on with inputs that nobody has brought.

@@ -53,6 +53,10 @@ var (
 )
 
 var (
+	expOp = Declare(&Elementwise{Name: "exp", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Exp(), Ref: ref1(math.Exp), Domain: wide})
+	logOp = Declare(&Elementwise{Name: "log", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Log(), Ref: ref1(math.Log), Domain: [][2]float64{{0.1, 9}},
+		Grad: []*expr.Expr{x1.Div(x0)}})
+
 	exp2Op  = unary("exp2", x0.Exp2(), math.Exp2, -6, 6, nil)
 	expm1Op = high(unary("expm1", x0.Expm1(), math.Expm1, -4, 4, nil))
 	log2Op  = high(unary("log2", x0.Log2(), log2, 0.1, 9, x1.Div(x0.Scale(math.Ln2))))
@@ -78,12 +82,30 @@ var (
 	xlogyOp     = Declare(&Elementwise{Name: "xlogy", Arity: 2, Result: Floating, Domain: [][2]float64{{-4, 4}, {0.2, 4}}, Ref: ref2(xlogy),
 		Expr: x1.Ne(x1).Select(x1, x0.Eq(expr.C(0)).Select(expr.C(0), x0.Mul(x1.Log()))),
 		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
+
+	// The derivative in words of its own: ∞ at 0 and NaN below, as torch's.
+	entrOp = unary("entr", x0.Eq(zeroC).Select(zeroC, x0.Lt(zeroC).Select(expr.C(math.Inf(-1)), x0.Neg().Mul(x0.Log()))),
+		func(x float64) float64 { return -xlogy(x, x) }, 0.5, 4, x1.Neg().Mul(x0.Log().Add(unit)))
+	ndtrOp = unary("ndtr", x0.Scale(-math.Sqrt2/2).Erfc().Scale(0.5),
+		func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }, -1, 4, nil)
 )
+
+// Exp returns e to the power x.
+//
+//tensor:forms InPlace
+func (x *Tensor) Exp() *Tensor { return expOp.Apply([]*Tensor{x}) }
+
+// Log returns the natural logarithm of x.
+//
+//tensor:forms InPlace
+func (x *Tensor) Log() *Tensor { return logOp.Apply([]*Tensor{x}) }
 
 // Exp2 returns 2 to the power x.
 func (x *Tensor) Exp2() *Tensor { return exp2Op.Apply([]*Tensor{x}) }
 
 // Expm1 returns eˣ-1, accurate near 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Expm1() *Tensor { return expm1Op.Apply([]*Tensor{x}) }
 
 // Log2 returns the logarithm of x to base 2.
@@ -93,6 +115,8 @@ func (x *Tensor) Log2() *Tensor { return log2Op.Apply([]*Tensor{x}) }
 func (x *Tensor) Log10() *Tensor { return log10Op.Apply([]*Tensor{x}) }
 
 // Log1p returns log(1+x), accurate near 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Log1p() *Tensor { return log1pOp.Apply([]*Tensor{x}) }
 
 // Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
@@ -108,6 +132,9 @@ func (x *Tensor) Erfinv() *Tensor {
 	}
 	return Apply(erfinvFunc{}, x)
 }
+
+// ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
+func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
 // erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts 2y² times in it.
 type erfinvFunc struct{}
@@ -150,4 +177,15 @@ func (x *Tensor) Logit(eps ...float64) *Tensor {
 func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tensor{x, y}) }
 
 // XLogY returns x·log(y), broadcast together, and 0 where x is 0, unless y is NaN.
+//
+//tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }
+
+// Entr returns -x·log(x), the part of an entropy that the probability x has: 0 at 0, -Inf below.
+// The gradient, -1 - log(x), is +Inf at 0 and NaN below. torch.special.entr.
+func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
+
+// Ndtr returns ½·erfc(-x/√2), the chance that a standard normal number is at most x. Where that is
+// small, its relative error is about x²/2 roundings; torch.special.ndtr, ½·(1 + erf(x/√2)), is 0
+// there.
+func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

@@ -102,13 +102,13 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		defer c.Free()
 	}
-	stream := c.scope.streamOf(c.st.dev)
-	c.st.read(op, stream)
+	from := c.scope.source(op, c.st.dev)
+	c.st.read(op, from)
 	at := c.layout.Offset * c.dtype.Size()
 	host := c.st.buf.Host()
 	var tmp []byte
 	if host != nil {
-		check(op, stream.Synchronize(), x)
+		check(op, from.stream.Synchronize(), x)
 		host = host[at : at+n]
 	} else {
 		tmp = make([]byte, min(n, piece))
@@ -119,7 +119,7 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 			part = host[done:min(done+piece, n)]
 		} else {
 			part = part[:min(len(part), n-done)]
-			check(op, c.st.dev.Download(stream, part, c.st.buf, at+done), x)
+			check(op, c.st.dev.Download(from.stream, part, c.st.buf, at+done), x)
 		}
 		k, err := w.Write(part)
 		written += int64(k)
@@ -131,4 +131,20 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 	runtime.KeepAlive(x)
 	runtime.KeepAlive(c)
 	return written, nil
+}
+
+// Addr returns where the memory lies on its device: torch's x.untyped_storage().data_ptr(). It says which of a device's blocks
+// ([device.MemoryEvent]) is a tensor's, and no more.
+func (s Storage) Addr() uintptr { return s.st.buf.Addr() }
+
+// DataPtr returns the address of x's first element on its device (torch's data_ptr): for reports such as [device.MemorySnapshot.Label],
+// and to see whether two tensors share memory. It is no way to the memory, which [Raw] is: the address keeps nothing alive.
+// A tensor without elements has the address 0 on a GPU.
+func (x *Tensor) DataPtr() uintptr {
+	x.use("data_ptr")
+	p := x.st.buf.Addr()
+	if p != 0 {
+		p += uintptr(x.layout.Offset * x.dtype.Size())
+	}
+	return p
 }

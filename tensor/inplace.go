@@ -99,18 +99,6 @@ func (x *Tensor) store(op string, s *Scope, y *Tensor) {
 	x.st.version.Add(1)
 }
 
-// AddInPlace adds y, broadcast to x's shape, to x, and returns x. It is torch's add_.
-func (x *Tensor) AddInPlace(y *Tensor) *Tensor { return x.inPlace(addOp, []*Tensor{x, y}) }
-
-// SubInPlace subtracts y from x.
-func (x *Tensor) SubInPlace(y *Tensor) *Tensor { return x.inPlace(subOp, []*Tensor{x, y}) }
-
-// MulInPlace multiplies x by y.
-func (x *Tensor) MulInPlace(y *Tensor) *Tensor { return x.inPlace(mulOp, []*Tensor{x, y}) }
-
-// DivInPlace divides x, of floating point type, by y.
-func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return x.inPlace(divOp, []*Tensor{x, y}) }
-
 // holds panics unless x's type holds the result of an op with the number v.
 func (x *Tensor) holds(op string, v float64) {
 	x.use(op)
@@ -118,18 +106,6 @@ func (x *Tensor) holds(op string, v float64) {
 		e := newError(op, ErrType, []*Tensor{x}, fmt.Sprintf("the result with the number %v cannot be stored in place in %v", v, x.dtype))
 		panic(e.hint("use the op that returns a new tensor, or Cast first"))
 	}
-}
-
-// AddScalarInPlace adds v to x.
-func (x *Tensor) AddScalarInPlace(v float64) *Tensor {
-	x.holds("add_scalar", v)
-	return x.inPlace(addScalarOp, []*Tensor{x}, x.modular(v))
-}
-
-// MulScalarInPlace multiplies x by v.
-func (x *Tensor) MulScalarInPlace(v float64) *Tensor {
-	x.holds("mul_scalar", v)
-	return x.inPlace(mulScalarOp, []*Tensor{x}, x.modular(v))
 }
 
 // Fill sets every element of x to v. Of integers a fraction is cut off; a number that their type does not hold is an error, but that,

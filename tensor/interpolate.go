@@ -1,68 +1,253 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
-func lerp(a, b, w float64) float64 { return a + w*(b-a) }
+// An InterpolateMode says how [Tensor.Interpolate] finds values between elements.
+type InterpolateMode uint8
 
-// lerpExpr goes from the nearer end, so that a weight of 1 gives b itself; its products are fused with the sums, as torch's.
-func lerpExpr(a, b, w *expr.Expr) *expr.Expr {
-	return w.Abs().Lt(expr.C(0.5)).Select(w.FMA(b.Sub(a), a), b.Sub(a).Neg().FMA(unit.Sub(w), b))
-}
-
-var (
-	x3 = expr.X(3)
-
-	lerpOp = Declare(&Elementwise{Name: "lerp", Arity: 3, Result: FixedFloat, Expr: lerpExpr(x0, x1, x2), Domain: [][2]float64{{-4, 4}, {-4, 4}, {-0.5, 1.5}},
-		Ref:  func(x, _ []float64) float64 { return lerp(x[0], x[1], x[2]) },
-		Grad: []*expr.Expr{x3.Mul(unit.Sub(x2)), x3.Mul(x2), x3.Mul(x1.Sub(x0))}})
-	lerpScalarOp = Declare(&Elementwise{Name: "lerp_scalar", Arity: 2, Result: FixedFloat, Expr: lerpExpr(x0, x1, p0), Domain: wide, Params: []float64{0.3},
-		Ref:  func(x, p []float64) float64 { return lerp(x[0], x[1], p[0]) },
-		Grad: []*expr.Expr{x2.Mul(unit.Sub(p0)), x2.Mul(p0)}})
-
-	addcmulOp = Declare(&Elementwise{Name: "addcmul", Autocast: AutocastWidest, Arity: 3, Expr: x0.Add(p0.Mul(x1).Mul(x2)), Domain: wide, Params: []float64{3}, NoBool: true,
-		Ref:  func(x, p []float64) float64 { return x[0] + p[0]*x[1]*x[2] },
-		Grad: []*expr.Expr{x3, x3.Mul(x2.Mul(p0)), x3.Mul(x1.Mul(p0))}})
-	addcdivOp = Declare(&Elementwise{Name: "addcdiv", Autocast: AutocastWidest, Arity: 3, Result: FixedFloat, Expr: x0.Add(p0.Mul(x1).Div(x2)), Domain: [][2]float64{{-4, 4}, {-4, 4}, {0.5, 4}}, Params: []float64{3},
-		Ref:  func(x, p []float64) float64 { return x[0] + p[0]*x[1]/x[2] },
-		Grad: []*expr.Expr{x3, x3.Mul(p0.Div(x2)), x3.Neg().Mul(p0.Mul(x1).Div(x2.Mul(x2)))}})
-
-	copySignOp = Declare(&Elementwise{Name: "copysign", Arity: 2, Result: Floating, Expr: x0.CopySign(x1), Ref: ref2(math.Copysign), Domain: wide,
-		Grad: []*expr.Expr{x2.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0))), zeroC}})
-	copySignScalarOp = Declare(&Elementwise{Name: "copysign_scalar", Arity: 1, Result: Floating, Expr: x0.CopySign(p0), Ref: refP(math.Copysign), Domain: wide, Params: []float64{-1},
-		Grad: []*expr.Expr{x1.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0)))}})
+// The modes of interpolation.
+const (
+	InterpolateNearest      InterpolateMode = iota // the element whose index is the position rounded down, torch's "nearest"
+	InterpolateNearestExact                        // the element whose centre is nearest, torch's "nearest-exact"
+	InterpolateLinear                              // between two in each dimension: "linear", "bilinear", "trilinear"
+	InterpolateCubic                               // between four in each of two dimensions: "bicubic"
+	InterpolateArea                                // the mean of what a place covers: adaptive average pooling
 )
 
-// Lerp returns x + w·(end-x) of floating point tensors, broadcast together: x for a weight of 0, end for 1.
-func (x *Tensor) Lerp(end, w *Tensor) *Tensor { return lerpOp.Apply([]*Tensor{x, end, w}) }
-
-// LerpScalar returns x + w·(end-x).
-func (x *Tensor) LerpScalar(end *Tensor, w float64) *Tensor {
-	return lerpScalarOp.Apply([]*Tensor{x, end}, w)
-}
-
-// Addcmul returns x + value·a·b, broadcast together. For integer tensors value is a whole number.
-func (x *Tensor) Addcmul(a, b *Tensor, value float64) *Tensor {
-	in := []*Tensor{x, a, b}
-	youngest("addcmul", in)
-	if t, _ := addcmulOp.resultType(in); !t.IsFloat() && value != math.Trunc(value) {
-		fail("addcmul", ErrValue, in, "the value %v is not a whole number, the tensors are integers", value)
+// String returns torch's name of the mode.
+func (m InterpolateMode) String() string {
+	if m > InterpolateArea {
+		return fmt.Sprintf("InterpolateMode(%d)", uint8(m))
 	}
-	return addcmulOp.Apply(in, value)
+	return [...]string{"nearest", "nearest-exact", "linear", "bicubic", "area"}[m]
 }
 
-// Addcdiv returns x + value·a/b of floating point tensors, broadcast together.
-func (x *Tensor) Addcdiv(a, b *Tensor, value float64) *Tensor {
-	return addcdivOp.Apply([]*Tensor{x, a, b}, value)
+// InterpolateOptions say to which size a tensor is brought, and how: Size or Scale is given, one number for all spatial dimensions,
+// or one for each.
+type InterpolateOptions struct {
+	Size  []int     // of the result
+	Scale []float64 // factor of the size, which is rounded down; coordinates are computed with the factor as it is given
+	Mode  InterpolateMode
+	// AlignCorners makes the first and last elements of input and result meet, and not their outer borders; for Linear and Cubic.
+	AlignCorners bool
+	// Antialias widens the filter where the result is smaller, so that every element counts; for
+	// Linear and Cubic in two dimensions.
+	Antialias bool
 }
 
-// CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x = 0 is 0.
-func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
-
-// CopySignScalar returns |x| with the sign of v.
-func (x *Tensor) CopySignScalar(v float64) *Tensor {
-	return copySignScalarOp.Apply([]*Tensor{x}, v)
+// Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another size in these, as torch's
+// F.interpolate. Place i of m in a dimension of n lies at s·i (Nearest), or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic),
+// or, with AlignCorners, at i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic Convolution
+// Interpolation for Digital Image Processing", 1981), for two dimensions alone. Coordinates and weights are computed in x's own
+// type, 16-bit floats in float32, those of Cubic in float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN.
+// The gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as it is, takes each place for its own
+// element's.
+//
+// With Antialias the weights of place i are those of a filter around s·(i + ½), stretched by s
+// where that is more than 1, and divided by their sum: a triangle for Linear, for Cubic Keys'
+// kernel with a = -½ and not -¾, as in Pillow and torch.
+//
+// x is of floating point type, for Nearest and NearestExact of any. Torch's uint8 images and
+// recompute_scale_factor are not there; Size does what the last does.
+func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
+	const op = "interpolate"
+	x.use(op)
+	if o.Mode != InterpolateArea {
+		if y := underAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Interpolate(o) }, x); y != nil {
+			return y
+		}
+	}
+	in := []*Tensor{x}
+	rank := x.Rank() - 2
+	if rank < 1 || rank > 3 {
+		fail(op, ErrShape, in, "needs an input [n, channels, …] of one to three spatial dimensions, it has shape %v", x.Shape())
+	}
+	switch {
+	case o.Mode > InterpolateArea:
+		fail(op, ErrValue, in, "there is no mode %v", o.Mode)
+	case o.Mode == InterpolateCubic && rank != 2:
+		fail(op, ErrShape, in, "bicubic interpolation is for two spatial dimensions, there are %d", rank)
+	case o.AlignCorners && o.Mode != InterpolateLinear && o.Mode != InterpolateCubic:
+		fail(op, ErrValue, in, "corners are aligned in linear and bicubic interpolation, not in mode %v", o.Mode)
+	case o.Antialias && (rank != 2 || o.Mode != InterpolateLinear && o.Mode != InterpolateCubic):
+		fail(op, ErrValue, in, "antialiasing is for linear and bicubic interpolation in two dimensions, not for mode %v in %d", o.Mode, rank)
+	case o.Antialias && x.Dim(1) == 0:
+		x.hasChannels(op, rank)
+	case (len(o.Size) == 0) == (len(o.Scale) == 0):
+		fail(op, ErrValue, in, "either a size or a scale is to be given")
+	}
+	if o.Mode != InterpolateNearest && o.Mode != InterpolateNearestExact {
+		x.needsFloat(op)
+	}
+	for i := range rank {
+		if x.Dim(2+i) == 0 {
+			fail(op, ErrShape, in, "dimension %d has no elements", 2+i)
+		}
+	}
+	to, scale := x.interpolatedSize(op, rank, o)
+	if o.Mode == InterpolateArea {
+		return x.adaptiveAvg(op, rank, to[:rank])
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		y := x.In(c)
+		if o.Mode == InterpolateLinear || o.Mode == InterpolateCubic {
+			y = y.Cast(x.dtype.Compute())
+		}
+		for i := rank - 1; i >= 0; i-- {
+			a := axisSampler{op: op, c: c, axis: 2 + i, n: x.Dim(2 + i), m: to[i], scale: scale[i], align: o.AlignCorners, t: dtype.F32}
+			if y.dtype == dtype.F64 || o.Mode == InterpolateCubic {
+				a.t = dtype.F64
+			}
+			sample := a.sample
+			if o.Antialias {
+				sample = a.smooth
+			}
+			wide := sample(y, o.Mode)
+			y.Free() // the next axis is to have its place
+			y = wide
+		}
+		return y.Cast(x.dtype)
+	})
 }
+
+// interpolatedSize returns the size of the result and the given scales, 0 where none is.
+func (x *Tensor) interpolatedSize(op string, rank int, o InterpolateOptions) (to [3]int, scale [3]float64) {
+	in := []*Tensor{x}
+	if len(o.Size) > 0 {
+		return each(op, in, "the result", rank, o.Size, 1, 1), scale
+	}
+	if len(o.Scale) != 1 && len(o.Scale) != rank {
+		fail(op, ErrValue, in, "%d scales for %d dimensions; give one for all, or one for each", len(o.Scale), rank)
+	}
+	for i := range rank {
+		scale[i] = o.Scale[min(i, len(o.Scale)-1)]
+		n := math.Floor(float64(x.Dim(2+i)) * scale[i])
+		if !(scale[i] > 0) || n < 1 || n > math.MaxInt32 {
+			fail(op, ErrValue, in, "a scale of %v makes dimension %d, of size %d, have the size %v", scale[i], 2+i, x.Dim(2+i), n)
+		}
+		to[i] = int(n)
+	}
+	return to, scale
+}
+
+// axisSampler brings one axis from n to m places.
+type axisSampler struct {
+	op    string
+	c     *Scope
+	axis  int
+	n, m  int
+	scale float64 // as given, 0 for none
+	align bool
+	t     dtype.Type // of coordinates and weights
+}
+
+type coordinateKey struct {
+	t      dtype.Type
+	offset bool
+}
+
+var coordinatePrograms cache[coordinateKey, *expr.Program]
+
+// coordinates returns step·i for m places i, or step·(i + ½) - ½, rounded once: torch's kernels for images fuse that, too.
+func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
+	p := coordinatePrograms.get(coordinateKey{a.t, offset}, func() *expr.Program {
+		e := expr.Index(dtype.I64).Cvt(a.t)
+		if offset {
+			e = expr.Param(0, a.t).FMA(e.Add(expr.C(0.5)), expr.C(-0.5))
+		} else {
+			e = expr.Param(0, a.t).Mul(e)
+		}
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{a.t}, nil, -1)
+	})
+	y := alloc(a.op, a.c, like.st.dev, a.t, shape.Of(a.m))
+	run(a.op, a.c, p, y, nil, []float64{step})
+	return y
+}
+
+// step is the distance of places in the input.
+func (a *axisSampler) step() float64 {
+	switch {
+	case a.align && a.m > 1:
+		return float64(a.n-1) / float64(a.m-1)
+	case a.align:
+		return 0
+	case a.scale > 0:
+		return 1 / a.scale
+	}
+	return float64(a.n) / float64(a.m)
+}
+
+func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
+	switch mode {
+	case InterpolateNearest, InterpolateNearestExact:
+		step := a.step()
+		if even := a.m / a.n; mode == InterpolateNearest && x.Rank() == 4 && a.m%a.n == 0 && even <= 2 {
+			step = 1 / float64(even) // torch, for images, whatever scale is given
+		}
+		at := a.coordinates(x, step, mode == InterpolateNearestExact)
+		if mode == InterpolateNearestExact {
+			at = at.AddScalar(0.5)
+		}
+		// Torch rounds a coordinate to float32 before it rounds it down, of float64 tensors too.
+		return x.indexSelect(a.op, a.axis, at.Float().Floor().ClampMax(float64(a.n-1)).Long())
+	case InterpolateLinear:
+		at, next := a.coordinates(x, a.step(), !a.align).ClampMin(0), 1.0
+		if a.n == a.m { // torch meets each element with itself
+			at, next = a.coordinates(x, 1, false), 0
+		}
+		first, t := a.split(at)
+		return sumAndFree(a.weighted(x, first, t.RSubScalar(1)), a.weighted(x, first.AddScalar(next).ClampMax(float64(a.n-1)), t))
+	}
+	first, t := a.split(a.coordinates(x, a.step(), !a.align))
+	u := t.RSubScalar(1)
+	var y *Tensor
+	for k, w := range []*Tensor{cubicOuter(t, u), cubicInner(t, u), cubicInner(u, t), cubicOuter(u, t)} {
+		part := a.weighted(x, first.AddScalar(float64(k-1)).Clamp(0, float64(a.n-1)), w)
+		if y == nil {
+			y = part
+		} else {
+			y = sumAndFree(y, part)
+		}
+	}
+	return y
+}
+
+// split returns the index of the element at or before each coordinate and the distance from it.
+func (a *axisSampler) split(at *Tensor) (first, t *Tensor) {
+	whole := at.Floor().ClampMax(float64(a.n - 1))
+	return whole.Long(), at.Sub(whole).Clamp(0, 1)
+}
+
+// weighted returns the elements of the axis that index names, times w.
+func (a *axisSampler) weighted(x, index, w *Tensor) *Tensor {
+	part := x.indexSelect(a.op, a.axis, index)
+	y := part.Mul(w.Cast(x.dtype).reshape(onesOf(x.Rank()).With(a.axis, a.m)))
+	part.Free()
+	return y
+}
+
+// sumAndFree adds two tensors that nothing else needs.
+func sumAndFree(x, y *Tensor) *Tensor {
+	sum := x.Add(y)
+	x.Free()
+	y.Free()
+	return sum
+}
+
+// sharpness is the parameter of Keys' kernel that torch takes.
+const sharpness = -0.75
+
+// cubicInner is Keys' kernel for a distance t of at most 1, (a+2)·t³ - (a+3)·t² + 1, in a form without cancellation; u is 1-t.
+func cubicInner(t, u *Tensor) *Tensor {
+	return t.Square().MulScalar(-(sharpness + 2)).Add(t).AddScalar(1).Mul(u)
+}
+
+// cubicOuter is Keys' kernel for a distance d = 1+t of 1 to 2, a·d³ - 5a·d² + 8a·d - 4a = a·t·(1-t)²; u is 1-t.
+func cubicOuter(t, u *Tensor) *Tensor { return t.Mul(u).Mul(u).MulScalar(sharpness) }

@@ -19,22 +19,21 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
 	}
-	stream := s.streamOf(dev)
-	s.recordable(op, dev)
+	to := s.route(op, dev)
 	for i := len(tensors) - 1; i >= 0; i-- { // results come first: they are written last
 		t := tensors[i]
 		if t == nil {
 			continue
 		}
-		to := o.Operand(i)
-		if to.Written {
-			t.st.write(op, stream)
+		x := o.Operand(i)
+		if x.Written {
+			t.st.write(op, to)
 		} else {
-			t.st.read(op, stream)
+			t.st.read(op, to)
 		}
-		to.View.Buf = t.st.buf
+		x.View.Buf = t.st.buf
 	}
-	if err := device.Run(dev, stream, o); err != nil {
+	if err := device.Run(dev, to.stream, o); err != nil {
 		panic(deviceError(op, err, taken(o, tensors)))
 	}
 }

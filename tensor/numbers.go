@@ -62,3 +62,50 @@ func (x *Tensor) modular(v float64) float64 {
 	}
 	return v
 }
+
+// number applies e, an op with one number, to x and v. What becomes of a number that x's type does
+// not hold follows from the rule for the result's type.
+func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
+	if e.Result == Truth {
+		return x.compareScalar(e, v)
+	}
+	if x.use(e.called()); e.Result == Promoted {
+		v = x.modular(v)
+	}
+	return x.scalar(e, v)
+}
+
+// numberInPlace is number, put into x.
+func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
+	if e.Result == Promoted {
+		x.holds(e.called(), v)
+		v = x.modular(v)
+	}
+	return x.inPlace(e, []*Tensor{x}, v)
+}
+
+// number returns v and x of one type, for op: as in torch v has no more weight than its class. A bool tensor becomes int64 by a whole
+// number, integers and bool become float32 by one with a fraction, by NaN and by infinities.
+func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
+	x.use(op)
+	if !x.dtype.IsFloat() {
+		switch {
+		case v != math.Trunc(v) || math.IsInf(v, 0):
+			x = x.Float()
+		case x.dtype == boolType:
+			x = x.Long()
+		}
+	}
+	return x.scope.On(x.st.dev).make(op, x.dtype, nil).fill(v), x
+}
+
+// reversed applies a function of two tensors to v and x.
+func (x *Tensor) reversed(op string, v float64, f func(x, y *Tensor) *Tensor) *Tensor {
+	x.use(op)
+	return within(x.scope, func(c *Scope) *Tensor { n, x := x.In(c).number(op, v); return f(n, x) })
+}
+
+// reversedWhole is reversed for a whole number, which may be more than a float64 holds.
+func (x *Tensor) reversedWhole(op string, v int64, f func(x, y *Tensor) *Tensor) *Tensor {
+	return x.reversed(op, float64(v), func(n, x *Tensor) *Tensor { return f(n.Fill(0).BitwiseOrScalar(v), x) })
+}

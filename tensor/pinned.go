@@ -22,7 +22,7 @@ func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	case n == 0:
 	case x.layout.Contiguous():
 		off := x.layout.Offset * x.dtype.Size()
-		x.st.read("pin_memory", y.st.home)
+		x.st.read("pin_memory", routeOn(y.st.home))
 		check("pin_memory", y.st.dev.CopyFrom(y.st.home, y.st.buf, 0, x.st.buf, off, n), x)
 	default:
 		run("pin_memory", c.Scope(), castProgram(x.dtype, x.dtype), y, in, nil)
@@ -97,10 +97,10 @@ func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
 // copyPinned queues a copy of x, dense, from a GPU to page-locked memory.
 func (x *Tensor) copyPinned(op string, s *Scope, p device.PinnedAllocator) *Tensor {
 	y := allocPinned(op, s, p, x.dtype, x.layout.Shape)
-	from := x.scope.streamOf(x.st.dev)
+	from := x.scope.route(op, x.st.dev)
 	x.st.read(op, from)
 	size := x.dtype.Size()
-	check(op, p.DownloadPinned(from, y.st.pinned, 0, x.st.buf, x.layout.Offset*size, x.Size()*size), x)
+	check(op, p.DownloadPinned(from.stream, y.st.pinned, 0, x.st.buf, x.layout.Offset*size, x.Size()*size), x)
 	y.st.write(op, from) // who reads y waits for that stream
 	runtime.KeepAlive(x)
 	return y

@@ -7,7 +7,7 @@ import (
 
 // planes is the shape of x, [n, c, …], as planes.
 func planes(x shape.Dims) shape.Dims {
-	return shape.Of(x.At(0) * x.At(1)).Append(x.Tail(2).Slice()...)
+	return x.Remove(0).With(0, x.At(0)*x.At(1))
 }
 
 // window is how the grid's windows move, as primitives take it.

@@ -29,9 +29,15 @@ var (
 	// x³ rounds twice, and takes two multiplications.
 	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
+	// A number to the power of a tensor. The power of 0 is flat where it is not infinite.
+	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
+		Ref:  refP(func(x, base float64) float64 { return math.Pow(base, x) }),
+		Grad: []*expr.Expr{x1.Mul(p0.Eq(zeroC).And(x0.Ge(zeroC)).Select(zeroC, expr.Y().Mul(p0.Log())))}})
 )
 
 // Pow returns x to the power y, in floating point.
+//
+//tensor:forms RScalar InPlace
 func (x *Tensor) Pow(y *Tensor) *Tensor { return powOp.Apply([]*Tensor{x, y}) }
 
 // PowScalar returns x to the power p, in floating point.
@@ -53,6 +59,27 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	}
 	op, params := x.powerOf(p)
 	return x.scalar(op, params...)
+}
+
+// PowScalarInPlace raises x, of floating point type, to the power p.
+func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
+	x.use("pow_scalar")
+	if x.dtype.IsFloat() {
+		switch p { // as PowScalar
+		case 2:
+			return x.SquareInPlace()
+		case 3:
+			return x.inPlace(powCubeOp, []*Tensor{x})
+		case 0.5:
+			return x.SqrtInPlace()
+		case -0.5:
+			return x.inPlace(powRsqrtOp, []*Tensor{x})
+		case -1:
+			return x.ReciprocalInPlace()
+		}
+	}
+	op, params := x.powerOf(p)
+	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
 // powRounded is PowScalar for a step of a longer computation: x³ too is rounded once.

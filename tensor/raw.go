@@ -37,8 +37,7 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, ins))
 	}
-	stream := s.streamOf(dev)
-	s.recordable(op, dev)
+	to := s.route(op, dev)
 	views := func(list []*Tensor) []device.View {
 		v := make([]device.View, len(list))
 		for i, t := range list {
@@ -47,15 +46,15 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 		return v
 	}
 	for _, x := range ins {
-		x.st.read(op, stream)
+		x.st.read(op, to)
 	}
 	for _, y := range outs {
-		y.st.write(op, stream)
+		y.st.write(op, to)
 		y.st.version.Add(1)
 	}
 	if dev.Info().Host {
-		check(op, stream.Synchronize(), all...)
+		check(op, to.stream.Synchronize(), all...)
 	}
-	check(op, f(stream, views(outs), views(ins)), all...)
+	check(op, f(to.stream, views(outs), views(ins)), all...)
 	runtime.KeepAlive(all)
 }

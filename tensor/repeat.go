@@ -3,6 +3,7 @@ package tensor
 import (
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -197,4 +198,43 @@ func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 		}
 	}
 	return Apply(f, x)
+}
+
+// RepeatInterleaveBy returns entry i of a dimension repeats[i] times, one behind the other; repeats is a vector of integers with an
+// entry for each, or with one for all. It is torch's repeat_interleave with a tensor. The size of the result is read from the device:
+// the op waits for the work queued so far. Negative counts are an error.
+func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
+	const op = "repeat_interleave"
+	in := []*Tensor{x, repeats}
+	s := youngest(op, in)
+	s.uncapturable(op, "the shape of the result depends on values, for which the host would wait")
+	sameDevice(op, in)
+	a := x.axisOf(op, dim)
+	n := x.layout.Shape.At(a)
+	if repeats.dtype.IsFloat() || repeats.dtype == boolType {
+		e := newError(op, ErrType, in, "the counts must be integers, they are "+repeats.dtype.String())
+		panic(e.hint("use Cast(dtype.I64)"))
+	}
+	if repeats.Rank() > 1 || repeats.Size() != n && repeats.Size() != 1 {
+		fail(op, ErrShape, in, "the counts must be a vector of %d, the size of dimension %d, or of 1; their shape is %v", n, dim, repeats.Shape())
+	}
+	return within(s, func(c *Scope) *Tensor {
+		y := x.In(c)
+		if n == 0 {
+			return y.Clone()
+		}
+		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
+		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/n)).Any() // of which the sum might wrap
+		ends = ends.CumSum(0)
+		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())
+		switch total {
+		case -1:
+			fail(op, ErrValue, in, "a count is negative")
+		case -2:
+			fail(op, ErrValue, in, "a count is so great that the result has too many elements")
+		}
+		x.fits(op, x.layout.Shape.With(a, total))
+		at := ends.Searchsorted(c.On(x.st.dev).Typed(dtype.I64).Arange(total), true)
+		return y.indexSelect(op, a, at)
+	})
 }

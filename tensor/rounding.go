@@ -74,18 +74,36 @@ var (
 			return x[0]
 		},
 		Grad: []*expr.Expr{x1.Mul(x0.Abs().Lt(infinity).Select(unit, expr.C(0)))}})
+
+	copySignOp = Declare(&Elementwise{Name: "copysign", Arity: 2, Result: Floating, Expr: x0.CopySign(x1), Ref: ref2(math.Copysign), Domain: wide,
+		Grad: []*expr.Expr{x2.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0))), zeroC}})
+	copySignScalarOp = Declare(&Elementwise{Name: "copysign_scalar", Arity: 1, Result: Floating, Expr: x0.CopySign(p0), Ref: refP(math.Copysign), Domain: wide, Params: []float64{-1},
+		Grad: []*expr.Expr{x1.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0)))}})
 )
 
 // Sign returns 1, 0 or -1 as x is positive, zero or negative; 0 for NaN, as in torch. Its gradient is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
 
+// CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x = 0 is 0.
+//
+//tensor:forms Scalar
+func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
+
 // Floor returns the greatest integer not above x. Integers stay. Its gradient is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Floor() *Tensor { return floorOp.Apply([]*Tensor{x}) }
 
 // Ceil returns the least integer not below x. Integers stay. Its gradient is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Ceil() *Tensor { return ceilOp.Apply([]*Tensor{x}) }
 
 // Round returns the integer nearest to x, the even one of two. Integers stay. Its gradient is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Round() *Tensor { return roundOp.Apply([]*Tensor{x}) }
 
 // RoundDecimals returns the floating point tensor x rounded to n decimals, to tens, hundreds, … for negative n; it is torch's
@@ -98,6 +116,8 @@ func (x *Tensor) RoundDecimals(n int) *Tensor {
 }
 
 // Trunc returns x without its fraction. Integers stay. Its gradient is 0.
+//
+//tensor:forms InPlace
 func (x *Tensor) Trunc() *Tensor { return truncOp.Apply([]*Tensor{x}) }
 
 // Frac returns the fraction of the floating point tensor x, with x's sign.
@@ -126,6 +146,15 @@ func (x *Tensor) NanToNum(values ...float64) *Tensor {
 		return x.Clone()
 	}
 	return nanToNumOp.Apply([]*Tensor{x}, v...)
+}
+
+// NanToNumInPlace replaces NaN, +Inf and -Inf in x; see [Tensor.NanToNum].
+func (x *Tensor) NanToNumInPlace(values ...float64) *Tensor {
+	v, ok := x.replacements(values)
+	if !ok {
+		return x
+	}
+	return x.inPlace(nanToNumOp, []*Tensor{x}, v...)
 }
 
 // replacements returns the parameters of nan_to_num; ok is false for integers, which have nothing to replace.

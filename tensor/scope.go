@@ -250,11 +250,8 @@ func (s *Scope) GradEnabled() bool {
 	return !s.modes.noGrad
 }
 
-// streamOf returns the stream on which work of s for dev is queued.
+// streamOf returns the stream of s for dev. Who queues work there asks for the route.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
-	if s.modes.capture != nil && dev != hostDevice() { // of work on the CPU the op speaks
-		s.recordable("capture", dev)
-	}
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st
 	}

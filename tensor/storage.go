@@ -93,7 +93,8 @@ func (st *storage) watch() {
 }
 
 // read orders a read on stream s after the last write, write orders a write after everything.
-func (st *storage) read(op string, s device.Stream) {
+func (st *storage) read(op string, r route) {
+	s := r.stream
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.writer == s {
@@ -104,8 +105,8 @@ func (st *storage) read(op string, s device.Stream) {
 			return // it has waited for the last write
 		}
 	}
-	if g := capturing(s); g != nil {
-		g.touch(op, st, false)
+	if r.graph != nil {
+		r.graph.touch(op, st, false)
 	}
 	if st.writer != nil {
 		waitFor(op, s, st.writer)
@@ -116,17 +117,18 @@ func (st *storage) read(op string, s device.Stream) {
 	}
 }
 
-func (st *storage) write(op string, s device.Stream) {
-	if captures.Load() > 0 {
-		st.once(op, s)
+func (st *storage) write(op string, r route) {
+	s := r.stream
+	if r.graph == nil && !captures.none() {
+		st.once(op)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.writer == s && len(st.users) == 0 {
 		return
 	}
-	if g := capturing(s); g != nil {
-		g.touch(op, st, true)
+	if r.graph != nil {
+		r.graph.touch(op, st, true)
 	}
 	if st.writer != nil && st.writer != s {
 		waitFor(op, s, st.writer)
@@ -177,8 +179,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	if !ok {
 		fail(op, ErrShape, nil, "shape %v of %v has too many elements", sh, t)
 	}
-	s.recordable(op, dev)
-	stream := s.streamOf(dev)
+	to := s.route(op, dev)
 	o := device.Origin{Op: op, Scope: s.modes.path, Shape: sh, Type: t, Collected: s == root}
 	var made *site
 	if s.modes.sites {
@@ -190,7 +191,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	} else if s.opened != nil {
 		o.Where = s.opened
 	}
-	buf, err := dev.Alloc(bytes, stream, o)
+	buf, err := dev.Alloc(bytes, to.stream, o)
 	if err != nil {
 		e := newError(op, err, nil, fmt.Sprintf("result %v %v: %v", sh, t, err))
 		if errors.Is(err, device.ErrOutOfMemory) {
@@ -199,8 +200,10 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		}
 		panic(e)
 	}
-	st := &storage{dev: dev, buf: buf, home: stream, writer: stream}
-	st.captured(stream)
+	st := &storage{dev: dev, buf: buf, home: to.stream, writer: to.stream, epoch: epoch.Load()}
+	if to.graph != nil {
+		to.graph.owns(st)
+	}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: made}
 	x.self = x
 	st.refs.Store(1)

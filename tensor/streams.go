@@ -16,7 +16,7 @@ func (s *Scope) Stream(d ...device.Device) device.Stream {
 	if dev == nil {
 		fail("scope.stream", ErrDevice, nil, "the device is nil")
 	}
-	return s.streamOf(dev)
+	return s.source("scope.stream", dev).stream
 }
 
 // RecordStream notes that work on stream st, queued by other means than ops, uses x's memory: torch's record_stream. What is queued on
@@ -28,6 +28,6 @@ func (x *Tensor) RecordStream(st device.Stream) {
 	if st == nil || st.Device() != x.st.dev {
 		fail(op, ErrDevice, []*Tensor{x}, "the stream is not one of %s", x.st.dev.Name())
 	}
-	x.st.read(op, st)
+	x.st.read(op, routeOn(st))
 	runtime.KeepAlive(x)
 }

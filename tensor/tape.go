@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
-
-	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
 // A tape records which numbers a checkpointed segment drew, and gives the same again when the segment is computed a second time: exactly
@@ -14,12 +11,13 @@ import (
 // scope comes by way of the tape. An op on older tensors alone draws from that of their scope, past the tape; it is known by the goroutine, which
 // is that of the segment.
 type tape struct {
-	mu        sync.Mutex
-	of        *Generator // that the numbers come from
-	draws     []draw
-	seed      uint64 // of where it was before the first
-	start     uint64
-	goroutine uint64 // that computes the segment
+	kept kept[*tape] // for the goroutine that computes the segment
+
+	mu    sync.Mutex
+	of    *Generator // that the numbers come from
+	draws []draw
+	seed  uint64 // of where it was before the first
+	start uint64
 
 	replay bool // the numbers of draws are given again
 	open   bool // and then others: the segment is not at its end yet
@@ -32,47 +30,17 @@ type draw struct {
 	seed, offset uint64
 }
 
-// tapes are those of the segments that are being computed, a goroutine's innermost last.
-var tapes struct {
-	n    atomic.Int32
-	mu   sync.Mutex
-	list []*tape
-}
+// begin makes t hear of what its goroutine draws, until stop.
+func (t *tape) begin() { tapes.keep(&t.kept, t, false) }
 
-// begin makes t hear of what its goroutine draws.
-func (t *tape) begin() {
-	t.goroutine = callsite.Goroutine()
-	tapes.mu.Lock()
-	defer tapes.mu.Unlock()
-	tapes.list = append(tapes.list, t)
-	tapes.n.Add(1)
-}
-
-// stop ends that.
-func (t *tape) stop() {
-	tapes.mu.Lock()
-	defer tapes.mu.Unlock()
-	if i := slices.Index(tapes.list, t); i >= 0 {
-		tapes.list = slices.Delete(tapes.list, i, i+1)
-		tapes.n.Add(-1)
-	}
-}
+func (t *tape) stop() { t.kept.end() }
 
 // hearing returns the tapes that hear of what this goroutine draws, innermost first, up to one that gives its numbers again.
 func hearing() (list []*tape) {
-	if tapes.n.Load() == 0 {
-		return nil
-	}
-	me := callsite.Goroutine()
-	tapes.mu.Lock()
-	defer tapes.mu.Unlock()
-	for _, t := range slices.Backward(tapes.list) {
-		if t.goroutine == me {
-			if list = append(list, t); t.replay {
-				break
-			}
-		}
-	}
+	tapes.each(func(t *tape) bool {
+		list = append(list, t)
+		return !t.replay
+	})
 	return list
 }
 

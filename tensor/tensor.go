@@ -1,23 +1,3 @@
-// Package tensor is tensors with gradients: PyTorch's words and semantics in Go's form.
-//
-// A [Tensor] is a view of a storage on a device. Ops are methods (x.MatMul(w).Add(b).Relu()); they run on the device of
-// their operands, which must be one. Misuse, out of memory and device faults panic with an *[Error]; [Try] is the boundary that
-// turns it into an ordinary error. Functions that open, load or save return errors.
-//
-// A [Scope] owns tensors, ends, and carries the modes. A program that never opens a scope is right, only lazier about
-// memory:
-//
-//	tensor.Do(func(s *tensor.Scope) {
-//		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
-//		loss.Backward()
-//		opt.Step()
-//		opt.ZeroGrad()
-//	}, tensor.On(dev))
-//
-// s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s)
-// lends it: x stays as it is, and what is computed from it belongs to s.
-//
-// A Tensor may be read by several goroutines at once. Writing one in place while others use it is a race.
 package tensor
 
 import (

@@ -138,7 +138,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	}
 	off := c.layout.Offset * c.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
-	from := c.scope.streamOf(c.st.dev)
+	from := c.scope.source(op, c.st.dev)
 	if c.st.pinnedFor(d) == nil { // the GPU reads that, in its own order, and the host does not wait
 		c.st.read(op, from)
 	}
@@ -146,7 +146,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	case src.Host() != nil && dst.Host() != nil:
 		copy(dst.Host(), src.Host()[off:off+n])
 	case src.Host() != nil && c.st.pinnedFor(d) != nil:
-		c.st.read(op, y.st.home) // a later write to x waits for the copy
+		c.st.read(op, routeOn(y.st.home)) // a later write to x waits for the copy
 		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, 0, c.st.pinned, off, n), x)
 		if !async {
 			check(op, y.st.home.Synchronize(), x)
@@ -154,13 +154,13 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	case src.Host() != nil:
 		check(op, d.Upload(y.st.home, dst, 0, src.Host()[off:off+n]), x)
 	case dst.Host() != nil:
-		check(op, c.st.dev.Download(from, dst.Host()[:n], src, off), x)
+		check(op, c.st.dev.Download(from.stream, dst.Host()[:n], src, off), x)
 	case src.Device().Info().Kind == d.Info().Kind:
-		c.st.read(op, y.st.home) // a later write to x waits for the copy
+		c.st.read(op, routeOn(y.st.home)) // a later write to x waits for the copy
 		check(op, d.CopyFrom(y.st.home, dst, 0, src, off, n), x)
 	default:
 		tmp := make([]byte, n)
-		check(op, c.st.dev.Download(from, tmp, src, off), x)
+		check(op, c.st.dev.Download(from.stream, tmp, src, off), x)
 		check(op, d.Upload(y.st.home, dst, 0, tmp), x)
 	}
 	runtime.KeepAlive(x)
@@ -185,9 +185,9 @@ func (x *Tensor) bytes(op string) []byte {
 		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		defer c.Free()
 	}
-	stream := c.scope.streamOf(c.st.dev)
-	c.st.read(op, stream)
-	check(op, c.st.dev.Download(stream, out, c.st.buf, c.layout.Offset*c.dtype.Size()), x)
+	from := c.scope.source(op, c.st.dev)
+	c.st.read(op, from)
+	check(op, c.st.dev.Download(from.stream, out, c.st.buf, c.layout.Offset*c.dtype.Size()), x)
 	runtime.KeepAlive(x)
 	return out
 }

@@ -51,9 +51,13 @@ var (
 )
 
 // Sin returns the sine of x, in radians.
+//
+//tensor:forms InPlace
 func (x *Tensor) Sin() *Tensor { return sinOp.Apply([]*Tensor{x}) }
 
 // Cos returns the cosine of x, in radians.
+//
+//tensor:forms InPlace
 func (x *Tensor) Cos() *Tensor { return cosOp.Apply([]*Tensor{x}) }
 
 // Tan returns the tangent of x, in radians.

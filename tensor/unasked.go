@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/callsite"
@@ -17,19 +15,18 @@ import (
 // mode would have changed. An op that it leaves alone is none of its affair: what comes before an
 // early return may well belong to the scope around.
 type vigil struct {
-	g        uintptr // the goroutine that opened the scope
-	number   uint64  // its number, where the scope may outlive it; 0: not needed
-	depth    int     // of the scope
+	kept[*vigil] // for the goroutine that opened the scope
+
+	depth    int // of the scope
 	opened   *scopeSite
 	noGrad   bool       // it was opened with NoGrad
 	cast     bool       // it was opened with Autocast, or NoAutocast
 	autocast dtype.Type // if so: to what; Invalid: off
 
-	prev, next *vigil // in the list of its goroutine's bucket, under whose lock the rest is, too
-	gone       bool
-	hushed     int     // what runs is not the user's
-	composed   int     // what runs is a part of an op that has an autocast class as a whole
-	missed     *missed // the first op that the modes would have changed
+	// Under the lock of vigils.each.
+	hushed   int     // what runs is not the user's
+	composed int     // what runs is a part of an op that has an autocast class as a whole
+	missed   *missed // the first op that the modes would have changed
 }
 
 // missed is an op that ran outside of a scope whose mode would have changed it.
@@ -39,60 +36,21 @@ type missed struct {
 	in      *scopeSite // nil: the root scope
 }
 
-// vigils are those that are kept now. Ops ask for their number only, one atomic load.
-var vigils struct {
-	n  atomic.Int64
-	by [64]struct {
-		sync.Mutex
-		first *vigil
-	}
-}
-
-func bucket(g uintptr) int { return int(uint64(g) * 0x9E3779B97F4A7C15 >> 58) }
-
 // watchModes begins a vigil over s, which was opened in p, if it sets one of the modes.
 func (s *Scope) watchModes(p *Scope, loose bool) {
 	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
 	if !noGrad && !cast {
 		return
 	}
-	v := &vigil{g: callsite.G(), depth: s.depth, opened: s.opened, noGrad: noGrad, cast: cast}
+	v := &vigil{depth: s.depth, opened: s.opened, noGrad: noGrad, cast: cast}
 	if cast {
 		v.autocast = s.modes.autocast
 	}
 	s.vigil.Store(v)
+	vigils.keep(&v.kept, v, loose)
 	if loose {
-		v.number = callsite.Goroutine() // the address may be another goroutine's by then
 		runtime.AddCleanup(s, (*vigil).end, v)
 	}
-	b := &vigils.by[bucket(v.g)]
-	b.Lock()
-	if v.next = b.first; v.next != nil {
-		v.next.prev = v
-	}
-	b.first = v
-	b.Unlock()
-	vigils.n.Add(1)
-}
-
-// end ends the vigil.
-func (v *vigil) end() {
-	b := &vigils.by[bucket(v.g)]
-	b.Lock()
-	defer b.Unlock()
-	if v.gone {
-		return
-	}
-	v.gone = true
-	if v.prev != nil {
-		v.prev.next = v.next
-	} else {
-		b.first = v.next
-	}
-	if v.next != nil {
-		v.next.prev = v.prev
-	}
-	vigils.n.Add(-1)
 }
 
 // asked notes that s is used: its modes have a meaning.
@@ -113,16 +71,12 @@ func (v *vigil) around(s *Scope) bool {
 
 // miss tells the vigils of this goroutine of an op in s; would reports whether their modes change it.
 func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
-	g := callsite.G()
-	b := &vigils.by[bucket(g)]
-	b.Lock()
-	defer b.Unlock()
-	for v := b.first; v != nil; v = v.next {
-		if v.g != g || v.missed != nil || v.hushed > 0 || !would(v) || v.around(s) || v.number != 0 && v.number != callsite.Goroutine() {
-			continue
+	vigils.each(func(v *vigil) bool {
+		if v.missed == nil && v.hushed == 0 && would(v) && !v.around(s) && v.here() {
+			v.missed = &missed{op: op, how: how, at: deepSite(), in: s.opened}
 		}
-		v.missed = &missed{op: op, how: how, at: deepSite(), in: s.opened}
-	}
+		return true
+	})
 }
 
 // hush closes the eyes of this goroutine's vigils, until the function that it returns is called:
@@ -134,17 +88,12 @@ func hush() func() { return hushed(func(v *vigil) *int { return &v.hushed }) }
 func hushCasts() func() { return hushed(func(v *vigil) *int { return &v.composed }) }
 
 func hushed(count func(v *vigil) *int) func() {
-	g := callsite.G()
 	add := func(n int) {
-		b := &vigils.by[bucket(g)]
-		b.Lock()
-		defer b.Unlock()
-		for v := b.first; v != nil; v = v.next {
-			if v.g == g {
-				k := count(v)
-				*k = max(*k+n, 0)
-			}
-		}
+		vigils.each(func(v *vigil) bool {
+			k := count(v)
+			*k = max(*k+n, 0)
+			return true
+		})
 	}
 	add(1)
 	return func() { add(-1) }
@@ -152,14 +101,14 @@ func hushed(count func(v *vigil) *int) func() {
 
 // missRecord tells the vigils that op in s recorded a graph.
 func (s *Scope) missRecord(op string) {
-	if vigils.n.Load() != 0 && !s.modes.withGrad {
+	if !vigils.none() && !s.modes.withGrad {
 		s.miss(op, "recorded a graph", func(v *vigil) bool { return v.noGrad })
 	}
 }
 
 // missCast tells the vigils that op in s computed in the types of its operands, without autocast.
 func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uint) {
-	if vigils.n.Load() == 0 || s.internal { // a part of another op, which has a class itself
+	if vigils.none() || s.internal { // a part of another op, which has a class itself
 		return
 	}
 	s.miss(op, "computed without autocast", func(v *vigil) bool {
@@ -178,7 +127,7 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 
 // missNoCast tells the vigils that autocast converted operands of an op in s.
 func (s *Scope) missNoCast() {
-	if vigils.n.Load() != 0 {
+	if !vigils.none() {
 		s.miss("an op", "computed in "+s.modes.autocast.String(), func(v *vigil) bool { return v.cast && v.autocast == dtype.Invalid && v.composed == 0 })
 	}
 }

@@ -243,3 +243,46 @@ func (x *Tensor) Contiguous() *Tensor {
 
 // Clone returns a copy of x, contiguous, through which gradients flow.
 func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
+
+// AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in elements; without an
+// offset it is x's own. The view may go beyond x, but not beyond the storage, and strides are not negative. Gradients reach the
+// elements of x, which may not be an expanded tensor then; where elements of the view share a place they are added.
+func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
+	const op = "as_strided"
+	x.use(op)
+	in := []*Tensor{x}
+	if len(dims) != len(strides) || len(dims) > shape.MaxRank || len(offset) > 1 {
+		fail(op, ErrShape, in, "%d sizes, %d strides and %d offsets; there must be as many strides as sizes, at most %d, and one offset or none", len(dims), len(strides), len(offset), shape.MaxRank)
+	}
+	l := shape.Layout{Shape: shape.Of(dims...), Strides: shape.Of(strides...), Offset: x.layout.Offset}
+	if len(offset) == 1 {
+		l.Offset = offset[0]
+	}
+	held := x.st.buf.Size() / x.dtype.Size()
+	last, empty := l.Offset, false
+	for i, d := range dims {
+		if d < 0 || strides[i] < 0 {
+			fail(op, ErrValue, in, "sizes %v and strides %v must not be negative", l.Shape, l.Strides)
+		}
+		empty = empty || d == 0
+		if d > 1 && strides[i] > 0 {
+			if d-1 > held/strides[i] || last > held {
+				last = held
+			} else {
+				last += (d - 1) * strides[i]
+			}
+		}
+	}
+	if l.Offset < 0 || !empty && last >= held {
+		e := newError(op, ErrIndex, in, "sizes "+l.Shape.String()+" and strides "+l.Strides.String()+" from an offset of "+itoa(l.Offset)+" on leave the storage, which holds "+itoa(held)+" elements")
+		panic(e)
+	}
+	if !empty {
+		x.fits(op, l.Shape)
+	}
+	if x.needsGrad && !x.scope.modes.noGrad && x.layout.Overlaps() {
+		e := newError(op, ErrGrad, in, "several elements of the tensor share one place, so that a gradient cannot be given back to them")
+		panic(e.hint("use Contiguous or Detach first"))
+	}
+	return x.asStrided(l)
+}

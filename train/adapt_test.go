@@ -311,7 +311,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 		"BatchNorm1d normalises over each part; BatchNorm1d updates its running statistics once for each part; Dropout may draw other numbers": {
 			Model: nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4), nn.NewDropout(0.5), nn.NewDropout1d(0))},
 		"the loss is neither the mean nor the sum of the losses of the samples": {Model: nn.NewLinear(3, 4)},
-		"": {Model: nn.Eval(nn.NewSequential(nn.NewBatchNorm1d(3), nn.NewDropout(0.5), nn.NewLinear(3, 4)))},
+		"StochasticDepth may draw other numbers":                                {Model: nn.NewSequential(nn.NewLinear(3, 4), nn.NewStochasticDepth(0.5))},
+		"":                                                                      {Model: nn.Eval(nn.NewSequential(nn.NewBatchNorm1d(3), nn.NewDropout(0.5), nn.NewLinear(3, 4)))},
 	} {
 		var lines []string
 		c.Log = func(s string) { lines = append(lines, s) }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,21 +44,12 @@ func (c curve) at(size float64) float64 {
 }
 
 // sizeOf is what the time of a primitive grows with.
-func sizeOf(primitive string, w device.Work) float64 {
-	if isProduct(primitive) {
-		return float64(w.FLOPs)
+func sizeOf(k *device.KernelEvent) float64 {
+	if k.Class == device.ByProducts {
+		return float64(k.Work.FLOPs)
 	}
-	return float64(w.Bytes)
+	return float64(k.Work.Bytes)
 }
-
-// isProduct reports that a primitive is matrix products, convolutions and attention too where a device has kernels for them: their operations take
-// the time, of which there are very different numbers for a byte.
-func isProduct(primitive string) bool {
-	return primitive == "matmul" || primitive == "attention" || strings.HasPrefix(primitive, "convolution")
-}
-
-// isMap says of which primitives operations are counted too: their number for a byte differs.
-func isMap(kind string) bool { return strings.HasPrefix(kind, "map") || kind == "multi-map" }
 
 // kindOf is the primitive, and of maps how many dimensions there are: windows and transpositions have more, and are slower.
 func kindOf(k *device.KernelEvent) string {
@@ -73,16 +63,16 @@ var mapKinds = [...]string{"map", "map", "map", "map 3", "map 4", "map 5"}
 
 // seconds is how long a primitive takes.
 func (r *cpuRates) seconds(k *device.KernelEvent) float64 {
-	size, kind := sizeOf(k.Primitive, k.Work), kindOf(k)
+	size, kind := sizeOf(k), kindOf(k)
 	c, ok := r.rates[kind]
-	if !ok && isProduct(kind) {
+	if !ok && k.Class == device.ByProducts {
 		c, ok = r.rates["matmul"]
 	}
 	if !ok {
 		c = r.rates["map"]
 	}
 	t := size * c.at(size)
-	if isMap(kind) || !ok {
+	if k.Class == device.ByExpression || !ok {
 		t += r.flop * float64(k.Work.FLOPs)
 	}
 	return r.start + max(t, r.least)
@@ -137,6 +127,7 @@ func MeasureCPU() (Machine, error) {
 // timing is what a primitive has taken.
 type timing struct {
 	primitive   string // its kind
+	class       device.Class
 	size, flops float64
 	seconds     float64
 }
@@ -163,7 +154,7 @@ func (t *timer) Kernel(k device.KernelEvent) {
 		return
 	}
 	t.mu.Lock()
-	t.now = append(t.now, timing{kindOf(&k), sizeOf(k.Primitive, k.Work), float64(k.Work.FLOPs), (k.End - k.Start).Seconds()})
+	t.now = append(t.now, timing{kindOf(&k), k.Class, sizeOf(&k), float64(k.Work.FLOPs), (k.End - k.Start).Seconds()})
 	t.mu.Unlock()
 }
 
@@ -227,7 +218,7 @@ func (t *timer) fit(r *cpuRates) {
 	var small []float64
 	kinds := map[string][]timing{}
 	for _, k := range t.list {
-		if k.size < tiny && isMap(k.primitive) {
+		if k.size < tiny && k.class == device.ByExpression {
 			small = append(small, k.seconds)
 		}
 		if k.size >= tiny {
@@ -241,7 +232,7 @@ func (t *timer) fit(r *cpuRates) {
 	for range 8 {
 		for name, list := range kinds {
 			f := 0.0
-			if isMap(name) {
+			if list[0].class == device.ByExpression {
 				f = r.flop
 			}
 			r.rates[name] = curveOf(list, f)
@@ -250,7 +241,7 @@ func (t *timer) fit(r *cpuRates) {
 		up, down := 0.0, 0.0
 		for name, list := range kinds {
 			for _, k := range list {
-				if isMap(name) && k.seconds > 0 {
+				if k.class == device.ByExpression && k.seconds > 0 {
 					up += (k.seconds - k.size*r.rates[name].at(k.size)) * k.flops / k.seconds
 					down += k.flops * k.flops / k.seconds
 				}

@@ -148,7 +148,7 @@ func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 	}
 	rate := m.Float32
 	switch {
-	case k.Primitive == "matmul" && k.Type.IsHalf():
+	case k.Class == device.ByProducts && k.Type.IsHalf():
 		rate = m.Half
 	case k.Type == dtype.F64:
 		rate = m.Float64

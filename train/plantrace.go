@@ -108,7 +108,7 @@ func (t *planTrace) Kernel(k device.KernelEvent) {
 	default:
 		r.FLOPs.Optimizer += f
 	}
-	if isProduct(k.Primitive) {
+	if k.Class == device.ByProducts {
 		r.FLOPs.MatMul += f
 	}
 	r.Bytes += k.Work.Bytes

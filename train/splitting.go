@@ -189,6 +189,8 @@ func drops(l any, training bool) bool {
 		return l.P > 0
 	case *nn.FeatureAlphaDropout:
 		return l.P > 0
+	case *nn.StochasticDepth:
+		return l.P > 0
 	case *nn.MultiheadAttention:
 		return l.Options.Dropout > 0
 	case *nn.RNN:

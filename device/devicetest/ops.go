@@ -66,6 +66,12 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.MultiMap{Program: scaled, Outs: groups(1), Ins: groups(2), Params: i(1)},
 		&device.MultiMap{Program: scaled, Outs: groups(1), Ins: groups(2), Params: i(1), Found: f(1)},
 	}
+	for k := range device.GridBicubic + 1 {
+		s := device.GridSampling{Mode: k, Padding: device.GridPadding(k), AlignCorners: k == 0}
+		ops = append(ops, &device.GridSample{Out: f(2, 3, 2, 2), X: f(2, 3, 4, 5), Grid: f(2, 2, 2, 2), GridSampling: s},
+			&device.GridSampleGrad{D: f(2, 2, 2, 2), G: f(2, 3, 2, 2), X: f(2, 3, 4, 5), Grid: f(2, 2, 2, 2), GridSampling: s},
+			&device.GridSampleGrad{D: f(2, 3, 4, 5), G: f(2, 3, 2, 2), X: f(2, 3, 4, 5), Grid: f(2, 2, 2, 2), Input: true, GridSampling: s})
+	}
 	for k := range device.ScatterMin + 1 {
 		ops = append(ops, &device.Scatter{Kind: k, Dst: f(3, 4), Src: f(2, 4), Index: i(2, 4)})
 	}

@@ -124,6 +124,7 @@ func (c *checker) file(name string, text []byte) {
 	}
 	p.documented = p.documented || f.Doc != nil
 	p.panicsIn(f)
+	c.asksGoroutine(name, f)
 	if f.Name.Name != "main" && !generated(text) {
 		c.docs(f)
 	}

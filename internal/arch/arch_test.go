@@ -200,6 +200,11 @@ func f() {
 		}, []string{
 			"o.go:21: a panic with a BadError, which lacks the method Raised", "o.go:22: a panic with a SizeError", "s.go:8: a panic with a BadError",
 		}},
+		{"goroutines asked for elsewhere", map[string]string{
+			"tensor/goroutine.go": doc("tensor", "import "+mod+"internal/callsite\"\n\nvar g = callsite.G()\n"),
+			"tensor/t.go":         "package tensor\n\nimport at " + mod + "internal/callsite\"\n\nvar g, n, s = at.G(), at.Goroutine, at.First(nil)\n",
+			"tensor/t_test.go":    "package tensor\n\nimport " + mod + "internal/callsite\"\n\nvar g = callsite.G()\n",
+		}, []string{"t.go:5: at.G: only the files", "t.go:5: at.Goroutine: only"}},
 		{"framework in the product", map[string]string{
 			"tensor/t.go":      doc("tensor", "import _ \"testing\"\n"),
 			"tensor/t_test.go": "package tensor\n\nimport _ \"testing\"\n",

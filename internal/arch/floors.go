@@ -57,7 +57,7 @@ var floors = []floor{
 	{"amp", []string{"nn"}},
 	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
 	{"dist/internal/mpi", nil},
-	{"checkpoint", []string{"dist", "internal/atomicfile", "internal/filelock", "internal/callsite"}},
+	{"checkpoint", []string{"dist", "internal/atomicfile", "internal/filelock"}},
 	{"models", []string{"nn", "internal/fetch", "data/text"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard", "profile/memsnap"}},
 	{"train/tensorboard", nil},

@@ -3,6 +3,7 @@ package samples
 import (
 	"math"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -116,6 +117,8 @@ var convolutions = map[string]call{
 			Stride: a.ints(4, "stride"),
 		})
 	},
+	"nn.functional.grid_sample":               gridSample,
+	"grid_sampler_2d":                         gridSampler,
 	"nn.functional.interpolate.nearest":       interpolate(""),
 	"nn.functional.interpolate.nearest-exact": interpolate(""),
 	"nn.functional.interpolate.linear":        interpolate(""),
@@ -153,6 +156,30 @@ func transposed(f func(x, w, b T, o tensor.ConvTransposeOptions) T) call {
 			Dilation: a.ints(7, "dilation"),
 		})
 	}
+}
+
+// gridSample is of images; of volumes there is none.
+func gridSample(a *args) any {
+	var o tensor.GridSampleOptions
+	if a.x().Rank() == 5 {
+		lacks("sampling of volumes")
+	}
+	mode, padding := a.text(2, "mode", "bilinear"), a.text(3, "padding_mode", "zeros")
+	for o.Mode < tensor.GridBicubic && o.Mode.String() != mode {
+		o.Mode++
+	}
+	for o.Padding < tensor.GridReflection && o.Padding.String() != padding {
+		o.Padding++
+	}
+	o.AlignCorners = a.bool(4, "align_corners", false)
+	return a.x().GridSample(a.T(1, "grid"), o)
+}
+
+// gridSampler has numbers for modes.
+func gridSampler(a *args) any {
+	return a.x().GridSample(a.T(1, "grid"), tensor.GridSampleOptions{
+		Mode: device.GridMode(a.int(2, "interpolation_mode", 0)), Padding: device.GridPadding(a.int(3, "padding_mode", 0)),
+		AlignCorners: a.bool(4, "align_corners", false)})
 }
 
 func interpolate(mode string) call {

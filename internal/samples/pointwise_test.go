@@ -74,6 +74,7 @@ var pointwise = map[string]call{
 	"sigmoid": un(T.Sigmoid), "sign": un(T.Sign), "sgn": un(T.Sign), "sin": un(T.Sin),
 	"sinh": un(T.Sinh), "sqrt": un(T.Sqrt), "square": un(T.Square), "tan": un(T.Tan),
 	"tanh": un(T.Tanh), "trunc": un(T.Trunc), "bitwise_not": un(T.BitwiseNot),
+	"special.entr": un(T.Entr), "special.ndtr": un(T.Ndtr),
 	"round":                un(T.Round),
 	"round.decimals_0":     rounded,
 	"round.decimals_3":     rounded,

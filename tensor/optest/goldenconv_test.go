@@ -103,6 +103,8 @@ func init() {
 		goldenOps[name] = op
 		goldenTerms[name] = convTerms
 	}
+	goldenOps["grid_sample"] = func(a args, x []*tt) *tt { return x[0].GridSample(x[1], gridOptions(a)) }
+	goldenTerms["grid_sample"] = gridTerms
 	goldenTerms["interpolate"] = func(c golden.Case) terms {
 		o := interpolateOptions(c.Args)
 		if o.Mode != tensor.InterpolateCubic {
@@ -125,6 +127,42 @@ func init() {
 		goldenOps[name] = op
 		goldenTerms[name] = convTerms
 	}
+}
+
+func gridOptions(a golden.Args) (o tensor.GridSampleOptions) {
+	o.AlignCorners = a.Has("align")
+	for o.Mode.String() != a.Text("mode") {
+		o.Mode++
+	}
+	for o.Padding.String() != a.Text("padding") {
+		o.Padding++
+	}
+	return o
+}
+
+// gridTerms are the sums of what is read, and what a place that is off by a rounding changes: a
+// part of the largest element and, of the gradient of places, of the size of the image.
+func gridTerms(c golden.Case) terms {
+	x, grid := viewed(c.In[0]).apply(finite), viewed(c.In[1])
+	sum := func(x array) array { return gridRef(gridOptions(c.Args), math.Abs)([]array{x, grid}) }
+	top, seeds, far := 0.0, 0.0, 1.0
+	for _, v := range x.v {
+		top = math.Max(top, v)
+	}
+	t := terms{out: sum(x).apply(func(v float64) float64 { return v + 8*top }).v, grads: map[int][]float64{}}
+	if c.Out[0].Seed == nil {
+		return t
+	}
+	for _, v := range grid.v {
+		far = math.Max(far, math.Abs(v))
+	}
+	seed := absolute(arrayOf(*c.Out[0].Seed))
+	for _, v := range seed.v {
+		seeds = math.Max(seeds, v)
+	}
+	t.grads[0] = adjoint(sum, x.dims...)(seed).apply(func(v float64) float64 { return v + 8*far*seeds }).v
+	t.grads[1] = grid.apply(func(float64) float64 { return 8 * far * top * seeds * float64(x.dims[1]*(x.dims[2]+x.dims[3])) }).v
+	return t
 }
 
 func interpolateOptions(a golden.Args) tensor.InterpolateOptions {

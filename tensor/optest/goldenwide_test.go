@@ -13,6 +13,7 @@ import (
 var fromMethods = map[string][]string{
 	"sin": nil, "cos": nil, "tan": nil, "asin": nil, "acos": nil, "atan": nil, "sinh": nil, "cosh": nil, "asinh": nil, "acosh": nil, "atanh": nil, "atan2": nil,
 	"hypot": nil, "exp2": nil, "expm1": nil, "log2": nil, "log10": nil, "log1p": nil, "erf": nil, "erfc": nil, "erfinv": nil, "log_sigmoid": nil,
+	"entr": nil, "ndtr": nil,
 	"logaddexp": nil, "xlogy": nil, "sign": nil, "floor": nil, "ceil": nil, "round": nil, "trunc": nil, "frac": nil, "isnan": nil, "isinf": nil, "isposinf": nil,
 	"isneginf": nil, "isfinite": nil, "nan_to_num": {"nan", "posinf", "neginf"}, "remainder": nil, "fmod": nil, "floor_divide": nil, "bitwise_and": nil,
 	"bitwise_or": nil, "bitwise_xor": nil, "bitwise_not": nil, "bitwise_left_shift": nil, "bitwise_right_shift": nil, "logical_and": nil, "logical_or": nil,

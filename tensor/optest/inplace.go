@@ -34,35 +34,8 @@ func pairForm(name string, integer bool, plain, inPlace func(x, y *tt) *tt) inPl
 	return inPlaceForm{name, 2, integer, func(x []*tt) *tt { return plain(x[0], x[1]) }, func(x []*tt) *tt { return inPlace(x[0], x[1]) }}
 }
 
-var inPlaceForms = []inPlaceForm{
-	plainForm("Abs", (*tt).Abs, (*tt).AbsInPlace),
-	plainForm("Neg", (*tt).Neg, (*tt).NegInPlace),
-	plainForm("Square", (*tt).Square, (*tt).SquareInPlace),
-	plainForm("Sqrt", (*tt).Sqrt, (*tt).SqrtInPlace),
-	plainForm("Rsqrt", (*tt).Rsqrt, (*tt).RsqrtInPlace),
-	plainForm("Reciprocal", (*tt).Reciprocal, (*tt).ReciprocalInPlace),
-	plainForm("Exp", (*tt).Exp, (*tt).ExpInPlace),
-	plainForm("Expm1", (*tt).Expm1, (*tt).Expm1InPlace),
-	plainForm("Log", (*tt).Log, (*tt).LogInPlace),
-	plainForm("Log1p", (*tt).Log1p, (*tt).Log1pInPlace),
-	plainForm("Sin", (*tt).Sin, (*tt).SinInPlace),
-	plainForm("Cos", (*tt).Cos, (*tt).CosInPlace),
+var inPlaceForms = append(unaryInPlace, []inPlaceForm{
 	plainForm("Erfinv", (*tt).Erfinv, (*tt).ErfinvInPlace),
-	plainForm("Tanh", (*tt).Tanh, (*tt).TanhInPlace),
-	plainForm("Sigmoid", (*tt).Sigmoid, (*tt).SigmoidInPlace),
-	plainForm("Relu", (*tt).Relu, (*tt).ReluInPlace),
-	plainForm("Relu6", (*tt).Relu6, (*tt).Relu6InPlace),
-	plainForm("Silu", (*tt).Silu, (*tt).SiluInPlace),
-	plainForm("Gelu", (*tt).Gelu, (*tt).GeluInPlace),
-	plainForm("Mish", (*tt).Mish, (*tt).MishInPlace),
-	plainForm("Selu", (*tt).Selu, (*tt).SeluInPlace),
-	plainForm("Hardswish", (*tt).Hardswish, (*tt).HardswishInPlace),
-	plainForm("Hardsigmoid", (*tt).Hardsigmoid, (*tt).HardsigmoidInPlace),
-	plainForm("Sign", (*tt).Sign, (*tt).SignInPlace),
-	plainForm("Floor", (*tt).Floor, (*tt).FloorInPlace),
-	plainForm("Ceil", (*tt).Ceil, (*tt).CeilInPlace),
-	plainForm("Round", (*tt).Round, (*tt).RoundInPlace),
-	plainForm("Trunc", (*tt).Trunc, (*tt).TruncInPlace),
 	plainForm("NanToNum", func(x *tt) *tt { return x.NanToNum() }, func(x *tt) *tt { return x.NanToNumInPlace() }),
 	scalarForm("SubScalar", (*tt).SubScalar, (*tt).SubScalarInPlace, 0.3), scalarForm("DivScalar", (*tt).DivScalar, (*tt).DivScalarInPlace, 3),
 	scalarForm("ClampMin", (*tt).ClampMin, (*tt).ClampMinInPlace, 0.5), scalarForm("ClampMax", (*tt).ClampMax, (*tt).ClampMaxInPlace, 0.5),
@@ -79,7 +52,7 @@ var inPlaceForms = []inPlaceForm{
 	{"Addcdiv", 3, false, func(x []*tt) *tt { return x[0].Addcdiv(x[1], x[2], -2) }, func(x []*tt) *tt { return x[0].AddcdivInPlace(x[1], x[2], -2) }},
 	pairForm("BitwiseAnd", true, (*tt).BitwiseAnd, (*tt).BitwiseAndInPlace), pairForm("BitwiseOr", true, (*tt).BitwiseOr, (*tt).BitwiseOrInPlace),
 	pairForm("BitwiseXor", true, (*tt).BitwiseXor, (*tt).BitwiseXorInPlace),
-}
+}...)
 
 // types lists those that a form is walked on.
 func (f *inPlaceForm) types() []dtype.Type {

@@ -74,7 +74,7 @@ func (g *grid) bare() bool { return g.before == [3]int{} && g.behind == [3]int{}
 
 // shaped returns [n, c] and the given spatial sizes.
 func (g *grid) shaped(n, c int, spatial [3]int) shape.Dims {
-	return shape.Of(n, c).Append(g.list(spatial).Slice()...)
+	return shape.Of(n, c).Append(spatial[:g.rank]...)
 }
 
 // padded is the shape [n, c, …] with its padding.

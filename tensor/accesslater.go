@@ -37,10 +37,10 @@ func (x *Tensor) ItemLater() *LateItem {
 		return &LateItem{v: x.Item(), here: true}
 	}
 	l := &LateItem{t: x.dtype, buf: buf}
-	stream := x.scope.streamOf(x.st.dev)
-	x.st.read(op, stream)
-	if err = p.DownloadPinned(stream, buf, 0, x.st.buf, x.layout.Offset*size, size); err == nil {
-		l.ev, err = stream.Record()
+	from := x.scope.route(op, x.st.dev)
+	x.st.read(op, from)
+	if err = p.DownloadPinned(from.stream, buf, 0, x.st.buf, x.layout.Offset*size, size); err == nil {
+		l.ev, err = from.stream.Record()
 	}
 	runtime.KeepAlive(x)
 	if err != nil {

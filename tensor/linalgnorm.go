@@ -71,19 +71,3 @@ func (x *Tensor) MatrixNorm(p float64, dims ...int) *Tensor {
 		return y.reshape(kept)
 	})
 }
-
-// CholeskySolve returns X of A·X = x, where l is the lower factor of A that [Tensor.Cholesky] returns, or with upper the upper one;
-// batches broadcast. It works on the host ([HostOps]).
-func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
-	const op = "cholesky_solve"
-	s := youngest(op, []*Tensor{x, l})
-	rightHand(op, l, x, true, false)
-	return within(s, func(c *Scope) *Tensor {
-		f := l.In(c)
-		if upper {
-			f = f.T()
-		}
-		half := f.SolveTriangular(x.In(c), TriangularOptions{})
-		return f.T().SolveTriangular(half, TriangularOptions{Upper: true})
-	})
-}

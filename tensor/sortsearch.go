@@ -196,3 +196,52 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 		return zeros.ScatterAdd(0, at, inside.Cast(flat.dtype)).Cast(x.dtype)
 	})
 }
+
+// Bincount returns how often each number 0, 1, … occurs in x, a vector of integers that are not negative: int64, as long as the
+// greatest number wants and at least minLength. With weights, a tensor of x's shape or nil, it adds these up: float32
+// stays so, all else becomes float64. There is no gradient. It reads the greatest number back, 8 bytes, and so waits for the
+// device; [Tensor.ScatterAdd] into zeros does not.
+func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
+	const op = "bincount"
+	in := []*Tensor{x}
+	if weights != nil {
+		in = append(in, weights)
+	}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	switch {
+	case x.Rank() != 1 || x.dtype.IsFloat() || x.dtype == boolType:
+		fail(op, ErrType, in, "it counts in a vector of integers, this is %v %v", x.layout.Shape, x.dtype)
+	case weights != nil && weights.layout.Shape != x.layout.Shape:
+		fail(op, ErrShape, in, "there must be a weight for each number; shapes are %s", shapes(in))
+	case minLength < 0:
+		fail(op, ErrValue, in, "a length of %d", minLength)
+	}
+	s.uncapturable(op, "the length of the result depends on values, for which the host would wait")
+	return within(s, func(c *Scope) *Tensor {
+		c.modes.noGrad = true
+		index, n := x.detachedIn(c).Cast(dtype.I64), minLength
+		if x.Size() > 0 {
+			most, least := index.Amax(), index.Amin()
+			most = Where(least.LtScalar(0), least, most) // one number tells both
+			if v := most.Item(); v < 0 {
+				fail(op, ErrIndex, in, "the number %v is negative", v)
+			} else if v < 1<<40 {
+				n = max(n, int(v)+1)
+			} else {
+				fail(op, ErrValue, in, "counts up to the number %v do not fit into memory", v)
+			}
+		}
+		index.fits(op, shape.Of(n))
+		t, add := dtype.I64, index.numbers(index, 1)
+		if weights != nil && x.Size() > 0 { // of nothing int64, as in PyTorch
+			if t = dtype.F64; weights.dtype == dtype.F32 {
+				t = dtype.F32
+			}
+			add = weights.detachedIn(c).Cast(t)
+		}
+		y := c.On(x.st.dev).Typed(t).Zeros(n)
+		y.scatter(op, c, device.ScatterAdd, 0, add, index)
+		return y
+	})
+}

@@ -70,36 +70,3 @@ func (s *Scope) Linspace(start, end float64, n int) *Tensor {
 func (s *Scope) Logspace(start, end float64, n int, base float64) *Tensor {
 	return s.Typed(dtype.Invalid).Logspace(start, end, n, base)
 }
-
-// like returns the maker of tensors in x's scope, of its type and on its device, and its shape.
-func (x *Tensor) like(op string) (m Maker, dims []int) {
-	x.use(op)
-	return Maker{x.scope, x.dtype, x.st.dev}, x.layout.Shape.Slice()
-}
-
-// EmptyLike returns a tensor with undefined contents, of x's shape, type and device, in its scope.
-func (x *Tensor) EmptyLike() *Tensor { m, dims := x.like("empty_like"); return m.Empty(dims...) }
-
-// ZerosLike returns zeros of x's shape, type and device, in its scope.
-func (x *Tensor) ZerosLike() *Tensor { m, dims := x.like("zeros_like"); return m.Zeros(dims...) }
-
-// OnesLike returns ones of x's shape, type and device, in its scope.
-func (x *Tensor) OnesLike() *Tensor { m, dims := x.like("ones_like"); return m.Ones(dims...) }
-
-// FullLike returns a tensor of the value v, of x's shape, type and device, in its scope.
-func (x *Tensor) FullLike(v float64) *Tensor {
-	m, dims := x.like("full_like")
-	return m.Full(v, dims...)
-}
-
-// RandLike returns random numbers, uniform in [0, 1), of x's shape, floating point type and device, in its scope.
-func (x *Tensor) RandLike() *Tensor { m, dims := x.like("rand_like"); return m.Rand(dims...) }
-
-// RandnLike returns random numbers of the standard normal distribution, of x's shape, floating point type and device, in its scope.
-func (x *Tensor) RandnLike() *Tensor { m, dims := x.like("randn_like"); return m.Randn(dims...) }
-
-// RandIntLike returns random integers in [lo, hi), of x's shape, type and device, in its scope.
-func (x *Tensor) RandIntLike(lo, hi int) *Tensor {
-	m, dims := x.like("randint_like")
-	return m.RandInt(lo, hi, dims...)
-}

@@ -3,9 +3,8 @@ package tensor
 import (
 	"math"
 
-	"gonum.org/v1/gonum/blas"
-
 	"github.com/flambeau-go/flambeau/shape"
+	"gonum.org/v1/gonum/blas"
 )
 
 // matrixExpFunc is the exponential of matrices.
@@ -95,4 +94,45 @@ func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")
 	return doubled("matrix_exp", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(matrixExpFunc{}, in[0])} })[0]
+}
+
+// MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any number type, by repeated
+// squaring; the 0-th is the identity, a negative one that of the inverse ([Tensor.Inverse], on the host).
+func (x *Tensor) MatrixPower(n int) *Tensor {
+	const op = "matrix_power"
+	x.use(op)
+	in := []*Tensor{x}
+	if x.Rank() < 2 || x.Dim(-1) != x.Dim(-2) {
+		fail(op, ErrShape, in, "needs square matrices, this has shape %v", x.Shape())
+	}
+	if x.dtype == boolType {
+		fail(op, ErrType, in, "bool matrices cannot be multiplied")
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		p := x.In(c)
+		if n == 0 {
+			return c.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)).expand(x.layout.Shape).Contiguous()
+		}
+		k := uint(n)
+		if n < 0 {
+			p, k = p.Inverse(), -k
+		}
+		var y *Tensor
+		for ; ; p = p.MatMul(p) {
+			if k&1 != 0 {
+				if y == nil {
+					y = p
+				} else {
+					y = y.MatMul(p)
+				}
+			}
+			if k >>= 1; k == 0 {
+				break
+			}
+		}
+		if y.st == x.st { // the first power
+			return y.Clone()
+		}
+		return y
+	})
 }

@@ -1,6 +1,38 @@
 package tensor
 
-import "github.com/flambeau-go/flambeau/shape"
+import (
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+var maskedFillOp = Declare(&Elementwise{Name: "masked_fill", Arity: 2, Expr: x1.Select(p0, x0), Fixed: 2, Domain: wide, Params: []float64{-3},
+	Ref: func(x, p []float64) float64 {
+		if x[1] != 0 {
+			return p[0]
+		}
+		return x[0]
+	},
+	Grad: []*expr.Expr{x1.Select(expr.C(0), x2), nil}})
+
+// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as in [Tensor.Fill].
+func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
+	mask.use("masked_fill")
+	if mask.dtype != boolType {
+		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
+		panic(e.hint("NeScalar(0) is true where it is not 0"))
+	}
+	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
+}
+
+// MaskedFillInPlace sets x to v where mask, a bool tensor, is true; see [Tensor.MaskedFill].
+func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
+	v = x.takes("masked_fill", v)
+	mask.use("masked_fill")
+	if mask.dtype != boolType {
+		fail("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is %v, it must be bool", mask.dtype)
+	}
+	return x.inPlace(maskedFillOp, []*Tensor{x, mask}, v)
+}
 
 // filledWith checks what a tensor is filled with, and returns it in x's type.
 func (x *Tensor) filledWith(op string, in []*Tensor, v *Tensor) *Tensor {

@@ -1,12 +1,11 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/lapack/lapack64"
-
-	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/shape"
 )
 
 // solveFunc solves A·X = B for batches of one shape. loose gives infinities and NaN for a singular matrix, which elsewhere is an
@@ -289,43 +288,18 @@ func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	})
 }
 
-// MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any number type, by repeated
-// squaring; the 0-th is the identity, a negative one that of the inverse ([Tensor.Inverse], on the host).
-func (x *Tensor) MatrixPower(n int) *Tensor {
-	const op = "matrix_power"
-	x.use(op)
-	in := []*Tensor{x}
-	if x.Rank() < 2 || x.Dim(-1) != x.Dim(-2) {
-		fail(op, ErrShape, in, "needs square matrices, this has shape %v", x.Shape())
-	}
-	if x.dtype == boolType {
-		fail(op, ErrType, in, "bool matrices cannot be multiplied")
-	}
-	return within(x.scope, func(c *Scope) *Tensor {
-		p := x.In(c)
-		if n == 0 {
-			return c.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)).expand(x.layout.Shape).Contiguous()
+// CholeskySolve returns X of A·X = x, where l is the lower factor of A that [Tensor.Cholesky] returns, or with upper the upper one;
+// batches broadcast. It works on the host ([HostOps]).
+func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
+	const op = "cholesky_solve"
+	s := youngest(op, []*Tensor{x, l})
+	rightHand(op, l, x, true, false)
+	return within(s, func(c *Scope) *Tensor {
+		f := l.In(c)
+		if upper {
+			f = f.T()
 		}
-		k := uint(n)
-		if n < 0 {
-			p, k = p.Inverse(), -k
-		}
-		var y *Tensor
-		for ; ; p = p.MatMul(p) {
-			if k&1 != 0 {
-				if y == nil {
-					y = p
-				} else {
-					y = y.MatMul(p)
-				}
-			}
-			if k >>= 1; k == 0 {
-				break
-			}
-		}
-		if y.st == x.st { // the first power
-			return y.Clone()
-		}
-		return y
+		half := f.SolveTriangular(x.In(c), TriangularOptions{})
+		return f.T().SolveTriangular(half, TriangularOptions{Upper: true})
 	})
 }

@@ -116,6 +116,8 @@ func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
 func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 
 // LeakyRelu returns x where it is positive and slope·x elsewhere; its gradient at 0 is slope.
+//
+//tensor:forms InPlace:F
 func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
 
 // PRelu returns x where it is positive and w·x elsewhere. w has one element, or one for each channel of x, dimension 1. The gradient of
@@ -140,6 +142,8 @@ func (x *Tensor) PRelu(w *Tensor) *Tensor {
 }
 
 // Elu returns x where it is positive and α·(eˣ-1) elsewhere.
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Elu(alpha float64) *Tensor { return eluOp.Apply([]*Tensor{x}, alpha) }
 
 // Celu returns x where it is positive and α·(exp(x/α)-1) elsewhere.
@@ -151,12 +155,18 @@ func (x *Tensor) Celu(alpha float64) *Tensor {
 }
 
 // Selu returns the scaled exponential linear unit: 1.0507·Elu(x, 1.6733).
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Selu() *Tensor { return seluOp.Apply([]*Tensor{x}) }
 
 // Mish returns x·tanh(softplus(x)).
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Mish() *Tensor { return mishOp.Apply([]*Tensor{x}) }
 
 // Relu6 returns x limited to [0, 6]; its gradient at both is 0.
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Relu6() *Tensor { return relu6Op.Apply([]*Tensor{x}) }
 
 // Hardtanh returns x limited to [lo, hi]; its gradient at both is 0. For integers, which stay
@@ -169,6 +179,15 @@ func (x *Tensor) Hardtanh(lo, hi float64) *Tensor {
 	return hardtanhOp.Apply([]*Tensor{x}, lo, hi)
 }
 
+// HardtanhInPlace limits x to [lo, hi]; see [Tensor.Hardtanh].
+func (x *Tensor) HardtanhInPlace(lo, hi float64) *Tensor {
+	x.interval(lo, hi)
+	if integral(x.dtype) {
+		return x.ClampInPlace(math.Trunc(lo), math.Trunc(hi))
+	}
+	return x.inPlace(hardtanhOp, []*Tensor{x}, lo, hi)
+}
+
 // interval refuses an empty interval for hardtanh.
 func (x *Tensor) interval(lo, hi float64) {
 	x.use("hardtanh")
@@ -178,9 +197,13 @@ func (x *Tensor) interval(lo, hi float64) {
 }
 
 // Hardsigmoid returns x/6 + ½ limited to [0, 1]; its gradient at ±3 is 0.
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Hardsigmoid() *Tensor { return hardsigmoidOp.Apply([]*Tensor{x}) }
 
 // Hardswish returns x·Hardsigmoid(x).
+//
+//tensor:forms InPlace:F
 func (x *Tensor) Hardswish() *Tensor { return hardswishOp.Apply([]*Tensor{x}) }
 
 // Hardshrink returns 0 where |x| ≤ λ, and x elsewhere.

@@ -1,0 +1,208 @@
+// Package tensor is tensors with gradients: PyTorch's words and semantics in Go's form.
+//
+// A [Tensor] is a view of a storage on a device. Ops are methods (x.MatMul(w).Add(b).Relu()). They
+// run on the device of their operands, which must be one. Misuse, out of memory and device faults
+// panic with an *[Error]; [Try] is the boundary that turns it into an ordinary error. Functions
+// that open, load or save return errors.
+//
+// XScalar takes a number where X takes a tensor, RXScalar takes it as the first operand. XInPlace
+// is PyTorch's x_: it puts the result into its receiver and returns that. It counts the change and
+// has a gradient. A result that the receiver's shape or type cannot hold is refused, as is a leaf
+// that requires a gradient.
+//
+// A [Scope] owns tensors, ends, and carries the modes. A program that never opens a scope is right,
+// only lazier about memory:
+//
+//	tensor.Do(func(s *tensor.Scope) {
+//		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
+//		loss.Backward()
+//		opt.Step()
+//		opt.ZeroGrad()
+//	}, tensor.On(dev))
+//
+// s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s)
+// lends it: x stays as it is, and what is computed from it belongs to s.
+//
+// A Tensor may be read by several goroutines at once. Writing one in place while others use it is a
+// race.
+package tensor
+
+//go:generate go -C _gen run ./forms -root ../..
+
+// The files, and of what they hold the names that users know. Of a family the names of files begin
+// alike, and forms.go holds those of the ops of all files. A name in Go's form stands in its file.
+//
+// The tensor, its memory and its scope:
+//
+//	tensor.go                the struct and its handles: Shape Dim Rank Size Strides Type Device
+//	                         Scope In Free
+//	storage.go               counted memory behind handles
+//	foreign.go               uses by other streams
+//	hostmemory.go            FromMemory Storage StorageOffset WriteTo DataPtr
+//	raw.go                   Raw
+//	access.go                Item Data Floats
+//	accesslater.go           ItemLater
+//	print.go                 String
+//	scope.go                 Scope Do NewScope Root, and the options of a scope
+//	ledger.go                what a scope owns
+//	streams.go               RecordStream
+//	unasked.go               modes that did nothing
+//	route.go                 the device, stream and graph that work goes to
+//	goroutine.go             which goroutine calls
+//	transfer.go              To CUDA CPU Cast Float Double Half BFloat16 Long Bytes FromBytes
+//	move.go                  MoveTo SetData CastInPlace
+//	pinned.go                PinMemory IsPinned
+//	offload.go               Offload
+//	error.go                 Error Try NewError
+//	site.go                  call sites
+//	trace.go                 spans of ops for a tracer
+//
+// Making tensors:
+//
+//	create.go                Maker Zeros Ones Full From Typed
+//	createlike.go            New NewZeros ZerosLike OnesLike FullLike RandnLike …
+//	createsequence.go        Linspace Logspace
+//	random.go                ManualSeed Rand Randn RandInt RandPerm UniformInPlace NormalInPlace
+//	randomgenerator.go       Generator
+//	randomsampling.go        Bernoulli Multinomial TruncNormal
+//	randomdropout.go         Dropout AlphaDropout Dropout2d …
+//
+// Elementwise ops:
+//
+//	elementwise.go           Declare Elementwise: how an op is declared, run and differentiated
+//	promotion.go             types of results
+//	numbers.go               a number as an operand
+//	launch.go                the one function that launches primitives
+//	cache.go                 compiled programs
+//	forms.go                 generated: ops in place and with numbers
+//	inplace.go               what is written in place: Fill Zero Copy
+//	arithmetic.go            Add Sub Mul Div Neg Abs Square Sqrt Rsqrt Reciprocal
+//	division.go              FloorDivide TruncDivide Remainder Fmod
+//	pow.go                   Pow PowScalar
+//	exponential.go           Exp Log Expm1 Log1p Erf Erfinv Logit LogAddExp XLogY …
+//	trig.go                  Sin Cos Tan Asin Atan2 Hypot Sinh …
+//	rounding.go              Sign CopySign Floor Ceil Round Trunc Frac IsNaN IsInf IsFinite
+//	                         NanToNum
+//	minmax.go                Minimum Maximum Fmax Fmin Clamp ClampMin ClampMax
+//	compare.go               Eq Ne Lt Le Gt Ge
+//	close.go                 IsClose AllClose
+//	bitwise.go               BitwiseAnd … BitwiseRightShift LogicalAnd LogicalOr LogicalXor
+//	                         LogicalNot
+//	where.go                 Where WhereScalar RWhereScalar WhereScalars
+//	fill.go                  MaskedFill MaskedFillBy IndexFillBy
+//	lerp.go                  Lerp Addcmul Addcdiv
+//	activation.go            Tanh Sigmoid Relu Silu Gelu GeluTanh
+//	activationkinks.go       Softplus LeakyRelu PRelu Elu Selu Mish Hardtanh Threshold …
+//	activationglu.go         Glu
+//	expr.go                  Expr: text as an op
+//	exprparse.go             its parser
+//	exprfuncs.go             its functions
+//	exprplan.go              its types and its program
+//
+// Reductions and scans:
+//
+//	reduce.go                Reductions Sum Mean Amax Amin Argmax Argmin
+//	reduceextremes.go        Max Min
+//	reduceprod.go            Prod
+//	reducetruth.go           Any All CountNonzero
+//	reducevariance.go        Var Std
+//	reducenorm.go            Norm
+//	reducelogsumexp.go       LogSumExp
+//	scan.go                  CumSum CumProd LogCumSumExp CumMax CumMin
+//	softmax.go               Softmax LogSoftmax Softmin GumbelSoftmax
+//	crossentropy.go          CrossEntropy
+//
+// Shapes:
+//
+//	views.go                 Reshape View Flatten Transpose T Permute Expand Squeeze Unsqueeze
+//	                         Contiguous Clone AsStrided
+//	region.go                Narrow Slice Select Diagonal
+//	rearrange.go             Unflatten MoveAxis Split Chunk Unbind HStack VStack Meshgrid …
+//	repeat.go                Repeat Tile RepeatInterleave RepeatInterleaveBy Flip Roll
+//	cat.go                   Cat Stack
+//	pad.go                   Pad PadReflect PadReplicate PadCircular
+//	triangle.go              Tril Triu Diag DiagEmbed
+//	shuffle.go               PixelShuffle PixelUnshuffle ChannelShuffle
+//
+// Indices and order:
+//
+//	index.go                 Index Range
+//	indexparts.go            indices by tensors
+//	indexput.go              IndexPut SetIndex
+//	masked.go                MaskedSelect MaskedScatter Nonzero NonzeroTuple
+//	gather.go                Gather Take TakeAlong IndexSelect
+//	scatter.go               Scatter ScatterAdd IndexAdd IndexCopy IndexFill
+//	scatterreduce.go         ScatterReduce IndexReduce
+//	embedding.go             Embedding EmbeddingPadded EmbeddingRenormInPlace OneHot
+//	sort.go                  Sort Argsort
+//	sorttopk.go              TopK Kthvalue Median NanMedian Mode
+//	sortquantile.go          Quantile Quantiles NanQuantile NanQuantiles
+//	sortunique.go            Unique UniqueConsecutive
+//	sortsearch.go            Searchsorted Bucketize IsIn Diff Histc Bincount
+//
+// Products and linear algebra:
+//
+//	matmul.go                MatMul
+//	products.go              Outer Dot Bmm Addmm Baddbmm Kron Trace Cross
+//	productscontract.go      TensorDot Inner VecDot MultiDot
+//	einsum.go                Einsum
+//	bilinear.go              Bilinear
+//	distance.go              Cdist CosineSimilarity PairwiseDistance
+//	linalg.go                Inverse Det SlogDet
+//	linalghost.go            HostOps: ops that go through the host
+//	linalgdecompose.go       Cholesky Eigh QR SVD
+//	linalgsolve.go           Solve SolveTriangular CholeskySolve Pinv LstSq MatrixRank
+//	linalgexp.go             MatrixExp MatrixPower
+//	linalgnorm.go            MatrixNorm SVDVals EigValsH
+//
+// Layers as functions:
+//
+//	normalize.go             the function behind all norms
+//	normalizeops.go          LayerNorm RMSNorm BatchNorm InstanceNorm GroupNorm Normalize
+//	                         LocalResponseNorm
+//	normalizerows.go         its kernels by rows
+//	normalizechannels.go     its kernels by channels
+//	conv.go                  Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+//	convproduct.go           as matrix products
+//	convfast.go              by kernels
+//	pool.go                  MaxPool2d AvgPool2d LPPool2d … of 1 to 3 dimensions
+//	poolmax.go               the places of maxima
+//	poolfast.go              by kernels
+//	pooladaptive.go          AdaptiveAvgPool2d AdaptiveMaxPool2d …
+//	poolfractional.go        FractionalMaxPool2d FractionalMaxPool3d
+//	poolunpool.go            MaxUnpool1d MaxUnpool2d MaxUnpool3d
+//	windows.go               Unfold
+//	windowsgrid.go           windows as a grid
+//	windowstaps.go           sums over windows
+//	windowsfold.go           Unfold2d Fold
+//	interpolate.go           Interpolate
+//	interpolateantialias.go  its weights with antialiasing
+//	attention.go             ScaledDotProductAttention ALiBi
+//	gridsample.go            GridSample
+//	rope.go                  RoPE
+//
+// Gradients:
+//
+//	graph.go                 Function Context Apply Grad SetGrad TakeGrad ZeroGrad Detach
+//	                         RequiresGrad IsLeaf …
+//	graphhooks.go            RegisterHook RegisterPostAccumulateGradHook RetainGrad
+//	graphsaved.go            SavedTensorsHooks
+//	graphrebase.go           changes in place through views
+//	backward.go              Backward Gradients: the engine
+//	backwardoptions.go       RetainGraph CreateGraph GradOutput AllowUnused Also Into
+//	backwardreuse.go         memory that a gradient may write over
+//	anomaly.go               DetectAnomaly
+//	recompute.go             Recompute
+//	tape.go                  random numbers drawn again
+//	applyall.go              ApplyAll
+//	update.go                Update UpdateFinite PrepareUpdate
+//
+// Modes:
+//
+//	autocast.go              Autocast NoAutocast WithAutocast
+//	autocastclass.go         classes of composed ops
+//	capture.go               Capture Graph Capturing
+//	capturehooks.go          what is done before and after a replay
+//	capturerandom.go         generators in a graph
+//	captureshared.go         tensors that several graphs use
+//	capturestreams.go        streams in a graph

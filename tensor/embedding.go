@@ -1,0 +1,106 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Embedding returns the rows of x, a matrix, that index names: shape index.Shape() + [x.Dim(1)].
+func (x *Tensor) Embedding(index *Tensor) *Tensor {
+	checkIndex("embedding", x, index)
+	if x.Rank() != 2 {
+		fail("embedding", ErrShape, []*Tensor{x, index}, "the table must be a matrix, it has shape %v", x.Shape())
+	}
+	if index.Rank() == shape.MaxRank {
+		fail("embedding", ErrShape, []*Tensor{x, index}, "the index has %d dimensions, the result cannot have one more", index.Rank())
+	}
+	return x.indexSelect("embedding", 0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
+}
+
+// EmbeddingPadded is [Tensor.Embedding] for which padding, a row that fills up sequences, gets no gradient: torch's F.embedding
+// with padding_idx. A negative padding counts from the last row.
+func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
+	const op = "embedding"
+	x.use(op)
+	if x.Rank() == 2 {
+		n := x.layout.Shape.At(0)
+		if padding < -n || padding >= n {
+			fail(op, ErrIndex, []*Tensor{x, index}, "the padding index %d is out of range for %d rows", padding, n)
+		}
+		if padding < 0 {
+			padding += n
+		}
+	}
+	y := x.Embedding(index)
+	if !y.needsGrad {
+		return y
+	}
+	return Apply(stopFunc{op}, y, index.EqScalar(float64(padding)).reshape(index.layout.Shape.Append(1)))
+}
+
+// stopFunc is its first operand, with a gradient only where the second is false.
+type stopFunc struct{ op string }
+
+func (f stopFunc) Name() string { return f.op }
+
+func (f stopFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	c.Save(in[1])
+	return in[0]
+}
+
+func (f stopFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{g.MaskedFill(c.Saved(0), 0), nil}
+}
+
+// EmbeddingRenormInPlace shortens those rows of x, a matrix, that index names and whose norm of
+// order p is more than maxNorm, to that norm: they are multiplied by maxNorm/(norm + 1e-7). It is
+// torch's embedding_renorm_, and with [Tensor.Embedding] behind it F.embedding with max_norm. A row
+// that is named twice is shortened once. Like every change in place it is refused for a leaf that
+// requires a gradient, outside of NoGrad; it has no gradient.
+func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tensor {
+	const op = "embedding_renorm"
+	checkIndex(op, x, index)
+	in := []*Tensor{x, index}
+	if x.Rank() != 2 {
+		fail(op, ErrShape, in, "the table must be a matrix, it has shape %v", x.Shape())
+	}
+	x.mustFloat(op)
+	if !(maxNorm >= 0) {
+		fail(op, ErrValue, in, "the greatest norm is %v, it must not be negative", maxNorm)
+	}
+	s := x.writable(op, index)
+	if index.Size() == 0 {
+		return x
+	}
+	c := s.child()
+	defer c.recycle()
+	c.modes.noGrad = true
+	at := index.In(c).reshape(shape.Of(index.Size()))
+	rows := x.detachedIn(c).indexSelect(op, 0, at)
+	norm := rows.Norm(p, 1, KeepDim).Cast(x.dtype.Compute())
+	factor := norm.AddScalar(1e-7).RDivScalar(maxNorm).MaskedFill(norm.GtScalar(maxNorm).LogicalNot(), 1)
+	x.detachedIn(c).IndexCopyInPlace(0, at, rows.Cast(factor.dtype).Mul(factor).Cast(x.dtype))
+	return x
+}
+
+// OneHot returns, for indices x (int64 or int32) of classes 0 … classes-1, int64 rows that are 1 at the index and 0 elsewhere:
+// shape x.Shape() + [classes]. An index outside is an error, on a GPU reported at the next wait.
+func (x *Tensor) OneHot(classes int) *Tensor {
+	checkIndex("one_hot", x, x)
+	in := []*Tensor{x}
+	if classes < 0 || classes == 0 && x.Size() > 0 {
+		fail("one_hot", ErrValue, in, "%d classes", classes)
+	}
+	if x.Rank() == shape.MaxRank {
+		fail("one_hot", ErrShape, in, "the result would have more than %d dimensions", shape.MaxRank)
+	}
+	to := x.layout.Shape.Append(classes)
+	if x.Size() == 0 {
+		return x.scope.On(x.st.dev).Typed(dtype.I64).Zeros(to.Slice()...)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		index := x.In(c).Unsqueeze(-1)
+		ones := c.On(x.st.dev).Typed(dtype.I64).Ones().expand(index.layout.Shape)
+		return Apply(scatterFunc{x.Rank(), to, "one_hot"}, ones, index)
+	})
+}

@@ -1,0 +1,278 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// GridSampleOptions are what [Tensor.GridSample] may be told; the zero value is torch's default.
+type GridSampleOptions = device.GridSampling
+
+// The modes and paddings of [Tensor.GridSample].
+const (
+	GridBilinear   = device.GridBilinear
+	GridNearest    = device.GridNearest
+	GridBicubic    = device.GridBicubic
+	GridZeros      = device.GridZeros
+	GridBorder     = device.GridBorder
+	GridReflection = device.GridReflection
+)
+
+// GridSample reads images x, [n, c, h, w], at the places of grid, [n, oh, ow, 2]: the result is
+// [n, c, oh, ow], as torch's F.grid_sample of two dimensions. The last dimension of grid is (x, y),
+// where -1 is the left and upper border and 1 the right and lower; [GridSampleOptions] says how
+// coordinates become places, and what lies outside. Both operands are of one floating point type,
+// computed in float32 where that has 16 bits.
+//
+// A coordinate that is NaN lies outside: it reads zeros, or the first element where there is a
+// border. So does torch on a GPU; on the CPU it may read other memory. At places where the gradient
+// of grid has a jump it is torch's: 0 at a border, and that from the left element at an element.
+func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
+	const op = "grid_sample"
+	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {
+		return y
+	}
+	in := []*Tensor{x, grid}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	x.mustFloat(op)
+	switch {
+	case o.Mode > GridBicubic || o.Padding > GridReflection:
+		fail(op, ErrValue, in, "there is no mode %v with padding %v", o.Mode, o.Padding)
+	case x.Rank() != 4 || grid.Rank() != 4 || grid.Dim(3) != 2 || grid.Dim(0) != x.Dim(0):
+		fail(op, ErrShape, in, "images are [n, channels, height, width] and places [n, height, width, 2]; shapes are %s", shapes(in))
+	case x.Dim(2) == 0 || x.Dim(3) == 0:
+		fail(op, ErrShape, in, "images of shape %v have no elements", x.Shape())
+	case grid.dtype != x.dtype:
+		e := newError(op, ErrType, in, "places are "+grid.dtype.String()+", the images "+x.dtype.String())
+		panic(e.hint("Cast one of them"))
+	}
+	return within(s, func(c *Scope) *Tensor {
+		t := x.dtype.Compute()
+		return Apply(&gridFunc{o}, x.In(c).Cast(t), grid.In(c).Cast(t)).Cast(x.dtype)
+	})
+}
+
+// gridFunc is GridSample of float32 or float64.
+type gridFunc struct{ device.GridSampling }
+
+func (*gridFunc) Name() string            { return "grid_sample" }
+func (*gridFunc) Autocast() AutocastClass { return AutocastOff }
+
+func (f *gridFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, grid, s := in[0], in[1], c.Scope()
+	if c.Needs(0) || c.Needs(1) {
+		c.Save(x, grid)
+	}
+	to := shape.Of(x.Dim(0), x.Dim(1), grid.Dim(1), grid.Dim(2))
+	o := gridSampleOps.supported(s, x.st.dev, device.GridSample{Out: resultOf(x.dtype, to), X: resultOf(x.dtype, x.layout.Shape),
+		Grid: resultOf(x.dtype, grid.layout.Shape), GridSampling: f.GridSampling})
+	if o == nil {
+		return f.composed(x, grid).reshape(to)
+	}
+	x, grid = x.Contiguous(), grid.Contiguous()
+	y := alloc(f.Name(), s, x.st.dev, x.dtype, to)
+	o.X, o.Grid = x.operand(), grid.operand()
+	launch(f.Name(), s, o, y, x, grid)
+	gridSampleOps.put(o)
+	return y
+}
+
+func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x, grid := c.Saved(0), c.Saved(1)
+	d := make([]*Tensor, 2)
+	for i, of := range []*Tensor{x, grid} {
+		if !c.Wants(i) {
+			continue
+		}
+		if d[i] = f.byKernel(c.Scope(), g, x, grid, of); d[i] != nil {
+			continue
+		}
+		if flat := g.reshape(shape.Of(x.Dim(0), x.Dim(1), grid.Dim(1)*grid.Dim(2))); i == 0 {
+			d[0] = f.inputGrad(x, grid, flat)
+		} else {
+			d[1] = f.pointsGrad(x, grid, flat)
+		}
+	}
+	return d
+}
+
+// byKernel returns the gradient of x or of grid, nil where the device has no kernel for it or that
+// is to be differentiated.
+func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
+	if !s.modes.noGrad {
+		return nil
+	}
+	op := f.Name() + ".grad"
+	view := func(t *Tensor) device.View { return resultOf(t.dtype, t.layout.Shape) }
+	o := gridSampleGradOps.supported(s, x.st.dev, device.GridSampleGrad{D: view(of), G: view(g), X: view(x), Grid: view(grid),
+		Input: of == x, GridSampling: f.GridSampling})
+	if o == nil {
+		return nil
+	}
+	g, x, grid = g.Contiguous(), x.Contiguous(), grid.Contiguous()
+	d := alloc(op, s, x.st.dev, of.dtype, of.layout.Shape)
+	o.G, o.X, o.Grid = g.operand(), x.operand(), grid.operand()
+	launch(op, s, o, d, g, x, grid)
+	gridSampleGradOps.put(o)
+	return d
+}
+
+// A gridTap is what is read in one dimension for each point, [n, 1, points].
+type gridTap struct {
+	at, outside *Tensor // an element's number; whether there is none
+	w, d        *Tensor // its weight, 0 outside, and the derivative of that by the place
+}
+
+// taps finds what is read along dimension 3-k of images of size n, for coordinate k of the points,
+// and how the place moves with it.
+func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) {
+	x := grid.Select(-1, k).reshape(shape.Of(grid.Dim(0), 1, grid.Dim(1)*grid.Dim(2)))
+	aligned := 0
+	if f.AlignCorners {
+		aligned = 1
+	}
+	ops := &gridOps[f.Padding][aligned]
+	place := ops
+	if f.Mode == GridBicubic { // what is read is mapped, not the place
+		place = &gridOps[GridZeros][aligned]
+	}
+	at := place.at.Apply([]*Tensor{x}, float64(n))
+	slope = place.slope.Apply([]*Tensor{x}, float64(n))
+	first := at.Floor()
+	u := at.Sub(first)
+	v := u.RSubScalar(1)
+	switch f.Mode {
+	case GridNearest:
+		first, taps = at.Round(), []gridTap{{w: u.OnesLike(), d: u.OnesLike()}} // d is not used
+	case GridBilinear:
+		taps = []gridTap{{w: v, d: u.OnesLike().Neg()}, {w: u, d: u.OnesLike()}}
+	default:
+		inner := func(u *Tensor) *Tensor { return u.MulScalar(3.75).SubScalar(4.5).Mul(u) }
+		outer := func(u, v *Tensor) *Tensor { return v.MulScalar(sharpness).Mul(v.Sub(u.MulScalar(2))) }
+		first = first.SubScalar(1)
+		taps = []gridTap{{w: cubicOuter(u, v), d: outer(u, v)}, {w: cubicInner(u, v), d: inner(u)},
+			{w: cubicInner(v, u), d: inner(v).Neg()}, {w: cubicOuter(v, u), d: outer(v, u).Neg()}}
+	}
+	for i := range taps {
+		to := first.AddScalar(float64(i))
+		if f.Mode == GridBicubic {
+			to = ops.pad.Apply([]*Tensor{to}, float64(n))
+		}
+		t := &taps[i]
+		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot() // NaN too
+		t.at = to.MaskedFill(t.outside, 0).Long()
+		t.w, t.d = t.w.MaskedFill(t.outside, 0), t.d.MaskedFill(t.outside, 0)
+	}
+	return taps, slope
+}
+
+// each calls h for the elements of the images that are read: at is their number in their plane and
+// outside whether there is none, both [n, 1, points]. It returns how places move with coordinates.
+func (f *gridFunc) each(x, grid *Tensor, h func(at, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
+	across, slopeX := f.taps(grid, 0, x.Dim(3))
+	down, slopeY := f.taps(grid, 1, x.Dim(2))
+	for _, i := range down {
+		for _, j := range across {
+			h(i.at.MulScalar(float64(x.Dim(3))).Add(j.at), i.outside.LogicalOr(j.outside), j, i)
+		}
+	}
+	return slopeX, slopeY
+}
+
+// planes is x as [n, c, elements].
+func (f *gridFunc) planes(x *Tensor) *Tensor {
+	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
+}
+
+// read returns the elements that at names, 0 outside, [n, c, points].
+func (f *gridFunc) read(planes, at, outside *Tensor) *Tensor {
+	to := planes.layout.Shape.With(2, at.Dim(2))
+	return Apply(gatherFunc{2, f.Name()}, planes, at.expand(to)).MaskedFill(outside, 0)
+}
+
+// composed is GridSample by other ops, [n, c, points].
+func (f *gridFunc) composed(x, grid *Tensor) (y *Tensor) {
+	p := f.planes(x)
+	f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
+		y = sumWith(y, f.read(p, at, outside).Mul(down.w.Mul(across.w)))
+	})
+	return y
+}
+
+func (f *gridFunc) inputGrad(x, grid, g *Tensor) (d *Tensor) {
+	to := f.planes(x).layout.Shape
+	f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
+		part := g.Mul(down.w.Mul(across.w)).MaskedFill(outside, 0)
+		d = sumWith(d, Apply(scatterFunc{2, to, f.Name() + ".grad"}, part, at.expand(g.layout.Shape)))
+	})
+	return d.reshape(x.layout.Shape)
+}
+
+func (f *gridFunc) pointsGrad(x, grid, g *Tensor) *Tensor {
+	if f.Mode == GridNearest {
+		return grid.ZerosLike()
+	}
+	var dx, dy *Tensor
+	p := f.planes(x)
+	slopeX, slopeY := f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
+		sum := f.read(p, at, outside).Mul(g).Sum(1).Unsqueeze(1)
+		dx, dy = sumWith(dx, sum.Mul(down.w.Mul(across.d))), sumWith(dy, sum.Mul(down.d.Mul(across.w)))
+	})
+	return Stack(-1, dx.Mul(slopeX), dy.Mul(slopeY)).reshape(grid.layout.Shape)
+}
+
+// sumWith adds x to a sum, which may be empty.
+func sumWith(sum, x *Tensor) *Tensor {
+	if sum == nil {
+		return x
+	}
+	return sum.Add(x)
+}
+
+var (
+	gridSampleOps     opPool[device.GridSample, *device.GridSample]
+	gridSampleGradOps opPool[device.GridSampleGrad, *device.GridSampleGrad]
+)
+
+// gridOps are, for each padding, without and with aligned corners, of a coordinate in a dimension
+// of size p0: its place, the derivative of that, and of a place where it is mapped to.
+var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
+	for p := range ops {
+		for i := range ops[p] {
+			low, slope, span := expr.C(-0.5), p0.Mul(expr.C(0.5)), p0
+			if i == 1 {
+				low, slope, span = zeroC, p0.Sub(unit).Mul(expr.C(0.5)), p0.Sub(unit)
+			}
+			at, _ := gridPad(device.GridPadding(p), x0, low, span)
+			to, sign := gridPad(device.GridPadding(p), x0.Add(unit).Mul(slope).Add(low), low, span)
+			op := func(e *expr.Expr, grad ...*expr.Expr) *Elementwise {
+				return &Elementwise{Name: "grid_sample", Arity: 1, Params: []float64{4}, Expr: e, Grad: grad, NoGrad: grad == nil}
+			}
+			ops[p][i].at, ops[p][i].slope, ops[p][i].pad = op(to, x1.Mul(slope.Mul(sign))), op(slope.Mul(sign)), op(at)
+		}
+	}
+	return ops
+}()
+
+// gridPad maps a place into a dimension of size p0, which the image without end repeats by span
+// from low on, mirrored. The place moves on with the given sign.
+func gridPad(p device.GridPadding, at, low, span *expr.Expr) (to, sign *expr.Expr) {
+	sign = unit
+	switch p {
+	case GridZeros:
+		return at, sign
+	case GridReflection:
+		far, double := at.Sub(low), span.Add(span)
+		sign = far.Lt(zeroC).Select(expr.C(-1), unit)
+		far = far.Abs()
+		far = far.Sub(far.Div(double).Trunc().Mul(double))
+		back := far.Gt(span)
+		sign = back.Select(sign.Neg(), sign)
+		at = span.Eq(zeroC).Select(zeroC, back.Select(double.Sub(far), far).Add(low))
+	}
+	last := p0.Sub(unit)
+	inside := at.Gt(zeroC).And(at.Lt(last))
+	return inside.Select(at, at.Ge(last).And(at.Gt(zeroC)).Select(last, zeroC)), inside.Select(sign, zeroC)
+}

@@ -1,0 +1,117 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+func fmaxRef(a, b float64) float64 {
+	if b != b || a >= b {
+		return a
+	}
+	return b
+}
+
+func fminRef(a, b float64) float64 {
+	if b != b || a <= b {
+		return a
+	}
+	return b
+}
+
+// The conditions under which the first operand is the result.
+var (
+	firstIsMore = x1.Ne(x1).Or(x0.Ge(x1))
+	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
+)
+
+// shared gives the gradient to the operand that is the result, and half of it to each on a tie.
+func shared(first *expr.Expr) []*expr.Expr {
+	tie, half := x0.Eq(x1), x2.Scale(0.5)
+	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}
+}
+
+var (
+	minimumOp = Declare(&Elementwise{Name: "minimum", Arity: 2, Expr: x0.Min(x1), Ref: ref2(math.Min), Domain: wide,
+		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Gt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Gt(x0).Select(expr.C(0), x2))}})
+	maximumOp = Declare(&Elementwise{Name: "maximum", Arity: 2, Expr: x0.Max(x1), Ref: ref2(math.Max), Domain: wide,
+		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Lt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Lt(x0).Select(expr.C(0), x2))}})
+	fmaxOp = Declare(&Elementwise{Name: "fmax", Arity: 2, Expr: firstIsMore.Select(x0, x1), Ref: ref2(fmaxRef), Domain: wide,
+		Grad: shared(firstIsMore)})
+	fminOp = Declare(&Elementwise{Name: "fmin", Arity: 2, Expr: firstIsLess.Select(x0, x1), Ref: ref2(fminRef), Domain: wide,
+		Grad: shared(firstIsLess)})
+	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
+		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
+		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
+	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told apart.
+	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", form: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
+		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
+		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
+	maxScalarOp = Declare(&Elementwise{Name: "clamp_min", Arity: 1, Expr: atLeast(x0, p0), Ref: refP(math.Max), Domain: wide, Params: []float64{0.5},
+		Grad: []*expr.Expr{x0.Gt(p0).Select(x1, expr.C(0))}})
+	minScalarOp = Declare(&Elementwise{Name: "clamp_max", Arity: 1, Expr: atMost(x0, p0), Ref: refP(math.Min), Domain: wide, Params: []float64{0.5},
+		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
+)
+
+// Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
+// of it to both, as in torch.
+func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
+
+// Maximum returns the greater of x and y; NaN if either is, and 0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
+// of it to both, as in torch.
+func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
+
+// Fmax returns the greater of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
+func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
+
+// Fmin returns the lesser of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
+func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
+
+// Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
+// An integer type that has no number in [lo, hi] is refused.
+func (x *Tensor) Clamp(lo, hi float64) *Tensor {
+	x.limits("clamp", lo, hi)
+	return x.scalar(clampBy(lo, hi), lo, hi)
+}
+
+// ClampInPlace limits x to [lo, hi]; see [Tensor.Clamp].
+func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
+	x.holds("clamp", lo)
+	x.holds("clamp", hi)
+	x.limits("clamp", lo, hi)
+	return x.inPlace(clampBy(lo, hi), []*Tensor{x}, lo, hi)
+}
+
+func clampBy(lo, hi float64) *Elementwise {
+	if float32(lo) != 0 && float32(hi) != 0 { // as they may be rounded
+		return clampPlainOp
+	}
+	return clampOp
+}
+
+// ClampMin returns the greater of x and lo; its gradient at lo is 0.
+func (x *Tensor) ClampMin(lo float64) *Tensor {
+	x.limits("clamp_min", lo, math.Inf(1))
+	return x.scalar(maxScalarOp, lo)
+}
+
+// ClampMinInPlace replaces x by the greater of x and lo.
+func (x *Tensor) ClampMinInPlace(lo float64) *Tensor {
+	x.holds("clamp_min", lo)
+	x.limits("clamp_min", lo, math.Inf(1))
+	return x.inPlace(maxScalarOp, []*Tensor{x}, lo)
+}
+
+// ClampMax returns the lesser of x and hi; its gradient at hi is 0.
+func (x *Tensor) ClampMax(hi float64) *Tensor {
+	x.limits("clamp_max", math.Inf(-1), hi)
+	return x.scalar(minScalarOp, hi)
+}
+
+// ClampMaxInPlace replaces x by the lesser of x and hi.
+func (x *Tensor) ClampMaxInPlace(hi float64) *Tensor {
+	x.holds("clamp_max", hi)
+	x.limits("clamp_max", math.Inf(-1), hi)
+	return x.inPlace(minScalarOp, []*Tensor{x}, hi)
+}

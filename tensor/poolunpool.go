@@ -1,0 +1,79 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// MaxUnpool1d puts the elements of x back where a maximum pool took them from, with zeros around:
+// torch.nn.functional.max_unpool1d. x and indices are the values and places that
+// [Tensor.MaxPool1dIndices] returned, [n, channels, length] or [channels, length], and o what it
+// was given. size is the length of the result, by default (length-1)·stride - 2·padding + the
+// extent of a window; it must be less than one stride away from that. Of several elements for one
+// place the last one stays, and each is given the gradient of the place. An index outside is an
+// error, on a GPU reported at the next wait.
+func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
+	return x.maxUnpool("max_unpool1d", 1, indices, o, size)
+}
+
+// MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions: size is height and width, one number for
+// both or one for each.
+func (x *Tensor) MaxUnpool2d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
+	return x.maxUnpool("max_unpool2d", 2, indices, o, size)
+}
+
+// MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions: size is depth, height and width, one
+// number for all or one for each.
+func (x *Tensor) MaxUnpool3d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
+	return x.maxUnpool("max_unpool3d", 3, indices, o, size)
+}
+
+func (x *Tensor) maxUnpool(op string, rank int, indices *Tensor, o MaxPoolOptions, size []int) *Tensor {
+	x.spatial(op, rank)
+	x.needsFloat(op)
+	in := []*Tensor{x, indices}
+	s := youngest(op, in)
+	sameDevice(op, in)
+	if indices.dtype != dtype.I64 {
+		e := newError(op, ErrType, in, "indices are int64, these are "+indices.dtype.String())
+		panic(e.hint("MaxPool2dIndices and its like return them"))
+	}
+	if indices.layout.Shape != x.layout.Shape {
+		fail(op, ErrShape, in, "values and indices have one shape; shapes are %s", shapes(in))
+	}
+	if len(o.Kernel) == 0 {
+		fail(op, ErrValue, in, "no size of the kernel is given")
+	}
+	g := grid{rank: rank, kernel: each(op, in, "kernel", rank, o.Kernel, 1, 1), stride: each(op, in, "stride", rank, o.Stride, 1, 1),
+		before: each(op, in, "padding", rank, o.Padding, 0, 0), dilation: each(op, in, "dilation", rank, o.Dilation, 1, 1)}
+	if len(o.Stride) == 0 {
+		g.stride = g.kernel
+	}
+	to := each(op, in, "the result", rank, size, 0, 0)
+	for i := range rank {
+		n := x.Dim(i - rank)
+		if n == 0 {
+			fail(op, ErrShape, in, "dimension %d has no elements", i-rank)
+		}
+		whole := (n-1)*g.stride[i] - 2*g.before[i] + g.span(i)
+		if len(size) == 0 {
+			to[i] = whole
+		}
+		if d := to[i] - whole; to[i] < 1 || d <= -g.stride[i] || d >= g.stride[i] {
+			e := newError(op, ErrValue, in, fmt.Sprintf("dimension %d cannot have a size of %d: %d windows come from %d to %d elements",
+				i-rank, to[i], n, max(1, whole-g.stride[i]+1), whole+g.stride[i]-1))
+			panic(e.hint("give the size of what was pooled"))
+		}
+	}
+	return within(s, func(c *Scope) *Tensor {
+		lead := x.layout.Shape.Head(x.Rank() - rank)
+		windows, places := 1, 1
+		for i := range rank {
+			windows, places = windows*x.Dim(i-rank), places*to[i]
+		}
+		flat := func(t *Tensor) *Tensor { return t.In(c).reshape(lead.Append(windows)) }
+		y := c.On(x.st.dev).Typed(x.dtype).Zeros(lead.Append(places).Slice()...)
+		return y.Scatter(lead.Rank(), flat(indices), flat(x)).reshape(lead.Append(to[:rank]...))
+	})
+}

@@ -1,0 +1,106 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// A route is where work goes: a stream, and the graph that records it.
+type route struct {
+	stream device.Stream
+	graph  *Graph // nil: the work runs
+}
+
+// route returns where work of op in s on dev goes. Memory, launches, Raw and copies ask here. It
+// panics if s records and its graph cannot have the work.
+func (s *Scope) route(op string, dev device.Device) route {
+	r := routeOn(s.streamOf(dev))
+	if g := s.modes.capture; g != nil && r.graph != g {
+		s.astray(op, dev)
+	}
+	return r
+}
+
+// astray panics if s records, of work on dev that its graph cannot have.
+func (s *Scope) astray(op string, dev device.Device) {
+	why := "the stream of the work is none that is recorded: what came before it was not recorded"
+	if g := s.modes.capture; dev != g.dev {
+		why = fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name())
+	}
+	s.uncapturable(op, why)
+}
+
+// source is route for memory on dev that the host reads or a copy begins at. That of the CPU may be
+// read in a capture too.
+func (s *Scope) source(op string, dev device.Device) route {
+	if dev == hostDevice() {
+		return route{stream: s.streamOf(dev)}
+	}
+	return s.route(op, dev)
+}
+
+// routeOn returns the route by way of a stream.
+func routeOn(s device.Stream) route {
+	if captures.none() {
+		return route{stream: s}
+	}
+	return route{s, recordedBy(s)}
+}
+
+// recordedBy returns the graph that records what is queued on s, nil if it runs.
+func recordedBy(s device.Stream) *Graph {
+	if r, ok := s.(device.RecordingStream); ok {
+		if g, ok := r.RecordedFor().(*Graph); ok && g.live.Load() {
+			return g
+		}
+	}
+	return nil
+}
+
+// before reports whether a storage is older than the capture.
+func (g *Graph) before(st *storage) bool { return st.epoch < g.number }
+
+// owns notes that recorded work makes a new storage.
+func (g *Graph) owns(st *storage) {
+	g.mu.Lock()
+	g.own = append(g.own, st)
+	g.mu.Unlock()
+}
+
+// touch notes that recorded work uses a storage. It stays until the graph is closed, and replays
+// are ordered with what else uses it. st.mu is held.
+func (g *Graph) touch(op string, st *storage, write bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.has(st.home) {
+		return
+	}
+	if !g.before(st) && !g.adopted[st] {
+		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
+		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
+	}
+	old, known := g.outside[st]
+	if !known {
+		st.retain()
+	}
+	g.outside[st] = old || write
+}
+
+// once panics if this goroutine captures, and is about to change memory of a GPU that is older than
+// the capture by work that runs now: once, and not by replays. New memory may be filled: so begins
+// the state of an optimizer.
+func (st *storage) once(op string) {
+	if st.dev == hostDevice() {
+		return
+	}
+	captures.each(func(g *Graph) bool { // the innermost
+		if g.before(st) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			e := newError(op, ErrCapture, nil, "what it writes to would be changed now, once, and not by replays: the work is not in the scope of the capture")
+			panic(g.refused(e.hint("start it with In(s), s being the scope that the function gets; call an optimizer or an average behind Backward; or do it before the capture")))
+		}
+		return false
+	})
+}

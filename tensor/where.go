@@ -1,0 +1,51 @@
+package tensor
+
+import "github.com/flambeau-go/flambeau/expr"
+
+var whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, x2), Fixed: 1, Domain: wide,
+	Ref: func(x, _ []float64) float64 {
+		if x[0] != 0 {
+			return x[1]
+		}
+		return x[2]
+	},
+	Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
+
+// Where returns a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
+func Where(cond, a, b *Tensor) *Tensor {
+	cond.use("where")
+	if cond.dtype != boolType {
+		e := newError("where", ErrType, []*Tensor{cond, a, b}, "the condition is "+cond.dtype.String()+", it must be bool")
+		panic(e.hint("NeScalar(0) is true where it is not 0"))
+	}
+	return whereOp.Apply([]*Tensor{cond, a, b})
+}
+
+// held is number for WhereScalar, where the result has the number as it is.
+func (x *Tensor) held(v float64) (n, same *Tensor) {
+	n, same = x.number("where", v)
+	return n.Fill(same.takes("where", v)), same
+}
+
+// WhereScalar returns a where cond, a bool tensor, is true, and the number b elsewhere, broadcast together; an integer tensor stays one if
+// b is a whole number.
+func WhereScalar(cond, a *Tensor, b float64) *Tensor {
+	s := youngest("where", []*Tensor{cond, a})
+	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).held(b); return Where(cond, a, n) })
+}
+
+// RWhereScalar returns the number a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
+func RWhereScalar(cond *Tensor, a float64, b *Tensor) *Tensor {
+	s := youngest("where", []*Tensor{cond, b})
+	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).held(a); return Where(cond, n, b) })
+}
+
+// WhereScalars returns the number a where cond, a bool tensor, is true, and b elsewhere, as floats of the scope's type: Go's numbers do not
+// say whether they are whole, as Python's do.
+func WhereScalars(cond *Tensor, a, b float64) *Tensor {
+	cond.use("where")
+	return within(cond.scope, func(c *Scope) *Tensor {
+		m := c.On(cond.st.dev)
+		return Where(cond.In(c), m.Full(a), m.Full(b))
+	})
+}
