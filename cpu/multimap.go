@@ -1,7 +1,7 @@
 package cpu
 
 import (
-	"sort"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/shape"
@@ -45,8 +45,8 @@ func (d *Device) multiMap(o *device.MultiMap) {
 
 // run evaluates blocks lo … hi-1 of all groups together.
 func (m *multi) run(lo, hi int) {
-	k := sort.SearchInts(m.first, lo+1) - 1
-	for ; lo < hi; k++ {
+	next, _ := slices.BinarySearch(m.first, lo+1)
+	for k := next - 1; lo < hi; k++ {
 		b := m.groups[k]
 		n := min(hi-m.first[k], b.blocks())
 		b.run(lo-m.first[k], n)

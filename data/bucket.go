@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
-	"sort"
 )
 
 // LengthConfig sets a [LengthSampler].
@@ -76,7 +75,7 @@ func (s *LengthSampler) groups(rng *rand.Rand) [][]int {
 	}
 	g := make([][]int, len(s.c.Bounds)+1)
 	for _, i := range order {
-		b := sort.SearchInts(s.c.Bounds, s.lengths[i])
+		b, _ := slices.BinarySearch(s.c.Bounds, s.lengths[i])
 		g[b] = append(g[b], i)
 	}
 	return g

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sort"
 )
 
 // A Concat is datasets one after the other: torch's ConcatDataset. See [NewConcat].
@@ -38,7 +37,7 @@ func (c *Concat) find(i int) (Dataset, int, error) {
 	if i < 0 || i >= c.Len() {
 		return nil, 0, fmt.Errorf("index %d is out of range for %d samples", i, c.Len())
 	}
-	k := sort.SearchInts(c.ends, i+1)
+	k, _ := slices.BinarySearch(c.ends, i+1)
 	if k > 0 {
 		i -= c.ends[k-1]
 	}

@@ -2,7 +2,8 @@ package device
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,15 +43,11 @@ var imports = map[string]string{
 func driver(kind, name string) (Driver, error) {
 	registry.Lock()
 	d := registry.drivers[kind]
-	var known []string
-	for k := range registry.drivers {
-		known = append(known, k)
-	}
+	known := slices.Sorted(maps.Keys(registry.drivers))
 	registry.Unlock()
 	if d != nil {
 		return d, nil
 	}
-	sort.Strings(known)
 	if line, ok := imports[kind]; ok {
 		return nil, &UnavailableError{Name: name, Reason: notLinked, Help: "add " + line}
 	}

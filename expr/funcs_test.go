@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"sort"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -71,7 +71,7 @@ func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s s
 			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			s, ok := specs[name]

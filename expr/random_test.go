@@ -2,7 +2,7 @@ package expr
 
 import (
 	"math"
-	"sort"
+	"slices"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -125,7 +125,7 @@ func TestRandomDistributions(t *testing.T) {
 			if chi > 255+5*math.Sqrt(2*255) || chi < 255-5*math.Sqrt(2*255) {
 				t.Errorf("%s %v: χ² = %v of 255", c.name, ty, chi)
 			}
-			sort.Float64s(v)
+			slices.Sort(v)
 			ks := 0.0
 			for i, x := range v {
 				u := c.cdf(x)

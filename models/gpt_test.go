@@ -3,6 +3,7 @@ package models_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -114,9 +115,7 @@ func TestGPTLoadStateDict(t *testing.T) {
 	before := b.Forward(ids).Floats()
 	bad := func(want string, change func(sd map[string]*tt)) {
 		sd := map[string]*tt{}
-		for k, v := range lm {
-			sd[k] = v
-		}
+		maps.Copy(sd, lm)
 		change(sd)
 		if err := b.LoadStateDict(sd); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

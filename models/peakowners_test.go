@@ -1,8 +1,10 @@
 package models_test
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,11 +75,8 @@ func ownersAtPeak(t *testing.T, dev device.Device, step func()) string {
 	for _, b := range live {
 		by[b.who] += b.size
 	}
-	var names []string
-	for w := range by {
-		names = append(names, w)
-	}
-	sort.Slice(names, func(i, j int) bool { return by[names[i]] > by[names[j]] })
+	names := slices.Collect(maps.Keys(by))
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(by[b], by[a]) })
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d bytes at the peak:\n", peak)
 	for _, w := range names[:min(len(names), 25)] {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,9 +38,7 @@ func (p *publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	for k, v := range p.header[r.URL.Path] {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), p.header[r.URL.Path])
 	w.Write(b)
 }
 

@@ -3,6 +3,7 @@ package nn_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -175,9 +176,7 @@ func TestLazyLayersAndWrongDicts(t *testing.T) {
 		t.Errorf("after an error: %s", d)
 	}
 	wrong := map[string]*tensor.Tensor{}
-	for k, v := range full {
-		wrong[k] = v
-	}
+	maps.Copy(wrong, full)
 	wrong["0.weight"] = tensor.Ones(4, 2)
 	if err := nn.LoadStateDict(m, wrong); !errors.As(err, &e) || len(e.Mismatched) != 1 || !strings.Contains(nn.Describe(m), "LazyLinear") {
 		t.Errorf("got %v", err)

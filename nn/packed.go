@@ -1,9 +1,9 @@
 package nn
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -105,7 +105,7 @@ func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedS
 	}
 	p := &PackedSequence{}
 	if o.Unsorted {
-		sort.SliceStable(order, func(i, j int) bool { return lengths[order[i]] > lengths[order[j]] })
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(lengths[b], lengths[a]) })
 		p.Sorted, p.Unsorted = order, make([]int, n)
 		for i, k := range order {
 			p.Unsorted[k] = i

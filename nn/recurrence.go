@@ -1,7 +1,8 @@
 package nn
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
@@ -83,8 +84,8 @@ func (f *recurrence) ends() []stretch {
 
 // joined merges stretches that lie side by side, and so do their states before.
 func joined(list []stretch) []stretch {
-	list = append([]stretch(nil), list...)
-	sort.Slice(list, func(i, j int) bool { return list[i].at < list[j].at })
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })
 	out := list[:0]
 	for _, s := range list {
 		if n := len(out); n > 0 && s.prev >= 0 && out[n-1].prev >= 0 && out[n-1].prev+out[n-1].n == s.prev && out[n-1].at+out[n-1].n == s.at {

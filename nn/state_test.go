@@ -3,6 +3,7 @@ package nn_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -45,12 +46,7 @@ func names(list []nn.Param) string {
 }
 
 func keys(sd map[string]*tensor.Tensor) string {
-	var out []string
-	for k := range sd {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return strings.Join(out, " ")
+	return strings.Join(slices.Sorted(maps.Keys(sd)), " ")
 }
 
 // The names are those of PyTorch 2.15 for the same model.

@@ -332,7 +332,7 @@ func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 		fresh := func(st *state) bool { return st.unused && row == 0 }
 		x, _ := m.rule.scalars(cfg, l.group.LR, a.step+1+float64(row), a, fresh(a))
 		y, _ := m.rule.scalars(cfg, l.group.LR, b.step+1+float64(row), b, fresh(b))
-		if len(x) != len(y) || !equal(x, y) {
+		if !equal(x, y) {
 			return false
 		}
 	}

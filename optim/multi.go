@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -241,12 +242,7 @@ func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, in
 }
 
 func equal(a, b []float64) bool {
-	for i := range a {
-		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
 // programs keeps the lowered rules.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"sort"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,7 +85,7 @@ func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Durat
 }
 
 func median(list []float64) float64 {
-	sort.Float64s(list)
+	slices.Sort(list)
 	return list[len(list)/2]
 }
 

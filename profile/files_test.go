@@ -10,7 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -264,7 +264,7 @@ func TestStacks(t *testing.T) {
 		sum += n
 	}
 	want := int(p.KeyAverages().Total().CUDASelf.Microseconds())
-	if d := sum - want; d > len(lines) || -d > len(lines) || len(lines) < 10 || !sort.StringsAreSorted(lines) {
+	if d := sum - want; d > len(lines) || -d > len(lines) || len(lines) < 10 || !slices.IsSorted(lines) {
 		t.Errorf("%d lines sum to %d µs, the GPU worked for %d", len(lines), sum, want)
 	}
 }

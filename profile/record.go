@@ -1,9 +1,9 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -76,11 +76,11 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	for i, p := range r.spans {
 		p.place = &places[i]
 	}
-	sort.Slice(r.spans, func(i, j int) bool { return r.spans[i].id < r.spans[j].id })
-	sort.SliceStable(r.kernels, func(i, j int) bool { return r.kernels[i].start < r.kernels[j].start })
-	sort.SliceStable(r.copies, func(i, j int) bool { return r.copies[i].Start < r.copies[j].Start })
-	sort.SliceStable(r.waits, func(i, j int) bool { return r.waits[i].Start < r.waits[j].Start })
-	sort.SliceStable(r.memory, func(i, j int) bool { return r.memory[i].at < r.memory[j].at })
+	slices.SortFunc(r.spans, func(a, b *span) int { return cmp.Compare(a.id, b.id) })
+	slices.SortStableFunc(r.kernels, func(a, b *kernel) int { return cmp.Compare(a.start, b.start) })
+	slices.SortStableFunc(r.copies, func(a, b *transfer) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortStableFunc(r.waits, func(a, b *wait) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortStableFunc(r.memory, func(a, b *allocation) int { return cmp.Compare(a.at, b.at) })
 	r.nameLayers()
 	r.findLeaves()
 	r.place()
@@ -237,7 +237,7 @@ func (r *record) place() {
 		}
 	}
 	for _, list := range tracks {
-		sort.SliceStable(list, func(i, j int) bool { return list[i].start < list[j].start })
+		slices.SortStableFunc(list, func(a, b *leaf) int { return cmp.Compare(a.start, b.start) })
 		at := time.Duration(0)
 		for _, l := range list {
 			took := l.end - l.start

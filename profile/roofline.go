@@ -1,8 +1,10 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,9 +53,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
 	for _, m := range given {
-		for name, peak := range m {
-			f.Peaks[name] = peak
-		}
+		maps.Copy(f.Peaks, m)
 	}
 	type key struct{ device, primitive, kernel string }
 	at := map[key]int{}
@@ -124,7 +124,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 			v.By = "memory"
 		}
 	}
-	sort.SliceStable(f.Rows, func(i, j int) bool { return f.Rows[i].Time-f.Rows[i].Bound > f.Rows[j].Time-f.Rows[j].Bound })
+	slices.SortStableFunc(f.Rows, func(a, b KernelBound) int { return cmp.Compare(b.Time-b.Bound, a.Time-a.Bound) })
 	return f
 }
 
@@ -143,12 +143,7 @@ func (f *Rooflines) Table() string {
 		{title: "GFLOP/s", cell: func(k *KernelBound) string { return rate(k.Work.FLOPs, k.Time) }},
 		{title: "GB/s", cell: func(k *KernelBound) string { return rate(k.Work.Bytes, k.Time) }},
 	}, f.Rows)
-	var names []string
-	for n := range f.Peaks {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(f.Peaks)) {
 		if p := f.Peaks[n]; p.FLOPs > 0 {
 			fmt.Fprintf(&b, "%s: %.0f GFLOP/s, %.0f GB/s (%s)\n", n, p.FLOPs/1e9, p.Bytes/1e9, p.Source)
 		}

@@ -1,8 +1,9 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 )
@@ -62,12 +63,12 @@ func (a *Averages) Sort(key string) error {
 		for k := range sortKeys {
 			known = append(known, strings.Replace(k, "device", "cuda", 1))
 		}
-		sort.Strings(known)
+		slices.Sort(known)
 		return &Error{Op: "table", Msg: fmt.Sprintf("cannot sort by %q; known are %s", key, strings.Join(known, ", ")), Err: ErrKey}
 	case less == nil:
-		sort.SliceStable(a.Rows, func(i, j int) bool { return a.Rows[i].Key < a.Rows[j].Key })
+		slices.SortStableFunc(a.Rows, func(x, y Average) int { return cmp.Compare(x.Key, y.Key) })
 	default:
-		sort.SliceStable(a.Rows, func(i, j int) bool { return less(&a.Rows[i]) > less(&a.Rows[j]) })
+		slices.SortStableFunc(a.Rows, func(x, y Average) int { return cmp.Compare(less(&y), less(&x)) })
 	}
 	return nil
 }

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
@@ -98,13 +99,8 @@ func (p *Profile) ExportStacks(path, metric string) error {
 			}
 			lines[strings.Join(names, ";")] += v[at]
 		}
-		keys := make([]string, 0, len(lines))
-		for k := range lines {
-			keys = append(keys, k)
-		}
-		sort.Strings(keys)
 		b := bufio.NewWriter(w)
-		for _, k := range keys {
+		for _, k := range slices.Sorted(maps.Keys(lines)) {
 			fmt.Fprintf(b, "%s %d\n", k, (lines[k]+500)/1000)
 		}
 		return b.Flush()

@@ -1,5 +1,7 @@
 package ptx
 
+import "slices"
+
 // coalesceVariables lets instructions read and write a Var's register directly:
 // a snapshot goes when the Var does not change before the snapshot's last use,
 // and `t = op …; var = t` becomes `var = op …`.
@@ -83,10 +85,8 @@ func (c *coalescer) use(u *register, here []position) {
 
 // assigns reports whether n or something inside it sets v.
 func (c *coalescer) assigns(n *node, v *register) bool {
-	for _, d := range n.dst {
-		if d == v {
-			return true
-		}
+	if slices.Contains(n.dst, v) {
+		return true
 	}
 	if n.kind != branchIf && n.kind != loopForever {
 		return false

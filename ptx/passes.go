@@ -1,5 +1,7 @@
 package ptx
 
+import "strings"
+
 // passes run in this order on every kernel. Each is a function of the whole
 // tree and leaves a correct kernel, so any of the optional ones may be taken
 // out. Register allocation, scheduling and branch conversion are the
@@ -279,12 +281,10 @@ func (n *node) takesImmediate() bool {
 	case formAtomic, formCopy:
 		return n.text != "vector"
 	case formPlain:
-		return immediate[n.op] || hasPrefix(n.op, "setp.") || hasPrefix(n.op, "shfl.") || hasPrefix(n.op, "vote.") || hasPrefix(n.op, "redux.")
+		return immediate[n.op] || strings.HasPrefix(n.op, "setp.") || strings.HasPrefix(n.op, "shfl.") || strings.HasPrefix(n.op, "vote.") || strings.HasPrefix(n.op, "redux.")
 	}
 	return false
 }
-
-func hasPrefix(s, prefix string) bool { return len(s) >= len(prefix) && s[:len(prefix)] == prefix }
 
 func materializeConstants(b *Builder) {
 	var visit func(r *region)

@@ -9,6 +9,7 @@ package safetensors
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"unicode/utf8"
 
@@ -122,9 +122,9 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	if err := tensor.Try(func() {
 		size = s.sizes()
 		// Wider types first keeps every tensor aligned to its element.
-		sort.Slice(keys, func(i, j int) bool {
-			a, b := tensorbytes.Type(tensors[keys[i]], s.cast).Size(), tensorbytes.Type(tensors[keys[j]], s.cast).Size()
-			return a > b || a == b && keys[i] < keys[j]
+		slices.SortFunc(keys, func(a, b string) int {
+			x, y := tensorbytes.Type(tensors[a], s.cast), tensorbytes.Type(tensors[b], s.cast)
+			return cmp.Or(cmp.Compare(y.Size(), x.Size()), cmp.Compare(a, b))
 		})
 	}); err != nil {
 		return s.fault(err)

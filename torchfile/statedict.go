@@ -2,7 +2,7 @@ package torchfile
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/tensor"
@@ -58,7 +58,7 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		for k := range items {
 			keys = append(keys, fmt.Sprintf("%q", k))
 		}
-		sort.Strings(keys)
+		slices.Sort(keys)
 		if len(keys) > 10 {
 			keys = append(keys[:10], "…")
 		}

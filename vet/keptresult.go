@@ -193,10 +193,8 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	if len(uses) == 0 || !isTensor(v.Type()) || !within(uses[0].id, o.lit.Body) || len(seen) > 20 {
 		return false
 	}
-	for _, s := range seen {
-		if s == v {
-			return true // by its other assignments
-		}
+	if slices.Contains(seen, v) {
+		return true // by its other assignments
 	}
 	seen = append(seen, v)
 	values := 0
@@ -250,10 +248,8 @@ func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
 
 // operand returns e if it is an operand of a call that has to be alive.
 func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
-	for _, x := range u.live(call) {
-		if x == e {
-			return e
-		}
+	if slices.Contains(u.live(call), e) {
+		return e
 	}
 	return nil
 }

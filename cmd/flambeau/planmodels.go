@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/models"
@@ -106,10 +107,8 @@ func (p *planned) check(c *planCmd) error {
 		return fmt.Errorf("--image %d, --classes %d: 4 to %d pixels and up to %d classes", p.image, p.classes, 1<<14, 1<<24)
 	}
 	if len(p.images) > 0 {
-		for _, n := range p.images {
-			if n == p.image {
-				return nil
-			}
+		if slices.Contains(p.images, p.image) {
+			return nil
 		}
 		return fmt.Errorf("--image %d: %s takes pictures of %v", p.image, c.Model, p.images)
 	}

@@ -9,6 +9,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/build/constraint"
@@ -17,7 +18,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -49,9 +49,8 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 		c.pkg(dir, p)
 		c.raises(dir, p)
 	}
-	sort.Slice(c.found, func(i, j int) bool {
-		a, b := c.found[i], c.found[j]
-		return a.Where < b.Where || a.Where == b.Where && a.What < b.What
+	slices.SortFunc(c.found, func(a, b Violation) int {
+		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.What, b.What))
 	})
 	return c.found, nil
 }

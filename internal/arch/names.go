@@ -14,7 +14,9 @@ var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 var variants = []string{"other", "none", "unix", "asm", "nogpu", "unsupported"}
 
 // underscored lists files whose names are still to be mended.
-var underscored = []string{"tensor/inplace_functions.go", "tensor/bench_order_test.go", "tensor/conv_bench_test.go", "tensor/fuzz_shapes_test.go"}
+var underscored = []string{
+	"tensor/bench_order_test.go", "tensor/conv_bench_test.go", "tensor/fuzz_shapes_test.go",
+}
 
 // misnamed reports whether the name of a source file has an underscore that neither Go gives a
 // meaning nor a build constraint: what has a name of two words joins them.

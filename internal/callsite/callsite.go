@@ -3,6 +3,7 @@
 package callsite
 
 import (
+	"bytes"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -111,12 +112,8 @@ func First(pc []uintptr) string {
 // Goroutine returns the number of this goroutine, which heads its stack: "goroutine 18 [running]:". It takes a microsecond.
 func Goroutine() (n uint64) {
 	var b [64]byte
-	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
-		if c < '0' || c > '9' {
-			break
-		}
-		n = 10*n + uint64(c-'0')
-	}
+	number, _, _ := bytes.Cut(b[len("goroutine "):runtime.Stack(b[:], false)], []byte(" "))
+	n, _ = strconv.ParseUint(string(number), 10, 64)
 	return n
 }
 

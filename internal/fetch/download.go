@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -168,9 +169,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	if err != nil {
 		return false, err
 	}
-	for k, v := range j.Header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, j.Header)
 	req.Header.Set("Accept-Encoding", "identity") // the digest is that of the bytes as they are stored
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "flambeau")

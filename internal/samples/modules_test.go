@@ -1,6 +1,7 @@
 package samples
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 
@@ -20,9 +21,7 @@ func init() {
 	for name, f := range simpleLayers {
 		layers[name] = layer{make: f}
 	}
-	for name, l := range longLayers {
-		layers[name] = l
-	}
+	maps.Copy(layers, longLayers)
 }
 
 // still is a layer without arguments, or with those that say where to compute.

@@ -3,6 +3,7 @@ package samples
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 
@@ -344,10 +345,5 @@ func must(t golden.Tensor, err error) golden.Tensor {
 }
 
 func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

@@ -3,7 +3,7 @@ package sched
 import (
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
@@ -77,18 +77,19 @@ type Sequential struct {
 // optimizer; they begin anew when it is their turn.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
-	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: append([]int(nil), milestones...)}
+	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
 	if len(milestones) != len(list)-1 {
 		fail(name, "%d milestones between %d schedules", len(milestones), len(list))
 	}
-	if !sort.IntsAreSorted(milestones) {
+	if !slices.IsSorted(milestones) {
 		fail(name, "the milestones %v do not ascend", milestones)
 	}
 	for _, g := range opt.Groups() {
 		g.LR = g.InitialLR
 	}
 	q.undoParts()
-	first := q.list[sort.SearchInts(q.milestones, 1)]
+	at, _ := slices.BinarySearch(q.milestones, 1)
+	first := q.list[at]
 	first.begin()
 	q.last = first.LastLR()
 	return q
@@ -103,7 +104,7 @@ func (q *Sequential) undoParts() {
 // Step sets the learning rates of the next step.
 func (q *Sequential) Step() {
 	q.lastEpoch++
-	i := sort.SearchInts(q.milestones, q.lastEpoch+1)
+	i, _ := slices.BinarySearch(q.milestones, q.lastEpoch+1)
 	if i > 0 && q.milestones[i-1] == q.lastEpoch {
 		q.list[i].restart()
 	} else {

@@ -14,7 +14,7 @@ package sched
 import (
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
@@ -168,9 +168,8 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
 	l.finite("gamma", gamma)
-	at := append([]int(nil), milestones...)
-	sort.Ints(at)
-	before := func(n int) int { return sort.SearchInts(at, n) }
+	at := slices.Sorted(slices.Values(milestones))
+	before := func(n int) int { i, _ := slices.BinarySearch(at, n); return i }
 	l.settings = []setting{counter("milestones", &at), real("gamma", &gamma)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		n := before(l.lastEpoch+1) - before(l.lastEpoch)

@@ -14,7 +14,7 @@ import (
 // The ops of _golden/indexing.py.
 func init() {
 	type args = golden.Args
-	for name, op := range map[string]goldenOp{
+	maps.Copy(goldenOps, map[string]goldenOp{
 		"scatter":       func(a args, x []*tt) *tt { return x[0].Scatter(a.Int("dim"), x[1], x[2]) },
 		"scatter_value": func(a args, x []*tt) *tt { return x[0].ScatterScalar(a.Int("dim"), x[1], a.Float("value")) },
 		"scatter_add":   func(a args, x []*tt) *tt { return x[0].ScatterAdd(a.Int("dim"), x[1], x[2]) },
@@ -46,9 +46,7 @@ func init() {
 			return x[0].IndexPut(x[1], a.Bool("accumulate"), brackets(a.Text("spec"), x[2:])...)
 		},
 		"masked_scatter": func(_ args, x []*tt) *tt { return x[0].MaskedScatter(x[1], x[2]) },
-	} {
-		goldenOps[name] = op
-	}
+	})
 	for _, op := range []string{"scatter_add", "scatter_reduce", "index_reduce", "index_add", "take", "take_along_dim", "embedding_padded", "bincount", "index", "index_put", "index_fill_by", "masked_fill_by"} {
 		goldenTerms[op] = indexedTerms
 	}

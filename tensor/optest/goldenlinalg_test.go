@@ -1,6 +1,7 @@
 package optest
 
 import (
+	"maps"
 	"math"
 
 	"github.com/flambeau-go/flambeau/internal/golden"
@@ -14,7 +15,7 @@ func init() {
 		return func(a args, x []*tt) *tt { return f(a, x[0]) }
 	}
 	part := func(a args, x ...*tt) *tt { return x[a.Int("part")] }
-	for name, op := range map[string]goldenOp{
+	maps.Copy(goldenOps, map[string]goldenOp{
 		"inverse":  unaryOp((*tt).Inverse),
 		"det":      unaryOp((*tt).Det),
 		"slogdet":  of(func(a args, x *tt) *tt { s, l := x.SlogDet(); return part(a, s, l) }),
@@ -66,9 +67,7 @@ func init() {
 		"multi_dot":      func(_ args, x []*tt) *tt { return tensor.MultiDot(x...) },
 		"matrix_norm":    of(func(a args, x *tt) *tt { return x.MatrixNorm(order(a), dims(a)...) }),
 		"cholesky_solve": func(a args, x []*tt) *tt { return x[0].CholeskySolve(x[1], a.Bool("upper")) },
-	} {
-		goldenOps[name] = op
-	}
+	})
 	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular", "svdvals", "eigvalsh", "cholesky_solve", "matrix_norm", "matrix_exp"} {
 		goldenTerms[op] = linalgTerms
 	}

@@ -1,6 +1,8 @@
 package optest
 
 import (
+	"maps"
+
 	"github.com/flambeau-go/flambeau/internal/golden"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -31,7 +33,7 @@ func init() {
 			return values
 		}
 	}
-	for name, op := range map[string]goldenOp{
+	maps.Copy(goldenOps, map[string]goldenOp{
 		"cumsum": along((*tt).CumSum), "cumprod": along((*tt).CumProd), "logcumsumexp": along((*tt).LogCumSumExp),
 		"cummax": two(func(a args, x *tt) (*tt, *tt) { return x.CumMax(a.Int("dim")) }),
 		"cummin": two(func(a args, x *tt) (*tt, *tt) { return x.CumMin(a.Int("dim")) }),
@@ -56,9 +58,7 @@ func init() {
 		"diff":                 func(a args, x []*tt) *tt { return x[0].Diff(a.Int("n"), a.Int("dim")) },
 		"histc":                func(a args, x []*tt) *tt { return x[0].Histc(a.Int("bins"), a.Float("min"), a.Float("max")) },
 		"repeat_interleave_by": func(a args, x []*tt) *tt { return x[0].RepeatInterleaveBy(x[1].Long(), a.Int("dim")) },
-	} {
-		goldenOps[name] = op
-	}
+	})
 	for _, op := range []string{"cumsum", "cumprod", "repeat_interleave_by"} { // sums of products of absolute values, which do not cancel
 		goldenTerms[op] = absoluteRun
 	}

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math/bits"
+	"strconv"
 
 	"github.com/flambeau-go/flambeau/ptx"
 	"github.com/flambeau-go/flambeau/shape"
@@ -110,7 +111,7 @@ type coordinates struct {
 func declareCoordinates(b *ptx.Builder, prefix string, rank int, wide bool) coordinates {
 	c := coordinates{wide: wide}
 	for d := 1; d < rank; d++ {
-		suffix := string(rune('0' + d))
+		suffix := strconv.Itoa(d)
 		c.size = append(c.size, b.Param(prefix+"n"+suffix, indexType(wide)))
 		if !wide {
 			c.magic = append(c.magic, b.Param(prefix+"m"+suffix, ptx.U32))
@@ -160,7 +161,7 @@ func indexType(wide bool) ptx.Type {
 func declareStrides(b *ptx.Builder, prefix string, rank int, wide bool) []ptx.Value {
 	list := make([]ptx.Value, rank)
 	for d := range list {
-		list[d] = b.Param(prefix+string(rune('0'+d)), indexType(wide))
+		list[d] = b.Param(prefix+strconv.Itoa(d), indexType(wide))
 	}
 	return list
 }

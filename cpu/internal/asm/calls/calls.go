@@ -7,7 +7,8 @@
 package calls
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
@@ -49,7 +50,7 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 			}
 		}
 	}
-	sort.Slice(found, func(i, j int) bool { return found[i].Root < found[j].Root })
+	slices.SortFunc(found, func(a, b Call) int { return cmp.Compare(a.Root, b.Root) })
 	return found
 }
 
@@ -101,11 +102,8 @@ var patterns = sync.OnceValue(func() []pattern {
 		}
 		all = append(all, pattern{name, p.Key(), p.Code, p.Outs[0]})
 	}
-	sort.Slice(all, func(i, j int) bool {
-		if len(all[i].code) != len(all[j].code) {
-			return len(all[i].code) > len(all[j].code)
-		}
-		return all[i].name < all[j].name
+	slices.SortFunc(all, func(a, b pattern) int {
+		return cmp.Or(cmp.Compare(len(b.code), len(a.code)), cmp.Compare(a.name, b.name))
 	})
 	return all
 })

@@ -131,10 +131,8 @@ func (d *decoder) typ() Type {
 // typIn is typ restricted to a list.
 func (d *decoder) typIn(list ...Type) Type {
 	t := d.typ()
-	for _, l := range list {
-		if t == l {
-			return t
-		}
+	if slices.Contains(list, t) {
+		return t
 	}
 	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
 	panic("unreachable")

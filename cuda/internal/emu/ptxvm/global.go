@@ -3,6 +3,7 @@ package ptxvm
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 const ready64 = 0x0101010101010101 * shReady
@@ -89,17 +90,8 @@ func (w *warp) coalesce(m uint32, total int) {
 			continue
 		}
 		last = s
-		if s <= top { // not rising: the sector may be known
-			known := false
-			for _, v := range seen[:n] {
-				if v == s {
-					known = true
-					break
-				}
-			}
-			if known {
-				continue
-			}
+		if s <= top && slices.Contains(seen[:n], s) { // not rising: the sector may be known
+			continue
 		}
 		top = max(top, s)
 		seen[n&63] = s
