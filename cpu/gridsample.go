@@ -5,6 +5,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 )
 
 // gridTaps are the elements of one dimension that are read for a coordinate.
@@ -128,11 +129,11 @@ func (t *gridTask[K]) spread(row int) {
 // find is for coordinate x in a dimension of n elements.
 func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	size := K(n)
-	at := K((x+1)*(size/2)) - 0.5
+	low := K(-0.5)
 	if a.slope = size / 2; s.AlignCorners {
-		a.slope = (size - 1) / 2
-		at = K((x + 1) * a.slope)
+		a.slope, low = (size-1)/2, 0
 	}
+	at := fused(x+1, a.slope, low) // torch's kernels fuse that, too
 	if s.Mode != device.GridBicubic {
 		var sign K
 		at, sign = padGrid(s, at, size)
@@ -161,6 +162,14 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 			a.at[k] = int(to)
 		}
 	}
+}
+
+// fused is a·b + c, rounded once.
+func fused[K float32 | float64](a, b, c K) K {
+	if _, single := any(a).(float32); single {
+		return K(expr.FMA32(float32(a), float32(b), float32(c)))
+	}
+	return K(math.FMA(float64(a), float64(b), float64(c)))
 }
 
 // padGrid maps a place into a dimension of a size. The place moves on with the given sign.
@@ -198,9 +207,9 @@ func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign 
 
 // gridInner is Keys' kernel with a = -¾ (R. Keys, Cubic Convolution Interpolation for Digital Image
 // Processing, 1981) at a distance u of at most 1, where v is 1-u, and gridOuter at 1+u.
-func gridInner[K float32 | float64](u, v K) K { return K((K(K(-1.25*u)*u) + u + 1) * v) }
+func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 1) * v) }
 
-func gridOuter[K float32 | float64](u, v K) K { return K(K(-0.75*u) * K(v*v)) }
+func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }
 
 // gridInnerSlope is the derivative of gridInner by u, and gridOuterSlope that of gridOuter.
 func gridInnerSlope[K float32 | float64](u K) K { return K(K(K(3.75*u)-4.5) * u) }

@@ -25,9 +25,9 @@ const (
 // coordinates become places, and what lies outside. Both operands are of one floating point type,
 // computed in float32 where that has 16 bits.
 //
-// A coordinate that is NaN lies outside: it reads zeros, or the first element where there is a
-// border. So does torch on a GPU; on the CPU it may read other memory. At places where the gradient
-// of grid has a jump it is torch's: 0 at a border, and that from the left element at an element.
+// A coordinate that is not finite lies outside, see [GridSampleOptions]; torch on the CPU may read
+// other memory for it. Where the gradient of grid jumps it is torch's: 0 at a border, and at an
+// element that towards the next one.
 func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	const op = "grid_sample"
 	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {
@@ -246,7 +246,7 @@ var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 				low, slope, span = zeroC, p0.Sub(unit).Mul(expr.C(0.5)), p0.Sub(unit)
 			}
 			at, _ := gridPad(device.GridPadding(p), x0, low, span)
-			to, sign := gridPad(device.GridPadding(p), x0.Add(unit).Mul(slope).Add(low), low, span)
+			to, sign := gridPad(device.GridPadding(p), x0.Add(unit).FMA(slope, low), low, span)
 			op := func(e *expr.Expr, grad ...*expr.Expr) *Elementwise {
 				return &Elementwise{Name: "grid_sample", Arity: 1, Params: []float64{4}, Expr: e, Grad: grad, NoGrad: grad == nil}
 			}

@@ -238,6 +238,14 @@ func gates(t *testing.T) []gate {
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6}, // a weight for a vector, at one address or two for a warp
 		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
 
+		// Neighbouring threads read where their points lie.
+		{name: "images sampled at points", spread: 8, plan: func(m *machine) ([]Launch, error) {
+			return GridSample(m.tensor(f, dense(1, 2, 8, 32), 0), m.random(m.tensor(f, dense(1, 2, 16, 16), 0)), m.random(m.tensor(f, dense(1, 8, 32, 2), 0)), device.GridSampling{})
+		}},
+		{name: "gradient of points", spread: 8, plan: func(m *machine) ([]Launch, error) {
+			return GridSampleGrad(m.tensor(f, dense(1, 8, 32, 2), 0), m.random(m.tensor(f, dense(1, 2, 8, 32), 0)), m.random(m.tensor(f, dense(1, 2, 16, 16), 0)),
+				m.random(m.tensor(f, dense(1, 8, 32, 2), 0)), device.GridSampling{Mode: device.GridBicubic, Padding: device.GridReflection})
+		}},
 		{name: "product 128×128", plan: product(gemm(largeTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
 		{name: "product 128×128, both transposed", plan: product(gemm(largeTile, vectorsAlongOuter, vectorsAlongK)), wide: 1, fma: 16},
 		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},

@@ -68,7 +68,11 @@ func planGrid(s gridSpec, n int, out, x, grid Operand, more ...Operand) ([]Launc
 }
 
 func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
-	roomForRegisters(b)
+	if s.grad && s.Mode == device.GridBicubic && s.typ == dtype.F64 {
+		b.MinBlocks(2) // sixteen weights with their derivatives
+	} else {
+		roomForRegisters(b)
+	}
 	t, it := storage(s.typ), indexType(s.wide)
 	n := b.Param("n", it)
 	split := declareCoordinates(b, "d", 3, s.wide)
@@ -144,13 +148,11 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }
 	size := n.Cvt(t)
 	slope = size.Mul(c(0.5))
-	var at ptx.Value
+	low := c(-0.5)
 	if s.AlignCorners {
-		slope = size.Sub(c(1)).Mul(c(0.5))
-		at = x.Add(c(1)).Mul(slope)
-	} else {
-		at = x.Add(c(1)).Mul(slope).Sub(c(0.5))
+		slope, low = size.Sub(c(1)).Mul(c(0.5)), c(0)
 	}
+	at := x.Add(c(1)).FMA(slope, low)
 	if s.Mode != device.GridBicubic {
 		var sign ptx.Value
 		at, sign = s.pad(b, at, size)
@@ -166,8 +168,8 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	case device.GridBilinear:
 		list = []gridTap{{w: v, d: c(-1)}, {w: u, d: c(1)}}
 	default:
-		inner := func(u, v ptx.Value) ptx.Value { return c(-1.25).Mul(u).Mul(u).Add(u).Add(c(1)).Mul(v) }
-		outer := func(u, v ptx.Value) ptx.Value { return c(-0.75).Mul(u).Mul(v.Mul(v)) }
+		inner := func(u, v ptx.Value) ptx.Value { return u.Mul(u).Mul(c(-1.25)).Add(u).Add(c(1)).Mul(v) }
+		outer := func(u, v ptx.Value) ptx.Value { return u.Mul(v).Mul(v).Mul(c(-0.75)) }
 		innerSlope := func(u ptx.Value) ptx.Value { return c(3.75).Mul(u).Sub(c(4.5)).Mul(u) }
 		outerSlope := func(u, v ptx.Value) ptx.Value { return c(-0.75).Mul(v).Mul(v.Sub(c(2).Mul(u))) }
 		first = first.Sub(c(1))
