@@ -48,8 +48,9 @@ func nameOf(i int, names ...string) string {
 //	(x+1)·n/2 - ½    without
 //
 // Outside of the image Padding is for places, in mode bicubic for the elements that are read. A
-// coordinate that is not finite lies outside: with GridZeros it reads zeros. Else it reads an element
-// of the border, the first one for NaN; in mode bicubic it has no weights then, and gives NaN.
+// coordinate that is not finite lies outside: with GridZeros it reads zeros. Else it reads an
+// element of the border, the first one for NaN; in mode bicubic it has no weights then, and gives
+// NaN.
 type GridSampling struct {
 	Mode         GridMode
 	Padding      GridPadding

@@ -25,9 +25,9 @@ func gridSampled(s *tensor.Scope, x, grid []float64, t dtype.Type, o tensor.Grid
 	return all
 }
 
-// The kernels of both devices give the bits of the composition but where they add the gradient of an
-// element up, which is in another order, and coordinates that are not finite
-// read what the docstring says, also beside elements that are not.
+// The kernels of both devices give the bits of the composition, but where they add the gradient of
+// an element up in another order. Coordinates that are not finite read what the docstring says,
+// also beside elements that are not.
 func TestGridSample(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

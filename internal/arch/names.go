@@ -13,11 +13,6 @@ var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 // variants are the words for files that a build constraint chooses between.
 var variants = []string{"other", "none", "unix", "asm", "nogpu", "unsupported"}
 
-// underscored lists files whose names are still to be mended.
-var underscored = []string{
-	"tensor/bench_order_test.go", "tensor/conv_bench_test.go", "tensor/fuzz_shapes_test.go",
-}
-
 // misnamed reports whether the name of a source file has an underscore that neither Go gives a
 // meaning nor a build constraint: what has a name of two words joins them.
 func misnamed(name string, text []byte) bool {
@@ -28,7 +23,7 @@ func misnamed(name string, text []byte) bool {
 	parts := strings.Split(stem, "_")
 	return slices.ContainsFunc(parts[1:], func(word string) bool {
 		return !slices.Contains(systems, word) && !(slices.Contains(variants, word) && constrained(text))
-	}) && !slices.Contains(underscored, name)
+	})
 }
 
 // constrained reports whether a file has a build constraint.
