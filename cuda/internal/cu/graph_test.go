@@ -39,6 +39,9 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
+// nodesBefore are what a node comes after. They are not on a stack, which moves as it grows.
+var nodesBefore = []GraphNode{0x71, 0x72}
+
 // TestEachGraphCall drives every method once: function, arguments, what they point to, and what comes back.
 func TestEachGraphCall(t *testing.T) {
 	f := newFake(t, 12040)
@@ -52,7 +55,7 @@ func TestEachGraphCall(t *testing.T) {
 		return err
 	}
 	out := func(i int, v uint64) func(args) { return func(a args) { *(*uint64)(pointer(a[i])) = v } }
-	after := []GraphNode{0x71, 0x72}
+	after := nodesBefore
 	ahead := uintptr(unsafe.Pointer(&after[0]))
 	l := GraphKernel{Func: 6, Grid: Dim3{2, 3, 4}, Block: Dim3{32, 1, 1}, Shared: 64, Params: []byte{1, 2, 3, 4, 5}}
 	kernel := func(p uintptr) {
