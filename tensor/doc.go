@@ -31,6 +31,7 @@ package tensor
 
 // The files, and of what they hold the names that users know. Of a family the names of files begin
 // alike, and forms.go holds those of the ops of all files. A name in Go's form stands in its file.
+// A file with one op, whose name it has, needs no row: gridsample.go holds GridSample.
 //
 // The tensor, its memory and its scope:
 //
@@ -178,7 +179,6 @@ package tensor
 //	interpolate.go           Interpolate
 //	interpolateantialias.go  its weights with antialiasing
 //	attention.go             ScaledDotProductAttention ALiBi
-//	gridsample.go            GridSample
 //	rope.go                  RoPE
 //
 // Gradients:
