@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Kernel is a kernel of a program's own, made with package ptx, and its launch shape. It serves any number of devices and
-// launches; each device loads it once.
+// A Kernel is a kernel of a program's own, made with package ptx, and its launch shape. It serves
+// any number of devices and launches; each device loads it once.
 type Kernel struct {
 	k      *kernels.Kernel
 	params []ptx.Param
@@ -33,11 +33,12 @@ type KernelError struct {
 
 func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " + e.Reason }
 
-// NewKernel gives a kernel its launch shape: at most 1024 threads a block, 64 along the third axis, and no more than the kernel
-// declares with MaxThreads. The error is a *[KernelError].
+// NewKernel gives a kernel its launch shape: at most 1024 threads a block, 64 along the third axis,
+// and no more than the kernel declares with MaxThreads. The error is a *[KernelError].
 //
-// k may also be a literal that describes PTX text of another compiler: the entry's name, the text, its version and target, and its parameters
-// with their offsets. That the text says the same is not checked here; what the driver refuses is the error of the first launch.
+// k may also be a literal that describes PTX text of another compiler: the entry's name, the text,
+// its version and target, and its parameters with their offsets. That the text says the same is not
+// checked here; what the driver refuses is the error of the first launch.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target}
@@ -63,15 +64,17 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	return &Kernel{own, k.Params}, nil
 }
 
-// Strided is a view whose strides and offset the kernel is told in other arguments. The pointer that it gets is that to the
-// view's first element, as for every view.
+// Strided is a view whose strides and offset the kernel is told in other arguments. The pointer
+// that it gets is that to the view's first element, as for every view.
 type Strided device.View
 
-// Launch queues a launch of k with grid blocks along each axis (0 is 1) on s, a stream of d; nil is the default stream. args are
-// the kernel's parameters in their order:
+// Launch queues a launch of k with grid blocks along each axis (0 is 1) on s, a stream of d; nil is
+// the default stream. args are the kernel's parameters in their order:
 //
-//   - for a pointer, a [device.View] of d's memory, contiguous and of elements of the pointer's type, or a [Strided];
-//   - for a scalar, a Go value of its type (uint32 for ptx.U32, float32 for ptx.F32), or an int that an integer holds;
+//   - for a pointer, a [device.View] of d's memory, contiguous and of elements of the pointer's
+//     type, or a [Strided];
+//   - for a scalar, a Go value of its type (uint32 for ptx.U32, float32 for ptx.F32), or an int
+//     that an integer holds;
 //   - for ParamBytes, a []byte of its size.
 //
 // Nothing is queued for an argument that does not fit; the error is a *[device.OperandError]. What
@@ -205,8 +208,8 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 	return bits, ""
 }
 
-// holds reports whether memory of elements of t is what a pointer to p reads: bits of their size, or the type itself. Bool is
-// a byte of 0 or 1.
+// holds reports whether memory of elements of t is what a pointer to p reads: bits of their size,
+// or the type itself. Bool is a byte of 0 or 1.
 func holds(p ptx.Type, t dtype.Type) bool {
 	switch p {
 	case ptx.B16, ptx.B32, ptx.B64:

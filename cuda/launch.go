@@ -14,17 +14,20 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// loaded is a kernel in a device's context. A failure is not kept: memory for its code may be there the next time.
+// loaded is a kernel in a device's context. A failure is not kept: memory for its code may be there
+// the next time.
 type loaded struct {
 	mu   sync.Mutex
 	done bool
 	fn   cu.Function
 }
 
-// plainShared is the shared memory, static and dynamic together in bytes, that a kernel gets without asking for more.
+// plainShared is the shared memory, static and dynamic together in bytes, that a kernel gets
+// without asking for more.
 const plainShared = 48 << 10
 
-// function returns the kernel's function on this device, loaded at first use. The device's context is current.
+// function returns the kernel's function on this device, loaded at first use. The device's context
+// is current.
 func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 	v, ok := d.kernels.Load(k)
 	if !ok {
@@ -77,7 +80,8 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 	return fn, nil
 }
 
-// writeKernel puts a kernel's text into a folder, under a name made of its hash, so that equal texts are one file.
+// writeKernel puts a kernel's text into a folder, under a name made of its hash, so that equal
+// texts are one file.
 func writeKernel(folder string, k *kernels.Kernel) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -104,7 +108,8 @@ func writeKernel(folder string, k *kernels.Kernel) error {
 	return err
 }
 
-// module loads a kernel's code: from the cache on disk where there is one, else compiled from its PTX.
+// module loads a kernel's code: from the cache on disk where there is one, else compiled from its
+// PTX.
 func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	if c := d.p.cubins; c != nil {
 		compile := func() ([]byte, error) { return d.api.LinkPTX(k.Name, []byte(k.PTX), cu.JITOptions{}) }
@@ -113,7 +118,8 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 				return m, nil
 			}
 		}
-		// What the driver does not take, it compiles anew below, and says what is wrong if the text is at fault.
+		// What the driver does not take, it compiles anew below, and says what is wrong if the text
+		// is at fault.
 	}
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }

@@ -318,23 +318,25 @@ func (d *Device) done(h cu.Event) bool {
 	return ok
 }
 
-// A Stream is a queue of work of a GPU: torch.cuda.Stream. Every stream of this package's devices is one, so that a [device.Stream] of a GPU
-// can be asked for it by a type assertion.
+// A Stream is a queue of work of a GPU: torch.cuda.Stream. Every stream of this package's devices
+// is one, so that a [device.Stream] of a GPU can be asked for it by a type assertion.
 //
-// Tensors keep the streams apart by themselves: an op waits for what another stream wrote to its operands, and memory is reused only when all
-// streams are done with it. Events and waits by hand are for work outside of tensors, and for measuring.
+// Tensors keep the streams apart by themselves: an op waits for what another stream wrote to its
+// operands, and memory is reused only when all streams are done with it. Events and waits by hand
+// are for work outside of tensors, and for measuring.
 //
-// Record is torch's record_event, Wait its wait_event, Synchronize its synchronize. A scope queues its work on a stream with the option
-// tensor.Stream, torch's with torch.cuda.stream(s).
+// Record is torch's record_event, Wait its wait_event, Synchronize its synchronize. A scope queues
+// its work on a stream with the option tensor.Stream, torch's with torch.cuda.stream(s).
 type Stream interface {
 	device.Stream
-	// Priority returns what NewStream was asked for, clamped to [PriorityRange]: the higher the more urgent.
+	// Priority returns what NewStream was asked for, clamped to [PriorityRange]: the higher the
+	// more urgent.
 	Priority() int
-	// Query reports whether all work queued so far is done, without waiting. The error is a fault of that work, or a
-	// *[device.RecordError] while the stream's work is being recorded.
+	// Query reports whether all work queued so far is done, without waiting. The error is a fault
+	// of that work, or a *[device.RecordError] while the stream's work is being recorded.
 	Query() (done bool, err error)
-	// WaitStream makes later work wait for what is queued on the other stream so far. It does not hold up the host, unless the other
-	// stream is of another driver, such as the CPU's.
+	// WaitStream makes later work wait for what is queued on the other stream so far. It does not
+	// hold up the host, unless the other stream is of another driver, such as the CPU's.
 	WaitStream(other device.Stream) error
 }
 
@@ -357,12 +359,12 @@ func NewStream(dev device.Device, priority int) (Stream, error) {
 	return s.(*stream), nil
 }
 
-// DefaultStream returns the stream on which a GPU's work is queued where a scope chooses none (torch.cuda.default_stream). It panics with a
-// *[device.OperandError] if dev is no GPU.
+// DefaultStream returns the stream on which a GPU's work is queued where a scope chooses none
+// (torch.cuda.default_stream). It panics with a *[device.OperandError] if dev is no GPU.
 func DefaultStream(dev device.Device) Stream { return mustGPU("default stream", dev).main }
 
-// PriorityRange returns the lowest and the highest priority that streams of a GPU can have: 0 and 5 on current hardware. It panics with a
-// *[device.OperandError] if dev is no GPU.
+// PriorityRange returns the lowest and the highest priority that streams of a GPU can have: 0 and 5
+// on current hardware. It panics with a *[device.OperandError] if dev is no GPU.
 func PriorityRange(dev device.Device) (least, greatest int) {
 	d := mustGPU("priority range", dev)
 	return -d.streams.least, -d.streams.urgent

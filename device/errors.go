@@ -68,7 +68,8 @@ func (e *Fault) Error() string {
 // Unwrap returns the cause.
 func (e *Fault) Unwrap() error { return e.Err }
 
-// A Shortage is what an allocation failed for: the numbers behind an error that wraps [ErrOutOfMemory]. All are bytes, 0 where unknown.
+// A Shortage is what an allocation failed for: the numbers behind an error that wraps
+// [ErrOutOfMemory]. All are bytes, 0 where unknown.
 type Shortage struct {
 	Device    string
 	Asked     int // by the allocation that failed
@@ -90,7 +91,8 @@ func (s *Shortage) Available() int {
 	return max(n, 0)
 }
 
-// A ShortageError is satisfied by errors of drivers that wrap [ErrOutOfMemory] and know the numbers; errors.As finds it.
+// A ShortageError is satisfied by errors of drivers that wrap [ErrOutOfMemory] and know the
+// numbers; errors.As finds it.
 type ShortageError interface {
 	error
 	Shortage() Shortage

@@ -36,7 +36,8 @@ func given(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// within runs f with x in a child of its scope and keeps what f returns: what no gradient needs is freed with the child.
+// within runs f with x in a child of its scope and keeps what f returns: what no gradient needs is
+// freed with the child.
 func within(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	given("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {

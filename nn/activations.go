@@ -317,7 +317,8 @@ func (l Softmin) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Softmin(l.Dim)
 }
 
-// Softmax2d is softmax over the channels of images, [n, channels, height, width] or [channels, height, width].
+// Softmax2d is softmax over the channels of images, [n, channels, height, width] or [channels,
+// height, width].
 type Softmax2d struct{ Base }
 
 // Forward applies the layer.

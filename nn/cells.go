@@ -128,8 +128,8 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is what a recurrent layer does in one step, after its products: x are the gates' shares of the input, one behind the other, and
-// t those of the state before.
+// A cell is what a recurrent layer does in one step, after its products: x are the gates' shares of
+// the input, one behind the other, and t those of the state before.
 type cell uint8
 
 const (
@@ -190,9 +190,11 @@ func operands(n int) []*expr.Expr {
 
 // forward is, of the gates' shares x and t and the state before:
 //
-//	rnn: x, t → h
-//	lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F. Gers et al., 2000)
-//	gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al., arXiv:1406.1078, with torch's place of r)
+//   - rnn: x, t → h
+//   - lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the
+//     forget gate of F. Gers et al., 2000)
+//   - gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al.,
+//     arXiv:1406.1078, with torch's place of r)
 //
 // where all but the new state is for the gradient.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
@@ -268,8 +270,9 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step is the same as ops on tensors, which second derivatives need: of the gates' shares x [n, gates·hidden] and t, and the state before, it
-// returns the new one. b is the bias of the state's share of gru's new gate.
+// step is the same as ops on tensors, which second derivatives need: of the gates' shares x [n,
+// gates·hidden] and t, and the state before, it returns the new one. b is the bias of the state's
+// share of gru's new gate.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
 	switch k {
 	case tanhCell:

@@ -121,9 +121,10 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return l.F(x)
 }
 
-// Sequential applies its layers one after another. Their names are their numbers. What goes from one layer of this package to the next is
-// freed behind it, as it is in PyTorch, unless a hook on one of the two sees it; what layers of one's own, and a [Lambda], take and return
-// belongs to the scope of the input until that is closed.
+// Sequential applies its layers one after another. Their names are their numbers. What goes from
+// one layer of this package to the next is freed behind it, as it is in PyTorch, unless a hook on
+// one of the two sees it; what layers of one's own, and a [Lambda], take and return belongs to the
+// scope of the input until that is closed.
 type Sequential struct {
 	Base
 	Checkpointing
@@ -171,7 +172,8 @@ func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// passesOn reports that a layer keeps neither its input nor its result: one of this package, without hooks and layers inside.
+// passesOn reports that a layer keeps neither its input nor its result: one of this package,
+// without hooks and layers inside.
 func passesOn(l Module) bool {
 	if b, ok := l.(interface{ base() *Base }); ok && b.base().hooks != nil {
 		return false

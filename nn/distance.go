@@ -2,7 +2,8 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// CosineSimilarity is x·z/(‖x‖·‖z‖) along dimension Dim of two inputs; see [tensor.Tensor.CosineSimilarity].
+// CosineSimilarity is x·z/(‖x‖·‖z‖) along dimension Dim of two inputs; see
+// [tensor.Tensor.CosineSimilarity].
 type CosineSimilarity struct {
 	Dim int
 	Eps float64 // the least that a norm counts as
@@ -16,7 +17,8 @@ func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	return x.CosineSimilarity(z, l.Dim, l.Eps)
 }
 
-// PairwiseDistance is the norm of order P of x - z + Eps along the last dimension of two inputs; see [tensor.Tensor.PairwiseDistance].
+// PairwiseDistance is the norm of order P of x - z + Eps along the last dimension of two inputs;
+// see [tensor.Tensor.PairwiseDistance].
 type PairwiseDistance struct {
 	P, Eps  float64
 	KeepDim bool

@@ -16,7 +16,8 @@ type Linear struct {
 	lazy *lazy
 }
 
-// NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as torch's.
+// NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as
+// torch's.
 func NewLinear(in, out int, opts ...Option) *Linear {
 	o := options("Linear", opts, biased...)
 	l := &Linear{}

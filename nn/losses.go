@@ -212,7 +212,8 @@ var (
 func both(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
 
 var (
-	// The gradient is doubled before the distance multiplies it: that of a mean then does not overflow before the loss does, as in torch.
+	// The gradient is doubled before the distance multiplies it: that of a mean then does not
+	// overflow before the loss does, as in torch.
 	mseOp = tensor.Declare(&tensor.Elementwise{Name: "mse_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Mul(distance), Domain: [][2]float64{{-4, 4}},
 		Ref: func(x, _ []float64) float64 { return (x[0] - x[1]) * (x[0] - x[1]) }, Grad: []*expr.Expr{g2.Scale(2).Mul(distance), g2.Scale(2).Mul(x1.Sub(x0))}})
 	l1Op = tensor.Declare(&tensor.Elementwise{Name: "l1_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Abs(), Domain: [][2]float64{{-4, 4}},
@@ -237,8 +238,8 @@ var (
 			return p[0] * (d - 0.5*p[0])
 		},
 		Grad: both(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
-	// Logarithms are no less than -100, so that a certain mistake costs 100 and not infinity, and the gradient's divisor no less
-	// than 1e-12: torch's choices.
+	// Logarithms are no less than -100, so that a certain mistake costs 100 and not infinity, and
+	// the gradient's divisor no less than 1e-12: torch's choices.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},
 		Expr: x1.Sub(unit).Mul(x0.Neg().Log1p().Max(expr.C(-100))).Sub(x1.Mul(x0.Log().Max(expr.C(-100)))),
 		Ref:  func(x, _ []float64) float64 { return (x[1]-1)*math.Log1p(-x[0]) - x[1]*math.Log(x[0]) },

@@ -137,7 +137,8 @@ func TestLossOptionMisuse(t *testing.T) {
 	}
 }
 
-// A count of targets that bfloat16 cannot hold does not blur the mean, and weights of ignored targets do not matter, NaN included.
+// A count of targets that bfloat16 cannot hold does not blur the mean, and weights of ignored
+// targets do not matter, NaN included.
 func TestMeansOfClasses(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.BF16).Zeros(385, 2) // 384 is a bfloat16, 385 is not

@@ -251,8 +251,8 @@ var (
 		Grad: []*expr.Expr{x1.Eq(unit).Select(g2.Neg(), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Gt(zero).Select(g2, zero), zero)), nil}})
 )
 
-// MarginRankingLoss is max(0, -y·(x1 - x2) + Margin): y = 1 where x1 is to be above x2, -1 where it is to be below. Its zero value has
-// torch's defaults.
+// MarginRankingLoss is max(0, -y·(x1 - x2) + Margin): y = 1 where x1 is to be above x2, -1 where it
+// is to be below. Its zero value has torch's defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction
@@ -270,26 +270,29 @@ func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("margin_ranking_loss", rankingOp.Apply([]*tensor.Tensor{x1, x2, y}, l.Margin), []Reduction{l.Reduction})
 }
 
-// HingeEmbeddingLoss is x where the label is 1 and max(0, Margin - x) where it is -1, for distances x. torch's Margin is 1.
+// HingeEmbeddingLoss is x where the label is 1 and max(0, Margin - x) where it is -1, for distances
+// x. torch's Margin is 1.
 type HingeEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
 }
 
-// Forward returns the loss of x with labels y of any type, which broadcast. A label that is neither 1 nor -1 counts as both.
+// Forward returns the loss of x with labels y of any type, which broadcast. A label that is neither
+// 1 nor -1 counts as both.
 func (l HingeEmbeddingLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("hinge_embedding_loss", hingeOp.Apply([]*tensor.Tensor{x, y}, l.Margin), []Reduction{l.Reduction})
 }
 
-// CosineEmbeddingLoss is 1 - cos(x1, x2) where the label is 1 and max(0, cos(x1, x2) - Margin) where it is -1. Its zero value has
-// torch's defaults.
+// CosineEmbeddingLoss is 1 - cos(x1, x2) where the label is 1 and max(0, cos(x1, x2) - Margin)
+// where it is -1. Its zero value has torch's defaults.
 type CosineEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
 }
 
-// Forward returns the loss of vectors x1 and x2, [n, d] or [d], with labels y of any type, [n] or []; another label than 1 and -1 gives 0.
-// The cosine is Σ x1·x2 / √((Σ x1² + ε)(Σ x2² + ε)) with ε = 1e-12, as in torch.
+// Forward returns the loss of vectors x1 and x2, [n, d] or [d], with labels y of any type, [n] or
+// []; another label than 1 and -1 gives 0. The cosine is Σ x1·x2 / √((Σ x1² + ε)(Σ x2² + ε)) with ε
+// = 1e-12, as in torch.
 func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	const op = "cosine_embedding_loss"
 	given(op, x1, x2, y)
@@ -307,8 +310,9 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	}, x1, x2, y)
 }
 
-// TripletMarginLoss is max(0, Margin + d(a, p) - d(a, n)) for an anchor a, a positive and a negative example p and n (V. Balntas et al.,
-// Learning local feature descriptors with triplets, BMVC 2016). [NewTripletMarginLoss] has torch's defaults.
+// TripletMarginLoss is max(0, Margin + d(a, p) - d(a, n)) for an anchor a, a positive and a
+// negative example p and n (V. Balntas et al., Learning local feature descriptors with triplets,
+// BMVC 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
 	Margin   float64
 	P, Eps   float64                                  // of the distance, [tensor.Tensor.PairwiseDistance]
@@ -318,10 +322,12 @@ type TripletMarginLoss struct {
 	Reduction Reduction
 }
 
-// NewTripletMarginLoss returns the loss with torch's defaults: margin 1, the Euclidean distance and 1e-6.
+// NewTripletMarginLoss returns the loss with torch's defaults: margin 1, the Euclidean distance and
+// 1e-6.
 func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margin: 1, P: 2, Eps: 1e-6} }
 
-// Forward returns the loss of vectors in the last dimension. A margin that is not positive is an error.
+// Forward returns the loss of vectors in the last dimension. A margin that is not positive is an
+// error.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
 	given(op, anchor, positive, negative)

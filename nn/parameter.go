@@ -28,8 +28,9 @@ func Parameter(x *tensor.Tensor) *tensor.Tensor {
 	return x.Detach().RequiresGrad()
 }
 
-// ParametersToVector returns the elements of all parameters, one after another, as one vector: torch.nn.utils.parameters_to_vector. Gradients
-// flow back to the parameters, which are on one device. It is for what works on a model as a point in space: norms, distances, interpolation,
+// ParametersToVector returns the elements of all parameters, one after another, as one vector:
+// torch.nn.utils.parameters_to_vector. Gradients flow back to the parameters, which are on one
+// device. It is for what works on a model as a point in space: norms, distances, interpolation,
 // optimizers of one's own.
 func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 	if len(params) == 0 {
@@ -46,8 +47,9 @@ func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 	return v
 }
 
-// VectorToParameters copies the elements of v into the parameters, one after another: torch.nn.utils.vector_to_parameters. v has as many as
-// they have together. The tensors stay the same, and no gradient is recorded; for one there is [Replace].
+// VectorToParameters copies the elements of v into the parameters, one after another:
+// torch.nn.utils.vector_to_parameters. v has as many as they have together. The tensors stay the
+// same, and no gradient is recorded; for one there is [Replace].
 func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	const op = "vector_to_parameters"
 	given(op, v)

@@ -18,7 +18,8 @@ const (
 	BatchMean                  // their sum by the size of the first dimension, torch's "batchmean"; of a scalar itself
 )
 
-// reduce applies the reduction among r, at most one, to losses that no one else has: they are freed.
+// reduce applies the reduction among r, at most one, to losses that no one else has: they are
+// freed.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {
@@ -65,7 +66,8 @@ func integers(op string, operands ...*tensor.Tensor) bool {
 	return true
 }
 
-// reduceWeighted is reduce with torch's mean of weighted losses: their sum by that of the weights. nil weights are 1.
+// reduceWeighted is reduce with torch's mean of weighted losses: their sum by that of the weights.
+// nil weights are 1.
 func reduceWeighted(op string, loss, weight *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	if weight == nil {
 		return reduce(op, loss, r)

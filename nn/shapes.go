@@ -30,7 +30,8 @@ func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
 	return &Unfold{Options: windows("Unfold", kernel, opts)}
 }
 
-// Forward maps images [n, channels, height, width], or without n, to columns [n, channels·size of the windows, number of windows].
+// Forward maps images [n, channels, height, width], or without n, to columns [n, channels·size of
+// the windows, number of windows].
 func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Unfold2d(l.Options)
@@ -43,12 +44,14 @@ type Fold struct {
 	Options       tensor.FoldOptions
 }
 
-// NewFold returns a layer whose results are images of the given size, from windows as [NewUnfold]'s.
+// NewFold returns a layer whose results are images of the given size, from windows as
+// [NewUnfold]'s.
 func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
 	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
 }
 
-// Forward maps columns [n, channels·size of the windows, number of windows], or without n, to images.
+// Forward maps columns [n, channels·size of the windows, number of windows], or without n, to
+// images.
 func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Fold(l.Height, l.Width, l.Options)

@@ -397,7 +397,8 @@ func UpdateBN(model any, pass func() error) error {
 	return pass()
 }
 
-// capture records an update. A replay is the first one, which copies, or a later one, as their number says when it is queued.
+// capture records an update. A replay is the first one, which copies, or a later one, as their
+// number says when it is queued.
 func (a *Averaged) capture(g *tensor.Graph) {
 	before := a.within // of the same capture
 	if a.within++; before == 0 {

@@ -283,7 +283,8 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	return params
 }
 
-// together refuses steps of one capture whose scalars nobody can know when a replay is queued, as it depends on whether one before is left out.
+// together refuses steps of one capture whose scalars nobody can know when a replay is queued, as
+// it depends on whether one before is left out.
 func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
@@ -304,8 +305,8 @@ func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool
 	r.params, r.unless = params, unless
 }
 
-// stateAt returns the state of a parameter before the step that a replay queues. Where steps may be left out it is that before the replay: the rows of the
-// scalars are for the rest.
+// stateAt returns the state of a parameter before the step that a replay queues. Where steps may be
+// left out it is that before the replay: the rows of the scalars are for the rest.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.of[k].st, l.nth[k]
 	if at.earlier == 0 || unless {
@@ -324,8 +325,8 @@ func (st *state) alike(o *state) bool {
 	return st.step == o.step && st.unused == o.unused && slices.Equal(st.scalars, o.scalars)
 }
 
-// sameScalars reports whether the steps that a replay may come to have the same scalars for states that are not alike: those of a rule
-// which does not count its steps.
+// sameScalars reports whether the steps that a replay may come to have the same scalars for states
+// that are not alike: those of a rule which does not count its steps.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
 	for row := range mostAhead + l.nth[0].earlier + 1 {

@@ -272,8 +272,8 @@ func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	})
 }
 
-// capture records a step. Rates, momentum and weight decay are those that hold when a replay is queued; what chooses kernels stays as it is, and a
-// replay finds if it was changed.
+// capture records a step. Rates, momentum and weight decay are those that hold when a replay is
+// queued; what chooses kernels stays as it is, and a replay finds if it was changed.
 func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	g.Exclude(o.turn)
 	g.Check(func() error {

@@ -164,11 +164,12 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 
 // Captured steps that the device may leave out.
 
-// mostAhead is how many replays the host queues without knowing whether they have done their step. As many are in the queue anyway.
+// mostAhead is how many replays the host queues without knowing whether they have done their step.
+// As many are in the queue anyway.
 const mostAhead = 4
 
-// An aheadOf counts, on a device, the captured steps that were done: all there were, while the host knows of some of them only. The difference
-// is the row of the scalars that a step takes.
+// An aheadOf counts, on a device, the captured steps that were done: all there were, while the host
+// knows of some of them only. The difference is the row of the scalars that a step takes.
 type aheadOf struct {
 	done  *tensor.Tensor // int64, of the root scope
 	known int64          // by the host
@@ -228,8 +229,8 @@ func differs(t dtype.Type) *expr.Program {
 	})
 }
 
-// learn has each replay tell whether its step was left out. plan is called when it is queued, and what it returns when it is known that the
-// step was done.
+// learn has each replay tell whether its step was left out. plan is called when it is queued, and
+// what it returns when it is known that the step was done.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]
@@ -244,9 +245,10 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 	})
 }
 
-// catchUp learns of the replays whose steps are known to be done or left out, before another one is queued. It waits where there are too many
-// that are not known, where others than replays, or those of other parameters, are late, for a rule whose scalars go on from step to step, and for the first step of one whose
-// state begins with other values than zeros.
+// catchUp learns of the replays whose steps are known to be done or left out, before another one is
+// queued. It waits where there are too many that are not known, where others than replays, or those
+// of other parameters, are late, for a rule whose scalars go on from step to step, and for the
+// first step of one whose state begins with other values than zeros.
 func (m *multi[C, P]) catchUp(unless bool, params []*tensor.Tensor) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {

@@ -69,10 +69,12 @@ func (x *Tensor) FullLike(v float64) *Tensor {
 	return m.Full(v, dims...)
 }
 
-// RandLike returns random numbers, uniform in [0, 1), of x's shape, floating point type and device, in its scope.
+// RandLike returns random numbers, uniform in [0, 1), of x's shape, floating point type and device,
+// in its scope.
 func (x *Tensor) RandLike() *Tensor { m, dims := x.like("rand_like"); return m.Rand(dims...) }
 
-// RandnLike returns random numbers of the standard normal distribution, of x's shape, floating point type and device, in its scope.
+// RandnLike returns random numbers of the standard normal distribution, of x's shape, floating
+// point type and device, in its scope.
 func (x *Tensor) RandnLike() *Tensor { m, dims := x.like("randn_like"); return m.Randn(dims...) }
 
 // RandIntLike returns random integers in [lo, hi), of x's shape, type and device, in its scope.

@@ -159,9 +159,10 @@ func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 // lengthOp is a length, at least p0; as in torch the gradient does not know of the bound.
 var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x0, p0), Params: []float64{0}, Grad: []*expr.Expr{x1}}
 
-// CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a dimension of the shape to which
-// both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps is 1e-8. As in torch the gradient takes the greater of the two for
-// the length itself. A tensor of rank 0 is a vector of one, whose dimension is 0 or -1.
+// CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a
+// dimension of the shape to which both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps
+// is 1e-8. As in torch the gradient takes the greater of the two for the length itself. A tensor of
+// rank 0 is a vector of one, whose dimension is 0 or -1.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	if y := underAutocast("cosine_similarity", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].CosineSimilarity(in[1], dim, eps) }, x, y); y != nil {
 		return y
@@ -186,9 +187,9 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	})
 }
 
-// PairwiseDistance returns the norm of order p of x - y + eps over the last dimension, with x and y broadcast. torch's eps is
-// 1e-6. Of integers the difference is that of their type, which wraps, and the distance float32.
-// Tensors of rank 0 are vectors of one.
+// PairwiseDistance returns the norm of order p of x - y + eps over the last dimension, with x and y
+// broadcast. torch's eps is 1e-6. Of integers the difference is that of their type, which wraps,
+// and the distance float32. Tensors of rank 0 are vectors of one.
 func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 	const op = "pairwise_distance"
 	in := []*Tensor{x, y}

@@ -17,8 +17,8 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	return x.indexSelect("embedding", 0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
-// EmbeddingPadded is [Tensor.Embedding] for which padding, a row that fills up sequences, gets no gradient: torch's F.embedding
-// with padding_idx. A negative padding counts from the last row.
+// EmbeddingPadded is [Tensor.Embedding] for which padding, a row that fills up sequences, gets no
+// gradient: torch's F.embedding with padding_idx. A negative padding counts from the last row.
 func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	const op = "embedding"
 	x.use(op)
@@ -83,8 +83,9 @@ func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tens
 	return x
 }
 
-// OneHot returns, for indices x (int64 or int32) of classes 0 … classes-1, int64 rows that are 1 at the index and 0 elsewhere:
-// shape x.Shape() + [classes]. An index outside is an error, on a GPU reported at the next wait.
+// OneHot returns, for indices x (int64 or int32) of classes 0 … classes-1, int64 rows that are 1 at
+// the index and 0 elsewhere: shape x.Shape() + [classes]. An index outside is an error, on a GPU
+// reported at the next wait.
 func (x *Tensor) OneHot(classes int) *Tensor {
 	checkIndex("one_hot", x, x)
 	in := []*Tensor{x}

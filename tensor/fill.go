@@ -14,7 +14,8 @@ var maskedFillOp = Declare(&Elementwise{Name: "masked_fill", Arity: 2, Expr: x1.
 	},
 	Grad: []*expr.Expr{x1.Select(expr.C(0), x2), nil}})
 
-// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as in [Tensor.Fill].
+// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as
+// in [Tensor.Fill].
 func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 	mask.use("masked_fill")
 	if mask.dtype != boolType {

@@ -434,8 +434,9 @@ func (x *Tensor) Detach() *Tensor {
 	return y
 }
 
-// TakeGrad takes the gradient away from x, a leaf, and returns it, or nil: what Backward then adds up begins anew, and [Tensor.SetGrad] gives the
-// old one back. Unlike [Tensor.ZeroGrad] it frees nothing. In PyTorch: g = x.grad; x.grad = None.
+// TakeGrad takes the gradient away from x, a leaf, and returns it, or nil: what Backward then adds
+// up begins anew, and [Tensor.SetGrad] gives the old one back. Unlike [Tensor.ZeroGrad] it frees
+// nothing. In PyTorch: g = x.grad; x.grad = None.
 func (x *Tensor) TakeGrad() *Tensor {
 	x.use("take_grad")
 	b := x.base()

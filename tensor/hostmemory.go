@@ -133,13 +133,14 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 	return written, nil
 }
 
-// Addr returns where the memory lies on its device: torch's x.untyped_storage().data_ptr(). It says which of a device's blocks
-// ([device.MemoryEvent]) is a tensor's, and no more.
+// Addr returns where the memory lies on its device: torch's x.untyped_storage().data_ptr(). It says
+// which of a device's blocks ([device.MemoryEvent]) is a tensor's, and no more.
 func (s Storage) Addr() uintptr { return s.st.buf.Addr() }
 
-// DataPtr returns the address of x's first element on its device (torch's data_ptr): for reports such as [device.MemorySnapshot.Label],
-// and to see whether two tensors share memory. It is no way to the memory, which [Raw] is: the address keeps nothing alive.
-// A tensor without elements has the address 0 on a GPU.
+// DataPtr returns the address of x's first element on its device (torch's data_ptr): for reports
+// such as [device.MemorySnapshot.Label], and to see whether two tensors share memory. It is no way
+// to the memory, which [Raw] is: the address keeps nothing alive. A tensor without elements has the
+// address 0 on a GPU.
 func (x *Tensor) DataPtr() uintptr {
 	x.use("data_ptr")
 	p := x.st.buf.Addr()

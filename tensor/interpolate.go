@@ -29,26 +29,29 @@ func (m InterpolateMode) String() string {
 	return [...]string{"nearest", "nearest-exact", "linear", "bicubic", "area"}[m]
 }
 
-// InterpolateOptions say to which size a tensor is brought, and how: Size or Scale is given, one number for all spatial dimensions,
-// or one for each.
+// InterpolateOptions say to which size a tensor is brought, and how: Size or Scale is given, one
+// number for all spatial dimensions, or one for each.
 type InterpolateOptions struct {
 	Size  []int     // of the result
 	Scale []float64 // factor of the size, which is rounded down; coordinates are computed with the factor as it is given
 	Mode  InterpolateMode
-	// AlignCorners makes the first and last elements of input and result meet, and not their outer borders; for Linear and Cubic.
+	// AlignCorners makes the first and last elements of input and result meet, and not their outer
+	// borders; for Linear and Cubic.
 	AlignCorners bool
 	// Antialias widens the filter where the result is smaller, so that every element counts; for
 	// Linear and Cubic in two dimensions.
 	Antialias bool
 }
 
-// Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another size in these, as torch's
-// F.interpolate. Place i of m in a dimension of n lies at s·i (Nearest), or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic),
-// or, with AlignCorners, at i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic Convolution
-// Interpolation for Digital Image Processing", 1981), for two dimensions alone. Coordinates and weights are computed in x's own
-// type, 16-bit floats in float32, those of Cubic in float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN.
-// The gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as it is, takes each place for its own
-// element's.
+// Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another
+// size in these, as torch's F.interpolate. Place i of m in a dimension of n lies at s·i (Nearest),
+// or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic), or, with AlignCorners, at
+// i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic
+// Convolution Interpolation for Digital Image Processing", 1981), for two dimensions alone.
+// Coordinates and weights are computed in x's own type, 16-bit floats in float32, those of Cubic in
+// float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN. The
+// gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as
+// it is, takes each place for its own element's.
 //
 // With Antialias the weights of place i are those of a filter around s·(i + ½), stretched by s
 // where that is more than 1, and divided by their sum: a triangle for Linear, for Cubic Keys'
@@ -155,7 +158,8 @@ type coordinateKey struct {
 
 var coordinatePrograms cache[coordinateKey, *expr.Program]
 
-// coordinates returns step·i for m places i, or step·(i + ½) - ½, rounded once: torch's kernels for images fuse that, too.
+// coordinates returns step·i for m places i, or step·(i + ½) - ½, rounded once: torch's kernels for
+// images fuse that, too.
 func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	p := coordinatePrograms.get(coordinateKey{a.t, offset}, func() *expr.Program {
 		e := expr.Index(dtype.I64).Cvt(a.t)
@@ -244,10 +248,12 @@ func sumAndFree(x, y *Tensor) *Tensor {
 // sharpness is the parameter of Keys' kernel that torch takes.
 const sharpness = -0.75
 
-// cubicInner is Keys' kernel for a distance t of at most 1, (a+2)·t³ - (a+3)·t² + 1, in a form without cancellation; u is 1-t.
+// cubicInner is Keys' kernel for a distance t of at most 1, (a+2)·t³ - (a+3)·t² + 1, in a form
+// without cancellation; u is 1-t.
 func cubicInner(t, u *Tensor) *Tensor {
 	return t.Square().MulScalar(-(sharpness + 2)).Add(t).AddScalar(1).Mul(u)
 }
 
-// cubicOuter is Keys' kernel for a distance d = 1+t of 1 to 2, a·d³ - 5a·d² + 8a·d - 4a = a·t·(1-t)²; u is 1-t.
+// cubicOuter is Keys' kernel for a distance d = 1+t of 1 to 2, a·d³ - 5a·d² + 8a·d - 4a =
+// a·t·(1-t)²; u is 1-t.
 func cubicOuter(t, u *Tensor) *Tensor { return t.Mul(u).Mul(u).MulScalar(sharpness) }

@@ -96,8 +96,9 @@ func (x *Tensor) MatrixExp() *Tensor {
 	return doubled("matrix_exp", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(matrixExpFunc{}, in[0])} })[0]
 }
 
-// MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any number type, by repeated
-// squaring; the 0-th is the identity, a negative one that of the inverse ([Tensor.Inverse], on the host).
+// MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any
+// number type, by repeated squaring; the 0-th is the identity, a negative one that of the inverse
+// ([Tensor.Inverse], on the host).
 func (x *Tensor) MatrixPower(n int) *Tensor {
 	const op = "matrix_power"
 	x.use(op)

@@ -288,8 +288,8 @@ func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	})
 }
 
-// CholeskySolve returns X of A·X = x, where l is the lower factor of A that [Tensor.Cholesky] returns, or with upper the upper one;
-// batches broadcast. It works on the host ([HostOps]).
+// CholeskySolve returns X of A·X = x, where l is the lower factor of A that [Tensor.Cholesky]
+// returns, or with upper the upper one; batches broadcast. It works on the host ([HostOps]).
 func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
 	const op = "cholesky_solve"
 	s := youngest(op, []*Tensor{x, l})

@@ -44,7 +44,8 @@ var (
 	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
-	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told apart.
+	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told
+	// apart.
 	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", form: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
@@ -54,22 +55,27 @@ var (
 		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
 )
 
-// Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
-// of it to both, as in torch.
+// Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides
+// by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all of it
+// to both, as in torch.
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
 
-// Maximum returns the greater of x and y; NaN if either is, and 0 of 0 and -0, which torch decides by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all
-// of it to both, as in torch.
+// Maximum returns the greater of x and y; NaN if either is, and 0 of 0 and -0, which torch decides
+// by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all of it
+// to both, as in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
-// Fmax returns the greater of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
+// Fmax returns the greater of x and y, broadcast together, and the other one where one is NaN. On a
+// tie the gradient goes half to each.
 func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
 
-// Fmin returns the lesser of x and y, broadcast together, and the other one where one is NaN. On a tie the gradient goes half to each.
+// Fmin returns the lesser of x and y, broadcast together, and the other one where one is NaN. On a
+// tie the gradient goes half to each.
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
-// Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the limits themselves the gradient is 0, as in torch 2.15.
-// An integer type that has no number in [lo, hi] is refused.
+// Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the
+// limits themselves the gradient is 0, as in torch 2.15. An integer type that has no number in [lo,
+// hi] is refused.
 func (x *Tensor) Clamp(lo, hi float64) *Tensor {
 	x.limits("clamp", lo, hi)
 	return x.scalar(clampBy(lo, hi), lo, hi)

@@ -84,8 +84,9 @@ func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(e, []*Tensor{x}, v)
 }
 
-// number returns v and x of one type, for op: as in torch v has no more weight than its class. A bool tensor becomes int64 by a whole
-// number, integers and bool become float32 by one with a fraction, by NaN and by infinities.
+// number returns v and x of one type, for op: as in torch v has no more weight than its class. A
+// bool tensor becomes int64 by a whole number, integers and bool become float32 by one with a
+// fraction, by NaN and by infinities.
 func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	x.use(op)
 	if !x.dtype.IsFloat() {

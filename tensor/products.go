@@ -143,8 +143,8 @@ func (x *Tensor) addProduct(op string, a, b *Tensor, beta, alpha float64) *Tenso
 	return Apply(addProductFunc{op, beta, alpha}, x, a, b)
 }
 
-// Kron returns the Kronecker product: each element of x times all of y, laid out as blocks. Of ranks that differ, the smaller
-// gets dimensions of size 1 in front.
+// Kron returns the Kronecker product: each element of x times all of y, laid out as blocks. Of
+// ranks that differ, the smaller gets dimensions of size 1 in front.
 func (x *Tensor) Kron(y *Tensor) *Tensor {
 	const op = "kron"
 	in := []*Tensor{x, y}
@@ -188,8 +188,8 @@ func (x *Tensor) Trace() *Tensor {
 	})
 }
 
-// Cross returns the cross products of the vectors of three elements along dim, as torch.linalg.cross: x and y have one rank and
-// type, and broadcast. torch's dim is -1.
+// Cross returns the cross products of the vectors of three elements along dim, as
+// torch.linalg.cross: x and y have one rank and type, and broadcast. torch's dim is -1.
 func (x *Tensor) Cross(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("cross", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Cross(in[1], dim) }, x, y); y != nil {
 		return y

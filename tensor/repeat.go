@@ -200,9 +200,10 @@ func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 	return Apply(f, x)
 }
 
-// RepeatInterleaveBy returns entry i of a dimension repeats[i] times, one behind the other; repeats is a vector of integers with an
-// entry for each, or with one for all. It is torch's repeat_interleave with a tensor. The size of the result is read from the device:
-// the op waits for the work queued so far. Negative counts are an error.
+// RepeatInterleaveBy returns entry i of a dimension repeats[i] times, one behind the other; repeats
+// is a vector of integers with an entry for each, or with one for all. It is torch's
+// repeat_interleave with a tensor. The size of the result is read from the device: the op waits for
+// the work queued so far. Negative counts are an error.
 func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 	const op = "repeat_interleave"
 	in := []*Tensor{x, repeats}

@@ -86,7 +86,8 @@ var (
 //tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
 
-// CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x = 0 is 0.
+// CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x =
+// 0 is 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }

@@ -7,10 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Update runs one program over groups of tensors of one device and stores its results in place: outs[k] from ins[k], for
-// optimizers. params is a tensor of 8-byte slots with the program's scalars as bits (expr.Encode), on that device. Where the
-// device can, the groups whose tensors are all contiguous are a single launch, which reads the scalars on the device; each of the
-// others is one of its own, with the scalars in bits.
+// Update runs one program over groups of tensors of one device and stores its results in place:
+// outs[k] from ins[k], for optimizers. params is a tensor of 8-byte slots with the program's
+// scalars as bits (expr.Encode), on that device. Where the device can, the groups whose tensors are
+// all contiguous are a single launch, which reads the scalars on the device; each of the others is
+// one of its own, with the scalars in bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }
@@ -33,8 +34,9 @@ func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Ten
 	update(op, p, outs, ins, params, bits, found)
 }
 
-// PrepareUpdate does what [Update] with a program would do the first time on a device, where that takes memory: it loads the code. Updates
-// that belong together are prepared before the first of them.
+// PrepareUpdate does what [Update] with a program would do the first time on a device, where that
+// takes memory: it loads the code. Updates that belong together are prepared before the first of
+// them.
 func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	if d, ok := dev.(device.Preparer); ok {
 		check(op, d.Prepare(&device.MultiMap{Program: p}))
@@ -131,7 +133,8 @@ func dense(list []*Tensor) bool {
 	return true
 }
 
-// infiniteOp is 1 for what is infinite or NaN, whose difference to itself is NaN, and 0 else; foundOp takes the greater of two of it.
+// infiniteOp is 1 for what is infinite or NaN, whose difference to itself is NaN, and 0 else;
+// foundOp takes the greater of two of it.
 var (
 	infiniteOp = &Reduction{Name: "infinite", Kind: device.Max, Map: x0.Sub(x0).Ne(x0.Sub(x0)).Select(expr.C(1), expr.C(0)), Same: true}
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}

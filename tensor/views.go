@@ -244,9 +244,10 @@ func (x *Tensor) Contiguous() *Tensor {
 // Clone returns a copy of x, contiguous, through which gradients flow.
 func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
 
-// AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in elements; without an
-// offset it is x's own. The view may go beyond x, but not beyond the storage, and strides are not negative. Gradients reach the
-// elements of x, which may not be an expanded tensor then; where elements of the view share a place they are added.
+// AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
+// elements; without an offset it is x's own. The view may go beyond x, but not beyond the storage,
+// and strides are not negative. Gradients reach the elements of x, which may not be an expanded
+// tensor then; where elements of the view share a place they are added.
 func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	const op = "as_strided"
 	x.use(op)

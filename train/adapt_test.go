@@ -322,7 +322,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 		}
 		limit := &short{at: 5}
 		for range 3 {
-			// The first two samples differ so much that the root of their mean is not, by chance, the mean of their roots.
+			// The first two samples differ so much that the root of their mean is not, by chance,
+			// the mean of their roots.
 			b := &data.Batch{X: tensor.Root().Arange(9).Float().MulScalar(100).Unsqueeze(1).Expand(9, 3).Contiguous()}
 			if _, err := a.Backward(b, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 				limit.check(part.X.Dim(0))

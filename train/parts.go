@@ -41,7 +41,8 @@ func (p *plan) now() int {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// parts says into how many parts a batch of n samples is divided, and whether that tries more than is known to fit.
+// parts says into how many parts a batch of n samples is divided, and whether that tries more than
+// is known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.now()
 	if most == 0 || n <= most {
@@ -79,13 +80,15 @@ func (p *plan) failed(n, size int) (k int) {
 	return k
 }
 
-// halve notes that size samples did not fit, though they were to, and returns the parts of half as many.
+// halve notes that size samples did not fit, though they were to, and returns the parts of half as
+// many.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)
 }
 
-// good notes that a batch of n samples was computed in k parts, and returns the most that fit before and now.
+// good notes that a batch of n samples was computed in k parts, and returns the most that fit
+// before and now.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
 	before = p.now()
 	p.steps++

@@ -109,7 +109,8 @@ func First(pc []uintptr) string {
 	}
 }
 
-// Goroutine returns the number of this goroutine, which heads its stack: "goroutine 18 [running]:". It takes a microsecond.
+// Goroutine returns the number of this goroutine, which heads its stack: "goroutine 18 [running]:".
+// It takes a microsecond.
 func Goroutine() (n uint64) {
 	var b [64]byte
 	number, _, _ := bytes.Cut(b[len("goroutine "):runtime.Stack(b[:], false)], []byte(" "))
@@ -117,7 +118,8 @@ func Goroutine() (n uint64) {
 	return n
 }
 
-// Within returns the part of a function's name after the library's module path, "tensor.(*Tensor).Backward"; false for other functions.
+// Within returns the part of a function's name after the library's module path,
+// "tensor.(*Tensor).Backward"; false for other functions.
 func Within(function string) (string, bool) {
 	rest, in := strings.CutPrefix(function, Module)
 	if !in || rest == "" || rest[0] != '/' && rest[0] != '.' {

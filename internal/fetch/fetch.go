@@ -260,8 +260,8 @@ func (j *job) remember(d Digest) {
 	writeRecord(j.path+".fetched", record{URL: j.address(), Digest: d.String(), Size: info.Size(), Modified: info.ModTime().UnixNano()})
 }
 
-// lock waits for the only right to fetch a file and returns what gives it back. The operating system gives it back too
-// when the process ends, however it ends.
+// lock waits for the only right to fetch a file and returns what gives it back. The operating
+// system gives it back too when the process ends, however it ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	wait := 5 * time.Millisecond
 	for {

@@ -17,7 +17,8 @@ type graphSymbols struct {
 	graphLaunch, streamBeginCapture, streamEndCapture                                     uintptr
 }
 
-// graphTable has the forms of the Minimum's version: from CUDA 12 on cuda.h means others by the names of kernel nodes and of dependencies.
+// graphTable has the forms of the Minimum's version: from CUDA 12 on cuda.h means others by the
+// names of kernel nodes and of dependencies.
 var graphTable = []symbol{
 	{"cuGraphCreate", "", func(s *symbols) *uintptr { return &s.graphCreate }},
 	{"cuGraphDestroy", "", func(s *symbols) *uintptr { return &s.graphDestroy }},
@@ -80,11 +81,13 @@ type memsetNodeParams struct {
 	height      uintptr
 }
 
-// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h: other threads may go on with what is unsafe during a capture.
+// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h: other threads may go on with
+// what is unsafe during a capture.
 const captureThreadLocal = 1
 
-// graphArgs is what calls of graphs point to. It lives on the heap for the time of a call: made where the compiler sees that only its address
-// as a number goes on, it would lie on the goroutine's stack, which moves when it grows.
+// graphArgs is what calls of graphs point to. It lives on the heap for the time of a call: made
+// where the compiler sees that only its address as a number goes on, it would lie on the
+// goroutine's stack, which moves when it grows.
 type graphArgs struct {
 	kernel kernelNodeParams
 	extra  [5]uintptr

@@ -363,8 +363,9 @@ type capture struct {
 	err  error // what was not allowed
 }
 
-// capturable are the calls that a capturing stream takes. What waits would wait for ever, what reads or writes pageable memory would do so
-// once, and events would join streams, which is not emulated.
+// capturable are the calls that a capturing stream takes. What waits would wait for ever, what
+// reads or writes pageable memory would do so once, and events would join streams, which is not
+// emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 
@@ -388,7 +389,8 @@ func (c *capture) add(d *Driver, w work) error {
 	return nil
 }
 
-// StreamBeginCapture makes nodes of what is queued on the stream: launches, copies on the device and memsets.
+// StreamBeginCapture makes nodes of what is queued on the stream: launches, copies on the device
+// and memsets.
 func (d *Driver) StreamBeginCapture(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -249,9 +249,10 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 	}
 }
 
-// tileLoader moves tiles of one operand into shared memory as rows along the outer dimension, one for each k. Where the elements lie in
-// shared memory as they do in global memory, fetch starts asynchronous copies and store has nothing to do; else fetch reads into registers,
-// and store puts those into shared memory.
+// tileLoader moves tiles of one operand into shared memory as rows along the outer dimension, one
+// for each k. Where the elements lie in shared memory as they do in global memory, fetch starts
+// asynchronous copies and store has nothing to do; else fetch reads into registers, and store puts
+// those into shared memory.
 type tileLoader struct {
 	g      *gemmBuilder
 	mode   tileLoad
@@ -273,8 +274,8 @@ type loadUnit struct {
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of extent outer (bo elements from first on) by k. count is the size of the outer
-// dimension; the strides count elements.
+// loader prepares to load tiles of extent outer (bo elements from first on) by k. count is the size
+// of the outer dimension; the strides count elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
@@ -287,7 +288,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// Where the thread's first unit lies, and the others from there: the number of threads is such that these distances are the same for all.
+	// Where the thread's first unit lies, and the others from there: the number of threads is such
+	// that these distances are the same for all.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value
@@ -299,7 +301,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		outer, l.first = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
 		distance = func(n int) (int, int) { return 0, n / per }
 	case vectorsAlongK:
-		// Two vectors a row, sixteen rows a warp: with the rows' padding no two lanes store to one bank.
+		// Two vectors a row, sixteen rows a warp: with the rows' padding no two lanes store to one
+		// bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
 		l.first = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
 		distance = func(n int) (int, int) { return n / 2 % bo, n / (2 * bo) * 2 * v }
@@ -315,7 +318,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		away, dk := distance(i * g.threads)
 		unit, ok := lines[away]
 		if !ok {
-			// What lies outside of the matrix is read from its edge: the results of it are not stored.
+			// What lies outside of the matrix is read from its edge: the results of it are not
+			// stored.
 			at := first.Add(outer).Add(num(away)).Min(last)
 			unit.from = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(l.first.Bitcast(ptx.S32).MulWide(kStride))
 			unit.at = b.Var(unit.from.Address())
@@ -349,7 +353,8 @@ func (l *tileLoader) advance() {
 	}
 }
 
-// part is what a loader moves in one of the parts into which a step over the tile is divided: asynchronous copies all start in the first.
+// part is what a loader moves in one of the parts into which a step over the tile is divided:
+// asynchronous copies all start in the first.
 func (l *tileLoader) part(i int) []loadUnit {
 	n := l.g.parts()
 	if l.async {
@@ -361,7 +366,8 @@ func (l *tileLoader) part(i int) []loadUnit {
 	return l.units[len(l.units)*i/n : len(l.units)*(i+1)/n]
 }
 
-// fetch reads a part of the tile that starts at k, for the given buffer; what is beyond the last k becomes zero.
+// fetch reads a part of the tile that starts at k, for the given buffer; what is beyond the last k
+// becomes zero.
 func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	b := l.g.Builder
 	for _, u := range l.part(part) {

@@ -327,9 +327,10 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 	return list
 }
 
-// vectors returns how many neighbouring elements a thread of the given form reads in one access of each operand, 1 where the
-// layouts do not allow more, and the operands that have a single value for all of them. The neighbours lie along the row that is
-// combined, in the column form along the results.
+// vectors returns how many neighbouring elements a thread of the given form reads in one access of
+// each operand, 1 where the layouts do not allow more, and the operands that have a single value
+// for all of them. The neighbours lie along the row that is combined, in the column form along the
+// results.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	along, across, first := p.red, p.kept, 0 // first: of the operands among along's strides
@@ -373,8 +374,8 @@ func multiples(list []int, of int) bool {
 	return true
 }
 
-// loader returns a function that gives element i of what is combined into result o: of vectors those from i on, in the column form
-// those of the results from o on.
+// loader returns a function that gives element i of what is combined into result o: of vectors
+// those from i on, in the column form those of the results from o on.
 func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	b := r.Builder
 	if r.s.stage == lastStage {
@@ -417,7 +418,8 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the operands x; position and c say where the vector is.
+// element computes element j of a vector from the operands x; position and c say where the vector
+// is.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) ptx.Value {
 	b := r.Builder
 	v := lower(b, r.mapping, environment{

@@ -329,7 +329,8 @@ func (g *tensorBuilder) writeOut(c gemmOperand, tileM, tileN, warpM, warpN ptx.V
 	}
 }
 
-// tensorCopier brings one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the other.
+// tensorCopier brings one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the
+// other.
 type tensorCopier struct {
 	g          *tensorBuilder
 	how        tensorLoad
@@ -347,7 +348,8 @@ type tensorCopier struct {
 	outerLimit ptx.Value
 }
 
-// copier prepares to bring tiles of an operand to where base lies in each stage. What lies outside of the matrix becomes zero.
+// copier prepares to bring tiles of an operand to where base lies in each stage. What lies outside
+// of the matrix becomes zero.
 func (g *tensorBuilder) copier(how tensorLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, base int) *tensorCopier {
 	b := g.Builder
 	c := &tensorCopier{g: g, how: how, width: max(how.vector, 2), p: p, outerLimit: count}
@@ -399,8 +401,8 @@ func (c *tensorCopier) async() bool { return c.how.vector > 1 }
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
 
-// fetch starts a part of the parts of a tile at k into the stage at a byte offset. What it returns puts into shared memory what goes there
-// through registers, when it is called.
+// fetch starts a part of the parts of a tile at k into the stage at a byte offset. What it returns
+// puts into shared memory what goes there through registers, when it is called.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g := c.g.Builder, c.g
 	type word struct {

@@ -204,11 +204,13 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 	return 0, false
 }
 
-// ParseDeclarations is [Parse] for kernels that will not run: of their bodies it reads only what memory they declare and passes over the
-// instructions, so that mistakes in these are not found. What an [Entry] says of its parameters, threads and memory is as from Parse.
+// ParseDeclarations is [Parse] for kernels that will not run: of their bodies it reads only what
+// memory they declare and passes over the instructions, so that mistakes in these are not found.
+// What an [Entry] says of its parameters, threads and memory is as from Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
-// passes skips an instruction, a label or a declaration of registers, and reports whether it was one.
+// passes skips an instruction, a label or a declaration of registers, and reports whether it was
+// one.
 func (p *parser) passes() bool {
 	switch {
 	case p.cur.kind == tkWord && p.cur.text[0] == '.' && p.cur.text != ".reg":
