@@ -38,6 +38,7 @@ package tensor
 //	tensor.go                the struct and its handles: Shape Dim Rank Size Strides Type Device
 //	                         Scope In Free
 //	storage.go               counted memory behind handles
+//	hold.go                  Hold
 //	foreign.go               uses by other streams
 //	hostmemory.go            FromMemory Storage StorageOffset WriteTo DataPtr
 //	raw.go                   Raw

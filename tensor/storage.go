@@ -36,6 +36,7 @@ type storage struct {
 	mu     sync.Mutex
 	writer device.Stream   // of the last write
 	users  []device.Stream // other streams than the writer that have read it since
+	holds  []*Hold         // of work that is not queued yet
 
 	cleanup runtime.Cleanup // under mu; set once the root scope has owned it
 	watched atomic.Bool
@@ -97,6 +98,9 @@ func (st *storage) read(op string, r route) {
 	s := r.stream
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if st.holds != nil {
+		st.settle(op, false, nil)
+	}
 	if st.writer == s {
 		return
 	}
@@ -124,6 +128,9 @@ func (st *storage) write(op string, r route) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if st.holds != nil {
+		st.settle(op, true, nil)
+	}
 	if st.writer == s && len(st.users) == 0 {
 		return
 	}

@@ -1,0 +1,200 @@
+package dist
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The ways in which the ranks' elements become one.
+const (
+	Sum     = device.CombineSum
+	Mean    = device.CombineMean // of floats
+	Max     = device.CombineMax  // NaN wins
+	Min     = device.CombineMin
+	Product = device.CombineProduct
+)
+
+// A Combine says how the ranks' elements become one: [Sum], [Mean], [Max], [Min], [Product].
+type Combine = device.Combine
+
+// A Work is a collective that was begun. It need not be waited for: ops that use its tensors wait by
+// themselves.
+type Work struct {
+	core *core
+	slot *slot
+	call *call
+}
+
+// Done reports whether all ranks have come, and the work is queued.
+func (w *Work) Done() bool {
+	select {
+	case <-w.slot.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait blocks until all ranks have come and the work is queued, and on the processor done. It
+// panics with an *[Error] if that will never be.
+func (w *Work) Wait() {
+	if err := w.err(); err != nil {
+		panic(err)
+	}
+}
+
+func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
+
+// begin calls a collective. in and out may be nil, or one tensor.
+func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
+	k := &call{rank: g.rank, of: of, weight: weight}
+	w := &Work{core: g.core, call: k}
+	inParts, outParts := a.kind.Parts(g.World())
+	a.part = -1
+	for _, o := range [...]struct {
+		name  string
+		t     *tensor.Tensor
+		parts int
+		hold  **tensor.Hold
+		write bool
+	}{{"out", out, outParts, &k.out, true}, {"in", in, inParts, &k.in, false}} {
+		if o.t == nil || o.name == "in" && in == out {
+			continue
+		}
+		if o.t.Device() != g.Device() {
+			panic(g.misuse(a.op, tensor.ErrDevice, fmt.Sprintf("%s is on %s", o.name, o.t.Device().Name())))
+		}
+		if o.t.Size()%o.parts != 0 {
+			panic(g.misuse(a.op, tensor.ErrShape, fmt.Sprintf("%s has shape %v, whose elements are no %d equal parts", o.name, o.t.Shape(), o.parts)))
+		}
+		part := o.t.Size() / o.parts
+		if a.part >= 0 && (part != a.part || o.t.Type() != a.typ) {
+			panic(g.misuse(a.op, tensor.ErrShape, fmt.Sprintf("in has parts of %d %v, out of %d %v", part, o.t.Type(), a.part, a.typ)))
+		}
+		a.part, a.typ = part, o.t.Type()
+	}
+	k.what = a
+	hold := func(t *tensor.Tensor, write bool) *tensor.Hold {
+		return t.Hold(a.op, write, g.core, func() error { return w.err() })
+	}
+	if out != nil {
+		k.out, k.same = hold(out, true), in == out
+	}
+	if in != nil && in != out {
+		done := false
+		defer func() {
+			if !done {
+				k.release()
+			}
+		}()
+		k.in = hold(in, false)
+		done = true
+	}
+	w.slot = g.core.call(k)
+	return w
+}
+
+// AllReduce replaces x, contiguous, by the combination of all ranks' x: torch's all_reduce.
+func (g *Group) AllReduce(x *tensor.Tensor, c Combine) *Work {
+	return g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: c}, "", x, x, 1)
+}
+
+// Broadcast replaces x by that of the rank root.
+func (g *Group) Broadcast(x *tensor.Tensor, root int) *Work {
+	a := what{op: "broadcast", kind: device.KindBroadcast, root: g.ranked("broadcast", root)}
+	return g.begin(a, "", x, x, 1)
+}
+
+// AllGather puts all ranks' x into out, one behind the other: all_gather_into_tensor. out has World
+// times as many elements.
+func (g *Group) AllGather(out, x *tensor.Tensor) *Work {
+	return g.begin(what{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
+}
+
+// ReduceScatter puts part Rank of the combination of all ranks' x into out: reduce_scatter_tensor.
+// x has World times as many elements as out.
+func (g *Group) ReduceScatter(out, x *tensor.Tensor, c Combine) *Work {
+	return g.begin(what{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
+}
+
+// AllToAll puts part Rank of rank r's x into part r of out: all_to_all_single with equal parts.
+func (g *Group) AllToAll(out, x *tensor.Tensor) *Work {
+	return g.begin(what{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
+}
+
+// Gather puts all ranks' x into out of the rank root, one behind the other. For others out is nil.
+func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
+	a := what{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
+	return g.begin(a, "", g.only(a.op, "out", root, out), x, 1)
+}
+
+// Scatter puts part Rank of the root's x into out. For others x is nil.
+func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
+	a := what{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
+	return g.begin(a, "", out, g.only(a.op, "in", root, x), 1)
+}
+
+// Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks come in order.
+func (g *Group) Send(x *tensor.Tensor, to int) *Work {
+	return g.begin(g.message("send", g.rank, to), "", nil, x, 1)
+}
+
+// Recv replaces x by what a rank sends, of the same type and size.
+func (g *Group) Recv(x *tensor.Tensor, from int) *Work {
+	return g.begin(g.message("receive", from, g.rank), "", x, nil, 1)
+}
+
+func (g *Group) message(op string, from, to int) what {
+	if from == to {
+		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("rank %d is this one", from)))
+	}
+	return what{op: "send", kind: device.KindSendRecv, root: g.ranked(op, from), peer: g.ranked(op, to)}
+}
+
+// ranked checks a rank's number.
+func (g *Group) ranked(op string, r int) int {
+	if r < 0 || r >= g.World() {
+		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("there is no rank %d of %d", r, g.World())))
+	}
+	return r
+}
+
+// only returns what the root alone has.
+func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
+	if (x != nil) != (g.rank == root) {
+		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))
+	}
+	return x
+}
+
+// Barrier blocks until all ranks have come to it, and what they queued before on their devices'
+// default streams is done.
+func (g *Group) Barrier() {
+	if err := g.Device().DefaultStream().Synchronize(); err != nil {
+		panic(g.misuse("barrier", err, err.Error()))
+	}
+	g.exchange("barrier", nil, nil)
+}
+
+// Exchange gives v to all ranks and returns theirs, by rank: all_gather_object. Nothing is copied:
+// what v points to is shared from then on.
+func Exchange[T any](g *Group, v T) []T {
+	all := g.exchange("exchange", v, nil)
+	list := make([]T, len(all))
+	for i, x := range all {
+		list[i], _ = x.(T)
+	}
+	return list
+}
+
+// exchange waits for all ranks' values. agree, if given, makes one value of them.
+func (g *Group) exchange(op string, v any, agree func(values []any) (any, error)) []any {
+	k := &call{rank: g.rank, what: what{op: op, host: true}, value: v, agree: agree}
+	sl := g.core.call(k)
+	if err := g.core.wait(sl, k); err != nil {
+		panic(err)
+	}
+	return sl.values
+}

@@ -1,0 +1,120 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Group is some of the ranks of a [Run], seen by one of them: torch.distributed's process group.
+// It is used by its rank alone, on one goroutine at a time.
+type Group struct {
+	core *core
+	rank int
+	gen  *tensor.Generator
+}
+
+// Rank is this rank's number in the group, from 0 on.
+func (g *Group) Rank() int { return g.rank }
+
+// World is how many ranks the group has.
+func (g *Group) World() int { return len(g.core.members) }
+
+// Device is this rank's.
+func (g *Group) Device() device.Device { return g.core.devices[g.rank] }
+
+// Devices are those of all ranks of the group.
+func (g *Group) Devices() []device.Device { return slices.Clone(g.core.devices) }
+
+// Generator is this rank's: see [Seed].
+func (g *Group) Generator() *tensor.Generator { return g.gen }
+
+// Backend says what carries the data: "in-process", "nccl".
+func (g *Group) Backend() string { return g.core.comm.Name() }
+
+// New opens a scope on this rank's device, with its generator.
+func (g *Group) New(opts ...tensor.Option) *tensor.Scope {
+	return tensor.NewScope(append([]tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}, opts...)...)
+}
+
+// Do runs f with a scope as [Group.New] opens it, and closes it.
+func (g *Group) Do(f func(s *tensor.Scope), opts ...tensor.Option) {
+	tensor.Do(f, append([]tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}, opts...)...)
+}
+
+// String reads like "rank 1 of 2 on cuda:1".
+func (g *Group) String() string {
+	return fmt.Sprintf("rank %d of %d on %s", g.rank, g.World(), g.Device().Name())
+}
+
+// Err is the failure that has ended the run, nil while it goes on.
+func (g *Group) Err() error {
+	select {
+	case <-g.core.world.failed:
+		return g.core.world.aborted()
+	default:
+		return nil
+	}
+}
+
+// Split makes groups of this one: of the ranks that give one color, in the order of key, then of
+// rank. A rank with a negative color is in none and gets nil. All ranks of g call it.
+func (g *Group) Split(color, key int) *Group {
+	type place struct{ color, key int }
+	made := g.exchange("split", place{color, key}, func(values []any) (any, error) {
+		by := map[int][]int{}
+		for r, v := range values {
+			if p := v.(place); p.color >= 0 {
+				by[p.color] = append(by[p.color], r)
+			}
+		}
+		groups := make([]*Group, len(values))
+		for _, ranks := range by {
+			slices.SortStableFunc(ranks, func(a, b int) int { return values[a].(place).key - values[b].(place).key })
+			members := make([]int, len(ranks))
+			for i, r := range ranks {
+				members[i] = g.core.members[r]
+			}
+			c, err := g.core.world.newCore(members)
+			if err != nil {
+				return nil, err
+			}
+			for i, r := range ranks {
+				groups[r] = &Group{core: c, rank: i}
+			}
+		}
+		return groups, nil
+	})
+	sub := made[0].([]*Group)[g.rank]
+	if sub != nil {
+		sub.gen = g.gen
+	}
+	return sub
+}
+
+// Sub makes the group of these ranks of g, in this order. All ranks of g call it with the same
+// list; those that are not in it get nil.
+func (g *Group) Sub(ranks ...int) *Group {
+	for i, r := range ranks {
+		if r < 0 || r >= g.World() || slices.Index(ranks, r) < i {
+			panic(g.misuse("sub-group", tensor.ErrValue, fmt.Sprintf("%v are no different ranks of %d", ranks, g.World())))
+		}
+	}
+	if i := slices.Index(ranks, g.rank); i >= 0 {
+		return g.Split(0, i)
+	}
+	return g.Split(-1, 0)
+}
+
+// Clone makes another group of the same ranks, whose collectives are counted by themselves. All
+// ranks call it.
+func (g *Group) Clone() *Group { return g.Split(0, g.rank) }
+
+// misuse is the error of a call that cannot be made.
+func (g *Group) misuse(op string, kind error, msg string) *Error {
+	k := &call{rank: g.rank, what: what{op: op}}
+	k.trace()
+	return g.core.fault(g.rank, kind, k, msg)
+}

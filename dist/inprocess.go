@@ -1,0 +1,279 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// connect returns what carries the data of these devices' collectives: the driver's library where
+// there is one, else copies and kernels of this library.
+func (w *world) connect(devices []device.Device) (device.Communicator, error) {
+	if c, ok := devices[0].(device.Connector); ok && !w.composed && len(devices) > 1 {
+		comm, err := c.Connect(devices)
+		var none *device.UnavailableError
+		if err == nil {
+			return &preferred{comm, newInProcess(devices)}, nil
+		}
+		if !errors.As(err, &none) {
+			return nil, err
+		}
+	}
+	return newInProcess(devices), nil
+}
+
+// preferred runs what a library does not have by copies and kernels.
+type preferred struct {
+	device.Communicator
+	rest *inProcess
+}
+
+func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error {
+	err := p.Communicator.Collect(streams, c)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return p.rest.Collect(streams, c)
+	}
+	return err
+}
+
+func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
+
+// inProcess carries data between devices of one process: in host memory, or by copies from device to
+// device. Each rank combines one part of the elements, in the order of ranks, and gives it to the
+// others, so that each link carries 2·(W-1)/W of the bytes, as in a ring.
+type inProcess struct {
+	devices []device.Device
+	host    device.Device // that works on the memory of all, where that is the host's
+	room    []device.Buffer
+}
+
+func newInProcess(devices []device.Device) *inProcess {
+	c := &inProcess{devices: devices, room: make([]device.Buffer, len(devices))}
+	if devices[0].Info().Host {
+		c.host, _ = device.Open("cpu")
+	}
+	return c
+}
+
+// Name returns "in-process".
+func (*inProcess) Name() string { return "in-process" }
+
+// Abort has nothing to end: no device waits for work that is not queued.
+func (*inProcess) Abort() error { return nil }
+
+// Close frees the room for other ranks' parts.
+func (c *inProcess) Close() error {
+	for i, b := range c.room {
+		if b != nil {
+			b.Free()
+			c.room[i] = nil
+		}
+	}
+	return nil
+}
+
+// staged is how many bytes of each other rank a GPU takes in at a time.
+const staged = 4 << 20
+
+// Collect runs a collective: see [device.Communicator].
+func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) error {
+	if c.host != nil {
+		return c.inMemory(op)
+	}
+	t := &transfer{inProcess: c, streams: streams, op: op}
+	if err := t.meet(); err != nil {
+		return err
+	}
+	if op.Kind.Reduces() {
+		if err := t.reduce(); err != nil {
+			return err
+		}
+	} else if err := c.moves(op, t.copy); err != nil {
+		return err
+	}
+	return t.meet() // what others read is free again
+}
+
+// move is a copy of a part between two ranks' operands.
+type move struct {
+	to, from     device.View
+	dst, src     int // ranks
+	at, off, len int // bytes
+}
+
+// moves calls f for each copy of a collective that combines nothing.
+func (c *inProcess) moves(op *device.Collective, f func(m move) error) error {
+	world := len(op.Outs)
+	for dst := range world {
+		if !op.Gets(dst) || op.Outs[dst].Absent() {
+			continue
+		}
+		for src := range world {
+			if !op.Gives(src) {
+				continue
+			}
+			to, from := op.Outs[dst], op.Ins[src]
+			in, out := op.Kind.Parts(world)
+			n := to.Size() / out * to.Type.Size()
+			m := move{to: to, from: from, dst: dst, src: src, at: to.Offset * to.Type.Size(), off: from.Offset * from.Type.Size(), len: n}
+			if out > 1 {
+				m.at += src * n
+			}
+			if in > 1 {
+				m.off += dst * n
+			}
+			if n == 0 || to.Buf == from.Buf && m.at == m.off {
+				continue
+			}
+			if err := f(m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inMemory runs a collective of host memory, on all of the processor's workers.
+func (c *inProcess) inMemory(op *device.Collective) error {
+	b := c.host.(device.Borrower)
+	if !op.Kind.Reduces() {
+		return c.moves(op, func(m move) error {
+			return c.host.CopyFrom(nil, b.Borrow(m.to.Buf.Host(), nil), m.at, b.Borrow(m.from.Buf.Host(), nil), m.off, m.len)
+		})
+	}
+	var ins, outs []device.View
+	var weights []float64
+	world := len(op.Outs)
+	for r := range world {
+		v := op.Ins[r]
+		if v.Absent() || op.Weights != nil && !(op.Weights[r] > 0) {
+			continue
+		}
+		v.Buf = b.Borrow(v.Buf.Host(), nil)
+		ins = append(ins, v)
+		if op.Weights != nil {
+			weights = append(weights, op.Weights[r])
+		}
+	}
+	for r := range world {
+		v := op.Outs[r]
+		if !v.Absent() {
+			v.Buf = b.Borrow(v.Buf.Host(), nil)
+		}
+		outs = append(outs, v)
+	}
+	if op.Kind == device.KindReduceScatter {
+		for r, out := range outs {
+			if out.Absent() {
+				continue
+			}
+			parts := make([]device.View, len(ins))
+			for i, v := range ins {
+				parts[i] = slice(v, r*out.Size(), out.Size())
+			}
+			if err := combine(c.host, nil, op.Combine, weights, []device.View{slice(out, 0, out.Size())}, parts); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var flat []device.View
+	for _, v := range outs {
+		if !v.Absent() {
+			flat = append(flat, slice(v, 0, v.Size()))
+		}
+	}
+	for i, v := range ins {
+		ins[i] = slice(v, 0, v.Size())
+	}
+	return combine(c.host, nil, op.Combine, weights, flat, ins)
+}
+
+// slice is n elements of a contiguous view from element at on, as a view of rank 1.
+func slice(v device.View, at, n int) device.View {
+	l := shape.Dense(shape.Of(n))
+	l.Offset = v.Offset + at
+	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
+}
+
+// A combination is a program that combines ranks.
+type combination struct {
+	how      device.Combine
+	weighted bool
+	typ      dtype.Type
+	ins      int
+	outs     int
+}
+
+var programs sync.Map // combination → *expr.Program
+
+// program combines elements in the order of ranks. 16-bit floats are combined in float32.
+func (c combination) program() *expr.Program {
+	if p, ok := programs.Load(c); ok {
+		return p.(*expr.Program)
+	}
+	term := func(i int) *expr.Expr {
+		if c.weighted {
+			return expr.X(i).Mul(expr.Param(i))
+		}
+		return expr.X(i)
+	}
+	e := term(0)
+	for i := 1; i < c.ins; i++ {
+		x := term(i)
+		switch c.how {
+		case device.CombineMax:
+			e = e.Max(x)
+		case device.CombineMin:
+			e = e.Min(x)
+		case device.CombineProduct:
+			e = e.Mul(x)
+		default:
+			e = e.Add(x)
+		}
+	}
+	if c.how == device.CombineMean && !c.weighted {
+		e = e.Div(expr.C(float64(c.ins)))
+	}
+	results, outs, ins := make([]*expr.Expr, c.outs), make([]dtype.Type, c.outs), make([]dtype.Type, c.ins)
+	for i := range results {
+		results[i], outs[i] = e, c.typ
+	}
+	for i := range ins {
+		ins[i] = c.typ
+	}
+	p := expr.MustLower(results, outs, ins, -1)
+	programs.Store(c, p)
+	return p
+}
+
+// combine combines the elements of ins into each of outs, on one device.
+func combine(d device.Device, s device.Stream, how device.Combine, weights []float64, outs, ins []device.View) error {
+	if len(outs) == 0 || outs[0].Size() == 0 {
+		return nil
+	}
+	if len(ins) == 0 {
+		return fmt.Errorf("no rank gives anything")
+	}
+	c := combination{how, weights != nil, outs[0].Type, len(ins), len(outs)}
+	m := &device.Map{Program: c.program(), Outs: outs, Ins: ins}
+	if weights != nil {
+		total := 1.0
+		if how == device.CombineMean {
+			total = 0
+			for _, w := range weights {
+				total += w
+			}
+		}
+		m.Params = make([]uint64, len(weights))
+		for i, w := range weights {
+			m.Params[i] = expr.Encode(m.Program.Params[i], w/total)
+		}
+	}
+	return device.Run(d, s, m)
+}

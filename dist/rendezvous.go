@@ -1,0 +1,427 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/callsite"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A core is what the ranks of a group share. Each rank counts its collectives; calls of one number
+// belong together, and meet in a slot. The rank that comes last queues the work of all, so that no
+// device ever waits for work which is not queued.
+type core struct {
+	world   *world
+	members []int // ranks of the world, by rank of the group
+	devices []device.Device
+	streams []device.Stream
+	comm    device.Communicator
+
+	mu      sync.Mutex
+	next    []uint64 // of each rank, the number of its next collective
+	slots   map[slotKey]*slot
+	pairs   map[[2]int][2]uint64 // messages sent and received so far, by sender and receiver
+	joined  []bool               // ranks without data, which take no part
+	ready   []*slot
+	issuing bool
+}
+
+// slotKey is the number of a collective; from and to are those of a message.
+type slotKey struct {
+	number   uint64
+	message  bool
+	from, to int
+}
+
+// A slot is one collective.
+type slot struct {
+	key    slotKey
+	calls  []*call // by rank; nil: it has not come
+	first  *call
+	done   chan struct{}
+	closed bool
+	values []any // of a host's exchange, by rank
+	active []bool
+}
+
+// A call is one rank's part.
+type call struct {
+	rank    int
+	what    what
+	of      string // what its operands are called
+	n       int
+	pc      [24]uintptr
+	in, out *tensor.Hold
+	same    bool // in and out are one
+	weight  float64
+	value   any
+	agree   func(values []any) (any, error) // run once, by the last rank; its result is everybody's
+}
+
+// what must be alike in all ranks' calls.
+type what struct {
+	op         string
+	kind       device.CollectiveKind
+	host       bool // values of the host are exchanged
+	combine    device.Combine
+	weighted   bool
+	root, peer int
+	typ        dtype.Type
+	part       int // elements of a part
+}
+
+// String reads like "all reduce of 4096 float32, sum".
+func (a what) String() string {
+	s := a.op
+	if a.host {
+		return s
+	}
+	s += fmt.Sprintf(" of %d %v", a.part, a.typ)
+	switch a.kind {
+	case device.KindAllReduce, device.KindReduceScatter:
+		s += ", " + a.combine.String()
+		if a.weighted {
+			s += " by weight"
+		}
+	case device.KindBroadcast, device.KindScatter:
+		s += fmt.Sprintf(" from rank %d", a.root)
+	case device.KindGather:
+		s += fmt.Sprintf(" to rank %d", a.root)
+	case device.KindSendRecv:
+		s += fmt.Sprintf(" from rank %d to rank %d", a.root, a.peer)
+	}
+	return s
+}
+
+// trace notes where the program makes the call.
+func (k *call) trace() { k.n = runtime.Callers(2, k.pc[:]) }
+
+func (k *call) site() string { return callsite.First(k.pc[:k.n]) }
+
+// newCore makes what a group of these ranks of the world shares.
+func (w *world) newCore(members []int) (*core, error) {
+	c := &core{world: w, members: members, next: make([]uint64, len(members)), slots: map[slotKey]*slot{},
+		pairs: map[[2]int][2]uint64{}, joined: make([]bool, len(members))}
+	for _, m := range members {
+		c.devices = append(c.devices, w.devices[m])
+	}
+	for _, d := range c.devices {
+		if d.Info().Host {
+			c.streams = append(c.streams, nil)
+			continue
+		}
+		s, err := d.NewStream(-1) // what others wait for goes first
+		if err != nil {
+			return nil, err
+		}
+		c.streams = append(c.streams, s)
+	}
+	var err error
+	if c.comm, err = w.connect(c.devices); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.cores = append(w.cores, c)
+	w.mu.Unlock()
+	return c, nil
+}
+
+// fault makes an error of a rank of the group.
+func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
+	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
+	if k != nil {
+		e.Op, e.Of, e.Site = k.what.op, k.of, k.site()
+	}
+	return e
+}
+
+// call brings a rank's call to its slot.
+func (c *core) call(k *call) *slot {
+	k.trace()
+	c.mu.Lock()
+	select {
+	case <-c.world.failed:
+		c.mu.Unlock()
+		k.release()
+		panic(c.fault(k.rank, c.world.aborted(), k, "another rank has failed"))
+	default:
+	}
+	key := slotKey{number: c.next[k.rank]}
+	if k.what.kind == device.KindSendRecv && !k.what.host {
+		key = slotKey{message: true, from: k.what.root, to: k.what.peer}
+		at := [2]int{key.from, key.to}
+		n, side := c.pairs[at], 0
+		if k.rank == key.to {
+			side = 1
+		}
+		key.number = n[side]
+		n[side]++
+		c.pairs[at] = n
+	} else {
+		c.next[k.rank]++
+	}
+	sl := c.slots[key]
+	if sl == nil {
+		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k}
+		c.slots[key] = sl
+	}
+	if err := c.match(sl, k); err != nil {
+		c.mu.Unlock()
+		k.release()
+		panic(c.raise(k.rank, err))
+	}
+	sl.calls[k.rank] = k
+	if err := c.absent(sl); err != nil {
+		c.mu.Unlock()
+		panic(c.raise(k.rank, err))
+	}
+	c.settle(sl)
+	c.issue() // unlocks
+	return sl
+}
+
+// raise ends the run by a failure, and returns what the rank panics with.
+func (c *core) raise(rank int, err error) error {
+	c.world.fail(c.members[rank], err)
+	return err
+}
+
+// match compares a call with that of the rank which came first.
+func (c *core) match(sl *slot, k *call) error {
+	o := sl.first
+	if k.what == o.what || o == k {
+		return nil
+	}
+	msg := fmt.Sprintf("it calls %v, where rank %d on %s calls %v", k.what, c.members[o.rank], c.devices[o.rank].Name(), o.what)
+	if o.of != "" {
+		msg += " (" + o.of + ")"
+	}
+	if at := o.site(); at != "" {
+		msg += " at " + at
+	}
+	if !sl.key.message {
+		msg += fmt.Sprintf("; it is each rank's collective number %d of the group", sl.key.number+1)
+	}
+	return c.fault(k.rank, ErrMismatch, k, msg)
+}
+
+// needs reports whether a rank takes part in a slot. c.mu is held.
+func (c *core) needs(sl *slot, rank int) bool {
+	if sl.key.message {
+		return rank == sl.key.from || rank == sl.key.to
+	}
+	return !c.joined[rank]
+}
+
+// missingFrom lists the ranks that have not come to a slot. c.mu is held.
+func (c *core) missingFrom(sl *slot) (ranks []int) {
+	for r, k := range sl.calls {
+		if k == nil && c.needs(sl, r) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// absent is the error if a rank that a slot waits for has returned. c.mu is held.
+func (c *core) absent(sl *slot) error {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	for _, r := range c.missingFrom(sl) {
+		if c.world.back[c.members[r]] {
+			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to it", c.members[r], c.devices[r].Name()))
+		}
+	}
+	return nil
+}
+
+// missing fails the slots that wait for a rank of the world which has returned.
+func (c *core) missing(rank int) {
+	if !slices.Contains(c.members, rank) {
+		return
+	}
+	c.mu.Lock()
+	var err error
+	first := -1
+	for _, sl := range c.slots {
+		if err == nil {
+			if err = c.absent(sl); err != nil {
+				first = sl.first.rank
+			}
+		}
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.world.fail(c.members[first], err)
+	}
+}
+
+// settle puts a slot into the line of those to be queued, if all ranks have come. c.mu is held.
+func (c *core) settle(sl *slot) {
+	if len(c.missingFrom(sl)) > 0 {
+		return
+	}
+	delete(c.slots, sl.key)
+	c.ready = append(c.ready, sl)
+}
+
+// issue queues what is ready, in order. c.mu is held, and given up.
+func (c *core) issue() {
+	if c.issuing {
+		c.mu.Unlock()
+		return
+	}
+	c.issuing = true
+	for len(c.ready) > 0 {
+		sl := c.ready[0]
+		c.ready = c.ready[1:]
+		c.mu.Unlock()
+		err := c.run(sl)
+		if err != nil {
+			c.world.fail(c.members[sl.first.rank], err)
+		}
+		sl.end(err == nil)
+		c.mu.Lock()
+	}
+	c.issuing = false
+	c.mu.Unlock()
+}
+
+// run does what a slot is for.
+func (c *core) run(sl *slot) error {
+	if sl.first.what.host {
+		sl.values = make([]any, len(sl.calls))
+		for r, k := range sl.calls {
+			if k != nil {
+				sl.values[r] = k.value
+			}
+		}
+		if f := sl.first.agree; f != nil {
+			v, err := f(sl.values)
+			if err != nil {
+				return c.fault(sl.first.rank, err, sl.first, err.Error())
+			}
+			for r := range sl.values {
+				sl.values[r] = v
+			}
+		}
+		return nil
+	}
+	a := sl.first.what
+	op := device.Collective{Kind: a.kind, Combine: a.combine, Root: max(a.root, 0), Peer: max(a.peer, 0),
+		Outs: make([]device.View, len(sl.calls)), Ins: make([]device.View, len(sl.calls))}
+	if a.weighted {
+		op.Weights = make([]float64, len(sl.calls))
+	}
+	for r, k := range sl.calls {
+		if k == nil {
+			continue
+		}
+		if a.weighted {
+			op.Weights[r] = k.weight
+		}
+		for _, o := range [...]struct {
+			h *tensor.Hold
+			v *device.View
+		}{{k.in, &op.Ins[r]}, {k.out, &op.Outs[r]}} {
+			if o.h == nil {
+				continue
+			}
+			var err error
+			if *o.v, err = o.h.On(c.streams[r]); err != nil {
+				return c.fault(r, err, k, err.Error())
+			}
+		}
+		if k.same {
+			op.Ins[r] = op.Outs[r]
+		}
+	}
+	if r, arg, reason := op.Check(); reason != "" {
+		return c.fault(r, tensor.ErrValue, sl.calls[r], arg+": "+reason)
+	}
+	if err := c.comm.Collect(c.streams, &op); err != nil {
+		return c.fault(sl.first.rank, err, sl.first, err.Error())
+	}
+	return nil
+}
+
+// release gives up what a call holds.
+func (k *call) release() {
+	for _, h := range [...]*tensor.Hold{k.in, k.out} {
+		if h != nil {
+			h.Done()
+		}
+	}
+	k.in, k.out = nil, nil
+}
+
+// end releases what the slot's calls hold; queued says that the work is.
+func (sl *slot) end(queued bool) {
+	if sl.closed {
+		return
+	}
+	sl.closed = true
+	if queued {
+		close(sl.done)
+	}
+	for _, k := range sl.calls {
+		if k != nil {
+			k.release()
+		}
+	}
+}
+
+// close gives back what the group holds. Its ranks have returned.
+func (c *core) close() {
+	c.mu.Lock()
+	for _, sl := range c.slots {
+		sl.end(false)
+	}
+	clear(c.slots)
+	c.mu.Unlock()
+	_ = c.comm.Close() // what it lost was told before
+}
+
+// wait blocks a rank until a slot's work is queued.
+func (c *core) wait(sl *slot, k *call) error {
+	select {
+	case <-sl.done:
+		return nil
+	default:
+	}
+	limit := time.NewTimer(c.world.timeout)
+	defer limit.Stop()
+	select {
+	case <-sl.done:
+		return nil
+	case <-c.world.failed:
+	case <-limit.C:
+		c.mu.Lock()
+		var late []int
+		for _, r := range c.missingFrom(sl) {
+			late = append(late, c.members[r])
+		}
+		c.mu.Unlock()
+		err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("%s did not come to %v within %v", ranksOf(late), k.what, c.world.timeout))
+		err.Stacks = c.world.stacks(late)
+		c.world.fail(c.members[k.rank], err)
+		return err
+	}
+	select {
+	case <-sl.done: // both
+		return nil
+	default:
+	}
+	err := c.world.aborted()
+	if cause := context.Cause(c.world.ctx); cause == nil {
+		return c.fault(k.rank, ErrAborted, k, "the run is over")
+	}
+	return c.fault(k.rank, err, k, "the run ended while it waited for the others")
+}

@@ -1,0 +1,226 @@
+package dist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// An Option changes how [Run] runs.
+type Option func(*settings)
+
+type settings struct {
+	timeout, grace time.Duration
+	seed           uint64
+	composed       bool
+}
+
+// Timeout is how long a rank waits in a collective for the others. Ten minutes by default, as in
+// PyTorch with NCCL.
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// Grace is how long Run waits, after a rank has failed, for the others to return. Each does so at
+// its next collective. One that does not is left behind, and the error says where it is. Thirty
+// seconds by default.
+func Grace(d time.Duration) Option { return func(s *settings) { s.grace = d } }
+
+// Seed is what the ranks' generators begin with: each has numbers of its own.
+func Seed(n uint64) Option { return func(s *settings) { s.seed = n } }
+
+// InProcess makes collectives of GPUs copies between devices and kernels of this library, also
+// where a library for collectives is found.
+func InProcess() Option { return func(s *settings) { s.composed = true } }
+
+// A world is one Run.
+type world struct {
+	settings
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	devices []device.Device
+	label   string // of its goroutines
+	failed  chan struct{}
+
+	mu    sync.Mutex
+	err   error // the first failure
+	cores []*core
+	back  []bool // ranks that have returned
+}
+
+var runs atomic.Uint64
+
+// Run calls f for each device, on a goroutine of its own, and returns when all have returned: with
+// nil, or the first failure, a *[RankError]. f gets a context that ends when one of the ranks fails,
+// and its group. An error of f, a panic of the library or of the program, and a rank that does not
+// come to a collective end the run: the others' collectives panic with an *[Error] of the kind
+// [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
+//
+// Ranks on the processor get an equal share of its workers.
+func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
+	if devices.err != nil {
+		return devices.err
+	}
+	if f == nil || len(devices.devices) == 0 {
+		return &Error{Op: "run", Msg: "there is no function, or no device"}
+	}
+	w := &world{settings: settings{timeout: 10 * time.Minute, grace: 30 * time.Second}, devices: devices.devices,
+		label: fmt.Sprint(runs.Add(1)), failed: make(chan struct{}), back: make([]bool, len(devices.devices))}
+	for i, o := range opts {
+		if o == nil {
+			return &Error{Op: "run", Msg: fmt.Sprintf("option %d is nil", i)}
+		}
+		o(&w.settings)
+	}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	defer w.cancel(nil)
+	shareWorkers(w.devices)
+	members := make([]int, len(w.devices))
+	for r := range members {
+		members[r] = r
+	}
+	c, err := w.newCore(members)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	returned := make(chan struct{}, len(members))
+	for r := range members {
+		g := &Group{core: c, rank: r, gen: tensor.NewGenerator(mixed(w.seed, r))}
+		go pprof.Do(w.ctx, pprof.Labels(rankLabel, w.labelOf(r)), func(ctx context.Context) {
+			defer func() { returned <- struct{}{} }()
+			w.rank(ctx, g, f)
+		})
+	}
+	stop := context.AfterFunc(ctx, func() { w.fail(-1, context.Cause(ctx)) })
+	defer stop()
+	var late <-chan time.Time
+	ended := w.failed
+	for left := len(members); left > 0; {
+		select {
+		case <-returned:
+			left--
+		case <-ended:
+			ended = nil
+			late = time.After(w.grace)
+		case <-late:
+			return w.lingering()
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// rank runs f as one rank.
+func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, g *Group) error) {
+	err := errors.New("the goroutine ended by runtime.Goexit")
+	defer func() {
+		if r := recover(); r != nil {
+			raised, ok := r.(device.Raised)
+			if err = raised; !ok {
+				err = &PanicError{r, debug.Stack()}
+			}
+		}
+		w.mu.Lock()
+		w.back[g.rank] = true
+		cores := w.cores
+		w.mu.Unlock()
+		if err != nil {
+			w.fail(g.rank, err)
+			return
+		}
+		for _, c := range cores {
+			c.missing(g.rank)
+		}
+	}()
+	err = f(ctx, g)
+}
+
+// fail ends the run by the failure of a rank, -1 for none. Only the first counts.
+func (w *world) fail(rank int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return
+	}
+	if w.err = err; rank >= 0 {
+		w.err = &RankError{rank, len(w.devices), w.devices[rank].Name(), err}
+	}
+	close(w.failed)
+	w.cancel(w.err)
+	for _, c := range w.cores {
+		if c.comm != nil {
+			go c.comm.Abort()
+		}
+	}
+}
+
+// aborted is what other ranks panic with after a failure.
+func (w *world) aborted() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrAborted, w.err)
+}
+
+// lingering is the failure, with the stacks of the ranks that did not return after it.
+func (w *world) lingering() error {
+	w.mu.Lock()
+	err := w.err
+	var ranks []int
+	for r, back := range w.back {
+		if !back {
+			ranks = append(ranks, r)
+		}
+	}
+	w.mu.Unlock()
+	return fmt.Errorf("%w\n%v did not return within %v after that:\n%s", err, ranksOf(ranks), w.grace, w.stacks(ranks))
+}
+
+// close gives back what the groups hold.
+func (w *world) close() {
+	w.mu.Lock()
+	cores := w.cores
+	w.mu.Unlock()
+	for _, c := range cores {
+		c.close()
+	}
+}
+
+// shareWorkers gives each of the processor's ranks its share.
+func shareWorkers(devices []device.Device) {
+	n := 0
+	for _, d := range devices {
+		if _, ok := d.(device.WorkerSharer); ok {
+			n++
+		}
+	}
+	if n < 2 {
+		return
+	}
+	k, all := 0, workers()
+	for _, d := range devices {
+		if s, ok := d.(device.WorkerSharer); ok {
+			share := all / n
+			if k < all%n {
+				share++
+			}
+			s.SetWorkers(max(share, 1))
+			k++
+		}
+	}
+}
+
+// mixed is a seed for each rank.
+func mixed(seed uint64, rank int) uint64 {
+	x := seed + uint64(rank+1)*0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}

@@ -1,0 +1,158 @@
+package dist
+
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// A transfer is one collective between GPUs, by copies from device to device.
+type transfer struct {
+	*inProcess
+	streams []device.Stream
+	op      *device.Collective
+}
+
+// meet makes later work of each stream wait for what is queued on all of them.
+func (t *transfer) meet() error {
+	if len(t.streams) == 1 {
+		return nil
+	}
+	events := make([]device.Event, 0, len(t.streams))
+	defer func() {
+		for _, ev := range events {
+			ev.Release()
+		}
+	}()
+	for _, s := range t.streams {
+		ev, err := s.Record()
+		if err != nil {
+			return err
+		}
+		events = append(events, ev)
+	}
+	for i, s := range t.streams {
+		for k, ev := range events {
+			if i == k {
+				continue
+			}
+			if err := s.Wait(ev); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// copy copies on the stream of the rank that gets the bytes.
+func (t *transfer) copy(m move) error {
+	return t.devices[m.dst].CopyFrom(t.streams[m.dst], m.to.Buf, m.at, m.from.Buf, m.off, m.len)
+}
+
+// reduce combines in rounds: each rank takes in its part of the others' elements, combines them,
+// and the others fetch the result.
+func (t *transfer) reduce() error {
+	var givers, getters []int
+	var weights []float64
+	for r := range t.op.Outs {
+		if v := t.op.Ins[r]; !v.Absent() && (t.op.Weights == nil || t.op.Weights[r] > 0) {
+			givers = append(givers, r)
+			if t.op.Weights != nil {
+				weights = append(weights, t.op.Weights[r])
+			}
+		}
+		if !t.op.Outs[r].Absent() {
+			getters = append(getters, r)
+		}
+	}
+	if len(getters) == 0 || len(givers) == 0 {
+		return nil
+	}
+	size := t.op.Ins[givers[0]].Type.Size()
+	n := t.op.Outs[getters[0]].Size()
+	round := staged / size
+	if t.op.Kind == device.KindReduceScatter {
+		for at := 0; at < n; at += round {
+			for _, r := range getters {
+				part := min(round, n-at)
+				if err := t.combine(r, r*n+at, at, part, givers, weights); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	// A part's length is a multiple of 64 elements, so that kernels may use wide loads.
+	part := min(round, ((n+len(getters)-1)/len(getters)+63)&^63)
+	for at := 0; at < n; at += part * len(getters) {
+		if at > 0 {
+			if err := t.meet(); err != nil {
+				return err
+			}
+		}
+		for i, r := range getters {
+			if lo := at + i*part; lo < n {
+				if err := t.combine(r, lo, lo, min(part, n-lo), givers, weights); err != nil {
+					return err
+				}
+			}
+		}
+		if err := t.meet(); err != nil {
+			return err
+		}
+		for _, dst := range getters {
+			for i, src := range getters {
+				lo := at + i*part
+				if dst == src || lo >= n {
+					continue
+				}
+				to, from := t.op.Outs[dst], t.op.Outs[src]
+				m := move{to: to, from: from, dst: dst, at: (to.Offset + lo) * size, off: (from.Offset + lo) * size, len: min(part, n-lo) * size}
+				if err := t.copy(m); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// combine makes n elements of rank r's out, from element to on, of those of all givers from element
+// from on.
+func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
+	d, s := t.devices[r], t.streams[r]
+	size := t.op.Outs[r].Type.Size()
+	others := len(givers)
+	if slices.Contains(givers, r) {
+		others--
+	}
+	need := others * n * size
+	if b := t.room[r]; need > 0 && (b == nil || b.Size() < need) {
+		if b != nil {
+			b.Free()
+			t.room[r] = nil
+		}
+		b, err := d.Alloc(need, s, device.Origin{Op: "combine ranks", Type: t.op.Outs[r].Type})
+		if err != nil {
+			return err
+		}
+		t.room[r] = b
+	}
+	ins := make([]device.View, len(givers))
+	k := 0
+	for i, g := range givers {
+		v := t.op.Ins[g]
+		if g == r {
+			ins[i] = slice(v, from, n)
+			continue
+		}
+		at := k * n * size
+		k++
+		if err := d.CopyFrom(s, t.room[r], at, v.Buf, (v.Offset+from)*size, n*size); err != nil {
+			return err
+		}
+		ins[i] = device.View{Buf: t.room[r], Type: v.Type}
+		ins[i] = slice(ins[i], at/size, n)
+	}
+	return combine(d, s, t.op.Combine, weights, []device.View{slice(t.op.Outs[r], to, n)}, ins)
+}
