@@ -37,32 +37,6 @@ func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	return differentiate("grad", y, inputs, o)
 }
 
-// A task is what one run does with the gradient that comes together at a node or a leaf.
-type task struct {
-	at edge
-	// order is when: descending, after all tasks that send here. A node's is even and grows with the time it was recorded at; a leaf comes
-	// right behind the last node that sends to it.
-	order  uint64
-	g      *Tensor // what has come so far
-	to     []*task // for a node, where the gradients of its operands go; nil: nowhere
-	needed bool    // for a node, that its VJP is called
-	input  int     // 1 + the number of the input whose gradient this is, 0 for none
-}
-
-// queue orders tasks.
-type queue []*task
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].order > q[j].order }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(v any)        { *q = append(*q, v.(*task)) }
-func (q *queue) Pop() any {
-	old := *q
-	t := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return t
-}
-
 // engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory allows.
 type engine struct {
 	op     string
@@ -76,6 +50,7 @@ type engine struct {
 	checks AnomalyCheck
 
 	recomputed map[*segment]*recomputation // what this run has computed again
+	watched    watchedRun
 }
 
 func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Tensor {
@@ -107,14 +82,19 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	}
 	e.found = make([]*Tensor, len(inputs))
 	e.plan(starts)
+	defer e.watched.abandon()
+	e.begin()
 	for _, s := range starts {
 		if t := e.tasks[edgeOf(s.y)]; t.wanted() {
 			e.send(t, s.g)
 		}
 	}
 	for len(e.queue) > 0 {
-		e.step(heap.Pop(&e.queue).(*task))
+		t := heap.Pop(&e.queue).(*task)
+		e.watched.pass(t.order)
+		e.step(t)
 	}
+	e.watched.pass(0)
 	return e.results()
 }
 
@@ -171,67 +151,6 @@ func (e *engine) seed(from start) *Tensor {
 	return g.Cast(y.dtype)
 }
 
-// plan makes a task for every node and leaf that gradients go to, and finds out which of them lead to an input.
-func (e *engine) plan(starts []start) {
-	all := e.inputs == nil
-	oldest := uint64(0) // a node that is older than every input leads to none
-	if !all {
-		oldest = ^uint64(0)
-		for at := range e.tasks {
-			if at.node == nil {
-				oldest = 0
-				break
-			}
-			oldest = min(oldest, at.node.seq)
-		}
-	}
-	type frame struct {
-		t    *task
-		next int // operand
-	}
-	var path []frame
-	visit := func(at edge, sender uint64) *task {
-		t := e.tasks[at]
-		if t == nil {
-			t = &task{at: at, needed: all}
-			e.tasks[at] = t
-		}
-		switch n := at.node; {
-		case n == nil && (t.order == 0 || sender-1 < t.order):
-			t.order = sender - 1
-		case n != nil && t.order == 0:
-			t.order = 2 * n.seq
-			if n.seq >= oldest {
-				t.to = make([]*task, len(n.inputs))
-				path = append(path, frame{t, 0})
-			}
-		}
-		return t
-	}
-	for _, s := range starts {
-		visit(edgeOf(s.y), ^uint64(0))
-		for len(path) > 0 {
-			f := &path[len(path)-1]
-			n := f.t.at.node
-			if f.next < len(n.inputs) {
-				to := n.inputs[f.next]
-				f.next++
-				if to != (edge{}) {
-					f.t.to[f.next-1] = visit(to, 2*n.seq) // before f moves
-				}
-				continue
-			}
-			path = path[:len(path)-1]
-			for _, to := range f.t.to {
-				f.t.needed = f.t.needed || to.wanted()
-			}
-		}
-	}
-}
-
-// wanted reports whether a gradient sent to t is of use.
-func (t *task) wanted() bool { return t != nil && (t.needed || t.input > 0) }
-
 // results returns what was found for the inputs, or adds it to those that are leaves.
 func (e *engine) results() []*Tensor {
 	for i := range e.inputs {
@@ -242,10 +161,12 @@ func (e *engine) results() []*Tensor {
 	if e.o.into != nil {
 		for i, g := range e.found {
 			if g != nil && e.at[i].leaf != nil { // a result has retained it
-				e.accumulate(e.inputs[i].base(), g)
-				e.accumulated(e.inputs[i].base())
+				e.into(e.tasks[e.at[i]], g)
 			}
 		}
+	}
+	if e.o.into != nil || e.inputs == nil {
+		e.watched.end()
 		e.scope.close(nil, false)
 		return nil
 	}
@@ -282,6 +203,9 @@ func (e *engine) step(t *task) {
 		g = e.hooked(n.hooks.Load(), g, n.op)
 	} else {
 		g = e.hooked(t.at.leaf.hooks.Load(), g, "a leaf")
+		if t.watched != nil {
+			t.watched.sent = true
+		}
 	}
 	if t.input > 0 {
 		e.found[t.input-1] = g
@@ -295,8 +219,7 @@ func (e *engine) step(t *task) {
 		return
 	}
 	if e.inputs == nil {
-		e.accumulate(t.at.leaf, g)
-		e.accumulated(t.at.leaf)
+		e.into(t, g)
 	}
 }
 
@@ -424,10 +347,11 @@ func (e *engine) sum(a, b *Tensor) *Tensor {
 	return y
 }
 
-// accumulate adds g to a leaf's gradient, which lives in the leaf's scope. Several goroutines may reach one leaf.
-func (e *engine) accumulate(leaf *Tensor, g *Tensor) {
+// accumulate adds g to a leaf's gradient, which lives in the leaf's scope, and reports that it did.
+// Several goroutines may reach one leaf.
+func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	if leaf.freed.Load() {
-		return // nobody can read it any more
+		return false // nobody can read it any more
 	}
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanBackward, "AccumulateGrad", nil, []*Tensor{g}))
@@ -460,6 +384,7 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) {
 		}
 	}
 	leaf.grad.op, leaf.grad.made = "grad", leaf.made
+	return true
 }
 
 // adopt makes s, an enclosing scope, the owner of x and of the graph it needs.

@@ -190,8 +190,10 @@ package tensor
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
 //	backward.go              Backward Gradients: the engine
+//	backwardplan.go          which nodes and leaves a run goes to
 //	backwardoptions.go       RetainGraph CreateGraph GradOutput AllowUnused Also Into
 //	backwardreuse.go         memory that a gradient may write over
+//	backwardwatch.go         WatchBackward BackwardWatcher BackwardRun
 //	anomaly.go               DetectAnomaly
 //	recompute.go             Recompute
 //	tape.go                  random numbers drawn again

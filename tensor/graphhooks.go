@@ -11,6 +11,8 @@ type hooks struct {
 	grad   []*gradHook
 	post   []*postHook
 	retain []*Tensor // results that keep their gradient
+
+	watched []watchedAs // of a leaf: by whom, as which
 }
 
 type gradHook struct{ f func(g *Tensor) *Tensor }

@@ -1,0 +1,391 @@
+package optest
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/autograd"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// diary is a watcher that writes down what it is told of each run.
+type diary struct {
+	leaves []*tt
+	mu     sync.Mutex
+	runs   []*diaryRun
+	begin  func(s *tensor.Scope, r *diaryRun) tensor.BackwardRun // nil: r
+	ready  func(r *diaryRun, i int)
+}
+
+type diaryRun struct {
+	d     *diary
+	scope *tensor.Scope
+	words []string
+	ended []error
+}
+
+func (d *diary) Begin(s *tensor.Scope, reached []bool) tensor.BackwardRun {
+	r := &diaryRun{d: d, scope: s}
+	for _, on := range reached {
+		r.words = append(r.words, map[bool]string{true: "+", false: "-"}[on])
+	}
+	r.words = []string{strings.Join(r.words, "")}
+	d.mu.Lock()
+	d.runs = append(d.runs, r)
+	d.mu.Unlock()
+	if d.begin != nil {
+		return d.begin(s, r)
+	}
+	return r
+}
+
+func (r *diaryRun) Ready(i int) {
+	r.words = append(r.words, fmt.Sprintf("ready %d%v", i, r.d.leaves[i].Grad().Floats()))
+	if r.d.ready != nil {
+		r.d.ready(r, i)
+	}
+}
+
+func (r *diaryRun) Missed(i int) { r.words = append(r.words, fmt.Sprint("missed ", i)) }
+
+func (r *diaryRun) End(failed error) { r.ended = append(r.ended, failed) }
+
+// wrote compares what was told of the only run since the last call.
+func (d *diary) wrote(t *testing.T, what string, words ...string) {
+	t.Helper()
+	if len(words) == 0 {
+		if len(d.runs) != 0 {
+			t.Errorf("%s: it was told of %d runs, the first %q", what, len(d.runs), d.runs[0].words)
+		}
+	} else if len(d.runs) != 1 {
+		t.Errorf("%s: it was told of %d runs", what, len(d.runs))
+	} else if r := d.runs[0]; !slices.Equal(r.words, words) {
+		t.Errorf("%s: it was told %q\nnot %q", what, r.words, words)
+	} else if len(r.ended) != 1 || r.ended[0] != nil {
+		t.Errorf("%s: the ends are %v", what, r.ended)
+	}
+	d.runs = nil
+}
+
+func watch(x ...*tt) (*diary, func()) {
+	d := &diary{leaves: x}
+	return d, tensor.WatchBackward(x, d)
+}
+
+// forgetful is the product of its operands, whose VJP has no gradient for the second.
+type forgetful struct{}
+
+func (forgetful) Name() string                            { return "forgetful" }
+func (forgetful) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].Mul(in[1]) }
+func (forgetful) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
+func (forgetful) apply(a, b *tt) *tt                      { return tensor.Apply(forgetful{}, a, b) }
+
+// A watcher is told before a run which leaves it reaches, then of each as soon as it is complete.
+func TestWatchBackward(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()
+		clear := func() { a.ZeroGrad(); b.ZeroGrad(); c.ZeroGrad() }
+		d, remove := watch(a, b, c)
+
+		// c is not used; b lies nearer to the result, and a comes twice.
+		f := func() *tt { return a.Square().Mul(a).Mul(b).Sum() }
+		f().Backward()
+		d.wrote(t, "a run", "++-", "ready 1[1]", "ready 0[6]")
+		f().Backward()
+		d.wrote(t, "a second run adds", "++-", "ready 1[2]", "ready 0[12]")
+		clear()
+		y := f()
+		tensor.Gradients(y, []*tt{a, b}, tensor.RetainGraph())
+		d.wrote(t, "Gradients")
+		y.Backward(tensor.Into(b, b), tensor.RetainGraph())
+		d.wrote(t, "into one", "-+-", "ready 1[1]")
+		y.Backward(tensor.Into(c, b, a), tensor.RetainGraph())
+		d.wrote(t, "into all", "++-", "ready 1[2]", "ready 0[6]")
+		y.Backward(tensor.Into(c), tensor.RetainGraph())
+		d.wrote(t, "into what is not used")
+		clear()
+		y.Backward(tensor.CreateGraph())
+		d.wrote(t, "with a graph", "++-", "ready 1[1]", "ready 0[6]")
+		clear()
+		c.Sum().Backward(tensor.Also(b, nil))
+		d.wrote(t, "two results, one a leaf", "-++", "ready 1[1]", "ready 2[1]")
+		clear()
+		s.From([]float32{1}).RequiresGrad().Sum().Backward()
+		d.wrote(t, "other leaves")
+		s.Do(func(i *tensor.Scope) { a.In(i).Mul(i.Ones(1)).Sum().Backward() })
+		d.wrote(t, "through a handle", "+--", "ready 0[1]")
+		clear()
+		b.SetRequiresGrad(false)
+		f().Backward()
+		d.wrote(t, "one is frozen", "+--", "ready 0[6]")
+		b.RequiresGrad()
+		clear()
+
+		// No gradient for one of them, and it is told before the leaves further back are complete.
+		forgetful{}.apply(a.Exp().Log(), b).Sum().Backward()
+		d.wrote(t, "a VJP without", "++-", "missed 1", "ready 0[1]")
+		forgetful{}.apply(a, b).Add(b).Sum().Backward(tensor.Into(a, b))
+		d.wrote(t, "a VJP without, another with", "++-", "ready 0[2]", "ready 1[1]")
+		forgetful{}.apply(a, b).Sum().Backward(tensor.Into(b))
+		d.wrote(t, "into what gets none", "-+-", "missed 1")
+		clear()
+
+		gone := s.From([]float32{5}).RequiresGrad()
+		dg, removeGone := watch(a, gone)
+		y = a.Mul(gone.MulScalar(1)).Sum()
+		gone.Free()
+		y.Backward()
+		dg.wrote(t, "a leaf that was freed", "++", "ready 0[5]", "missed 1")
+		removeGone()
+		d.runs = nil
+		clear()
+
+		// Functions of leaves come later, hooks before; what they return is what is ready.
+		seen := ""
+		off := a.RegisterPostAccumulateGradHook(func(*tt) { seen += fmt.Sprint(len(d.runs[0].words)) })
+		twice := a.RegisterHook(func(g *tt) *tt { return g.MulScalar(2) })
+		f().Backward()
+		d.wrote(t, "with hooks", "++-", "ready 1[1]", "ready 0[12]")
+		if seen != "3" {
+			t.Errorf("hooks came after %s words", seen)
+		}
+		off()
+		twice()
+		clear()
+
+		// A gradient may be set, taken and freed; the next run begins from what is there.
+		views := s.Zeros(2)
+		d.ready = func(r *diaryRun, i int) {
+			switch x := d.leaves[i]; i {
+			case 0:
+				g := x.TakeGrad()
+				x.SetGrad(views.Detach().Narrow(0, 1, 1))
+				s.Do(func(c *tensor.Scope) { x.Grad().In(c).Copy(g.In(c)) }, tensor.NoGrad())
+				g.Free()
+			case 1:
+				x.ZeroGrad()
+			}
+		}
+		for range 2 {
+			f().Backward()
+		}
+		want(t, "the bucket", views, 0, 12)
+		if b.Grad() != nil {
+			t.Errorf("what was freed is %v", b.Grad())
+		}
+		d.ready, d.runs = nil, nil
+		clear()
+
+		// Runs that are computed again, and a run in a run.
+		autograd.Checkpoint(func(x *tt) *tt { return x.Mul(a).Exp().Log() }, b).Sum().Backward()
+		d.wrote(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
+		clear()
+		d.ready = func(r *diaryRun, i int) {
+			if d.ready = nil; i == 1 {
+				c.Sum().Backward()
+			}
+		}
+		f().Backward()
+		if len(d.runs) != 2 || fmt.Sprint(d.runs[0].words, d.runs[1].words) != "[++- ready 1[1] ready 0[6]] [--+ ready 2[1]]" {
+			t.Errorf("of a run in a run: %v", d.runs)
+		}
+		d.runs = nil
+		clear()
+
+		// Who wants to know no more of a run, and who was taken away.
+		d.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { return nil }
+		f().Backward()
+		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {
+			t.Errorf("a run without a watcher: %v", d.runs)
+		}
+		d.begin, d.runs = nil, nil
+		clear()
+		e, removeE := watch(c, a)
+		f().Backward()
+		d.wrote(t, "the first of two", "++-", "ready 1[1]", "ready 0[6]")
+		e.wrote(t, "the second of two", "-+", "ready 1[6]")
+		removeE()
+		removeE()
+		f().Backward()
+		d.wrote(t, "the one that is left", "++-", "ready 1[2]", "ready 0[12]")
+		e.wrote(t, "the one that was removed")
+		remove()
+		f().Backward()
+		d.wrote(t, "none is left")
+	})
+}
+
+// The scope that a watcher is given is the run's: modes of gradients, and it lasts until the end.
+func TestWatchBackwardScope(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		a := s.From([]float32{1, 2}).RequiresGrad()
+		d, remove := watch(a)
+		defer remove()
+		var y *tt
+		d.ready = func(r *diaryRun, i int) { y = a.In(r.scope).MulScalar(2) }
+		a.Sum().Backward()
+		if err := tensor.Try(func() { y.Item() }); !errors.Is(err, tensor.ErrFreed) {
+			t.Errorf("behind the end a result of the run's scope is %v", err)
+		}
+		d.ready = func(r *diaryRun, i int) {
+			if y = a.In(r.scope).MulScalar(2); y.NeedsGrad() {
+				t.Error("the run's scope records a graph")
+			}
+			want(t, "a result", y, 2, 4)
+		}
+		a.Sum().Backward()
+	})
+}
+
+// A run that fails ends with what it failed with, once for everybody who was told of it, and the
+// panic goes on.
+func TestWatchBackwardFails(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
+		d, remove := watch(a, b)
+		defer remove()
+		e, removeE := watch(b)
+		defer removeE()
+		boom := errors.New("boom")
+		run := func(f func()) (p any) {
+			defer func() { p = recover() }()
+			f()
+			return nil
+		}
+		ends := func(what string, d *diary, words int, is func(error) bool) {
+			t.Helper()
+			if len(d.runs) != 1 || len(d.runs[0].words) != words || len(d.runs[0].ended) != 1 || !is(d.runs[0].ended[0]) {
+				t.Errorf("%s: %d runs", what, len(d.runs))
+				for _, r := range d.runs {
+					t.Errorf("  %q, ended %v", r.words, r.ended)
+				}
+			}
+			d.runs = nil
+		}
+		isBoom := func(err error) bool { return err == boom }
+		h := a.Square()
+		off := h.RegisterHook(func(*tt) *tt { panic(boom) })
+		if p := run(func() { h.Mul(b).Sum().Backward() }); p != boom {
+			t.Errorf("the panic that goes on is %v", p)
+		}
+		ends("a hook panics", d, 2, isBoom)
+		ends("a hook panics, the other watcher", e, 2, isBoom)
+		off()
+		off = b.RegisterHook(func(*tt) *tt { panic("no error") })
+		if p := run(func() { b.Sum().Backward() }); p != "no error" {
+			t.Errorf("the panic that goes on is %v", p)
+		}
+		ends("a panic with a string", d, 1, func(err error) bool { return err != nil && strings.Contains(err.Error(), "no error") })
+		off()
+		d.runs, e.runs = nil, nil
+		d.ready = func(*diaryRun, int) { panic(boom) }
+		run(func() { b.Sum().Backward() })
+		ends("the watcher panics", d, 2, isBoom)
+		ends("the watcher panics, the other one", e, 1, isBoom)
+		d.ready = nil
+		e.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { panic(boom) }
+		run(func() { b.Sum().Backward() })
+		ends("a beginning panics", d, 1, isBoom)
+		e.begin, e.runs = nil, nil
+		y := b.Square().Sum()
+		y.Backward()
+		d.runs, e.runs = nil, nil
+		err := tensor.Try(func() { y.Backward() })
+		if !errors.Is(err, tensor.ErrGrad) {
+			t.Errorf("a second run is %v", err)
+		}
+		ends("a run of a freed graph", d, 1, func(e error) bool { return e == err })
+		ends("a run of a freed graph, the other one", e, 1, func(e error) bool { return e == err })
+		done := make(chan int)
+		off = b.RegisterHook(func(*tt) *tt { runtime.Goexit(); return nil })
+		go func() {
+			defer close(done)
+			b.Sum().Backward()
+		}()
+		<-done
+		ends("the goroutine ends", d, 1, func(err error) bool { return err != nil && strings.Contains(err.Error(), "Goexit") })
+		off()
+		d.runs, e.runs = nil, nil
+		run(func() { s.Ones(3).Mul(b).Backward() }) // before there is a run
+		d.wrote(t, "no run at all")
+	})
+}
+
+func TestWatchBackwardRefuses(t *testing.T) {
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		a := s.From([]float32{1}).RequiresGrad()
+		freed := s.Ones(1).RequiresGrad()
+		freed.Free()
+		d := &diary{}
+		for what, c := range map[string]struct {
+			kind   error
+			leaves []*tt
+			w      tensor.BackwardWatcher
+		}{
+			"no leaves":      {tensor.ErrValue, nil, d},
+			"no watcher":     {tensor.ErrValue, []*tt{a}, nil},
+			"nil":            {tensor.ErrValue, []*tt{a, nil}, d},
+			"a result":       {tensor.ErrGrad, []*tt{a.Exp()}, d},
+			"no gradient":    {tensor.ErrGrad, []*tt{a, s.Ones(1)}, d},
+			"one twice":      {tensor.ErrValue, []*tt{a, a.In(s)}, d},
+			"a freed tensor": {tensor.ErrFreed, []*tt{freed}, d},
+		} {
+			if err := tensor.Try(func() { tensor.WatchBackward(c.leaves, c.w) }); !errors.Is(err, c.kind) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		a.Sum().Backward()
+		d.wrote(t, "after what was refused")
+	})
+}
+
+// Runs that go on at the same time are told apart, also those over the same leaves.
+func TestWatchBackwardConcurrently(t *testing.T) {
+	const runs = 8
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		shared := s.From([]float32{1, 1}).RequiresGrad()
+		all := &diary{leaves: []*tt{shared}}
+		defer tensor.WatchBackward([]*tt{shared}, countsReady{all})()
+		var wg sync.WaitGroup
+		for k := range runs {
+			own := s.From([]float32{float32(k), 1}).RequiresGrad()
+			wg.Go(func() {
+				d, remove := watch(own)
+				defer remove()
+				for range 3 {
+					s.Do(func(c *tensor.Scope) {
+						own.In(c).Mul(shared).Sum().Backward()
+					})
+					d.wrote(t, "a run of its own", "+", "ready 0[1 1]")
+					own.ZeroGrad()
+				}
+			})
+		}
+		wg.Wait()
+		if len(all.runs) != 3*runs {
+			t.Errorf("%d runs reach the shared leaf, not %d", len(all.runs), 3*runs)
+		}
+		for _, r := range all.runs {
+			if fmt.Sprint(r.words) != "[+ ready]" || len(r.ended) != 1 || r.ended[0] != nil {
+				t.Fatalf("a run over the shared leaf: %v, ended %v", r.words, r.ended)
+			}
+		}
+		want(t, "the shared gradient", shared.Grad(), 3*(runs*(runs-1)/2), 3*runs)
+	})
+}
+
+// countsReady does not look at the gradient, to which another run may be adding.
+type countsReady struct{ *diary }
+
+type countedRun struct{ *diaryRun }
+
+func (c countsReady) Begin(s *tensor.Scope, reached []bool) tensor.BackwardRun {
+	return countedRun{c.diary.Begin(s, reached).(*diaryRun)}
+}
+
+func (r countedRun) Ready(int) { r.words = append(r.words, "ready") }
