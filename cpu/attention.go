@@ -27,7 +27,7 @@ func (d *Device) attention(o *device.Attention) {
 	t.rows = min(queries, max(16, min(128, 1<<16/max(1, keys))))
 	t.blocks = (queries + t.rows - 1) / t.rows
 	units, work := o.Q.Shape.At(0)*t.blocks, t.rows*keys*(o.Q.Shape.At(2)+o.V.Shape.At(2)+16)
-	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size)), t)
+	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size())), t)
 }
 
 func (t *attentionTask) run(lo, hi int) {

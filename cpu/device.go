@@ -3,8 +3,16 @@
 // The contract:
 //
 //   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named "cpu".
-//   - Work runs in the calling goroutine, helped by workers that are started once; a method returns when the work is done, so
-//     a stream has nothing queued and every event is done. All methods are safe for concurrent use, also from inside work.
+//   - Beside it there are ranks of the processor, named "cpu:0", "cpu:1", …, which [device.Open]
+//     makes when they are asked for. Each is a device of its own, as "cuda:0" and "cuda:1" are,
+//     with its pool, statistics and workers: a program that trains on many devices runs on them
+//     without a GPU. Results have the bits of "cpu". All is memory of the host, so that a copy
+//     between them is a plain one, and Borrow lends one's memory to another; else a buffer is its
+//     own device's.
+//   - Each begins with GOMAXPROCS workers; [Device.SetWorkers] gives it its share.
+//   - Work runs in the calling goroutine, helped by workers that stay; a method returns when the
+//     work is done, so a stream has nothing queued and every event is done. All methods are safe for
+//     concurrent use, also from inside work.
 //   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
 //     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
 //     alone, and float32 sums are pairwise.
@@ -30,10 +38,12 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
+	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// Device is the processor. Use [Get].
+// Device is the processor, or a rank of it. Use [Get], or [device.Open] of "cpu:0".
 type Device struct {
+	name string
 	crew *crew
 	mem  memory
 	pool *pool.Pool
@@ -41,26 +51,31 @@ type Device struct {
 	next atomic.Uint64 // the last stream's number
 	par  gemm.Parallel // the crew, as package gemm calls it
 
-	capacity func() int // all memory that the process may ever have, read once: it is asked for with every [Device.Info]
+	own int // the workers that it began with
 }
 
 var _ device.Device = (*Device)(nil)
 
-func newDevice(workers int) *Device {
-	d := &Device{crew: newCrew(workers)}
+func newDevice(workers int) *Device { return named("cpu", workers) }
+
+func named(name string, workers int) *Device {
+	d := &Device{name: name, crew: newCrew(workers), own: workers}
 	d.main.dev = d
 	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
-	d.pool = pool.New(&d.mem, poolOptions())
+	d.pool = pool.New(&d.mem, poolOptions(name))
 	d.SetMemoryLimit(0)
-	d.capacity = sync.OnceValue(func() int {
-		_, total := d.mem.Capacity()
-		return int(total)
-	})
 	return d
 }
 
-func poolOptions() pool.Options {
-	return pool.Options{Name: "cpu", ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1}
+// capacity is all memory that the process may ever have, in bytes, read once: it is asked for with
+// every [Device.Info]. 0 where the system does not tell.
+var capacity = sync.OnceValue(func() uint64 {
+	_, total := new(hostmem.Memory).Capacity()
+	return total
+})
+
+func poolOptions(name string) pool.Options {
+	return pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, Round: 64, SmallSegment: 2 << 20, GCRatio: 1}
 }
 
 var the = sync.OnceValue(func() *Device { return newDevice(runtime.GOMAXPROCS(0)) })
@@ -74,25 +89,46 @@ func (driver) Count() (int, error)             { return 1, nil }
 func (driver) Open(int) (device.Device, error) { return Get(), nil }
 func init()                                    { device.Register("cpu", driver{}) }
 
-// Name returns "cpu".
-func (d *Device) Name() string { return "cpu" }
+// Name returns "cpu", or "cpu:1" for a rank.
+func (d *Device) Name() string { return d.name }
 
 // Info describes the processor.
 func (d *Device) Info() device.Info {
-	return device.Info{Kind: "cpu", Host: true, Name: processor(), Memory: d.capacity(), Cores: runtime.NumCPU(), SIMD: asm.Active()}
+	return device.Info{Kind: "cpu", Host: true, Name: processor(), Memory: int(capacity()), Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }
 
-// SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond it Alloc collects garbage
-// and at last fails with an error that wraps [device.ErrOutOfMemory]. 0 restores the bound that the device begins with: nine
-// tenths of the memory that the process may have, where the system tells; none otherwise. It comes before the system's own end,
-// which on Linux is the death of the process.
+// SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond
+// it Alloc collects garbage and at last fails with an error that wraps [device.ErrOutOfMemory]. 0
+// restores the bound that the device begins with: nine tenths of the memory that the process may
+// have, where the system tells; none otherwise. It comes before the system's own end, which on
+// Linux is the death of the process. That bound holds for what "cpu" and all ranks have together;
+// one that is set holds for the device alone.
 func (d *Device) SetMemoryLimit(bytes int) {
+	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
-		_, total := d.mem.Capacity()
-		bytes = int(total / 10 * 9)
+		bytes = int(most())
 	}
 	d.pool.SetLimit(uint64(bytes))
 }
+
+// most is the bound of all devices together, in bytes; 0 is none.
+func most() uint64 { return capacity() / 10 * 9 }
+
+var _ device.WorkerSharer = (*Device)(nil)
+
+// SetWorkers says how many goroutines, the caller included, share the work of one call: of two
+// ranks on two cores each gets one. With 1 all work is done by the caller, and no worker runs. A
+// number under 1 restores what the device began with, GOMAXPROCS. It may be called while work runs:
+// a call that has begun keeps the workers that it has. Results do not depend on it.
+func (d *Device) SetWorkers(n int) {
+	if n < 1 {
+		n = d.own
+	}
+	d.crew.resize(n)
+}
+
+// Workers returns how many goroutines share the work of one call, the caller included.
+func (d *Device) Workers() int { return d.crew.size() }
 
 // Stats counts the pool's memory.
 func (d *Device) Stats() device.Stats { return poolStats(d.pool) }
@@ -150,7 +186,7 @@ func (done) Done() bool  { return true }
 func (done) Wait() error { return nil }
 func (done) Release()    {}
 
-// String returns the device's name, "cpu".
+// String returns the device's name.
 func (d *Device) String() string { return d.Name() }
 
 // processor returns the product's name where the system tells it, else the architecture.

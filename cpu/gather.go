@@ -30,7 +30,7 @@ func (d *Device) gather(o *device.Gather) error {
 		row = o.Out.Shape.At(last)
 	}
 	rows := o.Out.Size() / row
-	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size)), g)
+	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size())), g)
 	return g.fault(o.Tag)
 }
 

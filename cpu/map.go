@@ -52,7 +52,7 @@ func (d *Device) mapAll(b *binding) {
 		return
 	}
 	n := b.blocks()
-	d.crew.parallel(n, max(1, n/(4*d.crew.size), inlineWork/(4*b.blk*(2+len(b.pl.body)))), b)
+	d.crew.parallel(n, max(1, n/(4*d.crew.size()), inlineWork/(4*b.blk*(2+len(b.pl.body)))), b)
 }
 
 // choose picks how the elements are walked: in tiles, or in blocks, which end where inner runs end if these are long enough

@@ -49,7 +49,7 @@ func (d *Device) floatProduct(o *device.MatMul) {
 		return
 	}
 	work := rows * o.Out.Shape.At(2) * o.A.Shape.At(2)
-	if batch == 1 || d.crew.size == 1 || work > smallProduct && batch < 4*d.crew.size {
+	if batch == 1 || d.crew.size() == 1 || work > smallProduct && batch < 4*d.crew.size() {
 		for i := range batch {
 			multiply(d.par, o, i)
 		}

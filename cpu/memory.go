@@ -15,7 +15,38 @@ const pooled = 64 << 10
 
 // memory is the pool's backing. There is only one stream to it and its events are always done, because a method returns
 // when its work is done.
-type memory struct{ hostmem.Memory }
+type memory struct {
+	hostmem.Memory
+	shared atomic.Bool // whether it keeps within the bound of all devices together
+}
+
+// reserved is what the pools of all devices have from the system, in bytes.
+var reserved atomic.Uint64
+
+// Alloc is that of [hostmem.Memory], within the bound of all devices together.
+func (m *memory) Alloc(size uint64) (uintptr, error) {
+	for limit := most(); ; {
+		held := reserved.Load()
+		if m.shared.Load() && limit > 0 && (held > limit || size > limit-held) {
+			return 0, fmt.Errorf("the devices of the processor have %d MiB of at most %d MiB: %w",
+				held>>20, limit>>20, pool.ErrNoMemory)
+		}
+		if reserved.CompareAndSwap(held, held+size) {
+			break
+		}
+	}
+	addr, err := m.Memory.Alloc(size)
+	if err != nil {
+		reserved.Add(-size)
+	}
+	return addr, err
+}
+
+// Free gives a segment back to the system.
+func (m *memory) Free(addr uintptr, size uint64) {
+	m.Memory.Free(addr, size)
+	reserved.Add(-size)
+}
 
 type noEvent struct{}
 
@@ -64,7 +95,7 @@ func (b *buffer) giveBack(queued bool) {
 // Alloc returns a buffer; its contents are undefined.
 func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, flaw("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
+		return nil, flaw(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	if bytes < pooled {
 		b := &buffer{dev: d}
@@ -130,21 +161,17 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns the n bytes of buf from off on.
-func bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
-	b, ok := buf.(*buffer)
-	if !ok || b == nil {
-		return nil, flaw(op, arg, "not a buffer of the CPU")
+// bytesOf returns the n bytes of the device's buf from off on.
+func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
+	if reason := device.OutsideBytes(d, buf, off, n); reason != "" {
+		return nil, flaw(d.name, op, arg, reason)
 	}
-	if reason := device.OutsideBytes(b.dev, b, off, n); reason != "" {
-		return nil, flaw(op, arg, reason)
-	}
-	return b.mem[off : off+n], nil
+	return buf.(*buffer).mem[off : off+n], nil
 }
 
 // Upload copies src to dst from byte offset off on.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
-	m, err := bytesOf("upload", "dst", dst, off, len(src))
+	m, err := d.bytesOf("upload", "dst", dst, off, len(src))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
 			defer d.tracedCopy(t, s, "upload", len(src))()
@@ -156,7 +183,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 
 // Download copies from byte offset off of src to dst.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
-	m, err := bytesOf("download", "src", src, off, len(dst))
+	m, err := d.bytesOf("download", "src", src, off, len(dst))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
 			defer d.tracedCopy(t, s, "download", len(dst))()
@@ -166,13 +193,18 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	return err
 }
 
-// CopyFrom copies between buffers. Ranges of one buffer may overlap.
+// CopyFrom copies to a buffer of the device from one of the same or another device of the
+// processor. Ranges of one buffer may overlap.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
-	to, err := bytesOf("copy", "dst", dst, dstOff, size)
+	to, err := d.bytesOf("copy", "dst", dst, dstOff, size)
 	if err != nil {
 		return err
 	}
-	from, err := bytesOf("copy", "src", src, srcOff, size)
+	of := d
+	if b, ok := src.(*buffer); ok && b != nil {
+		of = b.dev
+	}
+	from, err := of.bytesOf("copy", "src", src, srcOff, size)
 	if err != nil {
 		return err
 	}

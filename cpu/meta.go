@@ -33,7 +33,7 @@ func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 		d.memory = 4 << 40
 	}
 	d.main.dev = d
-	d.pool = pool.New(&addresses{}, poolOptions())
+	d.pool = pool.New(&addresses{}, poolOptions("cpu"))
 	d.pool.SetLimit(uint64(d.memory))
 	return d, nil
 }
@@ -121,7 +121,7 @@ func (s *metaStream) Wait(e device.Event) error {
 // Alloc returns a buffer without memory.
 func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, flaw("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
+		return nil, flaw(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	b := &metaBuffer{dev: d, size: bytes}
 	if bytes >= pooled {

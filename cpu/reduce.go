@@ -279,7 +279,7 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	units := r.outer * r.tiles * r.chunks
 	work := r.rows * r.cols * (2 + len(r.pl.body))
 	grain := max(1, inlineWork/max(1, work))
-	grain = max(grain, units/(8*d.crew.size))
+	grain = max(grain, units/(8*d.crew.size()))
 	d.crew.parallel(units, grain, r)
 	if r.chunks > 1 {
 		r.join(total)

@@ -128,6 +128,6 @@ func usable(own, freed bool) (reason string) {
 	return ""
 }
 
-func flaw(op, arg, reason string) error {
-	return &device.OperandError{Device: "cpu", Op: op, Arg: arg, Reason: reason}
+func flaw(dev, op, arg, reason string) error {
+	return &device.OperandError{Device: dev, Op: op, Arg: arg, Reason: reason}
 }

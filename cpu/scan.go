@@ -30,7 +30,7 @@ func (d *Device) scan(o *device.Scan) {
 	t.lanes = min(t.inner, scanLanes)
 	t.blocks = (t.inner + t.lanes - 1) / t.lanes
 	units := o.Out.Shape.At(0) * t.blocks
-	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size)), t)
+	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size())), t)
 }
 
 // scanSpace is a worker's space; it is reused, for clearing it costs more than many scans.

@@ -34,7 +34,7 @@ func (d *Device) scatter(o *device.Scatter) error {
 	lines := o.Index.Size() / n
 	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
 		// Rows of a table: the columns are shared out.
-		s.whole, s.cols = k, max(64, (s.shared+d.crew.size-1)/d.crew.size)
+		s.whole, s.cols = k, max(64, (s.shared+d.crew.size()-1)/d.crew.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
 		}
@@ -42,7 +42,7 @@ func (d *Device) scatter(o *device.Scatter) error {
 		d.crew.parallel(lines/s.shared*s.parts, 1, s)
 		return s.fault(o.Tag)
 	}
-	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size)), s)
+	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size())), s)
 	return s.fault(o.Tag)
 }
 

@@ -39,7 +39,7 @@ func (d *Device) search(o *device.Search) {
 	default: // U8, Bool
 		t.find = find(func(v uint8) uint8 { return v })
 	}
-	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size)), t)
+	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size())), t)
 }
 
 func (t *searchTask) run(lo, hi int) {

@@ -35,7 +35,7 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	}
 	g := groupRows(x)
 	groups := (rows + g - 1) / g
-	d.crew.parallel(groups, max(1, groups/(8*d.crew.size)), &rowTask{f, x.Type.Compute(), rows, cols, g})
+	d.crew.parallel(groups, max(1, groups/(8*d.crew.size())), &rowTask{f, x.Type.Compute(), rows, cols, g})
 }
 
 // softmax is e^(x-m)/Σe^(x-m), or (x-m) - log Σe^(x-m), with m the row's maximum.

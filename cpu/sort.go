@@ -29,7 +29,7 @@ func (d *Device) argsort(o *device.Argsort) {
 	}
 	t := &sortTask{o, o.X.Shape.At(1), o.Out.Shape.At(1)}
 	rows := o.X.Shape.At(0)
-	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size)), t)
+	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
 }
 
 // sortPair is a key of 64 bits and its position.

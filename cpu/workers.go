@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -17,14 +18,19 @@ func (f each) run(lo, hi int) {
 	}
 }
 
-// A crew is the set of workers that share the units of a parallel call with the goroutine that makes it. They are started
-// once; a call makes no goroutine. The caller always takes part and waits only for units that a worker has begun, so nested
-// and concurrent calls cannot deadlock: at worst a caller does all of its units itself.
+// A crew is the set of workers that share the units of a parallel call with the goroutine that
+// makes it. They are started by the first call that wants them; later ones make no goroutine. The
+// caller always takes part and waits only for units that a worker has begun, so nested and
+// concurrent calls cannot deadlock: at worst a caller does all of its units itself.
+//
+// The size may change while work runs. Who is missing is hired by the next call. Who is too many
+// leaves between two jobs; a nil in the queue wakes one who waits there.
 type crew struct {
-	size  int // the caller included
-	queue chan *job
-	start sync.Once
-	jobs  sync.Pool
+	wanted atomic.Int64 // the caller included, at least 1
+	hired  atomic.Int64 // the caller not included; changed under mu
+	mu     sync.Mutex
+	queue  chan *job
+	jobs   sync.Pool
 }
 
 // job is one parallel call.
@@ -42,9 +48,33 @@ type job struct {
 type raised struct{ value any }
 
 func newCrew(size int) *crew {
-	c := &crew{size: max(size, 1), queue: make(chan *job, 4*max(size, 1))}
+	c := &crew{queue: make(chan *job, 4*max(size, runtime.NumCPU()))}
+	c.wanted.Store(int64(max(size, 1)))
 	c.jobs.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return c
+}
+
+// size is how many goroutines share a call, the caller included.
+func (c *crew) size() int { return int(c.wanted.Load()) }
+
+// resize changes the size, also while work runs.
+func (c *crew) resize(size int) {
+	c.wanted.Store(int64(max(size, 1)))
+	c.nudge()
+}
+
+// crowded reports whether there are more workers than the size leaves room for.
+func (c *crew) crowded() bool { return c.hired.Load() >= c.wanted.Load() }
+
+// nudge wakes a worker that may be one too many. If the queue is full none waits there: each looks
+// when its job is done.
+func (c *crew) nudge() {
+	if c.crowded() {
+		select {
+		case c.queue <- nil:
+		default:
+		}
+	}
 }
 
 // parallel runs t over the units 0 … n-1 in ranges of grain, and returns when all are done. What a worker panics with is
@@ -54,18 +84,21 @@ func (c *crew) parallel(n, grain int, t task) {
 		return
 	}
 	ranges := (n + grain - 1) / grain
-	if ranges == 1 || c.size == 1 {
+	size := c.size()
+	if ranges == 1 || size == 1 {
 		t.run(0, n)
 		return
 	}
-	c.start.Do(c.hire)
+	if int(c.hired.Load()) < size-1 {
+		c.hire()
+	}
 	j := c.jobs.Get().(*job)
 	j.t, j.n, j.grain = t, n, grain
 	j.next.Store(0)
 	j.left.Store(int64(ranges))
 	j.raised.Store(nil)
 	j.refs.Store(1)
-	for range min(ranges, c.size) - 1 {
+	for range min(ranges, size) - 1 {
 		j.refs.Add(1)
 		select {
 		case c.queue <- j:
@@ -92,15 +125,43 @@ func (c *crew) release(j *job) {
 // dismiss ends the workers; for crews that tests make.
 func (c *crew) dismiss() { close(c.queue) }
 
+// hire starts the workers that are missing.
 func (c *crew) hire() {
-	for range c.size - 1 {
-		go func() {
-			for j := range c.queue {
-				j.work()
-				c.release(j)
-			}
-		}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.hired.Load() < c.wanted.Load()-1 {
+		c.hired.Add(1)
+		go c.serve()
 	}
+}
+
+// serve is what a worker does until the crew has no room for it.
+func (c *crew) serve() {
+	for {
+		if c.crowded() && c.leave() {
+			c.nudge() // another may be too many
+			return
+		}
+		j, more := <-c.queue
+		if !more {
+			return
+		}
+		if j != nil {
+			j.work()
+			c.release(j)
+		}
+	}
+}
+
+// leave takes a worker off the list, false if there is room for it after all.
+func (c *crew) leave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.crowded() {
+		return false
+	}
+	c.hired.Add(-1)
+	return true
 }
 
 // work takes ranges until none is left.

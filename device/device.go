@@ -170,6 +170,18 @@ type PinnedAllocator interface {
 	EmptyPinned() int
 }
 
+// A WorkerSharer is a device that does its work in goroutines of the program, such as the
+// processor. Several of them share the machine's cores: each rank gets its part of the workers.
+type WorkerSharer interface {
+	Device
+	// SetWorkers says how many goroutines, the caller included, share the work of one call. With 1
+	// all work is done by the caller, and no worker runs. 0 restores what the device began with.
+	// It may be called while work runs. Results do not depend on it.
+	SetWorkers(n int)
+	// Workers returns that number.
+	Workers() int
+}
+
 // Preparer is satisfied by devices that load code when it is first used, which takes memory.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a

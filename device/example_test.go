@@ -32,13 +32,13 @@ func ExampleOpen() {
 	}
 	_, err = device.Open("tpu")
 	fmt.Println(err)
-	_, err = device.Open("cpu:1")
+	_, err = device.Open("cpu:1000")
 	fmt.Println(err)
 	// Output:
 	// device "cuda:1" is not available: the driver is not linked into this program; add import _ "github.com/flambeau-go/flambeau/cuda"
 	// add import _ "github.com/flambeau-go/flambeau/cuda"
 	// device "tpu" is not available: there is no kind of device "tpu"; known are cpu and auto
-	// device "cpu:1" is not available: there is 1 cpu device; the first is cpu:0
+	// device "cpu:1000" is not available: the processor has at most 256 ranks; they are cpu:0 to cpu:255
 }
 
 // Stats tells the memory in use, as torch.cuda.memory_allocated and its relatives do.

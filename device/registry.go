@@ -22,6 +22,17 @@ var registry = struct {
 	drivers map[string]Driver
 }{drivers: map[string]Driver{}}
 
+// A RankDriver is a driver whose device without a number is not one of those with a number. The
+// processor is one device, "cpu", and any number of ranks that share it, "cpu:0", "cpu:1", …: for
+// programs that train as on several devices. Count tells of the one; lists of devices do not have
+// the ranks.
+type RankDriver interface {
+	Driver
+	// OpenRank returns rank i, the same value each time. It refuses numbers beyond its bound with
+	// an *[UnavailableError].
+	OpenRank(i int) (Device, error)
+}
+
 // Register makes a driver known under its kind ("cpu", "cuda"). Drivers call it in init.
 func Register(kind string, d Driver) {
 	registry.Lock()
@@ -55,8 +66,9 @@ func driver(kind, name string) (Driver, error) {
 		Help: fmt.Sprintf("known are %s and auto", strings.Join(known, ", "))}
 }
 
-// Open returns the device of that name: "cpu", "cuda" (the first), "cuda:1", or "auto", the best there is ([Best]). The
-// error is an *[UnavailableError].
+// Open returns the device of that name: "cpu", "cuda" (the first), "cuda:1", or "auto", the best
+// there is ([Best]). "cpu:1" is a rank of the processor, a device of its own ([RankDriver]); "cuda"
+// and "cuda:0" are the same. The error is an *[UnavailableError].
 func Open(name string) (Device, error) {
 	if name == "auto" || name == "" {
 		d, _ := Best()
@@ -76,6 +88,9 @@ func Open(name string) (Device, error) {
 	d, err := driver(kind, name)
 	if err != nil {
 		return nil, err
+	}
+	if r, ok := d.(RankDriver); ok && has {
+		return r.OpenRank(i)
 	}
 	n, err := d.Count()
 	if err != nil {
