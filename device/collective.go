@@ -65,11 +65,17 @@ type Collective struct {
 	// and for the mean divided by Σ w. A weight that is not above 0 leaves the rank's in out.
 	Weights []float64
 	Outs    []View // by rank; absent where a rank gets nothing
-	Ins     []View // by rank; absent where a rank gives nothing, as any may that combine
+	Ins     []View // by rank; absent where a rank gives nothing: see [CollectiveKind.MayLack]
 }
 
 // Reduces reports whether elements are combined.
 func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindReduceScatter }
+
+// MayLack reports whether a rank may have no operands at all. Where nothing is combined, others find
+// zeros in the place of its part.
+func (k CollectiveKind) MayLack() bool {
+	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
+}
 
 // Gives reports whether a rank has an in.
 func (c *Collective) Gives(rank int) bool {
@@ -132,7 +138,7 @@ func (c *Collective) Check() (rank int, arg, reason string) {
 			parts int
 		}{{"in", &c.Ins[r], c.Gives(r), ins}, {"out", &c.Outs[r], c.Gets(r), outs}} {
 			v := o.view
-			if !o.there || v.Absent() && c.Kind.Reduces() {
+			if !o.there || v.Absent() && c.Kind.MayLack() {
 				continue
 			}
 			if o.name == "in" {

@@ -14,6 +14,9 @@ type Group struct {
 	core *core
 	rank int
 	gen  *tensor.Generator
+
+	clones   []*Group // of the reducers
+	reducers []*Reducer
 }
 
 // Rank is this rank's number in the group, from 0 on.

@@ -2,7 +2,6 @@ package dist
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -34,6 +33,11 @@ type preferred struct {
 }
 
 func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error {
+	for r := range c.Ins {
+		if c.Kind.MayLack() && c.Gives(r) && c.Ins[r].Absent() {
+			return p.rest.Collect(streams, c)
+		}
+	}
 	err := p.Communicator.Collect(streams, c)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return p.rest.Collect(streams, c)
@@ -93,7 +97,7 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 		if err := t.reduce(); err != nil {
 			return err
 		}
-	} else if err := c.moves(op, t.copy); err != nil {
+	} else if err := c.moves(op, t.copy, t.clear); err != nil {
 		return err
 	}
 	return t.meet() // what others read is free again
@@ -106,8 +110,9 @@ type move struct {
 	at, off, len int // bytes
 }
 
-// moves calls f for each copy of a collective that combines nothing.
-func (c *inProcess) moves(op *device.Collective, f func(m move) error) error {
+// moves calls f for each copy of a collective that combines nothing, and clear for each part that
+// nobody gives.
+func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear func(dst int, part device.View) error) error {
 	world := len(op.Outs)
 	for dst := range world {
 		if !op.Gets(dst) || op.Outs[dst].Absent() {
@@ -127,6 +132,12 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error) error {
 			if in > 1 {
 				m.off += dst * n
 			}
+			if n > 0 && from.Absent() {
+				if err := clear(dst, slice(to, (m.at-to.Offset*to.Type.Size())/to.Type.Size(), to.Size()/out)); err != nil {
+					return err
+				}
+				continue
+			}
 			if n == 0 || to.Buf == from.Buf && m.at == m.off {
 				continue
 			}
@@ -144,6 +155,9 @@ func (c *inProcess) inMemory(op *device.Collective) error {
 	if !op.Kind.Reduces() {
 		return c.moves(op, func(m move) error {
 			return c.host.CopyFrom(nil, b.Borrow(m.to.Buf.Host(), nil), m.at, b.Borrow(m.from.Buf.Host(), nil), m.off, m.len)
+		}, func(_ int, part device.View) error {
+			part.Buf = b.Borrow(part.Buf.Host(), nil)
+			return zero(c.host, nil, part)
 		})
 	}
 	var ins, outs []device.View
@@ -192,6 +206,12 @@ func (c *inProcess) inMemory(op *device.Collective) error {
 		ins[i] = slice(v, 0, v.Size())
 	}
 	return combine(c.host, nil, op.Combine, weights, flat, ins)
+}
+
+// zero fills a view with zeros.
+func zero(d device.Device, s device.Stream, v device.View) error {
+	p := expr.MustLower([]*expr.Expr{expr.C(0)}, []dtype.Type{v.Type}, nil, -1)
+	return device.Run(d, s, &device.Map{Program: p, Outs: []device.View{v}})
 }
 
 // slice is n elements of a contiguous view from element at on, as a view of rank 1.
@@ -258,7 +278,7 @@ func combine(d device.Device, s device.Stream, how device.Combine, weights []flo
 		return nil
 	}
 	if len(ins) == 0 {
-		return fmt.Errorf("no rank gives anything")
+		return errors.New("no rank gives anything: all weights are 0")
 	}
 	c := combination{how, weights != nil, outs[0].Type, len(ins), len(outs)}
 	m := &device.Map{Program: c.program(), Outs: outs, Ins: ins}

@@ -29,6 +29,7 @@ type core struct {
 	slots   map[slotKey]*slot
 	pairs   map[[2]int][2]uint64 // messages sent and received so far, by sender and receiver
 	joined  []bool               // ranks without data, which take no part
+	rest    *rest
 	ready   []*slot
 	issuing bool
 }
@@ -342,6 +343,9 @@ func (c *core) run(sl *slot) error {
 		if k.same {
 			op.Ins[r] = op.Outs[r]
 		}
+	}
+	if err := c.gives(sl, &op); err != nil {
+		return err
 	}
 	if r, arg, reason := op.Check(); reason != "" {
 		return c.fault(r, tensor.ErrValue, sl.calls[r], arg+": "+reason)

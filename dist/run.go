@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,6 +129,9 @@ func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, 
 				err = &PanicError{r, debug.Stack()}
 			}
 		}
+		for _, r := range slices.Clone(g.reducers) {
+			r.Close()
+		}
 		w.mu.Lock()
 		w.back[g.rank] = true
 		cores := w.cores
@@ -149,6 +153,10 @@ func (w *world) fail(rank int, err error) {
 	defer w.mu.Unlock()
 	if w.err != nil {
 		return
+	}
+	var step *StepError
+	if errors.As(err, &step) { // another rank's, which this one was told of first
+		rank, err = step.Rank, step.Err
 	}
 	if w.err = err; rank >= 0 {
 		w.err = &RankError{rank, len(w.devices), w.devices[rank].Name(), err}

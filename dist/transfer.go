@@ -49,6 +49,11 @@ func (t *transfer) copy(m move) error {
 	return t.devices[m.dst].CopyFrom(t.streams[m.dst], m.to.Buf, m.at, m.from.Buf, m.off, m.len)
 }
 
+// clear fills a rank's part with zeros.
+func (t *transfer) clear(dst int, part device.View) error {
+	return zero(t.devices[dst], t.streams[dst], part)
+}
+
 // reduce combines in rounds: each rank takes in its part of the others' elements, combines them,
 // and the others fetch the result.
 func (t *transfer) reduce() error {

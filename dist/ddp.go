@@ -1,0 +1,241 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// DDP makes Backward average the gradients of a model over the ranks of g: torch's
+// DistributedDataParallel. It returns the model itself, unchanged, and is called by all ranks.
+//
+// At once all ranks get rank 0's parameters and buffers. Then each Backward that reaches parameters
+// reduces their gradients while it goes on with those of earlier layers: they are put into buckets,
+// which are reduced one after the other, and are views of these from then on. Parameters that a run
+// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has. After
+// it the buffers, such as running statistics, are those of the lowest rank.
+//
+// Parameters that require no gradient now are left out, also if they require one later. A model
+// belongs to one rank, and is made by it: see [Make]. [Group.NoSync] leaves the averaging out.
+func DDP[M any](model M, g *Group, opts ...DDPOption) M {
+	g.NewReducer(model, opts...)
+	return model
+}
+
+// Make calls f on one rank after the other, in order, and returns what it gives: a model whose
+// parameters are drawn from the root scope's generator has the same values in each run.
+func Make[M any](g *Group, f func() M) (m M) {
+	for r := range g.World() {
+		if r == g.rank {
+			m = f()
+		}
+		g.exchange("make", nil, nil)
+	}
+	return m
+}
+
+// A DDPOption changes how gradients are reduced.
+type DDPOption func(*ddpSettings)
+
+type ddpSettings struct {
+	first, rest int // bytes of a bucket
+	hook        CommHook
+	keepBuffers bool
+}
+
+// BucketBytes sets the most bytes of gradients that one collective reduces: of the first, which is
+// ready soonest, and of the others. 1 MiB and 25 MiB by default, as in PyTorch.
+func BucketBytes(first, rest int) DDPOption {
+	return func(s *ddpSettings) { s.first, s.rest = first, rest }
+}
+
+// KeepBuffers leaves each rank its own buffers, such as running statistics.
+func KeepBuffers() DDPOption { return func(s *ddpSettings) { s.keepBuffers = true } }
+
+// A Bucket is gradients that are reduced together.
+type Bucket struct {
+	Index, Of int            // which of how many
+	Grads     *tensor.Tensor // [n] of one type: this rank's, one parameter's behind the other's
+	Names     []string       // of the parameters
+}
+
+// A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when the
+// bucket is full, and leaves the result in b.Grads by the time that finish returns, which is called
+// at the end of Backward. finish may be nil. Buckets come to all ranks in one order.
+type CommHook func(g *Group, b Bucket) (finish func())
+
+// WithHook reduces buckets by a hook.
+func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h } }
+
+// Compress averages gradients in bfloat16, which halves what links carry: torch's bf16_compress_hook.
+// Each rank's gradient is rounded to 8 bits before, and the mean after it.
+func Compress() DDPOption {
+	return WithHook(func(g *Group, b Bucket) func() {
+		wire := b.Grads.BFloat16()
+		if wire == b.Grads {
+			g.AllReduce(wire, Mean)
+			return nil
+		}
+		g.AllReduce(wire, Mean)
+		return func() {
+			b.Grads.Copy(wire)
+			wire.Free()
+		}
+	})
+}
+
+// A Reducer averages the gradients of one rank's model over its group: what [DDP] makes.
+type Reducer struct {
+	ddpSettings
+	of     *Group // the program's
+	g      *Group // its own, so that its collectives do not meet the program's
+	params []nn.Param
+	leaves []*tensor.Tensor
+	state  []*tensor.Tensor // all that the model holds
+	bufs   []*tensor.Tensor
+
+	buckets  []*bucket
+	statics  []*flat // of the buffers
+	packed   [][]int
+	order    []int  // in which gradients became ready, until the buckets are in it
+	ordered  bool   // they are
+	unsynced []bool // leaves that runs without averaging reached
+	weight   float64
+	weighted bool
+	quiet    int // NoSync around
+	running  *reduction
+	remove   func()
+}
+
+// NewReducer is [DDP] that returns what does it. All ranks call it, with models that are alike.
+func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
+	const op = "ddp"
+	r := &Reducer{ddpSettings: ddpSettings{first: 1 << 20, rest: 25 << 20}, of: g, g: g.Clone(), weight: 1}
+	for i, o := range opts {
+		if o == nil {
+			panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("option %d is nil", i)))
+		}
+		o(&r.ddpSettings)
+	}
+	for _, p := range nn.Named(model) {
+		if d := p.Tensor.Device(); d != g.Device() {
+			panic(g.misuse(op, tensor.ErrDevice, fmt.Sprintf("%s is on %s; move the model there with nn.To", p.Name, d.Name())))
+		}
+		r.state = append(r.state, p.Tensor)
+		switch {
+		case p.Buffer:
+			r.bufs = append(r.bufs, p.Tensor)
+		case p.Tensor.NeedsGrad():
+			r.params, r.leaves = append(r.params, p), append(r.leaves, p.Tensor)
+		}
+	}
+	r.alike(op, model)
+	if len(r.leaves) == 0 {
+		panic(g.misuse(op, tensor.ErrGrad, "no parameter requires a gradient"))
+	}
+	g.clones = append(g.clones, r.g)
+	g.reducers = append(g.reducers, r)
+	if g.World() == 1 {
+		return r
+	}
+	r.spread(0)
+	r.unsynced = make([]bool, len(r.leaves))
+	var order []int
+	for i := len(r.leaves) - 1; i >= 0; i-- {
+		order = append(order, i)
+	}
+	r.arrange(order)
+	r.remove = tensor.WatchBackward(r.leaves, r)
+	return r
+}
+
+// alike holds the ranks' models to each other.
+func (r *Reducer) alike(op string, model any) {
+	type entry struct{ name, like string }
+	var list []entry
+	for _, p := range nn.Named(model) {
+		list = append(list, entry{p.Name, fmt.Sprintf("%v %v, gradient %v", p.Tensor.Shape(), p.Tensor.Type(), p.Tensor.NeedsGrad())})
+	}
+	for rank, other := range Exchange(r.g, list) {
+		for i := range max(len(list), len(other)) {
+			switch {
+			case i >= len(list):
+				panic(r.of.misuse(op, ErrMismatch, fmt.Sprintf("the model lacks %s, which rank %d has", other[i].name, rank)))
+			case i >= len(other):
+				panic(r.of.misuse(op, ErrMismatch, fmt.Sprintf("the model has %s, which rank %d lacks", list[i].name, rank)))
+			case list[i] != other[i]:
+				panic(r.of.misuse(op, ErrMismatch, fmt.Sprintf("%s is %s, that of rank %d is %s, %s", list[i].name, list[i].like, rank, other[i].name, other[i].like)))
+			}
+		}
+	}
+}
+
+// spread gives all ranks what the model of one holds.
+func (r *Reducer) spread(root int) {
+	for _, list := range packs(r.state, 25<<20, 25<<20) {
+		part := pick(r.state, list)
+		f := newFlat(r.g.Device(), part[0].Type(), part)
+		if r.g.rank == root {
+			f.put(part)
+		}
+		r.g.Broadcast(f.all, root)
+		if r.g.rank != root {
+			f.get(part)
+		}
+		f.free()
+	}
+}
+
+func pick[T any](list []T, which []int) []T {
+	out := make([]T, len(which))
+	for i, k := range which {
+		out[i] = list[k]
+	}
+	return out
+}
+
+// Group returns the group whose ranks the gradients are averaged over.
+func (r *Reducer) Group() *Group { return r.of }
+
+// Weigh says how much this rank's gradients count from now on: the number of samples of its batch.
+// They are averaged by weight, so that ranks may have batches of different sizes, also none. All
+// ranks call it, or none does.
+func (r *Reducer) Weigh(w float64) {
+	if !(w >= 0) {
+		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
+	}
+	r.weight, r.weighted = w, true
+}
+
+// Close ends the averaging. Gradients stay as they are. It comes by itself when the run ends.
+func (r *Reducer) Close() {
+	if r.remove != nil {
+		r.remove()
+		r.remove = nil
+	}
+	for _, b := range r.buckets {
+		b.flat.free()
+	}
+	for _, f := range r.statics {
+		f.free()
+	}
+	r.buckets, r.statics = nil, nil
+	r.of.reducers = slices.DeleteFunc(r.of.reducers, func(o *Reducer) bool { return o == r })
+}
+
+// NoSync runs f, in which Backward averages nothing: torch's no_sync. Gradients of several batches
+// add up on each rank, and the first Backward behind it averages their sum.
+func (g *Group) NoSync(f func()) {
+	list := slices.Clone(g.reducers)
+	for _, r := range list {
+		r.quiet++
+	}
+	defer func() {
+		for _, r := range list {
+			r.quiet--
+		}
+	}()
+	f()
+}

@@ -1,0 +1,128 @@
+package dist
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// mlp is a model of one type on the device "cpu", the same each time.
+func mlp(typ dtype.Type) *nn.Sequential {
+	return fixed(nn.NewSequential(
+		nn.NewLinear(12, 40, nn.Typed(typ)), nn.ReLU{},
+		nn.NewLinear(40, 33, nn.Typed(typ)), nn.Tanh{},
+		nn.NewLinear(33, 5, nn.Typed(typ))))
+}
+
+// fixed gives a model values that are the same each time.
+func fixed[M any](m M) M {
+	tensor.Do(func(s *tensor.Scope) {
+		for k, p := range nn.Parameters(m) {
+			v := make([]float64, p.Size())
+			for i := range v {
+				v[i] = math.Sin(float64(i*7+k*13)) * min(0.5, math.Sqrt(float64(p.Dim(0))/float64(p.Size())))
+			}
+			p.Copy(s.From(v).Reshape(p.Shape().Slice()...).Cast(p.Type()).To(p.Device()))
+		}
+	}, tensor.NoGrad())
+	return m
+}
+
+// batch is samples lo … hi-1 of a step: inputs and classes.
+func batch(s *tensor.Scope, typ dtype.Type, step, lo, hi int) (x, y *tensor.Tensor) {
+	var v []float64
+	var c []int64
+	for i := lo; i < hi; i++ {
+		for k := range 12 {
+			v = append(v, math.Sin(float64(step*1000+i*37+k*11)))
+		}
+		c = append(c, int64((step+i*3)%5))
+	}
+	return s.From(v).Reshape(-1, 12).Cast(typ), s.From(c)
+}
+
+// weights are the elements of a model's parameters.
+func weights(m any) (all []float64) {
+	for _, p := range nn.Named(m) {
+		all = append(all, p.Tensor.Floats()...)
+	}
+	return all
+}
+
+// distance is that of two lists, relative to the length of the second.
+func distance(a, b []float64) float64 {
+	if len(a) != len(b) {
+		return math.Inf(1)
+	}
+	var d, n float64
+	for i := range a {
+		d += (a[i] - b[i]) * (a[i] - b[i])
+		n += b[i] * b[i]
+	}
+	return math.Sqrt(d / n)
+}
+
+// tolerance is how far float64 and float32 may be from one process.
+func tolerance(typ dtype.Type) float64 {
+	if typ == dtype.F64 {
+		return 1e-9
+	}
+	return 1e-4
+}
+
+const whole = 12 // samples of a step
+
+// alone trains a model on the whole batch, on a device.
+func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []float64 {
+	nn.To(m, dev)
+	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	for step := range steps {
+		tensor.Do(func(s *tensor.Scope) {
+			x, y := batch(s, typ, step, 0, whole)
+			nn.CrossEntropy(m.Forward(x), y).Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}, tensor.On(dev))
+	}
+	return weights(m)
+}
+
+// TestDDP trains on many devices and on one, which gives the same weights.
+func TestDDP(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
+		want := alone(tensor.Root().Device(), typ, mlp(typ), 20)
+		each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
+			for _, opts := range [][]DDPOption{nil, {BucketBytes(600, 3000)}} {
+				got := make([][]float64, len(l.devices))
+				run(t, l, func(g *Group) {
+					m := DDP(nn.To(mlp(typ), g.Device()), g, opts...)
+					opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+					n := whole / g.World()
+					for step := range 20 {
+						g.Do(func(s *tensor.Scope) {
+							x, y := batch(s, typ, step, g.Rank()*n, (g.Rank()+1)*n)
+							nn.CrossEntropy(m.Forward(x), y).Backward()
+							opt.Step()
+							opt.ZeroGrad()
+						})
+					}
+					got[g.Rank()] = weights(m)
+				})
+				for r := range got {
+					if d := distance(got[r], want); !(d <= tolerance(typ)) {
+						t.Errorf("%v, rank %d: %v from one process", typ, r, d)
+					}
+					if fmt.Sprint(got[r]) != fmt.Sprint(got[0]) {
+						t.Errorf("%v: ranks 0 and %d differ", typ, r)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,113 @@
+package dist
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A flat is room for tensors of one type, side by side in one tensor, which one collective moves.
+type flat struct {
+	all   *tensor.Tensor // [n]
+	at    []int          // where each begins
+	dims  [][]int
+	slots *tensor.Tensor // the scalars of a copy: none
+}
+
+// aligned is the multiple of bytes at which tensors begin, so that kernels use wide loads.
+const aligned = 64
+
+// newFlat makes room for tensors like these, which have one type, on a device.
+func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
+	f := &flat{}
+	n, unit := 0, aligned/typ.Size()
+	for _, t := range like {
+		f.at = append(f.at, n)
+		f.dims = append(f.dims, t.Shape().Slice())
+		n += (t.Size() + unit - 1) / unit * unit
+	}
+	m := tensor.Root().On(dev)
+	f.all = m.Typed(typ).Zeros(n)
+	f.slots = m.Typed(dtype.I64).Zeros(1)
+	return f
+}
+
+// view returns a handle of the room for tensor i, in its shape.
+func (f *flat) view(i int) *tensor.Tensor {
+	n := 1
+	for _, d := range f.dims[i] {
+		n *= d
+	}
+	v := f.all.Narrow(0, f.at[i], n)
+	x := v.Reshape(f.dims[i]...)
+	if x != v {
+		v.Free()
+	}
+	return x
+}
+
+// put copies tensors, nil for none, to their places; get copies the places to tensors. Tensors of
+// one type take one launch where the device can.
+func (f *flat) put(list []*tensor.Tensor) { f.copies(list, true) }
+
+func (f *flat) get(list []*tensor.Tensor) { f.copies(list, false) }
+
+func (f *flat) copies(list []*tensor.Tensor, in bool) {
+	var outs, ins [][]*tensor.Tensor
+	var views []*tensor.Tensor
+	var typ dtype.Type
+	queue := func() {
+		if len(outs) > 0 {
+			from, to := ins[0][0].Type(), outs[0][0].Type()
+			p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)
+			tensor.Update("flatten", p, outs, ins, f.slots, nil)
+		}
+		for _, v := range views {
+			v.Free()
+		}
+		outs, ins, views = nil, nil, nil
+	}
+	for i, t := range list {
+		if t == nil || t.Size() == 0 {
+			continue
+		}
+		if len(outs) > 0 && t.Type() != typ {
+			queue()
+		}
+		typ = t.Type()
+		v, d := f.view(i), t.Detach()
+		views = append(views, v, d)
+		if in {
+			outs, ins = append(outs, []*tensor.Tensor{v}), append(ins, []*tensor.Tensor{d})
+		} else {
+			outs, ins = append(outs, []*tensor.Tensor{d}), append(ins, []*tensor.Tensor{v})
+		}
+	}
+	queue()
+}
+
+func (f *flat) free() {
+	f.all.Free()
+	f.slots.Free()
+}
+
+// packs cuts a list of tensors into runs of one type whose sizes come to at most a number of bytes,
+// the first smaller than the rest.
+func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
+	bytes, limit := 0, first
+	for i, t := range list {
+		n := t.Size() * t.Type().Size()
+		last := len(groups) - 1
+		if last < 0 || list[groups[last][0]].Type() != t.Type() || bytes+n > limit {
+			if last >= 0 {
+				limit = rest
+			}
+			groups, bytes = append(groups, nil), 0
+			last++
+		}
+		groups[last] = append(groups[last], i)
+		bytes += n
+	}
+	return groups
+}

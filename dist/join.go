@@ -1,0 +1,122 @@
+package dist
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Join runs f, in which ranks may have different numbers of batches: torch's Join. A rank whose f has
+// returned takes no part in what the others reduce: sums are of those that still have data, and
+// means are over them. Join returns when all ranks' f have returned. Then the models of [DDP] are on
+// all ranks those of the rank that was last.
+//
+// Meanwhile the group may gather, too, which finds zeros in the place of ranks without data; what
+// needs such a rank to give something (Broadcast or Scatter from it, Send, Recv) is an *[Error] of
+// the kind [ErrLeft].
+func (g *Group) Join(f func()) {
+	f()
+	cores := []*core{g.core}
+	for _, c := range g.clones {
+		cores = append(cores, c.core)
+	}
+	for _, c := range cores[1:] {
+		c.retire(g.rank, nil)
+	}
+	k := &call{rank: g.rank, what: what{op: "join", host: true}}
+	k.trace()
+	last := g.core.ended(g.core.retire(g.rank, cores), k)
+	for _, r := range g.reducers {
+		r.rejoin(last)
+	}
+}
+
+// A rest is the time in which ranks have no data.
+type rest struct {
+	done chan struct{} // closed when no rank has
+	last int           // the rank that was last
+}
+
+// retire notes that a rank has no more data, and lets go what waits for it. When no rank has data,
+// all of cores begin anew.
+func (c *core) retire(rank int, cores []*core) *rest {
+	c.mu.Lock()
+	if c.rest == nil {
+		c.rest = &rest{done: make(chan struct{})}
+	}
+	at := c.rest
+	c.joined[rank] = true
+	if cores != nil && !slices.Contains(c.joined, false) {
+		at.last = rank
+		c.mu.Unlock()
+		for _, o := range cores {
+			o.mu.Lock()
+			clear(o.joined)
+			most := slices.Max(o.next)
+			for r := range o.next {
+				o.next[r] = most
+			}
+			o.rest = nil
+			o.mu.Unlock()
+		}
+		close(at.done)
+		return at
+	}
+	keys := slices.SortedFunc(maps.Keys(c.slots), func(a, b slotKey) int { return int(a.number) - int(b.number) })
+	for _, key := range keys {
+		if !key.message {
+			c.settle(c.slots[key])
+		}
+	}
+	c.issue() // unlocks
+	return at
+}
+
+// ended waits for the end of a rest, and returns the rank that was last.
+func (c *core) ended(at *rest, k *call) int {
+	select {
+	case <-at.done:
+		return at.last
+	case <-c.world.failed:
+		panic(c.fault(k.rank, c.world.aborted(), k, "the run ended while others still had data"))
+	}
+}
+
+// rejoin gives all ranks the model, and the order of buckets, of one.
+func (r *Reducer) rejoin(last int) {
+	if r.g.World() == 1 {
+		return
+	}
+	type arranged struct {
+		order   []int
+		ordered bool
+	}
+	me := arranged{r.order, r.ordered}
+	if me.order == nil {
+		for _, b := range r.buckets {
+			me.order = append(me.order, b.leaves...)
+		}
+	}
+	lead := r.g.exchange("join", me, nil)[last].(arranged)
+	r.order, r.ordered = nil, lead.ordered
+	r.reorder(lead.order)
+	r.spread(last)
+}
+
+// gives is the error if a rank without data has to give or get what no other can.
+func (c *core) gives(sl *slot, op *device.Collective) error {
+	for r, k := range sl.calls {
+		if k != nil || !c.needs(sl, r) && sl.key.message {
+			continue
+		}
+		if root := op.Root == r; root && (op.Kind == device.KindBroadcast || op.Kind == device.KindScatter || op.Kind == device.KindGather) {
+			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, is the root and has no more data (Join)", c.members[r], c.devices[r].Name()))
+		}
+	}
+	return nil
+}
+
+var _ tensor.BackwardWatcher = (*Reducer)(nil)

@@ -1,0 +1,280 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A bucket is parameters whose gradients are reduced together.
+type bucket struct {
+	flat   *flat
+	leaves []int            // of the reducer
+	views  []*tensor.Tensor // their gradients here, once they are
+	name   string
+}
+
+// arrange makes buckets of the leaves in an order.
+func (r *Reducer) arrange(order []int) {
+	for _, b := range r.buckets {
+		b.flat.free()
+	}
+	r.buckets = nil
+	for _, list := range packs(pick(r.leaves, order), r.first, r.rest) {
+		b := &bucket{leaves: pick(order, list), views: make([]*tensor.Tensor, len(list))}
+		part := pick(r.leaves, b.leaves)
+		b.flat = newFlat(r.g.Device(), part[0].Type(), part)
+		b.name = "gradients of " + r.params[b.leaves[0]].Name
+		if n := len(b.leaves); n > 1 {
+			b.name += " … " + r.params[b.leaves[n-1]].Name
+		}
+		r.buckets = append(r.buckets, b)
+	}
+}
+
+// A reduction is one run of Backward.
+type reduction struct {
+	r       *Reducer
+	reached []bool
+	left    []int // of each bucket, the gradients that are still to come
+	next    int   // the first bucket that is not reduced yet
+	finish  []func()
+	order   []int
+}
+
+// Begin begins the reduction of a run: see [tensor.BackwardWatcher].
+func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
+	if r.quiet > 0 {
+		for i, yes := range reached {
+			r.unsynced[i] = r.unsynced[i] || yes
+		}
+		return nil
+	}
+	if r.running != nil {
+		panic(r.of.misuse("backward", tensor.ErrGrad, "another Backward over parameters of the same model is under way on this rank"))
+	}
+	if r.order != nil {
+		r.arrange(r.order)
+		r.order, r.ordered = nil, true
+	}
+	n := &reduction{r: r, reached: reached, left: make([]int, len(r.buckets))}
+	for b, k := range r.buckets {
+		for _, i := range k.leaves {
+			if reached[i] {
+				n.left[b]++
+			}
+		}
+	}
+	r.running = n
+	return n
+}
+
+// Ready puts a gradient into its bucket, and reduces the bucket when it is full.
+func (n *reduction) Ready(i int) { n.came(i) }
+
+// Missed is Ready of a leaf that got nothing.
+func (n *reduction) Missed(i int) {
+	n.reached[i] = false
+	n.came(i)
+}
+
+func (n *reduction) came(i int) {
+	n.order = append(n.order, i)
+	for b, k := range n.r.buckets {
+		if slices.Contains(k.leaves, i) {
+			n.left[b]--
+		}
+	}
+	for n.next < len(n.left) && n.left[n.next] == 0 {
+		n.launch()
+	}
+}
+
+// launch reduces the next bucket.
+func (n *reduction) launch() {
+	r, b := n.r, n.r.buckets[n.next]
+	n.next++
+	from := make([]*tensor.Tensor, len(b.leaves))
+	for k, i := range b.leaves {
+		g := r.leaves[i].Grad()
+		switch {
+		case g == nil:
+			v := b.flat.view(k)
+			v.Zero()
+			v.Free()
+		case g != b.views[k]:
+			from[k] = g
+		}
+	}
+	b.flat.put(from)
+	for k, i := range b.leaves {
+		if from[k] != nil && n.used(i) {
+			b.views[k] = b.flat.view(k)
+			r.leaves[i].SetGrad(b.views[k])
+		}
+	}
+	if r.hook == nil {
+		r.g.reduce(b.flat.all, Mean, b.name, r.weight, r.weighted)
+		return
+	}
+	var names []string
+	for _, i := range b.leaves {
+		names = append(names, r.params[i].Name)
+	}
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names}); f != nil {
+		n.finish = append(n.finish, f)
+	}
+}
+
+// used reports whether this rank has a gradient for a leaf that is not averaged yet.
+func (n *reduction) used(i int) bool { return n.reached[i] || n.r.unsynced[i] }
+
+// A status is what a rank tells the others at the end of a run.
+type status struct {
+	used   []bool
+	order  []int
+	failed error
+	rank   int // of the world
+	device string
+}
+
+// A StepError says that a rank has failed in a step, by which the gradients of all are void: each
+// rank's Backward panics with it. The program may go on, if all ranks do the step again.
+type StepError struct {
+	Rank   int // that failed
+	Device string
+	Err    error
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("dist: the step is void: rank %d, on %s, failed in it: %v", e.Rank, e.Device, e.Err)
+}
+
+// Unwrap returns what the rank failed with.
+func (e *StepError) Unwrap() error { return e.Err }
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *StepError) Raised() {}
+
+// End waits until all ranks are done with the run, and agrees with them on what it was.
+func (n *reduction) End(failed error) {
+	n.r.running = nil
+	if failed == nil {
+		n.end(nil)
+		return
+	}
+	// What the run failed with goes on behind this call; the others' end is not this rank's concern.
+	_ = tensor.Try(func() { n.end(failed) })
+}
+
+func (n *reduction) end(failed error) {
+	r := n.r
+	for n.next < len(r.buckets) {
+		n.launch()
+	}
+	me := status{used: make([]bool, len(r.leaves)), failed: failed, rank: r.g.core.members[r.g.rank], device: r.g.Device().Name()}
+	for i := range me.used {
+		me.used[i] = n.used(i)
+	}
+	if !r.ordered && r.order == nil {
+		me.order = n.order
+	}
+	all := r.g.exchange("end of backward", me, nil)
+	for _, f := range n.finish {
+		f()
+	}
+	clear(r.unsynced)
+	first := true
+	anywhere := make([]bool, len(r.leaves))
+	for rank, v := range all {
+		s, there := v.(status)
+		if !there {
+			continue // it has no more data
+		}
+		if s.failed != nil {
+			if s.rank == me.rank {
+				return // its own panic goes on
+			}
+			panic(&StepError{s.rank, s.device, s.failed})
+		}
+		for i, used := range s.used {
+			anywhere[i] = anywhere[i] || used
+		}
+		if first {
+			first = false
+			n.share(rank)
+			if s.order != nil {
+				r.reorder(s.order)
+			}
+		}
+	}
+	for _, b := range r.buckets {
+		for k, i := range b.leaves {
+			if anywhere[i] && !me.used[i] && r.leaves[i].Grad() != b.views[k] || anywhere[i] && r.leaves[i].Grad() == nil {
+				b.views[k] = b.flat.view(k)
+				r.leaves[i].SetGrad(b.views[k])
+			}
+		}
+	}
+}
+
+// reorder has the buckets made anew, before the next run, in the order in which gradients were ready.
+func (r *Reducer) reorder(order []int) {
+	order = slices.Clone(order)
+	var now []int
+	for _, b := range r.buckets {
+		now = append(now, b.leaves...)
+	}
+	for _, i := range now {
+		if !slices.Contains(order, i) {
+			order = append(order, i)
+		}
+	}
+	if slices.Equal(order, now) {
+		r.ordered = true
+		return
+	}
+	r.order = order
+}
+
+// share gives all ranks the buffers of one.
+func (n *reduction) share(root int) {
+	r := n.r
+	if len(r.bufs) == 0 || r.keepBuffers {
+		return
+	}
+	if r.statics == nil {
+		r.packed = packs(r.bufs, r.rest, r.rest)
+		for _, list := range r.packed {
+			part := pick(r.bufs, list)
+			r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
+		}
+	}
+	for k, f := range r.statics {
+		part := pick(r.bufs, r.packed[k])
+		if r.g.rank == root {
+			f.put(part)
+		}
+		r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, "buffers", f.all, f.all, 1)
+		if r.g.rank != root {
+			f.get(part)
+		}
+	}
+}
+
+// Void takes part in a step without a gradient, where this rank has failed before its Backward: the
+// others' Backward panics with a *[StepError] of err.
+func (r *Reducer) Void(err error) {
+	if r.g.World() == 1 || r.quiet > 0 {
+		return
+	}
+	n := r.Begin(nil, make([]bool, len(r.leaves))).(*reduction)
+	n.End(err)
+}
+
+// reduce is AllReduce of something that has a name, by weight.
+func (g *Group) reduce(x *tensor.Tensor, c Combine, of string, weight float64, weighted bool) *Work {
+	return g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: c, weighted: weighted}, of, x, x, weight)
+}
