@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -59,6 +60,8 @@ type Bucket struct {
 	Index, Of int            // which of how many
 	Grads     *tensor.Tensor // [n] of one type: this rank's, one parameter's behind the other's
 	Names     []string       // of the parameters
+	// Average averages a tensor as the bucket would be without a hook: by weight, where that is set.
+	Average func(x *tensor.Tensor) *Work
 }
 
 // A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when the
@@ -74,11 +77,10 @@ func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h }
 func Compress() DDPOption {
 	return WithHook(func(g *Group, b Bucket) func() {
 		wire := b.Grads.BFloat16()
+		b.Average(wire)
 		if wire == b.Grads {
-			g.AllReduce(wire, Mean)
 			return nil
 		}
-		g.AllReduce(wire, Mean)
 		return func() {
 			b.Grads.Copy(wire)
 			wire.Free()
@@ -97,6 +99,7 @@ type Reducer struct {
 	bufs   []*tensor.Tensor
 
 	buckets  []*bucket
+	home     []int   // of each leaf, its bucket
 	statics  []*flat // of the buffers
 	packed   [][]int
 	order    []int  // in which gradients became ready, until the buckets are in it
@@ -177,14 +180,19 @@ func (r *Reducer) spread(root int) {
 	for _, list := range packs(r.state, 25<<20, 25<<20) {
 		part := pick(r.state, list)
 		f := newFlat(r.g.Device(), part[0].Type(), part)
-		if r.g.rank == root {
-			f.put(part)
-		}
-		r.g.Broadcast(f.all, root)
-		if r.g.rank != root {
-			f.get(part)
-		}
+		r.give(f, part, root, "parameters and buffers")
 		f.free()
+	}
+}
+
+// give gives all ranks the tensors of one, by way of f.
+func (r *Reducer) give(f *flat, part []*tensor.Tensor, root int, of string) {
+	if r.g.rank == root {
+		f.put(part)
+	}
+	r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, of, f.all, f.all, 1)
+	if r.g.rank != root {
+		f.get(part)
 	}
 }
 

@@ -43,6 +43,7 @@ func InProcess() Option { return func(s *settings) { s.composed = true } }
 // A world is one Run.
 type world struct {
 	settings
+	parent  context.Context
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	devices []device.Device
@@ -71,7 +72,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	if f == nil || len(devices.devices) == 0 {
 		return &Error{Op: "run", Msg: "there is no function, or no device"}
 	}
-	w := &world{settings: settings{timeout: 10 * time.Minute, grace: 30 * time.Second}, devices: devices.devices,
+	w := &world{parent: ctx, settings: settings{timeout: 10 * time.Minute, grace: 30 * time.Second}, devices: devices.devices,
 		label: fmt.Sprint(runs.Add(1)), failed: make(chan struct{}), back: make([]bool, len(devices.devices))}
 	for i, o := range opts {
 		if o == nil {
@@ -158,6 +159,9 @@ func (w *world) fail(rank int, err error) {
 	if errors.As(err, &step) { // another rank's, which this one was told of first
 		rank, err = step.Rank, step.Err
 	}
+	if end := w.parent.Err(); end != nil && errors.Is(err, end) { // a rank has only seen it
+		rank, err = -1, context.Cause(w.parent)
+	}
 	if w.err = err; rank >= 0 {
 		w.err = &RankError{rank, len(w.devices), w.devices[rank].Name(), err}
 	}
@@ -174,6 +178,9 @@ func (w *world) fail(rank int, err error) {
 func (w *world) aborted() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err == nil {
+		return fmt.Errorf("%w: all ranks have returned", ErrAborted)
+	}
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
@@ -195,6 +202,9 @@ func (w *world) lingering() error {
 func (w *world) close() {
 	w.mu.Lock()
 	cores := w.cores
+	if w.err == nil {
+		close(w.failed) // for who uses a group later
+	}
 	w.mu.Unlock()
 	for _, c := range cores {
 		c.close()
