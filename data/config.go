@@ -34,8 +34,8 @@ type Config struct {
 	// without a device is an error, nothing is copied back in silence. Pin copies by way of
 	// page-locked memory, so that the copies run while the GPU computes; without Device it is there
 	// that batches are, as with PyTorch's pin_memory, of the first GPU. Without a GPU, and with the
-	// CPU for Device, there is nothing to copy: Pin is ignored, which [Loader.Note] tells, and the
-	// log once in a process.
+	// CPU or a rank of it for Device, no copy would be faster: Pin is ignored, which [Loader.Note]
+	// tells, and the log once in a process.
 	Device device.Device
 	Pin    bool
 
