@@ -47,7 +47,7 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	if c.Pin {
 		if from == nil {
 			var u *device.UnavailableError
-			if from, err = device.Open("cuda:0"); errors.As(err, &u) {
+			if from, err = device.OpenAny("cuda"); errors.As(err, &u) {
 				return nil, withoutPin(err.Error()), nil
 			} else if err != nil {
 				return nil, "", err

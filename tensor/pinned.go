@@ -34,9 +34,9 @@ func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 
 // PinMemory returns a copy of x, which is on the CPU or a rank of it and stays there, in memory
-// that is page-locked for GPU d (default "cuda:0"; it serves all GPUs of its driver): torch's
-// pin_memory. x itself if it is there already. From such memory To with [NonBlocking] copies while
-// the host and other streams go on. It is taken from a cache and goes back to it, once the copies
+// that is page-locked for GPU d: torch's pin_memory. x itself if it is there already. It serves all
+// GPUs of its driver; the default is one that the program has opened, or else "cuda:0". From such
+// memory To with [NonBlocking] copies while the host and other streams go on. It is taken from a cache and goes back to it, once the copies
 // that use it are done. Where there is no GPU it panics with an error that says what is missing.
 func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	x.use("pin_memory")
@@ -49,14 +49,14 @@ func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	return Apply(pinFunc{pinnedAllocator("pin_memory", x, d)}, x)
 }
 
-// pinnedAllocator returns the allocator of d[0], or of the first GPU.
+// pinnedAllocator returns the allocator of d[0], or of a GPU that is in use, or of the first.
 func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAllocator {
 	var dev device.Device
 	if len(d) > 0 {
 		dev = d[0]
 	} else {
 		var err error
-		if dev, err = device.Open("cuda:0"); err != nil {
+		if dev, err = device.OpenAny("cuda"); err != nil {
 			panic(newError(op, err, []*Tensor{x}, err.Error()))
 		}
 	}
