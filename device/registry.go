@@ -33,7 +33,7 @@ type RankDriver interface {
 	OpenRank(i int) (Device, error)
 }
 
-// An OpenedDriver is a driver for which to open a device is no small thing, such as a GPU's context.
+// An OpenedDriver is a driver for which to open a device is no small thing: a GPU's context.
 type OpenedDriver interface {
 	Driver
 	// Opened returns the first of the devices that the program has opened, by number; nil where it
