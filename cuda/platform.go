@@ -157,6 +157,18 @@ func (p *platform) open(i int) (*Device, error) {
 	return d, nil
 }
 
+// opened returns the first device, by number, that has been opened, nil if there is none.
+func (p *platform) opened() *Device {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.count {
+		if d := p.devices[i]; d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
 func deviceName(i int) string { return fmt.Sprintf("cuda:%d", i) }
 
 // explain turns what a driver or the emulator says into the error of the device contract.

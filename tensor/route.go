@@ -34,7 +34,7 @@ func (s *Scope) astray(op string, dev device.Device) {
 // source is route for memory on dev that the host reads or a copy begins at. That of the CPU may be
 // read in a capture too.
 func (s *Scope) source(op string, dev device.Device) route {
-	if dev == hostDevice() {
+	if isHost(dev) {
 		return route{stream: s.streamOf(dev)}
 	}
 	return s.route(op, dev)
@@ -91,7 +91,7 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 // the capture by work that runs now: once, and not by replays. New memory may be filled: so begins
 // the state of an optimizer.
 func (st *storage) once(op string) {
-	if st.dev == hostDevice() {
+	if isHost(st.dev) {
 		return
 	}
 	captures.each(func(g *Graph) bool { // the innermost

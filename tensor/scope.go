@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flambeau-go/flambeau/cpu"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 )
@@ -511,7 +512,16 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// hostDevice returns the CPU, which is always linked in.
+// isHost reports whether a device is the processor: the CPU or a rank of it. Its memory is the
+// host's, and its work is done when a call returns. To be the CPU is another question: a rank's
+// tensors stay on the rank.
+func isHost(d device.Device) bool {
+	_, ok := d.(*cpu.Device)
+	return ok
+}
+
+// hostDevice returns the CPU, which is always linked in: where tensors are created if nothing says
+// where.
 func hostDevice() device.Device {
 	d, err := hostOnce()
 	if err != nil {

@@ -111,7 +111,7 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 	return x.To(d)
 }
 
-// CPU returns x on the CPU.
+// CPU returns x on the CPU, the device "cpu"; one on a rank of it, such as "cpu:1", is copied too.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
 // copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for the copy.
@@ -123,7 +123,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 			defer c.Free() // in the order of its stream, behind the copy
 			run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		}
-		return c.copyPinned(op, s, p)
+		return c.copyPinned(op, s, d, p)
 	}
 	y := alloc(op, s, d, x.dtype, x.layout.Shape)
 	n := x.Size() * x.dtype.Size()
