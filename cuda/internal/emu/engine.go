@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The engines of a device. It computes and copies at once, and each engine does one thing at a time.
+// The engines of a device. It computes and copies at once; each engine does one thing at a time.
 const (
 	engineCompute = iota
 	engineIn
@@ -60,8 +60,8 @@ func (d *Driver) link(from, to int) *calendar {
 }
 
 // calendar is the time that an engine or a link has left. Operations take it in the order of the
-// calls, each from the moment that it is ready: one that still waits for an event holds up nobody,
-// and what is issued later runs before it, and, if that takes longer, goes on behind it.
+// calls, each from the moment that it is ready. So one that still waits for an event holds up
+// nobody: what is issued later runs before it, and goes on behind it if it takes longer.
 type calendar struct {
 	idle []span        // before end, in order of time
 	end  time.Duration // from here on all is free

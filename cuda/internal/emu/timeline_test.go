@@ -204,9 +204,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// exchange is a program in which devices that are not equally fast send each other what they have
-// computed, and add it up in a kernel beside those that go on: with waits for each other's events,
-// and hosts that wait for their own device.
+// exchange is a program in which devices send each other what they have computed, and add it up in
+// a kernel beside those that go on. Streams wait for events of other devices, hosts for their own.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
 		n := len(k.ctxs)
