@@ -70,7 +70,7 @@ func newPlatform(api cu.API) (*platform, error) {
 }
 
 // accepted lists what FLAMBEAU_CUDA may be.
-const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off]"
+const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB]"
 
 // choose makes the platform that a value of FLAMBEAU_CUDA asks for. open finds the real driver.
 func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {

@@ -162,7 +162,7 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 			}
 		}
 		if lane[i] == nil {
-			lane[i] = &stream{handle: s.handle, ctx: s.ctx, weight: d.weight(), clock: d.hostClock}
+			lane[i] = &stream{handle: s.handle, ctx: s.ctx, weight: d.weight(), clock: s.ctx.dev.host}
 			lanes = append(lanes, lane[i])
 			d.streams = append(d.streams, lane[i])
 		}

@@ -145,7 +145,8 @@ func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.Dev
 				return cost, transfer(KindCopyPeer, call, to.dev, dst+cu.DevicePtr(at), from.dev, src+cu.DevicePtr(at), size)
 			}
 		}
-		d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: size}, run: run})
+		d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: size, From: from.dev.ordinal,
+			To: to.dev.ordinal, Staged: !direct}, run: run})
 	}
 	piece(0, first, cost-rest)
 	if first < n {

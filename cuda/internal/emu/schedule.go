@@ -31,13 +31,15 @@ var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to de
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
 
-// Op describes an operation to Config.Latency.
+// Op describes an operation to Config.Latency and Config.Timeline.
 type Op struct {
-	Kind   Kind
-	Name   string // of a kernel, else ""
-	Device int
-	Stream cu.Stream
-	Bytes  uint64 // of a copy or memset, else 0
+	Kind     Kind
+	Name     string // of a kernel, else ""
+	Device   int    // that of the stream
+	Stream   cu.Stream
+	Bytes    uint64 // of a copy or memset, else 0
+	From, To int    // of a copy between devices their numbers, of anything else both are Device
+	Staged   bool   // of a copy between devices: it goes by way of the host
 }
 
 // op is an operation in a stream's queue. Once done it is a point in virtual time that others may depend on.
@@ -47,7 +49,7 @@ type op struct {
 	issue  uint64                        // position in the order of all calls
 	after  []*op                         // what must be done first, besides the queue's earlier operations
 	run    func() (time.Duration, error) // the effect; nil for records and waits. An error ends the context.
-	submit time.Duration                 // the host's time at the call
+	submit time.Duration                 // the time of the device's host at the call
 	end    time.Duration                 // virtual time of completion, once done
 	done   bool
 	hollow bool // see stream
@@ -67,26 +69,6 @@ type stream struct {
 	capture  *capture // what is queued goes there instead
 }
 
-// An operation of an engine starts when the engine is free: a device computes and copies at once, but runs one kernel after the other.
-const (
-	engineCompute = iota
-	engineIn
-	engineOut
-	engines
-)
-
-func (k Kind) engine() int {
-	switch k {
-	case KindKernel, KindMemset, KindCopyDtoD:
-		return engineCompute
-	case KindCopyHtoD:
-		return engineIn
-	case KindCopyDtoH, KindCopyPeer:
-		return engineOut
-	}
-	return -1
-}
-
 // weights that a stream may get in an adversarial schedule: from one that is only served when nothing else can be to one that races ahead.
 var weights = [...]int{1, 1, 8, 64}
 
@@ -100,8 +82,11 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		d.step()
 	}
 	d.issue++
-	o.stream, o.issue, o.submit, o.hollow = s, d.issue, d.hostClock, s.hollow
+	o.stream, o.issue, o.submit, o.hollow = s, d.issue, s.ctx.dev.host, s.hollow
 	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
+	if o.Kind != KindCopyPeer {
+		o.From, o.To = o.Device, o.Device
+	}
 	// The legacy default stream waits for all blocking streams of its context, and they for it.
 	if def := s.ctx.defaultStream; s == def {
 		for _, other := range d.streams {
@@ -171,7 +156,7 @@ func (d *Driver) finish(done func() bool) {
 	}
 }
 
-// drain runs operations until the queues of ctx are empty and moves the host's clock there. d.mu is held.
+// drain runs operations until the queues of ctx are empty, as await does. d.mu is held.
 func (d *Driver) drain(ctx *context) {
 	for _, s := range slices.Clone(d.streams) { // streams whose work is done may go
 		if s.ctx == ctx && s.last != nil {
@@ -180,10 +165,16 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and moves the host's clock there. d.mu is held.
+// await runs operations until o is done, and moves the clock of a host there. It is that of the
+// device whose context is current, which is the one that the waiting goroutine drives, or of o's
+// where none is. d.mu is held.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
-	d.hostClock = max(d.hostClock, o.end)
+	dev := o.stream.ctx.dev
+	if ctx := d.current[threadID()]; ctx != nil {
+		dev = ctx.dev
+	}
+	dev.host = max(dev.host, o.end)
 }
 
 // execute runs the first operation of s. d.mu is held.
@@ -194,7 +185,6 @@ func (d *Driver) execute(s *stream) {
 	d.pending--
 	defer d.reap(s)
 	o.done = true
-	dev := s.ctx.dev
 	start := max(s.clock, o.submit)
 	for _, a := range o.after {
 		start = max(start, a.end)
@@ -203,10 +193,6 @@ func (d *Driver) execute(s *stream) {
 	if s.ctx.dead != nil {
 		s.clock, o.end, o.run = start, start, nil
 		return
-	}
-	engine := o.Kind.engine()
-	if engine >= 0 {
-		start = max(start, dev.engines[engine])
 	}
 	var cost time.Duration
 	if o.run != nil {
@@ -223,9 +209,12 @@ func (d *Driver) execute(s *stream) {
 		cost += max(0, d.cfg.Latency(o.Op))
 	}
 	o.end = start + cost
+	if c := d.engine(o); c != nil {
+		start, o.end = c.take(start, cost)
+	}
 	s.clock = o.end
-	if engine >= 0 {
-		dev.engines[engine] = o.end
+	if d.cfg.Timeline != nil {
+		d.cfg.Timeline(o.Op, start, o.end)
 	}
 }
 
