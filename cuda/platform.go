@@ -11,6 +11,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 	"github.com/flambeau-go/flambeau/device"
 )
@@ -32,7 +33,9 @@ type platform struct {
 	owners sync.Map // of streams: cu.Stream to *Device
 	pinned pinnedPool
 
-	monitor func() (nvml.API, error) // nil for emulated GPUs
+	// Libraries beside the driver; nil for emulated GPUs.
+	monitor     func() (nvml.API, error)
+	collectives func() (*nccl.Library, error)
 
 	arenas     sync.Map // of recordings: pool.StreamID to *recording
 	recordings atomic.Uint64
@@ -59,7 +62,7 @@ func newPlatform(api cu.API) (*platform, error) {
 		p.meta = e.Config().Meta
 	}
 	if !p.emulated {
-		p.cubins, p.monitor = defaultCubins(), nvml.Open
+		p.cubins, p.monitor, p.collectives = defaultCubins(), nvml.Open, openNCCL
 	}
 	var err error
 	if p.version, err = api.DriverVersion(); err != nil {

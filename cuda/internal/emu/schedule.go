@@ -18,15 +18,16 @@ const (
 	KindCopyDtoD
 	KindCopyPeer
 	KindMemset
-	KindRecord // of an event
-	KindWait   // for an event
-	KindMark   // a pool's block begins or ends
-	KindGraph  // launch of a graph, the first thing of it
-	KindJoin   // of a graph: what came before it is done
+	KindRecord  // of an event
+	KindWait    // for an event
+	KindMark    // a pool's block begins or ends
+	KindGraph   // launch of a graph, the first thing of it
+	KindJoin    // of a graph: what came before it is done
+	KindMeeting // part of a collective: see Meeting
 )
 
 var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
-	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark", KindGraph: "graph launch", KindJoin: "join"}
+	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark", KindGraph: "graph launch", KindJoin: "join", KindMeeting: "collective"}
 
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
@@ -34,10 +35,10 @@ func (k Kind) String() string { return kindNames[k] }
 // Op describes an operation to Config.Latency and Config.Timeline.
 type Op struct {
 	Kind     Kind
-	Name     string // of a kernel, else ""
+	Name     string // of a kernel or collective, else ""
 	Device   int    // that of the stream
 	Stream   cu.Stream
-	Bytes    uint64 // of a copy or memset, else 0
+	Bytes    uint64 // of a copy, memset or collective, else 0
 	From, To int    // of a copy between devices their numbers, of anything else both are Device
 	Staged   bool   // of a copy between devices: it goes by way of the host
 }
@@ -53,6 +54,8 @@ type op struct {
 	end    time.Duration                 // virtual time of completion, once done
 	done   bool
 	hollow bool // see stream
+
+	meeting *Meeting // that it is a part of, until that is over
 }
 
 // stream is a queue of operations of one context.
@@ -78,8 +81,9 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // it keeps its error
 		return o
 	}
-	for d.pending >= d.cfg.QueueDepth { // before the append: a call may then still be refused without having run itself
-		d.step()
+	// Before the append: a call may then still be refused without having run itself. Nothing can run
+	// where all wait for parts of a meeting that are still to come.
+	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
 	o.stream, o.issue, o.submit, o.hollow = s, d.issue, s.ctx.dev.host, s.hollow
@@ -116,7 +120,7 @@ func (s *stream) ready() bool {
 			return false
 		}
 	}
-	return true
+	return s.queue[0].gathered()
 }
 
 // step runs one operation of the driver's choice and reports whether there was one. In plain order that is the oldest, whose
@@ -149,8 +153,9 @@ func (d *Driver) step() bool {
 // finish runs operations until done holds. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
-		if !d.step() {
-			// Each wait is for an operation that was issued before it, so some queue is always ready.
+		if !d.step() && !d.strand() {
+			// Each wait is for an operation that was issued before it, so some queue is always ready, or
+			// stands at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}
@@ -180,6 +185,10 @@ func (d *Driver) await(o *op) {
 // execute runs the first operation of s. d.mu is held.
 func (d *Driver) execute(s *stream) {
 	o := s.queue[0]
+	if o.meeting != nil {
+		d.hold(o.meeting)
+		return
+	}
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	d.pending--
