@@ -15,8 +15,8 @@ import (
 // At once all ranks get rank 0's parameters and buffers. Then each Backward that reaches parameters
 // reduces their gradients while it goes on with those of earlier layers: they are put into buckets,
 // which are reduced one after the other, and are views of these from then on. Parameters that a run
-// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has. After
-// it the buffers, such as running statistics, are those of the lowest rank.
+// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has.
+// After it the buffers, such as running statistics, are those of the lowest rank.
 //
 // Parameters that require no gradient now are left out, also if they require one later. A model
 // belongs to one rank, and is made by it: see [Make]. [Group.NoSync] leaves the averaging out.
@@ -60,20 +60,21 @@ type Bucket struct {
 	Index, Of int            // which of how many
 	Grads     *tensor.Tensor // [n] of one type: this rank's, one parameter's behind the other's
 	Names     []string       // of the parameters
-	// Average averages a tensor as the bucket would be without a hook: by weight, where that is set.
+	// Average averages a tensor as the bucket would be without a hook: by weight, where that is
+	// set.
 	Average func(x *tensor.Tensor) *Work
 }
 
-// A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when the
-// bucket is full, and leaves the result in b.Grads by the time that finish returns, which is called
-// at the end of Backward. finish may be nil. Buckets come to all ranks in one order.
+// A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when
+// the bucket is full, and leaves the result in b.Grads by the time that finish returns, which is
+// called at the end of Backward. finish may be nil. Buckets come to all ranks in one order.
 type CommHook func(g *Group, b Bucket) (finish func())
 
 // WithHook reduces buckets by a hook.
 func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h } }
 
-// Compress averages gradients in bfloat16, which halves what links carry: torch's bf16_compress_hook.
-// Each rank's gradient is rounded to 8 bits before, and the mean after it.
+// Compress averages gradients in bfloat16, which halves what links carry: torch's
+// bf16_compress_hook. Each rank's gradient is rounded to 8 bits before, and the mean after it.
 func Compress() DDPOption {
 	return WithHook(func(g *Group, b Bucket) func() {
 		wire := b.Grads.BFloat16()

@@ -165,7 +165,8 @@ func (n *reduction) End(failed error) {
 		n.end(nil)
 		return
 	}
-	// What the run failed with goes on behind this call; the others' end is not this rank's concern.
+	// What the run failed with goes on behind this call; the others' end is not this rank's
+	// concern.
 	_ = tensor.Try(func() { n.end(failed) })
 }
 
@@ -219,7 +220,8 @@ func (n *reduction) end(failed error) {
 	}
 }
 
-// reorder has the buckets made anew, before the next run, in the order in which gradients were ready.
+// reorder has the buckets made anew, before the next run, in the order in which gradients were
+// ready.
 func (r *Reducer) reorder(order []int) {
 	order = slices.Clone(order)
 	var now []int

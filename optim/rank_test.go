@@ -137,7 +137,8 @@ func TestTrainingOnRanks(t *testing.T) {
 	if !traced {
 		t.Error("there is another tracer")
 	}
-	// The number of steps in an optimizer's state is on the CPU, as PyTorch's: one for each parameter.
+	// The number of steps in an optimizer's state is on the CPU, as PyTorch's: one for each
+	// parameter.
 	c.ops["from"] -= len(got) * len(nn.Parameters(models[0]))
 	for what, n := range c.ops {
 		if n == 0 {

@@ -1,5 +1,5 @@
-// Command ranks compares training on several ranks of the processor with training on one device that
-// has as many workers, in alternating rounds.
+// Command ranks compares training on several ranks of the processor with training on one device
+// that has as many workers, in alternating rounds.
 //
 //	go run ./bench/ranks [-rounds 31] [-world 2]
 //

@@ -1,4 +1,5 @@
-// Command ddp trains one model on all GPUs, or on two halves of the processor: a goroutine a device.
+// Command ddp trains one model on all GPUs, or on two halves of the processor: a goroutine a
+// device.
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// A Meeting is one operation of several streams, of several devices as a rule: what the kernels of a
-// library's collective do, each of which waits on its device for the others. Its parts are done
+// A Meeting is one operation of several streams, of several devices as a rule: what the kernels of
+// a library's collective do, each of which waits on its device for the others. Its parts are done
 // together, once all are queued and each has come to the head of its stream; the effect is then
 // seen by what follows in each of them. A host that waits for a part whose partners are not queued
 // gets an error, and the contexts of the parts that are queued end: on hardware all would hang.
@@ -92,7 +92,7 @@ func (d *Driver) hold(m *Meeting) {
 	// Everyone starts when the last one is there.
 	var start time.Duration
 	for _, o := range m.parts {
-		start = max(start, o.stream.clock, o.submit, o.stream.ctx.dev.engines[engineCompute])
+		start = max(start, o.stream.clock, o.submit)
 		for _, a := range o.after {
 			start = max(start, a.end)
 		}
@@ -109,13 +109,21 @@ func (d *Driver) hold(m *Meeting) {
 		}
 		cost += slowest
 	}
+	end := start
+	for _, o := range m.parts { // it ends for all when the slowest is done
+		_, e := o.stream.ctx.dev.engines[engineCompute].take(start, cost)
+		end = max(end, e)
+	}
 	for _, o := range m.parts {
 		s := o.stream
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
 		d.pending--
-		o.done, o.after, o.meeting, o.end = true, nil, nil, start+cost
-		s.clock, s.ctx.dev.engines[engineCompute] = o.end, o.end
+		o.done, o.after, o.meeting, o.end = true, nil, nil, end
+		s.clock = end
+		if d.cfg.Timeline != nil {
+			d.cfg.Timeline(o.Op, start, end)
+		}
 		d.reap(s)
 	}
 	if err != nil {
@@ -231,8 +239,8 @@ func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
 	return transfer(KindMeeting, m.name, to, dst, from, src, n)
 }
 
-// CurrentDevice returns the ordinal of the device whose context is current on the calling thread, -1
-// for none.
+// CurrentDevice returns the ordinal of the device whose context is current on the calling thread,
+// -1 for none.
 func (d *Driver) CurrentDevice() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -82,8 +82,8 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a library that has been loaded, and asks for its version. The error
-// is an *[Unavailable].
+// Bind resolves the functions of a library that has been loaded, and asks for its version. The
+// error is an *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
 	u := &Unavailable{Path: l.Path}
