@@ -10,6 +10,7 @@ import (
 // the number of ranks.
 type CollectiveKind uint8
 
+// The kinds.
 const (
 	KindAllReduce     CollectiveKind = iota // each out is the combination of all ins: n → n
 	KindBroadcast                           // each out is the root's in: n → n
@@ -35,10 +36,11 @@ func (k CollectiveKind) String() string {
 // A Combine says how the ranks' elements become one.
 type Combine uint8
 
+// The ways to combine. The mean is of floats; with max and min NaN wins, as in PyTorch's amax.
 const (
 	CombineSum Combine = iota
 	CombineMean
-	CombineMax // NaN wins, as in PyTorch's amax
+	CombineMax
 	CombineMin
 	CombineProduct
 )
