@@ -11,22 +11,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ZeRO is an optimizer whose state is shared by the ranks of a group: stage 1 of S. Rajbhandari et
-// al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank remembers
-// of 1/World of the elements, and changes these; then the ranks gather each other's.
+// ZeRO is an optimizer whose state is shared by the ranks of a group: stage 1 of S. Rajbhandari
+// et al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank
+// remembers of 1/World of the elements, and changes these; then the ranks gather each other's.
 //
 //	opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3}))
 //
-// It is used as the optimizer that it was made of: groups, schedules, clipping and amp.GradScaler see
-// whole parameters. The ranks have the same parameters and gradients, as data parallel training
-// makes them. The results have the bits of the optimizer alone.
+// It is used as the optimizer that it was made of: groups, schedules, clipping and
+// amp.GradScaler see whole parameters. The ranks have the same parameters and gradients, as data
+// parallel training makes them. The results have the bits of the optimizer alone.
 //
-// Where a rule goes element by element, the elements of a type are cut into equal runs, also within
-// a parameter. Others (Muon, Adafactor) deal whole parameters, the largest first. LBFGS is no
-// [optim.Optimizer], and cannot be shared: it takes products over all parameters many times a step.
+// Where a rule goes element by element, the elements of a type are cut into equal runs, also
+// within a parameter. Others (Muon, Adafactor) deal whole parameters, the largest first. LBFGS
+// is no [optim.Optimizer], and cannot be shared: it takes products over all parameters many
+// times a step.
 //
-// All ranks call Step, StepUnless, Consolidate, and StateDict without Consolidate. A misuse panics
-// with an *[Error].
+// All ranks call Step, StepUnless, Consolidate, and StateDict without Consolidate. A misuse
+// panics with an *[Error].
 type ZeRO struct {
 	optimizer
 	own    optim.Sharder // the same
@@ -49,7 +50,7 @@ type member struct {
 	dense  bool // contiguous
 }
 
-// String reads like "float32 of shape [3 4], in group 0".
+// String reads like "float32 of shape [3, 4], in group 0".
 func (m member) String() string {
 	s := fmt.Sprintf("%v of shape %v, in group %d", m.typ, m.shape, m.group)
 	if m.frozen {
@@ -125,13 +126,13 @@ func (z *ZeRO) check(op string, members []member) {
 	}
 }
 
-// Step changes every parameter that has a gradient: this rank its part, of which it makes the state
-// when it is first needed. It returns when all ranks have come to it, and waits for no device.
-// Out of memory leaves this rank as it was.
+// Step changes every parameter that has a gradient: this rank its part, of which it makes the
+// state when it is first needed. It returns when all ranks have come to it, and waits for no
+// device. Out of memory leaves this rank as it was.
 func (z *ZeRO) Step() { z.step(z.own.Step) }
 
-// StepUnless is Step that is left out if found, a number on the device and the same on all ranks, is
-// not 0: see package amp.
+// StepUnless is Step that is left out if found, a number on the device and the same on all
+// ranks, is not 0: see package amp.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.own.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {
@@ -151,10 +152,10 @@ func (z *ZeRO) step(own func()) {
 	}, tensor.On(z.g.Device()), tensor.NoGrad())
 }
 
-// LoadStateDict takes the state from a whole tree, as StateDict or an optimizer without ZeRO returns
-// it, and keeps this rank's part: how many ranks there were when it was saved does not matter. Each
-// rank calls it with the same tree. The error is an *[optim.StateError], and then nothing of this
-// rank was changed.
+// LoadStateDict takes the state from a whole tree, as StateDict or an optimizer without ZeRO
+// returns it, and keeps this rank's part: how many ranks there were when it was saved does not
+// matter. Each rank calls it with the same tree. The error is an *[optim.StateError], and then
+// nothing of this rank was changed.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
 	z.whole = nil
 	return z.own.LoadStateDict(tree)

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// zeroParams are parameters of every kind: with odd sizes, of fewer elements than ranks, transposed,
-// without elements, frozen, and of several types.
+// zeroParams are parameters of every kind: with odd sizes, of fewer elements than ranks,
+// transposed, without elements, frozen, and of several types.
 func zeroParams(g *Group) (list []*tensor.Tensor) {
 	m := tensor.Root().On(g.Device())
 	add := func(typ dtype.Type, dims ...int) *tensor.Tensor {
@@ -240,9 +240,9 @@ func TestZeROMuon(t *testing.T) {
 	})
 }
 
-// TestZeROMemory holds the state of a rank to its share, as its device counts memory. The parameters
-// are below 1 MiB each: of larger blocks the pool of a GPU does not cut off what is too small for
-// another.
+// TestZeROMemory holds the state of a rank to its share, as its device counts memory. The
+// parameters are below 1 MiB each: of larger blocks the pool of a GPU does not cut off what is
+// too small for another.
 func TestZeROMemory(t *testing.T) {
 	each(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -371,8 +371,8 @@ func TestZEROTakesState(t *testing.T) {
 	})
 }
 
-// TestZeROScaler plants an infinity in a gradient that one rank alone changes the parameter of: all
-// leave the step out. Gradients are clipped alike.
+// TestZeROScaler plants an infinity in a gradient that one rank alone changes the parameter of:
+// all leave the step out. Gradients are clipped alike.
 func TestZeROScaler(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

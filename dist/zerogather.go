@@ -8,12 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// roomOfGather is how many bytes of all ranks are gathered at a time. Two such rounds are under way.
+// roomOfGather is how many bytes of all ranks are gathered at a time. Two such rounds are under
+// way.
 const roomOfGather = 32 << 20
 
-// A gathering brings the elements that each rank has changed to all others, in rounds. A round is a
-// launch that puts the rank's own elements in a buffer, a collective, and a launch that puts those of
-// the others where they belong. Its memory is made with it.
+// A gathering brings the elements that each rank has changed to all others, in rounds. A round
+// is a launch that puts the rank's own elements in a buffer, a collective, and a launch that
+// puts those of the others where they belong. Its memory is made with it.
 type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A partition says which rank changes which elements. Parameters of one type that are trained are a
-// space, and those that were frozen when it was made another, so that each is shared equally. So
-// are those that are not contiguous, which cannot be cut.
+// A partition says which rank changes which elements. Parameters of one type that are trained
+// are a space, and those that were frozen when it was made another, so that each is shared
+// equally. So are those that are not contiguous, which cannot be cut.
 type partition struct {
 	members []member
 	spaces  []*space
@@ -33,8 +33,8 @@ type stretch struct {
 
 func (r stretch) size() int { return r.part.To - r.part.From }
 
-// grain is of how many elements the runs within a parameter are multiples, so that kernels may use
-// wide loads.
+// grain is of how many elements the runs within a parameter are multiples, so that kernels may
+// use wide loads.
 const grain = 64
 
 // newPartition shares parameters, and where they can be split parts of them.
@@ -74,8 +74,8 @@ func newPartition(members []member, world int, splits bool) *partition {
 	return p
 }
 
-// cut lays the parameters one behind the other and cuts them into equal runs, as near as the grain
-// allows.
+// cut lays the parameters one behind the other and cuts them into equal runs, as near as the
+// grain allows.
 func (sp *space) cut(members []member, list []int) {
 	total := 0
 	for _, i := range list {

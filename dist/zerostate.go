@@ -22,9 +22,10 @@ type pieces struct {
 	parts  map[int]optim.Part // by the parameter's number
 }
 
-// Consolidate gathers the state of all ranks in host memory, for those named, or for all if none is:
-// torch's consolidate_state_dict. All ranks call it with the same list. StateDict then returns the
-// state on the ranks of the list, without the others, until the next Step or LoadStateDict.
+// Consolidate gathers the state of all ranks in host memory, for those named, or for all if none
+// is: torch's consolidate_state_dict. All ranks call it with the same list. StateDict then
+// returns the state on the ranks of the list, without the others, until the next Step or
+// LoadStateDict.
 func (z *ZeRO) Consolidate(ranks ...int) {
 	const op = "zero consolidate"
 	for _, r := range ranks {

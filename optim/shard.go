@@ -10,9 +10,9 @@ import (
 // fastest.
 type Part struct{ From, To int }
 
-// A Sharder is an optimizer that can change some of its parameters, or parts of them, and leave the
-// rest to others: what lets ranks share the state (package dist, ZeRO). Those of this package are,
-// but for [LBFGS], which sums over all parameters several times in a step.
+// A Sharder is an optimizer that can change some of its parameters, or parts of them, and leave
+// the rest to others: what lets ranks share the state (package dist, ZeRO). Those of this
+// package are, but for [LBFGS], which sums over all parameters several times in a step.
 type Sharder interface {
 	Optimizer
 	StepUnless(found *tensor.Tensor) // see package amp
@@ -23,9 +23,9 @@ type Sharder interface {
 	// cuts the state that it has. Steps need the gradients of whole parameters, as before. It is
 	// called once. A parameter with a part that is not whole is contiguous.
 	//
-	// StateDict then gives the state of the parts: what it remembers of each element of a part that
-	// is not whole is a tensor of one dimension. LoadStateDict takes the state of all, as without
-	// shards, and keeps that of the parts.
+	// StateDict then gives the state of the parts: what it remembers of each element of a part
+	// that is not whole is a tensor of one dimension. LoadStateDict takes the state of all, as
+	// without shards, and keeps that of the parts.
 	Shard(parts map[*tensor.Tensor]Part)
 }
 
@@ -38,8 +38,8 @@ type shard struct {
 // Splits reports whether the rule goes element by element: see [Sharder].
 func (b *base) Splits() bool { return b.splits }
 
-// Shard makes the optimizer change these parts of its parameters alone: see [Sharder]. Parts that do
-// not fit the parameters panic with an *[Error].
+// Shard makes the optimizer change these parts of its parameters alone: see [Sharder]. Parts
+// that do not fit the parameters panic with an *[Error].
 func (b *base) Shard(parts map[*tensor.Tensor]Part) {
 	b.settle()
 	switch {
