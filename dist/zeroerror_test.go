@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/shape"
@@ -107,6 +108,71 @@ func TestZeROMisuse(t *testing.T) {
 		if got, want := z.String(), "ZeRO over 2 ranks of Adam(1 parameters in 1 groups, lr 0.1)"; got != want {
 			t.Errorf("String is %q, want %q", got, want)
 		}
+	})
+}
+
+// A capture has one rank's work alone, so that a shared step is refused in it.
+func TestZeROCapture(t *testing.T) {
+	run(t, lists(t, 1)["cuda×1"], func(g *Group) {
+		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
+		z := NewZeRO(g, optim.NewAdam([]*tensor.Tensor{p}, optim.AdamConfig{LR: 0.1}))
+		_, err := tensor.Capture(g.Device(), func(s *tensor.Scope) {
+			p.In(s).Sum().Backward()
+			z.Step()
+		})
+		if !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), "the parts of other ranks are not in the capture") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestZeROOutOfMemory holds a rank that lacks memory to leave all as it was, so that it can step
+// again.
+func TestZeROOutOfMemory(t *testing.T) {
+	run(t, lists(t, 2)["cuda×2"], func(g *Group) {
+		s := tensor.Root().On(g.Device()).Typed(dtype.F32)
+		var lists [2][]*tensor.Tensor
+		for i := range lists {
+			for _, n := range []int{400_000, 300_000} {
+				p := s.Full(0.5, n).RequiresGrad()
+				p.SetGrad(s.Full(0.25, n))
+				lists[i] = append(lists[i], p)
+			}
+		}
+		plain := optim.NewAdam(lists[0], optim.AdamConfig{LR: 0.1})
+		plain.Step()
+		z := NewZeRO(g, optim.NewAdam(lists[1], optim.AdamConfig{LR: 0.1}))
+		failed := 0
+		for free := 0; ; free += 1 << 20 { // ever less is taken
+			var fill []*tensor.Tensor
+			for _, size := range []int{8 << 20, 1 << 20, 1 << 18} {
+				for tensor.Try(func() { fill = append(fill, s.Empty(size/4)) }) == nil {
+				}
+			}
+			for n := 0; n < free && len(fill) > 0; {
+				last := fill[len(fill)-1]
+				n += last.Size() * 4
+				last.Free()
+				fill = fill[:len(fill)-1]
+			}
+			err := tensor.Try(z.Step)
+			for _, x := range fill {
+				x.Free()
+			}
+			if err == nil {
+				break
+			}
+			if failed++; !errors.Is(err, device.ErrOutOfMemory) {
+				t.Fatal(err)
+			}
+			if n := z.Steps(); n != 0 {
+				t.Errorf("%v: a step that failed counts", g)
+			}
+		}
+		if failed == 0 {
+			t.Errorf("%v: no step lacked memory", g)
+		}
+		sameBits(t, g.String(), lists[1], lists[0])
 	})
 }
 
