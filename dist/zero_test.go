@@ -353,7 +353,7 @@ func TestZeROResumes(t *testing.T) {
 }
 
 // An optimizer that has a state is cut when it is shared.
-func TestZEROTakesState(t *testing.T) {
+func TestZeROTakesState(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		plain, shared := zeroParams(g), zeroParams(g)
 		a, b := zeroMakers["AdamW"](plain), zeroMakers["AdamW"](shared)
