@@ -29,8 +29,8 @@ func givenGrads(params []*tensor.Tensor, step int) {
 	}
 }
 
-// TestShards has two shards of every optimizer change the same parameters: together they do what the
-// optimizer alone does.
+// TestShards has two shards of every optimizer change the same parameters: together they do what
+// the optimizer alone does.
 func TestShards(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(makers)) {
 		make := func(params []*tensor.Tensor) optim.Sharder {
