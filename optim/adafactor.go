@@ -218,7 +218,7 @@ func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	for _, g := range o.groups {
 		for _, p := range g.Params {
-			if p.Grad() != nil {
+			if p.Grad() != nil && o.has(p) {
 				list, with = append(list, &factoring{change: change{p: p, st: o.state[p]}, group: g}), append(with, p)
 			}
 		}

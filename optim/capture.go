@@ -15,6 +15,7 @@ import (
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
 		if c := tensor.CapturingGrads(g.Params...); c != nil {
+			b.shard.uncapturable(b.name)
 			return c
 		}
 	}
@@ -52,7 +53,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 			if grad == nil {
 				continue
 			}
-			c := change{p: p, st: m.stateOf(p, cfg, group.LR)}
+			c := change{p: p, x: p, st: m.stateOf(p, cfg, group.LR)}
 			m.prepare(&c, cfg, group.LR, uses)
 			c.st.unused = c.st.unused || c.fresh != nil
 			g.Adopt(c.st.tensors...)

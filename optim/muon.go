@@ -122,7 +122,7 @@ func (o *Muon) Step() {
 	var with []*tensor.Tensor
 	for _, g := range o.groups {
 		for _, p := range g.Params {
-			if p.Grad() != nil {
+			if p.Grad() != nil && o.has(p) {
 				turns = append(turns, &turn{change: change{p: p, st: o.state[p]}, c: g.config.(*MuonConfig), lr: g.LR})
 				with = append(with, p)
 			}
