@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Function is a differentiable operation: how the library's heavy ops are written, and a user's own. For mixed precision it may also be an
-// [Autocaster].
+// A Function is a differentiable operation: how the library's heavy ops are written, and a user's
+// own. For mixed precision it may also be an [Autocaster], and a [DeviceCrosser] for operands on
+// several devices.
 type Function interface {
 	// Name is the operation's name in messages, such as "matmul".
 	Name() string
@@ -113,7 +114,7 @@ type node struct {
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	stream   device.Stream
+	stream   device.Stream // of the scope, or the default one of dev: work on other devices takes theirs
 	made     *site
 	dropped  atomic.Bool
 	packs    bool       // a packer has seen what it saved
@@ -161,7 +162,10 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
-		stream: s.streamOf(y.st.dev), made: y.made, scope: s}
+		stream: s.modes.stream, made: y.made, scope: s}
+	if n.stream == nil {
+		n.stream = y.st.dev.DefaultStream()
+	}
 	n.inputs = make([]edge, len(in))
 	n.needs = make([]bool, len(in))
 	n.operands = make([]operandInfo, len(in))
@@ -254,7 +258,8 @@ func utoa(v uint32) string {
 	}
 }
 
-// Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one device.
+// Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one
+// device unless f is a [DeviceCrosser].
 func Apply(f Function, in ...*Tensor) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, f.Name(), nil, in))
@@ -272,7 +277,9 @@ func apply(f Function, in []*Tensor) *Tensor {
 		fail(op, ErrValue, nil, "a function needs at least one operand")
 	}
 	s := youngest(op, in)
-	sameDevice(op, in)
+	if !crosses(f) {
+		sameDevice(op, in)
+	}
 	class := AutocastThrough
 	if s.modes.autocast != dtype.Invalid {
 		var made []*Tensor
