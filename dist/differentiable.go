@@ -28,19 +28,19 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 	return []*tensor.Tensor{f.back(g)}
 }
 
-// AllReduce returns the combination of all ranks' x, of one shape: [Sum] or [Mean]. The gradient of x
-// is the same combination of all ranks' gradients. For other combinations see [Group.AllReduce].
+// AllReduce returns the combination of all ranks' x, of one shape: [Sum] or [Mean]. The gradient
+// of x is the same combination of all ranks' gradients. For others see [Group.AllReduce].
 //
-// It is one of the collectives that are functions, as in torch.distributed.nn.functional: AllReduce,
-// [AllGather], [ReduceScatter], [Broadcast] and [AllToAll]. They return new tensors, contiguous and
-// in the scope of x, and have gradients of any order. What is differentiated is the sum of all
-// ranks' losses, and the gradient of a collective is a collective too.
+// It is one of the collectives that are functions, as in torch.distributed.nn.functional:
+// AllReduce, [AllGather], [ReduceScatter], [Broadcast] and [AllToAll]. They return new tensors,
+// contiguous and in the scope of x, and have gradients of any order. What is differentiated is the
+// sum of all ranks' losses, and the gradient of a collective is a collective too.
 //
 // So all ranks compute with the same collectives in the same order, and all run Backward. It goes
-// from the last op to the first, which makes the order of its collectives the same too. The x of all
-// ranks require a gradient or none does: a mixture is an [Error] of the kind [ErrMismatch]. A rank
-// whose loss does not depend on a result leaves that gradient out, and the others wait for it in
-// vain, until [ErrLeft] or [ErrTimeout]. Add the result times 0 to the loss there.
+// from the last op to the first, which makes the order of its collectives the same too. The x of
+// all ranks require a gradient or none does: a mixture is an [Error] of the kind [ErrMismatch]. A
+// rank whose loss does not depend on a result leaves that gradient out, and the others wait for it
+// in vain, until [ErrLeft] or [ErrTimeout]. Add the result times 0 to the loss there.
 func AllReduce(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "all reduce"
 	g.linear(name, c)

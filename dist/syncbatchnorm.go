@@ -19,8 +19,8 @@ import (
 //
 // Each rank converts its own model with its own group. A model that is copied is converted again.
 // All ranks' layers are called in the same order, and all train: one that is in evaluation does not
-// come to the collective, which is an [Error]. So it is if the input requires a gradient on one rank
-// and on another does not.
+// come to the collective, which is an [Error]. So it is if the input requires a gradient on one
+// rank and on another does not.
 func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	for name, l := range nn.Modules(model) {
 		l, ok := l.(interface{ SyncOver(tensor.BatchRanks) })

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/autograd"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -222,6 +223,12 @@ func TestSyncBatchNormSecondDerivative(t *testing.T) {
 				x := varied(s, g.Rank(), 3, 2)
 				first := func(x *tensor.Tensor) *tensor.Tensor { return weighted(m.Forward(x), g.Rank()) }
 				checkOver(t, g, x, first)
+				leaf := x.Clone().RequiresGrad()
+				of := []*tensor.Tensor{leaf, m.Weight, m.Bias}
+				fast, composed := tensor.Gradients(first(leaf), of), tensor.Gradients(first(leaf), of, tensor.CreateGraph())
+				for i := range of {
+					near(t, fmt.Sprintf("%v: gradient %d with a graph", g, i), composed[i].Floats(), fast[i].Floats(), 1e-11)
+				}
 				checkOver(t, g, x, func(x *tensor.Tensor) *tensor.Tensor {
 					all := tensor.Gradients(first(x), []*tensor.Tensor{x, m.Weight, m.Bias}, tensor.CreateGraph())
 					return weighted(all[0], g.Rank()+5).Add(weighted(all[1], 3)).Add(all[2].Square().Sum())
@@ -231,7 +238,7 @@ func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	})
 }
 
-// convNet is a user's network, with layers in fields of their own types, in lists and in interfaces.
+// convNet is a user's network, with layers in fields of their own types, in lists and by value.
 type convNet struct {
 	nn.Base
 	Conv1 *nn.Conv2d
@@ -325,6 +332,64 @@ func TestSyncBatchNormTrains(t *testing.T) {
 				t.Errorf("rank %d and rank 0 differ", r)
 			}
 		}
+	})
+}
+
+// What Backward computes a second time for a checkpoint counts once in the running statistics, and
+// takes the collectives again.
+func TestSyncBatchNormCheckpoint(t *testing.T) {
+	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+		run(t, l, func(g *Group) {
+			g.Do(func(s *tensor.Scope) {
+				x := varied(s, g.Rank(), 3, 2, 4, 4)
+				train := func(forward func(m *convNet, x *tensor.Tensor) *tensor.Tensor) (all []float64) {
+					m := ConvertSyncBatchNorm(newConvNet(s), g)
+					forward(m, x.Clone().RequiresGrad()).Square().Sum().Backward()
+					for _, p := range nn.Named(m) {
+						all = append(all, p.Tensor.Floats()...)
+						if !p.Buffer {
+							all = append(all, p.Tensor.Grad().Floats()...)
+						}
+					}
+					return all
+				}
+				plain := train((*convNet).Forward)
+				again := train(func(m *convNet, x *tensor.Tensor) *tensor.Tensor {
+					return autograd.Checkpoint(m.Forward, x)
+				})
+				if !slices.Equal(plain, again) {
+					t.Errorf("%v: with a checkpoint there are other numbers", g)
+				}
+			})
+		})
+	})
+}
+
+// A layer that was given another group, or one of one rank, forgets the first. A copy keeps it.
+func TestSyncBatchNormGroups(t *testing.T) {
+	run(t, Devices("cpu", "cpu"), func(g *Group) {
+		alone := g.Split(g.Rank(), 0)
+		g.Do(func(s *tensor.Scope) {
+			x := varied(s, g.Rank(), 4, 3)
+			mean := func(m *nn.BatchNorm1d) []float64 {
+				m.Forward(x)
+				return m.RunningMean.Floats()
+			}
+			made := func() *nn.BatchNorm1d { return nn.NewBatchNorm1d(3, nn.Typed(dtype.F64), nn.In(s)) }
+			own, both := mean(made()), mean(ConvertSyncBatchNorm(made(), g))
+			if slices.Equal(own, both) {
+				t.Error("the statistics are this rank's")
+			}
+			if got := mean(ConvertSyncBatchNorm(ConvertSyncBatchNorm(made(), g), alone)); !slices.Equal(got, own) {
+				t.Errorf("alone: %v, want %v", got, own)
+			}
+			if got := mean(nn.Clone(ConvertSyncBatchNorm(made(), g))); !slices.Equal(got, both) {
+				t.Errorf("a copy: %v, want %v", got, both)
+			}
+			if nn.Describe(ConvertSyncBatchNorm(made(), g)) != nn.Describe(made()) {
+				t.Error("the layer is described differently")
+			}
+		})
 	})
 }
 

@@ -19,8 +19,8 @@ type BatchRanks interface {
 // SyncBatchNorm is [Tensor.BatchNorm] in training, of a batch of which each of some ranks has a
 // part: mean and variance are those of the whole batch. The parts may differ in size, and some may
 // be empty. The running statistics, if they are given, are changed as by the whole batch, alike on
-// all ranks. The gradient of x is that of the sum of all ranks' losses; those of weight and bias are
-// this rank's part of theirs, to be summed over the ranks.
+// all ranks. The gradient of x is that of the sum of all ranks' losses; those of weight and bias
+// are this rank's part of theirs, to be summed over the ranks.
 //
 // There is one collective forward, and one backward if x requires a gradient. Whether it does is
 // the same on all ranks. As the sizes of other parts are not known here, a whole batch of one value
