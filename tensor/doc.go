@@ -166,6 +166,7 @@ package tensor
 //	                         LocalResponseNorm
 //	normalizerows.go         its kernels by rows
 //	normalizechannels.go     its kernels by channels
+//	normalizesync.go         SyncBatchNorm: over the batches of ranks
 //	conv.go                  Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
 //	convproduct.go           as matrix products
 //	convfast.go              by kernels
