@@ -13,7 +13,7 @@ import (
 // among them. Each has streams of the recording. Copies between the devices ([Tensor.To]) are
 // recorded, and keep the order among them, as in eager runs. [Graph.Replay] comes after what was
 // queued before on all of them, and what is queued later comes after it. It is for Capture only: a
-// scope does not take it.
+// scope does not take it. So far it has run on emulated GPUs only.
 func Across(devs ...device.Device) Option {
 	list := slices.Clone(devs)
 	if list == nil {
