@@ -208,6 +208,7 @@ package tensor
 //	autocast.go              Autocast NoAutocast WithAutocast
 //	autocastclass.go         classes of composed ops
 //	capture.go               Capture Graph Capturing
+//	captureacross.go         Across: several devices in a graph
 //	capturehooks.go          what is done before and after a replay
 //	capturerandom.go         generators in a graph
 //	captureshared.go         tensors that several graphs use

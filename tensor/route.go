@@ -25,10 +25,14 @@ func (s *Scope) route(op string, dev device.Device) route {
 // astray panics if s records, of work on dev that its graph cannot have.
 func (s *Scope) astray(op string, dev device.Device) {
 	why := "the stream of the work is none that is recorded: what came before it was not recorded"
-	if g := s.modes.capture; dev != g.dev {
+	hint := "do it before the capture or after a replay"
+	if g := s.modes.capture; g.first(dev) == nil {
 		why = fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name())
+		if dev.Info().Kind == g.dev.Info().Kind {
+			hint += "; to record it too, name the device: tensor.Capture(dev, f, tensor.Across(other))"
+		}
 	}
-	s.uncapturable(op, why)
+	s.unrecordable(op, why, hint)
 }
 
 // source is route for memory on dev that the host reads or a copy begins at. That of the CPU may be

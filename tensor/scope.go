@@ -50,6 +50,7 @@ type modes struct {
 	stream    device.Stream
 	gen       *Generator
 	capture   *Graph
+	across    []device.Device // of Across, until Capture has taken them
 	name      string
 	path      string // the names of all scopes around, for reports of memory
 	nondet    bool
@@ -176,6 +177,9 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 		}
 		o(&c.modes)
 	}
+	if c.modes.across != nil {
+		fail("scope.new", ErrValue, nil, "Across is an option of Capture")
+	}
 	c.modes.capture.route(&c.modes)
 	c.modes.path = joinNames(s.modes.path, c.modes.name)
 	if c.modes.autocast != s.modes.autocast {
@@ -254,6 +258,9 @@ func (s *Scope) GradEnabled() bool {
 // streamOf returns the stream of s for dev. Who queues work there asks for the route.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
+		return st
+	}
+	if st := s.modes.capture.first(dev); st != nil {
 		return st
 	}
 	return dev.DefaultStream()

@@ -59,8 +59,10 @@
 //
 // # Stricter than hardware
 //
-// Refused here although a driver may let it pass: parameters whose size is not exactly what the kernel declares, copies that overlap or that
-// leave the stream's device other than by MemcpyPeerAsync, and work on memory, pinned memory or modules that were freed while it was pending.
+// Refused here although a driver may let it pass: parameters whose size is not exactly what the
+// kernel declares, and copies that overlap. So are copies that leave the stream's device other than
+// by MemcpyPeerAsync, or as a graph's copy between peers. So is work on memory, pinned memory or
+// modules that were freed while it was pending.
 //
 // # Less than hardware
 //

@@ -70,6 +70,7 @@ type stream struct {
 	clock    time.Duration
 	closed   bool     // destroyed: goes away when its queue is empty
 	capture  *capture // what is queued goes there instead
+	by       *device  // of a graph's launch, whose host submits; nil: that of ctx
 }
 
 // weights that a stream may get in an adversarial schedule: from one that is only served when nothing else can be to one that races ahead.
@@ -86,7 +87,11 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
-	o.stream, o.issue, o.submit, o.hollow = s, d.issue, s.ctx.dev.host, s.hollow
+	by := s.ctx.dev
+	if s.by != nil {
+		by = s.by
+	}
+	o.stream, o.issue, o.submit, o.hollow = s, d.issue, by.host, s.hollow
 	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
 	if o.Kind != KindCopyPeer {
 		o.From, o.To = o.Device, o.Device
