@@ -50,7 +50,7 @@ type Parallel[M any] struct {
 //     that are no layers they have in common, and so need a lock where they change it.
 //   - A field that is not exported and holds a layer or a parameter is an *[nn.Error] that names it.
 //   - Each draws random numbers of its own, for dropout, from a generator that depends on that of
-//     the scope of x.
+//     the scope of x. The call takes one number from this, whether or not the model draws any.
 //   - Training flags are those of the model; the modes of the scope of x (no-grad, autocast,
 //     anomaly) hold for all. Under a GPU's [tensor.Capture] the call is an error, as is one inside
 //     of [autograd.Checkpoint]; checkpoints inside of the model are well.
