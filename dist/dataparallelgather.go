@@ -61,6 +61,11 @@ func (c *call) gather() []*tensor.Tensor {
 		}, tensor.NoGrad(), tensor.NoAutocast())
 	}
 	if len(f.results) == 0 {
+		onEach(c.devices(), false, func(i int) {
+			if i > 0 {
+				c.home.Do(func(s *tensor.Scope) { settle(s, c.replicas[i].dev) }, tensor.NoGrad())
+			}
+		})
 		c.end()
 		return y
 	}
@@ -234,8 +239,20 @@ func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
 	return w
 }
 
+// settle waits for the work on dev, in scope s, which records no graph. Who reads a result waits for
+// the first device alone, and would not learn what the others report late, such as an index outside
+// of its axis.
+func settle(s *tensor.Scope, dev device.Device) {
+	one := s.On(dev).Empty(1)
+	defer one.Free()
+	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
+}
+
 // back computes the gradients in scope s, on the goroutine of the device, and takes them to main.
 func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
+	if w.dev != main {
+		settle(s, w.dev) // what the first device computes meanwhile needs the results of all
+	}
 	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
 	for k := range y {
 		y[k] = w.y[k].In(s)
