@@ -1,3 +1,4 @@
+// Package dist trains one model on several devices.
 package dist
 
 import (
@@ -42,28 +43,29 @@ type Parallel[M any] struct {
 //
 //   - Parameters and buffers are copied to it together. A tensor without nn tag is not: it stays
 //     on devices[0], and is for replicas on other devices an error that names it.
-//   - The replica on devices[0] has the buffers of the model itself, so that running statistics are
-//     those of the first part. What the other replicas change in place in their buffers, and what
-//     any replica changes in other fields of its layers, is lost. A parameter that the others
-//     change in place, in the call, is an error of Backward.
+//   - The replica on devices[0] has the buffers of the model itself, so that running statistics
+//     are those of the first part. What the other replicas change in place in their buffers and
+//     parameters, and what any replica changes in other fields of its layers, is lost. A change of
+//     a parameter by the forward pass may be an error of Backward.
 //   - Replicas run at the same time. Functions, hooks, and what the model holds behind pointers
 //     that are no layers they have in common, and so need a lock where they change it.
-//   - A field that is not exported and holds a layer or a parameter is an *[nn.Error] that names it.
+//   - A field that is not exported and holds a layer or a parameter is an *[nn.Error] that names
+//     it.
 //   - Each draws random numbers of its own, for dropout, from a generator that depends on that of
 //     the scope of x. The call takes one number from this, whether or not the model draws any.
 //   - Training flags are those of the model; the modes of the scope of x (no-grad, autocast,
-//     anomaly) hold for all. Under a GPU's [tensor.Capture] the call is an error, as is one inside
-//     of [autograd.Checkpoint]; checkpoints inside of the model are well.
+//     anomaly) hold for all. Under a GPU's [tensor.Capture] the call is an error, as is one
+//     inside of [autograd.Checkpoint]; checkpoints inside of the model are well.
 //
-// What a replica depends on and what requires a gradient is a parameter of the model or an input of
-// the call. Anything else is an error, as its gradient would be lost. Second derivatives
+// What a replica depends on and what requires a gradient is a parameter of the model or an input
+// of the call. Anything else is an error, as its gradient would be lost. Second derivatives
 // ([tensor.CreateGraph]) through the call are an error too.
 //
-// What a device other than the first reports late, such as an index outside of its axis, comes out
-// of Backward, or of the call itself where that records no graph: there the program waits for it.
-// Errors of a replica come out as one *[ReplicaError], that of the first device which has one; a
-// panic of the program as a *[ReplicaPanic]. Where devices is empty or names a device twice
-// DataParallel panics with a *[tensor.Error].
+// What a device other than the first reports late, such as an index outside of its axis, comes
+// out of Backward, or of the call itself where that records no graph: there the program waits for
+// it. Errors of a replica come out as one *[ReplicaError], that of the first device which has
+// one; a panic of the program as a *[ReplicaPanic]. Where devices is empty or names a device
+// twice DataParallel panics with a *[tensor.Error].
 func DataParallel[M any](model M, devices []device.Device) *Parallel[M] {
 	if len(devices) == 0 {
 		panic(misuse(tensor.ErrDevice, "there are no devices"))
@@ -104,15 +106,15 @@ func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 // Call computes f, which calls a model m with inputs x, on each device: for models of several
 // inputs or results, and with arguments that are no tensors, which f knows.
 //
-//	y := dp.Call(func(m *Decoder, x ...*tensor.Tensor) []*tensor.Tensor {
-//		return []*tensor.Tensor{m.Forward(x[0], x[1], nn.Causal)}
+//	y := dp.Call(func(m *nn.TransformerDecoder, x ...*tensor.Tensor) []*tensor.Tensor {
+//		return []*tensor.Tensor{m.Forward(x[0], x[1], nn.Masks{Causal: true}, nn.Masks{})}
 //	}, target, memory)[0]
 //
-// All of x have the same size along dimension 0, and f gets a part of each. It returns at least one
-// tensor, and as many for each part; Call returns them put together along dimension 0, those of
-// rank 0 as vectors. They belong to the youngest scope among x and the parameters. f runs on several
-// goroutines at a time. Tensors that are to be whole on each device, such as a mask, it moves there
-// itself: mask.To(x[0].Device()).
+// All of x have the same size along dimension 0, and f gets a part of each. It returns at least
+// one tensor, and as many for each part; Call returns them put together along dimension 0, those
+// of rank 0 as vectors. They belong to the youngest scope among x and the parameters. f runs on
+// several goroutines at a time. Tensors that are to be whole on each device, such as a mask, it
+// moves there itself: mask.To(x[0].Device()).
 func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
 	if f == nil {
 		panic(misuse(tensor.ErrValue, "the function is nil", x...))

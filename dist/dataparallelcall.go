@@ -61,8 +61,8 @@ func (c *call) setModes() {
 	}
 }
 
-// mixed spreads the bits of n: the finaliser of splitmix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast
-// Splittable Pseudorandom Number Generators", 2014).
+// mixed spreads the bits of n: the finaliser of splitmix64 (G. L. Steele, D. Lea, C. H. Flood,
+// "Fast Splittable Pseudorandom Number Generators", 2014).
 func mixed(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9

@@ -46,8 +46,8 @@ func bucketsOf(list []*tensor.Tensor) (all []*bucket) {
 	return all
 }
 
-// pack returns the tensors of a bucket in one buffer on their device, in scope s. A single tensor is
-// its own.
+// pack returns the tensors of a bucket in one buffer on their device, in scope s. A single tensor
+// is its own.
 func (b *bucket) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	first := list[b.which[0]]
 	if len(b.which) == 1 {
@@ -79,8 +79,8 @@ func (b *bucket) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Ten
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
-// carry returns a list of tensors of one device as they are on another, in scope s, which records no
-// graph. nil stays nil.
+// carry returns a list of tensors of one device as they are on another, in scope s, which records
+// no graph. nil stays nil.
 func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
 	for _, b := range bucketsOf(list) {

@@ -48,9 +48,9 @@ func (p *ReplicaPanic) Unwrap() error {
 	return err
 }
 
-// onEach calls f for each device at the same time, for the first one on the goroutine of the caller,
-// and returns when all are done. What one panics with, the first of them, goes on from here. If f
-// ended its goroutine (runtime.Goexit), so does this one.
+// onEach calls f for each device at the same time, for the first one on the goroutine of the
+// caller, and returns when all are done. What one panics with, the first of them, goes on from
+// here. If f ended its goroutine (runtime.Goexit), so does this one.
 func onEach(devices []device.Device, backward bool, f func(i int)) {
 	panics := make([]any, len(devices))
 	exits := make([]bool, len(devices))

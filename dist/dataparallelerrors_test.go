@@ -92,7 +92,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 				t.Error("the call returned")
 			}
 		}
-		// The layer is named as in the model, and the caller where the goroutine has none of the program.
+		// The layer is named as in the model, and the caller where the goroutine has none of the
+		// program.
 		err := wants(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 5)) }, "in 0 (nn.Linear)")
 		var r *dist.ReplicaError
 		if !errors.As(err, &r) || r.Device != "cuda:0" {

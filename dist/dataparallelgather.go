@@ -20,8 +20,8 @@ type gathered struct {
 	branch   [][]int    // the number under which the context keeps it, -1 where it has no gradient
 }
 
-// An operand is a parameter or an input, with the leaf that stands for it in each replica; nil where
-// that does not depend on it.
+// An operand is a parameter or an input, with the leaf that stands for it in each replica; nil
+// where that does not depend on it.
 type operand struct {
 	x      *tensor.Tensor
 	input  bool
@@ -239,9 +239,9 @@ func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
 	return w
 }
 
-// settle waits for the work on dev, in scope s, which records no graph. Who reads a result waits for
-// the first device alone, and would not learn what the others report late, such as an index outside
-// of its axis.
+// settle waits for the work on dev, in scope s, which records no graph. Who reads a result waits
+// for the first device alone, and would not learn what the others report late, such as an index
+// outside of its axis.
 func settle(s *tensor.Scope, dev device.Device) {
 	one := s.On(dev).Empty(1)
 	defer one.Free()

@@ -183,7 +183,8 @@ func TestDataParallelInputs(t *testing.T) {
 		})
 		same(t, d.Name(), dp, one)
 	}
-	// What is older than the batch is no younger for it, and a leaf of the root scope may be an input.
+	// What is older than the batch is no younger for it, and a leaf of the root scope may be an
+	// input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := tensor.Ones(4, 6).Double().RequiresGrad()
 		if y := dp.Forward(x.In(s)); y.Scope() != s {

@@ -2,9 +2,11 @@ package dist_test
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dist"
@@ -168,4 +170,17 @@ func TestDataParallelMemory(t *testing.T) {
 	if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 		t.Errorf("%v bytes are in use behind a step of the root scope", n)
 	}
+	// One without Backward is found by the collector.
+	func() { dp.Forward(tensor.Ones(6, 2, 4, 4)) }()
+	for range 100 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+		for _, d := range devices {
+			d.Empty() // takes in what was queued
+		}
+		if n := allocated(devices); n[1] == 0 && n[2] == 0 {
+			return
+		}
+	}
+	t.Errorf("%v bytes are left to nobody", allocated(devices))
 }

@@ -31,10 +31,10 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 	}
 }
 
-// AtEnd has f called once, when the graph needs what Forward has kept no more: Backward has passed,
-// or the scope has ended. Where no graph is recorded that is when Apply returns. f may free tensors
-// and must not compute. A graph of the root scope that nobody goes back through ends unnoticed, with
-// the next collection of garbage.
+// AtEnd has f called once, when the graph needs what Forward has kept no more: Backward has
+// passed, or the scope has ended. Where no graph is recorded that is when Apply returns. f may
+// free tensors and must not compute. A graph of the root scope that nobody goes back through ends
+// unnoticed, with the next collection of garbage.
 func (c *Context) AtEnd(f func()) { c.more = append(c.more, &ending{f}) }
 
 // Branch returns, in VJP, result i of those that [Context.SaveBranch] was given, in its place in
@@ -61,10 +61,11 @@ func (c *Context) Branch(i int) *Tensor {
 	return nil
 }
 
-// Gradients is, in VJP, the gradient of branches y with respect to leaves or results of their graph,
-// given those of y; nil for an input that no y depends on. It is a part of the run that called VJP:
-// it keeps the graph if that does, and looks for what that looks for ([DetectAnomaly]). It belongs
-// to the youngest scope of y. Several goroutines may go back through a branch each.
+// Gradients is, in VJP, the gradient of branches y with respect to leaves or results of their
+// graph, given those of y; nil for an input that no y depends on. It is a part of the run that
+// called VJP: it keeps the graph if that does, and looks for what that looks for
+// ([DetectAnomaly]). It belongs to the youngest scope of y. Several goroutines may go back
+// through a branch each.
 func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	const op = "grad"
 	switch {
