@@ -26,6 +26,7 @@ type Context struct {
 	scope *Scope
 	needs []bool
 	keep  []*Tensor // in Forward: to be saved
+	more  []packed  // in Forward: what the node keeps beside them
 	n     *node     // in VJP
 	to    []*task   // in VJP: where its gradients go
 	run   *engine   // in VJP
@@ -65,8 +66,8 @@ func (c *Context) Saved(i int) *Tensor {
 	switch {
 	case c.n == nil:
 		fail("saved", ErrValue, nil, "values are saved by Forward for VJP; Forward has none yet")
-	case i < 0 || i >= len(c.n.saved):
-		fail("saved", ErrValue, nil, "Forward of %s saved %d values, there is no number %d", c.n.op, len(c.n.saved), i)
+	case i < 0 || i >= c.NumSaved():
+		fail("saved", ErrValue, nil, "Forward of %s saved %d values, there is no number %d", c.n.op, c.NumSaved(), i)
 	}
 	x := c.n.saved[i].restore(c)
 	if p, ok := c.n.f.(*resultsOf); ok {
@@ -78,7 +79,7 @@ func (c *Context) Saved(i int) *Tensor {
 }
 
 // NumSaved returns how many tensors Forward saved.
-func (c *Context) NumSaved() int { return len(c.n.saved) }
+func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
 // An edge says where the gradient of an operand goes: to the node that made it, or to a leaf. Neither: nowhere.
 type edge struct {
@@ -312,6 +313,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y.op = op
 	if !grad {
 		c.scope.close([]*Tensor{y}, false)
+		c.unkept()
 		return y
 	}
 	// What Forward saved of its operands is the operands themselves, with their place in the graph.
@@ -324,6 +326,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	}
 	s.own(y, true)
 	record(y, f, in, keep)
+	y.node.keepMore(c.more)
 	if class == AutocastWithin {
 		y.node.autocast = s.modes.autocast
 	}

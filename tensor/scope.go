@@ -422,6 +422,9 @@ func (s *Scope) hand(keep []*Tensor) {
 		for i := range n.saved {
 			if v := n.saved[i].packed; v != nil {
 				push(v.holds())
+				if b, ok := v.(*branch); ok && b.at.leaf != nil {
+					move(b.at.leaf)
+				}
 			}
 		}
 		for _, e := range n.inputs {

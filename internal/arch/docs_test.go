@@ -23,6 +23,7 @@ var publicPackages = map[string]string{
 	"data":        "data",
 	"detect":      "data/detect",
 	"device":      "device",
+	"dist":        "dist",
 	"digits":      "data/digits",
 	"doctor":      "cuda/doctor",
 	"dtype":       "dtype",
