@@ -21,8 +21,8 @@ type rankWork struct {
 	first, end     time.Duration
 }
 
-// trainedSteps trains a deep perceptron on two GPUs whose kernels take so long, as do copies between
-// them, and returns what device 0 did in the steps behind the first ones.
+// trainedSteps trains a deep perceptron on two GPUs whose kernels take so long, as do copies
+// between them, and returns what device 0 did in the steps behind the first ones.
 func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) rankWork {
 	t.Helper()
 	var mu sync.Mutex

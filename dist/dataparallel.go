@@ -1,4 +1,3 @@
-// Package dist trains one model on several devices.
 package dist
 
 import (
@@ -148,7 +147,7 @@ func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x 
 	if len(own) > 0 {
 		owner = tensor.Youngest(own...)
 	}
-	c := &call{params: params, home: home, grad: home.GradEnabled()}
+	c := &replicated{params: params, home: home, grad: home.GradEnabled()}
 	for i := range parts {
 		c.replicas = append(c.replicas, &replica{dev: d.devices[i]})
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A call is one call of a [Parallel] on several devices.
-type call struct {
+// A replicated is one call of a [Parallel] on several devices.
+type replicated struct {
 	params   []nn.Param
 	home     *tensor.Scope // of the results
 	grad     bool          // a graph is recorded
@@ -30,7 +30,7 @@ type replica struct {
 	out     []*tensor.Tensor
 }
 
-func (c *call) devices() []device.Device {
+func (c *replicated) devices() []device.Device {
 	out := make([]device.Device, len(c.replicas))
 	for i, r := range c.replicas {
 		out[i] = r.dev
@@ -51,7 +51,7 @@ func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 
 // setModes says in which modes each replica runs: those of home, with random numbers that differ.
 // It draws one number, whatever the model does.
-func (c *call) setModes() {
+func (c *replicated) setModes() {
 	for _, r := range c.replicas {
 		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}
 	}
@@ -71,7 +71,7 @@ func mixed(n uint64) uint64 {
 }
 
 // replicate gives each replica its tensors, in scope owner.
-func (c *call) replicate(owner *tensor.Scope) {
+func (c *replicated) replicate(owner *tensor.Scope) {
 	c.setModes()
 	list := make([]*tensor.Tensor, len(c.params))
 	for j, p := range c.params {
@@ -88,7 +88,7 @@ func (c *call) replicate(owner *tensor.Scope) {
 	}
 	owner.Do(func(s *tensor.Scope) {
 		var keep []*tensor.Tensor
-		for _, b := range bucketsOf(list) {
+		for _, b := range bundlesOf(list) {
 			flat := b.pack(s, list)
 			for _, r := range c.replicas[1:] {
 				there := flat.To(r.dev)
@@ -119,7 +119,7 @@ func (c *call) replicate(owner *tensor.Scope) {
 }
 
 // scatter gives each replica its part of the inputs, in scope home.
-func (c *call) scatter(x []*tensor.Tensor, parts []part) {
+func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	main := c.replicas[0].dev
 	c.inputs = make([]*tensor.Tensor, len(x))
 	for i, t := range x {
@@ -150,7 +150,7 @@ func (c *call) scatter(x []*tensor.Tensor, parts []part) {
 }
 
 // forward computes f on each device, and leaves the results in scope home.
-func (c *call) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
+func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
 	low := c.home.Autocast()
 	onEach(c.devices(), false, func(i int) {
 		r := c.replicas[i]
@@ -184,7 +184,7 @@ func (c *call) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
 }
 
 // checkAlike compares the results of the replicas.
-func (c *call) checkAlike() {
+func (c *replicated) checkAlike() {
 	first := c.replicas[0]
 	for _, r := range c.replicas[1:] {
 		between := fmt.Sprintf("the replicas on %s and %s return ", first.dev.Name(), r.dev.Name())
@@ -204,7 +204,7 @@ func (c *call) checkAlike() {
 }
 
 // end frees what the replicas have.
-func (c *call) end() {
+func (c *replicated) end() {
 	for _, r := range c.replicas {
 		for _, list := range [][]*tensor.Tensor{r.tensors, r.in, r.out} {
 			for _, t := range list {
@@ -215,7 +215,7 @@ func (c *call) end() {
 }
 
 // joined returns result k of all replicas on the first device, in scope s, which records no graph.
-func (c *call) joined(s *tensor.Scope, k int) *tensor.Tensor {
+func (c *replicated) joined(s *tensor.Scope, k int) *tensor.Tensor {
 	parts := make([]*tensor.Tensor, len(c.replicas))
 	for i, r := range c.replicas {
 		y := r.out[k].In(s).Detach()

@@ -17,17 +17,17 @@ const (
 	alignBytes  = 256      // of a tensor in it, so that kernels may load vectors
 )
 
-// A bucket says which tensors of a list travel together, and where each begins, in elements.
-type bucket struct {
+// A bundle says which tensors of a list travel together, and where each begins, in elements.
+type bundle struct {
 	t      dtype.Type
 	which  []int
 	starts []int
 	n      int
 }
 
-// bucketsOf puts tensors of one type together, in the order of the list.
-func bucketsOf(list []*tensor.Tensor) (all []*bucket) {
-	open := map[dtype.Type]*bucket{}
+// bundlesOf puts tensors of one type together, in the order of the list.
+func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
+	open := map[dtype.Type]*bundle{}
 	for i, x := range list {
 		if x == nil {
 			continue
@@ -35,7 +35,7 @@ func bucketsOf(list []*tensor.Tensor) (all []*bucket) {
 		t := x.Type()
 		b := open[t]
 		if b == nil || (b.n+x.Size())*t.Size() > bucketBytes {
-			b = &bucket{t: t}
+			b = &bundle{t: t}
 			open[t] = b
 			all = append(all, b)
 		}
@@ -46,9 +46,9 @@ func bucketsOf(list []*tensor.Tensor) (all []*bucket) {
 	return all
 }
 
-// pack returns the tensors of a bucket in one buffer on their device, in scope s. A single tensor
+// pack returns the tensors of a bundle in one buffer on their device, in scope s. A single tensor
 // is its own.
-func (b *bucket) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
+func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	first := list[b.which[0]]
 	if len(b.which) == 1 {
 		return first.In(s).Detach()
@@ -63,8 +63,8 @@ func (b *bucket) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	return flat
 }
 
-// unpack puts views of what [bucket.pack] returned, or of its copy on another device, into out.
-func (b *bucket) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
+// unpack puts views of what [bundle.pack] returned, or of its copy on another device, into out.
+func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	if len(b.which) == 1 {
 		out[b.which[0]] = flat
 		return
@@ -74,8 +74,8 @@ func (b *bucket) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	}
 }
 
-// piece is the place in flat of tensor x, the k-th of the bucket.
-func (b *bucket) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Tensor {
+// piece is the place in flat of tensor x, the k-th of the bundle.
+func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Tensor {
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
@@ -83,7 +83,7 @@ func (b *bucket) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Ten
 // no graph. nil stays nil.
 func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
-	for _, b := range bucketsOf(list) {
+	for _, b := range bundlesOf(list) {
 		flat := b.pack(s, list)
 		there := flat.To(to)
 		if there != flat {

@@ -12,7 +12,7 @@ import (
 
 // gathered is that function. Its operands are on the first device.
 type gathered struct {
-	call     *call
+	call     *replicated
 	operands []operand
 	results  []int      // those of the replicas' results that have a gradient
 	common   dtype.Type // to which they are converted
@@ -29,7 +29,7 @@ type operand struct {
 }
 
 // gather returns the results on the first device, with their place in the graph.
-func (c *call) gather() []*tensor.Tensor {
+func (c *replicated) gather() []*tensor.Tensor {
 	f := &gathered{call: c}
 	y := make([]*tensor.Tensor, len(c.replicas[0].out))
 	var plain []int

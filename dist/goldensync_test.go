@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// operand makes a tensor of a golden file.
-func operand(s *tensor.Scope, o golden.Operand) *tensor.Tensor {
+// goldenOperand makes a tensor of a golden file.
+func goldenOperand(s *tensor.Scope, o golden.Operand) *tensor.Tensor {
 	x := s.Typed(dtype.F64).From(o.Base.Float64s()).Reshape(o.Base.Shape...)
 	for _, v := range o.Views {
 		switch v.Name {
@@ -67,7 +67,7 @@ func goldenNorm(t *testing.T, l DeviceList, c golden.Case) {
 		g.Do(func(s *tensor.Scope) {
 			var in [5]*tensor.Tensor
 			for i, o := range c.In {
-				in[i] = operand(s, o)
+				in[i] = goldenOperand(s, o)
 			}
 			x, rows := in[0], in[0].Dim(0)
 			from, to := g.Rank()*rows/g.World(), (g.Rank()+1)*rows/g.World()

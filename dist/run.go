@@ -94,7 +94,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	defer w.close()
 	returned := make(chan struct{}, len(members))
 	for r := range members {
-		g := &Group{core: c, rank: r, gen: tensor.NewGenerator(mixed(w.seed, r))}
+		g := &Group{core: c, rank: r, gen: tensor.NewGenerator(mixed(mixed(w.seed) + uint64(r)))}
 		go pprof.Do(w.ctx, pprof.Labels(rankLabel, w.labelOf(r)), func(ctx context.Context) {
 			defer func() { returned <- struct{}{} }()
 			w.rank(ctx, g, f)
@@ -233,12 +233,4 @@ func shareWorkers(devices []device.Device) {
 			k++
 		}
 	}
-}
-
-// mixed is a seed for each rank.
-func mixed(seed uint64, rank int) uint64 {
-	x := seed + uint64(rank+1)*0x9E3779B97F4A7C15
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
 }
