@@ -34,10 +34,16 @@ func main() {
 		log.Fatal(err)
 	}
 	known, held := set.Split()
+	devices := dist.Devices(strings.Split(names, ",")...)
+	list, err := devices.List()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("a rank on each of", list)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	err = dist.Run(ctx, dist.Devices(strings.Split(names, ",")...), func(ctx context.Context, g *dist.Group) error {
+	err = dist.Run(ctx, devices, func(ctx context.Context, g *dist.Group) error {
 		share, err := data.NewDistributedSampler(known.Len(), data.DistributedConfig{Rank: g.Rank(), World: g.World(), Shuffle: true})
 		if err != nil {
 			return err
@@ -78,7 +84,7 @@ func main() {
 			return err
 		}
 		result, err := train.Evaluate(ctx, train.Config{Model: model, Metrics: []train.Metric{train.NewAccuracy()}}, test)
-		fmt.Printf("%d ranks: accuracy %.4f of what was held out\n", g.World(), result["accuracy"])
+		fmt.Printf("accuracy %.4f of what was held out\n", result["accuracy"])
 		return err
 	})
 	if err != nil {
