@@ -301,11 +301,12 @@ func (c *communicator) Close() error {
 		return c.end(err)
 	}
 	c.ended = c.failure("collective", -1, ErrAborted)
+	var failed error
 	for r, h := range c.comms {
 		c.comms[r] = 0
-		if err := c.on(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil {
-			return c.failure(op, r, err)
+		if err := c.on(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil && failed == nil {
+			failed = c.failure(op, r, err)
 		}
 	}
-	return nil
+	return failed
 }
