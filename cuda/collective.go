@@ -14,8 +14,8 @@ import (
 var _ device.Connector = (*Device)(nil)
 
 // A CollectiveError says why NCCL does not do what several GPUs are to do together. Where it wraps
-// errors.ErrUnsupported nothing was queued, and the communicator is as it was; after any other it is
-// of no use.
+// errors.ErrUnsupported nothing was queued, and the communicator is as it was; after any other it
+// is of no use.
 type CollectiveError struct {
 	Op     string // "all reduce", "connect"
 	Rank   int    // -1 where it is that of no rank
@@ -58,10 +58,12 @@ type communicator struct {
 // need not be one. It waits until the ranks have found each other, which takes a second or so.
 //
 // Sums are in the library's order and not in that of the ranks: on the same machine the same bits
-// each time, on another one others. Weights, and the 1/ranks of a mean, are rounded to the elements'
-// type before the sum. An errors.ErrUnsupported is the answer where NCCL has no type (sums of int16
-// and bool), where its result is another (the greatest and the least of floats, of which it drops
-// NaN), where a weight has no such number of the type, and to ranks that share a GPU.
+// each time, on another one others. Weights, and the 1/ranks of a mean, are rounded to the
+// elements' type before the sum.
+//
+// The answer is an errors.ErrUnsupported where NCCL has no type, as for sums of int16 and bool, and
+// to ranks that share a GPU. So it is where its result would be another: for the greatest and the
+// least of floats it drops NaN. So it is for a weight that the type has no number for.
 //
 // The error is a *[device.UnavailableError] where the library is not there, or older than 2.18, and
 // for emulated GPUs. Others are a *[CollectiveError] or a *[device.OperandError].
@@ -235,8 +237,8 @@ func (c *communicator) settle(op string) error {
 	return nil
 }
 
-// end makes the communicator one of no use for the reason err, which it returns, and has the library
-// stop what is queued on the GPUs. c.calls is held.
+// end makes the communicator one of no use for the reason err, which it returns, and has the
+// library stop what is queued on the GPUs. c.calls is held.
 func (c *communicator) end(err error) error {
 	if c.ended != nil {
 		return c.ended
@@ -266,8 +268,8 @@ func (c *communicator) abort() error {
 // Name returns "nccl".
 func (c *communicator) Name() string { return "nccl" }
 
-// Abort ends what hangs: a call of Collect or Close, which returns an error that wraps [ErrAborted],
-// and kernels that wait for each other on the GPUs.
+// Abort ends what hangs: a call of Collect or Close, which returns an error that wraps
+// [ErrAborted], and kernels that wait for each other on the GPUs.
 func (c *communicator) Abort() error {
 	c.stop.Do(func() { close(c.stopped) })
 	c.calls.Lock()

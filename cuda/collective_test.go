@@ -182,6 +182,11 @@ func eachNCCL(t *testing.T, f func(t *testing.T, r *ncclRig, com device.Communic
 				}
 				must(t, com.Close())
 				must(t, com.Close())
+				for _, d := range r.devs {
+					if n := d.Stats().Allocated; n != 0 {
+						t.Errorf("%d bytes of %s are left", n, d.Name())
+					}
+				}
 			})
 		}
 	}
@@ -349,7 +354,17 @@ func TestNCCLConnect(t *testing.T) {
 	if _, err := d.Connect([]device.Device{d, r.devs[1]}); !errors.Is(err, nccl.ErrRemote) || !strings.Contains(err.Error(), "rank 0 (cuda:0): ") {
 		t.Errorf("a failure in the background: %v", err)
 	}
-	must(t, r.connect().Close())
+	com := r.connect()
+	d.p.sync = true // FLAMBEAU_CUDA_SYNC=1
+	before := r.drv.Stats().Synchronisations
+	v := r.vector(0, dtype.F32, 4)
+	r.put(0, v, make([]float64, 4))
+	k := &device.Collective{Kind: device.KindAllReduce, Ins: []device.View{v, {}}, Outs: []device.View{v, {}}}
+	must(t, com.Collect(r.streams, k))
+	if n := r.drv.Stats().Synchronisations - before; n != 2 {
+		t.Errorf("%d waits of a collective of two GPUs that is waited for", n)
+	}
+	must(t, com.Close())
 }
 
 // TestNCCLFailures: a call that fails, wherever it is, ends the communicator, gives back what there

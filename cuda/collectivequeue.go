@@ -184,8 +184,8 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// way returns where the part that goes from one rank to another comes from and goes to; not ok where
-// none does.
+// way returns where the part that goes from one rank to another comes from and goes to; not ok
+// where none does.
 func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// A Meeting is one operation of several streams, of several devices as a rule: what the kernels of a
-// library's collective do, each of which waits on its device for the others. Its parts are done
+// A Meeting is one operation of several streams, of several devices as a rule: what the kernels of
+// a library's collective do, each of which waits on its device for the others. Its parts are done
 // together, once all are queued and each has come to the head of its stream; the effect is then
 // seen by what follows in each of them. A host that waits for a part whose partners are not queued
 // gets an error, and the contexts of the parts that are queued end: on hardware all would hang.
@@ -231,8 +231,8 @@ func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
 	return transfer(KindMeeting, m.name, to, dst, from, src, n)
 }
 
-// CurrentDevice returns the ordinal of the device whose context is current on the calling thread, -1
-// for none.
+// CurrentDevice returns the ordinal of the device whose context is current on the calling thread,
+// -1 for none.
 func (d *Driver) CurrentDevice() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -113,8 +113,8 @@ func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	}
 }
 
-// TestMeetingNobodyComesTo: a wait for a part whose partner is not queued is an error that names it,
-// as is one where each waits behind the other's.
+// TestMeetingNobodyComesTo: a wait for a part whose partner is not queued is an error that names
+// it, as is one where each waits behind the other's.
 func TestMeetingNobodyComesTo(t *testing.T) {
 	p := newParty(t, Config{Memory: 4 << 20})
 	p.put(0, 1)

@@ -71,8 +71,8 @@ func (l *Library) GroupStart() error { return l.call(groupStart, 0) }
 // communicators tell when the work is queued.
 func (l *Library) GroupEnd() error { return l.call(groupEnd, 0) }
 
-// PreMulSum is ncclRedOpCreatePreMulSum: the sum of elements that the rank multiplies by a scalar of
-// their type first. The bytes of scalar are read by the call.
+// PreMulSum is ncclRedOpCreatePreMulSum: the sum of elements that the rank multiplies by a scalar
+// of their type first. The bytes of scalar are read by the call.
 func (l *Library) PreMulSum(scalar [8]byte, t DataType, c Comm) (RedOp, error) {
 	s := newScratch()
 	defer s.free()

@@ -82,8 +82,8 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a library that has been loaded, and asks for its version. The error
-// is an *[Unavailable].
+// Bind resolves the functions of a library that has been loaded, and asks for its version. The
+// error is an *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
 	u := &Unavailable{Path: l.Path}
@@ -134,13 +134,12 @@ func text(p uintptr) string {
 		return ""
 	}
 	const most = 4096
-	b := (*[most]byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p)))
-	for i := range most {
-		if b[i] == 0 {
-			return string(b[:i])
-		}
+	at := *(*unsafe.Pointer)(unsafe.Pointer(&p))
+	n := 0
+	for n < most && *(*byte)(unsafe.Add(at, n)) != 0 {
+		n++
 	}
-	return string(b[:])
+	return string(unsafe.Slice((*byte)(at), n))
 }
 
 // answer makes the error of a call's result; none where the library works on it.

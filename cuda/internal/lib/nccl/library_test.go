@@ -151,8 +151,8 @@ func wantThree(t *testing.T, n int, err error) error {
 	return err
 }
 
-// TestUnavailable: a library that is too old, or that lacks something, says so, and so does one that
-// is nowhere.
+// TestUnavailable: a library that is too old, or that lacks something, says so, and so does one
+// that is nowhere.
 func TestUnavailable(t *testing.T) {
 	version := int32(21704)
 	f, l := newFake(t, func(_ string, a [8]uintptr) uintptr { put32(a[0], version); return 0 })

@@ -1,8 +1,8 @@
-// Package nccl calls NVIDIA's library of collectives between GPUs (libnccl.so.2), which is installed
-// apart from the driver and is there on linux alone.
+// Package nccl calls NVIDIA's library of collectives between GPUs (libnccl.so.2), which is
+// installed apart from the driver and is there on linux alone.
 //
-// [Open] finds the library at run time. That it is not there is a state and not a failure: the error
-// is an *[Unavailable]. A call that fails returns an *[Error], in which errors.Is finds the
+// [Open] finds the library at run time. That it is not there is a state and not a failure: the
+// error is an *[Unavailable]. A call that fails returns an *[Error], in which errors.Is finds the
 // [Result].
 //
 // # Contract
@@ -10,12 +10,12 @@
 // Communicators are made non-blocking. A call that starts something returns nil also where the
 // library still works on it (ncclInProgress); [Library.State] tells when it is done, and until then
 // nothing else but [Library.CommAbort] may be called with that communicator. A communicator is used
-// by one thread at a time. A group belongs to the operating system thread that began it, so that its
-// caller is locked to a thread from GroupStart to GroupEnd. The context of a communicator's device
-// is current when it is made.
+// by one thread at a time. A group belongs to the operating system thread that began it, so that
+// its caller is locked to a thread from GroupStart to GroupEnd. The context of a communicator's
+// device is current when it is made.
 //
-// Numbers of enumerations and layouts are those of nccl.h of 2.30; testdata/header.txt has them as a
-// C compiler sees them, and .ci/run holds that file to the header.
+// Numbers of enumerations and layouts are those of nccl.h of 2.30; testdata/header.txt has them as
+// a C compiler sees them, and .ci/run holds that file to the header.
 package nccl
 
 import "fmt"
