@@ -59,10 +59,11 @@ type communicator struct {
 //
 // Sums are in the library's order and not in that of the ranks: on the same machine the same bits
 // each time, on another one others. Weights, and the 1/ranks of a mean, are rounded to the
-// elements' type before the sum. An errors.ErrUnsupported is the answer where NCCL has no type
-// (sums of int16 and bool), where its result is another (the greatest and the least of floats, of
-// which it drops NaN), where a weight has no such number of the type, and to ranks that share a
-// GPU.
+// elements' type before the sum.
+//
+// The answer is an errors.ErrUnsupported where NCCL has no type, as for sums of int16 and bool, and
+// to ranks that share a GPU. So it is where its result would be another: for the greatest and the
+// least of floats it drops NaN. So it is for a weight that the type has no number for.
 //
 // The error is a *[device.UnavailableError] where the library is not there, or older than 2.18, and
 // for emulated GPUs. Others are a *[CollectiveError] or a *[device.OperandError].
@@ -302,11 +303,12 @@ func (c *communicator) Close() error {
 		return c.end(err)
 	}
 	c.ended = c.failure("collective", -1, ErrAborted)
+	var failed error
 	for r, h := range c.comms {
 		c.comms[r] = 0
-		if err := c.on(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil {
-			return c.failure(op, r, err)
+		if err := c.on(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil && failed == nil {
+			failed = c.failure(op, r, err)
 		}
 	}
-	return nil
+	return failed
 }

@@ -19,6 +19,12 @@
 // the host, at the pace of two copies, unless the context whose stream it is in has access. An adversarial schedule splits it in two, as a staged
 // one is, and what is not ordered with it may come between.
 //
+// # Collectives
+//
+// What a library's kernels do on several devices at once is a [Meeting]: its parts, one in a stream
+// of each device, are done together. A host's wait for a part to which the others never come ends
+// the context.
+//
 // # Faults
 //
 // A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next call that notices, and each call

@@ -82,8 +82,8 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // it keeps its error
 		return o
 	}
-	// Before the append: a call may then still be refused without having run itself. Nothing
-	// can run where all wait for parts of a meeting that are still to come.
+	// Before the append: a call may then still be refused without having run itself. Nothing can
+	// run where all wait for parts of a meeting that are still to come.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -159,8 +159,8 @@ func (d *Driver) step() bool {
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.strand() {
-			// Each wait is for an operation that was issued before it, so some queue is
-			// always ready, or stands at a meeting.
+			// Each wait is for an operation that was issued before it, so some queue is always
+			// ready, or stands at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}

@@ -134,13 +134,12 @@ func text(p uintptr) string {
 		return ""
 	}
 	const most = 4096
-	b := (*[most]byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p)))
-	for i := range most {
-		if b[i] == 0 {
-			return string(b[:i])
-		}
+	at := *(*unsafe.Pointer)(unsafe.Pointer(&p))
+	n := 0
+	for n < most && *(*byte)(unsafe.Add(at, n)) != 0 {
+		n++
 	}
-	return string(b[:])
+	return string(unsafe.Slice((*byte)(at), n))
 }
 
 // answer makes the error of a call's result; none where the library works on it.
