@@ -210,7 +210,9 @@ func (r *Reducer) Group() *Group { return r.of }
 
 // Weigh says how much this rank's gradients count from now on: the number of samples of its batch.
 // They are averaged by weight, so that ranks may have batches of different sizes, also none. All
-// ranks call it, or none does.
+// ranks call it, or none does. Where the ranks' losses depend on each other, as with
+// [ConvertSyncBatchNorm], this comes too late: scale each loss by its samples times World, divided
+// by those of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
