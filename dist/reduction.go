@@ -42,6 +42,7 @@ type reduction struct {
 	next    int   // the first bucket that is not reduced yet
 	finish  []func()
 	order   []int
+	failed  error // what kept a bucket from being filled
 }
 
 // Begin begins the reduction of a run: see [tensor.BackwardWatcher].
@@ -68,6 +69,7 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 		}
 	}
 	r.running = n
+	r.runs++
 	return n
 }
 
@@ -92,10 +94,30 @@ func (n *reduction) came(i int) {
 	}
 }
 
-// launch reduces the next bucket.
+// launch reduces the next bucket. A rank that cannot fill it, for want of memory, takes part all the
+// same, and fails at the end of the run.
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
+	if err := tensor.Try(func() { n.fill(b) }); n.failed == nil {
+		n.failed = err
+	}
+	if r.hook == nil {
+		r.g.reduce(b.flat.all, Mean, b.name, r.weight, r.weighted)
+		return
+	}
+	var names []string
+	for _, i := range b.leaves {
+		names = append(names, r.params[i].Name)
+	}
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names}); f != nil {
+		n.finish = append(n.finish, f)
+	}
+}
+
+// fill puts the gradients into a bucket, and makes them views of it.
+func (n *reduction) fill(b *bucket) {
+	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
 	for k, i := range b.leaves {
 		g := r.leaves[i].Grad()
@@ -114,17 +136,6 @@ func (n *reduction) launch() {
 			b.views[k] = b.flat.view(k)
 			r.leaves[i].SetGrad(b.views[k])
 		}
-	}
-	if r.hook == nil {
-		r.g.reduce(b.flat.all, Mean, b.name, r.weight, r.weighted)
-		return
-	}
-	var names []string
-	for _, i := range b.leaves {
-		names = append(names, r.params[i].Name)
-	}
-	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names}); f != nil {
-		n.finish = append(n.finish, f)
 	}
 }
 
@@ -174,6 +185,10 @@ func (n *reduction) end(failed error) {
 	for n.next < len(r.buckets) {
 		n.launch()
 	}
+	raised := failed != nil // and goes on by itself
+	if failed == nil {
+		failed = n.failed
+	}
 	me := status{used: make([]bool, len(r.leaves)), failed: failed, rank: r.g.core.members[r.g.rank], device: r.g.Device().Name()}
 	for i := range me.used {
 		me.used[i] = n.used(i)
@@ -194,8 +209,11 @@ func (n *reduction) end(failed error) {
 			continue // it has no more data
 		}
 		if s.failed != nil {
-			if s.rank == me.rank {
-				return // its own panic goes on
+			switch {
+			case s.rank == me.rank && raised:
+				return
+			case s.rank == me.rank:
+				panic(failed)
 			}
 			panic(&StepError{s.rank, s.device, s.failed})
 		}
@@ -245,13 +263,7 @@ func (n *reduction) share(root int) {
 	if len(r.bufs) == 0 || r.keepBuffers {
 		return
 	}
-	if r.statics == nil {
-		r.packed = packs(r.bufs, r.rest, r.rest)
-		for _, list := range r.packed {
-			part := pick(r.bufs, list)
-			r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
-		}
-	}
+	r.makeStatics()
 	for k, f := range r.statics {
 		part := pick(r.bufs, r.packed[k])
 		if r.g.rank == root {
@@ -261,6 +273,18 @@ func (n *reduction) share(root int) {
 		if r.g.rank != root {
 			f.get(part)
 		}
+	}
+}
+
+// makeStatics makes room for the buffers.
+func (r *Reducer) makeStatics() {
+	if r.statics != nil {
+		return
+	}
+	r.packed = packs(r.bufs, r.rest, r.rest)
+	for _, list := range r.packed {
+		part := pick(r.bufs, list)
+		r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
 	}
 }
 
