@@ -87,9 +87,9 @@ func failure(p any) error {
 	return fmt.Errorf("panic: %v", p)
 }
 
-// Spread gives all ranks the parameters of one that require a gradient, or its buffers, or both. All
-// ranks call it alike. Parameters go by way of the memory of the averaged gradients, which are lost.
-// A rank that runs out of memory takes part all the same, and panics afterwards.
+// Spread gives all ranks the parameters of one that require a gradient, or its buffers, or both.
+// All ranks call it alike. Parameters go by way of the memory of the averaged gradients, which
+// are lost. A rank that runs out of memory takes part all the same, and panics afterwards.
 func (r *Reducer) Spread(root int, params, buffers bool) {
 	if r.g.World() == 1 {
 		return

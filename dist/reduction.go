@@ -94,8 +94,8 @@ func (n *reduction) came(i int) {
 	}
 }
 
-// launch reduces the next bucket. A rank that cannot fill it, for want of memory, takes part all the
-// same, and fails at the end of the run.
+// launch reduces the next bucket. A rank that cannot fill it, for want of memory, takes part all
+// the same, and fails at the end of the run.
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++

@@ -312,8 +312,8 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n in k parts, and reports whether one of them,
-// of a single sample, is too small for batch normalisation.
+// attempt computes the samples lo … hi-1 of a batch of n in k parts, and reports whether one of
+// them, of a single sample, is too small for batch normalisation.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
 	if n > 1 && m/k == 1 {
@@ -329,7 +329,8 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 	for i := range k {
 		from, to := lo+m*i/k, lo+m*(i+1)/k
-		// The gradients of several devices are averaged by their samples, their losses are added up.
+		// The gradients of several devices are averaged by their samples, their losses are added
+		// up.
 		share, portion := float64(to-from)/float64(m), float64(to-from)/float64(n)
 		if a.c.Reduction == ReductionSum {
 			share, portion = float64(n)/float64(m), 1

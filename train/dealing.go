@@ -31,9 +31,9 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 	return min(a.team.world(), max(a.mostParts(n), 1))
 }
 
-// dealt returns which samples of a batch of n are those of a rank, lo … hi-1, when they are dealt to
-// the first so many ranks: in their order, and in numbers that differ by one at most. The others
-// get none.
+// dealt returns which samples of a batch of n are those of a rank, lo … hi-1, when they are dealt
+// to the first so many ranks: in their order, and in numbers that differ by one at most. The
+// others get none.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n
@@ -41,8 +41,8 @@ func dealt(n, ranks, rank int) (lo, hi int) {
 	return ceil(n*rank, ranks), ceil(n*(rank+1), ranks)
 }
 
-// seedOf is the seed of a rank's generator, which is at the offset of the training's. Rank 0 has the
-// training's own.
+// seedOf is the seed of a rank's generator, which is at the offset of the training's. Rank 0 has
+// the training's own.
 func seedOf(seed uint64, rank int) uint64 {
 	if rank == 0 {
 		return seed

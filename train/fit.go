@@ -195,12 +195,12 @@ func (e *DivergedError) Error() string {
 // that make other numbers, such as Accumulate or Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
 // bad evaluations. Checkpoints are made between steps, within an epoch too.
 //
-// With several Devices each has a copy of the model and computes a part of every batch: of n samples
-// on w devices, in their order, n/w each or one more. Gradients are averaged over all samples while
-// Backward goes on, so that a step is that of one device with the whole batch. The first device
-// alone makes it, and the others get the parameters; it also evaluates. So the number of devices
-// may be another after a resume. Where one device runs out of memory, all compute the batch again,
-// in parts of one size.
+// With several Devices each has a copy of the model and computes a part of every batch: of n
+// samples on w devices, in their order, n/w each or one more. Gradients are averaged over all
+// samples while Backward goes on, so that a step is that of one device with the whole batch. The
+// first device alone makes it, and the others get the parameters; it also evaluates. So the
+// number of devices may be another after a resume. Where one device runs out of memory, all
+// compute the batch again, in parts of one size.
 //
 // What differs from one device: batch normalisation normalises over each device's part, and its
 // running statistics are those of the first's; each device has random numbers of its own. They

@@ -154,8 +154,8 @@ func (m *member) retrain(trained []bool) {
 	m.reduce()
 }
 
-// receive brings what has changed on rank 0 to the others. It takes part in all of it, also where it
-// returns an error, an out of memory.
+// receive brings what has changed on rank 0 to the others. It takes part in all of it, also where
+// it returns an error, an out of memory.
 func (m *member) receive(j *job) (failed error) {
 	note := func(f func()) {
 		if err := outOfMemory(f); failed == nil {

@@ -194,7 +194,8 @@ func flagsOf(layers []trained) []bool {
 // A trained is a layer that is in training or not.
 type trained interface{ Training() bool }
 
-// layersWithFlags lists the layers of a model that have a training flag, what a layer holds before it.
+// layersWithFlags lists the layers of a model that have a training flag, what a layer holds
+// before it.
 func layersWithFlags(model any) (list []trained) {
 	nn.Apply(model, func(l any) {
 		if l, ok := l.(trained); ok {

@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// What fails on one rank, for want of more than memory, ends the training at once, with an error that
-// names the rank and its device.
+// What fails on one rank, for want of more than memory, ends the training at once, with an error
+// that names the rank and its device.
 func TestTogetherFails(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -87,8 +87,9 @@ func TestTogetherFailsFirst(t *testing.T) {
 	}
 }
 
-// Memory that is short on one device only has all compute in parts of one size, with the bits of a
-// training that did so from the beginning. Where not even a sample fits, the error names the device.
+// Memory that is short on one device only has all compute in parts of one size, with the bits of
+// a training that did so from the beginning. Where not even a sample fits, the error names the
+// device.
 func TestTogetherSplitsAlike(t *testing.T) {
 	run := func(limit, micro int) (string, string, error) {
 		gpus, err := cuda.Emulate("emulate:2,mem=8MiB,segment=16KiB")
@@ -234,7 +235,9 @@ func TestTogetherRefuses(t *testing.T) {
 		"is on cpu:0; the model has to be on":   func(c *train.Config) { c.Devices = dist.On(list[1], list[0]) },
 		"ranks 0 and 1 are both on cpu:0":       func(c *train.Config) { c.Devices = dist.On(list[0], list[0]) },
 		`device "cuda:77" is not available`:     func(c *train.Config) { c.Devices = dist.Devices("cpu", "cuda:77") },
-		"Model: it cannot be copied to cpu:1":   func(c *train.Config) { c.Model = &hidden{Inner: c.Model.(*nn.Sequential), again: c.Model.(*nn.Sequential).Layers[1].(*nn.Linear)} },
+		"Model: it cannot be copied to cpu:1": func(c *train.Config) {
+			c.Model = &hidden{Inner: c.Model.(*nn.Sequential), again: c.Model.(*nn.Sequential).Layers[1].(*nn.Linear)}
+		},
 	} {
 		c := together(t, list, perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 		change(&c)

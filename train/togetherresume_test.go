@@ -123,8 +123,8 @@ func stateOf(c train.Config) string {
 	return b.String()
 }
 
-// A cancelled context ends the training after a step, on whatever rank the time is spent, with a last
-// checkpoint, from which it goes on to the weights of one that was left alone.
+// A cancelled context ends the training after a step, on whatever rank the time is spent, with a
+// last checkpoint, from which it goes on to the weights of one that was left alone.
 func TestTogetherIsCancelled(t *testing.T) {
 	want, _ := fitted(t, together(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()

@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Allocations that fail on any device at any place of a step lose nothing: the training has the bits
-// of one in which none failed.
+// Allocations that fail on any device at any place of a step lose nothing: the training has the
+// bits of one in which none failed.
 func TestTogetherFailuresLoseNothing(t *testing.T) {
 	failures := 20
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
