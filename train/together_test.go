@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -187,6 +188,52 @@ func TestTogetherTwice(t *testing.T) {
 			}
 			if slices.Equal(a, run(3, 0.4, 1<<20)) {
 				t.Errorf("2× %s in %v: dropout is that of three devices", kind, half)
+			}
+		}
+	}
+}
+
+// Batches may be in the host's memory, page-locked or not, or on the first device.
+func TestTogetherTakesBatchesFromAnywhere(t *testing.T) {
+	set := wide(t, 33, dtype.F32)
+	var want []float64
+	for _, where := range []string{"host", "pinned", "first"} {
+		list := several(t, "cuda", 3)
+		c := together(t, list, perceptron(dtype.F32), set, 10)
+		conf := data.Config{Batch: 10, Shuffle: true, Seed: 3}
+		switch where {
+		case "pinned":
+			c.Train = pinned{loader(t, set, conf), list[0].(device.PinnedAllocator)}
+		case "first":
+			conf.Device = list[0]
+			c.Train = loader(t, set, conf)
+		}
+		got, _ := fitted(t, c)
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %g from batches of the host", where, farthest(got, want))
+		}
+	}
+}
+
+// pinned gives batches in page-locked memory of a GPU.
+type pinned struct {
+	train.Loader
+	by device.PinnedAllocator
+}
+
+func (p pinned) Batches() iter.Seq2[*data.Batch, error] {
+	return func(yield func(*data.Batch, error) bool) {
+		for b, err := range p.Loader.Batches() {
+			if err == nil {
+				x := b.X
+				b.X = x.PinMemory(p.by)
+				x.Free()
+			}
+			if !yield(b, err) {
+				return
 			}
 		}
 	}

@@ -2,7 +2,7 @@
 //
 // [Adapt] computes gradients of batches that do not fit into a device's memory, in parts, and gets over running out of it without losing a
 // step. [Fit] runs a training with it: epochs, accumulation, clipping, schedules, evaluation, checkpoints, and going on after an interruption
-// with the same bits as if there had been none. Metrics add up on the device and are read once. Nothing here waits for the
+// with the same bits as if there had been none; on one device, or several at once. Metrics add up on the device and are read once. Nothing here waits for the
 // device in a step; losses are collected there and read every few steps.
 package train
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Two shares of the processor follow one device, loss by loss, are told of, and the training goes on
-// with one device alone.
+// Two shares of the processor follow one device, loss by loss, are told of, and the training goes
+// on with one device alone.
 func TestTrainOnSeveralDevices(t *testing.T) {
 	args := []string{"train", "--json", "--losses", "--dropout", "0", "--sched", "constant", "--batch", "30"}
 	_, out, _ := command(t, append(args, "--device", "cpu", "--steps", "40")...)
@@ -70,7 +70,14 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 	}
 	weights := filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--model", "resnet18", "--device", "cpu", "--steps", "1", "--batch", "2", "--out", weights)
-	must(t, "train", "--model", "resnet18", "--devices", "cpu,cpu", "--steps", "1", "--batch", "2", "--init", weights, "--freeze")
+	var losses [2][]float64 // batch normalisation keeps its statistics, so that parts are as the whole
+	for i, on := range [...]string{"--device=cpu", "--devices=cpu,cpu"} {
+		out, _ := must(t, "train", "--model", "resnet18", on, "--steps", "2", "--batch", "3", "--init", weights, "--freeze", "--json", "--losses")
+		losses[i] = lastLine(t, out).Losses
+	}
+	if a, b := losses[0], losses[1]; len(a) != 2 || len(b) != 2 || math.Abs(a[1]-b[1]) > 1e-4*a[1] {
+		t.Errorf("frozen: losses are %v, on two devices %v", a, b)
+	}
 }
 
 // What --devices cannot mean is told before anything is read; all asks for GPUs.
