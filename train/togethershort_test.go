@@ -36,6 +36,7 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			nn.NewLinear(24, 4))), device.Device(gpus[0]))
 		opt := optim.NewAdam(nn.Parameters(m), optim.AdamConfig{LR: 0.01})
 		l, g := loader(t, pictures(t, 40), data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9)
+		held := make([]int, n)
 		rng, log := rand.New(rand.NewPCG(uint64(n), 2)), new(strings.Builder)
 		count := func() (n int) {
 			for _, d := range gpus {
@@ -50,13 +51,26 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			d := gpus[rng.IntN(n)]
-			if err := d.FailAlloc(1 + rng.IntN(40)); err != nil {
+			// What is asked of the driver in a step: of the first device, which makes it, more.
+			i, of := rng.IntN(n), 14
+			if i == 0 {
+				of = 40
+			}
+			if err := gpus[i].FailAlloc(1 + rng.IntN(of)); err != nil {
 				t.Error(err)
 			}
 		}
 		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, Log: log, ReadEvery: 4,
 			OnStep: func(s *train.State) error {
+				for i, d := range gpus {
+					switch now := d.Stats().Allocated; {
+					case s.Step <= 10: // state comes with the first step that is not left out
+						held[i] = max(held[i], now)
+					case now > held[i]:
+						t.Errorf("step %d: %d bytes are in use on %s, at the beginning it were %d", s.Step, now, d.Name(), held[i])
+						return train.ErrStop
+					}
+				}
 				if failures > 0 && count() >= failures {
 					return train.ErrStop
 				}
@@ -83,6 +97,9 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 		for _, d := range gpus {
 			if err := d.FailAlloc(0); err != nil {
 				t.Fatal(err)
+			}
+			if failures > 0 && d.Stats().OOMs == 0 {
+				t.Errorf("%s never failed", d.Name())
 			}
 		}
 		if strings.Contains(log.String(), "going on in parts") {
