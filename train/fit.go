@@ -115,6 +115,7 @@ type Config struct {
 
 	plain   bool            // Loss was not given
 	devices []device.Device // more than one, or none
+	team    *team           // that evaluates together; nil: Device alone does
 }
 
 // ErrStop is what a callback returns to end a training as if it were finished.
@@ -198,8 +199,9 @@ func (e *DivergedError) Error() string {
 // With several Devices each has a copy of the model and computes a part of every batch: of n
 // samples on w devices, in their order, n/w each or one more. Gradients are averaged over all
 // samples while Backward goes on, so that a step is that of one device with the whole batch. The
-// first device alone makes it, and the others get the parameters; it also evaluates. So the
-// number of devices may be another after a resume. Where one device runs out of memory, all
+// first device alone makes it, and the others get the parameters. So the number of devices may be
+// another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the parts in
+// their order. Where one device runs out of memory, all
 // compute the batch again, in parts of one size.
 //
 // What differs from one device: batch normalisation normalises over each device's part, and its
@@ -446,7 +448,16 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 			b.Free()
 			return nil, fmt.Errorf("train: the evaluation was interrupted: %w", context.Cause(ctx))
 		}
-		if most, err = c.measure(b, most, mean); err != nil {
+		measured := false
+		if c.team != nil {
+			if measured, err = c.team.measure(b, mean); err != nil {
+				b.Free()
+				return nil, err
+			}
+		}
+		if measured {
+			b.Free()
+		} else if most, err = c.measure(b, most, mean); err != nil {
 			return nil, err
 		}
 		if done++; part != nil {

@@ -17,6 +17,7 @@ type job struct {
 	k        int // parts that the rank with most samples computes them in
 	pairs    bool
 	weight   float64 // of its loss
+	measured bool    // outputs and losses are asked for, and no gradients
 
 	seed, offset  uint64 // of the training's generator
 	reduction     Reduction
@@ -36,6 +37,10 @@ type outcome struct {
 	err  error // an out of memory
 	lone bool  // a part is of a single sample, of which batch normalisation does not learn
 	void bool  // another rank has failed
+
+	// Of a batch that is measured, on rank 0's device. nil: the rank has no samples, or there is
+	// none.
+	output, target, loss *tensor.Tensor
 }
 
 // A member is a rank's side of a training on several devices. Whatever happens to one in a job, it
@@ -98,8 +103,14 @@ func (m *member) work(j *job) (out outcome) {
 		m.retrain(j.trained)
 	}
 	lo, hi := dealt(j.n, j.ranks, out.rank)
-	m.reducer.Weigh(float64(hi - lo))
 	failed := m.receive(j)
+	if j.measured {
+		if out.err = failed; failed == nil && hi > lo {
+			m.measure(j, lo, hi, &out)
+		}
+		return out
+	}
+	m.reducer.Weigh(float64(hi - lo))
 	err := attempted(func() {
 		m.reducer.Once(func() {
 			if failed != nil {

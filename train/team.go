@@ -105,29 +105,9 @@ func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 
 // try computes a batch on all ranks: see Adapt.try.
 func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, err, fatal error) {
-	j := t.plan(b, n, ranks, k, weight)
-	t.again = true
-	for _, c := range t.jobs[1:] {
-		select {
-		case c <- j:
-		case <-t.ctx.Done():
-			return false, nil, context.Cause(t.ctx)
-		}
-	}
-	outcomes := make([]outcome, t.world())
-	if failed := tensor.Try(func() { outcomes[0] = t.me.work(j) }); errors.Is(failed, dist.ErrAborted) {
-		<-t.ctx.Done()
-		return false, nil, context.Cause(t.ctx)
-	} else if failed != nil {
-		panic(failed)
-	}
-	for range t.jobs[1:] {
-		select {
-		case o := <-t.done:
-			outcomes[o.rank] = o
-		case <-t.ctx.Done():
-			return false, nil, context.Cause(t.ctx)
-		}
+	outcomes, fatal := t.ask(t.plan(b, n, ranks, k, weight))
+	if fatal != nil {
+		return false, nil, fatal
 	}
 	void := false
 	for _, o := range outcomes {
@@ -146,4 +126,32 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	}
 	t.again = lone
 	return lone, nil, nil
+}
+
+// ask has all ranks do a job, and returns what has become of it on each. fatal ends the training.
+func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
+	t.again = true
+	for _, c := range t.jobs[1:] {
+		select {
+		case c <- j:
+		case <-t.ctx.Done():
+			return nil, context.Cause(t.ctx)
+		}
+	}
+	outcomes = make([]outcome, t.world())
+	if failed := tensor.Try(func() { outcomes[0] = t.me.work(j) }); errors.Is(failed, dist.ErrAborted) {
+		<-t.ctx.Done()
+		return nil, context.Cause(t.ctx)
+	} else if failed != nil {
+		panic(failed)
+	}
+	for range t.jobs[1:] {
+		select {
+		case o := <-t.done:
+			outcomes[o.rank] = o
+		case <-t.ctx.Done():
+			return nil, context.Cause(t.ctx)
+		}
+	}
+	return outcomes, nil
 }

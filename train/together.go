@@ -152,7 +152,8 @@ func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job,
 	m := newMember(g, &t.c, t.adapt)
 	defer m.close()
 	t.adapt.team = newTeam(t, m, of, jobs, done)
-	defer func() { t.adapt.team, t.adapt.loss = nil, nil }()
+	t.c.team = t.adapt.team
+	defer func() { t.adapt.team, t.adapt.loss, t.c.team = nil, nil, nil }()
 	var names []string
 	for _, d := range t.c.devices {
 		names = append(names, d.Name())

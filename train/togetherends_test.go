@@ -123,16 +123,52 @@ func TestTogetherSplitsAlike(t *testing.T) {
 	}
 }
 
-// Patience, and the best value, are those of one device.
+// Evaluations, which are dealt too, the best value and patience are those of one device; on a
+// device whose part of a batch does not fit the first one measures, with the same result.
 func TestTogetherStopsEarly(t *testing.T) {
-	for _, n := range []int{1, 2} {
-		c := together(t, several(t, "cpu", n), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
-		c.Valid, c.Patience, c.EvalEvery, c.Steps = loader(t, wide(t, 12, dtype.F64), data.Config{Batch: 5}), 2, 1, 50
-		c.Metrics = []train.Metric{train.NewAccuracy()}
-		c.MinDelta = 1
-		r, err := train.Fit(t.Context(), c)
-		if err != nil || r.Reason != train.StoppedEarly || r.Step != 3 || r.BestStep != 1 || r.Metrics["accuracy"] < 0 {
-			t.Errorf("%d devices: %+v, %v", n, r, err)
+	for _, sum := range []bool{false, true} {
+		for _, kind := range []string{"cpu", "cuda"} {
+			run := func(n int, fail bool) []float64 {
+				list := several(t, kind, n)
+				c := together(t, list, perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
+				c.Valid, c.Patience, c.EvalEvery, c.Steps = loader(t, wide(t, 13, dtype.F64), data.Config{Batch: 6}), 2, 1, 50
+				c.Metrics = []train.Metric{train.NewAccuracy(), train.NewConfusion(4)}
+				c.MinDelta = 100
+				c.Loss = func(x, y *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(x, y) }
+				if sum {
+					c.Loss = func(x, y *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(x, y, nn.Sum) }
+					c.Optimizer.SetLR(0.01)
+				}
+				var all []float64
+				c.OnStep = func(*train.State) error {
+					if fail {
+						list[1].Empty()
+						return list[1].(*cuda.Device).FailAlloc(1)
+					}
+					return nil
+				}
+				c.OnEvaluation = func(s *train.State) error {
+					all = append(all, s.Metrics["loss"], s.Metrics["accuracy"])
+					return nil
+				}
+				r, err := train.Fit(t.Context(), c)
+				if err != nil || r.Reason != train.StoppedEarly || r.Step != 3 || r.BestStep != 1 || len(all) != 6 {
+					t.Errorf("%d× %s: %+v, %v", n, kind, r, err)
+				}
+				if fail && list[1].Stats().OOMs < 3 {
+					t.Errorf("%s never failed", list[1].Name())
+				}
+				return all
+			}
+			want := run(1, false)
+			if d := farthest(run(3, false), want); !(d <= 1e-9) {
+				t.Errorf("%s: evaluations are %g from those of one device: %v", kind, d, want)
+			}
+			if kind == "cuda" {
+				if d := farthest(run(3, true), want); !(d <= 1e-9) {
+					t.Errorf("%s: after a failure evaluations are %g from those of one device", kind, d)
+				}
+			}
 		}
 	}
 }
