@@ -200,9 +200,9 @@ func (e *DivergedError) Error() string {
 // samples on w devices, in their order, n/w each or one more. Gradients are averaged over all
 // samples while Backward goes on, so that a step is that of one device with the whole batch. The
 // first device alone makes it, and the others get the parameters. So the number of devices may be
-// another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the parts in
-// their order. Where one device runs out of memory, all
-// compute the batch again, in parts of one size.
+// another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the
+// parts in their order. Where one device runs out of memory, all compute the batch again, in
+// parts of one size.
 //
 // What differs from one device: batch normalisation normalises over each device's part, and its
 // running statistics are those of the first's; each device has random numbers of its own. They

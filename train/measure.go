@@ -62,7 +62,8 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 	return most, nil
 }
 
-// add adds a loss, by a function, and an output to the metrics. n is how many samples the batch has.
+// add adds a loss, by a function, and an output to the metrics. n is how many samples the batch
+// has.
 func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
 	one := func(name string, f func()) *MemoryError {
 		if outOfMemory(f) == nil {
