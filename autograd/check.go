@@ -76,7 +76,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	}
 	var v *tensor.Tensor // the gradient of the result
 	at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
-		v = random(inputs[0], result("check", f, leaves).Shape().Slice())
+		y := result("check", f, leaves)
+		v = random(inputs[0].Scope().On(y.Device()), y.Shape().Slice())
 		return nil
 	})
 	defer v.Free()
@@ -106,8 +107,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	return nil
 }
 
-// random returns numbers in ±[½, 1), always the same, in the scope and on the device of x.
-func random(x *tensor.Tensor, dims []int) *tensor.Tensor {
+// random returns numbers in ±[½, 1), always the same, made by m.
+func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 1
 	for _, d := range dims {
@@ -119,7 +120,7 @@ func random(x *tensor.Tensor, dims []int) *tensor.Tensor {
 			v[i] = -v[i]
 		}
 	}
-	return x.Scope().On(x.Device()).From(v).Reshape(dims...)
+	return m.From(v).Reshape(dims...)
 }
 
 // compare holds the derivatives of f against differences.

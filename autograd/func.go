@@ -17,9 +17,13 @@ type Func struct {
 	OnceDifferentiable bool
 	// Autocast says what mixed precision does with the operands, as torch.amp.custom_fwd and custom_bwd.
 	Autocast tensor.AutocastClass
+	// CrossesDevices says that operands may lie on several devices, as [tensor.DeviceCrosser] does.
+	// Each gradient that Backward returns is on the device of its operand.
+	CrossesDevices bool
 }
 
-// Apply computes f on in. The result belongs to the youngest scope among the operands, which are on one device.
+// Apply computes f on in. The result belongs to the youngest scope among the operands, which are on
+// one device unless CrossesDevices is set.
 func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 	if f.Name == "" || f.Forward == nil || f.Backward == nil {
 		misuse("func", tensor.ErrValue, "a Func needs Name, Forward and Backward; this one is called %q", f.Name)
@@ -33,6 +37,8 @@ type function struct{ f *Func }
 func (f function) Name() string { return f.f.Name }
 
 func (f function) Autocast() tensor.AutocastClass { return f.f.Autocast }
+
+func (f function) CrossesDevices() bool { return f.f.CrossesDevices }
 
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)
@@ -69,6 +75,8 @@ func (f function) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 type once struct{ name string }
 
 func (f once) Name() string { return f.name + ".grad" }
+
+func (f once) CrossesDevices() bool { return true } // what stops it may lie anywhere
 
 func (f once) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
 

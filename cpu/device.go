@@ -11,8 +11,8 @@
 //     own device's.
 //   - Each begins with GOMAXPROCS workers; [Device.SetWorkers] gives it its share.
 //   - Work runs in the calling goroutine, helped by workers that stay; a method returns when the
-//     work is done, so a stream has nothing queued and every event is done. All methods are safe for
-//     concurrent use, also from inside work.
+//     work is done, so a stream has nothing queued and every event is done. All methods are safe
+//     for concurrent use, also from inside work.
 //   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
 //     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
 //     alone, and float32 sums are pairwise.

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -109,6 +110,9 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		return b, nil
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o))
+	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
+		blk, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o)) // others had kept what is free
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,33 @@ var ranks struct {
 	opened [mostRanks]*Device
 }
 
+// opened lists the devices of the processor that there are.
+func opened() []*Device {
+	list := []*Device{Get()}
+	ranks.Lock()
+	defer ranks.Unlock()
+	for _, d := range ranks.opened {
+		if d != nil {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// EmptyAll gives the cached memory of "cpu" and of all ranks back to the system and returns its
+// bytes.
+func EmptyAll() int { return emptyBut(nil) }
+
+// emptyBut empties the devices other than one.
+func emptyBut(spared *Device) (bytes int) {
+	for _, d := range opened() {
+		if d != spared {
+			bytes += d.Empty()
+		}
+	}
+	return bytes
+}
+
 var _ device.RankDriver = driver{}
 
 // OpenRank returns the device "cpu:i".

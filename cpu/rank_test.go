@@ -291,3 +291,30 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// What another device keeps for later is not what memory runs out for.
+func TestRankTakesWhatOthersKeep(t *testing.T) {
+	if most() == 0 {
+		t.Skip("the system does not tell how much memory there is")
+	}
+	a, b := rank(t, "cpu:6"), rank(t, "cpu:7")
+	x, err := a.Alloc(64<<20, a.DefaultStream(), device.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Free()
+	gap := most() - reserved.Load() - 32<<20
+	reserved.Add(gap)
+	defer func() { reserved.Add(-gap) }()
+	if kept := a.Stats().Reserved; kept < 64<<20 {
+		t.Fatalf("%s keeps %d bytes", a, kept)
+	}
+	y, err := b.Alloc(64<<20, b.DefaultStream(), device.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer y.Free()
+	if kept := a.Stats().Reserved; kept != 0 {
+		t.Errorf("%s keeps %d bytes", a, kept)
+	}
+}

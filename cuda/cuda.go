@@ -26,6 +26,18 @@ func (driver) Open(i int) (device.Device, error) {
 	return d, nil
 }
 
+// Opened returns the first device that the program has opened, nil if there is none.
+func (driver) Opened() device.Device {
+	if p, _ := current(); p != nil {
+		if d := p.opened(); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+var _ device.OpenedDriver = driver{}
+
 func init() { device.Register("cuda", driver{}) }
 
 // IsAvailable reports whether there is a GPU that can be used (see [Unavailable] for why not). It opens none.

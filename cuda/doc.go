@@ -44,8 +44,11 @@
 //
 // # Environment
 //
-//	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU. emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
-//	                      [,expandable=on][,mode=meta][,seed=1][,peer=off]: emulated ones. Read at first use.
+//	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU.
+//	                      emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
+//	                      [,expandable=on][,mode=meta][,seed=1][,peer=off][,link=10GB]:
+//	                      emulated ones. link= is what a link between two carries a second,
+//	                      each way. Read at first use.
 //	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
 //	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
 //	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.

@@ -224,7 +224,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	must(t, err)
 	defer r.Abort()
 	s := r.Stream().(Stream)
-	fork, err := r.Fork()
+	fork, err := r.Fork(d)
 	must(t, err)
 	e, err := NewEvent(d, EnableTiming())
 	must(t, err)

@@ -104,7 +104,7 @@ func Example_fork() {
 		if err != nil {
 			return err
 		}
-		side, err := r.Fork()
+		side, err := r.Fork(gpu)
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream().(Stream)
-	fork, err := r.Fork()
+	fork, err := r.Fork(d)
 	must(t, err)
 	f := fork.(Stream)
 	if !f.(*stream).Recording() || f.Device() != device.Device(d) || f.Priority() != s.Priority() || !strings.Contains(fmt.Sprint(f), "fork 1 of a recording") {
@@ -70,7 +70,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 	if now := d.Stats().Allocated; now != held {
 		t.Errorf("%d bytes are allocated, %d before", now, held)
 	}
-	if _, err := r.Fork(); !errors.Is(err, device.ErrRecording) {
+	if _, err := r.Fork(d); !errors.Is(err, device.ErrRecording) {
 		t.Errorf("a fork of what is over: %v", err)
 	}
 }
@@ -83,9 +83,9 @@ func TestForkUnjoined(t *testing.T) {
 	record := func(rejoin bool) (device.Replayer, *stream, error) {
 		r, err := d.NewRecording()
 		must(t, err)
-		first, err := r.Fork()
+		first, err := r.Fork(d)
 		must(t, err)
-		second, err := r.Fork()
+		second, err := r.Fork(d)
 		must(t, err)
 		must(t, apply(d, first, next, views(x), views(x)))
 		must(t, second.(Stream).WaitStream(first))
@@ -125,7 +125,7 @@ func TestForksRunBeside(t *testing.T) {
 		rec, err := d.NewRecording()
 		must(t, err)
 		r := rec.(*recording)
-		fork, err := r.Fork()
+		fork, err := r.Fork(d)
 		must(t, err)
 		f(d, r, r.s, fork.(Stream), x, y)
 		must(t, r.s.WaitStream(fork))
@@ -197,7 +197,7 @@ func TestForkedIndexErrors(t *testing.T) {
 	must(t, d.Synchronize())
 	r, err := d.NewRecording()
 	must(t, err)
-	f, err := r.Fork()
+	f, err := r.Fork(d)
 	must(t, err)
 	must(t, device.Run(d, f, &device.Gather{Out: out, Src: src, Index: index, Tag: 5}))
 	must(t, r.Stream().(Stream).WaitStream(f))
@@ -219,7 +219,7 @@ func TestForksAskNothing(t *testing.T) {
 	x := floats(t, d, nil, 1, 2, 3, 4)
 	r, err := d.NewRecording()
 	must(t, err)
-	fork, err := r.Fork()
+	fork, err := r.Fork(d)
 	must(t, err)
 	list := []device.Stream{r.Stream(), fork}
 	for _, s := range list {

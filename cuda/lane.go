@@ -9,8 +9,9 @@ import (
 
 // lane is one stream of a recording. Its pieces of work come one after the other; those of two lanes in any order but that of marks.
 //
-// It has no stream of the driver's: what is recorded is launched on the recording's, under whose handle the lane's stream goes on when the
-// recording is over. It has an arena, in which its order alone decides when memory is free. r.mu guards the rest.
+// It has no stream of the driver's: when the recording is over, the lane's stream goes on under the
+// handle of the recording's first stream of its device. It has an arena, in which its order alone
+// decides when memory is free. r.mu guards the rest.
 type lane struct {
 	r     *recording
 	s     *stream
@@ -25,6 +26,7 @@ type lane struct {
 
 // heldBlock was freed, and is in use until the lane it belongs to comes after that many pieces of each lane.
 type heldBlock struct {
+	pool  *pool.Pool
 	block *pool.Block
 	gen   uint64
 	until []uint32
@@ -43,9 +45,13 @@ func (r *recording) newLane(s *stream) *lane {
 }
 
 // Fork returns another stream of the recording.
-func (r *recording) Fork() (device.Stream, error) {
-	s := r.d.wrap(idleStream{r.s.priority, r.s.handle, r.s.slot})
-	s.main = r.s
+func (r *recording) Fork(on device.Device) (device.Stream, error) {
+	main, err := r.partner("fork", on)
+	if err != nil {
+		return nil, err
+	}
+	s := main.dev.wrap(idleStream{main.priority, main.handle, main.slot})
+	s.main = main
 	r.mu.Lock()
 	if !r.live.Load() {
 		r.mu.Unlock()
@@ -53,7 +59,7 @@ func (r *recording) Fork() (device.Stream, error) {
 	}
 	l := r.newLane(s)
 	r.mu.Unlock()
-	r.d.pool.Hold(l.arena)
+	s.dev.pool.Hold(l.arena)
 	return s, nil
 }
 
@@ -179,19 +185,19 @@ func (l *lane) behind(clock []uint32) bool {
 // release gives blocks to the pool, without r.mu: the pool tells of their ends.
 func (r *recording) release(list []heldBlock) {
 	for _, b := range list {
-		r.d.pool.Free(b.block, b.gen)
+		b.pool.Free(b.block, b.gen)
 	}
 }
 
 // holds takes over a block of the recording that is freed while lanes of users have to do with it, and reports true, if its own lane does not
 // come after all that they have recorded.
-func (r *recording) holds(b *pool.Block, gen, users uint64) bool {
+func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.live.Load() {
 		return false
 	}
-	h := heldBlock{b, gen, make([]uint32, len(r.lanes))}
+	h := heldBlock{of, b, gen, make([]uint32, len(r.lanes))}
 	var home *lane
 	for i, l := range r.lanes {
 		if l.arena == b.Stream() {
@@ -250,5 +256,5 @@ func (b *buffer) held() bool {
 		return false
 	}
 	_, home := b.dev.p.arenaStream(b.block.Stream())
-	return home != nil && home.r.holds(b.block, b.gen, users)
+	return home != nil && home.r.holds(b.dev.pool, b.block, b.gen, users)
 }

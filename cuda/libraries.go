@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Library is an optional library of NVIDIA's and whether it is on this machine. Only nvml is used yet ([Temperature] and its like); every
-// path works without.
+// Library is an optional library of NVIDIA's and whether it is on this machine. Of them nvml is
+// used ([Temperature] and its like), and nccl ([Device.Connect]). Every path works without.
 type Library struct {
 	Name     string   `json:"name"`
 	Found    bool     `json:"found"`

@@ -63,6 +63,9 @@ func (p *peerLink) goesDirect() bool {
 
 // copyPeer copies n bytes from another GPU of the driver.
 func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, link *peerLink) error {
+	if l := st.rec.Load(); l != nil {
+		return l.peer(to, at, n, link)
+	}
 	if err := d.enter(); err != nil {
 		return err
 	}

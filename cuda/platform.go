@@ -11,6 +11,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 	"github.com/flambeau-go/flambeau/device"
 )
@@ -32,7 +33,9 @@ type platform struct {
 	owners sync.Map // of streams: cu.Stream to *Device
 	pinned pinnedPool
 
-	monitor func() (nvml.API, error) // nil for emulated GPUs
+	// Libraries beside the driver; nil for emulated GPUs.
+	monitor     func() (nvml.API, error)
+	collectives func() (*nccl.Library, error)
 
 	arenas     sync.Map // of recordings: pool.StreamID to *recording
 	recordings atomic.Uint64
@@ -59,7 +62,7 @@ func newPlatform(api cu.API) (*platform, error) {
 		p.meta = e.Config().Meta
 	}
 	if !p.emulated {
-		p.cubins, p.monitor = defaultCubins(), nvml.Open
+		p.cubins, p.monitor, p.collectives = defaultCubins(), nvml.Open, openNCCL
 	}
 	var err error
 	if p.version, err = api.DriverVersion(); err != nil {
@@ -70,7 +73,7 @@ func newPlatform(api cu.API) (*platform, error) {
 }
 
 // accepted lists what FLAMBEAU_CUDA may be.
-const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off]"
+const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB]"
 
 // choose makes the platform that a value of FLAMBEAU_CUDA asks for. open finds the real driver.
 func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {
@@ -155,6 +158,18 @@ func (p *platform) open(i int) (*Device, error) {
 	}
 	p.devices[i] = d
 	return d, nil
+}
+
+// opened returns the first device, by number, that has been opened, nil if there is none.
+func (p *platform) opened() *Device {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.count {
+		if d := p.devices[i]; d != nil {
+			return d
+		}
+	}
+	return nil
 }
 
 func deviceName(i int) string { return fmt.Sprintf("cuda:%d", i) }

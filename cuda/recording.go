@@ -26,16 +26,19 @@ var (
 //
 // Its memory comes from arenas of the pool that have names of their own and not the stream's: what is freed there serves the lane
 // again, whose order protects it, and nobody else, even when the stream has become an ordinary one.
+//
+// Each device that takes part has a stream of the driver's. Replays are launched on that of the
+// first, and the others' streams come before and after each of them: see replayer.start.
 type recording struct {
 	d    *Device
-	s    *stream // of the first lane
+	s    *stream   // of the first lane
+	with []*stream // of the first lane of each other device
 	live atomic.Bool
 	whom atomic.Pointer[any] // until it is over
 
 	mu    sync.Mutex
 	lanes []*lane
 	nodes []recorded
-	feeds int
 	marks map[uint64]recorded // blocks that are in use
 	hosts []*pinnedBlock      // that replays copy from or to
 }
@@ -53,6 +56,7 @@ type recorded struct {
 	bytes  []byte         // of constants
 	host   unsafe.Pointer // page-locked, of somebody else
 	label  string         // of a block
+	link   *peerLink      // of a copy from another device
 	size   uint64         // of a block, as asked for
 }
 
@@ -61,6 +65,7 @@ type recordedKind uint8
 const (
 	recordedLaunch   recordedKind = iota
 	recordedMove                  // n bytes from from to to
+	recordedPeer                  // … which is of another device
 	recordedConstant              // bytes to to
 	recordedFeed                  // n bytes to to, new for each replay
 	recordedHost                  // n bytes from host to to
@@ -72,22 +77,73 @@ const (
 // privateArena marks names of arenas that are no stream's.
 const privateArena pool.StreamID = 1 << 63
 
-// NewRecording starts a recording on a stream of its own.
-func (d *Device) NewRecording() (device.Recording, error) {
-	s, err := d.NewStream(0)
-	if err != nil {
-		return nil, err
+// NewRecording starts a recording on a stream of its own, and one of each other device.
+func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
+	const op = "record"
+	list := []*Device{d}
+	for _, o := range others {
+		own, err := d.peerDevice(op, o)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(list, own) {
+			return nil, d.refusal(op, "others", own.name+" is given twice")
+		}
+		list = append(list, own)
 	}
 	if _, ok := d.api.(cu.Graphs); !ok {
 		return nil, &device.RecordError{Device: d.name, Op: "work", Why: "the driver has no graphs"}
 	}
-	r := &recording{d: d, s: s.(*stream), marks: map[uint64]recorded{}}
+	r := &recording{d: d, marks: map[uint64]recorded{}}
+	var streams []*stream
+	for _, of := range list {
+		s, err := of.NewStream(0)
+		if err != nil {
+			return nil, err
+		}
+		streams = append(streams, s.(*stream))
+	}
+	r.s, r.with = streams[0], streams[1:]
 	r.live.Store(true)
-	d.pool.Hold(r.newLane(r.s).arena)
+	for _, s := range streams {
+		s.dev.pool.Hold(r.newLane(s).arena)
+	}
 	return r, nil
 }
 
 func (r *recording) Stream() device.Stream { return r.s }
+
+// On returns the first stream of a device.
+func (r *recording) On(d device.Device) device.Stream {
+	if s := r.on(d); s != nil {
+		return s
+	}
+	return nil
+}
+
+func (r *recording) on(d device.Device) *stream {
+	for _, s := range r.streams() {
+		if device.Device(s.dev) == d {
+			return s
+		}
+	}
+	return nil
+}
+
+// streams are the driver's, that of the first device first.
+func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.with...) }
+
+// partner returns the first stream of a device, or the error of one that takes no part.
+func (r *recording) partner(op string, d device.Device) (*stream, error) {
+	if s := r.on(d); s != nil {
+		return s, nil
+	}
+	name := "nil"
+	if d != nil {
+		name = d.Name()
+	}
+	return nil, r.d.refusal(op, "on", name+" takes no part in the recording")
+}
 
 // Recording reports whether what is queued on s is recorded.
 func (s *stream) Recording() bool { return s.rec.Load() != nil }
@@ -193,22 +249,33 @@ func (r *recording) keeps(b *pinnedBlock) bool {
 	return true
 }
 
+// peer records a copy from another device.
+func (l *lane) peer(to, from, n uint64, link *peerLink) error {
+	l.record(recorded{kind: recordedPeer, to: to, from: from, n: n, link: link})
+	return nil
+}
+
 // Feed returns memory that each replay fills at this place.
-func (r *recording) Feed(n int, o device.Origin) (device.Buffer, error) {
+func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
+	s, err := r.partner("feed", on)
+	if err != nil {
+		return nil, err
+	}
 	if !r.live.Load() {
 		return nil, &device.RecordError{Device: r.d.name, Op: "feed", Why: "the recording is over"}
 	}
 	if n < 1 {
 		return nil, r.d.refusal("feed", "bytes", "at least one byte is wanted")
 	}
-	b, err := r.d.Alloc(n, r.s, o)
+	b, err := s.dev.Alloc(n, s, o)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lanes[0].add(recorded{kind: recordedFeed, to: uint64(b.Addr()), n: uint64(n)})
-	r.feeds++
+	if l := s.rec.Load(); l != nil {
+		l.add(recorded{kind: recordedFeed, to: uint64(b.Addr()), n: uint64(n)})
+	}
 	return b, nil
 }
 
@@ -223,7 +290,7 @@ func (l *lane) block(addr uintptr, requested, rounded uint64, label string, free
 	if !r.live.Load() {
 		return false
 	}
-	w := recorded{kind: recordedBlock, to: uint64(addr), n: rounded, size: requested, label: label}
+	w := recorded{kind: recordedBlock, lane: l.index, to: uint64(addr), n: rounded, size: requested, label: label}
 	if freed {
 		w.kind = recordedFreed
 		delete(r.marks, w.to)
@@ -249,9 +316,11 @@ func (r *recording) over() bool {
 		free = append(free, l.held...)
 		l.held = nil
 	}
-	if c, ok := r.d.api.(cu.Checker); ok && r.d.dead.Load() == nil {
+	if c, ok := r.d.api.(cu.Checker); ok {
 		for _, b := range r.marks {
-			c.BlockAllocated(r.s.handle, cu.DevicePtr(b.to), b.size, b.n, b.label)
+			if s := r.lanes[b.lane].s; s.dev.dead.Load() == nil {
+				c.BlockAllocated(s.handle, cu.DevicePtr(b.to), b.size, b.n, b.label)
+			}
 		}
 	}
 	r.release(free)
@@ -265,9 +334,11 @@ func (r *recording) Abort() {
 	}
 }
 
-// retire makes the memory an ordinary stream's. What the recording's stream had to do is done.
+// retire makes the memory an ordinary stream's. What the recording's streams had to do is done.
 func (r *recording) retire() {
-	_ = r.s.Synchronize() // a fault is kept and comes out of the next call
+	for _, s := range r.streams() {
+		_ = s.Synchronize() // a fault is kept and comes out of the next call
+	}
 	for _, b := range r.hosts {
 		b.mu.Lock()
 		b.graphs--
@@ -275,7 +346,7 @@ func (r *recording) retire() {
 	}
 	r.hosts = nil
 	for _, l := range r.lanes {
-		r.d.pool.Retire(l.arena, pool.StreamID(r.d.main.handle))
+		l.s.dev.pool.Retire(l.arena, pool.StreamID(l.s.dev.main.handle))
 		r.d.p.arenas.Delete(l.arena)
 	}
 }

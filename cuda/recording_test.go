@@ -35,7 +35,7 @@ func testRecording(t *testing.T, d *Device) {
 	must(t, err)
 	s := r.Stream()
 	before, stats := d.Counters(), d.Stats()
-	slots, err := r.Feed(8, device.Origin{Op: "test"})
+	slots, err := r.Feed(d, 8, device.Origin{Op: "test"})
 	must(t, err)
 	params := device.View{Buf: slots, Type: dtype.I64, Layout: shape.Dense(shape.Of(1))}
 	a := empty(t, d, s, 4)

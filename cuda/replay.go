@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"unsafe"
@@ -20,6 +21,7 @@ type replayer struct {
 	r    *recording
 	ops  int
 	feed []feed
+	sent []sent
 	host *pinnedBuffer // nil: nothing is read
 	each int           // bytes of a turn
 	from int           // where the turns begin
@@ -35,9 +37,16 @@ type replayer struct {
 // feed is a node that copies what each replay is fed.
 type feed struct {
 	node cu.GraphNode
+	ctx  cu.Context
 	to   cu.DevicePtr
 	at   int // in a turn
 	n    int
+}
+
+// sent is a copy between devices.
+type sent struct {
+	by   *peerLink
+	size uint64
 }
 
 // aligned is where the next piece of host memory begins.
@@ -88,12 +97,24 @@ func (g *replayer) build() error {
 	if err := d.enter(); err != nil {
 		return err
 	}
-	defer d.leave()
+	defer func() { d.leave() }()
 	api := d.api.(cu.Graphs)
 	marker, _ := d.api.(cu.GraphMarker)
 	var err error
 	if g.graph, err = api.GraphCreate(); err != nil {
 		return d.fault("", err)
+	}
+	// Each node is made with the context of its device current, in which its kernel is loaded.
+	change := func(to *Device) error {
+		if to == d {
+			return nil
+		}
+		if err := to.enter(); err != nil {
+			return err
+		}
+		d.leave()
+		d = to
+		return nil
 	}
 	nodes := make([][]cu.GraphNode, len(g.r.nodes)) // what comes after a piece comes after these
 	var host []byte
@@ -104,6 +125,9 @@ func (g *replayer) build() error {
 	for i := range g.r.nodes {
 		w := &g.r.nodes[i]
 		after := behind(nodes, w.after)
+		if err := change(g.r.lanes[w.lane].s.dev); err != nil {
+			return err
+		}
 		var n cu.GraphNode
 		name := ""
 		switch w.kind {
@@ -122,6 +146,9 @@ func (g *replayer) build() error {
 			}
 		case recordedMove:
 			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+		case recordedPeer:
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), Dst: cu.DevicePtr(w.to), N: w.n, Peer: true}, d.ctx)
+			g.sent = append(g.sent, sent{w.link, w.n})
 		case recordedConstant:
 			copy(host[constant:], w.bytes)
 			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: unsafe.Pointer(&host[constant]), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
@@ -131,7 +158,7 @@ func (g *replayer) build() error {
 		case recordedSave:
 			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), DstHost: w.host, N: w.n}, d.ctx)
 		case recordedFeed:
-			f := feed{to: cu.DevicePtr(w.to), at: fed, n: int(w.n)}
+			f := feed{ctx: d.ctx, to: cu.DevicePtr(w.to), at: fed, n: int(w.n)}
 			f.node, err = api.GraphAddCopyNode(g.graph, after, g.copyOf(f, 0), d.ctx)
 			n = f.node
 			g.feed = append(g.feed, f)
@@ -150,6 +177,9 @@ func (g *replayer) build() error {
 			g.ops++
 		}
 		nodes[i] = []cu.GraphNode{n}
+	}
+	if err := change(g.r.d); err != nil {
+		return err
 	}
 	g.exec, err = api.GraphInstantiate(g.graph)
 	return d.fault("", err)
@@ -191,8 +221,10 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 	if g.done {
 		return &device.RecordError{Device: d.name, Op: "replay", Why: "the graph is closed"}
 	}
-	if f := d.dead.Load(); f != nil {
-		return f
+	for _, s := range g.r.streams() {
+		if f := s.dev.dead.Load(); f != nil {
+			return f
+		}
 	}
 	turn := g.turn
 	if e := g.busy[turn]; e != nil {
@@ -216,6 +248,9 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 		return err
 	}
 	d.count.launches.Add(1)
+	for _, c := range g.sent {
+		c.by.count(c.size)
+	}
 	if len(g.feed) > 0 {
 		e, err := s.Record()
 		if err != nil {
@@ -225,12 +260,52 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 		g.turn = (turn + 1) % turns
 	}
 	if d.p.sync {
-		return s.Synchronize()
+		return g.synchronize()
 	}
 	return nil
 }
 
+// synchronize waits for the replays on all devices, and returns the first error.
+func (g *replayer) synchronize() error {
+	var first error
+	for _, s := range g.r.streams() {
+		if err := s.Synchronize(); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// start launches the graph, between what is queued on the streams of the devices that take part
+// and what will be.
 func (g *replayer) start(turn int) error {
+	d, s := g.r.d, g.r.s
+	for _, o := range g.r.with {
+		if err := s.WaitStream(o); err != nil {
+			return err
+		}
+	}
+	if err := g.launch(turn); err != nil {
+		if f := (*device.Fault)(nil); errors.As(err, &f) {
+			return f // the device had failed before
+		}
+		for _, o := range g.r.with { // the fault may be another device's
+			if f := o.dev.failed(); f != nil {
+				return f
+			}
+		}
+		return d.fault("a graph", err)
+	}
+	for _, o := range g.r.with {
+		if err := o.WaitStream(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launch launches the graph. The error is the driver's.
+func (g *replayer) launch(turn int) error {
 	d := g.r.d
 	if err := d.enter(); err != nil {
 		return err
@@ -238,11 +313,11 @@ func (g *replayer) start(turn int) error {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	for _, f := range g.feed {
-		if err := api.GraphExecCopyNodeSetParams(g.exec, f.node, g.copyOf(f, turn), d.ctx); err != nil {
-			return d.fault("", err)
+		if err := api.GraphExecCopyNodeSetParams(g.exec, f.node, g.copyOf(f, turn), f.ctx); err != nil {
+			return err
 		}
 	}
-	return d.fault("a graph", api.GraphLaunch(g.exec, g.r.s.handle))
+	return api.GraphLaunch(g.exec, g.r.s.handle)
 }
 
 // Close waits for the replays and gives everything back. What the work did wrong comes out of it.
@@ -253,7 +328,7 @@ func (g *replayer) Close() error {
 		return nil
 	}
 	g.done = true
-	err := g.r.s.Synchronize()
+	err := g.synchronize()
 	g.destroy()
 	g.r.retire()
 	return err

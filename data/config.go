@@ -33,9 +33,9 @@ type Config struct {
 	// is an error. The scope that takes them is on it too ([tensor.On]): From of one that was opened
 	// without a device is an error, nothing is copied back in silence. Pin copies by way of
 	// page-locked memory, so that the copies run while the GPU computes; without Device it is there
-	// that batches are, as with PyTorch's pin_memory, of the first GPU. Without a GPU, and with the
-	// CPU for Device, there is nothing to copy: Pin is ignored, which [Loader.Note] tells, and the
-	// log once in a process.
+	// that batches are, as with PyTorch's pin_memory, of a GPU that is in use ([device.OpenAny]).
+	// Without a GPU, and with the CPU or a rank of it for Device, no copy would be faster: Pin is
+	// ignored, which [Loader.Note] tells, and the log once in a process.
 	Device device.Device
 	Pin    bool
 

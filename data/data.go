@@ -78,9 +78,8 @@ func (d *TensorDataset) Get(i int) (Sample, error) {
 func (d *TensorDataset) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
-			idx := s.From(index)
-			x = d.X.In(s).IndexSelect(0, idx)
-			y = d.Y.In(s).IndexSelect(0, idx)
+			x = d.X.In(s).IndexSelect(0, s.On(d.X.Device()).From(index))
+			y = d.Y.In(s).IndexSelect(0, s.On(d.Y.Device()).From(index))
 			s.Close(x, y)
 		}, tensor.NoGrad())
 	})

@@ -34,17 +34,20 @@ func withoutPin(why string) string {
 // setting that means nothing on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Host { // there is nothing to copy, and so nothing to pin
+	if m.dev != nil && m.dev.Info().Host { // page-locked memory speeds no copy up
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
 		}
-		return nil, note, nil
+		if m.dev.Info().Meta {
+			return nil, note, nil
+		}
+		return m, note, nil // a rank of the CPU has them copied, plainly
 	}
 	from := m.dev
 	if c.Pin {
 		if from == nil {
 			var u *device.UnavailableError
-			if from, err = device.Open("cuda:0"); errors.As(err, &u) {
+			if from, err = device.OpenAny("cuda"); errors.As(err, &u) {
 				return nil, withoutPin(err.Error()), nil
 			} else if err != nil {
 				return nil, "", err
@@ -70,10 +73,20 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	return m, "", nil
 }
 
+// there reports whether all of a batch is in its place as it was made.
+func (m *mover) there(b *Batch) bool {
+	there := m.pin == nil
+	b.each(func(t *tensor.Tensor) *tensor.Tensor {
+		there = there && t.Device() == m.dev
+		return t
+	})
+	return there
+}
+
 // move brings a batch to its place. After an error nothing of it is there, and the batch is as it was.
 func (m *mover) move(b *Batch, number int) error {
 	opts := []tensor.Option{tensor.NoGrad()}
-	if m.dev != nil {
+	if len(m.streams) > 0 {
 		opts = append(opts, tensor.Stream(m.streams[number%len(m.streams)]))
 	}
 	var from, to []*tensor.Tensor
@@ -108,11 +121,13 @@ func (m *mover) move(b *Batch, number int) error {
 // given back what it took for the batch before; until then no later batch takes memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.to
-	if t := device.Tracing(); t != nil && m != nil {
+	if m == nil || m.there(res.b) {
+		return
+	}
+	if t := device.Tracing(); t != nil {
 		defer t.End(t.Begin(device.Span{Kind: device.SpanDirect, Name: "loader", Callers: r.callers}))
 	}
 	switch {
-	case m == nil:
 	case r.short.Load() > 0:
 		res.late = true
 	default:

@@ -10,6 +10,7 @@ import (
 // the number of ranks.
 type CollectiveKind uint8
 
+// The kinds.
 const (
 	KindAllReduce     CollectiveKind = iota // each out is the combination of all ins: n → n
 	KindBroadcast                           // each out is the root's in: n → n
@@ -35,10 +36,11 @@ func (k CollectiveKind) String() string {
 // A Combine says how the ranks' elements become one.
 type Combine uint8
 
+// The ways to combine. The mean is of floats; with max and min NaN wins, as in PyTorch's amax.
 const (
 	CombineSum Combine = iota
 	CombineMean
-	CombineMax // NaN wins, as in PyTorch's amax
+	CombineMax
 	CombineMin
 	CombineProduct
 )
@@ -61,8 +63,9 @@ type Collective struct {
 	Combine Combine // of KindAllReduce and KindReduceScatter
 	Root    int     // of KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
 	Peer    int     // the receiver of KindSendRecv
-	// Weights, where given, say by rank how much an in counts for CombineSum and CombineMean: Σ w·in,
-	// and for the mean divided by Σ w. A weight that is not above 0 leaves the rank's in out.
+	// Weights, where given, say by rank how much an in counts for CombineSum and CombineMean: Σ
+	// w·in, and for the mean divided by Σ w. A weight that is not above 0 leaves the rank's in
+	// out.
 	Weights []float64
 	Outs    []View // by rank; absent where a rank gets nothing
 	Ins     []View // by rank; absent where a rank gives nothing: see [CollectiveKind.MayLack]
@@ -71,8 +74,8 @@ type Collective struct {
 // Reduces reports whether elements are combined.
 func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindReduceScatter }
 
-// MayLack reports whether a rank may have no operands at all. Where nothing is combined, others find
-// zeros in the place of its part.
+// MayLack reports whether a rank may have no operands at all. Where nothing is combined, others
+// find zeros in the place of its part.
 func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
@@ -173,8 +176,9 @@ type Communicator interface {
 	// Name says what carries the data: "in-process", "nccl".
 	Name() string
 	// Collect queues c, which has passed its Check, on each rank's stream, and returns when that is
-	// done. Work queued there earlier comes before, later work after it. Calls are made one after the
-	// other. After an error that is not an errors.ErrUnsupported the communicator is of no use.
+	// done. Work queued there earlier comes before, later work after it. Calls are made one
+	// after the other. After an error that is not an errors.ErrUnsupported the communicator is
+	// of no use.
 	Collect(streams []Stream, c *Collective) error
 	// Close gives back what it holds. Abort ends what hangs, from any goroutine.
 	Close() error
@@ -183,7 +187,7 @@ type Communicator interface {
 
 // A Connector is satisfied by devices whose driver has collectives of its own, from a library.
 type Connector interface {
-	// Connect returns a communicator of these devices, of this driver, rank by rank. The error is an
-	// *[UnavailableError] where the library is not there.
+	// Connect returns a communicator of these devices, of this driver, rank by rank. The error
+	// is an *[UnavailableError] where the library is not there.
 	Connect(devices []Device) (Communicator, error)
 }

@@ -41,6 +41,23 @@ func ExampleOpen() {
 	// device "cpu:1000" is not available: the processor has at most 256 ranks; they are cpu:0 to cpu:255
 }
 
+// Ranks of the processor are devices, each with its part of the workers: two of them train side by
+// side as two GPUs do.
+func ExampleWorkerSharer() {
+	for i := range 2 {
+		dev, err := device.Open(fmt.Sprintf("cpu:%d", i))
+		if err != nil {
+			log.Fatal(err)
+		}
+		rank := dev.(device.WorkerSharer)
+		rank.SetWorkers(2)
+		fmt.Println(dev.Name(), rank.Workers(), dev.Info().Host)
+	}
+	// Output:
+	// cpu:0 2 true
+	// cpu:1 2 true
+}
+
 // Stats tells the memory in use, as torch.cuda.memory_allocated and its relatives do.
 func ExampleStats() {
 	dev, err := device.Open("cpu")

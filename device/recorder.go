@@ -4,8 +4,11 @@ import "errors"
 
 // Recorder is satisfied by devices that record work and repeat it in one launch: CUDA graphs.
 type Recorder interface {
-	// NewRecording starts a recording. Any number may be open at once; what is queued on streams that are not theirs runs as ever.
-	NewRecording() (Recording, error)
+	// NewRecording starts a recording of this device's work, and of that of other devices of its
+	// driver, if any. Any number may be open at once; what is queued on streams that are not theirs
+	// runs as ever. The error is an *[OperandError] for a device that cannot be recorded with this
+	// one, and for one that is given twice.
+	NewRecording(others ...Device) (Recording, error)
 }
 
 // A Recording is work that is being recorded. It ends with Finish or Abort.
@@ -14,22 +17,29 @@ type Recording interface {
 	// that are allocated on it are the recording's: freed ones serve it again, in its order, and nobody else until [Replayer.Close].
 	// Other buffers that are recorded must not be freed before that either. What the stream has waited for is waited for by all replays.
 	//
-	// What cannot be recorded returns a *[RecordError] and leaves the recording as it was: whatever makes the host wait (Download,
-	// Synchronize, Wait of an event that is only recorded), copies between devices, and an Upload, whose bytes a replay would
-	// repeat. Copies from and to page-locked memory are recorded: each replay reads or writes it, and until
-	// [Replayer.Close] it serves nobody else, also where it is freed. When the recording has ended the stream is like others.
+	// What cannot be recorded returns a *[RecordError] and leaves the recording as it was. That is
+	// whatever makes the host wait (Download, Synchronize, Wait of an event that is only recorded),
+	// copies from devices that take no part, and an Upload, whose bytes a replay would repeat.
+	// Copies from and to page-locked memory are recorded: each replay reads or writes it, and until
+	// [Replayer.Close] it serves nobody else, also where it is freed. When the recording has ended
+	// the stream is like others.
 	Stream() Stream
+	// On returns the recording's first stream of a device: Stream's for that of the Recorder, and
+	// nil for one that takes no part.
+	On(d Device) Stream
 	// Fork returns another stream of the recording. It is in no order with the others but that of waits: for marks of streams of this
 	// recording, which every replay keeps. Memory that is allocated on it is the recording's, too; freed, it serves that stream again as soon
 	// as the stream's order is behind all that uses it. What it does last is to be waited for by Stream, directly or by way of others.
 	//
 	// A mark from outside that is set once is waited for before all replays. The error for a mark that may be set again, and for all that
 	// another stream does, is a *[RecordError], as replays would not wait again. So is that of a stream that is not of the recording and waits for one that is.
-	Fork() (Stream, error)
+	// The stream is of a device that takes part; another one is an *[OperandError].
+	Fork(on Device) (Stream, error)
 	// For says whom the recording is for, before anything is queued on its streams.
 	For(whom any)
-	// Feed returns a buffer that each replay fills anew from the host, at this place of the order.
-	Feed(bytes int, o Origin) (Buffer, error)
+	// Feed returns a buffer that each replay fills anew from the host, at this place of the order
+	// of the device's first stream. A device that takes no part is an *[OperandError].
+	Feed(on Device, bytes int, o Origin) (Buffer, error)
 	// Finish ends the recording. Work that Stream does not come after is a *[RecordError], whose Stream is that which did it. After an error it is over, as after Abort.
 	Finish() (Replayer, error)
 	// Abort ends the recording without a result. Its buffers become ordinary ones, whose contents are undefined.

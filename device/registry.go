@@ -33,6 +33,14 @@ type RankDriver interface {
 	OpenRank(i int) (Device, error)
 }
 
+// An OpenedDriver is a driver for which to open a device is no small thing: a GPU's context.
+type OpenedDriver interface {
+	Driver
+	// Opened returns the first of the devices that the program has opened, by number; nil where it
+	// has opened none. It opens none.
+	Opened() Device
+}
+
 // Register makes a driver known under its kind ("cpu", "cuda"). Drivers call it in init.
 func Register(kind string, d Driver) {
 	registry.Lock()
@@ -105,6 +113,24 @@ func Open(name string) (Device, error) {
 		return nil, &UnavailableError{Name: name, Reason: fmt.Sprintf("there %s", plural(n, kind)), Help: "the first is " + kind + ":0"}
 	}
 	return d.Open(i)
+}
+
+// OpenAny returns a device of a kind, for what each of them does for all, such as page-locked
+// memory. It is one that the program has opened, where there is one ([OpenedDriver]), and else the
+// first: who uses "cuda:1" alone makes no context on "cuda:0". The error is an
+// *[UnavailableError].
+func OpenAny(kind string) (Device, error) {
+	name := kind + ":0"
+	d, err := driver(kind, name)
+	if err != nil {
+		return nil, err
+	}
+	if o, ok := d.(OpenedDriver); ok {
+		if dev := o.Opened(); dev != nil {
+			return dev, nil
+		}
+	}
+	return Open(name)
 }
 
 func plural(n int, kind string) string {

@@ -19,8 +19,8 @@ const (
 // A Combine says how the ranks' elements become one: [Sum], [Mean], [Max], [Min], [Product].
 type Combine = device.Combine
 
-// A Work is a collective that was begun. It need not be waited for: ops that use its tensors wait by
-// themselves.
+// A Work is a collective that was begun. It need not be waited for: ops that use its tensors wait
+// by themselves.
 type Work struct {
 	core *core
 	slot *slot

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -14,8 +15,8 @@ import (
 // At once all ranks get rank 0's parameters and buffers. Then each Backward that reaches parameters
 // reduces their gradients while it goes on with those of earlier layers: they are put into buckets,
 // which are reduced one after the other, and are views of these from then on. Parameters that a run
-// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has. After
-// it the buffers, such as running statistics, are those of the lowest rank.
+// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has.
+// After it the buffers, such as running statistics, are those of the lowest rank.
 //
 // Parameters that require no gradient now are left out, also if they require one later. A model
 // belongs to one rank, and is made by it: see [Make]. [Group.NoSync] leaves the averaging out.
@@ -60,26 +61,28 @@ type Bucket struct {
 	Index, Of int            // which of how many
 	Grads     *tensor.Tensor // [n] of one type: this rank's, one parameter's behind the other's
 	Names     []string       // of the parameters
+	// Average averages a tensor as the bucket would be without a hook: by weight, where that is
+	// set.
+	Average func(x *tensor.Tensor) *Work
 }
 
-// A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when the
-// bucket is full, and leaves the result in b.Grads by the time that finish returns, which is called
-// at the end of Backward. finish may be nil. Buckets come to all ranks in one order.
+// A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when
+// the bucket is full, and leaves the result in b.Grads by the time that finish returns, which is
+// called at the end of Backward. finish may be nil. Buckets come to all ranks in one order.
 type CommHook func(g *Group, b Bucket) (finish func())
 
 // WithHook reduces buckets by a hook.
 func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h } }
 
-// Compress averages gradients in bfloat16, which halves what links carry: torch's bf16_compress_hook.
-// Each rank's gradient is rounded to 8 bits before, and the mean after it.
+// Compress averages gradients in bfloat16, which halves what links carry: torch's
+// bf16_compress_hook. Each rank's gradient is rounded to 8 bits before, and the mean after it.
 func Compress() DDPOption {
 	return WithHook(func(g *Group, b Bucket) func() {
 		wire := b.Grads.BFloat16()
+		b.Average(wire)
 		if wire == b.Grads {
-			g.AllReduce(wire, Mean)
 			return nil
 		}
-		g.AllReduce(wire, Mean)
 		return func() {
 			b.Grads.Copy(wire)
 			wire.Free()
@@ -98,6 +101,7 @@ type Reducer struct {
 	bufs   []*tensor.Tensor
 
 	buckets  []*bucket
+	home     []int   // of each leaf, its bucket
 	statics  []*flat // of the buffers
 	packed   [][]int
 	order    []int  // in which gradients became ready, until the buckets are in it
@@ -180,14 +184,19 @@ func (r *Reducer) spread(root int) {
 	for _, list := range packs(r.state, 25<<20, 25<<20) {
 		part := pick(r.state, list)
 		f := newFlat(r.g.Device(), part[0].Type(), part)
-		if r.g.rank == root {
-			f.put(part)
-		}
-		r.g.Broadcast(f.all, root)
-		if r.g.rank != root {
-			f.get(part)
-		}
+		r.give(f, part, root, "parameters and buffers")
 		f.free()
+	}
+}
+
+// give gives all ranks the tensors of one, by way of f.
+func (r *Reducer) give(f *flat, part []*tensor.Tensor, root int, of string) {
+	if r.g.rank == root {
+		f.put(part)
+	}
+	r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, of, f.all, f.all, 1)
+	if r.g.rank != root {
+		f.get(part)
 	}
 }
 
@@ -204,7 +213,9 @@ func (r *Reducer) Group() *Group { return r.of }
 
 // Weigh says how much this rank's gradients count from now on: the number of samples of its batch.
 // They are averaged by weight, so that ranks may have batches of different sizes, also none. All
-// ranks call it, or none does.
+// ranks call it, or none does. Where the ranks' losses depend on each other, as with
+// [ConvertSyncBatchNorm], this comes too late: scale each loss by its samples times World, divided
+// by those of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))

@@ -3,7 +3,8 @@
 // Ranks are goroutines. [Run] starts one for each device, gives it its [Group], and returns when
 // all have returned:
 //
-//	err := dist.Run(ctx, dist.Devices("cuda:0", "cuda:1"), func(ctx context.Context, g *dist.Group) error {
+//	gpus := dist.Devices("cuda:0", "cuda:1")
+//	err := dist.Run(ctx, gpus, func(ctx context.Context, g *dist.Group) error {
 //		model := dist.DDP(nn.To(newModel(), g.Device()), g)
 //		…the loop of one device, with g.Rank() of g.World()…
 //	})
@@ -15,9 +16,9 @@
 //
 //   - Every rank calls the collectives of a group in one order, with operands that fit. What does
 //     not match is an *[Error] that names both ranks and both lines of the program.
-//   - A collective returns at once. An op that needs its result waits for the other ranks by itself,
-//     on the device where there are streams. Tensors may be freed meanwhile.
+//   - A collective returns at once. An op that needs its result waits for the other ranks by
+//     itself, on the device where there are streams. Tensors may be freed meanwhile.
 //   - The same run gives the same bits: ranks are combined in their order.
-//   - When one rank fails, all end. [Run] returns one error, a *[RankError], that says which rank it
-//     was. A rank that does not come is given up after [Timeout], and the error has its stack.
+//   - When one rank fails, all end. [Run] returns one error, a *[RankError], that says which rank
+//     it was. A rank that does not come is given up after [Timeout], and the error has its stack.
 package dist

@@ -37,14 +37,20 @@ func (g *Group) Generator() *tensor.Generator { return g.gen }
 // Backend says what carries the data: "in-process", "nccl".
 func (g *Group) Backend() string { return g.core.comm.Name() }
 
-// New opens a scope on this rank's device, with its generator.
+// Options are what a rank's scopes are opened with: its device and its generator. They are for
+// scopes that others open, such as those of data.Loader.Steps.
+func (g *Group) Options() []tensor.Option {
+	return []tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}
+}
+
+// New opens a scope with [Group.Options].
 func (g *Group) New(opts ...tensor.Option) *tensor.Scope {
-	return tensor.NewScope(append([]tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}, opts...)...)
+	return tensor.NewScope(append(g.Options(), opts...)...)
 }
 
 // Do runs f with a scope as [Group.New] opens it, and closes it.
 func (g *Group) Do(f func(s *tensor.Scope), opts ...tensor.Option) {
-	tensor.Do(f, append([]tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}, opts...)...)
+	tensor.Do(f, append(g.Options(), opts...)...)
 }
 
 // String reads like "rank 1 of 2 on cuda:1".

@@ -47,9 +47,9 @@ func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error
 
 func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
 
-// inProcess carries data between devices of one process: in host memory, or by copies from device to
-// device. Each rank combines one part of the elements, in the order of ranks, and gives it to the
-// others, so that each link carries 2·(W-1)/W of the bytes, as in a ring.
+// inProcess carries data between devices of one process: in host memory, or by copies from device
+// to device. Each rank combines one part of the elements, in the order of ranks, and gives it to
+// the others, so that each link carries 2·(W-1)/W of the bytes, as in a ring.
 type inProcess struct {
 	devices []device.Device
 	host    device.Device // that works on the memory of all, where that is the host's

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Join runs f, in which ranks may have different numbers of batches: torch's Join. A rank whose f has
-// returned takes no part in what the others reduce: sums are of those that still have data, and
-// means are over them. Join returns when all ranks' f have returned. Then the models of [DDP] are on
-// all ranks those of the rank that was last.
+// Join runs f, in which ranks may have different numbers of batches: torch's Join. A rank whose f
+// has returned takes no part in what the others reduce: sums are of those that still have data, and
+// means are over them. Join returns when all ranks' f have returned. Then the models of [DDP] are
+// on all ranks those of the rank that was last.
 //
 // Meanwhile the group may gather, too, which finds zeros in the place of ranks without data; what
 // needs such a rank to give something (Broadcast or Scatter from it, Send, Recv) is an *[Error] of

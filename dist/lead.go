@@ -22,9 +22,12 @@ func (r *Reducer) Reserve() {
 		return
 	}
 	r.makeStatics()
+	average := func(x *tensor.Tensor, weight float64) {
+		r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: true}, "reserve", x, x, weight)
+	}
 	least := map[any]*bucket{}
 	for _, b := range r.buckets {
-		r.g.reduce(b.flat.all, Mean, "reserve", 1, true)
+		average(b.flat.all, 1)
 		if s := least[b.flat.all.Type()]; s == nil || b.flat.all.Size() < s.flat.all.Size() {
 			least[b.flat.all.Type()] = b
 		}
@@ -39,7 +42,7 @@ func (r *Reducer) Reserve() {
 			if r.g.rank < k {
 				weight = 1
 			}
-			r.g.reduce(b.flat.all, Mean, "reserve", weight, true)
+			average(b.flat.all, weight)
 		}
 	}
 	r.g.exchange("reserve", nil, nil)

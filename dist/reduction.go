@@ -21,7 +21,7 @@ func (r *Reducer) arrange(order []int) {
 	for _, b := range r.buckets {
 		b.flat.free()
 	}
-	r.buckets = nil
+	r.buckets, r.home = nil, make([]int, len(r.leaves))
 	for _, list := range packs(pick(r.leaves, order), r.first, r.rest) {
 		b := &bucket{leaves: pick(order, list), views: make([]*tensor.Tensor, len(list))}
 		part := pick(r.leaves, b.leaves)
@@ -29,6 +29,9 @@ func (r *Reducer) arrange(order []int) {
 		b.name = "gradients of " + r.params[b.leaves[0]].Name
 		if n := len(b.leaves); n > 1 {
 			b.name += " … " + r.params[b.leaves[n-1]].Name
+		}
+		for _, i := range b.leaves {
+			r.home[i] = len(r.buckets)
 		}
 		r.buckets = append(r.buckets, b)
 	}
@@ -61,11 +64,9 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 		r.order, r.ordered = nil, true
 	}
 	n := &reduction{r: r, reached: reached, left: make([]int, len(r.buckets))}
-	for b, k := range r.buckets {
-		for _, i := range k.leaves {
-			if reached[i] {
-				n.left[b]++
-			}
+	for i, yes := range reached {
+		if yes {
+			n.left[r.home[i]]++
 		}
 	}
 	r.running = n
@@ -84,11 +85,7 @@ func (n *reduction) Missed(i int) {
 
 func (n *reduction) came(i int) {
 	n.order = append(n.order, i)
-	for b, k := range n.r.buckets {
-		if slices.Contains(k.leaves, i) {
-			n.left[b]--
-		}
-	}
+	n.left[n.r.home[i]]--
 	for n.next < len(n.left) && n.left[n.next] == 0 {
 		n.launch()
 	}
@@ -102,15 +99,18 @@ func (n *reduction) launch() {
 	if err := tensor.Try(func() { n.fill(b) }); n.failed == nil {
 		n.failed = err
 	}
+	average := func(x *tensor.Tensor) *Work {
+		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
+	}
 	if r.hook == nil {
-		r.g.reduce(b.flat.all, Mean, b.name, r.weight, r.weighted)
+		average(b.flat.all)
 		return
 	}
 	var names []string
 	for _, i := range b.leaves {
 		names = append(names, r.params[i].Name)
 	}
-	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names}); f != nil {
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
 		n.finish = append(n.finish, f)
 	}
 }
@@ -176,7 +176,8 @@ func (n *reduction) End(failed error) {
 		n.end(nil)
 		return
 	}
-	// What the run failed with goes on behind this call; the others' end is not this rank's concern.
+	// What the run failed with goes on behind this call; the others' end is not this rank's
+	// concern.
 	_ = tensor.Try(func() { n.end(failed) })
 }
 
@@ -197,36 +198,34 @@ func (n *reduction) end(failed error) {
 		me.order = n.order
 	}
 	all := r.g.exchange("end of backward", me, nil)
-	for _, f := range n.finish {
-		f()
-	}
 	clear(r.unsynced)
-	first := true
+	lowest := -1
 	anywhere := make([]bool, len(r.leaves))
 	for rank, v := range all {
 		s, there := v.(status)
-		if !there {
-			continue // it has no more data
-		}
-		if s.failed != nil {
-			switch {
-			case s.rank == me.rank && raised:
-				return
-			case s.rank == me.rank:
-				panic(failed)
-			}
+		switch {
+		case !there: // it has no more data
+		case s.failed != nil && raised:
+			return // its own panic goes on
+		case s.failed != nil && failed != nil:
+			panic(failed)
+		case s.failed != nil:
 			panic(&StepError{s.rank, s.device, s.failed})
-		}
-		for i, used := range s.used {
-			anywhere[i] = anywhere[i] || used
-		}
-		if first {
-			first = false
-			n.share(rank)
-			if s.order != nil {
-				r.reorder(s.order)
+		case lowest < 0:
+			lowest = rank
+			fallthrough
+		default:
+			for i, used := range s.used {
+				anywhere[i] = anywhere[i] || used
 			}
 		}
+	}
+	for _, f := range n.finish {
+		f()
+	}
+	n.share(lowest)
+	if order := all[lowest].(status).order; order != nil {
+		r.reorder(order)
 	}
 	for _, b := range r.buckets {
 		for k, i := range b.leaves {
@@ -238,7 +237,8 @@ func (n *reduction) end(failed error) {
 	}
 }
 
-// reorder has the buckets made anew, before the next run, in the order in which gradients were ready.
+// reorder has the buckets made anew, before the next run, in the order in which gradients were
+// ready.
 func (r *Reducer) reorder(order []int) {
 	order = slices.Clone(order)
 	var now []int
@@ -265,14 +265,7 @@ func (n *reduction) share(root int) {
 	}
 	r.makeStatics()
 	for k, f := range r.statics {
-		part := pick(r.bufs, r.packed[k])
-		if r.g.rank == root {
-			f.put(part)
-		}
-		r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, "buffers", f.all, f.all, 1)
-		if r.g.rank != root {
-			f.get(part)
-		}
+		r.give(f, pick(r.bufs, r.packed[k]), root, "buffers")
 	}
 }
 
@@ -296,9 +289,4 @@ func (r *Reducer) Void(err error) {
 	}
 	n := r.Begin(nil, make([]bool, len(r.leaves))).(*reduction)
 	n.End(err)
-}
-
-// reduce is AllReduce of something that has a name, by weight.
-func (g *Group) reduce(x *tensor.Tensor, c Combine, of string, weight float64, weighted bool) *Work {
-	return g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: c, weighted: weighted}, of, x, x, weight)
 }

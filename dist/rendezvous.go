@@ -1,7 +1,6 @@
 package dist
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -151,7 +150,7 @@ func (c *core) call(k *call) *slot {
 	case <-c.world.failed:
 		c.mu.Unlock()
 		k.release()
-		panic(c.fault(k.rank, c.world.aborted(), k, "another rank has failed"))
+		panic(c.fault(k.rank, c.world.aborted(), k, "the run has ended"))
 	default:
 	}
 	key := slotKey{number: c.next[k.rank]}
@@ -423,9 +422,5 @@ func (c *core) wait(sl *slot, k *call) error {
 		return nil
 	default:
 	}
-	err := c.world.aborted()
-	if cause := context.Cause(c.world.ctx); cause == nil {
-		return c.fault(k.rank, ErrAborted, k, "the run is over")
-	}
-	return c.fault(k.rank, err, k, "the run ended while it waited for the others")
+	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
 }

@@ -43,6 +43,7 @@ func InProcess() Option { return func(s *settings) { s.composed = true } }
 // A world is one Run.
 type world struct {
 	settings
+	parent  context.Context
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	devices []device.Device
@@ -58,10 +59,10 @@ type world struct {
 var runs atomic.Uint64
 
 // Run calls f for each device, on a goroutine of its own, and returns when all have returned: with
-// nil, or the first failure, a *[RankError]. f gets a context that ends when one of the ranks fails,
-// and its group. An error of f, a panic of the library or of the program, and a rank that does not
-// come to a collective end the run: the others' collectives panic with an *[Error] of the kind
-// [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
+// nil, or the first failure, a *[RankError]. f gets a context that ends when one of the ranks
+// fails, and its group. An error of f, a panic of the library or of the program, and a rank that
+// does not come to a collective end the run: the others' collectives panic with an *[Error] of the
+// kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
 //
 // Ranks on the processor get an equal share of its workers.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
@@ -71,7 +72,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	if f == nil || len(devices.devices) == 0 {
 		return &Error{Op: "run", Msg: "there is no function, or no device"}
 	}
-	w := &world{settings: settings{timeout: 10 * time.Minute, grace: 30 * time.Second}, devices: devices.devices,
+	w := &world{parent: ctx, settings: settings{timeout: 10 * time.Minute, grace: 30 * time.Second}, devices: devices.devices,
 		label: fmt.Sprint(runs.Add(1)), failed: make(chan struct{}), back: make([]bool, len(devices.devices))}
 	for i, o := range opts {
 		if o == nil {
@@ -93,7 +94,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	defer w.close()
 	returned := make(chan struct{}, len(members))
 	for r := range members {
-		g := &Group{core: c, rank: r, gen: tensor.NewGenerator(mixed(w.seed, r))}
+		g := &Group{core: c, rank: r, gen: tensor.NewGenerator(mixed(mixed(w.seed) + uint64(r)))}
 		go pprof.Do(w.ctx, pprof.Labels(rankLabel, w.labelOf(r)), func(ctx context.Context) {
 			defer func() { returned <- struct{}{} }()
 			w.rank(ctx, g, f)
@@ -158,6 +159,9 @@ func (w *world) fail(rank int, err error) {
 	if errors.As(err, &step) { // another rank's, which this one was told of first
 		rank, err = step.Rank, step.Err
 	}
+	if end := w.parent.Err(); end != nil && errors.Is(err, end) { // a rank has only seen it
+		rank, err = -1, context.Cause(w.parent)
+	}
 	if w.err = err; rank >= 0 {
 		w.err = &RankError{rank, len(w.devices), w.devices[rank].Name(), err}
 	}
@@ -174,6 +178,9 @@ func (w *world) fail(rank int, err error) {
 func (w *world) aborted() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err == nil {
+		return fmt.Errorf("%w: all ranks have returned", ErrAborted)
+	}
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
@@ -195,6 +202,9 @@ func (w *world) lingering() error {
 func (w *world) close() {
 	w.mu.Lock()
 	cores := w.cores
+	if w.err == nil {
+		close(w.failed) // for who uses a group later
+	}
 	w.mu.Unlock()
 	for _, c := range cores {
 		c.close()
@@ -223,12 +233,4 @@ func shareWorkers(devices []device.Device) {
 			k++
 		}
 	}
-}
-
-// mixed is a seed for each rank.
-func mixed(seed uint64, rank int) uint64 {
-	x := seed + uint64(rank+1)*0x9E3779B97F4A7C15
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
 }

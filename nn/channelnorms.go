@@ -23,6 +23,7 @@ type ChannelNorm struct {
 	Eps               float64        // 1e-5 as made
 
 	lazy *lazy
+	sync tensor.BatchRanks // of a BatchNorm; nil: its batch is the whole
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
@@ -71,6 +72,9 @@ type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, 
 // forward normalises x with its own statistics, in training or if there are none, and keeps the running ones.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
+	if n.sync != nil && n.Training() {
+		f = n.synced
+	}
 	if !n.Training() || mean == nil {
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
@@ -101,6 +105,11 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	}, x, mean)
 }
 
+// synced is a channelFunc of batches that are parts of one, in training.
+func (n *ChannelNorm) synced(x, mean, variance, weight, bias *tensor.Tensor, _ bool, momentum, eps float64) *tensor.Tensor {
+	return x.SyncBatchNorm(n.sync, mean, variance, weight, bias, momentum, eps)
+}
+
 // checkRank refuses inputs of other ranks.
 func checkRank(op string, x *tensor.Tensor, ranks ...int) {
 	given(op, x)
@@ -124,6 +133,10 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
 
+// SyncOver makes the batches of these ranks one in training: see [tensor.Tensor.SyncBatchNorm]. nil
+// undoes it. Copies of the layer have the same ranks.
+func (l *BatchNorm1d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
+
 // NewLazyBatchNorm1d returns a layer of as many channels as its first input has: see
 // [NewLazyLinear]. It takes the options of [NewBatchNorm1d].
 func NewLazyBatchNorm1d(opts ...Option) *BatchNorm1d {
@@ -146,6 +159,10 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{newChannelNorm(channels, batchOptions("BatchNorm2d", opts))}
 }
 
+// SyncOver makes the batches of these ranks one in training: see [tensor.Tensor.SyncBatchNorm]. nil
+// undoes it. Copies of the layer have the same ranks.
+func (l *BatchNorm2d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
+
 // NewLazyBatchNorm2d returns a layer of as many channels as its first input has: see
 // [NewLazyLinear]. It takes the options of [NewBatchNorm2d].
 func NewLazyBatchNorm2d(opts ...Option) *BatchNorm2d {
@@ -167,6 +184,10 @@ type BatchNorm3d struct{ ChannelNorm }
 func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{newChannelNorm(channels, batchOptions("BatchNorm3d", opts))}
 }
+
+// SyncOver makes the batches of these ranks one in training: see [tensor.Tensor.SyncBatchNorm]. nil
+// undoes it. Copies of the layer have the same ranks.
+func (l *BatchNorm3d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm3d returns a layer of as many channels as its first input has: see
 // [NewLazyLinear]. It takes the options of [NewBatchNorm3d].

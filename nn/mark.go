@@ -115,7 +115,7 @@ func late(e *tensor.Error) bool {
 		return true
 	case errors.As(e, &index):
 		for _, o := range e.Operands {
-			if o.Device != "cpu" {
+			if kind, _, _ := strings.Cut(o.Device, ":"); kind != "cpu" {
 				return true
 			}
 		}

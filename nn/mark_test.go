@@ -213,3 +213,19 @@ func leastAllocs(f func()) float64 {
 	}
 	return least
 }
+
+// A rank of the CPU tells an index error at once, as the CPU does, so that it names the layer.
+func TestIndexErrorOfRankNamesTheLayer(t *testing.T) {
+	for _, name := range []string{"cpu", "cpu:1"} {
+		d, err := device.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := nn.To(nn.NewSequential(nn.NewEmbedding(4, 3), nn.NewLinear(3, 2)), d)
+		nn.Parameters(m)
+		index := tensor.Root().On(d).From([]int64{1, 9})
+		if got := layerOf(t, func() { m.Forward(index) }); got != "0 (nn.Embedding)" {
+			t.Errorf("on %s: %q", name, got)
+		}
+	}
+}

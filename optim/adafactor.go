@@ -218,7 +218,7 @@ func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	for _, g := range o.groups {
 		for _, p := range g.Params {
-			if p.Grad() != nil {
+			if p.Grad() != nil && o.has(p) {
 				list, with = append(list, &factoring{change: change{p: p, st: o.state[p]}, group: g}), append(with, p)
 			}
 		}
@@ -365,7 +365,7 @@ func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 			earlier := float64(before.places[f.p].earlier)
 			before.places[f.p] = place{earlier: int(earlier) + 1}
 			t := f.p.Type().Compute()
-			f.k = g.Feed(t, factorNumbers, func(to []byte) {
+			f.k = g.FeedOn(f.p.Device(), t, factorNumbers, func(to []byte) {
 				c := f.group.config.(*AdafactorConfig)
 				for i, v := range c.numbers(f.group.LR, f.st.step+1+earlier, f.p.Type()) {
 					if t == dtype.F64 {

@@ -461,7 +461,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 			}
 		}
 		for _, l := range order {
-			l.slots = g.Feed(dtype.I64, 2, func(to []byte) {
+			l.slots = g.FeedOn(l.dev, dtype.I64, 2, func(to []byte) {
 				_, _, scalar := a.formula(a.n + before)
 				l.encode([]float64{scalar}, to)
 				first := uint64(0)

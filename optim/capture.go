@@ -15,6 +15,7 @@ import (
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
 		if c := tensor.CapturingGrads(g.Params...); c != nil {
+			b.shard.uncapturable(b.name)
 			return c
 		}
 	}
@@ -52,7 +53,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 			if grad == nil {
 				continue
 			}
-			c := change{p: p, st: m.stateOf(p, cfg, group.LR)}
+			c := change{p: p, x: p, st: m.stateOf(p, cfg, group.LR)}
 			m.prepare(&c, cfg, group.LR, uses)
 			c.st.unused = c.st.unused || c.fresh != nil
 			g.Adopt(c.st.tensors...)
@@ -107,7 +108,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 		now, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
 		l.program = lowered(unlessName(unless, m.rule.name), l.flags, l.t, len(l.ins[0]), guarded(unless, m.rule.program, len(now)))
 		width := max(1, len(placeFor(unless, now)))
-		table := g.Feed(dtype.I64, rows*width, func(to []byte) {
+		table := g.FeedOn(l.dev, dtype.I64, rows*width, func(to []byte) {
 			clear(to)
 			l.next = l.next[:0]
 			for k := range l.of {
@@ -231,7 +232,7 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	if g == nil {
 		return s.On(dev).From(v)
 	}
-	return g.Feed(dtype.I64, len(v), func(to []byte) {
+	return g.FeedOn(dev, dtype.I64, len(v), func(to []byte) {
 		for i, x := range v {
 			binary.NativeEndian.PutUint64(to[8*i:], uint64(x))
 		}

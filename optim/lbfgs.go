@@ -127,6 +127,11 @@ func (o *LBFGS) Step(closure func() float64) float64 {
 	return first
 }
 
+// Shard panics with an *[Error]: each iteration takes products of vectors of all parameters.
+func (o *LBFGS) Shard(map[*tensor.Tensor]Part) {
+	o.bad("it cannot be sharded: each iteration takes products of vectors of all parameters")
+}
+
 // clone returns a memory of the same vectors.
 func (m *memory) clone() memory {
 	c := *m

@@ -50,6 +50,7 @@ type multi[C any, P options[C]] struct {
 
 func newMulti[C any, P options[C]](name string, r *rule[C], lr func(*C) float64, groups []With[C]) multi[C, P] {
 	m := multi[C, P]{base: newBase(name, r.schema), rule: r}
+	m.splits = true
 	if !r.schema.lenient {
 		m.needs = func(c config) []int { return r.uses((*C)(c.(P))) }
 	}
@@ -73,7 +74,7 @@ func (m *multi[C, P]) add(g With[C], lr func(*C) float64) {
 		return
 	}
 	for _, p := range g.Params {
-		ch := change{p: p, st: m.stateOf(p, &c, lr(&c))}
+		ch := change{p: p, x: p, st: m.stateOf(p, &c, lr(&c))}
 		m.prepare(&ch, &c, lr(&c), m.rule.uses(&c))
 		m.state[p] = ch.st
 	}
@@ -95,6 +96,7 @@ type launch struct {
 // A change is the state of a parameter after the step.
 type change struct {
 	p     *tensor.Tensor
+	x     *tensor.Tensor // what is changed of it: itself, or its part of a shard
 	st    *state
 	fresh []*tensor.Tensor // tensors that are new
 	next  []scalar
@@ -118,6 +120,7 @@ func (m *multi[C, P]) step(unless *tensor.Tensor) {
 	var list []*launch
 	done := false
 	defer func() {
+		m.shard.end()
 		if done {
 			return
 		}
@@ -136,16 +139,16 @@ func (m *multi[C, P]) step(unless *tensor.Tensor) {
 			cfg := (*C)(g.config.(P))
 			uses, fl := m.rule.uses(cfg), m.rule.flags(cfg)
 			for _, p := range g.Params {
-				grad := p.Grad()
+				x, grad := m.part(p)
 				if grad == nil {
 					continue
 				}
-				changes = append(changes, change{p: p, st: m.stateOf(p, cfg, g.LR)})
+				changes = append(changes, change{p: p, x: x, st: m.stateOf(p, cfg, g.LR)})
 				c := &changes[len(changes)-1]
 				m.prepare(c, cfg, g.LR, uses)
 				m.restart(cfg, g.LR, c.st)
 				outs, ins := make([]*tensor.Tensor, 1, 1+len(uses)), make([]*tensor.Tensor, 2, 2+len(uses))
-				outs[0], ins[0], ins[1] = p, p, grad
+				outs[0], ins[0], ins[1] = x, x, grad
 				for _, i := range uses {
 					outs, ins = append(outs, c.st.tensors[i]), append(ins, c.st.tensors[i])
 				}
@@ -207,7 +210,7 @@ func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 		if m.rule.start != nil {
 			v = m.rule.start(cfg, lr, i)
 		}
-		t = c.p.Scope().On(c.p.Device()).Typed(c.p.Type()).Full(v, c.p.Shape().Slice()...)
+		t = c.p.Scope().On(c.p.Device()).Typed(c.p.Type()).Full(v, c.x.Shape().Slice()...)
 		if c.fresh == nil {
 			c.fresh = make([]*tensor.Tensor, len(c.st.tensors))
 		}

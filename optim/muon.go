@@ -122,7 +122,7 @@ func (o *Muon) Step() {
 	var with []*tensor.Tensor
 	for _, g := range o.groups {
 		for _, p := range g.Params {
-			if p.Grad() != nil {
+			if p.Grad() != nil && o.has(p) {
 				turns = append(turns, &turn{change: change{p: p, st: o.state[p]}, c: g.config.(*MuonConfig), lr: g.LR})
 				with = append(with, p)
 			}
@@ -266,7 +266,7 @@ func mixed(x *tensor.Tensor, a float64, y *tensor.Tensor, b float64) *tensor.Ten
 
 // feed has each replay bring the scalars of a launch to the device.
 func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
-	l.slots = g.Feed(dtype.I64, max(1, n), func(to []byte) {
+	l.slots = g.FeedOn(l.dev, dtype.I64, max(1, n), func(to []byte) {
 		clear(to)
 		l.encode(scalars(), to)
 	})

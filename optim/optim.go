@@ -85,6 +85,8 @@ type base struct {
 	// recorded is of the capture that goes on.
 	recorded *recorded
 	needs    func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
+	splits   bool               // elements are changed one by one: see Sharder
+	shard    *shard             // the parts that are changed; nil: all
 }
 
 func (b *base) bad(format string, a ...any) {
@@ -96,6 +98,9 @@ func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
 	at := ""
 	if len(b.groups) > 0 {
 		at = fmt.Sprintf(" of group %d", len(b.groups))
+	}
+	if b.shard != nil {
+		b.bad("it is sharded, and its groups are given before")
 	}
 	if len(params) == 0 {
 		b.bad("there are no parameters%s", at)

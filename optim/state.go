@@ -308,7 +308,7 @@ func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, group
 		if err != nil {
 			return nil, err
 		}
-		if st != nil {
+		if st != nil && l.b.has(p) {
 			out[p] = st
 		}
 	}
@@ -391,9 +391,17 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 	return st, nil
 }
 
-// copy copies t to where p is and to p's type.
+// copy copies t to where p is and to p's type: of a shard its part, and nothing of what it has no
+// part of.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
+	if !l.b.has(p) {
+		return t, nil
+	}
 	err = tensor.Try(func() {
+		if part, ok := l.b.shard.split(p); ok {
+			t = part.of(t, (*tensor.Tensor).Reshape)
+			defer t.Free()
+		}
 		c = p.Scope().On(p.Device()).Typed(p.Type()).Empty(t.Shape().Slice()...)
 		l.made = append(l.made, c)
 		p.Scope().Do(func(s *tensor.Scope) { c.In(s).Copy(t) }, tensor.NoGrad())

@@ -192,7 +192,7 @@ func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 // choose returns the row of table that holds the scalars of this step.
 func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	rows, width := table.Dim(0), table.Dim(1)
-	known := g.Feed(dtype.I64, 1, func(to []byte) { binary.NativeEndian.PutUint64(to, uint64(a.known)) })
+	known := g.FeedOn(a.done.Device(), dtype.I64, 1, func(to []byte) { binary.NativeEndian.PutUint64(to, uint64(a.known)) })
 	slots := g.Scope().On(a.done.Device()).Typed(dtype.I64).Empty(width)
 	ins := []*tensor.Tensor{a.done.In(g.Scope()).Detach().Expand(width), known.Expand(width)}
 	for i := range rows {

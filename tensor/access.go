@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -44,7 +45,7 @@ func (x *Tensor) readable(op string, each int) {
 	}
 	need, fits := uint64(n)*uint64(each), n <= math.MaxInt/each
 	if fits && need <= total && need > free { // what is kept for later may be enough
-		hostDevice().Empty()
+		cpu.EmptyAll()
 		debug.FreeOSMemory()
 		free, _ = host.Capacity()
 	}

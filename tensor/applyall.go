@@ -2,7 +2,8 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// A FunctionAll is a differentiable operation with several results: a torch.autograd.Function that returns a tuple. It may be an Autocaster too.
+// A FunctionAll is a differentiable operation with several results, which are on one device: a
+// torch.autograd.Function that returns a tuple. It may be an [Autocaster] and a [DeviceCrosser].
 type FunctionAll interface {
 	// Name is the operation's name in messages.
 	Name() string
@@ -42,6 +43,11 @@ func (p *resultsOf) Autocast() AutocastClass {
 		return a.Autocast()
 	}
 	return AutocastThrough
+}
+
+func (p *resultsOf) CrossesDevices() bool {
+	f, ok := p.f.(DeviceCrosser)
+	return ok && f.CrossesDevices()
 }
 
 // part is result i in y.

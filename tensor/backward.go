@@ -62,7 +62,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	e := &engine{op: op, o: o, scope: s.child(), tasks: map[edge]*task{}, inputs: inputs}
 	defer e.scope.recycle()
 	e.scope.modes.noGrad, e.scope.modes.autocast = !o.create, dtype.Invalid
-	e.checks, e.scope.modes.anomaly = e.scope.modes.anomaly, 0
+	e.checks, e.scope.modes.anomaly = e.scope.modes.anomaly|o.checks, 0
 	for i := range starts {
 		starts[i].g = e.seed(starts[i])
 	}

@@ -11,6 +11,7 @@ type gradOptions struct {
 	unused         bool
 	more           []start
 	into           []*Tensor
+	checks         AnomalyCheck // beside those of the scope
 }
 
 // optionsOf returns what the options of op say.

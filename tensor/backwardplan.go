@@ -3,8 +3,8 @@ package tensor
 // A task is what one run does with the gradient that comes together at a node or a leaf.
 type task struct {
 	at edge
-	// order is when: descending, after all tasks that send here. A node's is even and grows with the time it was recorded at; a leaf comes
-	// right behind the last node that sends to it.
+	// order is when: descending, after all tasks that send here. A node's is even and grows with
+	// the time it was recorded at; a leaf comes right behind the last node that sends to it.
 	order  uint64
 	g      *Tensor // what has come so far
 	to     []*task // for a node, where the gradients of its operands go; nil: nowhere
@@ -28,7 +28,8 @@ func (q *queue) Pop() any {
 	return t
 }
 
-// plan makes a task for every node and leaf that gradients go to, and finds out which of them lead to an input.
+// plan makes a task for every node and leaf that gradients go to, and finds out which of them lead
+// to an input.
 func (e *engine) plan(starts []start) {
 	all := e.inputs == nil
 	oldest := uint64(0) // a node that is older than every input leads to none

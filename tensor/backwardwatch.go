@@ -18,18 +18,18 @@ type BackwardWatcher interface {
 	Begin(s *Scope, reached []bool) BackwardRun
 }
 
-// A BackwardRun is told what becomes of the leaves that one run of Backward reaches. Each of them is
-// either ready or missed, once, unless the run fails. All calls come one after the other, on the
+// A BackwardRun is told what becomes of the leaves that one run of Backward reaches. Each of them
+// is either ready or missed, once, unless the run fails. All calls come one after the other, on the
 // goroutine that called Backward, in an order that is the same for the same graph. No lock is held.
 // The run goes on when a call returns; a panic of one ends it.
 type BackwardRun interface {
-	// Ready says that the gradient of leaf i is complete and in its Grad. It comes before the
-	// functions of [Tensor.RegisterPostAccumulateGradHook], as soon as no more can come; with [Into]
-	// at the end of the run. It may set, take away or free the gradient.
+	// Ready says that the gradient of leaf i is complete and in its Grad: as soon as no more can
+	// come, with [Into] at the end of the run. It comes before the functions of
+	// [Tensor.RegisterPostAccumulateGradHook]. It may set, take away or free the gradient.
 	Ready(i int)
 
-	// Missed says that leaf i gets nothing from this run after all: each VJP that could have sent it
-	// a gradient returned nil for it, or the leaf has been freed. Its Grad is as it was before.
+	// Missed says that leaf i gets nothing from this run after all: each VJP that could have sent
+	// it a gradient returned nil for it, or the leaf has been freed. Its Grad is as it was before.
 	Missed(i int)
 
 	// End comes once, last. failed is nil if the run is complete. Else it is what the run panicked
@@ -42,9 +42,9 @@ var errExited = errors.New("tensor: backward: the goroutine ended in it, by runt
 
 // WatchBackward has w told of each run of Backward that adds to the gradient of at least one of the
 // leaves, which w knows by their number. Which leaves a run reaches is known before it begins, so
-// that w need not wait for those that it does not use. [Gradients] adds to no leaf, and is not told.
-// Runs may go on at the same time, on several goroutines: each has a [BackwardRun] of its own, and
-// a leaf that two of them reach may be added to by one while it is ready in the other.
+// that w need not wait for those that it does not use. [Gradients] adds to no leaf: nothing is told
+// of it. Runs may go on at the same time, on several goroutines: each has a [BackwardRun] of its
+// own. A leaf that two of them reach may be added to by one while it is ready in the other.
 //
 // Leaves are floating point tensors that require a gradient, each given once; other ones are
 // refused with an [ErrGrad] or [ErrValue]. remove ends the watch for runs that begin later.
@@ -114,7 +114,7 @@ type watchedLeaf struct {
 	sent bool          // a gradient has come
 }
 
-// reaches notes that the run has a task for a leaf. The cost where nobody watches is that of a load.
+// reaches notes that the run has a task for a leaf. Where nobody watches that costs a load.
 func (r *watchedRun) reaches(t *task) {
 	k := t.at.leaf.hooks.Load()
 	if k == nil {

@@ -19,7 +19,8 @@ var ErrCapture = errors.New("it cannot be captured")
 // share an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
-	stream device.Stream // on which the work is repeated
+	stream device.Stream   // on which the work is repeated
+	firsts []device.Stream // of the recording, of each device: stream, and those of Across
 	scope  *Scope
 	number uint64
 	live   atomic.Bool // recording
@@ -74,6 +75,8 @@ var epoch atomic.Uint64
 // recorded: who reads the result of one waits for the last replay. What f panics with else comes out as from [Try]. After an error
 // nothing of the capture is left; gradients that were put into leaves meanwhile are gone.
 //
+// Work on other devices is recorded with it where opts name them: see [Across].
+//
 // The device must be able to record ([device.Recorder]); the CPU is not.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
 	const op = "capture"
@@ -87,16 +90,24 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if !ok {
 		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("graphs are of CUDA devices; run the function itself here")
 	}
-	rec, err := recorder.NewRecording()
+	others, err := across(dev, opts)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := recorder.NewRecording(others...)
 	if err != nil {
 		return nil, deviceError(op, err, nil)
 	}
-	g := &Graph{dev: dev, stream: rec.Stream(), rec: rec,
+	firsts := []device.Stream{rec.Stream()}
+	for _, o := range others {
+		firsts = append(firsts, rec.On(o))
+	}
+	g := &Graph{dev: dev, stream: rec.Stream(), firsts: firsts, rec: rec,
 		lanes: map[device.Stream]device.Stream{}, gens: map[*Generator]*Generator{}, tokens: map[uint64]*standIn{},
 		outside: map[*storage]bool{}, adopted: map[*storage]bool{}}
 	g.live.Store(true)
 	g.scope = root.New(append(slices.Clone(opts), func(m *modes) {
-		m.dev, m.stream, m.capture = dev, g.stream, g
+		m.dev, m.stream, m.capture, m.across = dev, g.stream, g, nil
 		if !seeded(opts) {
 			m.gen = g.generator(m.gen)
 		}
@@ -264,15 +275,15 @@ func (g *Graph) queue() error {
 	err := Try(func() {
 		for st, written := range g.outside {
 			if written {
-				st.write(op, route{stream: g.stream})
+				st.write(op, route{stream: g.streamOf(st.dev)})
 				st.version.Add(1)
 			} else {
-				st.read(op, route{stream: g.stream})
+				st.read(op, route{stream: g.streamOf(st.dev)})
 			}
 		}
 		for _, st := range g.own {
 			if !st.freed.Load() {
-				st.write(op, route{stream: g.stream})
+				st.write(op, route{stream: g.streamOf(st.dev)})
 				st.version.Add(1)
 			}
 		}
@@ -444,10 +455,15 @@ func (x *Tensor) shapedByValues(op string) {
 
 // uncapturable panics if s records.
 func (s *Scope) uncapturable(op, why string) {
+	s.unrecordable(op, why, "do it before the capture or after a replay")
+}
+
+// unrecordable is uncapturable with another hint.
+func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		panic(g.refused(e.hint("do it before the capture or after a replay")))
+		panic(g.refused(e.hint("%s", hint)))
 	}
 }

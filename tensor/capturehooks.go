@@ -6,9 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/shape"
 )
 
 // What a library function that keeps count on the host, such as an optimizer, does in a capture.
@@ -16,26 +14,7 @@ import (
 // Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the host when it is queued: fill gets the
 // bytes, in the host's order, in the order of the calls of Feed. It must not touch the graph's device. Only while the graph is captured.
 func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
-	const op = "feed"
-	if !g.live.Load() {
-		fail(op, ErrCapture, nil, "the capture is over")
-	}
-	if n < 1 || t.Size() == 0 || fill == nil {
-		fail(op, ErrValue, nil, "%d elements of %v", n, t)
-	}
-	o := device.Origin{Op: op, Shape: shape.Of(n), Type: t, Where: g.scope.opened}
-	buf, err := g.rec.Feed(n*t.Size(), o)
-	check(op, err)
-	st := &storage{dev: g.dev, buf: buf, home: g.stream, writer: g.stream}
-	x := &Tensor{st: st, layout: shape.Dense(shape.Of(n)), dtype: t, op: op}
-	x.self = x
-	st.refs.Store(1)
-	g.scope.own(x, true)
-	g.mu.Lock()
-	g.feeds = append(g.feeds, fill)
-	g.own = append(g.own, st)
-	g.mu.Unlock()
-	return x
+	return g.FeedOn(g.dev, t, n, fill)
 }
 
 // Check makes every replay call f first; an error of it, or what it panics with, is the replay's, and nothing is queued.

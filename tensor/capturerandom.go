@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
@@ -26,8 +27,10 @@ func seeded(opts []Option) bool {
 type standIn struct {
 	of    *Generator // what it stands for
 	as    *Generator
-	once  sync.Once
-	slots *Tensor // seed and offset on the device, once something is drawn
+	mu    sync.Mutex
+	slots map[device.Device]*Tensor // seed and offset there, once something is drawn
+	// What the replay that is being queued begins with, from the generator's first slots on.
+	seed, offset uint64
 }
 
 // generator returns the stand-in of gen, gen itself where nothing is captured. Generators that a scope's Seed makes have none: they start anew
@@ -55,8 +58,9 @@ func (g *Graph) generator(gen *Generator) *Generator {
 	return as
 }
 
-// numbers returns the tensors that hold a generator's seed and offset when s records and seed is a stand-in's, nil otherwise.
-func (s *Scope) numbers(seed uint64) (slots *Tensor) {
+// numbers returns the tensor on dev that holds a generator's seed and offset when s records and
+// seed is a stand-in's, nil otherwise.
+func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	g := s.Capture()
 	if g == nil {
 		return nil
@@ -67,12 +71,22 @@ func (s *Scope) numbers(seed uint64) (slots *Tensor) {
 	if t == nil {
 		return nil
 	}
-	t.once.Do(func() {
-		t.slots = g.Feed(dtype.I64, 2, func(to []byte) {
-			seed, offset := t.of.Draw(int(t.as.offset.Load()))
-			binary.NativeEndian.PutUint64(to, seed)
-			binary.NativeEndian.PutUint64(to[8:], offset)
-		})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if slots = t.slots[dev]; slots != nil {
+		return slots
+	}
+	first := len(t.slots) == 0 // a replay fills these before those on other devices
+	slots = g.FeedOn(dev, dtype.I64, 2, func(to []byte) {
+		if first {
+			t.seed, t.offset = t.of.Draw(int(t.as.offset.Load()))
+		}
+		binary.NativeEndian.PutUint64(to, t.seed)
+		binary.NativeEndian.PutUint64(to[8:], t.offset)
 	})
-	return t.slots
+	if t.slots == nil {
+		t.slots = map[device.Device]*Tensor{}
+	}
+	t.slots[dev] = slots
+	return slots
 }

@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/flambeau-go/flambeau/device"
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+)
 
 // A capture of work on several streams. Each stream that a scope of the capture asks for is stood in for by one of the recording's own: what others
 // queue on it meanwhile runs as ever, and it can serve several captures at once. The stand-ins are kept apart, and in order, as streams are
@@ -8,11 +12,12 @@ import "github.com/flambeau-go/flambeau/device"
 
 // route makes the stream of a scope that is being opened one that is recorded.
 func (g *Graph) route(m *modes) {
-	if g == nil || !g.live.Load() || m.dev != g.dev {
+	first := g.first(m.dev)
+	if first == nil {
 		return // work elsewhere is refused when there is some
 	}
-	if m.stream == nil || m.stream.Device() != g.dev { // as a device's default stream serves where another one's was chosen
-		m.stream = g.stream
+	if m.stream == nil || m.stream.Device() != m.dev { // as a device's default stream serves where another one's was chosen
+		m.stream = first
 	} else {
 		m.stream = g.lane(m.stream)
 	}
@@ -28,7 +33,7 @@ func (g *Graph) lane(s device.Stream) device.Stream {
 	l := g.lanes[s]
 	if l == nil {
 		var err error
-		if l, err = g.rec.Fork(); err != nil {
+		if l, err = g.rec.Fork(s.Device()); err != nil {
 			panic(deviceError("capture", err, nil))
 		}
 		g.lanes[s] = l
@@ -43,12 +48,16 @@ func (g *Graph) has(s device.Stream) bool {
 			return true
 		}
 	}
-	return s == g.stream
+	return slices.Contains(g.firsts, s)
 }
 
 // join makes the end of the recorded work come after that on all streams: nobody has to do so by hand.
 func (g *Graph) join() error {
+	all := slices.Clone(g.firsts[1:])
 	for _, l := range g.lanes {
+		all = append(all, l)
+	}
+	for _, l := range all {
 		e, err := l.Record()
 		if err == nil {
 			err = g.stream.Wait(e)

@@ -1,9 +1,9 @@
 // Package tensor is tensors with gradients: PyTorch's words and semantics in Go's form.
 //
 // A [Tensor] is a view of a storage on a device. Ops are methods (x.MatMul(w).Add(b).Relu()). They
-// run on the device of their operands, which must be one. Misuse, out of memory and device faults
-// panic with an *[Error]; [Try] is the boundary that turns it into an ordinary error. Functions
-// that open, load or save return errors.
+// run on the device of their operands, which must be one but for what moves tensors between
+// devices. Misuse, out of memory and device faults panic with an *[Error]; [Try] is the boundary
+// that turns it into an ordinary error. Functions that open, load or save return errors.
 //
 // XScalar takes a number where X takes a tensor, RXScalar takes it as the first operand. XInPlace
 // is PyTorch's x_: it puts the result into its receiver and returns that. It counts the change and
@@ -52,6 +52,8 @@ package tensor
 //	route.go                 the device, stream and graph that work goes to
 //	goroutine.go             which goroutine calls
 //	transfer.go              To CUDA CPU Cast Float Double Half BFloat16 Long Bytes FromBytes
+//	crossdevice.go           BroadcastToDevices ScatterToDevices GatherToDevice ReduceAddToDevice
+//	                         DeviceCrosser
 //	move.go                  MoveTo SetData CastInPlace
 //	pinned.go                PinMemory IsPinned
 //	offload.go               Offload
@@ -164,6 +166,7 @@ package tensor
 //	                         LocalResponseNorm
 //	normalizerows.go         its kernels by rows
 //	normalizechannels.go     its kernels by channels
+//	normalizesync.go         SyncBatchNorm: over the batches of ranks
 //	conv.go                  Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
 //	convproduct.go           as matrix products
 //	convfast.go              by kernels
@@ -205,6 +208,7 @@ package tensor
 //	autocast.go              Autocast NoAutocast WithAutocast
 //	autocastclass.go         classes of composed ops
 //	capture.go               Capture Graph Capturing
+//	captureacross.go         Across: several devices in a graph
 //	capturehooks.go          what is done before and after a replay
 //	capturerandom.go         generators in a graph
 //	captureshared.go         tensors that several graphs use

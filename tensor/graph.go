@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Function is a differentiable operation: how the library's heavy ops are written, and a user's own. For mixed precision it may also be an
-// [Autocaster].
+// A Function is a differentiable operation: how the library's heavy ops are written, and a user's
+// own. For mixed precision it may also be an [Autocaster], and a [DeviceCrosser] for operands on
+// several devices.
 type Function interface {
 	// Name is the operation's name in messages, such as "matmul".
 	Name() string
@@ -25,6 +26,7 @@ type Context struct {
 	scope *Scope
 	needs []bool
 	keep  []*Tensor // in Forward: to be saved
+	more  []packed  // in Forward: what the node keeps beside them
 	n     *node     // in VJP
 	to    []*task   // in VJP: where its gradients go
 	run   *engine   // in VJP
@@ -64,8 +66,8 @@ func (c *Context) Saved(i int) *Tensor {
 	switch {
 	case c.n == nil:
 		fail("saved", ErrValue, nil, "values are saved by Forward for VJP; Forward has none yet")
-	case i < 0 || i >= len(c.n.saved):
-		fail("saved", ErrValue, nil, "Forward of %s saved %d values, there is no number %d", c.n.op, len(c.n.saved), i)
+	case i < 0 || i >= c.NumSaved():
+		fail("saved", ErrValue, nil, "Forward of %s saved %d values, there is no number %d", c.n.op, c.NumSaved(), i)
 	}
 	x := c.n.saved[i].restore(c)
 	if p, ok := c.n.f.(*resultsOf); ok {
@@ -77,7 +79,7 @@ func (c *Context) Saved(i int) *Tensor {
 }
 
 // NumSaved returns how many tensors Forward saved.
-func (c *Context) NumSaved() int { return len(c.n.saved) }
+func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
 // An edge says where the gradient of an operand goes: to the node that made it, or to a leaf. Neither: nowhere.
 type edge struct {
@@ -113,7 +115,7 @@ type node struct {
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	stream   device.Stream
+	stream   device.Stream // of the scope, or the default one of dev: work on other devices takes theirs
 	made     *site
 	dropped  atomic.Bool
 	packs    bool       // a packer has seen what it saved
@@ -161,7 +163,10 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
-		stream: s.streamOf(y.st.dev), made: y.made, scope: s}
+		stream: s.modes.stream, made: y.made, scope: s}
+	if n.stream == nil {
+		n.stream = y.st.dev.DefaultStream()
+	}
 	n.inputs = make([]edge, len(in))
 	n.needs = make([]bool, len(in))
 	n.operands = make([]operandInfo, len(in))
@@ -254,7 +259,8 @@ func utoa(v uint32) string {
 	}
 }
 
-// Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one device.
+// Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one
+// device unless f is a [DeviceCrosser].
 func Apply(f Function, in ...*Tensor) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, f.Name(), nil, in))
@@ -272,7 +278,9 @@ func apply(f Function, in []*Tensor) *Tensor {
 		fail(op, ErrValue, nil, "a function needs at least one operand")
 	}
 	s := youngest(op, in)
-	sameDevice(op, in)
+	if !crosses(f) {
+		sameDevice(op, in)
+	}
 	class := AutocastThrough
 	if s.modes.autocast != dtype.Invalid {
 		var made []*Tensor
@@ -305,6 +313,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y.op = op
 	if !grad {
 		c.scope.close([]*Tensor{y}, false)
+		c.unkept()
 		return y
 	}
 	// What Forward saved of its operands is the operands themselves, with their place in the graph.
@@ -317,6 +326,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	}
 	s.own(y, true)
 	record(y, f, in, keep)
+	y.node.keepMore(c.more)
 	if class == AutocastWithin {
 		y.node.autocast = s.modes.autocast
 	}

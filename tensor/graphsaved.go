@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -114,13 +115,14 @@ type userValue struct {
 	layout  shape.Layout
 	dtype   dtype.Type
 	version uint32
+	dev     device.Device // of what was saved
 }
 
 func (h *userHooks) pack(n *node, _ *saved, x *Tensor) packed {
 	s := n.scope.child()
 	defer s.recycle()
 	s.modes.noGrad, s.modes.saver, s.modes.anomaly = true, nil, 0
-	v := &userValue{hooks: h}
+	v := &userValue{hooks: h, dev: x.st.dev}
 	switch r := h.packHook(x.handleWithGraph(s)).(type) {
 	case *Tensor:
 		r.use("saved_tensors_hooks")
@@ -147,7 +149,7 @@ func (u *userValue) unpack(c *Context, v *saved) *Tensor {
 	r := u.hooks.unpackHook(s, value)
 	r.use(op)
 	in := []*Tensor{r}
-	switch want := c.n.dev; {
+	switch want := u.dev; {
 	case r.layout.Shape != v.layout.Shape:
 		fail(op, ErrShape, in, "unpack returned shape %v for what %s saved, which has %v", r.layout.Shape, c.n.op, v.layout.Shape)
 	case r.dtype != v.dtype:

@@ -41,7 +41,7 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 	staged := make([]*Tensor, len(out)) // results in the host's memory
 	for i, sh := range out {
 		results[i] = alloc(op, s, in[0].st.dev, dtype.F64, sh)
-		if staged[i] = results[i]; results[i].st.buf.Host() == nil {
+		if staged[i] = results[i]; !isHost(in[0].st.dev) {
 			staged[i] = alloc(op, s, hostDevice(), dtype.F64, sh)
 		}
 		to[i] = float64s(staged[i].st.buf.Host())

@@ -168,12 +168,17 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []in
 	}
 	kept, _, _ := reducedShapes(x.layout.Shape, mask, true)
 	y := alloc(f.op, s, x.st.dev, x.dtype.Compute(), kept)
+	f.foldInto(s, r, y, x, in, params...)
+	return y
+}
+
+// foldInto is fold into y, contiguous, of x's shape with the dimensions reduced.
+func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in []*Tensor, params ...float64) {
 	var bits []uint64
 	if r.Finish != nil {
 		bits = encode(r.Finish, params)
 	}
-	runReduce(f.op, s, r, y, kept, in, x.layout.Shape, bits)
-	return y
+	runReduce(f.op, s, r, y, y.layout.Shape, in, x.layout.Shape, bits)
 }
 
 // normOperands are the operands by name; absent ones are nil.
@@ -302,6 +307,11 @@ func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	} else {
 		dx, dw, db = f.composed(c, g, x, w, mean, rstd)
 	}
+	return f.operandGradients(x, dx, dw, db)
+}
+
+// operandGradients lists the gradients of the operands.
+func (f *normalizeFunc) operandGradients(x, dx, dw, db *Tensor) []*Tensor {
 	grads := []*Tensor{dx}
 	flat := func(d *Tensor) *Tensor {
 		if d != nil {
@@ -429,6 +439,11 @@ func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
 
 // normalize applies f to x seen as [n, groups, channels, inner].
 func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
+	return f.normalizeBy(f, x, weight, bias, n, groups, channels, inner, running...)
+}
+
+// normalizeBy is normalize by what f is a part of.
+func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0
 	s := youngest(f.op, present(append([]*Tensor{x, weight, bias}, running...)...))
@@ -437,6 +452,6 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 		for _, t := range present(weight, bias) {
 			in = append(in, t.In(c).reshape(shape.Of(groups, channels)))
 		}
-		return Apply(f, append(in, running...)...).reshape(to)
+		return Apply(by, append(in, running...)...).reshape(to)
 	})
 }

@@ -16,7 +16,7 @@ func (pinFunc) Name() string { return "pin_memory" }
 
 func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
-	y := allocPinned("pin_memory", c.Scope(), f.p, x.dtype, x.layout.Shape)
+	y := allocPinned("pin_memory", c.Scope(), x.st.dev, f.p, x.dtype, x.layout.Shape)
 	n := x.Size() * x.dtype.Size()
 	switch {
 	case n == 0:
@@ -33,29 +33,31 @@ func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 
-// PinMemory returns a copy of x, which is on the CPU, in memory that is page-locked for GPU d (default "cuda:0"; it serves all GPUs of
-// its driver): torch's pin_memory. x itself if it is there already. From such memory To with [NonBlocking] copies while the host and
-// other streams go on. It is taken from a cache and goes back to it, once the copies that use it are done. Where there is no GPU it
-// panics with an error that says what is missing.
+// PinMemory returns a copy of x, which is on the CPU or a rank of it and stays there, in memory
+// that is page-locked for GPU d: torch's pin_memory. x itself if it is there already. It serves all
+// GPUs of its driver; the default is one that the program has opened, or else "cuda:0". From such
+// memory To with [NonBlocking] copies while the host and other streams go on. It is taken from a
+// cache and goes back to it, once the copies that use it are done. Where there is no GPU it panics
+// with an error that says what is missing.
 func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	x.use("pin_memory")
 	if x.IsPinned() {
 		return x
 	}
-	if x.st.dev != hostDevice() {
+	if !isHost(x.st.dev) {
 		fail("pin_memory", ErrDevice, []*Tensor{x}, "only memory of the CPU can be pinned")
 	}
 	return Apply(pinFunc{pinnedAllocator("pin_memory", x, d)}, x)
 }
 
-// pinnedAllocator returns the allocator of d[0], or of the first GPU.
+// pinnedAllocator returns the allocator of d[0], or of a GPU that is in use, or of the first.
 func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAllocator {
 	var dev device.Device
 	if len(d) > 0 {
 		dev = d[0]
 	} else {
 		var err error
-		if dev, err = device.Open("cuda:0"); err != nil {
+		if dev, err = device.OpenAny("cuda"); err != nil {
 			panic(newError(op, err, []*Tensor{x}, err.Error()))
 		}
 	}
@@ -85,18 +87,19 @@ func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
 	return p
 }
 
-// pinner returns the way to copy x, which is on a GPU, to page-locked memory of the CPU, nil if d is not the CPU or there is none.
+// pinner returns the way to copy x, which is on a GPU, to page-locked memory of d, nil if d is
+// neither the CPU nor a rank of it, or there is none.
 func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
-	if d != hostDevice() || x.Size() == 0 {
+	if !isHost(d) || x.Size() == 0 {
 		return nil
 	}
 	p, _ := x.st.dev.(device.PinnedAllocator)
 	return p
 }
 
-// copyPinned queues a copy of x, dense, from a GPU to page-locked memory.
-func (x *Tensor) copyPinned(op string, s *Scope, p device.PinnedAllocator) *Tensor {
-	y := allocPinned(op, s, p, x.dtype, x.layout.Shape)
+// copyPinned queues a copy of x, dense, from a GPU to page-locked memory of host.
+func (x *Tensor) copyPinned(op string, s *Scope, host device.Device, p device.PinnedAllocator) *Tensor {
+	y := allocPinned(op, s, host, p, x.dtype, x.layout.Shape)
 	from := x.scope.route(op, x.st.dev)
 	x.st.read(op, from)
 	size := x.dtype.Size()
@@ -106,9 +109,9 @@ func (x *Tensor) copyPinned(op string, s *Scope, p device.PinnedAllocator) *Tens
 	return y
 }
 
-// allocPinned makes a contiguous tensor on the CPU in page-locked memory, with undefined contents, in scope s.
-func allocPinned(op string, s *Scope, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
-	host := hostDevice()
+// allocPinned makes a contiguous tensor on host, the CPU or a rank of it, in page-locked memory,
+// with undefined contents, in scope s.
+func allocPinned(op string, s *Scope, host device.Device, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	bytes, ok := denseBytes(t, sh)
 	if !ok {

@@ -18,8 +18,8 @@ const (
 	printWidth     = 80
 )
 
-// String prints x as torch does: values in rows, summarised beyond 1000 elements, with device, element type and
-// requires_grad where they are not the default.
+// String prints x as torch does: values in rows, summarised beyond 1000 elements, with device,
+// element type and requires_grad where they are not the default. The device "cpu" is the default.
 func (x *Tensor) String() string {
 	if x == nil {
 		return "tensor(nil)"

@@ -78,7 +78,7 @@ func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
 
 // draw fills x for an op, reading in if the kind has an operand, from (seed, offset).
 func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
-	slots := s.numbers(seed)
+	slots := s.numbers(seed, x.st.dev)
 	p := randomProgram(x.dtype, kind, slots != nil)
 	if kind == uniformKind {
 		params = append(params, below(x.dtype, params[1]))

@@ -310,3 +310,14 @@ func (s *Scope) Recomputing() bool {
 	s.asked()
 	return s.modes.recomputing
 }
+
+// Checkpointed reports whether an op in s is part of a checkpointed segment: what it saves for its
+// gradient is not kept, and Backward computes the op again.
+func (s *Scope) Checkpointed() bool {
+	s.asked()
+	switch s.modes.saver.(type) {
+	case *segment, *recomputation:
+		return true
+	}
+	return false
+}

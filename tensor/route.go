@@ -25,16 +25,20 @@ func (s *Scope) route(op string, dev device.Device) route {
 // astray panics if s records, of work on dev that its graph cannot have.
 func (s *Scope) astray(op string, dev device.Device) {
 	why := "the stream of the work is none that is recorded: what came before it was not recorded"
-	if g := s.modes.capture; dev != g.dev {
+	hint := "do it before the capture or after a replay"
+	if g := s.modes.capture; g.first(dev) == nil {
 		why = fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name())
+		if dev.Info().Kind == g.dev.Info().Kind {
+			hint += "; to record it too, name the device: tensor.Capture(dev, f, tensor.Across(other))"
+		}
 	}
-	s.uncapturable(op, why)
+	s.unrecordable(op, why, hint)
 }
 
 // source is route for memory on dev that the host reads or a copy begins at. That of the CPU may be
 // read in a capture too.
 func (s *Scope) source(op string, dev device.Device) route {
-	if dev == hostDevice() {
+	if isHost(dev) {
 		return route{stream: s.streamOf(dev)}
 	}
 	return s.route(op, dev)
@@ -91,7 +95,7 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 // the capture by work that runs now: once, and not by replays. New memory may be filled: so begins
 // the state of an optimizer.
 func (st *storage) once(op string) {
-	if st.dev == hostDevice() {
+	if isHost(st.dev) {
 		return
 	}
 	captures.each(func(g *Graph) bool { // the innermost

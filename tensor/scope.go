@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flambeau-go/flambeau/cpu"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 )
@@ -49,6 +50,7 @@ type modes struct {
 	stream    device.Stream
 	gen       *Generator
 	capture   *Graph
+	across    []device.Device // of Across, until Capture has taken them
 	name      string
 	path      string // the names of all scopes around, for reports of memory
 	nondet    bool
@@ -175,6 +177,9 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 		}
 		o(&c.modes)
 	}
+	if c.modes.across != nil {
+		fail("scope.new", ErrValue, nil, "Across is an option of Capture")
+	}
 	c.modes.capture.route(&c.modes)
 	c.modes.path = joinNames(s.modes.path, c.modes.name)
 	if c.modes.autocast != s.modes.autocast {
@@ -253,6 +258,9 @@ func (s *Scope) GradEnabled() bool {
 // streamOf returns the stream of s for dev. Who queues work there asks for the route.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
+		return st
+	}
+	if st := s.modes.capture.first(dev); st != nil {
 		return st
 	}
 	return dev.DefaultStream()
@@ -414,6 +422,9 @@ func (s *Scope) hand(keep []*Tensor) {
 		for i := range n.saved {
 			if v := n.saved[i].packed; v != nil {
 				push(v.holds())
+				if b, ok := v.(*branch); ok && b.at.leaf != nil {
+					move(b.at.leaf)
+				}
 			}
 		}
 		for _, e := range n.inputs {
@@ -511,7 +522,16 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// hostDevice returns the CPU, which is always linked in.
+// isHost reports whether a device is the processor: the CPU or a rank of it. Its memory is the
+// host's, and its work is done when a call returns. To be the CPU is another question: a rank's
+// tensors stay on the rank.
+func isHost(d device.Device) bool {
+	_, ok := d.(*cpu.Device)
+	return ok
+}
+
+// hostDevice returns the CPU, which is always linked in: where tensors are created if nothing says
+// where.
 func hostDevice() device.Device {
 	d, err := hostOnce()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -137,7 +138,9 @@ func (st *storage) write(op string, r route) {
 	if r.graph != nil {
 		r.graph.touch(op, st, true)
 	}
-	if st.writer != nil && st.writer != s {
+	// A wait is for all that is queued on the other stream by now: one that has been made is not
+	// made again.
+	if st.writer != nil && st.writer != s && !slices.Contains(st.users, s) {
 		waitFor(op, s, st.writer)
 	}
 	for _, u := range st.users {

@@ -8,8 +8,6 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
-
-	_ "github.com/flambeau-go/flambeau/cpu" // there is always a host
 )
 
 // A Tensor is a handle on a strided view of a storage. It is used by pointer; a copied struct is refused.

@@ -111,7 +111,7 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 	return x.To(d)
 }
 
-// CPU returns x on the CPU.
+// CPU returns x on the CPU, the device "cpu"; one on a rank of it, such as "cpu:1", is copied too.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
 // copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for the copy.
@@ -123,12 +123,19 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 			defer c.Free() // in the order of its stream, behind the copy
 			run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		}
-		return c.copyPinned(op, s, p)
+		return c.copyPinned(op, s, d, p)
 	}
 	y := alloc(op, s, d, x.dtype, x.layout.Shape)
-	n := x.Size() * x.dtype.Size()
+	x.copyInto(op, y, async)
+	return y
+}
+
+// copyInto copies x, dense, into y, which has its size and type, lies contiguous, and is new: only
+// its home stream has used its memory. With async it need not wait for the copy.
+func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
+	d, n := y.st.dev, x.Size()*x.dtype.Size()
 	if n == 0 {
-		return y
+		return
 	}
 	c := x
 	if !x.layout.Contiguous() {
@@ -136,7 +143,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 		run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		defer c.Free()
 	}
-	off := c.layout.Offset * c.dtype.Size()
+	off, to := c.layout.Offset*c.dtype.Size(), y.layout.Offset*y.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
 	from := c.scope.source(op, c.st.dev)
 	if c.st.pinnedFor(d) == nil { // the GPU reads that, in its own order, and the host does not wait
@@ -144,27 +151,26 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	}
 	switch {
 	case src.Host() != nil && dst.Host() != nil:
-		copy(dst.Host(), src.Host()[off:off+n])
+		copy(dst.Host()[to:], src.Host()[off:off+n])
 	case src.Host() != nil && c.st.pinnedFor(d) != nil:
 		c.st.read(op, routeOn(y.st.home)) // a later write to x waits for the copy
-		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, 0, c.st.pinned, off, n), x)
+		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, to, c.st.pinned, off, n), x)
 		if !async {
 			check(op, y.st.home.Synchronize(), x)
 		}
 	case src.Host() != nil:
-		check(op, d.Upload(y.st.home, dst, 0, src.Host()[off:off+n]), x)
+		check(op, d.Upload(y.st.home, dst, to, src.Host()[off:off+n]), x)
 	case dst.Host() != nil:
-		check(op, c.st.dev.Download(from.stream, dst.Host()[:n], src, off), x)
+		check(op, c.st.dev.Download(from.stream, dst.Host()[to:to+n], src, off), x)
 	case src.Device().Info().Kind == d.Info().Kind:
 		c.st.read(op, routeOn(y.st.home)) // a later write to x waits for the copy
-		check(op, d.CopyFrom(y.st.home, dst, 0, src, off, n), x)
+		check(op, d.CopyFrom(y.st.home, dst, to, src, off, n), x)
 	default:
 		tmp := make([]byte, n)
 		check(op, c.st.dev.Download(from.stream, tmp, src, off), x)
-		check(op, d.Upload(y.st.home, dst, 0, tmp), x)
+		check(op, d.Upload(y.st.home, dst, to, tmp), x)
 	}
 	runtime.KeepAlive(x)
-	return y
 }
 
 // bytes returns x's elements, dense, in host memory.

@@ -93,7 +93,7 @@ func (c *devicesCmd) Run(e *env) error {
 	if r.short != "" {
 		fmt.Fprintf(e.out, "\nno GPU: %s (flambeau doctor says more, and what to do)\n", r.short)
 	}
-	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (nvml tells doctor of temperatures and the like, the others are not used yet; everything works without them):")
+	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (nvml tells doctor of temperatures and the like, nccl connects GPUs, the others are not used yet; everything works without them):")
 	for _, l := range r.Libraries {
 		state := "not found in " + l.Looked()
 		switch {

@@ -23,6 +23,7 @@ var publicPackages = map[string]string{
 	"data":        "data",
 	"detect":      "data/detect",
 	"device":      "device",
+	"dist":        "dist",
 	"digits":      "data/digits",
 	"doctor":      "cuda/doctor",
 	"dtype":       "dtype",
@@ -50,6 +51,7 @@ var publicPackages = map[string]string{
 // receivers say of which type the variables are that the documentation uses, as package.Type.
 var receivers = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
+	"group": "dist.Group", "reducer": "dist.Reducer", "work": "dist.Work",
 	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device", "opt": "optim.Optimizer",
 	"loader": "data.Loader", "scaler": "amp.GradScaler", "batch": "data.Batch",
 }

@@ -55,8 +55,7 @@ var floors = []floor{
 	{"optim/sched", []string{"optim", "optim/internal/exact"}},
 	{"optim/internal/exact", nil},
 	{"amp", []string{"nn"}},
-	{"dist", []string{"optim", "optim/sched", "amp", "dist/internal/mpi"}},
-	{"dist/internal/mpi", nil},
+	{"dist", []string{"optim", "optim/sched", "amp"}},
 	{"checkpoint", []string{"dist", "internal/atomicfile", "internal/filelock"}},
 	{"models", []string{"nn", "internal/fetch", "data/text"}},
 	{"train", []string{"checkpoint", "models", "data/detect", "train/tensorboard", "profile/memsnap"}},
@@ -91,7 +90,7 @@ var restricted = []struct {
 	because string
 }{
 	{
-		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib/...", "dist/internal/mpi"}, tag: "nogpu",
+		path: "github.com/ebitengine/purego", only: []string{"cuda/internal/cu", "cuda/internal/lib/..."}, tag: "nogpu",
 		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
 	},
 	{
@@ -116,7 +115,7 @@ var restricted = []struct {
 	},
 	{
 		path: "unsafe", only: []string{
-			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...", "dist/internal/mpi",
+			"device", "device/devicetest", "internal/pool", "internal/pool/hostmem", "cpu", "cpu/internal/...", "cuda", "cuda/internal/...",
 			"tensor", "safetensors", "torchfile", "internal/filemap",
 		}, tests: true,
 		because: "memory is reinterpreted in drivers and where tensors meet Go slices, nowhere else",

@@ -203,7 +203,7 @@ func (p *pickler) begin() {
 	p.stacks, p.owners, p.frames = map[int]uint32{}, map[int]uint32{}, map[device.Frame]uint32{}
 }
 
-// number returns the N of "cuda:N", 0 for other names.
+// number returns the N of "cuda:N" and "cpu:N", 0 for other names.
 func number(name string) int {
 	_, n, _ := strings.Cut(name, ":")
 	i, err := strconv.Atoi(n)

@@ -133,9 +133,12 @@ const (
 
 // put makes a tensor of a on the device, in the layout. An expanded operand repeats its first entry: a is changed to match.
 func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Tensor {
-	n := len(a.dims)
+	n, home := len(a.dims), w.dev
+	if !home.Info().Host { // an emulated one is slow to cast
+		home = hostDevice()
+	}
 	host := func(a array) *tensor.Tensor {
-		x := s.On(hostDevice()).From(a.v).Reshape(a.dims...).Cast(t).To(w.dev)
+		x := s.On(home).From(a.v).Reshape(a.dims...).Cast(t).To(w.dev)
 		return x.Detach()
 	}
 	switch {

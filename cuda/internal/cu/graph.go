@@ -67,8 +67,9 @@ type memcpy3D struct {
 
 // Kinds of memory, CUmemorytype of cuda.h.
 const (
-	memoryHost   = 1
-	memoryDevice = 2
+	memoryHost    = 1
+	memoryDevice  = 2
+	memoryUnified = 4 // of whichever device the address is
 )
 
 // memsetNodeParams is CUDA_MEMSET_NODE_PARAMS_v1 of cuda.h.
@@ -118,6 +119,9 @@ func (a *graphArgs) copyOf(c *GraphCopy) uintptr {
 	}
 	if c.DstHost != nil {
 		m.dstType, m.dstHost, m.dstDevice = memoryHost, uintptr(c.DstHost), 0
+	}
+	if c.Peer {
+		m.srcType, m.dstType = memoryUnified, memoryUnified
 	}
 	a.copy = m
 	return uintptr(unsafe.Pointer(&a.copy))

@@ -88,6 +88,15 @@ func TestEachGraphCall(t *testing.T) {
 		n, err := d.GraphAddCopyNode(9, nil, up, 77)
 		return value("node", err, n == 0x74)
 	})
+	across := func(a args) {
+		out(0, 0x74)(a)
+		want(t, "copy", *(*memcpy3D)(pointer(a[4])),
+			memcpy3D{srcType: 4, srcDevice: 300, dstType: 4, dstDevice: 100, widthBytes: 16, height: 1, depth: 1})
+	}
+	expect("cuGraphAddMemcpyNode", []uintptr{skip, 9, 0, 0, skip, 77}, across, func() error {
+		n, err := d.GraphAddCopyNode(9, nil, GraphCopy{Src: 300, Dst: 100, N: 16, Peer: true}, 77)
+		return value("node", err, n == 0x74)
+	})
 	fill := func(a args) {
 		out(0, 0x75)(a)
 		want(t, "fill", *(*memsetNodeParams)(pointer(a[4])), memsetNodeParams{dst: 100, value: 7, elementSize: 4, width: 5, height: 1})

@@ -5,6 +5,7 @@ package cu
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -99,9 +100,13 @@ func visibleDevices() string {
 }
 
 // OpenLibrary opens a library that comes with the driver, looked for as the driver's own is, or
-// returns nil and what was tried.
+// returns nil and what was tried. A name that is an absolute path is looked for nowhere else.
 func OpenLibrary(name string) (*Library, []string) {
-	l, tried := loadLibrary(name, libraryDirs)
+	dirs := libraryDirs
+	if filepath.IsAbs(name) {
+		dirs = nil
+	}
+	l, tried := loadLibrary(name, dirs)
 	if l == nil {
 		return nil, tried
 	}
@@ -111,10 +116,14 @@ func OpenLibrary(name string) (*Library, []string) {
 // Call calls the C function at fn with up to 12 integers or pointers and returns the lower 32 bits
 // of its result, which is what a C enum is. What pointers point to lies on the heap: Go moves
 // stacks.
-func Call(fn uintptr, args ...uintptr) uint32 {
+func Call(fn uintptr, args ...uintptr) uint32 { return uint32(CallWord(fn, args...)) }
+
+// CallWord is [Call] of a function with a result of 64 bits, such as a pointer.
+func CallWord(fn uintptr, args ...uintptr) uintptr {
 	b := getBlock(fn)
 	copy(b.a[:], args)
-	r := b.call()
+	b.invoke()
+	r := b.r1
 	putBlock(b)
-	return uint32(r)
+	return r
 }

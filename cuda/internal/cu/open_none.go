@@ -18,3 +18,8 @@ func OpenLibrary(name string) (*Library, []string) {
 func Call(uintptr, ...uintptr) uint32 {
 	panic("cu: a C function is called in a program built without GPU support")
 }
+
+// CallWord is never reached, as Call is not.
+func CallWord(uintptr, ...uintptr) uintptr {
+	panic("cu: a C function is called in a program built without GPU support")
+}

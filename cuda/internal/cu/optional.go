@@ -75,10 +75,13 @@ type GraphKernel struct {
 }
 
 // GraphCopy is a copy of N > 0 bytes. Of each end one address is given: a host's, or a device's.
+// With Peer both are of devices, of which the node's context is one's; without it they are of that
+// context's device.
 type GraphCopy struct {
 	DstHost, SrcHost unsafe.Pointer
 	Dst, Src         DevicePtr
 	N                uint64
+	Peer             bool
 }
 
 // MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value is none.

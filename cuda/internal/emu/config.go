@@ -28,6 +28,11 @@ type Config struct {
 
 	Cost    Cost                      // zero fields have defaults
 	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil, and must not call the driver
+
+	// Timeline hears of each operation when it has run, with its start and its end in virtual time.
+	// Operations of one stream come in order, those of several as they ran. It may be nil, is never
+	// called twice at once, and must not call the driver.
+	Timeline func(op Op, start, end time.Duration)
 }
 
 // Defaults of Config.
@@ -60,11 +65,18 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB]"
 
-// Parse reads the value of FLAMBEAU_CUDA, emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off]: N devices
-// (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that compute capability, the schedule's seed (0), the size of a segment,
-// whether memory grows by pages (off), and whether devices can address each other's memory (on). The error is a [*SpecError].
+// Parse reads the value of FLAMBEAU_CUDA:
+//
+//	emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on]
+//	[,peer=off][,link=10GB]
+//
+// These are N devices (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that
+// compute capability, the schedule's seed (0) and the size of a segment. Memory grows by pages with
+// expandable=on, and with peer=off devices cannot address each other's. The link between two of
+// them carries so many bytes a second, each way (450GB). That is a number with kB, MB, GB or TB,
+// which are powers of 1000. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -131,8 +143,14 @@ func Parse(spec string) (Config, error) {
 				return bad(part, "peer=on or peer=off")
 			}
 			c.NoPeer = value == "off"
+		case "link":
+			n, ok := parseRate(value)
+			if !ok {
+				return bad(part, "link= and bytes a second from 1kB to 1000TB, as in link=10GB")
+			}
+			c.Cost.PeerBytes = n
 		default:
-			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=, peer=")
+			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=, peer=, link=")
 		}
 	}
 	return c.withDefaults(), nil
@@ -157,6 +175,9 @@ func (c Config) String() string {
 	}
 	if c.NoPeer {
 		b.WriteString(",peer=off")
+	}
+	if r := c.Cost.PeerBytes; r != defaultPeerBytes {
+		fmt.Fprintf(&b, ",link=%s", formatRate(r))
 	}
 	return b.String()
 }
@@ -229,6 +250,36 @@ func formatBytes(n uint64) string {
 	for _, u := range byteUnits {
 		if n >= 1<<u.shift && n&(1<<u.shift-1) == 0 {
 			return strconv.FormatUint(n>>u.shift, 10) + u.suffix
+		}
+	}
+	return strconv.FormatUint(n, 10) + "B"
+}
+
+// rateUnits are powers of 1000, as the rates of links are given.
+var rateUnits = []struct {
+	suffix string
+	value  uint64
+}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}}
+
+const maxRate = 1e15
+
+// parseRate reads bytes a second.
+func parseRate(s string) (float64, bool) {
+	for _, u := range rateUnits {
+		if digits, ok := strings.CutSuffix(s, u.suffix); ok {
+			n, err := strconv.ParseUint(digits, 10, 64)
+			return float64(n * u.value), err == nil && n >= 1 && n <= maxRate/u.value
+		}
+	}
+	return 0, false
+}
+
+// formatRate returns the form that parseRate reads, of a rate that it can have read.
+func formatRate(r float64) string {
+	n := uint64(r)
+	for _, u := range rateUnits {
+		if n >= u.value && n%u.value == 0 {
+			return strconv.FormatUint(n/u.value, 10) + u.suffix
 		}
 	}
 	return strconv.FormatUint(n, 10) + "B"

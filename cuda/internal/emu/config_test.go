@@ -15,6 +15,10 @@ func TestParse(t *testing.T) {
 		"emulate,mem=6MiB,segment=64KiB": {Devices: 1, Memory: 6 << 20, SM: 90, Segment: 64 << 10},
 		"emulate:2,peer=off":             {Devices: 2, Memory: 256 << 20, SM: 90, NoPeer: true},
 		"emulate:2,peer=on":              {Devices: 2, Memory: 256 << 20, SM: 90},
+		"emulate:2,link=10GB":            {Devices: 2, Memory: 256 << 20, SM: 90, Cost: Cost{PeerBytes: 10e9}},
+		"emulate:2,link=1500kB":          {Devices: 2, Memory: 256 << 20, SM: 90, Cost: Cost{PeerBytes: 1.5e6}},
+		"emulate:2,link=450GB":           {Devices: 2, Memory: 256 << 20, SM: 90},
+		"emulate:2,link=1000TB":          {Devices: 2, Memory: 256 << 20, SM: 90, Cost: Cost{PeerBytes: 1e15}},
 		"emulate,sm=80,seed=7":           {Devices: 1, Memory: 256 << 20, SM: 80, Seed: 7},
 		"emulate,mode=meta,seed=18446744073709551615,mem=2048KiB,sm=86": {Devices: 1, Memory: 2 << 20, SM: 86, Meta: true, Seed: 1<<64 - 1},
 	} {
@@ -23,7 +27,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %v", spec, err)
 			continue
 		}
-		if c.String() != want.String() || c.Meta != want.Meta || c.Devices != want.Devices || c.Memory != want.Memory || c.SM != want.SM || c.Seed != want.Seed {
+		if c.String() != want.String() || c.Meta != want.Meta || c.Devices != want.Devices || c.Memory != want.Memory || c.SM != want.SM || c.Seed != want.Seed ||
+			want.Cost.PeerBytes != 0 && c.Cost.PeerBytes != want.Cost.PeerBytes {
 			t.Errorf("%s: got %s, want %s", spec, c, want)
 		}
 		if _, err := New(c); err != nil {
@@ -57,6 +62,12 @@ func TestParseErrors(t *testing.T) {
 		"emulate,segment=64MiB":       "segment=64MiB",
 		"emulate,segment=":            "segment=",
 		"emulate:2,peer=yes":          "peer=yes",
+		"emulate:2,link=":             "link=",
+		"emulate:2,link=10":           "link=10",
+		"emulate:2,link=10GiB":        "link=10GiB",
+		"emulate:2,link=0GB":          "link=0GB",
+		"emulate:2,link=-1GB":         "link=-1GB",
+		"emulate:2,link=1001TB":       "link=1001TB",
 		"emulate,seed=1,seed=1":       "seed=1",
 		"emulate:2,sm=80,speed=fast":  "speed=fast",
 		"emulate:2,sm=80 ,mem=256MiB": "sm=80 ",
@@ -85,6 +96,7 @@ func TestNewRefuses(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("emulate:2,mem=256MiB,sm=90,mode=meta,seed=3")
+	f.Add("emulate:2,link=1500kB")
 	f.Add("emulate,,")
 	f.Fuzz(func(t *testing.T, spec string) {
 		c, err := Parse(spec)

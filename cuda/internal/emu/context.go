@@ -40,6 +40,18 @@ func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
 	return dv.ctx.handle, nil
 }
 
+// Contexts returns the numbers of the devices that have a context, in their order.
+func (d *Driver) Contexts() (devices []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, dv := range d.devices {
+		if dv.ctx != nil {
+			devices = append(devices, i)
+		}
+	}
+	return devices
+}
+
 // PrimaryCtxRelease ends one use of the primary context. With the last one, its work is completed and everything in it is gone.
 func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
 	d.mu.Lock()

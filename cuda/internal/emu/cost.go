@@ -15,8 +15,10 @@ type Cost struct {
 	MemoryBytes      float64       // a second, of global memory; default 3.35e12
 	Copy             time.Duration // start-up of a copy, default 1 µs
 	CopyBytes        float64       // a second, between host and device; default 25e9
-	PeerBytes        float64       // a second, between two devices with peer access; default 450e9
+	PeerBytes        float64       // a second, from a device to another, with peer access; default 450e9
 }
+
+const defaultPeerBytes = 450e9
 
 func (c Cost) withDefaults() Cost {
 	if c.Launch == 0 {
@@ -35,7 +37,7 @@ func (c Cost) withDefaults() Cost {
 		c.CopyBytes = 25e9
 	}
 	if c.PeerBytes == 0 {
-		c.PeerBytes = 450e9
+		c.PeerBytes = defaultPeerBytes
 	}
 	return c
 }

@@ -19,6 +19,12 @@
 // the host, at the pace of two copies, unless the context whose stream it is in has access. An adversarial schedule splits it in two, as a staged
 // one is, and what is not ordered with it may come between.
 //
+// # Collectives
+//
+// What a library's kernels do on several devices at once is a [Meeting]: its parts, one in a stream
+// of each device, are done together. A host's wait for a part to which the others never come ends
+// the context.
+//
 // # Faults
 //
 // A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next call that notices, and each call
@@ -29,12 +35,40 @@
 //
 // # Time
 //
-// Each device has a virtual clock, driven by a cost model (Cost) and not by the host's clock: event times are reproducible and say nothing about real speed.
+// Each device has a virtual clock, driven by a cost model (Cost) and not by the host's clock: event
+// times are reproducible and say nothing about real speed. Config.Timeline hears when each
+// operation began and ended.
+//
+// A device has an engine for kernels, fills and copies within it, one for copies from the host and
+// one for copies to it. Between two devices there is a link each way. An engine or a link does one
+// thing at a time. Operations take its time in the order of the calls, but one that waits for an
+// event holds up none that is ready. What comes later then uses the time before it, and the time
+// behind it for the rest. So a small kernel of a stream that communicates takes from the kernels
+// beside it the time that it runs, and not the time that it waits.
+//
+// An operation begins no earlier than the host submitted it, and the host of each device has a
+// clock of its own: ranks that drive a device each, as goroutines, submit side by side. A wait
+// moves the clock of the device whose context is current.
+//
+// With Seed 0 the times do not depend on how such goroutines take turns, as long as
+//
+//   - each device is driven, and waited for, by one goroutine, and each link used by one of them,
+//     such as that of the device at its end;
+//   - what a stream waits for has been recorded: goroutines that wait for each other's events order
+//     the record and the wait among themselves, by a channel for example. That takes no time.
+//
+// Otherwise who calls first has the engine or the link first. Where one goroutine drives two
+// devices and waits for one of them, what it gives the other afterwards is not later for that. In
+// an adversarial schedule the order of the calls decides what the seed draws: times, and the order
+// of what nothing orders, depend on the goroutines' turns. Values of a program whose events are
+// right do not.
 //
 // # Stricter than hardware
 //
-// Refused here although a driver may let it pass: parameters whose size is not exactly what the kernel declares, copies that overlap or that
-// leave the stream's device other than by MemcpyPeerAsync, and work on memory, pinned memory or modules that were freed while it was pending.
+// Refused here although a driver may let it pass: parameters whose size is not exactly what the
+// kernel declares, and copies that overlap. So are copies that leave the stream's device other than
+// by MemcpyPeerAsync, or as a graph's copy between peers. So is work on memory, pinned memory or
+// modules that were freed while it was pending.
 //
 // # Less than hardware
 //

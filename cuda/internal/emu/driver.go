@@ -42,10 +42,10 @@ type Driver struct {
 	handles   uint64
 	graphs    graphs
 
-	rng       *rand.Rand // nil for plain order
-	issue     uint64
-	pending   int
-	hostClock time.Duration // virtual
+	rng     *rand.Rand // nil for plain order
+	issue   uint64
+	pending int
+	links   map[[2]int]*calendar // from a device to another
 
 	counters Counters
 }
@@ -66,7 +66,8 @@ type device struct {
 	flags   cu.CtxFlags
 	dead    error // what ended an earlier context: only Reset revives the device
 	short   shortage
-	engines [engines]time.Duration
+	host    time.Duration // virtual: what is submitted now is no earlier
+	engines [engines]calendar
 }
 
 // context is a primary context.
@@ -118,11 +119,26 @@ func (d *Driver) Config() Config { return d.cfg }
 // Emulated reports true.
 func (d *Driver) Emulated() bool { return true }
 
-// Now returns the host's virtual time: how far synchronisation has taken it.
+// Now returns the host's virtual time: how far synchronisation has taken it, with the device where
+// that is furthest.
 func (d *Driver) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.hostClock
+	var now time.Duration
+	for _, dev := range d.devices {
+		now = max(now, dev.host)
+	}
+	return now
+}
+
+// NowOf returns the virtual time of the host of one device, 0 where there is no such device.
+func (d *Driver) NowOf(ordinal int) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ordinal < 0 || ordinal >= len(d.devices) {
+		return 0
+	}
+	return d.devices[ordinal].host
 }
 
 // Reset revives a device after a fault, which hardware cannot do: its memory, streams, events and modules are gone, and its primary

@@ -18,6 +18,7 @@ var (
 // work is what a node does, each time it runs.
 type work struct {
 	Op
+	ctx   *context                      // where; nil: that of the graph
 	run   func() (time.Duration, error) // nil: nothing
 	count func()                        // adds a launch to the counters; nil: nothing to count
 	child *graph                        // a copy: its nodes run before
@@ -30,8 +31,8 @@ type graphs struct {
 }
 
 func (g *graphs) dismantle(ctx *context) {
-	deleteIf(g.graphs, func(g *graph) bool { return g.ctx == ctx })
-	deleteIf(g.execs, func(e *graphExec) bool { return e.ctx == ctx })
+	deleteIf(g.graphs, func(g *graph) bool { return g.uses(ctx) })
+	deleteIf(g.execs, func(e *graphExec) bool { return slices.Contains(e.contexts(), ctx) })
 }
 
 // graph is nodes in the order in which they were added.
@@ -44,6 +45,13 @@ type graphNode struct {
 	handle cu.GraphNode
 	after  []*graphNode
 	work   work
+}
+
+// uses reports whether the graph, or a node of it, is of that context.
+func (g *graph) uses(ctx *context) bool {
+	return g.ctx == ctx || slices.ContainsFunc(g.nodes, func(n *graphNode) bool {
+		return n.work.ctx == ctx || n.work.child != nil && n.work.child.uses(ctx)
+	})
 }
 
 // graphExec is a graph without nesting, in an order in which it may run.
@@ -147,19 +155,43 @@ func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build fu
 // GraphAddKernelNode checks the launch as LaunchKernel does.
 func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.GraphKernel) (cu.GraphNode, error) {
 	const call = "cuGraphAddKernelNode"
-	return d.addNode(call, h, after, func(g *graph) (work, error) { return d.kernelWork(call, g.ctx, l) })
+	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// GraphAddCopyNode takes copies between host and device and on the device.
+// kernelNode is kernelWork in the context of the function, which need not be that of the graph.
+func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
+	f, err := d.functionOf(call, l.Func)
+	if err != nil {
+		return work{}, err
+	}
+	w, err := d.kernelWork(call, f.mod.ctx, l)
+	w.ctx = f.mod.ctx
+	return w, err
+}
+
+// GraphAddCopyNode takes copies between host and device, on the device and between devices.
 func (d *Driver) GraphAddCopyNode(h cu.Graph, after []cu.GraphNode, c cu.GraphCopy, ctx cu.Context) (cu.GraphNode, error) {
 	const call = "cuGraphAddMemcpyNode"
-	return d.addNode(call, h, after, func(g *graph) (work, error) { return d.copyWork(call, g.ctx, c, ctx) })
+	return d.addNode(call, h, after, func(*graph) (work, error) { return d.copyWork(call, c, ctx) })
+}
+
+// contextOf finds the context of a node. d.mu is held.
+func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
+	ctx := d.contexts[h]
+	if ctx == nil {
+		return nil, fail(call, cu.ErrInvalidContext, "there is no context %#x", uintptr(h))
+	}
+	return ctx, ctx.dead
 }
 
 // copyWork checks a copy and returns what it does. d.mu is held.
-func (d *Driver) copyWork(call string, ctx *context, c cu.GraphCopy, in cu.Context) (work, error) {
-	if d.contexts[in] != ctx {
-		return work{}, fail(call, cu.ErrInvalidContext, "context %#x is not that of the graph", uintptr(in))
+func (d *Driver) copyWork(call string, c cu.GraphCopy, in cu.Context) (work, error) {
+	ctx, err := d.contextOf(call, in)
+	if err != nil {
+		return work{}, err
+	}
+	if c.Peer {
+		return d.peerWork(call, ctx, c)
 	}
 	dev, n := ctx.dev, c.N
 	invalid := func(format string, args ...any) (work, error) {
@@ -227,22 +259,23 @@ func (d *Driver) copyWork(call string, ctx *context, c cu.GraphCopy, in cu.Conte
 		}
 		return cost, nil
 	}
-	return work{Op: Op{Kind: kind, Bytes: n}, run: run, count: func() { traffic.add(n) }}, nil
+	return work{Op: Op{Kind: kind, Bytes: n}, ctx: ctx, run: run, count: func() { traffic.add(n) }}, nil
 }
 
 // GraphAddFillNode fills as the memsets do.
 func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.DevicePtr, value uint32, width int, n uint64, ctx cu.Context) (cu.GraphNode, error) {
 	const call = "cuGraphAddMemsetNode"
-	return d.addNode(call, h, after, func(g *graph) (work, error) {
+	return d.addNode(call, h, after, func(*graph) (work, error) {
+		in, err := d.contextOf(call, ctx)
 		switch {
-		case d.contexts[ctx] != g.ctx:
-			return work{}, fail(call, cu.ErrInvalidContext, "context %#x is not that of the graph", uintptr(ctx))
+		case err != nil:
+			return work{}, err
 		case width != 1 && width != 2 && width != 4 || uint64(dst)%uint64(width) != 0:
 			return work{}, fail(call, cu.ErrInvalidValue, "elements of %d bytes at %#x", width, uint64(dst))
 		case n == 0 || n > MaxMemory/uint64(width):
 			return work{}, fail(call, cu.ErrInvalidValue, "%d elements of %d bytes", n, width)
 		}
-		dev, size := g.ctx.dev, n*uint64(width)
+		dev, size := in.dev, n*uint64(width)
 		if err := d.reach(call, dev, dst, size); err != nil {
 			return work{}, err
 		}
@@ -261,7 +294,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 			dev.mem.MarkInitialised(uint64(dst), size)
 			return d.cfg.Cost.local(size), nil
 		}
-		return work{Op: Op{Kind: KindMemset, Bytes: size}, run: run, count: func() { d.counters.Memsets.add(size) }}, nil
+		return work{Op: Op{Kind: KindMemset, Bytes: size}, ctx: in, run: run, count: func() { d.counters.Memsets.add(size) }}, nil
 	})
 }
 
@@ -336,11 +369,14 @@ func (d *Driver) GraphAddDependencies(h cu.Graph, from, to []cu.GraphNode) error
 func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.DevicePtr, requested, rounded uint64, label string, freed bool) (cu.GraphNode, error) {
 	const call = "GraphAddBlockNode"
 	return d.addNode(call, h, after, func(g *graph) (work, error) {
-		dev := g.ctx.dev
+		dev := d.deviceAt(ptr)
+		if dev == nil {
+			dev = g.ctx.dev // who says that it is not there
+		}
 		if err := d.reach(call, dev, ptr, rounded); err != nil {
 			return work{}, err
 		}
-		return work{Op: Op{Kind: KindMark, Bytes: rounded}, run: func() (time.Duration, error) {
+		return work{Op: Op{Kind: KindMark, Bytes: rounded}, ctx: dev.ctx, run: func() (time.Duration, error) {
 			switch {
 			case dev.mem == nil:
 			case freed:

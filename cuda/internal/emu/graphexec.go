@@ -96,8 +96,12 @@ func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func
 	if err != nil {
 		return err
 	}
-	if old := e.nodes[i].work.Kind; old != w.Kind {
-		return fail(call, cu.ErrInvalidValue, "the node is a %v, not a %v", old, w.Kind)
+	old := e.nodes[i].work
+	switch {
+	case old.Kind != w.Kind:
+		return fail(call, cu.ErrInvalidValue, "the node is a %v, not a %v", old.Kind, w.Kind)
+	case old.ctx != w.ctx || old.From != w.From || old.To != w.To:
+		return fail(call, cu.ErrInvalidValue, "the node is of other devices")
 	}
 	e.nodes[i].work = w
 	return nil
@@ -106,13 +110,24 @@ func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func
 // GraphExecKernelNodeSetParams changes a launch, for later launches of the graph.
 func (d *Driver) GraphExecKernelNodeSetParams(h cu.GraphExec, n cu.GraphNode, l cu.GraphKernel) error {
 	const call = "cuGraphExecKernelNodeSetParams"
-	return d.setWork(call, h, n, func(e *graphExec) (work, error) { return d.kernelWork(call, e.ctx, l) })
+	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.kernelNode(call, l) })
 }
 
 // GraphExecCopyNodeSetParams changes a copy, for later launches of the graph.
 func (d *Driver) GraphExecCopyNodeSetParams(h cu.GraphExec, n cu.GraphNode, c cu.GraphCopy, ctx cu.Context) error {
 	const call = "cuGraphExecMemcpyNodeSetParams"
-	return d.setWork(call, h, n, func(e *graphExec) (work, error) { return d.copyWork(call, e.ctx, c, ctx) })
+	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.copyWork(call, c, ctx) })
+}
+
+// contexts are those of the graph and of its nodes.
+func (e *graphExec) contexts() []*context {
+	list := []*context{e.ctx}
+	for _, n := range e.nodes {
+		if c := n.work.ctx; c != nil && !slices.Contains(list, c) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // GraphExecDestroy ends the handle.
@@ -143,6 +158,11 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	if e.ctx != s.ctx {
 		return fail(call, cu.ErrInvalidHandle, "the graph is of device %d, the stream of device %d", e.ctx.dev.ordinal, s.ctx.dev.ordinal)
 	}
+	for _, ctx := range e.contexts() {
+		if ctx.dead != nil {
+			return ctx.dead
+		}
+	}
 	d.counters.Launches++
 	d.counters.GraphLaunches++
 	begin := &op{Op: Op{Kind: KindGraph}}
@@ -155,14 +175,21 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	join := &op{Op: Op{Kind: KindJoin}, after: []*op{begin}}
 	for i, n := range e.nodes {
 		o := &op{Op: n.work.Op, run: n.work.run, after: []*op{begin}}
+		ctx := n.work.ctx
+		if ctx == nil {
+			ctx = s.ctx
+		}
+		if o.Kind == KindCopyPeer {
+			o.Staged = !ctx.reaches(d.devices[o.From].ctx, d.devices[o.To].ctx)
+		}
 		for _, a := range n.after {
 			o.after = append(o.after, ops[a])
-			if l := lane[a]; lane[i] == nil && l.last == ops[a] {
+			if l := lane[a]; lane[i] == nil && l.last == ops[a] && l.ctx == ctx {
 				lane[i] = l // it goes on where that one ends
 			}
 		}
 		if lane[i] == nil {
-			lane[i] = &stream{handle: s.handle, ctx: s.ctx, weight: d.weight(), clock: d.hostClock}
+			lane[i] = &stream{handle: s.handle, ctx: ctx, weight: d.weight(), clock: s.ctx.dev.host, by: s.ctx.dev}
 			lanes = append(lanes, lane[i])
 			d.streams = append(d.streams, lane[i])
 		}

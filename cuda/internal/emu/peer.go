@@ -103,6 +103,48 @@ func (d *Driver) linkPeers() {
 	}
 }
 
+// reaches reports whether a copy in a stream of ctx goes from one device to the other without the
+// host. d.mu is held.
+func (ctx *context) reaches(from, to *context) bool {
+	return to == from || ctx.peers[to] || ctx.peers[from]
+}
+
+// peerWork checks a copy between devices and returns what a node of ctx does. d.mu is held.
+func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, error) {
+	n := c.N
+	from, to := d.deviceAt(c.Src), d.deviceAt(c.Dst)
+	switch {
+	case n == 0 || c.SrcHost != nil || c.DstHost != nil:
+		return work{}, fail(call, cu.ErrInvalidValue, "no copy of %d bytes between devices", n)
+	case from == nil || to == nil || from.ctx == nil || to.ctx == nil:
+		return work{}, fail(call, cu.ErrInvalidValue, "%#x or %#x is of no device that is in use", uint64(c.Src), uint64(c.Dst))
+	case from != ctx.dev && to != ctx.dev:
+		return work{}, fail(call, cu.ErrInvalidContext, "the node is of device %d, the copy from %d to %d",
+			ctx.dev.ordinal, from.ordinal, to.ordinal)
+	}
+	if err := d.reach(call, to, c.Dst, n); err != nil {
+		return work{}, err
+	}
+	if err := d.reach(call, from, c.Src, n); err != nil {
+		return work{}, err
+	}
+	run := func() (time.Duration, error) {
+		cost := d.cfg.Cost.peer(n, ctx.reaches(from.ctx, to.ctx))
+		if to.mem == nil {
+			return cost, nil
+		}
+		return cost, transfer(KindCopyPeer, call, to, c.Dst, from, c.Src, n)
+	}
+	count := func() {
+		d.counters.Peer.add(n)
+		if from != to && ctx.reaches(from.ctx, to.ctx) {
+			d.counters.PeerDirect.add(n)
+		}
+	}
+	o := Op{Kind: KindCopyPeer, Bytes: n, From: from.ordinal, To: to.ordinal}
+	return work{Op: o, ctx: ctx, run: run, count: count}, nil
+}
+
 // MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the current one.
 func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.DevicePtr, srcCtx cu.Context, n uint64, st cu.Stream) error {
 	d.mu.Lock()
@@ -127,7 +169,7 @@ func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.Dev
 	if err := d.reach(call, from.dev, src, n); err != nil {
 		return err
 	}
-	direct := to == from || s.ctx.peers[to] || s.ctx.peers[from]
+	direct := s.ctx.reaches(from, to)
 	d.counters.Peer.add(n)
 	if direct && to != from {
 		d.counters.PeerDirect.add(n)
@@ -145,7 +187,8 @@ func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.Dev
 				return cost, transfer(KindCopyPeer, call, to.dev, dst+cu.DevicePtr(at), from.dev, src+cu.DevicePtr(at), size)
 			}
 		}
-		d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: size}, run: run})
+		d.enqueue(s, &op{Op: Op{Kind: KindCopyPeer, Bytes: size, From: from.dev.ordinal,
+			To: to.dev.ordinal, Staged: !direct}, run: run})
 	}
 	piece(0, first, cost-rest)
 	if first < n {

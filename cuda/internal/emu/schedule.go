@@ -18,26 +18,29 @@ const (
 	KindCopyDtoD
 	KindCopyPeer
 	KindMemset
-	KindRecord // of an event
-	KindWait   // for an event
-	KindMark   // a pool's block begins or ends
-	KindGraph  // launch of a graph, the first thing of it
-	KindJoin   // of a graph: what came before it is done
+	KindRecord  // of an event
+	KindWait    // for an event
+	KindMark    // a pool's block begins or ends
+	KindGraph   // launch of a graph, the first thing of it
+	KindJoin    // of a graph: what came before it is done
+	KindMeeting // part of a collective: see Meeting
 )
 
 var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
-	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark", KindGraph: "graph launch", KindJoin: "join"}
+	KindCopyDtoD: "copy on the device", KindCopyPeer: "copy between devices", KindMemset: "memset", KindRecord: "event record", KindWait: "event wait", KindMark: "mark", KindGraph: "graph launch", KindJoin: "join", KindMeeting: "collective"}
 
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
 
-// Op describes an operation to Config.Latency.
+// Op describes an operation to Config.Latency and Config.Timeline.
 type Op struct {
-	Kind   Kind
-	Name   string // of a kernel, else ""
-	Device int
-	Stream cu.Stream
-	Bytes  uint64 // of a copy or memset, else 0
+	Kind     Kind
+	Name     string // of a kernel or collective, else ""
+	Device   int    // that of the stream
+	Stream   cu.Stream
+	Bytes    uint64 // of a copy, memset or collective, else 0
+	From, To int    // of a copy between devices their numbers, of anything else both are Device
+	Staged   bool   // of a copy between devices: it goes by way of the host
 }
 
 // op is an operation in a stream's queue. Once done it is a point in virtual time that others may depend on.
@@ -47,10 +50,12 @@ type op struct {
 	issue  uint64                        // position in the order of all calls
 	after  []*op                         // what must be done first, besides the queue's earlier operations
 	run    func() (time.Duration, error) // the effect; nil for records and waits. An error ends the context.
-	submit time.Duration                 // the host's time at the call
+	submit time.Duration                 // the time of the device's host at the call
 	end    time.Duration                 // virtual time of completion, once done
 	done   bool
 	hollow bool // see stream
+
+	meeting *Meeting // that it is a part of, until that is over
 }
 
 // stream is a queue of operations of one context.
@@ -65,26 +70,7 @@ type stream struct {
 	clock    time.Duration
 	closed   bool     // destroyed: goes away when its queue is empty
 	capture  *capture // what is queued goes there instead
-}
-
-// An operation of an engine starts when the engine is free: a device computes and copies at once, but runs one kernel after the other.
-const (
-	engineCompute = iota
-	engineIn
-	engineOut
-	engines
-)
-
-func (k Kind) engine() int {
-	switch k {
-	case KindKernel, KindMemset, KindCopyDtoD:
-		return engineCompute
-	case KindCopyHtoD:
-		return engineIn
-	case KindCopyDtoH, KindCopyPeer:
-		return engineOut
-	}
-	return -1
+	by       *device  // of a graph's launch, whose host submits; nil: that of ctx
 }
 
 // weights that a stream may get in an adversarial schedule: from one that is only served when nothing else can be to one that races ahead.
@@ -96,12 +82,20 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // it keeps its error
 		return o
 	}
-	for d.pending >= d.cfg.QueueDepth { // before the append: a call may then still be refused without having run itself
-		d.step()
+	// Before the append: a call may then still be refused without having run itself. Nothing can
+	// run where all wait for parts of a meeting that are still to come.
+	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
-	o.stream, o.issue, o.submit, o.hollow = s, d.issue, d.hostClock, s.hollow
+	by := s.ctx.dev
+	if s.by != nil {
+		by = s.by
+	}
+	o.stream, o.issue, o.submit, o.hollow = s, d.issue, by.host, s.hollow
 	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
+	if o.Kind != KindCopyPeer {
+		o.From, o.To = o.Device, o.Device
+	}
 	// The legacy default stream waits for all blocking streams of its context, and they for it.
 	if def := s.ctx.defaultStream; s == def {
 		for _, other := range d.streams {
@@ -131,7 +125,7 @@ func (s *stream) ready() bool {
 			return false
 		}
 	}
-	return true
+	return s.queue[0].gathered()
 }
 
 // step runs one operation of the driver's choice and reports whether there was one. In plain order that is the oldest, whose
@@ -164,14 +158,15 @@ func (d *Driver) step() bool {
 // finish runs operations until done holds. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
-		if !d.step() {
-			// Each wait is for an operation that was issued before it, so some queue is always ready.
+		if !d.step() && !d.strand() {
+			// Each wait is for an operation that was issued before it, so some queue is always
+			// ready, or stands at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}
 }
 
-// drain runs operations until the queues of ctx are empty and moves the host's clock there. d.mu is held.
+// drain runs operations until the queues of ctx are empty, as await does. d.mu is held.
 func (d *Driver) drain(ctx *context) {
 	for _, s := range slices.Clone(d.streams) { // streams whose work is done may go
 		if s.ctx == ctx && s.last != nil {
@@ -180,21 +175,30 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and moves the host's clock there. d.mu is held.
+// await runs operations until o is done, and moves the clock of a host there. It is that of the
+// device whose context is current, which is the one that the waiting goroutine drives, or of o's
+// where none is. d.mu is held.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
-	d.hostClock = max(d.hostClock, o.end)
+	dev := o.stream.ctx.dev
+	if ctx := d.current[threadID()]; ctx != nil {
+		dev = ctx.dev
+	}
+	dev.host = max(dev.host, o.end)
 }
 
 // execute runs the first operation of s. d.mu is held.
 func (d *Driver) execute(s *stream) {
 	o := s.queue[0]
+	if o.meeting != nil {
+		d.hold(o.meeting)
+		return
+	}
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	d.pending--
 	defer d.reap(s)
 	o.done = true
-	dev := s.ctx.dev
 	start := max(s.clock, o.submit)
 	for _, a := range o.after {
 		start = max(start, a.end)
@@ -203,10 +207,6 @@ func (d *Driver) execute(s *stream) {
 	if s.ctx.dead != nil {
 		s.clock, o.end, o.run = start, start, nil
 		return
-	}
-	engine := o.Kind.engine()
-	if engine >= 0 {
-		start = max(start, dev.engines[engine])
 	}
 	var cost time.Duration
 	if o.run != nil {
@@ -223,9 +223,12 @@ func (d *Driver) execute(s *stream) {
 		cost += max(0, d.cfg.Latency(o.Op))
 	}
 	o.end = start + cost
+	if c := d.engine(o); c != nil {
+		start, o.end = c.take(start, cost)
+	}
 	s.clock = o.end
-	if engine >= 0 {
-		dev.engines[engine] = o.end
+	if d.cfg.Timeline != nil {
+		d.cfg.Timeline(o.Op, start, o.end)
 	}
 }
 

@@ -26,7 +26,7 @@ func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error)
 	if f != cu.StreamDefault && f != cu.StreamNonBlocking {
 		return 0, fail(call, cu.ErrInvalidValue, "flags %#x", uint32(f))
 	}
-	s := &stream{handle: cu.Stream(d.handle()), ctx: ctx, blocking: f == cu.StreamDefault, weight: d.weight(), clock: d.hostClock}
+	s := &stream{handle: cu.Stream(d.handle()), ctx: ctx, blocking: f == cu.StreamDefault, weight: d.weight(), clock: ctx.dev.host}
 	d.byHandle[s.handle] = s
 	d.streams = append(d.streams, s)
 	return s.handle, nil

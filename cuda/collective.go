@@ -1,0 +1,314 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+var _ device.Connector = (*Device)(nil)
+
+// A CollectiveError says why NCCL does not do what several GPUs are to do together. Where it wraps
+// errors.ErrUnsupported nothing was queued, and the communicator is as it was; after any other it
+// is of no use.
+type CollectiveError struct {
+	Op     string // "all reduce", "connect"
+	Rank   int    // -1 where it is that of no rank
+	Device string // the rank's
+	Reason string
+	Err    error // what the library or the system answered; or errors.ErrUnsupported, or [ErrAborted]
+}
+
+// Error reads like "cuda: all reduce: rank 1 (cuda:1): NCCL has no type for int16".
+func (e *CollectiveError) Error() string {
+	s := "cuda: " + e.Op
+	if e.Rank >= 0 {
+		s += fmt.Sprintf(": rank %d (%s)", e.Rank, e.Device)
+	}
+	return s + ": " + e.Reason
+}
+
+// Unwrap returns the cause.
+func (e *CollectiveError) Unwrap() error { return e.Err }
+
+// ErrAborted is wrapped by the error of a collective whose communicator was aborted or closed.
+var ErrAborted = errors.New("the communicator was ended")
+
+// communicator runs collectives of GPUs by NCCL. The library wants a communicator's calls one after
+// the other, and gets them under lib; a call that waits does so in small steps, so that Abort is
+// never far.
+type communicator struct {
+	lib   *nccl.Library
+	devs  []*Device
+	comms []nccl.Comm // the library writes to it when it is made
+
+	queue   sync.Mutex // one Collect after the other; what it waits for beside the library is waited for under this alone
+	calls   sync.Mutex // of the library, and the fields below
+	ended   error      // not nil: the communicator is of no use
+	stop    sync.Once
+	stopped chan struct{} // closed: what waits for the library is to give up
+}
+
+// Connect returns a communicator of GPUs of one driver by NVIDIA's NCCL, rank by rank, of which d
+// need not be one. It waits until the ranks have found each other, which takes a second or so.
+//
+// Sums are in the library's order and not in that of the ranks: on the same machine the same bits
+// each time, on another one others. Weights, and the 1/ranks of a mean, are rounded to the
+// elements' type before the sum.
+//
+// The answer is an errors.ErrUnsupported where NCCL has no type, as for sums of int16 and bool, and
+// to ranks that share a GPU. So it is where its result would be another: for the greatest and the
+// least of floats it drops NaN. So it is for a weight that the type has no number for.
+//
+// The error is a *[device.UnavailableError] where the library is not there, or older than 2.18, and
+// for emulated GPUs. Others are a *[CollectiveError] or a *[device.OperandError].
+func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
+	const op = "connect"
+	devs := make([]*Device, len(devices))
+	at := map[*Device]int{}
+	for r, dev := range devices {
+		own, ok := dev.(*Device)
+		if !ok || own == nil || own.p != d.p {
+			return nil, d.refusal(op, fmt.Sprintf("device %d", r), "it is no GPU of this driver")
+		}
+		if first, twice := at[own]; twice {
+			return nil, &CollectiveError{Op: op, Rank: r, Device: own.name, Reason: fmt.Sprintf("rank %d has the same GPU, and NCCL takes one for each", first), Err: errors.ErrUnsupported}
+		}
+		devs[r], at[own] = own, r
+	}
+	if len(devs) == 0 {
+		return nil, d.refusal(op, "devices", "there are none")
+	}
+	if d.p.collectives == nil {
+		return nil, &device.UnavailableError{Name: "nccl", Reason: "the GPUs are emulated, and NCCL works on hardware"}
+	}
+	lib, err := d.p.collectives()
+	if err != nil {
+		return nil, &device.UnavailableError{Name: "nccl", Reason: err.Error(), Err: err,
+			Help: "install NCCL 2.18 or newer (libnccl2 of NVIDIA's repositories, or the Python package nvidia-nccl-cu13), or say in LD_LIBRARY_PATH where it is"}
+	}
+	c := &communicator{lib: lib, devs: devs, comms: make([]nccl.Comm, len(devs)), stopped: make(chan struct{})}
+	if err := c.connect(op); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// openNCCL loads the library from where [Libraries] finds it.
+func openNCCL() (*nccl.Library, error) {
+	for _, l := range Libraries() {
+		if l.Name == "nccl" && l.Found {
+			return nccl.Open(l.Path)
+		}
+	}
+	return nccl.Open()
+}
+
+// connect makes the ranks' communicators, in one group, and sees that they are what was asked for.
+func (c *communicator) connect(op string) error {
+	id, err := c.lib.GetUniqueID()
+	if err != nil {
+		return &CollectiveError{Op: op, Rank: -1, Reason: err.Error(), Err: err}
+	}
+	err = c.group(op, func(r int) error { return c.lib.CommInitRank(&c.comms[r], len(c.devs), id, r) })
+	if err != nil {
+		return err
+	}
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	for r, h := range c.comms {
+		world, err := c.lib.CommCount(h)
+		rank, err2 := c.lib.CommUserRank(h)
+		if err = errors.Join(err, err2); err == nil && (world != len(c.devs) || rank != r) {
+			err = fmt.Errorf("the library calls it rank %d of %d", rank, world)
+		}
+		if err != nil {
+			return c.end(c.failure(op, r, err))
+		}
+	}
+	return nil
+}
+
+// failure is the error for what the library or the system answered.
+func (c *communicator) failure(op string, rank int, err error) error {
+	return c.failureOf(op, rank, err.Error(), err)
+}
+
+// failureOf is failure with a reason of its own.
+func (c *communicator) failureOf(op string, rank int, reason string, err error) error {
+	e := &CollectiveError{Op: op, Rank: rank, Reason: reason, Err: err}
+	if rank >= 0 {
+		e.Device = c.devs[rank].name
+	}
+	return e
+}
+
+// group makes calls of the ranks in one group, each with its device's context current, and returns
+// when all of it is queued. Of the error the communicator ends.
+func (c *communicator) group(op string, call func(rank int) error) error {
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	if c.ended != nil {
+		return c.ended
+	}
+	runtime.LockOSThread() // a group belongs to a thread
+	defer runtime.UnlockOSThread()
+	err := c.lib.GroupStart()
+	if err != nil {
+		return c.end(c.failure(op, -1, err))
+	}
+	for r := range c.devs {
+		if err = c.on(r, call); err != nil {
+			err = c.failure(op, r, err)
+			break
+		}
+	}
+	// Also after a call that failed: the thread is to be in no group.
+	if e := c.lib.GroupEnd(); err == nil && e != nil {
+		err = c.failure(op, -1, e)
+	}
+	if err == nil {
+		err = c.settle(op)
+	}
+	if err != nil {
+		return c.end(err)
+	}
+	return nil
+}
+
+// on makes a call with the context of the rank's device current.
+func (c *communicator) on(r int, call func(rank int) error) error {
+	if err := c.devs[r].enter(); err != nil {
+		return err
+	}
+	defer c.devs[r].leave()
+	return call(r)
+}
+
+// What the library does beside the caller takes some ten microseconds, or seconds where ranks meet
+// for the first time.
+const (
+	quickLooks = 200
+	firstPause = 20 * time.Microsecond
+	longPause  = 2 * time.Millisecond
+)
+
+// settle waits until the library has done what it was asked for, of all ranks. c.calls is held.
+func (c *communicator) settle(op string) error {
+	var timer *time.Timer
+	pause := firstPause
+	for r, looks := 0, 0; r < len(c.comms); looks++ {
+		state, err := c.lib.State(c.comms[r])
+		switch {
+		case err != nil:
+			return c.failure(op, r, err)
+		case state == nccl.Success:
+			r++
+			continue
+		case state != nccl.InProgress:
+			return c.failure(op, r, c.lib.Failure(c.comms[r], state))
+		}
+		select {
+		case <-c.stopped:
+			return c.failure(op, r, ErrAborted)
+		default:
+		}
+		if looks < quickLooks {
+			runtime.Gosched()
+			continue
+		}
+		if timer == nil {
+			timer = time.NewTimer(pause)
+			defer timer.Stop()
+		} else {
+			timer.Reset(pause)
+		}
+		select {
+		case <-c.stopped:
+		case <-timer.C:
+		}
+		pause = min(2*pause, longPause)
+	}
+	return nil
+}
+
+// end makes the communicator one of no use for the reason err, which it returns, and has the
+// library stop what is queued on the GPUs. c.calls is held.
+func (c *communicator) end(err error) error {
+	if c.ended != nil {
+		return c.ended
+	}
+	c.ended = err
+	_ = c.abort() // the first error is the one to tell
+	return err
+}
+
+// abort gives up all ranks. c.calls is held.
+func (c *communicator) abort() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var failed error
+	for r, h := range c.comms {
+		if h == 0 {
+			continue // it was never made
+		}
+		if err := c.lib.CommAbort(h); err != nil && failed == nil {
+			failed = c.failure("abort", r, err)
+		}
+		c.comms[r] = 0
+	}
+	return failed
+}
+
+// Name returns "nccl".
+func (c *communicator) Name() string { return "nccl" }
+
+// Abort ends what hangs: a call of Collect or Close, which returns an error that wraps
+// [ErrAborted], and kernels that wait for each other on the GPUs.
+func (c *communicator) Abort() error {
+	c.stop.Do(func() { close(c.stopped) })
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	if c.ended != nil {
+		return nil
+	}
+	c.ended = c.failure("collective", -1, ErrAborted)
+	return c.abort()
+}
+
+// Close waits for what was queued and gives the communicator back. After Abort, or an error, there
+// is nothing left to do.
+func (c *communicator) Close() error {
+	const op = "close"
+	c.queue.Lock()
+	defer c.queue.Unlock()
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	if c.ended != nil {
+		return nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for r, h := range c.comms {
+		if err := c.on(r, func(int) error { return c.lib.CommFinalize(h) }); err != nil {
+			return c.end(c.failure(op, r, err))
+		}
+	}
+	if err := c.settle(op); err != nil {
+		return c.end(err)
+	}
+	c.ended = c.failure("collective", -1, ErrAborted)
+	var failed error
+	for r, h := range c.comms {
+		c.comms[r] = 0
+		if err := c.on(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil && failed == nil {
+			failed = c.failure(op, r, err)
+		}
+	}
+	return failed
+}

@@ -1,0 +1,274 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// collection is one collective that is being queued.
+type collection struct {
+	c       *communicator
+	k       *device.Collective
+	op      string
+	streams []*stream
+	own     []*scratch // memory of ours, by rank
+	ins     []uint64   // addresses by rank, 0 for none
+	outs    []uint64
+	bytes   uint64 // of one part
+	red     reduction
+}
+
+// Collect queues k on each rank's stream; see [device.Communicator]. Streams that are recorded are
+// refused. Of 0 elements nothing is queued.
+func (c *communicator) Collect(streams []device.Stream, k *device.Collective) error {
+	c.queue.Lock()
+	defer c.queue.Unlock()
+	if err := c.usable(); err != nil {
+		return err
+	}
+	q := &collection{c: c, k: k, op: k.Kind.String()}
+	if err := q.resolve(streams); err != nil || q.bytes == 0 {
+		return err
+	}
+	if t := device.Tracing(); t != nil {
+		return q.traced(t)
+	}
+	return q.run()
+}
+
+func (c *communicator) usable() error {
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	return c.ended
+}
+
+// resolve turns streams and views into handles and addresses, and refuses what cannot be done.
+// Nothing is queued.
+func (q *collection) resolve(streams []device.Stream) error {
+	k, devs := q.k, q.c.devs
+	if len(streams) != len(devs) || len(k.Outs) != len(devs) || len(k.Ins) != len(devs) {
+		return devs[0].refusal(q.op, "streams", fmt.Sprintf("%d streams, %d ins and %d outs for %d ranks", len(streams), len(k.Ins), len(k.Outs), len(devs)))
+	}
+	q.ins, q.outs = make([]uint64, len(devs)), make([]uint64, len(devs))
+	inParts, outParts := k.Kind.Parts(len(devs))
+	var first *device.View
+	for r, d := range devs {
+		s, err := d.stream(q.op, streams[r])
+		if err != nil {
+			return err
+		}
+		if err := s.refuse(q.op, "the other ranks have graphs of their own"); err != nil {
+			return err
+		}
+		q.streams = append(q.streams, s)
+		q.own = append(q.own, &scratch{d: d, s: s, op: q.op})
+		for _, o := range [...]struct {
+			name  string
+			view  *device.View
+			there bool
+			addr  *uint64
+			parts int
+		}{{"in", &k.Ins[r], k.Gives(r), &q.ins[r], inParts}, {"out", &k.Outs[r], k.Gets(r), &q.outs[r], outParts}} {
+			if !o.there || o.view.Absent() {
+				continue
+			}
+			if why := device.Outside(d, o.view); why != "" {
+				return d.refusal(q.op, fmt.Sprintf("%s of rank %d", o.name, r), why)
+			}
+			*o.addr = uint64(o.view.Buf.Addr()) + uint64(o.view.Offset*o.view.Type.Size())
+			if first == nil {
+				first = o.view
+				q.bytes = uint64(o.view.Size() / o.parts * o.view.Type.Size())
+			}
+		}
+	}
+	if q.bytes == 0 || !k.Kind.Reduces() {
+		return nil
+	}
+	return q.planReduction(first.Type)
+}
+
+// run queues the whole of it.
+func (q *collection) run() error {
+	defer func() {
+		for _, t := range q.own {
+			t.free() // in the order of the streams
+		}
+	}()
+	call, err := q.plan()
+	if err != nil {
+		return err
+	}
+	if call != nil {
+		if err := q.c.group(q.op, call); err != nil {
+			return err
+		}
+		if err := q.release(); err != nil {
+			return err
+		}
+	}
+	for r, s := range q.streams {
+		if q.c.devs[r].p.sync {
+			if err := s.synchronize(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// plan queues what goes before the library's calls, and returns those of a rank; nil where the
+// library has nothing to do.
+func (q *collection) plan() (call func(rank int) error, err error) {
+	lib, k, root, n := q.c.lib, q.k, q.k.Root, int(q.bytes)
+	switch k.Kind {
+	case device.KindAllReduce, device.KindReduceScatter:
+		return q.reduce()
+	case device.KindBroadcast:
+		return func(r int) error {
+			in := q.ins[r]
+			if r != root {
+				in = q.outs[r] // of no use there
+			}
+			return lib.Broadcast(in, q.outs[r], n, nccl.Uint8, root, q.c.comms[r], q.streams[r].handle)
+		}, nil
+	case device.KindAllGather:
+		return func(r int) error {
+			return lib.AllGather(q.ins[r], q.outs[r], n, nccl.Uint8, q.c.comms[r], q.streams[r].handle)
+		}, nil
+	}
+	return q.exchange()
+}
+
+// exchange is what the library has no call for in each of its versions: ranks send parts to each
+// other in one group. What a rank sends to itself it copies.
+func (q *collection) exchange() (call func(rank int) error, err error) {
+	world := len(q.streams)
+	if q.k.Kind == device.KindAllToAll {
+		if err := q.setAside(); err != nil {
+			return nil, err
+		}
+	}
+	for r, s := range q.streams {
+		from, to, ok := q.way(r, r)
+		if !ok || from == to {
+			continue
+		}
+		if err := s.dev.move(s, to, from, q.bytes); err != nil {
+			return nil, err
+		}
+	}
+	if world == 1 {
+		return nil, nil
+	}
+	lib, n := q.c.lib, int(q.bytes)
+	return func(r int) error {
+		for other := range world {
+			if other == r {
+				continue
+			}
+			if from, _, ok := q.way(r, other); ok {
+				if err := lib.Send(from, n, nccl.Uint8, other, q.c.comms[r], q.streams[r].handle); err != nil {
+					return err
+				}
+			}
+			if _, to, ok := q.way(other, r); ok {
+				if err := lib.Recv(to, n, nccl.Uint8, other, q.c.comms[r], q.streams[r].handle); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, nil
+}
+
+// way returns where the part that goes from one rank to another comes from and goes to; not ok
+// where none does.
+func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
+	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
+	switch q.k.Kind {
+	case device.KindAllToAll:
+		return part(q.ins[from], to), part(q.outs[to], from), true
+	case device.KindGather:
+		return q.ins[from], part(q.outs[to], from), to == q.k.Root
+	case device.KindScatter:
+		return part(q.ins[from], to), q.outs[to], from == q.k.Root
+	}
+	return q.ins[from], q.outs[to], from == q.k.Root && to == q.k.Peer
+}
+
+// setAside copies the ins that are outs as well: parts come in before others have gone out.
+func (q *collection) setAside() error {
+	size := q.bytes * uint64(len(q.streams))
+	for r, s := range q.streams {
+		if q.ins[r] != q.outs[r] || len(q.streams) == 1 {
+			continue
+		}
+		at, err := q.own[r].alloc(int(size))
+		if err != nil {
+			return err
+		}
+		if err := s.dev.move(s, at, q.ins[r], size); err != nil {
+			return err
+		}
+		q.ins[r] = at
+	}
+	return nil
+}
+
+// traced tells a tracer of the work of each rank that has a part, as of one kernel.
+func (q *collection) traced(t device.Tracer) error {
+	events := make([]device.KernelEvent, len(q.streams))
+	run := q.run
+	for r, s := range q.streams {
+		if q.ins[r] == 0 && q.outs[r] == 0 {
+			continue
+		}
+		v := &q.k.Outs[r]
+		if v.Absent() {
+			v = &q.k.Ins[r]
+		}
+		e := &events[r]
+		*e = device.KernelEvent{Device: s.dev, Stream: s, Primitive: q.op, Work: device.Work{Bytes: q.touched(r)}, Type: v.Type,
+			Launches: []device.LaunchEvent{{Kernel: "nccl " + q.op, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}}}
+		if t.Wants().KernelShapes {
+			for _, v := range [...]*device.View{&q.k.Outs[r], &q.k.Ins[r]} {
+				if !v.Absent() {
+					e.Shapes = append(e.Shapes, v.Shape)
+				}
+			}
+		}
+		inner := run
+		run = func() (err error) {
+			e.Launches[0].Time, err = s.dev.timed(s, inner)
+			return err
+		}
+	}
+	start := device.Now()
+	if err := run(); err != nil {
+		return err
+	}
+	end := device.Now()
+	for i := range events {
+		if e := &events[i]; e.Device != nil {
+			e.Start, e.End, e.Launches[0].Start, e.Launches[0].End = start, end, start, end
+			t.Kernel(*e)
+		}
+	}
+	return nil
+}
+
+// touched is the memory that a rank's part reads and writes, in bytes.
+func (q *collection) touched(r int) int {
+	ins, outs := q.k.Kind.Parts(len(q.streams))
+	n := 0
+	if q.ins[r] != 0 {
+		n += ins
+	}
+	if q.outs[r] != 0 {
+		n += outs
+	}
+	return n * int(q.bytes)
+}

@@ -1,0 +1,27 @@
+//go:build nogpu || !linux || !amd64
+
+package cu
+
+import (
+	"runtime"
+	"slices"
+	"unsafe"
+)
+
+// CallStruct is [Call] of a function that takes a struct of [StructBytes] bytes by value as its
+// argument number at, counted from 0, and up to 6 others. AAPCS64, and both conventions of Windows,
+// pass the address of a copy.
+func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
+	c := copyOf(s)
+	r := Call(fn, slices.Insert(slices.Clone(others), at, uintptr(unsafe.Pointer(c)))...)
+	runtime.KeepAlive(c)
+	return r
+}
+
+// copyOf is on the heap, which does not move.
+//
+//go:noinline
+func copyOf(s *[StructBytes]byte) *[StructBytes]byte {
+	c := *s
+	return &c
+}

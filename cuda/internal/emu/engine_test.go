@@ -1,0 +1,72 @@
+package emu
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestCalendar: what is ready takes the free time in the order of the calls, before and behind what
+// waits, and no moment twice.
+func TestCalendar(t *testing.T) {
+	var c calendar
+	for i, x := range []struct{ ready, cost, start, end time.Duration }{
+		{0, 10, 0, 10},
+		{100, 5, 100, 105},  // waits for something
+		{0, 20, 10, 30},     // and holds up nobody
+		{20, 100, 30, 135},  // 70 before it, 30 behind it
+		{0, 1, 135, 136},    // no free time is left
+		{200, 10, 200, 210}, // leaves some
+		{140, 0, 140, 140},  // a thing of no time takes none
+		{150, 10, 150, 160},
+		{136, 20, 136, 166}, // 14 before it, 6 behind it
+		{205, 1, 210, 211},
+		{166, 34, 166, 200},
+		{136, 1, 211, 212},
+	} {
+		if start, end := c.take(x.ready, x.cost); start != x.start || end != x.end {
+			t.Fatalf("%d: %v from %v on: %v to %v, want %v to %v", i, x.cost, x.ready, start, end, x.start, x.end)
+		}
+	}
+}
+
+// TestCalendarAgreesWithTicks: random work gets what marking single ticks as taken gives.
+func TestCalendarAgreesWithTicks(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var c calendar
+		taken := map[time.Duration]bool{}
+		for i := range 200 {
+			ready, cost := time.Duration(rng.IntN(1500)), time.Duration(1+rng.IntN(12))
+			start, end := c.take(ready, cost)
+			first, last := time.Duration(-1), ready
+			for left := cost; left > 0; last++ {
+				if !taken[last] {
+					taken[last] = true
+					left--
+					if first < 0 {
+						first = last
+					}
+				}
+			}
+			if start != first || end != last {
+				t.Fatalf("seed %d, work %d: %v to %v, want %v to %v", seed, i, start, end, first, last)
+			}
+		}
+	}
+}
+
+// TestCalendarForgets: what a calendar remembers is bounded, and what it has forgotten is busy.
+func TestCalendarForgets(t *testing.T) {
+	var c calendar
+	for i := range time.Duration(10 * maxIdle) {
+		c.take(10*i, 5)
+	}
+	if n := len(c.idle); n > maxIdle {
+		t.Errorf("%d stretches are remembered", n)
+	}
+	oldest := c.idle[0]
+	if start, _ := c.take(0, 5); start != oldest.from {
+		t.Errorf("it starts at %v, want %v", start, oldest.from)
+	}
+}

@@ -1,0 +1,274 @@
+package emu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// A Meeting is one operation of several streams, of several devices as a rule: what the kernels of
+// a library's collective do, each of which waits on its device for the others. Its parts are done
+// together, once all are queued and each has come to the head of its stream; the effect is then
+// seen by what follows in each of them. A host that waits for a part whose partners are not queued
+// gets an error, and the contexts of the parts that are queued end: on hardware all would hang.
+type Meeting struct {
+	name    string
+	parts   []*op
+	moves   uint64 // bytes over the links between devices, by each part
+	effect  func(*Shared) error
+	cancel  bool
+	waiting int // parts that are not queued
+}
+
+// NewMeeting makes a meeting of so many parts, each of which moves so many bytes between devices.
+// The effect gets the memory of all devices, and must not call the driver. An error of it ends the
+// contexts of all parts. In meta mode there is no effect.
+func NewMeeting(name string, parts int, bytes uint64, effect func(*Shared) error) *Meeting {
+	return &Meeting{name: name, parts: make([]*op, parts), moves: bytes, effect: effect, waiting: parts}
+}
+
+// Meet queues parts of a meeting, the i-th of them part number parts[i] in the order of streams[i].
+func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "Meet"
+	list := make([]*stream, len(streams))
+	for i, h := range streams {
+		s, err := d.streamOf(call, h)
+		switch {
+		case err != nil:
+			return err
+		case m.parts[parts[i]] != nil || slices.Contains(parts[:i], parts[i]):
+			return fail(call, cu.ErrInvalidValue, "part %d of %s is queued twice", parts[i], m.name)
+		}
+		list[i] = s
+	}
+	for i, s := range list {
+		o := &op{Op: Op{Kind: KindMeeting, Name: m.name, Bytes: m.moves}}
+		if !m.cancel {
+			o.meeting = m
+		}
+		m.parts[parts[i]] = d.enqueue(s, o)
+		m.waiting--
+	}
+	return nil
+}
+
+// Cancel ends a meeting that has not been held: its parts, queued or not, do nothing. It is what
+// becomes of a library's kernels when their communicator is aborted.
+func (d *Driver) Cancel(m *Meeting) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m.cancel = true
+	for _, o := range m.parts {
+		if o != nil {
+			o.meeting = nil
+		}
+	}
+}
+
+// gathered reports whether o, at the head of its stream, has no meeting to wait for.
+func (o *op) gathered() bool {
+	m := o.meeting
+	if m == nil {
+		return true
+	}
+	if m.waiting > 0 {
+		return false
+	}
+	for _, p := range m.parts {
+		if len(p.stream.queue) == 0 || p.stream.queue[0] != p || slices.ContainsFunc(p.after, func(a *op) bool { return !a.done }) {
+			return false
+		}
+	}
+	return true
+}
+
+// hold has a meeting take place. d.mu is held.
+func (d *Driver) hold(m *Meeting) {
+	// Everyone starts when the last one is there.
+	var start time.Duration
+	for _, o := range m.parts {
+		start = max(start, o.stream.clock, o.submit)
+		for _, a := range o.after {
+			start = max(start, a.end)
+		}
+	}
+	var err error
+	if m.parts[0].stream.ctx.dev.mem != nil {
+		err = m.effect(&Shared{d, m.name})
+	}
+	cost := d.cfg.Cost.Launch + perSecond(m.moves, d.cfg.Cost.PeerBytes)
+	if d.cfg.Latency != nil {
+		slowest := time.Duration(0)
+		for _, o := range m.parts {
+			slowest = max(slowest, d.cfg.Latency(o.Op))
+		}
+		cost += slowest
+	}
+	end := start
+	for _, o := range m.parts { // it ends for all when the slowest is done
+		_, e := o.stream.ctx.dev.engines[engineCompute].take(start, cost)
+		end = max(end, e)
+	}
+	for _, o := range m.parts {
+		s := o.stream
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		d.pending--
+		o.done, o.after, o.meeting, o.end = true, nil, nil, end
+		s.clock = end
+		if d.cfg.Timeline != nil {
+			d.cfg.Timeline(o.Op, start, end)
+		}
+		d.reap(s)
+	}
+	if err != nil {
+		for _, o := range m.parts {
+			d.kill(o.stream.ctx, &cu.Error{Call: "cuLaunchKernel", Result: cu.ErrIllegalAddress, Cause: err})
+		}
+	}
+}
+
+// A MeetingError says which part of a collective waits for which others that nobody has queued, or
+// that do not come to their turn.
+type MeetingError struct {
+	Name   string
+	Device int
+	Why    string
+}
+
+// Error returns all of it.
+func (e *MeetingError) Error() string {
+	return fmt.Sprintf("emu: %s on device %d can never be done: %s", e.Name, e.Device, e.Why)
+}
+
+// strand ends the contexts in which a part waits at the head of a stream, where nothing else can
+// run, and reports whether there were any. d.mu is held.
+func (d *Driver) strand() bool {
+	why := map[*context]error{}
+	for _, s := range d.streams {
+		if len(s.queue) == 0 || s.queue[0].meeting == nil || why[s.ctx] != nil {
+			continue
+		}
+		o := s.queue[0]
+		why[s.ctx] = &cu.Error{Call: "cuLaunchKernel", Result: cu.ErrLaunchTimeout,
+			Cause: &MeetingError{Name: o.Name, Device: o.Device, Why: o.meeting.missing()}}
+	}
+	for ctx, err := range why {
+		d.kill(ctx, err)
+	}
+	return len(why) > 0
+}
+
+// missing says what a meeting waits for.
+func (m *Meeting) missing() string {
+	var list []string
+	for i, o := range m.parts {
+		switch {
+		case o == nil:
+			list = append(list, fmt.Sprintf("part %d is not queued", i))
+		case o.done:
+			list = append(list, fmt.Sprintf("part %d was dropped with device %d", i, o.Device))
+		case o.stream.queue[0] != o:
+			list = append(list, fmt.Sprintf("part %d is behind another %s on device %d", i, o.stream.queue[0].Kind, o.Device))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// Shared is the memory of all devices, as a meeting's effect finds it.
+type Shared struct {
+	d    *Driver
+	name string
+}
+
+// deviceOf finds the device of an address. d.mu is held.
+func (m *Shared) deviceOf(p cu.DevicePtr, n uint64) (*device, error) {
+	dev := m.d.deviceAt(p)
+	if dev == nil {
+		return nil, &AccessError{Kind: KindMeeting, Addr: uint64(p), Size: n, Why: "it is no memory of a device"}
+	}
+	return dev, nil
+}
+
+// Read returns n bytes that have been written.
+func (m *Shared) Read(p cu.DevicePtr, n uint64) ([]byte, error) {
+	dev, err := m.deviceOf(p, n)
+	if err != nil {
+		return nil, err
+	}
+	b, err := access(KindMeeting, m.name, dev, p, n)
+	if err == nil {
+		if e := dev.mem.CheckInitialised(uint64(p), n); e != nil {
+			err = &AccessError{Kind: KindMeeting, Addr: uint64(p), Size: n, Why: e.Error()}
+		}
+	}
+	return b, err
+}
+
+// Write returns n bytes, all of which the caller writes.
+func (m *Shared) Write(p cu.DevicePtr, n uint64) ([]byte, error) {
+	dev, err := m.deviceOf(p, n)
+	if err != nil {
+		return nil, err
+	}
+	b, err := access(KindMeeting, m.name, dev, p, n)
+	if err == nil {
+		dev.mem.MarkInitialised(uint64(p), n)
+	}
+	return b, err
+}
+
+// Copy copies n bytes, and what is known of them.
+func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
+	if dst == src {
+		return nil
+	}
+	to, err := m.deviceOf(dst, n)
+	if err != nil {
+		return err
+	}
+	from, err := m.deviceOf(src, n)
+	if err != nil {
+		return err
+	}
+	return transfer(KindMeeting, m.name, to, dst, from, src, n)
+}
+
+// CurrentDevice returns the ordinal of the device whose context is current on the calling thread,
+// -1 for none.
+func (d *Driver) CurrentDevice() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ctx := d.current[threadID()]; ctx != nil {
+		return ctx.dev.ordinal
+	}
+	return -1
+}
+
+// StreamDevice returns the ordinal of the device that a stream is of, -1 where there is no such
+// stream.
+func (d *Driver) StreamDevice(h cu.Stream) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.byHandle[h]; s != nil && !s.closed {
+		return s.ctx.dev.ordinal
+	}
+	return -1
+}
+
+// MemoryDevice returns the ordinal of the device that n bytes at p are memory of, -1 where there is
+// none.
+func (d *Driver) MemoryDevice(p cu.DevicePtr, n uint64) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dev := d.deviceAt(p)
+	if dev == nil || d.reach("MemoryDevice", dev, p, n) != nil {
+		return -1
+	}
+	return dev.ordinal
+}

@@ -1,0 +1,207 @@
+package emu
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// party is two devices with a stream and a word of memory each.
+type party struct {
+	*rig
+	ctx   [2]cu.Context
+	queue [2]cu.Stream
+	word  [2]cu.DevicePtr
+}
+
+func newParty(t *testing.T, cfg Config) *party {
+	r, other := newPair(t, cfg)
+	p := &party{rig: r, ctx: [2]cu.Context{r.ctx, other}}
+	for i := range 2 {
+		r.ok(r.CtxSetCurrent(p.ctx[i]))
+		p.queue[i], p.word[i] = r.stream(), r.alloc(4)
+	}
+	r.ok(r.CtxSetCurrent(r.ctx))
+	return p
+}
+
+func (p *party) put(i int, v uint32) {
+	p.Helper()
+	p.on(p.ctx[i], func() { p.ok(p.MemsetD32Async(p.word[i], v, 1, p.queue[i])) })
+}
+
+func (p *party) get(i int) (v uint32, err error) {
+	var b [4]byte
+	p.on(p.ctx[i], func() { err = p.MemcpyDtoHAsync(unsafe.Pointer(&b[0]), p.word[i], 4, p.queue[i]) })
+	return binary.LittleEndian.Uint32(b[:]), err
+}
+
+// sum is a meeting after which both words are the sum.
+func (p *party) sum() *Meeting {
+	return NewMeeting("sum", 2, 4, func(m *Shared) error {
+		var total uint32
+		for _, w := range p.word {
+			b, err := m.Read(w, 4)
+			if err != nil {
+				return err
+			}
+			total += binary.LittleEndian.Uint32(b)
+		}
+		for _, w := range p.word {
+			b, err := m.Write(w, 4)
+			if err != nil {
+				return err
+			}
+			binary.LittleEndian.PutUint32(b, total)
+		}
+		return nil
+	})
+}
+
+// TestMeeting: a part comes after what its stream has before it, all parts are one moment, and what
+// follows in either stream sees the effect, in whatever order the queues run.
+func TestMeeting(t *testing.T) {
+	for seed := range uint64(20) {
+		p := newParty(t, Config{Memory: 4 << 20, Seed: seed, QueueDepth: 1 + int(seed%3)})
+		want := [2]uint32{}
+		for k := range uint32(5) {
+			for i := range 2 {
+				want[i] += 10*k + uint32(i)
+				p.put(i, want[i])
+			}
+			m := p.sum()
+			if k%2 == 0 {
+				p.ok(p.Meet(m, []int{1, 0}, []cu.Stream{p.queue[1], p.queue[0]}))
+			} else { // apart
+				p.ok(p.Meet(m, []int{0}, p.queue[:1]))
+				p.ok(p.Meet(m, []int{1}, p.queue[1:]))
+			}
+			want[0] += want[1]
+			want[1] = want[0]
+		}
+		for i := range 2 {
+			if got, err := p.get(i); err != nil || got != want[i] {
+				t.Fatalf("seed %d: device %d has %d (%v), want %d", seed, i, got, err, want[i])
+			}
+		}
+	}
+}
+
+// TestMeetingTakesTheTimeOfTheLast: all parts end together, after the slowest.
+func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
+	p := newParty(t, Config{Memory: 4 << 20, Latency: func(o Op) time.Duration {
+		if o.Kind == KindMemset && o.Device == 1 {
+			return time.Second
+		}
+		return 0
+	}})
+	var start, end cu.Event
+	start, end = p.event(), p.event()
+	p.ok(p.EventRecord(start, p.queue[0]))
+	p.put(0, 1)
+	p.put(1, 2)
+	p.ok(p.Meet(p.sum(), []int{0, 1}, p.queue[:]))
+	p.ok(p.EventRecord(end, p.queue[0]))
+	p.ok(p.StreamSynchronize(p.queue[0]))
+	if d := must(p.EventElapsed(start, end))(t); d < time.Second || d > 2*time.Second {
+		t.Errorf("device 0 was done after %v", d)
+	}
+}
+
+// TestMeetingNobodyComesTo: a wait for a part whose partner is not queued is an error that names
+// it, as is one where each waits behind the other's.
+func TestMeetingNobodyComesTo(t *testing.T) {
+	p := newParty(t, Config{Memory: 4 << 20})
+	p.put(0, 1)
+	p.ok(p.Meet(p.sum(), []int{0}, p.queue[:1]))
+	err := p.StreamSynchronize(p.queue[0])
+	var m *MeetingError
+	if !errors.Is(err, cu.ErrLaunchTimeout) || !errors.As(err, &m) || m.Device != 0 || m.Name != "sum" || m.Why != "part 1 is not queued" {
+		t.Errorf("%v", err)
+	}
+	if err := p.StreamSynchronize(p.queue[1]); err != nil {
+		t.Errorf("the other device: %v", err)
+	}
+
+	p = newParty(t, Config{Memory: 4 << 20, Seed: 3})
+	a, b := p.sum(), p.sum()
+	p.ok(p.Meet(a, []int{0}, p.queue[:1]))
+	p.ok(p.Meet(b, []int{0, 1}, p.queue[:]))
+	p.ok(p.Meet(a, []int{1}, p.queue[1:]))
+	if err := p.StreamSynchronize(p.queue[1]); !errors.As(err, &m) || !strings.Contains(err.Error(), "behind another collective on device") {
+		t.Errorf("crossed: %v", err)
+	}
+}
+
+// TestCancelledMeeting: what waits for it goes on, and its effect is none.
+func TestCancelledMeeting(t *testing.T) {
+	p := newParty(t, Config{Memory: 4 << 20})
+	p.put(0, 5)
+	p.put(1, 6)
+	m := p.sum()
+	p.ok(p.Meet(m, []int{0}, p.queue[:1]))
+	p.Cancel(m)
+	p.ok(p.Meet(m, []int{1}, p.queue[1:]))
+	for i, want := range []uint32{5, 6} {
+		if got, err := p.get(i); err != nil || got != want {
+			t.Errorf("device %d has %d (%v), want %d", i, got, err, want)
+		}
+	}
+}
+
+// TestMeetingChecks: memory that nothing has written is not added up, streams that are captured or
+// are none are refused, and so is a part that is queued twice.
+func TestMeetingChecks(t *testing.T) {
+	p := newParty(t, Config{Memory: 4 << 20})
+	p.put(0, 1)
+	p.on(p.ctx[1], func() { p.BlockAllocated(p.queue[1], p.word[1], 4, 4, "a block") })
+	p.ok(p.Meet(p.sum(), []int{0, 1}, p.queue[:]))
+	var a *AccessError
+	for i := range 2 {
+		if err := p.StreamSynchronize(p.queue[i]); !errors.As(err, &a) || !strings.Contains(err.Error(), "not initialised") {
+			t.Errorf("device %d: %v", i, err)
+		}
+	}
+
+	p = newParty(t, Config{Memory: 4 << 20})
+	m := p.sum()
+	if err := p.Meet(m, []int{0}, []cu.Stream{4711}); !errors.Is(err, cu.ErrInvalidHandle) {
+		t.Errorf("no stream: %v", err)
+	}
+	p.ok(p.StreamBeginCapture(p.queue[0]))
+	if err := p.Meet(m, []int{0}, p.queue[:1]); !errors.Is(err, cu.ErrStreamCaptureUnsupported) {
+		t.Errorf("a capture: %v", err)
+	}
+	if err := p.Meet(m, []int{1, 1}, []cu.Stream{p.queue[1], p.queue[1]}); !errors.Is(err, cu.ErrInvalidValue) {
+		t.Errorf("twice: %v", err)
+	}
+	p.ok(p.Meet(m, []int{1}, p.queue[1:]))
+	if err := p.Meet(m, []int{1}, p.queue[1:]); !errors.Is(err, cu.ErrInvalidValue) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// TestMeetingsOfMeta: they take their time, and touch nothing.
+func TestMeetingsOfMeta(t *testing.T) {
+	p := newParty(t, Config{Meta: true, Memory: 1 << 30})
+	m := NewMeeting("nothing", 2, 1<<20, func(*Shared) error { panic("an effect") })
+	p.ok(p.Meet(m, []int{0, 1}, p.queue[:]))
+	p.ok(p.StreamSynchronize(p.queue[1]))
+	if d := p.CurrentDevice(); d != 0 {
+		t.Errorf("device %d is current", d)
+	}
+	if d := p.StreamDevice(p.queue[1]); d != 1 {
+		t.Errorf("a stream of device %d", d)
+	}
+	if d := p.MemoryDevice(p.word[1], 4); d != 1 {
+		t.Errorf("memory of device %d", d)
+	}
+	if p.MemoryDevice(p.word[1], 1<<32) != -1 || p.MemoryDevice(5, 4) != -1 || p.StreamDevice(4711) != -1 {
+		t.Error("what is not there is of a device")
+	}
+}

@@ -1,0 +1,397 @@
+package emu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// moment is an operation of a timeline.
+type moment struct {
+	Op
+	start, end time.Duration
+}
+
+func (m moment) String() string {
+	return fmt.Sprintf("%v %s of %d bytes, %d to %d, from %v to %v",
+		m.Kind, m.Name, m.Bytes, m.From, m.To, m.start, m.end)
+}
+
+// rank drives one device of a driver on a goroutine and a thread of its own.
+type rank struct {
+	*Driver
+	device  int
+	ctxs    []cu.Context // of all devices
+	a, b    cu.Stream
+	kernel  cu.Function
+	src     cu.DevicePtr
+	dst     []cu.DevicePtr  // by device, what others copy to
+	events  []chan cu.Event // by device, what its copies are announced on
+	failure error
+}
+
+// do keeps the first error.
+func (k *rank) do(err error) {
+	if k.failure == nil {
+		k.failure = err
+	}
+}
+
+// compute queues a kernel of little time of its own.
+func (k *rank) compute(s cu.Stream) {
+	one := cu.Dim3{X: 1, Y: 1, Z: 1}
+	k.do(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
+}
+
+// send queues a copy to another device.
+func (k *rank) send(to int, n uint64) {
+	k.do(k.MemcpyPeerAsync(k.dst[to], k.ctxs[to], k.src, k.ctxs[k.device], n, k.b))
+}
+
+// behind has later work of a stream wait for what is queued on another, and returns the event.
+func (k *rank) behind(later, earlier cu.Stream) cu.Event {
+	e, err := k.EventCreate(cu.EventDefault)
+	k.do(err)
+	k.do(k.EventRecord(e, earlier))
+	k.do(k.StreamWaitEvent(later, e))
+	return e
+}
+
+// ranks runs a program of each device, on goroutines that take turns as it happens, and returns by
+// device and stream (0: a, 1: b) what ran when.
+func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment, d *Driver) {
+	t.Helper()
+	const size = 1 << 20
+	cfg.Devices, cfg.Memory = max(2, cfg.Devices), 8<<20
+	var all []moment
+	cfg.Timeline = func(o Op, start, end time.Duration) { all = append(all, moment{o, start, end}) }
+	d, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	group := make([]*rank, cfg.Devices)
+	ctxs, dst := make([]cu.Context, cfg.Devices), make([]cu.DevicePtr, cfg.Devices)
+	events := make([]chan cu.Event, cfg.Devices)
+	for i := range group {
+		k := &rank{Driver: d, device: i, ctxs: ctxs, dst: dst, events: events}
+		group[i] = k
+		ctxs[i] = must(d.PrimaryCtxRetain(cu.Device(i)))(t)
+		events[i] = make(chan cu.Event, 1000)
+		k.do(d.CtxSetCurrent(ctxs[i]))
+		mod := must(d.ModuleLoadData([]byte(kernels), cu.JITOptions{}))(t)
+		k.kernel = must(d.ModuleGetFunction(mod, "narrow"))(t)
+		k.a = must(d.StreamCreate(cu.StreamNonBlocking, 0))(t)
+		k.b = must(d.StreamCreate(cu.StreamNonBlocking, 0))(t)
+		k.src, dst[i] = must(d.MemAlloc(size))(t), must(d.MemAlloc(size))(t)
+	}
+	for i, k := range group {
+		k.do(d.CtxSetCurrent(ctxs[i]))
+		for j := range group {
+			if j != i && !cfg.NoPeer {
+				k.do(d.CtxEnablePeerAccess(ctxs[j]))
+			}
+		}
+	}
+	k0 := group[0]
+	k0.do(d.CtxSetCurrent(0))
+	var wg sync.WaitGroup
+	for i, k := range group {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			k.do(d.CtxSetCurrent(ctxs[i]))
+			program(k)
+			k.do(d.CtxSynchronize())
+		})
+	}
+	wg.Wait()
+	list = make([][2][]moment, cfg.Devices)
+	for i, k := range group {
+		if k.failure != nil {
+			t.Fatalf("device %d: %v", i, k.failure)
+		}
+	}
+	for _, m := range all {
+		k := group[m.Device]
+		if m.Stream == k.a || m.Stream == k.b {
+			of := &list[m.Device][0]
+			if m.Stream == k.b {
+				of = &list[m.Device][1]
+			}
+			m.Stream = 0 // whose number depends on who made one first
+			*of = append(*of, m)
+		}
+	}
+	return list, d
+}
+
+// planted gives kernels a time by device.
+func planted(of ...time.Duration) func(Op) time.Duration {
+	return func(o Op) time.Duration {
+		if o.Kind == KindKernel {
+			return of[o.Device]
+		}
+		return 0
+	}
+}
+
+// TestPipeline: kernels on one stream, and the copy of what each made on another, behind an event.
+// Both devices do so at once, and each takes what the slower of both takes, and one piece of the
+// other. A copy that took a kernel's engine, or waited for the other device's copies or host, would
+// show.
+func TestPipeline(t *testing.T) {
+	const pieces, bytes = 50, 1 << 20
+	for _, c := range []struct {
+		link    float64
+		kernel  []time.Duration
+		bounded string
+	}{
+		{10e9, []time.Duration{200 * time.Microsecond, 200 * time.Microsecond}, "compute"},
+		{2e9, []time.Duration{200 * time.Microsecond, 200 * time.Microsecond}, "copies"},
+		{10e9, []time.Duration{200 * time.Microsecond, 700 * time.Microsecond}, "compute"},
+	} {
+		cfg := Config{Cost: Cost{PeerBytes: c.link}, Latency: planted(c.kernel...)}
+		list, _ := ranks(t, cfg, func(k *rank) {
+			for i := range pieces {
+				k.compute(k.a)
+				k.behind(k.b, k.a)
+				k.send(1-k.device, bytes)
+				if i%20 == 19 { // the host moves on, and holds up nobody
+					runtime.Gosched()
+				}
+			}
+		})
+		for i, streams := range list {
+			var compute, copies, total, copied time.Duration
+			for _, m := range slices.Concat(streams[0], streams[1]) {
+				total = max(total, m.end)
+				switch m.Kind {
+				case KindKernel:
+					compute += m.end - m.start
+				case KindCopyPeer:
+					copies += m.end - m.start
+					copied = m.end - m.start
+					if m.From != i || m.To != 1-i || m.Bytes != bytes || m.Staged {
+						t.Errorf("a copy of device %d: %v", i, m)
+					}
+				}
+			}
+			kernel := compute / pieces
+			if kernel < c.kernel[i] || kernel > c.kernel[i]+3*time.Microsecond {
+				t.Errorf("device %d: a kernel takes %v, want %v", i, kernel, c.kernel[i])
+			}
+			us := time.Microsecond
+			if want := time.Duration(bytes/c.link*1e9) + us; copied < want || copied > want+us {
+				t.Errorf("device %d: a copy takes %v, want %v", i, copied, want)
+			}
+			want, other := compute+copied, kernel+copies
+			if c.bounded == "copies" {
+				want, other = other, want
+			}
+			t.Logf("device %d: kernels %v, copies %v, both %v", i, compute, copies, total)
+			if other >= want || total < want-want/100 || total > want+want/100 {
+				t.Errorf("device %d: %v, want %v, bounded by %s", i, total, want, c.bounded)
+			}
+		}
+	}
+}
+
+// exchange is a program in which devices send each other what they have computed, and add it up in
+// a kernel beside those that go on. Streams wait for events of other devices, hosts for their own.
+func exchange(pieces int, pause func()) func(k *rank) {
+	return func(k *rank) {
+		n := len(k.ctxs)
+		to, from := (k.device+1)%n, (k.device+n-1)%n
+		for i := range pieces {
+			k.compute(k.a)
+			pause()
+			k.behind(k.b, k.a)
+			k.send(to, 1<<16)
+			e, err := k.EventCreate(cu.EventDefault)
+			k.do(err)
+			k.do(k.EventRecord(e, k.b))
+			k.events[k.device] <- e
+			pause()
+			k.compute(k.a)
+			k.do(k.StreamWaitEvent(k.b, <-k.events[from])) // of another device
+			k.compute(k.b)
+			pause()
+			if i%7 == 6 { // as reading a loss does
+				k.do(k.EventSynchronize(k.behind(k.a, k.b)))
+			}
+		}
+	}
+}
+
+// TestTimesAreOfNoInterleaving: when goroutines drive a device each, their turns change nothing of
+// when what happens, whoever is first.
+func TestTimesAreOfNoInterleaving(t *testing.T) {
+	const devices, pieces = 3, 30
+	us := time.Microsecond
+	cfg := Config{Devices: devices, Cost: Cost{PeerBytes: 1e9}, Latency: planted(40*us, 100*us, 70*us)}
+	var first string
+	for round := range uint64(12) {
+		rng := rand.New(rand.NewPCG(round, 3))
+		var mu sync.Mutex
+		list, d := ranks(t, cfg, exchange(pieces, func() {
+			mu.Lock()
+			n := rng.IntN(8)
+			mu.Unlock()
+			switch {
+			case n == 0:
+				time.Sleep(50 * us)
+			case n < 4:
+				runtime.Gosched()
+			}
+		}))
+		got := ""
+		for i := range list {
+			got += fmt.Sprintf("host of %d: %v\n", i, d.NowOf(i))
+			for s, ms := range list[i] {
+				for _, m := range ms {
+					got += fmt.Sprintf("device %d, stream %d: %v\n", i, s, m)
+				}
+			}
+		}
+		if round == 0 {
+			first = got
+			checkExclusive(t, list, cfg.Latency)
+		}
+		if got != first {
+			t.Fatalf("round %d:\n%s\nthe first was\n%s", round, got, first)
+		}
+	}
+}
+
+// checkExclusive: each stream does one thing after the other, and a device takes at least the time
+// of its kernels, whatever streams they are in.
+func checkExclusive(t *testing.T, list [][2][]moment, latency func(Op) time.Duration) {
+	t.Helper()
+	for i, streams := range list {
+		var busy, last time.Duration
+		for s, ms := range streams {
+			var end time.Duration
+			for _, m := range ms {
+				if m.start < end || m.end < m.start {
+					t.Errorf("device %d, stream %d: %v begins before %v", i, s, m, end)
+				}
+				end = m.end
+				if m.Kind == KindKernel {
+					busy += latency(m.Op)
+					last = max(last, end)
+				}
+			}
+		}
+		if busy == 0 || last < busy {
+			t.Errorf("device %d: %v of kernels in %v", i, busy, last)
+		}
+	}
+}
+
+// TestHostsAreTheirOwn: a wait moves the clock of the device that the waiting thread drives, and of
+// no other; without a current context it is that of what is waited for.
+func TestHostsAreTheirOwn(t *testing.T) {
+	us := time.Microsecond
+	var last moment
+	r, other := newPair(t, Config{Memory: 4 << 20, Latency: func(Op) time.Duration { return 1000 * us },
+		Timeline: func(o Op, start, end time.Duration) { last = moment{o, start, end} }})
+	clocks := func(what string, want0, want1 time.Duration) {
+		t.Helper()
+		if a, b := r.NowOf(0), r.NowOf(1); a != want0 || b != want1 || r.Now() != max(a, b) {
+			t.Errorf("%s: the clocks are at %v and %v, want %v and %v", what, a, b, want0, want1)
+		}
+	}
+	r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
+	clocks("a fill is queued", 0, 0)
+	r.ok(r.CtxSynchronize())
+	filled := last.end
+	clocks("waited for a fill of device 0", filled, 0)
+	e := r.event()
+	r.ok(r.EventRecord(e, 0))
+	r.on(other, func() {
+		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
+		r.ok(r.CtxSynchronize())
+		if last.Device != 1 || last.Kind != KindMemset || last.start != 0 || last.end != filled {
+			t.Errorf("the other device began late: %v", last)
+		}
+		clocks("waited for a fill of device 1", filled, filled)
+		r.ok(r.EventSynchronize(e))
+		clocks("device 1 waited for device 0", filled, filled+1000*us)
+		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
+	})
+	r.ok(r.EventRecord(e, 0)) // nothing is ahead of it but the mark before
+	r.ok(r.CtxSetCurrent(0))
+	r.ok(r.EventSynchronize(e))
+	clocks("nobody waited for device 0", filled+2000*us, filled+1000*us)
+	if r.NowOf(-1) != 0 || r.NowOf(2) != 0 {
+		t.Error("there is no such device")
+	}
+}
+
+// TestEngines: what shares an engine takes turns, what does not runs at once, and a kernel that
+// waits for a copy holds up no kernel that is ready.
+func TestEngines(t *testing.T) {
+	const us, n = time.Microsecond, 1000
+	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9} // 2 µs a copy, staged 4 µs
+	for _, staged := range []bool{false, true} {
+		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
+			if k.device == 1 {
+				return
+			}
+			host, err := k.MemHostAlloc(n, cu.HostPortable)
+			k.do(err)
+			k.send(1, n)
+			k.do(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a)) // beside a copy that is not staged
+			k.do(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
+			k.behind(k.a, k.b)
+			k.compute(k.a)
+			k.compute(k.b)
+			k.behind(k.a, k.b)
+		})
+		a, b := list[0][0], list[0][1]
+		sent := 2 * us
+		if staged {
+			sent *= 2
+		}
+		down := time.Duration(0)
+		if staged {
+			down = sent
+		}
+		if m := b[0]; m.Kind != KindCopyPeer || m.start != 0 || m.end != sent || m.Staged != staged {
+			t.Errorf("staged %v: %v, want it to take %v", staged, m, sent)
+		}
+		if m := a[0]; m.Kind != KindCopyDtoH || m.start != down || m.end != down+2*us {
+			t.Errorf("staged %v: %v, want it at %v", staged, m, down)
+		}
+		if m := b[1]; m.Kind != KindCopyHtoD || m.start != sent || m.end != sent+2*us {
+			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
+		}
+	}
+	// A kernel that waits holds up no other.
+	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
+		if k.device == 1 {
+			return
+		}
+		for range 100 {
+			k.send(1, n)
+		}
+		k.compute(k.b) // ready after 200 µs
+		k.compute(k.a)
+		k.compute(k.a)
+	})
+	var starts []time.Duration
+	for _, m := range list[0][0] {
+		starts = append(starts, m.start)
+	}
+	if m := list[0][1][100]; len(starts) != 2 || starts[0] != 0 || starts[1] > 60*us || m.start != 200*us {
+		t.Errorf("kernels that are ready begin at %v, behind %v", starts, m)
+	}
+}

@@ -1,0 +1,138 @@
+//go:build !nogpu && linux && (amd64 || arm64)
+
+// Package nccltest loads the strict NCCL, a library without GPUs that a C compiler makes of what is
+// in testdata of package nccl, and lets a test be the machine that it works on.
+package nccltest
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
+)
+
+// Kind is what a rank called for.
+type Kind int32
+
+// The calls.
+const (
+	AllReduce Kind = iota
+	Broadcast
+	AllGather
+	ReduceScatter
+	Send
+	Recv
+)
+
+// ScaledSum is the op of a sum to which each rank brings a multiple of its elements.
+const ScaledSum = nccl.RedOp(5)
+
+// Op is one call of one rank, as the strict library has checked it: strict_op of strict.h.
+type Op struct {
+	Kind                Kind
+	Type                nccl.DataType
+	Op                  nccl.RedOp
+	Root                int32 // of a broadcast; of Send and Recv the other rank
+	Clique, Rank, World int32
+	// Seq counts a rank's collectives; of Send and Recv its groups.
+	Seq                       int32
+	Send, Recv, Count, Stream uint64
+	Scalar                    uint64 // of ScaledSum: the rank's number, in its type
+}
+
+// Machine is what the library asks while it is called, on the thread of the call.
+type Machine interface {
+	CurrentDevice() int                // of the calling thread's context, -1: none
+	StreamDevice(s uint64) int         // -1: there is no such stream
+	MemoryDevice(at, bytes uint64) int // -1: it is no memory of one device
+	Issue(ops []Op) error              // queues what a group has started
+	Cancel(clique int)                 // what of it has not run never will
+}
+
+// Strict is the library.
+type Strict struct {
+	*nccl.Library
+	l *cu.Library
+}
+
+var machine Machine
+
+// Load loads the strict library; m is its machine from now on. There is one in a process.
+func Load(path string, m Machine) (*Strict, error) {
+	l, tried := cu.OpenLibrary(path)
+	if l == nil {
+		return nil, &nccl.Unavailable{Tried: tried}
+	}
+	bound, err := nccl.Bind(l)
+	if err != nil {
+		return nil, err
+	}
+	machine = m
+	s := &Strict{bound, l}
+	cu.Call(l.Function("strict_init"), uintptr(unsafe.Pointer(table)))
+	return s, nil
+}
+
+// table is strict_machine of strict.h. Callbacks are never freed.
+var table = &[5]uintptr{
+	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
+	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),
+	purego.NewCallback(func(at, bytes uintptr) uintptr {
+		return uintptr(machine.MemoryDevice(uint64(at), uint64(bytes)))
+	}),
+	purego.NewCallback(func(ops *Op, n uintptr) uintptr {
+		if machine.Issue(append([]Op(nil), unsafe.Slice(ops, int32(n))...)) != nil {
+			return 1
+		}
+		return 0
+	}),
+	purego.NewCallback(func(clique uintptr) uintptr { machine.Cancel(int(int32(clique))); return 0 }),
+}
+
+// Plant has a call of that name, such as ncclAllReduce, fail with a result, after so many of them
+// that do not.
+func (s *Strict) Plant(call string, after int, r nccl.Result) {
+	name := append([]byte(call), 0)
+	p := heap(name)
+	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(r)))
+	runtime.KeepAlive(p)
+}
+
+//go:noinline
+func heap(b []byte) *[64]byte {
+	p := new([64]byte)
+	copy(p[:], b)
+	return p
+}
+
+// Hang has what is started next stay in progress for ever.
+func (s *Strict) Hang() { cu.Call(s.l.Function("strict_hang")) }
+
+// Fail ends what is started next so, after the call that starts it.
+func (s *Strict) Fail(r nccl.Result) { cu.Call(s.l.Function("strict_fail"), uintptr(uint32(r))) }
+
+// Calls counts the calls so far.
+func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls"))) }
+
+// Live counts communicators and ops that were not given back.
+func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
+
+// Reduce combines count elements of the ranks' ins, from element first on, in the type's own
+// arithmetic: strict_reduce of reduce.c.
+func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, first, count int) bool {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	list := make([]unsafe.Pointer, len(ins))
+	for i, b := range ins {
+		list[i] = unsafe.Pointer(&b[0])
+		pin.Pin(list[i])
+	}
+	pin.Pin(&list[0])
+	pin.Pin(&scalars[0])
+	pin.Pin(&out[0])
+	return cu.Call(s.l.Function("strict_reduce"), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(len(ins)), uintptr(unsafe.Pointer(&list[0])),
+		uintptr(unsafe.Pointer(&scalars[0])), uintptr(unsafe.Pointer(&out[0])), uintptr(first), uintptr(count)) == 0
+}

@@ -1,0 +1,74 @@
+package nccl
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Result is ncclResult_t.
+type Result int32
+
+// The results of calls. Success is never returned as an error.
+const (
+	Success            Result = 0
+	ErrUnhandledCUDA   Result = 1
+	ErrSystem          Result = 2
+	ErrInternal        Result = 3
+	ErrInvalidArgument Result = 4
+	ErrInvalidUsage    Result = 5
+	ErrRemote          Result = 6
+	InProgress         Result = 7
+)
+
+var resultTexts = [...]string{"success", "a call of CUDA failed", "a call of the system failed", "an internal error",
+	"an invalid argument", "an invalid use of the library", "a remote process failed", "still in progress"}
+
+// Error returns the result in words.
+func (r Result) Error() string {
+	if r < 0 || int(r) >= len(resultTexts) {
+		return fmt.Sprintf("an error without a name here (NCCL error %d)", int32(r))
+	}
+	return fmt.Sprintf("%s (NCCL error %d)", resultTexts[r], int32(r))
+}
+
+// An Error is a failed call.
+type Error struct {
+	Call   string // "ncclAllReduce"
+	Result Result
+	Text   string // what the library says of such a result
+	Detail string // the last error that the library remembers, which may be of an earlier call; or ""
+}
+
+// Error reads like "ncclAllReduce: unhandled cuda error (NCCL error 1): …".
+func (e *Error) Error() string {
+	s := e.Call + ": " + e.Result.Error()
+	if e.Text != "" {
+		s = fmt.Sprintf("%s: %s (NCCL error %d)", e.Call, e.Text, int32(e.Result))
+	}
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	return s
+}
+
+// Unwrap returns the result.
+func (e *Error) Unwrap() error { return e.Result }
+
+// Unavailable is why there is no library to call: a state of the machine.
+type Unavailable struct {
+	Tried   []string // each name and place, with the loader's answer; where none could be loaded
+	Path    string   // of the library that was loaded, "" if none
+	Version Version  // of that, 0 if unknown
+	Missing []string // functions that it should have
+}
+
+// Error says in one line what was found.
+func (u *Unavailable) Error() string {
+	switch {
+	case u.Path == "":
+		return "NCCL (" + libraryName + ") was not found: tried " + strings.Join(u.Tried, "; ")
+	case u.Version != 0 && u.Version < Minimum:
+		return fmt.Sprintf("%s is NCCL %v, %v or newer is needed", u.Path, u.Version, Minimum)
+	}
+	return fmt.Sprintf("%s lacks %s", u.Path, strings.Join(u.Missing, ", "))
+}

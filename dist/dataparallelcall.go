@@ -1,0 +1,228 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A replicated is one call of a [Parallel] on several devices.
+type replicated struct {
+	params   []nn.Param
+	home     *tensor.Scope // of the results
+	grad     bool          // a graph is recorded
+	inputs   []*tensor.Tensor
+	replicas []*replica
+}
+
+// A replica is what one device has of a call. Its tensors are leaves, so that its graph begins with
+// them. Those that stand for the model's belong to the model's scope, as parameters do; what
+// computes with them sees no difference.
+type replica struct {
+	dev     device.Device
+	modes   []tensor.Option
+	tensors []*tensor.Tensor // in the place of the model's; nil: the model's own
+	in      []*tensor.Tensor // the part of each input
+	out     []*tensor.Tensor
+}
+
+func (c *replicated) devices() []device.Device {
+	out := make([]device.Device, len(c.replicas))
+	for i, r := range c.replicas {
+		out[i] = r.dev
+	}
+	return out
+}
+
+// stand returns by name what stands in the place of the model's tensors.
+func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
+	with := map[string]*tensor.Tensor{}
+	for j, t := range r.tensors {
+		if t != nil {
+			with[params[j].Name] = t
+		}
+	}
+	return with
+}
+
+// setModes says in which modes each replica runs: those of home, with random numbers that differ.
+// It draws one number, whatever the model does.
+func (c *replicated) setModes() {
+	for _, r := range c.replicas {
+		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}
+	}
+	seed, at := c.home.Generator().Draw(1)
+	for i, r := range c.replicas {
+		r.modes = append(r.modes, tensor.Seed(mixed(mixed(seed+uint64(i))+at)))
+	}
+}
+
+// mixed spreads the bits of n: the finaliser of splitmix64 (G. L. Steele, D. Lea, C. H. Flood,
+// "Fast Splittable Pseudorandom Number Generators", 2014).
+func mixed(n uint64) uint64 {
+	n += 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
+// replicate gives each replica its tensors, in scope owner.
+func (c *replicated) replicate(owner *tensor.Scope) {
+	c.setModes()
+	list := make([]*tensor.Tensor, len(c.params))
+	for j, p := range c.params {
+		list[j] = p.Tensor
+	}
+	first := c.replicas[0]
+	for _, r := range c.replicas {
+		r.tensors = make([]*tensor.Tensor, len(list))
+	}
+	for j, p := range c.params {
+		if c.grad && !p.Buffer { // the memory of the parameter, as a leaf of its own
+			first.tensors[j] = p.Tensor.Detach()
+		}
+	}
+	owner.Do(func(s *tensor.Scope) {
+		var keep []*tensor.Tensor
+		for _, b := range bundlesOf(list) {
+			flat := b.pack(s, list)
+			for _, r := range c.replicas[1:] {
+				there := flat.To(r.dev)
+				b.unpack(there, list, r.tensors)
+				for _, j := range b.which {
+					if c.params[j].Buffer && len(b.which) > 1 { // it may be changed: not as the others are
+						r.tensors[j] = r.tensors[j].Clone()
+					}
+					keep = append(keep, r.tensors[j])
+				}
+			}
+			flat.Free()
+		}
+		s.Close(keep...)
+	}, tensor.NoGrad(), tensor.NoAutocast())
+	for _, r := range c.replicas {
+		for j, t := range r.tensors {
+			if t == nil {
+				continue
+			}
+			if p := list[j]; p.NeedsGrad() {
+				t.RequiresGrad()
+			} else if p.IsFrozen() {
+				t.SetRequiresGrad(false)
+			}
+		}
+	}
+}
+
+// scatter gives each replica its part of the inputs, in scope home.
+func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
+	main := c.replicas[0].dev
+	c.inputs = make([]*tensor.Tensor, len(x))
+	for i, t := range x {
+		if c.grad && t.NeedsGrad() {
+			c.inputs[i] = t.In(c.home).To(main) // its gradient is computed there
+		}
+	}
+	c.home.Do(func(s *tensor.Scope) {
+		var keep []*tensor.Tensor
+		for k, r := range c.replicas {
+			for i, t := range x {
+				if c.inputs[i] != nil {
+					t = c.inputs[i]
+				}
+				piece := t.In(s).Detach().Narrow(0, parts[k].start, parts[k].n).To(r.dev)
+				r.in, keep = append(r.in, piece), append(keep, piece)
+			}
+		}
+		s.Close(keep...)
+	}, tensor.NoGrad())
+	for _, r := range c.replicas {
+		for i, t := range r.in {
+			if c.inputs[i] != nil {
+				t.RequiresGrad()
+			}
+		}
+	}
+}
+
+// forward computes f on each device, and leaves the results in scope home.
+func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
+	low := c.home.Autocast()
+	onEach(c.devices(), false, func(i int) {
+		r := c.replicas[i]
+		compute := func(s *tensor.Scope) []*tensor.Tensor {
+			in := make([]*tensor.Tensor, len(r.in))
+			for k, t := range r.in {
+				in[k] = t.In(s)
+			}
+			y := f(i, in)
+			checkResults(y)
+			out := make([]*tensor.Tensor, len(y))
+			for k, t := range y {
+				out[k] = t.In(s) // a handle of the call's own
+			}
+			s.Close(out...)
+			return out
+		}
+		if low == dtype.Invalid {
+			c.home.Do(func(s *tensor.Scope) { r.out = compute(s) }, r.modes...)
+			return
+		}
+		// Autocast is set anew, so that the casts of the replica's parameters end with it.
+		c.home.Do(func(around *tensor.Scope) {
+			var out []*tensor.Tensor
+			around.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)
+			around.Close(out...)
+			r.out = out
+		}, tensor.NoAutocast())
+	})
+	c.checkAlike()
+}
+
+// checkAlike compares the results of the replicas.
+func (c *replicated) checkAlike() {
+	first := c.replicas[0]
+	for _, r := range c.replicas[1:] {
+		between := fmt.Sprintf("the replicas on %s and %s return ", first.dev.Name(), r.dev.Name())
+		if len(r.out) != len(first.out) {
+			panic(misuse(tensor.ErrValue, fmt.Sprintf("%s%d and %d results", between, len(first.out), len(r.out))))
+		}
+		for k, y := range r.out {
+			a, b := first.out[k].Shape().Slice(), y.Shape().Slice()
+			if len(a) != len(b) || len(a) > 0 && !slices.Equal(a[1:], b[1:]) {
+				panic(misuse(tensor.ErrShape, fmt.Sprintf("%sresult %d in shapes that differ in more than dimension 0", between, k), first.out[k], y))
+			}
+			if y.Type() != first.out[k].Type() {
+				panic(misuse(tensor.ErrType, fmt.Sprintf("%sresult %d in two types", between, k), first.out[k], y))
+			}
+		}
+	}
+}
+
+// end frees what the replicas have.
+func (c *replicated) end() {
+	for _, r := range c.replicas {
+		for _, list := range [][]*tensor.Tensor{r.tensors, r.in, r.out} {
+			for _, t := range list {
+				t.Free()
+			}
+		}
+	}
+}
+
+// joined returns result k of all replicas on the first device, in scope s, which records no graph.
+func (c *replicated) joined(s *tensor.Scope, k int) *tensor.Tensor {
+	parts := make([]*tensor.Tensor, len(c.replicas))
+	for i, r := range c.replicas {
+		y := r.out[k].In(s).Detach()
+		if y.Rank() == 0 {
+			y = y.Reshape(1)
+		}
+		parts[i] = y.To(c.replicas[0].dev)
+	}
+	return tensor.Cat(0, parts...)
+}

@@ -1,0 +1,341 @@
+package dist
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The results of a call are those of a function of the model's parameters and of the inputs. Each
+// replica has a graph of its own, which the function's node keeps. Its VJP sends the gradient of
+// each part back through that of its device, all at the same time.
+
+// gathered is that function. Its operands are on the first device.
+type gathered struct {
+	call     *replicated
+	operands []operand
+	results  []int      // those of the replicas' results that have a gradient
+	common   dtype.Type // to which they are converted
+	rows     [][]int    // of each result, in each replica
+	branch   [][]int    // the number under which the context keeps it, -1 where it has no gradient
+}
+
+// An operand is a parameter or an input, with the leaf that stands for it in each replica; nil
+// where that does not depend on it.
+type operand struct {
+	x      *tensor.Tensor
+	input  bool
+	leaves []*tensor.Tensor
+}
+
+// gather returns the results on the first device, with their place in the graph.
+func (c *replicated) gather() []*tensor.Tensor {
+	f := &gathered{call: c}
+	y := make([]*tensor.Tensor, len(c.replicas[0].out))
+	var plain []int
+	for k := range y {
+		f.rows = append(f.rows, nil)
+		needs := false
+		for _, r := range c.replicas {
+			n := 1
+			if r.out[k].Rank() > 0 {
+				n = r.out[k].Dim(0)
+			}
+			f.rows[k] = append(f.rows[k], n)
+			needs = needs || c.grad && r.out[k].NeedsGrad()
+		}
+		if needs {
+			f.results = append(f.results, k)
+		} else {
+			plain = append(plain, k)
+		}
+	}
+	if len(plain) > 0 {
+		c.home.Do(func(s *tensor.Scope) {
+			var keep []*tensor.Tensor
+			for _, k := range plain {
+				y[k] = c.joined(s, k)
+				keep = append(keep, y[k])
+			}
+			s.Close(keep...)
+		}, tensor.NoGrad(), tensor.NoAutocast())
+	}
+	if len(f.results) == 0 {
+		onEach(c.devices(), false, func(i int) {
+			if i > 0 {
+				c.home.Do(func(s *tensor.Scope) { settle(s, c.replicas[i].dev) }, tensor.NoGrad())
+			}
+		})
+		c.end()
+		return y
+	}
+	f.findOperands()
+	for i, t := range f.apply() {
+		y[f.results[i]] = t
+	}
+	for _, r := range c.replicas {
+		for _, t := range r.out {
+			t.Free()
+		}
+		for i, t := range r.in {
+			if c.inputs[i] == nil {
+				t.Free() // the graph has what it needs of it
+			}
+		}
+	}
+	return y
+}
+
+// apply records the function. What the replicas have ends with its node.
+func (f *gathered) apply() []*tensor.Tensor {
+	c := f.call
+	first := c.replicas[0].out
+	f.common = first[f.results[0]].Type()
+	for _, k := range f.results {
+		f.common = dtype.Promote(f.common, first[k].Type())
+	}
+	in := make([]*tensor.Tensor, len(f.operands))
+	for i, o := range f.operands {
+		in[i] = o.x.In(c.home)
+		if in[i] != o.x {
+			defer in[i].Free()
+		}
+	}
+	if len(f.results) == 1 {
+		return []*tensor.Tensor{tensor.Apply(gatheredOne{f}, in...)}
+	}
+	out := tensor.ApplyAll(f, in...)
+	for i, k := range f.results {
+		if t := out[i].Cast(first[k].Type()); t != out[i] {
+			out[i].Free()
+			out[i] = t
+		}
+	}
+	return out
+}
+
+// findOperands lists what the replicas depend on. It fails where that is none of theirs.
+func (f *gathered) findOperands() {
+	c := f.call
+	all := make([]operand, len(c.params)+len(c.inputs))
+	for j, p := range c.params {
+		all[j] = operand{x: p.Tensor}
+	}
+	for j, x := range c.inputs {
+		all[len(c.params)+j] = operand{x: x, input: true}
+	}
+	used := make([]bool, len(all))
+	for _, r := range c.replicas {
+		at := map[*tensor.Tensor]int{}
+		for j, t := range append(append([]*tensor.Tensor(nil), r.tensors...), r.in...) {
+			if t != nil {
+				at[t] = j
+			}
+		}
+		for j := range all {
+			all[j].leaves = append(all[j].leaves, nil)
+		}
+		var from []*tensor.Tensor
+		for _, k := range f.results {
+			if r.out[k].NeedsGrad() {
+				from = append(from, r.out[k])
+			}
+		}
+		for _, leaf := range tensor.Leaves(from...) {
+			j, ok := at[leaf]
+			if !ok {
+				panic(&ReplicaError{r.dev.Name(), false, misuse(tensor.ErrGrad, "it depends on a tensor that requires a gradient and is "+
+					"neither a parameter of the model nor an input; give it to Call as an input, or Detach it", leaf)})
+			}
+			used[j] = true
+			all[j].leaves[len(all[j].leaves)-1] = leaf
+		}
+	}
+	for j, o := range all {
+		if used[j] {
+			f.operands = append(f.operands, o)
+		}
+	}
+}
+
+func (f *gathered) Name() string { return opDataParallel }
+
+// Forward puts the results of the replicas together.
+func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tensor {
+	y := make([]*tensor.Tensor, len(f.results))
+	for i, k := range f.results {
+		y[i] = f.call.joined(c.Scope(), k).Cast(f.common)
+	}
+	n := 0
+	f.branch = nil
+	for _, r := range f.call.replicas {
+		at := make([]int, len(f.results))
+		for i, k := range f.results {
+			at[i] = -1
+			if r.out[k].NeedsGrad() {
+				c.SaveBranch(r.out[k])
+				at[i] = n
+				n++
+			}
+		}
+		f.branch = append(f.branch, at)
+	}
+	c.AtEnd(f.call.end)
+	return y
+}
+
+// A way is how gradients go back through one replica.
+type way struct {
+	dev    device.Device
+	y, g   []*tensor.Tensor
+	starts []int // of the rows of g
+	rows   []int
+	at     []int            // the operands whose gradients are wanted
+	leaves []*tensor.Tensor // theirs
+	out    []*tensor.Tensor // the gradients, on the first device
+}
+
+// VJP computes the gradients of the operands.
+func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
+	if c.Scope().GradEnabled() {
+		panic(misuse(tensor.ErrGrad, "a model on several devices has no second derivative, which CreateGraph asks for; use one device"))
+	}
+	main := f.call.replicas[0].dev
+	var ways []*way
+	var devices []device.Device
+	of := make([]*way, len(f.call.replicas))
+	for i, r := range f.call.replicas {
+		w := f.way(c, i, g)
+		if len(w.y) > 0 && len(w.leaves) > 0 {
+			of[i], ways, devices = w, append(ways, w), append(devices, r.dev)
+		}
+	}
+	onEach(devices, true, func(i int) {
+		w := ways[i]
+		c.Scope().Do(func(s *tensor.Scope) { w.back(c, s, main) })
+	})
+	return f.collect(c, of)
+}
+
+// way prepares the way through replica i, given the gradients of all results.
+func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
+	w := &way{dev: f.call.replicas[i].dev}
+	for k, number := range f.branch[i] {
+		if number < 0 {
+			continue
+		}
+		start, rows := 0, f.rows[f.results[k]]
+		for _, n := range rows[:i] {
+			start += n
+		}
+		w.y, w.g = append(w.y, c.Branch(number)), append(w.g, g[k])
+		w.starts, w.rows = append(w.starts, start), append(w.rows, rows[i])
+	}
+	for j, o := range f.operands {
+		if leaf := o.leaves[i]; leaf != nil && c.Wants(j) {
+			w.at, w.leaves = append(w.at, j), append(w.leaves, leaf)
+		}
+	}
+	return w
+}
+
+// settle waits for the work on dev, in scope s, which records no graph. Who reads a result waits
+// for the first device alone, and would not learn what the others report late, such as an index
+// outside of its axis.
+func settle(s *tensor.Scope, dev device.Device) {
+	one := s.On(dev).Empty(1)
+	defer one.Free()
+	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
+}
+
+// back computes the gradients in scope s, on the goroutine of the device, and takes them to main.
+func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
+	if w.dev != main {
+		settle(s, w.dev) // what the first device computes meanwhile needs the results of all
+	}
+	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
+	for k := range y {
+		y[k] = w.y[k].In(s)
+		part := w.g[k].In(s).Narrow(0, w.starts[k], w.rows[k]).To(w.dev)
+		g[k] = part.Reshape(y[k].Shape().Slice()...)
+	}
+	w.out = c.Gradients(y, g, w.leaves)
+	if w.dev != main {
+		w.out = carry(s, w.out, main)
+	}
+	var keep []*tensor.Tensor
+	for k, d := range w.out {
+		if d != nil {
+			w.out[k] = d.In(s)
+			keep = append(keep, w.out[k])
+		}
+	}
+	s.Close(keep...)
+}
+
+// collect puts the gradients of the replicas together: sums for parameters, in the order of the
+// devices, and parts behind one another for inputs.
+func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
+	found := make([][]*tensor.Tensor, len(f.operands)) // by replica
+	for j := range found {
+		found[j] = make([]*tensor.Tensor, len(ways))
+	}
+	for i, w := range ways {
+		if w == nil {
+			continue
+		}
+		for k, j := range w.at {
+			found[j][i] = w.out[k]
+		}
+	}
+	out := make([]*tensor.Tensor, len(f.operands))
+	terms := make([][]*tensor.Tensor, len(f.operands))
+	for j, o := range f.operands {
+		for _, d := range found[j] {
+			if d != nil {
+				terms[j] = append(terms[j], d)
+			}
+		}
+		if o.input && len(terms[j]) > 0 {
+			out[j] = f.parts(c.Scope(), o, found[j])
+			terms[j] = nil
+		}
+	}
+	for j, d := range summed(c.Scope(), terms) {
+		if d != nil {
+			out[j] = d
+		}
+	}
+	return out
+}
+
+// parts returns the gradient of an input: zeros for a part that its replica made no use of.
+func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *tensor.Tensor {
+	list := make([]*tensor.Tensor, len(found))
+	at := -1
+	for k, x := range f.call.inputs {
+		if x == o.x {
+			at = k
+		}
+	}
+	for i, d := range found {
+		if list[i] = d; d == nil {
+			in := f.call.replicas[i].in[at]
+			list[i] = s.On(f.call.replicas[0].dev).Typed(in.Type()).Zeros(in.Shape().Slice()...)
+		}
+	}
+	return tensor.Cat(0, list...)
+}
+
+// gatheredOne is a function of one result, which is a tensor of its own.
+type gatheredOne struct{ f *gathered }
+
+func (o gatheredOne) Name() string { return o.f.Name() }
+
+func (o gatheredOne) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	return o.f.Forward(c, in)[0]
+}
+
+func (o gatheredOne) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+	return o.f.VJP(c, []*tensor.Tensor{g})
+}

@@ -1,0 +1,32 @@
+package dist_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dist"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Each rank has a part of the vectors, and compares its own with those of all: the gradient of a
+// vector comes from every rank's loss.
+func ExampleAllGather() {
+	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
+		g.Do(func(s *tensor.Scope) {
+			x := s.Full(float64(g.Rank()+1), 1, 2).RequiresGrad()
+			all := dist.AllGather(g, x) // [2, 2]
+			x.MatMul(all.T()).Sum().Backward()
+			for r, grad := range dist.Exchange(g, x.Grad().Floats()) {
+				if g.Rank() == 0 {
+					fmt.Printf("rank %d: %v\n", r, grad)
+				}
+			}
+		})
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// rank 0: [6 6]
+	// rank 1: [6 6]
+	// <nil>
+}

@@ -1,0 +1,32 @@
+package dist_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dist"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Two ranks with one row each train as one process with both rows does.
+func ExampleConvertSyncBatchNorm() {
+	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
+		g.Do(func(s *tensor.Scope) {
+			model := nn.NewSequential(nn.NewBatchNorm1d(1, nn.In(s)), &nn.Tanh{})
+			dist.ConvertSyncBatchNorm(model, g)
+			y := model.Forward(s.Full(float64(10*g.Rank()), 1, 1)) // rows 0 and 10: mean 5
+			for r, v := range dist.Exchange(g, y.Item()) {
+				if g.Rank() == 0 {
+					fmt.Printf("rank %d: %.3f\n", r, v)
+				}
+			}
+		})
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// rank 0: -0.762
+	// rank 1: 0.762
+	// <nil>
+}

@@ -1,0 +1,165 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/profile"
+	"github.com/flambeau-go/flambeau/shape"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// ZeRO is an optimizer whose state is shared by the ranks of a group: stage 1 of S. Rajbhandari
+// et al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank
+// remembers of 1/World of the elements, and changes these; then the ranks gather each other's.
+//
+//	opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3}))
+//
+// It is used as the optimizer that it was made of: groups, schedules, clipping and
+// amp.GradScaler see whole parameters. The ranks have the same parameters and gradients, as data
+// parallel training makes them. The results have the bits of the optimizer alone.
+//
+// Where a rule goes element by element, the elements of a type are cut into equal runs, also
+// within a parameter. Others (Muon, Adafactor) deal whole parameters, the largest first. LBFGS
+// is no [optim.Optimizer], and cannot be shared: it takes products over all parameters many
+// times a step.
+//
+// All ranks call Step, StepUnless, Consolidate, and StateDict without Consolidate. A misuse
+// panics with an *[Error].
+type ZeRO struct {
+	optimizer
+	own    optim.Sharder // the same
+	g      *Group
+	params []*tensor.Tensor
+	split  *partition
+	room   int         // bytes of all ranks that are gathered at a time
+	whole  *wholeState // nil: the ranks have parts alone
+}
+
+// optimizer has what a ZeRO leaves as it is.
+type optimizer = optim.Optimizer
+
+// A member is what ranks have to have alike of a parameter.
+type member struct {
+	group  int
+	shape  shape.Dims
+	typ    dtype.Type
+	frozen bool
+	dense  bool // contiguous
+}
+
+// String reads like "float32 of shape [3, 4], in group 0".
+func (m member) String() string {
+	s := fmt.Sprintf("%v of shape %v, in group %d", m.typ, m.shape, m.group)
+	if m.frozen {
+		s += ", frozen"
+	}
+	if !m.dense {
+		s += ", not contiguous"
+	}
+	return s
+}
+
+// A roster is what a rank tells the others when a ZeRO is made.
+type roster struct {
+	optimizer string
+	members   []member
+}
+
+// differs says in what b, of rank r, is not a, of rank 0.
+func (a roster) differs(r int, b roster) error {
+	switch {
+	case a.optimizer != b.optimizer:
+		return fmt.Errorf("%w: the optimizer of rank %d is a %s, that of rank 0 a %s", ErrMismatch, r, b.optimizer, a.optimizer)
+	case len(a.members) != len(b.members):
+		return fmt.Errorf("%w: rank %d has %d parameters, rank 0 has %d", ErrMismatch, r, len(b.members), len(a.members))
+	}
+	for i, m := range a.members {
+		if b.members[i] != m {
+			return fmt.Errorf("%w: parameter %d of rank %d is %v; of rank 0 it is %v", ErrMismatch, i, r, b.members[i], m)
+		}
+	}
+	return nil
+}
+
+// NewZeRO takes over an optimizer of this rank's whole parameters, which lie on g's device, and
+// shares it with the other ranks: all call it, with parameters that are alike. State that the
+// optimizer has is cut. Groups cannot be added afterwards.
+func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
+	const op = "zero"
+	own, ok := opt.(optim.Sharder)
+	if !ok {
+		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("a %T cannot be shared by ranks: it is no optim.Sharder", opt)))
+	}
+	z := &ZeRO{optimizer: opt, own: own, g: g, room: roomOfGather, params: slices.Clone(opt.Params())}
+	mine := roster{optimizer: fmt.Sprintf("%T", opt)}
+	for k, group := range opt.Groups() {
+		for _, p := range group.Params {
+			mine.members = append(mine.members, member{k, p.Shape(), p.Type(), p.IsFrozen(), p.IsContiguous()})
+		}
+	}
+	z.check(op, mine.members)
+	g.exchange(op, mine, func(values []any) (any, error) {
+		for r, v := range values {
+			if err := values[0].(roster).differs(r, v.(roster)); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+	z.split = newPartition(mine.members, g.World(), own.Splits())
+	own.Shard(z.split.of(g.Rank(), z.params))
+	return z
+}
+
+// check holds the parameters to g's device, and to what they were.
+func (z *ZeRO) check(op string, members []member) {
+	for i, p := range z.params {
+		switch {
+		case p.Device() != z.g.Device():
+			panic(z.g.misuse(op, tensor.ErrDevice, fmt.Sprintf("parameter %d, of shape %v, is on %s", i, p.Shape(), p.Device().Name())))
+		case p.Type() != members[i].typ || p.Shape() != members[i].shape:
+			panic(z.g.misuse(op, tensor.ErrType, fmt.Sprintf("parameter %d is %v of shape %v now; when it was shared it was %v", i, p.Type(), p.Shape(), members[i])))
+		}
+	}
+}
+
+// Step changes every parameter that has a gradient: this rank its part, of which it makes the
+// state when it is first needed. It returns when all ranks have come to it, and waits for no
+// device. Out of memory leaves this rank as it was.
+func (z *ZeRO) Step() { z.step(z.own.Step) }
+
+// StepUnless is Step that is left out if found, a number on the device and the same on all
+// ranks, is not 0: see package amp.
+func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.own.StepUnless(found) }) }
+
+func (z *ZeRO) step(own func()) {
+	const op = "zero step"
+	defer profile.Span("Optimizer.step")()
+	z.check(op, z.split.members)
+	if c := tensor.CapturingGrads(z.params...); c != nil {
+		e := tensor.NewError(op, tensor.ErrCapture, "the parts of other ranks are not in the capture of this one")
+		e.Hint = "capture Backward alone, and step after each replay"
+		panic(e)
+	}
+	tensor.Youngest(z.params...).Do(func(s *tensor.Scope) {
+		t := z.newGathering(s)
+		own()
+		z.whole = nil
+		t.run()
+	}, tensor.On(z.g.Device()), tensor.NoGrad())
+}
+
+// LoadStateDict takes the state from a whole tree, as StateDict or an optimizer without ZeRO
+// returns it, and keeps this rank's part: how many ranks there were when it was saved does not
+// matter. Each rank calls it with the same tree. The error is an *[optim.StateError], and then
+// nothing of this rank was changed.
+func (z *ZeRO) LoadStateDict(tree map[string]any) error {
+	z.whole = nil
+	return z.own.LoadStateDict(tree)
+}
+
+// String reads like "ZeRO over 4 ranks of Adam(12 parameters in 1 groups, lr 0.001)".
+func (z *ZeRO) String() string { return fmt.Sprintf("ZeRO over %d ranks of %v", z.g.World(), z.own) }

@@ -1,0 +1,162 @@
+package dist
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// roomOfGather is how many bytes of all ranks are gathered at a time. Two such rounds are under
+// way.
+const roomOfGather = 32 << 20
+
+// A gathering brings the elements that each rank has changed to all others, in rounds. A round
+// is a launch that puts the rank's own elements in a buffer, a collective, and a launch that
+// puts those of the others where they belong. Its memory is made with it.
+type gathering struct {
+	z       *ZeRO
+	s       *tensor.Scope
+	rounds  []round
+	slots   *tensor.Tensor // of launches without scalars
+	reserve *tensor.Tensor // keeps place for the addresses of a launch
+}
+
+// A round is elements at to at+n-1 of each rank's.
+type round struct {
+	space *space
+	at, n int
+	room  *tensor.Tensor // of World·n elements
+}
+
+// A pair is the same elements in a parameter and in a buffer.
+type pair struct{ param, room *tensor.Tensor }
+
+// newGathering makes the memory that a gathering needs.
+func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
+	t := &gathering{z: z, s: s}
+	world := z.g.World()
+	if world == 1 {
+		return t
+	}
+	words := 0
+	for _, sp := range z.split.spaces {
+		if sp.width == 0 || sp.frozen && !z.changes(sp) {
+			continue
+		}
+		n := sp.width
+		if sp.dense { // of others a round has all
+			n = min(n, max(1, z.room/(world*sp.typ.Size())))
+		}
+		var rooms [2]*tensor.Tensor
+		for at := 0; at < sp.width; at += n {
+			k := at / n % 2
+			if rooms[k] == nil {
+				rooms[k] = s.Typed(sp.typ).Empty(world * n)
+			}
+			part := min(n, sp.width-at)
+			t.rounds = append(t.rounds, round{sp, at, part, rooms[k].Narrow(0, 0, world*part)})
+		}
+		tensor.PrepareUpdate("gather", copying(sp.typ), z.g.Device())
+		for _, runs := range sp.ranks {
+			for _, r := range runs {
+				words += 4 + 2*(2+r.size()/4096)
+			}
+		}
+	}
+	t.slots = s.Typed(dtype.I64).Zeros(1)
+	if !z.g.Device().Info().Host {
+		t.reserve = s.Typed(dtype.I64).Empty(words)
+	}
+	return t
+}
+
+// changes reports whether a step changes parameters of a space.
+func (z *ZeRO) changes(sp *space) bool {
+	for _, runs := range sp.ranks {
+		for _, r := range runs {
+			if z.params[r.param].Grad() != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// run gathers. A round is begun before the one before it is waited for.
+func (t *gathering) run() {
+	for i := range t.rounds {
+		if i == 0 {
+			t.begin(0)
+		}
+		if i+1 < len(t.rounds) {
+			t.begin(i + 1)
+		}
+		t.end(i)
+	}
+}
+
+// begin puts this rank's elements of a round in its room and calls the collective.
+func (t *gathering) begin(i int) {
+	r, g := t.rounds[i], t.z.g
+	t.s.Do(func(s *tensor.Scope) {
+		t.copy(s, r, true, func(rank int) bool { return rank == g.Rank() })
+		g.begin(what{op: "all gather", kind: device.KindAllGather}, "parameters that the ranks have changed",
+			r.room, r.room.In(s).Narrow(0, g.Rank()*r.n, r.n), 1)
+	})
+}
+
+// end puts the other ranks' elements of a round where they belong.
+func (t *gathering) end(i int) {
+	t.s.Do(func(s *tensor.Scope) {
+		t.copy(s, t.rounds[i], false, func(rank int) bool { return rank != t.z.g.Rank() })
+	})
+}
+
+// copy copies between the parameters and the room of a round, in one launch.
+func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int) bool) {
+	var outs, ins [][]*tensor.Tensor
+	for rank, runs := range r.space.ranks {
+		if !of(rank) {
+			continue
+		}
+		for _, p := range t.pairs(s, r, rank, runs) {
+			if gives {
+				outs, ins = append(outs, []*tensor.Tensor{p.room}), append(ins, []*tensor.Tensor{p.param})
+			} else {
+				outs, ins = append(outs, []*tensor.Tensor{p.param}), append(ins, []*tensor.Tensor{p.room})
+			}
+		}
+	}
+	if t.reserve != nil {
+		t.reserve.Free()
+		t.reserve = nil
+	}
+	tensor.Update("gather", copying(r.space.typ), outs, ins, t.slots, []uint64{0})
+}
+
+// pairs lists a rank's elements of a round.
+func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
+	at := 0 // of the run, among the rank's elements
+	for _, run := range runs {
+		from, to := max(run.part.From, run.part.From+r.at-at), min(run.part.To, run.part.From+r.at+r.n-at)
+		if from < to {
+			x := t.z.params[run.param].In(s).Detach()
+			room := r.room.In(s).Narrow(0, rank*r.n+at+from-run.part.From-r.at, to-from)
+			if (optim.Part{From: from, To: to}) == (optim.Part{To: x.Size()}) {
+				room = room.Reshape(x.Shape().Slice()...)
+			} else {
+				x = x.View(-1).Narrow(0, from, to-from)
+			}
+			list = append(list, pair{x, room})
+		}
+		at += run.size()
+	}
+	return list
+}
+
+// copying is the program that copies elements.
+func copying(t dtype.Type) *expr.Program {
+	return combination{how: Sum, typ: t, ins: 1, outs: 1}.program()
+}

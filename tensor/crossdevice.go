@@ -1,0 +1,231 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A DeviceCrosser is a [Function] whose operands may lie on several devices; one that does not say
+// is refused such operands. The result may be on any. VJP returns each gradient on the device of
+// its operand. What both queue on a device goes to its stream in the scope of the operands.
+type DeviceCrosser interface{ CrossesDevices() bool }
+
+// crosses reports whether operands of f may lie on several devices.
+func crosses(f Function) bool {
+	c, ok := f.(DeviceCrosser)
+	return ok && c.CrossesDevices()
+}
+
+// BroadcastToDevices returns x on each of the devices, in x's scope: torch.cuda.comm.broadcast. On
+// x's own device that is a view of x, on others a copy. The gradient of x is the sum of those of
+// the results, on x's device and in the order of the devices, so that its bits are always the same.
+func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
+	const op = "broadcast_to_devices"
+	x.use(op)
+	checkDevices(op, []*Tensor{x}, devs)
+	y := make([]*Tensor, len(devs))
+	for i := len(devs) - 1; i >= 0; i-- { // what is recorded last sends its gradient first
+		if y[i] = x.To(devs[i]); y[i] == x {
+			y[i] = x.view(op, x.layout, func(_ *Context, g *Tensor) *Tensor { return g })
+		}
+	}
+	return y
+}
+
+// ScatterToDevices divides x along dimension dim, in x's scope, and returns part i on device i:
+// torch.cuda.comm.scatter. The parts have the given sizes, one a device, which add up to that of
+// the dimension. Without sizes they are those of [Tensor.Chunk], of which there may be fewer than
+// devices. What stays on x's device is a view of x. The gradient comes together where x is.
+func (x *Tensor) ScatterToDevices(dim int, devs []device.Device, sizes ...int) []*Tensor {
+	const op = "scatter_to_devices"
+	x.use(op)
+	checkDevices(op, []*Tensor{x}, devs)
+	a := x.axisOf(op, dim)
+	var parts []*Tensor
+	switch {
+	case len(sizes) == 0:
+		parts = x.Chunk(len(devs), a)
+	case len(sizes) != len(devs):
+		fail(op, ErrValue, []*Tensor{x}, "%d sizes for %d devices", len(sizes), len(devs))
+	default:
+		parts = x.SplitSizes(sizes, a)
+	}
+	for i, p := range parts {
+		if parts[i] = p.To(devs[i]); parts[i] != p {
+			p.Free() // the graph keeps what it needs
+		}
+	}
+	return parts
+}
+
+// GatherToDevice joins tensors from any devices along dimension dim on device dev:
+// torch.cuda.comm.gather. The tensors have one type, and shapes that differ in that dimension
+// alone; of rank 0, as losses are, they become a vector. The result belongs to the youngest scope
+// among theirs. The gradient of each tensor is its part, on its device.
+func GatherToDevice(dim int, dev device.Device, x ...*Tensor) *Tensor {
+	const op = "gather_to_device"
+	checkGathered(op, dev, x)
+	a := 0
+	rows := x
+	if x[0].Rank() > 0 {
+		a = x[0].axis(op, dim)
+	} else if dim != 0 && dim != -1 {
+		fail(op, ErrShape, x, "dimension %d is out of range for the vector that tensors of rank 0 become", dim)
+	}
+	out, n := x[0].layout.Shape, 0
+	if out.Rank() == 0 {
+		out, rows = shape.Of(1), make([]*Tensor, len(x))
+	}
+	for i, p := range x {
+		switch {
+		case p.Rank() != x[0].Rank():
+			fail(op, ErrShape, x, "tensor %d has %d dimensions, the first %d; shapes are %s", i, p.Rank(), x[0].Rank(), shapes(x))
+		case p.Rank() == 0:
+			rows[i] = p.Unsqueeze(0)
+			n++
+			continue
+		case p.layout.Shape.With(a, 1) != out.With(a, 1):
+			fail(op, ErrShape, x, "shapes %v and %v (tensor %d) differ in another dimension than %d", out, p.Shape(), i, a)
+		}
+		n += p.layout.Shape.At(a)
+	}
+	return Apply(gatherDevicesFunc{dev, a, out.With(a, n)}, rows...)
+}
+
+// ReduceAddToDevice returns the sum of tensors from any devices, on device dev:
+// torch.cuda.comm.reduce_add. They have one shape and one type, and are added one after the other,
+// in the order in which they are given. The result belongs to the youngest scope among theirs. The
+// gradient of each tensor is that of the sum, on its device.
+func ReduceAddToDevice(dev device.Device, x ...*Tensor) *Tensor {
+	const op = "reduce_add_to_device"
+	checkGathered(op, dev, x)
+	for i, p := range x {
+		if p.layout.Shape != x[0].layout.Shape {
+			fail(op, ErrShape, x, "tensor %d has shape %v, the first %v", i, p.Shape(), x[0].Shape())
+		}
+	}
+	return Apply(reduceAddDevicesFunc{dev}, x...)
+}
+
+// checkDevices refuses lists of devices that are none.
+func checkDevices(op string, x []*Tensor, devs []device.Device) {
+	if len(devs) == 0 {
+		fail(op, ErrValue, x, "there are no devices")
+	}
+	for i, d := range devs {
+		if d == nil {
+			fail(op, ErrDevice, x, "device %d is nil", i)
+		}
+	}
+}
+
+// checkGathered refuses operands that cannot come together on dev.
+func checkGathered(op string, dev device.Device, x []*Tensor) {
+	switch {
+	case len(x) == 0:
+		fail(op, ErrValue, nil, "there are no tensors")
+	case dev == nil:
+		youngest(op, x)
+		fail(op, ErrDevice, x, "the device is nil")
+	}
+	youngest(op, x)
+	for i, p := range x {
+		if p.dtype != x[0].dtype {
+			e := newError(op, ErrType, x, fmt.Sprintf("tensor %d is of type %v, the first of %v", i, p.dtype, x[0].dtype))
+			panic(e.hint("Cast it"))
+		}
+	}
+}
+
+// gatherDevicesFunc joins tensors from any devices along an axis.
+type gatherDevicesFunc struct {
+	dev  device.Device
+	axis int
+	out  shape.Dims
+}
+
+func (gatherDevicesFunc) Name() string         { return "gather_to_device" }
+func (gatherDevicesFunc) CrossesDevices() bool { return true }
+
+// Forward copies each operand to its place, where that is dense without a detour.
+func (f gatherDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	op, s := f.Name(), c.Scope()
+	y := alloc(op, s, f.dev, in[0].dtype, f.out)
+	same := castProgram(y.dtype, y.dtype)
+	at := 0
+	for _, x := range in {
+		n := x.layout.Shape.At(f.axis)
+		part := y.handle(op, s, y.layout.Narrow(f.axis, at, n, 1))
+		at += n
+		switch {
+		case x.Size() == 0:
+		case x.st.dev == f.dev:
+			run(op, s, same, part, []*Tensor{x}, nil)
+		case part.layout.Contiguous():
+			x.copyInto(op, part, false)
+		default:
+			near := x.copyTo(op, s, f.dev, false)
+			run(op, s, same, part, []*Tensor{near}, nil)
+			near.Free()
+		}
+	}
+	return y
+}
+
+func (f gatherDevicesFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, len(c.n.operands))
+	at := 0
+	for i, x := range c.n.operands {
+		n := x.shape.At(f.axis)
+		if c.Wants(i) {
+			grads[i] = g.Narrow(f.axis, at, n).To(x.dev)
+		}
+		at += n
+	}
+	return grads
+}
+
+// reduceAddDevicesFunc adds tensors from any devices, in their order.
+type reduceAddDevicesFunc struct{ dev device.Device }
+
+func (reduceAddDevicesFunc) Name() string         { return "reduce_add_to_device" }
+func (reduceAddDevicesFunc) CrossesDevices() bool { return true }
+
+// Forward holds the sum and one more tensor on the device at a time.
+func (f reduceAddDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	op := f.Name()
+	var sum *Tensor
+	for _, x := range in {
+		near := x
+		if x.st.dev != f.dev {
+			near = x.copyTo(op, c.Scope(), f.dev, false)
+		}
+		switch {
+		case sum == nil:
+			sum = near
+			continue
+		case contains(in, sum): // not to be written over
+			next := alloc(op, c.Scope(), f.dev, x.dtype, x.layout.Shape)
+			run(op, c.Scope(), addProgram(x.dtype, x.dtype), next, []*Tensor{sum, near}, nil)
+			sum = next
+		default:
+			sum.addInto(near)
+		}
+		if near != x {
+			near.Free()
+		}
+	}
+	return sum
+}
+
+func (f reduceAddDevicesFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, len(c.n.operands))
+	for i, x := range c.n.operands {
+		if c.Wants(i) {
+			grads[i] = g.To(x.dev)
+		}
+	}
+	return grads
+}

@@ -1,0 +1,34 @@
+package tensor
+
+// Leaves returns the leaves to which gradients of y flow, each once, in the order in which a walk
+// back from y comes to them. A leaf that y does not depend on, and one that requires no gradient,
+// is not among them. In PyTorch: the variables of the AccumulateGrad nodes behind y.grad_fn.
+func Leaves(y ...*Tensor) []*Tensor {
+	const op = "leaves"
+	var out []*Tensor
+	var stack []edge
+	seen := map[edge]bool{}
+	push := func(at edge) {
+		if at != (edge{}) && !seen[at] {
+			seen[at] = true
+			stack = append(stack, at)
+		}
+	}
+	for _, x := range y {
+		x.use(op)
+		x.current(op)
+		push(edgeOf(x))
+		for len(stack) > 0 {
+			at := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if at.leaf != nil {
+				out = append(out, at.leaf)
+				continue
+			}
+			for i := len(at.node.inputs) - 1; i >= 0; i-- {
+				push(at.node.inputs[i])
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+package optest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// strays counts by op what is allocated on a device.
+type strays struct {
+	dev device.Device
+	mu  sync.Mutex
+	ops map[string]int
+	all int // on other devices
+}
+
+func (c *strays) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
+func (c *strays) Begin(device.Span) (id device.SpanID) { return 0 }
+func (c *strays) End(device.SpanID)                    {}
+func (c *strays) Recorded(uint64)                      {}
+func (c *strays) Copy(device.CopyEvent)                {}
+func (c *strays) Sync(device.SyncEvent)                {}
+
+func (c *strays) Kernel(k device.KernelEvent) { c.note(k.Device, k.Primitive) }
+
+func (c *strays) Memory(m device.MemoryEvent) {
+	if !m.Freed {
+		c.note(m.Device, m.Origin.Op)
+	}
+}
+
+func (c *strays) note(d device.Device, what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d == c.dev {
+		c.ops[what]++
+	} else {
+		c.all++
+	}
+}
+
+// The walk on a rank of the CPU. It is host memory, as the CPU is, and still another device: no op
+// takes memory on the CPU, or computes there.
+func TestRank(t *testing.T) {
+	d, err := device.Open("cpu:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &strays{dev: hostDevice(), ops: map[string]int{}}
+	if !device.SetTracer(c) {
+		t.Fatal("there is another tracer")
+	}
+	defer device.SetTracer(nil)
+	Run(t, d, Options{Small: true})
+	for op, n := range c.ops {
+		t.Errorf("%s went to the CPU %d times", op, n)
+	}
+	if c.all == 0 {
+		t.Error("the tracer heard of no memory")
+	}
+}
