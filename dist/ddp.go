@@ -44,6 +44,7 @@ type ddpSettings struct {
 	first, rest int // bytes of a bucket
 	hook        CommHook
 	keepBuffers bool
+	fixed       bool // buckets stay as they are made
 }
 
 // BucketBytes sets the most bytes of gradients that one collective reduces: of the first, which is
@@ -110,6 +111,7 @@ type Reducer struct {
 	weighted bool
 	quiet    int // NoSync around
 	running  *reduction
+	runs     int // that were begun
 	remove   func()
 }
 
@@ -139,6 +141,7 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	if len(r.leaves) == 0 {
 		panic(g.misuse(op, tensor.ErrGrad, "no parameter requires a gradient"))
 	}
+	r.ordered = r.fixed
 	g.clones = append(g.clones, r.g)
 	g.reducers = append(g.reducers, r)
 	if g.World() == 1 {

@@ -45,6 +45,7 @@ type reduction struct {
 	next    int   // the first bucket that is not reduced yet
 	finish  []func()
 	order   []int
+	failed  error // what kept a bucket from being filled
 }
 
 // Begin begins the reduction of a run: see [tensor.BackwardWatcher].
@@ -69,6 +70,7 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 		}
 	}
 	r.running = n
+	r.runs++
 	return n
 }
 
@@ -89,10 +91,33 @@ func (n *reduction) came(i int) {
 	}
 }
 
-// launch reduces the next bucket.
+// launch reduces the next bucket. A rank that cannot fill it, for want of memory, takes part all
+// the same, and fails at the end of the run.
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
+	if err := tensor.Try(func() { n.fill(b) }); n.failed == nil {
+		n.failed = err
+	}
+	average := func(x *tensor.Tensor) *Work {
+		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
+	}
+	if r.hook == nil {
+		average(b.flat.all)
+		return
+	}
+	var names []string
+	for _, i := range b.leaves {
+		names = append(names, r.params[i].Name)
+	}
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
+		n.finish = append(n.finish, f)
+	}
+}
+
+// fill puts the gradients into a bucket, and makes them views of it.
+func (n *reduction) fill(b *bucket) {
+	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
 	for k, i := range b.leaves {
 		g := r.leaves[i].Grad()
@@ -111,20 +136,6 @@ func (n *reduction) launch() {
 			b.views[k] = b.flat.view(k)
 			r.leaves[i].SetGrad(b.views[k])
 		}
-	}
-	average := func(x *tensor.Tensor) *Work {
-		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
-	}
-	if r.hook == nil {
-		average(b.flat.all)
-		return
-	}
-	var names []string
-	for _, i := range b.leaves {
-		names = append(names, r.params[i].Name)
-	}
-	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
-		n.finish = append(n.finish, f)
 	}
 }
 
@@ -175,6 +186,10 @@ func (n *reduction) end(failed error) {
 	for n.next < len(r.buckets) {
 		n.launch()
 	}
+	raised := failed != nil // and goes on by itself
+	if failed == nil {
+		failed = n.failed
+	}
 	me := status{used: make([]bool, len(r.leaves)), failed: failed, rank: r.g.core.members[r.g.rank], device: r.g.Device().Name()}
 	for i := range me.used {
 		me.used[i] = n.used(i)
@@ -190,8 +205,10 @@ func (n *reduction) end(failed error) {
 		s, there := v.(status)
 		switch {
 		case !there: // it has no more data
-		case s.failed != nil && failed != nil:
+		case s.failed != nil && raised:
 			return // its own panic goes on
+		case s.failed != nil && failed != nil:
+			panic(failed)
 		case s.failed != nil:
 			panic(&StepError{s.rank, s.device, s.failed})
 		case lowest < 0:
@@ -246,15 +263,21 @@ func (n *reduction) share(root int) {
 	if len(r.bufs) == 0 || r.keepBuffers {
 		return
 	}
-	if r.statics == nil {
-		r.packed = packs(r.bufs, r.rest, r.rest)
-		for _, list := range r.packed {
-			part := pick(r.bufs, list)
-			r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
-		}
-	}
+	r.makeStatics()
 	for k, f := range r.statics {
 		r.give(f, pick(r.bufs, r.packed[k]), root, "buffers")
+	}
+}
+
+// makeStatics makes room for the buffers.
+func (r *Reducer) makeStatics() {
+	if r.statics != nil {
+		return
+	}
+	r.packed = packs(r.bufs, r.rest, r.rest)
+	for _, list := range r.packed {
+		part := pick(r.bufs, list)
+		r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
 	}
 }
 
