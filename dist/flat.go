@@ -48,12 +48,18 @@ func (f *flat) view(i int) *tensor.Tensor {
 }
 
 // put copies tensors, nil for none, to their places; get copies the places to tensors. Tensors of
-// one type take one launch where the device can.
-func (f *flat) put(list []*tensor.Tensor) { f.copies(list, true) }
+// one type take one launch where the device can. s is the scope of a capture that is to have it,
+// nil for none.
+func (f *flat) put(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
-func (f *flat) get(list []*tensor.Tensor) { f.copies(list, false) }
+func (f *flat) get(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
 
-func (f *flat) copies(list []*tensor.Tensor, in bool) {
+func (f *flat) copies(s *tensor.Scope, list []*tensor.Tensor, in bool) {
+	slots := f.slots
+	if s != nil {
+		slots = slots.In(s)
+		defer slots.Free()
+	}
 	var outs, ins [][]*tensor.Tensor
 	var views []*tensor.Tensor
 	var typ dtype.Type
@@ -61,7 +67,7 @@ func (f *flat) copies(list []*tensor.Tensor, in bool) {
 		if len(outs) > 0 {
 			from, to := ins[0][0].Type(), outs[0][0].Type()
 			p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)
-			tensor.Update("flatten", p, outs, ins, f.slots, nil)
+			tensor.Update("flatten", p, outs, ins, slots, nil)
 		}
 		for _, v := range views {
 			v.Free()

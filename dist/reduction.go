@@ -25,7 +25,7 @@ func (r *Reducer) arrange(order []int) {
 	for _, list := range packs(pick(r.leaves, order), r.first, r.rest) {
 		b := &bucket{leaves: pick(order, list), views: make([]*tensor.Tensor, len(list))}
 		part := pick(r.leaves, b.leaves)
-		b.flat = newFlat(r.g.Device(), part[0].Type(), part)
+		b.flat = r.newFlat(part)
 		b.name = "gradients of " + r.params[b.leaves[0]].Name
 		if n := len(b.leaves); n > 1 {
 			b.name += " … " + r.params[b.leaves[n-1]].Name
@@ -35,6 +35,15 @@ func (r *Reducer) arrange(order []int) {
 		}
 		r.buckets = append(r.buckets, b)
 	}
+}
+
+// newFlat makes room for tensors of the model.
+func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
+	f := newFlat(r.g.Device(), like[0].Type(), like)
+	if t := r.g.capture(); t != nil {
+		t.graph.Adopt(f.all, f.slots)
+	}
+	return f
 }
 
 // A reduction is one run of Backward.
@@ -49,6 +58,9 @@ type reduction struct {
 
 // Begin begins the reduction of a run: see [tensor.BackwardWatcher].
 func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
+	if t := r.g.capture(); t != nil {
+		t.guard(r)
+	}
 	if r.quiet > 0 {
 		for i, yes := range reached {
 			r.unsynced[i] = r.unsynced[i] || yes
@@ -93,19 +105,26 @@ func (n *reduction) came(i int) {
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
-	from := make([]*tensor.Tensor, len(b.leaves))
+	from, all, scope := make([]*tensor.Tensor, len(b.leaves)), b.flat.all, r.g.recorded()
+	if scope != nil {
+		all = all.In(scope)
+	}
 	for k, i := range b.leaves {
 		g := r.leaves[i].Grad()
 		switch {
 		case g == nil:
 			v := b.flat.view(k)
-			v.Zero()
+			if scope != nil {
+				v.In(scope).Zero()
+			} else {
+				v.Zero()
+			}
 			v.Free()
 		case g != b.views[k]:
 			from[k] = g
 		}
 	}
-	b.flat.put(from)
+	b.flat.put(scope, from)
 	for k, i := range b.leaves {
 		if from[k] != nil && n.used(i) {
 			b.views[k] = b.flat.view(k)
@@ -116,14 +135,14 @@ func (n *reduction) launch() {
 		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
 	}
 	if r.hook == nil {
-		average(b.flat.all)
+		average(all)
 		return
 	}
 	var names []string
 	for _, i := range b.leaves {
 		names = append(names, r.params[i].Name)
 	}
-	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: all, Names: names, Average: average}); f != nil {
 		n.finish = append(n.finish, f)
 	}
 }
@@ -250,7 +269,7 @@ func (n *reduction) share(root int) {
 		r.packed = packs(r.bufs, r.rest, r.rest)
 		for _, list := range r.packed {
 			part := pick(r.bufs, list)
-			r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
+			r.statics = append(r.statics, r.newFlat(part))
 		}
 	}
 	for k, f := range r.statics {
