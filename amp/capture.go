@@ -48,7 +48,7 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
 	}
 	if graph != nil {
-		return graph.Feed(dtype.I64, len(values()), func(to []byte) {
+		return graph.FeedOn(d, dtype.I64, len(values()), func(to []byte) {
 			for i, v := range values() {
 				binary.NativeEndian.PutUint64(to[8*i:], uint64(v))
 			}

@@ -76,8 +76,12 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 		a.part, a.typ = part, o.t.Type()
 	}
 	k.what = a
+	var graph *tensor.Graph
+	if t := g.capture(); t != nil {
+		graph = t.graph
+	}
 	hold := func(t *tensor.Tensor, write bool) *tensor.Hold {
-		return t.Hold(a.op, write, g.core, func() error { return w.err() })
+		return t.Hold(a.op, write, graph, g.core, func() error { return w.err() })
 	}
 	if out != nil {
 		k.out, k.same = hold(out, true), in == out

@@ -118,6 +118,9 @@ type Reducer struct {
 // NewReducer is [DDP] that returns what does it. All ranks call it, with models that are alike.
 func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	const op = "ddp"
+	if g.capture() != nil {
+		panic(g.misuse(op, tensor.ErrCapture, "the model is given to DDP before the capture of a step"))
+	}
 	r := &Reducer{ddpSettings: ddpSettings{first: 1 << 20, rest: 25 << 20}, of: g, g: g.Clone(), weight: 1}
 	for i, o := range opts {
 		if o == nil {
@@ -192,11 +195,11 @@ func (r *Reducer) spread(root int) {
 // give gives all ranks the tensors of one, by way of f.
 func (r *Reducer) give(f *flat, part []*tensor.Tensor, root int, of string) {
 	if r.g.rank == root {
-		f.put(part)
+		f.put(r.g.recorded(), part)
 	}
 	r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, of, f.all, f.all, 1)
 	if r.g.rank != root {
-		f.get(part)
+		f.get(r.g.recorded(), part)
 	}
 }
 

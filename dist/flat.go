@@ -47,12 +47,18 @@ func (f *flat) view(i int) *tensor.Tensor {
 }
 
 // put copies tensors of the flat's type, nil for none, to their places; get copies the places to
-// tensors. Each is one launch where the device can.
-func (f *flat) put(list []*tensor.Tensor) { f.copies(list, true) }
+// tensors. Each is one launch where the device can. s is the scope of a capture that is to have it,
+// nil for none.
+func (f *flat) put(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
-func (f *flat) get(list []*tensor.Tensor) { f.copies(list, false) }
+func (f *flat) get(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
 
-func (f *flat) copies(list []*tensor.Tensor, in bool) {
+func (f *flat) copies(s *tensor.Scope, list []*tensor.Tensor, in bool) {
+	slots := f.slots
+	if s != nil {
+		slots = slots.In(s)
+		defer slots.Free()
+	}
 	var outs, ins [][]*tensor.Tensor
 	for i, t := range list {
 		if t == nil || t.Size() == 0 {
@@ -67,7 +73,7 @@ func (f *flat) copies(list []*tensor.Tensor, in bool) {
 		outs, ins = append(outs, []*tensor.Tensor{d}), append(ins, []*tensor.Tensor{v})
 	}
 	if len(outs) > 0 {
-		tensor.Update("flatten", copying(f.all.Type()), outs, ins, f.slots, nil)
+		tensor.Update("flatten", copying(f.all.Type()), outs, ins, slots, nil)
 	}
 }
 

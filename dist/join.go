@@ -18,6 +18,9 @@ import (
 // needs such a rank to give something (Broadcast or Scatter from it, Send, Recv) is an *[Error] of
 // the kind [ErrLeft].
 func (g *Group) Join(f func()) {
+	if g.capture() != nil {
+		panic(g.misuse("join", tensor.ErrCapture, "the work of a capture is the same in each replay, and all ranks take part"))
+	}
 	f()
 	cores := []*core{g.core}
 	for _, c := range g.clones {

@@ -25,7 +25,7 @@ func (r *Reducer) arrange(order []int) {
 	for _, list := range packs(pick(r.leaves, order), r.first, r.rest) {
 		b := &bucket{leaves: pick(order, list), views: make([]*tensor.Tensor, len(list))}
 		part := pick(r.leaves, b.leaves)
-		b.flat = newFlat(r.g.Device(), part[0].Type(), part)
+		b.flat = r.newFlat(part)
 		b.name = "gradients of " + r.params[b.leaves[0]].Name
 		if n := len(b.leaves); n > 1 {
 			b.name += " … " + r.params[b.leaves[n-1]].Name
@@ -35,6 +35,15 @@ func (r *Reducer) arrange(order []int) {
 		}
 		r.buckets = append(r.buckets, b)
 	}
+}
+
+// newFlat makes room for tensors of the model.
+func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
+	f := newFlat(r.g.Device(), like[0].Type(), like)
+	if t := r.g.capture(); t != nil {
+		t.graph.Adopt(f.all, f.slots)
+	}
+	return f
 }
 
 // A reduction is one run of Backward.
@@ -50,6 +59,9 @@ type reduction struct {
 
 // Begin begins the reduction of a run: see [tensor.BackwardWatcher].
 func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
+	if t := r.g.capture(); t != nil {
+		t.guard(r)
+	}
 	if r.quiet > 0 {
 		for i, yes := range reached {
 			r.unsynced[i] = r.unsynced[i] || yes
@@ -96,27 +108,33 @@ func (n *reduction) came(i int) {
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
-	if err := tensor.Try(func() { n.fill(b) }); n.failed == nil {
+	scope := r.g.recorded()
+	if err := tensor.Try(func() { n.fill(b, scope) }); n.failed == nil {
 		n.failed = err
+	}
+	all := b.flat.all
+	if scope != nil {
+		all = all.In(scope)
 	}
 	average := func(x *tensor.Tensor) *Work {
 		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
 	}
 	if r.hook == nil {
-		average(b.flat.all)
+		average(all)
 		return
 	}
 	var names []string
 	for _, i := range b.leaves {
 		names = append(names, r.params[i].Name)
 	}
-	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: all, Names: names, Average: average}); f != nil {
 		n.finish = append(n.finish, f)
 	}
 }
 
-// fill puts the gradients into a bucket, and makes them views of it.
-func (n *reduction) fill(b *bucket) {
+// fill puts the gradients into a bucket, and makes them views of it. scope is that of a capture,
+// nil for none.
+func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
 	for k, i := range b.leaves {
@@ -124,13 +142,17 @@ func (n *reduction) fill(b *bucket) {
 		switch {
 		case g == nil:
 			v := b.flat.view(k)
-			v.Zero()
+			if scope != nil {
+				v.In(scope).Zero()
+			} else {
+				v.Zero()
+			}
 			v.Free()
 		case g != b.views[k]:
 			from[k] = g
 		}
 	}
-	b.flat.put(from)
+	b.flat.put(scope, from)
 	for k, i := range b.leaves {
 		if from[k] != nil && n.used(i) {
 			b.views[k] = b.flat.view(k)
@@ -277,7 +299,7 @@ func (r *Reducer) makeStatics() {
 	r.packed = packs(r.bufs, r.rest, r.rest)
 	for _, list := range r.packed {
 		part := pick(r.bufs, list)
-		r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
+		r.statics = append(r.statics, r.newFlat(part))
 	}
 }
 

@@ -49,6 +49,7 @@ type slot struct {
 	closed bool
 	values []any // of a host's exchange, by rank
 	active []bool
+	in     *capture // nil: its work runs
 }
 
 // A call is one rank's part.
@@ -145,6 +146,13 @@ func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 // call brings a rank's call to its slot.
 func (c *core) call(k *call) *slot {
 	k.trace()
+	t := c.capture(k.rank)
+	if t != nil {
+		if err := t.refuses(c, k); err != nil {
+			k.release()
+			panic(err)
+		}
+	}
 	c.mu.Lock()
 	select {
 	case <-c.world.failed:
@@ -169,8 +177,11 @@ func (c *core) call(k *call) *slot {
 	}
 	sl := c.slots[key]
 	if sl == nil {
-		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k}
+		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k, in: t}
 		c.slots[key] = sl
+		if t != nil {
+			t.began(c, sl)
+		}
 	}
 	if err := c.match(sl, k); err != nil {
 		c.mu.Unlock()
@@ -187,8 +198,11 @@ func (c *core) call(k *call) *slot {
 	return sl
 }
 
-// raise ends the run by a failure, and returns what the rank panics with.
+// raise ends the run, or the capture, by a failure, and returns what the rank panics with.
 func (c *core) raise(rank int, err error) error {
+	if c.capture(rank) != nil {
+		return err // of the capture alone
+	}
 	c.world.fail(c.members[rank], err)
 	return err
 }
@@ -284,7 +298,10 @@ func (c *core) issue() {
 		c.ready = c.ready[1:]
 		c.mu.Unlock()
 		err := c.run(sl)
-		if err != nil {
+		switch {
+		case sl.in != nil:
+			sl.in.ran(c, sl, err)
+		case err != nil:
 			c.world.fail(c.members[sl.first.rank], err)
 		}
 		sl.end(err == nil)
@@ -314,6 +331,11 @@ func (c *core) run(sl *slot) error {
 		}
 		return nil
 	}
+	streams, comm := c.streams, c.comm
+	if sl.in != nil {
+		by := sl.in.carrier(c)
+		streams, comm = by.streams, by.comm
+	}
 	a := sl.first.what
 	op := device.Collective{Kind: a.kind, Combine: a.combine, Root: max(a.root, 0), Peer: max(a.peer, 0),
 		Outs: make([]device.View, len(sl.calls)), Ins: make([]device.View, len(sl.calls))}
@@ -335,7 +357,7 @@ func (c *core) run(sl *slot) error {
 				continue
 			}
 			var err error
-			if *o.v, err = o.h.On(c.streams[r]); err != nil {
+			if *o.v, err = o.h.On(streams[r]); err != nil {
 				return c.fault(r, err, k, err.Error())
 			}
 		}
@@ -349,7 +371,7 @@ func (c *core) run(sl *slot) error {
 	if r, arg, reason := op.Check(); reason != "" {
 		return c.fault(r, tensor.ErrValue, sl.calls[r], arg+": "+reason)
 	}
-	if err := c.comm.Collect(c.streams, &op); err != nil {
+	if err := comm.Collect(streams, &op); err != nil {
 		return c.fault(sl.first.rank, err, sl.first, err.Error())
 	}
 	return nil
@@ -398,6 +420,9 @@ func (c *core) wait(sl *slot, k *call) error {
 	case <-sl.done:
 		return nil
 	default:
+	}
+	if sl.in != nil {
+		return sl.in.wait(c, sl, k)
 	}
 	limit := time.NewTimer(c.world.timeout)
 	defer limit.Stop()

@@ -50,10 +50,13 @@ type world struct {
 	label   string // of its goroutines
 	failed  chan struct{}
 
-	mu    sync.Mutex
-	err   error // the first failure
-	cores []*core
-	back  []bool // ranks that have returned
+	mu     sync.Mutex
+	err    error // the first failure
+	cores  []*core
+	back   []bool // ranks that have returned
+	graphs []*sharedGraph
+
+	capturing []atomic.Pointer[capture] // by rank, what it takes part in
 }
 
 var runs atomic.Uint64
@@ -73,7 +76,8 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 		return &Error{Op: "run", Msg: "there is no function, or no device"}
 	}
 	w := &world{parent: ctx, settings: settings{timeout: 10 * time.Minute, grace: 30 * time.Second}, devices: devices.devices,
-		label: fmt.Sprint(runs.Add(1)), failed: make(chan struct{}), back: make([]bool, len(devices.devices))}
+		label: fmt.Sprint(runs.Add(1)), failed: make(chan struct{}), back: make([]bool, len(devices.devices)),
+		capturing: make([]atomic.Pointer[capture], len(devices.devices))}
 	for i, o := range opts {
 		if o == nil {
 			return &Error{Op: "run", Msg: fmt.Sprintf("option %d is nil", i)}
@@ -114,6 +118,9 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 		case <-late:
 			return w.lingering()
 		}
+	}
+	if err := w.closeGraphs(); err != nil {
+		w.fail(-1, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,6 +213,7 @@ func (w *world) close() {
 		close(w.failed) // for who uses a group later
 	}
 	w.mu.Unlock()
+	_ = w.closeGraphs() // after ranks that did not return
 	for _, c := range cores {
 		c.close()
 	}

@@ -25,7 +25,8 @@ type Graph struct {
 	number uint64
 	live   atomic.Bool // recording
 
-	kept kept[*Graph] // for the goroutine that captures
+	kept   kept[*Graph] // for the goroutine that captures
+	joined []*joint     // of others: see Join
 
 	lanes map[device.Stream]device.Stream // of the recording, that stand in for others, by these
 
@@ -150,7 +151,7 @@ func captureError(err error) error {
 
 // finish ends the recording and makes the graph.
 func (g *Graph) finish() (err error) {
-	if g.scope.isClosed() {
+	if g.scope.isClosed() || slices.ContainsFunc(g.joined, func(j *joint) bool { return j.scope.isClosed() }) {
 		return newError("capture", ErrScope, nil, "the scope of the capture was closed by the function").hint("Graph.Close closes it")
 	}
 	g.stop()
@@ -181,6 +182,9 @@ func (g *Graph) finish() (err error) {
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		g.kept.end()
+		for _, j := range g.joined {
+			j.kept.end()
+		}
 	}
 }
 
@@ -203,6 +207,7 @@ func (g *Graph) abandon() {
 			d.Free()
 		}
 	}
+	g.part()
 	g.scope.abandon()
 	if g.replay == nil {
 		g.rec.Abort()
@@ -360,6 +365,7 @@ func (g *Graph) Close() error {
 	}
 	g.closed = true
 	g.mu.Unlock()
+	g.part()
 	if !g.scope.isClosed() {
 		g.scope.close(nil, true)
 	}

@@ -209,6 +209,7 @@ package tensor
 //	autocastclass.go         classes of composed ops
 //	capture.go               Capture Graph Capturing
 //	captureacross.go         Across: several devices in a graph
+//	capturejoin.go           Join: several goroutines in a capture
 //	capturehooks.go          what is done before and after a replay
 //	capturerandom.go         generators in a graph
 //	captureshared.go         tensors that several graphs use

@@ -26,14 +26,20 @@ type Hold struct {
 // error if it never will be: ops that need the memory call it. Holds of one owner may lie over each
 // other, since their work is queued in order; an owner can be compared.
 //
+// in is the graph that the work is recorded into, by whichever goroutine, and nil if it runs.
+//
 // In a scope that records a graph of gradients x must not require one: the work has none.
-func (x *Tensor) Hold(op string, write bool, owner any, wait func() error) *Hold {
+func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() error) *Hold {
 	x.use(op)
 	if !x.layout.Contiguous() {
 		e := newError(op, ErrShape, []*Tensor{x}, "the tensor is not contiguous")
 		panic(e.hint("use Contiguous"))
 	}
-	x.scope.uncapturable(op, "it is queued by the last rank that comes to it, and not by this one")
+	if in == nil {
+		x.scope.uncapturable(op, "it is queued by the last rank that comes to it, and not by this one")
+	} else if !in.live.Load() {
+		fail(op, ErrCapture, []*Tensor{x}, "the capture is over")
+	}
 	if wantsGrad(op, x.scope, []*Tensor{x}) {
 		e := newError(op, ErrGrad, []*Tensor{x}, "the tensor requires a gradient, and this computation has none")
 		panic(e.hint("call it with Detach, or in a NoGrad scope"))
@@ -47,6 +53,9 @@ func (x *Tensor) Hold(op string, write bool, owner any, wait func() error) *Hold
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.settle(op, write, owner)
+	if in != nil {
+		in.touch(op, st, write)
+	}
 	if !st.dev.Info().Host {
 		if st.writer != nil {
 			h.mark(op, st.writer)

@@ -1,0 +1,186 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Ranks take turns while they record one graph: one of them goes on until it has to wait for
+// others, and then it is the next one's turn. So the order of the work is the same each time.
+type turns struct {
+	core   *core
+	failed chan struct{}
+
+	mu   sync.Mutex
+	wake []chan struct{} // of each rank, when it is its turn
+	out  []bool          // ranks that are done
+	idle int             // turns that brought nothing, one after the other
+	err  error           // a *CaptureError
+}
+
+// begin makes it rank 0's turn, of these ranks.
+func (t *turns) begin(c *core) {
+	t.core, t.failed, t.out = c, make(chan struct{}), make([]bool, len(c.members))
+	for range t.out {
+		t.wake = append(t.wake, make(chan struct{}, 1))
+	}
+	t.wake[0] <- struct{}{}
+}
+
+// rankIn returns the rank here of a rank of another group, -1 if it takes no part.
+func (t *turns) rankIn(c *core, rank int) int { return slices.Index(t.core.members, c.members[rank]) }
+
+// lacks returns a rank of a group that takes no part, -1 if there is none.
+func (t *turns) lacks(c *core) int {
+	return slices.IndexFunc(c.members, func(m int) bool { return !slices.Contains(t.core.members, m) })
+}
+
+// await blocks until it is a rank's turn.
+func (t *turns) await(rank int) error {
+	w := t.core.world
+	limit := time.NewTimer(w.timeout)
+	defer limit.Stop()
+	select {
+	case <-t.wake[rank]:
+		return t.broken()
+	case <-t.failed:
+		return t.broken()
+	case <-w.failed:
+		return t.core.fault(rank, w.aborted(), nil, "the run ended in the capture")
+	case <-limit.C:
+	}
+	t.mu.Lock()
+	var late []int
+	for r, out := range t.out {
+		if !out && r != rank {
+			late = append(late, t.core.members[r])
+		}
+	}
+	t.mu.Unlock()
+	err := t.core.fault(rank, ErrTimeout, nil, fmt.Sprintf("in the capture it was not its turn within %v: one of %s goes on and waits for nothing", w.timeout, ranksOf(late)))
+	err.Stacks = w.stacks(late)
+	w.fail(t.core.members[rank], err)
+	return err
+}
+
+// pass makes it the turn of the next rank that is not done: of the same one if there is no other.
+// t.mu is held.
+func (t *turns) pass(rank int) {
+	for i := range t.out {
+		if next := (rank + 1 + i) % len(t.out); !t.out[next] {
+			t.wake[next] <- struct{}{}
+			return
+		}
+	}
+}
+
+// leave ends a rank's turns.
+func (t *turns) leave(rank int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.out[rank], t.idle = true, 0
+	if t.err == nil {
+		t.pass(rank)
+	}
+}
+
+// progress notes that somebody may go on.
+func (t *turns) progress() {
+	t.mu.Lock()
+	t.idle = 0
+	t.mu.Unlock()
+}
+
+// wait has the other ranks go on until a slot's work is recorded.
+func (t *turns) wait(c *core, sl *slot, k *call) error {
+	rank := t.rankIn(c, k.rank)
+	for {
+		select {
+		case <-sl.done:
+			return nil
+		default:
+		}
+		if err := t.broken(); err != nil {
+			return c.fault(k.rank, err, k, "the capture has failed")
+		}
+		if err := t.stuck(c, sl, k); err != nil {
+			t.fail(rank, err)
+			return err
+		}
+		t.mu.Lock()
+		t.idle++
+		t.pass(rank)
+		t.mu.Unlock()
+		if err := t.await(rank); err != nil {
+			return err
+		}
+	}
+}
+
+// stuck returns the error of a rank that waits, if all others do too and nobody can go on.
+func (t *turns) stuck(c *core, sl *slot, k *call) error {
+	t.mu.Lock()
+	live := 0
+	for _, out := range t.out {
+		if !out {
+			live++
+		}
+	}
+	idle := t.idle
+	t.mu.Unlock()
+	if idle < live {
+		return nil
+	}
+	c.mu.Lock()
+	late := c.missingFrom(sl)
+	c.mu.Unlock()
+	return c.fault(k.rank, ErrLeft, k, t.absent(c, late))
+}
+
+// absent says why ranks of a group will not come.
+func (t *turns) absent(c *core, late []int) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []int
+	out := true
+	for _, r := range late {
+		names = append(names, c.members[r])
+		out = out && t.out[t.rankIn(c, r)]
+	}
+	if out {
+		return ranksOf(names) + " returned from the function of the capture and never came to it"
+	}
+	return "in the capture " + ranksOf(names) + " never came to it: each rank waits for another"
+}
+
+// broken returns the error of a capture that has failed.
+func (t *turns) broken() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// fail ends the capture by the failure of a rank, -1 for none. Only the first counts.
+func (t *turns) fail(rank int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return
+	}
+	e := &CaptureError{Rank: -1, Err: err}
+	if rank >= 0 {
+		e.Rank = t.core.members[rank]
+	}
+	var step *StepError
+	if errors.As(err, &step) { // another rank's, which this one was told of first
+		e.Rank, e.Err = step.Rank, step.Err
+	}
+	if e.Rank >= 0 {
+		e.Device = t.core.world.devices[e.Rank].Name()
+	}
+	t.err = e
+	close(t.failed)
+}
