@@ -48,7 +48,6 @@ type slot struct {
 	done   chan struct{}
 	closed bool
 	values []any // of a host's exchange, by rank
-	active []bool
 	in     *capture // nil: its work runs
 }
 

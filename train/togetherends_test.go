@@ -185,9 +185,8 @@ func TestTogetherFollowsCallbacks(t *testing.T) {
 			nn.Eval(m.Layers[2])
 			c.OnStep = func(s *train.State) error {
 				nn.Eval(m.Layers[2])
-				tensor.Do(func(*tensor.Scope) {
-					p := nn.Parameters(m)
-					p[s.Step%4].Detach().MulScalarInPlace(0.9)
+				tensor.Do(func(c *tensor.Scope) {
+					nn.Parameters(m)[s.Step%4].In(c).Detach().MulScalarInPlace(0.9)
 				}, tensor.NoGrad())
 				if s.Step == 4 {
 					for _, p := range nn.Parameters(m.Layers[1]) {
