@@ -146,6 +146,13 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	}
 	r.spread(0)
 	r.unsynced = make([]bool, len(r.leaves))
+	if !r.keepBuffers {
+		r.packed = packs(r.bufs, r.rest, r.rest)
+		for _, list := range r.packed {
+			part := pick(r.bufs, list)
+			r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
+		}
+	}
 	var order []int
 	for i := len(r.leaves) - 1; i >= 0; i-- {
 		order = append(order, i)

@@ -1,7 +1,9 @@
 package dist
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -29,6 +31,7 @@ type core struct {
 	pairs   map[[2]int][2]uint64 // messages sent and received so far, by sender and receiver
 	joined  []bool               // ranks without data, which take no part
 	rest    *rest
+	voided  *voided
 	ready   []*slot
 	issuing bool
 }
@@ -47,8 +50,8 @@ type slot struct {
 	first  *call
 	done   chan struct{}
 	closed bool
-	values []any // of a host's exchange, by rank
-	active []bool
+	values []any      // of a host's exchange, by rank
+	void   *StepError // why the call is dropped
 }
 
 // A call is one rank's part.
@@ -75,6 +78,15 @@ type what struct {
 	root, peer int
 	typ        dtype.Type
 	part       int // elements of a part
+}
+
+// gives reports whether a rank of the group has an out, or an in.
+func (a what) gives(rank int, out bool) bool {
+	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
+	if out {
+		return c.Gets(rank)
+	}
+	return c.Gives(rank)
 }
 
 // String reads like "all reduce of 4096 float32, sum".
@@ -138,6 +150,9 @@ func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
 	if k != nil {
 		e.Op, e.Of, e.Site = k.what.op, k.of, k.site()
+		if a := k.what; a.kind == device.KindSendRecv && !a.host && rank == a.peer {
+			e.Op = "receive"
+		}
 	}
 	return e
 }
@@ -152,6 +167,11 @@ func (c *core) call(k *call) *slot {
 		k.release()
 		panic(c.fault(k.rank, c.world.aborted(), k, "the run has ended"))
 	default:
+	}
+	if err := c.past(k); err != nil {
+		c.mu.Unlock()
+		k.release()
+		panic(err)
 	}
 	key := slotKey{number: c.next[k.rank]}
 	if k.what.kind == device.KindSendRecv && !k.what.host {
@@ -230,14 +250,36 @@ func (c *core) missingFrom(sl *slot) (ranks []int) {
 	return ranks
 }
 
+// ofWorld returns the ranks of the world that ranks of the group are.
+func (c *core) ofWorld(ranks []int) (list []int) {
+	for _, r := range ranks {
+		list = append(list, c.members[r])
+	}
+	return list
+}
+
+// open lists the collectives that not all ranks have come to, in their order. c.mu is held.
+func (c *core) open() []*slot {
+	list := slices.Collect(maps.Values(c.slots))
+	slices.SortFunc(list, func(a, b *slot) int {
+		if a, b := a.key, b.key; a.message != b.message {
+			if a.message {
+				return 1
+			}
+			return -1
+		} else if d := cmp.Compare(a.number, b.number); d != 0 {
+			return d
+		} else {
+			return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+		}
+	})
+	return list
+}
+
 // absent is the error if a rank that a slot waits for has returned. c.mu is held.
 func (c *core) absent(sl *slot) error {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	for _, r := range c.missingFrom(sl) {
-		if c.world.back[c.members[r]] {
-			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to it", c.members[r], c.devices[r].Name()))
-		}
+	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
+		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
 	return nil
 }
@@ -250,12 +292,15 @@ func (c *core) missing(rank int) {
 	c.mu.Lock()
 	var err error
 	first := -1
-	for _, sl := range c.slots {
-		if err == nil {
-			if err = c.absent(sl); err != nil {
-				first = sl.first.rank
-			}
+	for _, sl := range c.open() {
+		if err = c.absent(sl); err != nil {
+			first = sl.first.rank
+			break
 		}
+	}
+	if v := c.voided; v != nil && err == nil && !v.known[slices.Index(c.members, rank)] {
+		first = slices.Index(v.known, true)
+		err = c.fault(first, ErrLeft, nil, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", rank, c.world.devices[rank].Name(), v.err))
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -396,31 +441,59 @@ func (c *core) close() {
 func (c *core) wait(sl *slot, k *call) error {
 	select {
 	case <-sl.done:
-		return nil
+		return sl.dropped()
 	default:
 	}
 	limit := time.NewTimer(c.world.timeout)
 	defer limit.Stop()
 	select {
 	case <-sl.done:
-		return nil
+		return sl.dropped()
 	case <-c.world.failed:
 	case <-limit.C:
-		c.mu.Lock()
-		var late []int
-		for _, r := range c.missingFrom(sl) {
-			late = append(late, c.members[r])
+		if err := c.late(sl, k); err != nil {
+			return err
 		}
-		c.mu.Unlock()
-		err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("%s did not come to %v within %v", ranksOf(late), k.what, c.world.timeout))
-		err.Stacks = c.world.stacks(late)
-		c.world.fail(c.members[k.rank], err)
-		return err
+		select { // it is on its way
+		case <-sl.done:
+		case <-c.world.failed:
+		}
 	}
 	select {
 	case <-sl.done: // both
-		return nil
+		return sl.dropped()
 	default:
 	}
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
+}
+
+// dropped is the error of a call whose step is void.
+func (sl *slot) dropped() error {
+	if sl.void == nil {
+		return nil
+	}
+	told := *sl.void
+	return &told
+}
+
+// late ends the run if ranks have not come to a slot in time.
+func (c *core) late(sl *slot, k *call) error {
+	c.mu.Lock()
+	missing := c.missingFrom(sl)
+	if len(missing) == 0 || sl.void != nil {
+		c.mu.Unlock()
+		return nil
+	}
+	for _, o := range c.open() { // what this rank called before, and they did not come to either
+		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.needs(o, missing[0]) {
+			k = mine
+			break
+		}
+	}
+	c.mu.Unlock()
+	ranks := c.ofWorld(missing)
+	err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("%s did not come to %v within %v", ranksOf(ranks), k.what, c.world.timeout))
+	err.Stacks = c.world.stacks(ranks)
+	c.world.fail(c.members[k.rank], err)
+	return err
 }
