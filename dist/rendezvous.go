@@ -2,6 +2,7 @@ package dist
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -32,6 +33,7 @@ type core struct {
 	joined  []bool               // ranks without data, which take no part
 	rest    *rest
 	voided  *voided
+	steps   int // that were void
 	ready   []*slot
 	issuing bool
 }
@@ -52,6 +54,7 @@ type slot struct {
 	closed bool
 	values []any      // of a host's exchange, by rank
 	void   *StepError // why the call is dropped
+	steps  int        // that were void when it began
 }
 
 // A call is one rank's part.
@@ -189,7 +192,7 @@ func (c *core) call(k *call) *slot {
 	}
 	sl := c.slots[key]
 	if sl == nil {
-		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k}
+		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k, steps: c.steps}
 		c.slots[key] = sl
 	}
 	if err := c.match(sl, k); err != nil {
@@ -329,8 +332,22 @@ func (c *core) issue() {
 		c.ready = c.ready[1:]
 		c.mu.Unlock()
 		err := c.run(sl)
+		var short *shortageError
+		if errors.As(err, &short) {
+			c.mu.Lock()
+			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
+			if sl.steps == c.steps { // and that step is not void and over
+				c.drop(sl.void)
+			}
+			sl.end(true)
+			continue
+		}
 		if err != nil {
-			c.world.fail(c.members[sl.first.rank], err)
+			rank := c.members[sl.first.rank]
+			if e, ok := err.(*Error); ok {
+				rank = e.Rank
+			}
+			c.world.fail(rank, err)
 		}
 		sl.end(err == nil)
 		c.mu.Lock()
@@ -395,6 +412,10 @@ func (c *core) run(sl *slot) error {
 		return c.fault(r, tensor.ErrValue, sl.calls[r], arg+": "+reason)
 	}
 	if err := c.comm.Collect(c.streams, &op); err != nil {
+		var short *shortageError
+		if errors.As(err, &short) {
+			return c.fault(short.rank, err, sl.calls[short.rank], err.Error())
+		}
 		return c.fault(sl.first.rank, err, sl.first, err.Error())
 	}
 	return nil
@@ -441,14 +462,14 @@ func (c *core) close() {
 func (c *core) wait(sl *slot, k *call) error {
 	select {
 	case <-sl.done:
-		return sl.dropped()
+		return sl.dropped(c.members[k.rank])
 	default:
 	}
 	limit := time.NewTimer(c.world.timeout)
 	defer limit.Stop()
 	select {
 	case <-sl.done:
-		return sl.dropped()
+		return sl.dropped(c.members[k.rank])
 	case <-c.world.failed:
 	case <-limit.C:
 		if err := c.late(sl, k); err != nil {
@@ -461,19 +482,18 @@ func (c *core) wait(sl *slot, k *call) error {
 	}
 	select {
 	case <-sl.done: // both
-		return sl.dropped()
+		return sl.dropped(c.members[k.rank])
 	default:
 	}
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
 }
 
-// dropped is the error of a call whose step is void.
-func (sl *slot) dropped() error {
+// dropped is what a rank of the world is told of a call whose step is void.
+func (sl *slot) dropped(rank int) error {
 	if sl.void == nil {
 		return nil
 	}
-	told := *sl.void
-	return &told
+	return sl.void.told(rank)
 }
 
 // late ends the run if ranks have not come to a slot in time.

@@ -80,17 +80,33 @@ type voided struct {
 func (c *core) void(rank int, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.voided == nil {
-		c.voided = &voided{err, make([]bool, len(c.members)), make(chan struct{})}
-		for _, sl := range c.open() {
-			sl.void = err
-			sl.end(true)
-		}
-		clear(c.slots)
-		clear(c.pairs)
-	}
+	c.drop(err)
 	c.voided.known[rank] = true
 	c.renew()
+}
+
+// drop makes the step void, of which no rank knows yet. c.mu is held.
+func (c *core) drop(err *StepError) {
+	if c.voided != nil {
+		return
+	}
+	c.voided = &voided{err, make([]bool, len(c.members)), make(chan struct{})}
+	for _, sl := range append(c.ready, c.open()...) {
+		sl.void = err
+		sl.end(true)
+	}
+	c.ready = nil
+	clear(c.slots)
+	clear(c.pairs)
+}
+
+// told is what a rank panics with: its own failure, or that of another.
+func (e *StepError) told(rank int) error {
+	if e.Rank == rank {
+		return e.Err
+	}
+	o := *e
+	return &o
 }
 
 // renew begins anew when all ranks know that a step is void. c.mu is held.
@@ -104,6 +120,7 @@ func (c *core) renew() {
 	}
 	close(c.voided.done)
 	c.voided = nil
+	c.steps++
 }
 
 // unknowing lists the ranks that do not know yet that the step is void. c.mu is held.
@@ -122,8 +139,7 @@ func (c *core) past(k *call) error {
 	for c.voided != nil {
 		v := c.voided
 		if !v.known[k.rank] {
-			told := *v.err
-			return &told
+			return v.err.told(c.members[k.rank])
 		}
 		late := c.ofWorld(c.unknowing())
 		if at := c.world.returned(late); at >= 0 {
