@@ -409,7 +409,11 @@ func (c *core) run(sl *slot) error {
 		return err
 	}
 	if r, arg, reason := op.Check(); reason != "" {
-		return c.fault(r, tensor.ErrValue, sl.calls[r], arg+": "+reason)
+		k := sl.calls[r]
+		if k == nil {
+			r, k = sl.first.rank, sl.first
+		}
+		return c.fault(r, tensor.ErrValue, k, arg+": "+reason)
 	}
 	if err := c.comm.Collect(c.streams, &op); err != nil {
 		var short *shortageError
