@@ -47,6 +47,16 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
+// held is what an op waits for that needs a tensor of the call. A call that was dropped in a step
+// before is none of its concern.
+func (w *Work) held() error {
+	err := w.err()
+	if err != nil && w.core.over(w.slot, w.call.rank) {
+		return nil
+	}
+	return err
+}
+
 // begin calls a collective. in and out may be nil, or one tensor.
 func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
@@ -84,7 +94,7 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 	}
 	k.what = a
 	hold := func(t *tensor.Tensor, write bool) *tensor.Hold {
-		return t.Hold(a.op, write, g.core, func() error { return w.err() })
+		return t.Hold(a.op, write, g.core, w.held)
 	}
 	if out != nil {
 		k.out, k.same = hold(out, true), in == out

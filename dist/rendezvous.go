@@ -176,19 +176,14 @@ func (c *core) call(k *call) *slot {
 		k.release()
 		panic(err)
 	}
-	key := slotKey{number: c.next[k.rank]}
-	if k.what.kind == device.KindSendRecv && !k.what.host {
-		key = slotKey{message: true, from: k.what.root, to: k.what.peer}
+	key, side := c.key(k)
+	if side < 0 {
+		c.next[k.rank]++
+	} else {
 		at := [2]int{key.from, key.to}
-		n, side := c.pairs[at], 0
-		if k.rank == key.to {
-			side = 1
-		}
-		key.number = n[side]
+		n := c.pairs[at]
 		n[side]++
 		c.pairs[at] = n
-	} else {
-		c.next[k.rank]++
 	}
 	sl := c.slots[key]
 	if sl == nil {
@@ -208,6 +203,20 @@ func (c *core) call(k *call) *slot {
 	c.settle(sl)
 	c.issue() // unlocks
 	return sl
+}
+
+// key is that of the slot that a rank's next call belongs to; side is 0 for the sender of a message,
+// 1 for its receiver, and -1 for what is none. c.mu is held.
+func (c *core) key(k *call) (key slotKey, side int) {
+	if k.what.kind != device.KindSendRecv || k.what.host {
+		return slotKey{number: c.next[k.rank]}, -1
+	}
+	key = slotKey{message: true, from: k.what.root, to: k.what.peer}
+	if k.rank == key.to {
+		side = 1
+	}
+	key.number = c.pairs[[2]int{key.from, key.to}][side]
+	return key, side
 }
 
 // raise ends the run by a failure, and returns what the rank panics with.
@@ -302,8 +311,10 @@ func (c *core) missing(rank int) {
 		}
 	}
 	if v := c.voided; v != nil && err == nil && !v.known[slices.Index(c.members, rank)] {
-		first = slices.Index(v.known, true)
-		err = c.fault(first, ErrLeft, nil, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", rank, c.world.devices[rank].Name(), v.err))
+		if first = slices.Index(v.known, true); first < 0 {
+			first = slices.Index(c.members, v.err.Rank)
+		}
+		err = c.unaware(first, nil, rank)
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -337,7 +348,7 @@ func (c *core) issue() {
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
 			if sl.steps == c.steps { // and that step is not void and over
-				c.drop(sl.void)
+				c.drop(sl.void, sl.key.number)
 			}
 			sl.end(true)
 			continue

@@ -30,7 +30,7 @@ func (e *StepError) Raised() {}
 
 // Void makes the step void on all ranks, where this one has failed in it by err: the others panic
 // with a *[StepError] of err in their Backward, or in the collective that they come to first. What
-// they have begun and not all ranks have come to is dropped, its tensors are as they are. Then
+// they have begun and this rank has not come to is dropped, its tensors are as they are. Then
 // collectives go on with those that each rank calls next, in the group and in those of [DDP].
 //
 // Every rank that got an error in a step calls it, with that error:
@@ -60,9 +60,11 @@ func (g *Group) void(err error) {
 	if !told {
 		step = &StepError{g.core.members[g.rank], g.Device().Name(), err}
 	}
-	g.core.void(g.rank, step)
+	k := &call{rank: g.rank, what: what{op: "void", host: true}}
+	k.trace()
+	g.core.void(k, step)
 	for _, c := range g.clones {
-		c.core.void(g.rank, step)
+		c.core.void(k, step)
 	}
 	for _, r := range g.reducers {
 		clear(r.unsynced)
@@ -72,32 +74,58 @@ func (g *Group) void(err error) {
 // A voided is a step that is void, until all ranks know.
 type voided struct {
 	err   *StepError
-	known []bool        // by rank
+	known []bool        // by rank; who knows has ended the step
+	cut   uint64        // the first collective that not all ranks come to
 	done  chan struct{} // closed when all know
 }
 
-// void notes that a rank's step is void, and drops what waits for other ranks.
-func (c *core) void(rank int, err *StepError) {
+// void notes that a rank's step is void. Where others do not know yet of the rank's step before,
+// which was void too, it waits for that.
+func (c *core) void(k *call, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(err)
-	c.voided.known[rank] = true
+	if v := c.voided; v != nil && v.known[k.rank] && c.await(k, v) != nil {
+		return // the run has ended
+	}
+	c.drop(err, c.next[k.rank])
+	c.voided.known[k.rank] = true
+	for _, sl := range c.open() { // messages that the rank does not send or take any more
+		if sl.key.message && sl.calls[k.rank] == nil && c.needs(sl, k.rank) {
+			c.cancel(sl)
+		}
+	}
 	c.renew()
 }
 
-// drop makes the step void, of which no rank knows yet. c.mu is held.
-func (c *core) drop(err *StepError) {
-	if c.voided != nil {
-		return
+// drop makes the step void from a collective on. Those before it go on, as all ranks come to them.
+// c.mu is held.
+func (c *core) drop(err *StepError, cut uint64) {
+	if c.voided == nil {
+		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}
 	}
-	c.voided = &voided{err, make([]bool, len(c.members)), make(chan struct{})}
-	for _, sl := range append(c.ready, c.open()...) {
-		sl.void = err
-		sl.end(true)
+	c.voided.cut = min(c.voided.cut, cut)
+	for _, sl := range append(slices.Clone(c.ready), c.open()...) {
+		if !sl.key.message && sl.key.number >= c.voided.cut {
+			c.cancel(sl)
+		}
 	}
-	c.ready = nil
-	clear(c.slots)
-	clear(c.pairs)
+}
+
+// cancel ends a slot whose step is void. c.mu is held.
+func (c *core) cancel(sl *slot) {
+	c.ready = slices.DeleteFunc(c.ready, func(o *slot) bool { return o == sl })
+	if c.slots[sl.key] == sl {
+		delete(c.slots, sl.key)
+	}
+	sl.void = c.voided.err
+	sl.end(true)
+}
+
+// over reports whether a rank knows that a slot was dropped, and is past that step.
+func (c *core) over(sl *slot, rank int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
 // told is what a rank panics with: its own failure, or that of another.
@@ -119,6 +147,10 @@ func (c *core) renew() {
 		c.next[r] = most
 	}
 	close(c.voided.done)
+	for _, sl := range c.open() {
+		c.cancel(sl)
+	}
+	clear(c.pairs)
 	c.voided = nil
 	c.steps++
 }
@@ -134,36 +166,54 @@ func (c *core) unknowing() (ranks []int) {
 }
 
 // past returns when a rank may make a call: with a *StepError if it has to know first that a step
-// is void, else when all know. c.mu is held, and given up meanwhile.
+// is void. c.mu is held, and given up meanwhile.
 func (c *core) past(k *call) error {
 	for c.voided != nil {
 		v := c.voided
 		if !v.known[k.rank] {
+			key, side := c.key(k)
+			before := key.number < v.cut
+			if key.message { // the other may be in the step before, too
+				before = c.slots[key] != nil || !v.known[[2]int{key.to, key.from}[side]]
+			}
+			if before {
+				return nil
+			}
 			return v.err.told(c.members[k.rank])
 		}
-		late := c.ofWorld(c.unknowing())
-		if at := c.world.returned(late); at >= 0 {
-			return c.raise(k.rank, c.fault(k.rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", at, c.world.devices[at].Name(), v.err)))
-		}
-		c.mu.Unlock()
-		limit := time.NewTimer(c.world.timeout)
-		var err error
-		select {
-		case <-v.done:
-		case <-c.world.failed:
-			err = c.fault(k.rank, c.world.aborted(), k, "the run ended while others did not know that a step is void")
-		case <-limit.C:
-			e := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("within %v %s did not come to learn that a step is void: %v", c.world.timeout, ranksOf(late), v.err))
-			e.Stacks = c.world.stacks(late)
-			err = c.raise(k.rank, e)
-		}
-		limit.Stop()
-		c.mu.Lock()
-		if err != nil {
+		if err := c.await(k, v); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// await waits until all ranks know of a step that is void. c.mu is held, and given up meanwhile.
+func (c *core) await(k *call, v *voided) error {
+	late := c.ofWorld(c.unknowing())
+	if at := c.world.returned(late); at >= 0 {
+		return c.raise(k.rank, c.unaware(k.rank, k, at))
+	}
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	limit := time.NewTimer(c.world.timeout)
+	defer limit.Stop()
+	select {
+	case <-v.done:
+		return nil
+	case <-c.world.failed:
+		return c.fault(k.rank, c.world.aborted(), k, "the run ended while others did not know that a step is void")
+	case <-limit.C:
+	}
+	err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("within %v %s did not come to learn that a step is void: %v", c.world.timeout, ranksOf(late), v.err))
+	err.Stacks = c.world.stacks(late)
+	return c.raise(k.rank, err)
+}
+
+// unaware is the error of a rank that waits for another of the world, which has returned, to learn
+// that a step is void. c.mu is held.
+func (c *core) unaware(rank int, k *call, other int) *Error {
+	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }
 
 var _ device.Raised = (*StepError)(nil)
