@@ -40,13 +40,19 @@ func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	}
 }
 
-// run is Run, which must succeed.
+// run is Run with copies between the devices, which must succeed.
 func run(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
+	t.Helper()
+	running(t, l, f, append([]Option{InProcess()}, opts...)...)
+}
+
+// running is Run, which must succeed.
+func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
 		f(g)
 		return nil
-	}, append([]Option{InProcess()}, opts...)...)
+	}, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,59 +81,62 @@ func want(t *testing.T, what string, x *tensor.Tensor, f func(i int) float64) {
 
 // TestCollectives holds every collective, type and size to a plain reference.
 func TestCollectives(t *testing.T) {
-	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
-		types := []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16, dtype.I64, dtype.I32, dtype.I16, dtype.U8}
-		run(t, l, func(g *Group) {
-			w, r := g.World(), g.Rank()
-			for _, typ := range types {
-				for _, n := range []int{0, 1, 5, 1000} {
-					name := fmt.Sprintf("%v of %d", typ, n)
-					g.Do(func(s *tensor.Scope) {
-						for _, c := range []Combine{Sum, Mean, Max, Min, Product} {
-							if c == Mean && !typ.IsFloat() || c == Product && typ == dtype.U8 {
-								continue
-							}
-							x := filled(s, typ, r, n)
-							g.AllReduce(x, c)
-							want(t, "all reduce "+c.String()+" "+name, x, func(i int) float64 { return combined(c, w, i) })
-							y := s.Typed(typ).Empty(n)
-							g.ReduceScatter(y, filled(s, typ, r, w*n), c)
-							want(t, "reduce scatter "+c.String()+" "+name, y, func(i int) float64 { return combined(c, w, r*n+i) })
+	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) { checkCollectives(t, l, InProcess()) })
+}
+
+// checkCollectives is the suite that every backend passes.
+func checkCollectives(t *testing.T, l DeviceList, opts ...Option) {
+	types := []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16, dtype.I64, dtype.I32, dtype.I16, dtype.U8}
+	running(t, l, func(g *Group) {
+		w, r := g.World(), g.Rank()
+		for _, typ := range types {
+			for _, n := range []int{0, 1, 5, 1000} {
+				name := fmt.Sprintf("%v of %d", typ, n)
+				g.Do(func(s *tensor.Scope) {
+					for _, c := range []Combine{Sum, Mean, Max, Min, Product} {
+						if c == Mean && !typ.IsFloat() || c == Product && typ == dtype.U8 {
+							continue
 						}
-						for root := range w {
-							x := filled(s, typ, r, n)
-							g.Broadcast(x, root)
-							want(t, "broadcast "+name, x, func(i int) float64 { return element(root, i) })
-							var all, parts *tensor.Tensor
-							if r == root {
-								all, parts = s.Typed(typ).Empty(w, n), filled(s, typ, r, w*n)
-							}
-							g.Gather(all, filled(s, typ, r, n), root)
-							if r == root {
-								want(t, "gather "+name, all, func(i int) float64 { return element(i/n, i%n) })
-							}
-							y := s.Typed(typ).Empty(n)
-							g.Scatter(y, parts, root)
-							want(t, "scatter "+name, y, func(i int) float64 { return element(root, r*n+i) })
+						x := filled(s, typ, r, n)
+						g.AllReduce(x, c)
+						want(t, "all reduce "+c.String()+" "+name, x, func(i int) float64 { return combined(c, w, i) })
+						y := s.Typed(typ).Empty(n)
+						g.ReduceScatter(y, filled(s, typ, r, w*n), c)
+						want(t, "reduce scatter "+c.String()+" "+name, y, func(i int) float64 { return combined(c, w, r*n+i) })
+					}
+					for root := range w {
+						x := filled(s, typ, r, n)
+						g.Broadcast(x, root)
+						want(t, "broadcast "+name, x, func(i int) float64 { return element(root, i) })
+						var all, parts *tensor.Tensor
+						if r == root {
+							all, parts = s.Typed(typ).Empty(w, n), filled(s, typ, r, w*n)
 						}
-						all := s.Typed(typ).Empty(w, n)
-						g.AllGather(all, filled(s, typ, r, n))
-						want(t, "all gather "+name, all, func(i int) float64 { return element(i/n, i%n) })
-						y := s.Typed(typ).Empty(w, n)
-						g.AllToAll(y, filled(s, typ, r, w*n))
-						want(t, "all to all "+name, y, func(i int) float64 { return element(i/n, r*n+i%n) })
-						if w > 1 {
-							got := s.Typed(typ).Empty(n)
-							g.Send(filled(s, typ, r, n), (r+1)%w)
-							g.Recv(got, (r+w-1)%w)
-							want(t, "send "+name, got, func(i int) float64 { return element((r+w-1)%w, i) })
+						g.Gather(all, filled(s, typ, r, n), root)
+						if r == root {
+							want(t, "gather "+name, all, func(i int) float64 { return element(i/n, i%n) })
 						}
-					})
-				}
+						y := s.Typed(typ).Empty(n)
+						g.Scatter(y, parts, root)
+						want(t, "scatter "+name, y, func(i int) float64 { return element(root, r*n+i) })
+					}
+					all := s.Typed(typ).Empty(w, n)
+					g.AllGather(all, filled(s, typ, r, n))
+					want(t, "all gather "+name, all, func(i int) float64 { return element(i/n, i%n) })
+					y := s.Typed(typ).Empty(w, n)
+					g.AllToAll(y, filled(s, typ, r, w*n))
+					want(t, "all to all "+name, y, func(i int) float64 { return element(i/n, r*n+i%n) })
+					if w > 1 {
+						got := s.Typed(typ).Empty(n)
+						g.Send(filled(s, typ, r, n), (r+1)%w)
+						g.Recv(got, (r+w-1)%w)
+						want(t, "send "+name, got, func(i int) float64 { return element((r+w-1)%w, i) })
+					}
+				})
 			}
-			g.Barrier()
-		})
-	})
+		}
+		g.Barrier()
+	}, opts...)
 }
 
 func combined(c Combine, world, i int) float64 {

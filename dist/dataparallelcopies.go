@@ -5,7 +5,6 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -59,7 +58,7 @@ func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	for k, i := range b.which {
 		outs[k], ins[k] = []*tensor.Tensor{b.piece(flat, k, list[i])}, []*tensor.Tensor{list[i]}
 	}
-	tensor.Update(opDataParallel, lowered(b.t, 1), outs, ins, at.Typed(dtype.I64).Empty(1), nil)
+	tensor.Update(opDataParallel, copying(b.t), outs, ins, at.Typed(dtype.I64).Empty(1), nil)
 	return flat
 }
 
@@ -94,15 +93,6 @@ func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.T
 	return out
 }
 
-// lowered is the program of the sum of n operands of type t, from left to right, rounded once.
-func lowered(t dtype.Type, n int) *expr.Program {
-	sum, in := expr.X(0), []dtype.Type{t}
-	for i := 1; i < n; i++ {
-		sum, in = sum.Add(expr.X(i)), append(in, t)
-	}
-	return expr.MustLower([]*expr.Expr{sum}, []dtype.Type{t}, in, -1)
-}
-
 // summed returns the sum of each list of tensors of one shape and type on one device, nil of none,
 // in scope s: one launch for all of a type. That of one tensor is the tensor.
 func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
@@ -130,7 +120,7 @@ func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
 	}
 	for _, k := range order {
 		slots := s.On(outs[k][0][0].Device()).Typed(dtype.I64).Empty(1)
-		tensor.Update(opDataParallel, lowered(k.t, k.n), outs[k], ins[k], slots, nil)
+		tensor.Update(opDataParallel, summing(k.t, k.n), outs[k], ins[k], slots, nil)
 		slots.Free()
 	}
 	return out

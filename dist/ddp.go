@@ -44,6 +44,7 @@ type ddpSettings struct {
 	first, rest int // bytes of a bucket
 	hook        CommHook
 	keepBuffers bool
+	fixed       bool // buckets stay as they are made
 }
 
 // BucketBytes sets the most bytes of gradients that one collective reduces: of the first, which is
@@ -110,6 +111,7 @@ type Reducer struct {
 	weighted bool
 	quiet    int // NoSync around
 	running  *reduction
+	runs     int // that were begun
 	remove   func()
 }
 
@@ -139,6 +141,7 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	if len(r.leaves) == 0 {
 		panic(g.misuse(op, tensor.ErrGrad, "no parameter requires a gradient"))
 	}
+	r.ordered = r.fixed
 	g.clones = append(g.clones, r.g)
 	g.reducers = append(g.reducers, r)
 	if g.World() == 1 {
@@ -147,11 +150,7 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	r.spread(0)
 	r.unsynced = make([]bool, len(r.leaves))
 	if !r.keepBuffers {
-		r.packed = packs(r.bufs, r.rest, r.rest)
-		for _, list := range r.packed {
-			part := pick(r.bufs, list)
-			r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
-		}
+		r.makeStatics()
 	}
 	var order []int
 	for i := len(r.leaves) - 1; i >= 0; i-- {
@@ -217,7 +216,9 @@ func (r *Reducer) Group() *Group { return r.of }
 
 // Weigh says how much this rank's gradients count from now on: the number of samples of its batch.
 // They are averaged by weight, so that ranks may have batches of different sizes, also none. All
-// ranks call it, or none does.
+// ranks call it, or none does. Where the ranks' losses depend on each other, as with
+// [ConvertSyncBatchNorm], this comes too late: scale each loss by its samples times World, divided
+// by those of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))

@@ -3,7 +3,6 @@ package dist
 import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -47,44 +46,29 @@ func (f *flat) view(i int) *tensor.Tensor {
 	return x
 }
 
-// put copies tensors, nil for none, to their places; get copies the places to tensors. Tensors of
-// one type take one launch where the device can.
+// put copies tensors of the flat's type, nil for none, to their places; get copies the places to
+// tensors. Each is one launch where the device can.
 func (f *flat) put(list []*tensor.Tensor) { f.copies(list, true) }
 
 func (f *flat) get(list []*tensor.Tensor) { f.copies(list, false) }
 
 func (f *flat) copies(list []*tensor.Tensor, in bool) {
 	var outs, ins [][]*tensor.Tensor
-	var views []*tensor.Tensor
-	var typ dtype.Type
-	queue := func() {
-		if len(outs) > 0 {
-			from, to := ins[0][0].Type(), outs[0][0].Type()
-			p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)
-			tensor.Update("flatten", p, outs, ins, f.slots, nil)
-		}
-		for _, v := range views {
-			v.Free()
-		}
-		outs, ins, views = nil, nil, nil
-	}
 	for i, t := range list {
 		if t == nil || t.Size() == 0 {
 			continue
 		}
-		if len(outs) > 0 && t.Type() != typ {
-			queue()
-		}
-		typ = t.Type()
 		v, d := f.view(i), t.Detach()
-		views = append(views, v, d)
+		defer v.Free()
+		defer d.Free()
 		if in {
-			outs, ins = append(outs, []*tensor.Tensor{v}), append(ins, []*tensor.Tensor{d})
-		} else {
-			outs, ins = append(outs, []*tensor.Tensor{d}), append(ins, []*tensor.Tensor{v})
+			d, v = v, d
 		}
+		outs, ins = append(outs, []*tensor.Tensor{d}), append(ins, []*tensor.Tensor{v})
 	}
-	queue()
+	if len(outs) > 0 {
+		tensor.Update("flatten", copying(f.all.Type()), outs, ins, f.slots, nil)
+	}
 }
 
 func (f *flat) free() {

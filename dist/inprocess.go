@@ -272,6 +272,14 @@ func (c combination) program() *expr.Program {
 	return p
 }
 
+// summing is the program of the sum of n operands, from left to right, rounded once.
+func summing(t dtype.Type, n int) *expr.Program {
+	return combination{how: Sum, typ: t, ins: n, outs: 1}.program()
+}
+
+// copying is the program that copies elements.
+func copying(t dtype.Type) *expr.Program { return summing(t, 1) }
+
 // combine combines the elements of ins into each of outs, on one device.
 func combine(d device.Device, s device.Stream, how device.Combine, weights []float64, outs, ins []device.View) error {
 	if len(outs) == 0 || outs[0].Size() == 0 {

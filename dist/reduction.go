@@ -81,6 +81,7 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 		}
 	}
 	r.running = n
+	r.runs++
 	return n
 }
 
@@ -113,6 +114,26 @@ func (n *reduction) came(i int) {
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
+	n.fill(b)
+	average := func(x *tensor.Tensor) *Work {
+		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
+	}
+	if r.hook == nil {
+		average(b.flat.all)
+		return
+	}
+	var names []string
+	for _, i := range b.leaves {
+		names = append(names, r.params[i].Name)
+	}
+	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
+		n.finish = append(n.finish, f)
+	}
+}
+
+// fill puts the gradients into a bucket, and makes them views of it.
+func (n *reduction) fill(b *bucket) {
+	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
 	for k, i := range b.leaves {
 		g := r.leaves[i].Grad()
@@ -133,20 +154,6 @@ func (n *reduction) launch() {
 			b.views[k] = b.flat.view(k)
 			r.leaves[i].SetGrad(b.views[k])
 		}
-	}
-	average := func(x *tensor.Tensor) *Work {
-		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
-	}
-	if r.hook == nil {
-		average(b.flat.all)
-		return
-	}
-	var names []string
-	for _, i := range b.leaves {
-		names = append(names, r.params[i].Name)
-	}
-	if f := r.hook(r.g, Bucket{Index: n.next - 1, Of: len(r.buckets), Grads: b.flat.all, Names: names, Average: average}); f != nil {
-		n.finish = append(n.finish, f)
 	}
 }
 
@@ -277,6 +284,18 @@ func (n *reduction) share(root int) {
 	}
 	for k, f := range r.statics {
 		r.give(f, pick(r.bufs, r.packed[k]), root, "buffers")
+	}
+}
+
+// makeStatics makes room for the buffers.
+func (r *Reducer) makeStatics() {
+	if r.statics != nil {
+		return
+	}
+	r.packed = packs(r.bufs, r.rest, r.rest)
+	for _, list := range r.packed {
+		part := pick(r.bufs, list)
+		r.statics = append(r.statics, newFlat(r.g.Device(), part[0].Type(), part))
 	}
 }
 

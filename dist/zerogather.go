@@ -3,7 +3,6 @@ package dist
 import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -154,9 +153,4 @@ func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (l
 		at += run.size()
 	}
 	return list
-}
-
-// copying is the program that copies elements.
-func copying(t dtype.Type) *expr.Program {
-	return combination{how: Sum, typ: t, ins: 1, outs: 1}.program()
 }

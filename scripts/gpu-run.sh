@@ -117,6 +117,7 @@ part_tests() {
 	# First what one process says about a GPU that nobody else uses.
 	go_test cu 60 cu.test cuda/internal/cu . ''
 	go_test cuda 150 cuda.test cuda 'OnHardware|Hardware|TestCommandOfAGPU|Stream|Event|Record|Pinned|Copy|Expand|Propert|Index|Monitor' "-test.skip 'TestConformance|TestFault'"
+	go_test ranks 90 dist.test dist 'TestRanksOnHardware' '' # with two GPUs or more
 	go_test fault 60 cuda.test cuda 'TestFaultOnHardware' ''
 	# Then many at once. Each compiles its kernels, and the cache on disk is theirs together.
 	local k parts=12 running=() group

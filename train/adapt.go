@@ -85,6 +85,9 @@ type Adapt struct {
 	telling bool     // that is to be told of
 
 	short func() // is called after a failure, before caches are emptied; nil: nothing is
+
+	team  *team          // that computes batches together; nil: one device does
+	quiet func(f func()) // runs a Backward that is not the last of its batch; nil: as any
 }
 
 // AdaptStats counts what an [Adapt] got over.
@@ -198,6 +201,11 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	defer b.Free()
 	n := samplesOf(b)
+	if a.team != nil {
+		if err := a.team.own(); err != nil {
+			return nil, err
+		}
+	}
 	held, done := a.takeGradients(), false
 	defer func() {
 		if !done { // by a panic that is none of ours, too
@@ -206,8 +214,10 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}()
 	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
-	k, probe := a.plan.parts(n)
-	if k > 1 {
+	ranks := a.ranks(b, n)
+	per := ceil(n, ranks) // samples of the device that has most
+	k, probe := a.plan.parts(per)
+	if k > 1 || ranks > 1 {
 		if why := indivisible(b, n); why != "" {
 			k, probe = 1, false
 			a.sayWhole(why)
@@ -215,17 +225,16 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 			a.firstSplit(b, n, f, seed, offset)
 		}
 	}
-	k = min(k, a.mostParts(n))
+	k = min(k, a.mostParts(per))
 	if probe {
 		a.stats.Probes++
 	}
 	again, refused := false, 0
 	for {
-		lone := false
-		err := outOfMemory(func() {
-			a.keep.take()
-			lone = a.attempt(b, n, k, weight, f)
-		})
+		lone, err, fatal := a.try(b, n, ranks, k, weight, f)
+		if fatal != nil {
+			return nil, fatal
+		}
 		if err == nil && !lone {
 			break
 		}
@@ -238,22 +247,24 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		a.keep.restore()
 		a.c.Generator.SetState(seed, offset)
 		a.c.Device.Empty()
-		size := (n + k - 1) / k
+		size := (per + k - 1) / k
 		switch {
 		case lone:
 			a.pairs = true
 			a.sayWhole("batch normalisation does not learn from a single one")
-			k, probe = a.mostParts(n), false
+			ranks = a.ranks(b, n)
+			per = ceil(n, ranks)
+			k, probe = min(k, a.mostParts(per)), false
 		case probe:
-			k, probe = a.plan.failed(n, size), false
+			k, probe = a.plan.failed(per, size), false
 		case !again && roomy(err):
 			again = true
 			a.stats.Redone++
-		case k >= a.mostParts(n) && a.checkpoint():
+		case k >= a.mostParts(per) && a.checkpoint():
 			k, again = 1, false
 		case size == 1:
 			return nil, a.memoryError("", n, err)
-		case k >= a.mostParts(n):
+		case k >= a.mostParts(per):
 			e := a.memoryError("", n, err)
 			e.What = fmt.Sprintf("the gradients of %d samples, and batch normalisation does not learn from a single one", size)
 			return nil, e
@@ -264,7 +275,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 				e.Advice = append([]string{why}, e.Advice...)
 				return nil, e
 			}
-			k = min(a.plan.halve(n, size), a.mostParts(n))
+			k = min(a.plan.halve(per, size), a.mostParts(per))
 			again, refused = false, max(refused, size)
 			a.firstSplit(b, n, f, seed, offset)
 		}
@@ -272,9 +283,9 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	if refused > 0 {
 		a.say(fmt.Sprintf("out of memory with %d samples at once: going on in parts of %d, whose gradients are added up to the same update", refused, a.plan.now()))
 	}
-	if before, now := a.plan.good(n, k, probe); before != now {
+	if before, now := a.plan.good(per, k, probe); before != now {
 		if now == 0 {
-			a.say(fmt.Sprintf("%d samples at once fit again", n))
+			a.say(fmt.Sprintf("%d samples at once fit again", per))
 		} else {
 			a.say(fmt.Sprintf("%d samples at once fit again, instead of %d", now, before))
 		}
@@ -301,9 +312,11 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes a batch in k parts, and reports whether one of them, of a single sample, is too small for batch normalisation.
-func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
-	if k > 1 && n/k == 1 {
+// attempt computes the samples lo … hi-1 of a batch of n in k parts, and reports whether one of
+// them, of a single sample, is too small for batch normalisation.
+func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
+	m := hi - lo
+	if n > 1 && m/k == 1 {
 		defer func() {
 			r := recover()
 			if err, ok := r.(error); ok && errors.Is(err, tensor.ErrOneValue) {
@@ -315,10 +328,12 @@ func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tenso
 	}
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 	for i := range k {
-		from, to := n*i/k, n*(i+1)/k
-		share := 1.0
-		if k > 1 && a.c.Reduction != ReductionSum {
-			share = float64(to-from) / float64(n)
+		from, to := lo+m*i/k, lo+m*(i+1)/k
+		// The gradients of several devices are averaged by their samples, their losses are added
+		// up.
+		share, portion := float64(to-from)/float64(m), float64(to-from)/float64(n)
+		if a.c.Reduction == ReductionSum {
+			share, portion = float64(n)/float64(m), 1
 		}
 		scopeOf(b).Do(func(s *tensor.Scope) {
 			loss := f(s, part(s, b, from, to, n))
@@ -332,8 +347,12 @@ func (a *Adapt) attempt(b *data.Batch, n, k int, weight float64, f func(s *tenso
 			if a.c.Scale != nil {
 				y = a.c.Scale(y)
 			}
-			y.Backward()
-			a.note(s, loss, share, i == 0)
+			if a.quiet != nil && i < k-1 {
+				a.quiet(func() { y.Backward() })
+			} else {
+				y.Backward()
+			}
+			a.note(s, loss, portion, i == 0)
 		}, opts...)
 	}
 	return false

@@ -13,6 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dist"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -41,7 +42,13 @@ type Config struct {
 	Model     any // of package nn: its parameters and buffers are kept in checkpoints; it is in training mode between evaluations
 	Optimizer optim.Optimizer
 	Train     Loader
-	Device    device.Device     // where the model is and batches go to; nil: the device of the model's first parameter
+	Device    device.Device // where the model is and batches go to; nil: the device of the model's first parameter
+	// Devices are those of a training on several; none: Device alone. Model is on the first, and is
+	// what is stepped, evaluated and kept; see [Fit].
+	Devices dist.DeviceList
+	// Replica gives Forward and Loss, or Compute, for a copy of Model on another of Devices:
+	// functions that use Model itself cannot work there. nil: the copy's own Forward, and Loss.
+	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
 	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y to a mean over the samples;
@@ -106,7 +113,9 @@ type Config struct {
 	OnEvaluation func(*State) error           // after every evaluation, likewise
 	OnEpoch      func(*State) error           // at the end of every epoch, likewise
 
-	plain bool // Loss was not given
+	plain   bool            // Loss was not given
+	devices []device.Device // more than one, or none
+	team    *team           // that evaluates together; nil: Device alone does
 }
 
 // ErrStop is what a callback returns to end a training as if it were finished.
@@ -186,6 +195,21 @@ func (e *DivergedError) Error() string {
 // so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader, Every, Keep and Checkpointing may be others; of settings
 // that make other numbers, such as Accumulate or Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
 // bad evaluations. Checkpoints are made between steps, within an epoch too.
+//
+// With several Devices each has a copy of the model and computes a part of every batch: of n
+// samples on w devices, in their order, n/w each or one more. Gradients are averaged over all
+// samples while Backward goes on, so that a step is that of one device with the whole batch. The
+// first device alone makes it, and the others get the parameters. So the number of devices may be
+// another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the
+// parts in their order. Where one device runs out of memory, all compute the batch again, in
+// parts of one size.
+//
+// What differs from one device: batch normalisation normalises over each device's part, and its
+// running statistics are those of the first's; each device has random numbers of its own. They
+// follow from Generator, so that the same training on as many devices has the same bits. Forward,
+// Loss and Compute are called on a goroutine for each device, callbacks on that of the first. A
+// device that fails otherwise ends the training with a *[dist.RankError]. So does a panic of the
+// program, which one device lets through.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
 	if err != nil {
@@ -200,7 +224,9 @@ func Fit(ctx context.Context, c Config) (*Result, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	if err := tensor.Try(func() { r, failed = t.run(ctx) }); err != nil {
+	if len(t.c.devices) > 0 {
+		r, failed = t.runTogether(ctx)
+	} else if err := tensor.Try(func() { r, failed = t.run(ctx) }); err != nil {
 		failed = err
 	}
 	late := t.close()
@@ -247,7 +273,8 @@ func (c *Config) check() error {
 	if c.Autocast != dtype.Invalid && c.Autocast != dtype.BF16 && c.Autocast != dtype.F16 {
 		return bad("Autocast", "%v is no type of mixed precision; dtype.BF16 and dtype.F16 are", c.Autocast)
 	}
-	if c.Compute == nil && c.Forward == nil {
+	closures := c.Compute != nil || c.Forward != nil
+	if !closures {
 		m, ok := c.Model.(nn.Module)
 		if !ok {
 			return bad("Forward", "a %T has no method Forward(x); set Forward or Compute", c.Model)
@@ -308,6 +335,9 @@ func (c *Config) check() error {
 	}
 	if c.Generator == nil {
 		c.Generator = tensor.Root().Generator()
+	}
+	if err := c.checkDevices(closures); err != nil {
+		return err
 	}
 	if c.Device == nil {
 		params := c.Optimizer.Params()
@@ -418,7 +448,16 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 			b.Free()
 			return nil, fmt.Errorf("train: the evaluation was interrupted: %w", context.Cause(ctx))
 		}
-		if most, err = c.measure(b, most, mean); err != nil {
+		measured := false
+		if c.team != nil {
+			if measured, err = c.team.measure(b, mean); err != nil {
+				b.Free()
+				return nil, err
+			}
+		}
+		if measured {
+			b.Free()
+		} else if most, err = c.measure(b, most, mean); err != nil {
 			return nil, err
 		}
 		if done++; part != nil {

@@ -34,22 +34,9 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 			if failed = outOfMemory(func() { output, target, loss = c.computePart(s, part(s, b, from, to, n), b, n) }); failed != nil {
 				return
 			}
-			add := func(name string, f func()) {
-				if unmeasured != nil || outOfMemory(f) == nil {
-					return
-				}
-				c.Device.Empty()
-				if err := outOfMemory(f); err != nil {
-					unmeasured = none.memoryError("the metric "+name, n, err)
-				}
-			}
-			add("loss", func() { mean.Add(loss, float64(to-from)) })
-			for _, m := range c.Metrics {
-				add(m.Name(), func() { m.Update(output, target) })
-			}
+			unmeasured = c.add(n, func() { mean.Add(loss, float64(to-from)) }, output, target)
 		}, opts...)
 		if unmeasured != nil {
-			unmeasured.Advice = unmeasured.Advice[1:] // about optimizers
 			return 0, unmeasured
 		}
 		if failed == nil {
@@ -73,4 +60,33 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 		most = ceil(to-from, 2)
 	}
 	return most, nil
+}
+
+// add adds a loss, by a function, and an output to the metrics. n is how many samples the batch
+// has.
+func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
+	one := func(name string, f func()) *MemoryError {
+		if outOfMemory(f) == nil {
+			return nil
+		}
+		c.Device.Empty()
+		err := outOfMemory(f)
+		if err == nil {
+			return nil
+		}
+		var none Adapt
+		none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
+		e := none.memoryError("the metric "+name, n, err)
+		e.Advice = e.Advice[1:] // about optimizers
+		return e
+	}
+	if err := one("loss", loss); err != nil {
+		return err
+	}
+	for _, m := range c.Metrics {
+		if err := one(m.Name(), func() { m.Update(output, target) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -22,10 +22,14 @@ func (t *trainer) settings() map[string]any {
 	if dev != "cpu" { // whose results are those of any other
 		dev += " (" + info.Name + ")"
 	}
-	return map[string]any{
+	all := map[string]any{
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
+	if n := len(c.devices); n > 0 { // of one nothing is said, as before there could be more
+		all["Devices"] = int64(n)
+	}
+	return all
 }
 
 // scheduleKind names a schedule without its settings.
@@ -52,6 +56,14 @@ func library(schedule any) (string, bool) {
 // changes says which settings are others than those of the checkpoint that is gone on from, was. Those of an earlier version are not known.
 func (t *trainer) changes(was map[string]any) (list []string) {
 	now := t.settings()
+	if was != nil {
+		for _, sd := range []*map[string]any{&was, &now} {
+			if _, said := (*sd)["Devices"]; !said {
+				*sd = maps.Clone(*sd)
+				(*sd)["Devices"] = int64(1)
+			}
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		old, known := was[key]
 		switch {

@@ -23,7 +23,11 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 		changes = append(changes, names+" normalises over each part")
 	}
 	if names := layersOf(a.c.Model, keepsStatistics); names != "" {
-		changes = append(changes, names+" updates its running statistics once for each part")
+		how := "once for each part"
+		if a.team != nil {
+			how = "by the parts of the first device"
+		}
+		changes = append(changes, names+" updates its running statistics "+how)
 	}
 	if a.c.Reduction == ReductionUnknown {
 		a.c.Reduction = ReductionMean
@@ -54,7 +58,11 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 		a.changes = append(a.changes, names+" may draw other numbers")
 	}
 	if len(a.changes) > 0 {
-		a.say("the split changes what is computed: " + strings.Join(a.changes, "; "))
+		what := "the split"
+		if a.team != nil {
+			what = "dealing batches to several devices"
+		}
+		a.say(what + " changes what is computed: " + strings.Join(a.changes, "; "))
 	}
 }
 
@@ -82,7 +90,10 @@ func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data
 		return v
 	}
 	var whole, one, two float64
-	m, h := min(a.plan.now(), n, 16), 0
+	m, h := min(n, 16), 0
+	if most := a.plan.now(); most > 0 {
+		m = min(m, most)
+	}
 	for ; ; m = h {
 		if h = m / 2; h == 0 {
 			return 0, false

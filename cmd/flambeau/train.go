@@ -14,6 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dist"
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -31,6 +32,7 @@ type trainCmd struct {
 	Freeze bool   `help:"With --init: only the last layer learns, all others keep the weights of the file; batch normalisation keeps its running statistics and uses them."`
 
 	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
+	Devices []string `help:"Train on several devices at once: cuda:0,cuda:1, or all for all GPUs; cpu,cpu gives two shares of the processor. Each computes a part of every batch, and the step is that of the whole batch." placeholder:"LIST"`
 	Epochs  *int     `help:"Times to go over the training set." placeholder:"N"`
 	Steps   int      `help:"Stop after this many steps, 0 for no such limit." default:"0"`
 	Batch   *int     `help:"Samples a batch." placeholder:"N"`
@@ -100,6 +102,9 @@ func (c *trainCmd) Validate() error {
 	case c.Checkpoint == "" && (c.Every > 0 || c.KeepBest):
 		return errors.New("--every and --keep-best are about checkpoints; add --checkpoint DIR")
 	}
+	if err := c.checkDevices(); err != nil {
+		return err
+	}
 	if err := knownOptim(c.Optim); err != nil {
 		return err
 	}
@@ -112,6 +117,7 @@ func (c *trainCmd) Validate() error {
 // result is the JSON object that --json prints.
 type result struct {
 	Device           string    `json:"device"`
+	Devices          []string  `json:"devices,omitempty"` // of a training on several
 	DeviceName       string    `json:"device_name"`
 	Emulated         bool      `json:"emulated"`
 	Data             string    `json:"data"`
@@ -141,14 +147,14 @@ func (c *trainCmd) Run(e *env) error {
 	if err := c.checkCheckpoint(); err != nil {
 		return err
 	}
-	dev, why, err := openDevice(c.Device)
+	dev, all, why, err := c.open()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(e.err, why)
 	var r *result
 	var ended error
-	if err := tensor.Try(func() { r, ended = c.train(e, dev) }); err != nil {
+	if err := tensor.Try(func() { r, ended = c.train(e, dev, all) }); err != nil {
 		return err
 	}
 	if r == nil {
@@ -360,7 +366,7 @@ func fraction(class string) bool {
 	return err == nil && v != math.Trunc(v)
 }
 
-func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
+func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*result, error) {
 	src, err := openSource(e.ctx, e, request{path: c.Data, model: c.Model, size: c.Size, tableFlags: c.tableFlags})
 	if err != nil {
 		return nil, err
@@ -410,7 +416,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 	learns := slices.DeleteFunc(nn.Parameters(n.model), func(p *tensor.Tensor) bool { return !p.NeedsGrad() })
 	opt := newOptimizer(c.Optim, learns, rec)
 	cfg := train.Config{
-		Model: n.model, Optimizer: opt, Train: loader, Device: dev, Epochs: rec.epochs, Steps: rec.steps, Accumulate: c.Gather, ClipNorm: rec.clip,
+		Model: n.model, Optimizer: opt, Train: loader, Device: dev, Devices: all, Epochs: rec.epochs, Steps: rec.steps, Accumulate: c.Gather, ClipNorm: rec.clip,
 		Schedule:    newSchedule(c.Sched, opt, total, rec),
 		Checkpoints: c.Checkpoint, Every: c.Every, Keep: c.Keep, KeepBest: c.KeepBest, Resume: c.Resume, Parts: checkpoint.Parts{"card": cardPart{k}},
 		Patience: c.Patience, TensorBoard: c.TensorBoard, Log: e.err,
@@ -466,7 +472,7 @@ func (c *trainCmd) train(e *env, dev device.Device) (*result, error) {
 		errs := cfg.Metrics[0].(*train.RegressionMetric)
 		r.TestMAE, r.TestR2 = new(number(errs.MAE())), new(number(errs.R2()))
 	}
-	r.PeakDeviceBytes = dev.Stats().AllocatedPeak
+	r.Devices, r.PeakDeviceBytes = deviceNames(dev, all)
 	if c.Out != "" {
 		if failed := n.save(c.Out); failed != nil { // the numbers are worth showing all the same
 			if err == errInterrupted {
@@ -492,21 +498,16 @@ func (c *trainCmd) kept() string {
 
 // measure says how the model is run and what is measured.
 func (n *network) measure(cfg *train.Config) {
-	if n.gpt != nil {
-		cfg.Compute = func(_ *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
-			return nil, nil, n.gpt.Loss(b.X, b.Y)
-		}
-		return
-	}
-	if r := n.card.Regression; r != nil {
+	own := n.computation()
+	cfg.Forward, cfg.Compute = own.Forward, own.Compute
+	cfg.Replica = func(model any, dev device.Device) train.Computation { return n.replica(model, dev).computation() }
+	switch {
+	case n.gpt != nil:
+	case n.card.Regression != nil:
 		cfg.Metrics = []train.Metric{train.NewRegression()}
-		cfg.Compute = func(_ *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
-			y := n.forward(b.X).Squeeze(1)
-			return n.unscaled(y.Detach()), b.Y, nn.MSELoss{}.Forward(y, b.Y.Double().SubScalar(r.Mean).DivScalar(r.Std).Float())
-		}
-		return
+	default:
+		cfg.Metrics = []train.Metric{train.NewAccuracy()}
 	}
-	cfg.Forward, cfg.Metrics = n.forward, []train.Metric{train.NewAccuracy()}
 }
 
 // unscaled returns what a model of numbers gives in the unit of the target, as float64.

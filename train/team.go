@@ -1,0 +1,157 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/dist"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A team is what computes the gradients of a batch on several devices, as rank 0 sees it. Rank 0
+// alone decides: it hands out a job, hears what has become of it on each rank, and hands out the
+// next.
+type team struct {
+	t     *trainer
+	me    *member
+	ctx   context.Context // ends when a rank fails
+	jobs  []chan *job     // by rank
+	done  chan outcome
+	again bool // the last job was in vain
+
+	versions []uint32 // of what the model holds, when the others got it
+	trained  []bool   // what requires a gradient there
+	flags    []bool   // of the layers there
+
+	owned []*tensor.Tensor // gradients of earlier batches of a step, which no collective overwrites
+	alone bool             // that batches cannot be dealt was told
+}
+
+func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {
+	m := &team{t: t, me: me, ctx: ctx, jobs: jobs, done: done, owned: make([]*tensor.Tensor, len(t.adapt.params))}
+	m.versions, m.trained, m.flags = m.versionsNow(), m.trainedNow(), flagsOf(me.layers)
+	return m
+}
+
+func (t *team) world() int { return len(t.jobs) }
+
+// sayAlone says, once, that batches are computed on one device.
+func (t *team) sayAlone(why string) {
+	if !t.alone {
+		t.alone = true
+		t.t.say(fmt.Sprintf("computed on %s alone: %s", t.me.c.Device.Name(), why))
+	}
+}
+
+func (t *team) versionsNow() []uint32 {
+	list := make([]uint32, len(t.me.state))
+	for i, p := range t.me.state {
+		list[i] = p.Tensor.Version()
+	}
+	return list
+}
+
+func (t *team) trainedNow() []bool {
+	list := make([]bool, len(t.me.state))
+	for i, p := range t.me.state {
+		list[i] = !p.Buffer && p.Tensor.NeedsGrad()
+	}
+	return list
+}
+
+// own copies gradients of earlier batches of a step out of the memory that collectives use.
+func (t *team) own() error {
+	a := t.t.adapt
+	return a.Do("the gradients of earlier batches of a step", func() {
+		for i, p := range a.params {
+			if g := p.Grad(); g != nil && g != t.owned[i] {
+				y := g.Clone()
+				p.SetGrad(y)
+				t.owned[i] = y
+			}
+		}
+	})
+}
+
+// plan makes a job of a batch.
+func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
+	a := t.t.adapt
+	j := &job{b: b, n: n, ranks: ranks, k: k, pairs: a.pairs, weight: weight, reduction: a.c.Reduction, checkpointing: a.anew,
+		again: t.again, params: t.again, buffers: t.again}
+	j.seed, j.offset = a.c.Generator.State()
+	if now := t.trainedNow(); !slices.Equal(now, t.trained) {
+		t.trained, j.trained = now, now
+	}
+	if now := flagsOf(t.me.layers); t.again || !slices.Equal(now, t.flags) {
+		t.flags, j.flags = now, now
+	}
+	now := t.versionsNow()
+	for i, p := range t.me.state {
+		switch changed := now[i] != t.versions[i]; {
+		case p.Buffer:
+			j.buffers = j.buffers || changed
+		case t.trained[i]:
+			j.params = j.params || changed
+		case changed:
+			j.frozen = append(j.frozen, i)
+		}
+	}
+	t.versions = now
+	return j
+}
+
+// try computes a batch on all ranks: see Adapt.try.
+func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, err, fatal error) {
+	outcomes, fatal := t.ask(t.plan(b, n, ranks, k, weight))
+	if fatal != nil {
+		return false, nil, fatal
+	}
+	void := false
+	for _, o := range outcomes {
+		lone = lone || o.lone
+		void = void || o.void
+		// Of several the one counts that is not to pass.
+		if o.err != nil && (err == nil || roomy(err) && !roomy(o.err)) {
+			err = o.err
+		}
+	}
+	if err != nil {
+		return false, err, nil
+	}
+	if void && !lone { // a rank says that another one has failed, and none that it has
+		return false, nil, &Error{"Devices", "a step was void on one device, and failed on none"}
+	}
+	t.again = lone
+	return lone, nil, nil
+}
+
+// ask has all ranks do a job, and returns what has become of it on each. fatal ends the training.
+func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
+	t.again = true
+	for _, c := range t.jobs[1:] {
+		select {
+		case c <- j:
+		case <-t.ctx.Done():
+			return nil, context.Cause(t.ctx)
+		}
+	}
+	outcomes = make([]outcome, t.world())
+	if failed := tensor.Try(func() { outcomes[0] = t.me.work(j) }); errors.Is(failed, dist.ErrAborted) {
+		<-t.ctx.Done()
+		return nil, context.Cause(t.ctx)
+	} else if failed != nil {
+		panic(failed)
+	}
+	for range t.jobs[1:] {
+		select {
+		case o := <-t.done:
+			outcomes[o.rank] = o
+		case <-t.ctx.Done():
+			return nil, context.Cause(t.ctx)
+		}
+	}
+	return outcomes, nil
+}

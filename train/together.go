@@ -1,0 +1,218 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dist"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A Computation is how a model is run on a batch: Forward and Loss, or Compute, as in [Config].
+type Computation struct {
+	Forward func(x *tensor.Tensor) *tensor.Tensor // nil: the model's own
+	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
+	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
+}
+
+// checkDevices opens Devices, and finds what cannot be trained on several. closures says that
+// Forward or Compute was given.
+func (c *Config) checkDevices(closures bool) error {
+	list, err := c.Devices.List()
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	bad := func(field, format string, a ...any) error { return &Error{field, fmt.Sprintf(format, a...)} }
+	if c.Device != nil && c.Device != list[0] {
+		return bad("Devices", "Device is %s, and the first of Devices is %s; give one of the two", c.Device.Name(), list[0].Name())
+	}
+	c.Device = list[0]
+	if len(list) == 1 {
+		return nil
+	}
+	known := map[*tensor.Tensor]bool{}
+	for _, p := range nn.Named(c.Model) {
+		known[p.Tensor] = true
+		if d := p.Tensor.Device(); d != list[0] {
+			return bad("Devices", "%s is on %s; the model has to be on %s, the first of them (nn.To)", p.Name, d.Name(), list[0].Name())
+		}
+	}
+	for i, p := range c.Optimizer.Params() {
+		if p == nil || !known[p] {
+			return bad("Optimizer", "its parameter %d is not Model's; on several devices all that learns is part of Model, of which each has a copy", i)
+		}
+	}
+	if closures && c.Replica == nil {
+		return bad("Replica", "Forward or Compute is given, and on %s it would use the model of %s; Replica gives one for the copy there", list[1].Name(), list[0].Name())
+	}
+	c.devices = list
+	return nil
+}
+
+// replicas makes the copies of the model on the devices but the first, and what computes with them.
+func (t *trainer) replicas() (all []Config, err error) {
+	for r, dev := range t.c.devices[1:] {
+		c := t.c
+		c.Device, c.Generator = dev, tensor.NewGenerator(0)
+		err := tensor.Try(func() { c.Model = copyTo(t.c.Model, dev) })
+		var misfit *nn.Error
+		if errors.As(err, &misfit) {
+			return all, &Error{"Model", fmt.Sprintf("it cannot be copied to %s: %v", dev.Name(), misfit)}
+		}
+		if err != nil {
+			return all, &dist.RankError{Rank: r + 1, World: len(t.c.devices), Device: dev.Name(), Err: err}
+		}
+		all = append(all, c)
+		p := &all[r]
+		var own Computation
+		if t.c.Replica != nil {
+			own = t.c.Replica(p.Model, dev)
+		}
+		if own.Loss != nil {
+			p.Loss, p.plain = own.Loss, false
+		}
+		p.Forward, p.Compute = own.Forward, own.Compute
+		switch m, ok := p.Model.(nn.Module); {
+		case p.Forward != nil || p.Compute != nil:
+		case !ok:
+			return all, &Error{"Replica", fmt.Sprintf("it gives neither Forward nor Compute, and a %T has no method Forward(x)", p.Model)}
+		default:
+			p.Forward = m.Forward
+		}
+	}
+	return all, nil
+}
+
+// copyTo returns a copy of a model on another device.
+func copyTo(model any, dev device.Device) any {
+	with := map[string]*tensor.Tensor{}
+	for _, p := range nn.Named(model) {
+		y := p.Tensor.Detach().To(dev)
+		if trained := p.Tensor.NeedsGrad(); trained || p.Tensor.IsFrozen() {
+			y.SetRequiresGrad(trained)
+		}
+		with[p.Name] = y
+	}
+	return nn.Replace(model, with)
+}
+
+// runTogether is run on several devices: by rank 0, whom the others serve.
+func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
+	copies, err := t.replicas()
+	defer func() {
+		for _, c := range copies {
+			for _, p := range nn.Named(c.Model) {
+				p.Tensor.Free()
+			}
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]chan *job, len(t.c.devices))
+	for i := range jobs {
+		jobs[i] = make(chan *job)
+	}
+	done := make(chan outcome, len(jobs))
+	// The end of ctx is the trainer's to see, between steps.
+	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(of context.Context, g *dist.Group) error {
+		if g.Rank() > 0 {
+			return serve(of, g, copies[g.Rank()-1], jobs[g.Rank()], done)
+		}
+		defer func() {
+			for _, c := range jobs {
+				close(c)
+			}
+		}()
+		if err := tensor.Try(func() { r, failed = t.lead(ctx, of, g, jobs, done) }); err != nil {
+			failed = err
+		}
+		return nil
+	})
+	if err != nil && (failed == nil || errors.Is(failed, dist.ErrAborted)) {
+		failed = err
+		if r == nil {
+			r = t.newResult(Failed)
+		}
+	}
+	return r, failed
+}
+
+// lead is run as rank 0.
+func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job, done chan outcome) (*Result, error) {
+	m := newMember(g, &t.c, t.adapt)
+	defer m.close()
+	t.adapt.team = newTeam(t, m, of, jobs, done)
+	t.c.team = t.adapt.team
+	defer func() { t.adapt.team, t.adapt.loss, t.c.team = nil, nil, nil }()
+	var names []string
+	for _, d := range t.c.devices {
+		names = append(names, d.Name())
+	}
+	t.say(fmt.Sprintf("training on %d devices (%s): %s", len(names), g.Backend(), strings.Join(names, ", ")))
+	return t.run(ctx)
+}
+
+// serve does what rank 0 asks, until it asks for nothing more.
+func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done chan<- outcome) error {
+	a, err := NewAdapt(AdaptConfig{Model: c.Model, Device: c.Device, Generator: c.Generator, Options: c.modes(), Keep: true})
+	if err != nil {
+		return err
+	}
+	m := newMember(g, &c, a)
+	defer m.close()
+	for {
+		select {
+		case j, more := <-jobs:
+			if !more {
+				return nil
+			}
+			done <- m.work(j)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// flagsOf are the training flags of layers.
+func flagsOf(layers []trained) []bool {
+	flags := make([]bool, len(layers))
+	for i, l := range layers {
+		flags[i] = l.Training()
+	}
+	return flags
+}
+
+// A trained is a layer that is in training or not.
+type trained interface{ Training() bool }
+
+// layersWithFlags lists the layers of a model that have a training flag, what a layer holds
+// before it.
+func layersWithFlags(model any) (list []trained) {
+	nn.Apply(model, func(l any) {
+		if l, ok := l.(trained); ok {
+			list = append(list, l)
+		}
+	})
+	return list
+}
+
+// setFlags puts layers into training or evaluation.
+func setFlags(layers []trained, flags []bool) {
+	for i, l := range slices.Backward(layers) { // a layer after the one that holds it
+		if flags[i] {
+			nn.Train(l)
+		} else {
+			nn.Eval(l)
+		}
+	}
+}
