@@ -67,7 +67,7 @@ type Collective struct {
 	// w·in, and for the mean divided by Σ w. A weight that is not above 0 leaves the rank's in
 	// out.
 	Weights []float64
-	Outs    []View // by rank; absent where a rank gets nothing
+	Outs    []View // by rank; absent where a rank gets nothing: see [CollectiveKind.MayMiss]
 	Ins     []View // by rank; absent where a rank gives nothing: see [CollectiveKind.MayLack]
 }
 
@@ -79,6 +79,9 @@ func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindR
 func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
+
+// MayMiss reports whether a rank may have no out, though others of its kind get one.
+func (k CollectiveKind) MayMiss() bool { return k == KindBroadcast || k == KindScatter }
 
 // Gives reports whether a rank has an in.
 func (c *Collective) Gives(rank int) bool {
@@ -141,7 +144,7 @@ func (c *Collective) Check() (rank int, arg, reason string) {
 			parts int
 		}{{"in", &c.Ins[r], c.Gives(r), ins}, {"out", &c.Outs[r], c.Gets(r), outs}} {
 			v := o.view
-			if !o.there || v.Absent() && c.Kind.MayLack() {
+			if !o.there || v.Absent() && (c.Kind.MayLack() || o.name == "out" && c.Kind.MayMiss()) {
 				continue
 			}
 			if o.name == "in" {

@@ -31,7 +31,7 @@ type Work struct {
 func (w *Work) Done() bool {
 	select {
 	case <-w.slot.done:
-		return true
+		return w.slot.void == nil
 	default:
 		return false
 	}
@@ -47,8 +47,19 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
+// held is what an op waits for that needs a tensor of the call. A call that was dropped in a step
+// before is none of its concern.
+func (w *Work) held() error {
+	err := w.err()
+	if err != nil && w.core.over(w.slot, w.call.rank) {
+		return nil
+	}
+	return err
+}
+
 // begin calls a collective. in and out may be nil, or one tensor.
 func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
+	g.member(a.op)
 	k := &call{rank: g.rank, of: of, weight: weight}
 	w := &Work{core: g.core, call: k}
 	inParts, outParts := a.kind.Parts(g.World())
@@ -60,7 +71,13 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 		hold  **tensor.Hold
 		write bool
 	}{{"out", out, outParts, &k.out, true}, {"in", in, inParts, &k.in, false}} {
-		if o.t == nil || o.name == "in" && in == out {
+		if o.name == "in" && in == out && in != nil {
+			continue
+		}
+		if o.t == nil {
+			if a.gives(g.rank, o.write) {
+				panic(g.misuse(a.op, tensor.ErrValue, o.name+" is nil"))
+			}
 			continue
 		}
 		if o.t.Device() != g.Device() {
@@ -81,7 +98,7 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 		graph = t.graph
 	}
 	hold := func(t *tensor.Tensor, write bool) *tensor.Hold {
-		return t.Hold(a.op, write, graph, g.core, func() error { return w.err() })
+		return t.Hold(a.op, write, graph, g.core, w.held)
 	}
 	if out != nil {
 		k.out, k.same = hold(out, true), in == out
@@ -142,11 +159,13 @@ func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
 
 // Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks come in order.
 func (g *Group) Send(x *tensor.Tensor, to int) *Work {
+	g.member("send")
 	return g.begin(g.message("send", g.rank, to), "", nil, x, 1)
 }
 
 // Recv replaces x by what a rank sends, of the same type and size.
 func (g *Group) Recv(x *tensor.Tensor, from int) *Work {
+	g.member("receive")
 	return g.begin(g.message("receive", from, g.rank), "", x, nil, 1)
 }
 
@@ -159,6 +178,7 @@ func (g *Group) message(op string, from, to int) what {
 
 // ranked checks a rank's number.
 func (g *Group) ranked(op string, r int) int {
+	g.member(op)
 	if r < 0 || r >= g.World() {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("there is no rank %d of %d", r, g.World())))
 	}
@@ -195,6 +215,7 @@ func Exchange[T any](g *Group, v T) []T {
 
 // exchange waits for all ranks' values. agree, if given, makes one value of them.
 func (g *Group) exchange(op string, v any, agree func(values []any) (any, error)) []any {
+	g.member(op)
 	k := &call{rank: g.rank, what: what{op: op, host: true}, value: v, agree: agree}
 	sl := g.core.call(k)
 	if err := g.core.wait(sl, k); err != nil {

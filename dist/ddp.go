@@ -152,6 +152,9 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	}
 	r.spread(0)
 	r.unsynced = make([]bool, len(r.leaves))
+	if !r.keepBuffers {
+		r.makeStatics()
+	}
 	var order []int
 	for i := len(r.leaves) - 1; i >= 0; i-- {
 		order = append(order, i)

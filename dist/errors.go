@@ -12,6 +12,7 @@ var (
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
 	ErrAborted  = errors.New("the run has ended") // by the failure of another rank; Run returns that one
+	ErrMember   = errors.New("this rank is not in the group")
 )
 
 // An Error is what a collective panics with, and what is wrong with the use of this package.

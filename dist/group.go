@@ -17,16 +17,26 @@ type Group struct {
 
 	clones   []*Group // of the reducers
 	reducers []*Reducer
+	gone     error // by which this rank's step was void last
 }
 
 // Rank is this rank's number in the group, from 0 on.
-func (g *Group) Rank() int { return g.rank }
+func (g *Group) Rank() int {
+	g.member("rank")
+	return g.rank
+}
 
 // World is how many ranks the group has.
-func (g *Group) World() int { return len(g.core.members) }
+func (g *Group) World() int {
+	g.member("world")
+	return len(g.core.members)
+}
 
 // Device is this rank's.
-func (g *Group) Device() device.Device { return g.core.devices[g.rank] }
+func (g *Group) Device() device.Device {
+	g.member("device")
+	return g.core.devices[g.rank]
+}
 
 // Devices are those of all ranks of the group.
 func (g *Group) Devices() []device.Device { return slices.Clone(g.core.devices) }
@@ -70,9 +80,11 @@ func (g *Group) Err() error {
 
 // Split makes groups of this one: of the ranks that give one color, in the order of key, then of
 // rank. A rank with a negative color is in none and gets nil. All ranks of g call it.
-func (g *Group) Split(color, key int) *Group {
+func (g *Group) Split(color, key int) *Group { return g.split("split", color, key) }
+
+func (g *Group) split(op string, color, key int) *Group {
 	type place struct{ color, key int }
-	made := g.exchange("split", place{color, key}, func(values []any) (any, error) {
+	made := g.exchange(op, place{color, key}, func(values []any) (any, error) {
 		by := map[int][]int{}
 		for r, v := range values {
 			if p := v.(place); p.color >= 0 {
@@ -111,15 +123,28 @@ func (g *Group) Sub(ranks ...int) *Group {
 			panic(g.misuse("sub-group", tensor.ErrValue, fmt.Sprintf("%v are no different ranks of %d", ranks, g.World())))
 		}
 	}
+	op := fmt.Sprintf("sub-group %v", ranks)
 	if i := slices.Index(ranks, g.rank); i >= 0 {
-		return g.Split(0, i)
+		return g.split(op, 0, i)
 	}
-	return g.Split(-1, 0)
+	return g.split(op, -1, 0)
 }
 
 // Clone makes another group of the same ranks, whose collectives are counted by themselves. All
 // ranks call it.
-func (g *Group) Clone() *Group { return g.Split(0, g.rank) }
+func (g *Group) Clone() *Group {
+	g.member("clone")
+	return g.split("clone", 0, g.rank)
+}
+
+// member refuses a call of a group that this rank is not in, which is nil.
+func (g *Group) member(op string) {
+	if g == nil {
+		k := &call{}
+		k.trace()
+		panic(&Error{Op: op, Msg: "this rank is not in the group: Split and Sub returned nil", Site: k.site(), Err: ErrMember})
+	}
+}
 
 // misuse is the error of a call that cannot be made.
 func (g *Group) misuse(op string, kind error, msg string) *Error {

@@ -34,7 +34,7 @@ type preferred struct {
 
 func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error {
 	for r := range c.Ins {
-		if c.Kind.MayLack() && c.Gives(r) && c.Ins[r].Absent() {
+		if c.Gives(r) && c.Ins[r].Absent() || c.Gets(r) && c.Outs[r].Absent() {
 			return p.rest.Collect(streams, c)
 		}
 	}

@@ -2,7 +2,6 @@ package dist
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -52,6 +51,7 @@ func (c *core) retire(rank int, cores []*core) *rest {
 	}
 	at := c.rest
 	c.joined[rank] = true
+	c.renew()
 	if cores != nil && !slices.Contains(c.joined, false) {
 		at.last = rank
 		c.mu.Unlock()
@@ -68,10 +68,9 @@ func (c *core) retire(rank int, cores []*core) *rest {
 		close(at.done)
 		return at
 	}
-	keys := slices.SortedFunc(maps.Keys(c.slots), func(a, b slotKey) int { return int(a.number) - int(b.number) })
-	for _, key := range keys {
-		if !key.message {
-			c.settle(c.slots[key])
+	for _, sl := range c.open() {
+		if !sl.key.message {
+			c.settle(sl)
 		}
 	}
 	c.issue() // unlocks

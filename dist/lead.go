@@ -2,7 +2,6 @@ package dist
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -49,8 +48,8 @@ func (r *Reducer) Reserve() {
 }
 
 // Once runs f, in which one Backward averages, and takes part in its place if there was none: where
-// f has failed before as [Reducer.Void] does, else without a gradient. So no rank waits for this
-// one, whatever f does.
+// f has failed before by an error of the library as [Reducer.Void] does, else without a gradient. So
+// no rank waits for this one, whatever f does.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()
@@ -62,8 +61,8 @@ func (r *Reducer) Once(f func()) {
 			return
 		}
 		p := recover()
-		if r.runs == runs && r.g.Err() == nil {
-			r.Void(failure(p))
+		if failed, ours := p.(device.Raised); ours && r.runs == runs {
+			r.Void(failed)
 		}
 		if p != nil {
 			panic(p)
@@ -74,20 +73,6 @@ func (r *Reducer) Once(f func()) {
 	if r.runs == runs {
 		r.Void(nil)
 	}
-}
-
-// errExited is what a rank failed with when its goroutine ended.
-var errExited = errors.New("the goroutine ended by runtime.Goexit")
-
-// failure is what a rank panicked with, as an error.
-func failure(p any) error {
-	switch p := p.(type) {
-	case nil:
-		return errExited
-	case error:
-		return p
-	}
-	return fmt.Errorf("panic: %v", p)
 }
 
 // Spread gives all ranks the parameters of one that require a gradient, or its buffers, or both.

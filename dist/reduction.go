@@ -1,7 +1,6 @@
 package dist
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -16,12 +15,22 @@ type bucket struct {
 	name   string
 }
 
-// arrange makes buckets of the leaves in an order.
+// arrange makes buckets of the leaves in an order. Where memory is short there are none then, until
+// it is called again.
 func (r *Reducer) arrange(order []int) {
 	for _, b := range r.buckets {
 		b.flat.free()
 	}
-	r.buckets, r.home = nil, make([]int, len(r.leaves))
+	r.buckets = nil
+	var made []*bucket
+	defer func() {
+		if r.buckets == nil {
+			for _, b := range made {
+				b.flat.free()
+			}
+		}
+	}()
+	home := make([]int, len(r.leaves))
 	for _, list := range packs(pick(r.leaves, order), r.first, r.rest) {
 		b := &bucket{leaves: pick(order, list), views: make([]*tensor.Tensor, len(list))}
 		part := pick(r.leaves, b.leaves)
@@ -31,10 +40,11 @@ func (r *Reducer) arrange(order []int) {
 			b.name += " … " + r.params[b.leaves[n-1]].Name
 		}
 		for _, i := range b.leaves {
-			r.home[i] = len(r.buckets)
+			home[i] = len(made)
 		}
-		r.buckets = append(r.buckets, b)
+		made = append(made, b)
 	}
+	r.buckets, r.home = made, home
 }
 
 // newFlat makes room for tensors of the model.
@@ -54,7 +64,7 @@ type reduction struct {
 	next    int   // the first bucket that is not reduced yet
 	finish  []func()
 	order   []int
-	failed  error // what kept a bucket from being filled
+	kept    map[int]*tensor.Tensor // gradients of leaves that perhaps no rank reaches
 }
 
 // Begin begins the reduction of a run: see [tensor.BackwardWatcher].
@@ -71,8 +81,9 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 	if r.running != nil {
 		panic(r.of.misuse("backward", tensor.ErrGrad, "another Backward over parameters of the same model is under way on this rank"))
 	}
+	r.of.gone = nil
 	if r.order != nil {
-		r.arrange(r.order)
+		r.attempt(func() { r.arrange(r.order) })
 		r.order, r.ordered = nil, true
 	}
 	n := &reduction{r: r, reached: reached, left: make([]int, len(r.buckets))}
@@ -84,6 +95,14 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 	r.running = n
 	r.runs++
 	return n
+}
+
+// attempt calls f. A failure of the library makes the step void on all ranks, and goes on.
+func (r *Reducer) attempt(f func()) {
+	if err := tensor.Try(f); err != nil {
+		r.of.void(err)
+		panic(err)
+	}
 }
 
 // Ready puts a gradient into its bucket, and reduces the bucket when it is full.
@@ -103,15 +122,12 @@ func (n *reduction) came(i int) {
 	}
 }
 
-// launch reduces the next bucket. A rank that cannot fill it, for want of memory, takes part all
-// the same, and fails at the end of the run.
+// launch reduces the next bucket.
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
 	scope := r.g.recorded()
-	if err := tensor.Try(func() { n.fill(b, scope) }); n.failed == nil {
-		n.failed = err
-	}
+	n.fill(b, scope)
 	all := b.flat.all
 	if scope != nil {
 		all = all.In(scope)
@@ -150,6 +166,8 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 			v.Free()
 		case g != b.views[k]:
 			from[k] = g
+		case !n.used(i):
+			n.keep(i, g)
 		}
 	}
 	b.flat.put(scope, from)
@@ -161,102 +179,103 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
+// keep notes a gradient in the bucket that this run does not add to on this rank: the mean of equal
+// numbers may differ from them in the last bit.
+func (n *reduction) keep(i int, g *tensor.Tensor) {
+	if n.kept == nil {
+		n.kept = map[int]*tensor.Tensor{}
+	}
+	n.kept[i] = g.Detach().Clone()
+}
+
 // used reports whether this rank has a gradient for a leaf that is not averaged yet.
 func (n *reduction) used(i int) bool { return n.reached[i] || n.r.unsynced[i] }
 
 // A status is what a rank tells the others at the end of a run.
 type status struct {
-	used   []bool
-	order  []int
-	failed error
-	rank   int // of the world
-	device string
+	used  []bool
+	order []int
 }
 
-// A StepError says that a rank has failed in a step, by which the gradients of all are void: each
-// rank's Backward panics with it. The program may go on, if all ranks do the step again.
-type StepError struct {
-	Rank   int // that failed
-	Device string
-	Err    error
-}
-
-func (e *StepError) Error() string {
-	return fmt.Sprintf("dist: the step is void: rank %d, on %s, failed in it: %v", e.Rank, e.Device, e.Err)
-}
-
-// Unwrap returns what the rank failed with.
-func (e *StepError) Unwrap() error { return e.Err }
-
-// Raised makes the error one that tensor.Try returns: see device.Raised.
-func (e *StepError) Raised() {}
-
-// End waits until all ranks are done with the run, and agrees with them on what it was.
+// End waits until all ranks are done with the run, and agrees with them on what it was. If the run
+// failed, all learn that the step is void. What is no error of the library ends the program's run.
 func (n *reduction) End(failed error) {
-	n.r.running = nil
-	if failed == nil {
-		n.end(nil)
+	r := n.r
+	r.running = nil
+	defer func() {
+		for _, x := range n.kept {
+			x.Free()
+		}
+	}()
+	if failed != nil {
+		if _, ours := failed.(device.Raised); ours {
+			r.of.void(failed)
+		}
 		return
 	}
-	// What the run failed with goes on behind this call; the others' end is not this rank's
-	// concern.
-	_ = tensor.Try(func() { n.end(failed) })
+	var lowest int
+	var anywhere []bool
+	r.attempt(func() { lowest, anywhere = n.agree() })
+	// The other ranks are past the step now: it cannot become void any more.
+	if err := tensor.Try(func() { n.settle(lowest, anywhere) }); err != nil {
+		r.g.core.raise(r.g.rank, err)
+		panic(err)
+	}
 }
 
-func (n *reduction) end(failed error) {
+// agree waits for all ranks, and returns the lowest that has data, and the leaves that any reached.
+func (n *reduction) agree() (lowest int, anywhere []bool) {
 	r := n.r
 	for n.next < len(r.buckets) {
 		n.launch()
 	}
-	raised := failed != nil // and goes on by itself
-	if failed == nil {
-		failed = n.failed
-	}
-	me := status{used: make([]bool, len(r.leaves)), failed: failed, rank: r.g.core.members[r.g.rank], device: r.g.Device().Name()}
-	for i := range me.used {
-		me.used[i] = n.used(i)
-	}
-	if !r.ordered && r.order == nil {
-		me.order = n.order
-	}
-	all := r.g.exchange("end of backward", me, nil)
-	clear(r.unsynced)
-	lowest := -1
-	anywhere := make([]bool, len(r.leaves))
-	for rank, v := range all {
-		s, there := v.(status)
-		switch {
-		case !there: // it has no more data
-		case s.failed != nil && raised:
-			return // its own panic goes on
-		case s.failed != nil && failed != nil:
-			panic(failed)
-		case s.failed != nil:
-			panic(&StepError{s.rank, s.device, s.failed})
-		case lowest < 0:
-			lowest = rank
-			fallthrough
-		default:
-			for i, used := range s.used {
-				anywhere[i] = anywhere[i] || used
-			}
-		}
-	}
 	for _, f := range n.finish {
 		f()
 	}
-	n.share(lowest)
-	if order := all[lowest].(status).order; order != nil {
-		r.reorder(order)
+	me := status{used: make([]bool, len(r.leaves))}
+	for i := range me.used {
+		me.used[i] = n.used(i)
 	}
+	if !r.ordered {
+		me.order = n.order
+	}
+	lowest, anywhere = -1, make([]bool, len(r.leaves))
+	for rank, v := range r.g.exchange("end of backward", me, nil) {
+		s, there := v.(status)
+		if !there { // it has no more data
+			continue
+		}
+		if lowest < 0 {
+			lowest = rank
+			if s.order != nil {
+				r.reorder(s.order)
+			}
+		}
+		for i, used := range s.used {
+			anywhere[i] = anywhere[i] || used
+		}
+	}
+	return lowest, anywhere
+}
+
+// settle has all ranks hold the gradients that any has, and the buffers of one.
+func (n *reduction) settle(lowest int, anywhere []bool) {
+	r := n.r
+	n.share(lowest)
 	for _, b := range r.buckets {
 		for k, i := range b.leaves {
-			if anywhere[i] && !me.used[i] && r.leaves[i].Grad() != b.views[k] || anywhere[i] && r.leaves[i].Grad() == nil {
+			switch g := r.leaves[i].Grad(); {
+			case !anywhere[i]:
+				if x := n.kept[i]; x != nil {
+					g.Copy(x)
+				}
+			case g == nil || g != b.views[k] && !n.used(i):
 				b.views[k] = b.flat.view(k)
 				r.leaves[i].SetGrad(b.views[k])
 			}
 		}
 	}
+	clear(r.unsynced)
 }
 
 // reorder has the buckets made anew, before the next run, in the order in which gradients were
@@ -285,7 +304,6 @@ func (n *reduction) share(root int) {
 	if len(r.bufs) == 0 || r.keepBuffers {
 		return
 	}
-	r.makeStatics()
 	for k, f := range r.statics {
 		r.give(f, pick(r.bufs, r.packed[k]), root, "buffers")
 	}
@@ -303,12 +321,13 @@ func (r *Reducer) makeStatics() {
 	}
 }
 
-// Void takes part in a step without a gradient, where this rank has failed before its Backward: the
-// others' Backward panics with a *[StepError] of err.
+// Void is [Group.Void]. Without an error it takes part in a step without a gradient.
 func (r *Reducer) Void(err error) {
-	if r.g.World() == 1 || r.quiet > 0 {
-		return
+	switch {
+	case r.g.World() == 1:
+	case err != nil:
+		r.of.Void(err)
+	case r.quiet == 0:
+		r.Begin(nil, make([]bool, len(r.leaves))).End(nil)
 	}
-	n := r.Begin(nil, make([]bool, len(r.leaves))).(*reduction)
-	n.End(err)
 }

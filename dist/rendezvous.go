@@ -1,7 +1,10 @@
 package dist
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -29,6 +32,8 @@ type core struct {
 	pairs   map[[2]int][2]uint64 // messages sent and received so far, by sender and receiver
 	joined  []bool               // ranks without data, which take no part
 	rest    *rest
+	voided  *voided
+	steps   int // that were void
 	ready   []*slot
 	issuing bool
 }
@@ -47,8 +52,10 @@ type slot struct {
 	first  *call
 	done   chan struct{}
 	closed bool
-	values []any // of a host's exchange, by rank
-	in     *capture // nil: its work runs
+	values []any      // of a host's exchange, by rank
+	void   *StepError // why the call is dropped
+	steps  int        // that were void when it began
+	in     *capture   // nil: its work runs
 }
 
 // A call is one rank's part.
@@ -75,6 +82,15 @@ type what struct {
 	root, peer int
 	typ        dtype.Type
 	part       int // elements of a part
+}
+
+// gives reports whether a rank of the group has an out, or an in.
+func (a what) gives(rank int, out bool) bool {
+	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
+	if out {
+		return c.Gets(rank)
+	}
+	return c.Gives(rank)
 }
 
 // String reads like "all reduce of 4096 float32, sum".
@@ -138,6 +154,9 @@ func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
 	if k != nil {
 		e.Op, e.Of, e.Site = k.what.op, k.of, k.site()
+		if a := k.what; a.kind == device.KindSendRecv && !a.host && rank == a.peer {
+			e.Op = "receive"
+		}
 	}
 	return e
 }
@@ -160,23 +179,23 @@ func (c *core) call(k *call) *slot {
 		panic(c.fault(k.rank, c.world.aborted(), k, "the run has ended"))
 	default:
 	}
-	key := slotKey{number: c.next[k.rank]}
-	if k.what.kind == device.KindSendRecv && !k.what.host {
-		key = slotKey{message: true, from: k.what.root, to: k.what.peer}
+	if err := c.past(k); err != nil {
+		c.mu.Unlock()
+		k.release()
+		panic(err)
+	}
+	key, side := c.key(k)
+	if side < 0 {
+		c.next[k.rank]++
+	} else {
 		at := [2]int{key.from, key.to}
-		n, side := c.pairs[at], 0
-		if k.rank == key.to {
-			side = 1
-		}
-		key.number = n[side]
+		n := c.pairs[at]
 		n[side]++
 		c.pairs[at] = n
-	} else {
-		c.next[k.rank]++
 	}
 	sl := c.slots[key]
 	if sl == nil {
-		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k, in: t}
+		sl = &slot{key: key, calls: make([]*call, len(c.members)), done: make(chan struct{}), first: k, steps: c.steps, in: t}
 		c.slots[key] = sl
 		if t != nil {
 			t.began(c, sl)
@@ -195,6 +214,20 @@ func (c *core) call(k *call) *slot {
 	c.settle(sl)
 	c.issue() // unlocks
 	return sl
+}
+
+// key is that of the slot that a rank's next call belongs to; side is 0 for the sender of a message,
+// 1 for its receiver, and -1 for what is none. c.mu is held.
+func (c *core) key(k *call) (key slotKey, side int) {
+	if k.what.kind != device.KindSendRecv || k.what.host {
+		return slotKey{number: c.next[k.rank]}, -1
+	}
+	key = slotKey{message: true, from: k.what.root, to: k.what.peer}
+	if k.rank == key.to {
+		side = 1
+	}
+	key.number = c.pairs[[2]int{key.from, key.to}][side]
+	return key, side
 }
 
 // raise ends the run, or the capture, by a failure, and returns what the rank panics with.
@@ -243,14 +276,36 @@ func (c *core) missingFrom(sl *slot) (ranks []int) {
 	return ranks
 }
 
+// ofWorld returns the ranks of the world that ranks of the group are.
+func (c *core) ofWorld(ranks []int) (list []int) {
+	for _, r := range ranks {
+		list = append(list, c.members[r])
+	}
+	return list
+}
+
+// open lists the collectives that not all ranks have come to, in their order. c.mu is held.
+func (c *core) open() []*slot {
+	list := slices.Collect(maps.Values(c.slots))
+	slices.SortFunc(list, func(a, b *slot) int {
+		if a, b := a.key, b.key; a.message != b.message {
+			if a.message {
+				return 1
+			}
+			return -1
+		} else if d := cmp.Compare(a.number, b.number); d != 0 {
+			return d
+		} else {
+			return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+		}
+	})
+	return list
+}
+
 // absent is the error if a rank that a slot waits for has returned. c.mu is held.
 func (c *core) absent(sl *slot) error {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	for _, r := range c.missingFrom(sl) {
-		if c.world.back[c.members[r]] {
-			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to it", c.members[r], c.devices[r].Name()))
-		}
+	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
+		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
 	return nil
 }
@@ -263,12 +318,17 @@ func (c *core) missing(rank int) {
 	c.mu.Lock()
 	var err error
 	first := -1
-	for _, sl := range c.slots {
-		if err == nil {
-			if err = c.absent(sl); err != nil {
-				first = sl.first.rank
-			}
+	for _, sl := range c.open() {
+		if err = c.absent(sl); err != nil {
+			first = sl.first.rank
+			break
 		}
+	}
+	if v := c.voided; v != nil && err == nil && !v.known[slices.Index(c.members, rank)] {
+		if first = slices.Index(v.known, true); first < 0 {
+			first = slices.Index(c.members, v.err.Rank)
+		}
+		err = c.unaware(first, nil, rank)
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -297,11 +357,24 @@ func (c *core) issue() {
 		c.ready = c.ready[1:]
 		c.mu.Unlock()
 		err := c.run(sl)
+		var short *shortageError
 		switch {
 		case sl.in != nil:
 			sl.in.ran(c, sl, err)
+		case errors.As(err, &short):
+			c.mu.Lock()
+			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
+			if sl.steps == c.steps { // and that step is not void and over
+				c.drop(sl.void, sl.key.number)
+			}
+			sl.end(true)
+			continue
 		case err != nil:
-			c.world.fail(c.members[sl.first.rank], err)
+			rank := c.members[sl.first.rank]
+			if e, ok := err.(*Error); ok {
+				rank = e.Rank
+			}
+			c.world.fail(rank, err)
 		}
 		sl.end(err == nil)
 		c.mu.Lock()
@@ -368,9 +441,17 @@ func (c *core) run(sl *slot) error {
 		return err
 	}
 	if r, arg, reason := op.Check(); reason != "" {
-		return c.fault(r, tensor.ErrValue, sl.calls[r], arg+": "+reason)
+		k := sl.calls[r]
+		if k == nil {
+			r, k = sl.first.rank, sl.first
+		}
+		return c.fault(r, tensor.ErrValue, k, arg+": "+reason)
 	}
 	if err := comm.Collect(streams, &op); err != nil {
+		var short *shortageError
+		if errors.As(err, &short) {
+			return c.fault(short.rank, err, sl.calls[short.rank], err.Error())
+		}
 		return c.fault(sl.first.rank, err, sl.first, err.Error())
 	}
 	return nil
@@ -417,7 +498,7 @@ func (c *core) close() {
 func (c *core) wait(sl *slot, k *call) error {
 	select {
 	case <-sl.done:
-		return nil
+		return sl.dropped(c.members[k.rank])
 	default:
 	}
 	if sl.in != nil {
@@ -427,24 +508,51 @@ func (c *core) wait(sl *slot, k *call) error {
 	defer limit.Stop()
 	select {
 	case <-sl.done:
-		return nil
+		return sl.dropped(c.members[k.rank])
 	case <-c.world.failed:
 	case <-limit.C:
-		c.mu.Lock()
-		var late []int
-		for _, r := range c.missingFrom(sl) {
-			late = append(late, c.members[r])
+		if err := c.late(sl, k); err != nil {
+			return err
 		}
-		c.mu.Unlock()
-		err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("%s did not come to %v within %v", ranksOf(late), k.what, c.world.timeout))
-		err.Stacks = c.world.stacks(late)
-		c.world.fail(c.members[k.rank], err)
-		return err
+		select { // it is on its way
+		case <-sl.done:
+		case <-c.world.failed:
+		}
 	}
 	select {
 	case <-sl.done: // both
-		return nil
+		return sl.dropped(c.members[k.rank])
 	default:
 	}
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
+}
+
+// dropped is what a rank of the world is told of a call whose step is void.
+func (sl *slot) dropped(rank int) error {
+	if sl.void == nil {
+		return nil
+	}
+	return sl.void.told(rank)
+}
+
+// late ends the run if ranks have not come to a slot in time.
+func (c *core) late(sl *slot, k *call) error {
+	c.mu.Lock()
+	missing := c.missingFrom(sl)
+	if len(missing) == 0 || sl.void != nil {
+		c.mu.Unlock()
+		return nil
+	}
+	for _, o := range c.open() { // what this rank called before, and they did not come to either
+		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.needs(o, missing[0]) {
+			k = mine
+			break
+		}
+	}
+	c.mu.Unlock()
+	ranks := c.ofWorld(missing)
+	err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("%s did not come to %v within %v", ranksOf(ranks), k.what, c.world.timeout))
+	err.Stacks = c.world.stacks(ranks)
+	c.world.fail(c.members[k.rank], err)
+	return err
 }

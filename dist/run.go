@@ -205,6 +205,18 @@ func (w *world) lingering() error {
 	return fmt.Errorf("%w\n%v did not return within %v after that:\n%s", err, ranksOf(ranks), w.grace, w.stacks(ranks))
 }
 
+// returned is the first of these ranks that has returned, -1 if none has.
+func (w *world) returned(ranks []int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range ranks {
+		if w.back[r] {
+			return r
+		}
+	}
+	return -1
+}
+
 // close gives back what the groups hold.
 func (w *world) close() {
 	w.mu.Lock()

@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -77,6 +78,10 @@ func (t *transfer) reduce() error {
 	n := t.op.Outs[getters[0]].Size()
 	round := staged / size
 	if t.op.Kind == device.KindReduceScatter {
+		round, err := t.stage(min(round, n), size, getters, givers)
+		if err != nil {
+			return err
+		}
 		for at := 0; at < n; at += round {
 			for _, r := range getters {
 				part := min(round, n-at)
@@ -88,7 +93,10 @@ func (t *transfer) reduce() error {
 		return nil
 	}
 	// A part's length is a multiple of 64 elements, so that kernels may use wide loads.
-	part := min(round, ((n+len(getters)-1)/len(getters)+63)&^63)
+	part, err := t.stage(min(round, ((n+len(getters)-1)/len(getters)+63)&^63), size, getters, givers)
+	if err != nil {
+		return err
+	}
 	for at := 0; at < n; at += part * len(getters) {
 		if at > 0 {
 			if err := t.meet(); err != nil {
@@ -122,27 +130,51 @@ func (t *transfer) reduce() error {
 	return nil
 }
 
+// A shortageError is an out of memory of one rank in a collective of all.
+type shortageError struct {
+	rank int
+	err  error
+}
+
+func (e *shortageError) Error() string { return e.err.Error() }
+func (e *shortageError) Unwrap() error { return e.err }
+
+// stage makes room for parts of n elements of the others on each rank that combines. Where memory
+// is short, parts are smaller; the results have the same bits. It returns the length of a part.
+func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
+	for i := 0; i < len(getters); {
+		r := getters[i]
+		others := len(givers)
+		if slices.Contains(givers, r) {
+			others--
+		}
+		need := others * n * size
+		b := t.room[r]
+		if need == 0 || b != nil && b.Size() >= need {
+			i++
+			continue
+		}
+		room, err := t.devices[r].Alloc(need, t.streams[r], device.Origin{Op: "combine ranks", Type: t.op.Outs[r].Type})
+		switch {
+		case err == nil:
+			if b != nil {
+				b.Free()
+			}
+			t.room[r] = room
+		case n > 64 && errors.Is(err, device.ErrOutOfMemory):
+			n, i = (n/2+63)&^63, 0
+		default:
+			return 0, &shortageError{r, err}
+		}
+	}
+	return n, nil
+}
+
 // combine makes n elements of rank r's out, from element to on, of those of all givers from element
 // from on.
 func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()
-	others := len(givers)
-	if slices.Contains(givers, r) {
-		others--
-	}
-	need := others * n * size
-	if b := t.room[r]; need > 0 && (b == nil || b.Size() < need) {
-		if b != nil {
-			b.Free()
-			t.room[r] = nil
-		}
-		b, err := d.Alloc(need, s, device.Origin{Op: "combine ranks", Type: t.op.Outs[r].Type})
-		if err != nil {
-			return err
-		}
-		t.room[r] = b
-	}
 	ins := make([]device.View, len(givers))
 	k := 0
 	for i, g := range givers {

@@ -1,0 +1,222 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// A StepError says that a rank has failed in a step, which is void on all ranks: each rank's
+// Backward, or whichever collective it comes to first, panics with it. The program may go on, if
+// all ranks do the step again: see [Group.Void].
+type StepError struct {
+	Rank   int // that failed, of the world
+	Device string
+	Err    error
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("dist: the step is void: rank %d, on %s, failed in it: %v", e.Rank, e.Device, e.Err)
+}
+
+// Unwrap returns what the rank failed with.
+func (e *StepError) Unwrap() error { return e.Err }
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *StepError) Raised() {}
+
+// Void makes the step void on all ranks, where this one has failed in it by err: the others panic
+// with a *[StepError] of err in their Backward, or in the collective that they come to first. What
+// they have begun and this rank has not come to is dropped, its tensors are as they are. Then
+// collectives go on with those that each rank calls next, in the group and in those of [DDP].
+//
+// Every rank that got an error in a step calls it, with that error:
+//
+//	if err := tensor.Try(step); err != nil {
+//		g.Void(err)
+//		…ZeroGrad, and the step again on all ranks: in smaller parts…
+//	}
+//
+// A Backward that averages has done so itself when it panics; the call does nothing then. The step
+// of the optimizer is not part of it: by then other ranks may have done theirs.
+func (g *Group) Void(err error) {
+	if err == nil || g.World() == 1 {
+		return
+	}
+	g.void(err)
+	g.gone = nil
+}
+
+// void is Void that Backward calls.
+func (g *Group) void(err error) {
+	if g.capture() != nil {
+		return // the capture fails on all ranks, and nothing has run
+	}
+	if g.gone != nil && errors.Is(err, g.gone) {
+		return
+	}
+	g.gone = err
+	step, told := err.(*StepError)
+	if !told {
+		step = &StepError{g.core.members[g.rank], g.Device().Name(), err}
+	}
+	k := &call{rank: g.rank, what: what{op: "void", host: true}}
+	k.trace()
+	g.core.void(k, step)
+	for _, c := range g.clones {
+		c.core.void(k, step)
+	}
+	for _, r := range g.reducers {
+		clear(r.unsynced)
+	}
+}
+
+// A voided is a step that is void, until all ranks know.
+type voided struct {
+	err   *StepError
+	known []bool        // by rank; who knows has ended the step
+	cut   uint64        // the first collective that not all ranks come to
+	done  chan struct{} // closed when all know
+}
+
+// void notes that a rank's step is void. Where others do not know yet of the rank's step before,
+// which was void too, it waits for that.
+func (c *core) void(k *call, err *StepError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.voided; v != nil && v.known[k.rank] && c.await(k, v) != nil {
+		return // the run has ended
+	}
+	c.drop(err, c.next[k.rank])
+	c.voided.known[k.rank] = true
+	for _, sl := range c.open() { // messages that the rank does not send or take any more
+		if sl.key.message && sl.calls[k.rank] == nil && c.needs(sl, k.rank) {
+			c.cancel(sl)
+		}
+	}
+	c.renew()
+}
+
+// drop makes the step void from a collective on. Those before it go on, as all ranks come to them.
+// c.mu is held.
+func (c *core) drop(err *StepError, cut uint64) {
+	if c.voided == nil {
+		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}
+	}
+	c.voided.cut = min(c.voided.cut, cut)
+	for _, sl := range append(slices.Clone(c.ready), c.open()...) {
+		if !sl.key.message && sl.key.number >= c.voided.cut {
+			c.cancel(sl)
+		}
+	}
+}
+
+// cancel ends a slot whose step is void. c.mu is held.
+func (c *core) cancel(sl *slot) {
+	c.ready = slices.DeleteFunc(c.ready, func(o *slot) bool { return o == sl })
+	if c.slots[sl.key] == sl {
+		delete(c.slots, sl.key)
+	}
+	sl.void = c.voided.err
+	sl.end(true)
+}
+
+// over reports whether a rank knows that a slot was dropped, and is past that step.
+func (c *core) over(sl *slot, rank int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
+}
+
+// told is what a rank panics with: its own failure, or that of another.
+func (e *StepError) told(rank int) error {
+	if e.Rank == rank {
+		return e.Err
+	}
+	o := *e
+	return &o
+}
+
+// renew begins anew when all ranks know that a step is void. c.mu is held.
+func (c *core) renew() {
+	if c.voided == nil || len(c.unknowing()) > 0 {
+		return
+	}
+	most := slices.Max(c.next)
+	for r := range c.next {
+		c.next[r] = most
+	}
+	close(c.voided.done)
+	for _, sl := range c.open() {
+		c.cancel(sl)
+	}
+	clear(c.pairs)
+	c.voided = nil
+	c.steps++
+}
+
+// unknowing lists the ranks that do not know yet that the step is void. c.mu is held.
+func (c *core) unknowing() (ranks []int) {
+	for r, known := range c.voided.known {
+		if !known && !c.joined[r] {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// past returns when a rank may make a call: with a *StepError if it has to know first that a step
+// is void. c.mu is held, and given up meanwhile.
+func (c *core) past(k *call) error {
+	for c.voided != nil {
+		v := c.voided
+		if !v.known[k.rank] {
+			key, side := c.key(k)
+			before := key.number < v.cut
+			if key.message { // the other may be in the step before, too
+				before = c.slots[key] != nil || !v.known[[2]int{key.to, key.from}[side]]
+			}
+			if before {
+				return nil
+			}
+			return v.err.told(c.members[k.rank])
+		}
+		if err := c.await(k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until all ranks know of a step that is void. c.mu is held, and given up meanwhile.
+func (c *core) await(k *call, v *voided) error {
+	late := c.ofWorld(c.unknowing())
+	if at := c.world.returned(late); at >= 0 {
+		return c.raise(k.rank, c.unaware(k.rank, k, at))
+	}
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	limit := time.NewTimer(c.world.timeout)
+	defer limit.Stop()
+	select {
+	case <-v.done:
+		return nil
+	case <-c.world.failed:
+		return c.fault(k.rank, c.world.aborted(), k, "the run ended while others did not know that a step is void")
+	case <-limit.C:
+	}
+	err := c.fault(k.rank, ErrTimeout, k, fmt.Sprintf("within %v %s did not come to learn that a step is void: %v", c.world.timeout, ranksOf(late), v.err))
+	err.Stacks = c.world.stacks(late)
+	return c.raise(k.rank, err)
+}
+
+// unaware is the error of a rank that waits for another of the world, which has returned, to learn
+// that a step is void. c.mu is held.
+func (c *core) unaware(rank int, k *call, other int) *Error {
+	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
+}
+
+var _ device.Raised = (*StepError)(nil)
