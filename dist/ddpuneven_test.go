@@ -182,8 +182,8 @@ func TestDDPJoinModelEquivalence(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_uneven_input_join_disable and _exception: without Join, uneven inputs are an error;
-// within it, what needs a rank without data is one.
+// torch: test_ddp_uneven_input_join_disable and _exception: without Join, uneven inputs are an
+// error; within it, what needs a rank without data is one.
 func TestDDPUnevenInputsExceptions(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := bounded(t, l, 0, func(_ context.Context, g *Group) error {

@@ -48,8 +48,8 @@ func (r *Reducer) Reserve() {
 }
 
 // Once runs f, in which one Backward averages, and takes part in its place if there was none: where
-// f has failed before by an error of the library as [Reducer.Void] does, else without a gradient. So
-// no rank waits for this one, whatever f does.
+// f has failed before by an error of the library as [Reducer.Void] does, else without a gradient.
+// So no rank waits for this one, whatever f does.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()

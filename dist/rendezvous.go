@@ -216,8 +216,8 @@ func (c *core) call(k *call) *slot {
 	return sl
 }
 
-// key is that of the slot that a rank's next call belongs to; side is 0 for the sender of a message,
-// 1 for its receiver, and -1 for what is none. c.mu is held.
+// key is that of the slot that a rank's next call belongs to; side is 0 for the sender of a
+// message, 1 for its receiver, and -1 for what is none. c.mu is held.
 func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
