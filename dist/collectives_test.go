@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
@@ -33,9 +34,13 @@ func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	return all
 }
 
-// each runs f on every list.
+// each runs f on every list; the short form leaves the emulator, which the race detector makes
+// slow, to the tests that ask for lists themselves.
 func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	for name, l := range lists(t, worlds...) {
+		if testing.Short() && strings.HasPrefix(name, "cuda") {
+			continue
+		}
 		t.Run(name, func(t *testing.T) { f(t, l) })
 	}
 }
