@@ -56,7 +56,7 @@ func TestLeftBehind(t *testing.T) {
 	if !errors.Is(err, errOwn) {
 		t.Errorf("the failure is lost: %v", err)
 	}
-	for _, w := range []string{"rank 0 of 2", "rank 1 did not return within 50ms", "hearsNothing", "mistakes_test.go"} {
+	for _, w := range []string{"rank 0 of 2", "rank 1 did not return within 50ms", "hearsNothing", "endings_test.go"} {
 		if !strings.Contains(fmt.Sprint(err), w) {
 			t.Errorf("the error does not say %q: %v", w, err)
 		}
