@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/amp"
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -81,13 +80,24 @@ type drill struct {
 	kit
 	steps, parts int // parts of a batch whose gradients add up
 	bf16         bool
+	sharded      bool // with AdamW, whose state the ranks share out
+	synced       bool // batch norms are over all ranks
 	opts         []DDPOption
 }
 
 // train trains samples lo … hi-1 of each step, and returns weights and losses. quiet is around all
 // parts but the last.
-func (d *drill) train(m nn.Module, dev device.Device, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
-	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.05, Momentum: 0.9})
+func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
+	var opt interface {
+		optim.Optimizer
+		amp.Optimizer
+	} = optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.05, Momentum: 0.9})
+	if d.sharded {
+		adam := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 0.01})
+		if opt = adam; g != nil {
+			opt = NewZeRO(g, adam)
+		}
+	}
 	scaler := amp.NewGradScaler(amp.Enabled(d.bf16), amp.InitScale(1024))
 	var modes []tensor.Option
 	if d.bf16 {
@@ -120,16 +130,20 @@ func (d *drill) train(m nn.Module, dev device.Device, do func(func(s *tensor.Sco
 
 // alone trains on one device.
 func (d *drill) alone() (w, losses []float64) {
-	return d.train(d.model(), tensor.Root().Device(), func(f func(s *tensor.Scope), o ...tensor.Option) { tensor.Do(f, o...) }, func(f func()) { f() }, 0, whole)
+	return d.train(d.model(), nil, func(f func(s *tensor.Scope), o ...tensor.Option) { tensor.Do(f, o...) }, func(f func()) { f() }, 0, whole)
 }
 
 // ranks trains on many, and returns rank 0's weights, which are all ranks', and the mean losses.
 func (d *drill) ranks(t *testing.T, l DeviceList) (w, losses []float64) {
 	t.Helper()
 	run(t, l, func(g *Group) {
-		m := DDP(nn.To(d.model(), g.Device()), g, d.opts...)
+		m := nn.To(d.model(), g.Device())
+		if d.synced {
+			ConvertSyncBatchNorm(m, g)
+		}
+		DDP(m, g, d.opts...)
 		n := whole / g.World()
-		own, some := d.train(m, g.Device(), g.Do, g.NoSync, g.Rank()*n, (g.Rank()+1)*n)
+		own, some := d.train(m, g, g.Do, g.NoSync, g.Rank()*n, (g.Rank()+1)*n)
 		all, means := Exchange(g, own), Exchange(g, some)
 		if !slices.Equal(all[0], own) {
 			t.Errorf("weights of ranks 0 and %d differ", g.Rank())
