@@ -96,6 +96,7 @@ func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []flo
 // TestDDP trains on many devices and on one, which gives the same weights. GPUs, which the emulator
 // makes slow, take fewer steps, and sizes of buckets and types in turn.
 func TestDDP(t *testing.T) {
+	t.Parallel()
 	alones := map[string][]float64{}
 	one := func(typ dtype.Type, steps int) []float64 {
 		key := fmt.Sprint(typ, steps)

@@ -162,6 +162,7 @@ func (d *drill) ranks(t *testing.T, l DeviceList) (w, losses []float64) {
 
 // TestDDPEqualsOneProcess trains for ten to fifty steps, and finds the weights of one process.
 func TestDDPEqualsOneProcess(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("TestDDP is the short form")
 	}
@@ -190,6 +191,7 @@ func TestDDPEqualsOneProcess(t *testing.T) {
 
 // TestDDPSameBits trains twice, with and without dropout, and finds the same bits.
 func TestDDPSameBits(t *testing.T) {
+	t.Parallel()
 	for kind, l := range lists(t, 2) {
 		if testing.Short() && kind != "cpu×2" {
 			continue
@@ -229,6 +231,7 @@ func TestDDPSameBits(t *testing.T) {
 // TestDDPAutocast trains in bfloat16 with a scaled loss, and comes within 2 % of the losses of one
 // process.
 func TestDDPAutocast(t *testing.T) {
+	t.Parallel()
 	for kind, l := range lists(t, 2) {
 		if testing.Short() && kind != "cpu×2" {
 			continue

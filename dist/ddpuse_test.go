@@ -394,3 +394,31 @@ func TestDDPClose(t *testing.T) {
 		})
 	})
 }
+
+// torch: test_ddp_shared_grad_acc_unused_params: what only the runs within NoSync reach is averaged
+// by the first run behind it.
+func TestDDPNoSyncUnused(t *testing.T) {
+	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+		run(t, l, func(g *Group) {
+			m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
+			lo := g.Rank() * 4
+			for range 2 {
+				nn.ZeroGrad(m)
+				g.NoSync(func() {
+					g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, lo, lo+4).Backward() })
+				})
+				own := m.L[1].Weight.Grad().Floats()
+				g.Do(func(s *tensor.Scope) { m.L[0].Forward(inputs(s, 1, lo, lo+4)).Square().Mean().Backward() })
+				want := make([]float64, len(own))
+				for _, v := range Exchange(g, own) {
+					for i := range v {
+						want[i] += v[i] / float64(g.World())
+					}
+				}
+				if d := distance(m.L[1].Weight.Grad().Floats(), want); !(d < 1e-12) {
+					t.Errorf("the gradient is %v from the mean", d)
+				}
+			}
+		})
+	})
+}

@@ -21,4 +21,6 @@
 //   - The same run gives the same bits: ranks are combined in their order.
 //   - When one rank fails, all end. [Run] returns one error, a *[RankError], that says which rank
 //     it was. A rank that does not come is given up after [Timeout], and the error has its stack.
+//   - A rank that catches its failure may make the step void instead: see [Group.Void]. All learn
+//     of it by a *[StepError], and do the step again.
 package dist

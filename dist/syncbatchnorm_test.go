@@ -84,6 +84,7 @@ func sumOver(g *Group, v []float64) []float64 {
 // TestSyncBatchNorm compares ranks, each with a part of the batch, with one process that has the
 // whole: results, gradients and running statistics.
 func TestSyncBatchNorm(t *testing.T) {
+	t.Parallel()
 	layers := map[string]struct {
 		inner []int
 		make  func(channels int, opts ...nn.Option) normLayer

@@ -237,3 +237,39 @@ func TestVoidCollective(t *testing.T) {
 		}
 	}
 }
+
+// Where memory is short a sum takes the others' elements in smaller parts, and is the same.
+func TestSmallerParts(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate:3,mem=1MiB,segment=1KiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gather := range []bool{false, true} {
+		run(t, On(gpus[0], gpus[1], gpus[2]), func(g *Group) {
+			x, y := ones(g, 3000).MulScalar(float64(g.Rank()+1)), ones(g, 1000)
+			g.Barrier()
+			if d := g.Device().(*cuda.Device); g.Rank() == 1 {
+				d.Empty()
+				if err := d.FailAlloc(1); err != nil {
+					panic(err)
+				}
+			}
+			before := g.Device().Stats().OOMs
+			if gather {
+				g.ReduceScatter(y, x, Sum)
+			} else {
+				g.AllReduce(x, Sum)
+				y = x
+			}
+			for i, v := range y.Floats() {
+				if v != 6 {
+					t.Fatalf("element %d is %v", i, v)
+				}
+			}
+			g.Barrier()
+			if n := g.Device().Stats().OOMs - before; g.Rank() == 1 && n != 1 {
+				t.Errorf("memory was short %d times", n)
+			}
+		})
+	}
+}
