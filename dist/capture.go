@@ -38,6 +38,7 @@ import (
 // it is of the kind tensor.ErrCapture. An end of the run comes as an *[Error].
 func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph, error) {
 	const op = "capture"
+	g.member(op)
 	switch {
 	case f == nil:
 		panic(g.misuse(op, tensor.ErrValue, "the function is nil"))

@@ -57,6 +57,12 @@ func (w *Work) held() error {
 	return err
 }
 
+// messages own the memory of what one rank sends another.
+type messages struct {
+	core     *core
+	from, to int
+}
+
 // begin calls a collective. in and out may be nil, or one tensor.
 func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
@@ -97,8 +103,13 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 	if t := g.capture(); t != nil {
 		graph = t.graph
 	}
+	// Collectives of a group are queued in order, and the messages of a pair: nothing else is.
+	owner := any(g.core)
+	if a.kind == device.KindSendRecv {
+		owner = messages{g.core, a.root, a.peer}
+	}
 	hold := func(t *tensor.Tensor, write bool) *tensor.Hold {
-		return t.Hold(a.op, write, graph, g.core, w.held)
+		return t.Hold(a.op, write, graph, owner, w.held)
 	}
 	if out != nil {
 		k.out, k.same = hold(out, true), in == out
@@ -157,7 +168,8 @@ func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
 	return g.begin(a, "", out, g.only(a.op, "in", root, x), 1)
 }
 
-// Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks come in order.
+// Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks come in order. A
+// Recv into the same tensor waits until x is on its way: ranks that send to each other take two.
 func (g *Group) Send(x *tensor.Tensor, to int) *Work {
 	g.member("send")
 	return g.begin(g.message("send", g.rank, to), "", nil, x, 1)

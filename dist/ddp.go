@@ -118,6 +118,7 @@ type Reducer struct {
 // NewReducer is [DDP] that returns what does it. All ranks call it, with models that are alike.
 func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	const op = "ddp"
+	g.member(op)
 	if g.capture() != nil {
 		panic(g.misuse(op, tensor.ErrCapture, "the model is given to DDP before the capture of a step"))
 	}
@@ -248,6 +249,7 @@ func (r *Reducer) Close() {
 // NoSync runs f, in which Backward averages nothing: torch's no_sync. Gradients of several batches
 // add up on each rank, and the first Backward behind it averages their sum.
 func (g *Group) NoSync(f func()) {
+	g.member("no sync")
 	list := slices.Clone(g.reducers)
 	for _, r := range list {
 		r.quiet++

@@ -39,13 +39,22 @@ func (g *Group) Device() device.Device {
 }
 
 // Devices are those of all ranks of the group.
-func (g *Group) Devices() []device.Device { return slices.Clone(g.core.devices) }
+func (g *Group) Devices() []device.Device {
+	g.member("devices")
+	return slices.Clone(g.core.devices)
+}
 
 // Generator is this rank's: see [Seed].
-func (g *Group) Generator() *tensor.Generator { return g.gen }
+func (g *Group) Generator() *tensor.Generator {
+	g.member("generator")
+	return g.gen
+}
 
 // Backend says what carries the data: "in-process", "nccl".
-func (g *Group) Backend() string { return g.core.comm.Name() }
+func (g *Group) Backend() string {
+	g.member("backend")
+	return g.core.comm.Name()
+}
 
 // Options are what a rank's scopes are opened with: its device and its generator. They are for
 // scopes that others open, such as those of data.Loader.Steps.
@@ -70,6 +79,7 @@ func (g *Group) String() string {
 
 // Err is the failure that has ended the run, nil while it goes on.
 func (g *Group) Err() error {
+	g.member("err")
 	select {
 	case <-g.core.world.failed:
 		return g.core.world.aborted()

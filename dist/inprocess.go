@@ -221,6 +221,9 @@ func slice(v device.View, at, n int) device.View {
 	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
 }
 
+// errNoGiver is why nothing can be combined.
+var errNoGiver = errors.New("no rank gives anything: all weights are 0")
+
 // A combination is a program that combines ranks.
 type combination struct {
 	how      device.Combine
@@ -286,7 +289,7 @@ func combine(d device.Device, s device.Stream, how device.Combine, weights []flo
 		return nil
 	}
 	if len(ins) == 0 {
-		return errors.New("no rank gives anything: all weights are 0")
+		return errNoGiver
 	}
 	c := combination{how, weights != nil, outs[0].Type, len(ins), len(outs)}
 	m := &device.Map{Program: c.program(), Outs: outs, Ins: ins}

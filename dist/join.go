@@ -17,6 +17,7 @@ import (
 // needs such a rank to give something (Broadcast or Scatter from it, Send, Recv) is an *[Error] of
 // the kind [ErrLeft].
 func (g *Group) Join(f func()) {
+	g.member("join")
 	if g.capture() != nil {
 		panic(g.misuse("join", tensor.ErrCapture, "the work of a capture is the same in each replay, and all ranks take part"))
 	}
@@ -71,6 +72,8 @@ func (c *core) retire(rank int, cores []*core) *rest {
 	for _, sl := range c.open() {
 		if !sl.key.message {
 			c.settle(sl)
+		} else if err := c.absent(sl); err != nil {
+			defer c.world.fail(c.members[sl.first.rank], err)
 		}
 	}
 	c.issue() // unlocks

@@ -307,6 +307,11 @@ func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
+	for _, r := range c.missingFrom(sl) { // of a message: other collectives do not wait for it
+		if c.joined[r] {
+			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))
+		}
+	}
 	return nil
 }
 
@@ -393,6 +398,9 @@ func (c *core) run(sl *slot) error {
 			}
 		}
 		if f := sl.first.agree; f != nil {
+			if r := slices.Index(sl.calls, nil); r >= 0 {
+				return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join), and all ranks take part in it", c.members[r], c.devices[r].Name()))
+			}
 			v, err := f(sl.values)
 			if err != nil {
 				return c.fault(sl.first.rank, err, sl.first, err.Error())

@@ -52,6 +52,7 @@ type world struct {
 
 	mu     sync.Mutex
 	err    error // the first failure
+	ended  bool  // Run has returned
 	cores  []*core
 	back   []bool // ranks that have returned
 	graphs []*sharedGraph
@@ -159,7 +160,7 @@ func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, 
 func (w *world) fail(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil {
+	if w.err != nil || w.ended {
 		return
 	}
 	var step *StepError
@@ -221,7 +222,7 @@ func (w *world) returned(ranks []int) int {
 func (w *world) close() {
 	w.mu.Lock()
 	cores := w.cores
-	if w.err == nil {
+	if w.ended = true; w.err == nil {
 		close(w.failed) // for who uses a group later
 	}
 	w.mu.Unlock()
@@ -238,6 +239,9 @@ func shareWorkers(devices []device.Device) {
 		if _, ok := d.(device.WorkerSharer); ok {
 			n++
 		}
+	}
+	if n == 1 && devices[0].Name() != "cpu" { // one that had a part before
+		devices[0].(device.WorkerSharer).SetWorkers(0)
 	}
 	if n < 2 {
 		return

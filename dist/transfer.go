@@ -71,8 +71,11 @@ func (t *transfer) reduce() error {
 			getters = append(getters, r)
 		}
 	}
-	if len(getters) == 0 || len(givers) == 0 {
+	if len(getters) == 0 {
 		return nil
+	}
+	if len(givers) == 0 {
+		return errNoGiver
 	}
 	size := t.op.Ins[givers[0]].Type.Size()
 	n := t.op.Outs[getters[0]].Size()

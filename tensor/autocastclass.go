@@ -40,6 +40,7 @@ func (cofactorGrad) Autocast() AutocastClass         { return AutocastOff }
 func (logDetFunc) Autocast() AutocastClass           { return AutocastOff }
 func (matrixExpFunc) Autocast() AutocastClass        { return AutocastOff }
 func (*normalizeFunc) Autocast() AutocastClass       { return AutocastOff }
+func (*syncNormFunc) Autocast() AutocastClass        { return AutocastOff }
 func (pinFunc) Autocast() AutocastClass              { return AutocastOff }
 func (*avgFunc) Autocast() AutocastClass             { return AutocastOff }
 func (*avgGradFunc) Autocast() AutocastClass         { return AutocastOff }

@@ -189,6 +189,8 @@ package tensor
 //
 //	graph.go                 Function Context Apply Grad SetGrad TakeGrad ZeroGrad Detach
 //	                         RequiresGrad IsLeaf …
+//	graphbranch.go           SaveBranch Branch Gradients AtEnd
+//	graphleaves.go           Leaves
 //	graphhooks.go            RegisterHook RegisterPostAccumulateGradHook RetainGrad
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views

@@ -56,7 +56,8 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	if in != nil {
 		in.touch(op, st, write)
 	}
-	if !st.dev.Info().Host {
+	// On the host that is page-locked memory which a GPU copies from or to.
+	if !st.dev.Info().Host || st.pinned != nil {
 		if st.writer != nil {
 			h.mark(op, st.writer)
 		}
@@ -86,7 +87,11 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for i, ev := range h.after {
-		if err := s.Wait(ev); err != nil {
+		wait := ev.Wait
+		if s != nil {
+			wait = func() error { return s.Wait(ev) }
+		}
+		if err := wait(); err != nil {
 			return device.View{}, err
 		}
 		ev.Release()

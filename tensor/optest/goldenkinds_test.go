@@ -121,6 +121,9 @@ var notInTorch = map[string]string{
 	"in place": "held to the forms that return a new tensor, bit by bit",
 	"cast":     "held to PyTorch's casts by their own table",
 	"expr":     "made of ops that have them, and held to differences",
+
+	"broadcast_to_devices": "PyTorch has it for GPUs alone", "scatter_to_devices": "PyTorch has it for GPUs alone",
+	"gather_to_device": "PyTorch has it for GPUs alone", "reduce_add_to_device": "PyTorch has it for GPUs alone",
 }
 
 // senseless are the kinds of operands that an op cannot have.

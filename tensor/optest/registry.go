@@ -11,6 +11,7 @@ import (
 var noValue = map[string]string{
 	"Grad": "what Backward collected", "TakeGrad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
 	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host", "PinMemory": "a copy: TestNonBlockingCopies",
+	"SyncBatchNorm": "needs ranks: package dist holds it to batch_norm of the whole batch",
 }
 
 // functions are the ops of package tensor that are functions and not methods: reflection cannot list them. Files with rows of their own
