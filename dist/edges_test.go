@@ -1,0 +1,146 @@
+package dist
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A rank passes on what it receives, also where the next one is there before.
+func TestMessagesInTurn(t *testing.T) {
+	each(t, []int{3}, func(t *testing.T, l DeviceList) {
+		run(t, l, func(g *Group) {
+			x := tensor.Root().On(g.Device()).Full(float64(g.Rank()+10), 4)
+			switch g.Rank() {
+			case 0:
+				time.Sleep(50 * time.Millisecond)
+				g.Send(x, 1).Wait()
+			case 1:
+				g.Recv(x, 0)
+				g.Send(x, 2).Wait()
+			case 2:
+				g.Recv(x, 1).Wait()
+				if v := x.Floats()[0]; v != 10 {
+					t.Errorf("rank 2 got %v, not what rank 0 sent", v)
+				}
+			}
+		})
+	})
+}
+
+// What needs a rank that has no more data ends the run, and says so.
+func TestJoinedRankIsMissed(t *testing.T) {
+	for name, f := range map[string]func(g *Group, x *tensor.Tensor){
+		"receive":   func(g *Group, x *tensor.Tensor) { g.Recv(x, 0).Wait() },
+		"split":     func(g *Group, _ *tensor.Tensor) { g.Split(0, 0) },
+		"broadcast": func(g *Group, x *tensor.Tensor) { g.Broadcast(x, 0).Wait() },
+	} {
+		for _, late := range []bool{false, true} {
+			err := Run(context.Background(), Devices("cpu", "cpu"), func(_ context.Context, g *Group) error {
+				x := tensor.Root().On(g.Device()).Ones(4)
+				if g.Rank() == 0 && late {
+					time.Sleep(20 * time.Millisecond)
+				}
+				g.Join(func() {
+					if g.Rank() == 1 {
+						if !late {
+							time.Sleep(20 * time.Millisecond)
+						}
+						f(g, x)
+					}
+				})
+				return nil
+			}, Timeout(5*time.Second))
+			if !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "no more data") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// A context that ends while the ranks return is no reason to end the process.
+func TestCancelledAtTheEnd(t *testing.T) {
+	for range 300 {
+		ctx, cancel := context.WithCancel(context.Background())
+		_ = Run(ctx, Devices("cpu", "cpu"), func(context.Context, *Group) error {
+			cancel()
+			return nil
+		})
+	}
+}
+
+// A copy from a GPU that is under way is waited for, also where its end is host memory.
+func TestPinnedMemory(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, Devices("cpu", "cpu"), func(g *Group) {
+		for range 10 {
+			g.Do(func(s *tensor.Scope) {
+				x := s.On(gpus[0]).Full(float64(g.Rank()+1), 50000).To(g.Device(), tensor.NonBlocking())
+				g.AllReduce(x, Sum)
+				if v := x.Floats()[49999]; v != 3 {
+					t.Errorf("the sum is %v", v)
+				}
+			})
+		}
+	})
+}
+
+// Weights that are all 0 are told on every kind of device.
+func TestNoWeight(t *testing.T) {
+	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+		err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
+			m := mlp(dtype.F32)
+			r := g.NewReducer(nn.To(m, g.Device()))
+			r.Weigh(0)
+			g.Do(func(s *tensor.Scope) {
+				x, _ := batch(s, dtype.F32, 0, 0, 2)
+				m.Forward(x).Mean().Backward()
+			})
+			return nil
+		}, InProcess())
+		if err == nil || !strings.Contains(err.Error(), "all weights are 0") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A rank that is in no group is told so by every method.
+func TestNoMember(t *testing.T) {
+	var g *Group
+	for name, f := range map[string]func(){
+		"ddp":     func() { DDP(mlp(dtype.F32), g) },
+		"no sync": func() { g.NoSync(func() {}) }, "join": func() { g.Join(func() {}) },
+		"capture": func() { _, _ = g.Capture(func(*tensor.Scope) {}) },
+		"err":     func() { _ = g.Err() }, "generator": func() { g.Generator() },
+		"devices": func() { g.Devices() }, "backend": func() { g.Backend() },
+	} {
+		if err := tensor.Try(f); !errors.Is(err, ErrMember) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A rank alone has all workers, also where it had a part before.
+func TestWorkersComeBack(t *testing.T) {
+	for _, names := range [][]string{{"cpu", "cpu", "cpu", "cpu"}, {"cpu"}} {
+		run(t, Devices(names...), func(*Group) {})
+	}
+	d, err := device.Open("cpu:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := d.(device.WorkerSharer).Workers(); n != workers() {
+		t.Errorf("%d workers of %d", n, workers())
+	}
+}
