@@ -199,7 +199,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	if b == nil || f == nil {
 		panic(tensor.NewError("train", tensor.ErrValue, "there is no batch, or no function that computes its loss"))
 	}
-	defer b.Free()
+	defer a.team.free(b)
 	n := samplesOf(b)
 	if a.team != nil {
 		if err := a.team.own(); err != nil {

@@ -451,7 +451,7 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 		measured := false
 		if c.team != nil {
 			if measured, err = c.team.measure(b, mean); err != nil {
-				b.Free()
+				c.team.free(b)
 				return nil, err
 			}
 		}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/dist"
@@ -18,6 +19,7 @@ type job struct {
 	pairs    bool
 	weight   float64 // of its loss
 	measured bool    // outputs and losses are asked for, and no gradients
+	readers  *sync.WaitGroup
 
 	seed, offset  uint64 // of the training's generator
 	reduction     Reduction

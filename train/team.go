@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/dist"
@@ -21,6 +22,9 @@ type team struct {
 	jobs  []chan *job     // by rank
 	done  chan outcome
 	again bool // the last job was in vain
+
+	readers sync.WaitGroup // ranks that do a job, and may read its batch
+	broken  bool           // a job has not come to its end on all ranks
 
 	versions []uint32 // of what the model holds, when the others got it
 	trained  []bool   // what requires a gradient there
@@ -128,13 +132,28 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	return lone, nil, nil
 }
 
+// free frees a batch. Where the training ends while other ranks still read it, that is when they do
+// not any more.
+func (t *team) free(b *data.Batch) {
+	if t == nil || !t.broken {
+		b.Free()
+		return
+	}
+	go func() {
+		t.readers.Wait()
+		b.Free()
+	}()
+}
+
 // ask has all ranks do a job, and returns what has become of it on each. fatal ends the training.
 func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
-	t.again = true
+	t.again, t.broken, j.readers = true, true, &t.readers
 	for _, c := range t.jobs[1:] {
+		t.readers.Add(1)
 		select {
 		case c <- j:
 		case <-t.ctx.Done():
+			t.readers.Done()
 			return nil, context.Cause(t.ctx)
 		}
 	}
@@ -153,5 +172,6 @@ func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
 			return nil, context.Cause(t.ctx)
 		}
 	}
+	t.broken = false
 	return outcomes, nil
 }

@@ -176,7 +176,11 @@ func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done 
 			if !more {
 				return nil
 			}
-			done <- m.work(j)
+			out := func() outcome {
+				defer j.readers.Done()
+				return m.work(j)
+			}()
+			done <- out
 		case <-ctx.Done():
 			return nil
 		}
