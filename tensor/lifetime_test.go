@@ -56,8 +56,7 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 //
 //flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
-	collect()
-	base := live(t)
+	base := baseline(t)
 	whole := func(name string, x *Tensor) {
 		t.Helper()
 		collect()
@@ -100,7 +99,7 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 //
 //flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {
-	base := live(t)
+	base := baseline(t)
 	var c *Scope
 	var y *Tensor
 	_ = Try(func() {
@@ -139,7 +138,7 @@ func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g)
 //
 //flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {
-	base := live(t)
+	base := baseline(t)
 	leave := func(end func()) userFunc {
 		return userFunc{forward: func(c *Context, in []*Tensor) *Tensor {
 			k := c.Scope().New()
@@ -266,7 +265,7 @@ func TestUserFunctionMistakes(t *testing.T) {
 		"freed gradient":  {userFunc{square, func(_ *Context, g *Tensor) []*Tensor { d := g.Neg(); d.Free(); return []*Tensor{d} }}, ErrFreed},
 		"not saved":       {userFunc{square, func(c *Context, _ *Tensor) []*Tensor { return []*Tensor{c.Saved(1)} }}, ErrValue},
 	} {
-		base := live(t)
+		base := baseline(t)
 		err := Try(func() { Do(func(s *Scope) { Apply(f.fn, s.Ones(big).RequiresGrad()).Sum().Backward() }) })
 		if !errors.Is(err, f.kind) {
 			t.Errorf("%s: %v", name, err)
