@@ -16,9 +16,9 @@ func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)
 	defer d.crew.dismiss()
-	q, k, v, out := newView(t, d, dtype.F32, 1, queries, features), newView(t, d, dtype.F32, 1, queries, features), newView(t, d, dtype.F32, 1, queries, features), newView(t, d, dtype.F32, 1, queries, features)
+	q, k, v, out := newView(t, d, dtype.F32, 1, 1, queries, features), newView(t, d, dtype.F32, 1, 1, queries, features), newView(t, d, dtype.F32, 1, 1, queries, features), newView(t, d, dtype.F32, 1, 1, queries, features)
 	floats(&k)[bad*features] = float32(math.NaN())
-	do(t, d, &device.Attention{Out: out, Q: q, K: k, V: v, Scale: 1, Causal: true})
+	do(t, d, &device.Attention{Out: out, Q: q, K: k, V: v, Weighing: device.Weighing{Scale: 1, Causal: true}})
 	for i, y := range floats(&out) {
 		if row := i / features; (y != y) != (row >= bad) {
 			t.Fatalf("query %d gives %v", row, y)
@@ -47,9 +47,9 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 		}
 		f32 := func(s ...int) device.View { return result(dtype.F32, s...) }
 
-		q, k, v := some(6, 300, 32), some(3, 210, 32), some(3, 210, 20)
+		q, k, v := some(2, 6, 300, 32), some(2, 3, 210, 32), some(2, 3, 210, 20)
 		for _, causal := range []bool{false, true} {
-			do(t, d, &device.Attention{Out: f32(6, 300, 20), Q: q, K: k, V: v, Scale: 0.2, Causal: causal})
+			do(t, d, &device.Attention{Out: f32(2, 6, 300, 20), Q: q, K: k, V: v, Weighing: device.Weighing{Scale: 0.2, Causal: causal}})
 		}
 		turned := some(900, 700)
 		turned.Layout = turned.Transpose(0, 1)

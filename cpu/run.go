@@ -20,8 +20,10 @@ func supports(op device.Op) bool {
 		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.Search:
 		return true
 	case *device.ChannelNorm, *device.ChannelNormGrad, *device.Convolution, *device.SumWindows,
-		*device.AddWindows, *device.Attention:
+		*device.AddWindows:
 		return single(op)
+	case *device.Attention:
+		return single(op) && o.Plain() && o.LSE.Absent()
 	case *device.MaxPoolGrad:
 		return o.G.Type == dtype.F32
 	case *device.MultiMap:
@@ -89,6 +91,9 @@ func (d *Device) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error
 	case *device.Search:
 		d.search(o)
 	case *device.Attention:
+		if !supports(op) {
+			return unsupported(op)
+		}
 		d.attention(o)
 	case *device.GridSample:
 		d.gridSample(o)

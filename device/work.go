@@ -39,7 +39,7 @@ const (
 
 func classOf(op Op) Class {
 	switch op.(type) {
-	case *MatMul, *Convolution, *Attention:
+	case *MatMul, *Convolution, *Attention, *AttentionGrad:
 		return ByProducts
 	case *Map, *MultiMap:
 		return ByExpression

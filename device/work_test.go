@@ -64,7 +64,8 @@ func TestWork(t *testing.T) {
 		{"channel norm gradient", &device.ChannelNormGrad{Sum: f32(2), Product: f32(2), DX: channels, G: channels, X: channels, Mean: f32(2), Rstd: f32(2)}, device.Work{FLOPs: 180, Bytes: 240 + 4*8}},
 		{"scan", &device.Scan{Kind: device.ScanLinear, Out: f32(2, 2, 5), Ins: list(f32(2, 2, 5), f32(2, 2, 5))}, device.Work{FLOPs: 40, Bytes: 240}},
 		{"argsort", &device.Argsort{Out: dense(dtype.I64, 4, 2), X: x}, device.Work{FLOPs: 20 * 3, Bytes: 64 + 80}},
-		{"attention", &device.Attention{Out: f32(2, 3, 5), Q: f32(2, 3, 4), K: f32(1, 2, 4), V: f32(1, 2, 5), Causal: true}, device.Work{FLOPs: 2 * 5 * (8 + 10 + 4 + one), Bytes: 120 + 96 + 32 + 40}},
+		{"attention", &device.Attention{Out: f32(1, 2, 3, 5), Q: f32(1, 2, 3, 4), K: f32(1, 1, 2, 4), V: f32(1, 1, 2, 5), Weighing: device.Weighing{Causal: true}}, device.Work{FLOPs: 2 * 5 * (8 + 10 + 4 + one), Bytes: 120 + 96 + 32 + 40}},
+		{"attention gradient", &device.AttentionGrad{DQ: f32(1, 2, 3, 4), DV: f32(1, 1, 2, 5), G: f32(1, 2, 3, 5), Q: f32(1, 2, 3, 4), K: f32(1, 1, 2, 4), V: f32(1, 1, 2, 5), Out: f32(1, 2, 3, 5), LSE: f32(1, 2, 3)}, device.Work{FLOPs: 2 * 6 * (8 + 8 + 10 + 10 + 4 + one), Bytes: 96 + 40 + 120 + 96 + 32 + 40 + 120 + 24}},
 		{"search", &device.Search{Out: dense(dtype.I64, 4, 2), Sorted: x, Values: f32(4, 2)}, device.Work{FLOPs: 8 * 3, Bytes: 64 + 80 + 32}},
 		{"multi-map", &device.MultiMap{Program: lower(expr.X(0).Neg(), 1), Outs: [][]device.View{{f32(3)}, {f32(4)}}, Ins: [][]device.View{{f32(3)}, {f32(4)}}, Params: dense(dtype.I64, 2)}, device.Work{FLOPs: 7, Bytes: 2*28 + 16}},
 	} {

@@ -70,26 +70,34 @@ func (f *attentionFunc) fastForward(s *Scope, in []*Tensor) *Tensor {
 	if k.layout.Shape.Head(r-2) != heads || v.layout.Shape.Head(r-2) != heads {
 		return nil // broadcast
 	}
-	flat := func(x *Tensor) shape.Dims {
-		sh := x.layout.Shape
-		return shape.Of(sh.Head(r-2).Size(), sh.At(r-2), sh.At(r-1))
-	}
-	t, to := q.dtype.Compute(), flat(q).With(2, v.Dim(-1))
-	o := attentionOps.supported(s, q.st.dev, device.Attention{Out: resultOf(t, to), Q: resultOf(t, flat(q)), K: resultOf(t, flat(k)), V: resultOf(t, flat(v)),
-		Scale: f.scale, Causal: f.causal})
+	t, to := q.dtype.Compute(), fourDims(q.layout.Shape).With(3, v.Dim(-1))
+	o := attentionOps.supported(s, q.st.dev, device.Attention{Out: resultOf(t, to),
+		Q: resultOf(t, fourDims(q.layout.Shape)), K: resultOf(t, fourDims(k.layout.Shape)),
+		V:        resultOf(t, fourDims(v.layout.Shape)),
+		Weighing: device.Weighing{Scale: f.scale, Causal: f.causal}})
 	if o == nil {
 		return nil
 	}
 	return within(s, func(c *Scope) *Tensor {
 		const op = "scaled_dot_product_attention"
-		wide := func(x *Tensor) *Tensor { return x.In(c).Cast(t).reshape(flat(x)) }
+		wide := func(x *Tensor) *Tensor { return x.In(c).Cast(t).reshape(fourDims(x.layout.Shape)) }
 		a, b, e := wide(q), wide(k), wide(v)
 		y := alloc(op, c, q.st.dev, t, to)
 		o.Q, o.K, o.V = a.operand(), b.operand(), e.operand()
-		launch(op, c, o, y, a, b, e)
+		launch(op, c, o, y, nil, a, b, e)
 		attentionOps.put(o)
 		return y.reshape(q.layout.Shape.With(r-1, v.Dim(-1))).Cast(q.dtype)
 	})
+}
+
+// fourDims is [batch, heads, length, features] of a shape of at least two dimensions.
+func fourDims(s shape.Dims) shape.Dims {
+	r := s.Rank()
+	heads := 1
+	if r > 2 {
+		heads = s.At(r - 3)
+	}
+	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
 }
 
 // fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n, m].

@@ -19,17 +19,18 @@ func testAttention(r *rig) {
 	} {
 		for _, causal := range []bool{false, true} {
 			n++
+			batch := 1 + n%2
 			forms := []form{contiguous, offset, strided, transposed}
-			q := r.small(dtype.F32, shape.Of(c[0], c[2], c[4]), forms[n%4])
-			k := r.small(dtype.F32, shape.Of(c[1], c[3], c[4]), forms[(n+1)%4])
-			v := r.small(dtype.F32, shape.Of(c[1], c[3], c[5]), forms[(n+2)%4])
-			out := r.empty(dtype.F32, shape.Of(c[0], c[2], c[5]), forms[n/2%4])
-			what := fmt.Sprintf("attention of %d heads over %d, %d queries, %d keys, causal %v, operands %s, %s, %s", c[0], c[1], c[2], c[3], causal, q.form, k.form, v.form)
+			q := r.small(dtype.F32, shape.Of(batch, c[0], c[2], c[4]), forms[n%4])
+			k := r.small(dtype.F32, shape.Of(batch, c[1], c[3], c[4]), forms[(n+1)%4])
+			v := r.small(dtype.F32, shape.Of(batch, c[1], c[3], c[5]), forms[(n+2)%4])
+			out := r.empty(dtype.F32, shape.Of(batch, c[0], c[2], c[5]), forms[n/2%4])
+			what := fmt.Sprintf("attention of %d samples, %d heads over %d, %d queries, %d keys, causal %v, operands %s, %s, %s", batch, c[0], c[1], c[2], c[3], causal, q.form, k.form, v.form)
 			scale := 0.7
-			r.run(what, &device.Attention{Out: out.v, Q: q.v, K: k.v, V: v.v, Scale: scale, Causal: causal})
+			r.run(what, &device.Attention{Out: out.v, Q: q.v, K: k.v, V: v.v, Weighing: device.Weighing{Scale: scale, Causal: causal}})
 			fq, fk, fv := q.floats(), k.floats(), v.floats()
 			var want, size []float64
-			for i := range c[0] * c[2] {
+			for i := range batch * c[0] * c[2] {
 				head := i / c[2] / (c[0] / c[1])
 				keys := c[3]
 				if causal {

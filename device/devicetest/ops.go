@@ -29,6 +29,9 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	rms := device.RowNorm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
 	two, one := [3]int{2, 2}, [3]int{1, 1}
 	pool := device.Window{Rank: 2, Kernel: two, Stride: two, Dilation: one}
+	weighing := func() device.Weighing {
+		return device.Weighing{Scale: 0.5, Mask: f(2, 2, 3, 2), Lengths: i(2), Drop: 0.25, Numbers: i(2)}
+	}
 	groups := func(n int) (g [][]device.View) {
 		for _, size := range []int{5, 3} {
 			var v []device.View
@@ -62,7 +65,10 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.MaxPoolGrad{DX: f(2, 4, 4), G: f(2, 2, 2), Near: view(dtype.U8, 2, 2, 2), Window: pool},
 		&device.Argsort{Out: i(2, 3), X: f(2, 5)},
 		&device.Search{Out: i(2, 4), Sorted: f(2, 5), Values: f(2, 4)},
-		&device.Attention{Out: f(2, 3, 5), Q: f(2, 3, 4), K: f(1, 2, 4), V: f(1, 2, 5), Scale: 0.5},
+		&device.Attention{Out: f(2, 2, 3, 5), Q: f(2, 2, 3, 4), K: f(2, 1, 2, 4), V: f(2, 1, 2, 5), Weighing: device.Weighing{Scale: 0.5}},
+		&device.Attention{Out: f(2, 2, 3, 5), LSE: f(2, 2, 3), Q: f(2, 2, 3, 4), K: f(2, 1, 2, 4), V: f(2, 1, 2, 5), Weighing: weighing()},
+		&device.AttentionGrad{DQ: f(2, 2, 3, 4), DK: f(2, 1, 2, 4), DV: f(2, 1, 2, 5), G: f(2, 2, 3, 5), Q: f(2, 2, 3, 4), K: f(2, 1, 2, 4), V: f(2, 1, 2, 5),
+			Out: f(2, 2, 3, 5), LSE: f(2, 2, 3), Weighing: weighing()},
 		&device.MultiMap{Program: scaled, Outs: groups(1), Ins: groups(2), Params: i(1)},
 		&device.MultiMap{Program: scaled, Outs: groups(1), Ins: groups(2), Params: i(1), Found: f(1)},
 	}
