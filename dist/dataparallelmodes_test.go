@@ -3,6 +3,7 @@ package dist_test
 import (
 	"bytes"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
+	runtime.KeepAlive([]any{m, one, dp}) // their memory counts until here
 }
 
 // Autocast holds for the replicas, whose casts end with the call; gradients are of the parameters'
