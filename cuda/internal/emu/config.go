@@ -36,6 +36,10 @@ type Config struct {
 	// driver.
 	Spill func(kernel string) int
 
+	// NoHost reports whether page-locked memory is refused now, to plant a shortage. It may be nil, and
+	// must not call the driver.
+	NoHost func() bool
+
 	// Timeline hears of each operation when it has run, with its start and its end in virtual time.
 	// Operations of one stream come in order, those of several as they ran. It may be nil, is never
 	// called twice at once, and must not call the driver.
