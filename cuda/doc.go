@@ -31,9 +31,9 @@
 //     the garbage collector holds is collected, cached memory is returned, and only then is the error
 //     [device.ErrOutOfMemory], with a list of who holds the memory.
 //   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
-//   - Host memory of a program is its own again when Upload and Download return, also where the
-//     driver would still read or write it: what goes up is copied to page-locked memory of the
-//     library's first, of which a GPU has up to 4 MiB, and what comes down is waited for.
+//   - Host memory of a program is its own again when Upload and Download return. What goes up is
+//     copied to page-locked memory of the library's first, of which a GPU has up to 4 MiB. What
+//     comes down is waited for.
 //   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on return.
 //
 // # The names of torch.cuda

@@ -252,8 +252,8 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
 }
 
-// reserve takes page-locked memory from the driver, if need be after idle blocks are given back, and
-// counts it. The pool's mu is held.
+// reserve takes page-locked memory from the driver, if need be after idle blocks are given back,
+// and counts it. The pool's mu is held.
 func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	p := &d.p.pinned
 	at, err := d.lock(size)

@@ -156,8 +156,8 @@ func (d *Device) mark(c *chunk) {
 }
 
 // nextChunk returns a chunk that nothing reads any more: the oldest, a new one, or the oldest after
-// a wait, during which the ring's mu is not held. It is nil where there is no page-locked memory. The
-// ring's mu is held.
+// a wait, during which the ring's mu is not held. It is nil where there is no page-locked memory.
+// The ring's mu is held.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {

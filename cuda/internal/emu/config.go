@@ -31,13 +31,13 @@ type Config struct {
 	Cost    Cost                      // zero fields have defaults
 	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil, and must not call the driver
 
-	// Spill is the local memory, in bytes a thread, that the emulated compiler gives a kernel beside
-	// what its text declares: registers that it spilt, planted. It may be nil, and must not call the
-	// driver.
+	// Spill is the local memory, in bytes a thread, that the emulated compiler gives a kernel
+	// beside what its text declares: registers that it spilt, planted. It may be nil, and must
+	// not call the driver.
 	Spill func(kernel string) int
 
-	// NoHost reports whether page-locked memory is refused now, to plant a shortage. It may be nil, and
-	// must not call the driver.
+	// NoHost reports whether page-locked memory is refused now, to plant a shortage. It may be
+	// nil, and must not call the driver.
 	NoHost func() bool
 
 	// Timeline hears of each operation when it has run, with its start and its end in virtual time.

@@ -106,9 +106,10 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 	return s.ctx.dead
 }
 
-// MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes; for pageable memory the call
-// completes the stream's work, unless PageableLate leaves that for a synchronisation. In meta mode a copy to pageable memory is ErrMeta, and one to pinned memory is counted, and dropped: a
-// host that wants to read it waits first, which is ErrMeta.
+// MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes. For
+// pageable memory the call completes the stream's work, unless PageableLate leaves that for a
+// synchronisation. In meta mode a copy to pageable memory is ErrMeta, and one to pinned memory is
+// counted, and dropped: a host that wants to read it waits first, which is ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

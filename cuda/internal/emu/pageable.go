@@ -8,8 +8,8 @@ import (
 )
 
 // Pageable says when copies read and write pageable memory, which is host memory that the driver
-// did not allocate. CUDA leaves it open: "API synchronization behavior" of NVIDIA's reference of the
-// driver API.
+// did not allocate. CUDA leaves it open: "API synchronization behavior" of NVIDIA's reference of
+// the driver API.
 type Pageable uint8
 
 // When pageable memory is reached. The zero value is PageableNow, or what FLAMBEAU_PAGEABLE says.
