@@ -9,7 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Upload copies src to dst from byte offset off on, in the order of s. src may be reused when it returns.
+// Upload copies src to dst from byte offset off on, in the order of s. src may be reused when it
+// returns. Pageable memory goes by way of page-locked memory of the library's, in pieces of 1 MiB:
+// what is larger than 4 MiB waits for its first pieces, and so for the work before them on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)
@@ -38,7 +40,8 @@ func (d *Device) upload(s *stream, to uint64, b []byte) error {
 	return s.synchronize() // the driver reads page-locked memory later
 }
 
-// send copies b to an address of the device, in the order of the stream.
+// send copies b to an address of the device, in the order of the stream. Pageable memory has been
+// read when it returns; page-locked memory of the pool is read when the copy's turn comes.
 func (d *Device) send(s *stream, to uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
 		return l.send(to, b)
@@ -48,9 +51,10 @@ func (d *Device) send(s *stream, to uint64, b []byte) error {
 	}
 	defer d.leave()
 	d.count.up.Add(1)
-	err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle)
-	runtime.KeepAlive(b)
-	return d.fault("", err)
+	if !d.p.pinned.holds(b) {
+		return d.stage(s, to, b)
+	}
+	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
 // Download waits for the work on s, copies from byte offset off of src to dst, and reports a fault or an index error of
@@ -87,12 +91,12 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 		}
 		d.count.down.Add(1)
 		d.count.downBytes.Add(uint64(len(dst)))
-		// Pageable memory has been written when the call returns.
+		// The driver does not promise that pageable memory has been written when the call returns.
 		err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(addr), uint64(len(dst)), st.handle)
-		runtime.KeepAlive(dst)
-		if err == nil && d.p.pinned.holds(dst) {
+		if err == nil {
 			err = d.api.StreamSynchronize(st.handle)
 		}
+		runtime.KeepAlive(dst)
 		return err
 	})
 }

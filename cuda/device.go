@@ -33,6 +33,7 @@ type Device struct {
 	count   counters
 	peers   sync.Map // *Device to *peerLink
 	timing  timing
+	staging staging
 }
 
 var _ device.Device = (*Device)(nil)
@@ -40,6 +41,7 @@ var _ device.Device = (*Device)(nil)
 // newDevice opens device i: its primary context, which other libraries of the process share, its stream and its pool.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
+	d.staging.freed.L = &d.staging.mu
 	var err error
 	if d.h, err = p.api.DeviceGet(i); err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ type counters struct{ launches, up, down, downBytes, within atomic.Uint64 }
 // Counters says how often a device was asked to do something since it was opened.
 type Counters struct {
 	Launches  uint64 // of kernels
-	Uploads   uint64 // copies from the host
+	Uploads   uint64 // copies from the host; one that goes in pieces is one
 	Downloads uint64 // copies to the host, each of which waits for its stream
 	Copies    uint64 // on the device and between devices
 	// DownloadedBytes is what the downloads copied.

@@ -31,6 +31,9 @@
 //     the garbage collector holds is collected, cached memory is returned, and only then is the error
 //     [device.ErrOutOfMemory], with a list of who holds the memory.
 //   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
+//   - Host memory of a program is its own again when Upload and Download return. What goes up is
+//     copied to page-locked memory of the library's first, of which a GPU has up to 4 MiB. What
+//     comes down is waited for.
 //   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on return.
 //
 // # The names of torch.cuda
@@ -46,14 +49,18 @@
 //
 //	FLAMBEAU_CUDA         unset: the NVIDIA driver. off: no GPU.
 //	                      emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
-//	                      [,expandable=on][,mode=meta][,seed=1][,peer=off][,link=10GB]:
-//	                      emulated ones. link= is what a link between two carries a second,
-//	                      each way. Read at first use.
+//	                      [,expandable=on][,mode=meta][,seed=1][,peer=off][,link=10GB]
+//	                      [,pageable=late]: emulated ones. link= is what a link between two
+//	                      carries a second, each way. With pageable=late a copy reads or
+//	                      writes memory that is not page-locked as late as CUDA allows.
+//	                      Read at first use.
+//	FLAMBEAU_PAGEABLE     late: emulated GPUs without a pageable= of their own have pageable=late.
 //	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
 //	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
 //	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.
 //
-// Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin.
+// Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin. Beside them lie records of
+// those for which the driver's compiler had not enough registers: see [Device.Spills].
 //
 // An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault names kernel, line and
 // thread. It says nothing about speed. In mode=meta addresses are given out without memory and kernels are counted, not run:

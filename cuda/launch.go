@@ -73,6 +73,9 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 	if err == nil && k.DynShared > 0 && k.StaticShared+k.DynShared > plainShared {
 		err = d.api.FuncSetAttribute(fn, cu.FuncMaxDynamicShared, k.DynShared)
 	}
+	if err == nil {
+		err = d.notice(k, fn)
+	}
 	if err != nil {
 		_ = d.api.ModuleUnload(m) // the first error is the one to tell
 		return 0, d.fault(k.Name, err)

@@ -221,10 +221,15 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	p.settle()
 	b := p.take(size)
 	if b == nil {
-		at, err := d.lock(size)
-		if errors.Is(err, device.ErrOutOfMemory) && d.unlock() > 0 {
-			p.stats.Retries++
-			at, err = d.lock(size)
+		at, err := d.reserve(size)
+		if errors.Is(err, device.ErrOutOfMemory) {
+			p.mu.Unlock() // which is the inner of the two
+			n := d.p.emptyStaging()
+			p.mu.Lock()
+			if n > 0 {
+				p.stats.Retries++
+				at, err = d.reserve(size)
+			}
 		}
 		if err != nil {
 			if errors.Is(err, device.ErrOutOfMemory) {
@@ -234,11 +239,6 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 		}
 		b = &pinnedBlock{p: at, size: size}
 		p.know(b, nil)
-		p.stats.Reserved += size
-		p.stats.ReservedPeak = max(p.stats.ReservedPeak, p.stats.Reserved)
-		p.stats.Segments++
-		p.host.blocks.add(1)
-		p.host.bytes.add(size)
 	}
 	p.stats.Allocated += b.size
 	p.stats.AllocatedPeak = max(p.stats.AllocatedPeak, p.stats.Allocated)
@@ -250,6 +250,41 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 		t.Memory(device.MemoryEvent{Device: d, Addr: uintptr(b.p), Bytes: bytes, Pinned: true, Origin: o, InUse: p.stats.Allocated})
 	}
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
+}
+
+// reserve takes page-locked memory from the driver, if need be after idle blocks are given back,
+// and counts it. The pool's mu is held.
+func (d *Device) reserve(size int) (unsafe.Pointer, error) {
+	p := &d.p.pinned
+	at, err := d.lock(size)
+	if errors.Is(err, device.ErrOutOfMemory) && d.unlock() > 0 {
+		p.stats.Retries++
+		at, err = d.lock(size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.stats.Reserved += size
+	p.stats.ReservedPeak = max(p.stats.ReservedPeak, p.stats.Reserved)
+	p.stats.Segments++
+	p.host.blocks.add(1)
+	p.host.bytes.add(size)
+	return at, nil
+}
+
+// giveBack is the opposite of reserve. The pool's mu is held, and the device's context current.
+func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
+	p := &d.p.pinned
+	begin := time.Now()
+	if d.fault("", d.api.MemFreeHost(at)) != nil {
+		return false
+	}
+	p.host.free.since(begin)
+	p.host.blocks.sub(1)
+	p.host.bytes.sub(size)
+	p.stats.Segments--
+	p.stats.Reserved -= size
+	return true
 }
 
 // lock takes page-locked memory from the driver. The pool's mu is held.
@@ -277,25 +312,20 @@ func (d *Device) unlock() int {
 	gone := map[*pinnedBlock]bool{}
 	for size, list := range p.idle {
 		for _, b := range list {
-			begin := time.Now()
-			if d.fault("", d.api.MemFreeHost(b.p)) == nil {
-				p.host.free.since(begin)
-				p.host.blocks.sub(1)
-				p.host.bytes.sub(b.size)
+			if d.giveBack(b.p, b.size) {
 				gone[b] = true
 				n += b.size
-				p.stats.Segments--
 			}
 		}
 		delete(p.idle, size)
 	}
 	p.know(nil, func(b *pinnedBlock) bool { return gone[b] })
-	p.stats.Reserved -= n
 	return n
 }
 
-// PinnedStats counts the page-locked memory of the driver. What is given back while copies are pending is not allocated any more, and
-// still reserved.
+// PinnedStats counts the page-locked memory of the driver. What is given back while copies are
+// pending is not allocated any more, and still reserved. So is the memory through which the library
+// copies from pageable memory, up to 4 MiB a device: reserved, and nobody's allocation.
 func (d *Device) PinnedStats() device.Stats {
 	p := &d.p.pinned
 	p.mu.Lock()
@@ -306,11 +336,12 @@ func (d *Device) PinnedStats() device.Stats {
 
 // EmptyPinned gives page-locked memory that is not in use back to the system and returns its bytes.
 func (d *Device) EmptyPinned() int {
+	n := d.p.emptyStaging()
 	p := &d.p.pinned
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settle()
-	return d.unlock()
+	return n + d.unlock()
 }
 
 // locked returns the n bytes of page-locked memory from off on.

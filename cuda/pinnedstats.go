@@ -40,6 +40,7 @@ func (d *duration) since(t time.Time) {
 type hostStats struct {
 	blocks, bytes    quantity // held from the driver
 	requests, active quantity // handed out, or given back while copies are pending
+	staging          quantity // bytes that copies from pageable memory go through
 	alloc, free      duration
 }
 
@@ -47,6 +48,8 @@ type hostStats struct {
 //
 //	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks held from the driver, in use or kept for reuse
 //	active_requests, active_bytes    the same of blocks in use, and of those given back that copies still read or write
+//	staging_bytes                    .{current,peak,allocated,freed}: the library's own part of
+//	                                 allocated_bytes, for pageable memory to go up (not torch's)
 //	num_host_alloc, num_host_free    calls of the driver
 //	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds, that of an emulated driver by the host's clock
 //
@@ -60,7 +63,8 @@ func HostMemoryStats(dev device.Device) map[string]int64 {
 	p.settle()
 	h := &p.host
 	m := map[string]int64{"num_host_alloc": h.blocks.allocated, "num_host_free": h.blocks.freed}
-	for name, q := range map[string]quantity{"allocations": h.blocks, "allocated_bytes": h.bytes, "active_requests": h.requests, "active_bytes": h.active} {
+	for name, q := range map[string]quantity{"allocations": h.blocks, "allocated_bytes": h.bytes, "active_requests": h.requests, "active_bytes": h.active,
+		"staging_bytes": h.staging} {
 		m[name+".current"], m[name+".peak"], m[name+".allocated"], m[name+".freed"] = q.current, q.peak, q.allocated, q.freed
 	}
 	for name, d := range map[string]duration{"host_alloc_time": h.alloc, "host_free_time": h.free} {
@@ -97,5 +101,5 @@ func ResetAccumulatedHostMemoryStats(dev device.Device) {
 }
 
 func (h *hostStats) quantities() []*quantity {
-	return []*quantity{&h.blocks, &h.bytes, &h.requests, &h.active}
+	return []*quantity{&h.blocks, &h.bytes, &h.requests, &h.active, &h.staging}
 }

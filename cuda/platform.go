@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ type platform struct {
 	printed sync.Map  // by *kernels.Kernel
 	cubins  *cubinCache
 
+	spills spills
+	warn   func(Spill) // of the first one
+
 	owners sync.Map // of streams: cu.Stream to *Device
 	pinned pinnedPool
 
@@ -47,6 +51,7 @@ type platform struct {
 // newPlatform asks a driver for what is the same for all of its devices.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
+	p.warn = func(s Spill) { log.Printf("cuda: %v (Device.Spills lists all, flambeau doctor says what to do)", s) }
 	p.pinned.idle = map[int][]*pinnedBlock{}
 	switch v := os.Getenv("FLAMBEAU_PRINT_PTX"); v {
 	case "", "0":
@@ -73,7 +78,7 @@ func newPlatform(api cu.API) (*platform, error) {
 }
 
 // accepted lists what FLAMBEAU_CUDA may be.
-const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB]"
+const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB][,pageable=late]"
 
 // choose makes the platform that a value of FLAMBEAU_CUDA asks for. open finds the real driver.
 func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {

@@ -101,6 +101,8 @@ type Properties struct {
 	KernelTimeout       bool // a display hangs on the GPU, and kernels that run for seconds are ended
 	ComputeMode         ComputeMode
 	StreamPriorityLevel int // how many priorities streams can have
+
+	SpillingKernels int // of the library, as far as known, see [Device.Spills]; 0 is as it should be
 }
 
 // MemoryBandwidth returns the peak of the memory in bytes a second: twice the clock (both edges carry data) times the bus's width.
@@ -145,7 +147,7 @@ func DeviceProperties(dev device.Device) (Properties, error) {
 		return Properties{}, err
 	}
 	p := Properties{Name: d.info.Name, Emulated: d.info.Emulated, Major: d.info.Capability[0], Minor: d.info.Capability[1], TotalMemory: d.info.Memory,
-		StreamPriorityLevel: d.streams.least - d.streams.urgent + 1}
+		StreamPriorityLevel: d.streams.least - d.streams.urgent + 1, SpillingKernels: len(d.Spills())}
 	uuid, err := d.api.DeviceUUID(d.h)
 	if err != nil {
 		return Properties{}, err

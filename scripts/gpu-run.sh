@@ -6,15 +6,24 @@
 #   run.sh sweep       what the planners choose beside what they could have chosen, within 6 minutes
 #   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute over a few kernels
 #
+#   run.sh warm PART   compiles the kernels of a part, as their first use would
+#
 # Each leaves results-PART.json and log-PART.txt in ${OUT:-./out}, whatever fails, and prints failures, steps and verdict last. It fails
 # when something failed, or when there is no GPU. Kernels that were compiled are kept for the next part.
+#
+# The steps' limits do not include compiling. A part warms first where no mark says that this bundle
+# has done so for this driver and GPU. That has 9 minutes of its own (WARM_LIMIT seconds). Where 9
+# minutes are all there is, warm beforehand. What is not compiled by then is not measured: the part
+# fails, says so, and goes on from there when it is run again.
 #
 # TRIAL=1 takes an emulated GPU too and little of everything, to see that this script runs.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 here=$PWD
+only_warm=
+[ "${1:-}" = warm ] && only_warm=1 && shift
 mode=${1:-tests}
-case $mode in tests | bench | sweep | sanitizer) ;; *) echo "usage: run.sh tests|bench|sweep|sanitizer" >&2 && exit 2 ;; esac
+case $mode in tests | bench | sweep | sanitizer) ;; *) echo "usage: run.sh [warm] tests|bench|sweep|sanitizer" >&2 && exit 2 ;; esac
 trial=${TRIAL:-0}
 
 # A read-only folder, an unset HOME or a full /tmp are told at once.
@@ -40,11 +49,40 @@ ulimit -c 0
 
 deadline=$((SECONDS + ${LIMIT:-520}))
 fail=0
+warming= # compiling, not measuring
+
+# limit_of LIMIT: of a step, in seconds. While kernels are compiled it is what is left.
+limit_of() {
+	if [ "$warming" ]; then echo $((deadline - SECONDS)); else echo "$1"; fi
+}
+
+# warm_step NAME COMMAND…: a step for the sake of what it compiles. What it finds is for the step
+# itself to tell. Only that its time was over counts.
+warm_step() {
+	local name=$1 rc=0 from=$SECONDS limit=$((deadline - SECONDS))
+	shift
+	if [ "$limit" -gt 5 ]; then
+		[ "$BASHPID" = $$ ] || trap 'kill $! 2>/dev/null; exit 143' TERM
+		timeout -k 5 "$limit" "$@" >"$work/cold/$name.log" 2>&1 &
+		wait $! || rc=$?
+	else
+		rc=124
+	fi
+	# A test binary ends itself a little before, and says so.
+	if [ "$rc" = 124 ] || [ "$rc" = 137 ] || grep -qs '^panic: test timed out' "$work/cold/$name.log"; then
+		echo "$name" >>"$work/cold/unfinished"
+	fi
+	echo "-- warm $name: $((SECONDS - from)) s"
+}
 
 # step NAME LIMIT COMMAND…: runs a command within its limit and what is left of the whole.
 step() {
 	local name=$1 limit=$2 rc=0 from=$SECONDS left=$((deadline - SECONDS))
 	shift 2
+	if [ "$warming" ]; then
+		warm_step "$name" "$@"
+		return
+	fi
 	[ "$left" -lt "$limit" ] && limit=$left
 	if [ "$limit" -le 5 ]; then
 		echo "no time was left" >"$work/$name.log"
@@ -86,13 +124,18 @@ interrupted() {
 	finish
 }
 for signal in TERM INT HUP; do trap "interrupted $signal" "$signal"; done
-# A process that hangs in the driver cannot be killed, and who waits for it hangs too: then what there is by then is reported.
-(
-	trap 'kill $! 2>/dev/null; exit' TERM
-	sleep $((${LIMIT:-520} + 25)) &
-	wait $! && kill -TERM $$
-) >/dev/null 2>&1 </dev/null &
-watchdog=$!
+# watch SECONDS: a process that hangs in the driver cannot be killed, and who waits for it hangs
+# too: then what there is by then is reported.
+watch() {
+	[ -z "$watchdog" ] || kill "$watchdog" 2>/dev/null
+	(
+		trap 'kill $! 2>/dev/null; exit' TERM
+		sleep $(($1 + 25)) &
+		wait $! && kill -TERM $$
+	) >/dev/null 2>&1 </dev/null &
+	watchdog=$!
+}
+watch "${LIMIT:-520}"
 
 export FLAMBEAU_TEST_GPU=1
 [ "$trial" = 1 ] || unset FLAMBEAU_CUDA
@@ -108,12 +151,16 @@ command -v nvidia-smi >/dev/null && step nvidia_smi 20 nvidia-smi && show nvidia
 go_test() {
 	mkdir -p "$work/src/$4"
 	[ -d "$here/src/$4" ] && cp -r "$here/src/$4/." "$work/src/$4/" # tests may write there
-	step "$1" "$2" sh -c "cd '$work/src/$4' && exec '$3' -test.v -test.timeout $(($2 - 5))s -test.run '$5' $6"
+	local limit
+	limit=$(limit_of "$2")
+	step "$1" "$2" sh -c "cd '$work/src/$4' && exec '$3' -test.v -test.timeout $((limit > 10 ? limit - 5 : 5))s -test.run '$5' $6"
 }
 
 part_tests() {
-	step doctor 60 sh -c 'flambeau doctor; [ $? -le 1 ]' # 1: the GPU is used, and could be faster
-	show doctor 30
+	if [ -z "$warming" ]; then
+		step doctor 60 sh -c 'flambeau doctor; [ $? -le 1 ]' # 1: the GPU is used, and could be faster
+		show doctor 30
+	fi
 	# First what one process says about a GPU that nobody else uses.
 	go_test cu 60 cu.test cuda/internal/cu . ''
 	go_test cuda 150 cuda.test cuda 'OnHardware|Hardware|TestCommandOfAGPU|Stream|Event|Record|Pinned|Copy|Expand|Propert|Index|Monitor' "-test.skip 'TestConformance|TestFault'"
@@ -137,6 +184,7 @@ part_tests() {
 
 # import_pytorch starts to read PyTorch, which takes a minute where nobody has yet, beside what does not need it.
 import_pytorch() {
+	[ "$warming" ] && return
 	timeout -k 5 150 python3 -c 'import torch' >/dev/null 2>&1 </dev/null &
 	importing=$!
 }
@@ -145,6 +193,7 @@ import_pytorch() {
 pytorch() {
 	local limit=$1 python=(python3 torch_compare.py) dev=cuda:0
 	shift
+	[ "$warming" ] && return
 	if ! wait "$importing"; then
 		echo "no PyTorch for python3 here"
 		return
@@ -158,16 +207,17 @@ pytorch() {
 part_bench() {
 	local steps=200 flags=() form trial_flag=
 	if [ "$trial" = 1 ]; then steps=2 flags=(--batch 4) trial_flag=-trial; fi
+	[ "$warming" ] && steps=2 trial_flag="$trial_flag -seconds 0.01" # the same kernels, of the same sizes
 	import_pytorch
 	step bench 170 sh -c "compare $trial_flag cuda:0 >'$work/bench.json'"
 	pytorch 130
 	step train_cuda 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cuda.json'"
-	step train_cpu 60 sh -c "flambeau train --device cpu --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cpu.json'"
-	[ "$trial" = 1 ] || step train_full 60 sh -c "flambeau train --device cuda:0 --json >'$work/train_full.json'"
+	[ "$warming" ] || step train_cpu 60 sh -c "flambeau train --device cpu --steps $steps --seed 1 --losses --json ${flags[*]:-} >'$work/train_cpu.json'"
+	[ "$trial" = 1 ] || [ "$warming" ] || step train_full 60 sh -c "flambeau train --device cuda:0 --json >'$work/train_full.json'"
 	for form in bf16 fp16; do
 		step "train_$form" 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 ${flags[*]:-} --amp $form --checkpointing --profile '$work/profile.txt' --json >'$work/train_$form.json' && cat '$work/profile.txt'"
 	done
-	step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
+	[ "$warming" ] || step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
 }
 
 part_sweep() {
@@ -180,6 +230,12 @@ part_sweep() {
 part_sanitizer() {
 	local tool steps=5
 	[ "$trial" = 1 ] && steps=1
+	if [ "$warming" ]; then # without the tools, which slow down what they look at
+		step train 60 flambeau train --device cuda:0 --steps 1 --batch 32
+		FLAMBEAU_TEST_PART=7/60 step optest 60 "$bin/optest.test" -test.run TestGPU
+		[ "$trial" = 1 ] || step compare 60 compare -seconds 0.01 -only '^(matmul_4096_f32|add_256M_f32|matmul_4096_bf16|softmax_256M_f32)$' cuda:0
+		return
+	fi
 	if command -v compute-sanitizer >/dev/null; then
 		for tool in memcheck racecheck synccheck initcheck; do
 			step "sanitizer_$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$bin/flambeau" train --device cuda:0 --steps $steps --batch 32
@@ -204,5 +260,31 @@ part_sanitizer() {
 	fi
 }
 
+# mark: the file that says that all of a part's kernels are compiled, by this bundle, for this
+# driver and GPU.
+mark=${XDG_CACHE_HOME:-$HOME/.cache}/flambeau/warm-$mode-$({ cat "$here/commit.txt"; grep -o '"product":"[^"]*"\|"driver_version":"[^"]*"' "$work/devices.json"; } 2>/dev/null | cksum | tr -d ' ')
+
+# warm_part compiles the kernels of the part, and reports whether that is done.
+warm_part() {
+	local limit=${WARM_LIMIT:-520}
+	echo "compiling kernels, for at most $limit s"
+	mkdir -p "$work/cold"
+	deadline=$((SECONDS + limit)) warming=1
+	watch "$limit"
+	"part_$mode"
+	warming= deadline=$((SECONDS + ${LIMIT:-520}))
+	watch "${LIMIT:-520}"
+	[ -e "$work/cold/unfinished" ] && return 1
+	mkdir -p "$(dirname "$mark")" && : >"$mark"
+	return 0
+}
+
+if [ "$only_warm" ] || { [ ! -e "$mark" ] && [ "$trial" != 1 ]; }; then
+	if ! warm_part; then
+		step cold 10 sh -c "echo 'kernels are still to be compiled; run it again, it goes on where it was:'; cat '$work/cold/unfinished'; exit 1"
+		finish
+	fi
+	[ -z "$only_warm" ] || { step warm 10 true && finish; }
+fi
 "part_$mode"
 finish

@@ -16,16 +16,17 @@ type devicesCmd struct {
 
 // deviceReport is a device in the JSON object.
 type deviceReport struct {
-	Name       string `json:"name"`
-	Product    string `json:"product"`
-	Emulated   bool   `json:"emulated,omitempty"`
-	Cores      int    `json:"cores"`
-	SIMD       string `json:"simd,omitempty"`
-	Memory     int    `json:"memory_bytes"`
-	Capability string `json:"compute_capability,omitempty"`
-	Driver     string `json:"driver_version,omitempty"`
-	PTX        string `json:"ptx_version,omitempty"`
-	Problem    string `json:"problem,omitempty"`
+	Name       string       `json:"name"`
+	Product    string       `json:"product"`
+	Emulated   bool         `json:"emulated,omitempty"`
+	Cores      int          `json:"cores"`
+	SIMD       string       `json:"simd,omitempty"`
+	Memory     int          `json:"memory_bytes"`
+	Capability string       `json:"compute_capability,omitempty"`
+	Driver     string       `json:"driver_version,omitempty"`
+	PTX        string       `json:"ptx_version,omitempty"`
+	Spills     []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
+	Problem    string       `json:"problem,omitempty"`
 }
 
 type devicesReport struct {
@@ -61,6 +62,7 @@ func (c *devicesCmd) Run(e *env) error {
 			p := deviceReport{Name: name, Product: in.Name, Emulated: in.Emulated, Cores: in.Cores, SIMD: in.SIMD, Memory: in.Memory, Driver: in.Driver, PTX: in.PTX}
 			if in.Kind == "cuda" {
 				p.Capability = fmt.Sprintf("%d.%d", in.Capability[0], in.Capability[1])
+				p.Spills = d.(*cuda.Device).Spills()
 			}
 			r.Devices = append(r.Devices, p)
 		}
@@ -81,6 +83,9 @@ func (c *devicesCmd) Run(e *env) error {
 			details = fmt.Sprintf("compute capability %s, driver %s, PTX %s", d.Capability, d.Driver, d.PTX)
 			if d.Emulated {
 				details += ", EMULATED"
+			}
+			if n := len(d.Spills); n > 0 {
+				details += fmt.Sprintf(", %d kernels spill registers (flambeau doctor)", n)
 			}
 		default:
 			details = "SIMD " + d.SIMD

@@ -163,6 +163,7 @@ type machine interface {
 	Driver() (cu.API, error)
 	Monitor() (nvml.API, error)
 	Libraries() []cuda.Library
+	Spills() []cuda.Spill
 }
 
 // local is the machine that the program runs on.
@@ -175,6 +176,7 @@ func (local) Process() int                     { return os.Getpid() }
 func (local) Driver() (cu.API, error)          { return cu.Open() }
 func (local) Monitor() (nvml.API, error)       { return nvml.Open() }
 func (local) Libraries() []cuda.Library        { return cuda.Libraries() }
+func (local) Spills() []cuda.Spill             { return cuda.RecordedSpills() }
 func (local) Glob(pattern string) (l []string) { l, _ = filepath.Glob(pattern); return l } // the patterns are this package's
 
 func (local) Read(path string) (string, bool) {

@@ -182,6 +182,10 @@ func TestDiagnoses(t *testing.T) {
 		{"many corrected", func(_ *planted, _ *hardware, s *sensors) { s.corrected = 5000 }, "ecc-corrected", Note, "cuda:0", "5000 errors", "-d ECC"},
 		{"rows pending", func(_ *planted, _ *hardware, s *sensors) { s.rows.Pending = true }, "memory-pending", Slow, "cuda:0", "next reset", "reset"},
 		{"no rows left", func(_ *planted, _ *hardware, s *sensors) { s.rows = nvml.Rows{Pending: true, Failure: true} }, "memory-failing", Slow, "cuda:0", "no spare ones", "replaced"},
+		{"spills", func(p *planted, _ *hardware, _ *sensors) {
+			other := cuda.Spill{Kernel: "scan", Bytes: 8, Capability: "9.0", Driver: "11.0"} // of another driver
+			p.spills = []cuda.Spill{{Kernel: "gemm", Bytes: 16, Capability: "9.0", Driver: "12.4"}, other}
+		}, "spills", Slow, "cuda:0", "kernels of the library: gemm (16 bytes a thread)", "another version of the driver"},
 		{"MIG", func(_ *planted, _ *hardware, s *sensors) { s.mig = true }, "mig", Note, "cuda:0", "MIG mode", "-mig 0"},
 		{"MIG to come", func(_ *planted, _ *hardware, s *sensors) { s.soon = true }, "mig", Note, "cuda:0", "after the next reset", ""},
 	} {

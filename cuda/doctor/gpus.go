@@ -36,6 +36,7 @@ func (x *examination) driver(api cu.API) {
 		}
 		if g.Usable {
 			usable++
+			x.spills(g)
 		}
 		if m != nil {
 			x.monitor(m, &g)
@@ -116,6 +117,25 @@ func (x *examination) device(api cu.API, i int) (g GPU, ok bool) {
 			Do: "use another GPU for computing, if there is one"})
 	}
 	return g, true
+}
+
+// spills tells of kernels that an earlier process found slower than they could be on a GPU and
+// driver like these.
+func (x *examination) spills(g GPU) {
+	var names []string
+	for _, s := range x.m.Spills() {
+		if s.Capability == g.Capability && s.Driver == x.CUDA {
+			names = append(names, fmt.Sprintf("%s (%d bytes a thread)", s.Kernel, s.Bytes))
+		}
+	}
+	const most = 5
+	if n := len(names) - most; n > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more", n))
+	}
+	if len(names) > 0 {
+		x.add(Finding{ID: "spills", Level: Slow, GPU: g.Name, Seen: "the driver's compiler had not enough registers for kernels of the library: " + strings.Join(names, ", "),
+			Do: "another version of the driver may compile them better; results are right all the same"})
+	}
 }
 
 // monitor looks at the sensors of a GPU. What one GPU does not tell is left out.

@@ -23,12 +23,14 @@ type planted struct {
 	absent    error // why there is no driver
 	monitor   nvml.API
 	libraries []cuda.Library
+	spills    []cuda.Spill
 }
 
 func (p *planted) System() string            { return p.system }
 func (p *planted) Process() int              { return 4242 }
 func (p *planted) Open(name string) error    { return p.closed[name] }
 func (p *planted) Libraries() []cuda.Library { return p.libraries }
+func (p *planted) Spills() []cuda.Spill      { return p.spills }
 func (p *planted) Exists(name string) bool {
 	_, file := p.files[name]
 	_, link := p.links[name]

@@ -87,11 +87,12 @@ type API interface {
 	// HostDeviceMap.
 	MemHostGetDevicePointer(p unsafe.Pointer) (DevicePtr, error)
 
-	// MemcpyHtoDAsync is cuMemcpyHtoDAsync. A pinned source is read when the stream gets there; a pageable one has been read when the
-	// call returns.
+	// MemcpyHtoDAsync is cuMemcpyHtoDAsync. The source is read when the stream gets there. A
+	// pageable one may have been read when the call returns, which the driver does not promise.
 	MemcpyHtoDAsync(dst DevicePtr, src unsafe.Pointer, n uint64, s Stream) error
-	// MemcpyDtoHAsync is cuMemcpyDtoHAsync. A pinned destination is written when the stream gets there; for a pageable one the call
-	// returns only after it has been written.
+	// MemcpyDtoHAsync is cuMemcpyDtoHAsync. The destination is written when the stream gets
+	// there. A pageable one may have been written when the call returns, which the driver does
+	// not promise.
 	MemcpyDtoHAsync(dst unsafe.Pointer, src DevicePtr, n uint64, s Stream) error
 	// MemcpyDtoDAsync is cuMemcpyDtoDAsync. The two ranges must not overlap.
 	MemcpyDtoDAsync(dst, src DevicePtr, n uint64, s Stream) error

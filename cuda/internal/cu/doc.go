@@ -21,9 +21,10 @@
 // may be called from several goroutines at once.
 //
 // Memory that a call receives as an unsafe.Pointer must stay where it is and alive until the work that reads or writes it
-// has completed; for memory from MemHostAlloc (pinned) that is later than the call's return, for any other (pageable) memory
-// the call itself takes what it needs or waits, see MemcpyHtoDAsync and MemcpyDtoHAsync. Go memory must be kept alive by the caller
-// (runtime.KeepAlive) for the call only.
+// has completed, which is later than the call's return. That holds for memory from MemHostAlloc
+// (pinned) and for any other (pageable) memory: drivers usually take what they need of the latter
+// within the call, and do not promise it. So who copies from or to Go memory synchronises the
+// stream before the memory is let go (runtime.KeepAlive) or looked at.
 //
 // # Absence is a state, not a failure
 //

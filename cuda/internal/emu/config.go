@@ -19,6 +19,8 @@ type Config struct {
 	Segment uint64 // bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple of 1 KiB; 0: by the memory
 	NoPeer  bool   // devices cannot address each other's memory, as GeForce cards; they can by default, as in servers with NVLink
 
+	Pageable Pageable // when copies read and write pageable memory, see the package comment
+
 	Expandable  bool   // pools grow by pages of virtual memory
 	Granularity uint64 // size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1 GiB of memory
 
@@ -28,6 +30,15 @@ type Config struct {
 
 	Cost    Cost                      // zero fields have defaults
 	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil, and must not call the driver
+
+	// Spill is the local memory, in bytes a thread, that the emulated compiler gives a kernel
+	// beside what its text declares: registers that it spilt, planted. It may be nil, and must
+	// not call the driver.
+	Spill func(kernel string) int
+
+	// NoHost reports whether page-locked memory is refused now, to plant a shortage. It may be
+	// nil, and must not call the driver.
+	NoHost func() bool
 
 	// Timeline hears of each operation when it has run, with its start and its end in virtual time.
 	// Operations of one stream come in order, those of several as they ran. It may be nil, is never
@@ -65,18 +76,19 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_CUDA=%s: %q is wrong: want %s", e.Spec, e.Part, e.Want)
 }
 
-const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB]"
+const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB][,pageable=late]"
 
 // Parse reads the value of FLAMBEAU_CUDA:
 //
 //	emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on]
-//	[,peer=off][,link=10GB]
+//	[,peer=off][,link=10GB][,pageable=late]
 //
 // These are N devices (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that
 // compute capability, the schedule's seed (0) and the size of a segment. Memory grows by pages with
 // expandable=on, and with peer=off devices cannot address each other's. The link between two of
 // them carries so many bytes a second, each way (450GB). That is a number with kB, MB, GB or TB,
-// which are powers of 1000. The error is a [*SpecError].
+// which are powers of 1000. With pageable=late copies reach pageable memory when their turn comes,
+// with pageable=now, the default, within the call. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -149,8 +161,17 @@ func Parse(spec string) (Config, error) {
 				return bad(part, "link= and bytes a second from 1kB to 1000TB, as in link=10GB")
 			}
 			c.Cost.PeerBytes = n
+		case "pageable":
+			switch value {
+			case "late":
+				c.Pageable = PageableLate
+			case "now":
+				c.Pageable = PageableNow
+			default:
+				return bad(part, "pageable=late or pageable=now")
+			}
 		default:
-			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=, peer=, link=")
+			return bad(part, "one of mem=, sm=, mode=, seed=, segment=, expandable=, peer=, link=, pageable=")
 		}
 	}
 	return c.withDefaults(), nil
@@ -179,6 +200,9 @@ func (c Config) String() string {
 	if r := c.Cost.PeerBytes; r != defaultPeerBytes {
 		fmt.Fprintf(&b, ",link=%s", formatRate(r))
 	}
+	if c.Pageable == PageableLate {
+		b.WriteString(",pageable=late")
+	}
 	return b.String()
 }
 
@@ -198,6 +222,9 @@ func (c Config) withDefaults() Config {
 	if c.QueueDepth == 0 {
 		c.QueueDepth = defaultQueueDepth
 	}
+	if c.Pageable == 0 {
+		c.Pageable = usualPageable()
+	}
 	c.Cost = c.Cost.withDefaults()
 	return c
 }
@@ -215,6 +242,8 @@ func (c Config) check() error {
 		return &SpecError{Part: fmt.Sprintf("Segment = %d", c.Segment), Want: "1 KiB to 32 MiB, a multiple of 1 KiB, or 0"}
 	case c.Granularity < 4096 || bits.OnesCount64(c.Granularity) != 1 || c.Granularity > 1<<30:
 		return &SpecError{Part: fmt.Sprintf("Granularity = %d", c.Granularity), Want: "a power of two from 4 KiB to 1 GiB, or 0"}
+	case c.Pageable != PageableNow && c.Pageable != PageableLate:
+		return &SpecError{Part: fmt.Sprintf("Pageable = %d", c.Pageable), Want: "PageableNow, PageableLate, or 0"}
 	case c.QueueDepth < 1:
 		return &SpecError{Part: fmt.Sprintf("QueueDepth = %d", c.QueueDepth), Want: "at least 1"}
 	case c.Workers < 0:

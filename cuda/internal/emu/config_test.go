@@ -19,6 +19,8 @@ func TestParse(t *testing.T) {
 		"emulate:2,link=1500kB":          {Devices: 2, Memory: 256 << 20, SM: 90, Cost: Cost{PeerBytes: 1.5e6}},
 		"emulate:2,link=450GB":           {Devices: 2, Memory: 256 << 20, SM: 90},
 		"emulate:2,link=1000TB":          {Devices: 2, Memory: 256 << 20, SM: 90, Cost: Cost{PeerBytes: 1e15}},
+		"emulate,pageable=late":          {Devices: 1, Memory: 256 << 20, SM: 90, Pageable: PageableLate},
+		"emulate,pageable=now":           {Devices: 1, Memory: 256 << 20, SM: 90, Pageable: PageableNow},
 		"emulate,sm=80,seed=7":           {Devices: 1, Memory: 256 << 20, SM: 80, Seed: 7},
 		"emulate,mode=meta,seed=18446744073709551615,mem=2048KiB,sm=86": {Devices: 1, Memory: 2 << 20, SM: 86, Meta: true, Seed: 1<<64 - 1},
 	} {
@@ -57,6 +59,7 @@ func TestParseErrors(t *testing.T) {
 		"emulate,sm=75":               "sm=75",
 		"emulate,sm=90a":              "sm=90a",
 		"emulate,mode=real":           "mode=real",
+		"emulate,pageable":            "pageable",
 		"emulate,seed=-1":             "seed=-1",
 		"emulate,segment=1000":        "segment=1000",
 		"emulate,segment=64MiB":       "segment=64MiB",

@@ -1,7 +1,6 @@
 package emu
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -64,7 +63,8 @@ func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	return &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Size: n, Why: "the pinned host memory was freed before the copy ran"}}
 }
 
-// MemcpyHtoDAsync copies from the host: pinned memory is read when the copy's turn comes, pageable memory now.
+// MemcpyHtoDAsync copies from the host: pinned memory is read when the copy's turn comes, pageable
+// memory now, or with PageableLate then too.
 func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,15 +84,13 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 	h := d.hostAt(src, n)
 	if h == nil {
 		d.counters.Pageable++
+		d.counters.PageableHtoD++
 	}
 	run := func() (time.Duration, error) { return d.cfg.Cost.link(n), nil }
 	if dev.mem != nil {
-		from := unsafe.Slice((*byte)(src), n)
-		if h == nil {
-			from = bytes.Clone(from)
-		}
+		from, intact := d.source(call, h, unsafe.Slice((*byte)(src), n))
 		run = func() (time.Duration, error) {
-			if err := h.alive(KindCopyHtoD, call, n); err != nil {
+			if err := intact(); err != nil {
 				return 0, err
 			}
 			to, err := access(KindCopyHtoD, call, dev, dst, n)
@@ -108,9 +106,10 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 	return s.ctx.dead
 }
 
-// MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes; for pageable memory the call
-// completes the stream's work. In meta mode a copy to pageable memory is ErrMeta, and one to pinned memory is counted, and dropped: a
-// host that wants to read it waits first, which is ErrMeta.
+// MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes. For
+// pageable memory the call completes the stream's work, unless PageableLate leaves that for a
+// synchronisation. In meta mode a copy to pageable memory is ErrMeta, and one to pinned memory is
+// counted, and dropped: a host that wants to read it waits first, which is ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,7 +150,7 @@ func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64,
 	}})
 	if h == nil {
 		d.counters.Pageable++
-		d.await(o)
+		d.deliver(to, o)
 	}
 	return s.ctx.dead
 }

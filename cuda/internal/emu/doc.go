@@ -9,8 +9,14 @@
 // queues run in the order of the calls; any other seed picks at random, reproducibly, which ready queue runs next and lets some queues
 // lag far behind, so that a missing event or synchronisation changes results under some seed.
 //
-// Copies from and to pinned host memory happen when the queue gets there. A pageable source is captured by the call; a copy to a
-// pageable destination completes within the call. MemFree takes effect at once and waits for nothing.
+// Copies from and to pinned host memory happen when the queue gets there. A pageable source is
+// captured by the call, and a copy to a pageable destination completes within it, as hardware
+// usually does. MemFree takes effect at once and waits for nothing.
+//
+// CUDA promises less of pageable memory, and with PageableLate the driver does no more than that:
+// such copies happen when the queue gets there as well. A source that changes before that ends the
+// context. A destination holds poison until then. FLAMBEAU_PAGEABLE=late sets this for each driver
+// whose Config leaves it open, for whole suites of tests.
 //
 // # Peers
 //

@@ -118,6 +118,8 @@ func (d *Driver) MemHostAlloc(n uint64, f cu.HostAllocFlags) (unsafe.Pointer, er
 		return nil, fail(call, cu.ErrInvalidValue, "flags %#x", uint32(f))
 	case n > MaxMemory:
 		return nil, fail(call, cu.ErrOutOfMemory, "%d bytes", n)
+	case d.cfg.NoHost != nil && d.cfg.NoHost():
+		return nil, fail(call, cu.ErrOutOfMemory, "%d bytes are refused: a test has asked for that", n)
 	}
 	h := &hostBlock{flags: f, mapped: map[int]uint64{}, hollow: d.cfg.Meta && n >= hollowMin}
 	if h.hollow {

@@ -47,7 +47,7 @@ func TestOutOfMemory(t *testing.T) {
 
 // TestPinnedAndPageable: pinned memory is read and written when the queue gets there, pageable memory by the call.
 func TestPinnedAndPageable(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, Config{Pageable: PageableNow})
 	x, s := r.alloc(256), r.stream()
 	upload := func(host []uint32) uint32 {
 		fill(host, 1)

@@ -173,6 +173,14 @@ func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error
 	return f, nil
 }
 
+// spilt is the local memory that is planted in a kernel.
+func (d *Driver) spilt(kernel string) int {
+	if d.cfg.Spill == nil {
+		return 0
+	}
+	return d.cfg.Spill(kernel)
+}
+
 func (d *Driver) functionOf(call string, h cu.Function) (*function, error) {
 	f := d.functions[h]
 	if f == nil {
@@ -210,7 +218,7 @@ func (d *Driver) FuncAttribute(h cu.Function, a cu.FuncAttr) (int, error) {
 	case cu.FuncConstBytes:
 		return 0, nil
 	case cu.FuncLocalBytes:
-		return f.entry.Local, nil
+		return f.entry.Local + d.spilt(f.entry.Name), nil
 	case cu.FuncNumRegs:
 		return assumedRegs, nil
 	case cu.FuncPTXVersion:

@@ -38,6 +38,7 @@ type Counters struct {
 	PeerDirect       Traffic // those of Peer that peer access spared the host
 	Memsets          Traffic
 	Pageable         uint64 // of HtoD and DtoH, those from or to pageable memory, which hardware stages and partly waits for
+	PageableHtoD     uint64 // of Pageable, those from the host
 	Synchronisations uint64 // CtxSynchronize, StreamSynchronize, EventSynchronize
 	Allocs, Frees    uint64 // MemAlloc, MemFree
 	HostAllocs       uint64

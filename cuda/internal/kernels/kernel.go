@@ -22,6 +22,7 @@ type Kernel struct {
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
+	Foreign      bool      // a program's own
 }
 
 // Launch is one kernel launch.

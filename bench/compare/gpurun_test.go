@@ -1,0 +1,123 @@
+package main
+
+import (
+	"compress/gzip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// bundle is a folder as scripts/gpu-bundle makes it, with programs that only write down that they
+// were called. Kernels are compiled when cuda.test has slept for so many seconds once.
+type bundle struct {
+	dir string
+	env []string
+}
+
+func newBundle(t *testing.T, compiling string) *bundle {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if runtime.GOOS != "linux" || err != nil {
+		t.Skip("the bundle is for Linux")
+	}
+	dir := t.TempDir()
+	b := &bundle{dir, append(os.Environ(), "CALLS="+dir, "COMPILING="+compiling, "XDG_CACHE_HOME="+dir+"/cache", "TMPDIR="+dir, "OUT="+dir+"/out")}
+	script, err := os.ReadFile("../../scripts/gpu-run.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, "run.sh", string(script))
+	b.write(t, "commit.txt", "0123\n")
+	for name, body := range map[string]string{
+		"flambeau":  `case "$*" in "devices --json") echo '{"devices":[{"name":"cuda:0","product":"H","driver_version":"12.4"}]}' ;; esac`,
+		"compare":   `if [ "$1" = report ]; then cp "$3/steps.txt" "$4/steps.txt"; echo {} >"$4/results-$2.json"; fi`,
+		"cuda.test": `[ -e "$CALLS/compiled" ] || { sleep "$COMPILING" & wait; touch "$CALLS/compiled"; }`,
+		"python3":   `exit 1`,
+	} {
+		f, err := os.Create(filepath.Join(dir, name+".gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := gzip.NewWriter(f)
+		_, err = z.Write([]byte("#!" + bash + "\necho " + name + ` "$@" >>"$CALLS/calls"` + "\n" + body + "\n"))
+		if e := z.Close(); err == nil {
+			err = e
+		}
+		if e := f.Close(); err == nil {
+			err = e
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func (b *bundle) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the script, and returns the steps that it reports, whether it succeeded, how often
+// cuda.test was called, and all that was printed.
+func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps string, ok bool, tests int, said string) {
+	t.Helper()
+	_ = os.Remove(filepath.Join(b.dir, "calls")) // of the run before, where there was one
+	c := exec.Command("bash", append([]string{filepath.Join(b.dir, "run.sh")}, args...)...)
+	c.Env = append(b.env, limits...)
+	out, err := c.CombinedOutput()
+	list, e := os.ReadFile(filepath.Join(b.dir, "out", "steps.txt"))
+	calls, e2 := os.ReadFile(filepath.Join(b.dir, "calls"))
+	if e != nil || e2 != nil {
+		t.Fatalf("%v, %v: %s", e, e2, out)
+	}
+	var names []string
+	for line := range strings.Lines(string(list)) {
+		f := strings.Split(line, "\t")
+		if f[0] != "nvidia_smi" { // of the machine, where it has one
+			names = append(names, f[0]+":"+f[1])
+		}
+	}
+	return strings.Join(names, " "), err == nil, strings.Count(string(calls), "cuda.test "), string(out)
+}
+
+// A machine whose caches are empty compiles first, within a limit of its own, and once: the steps'
+// limits are for what they measure.
+func TestBundleCompilesFirst(t *testing.T) {
+	b := newBundle(t, "8") // longer than the part may take, and shorter than compiling may
+	limits := []string{"LIMIT=7", "WARM_LIMIT=60"}
+	for i, want := range []int{2, 1} {
+		steps, ok, tests, said := b.run(t, limits, "sweep")
+		if steps != "devices:0 sweep:0" || !ok || tests != want {
+			t.Errorf("run %d: steps %q, success %v, %d runs of the tests, want %d\n%s", i, steps, ok, tests, want, said)
+		}
+	}
+	b.write(t, "commit.txt", "4567\n") // whose kernels are others
+	if _, ok, tests, said := b.run(t, limits, "warm", "sweep"); !ok || tests != 1 {
+		t.Errorf("warm alone: success %v, %d runs of the tests\n%s", ok, tests, said)
+	}
+	if steps, ok, tests, said := b.run(t, limits, "sweep"); steps != "devices:0 sweep:0" || !ok || tests != 1 {
+		t.Errorf("behind it: steps %q, success %v, %d runs of the tests\n%s", steps, ok, tests, said)
+	}
+}
+
+// Where compiling takes longer than its limit, nothing is measured, and that is what is told.
+func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
+	b := newBundle(t, "20")
+	steps, ok, tests, said := b.run(t, []string{"WARM_LIMIT=6"}, "sweep")
+	if steps != "devices:0 cold:1" || ok || tests != 1 {
+		t.Errorf("steps %q, success %v, %d runs of the tests\n%s", steps, ok, tests, said)
+	}
+	if marks, err := filepath.Glob(filepath.Join(b.dir, "cache", "flambeau", "warm-*")); err != nil || len(marks) != 0 {
+		t.Errorf("marked as compiled: %v, %v", marks, err)
+	}
+	b.write(t, "compiled", "")
+	if steps, ok, _, said := b.run(t, nil, "sweep"); steps != "devices:0 sweep:0" || !ok {
+		t.Errorf("run again: steps %q, success %v\n%s", steps, ok, said)
+	}
+}

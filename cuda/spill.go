@@ -1,0 +1,168 @@
+package cuda
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+)
+
+// A Spill says that a driver's compiler gave a kernel of the library local memory, which lies
+// outside of the multiprocessor. The kernels are written to need none, so registers were spilt: the
+// results are right, and the kernel is slower than it could be.
+type Spill struct {
+	Kernel     string `json:"kernel"`
+	Bytes      int    `json:"bytes"`              // of each thread
+	Capability string `json:"compute_capability"` // that it was compiled for, such as "9.0"
+	Driver     string `json:"driver_version"`     // newest CUDA version that the driver supports, "12.4"
+}
+
+// String returns a sentence such as "the driver (CUDA 12.4) gave kernel gemm_f32 16 bytes of local
+// memory a thread: it is slower than it could be on compute capability 9.0".
+func (s Spill) String() string {
+	return fmt.Sprintf("the driver (CUDA %s) gave kernel %s %d bytes of local memory a thread: it is slower than it could be on compute capability %s",
+		s.Driver, s.Kernel, s.Bytes, s.Capability)
+}
+
+// spills are those that a driver's devices have met.
+type spills struct {
+	mu   sync.Mutex
+	list []Spill
+}
+
+// Spills returns the kernels of the library that spill registers on this GPU, by name. They are
+// those that this process has loaded, and with a real driver those that others have loaded before.
+// The first that a process meets is told to package log.
+func (d *Device) Spills() []Spill {
+	var all []Spill
+	d.p.spills.mu.Lock()
+	all = append(all, d.p.spills.list...)
+	d.p.spills.mu.Unlock()
+	if c := d.p.cubins; c != nil {
+		all = append(all, c.spills()...)
+	}
+	capability, driver := dotted(d.sm), d.p.version.String()
+	all = slices.DeleteFunc(all, func(s Spill) bool { return s.Capability != capability || s.Driver != driver })
+	return ordered(all)
+}
+
+// RecordedSpills returns what processes of this user have met with real drivers, of any version and
+// for any GPU. It asks no driver: the records lie beside the compiled kernels.
+func RecordedSpills() []Spill {
+	c := defaultCubins()
+	if c == nil {
+		return nil
+	}
+	return ordered(c.spills())
+}
+
+func ordered(list []Spill) []Spill {
+	slices.SortFunc(list, func(a, b Spill) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return slices.Compact(list)
+}
+
+// dotted returns a compute capability times ten as people write it.
+func dotted(sm int) string { return fmt.Sprintf("%d.%d", sm/10, sm%10) }
+
+// notice looks for local memory of a kernel that has just been loaded. The device's context is
+// current.
+func (d *Device) notice(k *kernels.Kernel, fn cu.Function) error {
+	if k.Foreign {
+		return nil
+	}
+	n, err := d.api.FuncAttribute(fn, cu.FuncLocalBytes)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	s := Spill{Kernel: k.Name, Bytes: n, Capability: dotted(d.sm), Driver: d.p.version.String()}
+	p := &d.p.spills
+	p.mu.Lock()
+	first := len(p.list) == 0
+	known := slices.Contains(p.list, s)
+	if !known {
+		p.list = append(p.list, s)
+	}
+	p.mu.Unlock()
+	if c := d.p.cubins; c != nil && !known {
+		c.recordSpill(k.PTX, d.sm, d.p.version, s)
+	}
+	if first {
+		d.p.warn(s)
+	}
+	return nil
+}
+
+// spillSuffix ends the names of records, which are otherwise those of the machine code.
+const spillSuffix = ".spill"
+
+// recordSpill keeps a record beside the machine code. As with that, nothing fails where it cannot.
+func (c *cubinCache) recordSpill(ptx string, sm int, v cu.Version, s Spill) {
+	if b, err := json.Marshal(s); err == nil {
+		c.write(c.path(ptx, sm, v)+spillSuffix, b)
+	}
+}
+
+// spills reads the records. What is no record is left out.
+func (c *cubinCache) spills() (list []Spill) {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), spillSuffix) {
+			continue
+		}
+		var s Spill
+		if b := readCubin(filepath.Join(c.dir, e.Name())); b != nil && json.Unmarshal(b, &s) == nil {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// KernelAttributes are what a driver's compiler made of a kernel: CUfunction_attribute of cuda.h.
+// Sizes are in bytes.
+type KernelAttributes struct {
+	Registers  int // a thread; an emulated GPU, which has no compiler, assumes 32
+	Local      int // memory of each thread: arrays that the kernel declares, and registers that were spilt
+	Shared     int // static, of a block
+	Constant   int
+	MaxThreads int // of a block
+}
+
+// KernelAttributes loads a program's own kernel, if it is not yet, and tells what became of it.
+// Local memory of such a kernel is told here and nowhere else. The error is a *[device.Fault] with
+// what the driver refuses, or a *[device.OperandError] for a nil kernel.
+func (d *Device) KernelAttributes(k *Kernel) (KernelAttributes, error) {
+	if k == nil {
+		return KernelAttributes{}, d.refusal("kernel attributes", "kernel", "nil")
+	}
+	if err := d.enter(); err != nil {
+		return KernelAttributes{}, err
+	}
+	defer d.leave()
+	fn, err := d.function(k.k)
+	if err != nil {
+		return KernelAttributes{}, err
+	}
+	var a KernelAttributes
+	for _, x := range []struct {
+		of cu.FuncAttr
+		to *int
+	}{{cu.FuncNumRegs, &a.Registers}, {cu.FuncLocalBytes, &a.Local}, {cu.FuncSharedBytes, &a.Shared}, {cu.FuncConstBytes, &a.Constant},
+		{cu.FuncMaxThreadsPerBlock, &a.MaxThreads}} {
+		if *x.to, err = d.api.FuncAttribute(fn, x.of); err != nil {
+			return KernelAttributes{}, d.fault(k.k.Name, err)
+		}
+	}
+	return a, nil
+}

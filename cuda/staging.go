@@ -1,0 +1,301 @@
+package cuda
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// The page-locked memory of a device through which pageable memory goes up. What is larger than
+// stagedSmall takes chunks of its own, one after the other; what is not shares one.
+const (
+	stagedChunk  = 1 << 20
+	stagedChunks = 4
+	stagedSmall  = stagedChunk / 4
+)
+
+// staging is a device's ring of page-locked memory. CUDA does not promise that a copy from pageable
+// memory has read it when the call returns ("API synchronization behavior" in NVIDIA's reference of
+// the driver API), and nothing would keep Go's memory there for longer. So an upload is copied here
+// first, and the driver reads page-locked memory that is used again when it has been read.
+//
+// A small upload costs a copy within the host and one call: chunks are marked when they are full,
+// not each time. Chunks are asked for when there is a use for them.
+type staging struct {
+	mu     sync.Mutex // of all below, and of copies into open
+	freed  sync.Cond  // a chunk has come back, or is gone
+	sealed []*chunk   // in use by copies, or not any more; the oldest first
+	open   *chunk     // that small uploads share, nil: none
+	made   int        // chunks that there are, those included that somebody fills
+}
+
+// chunk is a piece of the ring.
+type chunk struct {
+	mem   []byte
+	used  int         // bytes
+	on    []cu.Stream // that copy from it, and have not been marked behind their copies
+	marks []cu.Event  // behind copies
+}
+
+// stage copies b to an address of the device, in the order of the stream, and returns when b has
+// been read. The device's context is current.
+func (d *Device) stage(s *stream, to uint64, b []byte) error {
+	if d.p.meta { // memory without contents: nothing is read
+		return d.sendPageable(s, to, b)
+	}
+	if len(b) <= stagedSmall {
+		return d.stageSmall(s, to, b)
+	}
+	for len(b) > 0 {
+		n := min(len(b), stagedChunk)
+		c, err := d.takeChunk()
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			return d.sendPageable(s, to, b)
+		}
+		err = d.fillChunk(c, s, to, b[:n])
+		d.sealChunk(c)
+		if err != nil {
+			return err
+		}
+		to, b = to+uint64(n), b[n:]
+	}
+	return nil
+}
+
+// stageSmall is stage of what shares a chunk.
+func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
+	r := &d.staging
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.open == nil || r.open.used+len(b) > stagedChunk {
+		if full := r.open; full != nil {
+			r.open = nil
+			d.mark(full)
+			r.sealed = append(r.sealed, full)
+			r.freed.Broadcast()
+		}
+		c, err := d.nextChunk()
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			return d.sendPageable(s, to, b)
+		}
+		if r.open == nil {
+			r.open = c
+		} else { // somebody was faster while this one waited
+			r.sealed = slices.Insert(r.sealed, 0, c)
+			r.freed.Broadcast()
+		}
+	}
+	return d.fillChunk(r.open, s, to, b)
+}
+
+// fillChunk copies b to the rest of a chunk, and from there to the device.
+func (d *Device) fillChunk(c *chunk, s *stream, to uint64, b []byte) error {
+	at := c.mem[c.used : c.used+len(b)]
+	copy(at, b)
+	if err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&at[0]), uint64(len(b)), s.handle); err != nil {
+		return d.fault("", err)
+	}
+	c.used += aligned(len(b))
+	if !slices.Contains(c.on, s.handle) {
+		c.on = append(c.on, s.handle)
+	}
+	return nil
+}
+
+// sendPageable copies from pageable memory and waits until it has been read: for want of
+// page-locked memory.
+func (d *Device) sendPageable(s *stream, to uint64, b []byte) error {
+	err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle)
+	if err == nil && !d.p.meta {
+		err = d.api.StreamSynchronize(s.handle)
+	}
+	runtime.KeepAlive(b)
+	return d.fault("", err)
+}
+
+// takeChunk is nextChunk for those who do not hold the ring's mu.
+func (d *Device) takeChunk() (*chunk, error) {
+	d.staging.mu.Lock()
+	defer d.staging.mu.Unlock()
+	return d.nextChunk()
+}
+
+// sealChunk gives a chunk back, which is used again when its copies have run.
+func (d *Device) sealChunk(c *chunk) {
+	r := &d.staging
+	d.mark(c)
+	r.mu.Lock()
+	r.sealed = append(r.sealed, c)
+	r.mu.Unlock()
+	r.freed.Broadcast()
+}
+
+// mark marks the streams behind what they copy from a chunk. A stream that cannot be marked is
+// waited for as a whole when the chunk is wanted.
+func (d *Device) mark(c *chunk) {
+	left := c.on[:0]
+	for _, s := range c.on {
+		if e, err := d.record(s); err == nil {
+			c.marks = append(c.marks, e)
+		} else {
+			left = append(left, s)
+		}
+	}
+	c.on = left
+}
+
+// nextChunk returns a chunk that nothing reads any more: the oldest, a new one, or the oldest after
+// a wait, during which the ring's mu is not held. It is nil where there is no page-locked memory.
+// The ring's mu is held.
+func (d *Device) nextChunk() (*chunk, error) {
+	r := &d.staging
+	for {
+		if len(r.sealed) > 0 && d.settled(r.sealed[0]) {
+			return r.oldest(), nil
+		}
+		if r.made < stagedChunks {
+			c, err := d.newChunk()
+			if c != nil || err != nil {
+				return c, err
+			}
+			if len(r.sealed) == 0 {
+				return nil, nil
+			}
+		}
+		if len(r.sealed) > 0 {
+			c := r.oldest()
+			r.mu.Unlock()
+			err := d.waitFor(c)
+			r.mu.Lock()
+			if err != nil {
+				r.sealed = slices.Insert(r.sealed, 0, c)
+				r.freed.Broadcast()
+				return nil, err
+			}
+			return c, nil
+		}
+		r.freed.Wait() // others fill all of them
+	}
+}
+
+// oldest takes the chunk that has been sealed for the longest time. The ring's mu is held.
+func (r *staging) oldest() *chunk {
+	c := r.sealed[0]
+	r.sealed = slices.Delete(r.sealed, 0, 1)
+	return c
+}
+
+// settled reports whether the copies from a chunk have run, and makes it empty if so.
+func (d *Device) settled(c *chunk) bool {
+	for _, e := range c.marks {
+		if ok, err := d.api.EventQuery(e); err != nil || !ok {
+			return false
+		}
+	}
+	for _, s := range c.on {
+		if ok, err := d.api.StreamQuery(s); err != nil || !ok {
+			return false
+		}
+	}
+	d.emptied(c)
+	return true
+}
+
+// waitFor waits for the copies from a chunk and makes it empty.
+func (d *Device) waitFor(c *chunk) error {
+	for _, e := range c.marks {
+		if err := d.api.EventSynchronize(e); err != nil {
+			return d.fault("", err)
+		}
+	}
+	for _, s := range c.on {
+		if err := d.api.StreamSynchronize(s); err != nil {
+			return d.fault("", err)
+		}
+	}
+	d.emptied(c)
+	return nil
+}
+
+func (d *Device) emptied(c *chunk) {
+	for _, e := range c.marks {
+		d.recycle(e)
+	}
+	c.used, c.on, c.marks = 0, c.on[:0], c.marks[:0]
+}
+
+// newChunk asks the driver for a chunk. It is nil where there is no page-locked memory. The ring's
+// mu is held.
+func (d *Device) newChunk() (*chunk, error) {
+	p := &d.p.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle()
+	at, err := d.reserve(stagedChunk)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.host.staging.add(stagedChunk)
+	d.staging.made++
+	return &chunk{mem: unsafe.Slice((*byte)(at), stagedChunk)}, nil
+}
+
+// emptyStaging gives the chunks that nothing reads back to the driver, and returns their bytes.
+func (d *Device) emptyStaging() int {
+	if d.enter() != nil {
+		return 0
+	}
+	defer d.leave()
+	r, p := &d.staging, &d.p.pinned
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	bytes := 0
+	gone := func(c *chunk) bool {
+		if c == nil || !d.settled(c) {
+			return false
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !d.giveBack(unsafe.Pointer(&c.mem[0]), stagedChunk) {
+			return false
+		}
+		p.host.staging.sub(stagedChunk)
+		r.made--
+		bytes += stagedChunk
+		return true
+	}
+	if gone(r.open) {
+		r.open = nil
+	}
+	r.sealed = slices.DeleteFunc(r.sealed, gone)
+	r.freed.Broadcast() // who waits may make a new one
+	return bytes
+}
+
+// emptyStaging gives back what it can of the rings of all devices.
+func (p *platform) emptyStaging() (bytes int) {
+	p.mu.Lock()
+	var list []*Device
+	for _, d := range p.devices {
+		list = append(list, d)
+	}
+	p.mu.Unlock()
+	for _, d := range list {
+		bytes += d.emptyStaging()
+	}
+	return bytes
+}
