@@ -213,7 +213,7 @@ func describe(u *cu.Unavailable) (reason, help string) {
 		if u.Version != 0 {
 			have += fmt.Sprintf(": it is of CUDA %v, %v is needed", u.Version, cu.Minimum)
 		}
-		return have + detail, "install driver 470 or newer"
+		return have + detail, "install driver " + cu.MinimumRelease + " or newer"
 	case cu.Mismatch:
 		return "the NVIDIA kernel module and the driver library are of different versions" + detail,
 			"restart the machine or reload the module; in a container use the host's driver library"

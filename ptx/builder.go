@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Builder collects one kernel. It is not safe for concurrent use.
@@ -343,10 +345,28 @@ func (b *Builder) GlobalID() Value {
 	return b.BlockID(0).Mad(b.BlockDim(0), b.ThreadID(0))
 }
 
-// Comment puts a line of text into the printed kernel ahead of what follows.
+// Comment puts a line of text into the printed kernel ahead of what follows. A character beyond
+// ASCII is written as its number, \u00b7: CUDA 12.8's assembler refuses it even in a comment.
 func (b *Builder) Comment(format string, args ...any) {
-	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
+	text := ascii(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
 	b.add(&node{kind: comment, text: text, effect: effectful})
+}
+
+// ascii writes characters beyond ASCII as Go's string literals may.
+func ascii(s string) string {
+	if !strings.ContainsFunc(s, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		return s
+	}
+	var out []byte
+	for _, c := range s {
+		if c < utf8.RuneSelf {
+			out = append(out, byte(c))
+			continue
+		}
+		quoted := strconv.AppendQuoteRuneToASCII(nil, c)
+		out = append(out, quoted[1:len(quoted)-1]...)
+	}
+	return string(out)
 }
 
 func (b *Builder) add(n *node) {

@@ -293,3 +293,18 @@ func TestParamLayout(t *testing.T) {
 		t.Errorf("size %d, want 40", k.ParamSize)
 	}
 }
+
+// A comment is printed in ASCII, whatever it says: not every assembler takes more.
+func TestCommentIsASCII(t *testing.T) {
+	b := ptx.New("k")
+	b.MaxThreads(32)
+	b.Comment("h·z, %s\nand 😀", "µ")
+	b.Pointer("out", ptx.U32).At(b.ThreadID(0)).Store(b.U32(0))
+	k, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(k.Text, `// h\u00b7z, \u00b5 and \U0001f600`+"\n") {
+		t.Error(k.Text)
+	}
+}

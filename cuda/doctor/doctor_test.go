@@ -63,7 +63,7 @@ func TestDiagnoses(t *testing.T) {
 			p.files["/run/.containerenv"], p.env["NVIDIA_DRIVER_CAPABILITIES"] = "", "utility"
 			p.refuse(cu.LibraryNotFound, "")
 		}, "libcuda-missing", Unused, "", "NVIDIA_DRIVER_CAPABILITIES=utility", "must contain compute"},
-		{"old driver", func(p *planted, _ *hardware, _ *sensors) { p.refuse(cu.DriverTooOld, "").Version = 11020 }, "driver-too-old", Unused, "", "supports CUDA 11.2, 11.4 is needed", "driver 470"},
+		{"old driver", func(p *planted, _ *hardware, _ *sensors) { p.refuse(cu.DriverTooOld, "").Version = 11020 }, "driver-too-old", Unused, "", "supports CUDA 11.2, 11.8 is needed", "driver 520"},
 		{"mismatch", func(p *planted, _ *hardware, _ *sensors) {
 			p.refuse(cu.Mismatch, "").Library = "/usr/lib/libcuda.so.1"
 			p.links["/usr/lib/libcuda.so.1"] = "/usr/lib/libcuda.so.560.28.03"

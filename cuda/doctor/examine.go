@@ -203,11 +203,11 @@ func (x *examination) hardware() (explained bool) {
 func (x *examination) notLoaded() {
 	for _, c := range x.system.gpus {
 		f := Finding{ID: "driver-not-loaded", Level: Unused, GPU: c.at, Seen: "the GPU is on the PCI bus, but NVIDIA's driver is not loaded (there is no /proc/driver/nvidia)",
-			Do: "install the driver (470 or newer), or load it: modprobe nvidia; after an update of the kernel restart, or rebuild the module (dkms autoinstall); with Secure Boot the module must be signed"}
+			Do: "install the driver (" + cu.MinimumRelease + " or newer), or load it: modprobe nvidia; after an update of the kernel restart, or rebuild the module (dkms autoinstall); with Secure Boot the module must be signed"}
 		switch c.driver {
 		case "nouveau":
 			f.ID, f.Seen = "driver-nouveau", "the GPU is driven by nouveau, which cannot compute"
-			f.Do = "install NVIDIA's driver (470 or newer); it puts nouveau on the list of modules that are not loaded; then restart"
+			f.Do = "install NVIDIA's driver (" + cu.MinimumRelease + " or newer); it puts nouveau on the list of modules that are not loaded; then restart"
 		case "vfio-pci", "pci-stub":
 			f.ID, f.Seen = "driver-passthrough", "the GPU is given to virtual machines (driver "+c.driver+")"
 			f.Do = "use it inside of the virtual machine, or bind it to the driver nvidia"
@@ -299,7 +299,7 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 		if u.Version != 0 {
 			have = fmt.Sprintf(": it supports CUDA %v, %v is needed", u.Version, cu.Minimum)
 		}
-		x.find("driver-too-old", Unused, "the driver is too old"+have+detail, "install driver 470 or newer")
+		x.find("driver-too-old", Unused, "the driver is too old"+have+detail, "install driver "+cu.MinimumRelease+" or newer")
 	case cu.Mismatch:
 		library := "of another version"
 		if v := versionInName.FindStringSubmatch(filepath.Base(x.m.Target(u.Library))); v != nil && strings.Contains(v[1], ".") {

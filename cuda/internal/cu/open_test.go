@@ -25,7 +25,7 @@ func TestUnavailable(t *testing.T) {
 		result  Result
 		words   []string
 	}{
-		{"old driver", 11030, func(*fake) {}, DriverTooOld, 0, []string{"11.4", "470", "driver API: 11.3", "libfake.so.1"}},
+		{"old driver", 11070, func(*fake) {}, DriverTooOld, 0, []string{"11.8", "520", "driver API: 11.7", "libfake.so.1"}},
 		{"functions missing", 12040, func(f *fake) { delete(f.exports, "cuMemAlloc_v2"); delete(f.exports, "cuLinkComplete") },
 			DriverTooOld, 0, []string{"missing functions: cuLinkComplete, cuMemAlloc_v2"}},
 		{"not a driver", 12040, func(f *fake) { delete(f.exports, "cuDriverGetVersion") }, DriverTooOld, 0, []string{"cuDriverGetVersion"}},

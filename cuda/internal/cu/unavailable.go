@@ -6,11 +6,13 @@ import (
 	"strings"
 )
 
-// Minimum is the oldest driver API that Open accepts, 11.4.
-const Minimum Version = 11040
+// Minimum is the oldest driver API that Open accepts, 11.8: the oldest whose compiler the kernels
+// are held to.
+const Minimum Version = 11080
 
-// minimumRelease is the driver branch that brought Minimum (CUDA 11.4 release notes).
-const minimumRelease = "470"
+// MinimumRelease is the driver branch that brought Minimum (table "CUDA Toolkit and Corresponding
+// Driver Versions" of the CUDA 11.8 release notes).
+const MinimumRelease = "520"
 
 // Reason says why there is no CUDA driver to work with.
 type Reason int
@@ -82,7 +84,7 @@ func NewUnavailable(r Reason, detail string) *Unavailable {
 	case NoDevice:
 		u.Text = "the NVIDIA driver is installed but shows no GPU; check nvidia-smi, CUDA_VISIBLE_DEVICES, and in a container that the GPU is attached"
 	case DriverTooOld:
-		u.Text = fmt.Sprintf("the NVIDIA driver is too old; version %s of the driver API is needed, which is driver %s or newer", Minimum, minimumRelease)
+		u.Text = fmt.Sprintf("the NVIDIA driver is too old; version %s of the driver API is needed, which is driver %s or newer", Minimum, MinimumRelease)
 	case Mismatch:
 		u.Text = "the kernel's NVIDIA module and the driver library are of different versions, usually after an update without a restart; " +
 			"restart the machine or reload the module, and in a container use the host's driver library"

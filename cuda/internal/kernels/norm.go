@@ -285,7 +285,7 @@ func (w *normWork) gradient(load func(i ptx.Value) []ptx.Value, store func(i ptx
 			return v[n+k].Sub(m).Mul(r)
 		})...)
 	})
-	w.Comment("the means of h·z and of h")
+	w.Comment("the means of h*z and of h")
 	mhz := both.sum(func(v []ptx.Value) []ptx.Value {
 		return apply(v[:n], func(k int) ptx.Value { return v[k].Mul(v[n+k]) })
 	}).Div(w.n)

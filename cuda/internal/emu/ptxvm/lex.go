@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 type tokKind uint8
@@ -46,6 +47,11 @@ type lexer struct {
 
 func newLexer(src string) *lexer {
 	l := &lexer{src: src, line: 1}
+	for i := range len(src) {
+		if src[i] >= utf8.RuneSelf {
+			fail(1+strings.Count(src[:i], "\n"), "character beyond ASCII, which the assembler of CUDA 12.8 refuses in comments too")
+		}
+	}
 	l.next()
 	return l
 }

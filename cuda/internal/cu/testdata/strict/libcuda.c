@@ -430,7 +430,7 @@ API cuGetProcAddress_v2(const char *symbol, void **fn, int version, cuuint64_t f
 	readable(__func__, "symbol", symbol, 1);
 	OUT(fn);
 	OUT(status);
-	MUST(version >= 11040 && version <= DRIVER, "version %d", version);
+	MUST(version >= 11080 && version <= DRIVER, "version %d", version);
 	MUST(flags == CU_GET_PROC_ADDRESS_DEFAULT, "flags %#llx", (unsigned long long)flags);
 	int best = 0, known = 0;
 	*fn = NULL;
