@@ -211,7 +211,7 @@ func (w *warp) race(in *inst, lane int, a *access, does, did string) {
 	case a.kind == async:
 		kind, why = AsyncCopyNotWaited, "the copying thread has waited for it, but no barrier lies between"
 	case int(a.warp) == w.id:
-		why = "both are lanes of one warp and no bar.warp.sync or other .sync instruction lies between"
+		why = "both are lanes of one warp and no bar.warp.sync lies between"
 	}
 	f := &Fault{Kind: kind, Kernel: e.Name, Line: int(in.line), Source: e.mod.line(int(in.line)), CTA: w.cta.id, Thread: w.cta.thread(w.id*32 + lane), Addr: w.addr[lane],
 		Other: &Site{Line: line, Source: e.mod.line(line), Thread: thread}}

@@ -148,7 +148,6 @@ func warpMatrix(d *decoder) {
 				w.write(in.x.vec[i/per], &packed, m)
 			}
 		}
-		w.syncWarp(fullMask, w.live)
 	})
 }
 
@@ -231,7 +230,6 @@ func wmmaMultiply(d *decoder) {
 		w.cta.stats.MMA++
 		ma, mb, mc := w.gather(ta, in.x.vec), w.gather(tb, in.x.vb), w.gather(tc, in.x.vc)
 		w.scatter(td, in.x.vd, product(ta, tb, tc, td, ma, mb, mc, sat), m)
-		w.syncWarp(fullMask, w.live)
 	})
 }
 
@@ -369,7 +367,6 @@ func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 			}
 			w.write(s, &v, m)
 		}
-		w.syncWarp(fullMask, w.live)
 	})
 	return true
 }
