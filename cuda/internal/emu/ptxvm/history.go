@@ -59,8 +59,9 @@ func (s *readers) add(c *cell) {
 	c.many = int32(n/s.nwarps) + 1
 }
 
-// history is what happened to a run of words. Its methods take the knowledge of the warp that touches one now, and return an earlier access
-// that nothing orders before, nil where there is none.
+// history is what happened to a run of words. Its methods take the knowledge of the warp that
+// touches one now, and return an earlier access that nothing orders before, nil where there is
+// none.
 type history struct {
 	cells   []cell
 	split   []bool // words that are tracked by byte
@@ -114,7 +115,8 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 	return nil
 }
 
-// writeCell checks a write and records it. same says that the bytes keep their value: two writes of one value are no race.
+// writeCell checks a write and records it. same says that the bytes keep their value: two writes of
+// one value are no race.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
@@ -138,8 +140,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 	return nil, ""
 }
 
-// readQuick records a read by several lanes of one word where that needs no search: the last write is ordered before the whole warp, and the
-// only readers since are this warp's in its current epoch. It reports whether it could.
+// readQuick records a read by several lanes of one word where that needs no search: the last write
+// is ordered before the whole warp, and the only readers since are this warp's in its current
+// epoch. It reports whether it could.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
@@ -169,7 +172,8 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// before says whether an access is ordered before a lane (given as a mask) without looking at pairs of lanes; no access at all is.
+// before says whether an access is ordered before a lane (given as a mask) without looking at pairs
+// of lanes; no access at all is.
 func (k *clocks) before(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true
@@ -180,7 +184,8 @@ func (k *clocks) before(a *access, lane uint32) bool {
 	return a.epoch <= k.base || a.lanes == lane
 }
 
-// writeQuick records a write where the last write and the only reads since are ordered before it. It reports whether it could.
+// writeQuick records a write where the last write and the only reads since are ordered before it.
+// It reports whether it could.
 func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) bool {
 	if c.many != 0 || !k.before(&c.w, lane) || !k.before(&c.r, lane) {
 		return false

@@ -2,9 +2,11 @@ package ptxvm
 
 import "math/bits"
 
-// The clocks of the race detectors, of shared memory and of global memory. Happens-before is tracked by vector clocks over warps in the manner of FastTrack (Flanagan and
-// Freund, PLDI 2009): every synchronisation of a warp ends an epoch of that warp. Lanes of one warp are ordered by the epochs that all lanes
-// have passed together (base), or, after synchronisation of a part of the warp, by a matrix of lanes.
+// The clocks of the race detectors, of shared memory and of global memory. Happens-before is
+// tracked by vector clocks over warps in the manner of FastTrack (Flanagan and Freund, PLDI 2009):
+// every synchronisation of a warp ends an epoch of that warp. Lanes of one warp are ordered by the
+// epochs that all lanes have passed together (base), or, after synchronisation of a part of the
+// warp, by a matrix of lanes.
 
 // clocks is the knowledge of one warp.
 type clocks struct {
@@ -12,10 +14,12 @@ type clocks struct {
 	vc   []uint32        // epochs of other warps that happened before now; own entry: the running epoch
 	base uint32          // own epochs up to this one are ordered before all lanes
 	pair *[32][32]uint32 // own epochs of lane j ordered before lane i, beyond base; nil: none
+
+	unseen bool // vc or pair has changed since a globalLog kept them
 }
 
 func (c *clocks) reset(self int) {
-	c.self, c.base, c.pair = self, 0, nil
+	c.self, c.base, c.pair, c.unseen = self, 0, nil, false
 	for i := range c.vc {
 		c.vc[i] = 0
 	}
@@ -28,8 +32,10 @@ func (c *clocks) epoch() uint32 { return c.vc[c.self] }
 func (c *clocks) syncWarp(mask, live uint32) {
 	e := c.vc[c.self]
 	if mask&live == live {
+		c.unseen = c.unseen || c.pair != nil
 		c.base, c.pair = e, nil
 	} else {
+		c.unseen = true
 		if c.pair == nil {
 			c.pair = new([32][32]uint32)
 		}
@@ -50,7 +56,8 @@ func (c *clocks) syncWarp(mask, live uint32) {
 	c.vc[c.self]++
 }
 
-// ordered says whether what the given lanes of a warp did in its epoch happened before the lane of this warp now.
+// ordered says whether what the given lanes of a warp did in its epoch happened before the lane of
+// this warp now.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]
@@ -129,7 +136,8 @@ func (w *warp) race(in *inst, lane int, a *access, does, did string) {
 	panic(f)
 }
 
-// unordered returns the fault of a lane that meets an access with which nothing orders it; the message says no more than what is missing.
+// unordered returns the fault of a lane that meets an access with which nothing orders it; the
+// message says no more than what is missing.
 func (w *warp) unordered(kind FaultKind, in *inst, lane int, a *access, addr uint64) *Fault {
 	other := a.lanes
 	why := "no barrier lies between"

@@ -110,6 +110,7 @@ func warpMatrix(d *decoder) {
 	d.nreg++
 	one := &inst{line: d.in.line, x: &extra{space: x.space, typ: t.typ, size: t.typ.Size(), n: 1, vec: []int32{tmp}}}
 	load, per := op == 0, t.perReg()
+	d.e.writesGlobal = d.e.writesGlobal || !load && x.space != spShared
 	width := 8 * t.typ.Size()
 	d.run(func(w *warp, in *inst, m uint32) {
 		w.allLanes(in, m)
