@@ -58,6 +58,7 @@ func floats() *ptx.Builder {
 		b.Pack2(ptx.F16, x, y).Bitcast(ptx.F32)} {
 		z = z.Add(v)
 	}
+	b.Barrier() // the neighbour has read what this thread overwrites
 	f.At(i).Store(z)
 	e := d.At(i).Load()
 	d.At(i).Store(e.MaxNaN(x.Cvt(ptx.F64)).Sqrt().FMA(ptx.Float(0.5), e).Div(e.Round(ptx.Up)))

@@ -102,7 +102,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	for l := range w.addr {
 		w.addr[l] = src[l] + srcOff
 	}
-	var read uint32
+	var read, short uint32
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		c := asyncCopy{lane: l, group: w.groups[l], size: x.size, n: int(uint32(count[l])), pc: pc}
@@ -120,6 +120,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 			w.globalBytes(in, l, c.n)
 			c.src, c.at = w.last, w.addr[l]-w.last.base
 			read |= 1 << l
+			short |= 1 << l
 		default:
 			zero |= 1 << l
 		}
@@ -130,6 +131,18 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	}
 	st.GlobalLoads++
 	w.coalesce(read, x.size)
+	if whole := read &^ short; whole != 0 && w.cta.watch {
+		w.touch(whole, x.size, plain, false, 0)
+	}
+	for rest := short; rest != 0 && w.cta.watch; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		a := w.addr[l]
+		for i := range uint64(uint32(count[l])) {
+			w.addr[l] = a + i
+			w.touch(1<<l, 1, plain, false, 0)
+		}
+		w.addr[l] = a
+	}
 	w.addresses(in, m)
 	w.conflicts(m, x.size)
 	for i := first; i < len(w.pending); i++ {

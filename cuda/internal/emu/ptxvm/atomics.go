@@ -71,6 +71,7 @@ func atomicMemory(d *decoder) {
 	if x.space == spParam || x.space == spConst || x.space == spLocal {
 		d.fail("%s: atomics need global or shared memory", d.stmt.op)
 	}
+	d.e.writesGlobal = d.e.writesGlobal || x.space != spShared
 	in.b = d.src(a[1], t)
 	if name == "cas" {
 		in.c = d.src(a[2], t)
@@ -108,6 +109,7 @@ func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 	if x.space != spGlobal && x.space != spGeneric {
 		d.fail("%s: vectors need global memory", d.stmt.op)
 	}
+	d.e.writesGlobal = true
 	x.vec = d.fragment(a[1], n, F32)
 	x.typ, x.size = F32, 4*n
 	parts := make([]inst, n)
@@ -232,6 +234,9 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 	}
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, x.size, true, true)
+	}
+	if w.cta.watch {
+		w.touch(m, x.size, strong, true, 0)
 	}
 	var out lanes
 	for rest := m; rest != 0; rest &= rest - 1 {

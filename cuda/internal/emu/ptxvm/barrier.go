@@ -111,10 +111,18 @@ func (c *cta) tryRelease(id int) {
 			}
 		}
 	}
+	all := !c.global.ended
+	for i, w := range c.warps {
+		all = all && (w.state == warpDone || b.waiting>>i&1 != 0)
+	}
+	if all {
+		c.global.end(c)
+	}
 	for i, w := range c.warps {
 		if b.waiting>>i&1 == 0 {
 			continue
 		}
+		w.unseen = !all
 		e := w.vc[i]
 		for j, v := range b.vc {
 			w.vc[j] = max(w.vc[j], v)

@@ -22,6 +22,8 @@ type cta struct {
 	start    time.Time
 	shared   sharedMemory
 	barriers [16]ctaBarrier
+	global   globalLog
+	watch    bool          // global memory is watched for races within the block
 	blocks   *blockRaces   // nil unless asked for
 	lines    []LineStats   // by instruction, nil unless asked for
 	fence    atomic.Uint64 // fences order host memory accesses through it
@@ -71,6 +73,8 @@ func buildCTA(l *Launch) *cta {
 	c := &cta{entry: e, block: l.Block}
 	n := (int(l.Block[0]*l.Block[1]*l.Block[2]) + 31) / 32
 	c.shared.setup(e.dynOffset, int(l.DynShared), n, e.usesAsync)
+	c.global.setup(n)
+	c.watch = e.writesGlobal && l.Block[0]*l.Block[1]*l.Block[2] > 1
 	regs, masks := make([]lanes, n*e.nreg), make([]uint32, n*(e.nreg+2*e.npred))
 	part := func(k int) []uint32 {
 		s := masks[:k:k]
@@ -181,6 +185,7 @@ func (c *cta) reset(index uint64) {
 	threads := int(b[0] * b[1] * b[2])
 	c.live = len(c.warps)
 	c.shared.reset()
+	c.global.drop(c)
 	for i := range c.barriers {
 		c.barriers[i].reset()
 	}
@@ -250,6 +255,7 @@ func (c *cta) run(index uint64) (f *Fault) {
 			c.deadlock()
 		}
 	}
+	c.global.end(c)
 	return nil
 }
 

@@ -20,16 +20,20 @@
 //
 // # What is checked
 //
-// Out-of-bounds and misaligned access in every space, reads of registers and memory never written, shared-memory races
-// (lanes of a warp are concurrent unless bar.warp.sync or another .sync instruction orders them), barriers and warp-level
-// instructions under divergence, reads of cp.async destinations before their wait, deadlock, and runaway loops.
+// Out-of-bounds and misaligned access in every space, and reads of registers and memory never
+// written. Races on shared memory, and on global memory between threads of one block: lanes of a
+// warp are concurrent unless bar.warp.sync or a barrier orders them. Barriers and warp-level
+// instructions under divergence, reads of cp.async destinations before their wait, deadlock, and
+// runaway loops.
 //
 // # What is not modelled
 //
 // Lanes reconverge at immediate post-dominators, so a lane that spins for another lane of its own warp never ends and is
 // reported as Runaway, unless the lane that it waits for has run before it. At a warp-level instruction the lanes that are missing go on first;
-// at barriers of the block and matrix instructions they do not: those are .aligned, and a warp that is divided there is a mistake. Races on global memory between blocks are only looked for on request (Launch.CheckBlocks), those between
-// threads of one block not at all. Ordering by acquire and release flags in shared memory is not tracked: such an access itself is never a
-// race, but the data it guards needs a barrier to satisfy the detector. Any .sync instruction of a warp counts as ordering its lanes' accesses
-// to shared memory, which is kinder than the PTX memory model: that grants it to bar.warp.sync alone.
+// at barriers of the block and matrix instructions they do not: those are .aligned, and a warp that
+// is divided there is a mistake.
+// Races on global memory between blocks are only looked for on request (Launch.CheckBlocks), those
+// between threads of one block always. Ordering by acquire and release flags within a block is not
+// tracked: such an access itself is never a race, but the data it guards needs a barrier to satisfy
+// the detector.
 package ptxvm

@@ -25,7 +25,7 @@ const (
 	BadLaunch                                    // the launch itself is invalid (sizes, parameters, target)
 	ReadOnly                                     // a store to constant or parameter memory
 	BadCall                                      // a call of what is no function, or deeper than the stack is
-	GlobalRace                                   // two unordered accesses of two blocks to one global byte, one of them a write (Launch.CheckBlocks)
+	GlobalRace                                   // SharedRace on a global byte
 )
 
 var faultNames = [...]string{
@@ -34,7 +34,7 @@ var faultNames = [...]string{
 	BarrierDivergence: "barrier under divergence", ShuffleDivergence: "warp instruction under divergence",
 	UniformBranchDivergence: "divergent bra.uni",
 	AsyncCopyNotWaited:      "cp.async data used before its wait", Trap: "trap", Deadlock: "deadlock", Runaway: "runaway kernel",
-	BadLaunch: "bad launch", ReadOnly: "write to read-only memory", BadCall: "bad call", GlobalRace: "race between blocks",
+	BadLaunch: "bad launch", ReadOnly: "write to read-only memory", BadCall: "bad call", GlobalRace: "race on global memory",
 }
 
 func (k FaultKind) String() string {

@@ -120,6 +120,9 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, total, false, false)
 	}
+	if w.cta.watch {
+		w.touch(m, total, kindOf(x), false, 0)
+	}
 	if x.n == 1 && x.size == 4 && x.ext == 0 && x.vec[0] >= 0 {
 		d := &w.r[x.vec[0]]
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -167,6 +170,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, total, true, false)
 	}
+	var same uint32 // lanes whose bytes keep their value
 	if x.n == 1 && x.size == 4 {
 		v := &w.r[x.vec[0]]
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -176,23 +180,34 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 			if r != nil && r.shadow != nil && a&3 == 0 {
 				if off := a - r.base; off < uint64(len(r.data)) && off+4 <= uint64(len(r.data)) && off+4 <= uint64(len(r.shadow)) {
 					if sh := r.shadow[off : off+4]; binary.LittleEndian.Uint32(sh)&0x01010101 == 0x01010101 {
+						at := r.data[off : off+4]
+						if binary.LittleEndian.Uint32(at) == uint32(v[l&31]) && binary.LittleEndian.Uint32(sh) == ready64&0xffffffff {
+							same |= 1 << l
+						}
 						binary.LittleEndian.PutUint32(sh, ready64&0xffffffff)
-						binary.LittleEndian.PutUint32(r.data[off:off+4], uint32(v[l&31]))
+						binary.LittleEndian.PutUint32(at, uint32(v[l&31]))
 						continue
 					}
 				}
 			}
 			r, off := w.globalSpan(in, l, 4, shAddressable)
+			if w.keeps(x, l, r, off, 4) {
+				same |= 1 << l
+			}
 			if r.shadow != nil {
 				shadowSet(r.shadow[off:], 4)
 			}
 			binary.LittleEndian.PutUint32(r.data[off:], uint32(v[l&31]))
 		}
+		w.stored(in, m, total, same)
 		return
 	}
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		r, off := w.globalSpan(in, l, total, shAddressable)
+		if w.keeps(x, l, r, off, total) {
+			same |= 1 << l
+		}
 		if r.shadow != nil {
 			shadowSet(r.shadow[off:], total)
 		}
@@ -203,5 +218,27 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 			}
 			off += uint64(x.size)
 		}
+	}
+	w.stored(in, m, total, same)
+}
+
+// keeps says whether a store leaves the bytes of a lane as they are.
+func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
+	if r.shadow != nil && !shadowHas(r.shadow[off:off+uint64(total)], total, shReady) {
+		return false
+	}
+	mask := ^uint64(0) >> (64 - 8*x.size)
+	for k, s := range x.vec {
+		if get(r.data[off+uint64(k*x.size):], x.size) != w.r[s][l]&mask {
+			return false
+		}
+	}
+	return true
+}
+
+// stored notes a store for the races within the block.
+func (w *warp) stored(in *inst, m uint32, total int, same uint32) {
+	if w.cta.watch {
+		w.touch(m, total, kindOf(in.x), true, same)
 	}
 }

@@ -184,6 +184,7 @@ func store(d *decoder) {
 	}
 	x.typ, x.size, x.n = t, t.Size(), n
 	d.in.a, x.off, x.space = d.mem(a[0], x.space)
+	d.e.writesGlobal = d.e.writesGlobal || x.space == spGlobal || x.space == spGeneric
 	switch x.space {
 	case spParam, spConst:
 		d.fail("%s: .%s memory is read-only", d.stmt.op, x.space)

@@ -93,7 +93,6 @@ func (w *warp) loadMatrix(in *inst, m uint32) {
 		}
 		w.write(x.vec[i], &v, m)
 	}
-	w.syncWarp(fullMask, w.live)
 }
 
 // storeMatrix decodes stmatrix, the inverse of ldmatrix.
@@ -130,7 +129,6 @@ func (w *warp) storeMatrix(in *inst, m uint32) {
 			}
 		}
 	}
-	w.syncWarp(fullMask, w.live)
 }
 
 // matrixMultiply decodes mma.sync.aligned of the shapes m16n8k16 and m16n8k8 with f16, bf16 or tf32 operands and f32 accumulators
@@ -244,5 +242,4 @@ func (w *warp) mma(in *inst, m uint32, half bool) {
 	for i, s := range x.vd {
 		w.write(s, &out[i], m)
 	}
-	w.syncWarp(fullMask, w.live)
 }

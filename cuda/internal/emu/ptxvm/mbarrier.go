@@ -176,7 +176,7 @@ func (w *warp) learn(vc []uint32) {
 	for i, t := range vc {
 		w.vc[i] = max(w.vc[i], t)
 	}
-	w.base, w.pair = e, nil
+	w.base, w.pair, w.unseen = e, nil, true
 	w.vc[w.id] = max(e, w.vc[w.id]) + 1
 }
 

@@ -44,20 +44,21 @@ type Entry struct {
 	StaticShared int    // bytes of static shared memory
 	Local        int    // bytes of local memory a thread
 
-	mod        *Module
-	code       []inst
-	consts     []constSlot
-	nreg       int
-	npred      int
-	specials   []specialUse
-	dynOffset  int // where dynamic shared memory starts, from sharedOrigin
-	usesAsync  bool
-	bodies     map[*function]*body // of the functions that it may call
-	base       int32               // slot of the address of a thread's frame in local memory, 0: it calls nothing
-	pool       sync.Pool           // of *cta, to launch again
-	names      map[regKey]string
-	sharedVars []variable // placed shared variables, for messages
-	noted      map[sharedKey]bool
+	mod          *Module
+	code         []inst
+	consts       []constSlot
+	nreg         int
+	npred        int
+	specials     []specialUse
+	dynOffset    int // where dynamic shared memory starts, from sharedOrigin
+	usesAsync    bool
+	writesGlobal bool                // perhaps, where an address is generic
+	bodies       map[*function]*body // of the functions that it may call
+	base         int32               // slot of the address of a thread's frame in local memory, 0: it calls nothing
+	pool         sync.Pool           // of *cta, to launch again
+	names        map[regKey]string
+	sharedVars   []variable // placed shared variables, for messages
+	noted        map[sharedKey]bool
 }
 
 // Target returns the compute capability of .target, 80 for sm_80.

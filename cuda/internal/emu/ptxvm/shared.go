@@ -124,7 +124,7 @@ func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint3
 		}
 		off := a - sharedOrigin
 		if off >= n || off+4 > n || off&3 != 0 || binary.LittleEndian.Uint32(s.init[off:]) != 0x01010101 ||
-			s.split[off>>2] || s.pend != nil && s.pend[off>>2] != 0 || !w.readQuick(&s.cells[off>>2], run, pc, k) {
+			s.split[off>>2] || s.pend != nil && s.pend[off>>2] != 0 || !s.readQuick(&w.clocks, &s.cells[off>>2], run, pc, k) {
 			left |= run
 			continue
 		}

@@ -361,6 +361,7 @@ func TestStoreMatrix(t *testing.T) {
 	mad.lo.u32 %%r1, %%t, 16, %%r0;
 	mad.lo.u32 %%r2, %%t, 3, 1; mad.lo.u32 %%r3, %%t, 65537, 7;
 	stmatrix.sync.aligned.m8n8.x2%s.shared.b16 [%%r1], {%%r2, %%r3};
+	bar.warp.sync -1;
 	ldmatrix.sync.aligned.m8n8.x2%s.shared.b16 {%%r4, %%r5}, [%%r1];
 	setp.ne.u32 %%p1, %%r2, %%r4;
 	@%%p1 trap;

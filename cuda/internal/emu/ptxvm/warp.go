@@ -49,6 +49,8 @@ type warp struct {
 	clocks  // see race.go
 	pending []asyncCopy
 	groups  [32]uint32 // committed cp.async groups of each lane
+	view    int32      // what a globalLog has kept of the clocks, + 1
+	touched bool       // global memory, in this interval
 	barrier int        // the barrier waited for
 	barInst *inst
 }
@@ -273,6 +275,7 @@ func (w *warp) pop() {
 	w.mask = 0
 	w.state = warpDone
 	w.rpc = -1
+	w.cta.global.ended = w.cta.global.ended || w.touched
 	w.cta.warpEnded()
 }
 

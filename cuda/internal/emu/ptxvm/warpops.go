@@ -34,7 +34,7 @@ func shuffle(d *decoder) {
 
 // shuffle follows the pseudocode of the ISA: c holds the clamp value in bits 0-4 and the segment mask in bits 8-12.
 func (w *warp) shuffle(in *inst, m uint32) {
-	mask := w.members(in, m, in.x.count)
+	w.members(in, m, in.x.count)
 	w.need(in, m, in.b, in.c)
 	src, bs, cs := &w.r[in.a], &w.r[in.b], &w.r[in.c]
 	var out lanes
@@ -80,7 +80,6 @@ func (w *warp) shuffle(in *inst, m uint32) {
 	if in.q != 0 {
 		w.setPred(in.q, valid, m)
 	}
-	w.syncWarp(mask, w.live)
 }
 
 // vote decodes vote.sync.
@@ -104,7 +103,7 @@ func vote(d *decoder) {
 	x.p, x.pn = d.condition(a[1])
 	x.count, x.mode = d.src(a[2], B32), uint8(mode)
 	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
-		mask := w.members(in, m, in.x.count)
+		w.members(in, m, in.x.count)
 		v := w.extraPred(in, m) & m
 		var out lanes
 		var p uint32
@@ -127,7 +126,6 @@ func vote(d *decoder) {
 		} else {
 			w.setPred(in.p, p, m)
 		}
-		w.syncWarp(mask, w.live)
 	})
 }
 
@@ -158,7 +156,7 @@ func reduceSync(d *decoder) {
 	d.in.d, d.in.a = d.dst(a[0], t), d.src(a[1], t)
 	d.extra().count = d.src(a[2], B32)
 	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
-		mask := w.members(in, m, in.x.count)
+		w.members(in, m, in.x.count)
 		w.need(in, m, in.a)
 		src := &w.r[in.a]
 		var out lanes
@@ -190,7 +188,6 @@ func reduceSync(d *decoder) {
 			out[l] = uint64(uint32(acc))
 		}
 		w.write(in.d, &out, m)
-		w.syncWarp(mask, w.live)
 	})
 }
 
@@ -215,7 +212,7 @@ func matchSync(d *decoder) {
 	i.d, i.a = d.dst(dst, B32), d.src(a[1], t)
 	d.extra().count = d.src(a[2], B32)
 	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
-		mask := w.members(in, m, in.x.count)
+		w.members(in, m, in.x.count)
 		w.need(in, m, in.a)
 		src := &w.r[in.a]
 		var out lanes
@@ -241,7 +238,6 @@ func matchSync(d *decoder) {
 		if in.q != 0 {
 			w.setPred(in.q, all, m)
 		}
-		w.syncWarp(mask, w.live)
 	})
 }
 
@@ -264,7 +260,7 @@ func electSync(d *decoder) {
 	}
 	x.count = d.src(a[1], B32)
 	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
-		mask := w.members(in, m, in.x.count)
+		w.members(in, m, in.x.count)
 		var out lanes
 		var p uint32
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -277,6 +273,5 @@ func electSync(d *decoder) {
 			w.write(int32(in.x.n), &out, m)
 		}
 		w.setPred(in.q, p, m)
-		w.syncWarp(mask, w.live)
 	})
 }

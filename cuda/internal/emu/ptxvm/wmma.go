@@ -110,6 +110,7 @@ func warpMatrix(d *decoder) {
 	d.nreg++
 	one := &inst{line: d.in.line, x: &extra{space: x.space, typ: t.typ, size: t.typ.Size(), n: 1, vec: []int32{tmp}}}
 	load, per := op == 0, t.perReg()
+	d.e.writesGlobal = d.e.writesGlobal || !load && x.space != spShared
 	width := 8 * t.typ.Size()
 	d.run(func(w *warp, in *inst, m uint32) {
 		w.allLanes(in, m)
@@ -148,7 +149,6 @@ func warpMatrix(d *decoder) {
 				w.write(in.x.vec[i/per], &packed, m)
 			}
 		}
-		w.syncWarp(fullMask, w.live)
 	})
 }
 
@@ -231,7 +231,6 @@ func wmmaMultiply(d *decoder) {
 		w.cta.stats.MMA++
 		ma, mb, mc := w.gather(ta, in.x.vec), w.gather(tb, in.x.vb), w.gather(tc, in.x.vc)
 		w.scatter(td, in.x.vd, product(ta, tb, tc, td, ma, mb, mc, sat), m)
-		w.syncWarp(fullMask, w.live)
 	})
 }
 
@@ -369,7 +368,6 @@ func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 			}
 			w.write(s, &v, m)
 		}
-		w.syncWarp(fullMask, w.live)
 	})
 	return true
 }

@@ -1,0 +1,295 @@
+package ptxvm
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// Races on global memory between threads of one block. Warps write down what they touch, and the
+// list is looked through where a barrier of all threads ends an interval: what came before is
+// ordered before what comes after. Most lists need no more than a look at the ranges written. The
+// others are played back into a history of each word, with the clocks that the warps had, by the
+// rules of shared memory (race.go).
+
+const (
+	maxTouches = 4096 // a list of this length is played back before its interval ends
+	racePieces = 64   // words of global memory with one history
+	keepPieces = 1024 // histories kept for the next interval
+)
+
+// touch is one access of a warp.
+type touch struct {
+	lo, hi uint64 // its bytes lie in [lo, hi)
+	step   uint64 // lane l begins at lo+l·step, where there is no list of addresses
+	list   int32  // of addresses, + 1; 0: none
+	view   int32  // what the warp knew of others, + 1; 0: nothing of this interval
+	pc     int32  // instruction + 1
+	mask   uint32
+	same   uint32 // lanes whose bytes kept their value
+	epoch  uint32
+	base   uint32
+	warp   uint16
+	size   uint8 // bytes of a lane
+	kind   accessKind
+	write  bool
+}
+
+// apart says that no two lanes touch one byte, as can be seen from the step.
+func (t *touch) apart() bool {
+	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
+}
+
+// twin says that each lane touches the same bytes in both, and no other lane's.
+func (t *touch) twin(o *touch) bool {
+	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
+}
+
+// view is what a warp knows of others, and its lanes of each other.
+type view struct {
+	vc   []uint32
+	pair *[32][32]uint32
+}
+
+// globalLog is what the block in progress touched in this interval.
+type globalLog struct {
+	touches []touch
+	lists   [][32]uint64
+	views   []view
+	writes  []span
+	written int  // touches that write
+	ended   bool // a warp that touched memory has left the kernel: no later barrier orders it
+
+	played  bool // the interval's first touches are in the pieces
+	pieces  map[uint64]*history
+	spare   []*history
+	readers readers
+	clocks  clocks   // of the touch that is played back
+	nothing []uint32 // clocks of a warp that knows of no other
+}
+
+type span struct {
+	lo, hi uint64
+	touch  int
+}
+
+func (g *globalLog) setup(nwarps int) {
+	g.readers.nwarps, g.nothing, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
+}
+
+// touch writes down an access of the lanes of m to total bytes each, at w.addr.
+func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint32) {
+	g := &w.cta.global
+	if len(g.touches) == maxTouches {
+		g.play(w.cta, nil)
+		clear(g.views)
+		g.views = g.views[:0]
+		for _, o := range w.cta.warps {
+			o.unseen = o.unseen || o.view > 0
+		}
+	}
+	if w.unseen {
+		g.look(w)
+	}
+	t := touch{view: w.view, pc: w.pc + 1, mask: m, same: same, epoch: w.epoch(), base: w.base, warp: uint16(w.id), size: uint8(total), kind: kind, write: write}
+	a := &w.addr
+	n := bits.Len32(m)
+	regular := m&(m+1) == 0
+	if regular && n > 1 {
+		t.step = a[1] - a[0]
+		regular = t.step < 1<<40
+		for l := 2; l < n && regular; l++ {
+			regular = a[l]-a[l-1] == t.step
+		}
+	}
+	if regular {
+		t.lo, t.hi = a[0], a[n-1]+uint64(total)
+	} else {
+		g.lists = append(g.lists, *a)
+		t.list, t.lo = int32(len(g.lists)), ^uint64(0)
+		for rest := m; rest != 0; rest &= rest - 1 {
+			v := a[bits.TrailingZeros32(rest)&31]
+			t.lo, t.hi = min(t.lo, v), max(t.hi, v+uint64(total))
+		}
+	}
+	if write {
+		g.written++
+	}
+	w.touched = true
+	g.touches = append(g.touches, t)
+}
+
+// look keeps what the warp has learned within the interval.
+func (g *globalLog) look(w *warp) {
+	v := view{vc: slices.Clone(w.vc)}
+	if w.pair != nil {
+		p := *w.pair
+		v.pair = &p
+	}
+	g.views = append(g.views, v)
+	w.view, w.unseen = int32(len(g.views)), false
+}
+
+// end closes the interval.
+func (g *globalLog) end(c *cta) {
+	if g.played || g.written > 0 && g.suspect() {
+		g.play(c, g.hulls())
+	}
+	g.drop(c)
+}
+
+// drop forgets the interval.
+func (g *globalLog) drop(c *cta) {
+	g.touches, g.lists, g.written, g.ended = g.touches[:0], g.lists[:0], 0, false
+	clear(g.views)
+	g.views = g.views[:0]
+	for _, w := range c.warps {
+		w.view, w.unseen, w.touched = 0, false, false
+	}
+	if g.played {
+		for _, h := range g.pieces {
+			if len(g.spare) < keepPieces {
+				g.spare = append(g.spare, h)
+			}
+		}
+		clear(g.pieces)
+		g.readers.list = g.readers.list[:0]
+		g.played = false
+	}
+}
+
+// suspect sorts the writes by address and says whether a range is touched twice, and not by each
+// lane for itself.
+func (g *globalLog) suspect() bool {
+	g.writes = g.writes[:0]
+	sorted := true
+	for i := range g.touches {
+		if t := &g.touches[i]; t.write {
+			if n := len(g.writes); n > 0 && t.lo < g.writes[n-1].lo {
+				sorted = false
+			}
+			g.writes = append(g.writes, span{t.lo, t.hi, i})
+		}
+	}
+	if !sorted {
+		slices.SortFunc(g.writes, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
+	}
+	for i, s := range g.writes {
+		t := &g.touches[s.touch]
+		if !t.apart() || i > 0 && g.writes[i-1].hi > s.lo && !t.twin(&g.touches[g.writes[i-1].touch]) {
+			return true
+		}
+	}
+	// The writes are now in order and apart, but for twins, which lie side by side.
+	for i := range g.touches {
+		t := &g.touches[i]
+		if t.write {
+			continue
+		}
+		for k := behind(g.writes, t.lo); k < len(g.writes) && g.writes[k].lo < t.hi; k++ {
+			if !t.twin(&g.touches[g.writes[k].touch]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// behind returns the first span that ends behind an address; spans are in order of their ends.
+func behind(s []span, addr uint64) int {
+	lo, hi := 0, len(s)
+	for lo < hi {
+		if mid := int(uint(lo+hi) / 2); s[mid].hi <= addr {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// hulls joins the writes that suspect has sorted where they overlap; nil where touches were played
+// back before.
+func (g *globalLog) hulls() []span {
+	if g.played {
+		return nil
+	}
+	h := g.writes[:1]
+	for _, s := range g.writes[1:] {
+		if last := &h[len(h)-1]; s.lo < last.hi {
+			last.hi = max(last.hi, s.hi)
+		} else {
+			h = append(h, s)
+		}
+	}
+	return h
+}
+
+// play puts the touches into the pieces, those outside of within left out where it is not nil, and
+// empties the list.
+func (g *globalLog) play(c *cta, within []span) {
+	for i := range g.touches {
+		t := &g.touches[i]
+		if within != nil {
+			if k := behind(within, t.lo); k == len(within) || within[k].lo >= t.hi {
+				continue
+			}
+		}
+		k := &g.clocks
+		*k = clocks{self: int(t.warp), vc: g.nothing, base: t.base}
+		if t.view > 0 {
+			v := &g.views[t.view-1]
+			k.vc, k.pair = v.vc, v.pair
+		}
+		k.vc[k.self] = t.epoch
+		g.playLanes(c, t)
+		k.vc[k.self] = 0
+	}
+	g.touches, g.lists, g.written, g.played = g.touches[:0], g.lists[:0], 0, true
+}
+
+func (g *globalLog) playLanes(c *cta, t *touch) {
+	var h *history
+	last := ^uint64(0)
+	for rest := t.mask; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		addr := t.lo + uint64(l)*t.step
+		if t.list > 0 {
+			addr = g.lists[t.list-1][l]
+		}
+		if p := addr / (4 * racePieces); p != last {
+			h, last = g.piece(p), p
+		}
+		off := int(addr % (4 * racePieces))
+		does, did := "reads", "wrote"
+		var a *access
+		if t.write {
+			does = "writes"
+			a, did = h.write(&g.clocks, l, off, int(t.size), t.pc, t.kind, t.same>>l&1 != 0)
+		} else {
+			a = h.read(&g.clocks, l, off, int(t.size), t.pc, t.kind)
+		}
+		if a != nil {
+			f := c.warps[t.warp].unordered(GlobalRace, &c.entry.code[t.pc-1], l, a, addr)
+			f.Msg = "it " + does + " global memory, " + c.launch.Mem.whereabouts(addr, uint64(t.size)) + ", which the other thread " + did + "; " + f.Msg
+			panic(f)
+		}
+	}
+}
+
+// piece returns the history of a piece of memory.
+func (g *globalLog) piece(p uint64) *history {
+	h := g.pieces[p]
+	if h == nil {
+		if n := len(g.spare); n > 0 {
+			h = g.spare[n-1]
+			g.spare = g.spare[:n-1]
+			h.reset()
+		} else {
+			h = new(history)
+			*h = newHistory(racePieces, &g.readers)
+		}
+		g.pieces[p] = h
+	}
+	return h
+}

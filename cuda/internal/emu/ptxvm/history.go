@@ -1,0 +1,258 @@
+package ptxvm
+
+// access is what a warp did to a cell in one epoch.
+type access struct {
+	epoch uint32
+	lanes uint32
+	pc    int32 // instruction + 1; 0: none
+	warp  uint16
+	kind  accessKind
+}
+
+type accessKind uint8
+
+const (
+	plain  accessKind = iota
+	strong            // atomic, volatile, relaxed, acquire, release
+	async             // written by cp.async
+)
+
+// note records a read by one lane.
+func (a *access) note(k *clocks, lane int, pc int32, kind accessKind) {
+	e := k.epoch()
+	if a.pc == 0 || a.epoch != e || int(a.warp) != k.self {
+		*a = access{epoch: e, lanes: 1 << lane, pc: pc, warp: uint16(k.self), kind: kind}
+		return
+	}
+	a.lanes |= 1 << lane
+	a.pc = pc
+	if kind == plain {
+		a.kind = plain
+	}
+}
+
+// cell is the history of one word, or one byte of a word that is accessed in parts.
+type cell struct {
+	w    access
+	r    access
+	many int32 // index+1 into readers: reads by more than one warp
+}
+
+// readers holds the reads of cells that several warps have read: one entry a warp in each set.
+type readers struct {
+	list   []access
+	nwarps int
+}
+
+// of returns what a warp has read of a cell with many readers.
+func (s *readers) of(c *cell, warp int) *access { return &s.list[int(c.many-1)*s.nwarps+warp] }
+
+// add begins the set of a cell.
+func (s *readers) add(c *cell) {
+	n := len(s.list)
+	if n+s.nwarps <= cap(s.list) {
+		s.list = s.list[:n+s.nwarps]
+		clear(s.list[n:])
+	} else {
+		s.list = append(s.list, make([]access, s.nwarps)...)
+	}
+	c.many = int32(n/s.nwarps) + 1
+}
+
+// history is what happened to a run of words. Its methods take the knowledge of the warp that
+// touches one now, and return an earlier access that nothing orders before, nil where there is
+// none.
+type history struct {
+	cells   []cell
+	split   []bool // words that are tracked by byte
+	parts   []cell // four a word, allocated on first need
+	readers *readers
+}
+
+func newHistory(words int, r *readers) history {
+	return history{cells: make([]cell, words), split: make([]bool, words), readers: r}
+}
+
+func (h *history) reset() {
+	clear(h.cells)
+	clear(h.split)
+}
+
+// splitWord starts to track a word by byte.
+func (h *history) splitWord(i int) {
+	if h.parts == nil {
+		h.parts = make([]cell, 4*len(h.cells))
+	}
+	for k := range 4 {
+		c := h.cells[i]
+		if c.many != 0 {
+			from := h.cells[i]
+			h.readers.add(&c)
+			for j := range h.readers.nwarps {
+				*h.readers.of(&c, j) = *h.readers.of(&from, j)
+			}
+		}
+		h.parts[4*i+k] = c
+	}
+	h.split[i] = true
+}
+
+// readCell checks a read and records it.
+func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKind) (bad *access) {
+	if a := &c.w; a.pc != 0 && !k.ordered(lane, int(a.warp), a.lanes, a.epoch) && !(kind == strong && a.kind == strong) {
+		return a
+	}
+	switch {
+	case c.many != 0:
+		h.readers.of(c, k.self).note(k, lane, pc, kind)
+	case c.r.pc == 0 || int(c.r.warp) == k.self || k.ordered(lane, int(c.r.warp), c.r.lanes, c.r.epoch):
+		c.r.note(k, lane, pc, kind)
+	default:
+		h.readers.add(c)
+		*h.readers.of(c, int(c.r.warp)) = c.r
+		h.readers.of(c, k.self).note(k, lane, pc, kind)
+	}
+	return nil
+}
+
+// writeCell checks a write and records it. same says that the bytes keep their value: two writes of
+// one value are no race.
+func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
+	clash := func(a *access) bool {
+		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
+	}
+	if !same && clash(&c.w) {
+		return &c.w, "wrote"
+	}
+	if c.many != 0 {
+		for i := range h.readers.nwarps {
+			a := h.readers.of(c, i)
+			if clash(a) {
+				return a, "read"
+			}
+			*a = access{}
+		}
+	} else if clash(&c.r) {
+		return &c.r, "read"
+	}
+	c.r = access{}
+	c.w = access{epoch: k.epoch(), lanes: 1 << lane, pc: pc, warp: uint16(k.self), kind: kind}
+	return nil, ""
+}
+
+// readQuick records a read by several lanes of one word where that needs no search: the last write
+// is ordered before the whole warp, and the only readers since are this warp's in its current
+// epoch. It reports whether it could.
+func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
+	if c.w.pc != 0 {
+		if int(c.w.warp) != k.self {
+			if c.w.epoch > k.vc[c.w.warp] {
+				return false
+			}
+		} else if c.w.epoch > k.base && c.w.lanes != lanes {
+			return false
+		}
+	}
+	r := &c.r
+	if c.many != 0 {
+		r = h.readers.of(c, k.self)
+	} else if r.pc != 0 && int(r.warp) != k.self {
+		return false
+	}
+	e := k.vc[k.self]
+	if r.pc == 0 || r.epoch != e {
+		*r = access{epoch: e, lanes: lanes, pc: pc, warp: uint16(k.self), kind: kind}
+		return true
+	}
+	r.lanes |= lanes
+	r.pc = pc
+	if kind == plain {
+		r.kind = plain
+	}
+	return true
+}
+
+// before says whether an access is ordered before a lane (given as a mask) without looking at pairs
+// of lanes; no access at all is.
+func (k *clocks) before(a *access, lane uint32) bool {
+	if a.pc == 0 {
+		return true
+	}
+	if int(a.warp) != k.self {
+		return a.epoch <= k.vc[a.warp]
+	}
+	return a.epoch <= k.base || a.lanes == lane
+}
+
+// writeQuick records a write where the last write and the only reads since are ordered before it.
+// It reports whether it could.
+func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) bool {
+	if c.many != 0 || !k.before(&c.w, lane) || !k.before(&c.r, lane) {
+		return false
+	}
+	c.r.pc = 0
+	c.w = access{epoch: k.vc[k.self], lanes: lane, pc: pc, warp: uint16(k.self), kind: kind}
+	return true
+}
+
+// read checks and records a read of size bytes at off.
+func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind) *access {
+	if size >= 4 {
+		for i := off >> 2; i < (off+size)>>2; i++ {
+			if !h.split[i] {
+				if c := &h.cells[i]; !h.readQuick(k, c, 1<<lane, pc, kind) {
+					if a := h.readCell(k, c, lane, pc, kind); a != nil {
+						return a
+					}
+				}
+				continue
+			}
+			for b := range 4 {
+				if a := h.readCell(k, &h.parts[4*i+b], lane, pc, kind); a != nil {
+					return a
+				}
+			}
+		}
+		return nil
+	}
+	if !h.split[off>>2] {
+		h.splitWord(off >> 2)
+	}
+	for b := off; b < off+size; b++ {
+		if a := h.readCell(k, &h.parts[b], lane, pc, kind); a != nil {
+			return a
+		}
+	}
+	return nil
+}
+
+// write checks and records a write of size bytes at off; did is what the access returned was.
+func (h *history) write(k *clocks, lane, off, size int, pc int32, kind accessKind, same bool) (bad *access, did string) {
+	if size >= 4 {
+		for i := off >> 2; i < (off+size)>>2; i++ {
+			if !h.split[i] {
+				if c := &h.cells[i]; !k.writeQuick(c, 1<<lane, pc, kind) {
+					if bad, did = h.writeCell(k, c, lane, pc, kind, same); bad != nil {
+						return bad, did
+					}
+				}
+				continue
+			}
+			for b := range 4 {
+				if bad, did = h.writeCell(k, &h.parts[4*i+b], lane, pc, kind, same); bad != nil {
+					return bad, did
+				}
+			}
+		}
+		return nil, ""
+	}
+	if !h.split[off>>2] {
+		h.splitWord(off >> 2)
+	}
+	for b := off; b < off+size; b++ {
+		if bad, did = h.writeCell(k, &h.parts[b], lane, pc, kind, same); bad != nil {
+			return bad, did
+		}
+	}
+	return nil, ""
+}
