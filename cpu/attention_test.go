@@ -49,7 +49,14 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 
 		q, k, v := some(2, 6, 300, 32), some(2, 3, 210, 32), some(2, 3, 210, 20)
 		for _, causal := range []bool{false, true} {
-			do(t, d, &device.Attention{Out: f32(2, 6, 300, 20), Q: q, K: k, V: v, Weighing: device.Weighing{Scale: 0.2, Causal: causal}})
+			w := device.Weighing{Scale: 0.2, Causal: causal}
+			out, lse := f32(2, 6, 300, 20), f32(2, 6, 300)
+			if causal {
+				w.Drop, w.Seed, w.Offset = 0.2, 5, 6
+			}
+			do(t, d, &device.Attention{Out: out, LSE: lse, Q: q, K: k, V: v, Weighing: w})
+			do(t, d, &device.AttentionGrad{DQ: f32(2, 6, 300, 32), DK: f32(2, 3, 210, 32), DV: f32(2, 3, 210, 20), G: some(2, 6, 300, 20),
+				Q: q, K: k, V: v, Out: out, LSE: lse, Weighing: w})
 		}
 		turned := some(900, 700)
 		turned.Layout = turned.Transpose(0, 1)
@@ -103,6 +110,29 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 			if !bytes.Equal(got[i], want[i]) {
 				t.Errorf("%d workers: result %d differs from that of one", workers, i)
 			}
+		}
+	}
+}
+
+// Attention and its gradient at the size of a GPT-2 layer.
+func BenchmarkAttention(b *testing.B) {
+	d := Get()
+	const heads, n, features = 12, 1024, 64
+	some := func() device.View { return newView(b, d, dtype.F32, 1, heads, n, features) }
+	q, k, v, out, g, lse := some(), some(), some(), some(), some(), newView(b, d, dtype.F32, 1, heads, n)
+	dq, dk, dv := some(), some(), some()
+	for _, c := range []struct {
+		name string
+		w    device.Weighing
+	}{{"plain", device.Weighing{Scale: 0.125}}, {"causal", device.Weighing{Scale: 0.125, Causal: true}}, {"dropped", device.Weighing{Scale: 0.125, Causal: true, Drop: 0.1}}} {
+		for _, op := range []device.Op{&device.Attention{Out: out, LSE: lse, Q: q, K: k, V: v, Weighing: c.w},
+			&device.AttentionGrad{DQ: dq, DK: dk, DV: dv, G: g, Q: q, K: k, V: v, Out: out, LSE: lse, Weighing: c.w}} {
+			b.Run(op.Name()+" "+c.name, func(b *testing.B) {
+				for b.Loop() {
+					do(b, d, op)
+				}
+				b.ReportMetric(float64(op.(interface{ Work() device.Work }).Work().FLOPs)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
 		}
 	}
 }

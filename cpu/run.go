@@ -23,7 +23,9 @@ func supports(op device.Op) bool {
 		*device.AddWindows:
 		return single(op)
 	case *device.Attention:
-		return single(op) && o.Plain() && o.LSE.Absent()
+		return attentionTypes(&o.Q, &o.Mask)
+	case *device.AttentionGrad:
+		return attentionTypes(&o.Q, &o.Mask)
 	case *device.MaxPoolGrad:
 		return o.G.Type == dtype.F32
 	case *device.MultiMap:
@@ -95,6 +97,11 @@ func (d *Device) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error
 			return unsupported(op)
 		}
 		d.attention(o)
+	case *device.AttentionGrad:
+		if !supports(op) {
+			return unsupported(op)
+		}
+		return d.attentionGrad(o)
 	case *device.GridSample:
 		d.gridSample(o)
 	case *device.GridSampleGrad:

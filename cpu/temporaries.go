@@ -6,9 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// temporaries takes the memory that a primitive of 16-bit floats needs: float32 copies of its
-// operands, as what is added and multiplied is rounded once. A batch that repeats one matrix has a
-// copy of that one. The caller releases them, also after an error.
+// temporaries takes the memory that a primitive needs beside its operands. One of 16-bit floats has
+// float32 copies of these, as what is added and multiplied is rounded once. A batch that repeats
+// one matrix has a copy of that one. The gradient of attention has parts of sums. The caller
+// releases them, also after an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	var s [3]shape.Dims
 	n := 0
@@ -20,6 +21,15 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	case *device.Scatter:
 		if o.Dst.Type.IsHalf() && o.Kind != device.ScatterSet && o.Index.Size() > 0 {
 			s, n = [...]shape.Dims{o.Dst.Shape, o.Src.Shape, {}}, 2
+		}
+	case *device.AttentionGrad:
+		if g := newAttentionGradTask(o); g.parts > 1 {
+			for i, d := range []*device.View{&o.DK, &o.DV} {
+				if s[i] = shape.Of(0); !d.Absent() {
+					s[i] = shape.Of(g.parts * d.Size())
+				}
+			}
+			n = 2
 		}
 	}
 	for i, s := range s[:n] {

@@ -112,8 +112,15 @@ func (o *AttentionGrad) Check() (arg, reason string) {
 	arg, reason = o.check(&o.Q, &o.K, &o.V, &o.LSE, Operand{"out", &o.Out, false},
 		Operand{"g", &o.G, false})
 	for i, x := range []*View{&o.Q, &o.K, &o.V} {
-		if d := o.Operand(i); reason == "" && !d.View.Absent() && (d.View.Type != x.Type || d.View.Shape != x.Shape) {
+		d := o.Operand(i)
+		if reason != "" || d.View.Absent() {
+			continue
+		}
+		if d.View.Type != x.Type || d.View.Shape != x.Shape {
 			return d.Name, wrong(d.View, x.Type, x.Shape)
+		}
+		if reason := d.View.backwards(); reason != "" {
+			return d.Name, reason
 		}
 	}
 	return arg, reason
@@ -156,16 +163,27 @@ func (w *Weighing) weights(q, k *View) int {
 	return q.Shape.At(0) * q.Shape.At(1) * n
 }
 
+// backwards says which strides of v, which need not be as many as its dimensions, are negative.
+func (v *View) backwards() (reason string) {
+	for d := range v.Strides.Rank() {
+		if v.Strides.At(d) < 0 {
+			return fmt.Sprintf("strides %v", v.Strides)
+		}
+	}
+	return ""
+}
+
 // check holds the operands to each other. results have the result's shape.
 func (w *Weighing) check(q, k, v, lse *View, results ...Operand) (arg, reason string) {
-	for _, o := range append([]Operand{{"q", q, false}, {"k", k, false}, {"v", v, false}}, results...) {
-		if !o.View.Type.IsFloat() || o.View.Type != q.Type || o.View.Shape.Rank() != 4 {
-			return o.Name, fmt.Sprintf("%v of %v, want four dimensions of %v, a floating point type",
-				o.View.Shape, o.View.Type, q.Type)
-		}
-		for d := range 4 {
-			if o.View.Strides.At(d) < 0 {
-				return o.Name, fmt.Sprintf("strides %v", o.View.Strides)
+	operands := [...]Operand{{"q", q, false}, {"k", k, false}, {"v", v, false}}
+	for _, list := range [...][]Operand{operands[:], results} {
+		for _, o := range list {
+			if !o.View.Type.IsFloat() || o.View.Type != q.Type || o.View.Shape.Rank() != 4 {
+				return o.Name, fmt.Sprintf("%v of %v, want four dimensions of %v, a floating point type",
+					o.View.Shape, o.View.Type, q.Type)
+			}
+			if reason := o.View.backwards(); reason != "" {
+				return o.Name, reason
 			}
 		}
 	}

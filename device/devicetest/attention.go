@@ -6,56 +6,228 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
+
+// attentionSize is how many samples, heads and so on there are.
+type attentionSize struct{ batch, heads, shared, queries, keys, features, values int }
+
+// attentionCase is an [device.Attention] and its operands, where they are not absent.
+type attentionCase struct {
+	attentionSize
+	t                      dtype.Type
+	w                      device.Weighing
+	q, k, v                *array
+	mask, lengths, numbers *array
+}
+
+// A form of attention's operands that others do not have.
+const (
+	packed form = "one projection" // queries, keys and values are parts of [batch, length, 3, heads, features]
+	shared form = "one for all"    // keys and values of the first sample and head are those of all
+)
+
+// Each says more than one thing, so that a few of them see each with each.
+var attentionKinds = []struct {
+	name string
+	set  func(r *rig, c *attentionCase)
+}{
+	{"plain", func(r *rig, c *attentionCase) {}},
+	{"causal", func(r *rig, c *attentionCase) { c.w.Causal = true }},
+	{"with a mask of bool", func(r *rig, c *attentionCase) {
+		c.setMask(r, dtype.Bool, shape.Of(c.batch, c.heads, c.queries, c.keys), contiguous)
+	}},
+	{"with a mask of keys", func(r *rig, c *attentionCase) { c.setMask(r, dtype.Bool, shape.Of(c.batch, 1, 1, c.keys), strided) }},
+	{"with float32 to add, the same for all samples", func(r *rig, c *attentionCase) {
+		c.setMask(r, dtype.F32, shape.Of(1, c.heads, c.queries, c.keys), transposed)
+	}},
+	{"with numbers of its type to add to queries, of which some see nothing", func(r *rig, c *attentionCase) {
+		c.setMask(r, c.t, shape.Of(1, 1, c.queries, 1), strided)
+	}},
+	{"of some lengths", func(r *rig, c *attentionCase) { c.setLengths(r) }},
+	{"with dropout", func(r *rig, c *attentionCase) { c.w.Drop, c.w.Seed, c.w.Offset = 0.3, 1<<63|5, 1<<40 }},
+	{"causal, of some lengths, with dropout from numbers", func(r *rig, c *attentionCase) {
+		c.setLengths(r)
+		c.w.Causal, c.w.Drop, c.w.Seed, c.w.Offset = true, 0.5, 3, 70
+		c.numbers = r.array(dtype.I64, shape.Of(2), strided, func(i int) uint64 { return 1<<50 + uint64(i) })
+		c.w.Numbers = c.numbers.v
+	}},
+	{"causal, with a mask, lengths and nothing that stays", func(r *rig, c *attentionCase) {
+		c.setLengths(r)
+		c.setMask(r, dtype.Bool, shape.Of(c.batch, 1, c.queries, c.keys), offset)
+		c.w.Causal, c.w.Drop = true, 1
+	}},
+}
+
+// setMask gives the case a mask that is broadcast from shape s.
+func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
+	c.mask = r.array(t, s, f, func(i int) uint64 {
+		if t != dtype.Bool && r.rnd.IntN(8) == 0 {
+			return expr.Encode(t, math.Inf(-1))
+		}
+		return r.tame(t)
+	})
+	c.mask.expand(shape.Of(c.batch, c.heads, c.queries, c.keys))
+	c.w.Mask = c.mask.v
+}
+
+// setLengths gives the case lengths: of the samples one has none of the keys, another has all.
+func (c *attentionCase) setLengths(r *rig) {
+	c.lengths = r.array(dtype.I64, shape.Of(c.batch), strided, func(i int) uint64 {
+		return uint64([]int{c.keys / 2, 0, c.keys, 1 << 40, (c.keys + 1) / 2}[(i+c.queries)%5])
+	})
+	c.w.Lengths = c.lengths.v
+}
+
+// expand makes a the view of shape s that it is broadcast to.
+func (a *array) expand(s shape.Dims) {
+	a.v.Layout, _ = a.v.Layout.Expand(s)
+	a.at = offsets(a.v.Layout)
+}
+
+// seenAs is a view of a's storage in another layout.
+func (a *array) seenAs(f form, l shape.Layout) *array {
+	b := *a
+	b.v.Layout, b.form, b.at = l, f, offsets(l)
+	return &b
+}
+
+// operands makes queries, keys and values.
+func (c *attentionCase) operands(r *rig, f form) {
+	heads, keys := func(n, features int) shape.Dims { return shape.Of(c.batch, c.shared, n, features) }, c.keys
+	switch {
+	case f == packed && c.heads == c.shared && c.queries == c.keys && c.features == c.values:
+		all := r.small(c.t, shape.Of(c.batch, c.keys, 3, c.heads, c.features), contiguous)
+		part := func(i int) *array { return all.seenAs(packed, all.v.Layout.Select(2, i).Transpose(1, 2)) }
+		c.q, c.k, c.v = part(0), part(1), part(2)
+		return
+	case f == shared:
+		one := func(features int) *array {
+			a := r.small(c.t, shape.Of(min(1, c.batch), min(1, c.shared), keys, features), contiguous)
+			a.expand(heads(keys, features))
+			a.form = shared
+			return a
+		}
+		c.k, c.v = one(c.features), one(c.values)
+	default:
+		c.k, c.v = r.small(c.t, heads(keys, c.features), f), r.small(c.t, heads(keys, c.values), transposed)
+	}
+	c.q = r.small(c.t, shape.Of(c.batch, c.heads, c.queries, c.features), strided)
+}
 
 func testAttention(r *rig) {
 	if !r.has("attention") {
 		return
 	}
+	sizes := []attentionSize{
+		{1, 1, 1, 1, 1, 1, 1}, {2, 2, 2, 3, 5, 4, 3}, {3, 4, 2, 5, 3, 7, 6}, {2, 2, 2, 9, 9, 8, 8}, {5, 6, 2, 33, 17, 16, 16}, {2, 2, 1, 1, 70, 8, 8}, {2, 2, 2, 20, 3, 16, 8},
+	}
+	edges := []attentionSize{
+		{1, 1, 1, 300, 260, 8, 5}, {2, 2, 1, 1, 700, 8, 8}, {1, 0, 0, 3, 3, 3, 3}, {2, 2, 2, 0, 3, 3, 3}, {1, 4, 2, 6, 3, 0, 5}, {2, 2, 2, 3, 4, 5, 0}, {2, 2, 1, 3, 0, 4, 5}, {1, 2, 1, 70, 130, 64, 64},
+	}
+	if r.large {
+		edges = append(edges, attentionSize{1, 2, 1, 130, 1050, 16, 8})
+	}
+	types := []dtype.Type{dtype.F32, dtype.BF16, dtype.F16}
 	n := 0
-	for _, c := range [][6]int{ // heads, of keys, queries, keys, features, values
-		{1, 1, 1, 1, 1, 1}, {2, 2, 3, 5, 4, 3}, {4, 2, 5, 3, 7, 6}, {1, 1, 300, 260, 8, 5}, {6, 2, 33, 17, 16, 16}, {2, 1, 1, 700, 8, 8}, {0, 0, 3, 3, 3, 3}, {2, 2, 0, 3, 3, 3}, {4, 2, 6, 3, 0, 5}, {2, 2, 3, 4, 5, 0},
-	} {
-		for _, causal := range []bool{false, true} {
-			n++
-			batch := 1 + n%2
-			forms := []form{contiguous, offset, strided, transposed}
-			q := r.small(dtype.F32, shape.Of(batch, c[0], c[2], c[4]), forms[n%4])
-			k := r.small(dtype.F32, shape.Of(batch, c[1], c[3], c[4]), forms[(n+1)%4])
-			v := r.small(dtype.F32, shape.Of(batch, c[1], c[3], c[5]), forms[(n+2)%4])
-			out := r.empty(dtype.F32, shape.Of(batch, c[0], c[2], c[5]), forms[n/2%4])
-			what := fmt.Sprintf("attention of %d samples, %d heads over %d, %d queries, %d keys, causal %v, operands %s, %s, %s", batch, c[0], c[1], c[2], c[3], causal, q.form, k.form, v.form)
-			scale := 0.7
-			r.run(what, &device.Attention{Out: out.v, Q: q.v, K: k.v, V: v.v, Weighing: device.Weighing{Scale: scale, Causal: causal}})
-			fq, fk, fv := q.floats(), k.floats(), v.floats()
-			var want, size []float64
-			for i := range batch * c[0] * c[2] {
-				head := i / c[2] / (c[0] / c[1])
-				keys := c[3]
-				if causal {
-					keys = min(keys, i%c[2]+1)
-				}
-				scores := make([]float64, keys)
-				for j := range scores {
-					for f := range c[4] {
-						scores[j] += scale * fq[i*c[4]+f] * fk[(head*c[3]+j)*c[4]+f]
-					}
-				}
-				m, log := logSumExp(scores)
-				for f := range c[5] {
-					var sum, most float64
-					for j, s := range scores {
-						x := fv[(head*c[3]+j)*c[5]+f]
-						sum += math.Exp(s-m-log) * x
-						most = max(most, math.Abs(x))
-					}
-					want, size = append(want, sum), append(size, most)
-				}
-			}
-			// An error of a score is one of its weight, in proportion.
-			out.near(what, want, func(i int) float64 { return epsilon(dtype.F32) * size[i] * float64(64+8*c[4]+c[3]) })
+	try := func(s attentionSize, kind int) {
+		c := attentionCase{attentionSize: s, t: types[n%3], w: device.Weighing{Scale: 0.3}}
+		attentionKinds[kind].set(r, &c)
+		c.operands(r, []form{contiguous, packed, strided, offset, shared, transposed}[n%6])
+		c.check(r, attentionKinds[kind].name, n)
+		r.end()
+		n++
+	}
+	for _, s := range sizes {
+		for kind := range attentionKinds {
+			try(s, kind)
+		}
+		n++ // another type and form with each kind
+	}
+	for i, s := range edges {
+		for kind := range 3 {
+			try(s, (i+3*kind)%len(attentionKinds))
+		}
+	}
+	for _, t := range types { // all kinds with each type at one size, so that no type lacks one
+		for kind := range attentionKinds {
+			n = kind*6 + int(t)%6
+			c := attentionCase{attentionSize: attentionSize{2, 2, 1, 7, 12, 8, 8}, t: t, w: device.Weighing{Scale: 0.3}}
+			attentionKinds[kind].set(r, &c)
+			c.operands(r, contiguous)
+			c.check(r, attentionKinds[kind].name, n)
 			r.end()
 		}
 	}
+}
+
+// check runs the case and its gradient where the device supports them.
+func (c *attentionCase) check(r *rig, kind string, n int) {
+	r.Helper()
+	s := shape.Of(c.batch, c.heads, c.queries, c.values)
+	what := fmt.Sprintf("attention %s of %v, %+v, keys %s", kind, c.t, c.attentionSize, c.k.form)
+	form := []form{contiguous, strided, transposed, offset}[n%4]
+	result := func(t dtype.Type, s shape.Dims) *array {
+		if n%3 > 0 {
+			return r.empty(t, s, form)
+		}
+		// As [batch, length, heads, features], which a model joins the heads of.
+		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
+		return a.seenAs("heads inside", a.v.Layout.Transpose(1, 2))
+	}
+	if !r.dev.Supports(&device.Attention{Out: without(c.t, s.Slice()...), Q: c.q.v, K: c.k.v, V: c.v.v, Weighing: c.w}) {
+		return
+	}
+	want := c.reference()
+	lse := r.empty(c.t.Compute(), s.Head(3), contiguous)
+	for _, saves := range []bool{false, true} {
+		out := result(c.t, s)
+		o := &device.Attention{Out: out.v, Q: c.q.v, K: c.k.v, V: c.v.v, Weighing: c.w}
+		if saves {
+			o.LSE = lse.v
+		}
+		if !r.dev.Supports(o) {
+			continue
+		}
+		r.run(what, o)
+		out.near(what, want.out.v, want.out.bound)
+		if saves {
+			lse.near(what+", logarithms", want.lse.v, want.lse.bound)
+		}
+	}
+	// The gradient of what the reference gives.
+	g, out := r.small(c.t, s, form), r.exactly(c.t, s, transposed, want.out.v)
+	lse = r.exactly(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
+	grads := c.gradients(g.floats(), out.floats(), lse.floats())
+	dense := func(a *array) shape.Dims { return a.v.Shape }
+	for _, absent := range []int{-1, n % 3, 3 + n%3} { // none, one, all but one
+		d := [3]*array{result(c.t, dense(c.q)), result(c.t, dense(c.k)), result(c.t, dense(c.v))}
+		o := &device.AttentionGrad{G: g.v, Q: c.q.v, K: c.k.v, V: c.v.v, Out: out.v, LSE: lse.v, Weighing: c.w}
+		for i, to := range []*device.View{&o.DQ, &o.DK, &o.DV} {
+			if i != absent && (absent < 3 || i == absent-3) {
+				*to = d[i].v
+			}
+		}
+		if !r.dev.Supports(o) {
+			continue
+		}
+		r.run(what+", gradient", o)
+		for i, of := range []string{"queries", "keys", "values"} {
+			if !o.Operand(i).View.Absent() {
+				d[i].near(what+", gradient of "+of, grads[i].v, grads[i].bound)
+			}
+		}
+	}
+}
+
+// exactly is an array of given values, rounded to its type.
+func (r *rig) exactly(t dtype.Type, s shape.Dims, f form, values []float64) *array {
+	r.Helper()
+	a := r.empty(t, s, f)
+	for i, at := range a.at {
+		setBits(a.host, t, at, expr.Encode(t, values[i]))
+	}
+	r.must(r.dev.Upload(r.s, a.v.Buf, 0, a.host), "Upload")
+	return a
 }

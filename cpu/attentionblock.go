@@ -1,0 +1,209 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// attentionTypes reports whether the processor attends with operands of these types: float32, which
+// others are cast to, with a mask of float32 or bool.
+func attentionTypes(q, mask *device.View) bool {
+	return q.Type == dtype.F32 &&
+		(mask.Absent() || mask.Type == dtype.F32 || mask.Type == dtype.Bool)
+}
+
+// attentionBlocks is what attention and its gradient have in common: weights by blocks of queries
+// and keys, which stay in the cache between the products.
+type attentionBlocks struct {
+	*device.Weighing
+	q, k          *device.View
+	heads, shared int // of queries, and of keys
+	queries, keys int
+	features      int
+	rows, blocks  int // of queries in a block, and of blocks in a head
+	seed, offset  uint64
+}
+
+// newAttentionShape looks at no buffer.
+func newAttentionShape(w *device.Weighing, q, k *device.View) attentionBlocks {
+	return attentionBlocks{Weighing: w, q: q, k: k, heads: q.Shape.At(1), shared: k.Shape.At(1), queries: q.Shape.At(2),
+		keys: k.Shape.At(2), features: q.Shape.At(3), seed: w.Seed, offset: w.Offset}
+}
+
+// draw reads where random numbers come from.
+func (b *attentionBlocks) draw() {
+	if !b.Numbers.Absent() {
+		b.seed = *(*uint64)(element(&b.Numbers, 0))
+		b.offset += *(*uint64)(element(&b.Numbers, 1))
+	}
+}
+
+// cut sets how many queries a block has.
+func (b *attentionBlocks) cut(rows int) {
+	b.rows = min(b.queries, rows)
+	b.blocks = (b.queries + b.rows - 1) / b.rows
+}
+
+// seen is how many keys at most the queries before one of them see.
+func (b *attentionBlocks) seen(sample, before int) int {
+	n := b.keys
+	if b.Causal {
+		n = min(n, before)
+	}
+	if !b.Lengths.Absent() {
+		n = int(max(0, min(int64(n), *(*int64)(element(&b.Lengths, sample)))))
+	}
+	return n
+}
+
+// A block is queries from from on of one head, and keys from first on.
+type block struct{ sample, head, from, rows, first, cols int }
+
+// scores sets p, [rows, cols], to the scaled products of queries, which q are multiplied by the
+// scale, and keys, with masks on them. A key that is not seen has -Inf, whatever its product is.
+func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
+	k := headRows(b.k, c.sample, c.head/(b.heads/b.shared), c.first, c.cols)
+	gemm.F32(gemm.Serial, c.rows, c.cols, b.features, q, b.features, 1, k, b.k.Strides.At(3), b.k.Strides.At(2), p, c.cols, 1, false)
+	if b.Causal {
+		for i := range c.rows {
+			for j := max(0, c.from+i+1-c.first); j < c.cols; j++ {
+				p[i*c.cols+j] = float32(math.Inf(-1))
+			}
+		}
+	}
+	if m := &b.Mask; !m.Absent() && c.cols > 0 {
+		size := m.Type.Size()
+		at0 := unsafe.Add(pointer(m), (c.sample*m.Strides.At(0)+c.head*m.Strides.At(1)+c.from*m.Strides.At(2)+c.first*m.Strides.At(3))*size)
+		for i := range c.rows {
+			w.mask(p[i*c.cols:(i+1)*c.cols], m.Type, unsafe.Add(at0, i*m.Strides.At(2)*size), m.Strides.At(3)*size)
+		}
+	}
+}
+
+// unseen holds what a key that is not seen has instead of a score.
+var unseen = func() (x [maxBlock]float32) {
+	for i := range x {
+		x[i] = float32(math.Inf(-1))
+	}
+	return x
+}()
+
+// mask puts one query's mask, of which elements are stride bytes apart, on its scores.
+func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer, stride int) {
+	for c := 0; c < len(row); c += maxBlock {
+		n := min(maxBlock, len(row)-c)
+		p, m := ptr(row[c:]), unsafe.Add(from, c*stride)
+		if stride != t.Size() {
+			gather(unsafe.Pointer(&w.other), m, t.Size(), stride, n)
+			m = unsafe.Pointer(&w.other)
+		}
+		if t == dtype.F32 {
+			ops[expr.OpAdd][t](p, p, m, m, n)
+			continue
+		}
+		loads[dtype.Bool](unsafe.Pointer(&w.stage), m, nil, nil, n)
+		ops[expr.OpSelect][dtype.F32](p, unsafe.Pointer(&w.stage), p, unsafe.Pointer(&unseen), n)
+	}
+}
+
+// scaled writes queries, multiplied by the scale, to q, [rows, features].
+func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
+	rows, stride, step := headRows(b.q, c.sample, c.head, c.from, c.rows), b.q.Strides.At(2), b.q.Strides.At(3)
+	scale := float32(b.Scale)
+	for i := 0; i < c.rows && b.features > 0; i++ {
+		row := q[i*b.features : (i+1)*b.features]
+		if step == 1 {
+			w.run(ops[expr.OpMul][dtype.F32], ptr(row), ptr(rows[i*stride:]), uint64(math.Float32bits(scale)), b.features)
+			continue
+		}
+		for j := range row {
+			row[j] = rows[i*stride+j*step] * scale
+		}
+	}
+}
+
+// dropProgram is what a weight is multiplied by: Param 2 if its number is not below Param 1, else 0.
+var dropProgram = sync.OnceValue(func() *expr.Program {
+	u := expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64), expr.C(0).Cvt(dtype.I64), expr.Index(dtype.I64))
+	e := u.Ge(expr.Param(1, dtype.F32)).Select(expr.Param(2, dtype.F32), expr.C(0))
+	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
+})
+
+// kept sets m, [rows, cols], to what weights are multiplied by: 0 where they are dropped.
+func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
+	if w.drawn == nil {
+		pl := planFor(dropProgram(), 0, false)
+		w.drawn = pl.pool.Get().(*runner)
+		bits := [...]uint64{b.seed, expr.Encode(dtype.F32, b.Drop), expr.Encode(dtype.F32, b.Rest())}
+		for _, l := range pl.params {
+			fillBits(w.drawn.reg[l.val], bits[l.from], width(l.typ), pl.block)
+		}
+		exec(w.drawn.reg, pl.uniform, pl.block)
+	}
+	r := w.drawn
+	pl := r.pl
+	out := pl.outs[0].val
+	for i := range c.rows {
+		row := m[i*c.cols : (i+1)*c.cols]
+		from := b.offset + uint64(((c.sample*b.heads+c.head)*b.queries+c.from+i)*b.keys+c.first)
+		for j := 0; j < c.cols; j += pl.block {
+			n := min(pl.block, c.cols-j)
+			for _, l := range pl.index {
+				asm.IotaI64(at[int64](unsafe.Add(r.base, pl.slot[l.val]), n), int64(from)+int64(j))
+			}
+			r.reg[out] = ptr(row[j:])
+			exec(r.reg, pl.body, n)
+		}
+	}
+}
+
+// attentionWorker is a worker's functions and space: two matrices of queries in addition to those
+// of weights.
+type attentionWorker struct {
+	*rowWorker
+	queries [2][]byte
+	other   [maxBlock]float32
+	drawn   *runner // of dropProgram, nil until something is dropped
+}
+
+var attentionWorkers = sync.Pool{New: func() any { return new(attentionWorker) }}
+
+// newAttentionWorker returns space for weights of cols keys, and rows of the widths features and
+// values.
+func newAttentionWorker(rows, cols, features, values int) *attentionWorker {
+	w := attentionWorkers.Get().(*attentionWorker)
+	w.rowWorker = newRowWorker(dtype.F32, max(cols, 1), rows)
+	for i := range w.queries {
+		w.queries[i] = grown(w.queries[i], max(1, rows*max(features, values))*4)
+	}
+	return w
+}
+
+func (w *attentionWorker) release() {
+	w.rowWorker.release()
+	if r := w.drawn; r != nil {
+		out := r.pl.outs[0].val
+		r.reg[out] = unsafe.Add(r.base, r.pl.slot[out])
+		r.pl.pool.Put(r)
+	}
+	w.rowWorker, w.drawn = nil, nil
+	attentionWorkers.Put(w)
+}
+
+func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
+
+// headRows is what rows from from on of a sample's head span.
+func headRows(v *device.View, sample, head, from, rows int) []float32 {
+	if rows == 0 || v.Shape.At(3) == 0 {
+		return nil
+	}
+	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+from*v.Strides.At(2))*4)
+	return at[float32](at0, (rows-1)*v.Strides.At(2)+(v.Shape.At(3)-1)*v.Strides.At(3)+1)
+}

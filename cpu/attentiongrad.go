@@ -1,0 +1,206 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// attentionGradTask is the gradient of attention by blocks of queries and keys. A unit is a part of
+// the blocks of queries that share the keys of a head: it has the gradients of these queries, and
+// its part of the sums of keys and values. Where there are several parts they are in memory, and
+// added in order. Blocks and parts follow from the shapes alone.
+type attentionGradTask struct {
+	attentionBlocks
+	o          *device.AttentionGrad
+	values     int
+	cols       int // of keys in a block
+	parts      int // of a head of keys
+	sumK, sumV []float32
+}
+
+// Blocks of weights, of which a worker has three, fit into a second-level cache. What there is of
+// parts gives every one of some workers something to do.
+const (
+	gradRows  = 64
+	gradCols  = 512
+	gradUnits = 32
+)
+
+func newAttentionGradTask(o *device.AttentionGrad) *attentionGradTask {
+	t := &attentionGradTask{attentionBlocks: newAttentionShape(&o.Weighing, &o.Q, &o.K), o: o, values: o.V.Shape.At(3), parts: 1}
+	t.cols = min(t.keys, gradCols)
+	if pairs := o.K.Shape.Head(2).Size(); pairs > 0 && t.queries > 0 && (!o.DK.Absent() || !o.DV.Absent()) {
+		t.cut(gradRows)
+		t.parts = max(1, min(t.heads/t.shared*t.blocks, (gradUnits+pairs-1)/pairs))
+	} else if t.queries > 0 {
+		t.cut(gradRows)
+	}
+	return t
+}
+
+func (d *Device) attentionGrad(o *device.AttentionGrad) error {
+	temps, err := temporaries(d, o)
+	defer release(temps[:])
+	if err != nil {
+		return err
+	}
+	t := newAttentionGradTask(o)
+	t.draw()
+	for i, sum := range []*[]float32{&t.sumK, &t.sumV} {
+		if v := &temps[i]; !v.Absent() && v.Size() > 0 {
+			*sum = at[float32](pointer(v), v.Size())
+		}
+	}
+	pairs := o.K.Shape.Head(2).Size()
+	d.crew.parallel(pairs*t.parts, 1, t)
+	if t.parts > 1 {
+		const rows = 64
+		each64 := (t.keys + rows - 1) / rows
+		d.crew.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
+			pair, from := u/each64, u%each64*rows
+			n := min(rows, t.keys-from)
+			t.add(&o.DK, t.sumK, pair, from, n)
+			t.add(&o.DV, t.sumV, pair, from, n)
+		}))
+	}
+	return nil
+}
+
+// sums is where a unit adds up a gradient of keys or values from key first on, with its strides:
+// the gradient itself where there is one part.
+func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
+	if t.parts == 1 {
+		return headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)
+	}
+	cols := d.Shape.At(3)
+	from := part*d.Size() + (pair*t.keys+first)*cols
+	return parts[from : from+n*cols], cols, 1
+}
+
+// add writes n rows of the sum of all parts.
+func (t *attentionGradTask) add(d *device.View, parts []float32, pair, from, n int) {
+	if d.Absent() || d.Size() == 0 {
+		return
+	}
+	cols := d.Shape.At(3)
+	sum, _, _ := t.sums(d, parts, 0, pair, from, n)
+	for p := 1; p < t.parts; p++ {
+		x, _, _ := t.sums(d, parts, p, pair, from, n)
+		ops[expr.OpAdd][dtype.F32](ptr(sum), ptr(sum), ptr(x), ptr(x), n*cols)
+	}
+	out, row, col := headRows(d, pair/t.shared, pair%t.shared, from, n), d.Strides.At(2), d.Strides.At(3)
+	for i := range n {
+		spread(ptr(out[i*row:]), ptr(sum[i*cols:]), 4, 4*col, cols)
+	}
+}
+
+func (t *attentionGradTask) run(lo, hi int) {
+	w := newAttentionWorker(max(1, t.rows), t.cols, t.features, t.values)
+	defer w.release()
+	group := t.heads / t.shared
+	for u := lo; u < hi; u++ {
+		pair, part := u/t.parts, u%t.parts
+		for i, d := range []*device.View{&t.o.DK, &t.o.DV} {
+			if !d.Absent() && d.Size() > 0 {
+				x, row, col := t.sums(d, [][]float32{t.sumK, t.sumV}[i], part, pair, 0, t.keys)
+				zero(x, t.keys, d.Shape.At(3), row, col)
+			}
+		}
+		// Neighbouring blocks go to different parts: causal ones have less to do the earlier they are.
+		for b := part; b < group*t.blocks; b += t.parts {
+			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, from: b % t.blocks * t.rows}
+			c.rows = min(t.rows, t.queries-c.from)
+			t.queryBlock(w, c, pair, part)
+		}
+	}
+}
+
+// zero clears a matrix.
+func zero(x []float32, rows, cols, row, col int) {
+	for i := range rows {
+		if col == 1 {
+			clear(x[i*row : i*row+cols])
+			continue
+		}
+		for j := range cols {
+			x[i*row+j*col] = 0
+		}
+	}
+}
+
+// queryBlock computes the gradient of a block of queries, and adds what it has to those of keys and
+// values.
+func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part int) {
+	q, dq := at[float32](data(w.queries[0]), c.rows*t.features), at[float32](data(w.queries[1]), c.rows*t.features)
+	t.scaled(w, q, c)
+	g := headRows(&t.o.G, c.sample, c.head, c.from, c.rows)
+	gs, gc := t.o.G.Strides.At(2), t.o.G.Strides.At(3)
+	t.products(w, g, gs, gc, c)
+	copy(at[float32](w.row(1), c.rows), at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.from)*4), c.rows))
+	clear(dq)
+	end := t.seen(c.sample, c.from+c.rows)
+	for c.first = 0; c.first < end; c.first += t.cols {
+		c.cols = min(t.cols, end-c.first)
+		w.cols = c.cols
+		n := c.rows * c.cols
+		p, d, m := at[float32](data(w.space[0]), n), at[float32](data(w.space[1]), n), at[float32](data(w.space[2]), n)
+		t.scores(w, p, q, c)
+		w.each(expr.OpSub, ptr(p), ptr(p), w.row(1), c.rows)
+		w.exp.apply(w.re, ptr(p), ptr(p), w.size, n)
+		if t.Drop > 0 {
+			t.kept(w, m, c)
+		}
+		if scores := !t.o.DQ.Absent() || !t.o.DK.Absent(); scores {
+			v := headRows(&t.o.V, pair/t.shared, pair%t.shared, c.first, c.cols)
+			gemm.F32(gemm.Serial, c.rows, c.cols, t.values, g, gs, gc, v, t.o.V.Strides.At(3), t.o.V.Strides.At(2), d, c.cols, 1, false)
+			if t.Drop > 0 {
+				w.both(expr.OpMul, ptr(d), ptr(d), ptr(m), c.rows)
+			}
+			w.each(expr.OpSub, ptr(d), ptr(d), w.row(0), c.rows)
+			w.both(expr.OpMul, ptr(d), ptr(d), ptr(p), c.rows)
+			if !t.o.DQ.Absent() {
+				k := headRows(t.k, pair/t.shared, pair%t.shared, c.first, c.cols)
+				gemm.F32(gemm.Serial, c.rows, t.features, c.cols, d, c.cols, 1, k, t.k.Strides.At(2), t.k.Strides.At(3), dq, t.features, 1, true)
+			}
+			if !t.o.DK.Absent() {
+				dk, row, col := t.sums(&t.o.DK, t.sumK, part, pair, c.first, c.cols)
+				gemm.F32(gemm.Serial, c.cols, t.features, c.rows, d, 1, c.cols, q, t.features, 1, dk, row, col, true)
+			}
+		}
+		if !t.o.DV.Absent() {
+			if t.Drop > 0 {
+				w.both(expr.OpMul, ptr(p), ptr(p), ptr(m), c.rows)
+			}
+			dv, row, col := t.sums(&t.o.DV, t.sumV, part, pair, c.first, c.cols)
+			gemm.F32(gemm.Serial, c.cols, t.values, c.rows, p, 1, c.cols, g, gs, gc, dv, row, col, true)
+		}
+	}
+	if t.o.DQ.Absent() || t.features == 0 {
+		return
+	}
+	out, row, col := headRows(&t.o.DQ, c.sample, c.head, c.from, c.rows), t.o.DQ.Strides.At(2), t.o.DQ.Strides.At(3)
+	for i := range c.rows {
+		for j, x := range dq[i*t.features : (i+1)*t.features] {
+			out[i*row+j*col] = x * float32(t.Scale)
+		}
+	}
+}
+
+// products sets row 0 of w to the products of each query's result and its gradient: what a weight's
+// gradient is, in the mean of the weights.
+func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
+	y := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
+	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
+	sums := at[float32](w.row(0), c.rows)
+	for i := range sums {
+		var sum float64
+		for j := range t.values {
+			sum += float64(g[i*gs+j*gc]) * float64(y[i*ys+j*yc])
+		}
+		sums[i] = float32(sum)
+	}
+}

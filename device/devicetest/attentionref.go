@@ -1,0 +1,209 @@
+package devicetest
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// judged are values and how far from them a device's may be.
+type judged struct{ v, by []float64 }
+
+func (j *judged) bound(i int) float64 { return j.by[i] }
+
+func (j *judged) put(v, by float64) { j.v, j.by = append(j.v, v), append(j.by, by) }
+
+// sumError is how far a sum of n products in float32 may be off, in parts of the sum of their
+// sizes: eight running sums, or tiles, and what multiplies or adds them up.
+func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
+
+// rounding is what a weight, or its gradient, may be off where a device rounds it to the operands'
+// type before it multiplies: in proportion, and at least.
+func rounding(t dtype.Type) (part, least float64) {
+	switch t {
+	case dtype.BF16:
+		return 0x1p-8, 0
+	case dtype.F16:
+		return 0x1p-11, 0x1p-24 // of subnormal numbers
+	}
+	return 0, 0
+}
+
+var keepProgram = lower(expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)), dtype.F32)
+
+// kept returns what each weight is multiplied by: 0, or what makes up for those that are dropped.
+func (c *attentionCase) kept() []float64 {
+	m := make([]float64, c.batch*c.heads*c.queries*c.keys)
+	params := []uint64{c.w.Seed, c.w.Offset}
+	if c.numbers != nil {
+		n := c.numbers.bits()
+		params = []uint64{n[0], c.w.Offset + n[1]}
+	}
+	var buf []uint64
+	for i := range m {
+		if m[i] = 1; c.w.Drop == 0 {
+			continue
+		}
+		buf = keepProgram.Eval(buf[:0], nil, params, int64(i))
+		if m[i] = c.w.Rest(); float32(expr.Decode(dtype.F32, buf[0])) < float32(c.w.Drop) {
+			m[i] = 0
+		}
+	}
+	return m
+}
+
+// scores are those of one query, -Inf where it does not see a key, and how far off they may be.
+func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []float64) {
+	s, by = make([]float64, c.keys), make([]float64, c.keys)
+	first, seen := c.firstKey(row), c.keys
+	if c.w.Causal {
+		seen = min(seen, row%c.queries+1)
+	}
+	if lengths != nil {
+		seen = int(min(float64(seen), lengths[row/c.queries/c.heads]))
+	}
+	for j := range s {
+		var sum, size float64
+		for f := range c.features {
+			x := c.w.Scale * q[row*c.features+f] * k[(first+j)*c.features+f]
+			sum, size = sum+x, size+math.Abs(x)
+		}
+		by[j] = sumError(c.features) * size
+		if mask != nil {
+			switch m := mask[row*c.keys+j]; {
+			case c.mask.v.Type != dtype.Bool:
+				sum += m
+				if !math.IsInf(m, -1) {
+					by[j] += 0x1p-23 * (math.Abs(m) + size)
+				}
+			case m == 0:
+				sum = math.Inf(-1)
+			}
+		}
+		if s[j] = sum; j >= seen {
+			s[j] = math.Inf(-1)
+		}
+	}
+	return s, by
+}
+
+// known are a case's operands.
+type known struct{ q, k, v, mask, lengths, kept []float64 }
+
+func (c *attentionCase) known() (x known) {
+	x = known{q: c.q.floats(), k: c.k.floats(), v: c.v.floats(), kept: c.kept()}
+	if c.mask != nil {
+		x.mask = c.mask.floats()
+	}
+	if c.lengths != nil {
+		x.lengths = c.lengths.floats()
+	}
+	return x
+}
+
+// expError is how far off, in proportion, e^(s - less) may be where s is: an argument that is
+// rounded, and a function that has some units in the last place.
+func expError(s, by, less float64) float64 {
+	return 1.01*by + (math.Abs(s)+math.Abs(less)+16)*0x1p-22
+}
+
+// reference computes result and logarithms in float64.
+func (c *attentionCase) reference() (r struct{ out, lse judged }) {
+	x := c.known()
+	part, least := rounding(c.t)
+	for row := range c.batch * c.heads * c.queries {
+		s, by := c.scores(row, x.q, x.k, x.mask, x.lengths)
+		m, log := math.Inf(-1), 0.0
+		if c.keys > 0 {
+			m, log = logSumExp(s)
+		}
+		if math.IsInf(m, -1) {
+			r.lse.put(math.Inf(1), 0)
+			for range c.values {
+				r.out.put(0, 0)
+			}
+			continue
+		}
+		worst := 0.0
+		for j := range s {
+			if !math.IsInf(s[j], -1) {
+				worst = max(worst, expError(s[j], by[j], m))
+			}
+		}
+		r.lse.put(m+log, worst+0x1p-22*(math.Abs(m)+math.Abs(log)+1)+sumError(c.keys))
+		first := c.firstKey(row)
+		for f := range c.values {
+			var sum, size, most float64
+			for j := range s {
+				v := x.v[(first+j)*c.values+f] * x.kept[row*c.keys+j]
+				w := math.Exp(s[j]-m-log) * v
+				sum, size, most = sum+w, size+math.Abs(w), max(most, math.Abs(v))
+			}
+			full := size*(2*worst+part+2*sumError(c.keys)) + float64(c.keys)*least*most
+			r.out.put(sum, full*1.1+epsilon(c.t)*math.Abs(sum)*1.01+1e-30+least)
+		}
+	}
+	return r
+}
+
+// firstKey is the number of the first key of a query's head.
+func (c *attentionCase) firstKey(row int) int {
+	head := row / c.queries
+	return (head/c.heads*c.shared + head%c.heads/(c.heads/c.shared)) * c.keys
+}
+
+// gradients computes those of queries, keys and values in float64.
+func (c *attentionCase) gradients(g, out, lse []float64) (d [3]judged) {
+	x := c.known()
+	part, least := rounding(c.t)
+	space := func(n int) judged { return judged{make([]float64, n), make([]float64, n)} }
+	size := space(len(x.q))
+	d = [3]judged{space(len(x.q)), space(len(x.k)), space(len(x.v))}
+	sizes := [3][]float64{size.v, make([]float64, len(x.k)), make([]float64, len(x.v))}
+	add := func(i, at int, v, by float64) {
+		d[i].v[at] += v
+		d[i].by[at] += by
+		sizes[i][at] += math.Abs(v)
+	}
+	for row := range c.batch * c.heads * c.queries {
+		if math.IsInf(lse[row], 1) {
+			continue
+		}
+		s, by := c.scores(row, x.q, x.k, x.mask, x.lengths)
+		first := c.firstKey(row)
+		var mean, meanSize float64
+		for f := range c.values {
+			y := g[row*c.values+f] * out[row*c.values+f]
+			mean, meanSize = mean+y, meanSize+math.Abs(y)
+		}
+		for j := range s {
+			if math.IsInf(s[j], -1) {
+				continue
+			}
+			kept := x.kept[row*c.keys+j]
+			p, off := math.Exp(s[j]-lse[row]), expError(s[j], by[j], lse[row])
+			var dp, dpSize float64
+			for f := range c.values {
+				gf, v := g[row*c.values+f], x.v[(first+j)*c.values+f]
+				dp, dpSize = dp+gf*v, dpSize+math.Abs(gf*v)
+				w := p * kept
+				add(2, (first+j)*c.values+f, w*gf, (w*(off+part)+least*max(1, kept))*math.Abs(gf))
+			}
+			ds := p * (dp*kept - mean)
+			dsBy := math.Abs(ds)*(off+part+0x1p-22) + p*(sumError(c.values)*(dpSize*kept+meanSize)+0x1p-22*(dpSize*kept+meanSize)) + least
+			for f := range c.features {
+				qf, k := row*c.features+f, (first+j)*c.features+f
+				add(0, qf, c.w.Scale*ds*x.k[k], dsBy*math.Abs(c.w.Scale*x.k[k]))
+				add(1, k, c.w.Scale*ds*x.q[qf], dsBy*math.Abs(c.w.Scale*x.q[qf]))
+			}
+		}
+	}
+	queries := c.queries * max(1, c.heads/max(1, c.shared))
+	for i, n := range []int{c.keys, queries, queries} {
+		for k, v := range d[i].v {
+			d[i].by[k] = d[i].by[k]*1.1 + sumError(n)*sizes[i][k] + epsilon(c.t)*math.Abs(v)*1.01 + least + 1e-30
+		}
+	}
+	return d
+}
