@@ -14,8 +14,8 @@ import (
 
 // TestRealCublasLt: NVIDIA's cublasLt is found, loads without a toolkit, has the functions of a
 // matrix product, and answers as its header says as far as it does without a GPU.
-// FLAMBEAU_CUBLASLT_FOLDER is where the loader finds it, FLAMBEAU_CUBLASLT_VERSION CUBLAS_VERSION of
-// its header (.ci/run cublaslt).
+// FLAMBEAU_CUBLASLT_FOLDER is where the loader finds it, FLAMBEAU_CUBLASLT_VERSION CUBLAS_VERSION
+// of its header (.ci/run cublaslt).
 func TestRealCublasLt(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_CUBLASLT_FOLDER")
 	if folder == "" {
