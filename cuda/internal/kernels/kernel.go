@@ -22,6 +22,8 @@ type Kernel struct {
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
+	Exact        bool      // it runs on no other
+	Forms        []*Kernel // the same for other targets, of this launch shape but for DynShared
 }
 
 // Launch is one kernel launch.
@@ -80,7 +82,7 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 		return nil, err
 	}
 	k := &Kernel{Name: built.Name, Entry: built.Name, PTX: built.Text, StaticShared: built.StaticShared,
-		ParamSize: built.ParamSize, Version: built.Version, Target: built.Target}
+		ParamSize: built.ParamSize, Version: built.Version, Target: built.Target, Exact: built.Exact}
 	if d, ok := any(s).(interface{ dynamicShared() int }); ok {
 		k.DynShared = d.dynamicShared()
 	}
