@@ -41,7 +41,7 @@ func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " 
 // checked here; what the driver refuses is the error of the first launch.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
-		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Foreign: true}
+		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Foreign: true}
 	limits, threads := [3]int{1024, 1024, 64}, 1
 	for i, n := range c.Block {
 		if n == 0 {

@@ -29,6 +29,7 @@ const plainShared = 48 << 10
 // function returns the kernel's function on this device, loaded at first use. The device's context
 // is current.
 func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
+	k = d.form(k)
 	v, ok := d.kernels.Load(k)
 	if !ok {
 		v, _ = d.kernels.LoadOrStore(k, new(loaded))
@@ -56,9 +57,13 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 			fmt.Fprintf(d.p.print, "// %s, %v threads, %d bytes of dynamic shared memory\n%s\n", k.Name, k.Block, k.DynShared, k.PTX)
 		}
 	}
-	if k.Target > d.sm || k.Version > d.ptx {
-		return 0, d.fault(k.Name, fmt.Errorf("it needs compute capability %.1f and PTX %.1f, the device has %.1f and its driver takes %.1f",
-			float64(k.Target)/10, float64(k.Version)/10, float64(d.sm)/10, float64(d.ptx)/10))
+	if !d.takes(k) {
+		exactly := ""
+		if k.Exact {
+			exactly = "exactly "
+		}
+		return 0, d.fault(k.Name, fmt.Errorf("it needs %scompute capability %.1f and PTX %.1f, the device has %.1f and its driver takes %.1f",
+			exactly, float64(k.Target)/10, float64(k.Version)/10, float64(d.sm)/10, float64(d.ptx)/10))
 	}
 	m, err := d.module(k)
 	if err != nil {
@@ -141,7 +146,7 @@ func (d *Device) queue(s *stream, list []kernels.Launch) error {
 	defer d.leave()
 	for i := range list {
 		l := &list[i]
-		k := l.Kernel
+		k := d.form(l.Kernel)
 		fn, err := d.function(k)
 		if err != nil {
 			return err

@@ -132,7 +132,7 @@ func (g *replayer) build() error {
 		name := ""
 		switch w.kind {
 		case recordedLaunch:
-			k := w.launch.Kernel
+			k := d.form(w.launch.Kernel)
 			name = k.Name
 			fn, err := d.function(k)
 			if err != nil {

@@ -193,9 +193,10 @@ func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEve
 	for i := range list {
 		l := &list[i]
 		e := &told.Launches[i]
-		e.Kernel, e.Shared = l.Kernel.Name, l.Kernel.DynShared
+		k := d.form(l.Kernel)
+		e.Kernel, e.Shared = k.Name, k.DynShared
 		for a := range 3 {
-			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(l.Kernel.Block[a])
+			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(k.Block[a])
 		}
 		var err error
 		if e.Time, err = d.timed(s, func() error {

@@ -20,7 +20,9 @@ type Builder struct {
 	dynamic  string
 	threads  [3]int
 	minCTAs  int
-	need     need
+	arch     Arch
+	chosen   bool // arch was given to Target
+	version  int  // of PTX, times ten
 	problems []Problem
 	consts   map[constKey]*register
 	shared   int // bytes of static shared memory
@@ -39,22 +41,6 @@ type array struct {
 	space Space
 	name  string
 	bytes int
-}
-
-// need is a PTX version and a target: 7.0 is 70, sm_80 is 80.
-type need struct {
-	version, target int
-}
-
-// newer lists the instructions, by prefix, that need more than the floor of PTX
-// 7.0 on sm_80. Source: the "PTX ISA Notes" and "Target ISA Notes" of each
-// instruction in NVIDIA's PTX ISA manual.
-var newer = []struct {
-	prefix string
-	need   need
-}{
-	{"griddepcontrol.", need{78, 90}},
-	{"red.global.add.v", need{81, 90}},
 }
 
 // Param is a kernel parameter and its place in the packed parameter block.
@@ -95,7 +81,7 @@ func (e *Error) Error() string {
 // New starts a kernel whose entry point is called name.
 func New(name string) *Builder {
 	b := &Builder{name: name, consts: map[constKey]*register{}, loaded: map[string]Value{},
-		need: need{version: 70, target: 80}}
+		arch: SM80, version: archVersions[SM80]}
 	b.entry = &region{}
 	b.root = &region{parent: b.entry}
 	b.cur = b.root
@@ -370,12 +356,7 @@ func ascii(s string) string {
 }
 
 func (b *Builder) add(n *node) {
-	for _, row := range newer {
-		if strings.HasPrefix(n.op, row.prefix) {
-			b.need.version = max(b.need.version, row.need.version)
-			b.need.target = max(b.need.target, row.need.target)
-		}
-	}
+	b.require(n.op)
 	for _, d := range n.dst {
 		if !d.mutable {
 			d.def = n

@@ -40,5 +40,6 @@
 // # Versions
 //
 // Each kernel prints the lowest `.version` and `.target` that its instructions
-// need; the floor is PTX 7.0 for sm_80.
+// need; the floor is PTX 7.0 for sm_80. [Builder.Target] names another target, an exact one such as
+// sm_90a among them, and instructions that it lacks are problems.
 package ptx

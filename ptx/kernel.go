@@ -6,6 +6,7 @@ type Kernel struct {
 	Text    string  // PTX
 	Version int     // PTX version times ten: 70 is 7.0
 	Target  int     // compute capability times ten: 80 is sm_80
+	Exact   bool    // it runs on no other capability: sm_90a
 	Params  []Param // in declaration order
 	// ParamSize is the size in bytes of the packed parameter block, in which
 	// each parameter lies at its Offset.
@@ -42,7 +43,7 @@ func (b *Builder) build(optimize bool) (*Kernel, error) {
 			p.run(b)
 		}
 	}
-	k := &Kernel{Name: b.name, Text: b.print(), Version: b.need.version, Target: b.need.target, Params: b.params,
+	k := &Kernel{Name: b.name, Text: b.print(), Version: b.version, Target: b.arch.SM(), Exact: b.arch.Exact(), Params: b.params,
 		StaticShared: b.shared, LocalBytes: b.local, MaxThreads: b.threads}
 	for _, p := range b.params {
 		k.ParamSize = p.Offset + p.Size

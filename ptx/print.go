@@ -19,8 +19,8 @@ func (p *printer) line(format string, args ...any) {
 
 func (b *Builder) print() string {
 	p := &printer{b: b}
-	p.line(".version %d.%d", b.need.version/10, b.need.version%10)
-	p.line(".target sm_%d", b.need.target)
+	p.line(".version %d.%d", b.version/10, b.version%10)
+	p.line(".target %v", b.arch)
 	p.line(".address_size 64")
 	p.line("")
 	if b.dynamic != "" {

@@ -23,6 +23,8 @@ type Kernel struct {
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
 	Foreign      bool      // a program's own
+	Exact        bool      // it runs on no other
+	Forms        []*Kernel // the same for other targets, of this launch shape but for DynShared
 }
 
 // Launch is one kernel launch.
@@ -81,7 +83,7 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 		return nil, err
 	}
 	k := &Kernel{Name: built.Name, Entry: built.Name, PTX: built.Text, StaticShared: built.StaticShared,
-		ParamSize: built.ParamSize, Version: built.Version, Target: built.Target}
+		ParamSize: built.ParamSize, Version: built.Version, Target: built.Target, Exact: built.Exact}
 	if d, ok := any(s).(interface{ dynamicShared() int }); ok {
 		k.DynShared = d.dynamicShared()
 	}

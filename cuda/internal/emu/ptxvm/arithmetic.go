@@ -24,7 +24,7 @@ var handlers = map[string]func(*decoder){
 
 	"bra": branch, "brx": jumpTable, "call": call, "ret": exitThread, "exit": exitThread, "trap": trap, "brkpt": trap, "nop": nop, "nanosleep": nanosleep, "pmevent": nop,
 	"bar": barrier, "barrier": barrier, "isspacep": isSpace, "shfl": shuffle, "vote": vote, "activemask": activeMask, "redux": reduceSync, "match": matchSync, "elect": electSync,
-	"membar": fence, "fence": fence, "griddepcontrol": gridDependency,
+	"membar": fence, "fence": fence, "griddepcontrol": gridDependency, "setmaxnreg": setRegisters,
 }
 
 var int16up = []Type{U16, S16, U32, S32, U64, S64}

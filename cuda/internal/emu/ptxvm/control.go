@@ -92,6 +92,22 @@ func gridDependency(d *decoder) {
 	d.in.kind = kNop
 }
 
+// setRegisters decodes setmaxnreg. Registers are not counted here, so it changes nothing.
+func setRegisters(d *decoder) {
+	d.need(90, 8, 0)
+	if m := d.e.mod; m.arch[len(m.arch)-1] != 'a' {
+		d.fail("%s needs a .target like sm_90a, the module has %s", d.stmt.op, m.arch)
+	}
+	if d.oneOf("inc", "dec") < 0 || !d.take("sync") || !d.take("aligned") {
+		d.fail("%s needs .inc or .dec, and .sync.aligned", d.stmt.op)
+	}
+	d.typIn(U32)
+	if n := d.number(d.args(1)[0], 256); n < 24 || n%8 != 0 {
+		d.fail("%s: %d registers: a multiple of 8 from 24 to 256", d.stmt.op, n)
+	}
+	d.run(func(w *warp, in *inst, m uint32) { w.converged(in, m, BarrierDivergence) })
+}
+
 // fence decodes membar and fence. Global accesses of one goroutine are seen in order by others that synchronise through atomics, so nothing is left to do.
 func fence(d *decoder) {
 	d.args(0)

@@ -141,6 +141,7 @@ var rejected = []struct{ body, want string }{
 	{"stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};", "sm_90"},
 	{"elect.sync %r1|%p1, -1;", "sm_90"},
 	{"tanh.approx.bf16x2 %r1, %r2;", "sm_90"},
+	{"setmaxnreg.inc.sync.aligned.u32 64;", "sm_90"},
 	{"mov.u32 %r1, \x01;", "unexpected character"},
 	{"/* no end", "comment"},
 	{".shared .b8 big[50000];", "static shared"},
@@ -172,6 +173,7 @@ func TestParseErrors(t *testing.T) {
 		}
 	}
 	for _, src := range []string{"", ".version 7.0", ".version 5.0\n.target sm_80\n.address_size 64", ".version 7.0\n.target sm_80\n.address_size 32",
+		".version 8.0\n.target sm_90\n.address_size 64\n.entry k { setmaxnreg.inc.sync.aligned.u32 64; ret; }",
 		".version 7.0\n.target gfx90\n.address_size 64", ".version 7.0\n.target sm_80\n.address_size 64\n.func f(.reg .u32 a) { ret; }", ".version 7.0\n.target sm_80\n.address_size 64\n.entry k { ret; } .entry k { ret; }"} {
 		var p *ParseError
 		if _, err := Parse(src); !errors.As(err, &p) {

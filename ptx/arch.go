@@ -1,0 +1,120 @@
+package ptx
+
+import "fmt"
+
+// Arch is a generation of devices for which a kernel is written, see [Builder.Target]. Code for one
+// runs on it and on later ones; code for an exact one, whose name ends in a, on that one alone.
+type Arch uint16
+
+// exactArch marks the generations whose code runs nowhere else; the rest is the compute capability
+// times ten.
+const exactArch Arch = 1 << 15
+
+// The generations for which kernels can be written.
+const (
+	SM80   Arch = 80
+	SM86   Arch = 86
+	SM87   Arch = 87
+	SM89   Arch = 89
+	SM90   Arch = 90
+	SM90a       = SM90 | exactArch
+	SM100  Arch = 100
+	SM100a      = SM100 | exactArch
+	SM103  Arch = 103
+	SM103a      = SM103 | exactArch
+	SM120  Arch = 120
+	SM120a      = SM120 | exactArch
+	SM121  Arch = 121
+	SM121a      = SM121 | exactArch
+)
+
+// archVersions is the first PTX version, times ten, that knows each target. Source: the release
+// notes of NVIDIA's PTX ISA manual.
+var archVersions = map[Arch]int{
+	SM80: 70, SM86: 71, SM87: 74, SM89: 78, SM90: 78, SM90a: 80,
+	SM100: 86, SM100a: 86, SM103: 88, SM103a: 88, SM120: 87, SM120a: 87, SM121: 88, SM121a: 88,
+}
+
+// SM returns the compute capability times ten: 90 for SM90 and SM90a.
+func (a Arch) SM() int { return int(a &^ exactArch) }
+
+// Exact reports whether code for a runs on devices of its own capability alone.
+func (a Arch) Exact() bool { return a&exactArch != 0 }
+
+// Runs reports whether a device takes code for a; sm is its compute capability times ten.
+func (a Arch) Runs(sm int) bool { return a.SM() == sm || !a.Exact() && a.SM() < sm }
+
+// String returns the target's name in PTX: "sm_90a".
+func (a Arch) String() string {
+	if a.Exact() {
+		return fmt.Sprintf("sm_%da", a.SM())
+	}
+	return fmt.Sprintf("sm_%d", a.SM())
+}
+
+// Target says for which devices the kernel is: it may use what they have, it prints their `.target`,
+// and the lowest `.version` that knows it. What they lack is a problem where it is asked for. It is
+// called first, before parameters. Without it a kernel is for the lowest target that has its
+// instructions, which is never an exact one.
+func (b *Builder) Target(a Arch) {
+	version, ok := archVersions[a]
+	switch {
+	case !ok:
+		b.fail("Target(%v): no such target is known", a)
+	case b.chosen:
+		b.fail("Target(%v): the kernel is for %v", a, b.arch)
+	case len(b.entry.nodes)+len(b.root.nodes)+len(b.params) > 0:
+		b.fail("Target(%v) comes before parameters and instructions", a)
+	default:
+		b.chosen, b.arch, b.version = true, a, version
+	}
+}
+
+// newer lists the instructions, by prefix, that need more than the floor of PTX
+// 7.0 on sm_80. Source: the "PTX ISA Notes" and "Target ISA Notes" of each
+// instruction in NVIDIA's PTX ISA manual.
+var newer = []struct {
+	prefix  string
+	version int  // of PTX, times ten
+	arch    Arch // an exact one: any exact one from its capability on
+}{
+	{"griddepcontrol.", 78, SM90},
+	{"red.global.add.v", 81, SM90},
+	{"setmaxnreg.", 80, SM90a},
+}
+
+// require raises what the kernel needs to what an instruction needs, or reports that it cannot.
+func (b *Builder) require(op string) {
+	for _, row := range newer {
+		if len(op) < len(row.prefix) || op[:len(row.prefix)] != row.prefix {
+			continue
+		}
+		b.version = max(b.version, row.version)
+		switch {
+		case row.arch.Exact() && !b.arch.Exact():
+			b.fail("%s is only for targets like %v: the kernel is for %v, see Target", op, row.arch, b.arch)
+		case row.arch.SM() <= b.arch.SM():
+		case b.chosen:
+			b.fail("%s needs %v: the kernel is for %v", op, row.arch, b.arch)
+		default:
+			b.arch = row.arch
+			b.version = max(b.version, archVersions[row.arch])
+		}
+	}
+}
+
+// GrowRegisters asks for registers of the multiprocessor until each thread has n: a multiple of 8
+// from 24 to 256. The four warps of a warpgroup do it together. It needs PTX 8.0 and an exact target
+// from [SM90a] on.
+func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
+
+// ShrinkRegisters gives registers back until each thread has n, otherwise as GrowRegisters.
+func (b *Builder) ShrinkRegisters(n int) { b.setRegisters("dec", n) }
+
+func (b *Builder) setRegisters(action string, n int) {
+	if n < 24 || n > 256 || n%8 != 0 {
+		b.fail("setmaxnreg.%s: %d registers: a multiple of 8 from 24 to 256", action, n)
+		return
+	}
+	b.effect("setmaxnreg."+action+".sync.aligned.u32", fmt.Sprint(n))
+}
