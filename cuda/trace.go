@@ -193,7 +193,7 @@ func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEve
 	for i := range list {
 		l := &list[i]
 		e := &told.Launches[i]
-		e.Kernel, e.Shared = l.Kernel.Name, l.Kernel.DynShared
+		e.Kernel, e.Shared, e.Tensor = l.Kernel.Name, l.Kernel.DynShared, l.Tensor
 		for a := range 3 {
 			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(l.Kernel.Block[a])
 		}

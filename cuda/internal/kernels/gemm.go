@@ -244,6 +244,9 @@ func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error)
 		if err != nil {
 			return nil, err
 		}
+		if _, ok := f.(tensorSpec); ok {
+			l.Tensor = 2 * tiles * bm * bn * count * tensorDepth(k, chunk)
+		}
 		list = append(list, l)
 	}
 	return list, nil
