@@ -145,53 +145,55 @@ func table(list []launched) string {
 	return b.String()
 }
 
-// gptLaunches lists the kernels of a training step of GPT-2 of so many blocks, the second step.
-func gptLaunches(t *testing.T, layers, batch, length int, low dtype.Type) *launchList {
+// listLaunches lists the kernels of a training step with AdamW, the second; with captured those of
+// a step that is recorded into a graph.
+func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dtype.Type, captured bool) *launchList {
 	t.Helper()
-	c := models.GPT2()
-	c.Layers, c.Context = layers, max(c.Context, length)
 	l := &launchList{nodes: map[uint64]string{}}
-	tensor.Do(func(s *tensor.Scope) {
-		m, loss := gptStep(nn.In(s), c, batch, length)
-		l.names = nn.ModuleNames(m, "gpt")
-		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
-		step := func() {
-			s.Do(func(s *tensor.Scope) {
-				l.enter("forward")
-				y := loss(s)
-				l.enter("backward")
-				y.Backward()
-			}, tensor.Autocast(low))
-			l.enter("optimizer")
-			opt.Step()
-			opt.ZeroGrad()
-		}
-		step()
-		if !device.SetTracer(l) {
-			t.Fatal("there is a tracer")
-		}
-		defer device.SetTracer(nil)
-		step()
-	}, tensor.On(bare(t)))
+	dev := bare(t)
+	home := tensor.Root()
+	if !captured {
+		home = home.New(tensor.On(dev))
+		defer home.Close()
+	}
+	m, loss := make(nn.In(home))
+	nn.To(m, dev) // a graph uses what the root scope holds, which begins on the CPU
+	l.names = nn.ModuleNames(m, "model")
+	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
+	step := func(s *tensor.Scope) {
+		l.enter("forward")
+		y := loss(s)
+		l.enter("backward")
+		y.Backward()
+		l.enter("optimizer")
+		opt.Step()
+		opt.ZeroGrad()
+	}
+	modes := []tensor.Option{tensor.On(dev), tensor.Autocast(low)}
+	home.Do(step, modes...)
+	if !device.SetTracer(l) {
+		t.Fatal("there is a tracer")
+	}
+	defer device.SetTracer(nil)
+	if !captured {
+		home.Do(step, modes...)
+		return l
+	}
+	g, err := tensor.Capture(dev, step, modes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
 	return l
 }
 
-// The kernels of a block of GPT-2 124M, 8×1024 tokens, forward and backward: with -v, a list of
-// them with who asked for each. One block more costs the step as many as are listed.
-func TestGPTBlockLaunches(t *testing.T) {
-	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
-		name := "float32"
-		if low != dtype.Invalid {
-			name = "autocast to " + low.String()
-		}
-		l := gptLaunches(t, 3, 8, 1024, low)
-		forward, backward := l.of("h.1", "forward"), l.of("h.1", "backward")
-		t.Logf("%s, forward: %d launches\n%s", name, len(forward), table(forward))
-		t.Logf("%s, backward: %d launches\n%s", name, len(backward), table(backward))
-		less := gptLaunches(t, 2, 8, 1024, low)
-		t.Logf("%s: %d launches of a block, %d of a step of 3 blocks, %d of the optimizer's", name, len(forward)+len(backward), len(l.list), len(l.of("", "optimizer")))
-		if got, want := len(forward)+len(backward), len(l.list)-len(less.list); got != want {
-			t.Errorf("%s: %d launches are listed as a block's, and one more takes %d", name, got, want)
-		}
+// gptLayers is GPT-2 124M of so many blocks, on 8×1024 tokens.
+func gptLayers(layers int) func(in nn.Option) (any, lossStep) {
+	return func(in nn.Option) (any, lossStep) {
+		c := models.GPT2()
+		c.Layers = layers
+		return gptStep(in, c, 8, 1024)
 	}
 }

@@ -82,10 +82,10 @@ type Report struct {
 	// ones there are among them, each of which the driver loads and at first compiles.
 	Launches, Modules int
 	Units             Units
-	// Least is the least time of the step in seconds on each of [GPUs], by name: of each primitive
-	// the longer of its operations at the peak of the units that do them and its Bytes at the full
-	// bandwidth, and what copies within the device move. Launches are not in it, see
-	// [LaunchSeconds]. The kernels are those for the planned Machine. On a CPU it is empty.
+	// Least is the least time of the step in seconds on each of [GPUs], by name. Of each primitive
+	// the longer of two counts: its operations at the peak of the units that do them, and its bytes
+	// at the full bandwidth. Copies within the device count by their bytes. Launches are not in it:
+	// see [LaunchSeconds]. The kernels are those for the planned Machine. On a CPU it is nil.
 	Least map[string]float64
 	// Seconds is the estimate of a step's time, see [Machine]; 0 where the machine has no rates.
 	Seconds float64

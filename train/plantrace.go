@@ -1,6 +1,7 @@
 package train
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -116,7 +117,7 @@ func (t *planTrace) Kernel(k device.KernelEvent) {
 	n := max(1, len(k.Launches))
 	r.Kernels += n
 	r.Seconds += t.machine.seconds(&k, n)
-	if t.machine.cpu == nil {
+	if r.Least != nil {
 		t.countGPU(&k)
 	}
 }
@@ -132,7 +133,7 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 		return
 	}
 	t.report.Seconds += t.machine.copySeconds(&c)
-	if t.machine.cpu == nil && c.Kind == device.DeviceToDevice {
+	if t.report.Least != nil && c.Kind == device.DeviceToDevice {
 		for i := range gpus {
 			t.report.Least[gpus[i].Name] += gpus[i].withinSeconds(&c)
 		}
@@ -173,7 +174,10 @@ func (t *planTrace) enter(p phase) {
 
 // begin is called when the model is there.
 func (t *planTrace) begin(p *PlannedStep) {
-	t.report = &Report{Parameters: nn.Count(p.Model), Least: map[string]float64{}}
+	t.report = &Report{Parameters: nn.Count(p.Model)}
+	if !strings.HasPrefix(t.machine.Kind, "cpu") {
+		t.report.Least = map[string]float64{}
+	}
 	for _, x := range nn.Named(p.Model) {
 		t.mark(x.Tensor, weights)
 	}
