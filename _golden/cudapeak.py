@@ -72,8 +72,8 @@ def main():
         f.write("\n")
 
 
-def measure(every):
-    """Prints the peaks of the models here, a line each; every: with default and graph."""
+def measure(every, only=""):
+    """Prints the peaks of the models here whose names begin with only, a line each; every: with default and graph."""
     import torch
     import torch.nn as nn
     import torch.nn.functional as F
@@ -93,6 +93,9 @@ def measure(every):
         return torch.cuda.max_memory_allocated()
 
     def case(name, make, batch, loss_of=small.classes, autocast=None, cudnn=True, graph=False):
+        if not name.startswith(only):
+            return
+
         def parts(**fused):
             with dev, torch.backends.cudnn.flags(enabled=cudnn, benchmark=False, deterministic=False):
                 model = make().train()
@@ -212,9 +215,14 @@ def measure(every):
         case("gpt2, 4 of 512" + word, gpt(50257, 1024, 12, 12, 768, 0.1), text(4, 512, 50257), small.tokens, autocast=t)
         case("bert-base, 16 of 512" + word, Classifier, lambda: (torch.randint(0, 30522, (16, 512), device=dev), torch.randint(0, 2, (16,), device=dev)), autocast=t)
         case("gpt, 2 of 2048" + word, gpt(1000, 2048, 4, 8, 256, 0.1), text(2, 2048, 1000), small.tokens, autocast=t)
+        for n, length in ((8, 1024), (2, 2048), (1, 4096), (1, 8192)):
+            case(f"gpt2, {n} of {length}" + word, gpt(50257, length, 12, 12, 768, 0.1), text(n, length, 50257), small.tokens, autocast=t)
         case("lstm, 32 of 128" + word, lambda: Tagger(1000, 256), text(32, 128, 1000), small.tokens, autocast=t, cudnn=False)
         case("unet, 4 of 128" + word, lambda: UNet(3, 4, 32), pixels(4, 3, 128, 4), autocast=t)
 
 
 if __name__ == "__main__":
-    measure("--all" in sys.argv) if "--measure" in sys.argv else main()
+    if "--measure" in sys.argv:
+        measure("--all" in sys.argv, *sys.argv[sys.argv.index("--only") + 1:][:1] if "--only" in sys.argv else [])
+    else:
+        main()

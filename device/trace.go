@@ -96,8 +96,11 @@ type LaunchEvent struct {
 	Kernel      string
 	Grid, Block [3]int
 	Shared      int // bytes of dynamic shared memory
-	Start, End  time.Duration
-	Time        Interval // on the device; nil where times are not wanted or cannot be had, as in a captured graph
+	// Tensor is how many operations the matrix units (tensor cores) do in it, as [Work] counts them
+	// and with those on the padding of tiles; 0 says that the kernel uses none.
+	Tensor     int
+	Start, End time.Duration
+	Time       Interval // on the device; nil where times are not wanted or cannot be had, as in a captured graph
 }
 
 // An Interval is when work ran on a device, asked for when it is of interest, so that nothing waits for it before.

@@ -98,6 +98,10 @@ var largeCases = []peakCase{
 		return gptStep(in, models.GPTConfig{Vocab: 1000, Context: 2048, Layers: 4, Heads: 8, Width: 256, Dropout: 0.1}, 2, 2048)
 	}, most: 5},
 	{name: "gpt2, 4 of 512", make: func(in nn.Option) (any, lossStep) { return gptStep(in, models.GPT2(), 4, 512) }},
+	{name: "gpt2, 8 of 1024", make: gptLayers(12)},
+	{name: "gpt2, 2 of 2048", make: func(in nn.Option) (any, lossStep) { return longGPT2(in, 2, 2048) }},
+	{name: "gpt2, 1 of 4096", make: func(in nn.Option) (any, lossStep) { return longGPT2(in, 1, 4096) }, most: 1.25},
+	{name: "gpt2, 1 of 8192", make: func(in nn.Option) (any, lossStep) { return longGPT2(in, 1, 8192) }, most: 2},
 	{name: "lstm, 32 of 128", make: func(in nn.Option) (any, lossStep) {
 		const vocab, width, batch, length = 1000, 256, 32, 128
 		m := &lstmTagger{Embedding: nn.NewEmbedding(vocab, width, in), LSTM: nn.NewLSTM(width, width, nn.RecurrentOptions{Layers: 2, BatchFirst: true}, in), Out: nn.NewLinear(width, vocab, in)}
@@ -115,6 +119,13 @@ var largeCases = []peakCase{
 			return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(4, 128, 128))
 		}
 	}},
+}
+
+// longGPT2 is GPT-2 124M with as many positions as a sequence has.
+func longGPT2(in nn.Option, batch, length int) (any, lossStep) {
+	c := models.GPT2()
+	c.Context = length
+	return gptStep(in, c, batch, length)
 }
 
 // lstmTagger is a language model of two LSTM layers.

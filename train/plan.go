@@ -77,6 +77,16 @@ type Report struct {
 	FLOPs   FLOPs
 	Bytes   int // that the kernels must at least read and write
 	Kernels int // launched on a GPU; primitives on a CPU
+
+	// Launches is how many kernels a GPU is asked to run, 0 on a CPU. Modules is how many different
+	// ones there are among them, each of which the driver loads and at first compiles.
+	Launches, Modules int
+	Units             Units
+	// Least is the least time of the step in seconds on each of [GPUs], by name. Of each primitive
+	// the longer of two counts: its operations at the peak of the units that do them, and its bytes
+	// at the full bandwidth. Copies within the device count by their bytes. Launches are not in it:
+	// see [LaunchSeconds]. The kernels are those for the planned Machine. On a CPU it is nil.
+	Least map[string]float64
 	// Seconds is the estimate of a step's time, see [Machine]; 0 where the machine has no rates.
 	Seconds float64
 
@@ -211,7 +221,7 @@ func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, mem
 	if err != nil {
 		return nil, err
 	}
-	t = &planTrace{dev: dev, machine: &c.Machine, live: map[uintptr]*block{}}
+	t = &planTrace{dev: dev, machine: &c.Machine, live: map[uintptr]*block{}, modules: map[string]bool{}}
 	if traced {
 		if !device.SetTracer(t) {
 			return nil, &Error{"Plan", "a profiler is running, and there is one tracer in a process; stop it first"}

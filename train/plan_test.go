@@ -158,7 +158,52 @@ func TestPlanPredictsThePeak(t *testing.T) {
 			if launches := gpus[0].Counters().Launches; uint64(r.Kernels) > launches || r.Kernels < 10 {
 				t.Errorf("%s: %d kernels in a step, %d in two and the model's making", m.name, r.Kernels, launches)
 			}
+			if r.Launches != r.Kernels || r.Modules < 5 || r.Modules > r.Launches {
+				t.Errorf("%s: %d launches of %d modules, %d kernels", m.name, r.Launches, r.Modules, r.Kernels)
+			}
 		}
+	}
+}
+
+// The operations of a step are those of its units, and the least times those of the one primitive
+// that there is, whichever unit does it.
+func TestPlanUnits(t *testing.T) {
+	const n = 4096
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+		r, err := train.Plan(func(s *tensor.Scope, batch int) *train.PlannedStep {
+			x, y := s.Typed(typ).Empty(batch, n), s.Typed(typ).Empty(n, n)
+			return &train.PlannedStep{Model: nn.NewLinear(1, 1, nn.In(s)), Loss: func(s *tensor.Scope) *tensor.Tensor { return x.In(s).MatMul(y) }}
+		}, train.PlanConfig{Batch: n - 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const work = 2 * (n - 1) * n * n
+		want := train.Units{Tensor: work, Issued: 2 * n * n * n}
+		switch typ {
+		case dtype.F32:
+			want = train.Units{Other: work, Products: work}
+		case dtype.F64:
+			want = train.Units{Float64: work, Products: work}
+		}
+		if r.Units != want || r.FLOPs.Total() != work || r.Launches != 1 || r.Modules != 1 {
+			t.Errorf("%v: %+v of %d operations, %d launches of %d modules; want %+v", typ, r.Units, r.FLOPs.Total(), r.Launches, r.Modules, want)
+		}
+		if len(r.Least) != len(train.GPUs()) {
+			t.Errorf("%v: least times of %d GPUs: %v", typ, len(r.Least), r.Least)
+		}
+		for _, g := range train.GPUs() {
+			rate := map[dtype.Type]float64{dtype.F32: g.Float32, dtype.F64: g.Float64, dtype.BF16: g.Half}[typ]
+			if got, want := r.Least[g.Name], work/rate; math.Abs(got-want) > 1e-9*want {
+				t.Errorf("%v on %s: at least %v s, want %v", typ, g.Name, got, want)
+			}
+		}
+	}
+	r, err := train.Plan(small[0].build, train.PlanConfig{Machine: train.Machine{Kind: "cpu"}, Batch: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Units != (train.Units{}) || r.Launches+r.Modules+len(r.Least) != 0 || train.LaunchSeconds(1000) != 3.8e-3 {
+		t.Errorf("a CPU has no launches: %+v", r)
 	}
 }
 

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -73,6 +74,7 @@ type planTrace struct {
 	mu       sync.Mutex
 	phase    phase
 	live     map[uintptr]*block
+	modules  map[string]bool // the kernels that were launched
 	measured bool
 	start    []*block // live at the start of the measured step
 	changes  []change // since then
@@ -115,6 +117,9 @@ func (t *planTrace) Kernel(k device.KernelEvent) {
 	n := max(1, len(k.Launches))
 	r.Kernels += n
 	r.Seconds += t.machine.seconds(&k, n)
+	if r.Least != nil {
+		t.countGPU(&k)
+	}
 }
 
 // Copy adds a copy's time.
@@ -124,8 +129,14 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.measured {
-		t.report.Seconds += t.machine.copySeconds(&c)
+	if !t.measured {
+		return
+	}
+	t.report.Seconds += t.machine.copySeconds(&c)
+	if t.report.Least != nil && c.Kind == device.DeviceToDevice {
+		for i := range gpus {
+			t.report.Least[gpus[i].Name] += gpus[i].withinSeconds(&c)
+		}
 	}
 }
 
@@ -164,6 +175,9 @@ func (t *planTrace) enter(p phase) {
 // begin is called when the model is there.
 func (t *planTrace) begin(p *PlannedStep) {
 	t.report = &Report{Parameters: nn.Count(p.Model)}
+	if !strings.HasPrefix(t.machine.Kind, "cpu") {
+		t.report.Least = map[string]float64{}
+	}
 	for _, x := range nn.Named(p.Model) {
 		t.mark(x.Tensor, weights)
 	}
@@ -239,6 +253,7 @@ func (t *planTrace) finish(p *PlannedStep) {
 	d := Breakdown{Weights: sum[weights], Gradients: sum[gradient], Optimizer: sum[remembered], Activations: sum[activation],
 		Workspace: sum[workspace], Other: sum[older]}
 	d.Rounding = r.Peak - d.total()
+	r.Modules = len(t.modules)
 	r.Breakdown = d
 }
 

@@ -111,9 +111,31 @@ type planReport struct {
 	Parameters    int           `json:"parameters"`
 	FLOPs         planFLOPs     `json:"flops"`
 	Kernels       int           `json:"kernels"`
+	planCounts                  // of a GPU
 	Fits          *bool         `json:"fits"`             // null where the memory is not known
 	MaxBatch      *int          `json:"max_batch"`        // null where it was not looked for
 	Seconds       *float64      `json:"seconds_estimate"` // null where the speed is not known
+}
+
+// planCounts is what a GPU is asked to do; all null or zero on a CPU.
+type planCounts struct {
+	Launches      int                `json:"launches"`
+	Modules       int                `json:"modules"` // different kernels
+	Bytes         int                `json:"bytes"`   // that they read and write
+	TensorFLOPs   int                `json:"tensor_core_flops"`
+	TensorIssued  int                `json:"tensor_core_issued_flops"` // with the padding of tiles
+	OtherFLOPs    int                `json:"other_flops"`              // beside the tensor cores
+	OtherProducts int                `json:"other_product_flops"`      // of these, those of matrix products
+	Float64FLOPs  int                `json:"float64_flops"`            // of other_flops
+	LaunchSeconds float64            `json:"launch_seconds"`
+	LeastSeconds  map[string]float64 `json:"least_seconds"` // by GPU, without launches
+}
+
+func countsOf(r *train.Report) planCounts {
+	u := r.Units
+	return planCounts{Launches: r.Launches, Modules: r.Modules, Bytes: r.Bytes, TensorFLOPs: u.Tensor, TensorIssued: u.Issued,
+		OtherFLOPs: u.Float64 + u.Other, OtherProducts: u.Products, Float64FLOPs: u.Float64,
+		LaunchSeconds: train.LaunchSeconds(r.Launches), LeastSeconds: r.Least}
 }
 
 type planBreakdown struct {
@@ -164,7 +186,7 @@ func (c *planCmd) Run(e *env) error {
 	if c.JSON {
 		b := r.Breakdown
 		o := planReport{Model: c.Model, Device: cmp.Or(m.Name, c.Device), Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, Checkpointing: c.Checkpointing,
-			Peak: r.Peak, Reserved: r.Reserved, PeakAt: r.At, Parameters: r.Parameters, Kernels: r.Kernels,
+			Peak: r.Peak, Reserved: r.Reserved, PeakAt: r.At, Parameters: r.Parameters, Kernels: r.Kernels, planCounts: countsOf(r),
 			Breakdown: planBreakdown{b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Workspace, b.Other, b.Rounding},
 			FLOPs:     planFLOPs{r.FLOPs.Forward, r.FLOPs.Backward, r.FLOPs.Optimizer, r.FLOPs.Total(), r.FLOPs.MatMul}}
 		if r.Memory > 0 {
@@ -229,6 +251,17 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	f := r.FLOPs
 	fmt.Fprintf(out, "operations   %s forward, %s backward, %s optimizer; %s of them in matrix products; %d kernels\n",
 		count(float64(f.Forward), ""), count(float64(f.Backward), ""), count(float64(f.Optimizer), ""), count(float64(f.MatMul), ""), r.Kernels)
+	if u := r.Units; r.Launches > 0 {
+		fmt.Fprintf(out, "units        %s on tensor cores (%s with padding), %s elsewhere, %s of these in matrix products\n",
+			count(float64(u.Tensor), ""), count(float64(u.Issued), ""), count(float64(u.Float64+u.Other), ""), count(float64(u.Products), ""))
+		fmt.Fprintf(out, "launches     %d of %d kernels, %s moved; launches alone %s outside of a graph\n",
+			r.Launches, r.Modules, count(float64(r.Bytes), "B"), seconds(train.LaunchSeconds(r.Launches)))
+		var least []string
+		for _, g := range train.GPUs() {
+			least = append(least, fmt.Sprintf("%s %s", g.Name, seconds(r.Least[g.Name])))
+		}
+		fmt.Fprintf(out, "at least     %s, by the rooflines of the kernels without launches\n", strings.Join(least, ", "))
+	}
 	if r.Seconds > 0 {
 		kind := "at least, by the roofline of " + m.Product + " and a launch for each kernel"
 		if m.Kind == "cpu" {

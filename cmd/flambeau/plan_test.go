@@ -53,9 +53,16 @@ func TestPlanGPT2(t *testing.T) {
 	if got := float64(r.FLOPs.MatMul); got < 0.95*want || got > 1.05*want {
 		t.Errorf("%v operations in matrix products, want about %v", got, want)
 	}
+	if r.Launches < 500 || r.Modules < 20 || r.Modules > 200 || r.Bytes < 10e9 || r.TensorFLOPs+r.OtherFLOPs != r.FLOPs.Total || r.LeastSeconds["h100"] > *r.Seconds ||
+		r.LeastSeconds["h100"] < *r.Seconds/2 || r.LaunchSeconds <= 0 || len(r.LeastSeconds) < 4 {
+		t.Errorf("counts %+v of a step of %v s", r.planCounts, *r.Seconds)
+	}
 	b := r.Breakdown
 	if sum := b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding; sum != r.Peak || b.Weights < 4*r.Parameters || b.Optimizer < 8*r.Parameters || b.Rounding < 0 {
 		t.Errorf("%+v is %d, the peak %d", b, sum, r.Peak)
+	}
+	if !strings.Contains(errOut, "launches alone") || !strings.Contains(errOut, "on tensor cores") {
+		t.Errorf("people do not hear of launches and units: %s", errOut)
 	}
 	if !strings.Contains(errOut, "it fits") || !strings.Contains(errOut, "activations") {
 		t.Errorf("no report for people: %s", errOut)

@@ -40,6 +40,7 @@ var planModels = map[string]func(c *planCmd) *planned{
 	"mlp": planImages(28, 1, 10, nil, func(p *planned, o nn.Option) nn.Module {
 		return nn.NewSequential(&nn.Flatten{}, models.NewMLP([]int{p.channels * p.image * p.image, 512, 256, p.classes}, 0.1, o))
 	}),
+	"lstm":  planLSTM,
 	"cnn":   planImages(28, 1, 10, nil, func(p *planned, o nn.Option) nn.Module { return models.NewCNN(p.channels, p.classes, o) }),
 	"lenet": planImages(28, 1, 10, []int{28, 32}, func(p *planned, o nn.Option) nn.Module { return models.NewLeNet(p.image, p.channels, p.classes, o) }),
 }
@@ -73,6 +74,42 @@ func planBERT(config func() models.BERTConfig) func(c *planCmd) *planned {
 		}
 		return p
 	}
+}
+
+// wordLSTM is a language model of two LSTM layers over tables of words.
+type wordLSTM struct {
+	nn.Base
+	Embedding *nn.Embedding
+	LSTM      *nn.LSTM
+	Out       *nn.Linear
+}
+
+// Forward returns the logits [batch, length, words] of the word after each of ids [batch, length].
+func (m *wordLSTM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
+	defer m.Enter(&ids, &y)()
+	ids.Scope().Do(func(c *tensor.Scope) {
+		h, _, _ := m.LSTM.Forward(m.Embedding.Forward(ids.In(c)), nil, nil)
+		y = m.Out.Forward(h)
+		c.Close(y)
+	})
+	return y
+}
+
+// planLSTM plans for 1000 words of 256 features. It takes texts of any length; 2¹⁴ tokens are as
+// many as make sense to plan for, since each is a step of its own.
+func planLSTM(c *planCmd) *planned {
+	const words, width = 1000, 256
+	p := &planned{name: c.Model, seq: or(c.Seq, 128), context: 1 << 14}
+	p.model = func(o nn.Option) any {
+		return &wordLSTM{Embedding: nn.NewEmbedding(words, width, o), Out: nn.NewLinear(width, words, o),
+			LSTM: nn.NewLSTM(width, width, nn.RecurrentOptions{Layers: 2, BatchFirst: true}, o)}
+	}
+	p.loss = func(m any, s *tensor.Scope, batch int) *tensor.Tensor {
+		logits := m.(*wordLSTM).Forward(p.tokens(s, batch))
+		defer logits.Free()
+		return nn.CrossEntropy(logits.Flatten(0, 1), p.tokens(s, batch).Flatten(0, 1))
+	}
+	return p
 }
 
 func planImages(image, channels, classes int, only []int, model func(p *planned, o nn.Option) nn.Module) func(c *planCmd) *planned {

@@ -92,6 +92,11 @@ func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
 		return nil, fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
 	}
+	if out.Shape.At(0) == 1 { // nothing steps along a single batch: whatever its stride, it spoils no alignment
+		for _, o := range []*Operand{&out, &a, &b} {
+			o.Strides = o.Strides.With(0, 0)
+		}
+	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	if a.Shape.At(0) != batch || b.Shape.At(0) != batch || a.Shape.At(1) != m || b.Shape.At(1) != k || b.Shape.At(2) != n {
 		return nil, fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
@@ -238,6 +243,9 @@ func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error)
 		l, err := p.launch(kern, tiles, count, max(ceilDiv(k, chunk), 1))
 		if err != nil {
 			return nil, err
+		}
+		if _, ok := f.(tensorSpec); ok {
+			l.Tensor = 2 * tiles * bm * bn * count * tensorDepth(k, chunk)
 		}
 		list = append(list, l)
 	}

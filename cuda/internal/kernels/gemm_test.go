@@ -188,6 +188,16 @@ func TestMatMulLarge(t *testing.T) {
 	if l, err := MatMul(fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
+	// What a tensor without batches has as its batch's stride does not matter.
+	for typ, want := range map[dtype.Type]string{dtype.F32: "gemm_float32_128x128x16_kv_ov_v", dtype.BF16: "gemm_tensor_bfloat16_128x128_ko_v"} {
+		out, a, b := fake(typ, 1, 1024, 1024), fake(typ, 1, 1024, 64), fake(typ, 1, 64, 1024)
+		for _, o := range []*Operand{&out, &a, &b} {
+			o.Strides = o.Strides.With(0, 1)
+		}
+		if l, err := MatMul(out, a, b); err != nil || l[0].Kernel.Name != want {
+			t.Errorf("a product of %v of one batch with stride 1: %v, %v, want %s", typ, l, err, want)
+		}
+	}
 }
 
 // Where the result is small and k is not, blocks share the sum.

@@ -32,6 +32,7 @@ type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
 	Params []byte // packed as the .param space lays them out
+	Tensor int    // operations that the tensor cores do, those on a tile's padding too; 0: it does not use them
 }
 
 // Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and strides count elements.

@@ -114,6 +114,9 @@ func (m *machine) read(o Operand) []uint64 {
 var modules = map[*Kernel]*ptxvm.Entry{}
 
 // run executes the launches. No kernel may fault or meet a bank conflict.
+// mmaFLOPs is what an mma of 16×8×16, the shape that all kernels use, does.
+const mmaFLOPs = 2 * 16 * 8 * 16
+
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -139,6 +142,9 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 			v.Lines = m.lines[k]
 		}
 		s, err := v.Run()
+		if did := int(s.MMA) * mmaFLOPs; err == nil && did != l.Tensor {
+			m.t.Errorf("%s: the tensor cores do %d operations, and the plan says %d", k.Name, did, l.Tensor)
+		}
 		if err != nil {
 			m.t.Fatalf("%s: %v", k.Name, err)
 		}

@@ -45,6 +45,15 @@ const (
 	tensorWarps  = 4
 )
 
+// tensorDepth is how much of k the tensor cores go through in parts of chunk. The last stage of
+// each is filled up with zeros.
+func tensorDepth(k, chunk int) (depth int) {
+	for ; k > 0; k -= chunk {
+		depth += ceilDiv(min(k, chunk), tensorK) * tensorK
+	}
+	return depth
+}
+
 func (s tensorSpec) name() string {
 	out := "s"
 	if s.vectorOut {

@@ -1,0 +1,123 @@
+package models_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Upper limits on the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward. What
+// needs fewer lowers them; the aim is 45.
+var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {42, 83}, dtype.Invalid: {30, 67}}
+
+// modeName is how autocast is called.
+func modeName(low dtype.Type) string {
+	if low == dtype.Invalid {
+		return "float32"
+	}
+	return "autocast to " + low.String()
+}
+
+// The kernels of a block of GPT-2 124M: with -v, a list of them with who asked for each. One block
+// more costs a step as many as are listed.
+func TestGPTBlockLaunches(t *testing.T) {
+	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
+		name, most := modeName(low), blockLaunches[low]
+		l := listLaunches(t, gptLayers(3), low, false)
+		both := 0
+		for i, pass := range []string{"forward", "backward"} {
+			list := l.of("h.1", pass)
+			t.Logf("%s, %s: %d launches\n%s", name, pass, len(list), table(list))
+			if len(list) > most[i] {
+				t.Errorf("%s, %s: %d launches of a block, the limit is %d", name, pass, len(list), most[i])
+			}
+			both += len(list)
+		}
+		less := listLaunches(t, gptLayers(2), low, false)
+		t.Logf("%s: %d launches of a block, %d of a step of 3 blocks", name, both, len(l.list))
+		if one := len(l.list) - len(less.list); both != one {
+			t.Errorf("%s: %d launches are listed as a block's, and one more takes %d", name, both, one)
+		}
+	}
+}
+
+// A graph of a step has the kernels of the step, one for one. Those of random numbers and of the
+// optimizer are others, which take what changes from step to step from the device's memory.
+func TestCapturedLaunches(t *testing.T) {
+	mlp := peakCases[0].make
+	for name, make := range map[string]func(in nn.Option) (any, lossStep){"gpt2 of 2 blocks": gptLayers(2), "mlp": mlp} {
+		for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
+			eager, graph := listLaunches(t, make, low, false).list, listLaunches(t, make, low, true).list
+			t.Logf("%s, %s: %d launches, %d in a graph", name, modeName(low), len(eager), len(graph))
+			if len(graph) > len(eager) {
+				t.Fatalf("%s, %s: %d launches in a graph, %d in a step", name, modeName(low), len(graph), len(eager))
+			}
+			for i, n := range graph {
+				m := eager[i]
+				if !n.event.Recorded || m.event.Recorded {
+					t.Fatalf("%s: %s is recorded: %v, %s: %v", name, n.kernel, n.event.Recorded, m.kernel, m.event.Recorded)
+				}
+				same := n.op == m.op && (n.kernel == m.kernel || strings.Contains(n.op, "dropout"))
+				if n.pass != m.pass || !same && n.pass != "optimizer" {
+					t.Fatalf("%s, %s: launch %d is %s %s %s in the graph, and %s %s %s", name, modeName(low), i, n.pass, n.op, n.kernel, m.pass, m.op, m.kernel)
+				}
+			}
+		}
+	}
+}
+
+// looseProducts are products of a block under autocast to bfloat16 that run outside of the tensor
+// cores, those of attention: at most so many in a block forward and backward, and none elsewhere.
+// The aim is none.
+const looseProducts = 7
+
+// In mixed precision products run on the tensor cores; -v lists those that do not.
+func TestProductsOnTensorCores(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		layers int
+		make   func(in nn.Option) (any, lossStep)
+	}{
+		{"gpt2, 8 of 1024", 12, gptLayers(12)},
+		{"bert-base, 16 of 512", 12, func(in nn.Option) (any, lossStep) {
+			m := models.NewMaskedLM(models.BERTBase(), in)
+			return m, func(s *tensor.Scope) *tt {
+				return m.Loss(s.Typed(dtype.I64).Zeros(16, 512), s.Typed(dtype.I64).Zeros(16, 512), models.BERTInput{})
+			}
+		}},
+	} {
+		l := listLaunches(t, c.make, dtype.BF16, false)
+		on, loose, flops, all := 0, 0, 0, 0
+		seen := map[string]bool{}
+		for _, n := range l.list {
+			e := n.event
+			if e.Class != device.ByProducts || !n.first {
+				continue
+			}
+			all += e.Work.FLOPs
+			if slices.ContainsFunc(e.Launches, func(l device.LaunchEvent) bool { return l.Tensor > 0 }) {
+				on++
+				continue
+			}
+			loose++
+			flops += e.Work.FLOPs
+			if line := n.pass + ", " + n.op + ", " + n.kernel; !seen[line] {
+				seen[line] = true
+				t.Logf("%s: %s: %s %v", c.name, n.layer, line, e.Shapes)
+			}
+		}
+		t.Logf("%s: %d products on the tensor cores, %d not, which are %.1f %% of the operations of products", c.name, on, loose, 100*float64(flops)/float64(all))
+		if most := looseProducts * c.layers; loose > most {
+			t.Errorf("%s: %d products do not run on the tensor cores, the limit is %d", c.name, loose, most)
+		}
+		if on < 12*c.layers {
+			t.Errorf("%s: %d products on the tensor cores only", c.name, on)
+		}
+	}
+}

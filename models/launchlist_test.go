@@ -1,0 +1,199 @@
+package models_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/models"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A launched is a kernel of a step, with who asked for it.
+type launched struct {
+	pass   string // "forward", "backward", "optimizer"
+	layer  string // "h.1.attn", whose op or whose op's gradient it is
+	op     string // "linear > matmul", outermost first
+	kernel string
+	event  device.KernelEvent // of the primitive that it is part of
+	first  bool               // of the primitive's kernels
+}
+
+// A launchList is a tracer that keeps the kernels of the steps of one goroutine.
+type launchList struct {
+	names map[any]string // of the layers
+	mu    sync.Mutex
+	pass  string
+	spans []listedSpan
+	nodes map[uint64]string // whose layer's op is a node of the graph
+	last  string            // the layer of the gradient that was computed last
+	list  []launched
+}
+
+type listedSpan struct {
+	id    device.SpanID
+	kind  device.SpanKind
+	name  string
+	layer string
+}
+
+func (l *launchList) Wants() device.TraceWants { return device.TraceWants{KernelShapes: true} }
+func (l *launchList) Copy(device.CopyEvent)    {}
+func (l *launchList) Sync(device.SyncEvent)    {}
+func (l *launchList) Memory(device.MemoryEvent) {
+}
+
+func (l *launchList) Begin(s device.Span) device.SpanID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := listedSpan{id: device.NewSpanID(), kind: s.Kind, name: s.Name}
+	if k := len(l.spans) - 1; k >= 0 {
+		n.layer = l.spans[k].layer
+	}
+	switch s.Kind {
+	case device.SpanModule:
+		n.layer = l.names[s.Owner]
+	case device.SpanBackward:
+		if layer, ok := l.nodes[s.Node]; ok {
+			l.last = layer
+		}
+		n.layer = l.last
+	}
+	l.spans = append(l.spans, n)
+	return n.id
+}
+
+func (l *launchList) End(id device.SpanID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := len(l.spans) - 1; k >= 0; k-- {
+		if l.spans[k].id == id {
+			l.spans = append(l.spans[:k], l.spans[k+1:]...)
+			return
+		}
+	}
+}
+
+func (l *launchList) Recorded(node uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := len(l.spans) - 1; k >= 0 && l.pass == "forward" {
+		l.nodes[node] = l.spans[k].layer
+	}
+}
+
+func (l *launchList) Kernel(e device.KernelEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := launched{pass: l.pass, layer: l.last, event: e}
+	if l.pass == "forward" {
+		n.layer = ""
+	}
+	var ops []string
+	for _, s := range l.spans {
+		n.layer = s.layer
+		// launch's own span repeats the name of the op that it is in.
+		if s.kind != device.SpanModule && (len(ops) == 0 || ops[len(ops)-1] != s.name) {
+			ops = append(ops, s.name)
+		}
+	}
+	n.op = strings.Join(ops, " > ")
+	for i := range e.Launches {
+		n.kernel, n.first = e.Launches[i].Kernel, i == 0
+		l.list = append(l.list, n)
+	}
+}
+
+func (l *launchList) enter(pass string) {
+	l.mu.Lock()
+	l.pass, l.last = pass, ""
+	l.mu.Unlock()
+}
+
+// of returns the kernels of a layer and the layers in it, "" for all.
+func (l *launchList) of(layer, pass string) (list []launched) {
+	for _, n := range l.list {
+		if n.pass == pass && (layer == "" || n.layer == layer || strings.HasPrefix(n.layer, layer+".")) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// table prints kernels, one a line. The work is the primitive's, and stands with its first kernel.
+func table(list []launched) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "#\tlayer\top\tkernel\tgrid\ttype\tshapes\tMB\tMFLOP")
+	for i, n := range list {
+		work, k := "″\t″\t″\t″", 0
+		for n.kernel != n.event.Launches[k].Kernel {
+			k++
+		}
+		if n.first {
+			work = fmt.Sprintf("%v\t%v\t%.1f\t%.0f", n.event.Type, n.event.Shapes, float64(n.event.Work.Bytes)/1e6, float64(n.event.Work.FLOPs)/1e6)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%v\t%s\n", i+1, n.layer, n.op, n.kernel, n.event.Launches[k].Grid, work)
+	}
+	w.Flush()
+	return b.String()
+}
+
+// listLaunches lists the kernels of a training step with AdamW, the second; with captured those of
+// a step that is recorded into a graph.
+func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dtype.Type, captured bool) *launchList {
+	t.Helper()
+	l := &launchList{nodes: map[uint64]string{}}
+	dev := bare(t)
+	home := tensor.Root()
+	if !captured {
+		home = home.New(tensor.On(dev))
+		defer home.Close()
+	}
+	m, loss := make(nn.In(home))
+	nn.To(m, dev) // a graph uses what the root scope holds, which begins on the CPU
+	l.names = nn.ModuleNames(m, "model")
+	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
+	step := func(s *tensor.Scope) {
+		l.enter("forward")
+		y := loss(s)
+		l.enter("backward")
+		y.Backward()
+		l.enter("optimizer")
+		opt.Step()
+		opt.ZeroGrad()
+	}
+	modes := []tensor.Option{tensor.On(dev), tensor.Autocast(low)}
+	home.Do(step, modes...)
+	if !device.SetTracer(l) {
+		t.Fatal("there is a tracer")
+	}
+	defer device.SetTracer(nil)
+	if !captured {
+		home.Do(step, modes...)
+		return l
+	}
+	g, err := tensor.Capture(dev, step, modes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	return l
+}
+
+// gptLayers is GPT-2 124M of so many blocks, on 8×1024 tokens.
+func gptLayers(layers int) func(in nn.Option) (any, lossStep) {
+	return func(in nn.Option) (any, lossStep) {
+		c := models.GPT2()
+		c.Layers = layers
+		return gptStep(in, c, 8, 1024)
+	}
+}
