@@ -11,7 +11,7 @@ import (
 )
 
 // AttentionWeighing is a [device.Weighing] with its operands as the kernels take them. Those that
-// are absent have no address.
+// are absent have the type Invalid.
 type AttentionWeighing struct {
 	Scale                  float64
 	Causal                 bool
@@ -28,11 +28,11 @@ type weighingSpec struct {
 }
 
 func weighingSpecOf(w AttentionWeighing) weighingSpec {
-	s := weighingSpec{causal: w.Causal, lengths: w.Lengths.Addr != 0, drop: w.Drop > 0}
-	if w.Mask.Addr != 0 {
+	s := weighingSpec{causal: w.Causal, lengths: w.Lengths.Type != dtype.Invalid, drop: w.Drop > 0}
+	if w.Mask.Type != dtype.Invalid {
 		s.mask = w.Mask.Type
 	}
-	s.numbers = s.drop && w.Numbers.Addr != 0
+	s.numbers = s.drop && w.Numbers.Type != dtype.Invalid
 	return s
 }
 
