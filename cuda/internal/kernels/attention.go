@@ -106,6 +106,9 @@ func Attention(o AttentionOperands, scratch Scratch) ([]Launch, error) {
 }
 
 func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) attentionForm {
+	if s.q.typ == dtype.F32 {
+		return attentionFloatFor(s)
+	}
 	return attentionTensorFor(s, o.Scale, heads, queries)
 }
 

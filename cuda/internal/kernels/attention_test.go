@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -115,7 +116,8 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 
 // reference returns the results and their bounds of errors, and the logarithms of sums. The bounds: a
 // product of float32 sums errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes; an exponential by the
-// error of its score and 2⁻²⁰; a weight of 16-bit floats is rounded.
+// error of its score and 2⁻²⁰; a weight of 16-bit floats, relative to the row's greatest, is rounded,
+// by 2⁻²⁵ where it is a small float16.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -161,18 +163,23 @@ func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound,
 			sum += math.Exp(s - most)
 		}
 		for f := range c.values {
-			var y, size float64
+			var y, size, all float64
 			for j, s := range scores {
 				p := math.Exp(s-most) / sum * c.weightOf(o, row*c.keys+j)
 				x := v[(kv*c.keys+j)*c.values+f]
 				y += p * x
 				size += p * math.Abs(x)
+				all += math.Abs(x) * c.weightOf(o, row*c.keys+j)
 			}
 			if math.IsInf(most, -1) {
-				y, size = 0, 0
+				y, size, all = 0, 0, 0
+			}
+			tiny := 0.0
+			if c.typ == dtype.F16 {
+				tiny = 0x1p-25 * (1 + all/sum)
 			}
 			want = append(want, y)
-			bound = append(bound, size*(2*worst+0x1p-20+unit+float64(c.keys/8+2)*0x1p-23)+unit*math.Abs(y))
+			bound = append(bound, size*(2*worst+0x1p-20+unit+float64(c.keys/8+2)*0x1p-23)+unit*math.Abs(y)+tiny)
 		}
 		l := most + math.Log(sum)
 		if math.IsInf(most, -1) {
@@ -193,6 +200,9 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
 	o := c.operands(m)
+	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} { // smaller copies than of 16 bytes meet conflicts
+		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
+	}
 	list, err := Attention(o, m.scratch)
 	m.run(list, err)
 	want, bound, lse, lseBound := c.reference(m, o)
@@ -216,12 +226,105 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 }
 
 func TestAttention(t *testing.T) {
-	for _, typ := range []dtype.Type{dtype.BF16} {
+	f, h := dtype.F32, dtype.BF16
+	for _, typ := range []dtype.Type{h, dtype.F16, f} {
 		for _, c := range []attentionCase{
 			{batch: 1, heads: 2, queries: 65, keys: 63, features: 64, lse: true},
+			{batch: 2, heads: 2, queries: 7, keys: 1, features: 40, lse: true, form: "tokens"},
+			{batch: 1, heads: 4, shared: 2, queries: 5, keys: 129, features: 80, lse: true, causal: true},
+			{batch: 1, heads: 6, shared: 1, queries: 33, keys: 200, features: 16, values: 32, form: "turned", lse: true},
+			{batch: 1, heads: 1, queries: 129, keys: 7, features: 128, causal: true, form: "tokens", lse: true},
+			{batch: 1, heads: 1, queries: 20, keys: 70, features: 256, causal: true},
+			{batch: 1, heads: 1, queries: 3, keys: 40, features: 160, values: 33, skip: 1, scale: -0.3},
+			{batch: 1, heads: 2, queries: 9, keys: 11, features: 33, form: "steps", skip: 1},
+			{batch: 1, heads: 1, queries: 9, keys: 11, features: 36, skip: 2},
+			{batch: 4, heads: 2, queries: 17, keys: 80, features: 32, lengths: []int{0, 1, 80, 65}, lse: true},
+			{batch: 2, heads: 2, queries: 17, keys: 33, features: 32, mask: dtype.Bool, maskDims: [4]bool{true, false, true, true}},
+			{batch: 2, heads: 2, queries: 17, keys: 33, features: 32, mask: f, maskDims: [4]bool{false, true, false, true}, lse: true},
+			{batch: 2, heads: 2, queries: 17, keys: 33, features: 96, mask: typ, maskDims: [4]bool{true, true, true, false}, causal: true},
+			{batch: 2, heads: 2, queries: 17, keys: 33, features: 32, mask: dtype.Bool, lengths: []int{33, 20}},
+			{batch: 2, heads: 2, queries: 17, keys: 33, features: 32, drop: 0.3, lse: true},
+			{batch: 1, heads: 2, queries: 17, keys: 70, features: 64, drop: 0.6, numbers: true, causal: true},
+			{batch: 1, heads: 1, queries: 3, keys: 9, features: 16, drop: 1},
+			{batch: 1, heads: 1, queries: 3, keys: 0, features: 16, lse: true},
+			{batch: 1, heads: 1, queries: 3, keys: 5, features: 0, values: 16, lse: true},
+			{batch: 2, heads: 64, queries: 3, keys: 70, features: 16, lse: true, causal: true},
 		} {
 			c.typ = typ
 			c.check(t)
 		}
+	}
+}
+
+// spoiled writes v to elements of o that pick chooses by row and column of [.., length, columns].
+func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
+	n, c := o.Shape.At(2), o.Shape.At(3)
+	each(o, func(i int, addr uint64) {
+		if pick(i/c%n, i%c) {
+			p, _ := m.mem.Bytes(addr, uint64(o.Type.Size()))
+			bits := expr.Encode(o.Type, v)
+			for k := range p {
+				p[k] = byte(bits >> (8 * k))
+			}
+		}
+	})
+}
+
+// NaN and infinities: those of keys that are not seen do not show, those that are seen spoil the row,
+// and a row that sees nothing is 0.
+func TestAttentionSpecial(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
+		base := attentionCase{typ: typ, batch: 2, heads: 2, queries: 20, keys: 70, features: 32, lse: true}
+		hidden := base
+		hidden.lengths = []int{66, 3}
+		hidden.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
+			for _, o := range []Operand{k, v} {
+				spoiled(m, o, nan, func(row, _ int) bool { return row >= 66 })
+			}
+		}
+		hidden.check(t)
+		causal := base
+		causal.causal = true
+		causal.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
+			spoiled(m, k, nan, func(row, _ int) bool { return row >= 15 })
+		}
+		causal.check(t)
+		shown := base
+		shown.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
+			spoiled(m, q, nan, func(row, column int) bool { return row == 3 && column == 2 })
+			spoiled(m, q, inf, func(row, column int) bool { return row == 4 && column == 2 })
+			spoiled(m, k, 0, func(row, column int) bool { return column == 2 && row != 7 })
+			spoiled(m, k, 1, func(row, column int) bool { return column == 2 && row == 7 })
+		}
+		shown.check(t)
+		for _, mt := range []dtype.Type{dtype.Bool, dtype.F32} {
+			none := base
+			none.mask, none.maskDims = mt, [4]bool{false, false, true, true}
+			none.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
+				v0 := math.Inf(-1)
+				if mt == dtype.Bool {
+					v0 = 0
+				}
+				spoiled(m, mask, v0, func(row, column int) bool { return row == 5 || column < 65 && row == 6 })
+			}
+			none.check(t)
+		}
+		least := base // a mask of the least number is not one of minus infinity
+		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
+		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
+			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })
+			spoiled(m, q, 0, func(row, _ int) bool { return row == 2 })
+		}
+		least.check(t)
+	}
+}
+
+// The same operands give the same bits.
+func TestAttentionDeterministic(t *testing.T) {
+	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
+	_, first := c.check(t)
+	if _, again := c.check(t); !slices.Equal(first, again) {
+		t.Error("the bits differ")
 	}
 }

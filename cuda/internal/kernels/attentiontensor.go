@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
 )
@@ -35,11 +36,15 @@ func (s attentionTensor) tileRows() int             { return 16 * s.high * s.war
 // attentionTensorFor chooses the tile.
 func attentionTensorFor(s attentionShape, scale float64, heads, queries int) attentionTensor {
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
-	wide := max(s.q.columns, s.v.columns)
-	switch {
+	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
+	switch { // as many registers as a thread has
+	case wide > 192 && !plain:
+		f.keys, f.keepQ = 16, false
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
-	case wide <= 64 && heads*ceilDiv(queries, 128) >= 64:
+	case wide > 64 && !plain:
+		f.keys = 32
+	case wide <= 64 && plain && heads*ceilDiv(queries, 128) >= 64:
 		f.high = 2
 	}
 	return f
