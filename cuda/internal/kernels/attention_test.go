@@ -205,6 +205,9 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	}
 	list, err := Attention(o, m.scratch)
 	m.run(list, err)
+	if len(list) != 1 {
+		t.Errorf("%v: %d launches", c, len(list))
+	}
 	want, bound, lse, lseBound := c.reference(m, o)
 	stored := m.read(o.Out)
 	bad := 0
@@ -326,5 +329,33 @@ func TestAttentionDeterministic(t *testing.T) {
 	_, first := c.check(t)
 	if _, again := c.check(t); !slices.Equal(first, again) {
 		t.Error("the bits differ")
+	}
+}
+
+func TestAttentionGolden(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
+		x := fake(typ, 8, 16, 2048, 64)
+		o := AttentionOperands{Out: x, LSE: fake(dtype.F32, 8, 16, 2048), Q: x, K: x, V: x}
+		o.Scale, o.Causal = 0.125, true
+		list, err := Attention(o, nil)
+		golden(t, "attention_"+typ.String(), list, err)
+	}
+}
+
+// What there is no kernel for is refused, and nothing is launched for no results.
+func TestAttentionRefuses(t *testing.T) {
+	of := func(typ dtype.Type, d ...int) AttentionOperands {
+		x := fake(typ, d...)
+		return AttentionOperands{Out: x, Q: x, K: x, V: x}
+	}
+	for _, o := range []AttentionOperands{of(dtype.F64, 1, 1, 4, 8), of(dtype.F32, 1, 1, 4, 257), of(dtype.BF16, 1<<15, 1<<8, 1<<8, 8)} {
+		if _, err := Attention(o, nil); err == nil || AttentionReason(o) == "" {
+			t.Errorf("%v %v is not refused", o.Q.Type, o.Q.Shape)
+		}
+	}
+	for _, o := range []AttentionOperands{of(dtype.F32, 0, 1, 4, 8), of(dtype.BF16, 1, 1, 0, 8)} {
+		if list, err := Attention(o, nil); err != nil || len(list) != 0 {
+			t.Errorf("%v: %d launches, %v", o.Q.Shape, len(list), err)
+		}
 	}
 }

@@ -38,8 +38,6 @@ func attentionTensorFor(s attentionShape, scale float64, heads, queries int) att
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
 	switch { // as many registers as a thread has
-	case wide > 192 && !plain:
-		f.keys, f.keepQ = 16, false
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
 	case wide > 64 && !plain:
