@@ -37,9 +37,9 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 
 // fragments returns a function that reads, with ldmatrix, what [ptx.Builder.MMA] takes: 16 outer
 // elements by 16 of k of the tile of 16-bit elements at p, number i along the outer dimension and
-// number step along k. Where alongK holds, rows are outer and columns k, and outer elements begin at
-// row first; else rows are k, and they begin at column first. For the first operand the four
-// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8); for the second they are
+// number step along k. Where alongK holds, rows are outer and columns k, and the first outer
+// element is row first; else rows are k, and it is column first. For the first operand the four
+// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For the second they are
 // (0,0), (0,8), (8,0), (8,8), which are two fragments.
 func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second bool) func(p ptx.Ptr, step, i int) []ptx.Value {
 	lane := b.LaneID()
