@@ -17,6 +17,8 @@ func (d *Device) Supports(op device.Op) bool {
 		return true
 	case *device.GridSample:
 		return true
+	case *device.Attention:
+		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
 	case *device.GridSampleGrad: // that of the input adds to elements in no order: by composition
 		return !o.Input
 	}
@@ -70,6 +72,8 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	case *device.NormGrad:
 		return kernels.NormGrad(kernels.NormOperands{Out: operand(&o.DX), Grad: operand(&o.G), Mean: operand(&o.Mean),
 			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
+	case *device.Attention:
+		return kernels.Attention(attentionOperands(o, operand), t.alloc)
 	case *device.Scan:
 		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
 	case *device.Argsort:
@@ -90,6 +94,23 @@ func operand(v *device.View) kernels.Operand {
 		return kernels.Operand{}
 	}
 	return kernels.Operand{Addr: uint64(v.Buf.Addr()), Type: v.Type, Layout: v.Layout}
+}
+
+// shapeOf is a view without memory.
+func shapeOf(v *device.View) kernels.Operand {
+	return kernels.Operand{Type: v.Type, Layout: v.Layout}
+}
+
+// attentionOperands are those of o, each as of gives it.
+func attentionOperands(o *device.Attention, of func(*device.View) kernels.Operand) kernels.AttentionOperands {
+	return kernels.AttentionOperands{Out: of(&o.Out), LSE: of(&o.LSE), Q: of(&o.Q), K: of(&o.K), V: of(&o.V),
+		AttentionWeighing: attentionWeighing(&o.Weighing, of)}
+}
+
+// attentionWeighing is w with its operands, each as of gives it.
+func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
+	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
+		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}
 }
 
 func operands(list []device.View) []kernels.Operand {

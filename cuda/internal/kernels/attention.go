@@ -1,0 +1,148 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// AttentionOperands are those of [device.Attention]: Out, Q, K and V of [batch, heads, length,
+// columns], and LSE, which may be absent.
+type AttentionOperands struct {
+	Out, LSE, Q, K, V Operand
+	AttentionWeighing
+}
+
+// attentionForm is a way to compute attention: on tensor cores, or with float32 multiply-adds.
+type attentionForm interface {
+	kernel() (*Kernel, error)
+	tile() (queries, keys int)
+}
+
+// attentionShape is what both forms know of the operands.
+type attentionShape struct {
+	q, k, v, out headRows
+	w            weighingSpec
+	lse          bool
+	packed       bool // the rows of a tile are the queries of all heads that share keys
+	split        bool // a block takes a part of the keys and leaves sums
+}
+
+func (s attentionShape) String() string {
+	name := fmt.Sprintf("%v_%dx%d_", s.q.typ, s.q.columns, s.v.columns)
+	for i, o := range []headRows{s.q, s.k, s.v, s.out} {
+		name += fmt.Sprintf("%c%d", "qkvo"[i], o.vector)
+		if !o.unit {
+			name += "s"
+		}
+	}
+	name += s.w.String()
+	for _, p := range []struct {
+		is   bool
+		name string
+	}{{s.lse, "_lse"}, {s.packed, "_packed"}, {s.split, "_split"}} {
+		if p.is {
+			name += p.name
+		}
+	}
+	return name
+}
+
+// AttentionReason says why there is no kernel for attention with such operands, whose types and
+// layouts alone are looked at; it is empty where there is one.
+func AttentionReason(o AttentionOperands) string {
+	switch {
+	case o.Q.Type != dtype.F32 && !o.Q.Type.IsHalf():
+		return fmt.Sprintf("operands of %v", o.Q.Type)
+	case max(o.Q.Shape.At(3), o.V.Shape.At(3)) > 256:
+		return fmt.Sprintf("%d features and %d values: 256 at most", o.Q.Shape.At(3), o.V.Shape.At(3))
+	case o.Q.Shape.At(0)*o.Q.Shape.At(1) > 1<<28/max(1, o.Q.Shape.At(2)):
+		return "more than 2²⁸ queries"
+	}
+	for _, x := range []Operand{o.Out, o.Q, o.K, o.V, o.Mask} {
+		if x.Shape.Rank() == 4 && !packable(x.Layout) {
+			return fmt.Sprintf("strides %v", x.Strides)
+		}
+	}
+	return ""
+}
+
+// Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] says. Operands are of a
+// 16-bit float or of F32, with at most 256 features and values. For every block of queries the keys
+// pass by in tiles, with the running maximum and sum of each query's exponentials (T. Dao,
+// FlashAttention-2, arXiv:2307.08691). Weights of 16-bit operands are relative to the maximum, and
+// rounded to 16 bits before they meet the values.
+func Attention(o AttentionOperands, scratch Scratch) ([]Launch, error) {
+	if why := AttentionReason(o); why != "" {
+		return nil, fail("attention", "%s", why)
+	}
+	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
+	if batch*heads*queries == 0 || o.Out.Shape.Size() == 0 && o.LSE.Type == dtype.Invalid {
+		return nil, nil
+	}
+	s := attentionShape{q: headRowsOf(o.Q), k: headRowsOf(o.K), v: headRowsOf(o.V), out: headRowsOf(o.Out),
+		w: weighingSpecOf(o.AttentionWeighing), lse: o.LSE.Type != dtype.Invalid}
+	group := heads / o.K.Shape.At(1)
+	f := chooseAttention(s, o, batch*heads, queries)
+	rows, _ := f.tile()
+	blocks := ceilDiv(queries, rows)
+	k, err := f.kernel()
+	if err != nil {
+		return nil, err
+	}
+	p := make(packer, 0, 256)
+	p.u32(uint32(blocks))
+	p.u32(uint32(batch * heads))
+	p.u32(uint32(group))
+	p.packWeighing(s.w, o.AttentionWeighing, o.Q.Shape.With(3, keys))
+	for _, x := range []Operand{o.Out, o.Q, o.K, o.V} {
+		p.packHeads(x)
+	}
+	if s.lse {
+		p.u64(o.LSE.start())
+	}
+	l, err := p.launch(k, blocks*batch*heads)
+	return []Launch{l}, err
+}
+
+func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) attentionForm {
+	if s.q.typ == dtype.F32 {
+		return attentionFloatFor(s)
+	}
+	return attentionTensorFor(s, o.Scale, heads, queries)
+}
+
+// attentionBlock is where a block is: the parameters that both forms share, moved to its head.
+type attentionBlock struct {
+	w            *weighing
+	batch, head  ptx.Value
+	first        ptx.Value // query
+	end          ptx.Value // of the keys that any of its queries sees
+	q, k, v, out headOperand
+	lse          ptx.Ptr // of the head
+}
+
+// declareAttention declares the parameters as Attention packs them. A block takes rows queries.
+func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock {
+	blocks, heads, group := b.Param("blocks", ptx.U32), b.Param("all", ptx.U32), b.Param("group", ptx.U32)
+	a := attentionBlock{w: declareWeighing(b, s.w)}
+	out, q := declareHeads(b, "out", s.out), declareHeads(b, "q", s.q)
+	k, v := declareHeads(b, "k", s.k), declareHeads(b, "v", s.v)
+	id := b.BlockID(0)
+	block, all := id.Rem(blocks), id.Div(blocks)
+	if s.w.causal {
+		b.Comment("those with the most keys go first")
+		block, all = blocks.Sub(id.Div(heads)).Sub(num(1)), id.Rem(heads)
+	}
+	a.first = block.Mul(num(rows))
+	a.batch, a.head = all.Div(a.w.heads), all.Rem(a.w.heads)
+	shared := a.head.Div(group)
+	a.w.of(a.batch, a.head)
+	a.q, a.k, a.v, a.out = q.of(a.batch, a.head), k.of(a.batch, shared), v.of(a.batch, shared), out.of(a.batch, a.head)
+	if s.lse {
+		a.lse = b.Pointer("lse", ptx.F32).At(all.MulWide(a.w.queries))
+	}
+	a.end = a.w.lastKey(a.first.Add(num(rows)).Min(a.w.queries).Sub(num(1)))
+	return a
+}

@@ -1,0 +1,196 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// attentionFloat is attention of float32 by multiply-adds. 16 threads share some queries. Each has
+// their scores of every 16th key and their results of every 16th piece of four values. Weights
+// pass from the one to the other through shared memory, within a warp.
+type attentionFloat struct {
+	attentionShape
+	rows int // queries of a thread, each 8 after the one before
+	keys int // of a tile
+}
+
+const floatThreads = 128
+
+func (s attentionFloat) name() string {
+	return fmt.Sprintf("attention_%v_%dx%d", s.attentionShape, 8*s.rows, s.keys)
+}
+
+func (s attentionFloat) kernel() (*Kernel, error)  { return kernelOf(s) }
+func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
+
+// attentionFloatFor chooses the tile: as much as shared memory of 99 KiB has room for.
+func attentionFloatFor(s attentionShape) attentionFloat {
+	switch wide := max(s.q.columns, s.v.columns); {
+	case wide <= 64:
+		return attentionFloat{s, 8, 64}
+	case wide <= 128:
+		return attentionFloat{s, 8, 32}
+	}
+	return attentionFloat{s, 4, 16}
+}
+
+func (s attentionFloat) tiles() (q, k, v headTile) {
+	values := max(64, ceilDiv(s.v.columns, 64)*64) // a piece for each of 16 threads
+	return headTileOf(8*s.rows, s.q.columns, dtype.F32), headTileOf(s.keys, s.q.columns, dtype.F32), headTileOf(s.keys, values, dtype.F32)
+}
+
+// pitch is the elements from a row of weights to the next: two rows lie in different banks.
+func (s attentionFloat) pitch() int { return s.keys/32*32 + 16 }
+
+func (s attentionFloat) shared() int {
+	q, k, v := s.tiles()
+	return q.bytes() + k.bytes() + v.bytes() + 8*s.rows*s.pitch()*4
+}
+
+func (s attentionFloat) dynamicShared() int { return beyondStatic(s.shared(), 0) }
+
+func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	b.MinBlocks(2)
+	a := declareAttention(b, s.attentionShape, 8*s.rows)
+	tileQ, tileK, tileV := s.tiles()
+	q := sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
+	k := q.AtByte(num(tileQ.bytes()))
+	v := k.AtByte(num(tileK.bytes()))
+	weights := v.AtByte(num(tileV.bytes())).As(ptx.F32)
+	loadK, loadV := tileK.mover(b, a.k, floatThreads), tileV.mover(b, a.v, floatThreads)
+	tileQ.mover(b, a.q, floatThreads).load(a.first, a.w.queries, q)
+	loadK.load(b.U32(0), a.end, k)
+	b.CommitGroup()
+
+	x, y := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
+	infinite := b.F32(float32(math.Inf(-1)))
+	rows := make([]attentionRow, s.rows)
+	acc := make([][]*ptx.Var, s.rows)
+	for r := range rows {
+		rows[r] = attentionRow{a.w.row(a.first.Add(y).Add(num(8 * r))), b.Var(infinite), b.Var(b.F32(0))}
+		for range tileV.width / 16 {
+			acc[r] = append(acc[r], b.Var(b.F32(0)))
+		}
+	}
+	mine := weights.At(y.Mul(num(s.pitch())))
+	piece := func(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
+		return p.AtByte(t.at(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
+	}
+	b.For(b.U32(0), a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
+		b.Comment("the keys have arrived, and everyone is done with the values before them")
+		b.WaitGroup(0)
+		b.Barrier()
+		loadV.load(j, a.end, v)
+		b.CommitGroup()
+		scores := make([][]*ptx.Var, s.rows)
+		for r := range scores {
+			for range s.keys / 16 {
+				scores[r] = append(scores[r], b.Var(b.F32(0)))
+			}
+		}
+		b.For(b.U32(0), b.U32(uint32(tileQ.pieces())), num(2), func(c ptx.Value, _ ptx.Loop) {
+			for e := range 2 {
+				c := c.Or(num(e))
+				fk := make([][]ptx.Value, s.keys/16)
+				for n := range fk {
+					fk[n] = piece(k, tileK, x, 16*n, c)
+				}
+				for r := range rows {
+					fq := piece(q, tileQ, y, 8*r, c)
+					for n := range fk {
+						sum := scores[r][n].Get()
+						for i := range fq {
+							sum = fq[i].FMA(fk[n][i], sum)
+						}
+						scores[r][n].Set(sum)
+					}
+				}
+			}
+		})
+		b.Comment("the values have arrived, and everyone is done with the keys")
+		b.WaitGroup(0)
+		b.Barrier()
+		loadK.load(j.Add(num(s.keys)), a.end, k)
+		b.CommitGroup()
+		for r, row := range rows {
+			before := row.most.Get()
+			most := before
+			list := make([]ptx.Value, len(scores[r]))
+			for n, v := range scores[r] {
+				at := j.Add(x).Add(num(16 * n))
+				list[n] = row.unseen(at, row.masked(at, v.Get().Mul(a.w.scale)))
+				most = most.Max(list[n])
+			}
+			most = most.WarpReduceWidth(16, func(x, y ptx.Value) ptx.Value { return x.Max(y) })
+			row.most.Set(most)
+			base := most.Eq(infinite).Select(b.F32(0), most)
+			less := call(b, "exp", before.Sub(base))
+			sum := row.sum.Get().Mul(less)
+			for n := range list {
+				p := call(b, "exp", list[n].Sub(base))
+				sum = sum.Add(p)
+				if s.w.drop {
+					p = row.keeps(j.Add(x).Add(num(16*n))).Select(p, b.F32(0))
+				}
+				mine.At(num(8*r*s.pitch() + 16*n)).At(x).Store(p)
+			}
+			row.sum.Set(sum)
+			for _, v := range acc[r] {
+				v.Set(v.Get().Mul(less))
+			}
+		}
+		b.WarpBarrier()
+		b.For(b.U32(0), b.U32(uint32(s.keys)), num(4), func(at ptx.Value, _ ptx.Loop) {
+			var p [][]ptx.Value
+			for r := range rows {
+				p = append(p, mine.At(num(8*r*s.pitch())).At(at).LoadVec(4))
+			}
+			for i := range 4 {
+				for c := range tileV.width / 64 {
+					f := piece(v, tileV, at.Add(num(i)), 0, x.Add(num(16*c)))
+					for r := range rows {
+						for e := range f {
+							w := acc[r][4*c+e]
+							w.Set(p[r][i].FMA(f[e], w.Get()))
+						}
+					}
+				}
+			}
+		})
+	})
+	b.WaitGroup(0)
+	for r, row := range rows {
+		sum := row.sum.Get().WarpReduceWidth(16, func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+		there := row.i.Lt(a.w.queries)
+		none := sum.Eq(num(0))
+		if s.lse {
+			b.If(there.And(x.Eq(num(0))), func() {
+				lse := row.most.Get().Add(call(b, "log", sum))
+				a.lse.At(row.i).Store(none.Select(b.F32(float32(math.Inf(1))), lse))
+			})
+		}
+		inverse := sum.Rcp()
+		if s.w.drop {
+			inverse = inverse.Mul(a.w.rest)
+		}
+		inverse = none.Select(b.F32(0), inverse)
+		line := a.out.line(row.i)
+		for c := range tileV.width / 64 {
+			var list []ptx.Value
+			for e := range 4 {
+				list = append(list, acc[r][4*c+e].Get().Mul(inverse))
+			}
+			at := x.Shl(num(2)).Add(num(64 * c))
+			for e := 0; e < 4; e += s.out.vector {
+				b.If(there.And(at.Add(num(e)).Lt(num(s.out.columns))), func() {
+					storeVector(b, a.out.element(line, at.Add(num(e))), dtype.F32, list[e:e+s.out.vector])
+				})
+			}
+		}
+	}
+	return [3]int{floatThreads, 1, 1}
+}

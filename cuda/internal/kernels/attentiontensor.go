@@ -1,0 +1,348 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// attentionTensor is attention of 16-bit floats on tensor cores. A warp has 16 queries, or 32.
+// Sums, scores and weights stay in its registers: weights lie there as the second product's first
+// operand does.
+type attentionTensor struct {
+	attentionShape
+	fold  bool // the scale is positive and nothing is added to the scores: the exponent scales them
+	warps int
+	high  int // times 16 queries of a warp
+	keys  int // of a tile
+	keepQ bool
+}
+
+func (s attentionTensor) name() string {
+	name := fmt.Sprintf("attention_%v_%dx%d", s.attentionShape, s.tileRows(), s.keys)
+	if s.fold {
+		name += "_fold"
+	}
+	return name
+}
+
+func (s attentionTensor) kernel() (*Kernel, error)  { return kernelOf(s) }
+func (s attentionTensor) tile() (queries, keys int) { return s.tileRows(), s.keys }
+func (s attentionTensor) tileRows() int             { return 16 * s.high * s.warps }
+
+// attentionTensorFor chooses the tile.
+func attentionTensorFor(s attentionShape, scale float64, heads, queries int) attentionTensor {
+	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
+	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
+	switch { // as many registers as a thread has
+	case wide > 128:
+		f.keys, f.keepQ = 32, false
+	case wide > 64 && !plain:
+		f.keys = 32
+	case wide <= 64 && plain && heads*ceilDiv(queries, 128) >= 64:
+		f.high = 2
+	}
+	return f
+}
+
+func (s attentionTensor) tiles() (q, k, v, out headTile) {
+	rows, t := s.tileRows(), s.q.typ
+	return headTileOf(rows, s.q.columns, t), headTileOf(s.keys, s.q.columns, t), headTileOf(s.keys, s.v.columns, t),
+		headTileOf(rows, s.v.columns, t)
+}
+
+// shared is the bytes for the queries, whose place the results take, and two stages of keys and
+// values.
+func (s attentionTensor) shared() (first, stage, all int) {
+	q, k, v, out := s.tiles()
+	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
+	return first, stage, first + 2*stage
+}
+
+func (s attentionTensor) dynamicShared() int {
+	_, _, all := s.shared()
+	return beyondStatic(all, 0)
+}
+
+// attentionRow is the running state of 8 of a warp's queries, of which a lane has one.
+type attentionRow struct {
+	weighingRow
+	most, sum *ptx.Var
+}
+
+// attentionWriter holds the state while a kernel is written.
+type attentionWriter struct {
+	*ptx.Builder
+	s     attentionTensor
+	a     attentionBlock
+	lane  ptx.Value
+	rows  []attentionRow // number 2t+h is row 16t + 8h + lane/4 of the warp's
+	acc   [][][]*ptx.Var // of the results: [t][8 values][element of the fragment]
+	scale ptx.Value      // of what becomes a power of two
+}
+
+func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	threads := 32 * s.warps
+	b.MinBlocks(max(1, 8/s.warps))
+	g := &attentionWriter{Builder: b, s: s, lane: b.LaneID(), a: declareAttention(b, s.attentionShape, s.tileRows())}
+	a := g.a
+	tileQ, tileK, tileV, tileOut := s.tiles()
+	outside, stage, all := s.shared()
+	shared := sharedTiles(b, ptx.U8, all, s.dynamicShared())
+	stages := shared.AtByte(num(outside))
+
+	loadQ, loadK, loadV := tileQ.mover(b, a.q, threads), tileK.mover(b, a.k, threads), tileV.mover(b, a.v, threads)
+	load := func(first, at ptx.Value) {
+		loadK.load(first, a.end, stages.AtByte(at))
+		loadV.load(first, a.end, stages.AtByte(at).AtByte(num(tileK.bytes())))
+		b.CommitGroup()
+	}
+	loadQ.load(a.first, a.w.queries, shared)
+	load(b.U32(0), b.U32(0))
+
+	warpRow := b.WarpID().Mul(num(16 * s.high))
+	readQ := tileQ.fragments(b, true, warpRow, false)
+	readK := tileK.fragments(b, true, b.U32(0), true)
+	readV := tileV.fragments(b, false, b.U32(0), true)
+	steps := tileQ.width / 16
+	var kept [][][]ptx.Value
+	if s.keepQ {
+		b.WaitGroup(0)
+		b.Barrier()
+		for step := range steps {
+			kept = append(kept, nil)
+			for t := range s.high {
+				kept[step] = append(kept[step], readQ(shared, step, t))
+			}
+		}
+	}
+	queries := func(step, t int) []ptx.Value {
+		if s.keepQ {
+			return kept[step][t]
+		}
+		return readQ(shared, step, t)
+	}
+	g.start(a.first.Add(warpRow), tileV.width)
+
+	seen := a.w.lastKey(a.first.Add(warpRow)) // by all queries of the warp
+	read := b.Var(b.U32(0))
+	b.For(b.U32(0), a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
+		b.Comment("this tile has arrived, and everyone is done with the one before it")
+		b.WaitGroup(0)
+		b.Barrier()
+		next := b.U32(uint32(stage)).Sub(read.Get())
+		load(j.Add(num(s.keys)), next)
+		k := stages.AtByte(read.Get())
+		v := k.AtByte(num(tileK.bytes()))
+		b.Comment("the scores")
+		score := make([][][]ptx.Value, s.high)
+		for t := range score {
+			for range s.keys / 8 {
+				zero := b.F32(0)
+				score[t] = append(score[t], []ptx.Value{zero, zero, zero, zero})
+			}
+		}
+		for step := range steps {
+			fq := make([][]ptx.Value, s.high)
+			for t := range fq {
+				fq[t] = queries(step, t)
+			}
+			for n := range s.keys / 16 {
+				fk := readK(k, step, n)
+				for t := range fq {
+					score[t][2*n] = b.MMA(storage(s.q.typ), fq[t], fk[:2], score[t][2*n])
+					score[t][2*n+1] = b.MMA(storage(s.q.typ), fq[t], fk[2:], score[t][2*n+1])
+				}
+			}
+		}
+		g.mask(score, j, j.Add(num(s.keys)).Gt(seen))
+		weights := g.weigh(score, j)
+		b.Comment("the results")
+		for step := range s.keys / 16 {
+			for n := range tileV.width / 16 {
+				fv := readV(v, step, n)
+				for t := range weights {
+					for e, f := range [][]ptx.Value{fv[:2], fv[2:]} {
+						g.add(g.acc[t][2*n+e], weights[t][step], f)
+					}
+				}
+			}
+		}
+		read.Set(next)
+	})
+	b.WaitGroup(0)
+	b.Barrier()
+	g.finish()
+	g.write(shared, tileOut, warpRow)
+	b.Barrier()
+	tileOut.mover(b, a.out, threads).store(a.first, a.w.queries, shared)
+	return [3]int{threads, 1, 1}
+}
+
+// start prepares the rows of a warp whose first is query first.
+func (g *attentionWriter) start(first ptx.Value, values int) {
+	b := g.Builder
+	for n := range 2 * g.s.high {
+		row := g.a.w.row(first.Add(num(8 * n)).Add(g.lane.Shr(num(2))))
+		g.rows = append(g.rows, attentionRow{row, b.Var(b.F32(float32(math.Inf(-1)))), b.Var(b.F32(0))})
+	}
+	g.acc = make([][][]*ptx.Var, g.s.high)
+	for t := range g.acc {
+		for range values / 8 {
+			g.acc[t] = append(g.acc[t], []*ptx.Var{b.Var(b.F32(0)), b.Var(b.F32(0)), b.Var(b.F32(0)), b.Var(b.F32(0))})
+		}
+	}
+	g.scale = b.F32(math.Log2E)
+	if g.s.fold {
+		g.scale = g.a.w.scale.Mul(g.scale)
+	}
+}
+
+// add adds a product to an accumulator.
+func (g *attentionWriter) add(acc []*ptx.Var, x, y []ptx.Value) {
+	r := g.MMA(storage(g.s.q.typ), x, y, []ptx.Value{acc[0].Get(), acc[1].Get(), acc[2].Get(), acc[3].Get()})
+	for e := range acc {
+		acc[e].Set(r[e])
+	}
+}
+
+// key is the number of the key of element e of fragment n of the tile from j on.
+func (g *attentionWriter) key(j ptx.Value, n, e int) ptx.Value {
+	return j.Add(g.lane.And(num(3)).Shl(num(1))).Add(num(8*n + e%2))
+}
+
+// mask scales the scores, unless the exponent does, and masks them; at the edge also by number.
+func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
+	b := g.Builder
+	var vars []*ptx.Var
+	for t := range score {
+		for n := range score[t] {
+			for e, x := range score[t][n] {
+				if !g.s.fold {
+					x = x.Mul(g.a.w.scale)
+				}
+				vars = append(vars, b.Var(g.rows[2*t+e/2].masked(g.key(j, n, e), x)))
+			}
+		}
+	}
+	all := func(f func(v *ptx.Var, t, n, e int)) {
+		i := 0
+		for t := range score {
+			for n := range score[t] {
+				for e := range score[t][n] {
+					f(vars[i], t, n, e)
+					i++
+				}
+			}
+		}
+	}
+	b.If(edge, func() {
+		all(func(v *ptx.Var, t, n, e int) { v.Set(g.rows[2*t+e/2].unseen(g.key(j, n, e), v.Get())) })
+	})
+	all(func(v *ptx.Var, t, n, e int) { score[t][n][e] = v.Get() })
+}
+
+// weigh updates the rows by a tile's scores and returns its weights, relative to the rows' maxima,
+// as first operands of products: [t][step] for each 16 keys.
+func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Value {
+	b := g.Builder
+	weights := make([][][]ptx.Value, len(score))
+	for t := range score {
+		for h := range 2 {
+			r := g.rows[2*t+h]
+			b.Comment("the running maximum and sum")
+			before := r.most.Get()
+			most := before
+			for n := range score[t] {
+				most = most.Max(score[t][n][2*h]).Max(score[t][n][2*h+1])
+			}
+			for _, d := range []int{1, 2} {
+				most = most.Max(most.Shuffle(ptx.ShuffleXor, num(d)))
+			}
+			r.most.Set(most)
+			base := most.Eq(real(math.Inf(-1))).Select(b.F32(0), most)
+			power := func(x ptx.Value) ptx.Value { return x.Sub(base).Mul(g.scale).Ex2ApproxFlushed() }
+			if g.s.fold {
+				less := base.Mul(g.scale).Neg()
+				power = func(x ptx.Value) ptx.Value { return x.FMA(g.scale, less).Ex2ApproxFlushed() }
+			}
+			less := power(before)
+			var sum ptx.Value
+			for n := range score[t] {
+				for e := 2 * h; e < 2*h+2; e++ {
+					p := power(score[t][n][e])
+					score[t][n][e] = p
+					if n == 0 && e == 2*h {
+						sum = p
+					} else {
+						sum = sum.Add(p)
+					}
+					if g.s.w.drop {
+						score[t][n][e] = r.keeps(g.key(j, n, e)).Select(p, b.F32(0))
+					}
+				}
+			}
+			r.sum.Set(r.sum.Get().FMA(less, sum))
+			for _, v := range g.acc[t] {
+				for e := 2 * h; e < 2*h+2; e++ {
+					v[e].Set(v[e].Get().Mul(less))
+				}
+			}
+		}
+		half := storage(g.s.q.typ)
+		for step := range g.s.keys / 16 {
+			x, y := score[t][2*step], score[t][2*step+1]
+			weights[t] = append(weights[t], []ptx.Value{b.Pack2(half, x[0], x[1]), b.Pack2(half, x[2], x[3]),
+				b.Pack2(half, y[0], y[1]), b.Pack2(half, y[2], y[3])})
+		}
+	}
+	return weights
+}
+
+// finish divides the results by the sums and writes the logarithms of these.
+func (g *attentionWriter) finish() {
+	b := g.Builder
+	for i, r := range g.rows {
+		sum := r.sum.Get()
+		for _, d := range []int{1, 2} {
+			sum = sum.Add(sum.Shuffle(ptx.ShuffleXor, num(d)))
+		}
+		none := sum.Eq(num(0))
+		if g.s.lse {
+			most := r.most.Get()
+			if g.s.fold {
+				most = most.Mul(g.a.w.scale)
+			}
+			b.If(g.lane.And(num(3)).Eq(num(0)).And(r.i.Lt(g.a.w.queries)), func() {
+				lse := most.Add(call(b, "log", sum))
+				g.a.lse.At(r.i).Store(none.Select(b.F32(float32(math.Inf(1))), lse))
+			})
+		}
+		inverse := sum.Rcp()
+		if g.s.w.drop {
+			inverse = inverse.Mul(g.a.w.rest)
+		}
+		inverse = none.Select(b.F32(0), inverse)
+		for _, v := range g.acc[i/2] {
+			for e := i % 2 * 2; e < i%2*2+2; e++ {
+				v[e].Set(v[e].Get().Mul(inverse))
+			}
+		}
+	}
+}
+
+// write rounds the results and leaves them in the tile at p.
+func (g *attentionWriter) write(p ptx.Ptr, tile headTile, warpRow ptx.Value) {
+	for t := range g.acc {
+		for n, v := range g.acc[t] {
+			for h := range 2 {
+				row := warpRow.Add(g.lane.Shr(num(2))).Add(num(16*t + 8*h))
+				at := p.AtByte(tile.at(row, g.U32(uint32(n)))).AtByte(g.lane.And(num(3)).Shl(num(2)))
+				at.As(ptx.B32).Store(g.Pack2(storage(g.s.q.typ), v[2*h].Get(), v[2*h+1].Get()))
+			}
+		}
+	}
+}

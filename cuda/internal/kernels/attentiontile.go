@@ -1,0 +1,267 @@
+package kernels
+
+import (
+	"math/bits"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// headTile is a tile of rows in shared memory. A row is a token of a head; it has a multiple of 16
+// elements. Pieces of 16 bytes are swizzled within a row, so that eight neighbouring rows have a
+// piece in different banks: neither copies nor ldmatrix meet conflicts.
+type headTile struct {
+	rows, width int // of elements
+	size        int // bytes of an element: 2 or 4
+}
+
+// headTileOf is a tile with room for rows of columns elements.
+func headTileOf(rows, columns int, t dtype.Type) headTile {
+	return headTile{rows, max(16, ceilDiv(columns, 16)*16), t.Size()}
+}
+
+func (t headTile) rowBytes() int { return t.width * t.size }
+func (t headTile) bytes() int    { return t.rows * t.rowBytes() }
+func (t headTile) pieces() int   { return t.rowBytes() / 16 }
+
+// swap is how many pieces of a row change places among themselves: a power of two.
+func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
+
+// at returns the byte of a 16-byte piece of a row.
+func (t headTile) at(row, piece ptx.Value) ptx.Value {
+	n := t.swap()
+	turn := row.Shr(num(bits.TrailingZeros(uint(8 / n)))).And(num(n - 1))
+	return row.Mul(num(t.rowBytes())).Add(piece.Xor(turn).Shl(num(4)))
+}
+
+// fragments returns a function that reads, with ldmatrix, what [ptx.Builder.MMA] takes: 16 outer
+// elements by 16 of k of the tile of 16-bit elements at p, number i along the outer dimension and
+// number step along k. Where alongK holds, rows are outer and columns k, and the first outer
+// element is row first; else rows are k, and it is column first. For the first operand the four
+// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For the second they are
+// (0,0), (0,8), (8,0), (8,8), which are two fragments.
+func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second bool) func(p ptx.Ptr, step, i int) []ptx.Value {
+	lane := b.LaneID()
+	outerBit, kBit := lane.Shr(num(3)).And(num(1)), lane.Shr(num(4))
+	if second {
+		outerBit, kBit = kBit, outerBit
+	}
+	r := lane.And(num(7))
+	columns := func(i int) (within, bytes int) { // whole groups of pieces need no address of their own
+		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
+	}
+	return func(p ptx.Ptr, step, i int) []ptx.Value {
+		if alongK {
+			row := first.Add(outerBit.Mad(num(8), r))
+			c, bytes := columns(step)
+			return p.AtByte(t.at(row, kBit.Or(num(c)))).AtByte(num(i*16*t.rowBytes()+bytes)).LoadMatrix(4, false)
+		}
+		c, bytes := columns(i)
+		piece := first.Shr(num(3)).Add(outerBit).Add(num(c))
+		return p.AtByte(t.at(kBit.Mad(num(8), r), piece)).AtByte(num(step*16*t.rowBytes()+bytes)).LoadMatrix(4, true)
+	}
+}
+
+// rowVector is how many elements along the last dimension of a rank-4 operand can always be moved
+// at once: those of 16 bytes, or half, or a quarter of them, or 1.
+func rowVector(o Operand) int {
+	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
+		whole := o.Shape.At(3)%v == 0 && o.start()%uint64(v*o.Type.Size()) == 0
+		for d := range 3 {
+			// Rows that are not there have an address too.
+			whole = whole && (o.Strides.At(d)%v == 0 || d < 2 && o.Shape.At(d) <= 1)
+		}
+		if whole {
+			return v
+		}
+	}
+	return 1
+}
+
+// unitRows reports whether the last dimension of a rank-4 operand has stride 1, or needs none.
+func unitRows(o Operand) bool { return o.Strides.At(3) == 1 || o.Shape.At(3) <= 1 }
+
+// headRows is how a kernel sees the rows of an operand [batch, heads, length, columns].
+type headRows struct {
+	typ     dtype.Type
+	columns int  // that there are; a tile may have more
+	vector  int  // see rowVector
+	unit    bool // columns are neighbours
+}
+
+func headRowsOf(o Operand) headRows {
+	return headRows{o.Type, o.Shape.At(3), rowVector(o), unitRows(o)}
+}
+
+// headOperand is such an operand's parameters.
+type headOperand struct {
+	headRows
+	p           ptx.Ptr
+	batch, head ptx.Value // strides in elements
+	row, column ptx.Value
+}
+
+// declareHeads declares an operand as packHeads packs it.
+func declareHeads(b *ptx.Builder, name string, h headRows) headOperand {
+	o := headOperand{headRows: h, p: b.Pointer(name, storage(h.typ))}
+	o.batch, o.head = b.Param(name+"b", ptx.S64), b.Param(name+"h", ptx.S64)
+	o.row, o.column = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
+	return o
+}
+
+func (p *packer) packHeads(o Operand) {
+	p.u64(o.start())
+	p.u64(uint64(o.Strides.At(0)))
+	p.u64(uint64(o.Strides.At(1)))
+	p.u32(uint32(o.Strides.At(2)))
+	p.u32(uint32(o.Strides.At(3)))
+}
+
+// packable reports whether an operand's strides along rows and columns fit packHeads, and all of a
+// head's elements 32-bit indices.
+func packable(l shape.Layout) bool {
+	const most = 1<<31 - 1
+	for d := 2; d < 4; d++ {
+		if s := l.Strides.At(d); l.Shape.At(d) > most>>2 || s > most || s < -most {
+			return false
+		}
+	}
+	return true
+}
+
+// of moves the operand to a head of a sample.
+func (o headOperand) of(batch, head ptx.Value) headOperand {
+	o.p = o.p.At(o.batch.Mul(batch.Cvt(ptx.S64))).At(o.head.Mul(head.Cvt(ptx.S64)))
+	return o
+}
+
+// line returns the first element of a row.
+func (o headOperand) line(row ptx.Value) ptx.Ptr { return o.p.At(row.Bitcast(ptx.S32).MulWide(o.row)) }
+
+// element returns an element of a row.
+func (o headOperand) element(line ptx.Ptr, column ptx.Value) ptx.Ptr {
+	if o.unit {
+		return line.At(column)
+	}
+	return line.At(column.Bitcast(ptx.S32).MulWide(o.column))
+}
+
+// headMover moves tiles between an operand's rows and shared memory, with all threads of a block.
+type headMover struct {
+	b       *ptx.Builder
+	t       headTile
+	o       headOperand
+	threads int
+	line    func(row ptx.Value) ptx.Ptr // of a row that is there
+
+	across     int // threads that share a row
+	down       int // rows that all threads move at once
+	row, piece ptx.Value
+}
+
+// mover prepares to move tiles of an operand, which has been moved to its head.
+func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
+	across := min(32, t.pieces()&-t.pieces())
+	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}
+	m.row, m.piece = b.ThreadID(0).Div(num(across)), b.ThreadID(0).Rem(num(across))
+	return m
+}
+
+// each calls f for the pieces of this thread: the row in the tile, the first column and the byte in
+// shared memory. newRow runs before the pieces of each row.
+func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, constant int, at ptx.Value, plus int)) {
+	all := func() {
+		period := max(1, 8/m.down)
+		for i := range max(1, m.t.rows/m.down) {
+			row := m.row.Add(num(i * m.down))
+			newRow(row)
+			at := m.t.at(m.row.Add(num(i%period*m.down)), m.piece)
+			for k := range m.t.pieces() / m.across {
+				per := 16 / m.t.size
+				f(m.piece.Mul(num(per)), k*m.across*per, at, i/period*period*m.down*m.t.rowBytes()+k*m.across*16)
+			}
+		}
+	}
+	if m.down > m.t.rows { // the other threads have nothing to do
+		m.b.If(m.row.Lt(num(m.t.rows)), all)
+		return
+	}
+	all()
+}
+
+// load starts to bring the rows from first on, of which there are limit, to p. What is not there
+// becomes zero, and is not read. Copies are asynchronous unless elements of 16 bits are moved one
+// by one: what waits for a group of copies and for a barrier waits for both.
+func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
+	b, per := m.b, 16/m.t.size
+	var there ptx.Value
+	var line ptx.Ptr
+	m.each(func(row ptx.Value) {
+		at := first.Add(row)
+		there, line = at.Lt(limit), m.line(at)
+	}, func(column ptx.Value, constant int, at ptx.Value, plus int) {
+		to := p.AtByte(at).AtByte(num(plus))
+		inside := func(e int) ptx.Value {
+			if constant+(m.across-1)*per+e < m.o.columns {
+				return there
+			}
+			return there.And(column.Add(num(constant + e)).Lt(num(m.o.columns)))
+		}
+		v := m.o.vector
+		if m.t.size*v < 4 {
+			m.single(line, column, constant, inside, to)
+			return
+		}
+		for e := 0; e < per; e += v {
+			from := m.o.element(line, column.Add(num(constant+e)))
+			to.AtByte(num(e*m.t.size)).CopyAsyncPartial(from, v*m.t.size, inside(e).Select(b.U32(uint32(v*m.t.size)), num(0)))
+		}
+	})
+}
+
+// single brings a piece of 16-bit elements through registers.
+func (m *headMover) single(line ptx.Ptr, column ptx.Value, constant int, inside func(e int) ptx.Value, to ptx.Ptr) {
+	b, t := m.b, storage(m.o.typ)
+	var elements []*ptx.Var
+	for e := range 8 {
+		x := b.Var(b.Bits(t, 0))
+		b.If(inside(e), func() { x.Set(m.o.element(line, column.Add(num(constant+e))).Load()) })
+		elements = append(elements, x)
+	}
+	words := make([]ptx.Value, 4)
+	for k := range words {
+		words[k] = b.Join(ptx.B32, elements[2*k].Get(), elements[2*k+1].Get())
+	}
+	to.As(ptx.B32).StoreVec(words...)
+}
+
+// store writes the tile at p to the rows from first on, of which there are limit.
+func (m *headMover) store(first, limit ptx.Value, p ptx.Ptr) {
+	b, per := m.b, 16/m.t.size
+	var there ptx.Value
+	var line ptx.Ptr
+	m.each(func(row ptx.Value) {
+		at := first.Add(row)
+		there, line = at.Lt(limit), m.line(at)
+	}, func(column ptx.Value, constant int, at ptx.Value, plus int) {
+		from := p.AtByte(at).AtByte(num(plus))
+		v := m.o.vector
+		for e := 0; e < per; e += v {
+			if constant+e >= m.o.columns {
+				break
+			}
+			c := column.Add(num(constant + e))
+			b.If(there.And(c.Lt(num(m.o.columns))), func() {
+				to, x := m.o.element(line, c), from.AtByte(num(e*m.t.size))
+				if bytes := v * m.t.size; bytes > 4 {
+					to.As(ptx.B32).StoreVec(x.As(ptx.B32).LoadVec(bytes / 4)...)
+				} else if bytes == 4 {
+					to.As(ptx.B32).Store(x.As(ptx.B32).Load())
+				} else {
+					to.Store(x.As(storage(m.o.typ)).Load())
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package kernels
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// AttentionWeighing is a [device.Weighing] with its operands as the kernels take them. Those that
+// are absent have the type Invalid.
+type AttentionWeighing struct {
+	Scale                  float64
+	Causal                 bool
+	Lengths, Mask, Numbers Operand
+	Drop                   float64
+	Seed, Offset           uint64
+}
+
+// weighingSpec is what of a weighing a kernel is made for.
+type weighingSpec struct {
+	causal, lengths bool
+	mask            dtype.Type // Invalid: none
+	drop, numbers   bool
+}
+
+func weighingSpecOf(w AttentionWeighing) weighingSpec {
+	s := weighingSpec{causal: w.Causal, lengths: w.Lengths.Type != dtype.Invalid, drop: w.Drop > 0}
+	if w.Mask.Type != dtype.Invalid {
+		s.mask = w.Mask.Type
+	}
+	s.numbers = s.drop && w.Numbers.Type != dtype.Invalid
+	return s
+}
+
+// adds reports whether the mask is added to the scores.
+func (s weighingSpec) adds() bool { return s.mask != dtype.Invalid && s.mask != dtype.Bool }
+
+// String is the part of a kernel's name.
+func (s weighingSpec) String() string {
+	name := ""
+	for _, p := range []struct {
+		is   bool
+		name string
+	}{{s.causal, "_causal"}, {s.lengths, "_lengths"}, {s.mask != dtype.Invalid, "_mask_" + s.mask.String()},
+		{s.drop, "_drop"}, {s.numbers, "_numbers"}} {
+		if p.is {
+			name += p.name
+		}
+	}
+	return name
+}
+
+// weighing is a weighing's parameters in a kernel, moved to a head of a sample by of.
+type weighing struct {
+	*ptx.Builder
+	s                    weighingSpec
+	heads, queries, keys ptx.Value
+	scale                ptx.Value // of the computing type F32
+	limit                ptx.Value // how many keys the sample has
+	lengths              ptx.Ptr
+	perSample            ptx.Value // stride of lengths
+	mask                 headOperand
+	least, seed, offset  ptx.Value // the probability, and the numbers of the generator
+	rest                 ptx.Value // what a weight that stays is multiplied by
+	numbers              ptx.Ptr
+	number               ptx.Value // of the head's first weight
+}
+
+// declareWeighing declares the parameters as packWeighing packs them.
+func declareWeighing(b *ptx.Builder, s weighingSpec) *weighing {
+	w := &weighing{Builder: b, s: s}
+	w.heads, w.queries, w.keys = b.Param("heads", ptx.U32), b.Param("queries", ptx.U32), b.Param("keys", ptx.U32)
+	w.scale = b.Param("scale", ptx.F32)
+	w.limit = w.keys
+	if s.lengths {
+		w.lengths = b.Pointer("lengths", ptx.S64)
+		w.perSample = b.Param("lengthsb", ptx.S64)
+	}
+	if s.mask != dtype.Invalid {
+		w.mask = declareHeads(b, "mask", headRows{typ: s.mask})
+	}
+	if s.drop {
+		w.seed, w.offset = b.Param("seed", ptx.S64), b.Param("offset", ptx.S64)
+		w.least, w.rest = b.Param("drop", ptx.F32), b.Param("rest", ptx.F32)
+	}
+	if s.numbers {
+		w.numbers = b.Pointer("numbers", ptx.S64)
+		w.offset = w.offset.Add(w.numbers.At(b.Param("numberss", ptx.S64)).Load())
+		w.seed = w.numbers.Load()
+	}
+	return w
+}
+
+func (p *packer) packWeighing(s weighingSpec, w AttentionWeighing, weights shape.Dims) {
+	for d := 1; d < 4; d++ {
+		p.u32(uint32(weights.At(d)))
+	}
+	p.u32(math.Float32bits(float32(w.Scale)))
+	if s.lengths {
+		p.u64(w.Lengths.start())
+		p.u64(uint64(w.Lengths.Strides.At(0)))
+	}
+	if s.mask != dtype.Invalid {
+		p.packHeads(w.Mask)
+	}
+	if s.drop {
+		p.u64(w.Seed)
+		p.u64(w.Offset)
+		p.u32(math.Float32bits(float32(w.Drop)))
+		rest := device.Weighing{Drop: w.Drop}
+		p.u32(math.Float32bits(float32(rest.Rest())))
+	}
+	if s.numbers {
+		p.u64(w.Numbers.start())
+		p.u64(uint64(w.Numbers.Strides.At(0)))
+	}
+}
+
+// of moves the weighing to a head of queries of a sample.
+func (w *weighing) of(batch, head ptx.Value) {
+	if w.s.lengths {
+		n := w.lengths.At(w.perSample.Mul(batch.Cvt(ptx.S64))).Load()
+		w.limit = n.Max(num(0)).Min(w.keys.Cvt(ptx.S64)).Cvt(ptx.U32)
+	}
+	if w.s.mask != dtype.Invalid {
+		w.mask = w.mask.of(batch, head)
+	}
+	if w.s.drop {
+		h := batch.Mad(w.heads, head)
+		w.number = h.MulWide(w.queries).Bitcast(ptx.S64).Mul(w.keys.Cvt(ptx.S64))
+	}
+}
+
+// weighingRow is one query's part of a weighing.
+type weighingRow struct {
+	w      *weighing
+	i      ptx.Value // the query
+	line   ptx.Ptr   // of the mask
+	number ptx.Value // of the first weight
+}
+
+// row returns the part of query i. One that is not there is read as the last.
+func (w *weighing) row(i ptx.Value) weighingRow {
+	r := weighingRow{w: w, i: i}
+	at := i.Min(w.queries.Sub(num(1)))
+	if w.s.mask != dtype.Invalid {
+		r.line = w.mask.line(at)
+	}
+	if w.s.drop {
+		r.number = w.number.Add(at.MulWide(w.keys).Bitcast(ptx.S64))
+	}
+	return r
+}
+
+// sees reports whether the query sees key j by its number alone.
+func (r weighingRow) sees(j ptx.Value) ptx.Value {
+	p := j.Lt(r.w.limit)
+	if r.w.s.causal {
+		p = p.And(j.Le(r.i))
+	}
+	return p
+}
+
+// masked returns a score with the mask: added, or -Inf where the key is not seen. Key j need not be
+// there if there is one.
+func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
+	w := r.w
+	if w.s.mask == dtype.Invalid {
+		return score
+	}
+	m := widen(w.s.mask, w.mask.element(r.line, j.Min(w.keys.Sub(num(1)))).Load())
+	if w.s.mask == dtype.Bool {
+		return m.Select(score, w.F32(float32(math.Inf(-1))))
+	}
+	return score.Add(m)
+}
+
+// unseen returns a score, or -Inf for a key that the query does not see by its number.
+func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
+	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
+}
+
+// keepsWeight says which weights dropout leaves, as [device.Weighing] defines it.
+var keepsWeight = expr.MustLower([]*expr.Expr{expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64),
+	expr.Param(1, dtype.I64), expr.Index(dtype.I64)).Ge(expr.Param(2, dtype.F32))}, []dtype.Type{dtype.Bool}, nil, -1)
+
+// keeps reports whether the weight of key j is not dropped.
+func (r weighingRow) keeps(j ptx.Value) ptx.Value {
+	w := r.w
+	at := r.number.Add(j.Cvt(ptx.U64).Bitcast(ptx.S64))
+	return lower(w.Builder, keepsWeight, environment{params: []ptx.Value{w.seed, w.offset, w.least},
+		index: func(ptx.Type) ptx.Value { return at }})[0]
+}
+
+// lastKey returns how many keys, of all, the queries up to number i see at most.
+func (w *weighing) lastKey(i ptx.Value) ptx.Value {
+	if !w.s.causal {
+		return w.limit
+	}
+	return w.limit.Min(i.Add(num(1)))
+}
