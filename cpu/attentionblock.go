@@ -129,8 +129,8 @@ func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 	}
 }
 
-// dropProgram is what a weight is multiplied by: Param 2 if its number is not below Param 1, else
-// 0.
+// dropProgram is what a weight is multiplied by: Param 2 if its number is not below Param 1,
+// else 0.
 var dropProgram = sync.OnceValue(func() *expr.Program {
 	u := expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64), expr.C(0).Cvt(dtype.I64), expr.Index(dtype.I64))
 	e := u.Ge(expr.Param(1, dtype.F32)).Select(expr.Param(2, dtype.F32), expr.C(0))

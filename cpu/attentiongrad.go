@@ -110,8 +110,7 @@ func (t *attentionGradTask) run(lo, hi int) {
 				zero(x, t.keys, d.Shape.At(3), row, col)
 			}
 		}
-		// Neighbouring blocks go to different parts: causal ones have less to do the
-		// earlier they are.
+		// Neighbours go to different parts: a causal block has less to do the earlier it is.
 		for b := part; b < group*t.blocks; b += t.parts {
 			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, from: b % t.blocks * t.rows}
 			c.rows = min(t.rows, t.queries-c.from)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -24,21 +23,27 @@ type AttentionOptions struct {
 	// GroupedHeads lets several neighbouring heads of queries share one of keys and values: [..., h·g, queries, features] with
 	// [..., h, keys, features]. torch's enable_gqa.
 	GroupedHeads bool
+	// Lengths, int64 [batch], is how many keys each sample of [batch, heads, length, features] has.
+	// Queries do not see those behind; a length that is not positive leaves none. It goes with Mask
+	// or Causal, and costs less than a mask that says the same.
+	Lengths *Tensor
 }
 
-// attentionFunc is attention over queries, keys, values and, if there is one, a mask.
+// attentionFunc is attention over queries, keys, values and, if there are any, a mask and lengths.
 type attentionFunc struct {
-	scale  float64
-	causal bool
-	groups int // heads of queries for one of keys
-	drop   *dropoutFunc
+	scale           float64
+	causal          bool
+	groups          int // heads of queries for one of keys
+	masked, lengths bool
+	weights         shape.Dims // [..., queries, keys]
+	drop            *dropoutFunc
 }
 
 func (*attentionFunc) Name() string { return "scaled_dot_product_attention" }
 
 func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	q, v := in[0], in[2]
-	y := f.fastForward(c.scope, in)
+	y, lse := f.fastForward(c, in)
 	if y == nil {
 		p := f.chances(c.scope, in)
 		kept := p
@@ -50,54 +55,13 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	for i := range in {
 		if c.Needs(i) {
 			c.Save(in...)
+			if lse != nil {
+				c.Save(y, lse)
+			}
 			break
 		}
 	}
 	return y
-}
-
-// fastForward runs the device's own kernel, if it has one and the operands suit it.
-func (f *attentionFunc) fastForward(s *Scope, in []*Tensor) *Tensor {
-	q, k, v := in[0], in[1], in[2]
-	r := q.Rank()
-	if len(in) > 3 || f.drop != nil || k.Rank() != r || v.Rank() != r || k.Dim(-2) == 0 {
-		return nil
-	}
-	heads := q.layout.Shape.Head(r - 2)
-	if f.groups > 1 {
-		heads = heads.With(r-3, heads.At(r-3)/f.groups)
-	}
-	if k.layout.Shape.Head(r-2) != heads || v.layout.Shape.Head(r-2) != heads {
-		return nil // broadcast
-	}
-	t, to := q.dtype.Compute(), fourDims(q.layout.Shape).With(3, v.Dim(-1))
-	o := attentionOps.supported(s, q.st.dev, device.Attention{Out: resultOf(t, to),
-		Q: resultOf(t, fourDims(q.layout.Shape)), K: resultOf(t, fourDims(k.layout.Shape)),
-		V:        resultOf(t, fourDims(v.layout.Shape)),
-		Weighing: device.Weighing{Scale: f.scale, Causal: f.causal}})
-	if o == nil {
-		return nil
-	}
-	return within(s, func(c *Scope) *Tensor {
-		const op = "scaled_dot_product_attention"
-		wide := func(x *Tensor) *Tensor { return x.In(c).Cast(t).reshape(fourDims(x.layout.Shape)) }
-		a, b, e := wide(q), wide(k), wide(v)
-		y := alloc(op, c, q.st.dev, t, to)
-		o.Q, o.K, o.V = a.operand(), b.operand(), e.operand()
-		launch(op, c, o, y, nil, a, b, e)
-		attentionOps.put(o)
-		return y.reshape(q.layout.Shape.With(r-1, v.Dim(-1))).Cast(q.dtype)
-	})
-}
-
-// fourDims is [batch, heads, length, features] of a shape of at least two dimensions.
-func fourDims(s shape.Dims) shape.Dims {
-	r := s.Rank()
-	heads := 1
-	if r > 2 {
-		heads = s.At(r - 3)
-	}
-	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
 }
 
 // fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n, m].
@@ -143,7 +107,11 @@ func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 			m := c.On(q.st.dev).Typed(dtype.I64)
 			apply(maskOp, m.Arange(n).Le(m.Arange(scores.Dim(-2)).Unsqueeze(1)))
 		}
-		if len(in) > 3 {
+		if f.lengths {
+			// [batch, heads, queries, keys], as Lengths says.
+			apply(maskOp, c.On(q.st.dev).Typed(dtype.I64).Arange(n).Lt(in[len(in)-1].In(c).reshape(shape.Of(f.weights.At(0), 1, 1, 1))))
+		}
+		if f.masked {
 			if mask := in[3].In(c); mask.dtype == boolType {
 				apply(maskOp, mask)
 			} else {
@@ -154,11 +122,11 @@ func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 			return scores
 		}
 		nothing := scores.Amax(-1, KeepDim).EqScalar(math.Inf(-1))
-		p := scores.Softmax(-1)
 		if c.modes.noGrad {
-			return p.MaskedFillInPlace(nothing, 0)
+			return scores.Softmax(-1).MaskedFillInPlace(nothing, 0)
 		}
-		return p.MaskedFill(nothing, 0)
+		// A softmax of NaN has a second derivative of NaN, whatever the first one becomes.
+		return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 	})
 }
 
@@ -169,6 +137,9 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		in[i] = c.Saved(i)
 	}
 	q, k, v := in[0], in[1], in[2]
+	if grads := f.fastGradient(c, in, g); grads != nil {
+		return grads
+	}
 	s, t := c.Scope(), q.dtype.Compute()
 	p := f.chances(s, in) // with its place in the graph, if there is one
 	g = f.fold(g.Cast(t))
@@ -192,7 +163,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		rows := shape.Of(p.layout.Shape.Head(p.Rank()-1).Size(), p.Dim(-1))
 		return softmaxFunc{}.gradient(c, p.In(c).reshape(rows), d.reshape(rows)).reshape(p.layout.Shape)
 	})
-	if n > 3 && c.Needs(3) {
+	if f.masked && c.Needs(3) {
 		grads[3] = d.sumTo(in[3].layout.Shape).Cast(in[3].dtype)
 	}
 	d = f.fold(d)
@@ -210,9 +181,14 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // broadcast together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit floats are computed in float32 and
 // rounded once. A query that attends to no key at all gives 0, with gradients of 0, as in torch.
 //
-// The weights of all queries and keys are in memory at once, twice for a moment, while the op or its gradient is computed. They are not kept in
-// between: the gradient computes them again from queries and keys, as T. Dao et al., arXiv:2205.14135, do. On the CPU the op itself, without a
-// mask, dropout and broadcast heads, goes by blocks of queries and holds the weights of these only.
+// A device with kernels of its own for it, as the CPU has, goes by blocks of queries and keys, and
+// holds the weights of these only. So does the gradient, which computes weights again from queries,
+// keys and a number for each query (T. Dao et al., arXiv:2205.14135). Memory is linear in the
+// length then, and the result lies in memory in the order of the queries' dimensions.
+//
+// Elsewhere the weights of all queries and keys are in memory at once while the op or its gradient
+// is computed, twice for a moment. They are not kept in between. That holds also for float64, for a
+// mask that requires a gradient, and for second derivatives.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {
@@ -226,10 +202,13 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	if o.Mask != nil {
 		in = append(in, o.Mask)
 	}
+	if o.Lengths != nil {
+		in = append(in, o.Lengths)
+	}
 	s := youngest(op, in)
 	sameDevice(op, in)
-	f := &attentionFunc{scale: o.Scale, causal: o.Causal, groups: 1}
-	weights := f.check(in, o)
+	f := &attentionFunc{scale: o.Scale, causal: o.Causal, groups: 1, masked: o.Mask != nil, lengths: o.Lengths != nil}
+	f.weights = f.check(in, o)
 	if o.Scale == 0 {
 		f.scale = 1 / math.Sqrt(float64(q.Dim(-1)))
 		if q.Dim(-1) == 0 {
@@ -237,7 +216,7 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		}
 	}
 	if o.Dropout > 0 {
-		seed, offset := s.modes.gen.Draw(weights.Size())
+		seed, offset := s.modes.gen.Draw(f.weights.Size())
 		f.drop = &dropoutFunc{o.Dropout, dropoutScale(o.Dropout), seed, offset}
 	}
 	return Apply(f, in...)
@@ -276,6 +255,15 @@ func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 	}
 	if math.IsNaN(o.Scale) {
 		fail(op, ErrValue, in, "the scale is NaN")
+	}
+	if l := o.Lengths; l != nil {
+		if l.dtype != dtype.I64 {
+			e := newError(op, ErrType, in, "lengths are int64, not "+l.dtype.String())
+			panic(e.hint("use Long"))
+		}
+		if weights.Rank() != 4 || l.layout.Shape != weights.Head(1) {
+			fail(op, ErrShape, in, "lengths are [batch] of [batch, heads, queries, keys], not %v of %v", l.Shape(), weights)
+		}
 	}
 	if o.Mask == nil {
 		return weights

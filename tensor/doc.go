@@ -183,6 +183,7 @@ package tensor
 //	interpolate.go           Interpolate
 //	interpolateantialias.go  its weights with antialiasing
 //	attention.go             ScaledDotProductAttention ALiBi
+//	attentionfast.go         by kernels
 //	rope.go                  RoPE
 //
 // Gradients:

@@ -42,3 +42,12 @@ func ExampleTensor_CrossEntropy() {
 	fmt.Println(logits.CrossEntropy(tensor.From([]int64{0, -1}), tensor.CrossEntropyOptions{IgnoreIndex: new(-1)}))
 	// Output: tensor([0.1269, 0.0000])
 }
+
+func ExampleScaledDotProductAttention_lengths() {
+	s := tensor.NewScope()
+	defer s.Close()
+	q, k, v := s.Zeros(2, 1, 1, 2), s.Zeros(2, 1, 3, 2), s.From([]float32{1, 3, 8, 2, 4, 9}).Reshape(2, 1, 3, 1)
+	y := tensor.ScaledDotProductAttention(q, k, v, tensor.AttentionOptions{Lengths: s.From([]int64{2, 3})})
+	fmt.Println(y.Floats())
+	// Output: [2 5]
+}

@@ -15,7 +15,12 @@ import (
 // comes through here: it is ordered with what other streams do to the tensors' memory, refused
 // where a capture cannot have it, and what the device fails with is raised.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
-	dev := tensors[0].st.dev
+	var dev device.Device
+	for i := 0; dev == nil; i++ {
+		if tensors[i] != nil {
+			dev = tensors[i].st.dev
+		}
+	}
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
 	}
@@ -205,6 +210,7 @@ var (
 	channelNormGradOps  opPool[device.ChannelNormGrad, *device.ChannelNormGrad]
 	convolutionOps      opPool[device.Convolution, *device.Convolution]
 	attentionOps        opPool[device.Attention, *device.Attention]
+	attentionGradOps    opPool[device.AttentionGrad, *device.AttentionGrad]
 	scanOps             opPool[device.Scan, *device.Scan]
 	argsortOps          opPool[device.Argsort, *device.Argsort]
 	searchOps           opPool[device.Search, *device.Search]

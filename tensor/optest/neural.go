@@ -81,9 +81,14 @@ func crossEntropyRows() []row {
 	return rows
 }
 
-// attentionRef is the definition: x is queries, keys, values and a mask of 1 and 0, or of what is added to the scores.
-func attentionRef(scale float64, causal, additive bool) func(x []array) array {
+// attentionRef is the definition: x is queries, keys, values, a mask of 1 and 0, or of what is
+// added to the scores, and with ragged the lengths of the samples.
+func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) array {
 	return func(x []array) array {
+		var lengths array
+		if n := len(x) - 1; ragged {
+			x, lengths = x[:n], x[n]
+		}
 		lead := func(a array) []int { return a.dims[:len(a.dims)-2] }
 		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
 		q, k, v := x[0], x[1], x[2]
@@ -113,7 +118,7 @@ func attentionRef(scale float64, causal, additive bool) func(x []array) array {
 				sum += q.at(a[n-len(q.dims):]...) * k.at(b[n-len(k.dims):]...)
 			}
 			sum *= scale
-			if causal && i[n-1] > i[n-2] {
+			if causal && i[n-1] > i[n-2] || ragged && float64(i[n-1]) >= lengths.v[i[0]] {
 				return math.Inf(-1)
 			}
 			if len(x) > 3 {
@@ -144,6 +149,7 @@ func attentionRows() []row {
 		o        tensor.AttentionOptions
 		mask     bool // the last operand is 1 where a key is attended to
 		additive bool
+		ragged   bool // behind it are lengths
 	}{
 		{in: [][]int{{3, 4}, {5, 4}, {5, 2}}},
 		{in: [][]int{{2, 2, 3, 4}, {2, 2, 4, 4}, {2, 2, 4, 3}}, o: tensor.AttentionOptions{Scale: 0.7}},
@@ -155,10 +161,13 @@ func attentionRows() []row {
 		{in: [][]int{{2, 4, 3, 2}, {2, 2, 3, 2}, {2, 2, 3, 2}}, o: tensor.AttentionOptions{GroupedHeads: true}},
 		{in: [][]int{{4, 2, 3}, {2, 3, 3}, {2, 3, 2}, {4, 2, 3}}, o: tensor.AttentionOptions{GroupedHeads: true}, additive: true},
 		{in: [][]int{{2, 1, 2, 3}, {3, 2, 3}, {2, 1, 2, 2}}},
+		{in: [][]int{{3, 2, 3, 2}, {3, 2, 4, 2}, {3, 2, 4, 3}, {3}}, ragged: true},
+		{in: [][]int{{3, 4, 4, 2}, {3, 2, 4, 2}, {3, 2, 4, 2}, {3}}, o: tensor.AttentionOptions{Causal: true, GroupedHeads: true}, ragged: true},
+		{in: [][]int{{2, 2, 3, 2}, {2, 1, 4, 2}, {1, 2, 4, 2}, {2, 1, 3, 4}, {2}}, mask: true, ragged: true},
 		{in: [][]int{{2, 0, 3}, {2, 2, 3}, {2, 2, 2}}}, {in: [][]int{{2, 2, 3}, {2, 0, 3}, {2, 0, 2}}},
 	} {
 		r := row{op: "scaled_dot_product_attention", methods: []string{"ScaledDotProductAttention"}, in: c.in, kernels: true,
-			ref: attentionRef(c.o.Scale, c.o.Causal, c.additive),
+			ref: attentionRef(c.o.Scale, c.o.Causal, c.additive, c.ragged),
 			call: func(x []*tt) *tt {
 				o := c.o
 				if c.mask {
@@ -166,10 +175,17 @@ func attentionRows() []row {
 				} else if c.additive {
 					o.Mask = x[3]
 				}
+				if c.ragged {
+					o.Lengths = x[len(x)-1]
+				}
 				return tensor.ScaledDotProductAttention(x[0], x[1], x[2], o)
 			}}
+		r.index = map[int]int{}
 		if c.mask {
-			r.index = map[int]int{3: 2}
+			r.index[3] = 2
+		}
+		if c.ragged {
+			r.index[len(c.in)-1] = c.in[1][2] + 1
 		}
 		r.terms = func(x []array) array { return r.ref(x).apply(func(v float64) float64 { return 4 + 8*math.Abs(v) }) }
 		rows = append(rows, r)

@@ -1,0 +1,236 @@
+package tensor
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// attentionOperands are what a device's kernels take, of four dimensions, in type t.
+type attentionOperands struct {
+	q, k, v, mask, lengths, numbers *Tensor
+}
+
+// kernelTypes are the types that a device is asked to attend in: the operands' own first, which
+// needs no copies.
+func kernelTypes(t dtype.Type) []dtype.Type {
+	if w := t.Compute(); w != t {
+		return []dtype.Type{t, w}
+	}
+	return []dtype.Type{t}
+}
+
+// full returns the shapes of queries, keys, values and result with all batches and heads. ok is
+// false where values have more of them than the weights.
+func (f *attentionFunc) full(in []*Tensor) (q, k, v, y shape.Dims, ok bool) {
+	r := f.weights.Rank()
+	heads := f.weights.Head(r - 2)
+	shared := heads
+	if f.groups > 1 {
+		shared = heads.With(r-3, heads.At(r-3)/f.groups)
+	}
+	queries, keys, features, values := f.weights.At(r-2), f.weights.At(r-1), in[0].Dim(-1), in[2].Dim(-1)
+	q, y = heads.Append(queries, features), heads.Append(queries, values)
+	k, v = shared.Append(keys, features), shared.Append(keys, values)
+	_, ok = in[2].layout.Expand(v)
+	return q, k, v, y, ok && keys > 0
+}
+
+// fourDims is [batch, heads, length, features] of a shape of at least two dimensions.
+func fourDims(s shape.Dims) shape.Dims {
+	r := s.Rank()
+	heads := 1
+	if r > 2 {
+		heads = s.At(r - 3)
+	}
+	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
+}
+
+// asFour is what x will be as an operand of type t of four dimensions, after it is expanded to s.
+func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
+	if x.dtype == t {
+		if l, ok := x.layout.Expand(s); ok {
+			if l, ok = l.View(fourDims(s)); ok {
+				return device.View{Type: t, Layout: l}
+			}
+		}
+	}
+	return resultOf(t, fourDims(s))
+}
+
+// four is x as such an operand: a view, where x has this type and not more than four dimensions.
+func (x *Tensor) four(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
+	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
+}
+
+// maskType is the type that kernels take a mask in.
+func maskType(mask *Tensor, t dtype.Type) dtype.Type {
+	if m := mask.dtype; m == dtype.Bool || m == dtype.F32 || m == t {
+		return m
+	}
+	return t.Compute()
+}
+
+// weighing is how weights come about, with views that have no buffers yet.
+func (f *attentionFunc) weighing(in []*Tensor, t dtype.Type, numbers *Tensor) device.Weighing {
+	w := device.Weighing{Scale: f.scale, Causal: f.causal}
+	if f.masked {
+		w.Mask = in[3].asFour(maskType(in[3], t), f.weights)
+	}
+	if f.lengths {
+		w.Lengths = in[len(in)-1].operand()
+	}
+	if f.drop != nil {
+		w.Drop, w.Seed, w.Offset = f.drop.p, f.drop.seed, f.drop.offset
+		if numbers != nil {
+			w.Numbers = numbers.operand()
+		}
+	}
+	return w
+}
+
+// numbers is what a captured step draws its dropout from, nil where there is none.
+func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
+	if f.drop == nil {
+		return nil
+	}
+	return s.numbers(f.drop.seed, dev)
+}
+
+// operands are those of a kernel in scope c.
+func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *Tensor) (a attentionOperands) {
+	q, k, v, _, _ := f.full(in)
+	a = attentionOperands{q: in[0].four(c, t, q), k: in[1].four(c, t, k), v: in[2].four(c, t, v), numbers: numbers}
+	if f.masked {
+		a.mask = in[3].four(c, maskType(in[3], t), f.weights)
+	}
+	if f.lengths {
+		a.lengths = in[len(in)-1]
+	}
+	return a
+}
+
+// viewOrNone is the operand of x, absent for nil.
+func (x *Tensor) viewOrNone() device.View {
+	if x == nil {
+		return device.View{}
+	}
+	return x.operand()
+}
+
+// fill puts the operands' views into a kernel's.
+func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
+	*q, *k, *v = a.q.operand(), a.k.operand(), a.v.operand()
+	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
+}
+
+// likewise allocates a result of shape s whose dimensions but the last lie in memory in the order
+// of those of x: heads that are parts of a projection stay inside of the length, so that joining
+// them is a view.
+func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Tensor {
+	order := []int{0, 1, 2, 3}
+	for i := 1; i < 3; i++ {
+		for k := i; k > 0; k-- {
+			a, b := order[k-1], order[k]
+			if x.Dim(a) < 2 || x.Dim(b) < 2 || x.layout.Strides.At(a) == 0 || x.layout.Strides.At(a) >= x.layout.Strides.At(b) {
+				break
+			}
+			order[k-1], order[k] = b, a
+		}
+	}
+	var inMemory [4]int
+	back := make([]int, 4)
+	for i, d := range order {
+		inMemory[i], back[d] = to.At(d), i
+	}
+	return alloc(op, s, x.st.dev, t, shape.Of(inMemory[:]...)).Permute(back...)
+}
+
+// fastForward runs the device's own kernel, if it has one and the operands suit it. lse is nil
+// unless a gradient will ask for it.
+func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
+	const op = "scaled_dot_product_attention"
+	fq, fk, fv, fy, ok := f.full(in)
+	if !ok || f.masked && c.Needs(3) {
+		return nil, nil
+	}
+	s, q, dev := c.Scope(), in[0], in[0].st.dev
+	numbers := f.numbers(s, dev)
+	saves := c.Needs(0) || c.Needs(1) || c.Needs(2)
+	for _, t := range kernelTypes(q.dtype) {
+		to := fourDims(fy)
+		ask := device.Attention{Out: resultOf(t, to), Q: q.asFour(t, fq), K: in[1].asFour(t, fk), V: in[2].asFour(t, fv), Weighing: f.weighing(in, t, numbers)}
+		if saves {
+			ask.LSE = resultOf(t.Compute(), to.Head(3))
+		}
+		o := attentionOps.supported(s, dev, ask)
+		if o == nil {
+			continue
+		}
+		if saves {
+			lse = alloc(op, s, dev, t.Compute(), to.Head(3))
+		}
+		y = within(s, func(c *Scope) *Tensor {
+			a := f.operands(c, in, t, numbers)
+			y := a.q.likewise(op, c, t, to)
+			a.fill(&o.Q, &o.K, &o.V, &o.Weighing)
+			o.Out, o.LSE = y.operand(), lse.viewOrNone()
+			launch(op, c, o, y, lse, a.q, a.k, a.v, a.mask, a.lengths, a.numbers)
+			return y.reshape(fy).Cast(q.dtype)
+		})
+		attentionOps.put(o)
+		return y, lse
+	}
+	return nil, nil
+}
+
+// fastGradient runs the device's own kernel, if it has one and the forward pass ran one; nil
+// otherwise, and where the gradient is recorded for a second one.
+func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Tensor {
+	const op = "scaled_dot_product_attention.grad"
+	n, s, q, dev := len(in), c.Scope(), in[0], in[0].st.dev
+	if c.NumSaved() == n || !s.modes.noGrad {
+		return nil
+	}
+	y, lse := c.Saved(n), c.Saved(n+1)
+	fq, fk, fv, fy, _ := f.full(in)
+	full := [3]shape.Dims{fq, fk, fv}
+	numbers := f.numbers(s, dev)
+	for _, t := range kernelTypes(q.dtype) {
+		ask := device.AttentionGrad{G: g.asFour(t, fy), Q: q.asFour(t, fq), K: in[1].asFour(t, fk), V: in[2].asFour(t, fv), Out: y.asFour(t, fy),
+			LSE: lse.operand(), Weighing: f.weighing(in, t, numbers)}
+		for i, d := range []*device.View{&ask.DQ, &ask.DK, &ask.DV} {
+			if c.Wants(i) {
+				*d = resultOf(t, fourDims(full[i]))
+			}
+		}
+		o := attentionGradOps.supported(s, dev, ask)
+		if o == nil {
+			continue
+		}
+		grads := make([]*Tensor, n)
+		w := s.child()
+		defer w.recycle()
+		a := f.operands(w, in, t, numbers)
+		from, out := g.four(w, t, fy), y.four(w, t, fy)
+		a.fill(&o.Q, &o.K, &o.V, &o.Weighing)
+		o.G, o.Out = from.operand(), out.operand()
+		var d [3]*Tensor
+		for i, to := range []*device.View{&o.DQ, &o.DK, &o.DV} {
+			if c.Wants(i) {
+				d[i] = [3]*Tensor{a.q, a.k, a.v}[i].likewise(op, s, t, fourDims(full[i]))
+				*to = d[i].operand()
+			}
+		}
+		launch(op, s, o, d[0], d[1], d[2], from, a.q, a.k, a.v, out, lse, a.mask, a.lengths, a.numbers)
+		attentionGradOps.put(o)
+		w.close(nil, false)
+		for i, x := range d {
+			if x != nil {
+				grads[i] = x.reshape(full[i]).sumTo(in[i].layout.Shape).Cast(in[i].dtype)
+			}
+		}
+		return grads
+	}
+	return nil
+}
