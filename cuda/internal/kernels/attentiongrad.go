@@ -33,11 +33,11 @@ func AttentionGradReason(o AttentionGradOperands) string {
 }
 
 // AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] says, for 16-bit
-// floats with at most 256 features and values. The first launch sums up g·out for every query, the
-// second goes through the queries of each tile of keys for dk and dv, the third through the keys of
-// each tile of queries for dq: every sum has one order. Weights are computed again from the scores
-// and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2). They and the gradients of
-// scores are rounded to 16 bits before they are multiplied.
+// floats with at most 256 features and values. The first launch sums up g·out for every query. The
+// second goes through the queries of each tile of keys, for dk and dv. The third goes through the
+// keys of each tile of queries, for dq. So every sum has one order. Weights are computed again from
+// the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2). They and the
+// gradients of scores are rounded to 16 bits before they are multiplied.
 func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionGradReason(o); why != "" {
 		return nil, fail("attention gradient", "%s", why)

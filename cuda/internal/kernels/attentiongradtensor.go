@@ -10,9 +10,9 @@ import (
 )
 
 // attentionGrad is half of attention's gradient, of 16-bit floats on tensor cores. A block owns a
-// tile of rows, and tiles of the other rows pass by: of keys and values, and of queries and results'
-// gradients, or the other way round. A warp has 16 own rows. Its scores and the gradients of its
-// weights stay in registers, where they are first operands of the next products.
+// tile of rows of keys and values, and those of queries and results' gradients pass by in tiles, or
+// the other way round. A warp has 16 own rows. Its scores and the gradients of its weights stay in
+// registers, where they are first operands of the next products.
 type attentionGrad struct {
 	q, k, v, g headRows
 	d1, d2     headRows // of dk and dv, or of dq; those that are absent have no type
@@ -27,19 +27,22 @@ const gradWarps = 4
 // choose settles the tiles: as much as registers, and shared memory of 99 KiB, have room for.
 func (s *attentionGrad) choose() {
 	s.parts = 1
-	switch wide := max(s.q.columns, s.v.columns); {
+	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
+	switch {
 	case wide > 128:
 		s.other = 16
-		if s.byKey {
+		if s.byKey || wide > 192 {
 			s.parts = 2
 		}
-	case wide > 64:
+		if s.byKey && wide > 192 && !plain {
+			s.parts = 4
+		}
+	case wide > 96 && (s.byKey || !plain):
+		s.other = 16
+	case wide > 64 || !plain:
 		s.other = 32
 	default:
 		s.other = 64
-	}
-	if s.w.mask != dtype.Invalid || s.w.drop {
-		s.other = min(s.other, 32)
 	}
 }
 
@@ -143,8 +146,8 @@ func (s attentionGrad) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns is the part of a result's columns that a block computes: the first, and how many fragments
-// of 16 and how many columns there are.
+// columns is the part of a result's columns that a block computes: the first, how many fragments of
+// 16 there are, and how many columns.
 func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -305,8 +308,8 @@ func (g *gradWriter) pass(w *weighing, head ptx.Value, load1, load2 *headMover) 
 	b.Barrier()
 }
 
-// gradRow is a query's part of the weighing, with what is added to the exponent of 2, and the sum of
-// its g·out.
+// gradRow is a query's part of the weighing, with what is added to the exponent of 2, and the sum
+// of its g·out.
 type gradRow struct {
 	weighingRow
 	less, delta ptx.Value
@@ -347,8 +350,9 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 }
 
 // weigh returns the weights that dropout leaves, and the gradients of scores without the factors
-// that all have, as first operands of products. Number e of fragment n is of own row 8(e/2) + lane/4
-// and of other row 8n + 2(lane%4) + e%2. numbers are, of the other rows, lse and the sums of g·out.
+// that all have, as first operands of products. Number e of fragment n is of own row
+// 8(e/2) + lane/4 and of other row 8n + 2(lane%4) + e%2. numbers are, of the other rows, lse and
+// the sums of g·out.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
