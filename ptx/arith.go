@@ -145,6 +145,10 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
 
+// Ex2ApproxFlushed is Ex2Approx with subnormal arguments and results flushed to 0 (`.ftz`): a
+// quarter of the instructions.
+func (v Value) Ex2ApproxFlushed() Value { return v.approx("ex2.approx.ftz") }
+
 // Lg2Approx returns log2(v) with relative error 2^-22, absolute near 1.
 func (v Value) Lg2Approx() Value { return v.approx("lg2.approx") }
 

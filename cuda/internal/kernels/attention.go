@@ -70,8 +70,9 @@ func AttentionReason(o AttentionOperands) string {
 
 // Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] says. Operands are of a
 // 16-bit float or of F32, with at most 256 features and values. For every block of queries the keys
-// pass by in tiles, with the running maximum and sum of each query's exponentials (T. Dao, FlashAttention-2,
-// arXiv:2307.08691). Weights of 16-bit operands are rounded to 16 bits before they meet the values.
+// pass by in tiles, with the running maximum and sum of each query's exponentials (T. Dao,
+// FlashAttention-2, arXiv:2307.08691). Weights of 16-bit operands are relative to the maximum, and
+// rounded to 16 bits before they meet the values.
 func Attention(o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionReason(o); why != "" {
 		return nil, fail("attention", "%s", why)

@@ -114,10 +114,10 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	return 1 / (1 - c.drop)
 }
 
-// reference returns the results and their bounds of errors, and the logarithms of sums. The bounds: a
-// product of float32 sums errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes; an exponential by the
-// error of its score and 2⁻²⁰; a weight of 16-bit floats, relative to the row's greatest, is rounded,
-// by 2⁻²⁵ where it is a small float16.
+// reference returns the results and their bounds of errors, and the logarithms of sums. A product in
+// float32 errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes. An exponential errs by the error of
+// its score and 2⁻²⁰. A weight of 16-bit floats, relative to the row's greatest, is rounded: a small
+// float16 by 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -205,6 +205,9 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	}
 	list, err := Attention(o, m.scratch)
 	m.run(list, err)
+	if len(list) != 1 {
+		t.Errorf("%v: %d launches", c, len(list))
+	}
 	want, bound, lse, lseBound := c.reference(m, o)
 	stored := m.read(o.Out)
 	bad := 0
@@ -270,8 +273,8 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// NaN and infinities: those of keys that are not seen do not show, those that are seen spoil the row,
-// and a row that sees nothing is 0.
+// NaN and infinities of keys that are not seen do not show. Those that are seen spoil the row, and a
+// row that sees nothing is 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -326,5 +329,33 @@ func TestAttentionDeterministic(t *testing.T) {
 	_, first := c.check(t)
 	if _, again := c.check(t); !slices.Equal(first, again) {
 		t.Error("the bits differ")
+	}
+}
+
+func TestAttentionGolden(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
+		x := fake(typ, 8, 16, 2048, 64)
+		o := AttentionOperands{Out: x, LSE: fake(dtype.F32, 8, 16, 2048), Q: x, K: x, V: x}
+		o.Scale, o.Causal = 0.125, true
+		list, err := Attention(o, nil)
+		golden(t, "attention_"+typ.String(), list, err)
+	}
+}
+
+// What there is no kernel for is refused, and nothing is launched for no results.
+func TestAttentionRefuses(t *testing.T) {
+	of := func(typ dtype.Type, d ...int) AttentionOperands {
+		x := fake(typ, d...)
+		return AttentionOperands{Out: x, Q: x, K: x, V: x}
+	}
+	for _, o := range []AttentionOperands{of(dtype.F64, 1, 1, 4, 8), of(dtype.F32, 1, 1, 4, 257), of(dtype.BF16, 1<<15, 1<<8, 1<<8, 8)} {
+		if _, err := Attention(o, nil); err == nil || AttentionReason(o) == "" {
+			t.Errorf("%v %v is not refused", o.Q.Type, o.Q.Shape)
+		}
+	}
+	for _, o := range []AttentionOperands{of(dtype.F32, 0, 1, 4, 8), of(dtype.BF16, 1, 1, 0, 8)} {
+		if list, err := Attention(o, nil); err != nil || len(list) != 0 {
+			t.Errorf("%v: %d launches, %v", o.Q.Shape, len(list), err)
+		}
 	}
 }

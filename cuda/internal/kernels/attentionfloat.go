@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionFloat is attention of float32 by multiply-adds. 16 threads share some queries: each has
-// their scores of every 16th key, and their results of every 16th piece of four values. Weights pass
-// from the one to the other through shared memory, within a warp.
+// attentionFloat is attention of float32 by multiply-adds. 16 threads share some queries. Each has
+// their scores of every 16th key and their results of every 16th piece of four values. Weights
+// pass from the one to the other through shared memory, within a warp.
 type attentionFloat struct {
 	attentionShape
 	rows int // queries of a thread, each 8 after the one before
@@ -134,7 +134,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 				p := call(b, "exp", list[n].Sub(base))
 				sum = sum.Add(p)
 				if s.w.drop {
-					p = row.keeps(j.Add(x).Add(num(16 * n))).Select(p, b.F32(0))
+					p = row.keeps(j.Add(x).Add(num(16*n))).Select(p, b.F32(0))
 				}
 				mine.At(num(8*r*s.pitch() + 16*n)).At(x).Store(p)
 			}

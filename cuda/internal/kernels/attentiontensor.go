@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionTensor is attention of 16-bit floats on tensor cores. A warp has 16 queries, or 32; sums,
-// scores and weights stay in its registers. Weights become the first operand of the second product
-// as they lie there.
+// attentionTensor is attention of 16-bit floats on tensor cores. A warp has 16 queries, or 32.
+// Sums, scores and weights stay in its registers: weights lie there as the second product's first
+// operand does.
 type attentionTensor struct {
 	attentionShape
 	fold  bool // the scale is positive and nothing is added to the scores: the exponent scales them
@@ -38,8 +38,6 @@ func attentionTensorFor(s attentionShape, scale float64, heads, queries int) att
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
 	switch { // as many registers as a thread has
-	case wide > 192 && !plain:
-		f.keys, f.keepQ = 16, false
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
 	case wide > 64 && !plain:
@@ -56,7 +54,8 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared is the bytes for the queries, whose place the results take, and two stages of keys and values.
+// shared is the bytes for the queries, whose place the results take, and two stages of keys and
+// values.
 func (s attentionTensor) shared() (first, stage, all int) {
 	q, k, v, out := s.tiles()
 	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -265,10 +264,10 @@ func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Va
 			}
 			r.most.Set(most)
 			base := most.Eq(real(math.Inf(-1))).Select(b.F32(0), most)
-			power := func(x ptx.Value) ptx.Value { return x.Sub(base).Mul(g.scale).Ex2Approx() }
+			power := func(x ptx.Value) ptx.Value { return x.Sub(base).Mul(g.scale).Ex2ApproxFlushed() }
 			if g.s.fold {
 				less := base.Mul(g.scale).Neg()
-				power = func(x ptx.Value) ptx.Value { return x.FMA(g.scale, less).Ex2Approx() }
+				power = func(x ptx.Value) ptx.Value { return x.FMA(g.scale, less).Ex2ApproxFlushed() }
 			}
 			less := power(before)
 			var sum ptx.Value

@@ -25,18 +25,21 @@ func (t headTile) rowBytes() int { return t.width * t.size }
 func (t headTile) bytes() int    { return t.rows * t.rowBytes() }
 func (t headTile) pieces() int   { return t.rowBytes() / 16 }
 
+// swap is how many pieces of a row change places among themselves: a power of two.
+func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
+
 // at returns the byte of a 16-byte piece of a row.
 func (t headTile) at(row, piece ptx.Value) ptx.Value {
-	n := min(8, t.pieces()&-t.pieces()) // pieces change places within groups of n
+	n := t.swap()
 	turn := row.Shr(num(bits.TrailingZeros(uint(8 / n)))).And(num(n - 1))
 	return row.Mul(num(t.rowBytes())).Add(piece.Xor(turn).Shl(num(4)))
 }
 
 // fragments returns a function that reads, with ldmatrix, what [ptx.Builder.MMA] takes: 16 outer
 // elements by 16 of k of the tile of 16-bit elements at p, number i along the outer dimension and
-// number step along k. Where alongK holds, rows are outer and columns k, and outer elements begin at
-// row first; else rows are k, and they begin at column first. For the first operand the four
-// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8); for the second they are
+// number step along k. Where alongK holds, rows are outer and columns k, and the first outer
+// element is row first; else rows are k, and it is column first. For the first operand the four
+// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For the second they are
 // (0,0), (0,8), (8,0), (8,8), which are two fragments.
 func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second bool) func(p ptx.Ptr, step, i int) []ptx.Value {
 	lane := b.LaneID()
@@ -45,13 +48,18 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
+	columns := func(i int) (within, bytes int) { // whole groups of pieces need no address of their own
+		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
+	}
 	return func(p ptx.Ptr, step, i int) []ptx.Value {
 		if alongK {
 			row := first.Add(outerBit.Mad(num(8), r))
-			return p.AtByte(t.at(row, kBit.Or(num(2*step)))).AtByte(num(i*16*t.rowBytes())).LoadMatrix(4, false)
+			c, bytes := columns(step)
+			return p.AtByte(t.at(row, kBit.Or(num(c)))).AtByte(num(i*16*t.rowBytes()+bytes)).LoadMatrix(4, false)
 		}
-		piece := first.Shr(num(3)).Add(outerBit).Add(num(2 * i))
-		return p.AtByte(t.at(kBit.Mad(num(8), r), piece)).AtByte(num(step*16*t.rowBytes())).LoadMatrix(4, true)
+		c, bytes := columns(i)
+		piece := first.Shr(num(3)).Add(outerBit).Add(num(c))
+		return p.AtByte(t.at(kBit.Mad(num(8), r), piece)).AtByte(num(step*16*t.rowBytes()+bytes)).LoadMatrix(4, true)
 	}
 }
 

@@ -7,6 +7,7 @@
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
 //	MatMul         batched products of any strides; MatMulSplit also divides long sums among blocks
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
+//	Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch
 //	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
 //	Gather         elements along an axis by index, and Scatter in a fixed order
 //	MultiMap       one program over many groups of tensors in one launch (optimizer steps)

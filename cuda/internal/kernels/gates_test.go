@@ -159,7 +159,21 @@ func gates(t *testing.T) []gate {
 	gemm := func(tile gemmTile, a, b tileLoad) gemmSpec {
 		return gemmSpec{typ: f, out: f, tile: tile, a: a, b: b, vectorOut: true}
 	}
+	attend := func(typ, mask dtype.Type, columns int, causal bool) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			c := attentionCase{typ: typ, batch: 1, heads: 2, queries: 128, keys: 128, features: columns, causal: causal, lse: true,
+				mask: mask, maskDims: [4]bool{false, false, false, true}}
+			return Attention(c.operands(m), m.scratch)
+		}
+	}
 	return []gate{
+		{name: "attention bfloat16, 64 features", plan: attend(h, dtype.Invalid, 64, false), wide: 0.98, fma: 3},
+		{name: "attention bfloat16, 128 features, causal", plan: attend(h, dtype.Invalid, 128, true), wide: 0.98, fma: 2.5},
+		{name: "attention bfloat16, 256 features", plan: attend(h, dtype.Invalid, 256, false), wide: 0.98, fma: 1.8},
+		// Of a mask a lane reads single elements.
+		{name: "attention bfloat16, 256 features, masked", plan: attend(h, dtype.Bool, 256, false), wide: 0.95},
+		{name: "attention float32, 64 features", plan: attend(f, dtype.Invalid, 64, false), wide: 0.98},
+		{name: "attention float32, 128 features, causal", plan: attend(f, dtype.Invalid, 128, true), wide: 0.98},
 		{name: "elementwise float32", plan: elementwise(add, 4096), wide: 1},
 		{name: "elementwise bfloat16", plan: elementwise(addHalf, 4096), wide: 1},
 		{name: "elementwise, a long function", plan: elementwise(gelu, 4096), wide: 1},

@@ -120,6 +120,21 @@ func codeGates(t *testing.T) []codeGate {
 		{name: "product bfloat16, rows of 4 k", plan: product(fake(h, 1, n, n), fake(h, 1, n, n+4), fake(h, 1, n+4, n)), share: 0.4, flight: 60},
 		{name: "product bfloat16, odd k", plan: product(fake(h, 1, n, 768), fake(h, 1, n, 50257), fake(h, 1, 50257, 768)), share: 0.2, flight: 40},
 	}
+	attend := func(typ dtype.Type, columns int, causal bool) func() ([]Launch, error) {
+		x := fake(typ, 8, 16, 2048, columns)
+		o := AttentionOperands{Out: x, LSE: fake(f, 8, 16, 2048), Q: x, K: x, V: x}
+		o.Scale, o.Causal = 0.125, causal
+		return func() ([]Launch, error) { return Attention(o, nil) }
+	}
+	list = append(list,
+		codeGate{name: "attention bfloat16, 64 features", plan: attend(h, 64, false), share: 0.1},
+		codeGate{name: "attention bfloat16, 64 features, causal", plan: attend(h, 64, true), share: 0.1},
+		codeGate{name: "attention bfloat16, 128 features", plan: attend(h, 128, false), share: 0.1},
+		codeGate{name: "attention bfloat16, 128 features, causal", plan: attend(h, 128, true), share: 0.1},
+		codeGate{name: "attention bfloat16, 256 features", plan: attend(h, 256, false), share: 0.1},
+		codeGate{name: "attention float32, 64 features", plan: attend(f, 64, false), share: 0.1},
+		codeGate{name: "attention float32, 128 features", plan: attend(f, 128, false), share: 0.1},
+	)
 	for _, typ := range []dtype.Type{f, h} {
 		// 7 slots a byte are all that there are at full bandwidth; see memorySlots.
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
