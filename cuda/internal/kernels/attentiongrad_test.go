@@ -15,9 +15,8 @@ type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
 // gradients computes out and lse with float64 and rounds them, and from these and the operands the
 // gradients. A product of float32 sums errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes. A
-// weight
-// errs by the error of its score and 2⁻²⁰. What is rounded to 16 bits errs by half a unit, and by
-// 2⁻²⁵ where it is a small float16.
+// weight errs by the error of its score and 2⁻²⁰. What is rounded to 16 bits errs by half a unit,
+// and by 2⁻²⁵ where it is a small float16.
 func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand) (r gradReference) {
 	q, k, v, g := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V)), decoded(c.typ, m.read(grad))
 	var mask []float64

@@ -34,10 +34,12 @@ func (s *attentionGrad) choose() {
 		if s.byKey || wide > 192 {
 			s.parts = 2
 		}
-		if s.byKey && wide > 192 && !plain {
+		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
 			s.parts = 4
 		}
-	case wide > 96 && (s.byKey || !plain):
+	case wide > 96 && s.byKey: // scores are computed once for each part
+		s.other, s.parts = 32, 2
+	case wide > 96 && !plain:
 		s.other = 16
 	case wide > 64 || !plain:
 		s.other = 32
