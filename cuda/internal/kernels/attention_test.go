@@ -114,10 +114,10 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	return 1 / (1 - c.drop)
 }
 
-// reference returns the results and their bounds of errors, and the logarithms of sums. A product in
-// float32 errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes. An exponential errs by the error of
-// its score and 2⁻²⁰. A weight of 16-bit floats, relative to the row's greatest, is rounded: a small
-// float16 by 2⁻²⁵.
+// reference returns the results and the logarithms of sums, with bounds of errors. A product in
+// float32 errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes. An exponential errs by the error
+// of its score and 2⁻²⁰. A weight of 16-bit floats, relative to the row's greatest, is rounded: a
+// small float16 by 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -273,7 +273,7 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// NaN and infinities of keys that are not seen do not show. Those that are seen spoil the row, and a
+// NaN and infinities of keys that are not seen do not show. Those that are seen spoil the row. A
 // row that sees nothing is 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)

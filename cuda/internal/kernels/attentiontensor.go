@@ -43,7 +43,7 @@ func attentionTensorFor(s attentionShape, scale float64, heads, queries int) att
 	case wide > 64 && !plain:
 		f.keys = 32
 	case wide <= 64 && plain && heads*ceilDiv(queries, 128) >= 64:
-		f.high = 2
+		f.high, f.keepQ = 2, false
 	}
 	return f
 }

@@ -127,13 +127,13 @@ func codeGates(t *testing.T) []codeGate {
 		return func() ([]Launch, error) { return Attention(o, nil) }
 	}
 	list = append(list,
-		codeGate{name: "attention bfloat16, 64 features", plan: attend(h, 64, false), share: 0.1},
-		codeGate{name: "attention bfloat16, 64 features, causal", plan: attend(h, 64, true), share: 0.1},
-		codeGate{name: "attention bfloat16, 128 features", plan: attend(h, 128, false), share: 0.1},
-		codeGate{name: "attention bfloat16, 128 features, causal", plan: attend(h, 128, true), share: 0.1},
-		codeGate{name: "attention bfloat16, 256 features", plan: attend(h, 256, false), share: 0.1},
-		codeGate{name: "attention float32, 64 features", plan: attend(f, 64, false), share: 0.1},
-		codeGate{name: "attention float32, 128 features", plan: attend(f, 128, false), share: 0.1},
+		codeGate{name: "attention bfloat16, 64 features", plan: attend(h, 64, false), share: 0.24, flight: 32},
+		codeGate{name: "attention bfloat16, 64 features, causal", plan: attend(h, 64, true), share: 0.24, flight: 32},
+		codeGate{name: "attention bfloat16, 128 features", plan: attend(h, 128, false), share: 0.24, flight: 32},
+		codeGate{name: "attention bfloat16, 128 features, causal", plan: attend(h, 128, true), share: 0.24, flight: 32},
+		codeGate{name: "attention bfloat16, 256 features", plan: attend(h, 256, false), share: 0.24, flight: 32},
+		codeGate{name: "attention float32, 64 features", plan: attend(f, 64, false), share: 0.44, flight: 64},
+		codeGate{name: "attention float32, 128 features", plan: attend(f, 128, false), share: 0.44, flight: 64},
 	)
 	for _, typ := range []dtype.Type{f, h} {
 		// 7 slots a byte are all that there are at full bandwidth; see memorySlots.
