@@ -39,6 +39,9 @@ func (s *attentionGrad) choose() {
 		}
 	case wide > 96 && s.byKey: // scores are computed once for each part
 		s.other, s.parts = 32, 2
+		if !plain {
+			s.other = 16
+		}
 	case wide > 96 && !plain:
 		s.other = 16
 	case wide > 64 || !plain:
