@@ -19,6 +19,8 @@ func (d *Device) Supports(op device.Op) bool {
 		return true
 	case *device.Attention:
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
+	case *device.AttentionGrad:
+		return kernels.AttentionGradReason(attentionGradOperands(o, shapeOf)) == ""
 	case *device.GridSampleGrad: // that of the input adds to elements in no order: by composition
 		return !o.Input
 	}
@@ -74,6 +76,8 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
 	case *device.Attention:
 		return kernels.Attention(attentionOperands(o, operand), t.alloc)
+	case *device.AttentionGrad:
+		return kernels.AttentionGrad(attentionGradOperands(o, operand), t.alloc)
 	case *device.Scan:
 		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
 	case *device.Argsort:
@@ -105,6 +109,12 @@ func shapeOf(v *device.View) kernels.Operand {
 func attentionOperands(o *device.Attention, of func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: of(&o.Out), LSE: of(&o.LSE), Q: of(&o.Q), K: of(&o.K), V: of(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, of)}
+}
+
+// attentionGradOperands are those of o, each as of gives it.
+func attentionGradOperands(o *device.AttentionGrad, of func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
+	return kernels.AttentionGradOperands{DQ: of(&o.DQ), DK: of(&o.DK), DV: of(&o.DV), G: of(&o.G), Q: of(&o.Q), K: of(&o.K),
+		V: of(&o.V), Out: of(&o.Out), LSE: of(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
 // attentionWeighing is w with its operands, each as of gives it.

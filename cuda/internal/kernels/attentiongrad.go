@@ -1,0 +1,108 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// AttentionGradOperands are those of [device.AttentionGrad]. Results that are absent have the type
+// Invalid.
+type AttentionGradOperands struct {
+	DQ, DK, DV, G, Q, K, V, Out, LSE Operand
+	AttentionWeighing
+}
+
+// AttentionGradReason says why there is no kernel for the gradient of attention with such operands,
+// whose types and layouts alone are looked at; it is empty where there is one.
+func AttentionGradReason(o AttentionGradOperands) string {
+	if !o.Q.Type.IsHalf() {
+		return fmt.Sprintf("operands of %v", o.Q.Type)
+	}
+	for _, x := range []Operand{o.DQ, o.DK, o.DV, o.G} {
+		if x.Type != dtype.Invalid && !packable(x.Layout) {
+			return fmt.Sprintf("strides %v", x.Strides)
+		}
+	}
+	if o.K.Shape.At(0)*o.K.Shape.At(1) > 1<<28/max(1, o.K.Shape.At(2)) {
+		return "more than 2²⁸ keys"
+	}
+	return AttentionReason(AttentionOperands{Out: o.Out, Q: o.Q, K: o.K, V: o.V, AttentionWeighing: o.AttentionWeighing})
+}
+
+// AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] says, for 16-bit
+// floats with at most 256 features and values. The first launch sums up g·out for every query. The
+// second goes through the queries of each tile of keys, for dk and dv. The third goes through the
+// keys of each tile of queries, for dq. So every sum has one order. Weights are computed again from
+// the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2). They and the
+// gradients of scores are rounded to 16 bits before they are multiplied.
+func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
+	if why := AttentionGradReason(o); why != "" {
+		return nil, fail("attention gradient", "%s", why)
+	}
+	delta := Operand{Type: dtype.F32, Layout: shape.Dense(o.Q.Shape.With(3, 1))}
+	var list []Launch
+	scored := o.DQ.Shape.Size() > 0 && o.DQ.Type != dtype.Invalid || o.DK.Shape.Size() > 0 && o.DK.Type != dtype.Invalid
+	if n := delta.Shape.Size(); n > 0 && scored {
+		var err error
+		if delta.Addr, err = scratch(n * 4); err != nil {
+			return nil, err
+		}
+		sum := &device.Reduction{Kind: device.Sum, Map: products[o.G.Type]}
+		if list, err = Reduce(sum, delta, []Operand{o.G, o.Out}, nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	for _, byKey := range []bool{true, false} {
+		l, err := planAttentionGrad(o, delta, byKey)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l...)
+	}
+	return list, nil
+}
+
+// planAttentionGrad plans the launch for dk and dv, or that for dq.
+func planAttentionGrad(o AttentionGradOperands, delta Operand, byKey bool) ([]Launch, error) {
+	d1, d2, own := o.DQ, Operand{}, o.Q
+	if byKey {
+		d1, d2, own = o.DK, o.DV, o.K
+	}
+	wanted := func(d Operand) bool { return d.Type != dtype.Invalid && d.Shape.Size() > 0 }
+	if !wanted(d1) && !wanted(d2) {
+		return nil, nil
+	}
+	s := attentionGrad{q: headRowsOf(o.Q), k: headRowsOf(o.K), v: headRowsOf(o.V), g: headRowsOf(o.G),
+		w: weighingSpecOf(o.AttentionWeighing), byKey: byKey}
+	list := []Operand{o.Q, o.K, o.V, o.G}
+	if wanted(d1) {
+		s.d1 = headRowsOf(d1)
+		list = append(list, d1)
+	}
+	if wanted(d2) {
+		s.d2 = headRowsOf(d2)
+		list = append(list, d2)
+	}
+	s.choose()
+	k, err := kernelOf(s)
+	if err != nil {
+		return nil, err
+	}
+	blocks := ceilDiv(own.Shape.At(2), s.rows())
+	p := make(packer, 0, 384)
+	p.u32(uint32(blocks))
+	p.u32(uint32(o.Q.Shape.At(1) / o.K.Shape.At(1)))
+	p.packWeighing(s.w, o.AttentionWeighing, o.Q.Shape.With(3, o.K.Shape.At(2)))
+	for _, x := range list {
+		p.packHeads(x)
+	}
+	p.u64(o.LSE.start())
+	if s.scored() {
+		p.u64(delta.start())
+	}
+	l, err := p.launch(k, blocks*own.Shape.At(0)*own.Shape.At(1), s.parts)
+	return []Launch{l}, err
+}

@@ -1,0 +1,474 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// attentionGrad is half of attention's gradient, of 16-bit floats on tensor cores. A block owns a
+// tile of rows of keys and values, and those of queries and results' gradients pass by in tiles, or
+// the other way round. A warp has 16 own rows. Its scores and the gradients of its weights stay in
+// registers, where they are first operands of the next products.
+type attentionGrad struct {
+	q, k, v, g headRows
+	d1, d2     headRows // of dk and dv, or of dq; those that are absent have no type
+	w          weighingSpec
+	byKey      bool // keys are own
+	other      int  // rows of a tile that passes by
+	parts      int  // of the results' columns, one a block: a thread has no registers for more
+}
+
+const gradWarps = 4
+
+// choose settles the tiles: as much as registers, and shared memory of 99 KiB, have room for.
+func (s *attentionGrad) choose() {
+	s.parts = 1
+	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
+	switch {
+	case wide > 128:
+		s.other = 16
+		if s.byKey || wide > 192 {
+			s.parts = 2
+		}
+		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
+			s.parts = 4
+		}
+	case wide > 96 && s.byKey: // scores are computed once for each part
+		s.other, s.parts = 32, 2
+		if !plain {
+			s.other = 16
+		}
+	case wide > 96 && !plain:
+		s.other = 16
+	case wide > 64 || !plain:
+		s.other = 32
+	default:
+		s.other = 64
+	}
+}
+
+func (s attentionGrad) scored() bool { return s.d1.typ != dtype.Invalid }
+func (s attentionGrad) valued() bool { return s.d2.typ != dtype.Invalid }
+func (s attentionGrad) rows() int    { return 16 * gradWarps }
+
+func (s attentionGrad) name() string {
+	name := fmt.Sprintf("attention_grad_%v_%dx%d_", s.q.typ, s.q.columns, s.v.columns)
+	for i, o := range []headRows{s.q, s.k, s.v, s.g, s.d1, s.d2} {
+		if o.typ == dtype.Invalid {
+			continue
+		}
+		name += fmt.Sprintf("%c%d", "qkvgde"[i], o.vector)
+		if !o.unit {
+			name += "s"
+		}
+	}
+	if s.byKey {
+		name += "_bykey"
+	}
+	return fmt.Sprintf("%s%v_%dx%d", name, s.w, s.rows(), s.other)
+}
+
+// tiles are those of the own rows, and of the others.
+func (s attentionGrad) tiles() (x1, x2, y1, y2 headTile) {
+	t := s.q.typ
+	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),
+		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
+}
+
+// shared is the bytes for own rows and for two stages of others, with two numbers for each of them.
+func (s attentionGrad) shared() (own, stage, all int) {
+	x1, x2, y1, y2 := s.tiles()
+	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
+	if s.byKey {
+		stage += 8 * s.other
+	}
+	return own, stage, own + 2*stage
+}
+
+func (s attentionGrad) dynamicShared() int {
+	_, _, all := s.shared()
+	return beyondStatic(all, 0)
+}
+
+// gradWriter holds the state while a kernel is written.
+type gradWriter struct {
+	*ptx.Builder
+	s                  attentionGrad
+	w                  *weighing // of the sample
+	group, batch, head ptx.Value // head of keys, or of queries
+	first, warpRow     ptx.Value // own row of the block; row in the tile of the warp
+	lane               ptx.Value
+	q, k, v, g, d1, d2 headOperand
+	lse, delta         ptx.Ptr
+	shared, stages     ptx.Ptr
+
+	sum1, sum2 [][]*ptx.Var // of 8 columns each
+	part       int
+}
+
+func (s attentionGrad) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	b.MinBlocks(2)
+	blocks := b.Param("blocks", ptx.U32)
+	g := &gradWriter{Builder: b, s: s, lane: b.LaneID(), group: b.Param("group", ptx.U32), w: declareWeighing(b, s.w)}
+	g.q, g.k = declareHeads(b, "q", s.q), declareHeads(b, "k", s.k)
+	g.v, g.g = declareHeads(b, "v", s.v), declareHeads(b, "g", s.g)
+	if s.scored() {
+		g.d1 = declareHeads(b, "d", s.d1)
+	}
+	if s.valued() {
+		g.d2 = declareHeads(b, "e", s.d2)
+	}
+	g.lse = b.Pointer("lse", ptx.F32)
+	if s.scored() {
+		g.delta = b.Pointer("delta", ptx.F32)
+	}
+	id := b.BlockID(0)
+	block, all := id.Rem(blocks), id.Div(blocks)
+	heads := g.w.heads
+	if s.byKey {
+		heads = heads.Div(g.group)
+	}
+	if s.w.causal && !s.byKey { // those with the most keys go first
+		block = blocks.Sub(num(1)).Sub(block)
+	}
+	g.batch, g.head = all.Div(heads), all.Rem(heads)
+	g.first, g.warpRow = block.Mul(num(s.rows())), b.WarpID().Mul(num(16))
+	own, _, bytes := s.shared()
+	g.shared = sharedTiles(b, ptx.U8, bytes, s.dynamicShared())
+	g.stages = g.shared.AtByte(num(own))
+	for part := range s.parts {
+		g.part = part
+		if s.parts == 1 {
+			g.write()
+			break
+		}
+		b.If(b.BlockID(1).Eq(num(part)), g.write)
+	}
+	return [3]int{32 * gradWarps, 1, 1}
+}
+
+// columns is the part of a result's columns that a block computes: the first, how many fragments of
+// 16 there are, and how many columns.
+func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
+	if h.typ == dtype.Invalid {
+		return 0, 0, 0
+	}
+	width := ceilDiv(max(1, h.columns), 16)
+	per := ceilDiv(width, g.s.parts)
+	first = g.part * per
+	return 16 * first, max(0, min(per, width-first)), max(0, min(16*per, h.columns-16*first))
+}
+
+// write writes the kernel of a part of the columns.
+func (g *gradWriter) write() {
+	b, s := g.Builder, g.s
+	tileX1, tileX2, tileY1, tileY2 := s.tiles()
+	threads := 32 * gradWarps
+	sums := func(h headRows) (list [][]*ptx.Var) {
+		_, n, _ := g.columns(h)
+		for range 2 * n {
+			list = append(list, []*ptx.Var{b.Var(b.F32(0)), b.Var(b.F32(0)), b.Var(b.F32(0)), b.Var(b.F32(0))})
+		}
+		return list
+	}
+	g.sum1, g.sum2 = sums(s.d1), sums(s.d2)
+	ofSample := *g.w
+	ofSample.of(g.batch, g.head)
+	x1, x2, limit, there := g.q.of(g.batch, g.head), g.g.of(g.batch, g.head), ofSample.queries, ofSample.queries
+	if s.byKey {
+		x1, x2, limit, there = g.k.of(g.batch, g.head), g.v.of(g.batch, g.head), ofSample.limit, ofSample.keys
+	}
+	tileX1.mover(b, x1, threads).load(g.first, limit, g.shared)
+	if s.scored() {
+		tileX2.mover(b, x2, threads).load(g.first, limit, g.shared.AtByte(num(tileX1.bytes())))
+	}
+	b.CommitGroup()
+	pass := func(head ptx.Value) {
+		w := *g.w
+		w.of(g.batch, head)
+		y1, y2 := g.q.of(g.batch, head), g.g.of(g.batch, head)
+		if !s.byKey {
+			shared := head.Div(g.group)
+			y1, y2 = g.k.of(g.batch, shared), g.v.of(g.batch, shared)
+		}
+		g.pass(&w, head, tileY1.mover(b, y1, threads), tileY2.mover(b, y2, threads))
+	}
+	if s.byKey {
+		b.For(b.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { pass(g.head.Mad(g.group, h)) })
+	} else {
+		pass(g.head)
+	}
+	b.WaitGroup(0)
+	b.Barrier()
+	out1, out2 := g.shared, g.shared.AtByte(num(tileX1.bytes()))
+	g.results(g.d1, g.sum1, g.w.scale, there, out1)
+	rest := b.F32(1)
+	if s.w.drop {
+		rest = g.w.rest
+	}
+	g.results(g.d2, g.sum2, rest, there, out2)
+}
+
+// results scales and rounds sums, and stores them by way of shared memory at p.
+func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.Value, p ptx.Ptr) {
+	first, n, columns := g.columns(o.headRows)
+	if n == 0 {
+		return
+	}
+	b := g.Builder
+	o = o.of(g.batch, g.head)
+	o.p = o.element(o.p, b.U32(uint32(first)))
+	o.headRows.columns = columns
+	tile := headTile{g.s.rows(), 16 * n, 2}
+	for k, v := range sums {
+		for h := range 2 {
+			row := g.warpRow.Add(g.lane.Shr(num(2))).Add(num(8 * h))
+			at := p.AtByte(tile.at(row, b.U32(uint32(k)))).AtByte(g.lane.And(num(3)).Shl(num(2)))
+			at.As(ptx.B32).Store(b.Pack2(storage(o.typ), v[2*h].Get().Mul(scale), v[2*h+1].Get().Mul(scale)))
+		}
+	}
+	b.Barrier()
+	tile.mover(b, o, 32*gradWarps).store(g.first, there, p)
+}
+
+// pass goes through the other rows of a head of queries.
+func (g *gradWriter) pass(w *weighing, head ptx.Value, load1, load2 *headMover) {
+	b, s := g.Builder, g.s
+	tileX1, tileX2, tileY1, tileY2 := s.tiles()
+	_, stage, _ := s.shared()
+	row := g.batch.Mad(w.heads, head).MulWide(w.queries)
+	lse, delta := g.lse.At(row), g.delta
+	if s.scored() {
+		delta = delta.At(row)
+	}
+	own := g.first.Add(g.warpRow)
+	start, end := b.U32(0), w.queries
+	if s.byKey {
+		end = g.first.Lt(w.limit).Select(w.queries, b.U32(0))
+		if s.w.causal {
+			start = g.first.Div(num(s.other)).Mul(num(s.other))
+		}
+	} else {
+		end = w.lastKey(g.first.Add(num(s.rows())).Min(w.queries).Sub(num(1)))
+	}
+	numbers := tileY1.bytes() + tileY2.bytes()
+	load := func(first, at ptx.Value) {
+		to := g.stages.AtByte(at)
+		load1.load(first, end, to)
+		load2.load(first, end, to.AtByte(num(tileY1.bytes())))
+		if s.byKey {
+			thread := b.ThreadID(0)
+			b.If(thread.Lt(num(s.other)), func() {
+				i := first.Add(thread)
+				size := i.Lt(end).Select(b.U32(4), num(0))
+				p := to.AtByte(num(numbers)).AtByte(thread.Shl(num(2)))
+				p.CopyAsyncPartial(lse.At(i), 4, size)
+				if s.scored() {
+					p.AtByte(num(4*s.other)).CopyAsyncPartial(delta.At(i), 4, size)
+				}
+			})
+		}
+		b.CommitGroup()
+	}
+	load(start, b.U32(0))
+	var rows []gradRow
+	if !s.byKey {
+		for h := range 2 {
+			i := own.Add(g.lane.Shr(num(2))).Add(num(8 * h))
+			at := i.Min(w.queries.Sub(num(1)))
+			rows = append(rows, gradRow{w.row(i), lse.At(at).Load().Mul(real(-math.Log2E)), delta.At(at).Load()})
+		}
+	}
+	readX1, readX2 := tileX1.fragments(b, true, g.warpRow, false), tileX2.fragments(b, true, g.warpRow, false)
+	alongY1, alongY2 := tileY1.fragments(b, true, b.U32(0), true), tileY2.fragments(b, true, b.U32(0), true)
+	from1, _, _ := g.columns(s.d1)
+	from2, _, _ := g.columns(s.d2)
+	acrossY1 := tileY1.fragments(b, false, b.U32(uint32(from1)), true)
+	acrossY2 := tileY2.fragments(b, false, b.U32(uint32(from2)), true)
+	ownX1, ownX2 := g.shared, g.shared.AtByte(num(tileX1.bytes()))
+	read := b.Var(b.U32(0))
+	b.For(start, end, num(s.other), func(j ptx.Value, _ ptx.Loop) {
+		b.Comment("this tile has arrived, and everyone is done with the one before it")
+		b.WaitGroup(0)
+		b.Barrier()
+		next := b.U32(uint32(stage)).Sub(read.Get())
+		load(j.Add(num(s.other)), next)
+		y1 := g.stages.AtByte(read.Get())
+		y2 := y1.AtByte(num(tileY1.bytes()))
+		score := g.product(ownX1, y1, readX1, alongY1, tileX1.width/16)
+		var dp [][]ptx.Value
+		if s.scored() {
+			dp = g.product(ownX2, y2, readX2, alongY2, tileX2.width/16)
+		}
+		p, ds := g.weigh(w, score, dp, j, own, rows, y1.AtByte(num(numbers)).As(ptx.F32))
+		g.multiply(g.sum2, p, y2, acrossY2)
+		g.multiply(g.sum1, ds, y1, acrossY1)
+		read.Set(next)
+	})
+	b.WaitGroup(0)
+	b.Barrier()
+}
+
+// gradRow is a query's part of the weighing, with what is added to the exponent of 2, and the sum
+// of its g·out.
+type gradRow struct {
+	weighingRow
+	less, delta ptx.Value
+}
+
+// product is the sums of own rows by others: [8 others][element of the fragment].
+func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
+	var acc [][]ptx.Value
+	for range g.s.other / 8 {
+		zero := g.F32(0)
+		acc = append(acc, []ptx.Value{zero, zero, zero, zero})
+	}
+	for step := range steps {
+		fx := readX(x, step, 0)
+		for n := range g.s.other / 16 {
+			fy := readY(y, step, n)
+			acc[2*n] = g.MMA(storage(g.s.q.typ), fx, fy[:2], acc[2*n])
+			acc[2*n+1] = g.MMA(storage(g.s.q.typ), fx, fy[2:], acc[2*n+1])
+		}
+	}
+	return acc
+}
+
+// multiply adds to sums the products of first operands, one for each 16 other rows, by those rows.
+func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
+	for step := range x {
+		for n := range len(sums) / 2 {
+			fy := readY(y, step, n)
+			for e, f := range [][]ptx.Value{fy[:2], fy[2:]} {
+				v := sums[2*n+e]
+				r := g.MMA(storage(g.s.q.typ), x[step], f, []ptx.Value{v[0].Get(), v[1].Get(), v[2].Get(), v[3].Get()})
+				for k := range v {
+					v[k].Set(r[k])
+				}
+			}
+		}
+	}
+}
+
+// weigh returns the weights that dropout leaves, and the gradients of scores without the factors
+// that all have, as first operands of products. Number e of fragment n is of own row
+// 8(e/2) + lane/4 and of other row 8n + 2(lane%4) + e%2. numbers are, of the other rows, lse and
+// the sums of g·out.
+func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
+	b, s := g.Builder, g.s
+	column := g.lane.And(num(3)).Shl(num(1))
+	type place struct {
+		row gradRow
+		key ptx.Value
+	}
+	places := make([][]place, len(score))
+	for n := range score {
+		other := j.Add(column).Add(num(8 * n))
+		var lse, delta []ptx.Value
+		if s.byKey {
+			lse = numbers.At(column).At(num(8 * n)).LoadVec(2)
+			if s.scored() {
+				delta = numbers.At(column).At(num(8*n + s.other)).LoadVec(2)
+			}
+		}
+		for e := range 4 {
+			if !s.byKey {
+				places[n] = append(places[n], place{rows[e/2], other.Add(num(e % 2))})
+				continue
+			}
+			r := gradRow{weighingRow: w.row(other.Add(num(e % 2))), less: lse[e%2].Mul(real(-math.Log2E))}
+			if s.scored() {
+				r.delta = delta[e%2]
+			}
+			places[n] = append(places[n], place{r, own.Add(g.lane.Shr(num(2))).Add(num(e / 2 * 8))})
+		}
+	}
+	weights, grads := make([][]*ptx.Var, len(score)), make([][]*ptx.Var, len(score))
+	scale := w.scale.Mul(real(math.Log2E))
+	for n := range score {
+		for e, x := range score[n] {
+			at := places[n][e]
+			if s.w.mask == dtype.Invalid {
+				x = x.FMA(scale, at.row.less)
+			} else {
+				x = at.row.masked(at.key, x.Mul(w.scale)).FMA(real(math.Log2E), at.row.less)
+			}
+			weights[n] = append(weights[n], b.Var(x.Ex2Approx()))
+			if s.scored() {
+				grads[n] = append(grads[n], b.Var(dp[n][e]))
+			}
+		}
+	}
+	b.If(g.edge(w, j, own), func() {
+		for n := range score {
+			for e := range score[n] {
+				at := places[n][e]
+				sees := at.row.sees(at.key)
+				if s.byKey {
+					sees = sees.And(at.row.i.Lt(w.queries))
+				}
+				weights[n][e].Set(sees.Select(weights[n][e].Get(), b.F32(0)))
+				if s.scored() {
+					grads[n][e].Set(sees.Select(grads[n][e].Get(), b.F32(0)))
+				}
+			}
+		}
+	})
+	kept, changes := make([][]ptx.Value, len(score)), make([][]ptx.Value, len(score))
+	for n := range score {
+		for e := range score[n] {
+			at, x := places[n][e], weights[n][e].Get()
+			kept[n] = append(kept[n], x)
+			var d ptx.Value
+			if s.scored() {
+				d = grads[n][e].Get()
+			}
+			if s.w.drop {
+				keeps := at.row.keeps(at.key)
+				kept[n][e] = keeps.Select(x, b.F32(0))
+				if s.scored() {
+					d = keeps.Select(d.Mul(w.rest), b.F32(0))
+				}
+			}
+			if s.scored() {
+				changes[n] = append(changes[n], d.Sub(at.row.delta).Mul(x))
+			}
+		}
+	}
+	if s.valued() {
+		p = g.operands(kept)
+	}
+	if s.scored() {
+		ds = g.operands(changes)
+	}
+	return p, ds
+}
+
+// edge reports whether some of the warp's own rows and the tile's do not see each other by number.
+func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
+	end := j.Add(num(g.s.other))
+	if !g.s.byKey {
+		return end.Gt(w.lastKey(own))
+	}
+	last := own.Add(num(16))
+	p := end.Gt(w.queries).Or(last.Gt(w.limit))
+	if g.s.w.causal {
+		p = p.Or(last.Sub(num(1)).Gt(j))
+	}
+	return p
+}
+
+// operands rounds numbers, as they lie in sums, to first operands for each 16 other rows.
+func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
+	half := storage(g.s.q.typ)
+	for n := 0; n < len(v); n += 2 {
+		x, y := v[n], v[n+1]
+		list = append(list, []ptx.Value{g.Pack2(half, x[0], x[1]), g.Pack2(half, x[2], x[3]),
+			g.Pack2(half, y[0], y[1]), g.Pack2(half, y[2], y[3])})
+	}
+	return list
+}
