@@ -76,7 +76,8 @@ func TestAttentionKernelsAndComposition(t *testing.T) {
 	}
 }
 
-// Of 0 and 1 as values the results show which weights were dropped: those that the composition drops.
+// Of 0 and 1 as values the results show which weights were dropped: those that the composition
+// drops.
 func TestAttentionDropsTheSame(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		q, k, v := s.Randn(2, 3, 50, 4), s.Randn(2, 3, 40, 4), s.Typed(dtype.F32).Eye(40).Expand(2, 3, 40, 40)
