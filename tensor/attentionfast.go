@@ -124,9 +124,9 @@ func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
 }
 
-// likewise allocates a result of shape s whose dimensions but the last lie in memory in the order
-// of those of x: heads that are parts of a projection stay inside of the length, so that joining
-// them is a view.
+// likewise allocates a result of shape to whose dimensions but the last lie in memory in the order
+// of those of x. Heads that are parts of a projection stay inside of the length: joining them is a
+// view.
 func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Tensor {
 	order := []int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {
