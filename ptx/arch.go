@@ -52,10 +52,10 @@ func (a Arch) String() string {
 	return fmt.Sprintf("sm_%d", a.SM())
 }
 
-// Target says for which devices the kernel is: it may use what they have, it prints their `.target`,
-// and the lowest `.version` that knows it. What they lack is a problem where it is asked for. It is
-// called first, before parameters. Without it a kernel is for the lowest target that has its
-// instructions, which is never an exact one.
+// Target says for which devices the kernel is: it may use what they have, it prints their
+// `.target`, and the lowest `.version` that knows it. What they lack is a problem where it is asked
+// for. It is called first, before parameters. Without it a kernel is for the lowest target that has
+// its instructions, which is never an exact one.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {
@@ -104,8 +104,8 @@ func (b *Builder) require(op string) {
 }
 
 // GrowRegisters asks for registers of the multiprocessor until each thread has n: a multiple of 8
-// from 24 to 256. The four warps of a warpgroup do it together. It needs PTX 8.0 and an exact target
-// from [SM90a] on.
+// from 24 to 256. The four warps of a warpgroup do it together. It needs PTX 8.0 and an exact
+// target from [SM90a] on.
 func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
 
 // ShrinkRegisters gives registers back until each thread has n, otherwise as GrowRegisters.

@@ -23,6 +23,7 @@ type Kernel struct {
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
 	Exact        bool      // it runs on no other
+	Overlap      bool      // it waits by itself for what is queued ahead
 	Forms        []*Kernel // the same for other targets, of this launch shape but for DynShared
 }
 
