@@ -23,6 +23,10 @@ type Kernel struct {
 type KernelConfig struct {
 	Block  [3]int // threads of a block along each axis; 0 is 1
 	Shared int    // bytes of the block's dynamic shared memory
+	// Overlap lets the kernel start before what is queued ahead of it on its stream has ended. It
+	// waits by itself, with [ptx.Builder.GridDependencyWait], before it touches memory that this
+	// work writes. In a recording it starts in order. A driver before CUDA 11.6 refuses the launch.
+	Overlap bool
 }
 
 // A KernelError says why a kernel cannot be launched in a shape.
@@ -41,7 +45,7 @@ func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " 
 // checked here; what the driver refuses is the error of the first launch.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
-		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Foreign: true}
+		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Overlap: c.Overlap, Foreign: true}
 	limits, threads := [3]int{1024, 1024, 64}, 1
 	for i, n := range c.Block {
 		if n == 0 {

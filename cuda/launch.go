@@ -132,6 +132,15 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }
 
+// launchOverlapping launches a kernel that waits by itself for what is queued ahead.
+func (d *Device) launchOverlapping(k cu.GraphKernel, s *stream) error {
+	api, ok := d.api.(cu.AttributeLauncher)
+	if !ok {
+		return &cu.Error{Call: "cuLaunchKernelEx", Result: cu.ErrNotSupported, Detail: "this driver takes no attributes of launches"}
+	}
+	return api.LaunchKernelEx(k, cu.LaunchAttributes{Overlap: true}, s.handle)
+}
+
 // queue puts planned launches into the stream's queue.
 func (d *Device) queue(s *stream, list []kernels.Launch) error {
 	if len(list) == 0 {
@@ -152,7 +161,12 @@ func (d *Device) queue(s *stream, list []kernels.Launch) error {
 			return err
 		}
 		grid, block := cu.Dim3{X: l.Grid[0], Y: l.Grid[1], Z: l.Grid[2]}, cu.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}
-		if err := d.api.LaunchKernel(fn, grid, block, uint32(k.DynShared), s.handle, l.Params); err != nil {
+		if k.Overlap {
+			err = d.launchOverlapping(cu.GraphKernel{Func: fn, Grid: grid, Block: block, Shared: uint32(k.DynShared), Params: l.Params}, s)
+		} else {
+			err = d.api.LaunchKernel(fn, grid, block, uint32(k.DynShared), s.handle, l.Params)
+		}
+		if err != nil {
 			return d.fault(k.Name, err)
 		}
 		d.count.launches.Add(1)

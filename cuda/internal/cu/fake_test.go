@@ -55,6 +55,9 @@ func newFake(t *testing.T, version Version) *fake {
 	for _, row := range symbolTable {
 		f.exports[row.name()] = true
 	}
+	for _, row := range laterTable {
+		f.exports[row.name()] = true
+	}
 	f.handle = func(name string, a *[11]uintptr) Result {
 		switch name {
 		case "cuInit":

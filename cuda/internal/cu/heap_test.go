@@ -26,7 +26,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 		"cuGraphAddKernelNode": {0, 2, 4}, "cuGraphAddMemcpyNode": {0, 2, 4}, "cuGraphAddMemsetNode": {0, 2, 4},
 		"cuGraphExecKernelNodeSetParams": {2}, "cuGraphExecMemcpyNodeSetParams": {2}, "cuStreamEndCapture": {1},
 		"cuMemGetAllocationGranularity": {0, 1}, "cuMemCreate": {0, 2}, "cuMemSetAccess": {2}, "cuMemAlloc_v2": {0},
-		"cuDeviceGetName": {0}, "cuMemHostAlloc": {0}, "cuLaunchKernel": {10},
+		"cuDeviceGetName": {0}, "cuMemHostAlloc": {0}, "cuLaunchKernel": {10}, "cuLaunchKernelEx": {0, 3},
 	}
 	image := []byte("\x7fELF")
 	seen := map[string]bool{}
@@ -54,7 +54,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 		return 0
 	}
 	deep(64, func() {
-		_ = procAddress(callback("cuGetProcAddress_v2"), "cuInit")
+		_ = procAddress(callback("cuGetProcAddress_v2"), "cuInit", Minimum)
 		d.ModuleGetFunction(1, "k")
 		d.ModuleLoadData(ptx, JITOptions{})
 		d.LinkPTX("k", ptx, JITOptions{})
@@ -71,6 +71,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 		d.DeviceName(0)
 		d.MemHostAlloc(1, 0)
 		d.LaunchKernel(1, Dim3{1, 1, 1}, Dim3{1, 1, 1}, 0, 0, params)
+		d.LaunchKernelEx(launch, LaunchAttributes{Overlap: true}, 0)
 	})
 	if local := [1]byte{1}; !onStackOf(&local) {
 		t.Error("a local variable was not seen to be on the stack: this test finds nothing")

@@ -117,7 +117,11 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	f.exports["cuGetProcAddress_v2"] = true
 	f.exports["resolved"] = true
 	f.on("cuGetProcAddress_v2", func(a *[11]uintptr) Result {
-		want(t, "version", a[2], uintptr(Minimum))
+		version := Minimum
+		if cString(a[0]) == "cuLaunchKernelEx" {
+			version = launchKernelExSince
+		}
+		want(t, "version", a[2], uintptr(version))
 		want(t, "flags", a[3], uintptr(0))
 		switch cString(a[0]) {
 		case "cuMemAlloc":

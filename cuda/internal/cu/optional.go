@@ -74,6 +74,22 @@ type GraphKernel struct {
 	Params      []byte
 }
 
+// AttributeLauncher is satisfied by implementations that take attributes of a launch: both of this
+// build.
+type AttributeLauncher interface {
+	// LaunchKernelEx is cuLaunchKernelEx: LaunchKernel with attributes. ErrNotSupported where the
+	// driver is older than CUDA 11.6 or the device lacks what is asked for, ErrInvalidClusterSize
+	// where the grid is no multiple of the cluster.
+	LaunchKernelEx(l GraphKernel, a LaunchAttributes, s Stream) error
+}
+
+// LaunchAttributes say how a kernel is launched. The zero value is LaunchKernel's way.
+type LaunchAttributes struct {
+	Cluster  Dim3 // blocks of a cluster, which run on neighbouring multiprocessors; zero: none
+	Overlap  bool // it may start before what is queued ahead has ended, for which it waits itself
+	Priority int  // as of a stream; 0: the stream's
+}
+
 // GraphCopy is a copy of N > 0 bytes. Of each end one address is given: a host's, or a device's.
 // With Peer both are of devices, of which the node's context is one's; without it they are of that
 // context's device.

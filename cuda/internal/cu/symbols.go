@@ -28,6 +28,7 @@ type symbols struct {
 	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsed uintptr
 
 	vmmSymbols
+	laterSymbols
 }
 
 // symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the library exports for the same
@@ -115,7 +116,7 @@ func (s *symbols) bind(lib *library) (missing []string) {
 	for _, row := range symbolTable {
 		var p uintptr
 		if getProc != 0 {
-			p = procAddress(getProc, row.base)
+			p = procAddress(getProc, row.base, Minimum)
 		}
 		if p == 0 {
 			p = lib.lookup(row.name())
@@ -125,18 +126,28 @@ func (s *symbols) bind(lib *library) (missing []string) {
 		}
 		*row.at(s) = p
 	}
+	for _, row := range laterTable {
+		p := uintptr(0)
+		if getProc != 0 {
+			p = procAddress(getProc, row.base, row.since)
+		}
+		if p == 0 {
+			p = lib.lookup(row.name())
+		}
+		*row.at(s) = p
+	}
 	return missing
 }
 
-// procAddress is cuGetProcAddress_v2(name, &out, Minimum, default flags, &status).
-func procAddress(fn uintptr, name string) uintptr {
+// procAddress is cuGetProcAddress_v2(name, &out, version, default flags, &status).
+func procAddress(fn uintptr, name string, version Version) uintptr {
 	n := cstring(name)
 	b := getBlock(fn)
 	defer putBlock(b)
 	b.out[0], b.out[1] = 0, 0
 	b.a[0] = uintptr(unsafe.Pointer(&n[0]))
 	b.a[1] = b.outAddr(0)
-	b.a[2] = uintptr(Minimum)
+	b.a[2] = uintptr(version)
 	b.a[3] = 0
 	b.a[4] = b.outAddr(1)
 	r := b.call()

@@ -10,18 +10,31 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// LaunchKernel checks the launch and puts it into the stream's queue. What the hardware would refuse, or silently read beside, is refused
-// at once: dimensions, .maxntid and .reqntid, shared memory, and the size of the parameter block.
+// LaunchKernel checks the launch and puts it into the stream's queue. What the hardware would
+// refuse, or silently read beside, is refused at once: dimensions, .maxntid and .reqntid, shared
+// memory, and the size of the parameter block.
 func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint32, st cu.Stream, params []byte) error {
+	return d.launch("cuLaunchKernel", cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params}, cu.LaunchAttributes{}, st)
+}
+
+// LaunchKernelEx is LaunchKernel with attributes. Kernels do not overlap here, so that Overlap and
+// Priority change nothing. Clusters of more than one block are not run.
+func (d *Driver) LaunchKernelEx(l cu.GraphKernel, a cu.LaunchAttributes, st cu.Stream) error {
+	return d.launch("cuLaunchKernelEx", l, a, st)
+}
+
+func (d *Driver) launch(call string, l cu.GraphKernel, a cu.LaunchAttributes, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	const call = "cuLaunchKernel"
 	s, err := d.streamHere(call, st)
 	if err != nil {
 		return err
 	}
-	w, err := d.kernelWork(call, s.ctx, cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params})
+	w, err := d.kernelWork(call, s.ctx, l)
 	if err != nil {
+		return err
+	}
+	if err := d.clusters(call, l.Grid, a.Cluster); err != nil {
 		return err
 	}
 	if s.capture != nil {
@@ -31,6 +44,26 @@ func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint
 	w.count()
 	d.enqueue(s, &op{Op: w.Op, run: w.run})
 	return s.ctx.dead
+}
+
+// mostClustered is how many blocks of a cluster every device of 9.0 runs.
+const mostClustered = 8
+
+// clusters checks a grid in clusters of so many blocks, none where that is zero.
+func (d *Driver) clusters(call string, grid, cluster cu.Dim3) error {
+	switch n := cluster.Count(); {
+	case cluster == cu.Dim3{}:
+		return nil
+	case d.cfg.SM < 90:
+		return fail(call, cu.ErrNotSupported, "clusters %v: they need compute capability 9.0, the device is sm_%d", cluster, d.cfg.SM)
+	case n == 0 || n > mostClustered:
+		return fail(call, cu.ErrInvalidClusterSize, "clusters %v: 1 to %d blocks", cluster, mostClustered)
+	case grid.X%cluster.X != 0 || grid.Y%cluster.Y != 0 || grid.Z%cluster.Z != 0:
+		return fail(call, cu.ErrInvalidClusterSize, "grid %v is no multiple of clusters %v", grid, cluster)
+	case n > 1:
+		return fail(call, cu.ErrNotSupported, "clusters %v: those of more than one block are not emulated", cluster)
+	}
+	return nil
 }
 
 // kernelWork checks a launch in ctx and returns what it does. d.mu is held.

@@ -24,6 +24,7 @@ type Kernel struct {
 	Target       int       // least compute capability times ten
 	Foreign      bool      // a program's own
 	Exact        bool      // it runs on no other
+	Overlap      bool      // it waits by itself for what is queued ahead
 	Forms        []*Kernel // the same for other targets, of this launch shape but for DynShared
 }
 

@@ -276,6 +276,36 @@ API cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int 
 	LEAVE(0);
 }
 
+API cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **extra) {
+	ENTER;
+	readable(__func__, "configuration", c, sizeof *c);
+	struct object *o = get(__func__, FUNCTION, f);
+	MUST(get(__func__, MODULE, o->of)->of == need(__func__), "the kernel is of another context");
+	stream_of(__func__, c->hStream);
+	unsigned grid[] = {c->gridDimX, c->gridDimY, c->gridDimZ};
+	launchable(__func__, o, grid, (unsigned[]){c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes, params, extra);
+	MUST(c->numAttrs && c->numAttrs <= 3, "%u attributes: cuLaunchKernel is for none", c->numAttrs);
+	readable(__func__, "attributes", c->attrs, c->numAttrs * sizeof *c->attrs);
+	for (unsigned i = 0; i < c->numAttrs; i++) {
+		const CUlaunchAttribute *a = &c->attrs[i];
+		for (unsigned k = 0; k < i; k++) MUST(c->attrs[k].id != a->id, "attribute %d twice", a->id);
+		switch (a->id) {
+		case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
+			const unsigned n[] = {a->value.clusterDim.x, a->value.clusterDim.y, a->value.clusterDim.z};
+			for (int k = 0; k < 3; k++) MUST(n[k] && grid[k] % n[k] == 0, "a grid of %u blocks in clusters of %u", grid[k], n[k]);
+			MUST(n[0] * n[1] * n[2] <= 8, "a cluster of %u blocks", n[0] * n[1] * n[2]);
+			break;
+		}
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+			MUST(a->value.programmaticStreamSerializationAllowed == 1, "serialization %d", a->value.programmaticStreamSerializationAllowed);
+			break;
+		case CU_LAUNCH_ATTRIBUTE_PRIORITY: MUST(a->value.priority <= 0 && a->value.priority >= -5, "priority %d", a->value.priority); break;
+		default: die(__func__, "attribute %d", a->id);
+		}
+	}
+	LEAVE(0);
+}
+
 API cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode) {
 	ENTER;
 	struct object *o = idle(__func__, s);
