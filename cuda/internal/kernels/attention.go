@@ -18,6 +18,7 @@ type AttentionOperands struct {
 type attentionForm interface {
 	kernel() (*Kernel, error)
 	tile() (queries, keys int)
+	tensor() int // operations of tensor cores for a row of a tile and a tile of keys
 }
 
 // attentionShape is what both forms know of the operands.
@@ -25,8 +26,6 @@ type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec
 	lse          bool
-	packed       bool // the rows of a tile are the queries of all heads that share keys
-	split        bool // a block takes a part of the keys and leaves sums
 }
 
 func (s attentionShape) String() string {
@@ -38,13 +37,8 @@ func (s attentionShape) String() string {
 		}
 	}
 	name += s.w.String()
-	for _, p := range []struct {
-		is   bool
-		name string
-	}{{s.lse, "_lse"}, {s.packed, "_packed"}, {s.split, "_split"}} {
-		if p.is {
-			name += p.name
-		}
+	if s.lse {
+		name += "_lse"
 	}
 	return name
 }
@@ -85,7 +79,7 @@ func Attention(o AttentionOperands, scratch Scratch) ([]Launch, error) {
 		w: weighingSpecOf(o.AttentionWeighing), lse: o.LSE.Type != dtype.Invalid}
 	group := heads / o.K.Shape.At(1)
 	f := chooseAttention(s, o, batch*heads, queries)
-	rows, _ := f.tile()
+	rows, tile := f.tile()
 	blocks := ceilDiv(queries, rows)
 	k, err := f.kernel()
 	if err != nil {
@@ -103,7 +97,22 @@ func Attention(o AttentionOperands, scratch Scratch) ([]Launch, error) {
 		p.u64(o.LSE.start())
 	}
 	l, err := p.launch(k, blocks*batch*heads)
+	l.Tensor = batch * heads * keyTiles(s.w.causal, queries, keys, rows, tile) * rows * f.tensor()
 	return []Launch{l}, err
+}
+
+// keyTiles is how many tiles of keys the blocks of a head's queries, of rows each, go through: of a
+// causal op those of which some query sees a key. Samples that are shorter have fewer.
+func keyTiles(causal bool, queries, keys, rows, tile int) int {
+	n := 0
+	for first := 0; first < queries; first += rows {
+		end := keys
+		if causal {
+			end = min(keys, first+rows, queries)
+		}
+		n += ceilDiv(end, tile)
+	}
+	return n
 }
 
 func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) attentionForm {

@@ -27,6 +27,9 @@ func (s attentionFloat) name() string {
 func (s attentionFloat) kernel() (*Kernel, error)  { return kernelOf(s) }
 func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 
+// tensor is 0: the products are multiply-adds.
+func (s attentionFloat) tensor() int { return 0 }
+
 // attentionFloatFor chooses the tile: as much as shared memory of 99 KiB has room for.
 func attentionFloatFor(s attentionShape) attentionFloat {
 	switch wide := max(s.q.columns, s.v.columns); {

@@ -104,5 +104,6 @@ func planAttentionGrad(o AttentionGradOperands, delta Operand, byKey bool) ([]La
 		p.u64(delta.start())
 	}
 	l, err := p.launch(k, blocks*own.Shape.At(0)*own.Shape.At(1), s.parts)
+	l.Tensor = own.Shape.At(0) * o.Q.Shape.At(1) * s.tilePairs(o.Q.Shape.At(2), o.K.Shape.At(2)) * s.rows() * s.tensor()
 	return []Launch{l}, err
 }

@@ -72,6 +72,39 @@ func (s attentionGrad) name() string {
 	return fmt.Sprintf("%s%v_%dx%d", name, s.w, s.rows(), s.other)
 }
 
+// tilePairs is how many tiles of others pass by all tiles of own rows, for a head of queries.
+// Samples that are shorter have fewer.
+func (s attentionGrad) tilePairs(queries, keys int) int {
+	if !s.byKey {
+		return keyTiles(s.w.causal, queries, keys, s.rows(), s.other)
+	}
+	n := 0
+	for first := 0; first < keys; first += s.rows() {
+		start := 0
+		if s.w.causal {
+			start = min(first/s.other*s.other, queries)
+		}
+		n += ceilDiv(queries-start, s.other)
+	}
+	return n
+}
+
+// tensor is how many operations the tensor cores do for an own row and a tile of others. Every part
+// of the results' columns computes the scores.
+func (s attentionGrad) tensor() int {
+	x1, x2, _, _ := s.tiles()
+	n := s.parts * x1.width
+	for _, d := range []headRows{s.d1, s.d2} {
+		if d.typ != dtype.Invalid {
+			n += 16 * ceilDiv(max(1, d.columns), 16)
+		}
+	}
+	if s.scored() {
+		n += s.parts * x2.width
+	}
+	return 2 * s.other * n
+}
+
 // tiles are those of the own rows, and of the others.
 func (s attentionGrad) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ

@@ -31,7 +31,12 @@ func (s attentionTensor) name() string {
 
 func (s attentionTensor) kernel() (*Kernel, error)  { return kernelOf(s) }
 func (s attentionTensor) tile() (queries, keys int) { return s.tileRows(), s.keys }
-func (s attentionTensor) tileRows() int             { return 16 * s.high * s.warps }
+func (s attentionTensor) tensor() int {
+	q, _, v, _ := s.tiles()
+	return 2 * s.keys * (q.width + v.width)
+}
+
+func (s attentionTensor) tileRows() int { return 16 * s.high * s.warps }
 
 // attentionTensorFor chooses the tile.
 func attentionTensorFor(s attentionShape, scale float64, heads, queries int) attentionTensor {

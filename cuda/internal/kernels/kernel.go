@@ -33,7 +33,9 @@ type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
 	Params []byte // packed as the .param space lays them out
-	Tensor int    // operations that the tensor cores do, those on a tile's padding too; 0: it does not use them
+	// Tensor is how many operations the tensor cores do, those on a tile's padding too; 0: it does
+	// not use them. Where samples have lengths, which the device alone knows, it is the most.
+	Tensor int
 }
 
 // Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and strides count elements.
