@@ -162,7 +162,7 @@ func vectorMatMul(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 // products multiply two elements in the computing type of each type.
 var products = map[dtype.Type]*expr.Program{}
 
-// identities store a computing type's partial sums as they are.
+// identities store partial sums and realigned operands as they are.
 var identities = map[dtype.Type]*expr.Program{}
 
 func init() {
@@ -171,7 +171,7 @@ func init() {
 			products[t] = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.X(1))}, []dtype.Type{t.Compute()}, []dtype.Type{t, t}, -1)
 		}
 	}
-	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.I64} {
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.I64, dtype.F16, dtype.BF16} {
 		identities[t] = expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{t}, []dtype.Type{t}, -1)
 	}
 }

@@ -23,12 +23,35 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	for _, c := range []struct {
 		clocks float64
 		bound  string
-	}{{(copied + read) / 128, "shared memory"}, {copied / g.CacheRate * float64(g.Cores), "cache"}} {
+	}{{(copied + read) / 128, "shared memory"}, {copied / g.CacheRate * float64(g.Cores), "cache"}, {s.slots() * float64(f.warpsM*f.warpsN) / 4, "issue"}} {
 		if c.clocks > clocks {
 			clocks, bound = c.clocks, c.bound
 		}
 	}
 	return clocks, bound
+}
+
+// slots is about how many instructions a warp issues in a step of k: what multiplies, what reads
+// fragments, what copies, and what counts. TestProductModel holds it to the machine code.
+func (s tensorSpec) slots() float64 {
+	f := s.form
+	wm, wn := f.warp()
+	steps := f.bk / 16
+	n := float64(steps*(wm/16*wn/8+(wm+wn)/16)) + 20
+	for _, o := range []struct {
+		load  tensorLoad
+		outer int
+	}{{s.a, f.bm}, {s.b, f.bn}} {
+		units, each := float64(ceilDiv(o.outer*f.bk, max(o.load.vector, 2)*f.threads())), 3.0
+		switch {
+		case o.load.vector == 1:
+			each = 10
+		case o.load.ragged:
+			each = 6
+		}
+		n += units * each
+	}
+	return n
 }
 
 // resident is how many blocks a multiprocessor holds at once.
@@ -52,6 +75,9 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k, parts int) (seconds float64, bo
 	together := float64(min(most, held))
 	// A block is a turn ahead for each stage but one: what it waits for is not there sooner.
 	pace := max(turn, latency/(float64(s.stages()-1)*together))
+	if min(s.a.vector, s.b.vector) == 1 { // what goes through registers is waited for in each step
+		pace = max(pace, latency*float64(f.bk/16)/together)
+	}
 	if pace > turn {
 		bound = "latency"
 	}
@@ -116,6 +142,9 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 		if split {
 			most = min(max(k/128, 1), 64)
 		}
+		if s.odd && (f.bm < 64 || f.threads() > 128) {
+			continue
+		}
 		wave := g.Cores * max(1, g.resident(s))
 		tiles := batch * s.tiles(m, n)
 		for waves := 0; waves <= 4; waves++ {
@@ -136,4 +165,52 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 		}
 	}
 	return best, chunk, seconds
+}
+
+// realign reports which operands are worth a copy whose rows begin on 16 bytes: those that would
+// come element by element, where the copies' bytes cost less than that.
+func (g *GPU) realign(out, a, b Operand) (ra, rb bool) {
+	s, _ := tensorSpecFor(out, a, b)
+	alone := func(o Operand, along tensorLoad, outer int) bool {
+		d := outer
+		if along.alongK {
+			d = 3 - outer
+		}
+		return o.Strides.At(d) == 1
+	}
+	canA, canB := s.a.vector == 1 && alone(a, s.a, 1), s.b.vector == 1 && alone(b, s.b, 2)
+	if !canA && !canB {
+		return false, false
+	}
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	copies := func(o Operand) float64 {
+		elements := o.Shape.Size()
+		if o.Strides.At(0) == 0 {
+			elements /= batch
+		}
+		return launchSeconds + float64(4*elements)/g.Bandwidth
+	}
+	_, _, least := g.choose(s, batch, m, n, k, true)
+	for _, c := range []struct{ a, b bool }{{true, false}, {false, true}, {true, true}} {
+		if c.a && !canA || c.b && !canB {
+			continue
+		}
+		with, extra := s, 0.0
+		if c.b {
+			with.b.vector, with.b.ragged = 8, true
+			extra += copies(b)
+			// Beside rows of k that are copied whole, those of a may begin anywhere.
+			if !c.a && !with.b.alongK && oddRows(a, with.a.alongK) {
+				with.odd, with.a.vector, with.a.ragged = true, 2, true
+			}
+		}
+		if c.a {
+			with.a.vector, with.a.ragged = 8, true
+			extra += copies(a)
+		}
+		if _, _, t := g.choose(with, batch, m, n, k, true); t+extra < least {
+			ra, rb, least = c.a, c.b, t+extra
+		}
+	}
+	return ra, rb
 }

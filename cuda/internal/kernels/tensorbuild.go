@@ -15,6 +15,7 @@ type tensorBuilder struct {
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block
 	warpM, warpN ptx.Value // and of the warp within the block
+	odd          ptx.Value // 1 where this block, or this sum, has the rows of a that begin at odd elements
 	acc          [][][]*ptx.Var
 }
 
@@ -25,7 +26,14 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.MinBlocks(s.tune.or(s.tune.blocks, f.blocks)) // left to itself the assembler aims at fewer registers, and spills for it
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
-	g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm, f.bn, s.tune)
+	switch {
+	case s.odd && s.a.alongK:
+		g.oddRows(&q)
+	case s.odd:
+		g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm-2, f.bn, s.tune)
+	default:
+		g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm, f.bn, s.tune)
+	}
 	half := f.bm * f.bk * 2 // bytes of a's tile
 	g.stage = half + f.bn*f.bk*2
 	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
@@ -41,10 +49,14 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			}
 		}
 	}
-	loadA := g.copier(s.a, q.a.p, g.tileM, g.m, q.a.stride1, q.a.stride2, f.bm, 0)
-	loadB := g.copier(s.b, q.b.p, g.tileN, g.n, q.b.stride2, q.b.stride1, f.bn, half)
-	g.sum(loadA, loadB, half)
-	g.finish(q.out())
+	if s.odd && !s.a.alongK {
+		g.oddSums(q, half)
+	} else {
+		loadA := g.copier(s.a, q.a, q.a.stride1, q.a.stride2, g.tileM, g.m, f.bm, 0)
+		loadB := g.copier(s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, half)
+		g.sum(loadA, loadB, half)
+	}
+	g.finish(g.outOf(q))
 	return [3]int{f.threads(), 1, 1}
 }
 
@@ -77,7 +89,9 @@ func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
 	for i := range stages - 1 {
 		at := b.U32(uint32(i * g.stage))
 		for _, l := range loads {
+			l.first = i == 0
 			l.fetch(0, 1, b.U32(uint32(i*f.bk)), at)()
+			l.first = false
 			l.advance()
 		}
 		commit()
@@ -103,7 +117,11 @@ func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
 	arrived(stages - 2)
 	read(parts[0], b.U32(0), 0)
 	from, to := b.Var(b.U32(0)), b.Var(b.U32(uint32((stages-1)*g.stage)))
-	b.For(b.U32(0), g.k, num(f.bk), func(k ptx.Value, _ ptx.Loop) {
+	end := g.k
+	if g.s.odd && g.s.a.alongK {
+		end = end.Add(g.odd)
+	}
+	b.For(b.U32(0), end, num(f.bk), func(k ptx.Value, _ ptx.Loop) {
 		ahead := k.Add(num((stages - 1) * f.bk))
 		for step := range steps {
 			var stores []func()

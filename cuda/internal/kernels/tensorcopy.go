@@ -1,6 +1,10 @@
 package kernels
 
-import "github.com/flambeau-go/flambeau/ptx"
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/ptx"
+)
 
 // tensorCopier brings one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the
 // other.
@@ -20,12 +24,14 @@ type tensorCopier struct {
 	tileStep   ptx.Value   // bytes from one tile to the next
 	outer, k   []ptx.Value // of the elements of the first unit, in the matrix and within the tile
 	outerLimit ptx.Value
+	before     bool // the element before the first of a row is brought too
+	first      bool // the tile that is fetched is that with the beginnings of rows along k
 }
 
 // copier prepares to bring tiles of an operand, of that length along the outer dimension, to where
 // base lies in each stage. What lies outside of the matrix becomes zero.
-func (g *tensorBuilder) copier(how tensorLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, length, base int) *tensorCopier {
-	b, bk := g.Builder, g.s.form.bk
+func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
+	b, bk, p := g.Builder, g.s.form.bk, o.p
 	c := &tensorCopier{g: g, how: how, width: max(how.vector, 2), p: p, outerLimit: count}
 	rowLength, rows := length, bk
 	if how.alongK {
@@ -48,12 +54,14 @@ func (g *tensorBuilder) copier(how tensorLoad, p ptx.Ptr, first, count, outerStr
 		rowStride, stride = outerStride, kStride
 	}
 	for e := range c.width {
-		along := column.Add(num(e))
-		if how.alongK {
-			c.outer, c.k = append(c.outer, first.Add(row)), append(c.k, along)
-		} else {
-			c.outer, c.k = append(c.outer, first.Add(along)), append(c.k, row)
+		outer, k := first.Add(row), column.Add(num(e))
+		if !how.alongK {
+			outer, k = first.Add(column.Add(num(e))), row
 		}
+		if g.s.odd && g.s.a.alongK {
+			k = k.Sub(g.odd)
+		}
+		c.outer, c.k = append(c.outer, outer), append(c.k, k)
 	}
 	bytes := func(stride ptx.Value, n int) ptx.Value { return stride.MulWide(num(2 * n)).Bitcast(ptx.U64) }
 	c.rowStep, c.step, c.tileStep = bytes(rowStride, c.rows), bytes(stride, 1), bytes(kStride, bk)
@@ -64,7 +72,7 @@ func (g *tensorBuilder) copier(how tensorLoad, p ptx.Ptr, first, count, outerStr
 		unit       bool
 	}{{c.outer[0], outerStride, how.vector > 1 && !how.alongK}, {c.k[0], kStride, how.vector > 1 && how.alongK}} {
 		if d.unit {
-			from = from.At(d.at)
+			from = from.At(d.at.Bitcast(ptx.S32))
 		} else {
 			from = from.At(d.at.Bitcast(ptx.S32).MulWide(d.stride))
 		}
@@ -104,7 +112,11 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 		}
 		inside := func(e int) ptx.Value {
 			outer, at := place(e)
-			return outer.Lt(c.outerLimit).And(at.Lt(g.k))
+			limit := c.outerLimit
+			if c.before {
+				outer, limit = outer.Add(num(1)), limit.Add(num(1))
+			}
+			return outer.Lt(limit).And(at.Lt(g.k))
 		}
 		period := len(c.to)
 		to := c.to[i%period].At(num(i / period * period * c.rows * c.rowBytes)).At(stage)
@@ -121,7 +133,15 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			copies := func() {
 				to.CopyAsyncPartial(c.p.MovedTo(address), 2*c.width, inside(0).Select(bytes, num(0)))
 			}
-			if c.spare > 0 {
+			if c.first && g.s.odd && c.how.alongK {
+				outer, at := place(0)
+				b.IfElse(at.Eq(num(math.MaxUint32)), func() { // nothing and the row's first element
+					lo := b.Bits(storage(g.s.typ), 0)
+					hi := b.Var(lo)
+					b.If(outer.Lt(c.outerLimit).And(g.k.Gt(num(0))), func() { hi.Set(c.p.MovedTo(address.Add(c.step)).Load()) })
+					to.As(ptx.B32).Store(b.Join(ptx.B32, lo, hi.Get()))
+				}, copies)
+			} else if c.spare > 0 {
 				b.If(b.ThreadID(0).Lt(num(c.spare)), copies)
 			} else {
 				copies()

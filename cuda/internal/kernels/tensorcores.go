@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // tensorSpec describes a matrix product of 16-bit floats on the tensor cores. Tiles come in
@@ -14,6 +15,7 @@ type tensorSpec struct {
 	out  dtype.Type // typ, or F32 for parts of a sum
 	form tensorForm
 	a, b tensorLoad
+	odd  bool // every second row of a begins at an odd element: see [tensorBuilder.oddRows] and [tensorBuilder.oddSums]
 	to   tensorStore
 	tune productTune
 }
@@ -92,7 +94,16 @@ func (s tensorStore) String() string { return [...]string{"s", "u", "v"}[s] }
 
 func (s tensorSpec) kernel() (*Kernel, error) { return kernelOf(s) }
 
-func (s tensorSpec) tiles(m, n int) int { return ceilDiv(m, s.form.bm) * ceilDiv(n, s.form.bn) }
+func (s tensorSpec) tiles(m, n int) int {
+	rows := ceilDiv(m, s.form.bm)
+	switch {
+	case s.odd && s.a.alongK:
+		rows = 2 * ceilDiv(ceilDiv(m, 2), s.form.bm)
+	case s.odd:
+		rows = ceilDiv(m, s.form.bm-2)
+	}
+	return rows * ceilDiv(n, s.form.bn)
+}
 
 func (s tensorSpec) name() string {
 	out := s.to.String()
@@ -102,6 +113,9 @@ func (s tensorSpec) name() string {
 	out += fmt.Sprintf("_s%d", s.stages())
 	if s.tune != (productTune{}) {
 		out += "_" + s.tune.String()
+	}
+	if s.odd {
+		out += "_odd"
 	}
 	return fmt.Sprintf("gemm_tensor_%v_%v_%v%v_%s", s.typ, s.form, s.a, s.b, out)
 }
@@ -114,6 +128,9 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 		return s, false
 	}
 	s.a, s.b = chooseTensorLoad(a, 1, 2), chooseTensorLoad(b, 2, 1)
+	if s.odd = s.a.vector == 1 && oddRows(a, s.a.alongK) && !s.b.alongK && s.b.vector > 1; s.odd {
+		s.a.vector, s.a.ragged = 2, true
+	}
 	switch {
 	case out.Type == dtype.F32: // pairs, not eights
 		if out.Shape.At(2)%2 == 0 {
@@ -165,18 +182,77 @@ func (s tensorSpec) shared() int {
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
+// oddRows reports whether the rows of a begin at even and odd elements in turn, so that each second
+// one can be copied by pairs as it stands, and the others from one element before.
+func oddRows(a Operand, alongK bool) bool {
+	row, along := 1, 2
+	if !alongK {
+		row, along = 2, 1
+	}
+	// Where rows lie along m, the element before a row is read: it is the last of the row before.
+	stride := a.Strides.At(row)
+	return a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
+		(alongK || stride == a.Shape.At(along))
+}
+
 // tensorMatMul plans a product of 16-bit floats as the device's rates advise.
 func tensorMatMul(g *GPU, out, a, b Operand, scratch Scratch) ([]Launch, error) {
+	var list []Launch
+	if scratch != nil {
+		ra, rb := g.realign(out, a, b)
+		for _, r := range []struct {
+			yes   bool
+			o     *Operand
+			outer int
+		}{{ra, &a, 1}, {rb, &b, 2}} {
+			if r.yes {
+				copied, l, err := realigned(*r.o, r.outer, scratch)
+				if err != nil {
+					return nil, err
+				}
+				*r.o, list = copied, append(list, l...)
+			}
+		}
+	}
 	s, _ := tensorSpecFor(out, a, b)
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	s, chunk, _ := g.choose(s, batch, m, n, k, scratch != nil && batch <= maxGridY)
 	if chunk >= k {
-		return launchMatMul(s, out, a, b, chunk)
+		l, err := launchMatMul(s, out, a, b, chunk)
+		return append(list, l...), err
 	}
 	form := func(out Operand) productForm {
 		f, _ := tensorSpecFor(out, a, b)
 		f.form = s.form
 		return f
 	}
-	return splitMatMul(form, out, a, b, chunk, scratch)
+	l, err := splitMatMul(form, out, a, b, chunk, scratch)
+	return append(list, l...), err
+}
+
+// realigned plans a copy of an operand whose rows begin on 16 bytes, in the order in which it is
+// stored. A matrix that the whole batch shares is copied once.
+func realigned(o Operand, outer int, scratch Scratch) (Operand, []Launch, error) {
+	row, along := outer, 3-outer
+	if !chooseTensorLoad(o, outer, along).alongK {
+		row, along = along, outer
+	}
+	from := o
+	if o.Strides.At(0) == 0 {
+		from.Shape = from.Shape.With(0, 1)
+	}
+	ld := ceilDiv(o.Shape.At(along), 8) * 8
+	addr, err := scratch(from.Shape.At(0) * o.Shape.At(row) * ld * o.Type.Size())
+	if err != nil {
+		return o, nil, err
+	}
+	to := Operand{Addr: addr, Type: o.Type}
+	strides := [3]int{o.Shape.At(row) * ld}
+	strides[row], strides[along] = ld, 1
+	to.Shape, to.Strides = from.Shape, shape.Of(strides[:]...)
+	list, err := Map(identities[o.Type], []Operand{to}, []Operand{from}, nil)
+	if o.Strides.At(0) == 0 {
+		to.Shape, to.Strides = o.Shape, to.Strides.With(0, 0)
+	}
+	return to, list, err
 }

@@ -18,12 +18,13 @@ func (g *tensorBuilder) finish(c gemmOperand) {
 // writeSums stores float32 sums, whose rows are contiguous, as they lie in the registers.
 func (g *tensorBuilder) writeSums(c gemmOperand) {
 	b := g.Builder
-	row := g.tileM.Add(g.warpM).Add(g.lane.Shr(num(2)))
+	row := g.warpM.Add(g.lane.Shr(num(2)))
 	col := g.tileN.Add(g.warpN).Add(g.lane.And(num(3)).Shl(num(1)))
 	for i := range g.acc {
 		for h := range 2 {
-			at := row.Add(num(i*16 + h*8))
-			b.If(at.Lt(g.m), func() {
+			r := row.Add(num(i*16 + h*8))
+			at := g.tileM.Add(r)
+			b.If(g.has(r, at), func() {
 				line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
 				for j, v := range g.acc[i] {
 					k := col.Add(num(j * 8))
@@ -90,7 +91,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 	b.For(b.ThreadID(0), b.U32(uint32(f.bm*f.bn)), num(f.threads()), func(e ptx.Value, _ ptx.Loop) {
 		r, k := e.Div(num(f.bn)), e.Rem(num(f.bn))
 		at, col := g.tileM.Add(r), g.tileN.Add(k)
-		b.If(at.Lt(g.m).And(col.Lt(g.n)), func() {
+		b.If(g.has(r, at).And(col.Lt(g.n)), func() {
 			p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
 			p.Store(g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
 		})
@@ -107,7 +108,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		r := thread.Div(num(per)).Add(num(i * f.threads() / per))
 		from := g.shared.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
 		at, k := g.tileM.Add(r), g.tileN.Add(piece)
-		b.If(at.Lt(g.m).And(k.Lt(g.n)), func() {
+		b.If(g.has(r, at).And(k.Lt(g.n)), func() {
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
 			line.At(k).As(ptx.B32).StoreVec(from.As(ptx.B32).LoadVec(4)...)
 		})
@@ -123,7 +124,7 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b.For(b.ThreadID(0), b.U32(uint32(f.bm*pieces)), num(f.threads()), func(e ptx.Value, _ ptx.Loop) {
 		r, piece := e.Div(num(pieces)), e.Rem(num(pieces))
 		at := g.tileM.Add(r)
-		b.If(at.Lt(g.m), func() {
+		b.If(g.has(r, at), func() {
 			late := g.late(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 			from := g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
