@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
@@ -20,6 +21,7 @@ type Device struct {
 	info device.Info
 	sm   int // compute capability times ten
 	ptx  int // newest PTX version that the driver takes, times ten
+	gpu  *kernels.GPU
 
 	main    *stream
 	streams *streamPool // apart, so that a stream's cleanup does not keep the device
@@ -59,6 +61,9 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
+	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated { // plans are those of a GPU, not of the few multiprocessors that the emulator has
+		d.gpu = kernels.GPUOf(d.sm, "", 0)
+	}
 	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Meta: p.meta, Capability: capability, Memory: int(memory), Cores: cores,
 		Driver: p.version.String(), PTX: fmt.Sprintf("%d.%d", d.ptx/10, d.ptx%10)}
 

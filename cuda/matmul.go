@@ -17,7 +17,7 @@ var (
 func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	out, a, b := operand(&o.Out), operand(&o.A), operand(&o.B)
 	if out.Type != dtype.Bool {
-		return kernels.MatMulSplit(out, a, b, t.alloc)
+		return kernels.MatMulSplit(t.d.gpu, out, a, b, t.alloc)
 	}
 	ia, list, err := t.counted(a)
 	if err != nil {
@@ -32,7 +32,7 @@ func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l, err = kernels.MatMul(sum, ia, ib); err != nil {
+	if l, err = kernels.MatMul(t.d.gpu, sum, ia, ib); err != nil {
 		return nil, err
 	}
 	list = append(list, l...)

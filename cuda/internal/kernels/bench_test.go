@@ -32,7 +32,7 @@ func BenchmarkPlan(b *testing.B) {
 	run("map rows", func() error { _, err := Map(p, out, bias, scalars); return err })
 	run("reduce", func() error { _, err := Reduce(r, sum, ins[:1], nil, nil); return err })
 	big := fake(dtype.F32, 1, 1024, 1024)
-	run("matmul", func() error { _, err := MatMul(big, big, big); return err })
+	run("matmul", func() error { _, err := MatMul(a100, big, big, big); return err })
 	run("softmax", func() error { _, err := Softmax(x, y, false); return err })
 	norm := NormOperands{Out: y, X: x, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024)}
 	run("layer norm", func() error { _, err := Norm(norm, device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}); return err })
@@ -48,8 +48,8 @@ func BenchmarkBuild(b *testing.B) {
 		name string
 		f    func() ([]Launch, error)
 	}{
-		{"gemm", func() ([]Launch, error) { return MatMul(big, big, big) }},
-		{"tensor gemm", func() ([]Launch, error) { return MatMul(half, half, half) }},
+		{"gemm", func() ([]Launch, error) { return MatMul(a100, big, big, big) }},
+		{"tensor gemm", func() ([]Launch, error) { return MatMul(a100, half, half, half) }},
 		{"tanh", func() ([]Launch, error) { return Map(p, one, one, nil) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {

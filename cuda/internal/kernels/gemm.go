@@ -83,12 +83,12 @@ func (s gemmSpec) crowded() bool {
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
 // rounded once; integers wrap.
-func MatMul(out, a, b Operand) ([]Launch, error) { return MatMulSplit(out, a, b, nil) }
+func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) { return MatMulSplit(g, out, a, b, nil) }
 
 // MatMulSplit is MatMul that may divide the sum over k among blocks where the result alone would leave most of the device
 // idle. The partial sums go to scratch memory and are added in a fixed order. Products with a vector are reductions, which
 // read each element of the matrix once, coalesced. Without scratch nothing is divided.
-func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
+func MatMulSplit(g *GPU, out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
 		return nil, fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
 	}
@@ -118,20 +118,18 @@ func MatMulSplit(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	if scratch != nil && (m == 1 || n == 1) && k >= 32 {
 		return vectorMatMul(out, a, b, scratch)
 	}
+	if a.Type.IsHalf() {
+		return tensorMatMul(g, out, a, b, scratch)
+	}
 	form := func(out Operand) productForm {
-		if s, ok := tensorSpecFor(out, a, b); ok {
-			return s
-		}
 		s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
 		s.vectorOut = vectorizable(out, 2, 1)
 		return s
 	}
-	f := form(out)
-	bm, bn := f.extent()
 	// Partial sums are written and read no more than the operands are.
-	chunk := splitK(k, batch*ceilDiv(m, bm)*ceilDiv(n, bn), k*(m+n)/(2*m*n))
+	chunk := splitK(k, batch*form(out).tiles(m, n), k*(m+n)/(2*m*n))
 	if scratch == nil || chunk >= k || batch > maxGridY {
-		return launchMatMul(f, out, a, b, max(k, 1))
+		return launchMatMul(form(out), out, a, b, max(k, 1))
 	}
 	return splitMatMul(form, out, a, b, chunk, scratch)
 }
@@ -169,7 +167,7 @@ func vectorMatMul(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 // products multiply two elements in the computing type of each type.
 var products = map[dtype.Type]*expr.Program{}
 
-// identities store a computing type's partial sums as they are.
+// identities store partial sums and realigned operands as they are.
 var identities = map[dtype.Type]*expr.Program{}
 
 func init() {
@@ -178,7 +176,7 @@ func init() {
 			products[t] = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.X(1))}, []dtype.Type{t.Compute()}, []dtype.Type{t, t}, -1)
 		}
 	}
-	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.I64} {
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.I64, dtype.F16, dtype.BF16} {
 		identities[t] = expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{t}, []dtype.Type{t}, -1)
 	}
 }
@@ -206,11 +204,11 @@ func splitMatMul(form func(out Operand) productForm, out, a, b Operand, chunk in
 
 // productForm is a kernel for products.
 type productForm interface {
-	extent() (bm, bn int) // of a block's tile
+	tiles(m, n int) int // blocks of a matrix of results
 	kernel() (*Kernel, error)
 }
 
-func (s gemmSpec) extent() (bm, bn int)     { return s.tile.bm, s.tile.bn }
+func (s gemmSpec) tiles(m, n int) int       { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }
 func (s gemmSpec) kernel() (*Kernel, error) { return kernelOf(s) }
 
 const maxGridY = 65535
@@ -222,9 +220,8 @@ func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error)
 	if err != nil {
 		return nil, err
 	}
-	bm, bn := f.extent()
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	tiles := ceilDiv(m, bm) * ceilDiv(n, bn)
+	tiles := f.tiles(m, n)
 	var list []Launch
 	for first := 0; first < batch; first += maxGridY {
 		count := min(batch-first, maxGridY)
@@ -244,8 +241,8 @@ func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error)
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := f.(tensorSpec); ok {
-			l.Tensor = 2 * tiles * bm * bn * count * tensorDepth(k, chunk)
+		if t, ok := f.(tensorSpec); ok {
+			l.Tensor = count * t.operations(m, n, k, chunk)
 		}
 		list = append(list, l)
 	}

@@ -86,5 +86,6 @@ func tiled(tile gemmTile) func(c, x, y Operand) productForm {
 
 func cored(c, x, y Operand) productForm {
 	s, _ := tensorSpecFor(c, x, y)
+	s.form = tensorForm{64, 64, 32, 2, 2, 3, 4}
 	return s
 }

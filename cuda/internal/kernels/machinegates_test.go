@@ -97,7 +97,7 @@ func codeGates(t *testing.T) []codeGate {
 		}
 	}
 	product := func(c, a, b Operand) func() ([]Launch, error) {
-		return func() ([]Launch, error) { return MatMul(c, a, b) }
+		return func() ([]Launch, error) { return MatMul(a100, c, a, b) }
 	}
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096

@@ -64,16 +64,15 @@ func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 }
 
 // MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them, and how sums are divided.
-func MatMulVariants(out, a, b Operand, scratch Scratch) ([]Variant, error) {
+func MatMulVariants(g *GPU, out, a, b Operand, scratch Scratch) ([]Variant, error) {
 	l := lister{}
-	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(out, a, b, scratch) })
+	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(g, out, a, b, scratch) })
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	try := func(name string, form func(out Operand) productForm) {
-		bm, bn := form(out).extent()
 		l.add(name, func() ([]Launch, error) { return launchMatMul(form(out), out, a, b, max(k, 1)) })
-		blocks := batch * ceilDiv(m, bm) * ceilDiv(n, bn)
-		for _, want := range []int{132, 264, 528, 1056} { // blocks of a large GPU, and multiples
-			parts := min(want/blocks, k/64)
+		blocks := batch * form(out).tiles(m, n)
+		for _, want := range []int{1, 2, 4, 8} { // waves of one block a multiprocessor
+			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || scratch == nil {
 				continue
 			}
@@ -82,18 +81,18 @@ func MatMulVariants(out, a, b Operand, scratch Scratch) ([]Variant, error) {
 		}
 	}
 	if _, ok := tensorSpecFor(out, a, b); ok {
-		for _, v := range []struct {
-			block int
-			tune  productTune
-		}{
-			{128, productTune{}}, {64, productTune{}}, {128, productTune{stages: 2}}, {128, productTune{stages: 4}}, {128, productTune{stages: 5}}, {64, productTune{stages: 4}}, {64, productTune{stages: 6}},
-			{128, productTune{group: 4}}, {128, productTune{group: 16}}, {128, productTune{group: 1 << 16}}, {128, productTune{blocks: 1}},
-		} {
-			try(fmt.Sprintf("%d² %v", v.block, v.tune), func(o Operand) productForm {
-				f, _ := tensorSpecFor(o, a, b)
-				f.block, f.tune = v.block, v.tune
-				return f
-			})
+		for i, f := range tensorForms {
+			tunes := []productTune{{}, {stages: f.stages - 1}, {stages: f.stages + 1}}
+			if i == 0 {
+				tunes = []productTune{{}, {stages: 2}, {stages: 4}, {stages: 5}, {group: 4}, {group: 16}, {group: 1 << 16}, {blocks: 1}}
+			}
+			for _, tune := range tunes {
+				try(fmt.Sprintf("%v %v", f, tune), func(o Operand) productForm {
+					s, _ := tensorSpecFor(o, a, b)
+					s.form, s.tune = f, tune
+					return s
+				})
+			}
 		}
 		return l.list, l.err
 	}

@@ -1,0 +1,216 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// product runs one form on the emulator and holds each result to the float64 sum of the operands
+// as they are stored: (k/8+2)·2⁻²³ of the sum of absolute products, and the store's rounding. An
+// instruction of the tensor cores adds eight products to a sum, or more, with one truncation.
+func (m *machine) product(what string, s tensorSpec, c, x, y Operand) {
+	m.t.Helper()
+	s.a, s.b = chooseTensorLoad(x, 1, 2), chooseTensorLoad(y, 2, 1)
+	form, _ := tensorSpecFor(c, x, y)
+	s.typ, s.out, s.to = form.typ, form.out, form.to
+	if s.odd = form.odd && s.form.bm >= 64; s.odd {
+		s.a = form.a
+	}
+	k := x.Shape.At(2)
+	list, err := launchMatMul(s, c, x, y, max(k, 1))
+	m.run(list, err)
+	sum, size, _ := naive(c, m.read(x), m.read(y))
+	unit := map[dtype.Type]float64{dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[s.typ]
+	for i, got := range m.read(c) {
+		v := expr.Decode(s.typ, got)
+		if math.IsNaN(sum[i]) || math.IsInf(sum[i], 0) {
+			if v == sum[i] || math.IsNaN(v) && math.IsNaN(sum[i]) {
+				continue
+			}
+		} else if math.Abs(v-sum[i]) <= unit*math.Abs(sum[i])+(float64(k)/8+2)*0x1p-23*size[i] {
+			continue
+		}
+		m.t.Errorf("%s (%s): element %d is %v, want %v", what, s.name(), i, v, sum[i])
+		return
+	}
+}
+
+// Every form takes whole tiles and a bit, in each order of storage.
+func TestTensorForms(t *testing.T) {
+	for i, f := range tensorForms {
+		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
+			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
+				continue // half of the orders for each large form
+			}
+			typ := []dtype.Type{dtype.BF16, dtype.F16}[(i+j)%2]
+			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
+				m := newMachine(t)
+				rows, columns, k := f.bm+8, f.bn+16, 2*f.bk+24
+				if f.bm*f.bn > 1<<13 {
+					rows, columns = f.bm, f.bn
+				}
+				x := m.random(m.tensor(typ, matrixLayout(orders[:1], 1, rows, k), 0))
+				y := m.random(m.tensor(typ, matrixLayout(orders[1:], 1, k, columns), 0))
+				m.product("form", tensorSpec{form: f}, m.tensor(typ, dense(1, rows, columns), 0), x, y)
+			})
+		}
+	}
+}
+
+// Rows of any length, strides, a misaligned start, an empty k and an empty batch: every way in and
+// every way out.
+func TestTensorEdges(t *testing.T) {
+	small := tensorForms[len(tensorForms)-1]
+	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, small} {
+		for _, d := range [][3]int{{1, 1, 1}, {7, 63, 65}, {65, 7, 127}, {63, 129, 7}, {129, 65, 63}, {16, 40, 0}} {
+			for _, orders := range []string{"NN", "TT"} {
+				m := newMachine(t)
+				x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, d[0], d[2]), 0))
+				y := m.random(m.tensor(dtype.BF16, matrixLayout(orders[1:], 1, d[2], d[1]), 0))
+				m.product(fmt.Sprint(orders, d), tensorSpec{form: f}, m.tensor(dtype.BF16, dense(1, d[0], d[1]), d[2]%2), x, y)
+			}
+		}
+		// Rows that are padded, so that they begin on 16 bytes, and are not whole copies long.
+		padded := func(r, c, ld int) shape.Layout { return strided([]int{2, r, c}, []int{r * ld, ld, 1}) }
+		m := newMachine(t)
+		x, y := m.random(m.tensor(dtype.F16, padded(20, 43, 48), 0)), m.random(m.tensor(dtype.F16, padded(43, 37, 40), 0))
+		m.product("padded", tensorSpec{form: f}, m.tensor(dtype.F16, padded(20, 37, 40), 0), x, y)
+	}
+	m := newMachine(t)
+	if list, err := MatMul(a100, m.tensor(dtype.BF16, dense(0, 3, 4), 0), m.tensor(dtype.BF16, dense(0, 3, 5), 0), m.tensor(dtype.BF16, dense(0, 5, 4), 0)); len(list) != 0 || err != nil {
+		t.Errorf("an empty batch: %d launches, %v", len(list), err)
+	}
+}
+
+// NaN and infinities of an operand reach the rows and columns that they belong to, and no other.
+func TestTensorSpecials(t *testing.T) {
+	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
+		m := newMachine(t)
+		d := dense(1, 24, 40)
+		plant := func(o Operand, at int, v float64) Operand {
+			old := m.read(m.random(o))
+			return m.fill(o, func(i int) uint64 {
+				if i == at {
+					return expr.Encode(o.Type, v)
+				}
+				return old[i]
+			})
+		}
+		x := plant(m.tensor(dtype.BF16, d, 0), 3*40+39, math.NaN())
+		y := plant(m.tensor(dtype.BF16, dense(1, 40, 32), 0), 39*32+5, math.Inf(1))
+		m.product("special values", tensorSpec{form: f}, m.tensor(dtype.BF16, dense(1, 24, 32), 0), x, y)
+	}
+}
+
+// Rows of an odd length are copied in pairs: the odd ones apart, along k and along m, with every
+// remainder of rows, in a batch, in parts of k, and where what lies before a row is no number.
+func TestTensorOddRows(t *testing.T) {
+	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, {128, 128, 32, 2, 2, 3, 2}} {
+		for _, orders := range []string{"NN", "TN"} {
+			for _, d := range [][4]int{{1, 1, 8, 1}, {1, 127, 16, 65}, {2, 63, 24, 31}, {1, 129, 66, 97}, {1, 131, 10, 3}, {1, 255, 8, 33}} {
+				batch, rows, columns, k := d[0], d[1], d[2], d[3]
+				if batch > 1 { // each matrix begins at an even element
+					rows, k = 62, 31
+					if orders == "TN" {
+						rows, k = 31, 62
+					}
+				}
+				m := newMachine(t)
+				x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], batch, rows, k), 0))
+				y := m.random(m.tensor(dtype.BF16, dense(batch, k, columns), 0))
+				if s, _ := tensorSpecFor(x, x, y); !s.odd {
+					t.Fatalf("%s %v is %v", orders, d, s.a)
+				}
+				m.product(fmt.Sprint(orders, d), tensorSpec{form: f}, m.tensor(dtype.BF16, dense(batch, rows, columns), 0), x, y)
+			}
+		}
+	}
+	// The element before an odd row is another row's last: not a number, it must stay with its row.
+	m := newMachine(t)
+	old := m.read(m.random(m.tensor(dtype.BF16, dense(1, 66, 33), 0)))
+	x := m.fill(m.tensor(dtype.BF16, dense(1, 66, 33), 0), func(i int) uint64 {
+		if i == 2*33+32 {
+			return expr.Encode(dtype.BF16, math.NaN())
+		}
+		return old[i]
+	})
+	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
+	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
+	// In parts of k.
+	for _, orders := range []string{"NN", "TN"} {
+		m := newMachine(t)
+		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
+		y := m.random(m.tensor(dtype.BF16, dense(1, 161, 24), 0))
+		form := func(o Operand) productForm {
+			s, _ := tensorSpecFor(o, x, y)
+			s.form = tensorForm{64, 64, 32, 2, 2, 3, 4}
+			return s
+		}
+		list, err := splitMatMul(form, c, x, y, 64, m.scratch)
+		m.run(list, err)
+		sum, size, _ := naive(c, m.read(x), m.read(y))
+		for i, got := range m.read(c) {
+			if v := expr.Decode(c.Type, got); math.Abs(v-sum[i]) > 0x1p-8*math.Abs(sum[i])+23*0x1p-23*size[i] {
+				t.Fatalf("%s in parts: element %d is %v, want %v", orders, i, v, sum[i])
+			}
+		}
+	}
+}
+
+// What would come element by element is copied to rows that begin on 16 bytes where that is the
+// lesser cost, once for a whole batch that shares it.
+func TestTensorRealigned(t *testing.T) {
+	for _, c := range []struct {
+		orders  string
+		d       [4]int // batch, m, n, k
+		want    int    // launches
+		biggest string
+	}{
+		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"}, // both along an odd k
+		{"NN", [4]int{1, 4096, 50257, 768}, 2, "kor"},  // weights of an odd number of columns
+		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits by weights
+		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"}, // and by activations
+		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"},   // one matrix for a batch
+		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},        // too small for another kernel
+	} {
+		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
+		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
+		x.Layout, y.Layout = matrixLayout(c.orders[:1], c.d[0], c.d[1], c.d[3]), matrixLayout(c.orders[1:], c.d[0], c.d[3], c.d[2])
+		list, err := MatMulSplit(a100, fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), x, y, fakeScratch)
+		if err != nil || len(list) != c.want {
+			t.Errorf("%s %v: %d launches, want %d, %v", c.orders, c.d, len(list), c.want, err)
+			continue
+		}
+		if name := list[len(list)-1].Kernel.Name; !strings.Contains(name, "_"+c.biggest+"_") {
+			t.Errorf("%s %v: %s, want %s", c.orders, c.d, name, c.biggest)
+		}
+	}
+	// A device whose launches cost nothing realigns what is small as well: the copies are right.
+	for _, orders := range []string{"NT", "NN", "TT", "N0"} {
+		m := newMachine(t)
+		batch := 1
+		if orders == "N0" {
+			batch = 2
+		}
+		x, y := m.random(m.tensor(dtype.F16, matrixLayout(orders[:1], batch, 33, 21), 0)), m.random(m.tensor(dtype.F16, matrixLayout(orders[1:], batch, 21, 35), 0))
+		rx, list, err := realigned(x, 1, m.scratch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ry, more, err := realigned(y, 2, m.scratch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.run(append(list, more...), nil)
+		if s, _ := tensorSpecFor(rx, rx, ry); s.a.vector != 8 || s.b.vector != 8 {
+			t.Errorf("%s: copies are taken as %v, %v", orders, s.a, s.b)
+		}
+		m.product(orders, tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.F16, dense(batch, 33, 35), 0), rx, ry)
+	}
+}

@@ -1,0 +1,55 @@
+package kernels
+
+import "strings"
+
+// GPU is what plans of products know of a device. The rates decide between forms only, never what
+// is computed: the same device gives the same plan.
+type GPU struct {
+	SM        int     // compute capability times ten
+	Cores     int     // multiprocessors
+	Tensor    float64 // multiply-adds of 16-bit floats in a clock of a multiprocessor, by mma.sync with float32 sums
+	Shared    int     // bytes of shared memory of a multiprocessor
+	Clock     float64 // Hz
+	Bandwidth float64 // bytes of memory a second
+	Cache     int     // bytes of second-level cache
+	CacheRate float64 // bytes of it in a clock, for all multiprocessors
+}
+
+// The devices that stand for their generation: NVIDIA's architecture papers and data sheets of
+// A100 SXM 80 GB (its cache's rate too), GA102, AD102, H100 SXM, B200 and GB202. A H100 multiplies
+// by mma.sync at 62 % of its peak and reads 3942 bytes a clock of its cache, a RTX 4090 1622 (Luo
+// and others, 2024, arXiv:2402.13499); for the others the rates of their neighbours are taken.
+// GeForce adds in float32 at half the rate of its tensor cores (appendix A of the papers on GA102
+// and Ada).
+var nominalGPUs = []GPU{
+	{80, 108, 1024, 164 << 10, 1.41e9, 2.039e12, 40 << 20, 5120},
+	{86, 82, 256, 100 << 10, 1.695e9, 0.936e12, 6 << 20, 1622},
+	{87, 16, 1024, 164 << 10, 1.3e9, 0.204e12, 4 << 20, 512},
+	{89, 128, 256, 100 << 10, 2.52e9, 1.008e12, 72 << 20, 1622},
+	{90, 132, 0.62 * 2048, 228 << 10, 1.83e9, 3.35e12, 50 << 20, 3942},
+	{100, 148, 0.62 * 2048, 228 << 10, 1.85e9, 8e12, 126 << 20, 5120},
+	{120, 170, 256, 100 << 10, 2.407e9, 1.792e12, 96 << 20, 2400},
+}
+
+// GPUOf describes a device by its compute capability, its product's name and the number of its
+// multiprocessors; 0 is that of the product that stands for the generation. Capabilities between
+// two known ones are taken for the lower.
+func GPUOf(sm int, product string, cores int) *GPU {
+	g := nominalGPUs[0]
+	for _, n := range nominalGPUs {
+		if n.SM <= sm {
+			g = n
+		}
+	}
+	// What is not GeForce adds at the full rate.
+	if g.Tensor == 256 && product != "" && !strings.Contains(product, "GeForce") {
+		g.Tensor = 512
+	}
+	g.SM = sm
+	if cores > 0 {
+		g.Bandwidth *= float64(cores) / float64(g.Cores)
+		g.CacheRate *= float64(cores) / float64(g.Cores)
+		g.Cores = cores
+	}
+	return &g
+}

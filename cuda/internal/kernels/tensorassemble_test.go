@@ -1,0 +1,77 @@
+package kernels
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// loadsOf are the ways in which a form may be fed, as [GPU.choose] allows them.
+func loadsOf(f tensorForm) []tensorSpec {
+	k8, o8 := tensorLoad{alongK: true, vector: 8}, tensorLoad{vector: 8}
+	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true}, b: tensorLoad{true, 8, true}}}
+	if f.threads() <= 128 {
+		list = append(list, tensorSpec{a: tensorLoad{true, 4, true}, b: tensorLoad{false, 4, true}}, tensorSpec{a: tensorLoad{false, 2, true}, b: tensorLoad{true, 2, true}})
+	}
+	if f.threads() <= 128 && f.bm >= 64 {
+		list = append(list, tensorSpec{a: tensorLoad{true, 2, true}, b: o8, odd: true}, tensorSpec{a: tensorLoad{false, 2, true}, b: o8, odd: true},
+			tensorSpec{a: tensorLoad{true, 2, true}, b: tensorLoad{false, 8, true}, odd: true})
+	}
+	if f == (tensorForm{64, 64, 32, 2, 2, 3, 4}) || f.bm == 16 && f.bn == 64 {
+		k1, o1 := tensorLoad{alongK: true, vector: 1}, tensorLoad{vector: 1}
+		list = append(list, tensorSpec{a: k1, b: o1}, tensorSpec{a: o1, b: k1}, tensorSpec{a: k1, b: o8}, tensorSpec{a: o8, b: o1})
+	}
+	for i := range list {
+		list[i].typ, list[i].out, list[i].form = dtype.BF16, dtype.BF16, f
+	}
+	return list
+}
+
+// Every form, in each way that it may be fed and may store, spills no register on any architecture.
+// It takes minutes: FLAMBEAU_SOAK=1 asks for it; TestAssemble does some of it always.
+func TestTensorAssemble(t *testing.T) {
+	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
+	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
+		t.Log("the forms of products were NOT all assembled: FLAMBEAU_SOAK=1 and ptxas do it")
+		return
+	}
+	dir, count := t.TempDir(), 0
+	var wg sync.WaitGroup
+	slots := make(chan bool, 2)
+	for _, f := range tensorForms {
+		for _, s := range loadsOf(f) {
+			for _, to := range []tensorStore{storeElements, storeShifted, storePieces} {
+				for _, out := range []dtype.Type{dtype.BF16, dtype.F32} {
+					if s.to, s.out = to, out; out == dtype.F32 && to == storeShifted || to == storeElements && s.a.vector == 4 {
+						continue
+					}
+					k, err := s.kernel()
+					if err != nil {
+						t.Fatal(err)
+					}
+					file := filepath.Join(dir, k.Name+".ptx")
+					if err := os.WriteFile(file, []byte(k.PTX), 0o644); err != nil {
+						t.Fatal(err)
+					}
+					for _, arch := range []string{"sm_80", "sm_86", "sm_89", "sm_90", "sm_120"} {
+						count++
+						wg.Go(func() {
+							slots <- true
+							defer func() { <-slots }()
+							text, err := exec.Command(ptxas, "-v", "-arch", arch, "-o", os.DevNull, file).CombinedOutput()
+							if err != nil || spills.Match(text) {
+								t.Errorf("%s for %s: %v %s", k.Name, arch, err, spills.Find(text))
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+	wg.Wait()
+	t.Logf("%d assemblies", count)
+}

@@ -1,0 +1,222 @@
+package kernels
+
+import (
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// tensorBuilder holds the state while a kernel is written.
+type tensorBuilder struct {
+	*ptx.Builder
+	s            tensorSpec
+	m, n, k      ptx.Value
+	shared       ptx.Ptr
+	stage        int // bytes of a stage
+	lane         ptx.Value
+	tileM, tileN ptx.Value // first row and column of the block
+	warpM, warpN ptx.Value // and of the warp within the block
+	odd          ptx.Value // 1 where this block, or this sum, has the rows of a that begin at odd elements
+	acc          [][][]*ptx.Var
+}
+
+// build writes the kernel. The parameters are those of the other products.
+func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	f := s.form
+	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
+	b.MinBlocks(s.tune.or(s.tune.blocks, f.blocks)) // left to itself the assembler aims at fewer registers, and spills for it
+	q := declareProduct(b, s.typ, s.out)
+	g.m, g.n, g.k = q.m, q.n, q.k
+	switch {
+	case s.odd && s.a.alongK:
+		g.oddRows(&q)
+	case s.odd:
+		g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm-2, f.bn, s.tune)
+	default:
+		g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm, f.bn, s.tune)
+	}
+	half := f.bm * f.bk * 2 // bytes of a's tile
+	g.stage = half + f.bn*f.bk*2
+	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
+	wm, wn := f.warp()
+	warp := b.WarpID()
+	g.warpM, g.warpN = warp.Div(num(f.warpsN)).Mul(num(wm)), warp.Rem(num(f.warpsN)).Mul(num(wn))
+	g.acc = make([][][]*ptx.Var, wm/16)
+	for i := range g.acc {
+		g.acc[i] = make([][]*ptx.Var, wn/8)
+		for j := range g.acc[i] {
+			for range 4 {
+				g.acc[i][j] = append(g.acc[i][j], b.Var(b.F32(0)))
+			}
+		}
+	}
+	if s.odd && !s.a.alongK {
+		g.oddSums(q, half)
+	} else {
+		loadA := g.copier(s.a, q.a, q.a.stride1, q.a.stride2, g.tileM, g.m, f.bm, 0)
+		loadB := g.copier(s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, half)
+		g.sum(loadA, loadB, half)
+	}
+	g.finish(g.outOf(q))
+	return [3]int{f.threads(), 1, 1}
+}
+
+// fragments are what a warp multiplies in one step of 16 of k: of a for each 16 rows, of b for
+// each 8 columns.
+type fragments struct{ a, b [][]*ptx.Var }
+
+// sum adds the products of all tiles to the accumulators. Fragments of the next step are read
+// before those of this one are multiplied, so that the tensor cores do not wait for shared memory.
+func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
+	b, f := g.Builder, g.s.form
+	stages, steps := g.s.stages(), f.bk/16
+	readA := g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false)
+	readB := g.reader(g.s.b.alongK, f.bn, g.warpN, half, true)
+	loads := []*tensorCopier{loadA, loadB}
+	// Without asynchronous copies there is nothing to wait for but the other threads.
+	async := loadA.async() || loadB.async()
+	commit := func() {
+		if async {
+			b.CommitGroup()
+		}
+	}
+	arrived := func(but int) {
+		if async {
+			b.WaitGroup(but)
+		}
+		b.Barrier()
+	}
+	b.Comment("fill all stages but one")
+	for i := range stages - 1 {
+		at := b.U32(uint32(i * g.stage))
+		for _, l := range loads {
+			l.first = i == 0
+			l.fetch(0, 1, b.U32(uint32(i*f.bk)), at)()
+			l.first = false
+			l.advance()
+		}
+		commit()
+	}
+	var parts [2]fragments // of this step and of the next
+	for p := range parts {
+		parts[p] = g.fragmentVars()
+	}
+	read := func(to fragments, stage ptx.Value, step int) {
+		for i := range to.a {
+			set(to.a[i], readA(stage, step, i))
+		}
+		for j := 0; j < len(to.b); j += 2 {
+			v := readB(stage, step, j/2)
+			set(to.b[j], v[:2])
+			set(to.b[j+1], v[2:])
+		}
+	}
+	next := func(v ptx.Value) ptx.Value {
+		n := v.Add(num(g.stage))
+		return n.Eq(num(stages*g.stage)).Select(b.U32(0), n)
+	}
+	arrived(stages - 2)
+	read(parts[0], b.U32(0), 0)
+	from, to := b.Var(b.U32(0)), b.Var(b.U32(uint32((stages-1)*g.stage)))
+	end := g.k
+	if g.s.odd && g.s.a.alongK {
+		end = end.Add(g.odd)
+	}
+	b.For(b.U32(0), end, num(f.bk), func(k ptx.Value, _ ptx.Loop) {
+		ahead := k.Add(num((stages - 1) * f.bk))
+		for step := range steps {
+			var stores []func()
+			if step == 0 {
+				b.Comment("everyone is done with the stage that is filled now")
+				for _, l := range loads {
+					if l.async() {
+						l.fetch(0, 1, ahead, to.Get())
+					}
+				}
+				commit()
+			}
+			for _, l := range loads {
+				if !l.async() { // a part at a time: fewer registers wait for memory while the other blocks multiply
+					stores = append(stores, l.fetch(step, steps, ahead, to.Get()))
+				}
+			}
+			if step == steps-1 {
+				b.Comment("the next stage has arrived")
+				arrived(stages - 2)
+				from.Set(next(from.Get()))
+			}
+			read(parts[(step+1)%2], from.Get(), (step+1)%steps)
+			g.multiply(parts[step%2])
+			for _, store := range stores {
+				store()
+			}
+		}
+		for _, l := range loads {
+			l.advance()
+		}
+		to.Set(next(to.Get()))
+	})
+	arrived(0)
+}
+
+func (g *tensorBuilder) fragmentVars() fragments {
+	list := func(n, registers int) [][]*ptx.Var {
+		all := make([][]*ptx.Var, n)
+		for i := range all {
+			for range registers {
+				all[i] = append(all[i], g.Var(g.Bits(ptx.B32, 0)))
+			}
+		}
+		return all
+	}
+	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
+}
+
+// multiply adds the products of a step. Rows go forth and back along the columns, so that each
+// instruction shares a fragment with the one before.
+func (g *tensorBuilder) multiply(f fragments) {
+	for i := range g.acc {
+		for j := range g.acc[i] {
+			if i%2 == 1 {
+				j = len(g.acc[i]) - 1 - j
+			}
+			v := g.acc[i][j]
+			set(v, g.MMA(storage(g.s.typ), get(f.a[i]), get(f.b[j]), get(v)))
+		}
+	}
+}
+
+// swizzle returns the byte at which 16-byte piece number c of a row of that many elements lies:
+// eight rows of one piece lie in all banks.
+func swizzle(length int, row, c ptx.Value) ptx.Value {
+	pieces := length / 8
+	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
+	x := row
+	if per > 1 {
+		x = row.Div(num(per))
+	}
+	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
+}
+
+// reader returns a function that loads the fragments of 16 outer elements by 16 k, number i along
+// the outer dimension of that length from first on, of step number step along k in the stage at a
+// byte offset. For a the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8);
+// for b (second) they are (0,0), (0,8), (8,0), (8,8).
+func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
+	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4)) // bits of the matrix that this lane addresses
+	outerBit, kBit := low, high
+	if second {
+		outerBit, kBit = high, low
+	}
+	r, bk := g.lane.And(num(7)), g.s.form.bk
+	return func(stage ptx.Value, step, i int) []ptx.Value {
+		p := g.shared.At(num(base))
+		if alongK {
+			outer := first.Add(outerBit.Mad(num(8), r))
+			at := swizzle(bk, outer, kBit.Or(num(2*step)))
+			return p.At(at).At(stage).At(num(i*16*bk*2)).LoadMatrix(4, false)
+		}
+		k := kBit.Mad(num(8), r)
+		at := swizzle(length, k, first.Shr(num(3)).Or(outerBit).Add(num(2*i)))
+		return p.At(at).At(stage).At(num(step*16*length*2)).LoadMatrix(4, true)
+	}
+}
