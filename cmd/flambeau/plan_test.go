@@ -88,7 +88,8 @@ func TestPlanLess(t *testing.T) {
 	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "gpu")
 	again, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--checkpointing", "--max-batch", "0")
 	half, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--amp", "bf16", "--max-batch", "0")
-	if half.Breakdown.Activations >= all.Breakdown.Activations || half.Parameters != all.Parameters || half.FLOPs.MatMul != all.FLOPs.MatMul {
+	// Attention's gradient of 16-bit floats has a kernel, which leaves out what no query sees.
+	if half.Breakdown.Activations >= all.Breakdown.Activations || half.Parameters != all.Parameters || half.FLOPs.MatMul > all.FLOPs.MatMul {
 		t.Errorf("%+v\n%+v", all, half)
 	}
 	if all.Fits != nil || all.MaxBatch != nil || all.Seconds != nil || again.Breakdown.Activations > all.Breakdown.Activations/2 || again.FLOPs.Backward <= all.FLOPs.Backward {

@@ -15,7 +15,9 @@ type tensorSpec struct {
 	out  dtype.Type // typ, or F32 for parts of a sum
 	form tensorForm
 	a, b tensorLoad
-	odd  bool // every second row of a begins at an odd element: see [tensorBuilder.oddRows] and [tensorBuilder.oddSums]
+	// Every second row of a begins at an odd element: see [tensorBuilder.oddRows] and
+	// [tensorBuilder.oddSums].
+	odd  bool
 	to   tensorStore
 	tune productTune
 }
