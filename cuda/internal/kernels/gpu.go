@@ -18,7 +18,9 @@ type GPU struct {
 // The devices that stand for their generation: NVIDIA's architecture papers and data sheets of
 // A100 SXM 80 GB (its cache's rate too), GA102, AD102, H100 SXM, B200 and GB202. A H100 multiplies
 // by mma.sync at 62 % of its peak and reads 3942 bytes a clock of its cache, a RTX 4090 1622 (Luo
-// and others, 2024, arXiv:2402.13499); for the others the rates of their neighbours are taken.
+// and others, 2024, arXiv:2402.13499). A GB202 reads 19.4 of its cache for each multiprocessor
+// (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
+// over the share of the peak). For the others the rates of their neighbours are taken.
 // GeForce adds in float32 at half the rate of its tensor cores (appendix A of the papers on GA102
 // and Ada).
 var nominalGPUs = []GPU{
@@ -28,7 +30,7 @@ var nominalGPUs = []GPU{
 	{89, 128, 256, 100 << 10, 2.52e9, 1.008e12, 72 << 20, 1622},
 	{90, 132, 0.62 * 2048, 228 << 10, 1.83e9, 3.35e12, 50 << 20, 3942},
 	{100, 148, 0.62 * 2048, 228 << 10, 1.85e9, 8e12, 126 << 20, 5120},
-	{120, 170, 256, 100 << 10, 2.407e9, 1.792e12, 96 << 20, 2400},
+	{120, 170, 256, 100 << 10, 2.407e9, 1.792e12, 96 << 20, 3300},
 }
 
 // GPUOf describes a device by its compute capability, its product's name and the number of its
