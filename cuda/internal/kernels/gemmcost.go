@@ -1,6 +1,9 @@
 package kernels
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // latency is the clocks from a request to memory until it is answered: 600 to 800 on devices of
 // compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
@@ -145,11 +148,55 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k, parts int) float64 {
 	return a*againA + b*againB + out
 }
 
+// product is what the choice of a form depends on, and chosenForm the choice.
+type product struct {
+	spec           tensorSpec
+	batch, m, n, k int
+	split          bool
+}
+
+type chosenForm struct {
+	spec    tensorSpec
+	chunk   int // of k
+	seconds float64
+}
+
+// chosenForms keeps choices: a step asks for the same ones again, and a choice takes some
+// microseconds.
+type chosenForms struct {
+	mu    sync.RWMutex
+	forms map[product]chosenForm
+}
+
+// keptForms bounds what is kept of a program whose shapes never repeat.
+const keptForms = 4096
+
 // choose returns the form that costs least, and in how many parts of k: one where split is false.
 func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorSpec, chunk int, seconds float64) {
-	seconds = math.Inf(1)
+	p, kept := product{s, batch, m, n, k, split}, g.chosen
+	kept.mu.RLock()
+	c, ok := kept.forms[p]
+	kept.mu.RUnlock()
+	if !ok {
+		c = g.compare(p)
+		kept.mu.Lock()
+		if len(kept.forms) >= keptForms {
+			clear(kept.forms)
+		}
+		kept.forms[p] = c
+		kept.mu.Unlock()
+	}
+	return c.spec, c.chunk, c.seconds
+}
+
+// compare takes the form of least cost.
+func (g *GPU) compare(p product) chosenForm {
+	s, batch, m, n, k, split := p.spec, p.batch, p.m, p.n, p.k, p.split
+	var best tensorSpec
+	var chunk int
+	seconds := math.Inf(1)
 	for _, f := range tensorForms {
-		if f.bm > 64 && f.bm >= 2*m || f.bn > 64 && f.bn >= 2*n {
+		if f.bm > 16 && f.bm >= 2*m || f.bn > 64 && f.bn >= 2*n {
 			continue // half of the block would be beyond the edge
 		}
 		s.form = f
@@ -180,7 +227,7 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 			}
 		}
 	}
-	return best, chunk, seconds
+	return chosenForm{best, chunk, seconds}
 }
 
 // tensorPlan is how a product of 16-bit floats is carried out.

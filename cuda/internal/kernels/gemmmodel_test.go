@@ -85,6 +85,10 @@ func modelledProducts() []modelled {
 	}
 	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024},
 		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024})
+	for _, rows := range []int{8, 32, 64} { // of sequences that go on by a token each
+		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768})
+	}
+	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192})
 	for _, l := range []struct {
 		side, in, out, kernel int
 	}{{112, 3, 64, 7}, {56, 64, 64, 1}, {56, 64, 64, 3}, {56, 64, 256, 1}, {56, 256, 64, 1}, {56, 256, 128, 1}, {28, 128, 128, 3}, {28, 128, 512, 1}, {28, 512, 128, 1}, {28, 256, 512, 1},
