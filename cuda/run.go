@@ -75,9 +75,13 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 		return kernels.NormGrad(kernels.NormOperands{Out: operand(&o.DX), Grad: operand(&o.G), Mean: operand(&o.Mean),
 			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
 	case *device.Attention:
-		return kernels.Attention(attentionOperands(o, operand), t.alloc)
+		if t.d.Supports(op) {
+			return kernels.Attention(attentionOperands(o, operand), t.alloc)
+		}
 	case *device.AttentionGrad:
-		return kernels.AttentionGrad(attentionGradOperands(o, operand), t.alloc)
+		if t.d.Supports(op) {
+			return kernels.AttentionGrad(attentionGradOperands(o, operand), t.alloc)
+		}
 	case *device.Scan:
 		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
 	case *device.Argsort:

@@ -179,7 +179,8 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v for queries q [..., queries, features], keys k [..., keys, features] and
 // values v [..., keys, values]: [..., queries, values] (A. Vaswani et al., arXiv:1706.03762). The dimensions before are batches and heads,
 // broadcast together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit floats are computed in float32 and
-// rounded once. A query that attends to no key at all gives 0, with gradients of 0, as in torch.
+// rounded once; a GPU also rounds the weights to their type before they meet the values. A query
+// that attends to no key at all gives 0, with gradients of 0, as in torch.
 //
 // A device with kernels of its own for it, as the CPU has, goes by blocks of queries and keys, and
 // holds the weights of these only. So does the gradient, which computes weights again from queries,

@@ -1,6 +1,9 @@
 package kernels
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // latency is the clocks from a request to memory until it is answered: 600 to 800 on devices of
 // compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
@@ -42,7 +45,7 @@ func (s tensorSpec) slots() float64 {
 		load  tensorLoad
 		outer int
 	}{{s.a, f.bm}, {s.b, f.bn}} {
-		units, each := float64(ceilDiv(o.outer*f.bk, max(o.load.vector, 2)*f.threads())), 3.0
+		units, each := float64(s.units(o.load, o.outer)), 3.0
 		switch {
 		case o.load.vector == 1:
 			each = 10
@@ -54,10 +57,28 @@ func (s tensorSpec) slots() float64 {
 	return n
 }
 
+// fits reports whether a form has the registers for the way in which its tiles come: many small
+// copies need those of the sums, and what goes through registers more.
+func (s tensorSpec) fits() bool {
+	f := s.form
+	if min(s.a.vector, s.b.vector) == 1 {
+		return f.bn == 64 && (f.bm == 16 || f.bm == 64 && f.bk == 32)
+	}
+	if s.odd && f.bm < 64 {
+		return false
+	}
+	return f.threads() == 128 || s.units(s.a, f.bm)+s.units(s.b, f.bn) <= 12
+}
+
+// units is how many copies of an operand a thread starts in a step of k.
+func (s tensorSpec) units(l tensorLoad, outer int) int {
+	return ceilDiv(outer*s.form.bk, max(l.vector, 2)*s.form.threads())
+}
+
 // resident is how many blocks a multiprocessor holds at once.
 func (g *GPU) resident(s tensorSpec) int {
 	f := s.form
-	return min(f.blocks, g.Shared/(s.shared()+1<<10), 1536/f.threads())
+	return min(s.blocks(), g.Shared/(s.shared()+1<<10), 1536/f.threads())
 }
 
 // cost is the seconds that a product takes in parts of k, by the model: the clocks of the
@@ -127,23 +148,64 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k, parts int) float64 {
 	return a*againA + b*againB + out
 }
 
+// product is what the choice of a form depends on, and chosenForm the choice.
+type product struct {
+	spec           tensorSpec
+	batch, m, n, k int
+	split          bool
+}
+
+type chosenForm struct {
+	spec    tensorSpec
+	chunk   int // of k
+	seconds float64
+}
+
+// chosenForms keeps choices: a step asks for the same ones again, and a choice takes some
+// microseconds.
+type chosenForms struct {
+	mu    sync.RWMutex
+	forms map[product]chosenForm
+}
+
+// keptForms bounds what is kept of a program whose shapes never repeat.
+const keptForms = 4096
+
 // choose returns the form that costs least, and in how many parts of k: one where split is false.
 func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorSpec, chunk int, seconds float64) {
-	seconds = math.Inf(1)
+	p, kept := product{s, batch, m, n, k, split}, g.chosen
+	kept.mu.RLock()
+	c, ok := kept.forms[p]
+	kept.mu.RUnlock()
+	if !ok {
+		c = g.compare(p)
+		kept.mu.Lock()
+		if len(kept.forms) >= keptForms {
+			clear(kept.forms)
+		}
+		kept.forms[p] = c
+		kept.mu.Unlock()
+	}
+	return c.spec, c.chunk, c.seconds
+}
+
+// compare takes the form of least cost.
+func (g *GPU) compare(p product) chosenForm {
+	s, batch, m, n, k, split := p.spec, p.batch, p.m, p.n, p.k, p.split
+	var best tensorSpec
+	var chunk int
+	seconds := math.Inf(1)
 	for _, f := range tensorForms {
-		if f.bm > 64 && f.bm >= 2*m || f.bn > 64 && f.bn >= 2*n {
+		if f.bm > 16 && f.bm >= 2*m || f.bn > 64 && f.bn >= 2*n {
 			continue // half of the block would be beyond the edge
 		}
-		if v := min(s.a.vector, s.b.vector); v < 8 && f.threads() > 128 || v == 1 && (f.bn != 64 || f.bm == 128) || v == 1 && f.bm > 16 && f.bk > 32 {
-			continue // what goes through registers, or in many small copies, needs those of the sums
-		}
 		s.form = f
+		if !s.fits() {
+			continue
+		}
 		most := 1
 		if split {
 			most = min(max(k/128, 1), 64)
-		}
-		if s.odd && (f.bm < 64 || f.threads() > 128) {
-			continue
 		}
 		wave := g.Cores * max(1, g.resident(s))
 		tiles := batch * s.tiles(m, n)
@@ -156,7 +218,8 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 			if parts == 1 {
 				c = max(k, 1)
 			}
-			if t, _ := g.cost(s, batch, m, n, k, ceilDiv(max(k, 1), c)); t < seconds {
+			// Forms come in the order of what they read: a later one must gain something.
+			if t, _ := g.cost(s, batch, m, n, k, ceilDiv(max(k, 1), c)); t < 0.97*seconds {
 				best, chunk, seconds = s, c, t
 			}
 			if parts == most {
@@ -164,25 +227,25 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 			}
 		}
 	}
-	return best, chunk, seconds
+	return chosenForm{best, chunk, seconds}
 }
 
-// realign reports which operands are worth a copy whose rows begin on 16 bytes: those that would
-// come element by element, where the copies' bytes cost less than that.
-func (g *GPU) realign(out, a, b Operand) (ra, rb bool) {
+// tensorPlan is how a product of 16-bit floats is carried out.
+type tensorPlan struct {
+	tensorSpec
+	chunk              int     // of k
+	seconds            float64 // by the model, with the copies
+	realignA, realignB bool    // copied first, to rows that begin on 16 bytes
+}
+
+// choosePlan is choose for operands of which some may be copied first: those that would come
+// element by element, where the copies' bytes cost less than that.
+func (g *GPU) choosePlan(out, a, b Operand) (best tensorPlan) {
 	s, _ := tensorSpecFor(out, a, b)
-	alone := func(o Operand, along tensorLoad, outer int) bool {
-		d := outer
-		if along.alongK {
-			d = 3 - outer
-		}
-		return o.Strides.At(d) == 1
-	}
-	canA, canB := s.a.vector == 1 && alone(a, s.a, 1), s.b.vector == 1 && alone(b, s.b, 2)
-	if !canA && !canB {
-		return false, false
-	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	split := batch <= maxGridY
+	best.tensorSpec, best.chunk, best.seconds = g.choose(s, batch, m, n, k, split)
+	canA, canB := s.a.vector == 1 && a.Strides.At(alongOf(s.a, 1)) == 1, s.b.vector == 1 && b.Strides.At(alongOf(s.b, 2)) == 1
 	copies := func(o Operand) float64 {
 		elements := o.Shape.Size()
 		if o.Strides.At(0) == 0 {
@@ -190,27 +253,34 @@ func (g *GPU) realign(out, a, b Operand) (ra, rb bool) {
 		}
 		return launchSeconds + float64(4*elements)/g.Bandwidth
 	}
-	_, _, least := g.choose(s, batch, m, n, k, true)
 	for _, c := range []struct{ a, b bool }{{true, false}, {false, true}, {true, true}} {
 		if c.a && !canA || c.b && !canB {
 			continue
 		}
-		with, extra := s, 0.0
+		with, more := s, 0.0
 		if c.b {
-			with.b.vector, with.b.ragged = 8, true
-			extra += copies(b)
+			with.b.vector, with.b.ragged = 8, b.Shape.At(alongOf(with.b, 2))%8 != 0
+			more += copies(b)
 			// Beside rows of k that are copied whole, those of a may begin anywhere.
-			if !c.a && !with.b.alongK && oddRows(a, with.a.alongK) {
+			if !c.a && !with.b.alongK && s.a.vector == 1 && oddRows(a, with.a.alongK) {
 				with.odd, with.a.vector, with.a.ragged = true, 2, true
 			}
 		}
 		if c.a {
-			with.a.vector, with.a.ragged = 8, true
-			extra += copies(a)
+			with.a.vector, with.a.ragged = 8, a.Shape.At(alongOf(with.a, 1))%8 != 0
+			more += copies(a)
 		}
-		if _, _, t := g.choose(with, batch, m, n, k, true); t+extra < least {
-			ra, rb, least = c.a, c.b, t+extra
+		if f, chunk, t := g.choose(with, batch, m, n, k, split); t+more < best.seconds {
+			best = tensorPlan{f, chunk, t + more, c.a, c.b}
 		}
 	}
-	return ra, rb
+	return best
+}
+
+// alongOf is the dimension along which rows of an operand lie.
+func alongOf(l tensorLoad, outer int) int {
+	if l.alongK {
+		return 3 - outer
+	}
+	return outer
 }

@@ -26,8 +26,15 @@ func TestMatMulSynchronisation(t *testing.T) {
 		{dtype.F32, [3]int{35, 33, 67}, "N", "N", tiled(mediumTile)},
 		{dtype.F64, [3]int{34, 36, 40}, "N", "N", tiled(doubleTile)},
 		{dtype.BF16, [3]int{40, 72, 136}, "N", "N", cored},
-		{dtype.BF16, [3]int{33, 40, 135}, "N", "N", cored}, // one operand through registers
+		{dtype.BF16, [3]int{33, 41, 136}, "N", "N", cored}, // one operand through registers
 		{dtype.BF16, [3]int{33, 35, 135}, "N", "T", cored}, // both
+		{dtype.BF16, [3]int{63, 40, 135}, "N", "N", cored}, // rows along k that begin at odd elements
+		{dtype.BF16, [3]int{63, 40, 262}, "T", "N", cored}, // and along m
+		{dtype.BF16, [3]int{128, 256, 136}, "N", "T", func(c, x, y Operand) productForm { // eight warps
+			s, _ := tensorSpecFor(c, x, y)
+			s.form = tensorForm{128, 256, 32, 2, 4, 3, 1}
+			return s
+		}},
 	} {
 		m := newMachine(t)
 		out := m.tensor(c.typ, dense(1, c.d[0], c.d[1]), 0)
@@ -42,7 +49,7 @@ func TestMatMulSynchronisation(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", k.Name, err)
 			}
-			l := ptxvm.Launch{Entry: mod.Entry(k.Entry), Grid: list[0].Grid, Block: k.Block, Params: list[0].Params, Mem: m.mem, SM: 80, Seed: seed}
+			l := ptxvm.Launch{Entry: mod.Entry(k.Entry), Grid: list[0].Grid, Block: k.Block, Params: list[0].Params, Mem: m.mem, SM: 80, Seed: seed, DynShared: uint32(k.DynShared)}
 			_, err = l.Run()
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -14,21 +15,14 @@ import (
 func loadsOf(f tensorForm) []tensorSpec {
 	k8, o8 := tensorLoad{alongK: true, vector: 8}, tensorLoad{vector: 8}
 	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true}, b: tensorLoad{true, 8, true}}}
-	if f.threads() <= 128 {
-		list = append(list, tensorSpec{a: tensorLoad{true, 4, true}, b: tensorLoad{false, 4, true}}, tensorSpec{a: tensorLoad{false, 2, true}, b: tensorLoad{true, 2, true}})
-	}
-	if f.threads() <= 128 && f.bm >= 64 {
-		list = append(list, tensorSpec{a: tensorLoad{true, 2, true}, b: o8, odd: true}, tensorSpec{a: tensorLoad{false, 2, true}, b: o8, odd: true},
-			tensorSpec{a: tensorLoad{true, 2, true}, b: tensorLoad{false, 8, true}, odd: true})
-	}
-	if f == (tensorForm{64, 64, 32, 2, 2, 3, 4}) || f.bm == 16 && f.bn == 64 {
-		k1, o1 := tensorLoad{alongK: true, vector: 1}, tensorLoad{vector: 1}
-		list = append(list, tensorSpec{a: k1, b: o1}, tensorSpec{a: o1, b: k1}, tensorSpec{a: k1, b: o8}, tensorSpec{a: o8, b: o1})
-	}
+	k1, o1, k2, o2 := tensorLoad{alongK: true, vector: 1}, tensorLoad{vector: 1}, tensorLoad{true, 2, true}, tensorLoad{false, 2, true}
+	list = append(list, tensorSpec{a: tensorLoad{true, 4, true}, b: tensorLoad{false, 4, true}}, tensorSpec{a: o2, b: k2},
+		tensorSpec{a: k2, b: o8, odd: true}, tensorSpec{a: o2, b: o8, odd: true}, tensorSpec{a: k2, b: tensorLoad{false, 8, true}, odd: true},
+		tensorSpec{a: k1, b: o1}, tensorSpec{a: o1, b: k1}, tensorSpec{a: k1, b: o8}, tensorSpec{a: o8, b: o1})
 	for i := range list {
 		list[i].typ, list[i].out, list[i].form = dtype.BF16, dtype.BF16, f
 	}
-	return list
+	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
 // Every form, in each way that it may be fed and may store, spills no register on any architecture.

@@ -23,7 +23,7 @@ type tensorBuilder struct {
 func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	b.MinBlocks(s.tune.or(s.tune.blocks, f.blocks)) // left to itself the assembler aims at fewer registers, and spills for it
+	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks())) // left to itself the assembler aims at fewer registers, and spills for it
 	q := declareProduct(b, s.typ, s.out)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	switch {

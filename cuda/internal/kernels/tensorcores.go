@@ -15,9 +15,7 @@ type tensorSpec struct {
 	out  dtype.Type // typ, or F32 for parts of a sum
 	form tensorForm
 	a, b tensorLoad
-	// Every second row of a begins at an odd element: see [tensorBuilder.oddRows] and
-	// [tensorBuilder.oddSums].
-	odd  bool
+	odd  bool // every second row of a begins at an odd element
 	to   tensorStore
 	tune productTune
 }
@@ -190,6 +188,14 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 // stages is how many tiles of each operand there is room for.
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
+// blocks is how many a multiprocessor holds: two operands that go through registers need more.
+func (s tensorSpec) blocks() int {
+	if s.a.vector == 1 && s.b.vector == 1 {
+		return max(1, s.form.blocks-1)
+	}
+	return s.form.blocks
+}
+
 // pitch is the distance of rows of results in shared memory, in elements: those of shifted rows
 // begin up to 7 elements late. The padding keeps stores free of conflicts.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
@@ -216,36 +222,39 @@ func oddRows(a Operand, alongK bool) bool {
 
 // tensorMatMul plans a product of 16-bit floats as the device's rates advise.
 func tensorMatMul(g *GPU, out, a, b Operand, scratch Scratch) ([]Launch, error) {
-	var list []Launch
-	if scratch != nil {
-		ra, rb := g.realign(out, a, b)
-		for _, r := range []struct {
-			yes   bool
-			o     *Operand
-			outer int
-		}{{ra, &a, 1}, {rb, &b, 2}} {
-			if r.yes {
-				copied, l, err := realigned(*r.o, r.outer, scratch)
-				if err != nil {
-					return nil, err
-				}
-				*r.o, list = copied, append(list, l...)
-			}
-		}
-	}
-	s, _ := tensorSpecFor(out, a, b)
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	s, chunk, _ := g.choose(s, batch, m, n, k, scratch != nil && batch <= maxGridY)
-	if chunk >= k {
-		l, err := launchMatMul(s, out, a, b, chunk)
-		return append(list, l...), err
+	if scratch == nil {
+		s, _ := tensorSpecFor(out, a, b)
+		s, _, _ = g.choose(s, batch, m, n, k, false)
+		return launchMatMul(s, out, a, b, max(k, 1))
+	}
+	p := g.choosePlan(out, a, b)
+	var list []Launch
+	for _, r := range []struct {
+		yes   bool
+		o     *Operand
+		outer int
+	}{{p.realignA, &a, 1}, {p.realignB, &b, 2}} {
+		if r.yes {
+			copied, l, err := realigned(*r.o, r.outer, scratch)
+			if err != nil {
+				return nil, err
+			}
+			*r.o, list = copied, append(list, l...)
+		}
 	}
 	form := func(out Operand) productForm {
 		f, _ := tensorSpecFor(out, a, b)
-		f.form = s.form
+		f.form = p.form
 		return f
 	}
-	l, err := splitMatMul(form, out, a, b, chunk, scratch)
+	var l []Launch
+	var err error
+	if p.chunk >= k {
+		l, err = launchMatMul(form(out), out, a, b, p.chunk)
+	} else {
+		l, err = splitMatMul(form, out, a, b, p.chunk, scratch)
+	}
 	return append(list, l...), err
 }
 

@@ -1,0 +1,205 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// inWholeCopies is a specification of copies of 16 bytes in every place.
+func inWholeCopies(f tensorForm) tensorSpec {
+	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false}, b: tensorLoad{false, 8, false}, to: storePieces}
+}
+
+// publishedKernels are kernels of others that multiply by mma.sync, whose rates are published.
+func publishedKernels() []struct {
+	name    string
+	gpu     *GPU
+	form    tensorForm
+	m, n, k int
+	seconds float64
+	source  string
+} {
+	a100, h100, ada := GPUOf(80, "", 0), GPUOf(90, "", 0), GPUOf(89, "GeForce RTX 4090", 0)
+	h100.Clock = 1.98e9 // its greatest: the source has none
+	workstation := GPUOf(120, "RTX PRO 6000", 188)
+	workstation.Clock = 1.02e9 // where the profiler holds it
+	tflops := func(m, n, k int, rate float64) float64 { return 2 * float64(m) * float64(n) * float64(k) / rate / 1e12 }
+	return []struct {
+		name    string
+		gpu     *GPU
+		form    tensorForm
+		m, n, k int
+		seconds float64
+		source  string
+	}{
+		{"CUTLASS s16816gemm 256×128×32, 3 stages, A100", a100, tensorForm{256, 128, 32, 4, 2, 3, 1}, 3456, 4096, 8192, tflops(3456, 4096, 8192, 235),
+			"CUTLASS, media/docs/profiler.md, as quoted in NVIDIA/cutlass#956"},
+		{"CUTLASS example 47, 128×128×32, 4 stages, H100", h100, tensorForm{128, 128, 32, 2, 2, 4, 2}, 3456, 4096, 4096, 0.239112e-3,
+			"waynehacking8/blackwell-tensorcore-kernels, results/reference/streamk.txt"},
+		{"CUTLASS example 47, 2048³, H100", h100, tensorForm{128, 128, 32, 2, 2, 4, 2}, 2048, 2048, 2048, 0.0347366e-3, "the same"},
+		{"cuBLAS bfloat16 8192³, RTX 4090", ada, tensorForm{128, 128, 32, 2, 2, 3, 2}, 8192, 8192, 8192, tflops(8192, 8192, 8192, 160.17),
+			"zzc0721/torch-performance-test-data#78; the tile is assumed"},
+		{"CUTLASS s16816gemm 128×64×64, 3 stages, RTX PRO 6000", workstation, tensorForm{128, 64, 64, 2, 2, 3, 1}, 8192, 8192, 8192, 7920954 / 1.02e9,
+			"waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_cublastc_8192.txt"},
+	}
+}
+
+// The model that chooses forms gives published kernels' rates within a tenth.
+func TestProductModelPublished(t *testing.T) {
+	for _, p := range publishedKernels() {
+		got, bound := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, 1)
+		t.Logf("%-55s %7.1f µs, published %7.1f, bound by %s", p.name, got*1e6, p.seconds*1e6, bound)
+		if r := got / p.seconds; r < 0.9 || r > 1.1 {
+			t.Errorf("%s: the model says %.3f of what is published", p.name, r)
+		}
+	}
+}
+
+// modelled is a product of a network's training step.
+type modelled struct {
+	network, name  string
+	orders         string // of storage, of a and b: N for rows, T for columns
+	batch, m, n, k int
+}
+
+// modelledProducts are those of GPT-2 124M on 8×1024 tokens, and of ResNet-50 on 64 images of
+// 224×224 with convolutions as products of patches.
+func modelledProducts() []modelled {
+	var list []modelled
+	linear := func(network, name string, rows, in, out int) {
+		list = append(list, modelled{network, name, "NT", 1, rows, out, in}, modelled{network, name + ", dX", "NN", 1, rows, in, out},
+			modelled{network, name + ", dW", "TN", 1, out, in, rows})
+	}
+	for _, l := range []struct {
+		name    string
+		in, out int
+	}{{"qkv", 768, 2304}, {"projection", 768, 768}, {"up", 768, 3072}, {"down", 3072, 768}, {"head", 768, 50257}} {
+		linear("GPT-2", l.name, 8192, l.in, l.out)
+	}
+	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024},
+		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024})
+	for _, rows := range []int{8, 32, 64} { // of sequences that go on by a token each
+		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768})
+	}
+	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192})
+	for _, l := range []struct {
+		side, in, out, kernel int
+	}{{112, 3, 64, 7}, {56, 64, 64, 1}, {56, 64, 64, 3}, {56, 64, 256, 1}, {56, 256, 64, 1}, {56, 256, 128, 1}, {28, 128, 128, 3}, {28, 128, 512, 1}, {28, 512, 128, 1}, {28, 256, 512, 1},
+		{28, 512, 256, 1}, {14, 256, 256, 3}, {14, 256, 1024, 1}, {14, 1024, 256, 1}, {14, 512, 1024, 1}, {14, 1024, 512, 1}, {7, 512, 512, 3}, {7, 512, 2048, 1}, {7, 2048, 512, 1}, {7, 1024, 2048, 1}} {
+		linear("ResNet-50", fmt.Sprintf("%d² %d→%d, %d²", l.side, l.in, l.out, l.kernel), 64*l.side*l.side, l.in*l.kernel*l.kernel, l.out)
+	}
+	linear("ResNet-50", "classes", 64, 2048, 1000)
+	return list
+}
+
+// plan is what the planner does for a product on a device, and the least time that mma.sync and
+// memory allow: what the operands have, each moved once.
+func (p modelled) plan(g *GPU) (s tensorSpec, parts int, seconds, least float64, bound string) {
+	operand := func(order byte, rows, columns int) Operand {
+		o := fake(dtype.BF16, p.batch, rows, columns)
+		if order == 'T' {
+			o.Strides = shape.Of(rows*columns, 1, rows)
+		}
+		return o
+	}
+	out, a, b := operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n)
+	best := g.choosePlan(out, a, b)
+	s, seconds, parts = best.tensorSpec, best.seconds, ceilDiv(p.k, best.chunk)
+	_, bound = g.cost(s, p.batch, p.m, p.n, p.k, parts)
+	if parts > 1 {
+		bound += ", in parts"
+	}
+	if best.realignA || best.realignB {
+		bound += ", realigned"
+	}
+	flops, bytes := float64(p.batch*p.m*p.n)*float64(p.k), 2*float64(p.batch)*(float64(p.m*p.k)+float64(p.k*p.n)+float64(p.m*p.n))
+	return s, parts, seconds, max(flops/(g.Tensor*g.Clock*float64(g.Cores)), bytes/g.Bandwidth), bound
+}
+
+// The table of what the planner chooses for each product of two networks, and which share of the
+// roof the model gives it. A share that drops changes the page, and fails: -update accepts it.
+func TestProductModel(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Products on tensor cores: what the model says\n\nNothing on this page was measured by us. It is the model by which products choose their forms\n")
+	b.WriteString("(`cuda/internal/kernels/gemmcost.go`), and `TestProductModel` writes it. The roof is the greater of two\ntimes: all multiplications at the rate of mma.sync, and all operands moved once. In brackets stands\n")
+	b.WriteString("what bounds the product in the model.\n\n## Published kernels\n\n| kernel | model | published | ratio | source |\n| --- | --- | --- | --- | --- |\n")
+	for _, p := range publishedKernels() {
+		got, _ := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, 1)
+		fmt.Fprintf(&b, "| %s | %.0f µs | %.0f µs | %.2f | %s |\n", p.name, got*1e6, p.seconds*1e6, got/p.seconds, p.source)
+	}
+	gpus := []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 0), GPUOf(90, "", 0), GPUOf(120, "", 0)}
+	names := []string{"A100", "RTX 4090", "H100", "RTX 5090"}
+	fmt.Fprintf(&b, "\n## Networks\n\nGPT-2 124M takes 8×1024 tokens, ResNet-50 64 images.\n\n| product | m×n×k | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(names, " | "))
+	low := math.Inf(1)
+	total, roof := make([]float64, len(gpus)), make([]float64, len(gpus))
+	for _, p := range modelledProducts() {
+		fmt.Fprintf(&b, "| %s, %s | %d×%d×%d", p.network, p.name, p.m, p.n, p.k)
+		if p.batch > 1 {
+			fmt.Fprintf(&b, ", %d", p.batch)
+		}
+		for i, g := range gpus {
+			s, _, seconds, least, bound := p.plan(g)
+			fmt.Fprintf(&b, " | %.0f %% %v (%s)", 100*least/seconds, s.form, bound)
+			low = min(low, least/seconds)
+			total[i], roof[i] = total[i]+seconds, roof[i]+least
+		}
+		b.WriteString(" |\n")
+	}
+	b.WriteString("| all, one of each | ")
+	for i := range gpus {
+		fmt.Fprintf(&b, " | %.0f %%", 100*roof[i]/total[i])
+	}
+	b.WriteString(" |\n")
+	path := filepath.Join("..", "..", "..", "bench", "results", "products.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != b.String() {
+		t.Errorf("%s is not what the model says (run with -update to accept what became better)", path)
+	}
+	t.Logf("the least share is %.2f", low)
+}
+
+// The model's count of instructions is that of the machine code, within a fifth.
+func TestProductModelSlots(t *testing.T) {
+	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
+	if ptxas == "" || nvdisasm == "" {
+		t.Log("ptxas or nvdisasm was not found: the machine code was NOT read")
+		return
+	}
+	for _, f := range tensorForms {
+		for _, s := range loadsOf(f)[:1] {
+			s.to = storePieces
+			k, err := s.kernel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, arch := range []string{"sm_80", "sm_89", "sm_90", "sm_120"} {
+				c, err := compiled(t.TempDir(), ptxas, nvdisasm, k, arch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := float64(len(c.loop)) / s.slots(); r < 0.8 || r > 1.25 {
+					t.Errorf("%s for %s: a turn of %d instructions, the model says %.0f", k.Name, arch, len(c.loop), s.slots())
+				}
+				c.shared += k.DynShared
+				if s.shared()+1<<10 <= 100<<10 && c.blocks() < f.blocks && f.blocks*(s.shared()+1<<10) <= smShared {
+					t.Errorf("%s for %s: %v, want %d", k.Name, arch, c, f.blocks)
+				}
+			}
+		}
+	}
+}
