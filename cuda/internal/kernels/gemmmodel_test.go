@@ -62,6 +62,27 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
+// Devices that are not listed are taken for the one before, with their own multiprocessors; what is
+// not GeForce adds in float32 at the full rate.
+func TestGPUOf(t *testing.T) {
+	for _, c := range []struct {
+		sm, cores, wantCores int
+		name                 string
+		tensor, bandwidth    float64
+	}{
+		{80, 0, 108, "", 1024, 2.039e12},
+		{86, 28, 28, "NVIDIA GeForce RTX 3060", 256, 0.936e12 * 28 / 82},
+		{89, 142, 142, "NVIDIA L40S", 512, 1.008e12 * 142 / 128},
+		{103, 0, 148, "", 0.62 * 2048, 8e12},
+		{121, 0, 170, "", 256, 1.792e12},
+	} {
+		g := GPUOf(c.sm, c.name, c.cores)
+		if g.SM != c.sm || g.Cores != c.wantCores || g.Tensor != c.tensor || math.Abs(g.Bandwidth/c.bandwidth-1) > 1e-12 {
+			t.Errorf("%d %q: %+v", c.sm, c.name, *g)
+		}
+	}
+}
+
 // modelled is a product of a network's training step.
 type modelled struct {
 	network, name  string
