@@ -5,7 +5,8 @@
 //
 //	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
-//	MatMul         batched products of any strides; MatMulSplit also divides long sums among blocks
+//	MatMul         batched products of any strides; MatMulSplit also divides long sums among blocks.
+//	               Those of 16-bit floats choose among forms by a model of the [GPU]
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
 //	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
 //	Gather         elements along an axis by index, and Scatter in a fixed order

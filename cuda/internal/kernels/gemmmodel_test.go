@@ -62,6 +62,27 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
+// Devices that are not listed are taken for the one before, with their own multiprocessors; what is
+// not GeForce adds in float32 at the full rate.
+func TestGPUOf(t *testing.T) {
+	for _, c := range []struct {
+		sm, cores, wantCores int
+		name                 string
+		tensor, bandwidth    float64
+	}{
+		{80, 0, 108, "", 1024, 2.039e12},
+		{86, 28, 28, "NVIDIA GeForce RTX 3060", 256, 0.936e12 * 28 / 82},
+		{89, 142, 142, "NVIDIA L40S", 512, 1.008e12 * 142 / 128},
+		{103, 0, 148, "", 0.62 * 2048, 8e12},
+		{121, 0, 170, "", 256, 1.792e12},
+	} {
+		g := GPUOf(c.sm, c.name, c.cores)
+		if g.SM != c.sm || g.Cores != c.wantCores || g.Tensor != c.tensor || math.Abs(g.Bandwidth/c.bandwidth-1) > 1e-12 {
+			t.Errorf("%d %q: %+v", c.sm, c.name, *g)
+		}
+	}
+}
+
 // modelled is a product of a network's training step.
 type modelled struct {
 	network, name  string
@@ -111,7 +132,7 @@ func (p modelled) plan(g *GPU) (s tensorSpec, parts int, seconds, least float64,
 	}
 	out, a, b := operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n)
 	best := g.choosePlan(out, a, b)
-	s, seconds, parts = best.tensorSpec, best.seconds, ceilDiv(p.k, best.chunk)
+	s, seconds, parts = best.tensorSpec, best.seconds, max(1, ceilDiv(p.k, max(1, best.chunk)))
 	_, bound = g.cost(s, p.batch, p.m, p.n, p.k, parts)
 	if parts > 1 {
 		bound += ", in parts"
@@ -198,6 +219,25 @@ func TestProductModelSlots(t *testing.T) {
 				c.shared += k.DynShared
 				if s.shared()+1<<10 <= 100<<10 && c.blocks() < f.blocks && f.blocks*(s.shared()+1<<10) <= smShared {
 					t.Errorf("%s for %s: %v, want %d", k.Name, arch, c, f.blocks)
+				}
+			}
+		}
+	}
+}
+
+// Whatever the shape and the order of storage, there is a form, and parts that are not empty.
+func TestProductModelAlwaysChooses(t *testing.T) {
+	sizes := []int{1, 2, 3, 16, 31, 33, 64, 65, 200, 1000}
+	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16)} {
+		for _, m := range sizes {
+			for _, n := range sizes {
+				for _, k := range append(sizes, 0, 5001) {
+					for _, orders := range []string{"NN", "NT", "TN", "TT"} {
+						p := modelled{"", "", orders, 1, m, n, k}
+						if s, parts, seconds, _, _ := p.plan(g); s.form.bm == 0 || k > 0 && parts < 1 || parts > max(1, k/64) || !(seconds > 0 && seconds < 1) {
+							t.Fatalf("%s %d×%d×%d: %v in %d parts, %v s", orders, m, n, k, s.form, parts, seconds)
+						}
+					}
 				}
 			}
 		}

@@ -54,9 +54,6 @@ func (f tensorForm) threads() int { return 32 * f.warpsM * f.warpsN }
 // warp is the share of a warp.
 func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN }
 
-// accumulators is how many sums a thread keeps.
-func (f tensorForm) accumulators() int { return f.bm * f.bn / f.threads() }
-
 // staged is the bytes of shared memory for the stages.
 func (f tensorForm) staged(stages int) int { return stages * (f.bm + f.bn) * f.bk * 2 }
 
@@ -191,7 +188,8 @@ func (s tensorSpec) shared() int {
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
 // oddRows reports whether the rows of a begin at even and odd elements in turn, so that each second
-// one can be copied by pairs as it stands, and the others from one element before.
+// one can be copied by pairs as it stands, and the others from one element before. For few rows
+// there is no form of it.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {
@@ -199,7 +197,7 @@ func oddRows(a Operand, alongK bool) bool {
 	}
 	// Where rows lie along m, the element before a row is read: it is the last of the row before.
 	stride := a.Strides.At(row)
-	return a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
+	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))
 }
 
