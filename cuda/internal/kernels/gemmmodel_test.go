@@ -132,7 +132,7 @@ func (p modelled) plan(g *GPU) (s tensorSpec, parts int, seconds, least float64,
 	}
 	out, a, b := operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n)
 	best := g.choosePlan(out, a, b)
-	s, seconds, parts = best.tensorSpec, best.seconds, ceilDiv(p.k, best.chunk)
+	s, seconds, parts = best.tensorSpec, best.seconds, max(1, ceilDiv(p.k, max(1, best.chunk)))
 	_, bound = g.cost(s, p.batch, p.m, p.n, p.k, parts)
 	if parts > 1 {
 		bound += ", in parts"
@@ -219,6 +219,25 @@ func TestProductModelSlots(t *testing.T) {
 				c.shared += k.DynShared
 				if s.shared()+1<<10 <= 100<<10 && c.blocks() < f.blocks && f.blocks*(s.shared()+1<<10) <= smShared {
 					t.Errorf("%s for %s: %v, want %d", k.Name, arch, c, f.blocks)
+				}
+			}
+		}
+	}
+}
+
+// Whatever the shape and the order of storage, there is a form, and parts that are not empty.
+func TestProductModelAlwaysChooses(t *testing.T) {
+	sizes := []int{1, 2, 3, 16, 31, 33, 64, 65, 200, 1000}
+	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16)} {
+		for _, m := range sizes {
+			for _, n := range sizes {
+				for _, k := range append(sizes, 0, 5001) {
+					for _, orders := range []string{"NN", "NT", "TN", "TT"} {
+						p := modelled{"", "", orders, 1, m, n, k}
+						if s, parts, seconds, _, _ := p.plan(g); s.form.bm == 0 || k > 0 && parts < 1 || parts > max(1, k/64) || !(seconds > 0 && seconds < 1) {
+							t.Fatalf("%s %d×%d×%d: %v in %d parts, %v s", orders, m, n, k, s.form, parts, seconds)
+						}
+					}
 				}
 			}
 		}
