@@ -15,8 +15,7 @@ import (
 type attentionCase struct {
 	typ                                           dtype.Type
 	batch, heads, shared, queries, keys, features int
-	values                                        int  // 0: as features
-	tokens                                        bool // [batch, length, 3, heads, features]; not with grouped heads
+	values                                        int // 0: as features
 	form                                          string
 	skip                                          int // elements from an aligned address
 	causal                                        bool

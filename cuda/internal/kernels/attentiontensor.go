@@ -45,7 +45,7 @@ func attentionTensorFor(s attentionShape, scale float64, heads, queries int) att
 	switch { // as many registers as a thread has
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
-	case wide > 64 && !plain:
+	case wide > 64 && !plain, s.w.drop && (s.w.lengths || s.w.mask != dtype.Invalid):
 		f.keys = 32
 	case wide <= 64 && plain && heads*ceilDiv(queries, 128) >= 64:
 		f.high, f.keepQ = 2, false
