@@ -9,7 +9,7 @@ import (
 
 var _ AttributeLauncher = (*driver)(nil)
 
-// laterSymbols are functions that came after Minimum: 0 where the driver lacks them.
+// laterSymbols are functions that a driver need not have: 0 where it lacks them.
 type laterSymbols struct {
 	launchKernelEx uintptr
 }

@@ -83,7 +83,7 @@ func TestLaunchAttributes(t *testing.T) {
 // TestLaunchAttributesOfOldDriver: without the function the driver opens, launches, and says what
 // it lacks.
 func TestLaunchAttributesOfOldDriver(t *testing.T) {
-	f := newFake(t, 11040)
+	f := newFake(t, Minimum)
 	delete(f.exports, "cuLaunchKernelEx")
 	d := f.start(t)
 	f.on("cuLaunchKernel", func(*[11]uintptr) Result { return 0 })
@@ -92,7 +92,7 @@ func TestLaunchAttributesOfOldDriver(t *testing.T) {
 	}
 	err := d.LaunchKernelEx(GraphKernel{Func: 1, Grid: Dim3{1, 1, 1}, Block: Dim3{1, 1, 1}}, LaunchAttributes{Overlap: true}, 0)
 	var e *Error
-	if !errors.Is(err, ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(err.Error(), "the driver takes CUDA 11.4") || !strings.Contains(err.Error(), "CUDA 11.6") {
+	if !errors.Is(err, ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(err.Error(), "the driver takes CUDA 11.8") || !strings.Contains(err.Error(), "CUDA 11.6") {
 		t.Errorf("got %v", err)
 	}
 }
