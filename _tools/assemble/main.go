@@ -258,7 +258,11 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 	if err := f.Close(); err != nil {
 		log.Fatal(err)
 	}
-	cmd := exec.Command(a.ptxas, "-v", "-arch", sm, "-o", os.DevNull, f.Name())
+	arch := sm
+	if strings.Contains(list[0].header, sm+"a") { // what one generation alone has is assembled for it by name
+		arch += "a"
+	}
+	cmd := exec.Command(a.ptxas, "-v", "-arch", arch, "-o", os.DevNull, f.Name())
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState != nil {
 		a.mu.Lock()
