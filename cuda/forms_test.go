@@ -19,9 +19,6 @@ func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	b := ptx.New("form")
 	b.Target(a)
 	out := b.Pointer("out", ptx.S32)
-	if a.Exact() {
-		b.ShrinkRegisters(24)
-	}
 	room := b.DynamicShared("room", ptx.S32).At(ptx.Int(int64(mark)))
 	room.Store(ptx.Int(int64(mark)))
 	out.Store(room.Load())
