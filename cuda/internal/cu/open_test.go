@@ -119,7 +119,7 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	f.on("cuGetProcAddress_v2", func(a *[11]uintptr) Result {
 		version := Minimum
 		if cString(a[0]) == "cuLaunchKernelEx" {
-			version = launchKernelExSince
+			version = max(launchKernelExSince, Minimum)
 		}
 		want(t, "version", a[2], uintptr(version))
 		want(t, "flags", a[3], uintptr(0))

@@ -129,7 +129,7 @@ func (s *symbols) bind(lib *library) (missing []string) {
 	for _, row := range laterTable {
 		p := uintptr(0)
 		if getProc != 0 {
-			p = procAddress(getProc, row.base, row.since)
+			p = procAddress(getProc, row.base, max(row.since, Minimum))
 		}
 		if p == 0 {
 			p = lib.lookup(row.name())
