@@ -67,7 +67,7 @@ func AttentionReason(o AttentionOperands) string {
 // pass by in tiles, with the running maximum and sum of each query's exponentials (T. Dao,
 // FlashAttention-2, arXiv:2307.08691). Weights of 16-bit operands are relative to the maximum, and
 // rounded to 16 bits before they meet the values.
-func Attention(o AttentionOperands, scratch Scratch) ([]Launch, error) {
+func Attention(o AttentionOperands) ([]Launch, error) {
 	if why := AttentionReason(o); why != "" {
 		return nil, fail("attention", "%s", why)
 	}

@@ -202,7 +202,7 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} { // smaller copies than of 16 bytes meet conflicts
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
-	list, err := Attention(o, m.scratch)
+	list, err := Attention(o)
 	m.run(list, err)
 	if len(list) != 1 {
 		t.Errorf("%v: %d launches", c, len(list))
@@ -336,7 +336,7 @@ func TestAttentionGolden(t *testing.T) {
 		x := fake(typ, 8, 16, 2048, 64)
 		o := AttentionOperands{Out: x, LSE: fake(dtype.F32, 8, 16, 2048), Q: x, K: x, V: x}
 		o.Scale, o.Causal = 0.125, true
-		list, err := Attention(o, nil)
+		list, err := Attention(o)
 		golden(t, "attention_"+typ.String(), list, err)
 	}
 }
@@ -348,12 +348,12 @@ func TestAttentionRefuses(t *testing.T) {
 		return AttentionOperands{Out: x, Q: x, K: x, V: x}
 	}
 	for _, o := range []AttentionOperands{of(dtype.F64, 1, 1, 4, 8), of(dtype.F32, 1, 1, 4, 257), of(dtype.BF16, 1<<15, 1<<8, 1<<8, 8)} {
-		if _, err := Attention(o, nil); err == nil || AttentionReason(o) == "" {
+		if _, err := Attention(o); err == nil || AttentionReason(o) == "" {
 			t.Errorf("%v %v is not refused", o.Q.Type, o.Q.Shape)
 		}
 	}
 	for _, o := range []AttentionOperands{of(dtype.F32, 0, 1, 4, 8), of(dtype.BF16, 1, 1, 0, 8)} {
-		if list, err := Attention(o, nil); err != nil || len(list) != 0 {
+		if list, err := Attention(o); err != nil || len(list) != 0 {
 			t.Errorf("%v: %d launches, %v", o.Q.Shape, len(list), err)
 		}
 	}

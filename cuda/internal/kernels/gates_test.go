@@ -163,7 +163,7 @@ func gates(t *testing.T) []gate {
 		return func(m *machine) ([]Launch, error) {
 			c := attentionCase{typ: typ, batch: 1, heads: 2, queries: 128, keys: 128, features: columns, causal: causal, lse: true,
 				mask: mask, maskDims: [4]bool{false, false, false, true}}
-			return Attention(c.operands(m), m.scratch)
+			return Attention(c.operands(m))
 		}
 	}
 	return []gate{
