@@ -252,3 +252,23 @@ func TestDDPStopIteration(t *testing.T) {
 		})
 	})
 }
+
+// The last rank is the one whose batches ended last, also where it retires from the group before
+// another that began to retire when others still had data.
+func TestJoinLastRank(t *testing.T) {
+	run(t, Devices("cpu", "cpu"), func(g *Group) {
+		clone := g.Clone().core
+		if g.Rank() != 0 {
+			return
+		}
+		g.core.leaving(1)
+		clone.retire(1, nil)
+		g.core.leaving(0) // rank 0 had gone on without rank 1
+		clone.retire(0, nil)
+		cores := []*core{g.core, clone}
+		g.core.retire(0, cores)
+		if at := g.core.retire(1, cores); at.last != 0 {
+			t.Errorf("rank %d is the last one", at.last)
+		}
+	})
+}

@@ -26,6 +26,7 @@ func (g *Group) Join(f func()) {
 	for _, c := range g.clones {
 		cores = append(cores, c.core)
 	}
+	g.core.leaving(g.rank)
 	for _, c := range cores[1:] {
 		c.retire(g.rank, nil)
 	}
@@ -40,21 +41,33 @@ func (g *Group) Join(f func()) {
 // A rest is the time in which ranks have no data.
 type rest struct {
 	done chan struct{} // closed when no rank has
-	last int           // the rank that was last
+	last int           // the rank whose f was the last to return
+}
+
+// leaving notes that a rank's f has returned. It comes before the rank retires from any core: from
+// then on others reduce without it, and may end before it retires from the rest of the cores.
+func (c *core) leaving(rank int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resting().last = rank
+}
+
+// resting is the rest of the core, begun if need be.
+func (c *core) resting() *rest {
+	if c.rest == nil {
+		c.rest = &rest{done: make(chan struct{})}
+	}
+	return c.rest
 }
 
 // retire notes that a rank has no more data, and lets go what waits for it. When no rank has data,
 // all of cores begin anew.
 func (c *core) retire(rank int, cores []*core) *rest {
 	c.mu.Lock()
-	if c.rest == nil {
-		c.rest = &rest{done: make(chan struct{})}
-	}
-	at := c.rest
+	at := c.resting()
 	c.joined[rank] = true
 	c.renew()
 	if cores != nil && !slices.Contains(c.joined, false) {
-		at.last = rank
 		c.mu.Unlock()
 		for _, o := range cores {
 			o.mu.Lock()
