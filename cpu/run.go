@@ -15,10 +15,12 @@ func (d *Device) Supports(op device.Op) bool { return supports(op) }
 // the same paths on both.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
-	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,
+	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
 		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.Search:
 		return true
+	case *device.MatMul:
+		return o.Plain()
 	case *device.ChannelNorm, *device.ChannelNormGrad, *device.Convolution, *device.SumWindows,
 		*device.AddWindows:
 		return single(op)

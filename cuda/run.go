@@ -11,10 +11,12 @@ import (
 // Supports reports whether there are kernels for op.
 func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
-	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter, *device.MultiMap,
+	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
 		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort:
 		return true
+	case *device.MatMul:
+		return o.Plain()
 	case *device.GridSample:
 		return true
 	case *device.Attention:

@@ -1,11 +1,23 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
 
 // A MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n], any
 // strides, 0 in a broadcast batch. 16-bit floats accumulate in float32; integers wrap; Bool is the
-// product over "or" and "and". Every device has it.
-type MatMul struct{ Out, A, B View }
+// product over "or" and "and". Every device has it without what follows, which a device may lack:
+//
+//   - Out of F32 for factors of 16-bit floats takes the sums as they are.
+//   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. It is
+//     for floating point factors, and may be absent.
+type MatMul struct{ Out, A, B, Bias View }
+
+// Plain reports whether the op is one that every device has.
+func (m *MatMul) Plain() bool { return m.Bias.Absent() && m.Out.Type == m.A.Type }
 
 // Name returns "matmul".
 func (*MatMul) Name() string { return "matmul" }
@@ -19,6 +31,8 @@ func (m *MatMul) Operand(i int) Operand {
 		return Operand{"a", &m.A, false}
 	case 2:
 		return Operand{"b", &m.B, false}
+	case 3:
+		return Operand{"bias", &m.Bias, false}
 	}
 	return Operand{}
 }
@@ -29,8 +43,8 @@ func (m *MatMul) Check() (arg, reason string) {
 		if v.Shape.Rank() != 3 {
 			return m.Operand(i).Name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)
 		}
-		if v.Type != m.Out.Type {
-			return m.Operand(i).Name, fmt.Sprintf("%v, but out is %v", v.Type, m.Out.Type)
+		if v.Type != m.A.Type && (i > 0 || v.Type != dtype.F32 || !m.A.Type.IsFloat() || m.A.Type.Size() != 2) {
+			return m.Operand(i).Name, fmt.Sprintf("%v, but a is %v", v.Type, m.A.Type)
 		}
 	}
 	s, a, b := &m.Out.Shape, &m.A.Shape, &m.B.Shape
@@ -38,15 +52,27 @@ func (m *MatMul) Check() (arg, reason string) {
 		a.At(2) != b.At(1) {
 		return "out", fmt.Sprintf("shapes %v·%v do not give %v", *a, *b, *s)
 	}
+	if t := m.Bias.Type; !m.Bias.Absent() {
+		switch {
+		case !m.A.Type.IsFloat() || t != m.A.Type && t != dtype.F32:
+			return "bias", fmt.Sprintf("%v, but a is %v", t, m.A.Type)
+		case m.Bias.Shape != shape.Of(s.At(2)):
+			return "bias", fmt.Sprintf("shape %v, want [%d]", m.Bias.Shape, s.At(2))
+		}
+	}
 	return "", ""
 }
 
-// Work is 2·batch·m·n·k.
+// Work is 2·batch·m·n·k, and batch·m·n with a bias.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 {
 		return Work{}
 	}
-	return Work{2 * m.Out.Size() * m.A.Shape.At(2), bytesOf(m.Out, m.A, m.B)}
+	each := 2 * m.A.Shape.At(2)
+	if !m.Bias.Absent() {
+		each++
+	}
+	return Work{each * m.Out.Size(), bytesOf(m.Out, m.A, m.B, m.Bias)}
 }
 
 // Clone copies the op.
