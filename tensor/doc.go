@@ -147,6 +147,7 @@ package tensor
 // Products and linear algebra:
 //
 //	matmul.go                MatMul
+//	linear.go                Linear LinearT
 //	products.go              Outer Dot Bmm Addmm Baddbmm Kron Trace Cross
 //	productscontract.go      TensorDot Inner VecDot MultiDot
 //	einsum.go                Einsum
