@@ -23,7 +23,7 @@ func (m *machine) product(what string, s tensorSpec, c, x, y Operand) {
 		s.a = form.a
 	}
 	k := x.Shape.At(2)
-	list, err := launchMatMul(s, c, x, y, max(k, 1))
+	list, err := launchMatMul(s, ProductOperands{Out: c, A: x, B: y}, max(k, 1))
 	m.run(list, err)
 	sum, size, _ := naive(c, m.read(x), m.read(y))
 	unit := map[dtype.Type]float64{dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[s.typ]
@@ -152,7 +152,7 @@ func TestTensorOddRows(t *testing.T) {
 			s.form = tensorForm{64, 64, 32, 2, 2, 3, 4}
 			return s
 		}
-		list, err := splitMatMul(form, c, x, y, 64, m.scratch)
+		list, err := splitMatMul(form, ProductOperands{Out: c, A: x, B: y}, 64, m.scratch)
 		m.run(list, err)
 		sum, size, _ := naive(c, m.read(x), m.read(y))
 		for i, got := range m.read(c) {
@@ -182,7 +182,7 @@ func TestTensorRealigned(t *testing.T) {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
 		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
 		x.Layout, y.Layout = matrixLayout(c.orders[:1], c.d[0], c.d[1], c.d[3]), matrixLayout(c.orders[1:], c.d[0], c.d[3], c.d[2])
-		list, err := MatMulSplit(a100, fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), x, y, fakeScratch)
+		list, err := MatMulSplit(a100, ProductOperands{Out: fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), A: x, B: y}, fakeScratch)
 		if err != nil || len(list) != c.want {
 			t.Errorf("%s %v: %d launches, want %d, %v", c.orders, c.d, len(list), c.want, err)
 			continue
