@@ -85,7 +85,8 @@ func (s gemmSpec) crowded() bool {
 	return alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
-// ProductOperands are what a product reads and writes; see [device.MatMul]. An absent bias has the type Invalid.
+// ProductOperands are what a product reads and writes; see [device.MatMul]. An absent bias has the
+// type Invalid.
 type ProductOperands struct{ Out, A, B, Bias Operand }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
@@ -94,9 +95,10 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
 
-// MatMulSplit is MatMul, with a bias, that may divide the sum over k among blocks where the result alone would leave most of the device
-// idle. The partial sums go to scratch memory and are added in a fixed order. Products with a vector are reductions, which
-// read each element of the matrix once, coalesced. Without scratch nothing is divided.
+// MatMulSplit is MatMul, with a bias, that may divide the sum over k among blocks where the result
+// alone would leave most of the device idle. The partial sums go to scratch memory and are added in
+// a fixed order. Products with a vector are reductions, which read each element of the matrix once,
+// coalesced. Without scratch nothing is divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -175,7 +177,8 @@ func splitK(k, blocks, most int) int {
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
-// vectorMatMul plans a product in which m or n is 1 as the sum over k of a·b over [batch, m, n, k]. A bias is added behind it.
+// vectorMatMul plans a product in which m or n is 1 as the sum over k of a·b over [batch, m, n, k].
+// A bias is added behind it.
 func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	t := p.A.Type
 	times, ok := products[t]
@@ -237,8 +240,8 @@ func init() {
 	}
 }
 
-// splitMatMul lets blocks along the grid's third axis sum up chunk of k each, and adds their results. The bias is in the
-// first of the parts.
+// splitMatMul lets blocks along the grid's third axis sum up chunk of k each, and adds their results.
+// The bias is in the first of the parts.
 func splitMatMul(form func(out Operand) productForm, o ProductOperands, chunk int, scratch Scratch) ([]Launch, error) {
 	out, parts := o.Out, ceilDiv(o.A.Shape.At(2), chunk)
 	sum := out.Type.Compute()

@@ -84,7 +84,7 @@ type tensorStore uint8
 
 const (
 	storeElements tensorStore = iota // any strides
-	storeShifted                     // rows of neighbours that begin anywhere: in pieces of 16 bytes but for their ends; float32 one by one
+	storeShifted                     // rows of neighbours that begin anywhere: pieces of 16 bytes but for their ends; float32 singly
 	storePieces                      // rows of pieces of 16 bytes; of float32 pairs
 )
 

@@ -19,8 +19,8 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 }
 
-// inFirstPart is where a bias is added: in the blocks of the first part of k, so that the sum of all
-// parts has it once.
+// inFirstPart is where a bias is added: in the blocks of the first part of k, so that the sum of
+// all parts has it once.
 func inFirstPart(b *ptx.Builder, add func()) {
 	b.Comment("the bias")
 	b.If(b.BlockID(2).Eq(num(0)), add)
