@@ -40,7 +40,7 @@ type partial struct {
 	held []piece  // what has come, while whole is nil
 	// whole has what has come in its place, and undefined elements elsewhere.
 	whole *Tensor
-	// plus has 0 added to what is written: it is a sum with the zeros elsewhere, where -0 becomes 0.
+	// plus has 0 added to what is written, where -0 becomes 0: it is a sum with others' zeros.
 	plus bool
 }
 

@@ -184,6 +184,7 @@ package tensor
 //	interpolateantialias.go  its weights with antialiasing
 //	attention.go             ScaledDotProductAttention ALiBi
 //	attentionfast.go         by kernels
+//	attentionparts.go        whose gradients lie in one memory
 //	rope.go                  RoPE
 //
 // Gradients:
