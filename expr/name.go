@@ -3,7 +3,6 @@ package expr
 import (
 	"slices"
 	"strings"
-
 )
 
 // maxName is the most bytes of operations in a program's name. The types and the hash come on top.
@@ -139,4 +138,3 @@ func plain(name string) string {
 	}, name)
 	return name[:min(len(name), maxName)]
 }
-
