@@ -34,7 +34,8 @@ func (x *Expr) operation() string {
 }
 
 // Name says what the program does and on which types, for people: "gelu_tanh_bfloat16",
-// "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It has ASCII letters, digits and underscores.
+// "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It has ASCII letters, digits and
+// underscores.
 //
 // One operation of the operands in their order, and a copy, have that name to themselves. Any other
 // program's ends with the first digits of its key. What tells programs apart is the key.
