@@ -45,7 +45,8 @@ func curveCases(long bool) []curveCase {
 	return []curveCase{{"gpt", steps, gpt, [2]int{2, 32}}, {"bert", steps, bert, [2]int{2, 32}}}
 }
 
-// tokens are those of a step: a walk through the vocabulary that a model can learn, and what follows.
+// tokens are those of a step: a walk through the vocabulary that a model can learn, and what
+// follows each.
 func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	at := 7 * step % vocab
 	for range c.batch[0] * c.batch[1] {
@@ -116,8 +117,9 @@ func (c *curveTrace) Copy(e device.CopyEvent) {
 	}
 }
 
-// check tells what one step copied that it must not. To the GPU go the two halves of a batch and, for
-// AdamW, its scalars and the driver's table of the tensors that it steps through. Nothing comes back.
+// check tells what one step copied that it must not. To the GPU go the two halves of a batch and,
+// for AdamW, its scalars and the driver's table of the tensors that it steps through. Nothing comes
+// back.
 func (c *curveTrace) check(t *testing.T, name string, batch int) {
 	t.Helper()
 	batches, scalars, tables := 0, 0, 0
