@@ -96,7 +96,7 @@ func TestAttentionMasks(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// Kernels of a GPU need memory that is linear in the length. Of float64, which they do not take, the
+// Kernels of a GPU need memory that is linear in the length. They do not take float64, of which the
 // scores of all queries and keys are in memory twice at most, and not between the passes.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")

@@ -30,11 +30,12 @@ func AttentionGradReason(o AttentionGradOperands) string {
 }
 
 // AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] says, for 16-bit
-// floats and F32 with at most 256 features and values. The first launch sums up g·out for every query. The
-// second goes through the queries of each tile of keys, for dk and dv. The third goes through the
-// keys of each tile of queries, for dq. So every sum has one order. Weights are computed again from
-// the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2). Of 16-bit operands
-// they and the gradients of scores are rounded to 16 bits before they are multiplied.
+// floats and F32 with at most 256 features and values. The first launch sums up g·out for every
+// query. The second goes through the queries of each tile of keys, for dk and dv. The third goes
+// through the keys of each tile of queries, for dq. So every sum has one order. Weights are
+// computed again from the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2).
+// Of 16-bit operands they and the gradients of scores are rounded to 16 bits before they are
+// multiplied.
 func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionGradReason(o); why != "" {
 		return nil, fail("attention gradient", "%s", why)

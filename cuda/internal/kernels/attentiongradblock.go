@@ -17,7 +17,7 @@ type attentionGrad struct {
 	byKey      bool // keys are own
 }
 
-// gradForm is a way to compute half of the gradient: on tensor cores, or with float32 multiply-adds.
+// gradForm is a way to compute half of the gradient: on tensor cores, or with multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
 	tile() (own, other int) // rows

@@ -19,7 +19,7 @@ type gradTensor struct {
 
 const gradWarps = 4
 
-// gradTensorFor chooses the tiles: as much as registers, and shared memory of 99 KiB, have room for.
+// gradTensorFor chooses the tiles: as much as registers and shared memory of 99 KiB have room for.
 func gradTensorFor(shape attentionGrad) gradTensor {
 	s := gradTensor{attentionGrad: shape, parts: 1}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
