@@ -32,8 +32,8 @@ func TestLibs(t *testing.T) {
 	}
 }
 
-// TestProductsUnavailable: a library that was asked for and is not there is the error of opening the
-// device, and not a reason to do without it.
+// TestProductsUnavailable: a library that was asked for and is not there is the error of opening
+// the device, and not a reason to do without it.
 func TestProductsUnavailable(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB")
 	must(t, err)

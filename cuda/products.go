@@ -56,7 +56,7 @@ func (d *Device) openProducts() error {
 	}
 	unavailable := func(err error) error {
 		return &device.UnavailableError{Name: d.name, Reason: "FLAMBEAU_LIBS asks for cublaslt: " + err.Error(), Err: err,
-			Help: "install cublasLt 11.11 or newer (the Python package nvidia-cublas), say in LD_LIBRARY_PATH where it is, or unset FLAMBEAU_LIBS"}
+			Help: "install cublasLt 11.11 or newer of a CUDA version that the driver takes (the Python package nvidia-cublas), say in LD_LIBRARY_PATH where it is, or unset FLAMBEAU_LIBS"}
 	}
 	lib, err := d.p.products()
 	if err != nil {

@@ -95,8 +95,8 @@ func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	must(t, d.Synchronize())
 }
 
-// TestProductsByLibrary: products of floats go to the library, in whichever layout it can take, with
-// and without a bias, and the results are exact.
+// TestProductsByLibrary: products of floats go to the library, in whichever layout it can take,
+// with and without a bias, and the results are exact.
 func TestProductsByLibrary(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -198,8 +198,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail: a call of the library that fails is the error of the product, which nothing else
-// computes; the device goes on.
+// TestProductsFail: a call of the library that fails is the error of the product, which nothing
+// else computes; the device goes on.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

@@ -81,9 +81,8 @@ func (l *learner) captured(t *testing.T) []float32 {
 	return l.losses
 }
 
-// TestProductsTrain: a model that trains by the library's products learns as by the own kernels, and
-// a captured step does the same as eager ones, bit for bit, with each replay's products the
-// library's.
+// TestProductsTrain: a model that trains by the library's products learns as by the own kernels. A
+// captured step does the same as eager ones, bit for bit, and its products are the library's.
 func TestProductsTrain(t *testing.T) {
 	own := newLearner(emulated(t, "emulate,mem=16MiB")).eager()
 	r := newProducts(t, "emulate,mem=16MiB")
@@ -165,8 +164,8 @@ func TestProductsAcross(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestProductsCaptureFails: where the library fails while it is captured the recording ends with its
-// error, and the stream that it was captured from is as it was.
+// TestProductsCaptureFails: where the library fails while it is captured the recording ends with
+// its error, and the stream that it was captured from is as it was.
 func TestProductsCaptureFails(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

@@ -16,8 +16,8 @@
 // The same plan, workspace size and operands give the same bits each time: a product that is split
 // along k keeps its parts in the workspace, in float32, and adds them in a step of its own.
 //
-// Numbers of enumerations and layouts are those of cublasLt.h of 13.10; testdata/header.txt has them
-// as a C compiler sees them, and .ci/run holds that file to the header.
+// Numbers of enumerations and layouts are those of cublasLt.h of 13.10. testdata/header.txt has
+// them as a C compiler sees them, and .ci/run holds that file to the header.
 package cublaslt
 
 import "fmt"
