@@ -37,6 +37,8 @@ type Device struct {
 	peers     sync.Map // *Device to *peerLink
 	timing    timing
 	staging   staging
+
+	products *products // nil: own kernels
 }
 
 var _ device.Device = (*Device)(nil)
@@ -73,7 +75,10 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
 		return nil, err
 	}
-	if err = d.start(); err != nil {
+	if err = d.start(); err == nil {
+		err = d.openProducts()
+	}
+	if err != nil {
 		_ = p.api.PrimaryCtxRelease(d.h) // the first error is the one to tell
 		return nil, err
 	}

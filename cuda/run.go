@@ -33,6 +33,11 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 	}
 	t := &scratch{d: d, s: st, op: op.Name()}
 	defer t.free()
+	if o, ok := op.(*device.MatMul); ok {
+		if done, err := t.product(o, told); done || err != nil {
+			return err
+		}
+	}
 	list, err := t.plan(op)
 	if err != nil {
 		return err
