@@ -18,8 +18,8 @@ var _ device.Rehearser = (*Device)(nil)
 // mostLoaders is how many kernels are compiled at once at most.
 const mostLoaders = 16
 
-// Rehearsal returns an emulated GPU without memory, on which work takes the kernels that it takes on
-// d: its plans are those for d's capability, product and driver.
+// Rehearsal returns an emulated GPU without memory, on which work takes the kernels that it takes
+// on d: its plans are those for d's capability, product and driver.
 func (d *Device) Rehearsal() (device.Device, error) {
 	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
 	if err != nil {
