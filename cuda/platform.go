@@ -32,6 +32,7 @@ type platform struct {
 	folder  string    // … or the folder that gets a file for each
 	printed sync.Map  // by *kernels.Kernel
 	cubins  *cubinCache
+	packs   atomic.Pointer[[]*Pack]
 
 	spills spills
 	warn   func(Spill) // of the first one
@@ -72,6 +73,13 @@ func newPlatform(api cu.API) (*platform, error) {
 	libs, err := parseLibs(os.Getenv("FLAMBEAU_LIBS"))
 	if err != nil {
 		return nil, err
+	}
+	if file := os.Getenv("FLAMBEAU_KERNELS"); file != "" && !p.meta {
+		if pack, err := OpenPack(file); err == nil {
+			p.usePack(pack)
+		} else {
+			log.Printf("cuda: FLAMBEAU_KERNELS: %v; kernels are compiled as they come", err)
+		}
 	}
 	if !p.emulated {
 		p.cubins, p.monitor, p.collectives = defaultCubins(), nvml.Open, openNCCL
