@@ -79,7 +79,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
 	case *device.Attention:
 		if t.d.Supports(op) {
-			return kernels.Attention(attentionOperands(o, operand))
+			return kernels.Attention(t.d.gpu, attentionOperands(o, operand), t.alloc)
 		}
 	case *device.AttentionGrad:
 		if t.d.Supports(op) {
