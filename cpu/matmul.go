@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// matMul converts 16-bit floats to float32, multiplies there and rounds once.
+// matMul converts 16-bit floats to float32, multiplies there and rounds once. Products of floats
+// are added to the bias, which is written first.
 func (d *Device) matMul(o *device.MatMul) error {
 	for i := range 3 {
 		v := o.Operand(i).View
@@ -23,12 +24,15 @@ func (d *Device) matMul(o *device.MatMul) error {
 	out, k := &o.Out, o.A.Shape.At(2)
 	switch {
 	case out.Size() == 0:
-	case k == 0:
+	case k == 0 && o.Bias.Absent():
 		d.elementwise(zeroProgram(out.Type), []device.View{*out}, nil, nil)
-	case out.Type == dtype.F32 || out.Type == dtype.F64:
-		d.floatProduct(o)
-	case out.Type.IsHalf():
+	case k == 0:
+		d.repeatBias(out, o)
+	case o.A.Type.IsHalf():
 		return d.halfProduct(o)
+	case out.Type.IsFloat():
+		d.repeatBias(out, o)
+		d.floatProduct(o)
 	default:
 		rows := out.Shape.At(0) * out.Shape.At(1)
 		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
@@ -36,10 +40,20 @@ func (d *Device) matMul(o *device.MatMul) error {
 	return nil
 }
 
+// repeatBias writes the bias of o, if it has one, to each row of out.
+func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
+	if o.Bias.Absent() {
+		return
+	}
+	rows := o.Bias
+	rows.Shape, rows.Strides = out.Shape, shape.Of(0, 0, rows.Strides.At(0))
+	d.cast(out, &rows)
+}
+
 // smallProduct is the number of multiplications of one matrix below which the workers share out whole matrices of a batch.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies float32 or float64 matrices.
+// floatProduct multiplies float32 or float64 matrices. With a bias it adds to what the result has.
 func (d *Device) floatProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
@@ -75,12 +89,12 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 	if out.Type == dtype.F64 {
 		gemm.F64(par, m, n, k, matrix[float64](a, i), a.Strides.At(1), a.Strides.At(2),
 			matrix[float64](b, i), b.Strides.At(1), b.Strides.At(2),
-			matrix[float64](out, i), out.Strides.At(1), out.Strides.At(2), false)
+			matrix[float64](out, i), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
 		return
 	}
 	gemm.F32(par, m, n, k, matrix[float32](a, i), a.Strides.At(1), a.Strides.At(2),
 		matrix[float32](b, i), b.Strides.At(1), b.Strides.At(2),
-		matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), false)
+		matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
 }
 
 // matrix returns the elements that matrix i of a batch spans.
@@ -100,8 +114,15 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 	if err != nil {
 		return err
 	}
-	d.floatProduct(&device.MatMul{Out: t[0], A: d.widened(t[1], &o.A), B: d.widened(t[2], &o.B)})
-	d.cast(&o.Out, &t[0])
+	sum := &o.Out
+	if sum.Type.IsHalf() {
+		sum = &t[2]
+	}
+	d.repeatBias(sum, o)
+	d.floatProduct(&device.MatMul{Out: *sum, A: d.widened(t[0], &o.A), B: d.widened(t[1], &o.B), Bias: o.Bias})
+	if sum != &o.Out {
+		d.cast(&o.Out, sum)
+	}
 	return nil
 }
 

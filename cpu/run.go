@@ -17,10 +17,8 @@ func supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.Search:
+		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.Search, *device.MatMul:
 		return true
-	case *device.MatMul:
-		return o.Plain()
 	case *device.ChannelNorm, *device.ChannelNormGrad, *device.Convolution, *device.SumWindows,
 		*device.AddWindows:
 		return single(op)

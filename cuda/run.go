@@ -13,11 +13,7 @@ func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort:
-		return true
-	case *device.MatMul:
-		return o.Plain()
-	case *device.GridSample:
+		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.MatMul, *device.GridSample:
 		return true
 	case *device.Attention:
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""

@@ -43,9 +43,7 @@ func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		t := m.Cls.Predictions.Transform
 		x := t.Norm.Forward(t.Dense.Forward(m.Bert.Features(ids, in)).Gelu())
-		return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
-			return in[0].MatMul(in[1].In(in[0].Scope()).T()).Add(in[2])
-		}, x, m.Bert.Embeddings.Words.Weight, m.Cls.Predictions.Bias)
+		return x.Linear(m.Bert.Embeddings.Words.Weight, m.Cls.Predictions.Bias)
 	})
 }
 

@@ -146,9 +146,7 @@ func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 
 // head maps features to logits.
 func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
-	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
-		return in[0].MatMul(in[1].In(in[0].Scope()).T())
-	}, x, m.WTE.Weight)
+	return x.Linear(m.WTE.Weight, nil)
 }
 
 // A pass is one run through the blocks.

@@ -73,11 +73,7 @@ func (h home) conv1D(in, out int, std float64) *conv1D {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
-		product := in[0].MatMul(in[1])
-		defer product.Free() // no gradient needs it
-		return product.Add(in[2])
-	}, x, l.Weight, l.Bias)
+	return x.LinearT(l.Weight, l.Bias)
 }
 
 // heads turns [batch, length, heads·features] into [batch, heads, length, features].

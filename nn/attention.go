@@ -197,15 +197,11 @@ func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_
 	linear := func(x, w *tensor.Tensor, from, parts int) []*tensor.Tensor {
 		bias := m.InProjBias
 		if bias != nil {
-			bias = bias.In(c)
-		}
-		y := tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
-			y := in[0].MatMul(in[1].T())
-			if in[2] != nil {
-				y = y.Add(in[2].Narrow(0, from*f, parts*f))
+			if bias = bias.In(c); w.Dim(0) < bias.Dim(0) {
+				bias = bias.Narrow(0, from*f, parts*f)
 			}
-			return y
-		}, x.In(c), w, bias)
+		}
+		y := x.In(c).Linear(w, bias)
 		out := make([]*tensor.Tensor, parts)
 		for i, p := range y.Split(f, -1) {
 			out[i] = heads(p)

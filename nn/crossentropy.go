@@ -203,9 +203,9 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 				o.Weight, rest = rest[0], rest[1:]
 			}
 			if len(rest) > 0 {
-				bias = rest[0].Cast(t)
+				bias = rest[0]
 			}
-			return []*tensor.Tensor{linear(in[0], in[2].Cast(t), bias).CrossEntropy(in[1], o)}
+			return []*tensor.Tensor{in[0].Linear(in[2].Cast(t), bias).CrossEntropy(in[1], o)}
 		}
 		var losses []*tensor.Tensor
 		for at := 0; at < n || at == 0; at += rows {

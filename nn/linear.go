@@ -61,20 +61,7 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 		ready(l, x, x.Dim(-1))
 	}
 	features("linear", x, l.Weight)
-	return linear(x, l.Weight, l.Bias)
-}
-
-// linear returns x·weightᵀ + bias, nil for none.
-func linear(x, weight, bias *tensor.Tensor) *tensor.Tensor {
-	return tensor.WithAutocast("linear", tensor.AutocastLow, func(in []*tensor.Tensor) *tensor.Tensor {
-		x, weight, bias := in[0], in[1], in[2]
-		product := x.MatMul(weight.In(x.Scope()).T())
-		if bias == nil {
-			return product
-		}
-		defer product.Free() // no gradient needs it
-		return product.Add(bias)
-	}, x, weight, bias)
+	return x.Linear(l.Weight, l.Bias)
 }
 
 // Bilinear is yₖ = xᵀ·Wₖ·z + bₖ of two inputs.

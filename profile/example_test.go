@@ -29,15 +29,16 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, r := range prof.KeyAverages().Rows {
-		if strings.Contains(r.Key, "atmul") || r.Kind == "module" || r.Kind == "scope" {
+		if strings.Contains(r.Key, "atmul") || strings.Contains(r.Key, "inear") || r.Kind == "module" || r.Kind == "scope" {
 			fmt.Println(r.Kind, r.Key, r.Count, r.FLOPs)
 		}
 	}
 	// Output:
 	// scope step 3 0
 	// module Linear_0 3 0
-	// op matmul 6 768
-	// backward MatmulBackward 3 0
+	// op linear 3 408
+	// backward LinearBackward 3 0
+	// op matmul 3 384
 }
 
 // A span is torch's record_function.

@@ -227,7 +227,7 @@ func TestPprof(t *testing.T) {
 	if want := fmt.Sprintf("of %dns total", total.CUDASelf.Nanoseconds()); !strings.Contains(gpu, want) || !strings.Contains(gpu, "gemm_float32") {
 		t.Errorf("not %q in\n%s", want, gpu)
 	}
-	for _, frame := range []string{"profile_test.(*trainer).step", "layer Conv2d_0", "MatmulBackward"} {
+	for _, frame := range []string{"profile_test.(*trainer).step", "layer Conv2d_0", "LinearBackward"} {
 		if !strings.Contains(gpu, frame) {
 			t.Errorf("no %q in\n%s", frame, gpu)
 		}

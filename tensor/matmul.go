@@ -10,17 +10,21 @@ import (
 
 // matmulFunc is the product of two matrices, or of two batches of matrices of one batch size.
 type matmulFunc struct {
-	columns bool // the second lies column by column, as a weight's transpose does
+	columns bool       // the second lies column by column, as a weight's transpose does
+	to      dtype.Type // of the result, Invalid for that of the operands; else F32 of 16-bit floats
 }
 
 func (matmulFunc) Name() string { return "matmul" }
 
-func (matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
+func (f matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	a, b := in[0], in[1]
 	out := a.layout.Shape.With(a.Rank()-1, b.layout.Shape.At(b.Rank()-1))
-	s := c.Scope()
-	y := alloc("matmul", s, a.st.dev, a.dtype, out)
-	multiply("matmul", s, y, a, b)
+	s, t := c.Scope(), a.dtype
+	if f.to != dtype.Invalid {
+		t = f.to
+	}
+	y := alloc("matmul", s, a.st.dev, t, out)
+	multiplyAdd("matmul", s, y, a, b, nil)
 	if c.Needs(0) {
 		c.Save(b)
 	}
@@ -47,6 +51,35 @@ func multiply(op string, s *Scope, out, a, b *Tensor) {
 	matmulOps.free.Put(m)
 }
 
+// multiplyAdd sets out to the product of a and b plus bias, a row for all rows, nil for none. The
+// result of 16-bit floats may be of float32. A device that cannot do it in one op takes the product
+// in the operands' type first.
+func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
+	v := device.MatMul{}
+	out.batchInto(&v.Out)
+	a.batchInto(&v.A)
+	b.batchInto(&v.B)
+	if bias != nil {
+		v.Bias = bias.operand()
+	}
+	if m := matmulOps.supported(s, out.st.dev, v); m != nil {
+		launch(op, s, m, out, a, b, bias)
+		matmulOps.put(m)
+		return
+	}
+	if out.dtype == a.dtype {
+		multiply(op, s, out, a, b)
+	} else {
+		product := alloc(op, s, a.st.dev, a.dtype, out.layout.Shape)
+		defer product.Free()
+		multiply(op, s, product, a, b)
+		run(op, s, castProgram(a.dtype, out.dtype), out, []*Tensor{product}, nil)
+	}
+	if bias != nil {
+		run(op, s, addProgram(out.dtype, bias.dtype), out, []*Tensor{out, bias.detachedIn(s).expand(out.layout.Shape)}, nil)
+	}
+}
+
 // batchInto makes v, without a buffer, the operand of x with rank 3.
 func (x *Tensor) batchInto(v *device.View) {
 	if v.Type = x.dtype; x.Rank() == 2 {
@@ -58,6 +91,7 @@ func (x *Tensor) batchInto(v *device.View) {
 
 func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	var da, db *Tensor
+	g = g.Cast(c.n.operands[0].dtype)
 	k := 0
 	if c.Needs(0) {
 		k++
@@ -137,7 +171,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	}
 	switch {
 	case x.Rank() == 2 && y.Rank() == 2:
-		return Apply(matmulFunc{y.byColumns()}, x, y)
+		return Apply(matmulFunc{columns: y.byColumns()}, x, y)
 	case y.Rank() == 2: // rows of all batches at once
 		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
 		rows := x.Size() / max(k, 1)
@@ -145,7 +179,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 			rows = out.Size() / max(y.Dim(-1), 1)
 		}
 		a := x.reshape(shape.Of(rows, k))
-		return passing(Apply(matmulFunc{y.byColumns()}, a, y), a, x).reshaped(out)
+		return passing(Apply(matmulFunc{columns: y.byColumns()}, a, y), a, x).reshaped(out)
 	}
 	bx, by := x.layout.Shape.Head(x.Rank()-2), y.layout.Shape.Head(y.Rank()-2)
 	batch, _, ok := shape.Broadcast(bx, by)

@@ -24,8 +24,8 @@ type Reduction struct {
 	Grad *expr.Expr
 	// Floating results for integers (mean); otherwise sums and products of integers and bool are int64, as in torch.
 	Floating bool
-	// Same keeps the operand's type (amax).
-	Same bool
+	// Same keeps the operand's type (amax). Wide gives floats the type that they are computed in.
+	Same, Wide bool
 	// Count: Map takes the operand in its own type and gives int64, which is also the result's type; with Truth that is bool.
 	Count, Truth bool
 	// Autocast says what mixed precision does with the operand.
@@ -63,6 +63,8 @@ func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 		return t.Compute(), dtype.I64
 	case r.Same:
 		return t.Compute(), t
+	case t.IsFloat() && r.Wide:
+		return t.Compute(), t.Compute()
 	case t.IsFloat():
 		return t.Compute(), t
 	case r.Floating:
@@ -252,7 +254,9 @@ var (
 			}
 			return s
 		}})
-	meanOp = declareReduction(&Reduction{Name: "mean", Kind: device.Sum, Map: expr.X(0), Finish: expr.X(0).Div(expr.Param(0)), Floating: true,
+	// wideSumOp is the sum of 16-bit floats in float32.
+	wideSumOp = &Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Wide: true}
+	meanOp    = declareReduction(&Reduction{Name: "mean", Kind: device.Sum, Map: expr.X(0), Finish: expr.X(0).Div(expr.Param(0)), Floating: true,
 		Grad: expr.X(1).Div(expr.Param(0)), Domain: [2]float64{-2, 2},
 		Ref: func(x []float64) float64 {
 			s := 0.0

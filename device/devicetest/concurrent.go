@@ -34,7 +34,7 @@ func testConcurrency(r *rig) {
 				m := q.small(dtype.F32, shape.Of(20, 30+i), contiguous)
 				q.checkReduce(0, dtype.F32, m, q.empty(dtype.F32, shape.Of(1, 30+i), contiguous))
 				w := q.small(dtype.F32, shape.Of(1, 20, 9), contiguous)
-				q.checkMatMul(dtype.F32, w, q.small(dtype.F32, shape.Of(1, 9, 11), transposed), q.empty(dtype.F32, shape.Of(1, 20, 11), contiguous))
+				q.checkMatMul(w, q.small(dtype.F32, shape.Of(1, 9, 11), transposed), nil, q.empty(dtype.F32, shape.Of(1, 20, 11), contiguous))
 				for _, buf := range q.bufs { // in the order of its stream
 					buf.Free()
 				}

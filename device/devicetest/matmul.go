@@ -6,6 +6,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -36,17 +37,62 @@ func testMatMul(r *rig) {
 					b.v.Strides = b.v.Strides.With(0, 0)
 					b.at = offsets(b.v.Layout)
 				}
-				r.checkMatMul(t, a, b, r.empty(t, shape.Of(s[0], m, c), forms[n/16%4]))
+				r.checkMatMul(a, b, nil, r.empty(t, shape.Of(s[0], m, c), forms[n/16%4]))
+			}
+			r.end()
+		}
+	}
+	r.testMatMulBias()
+}
+
+// testMatMulBias adds biases and keeps float32 sums, where the device has that: whole and odd
+// sizes, one matrix for a batch, sums of nothing, and long ones that may be taken in parts.
+func (r *rig) testMatMulBias() {
+	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 63, 33, 8}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}, {1, 0, 3, 4}}
+	if r.large {
+		sizes = append(sizes, [][4]int{{1, 129, 127, 127}, {1, 127, 65, 129}, {3, 64, 64, 64}, {1, 256, 2000, 72}, {1, 300, 300, 300}}...)
+	}
+	forms := []form{contiguous, transposed, strided, offset}
+	n := 0
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		for _, z := range sizes {
+			for _, types := range [][2]dtype.Type{{t, t}, {t, dtype.F32}, {dtype.F32, t}, {dtype.F32, dtype.F32}, {dtype.F32, dtype.Invalid}} {
+				out, bias := types[0], types[1]
+				if n++; out != t && t.Size() != 2 || bias != t && t == dtype.F32 {
+					continue
+				}
+				a, b := r.small(t, shape.Of(z[0], z[1], z[2]), forms[n%4]), r.small(t, shape.Of(z[0], z[2], z[3]), forms[n/2%4])
+				var to *array
+				if bias != dtype.Invalid {
+					to = r.array(bias, shape.Of(z[3]), []form{contiguous, offset, strided, colCast}[n/3%4], func(int) uint64 {
+						if n%3 == 0 && r.rnd.IntN(4) == 0 {
+							return expr.Encode(bias, []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[r.rnd.IntN(3)])
+						}
+						return r.tame(bias)
+					})
+				}
+				r.checkMatMul(a, b, to, r.empty(out, shape.Of(z[0], z[1], z[3]), forms[n/5%4]))
 			}
 			r.end()
 		}
 	}
 }
 
-func (r *rig) checkMatMul(t dtype.Type, a, b, out *array) {
+// checkMatMul holds a product to the float64 sum. A bias of nil is none.
+func (r *rig) checkMatMul(a, b, bias, out *array) {
 	r.Helper()
+	t := a.v.Type
 	what := fmt.Sprintf("matmul of %v, %s %v by %s %v", t, a.form, a.v.Shape, b.form, b.v.Shape)
-	if err := device.Run(r.dev, r.s, &device.MatMul{Out: out.v, A: a.v, B: b.v}); err != nil {
+	o := &device.MatMul{Out: out.v, A: a.v, B: b.v}
+	added := make([]float64, b.v.Shape.At(2))
+	if bias != nil {
+		o.Bias, added = bias.v, bias.floats()
+		what += fmt.Sprintf(" with a %s bias of %v", bias.form, bias.v.Type)
+	}
+	if !o.Plain() && !r.dev.Supports(o) {
+		return
+	}
+	if err := device.Run(r.dev, r.s, o); err != nil {
 		r.Errorf("%s: %v", what, err)
 		return
 	}
@@ -56,7 +102,7 @@ func (r *rig) checkMatMul(t dtype.Type, a, b, out *array) {
 	for i := range batch {
 		for j := range m {
 			for c := range n {
-				var sum, mag float64
+				sum, mag := added[c], 0.0
 				for e := range k {
 					p := fa[(i*m+j)*k+e] * fb[(i*k+e)*n+c]
 					sum += p
@@ -69,7 +115,10 @@ func (r *rig) checkMatMul(t dtype.Type, a, b, out *array) {
 				case t.IsInteger():
 					sum = wrap(t, sum)
 				default:
-					bound[o] = float64(k+2)*epsilon(t.Compute())*mag + epsilon(t)*math.Abs(sum)
+					// Tensor cores add eight products or more with one truncation; that each
+					// addition of a long sum errs in one direction does not happen.
+					e := epsilon(t.Compute())
+					bound[o] = (float64(k)/4+4)*e*mag + 4*e*math.Abs(added[c]) + epsilon(out.v.Type)*math.Abs(sum)
 				}
 				want[o] = sum
 			}

@@ -36,6 +36,24 @@ func matmulRef(x []array) array {
 	return y.reshape(out...)
 }
 
+// linearRef is x·wᵀ + b, or x·w + b for a weight by inputs; b may be left out.
+func linearRef(byInputs bool) func(x []array) array {
+	return func(x []array) array {
+		w := x[1]
+		if !byInputs {
+			w = w.permute([]int{1, 0})
+		}
+		y := matmulRef([]array{x[0], w})
+		if len(x) > 2 {
+			b := x[2].expand(y.dims)
+			for i := range y.v {
+				y.v[i] += b.v[i]
+			}
+		}
+		return y
+	}
+}
+
 func softmaxRef(dim int, log bool) func(x []array) array {
 	return func(x []array) array {
 		p, _ := softmax(x[0], dim)

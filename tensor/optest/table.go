@@ -39,6 +39,23 @@ func table() []row {
 		add(row{op: "matmul", methods: []string{"MatMul"}, in: in, ints: true, noBool: true, ref: matmulRef, terms: absAll(matmulRef),
 			call: func(x []*tt) *tt { return x[0].MatMul(x[1]) }})
 	}
+	for _, in := range [][][]int{{{3, 4}, {5, 4}, {5}}, {{2, 3, 4}, {7, 4}, {7}}, {{4}, {2, 4}, {2}}, {{3, 0}, {2, 0}, {2}}, {{0, 4}, {2, 4}, {2}}, {{9, 17}, {3, 17}}} {
+		for _, byInputs := range []bool{false, true} {
+			name, in := "Linear", slices.Clone(in)
+			if byInputs {
+				name, in[1] = "LinearT", []int{in[1][1], in[1][0]}
+			}
+			ref := linearRef(byInputs)
+			add(row{op: "linear", methods: []string{name}, in: in, ints: true, noBool: true, ref: ref, terms: absAll(ref),
+				call: func(x []*tt) *tt {
+					x = append(x, nil)
+					if byInputs {
+						return x[0].LinearT(x[1], x[2])
+					}
+					return x[0].Linear(x[1], x[2])
+				}})
+		}
+	}
 	for _, c := range []struct {
 		in  []int
 		dim int

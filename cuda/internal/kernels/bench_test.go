@@ -34,7 +34,10 @@ func BenchmarkPlan(b *testing.B) {
 	big := fake(dtype.F32, 1, 1024, 1024)
 	run("matmul", func() error { _, err := MatMul(a100, big, big, big); return err })
 	half := fake(dtype.BF16, 1, 1024, 1024)
-	run("matmul bfloat16", func() error { _, err := MatMulSplit(a100, half, half, half, fakeScratch); return err })
+	run("matmul bfloat16", func() error {
+		_, err := MatMulSplit(a100, ProductOperands{Out: half, A: half, B: half}, fakeScratch)
+		return err
+	})
 	run("softmax", func() error { _, err := Softmax(x, y, false); return err })
 	norm := NormOperands{Out: y, X: x, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024)}
 	run("layer norm", func() error { _, err := Norm(norm, device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}); return err })

@@ -153,7 +153,8 @@ func gates(t *testing.T) []gate {
 			if s.b == vectorsAlongK {
 				b = strided([]int{1, k, s.tile.bn}, []int{k * s.tile.bn, 1, k})
 			}
-			return launchMatMul(s, m.tensor(s.out, dense(1, s.tile.bm, s.tile.bn), 0), m.random(m.tensor(s.typ, a, 0)), m.random(m.tensor(s.typ, b, 0)), k)
+			o := ProductOperands{Out: m.tensor(s.out, dense(1, s.tile.bm, s.tile.bn), 0), A: m.random(m.tensor(s.typ, a, 0)), B: m.random(m.tensor(s.typ, b, 0))}
+			return launchMatMul(s, o, k)
 		}
 	}
 	gemm := func(tile gemmTile, a, b tileLoad) gemmSpec {

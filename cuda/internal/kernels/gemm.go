@@ -45,6 +45,7 @@ type gemmSpec struct {
 	tile      gemmTile
 	a, b      tileLoad
 	vectorOut bool
+	bias      dtype.Type // Invalid for none
 	tune      productTune
 }
 
@@ -55,6 +56,9 @@ func (s gemmSpec) name() string {
 	}
 	if s.out != s.typ {
 		out += "_" + s.out.String()
+	}
+	if s.bias != dtype.Invalid {
+		out += "_b" + s.bias.String()
 	}
 	if s.tune != (productTune{}) {
 		out += fmt.Sprintf("_%v_%d%d%d", s.tune, s.tile.mc, s.tile.nc, s.tile.slices)
@@ -81,57 +85,86 @@ func (s gemmSpec) crowded() bool {
 	return alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
+// ProductOperands are what a product reads and writes; see [device.MatMul]. An absent bias has the
+// type Invalid.
+type ProductOperands struct{ Out, A, B, Bias Operand }
+
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
 // rounded once; integers wrap.
-func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) { return MatMulSplit(g, out, a, b, nil) }
+func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
+	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
+}
 
-// MatMulSplit is MatMul that may divide the sum over k among blocks where the result alone would leave most of the device
-// idle. The partial sums go to scratch memory and are added in a fixed order. Products with a vector are reductions, which
-// read each element of the matrix once, coalesced. Without scratch nothing is divided.
-func MatMulSplit(g *GPU, out, a, b Operand, scratch Scratch) ([]Launch, error) {
-	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
-		return nil, fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
+// MatMulSplit is MatMul, with a bias, that may divide the sum over k among blocks where the result
+// alone would leave most of the device idle. The partial sums go to scratch memory and are added in
+// a fixed order. Products with a vector are reductions, which read each element of the matrix once,
+// coalesced. Without scratch nothing is divided.
+func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
+	if err := o.check(); err != nil {
+		return nil, err
 	}
+	out, a, b := o.Out, o.A, o.B
 	if out.Shape.At(0) == 1 { // nothing steps along a single batch: whatever its stride, it spoils no alignment
-		for _, o := range []*Operand{&out, &a, &b} {
-			o.Strides = o.Strides.With(0, 0)
+		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
+			p.Strides = p.Strides.With(0, 0)
 		}
+		out, a, b = o.Out, o.A, o.B
 	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	if a.Shape.At(0) != batch || b.Shape.At(0) != batch || a.Shape.At(1) != m || b.Shape.At(1) != k || b.Shape.At(2) != n {
-		return nil, fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
-	}
-	if a.Type != out.Type || b.Type != out.Type || out.Type == dtype.Bool {
-		return nil, fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
-	}
 	if batch*m*n == 0 {
 		return nil, nil
 	}
-	const limit = 1<<31 - 1
-	for _, o := range []Operand{out, a, b} {
-		for d := range 3 {
-			if o.Shape.At(d) > limit-256 || d > 0 && max(o.Strides.At(d), -o.Strides.At(d)) > limit {
-				return nil, fail("matmul", "shape %v with strides %v exceeds 2³¹", o.Shape, o.Strides)
-			}
-		}
-	}
 	if scratch != nil && (m == 1 || n == 1) && k >= 32 {
-		return vectorMatMul(out, a, b, scratch)
+		return vectorMatMul(o, scratch)
 	}
 	if a.Type.IsHalf() {
-		return tensorMatMul(g, out, a, b, scratch)
+		return tensorMatMul(g, o, scratch)
 	}
 	form := func(out Operand) productForm {
-		s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
+		s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1), bias: o.Bias.Type}
 		s.vectorOut = vectorizable(out, 2, 1)
 		return s
 	}
 	// Partial sums are written and read no more than the operands are.
 	chunk := splitK(k, batch*form(out).tiles(m, n), k*(m+n)/(2*m*n))
 	if scratch == nil || chunk >= k || batch > maxGridY {
-		return launchMatMul(form(out), out, a, b, max(k, 1))
+		return launchMatMul(form(out), o, max(k, 1))
 	}
-	return splitMatMul(form, out, a, b, chunk, scratch)
+	return splitMatMul(form, o, chunk, scratch)
+}
+
+// check says what does not fit.
+func (o *ProductOperands) check() error {
+	out, a, b := &o.Out, &o.A, &o.B
+	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
+		return fail("matmul", "shapes %v = %v · %v: rank 3 is wanted", out.Shape, a.Shape, b.Shape)
+	}
+	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	if a.Shape.At(0) != batch || b.Shape.At(0) != batch || a.Shape.At(1) != m || b.Shape.At(1) != k || b.Shape.At(2) != n {
+		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
+	}
+	if b.Type != a.Type || out.Type == dtype.Bool || out.Type != a.Type && !(out.Type == dtype.F32 && a.Type.IsHalf()) {
+		return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
+	}
+	const limit = 1<<31 - 1
+	if t := o.Bias.Type; t != dtype.Invalid {
+		switch {
+		case !a.Type.IsFloat() || t != a.Type && t != dtype.F32:
+			return fail("matmul", "a bias of %v for factors of %v", t, a.Type)
+		case o.Bias.Shape != shape.Of(n):
+			return fail("matmul", "a bias of shape %v, want [%d]", o.Bias.Shape, n)
+		case max(o.Bias.Strides.At(0), -o.Bias.Strides.At(0)) > limit:
+			return fail("matmul", "the bias's stride %d exceeds 2³¹", o.Bias.Strides.At(0))
+		}
+	}
+	for _, p := range []*Operand{out, a, b} {
+		for d := range 3 {
+			if p.Shape.At(d) > limit-256 || d > 0 && max(p.Strides.At(d), -p.Strides.At(d)) > limit {
+				return fail("matmul", "shape %v with strides %v exceeds 2³¹", p.Shape, p.Strides)
+			}
+		}
+	}
+	return nil
 }
 
 // splitK returns how much of k a block sums up: all of it where there are enough blocks, else a multiple of 64 that makes
@@ -145,11 +178,20 @@ func splitK(k, blocks, most int) int {
 }
 
 // vectorMatMul plans a product in which m or n is 1 as the sum over k of a·b over [batch, m, n, k].
-func vectorMatMul(out, a, b Operand, scratch Scratch) ([]Launch, error) {
-	t := out.Type
-	p, ok := products[t]
+// A bias is added behind it.
+func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
+	t := p.A.Type
+	times, ok := products[t]
 	if !ok {
 		return nil, fail("matmul", "no product of %v", t)
+	}
+	out, a, b := p.Out, p.A, p.B
+	if p.Bias.Type != dtype.Invalid {
+		addr, err := scratch(out.Shape.Size() * t.Compute().Size())
+		if err != nil {
+			return nil, err
+		}
+		out = Operand{Addr: addr, Type: t.Compute(), Layout: shape.Dense(out.Shape)}
 	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	dims := shape.Of(batch, m, n, k)
@@ -161,7 +203,14 @@ func vectorMatMul(out, a, b Operand, scratch Scratch) ([]Launch, error) {
 	if m == 1 {
 		matrix = [2]Operand{y, x}
 	}
-	return Reduce(&device.Reduction{Kind: device.Sum, Map: p}, o, matrix[:], nil, scratch)
+	list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: times}, o, matrix[:], nil, scratch)
+	if err != nil || p.Bias.Type == dtype.Invalid {
+		return list, err
+	}
+	bias := p.Bias
+	bias.Shape, bias.Strides = out.Shape, shape.Of(0, 0, bias.Strides.At(0))
+	last, err := Map(biased[[3]dtype.Type{p.Out.Type, out.Type, bias.Type}], []Operand{p.Out}, []Operand{out, bias}, nil)
+	return append(list, last...), err
 }
 
 // products multiply two elements in the computing type of each type.
@@ -170,8 +219,18 @@ var products = map[dtype.Type]*expr.Program{}
 // identities store partial sums and realigned operands as they are.
 var identities = map[dtype.Type]*expr.Program{}
 
+// biased add a bias to a sum: of the types of the result, the sum and the bias.
+var biased = map[[3]dtype.Type]*expr.Program{}
+
 func init() {
 	for _, t := range dtype.Types() {
+		for _, out := range []dtype.Type{t, dtype.F32} {
+			for _, bias := range []dtype.Type{t, dtype.F32} {
+				if sum := t.Compute(); t.IsFloat() {
+					biased[[3]dtype.Type{out, sum, bias}] = expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(1).Cvt(sum))}, []dtype.Type{out}, []dtype.Type{sum, bias}, -1)
+				}
+			}
+		}
 		if t != dtype.Bool {
 			products[t] = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.X(1))}, []dtype.Type{t.Compute()}, []dtype.Type{t, t}, -1)
 		}
@@ -182,8 +241,9 @@ func init() {
 }
 
 // splitMatMul lets blocks along the grid's third axis sum up chunk of k each, and adds their results.
-func splitMatMul(form func(out Operand) productForm, out, a, b Operand, chunk int, scratch Scratch) ([]Launch, error) {
-	parts := ceilDiv(a.Shape.At(2), chunk)
+// The bias is in the first of the parts.
+func splitMatMul(form func(out Operand) productForm, o ProductOperands, chunk int, scratch Scratch) ([]Launch, error) {
+	out, parts := o.Out, ceilDiv(o.A.Shape.At(2), chunk)
 	sum := out.Type.Compute()
 	dims := out.Shape.Insert(0, parts)
 	addr, err := scratch(dims.Size() * sum.Size())
@@ -191,7 +251,8 @@ func splitMatMul(form func(out Operand) productForm, out, a, b Operand, chunk in
 		return nil, err
 	}
 	partial := Operand{Addr: addr, Type: sum, Layout: shape.Dense(out.Shape)}
-	list, err := launchMatMul(form(partial), partial, a, b, chunk)
+	o.Out = partial
+	list, err := launchMatMul(form(partial), o, chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +276,8 @@ const maxGridY = 65535
 
 // launchMatMul packs the parameters, which all kernels for products share. A block sums up chunk of k; if that is not all,
 // out is contiguous and followed by the other parts.
-func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error) {
+func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error) {
+	out, a := o.Out, o.A
 	kern, err := f.kernel()
 	if err != nil {
 		return nil, err
@@ -231,11 +293,15 @@ func launchMatMul(f productForm, out, a, b Operand, chunk int) ([]Launch, error)
 		p.u32(uint32(k))
 		p.u32(uint32(chunk))
 		p.u64(uint64(batch * m * n))
-		for _, o := range []Operand{out, a, b} {
+		for _, o := range []Operand{out, a, o.B} {
 			p.u64(o.start() + uint64(first*o.Strides.At(0)*o.Type.Size()))
 			p.u64(uint64(o.Strides.At(0)))
 			p.u32(uint32(o.Strides.At(1)))
 			p.u32(uint32(o.Strides.At(2)))
+		}
+		if o.Bias.Type != dtype.Invalid {
+			p.u64(o.Bias.start())
+			p.u32(uint32(o.Bias.Strides.At(0)))
 		}
 		l, err := p.launch(kern, tiles, count, max(ceilDiv(k, chunk), 1))
 		if err != nil {
@@ -305,11 +371,12 @@ type gemmOperand struct {
 type productParams struct {
 	m, n, k ptx.Value // k of this part
 	a, b    gemmOperand
+	bias    gemmOperand        // of one column, if there is one
 	out     func() gemmOperand // written where the results are, so that its address takes no registers before
 }
 
 // declareProduct declares them as launchMatMul packs them.
-func declareProduct(b *ptx.Builder, typ, out dtype.Type) productParams {
+func declareProduct(b *ptx.Builder, typ, out, bias dtype.Type) productParams {
 	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32)}
 	k, chunk, part := b.Param("k", ptx.U32), b.Param("chunk", ptx.U32), b.Param("part", ptx.S64)
 	operand := func(name string, t dtype.Type) gemmOperand {
@@ -322,6 +389,9 @@ func declareProduct(b *ptx.Builder, typ, out dtype.Type) productParams {
 		return o
 	}
 	o, x, y := operand("out", out), operand("a", typ), operand("b", typ)
+	if bias != dtype.Invalid {
+		q.bias = gemmOperand{p: b.Pointer("bias", storage(bias)), stride2: b.Param("biasc", ptx.S32)}
+	}
 	q.a, q.b = ofBatch(x), ofBatch(y)
 	b.Comment("the part of k")
 	start := b.BlockID(2).Mul(chunk)

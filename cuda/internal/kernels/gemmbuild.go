@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
 )
@@ -23,7 +24,7 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
 	warps := (t.bm / warpM) * (t.bn / warpN) // of a slice
 	g.threads = 32 * warps * t.slices
-	q := declareProduct(b, s.typ, s.out)
+	q := declareProduct(b, s.typ, s.out, s.bias)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	a, w := q.a, q.b
 	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn, s.tune)
@@ -139,7 +140,10 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		v := waiting().LoadVec(2)
 		row, col = v[0], v[1]
 	}
-	write := func() { g.writeOut(q.out(), row, col, acc) }
+	write := func() {
+		g.addBias(q.bias, col, acc)
+		g.writeOut(q.out(), row, col, acc)
+	}
 	if t.slices > 1 {
 		g.addSlices(shared, thread.Rem(num(32*warps)), 32*warps, acc)
 		b.If(g.slice.Eq(num(0)), write)
@@ -215,6 +219,21 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 			b.Barrier()
 		}
 	}
+}
+
+// addBias adds the bias to a thread's results, whose first column is col.
+func (g *gemmBuilder) addBias(o gemmOperand, col ptx.Value, acc [][]*ptx.Var) {
+	if g.s.bias == dtype.Invalid {
+		return
+	}
+	inFirstPart(g.Builder, func() {
+		for j := range acc[0] {
+			v := o.ofColumn(g.Builder, g.s.bias, col.Add(num(j/g.chunk*g.chunk*8+j%g.chunk)), g.n)
+			for i := range acc {
+				acc[i][j].Set(acc[i][j].Get().Add(convert(g.Builder, v, g.compute)))
+			}
+		}
+	})
 }
 
 // writeOut rounds and stores a thread's results, which start at row, col.

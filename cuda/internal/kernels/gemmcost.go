@@ -104,7 +104,7 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k, parts int) (seconds float64, bo
 	}
 	turns := float64(ceilDiv(chunk, f.bk))
 	// The first tiles come from memory, and the results leave, while other blocks multiply.
-	ends := 2*latency + float64(f.bm*f.bn)/32
+	ends := 2*latency + float64(f.bm*f.bn*s.out.Size())/64
 	clocks := float64(most)*turns*pace + ends*max(1, float64(most)/float64(held))/together
 	if full := float64(blocks) / float64(g.Cores); full < 0.9*float64(most) && bound != "latency" {
 		bound = "waves"
@@ -141,7 +141,7 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k, parts int) float64 {
 	if b < float64(g.Cache)/2 {
 		againB = 1
 	}
-	out := float64(batch * m * n * 2)
+	out := float64(batch * m * n * s.out.Size())
 	if parts > 1 {
 		out = 0
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// product runs one form on the emulator and holds each result to the float64 sum of the operands
-// as they are stored: (k/8+2)·2⁻²³ of the sum of absolute products, and the store's rounding. An
-// instruction of the tensor cores adds eight products to a sum, or more, with one truncation.
-func (m *machine) product(what string, s tensorSpec, c, x, y Operand) {
+// product runs one form on the emulator, with a bias if there is one, and holds each result to the
+// float64 sum of the operands as they are stored: (k/8+2)·2⁻²³ of the sum of absolute products, and
+// the store's rounding. An instruction of the tensor cores adds eight products to a sum, or more,
+// with one truncation.
+func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Operand) {
 	m.t.Helper()
 	s.a, s.b = chooseTensorLoad(x, 1, 2), chooseTensorLoad(y, 2, 1)
 	form, _ := tensorSpecFor(c, x, y)
@@ -23,20 +24,44 @@ func (m *machine) product(what string, s tensorSpec, c, x, y Operand) {
 		s.a = form.a
 	}
 	k := x.Shape.At(2)
-	list, err := launchMatMul(s, c, x, y, max(k, 1))
+	o := ProductOperands{Out: c, A: x, B: y}
+	if len(bias) > 0 {
+		o.Bias = bias[0]
+		s.bias = o.Bias.Type
+	}
+	list, err := launchMatMul(s, o, max(k, 1))
 	m.run(list, err)
-	sum, size, _ := naive(c, m.read(x), m.read(y))
-	unit := map[dtype.Type]float64{dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[s.typ]
-	for i, got := range m.read(c) {
-		v := expr.Decode(s.typ, got)
+	m.nearProduct(fmt.Sprintf("%s (%s)", what, s.name()), o)
+}
+
+// nearProduct holds a product of floats to the float64 sum.
+func (m *machine) nearProduct(what string, o ProductOperands) {
+	m.t.Helper()
+	c, k, n := o.Out, o.A.Shape.At(2), o.Out.Shape.At(2)
+	c.Type = o.A.Type
+	sum, size, _ := naive(c, m.read(o.A), m.read(o.B))
+	if t := o.Bias.Type; t != dtype.Invalid {
+		added := m.read(o.Bias)
+		for i := range sum {
+			v := expr.Decode(t, added[i%n])
+			sum[i], size[i] = sum[i]+v, size[i]+math.Abs(v)
+		}
+	}
+	unit := map[dtype.Type]float64{dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8, dtype.F32: 0x1p-24, dtype.F64: 0x1p-53}[o.Out.Type]
+	sums := 0x1p-23
+	if o.A.Type == dtype.F64 {
+		sums = 0x1p-52
+	}
+	for i, got := range m.read(o.Out) {
+		v := expr.Decode(o.Out.Type, got)
 		if math.IsNaN(sum[i]) || math.IsInf(sum[i], 0) {
 			if v == sum[i] || math.IsNaN(v) && math.IsNaN(sum[i]) {
 				continue
 			}
-		} else if math.Abs(v-sum[i]) <= unit*math.Abs(sum[i])+(float64(k)/8+2)*0x1p-23*size[i] {
+		} else if math.Abs(v-sum[i]) <= unit*math.Abs(sum[i])+(float64(k)/8+2)*sums*size[i] {
 			continue
 		}
-		m.t.Errorf("%s (%s): element %d is %v, want %v", what, s.name(), i, v, sum[i])
+		m.t.Errorf("%s: element %d is %v, want %v", what, i, v, sum[i])
 		return
 	}
 }
@@ -152,14 +177,9 @@ func TestTensorOddRows(t *testing.T) {
 			s.form = tensorForm{64, 64, 32, 2, 2, 3, 4}
 			return s
 		}
-		list, err := splitMatMul(form, c, x, y, 64, m.scratch)
+		list, err := splitMatMul(form, ProductOperands{Out: c, A: x, B: y}, 64, m.scratch)
 		m.run(list, err)
-		sum, size, _ := naive(c, m.read(x), m.read(y))
-		for i, got := range m.read(c) {
-			if v := expr.Decode(c.Type, got); math.Abs(v-sum[i]) > 0x1p-8*math.Abs(sum[i])+23*0x1p-23*size[i] {
-				t.Fatalf("%s in parts: element %d is %v, want %v", orders, i, v, sum[i])
-			}
-		}
+		m.nearProduct(orders+" in parts", ProductOperands{Out: c, A: x, B: y})
 	}
 }
 
@@ -182,7 +202,7 @@ func TestTensorRealigned(t *testing.T) {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
 		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
 		x.Layout, y.Layout = matrixLayout(c.orders[:1], c.d[0], c.d[1], c.d[3]), matrixLayout(c.orders[1:], c.d[0], c.d[3], c.d[2])
-		list, err := MatMulSplit(a100, fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), x, y, fakeScratch)
+		list, err := MatMulSplit(a100, ProductOperands{Out: fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), A: x, B: y}, fakeScratch)
 		if err != nil || len(list) != c.want {
 			t.Errorf("%s %v: %d launches, want %d, %v", c.orders, c.d, len(list), c.want, err)
 			continue

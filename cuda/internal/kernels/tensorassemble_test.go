@@ -39,8 +39,8 @@ func TestTensorAssemble(t *testing.T) {
 	for _, f := range tensorForms {
 		for _, s := range loadsOf(f) {
 			for _, to := range []tensorStore{storeElements, storeShifted, storePieces} {
-				for _, out := range []dtype.Type{dtype.BF16, dtype.F32} {
-					if s.to, s.out = to, out; out == dtype.F32 && to == storeShifted || to == storeElements && s.a.vector == 4 {
+				for _, r := range [][2]dtype.Type{{dtype.BF16}, {dtype.F32}, {dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F32}} {
+					if s.to, s.out, s.bias = to, r[0], r[1]; to == storeElements && (s.a.vector == 4 || s.bias != dtype.Invalid) {
 						continue
 					}
 					k, err := s.kernel()

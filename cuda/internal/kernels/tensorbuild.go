@@ -24,7 +24,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks())) // left to itself the assembler aims at fewer registers, and spills for it
-	q := declareProduct(b, s.typ, s.out)
+	q := declareProduct(b, s.typ, s.out, s.bias)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	switch {
 	case s.odd && s.a.alongK:
@@ -56,7 +56,7 @@ func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		loadB := g.copier(s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, half)
 		g.sum(loadA, loadB, half)
 	}
-	g.finish(g.outOf(q))
+	g.finish(q)
 	return [3]int{f.threads(), 1, 1}
 }
 

@@ -12,11 +12,12 @@ import (
 // memory so that neither copies nor ldmatrix meet bank conflicts.
 type tensorSpec struct {
 	typ  dtype.Type // of a and b
-	out  dtype.Type // typ, or F32 for parts of a sum
+	out  dtype.Type // typ, or F32
 	form tensorForm
 	a, b tensorLoad
 	odd  bool // every second row of a begins at an odd element
 	to   tensorStore
+	bias dtype.Type // Invalid for none
 	tune productTune
 }
 
@@ -83,8 +84,8 @@ type tensorStore uint8
 
 const (
 	storeElements tensorStore = iota // any strides
-	storeShifted                     // rows of neighbours that begin anywhere: in pieces of 16 bytes but for their ends
-	storePieces                      // rows of pieces of 16 bytes; of float32 sums pairs
+	storeShifted                     // rows of neighbours that begin anywhere: pieces of 16 bytes but for their ends; float32 singly
+	storePieces                      // rows of pieces of 16 bytes; of float32 pairs
 )
 
 // operations is how many the tensor cores do for a product whose blocks sum up chunk of k each. The
@@ -124,6 +125,9 @@ func (s tensorSpec) name() string {
 	if s.out != s.typ {
 		out += "_" + s.out.String()
 	}
+	if s.bias != dtype.Invalid {
+		out += "_b" + s.bias.String()
+	}
 	out += fmt.Sprintf("_s%d", s.stages())
 	if s.tune != (productTune{}) {
 		out += "_" + s.tune.String()
@@ -145,12 +149,12 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	if s.odd = s.a.vector == 1 && oddRows(a, s.a.alongK) && !s.b.alongK && s.b.vector > 1; s.odd {
 		s.a.vector, s.a.ragged = 2, true
 	}
+	piece := 8
+	if out.Type == dtype.F32 {
+		piece = 2
+	}
 	switch {
-	case out.Type == dtype.F32: // pairs, not eights
-		if out.Shape.At(2)%2 == 0 {
-			s.to = storePieces
-		}
-	case neighbours(out, 2, 1) == 8 && out.Shape.At(2)%8 == 0:
+	case neighbours(out, 2, 1) >= piece && out.Shape.At(2)%piece == 0:
 		s.to = storePieces
 	case out.Strides.At(2) == 1 || out.Shape.At(2) == 1:
 		s.to = storeShifted
@@ -158,14 +162,14 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	return s, true
 }
 
-// neighbours is how many elements of 16 bits along dimension d, the other being e, can always be
-// moved at once: 8, 4, 2 or 1.
+// neighbours is how many elements along dimension d, the other being e, can always be moved at once
+// where those are of 16 bits: 8, 4, 2 or 1.
 func neighbours(o Operand, d, e int) int {
 	if o.Strides.At(d) != 1 {
 		return 1
 	}
 	for v := 8; v > 1; v /= 2 {
-		if o.Strides.At(e)%v == 0 && (o.Shape.At(0) == 1 || o.Strides.At(0)%v == 0) && o.start()%uint64(2*v) == 0 {
+		if o.Strides.At(e)%v == 0 && (o.Shape.At(0) == 1 || o.Strides.At(0)%v == 0) && o.start()%uint64(v*o.Type.Size()) == 0 {
 			return v
 		}
 	}
@@ -219,12 +223,14 @@ func oddRows(a Operand, alongK bool) bool {
 }
 
 // tensorMatMul plans a product of 16-bit floats as the device's rates advise.
-func tensorMatMul(g *GPU, out, a, b Operand, scratch Scratch) ([]Launch, error) {
+func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
+	out, a, b := o.Out, o.A, o.B
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	if scratch == nil {
 		s, _ := tensorSpecFor(out, a, b)
 		s, _, _ = g.choose(s, batch, m, n, k, false)
-		return launchMatMul(s, out, a, b, max(k, 1))
+		s.bias = o.Bias.Type
+		return launchMatMul(s, o, max(k, 1))
 	}
 	p := g.choosePlan(out, a, b)
 	var list []Launch
@@ -241,17 +247,18 @@ func tensorMatMul(g *GPU, out, a, b Operand, scratch Scratch) ([]Launch, error) 
 			*r.o, list = copied, append(list, l...)
 		}
 	}
+	o.A, o.B = a, b
 	form := func(out Operand) productForm {
 		f, _ := tensorSpecFor(out, a, b)
-		f.form = p.form
+		f.form, f.bias = p.form, o.Bias.Type
 		return f
 	}
 	var l []Launch
 	var err error
 	if p.chunk >= k {
-		l, err = launchMatMul(form(out), out, a, b, p.chunk)
+		l, err = launchMatMul(form(out), o, p.chunk)
 	} else {
-		l, err = splitMatMul(form, out, a, b, p.chunk, scratch)
+		l, err = splitMatMul(form, o, p.chunk, scratch)
 	}
 	return append(list, l...), err
 }

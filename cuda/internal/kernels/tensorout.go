@@ -7,7 +7,11 @@ import (
 
 // finish is the one place where sums become results: what is to be done to them on the way belongs
 // here, before they are rounded.
-func (g *tensorBuilder) finish(c gemmOperand) {
+func (g *tensorBuilder) finish(q productParams) {
+	if g.s.bias != dtype.Invalid {
+		inFirstPart(g.Builder, func() { g.addBias(q.bias) })
+	}
+	c := g.outOf(q)
 	if g.s.out == dtype.F32 {
 		g.writeSums(c)
 	} else {
@@ -15,7 +19,37 @@ func (g *tensorBuilder) finish(c gemmOperand) {
 	}
 }
 
-// writeSums stores float32 sums, whose rows are contiguous, as they lie in the registers.
+// inFirstPart is where a bias is added: in the blocks of the first part of k, so that the sum of
+// all parts has it once.
+func inFirstPart(b *ptx.Builder, add func()) {
+	b.Comment("the bias")
+	b.If(b.BlockID(2).Eq(num(0)), add)
+}
+
+// ofColumn is what an operand of one row has for a column, as float32 where it has 16 bits. What is
+// beyond its last column has the last one's, and is stored nowhere.
+func (o gemmOperand) ofColumn(b *ptx.Builder, t dtype.Type, column, columns ptx.Value) ptx.Value {
+	at := column.Min(columns.Sub(num(1)))
+	return loadVector(b, o.p.At(at.Bitcast(ptx.S32).MulWide(o.stride2)), t, 1)[0]
+}
+
+// addBias adds the bias to all sums.
+func (g *tensorBuilder) addBias(o gemmOperand) {
+	col := g.tileN.Add(g.warpN).Add(g.lane.And(num(3)).Shl(num(1)))
+	for j := range g.acc[0] {
+		for e := range 2 {
+			v := o.ofColumn(g.Builder, g.s.bias, col.Add(num(j*8+e)), g.n)
+			for i := range g.acc {
+				for h := range 2 {
+					sum := g.acc[i][j][2*h+e]
+					sum.Set(sum.Get().Add(v))
+				}
+			}
+		}
+	}
+}
+
+// writeSums stores float32 sums as they lie in the registers.
 func (g *tensorBuilder) writeSums(c gemmOperand) {
 	b := g.Builder
 	row := g.warpM.Add(g.lane.Shr(num(2)))
@@ -33,8 +67,15 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 						b.If(k.Lt(g.n), func() { line.At(k).StoreVec(lo, hi) })
 						continue
 					}
-					b.If(k.Lt(g.n), func() { line.At(k).Store(lo) })
-					b.If(k.Add(num(1)).Lt(g.n), func() { line.At(k).At(num(1)).Store(hi) })
+					one := func(k, v ptx.Value) {
+						to := k
+						if g.s.to == storeElements {
+							to = k.Bitcast(ptx.S32).MulWide(c.stride2)
+						}
+						b.If(k.Lt(g.n), func() { line.At(to).Store(v) })
+					}
+					one(k, lo)
+					one(k.Add(num(1)), hi)
 				}
 			})
 		}

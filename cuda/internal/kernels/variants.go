@@ -65,11 +65,11 @@ func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 
 // MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them, and how sums are divided.
 func MatMulVariants(g *GPU, out, a, b Operand, scratch Scratch) ([]Variant, error) {
-	l := lister{}
-	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(g, out, a, b, scratch) })
+	l, o := lister{}, ProductOperands{Out: out, A: a, B: b}
+	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(g, o, scratch) })
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	try := func(name string, form func(out Operand) productForm) {
-		l.add(name, func() ([]Launch, error) { return launchMatMul(form(out), out, a, b, max(k, 1)) })
+		l.add(name, func() ([]Launch, error) { return launchMatMul(form(out), o, max(k, 1)) })
 		blocks := batch * form(out).tiles(m, n)
 		for _, want := range []int{1, 2, 4, 8} { // waves of one block a multiprocessor
 			parts := min(want*g.Cores/blocks, k/64)
@@ -77,7 +77,7 @@ func MatMulVariants(g *GPU, out, a, b Operand, scratch Scratch) ([]Variant, erro
 				continue
 			}
 			chunk := ceilDiv(ceilDiv(k, parts), 64) * 64
-			l.add(fmt.Sprintf("%s k%d", name, chunk), func() ([]Launch, error) { return splitMatMul(form, out, a, b, chunk, scratch) })
+			l.add(fmt.Sprintf("%s k%d", name, chunk), func() ([]Launch, error) { return splitMatMul(form, o, chunk, scratch) })
 		}
 	}
 	if _, ok := tensorSpecFor(out, a, b); ok {

@@ -1,0 +1,174 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Linear returns x·weightᵀ + bias, torch's F.linear, for x of shape [..., in], weight [out, in] and
+// bias [out], nil for none. A device that can adds the bias before the sums are rounded, in the
+// product's launch. Under [Autocast] the product takes 16-bit operands; the bias stays as it is,
+// and the gradients of float32 parameters come in float32, not rounded on the way.
+func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
+	checkLinear("linear", x, weight, bias, 1)
+	return x.linear(weight, bias, false)
+}
+
+// LinearT is [Tensor.Linear] for a weight of shape [in, out], as GPT-2's: x·weight + bias.
+func (x *Tensor) LinearT(weight, bias *Tensor) *Tensor {
+	checkLinear("linear", x, weight, bias, 0)
+	return x.linear(weight, bias, true)
+}
+
+// checkLinear checks the shapes; dimension k of the weight is that of the inputs.
+func checkLinear(op string, x, weight, bias *Tensor, k int) {
+	in := present(x, weight, bias)
+	youngest(op, in)
+	sameDevice(op, in)
+	switch {
+	case weight.Rank() != 2:
+		fail(op, ErrShape, in, "the weight is a matrix, not of shape %v", weight.Shape())
+	case x.Rank() == 0 || x.Dim(-1) != weight.Dim(k):
+		e := newError(op, ErrShape, in, fmt.Sprintf("the weight %v takes %d features, x has shape %v", weight.Shape(), weight.Dim(k), x.Shape()))
+		if x.Rank() > 0 && x.Dim(-1) == weight.Dim(1-k) {
+			e.hint("did you mean weight.T()?")
+		}
+		panic(e)
+	case bias != nil && bias.layout.Shape != shape.Of(weight.Dim(1-k)):
+		fail(op, ErrShape, in, "the bias has shape %v, want [%d]", bias.Shape(), weight.Dim(1-k))
+	}
+}
+
+// linear casts as autocast says, and applies linearFunc to rows.
+func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
+	const op = "linear"
+	in := present(x, w, b)
+	s := youngest(op, in)
+	f := &linearFunc{byInputs: byInputs}
+	var made []*Tensor
+	defer freeAll(&made)
+	if to := target(AutocastLow, s.modes.autocast, in, 0); to == dtype.Invalid {
+		s.missCast(op, AutocastLow, in, 0)
+	} else {
+		if x = s.operands(AutocastLow, []*Tensor{x}, 0, &made)[0]; x.scope != s { // a leaf's is kept outside
+			x = x.In(s)
+			made = append(made, x)
+		}
+		if castable(w, to) {
+			if f.low = s.modes.casts.take(w, to); f.low == nil {
+				w = s.operands(AutocastLow, []*Tensor{w}, 0, &made)[0]
+			}
+		}
+		if b != nil && b.dtype != dtype.F32 {
+			b = s.operands(AutocastLow, []*Tensor{b}, 0, &made)[0]
+		}
+	}
+	factor := w
+	if f.low != nil {
+		factor = f.low
+	}
+	if x.dtype != factor.dtype || x.dtype == dtype.Bool {
+		e := newError(op, ErrType, in, fmt.Sprintf("x is %v and the weight %v", x.dtype, factor.dtype))
+		panic(e.hint("Cast one of them"))
+	}
+	if b != nil && (!x.dtype.IsFloat() || b.dtype != x.dtype && !(b.dtype == dtype.F32 && x.dtype.IsHalf())) {
+		return x.linear(w, nil, byInputs).Add(b) // with the usual promotion
+	}
+	to := x.layout.Shape.With(x.Rank()-1, w.Dim(at(byInputs)))
+	rows := x.layout.Shape.Head(x.Rank() - 1).Size()
+	flat := x
+	if x.Rank() != 2 {
+		flat = x.reshape(shape.Of(rows, x.Dim(-1)))
+	}
+	operands := []*Tensor{flat, w}
+	if b != nil {
+		operands = append(operands, b)
+	}
+	y := passing(Apply(f, operands...), flat, x)
+	f.low = nil // the graph holds what it needs of it
+	if x.Rank() == 2 {
+		return y
+	}
+	return y.reshaped(to)
+}
+
+// at is the dimension of a weight that is that of the results.
+func at(byInputs bool) int {
+	if byInputs {
+		return 1
+	}
+	return 0
+}
+
+// linearFunc is x·wᵀ + b for matrices; b may be absent.
+type linearFunc struct {
+	byInputs bool    // w is [in, out], and the product x·w
+	low      *Tensor // in Forward: what autocast made of the leaf w, and the product reads
+}
+
+func (*linearFunc) Name() string { return "linear" }
+
+func (*linearFunc) Autocast() AutocastClass { return AutocastOff }
+
+func (f *linearFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, w, s := in[0], in[1], c.Scope()
+	if f.low != nil {
+		w = f.low
+	}
+	if c.Needs(0) {
+		c.Save(w)
+	}
+	if c.Needs(1) {
+		c.Save(x)
+	}
+	w = w.detachedIn(s)
+	if !f.byInputs {
+		w = w.T()
+	}
+	y := alloc("linear", s, x.st.dev, x.dtype, shape.Of(x.Dim(0), w.Dim(1)))
+	var b *Tensor
+	if len(in) > 2 {
+		b = in[2]
+	}
+	multiplyAdd("linear", s, y, x, w, b)
+	return y
+}
+
+func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	grads := make([]*Tensor, len(c.needs))
+	if len(grads) > 2 && c.Wants(2) {
+		sum := sumOp
+		if c.n.operands[2].dtype != g.dtype {
+			sum = wideSumOp
+		}
+		grads[2] = sum.Apply(g, 0)
+	}
+	k := 0
+	if c.Needs(0) {
+		k++
+	}
+	// The weight's is small, and then the batch makes room for its own; see matmulFunc.
+	if c.Needs(1) {
+		var x *Tensor
+		if c.Wants(1) {
+			x = c.Saved(k)
+			p := matmulFunc{to: c.n.operands[1].dtype}
+			if f.byInputs {
+				grads[1] = Apply(p, x.T(), g)
+			} else {
+				grads[1] = Apply(p, g.T(), x)
+			}
+		}
+		c.release(k, x)
+	}
+	if c.Wants(0) {
+		w := c.Saved(0)
+		if f.byInputs {
+			w = w.T()
+		}
+		grads[0] = Apply(matmulFunc{}, g, w)
+	}
+	return grads
+}
