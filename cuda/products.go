@@ -3,14 +3,12 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
 	"github.com/flambeau-go/flambeau/device"
-	"github.com/flambeau-go/flambeau/dtype"
 )
 
 // products does matrix products of a device by NVIDIA's cublasLt. What the library takes it does;
@@ -75,7 +73,8 @@ func (d *Device) openProducts() error {
 }
 
 // Products says what computes matrix products on the device: "own kernels", or a library's name,
-// version and place. FLAMBEAU_LIBS chooses; what the library does not take own kernels compute.
+// version and place. FLAMBEAU_LIBS chooses; what the library does not take own kernels compute. A
+// bias of float32 it adds to 16-bit results as rounded to their type, as PyTorch's autocast does.
 func (d *Device) Products() string {
 	if d.products == nil {
 		return "own kernels"
@@ -143,7 +142,11 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	// In column-major terms the result is that of the factors in the other order.
 	c := &productCall{of: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
 	p.A.Align, p.B.Align, p.D.Align = alignment(c.a), alignment(c.b), alignment(c.d)
-	if p.Bias {
+	converts := p.Bias && !biasTaken(o)
+	switch {
+	case converts:
+		p.BiasAlign = 256 // that of scratch memory
+	case p.Bias:
 		c.bias = firstOf(&o.Bias)
 		p.BiasAlign = alignment(c.bias)
 	}
@@ -163,6 +166,11 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 			return false, err
 		}
 	}
+	if converts {
+		if c.bias, err = t.convertBias(o, told); err != nil {
+			return false, err
+		}
+	}
 	if told == nil {
 		return true, d.multiply(t.s, c)
 	}
@@ -177,7 +185,7 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 		e.End = device.Now()
 		return err
 	})
-	told.Launches = []device.LaunchEvent{e}
+	told.Launches = append(told.Launches, e)
 	return true, err
 }
 
@@ -229,59 +237,4 @@ func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.
 		err = e
 	}
 	return n, err
-}
-
-// firstOf is the address of a view's first element.
-func firstOf(v *device.View) uint64 {
-	return uint64(v.Buf.Addr()) + uint64(v.Offset*v.Type.Size())
-}
-
-// alignment is the power of 2, at most 256, that divides an address.
-func alignment(at uint64) uint32 { return uint32(min(256, at&-at)) }
-
-// libraryTypes are those of the library, whose sums are in float32.
-var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
-
-// productOf describes a product to the library, but for the alignment of addresses. ok is false
-// where the library does not take its types or layouts.
-func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
-	s := &o.Out.Shape
-	p = cublaslt.Product{M: s.At(2), N: s.At(1), K: o.A.Shape.At(2), Batch: s.At(0), Bias: !o.Bias.Absent()}
-	if least, most := min(p.M, p.N, p.K, p.Batch), max(p.M, p.N, p.K, p.Batch); least < 1 || most > math.MaxInt32 {
-		return p, false
-	}
-	if p.Bias && (o.Bias.Type != o.Out.Type || p.M > 1 && o.Bias.Strides.At(0) != 1) {
-		return p, false
-	}
-	var turned, a, b, d bool
-	p.A, p.TransA, a = columns(&o.B)
-	p.B, p.TransB, b = columns(&o.A)
-	p.D, turned, d = columns(&o.Out)
-	return p, a && b && d && !turned && (p.Batch == 1 || p.D.Stride > 0)
-}
-
-// columns describes a view [batch, rows, columns] as column-major matrices: its transpose, or with
-// turned itself.
-func columns(v *device.View) (m cublaslt.Matrix, turned, ok bool) {
-	typ, ok := libraryTypes[v.Type]
-	if !ok {
-		return m, false, false
-	}
-	m.Type = typ
-	if v.Shape.At(0) > 1 {
-		m.Stride = v.Strides.At(0)
-	}
-	inner, outer := 2, 1
-	for _, turned := range [...]bool{false, true} {
-		n := v.Shape.At(inner)
-		m.Ld = n
-		if v.Shape.At(outer) > 1 {
-			m.Ld = v.Strides.At(outer)
-		}
-		if (n == 1 || v.Strides.At(inner) == 1) && m.Ld >= n && m.Stride >= 0 {
-			return m, turned, true
-		}
-		inner, outer = outer, inner
-	}
-	return m, false, false
 }

@@ -56,6 +56,7 @@ type productCase struct {
 	out         string
 	offset      int
 	bias, taken bool
+	converts    bool // the bias, first
 }
 
 // run does a product, and compares.
@@ -76,7 +77,11 @@ func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	launches = d.Counters().Launches - launches
 	got := r.elements(d, out)
 	now, runs := r.counts()
-	if taken := now > asked; taken != c.taken || taken && (now != asked+1 || runs != now || launches != 1) {
+	wanted := uint64(1)
+	if c.converts {
+		wanted = 2
+	}
+	if taken := now > asked; taken != c.taken || taken && (now != asked+1 || runs != now || launches != wanted) {
 		t.Fatalf("the library was asked for %d products and has run %d of %d, by %d launches; taken: %v", now-asked, runs, now, launches, c.taken)
 	}
 	for i := range c.b {
@@ -146,16 +151,29 @@ func TestProductsByOwnKernels(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		r.run(t, d, productCase{types: same(dtype.F32), b: 1, m: 3, n: 2, k: 0, left: "dense", right: "dense", out: "dense"})
 	})
-	// A bias of another type than the result's is none of the library's.
-	o := &device.MatMul{Out: device.View{Type: dtype.F32}, A: device.View{Type: dtype.BF16}, B: device.View{Type: dtype.BF16}, Bias: device.View{Type: dtype.BF16}}
-	o.Out.Layout, o.A.Layout, o.B.Layout, o.Bias.Layout = shape.Dense(shape.Of(1, 2, 2)), shape.Dense(shape.Of(1, 2, 2)), shape.Dense(shape.Of(1, 2, 2)), shape.Dense(shape.Of(2))
-	o.Bias.Buf = r.laid(d, dtype.F32, shape.Of(2), shape.Of(1), 0, whole(0, 0, 1)).Buf
-	if _, ok := productOf(o); ok {
-		t.Error("a bias of bfloat16 for a result of float32 is taken")
+}
+
+// TestProductsConvertBias: a bias of another type than the result's, or in steps, is copied for the
+// library first; one of float32 is rounded so.
+func TestProductsConvertBias(t *testing.T) {
+	r := newProducts(t, "emulate,mem=16MiB")
+	d := r.devs[0]
+	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.F32, dtype.BF16}, {dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F16, dtype.F32, dtype.F16}, {dtype.F16, dtype.F16, dtype.F32}} {
+		t.Run(fmt.Sprint(types), func(t *testing.T) {
+			r.run(t, d, productCase{types: types, b: 2, m: 4, n: 6, k: 5, left: "dense", right: "dense", out: "dense", offset: 1, bias: true, converts: true, taken: true})
+		})
 	}
-	o.Bias.Type = dtype.F32
-	if _, ok := productOf(o); !ok {
-		t.Error("a bias of the result's type is not taken")
+	x, _ := r.factor(d, dtype.BF16, shape.Of(1, 3, 4), "dense", 0, func(_, _, _ int) float64 { return 1 })
+	y, _ := r.factor(d, dtype.BF16, shape.Of(1, 4, 2), "dense", 0, func(_, _, _ int) float64 { return -1 })
+	out, _ := r.factor(d, dtype.BF16, shape.Of(1, 3, 2), "dense", 0, func(_, _, _ int) float64 { return 0 })
+	bias := r.laid(d, dtype.F32, shape.Of(2), shape.Of(3), 1, func(_, _, k int) float64 { return 4 + float64(k)/128 })
+	var told device.KernelEvent
+	must(t, d.Run(d.DefaultStream(), &device.MatMul{Out: out, A: x, B: y, Bias: bias}, &told))
+	if got := r.elements(d, out); got(0, 0, 0) != 0 || got(0, 2, 1) != 0 { // 4 + 1/128 is 4
+		t.Errorf("%v and %v, want the bias rounded", got(0, 0, 0), got(0, 2, 1))
+	}
+	if n := len(told.Launches); n != 2 || told.Launches[1].Kernel != "cublasLt matmul" {
+		t.Errorf("told of %+v", told.Launches)
 	}
 }
 
