@@ -23,19 +23,20 @@ type Device struct {
 	ptx  int // newest PTX version that the driver takes, times ten
 	gpu  *kernels.GPU
 
-	main    *stream
-	streams *streamPool // apart, so that a stream's cleanup does not keep the device
-	events  eventPool
-	timers  eventPool // events that take the time
-	pool    *pool.Pool
-	page    uint64 // of virtual memory, 0: none
-	index   indexFaults
-	dead    atomic.Pointer[device.Fault] // what ended the device
-	kernels sync.Map                     // *kernels.Kernel to *loaded
-	count   counters
-	peers   sync.Map // *Device to *peerLink
-	timing  timing
-	staging staging
+	main      *stream
+	streams   *streamPool // apart, so that a stream's cleanup does not keep the device
+	events    eventPool
+	timers    eventPool // events that take the time
+	pool      *pool.Pool
+	page      uint64 // of virtual memory, 0: none
+	index     indexFaults
+	dead      atomic.Pointer[device.Fault] // what ended the device
+	kernels   sync.Map                     // *kernels.Kernel to *loaded
+	rehearses *Device                      // whose kernels are found out; nil: it is a device of its own
+	count     counters
+	peers     sync.Map // *Device to *peerLink
+	timing    timing
+	staging   staging
 }
 
 var _ device.Device = (*Device)(nil)
@@ -145,11 +146,12 @@ func (d *Device) Synchronize() error {
 }
 
 // counters count what was asked of the driver.
-type counters struct{ launches, up, down, downBytes, within atomic.Uint64 }
+type counters struct{ launches, kernels, up, down, downBytes, within atomic.Uint64 }
 
 // Counters says how often a device was asked to do something since it was opened.
 type Counters struct {
 	Launches  uint64 // of kernels
+	Kernels   uint64 // that were loaded
 	Uploads   uint64 // copies from the host; one that goes in pieces is one
 	Downloads uint64 // copies to the host, each of which waits for its stream
 	Copies    uint64 // on the device and between devices
@@ -160,7 +162,7 @@ type Counters struct {
 // Counters returns the counts, for tests that hold an operation to its number of launches and copies.
 func (d *Device) Counters() Counters {
 	c := &d.count
-	return Counters{c.launches.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
+	return Counters{c.launches.Load(), c.kernels.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
 }
 
 // String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated device's says so.

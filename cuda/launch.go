@@ -48,6 +48,7 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return 0, err
 	}
 	l.fn, l.done = fn, true
+	d.count.kernels.Add(1)
 	return fn, nil
 }
 

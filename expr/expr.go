@@ -93,6 +93,8 @@ type Expr struct {
 	idx  int        // of X, Param
 	fn   *Func      // of a call
 	in   []*Expr
+
+	called string // in names of programs, see Named
 }
 
 // X is an element of operand i.

@@ -26,7 +26,7 @@ type Program struct {
 	In     []dtype.Type // element types of the operands as stored; OpX loads In[Imm].Compute()
 	Params []dtype.Type // types of the run-time scalars
 
-	key string
+	key, name string
 }
 
 // Key identifies the program: equal keys, equal code and types. It holds no run-time value.
@@ -147,6 +147,7 @@ func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	}
 	l.prune()
 	l.p.finish()
+	l.p.name = l.p.nameOf(outs)
 	return l.p, nil
 }
 

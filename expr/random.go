@@ -43,9 +43,9 @@ func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 		return w.Shr(C(float64(32 - bits))).Bitcast(dtype.I32).Cvt(t)
 	}
 	if t == dtype.F64 {
-		return top(w[0], 27).FMA(C(1<<26), top(w[1], 26)).Mul(C(0x1p-53))
+		return top(w[0], 27).FMA(C(1<<26), top(w[1], 26)).Mul(C(0x1p-53)).Named("random")
 	}
-	return top(w[0], 24).Mul(C(0x1p-24))
+	return top(w[0], 24).Mul(C(0x1p-24)).Named("random")
 }
 
 // RandomNormal returns a random number of the standard normal distribution as an F32 or F64, for the arguments of
@@ -69,5 +69,5 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	q := angle.Add(f.word(1 << (size - 3))).Shr(shift)
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)
 	s, c := f.sinCos(pair{hi: rest.Scale(math.Ldexp(math.Pi/2, 2-size))})
-	return radius.Mul(f.turn(q.Add(f.word(1)), s, c))
+	return radius.Mul(f.turn(q.Add(f.word(1)), s, c)).Named("normal")
 }

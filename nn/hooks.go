@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"reflect"
 	"slices"
 	"sync"
 
@@ -226,4 +227,22 @@ func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 		misuse("hook", tensor.ErrType, what+" returned another type", g, r)
 	}
 	return r
+}
+
+// Hooked reports whether a layer of a model has hooks, which a copy of the model would call too.
+func Hooked(m any) bool {
+	found := false
+	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {
+		if b := promoted(v); b != nil && b.hooks != nil {
+			found = found || b.hooks.any()
+		}
+	}})
+	return found
+}
+
+// any reports whether there are hooks.
+func (k *moduleHooks) any() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.pre)+len(k.forward)+len(k.backPre)+len(k.backward) > 0
 }

@@ -279,7 +279,11 @@ func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Ex
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
 	}
-	p := expr.MustLower(rule(key.flags), out, in, -1)
+	results := rule(key.flags)
+	for i, e := range results {
+		results[i] = e.Named(key.rule)
+	}
+	p := expr.MustLower(results, out, in, -1)
 	programs.Store(key, p)
 	return p
 }

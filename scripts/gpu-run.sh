@@ -3,6 +3,7 @@
 #
 #   run.sh tests       devices, doctor, the tests on the real driver: many processes, so that the driver compiles kernels side by side
 #   run.sh bench       trainings on both devices, benchmarks beside PyTorch, and the verdict on what is promised
+#   run.sh against     GPT-2's step and what it is made of, in turns with PyTorch
 #   run.sh sweep       what the planners choose beside what they could have chosen, within 6 minutes
 #   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute over a few kernels
 #
@@ -23,7 +24,7 @@ here=$PWD
 only_warm=
 [ "${1:-}" = warm ] && only_warm=1 && shift
 mode=${1:-tests}
-case $mode in tests | bench | sweep | sanitizer) ;; *) echo "usage: run.sh [warm] tests|bench|sweep|sanitizer" >&2 && exit 2 ;; esac
+case $mode in tests | bench | against | sweep | sanitizer) ;; *) echo "usage: run.sh [warm] tests|bench|against|sweep|sanitizer" >&2 && exit 2 ;; esac
 trial=${TRIAL:-0}
 
 # A read-only folder, an unset HOME or a full /tmp are told at once.
@@ -218,6 +219,23 @@ part_bench() {
 		step "train_$form" 60 sh -c "flambeau train --device cuda:0 --steps $steps --seed 1 ${flags[*]:-} --amp $form --checkpointing --profile '$work/profile.txt' --json >'$work/train_$form.json' && cat '$work/profile.txt'"
 	done
 	[ "$warming" ] || step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
+}
+
+# PyTorch compiles too, and keeps what it compiled where we keep ours.
+part_against() {
+	local python=(python3 torch_against.py) dev=cuda:0 flags=() limit=400
+	[ "$warming" ] && flags=(-rounds 1 -seconds 0.01)
+	if [ "$trial" = 1 ]; then # without what stands for the driver
+		python=(env -u LD_LIBRARY_PATH -u FLAMBEAU_CUDA "${python[@]}" --trial) dev=cpu flags=(-trial -rounds 2)
+	fi
+	export TORCHINDUCTOR_CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/flambeau/inductor
+	export TRITON_CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/flambeau/triton
+	if ! timeout -k 5 150 python3 -c 'import torch' >/dev/null 2>&1 </dev/null; then
+		[ "$trial" = 1 ] || step no_pytorch 10 sh -c 'echo "python3 here has no PyTorch: there is nothing to compare with"; exit 1'
+		python=() dev=
+	fi
+	step against "$limit" sh -c '"$@" >"$0"' "$work/against.json" compare against "${flags[@]}" cuda:0 "${python[@]}" $dev
+	[ "$warming" ] || show against 60
 }
 
 part_sweep() {

@@ -199,12 +199,14 @@ func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Ten
 	for _, t := range kernelTypes(q.dtype) {
 		ask := device.AttentionGrad{G: g.asFour(t, fy), Q: q.asFour(t, fq), K: in[1].asFour(t, fk), V: in[2].asFour(t, fv), Out: y.asFour(t, fy),
 			LSE: lse.operand(), Weighing: f.weighing(in, t, numbers)}
-		for i, d := range []*device.View{&ask.DQ, &ask.DK, &ask.DV} {
-			if c.Wants(i) {
-				*d = resultOf(t, fourDims(full[i]))
-			}
-		}
+		together := c.projected(in, full, t)
+		together.results(c, &ask, full, t)
 		o := attentionGradOps.supported(s, dev, ask)
+		if o == nil && together != nil {
+			together = nil
+			together.results(c, &ask, full, t)
+			o = attentionGradOps.supported(s, dev, ask)
+		}
 		if o == nil {
 			continue
 		}
@@ -215,9 +217,9 @@ func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Ten
 		from, out := g.four(w, t, fy), y.four(w, t, fy)
 		a.fill(&o.Q, &o.K, &o.V, &o.Weighing)
 		o.G, o.Out = from.operand(), out.operand()
-		var d [3]*Tensor
+		d := together.alloc(op, s, dev, t)
 		for i, to := range []*device.View{&o.DQ, &o.DK, &o.DV} {
-			if c.Wants(i) {
+			if together == nil && c.Wants(i) {
 				d[i] = [3]*Tensor{a.q, a.k, a.v}[i].likewise(op, s, t, fourDims(full[i]))
 				*to = d[i].operand()
 			}

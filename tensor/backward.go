@@ -199,6 +199,9 @@ func (e *engine) bring(g *Tensor) *Tensor {
 func (e *engine) step(t *task) {
 	g := t.g
 	t.g = nil
+	if t.partial != nil {
+		g = e.whole(t)
+	}
 	if n := t.at.node; n != nil {
 		g = e.hooked(n.hooks.Load(), g, n.op)
 	} else {
@@ -230,13 +233,27 @@ func (e *engine) back(t *task, g *Tensor) {
 		panic(e.freed(n))
 	}
 	if tr := device.Tracing(); tr != nil {
-		defer tr.End(n.backSpan(tr, e.scope, g))
+		defer tr.End(n.backSpan(tr, e.scope, g.layout.Shape))
 	}
 	vs := e.scope.child()
 	defer vs.recycle()
 	vs.modes.stream, vs.modes.autocast = n.stream, n.autocast
 	c := &Context{scope: vs, needs: n.needs, n: n, to: t.to, run: e}
-	gi := g.In(vs)
+	if v, ok := n.f.(*viewFunc); !ok || v.part == nil || !e.sendPart(t.to[0], n, *v.part, vs, g) {
+		e.backAll(t, c, g.In(vs))
+	}
+	g.Free()
+	if n.packs {
+		n.passed(e)
+	}
+	if !e.o.retain {
+		n.drop()
+	}
+}
+
+// backAll sends the gradients that a node's VJP returns for gi, which is in its scope.
+func (e *engine) backAll(t *task, c *Context, gi *Tensor) {
+	n, vs := c.n, c.scope
 	grads := n.f.VJP(c, gi)
 	if len(grads) != len(n.inputs) {
 		fail(e.op, ErrGrad, nil, "%s has %d operands, its VJP returned %d gradients", n.op, len(n.inputs), len(grads))
@@ -259,13 +276,6 @@ func (e *engine) back(t *task, g *Tensor) {
 			}
 		}
 		e.send(t.to[i], e.bring(d))
-	}
-	g.Free()
-	if n.packs {
-		n.passed(e)
-	}
-	if !e.o.retain {
-		n.drop()
 	}
 }
 
@@ -324,12 +334,15 @@ func exclusive(g *Tensor) bool {
 
 // send adds g to what goes to a task. g belongs to the engine's scope.
 func (e *engine) send(t *task, g *Tensor) {
-	if t.g != nil {
+	switch {
+	case t.g != nil:
 		t.g = e.sum(t.g, g)
-		return
+	case t.partial != nil:
+		t.g = e.sum(e.whole(t), g)
+	default:
+		t.g = g
+		heap.Push(&e.queue, t)
 	}
-	t.g = g
-	heap.Push(&e.queue, t)
 }
 
 // sum returns a + b, in a's memory if it is free for that.

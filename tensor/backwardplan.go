@@ -5,11 +5,12 @@ type task struct {
 	at edge
 	// order is when: descending, after all tasks that send here. A node's is even and grows with
 	// the time it was recorded at; a leaf comes right behind the last node that sends to it.
-	order  uint64
-	g      *Tensor // what has come so far
-	to     []*task // for a node, where the gradients of its operands go; nil: nowhere
-	needed bool    // for a node, that its VJP is called
-	input  int     // 1 + the number of the input whose gradient this is, 0 for none
+	order   uint64
+	g       *Tensor  // what has come so far
+	partial *partial // what has come in parts, while g is nil
+	to      []*task  // for a node, where the gradients of its operands go; nil: nowhere
+	needed  bool     // for a node, that its VJP is called
+	input   int      // 1 + the number of the input whose gradient this is, 0 for none
 
 	watched *watchedLeaf // of a leaf, nil if nobody watches it
 }

@@ -185,6 +185,7 @@ package tensor
 //	interpolateantialias.go  its weights with antialiasing
 //	attention.go             ScaledDotProductAttention ALiBi
 //	attentionfast.go         by kernels
+//	attentionparts.go        whose gradients lie in one memory
 //	rope.go                  RoPE
 //
 // Gradients:
@@ -198,6 +199,7 @@ package tensor
 //	graphrebase.go           changes in place through views
 //	backward.go              Backward Gradients: the engine
 //	backwardplan.go          which nodes and leaves a run goes to
+//	backwardparts.go         a gradient whose parts come one by one
 //	backwardoptions.go       RetainGraph CreateGraph GradOutput AllowUnused Also Into
 //	backwardreuse.go         memory that a gradient may write over
 //	backwardwatch.go         WatchBackward BackwardWatcher BackwardRun

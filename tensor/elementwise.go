@@ -114,6 +114,9 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 		}
 		return nil
 	}, nil)
+	if !body.IsX(0) { // a copy or a cast, which has a better name
+		body = body.Named(e.Name)
+	}
 	p, err := expr.Lower([]*expr.Expr{body}, []dtype.Type{result}, types, -1)
 	if err != nil {
 		fail(e.called(), ErrType, in, "%v", err)

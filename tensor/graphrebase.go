@@ -40,7 +40,7 @@ func (x *Tensor) synced() bool {
 func (x *Tensor) regrow(b *Tensor, n uint32) {
 	if b.needsGrad {
 		y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, made: x.made}
-		record(y, &viewFunc{"as_strided", stridedVJP(b.layout, x.layout)}, []*Tensor{b}, nil)
+		record(y, &viewFunc{name: "as_strided", vjp: stridedVJP(b.layout, x.layout)}, []*Tensor{b}, nil)
 		x.hang(y.node)
 	} else {
 		x.hang(nil)

@@ -73,8 +73,8 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
 		e := newError(op, ErrType, in, fmt.Sprintf("x is %v and the weight %v", x.dtype, factor.dtype))
 		panic(e.hint("Cast one of them"))
 	}
-	if b != nil && b.dtype != x.dtype && !(b.dtype == dtype.F32 && x.dtype.IsHalf()) {
-		return x.linear(w, nil, byInputs).Add(b) // the usual promotion
+	if b != nil && (!x.dtype.IsFloat() || b.dtype != x.dtype && !(b.dtype == dtype.F32 && x.dtype.IsHalf())) {
+		return x.linear(w, nil, byInputs).Add(b) // with the usual promotion
 	}
 	to := x.layout.Shape.With(x.Rank()-1, w.Dim(at(byInputs)))
 	rows := x.layout.Shape.Head(x.Rank() - 1).Size()

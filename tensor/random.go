@@ -20,6 +20,11 @@ const (
 	truncatedKind
 )
 
+// String returns a word for names of kernels.
+func (k randomKind) String() string {
+	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "truncated_normal"}[k]
+}
+
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
@@ -72,7 +77,7 @@ func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
 		if fed {
 			in = append(in, dtype.I64, dtype.I64)
 		}
-		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
+		return expr.MustLower([]*expr.Expr{e.Named(kind.String())}, []dtype.Type{t}, in, -1)
 	})
 }
 

@@ -101,7 +101,7 @@ func (x *Tensor) Split(size, dim int) []*Tensor {
 	}
 	parts := []*Tensor{}
 	for at := 0; at < n || len(parts) == 0; at += size {
-		parts = append(parts, x.region("split", sliced(a, at, min(size, n-at), 1)))
+		parts = append(parts, x.part("split", part{joins: true, axis: a, start: at, n: min(size, n-at)}))
 	}
 	return parts
 }
@@ -133,7 +133,7 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	parts := make([]*Tensor, len(sizes))
 	at := 0
 	for i, d := range sizes {
-		parts[i] = x.region("split", sliced(a, at, d, 1))
+		parts[i] = x.part("split", part{joins: true, axis: a, start: at, n: d})
 		at += d
 	}
 	return parts
@@ -154,7 +154,7 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 		}
 		parts := make([]*Tensor, n)
 		for i := range parts {
-			parts[i] = x.region("chunk", sliced(a, 0, 0, 1))
+			parts[i] = x.part("chunk", part{joins: true, axis: a})
 		}
 		return parts
 	}
@@ -167,7 +167,7 @@ func (x *Tensor) Unbind(dim int) []*Tensor {
 	a := x.axisOf("unbind", dim)
 	parts := make([]*Tensor, x.layout.Shape.At(a))
 	for i := range parts {
-		parts[i] = x.Select(a, i)
+		parts[i] = x.part("unbind", part{joins: true, axis: a, start: i, n: 1, single: true})
 	}
 	return parts
 }

@@ -11,9 +11,12 @@ import (
 type region func(l shape.Layout) shape.Layout
 
 // region makes the view of a part of x. Its gradient is the part's set into zeros.
-func (x *Tensor) region(op string, of region) *Tensor {
+func (x *Tensor) region(op string, of region) *Tensor { return x.regionOf(op, of, nil) }
+
+// regionOf is region of what may be a part.
+func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
 	to := x.layout.Shape
-	return x.view(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) })
+	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)
 }
 
 // intoFunc sets its operand into a region of a new tensor that is fill elsewhere.
@@ -57,7 +60,7 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
 		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
 	}
-	return x.region("narrow", sliced(a, start, n, 1))
+	return x.part("narrow", part{axis: a, start: start, n: n})
 }
 
 // Slice returns indices start, start+step, … before stop of a dimension, as Python's x[start:stop:step]: negative start and
@@ -74,6 +77,9 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 		fail("slice", ErrValue, []*Tensor{x}, "the step is 0")
 	}
 	first, n, by, down := spanOf(x.layout.Shape.At(a), start, stop, step)
+	if by == 1 && !down {
+		return x.part("slice", part{axis: a, start: first, n: n})
+	}
 	y := x.region("slice", sliced(a, first, n, by))
 	if down {
 		return y.Flip(a)
@@ -129,7 +135,7 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 	if i < 0 {
 		i += x.layout.Shape.At(a)
 	}
-	return x.region("select", func(l shape.Layout) shape.Layout { return l.Select(a, i) })
+	return x.part("select", part{axis: a, start: i, n: 1, single: true})
 }
 
 // Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus offset, as a view: these two

@@ -37,10 +37,10 @@ func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in
 }
 
 // backSpan opens a span for the gradient of a node.
-func (n *node) backSpan(t device.Tracer, s *Scope, g *Tensor) device.SpanID {
+func (n *node) backSpan(t device.Tracer, s *Scope, g shape.Dims) device.SpanID {
 	b := device.Span{Kind: device.SpanBackward, Name: backwardName(n.op), Node: n.seq, Scope: s.modes.span}
 	if t.Wants().Shapes {
-		b.Shapes = []shape.Dims{g.layout.Shape}
+		b.Shapes = []shape.Dims{g}
 	}
 	return t.Begin(b)
 }

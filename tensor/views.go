@@ -10,6 +10,7 @@ import (
 type viewFunc struct {
 	name string
 	vjp  func(c *Context, g *Tensor) *Tensor
+	part *part // that the view is, nil for another one
 }
 
 func (f *viewFunc) Name() string { return f.name }
@@ -21,6 +22,11 @@ func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp
 
 // view makes a view of x with layout l; vjp carries a gradient back.
 func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
+	return x.viewOf(op, l, vjp, nil)
+}
+
+// viewOf is view of what may be a part.
+func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor, p *part) *Tensor {
 	y := x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {
 		if y.viewed = x.viewed; x.viewed == nil {
@@ -28,7 +34,7 @@ func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor)
 		}
 	}
 	if wantsGrad(op, x.scope, []*Tensor{x}) {
-		record(y, &viewFunc{op, vjp}, []*Tensor{x}, nil)
+		record(y, &viewFunc{op, vjp, p}, []*Tensor{x}, nil)
 	}
 	return y
 }

@@ -74,6 +74,14 @@ type Config struct {
 	// is kept in checkpoints. nil: none.
 	Scaler *amp.GradScaler
 
+	// Rehearse says whether the kernels of a step are loaded before the first step: by running it
+	// on a copy of the model that has no memory ([Rehearse]), with the first batch's shapes. The
+	// zero value does it on GPUs that are not emulated. Parameters, random numbers and the order of
+	// the data stay as they are. It is left out, and Log told, where functions of the program would
+	// be called that do not expect it: with hooks, and with Forward, Loss or Compute but no
+	// Replica, which gives those of the copy. It is no condition: where it fails, Log is told.
+	Rehearse Rehearsing
+
 	// Checkpointing has activations computed again instead of kept, where the model knows how ([nn.SetCheckpointing]): memory for time.
 	Checkpointing bool
 
@@ -114,6 +122,7 @@ type Config struct {
 	OnEpoch      func(*State) error           // at the end of every epoch, likewise
 
 	plain   bool            // Loss was not given
+	given   bool            // Forward, Loss or Compute was
 	devices []device.Device // more than one, or none
 	team    *team           // that evaluates together; nil: Device alone does
 }
@@ -274,6 +283,7 @@ func (c *Config) check() error {
 		return bad("Autocast", "%v is no type of mixed precision; dtype.BF16 and dtype.F16 are", c.Autocast)
 	}
 	closures := c.Compute != nil || c.Forward != nil
+	c.given = closures || c.Loss != nil
 	if !closures {
 		m, ok := c.Model.(nn.Module)
 		if !ok {

@@ -54,6 +54,8 @@ type trainer struct {
 	paused  time.Duration
 	fresh   int
 
+	rehearsed bool
+
 	mu    sync.Mutex
 	lines []string // of the goroutine that writes checkpoints
 	done  bool
@@ -192,7 +194,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 				return t.newResult(Failed), err
 			}
 			any = true
-			if err := t.batch(b); err != nil {
+			if err := t.batch(ctx, b); err != nil {
 				return t.newResult(Failed), err
 			}
 			if t.batches < t.c.Accumulate {
@@ -242,7 +244,7 @@ func (t *trainer) interrupted(ctx context.Context) (*Result, error) {
 }
 
 // batch adds the gradient of a batch.
-func (t *trainer) batch(b *data.Batch) error {
+func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	n := len(b.Index)
 	if n == 0 {
 		b.Free()
@@ -251,6 +253,7 @@ func (t *trainer) batch(b *data.Batch) error {
 	if t.batches == 0 {
 		t.first = n
 	}
+	t.rehearse(ctx, b, n)
 	t.batches++
 	t.samples += n
 	// Weights are relative to the window's first batch, so that they are 1 nearly always.

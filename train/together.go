@@ -61,42 +61,53 @@ func (c *Config) checkDevices(closures bool) error {
 // replicas makes the copies of the model on the devices but the first, and what computes with them.
 func (t *trainer) replicas() (all []Config, err error) {
 	for r, dev := range t.c.devices[1:] {
-		c := t.c
-		c.Device, c.Generator = dev, tensor.NewGenerator(0)
-		err := tensor.Try(func() { c.Model = copyTo(t.c.Model, dev) })
+		c, err := t.replica(t.c.Model, dev, func(x *tensor.Tensor) *tensor.Tensor { return x.Detach().To(dev) })
 		var misfit *nn.Error
-		if errors.As(err, &misfit) {
+		var setting *Error
+		switch {
+		case errors.As(err, &misfit):
 			return all, &Error{"Model", fmt.Sprintf("it cannot be copied to %s: %v", dev.Name(), misfit)}
-		}
-		if err != nil {
+		case errors.As(err, &setting):
+			return append(all, c), err
+		case err != nil:
 			return all, &dist.RankError{Rank: r + 1, World: len(t.c.devices), Device: dev.Name(), Err: err}
 		}
 		all = append(all, c)
-		p := &all[r]
-		var own Computation
-		if t.c.Replica != nil {
-			own = t.c.Replica(p.Model, dev)
-		}
-		if own.Loss != nil {
-			p.Loss, p.plain = own.Loss, false
-		}
-		p.Forward, p.Compute = own.Forward, own.Compute
-		switch m, ok := p.Model.(nn.Module); {
-		case p.Forward != nil || p.Compute != nil:
-		case !ok:
-			return all, &Error{"Replica", fmt.Sprintf("it gives neither Forward nor Compute, and a %T has no method Forward(x)", p.Model)}
-		default:
-			p.Forward = m.Forward
-		}
 	}
 	return all, nil
 }
 
-// copyTo returns a copy of a model on another device.
-func copyTo(model any, dev device.Device) any {
+// replica makes a copy of a model on another device, and what computes with it. copied gives what
+// stands in the place of a parameter or buffer.
+func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Tensor) *tensor.Tensor) (c Config, err error) {
+	c = t.c
+	c.Device, c.Generator = dev, tensor.NewGenerator(0)
+	if err := tensor.Try(func() { c.Model = copyTo(model, copied) }); err != nil {
+		return c, err
+	}
+	var own Computation
+	if t.c.Replica != nil {
+		own = t.c.Replica(c.Model, dev)
+	}
+	if own.Loss != nil {
+		c.Loss, c.plain = own.Loss, false
+	}
+	c.Forward, c.Compute = own.Forward, own.Compute
+	switch m, ok := c.Model.(nn.Module); {
+	case c.Forward != nil || c.Compute != nil:
+	case !ok:
+		return c, &Error{"Replica", fmt.Sprintf("it gives neither Forward nor Compute, and a %T has no method Forward(x)", c.Model)}
+	default:
+		c.Forward = m.Forward
+	}
+	return c, nil
+}
+
+// copyTo returns a copy of a model with other parameters and buffers, leaves as those of the model.
+func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
-		y := p.Tensor.Detach().To(dev)
+		y := copied(p.Tensor)
 		if trained := p.Tensor.NeedsGrad(); trained || p.Tensor.IsFrozen() {
 			y.SetRequiresGrad(trained)
 		}

@@ -36,9 +36,9 @@ var cases = []benchCase{
 
 	{"mlp_digits_b32", "samples/s", false, training(32, dtype.Invalid, mlp(64, 128, 10))},
 	{"chargpt_b32_bf16", "samples/s", false, training(32, dtype.BF16, charGPT)},
-	{"mlp_digits_b32_graph", "samples/s", true, replaying(32, mlp(64, 128, 10))},
-	{"cnn_b256_graph", "samples/s", true, replaying(256, cnn)},
-	{"chargpt_b32_graph", "samples/s", true, replaying(32, charGPT)},
+	{"mlp_digits_b32_graph", "samples/s", true, replaying(32, dtype.Invalid, mlp(64, 128, 10))},
+	{"cnn_b256_graph", "samples/s", true, replaying(256, dtype.Invalid, cnn)},
+	{"chargpt_b32_graph", "samples/s", true, replaying(32, dtype.Invalid, charGPT)},
 	{"launch_add_1", "ns", true, launching},
 
 	{"matmul_1024_f32", "GFLOP/s", false, product(dtype.F32, 1024, 1024, 1024)},
@@ -157,9 +157,9 @@ func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
 }
 
 // replaying takes the same steps as a graph, of a model in the root scope.
-func replaying(batch int, build builder) func(*run) {
+func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
-		batch := r.n(batch, 2)
+		batch, modes := r.n(batch, 2), []tensor.Option{tensor.On(r.dev), tensor.Autocast(autocast)}
 		tensor.ManualSeed(1)
 		p := build(r, tensor.Root(), r.dev, batch)
 		step := func(s *tensor.Scope) {
@@ -167,8 +167,8 @@ func replaying(batch int, build builder) func(*run) {
 			p.Optimizer.Step()
 			p.Optimizer.ZeroGrad()
 		}
-		tensor.Do(step, tensor.On(r.dev)) // makes the optimizer's state, and compiles the kernels
-		g, err := tensor.Capture(r.dev, step, tensor.On(r.dev))
+		tensor.Do(step, modes...) // makes the optimizer's state, and compiles the kernels
+		g, err := tensor.Capture(r.dev, step, modes...)
 		must(err)
 		r.measure(10, false, func() { must(g.Replay()) })
 		must(g.Close())

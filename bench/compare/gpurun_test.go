@@ -33,9 +33,9 @@ func newBundle(t *testing.T, compiling string) *bundle {
 	b.write(t, "commit.txt", "0123\n")
 	for name, body := range map[string]string{
 		"flambeau":  `case "$*" in "devices --json") echo '{"devices":[{"name":"cuda:0","product":"H","driver_version":"12.4"}]}' ;; esac`,
-		"compare":   `if [ "$1" = report ]; then cp "$3/steps.txt" "$4/steps.txt"; echo {} >"$4/results-$2.json"; fi`,
+		"compare":   `if [ "$1" = against ]; then [ -e "$CALLS/compiled" ] || { sleep "$COMPILING" & wait; touch "$CALLS/compiled"; }; fi; if [ "$1" = report ]; then cp "$3/steps.txt" "$4/steps.txt"; echo {} >"$4/results-$2.json"; fi`,
 		"cuda.test": `[ -e "$CALLS/compiled" ] || { sleep "$COMPILING" & wait; touch "$CALLS/compiled"; }`,
-		"python3":   `exit 1`,
+		"python3":   `exit "${NO_TORCH:-1}"`,
 	} {
 		f, err := os.Create(filepath.Join(dir, name+".gz"))
 		if err != nil {
@@ -120,4 +120,38 @@ func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	if steps, ok, _, said := b.run(t, nil, "sweep"); steps != "devices:0 sweep:0" || !ok {
 		t.Errorf("run again: steps %q, success %v\n%s", steps, ok, said)
 	}
+}
+
+// The comparison with PyTorch compiles first, on both sides and within the other limit, and then
+// takes all rounds. Where there is no PyTorch it says so, fails, and measures our side.
+func TestBundleAgainstPyTorch(t *testing.T) {
+	b := newBundle(t, "8")
+	limits := []string{"LIMIT=7", "WARM_LIMIT=60", "NO_TORCH=0"}
+	const measured = "compare against cuda:0 python3 torch_against.py cuda:0\n"
+	const warmed = "compare against -rounds 1 -seconds 0.01 cuda:0 python3 torch_against.py cuda:0\n"
+	for i, want := range []string{warmed + measured, measured} {
+		steps, ok, _, said := b.run(t, limits, "against")
+		if steps != "devices:0 against:0" || !ok || b.calls(t, "compare against") != want {
+			t.Errorf("run %d: steps %q, success %v, calls\n%s%s", i, steps, ok, b.calls(t, "compare against"), said)
+		}
+	}
+	steps, ok, _, said := b.run(t, []string{"LIMIT=20", "NO_TORCH=1"}, "against")
+	if steps != "devices:0 no_pytorch:1 against:0" || ok || b.calls(t, "compare against") != "compare against cuda:0\n" {
+		t.Errorf("without PyTorch: steps %q, success %v, calls\n%s%s", steps, ok, b.calls(t, "compare against"), said)
+	}
+}
+
+// calls are those of a program, as the last run made them.
+func (b *bundle) calls(t *testing.T, begin string) (list string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.dir, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, begin) {
+			list += line
+		}
+	}
+	return list
 }

@@ -4,9 +4,16 @@
 // what is quoted.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
-//	go run ./bench/compare report tests|bench|sweep|sanitizer WORK OUT
+//	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] cuda:0 [COMMAND …]
+//	go run ./bench/compare report tests|bench|against|sweep|sanitizer WORK OUT
 //
-// -trial shrinks everything, to see on an emulated GPU that all of it runs. report puts together what scripts/gpu-run.sh has left in WORK:
+// -trial shrinks everything, to see on an emulated GPU that all of it runs.
+//
+// against measures what a transformer is made of and GPT-2's whole step, in turns with the command,
+// which is PyTorch's side: python3 torch_against.py cuda:0. Each round is a ratio, and their median
+// is told, beside the least time that the GPU's published rates allow.
+//
+// report puts together what scripts/gpu-run.sh has left in WORK:
 // results and log into OUT, the verdict on what is promised and each failure to the terminal.
 package main
 
@@ -43,6 +50,10 @@ type row struct {
 	Planned  int     `json:"planned_bytes,omitempty"` // that peak as train.Plan tells it
 	Context  int     `json:"context_bytes,omitempty"` // of the GPU's memory that is in use and not the pool's
 	Error    string  `json:"error,omitempty"`
+
+	Bound  float64            `json:"bound_seconds,omitempty"` // the least that the GPU's published rates allow
+	Rounds []float64          `json:"rounds,omitempty"`        // the median of each round, in seconds
+	Theirs map[string]*theirs `json:"theirs,omitempty"`        // by the other side's name for a variant
 }
 
 // run is a case being measured.
@@ -51,6 +62,8 @@ type run struct {
 	budget time.Duration
 	trial  bool
 	base   int // bytes in use before the case
+	rounds int // between which the peer, if there is one, has its turn; 0 stands for 1
+	peer   *peer
 	*row
 }
 
@@ -64,8 +77,14 @@ func (r *run) n(size, small int) int {
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) > 1 && os.Args[1] == "report" {
-		os.Exit(report(os.Args[2:]))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "report":
+			os.Exit(report(os.Args[2:]))
+		case "against":
+			against(os.Args[2:])
+			return
+		}
 	}
 	trial := flag.Bool("trial", false, "small sizes, few repetitions")
 	only := flag.String("only", "", "the cases whose names this expression matches")
@@ -92,16 +111,9 @@ func main() {
 				continue
 			}
 			measured++
-			r := run{dev: dev, budget: time.Duration(*seconds * float64(time.Second)), trial: *trial,
-				row: &row{Device: dev.Name(), Name: dev.Info().Name, Emulated: dev.Info().Emulated, Case: c.name, Unit: c.unit}}
-			runtime.GC() // what the case before has left
-			r.base = dev.Stats().Allocated
-			if err := tensor.Try(func() { c.run(&r) }); err != nil {
-				r.Error = err.Error()
+			r := newRun(dev, c, *seconds, *trial)
+			if r.carryOut(c) != nil {
 				failed = append(failed, c.name+" on "+r.Device)
-				fmt.Fprintf(os.Stderr, "%-8s %-28s %v\n", r.Device, r.Case, err)
-			} else {
-				fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s\n", r.Device, r.Case, r.Rate, r.Unit)
 			}
 			if err := out.Encode(r.row); err != nil {
 				log.Fatal(err)
@@ -120,29 +132,74 @@ func main() {
 	}
 }
 
+func newRun(dev device.Device, c benchCase, seconds float64, trial bool) *run {
+	info := dev.Info()
+	return &run{dev: dev, budget: time.Duration(seconds * float64(time.Second)), trial: trial,
+		row: &row{Device: dev.Name(), Name: info.Name, Emulated: info.Emulated, Case: c.name, Unit: c.unit}}
+}
+
+// carryOut measures a case, and says on the terminal what came out, which is in the row too.
+func (r *run) carryOut(c benchCase) error {
+	runtime.GC() // what the case before has left
+	r.base = r.dev.Stats().Allocated
+	err := tensor.Try(func() { c.run(r) })
+	if err != nil {
+		r.Error = err.Error()
+		fmt.Fprintf(os.Stderr, "%-8s %-28s %v\n", r.Device, r.Case, err)
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s\n", r.Device, r.Case, r.Rate, r.Unit)
+	return nil
+}
+
 // measure times inner calls of step together, until the budget is used up, after a warm-up that compiles the kernels and brings the clocks up.
 // The GPU's time counts where it is asked for, otherwise the host's, the wait at the end included.
+// Each round has such a budget, and behind each the other side has its turn.
 func (r *run) measure(inner int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
-	least, most := 5, 1000
 	if r.trial {
-		inner, least, most = 1, 1, 1
+		inner = 1
 	}
-	wait := func() { must(r.dev.Synchronize()) }
 	for start := time.Now(); ; {
 		step()
-		wait()
+		must(r.dev.Synchronize())
 		if time.Since(start) > r.budget/4 || r.trial {
 			break
 		}
 	}
 	runtime.GC()
 	r.dev.ResetPeak()
+	var host, device []float64
+	for range max(1, r.rounds) {
+		h, d := r.sample(gpu, inner, step)
+		counted := h
+		if gpuTime && gpu != nil {
+			counted = d
+		}
+		if r.rounds > 0 {
+			r.Rounds = append(r.Rounds, median(counted))
+			r.turn()
+		}
+		host, device = append(host, h...), append(device, d...)
+	}
+	r.Wall, r.Samples, r.Peak = median(host), len(host), r.dev.Stats().AllocatedPeak-r.base
+	r.Median, r.Least = r.Wall, slices.Min(host)
+	if gpuTime && gpu != nil {
+		r.Median, r.Least = median(device), slices.Min(device)
+	}
+}
+
+// sample times inner calls of step together until the budget is used up: seconds of one step by the
+// host's clock and, on a GPU, between two of its events.
+func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []float64) {
+	least, most := 5, 1000
+	if r.trial {
+		least, most = 1, 1
+	}
 	var start, end *cuda.Event
 	if gpu != nil {
 		start, end = timer(gpu), timer(gpu)
 	}
-	var host, device []float64
 	for began := time.Now(); len(host) < least || time.Since(began) < r.budget && len(host) < most; {
 		t := time.Now()
 		if gpu != nil {
@@ -154,7 +211,7 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 		if gpu != nil {
 			must(end.Record(nil))
 		}
-		wait()
+		must(r.dev.Synchronize())
 		host = append(host, time.Since(t).Seconds()/float64(inner))
 		if gpu != nil {
 			d, err := start.Elapsed(end)
@@ -165,13 +222,13 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 			break
 		}
 	}
-	slices.Sort(host)
-	slices.Sort(device)
-	r.Wall, r.Samples, r.Peak = host[len(host)/2], len(host), r.dev.Stats().AllocatedPeak-r.base
-	r.Median, r.Least = r.Wall, host[0]
-	if gpuTime && gpu != nil {
-		r.Median, r.Least = device[len(device)/2], device[0]
-	}
+	return host, device
+}
+
+// median is that of the numbers, the upper one of two in the middle.
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
 }
 
 func timer(d *cuda.Device) *cuda.Event {

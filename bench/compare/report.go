@@ -52,8 +52,8 @@ const (
 // report writes results-MODE.json and log-MODE.txt into the folder out, of what is in the folder work, and says the most important to the
 // terminal. Whatever is missing or broken in work, the file is JSON. The status is 1 where something failed.
 func report(args []string) int {
-	if len(args) != 3 || !slices.Contains([]string{"tests", "bench", "sweep", "sanitizer"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "usage: compare report tests|bench|sweep|sanitizer WORK OUT")
+	if len(args) != 3 || !slices.Contains([]string{"tests", "bench", "against", "sweep", "sanitizer"}, args[0]) {
+		fmt.Fprintln(os.Stderr, "usage: compare report tests|bench|against|sweep|sanitizer WORK OUT")
 		return 2
 	}
 	mode, work, out := args[0], args[1], args[2]
@@ -208,8 +208,11 @@ func (r *results) print() {
 	}
 	if len(r.Verdicts) > 0 {
 		head := [3]string{"promise", "bound", "measured"}
-		if r.Mode == "sweep" {
+		switch r.Mode {
+		case "sweep":
 			head = [3]string{"case", "chosen", "best variant, where it is another"}
+		case "against":
+			head = [3]string{"case", "of bound", "median, and how many times as fast as PyTorch"}
 		}
 		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", head[0], head[1], head[2])
 		for _, promised := range []bool{false, true} { // what matters most stands last
@@ -293,6 +296,8 @@ func rows(path, device string) map[string]row {
 func judge(mode, work string) (list []verdict) {
 	switch mode {
 	case "bench":
+	case "against":
+		return judgeAgainst(work)
 	case "sweep":
 		return judgeSweep(work)
 	default:

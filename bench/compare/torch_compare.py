@@ -15,6 +15,8 @@ os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
 import torch
 
+from torch_gpt import GPT
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--trial", action="store_true")
 parser.add_argument("--seconds", type=float, default=1.5)
@@ -88,41 +90,6 @@ def cnn():
         n.Flatten(), n.Dropout(0.25), n.Linear(256, 128), n.ReLU(), n.Dropout(0.5), n.Linear(128, 10))
 
 
-class Block(torch.nn.Module):
-    def __init__(self, width, heads, p):
-        super().__init__()
-        n = torch.nn
-        self.heads, self.p = heads, p
-        self.ln_1, self.ln_2 = n.LayerNorm(width), n.LayerNorm(width)
-        self.qkv, self.out = n.Linear(width, 3 * width), n.Linear(width, width)
-        self.up, self.down = n.Linear(width, 4 * width), n.Linear(4 * width, width)
-
-    def forward(self, x):
-        f = torch.nn.functional
-        b, t, w = x.shape
-        q, k, v = self.qkv(self.ln_1(x)).view(b, t, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
-        y = f.scaled_dot_product_attention(q, k, v, dropout_p=self.p, is_causal=True).transpose(1, 2).reshape(b, t, w)
-        x = x + f.dropout(self.out(y), self.p)
-        return x + f.dropout(self.down(f.gelu(self.up(self.ln_2(x)), approximate="tanh")), self.p)
-
-
-class CharGPT(torch.nn.Module):
-    """models.GPT of 4 layers, the weights of the head those of the embedding."""
-
-    def __init__(self, vocab=65, context=64, layers=4, heads=4, width=128, p=0.1):
-        super().__init__()
-        n = torch.nn
-        self.p = p
-        self.wte, self.wpe = n.Embedding(vocab, width), n.Embedding(context, width)
-        self.blocks, self.ln_f = n.ModuleList(Block(width, heads, p) for _ in range(layers)), n.LayerNorm(width)
-
-    def forward(self, ids):
-        x = torch.nn.functional.dropout(self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device)), self.p)
-        for b in self.blocks:
-            x = b(x)
-        return self.ln_f(x) @ self.wte.weight.T
-
-
 def train(dev, batch, build, autocast=None, graph=False):
     """Steps of AdamW on random batches, eager or as a graph."""
     batch = size(batch, 2)
@@ -159,7 +126,7 @@ def convolutions():
 
 def text():
     context = size(64, 8)
-    model = CharGPT(context=context, layers=size(4, 1), width=size(128, 32))
+    model = GPT(65, context, size(4, 1), 4, size(128, 32), 0.1)
     return model, lambda dev, n: (torch.randint(0, 65, (n, context), device=dev), torch.randint(0, 65, (n, context), device=dev))
 
 

@@ -313,3 +313,15 @@ func formatRate(r float64) string {
 	}
 	return strconv.FormatUint(n, 10) + "B"
 }
+
+// Nearest returns the compute capability, 10·major + minor, that is emulated and takes most of the
+// code of a GPU of capability sm: the same, else the next lower one, else the lowest.
+func Nearest(sm int) int {
+	best := supportedSMs[0]
+	for _, s := range supportedSMs {
+		if s <= sm {
+			best = s
+		}
+	}
+	return best
+}

@@ -80,40 +80,13 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 	}
 	mine := weights.At(y.Mul(num(s.pitch())))
-	piece := func(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
-		return p.AtByte(t.at(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
-	}
 	b.For(b.U32(0), a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("the keys have arrived, and everyone is done with the values before them")
 		b.WaitGroup(0)
 		b.Barrier()
 		loadV.load(j, a.end, v)
 		b.CommitGroup()
-		scores := make([][]*ptx.Var, s.rows)
-		for r := range scores {
-			for range s.keys / 16 {
-				scores[r] = append(scores[r], b.Var(b.F32(0)))
-			}
-		}
-		b.For(b.U32(0), b.U32(uint32(tileQ.pieces())), num(2), func(c ptx.Value, _ ptx.Loop) {
-			for e := range 2 {
-				c := c.Or(num(e))
-				fk := make([][]ptx.Value, s.keys/16)
-				for n := range fk {
-					fk[n] = piece(k, tileK, x, 16*n, c)
-				}
-				for r := range rows {
-					fq := piece(q, tileQ, y, 8*r, c)
-					for n := range fk {
-						sum := scores[r][n].Get()
-						for i := range fq {
-							sum = fq[i].FMA(fk[n][i], sum)
-						}
-						scores[r][n].Set(sum)
-					}
-				}
-			}
-		})
+		scores := floatScores(b, s.rows, s.keys/16, tileQ, q, tileK, k)
 		b.Comment("the values have arrived, and everyone is done with the keys")
 		b.WaitGroup(0)
 		b.Barrier()
@@ -147,23 +120,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			}
 		}
 		b.WarpBarrier()
-		b.For(b.U32(0), b.U32(uint32(s.keys)), num(4), func(at ptx.Value, _ ptx.Loop) {
-			var p [][]ptx.Value
-			for r := range rows {
-				p = append(p, mine.At(num(8*r*s.pitch())).At(at).LoadVec(4))
-			}
-			for i := range 4 {
-				for c := range tileV.width / 64 {
-					f := piece(v, tileV, at.Add(num(i)), 0, x.Add(num(16*c)))
-					for r := range rows {
-						for e := range f {
-							w := acc[r][4*c+e]
-							w.Set(p[r][i].FMA(f[e], w.Get()))
-						}
-					}
-				}
-			}
-		})
+		addWeighted(b, acc, mine, s.pitch(), s.keys, tileV, v, x)
 	})
 	b.WaitGroup(0)
 	for r, row := range rows {
@@ -182,18 +139,84 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 		inverse = none.Select(b.F32(0), inverse)
 		line := a.out.line(row.i)
-		for c := range tileV.width / 64 {
-			var list []ptx.Value
-			for e := range 4 {
-				list = append(list, acc[r][4*c+e].Get().Mul(inverse))
-			}
-			at := x.Shl(num(2)).Add(num(64 * c))
-			for e := 0; e < 4; e += s.out.vector {
-				b.If(there.And(at.Add(num(e)).Lt(num(s.out.columns))), func() {
-					storeVector(b, a.out.element(line, at.Add(num(e))), dtype.F32, list[e:e+s.out.vector])
-				})
-			}
-		}
+		storeFloats(b, a.out, line, there, acc[r], inverse, x)
 	}
 	return [3]int{floatThreads, 1, 1}
+}
+
+// floatPiece reads four numbers of a row of a tile at p, and so of the row that is plus after it.
+func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
+	return p.AtByte(t.at(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
+}
+
+// floatScores multiplies rows of a tile at x, of which a thread has every 8th, by those of a tile
+// at y, of which it has every 16th: [row][column]. The tile at y may be wider.
+func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
+	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
+	scores := make([][]*ptx.Var, rows)
+	for r := range scores {
+		for range columns {
+			scores[r] = append(scores[r], b.Var(b.F32(0)))
+		}
+	}
+	b.For(b.U32(0), b.U32(uint32(tileX.pieces())), num(2), func(c ptx.Value, _ ptx.Loop) {
+		for e := range 2 {
+			c := c.Or(num(e))
+			fy := make([][]ptx.Value, columns)
+			for n := range fy {
+				fy[n] = floatPiece(y, tileY, column, 16*n, c)
+			}
+			for r := range scores {
+				fx := floatPiece(x, tileX, row, 8*r, c)
+				for n := range fy {
+					sum := scores[r][n].Get()
+					for i := range fx {
+						sum = fx[i].FMA(fy[n][i], sum)
+					}
+					scores[r][n].Set(sum)
+				}
+			}
+		}
+	})
+	return scores
+}
+
+// addWeighted adds to a thread's rows of acc the rows of a tile at p, of which there are n, by the
+// weights that lie at mine, a row of them pitch after the one before. A thread has every 16th piece
+// of four columns from its first on.
+func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
+	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
+		var weights [][]ptx.Value
+		for r := range acc {
+			weights = append(weights, mine.At(num(8*r*pitch)).At(at).LoadVec(4))
+		}
+		for i := range 4 {
+			for c := range len(acc[0]) / 4 {
+				f := floatPiece(p, t, at.Add(num(i)), 0, first.Add(num(16*c)))
+				for r := range acc {
+					for e := range f {
+						w := acc[r][4*c+e]
+						w.Set(weights[r][i].FMA(f[e], w.Get()))
+					}
+				}
+			}
+		}
+	})
+}
+
+// storeFloats scales a thread's sums of a row, which lie as addWeighted adds them, and stores them
+// at line if the row is there.
+func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
+	for c := range len(sums) / 4 {
+		var list []ptx.Value
+		for e := range 4 {
+			list = append(list, sums[4*c+e].Get().Mul(scale))
+		}
+		at := first.Shl(num(2)).Add(num(64 * c))
+		for e := 0; e < 4; e += o.vector {
+			b.If(there.And(at.Add(num(e)).Lt(num(o.columns))), func() {
+				storeVector(b, o.element(line, at.Add(num(e))), dtype.F32, list[e:e+o.vector])
+			})
+		}
+	}
 }

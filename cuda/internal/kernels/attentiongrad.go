@@ -18,9 +18,6 @@ type AttentionGradOperands struct {
 // AttentionGradReason says why there is no kernel for the gradient of attention with such operands,
 // whose types and layouts alone are looked at; it is empty where there is one.
 func AttentionGradReason(o AttentionGradOperands) string {
-	if !o.Q.Type.IsHalf() {
-		return fmt.Sprintf("operands of %v", o.Q.Type)
-	}
 	for _, x := range []Operand{o.DQ, o.DK, o.DV, o.G} {
 		if x.Type != dtype.Invalid && !packable(x.Layout) {
 			return fmt.Sprintf("strides %v", x.Strides)
@@ -33,11 +30,12 @@ func AttentionGradReason(o AttentionGradOperands) string {
 }
 
 // AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] says, for 16-bit
-// floats with at most 256 features and values. The first launch sums up g·out for every query. The
-// second goes through the queries of each tile of keys, for dk and dv. The third goes through the
-// keys of each tile of queries, for dq. So every sum has one order. Weights are computed again from
-// the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2). They and the
-// gradients of scores are rounded to 16 bits before they are multiplied.
+// floats and F32 with at most 256 features and values. The first launch sums up g·out for every
+// query. The second goes through the queries of each tile of keys, for dk and dv. The third goes
+// through the keys of each tile of queries, for dq. So every sum has one order. Weights are
+// computed again from the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2).
+// Of 16-bit operands they and the gradients of scores are rounded to 16 bits before they are
+// multiplied.
 func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionGradReason(o); why != "" {
 		return nil, fail("attention gradient", "%s", why)
@@ -86,12 +84,13 @@ func planAttentionGrad(o AttentionGradOperands, delta Operand, byKey bool) ([]La
 		s.d2 = headRowsOf(d2)
 		list = append(list, d2)
 	}
-	s.choose()
-	k, err := kernelOf(s)
+	f := s.form()
+	k, err := f.kernel()
 	if err != nil {
 		return nil, err
 	}
-	blocks := ceilDiv(own.Shape.At(2), s.rows())
+	rows, other := f.tile()
+	blocks := ceilDiv(own.Shape.At(2), rows)
 	p := make(packer, 0, 384)
 	p.u32(uint32(blocks))
 	p.u32(uint32(o.Q.Shape.At(1) / o.K.Shape.At(1)))
@@ -103,7 +102,8 @@ func planAttentionGrad(o AttentionGradOperands, delta Operand, byKey bool) ([]La
 	if s.scored() {
 		p.u64(delta.start())
 	}
-	l, err := p.launch(k, blocks*own.Shape.At(0)*own.Shape.At(1), s.parts)
-	l.Tensor = own.Shape.At(0) * o.Q.Shape.At(1) * s.tilePairs(o.Q.Shape.At(2), o.K.Shape.At(2)) * s.rows() * s.tensor()
+	l, err := p.launch(k, blocks*own.Shape.At(0)*own.Shape.At(1), f.columnParts())
+	pairs := s.tilePairs(o.Q.Shape.At(2), o.K.Shape.At(2), rows, other)
+	l.Tensor = own.Shape.At(0) * o.Q.Shape.At(1) * pairs * rows * f.tensor()
 	return []Launch{l}, err
 }

@@ -171,7 +171,7 @@ func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64)
 }
 
 func TestAttentionGrad(t *testing.T) {
-	h := dtype.BF16
+	h, f := dtype.BF16, dtype.F32
 	for _, c := range []attentionCase{
 		{typ: h, batch: 1, heads: 2, queries: 65, keys: 63, features: 64},
 		{typ: dtype.F16, batch: 2, heads: 2, queries: 7, keys: 1, features: 40, form: "tokens"},
@@ -191,13 +191,29 @@ func TestAttentionGrad(t *testing.T) {
 		{typ: h, batch: 1, heads: 1, queries: 3, keys: 0, features: 16},
 		{typ: h, batch: 1, heads: 1, queries: 0, keys: 3, features: 16},
 		{typ: h, batch: 1, heads: 1, queries: 3, keys: 5, features: 16, values: 0},
+		{typ: f, batch: 1, heads: 2, queries: 65, keys: 63, features: 64},
+		{typ: f, batch: 2, heads: 2, queries: 7, keys: 1, features: 40, form: "tokens"},
+		{typ: f, batch: 1, heads: 4, shared: 2, queries: 5, keys: 69, features: 80, causal: true},
+		{typ: f, batch: 1, heads: 6, shared: 1, queries: 33, keys: 40, features: 16, values: 32, form: "turned"},
+		{typ: f, batch: 1, heads: 1, queries: 37, keys: 33, features: 128, causal: true, form: "tokens"},
+		{typ: f, batch: 1, heads: 1, queries: 20, keys: 35, features: 256, causal: true},
+		{typ: f, batch: 1, heads: 1, queries: 9, keys: 20, features: 160, values: 33, skip: 1, scale: -0.3},
+		{typ: f, batch: 1, heads: 2, queries: 9, keys: 11, features: 33, form: "steps", skip: 1},
+		{typ: f, batch: 4, heads: 2, queries: 17, keys: 80, features: 32, lengths: []int{0, 1, 80, 65}},
+		{typ: f, batch: 2, heads: 2, queries: 17, keys: 33, features: 32, mask: dtype.Bool, maskDims: [4]bool{true, false, true, true}},
+		{typ: f, batch: 2, heads: 2, queries: 17, keys: 33, features: 96, mask: f, maskDims: [4]bool{true, true, true, false}, causal: true},
+		{typ: f, batch: 1, heads: 2, queries: 17, keys: 70, features: 64, drop: 0.6, numbers: true, causal: true},
+		{typ: f, batch: 1, heads: 1, queries: 3, keys: 9, features: 16, drop: 1},
+		{typ: f, batch: 1, heads: 1, queries: 3, keys: 0, features: 16},
+		{typ: f, batch: 1, heads: 1, queries: 0, keys: 3, features: 16},
+		{typ: f, batch: 1, heads: 1, queries: 3, keys: 5, features: 16, values: 0},
 	} {
 		c.checkGrad(t, "qkv")
 	}
 	if os.Getenv("FLAMBEAU_SOAK") != "1" {
 		return
 	}
-	for _, typ := range []dtype.Type{h, dtype.F16} {
+	for _, typ := range []dtype.Type{h, dtype.F16, f} {
 		for i, queries := range []int{1, 7, 63, 65, 129, 200} {
 			for k, keys := range []int{200, 129, 65, 63, 7, 1} {
 				for n, features := range []int{32, 40, 64, 80, 128, 160, 256} {
@@ -213,23 +229,25 @@ func TestAttentionGrad(t *testing.T) {
 
 // Results that are absent cost no product, and the others have the same bits without them.
 func TestAttentionGradAbsent(t *testing.T) {
-	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}
-	_, all := c.checkGrad(t, "qkv")
-	if _, again := c.checkGrad(t, "qkv"); !slices.Equal(all, again) {
-		t.Error("the bits differ")
-	}
-	var parts []uint64
-	for _, want := range []struct {
-		results  string
-		launches int
-	}{{"q", 2}, {"k", 2}, {"v", 1}} {
-		list, bits := c.checkGrad(t, want.results)
-		if len(list) != want.launches {
-			t.Errorf("%q: %d launches, want %d", want.results, len(list), want.launches)
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
+		c := attentionCase{typ: typ, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}
+		_, all := c.checkGrad(t, "qkv")
+		if _, again := c.checkGrad(t, "qkv"); !slices.Equal(all, again) {
+			t.Errorf("%v: the bits differ", typ)
 		}
-		parts = append(parts, bits...)
-	}
-	if !slices.Equal(all, parts) {
-		t.Error("the bits differ without the other results")
+		var parts []uint64
+		for _, want := range []struct {
+			results  string
+			launches int
+		}{{"q", 2}, {"k", 2}, {"v", 1}} {
+			list, bits := c.checkGrad(t, want.results)
+			if len(list) != want.launches {
+				t.Errorf("%v, %q: %d launches, want %d", typ, want.results, len(list), want.launches)
+			}
+			parts = append(parts, bits...)
+		}
+		if !slices.Equal(all, parts) {
+			t.Errorf("%v: the bits differ without the other results", typ)
+		}
 	}
 }

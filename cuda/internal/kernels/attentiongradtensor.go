@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -9,24 +8,20 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionGrad is half of attention's gradient, of 16-bit floats on tensor cores. A block owns a
-// tile of rows of keys and values, and those of queries and results' gradients pass by in tiles, or
-// the other way round. A warp has 16 own rows. Its scores and the gradients of its weights stay in
-// registers, where they are first operands of the next products.
-type attentionGrad struct {
-	q, k, v, g headRows
-	d1, d2     headRows // of dk and dv, or of dq; those that are absent have no type
-	w          weighingSpec
-	byKey      bool // keys are own
-	other      int  // rows of a tile that passes by
-	parts      int  // of the results' columns, one a block: a thread has no registers for more
+// gradTensor is half of attention's gradient of 16-bit floats on tensor cores. A warp has 16 own
+// rows. Its scores and the gradients of its weights stay in registers, where they are first
+// operands of the next products.
+type gradTensor struct {
+	attentionGrad
+	other int // rows of a tile that passes by
+	parts int // of the results' columns, one a block: a thread has no registers for more
 }
 
 const gradWarps = 4
 
-// choose settles the tiles: as much as registers, and shared memory of 99 KiB, have room for.
-func (s *attentionGrad) choose() {
-	s.parts = 1
+// gradTensorFor chooses the tiles: as much as registers and shared memory of 99 KiB have room for.
+func gradTensorFor(shape attentionGrad) gradTensor {
+	s := gradTensor{attentionGrad: shape, parts: 1}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
 	switch {
 	case wide > 128:
@@ -49,49 +44,18 @@ func (s *attentionGrad) choose() {
 	default:
 		s.other = 64
 	}
+	return s
 }
 
-func (s attentionGrad) scored() bool { return s.d1.typ != dtype.Invalid }
-func (s attentionGrad) valued() bool { return s.d2.typ != dtype.Invalid }
-func (s attentionGrad) rows() int    { return 16 * gradWarps }
-
-func (s attentionGrad) name() string {
-	name := fmt.Sprintf("attention_grad_%v_%dx%d_", s.q.typ, s.q.columns, s.v.columns)
-	for i, o := range []headRows{s.q, s.k, s.v, s.g, s.d1, s.d2} {
-		if o.typ == dtype.Invalid {
-			continue
-		}
-		name += fmt.Sprintf("%c%d", "qkvgde"[i], o.vector)
-		if !o.unit {
-			name += "s"
-		}
-	}
-	if s.byKey {
-		name += "_bykey"
-	}
-	return fmt.Sprintf("%s%v_%dx%d", name, s.w, s.rows(), s.other)
-}
-
-// tilePairs is how many tiles of others pass by all tiles of own rows, for a head of queries.
-// Samples that are shorter have fewer.
-func (s attentionGrad) tilePairs(queries, keys int) int {
-	if !s.byKey {
-		return keyTiles(s.w.causal, queries, keys, s.rows(), s.other)
-	}
-	n := 0
-	for first := 0; first < keys; first += s.rows() {
-		start := 0
-		if s.w.causal {
-			start = min(first/s.other*s.other, queries)
-		}
-		n += ceilDiv(queries-start, s.other)
-	}
-	return n
-}
+func (s gradTensor) kernel() (*Kernel, error) { return kernelOf(s) }
+func (s gradTensor) tile() (own, other int)   { return s.rows(), s.other }
+func (s gradTensor) columnParts() int         { return s.parts }
+func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.other) }
+func (s gradTensor) rows() int                { return 16 * gradWarps }
 
 // tensor is how many operations the tensor cores do for an own row and a tile of others. Every part
 // of the results' columns computes the scores.
-func (s attentionGrad) tensor() int {
+func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()
 	n := s.parts * x1.width
 	for _, d := range []headRows{s.d1, s.d2} {
@@ -106,14 +70,14 @@ func (s attentionGrad) tensor() int {
 }
 
 // tiles are those of the own rows, and of the others.
-func (s attentionGrad) tiles() (x1, x2, y1, y2 headTile) {
+func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
 	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
 // shared is the bytes for own rows and for two stages of others, with two numbers for each of them.
-func (s attentionGrad) shared() (own, stage, all int) {
+func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
 	if s.byKey {
@@ -122,54 +86,25 @@ func (s attentionGrad) shared() (own, stage, all int) {
 	return own, stage, own + 2*stage
 }
 
-func (s attentionGrad) dynamicShared() int {
+func (s gradTensor) dynamicShared() int {
 	_, _, all := s.shared()
 	return beyondStatic(all, 0)
 }
 
 // gradWriter holds the state while a kernel is written.
 type gradWriter struct {
-	*ptx.Builder
-	s                  attentionGrad
-	w                  *weighing // of the sample
-	group, batch, head ptx.Value // head of keys, or of queries
-	first, warpRow     ptx.Value // own row of the block; row in the tile of the warp
-	lane               ptx.Value
-	q, k, v, g, d1, d2 headOperand
-	lse, delta         ptx.Ptr
-	shared, stages     ptx.Ptr
+	gradBlock
+	s              gradTensor
+	lane, warpRow  ptx.Value // of the warp's first row in the tile
+	shared, stages ptx.Ptr
 
 	sum1, sum2 [][]*ptx.Var // of 8 columns each
 	part       int
 }
 
-func (s attentionGrad) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.MinBlocks(2)
-	blocks := b.Param("blocks", ptx.U32)
-	g := &gradWriter{Builder: b, s: s, lane: b.LaneID(), group: b.Param("group", ptx.U32), w: declareWeighing(b, s.w)}
-	g.q, g.k = declareHeads(b, "q", s.q), declareHeads(b, "k", s.k)
-	g.v, g.g = declareHeads(b, "v", s.v), declareHeads(b, "g", s.g)
-	if s.scored() {
-		g.d1 = declareHeads(b, "d", s.d1)
-	}
-	if s.valued() {
-		g.d2 = declareHeads(b, "e", s.d2)
-	}
-	g.lse = b.Pointer("lse", ptx.F32)
-	if s.scored() {
-		g.delta = b.Pointer("delta", ptx.F32)
-	}
-	id := b.BlockID(0)
-	block, all := id.Rem(blocks), id.Div(blocks)
-	heads := g.w.heads
-	if s.byKey {
-		heads = heads.Div(g.group)
-	}
-	if s.w.causal && !s.byKey { // those with the most keys go first
-		block = blocks.Sub(num(1)).Sub(block)
-	}
-	g.batch, g.head = all.Div(heads), all.Rem(heads)
-	g.first, g.warpRow = block.Mul(num(s.rows())), b.WarpID().Mul(num(16))
+	g := &gradWriter{gradBlock: declareGrad(b, s.attentionGrad, s.rows(), s.other), s: s, lane: b.LaneID(), warpRow: b.WarpID().Mul(num(16))}
 	own, _, bytes := s.shared()
 	g.shared = sharedTiles(b, ptx.U8, bytes, s.dynamicShared())
 	g.stages = g.shared.AtByte(num(own))
@@ -199,7 +134,7 @@ func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 // write writes the kernel of a part of the columns.
 func (g *gradWriter) write() {
 	b, s := g.Builder, g.s
-	tileX1, tileX2, tileY1, tileY2 := s.tiles()
+	tileX1, tileX2, _, _ := s.tiles()
 	threads := 32 * gradWarps
 	sums := func(h headRows) (list [][]*ptx.Var) {
 		_, n, _ := g.columns(h)
@@ -209,32 +144,13 @@ func (g *gradWriter) write() {
 		return list
 	}
 	g.sum1, g.sum2 = sums(s.d1), sums(s.d2)
-	ofSample := *g.w
-	ofSample.of(g.batch, g.head)
-	x1, x2, limit, there := g.q.of(g.batch, g.head), g.g.of(g.batch, g.head), ofSample.queries, ofSample.queries
-	if s.byKey {
-		x1, x2, limit, there = g.k.of(g.batch, g.head), g.v.of(g.batch, g.head), ofSample.limit, ofSample.keys
-	}
+	x1, x2, limit, there := g.owned()
 	tileX1.mover(b, x1, threads).load(g.first, limit, g.shared)
 	if s.scored() {
 		tileX2.mover(b, x2, threads).load(g.first, limit, g.shared.AtByte(num(tileX1.bytes())))
 	}
 	b.CommitGroup()
-	pass := func(head ptx.Value) {
-		w := *g.w
-		w.of(g.batch, head)
-		y1, y2 := g.q.of(g.batch, head), g.g.of(g.batch, head)
-		if !s.byKey {
-			shared := head.Div(g.group)
-			y1, y2 = g.k.of(g.batch, shared), g.v.of(g.batch, shared)
-		}
-		g.pass(&w, head, tileY1.mover(b, y1, threads), tileY2.mover(b, y2, threads))
-	}
-	if s.byKey {
-		b.For(b.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { pass(g.head.Mad(g.group, h)) })
-	} else {
-		pass(g.head)
-	}
+	g.eachHead(g.pass)
 	b.WaitGroup(0)
 	b.Barrier()
 	out1, out2 := g.shared, g.shared.AtByte(num(tileX1.bytes()))
@@ -269,51 +185,30 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 }
 
 // pass goes through the other rows of a head of queries.
-func (g *gradWriter) pass(w *weighing, head ptx.Value, load1, load2 *headMover) {
-	b, s := g.Builder, g.s
+func (g *gradWriter) pass(p gradPass) {
+	b, s, w := g.Builder, g.s, p.w
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
 	_, stage, _ := s.shared()
-	row := g.batch.Mad(w.heads, head).MulWide(w.queries)
-	lse, delta := g.lse.At(row), g.delta
-	if s.scored() {
-		delta = delta.At(row)
-	}
+	threads := 32 * gradWarps
+	load1, load2 := tileY1.mover(b, p.y1, threads), tileY2.mover(b, p.y2, threads)
 	own := g.first.Add(g.warpRow)
-	start, end := b.U32(0), w.queries
-	if s.byKey {
-		end = g.first.Lt(w.limit).Select(w.queries, b.U32(0))
-		if s.w.causal {
-			start = g.first.Div(num(s.other)).Mul(num(s.other))
-		}
-	} else {
-		end = w.lastKey(g.first.Add(num(s.rows())).Min(w.queries).Sub(num(1)))
-	}
 	numbers := tileY1.bytes() + tileY2.bytes()
 	load := func(first, at ptx.Value) {
 		to := g.stages.AtByte(at)
-		load1.load(first, end, to)
-		load2.load(first, end, to.AtByte(num(tileY1.bytes())))
+		load1.load(first, p.end, to)
+		load2.load(first, p.end, to.AtByte(num(tileY1.bytes())))
 		if s.byKey {
-			thread := b.ThreadID(0)
-			b.If(thread.Lt(num(s.other)), func() {
-				i := first.Add(thread)
-				size := i.Lt(end).Select(b.U32(4), num(0))
-				p := to.AtByte(num(numbers)).AtByte(thread.Shl(num(2)))
-				p.CopyAsyncPartial(lse.At(i), 4, size)
-				if s.scored() {
-					p.AtByte(num(4*s.other)).CopyAsyncPartial(delta.At(i), 4, size)
-				}
-			})
+			p.loadNumbers(first, to.AtByte(num(numbers)))
 		}
 		b.CommitGroup()
 	}
-	load(start, b.U32(0))
+	load(p.start, b.U32(0))
 	var rows []gradRow
 	if !s.byKey {
 		for h := range 2 {
 			i := own.Add(g.lane.Shr(num(2))).Add(num(8 * h))
 			at := i.Min(w.queries.Sub(num(1)))
-			rows = append(rows, gradRow{w.row(i), lse.At(at).Load().Mul(real(-math.Log2E)), delta.At(at).Load()})
+			rows = append(rows, gradRow{w.row(i), p.lse.At(at).Load().Mul(real(-math.Log2E)), p.delta.At(at).Load()})
 		}
 	}
 	readX1, readX2 := tileX1.fragments(b, true, g.warpRow, false), tileX2.fragments(b, true, g.warpRow, false)
@@ -324,7 +219,7 @@ func (g *gradWriter) pass(w *weighing, head ptx.Value, load1, load2 *headMover) 
 	acrossY2 := tileY2.fragments(b, false, b.U32(uint32(from2)), true)
 	ownX1, ownX2 := g.shared, g.shared.AtByte(num(tileX1.bytes()))
 	read := b.Var(b.U32(0))
-	b.For(start, end, num(s.other), func(j ptx.Value, _ ptx.Loop) {
+	b.For(p.start, p.end, num(s.other), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("this tile has arrived, and everyone is done with the one before it")
 		b.WaitGroup(0)
 		b.Barrier()
@@ -337,20 +232,13 @@ func (g *gradWriter) pass(w *weighing, head ptx.Value, load1, load2 *headMover) 
 		if s.scored() {
 			dp = g.product(ownX2, y2, readX2, alongY2, tileX2.width/16)
 		}
-		p, ds := g.weigh(w, score, dp, j, own, rows, y1.AtByte(num(numbers)).As(ptx.F32))
-		g.multiply(g.sum2, p, y2, acrossY2)
+		weights, ds := g.weigh(w, score, dp, j, own, rows, y1.AtByte(num(numbers)).As(ptx.F32))
+		g.multiply(g.sum2, weights, y2, acrossY2)
 		g.multiply(g.sum1, ds, y1, acrossY1)
 		read.Set(next)
 	})
 	b.WaitGroup(0)
 	b.Barrier()
-}
-
-// gradRow is a query's part of the weighing, with what is added to the exponent of 2, and the sum
-// of its g·out.
-type gradRow struct {
-	weighingRow
-	less, delta ptx.Value
 }
 
 // product is the sums of own rows by others: [8 others][element of the fragment].
@@ -413,7 +301,7 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 				places[n] = append(places[n], place{rows[e/2], other.Add(num(e % 2))})
 				continue
 			}
-			r := gradRow{weighingRow: w.row(other.Add(num(e % 2))), less: lse[e%2].Mul(real(-math.Log2E))}
+			r := gradRow{weighingRow: w.row(other.Add(num(e % 2))), lse: lse[e%2].Mul(real(-math.Log2E))}
 			if s.scored() {
 				r.delta = delta[e%2]
 			}
@@ -426,9 +314,9 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 		for e, x := range score[n] {
 			at := places[n][e]
 			if s.w.mask == dtype.Invalid {
-				x = x.FMA(scale, at.row.less)
+				x = x.FMA(scale, at.row.lse)
 			} else {
-				x = at.row.masked(at.key, x.Mul(w.scale)).FMA(real(math.Log2E), at.row.less)
+				x = at.row.masked(at.key, x.Mul(w.scale)).FMA(real(math.Log2E), at.row.lse)
 			}
 			weights[n] = append(weights[n], b.Var(x.Ex2Approx()))
 			if s.scored() {

@@ -167,7 +167,21 @@ func gates(t *testing.T) []gate {
 			return Attention(c.operands(m))
 		}
 	}
+	attendGrad := func(typ dtype.Type, columns int) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			c := attentionCase{typ: typ, batch: 1, heads: 2, queries: 96, keys: 96, features: columns, lse: true}
+			o := c.operands(m)
+			like := func() Operand { return m.tensor(typ, o.Out.Layout, 0) }
+			return AttentionGrad(AttentionGradOperands{DQ: like(), DK: like(), DV: like(), G: m.random(like()), Q: o.Q, K: o.K, V: o.V,
+				Out: m.random(o.Out), LSE: m.random(o.LSE), AttentionWeighing: o.AttentionWeighing}, m.scratch)
+		}
+	}
 	return []gate{
+		// Of a query's sums single elements are read.
+		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
+		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
+		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
+		{name: "attention gradient bfloat16, 64 features", plan: attendGrad(h, 64), wide: 0.9},
 		{name: "attention bfloat16, 64 features", plan: attend(h, dtype.Invalid, 64, false), wide: 0.98, fma: 3},
 		{name: "attention bfloat16, 128 features, causal", plan: attend(h, dtype.Invalid, 128, true), wide: 0.98, fma: 2.5},
 		{name: "attention bfloat16, 256 features", plan: attend(h, dtype.Invalid, 256, false), wide: 0.98, fma: 1.8},

@@ -74,6 +74,12 @@ type spec interface {
 	name() string
 }
 
+// programID tells programs apart in specifications: the key does, and the name is for people. Equal
+// code under two names makes two kernels, so that a kernel's text depends on its program alone.
+type programID struct{ key, name string }
+
+func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }
+
 // kernelOf returns the kernel of a specification, built at first use.
 func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	if k, ok := cache.Load(s); ok {

@@ -166,6 +166,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		sum.GlobalStores += s.GlobalStores
 		sum.SharedLoads += s.SharedLoads
 		sum.FMA += s.FMA
+		sum.MMA += s.MMA
 		sum.BankConflicts += s.BankConflicts
 		sum.Instructions += s.Instructions
 	}

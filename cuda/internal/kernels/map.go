@@ -13,27 +13,33 @@ const mapThreads = 256
 
 // mapSpec describes an elementwise kernel.
 type mapSpec struct {
-	key    string
-	vector int    // elements that a thread takes together; 1 for one by one
-	rank   int    // of the collapsed space; 1 at least
-	dense  bool   // one dimension, in which every operand has stride 1 or 0
-	scalar uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
-	wide   bool
-	tune   mapTune
+	program programID
+	vector  int    // elements that a thread takes together; 1 for one by one
+	rank    int    // of the collapsed space; 1 at least
+	dense   bool   // one dimension, in which every operand has stride 1 or 0
+	scalar  uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
+	wide    bool
+	tune    mapTune
 }
 
 func (s mapSpec) name() string {
-	form := fmt.Sprintf("r%d", s.rank)
-	if s.dense {
-		form = "dense"
+	name := "map_" + s.program.name
+	if !s.dense {
+		name += fmt.Sprintf("_r%d", s.rank)
 	}
 	if s.wide {
-		form += "w"
+		name += "_wide"
 	}
 	if s.tune != (mapTune{}) {
-		form += "_" + s.tune.String()
+		name += "_" + s.tune.String()
 	}
-	return fmt.Sprintf("map_%s_%s_v%d_%x", s.key, form, s.vector, s.scalar)
+	if s.vector > 1 {
+		name += fmt.Sprintf("_v%d", s.vector)
+	}
+	if s.scalar != 0 {
+		name += fmt.Sprintf("_s%x", s.scalar)
+	}
+	return name
 }
 
 // Map plans outs[k] = p(ins…) element by element. All layouts have one shape; params are the run-time scalars' bits.
@@ -68,7 +74,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	sp := newSpace(dims, strides...)
-	s := mapSpec{key: p.Key(), rank: max(sp.rank(), 1), wide: sp.wide(), vector: 1, tune: tune}
+	s := mapSpec{program: programIDOf(p), rank: max(sp.rank(), 1), wide: sp.wide(), vector: 1, tune: tune}
 	if sp.rank() == 0 {
 		sp.size = []int{1}
 		for k := range sp.stride {

@@ -11,14 +11,14 @@ import (
 // result, such as the transposed operand of a copy. Blocks take tiles of 32×32 elements and turn those operands in shared
 // memory, so that all accesses to global memory run along what is contiguous.
 type tileSpec struct {
-	key    string
-	rank   int    // of the collapsed space
-	axis   int    // the dimension along which the turned inputs are contiguous; the results are so along the last
-	turned uint32 // bit i: input i is turned
+	program programID
+	rank    int    // of the collapsed space
+	axis    int    // the dimension along which the turned inputs are contiguous; the results are so along the last
+	turned  uint32 // bit i: input i is turned
 }
 
 func (s tileSpec) name() string {
-	return fmt.Sprintf("map_%s_tile_r%d_%d_%x", s.key, s.rank, s.axis, s.turned)
+	return fmt.Sprintf("map_%s_tile_r%d_%d_%x", s.program.name, s.rank, s.axis, s.turned)
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 // is better turned.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last := sp.rank() - 1
-	s := tileSpec{key: p.Key(), rank: sp.rank(), axis: -1}
+	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
 	if sp.rank() < 2 || sp.size[last] < tileSide/2 || p.UsesIndex() {
 		return s, false
 	}

@@ -16,15 +16,15 @@ const oneBits = 0x3f800000
 
 // multiSpec describes a kernel that runs one program over many groups of tensors.
 type multiSpec struct {
-	key    string
-	finite bool // looks for infinities and NaN
+	program programID
+	finite  bool // looks for infinities and NaN
 }
 
 func (s multiSpec) name() string {
 	if s.finite {
-		return "multimap_finite_" + s.key
+		return "multimap_finite_" + s.program.name
 	}
-	return "multimap_" + s.key
+	return "multimap_" + s.program.name
 }
 
 // MultiMapTable returns what the kernel of [MultiMap] reads in device memory (aligned to 8 bytes) to find its tensors,
@@ -97,7 +97,7 @@ func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) 
 		return nil, nil
 	}
 	finite := found.Type != dtype.Invalid
-	k, err := kernelOf(multiSpec{p.Key(), finite}, p)
+	k, err := kernelOf(multiSpec{programIDOf(p), finite}, p)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -34,7 +35,7 @@ func (s reduceStage) String() string { return [...]string{"whole", "first", "las
 
 // reduceSpec describes a reduction kernel. Results are counted by o, what is combined into one of them by r.
 type reduceSpec struct {
-	mapKey, finishKey string
+	mapping, finish   programID // of a last stage's map, the name alone: that of the partial values' type
 	kind              device.ReduceKind
 	form              reduceForm
 	stage             reduceStage
@@ -55,8 +56,8 @@ func (s reduceSpec) name() string {
 		wide += fmt.Sprintf("_u%d", s.unroll)
 	}
 	finish := ""
-	if s.finishKey != "" {
-		finish = "_" + s.finishKey
+	if s.finish.name != "" {
+		finish = "_" + s.finish.name
 	}
 	if s.vector > 1 {
 		wide += fmt.Sprintf("_v%d", s.vector)
@@ -64,7 +65,7 @@ func (s reduceSpec) name() string {
 			wide += fmt.Sprintf("u%x", s.uniform)
 		}
 	}
-	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, s.mapKey, finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
+	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, strings.TrimPrefix(s.mapping.name, "copy_"), finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
 }
 
 // reduction is the plan of one reduction in terms of collapsed spaces.
@@ -243,17 +244,17 @@ func (p *reduction) isArg() bool { return p.r.Kind == device.ArgMax || p.r.Kind 
 
 // launch packs one kernel's parameters in the order in which reduceBuilder declares them.
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
-	s := reduceSpec{mapKey: p.r.Map.Key(), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
+	s := reduceSpec{mapping: programIDOf(p.r.Map), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
 		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll}
 	programs := [2]*expr.Program{p.r.Map, p.r.Finish}
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
 	if stage == lastStage { // the map is done: one kernel for all
-		s.redRank, s.mapKey, s.vector, s.uniform, s.unroll = 1, p.r.Map.Out[0].String(), 1, 0, 0
+		s.redRank, s.mapping, s.vector, s.uniform, s.unroll = 1, programID{name: p.r.Map.Out[0].String()}, 1, 0, 0
 	}
 	if programs[1] != nil {
-		s.finishKey = p.r.Finish.Key()
+		s.finish = programIDOf(p.r.Finish)
 	}
 	k, err := kernelOf(s, programs[:]...)
 	if err != nil {

@@ -33,9 +33,7 @@ func TestTensorAssemble(t *testing.T) {
 		t.Log("the forms of products were NOT all assembled: FLAMBEAU_SOAK=1 and ptxas do it")
 		return
 	}
-	dir, count := t.TempDir(), 0
-	var wg sync.WaitGroup
-	slots := make(chan bool, 2)
+	a := assembler{t: t, ptxas: ptxas, dir: t.TempDir()}
 	for _, f := range tensorForms {
 		for _, s := range loadsOf(f) {
 			for _, to := range []tensorStore{storeElements, storeShifted, storePieces} {
@@ -47,25 +45,60 @@ func TestTensorAssemble(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					file := filepath.Join(dir, k.Name+".ptx")
-					if err := os.WriteFile(file, []byte(k.PTX), 0o644); err != nil {
-						t.Fatal(err)
-					}
-					for _, arch := range []string{"sm_80", "sm_86", "sm_89", "sm_90", "sm_120"} {
-						count++
-						wg.Go(func() {
-							slots <- true
-							defer func() { <-slots }()
-							text, err := exec.Command(ptxas, "-v", "-arch", arch, "-o", os.DevNull, file).CombinedOutput()
-							if err != nil || spills.Match(text) {
-								t.Errorf("%s for %s: %v %s", k.Name, arch, err, spills.Find(text))
-							}
-						})
-					}
+					a.add(k)
 				}
 			}
 		}
 	}
+	a.finish()
+}
+
+// assembler gives kernels to ptxas for every architecture, two at a time.
+type assembler struct {
+	t          *testing.T
+	ptxas, dir string
+	kernels    []*Kernel
+}
+
+func (a *assembler) launches(list []Launch, err error) {
+	a.t.Helper()
+	if err != nil || len(list) == 0 {
+		a.t.Fatalf("%d launches, %v", len(list), err)
+	}
+	for _, l := range list {
+		a.add(l.Kernel)
+	}
+}
+
+func (a *assembler) add(k *Kernel) {
+	if !slices.Contains(a.kernels, k) {
+		a.kernels = append(a.kernels, k)
+	}
+}
+
+// finish reports what spills a register, or is refused.
+func (a *assembler) finish() {
+	var wg sync.WaitGroup
+	slots, count := make(chan bool, 2), 0
+	for _, k := range a.kernels {
+		file := filepath.Join(a.dir, k.Name+".ptx")
+		if err := os.WriteFile(file, []byte(k.PTX), 0o644); err != nil {
+			a.t.Fatal(err)
+		}
+		for _, arch := range []string{"sm_80", "sm_86", "sm_89", "sm_90", "sm_120"} {
+			count++
+			wg.Go(func() {
+				slots <- true
+				defer func() { <-slots }()
+				text, err := exec.Command(a.ptxas, "-v", "-arch", arch, "-o", os.DevNull, file).CombinedOutput()
+				if err != nil || spills.Match(text) {
+					a.t.Errorf("%s for %s: %v %s", k.Name, arch, err, spills.Find(text))
+				} else if testing.Verbose() {
+					a.t.Logf("%s %s: %s", k.Name, arch, registers.Find(text))
+				}
+			})
+		}
+	}
 	wg.Wait()
-	t.Logf("%d assemblies", count)
+	a.t.Logf("%d assemblies", count)
 }

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// stepsAhead are the cases that are promised to be faster than PyTorch's eager ones.
+var stepsAhead = []string{"gpt2_8x1024_bf16"}
+
+// judgeAgainst tells for each case which part of the bound is reached, and the median ratio to each
+// of PyTorch's variants. A step of GPT-2 is promised to be ahead of the fastest that is eager.
+func judgeAgainst(work string) (list []verdict) {
+	ours := rows(filepath.Join(work, "against.json"), "")
+	for _, c := range pairs() {
+		r, ok := ours[c.name]
+		v := verdict{c.name, "", none, told}
+		least := 0.0
+		if ok {
+			said := []string{seconds(r.Median)}
+			for _, name := range slices.Sorted(maps.Keys(r.Theirs)) {
+				t := r.Theirs[name]
+				switch {
+				case t.Error != "":
+					said = append(said, name+" failed")
+				case t.Ratio > 0:
+					said = append(said, fmt.Sprintf("%s %.2f", name, t.Ratio))
+					if eager := name == "eager" || name == "flash"; eager && (least == 0 || t.Ratio < least) {
+						least = t.Ratio
+					}
+				}
+			}
+			v.Measured = strings.Join(said, ", ")
+			if r.Bound > 0 {
+				v.Bound = fmt.Sprintf("%.2f", r.Bound/r.Median)
+			}
+		}
+		list = append(list, v)
+		if slices.Contains(stepsAhead, c.name) {
+			p := verdict{c.name + ": speed over eager PyTorch's", ">= 1", none, fails}
+			if least > 0 {
+				p.Measured = fmt.Sprintf("%.3f", least)
+			}
+			if least >= 1 {
+				p.Word = holds
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// seconds prints a time in the unit that suits it.
+func seconds(s float64) string {
+	switch {
+	case s < 1e-3:
+		return fmt.Sprintf("%.1f µs", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.2f ms", s*1e3)
+	}
+	return fmt.Sprintf("%.2f s", s)
+}

@@ -1,0 +1,47 @@
+package kernels
+
+import (
+	"os"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// weighings are those that a kernel of attention may be made for, one for each need of registers.
+func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeighing {
+	lengths, numbers := fake(dtype.I64, batch), fake(dtype.I64, 2)
+	w := AttentionWeighing{Scale: 0.1}
+	causal, dropped, masked, added, both, all := w, w, w, w, w, w
+	causal.Causal = true
+	dropped.Drop, dropped.Causal = 0.1, true
+	masked.Mask, masked.Lengths = fake(dtype.Bool, batch, heads, queries, keys), lengths
+	added.Mask = fake(typ, batch, heads, queries, keys)
+	both.Mask, both.Drop = masked.Mask, 0.1
+	all.Drop, all.Causal, all.Lengths, all.Mask, all.Numbers = 0.1, true, lengths, added.Mask, numbers
+	return []AttentionWeighing{w, causal, dropped, masked, added, both, all}
+}
+
+// The float32 kernels of attention and its gradient spill no register for any size and weighing.
+// It takes minutes: FLAMBEAU_SOAK=1 asks for it; TestAssemble does some of it always.
+func TestAttentionAssemble(t *testing.T) {
+	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
+	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
+		t.Log("the kernels of attention were NOT all assembled: FLAMBEAU_SOAK=1 and ptxas do it")
+		return
+	}
+	const batch, heads, n = 4, 16, 1024
+	a := assembler{t: t, ptxas: ptxas, dir: t.TempDir()}
+	for _, typ := range []dtype.Type{dtype.F32} {
+		for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
+			for _, w := range weighings(batch, heads, n, n, typ) {
+				x, lse := fake(typ, batch, heads, n, features), fake(dtype.F32, batch, heads, n)
+				list, err := AttentionGrad(AttentionGradOperands{DQ: x, DK: x, DV: x, G: x, Q: x, K: x, V: x, Out: x, LSE: lse,
+					AttentionWeighing: w}, func(int) (uint64, error) { return 1 << 20, nil })
+				a.launches(list, err)
+				list, err = Attention(AttentionOperands{Out: x, LSE: lse, Q: x, K: x, V: x, AttentionWeighing: w})
+				a.launches(list, err)
+			}
+		}
+	}
+	a.finish()
+}

@@ -1,0 +1,41 @@
+package kernels
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A product of 128×128×64 takes 512 instructions of 16×8×16 over all warps of a tile, and no more:
+// two for the result, four and three for the halves of the gradient. Nothing meets a bank conflict.
+func TestAttentionInstructions(t *testing.T) {
+	const product = 128 / 16 * (128 / 8) * (64 / 16)
+	for _, heads := range []int{2, 64} { // with 64 queries a tile, and with 128
+		m := newMachine(t)
+		c := attentionCase{typ: dtype.BF16, batch: 1, heads: heads, queries: 128, keys: 128, features: 64, lse: true}
+		o := c.operands(m)
+		list, err := Attention(o)
+		s := m.run(list, err)
+		if want := int64(2 * product * heads); s.MMA != want || s.BankConflicts != 0 {
+			t.Errorf("%d heads: %d instructions, want %d; %d bank conflicts", heads, s.MMA, want, s.BankConflicts)
+		}
+		f := attentionTensorFor(attentionShape{q: headRowsOf(o.Q), k: headRowsOf(o.K), v: headRowsOf(o.V), out: headRowsOf(o.Out), lse: true},
+			o.Scale, heads, 128)
+		rows, keys := f.tile()
+		a := strings.Count(list[0].Kernel.PTX, "mma.sync.aligned.m16n8k16")
+		if want := 2 * product * rows / 128 * keys / 128; a*f.warps != want {
+			t.Errorf("%d×%d: %d instructions a tile over %d warps, want %d", rows, keys, a*f.warps, f.warps, want)
+		}
+		if heads > 2 {
+			continue
+		}
+		like := func() Operand { return m.tensor(o.Q.Type, o.Q.Layout, 0) }
+		list, err = AttentionGrad(AttentionGradOperands{DQ: like(), DK: like(), DV: like(), G: m.random(like()), Q: o.Q, K: o.K, V: o.V,
+			Out: o.Out, LSE: o.LSE, AttentionWeighing: o.AttentionWeighing}, m.scratch)
+		s = m.run(list, err)
+		if want := int64(7 * product * heads); s.MMA != want || s.BankConflicts != 0 {
+			t.Errorf("gradient: %d instructions, want %d; %d bank conflicts", s.MMA, want, s.BankConflicts)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package cuda
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+var _ device.Rehearser = (*Device)(nil)
+
+// mostLoaders is how many kernels are compiled at once at most.
+const mostLoaders = 16
+
+// Rehearsal returns an emulated GPU without memory, on which work takes the kernels that it takes on
+// d: its plans are those for d's capability, product and driver.
+func (d *Device) Rehearsal() (device.Device, error) {
+	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
+	if err != nil {
+		return nil, explain(err)
+	}
+	r.p.print, r.p.folder = nil, "" // what is printed is what d loads
+	r.sm, r.ptx, r.gpu, r.rehearses = d.sm, d.ptx, d.gpu, d
+	info := d.info
+	info.Emulated, info.Meta, info.Memory = true, true, r.info.Memory
+	r.info = info
+	return r, nil
+}
+
+// Load loads the kernels that work on a device of Rehearsal has taken, several at once: see
+// [device.Rehearser]. The error is a *[device.Fault], a *[device.OperandError] for a device that is
+// none of d's rehearsals, or that of ctx.
+func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
+	r, ok := rehearsal.(*Device)
+	if !ok || r.rehearses != d {
+		return d.refusal("load", "rehearsal", "it is no rehearsal of "+d.name)
+	}
+	list := d.lacks(r)
+	var (
+		mu     sync.Mutex
+		done   int
+		failed = make([]error, len(list))
+		next   = make(chan int)
+		all    sync.WaitGroup
+	)
+	for range min(len(list), mostLoaders, runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for i := range next {
+				if failed[i] = d.preload(list[i]); failed[i] != nil || progress == nil {
+					continue
+				}
+				mu.Lock()
+				done++
+				progress(done, len(list))
+				mu.Unlock()
+			}
+		})
+	}
+	var stopped error
+	for i := range list {
+		if stopped = ctx.Err(); stopped != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return errors.Join(append(failed, stopped)...)
+}
+
+// preload is function for a goroutine of its own.
+func (d *Device) preload(k *kernels.Kernel) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	_, err := d.function(k)
+	return err
+}
+
+// lacks lists the kernels that r has loaded and d has not. The longest come first, as they take the
+// compiler longest, so that no goroutine begins with one while the others are through.
+func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
+	for k := range r.kernels.Range {
+		if v, ok := d.kernels.Load(k); ok {
+			l := v.(*loaded)
+			l.mu.Lock()
+			have := l.done
+			l.mu.Unlock()
+			if have {
+				continue
+			}
+		}
+		list = append(list, k.(*kernels.Kernel))
+	}
+	slices.SortFunc(list, func(a, b *kernels.Kernel) int {
+		return cmp.Or(cmp.Compare(len(b.PTX), len(a.PTX)), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}

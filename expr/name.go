@@ -1,0 +1,141 @@
+package expr
+
+import (
+	"slices"
+	"strings"
+)
+
+// maxName is the most bytes of operations in a program's name. The types and the hash come on top.
+const maxName = 32
+
+// Named returns x under a name, by which programs that compute it are called: see [Program.Name].
+// What it computes stays the same.
+func (x *Expr) Named(name string) *Expr {
+	if name == x.operation() {
+		return x
+	}
+	named := *x
+	named.called = name
+	return &named
+}
+
+// operation returns the name of what the node does to its operands, "" where that is not worth a
+// word: leaves and conversions.
+func (x *Expr) operation() string {
+	switch {
+	case x.called != "":
+		return x.called
+	case x.op == opCall:
+		return x.fn.Name
+	case x.op.Arity() == 0 || x.op == OpCvt || x.op == OpBitcast:
+		return ""
+	}
+	return x.op.String()
+}
+
+// Name says what the program does and on which types, for people: "gelu_tanh_bfloat16",
+// "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It has ASCII letters, digits and
+// underscores.
+//
+// One operation of the operands in their order, and a copy, have that name to themselves. Any other
+// program's ends with the first digits of its key. What tells programs apart is the key.
+func (p *Program) Name() string { return p.name }
+
+// nameOf returns the name of the finished program of the expressions.
+func (p *Program) nameOf(outs []*Expr) string {
+	words := operations(outs)
+	alone := p.copies() || len(outs) == 1 && outs[0].called == "" && overOperands(outs[0], len(p.In))
+	types := slices.Concat(p.In, p.Out)
+	if !alone {
+		types = slices.Compact(types)
+	} else if slices.Max(types) == slices.Min(types) {
+		types = types[:1]
+	}
+	switch {
+	case len(words) > 0 && !p.copies():
+	case p.UsesIndex():
+		words = []string{"index"}
+	case len(p.In) == 0:
+		words = []string{"fill"}
+	case len(types) == 1:
+		words = []string{"copy"}
+	default:
+		words = []string{"cast"}
+	}
+	name := words[0]
+	for i, w := range words[1:] {
+		if len(name)+len(w) >= maxName {
+			break
+		}
+		if w != words[i] {
+			name += "_" + w
+		}
+	}
+	name = plain(name)
+	for _, t := range types[:min(len(types), 4)] {
+		name += "_" + t.String()
+	}
+	if !alone {
+		name += "_" + p.key[:8]
+	}
+	return name
+}
+
+// copies reports whether the program is what X(0) alone lowers to.
+func (p *Program) copies() bool {
+	if len(p.In) != 1 || len(p.Out) != 1 {
+		return false
+	}
+	last := p.Code[p.Outs[0]]
+	return len(p.Code) == 1 && last.Op == OpX || len(p.Code) == 2 && last.Op == OpCvt && p.Code[last.A].Op == OpX
+}
+
+// overOperands reports whether x is one operation of n operands in their order. Together with the
+// types its name then determines the program.
+func overOperands(x *Expr, n int) bool {
+	if x.operation() == "" || len(x.in) != n {
+		return false
+	}
+	for i, in := range x.in {
+		if !in.IsX(i) || in.called != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// operations lists what the expressions do, operands before what is computed from them.
+func operations(outs []*Expr) (words []string) {
+	seen := map[*Expr]bool{}
+	var walk func(x *Expr)
+	walk = func(x *Expr) {
+		if seen[x] {
+			return
+		}
+		seen[x] = true
+		if x.called == "" {
+			for _, in := range x.in {
+				walk(in)
+			}
+		}
+		if w := x.operation(); w != "" {
+			words = append(words, w)
+		}
+	}
+	for _, x := range outs {
+		walk(x)
+	}
+	return words
+}
+
+// plain returns a name of at most maxName bytes whose other characters than ASCII letters and
+// digits are underscores.
+func plain(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+	return name[:min(len(name), maxName)]
+}

@@ -1,0 +1,251 @@
+package tensor
+
+import (
+	"container/heap"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// How Backward puts the gradient of a tensor together from those of its parts: each is written into
+// the gradient of the whole once, in its place, and only what no part covers is filled with zeros.
+
+// A part is n indices of one axis of a tensor, from start on, and the whole of the other axes.
+type part struct {
+	axis, start, n int
+	single         bool // the one index's dimension is gone
+	joins          bool // it is one of a list: PyTorch joins their gradients, and adds up those of other parts
+}
+
+// of is the part as a region.
+func (p part) of(l shape.Layout) shape.Layout {
+	if p.single {
+		return l.Select(p.axis, p.start)
+	}
+	return l.Narrow(p.axis, p.start, p.n, 1)
+}
+
+// part makes the view of a part of x. Its gradient goes through [engine.sendPart], unless it is
+// recorded for a second one.
+func (x *Tensor) part(op string, p part) *Tensor { return x.regionOf(op, p.of, &p) }
+
+// A partial is a gradient that comes in parts along one axis. The first of them are held as they
+// are: they may turn out to lie in one memory as the whole does, which is the gradient then.
+type partial struct {
+	part // the first
+	to   operandInfo
+	last *node    // whose gradient came last
+	runs [][2]int // the indices that have come, from … to, in order and apart
+	held []piece  // what has come, while whole is nil
+	// whole has what has come in its place, and undefined elements elsewhere.
+	whole *Tensor
+	// plus has 0 added to what is written, where -0 becomes 0: it is a sum with others' zeros.
+	plus bool
+}
+
+// A piece is the gradient of a part, with all dimensions.
+type piece struct {
+	start, n int
+	g        *Tensor
+}
+
+// sendPart adds g, that of a part of the tensor that n is a view of, to what goes to a task. It
+// reports false, and does nothing, where g must be made as large as the whole first. s is the scope
+// of the work.
+func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
+	if e.o.create || !t.wanted() || t.partial != nil && (t.partial.axis != p.axis || t.partial.joins != p.joins) {
+		return false
+	}
+	if e.checks != 0 {
+		e.anomalous(n, 0, g)
+	}
+	l := g.layout
+	if p.single {
+		l = l.Unsqueeze(p.axis)
+	}
+	g = g.handle(g.op, e.scope, l)
+	switch {
+	case t.g == nil && t.partial == nil:
+		t.partial = &partial{part: p, to: n.operands[0]}
+		heap.Push(&e.queue, t)
+	case t.g != nil && exclusive(t.g):
+		all := [][2]int{{0, n.operands[0].shape.At(p.axis)}}
+		(&partial{part: p, last: n, whole: t.g, runs: all}).put(s, piece{p.start, p.n, g})
+		return true
+	case t.g != nil:
+		g.Free()
+		return false
+	}
+	q, x := t.partial, piece{p.start, p.n, g}
+	q.last = n
+	if q.whole == nil && (len(q.held) == 0 || q.beside(x)) {
+		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() { // that would live on
+			x.g = e.bring(g.In(s).Clone())
+			g.Free()
+		}
+		q.held = append(q.held, x)
+		q.cover(x)
+		return true
+	}
+	if q.plus = !q.joins; q.whole == nil {
+		e.write(q, s, false)
+	}
+	q.put(s, x)
+	return true
+}
+
+// beside reports whether x lies beside what is held as in the whole.
+func (q *partial) beside(x piece) bool {
+	from, ok := q.base(q.held[0])
+	at, also := q.base(x)
+	come, end := q.next(x.start, x.start+x.n)
+	return q.joins && ok && also && x.g.st == q.held[0].g.st && at == from && !come && end == x.start+x.n
+}
+
+// base returns where the whole begins if x lies in its memory as in the whole.
+func (q *partial) base(x piece) (offset int, ok bool) {
+	s := q.to.shape.Contiguous()
+	for i := range s.Rank() {
+		if x.g.layout.Shape.At(i) > 1 && x.g.layout.Strides.At(i) != s.At(i) {
+			return 0, false
+		}
+	}
+	offset = x.g.layout.Offset - x.start*s.At(q.axis)
+	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
+}
+
+// next reports whether the indices from at on have come, and up to where that is so, at most end.
+func (q *partial) next(at, end int) (come bool, to int) {
+	for _, r := range q.runs {
+		switch {
+		case at < r[0]:
+			return false, min(end, r[0])
+		case at < r[1]:
+			return true, min(end, r[1])
+		}
+	}
+	return false, end
+}
+
+// cover notes that x has come.
+func (q *partial) cover(x piece) {
+	if x.n == 0 {
+		return
+	}
+	q.runs = append(q.runs, [2]int{x.start, x.start + x.n})
+	slices.SortFunc(q.runs, func(a, b [2]int) int { return a[0] - b[0] })
+	joined := q.runs[:1]
+	for _, r := range q.runs[1:] {
+		if last := &joined[len(joined)-1]; r[0] <= last[1] {
+			last[1] = max(last[1], r[1])
+		} else {
+			joined = append(joined, r)
+		}
+	}
+	q.runs = joined
+}
+
+// gaps returns the indices that have not come.
+func (q *partial) gaps() (list [][2]int) {
+	n := q.to.shape.At(q.axis)
+	for at := 0; at < n; {
+		come, to := q.next(at, n)
+		if !come {
+			list = append(list, [2]int{at, to})
+		}
+		at = to
+	}
+	return list
+}
+
+// put writes x into the whole where nothing has come yet, and adds it to what has.
+func (q *partial) put(s *Scope, x piece) {
+	op := q.last.op + ".grad"
+	for at, end := x.start, x.start+x.n; at < end; {
+		come, to := q.next(at, end)
+		y := q.region(s, at, to)
+		from := x.g.handle(op, s, x.g.layout.Narrow(q.axis, at-x.start, to-at, 1))
+		switch {
+		case come:
+			run(op, s, addProgram(y.dtype, from.dtype), y, []*Tensor{y, from}, nil)
+		case q.plus:
+			in := []*Tensor{from}
+			run(op, s, addScalarOp.program(in, y.dtype, y.dtype), y, in, []float64{0})
+		default:
+			run(op, s, castProgram(from.dtype, y.dtype), y, []*Tensor{from}, nil)
+		}
+		at = to
+	}
+	q.cover(x)
+	x.g.Free()
+}
+
+// region is a range of indices of the whole.
+func (q *partial) region(s *Scope, from, to int) *Tensor {
+	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
+}
+
+// write makes the whole and puts in what is held; the rest is zero if that is asked for.
+func (e *engine) write(q *partial, s *Scope, rest bool) {
+	q.whole = alloc(q.last.op+".grad", s, q.to.dev, q.to.dtype, q.to.shape)
+	e.bring(q.whole)
+	if rest {
+		q.region(s, 0, q.to.shape.At(q.axis)).fill(0)
+	}
+	held := q.held
+	q.held, q.runs = nil, nil
+	for _, x := range held {
+		q.put(s, x)
+	}
+	if rest {
+		q.runs = [][2]int{{0, q.to.shape.At(q.axis)}}
+	}
+}
+
+// joined returns what is held as the whole, nil if it must be written for that.
+func (e *engine) joined(q *partial) *Tensor {
+	if len(q.held) == 0 || len(q.gaps()) > 0 {
+		return nil
+	}
+	x := q.held[0]
+	if len(q.held) == 1 {
+		return x.g
+	}
+	from, _ := q.base(x)
+	l := shape.Dense(q.to.shape)
+	l.Offset = from
+	y := x.g.handle(q.last.op+".grad", e.scope, l)
+	for _, x := range q.held {
+		x.g.Free()
+	}
+	return y
+}
+
+// whole returns the gradient that has come together in parts at a task.
+func (e *engine) whole(t *task) *Tensor {
+	q := t.partial
+	t.partial = nil
+	if q.whole == nil {
+		if y := e.joined(q); y != nil {
+			return y
+		}
+	}
+	gaps := q.gaps()
+	if q.whole != nil && len(gaps) == 0 {
+		return q.whole
+	}
+	if tr := device.Tracing(); tr != nil {
+		defer tr.End(q.last.backSpan(tr, e.scope, q.to.shape))
+	}
+	s := e.scope.child()
+	defer s.recycle()
+	s.modes.stream = q.last.stream
+	if q.whole == nil {
+		e.write(q, s, len(gaps) > 1)
+	}
+	for _, r := range q.gaps() {
+		q.region(s, r[0], r[1]).fill(0)
+	}
+	return q.whole
+}

@@ -1,0 +1,188 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Rehearsing says when [Fit] loads the kernels of a step before it makes the first: see
+// [Config].Rehearse.
+type Rehearsing uint8
+
+// The kinds of Rehearsing.
+const (
+	RehearseOnGPU  Rehearsing = iota // on a GPU that is not emulated
+	RehearseNever                    // kernels are loaded as they come
+	RehearseAlways                   // on emulated GPUs too
+)
+
+// Rehearse loads the kernels of a step before the step is made, several at once, so that the first
+// step of a program does not wait for the driver to compile them one after the other. step is run
+// once on a device without memory that plans as dev does ([device.Rehearser]), in a scope on it and
+// with a generator of its own. All that it uses it makes there, the model too:
+//
+//	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
+//		m := models.NewGPT(config, nn.In(s))
+//		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
+//		x := s.Typed(dtype.I64).Zeros(batch, length)
+//		m.Loss(x, x).Backward()
+//		opt.Step()
+//	}, nil)
+//
+// progress, which may be nil, is told how many of all kernels are loaded. A device that compiles
+// nothing, as the processor, is a success at once. What fails is no obstacle to the step itself,
+// which then loads what it needs. The error is that of step, where what reads a value is a
+// *[tensor.Error] that wraps [device.ErrNoValues], or that of Load. [Fit] does this by itself.
+func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
+	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
+}
+
+// rehearseIn is Rehearse with a step inside the scope in.
+func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
+	r, ok := dev.(device.Rehearser)
+	if !ok {
+		return nil
+	}
+	stage, err := r.Rehearsal()
+	if err != nil {
+		return err
+	}
+	if err := tensor.Try(func() { in.Do(step, tensor.On(stage), tensor.Seed(0)) }); err != nil {
+		return err
+	}
+	return r.Load(ctx, stage, progress)
+}
+
+// unrehearsed says why a step cannot be run on a copy of the model without the program's noticing;
+// "": it can.
+func (t *trainer) unrehearsed() string {
+	switch {
+	case t.c.given && t.c.Replica == nil:
+		return "Forward, Loss or Compute is given, and Replica does not say how to run a copy of the model"
+	case nn.Hooked(t.c.Model):
+		return "the model has hooks, which a rehearsal would call"
+	case device.Tracing() != nil:
+		return "a profiler is running, which would see a rehearsal"
+	}
+	return ""
+}
+
+// rehearse loads the kernels of steps of batches as b, before the first of them. Where that fails
+// the training goes on without, and Log is told.
+func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
+	if t.rehearsed {
+		return
+	}
+	t.rehearsed = true
+	devices := t.c.devices
+	if len(devices) == 0 {
+		devices = []device.Device{t.c.Device}
+	}
+	for _, dev := range devices {
+		if _, compiles := dev.(device.Rehearser); !compiles || t.c.Rehearse == RehearseNever || t.c.Rehearse == RehearseOnGPU && dev.Info().Emulated {
+			continue
+		}
+		var err error
+		why := t.unrehearsed()
+		if why == "" {
+			err = t.rehearseOn(ctx, dev, b, n, len(devices))
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			why = err.Error()
+			fallthrough
+		case why != "":
+			t.say(fmt.Sprintf("kernels of %s are loaded as they come: %s", dev.Name(), why))
+			return
+		}
+	}
+}
+
+// rehearseOn does it for one of several devices.
+func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
+	defer func() {
+		// Whatever the program does there, it does again in the step, which nothing has touched.
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the rehearsal has failed: %v", r)
+		}
+	}()
+	per := n
+	if indivisible(b, n) == "" {
+		per = ceil(n, devices)
+		if most := t.adapt.plan.now(); most > 0 {
+			per = min(per, most)
+		}
+	}
+	began, all := time.Now(), 0
+	bar := t.bar
+	if bar != nil {
+		bar = bar.part()
+	}
+	err = rehearseIn(ctx, scopeOf(b), dev, func(s *tensor.Scope) { t.act(s, b, per, n) }, func(done, of int) {
+		if all = of; bar != nil {
+			bar.Step(done, of, "kernels")
+		}
+	})
+	if bar != nil {
+		t.bar.width = max(t.bar.width, bar.width)
+	}
+	if took := time.Since(began); err == nil && all > 0 && took > time.Second {
+		t.say(fmt.Sprintf("loaded %d kernels for %s in %.1f s", all, dev.Name(), took.Seconds()))
+	}
+	return err
+}
+
+// act makes a step of a copy of the model for per of a batch's n samples, in a scope s on a device
+// without memory.
+func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
+	copies := map[*tensor.Tensor]*tensor.Tensor{}
+	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
+		copies[x] = s.Typed(x.Type()).Empty(x.Shape().Slice()...)
+		return copies[x]
+	})
+	if err != nil {
+		panic(err)
+	}
+	c.Generator = s.Generator()
+	passes := 1
+	if per < n || c.Accumulate > 1 {
+		passes = 2 // the second adds to the gradients of the first
+	}
+	for range passes {
+		s.Do(func(s *tensor.Scope) {
+			_, _, loss := c.computePart(s, part(s, b, 0, per, n), b, n)
+			if loss == nil || loss.Size() != 1 {
+				panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
+			}
+			if per < n {
+				loss = loss.MulScalar(float64(per) / float64(n))
+			}
+			loss.Backward()
+		}, c.modes()...)
+	}
+	var params []*tensor.Tensor
+	for _, p := range t.c.Optimizer.Params() {
+		if copies[p] == nil { // of something beside the model
+			return
+		}
+		params = append(params, copies[p])
+	}
+	if c.ClipNorm > 0 {
+		optim.ClipGradNorm(params, c.ClipNorm).Free()
+	}
+	if c.ClipValue > 0 {
+		optim.ClipGradValue(params, c.ClipValue)
+	}
+	if opt := optim.Like(t.c.Optimizer, func(p *tensor.Tensor) *tensor.Tensor { return copies[p] }); opt != nil {
+		opt.Step()
+	}
+}
