@@ -13,13 +13,16 @@ import (
 // matMul converts 16-bit floats to float32, multiplies there and rounds once. Products of floats
 // are added to the bias, which is written first.
 func (d *Device) matMul(o *device.MatMul) error {
-	for i := range 3 {
+	for i := range 4 {
 		v := o.Operand(i).View
-		for k := range 3 {
+		for k := range v.Strides.Rank() {
 			if v.Strides.At(k) < 0 {
 				return device.Refuse(d, o, i, fmt.Sprintf("negative strides %v", v.Strides))
 			}
 		}
+	}
+	if o.Act != nil {
+		return d.activatedProduct(o)
 	}
 	out, k := &o.Out, o.A.Shape.At(2)
 	switch {
@@ -37,6 +40,20 @@ func (d *Device) matMul(o *device.MatMul) error {
 		rows := out.Shape.At(0) * out.Shape.At(1)
 		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
 	}
+	return nil
+}
+
+// activatedProduct applies the activation behind the product.
+func (d *Device) activatedProduct(o *device.MatMul) error {
+	sums := *o
+	sums.Act, sums.Pre = nil, device.View{}
+	if !o.Pre.Absent() {
+		sums.Out = o.Pre
+	}
+	if err := d.matMul(&sums); err != nil {
+		return err
+	}
+	d.elementwise(o.Act, []device.View{o.Out}, []device.View{sums.Out}, nil)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -14,24 +15,35 @@ import (
 //   - Out of F32 for factors of 16-bit floats takes the sums as they are.
 //   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. It is
 //     for floating point factors, and may be absent.
-type MatMul struct{ Out, A, B, Bias View }
+//   - Act, a program of one operand of Out's type and one result of that type, is applied to what
+//     has been rounded to it: the bits are those of a [Map] behind the product. It is for floating
+//     point factors, without scalars or positions; nil is none.
+//   - Pre, of Out's shape and type, gets the results before Act. It may be absent.
+type MatMul struct {
+	Out, Pre, A, B, Bias View
+	Act                  *expr.Program
+}
 
 // Plain reports whether the op is one that every device has.
-func (m *MatMul) Plain() bool { return m.Bias.Absent() && m.Out.Type == m.A.Type }
+func (m *MatMul) Plain() bool {
+	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.Act == nil
+}
 
 // Name returns "matmul".
 func (*MatMul) Name() string { return "matmul" }
 
-// Operand returns the result, then the factors.
+// Operand returns the results, then the factors and the bias.
 func (m *MatMul) Operand(i int) Operand {
 	switch i {
 	case 0:
 		return Operand{"out", &m.Out, true}
 	case 1:
-		return Operand{"a", &m.A, false}
+		return Operand{"pre", &m.Pre, true}
 	case 2:
-		return Operand{"b", &m.B, false}
+		return Operand{"a", &m.A, false}
 	case 3:
+		return Operand{"b", &m.B, false}
+	case 4:
 		return Operand{"bias", &m.Bias, false}
 	}
 	return Operand{}
@@ -40,11 +52,12 @@ func (m *MatMul) Operand(i int) Operand {
 // Check compares the shapes.
 func (m *MatMul) Check() (arg, reason string) {
 	for i, v := range [...]*View{&m.Out, &m.A, &m.B} {
+		name := [...]string{"out", "a", "b"}[i]
 		if v.Shape.Rank() != 3 {
-			return m.Operand(i).Name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)
+			return name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)
 		}
 		if v.Type != m.A.Type && (i > 0 || v.Type != dtype.F32 || !m.A.Type.IsFloat() || m.A.Type.Size() != 2) {
-			return m.Operand(i).Name, fmt.Sprintf("%v, but a is %v", v.Type, m.A.Type)
+			return name, fmt.Sprintf("%v, but a is %v", v.Type, m.A.Type)
 		}
 	}
 	s, a, b := &m.Out.Shape, &m.A.Shape, &m.B.Shape
@@ -60,10 +73,28 @@ func (m *MatMul) Check() (arg, reason string) {
 			return "bias", fmt.Sprintf("shape %v, want [%d]", m.Bias.Shape, s.At(2))
 		}
 	}
+	return m.checkAct()
+}
+
+// checkAct holds the activation and what it is applied to to the result.
+func (m *MatMul) checkAct() (arg, reason string) {
+	f, t := m.Act, m.Out.Type
+	switch {
+	case f != nil && (!t.IsFloat() || len(f.In) != 1 || len(f.Out) != 1 || f.In[0] != t || f.Out[0] != t):
+		return "act", fmt.Sprintf("takes %v and gives %v, want one %v and one float", f.In, f.Out, t)
+	case f != nil && (len(f.Params) > 0 || f.UsesIndex()):
+		return "act", "takes scalars or the position of an element"
+	case m.Pre.Absent():
+		return "", ""
+	case f == nil:
+		return "pre", "there is no activation, so it is the result"
+	case m.Pre.Type != t || m.Pre.Shape != m.Out.Shape:
+		return "pre", fmt.Sprintf("%v %v, but out is %v %v", m.Pre.Type, m.Pre.Shape, t, m.Out.Shape)
+	}
 	return "", ""
 }
 
-// Work is 2·batch·m·n·k, and batch·m·n with a bias.
+// Work is 2·batch·m·n·k, batch·m·n with a bias, and the activation of each result.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 {
 		return Work{}
@@ -72,7 +103,10 @@ func (m *MatMul) Work() Work {
 	if !m.Bias.Absent() {
 		each++
 	}
-	return Work{each * m.Out.Size(), bytesOf(m.Out, m.A, m.B, m.Bias)}
+	if m.Act != nil {
+		each += m.Act.Cost()
+	}
+	return Work{each * m.Out.Size(), bytesOf(m.Out, m.Pre, m.A, m.B, m.Bias)}
 }
 
 // Clone copies the op.

@@ -43,6 +43,7 @@ func testMatMul(r *rig) {
 		}
 	}
 	r.testMatMulBias()
+	r.testMatMulAct()
 }
 
 // testMatMulBias adds biases and keeps float32 sums, where the device has that: whole and odd
@@ -72,6 +73,55 @@ func (r *rig) testMatMulBias() {
 					})
 				}
 				r.checkMatMul(a, b, to, r.empty(out, shape.Of(z[0], z[1], z[3]), forms[n/5%4]))
+			}
+			r.end()
+		}
+	}
+}
+
+// testMatMulAct applies activations, where the device has that: the bits are those of the program
+// on what the product gives without one, which Pre gets too.
+func (r *rig) testMatMulAct() {
+	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
+	if r.large {
+		sizes = append(sizes, [][4]int{{1, 129, 127, 127}, {3, 64, 64, 64}, {1, 300, 300, 304}}...)
+	}
+	x := expr.X(0)
+	acts := []*expr.Expr{x.Max(expr.C(0)), expr.Call("gelu", x), expr.Call("gelu_tanh", x), x.Mul(expr.Call("sigmoid", x))}
+	forms := []form{contiguous, contiguous, transposed, strided, offset}
+	n := 0
+	for _, t := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32, dtype.F64} {
+		for _, z := range sizes {
+			for _, e := range acts {
+				n++
+				out := t
+				if t.Size() == 2 && n%5 == 0 {
+					out = dtype.F32
+				}
+				s := shape.Of(z[0], z[1], z[3])
+				a, b := r.small(t, shape.Of(z[0], z[1], z[2]), forms[n%5]), r.small(t, shape.Of(z[0], z[2], z[3]), forms[n/2%5])
+				f := forms[n/3%5]
+				plain, y, pre := r.empty(out, s, f), r.empty(out, s, f), r.empty(out, s, forms[n/3*(n%3)%5])
+				o := &device.MatMul{Out: plain.v, A: a.v, B: b.v}
+				if n%2 == 0 {
+					o.Bias = r.small(t, shape.Of(z[3]), contiguous).v
+				}
+				act := *o
+				act.Out, act.Act = y.v, expr.MustLower([]*expr.Expr{e}, []dtype.Type{out}, []dtype.Type{out}, -1)
+				if n%4 != 0 {
+					act.Pre = pre.v
+				}
+				if !r.dev.Supports(&act) {
+					continue
+				}
+				what := fmt.Sprintf("matmul of %v to %s %v, %v by %v, activated by number %d, before it %s", t, f, out, a.v.Shape, b.v.Shape, n%len(acts), pre.form)
+				r.run(what, o)
+				r.run(what, &act)
+				sums := plain.fetch(what)
+				y.same(what, eval(act.Act, []*array{plain}, nil, len(sums))[0])
+				if !act.Pre.Absent() {
+					pre.same(what+": before", sums)
+				}
 			}
 			r.end()
 		}

@@ -5,8 +5,9 @@
 //
 //	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
-//	MatMul         batched products of any strides; MatMulSplit also divides long sums among
-//	               blocks. Those of 16-bit floats choose among forms by a model of the [GPU]
+//	MatMul         batched products of any strides; MatMulSplit also adds a bias, applies an
+//	               activation and divides long sums among blocks. Those of 16-bit floats choose
+//	               among forms by a model of the [GPU]
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
 //	Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch, or in two that
 //	               share the keys of a few queries among blocks; AttentionGrad in three

@@ -85,9 +85,12 @@ func (s gemmSpec) crowded() bool {
 	return alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
-// ProductOperands are what a product reads and writes; see [device.MatMul]. An absent bias has the
+// ProductOperands are what a product reads and writes; see [device.MatMul]. Absent ones have the
 // type Invalid.
-type ProductOperands struct{ Out, A, B, Bias Operand }
+type ProductOperands struct {
+	Out, Pre, A, B, Bias Operand
+	Act                  *expr.Program
+}
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
 // rounded once; integers wrap.
@@ -95,10 +98,10 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
 
-// MatMulSplit is MatMul, with a bias, that may divide the sum over k among blocks where the result
-// alone would leave most of the device idle. The partial sums go to scratch memory and are added in
-// a fixed order. Products with a vector are reductions, which read each element of the matrix once,
-// coalesced. Without scratch nothing is divided.
+// MatMulSplit is MatMul, with a bias and an activation, that may divide the sum over k among blocks
+// where the result alone would leave most of the device idle. The partial sums go to scratch memory
+// and are added in a fixed order. Products with a vector are reductions, which read each element of
+// the matrix once, coalesced. Without scratch nothing is divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -108,13 +111,20 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
 			p.Strides = p.Strides.With(0, 0)
 		}
+		if o.Pre.Type != dtype.Invalid {
+			o.Pre.Strides = o.Pre.Strides.With(0, 0)
+		}
 		out, a, b = o.Out, o.A, o.B
 	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	if batch*m*n == 0 {
 		return nil, nil
 	}
-	if scratch != nil && (m == 1 || n == 1) && k >= 32 {
+	vector := scratch != nil && (m == 1 || n == 1) && k >= 32
+	if o.Act != nil && (vector || !o.activatedInTile()) {
+		return activatedBehind(g, o, scratch)
+	}
+	if vector {
 		return vectorMatMul(o, scratch)
 	}
 	if a.Type.IsHalf() {
@@ -266,11 +276,11 @@ func splitMatMul(form func(out Operand) productForm, o ProductOperands, chunk in
 // productForm is a kernel for products.
 type productForm interface {
 	tiles(m, n int) int // blocks of a matrix of results
-	kernel() (*Kernel, error)
+	kernel(programs ...*expr.Program) (*Kernel, error)
 }
 
-func (s gemmSpec) tiles(m, n int) int       { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }
-func (s gemmSpec) kernel() (*Kernel, error) { return kernelOf(s) }
+func (s gemmSpec) tiles(m, n int) int                       { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }
+func (s gemmSpec) kernel(...*expr.Program) (*Kernel, error) { return kernelOf(s) }
 
 const maxGridY = 65535
 
@@ -278,7 +288,7 @@ const maxGridY = 65535
 // out is contiguous and followed by the other parts.
 func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error) {
 	out, a := o.Out, o.A
-	kern, err := f.kernel()
+	kern, err := f.kernel(o.Act)
 	if err != nil {
 		return nil, err
 	}
@@ -302,6 +312,9 @@ func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error)
 		if o.Bias.Type != dtype.Invalid {
 			p.u64(o.Bias.start())
 			p.u32(uint32(o.Bias.Strides.At(0)))
+		}
+		if o.Pre.Type != dtype.Invalid {
+			p.u64(o.Pre.start() - out.start()) // it lies as the result does
 		}
 		l, err := p.launch(kern, tiles, count, max(ceilDiv(k, chunk), 1))
 		if err != nil {

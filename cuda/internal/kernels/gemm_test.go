@@ -227,6 +227,16 @@ func TestMatMulGolden(t *testing.T) {
 	golden(t, "gemm_f16_pieces", list, err)
 	list, err = MatMul(a100, fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 64), fake(dtype.F16, 1, 64, 64))
 	golden(t, "gemm_f16_tensor", list, err)
+	o := ProductOperands{Out: fake(dtype.F32, 1, 1024, 1024), A: fake(dtype.F32, 1, 1024, 64), B: fake(dtype.F32, 1, 64, 1024), Bias: fake(dtype.F32, 1024)}
+	list, err = MatMulSplit(a100, o, nil)
+	golden(t, "gemm_f32_bias", list, err)
+	o = ProductOperands{Out: fake(dtype.BF16, 1, 1024, 1024), Pre: fake(dtype.BF16, 1, 1024, 1024), A: fake(dtype.BF16, 1, 1024, 64), B: fake(dtype.BF16, 1, 64, 1024),
+		Bias: fake(dtype.F32, 1024), Act: geluOf(dtype.BF16)}
+	list, err = MatMulSplit(a100, o, nil)
+	golden(t, "gemm_bf16_gelu", list, err)
+	o = ProductOperands{Out: fake(dtype.F32, 1, 1024, 1023), A: o.A, B: fake(dtype.BF16, 1, 64, 1023), Bias: fake(dtype.BF16, 1023)}
+	list, err = MatMulSplit(a100, o, nil)
+	golden(t, "gemm_bf16_float32", list, err)
 }
 
 func TestMatMulErrors(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 )
 
 // A bias of either type is added before a result is rounded, and float32 sums leave in every way:
@@ -88,4 +89,46 @@ func TestMatMulBiasLaunches(t *testing.T) {
 			t.Errorf("no error for operands %d", i)
 		}
 	}
+}
+
+// An activation is in the launch of the product, and gives the bits of its program on what Pre
+// gets.
+func TestTensorAct(t *testing.T) {
+	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
+		for j, layout := range []string{"N", "T", "padded"} {
+			for _, n := range []int{f.bn + 8, f.bn - 7} {
+				if f.bm > 64 && (j+n)%2 != 0 {
+					continue
+				}
+				typ := []dtype.Type{dtype.BF16, dtype.F16}[(i+j)%2]
+				m, l := newMachine(t), matrixLayout(layout, 1, f.bm+3, n)
+				o := ProductOperands{Out: m.tensor(typ, l, 0), A: m.random(m.tensor(typ, dense(1, f.bm+3, 24), 0)), B: m.random(m.tensor(typ, dense(1, 24, n), 0)),
+					Bias: m.random(m.tensor(typ, dense(n), 0)), Pre: m.tensor(typ, l, 0), Act: geluOf(typ)}
+				s, _ := tensorSpecFor(o.Out, o.A, o.B)
+				if s.form = f; !o.activatedInTile() {
+					t.Fatal("the activation is not in the tile")
+				}
+				list, err := launchMatMul(s.finishing(o), o, 24)
+				m.run(list, err)
+				sums := o
+				sums.Out = o.Pre
+				m.nearProduct(layout, sums)
+				pre := m.read(o.Pre)
+				for e, got := range m.read(o.Out) {
+					if want := o.Act.Eval(nil, pre[e:e+1], nil, 0)[0]; got != want {
+						t.Fatalf("%v %s %d: element %d is %#x, want %#x", f, layout, n, e, got, want)
+					}
+				}
+			}
+		}
+	}
+	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072), Bias: fake(dtype.F32, 3072),
+		Act: geluOf(dtype.BF16), Pre: fake(dtype.BF16, 1, 8192, 3072)}
+	if list, err := MatMulSplit(a100, o, fakeScratch); err != nil || len(list) != 1 {
+		t.Errorf("%d launches, %v", len(list), err)
+	}
+}
+
+func geluOf(t dtype.Type) *expr.Program {
+	return expr.MustLower([]*expr.Expr{expr.Call("gelu", expr.X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
 }

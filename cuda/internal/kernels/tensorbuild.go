@@ -17,14 +17,17 @@ type tensorBuilder struct {
 	warpM, warpN ptx.Value // and of the warp within the block
 	odd          ptx.Value // 1 where this block, or this sum, has the rows of a that begin at odd elements
 	acc          [][][]*ptx.Var
+	act          *expr.Program // nil for none
+	pre          ptx.Value     // bytes from a result to where it is before the activation
 }
 
 // build writes the kernel. The parameters are those of the other products.
-func (s tensorSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks())) // left to itself the assembler aims at fewer registers, and spills for it
 	q := declareProduct(b, s.typ, s.out, s.bias)
+	g.declareActivation(programs)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	switch {
 	case s.odd && s.a.alongK:

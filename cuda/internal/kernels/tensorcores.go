@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -18,6 +19,8 @@ type tensorSpec struct {
 	odd  bool // every second row of a begins at an odd element
 	to   tensorStore
 	bias dtype.Type // Invalid for none
+	act  string     // the key of the activation, "" for none
+	pre  bool       // what the activation is applied to is stored too, as the results are
 	tune productTune
 }
 
@@ -107,7 +110,9 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 
 func (s tensorStore) String() string { return [...]string{"s", "u", "v"}[s] }
 
-func (s tensorSpec) kernel() (*Kernel, error) { return kernelOf(s) }
+func (s tensorSpec) kernel(programs ...*expr.Program) (*Kernel, error) {
+	return kernelOf(s, programs...)
+}
 
 func (s tensorSpec) tiles(m, n int) int {
 	rows := ceilDiv(m, s.form.bm)
@@ -127,6 +132,12 @@ func (s tensorSpec) name() string {
 	}
 	if s.bias != dtype.Invalid {
 		out += "_b" + s.bias.String()
+	}
+	if s.act != "" {
+		out += "_a" + s.act
+	}
+	if s.pre {
+		out += "_pre"
 	}
 	out += fmt.Sprintf("_s%d", s.stages())
 	if s.tune != (productTune{}) {
@@ -229,10 +240,13 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 	if scratch == nil {
 		s, _ := tensorSpecFor(out, a, b)
 		s, _, _ = g.choose(s, batch, m, n, k, false)
-		s.bias = o.Bias.Type
+		s = s.finishing(o)
 		return launchMatMul(s, o, max(k, 1))
 	}
 	p := g.choosePlan(out, a, b)
+	if o.Act != nil && p.chunk < k {
+		return activatedBehind(g, o, scratch)
+	}
 	var list []Launch
 	for _, r := range []struct {
 		yes   bool
@@ -250,8 +264,8 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 	o.A, o.B = a, b
 	form := func(out Operand) productForm {
 		f, _ := tensorSpecFor(out, a, b)
-		f.form, f.bias = p.form, o.Bias.Type
-		return f
+		f.form = p.form
+		return f.finishing(o)
 	}
 	var l []Launch
 	var err error
@@ -261,6 +275,14 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 		l, err = splitMatMul(form, o, p.chunk, scratch)
 	}
 	return append(list, l...), err
+}
+
+// finishing is s with what o does to its sums.
+func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
+	if s.bias = o.Bias.Type; o.Act != nil {
+		s.act, s.pre = o.Act.Key(), o.Pre.Type != dtype.Invalid
+	}
+	return s
 }
 
 // realigned plans a copy of an operand whose rows begin on 16 bytes, in the order in which it is

@@ -134,7 +134,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 		at, col := g.tileM.Add(r), g.tileN.Add(k)
 		b.If(g.has(r, at).And(col.Lt(g.n)), func() {
 			p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
-			p.Store(g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
+			g.leave(p, g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
 		})
 	})
 }
@@ -145,14 +145,21 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 	per := f.bn / 8
 	thread := b.ThreadID(0)
 	piece := thread.Rem(num(per)).Mul(num(8))
-	for i := range ceilDiv(f.bm*per, f.threads()) {
-		r := thread.Div(num(per)).Add(num(i * f.threads() / per))
+	rows := func(first ptx.Value) {
+		r := thread.Div(num(per)).Add(first)
 		from := g.shared.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
 		at, k := g.tileM.Add(r), g.tileN.Add(piece)
 		b.If(g.has(r, at).And(k.Lt(g.n)), func() {
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
-			line.At(k).As(ptx.B32).StoreVec(from.As(ptx.B32).LoadVec(4)...)
+			g.leave(line.At(k).As(ptx.B32), from.As(ptx.B32).LoadVec(4)...)
 		})
+	}
+	if step := f.threads() / per; g.act != nil { // which is long: it stands in the text once
+		b.For(b.U32(0), b.U32(uint32(f.bm)), num(step), func(first ptx.Value, _ ptx.Loop) { rows(first) })
+	} else {
+		for i := range ceilDiv(f.bm, step) {
+			rows(b.U32(uint32(i * step)))
+		}
 	}
 }
 
@@ -174,11 +181,11 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 			end := count.Bitcast(ptx.S32)
 			whole := first.Ge(num(0)).And(first.Add(num(8)).Le(end))
 			b.IfElse(whole, func() {
-				line.At(first).As(ptx.B32).StoreVec(from.As(ptx.B32).LoadVec(4)...)
+				g.leave(line.At(first).As(ptx.B32), from.As(ptx.B32).LoadVec(4)...)
 			}, func() {
 				low, high := b.S32(0).Sub(first).Max(num(0)), end.Sub(first).Min(num(8))
 				b.For(low, high, num(1), func(i ptx.Value, _ ptx.Loop) {
-					line.At(first.Add(i)).Store(from.At(i).Load())
+					g.leave(line.At(first.Add(i)), from.At(i).Load())
 				})
 			})
 		})
