@@ -342,9 +342,12 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	if dx, dw, db, ok := f.channelGradients(s, c.Needs(0), g, x, w, mean, rstd); ok {
 		return dx, dw, db
 	}
+	needW, needB := f.needsAffine(c)
+	if dx, dw, db, ok := f.fastGradients(s, rowGradients{c.Needs(0), needW, needB}, g, x, w, mean, rstd); ok {
+		return dx, dw, db
+	}
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
-	needW, needB := f.needsAffine(c)
 	outer := []int{0, 3}
 	batch := f.kind == normBatch // then the means that dx takes are those of the weight's and the bias's gradients
 	if needW || batch {
@@ -356,7 +359,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	if !c.Needs(0) {
 		return nil, dw, db
 	}
-	if dx = f.fastGradient(s, g, x, w, mean, rstd); dx != nil {
+	if dx, _, _, ok := f.fastGradients(s, rowGradients{x: true}, g, x, w, mean, rstd); ok {
 		return dx, dw, db
 	}
 	n := f.count(x)
