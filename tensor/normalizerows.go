@@ -64,19 +64,25 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 type rowGradients struct{ x, weight, bias bool }
 
 // fastGradients computes those gradients by the device's kernel; ok is false where it has none.
-func (f *normalizeFunc) fastGradients(s *Scope, wants rowGradients, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
+// What has come to x already is added to its gradient.
+func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if wants == (rowGradients{}) {
 		return nil, nil, nil, true
 	}
 	if !f.suitsRows(x) {
 		return nil, nil, nil, false
 	}
+	s := c.scope
 	rows, column := rowShapes(x)
 	acc, each := x.dtype.Compute(), shape.Of(x.layout.Shape.At(1)*x.layout.Shape.At(2))
 	r := resultOf(x.dtype, rows)
 	op := device.NormGrad{G: r, X: r, Mean: mean.operandAs(column), Rstd: rstd.operandAs(column), RowNorm: f.rows(x)}
+	var more *Tensor
 	if wants.x {
 		op.DX, op.Weight = r, w.flat()
+		if more = c.pending(0); more != nil {
+			op.Add = r
+		}
 	} else {
 		w = nil
 	}
@@ -101,9 +107,12 @@ func (f *normalizeFunc) fastGradients(s *Scope, wants rowGradients, g, x, w, mea
 	if wants.bias {
 		db = alloc(name, s, x.st.dev, acc, kept)
 	}
-	k.X, k.G, k.Weight = x.operandAs(rows), g.operandAs(rows), w.flat()
-	launch(name, s, k, dx, dw, db, g, x, mean, rstd, w, nil)
+	k.X, k.G, k.Weight, k.Add = x.operandAs(rows), g.operandAs(rows), w.flat(), more.operandAs(rows)
+	launch(name, s, k, dx, dw, db, g, x, mean, rstd, w, more)
 	normGradOps.put(k)
+	if more != nil {
+		c.took = 1
+	}
 	return dx, dw, db, true
 }
 
