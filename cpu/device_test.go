@@ -81,8 +81,11 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 				norm := device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}
 				do(t, d, &device.Norm{Out: o, Mean: mean, Rstd: rstd, X: in, RowNorm: norm})
 				dx := newView(t, d, dtype.F32, s...)
-				do(t, d, &device.NormGrad{DX: dx, G: o, X: in, Mean: mean, Rstd: rstd, RowNorm: norm})
+				dw, db := newView(t, d, dtype.F32, s[1]), newView(t, d, dtype.F32, s[1])
+				do(t, d, &device.NormGrad{DX: dx, DWeight: dw, DBias: db, G: o, X: in, Mean: mean, Rstd: rstd, RowNorm: norm})
 				keep(dx)
+				keep(dw)
+				keep(db)
 				table := newView(t, d, dtype.F32, 50, s[1])
 				index := newView(t, d, dtype.I64, s[0])
 				for i := range at[int64](pointer(&index), s[0]) {

@@ -47,36 +47,131 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 func (d *Device) normGrad(o *device.NormGrad) {
-	w := newRowWeights(&o.Weight, o.X.Type.Compute(), o.RowNorm, o.X.Shape.At(1))
-	d.byRows(&o.X, func(k *rowWorker, lo, rows int) {
-		z, from := data(k.space[2]), k.load(&o.X, lo, rows, 0)
+	t, rows, cols := o.X.Type.Compute(), o.X.Shape.At(0), o.X.Shape.At(1)
+	if cols == 0 {
+		return
+	}
+	n := &normGradTask{o: o, w: newRowWeights(&o.Weight, t, o.RowNorm, cols), group: groupRows(&o.X)}
+	if !o.Sums() {
+		d.byRows(&o.X, n.rows)
+		return
+	}
+	n.part = (normPartRows + n.group - 1) / n.group * n.group
+	parts := (rows + n.part - 1) / n.part
+	tmp := scratches.Get().(*scratch)
+	defer scratches.Put(tmp)
+	tmp.parts = grown(tmp.parts, 2*parts*cols*t.Size())
+	n.sums = data(tmp.parts)
+	d.crew.parallel(parts, 1, n)
+	blocks := (cols + maxBlock - 1) / maxBlock
+	d.crew.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
+}
+
+// normPartRows is how many rows, at least, share a part of the sums of weight and bias. Where parts
+// begin depends on the shape alone, and so does the order of the sums.
+const normPartRows = 64
+
+// normGradTask is the gradient of a normalisation of rows. A unit is a part of the sums.
+type normGradTask struct {
+	o           *device.NormGrad
+	w           rowWeights
+	group, part int            // rows of a group, and of a part
+	sums        unsafe.Pointer // of g·z, then of g, for each part
+}
+
+func (n *normGradTask) run(lo, hi int) {
+	rows, cols := n.o.X.Shape.At(0), n.o.X.Shape.At(1)
+	k := newRowWorker(n.o.X.Type.Compute(), cols, n.group)
+	defer k.release()
+	for p := lo; p < hi; p++ {
+		clear(at8(n.sum(p, 0), 2*cols*k.size))
+		for at := p * n.part; at < min((p+1)*n.part, rows); at += n.group {
+			n.rows(k, at, min(n.group, rows-at))
+		}
+	}
+}
+
+// sum returns the sums of part p: those of g·z for which = 0, those of g for 1.
+func (n *normGradTask) sum(p, which int) unsafe.Pointer {
+	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
+}
+
+// rows treats some rows.
+func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
+	o := n.o
+	z, from := data(k.space[2]), k.load(&o.X, lo, rows, 0)
+	if !o.DX.Absent() || !o.DWeight.Absent() {
 		if !o.RMS {
 			k.each(expr.OpSub, z, from, column(&o.Mean, lo), rows)
 			from = z
 		}
 		k.each(expr.OpMul, z, from, column(&o.Rstd, lo), rows)
-		h := k.load(&o.G, lo, rows, 1)
-		y := k.target(&o.DX, lo, rows, 1)
-		if w.v != nil {
-			w.apply(k, expr.OpMul, y, h, lo, rows)
-			h = y
+	}
+	h := k.load(&o.G, lo, rows, 1)
+	if n.sums != nil {
+		fma, add := ops[expr.OpFMA][k.t], ops[expr.OpAdd][k.t]
+		products, sums := n.sum(lo/n.part, 0), n.sum(lo/n.part, 1)
+		for i := range rows {
+			at := i * k.cols * k.size
+			if !o.DWeight.Absent() {
+				fma(products, unsafe.Add(h, at), unsafe.Add(z, at), products, k.cols)
+			}
+			if !o.DBias.Absent() {
+				add(sums, sums, unsafe.Add(h, at), unsafe.Add(h, at), k.cols)
+			}
 		}
-		product := data(k.space[0])
-		k.both(expr.OpMul, product, h, z, rows)
-		k.fold(device.Sum, k.row(0), product, rows)
-		divide(k.row(0), k.t, rows, k.cols)
-		k.each(expr.OpMul, z, z, k.row(0), rows)
-		if !o.RMS {
-			k.fold(device.Sum, k.row(1), h, rows)
-			divide(k.row(1), k.t, rows, k.cols)
+	}
+	if o.DX.Absent() {
+		return
+	}
+	y := k.target(&o.DX, lo, rows, 1)
+	if n.w.v != nil {
+		n.w.apply(k, expr.OpMul, y, h, lo, rows)
+		h = y
+	}
+	product := data(k.space[0])
+	k.both(expr.OpMul, product, h, z, rows)
+	k.fold(device.Sum, k.row(0), product, rows)
+	divide(k.row(0), k.t, rows, k.cols)
+	k.each(expr.OpMul, z, z, k.row(0), rows)
+	if !o.RMS {
+		k.fold(device.Sum, k.row(1), h, rows)
+		divide(k.row(1), k.t, rows, k.cols)
+	}
+	k.both(expr.OpSub, y, h, z, rows)
+	if !o.RMS {
+		k.each(expr.OpSub, y, y, k.row(1), rows)
+	}
+	k.each(expr.OpMul, y, y, column(&o.Rstd, lo), rows)
+	if !o.Add.Absent() {
+		k.both(expr.OpAdd, y, y, k.load(&o.Add, lo, rows, 0), rows)
+	}
+	k.store(&o.DX, lo, rows, y)
+}
+
+// join adds up the parts of the sums of a block of columns, pairwise.
+func (n *normGradTask) join(which, from, parts int) {
+	v := &n.o.DWeight
+	if which == 1 {
+		v = &n.o.DBias
+	}
+	if v.Absent() {
+		return
+	}
+	t, count := v.Type, min(maxBlock, v.Size()-from)
+	to := unsafe.Add(pointer(v), from*t.Size())
+	if parts == 0 {
+		clear(at8(to, count*t.Size()))
+		return
+	}
+	add := ops[expr.OpAdd][t]
+	for step := 1; step < parts; step *= 2 {
+		for p := 0; p+step < parts; p += 2 * step {
+			a, b := unsafe.Add(n.sum(p, which), from*t.Size()), unsafe.Add(n.sum(p+step, which), from*t.Size())
+			add(a, a, b, b, count)
 		}
-		k.both(expr.OpSub, y, h, z, rows)
-		if !o.RMS {
-			k.each(expr.OpSub, y, y, k.row(1), rows)
-		}
-		k.each(expr.OpMul, y, y, column(&o.Rstd, lo), rows)
-		k.store(&o.DX, lo, rows, y)
-	})
+	}
+	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), from*t.Size()), count*t.Size()))
 }
 
 // column returns where the value of row lo is.

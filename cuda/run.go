@@ -13,8 +13,10 @@ func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.NormGrad, *device.Scan, *device.Argsort, *device.MatMul, *device.GridSample:
+		*device.Norm, *device.Scan, *device.Argsort, *device.MatMul, *device.GridSample:
 		return true
+	case *device.NormGrad:
+		return kernels.NormGradReason(normGradOperands(o, shapeOf), o.RowNorm) == ""
 	case *device.Attention:
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
 	case *device.AttentionGrad:
@@ -75,8 +77,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 		return kernels.Norm(kernels.NormOperands{Out: operand(&o.Out), Mean: operand(&o.Mean), Rstd: operand(&o.Rstd),
 			X: operand(&o.X), Weight: operand(&o.Weight), Bias: operand(&o.Bias)}, o.RowNorm)
 	case *device.NormGrad:
-		return kernels.NormGrad(kernels.NormOperands{Out: operand(&o.DX), Grad: operand(&o.G), Mean: operand(&o.Mean),
-			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
+		return kernels.NormGrad(normGradOperands(o, operand), o.RowNorm, t.alloc)
 	case *device.Attention:
 		if t.d.Supports(op) {
 			return kernels.Attention(t.d.gpu, attentionOperands(o, operand), t.alloc)
@@ -110,6 +111,12 @@ func operand(v *device.View) kernels.Operand {
 // shapeOf is a view without memory.
 func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
+}
+
+// normGradOperands are those of o, each as of gives it.
+func normGradOperands(o *device.NormGrad, of func(*device.View) kernels.Operand) kernels.NormOperands {
+	return kernels.NormOperands{Out: of(&o.DX), DWeight: of(&o.DWeight), DBias: of(&o.DBias), Grad: of(&o.G), X: of(&o.X),
+		Mean: of(&o.Mean), Rstd: of(&o.Rstd), Weight: of(&o.Weight), Add: of(&o.Add)}
 }
 
 // attentionOperands are those of o, each as of gives it.

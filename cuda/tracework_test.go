@@ -48,7 +48,7 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 		product, truth := fill(dtype.F16, 1, 4, 4), fill(dtype.Bool, 1, 3, 3)
 		index, target, place := fill(dtype.I64, 4, 6), fill(dtype.I64, 4), fill(dtype.I64, 4, 6)
 		params := fill(dtype.I64, 1)
-		list, weight := f(1, 6, 4), f(6)
+		list, weight, sum := f(1, 6, 4), f(6), f(6)
 		stats := f(4)
 		unary := expr.MustLower([]*expr.Expr{expr.X(0).Neg()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 		l := &listener{spans: map[device.SpanID]device.Span{}, nodes: map[uint64]string{}}
@@ -74,6 +74,7 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 				&device.CrossEntropyGrad{DX: g, X: x, Top: top, Rest: rest, Target: target, G: loss, Ignore: -100},
 				&device.Norm{Out: y, Mean: row, Rstd: stats, X: x, Weight: weight, RowNorm: layer},
 				&device.NormGrad{DX: y, G: g, X: x, Mean: row, Rstd: stats, Weight: weight, RowNorm: layer},
+				&device.NormGrad{DX: y, DWeight: sum, G: g, X: x, Mean: row, Rstd: stats, Weight: weight, Add: g, RowNorm: layer},
 				&device.Scan{Kind: device.ScanSum, Out: f2(y, 1, 6, 4), Ins: []device.View{list}},
 				&device.Argsort{Out: place, X: x},
 				&device.MultiMap{Program: unary, Outs: [][]device.View{{y}, {g}}, Ins: [][]device.View{{x}, {x}}, Params: params},
@@ -92,8 +93,8 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 			lists[k] = append(lists[k], told{e.Primitive, e.Work})
 		}
 	}
-	if len(lists[0]) != 16 || len(lists[1]) != 16 {
-		t.Fatalf("told of %d and %d primitives, want 16: %v, %v", len(lists[0]), len(lists[1]), lists[0], lists[1])
+	if len(lists[0]) != 17 || len(lists[1]) != 17 {
+		t.Fatalf("told of %d and %d primitives, want 17: %v, %v", len(lists[0]), len(lists[1]), lists[0], lists[1])
 	}
 	for i := range lists[0] {
 		if lists[0][i] != lists[1][i] {

@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -26,9 +27,10 @@ type RowNorm struct {
 func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
 // A Norm normalises the rows of X, of rank 2: it sets Out, Mean and Rstd. All views are contiguous.
-// X and Out have one type and shape [rows, columns]; Mean and Rstd are [rows] of the computing
-// type; Weight and Bias are [Affine(columns)] of the type or the computing type. Mean is absent
-// with RMS; Weight and Bias may be.
+// X and Out have one shape [rows, columns] and one type, or X is float32 and Out 16 bits wide: then
+// the result is rounded once, as a cast would. Mean and Rstd are [rows] of the computing type;
+// Weight and Bias are [Affine(columns)] of X's type or the computing type. Mean is absent with RMS;
+// Weight and Bias may be.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -71,52 +73,91 @@ func (o *Norm) Work() Work {
 // Clone copies the op.
 func (o *Norm) Clone() Op { c := *o; return &c }
 
-// A NormGrad sets DX from G, the gradient of the result of a [Norm]: rstd·(h - m(h) - z·m(h·z))
-// with h = g·weight, z = (x - mean)·rstd and m the mean over the row, m(h) left out with RMS. The
-// views are as those of Norm.
+// A NormGrad is the gradient of a [Norm], of whose result G is the gradient. With h = g·weight, z =
+// (x - mean)·rstd and m the mean over the row, m(h) left out with RMS, it sets
+//
+//	DX:      rstd·(h - m(h) - z·m(h·z)), and to that Add, the gradient of x by another way
+//	DWeight: the sum of g·z over what has that weight
+//	DBias:   the sum of g over what has that bias
+//
+// G is as Norm's Out; X, Mean, Rstd and Weight are Norm's. DX and Add are as X; DWeight and DBias
+// are [Affine(columns)] of the computing type. Any of the three results may be absent, but not all.
+// Weight may be, and Add, which is without DX.
 type NormGrad struct {
-	DX, G, X, Mean, Rstd, Weight View
+	DX, DWeight, DBias, G, X, Mean, Rstd, Weight, Add View
 	RowNorm
 }
 
 // Name returns "norm gradient".
 func (*NormGrad) Name() string { return "norm gradient" }
 
-// Operand returns the result, then the operands.
+// Operand returns the results, then the operands.
 func (o *NormGrad) Operand(i int) Operand {
-	return nth(i, Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
+	return nth(i, Operand{"dx", &o.DX, true}, Operand{"dweight", &o.DWeight, true},
+		Operand{"dbias", &o.DBias, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
 		Operand{"mean", &o.Mean, false}, Operand{"rstd", &o.Rstd, false},
-		Operand{"weight", &o.Weight, false})
+		Operand{"weight", &o.Weight, false}, Operand{"add", &o.Add, false})
 }
+
+// Sums reports whether DWeight or DBias is wanted.
+func (o *NormGrad) Sums() bool { return !o.DWeight.Absent() || !o.DBias.Absent() }
 
 // Check compares the shapes and types.
 func (o *NormGrad) Check() (arg, reason string) {
-	if o.G.Shape != o.X.Shape || o.G.Type != o.X.Type || !o.G.Contiguous() {
-		return "g", sparse(&o.G, o.X.Type, o.X.Shape)
+	if arg, reason := o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(3), o.Operand(7)); reason != "" {
+		return arg, reason
 	}
-	return o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(0), o.Operand(5))
+	if o.DX.Absent() && !o.Sums() {
+		return "dx", "all results are absent"
+	}
+	if o.DX.Absent() && !o.Add.Absent() {
+		return "add", "there is nothing to add it to: dx is absent"
+	}
+	for _, i := range []int{0, 8} {
+		v := o.Operand(i)
+		if !v.View.Absent() && (v.View.Shape != o.X.Shape || v.View.Type != o.X.Type || !v.View.Contiguous()) {
+			return v.Name, sparse(v.View, o.X.Type, o.X.Shape)
+		}
+	}
+	want, acc := shape.Of(o.Affine(o.X.Shape.At(1))), o.X.Type.Compute()
+	for _, i := range []int{1, 2} {
+		v := o.Operand(i)
+		if !v.View.Absent() && (v.View.Shape != want || v.View.Type != acc || !v.View.Contiguous()) {
+			return v.Name, sparse(v.View, acc, want)
+		}
+	}
+	return "", ""
 }
 
-// Work is that of rstd·(h - m(h) - z·m(h·z)).
+// Work is that of rstd·(h - m(h) - z·m(h·z)), of g·z and of the sums.
 func (o *NormGrad) Work() Work {
-	if o.X.Size() == 0 {
+	if o.X.Size() == 0 && !o.Sums() {
 		return Work{}
 	}
-	each := 6 // z: 1; h·z and its sum: 2; z·m: 1; difference: 1; ·rstd: 1
-	if !o.RMS {
-		each += 3 // x - mean; the sum of h; the difference
+	each := 0
+	count := func(n int, when bool) {
+		if when {
+			each += n
+		}
 	}
-	if !o.Weight.Absent() {
-		each++
-	}
-	return Work{each * o.X.Size(), bytesOf(o.DX, o.G, o.X, o.Mean, o.Rstd, o.Weight)}
+	dx, dw := !o.DX.Absent(), !o.DWeight.Absent()
+	count(1, dx || dw)             // z
+	count(1, (dx || dw) && !o.RMS) // x - mean
+	count(5, dx)                   // h·z and its sum, z·m, the difference, ·rstd
+	count(2, dx && !o.RMS)         // the sum of h, the difference
+	count(1, dx && !o.Weight.Absent())
+	count(1, !o.Add.Absent())
+	count(2, dw)
+	count(1, !o.DBias.Absent())
+	return Work{each * o.X.Size(), bytesOf(o.DX, o.DWeight, o.DBias, o.G, o.X, o.Mean, o.Rstd, o.Weight, o.Add)}
 }
 
 // Clone copies the op.
 func (o *NormGrad) Clone() Op { c := *o; return &c }
 
-// check checks the rows, the statistics, the result and what is one value a column.
-func (n RowNorm) check(x, mean, rstd *View, out Operand, affine ...Operand) (arg, reason string) {
+// check checks the rows, the statistics, the result or its gradient, and what is one value a
+// column.
+func (n RowNorm) check(x, mean, rstd *View, y Operand, affine ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() || !x.Contiguous() {
 		return "x", fmt.Sprintf("%v of %v with strides %v, want contiguous [rows, columns] of a float type",
 			x.Shape, x.Type, x.Strides)
@@ -127,8 +168,9 @@ func (n RowNorm) check(x, mean, rstd *View, out Operand, affine ...Operand) (arg
 		return "x", fmt.Sprintf("weights for every %d columns of %d rows do not fit shape %v",
 			n.Inner, n.Period, x.Shape)
 	}
-	if out.View.Shape != x.Shape || out.View.Type != x.Type || !out.View.Contiguous() {
-		return out.Name, sparse(out.View, x.Type, x.Shape)
+	narrow := x.Type == dtype.F32 && y.View.Type.IsHalf()
+	if y.View.Shape != x.Shape || y.View.Type != x.Type && !narrow || !y.View.Contiguous() {
+		return y.Name, sparse(y.View, x.Type, x.Shape)
 	}
 	if rstd.Shape != rows || rstd.Type != acc || !rstd.Contiguous() {
 		return "rstd", sparse(rstd, acc, rows)

@@ -98,7 +98,10 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 	if w == (Work{}) {
 		return d.Run(s, op, nil)
 	}
-	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Class: classOf(op), Work: w, Type: op.Operand(0).View.Type}
+	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Class: classOf(op), Work: w}
+	for i := 0; k.Type == dtype.Invalid && op.Operand(i).View != nil; i++ { // the first result that is wanted
+		k.Type = op.Operand(i).View.Type
+	}
 	if t.Wants().KernelShapes {
 		for i := 0; op.Operand(i).View != nil; i++ {
 			if v := op.Operand(i).View; !v.Absent() {

@@ -114,9 +114,12 @@ func TestRunTells(t *testing.T) {
 			if err != nil || !ran || len(c.kernels) != 1 {
 				t.Fatalf("%s: error %v, ran %v, told %+v", op.Name(), err, ran, c.kernels)
 			}
-			k := c.kernels[0]
+			k, first := c.kernels[0], op.Operand(0)
+			for i := 1; first.View.Absent(); i++ {
+				first = op.Operand(i)
+			}
 			if k.Device != dev || k.Primitive != op.Name() || k.Work != op.Work() || k.Work == (device.Work{}) ||
-				k.Type != op.Operand(0).View.Type || k.Start < before || k.End < k.Start || !k.Recorded ||
+				k.Type != first.View.Type || k.Start < before || k.End < k.Start || !k.Recorded ||
 				len(k.Launches) != 1 || k.Launches[0] != launch {
 				t.Errorf("%s: told %+v", op.Name(), k)
 			}

@@ -55,6 +55,8 @@ func TestWork(t *testing.T) {
 		{"RMS norm without a weight", &device.Norm{Out: x, Rstd: rows, X: x, RowNorm: rms}, device.Work{FLOPs: cols * 3, Bytes: 160 + 16}},
 		{"layer norm of no rows", &device.Norm{Out: f32(0, 5), Mean: f32(0), Rstd: f32(0), X: f32(0, 5), Weight: f32(5), Bias: f32(5), RowNorm: layer}, device.Work{}},
 		{"layer norm gradient", &device.NormGrad{DX: x, G: x, X: x, Mean: rows, Rstd: rows, Weight: f32(5), RowNorm: layer}, device.Work{FLOPs: cols * 10, Bytes: 240 + 32 + 20}},
+		{"layer norm gradient with sums", &device.NormGrad{DX: x, DWeight: f32(5), DBias: f32(5), G: x, X: x, Mean: rows, Rstd: rows, Weight: f32(5), Add: x, RowNorm: layer}, device.Work{FLOPs: cols * 14, Bytes: 320 + 32 + 60}},
+		{"RMS norm gradient, the weight's alone", &device.NormGrad{DWeight: f32(5), G: x, X: x, Rstd: rows, RowNorm: rms}, device.Work{FLOPs: cols * 3, Bytes: 160 + 16 + 20}},
 		{"RMS norm gradient of no rows", &device.NormGrad{DX: f32(0, 5), G: f32(0, 5), X: f32(0, 5), Rstd: f32(0), Weight: f32(5), RowNorm: rms}, device.Work{}},
 		{"convolution", &device.Convolution{X: f32(2, 4, 5), W: f32(6, 2, 3), Y: f32(2, 6, 3), Rank: 1, Groups: 2, Stride: [3]int{1}, Dilation: [3]int{1}}, device.Work{FLOPs: 2 * 36 * 6, Bytes: 4 * (40 + 36 + 36)}},
 		{"max pool gradient", &device.MaxPoolGrad{DX: f32(2, 6), G: f32(2, 3), Near: dense(dtype.U8, 2, 3), Window: pool}, device.Work{FLOPs: 6, Bytes: 48 + 24 + 6}},

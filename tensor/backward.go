@@ -275,7 +275,12 @@ func (e *engine) backAll(t *task, c *Context, gi *Tensor) {
 				break
 			}
 		}
-		e.send(t.to[i], e.bring(d))
+		if d = e.bring(d); c.took == i+1 {
+			t.to[i].g.Free()
+			t.to[i].g = d
+			continue
+		}
+		e.send(t.to[i], d)
 	}
 }
 

@@ -9,6 +9,19 @@ func (c *Context) spent(g *Tensor) bool {
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()
 }
 
+// pending returns what has come so far, by other ways, to the tensor that is operand i, for a VJP
+// that adds it to its own part in one pass: it then says so by took. It is nil where there is
+// nothing, where the sum has a graph, or where its elements do not lie in order.
+func (c *Context) pending(i int) *Tensor {
+	if c.run == nil || c.run.o.create || !c.scope.modes.noGrad || !c.Wants(i) {
+		return nil
+	}
+	if g := c.to[i].g; g != nil && g.layout.Contiguous() && g.dtype == c.n.operands[i].dtype {
+		return g
+	}
+	return nil
+}
+
 // release gives up saved value i, whose handle in the VJP is x: it will not be asked for again.
 func (c *Context) release(i int, x *Tensor) {
 	if x != nil {

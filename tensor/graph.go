@@ -30,6 +30,7 @@ type Context struct {
 	n     *node     // in VJP
 	to    []*task   // in VJP: where its gradients go
 	run   *engine   // in VJP
+	took  int       // in VJP: 1 + the operand whose gradient includes what was pending
 }
 
 // Scope is where intermediates belong.

@@ -30,6 +30,7 @@ type normalizeFunc struct {
 	running      bool // statistics to update, or with normFixed to use
 	eps          float64
 	momentum     float64
+	as           shape.Dims // what Reshape would make of x; of rank 0 where it has
 }
 
 func (f *normalizeFunc) Name() string { return f.op }
@@ -185,12 +186,12 @@ func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in
 type normOperands struct{ x, w, b, runningMean, runningVar *Tensor }
 
 func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
-	o.x, in = in[0], in[1:]
+	o.x, in = f.seen(in[0]), in[1:]
 	if f.weight {
-		o.w, in = in[0].affine(), in[1:]
+		o.w, in = f.affine(in[0]), in[1:]
 	}
 	if f.bias {
-		o.b, in = in[0].affine(), in[1:]
+		o.b, in = f.affine(in[0]), in[1:]
 	}
 	if f.running {
 		o.runningMean, o.runningVar = in[0], in[1]
@@ -198,9 +199,20 @@ func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
 	return o
 }
 
-// affine brings [groups, channels] before [n, groups, channels, inner].
-func (x *Tensor) affine() *Tensor {
+// seen is x, or a gradient of it, as [n, groups, channels, inner].
+func (f *normalizeFunc) seen(x *Tensor) *Tensor {
+	if f.as.Rank() == 0 {
+		return x
+	}
+	return x.reshape(f.as)
+}
+
+// affine brings a weight or bias before [n, groups, channels, inner].
+func (f *normalizeFunc) affine(x *Tensor) *Tensor {
 	s := x.layout.Shape
+	if f.as.Rank() > 0 {
+		return x.reshape(shape.Of(1, f.as.At(1), f.as.At(2), 1))
+	}
 	return x.reshape(shape.Of(1, s.At(0), s.At(1), 1))
 }
 
@@ -224,13 +236,13 @@ func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	}
 	wants := c.Needs(0) || f.weight && c.Needs(1)
 	if wants {
-		c.Save(x)
+		c.Save(in[0])
 		if f.weight {
 			c.Save(in[1])
 		}
 		c.Save(present(mean, rstd)...)
 	}
-	return y
+	return y.reshape(in[0].layout.Shape)
 }
 
 // count is the number of elements that mean and variance are taken of.
@@ -292,10 +304,14 @@ func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor
 }
 
 func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	x, k := c.Saved(0), 1
+	g = f.seen(g)
+	if needW, _ := f.needsAffine(c); !c.Needs(0) && !needW { // nothing is saved
+		return f.operandGradients(c, nil, nil, g.Cast(g.dtype.Compute()).Sum(0, 3))
+	}
+	x, k := f.seen(c.Saved(0)), 1
 	var w, mean *Tensor
 	if f.weight {
-		w, k = c.Saved(1).affine(), 2
+		w, k = f.affine(c.Saved(1)), 2
 	}
 	if !f.rms {
 		mean, k = c.Saved(k), k+1
@@ -307,23 +323,22 @@ func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	} else {
 		dx, dw, db = f.composed(c, g, x, w, mean, rstd)
 	}
-	return f.operandGradients(x, dx, dw, db)
+	return f.operandGradients(c, dx, dw, db)
 }
 
-// operandGradients lists the gradients of the operands.
-func (f *normalizeFunc) operandGradients(x, dx, dw, db *Tensor) []*Tensor {
+// operandGradients lists the gradients of the operands, in their shapes.
+func (f *normalizeFunc) operandGradients(c *Context, dx, dw, db *Tensor) []*Tensor {
 	grads := []*Tensor{dx}
-	flat := func(d *Tensor) *Tensor {
-		if d != nil {
-			d = d.reshape(shape.Of(x.layout.Shape.At(1), x.layout.Shape.At(2)))
-		}
-		return d
-	}
 	if f.weight {
-		grads = append(grads, flat(dw))
+		grads = append(grads, dw)
 	}
 	if f.bias {
-		grads = append(grads, flat(db))
+		grads = append(grads, db)
+	}
+	for i, d := range grads {
+		if d != nil {
+			grads[i] = d.reshape(c.n.operands[i].shape)
+		}
 	}
 	if f.running {
 		grads = append(grads, nil, nil)
@@ -342,9 +357,12 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	if dx, dw, db, ok := f.channelGradients(s, c.Needs(0), g, x, w, mean, rstd); ok {
 		return dx, dw, db
 	}
+	needW, needB := f.needsAffine(c)
+	if dx, dw, db, ok := f.fastGradients(c, rowGradients{c.Needs(0), needW, needB}, g, x, w, mean, rstd); ok {
+		return dx, dw, db
+	}
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
-	needW, needB := f.needsAffine(c)
 	outer := []int{0, 3}
 	batch := f.kind == normBatch // then the means that dx takes are those of the weight's and the bias's gradients
 	if needW || batch {
@@ -356,7 +374,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	if !c.Needs(0) {
 		return nil, dw, db
 	}
-	if dx = f.fastGradient(s, g, x, w, mean, rstd); dx != nil {
+	if dx, _, _, ok := f.fastGradients(c, rowGradients{x: true}, g, x, w, mean, rstd); ok {
 		return dx, dw, db
 	}
 	n := f.count(x)
@@ -439,7 +457,13 @@ func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
 
 // normalize applies f to x seen as [n, groups, channels, inner].
 func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
-	return f.normalizeBy(f, x, weight, bias, n, groups, channels, inner, running...)
+	as := shape.Of(n, groups, channels, inner)
+	if _, ok := x.layout.View(as); !ok || f.kind != normRows || len(running) > 0 {
+		return f.normalizeBy(f, x, weight, bias, n, groups, channels, inner, running...)
+	}
+	// Without Reshape around it, the gradient can be added to what comes to x by other ways.
+	f.weight, f.bias, f.as = weight != nil, bias != nil, as
+	return Apply(f, present(x, weight, bias)...)
 }
 
 // normalizeBy is normalize by what f is a part of.

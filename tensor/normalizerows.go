@@ -60,23 +60,60 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 	return mean, rstd, y
 }
 
-// fastGradient computes the gradient of x by the device's kernel; it is nil where that has none.
-func (f *normalizeFunc) fastGradient(s *Scope, g, x, w, mean, rstd *Tensor) *Tensor {
-	if !f.suitsRows(x) {
-		return nil
+// A rowGradients says which gradients of a normalisation of rows are wanted.
+type rowGradients struct{ x, weight, bias bool }
+
+// fastGradients computes those gradients by the device's kernel; ok is false where it has none.
+// What has come to x already is added to its gradient.
+func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
+	if wants == (rowGradients{}) {
+		return nil, nil, nil, true
 	}
+	if !f.suitsRows(x) {
+		return nil, nil, nil, false
+	}
+	s := c.scope
 	rows, column := rowShapes(x)
+	acc, each := x.dtype.Compute(), shape.Of(x.layout.Shape.At(1)*x.layout.Shape.At(2))
 	r := resultOf(x.dtype, rows)
-	k := normGradOps.supported(s, x.st.dev, device.NormGrad{DX: r, G: r, X: r, Mean: mean.operandAs(column), Rstd: rstd.operandAs(column), Weight: w.flat(), RowNorm: f.rows(x)})
+	op := device.NormGrad{G: r, X: r, Mean: mean.operandAs(column), Rstd: rstd.operandAs(column), RowNorm: f.rows(x)}
+	var more *Tensor
+	if wants.x {
+		op.DX, op.Weight = r, w.flat()
+		if more = c.pending(0); more != nil {
+			op.Add = r
+		}
+	} else {
+		w = nil
+	}
+	if wants.weight {
+		op.DWeight = resultOf(acc, each)
+	}
+	if wants.bias {
+		op.DBias = resultOf(acc, each)
+	}
+	k := normGradOps.supported(s, x.st.dev, op)
 	if k == nil {
-		return nil
+		return nil, nil, nil, false
 	}
 	x, g, w = x.Contiguous(), g.Contiguous(), w.contiguous()
-	dx := alloc(f.op+".grad", s, x.st.dev, x.dtype, x.layout.Shape)
-	k.X, k.G, k.Weight = x.operandAs(rows), g.operandAs(rows), w.flat()
-	launch(f.op, s, k, dx, g, x, mean, rstd, w)
+	name, kept := f.op+".grad", shape.Of(1, x.layout.Shape.At(1), x.layout.Shape.At(2), 1)
+	if wants.x {
+		dx = alloc(name, s, x.st.dev, x.dtype, x.layout.Shape)
+	}
+	if wants.weight {
+		dw = alloc(name, s, x.st.dev, acc, kept)
+	}
+	if wants.bias {
+		db = alloc(name, s, x.st.dev, acc, kept)
+	}
+	k.X, k.G, k.Weight, k.Add = x.operandAs(rows), g.operandAs(rows), w.flat(), more.operandAs(rows)
+	launch(name, s, k, dx, dw, db, g, x, mean, rstd, w, more)
 	normGradOps.put(k)
-	return dx
+	if more != nil {
+		c.took = 1
+	}
+	return dx, dw, db, true
 }
 
 // flat is the view of all elements of x, which is contiguous or will be, in a row; absent for nil.

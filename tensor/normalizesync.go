@@ -159,12 +159,12 @@ func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 func (f *syncNormFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	needW, needB := f.needsAffine(c)
 	if !c.Needs(0) && !needW { // nothing is saved
-		return f.operandGradients(g, nil, nil, g.Cast(g.dtype.Compute()).Sum(0, 3))
+		return f.operandGradients(c, nil, nil, g.Cast(g.dtype.Compute()).Sum(0, 3))
 	}
 	x, k := c.Saved(0), 1
 	var w *Tensor
 	if f.weight {
-		w, k = c.Saved(1).affine(), 2
+		w, k = f.affine(c.Saved(1)), 2
 	}
 	mean, rstd, total := c.Saved(k), c.Saved(k+1), c.Saved(k+2)
 	var dx, dw, db *Tensor
@@ -179,7 +179,7 @@ func (f *syncNormFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if !needB {
 		db = nil
 	}
-	return f.operandGradients(x, dx, dw, db)
+	return f.operandGradients(c, dx, dw, db)
 }
 
 // gradients computes the gradients in a few fused passes.

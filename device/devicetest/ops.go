@@ -58,6 +58,8 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.Norm{Out: f(4, 6), Rstd: f(4), X: f(4, 6), RowNorm: rms},
 		&device.NormGrad{DX: f(4, 6), G: f(4, 6), X: f(4, 6), Mean: f(4), Rstd: f(4), Weight: f(6), RowNorm: rows},
 		&device.NormGrad{DX: f(4, 6), G: f(4, 6), X: f(4, 6), Rstd: f(4), RowNorm: rms},
+		&device.NormGrad{DX: f(4, 6), DWeight: f(6), DBias: f(6), G: f(4, 6), X: f(4, 6), Mean: f(4), Rstd: f(4), Weight: f(6), Add: f(4, 6), RowNorm: rows},
+		&device.NormGrad{DBias: f(6), G: f(4, 6), X: f(4, 6), Mean: f(4), Rstd: f(4), RowNorm: rows},
 		&device.ChannelNorm{Out: f(2, 3, 4), Mean: f(3), Variance: f(3), Rstd: f(3), X: f(2, 3, 4), Weight: f(3), Bias: f(3), Eps: 1e-3},
 		&device.ChannelNorm{Out: f(2, 3, 4), Mean: f(3), Variance: f(3), Rstd: f(3), X: f(2, 3, 4), Eps: 1e-3},
 		&device.ChannelNormGrad{Sum: f(3), Product: f(3), DX: f(2, 3, 4), G: f(2, 3, 4), X: f(2, 3, 4), Mean: f(3), Rstd: f(3), Weight: f(3)},

@@ -135,9 +135,24 @@ func gates(t *testing.T) []gate {
 				if !n.RMS {
 					m.random(backward.Mean)
 				}
-				return NormGrad(backward, n)
+				return NormGrad(backward, n, m.scratch)
 			}
 			return Norm(forward, n)
+		}
+	}
+	sums := func(typ, grad dtype.Type, columns int, n device.RowNorm, add bool) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			random := func(t dtype.Type, dims ...int) Operand { return m.random(m.tensor(t, dense(dims...), 0)) }
+			acc := typ.Compute()
+			o := NormOperands{Out: m.tensor(typ, dense(64, columns), 0), X: random(typ, 64, columns), Grad: random(grad, 64, columns),
+				Rstd: random(acc, 64), Weight: random(acc, columns), DWeight: m.tensor(acc, dense(columns), 0)}
+			if !n.RMS {
+				o.Mean, o.DBias = random(acc, 64), m.tensor(acc, dense(columns), 0)
+			}
+			if add {
+				o.Add = random(typ, 64, columns)
+			}
+			return NormGrad(o, n, m.scratch)
 		}
 	}
 	layer := device.RowNorm{Period: 1, Inner: 1}
@@ -268,6 +283,17 @@ func gates(t *testing.T) []gate {
 		{name: "layer norm, bfloat16", plan: norm(h, h, 1024, layer, false), wide: 0.99},
 		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85}, // a row's mean and rstd are read by all of its threads, at one address
 		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
+		// A row's mean and rstd are read at one address, and the sums one by one.
+		{name: "layer norm gradient and sums", plan: sums(f, f, 768, layer, false), wide: 0.8},
+		{name: "layer norm gradient and sums, bfloat16", plan: sums(h, h, 768, layer, false), wide: 0.6, spread: 2}, // float32 weights, as below
+		{name: "layer norm gradient and sums, the gradient bfloat16", plan: sums(f, h, 768, layer, true), wide: 0.6},
+		{name: "layer norm gradient and sums, the most of a warp", plan: sums(f, f, 1024, layer, true), wide: 0.8},
+		{name: "layer norm gradient and sums, the most of a block", plan: sums(f, f, 6144, layer, true), wide: 0.8},
+		{name: "layer norm gradient and sums, float64", plan: sums(dtype.F64, dtype.F64, 512, layer, true), wide: 0.6},
+		{name: "layer norm gradient and sums, odd", plan: sums(f, f, 767, layer, true), spread: 2},
+		{name: "layer norm gradient and sums, odd, of a block", plan: sums(f, f, 6143, layer, true), spread: 2},
+		{name: "layer norm gradient and sums, half of the registers", plan: sums(f, h, 512, layer, true), wide: 0.6},
+		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.6, spread: 2},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
 		// A thread takes eight weights of twice the input's size in two reads, which touch the same sectors: the second finds them in the cache.

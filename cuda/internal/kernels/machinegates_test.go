@@ -81,7 +81,7 @@ func codeGates(t *testing.T) []codeGate {
 		return func() ([]Launch, error) {
 			if grad {
 				o.Grad = x
-				return NormGrad(o, n)
+				return NormGrad(o, n, fakeScratch)
 			}
 			o.Bias = w
 			return Norm(o, n)

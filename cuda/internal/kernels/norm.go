@@ -14,7 +14,9 @@ import (
 // reads each once, else once a pass.
 type normSpec struct {
 	typ, weight, bias dtype.Type // Invalid for none
+	y                 dtype.Type // of the result, or of its gradient
 	grad, rms, zero   bool
+	plus              bool // something is added to the gradient
 	runs              bool // neighbouring columns share a weight
 	vector            int  // elements of an access
 	held              int  // vectors that a thread keeps, 0 for none
@@ -33,7 +35,9 @@ func (s normSpec) name() string {
 	}
 	add(s.grad, "grad")
 	add(s.zero, "zero")
+	add(s.plus, "add")
 	name = append(name, s.typ.String())
+	add(s.y != s.typ, "y"+s.y.String())
 	add(s.weight != dtype.Invalid, "w"+s.weight.String())
 	add(s.bias != dtype.Invalid, "b"+s.bias.String())
 	add(s.runs, "runs")
@@ -45,29 +49,43 @@ func (s normSpec) name() string {
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // of the result, for the gradient
+	DWeight, DBias, Add              Operand // of the gradient; see [device.NormGrad]
 }
 
 // Norm plans a normalisation of the rows of o.X.
 func Norm(o NormOperands, n device.RowNorm) ([]Launch, error) { return planNorm("norm", o, n, false) }
 
-// NormGrad plans the gradient of the rows of o.X from o.Grad into o.Out.
-func NormGrad(o NormOperands, n device.RowNorm) ([]Launch, error) {
+// NormGrad plans the gradient of the rows of o.X from o.Grad into o.Out, and those of weight and
+// bias; see [NormGradReason].
+func NormGrad(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
+	if o.DWeight.Type != dtype.Invalid || o.DBias.Type != dtype.Invalid {
+		return planNormSums(o, n, scratch)
+	}
 	return planNorm("norm gradient", o, n, true)
 }
 
 func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch, error) {
-	matrices := []Operand{o.Out, o.X}
+	y, matrices := o.Out, []Operand{o.Out, o.X}
 	if grad {
-		matrices = append(matrices, o.Grad)
+		y, matrices = o.Grad, append(matrices, o.Grad)
 	}
-	if err := checkRows(op, matrices...); err != nil || o.X.Shape.Size() == 0 {
+	alike := []Operand{o.X, o.Out, y}
+	for i := range alike[1:] { // the result of float32 may be 16 bits wide
+		if v := &alike[i+1]; o.X.Type == dtype.F32 && v.Type == y.Type && y.Type.IsHalf() {
+			v.Type = dtype.F32
+		}
+	}
+	if o.Add.Type != dtype.Invalid {
+		matrices, alike = append(matrices, o.Add), append(alike, o.Add)
+	}
+	if err := checkRows(op, alike...); err != nil || o.X.Shape.Size() == 0 {
 		return nil, err
 	}
 	rows, columns := o.X.Shape.At(0), o.X.Shape.At(1)
 	if n.Period < 1 || n.Inner < 1 || n.Affine(columns)*n.Inner != n.Period*columns {
 		return nil, fail(op, "weights for every %d columns of %d rows do not fit %d columns", n.Inner, n.Period, columns)
 	}
-	s := normSpec{typ: o.X.Type, weight: o.Weight.Type, bias: o.Bias.Type, grad: grad, rms: n.RMS, runs: n.Inner > 1}
+	s := normSpec{typ: o.X.Type, weight: o.Weight.Type, bias: o.Bias.Type, y: y.Type, plus: o.Add.Type != dtype.Invalid, grad: grad, rms: n.RMS, runs: n.Inner > 1}
 	s.zero = n.Zero && !grad && s.bias == dtype.Invalid
 	if s.weight == dtype.Invalid && s.bias == dtype.Invalid {
 		s.runs = false
@@ -177,10 +195,17 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			w.inner = b.Param("inner", ptx.U32)
 		}
 	}
-	out, x := b.Pointer("out", storage(s.typ)), b.Pointer("x", storage(s.typ))
-	var g, mean, weight, bias ptx.Ptr
+	to := s.y // the type of what is written
 	if s.grad {
-		g = b.Pointer("g", storage(s.typ))
+		to = s.typ
+	}
+	out, x := b.Pointer("out", storage(to)), b.Pointer("x", storage(s.typ))
+	var g, plus, mean, weight, bias ptx.Ptr
+	if s.grad {
+		g = b.Pointer("g", storage(s.y))
+	}
+	if s.plus {
+		plus = b.Pointer("add", storage(s.typ))
 	}
 	rstd := b.Pointer("rstd", w.t)
 	if !s.rms {
@@ -201,6 +226,9 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.grad {
 		g = g.At(first)
 	}
+	if s.plus {
+		plus = plus.At(first)
+	}
 	if s.weight != dtype.Invalid || s.bias != dtype.Invalid {
 		w.start = w.row.Rem(period).Mul(vectors).Mul(num(s.vector))
 	}
@@ -212,14 +240,20 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			w.at = append(w.at, i.Min(last))
 		}
 	}
-	vector := func(p ptx.Ptr, i ptx.Value) []ptx.Value {
-		return loadVector(b, p.At(i.Mul(num(s.vector))), s.typ, s.vector)
+	vector := func(p ptx.Ptr, t dtype.Type, i ptx.Value) []ptx.Value {
+		return loadVector(b, p.At(i.Mul(num(s.vector))), t, s.vector)
 	}
-	store := func(i ptx.Value, v []ptx.Value) { storeVector(b, out.At(i.Mul(num(s.vector))), s.typ, v) }
+	store := func(i ptx.Value, v []ptx.Value) {
+		if s.plus {
+			more := vector(plus, s.typ, i)
+			v = apply(v, func(k int) ptx.Value { return v[k].Add(more[k]) })
+		}
+		storeVector(b, out.At(i.Mul(num(s.vector))), to, v)
+	}
 	if s.grad {
-		w.gradient(func(i ptx.Value) []ptx.Value { return append(vector(g, i), vector(x, i)...) }, store, mean, rstd, weight)
+		w.gradient(func(i ptx.Value) []ptx.Value { return append(vector(g, s.y, i), vector(x, s.typ, i)...) }, store, mean, rstd, weight)
 	} else {
-		w.forward(func(i ptx.Value) []ptx.Value { return vector(x, i) }, store, eps, mean, rstd, weight, bias)
+		w.forward(func(i ptx.Value) []ptx.Value { return vector(x, s.typ, i) }, store, eps, mean, rstd, weight, bias)
 	}
 	return [3]int{rowThreads, 1, 1}
 }

@@ -106,7 +106,7 @@ func TestNorm(t *testing.T) {
 		o, back := c.operands(m)
 		list, err := Norm(o, c.n)
 		m.run(list, err)
-		list, err = NormGrad(back, c.n)
+		list, err = NormGrad(back, c.n, m.scratch)
 		m.run(list, err)
 		var w, b []float64
 		if c.weight {
@@ -131,7 +131,7 @@ func TestNormGolden(t *testing.T) {
 	l := fake(dtype.F32, 64, 1024)
 	list, err := Norm(NormOperands{Out: l, X: l, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024), Bias: fake(dtype.F32, 1024)}, n)
 	golden(t, "layernorm", list, err)
-	list, err = NormGrad(NormOperands{Out: l, X: l, Grad: l, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024)}, n)
+	list, err = NormGrad(NormOperands{Out: l, X: l, Grad: l, Mean: fake(dtype.F32, 64), Rstd: fake(dtype.F32, 64), Weight: fake(dtype.F32, 1024)}, n, fakeScratch)
 	golden(t, "layernorm_grad", list, err)
 	h := fake(dtype.BF16, 64, 20000)
 	n.RMS = true
@@ -139,7 +139,7 @@ func TestNormGolden(t *testing.T) {
 	golden(t, "rmsnorm_long", list, err)
 	n = device.RowNorm{Eps: 1e-5, Period: 4, Inner: 64}
 	h = fake(dtype.BF16, 8, 512)
-	list, err = NormGrad(NormOperands{Out: h, X: h, Grad: h, Mean: fake(dtype.F32, 8), Rstd: fake(dtype.F32, 8), Weight: fake(dtype.BF16, 32)}, n)
+	list, err = NormGrad(NormOperands{Out: h, X: h, Grad: h, Mean: fake(dtype.F32, 8), Rstd: fake(dtype.F32, 8), Weight: fake(dtype.BF16, 32)}, n, fakeScratch)
 	golden(t, "groupnorm_grad", list, err)
 	for _, bad := range []Operand{fake(dtype.I32, 2, 3), fake(dtype.F32, 6), {Addr: 16, Type: dtype.F32, Layout: shape.Dense(shape.Of(3, 2))}} {
 		if _, err := Norm(NormOperands{Out: fake(dtype.F32, 2, 3), X: bad, Rstd: fake(dtype.F32, 2)}, n); err == nil {

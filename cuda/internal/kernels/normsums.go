@@ -1,0 +1,488 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// normSumsSpec describes the gradient of a normalisation of rows with those of weight and bias. A
+// warp or a block takes row after row, holds one in registers at a time, and adds up beside it
+// what belongs to its columns. So the operands are read once.
+type normSumsSpec struct {
+	typ, g, weight   dtype.Type // weight: Invalid for none
+	rms              bool
+	dx, dw, db, plus bool // the results; plus: what is added to dx
+	vector           int  // elements of an access
+	held             int  // vectors of a row that a thread has
+	ragged           bool // some threads have one less
+	group            int  // threads of a row
+}
+
+func (s normSumsSpec) name() string {
+	name := "layernorm_grad"
+	if s.rms {
+		name = "rmsnorm_grad"
+	}
+	for _, part := range []struct {
+		on   bool
+		name string
+	}{{s.dx, "dx"}, {s.dw, "dw"}, {s.db, "db"}, {s.plus, "add"}} {
+		if part.on {
+			name += "_" + part.name
+		}
+	}
+	name += "_" + s.typ.String()
+	if s.g != s.typ {
+		name += "_g" + s.g.String()
+	}
+	if s.weight != dtype.Invalid {
+		name += "_w" + s.weight.String()
+	}
+	if s.ragged {
+		name += "_ragged"
+	}
+	return fmt.Sprintf("%s_v%d_h%d_%d", name, s.vector, s.held, s.group)
+}
+
+const (
+	// normValues is how many columns a thread has at most, of four or five registers each, and
+	// oddValues where it takes them one by one, with an address each.
+	normValues, oddValues = 32, 24
+	// normParts is how many parts a sum has at most.
+	normParts = 1024
+	// normWarps is the warps of a block whose rows have a warp each.
+	normWarps = 4
+)
+
+// normPartRows is how many rows a block takes at least: what it writes of its sums, and what reads
+// that again, is then less than a twentieth of what there is to read and write anyway.
+func normPartRows(t dtype.Type) int {
+	if t.IsHalf() {
+		return 64
+	}
+	return 48
+}
+
+// NormGradReason says why there is no kernel for the gradient with those of weight and bias; ""
+// if there is one.
+func NormGradReason(o NormOperands, n device.RowNorm) string {
+	switch {
+	case o.DWeight.Type == dtype.Invalid && o.DBias.Type == dtype.Invalid:
+		return ""
+	case n.Period != 1 || n.Inner != 1:
+		return "the gradients of weights that columns or rows share are sums over what has one weight"
+	}
+	// Where operands lie is not known yet: rows may have to be taken one by one.
+	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, 1) {
+		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
+	}
+	return ""
+}
+
+// normRoom is the most columns of a thread.
+func normRoom(t dtype.Type, vector int) int {
+	if vector == 1 {
+		return oddValues * 4 / t.Compute().Size()
+	}
+	return normValues * 4 / t.Compute().Size()
+}
+
+// newNormSums is the kernel for these operands.
+func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
+	s := normSumsSpec{typ: o.X.Type, g: o.Grad.Type, weight: o.Weight.Type, rms: n.RMS, dx: o.Out.Type != dtype.Invalid,
+		dw: o.DWeight.Type != dtype.Invalid, db: o.DBias.Type != dtype.Invalid, plus: o.Add.Type != dtype.Invalid}
+	if !s.dx {
+		s.weight = dtype.Invalid
+	}
+	columns := o.X.Shape.At(1)
+	s.vector = 16 / s.typ.Size()
+	for _, p := range []Operand{o.Out, o.X, o.Grad, o.Weight, o.Add} {
+		if p.Type != dtype.Invalid && p.start()%16 != 0 || columns%s.vector != 0 {
+			s.vector = 1
+		}
+	}
+	s.group = 32
+	if columns > s.group*normRoom(s.typ, s.vector) {
+		s.group = rowThreads
+	}
+	s.held = ceilDiv(columns, s.vector*s.group)
+	s.ragged = columns%(s.vector*s.group) != 0
+	return s
+}
+
+// planNormSums plans the gradient with those of weight and bias: a kernel that leaves a part of
+// each sum for each of its blocks, and one that adds these up. Their number depends on the rows
+// alone.
+func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
+	const op = "norm gradient"
+	if why := NormGradReason(o, n); why != "" {
+		return nil, fail(op, "%s", why)
+	}
+	rows, columns := o.X.Shape.At(0), o.X.Shape.At(1)
+	if columns == 0 {
+		return nil, nil
+	}
+	s := newNormSums(o, n)
+	parts := min(ceilDiv(rows, normPartRows(s.typ)), normParts)
+	sums, first := columns, o.DWeight
+	if !s.dw {
+		first = o.DBias
+	}
+	if s.dw && s.db {
+		sums *= 2
+	}
+	var list []Launch
+	var partial uint64
+	acc := s.typ.Compute()
+	if parts > 0 { // of no rows the sums are 0
+		var err error
+		if partial, err = scratch(parts * sums * acc.Size()); err != nil {
+			return nil, err
+		}
+		k, err := kernelOf(s)
+		if err != nil {
+			return nil, err
+		}
+		p := make(packer, 0, 128)
+		p.u32(uint32(rows))
+		p.u32(uint32(columns))
+		p.scalar(acc, float64(columns))
+		if n.RMS {
+			o.Mean = Operand{}
+		}
+		if !s.dx {
+			o.Weight = Operand{}
+		}
+		for _, m := range []Operand{o.Out, o.X, o.Grad, o.Add, o.Rstd, o.Mean, o.Weight} {
+			if m.Type != dtype.Invalid {
+				p.u64(m.start())
+			}
+		}
+		p.u64(partial)
+		l, err := p.launch(k, parts)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	k, err := kernelOf(normPartsSpec{acc})
+	if err != nil {
+		return nil, err
+	}
+	p := make(packer, 0, 48)
+	p.u32(uint32(parts))
+	p.u32(uint32(sums))
+	p.u32(uint32(columns))
+	p.u64(partial)
+	p.u64(first.start())
+	p.u64(o.DBias.start())
+	l, err := p.launch(k, ceilDiv(sums, columnWidth))
+	return append(list, l), err
+}
+
+// normSumsWork is the state while the kernel is written.
+type normSumsWork struct {
+	*ptx.Builder
+	s       normSumsSpec
+	t       ptx.Type
+	columns ptx.Value
+	lane    ptx.Value
+	inside  ptx.Value // whether the thread has the last of its vectors
+	at      []ptx.Value
+	shared  ptx.Ptr
+	turn    *ptx.Var // which half of shared is written next
+}
+
+func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	w := &normSumsWork{Builder: b, s: s, t: computing(s.typ.Compute())}
+	if s.held*s.vector*2 <= normRoom(s.typ, s.vector) {
+		b.MinBlocks(2)
+	}
+	rows := b.Param("rows", ptx.U32)
+	w.columns = b.Param("columns", ptx.U32)
+	n := b.Param("n", w.t)
+	var dx, plus, mean, weight ptx.Ptr
+	if s.dx {
+		dx = b.Pointer("dx", storage(s.typ))
+	}
+	x, g := b.Pointer("x", storage(s.typ)), b.Pointer("g", storage(s.g))
+	if s.plus {
+		plus = b.Pointer("add", storage(s.typ))
+	}
+	rstd := b.Pointer("rstd", w.t)
+	if !s.rms {
+		mean = b.Pointer("mean", w.t)
+	}
+	if s.weight != dtype.Invalid {
+		weight = b.Pointer("weight", storage(s.weight))
+	}
+	partial := b.Pointer("partial", w.t)
+	threads, groups := rowThreads, 1
+	first := b.BlockID(0)
+	w.lane = b.ThreadID(0)
+	if s.group == 32 {
+		threads, groups = 32*normWarps, normWarps
+		w.lane, first = b.LaneID(), first.Mad(num(groups), b.WarpID())
+	} else if s.dx {
+		w.shared = b.Shared("across", w.t, 2*2*rowThreads/32)
+		w.turn = b.Var(b.U32(0))
+	}
+	for k := range s.held {
+		w.at = append(w.at, w.lane.Add(num(k*s.group)).Mul(num(s.vector)))
+	}
+	if s.ragged {
+		last := &w.at[s.held-1]
+		w.inside = last.Lt(w.columns)
+		*last = last.Min(w.columns.Sub(num(s.vector)))
+	}
+	var sums [2][]*ptx.Var // of g·z and of g
+	for a, on := range []bool{s.dw, s.db} {
+		for range s.held * s.vector {
+			if on {
+				sums[a] = append(sums[a], b.Var(b.Const(w.t, real(0))))
+			}
+		}
+	}
+	b.For(first, rows, b.GridDim(0).Mul(num(groups)), func(row ptx.Value, _ ptx.Loop) {
+		start := row.Cvt(ptx.S64).Mul(w.columns.Cvt(ptx.S64))
+		h, z := w.load(g.At(start), s.g), w.load(x.At(start), s.typ)
+		var more []ptx.Value
+		if s.plus {
+			more = w.load(plus.At(start), s.typ)
+		}
+		r := rstd.At(row).Load()
+		var m ptx.Value
+		if !s.rms {
+			m = mean.At(row).Load()
+		}
+		for k := range z {
+			if !s.rms {
+				z[k] = z[k].Sub(m)
+			}
+			z[k] = z[k].Mul(r)
+			if s.dw {
+				sums[0][k].Set(h[k].FMA(z[k], sums[0][k].Get()))
+			}
+			if s.db {
+				sums[1][k].Set(sums[1][k].Get().Add(h[k]))
+			}
+		}
+		if s.dx {
+			w.gradient(dx.At(start), weight, h, z, more, r, n)
+		}
+	})
+	w.leave(partial, sums)
+	return [3]int{threads, 1, 1}
+}
+
+// load returns what the thread has of a row.
+func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
+	for _, i := range w.at {
+		v = append(v, loadVector(w.Builder, p.At(i), t, w.s.vector)...)
+	}
+	return v
+}
+
+// each runs f for the thread's vectors; from is where the vector begins among its values.
+func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
+	for k, i := range w.at {
+		run := func() { f(i, k*w.s.vector) }
+		if w.s.ragged && k == w.s.held-1 {
+			w.If(w.inside, run)
+		} else {
+			run()
+		}
+	}
+}
+
+// gradient writes rstd·(h - m(h) - z·m(h·z)) of a row, with h = g·weight, and what is added to it.
+func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
+	s := w.s
+	if s.weight != dtype.Invalid {
+		for k, f := range w.load(weight, s.weight) {
+			h[k] = h[k].Mul(f)
+		}
+	}
+	w.Comment("the means of h*z and of h")
+	mhz := w.sum(apply(h, func(k int) ptx.Value { return h[k].Mul(z[k]) }))
+	list := []ptx.Value{mhz}
+	if !s.rms {
+		list = append(list, w.sum(h))
+	}
+	list = w.across(list)
+	for i := range list {
+		list[i] = list[i].Div(n)
+	}
+	w.each(func(i ptx.Value, from int) {
+		storeVector(w.Builder, dx.At(i), s.typ, apply(h[from:from+s.vector], func(k int) ptx.Value {
+			v := h[from+k]
+			if !s.rms {
+				v = v.Sub(list[1])
+			}
+			v = v.Sub(z[from+k].Mul(list[0])).Mul(r)
+			if s.plus {
+				v = v.Add(more[from+k])
+			}
+			return v
+		}))
+	})
+}
+
+// sum adds up the thread's values.
+func (w *normSumsWork) sum(v []ptx.Value) ptx.Value {
+	last := len(v) - w.s.vector
+	tail := pairwise(v[last:])
+	if w.s.ragged {
+		tail = w.inside.Select(tail, w.Const(w.t, real(0)))
+	}
+	if last == 0 {
+		return tail
+	}
+	return pairwise(v[:last]).Add(tail)
+}
+
+// across adds up each of some values over the threads of a row; every one gets the sums. A barrier
+// is enough for a row, as the next one takes the other half of the memory.
+func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
+	add := func(x, y ptx.Value) ptx.Value { return x.Add(y) }
+	for i := range list {
+		list[i] = list[i].WarpReduce(add)
+	}
+	if w.s.group == 32 {
+		return list
+	}
+	const warps = rowThreads / 32
+	half := w.shared.At(w.turn.Get().Mul(num(2 * warps)))
+	w.If(w.LaneID().Eq(num(0)), func() {
+		for i, v := range list {
+			half.At(w.WarpID()).At(num(i * warps)).Store(v)
+		}
+	})
+	w.Barrier()
+	for i := range list {
+		list[i] = half.At(w.LaneID().And(num(warps-1))).At(num(i*warps)).Load().WarpReduceWidth(warps, add)
+	}
+	w.turn.Set(w.turn.Get().Xor(num(1)))
+	return list
+}
+
+// leave writes the block's part of the sums.
+func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
+	var list [][]*ptx.Var
+	for _, v := range sums {
+		if v != nil {
+			list = append(list, v)
+		}
+	}
+	s, acc := w.s, w.s.typ.Compute()
+	values := func(v []*ptx.Var, from int) []ptx.Value {
+		out := make([]ptx.Value, s.vector)
+		for k := range out {
+			out[k] = v[from+k].Get()
+		}
+		return out
+	}
+	partial = partial.At(w.BlockID(0).Cvt(ptx.S64).Mul(w.columns.Cvt(ptx.S64)).Mul(num(len(list))))
+	if s.group > 32 {
+		for a, v := range list {
+			to := partial.At(w.columns.Mul(num(a)))
+			w.each(func(i ptx.Value, from int) { storeVector(w.Builder, to.At(i), acc, values(v, from)) })
+		}
+		return
+	}
+	w.Comment("the sums of the block's warps, a vector of each lane at a time")
+	// What a lane stores at once lies in planes, apart so that neighbours meet no conflict.
+	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
+	plane := 32 * chunk
+	if chunk < s.vector {
+		plane += 16
+	}
+	warp := s.vector / chunk * plane
+	tile := w.Shared("tile", w.t, len(list)*normWarps*warp)
+	for k := range s.held {
+		if k > 0 {
+			w.Barrier()
+		}
+		for a, v := range list {
+			to := tile.At(num(a * normWarps * warp)).At(w.WarpID().Mul(num(warp))).At(w.LaneID().Mul(num(chunk)))
+			all := values(v, k*s.vector)
+			for i := 0; i < s.vector; i += chunk {
+				storeVector(w.Builder, to.At(num(i/chunk*plane)), acc, all[i:i+chunk])
+			}
+		}
+		w.Barrier()
+		for c := 0; c < width; c += threads {
+			at := w.ThreadID(0).Add(num(c))
+			column := at.Add(num(k * width))
+			has := column.Lt(w.columns)
+			if width < threads {
+				has = has.And(at.Lt(num(width)))
+			}
+			from := tile.At(at)
+			if chunk < s.vector {
+				lane, part := at.Div(num(s.vector)), at.Rem(num(s.vector))
+				from = tile.At(part.Div(num(chunk)).Mul(num(plane))).At(lane.Mad(num(chunk), part.Rem(num(chunk))))
+			}
+			w.If(has, func() {
+				for a := range list {
+					var v []ptx.Value
+					for i := range normWarps {
+						v = append(v, from.At(num((a*normWarps+i)*warp)).Load())
+					}
+					partial.At(w.columns.Mul(num(a)).Add(column)).Store(pairwise(v))
+				}
+			})
+		}
+	}
+}
+
+// normPartsSpec describes the kernel that adds up the parts of sums: a warp's lanes along the sums,
+// and eight threads for each.
+type normPartsSpec struct{ acc dtype.Type }
+
+func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }
+
+func (s normPartsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	t := computing(s.acc)
+	parts, sums, columns := b.Param("parts", ptx.U32), b.Param("sums", ptx.U32), b.Param("columns", ptx.U32)
+	partial, first, second := b.Pointer("partial", t), b.Pointer("first", t), b.Pointer("second", t)
+	tx, ty := b.ThreadID(0), b.ThreadID(1)
+	sum := b.BlockID(0).Mad(num(columnWidth), tx)
+	inside := sum.Lt(sums)
+	tile := b.Shared("tile", t, reduceThreads)
+	b.If(inside, func() {
+		part := func(i ptx.Value) ptx.Value {
+			return partial.At(i.Cvt(ptx.S64).Mul(sums.Cvt(ptx.S64)).Add(sum.Cvt(ptx.S64))).Load()
+		}
+		vars := make([]*ptx.Var, chains)
+		for k := range vars {
+			vars[k] = b.Var(b.Const(t, real(0)))
+		}
+		tail := parts.Div(num(chains * columnHeight)).Mul(num(chains * columnHeight))
+		b.For(ty, tail, num(chains*columnHeight), func(i ptx.Value, _ ptx.Loop) {
+			for k, v := range vars {
+				v.Set(v.Get().Add(part(i.Add(num(k * columnHeight)))))
+			}
+		})
+		b.For(tail.Add(ty), parts, num(columnHeight), func(i ptx.Value, _ ptx.Loop) { vars[0].Set(vars[0].Get().Add(part(i))) })
+		list := make([]ptx.Value, chains)
+		for k := range list {
+			list[k] = vars[k].Get()
+		}
+		tile.At(ty.Mad(num(columnWidth), tx)).Store(pairwise(list))
+	})
+	b.Barrier()
+	b.If(inside.And(ty.Eq(num(0))), func() {
+		var list []ptx.Value
+		for y := range columnHeight {
+			list = append(list, tile.At(tx).At(num(y*columnWidth)).Load())
+		}
+		all := pairwise(list)
+		b.IfElse(sum.Lt(columns), func() { first.At(sum).Store(all) }, func() { second.At(sum.Sub(columns)).Store(all) })
+	})
+	return [3]int{columnWidth, columnHeight, 1}
+}

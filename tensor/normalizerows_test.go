@@ -1,0 +1,70 @@
+package tensor_test
+
+import (
+	"slices"
+	"testing"
+
+	_ "github.com/flambeau-go/flambeau/cpu"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The gradient of a normalisation is added to what has come to its input by other ways, in one
+// pass: hooks, kept gradients and second derivatives see the sum as ever.
+func TestNormGradientJoins(t *testing.T) {
+	for name, norm := range map[string]func(x, w, b *tensor.Tensor) *tensor.Tensor{
+		"layer norm": func(x, w, b *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{3, 5}, w, b, 1e-5) },
+		"RMS norm":   func(x, w, _ *tensor.Tensor) *tensor.Tensor { return x.RMSNorm([]int{3, 5}, w, 1e-5) },
+	} {
+		tensor.Do(func(s *tensor.Scope) {
+			leaf := s.Randn(4, 2, 3, 5).RequiresGrad()
+			w, b := s.Randn(3, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
+			g := s.Randn(4, 2, 3, 5)
+			for kind, in := range map[string]func() *tensor.Tensor{
+				"leaf": func() *tensor.Tensor { return leaf }, "result": func() *tensor.Tensor { return leaf.MulScalar(2) },
+				"turned": func() *tensor.Tensor { return leaf.Transpose(0, 1).Contiguous().Transpose(0, 1) },
+			} {
+				loss := func(x *tensor.Tensor) *tensor.Tensor { return x.Mul(g).Sin().Add(norm(x, w, b)).Mul(g).Sum() }
+				params := []*tensor.Tensor{leaf, w}
+				if name == "layer norm" {
+					params = append(params, b)
+				}
+				want := tensor.Gradients(loss(in()), params, tensor.CreateGraph())
+				x := in()
+				var hooked []float64
+				if kind != "leaf" {
+					x.RetainGrad()
+				}
+				x.RegisterHook(func(g *tensor.Tensor) *tensor.Tensor { hooked = g.Floats(); return nil })
+				got := tensor.Gradients(loss(x), append(params, x))
+				for i, v := range want {
+					if !got[i].AllClose(v, 1e-5, 1e-5) {
+						t.Errorf("%s of a %s: gradient %d is %v, want %v", name, kind, i, got[i], v)
+					}
+				}
+				if last := got[len(got)-1]; !slices.Equal(hooked, last.Floats()) {
+					t.Errorf("%s of a %s: a hook sees %v, the gradient is %v", name, kind, hooked, last)
+				}
+				for _, p := range params {
+					p.ZeroGrad()
+				}
+				loss(in()).Backward()
+				for i, v := range want {
+					if !params[i].Grad().AllClose(v, 1e-5, 1e-5) {
+						t.Errorf("%s of a %s: Backward's gradient %d is %v, want %v", name, kind, i, params[i].Grad(), v)
+					}
+				}
+				h := tensor.Gradients(want[0].Mul(g).Sum(), []*tensor.Tensor{leaf}, tensor.AllowUnused())
+				if h[0] == nil || h[0].Abs().Sum().Item() == 0 {
+					t.Errorf("%s of a %s: there is no second derivative", name, kind)
+				}
+			}
+			// A bias alone needs no saved operand.
+			y := norm(leaf.Detach(), w.Detach(), b)
+			if name == "layer norm" {
+				if d := tensor.Gradients(y.Mul(g).Sum(), []*tensor.Tensor{b})[0]; !d.AllClose(g.Sum(0, 1), 1e-5, 1e-5) {
+					t.Errorf("the bias's gradient alone is %v", d)
+				}
+			}
+		}, tensor.Seed(3))
+	}
+}
