@@ -253,7 +253,7 @@ func (a *bertAttention) run(x, mask *tensor.Tensor, c BERTConfig) (y *tensor.Ten
 
 func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return l.Norm.Forward(drop(l.Dense.Forward(x), c.rate(&l.Base)).Add(before))
+	return l.Norm.Forward(l.Dense.Forward(x).DropoutAdd(before, c.rate(&l.Base)))
 }
 
 // LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging

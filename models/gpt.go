@@ -196,9 +196,9 @@ func (b *gptBlock) compute(x *tensor.Tensor, p pass) *tensor.Tensor {
 		rate = 0
 	}
 	x = within(x, func(x *tensor.Tensor) *tensor.Tensor {
-		return x.Add(drop(b.Attn.run(b.Ln1.Forward(x), p), rate))
+		return b.Attn.run(b.Ln1.Forward(x), p).DropoutAdd(x, rate)
 	})
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return x.Add(drop(b.MLP.Forward(b.Ln2.Forward(x)), rate)) })
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return b.MLP.Forward(b.Ln2.Forward(x)).DropoutAdd(x, rate) })
 }
 
 // Forward applies attention to x [batch, length, width].

@@ -155,7 +155,7 @@ func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		h := b.Ln1.Forward(x)
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})
-		x = b.Drop.Forward(h).Add(x)
+		x = b.Drop.Add(x, h)
 		return x.Add(b.MLP.Forward(b.Ln2.Forward(x)))
 	})
 }

@@ -32,6 +32,16 @@ func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout(d.P)
 }
 
+// Add returns residual + d.Forward(x), in one launch where x is dropped from and the layer has no
+// hooks: see [tensor.Tensor.DropoutAdd].
+func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
+	if d.hooks != nil || !d.Training() {
+		return residual.Add(d.Forward(x))
+	}
+	defer d.Enter(&x, &out)()
+	return x.DropoutAdd(residual, d.P)
+}
+
 // Dropout1d sets whole channels of signals to zero with probability P in training, and scales the others by 1/(1-P).
 type Dropout1d struct {
 	Base

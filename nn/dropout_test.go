@@ -3,6 +3,7 @@ package nn_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,36 @@ func TestDropoutLayers(t *testing.T) {
 				t.Errorf("%s drops in evaluation", name)
 			}
 		}, tensor.Seed(1))
+	}
+}
+
+// Dropout.Add is the sum with what Forward returns, also in evaluation and with hooks, which see
+// what they see of Forward.
+func TestDropoutAdd(t *testing.T) {
+	seen := 0
+	hooked := nn.NewDropout(0.4)
+	hooked.RegisterForwardHook(func(x, y *tensor.Tensor) *tensor.Tensor {
+		seen++
+		return y.MulScalar(2)
+	})
+	eval := nn.NewDropout(0.4)
+	nn.Eval(eval)
+	for name, d := range map[string]*nn.Dropout{"training": nn.NewDropout(0.4), "evaluation": eval, "hooked": hooked} {
+		sum := func(f func(x, r *tensor.Tensor) *tensor.Tensor) (v []float64) {
+			tensor.Do(func(s *tensor.Scope) {
+				r := s.Ones(20, 5)
+				v = f(s.Typed(dtype.BF16).Ones(20, 5), r).Floats()
+			}, tensor.Seed(3))
+			return v
+		}
+		got := sum(func(x, r *tensor.Tensor) *tensor.Tensor { return d.Add(r, x) })
+		want := sum(func(x, r *tensor.Tensor) *tensor.Tensor { return r.Add(d.Forward(x)) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the sum is %v, want %v", name, got, want)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("the hook is called %d times", seen)
 	}
 }
 

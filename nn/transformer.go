@@ -51,14 +51,14 @@ func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tens
 	return y
 }
 
-// residual returns x + f(norm(x)), or norm(x + f(x)), in x's scope.
-func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+// residual returns x + drop(f(norm(x))), or norm(x + drop(f(x))), in x's scope.
+func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
 		if o.NormFirst {
-			return x.Add(f(norm.Forward(x)))
+			return drop.Add(x, f(norm.Forward(x)))
 		}
-		return norm.Forward(x.Add(f(x)))
+		return norm.Forward(drop.Add(x, f(x)))
 	})
 }
 
@@ -117,12 +117,12 @@ func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Ten
 
 func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
-		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
+		x := l.Options.residual(x.In(c), l.Norm1, l.Dropout1, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: m})
-			return l.Dropout1.Forward(r)
+			return r
 		})
-		return l.Options.residual(x, l.Norm2, func(x *tensor.Tensor) *tensor.Tensor {
-			return l.Dropout2.Forward(l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x)))))
+		return l.Options.residual(x, l.Norm2, l.Dropout2, func(x *tensor.Tensor) *tensor.Tensor {
+			return l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x))))
 		})
 	})
 }
@@ -168,16 +168,16 @@ func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross 
 
 func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross Masks) *tensor.Tensor {
 	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
-		x := l.Options.residual(x.In(c), l.Norm1, func(x *tensor.Tensor) *tensor.Tensor {
+		x := l.Options.residual(x.In(c), l.Norm1, l.Dropout1, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: self})
-			return l.Dropout1.Forward(r)
+			return r
 		})
-		x = l.Options.residual(x, l.Norm2, func(x *tensor.Tensor) *tensor.Tensor {
+		x = l.Options.residual(x, l.Norm2, l.Dropout2, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.MultiheadAttn.Forward(x, memory, memory, AttendOptions{Masks: cross})
-			return l.Dropout2.Forward(r)
+			return r
 		})
-		return l.Options.residual(x, l.Norm3, func(x *tensor.Tensor) *tensor.Tensor {
-			return l.Dropout3.Forward(l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x)))))
+		return l.Options.residual(x, l.Norm3, l.Dropout3, func(x *tensor.Tensor) *tensor.Tensor {
+			return l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x))))
 		})
 	})
 }

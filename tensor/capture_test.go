@@ -121,6 +121,7 @@ func TestCapturedRandom(t *testing.T) {
 		put(5, h.Reshape(1, 2, 2, 4).Dropout2d(0.5))
 		put(6, s.On(s.Device()).RandPerm(6).Float())
 		put(7, tensor.ScaledDotProductAttention(h.Reshape(1, 1, 4, 4), h.Reshape(1, 1, 4, 4), h.Reshape(1, 1, 4, 4), tensor.AttentionOptions{Dropout: 0.4}))
+		put(8, h.Cast(dtype.BF16).DropoutAdd(h, 0.5))
 	}
 	const steps = 6
 	run := func(captured bool) (all []float64, state [4]uint64) {
@@ -129,7 +130,7 @@ func TestCapturedRandom(t *testing.T) {
 		gen := tensor.NewGenerator(77)
 		m := tensor.Root().On(dev)
 		x := m.Linspace(-1, 1, 16).Reshape(4, 4)
-		out := make([]*tensor.Tensor, 8)
+		out := make([]*tensor.Tensor, 9)
 		for i := range out {
 			out[i] = m.Zeros(6)
 		}
@@ -161,7 +162,7 @@ func TestCapturedRandom(t *testing.T) {
 	if gotState != wantState {
 		t.Errorf("the generators are at %v, after eager steps at %v", gotState, wantState)
 	}
-	if slices.Equal(want[:6], want[48:54]) || !slices.Equal(want[18:24], want[48+18:48+24]) {
+	if slices.Equal(want[:6], want[54:60]) || !slices.Equal(want[18:24], want[54+18:54+24]) {
 		t.Error("the test draws the same numbers each time, or a seeded scope different ones")
 	}
 }

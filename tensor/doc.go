@@ -70,6 +70,7 @@ package tensor
 //	randomgenerator.go       Generator
 //	randomsampling.go        Bernoulli Multinomial TruncNormal
 //	randomdropout.go         Dropout AlphaDropout Dropout2d …
+//	randomdropoutadd.go      DropoutAdd
 //
 // Elementwise ops:
 //

@@ -17,6 +17,7 @@ const (
 	integerKind
 	dropoutKind
 	alphaDropoutKind
+	dropoutAddKind
 	truncatedKind
 )
 
@@ -28,20 +29,25 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	fed  bool // seed and offset are the last operands, and the Param is added to the offset
+	fed  bool          // seed and offset are the last operands, and the Param is added to the offset
+	in   [2]dtype.Type // of the operands before those, Invalid where there are fewer
 }
 
 var randomPrograms cache[randomKey, *expr.Program]
 
 // randomProgram returns the code that fills with random numbers. Params: seed, offset, then the distribution's own.
-func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
-	return randomPrograms.get(randomKey{t, kind, fed}, func() *expr.Program {
-		seed, offset, index := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)
-		if fed {
-			n := 0
-			if kind == dropoutKind || kind == alphaDropoutKind {
-				n = 1
+func randomProgram(k randomKey) *expr.Program {
+	return randomPrograms.get(k, func() *expr.Program {
+		t := k.t
+		var in []dtype.Type
+		for _, t := range k.in {
+			if t != dtype.Invalid {
+				in = append(in, t)
 			}
+		}
+		seed, offset, index := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)
+		if k.fed {
+			n := len(in)
 			seed, offset = expr.X(n), expr.X(n+1).Add(offset)
 		}
 		w := t.Compute()
@@ -49,9 +55,8 @@ func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
 			w = dtype.F32
 		}
 		a, b := expr.Param(2, w), expr.Param(3, w)
-		var in []dtype.Type
 		var e *expr.Expr
-		switch kind {
+		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a) // rounding may reach the open end; see below
@@ -65,16 +70,22 @@ func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
 			// low + ⌊u·range⌋ with 53 random bits: exact for ranges up to 2⁵³.
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
-		case dropoutKind:
-			in = []dtype.Type{t}
+		case dropoutKind, dropoutAddKind:
 			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
-			e = keep.Select(expr.X(0).Mul(b), expr.C(0))
+			if k.kind == dropoutKind {
+				x := expr.X(0)
+				if in[0] != t {
+					x = x.Rounded(t)
+				}
+				e = keep.Select(x.Mul(b), expr.C(0))
+				break
+			}
+			e = expr.X(1).Add(keep.Select(expr.X(0).Mul(b), expr.C(0)).Rounded(in[0]))
 		case alphaDropoutKind:
-			in = []dtype.Type{t}
 			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
 			e = keep.Select(expr.X(0).Mul(b).Add(expr.Param(4, w)), expr.Param(5, w))
 		}
-		if fed {
+		if k.fed {
 			in = append(in, dtype.I64, dtype.I64)
 		}
 		return expr.MustLower([]*expr.Expr{e.Named(kind.String())}, []dtype.Type{t}, in, -1)
@@ -84,7 +95,11 @@ func randomProgram(t dtype.Type, kind randomKind, fed bool) *expr.Program {
 // draw fills x for an op, reading in if the kind has an operand, from (seed, offset).
 func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
 	slots := s.numbers(seed, x.st.dev)
-	p := randomProgram(x.dtype, kind, slots != nil)
+	key := randomKey{t: x.dtype, kind: kind, fed: slots != nil}
+	for i, x := range in {
+		key.in[i] = x.dtype
+	}
+	p := randomProgram(key)
 	if kind == uniformKind {
 		params = append(params, below(x.dtype, params[1]))
 	}

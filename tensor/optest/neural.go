@@ -9,7 +9,7 @@ import (
 func init() {
 	rowTables = append(rowTables, crossEntropyRows, attentionRows, ropeRows, formRows)
 	functions = append(functions, "ScaledDotProductAttention")
-	for _, name := range []string{"AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "GumbelSoftmax"} {
+	for _, name := range []string{"AlphaDropout", "DropoutAdd", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "GumbelSoftmax"} {
 		noValue[name] = "random"
 	}
 }
