@@ -88,7 +88,7 @@ func randomProgram(k randomKey) *expr.Program {
 		if k.fed {
 			in = append(in, dtype.I64, dtype.I64)
 		}
-		return expr.MustLower([]*expr.Expr{e.Named(kind.String())}, []dtype.Type{t}, in, -1)
+		return expr.MustLower([]*expr.Expr{e.Named(k.kind.String())}, []dtype.Type{t}, in, -1)
 	})
 }
 
