@@ -171,7 +171,7 @@ func (m *GPT) features(ids *tensor.Tensor, p pass) *tensor.Tensor {
 		p.layer = i
 		x = b.run(x, p)
 	}
-	return m.LnF.Forward(x)
+	return m.LnF.ForwardLow(x)
 }
 
 func drop(x *tensor.Tensor, p float64) *tensor.Tensor {
@@ -198,9 +198,9 @@ func (b *gptBlock) compute(x *tensor.Tensor, p pass) *tensor.Tensor {
 		rate = 0
 	}
 	x = within(x, func(x *tensor.Tensor) *tensor.Tensor {
-		return x.Add(drop(b.Attn.run(b.Ln1.Forward(x), p), rate))
+		return x.Add(drop(b.Attn.run(b.Ln1.ForwardLow(x), p), rate))
 	})
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return x.Add(drop(b.MLP.Forward(b.Ln2.Forward(x)), rate)) })
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return x.Add(drop(b.MLP.Forward(b.Ln2.ForwardLow(x)), rate)) })
 }
 
 // Forward applies attention to x [batch, length, width].
