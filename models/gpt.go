@@ -169,7 +169,7 @@ func (m *GPT) features(ids *tensor.Tensor, p pass) *tensor.Tensor {
 		p.layer = i
 		x = b.run(x, p)
 	}
-	return m.LnF.Forward(x)
+	return m.LnF.ForwardLow(x)
 }
 
 func drop(x *tensor.Tensor, p float64) *tensor.Tensor {
@@ -196,9 +196,9 @@ func (b *gptBlock) compute(x *tensor.Tensor, p pass) *tensor.Tensor {
 		rate = 0
 	}
 	x = within(x, func(x *tensor.Tensor) *tensor.Tensor {
-		return b.Attn.run(b.Ln1.Forward(x), p).DropoutAdd(x, rate)
+		return b.Attn.run(b.Ln1.ForwardLow(x), p).DropoutAdd(x, rate)
 	})
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return b.MLP.Forward(b.Ln2.Forward(x)).DropoutAdd(x, rate) })
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return b.MLP.Forward(b.Ln2.ForwardLow(x)).DropoutAdd(x, rate) })
 }
 
 // Forward applies attention to x [batch, length, width].

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -34,6 +35,17 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.LayerNorm(l.Shape, l.Weight, l.Bias, l.Eps)
 }
 
+// ForwardLow is Forward whose result has the 16-bit type of [tensor.Autocast] where that is on. It
+// is for a norm whose result goes to one linear layer, which would cast it to that type: the
+// numbers are the same, and two casts less are done. Hooks see the 16 bits.
+func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {
+		return x.LayerNormAs(t, l.Shape, l.Weight, l.Bias, l.Eps)
+	}
+	return x.LayerNorm(l.Shape, l.Weight, l.Bias, l.Eps)
+}
+
 // RMSNorm divides the last dimensions of its input by their root mean square: x/√(mean(x²) + Eps)·Weight (B. Zhang, R. Sennrich,
 // arXiv:1910.07467).
 type RMSNorm struct {
@@ -56,9 +68,22 @@ func NewRMSNorm(shape []int, opts ...Option) *RMSNorm {
 // Forward normalises x of shape [..., Shape...].
 func (l *RMSNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	eps := l.Eps
-	if eps == 0 {
-		eps = -1
+	return x.RMSNorm(l.Shape, l.Weight, l.eps())
+}
+
+// ForwardLow is Forward with a result of 16 bits under autocast: see [LayerNorm.ForwardLow].
+func (l *RMSNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer l.Enter(&x, &out)()
+	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {
+		return x.RMSNormAs(t, l.Shape, l.Weight, l.eps())
 	}
-	return x.RMSNorm(l.Shape, l.Weight, eps)
+	return x.RMSNorm(l.Shape, l.Weight, l.eps())
+}
+
+// eps is Eps as tensors take it.
+func (l *RMSNorm) eps() float64 {
+	if l.Eps == 0 {
+		return -1
+	}
+	return l.Eps
 }

@@ -164,8 +164,8 @@ package tensor
 // Layers as functions:
 //
 //	normalize.go             the function behind all norms
-//	normalizeops.go          LayerNorm RMSNorm BatchNorm InstanceNorm GroupNorm Normalize
-//	                         LocalResponseNorm
+//	normalizeops.go          LayerNorm LayerNormAs RMSNorm RMSNormAs BatchNorm InstanceNorm
+//	                         GroupNorm Normalize LocalResponseNorm
 //	normalizerows.go         its kernels by rows
 //	normalizechannels.go     its kernels by channels
 //	normalizesync.go         SyncBatchNorm: over the batches of ranks

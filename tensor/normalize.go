@@ -30,6 +30,7 @@ type normalizeFunc struct {
 	running      bool // statistics to update, or with normFixed to use
 	eps          float64
 	momentum     float64
+	to           dtype.Type // of the result, 16 bits wide for float32; Invalid: x's
 	as           shape.Dims // what Reshape would make of x; of rank 0 where it has
 }
 
@@ -242,6 +243,9 @@ func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 		c.Save(present(mean, rstd)...)
 	}
+	if f.to != dtype.Invalid {
+		y = y.Cast(f.to)
+	}
 	return y.reshape(in[0].layout.Shape)
 }
 
@@ -318,7 +322,7 @@ func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	rstd := c.Saved(k)
 	var dx, dw, db *Tensor
-	if c.Scope().modes.noGrad && g.dtype == x.dtype && f.kind != normFixed {
+	if c.Scope().modes.noGrad && (g.dtype == x.dtype || g.dtype == f.to) && f.kind != normFixed {
 		dx, dw, db = f.gradients(c, g, x, w, mean, rstd)
 	} else {
 		dx, dw, db = f.composed(c, g, x, w, mean, rstd)
@@ -361,6 +365,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	if dx, dw, db, ok := f.fastGradients(c, rowGradients{c.Needs(0), needW, needB}, g, x, w, mean, rstd); ok {
 		return dx, dw, db
 	}
+	g = g.Cast(x.dtype)
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	outer := []int{0, 3}

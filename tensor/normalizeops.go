@@ -33,13 +33,46 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 // G. E. Hinton, arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are computed in float32, they may be
 // float32. torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
-	if y := underAutocast("layer_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LayerNorm(normalized, in[1], in[2], eps) }, x, weight, bias); y != nil {
+	return x.layerNorm(dtype.Invalid, normalized, weight, bias, eps)
+}
+
+// LayerNormAs is [Tensor.LayerNorm] with a result of float type t, as Cast would give it: in one
+// pass where that takes float32 to 16 bits. It suits what goes to products alone, which under
+// [Autocast] are computed in the type that [Scope.Autocast] gives.
+func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
+	floatResult("layer_norm", x, t)
+	return x.layerNorm(t, normalized, weight, bias, eps)
+}
+
+// floatResult refuses a normalisation's result of type t if that is no float type.
+func floatResult(op string, x *Tensor, t dtype.Type) {
+	if !t.IsFloat() {
+		fail(op, ErrType, present(x), "a result of %v cannot be: its elements are no integers", t)
+	}
+}
+
+// layerNorm is LayerNorm with a result of type t; Invalid stands for x's.
+func (x *Tensor) layerNorm(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
+	if y := underAutocast("layer_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].layerNorm(t, normalized, in[1], in[2], eps) }, x, weight, bias); y != nil {
 		return y
 	}
 	const op = "layer_norm"
 	in := normInput(op, x, weight, bias)
 	n := trailing(op, in, normalized)
-	return (&normalizeFunc{op: op, zero: true, eps: eps}).normalize(x, weight, bias, rowsOf(x, len(normalized)), 1, n, 1)
+	return (&normalizeFunc{op: op, zero: true, eps: eps}).normalizeAs(t, x, weight, bias, n, len(normalized))
+}
+
+// normalizeAs normalises the last dimensions of x, of n elements, to a result of type t.
+func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, last int) *Tensor {
+	if x.dtype == dtype.F32 && t.IsHalf() {
+		f.to = t
+	}
+	y := f.normalize(x, weight, bias, rowsOf(x, last), 1, n, 1)
+	if t == dtype.Invalid || y.dtype == t {
+		return y
+	}
+	defer y.Free() // the cast needs it no more
+	return y.Cast(t)
 }
 
 // rowsOf is the number of elements of all dimensions but the last few.
@@ -55,7 +88,18 @@ func rowsOf(x *Tensor, last int) int {
 // R. Sennrich, arXiv:1910.07467). weight is as in [Tensor.LayerNorm], where torch also takes other types and promotes. A negative eps stands for torch's default, the distance from 1 to
 // the next number of the type that is computed in: 2⁻⁵² for float64, 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
-	if y := underAutocast("rms_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].RMSNorm(normalized, in[1], eps) }, x, weight); y != nil {
+	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
+}
+
+// RMSNormAs is [Tensor.RMSNorm] with a result of float type t: see [Tensor.LayerNormAs].
+func (x *Tensor) RMSNormAs(t dtype.Type, normalized []int, weight *Tensor, eps float64) *Tensor {
+	floatResult("rms_norm", x, t)
+	return x.rmsNorm(t, normalized, weight, eps)
+}
+
+// rmsNorm is RMSNorm with a result of type t; Invalid stands for x's.
+func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps float64) *Tensor {
+	if y := underAutocast("rms_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].rmsNorm(t, normalized, in[1], eps) }, x, weight); y != nil {
 		return y
 	}
 	const op = "rms_norm"
@@ -66,7 +110,7 @@ func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor 
 			eps = 0x1p-52
 		}
 	}
-	return (&normalizeFunc{op: op, rms: true, eps: eps}).normalize(x, weight, nil, rowsOf(x, len(normalized)), 1, n, 1)
+	return (&normalizeFunc{op: op, rms: true, eps: eps}).normalizeAs(t, x, weight, nil, n, len(normalized))
 }
 
 // channelled checks that x is [n, channels, …] and that what else is given has one value a channel, and returns n, the channels and the

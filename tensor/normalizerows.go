@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -40,7 +41,11 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 	rows, column := rowShapes(x)
 	acc := x.dtype.Compute()
 	stat := resultOf(acc, column)
-	op := device.Norm{Out: resultOf(x.dtype, rows), Rstd: stat, X: resultOf(x.dtype, rows), Weight: w.flat(), Bias: b.flat(), RowNorm: f.rows(x)}
+	to := f.to
+	if to == dtype.Invalid {
+		to = x.dtype
+	}
+	op := device.Norm{Out: resultOf(to, rows), Rstd: stat, X: resultOf(x.dtype, rows), Weight: w.flat(), Bias: b.flat(), RowNorm: f.rows(x)}
 	if !f.rms {
 		op.Mean = stat
 	}
@@ -53,7 +58,7 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 	if !f.rms {
 		mean = alloc(f.op, s, x.st.dev, acc, kept)
 	}
-	rstd, y = alloc(f.op, s, x.st.dev, acc, kept), alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape)
+	rstd, y = alloc(f.op, s, x.st.dev, acc, kept), alloc(f.op, s, x.st.dev, to, x.layout.Shape)
 	k.X, k.Weight, k.Bias = x.operandAs(rows), w.flat(), b.flat()
 	launch(f.op, s, k, y, mean, rstd, x, w, b)
 	normOps.put(k)
@@ -76,7 +81,7 @@ func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, m
 	rows, column := rowShapes(x)
 	acc, each := x.dtype.Compute(), shape.Of(x.layout.Shape.At(1)*x.layout.Shape.At(2))
 	r := resultOf(x.dtype, rows)
-	op := device.NormGrad{G: r, X: r, Mean: mean.operandAs(column), Rstd: rstd.operandAs(column), RowNorm: f.rows(x)}
+	op := device.NormGrad{G: resultOf(g.dtype, rows), X: r, Mean: mean.operandAs(column), Rstd: rstd.operandAs(column), RowNorm: f.rows(x)}
 	var more *Tensor
 	if wants.x {
 		op.DX, op.Weight = r, w.flat()

@@ -2,9 +2,11 @@ package tensor_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	_ "github.com/flambeau-go/flambeau/cpu"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -67,4 +69,41 @@ func TestNormGradientJoins(t *testing.T) {
 			}
 		}, tensor.Seed(3))
 	}
+}
+
+// A result of 16 bits is that of float32, cast, and so are the gradients.
+func TestNormAs(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x, w, b := s.Randn(70, 9).RequiresGrad(), s.Randn(9).RequiresGrad(), s.Randn(9).RequiresGrad()
+		turned := s.Randn(9, 70).T()
+		for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32, dtype.F64} {
+			g := s.Randn(70, 9).Cast(typ)
+			for name, f := range map[string][2]func(x *tensor.Tensor) *tensor.Tensor{
+				"layer norm": {
+					func(x *tensor.Tensor) *tensor.Tensor { return x.LayerNormAs(typ, []int{9}, w, b, 1e-5) },
+					func(x *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{9}, w, b, 1e-5).Cast(typ) },
+				},
+				"RMS norm": {
+					func(x *tensor.Tensor) *tensor.Tensor { return x.RMSNormAs(typ, []int{9}, w, -1) },
+					func(x *tensor.Tensor) *tensor.Tensor { return x.RMSNorm([]int{9}, w, -1).Cast(typ) },
+				},
+			} {
+				got, want := f[0](x), f[1](x)
+				if got.Type() != typ || !got.AllClose(want, 0, 0) || !f[0](turned).AllClose(f[1](turned), 0, 0) {
+					t.Errorf("%s as %v is %v, want %v", name, typ, got, want)
+				}
+				for _, opts := range [][]tensor.GradOption{{tensor.GradOutput(g)}, {tensor.GradOutput(g), tensor.CreateGraph()}} {
+					d, e := tensor.Gradients(f[0](x), []*tensor.Tensor{x, w}, opts...), tensor.Gradients(f[1](x), []*tensor.Tensor{x, w}, opts...)
+					for i := range d {
+						if !d[i].AllClose(e[i], 1e-6, 1e-6) {
+							t.Errorf("%s as %v: gradient %d is %v, want %v", name, typ, i, d[i], e[i])
+						}
+					}
+				}
+			}
+		}
+		if err := tensor.Try(func() { x.RMSNormAs(dtype.I64, []int{9}, w, -1) }); err == nil || !strings.Contains(err.Error(), "int64") {
+			t.Errorf("a result of integers: %v", err)
+		}
+	}, tensor.Seed(3))
 }

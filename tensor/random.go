@@ -23,7 +23,7 @@ const (
 
 // String returns a word for names of kernels.
 func (k randomKind) String() string {
-	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "truncated_normal"}[k]
+	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "truncated_normal"}[k]
 }
 
 type randomKey struct {

@@ -83,7 +83,11 @@ func normRows() []row {
 		column := func(idx []int) int { _, c := part(idx); return c }
 		add("layer_norm", "LayerNorm", with(c.x, c.over, c.affine), func(x []*tt) *tt { return x[0].LayerNorm(c.over, opt(x, 1), opt(x, 2), eps) },
 			func(x []array) array { return scaled(standard(x[0], eps, false, row), x[1:], column) })
+		add("layer_norm_as", "LayerNormAs", with(c.x, c.over, c.affine), func(x []*tt) *tt { return x[0].LayerNormAs(x[0].Type(), c.over, opt(x, 1), opt(x, 2), eps) },
+			func(x []array) array { return scaled(standard(x[0], eps, false, row), x[1:], column) })
 		n := min(c.affine, 1)
+		add("rms_norm_as", "RMSNormAs", with(c.x, c.over, n), func(x []*tt) *tt { return x[0].RMSNormAs(x[0].Type(), c.over, opt(x, 1), eps) },
+			func(x []array) array { return scaled(standard(x[0], eps, true, row), x[1:], column) })
 		add("rms_norm", "RMSNorm", with(c.x, c.over, n), func(x []*tt) *tt { return x[0].RMSNorm(c.over, opt(x, 1), eps) },
 			func(x []array) array { return scaled(standard(x[0], eps, true, row), x[1:], column) })
 	}

@@ -281,6 +281,11 @@ func gates(t *testing.T) []gate {
 		{name: "layer norm, in registers of a block", plan: norm(f, f, 4096, layer, false), wide: 0.99},
 		{name: "layer norm, long rows", plan: norm(f, f, 12288, layer, false), wide: 0.99},
 		{name: "layer norm, bfloat16", plan: norm(h, h, 1024, layer, false), wide: 0.99},
+		{name: "layer norm, the result bfloat16", wide: 0.75, plan: func(m *machine) ([]Launch, error) {
+			o, _ := normCase{typ: f, affine: f, rows: 8, columns: 768, weight: true, bias: true, n: layer}.operands(m)
+			o.Out = m.tensor(h, dense(8, 768), 0)
+			return Norm(o, layer)
+		}},
 		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85}, // a row's mean and rstd are read by all of its threads, at one address
 		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
 		// A row's mean and rstd are read at one address, and the sums one by one.
