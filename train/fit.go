@@ -46,8 +46,9 @@ type Config struct {
 	// Devices are those of a training on several; none: Device alone. Model is on the first, and is
 	// what is stepped, evaluated and kept; see [Fit].
 	Devices dist.DeviceList
-	// Replica gives Forward and Loss, or Compute, for a copy of Model on another of Devices:
-	// functions that use Model itself cannot work there. nil: the copy's own Forward, and Loss.
+	// Replica gives Forward and Loss, or Compute, for a copy of Model on another of Devices, or on
+	// the device without memory of a rehearsal (see Rehearse): functions that
+	// use Model itself cannot work there. nil: the copy's own Forward, and Loss.
 	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
