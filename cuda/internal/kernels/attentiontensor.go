@@ -52,6 +52,7 @@ func attentionTensorFor(s attentionShape, scale float64, heads, queries int, few
 	}
 	if few {
 		f.warps, f.high = fewQueries/16, 1
+		f.keepQ = f.keepQ && (s.w.mask == dtype.Invalid || !s.w.drop)
 	}
 	return f
 }
