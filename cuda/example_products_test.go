@@ -1,0 +1,19 @@
+package cuda_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/cuda"
+)
+
+// What does a GPU's matrix products: with FLAMBEAU_LIBS=cublaslt it is NVIDIA's library, on
+// hardware. An emulated GPU has own kernels.
+func ExampleDevice_Products() {
+	gpus, err := cuda.Emulate("emulate,mem=16MiB")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(gpus[0].Products())
+	// Output:
+	// own kernels
+}
