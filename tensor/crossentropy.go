@@ -13,6 +13,7 @@ import (
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
+	wide      bool // the loss has the computing type of the logits, whatever theirs is
 }
 
 func (crossEntropyFunc) Name() string { return "cross_entropy" }
@@ -30,6 +31,9 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		if c.Needs(0) {
 			c.Save(x, target)
 		}
+		if f.wide {
+			x = x.Cast(t)
+		}
 		logp := x.LogSoftmax(-1)
 		loss := f.composed(logp, target)
 		if f.smoothing != 0 {
@@ -43,6 +47,9 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	crossEntropyOps.put(o)
 	if c.Needs(0) {
 		c.Save(x, target, top, rest)
+	}
+	if f.wide {
+		return loss
 	}
 	return loss.Cast(x.dtype)
 }
@@ -79,13 +86,17 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		crossEntropyGradOps.put(o)
 		return []*Tensor{dx, nil}
 	}
+	logits := x.dtype
+	if f.wide {
+		x = x.Cast(logits.Compute())
+	}
 	classes := s.On(x.st.dev).Arange(x.Dim(1))
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	if f.smoothing != 0 {
 		hot = hot.MulScalar(1 - f.smoothing).AddScalar(f.smoothing / float64(x.Dim(1)))
 	}
 	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
-	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0), nil}
+	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0).Cast(logits), nil}
 }
 
 // CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value is torch's default.
@@ -114,14 +125,25 @@ func (o CrossEntropyOptions) Ignored() int {
 // softmax(x)[c]); an ignored index of 0 or more is an error with them. Most programs call
 // nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
-	const op = "cross_entropy"
-	if y := underAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor {
+	// The kernel computes in float32 what it reads in 16 bits, and writes such a gradient. A copy
+	// in float32 would have the same results, and be the largest tensor of many a step.
+	class, wide := AutocastHigh, o.Weight == nil && target != nil && !target.dtype.IsFloat() && x.dtype.IsFloat() && x.dtype.Size() == 2
+	if wide {
+		class = AutocastWidest // which casts none of one
+	}
+	if y := underAutocast("cross_entropy", class, func(in []*Tensor) *Tensor {
 		o := o
 		o.Weight = in[2]
-		return in[0].CrossEntropy(in[1], o)
+		return in[0].crossEntropy(in[1], o, wide)
 	}, x, target, o.Weight); y != nil {
 		return y
 	}
+	return x.crossEntropy(target, o, false)
+}
+
+// crossEntropy is CrossEntropy without autocast; wide asks for a loss in the computing type.
+func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
+	const op = "cross_entropy"
 	in := []*Tensor{x, target}
 	if o.Weight != nil {
 		in = append(in, o.Weight)
@@ -147,7 +169,7 @@ func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 		if target.dtype.IsFloat() {
 			loss = x.crossEntropyOfChances(target, weight, o.LabelSmoothing)
 		} else {
-			loss = x.crossEntropyOfClasses(target, weight, o)
+			loss = x.crossEntropyOfClasses(target, weight, o, wide)
 		}
 		if alone {
 			loss = loss.Squeeze(0)
@@ -213,8 +235,8 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 }
 
 // crossEntropyOfClasses is for logits [n, classes, …] and indices [n, …].
-func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions) *Tensor {
-	f := crossEntropyFunc{int64(o.Ignored()), o.LabelSmoothing}
+func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
+	f := crossEntropyFunc{int64(o.Ignored()), o.LabelSmoothing, wide}
 	if weight != nil && f.smoothing != 0 { // each class has a part of its own
 		logp := x.LogSoftmax(1)
 		return f.smooth(f.composed(logp, target).Mul(weight.targetWeights(target, f.ignore)), logp.Mul(weight), target)
