@@ -77,7 +77,7 @@ func (q *collection) resolve(streams []device.Stream) error {
 			if why := device.Outside(d, o.view); why != "" {
 				return d.refusal(q.op, fmt.Sprintf("%s of rank %d", o.name, r), why)
 			}
-			*o.addr = uint64(o.view.Buf.Addr()) + uint64(o.view.Offset*o.view.Type.Size())
+			*o.addr = firstOf(o.view)
 			if first == nil {
 				first = o.view
 				q.bytes = uint64(o.view.Size() / o.parts * o.view.Type.Size())

@@ -37,6 +37,8 @@ type Device struct {
 	peers     sync.Map // *Device to *peerLink
 	timing    timing
 	staging   staging
+
+	products *products // nil: own kernels
 }
 
 var _ device.Device = (*Device)(nil)
@@ -73,7 +75,10 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
 		return nil, err
 	}
-	if err = d.start(); err != nil {
+	if err = d.start(); err == nil {
+		err = d.openProducts()
+	}
+	if err != nil {
 		_ = p.api.PrimaryCtxRelease(d.h) // the first error is the one to tell
 		return nil, err
 	}
@@ -146,12 +151,13 @@ func (d *Device) Synchronize() error {
 }
 
 // counters count what was asked of the driver.
-type counters struct{ launches, kernels, up, down, downBytes, within atomic.Uint64 }
+type counters struct{ launches, kernels, compiled, up, down, downBytes, within atomic.Uint64 }
 
 // Counters says how often a device was asked to do something since it was opened.
 type Counters struct {
 	Launches  uint64 // of kernels
 	Kernels   uint64 // that were loaded
+	Compiled  uint64 // by the driver, rather than found in a [Pack] or on disk
 	Uploads   uint64 // copies from the host; one that goes in pieces is one
 	Downloads uint64 // copies to the host, each of which waits for its stream
 	Copies    uint64 // on the device and between devices
@@ -162,7 +168,7 @@ type Counters struct {
 // Counters returns the counts, for tests that hold an operation to its number of launches and copies.
 func (d *Device) Counters() Counters {
 	c := &d.count
-	return Counters{c.launches.Load(), c.kernels.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
+	return Counters{c.launches.Load(), c.kernels.Load(), c.compiled.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
 }
 
 // String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated device's says so.

@@ -57,6 +57,9 @@
 //	FLAMBEAU_PAGEABLE     late: emulated GPUs without a pageable= of their own have pageable=late.
 //	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
 //	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
+//	FLAMBEAU_LIBS         cublaslt: NVIDIA's cublasLt does the matrix products whose types and
+//	                      layouts it takes, see [Device.Products]. A GPU is not opened
+//	                      where it is not there. Emulated GPUs have own kernels.
 //	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.
 //
 // Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin. Beside them lie records of

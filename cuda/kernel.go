@@ -171,7 +171,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 		if dense && !v.Contiguous() {
 			return 0, fmt.Sprintf("shape %v with strides %v is not contiguous; a kernel that is told strides takes it as Strided", v.Shape, v.Strides)
 		}
-		return uint64(v.Buf.Addr()) + uint64(v.Offset*v.Type.Size()), ""
+		return firstOf(&v), ""
 	}
 	if n, ok := a.(int); ok && p.Type.IsInt() {
 		lo, hi := math.MinInt64, math.MaxInt64

@@ -117,12 +117,16 @@ func writeKernel(folder string, k *kernels.Kernel) error {
 	return err
 }
 
-// module loads a kernel's code: from the cache on disk where there is one, else compiled from its
-// PTX.
+// module loads a kernel's code: from a pack or the cache on disk where there is one, else compiled
+// from its PTX.
 func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
-	if c := d.p.cubins; c != nil {
-		compile := func() ([]byte, error) { return d.api.LinkPTX(k.Name, []byte(k.PTX), cu.JITOptions{}) }
-		if image, err := c.get(k.PTX, d.sm, d.p.version, compile); err == nil {
+	if image := d.packed(k); image != nil {
+		if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
+			return m, nil
+		}
+	}
+	if d.p.cubins != nil {
+		if image, err := d.machineCode(k.Name, k.PTX); err == nil {
 			if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
 				return m, nil
 			}
@@ -130,7 +134,21 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 		// What the driver does not take, it compiles anew below, and says what is wrong if the text
 		// is at fault.
 	}
+	d.count.compiled.Add(1)
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
+}
+
+// machineCode returns what the driver makes of a text: from the cache on disk where there is one,
+// else compiled.
+func (d *Device) machineCode(name, ptx string) ([]byte, error) {
+	compile := func() ([]byte, error) {
+		d.count.compiled.Add(1)
+		return d.api.LinkPTX(name, []byte(ptx), cu.JITOptions{})
+	}
+	if c := d.p.cubins; c != nil {
+		return c.get(ptx, d.sm, d.p.version, compile)
+	}
+	return compile()
 }
 
 // launchOverlapping launches a kernel that waits by itself for what is queued ahead.

@@ -10,7 +10,8 @@ import (
 )
 
 // Library is an optional library of NVIDIA's and whether it is on this machine. Of them nvml is
-// used ([Temperature] and its like), and nccl ([Device.Connect]). Every path works without.
+// used ([Temperature] and its like), nccl ([Device.Connect]), and cublasLt where FLAMBEAU_LIBS asks
+// for it ([Device.Products]). Every path works without.
 type Library struct {
 	Name     string   `json:"name"`
 	Found    bool     `json:"found"`

@@ -6,12 +6,14 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 	"github.com/flambeau-go/flambeau/device"
@@ -30,6 +32,7 @@ type platform struct {
 	folder  string    // … or the folder that gets a file for each
 	printed sync.Map  // by *kernels.Kernel
 	cubins  *cubinCache
+	packs   atomic.Pointer[[]*Pack]
 
 	spills spills
 	warn   func(Spill) // of the first one
@@ -40,6 +43,7 @@ type platform struct {
 	// Libraries beside the driver; nil for emulated GPUs.
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
+	products    func() (*cublaslt.Library, error) // nil also where FLAMBEAU_LIBS does not ask for it
 
 	arenas     sync.Map // of recordings: pool.StreamID to *recording
 	recordings atomic.Uint64
@@ -66,10 +70,23 @@ func newPlatform(api cu.API) (*platform, error) {
 	if e, ok := api.(*emu.Driver); ok {
 		p.meta = e.Config().Meta
 	}
+	libs, err := parseLibs(os.Getenv("FLAMBEAU_LIBS"))
+	if err != nil {
+		return nil, err
+	}
+	if file := os.Getenv("FLAMBEAU_KERNELS"); file != "" && !p.meta {
+		if pack, err := OpenPack(file); err == nil {
+			p.usePack(pack)
+		} else {
+			log.Printf("cuda: FLAMBEAU_KERNELS: %v; kernels are compiled as they come", err)
+		}
+	}
 	if !p.emulated {
 		p.cubins, p.monitor, p.collectives = defaultCubins(), nvml.Open, openNCCL
+		if slices.Contains(libs, "cublaslt") {
+			p.products = openCublasLt
+		}
 	}
-	var err error
 	if p.version, err = api.DriverVersion(); err != nil {
 		return nil, err
 	}
@@ -158,6 +175,9 @@ func (p *platform) open(i int) (*Device, error) {
 			Help:   "use a GPU of the Ampere generation or newer, or the CPU"}
 	}
 	d, err := newDevice(p, i, c)
+	if u, ok := errors.AsType[*device.UnavailableError](err); ok {
+		return nil, u
+	}
 	if err != nil {
 		return nil, &device.UnavailableError{Name: name, Reason: "it cannot be initialised: " + err.Error(), Help: "nvidia-smi shows which processes use it", Err: err}
 	}
@@ -184,7 +204,10 @@ func explain(err error) *device.UnavailableError {
 	e := &device.UnavailableError{Name: "cuda", Err: err}
 	var spec *emu.SpecError
 	var u *cu.Unavailable
+	var libs *libsError
 	switch {
+	case errors.As(err, &libs):
+		e.Reason, e.Help = libs.Error(), "unset FLAMBEAU_LIBS, or correct it"
 	case errors.As(err, &spec):
 		e.Reason = fmt.Sprintf("FLAMBEAU_CUDA is %q, in which %q is wrong", spec.Spec, spec.Part)
 		e.Help = "want " + spec.Want

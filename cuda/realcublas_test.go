@@ -3,17 +3,19 @@
 package cuda
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
-	"unsafe"
 
-	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
+	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestRealCublasLt: NVIDIA's cublasLt is found, loads without a toolkit, has the functions of a
-// matrix product, and answers as its header says as far as it does without a GPU.
+// TestRealCublasLt: NVIDIA's cublasLt is found and loads without a toolkit. A device that is to use
+// it and for which it makes no handle, as there is no GPU, is not opened, and says why.
 // FLAMBEAU_CUBLASLT_FOLDER is where the loader finds it, FLAMBEAU_CUBLASLT_VERSION CUBLAS_VERSION
 // of its header (.ci/run cublaslt).
 func TestRealCublasLt(t *testing.T) {
@@ -21,48 +23,21 @@ func TestRealCublasLt(t *testing.T) {
 	if folder == "" {
 		t.Skip("FLAMBEAU_CUBLASLT_FOLDER is not set")
 	}
-	var found Library
-	for _, l := range Libraries() {
-		if l.Name == "cublasLt" {
-			found = l
-		}
+	lib, err := openCublasLt()
+	must(t, err)
+	if filepath.Dir(lib.Path()) != folder || strconv.Itoa(int(lib.Version())) != os.Getenv("FLAMBEAU_CUBLASLT_VERSION") {
+		t.Errorf("%v at %s, want %s in %s", lib.Version(), lib.Path(), os.Getenv("FLAMBEAU_CUBLASLT_VERSION"), folder)
 	}
-	if !found.Found || filepath.Dir(found.Path) != folder {
-		t.Fatalf("%+v, want it in %s", found, folder)
+	api, err := newEmulator("emulate,mem=16MiB")
+	must(t, err)
+	p, err := newPlatform(api)
+	must(t, err)
+	p.products = openCublasLt
+	_, err = p.open(0)
+	var u *device.UnavailableError
+	var e *cublaslt.Error
+	if !errors.As(err, &u) || !errors.As(err, &e) || e.Call != "cublasLtCreate" || !strings.HasPrefix(u.Reason, "FLAMBEAU_LIBS asks for cublaslt: ") {
+		t.Errorf("a device by the real library without a GPU: %v", err)
 	}
-	l, tried := cu.OpenLibrary(found.Path)
-	if l == nil {
-		t.Fatal(tried)
-	}
-	for _, name := range []string{"GetVersion", "GetStatusString", "Create", "Destroy", "MatmulDescCreate", "MatmulDescDestroy", "MatmulDescSetAttribute",
-		"MatrixLayoutCreate", "MatrixLayoutDestroy", "MatrixLayoutSetAttribute", "MatmulPreferenceCreate", "MatmulPreferenceDestroy",
-		"MatmulPreferenceSetAttribute", "MatmulAlgoGetHeuristic", "Matmul"} {
-		if l.Function("cublasLt"+name) == 0 {
-			t.Fatalf("%s lacks cublasLt%s", found.Path, name)
-		}
-	}
-	version := cu.CallWord(l.Function("cublasLtGetVersion"))
-	if want := os.Getenv("FLAMBEAU_CUBLASLT_VERSION"); strconv.Itoa(int(version)) != want {
-		t.Errorf("its version is %d, want %s", version, want)
-	}
-	// Descriptions of products and of matrices need no GPU; a handle does, and says so.
-	const compute32F, real32F = 68, 0 // CUBLAS_COMPUTE_32F, CUDA_R_32F
-	out := make([]uintptr, 3)
-	at := func(i int) uintptr { return uintptr(unsafe.Pointer(&out[i])) }
-	t.Cleanup(func() { clear(out) }) // which keeps it on the heap: stacks move
-	if r := cu.Call(l.Function("cublasLtMatmulDescCreate"), at(0), compute32F, real32F); r != 0 || out[0] == 0 {
-		t.Errorf("a description of a product: status %d", r)
-	} else if r := cu.Call(l.Function("cublasLtMatmulDescDestroy"), out[0]); r != 0 {
-		t.Errorf("its end: status %d", r)
-	}
-	if r := cu.Call(l.Function("cublasLtMatrixLayoutCreate"), at(1), real32F, 64, 32, 64); r != 0 || out[1] == 0 {
-		t.Errorf("a layout: status %d", r)
-	} else if r := cu.Call(l.Function("cublasLtMatrixLayoutDestroy"), out[1]); r != 0 {
-		t.Errorf("its end: status %d", r)
-	}
-	status := cu.Call(l.Function("cublasLtCreate"), at(2))
-	if status == 0 {
-		t.Error("a handle was made without a GPU")
-	}
-	t.Logf("cublasLt %d; cublasLtCreate answers %d without a GPU", version, status)
+	t.Logf("cublasLt %v: %v", lib.Version(), err)
 }

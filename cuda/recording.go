@@ -45,25 +45,27 @@ type recording struct {
 
 // recorded is a piece of work.
 type recorded struct {
-	kind   recordedKind
-	lane   int
-	number uint32 // in its lane, from 1
-	after  []int  // pieces before, of any lane, that it comes right after
-	launch kernels.Launch
-	to     uint64
-	from   uint64
-	n      uint64
-	bytes  []byte         // of constants
-	host   unsafe.Pointer // page-locked, of somebody else
-	label  string         // of a block
-	link   *peerLink      // of a copy from another device
-	size   uint64         // of a block, as asked for
+	kind    recordedKind
+	lane    int
+	number  uint32 // in its lane, from 1
+	after   []int  // pieces before, of any lane, that it comes right after
+	launch  kernels.Launch
+	to      uint64
+	from    uint64
+	n       uint64
+	bytes   []byte         // of constants
+	host    unsafe.Pointer // page-locked, of somebody else
+	label   string         // of a block
+	product *productCall
+	link    *peerLink // of a copy from another device
+	size    uint64    // of a block, as asked for
 }
 
 type recordedKind uint8
 
 const (
 	recordedLaunch   recordedKind = iota
+	recordedProduct               // of a library
 	recordedMove                  // n bytes from from to to
 	recordedPeer                  // … which is of another device
 	recordedConstant              // bytes to to

@@ -18,8 +18,8 @@ var _ device.Rehearser = (*Device)(nil)
 // mostLoaders is how many kernels are compiled at once at most.
 const mostLoaders = 16
 
-// Rehearsal returns an emulated GPU without memory, on which work takes the kernels that it takes on
-// d: its plans are those for d's capability, product and driver.
+// Rehearsal returns an emulated GPU without memory, on which work takes the kernels that it takes
+// on d: its plans are those for d's capability, product and driver.
 func (d *Device) Rehearsal() (device.Device, error) {
 	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
 	if err != nil {
@@ -42,28 +42,34 @@ func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress fun
 		return d.refusal("load", "rehearsal", "it is no rehearsal of "+d.name)
 	}
 	list := d.lacks(r)
+	return together(ctx, len(list), progress, func(i int) error { return d.preload(list[i]) })
+}
+
+// together calls do(0) to do(n-1) on several goroutines, in this order, and tells progress of those
+// that have not failed. Where ctx ends, no further one begins.
+func together(ctx context.Context, n int, progress func(done, all int), do func(i int) error) error {
 	var (
 		mu     sync.Mutex
 		done   int
-		failed = make([]error, len(list))
+		failed = make([]error, n)
 		next   = make(chan int)
 		all    sync.WaitGroup
 	)
-	for range min(len(list), mostLoaders, runtime.GOMAXPROCS(0)) {
+	for range min(n, mostLoaders, runtime.GOMAXPROCS(0)) {
 		all.Go(func() {
 			for i := range next {
-				if failed[i] = d.preload(list[i]); failed[i] != nil || progress == nil {
+				if failed[i] = do(i); failed[i] != nil || progress == nil {
 					continue
 				}
 				mu.Lock()
 				done++
-				progress(done, len(list))
+				progress(done, n)
 				mu.Unlock()
 			}
 		})
 	}
 	var stopped error
-	for i := range list {
+	for i := range n {
 		if stopped = ctx.Err(); stopped != nil {
 			break
 		}

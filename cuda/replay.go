@@ -144,6 +144,9 @@ func (g *replayer) build() error {
 			if err != nil {
 				return d.fault(name, err)
 			}
+		case recordedProduct:
+			name = productName
+			n, err = d.captured(g.graph, after, w.product)
 		case recordedMove:
 			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
 		case recordedPeer:

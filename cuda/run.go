@@ -33,6 +33,11 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 	}
 	t := &scratch{d: d, s: st, op: op.Name()}
 	defer t.free()
+	if o, ok := op.(*device.MatMul); ok {
+		if done, err := t.product(o, told); done || err != nil {
+			return err
+		}
+	}
 	list, err := t.plan(op)
 	if err != nil {
 		return err
@@ -74,7 +79,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 			Rstd: operand(&o.Rstd), X: operand(&o.X), Weight: operand(&o.Weight)}, o.RowNorm)
 	case *device.Attention:
 		if t.d.Supports(op) {
-			return kernels.Attention(attentionOperands(o, operand))
+			return kernels.Attention(t.d.gpu, attentionOperands(o, operand), t.alloc)
 		}
 	case *device.AttentionGrad:
 		if t.d.Supports(op) {

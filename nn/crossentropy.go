@@ -129,7 +129,7 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 	t := loss.Type().Compute() // a count may have no place among 16-bit floats
 	sum := loss.Cast(t).Sum()
 	if weight == nil {
-		return sum.Div(target.NeScalar(float64(ignore)).Sum().Cast(t)).Cast(loss.Type())
+		return sum.Div(target.NeScalar(float64(ignore)).Sum()).Cast(loss.Type())
 	}
 	ignored := target.EqScalar(float64(ignore)).Flatten(0, -1)
 	safe := target.Flatten(0, -1).MaskedFill(ignored, 0)

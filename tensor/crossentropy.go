@@ -13,6 +13,7 @@ import (
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
+	wide      bool // the loss of 16-bit logits is in float32
 }
 
 func (crossEntropyFunc) Name() string { return "cross_entropy" }
@@ -30,7 +31,7 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		if c.Needs(0) {
 			c.Save(x, target)
 		}
-		logp := x.LogSoftmax(-1)
+		logp := f.widened(x).LogSoftmax(-1)
 		loss := f.composed(logp, target)
 		if f.smoothing != 0 {
 			loss = f.smooth(loss, logp, target)
@@ -44,7 +45,18 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if c.Needs(0) {
 		c.Save(x, target, top, rest)
 	}
+	if f.wide {
+		return loss
+	}
 	return loss.Cast(x.dtype)
+}
+
+// widened is x in the type that the loss has.
+func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
+	if f.wide {
+		return x.Cast(x.dtype.Compute())
+	}
+	return x
 }
 
 var (
@@ -79,13 +91,15 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		crossEntropyGradOps.put(o)
 		return []*Tensor{dx, nil}
 	}
+	to := x.dtype
+	x = f.widened(x)
 	classes := s.On(x.st.dev).Arange(x.Dim(1))
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	if f.smoothing != 0 {
 		hot = hot.MulScalar(1 - f.smoothing).AddScalar(f.smoothing / float64(x.Dim(1)))
 	}
 	ignored := target.EqScalar(float64(f.ignore)).Unsqueeze(1)
-	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0), nil}
+	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0).Cast(to), nil}
 }
 
 // CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value is torch's default.
@@ -115,13 +129,27 @@ func (o CrossEntropyOptions) Ignored() int {
 // nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	const op = "cross_entropy"
-	if y := underAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor {
+	if x.wideLoss(target, o) {
+		return x.crossEntropy(target, o, true)
+	}
+	return WithAutocast(op, AutocastHigh, func(in []*Tensor) *Tensor {
 		o := o
 		o.Weight = in[2]
-		return in[0].CrossEntropy(in[1], o)
-	}, x, target, o.Weight); y != nil {
-		return y
+		return in[0].crossEntropy(in[1], o, false)
+	}, x, target, o.Weight)
+}
+
+// wideLoss reports that autocast would cast 16-bit logits to float32 for a loss whose kernels read
+// them as they are: the cast is exact, so the loss and its gradient are the same without it.
+func (x *Tensor) wideLoss(target *Tensor, o CrossEntropyOptions) bool {
+	if o.Weight != nil || target.dtype.IsFloat() || !x.dtype.IsHalf() {
+		return false
 	}
+	return youngest("cross_entropy", []*Tensor{x, target}).modes.autocast != dtype.Invalid
+}
+
+func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
+	const op = "cross_entropy"
 	in := []*Tensor{x, target}
 	if o.Weight != nil {
 		in = append(in, o.Weight)
@@ -130,6 +158,7 @@ func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	sameDevice(op, in)
 	x.checkCrossEntropy(target, o, in)
 	return within(s, func(c *Scope) *Tensor {
+		c.modes.autocast = dtype.Invalid
 		x, target := x.In(c), target.In(c)
 		alone := x.Rank() == 1
 		if alone {
@@ -147,7 +176,7 @@ func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 		if target.dtype.IsFloat() {
 			loss = x.crossEntropyOfChances(target, weight, o.LabelSmoothing)
 		} else {
-			loss = x.crossEntropyOfClasses(target, weight, o)
+			loss = x.crossEntropyOfClasses(target, weight, o, wide)
 		}
 		if alone {
 			loss = loss.Squeeze(0)
@@ -213,8 +242,8 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 }
 
 // crossEntropyOfClasses is for logits [n, classes, …] and indices [n, …].
-func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions) *Tensor {
-	f := crossEntropyFunc{int64(o.Ignored()), o.LabelSmoothing}
+func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
+	f := crossEntropyFunc{int64(o.Ignored()), o.LabelSmoothing, wide}
 	if weight != nil && f.smoothing != 0 { // each class has a part of its own
 		logp := x.LogSoftmax(1)
 		return f.smooth(f.composed(logp, target).Mul(weight.targetWeights(target, f.ignore)), logp.Mul(weight), target)

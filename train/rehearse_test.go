@@ -82,6 +82,13 @@ func TestRehearseErrors(t *testing.T) {
 	if n := gpu.Counters().Kernels; n != 0 {
 		t.Errorf("%d kernels are loaded", n)
 	}
+	x := tensor.Root().On(gpu).Ones(5)
+	if err := train.Rehearse(t.Context(), gpu, func(s *tensor.Scope) { s.From(x.To(s.Device())).Exp() }, nil); err != nil {
+		t.Errorf("with a tensor of the device: %v", err)
+	}
+	if x.Sum().Item() != 5 {
+		t.Errorf("the tensor is %v", x)
+	}
 	other, err := emulatedGPU(t).Rehearsal()
 	if err != nil {
 		t.Fatal(err)

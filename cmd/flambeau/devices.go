@@ -25,6 +25,7 @@ type deviceReport struct {
 	Capability string       `json:"compute_capability,omitempty"`
 	Driver     string       `json:"driver_version,omitempty"`
 	PTX        string       `json:"ptx_version,omitempty"`
+	Products   string       `json:"products,omitempty"`         // what computes matrix products of a GPU
 	Spills     []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
 	Problem    string       `json:"problem,omitempty"`
 }
@@ -62,7 +63,7 @@ func (c *devicesCmd) Run(e *env) error {
 			p := deviceReport{Name: name, Product: in.Name, Emulated: in.Emulated, Cores: in.Cores, SIMD: in.SIMD, Memory: in.Memory, Driver: in.Driver, PTX: in.PTX}
 			if in.Kind == "cuda" {
 				p.Capability = fmt.Sprintf("%d.%d", in.Capability[0], in.Capability[1])
-				p.Spills = d.(*cuda.Device).Spills()
+				p.Spills, p.Products = d.(*cuda.Device).Spills(), d.(*cuda.Device).Products()
 			}
 			r.Devices = append(r.Devices, p)
 		}
@@ -81,6 +82,7 @@ func (c *devicesCmd) Run(e *env) error {
 			details = d.Problem
 		case d.Capability != "":
 			details = fmt.Sprintf("compute capability %s, driver %s, PTX %s", d.Capability, d.Driver, d.PTX)
+			details += ", products: " + d.Products
 			if d.Emulated {
 				details += ", EMULATED"
 			}
@@ -98,7 +100,7 @@ func (c *devicesCmd) Run(e *env) error {
 	if r.short != "" {
 		fmt.Fprintf(e.out, "\nno GPU: %s (flambeau doctor says more, and what to do)\n", r.short)
 	}
-	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (nvml tells doctor of temperatures and the like, nccl connects GPUs, the others are not used yet; everything works without them):")
+	fmt.Fprintln(e.out, "\noptional libraries of NVIDIA (nvml tells doctor of temperatures and the like, nccl connects GPUs, cublasLt does products where FLAMBEAU_LIBS=cublaslt asks for it, cudnn is not used yet; everything works without them):")
 	for _, l := range r.Libraries {
 		state := "not found in " + l.Looked()
 		switch {

@@ -47,6 +47,8 @@ type trainCmd struct {
 	Seed    seedFlag `help:"Seed of weights, dropout and order: a number, or random for one that is drawn and told." default:"1"`
 	Workers int      `help:"Goroutines that prepare batches." default:"1"`
 
+	Rehearse string `help:"When the kernels of a step are compiled before the first one, side by side: gpu (not on emulated GPUs), always or never." default:"gpu" enum:"gpu,always,never" placeholder:"WHEN"`
+
 	modeFlags
 	tableFlags
 
@@ -422,6 +424,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		Patience: c.Patience, TensorBoard: c.TensorBoard, Log: e.err,
 		OnLoss: func(_ int, loss float64) { r.Losses = append(r.Losses, loss) },
 	}
+	cfg.Rehearse = map[string]train.Rehearsing{"gpu": train.RehearseOnGPU, "always": train.RehearseAlways, "never": train.RehearseNever}[c.Rehearse]
 	n.measure(&cfg)
 	c.modes(&cfg)
 	if k.Data != "digits" || c.Patience > 0 || c.KeepBest || c.Sched == "plateau" {

@@ -7,14 +7,16 @@ import (
 	"unsafe"
 )
 
-// block is one call of a C function with up to 12 integer or pointer arguments: where to go, the arguments, the result, and
-// room for what the callee writes through its pointers. The first three fields are laid out for the assembly of call_linux_*.s.
+// block is one call of a C function with up to 16 integer or pointer arguments: where to go, the
+// arguments, the result, and room for what the callee writes through its pointers. The first three
+// fields are laid out for the assembly of call_linux_*.s.
 //
-// Blocks live on the heap, in a pool, and not on the caller's stack: the heap does not move, so that a callee may even call back into
-// Go (which can move the stack). No call allocates once the pool is warm.
+// Blocks live on the heap, in a pool, and not on the caller's stack. The heap does not move, so
+// that a callee may even call back into Go, which can move the stack. No call allocates once the
+// pool is warm.
 type block struct {
 	fn uintptr
-	a  [12]uintptr
+	a  [16]uintptr
 	r1 uintptr
 
 	out   [4]uint64  // results by pointer

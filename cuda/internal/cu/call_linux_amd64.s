@@ -6,12 +6,12 @@ GLOBL ·callStubAddr(SB), NOPTR|RODATA, $8
 DATA ·callStubAddr(SB)/8, $callStub(SB)
 
 // void callStub(block *b): System V ABI, on the system stack, b in DI.
-// Offsets of block: fn 0, a[i] 8+8·i, r1 104. Six arguments go in registers, six on the stack.
-// The return address, the saved BX and 48 bytes of arguments keep SP a multiple of 16 at the call.
+// Offsets of block: fn 0, a[i] 8+8·i, r1 136. Six arguments go in registers, ten on the stack.
+// The return address, the saved BX and 80 bytes of arguments keep SP a multiple of 16 at the call.
 TEXT callStub(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ BX
 	MOVQ  DI, BX
-	SUBQ  $48, SP
+	SUBQ  $80, SP
 	MOVQ  56(BX), AX
 	MOVQ  AX, 0(SP)
 	MOVQ  64(BX), AX
@@ -24,6 +24,14 @@ TEXT callStub(SB), NOSPLIT|NOFRAME, $0
 	MOVQ  AX, 32(SP)
 	MOVQ  96(BX), AX
 	MOVQ  AX, 40(SP)
+	MOVQ  104(BX), AX
+	MOVQ  AX, 48(SP)
+	MOVQ  112(BX), AX
+	MOVQ  AX, 56(SP)
+	MOVQ  120(BX), AX
+	MOVQ  AX, 64(SP)
+	MOVQ  128(BX), AX
+	MOVQ  AX, 72(SP)
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), SI
 	MOVQ  24(BX), DX
@@ -33,7 +41,7 @@ TEXT callStub(SB), NOSPLIT|NOFRAME, $0
 	MOVQ  0(BX), R10
 	XORL  AX, AX
 	CALL  R10
-	MOVQ  AX, 104(BX)
-	ADDQ  $48, SP
+	MOVQ  AX, 136(BX)
+	ADDQ  $80, SP
 	POPQ  BX
 	RET

@@ -6,26 +6,30 @@ GLOBL ·callStubAddr(SB), NOPTR|RODATA, $8
 DATA ·callStubAddr(SB)/8, $callStub(SB)
 
 // void callStub(block *b): AAPCS64, on the system stack, b in R0.
-// Offsets of block: fn 0, a[i] 8+8·i, r1 104. Eight arguments go in registers, four on the stack.
+// Offsets of block: fn 0, a[i] 8+8·i, r1 136. Eight arguments go in registers, eight on the stack.
 // R19 is the callee's to save; R29 and R30 are kept as a frame record.
 TEXT callStub(SB), NOSPLIT|NOFRAME, $0
-	SUB  $64, RSP
-	STP  (R29, R30), 32(RSP)
-	MOVD R19, 48(RSP)
-	ADD  $32, RSP, R29
+	SUB  $96, RSP
+	STP  (R29, R30), 64(RSP)
+	MOVD R19, 80(RSP)
+	ADD  $64, RSP, R29
 	MOVD R0, R19
 	LDP  72(R19), (R9, R10)
 	STP  (R9, R10), 0(RSP)
 	LDP  88(R19), (R9, R10)
 	STP  (R9, R10), 16(RSP)
+	LDP  104(R19), (R9, R10)
+	STP  (R9, R10), 32(RSP)
+	LDP  120(R19), (R9, R10)
+	STP  (R9, R10), 48(RSP)
 	LDP  8(R19), (R0, R1)
 	LDP  24(R19), (R2, R3)
 	LDP  40(R19), (R4, R5)
 	LDP  56(R19), (R6, R7)
 	MOVD 0(R19), R9
 	BL   (R9)
-	MOVD R0, 104(R19)
-	MOVD 48(RSP), R19
-	LDP  32(RSP), (R29, R30)
-	ADD  $64, RSP
+	MOVD R0, 136(R19)
+	MOVD 80(RSP), R19
+	LDP  64(RSP), (R29, R30)
+	ADD  $96, RSP
 	RET

@@ -113,7 +113,7 @@ func OpenLibrary(name string) (*Library, []string) {
 	return NewLibrary(l.path, l.lookup), tried
 }
 
-// Call calls the C function at fn with up to 12 integers or pointers and returns the lower 32 bits
+// Call calls the C function at fn with up to 16 integers or pointers and returns the lower 32 bits
 // of its result, which is what a C enum is. What pointers point to lies on the heap: Go moves
 // stacks.
 func Call(fn uintptr, args ...uintptr) uint32 { return uint32(CallWord(fn, args...)) }

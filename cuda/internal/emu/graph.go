@@ -311,7 +311,7 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 		switch {
 		case err != nil:
 			return work{}, err
-		case c == g || c.ctx != g.ctx:
+		case c == g:
 			return work{}, fail(call, cu.ErrInvalidValue, "graph %#x cannot be a child of graph %#x", uintptr(child), uintptr(h))
 		}
 		return work{Op: Op{Kind: KindJoin}, child: c.clone()}, nil
@@ -415,6 +415,9 @@ func (c *capture) refuse(call string) error {
 func (c *capture) add(d *Driver, w work) error {
 	if c.err != nil {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
+	}
+	if w.ctx == nil {
+		w.ctx = c.g.ctx // also where the graph becomes a child of another device's
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {

@@ -99,7 +99,7 @@ func (d *Driver) hold(m *Meeting) {
 	}
 	var err error
 	if m.parts[0].stream.ctx.dev.mem != nil {
-		err = m.effect(&Shared{d, m.name})
+		err = m.effect(&Shared{d, KindMeeting, m.name})
 	}
 	cost := d.cfg.Cost.Launch + perSecond(m.moves, d.cfg.Cost.PeerBytes)
 	if d.cfg.Latency != nil {
@@ -180,9 +180,10 @@ func (m *Meeting) missing() string {
 	return strings.Join(list, ", ")
 }
 
-// Shared is the memory of all devices, as a meeting's effect finds it.
+// Shared is the memory of all devices, as the effect of a meeting or of [Driver.Foreign] finds it.
 type Shared struct {
 	d    *Driver
+	kind Kind
 	name string
 }
 
@@ -190,7 +191,7 @@ type Shared struct {
 func (m *Shared) deviceOf(p cu.DevicePtr, n uint64) (*device, error) {
 	dev := m.d.deviceAt(p)
 	if dev == nil {
-		return nil, &AccessError{Kind: KindMeeting, Addr: uint64(p), Size: n, Why: "it is no memory of a device"}
+		return nil, &AccessError{Kind: m.kind, Addr: uint64(p), Size: n, Why: "it is no memory of a device"}
 	}
 	return dev, nil
 }
@@ -201,10 +202,10 @@ func (m *Shared) Read(p cu.DevicePtr, n uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := access(KindMeeting, m.name, dev, p, n)
+	b, err := access(m.kind, m.name, dev, p, n)
 	if err == nil {
 		if e := dev.mem.CheckInitialised(uint64(p), n); e != nil {
-			err = &AccessError{Kind: KindMeeting, Addr: uint64(p), Size: n, Why: e.Error()}
+			err = &AccessError{Kind: m.kind, Addr: uint64(p), Size: n, Why: e.Error()}
 		}
 	}
 	return b, err
@@ -216,7 +217,7 @@ func (m *Shared) Write(p cu.DevicePtr, n uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := access(KindMeeting, m.name, dev, p, n)
+	b, err := access(m.kind, m.name, dev, p, n)
 	if err == nil {
 		dev.mem.MarkInitialised(uint64(p), n)
 	}
@@ -236,7 +237,7 @@ func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
 	if err != nil {
 		return err
 	}
-	return transfer(KindMeeting, m.name, to, dst, from, src, n)
+	return transfer(m.kind, m.name, to, dst, from, src, n)
 }
 
 // CurrentDevice returns the ordinal of the device whose context is current on the calling thread,

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/ptx"
@@ -26,6 +27,7 @@ type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec
 	lse          bool
+	split        bool // blocks share the keys, and leave results of pieces
 }
 
 func (s attentionShape) String() string {
@@ -39,6 +41,9 @@ func (s attentionShape) String() string {
 	name += s.w.String()
 	if s.lse {
 		name += "_lse"
+	}
+	if s.split {
+		name += "_split"
 	}
 	return name
 }
@@ -67,9 +72,16 @@ func AttentionReason(o AttentionOperands) string {
 // pass by in tiles, with the running maximum and sum of each query's exponentials (T. Dao,
 // FlashAttention-2, arXiv:2307.08691). Weights of 16-bit operands are relative to the maximum, and
 // rounded to 16 bits before they meet the values.
-func Attention(o AttentionOperands) ([]Launch, error) {
+//
+// A few queries of many keys, as decoding has, would leave multiprocessors of g idle. Blocks then
+// share the keys, and a second launch combines their results (T. Dao and others, Flash-Decoding,
+// 2023, pytorch.org/blog/flash-decoding).
+func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionReason(o); why != "" {
 		return nil, fail("attention", "%s", why)
+	}
+	if o.K.Shape.At(1) > 0 {
+		o = o.grouped()
 	}
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	if batch*heads*queries == 0 || o.Out.Shape.Size() == 0 && o.LSE.Type == dtype.Invalid {
@@ -77,8 +89,20 @@ func Attention(o AttentionOperands) ([]Launch, error) {
 	}
 	s := attentionShape{q: headRowsOf(o.Q), k: headRowsOf(o.K), v: headRowsOf(o.V), out: headRowsOf(o.Out),
 		w: weighingSpecOf(o.AttentionWeighing), lse: o.LSE.Type != dtype.Invalid}
-	group := heads / o.K.Shape.At(1)
 	f := chooseAttention(s, o, batch*heads, queries)
+	if o.few() {
+		rows, tile := f.tile()
+		if chunk := splitKeys(g, batch*heads*ceilDiv(queries, rows), keys, tile); chunk < keys {
+			return splitAttention(s, o, chunk, scratch)
+		}
+	}
+	return launchAttention(s, f, o, o.Out, o.LSE, keys)
+}
+
+// launchAttention plans the launch of a form, of which a block goes through chunk keys, with
+// results to out and lse.
+func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
+	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()
 	blocks := ceilDiv(queries, rows)
 	k, err := f.kernel()
@@ -88,15 +112,18 @@ func Attention(o AttentionOperands) ([]Launch, error) {
 	p := make(packer, 0, 256)
 	p.u32(uint32(blocks))
 	p.u32(uint32(batch * heads))
-	p.u32(uint32(group))
+	p.u32(uint32(heads / o.K.Shape.At(1)))
 	p.packWeighing(s.w, o.AttentionWeighing, o.Q.Shape.With(3, keys))
-	for _, x := range []Operand{o.Out, o.Q, o.K, o.V} {
+	if s.split {
+		p.u32(uint32(chunk))
+	}
+	for _, x := range []Operand{out, o.Q, o.K, o.V} {
 		p.packHeads(x)
 	}
 	if s.lse {
-		p.u64(o.LSE.start())
+		p.u64(lse.start())
 	}
-	l, err := p.launch(k, blocks*batch*heads)
+	l, err := p.launch(k, blocks*batch*heads, max(1, ceilDiv(keys, max(1, chunk))))
 	l.Tensor = batch * heads * keyTiles(s.w.causal, queries, keys, rows, tile) * rows * f.tensor()
 	return []Launch{l}, err
 }
@@ -117,9 +144,9 @@ func keyTiles(causal bool, queries, keys, rows, tile int) int {
 
 func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) attentionForm {
 	if s.q.typ == dtype.F32 {
-		return attentionFloatFor(s)
+		return attentionFloatFor(s, o.few())
 	}
-	return attentionTensorFor(s, o.Scale, heads, queries)
+	return attentionTensorFor(s, o.Scale, heads, queries, o.few())
 }
 
 // attentionBlock is where a block is: the parameters that both forms share, moved to its head.
@@ -127,15 +154,28 @@ type attentionBlock struct {
 	w            *weighing
 	batch, head  ptx.Value
 	first        ptx.Value // query
-	end          ptx.Value // of the keys that any of its queries sees
+	begin, end   ptx.Value // of the keys that any of its queries sees, and the block goes through
 	q, k, v, out headOperand
 	lse          ptx.Ptr // of the head
+}
+
+// without is the logarithm of the sum of a query that sees no key, which a piece of the keys must
+// not weigh.
+func (s attentionShape) without() float32 {
+	if s.split {
+		return float32(math.Inf(-1))
+	}
+	return float32(math.Inf(1))
 }
 
 // declareAttention declares the parameters as Attention packs them. A block takes rows queries.
 func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock {
 	blocks, heads, group := b.Param("blocks", ptx.U32), b.Param("all", ptx.U32), b.Param("group", ptx.U32)
-	a := attentionBlock{w: declareWeighing(b, s.w)}
+	a := attentionBlock{w: declareWeighing(b, s.w), begin: b.U32(0)}
+	var chunk ptx.Value
+	if s.split {
+		chunk = b.Param("chunk", ptx.U32)
+	}
 	out, q := declareHeads(b, "out", s.out), declareHeads(b, "q", s.q)
 	k, v := declareHeads(b, "k", s.k), declareHeads(b, "v", s.v)
 	id := b.BlockID(0)
@@ -153,5 +193,13 @@ func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock
 		a.lse = b.Pointer("lse", ptx.F32).At(all.MulWide(a.w.queries))
 	}
 	a.end = a.w.lastKey(a.first.Add(num(rows)).Min(a.w.queries).Sub(num(1)))
+	if s.split {
+		piece := b.BlockID(1)
+		a.begin = piece.Mul(chunk)
+		a.end = a.end.Min(a.begin.Add(chunk))
+		at := piece.MulWide(heads).Mul(a.w.queries.Cvt(ptx.U64))
+		a.lse = a.lse.At(at)
+		a.out.p = a.out.p.At(at.Mul(b.U64(uint64(s.out.columns))))
+	}
 	return a
 }

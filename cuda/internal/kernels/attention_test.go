@@ -26,6 +26,7 @@ type attentionCase struct {
 	numbers                                       bool
 	scale                                         float64
 	lse                                           bool
+	launches                                      int // 0: 1
 	spoil                                         func(c attentionCase, q, k, v, mask Operand, m *machine)
 }
 
@@ -202,9 +203,9 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} { // smaller copies than of 16 bytes meet conflicts
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
-	list, err := Attention(o)
+	list, err := Attention(a100, o, m.scratch)
 	m.run(list, err)
-	if len(list) != 1 {
+	if len(list) != max(1, c.launches) {
 		t.Errorf("%v: %d launches", c, len(list))
 	}
 	want, bound, lse, lseBound := c.reference(m, o)
@@ -322,6 +323,37 @@ func TestAttentionSpecial(t *testing.T) {
 	}
 }
 
+// A few queries of many keys are shared among blocks, and heads that share keys are rows of one
+// tile, in whatever types, layouts and weighings.
+func TestAttentionSplit(t *testing.T) {
+	f := dtype.F32
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, f} {
+		for _, c := range []attentionCase{
+			{batch: 1, heads: 2, queries: 1, keys: 700, features: 64, lse: true},
+			{batch: 2, heads: 4, shared: 2, queries: 1, keys: 300, features: 40, form: "tokens"},
+			{batch: 1, heads: 8, shared: 1, queries: 2, keys: 513, features: 128, values: 33, lse: true},
+			{batch: 1, heads: 4, shared: 2, queries: 7, keys: 260, features: 80, form: "tokens"},
+			{batch: 1, heads: 1, queries: 16, keys: 270, features: 256, values: 8, form: "steps", skip: 1},
+			{batch: 4, heads: 2, shared: 1, queries: 1, keys: 400, features: 32, lengths: []int{0, 1, 400, 257}, lse: true},
+			{batch: 2, heads: 4, shared: 2, queries: 1, keys: 280, features: 32, mask: dtype.Bool, maskDims: [4]bool{true, false, true, true}},
+			{batch: 2, heads: 4, shared: 2, queries: 3, keys: 280, features: 32, mask: f, maskDims: [4]bool{false, true, false, true}},
+			{batch: 2, heads: 4, shared: 2, queries: 1, keys: 280, features: 64, drop: 0.3, numbers: true},
+		} {
+			c.typ, c.launches = typ, 2
+			c.check(t)
+		}
+	}
+	c := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 300, features: 32, launches: 2, lse: true}
+	c.mask, c.maskDims = dtype.Bool, [4]bool{false, false, true, true}
+	c.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
+		spoiled(m, mask, 0, func(row, column int) bool { return row == 0 || column < 200 })
+		spoiled(m, q, math.NaN(), func(row, column int) bool { return row == 1 && column == 3 })
+	}
+	c.check(t)
+	small := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 200, features: 32} // two pieces would have too few keys
+	small.check(t)
+}
+
 // The same operands give the same bits.
 func TestAttentionDeterministic(t *testing.T) {
 	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
@@ -336,7 +368,7 @@ func TestAttentionGolden(t *testing.T) {
 		x := fake(typ, 8, 16, 2048, 64)
 		o := AttentionOperands{Out: x, LSE: fake(dtype.F32, 8, 16, 2048), Q: x, K: x, V: x}
 		o.Scale, o.Causal = 0.125, true
-		list, err := Attention(o)
+		list, err := Attention(a100, o, nil)
 		golden(t, "attention_"+typ.String(), list, err)
 	}
 }
@@ -348,12 +380,12 @@ func TestAttentionRefuses(t *testing.T) {
 		return AttentionOperands{Out: x, Q: x, K: x, V: x}
 	}
 	for _, o := range []AttentionOperands{of(dtype.F64, 1, 1, 4, 8), of(dtype.F32, 1, 1, 4, 257), of(dtype.BF16, 1<<15, 1<<8, 1<<8, 8)} {
-		if _, err := Attention(o); err == nil || AttentionReason(o) == "" {
+		if _, err := Attention(a100, o, nil); err == nil || AttentionReason(o) == "" {
 			t.Errorf("%v %v is not refused", o.Q.Type, o.Q.Shape)
 		}
 	}
 	for _, o := range []AttentionOperands{of(dtype.F32, 0, 1, 4, 8), of(dtype.BF16, 1, 1, 0, 8)} {
-		if list, err := Attention(o); err != nil || len(list) != 0 {
+		if list, err := Attention(a100, o, nil); err != nil || len(list) != 0 {
 			t.Errorf("%v: %d launches, %v", o.Q.Shape, len(list), err)
 		}
 	}

@@ -21,7 +21,8 @@ func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeigh
 	return []AttentionWeighing{w, causal, dropped, masked, added, both, all}
 }
 
-// The float32 kernels of attention and its gradient spill no register for any size and weighing.
+// The float32 kernels of attention and its gradient, and those of decoding, spill no register for
+// any size and weighing.
 // It takes minutes: FLAMBEAU_SOAK=1 asks for it; TestAssemble does some of it always.
 func TestAttentionAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
@@ -30,15 +31,24 @@ func TestAttentionAssemble(t *testing.T) {
 		return
 	}
 	const batch, heads, n = 4, 16, 1024
+	scratch := func(int) (uint64, error) { return 1 << 20, nil }
 	a := assembler{t: t, ptxas: ptxas, dir: t.TempDir()}
-	for _, typ := range []dtype.Type{dtype.F32} {
+	const typ = dtype.F32
+	for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
+		for _, w := range weighings(batch, heads, n, n, typ) {
+			x, lse := fake(typ, batch, heads, n, features), fake(dtype.F32, batch, heads, n)
+			list, err := AttentionGrad(AttentionGradOperands{DQ: x, DK: x, DV: x, G: x, Q: x, K: x, V: x, Out: x, LSE: lse,
+				AttentionWeighing: w}, scratch)
+			a.launches(list, err)
+			list, err = Attention(a100, AttentionOperands{Out: x, LSE: lse, Q: x, K: x, V: x, AttentionWeighing: w}, nil)
+			a.launches(list, err)
+		}
+	}
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // decoding
 		for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
-			for _, w := range weighings(batch, heads, n, n, typ) {
-				x, lse := fake(typ, batch, heads, n, features), fake(dtype.F32, batch, heads, n)
-				list, err := AttentionGrad(AttentionGradOperands{DQ: x, DK: x, DV: x, G: x, Q: x, K: x, V: x, Out: x, LSE: lse,
-					AttentionWeighing: w}, func(int) (uint64, error) { return 1 << 20, nil })
-				a.launches(list, err)
-				list, err = Attention(AttentionOperands{Out: x, LSE: lse, Q: x, K: x, V: x, AttentionWeighing: w})
+			for _, w := range weighings(1, heads, 1, n, typ) {
+				q, kv := fake(typ, 1, heads, 1, features), fake(typ, 1, heads, n, features)
+				list, err := Attention(a100, AttentionOperands{Out: q, Q: q, K: kv, V: kv, AttentionWeighing: w}, scratch)
 				a.launches(list, err)
 			}
 		}

@@ -30,15 +30,20 @@ func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 // tensor is 0: the products are multiply-adds.
 func (s attentionFloat) tensor() int { return 0 }
 
-// attentionFloatFor chooses the tile: as much as shared memory of 99 KiB has room for.
-func attentionFloatFor(s attentionShape) attentionFloat {
+// attentionFloatFor chooses the tile: as much as shared memory of 99 KiB has room for, and as a few
+// queries need.
+func attentionFloatFor(s attentionShape, few bool) attentionFloat {
+	f := attentionFloat{s, 8, 64}
 	switch wide := max(s.q.columns, s.v.columns); {
-	case wide <= 64:
-		return attentionFloat{s, 8, 64}
-	case wide <= 128:
-		return attentionFloat{s, 8, 32}
+	case wide > 128:
+		f.rows, f.keys = 4, 16
+	case wide > 64:
+		f.keys = 32
 	}
-	return attentionFloat{s, 4, 16}
+	if few {
+		f.rows = fewQueries / 8
+	}
+	return f
 }
 
 func (s attentionFloat) tiles() (q, k, v headTile) {
@@ -66,7 +71,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	weights := v.AtByte(num(tileV.bytes())).As(ptx.F32)
 	loadK, loadV := tileK.mover(b, a.k, floatThreads), tileV.mover(b, a.v, floatThreads)
 	tileQ.mover(b, a.q, floatThreads).load(a.first, a.w.queries, q)
-	loadK.load(b.U32(0), a.end, k)
+	loadK.load(a.begin, a.end, k)
 	b.CommitGroup()
 
 	x, y := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
@@ -80,7 +85,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 	}
 	mine := weights.At(y.Mul(num(s.pitch())))
-	b.For(b.U32(0), a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
+	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("the keys have arrived, and everyone is done with the values before them")
 		b.WaitGroup(0)
 		b.Barrier()
@@ -130,7 +135,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		if s.lse {
 			b.If(there.And(x.Eq(num(0))), func() {
 				lse := row.most.Get().Add(call(b, "log", sum))
-				a.lse.At(row.i).Store(none.Select(b.F32(float32(math.Inf(1))), lse))
+				a.lse.At(row.i).Store(none.Select(b.F32(s.without()), lse))
 			})
 		}
 		inverse := sum.Rcp()

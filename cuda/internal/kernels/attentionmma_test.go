@@ -15,13 +15,13 @@ func TestAttentionInstructions(t *testing.T) {
 		m := newMachine(t)
 		c := attentionCase{typ: dtype.BF16, batch: 1, heads: heads, queries: 128, keys: 128, features: 64, lse: true}
 		o := c.operands(m)
-		list, err := Attention(o)
+		list, err := Attention(a100, o, nil)
 		s := m.run(list, err)
 		if want := int64(2 * product * heads); s.MMA != want || s.BankConflicts != 0 {
 			t.Errorf("%d heads: %d instructions, want %d; %d bank conflicts", heads, s.MMA, want, s.BankConflicts)
 		}
 		f := attentionTensorFor(attentionShape{q: headRowsOf(o.Q), k: headRowsOf(o.K), v: headRowsOf(o.V), out: headRowsOf(o.Out), lse: true},
-			o.Scale, heads, 128)
+			o.Scale, heads, 128, false)
 		rows, keys := f.tile()
 		a := strings.Count(list[0].Kernel.PTX, "mma.sync.aligned.m16n8k16")
 		if want := 2 * product * rows / 128 * keys / 128; a*f.warps != want {

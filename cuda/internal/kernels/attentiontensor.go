@@ -39,7 +39,7 @@ func (s attentionTensor) tensor() int {
 func (s attentionTensor) tileRows() int { return 16 * s.high * s.warps }
 
 // attentionTensorFor chooses the tile.
-func attentionTensorFor(s attentionShape, scale float64, heads, queries int) attentionTensor {
+func attentionTensorFor(s attentionShape, scale float64, heads, queries int, few bool) attentionTensor {
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
 	switch { // as many registers as a thread has
@@ -49,6 +49,9 @@ func attentionTensorFor(s attentionShape, scale float64, heads, queries int) att
 		f.keys = 32
 	case wide <= 64 && plain && heads*ceilDiv(queries, 128) >= 64:
 		f.high, f.keepQ = 2, false
+	}
+	if few {
+		f.warps, f.high = fewQueries/16, 1
 	}
 	return f
 }
@@ -106,7 +109,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.CommitGroup()
 	}
 	loadQ.load(a.first, a.w.queries, shared)
-	load(b.U32(0), b.U32(0))
+	load(a.begin, b.U32(0))
 
 	warpRow := b.WarpID().Mul(num(16 * s.high))
 	readQ := tileQ.fragments(b, true, warpRow, false)
@@ -134,7 +137,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 	seen := a.w.lastKey(a.first.Add(warpRow)) // by all queries of the warp
 	read := b.Var(b.U32(0))
-	b.For(b.U32(0), a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
+	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("this tile has arrived, and everyone is done with the one before it")
 		b.WaitGroup(0)
 		b.Barrier()
@@ -181,6 +184,10 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.WaitGroup(0)
 	b.Barrier()
 	g.finish()
+	if s.split {
+		g.writePieces()
+		return [3]int{threads, 1, 1}
+	}
 	g.write(shared, tileOut, warpRow)
 	b.Barrier()
 	tileOut.mover(b, a.out, threads).store(a.first, a.w.queries, shared)
@@ -323,7 +330,7 @@ func (g *attentionWriter) finish() {
 			}
 			b.If(g.lane.And(num(3)).Eq(num(0)).And(r.i.Lt(g.a.w.queries)), func() {
 				lse := most.Add(call(b, "log", sum))
-				g.a.lse.At(r.i).Store(none.Select(b.F32(float32(math.Inf(1))), lse))
+				g.a.lse.At(r.i).Store(none.Select(b.F32(g.s.without()), lse))
 			})
 		}
 		inverse := sum.Rcp()
@@ -334,6 +341,24 @@ func (g *attentionWriter) finish() {
 		for _, v := range g.acc[i/2] {
 			for e := i % 2 * 2; e < i%2*2+2; e++ {
 				v[e].Set(v[e].Get().Mul(inverse))
+			}
+		}
+	}
+}
+
+// writePieces stores the results of a piece of the keys, which are in float32, by twos.
+func (g *attentionWriter) writePieces() {
+	out, b := g.a.out, g.Builder
+	for i, r := range g.rows {
+		line, there := out.line(r.i), r.i.Lt(g.a.w.queries)
+		for n, v := range g.acc[i/2] {
+			column := g.lane.And(num(3)).Shl(num(1)).Add(num(8 * n))
+			list := []ptx.Value{v[i%2*2].Get(), v[i%2*2+1].Get()}
+			vector := min(2, out.vector)
+			for e := 0; e < 2; e += vector {
+				b.If(there.And(column.Add(num(e)).Lt(num(out.columns))), func() {
+					storeVector(b, out.element(line, column.Add(num(e))), dtype.F32, list[e:e+vector])
+				})
 			}
 		}
 	}

@@ -9,7 +9,8 @@
 //	               activation and divides long sums among blocks. Those of 16-bit floats choose
 //	               among forms by a model of the [GPU]
 //	Softmax        rows, and SoftmaxGrad; also of the logarithm
-//	Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch
+//	Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch, or in two that
+//	               share the keys of a few queries among blocks; AttentionGrad in three
 //	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
 //	Gather         elements along an axis by index, and Scatter in a fixed order
 //	MultiMap       one program over many groups of tensors in one launch (optimizer steps)

@@ -164,7 +164,7 @@ func gates(t *testing.T) []gate {
 		return func(m *machine) ([]Launch, error) {
 			c := attentionCase{typ: typ, batch: 1, heads: 2, queries: 128, keys: 128, features: columns, causal: causal, lse: true,
 				mask: mask, maskDims: [4]bool{false, false, false, true}}
-			return Attention(c.operands(m))
+			return Attention(a100, c.operands(m), m.scratch)
 		}
 	}
 	attendGrad := func(typ dtype.Type, columns int) func(m *machine) ([]Launch, error) {
@@ -176,7 +176,15 @@ func gates(t *testing.T) []gate {
 				Out: m.random(o.Out), LSE: m.random(o.LSE), AttentionWeighing: o.AttentionWeighing}, m.scratch)
 		}
 	}
+	decode := func(typ dtype.Type) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			c := attentionCase{typ: typ, batch: 1, heads: 8, shared: 2, queries: 1, keys: 512, features: 128}
+			return Attention(a100, c.operands(m), m.scratch)
+		}
+	}
 	return []gate{
+		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
+		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
 		// Of a query's sums single elements are read.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},

@@ -26,6 +26,8 @@ type machine struct {
 	lines map[*Kernel]map[int]*ptxvm.LineStats
 	// conflicts says that bank conflicts are no failure.
 	conflicts bool
+	// traffic, if not nil, counts what goes past the cache.
+	traffic *ptxvm.Traffic
 }
 
 func newMachine(t *testing.T) *machine {
@@ -136,7 +138,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 			entry = mod.Entry(k.Entry)
 			modules[k] = entry
 		}
-		v := ptxvm.Launch{Entry: entry, Grid: l.Grid, Block: k.Block, DynShared: uint32(k.DynShared), Params: l.Params, Mem: m.mem, SM: 80}
+		v := ptxvm.Launch{Entry: entry, Grid: l.Grid, Block: k.Block, DynShared: uint32(k.DynShared), Params: l.Params, Mem: m.mem, SM: 80, Traffic: m.traffic}
 		v.Lines = map[int]*ptxvm.LineStats{}
 		if m.lines != nil {
 			if m.lines[k] == nil {

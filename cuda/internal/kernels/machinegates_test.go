@@ -124,7 +124,7 @@ func codeGates(t *testing.T) []codeGate {
 		x := fake(typ, 8, 16, 2048, columns)
 		o := AttentionOperands{Out: x, LSE: fake(f, 8, 16, 2048), Q: x, K: x, V: x}
 		o.Scale, o.Causal = 0.125, causal
-		return func() ([]Launch, error) { return Attention(o) }
+		return func() ([]Launch, error) { return Attention(a100, o, nil) }
 	}
 	list = append(list,
 		codeGate{name: "attention bfloat16, 64 features", plan: attend(h, 64, false), share: 0.24, flight: 32},

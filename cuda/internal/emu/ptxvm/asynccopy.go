@@ -130,7 +130,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 		w.pending = append(w.pending, c)
 	}
 	st.GlobalLoads++
-	w.coalesce(read, x.size)
+	w.coalesce(read, x.size, false)
 	if whole := read &^ short; whole != 0 && w.cta.watch {
 		w.touch(whole, x.size, plain, false, 0)
 	}

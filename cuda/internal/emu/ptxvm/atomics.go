@@ -123,7 +123,7 @@ func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 		w.need(in, m, in.x.vec...)
 		w.addresses(in, m)
 		w.cta.stats.GlobalStores++
-		w.coalesce(m, in.x.size)
+		w.coalesce(m, in.x.size, true)
 		for rest := m; rest != 0; rest &= rest - 1 {
 			l := bits.TrailingZeros32(rest)
 			if w.addr[l]&uint64(in.x.size-1) != 0 {
@@ -230,7 +230,7 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 	x := in.x
 	if !x.counted {
 		w.cta.stats.GlobalStores++
-		w.coalesce(m, x.size)
+		w.coalesce(m, x.size, true)
 	}
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, x.size, true, true)

@@ -26,6 +26,7 @@ type cta struct {
 	watch    bool          // global memory is watched for races within the block
 	blocks   *blockRaces   // nil unless asked for
 	lines    []LineStats   // by instruction, nil unless asked for
+	cache    *blockCache   // nil unless asked for
 	fence    atomic.Uint64 // fences order host memory accesses through it
 	abort    func() bool   // asked between slices
 }
@@ -59,7 +60,7 @@ func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 
 // release gives the state back for later launches.
 func (c *cta) release() {
-	c.launch, c.abort, c.blocks, c.lines = nil, nil, nil, nil
+	c.launch, c.abort, c.blocks, c.lines, c.cache = nil, nil, nil, nil, nil
 	for _, w := range c.warps {
 		w.last = nil
 		clear(w.pending)
@@ -234,6 +235,7 @@ func (c *cta) run(index uint64) (f *Fault) {
 		}
 	}()
 	c.reset(index)
+	c.cache.empty()
 	if c.blocks != nil {
 		c.blocks.begin(index)
 	}

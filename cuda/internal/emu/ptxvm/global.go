@@ -78,8 +78,8 @@ func (w *warp) globalFault(in *inst, l int, k FaultKind, addr uint64, size int) 
 	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.whereabouts(addr, uint64(size)))
 }
 
-// coalesce counts the 32-byte sectors of a request.
-func (w *warp) coalesce(m uint32, total int) {
+// coalesce counts the 32-byte sectors of a request, which writes or reads them.
+func (w *warp) coalesce(m uint32, total int, writes bool) {
 	var seen [64]uint64
 	n := 0
 	last := ^uint64(0)
@@ -106,6 +106,9 @@ func (w *warp) coalesce(m uint32, total int) {
 		w.cta.lines[w.pc].Sectors += int64(n)
 		w.cta.lines[w.pc].IdealSectors += (bytes + 31) / 32
 	}
+	if w.cta.cache != nil {
+		w.cta.cache.touch(seen[:n], writes)
+	}
 }
 
 // Kernels may race on global memory (two blocks that set the same flag); that is not a race of the emulator, so the
@@ -116,7 +119,7 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 	x := in.x
 	total := x.size * x.n
 	w.cta.stats.GlobalLoads++
-	w.coalesce(m, total)
+	w.coalesce(m, total, false)
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, total, false, false)
 	}
@@ -166,7 +169,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	x := in.x
 	total := x.size * x.n
 	w.cta.stats.GlobalStores++
-	w.coalesce(m, total)
+	w.coalesce(m, total, true)
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, total, true, false)
 	}

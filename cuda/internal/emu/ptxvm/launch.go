@@ -23,6 +23,8 @@ type Launch struct {
 	MaxSteps  int64 // instructions a warp may execute, 0: 67 million
 	// Lines, where not nil, collects counters by line of the PTX text; Run adds to what is there.
 	Lines map[int]*LineStats
+	// Traffic, where not nil, counts what the blocks fetch past a cache; Run adds to what is there.
+	Traffic *Traffic
 	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, at several times the cost.
 	CheckBlocks bool
 	Seed        uint64 // varies the order in which warps take turns; results of correct kernels do not depend on it
@@ -106,6 +108,7 @@ func (l *Launch) Run() (Stats, error) {
 		if l.Lines != nil {
 			c.lines = make([]LineStats, len(l.Entry.code))
 		}
+		c.cache = newBlockCache(l.Traffic)
 		c.abort = func() bool { return c.index > lowest.Load() }
 		for {
 			i := next.Add(1) - 1
@@ -123,6 +126,7 @@ func (l *Launch) Run() (Stats, error) {
 		}
 		mu.Lock()
 		sum.add(&c.stats)
+		c.cache.addTo(l.Traffic)
 		for pc, n := range c.lines {
 			if n.Instructions == 0 {
 				continue

@@ -1,0 +1,42 @@
+package emu
+
+import (
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// Foreign queues what kernels of a library do, of which there is no text: as one launch of that
+// name on the stream, or, while the stream is being captured, as a node. It takes the time of a
+// kernel that moves so many bytes. The effect gets the memory of all devices, and must not call the
+// driver; an error of it ends the context. In meta mode there is no effect.
+func (d *Driver) Foreign(name string, st cu.Stream, bytes uint64, effect func(*Shared) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuLaunchKernel"
+	s, err := d.streamHere(call, st)
+	if err != nil {
+		return err
+	}
+	dev := s.ctx.dev
+	w := work{Op: Op{Kind: KindKernel, Name: name}, ctx: s.ctx}
+	w.run = func() (time.Duration, error) {
+		cost := d.cfg.Cost.kernel(0, bytes)
+		d.counters.kernel(name).Time += cost
+		if dev.mem == nil {
+			return cost, nil
+		}
+		if err := effect(&Shared{d, KindKernel, name}); err != nil {
+			return 0, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: err}
+		}
+		return cost, nil
+	}
+	w.count = func() { d.counters.kernel(name).Launches++ }
+	if s.capture != nil {
+		return s.capture.add(d, w)
+	}
+	d.counters.Launches++
+	w.count()
+	d.enqueue(s, &op{Op: w.Op, run: w.run})
+	return s.ctx.dead
+}

@@ -1,0 +1,154 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// fewQueries is how many rows of queries make the small tiles that are for decoding, and leastKeys
+// how many keys a piece has at least.
+const (
+	fewQueries = 16
+	leastKeys  = 128
+)
+
+// grouped lets the heads of queries that share a head of keys be rows of one, where there are few
+// and strides allow it: keys and values are then read once for them. With one query they always do,
+// but for a mask's.
+func (o AttentionOperands) grouped() AttentionOperands {
+	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
+	shared := o.K.Shape.At(1)
+	rows := heads / shared * queries
+	if o.Causal || shared == heads || rows > fewQueries {
+		return o
+	}
+	as := func(x *Operand, columns ...int) bool {
+		l, ok := x.Layout.View(shape.Of(append([]int{batch, shared, rows}, columns...)...))
+		x.Layout = l
+		return ok
+	}
+	g := o
+	if !as(&g.Q, o.Q.Shape.At(3)) || !as(&g.Out, o.Out.Shape.At(3)) ||
+		o.LSE.Type != dtype.Invalid && !as(&g.LSE) || o.Mask.Type != dtype.Invalid && !as(&g.Mask, keys) {
+		return o
+	}
+	return g
+}
+
+// few reports whether there are so few queries, and so many keys, that tiles are small and keys may
+// be split. Causal queries see no more keys than there are queries.
+func (o AttentionOperands) few() bool {
+	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
+}
+
+// splitKeys is how many keys a block goes through, a multiple of its tile's: all, unless that
+// leaves multiprocessors without a block.
+func splitKeys(g *GPU, blocks, keys, tile int) int {
+	pieces := min(2*g.Cores/blocks, keys/leastKeys)
+	if pieces < 2 {
+		return keys
+	}
+	return ceilDiv(ceilDiv(keys, pieces), tile) * tile
+}
+
+// splitAttention plans attention of which blocks go through chunk keys each. They leave results in
+// float32, and the logarithms of their sums: -Inf of a query that sees no key of a piece.
+func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Scratch) ([]Launch, error) {
+	n, rows, values := ceilDiv(o.K.Shape.At(2), chunk), o.Out.Shape.Head(3).Size(), o.Out.Shape.At(3)
+	pieces := Operand{Type: dtype.F32, Layout: shape.Dense(o.Out.Shape)}
+	sums := Operand{Type: dtype.F32, Layout: shape.Dense(shape.Of(n, rows))}
+	var err error
+	if pieces.Addr, err = scratch(max(1, n*rows*values) * 4); err != nil {
+		return nil, err
+	}
+	if sums.Addr, err = scratch(n * rows * 4); err != nil {
+		return nil, err
+	}
+	s.split, s.lse, s.out = true, true, headRowsOf(pieces)
+	list, err := launchAttention(s, chooseAttention(s, o, o.Q.Shape.Head(2).Size(), o.Q.Shape.At(2)), o, pieces, sums, chunk)
+	if err != nil {
+		return nil, err
+	}
+	last, err := o.combine(pieces, sums)
+	return append(list, last), err
+}
+
+// attentionCombine weighs the results of pieces of the keys by their sums. A block has a query; a
+// thread has every 128th value.
+type attentionCombine struct {
+	out headRows
+	lse bool
+}
+
+func (s attentionCombine) name() string {
+	name := fmt.Sprintf("attention_combine_%v_%d", s.out.typ, s.out.columns)
+	if !s.out.unit {
+		name += "s"
+	}
+	if s.lse {
+		name += "_lse"
+	}
+	return name
+}
+
+func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	pieces, heads, queries := b.Param("pieces", ptx.U32), b.Param("heads", ptx.U32), b.Param("queries", ptx.U32)
+	from, sums := b.Pointer("from", ptx.F32), b.Pointer("sums", ptx.F32)
+	out := declareHeads(b, "out", s.out)
+	row, rows := b.BlockID(0), b.GridDim(0)
+	all, i := row.Div(queries), row.Rem(queries)
+	out = out.of(all.Div(heads), all.Rem(heads))
+	sum := func(piece ptx.Value) ptx.Value { return sums.At(row).At(piece.MulWide(rows)).Load() }
+	infinite := b.F32(float32(math.Inf(-1)))
+	most := b.Var(infinite)
+	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) { most.Set(most.Get().Max(sum(p))) })
+	base := most.Get().Eq(infinite).Select(b.F32(0), most.Get())
+	total := b.Var(b.F32(0))
+	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
+		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
+	})
+	none := total.Get().Eq(num(0)) // a piece that is not a number is not none
+	if s.lse {
+		to := b.Pointer("lse", ptx.F32)
+		b.If(b.ThreadID(0).Eq(num(0)), func() {
+			lse := base.Add(call(b, "log", total.Get()))
+			to.At(row).Store(none.Select(b.F32(float32(math.Inf(1))), lse))
+		})
+	}
+	inverse := none.Select(b.F32(0), total.Get().Rcp())
+	line := out.line(i)
+	b.For(b.ThreadID(0), b.U32(uint32(s.out.columns)), num(floatThreads), func(c ptx.Value, _ ptx.Loop) {
+		acc := b.Var(b.F32(0))
+		b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
+			at := p.MulWide(rows).Add(row.Cvt(ptx.U64)).Mul(b.U64(uint64(s.out.columns))).Add(c.Cvt(ptx.U64))
+			acc.Set(from.At(at).Load().FMA(call(b, "exp", sum(p).Sub(base)), acc.Get()))
+		})
+		out.element(line, c).Store(narrow(b, s.out.typ, acc.Get().Mul(inverse)))
+	})
+	return [3]int{floatThreads, 1, 1}
+}
+
+// combine plans the launch that makes o's results of those of pieces of the keys.
+func (o AttentionOperands) combine(pieces, sums Operand) (Launch, error) {
+	s := attentionCombine{out: headRowsOf(o.Out), lse: o.LSE.Type != dtype.Invalid}
+	k, err := kernelOf(s)
+	if err != nil {
+		return Launch{}, err
+	}
+	p := make(packer, 0, 96)
+	p.u32(uint32(sums.Shape.At(0)))
+	p.u32(uint32(o.Q.Shape.At(1)))
+	p.u32(uint32(o.Q.Shape.At(2)))
+	p.u64(pieces.start())
+	p.u64(sums.start())
+	p.packHeads(o.Out)
+	if s.lse {
+		p.u64(o.LSE.start())
+	}
+	return p.launch(k, sums.Shape.At(1))
+}

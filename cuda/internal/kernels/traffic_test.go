@@ -1,0 +1,253 @@
+package kernels
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A traffic is a kernel bound by memory on rows of GPT-2's lengths. Its operands are all that it
+// must read or write, each as often as it stands in the list: one that is read and written stands
+// twice.
+type traffic struct {
+	name string
+	plan func(m *machine) (operands []Operand, list []Launch, err error)
+	// most is how often the least is moved; 0 stands for 1.05. Reasons stand with the case.
+	most float64
+	// loose says that requests touch more sectors than they need. The reason stands with the case.
+	loose bool
+}
+
+// Each block keeps 32 KiB of what it touched: of the multiprocessor's cache a block's share, or
+// less, on all GPUs that are supported. Operands of up to keptBytes are taken to be read from
+// memory once. All blocks find them in the L2 cache: the weights of a norm, a table of addresses.
+const (
+	blockBytes = 32 << 10
+	keptBytes  = 32 << 10
+)
+
+// moved runs launches and returns the bytes that pass between memory and blocks, and the least.
+func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, least int, s ptxvm.Stats) {
+	m.traffic = &ptxvm.Traffic{Cached: blockBytes / 32}
+	for _, o := range operands {
+		size := span(o)
+		least += size
+		if size <= keptBytes {
+			m.traffic.Ranges = append(m.traffic.Ranges, ptxvm.RangeTraffic{Addr: o.start() &^ 31, Bytes: uint64(size+31) &^ 31})
+			bytes += size
+		}
+	}
+	s = m.run(list, err)
+	bytes += 32 * int(m.traffic.Sectors)
+	for _, r := range m.traffic.Ranges {
+		bytes -= 32 * int(r.Sectors)
+	}
+	return bytes, least, s
+}
+
+// some fills o with a few small numbers, faster than random ones.
+func some(m *machine, o Operand) Operand {
+	var few [7]uint64
+	for k := range few {
+		few[k] = expr.Encode(o.Type, float64(k+1)/4)
+	}
+	return m.fill(o, func(i int) uint64 { return few[i%len(few)] })
+}
+
+// span is the bytes that an operand has in memory, where dimensions with the stride 0 count once.
+func span(o Operand) int {
+	n := o.Type.Size()
+	for d := range o.Shape.Rank() {
+		if o.Strides.At(d) != 0 {
+			n *= o.Shape.At(d)
+		}
+	}
+	return n
+}
+
+// traffics lists the kernels of a step of GPT-2 that memory bounds, on few of its rows.
+func traffics(t *testing.T) []traffic {
+	const rows, width, vocab = 64, 768, 50257
+	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
+	// maps reads operands of these layouts, dense [rows, columns] where there is none.
+	maps := func(p *expr.Program, columns int, layouts ...shape.Layout) func(m *machine) ([]Operand, []Launch, error) {
+		return func(m *machine) ([]Operand, []Launch, error) {
+			out := m.tensor(p.Out[0], dense(rows, columns), 0)
+			var in []Operand
+			for k, typ := range p.In {
+				l := dense(rows, columns)
+				if k < len(layouts) {
+					l = layouts[k]
+				}
+				in = append(in, some(m, m.tensor(typ, l, 0)))
+			}
+			list, err := Map(p, []Operand{out}, in, make([]uint64, len(p.Params)))
+			return append(in, out), list, err
+		}
+	}
+	keep := expr.RandomUniform(f, expr.Param(0, whole), expr.Param(1, whole), expr.Index(whole)).Ge(expr.Param(2, f))
+	drop := func(typ dtype.Type) *expr.Program {
+		return program(t, []dtype.Type{typ}, []dtype.Type{typ}, keep.Select(x0.Mul(expr.Param(3, f)), expr.C(0)))
+	}
+	one := func(to, from dtype.Type, e *expr.Expr) *expr.Program {
+		return program(t, []dtype.Type{to}, []dtype.Type{from}, e)
+	}
+	two := func(to, a, b dtype.Type) *expr.Program {
+		return program(t, []dtype.Type{to}, []dtype.Type{a, b}, x0.Add(x1))
+	}
+	softmax := func(typ dtype.Type, columns int, log, grad bool) func(m *machine) ([]Operand, []Launch, error) {
+		return func(m *machine) ([]Operand, []Launch, error) {
+			x := func() Operand { return some(m, m.tensor(typ, dense(8, columns), 0)) }
+			a, b, out := x(), x(), m.tensor(typ, dense(8, columns), 0)
+			if grad {
+				list, err := SoftmaxGrad(out, a, b, log)
+				return []Operand{a, b, out}, list, err
+			}
+			list, err := Softmax(out, a, log)
+			return []Operand{a, out}, list, err
+		}
+	}
+	norm := func(typ, affine dtype.Type, grad bool) func(m *machine) ([]Operand, []Launch, error) {
+		return func(m *machine) ([]Operand, []Launch, error) {
+			n := device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}
+			c := normCase{typ: typ, affine: affine, rows: rows, columns: width, weight: true, bias: true, n: n}
+			forward, back := c.operands(m)
+			if grad {
+				some(m, back.Rstd)
+				some(m, back.Mean)
+				list, err := NormGrad(back, n)
+				return []Operand{back.X, back.Grad, back.Out, back.Mean, back.Rstd, back.Weight}, list, err
+			}
+			list, err := Norm(forward, n)
+			return []Operand{forward.X, forward.Out, forward.Mean, forward.Rstd, forward.Weight, forward.Bias}, list, err
+		}
+	}
+	entropy := func(typ dtype.Type, columns int, grad bool) func(m *machine) ([]Operand, []Launch, error) {
+		return func(m *machine) ([]Operand, []Launch, error) {
+			x := some(m, m.tensor(typ, dense(8, columns), 0))
+			target := m.fill(m.tensor(whole, dense(8), 0), func(i int) uint64 { return uint64(i * 4099) })
+			v := func() Operand { return some(m, m.tensor(f, dense(8), 0)) }
+			a, b, c := v(), v(), v()
+			if grad {
+				dx := m.tensor(typ, dense(8, columns), 0)
+				list, err := CrossEntropyGrad(dx, x, a, b, target, c, -100)
+				return []Operand{x, dx, a, b, c, target}, list, err
+			}
+			list, err := CrossEntropy(a, b, c, x, target, -100, m.fault().Addr, 0)
+			return []Operand{x, a, b, c, target}, list, err
+		}
+	}
+	reduce := func(typ dtype.Type, out, in []int) func(m *machine) ([]Operand, []Launch, error) {
+		return func(m *machine) ([]Operand, []Launch, error) {
+			x, y := some(m, m.tensor(typ, dense(in...), 0)), m.tensor(typ, dense(out...), 0)
+			list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: identity(t, typ)}, y, []Operand{x}, nil, m.scratch)
+			return []Operand{x, y}, list, err
+		}
+	}
+	// weights is the sum over rows of g·(x - mean)·rstd.
+	weights := func(m *machine) ([]Operand, []Launch, error) {
+		const rows = 2048
+		full, column := dense(rows, width), strided([]int{rows, width}, []int{1, 0})
+		var in []Operand
+		for _, l := range []shape.Layout{full, full, column, column} {
+			in = append(in, some(m, m.tensor(f, l, 0)))
+		}
+		p := program(t, []dtype.Type{f}, []dtype.Type{f, f, f, f}, x0.Mul(x1.Sub(expr.X(2)).Mul(expr.X(3))))
+		out := m.tensor(f, dense(1, width), 0)
+		list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: p}, out, in, nil, m.scratch)
+		return append(in, out), list, err
+	}
+	// steps runs p over tensors of 32,768 elements, in place.
+	steps := func(p *expr.Program, checked bool) func(m *machine) ([]Operand, []Launch, error) {
+		return func(m *machine) ([]Operand, []Launch, error) {
+			slots := m.fill(m.tensor(whole, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
+			var in []Operand
+			for _, typ := range p.In {
+				in = append(in, some(m, m.tensor(typ, dense(4*8192), 0)))
+			}
+			table, blocks, err := MultiMapTable(p, [][]Operand{in[:len(p.Out)]}, [][]Operand{in})
+			if err != nil {
+				return nil, nil, err
+			}
+			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
+			found := Operand{}
+			if checked {
+				found = m.fill(m.tensor(f, dense(1), 0), func(int) uint64 { return 0 })
+			}
+			list, err := MultiMap(p, at.start(), blocks, slots, found)
+			return append(append(in, in[:len(p.Out)]...), at, slots), list, err
+		}
+	}
+	row := strided([]int{rows, 3 * width}, []int{0, 1})
+	return []traffic{
+		{name: "residual added, float32", plan: maps(two(f, f, f), width)},
+		{name: "residual added, float32 and bfloat16", plan: maps(two(f, f, h), width)},
+		{name: "bias added, bfloat16", plan: maps(two(h, h, h), 3*width, dense(rows, 3*width), row)},
+		{name: "cast to bfloat16", plan: maps(one(h, f, x0), 4*width)},
+		{name: "cast to float32", plan: maps(one(f, h, x0), 4*width)},
+		{name: "cast of logits to float32", plan: maps(one(f, h, x0), vocab)},
+		{name: "erf, bfloat16", plan: maps(one(h, h, expr.Call("erf", x0)), 4*width)},
+		{name: "a third of columns, bfloat16", plan: maps(one(h, h, x0), width, strided([]int{rows, width}, []int{3 * width, 1}))},
+		{name: "dropout, float32", plan: maps(drop(f), width)},
+		{name: "dropout, bfloat16", plan: maps(drop(h), width)},
+		{name: "softmax, float32", plan: softmax(f, 1024, false, false)},
+		{name: "softmax, bfloat16", plan: softmax(h, 1024, false, false)},
+		{name: "softmax gradient, float32", plan: softmax(f, 1024, false, true)},
+		// Shared memory has no room for rows of more than 8192: they are read twice.
+		{name: "log softmax of logits, float32", most: 1.57, loose: true, plan: softmax(f, vocab, true, false)},
+		{name: "log softmax gradient of logits, float32", most: 1.37, loose: true, plan: softmax(f, vocab, true, true)},
+		{name: "layer norm, float32", plan: norm(f, f, false)},
+		// Eight weights are two accesses, which touch the same sectors one after the other.
+		{name: "layer norm, bfloat16 by float32", loose: true, plan: norm(h, f, false)},
+		{name: "layer norm gradient, float32", plan: norm(f, f, true)},
+		{name: "layer norm gradient, bfloat16 by float32", plan: norm(h, f, true)},
+		// Rows of an odd length begin anywhere. Their elements are read one by one, and requests
+		// touch a sector more, which the request beside has touched.
+		{name: "cross-entropy, float32", loose: true, plan: entropy(f, vocab, false)},
+		{name: "cross-entropy, bfloat16", loose: true, plan: entropy(h, vocab, false)},
+		{name: "cross-entropy gradient, float32", loose: true, plan: entropy(f, vocab, true)},
+		{name: "cross-entropy gradient, bfloat16", loose: true, plan: entropy(h, vocab, true)},
+		{name: "cross-entropy, 50304 classes", plan: entropy(f, 50304, false)},
+		{name: "cross-entropy gradient, 50304 classes", plan: entropy(f, 50304, true)},
+		{name: "bias gradient, bfloat16", plan: reduce(h, []int{1, width}, []int{8192, width})},
+		{name: "bias gradient, float32", plan: reduce(f, []int{1, width}, []int{2048, width})},
+		{name: "weight gradient of a norm, float32", plan: weights},
+		{name: "sum of all, float32", plan: reduce(f, []int{1, 1}, []int{rows, 8 * width})},
+		{name: "tokens looked up", plan: func(m *machine) ([]Operand, []Launch, error) {
+			index := m.indices(m.tensor(whole, strided([]int{rows, width}, []int{1, 0}), 0), rows, false)
+			src, out := some(m, m.tensor(f, dense(rows, width), 0)), m.tensor(f, dense(rows, width), 0)
+			list, err := Gather(out, src, index, 0, m.fault().Addr, 0)
+			return []Operand{src, out, index}, list, err
+		}},
+		{name: "AdamW, float32", plan: steps(adamW(t, f), false)},
+		{name: "AdamW, bfloat16", plan: steps(adamW(t, h), false)},
+		{name: "gradients unscaled", plan: steps(unscale(t, f), true)},
+	}
+}
+
+// Kernels that memory bounds move what they must, and at most a twentieth more. Run with -v for the
+// numbers, which are the emulator's counts.
+func TestTraffic(t *testing.T) {
+	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")
+	for _, c := range traffics(t) {
+		m := newMachine(t)
+		operands, list, err := c.plan(m)
+		bytes, least, s := moved(m, list, err, operands)
+		ratio, sectors := float64(bytes)/float64(least), float64(s.Sectors)/float64(s.IdealSectors)
+		t.Logf("%-42s %9d %9d %6.3f %8.3f", c.name, least, bytes, ratio, sectors)
+		most := c.most
+		if most == 0 {
+			most = 1.05
+		}
+		if ratio > most || ratio < 0.999 {
+			t.Errorf("%s: %d bytes are moved, %.3f times the least", c.name, bytes, ratio)
+		}
+		if c.loose != (sectors > 1) {
+			t.Errorf("%s: requests touch %.3f times the sectors of as many neighbouring bytes", c.name, sectors)
+		}
+	}
+}

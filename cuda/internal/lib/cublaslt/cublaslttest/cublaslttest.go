@@ -1,0 +1,108 @@
+//go:build !nogpu && linux && (amd64 || arm64)
+
+// Package cublaslttest loads the strict cublasLt, a library without GPUs that a C compiler makes of
+// what is in testdata of package cublaslt, and lets a test be the machine that it works on.
+package cublaslttest
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
+)
+
+// Op is one product, as the strict library has checked it: strict_op of strict.h.
+type Op struct {
+	M, N, K, Batch, TransA, TransB                     int32
+	Type, Out                                          cublaslt.DataType
+	Bias, Device                                       int32
+	LdA, LdB, LdD, StrideA, StrideB, StrideD           int64
+	A, B, D, BiasAt, Workspace, WorkspaceBytes, Stream uint64
+}
+
+// Machine is what the library asks while it is called, on the thread of the call.
+type Machine interface {
+	CurrentDevice() int                // of the calling thread's context, -1: none
+	StreamDevice(s uint64) int         // -1: there is no such stream
+	MemoryDevice(at, bytes uint64) int // -1: it is no memory of one device
+	Issue(op *Op) error                // queues a product
+}
+
+// Strict is the library.
+type Strict struct {
+	*cublaslt.Library
+	l *cu.Library
+}
+
+var machine Machine
+
+// Load loads the strict library; m is its machine from now on. There is one in a process.
+func Load(path string, m Machine) (*Strict, error) {
+	l, tried := cu.OpenLibrary(path)
+	if l == nil {
+		return nil, &cublaslt.Unavailable{Tried: tried}
+	}
+	bound, err := cublaslt.Bind(l)
+	if err != nil {
+		return nil, err
+	}
+	machine = m
+	cu.Call(l.Function("strict_init"), uintptr(unsafe.Pointer(table)))
+	return &Strict{bound, l}, nil
+}
+
+// table is strict_machine of strict.h. Callbacks are never freed.
+var table = &[4]uintptr{
+	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
+	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),
+	purego.NewCallback(func(at, bytes uintptr) uintptr {
+		return uintptr(machine.MemoryDevice(uint64(at), uint64(bytes)))
+	}),
+	purego.NewCallback(func(op *Op) uintptr {
+		o := *op
+		if machine.Issue(&o) != nil {
+			return 1
+		}
+		return 0
+	}),
+}
+
+// Plant has a call of that name, such as cublasLtMatmul, fail with a status, after so many of them
+// that do not.
+func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
+	p := new([64]byte)
+	copy(p[:], call)
+	var pin runtime.Pinner
+	pin.Pin(p)
+	defer pin.Unpin()
+	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(status)))
+}
+
+// Decline has the heuristic find nothing for the next n products: by a status and by a list of
+// none, in turns.
+func (s *Strict) Decline(n int) { cu.Call(s.l.Function("strict_decline"), uintptr(n)) }
+
+// Calls counts the calls so far.
+func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls"))) }
+
+// Live counts handles and descriptors that were not given back.
+func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
+
+// Product computes what op asks for: strict_product of product.c. The operands lie in host memory
+// as they do in the device's; bias is nil where there is none.
+func (s *Strict) Product(op *Op, a, b, bias, d []byte) {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	at := func(m []byte) uintptr {
+		if len(m) == 0 {
+			return 0
+		}
+		pin.Pin(&m[0])
+		return uintptr(unsafe.Pointer(&m[0]))
+	}
+	pin.Pin(op)
+	cu.Call(s.l.Function("strict_product"), uintptr(unsafe.Pointer(op)), at(a), at(b), at(bias), at(d))
+}

@@ -1,0 +1,114 @@
+//go:build !nogpu && linux && (amd64 || arm64)
+
+package cublaslttest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
+)
+
+// desk is a machine on which nothing runs: what is at 0x100000 and on belongs to device 1.
+type desk struct{ current int }
+
+func (d *desk) CurrentDevice() int        { return d.current }
+func (d *desk) StreamDevice(s uint64) int { return int(s >> 20) }
+func (d *desk) MemoryDevice(at, bytes uint64) int {
+	if at>>20 != (at+bytes-1)>>20 {
+		return -1
+	}
+	return int(at >> 20)
+}
+func (d *desk) Issue(*Op) error { return nil }
+
+// bench is a handle of device 1 and a plan with a bias.
+type bench struct {
+	*Strict
+	*desk
+	h    cublaslt.Handle
+	plan *cublaslt.Plan
+}
+
+// plain is a product that the strict library takes.
+func plain() cublaslt.Product {
+	m := cublaslt.Matrix{Type: cublaslt.BFloat16, Ld: 64, Align: 16}
+	return cublaslt.Product{M: 64, N: 64, K: 64, Batch: 1, A: m, B: m, D: m, Bias: true, BiasAlign: 16}
+}
+
+func ok(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (b *bench) with(change func(p *cublaslt.Product)) {
+	p := plain()
+	change(&p)
+	_, _ = b.Plan(b.h, p, 1<<20)
+}
+
+const at = 0x110000 // with room behind it
+
+// run runs the plan on operands that lie apart, each moved by so many bytes.
+func (b *bench) run(a, d, bias, workspace uint64) {
+	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
+}
+
+// misuses are programs that the strict library is to end, by what it says.
+var misuses = map[string]func(b *bench){
+	"cublasLtCreate: no context is current":                                          func(b *bench) { b.current = -1; _, _ = b.Create() },
+	"cublasLtDestroy: the handle 0x":                                                 func(b *bench) { _ = b.Destroy(b.h); _ = b.Destroy(b.h) },
+	"cublasLtMatrixLayoutCreate: a leading dimension of 63 for 64 rows":              func(b *bench) { b.with(func(p *cublaslt.Product) { p.A.Ld = 63 }) },
+	"cublasLtMatrixLayoutCreate: 64 rows, 0 columns":                                 func(b *bench) { b.with(func(p *cublaslt.Product) { p.N = 0 }) },
+	"cublasLtMatrixLayoutCreate: type 1":                                             func(b *bench) { b.with(func(p *cublaslt.Product) { p.A.Type = 1 }) },
+	"cublasLtMatmulAlgoGetHeuristic: A is of type 14, B of type 2":                   func(b *bench) { b.with(func(p *cublaslt.Product) { p.B.Type = cublaslt.Float16 }) },
+	"cublasLtMatmulAlgoGetHeuristic: no product of type 14 into type 2":              func(b *bench) { b.with(func(p *cublaslt.Product) { p.D.Type = cublaslt.Float16 }) },
+	"cublasLtMatmulAlgoGetHeuristic: the matrices of D overlap: stride 63":           func(b *bench) { b.with(func(p *cublaslt.Product) { p.Batch, p.D.Stride = 2, 63 }) },
+	"cublasLtMatmulAlgoGetHeuristic: device 0 is current, the handle is of device 1": func(b *bench) { b.current = 0; b.with(func(*cublaslt.Product) {}) },
+	"cublasLtMatmulPreferenceSetAttribute: an alignment of 12 bytes":                 func(b *bench) { b.with(func(p *cublaslt.Product) { p.A.Align = 12 }) },
+	"cublasLtMatmulDescSetAttribute: (nil) is no description":                        func(b *bench) { ok(b.plan.Close()); b.run(0, 0, 0, 0) },
+	"cublasLtMatmul: A at 0x110008 is not aligned to 16 bytes":                       func(b *bench) { b.run(8, 0, 0, 0) },
+	"cublasLtMatmul: D overlaps a factor":                                            func(b *bench) { _ = b.plan.Run(at, at+0x10000, at+0x10000, at+0x30000, at+0x40000, 0x100001) },
+	"cublasLtMatmul: D overlaps the bias":                                            func(b *bench) { _ = b.plan.Run(at, at+0x10000, at+0x20000, at+0x20000, at+0x40000, 0x100001) },
+	"cublasLtMatmul: the bias at 0x140002 is not aligned to 16 bytes":                func(b *bench) { b.run(0, 0, 2, 0) },
+	"cublasLtMatmul: workspace at 0x150010 is not aligned to 256 bytes":              func(b *bench) { b.run(0, 0, 0, 16) },
+	"cublasLtMatmul: workspace: 16384 bytes at 0 are no memory of device 1":          func(b *bench) { _ = b.plan.Run(at, at+0x10000, at+0x20000, at+0x30000, 0, 0x100001) },
+	"cublasLtMatmul: D: 8192 bytes at 0x":                                            func(b *bench) { b.run(0, 0xcf000, 0, 0) },
+	"cublasLtMatmul: its stream is not of device 1":                                  func(b *bench) { _ = b.plan.Run(at, at+0x10000, at+0x20000, at+0x30000, at+0x40000, 1) },
+	"cublasLtMatmul: a bias without an address":                                      func(b *bench) { _ = b.plan.Run(at, at+0x10000, at+0x20000, 0, at+0x40000, 0x100001) },
+}
+
+// TestStrictRefuses: the strict library ends a program that does what NVIDIA's documentation
+// forbids, and says what it was. Each program is this test in a process of its own.
+func TestStrictRefuses(t *testing.T) {
+	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")
+	if path == "" {
+		t.Skip("FLAMBEAU_CUBLASLT_STRICT is not set")
+	}
+	if name := os.Getenv("FLAMBEAU_CUBLASLT_MISUSE"); name != "" {
+		b := &bench{desk: &desk{current: 1}}
+		var err error
+		b.Strict, err = Load(path, b.desk)
+		ok(err)
+		b.h, err = b.Create()
+		ok(err)
+		b.plan, err = b.Plan(b.h, plain(), 1<<20)
+		ok(err)
+		ok(b.plan.Run(at, at+0x10000, at+0x20000, at+0x30000, at+0x40000, 0x100001))
+		misuses[name](b)
+		return // it was let pass
+	}
+	for name := range misuses {
+		c := exec.Command(os.Args[0], "-test.run=^TestStrictRefuses$")
+		c.Env = append(os.Environ(), "FLAMBEAU_CUBLASLT_MISUSE="+name)
+		out, err := c.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 86 || !strings.Contains(string(out), "strict cublasLt: "+name) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package cublaslt
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// libraryNames are the library's on linux and on windows, the newest first.
+var libraryNames = map[string][]string{
+	"linux":   {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"},
+	"windows": {"cublasLt64_13.dll", "cublasLt64_12.dll", "cublasLt64_11.dll"},
+}
+
+// Library is cublasLt.
+type Library struct {
+	l       *cu.Library
+	version Version
+	fn      [functions]uintptr
+}
+
+// function numbers what is called.
+type function int
+
+const (
+	getVersion function = iota
+	create
+	destroy
+	descCreate
+	descDestroy
+	descSet
+	layoutCreate
+	layoutDestroy
+	layoutSet
+	preferenceCreate
+	preferenceDestroy
+	preferenceSet
+	getHeuristic
+	matmul
+	functions
+)
+
+var names = [functions]string{
+	getVersion: "cublasLtGetVersion", create: "cublasLtCreate", destroy: "cublasLtDestroy",
+	descCreate: "cublasLtMatmulDescCreate", descDestroy: "cublasLtMatmulDescDestroy", descSet: "cublasLtMatmulDescSetAttribute",
+	layoutCreate: "cublasLtMatrixLayoutCreate", layoutDestroy: "cublasLtMatrixLayoutDestroy", layoutSet: "cublasLtMatrixLayoutSetAttribute",
+	preferenceCreate: "cublasLtMatmulPreferenceCreate", preferenceDestroy: "cublasLtMatmulPreferenceDestroy",
+	preferenceSet: "cublasLtMatmulPreferenceSetAttribute", getHeuristic: "cublasLtMatmulAlgoGetHeuristic", matmul: "cublasLtMatmul",
+}
+
+var opened struct {
+	sync.Mutex
+	l *Library
+}
+
+// Open loads the library: the first of the paths that can be loaded, or else what the system's
+// loader finds. The first success is kept for the process. The error is an *[Unavailable].
+func Open(paths ...string) (*Library, error) {
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.l != nil {
+		return opened.l, nil
+	}
+	var tried []string
+	for _, path := range append(paths[:len(paths):len(paths)], libraryNames[runtime.GOOS]...) {
+		l, answers := cu.OpenLibrary(path)
+		tried = append(tried, answers...)
+		if l == nil {
+			continue
+		}
+		lib, err := Bind(l)
+		if err == nil {
+			opened.l = lib
+		}
+		return lib, err
+	}
+	return nil, &Unavailable{Tried: tried}
+}
+
+// Bind resolves the functions of a library that has been loaded, and asks for its version. The
+// error is an *[Unavailable].
+func Bind(l *cu.Library) (*Library, error) {
+	lib := &Library{l: l}
+	u := &Unavailable{Path: l.Path}
+	for i, name := range names {
+		if lib.fn[i] = l.Function(name); lib.fn[i] == 0 {
+			u.Missing = append(u.Missing, name)
+		}
+	}
+	if lib.fn[getVersion] != 0 {
+		lib.version = Version(cu.CallWord(lib.fn[getVersion]))
+	}
+	if u.Version = lib.version; u.Version < Minimum || u.Missing != nil {
+		return nil, u
+	}
+	return lib, nil
+}
+
+// Version returns the library's version.
+func (l *Library) Version() Version { return l.version }
+
+// Path returns where the library lies.
+func (l *Library) Path() string { return l.l.Path }
+
+// Create is cublasLtCreate, for the device whose context is current.
+func (l *Library) Create() (Handle, error) {
+	h, err := l.make(create)
+	return Handle(h), err
+}
+
+// Destroy is cublasLtDestroy. The handle's plans are closed.
+func (l *Library) Destroy(h Handle) error { return l.call(destroy, uintptr(h)) }
+
+func (l *Library) call(f function, args ...uintptr) error {
+	if s := Status(cu.Call(l.fn[f], args...)); s != Success {
+		return &Error{Call: names[f], Status: s}
+	}
+	return nil
+}
+
+// make calls a function that writes what it has made through its first argument.
+func (l *Library) make(f function, args ...uintptr) (uintptr, error) {
+	out := word(0)
+	err := l.call(f, append([]uintptr{addressOf(out)}, args...)...)
+	runtime.KeepAlive(out)
+	if err != nil {
+		return 0, err
+	}
+	return uintptr(*out), nil
+}
+
+// set gives an attribute of a descriptor a value of so many bytes.
+func (l *Library) set(f function, of uintptr, attribute int, value uint64, bytes uintptr) error {
+	v := word(value) // the lower bytes come first
+	err := l.call(f, of, uintptr(attribute), addressOf(v), bytes)
+	runtime.KeepAlive(v)
+	return err
+}
+
+// word is a number on the heap, which does not move.
+//
+//go:noinline
+func word(v uint64) *uint64 { return &v }
+
+func addressOf(p *uint64) uintptr { return uintptr(unsafe.Pointer(p)) }

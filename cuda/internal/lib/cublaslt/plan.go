@@ -1,0 +1,207 @@
+package cublaslt
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+)
+
+// Matrix is one operand of a [Product], as it lies in memory: column-major.
+type Matrix struct {
+	Type   DataType
+	Ld     int    // elements from a column to the next, at least the number of rows
+	Stride int    // elements from a batch's matrix to the next's; 0: all have the same
+	Align  uint32 // bytes that divide its address, a power of 2 up to 256
+}
+
+// Product is D = op(A)·op(B) for each matrix of a batch, of op(A) [M, K], op(B) [K, N] and D
+// [M, N], with sums in float32. With a bias of M elements, that of its row is added to each element
+// before it is rounded. It is comparable.
+type Product struct {
+	M, N, K, Batch int
+	TransA, TransB bool // A lies in memory as [K, M], B as [N, K]
+	A, B, D        Matrix
+	Bias           bool   // of D's type, the same for the whole batch
+	BiasAlign      uint32 // as Matrix.Align
+}
+
+// Plan is a product with its algorithm.
+type Plan struct {
+	l         *Library
+	handle    Handle
+	desc      uintptr
+	layout    [3]uintptr // A, B, D
+	algo      *algorithm
+	workspace uint64
+	bias      bool
+}
+
+// factors are alpha and beta. Globals do not move.
+var factors = [2]float32{1, 0}
+
+// Plan asks the library for the best way to do a product with at most so many bytes of workspace.
+// The error is ErrNotSupported where it has none; other work is not disturbed by that.
+func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
+	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
+	err := plan.describe(&p)
+	if err == nil {
+		err = plan.choose(&p, workspace)
+	}
+	if err != nil {
+		_ = plan.Close() // the first error is the one to tell
+		if e, ok := err.(*Error); ok {
+			e.Detail = p.String()
+		}
+		return nil, err
+	}
+	return plan, nil
+}
+
+// describe makes the descriptors.
+func (p *Plan) describe(o *Product) error {
+	l := p.l
+	var err error
+	if p.desc, err = l.make(descCreate, compute32F, uintptr(Float32)); err != nil {
+		return err
+	}
+	for i, transposed := range [...]bool{o.TransA, o.TransB} {
+		op := uint64(opN)
+		if transposed {
+			op = opT
+		}
+		if err := l.set(descSet, p.desc, descTransA+i, op, 4); err != nil {
+			return err
+		}
+	}
+	if o.Bias {
+		if err := l.set(descSet, p.desc, descEpilogue, epilogueBias, 4); err != nil {
+			return err
+		}
+		if err := l.set(descSet, p.desc, descBiasType, uint64(o.D.Type), 4); err != nil {
+			return err
+		}
+		// The heuristic reads no memory there, and takes the alignment from the address.
+		if err := l.set(descSet, p.desc, descBias, uint64(o.BiasAlign), 8); err != nil {
+			return err
+		}
+	}
+	a, b := [2]int{o.M, o.K}, [2]int{o.K, o.N}
+	if o.TransA {
+		a[0], a[1] = a[1], a[0]
+	}
+	if o.TransB {
+		b[0], b[1] = b[1], b[0]
+	}
+	for i, size := range [...][2]int{a, b, {o.M, o.N}} {
+		m := [...]*Matrix{&o.A, &o.B, &o.D}[i]
+		if p.layout[i], err = l.make(layoutCreate, uintptr(m.Type), uintptr(size[0]), uintptr(size[1]), uintptr(m.Ld)); err != nil {
+			return err
+		}
+		if o.Batch == 1 {
+			continue
+		}
+		if err := l.set(layoutSet, p.layout[i], layoutBatch, uint64(o.Batch), 4); err != nil {
+			return err
+		}
+		if err := l.set(layoutSet, p.layout[i], layoutStride, uint64(m.Stride), 8); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose asks the heuristic.
+func (p *Plan) choose(o *Product, workspace uint64) error {
+	l := p.l
+	prefer, err := l.make(preferenceCreate)
+	if err != nil {
+		return err
+	}
+	err = l.set(preferenceSet, prefer, preferWorkspace, workspace, 8)
+	if err == nil {
+		err = l.set(preferenceSet, prefer, preferReductions, reduceComputeType, 4)
+	}
+	for i, align := range [...]uint32{o.A.Align, o.B.Align, o.D.Align, o.D.Align} {
+		if err == nil {
+			err = l.set(preferenceSet, prefer, preferAlignment+i, uint64(align), 4)
+		}
+	}
+	if err == nil {
+		err = p.ask(prefer)
+	}
+	if e := l.call(preferenceDestroy, prefer); err == nil {
+		err = e
+	}
+	return err
+}
+
+func (p *Plan) ask(prefer uintptr) error {
+	best, found := newHeuristic(), word(0)
+	err := p.l.call(getHeuristic, uintptr(p.handle), p.desc, p.layout[0], p.layout[1], p.layout[2], p.layout[2], prefer, 1,
+		uintptr(unsafe.Pointer(best)), addressOf(found))
+	runtime.KeepAlive(best)
+	runtime.KeepAlive(found)
+	switch {
+	case err != nil:
+		return err
+	case int32(*found) < 1:
+		return &Error{Call: names[getHeuristic], Status: ErrNotSupported}
+	case best.state != Success:
+		return &Error{Call: names[getHeuristic], Status: best.state}
+	}
+	*p.algo, p.workspace = best.algo, best.workspace
+	return nil
+}
+
+//go:noinline
+func newHeuristic() *heuristic { return new(heuristic) }
+
+// Workspace is how many bytes of memory Run needs, at an address that 256 divides.
+func (p *Plan) Workspace() int { return int(p.workspace) }
+
+// Run is cublasLtMatmul: it queues the product of what is at a and b into d. bias is 0 where the
+// product has none, workspace where it needs none.
+func (p *Plan) Run(a, b, d, bias, workspace uint64, stream cu.Stream) error {
+	if p.bias {
+		if err := p.l.set(descSet, p.desc, descBias, bias, 8); err != nil {
+			return err
+		}
+	}
+	alpha, beta := uintptr(unsafe.Pointer(&factors[0])), uintptr(unsafe.Pointer(&factors[1]))
+	err := p.l.call(matmul, uintptr(p.handle), p.desc, alpha, uintptr(a), p.layout[0], uintptr(b), p.layout[1], beta,
+		uintptr(d), p.layout[2], uintptr(d), p.layout[2], uintptr(unsafe.Pointer(p.algo)), uintptr(workspace), uintptr(p.workspace), uintptr(stream))
+	runtime.KeepAlive(p)
+	return err
+}
+
+// Close gives the descriptors back. What was queued still runs.
+func (p *Plan) Close() error {
+	var first error
+	end := func(f function, h *uintptr) {
+		if *h != 0 {
+			if err := p.l.call(f, *h); first == nil {
+				first = err
+			}
+			*h = 0
+		}
+	}
+	for i := range p.layout {
+		end(layoutDestroy, &p.layout[i])
+	}
+	end(descDestroy, &p.desc)
+	return first
+}
+
+// String reads like "[4096,1024]·[1024,512] of type 14 into 0, with a bias".
+func (p Product) String() string {
+	s := fmt.Sprintf("[%d,%d]·[%d,%d] of type %d into %d", p.M, p.K, p.K, p.N, p.A.Type, p.D.Type)
+	if p.Batch > 1 {
+		s += fmt.Sprintf(", %d of them", p.Batch)
+	}
+	if p.Bias {
+		s += ", with a bias"
+	}
+	return s
+}

@@ -1,0 +1,240 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// products does matrix products of a device by NVIDIA's cublasLt. What the library takes it does;
+// the rest is left to the library's own kernels here, as is what its heuristic has no way for. A
+// call that fails is an error, and nothing else is tried.
+type products struct {
+	lib    *cublaslt.Library
+	handle cublaslt.Handle
+	most   int // plans that are kept
+
+	mu    sync.Mutex // one call of the library at a time
+	plans map[cublaslt.Product]*productPlan
+}
+
+// productPlan is a plan, or that there is none. Its descriptors are given back when nobody knows it
+// any more: recordings do, also when it is kept no longer.
+type productPlan struct{ plan *cublaslt.Plan }
+
+const (
+	// productName is what a profile calls a product of the library.
+	productName = "cublasLt matmul"
+	// productWorkspace is the most memory that a product may take for itself: what NVIDIA
+	// recommends for compute capability 9.0 (cuBLAS, cublasSetWorkspace).
+	productWorkspace = 32 << 20
+	mostPlans        = 4096
+)
+
+// openCublasLt loads the library from where [Libraries] finds it.
+func openCublasLt() (*cublaslt.Library, error) {
+	for _, l := range Libraries() {
+		if l.Name == "cublasLt" && l.Found {
+			return cublaslt.Open(l.Path)
+		}
+	}
+	return cublaslt.Open()
+}
+
+// openProducts has the device's products done by cublasLt, if that is asked for. The error is a
+// *[device.UnavailableError].
+func (d *Device) openProducts() error {
+	if d.p.products == nil {
+		return nil
+	}
+	unavailable := func(err error) error {
+		return &device.UnavailableError{Name: d.name, Reason: "FLAMBEAU_LIBS asks for cublaslt: " + err.Error(), Err: err,
+			Help: "install cublasLt 11.11 or newer of a CUDA version that the driver takes (the Python package nvidia-cublas), say in LD_LIBRARY_PATH where it is, or unset FLAMBEAU_LIBS"}
+	}
+	lib, err := d.p.products()
+	if err != nil {
+		return unavailable(err)
+	}
+	p := &products{lib: lib, most: mostPlans, plans: map[cublaslt.Product]*productPlan{}}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if p.handle, err = lib.Create(); err != nil {
+		return unavailable(err)
+	}
+	d.products = p
+	return nil
+}
+
+// Products says what computes matrix products on the device: "own kernels", or a library's name,
+// version and place. FLAMBEAU_LIBS chooses; what the library does not take own kernels compute. A
+// bias of float32 it adds to 16-bit results as rounded to their type, as PyTorch's autocast does.
+func (d *Device) Products() string {
+	if d.products == nil {
+		return "own kernels"
+	}
+	return fmt.Sprintf("cublasLt %v at %s", d.products.lib.Version(), d.products.lib.Path())
+}
+
+// plan returns the plan of a product, nil where the library has none. The device's context is
+// current.
+func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if kept, ok := p.plans[o]; ok {
+		return kept, nil
+	}
+	if len(p.plans) >= p.most {
+		clear(p.plans)
+	}
+	plan, err := p.lib.Plan(p.handle, o, productWorkspace)
+	var kept *productPlan
+	switch {
+	case err == nil:
+		kept = &productPlan{plan}
+		runtime.AddCleanup(kept, p.close, plan)
+	case !errors.Is(err, cublaslt.ErrNotSupported):
+		return nil, err
+	}
+	p.plans[o] = kept
+	return kept, nil
+}
+
+func (p *products) close(plan *cublaslt.Plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = plan.Close() // nobody is left to be told
+}
+
+// productCall is a product with its operands.
+type productCall struct {
+	of                       *products
+	kept                     *productPlan
+	a, b, d, bias, workspace uint64
+}
+
+// run queues the product. The device's context is current.
+func (c *productCall) run(s cu.Stream) error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	err := c.kept.plan.Run(c.a, c.b, c.d, c.bias, c.workspace, s)
+	runtime.KeepAlive(c.kept)
+	return err
+}
+
+// product queues a product by cublasLt. It reports false, and has queued nothing, where own kernels
+// are to do it.
+func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool, err error) {
+	d := t.d
+	if d.products == nil {
+		return false, nil
+	}
+	p, ok := productOf(o)
+	if !ok {
+		return false, nil
+	}
+	// In column-major terms the result is that of the factors in the other order.
+	c := &productCall{of: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
+	p.A.Align, p.B.Align, p.D.Align = alignment(c.a), alignment(c.b), alignment(c.d)
+	converts := p.Bias && !biasTaken(o)
+	switch {
+	case converts:
+		p.BiasAlign = 256 // that of scratch memory
+	case p.Bias:
+		c.bias = firstOf(&o.Bias)
+		p.BiasAlign = alignment(c.bias)
+	}
+	if err := d.enter(); err != nil {
+		return false, err
+	}
+	c.kept, err = c.of.plan(p)
+	d.leave()
+	if err != nil {
+		return false, d.fault(productName, err)
+	}
+	if c.kept == nil {
+		return false, nil
+	}
+	if n := c.kept.plan.Workspace(); n > 0 {
+		if c.workspace, err = t.alloc(n); err != nil {
+			return false, err
+		}
+	}
+	if converts {
+		if c.bias, err = t.convertBias(o, told); err != nil {
+			return false, err
+		}
+	}
+	if told == nil {
+		return true, d.multiply(t.s, c)
+	}
+	e := device.LaunchEvent{Kernel: productName, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
+	if o.A.Type.Size() == 2 {
+		e.Tensor = 2 * o.Out.Size() * o.A.Shape.At(2)
+	}
+	told.Recorded = t.s.Recording()
+	e.Time, err = d.timed(t.s, func() error {
+		e.Start = device.Now()
+		err := d.multiply(t.s, c)
+		e.End = device.Now()
+		return err
+	})
+	told.Launches = append(told.Launches, e)
+	return true, err
+}
+
+// multiply queues or records a product.
+func (d *Device) multiply(s *stream, c *productCall) error {
+	if l := s.rec.Load(); l != nil {
+		l.record(recorded{kind: recordedProduct, product: c})
+		return nil
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := c.run(s.handle); err != nil {
+		return d.fault(productName, err)
+	}
+	d.count.launches.Add(1)
+	if d.p.sync {
+		return d.fault(productName, d.api.StreamSynchronize(s.handle))
+	}
+	return nil
+}
+
+// captured makes a node of a product: of what the library queues on a stream. The device's context
+// is current.
+func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.GraphNode, error) {
+	api := d.api.(cu.Graphs)
+	s, err := d.newStream(0)
+	if err != nil {
+		return 0, err
+	}
+	defer d.streams.put(idleStream{s.priority, s.handle, s.slot})
+	if err := api.StreamBeginCapture(s.handle); err != nil {
+		return 0, err
+	}
+	err = c.run(s.handle)
+	child, e := api.StreamEndCapture(s.handle)
+	if err == nil {
+		err = e
+	}
+	if err != nil {
+		if e == nil {
+			_ = api.GraphDestroy(child) // the first error is the one to tell
+		}
+		return 0, err
+	}
+	n, err := api.GraphAddChildGraphNode(g, after, child) // which takes a copy
+	if e := api.GraphDestroy(child); err == nil {
+		err = e
+	}
+	return n, err
+}
