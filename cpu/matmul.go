@@ -13,12 +13,17 @@ import (
 // matMul converts 16-bit floats to float32, multiplies there and rounds once. Products of floats
 // are added to the bias, which is written first.
 func (d *Device) matMul(o *device.MatMul) error {
-	for i := range 4 {
+	for i := range 5 {
 		v := o.Operand(i).View
 		for k := range v.Strides.Rank() {
 			if v.Strides.At(k) < 0 {
 				return device.Refuse(d, o, i, fmt.Sprintf("negative strides %v", v.Strides))
 			}
+		}
+	}
+	if !o.Sums.Absent() {
+		if err := d.sumRows(&o.Sums, &o.A); err != nil {
+			return err
 		}
 	}
 	if o.Act != nil {
@@ -46,7 +51,7 @@ func (d *Device) matMul(o *device.MatMul) error {
 // activatedProduct applies the activation behind the product.
 func (d *Device) activatedProduct(o *device.MatMul) error {
 	sums := *o
-	sums.Act, sums.Pre = nil, device.View{}
+	sums.Act, sums.Pre, sums.Sums = nil, device.View{}, device.View{}
 	if !o.Pre.Absent() {
 		sums.Out = o.Pre
 	}
@@ -55,6 +60,13 @@ func (d *Device) activatedProduct(o *device.MatMul) error {
 	}
 	d.elementwise(o.Act, []device.View{o.Out}, []device.View{sums.Out}, nil)
 	return nil
+}
+
+// sumRows sums up the rows of the one matrix of a batch.
+func (d *Device) sumRows(sums, a *device.View) error {
+	out := *sums
+	out.Shape, out.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
+	return d.reduce(&device.Reduce{Reduction: &device.Reduction{Map: castProgram(dtype.F32, a.Type)}, Out: out, Ins: []device.View{*a}})
 }
 
 // repeatBias writes the bias of o, if it has one, to each row of out.

@@ -53,8 +53,12 @@ func alignment(at uint64) uint32 { return uint32(min(256, at&-at)) }
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
 // productOf describes a product to the library, but for the alignment of addresses. ok is false
-// where the library does not take its types or layouts.
+// where the library does not take its types or layouts, and where an activation or the sums of rows
+// are asked for, which our kernels have.
 func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
+	if o.Act != nil || !o.Sums.Absent() {
+		return p, false
+	}
 	s := &o.Out.Shape
 	p = cublaslt.Product{M: s.At(2), N: s.At(1), K: o.A.Shape.At(2), Batch: s.At(0), Bias: !o.Bias.Absent()}
 	if least, most := min(p.M, p.N, p.K, p.Batch), max(p.M, p.N, p.K, p.Batch); least < 1 || most > math.MaxInt32 {

@@ -273,3 +273,19 @@ func TestProductsTold(t *testing.T) {
 		}
 	}
 }
+
+// What the library would leave undone is not its own: activations and sums of rows.
+func TestProductsLeaveTheRest(t *testing.T) {
+	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
+	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}
+	if _, ok := productOf(&o); !ok {
+		t.Error("a plain product is not the library's")
+	}
+	act, sums := o, o
+	act.Act, sums.Sums = anyTrue, dense(3)
+	for _, o := range []*device.MatMul{&act, &sums} {
+		if _, ok := productOf(o); ok {
+			t.Errorf("%+v is the library's", o)
+		}
+	}
+}

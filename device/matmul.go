@@ -19,14 +19,17 @@ import (
 //     has been rounded to it: the bits are those of a [Map] behind the product. It is for floating
 //     point factors, without scalars or positions; nil is none.
 //   - Pre, of Out's shape and type, gets the results before Act. It may be absent.
+//   - Sums, [m] of F32, gets the sum of each row of A, which is of F32 or 16-bit floats and of a
+//     batch of one: where A is a gradient's transpose, they are the gradient of a bias. It may be
+//     absent.
 type MatMul struct {
-	Out, Pre, A, B, Bias View
-	Act                  *expr.Program
+	Out, Pre, Sums, A, B, Bias View
+	Act                        *expr.Program
 }
 
 // Plain reports whether the op is one that every device has.
 func (m *MatMul) Plain() bool {
-	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.Act == nil
+	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.Act == nil && m.Sums.Absent()
 }
 
 // Name returns "matmul".
@@ -40,10 +43,12 @@ func (m *MatMul) Operand(i int) Operand {
 	case 1:
 		return Operand{"pre", &m.Pre, true}
 	case 2:
-		return Operand{"a", &m.A, false}
+		return Operand{"sums", &m.Sums, true}
 	case 3:
-		return Operand{"b", &m.B, false}
+		return Operand{"a", &m.A, false}
 	case 4:
+		return Operand{"b", &m.B, false}
+	case 5:
 		return Operand{"bias", &m.Bias, false}
 	}
 	return Operand{}
@@ -73,6 +78,16 @@ func (m *MatMul) Check() (arg, reason string) {
 			return "bias", fmt.Sprintf("shape %v, want [%d]", m.Bias.Shape, s.At(2))
 		}
 	}
+	if t := m.Sums.Type; !m.Sums.Absent() {
+		switch {
+		case t != dtype.F32 || !m.A.Type.IsFloat() || m.A.Type == dtype.F64:
+			return "sums", fmt.Sprintf("%v of rows of %v, want float32 of float32 or 16-bit floats", t, m.A.Type)
+		case m.Sums.Shape != shape.Of(s.At(1)):
+			return "sums", fmt.Sprintf("shape %v, want [%d]", m.Sums.Shape, s.At(1))
+		case s.At(0) != 1:
+			return "sums", fmt.Sprintf("a batch of %d, want 1", s.At(0))
+		}
+	}
 	return m.checkAct()
 }
 
@@ -94,9 +109,9 @@ func (m *MatMul) checkAct() (arg, reason string) {
 	return "", ""
 }
 
-// Work is 2·batch·m·n·k, batch·m·n with a bias, and the activation of each result.
+// Work is 2·batch·m·n·k, batch·m·n with a bias, the activation of each result, and m·k with sums.
 func (m *MatMul) Work() Work {
-	if m.Out.Size() == 0 {
+	if m.Out.Size() == 0 && m.Sums.Size() == 0 {
 		return Work{}
 	}
 	each := 2 * m.A.Shape.At(2)
@@ -106,7 +121,11 @@ func (m *MatMul) Work() Work {
 	if m.Act != nil {
 		each += m.Act.Cost()
 	}
-	return Work{each * m.Out.Size(), bytesOf(m.Out, m.Pre, m.A, m.B, m.Bias)}
+	w := Work{each * m.Out.Size(), bytesOf(m.Out, m.Pre, m.Sums, m.A, m.B, m.Bias)}
+	if !m.Sums.Absent() {
+		w.FLOPs += m.A.Size()
+	}
+	return w
 }
 
 // Clone copies the op.

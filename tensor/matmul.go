@@ -46,7 +46,7 @@ func multiply(op string, s *Scope, out, a, b *Tensor) {
 	out.batchInto(&m.Out)
 	a.batchInto(&m.A)
 	b.batchInto(&m.B)
-	launch(op, s, m, out, nil, a, b)
+	launch(op, s, m, out, nil, nil, a, b)
 	m.Out.Buf, m.A.Buf, m.B.Buf = nil, nil, nil
 	matmulOps.free.Put(m)
 }
@@ -63,7 +63,7 @@ func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
 		v.Bias = bias.operand()
 	}
 	if m := matmulOps.supported(s, out.st.dev, v); m != nil {
-		launch(op, s, m, out, nil, a, b, bias)
+		launch(op, s, m, out, nil, nil, a, b, bias)
 		matmulOps.put(m)
 		return
 	}

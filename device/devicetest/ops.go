@@ -49,6 +49,7 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.MatMul{Out: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5)},
 		&device.MatMul{Out: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), Bias: f(5)},
 		&device.MatMul{Out: f(2, 3, 5), Pre: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), Act: root},
+		&device.MatMul{Out: f(1, 3, 5), Sums: f(3), A: f(1, 3, 4), B: f(1, 4, 5)},
 		&device.Gather{Out: f(2, 4), Src: f(3, 4), Index: i(2, 4)},
 		&device.Softmax{Out: f(3, 5), X: f(3, 5)},
 		&device.SoftmaxGrad{DX: f(3, 5), Y: f(3, 5), G: f(3, 5), Log: true},

@@ -88,8 +88,8 @@ func (s gemmSpec) crowded() bool {
 // ProductOperands are what a product reads and writes; see [device.MatMul]. Absent ones have the
 // type Invalid.
 type ProductOperands struct {
-	Out, Pre, A, B, Bias Operand
-	Act                  *expr.Program
+	Out, Pre, Sums, A, B, Bias Operand
+	Act                        *expr.Program
 }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
@@ -117,6 +117,9 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 		out, a, b = o.Out, o.A, o.B
 	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	if o.Sums.Type != dtype.Invalid && m > 0 && (n == 0 || !o.sumsInTile(scratch)) {
+		return sumsBehind(g, o, scratch)
+	}
 	if batch*m*n == 0 {
 		return nil, nil
 	}
@@ -261,12 +264,29 @@ func splitMatMul(form func(out Operand) productForm, o ProductOperands, chunk in
 		return nil, err
 	}
 	partial := Operand{Addr: addr, Type: sum, Layout: shape.Dense(out.Shape)}
+	sums := o.Sums
+	if sums.Type != dtype.Invalid {
+		if addr, err = scratch(parts * sums.Shape.At(0) * sum.Size()); err != nil {
+			return nil, err
+		}
+		o.Sums = Operand{Addr: addr, Type: sum, Layout: shape.Dense(sums.Shape)}
+	}
 	o.Out = partial
 	list, err := launchMatMul(form(partial), o, chunk)
 	if err != nil {
 		return nil, err
 	}
-	all := Operand{Addr: addr, Type: sum, Layout: shape.Dense(dims)}
+	if sums.Type != dtype.Invalid {
+		of := o.Sums
+		of.Layout = shape.Dense(shape.Of(1, sums.Shape.At(0), parts))
+		of.Strides = shape.Of(0, 1, sums.Shape.At(0))
+		last, err := sumRows(sums, of, scratch)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, last...)
+	}
+	all := Operand{Addr: partial.Addr, Type: sum, Layout: shape.Dense(dims)}
 	result := out
 	result.Shape, result.Strides = out.Shape.Insert(0, 1), out.Strides.Insert(0, 0)
 	last, err := Reduce(&device.Reduction{Kind: device.Sum, Map: identities[sum]}, result, []Operand{all}, nil, scratch)
@@ -315,6 +335,10 @@ func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error)
 		}
 		if o.Pre.Type != dtype.Invalid {
 			p.u64(o.Pre.start() - out.start()) // it lies as the result does
+		}
+		if o.Sums.Type != dtype.Invalid {
+			p.u64(o.Sums.start())
+			p.u32(uint32(o.Sums.Strides.At(0)))
 		}
 		l, err := p.launch(kern, tiles, count, max(ceilDiv(k, chunk), 1))
 		if err != nil {

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -126,6 +127,54 @@ func TestTensorAct(t *testing.T) {
 		Act: geluOf(dtype.BF16), Pre: fake(dtype.BF16, 1, 8192, 3072)}
 	if list, err := MatMulSplit(a100, o, fakeScratch); err != nil || len(list) != 1 {
 		t.Errorf("%d launches, %v", len(list), err)
+	}
+}
+
+// Rows of a are summed up beside the product, in whole forms and in parts of k, without a launch of
+// its own but for the parts.
+func TestTensorRowSums(t *testing.T) {
+	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
+		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
+		rows, columns, k := f.bm+8, f.bn+8, 200
+		m := newMachine(t)
+		o := ProductOperands{Out: m.tensor(typ, dense(1, rows, columns), 0), A: m.random(m.tensor(typ, matrixLayout("T", 1, rows, k), 0)),
+			B: m.random(m.tensor(typ, dense(1, k, columns), 0)), Sums: m.tensor(dtype.F32, strided([]int{rows}, []int{1 + i%2}), 0)}
+		form := func(out Operand) productForm {
+			s, _ := tensorSpecFor(out, o.A, o.B)
+			s.form = f
+			return s.finishing(o)
+		}
+		for _, chunk := range []int{k, 64} {
+			var list []Launch
+			var err error
+			if chunk < k {
+				list, err = splitMatMul(form, o, chunk, m.scratch)
+			} else {
+				list, err = launchMatMul(form(o.Out), o, chunk)
+			}
+			m.run(list, err)
+			m.nearProduct(fmt.Sprint(f, chunk), o)
+			a, got := m.read(o.A), m.read(o.Sums)
+			for r := range rows {
+				var sum, size float64
+				for _, v := range a[r*k : (r+1)*k] {
+					sum += expr.Decode(typ, v)
+					size += math.Abs(expr.Decode(typ, v))
+				}
+				if v := expr.Decode(dtype.F32, got[r]); math.Abs(v-sum) > (float64(k)/8+2)*0x1p-23*size {
+					t.Fatalf("%v in parts of %d: row %d sums up to %v, want %v", f, chunk, r, v, sum)
+				}
+			}
+		}
+	}
+	grad := fake(dtype.BF16, 1, 3072, 8192)
+	grad.Layout = matrixLayout("T", 1, 3072, 8192)
+	o := ProductOperands{Out: fake(dtype.F32, 1, 3072, 768), A: grad, B: fake(dtype.BF16, 1, 8192, 768), Sums: fake(dtype.F32, 3072)}
+	list, err := MatMulSplit(a100, o, fakeScratch)
+	o.Sums = Operand{}
+	without, _ := MatMulSplit(a100, o, fakeScratch)
+	if want := len(without) + min(len(without)-1, 1); err != nil || len(list) != want {
+		t.Errorf("%d launches, want %d, %v", len(list), want, err)
 	}
 }
 

@@ -34,6 +34,7 @@ func TestTensorAssemble(t *testing.T) {
 		return
 	}
 	a := assembler{t: t, ptxas: ptxas, dir: t.TempDir()}
+	gelu := geluOf(dtype.BF16)
 	for _, f := range tensorForms {
 		for _, s := range loadsOf(f) {
 			for _, to := range []tensorStore{storeElements, storeShifted, storePieces} {
@@ -41,7 +42,11 @@ func TestTensorAssemble(t *testing.T) {
 					if s.to, s.out, s.bias = to, r[0], r[1]; to == storeElements && (s.a.vector == 4 || s.bias != dtype.Invalid) {
 						continue
 					}
-					k, err := s.kernel()
+					s.act, s.pre, s.sums = "", r[1] == dtype.BF16, r[1] == dtype.F32 && !s.odd
+					if s.pre {
+						s.act = gelu.Key()
+					}
+					k, err := s.kernel(gelu)
 					if err != nil {
 						t.Fatal(err)
 					}

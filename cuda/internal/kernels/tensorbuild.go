@@ -19,6 +19,7 @@ type tensorBuilder struct {
 	acc          [][][]*ptx.Var
 	act          *expr.Program // nil for none
 	pre          ptx.Value     // bytes from a result to where it is before the activation
+	rowSums      tensorSums
 }
 
 // build writes the kernel. The parameters are those of the other products.
@@ -52,6 +53,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 			}
 		}
 	}
+	g.declareRowSums()
 	if s.odd && !s.a.alongK {
 		g.oddSums(q, half)
 	} else {
@@ -60,6 +62,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		g.sum(loadA, loadB, half)
 	}
 	g.finish(q)
+	g.storeRowSums()
 	return [3]int{f.threads(), 1, 1}
 }
 
@@ -186,6 +189,7 @@ func (g *tensorBuilder) multiply(f fragments) {
 			set(v, g.MMA(storage(g.s.typ), get(f.a[i]), get(f.b[j]), get(v)))
 		}
 	}
+	g.addRows(f.a)
 }
 
 // swizzle returns the byte at which 16-byte piece number c of a row of that many elements lies:

@@ -21,6 +21,7 @@ type tensorSpec struct {
 	bias dtype.Type // Invalid for none
 	act  string     // the key of the activation, "" for none
 	pre  bool       // what the activation is applied to is stored too, as the results are
+	sums bool       // the rows of a are summed up too
 	tune productTune
 }
 
@@ -105,7 +106,11 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 			steps += 2 * up(c)
 		}
 	}
-	return s.tiles(m, n) * s.form.bm * s.form.bn * s.form.bk * steps
+	columns := s.tiles(m, n) * s.form.bn
+	if s.sums { // those of ones, of the first blocks
+		columns += ceilDiv(m, s.form.bm) * 8
+	}
+	return columns * s.form.bm * s.form.bk * steps
 }
 
 func (s tensorStore) String() string { return [...]string{"s", "u", "v"}[s] }
@@ -138,6 +143,9 @@ func (s tensorSpec) name() string {
 	}
 	if s.pre {
 		out += "_pre"
+	}
+	if s.sums {
+		out += "_sums"
 	}
 	out += fmt.Sprintf("_s%d", s.stages())
 	if s.tune != (productTune{}) {
@@ -243,7 +251,7 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 		s = s.finishing(o)
 		return launchMatMul(s, o, max(k, 1))
 	}
-	p := g.choosePlan(out, a, b)
+	p, of := g.choosePlan(out, a, b), a
 	if o.Act != nil && p.chunk < k {
 		return activatedBehind(g, o, scratch)
 	}
@@ -269,6 +277,12 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 	}
 	var l []Launch
 	var err error
+	if s, _ := tensorSpecFor(out, a, b); s.odd && o.Sums.Type != dtype.Invalid {
+		if l, err = sumRows(o.Sums, of, scratch); err != nil {
+			return nil, err
+		}
+		list, o.Sums = append(list, l...), Operand{}
+	}
 	if p.chunk >= k {
 		l, err = launchMatMul(form(out), o, p.chunk)
 	} else {
@@ -279,7 +293,8 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 
 // finishing is s with what o does to its sums.
 func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
-	if s.bias = o.Bias.Type; o.Act != nil {
+	s.bias, s.sums = o.Bias.Type, o.Sums.Type != dtype.Invalid
+	if o.Act != nil {
 		s.act, s.pre = o.Act.Key(), o.Pre.Type != dtype.Invalid
 	}
 	return s
