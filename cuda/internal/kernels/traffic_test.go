@@ -119,7 +119,7 @@ func traffics(t *testing.T) []traffic {
 			if grad {
 				some(m, back.Rstd)
 				some(m, back.Mean)
-				list, err := NormGrad(back, n)
+				list, err := NormGrad(back, n, m.scratch)
 				return []Operand{back.X, back.Grad, back.Out, back.Mean, back.Rstd, back.Weight}, list, err
 			}
 			list, err := Norm(forward, n)
