@@ -13,7 +13,7 @@ import (
 )
 
 // Upper limits on the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward. What
-// needs fewer lowers them. Eager PyTorch takes 58 (counted by its profiler), and the aim was 45.
+// needs fewer lowers them; the aim was 45.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {14, 30}, dtype.Invalid: {10, 27}}
 
 // modeName is how autocast is called.
