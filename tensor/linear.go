@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -138,7 +139,8 @@ func (f *linearFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, len(c.needs))
-	if len(grads) > 2 && c.Wants(2) {
+	together := f.together(c)
+	if len(grads) > 2 && c.Wants(2) && !together {
 		sum := sumOp
 		if c.n.operands[2].dtype != g.dtype {
 			sum = wideSumOp
@@ -155,9 +157,12 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if c.Wants(1) {
 			x = c.Saved(k)
 			p := matmulFunc{to: c.n.operands[1].dtype}
-			if f.byInputs {
+			switch {
+			case together:
+				grads[1], grads[2] = f.parameters(c, x, g)
+			case f.byInputs:
 				grads[1] = Apply(p, x.T(), g)
-			} else {
+			default:
 				grads[1] = Apply(p, g.T(), x)
 			}
 		}
@@ -171,4 +176,27 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		grads[0] = Apply(matmulFunc{}, g, w)
 	}
 	return grads
+}
+
+// together reports whether the gradients of weight and bias come from one op: that of the bias is
+// the sums of rows of the weight's first factor. A second derivative takes what records a graph.
+func (f *linearFunc) together(c *Context) bool {
+	return len(c.needs) > 2 && c.Wants(1) && c.Wants(2) && !f.byInputs && c.n.dtype.IsHalf() &&
+		c.n.operands[2].dtype == dtype.F32 && c.scope.modes.noGrad && !c.scope.modes.composed
+}
+
+// parameters returns gᵀ·x, and the sums of rows of gᵀ.
+func (f *linearFunc) parameters(c *Context, x, g *Tensor) (dw, db *Tensor) {
+	const op = "linear.grad"
+	s, t, w := c.scope, g.T(), c.n.operands[1]
+	defer t.Free()
+	dw, db = alloc(op, s, g.st.dev, w.dtype, w.shape), alloc(op, s, g.st.dev, dtype.F32, c.n.operands[2].shape)
+	v := device.MatMul{Sums: db.operand()}
+	dw.batchInto(&v.Out)
+	t.batchInto(&v.A)
+	x.batchInto(&v.B)
+	m := matmulOps.of(v)
+	launch(op, s, m, dw, nil, db, t, x)
+	matmulOps.put(m)
+	return dw, db
 }

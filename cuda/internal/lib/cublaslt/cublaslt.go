@@ -45,14 +45,6 @@ const (
 	BFloat16 DataType = 14
 )
 
-// bytes is the size of an element.
-func (t DataType) bytes() int {
-	if t == Float32 {
-		return 4
-	}
-	return 2
-}
-
 const (
 	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32, and of float32 the products too
 
