@@ -391,7 +391,7 @@ var mistakesOfModels = []mistake{
 			DDP(model, g)
 			return nil
 		}},
-	{name: "Backward twice on one rank", kind: ErrLeft, rank: 0, words: []string{"gradients of 4.bias … 0.weight", "rank 1"},
+	{name: "Backward twice on one rank", kind: ErrLeft, rank: 0, words: []string{"gradients of 4.weight … 0.bias", "rank 1"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := averaged(g)
 			stepped(g, model)

@@ -47,13 +47,13 @@ func TestPlanGPT2(t *testing.T) {
 		t.Errorf("status %d, %+v", status, r)
 	}
 	// Two operations for each of the weights of matrix products and each token, thrice: the rule of thumb of J. Kaplan et al., arXiv:2001.08361; to it comes
-	// attention, 2·2·3·layers·width for each pair of tokens.
+	// attention, 2·2·3·layers·width for each pair of tokens of which one may see the other: half of them.
 	const tokens = 8 * 1024
-	want := 6*124e6*tokens + 12*12*768*1024*tokens
+	want := 6*124e6*tokens + 12*12*768*1024*tokens/2
 	if got := float64(r.FLOPs.MatMul); got < 0.95*want || got > 1.05*want {
 		t.Errorf("%v operations in matrix products, want about %v", got, want)
 	}
-	if r.Launches < 500 || r.Modules < 20 || r.Modules > 200 || r.Bytes < 10e9 || r.TensorFLOPs+r.OtherFLOPs != r.FLOPs.Total || r.LeastSeconds["h100"] > *r.Seconds ||
+	if r.Launches < 300 || r.Modules < 20 || r.Modules > 200 || r.Bytes < 10e9 || r.TensorFLOPs+r.OtherFLOPs != r.FLOPs.Total || r.LeastSeconds["h100"] > *r.Seconds ||
 		r.LeastSeconds["h100"] < *r.Seconds/2 || r.LaunchSeconds <= 0 || len(r.LeastSeconds) < 4 {
 		t.Errorf("counts %+v of a step of %v s", r.planCounts, *r.Seconds)
 	}

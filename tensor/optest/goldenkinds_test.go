@@ -122,6 +122,8 @@ var notInTorch = map[string]string{
 	"cast":     "held to PyTorch's casts by their own table",
 	"expr":     "made of ops that have them, and held to differences",
 
+	"layer_norm_as": "held to LayerNorm and a cast, bit by bit", "rms_norm_as": "held to RMSNorm and a cast, bit by bit",
+
 	"broadcast_to_devices": "PyTorch has it for GPUs alone", "scatter_to_devices": "PyTorch has it for GPUs alone",
 	"gather_to_device": "PyTorch has it for GPUs alone", "reduce_add_to_device": "PyTorch has it for GPUs alone",
 }
