@@ -77,14 +77,18 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
 	// Where operands lie is not known yet: rows may have to be taken one by one.
-	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, 1) {
+	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
 	}
 	return ""
 }
 
-// normRoom is the most columns of a thread.
-func normRoom(t dtype.Type, vector int) int {
+// normRoom is the most columns of a thread. A gradient of another type is converted, for which one
+// by one there must be registers.
+func normRoom(t, g dtype.Type, vector int) int {
+	if vector == 1 && g != t {
+		return oddValues - 2
+	}
 	if vector == 1 {
 		return oddValues * 4 / t.Compute().Size()
 	}
@@ -106,7 +110,7 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 		}
 	}
 	s.group = 32
-	if columns > s.group*normRoom(s.typ, s.vector) {
+	if columns > s.group*normRoom(s.typ, s.g, s.vector) {
 		s.group = rowThreads
 	}
 	s.held = ceilDiv(columns, s.vector*s.group)
@@ -199,7 +203,7 @@ type normSumsWork struct {
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	w := &normSumsWork{Builder: b, s: s, t: computing(s.typ.Compute())}
-	if s.held*s.vector*2 <= normRoom(s.typ, s.vector) {
+	if s.held*s.vector*2 <= normRoom(s.typ, s.g, s.vector) {
 		b.MinBlocks(2)
 	}
 	rows := b.Param("rows", ptx.U32)
