@@ -122,8 +122,8 @@ func (c *crew) release(j *job) {
 	}
 }
 
-// dismiss ends the workers; for crews that tests make.
-func (c *crew) dismiss() { close(c.queue) }
+// dismiss ends the workers, each as soon as it has nothing to do; for crews that tests make.
+func (c *crew) dismiss() { c.resize(1) }
 
 // hire starts the workers that are missing.
 func (c *crew) hire() {
@@ -142,11 +142,7 @@ func (c *crew) serve() {
 			c.nudge() // another may be too many
 			return
 		}
-		j, more := <-c.queue
-		if !more {
-			return
-		}
-		if j != nil {
+		if j := <-c.queue; j != nil {
 			j.work()
 			c.release(j)
 		}

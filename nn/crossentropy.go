@@ -203,7 +203,9 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 				o.Weight, rest = rest[0], rest[1:]
 			}
 			if len(rest) > 0 {
-				bias = rest[0]
+				if bias = rest[0]; bias.Type() != dtype.F32 {
+					bias = bias.Cast(t)
+				}
 			}
 			return []*tensor.Tensor{in[0].Linear(in[2].Cast(t), bias).CrossEntropy(in[1], o)}
 		}

@@ -195,3 +195,15 @@ func ExampleAdaptiveLogSoftmaxWithLoss() {
 	// [-7.602 -18.199]
 	// head.weight [2002, 64] tail.0.0.weight [16, 64] tail.0.1.weight [8000, 16] tail.1.0.weight [4, 64] tail.1.1.weight [40000, 4]
 }
+
+// The loss has the type of what is multiplied, whatever that of the bias is.
+func TestLinearCrossEntropyWideBias(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x, w, target := s.Randn(7, 4), s.Randn(3, 4), s.RandInt(0, 3, 7)
+		b := s.Typed(dtype.F64).Randn(3)
+		o := nn.LinearCrossEntropyOptions{CrossEntropyOptions: tensor.CrossEntropyOptions{Weight: s.Ones(3)}}
+		if l := nn.LinearCrossEntropy(x, w, b, target, o); l.Type() != dtype.F32 {
+			t.Errorf("the loss is %v", l.Type())
+		}
+	})
+}

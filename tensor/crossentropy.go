@@ -142,10 +142,15 @@ func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 // wideLoss reports that autocast would cast 16-bit logits to float32 for a loss whose kernels read
 // them as they are: the cast is exact, so the loss and its gradient are the same without it.
 func (x *Tensor) wideLoss(target *Tensor, o CrossEntropyOptions) bool {
-	if o.Weight != nil || target == nil || target.dtype.IsFloat() || !x.dtype.IsHalf() {
+	if o.Weight != nil || x == nil || target == nil || target.dtype.IsFloat() || !x.dtype.IsHalf() {
 		return false
 	}
-	return youngest("cross_entropy", []*Tensor{x, target}).modes.autocast != dtype.Invalid
+	s := youngest("cross_entropy", []*Tensor{x, target})
+	if s.modes.autocast == dtype.Invalid {
+		return false
+	}
+	s.missNoCast() // the loss would be of 16 bits
+	return true
 }
 
 func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) *Tensor {

@@ -10,7 +10,8 @@ import (
 
 // Linear returns x·weightᵀ + bias, torch's F.linear, for x of shape [..., in], weight [out, in] and
 // bias [out], nil for none. A device that can adds the bias before the sums are rounded, in the
-// product's launch. Under [Autocast] the product takes 16-bit operands; the bias stays as it is,
+// product's launch. x and weight have one type, which is the result's; the bias of 16-bit floats
+// may be of float32. Under [Autocast] the product takes 16-bit operands; the bias stays as it is,
 // and the gradients of float32 parameters come in float32, not rounded on the way.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 1)
@@ -25,6 +26,8 @@ func (x *Tensor) LinearT(weight, bias *Tensor) *Tensor {
 
 // checkLinear checks the shapes; dimension k of the weight is that of the inputs.
 func checkLinear(op string, x, weight, bias *Tensor, k int) {
+	x.use(op)
+	weight.use(op)
 	in := present(x, weight, bias)
 	youngest(op, in)
 	sameDevice(op, in)
@@ -60,6 +63,8 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
 		if castable(w, to) {
 			if f.low = s.modes.casts.take(w, to); f.low == nil {
 				w = s.operands(AutocastLow, []*Tensor{w}, 0, &made)[0]
+			} else {
+				s.missNoCast()
 			}
 		}
 		if b != nil && b.dtype != dtype.F32 {
@@ -70,7 +75,10 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
 	if f.low != nil {
 		factor = f.low
 	}
-	if x.dtype != factor.dtype || x.dtype == dtype.Bool {
+	if x.dtype == dtype.Bool {
+		fail(op, ErrType, in, "bool matrices cannot be multiplied")
+	}
+	if x.dtype != factor.dtype {
 		e := newError(op, ErrType, in, fmt.Sprintf("x is %v and the weight %v", x.dtype, factor.dtype))
 		panic(e.hint("Cast one of them"))
 	}

@@ -420,6 +420,7 @@ func (s *Scope) hand(keep []*Tensor) {
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
 		for i := range n.saved {
+			push(n.saved[i].from.node) // of what is no operand too: autocast's cast of a weight
 			if v := n.saved[i].packed; v != nil {
 				push(v.holds())
 				if b, ok := v.(*branch); ok && b.at.leaf != nil {

@@ -1,0 +1,74 @@
+package tensor_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// A loss that outlives the scope of autocast has second derivatives: the cast weight that a linear
+// layer saved is kept with it, though it is no operand of the layer.
+func TestKeptLinearUnderAutocast(t *testing.T) {
+	type tt = tensor.Tensor
+	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {
+		c := s.New(tensor.Autocast(dtype.BF16))
+		y := f(x.In(c), w.In(c)).Tanh().Sum()
+		c.Close(y)
+		g := tensor.Gradients(y, []*tt{x, w}, tensor.CreateGraph())
+		for _, h := range tensor.Gradients(g[0].Square().Sum().Add(g[1].Square().Sum()), []*tt{x, w}) {
+			numbers = append(numbers, h.Floats()...)
+		}
+		return numbers
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		x, w := s.Randn(3, 4).RequiresGrad(), s.Randn(5, 4).RequiresGrad()
+		got := second(s, x, w, func(x, w *tt) *tt { return x.Linear(w, nil) })
+		want := second(s, x, w, func(x, w *tt) *tt { return x.MatMul(w.T()) })
+		for i := range want {
+			if !(math.Abs(got[i]-want[i]) <= 0.02*(10+math.Abs(want[i]))) {
+				t.Errorf("%d: %v, want %v", i, got[i], want[i])
+			}
+		}
+	}, tensor.Seed(1))
+}
+
+// Operands that are missing are said to be.
+func TestLinearOfNothing(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		var none *tensor.Tensor
+		x, target := s.Randn(3, 4), s.RandInt(0, 4, 3)
+		for name, f := range map[string]func(){
+			"x":        func() { none.Linear(x, nil) },
+			"weight":   func() { x.LinearT(nil, nil) },
+			"logits":   func() { none.CrossEntropy(target, tensor.CrossEntropyOptions{}) },
+			"residual": func() { x.DropoutAdd(nil, 0.5) },
+		} {
+			var e *tensor.Error
+			if err := tensor.Try(f); !errors.As(err, &e) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// NoAutocast that does nothing is told of by ops that read 16 bits as they are, too.
+func TestNoAutocastMissed(t *testing.T) {
+	for name, f := range map[string]func(x, w, target *tensor.Tensor){
+		"linear":        func(x, w, _ *tensor.Tensor) { x.Linear(w, nil) },
+		"cross entropy": func(x, _, target *tensor.Tensor) { x.CrossEntropy(target, tensor.CrossEntropyOptions{}) },
+	} {
+		err := tensor.Try(func() {
+			tensor.Do(func(s *tensor.Scope) {
+				x, w := s.Typed(dtype.BF16).Randn(3, 4), tensor.Root().Ones(5, 4).RequiresGrad()
+				target := s.RandInt(0, 4, 3)
+				s.Do(func(*tensor.Scope) { f(x, w, target) }, tensor.NoAutocast())
+			}, tensor.Autocast(dtype.BF16))
+		})
+		if !errors.Is(err, tensor.ErrScope) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
