@@ -247,8 +247,10 @@ func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all i
 			return d.fault(list[i].name, err)
 		}
 		p.mu.Lock()
-		list[i].codes = append(list[i].codes, packedCode{d.sm, d.p.version, image})
-		p.mu.Unlock()
+		defer p.mu.Unlock()
+		if list[i].code(d) == nil { // another call may have been faster
+			list[i].codes = append(list[i].codes, packedCode{d.sm, d.p.version, image})
+		}
 		return nil
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
@@ -114,6 +115,55 @@ func TestPackWithoutGPU(t *testing.T) {
 	if c := d.Counters(); c.Compiled > uint64(all)+1 {
 		t.Errorf("the step compiles: %+v", c)
 	}
+}
+
+// Calls that compile a pack at once leave the code of one.
+func TestPackCompiledTogether(t *testing.T) {
+	pack := func(d *cuda.Device, calls int) []byte {
+		absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := cuda.ReadPack(packOf(t, absent.(*cuda.Device), packedStep))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				if err := d.Compile(t.Context(), p, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		var b bytes.Buffer
+		if _, err := p.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	d := packGPU(t, "emulate,mem=32MiB")
+	if one, four := pack(d, 1), pack(d, 4); !bytes.Equal(one, four) {
+		t.Errorf("the pack of one call has %d bytes, that of four at once %d", len(one), len(four))
+	}
+}
+
+// What is raised where progress is told of reaches the caller.
+func TestPackProgressRaises(t *testing.T) {
+	d := packGPU(t, "emulate,mem=32MiB")
+	stage, err := d.Rehearsal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor.Do(packedStep, tensor.On(stage), tensor.Seed(0))
+	defer func() {
+		if r := recover(); r != "no room" {
+			t.Errorf("raised: %v", r)
+		}
+	}()
+	err = d.Load(t.Context(), stage, func(done, all int) { panic("no room") })
+	t.Errorf("it returns %v", err)
 }
 
 func TestPackErrors(t *testing.T) {

@@ -46,25 +46,37 @@ func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress fun
 }
 
 // together calls do(0) to do(n-1) on several goroutines, in this order, and tells progress of those
-// that have not failed. Where ctx ends, no further one begins.
+// that have not failed. Where ctx ends, no further one begins. A panic is raised again here.
 func together(ctx context.Context, n int, progress func(done, all int), do func(i int) error) error {
 	var (
 		mu     sync.Mutex
 		done   int
+		raised any
 		failed = make([]error, n)
 		next   = make(chan int)
 		all    sync.WaitGroup
 	)
+	tell := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		progress(done, n)
+	}
 	for range min(n, mostLoaders, runtime.GOMAXPROCS(0)) {
 		all.Go(func() {
-			for i := range next {
-				if failed[i] = do(i); failed[i] != nil || progress == nil {
-					continue
+			defer func() {
+				if r := recover(); r != nil {
+					mu.Lock()
+					raised = r
+					mu.Unlock()
+					for range next { // so that nobody waits for this goroutine
+					}
 				}
-				mu.Lock()
-				done++
-				progress(done, n)
-				mu.Unlock()
+			}()
+			for i := range next {
+				if failed[i] = do(i); failed[i] == nil && progress != nil {
+					tell()
+				}
 			}
 		})
 	}
@@ -77,6 +89,9 @@ func together(ctx context.Context, n int, progress func(done, all int), do func(
 	}
 	close(next)
 	all.Wait()
+	if raised != nil {
+		panic(raised)
+	}
 	return errors.Join(append(failed, stopped)...)
 }
 

@@ -8,6 +8,9 @@ import (
 // maxName is the most bytes of operations in a program's name. The types and the hash come on top.
 const maxName = 32
 
+// maxTypes is the most types in a program's name.
+const maxTypes = 4
+
 // Named returns x under a name, by which programs that compute it are called: see [Program.Name].
 // What it computes stays the same.
 func (x *Expr) Named(name string) *Expr {
@@ -44,8 +47,8 @@ func (p *Program) Name() string { return p.name }
 // nameOf returns the name of the finished program of the expressions.
 func (p *Program) nameOf(outs []*Expr) string {
 	words := operations(outs)
-	alone := p.copies() || len(outs) == 1 && outs[0].called == "" && overOperands(outs[0], len(p.In))
 	types := slices.Concat(p.In, p.Out)
+	alone := p.copies() || len(outs) == 1 && len(types) <= maxTypes && outs[0].called == "" && overOperands(outs[0], len(p.In))
 	if !alone {
 		types = slices.Compact(types)
 	} else if slices.Max(types) == slices.Min(types) {
@@ -72,7 +75,7 @@ func (p *Program) nameOf(outs []*Expr) string {
 		}
 	}
 	name = plain(name)
-	for _, t := range types[:min(len(types), 4)] {
+	for _, t := range types[:min(len(types), maxTypes)] {
 		name += "_" + t.String()
 	}
 	if !alone {
@@ -90,10 +93,13 @@ func (p *Program) copies() bool {
 	return len(p.Code) == 1 && last.Op == OpX || len(p.Code) == 2 && last.Op == OpCvt && p.Code[last.A].Op == OpX
 }
 
+// taken are names that programs have which are no function's.
+var taken = append([]string{"copy", "cast", "fill"}, opNames[:]...)
+
 // overOperands reports whether x is one operation of n operands in their order. Together with the
 // types its name then determines the program.
 func overOperands(x *Expr, n int) bool {
-	if x.operation() == "" || len(x.in) != n {
+	if x.operation() == "" || len(x.in) != n || x.op == opCall && slices.Contains(taken, x.fn.Name) {
 		return false
 	}
 	for i, in := range x.in {

@@ -105,3 +105,22 @@ func TestNamesWithoutKeys(t *testing.T) {
 		t.Errorf("%d names were compared", len(keys))
 	}
 }
+
+// Functions of more operands than a name has types, and those that are called as an operation, have
+// their programs' keys.
+func TestNamesOfFunctions(t *testing.T) {
+	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
+		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }
+		Define(f)
+		var x []*Expr
+		var in []dtype.Type
+		for i := range f.Arity {
+			x, in = append(x, X(i)), append(in, dtype.F32)
+		}
+		p := MustLower([]*Expr{Call(f.Name, x...)}, []dtype.Type{dtype.BF16}, in, -1)
+		if !strings.HasSuffix(p.Name(), "_"+p.Key()[:8]) {
+			t.Errorf("%s is called %s", f.Name, p.Name())
+		}
+		delete(funcs, f.Name)
+	}
+}

@@ -79,8 +79,9 @@ type Config struct {
 	// on a copy of the model that has no memory ([Rehearse]), with the first batch's shapes. The
 	// zero value does it on GPUs that are not emulated. Parameters, random numbers and the order of
 	// the data stay as they are. It is left out, and Log told, where functions of the program would
-	// be called that do not expect it: with hooks, and with Forward, Loss or Compute but no
-	// Replica, which gives those of the copy. It is no condition: where it fails, Log is told.
+	// be called that do not expect it. Those are hooks, and Forward, Loss or Compute without a
+	// Replica, which gives those of the copy. It is left out too where a copy of the model would
+	// share what Forward may change ([nn.Shares]). It is no condition: where it fails, Log is told.
 	Rehearse Rehearsing
 
 	// Checkpointing has activations computed again instead of kept, where the model knows how ([nn.SetCheckpointing]): memory for time.

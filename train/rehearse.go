@@ -68,6 +68,8 @@ func (t *trainer) unrehearsed() string {
 		return "Forward, Loss or Compute is given, and Replica does not say how to run a copy of the model"
 	case nn.Hooked(t.c.Model):
 		return "the model has hooks, which a rehearsal would call"
+	case nn.Shares(t.c.Model) != "":
+		return "a copy of the model would share the field " + nn.Shares(t.c.Model)
 	case device.Tracing() != nil:
 		return "a profiler is running, which would see a rehearsal"
 	}

@@ -3,6 +3,7 @@ package train_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -189,6 +190,12 @@ func TestFitGoesOnUnrehearsed(t *testing.T) {
 				return nil
 			})
 		},
+		"would share the field kept": func(c *train.Config) {
+			c.Model = &keeps{Inner: c.Model.(nn.Module), kept: map[int]*tensor.Tensor{}}
+		},
+		"would share the field Rand": func(c *train.Config) {
+			c.Model = &keeps{Inner: c.Model.(nn.Module), Rand: rand.New(rand.NewPCG(1, 2))}
+		},
 		"there are no values": func(c *train.Config) {
 			c.Model = nn.NewSequential(c.Model.(nn.Module), reads{})
 		},
@@ -204,6 +211,25 @@ func TestFitGoesOnUnrehearsed(t *testing.T) {
 			t.Errorf("%s: %d steps, %s", want, r.Step, log)
 		}
 	}
+}
+
+// keeps has numbers of its own, and a constant for each width that it has met.
+type keeps struct {
+	nn.Base
+	Inner nn.Module
+	Rand  *rand.Rand
+	kept  map[int]*tensor.Tensor
+}
+
+func (k *keeps) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if k.Rand != nil {
+		return k.Inner.Forward(x.MulScalar(k.Rand.Float64()))
+	}
+	n := x.Dim(1)
+	if k.kept[n] == nil {
+		k.kept[n] = tensor.Root().On(x.Device()).Ones(n)
+	}
+	return k.Inner.Forward(x.Mul(k.kept[n]))
 }
 
 // reads looks at values of what it passes on.

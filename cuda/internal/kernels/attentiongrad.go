@@ -49,7 +49,7 @@ func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 			return nil, err
 		}
 		sum := &device.Reduction{Kind: device.Sum, Map: products[o.G.Type]}
-		if list, err = Reduce(sum, delta, []Operand{o.G, o.Out}, nil, nil); err != nil {
+		if list, err = Reduce(sum, delta, []Operand{o.G, o.Out}, nil, scratch); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,34 @@
+package nn_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// skipping leaves its layer out at random.
+type skipping struct {
+	nn.Base
+	Inner *nn.Linear
+	Rand  *rand.Rand
+}
+
+func (s *skipping) Forward(x *tensor.Tensor) *tensor.Tensor {
+	if s.Training() && s.Rand.IntN(2) == 0 {
+		return x
+	}
+	return s.Inner.Forward(x)
+}
+
+// A copy of a model draws from the model's own random numbers, so that those of the model go on.
+func ExampleShares() {
+	m := &skipping{Inner: nn.NewLinear(2, 2)}
+	fmt.Printf("%q\n", nn.Shares(m))
+	m.Rand = rand.New(rand.NewPCG(1, 2))
+	fmt.Printf("%q\n", nn.Shares(nn.NewSequential(m)))
+	// Output:
+	// ""
+	// "0.Rand"
+}

@@ -1,0 +1,80 @@
+package nn
+
+import (
+	"reflect"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// Shares names a field of a model's layers that a [Clone] of the model would share with it, and
+// that Forward may change. That is a map, a source of random numbers, or a pointer to a struct of
+// the layer's package that has such or tensors. It is "" where there is none, as in layers of this
+// package.
+func Shares(m any) (field string) {
+	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, _ bool) {
+		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+			v = v.Elem()
+		}
+		if field == "" && v.Kind() == reflect.Struct && v.Type().PkgPath() != baseType.PkgPath() {
+			field = sharedField(path, v, v.Type().PkgPath())
+		}
+	}})
+	return field
+}
+
+// sharedField is Shares for one struct, of a layer of package pkg.
+func sharedField(path string, v reflect.Value, pkg string) string {
+	for i := range v.NumField() {
+		f, d := v.Field(i), v.Type().Field(i)
+		at := join(path, d.Name)
+		switch f.Kind() {
+		case reflect.Map:
+			if own := d.IsExported() && concerns(d.Type); !f.IsNil() && !own {
+				return at
+			}
+		case reflect.Pointer, reflect.Interface:
+			if !f.IsNil() && (draws(d.Type) || f.Kind() == reflect.Pointer && keeps(d.Type.Elem(), pkg, map[reflect.Type]bool{})) {
+				return at
+			}
+		case reflect.Struct:
+			if d.Type.PkgPath() == pkg && !follows(d.Type) {
+				if s := sharedField(at, f, pkg); s != "" {
+					return s
+				}
+			}
+		}
+	}
+	return ""
+}
+
+var generatorType = reflect.TypeFor[*tensor.Generator]()
+
+// draws reports whether t is a source of random numbers.
+func draws(t reflect.Type) bool {
+	if t == generatorType {
+		return true
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath() == "math/rand" || t.PkgPath() == "math/rand/v2"
+}
+
+// keeps reports whether a struct t of package pkg, which is no part of a model, has a place for
+// what a layer computes once.
+func keeps(t reflect.Type, pkg string, seen map[reflect.Type]bool) bool {
+	if t.Kind() != reflect.Struct || t.PkgPath() != pkg || follows(t) || seen[t] {
+		return false
+	}
+	seen[t] = true
+	for i := range t.NumField() {
+		f := t.Field(i).Type
+		switch {
+		case f.Kind() == reflect.Map || f == tensorType || draws(f):
+			return true
+		case f.Kind() == reflect.Pointer && keeps(f.Elem(), pkg, seen) || keeps(f, pkg, seen):
+			return true
+		}
+	}
+	return false
+}
