@@ -13,8 +13,10 @@ func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.Scan, *device.Argsort, *device.MatMul, *device.GridSample:
+		*device.Norm, *device.Scan, *device.Argsort, *device.GridSample:
 		return true
+	case *device.MatMul: // the library has no sums of rows, and is to get the product
+		return d.products == nil || o.Sums.Absent()
 	case *device.NormGrad:
 		return kernels.NormGradReason(normGradOperands(o, shapeOf), o.RowNorm) == ""
 	case *device.Attention:

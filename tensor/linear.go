@@ -147,14 +147,7 @@ func (f *linearFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, len(c.needs))
-	together := f.together(c)
-	if len(grads) > 2 && c.Wants(2) && !together {
-		sum := sumOp
-		if c.n.operands[2].dtype != g.dtype {
-			sum = wideSumOp
-		}
-		grads[2] = sum.Apply(g, 0)
-	}
+	var bias *Tensor
 	k := 0
 	if c.Needs(0) {
 		k++
@@ -165,9 +158,9 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if c.Wants(1) {
 			x = c.Saved(k)
 			p := matmulFunc{to: c.n.operands[1].dtype}
+			grads[1], bias = f.parameters(c, x, g)
 			switch {
-			case together:
-				grads[1], grads[2] = f.parameters(c, x, g)
+			case bias != nil:
 			case f.byInputs:
 				grads[1] = Apply(p, x.T(), g)
 			default:
@@ -175,6 +168,16 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			}
 		}
 		c.release(k, x)
+	}
+	if len(grads) > 2 && c.Wants(2) {
+		if bias == nil {
+			sum := sumOp
+			if c.n.operands[2].dtype != g.dtype {
+				sum = wideSumOp
+			}
+			bias = sum.Apply(g, 0)
+		}
+		grads[2] = bias
 	}
 	if c.Wants(0) {
 		w := c.Saved(0)
@@ -186,24 +189,28 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// together reports whether the gradients of weight and bias come from one op: that of the bias is
-// the sums of rows of the weight's first factor. A second derivative takes what records a graph.
-func (f *linearFunc) together(c *Context) bool {
-	return len(c.needs) > 2 && c.Wants(1) && c.Wants(2) && !f.byInputs && c.n.dtype.IsHalf() &&
-		c.n.operands[2].dtype == dtype.F32 && c.scope.modes.noGrad && !c.scope.modes.composed
-}
-
-// parameters returns gᵀ·x, and the sums of rows of gᵀ.
+// parameters returns the gradients of weight and bias from one op: that of the bias is the sums of
+// rows of the other's first factor, gᵀ. They are nil where only one is wanted, where the device
+// does not do it, and for second derivatives, which take what records a graph.
 func (f *linearFunc) parameters(c *Context, x, g *Tensor) (dw, db *Tensor) {
 	const op = "linear.grad"
-	s, t, w := c.scope, g.T(), c.n.operands[1]
+	if len(c.needs) < 3 || !c.Wants(1) || !c.Wants(2) || f.byInputs || !g.dtype.IsHalf() || !c.scope.modes.noGrad {
+		return nil, nil
+	}
+	s, w, b := c.scope, c.n.operands[1], c.n.operands[2]
+	if b.dtype != dtype.F32 {
+		return nil, nil
+	}
+	t := g.T()
 	defer t.Free()
-	dw, db = alloc(op, s, g.st.dev, w.dtype, w.shape), alloc(op, s, g.st.dev, dtype.F32, c.n.operands[2].shape)
-	v := device.MatMul{Sums: db.operand()}
-	dw.batchInto(&v.Out)
+	v := device.MatMul{Out: resultOf(w.dtype, shape.Of(1, w.shape.At(0), w.shape.At(1))), Sums: resultOf(b.dtype, b.shape)}
 	t.batchInto(&v.A)
 	x.batchInto(&v.B)
-	m := matmulOps.of(v)
+	m := matmulOps.supported(s, g.st.dev, v)
+	if m == nil {
+		return nil, nil
+	}
+	dw, db = alloc(op, s, g.st.dev, w.dtype, w.shape), alloc(op, s, g.st.dev, b.dtype, b.shape)
 	launch(op, s, m, dw, nil, db, t, x)
 	matmulOps.put(m)
 	return dw, db
