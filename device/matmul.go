@@ -109,7 +109,8 @@ func (m *MatMul) checkAct() (arg, reason string) {
 	return "", ""
 }
 
-// Work is 2·batch·m·n·k, batch·m·n with a bias, the activation of each result, and m·k with sums.
+// Work is 2·batch·m·n·k, batch·m·n with a bias, the activation of each result, and m·k with
+// sums.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 && m.Sums.Size() == 0 {
 		return Work{}

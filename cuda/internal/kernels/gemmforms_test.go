@@ -12,9 +12,9 @@ import (
 )
 
 // product runs one form on the emulator, with a bias if there is one, and holds each result to the
-// float64 sum of the operands as they are stored: (k/8+2)·2⁻²³ of the sum of absolute products, and
-// the store's rounding. An instruction of the tensor cores adds eight products to a sum, or more,
-// with one truncation.
+// float64 sum of the operands as they are stored: (k/8+2)·2⁻²³ of the sum of absolute products,
+// and the store's rounding. An instruction of the tensor cores adds eight products to a sum, or
+// more, with one truncation.
 func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Operand) {
 	m.t.Helper()
 	s.a, s.b = chooseTensorLoad(x, 1, 2), chooseTensorLoad(y, 2, 1)
